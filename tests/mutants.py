@@ -558,6 +558,20 @@ MUTANTS_OF_PYTHON = {
     "py_keys_in_logs": ("python/deltawire/tls.py", "def __repr__(self) -> str:", "def repr(self) -> str:"),
     "py_channel_without_ids": ("python/deltawire/channel.py", "if ids is None and self._needs_ids:", "if False:"),
 }
+# Its calls on a GPU, against the suite python_gpu.
+MUTANTS_OF_PYTHON_GPU = {
+    "py_gpu_any_number": ("python/deltawire/views.py", "(kind, number) != (CUDA, self.stream.number)", "kind != CUDA"),
+    "py_gpu_other_stream": ("python/deltawire/views.py", "capsule_of(x, stream=self.stream.address)", "capsule_of(x, stream=1)"),
+    "py_gpu_any_room": ("python/deltawire/encoder.py", "stream.reserve(max(min(cap, room), 1))", "stream.reserve(cap)"),
+    "py_gpu_stateless": ("python/deltawire/encoder.py", "        if stateless and self._needs_ids:\n            self._refuse_on_device(", "        if False:\n            self._refuse_on_device("),
+    "py_gpu_peek": ("python/deltawire/codec.py", 'if self._place == "device":', "if False:"),
+    "py_gpu_place": ("python/deltawire/codec.py", "PLACES[self._place]", 'PLACES["device"]'),
+    "py_gpu_stream_kept": ("python/deltawire/device.py", "        core.dw_cuda_stream_destroy(self.cuda, self.call.stream)\n", ""),
+    "py_gpu_memory_kept": ("python/deltawire/device.py", "            core.dw_cuda_unpin(self.cuda, call.room)\n            call.room", "            call.room"),
+    "py_gpu_kept_open": ("python/deltawire/codec.py", "        self._end(self._handle)\n        if self._stream:\n            self._stream.close()", "        self._end(self._handle)"),
+    "py_gpu_waits_for_nothing": ("python/native/device.c", "    dw_status status = dw_cuda_stream_wait(call->cuda, call->stream, why);\n    if (status == DW_OK) {", "    dw_status status = DW_OK;\n    if (status == DW_OK) {"),
+    "py_gpu_reply_lost": ("python/deltawire/decoder.py", "fail(status, text_of(self._stream.why.text), reply)", "fail(status, text_of(self._stream.why.text))"),
+}
 # deltawire.torch, by an interpreter that has torch; the fourth word names the tests, which lie in
 # tests/python/torch.
 MUTANTS_OF_TORCH = {
@@ -746,6 +760,10 @@ BUILDS = {
     "python": (
         (*LINKS, "-Dpython=enabled", "-Dsimd=disabled", *NO_GPU),
         {"pooled": MUTANTS_OF_THREADS, "python": MUTANTS_OF_PYTHON},
+    ),
+    "python_gpu": (
+        (*LINKS, "-Dpython=enabled", "-Dsimd=disabled", "-Dcuda=enabled", "-Dgpu_archs=90"),
+        {"python_gpu": MUTANTS_OF_PYTHON_GPU},
     ),
     "torch": (
         (*LINKS, "-Dpython=enabled", "-Dsimd=disabled", *NO_GPU),

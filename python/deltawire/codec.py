@@ -2,13 +2,14 @@
 # codec.py - Codec: what Encoder and Decoder have in common: creation, close, counters, saved state.
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping, NoReturn, Union
+from typing import Any, Iterable, Mapping, NoReturn, Optional, Union
 
 from deltawire._library import core, ffi
 from deltawire.bytes_in import Bytes
 from deltawire.config import Config, struct_with
 from deltawire.counters import Counters, codec_counters
-from deltawire.errors import ARGUMENT, check, fail, new_why, text_of
+from deltawire.device import PLACES, Stream, device_number
+from deltawire.errors import ARGUMENT, UNSUPPORTED, check, fail, new_why, refuse, text_of
 from deltawire.keys import Id, key_of, unpack_one
 from deltawire.owner import Life, Owned
 from deltawire.tensor import BYTES, NAMES, Tensor
@@ -20,19 +21,46 @@ class Codec(Owned):
 
     Its C functions are found by the name of the object, for example dw_encoder_create_why."""
 
-    def __init__(self, config: Union[str, Config], threads: Union[int, Threads] = 0) -> None:
+    def __init__(
+        self,
+        config: Union[str, Config],
+        threads: Union[int, Threads] = 0,
+        device: Any = None,
+        place: str = "device",
+    ) -> None:
         super().__init__()
         self._config = Config(config)
+        self._stream, self._place = _stream_of(device, place, threads), place
+        try:
+            self._make(threads)
+        except BaseException:
+            if self._stream:
+                self._stream.close()
+            raise
+        self._end = self._call("destroy")
+        self._open = True
+
+    def _make(self, threads: Union[int, Threads]) -> None:
         self._pool = pool_of(threads)
         self._struct = struct_with(self._config, self._pool._take() if self._pool else None)
         made, why = ffi.new(f"dw_{self._noun} **"), new_why()
-        status = self._call("create_why")(made, self._struct, why)
+        if self._stream:
+            create = self._call("create_cuda")
+            status = create(made, self._struct, self._stream.cuda, PLACES[self._place], why)
+        else:
+            status = self._call("create_why")(made, self._struct, why)
         if status < 0 and self._pool:
             self._pool._give_back()
         check(status, why)
         self._handle = made[0]
-        self._end = self._call("destroy")
-        self._open = True
+
+    def _destroy(self) -> None:
+        self._open = False
+        self._end(self._handle)
+        if self._stream:
+            self._stream.close()
+        if self._pool:
+            self._pool._give_back()
 
     def _call(self, name: str) -> Any:
         return getattr(core, f"dw_{self._noun}_{name}")
@@ -43,6 +71,11 @@ class Codec(Owned):
     def _check(self, status: int) -> None:
         if status < 0:
             self._fail(status)
+
+    def _refuse_on_device(self, what: str, remedy: str) -> None:
+        """Raises if this object works on a GPU, where `what` is not possible."""
+        if self._stream:
+            fail(UNSUPPORTED, f"{what} is not possible on a GPU: {remedy}")
 
     @property
     def config(self) -> Config:
@@ -56,19 +89,13 @@ class Codec(Owned):
             return
         self._enter()
         try:
-            self._open = False
-            self._end(self._handle)
-            if self._pool:
-                self._pool._give_back()
+            self._destroy()
         finally:
             self._busy.release()
 
     def __del__(self, life: Any = Life) -> None:
         if getattr(self, "_open", False) and self._life is life.now:
-            self._open = False
-            self._end(self._handle)
-            if self._pool:
-                self._pool._give_back()
+            self._destroy()
 
     def counters(self) -> Counters:
         """Statistics since the object was made; see Counters."""
@@ -84,9 +111,12 @@ class Codec(Owned):
         """A copy, of shape (1, T, C), of the last reconstruction of an id.
 
         Its dtype is the one in which the reconstruction is kept in memory.
-        Errors: ARGUMENT (nothing is held for this id).
+        Errors: ARGUMENT (nothing is held for this id), UNSUPPORTED (the state is in the memory of
+        a GPU).
         """
         key = key_of(id)
+        if self._place == "device":
+            self._refuse_on_device("peek", 'use export_state, or give place="pinned"')
         self._enter()
         try:
             prev = ffi.new("dw_tensor *")
@@ -152,6 +182,19 @@ class Codec(Owned):
         states: what export_states returned, or any iterable of states."""
         for saved in states.values() if isinstance(states, Mapping) else states:
             self.import_state(saved)
+
+
+def _stream_of(device: Any, place: str, threads: Any) -> Optional[Stream]:
+    number = device_number(device)
+    if place not in PLACES:
+        refuse(f'place must be "device" or "pinned", not {place!r}')
+    if number is None:
+        if place != "device":
+            refuse("place says where the state lies on a GPU: give device=, too")
+        return None
+    if threads:
+        refuse("threads share the work of a CPU: leave out threads= or device=")
+    return Stream(number)
 
 
 def _copy(view: Any) -> Tensor:

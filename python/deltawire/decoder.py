@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Optional, Union
 
-from deltawire._library import core, ffi
+from deltawire._library import core, ffi, native
 from deltawire.bytes_in import Bytes
 from deltawire.codec import Codec
 from deltawire.config import Config
-from deltawire.errors import new_why, refuse
+from deltawire.errors import fail, new_why, refuse, text_of
 from deltawire.keys import Id, Ids, pack_any, unpack
 from deltawire.tensor import NAMES, Tensor
 from deltawire.threads import Threads
@@ -32,14 +32,21 @@ class Decoder(Codec):
     """Turns frames into tensors.
 
     config: must agree with the encoder's config; see Config.agreement.
-    threads: as for Encoder. The errors are those of Encoder, too.
+    threads, device, place: as for Encoder. The errors are those of Encoder, too.
     """
 
     _noun = "decoder"
 
-    def __init__(self, config: Union[str, Config], threads: Union[int, Threads] = 0) -> None:
-        super().__init__(config, threads)
-        self._y = View("out")
+    def __init__(
+        self,
+        config: Union[str, Config],
+        threads: Union[int, Threads] = 0,
+        *,
+        device: Any = None,
+        place: str = "device",
+    ) -> None:
+        super().__init__(config, threads, device, place)
+        self._y = View("out", self._stream)
         self._info = ffi.new("dw_frame_info *", {"struct_size": ffi.sizeof("dw_frame_info")})
         self._length, self._why = ffi.new("size_t *"), new_why()
         self._options = ffi.new(
@@ -63,22 +70,24 @@ class Decoder(Codec):
 
         frame: bytes, a buffer or a uint8 tensor. It may come from an untrusted source.
         out: a writable tensor of the frame's shape (N, T, C), of any kind that Encoder.encode
-            accepts. None: the result is a new Tensor.
+            accepts. None: the result is a new Tensor; a decoder on a GPU needs out.
         dtype: the dtype of the new Tensor: "f32", "f16" or "bf16". None: the dtype that was
             encoded.
-        add: computes out[i] += add * value instead of out[i] = value. Needs out.
+        add: computes out[i] += add * value instead of out[i] = value. Needs out, and a CPU.
         reply: whether to make a reply for the encoder.
         rows_are_samples: a two-dimensional out has the shape (N, C), not (T, C).
 
         Returns Decoded(tensor, ids, reply).
         Errors: FORMAT, VERSION, CORRUPT, SHAPE, MISMATCH, LIMIT, NO_MEMORY, STALE (the frame was
-        decoded before), BASE, STATE, ARGUMENT, UNSUPPORTED. After an error the frame is rejected,
-        and out and the state are unchanged. If possible, the `reply` attribute of the exception
-        holds the answer to send to the encoder.
+        decoded before), BASE, STATE, ARGUMENT, UNSUPPORTED, IO (the GPU failed). After an error the
+        frame is rejected, and out and the state are unchanged; a GPU may have written to out. If
+        possible, the `reply` attribute of the exception holds the answer to send to the encoder.
         """
         self._enter()
         try:
             with Bytes(frame, "the frame") as given:
+                if self._stream:
+                    self._refuse_options(given, out, add)
                 if out is None:
                     if add is not None:
                         refuse("add needs a tensor to add to: give out=")
@@ -97,6 +106,14 @@ class Decoder(Codec):
         finally:
             self._y.drop()
             self._busy.release()
+
+    def _refuse_options(self, frame: Bytes, out: Any, add: Optional[float]) -> None:
+        if add is not None:
+            self._refuse_on_device("add=", "decode into a tensor of its own, and add that")
+        if out is None:
+            info, device = self._read(frame, False), f"cuda:{self._stream.number}"
+            shape = (info.n, info.t, info.c)
+            refuse(f"a decoder on a GPU needs out=, a tensor on {device} of the shape {shape}")
 
     def advance(self, frame: Any, *, reply: bool = True) -> Decoded:
         """Updates the state of the frame's ids as decode does, but writes no tensor.
@@ -132,6 +149,8 @@ class Decoder(Codec):
             if read == 0 and info.n > self._answers:
                 status = self._decode(frame, y, options, info.n, wants)
         reply = ffi.buffer(self._reply, said[0])[:] if wants and said[0] else None
+        if status < 0 and self._stream:
+            fail(status, text_of(self._stream.why.text), reply)
         if status < 0:
             self._fail(status, reply)
         return reply
@@ -144,6 +163,12 @@ class Decoder(Codec):
         cap = len(self._reply) if wants else 0
         said = self._length
         said[0] = 0
+        if self._stream:
+            call, why = self._stream.reserve(frame.length or 1), self._stream.why
+            return native.dw_decode_on_device(
+                *(call, self._handle, frame.pointer, frame.length),
+                *(y, room, cap, said, why),
+            )
         return core.dw_decode_with(
             self._handle, frame.pointer, frame.length, y, options, room, cap, said
         )

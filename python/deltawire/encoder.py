@@ -8,7 +8,7 @@ from deltawire._library import core, ffi, native
 from deltawire.bytes_in import Bytes
 from deltawire.codec import Codec
 from deltawire.config import Config
-from deltawire.errors import NO_MEMORY, fail, refuse
+from deltawire.errors import NO_MEMORY, check, fail, refuse
 from deltawire.frame import bound
 from deltawire.keys import Id, Ids, key_of, pack, pack_any
 from deltawire.threads import Threads
@@ -21,7 +21,10 @@ class Encoder(Codec):
     config: a Config or its text, for example "delta:bits=4".
     threads: the number of threads that share the work of a call, or a Threads. With 0 or 1, the
         calling thread does all the work. The frames do not depend on it.
-    Errors: CONFIG, ARGUMENT, NO_MEMORY.
+    device: None or "cpu"; or "cuda", "cuda:1" and so on for a GPU, which makes the same frames.
+        Tensors must be on this device then.
+    place: where a GPU keeps the state: "device" (its memory) or "pinned" (main memory).
+    Errors: CONFIG, ARGUMENT, NO_MEMORY, UNSUPPORTED (this device, or this codec on a GPU).
 
     Only one thread at a time may use an encoder, and only the process that made it. It is a context
     manager.
@@ -29,10 +32,17 @@ class Encoder(Codec):
 
     _noun = "encoder"
 
-    def __init__(self, config: Union[str, Config], threads: Union[int, Threads] = 0) -> None:
-        super().__init__(config, threads)
+    def __init__(
+        self,
+        config: Union[str, Config],
+        threads: Union[int, Threads] = 0,
+        *,
+        device: Any = None,
+        place: str = "device",
+    ) -> None:
+        super().__init__(config, threads, device, place)
         self._needs_ids = self._config.codec == "delta"
-        self._x, self._made = View("x"), View("reconstruction")
+        self._x, self._made = View("x", self._stream), View("reconstruction")
         self._length = ffi.new("size_t *")
         self._options = ffi.new(
             "dw_encode_options *", {"struct_size": ffi.sizeof("dw_encode_options")}
@@ -65,9 +75,9 @@ class Encoder(Codec):
         rows_are_samples: a two-dimensional x has the shape (N, C), not (T, C).
 
         Returns the frame: bytes, or the part of out that holds it (for a buffer, a memoryview).
-        Errors: ARGUMENT, UNSUPPORTED (device, dtype), NO_ROOM, LIMIT, SHAPE (of reconstruction),
-        NO_MEMORY; nothing has changed then. NaN and infinity are not errors: their group arrives as
-        NaN and is counted in poisoned_groups.
+        Errors: ARGUMENT, UNSUPPORTED (device, dtype, or an option on a GPU), NO_ROOM, LIMIT, SHAPE
+        (of reconstruction), NO_MEMORY, IO (the GPU failed); nothing has changed then. NaN and
+        infinity are not errors: their group arrives as NaN and is counted in poisoned_groups.
         """
         self._enter()
         try:
@@ -83,7 +93,9 @@ class Encoder(Codec):
                     "last visit: give ids, or stateless=True"
                 )
             options = ffi.NULL
-            if stateless or limit or reconstruction is not None:
+            if self._stream:
+                self._refuse_options(stateless, limit, reconstruction)
+            elif stateless or limit or reconstruction is not None:
                 options = self._told(stateless, limit, reconstruction, rows)
             if out is None:
                 return self._encode_new(keys, tensor, options)
@@ -106,8 +118,31 @@ class Encoder(Codec):
             options.reconstruction = made
         return options
 
+    def _refuse_options(self, stateless: bool, limit: int, reconstruction: Any) -> None:
+        if stateless and self._needs_ids:
+            self._refuse_on_device(
+                f'stateless=True with the codec "{self._config.codec}"',
+                'use another encoder with a config such as "direct:bits=8"',
+            )
+        if limit:
+            self._refuse_on_device("limit=", "use the codec direct, whose frames have one size")
+        if reconstruction is not None:
+            self._refuse_on_device("reconstruction=", "decode the frame")
+
+    def _on_device(self, keys: Any, tensor: Any, room: int) -> Any:
+        """Encodes into at most `room` bytes of pinned memory. Returns the frame as a buffer."""
+        cap, stream = core.dw_frame_bound(self._struct, tensor), self._stream
+        call = stream.reserve(max(min(cap, room), 1))
+        status = native.dw_encode_on_device(
+            call, self._handle, keys, tensor, self._length, stream.why
+        )
+        check(status, stream.why)
+        return ffi.buffer(call.room, self._length[0])
+
     def _encode_new(self, keys: Any, tensor: Any, options: Any) -> bytes:
         cap = core.dw_frame_bound(self._struct, tensor)
+        if self._stream:
+            return self._on_device(keys, tensor, cap)[:]
         if cap > self._cap:
             made = native.dw_memory_create(cap)
             if not made:
@@ -128,6 +163,10 @@ class Encoder(Codec):
                 made = options.reconstruction
                 refuse_overlap(made, room.pointer, room.length, "reconstruction and out")
             length = self._length
+            if self._stream:
+                frame = self._on_device(keys, tensor, room.length)
+                ffi.memmove(room.pointer, frame, length[0])
+                return _cut(out, length[0])
             status = core.dw_encode_with(
                 self._handle, keys, tensor, options, room.pointer, room.length, length
             )
@@ -168,8 +207,12 @@ class Encoder(Codec):
             whole = ffi.new("dw_config *", self._struct[0])
             whole.key = core.DW_KEY_F32
             cap = core.dw_frame_bound(whole, prev)
-            room = ffi.new("char[]", cap)
             length = self._length
+            if self._stream:
+                call, why = self._stream.reserve(cap), self._stream.why
+                check(native.dw_resync_on_device(call, self._handle, keys, n, length, why), why)
+                return ffi.buffer(call.room, length[0])[:]
+            room = ffi.new("char[]", cap)
             self._check(core.dw_encoder_resync(self._handle, keys, n, room, cap, length))
             return ffi.buffer(room, length[0])[:]
         finally:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any
+from typing import Any, Optional
 
 from deltawire._library import core, ffi, locked, native
+from deltawire.device import Stream
 from deltawire.errors import UNSUPPORTED, check, fail, new_why, refuse
 from deltawire.tensor import BYTES, CPU, NAMES, Tensor, dtype_number, extents_of
 
+CUDA, CUDA_MANAGED = 2, 13  # managed memory can be reached from all devices
 HOST = (CPU, 3, 11)  # main memory, and main memory pinned by CUDA and by ROCm
-DEVICES = {2: "CUDA", 10: "ROCm", 8: "Metal", 7: "Vulkan", 4: "OpenCL", 14: "oneAPI"}
+DEVICES = {CUDA: "cuda", 10: "rocm", 8: "metal", 7: "vulkan", 4: "opencl", 14: "oneapi"}
 VERSIONED, WRITES, ROWS = (
     core.DW_DLPACK_VERSIONED,
     core.DW_DLPACK_WRITES,
@@ -64,22 +66,22 @@ _FLOATS = {"f": (2, 32), "d": (2, 64), "e": (2, 16)}
 _knows_versions: "dict[type, bool]" = {}
 
 
-def capsule_of(x: Any) -> Any:
+def capsule_of(x: Any, **asked: Any) -> Any:
     """Returns the DLPack capsule of x, a versioned one if its type supports that.
 
-    Errors: whatever x.__dlpack__ raises."""
+    asked: more arguments of x.__dlpack__. Errors: whatever it raises."""
     kind = type(x)
     knows = _knows_versions.get(kind)
     if knows is not False:
         try:
-            capsule = x.__dlpack__(max_version=(1, 0))
+            capsule = x.__dlpack__(max_version=(1, 0), **asked)
         except TypeError:
             if knows:
                 raise
         else:
             _knows_versions[kind] = True
             return capsule
-    capsule = x.__dlpack__()
+    capsule = x.__dlpack__(**asked)
     _knows_versions[kind] = False
     return capsule
 
@@ -116,16 +118,25 @@ def has_buffer(x: Any) -> bool:
     return True
 
 
+def _device_text(kind: int, number: int) -> str:
+    return f"{DEVICES.get(kind, f'device type {kind}')}:{number}"
+
+
+def _place_text(kind: int, number: int) -> str:
+    return "in main memory" if kind in HOST else f"on {_device_text(kind, number)}"
+
+
 class View:
     """The memory for the view of one tensor. Encoders and decoders use it again for every call.
 
+    stream: None for tensors in main memory; or the Stream that will work with tensors on its GPU.
     tensor: the dw_tensor *, valid from take to drop.
     """
 
-    __slots__ = ("name", "_view", "_why", "_at", "_inside", "tensor", "_kept", "_buffer")
+    __slots__ = ("name", "stream", "_view", "_why", "_at", "_inside", "tensor", "_kept", "_buffer")
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, stream: Optional[Stream] = None) -> None:
+        self.name, self.stream = name, stream
         self._view = ffi.new("dw_dlpack_view *")
         self._why = new_why()
         self._inside = ffi.addressof(self._view, "tensor")
@@ -136,10 +147,29 @@ class View:
 
     def take(self, x: Any, flags: int) -> Any:
         """Makes a view of x and returns its dw_tensor *. flags: WRITES, ROWS."""
+        if self.stream is not None:
+            self._take_on_device(x, flags)
+            self.tensor = self._inside
+            return self._inside
         if type(x) is Tensor:
             self._kept = x
             self.tensor = x._view
             return x._view
+        self.take_anywhere(x, flags)
+        view = self._view
+        if view.device_type not in HOST:
+            device = _device_text(view.device_type, view.device_id)
+            self.drop()
+            remedy = "copy it there first"
+            if device.startswith("cuda:"):
+                remedy += f', or make the encoder or decoder with device="{device}"'
+            fail(UNSUPPORTED, f"{self.name} is on {device}, but must be in main memory: {remedy}")
+        self.tensor = self._inside
+        return self._inside
+
+    def take_anywhere(self, x: Any, flags: int) -> Any:
+        """Like take, but x may be on any device, and may not be a Tensor of this package. It does
+        not wait for work on x."""
         kind = type(x)
         exchange = _exchanges.get(kind)
         if exchange is None:
@@ -150,17 +180,6 @@ class View:
             self._take_dlpack(x, flags)
         else:
             self._take_buffer(x, flags)
-        view = self._view
-        if view.device_type not in HOST:
-            device = DEVICES.get(view.device_type, f"device type {view.device_type}")
-            number = view.device_id
-            self.drop()
-            fail(
-                UNSUPPORTED,
-                f"{self.name} is on the device {device} {number}, but must be in main memory: copy "
-                "it there first",
-            )
-        self.tensor = self._inside
         return self._inside
 
     def drop(self) -> None:
@@ -184,6 +203,25 @@ class View:
         except Exception:
             return False
 
+    def _take_on_device(self, x: Any, flags: int) -> None:
+        """Makes the view of a tensor on the GPU of self.stream.
+
+        __dlpack__ lets this stream wait for the work on x that its owner has enqueued."""
+        ask = getattr(x, "__dlpack_device__", None)
+        kind, number = (int(value) for value in ask()) if ask else (CPU, 0)
+        if kind != CUDA_MANAGED and (kind, number) != (CUDA, self.stream.number):
+            wanted = f"cuda:{self.stream.number}"
+            fail(
+                UNSUPPORTED,
+                f"{self.name} is {_place_text(kind, number)}, but the encoder or decoder works on "
+                f"{wanted}: copy the tensor there, or make another encoder or decoder",
+            )
+        try:
+            capsule = capsule_of(x, stream=self.stream.address)
+        except Exception as error:
+            refuse(f"{self.name} cannot be exported by DLPack: {error}")
+        self._keep(capsule, flags)
+
     def _take_dlpack(self, x: Any, flags: int) -> None:
         try:
             capsule = capsule_of(x)
@@ -192,6 +230,9 @@ class View:
                 self._take_buffer(x, flags)
                 return
             refuse(f"{self.name} cannot be exported by DLPack: {error}")
+        self._keep(capsule, flags)
+
+    def _keep(self, capsule: Any, flags: int) -> None:
         view, why = self._at
         status = _view_of(view, capsule, flags, why)
         if status:
@@ -262,9 +303,10 @@ def shape_view(x: Any, dtype: Any, rows_are_samples: bool = False) -> Any:
     if isinstance(x, (tuple, list)):
         n, t, c = extents_of(x, rows_are_samples)
         return ffi.new("dw_tensor *", (ffi.NULL, dtype_number(dtype or "f32"), n, t, c, t * c, c))
-    view = View("x")
+    view, flags = View("x"), ROWS if rows_are_samples else 0
+    take = view.take if type(x) is Tensor else view.take_anywhere
     try:
-        tensor = ffi.new("dw_tensor *", view.take(x, ROWS if rows_are_samples else 0)[0])
+        tensor = ffi.new("dw_tensor *", take(x, flags)[0])
     finally:
         view.drop()
     tensor.data = ffi.NULL

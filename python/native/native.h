@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * native.h - the C functions that the Python package needs: memory that several owners share
- * through DLPack, access to DLPack capsules, and a clock. The library is not linked with Python, so
- * every version of Python can load it. */
+ * through DLPack, access to DLPack capsules, calls on a GPU, and a clock. The library is not linked
+ * with Python, so every version of Python can load it. */
 #ifndef DW_PYTHON_NATIVE_H
 #define DW_PYTHON_NATIVE_H
 
-#include "deltawire/deltawire.h"
+#include "deltawire/cuda.h"
 
 /* The structs DLTensor, DLManagedTensor and DLManagedTensorVersioned of dmlc/dlpack's dlpack.h. A
  * capsule with the name "dltensor" holds the second, "dltensor_versioned" the third. */
@@ -79,6 +79,35 @@ DW_API dw_status dw_exchange_view(dw_dlpack_view *view, const dw_dl_exchange *ex
 
 /* Returns 1 if the memory of a tensor overlaps the given bytes, else 0. */
 DW_API int dw_tensor_meets(const dw_tensor *tensor, const void *from, size_t bytes);
+
+/* What a call on a GPU works with.
+ *
+ * | name   | memory | meaning                                                                    |
+ * | stream |        | work is enqueued here; the memory of x and y is ready in its order         |
+ * | room   | pinned | dw_cuda_pin made it; cap bytes. The frame is written or read here          |
+ *
+ * Each call enqueues the work, waits for it and finishes the ticket. So an interrupt from the
+ * keyboard, which Python handles between two calls, cannot leave a frame in flight. */
+typedef struct dw_device_call {
+    dw_cuda *cuda;
+    void *stream;
+    void *room;
+    size_t cap;
+} dw_device_call;
+
+/* Like dw_encode, dw_encoder_resync and dw_decode, for encoders and decoders on a GPU. decode
+ * copies the frame, of len bytes in any host memory, into room. *why gets the sentence of an error.
+ * Errors: those of the functions with _async in cuda.h; IO: the GPU failed; NO_ROOM (decode: cap is
+ * less than len). After an error, y is undefined, but nothing else has changed. After IO, frames
+ * may stay in flight, and the object can only be destroyed. */
+DW_API dw_status dw_encode_on_device(const dw_device_call *call, dw_encoder *encoder,
+                                     const dw_key *keys, const dw_tensor *x, size_t *len,
+                                     dw_why *why);
+DW_API dw_status dw_resync_on_device(const dw_device_call *call, dw_encoder *encoder,
+                                     const dw_key *keys, uint32_t n, size_t *len, dw_why *why);
+DW_API dw_status dw_decode_on_device(const dw_device_call *call, dw_decoder *decoder,
+                                     const void *frame, size_t len, const dw_tensor *y, void *reply,
+                                     size_t reply_cap, size_t *reply_len, dw_why *why);
 
 /* The time of a monotonic clock in nanoseconds: the function now_ns of a dw_config. */
 DW_API uint64_t dw_clock_ns(void *context);

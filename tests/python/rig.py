@@ -43,10 +43,10 @@ class Exporter:
     def __init__(self, array, *, code=FLOAT, device=(CPU, 0), flags=0, major=1, knows=True):
         self.array, self.code, self.device = array, code, device
         self.flags, self.major, self.knows = flags, major, knows
-        self.taken, self.kept = 0, None
+        self.taken, self.kept, self.address = 0, None, array.ctypes.data
 
     def __dlpack__(self, **asked):
-        if asked and not self.knows:
+        if "max_version" in asked and not self.knows:
             raise TypeError("__dlpack__() got an unexpected keyword argument 'max_version'")
         self.taken += 1
         array, versioned = self.array, bool(asked.get("max_version"))
@@ -57,7 +57,7 @@ class Exporter:
         if versioned:
             made.major, made.minor, made.flags = self.major, 0, self.flags
         tensor = made.tensor
-        tensor.data = ffi.cast("void *", array.ctypes.data)
+        tensor.data = ffi.cast("void *", self.address)
         tensor.device_type, tensor.device_id = self.device
         tensor.ndim, tensor.type_code, tensor.type_lanes = array.ndim, self.code, 1
         tensor.type_bits = array.itemsize * 8

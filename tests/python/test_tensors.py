@@ -42,9 +42,9 @@ def test_capsules_of_both_kinds(knows):
 def test_capsules_that_are_refused():
     x = normal((2, 3, 64))
     encoder, decoder = pair("raw")
-    with refused("UNSUPPORTED", "x is on the device CUDA 1", "main memory"):
+    with refused("UNSUPPORTED", "x is on cuda:1", "main memory"):
         encoder.encode(Exporter(x, device=(CUDA, 1)))
-    with refused("UNSUPPORTED", "out is on the device CUDA 0"):
+    with refused("UNSUPPORTED", "out is on cuda:0"):
         decoder.decode(encoder.encode(x), Exporter(x, device=(CUDA, 0)))
     with refused("UNSUPPORTED", "device type 12"):
         encoder.encode(Exporter(x, device=(12, 0)))
@@ -84,7 +84,7 @@ def test_exchange_functions():
     assert same(y, x)
     assert (given.exchanged, given.taken, out.exchanged, out.taken) == (1, 0, 1, 0)
     assert sys.getrefcount(given) == 2  # no reference is left
-    with refused("UNSUPPORTED", "x is on the device CUDA 1"):
+    with refused("UNSUPPORTED", "x is on cuda:1"):
         encoder.encode(kind(x, device=(CUDA, 1)))
 
 
