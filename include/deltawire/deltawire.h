@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * deltawire.h - encoders and decoders: tensors to frames and back. No input or output, no threads,
- * no global state. */
+ * deltawire.h - encoders and decoders: tensors to frames, and back. No I/O, threads or globals. */
 #ifndef DELTAWIRE_H
 #define DELTAWIRE_H
 
@@ -166,7 +165,11 @@ typedef enum dw_codec {
     DW_CODEC_MX = 4      /* the tensor itself, in an OCP microscaling (MX) format */
 } dw_codec;
 typedef enum dw_scale { DW_SCALE_ABSMAX = 1, DW_SCALE_SIGNED = 2, DW_SCALE_MSE = 3 } dw_scale;
-typedef enum dw_rounding { DW_ROUNDING_NEAREST = 1, DW_ROUNDING_STOCHASTIC = 2 } dw_rounding;
+typedef enum dw_rounding {
+    DW_ROUNDING_NEAREST = 1,
+    DW_ROUNDING_STOCHASTIC = 2,
+    DW_ROUNDING_DITHER = 3 /* stochastic, and the decoder subtracts the dither again */
+} dw_rounding;
 typedef enum dw_choose { DW_CHOOSE_GROUP = 1, DW_CHOOSE_NEVER = 2 } dw_choose;
 typedef enum dw_replies { DW_REPLIES_ALWAYS = 1, DW_REPLIES_NEVER = 2 } dw_replies;
 
@@ -191,8 +194,7 @@ typedef enum dw_element {
     DW_ELEMENT_E2M1 = 6 /* MXFP4 */
 } dw_element;
 
-/* Values of `group`. ROW: all channels of a token share one scale. CHANNEL: each channel has one
- * scale for all tokens. */
+/* Values of `group`. ROW: a scale for each token's channels. CHANNEL: one for each channel. */
 enum { DW_GROUP_ROW = 0xffff, DW_GROUP_CHANNEL = 0xfffe };
 
 /* Values of `key`, which is how a key entry carries x: 2 to 8 bits in groups; one of these float
@@ -206,12 +208,10 @@ enum {
 };
 
 /* The library calls an object's callbacks only from the thread that is calling into that object. A
- * dw_task, which parallel_for receives, may run in any thread. A dw_allocator never changes in any
- * version. */
+ * dw_task of parallel_for may run in any thread. A dw_allocator never changes in any version. */
 typedef void dw_task(void *task_context, size_t i);
 typedef struct dw_allocator {
-    void *(*allocate)(void *context, size_t bytes, size_t alignment); /* returns NULL where there is
-                                                                         no memory */
+    void *(*allocate)(void *context, size_t bytes, size_t alignment); /* NULL: no memory */
     void (*release)(void *context, void *memory, size_t bytes);
     void *context;
 } dw_allocator;

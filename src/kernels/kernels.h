@@ -36,6 +36,7 @@
 
 #include "arithmetic/mx.h"
 #include "arithmetic/quant.h"
+#include "arithmetic/step.h"
 #include "deltawire/deltawire.h"
 
 /* The extremes of both candidates for coding a piece: x - base and, where there is a choice, x. */
@@ -118,6 +119,22 @@ typedef struct dw_mx_decode_run {
     uint32_t tile_elements, first;
     uint64_t *sum, element_number; /* like sum and element of a dw_decode_run */
 } dw_mx_decode_run;
+
+/* Coding with one step for many elements: docs/format.md, 3.6 and 5. n contiguous elements of one
+ * piece, or a part of one. */
+typedef struct dw_step_run {
+    dw_dtype x_dtype, prev_dtype; /* x_dtype: in a decoder that of out */
+    uint64_t n;                   /* at most 2048 */
+    uint32_t stored; /* encode: codes written, at least n and at most 2048. Padding gets code 128 */
+    uint16_t scale;  /* the step, bf16, finite and >= 0; 0: all changes are 0 */
+    dw_rounding rounding; /* decode: DW_ROUNDING_DITHER or any other */
+    const void *x, *prev; /* prev NULL: the base is +0 */
+    void *next;           /* encode: NULL: no state. It has prev_dtype, also where prev is NULL */
+    void *out;            /* decode */
+    uint8_t *codes;       /* one byte per element */
+    dw_dither dither;     /* key and number of the first element, as for stochastic rounding */
+    uint64_t clamped;     /* encode adds: how many values dw_step_is_clamped */
+} dw_step_run;
 
 /* A strip of channels with a scale each: the encoder gathers extremes over all rows first; then all
  * rows are coded or decoded with the resulting scales. */
@@ -213,6 +230,15 @@ typedef struct dw_kernels {
     void (*add)(const float *from, float factor, void *to, dw_dtype to_dtype, uint64_t n);
     void (*mx_encode)(const dw_mx_encode_run *run);
     void (*mx_decode)(const dw_mx_decode_run *run);
+    /* Adds the squares of x - prev, exact products in binary64, in order: element i to lanes[i %
+     * DW_NORM_LANES]. *largest becomes the largest of its old value and of bits(x - prev) &
+     * 0x7fffffff; a NaN counts as infinite (dw_step_settle). Any n. */
+    void (*step_squares)(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
+                         uint64_t n, double lanes[DW_NORM_LANES], uint32_t *largest);
+    /* Elements of which x - prev is NaN or infinite get code 255 or, below 0, code 1; callers do
+     * not code a piece that has one. */
+    void (*step_encode)(dw_step_run *run);
+    void (*step_decode)(const dw_step_run *run);
 } dw_kernels;
 
 extern const dw_kernels dw_kernels_c;

@@ -493,6 +493,7 @@ static void add_c(const float *from, float factor, void *to, dw_dtype to_dtype, 
     }
 }
 #include "kernels/kernels_mx_c.h"
+#include "kernels/kernels_step_c.h"
 
 const dw_kernels dw_kernels_c = {"c",
                                  encode_c,
@@ -511,4 +512,7 @@ const dw_kernels dw_kernels_c = {"c",
                                  add_c,
 
                                  mx_encode_c,
-                                 mx_decode_c};
+                                 mx_decode_c,
+                                 step_squares_c,
+                                 step_encode_c,
+                                 step_decode_c};

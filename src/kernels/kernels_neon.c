@@ -554,9 +554,10 @@ DW_VECTOR void w_store_turns(void *to, w64 x, w64 y)
 
 #include "kernels/kernels_columns.h"
 #include "kernels/kernels_mx.h"
+#include "kernels/kernels_step.h"
 
 const dw_kernels dw_kernels_neon = {
     "neon",          encode,         decode,         extremes,       squares,
     column_extremes, column_squares, encode_columns, decode_columns, convert,
     digest,          digest_bytes,   stream,         norms,          add,
-    mx_encode,       mx_decode};
+    mx_encode,       mx_decode,      step_squares,   step_encode,    step_decode};

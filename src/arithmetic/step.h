@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * step.h - the arithmetic of the form step: whole multiples of a step that many elements share, in
+ * code that C and CUDA share.
+ *
+ * These functions are the steps of docs/format.md, Exactness. Nothing here may be fused or
+ * reordered: the bits are part of the format.
+ *
+ * Subtractive dither: both ends know the same random number z of an element (dw_dither_of). The
+ * encoder rounds d / step + z to an integer, and the decoder subtracts z from the integer. So the
+ * error is distributed evenly over one step, whatever the signal. Sources: Ziv, On universal
+ * quantization, 1985; Zamir and Feder, On universal quantization by randomized uniform/lattice
+ * quantizers, 1992. */
+#ifndef DW_STEP_H
+#define DW_STEP_H
+
+#include "arithmetic/quant.h"
+
+enum { DW_STEP_LEVELS = 127, DW_STEP_ZERO = 128 }; /* the largest level; the code of level 0 */
+
+/* The factor that deltas are multiplied by: RN(1 / step), and 0 where the step is 0. It would be
+ * infinite where the step is 2^-128 or less. Then it is the largest finite number, so that the
+ * level of a delta of 0 is 0 for every step. */
+DW_INLINE float dw_step_inverse(uint16_t step)
+{
+    return dw_f32_finite(dw_scale_inverse(step));
+}
+
+/* A delta in steps. z: 0 for nearest rounding, else the dither. It may be infinite. It is NaN only
+ * where the delta is NaN, or infinite beside a step of 0. */
+DW_INLINE float dw_step_scaled(float delta, float inverse, float z)
+{
+    float scaled = delta * inverse;
+    return scaled + z;
+}
+
+/* Whether a scaled delta lies outside of the levels: its nearest integer, ties to even, is below
+ * -127 or above 127, which is so from 127.5 (0x42ff0000) on. NaN counts, too. */
+DW_INLINE int dw_step_is_clamped(float scaled)
+{
+    return (dw_bits_of(scaled) & 0x7fffffffu) >= 0x42ff0000u;
+}
+
+/* The level of a scaled delta. It is clamped first, because a conversion of large numbers to
+ * integers is not defined; rounding does not change the ends. NaN gets the highest level. */
+DW_INLINE int32_t dw_step_level(float scaled)
+{
+    float most = (float)DW_STEP_LEVELS, clamped = scaled < most ? scaled : most;
+    clamped = clamped > -most ? clamped : -most;
+    return (int32_t)dw_rint(clamped);
+}
+
+/* The change that a level stands for. z: 0 without dither. Then the product is exact unless it is
+ * infinite, as 8 significant bits of a step times at most 8 of a level. With dither, level - z is
+ * exact: z is an odd multiple of 2^-17, and levels down to -127 have 7 bits. The exception is level
+ * -128, which no encoder writes: its difference is rounded. The product is rounded, too. */
+DW_INLINE float dw_step_value(int32_t level, float z, float step)
+{
+    float amount = (float)level - z;
+    return amount * step;
+}
+
+/* Makes the result of step_squares independent of the processor: processors differ in the sign and
+ * payload of the NaN that they produce. A lane can only be NaN if there was a NaN delta. */
+DW_INLINE void dw_step_settle(double *lanes, uint32_t *largest)
+{
+    if (*largest <= DW_F32_INFINITY) return;
+    *largest = DW_F32_INFINITY;
+    for (int i = 0; i < DW_NORM_LANES; i++) {
+        const uint64_t nan = 0x7ff8000000000000u;
+        if (lanes[i] != lanes[i]) memcpy(&lanes[i], &nan, sizeof nan);
+    }
+}
+
+#endif
