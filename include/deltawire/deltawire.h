@@ -177,11 +177,12 @@ typedef enum dw_replies { DW_REPLIES_ALWAYS = 1, DW_REPLIES_NEVER = 2 } dw_repli
 typedef enum dw_form_name {
     DW_FORM_FLOATS = 1,    /* plain f32, f16 or bf16 */
     DW_FORM_QUANTIZED = 2, /* 1 to 8 bits per value, and a scale for each group */
-    DW_FORM_MX = 3         /* OCP microscaling: blocks of 32 share a power of two as their scale */
+    DW_FORM_MX = 3,        /* OCP microscaling: blocks of 32 share a power of two as their scale */
+    DW_FORM_STEP = 4       /* multiples of a step that a group, row or sample shares */
 } dw_form_name;
 
-/* Returns the name of a form as in docs/codecs.md: "floats", "quantized" or "mx"; "none" for 0, the
- * form of entries without a payload; "?" for all other numbers. Never NULL. */
+/* Returns the name of a form as in docs/codecs.md: "floats", "quantized", "mx" or "step"; "none"
+ * for 0, the form of entries without a payload; "?" for all other numbers. Never NULL. */
 DW_API const char *dw_form_string(dw_form_name form);
 
 /* Element formats of microscaling, as in the OCP Microscaling Formats (MX) Specification 1.0. */
@@ -194,12 +195,15 @@ typedef enum dw_element {
     DW_ELEMENT_E2M1 = 6 /* MXFP4 */
 } dw_element;
 
-/* Values of `group`. ROW: a scale for each token's channels. CHANNEL: one for each channel. */
-enum { DW_GROUP_ROW = 0xffff, DW_GROUP_CHANNEL = 0xfffe };
+/* Values of `group`. ROW: all channels of a token share one scale. CHANNEL: each channel has one
+ * scale for all tokens. SAMPLE: all values of a sample share one step. */
+enum { DW_GROUP_ROW = 0xffff, DW_GROUP_CHANNEL = 0xfffe, DW_GROUP_SAMPLE = 0xfffd };
 
 /* Values of `key`, which is how a key entry carries x: 2 to 8 bits in groups; one of these float
- * formats; or, where changes are microscaled, DW_KEY_ELEMENT + a dw_element. */
+ * formats; where changes are microscaled, DW_KEY_ELEMENT + a dw_element; where they are coded with
+ * a step, DW_KEY_STEP. */
 enum {
+    DW_KEY_STEP = 128,
     DW_KEY_ELEMENT = 64,
     DW_KEY_F16 = 16,
     DW_KEY_BF16 = 17,
@@ -224,11 +228,11 @@ enum { DW_AUDIT_NEVER = 0xff };
 typedef struct dw_config {
     size_t struct_size;
     dw_codec codec;
-    dw_form_name form; /* of changes: DW_FORM_QUANTIZED or DW_FORM_MX; see docs/codecs.md for all
-                          options */
+    dw_form_name form; /* of changes: not DW_FORM_FLOATS; docs/codecs.md has all options */
     dw_element element;
     uint32_t bits;
     uint32_t group;
+    uint32_t step, key_step; /* in thousandths */
     dw_scale scale;
     dw_rounding rounding;
     uint64_t seed;
@@ -295,6 +299,7 @@ typedef struct dw_counters {
     uint64_t zero_groups;       /* ... with no value of 2^-96 or more; blocks of mx: with scale 0 */
     /* ... that contained NaN or Inf; encoder: also each such value in a key entry of floats. */
     uint64_t poisoned_groups;
+    uint64_t clamped_values;  /* encoder, form step: they were more than 127 steps large */
     uint64_t acks, nacks;     /* replies received (encoder) or sent (decoder) */
     uint64_t rebases;         /* NACKs that were answered with a delta from an older copy */
     uint64_t resyncs;         /* entries that carried prev again (sync entries) */

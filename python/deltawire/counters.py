@@ -22,10 +22,10 @@ class Counters(_Counters):
     """What an encoder or decoder has counted since it was made.
 
     frames, key_entries, delta_entries, stateless_entries; raw_bytes, encoded_bytes; groups,
-    direct_groups, zero_groups, poisoned_groups; acks, nacks, rebases, resyncs, rejected_frames;
-    busy_ns (nanoseconds inside encode or decode). Current values: keys_held, state_bytes,
-    slack_bytes. Encoders only: x_square, delta_square, error_square, sums of squares that are
-    meaningful relative to each other. deltawire.h documents each field.
+    direct_groups, zero_groups, poisoned_groups, clamped_values; acks, nacks, rebases, resyncs,
+    rejected_frames; busy_ns (nanoseconds inside encode or decode). Current values: keys_held,
+    state_bytes, slack_bytes. Encoders only: x_square, delta_square, error_square, sums of squares
+    that are meaningful relative to each other. deltawire.h documents each field.
     """
 
     __slots__ = ()

@@ -18,7 +18,12 @@
 
 #include "base/shared.h"
 
-enum { DW_TILE_ELEMENTS = 2048, DW_LAYOUT_ROW = 0xffff, DW_LAYOUT_CHANNEL = 0xfffe };
+enum {
+    DW_TILE_ELEMENTS = 2048,
+    DW_LAYOUT_ROW = 0xffff,
+    DW_LAYOUT_CHANNEL = 0xfffe,
+    DW_LAYOUT_SAMPLE = 0xfffd
+};
 
 typedef struct dw_layout {
     uint32_t t, c, bits;
@@ -26,6 +31,8 @@ typedef struct dw_layout {
     uint32_t element;    /* the dw_element of microscaling; otherwise 0 */
     bool chooses;
     bool by_channel;                    /* a piece is one channel, of all tokens */
+    bool by_sample;                     /* there is one piece, the whole sample */
+    bool dithers;                       /* codes of one step: with subtractive dither */
     uint32_t segment_channels;          /* channels of every segment except the last of a row */
     uint32_t segment_width;             /* elements stored for such a segment, padding included */
     uint32_t last_channels, last_width; /* the same of the last segment of a row */
@@ -33,7 +40,7 @@ typedef struct dw_layout {
     bool cut_rows; /* a row is longer than a tile: every tile holds one segment */
     uint64_t pieces, segments, tiles;
     uint64_t choice_bytes, scale_bytes; /* bytes in front of the tiles; scale_bytes is 0 unless
-                                           by_channel */
+                                           by_channel or by_sample */
     uint64_t tile_bytes, payload_bytes;
 } dw_layout;
 
@@ -58,7 +65,7 @@ DW_INLINE uint64_t dw_layout_scales_bytes(const dw_layout *layout, uint64_t piec
 
 DW_INLINE void dw_layout_rows(dw_layout *layout, uint32_t c, uint32_t group)
 {
-    bool whole_rows = group == DW_LAYOUT_ROW || layout->by_channel;
+    bool whole_rows = group == DW_LAYOUT_ROW || layout->by_channel || layout->by_sample;
     uint32_t whole = whole_rows ? (c <= DW_TILE_ELEMENTS ? c : (uint32_t)DW_TILE_ELEMENTS) : group;
     layout->cut_rows = whole_rows && c > DW_TILE_ELEMENTS;
     layout->segment_channels = whole;
@@ -70,12 +77,18 @@ DW_INLINE void dw_layout_rows(dw_layout *layout, uint32_t c, uint32_t group)
     layout->tile_segments = layout->cut_rows ? 1 : DW_TILE_ELEMENTS / layout->segment_width;
 }
 
+/* Whether every tile begins with the scales of its pieces. */
+DW_INLINE bool dw_layout_tiles_have_scales(const dw_layout *layout)
+{
+    return !layout->by_channel && !layout->by_sample;
+}
+
 /* Bytes of a tile with so many segments and elements. Its scales are included unless they lie in
  * front of all tiles. */
 DW_INLINE uint64_t dw_layout_tile_bytes(const dw_layout *layout, uint64_t segments,
                                         uint64_t elements)
 {
-    return dw_layout_scales_bytes(layout, layout->by_channel ? 0 : segments) +
+    return dw_layout_scales_bytes(layout, dw_layout_tiles_have_scales(layout) ? segments : 0) +
            dw_round_up(elements * layout->bits / 8, 16);
 }
 
@@ -97,12 +110,14 @@ DW_INLINE bool dw_layout_make_scaled(dw_layout *layout, uint32_t t, uint32_t c, 
     layout->bits = bits;
     layout->chooses = chooses;
     layout->by_channel = group == DW_LAYOUT_CHANNEL;
+    layout->by_sample = group == DW_LAYOUT_SAMPLE;
     dw_layout_rows(layout, c, group);
     layout->segments = (uint64_t)t * layout->row_segments;
-    layout->pieces = layout->by_channel ? c : layout->segments;
+    layout->pieces = layout->by_channel ? c : layout->by_sample ? 1 : layout->segments;
     if (layout->segments > UINT64_MAX / 4 / (layout->segment_width + 64u)) return false;
     layout->choice_bytes = chooses ? dw_round_up((layout->pieces + 7) / 8, 16) : 0;
-    layout->scale_bytes = layout->by_channel ? dw_layout_scales_bytes(layout, c) : 0;
+    layout->scale_bytes =
+        dw_layout_tiles_have_scales(layout) ? 0 : dw_layout_scales_bytes(layout, layout->pieces);
     layout->tile_bytes = dw_layout_tile_bytes(
         layout, layout->tile_segments, (uint64_t)layout->tile_segments * layout->segment_width);
     uint64_t front = layout->choice_bytes + layout->scale_bytes;
@@ -138,6 +153,16 @@ DW_INLINE bool dw_layout_make_mx(dw_layout *layout, uint32_t t, uint32_t c, uint
     return made;
 }
 
+/* The layout of codes of one step, which take 8 bits. group: 16..256, DW_LAYOUT_ROW or
+ * DW_LAYOUT_SAMPLE. */
+DW_INLINE bool dw_layout_make_step(dw_layout *layout, uint32_t t, uint32_t c, uint32_t group,
+                                   bool dithers)
+{
+    bool made = dw_layout_make_scaled(layout, t, c, 8, group, 2, false);
+    layout->dithers = dithers;
+    return made;
+}
+
 DW_INLINE dw_tile dw_layout_tile(const dw_layout *layout, uint64_t i)
 {
     dw_tile tile;
@@ -155,8 +180,8 @@ DW_INLINE dw_tile dw_layout_tile(const dw_layout *layout, uint64_t i)
         tile.elements = tile.segments * layout->segment_width;
         tile.offset = front + i * layout->tile_bytes;
     }
-    tile.codes =
-        tile.offset + (layout->by_channel ? 0 : dw_layout_scales_bytes(layout, tile.segments));
+    bool has_scales = dw_layout_tiles_have_scales(layout);
+    tile.codes = tile.offset + (has_scales ? dw_layout_scales_bytes(layout, tile.segments) : 0);
     tile.bytes = dw_layout_tile_bytes(layout, tile.segments, tile.elements);
     return tile;
 }
@@ -164,7 +189,8 @@ DW_INLINE dw_tile dw_layout_tile(const dw_layout *layout, uint64_t i)
 /* The offset of a piece's scale within the payload. */
 DW_INLINE uint64_t dw_layout_scale(const dw_layout *layout, uint64_t piece)
 {
-    if (layout->by_channel) return layout->choice_bytes + layout->scale_size * piece;
+    if (!dw_layout_tiles_have_scales(layout))
+        return layout->choice_bytes + layout->scale_size * piece;
     return dw_layout_tile(layout, piece / layout->tile_segments).offset +
            layout->scale_size * (piece % layout->tile_segments);
 }
@@ -199,7 +225,7 @@ DW_INLINE uint64_t dw_layout_chunks(const dw_layout *layout)
  * digests them separately. */
 DW_INLINE uint64_t dw_layout_undigested(const dw_layout *layout)
 {
-    return layout->by_channel ? layout->payload_bytes : layout->choice_bytes;
+    return layout->by_channel ? layout->payload_bytes : layout->choice_bytes + layout->scale_bytes;
 }
 
 /* The index in prev of a tile's first element; for the index behind the last tile, the number of

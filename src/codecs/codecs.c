@@ -8,8 +8,8 @@
 /* Where a use of a codec takes its form and the form's parameters from. */
 typedef enum source {
     NOTHING, /* the codec has no such use */
-    /* The option form: quantized, with the options bits and group, or microscaled, with the option
-     * element. */
+    /* The option form: quantized, with the options bits and group; microscaled, with the option
+     * element; or with one step, with the options step, group and rounding. */
     OF_FORM,
     OF_ELEMENT, /* microscaled, with the option element */
     OF_DTYPE,   /* floats, with the option dtype */
@@ -36,7 +36,8 @@ static const struct codec_row {
 };
 enum { CODECS = sizeof codecs / sizeof *codecs };
 
-static const dw_form *const forms[] = {&dw_form_floats, &dw_form_quantized, &dw_form_mx};
+static const dw_form *const forms[] = {&dw_form_floats, &dw_form_quantized, &dw_form_mx,
+                                       &dw_form_step};
 enum { FORMS = sizeof forms / sizeof *forms };
 
 const char *dw_form_string(dw_form_name form)
@@ -79,12 +80,30 @@ static dw_form_params microscaled(dw_element element)
     return (dw_form_params){.form = &dw_form_mx, .element = element};
 }
 
-static dw_form_params by_key(uint32_t key, uint32_t group, dw_dtype x)
+static dw_form_params stepped(const dw_config *config, uint32_t step)
 {
+    return (dw_form_params){.form = &dw_form_step,
+                            .bits = 8,
+                            .group = config->group,
+                            .step = step,
+                            .dithers = config->rounding == DW_ROUNDING_DITHER};
+}
+
+static dw_form_params by_key(const dw_config *config, dw_dtype x)
+{
+    uint32_t key = config->key;
     dw_dtype dtype = dtype_of_key(key, x);
     if (dtype) return floats(dtype);
+    if (key == DW_KEY_STEP) return stepped(config, config->key_step);
     if (key > DW_KEY_ELEMENT) return microscaled((dw_element)(key - DW_KEY_ELEMENT));
-    return quantized(key, group);
+    return quantized(key, config->group);
+}
+
+static dw_form_params by_form(const dw_config *config)
+{
+    if (config->form == DW_FORM_MX) return microscaled(config->element);
+    if (config->form == DW_FORM_STEP) return stepped(config, config->step);
+    return quantized(config->bits, config->group);
 }
 
 /* config: with defaults filled in. */
@@ -92,12 +111,10 @@ static dw_form_params params_of(source of, const dw_config *config, dw_dtype x)
 {
     switch (of) {
     case NOTHING: break;
-    case OF_FORM:
-        return config->form == DW_FORM_MX ? microscaled(config->element)
-                                          : quantized(config->bits, config->group);
+    case OF_FORM: return by_form(config);
     case OF_ELEMENT: return microscaled(config->element);
     case OF_DTYPE: return floats(config->raw);
-    case OF_KEY: return by_key(config->key, config->group, x);
+    case OF_KEY: return by_key(config, x);
     case OF_PREV: return floats(config->prev);
     case EMPTY: return (dw_form_params){.form = &dw_form_skip};
     }
@@ -111,7 +128,8 @@ void dw_codec_fill(dw_params *params, const dw_config *config, dw_dtype x)
     params->codec = (uint8_t)row->wire;
     params->keeps_prev = row->keeps_prev;
     for (int use = 0; use < DW_USES; use++) params->use[use] = params_of(row->of[use], config, x);
-    params->use[DW_USE_CHANGE].chooses = row->keeps_prev && config->choose != DW_CHOOSE_NEVER;
+    params->use[DW_USE_CHANGE].chooses =
+        row->keeps_prev && config->choose != DW_CHOOSE_NEVER && config->form != DW_FORM_STEP;
 }
 
 void dw_codec_own_dtypes(dw_config *config, dw_dtype x)

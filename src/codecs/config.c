@@ -9,6 +9,8 @@
 /* The size of dw_config in the first version. Fields added later lie behind it. */
 enum { FIRST_CONFIG_BYTES = sizeof(dw_config) };
 
+enum { DECIMAL_BYTES = 28 }; /* room for a number of thousandths as text */
+
 dw_status dw_config_init(dw_config *config, size_t struct_size)
 {
     if (!config || struct_size < FIRST_CONFIG_BYTES) return DW_ERR_ARGUMENT;
@@ -62,10 +64,31 @@ static void list_options(const dw_config *config, char *out, size_t cap)
                                      dw_options[i].name);
 }
 
+/* Writes a number of thousandths: "1.4". (printf would write a locale's decimal point.) */
+static void write_decimal(uint64_t value, char out[DECIMAL_BYTES])
+{
+    size_t used =
+        (size_t)snprintf(out, DECIMAL_BYTES, "%llu.%03llu", (unsigned long long)(value / 1000),
+                         (unsigned long long)(value % 1000));
+    while (out[used - 1] == '0') used--;
+    if (out[used - 1] == '.') used--;
+    out[used] = 0;
+}
+
+static void list_decimals(uint64_t least, uint64_t most, char *out, size_t cap)
+{
+    char from[DECIMAL_BYTES], to[DECIMAL_BYTES];
+    write_decimal(least, from);
+    write_decimal(most, to);
+    snprintf(out, cap, "numbers from %s to %s with up to three decimals", from, to);
+}
+
 static void list_values(const dw_option *option, char *out, size_t cap)
 {
     if (option->words)
         list_words(option->words, out, cap);
+    else if (option->is_decimal)
+        list_decimals(option->least, option->most, out, cap);
     else
         snprintf(out, cap, "whole numbers from %llu to %llu", (unsigned long long)option->least,
                  (unsigned long long)option->most);
@@ -81,7 +104,7 @@ static dw_status complain_at(dw_why *why, const char *text, const char *at, size
     return DW_ERR_CONFIG;
 }
 
-static bool parse_number(const char *text, size_t len, const dw_option *option, uint64_t *value)
+static bool parse_digits(const char *text, size_t len, uint64_t *value)
 {
     uint64_t sum = 0;
     if (len == 0 || len > 20) return false;
@@ -91,7 +114,28 @@ static bool parse_number(const char *text, size_t len, const dw_option *option, 
             return false;
     }
     *value = sum;
-    return sum >= option->least && sum <= option->most;
+    return true;
+}
+
+/* Parses "1", "1.4" or "1.375" as thousandths. */
+static bool parse_decimal(const char *text, size_t len, uint64_t *value)
+{
+    const char *point = memchr(text, '.', len);
+    size_t whole_len = point ? (size_t)(point - text) : len,
+           places = point ? len - whole_len - 1 : 0;
+    uint64_t whole, part = 0;
+    if (!parse_digits(text, whole_len, &whole) || !dw_size_multiply(whole, 1000, &whole))
+        return false;
+    if (point && (places > 3 || !parse_digits(point + 1, places, &part))) return false;
+    for (; point && places < 3; places++) part *= 10;
+    return dw_size_add(whole, part, value);
+}
+
+static bool parse_number(const char *text, size_t len, const dw_option *option, uint64_t *value)
+{
+    bool is_number =
+        option->is_decimal ? parse_decimal(text, len, value) : parse_digits(text, len, value);
+    return is_number && *value >= option->least && *value <= option->most;
 }
 
 /* Where a codec has an option that no other codec has, its value may be written without a name:
@@ -132,11 +176,35 @@ static dw_status parse_option(dw_config *config, const char *text, const char *a
     return DW_OK;
 }
 
-/* Lists the words of an option that are allowed together with the rest of a config. */
+/* The same for an option that is a decimal number: what is allowed ends somewhere between its least
+ * and its largest value. */
+static void list_fitting_range(const dw_option *option, const dw_config *config, char *out,
+                               size_t cap)
+{
+    uint64_t least = option->least, most = option->most;
+    if (!dw_option_fits(option, config, least)) {
+        snprintf(out, cap, "no value");
+        return;
+    }
+    while (least < most) {
+        uint64_t middle = least + (most - least + 1) / 2;
+        if (dw_option_fits(option, config, middle))
+            least = middle;
+        else
+            most = middle - 1;
+    }
+    list_decimals(option->least, least, out, cap);
+}
+
+/* Lists what is allowed of an option together with the rest of a config. */
 static void list_fitting(const dw_option *option, const dw_config *config, char *out, size_t cap)
 {
     size_t used = 0;
     out[0] = 0;
+    if (!option->words) {
+        list_fitting_range(option, config, out, cap);
+        return;
+    }
     for (const dw_word *word = option->words; word->text && used < cap; word++)
         if (dw_option_fits(option, config, word->value))
             used += (size_t)snprintf(out + used, cap - used, "%s%s", used ? " " : "", word->text);
@@ -196,10 +264,22 @@ static size_t write_option(const dw_option *option, uint64_t value, char mark, c
                            size_t cap)
 {
     bool bare = is_bare(option);
+    char decimal[DECIMAL_BYTES];
+    if (option->is_decimal) {
+        write_decimal(value, decimal);
+        return (size_t)snprintf(room, cap, "%c%s=%s", mark, option->name, decimal);
+    }
     if (option->words)
         return (size_t)snprintf(room, cap, "%c%s%s%s", mark, bare ? "" : option->name,
                                 bare ? "" : "=", dw_word_of(option->words, value));
     return (size_t)snprintf(room, cap, "%c%s=%llu", mark, option->name, (unsigned long long)value);
+}
+
+/* Whether the other end need not know the value. */
+static bool is_private(const dw_option *option, uint64_t value)
+{
+    return option->agrees == DW_AGREE_DITHER ? !dw_option_is_in_frames(option, value)
+                                             : option->agrees == DW_AGREE_NO;
 }
 
 static dw_status write_text(const dw_config *given, bool only_agreed, char *text, size_t cap)
@@ -218,8 +298,8 @@ static dw_status write_text(const dw_config *given, bool only_agreed, char *text
         uint64_t value = dw_option_get(o, &config);
         dw_config without = config;
         dw_option_set(o, &without, 0);
-        if (value == 0 || !dw_option_applies(o, &config) ||
-            (only_agreed && o->agrees == DW_AGREE_NO) || value == dw_option_value(o, &without))
+        if (value == 0 || !dw_option_applies(o, &config) || (only_agreed && is_private(o, value)) ||
+            value == dw_option_value(o, &without))
             continue;
         used += write_option(o, value, mark, all + used, sizeof all - used);
         mark = ',';

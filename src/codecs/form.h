@@ -11,6 +11,9 @@
  * | plan     | computes what depends on the shape: layout, sizes, chunks. false: too large          |
  * | check    | step 8 of docs/format.md, 2: NULL, or what is wrong with a payload whose digest is   |
  * |          | right. NULL in the row: every payload of the right size can be decoded              |
+ * | measure  | adds up in *result what settle needs to know of a chunk of x                        |
+ * | settle   | once, after measure of all chunks and before encode of the first: writes what they  |
+ * |          | share into the payload. Both NULL: every chunk can be encoded by itself             |
  * | encode   | a chunk of x into its part of the payload and, with state, of next                   |
  * | decode   | a chunk of the payload into next; without state into y                               |
  * | emit     | next into y, with state; NaN where values are poisoned                               |
@@ -28,7 +31,7 @@
 typedef struct dw_plan dw_plan;
 
 /* Reserved for a transform in front of a form or an entropy coder behind it. None exists yet;
- * docs/format.md, 3.5 reserves their numbers. */
+ * docs/format.md, 3.6 says where their parameters will stand. */
 typedef struct dw_stage {
     uint8_t wire;
     const char *name;
@@ -49,11 +52,10 @@ typedef struct dw_device_kernels {
 typedef struct dw_form {
     dw_form_name wire; /* its number in frames */
     const char *name;
-    /* Decoding needs random numbers that both ends generate alike, so the seed is part of the
-     * frame. */
-    bool draws;
     bool (*plan)(dw_plan *plan);
     const char *(*check)(const dw_plan *plan, const uint8_t *payload, uint64_t bytes);
+    void (*measure)(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result);
+    void (*settle)(const dw_encode_job *job, const dw_chunk_result *joined);
     void (*encode)(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result);
     void (*decode)(const dw_decode_job *job, uint64_t chunk, dw_chunk_result *result);
     void (*emit)(const dw_decode_job *job, uint64_t chunk);
@@ -64,6 +66,6 @@ typedef struct dw_form {
                                         is UNSUPPORTED */
 } dw_form;
 
-extern const dw_form dw_form_floats, dw_form_mx, dw_form_quantized, dw_form_skip;
+extern const dw_form dw_form_floats, dw_form_mx, dw_form_quantized, dw_form_skip, dw_form_step;
 
 #endif

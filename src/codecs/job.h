@@ -13,6 +13,7 @@
 #define DW_JOB_H
 
 #include "arithmetic/layout.h"
+#include "arithmetic/step_scale.h"
 #include "deltawire/deltawire.h"
 
 struct dw_plan;
@@ -20,7 +21,7 @@ struct dw_kernels;
 
 typedef struct dw_sums {
     double x_square, delta_square, error_square;
-    uint64_t pieces, direct, zero, poisoned;
+    uint64_t pieces, direct, zero, poisoned, clamped;
 } dw_sums;
 
 static inline void dw_sums_add(dw_sums *to, const dw_sums *sums)
@@ -32,6 +33,7 @@ static inline void dw_sums_add(dw_sums *to, const dw_sums *sums)
     to->direct += sums->direct;
     to->zero += sums->zero;
     to->poisoned += sums->poisoned;
+    to->clamped += sums->clamped;
 }
 
 /* The result of one chunk. Sums for digests may be added in any order; sums of squares are added in
@@ -39,6 +41,7 @@ static inline void dw_sums_add(dw_sums *to, const dw_sums *sums)
 typedef struct dw_chunk_result {
     dw_sums sums;
     uint64_t payload_sum, state_sum;
+    dw_squares squares; /* of a form that measures (codecs/form.h) */
 } dw_chunk_result;
 
 /* Which stretches of prev the state digest covers: those whose number t satisfies t mod every =

@@ -10,7 +10,8 @@ const dw_word dw_codec_words[] = {{"delta", DW_CODEC_DELTA},
                                   {"mx", DW_CODEC_MX},
                                   {0}};
 
-static const dw_word forms[] = {{"quantized", DW_FORM_QUANTIZED}, {"mx", DW_FORM_MX}, {0}};
+static const dw_word forms[] = {
+    {"quantized", DW_FORM_QUANTIZED}, {"mx", DW_FORM_MX}, {"step", DW_FORM_STEP}, {0}};
 static const dw_word elements[] = {{"int8", DW_ELEMENT_INT8},
                                    {"e4m3", DW_ELEMENT_E4M3},
                                    {"e5m2", DW_ELEMENT_E5M2},
@@ -28,11 +29,14 @@ static const dw_word groups[] = {{"16", 16},
                                  {"256", 256},
                                  {"row", DW_GROUP_ROW},
                                  {"channel", DW_GROUP_CHANNEL},
+                                 {"sample", DW_GROUP_SAMPLE},
                                  {0}};
 static const dw_word scales[] = {
     {"absmax", DW_SCALE_ABSMAX}, {"signed", DW_SCALE_SIGNED}, {"mse", DW_SCALE_MSE}, {0}};
-static const dw_word roundings[] = {
-    {"nearest", DW_ROUNDING_NEAREST}, {"stochastic", DW_ROUNDING_STOCHASTIC}, {0}};
+static const dw_word roundings[] = {{"nearest", DW_ROUNDING_NEAREST},
+                                    {"stochastic", DW_ROUNDING_STOCHASTIC},
+                                    {"dither", DW_ROUNDING_DITHER},
+                                    {0}};
 static const dw_word keys[] = {{"2", 2},
                                {"3", 3},
                                {"4", 4},
@@ -44,6 +48,7 @@ static const dw_word keys[] = {{"2", 2},
                                {"f32", DW_KEY_F32},
                                {"f16", DW_KEY_F16},
                                {"bf16", DW_KEY_BF16},
+                               {"step", DW_KEY_STEP},
                                {"int8", DW_KEY_ELEMENT + DW_ELEMENT_INT8},
                                {"e4m3", DW_KEY_ELEMENT + DW_ELEMENT_E4M3},
                                {"e5m2", DW_KEY_ELEMENT + DW_ELEMENT_E5M2},
@@ -61,12 +66,6 @@ static uint64_t four(const dw_config *config)
     return 4;
 }
 
-static uint64_t sixty_four(const dw_config *config)
-{
-    (void)config;
-    return 64;
-}
-
 static uint64_t first(const dw_config *config) /* the first of an option's words */
 {
     (void)config;
@@ -79,17 +78,70 @@ static bool is_microscaled(const dw_config *config)
            (config->codec == DW_CODEC_DELTA && config->form == DW_FORM_MX);
 }
 
-static uint64_t eight_bits(const dw_config *config) /* of a key entry; int8 where changes are
-                                                       microscaled */
+static bool is_stepped(const dw_config *config)
 {
+    return config->form == DW_FORM_STEP &&
+           (config->codec == DW_CODEC_DELTA || config->codec == DW_CODEC_DIRECT);
+}
+
+/* The codec mx is the microscaled form without state. */
+static bool form_fits(const dw_config *config, uint64_t form)
+{
+    return config->codec == DW_CODEC_DELTA || form != DW_FORM_MX;
+}
+
+static uint64_t best_group(const dw_config *config)
+{
+    return is_stepped(config) ? (uint64_t)DW_GROUP_SAMPLE : 64;
+}
+
+static bool group_fits(const dw_config *config, uint64_t group)
+{
+    return group != (is_stepped(config) ? DW_GROUP_CHANNEL : DW_GROUP_SAMPLE);
+}
+
+static bool rounding_fits(const dw_config *config, uint64_t rounding)
+{
+    return rounding != DW_ROUNDING_DITHER || is_stepped(config);
+}
+
+/* What both ends hold must come closer to x with every change. The error of dither is uniform, with
+ * a variance of step^2 / 12, and that of stochastic rounding has up to step^2 / 4: so from sqrt(12)
+ * and from 2 times the root mean square on, a change makes the error larger. Nearest rounding never
+ * does. */
+static bool step_fits(const dw_config *config, uint64_t step)
+{
+    if (config->codec != DW_CODEC_DELTA) return true;
+    if (config->rounding == DW_ROUNDING_DITHER) return step <= 3000;
+    return config->rounding != DW_ROUNDING_STOCHASTIC || step <= 1800;
+}
+
+static uint64_t best_step(const dw_config *config)
+{
+    (void)config;
+    return 1000;
+}
+
+static uint64_t quarter_step(const dw_config *config)
+{
+    uint64_t step = config->step ? config->step : best_step(config);
+    return step / 4 < 10 ? 10 : step / 4;
+}
+
+/* How key entries carry x: with 8 bits; in a wide format of the form of the changes. */
+static uint64_t best_key(const dw_config *config)
+{
+    if (is_stepped(config)) return DW_KEY_STEP;
     return is_microscaled(config) ? (uint64_t)DW_KEY_ELEMENT + DW_ELEMENT_INT8 : 8;
 }
 
 /* Key entries must be floats, or take the same form as changes. */
 static bool key_fits(const dw_config *config, uint64_t key)
 {
-    bool is_element = key > DW_KEY_ELEMENT, is_bits = key >= 2 && key <= 8;
-    return is_microscaled(config) ? !is_bits : !is_element;
+    bool is_step = key == DW_KEY_STEP, is_bits = key >= 2 && key <= 8,
+         is_element = key > DW_KEY_ELEMENT && !is_step;
+    if (is_stepped(config)) return !is_bits && !is_element;
+    return !is_step && (is_microscaled(config) ? !is_bits : !is_element);
 }
 
 static uint64_t groups_form(const dw_config *config)
@@ -133,35 +185,39 @@ enum {
 /* clang-format off */
 /* The order of the rows is the order of options in canonical text. */
 const dw_option dw_options[DW_OPTIONS] = {
-    {14, "form", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_UNUSUAL, forms, 0, 0, FIELD(form), groups_form, NULL,
-     "how changes become bytes", "quantized"},
-    {15, "element", DELTA | MX, DW_SCOPE_MX, DW_AGREE_FRAME, elements, 0, 0, FIELD(element), best_element, NULL,
+    {14, "form", DELTA | DIRECT, DW_SCOPE_ALWAYS, DW_AGREE_UNUSUAL, forms, 0, 0, false, FIELD(form), groups_form, form_fits,
+     "how changes (delta) or values (direct) become bytes", "quantized"},
+    {15, "element", DELTA | MX, DW_SCOPE_MX, DW_AGREE_FRAME, elements, 0, 0, false, FIELD(element), best_element, NULL,
      "element format of microscaling", "e4m3; e2m1 for changes"},
-    {1, "bits", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_FRAME, widths, 0, 0, FIELD(bits), four, NULL,
+    {1, "bits", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_FRAME, widths, 0, 0, false, FIELD(bits), four, NULL,
      "bits per change (delta) or value (direct)", "4"},
-    {2, "group", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_FRAME, groups, 0, 0, FIELD(group), sixty_four, NULL,
-     "channels that share a scale", "64"},
-    {3, "scale", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_NO, scales, 0, 0, FIELD(scale), best_scale, NULL,
+    {2, "group", DELTA | DIRECT, DW_SCOPE_GROUPS, DW_AGREE_FRAME, groups, 0, 0, false, FIELD(group), best_group, group_fits,
+     "channels that share a scale or step; sample: all values of a sample", "64; sample with form=step"},
+    {16, "step", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 10, 100000, true, FIELD(step), best_step, step_fits,
+     "step, as a multiple of the root mean square of what is coded", "1"},
+    {17, "key_step", DELTA, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 10, 100000, true, FIELD(key_step), quarter_step, NULL,
+     "the same for key entries, unless they are floats", "a quarter of step"},
+    {3, "scale", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_NO, scales, 0, 0, false, FIELD(scale), best_scale, NULL,
      "how the encoder finds a scale", "signed; mse for 1 bit; absmax with stochastic rounding"},
-    {4, "rounding", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_NO, roundings, 0, 0, FIELD(rounding), first, NULL,
+    {4, "rounding", DELTA | DIRECT, DW_SCOPE_GROUPS, DW_AGREE_DITHER, roundings, 0, 0, false, FIELD(rounding), first, rounding_fits,
      "how the encoder rounds", "nearest"},
-    {5, "seed", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_NO, NULL, 1, UINT64_MAX, FIELD(seed), NULL, NULL,
-     "seed of stochastic rounding", "0"},
-    {6, "key", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, keys, 0, 0, FIELD(key), eight_bits, key_fits,
-     "how a key entry carries x itself", "8; int8 with form=mx"},
-    {7, "dtype", RAW, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, dtypes, 0, 0, FIELD(raw), NULL, NULL,
+    {5, "seed", DELTA | DIRECT, DW_SCOPE_GROUPS, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(seed), NULL, NULL,
+     "seed of stochastic rounding and dither", "0"},
+    {6, "key", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, keys, 0, 0, false, FIELD(key), best_key, key_fits,
+     "how a key entry carries x itself", "8; int8 with form=mx; step with form=step"},
+    {7, "dtype", RAW, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, dtypes, 0, 0, false, FIELD(raw), NULL, NULL,
      "dtype of the floats that are sent", "x's dtype"},
-    {8, "prev", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, dtypes, 0, 0, FIELD(prev), NULL, NULL,
+    {8, "prev", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, dtypes, 0, 0, false, FIELD(prev), NULL, NULL,
      "dtype of prev at both ends", "x's dtype"},
-    {9, "choose", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, choices, 0, 0, FIELD(choose), first, NULL,
+    {9, "choose", DELTA, DW_SCOPE_CHOICES, DW_AGREE_FRAME, choices, 0, 0, false, FIELD(choose), first, NULL,
      "whether each group is coded as change or value, whichever is better", "group"},
-    {10, "replies", ALL, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, replies, 0, 0, FIELD(replies), first, NULL,
+    {10, "replies", ALL, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, replies, 0, 0, false, FIELD(replies), first, NULL,
      "whether the decoder sends replies", "always"},
-    {11, "audit", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_AUDIT_NEVER, FIELD(audit), first, NULL,
+    {11, "audit", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_AUDIT_NEVER, false, FIELD(audit), first, NULL,
      "state digest over one stretch of prev in so many; 255: none", "1"},
-    {12, "quota_bytes", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, NULL, 1, UINT64_MAX, FIELD(quota_bytes), NULL, NULL,
+    {12, "quota_bytes", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, NULL, 1, UINT64_MAX, false, FIELD(quota_bytes), NULL, NULL,
      "limit for the bytes of prev; the same at both ends", "no limit"},
-    {13, "incarnation", ALL, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1, UINT64_MAX, FIELD(incarnation), NULL, NULL,
+    {13, "incarnation", ALL, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(incarnation), NULL, NULL,
      "identifies the encoder from its creation to its end or reset", "random"},
 };
 /* clang-format on */
@@ -194,8 +250,11 @@ bool dw_option_applies(const dw_option *option, const dw_config *config)
     if (!(option->codecs & dw_codec_bit(config->codec))) return false;
     switch (option->scope) {
     case DW_SCOPE_ALWAYS: break;
-    case DW_SCOPE_QUANTIZED: return config->codec != DW_CODEC_RAW && !is_microscaled(config);
+    case DW_SCOPE_QUANTIZED: return !is_microscaled(config) && !is_stepped(config);
     case DW_SCOPE_MX: return is_microscaled(config);
+    case DW_SCOPE_STEP: return is_stepped(config);
+    case DW_SCOPE_GROUPS: return !is_microscaled(config);
+    case DW_SCOPE_CHOICES: return !is_stepped(config);
     }
     return true;
 }
@@ -203,6 +262,12 @@ bool dw_option_applies(const dw_option *option, const dw_config *config)
 bool dw_option_fits(const dw_option *option, const dw_config *config, uint64_t value)
 {
     return value == 0 || !option->fits || option->fits(config, value);
+}
+
+bool dw_option_is_in_frames(const dw_option *option, uint64_t value)
+{
+    if (option->agrees == DW_AGREE_DITHER) return value == DW_ROUNDING_DITHER;
+    return option->agrees >= DW_AGREE_FRAME;
 }
 
 uint64_t dw_option_value(const dw_option *option, const dw_config *config)

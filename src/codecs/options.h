@@ -17,7 +17,10 @@ typedef struct dw_word {
 typedef enum dw_scope {
     DW_SCOPE_ALWAYS,
     DW_SCOPE_QUANTIZED, /* some values are quantized in groups */
-    DW_SCOPE_MX         /* some values are microscaled */
+    DW_SCOPE_MX,        /* some values are microscaled */
+    DW_SCOPE_STEP,      /* some values are coded with one step */
+    DW_SCOPE_GROUPS,    /* quantized, or with one step */
+    DW_SCOPE_CHOICES    /* changes are quantized or microscaled */
 } dw_scope;
 
 /* Must both ends have the same value? */
@@ -27,6 +30,7 @@ typedef enum dw_agreement {
                          compare */
     DW_AGREE_FRAME,   /* yes, and every frame says it */
     DW_AGREE_UNUSUAL, /* yes, and every frame says it unless it is the default */
+    DW_AGREE_DITHER, /* only whether the value is DW_ROUNDING_DITHER, which every frame then says */
 } dw_agreement;
 
 typedef struct dw_option {
@@ -37,6 +41,7 @@ typedef struct dw_option {
     dw_agreement agrees;
     const dw_word *words; /* NULL: the value is a number ... */
     uint64_t least, most; /* ... in this range */
+    bool is_decimal;      /* a number with up to three decimals; the value is in thousandths */
     size_t offset, size;  /* of the field in dw_config */
     /* The default, given the other options; NULL: the default is 0. */
     uint64_t (*otherwise)(const dw_config *config);
@@ -46,7 +51,7 @@ typedef struct dw_option {
 } dw_option;
 
 extern const dw_option dw_options[];
-enum { DW_OPTIONS = 15 };
+enum { DW_OPTIONS = 17 };
 
 static inline uint32_t dw_codec_bit(dw_codec codec)
 {
@@ -62,6 +67,9 @@ bool dw_option_applies(const dw_option *option, const dw_config *config);
 /* Whether a value other than 0 is allowed together with the rest of the config. The option must
  * apply. */
 bool dw_option_fits(const dw_option *option, const dw_config *config, uint64_t value);
+
+/* Whether both ends must agree on this value, so that every frame says it. */
+bool dw_option_is_in_frames(const dw_option *option, uint64_t value);
 
 /* The effective value: what is set, else the default; 0 where there is neither. */
 uint64_t dw_option_value(const dw_option *option, const dw_config *config);

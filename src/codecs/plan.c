@@ -25,7 +25,7 @@ static void fill_defaults(dw_config *config, dw_dtype x)
 {
     for (int i = 0; i < DW_OPTIONS; i++) {
         const dw_option *o = &dw_options[i];
-        bool agrees = o->agrees >= DW_AGREE_FRAME;
+        bool agrees = o->agrees >= DW_AGREE_FRAME || o->scope == DW_SCOPE_STEP;
         if (agrees && !dw_option_applies(o, config)) dw_option_set(o, config, 0);
         if (agrees && dw_option_applies(o, config))
             dw_option_set(o, config, dw_option_value(o, config));
@@ -38,7 +38,7 @@ static void write_block(dw_params *params, const dw_config *config)
     uint8_t *at = params->block;
     for (const dw_option *o = option_after(0); o; o = option_after(o->number)) {
         uint64_t value = dw_option_get(o, config);
-        if (o->agrees < DW_AGREE_FRAME || !dw_option_applies(o, config)) continue;
+        if (!dw_option_is_in_frames(o, value) || !dw_option_applies(o, config)) continue;
         if (o->agrees == DW_AGREE_UNUSUAL && value == o->otherwise(config)) continue;
         memset(at, 0, DW_PARAMETER_BYTES);
         at[0] = o->number;
@@ -172,13 +172,28 @@ dw_audit dw_audit_of(uint32_t every, dw_key key, uint64_t sequence)
     return (dw_audit){every, (uint32_t)(dw_digest_bytes(bytes, sizeof bytes) % every)};
 }
 
-uint64_t dw_draws_key(uint64_t seed, dw_key key, uint64_t sequence)
+enum { VISIT_BYTES = 32 };
+
+static void put_visit(uint8_t bytes[VISIT_BYTES], uint64_t seed, dw_key key, uint64_t sequence)
 {
-    uint8_t bytes[32];
     dw_put(bytes, seed, 8);
     dw_put(bytes + 8, key.sample, 8);
     dw_put(bytes + 16, key.slice, 8);
     dw_put(bytes + 24, sequence, 8);
+}
+
+uint64_t dw_draws_key(uint64_t seed, dw_key key, uint64_t sequence)
+{
+    uint8_t bytes[VISIT_BYTES];
+    put_visit(bytes, seed, key, sequence);
+    return dw_digest_bytes(bytes, sizeof bytes);
+}
+
+uint64_t dw_shared_draws_key(const dw_header *header, dw_key key)
+{
+    uint8_t bytes[VISIT_BYTES + 8];
+    put_visit(bytes, header->seed, key, header->sequence);
+    dw_put(bytes + VISIT_BYTES, header->incarnation, 8);
     return dw_digest_bytes(bytes, sizeof bytes);
 }
 

@@ -18,6 +18,8 @@ typedef struct dw_form_params {
     const dw_form *form; /* NULL: the codec has no such use */
     uint32_t bits, group;
     dw_element element; /* for the form mx */
+    uint32_t step;      /* for the form step: in thousandths of the root mean square */
+    bool dithers;       /* for the form step: with subtractive dither */
     bool chooses;       /* pieces may be coded as a change or directly */
     dw_dtype dtype;
 } dw_form_params;
@@ -41,11 +43,14 @@ struct dw_plan {
     dw_form_params params;
     dw_dtype prev;
     uint32_t t, c;
-    dw_layout layout; /* for quantized and mx; for floats only shape, size and number of stretches
-                         are set */
+    dw_layout layout;       /* for floats only shape, size and number of stretches are set */
     uint64_t payload_bytes; /* the exact size, or where it varies, the largest */
     bool size_varies;
     uint64_t chunks;
+    /* Decoding needs random numbers that both ends generate alike, so the seed is part of the
+     * frame. */
+    bool draws;
+    bool measures;                   /* measure and settle must be called */
     uint64_t scratch_bytes;          /* scratch memory that a chunk needs while it is processed */
     const dw_stage *before, *behind; /* in front of the form, and behind it; see dw_stage */
 };
@@ -94,6 +99,10 @@ dw_audit dw_audit_of(uint32_t every, dw_key key, uint64_t sequence);
 /* A seed for the random numbers of one visit of a key. It differs for every visit, so that the
  * roundings of different visits are independent. */
 uint64_t dw_draws_key(uint64_t seed, dw_key key, uint64_t sequence);
+
+/* A seed for the random numbers that both ends share (docs/format.md, 3.6). The incarnation sees to
+ * it that two encoders never share them, whatever their seeds. */
+uint64_t dw_shared_draws_key(const dw_header *header, dw_key key);
 
 /* Checks an entry of a frame against the plans for its parameters. Returns NULL, or what is
  * wrong. */

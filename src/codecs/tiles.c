@@ -49,7 +49,9 @@ void dw_tiles_clear(const dw_encode_job *job, const dw_chunk *chunk)
     }
     for (uint64_t i = chunk->first_tile; i < end; i++) {
         dw_tile tile = dw_layout_tile(layout, i);
-        uint64_t scales_end = tile.offset + layout->scale_size * (uint64_t)tile.segments;
+        uint64_t scales_end = tile.codes;
+        if (dw_layout_tiles_have_scales(layout))
+            scales_end = tile.offset + layout->scale_size * (uint64_t)tile.segments;
         uint64_t codes_end = tile.codes + (uint64_t)tile.elements * layout->bits / 8;
         memset(job->payload + scales_end, 0, (size_t)(tile.codes - scales_end));
         memset(job->payload + codes_end, 0, (size_t)(tile.offset + tile.bytes - codes_end));
@@ -108,8 +110,9 @@ void dw_tiles_measure_run(const dw_encode_job *job, uint64_t tile, const dw_run 
                                .kernels = job->kernels,
                                .payload = job->payload,
                                .y = decoded,
-                               .y_dtype = DW_F32};
-        r.row = r.column = r.element = 0;
+                               .y_dtype = DW_F32,
+                               .draws_key = job->draws_key};
+        r.row = r.column = 0; /* its place in y */
         decode(&again, &r);
         call.back = decoded;
         call.back_dtype = DW_F32;
@@ -160,19 +163,28 @@ static void poison_piece(const dw_decode_job *job, const dw_tile *tile, uint32_t
     dw_fill_nan(dw_at(job->y, job->y_dtype, row * (uint64_t)job->stride + column), job->y_dtype, n);
 }
 
+static bool is_poisoned_at(const uint8_t *scale)
+{
+    return dw_scale_is_poisoned((uint16_t)(scale[0] | scale[1] << 8));
+}
+
 /* Writes NaN for the poisoned pieces of a tile. There is one loop per size of scales, because every
  * piece is tested and few are poisoned. */
 static void emit_poison(const dw_decode_job *job, const dw_tile *tile)
 {
     const uint8_t *scales = job->payload + tile->offset;
+    if (job->layout.by_sample) {
+        if (!is_poisoned_at(job->payload + job->layout.choice_bytes)) return;
+        for (uint32_t p = 0; p < tile->segments; p++) poison_piece(job, tile, p);
+        return;
+    }
     if (job->layout.scale_size == 1) {
         for (uint32_t p = 0; p < tile->segments; p++)
             if (scales[p] == DW_MX_POISONED) poison_piece(job, tile, p);
         return;
     }
     for (uint32_t p = 0; p < tile->segments; p++)
-        if (dw_scale_is_poisoned((uint16_t)(scales[2 * p] | scales[2 * p + 1] << 8)))
-            poison_piece(job, tile, p);
+        if (is_poisoned_at(scales + 2 * (size_t)p)) poison_piece(job, tile, p);
 }
 
 void dw_tiles_emit_rows(const dw_decode_job *job, uint64_t element, uint64_t n)
@@ -232,8 +244,9 @@ void dw_tiles_count(const dw_decode_job *job, dw_counters *counters)
     const dw_layout *layout = &job->layout;
     const uint8_t *payload = job->payload;
     counters->groups += layout->pieces;
-    if (layout->by_channel) count_scales(counters, payload + layout->choice_bytes, layout->pieces);
-    for (uint64_t i = 0; !layout->by_channel && i < layout->tiles; i++) {
+    bool in_tiles = dw_layout_tiles_have_scales(layout);
+    if (!in_tiles) count_scales(counters, payload + layout->choice_bytes, layout->pieces);
+    for (uint64_t i = 0; in_tiles && i < layout->tiles; i++) {
         dw_tile tile = dw_layout_tile(layout, i);
         if (layout->scale_size == 1)
             count_exponents(counters, payload + tile.offset, tile.segments);

@@ -130,8 +130,7 @@ dw_decode_job dw_arrival_job(const dw_decode_ticket *t, uint32_t i)
                                                                          : p->entry.payload_digest,
                          .plan = plan,
                          .kernels = dw_engine_kernels(&t->decoder->end.engine)};
-    if (plan->form->draws)
-        job.draws_key = dw_draws_key(t->header.seed, p->entry.key, t->header.sequence);
+    if (plan->draws) job.draws_key = dw_shared_draws_key(&t->header, p->entry.key);
     return job;
 }
 

@@ -14,7 +14,7 @@ static const char *bad_entries(const uint8_t *frame, const dw_header *header, co
 {
     bool draws = false;
     for (int use = 0; use < DW_USES; use++)
-        draws = draws || (plans->of[use].form && plans->of[use].form->draws);
+        draws = draws || (plans->of[use].form && plans->of[use].draws);
     if (header->seed && !draws) return "it has a seed, but none of its forms uses one";
     if (header->n_forgotten && !plans->params.keeps_prev)
         return "it announces forgotten keys, but its codec keeps no keys";

@@ -245,7 +245,6 @@ dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i)
     if (params->is_stochastic)
         job.rule.dither_key =
             dw_draws_key(t->encoder->end.config.seed, p->entry.key, t->header.sequence);
-    if (plan->form->draws)
-        job.draws_key = dw_draws_key(t->header.seed, p->entry.key, t->header.sequence);
+    if (plan->draws) job.draws_key = dw_shared_draws_key(&t->header, p->entry.key);
     return job;
 }

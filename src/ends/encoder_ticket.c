@@ -111,7 +111,7 @@ static dw_status describe(dw_encode_ticket *t)
                             .x = t->x.dtype,
                             .n_parameters = params->n_parameters};
     for (int use = 0; use < DW_USES; use++)
-        if (t->plans->of[use].form && t->plans->of[use].form->draws)
+        if (t->plans->of[use].form && t->plans->of[use].draws)
             t->header.seed = encoder->end.config.seed;
     t->sums = (dw_sums){0};
     return DW_OK;

@@ -40,7 +40,19 @@ static bool prepare(cpu *c, bool encodes, uint32_t n)
     return dw_work_ready(&c->work, &c->allocator);
 }
 
-/* Encodes chunk number `index` of the frame. Runs in any thread, as do the next three functions. */
+/* Measures chunk number `index` of the frame. Runs in any thread, as do the next four functions. */
+static void measure_chunk(void *context, size_t index)
+{
+    cpu *c = context;
+    uint64_t chunk;
+    const dw_encode_job *job = c->jobs.encode[dw_work_entry(&c->work, index, &chunk)];
+    if (!job->plan->measures) return;
+    dw_cpu_mode mode = dw_cpu_enter_exact();
+    job->plan->form->measure(job, chunk, &c->work.results[index]);
+    dw_cpu_leave_exact(mode);
+}
+
+/* Encodes a chunk. */
 static void encode_chunk(void *context, size_t index)
 {
     cpu *c = context;
@@ -95,8 +107,26 @@ static void emit_chunk(void *context, size_t index)
     dw_cpu_leave_exact(mode);
 }
 
+/* Computes what the chunks of an entry share, where its form asks for that. */
+static void measure_all(cpu *c, uint32_t n)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++) any = any || c->jobs.encode[i]->plan->measures;
+    if (!any) return;
+    dw_work_run(&c->work, &c->config, measure_chunk, c);
+    dw_cpu_mode mode = dw_cpu_enter_exact();
+    for (uint32_t i = 0; i < n; i++) {
+        const dw_encode_job *job = c->jobs.encode[i];
+        if (!job->plan->measures) continue;
+        dw_chunk_result joined = dw_work_join(&c->work, i);
+        job->plan->form->settle(job, &joined);
+    }
+    dw_cpu_leave_exact(mode);
+}
+
 static void encode_all(cpu *c, uint32_t n)
 {
+    measure_all(c, n);
     dw_work_run(&c->work, &c->config, encode_chunk, c);
     dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums are rounded in this mode, too */
     for (uint32_t i = 0; i < n; i++) {

@@ -69,6 +69,7 @@ dw_chunk_result dw_work_join(const dw_work *work, uint32_t entry)
     for (uint64_t i = work->first[entry]; i < work->first[entry + 1]; i++) {
         const dw_chunk_result *one = &work->results[i];
         dw_sums_add(&all.sums, &one->sums);
+        dw_squares_add(&all.squares, &one->squares);
         all.payload_sum += one->payload_sum;
         all.state_sum += one->state_sum;
     }

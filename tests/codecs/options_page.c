@@ -26,7 +26,10 @@ static void write_codecs(const dw_option *option, char *text, size_t cap)
 
 static void write_values(const dw_option *option, char *text, size_t cap)
 {
-    if (!option->words)
+    if (option->is_decimal)
+        snprintf(text, cap, "%.2f to %llu", (double)option->least / 1000,
+                 (unsigned long long)option->most / 1000);
+    else if (!option->words)
         snprintf(text, cap, "%llu to %llu", (unsigned long long)option->least,
                  (unsigned long long)option->most);
     for (const dw_word *word = option->words; word && word->text; word++) {
@@ -42,6 +45,7 @@ static const char *agreement_of(const dw_option *option)
     case DW_AGREE_CONFIG: return "yes";
     case DW_AGREE_FRAME: return "yes, every frame says it";
     case DW_AGREE_UNUSUAL: return "yes, a frame says it where it is not the default";
+    case DW_AGREE_DITHER: return "dither: yes, every frame says it; others: no";
     }
     return "";
 }

@@ -204,6 +204,18 @@ static void advance(const model_entry *e, uint8_t dtype, const model_held *base,
     }
 }
 
+/* 3.6: the key of the random numbers that both ends share. */
+static uint64_t draws_key(const model_header *h, const model_entry *e)
+{
+    uint8_t b[40];
+    model_put(b, 8, h->seed);
+    model_put(b + 8, 8, e->key.sample);
+    model_put(b + 16, 8, e->key.slice);
+    model_put(b + 24, 8, h->sequence);
+    model_put(b + 32, 8, h->incarnation);
+    return model_hash(b, sizeof b);
+}
+
 static void make_entry(const model *m, const model_header *h, const model_params *p,
                        const model_entry *e, const uint8_t *payload, made *out)
 {
@@ -217,7 +229,8 @@ static void make_entry(const model *m, const model_header *h, const model_params
     out->prev = model_has_state(e) ? malloc(n * model_bytes(dtype)) : NULL;
     REQUIRE(out->values && (out->prev || !model_has_state(e)));
     if (way.form)
-        model_values(&way, h->t, h->c, payload, based ? held->prev : NULL, dtype, out->values);
+        model_values(&way, h->t, h->c, payload, based ? held->prev : NULL, dtype, draws_key(h, e),
+                     out->values);
     if (out->prev) advance(e, dtype, based ? held : NULL, n, out);
 }
 

@@ -137,41 +137,45 @@ static bool tables_are_possible(const uint8_t *frame, const model_header *h)
 static bool is_group(uint32_t value)
 {
     return value == 16 || value == 32 || value == 64 || value == 128 || value == 256 ||
-           value == 65535 || value == 65534;
+           value == 65535;
 }
 
-static bool is_key(uint32_t value, bool microscaled)
+static bool is_key(uint32_t value, uint32_t form)
 {
     if (value == 32 || value == 16 || value == 17) return true;
-    return microscaled ? value >= 65 && value <= 70 : value >= 2 && value <= 8;
+    if (form == STEPPED) return value == 128;
+    return form == MICROSCALED ? value >= 65 && value <= 70 : value >= 2 && value <= 8;
 }
 
-/* The table in 1.2: which codec has the parameter, and which values are valid. microscaled: the
- * block says that changes are microscaled. */
-static bool codec_has(uint8_t codec, bool microscaled, uint32_t number)
+/* The table in 1.2: which codec has the parameter, and which values are valid. form: parameter 14,
+ * or 0. */
+static bool codec_has(uint8_t codec, uint32_t form, uint32_t number)
 {
+    bool quantizes = codec == DIRECT || codec == DELTA;
     switch (number) {
-    case BITS:
-    case GROUP: return codec == DIRECT || (codec == DELTA && !microscaled);
+    case BITS: return quantizes && form == 0;
+    case GROUP: return quantizes && form != MICROSCALED;
+    case ROUNDING: return quantizes && form == STEPPED;
     case DTYPE: return codec == RAW;
-    case FORM: return codec == DELTA && microscaled;
-    case ELEMENT: return codec == MX || (codec == DELTA && microscaled);
+    case FORM: return quantizes && form != 0;
+    case ELEMENT: return codec == MX || (codec == DELTA && form == MICROSCALED);
+    case CHOOSE: return codec == DELTA && form != STEPPED;
     case KEY_AS:
     case PREV:
-    case CHOOSE:
     case AUDIT: return codec == DELTA;
     default: return false;
     }
 }
 
-static bool value_is_possible(uint32_t number, uint32_t value, bool microscaled)
+static bool value_is_possible(uint8_t codec, uint32_t number, uint32_t value, uint32_t form)
 {
     switch (number) {
-    case FORM: return value == MICROSCALED;
+    case FORM: return value == STEPPED || (codec == DELTA && value == MICROSCALED);
     case ELEMENT: return value >= 1 && value <= 6;
     case BITS: return value >= 1 && value <= 8;
-    case GROUP: return is_group(value);
-    case KEY_AS: return is_key(value, microscaled);
+    case GROUP: return is_group(value) || value == (form == STEPPED ? 65533 : 65534);
+    case ROUNDING: return value == 3;
+    case KEY_AS: return is_key(value, form);
     case DTYPE:
     case PREV: return value >= 1 && value <= 3;
     case CHOOSE: return value == 1 || value == 2;
@@ -195,11 +199,12 @@ static bool read_parameters(const uint8_t *frame, const model_header *h, model_p
         last = number;
         unknown |= value == 0;
     }
-    bool microscaled = p->of[FORM] != 0;
+    uint32_t form = p->of[FORM];
     for (uint32_t number = 1; number < MODEL_PARAMETERS; number++) {
-        bool has = codec_has(h->codec, microscaled, number);
-        if (has != (p->of[number] != 0)) return false;
-        if (has && !value_is_possible(number, p->of[number], microscaled)) return false;
+        bool there = p->of[number] != 0, has = codec_has(h->codec, form, number);
+        if (number == ROUNDING && has && !there) continue; /* the only one that may be absent */
+        if (has != there) return false;
+        if (has && !value_is_possible(h->codec, number, p->of[number], form)) return false;
         wanted += has;
     }
     return wanted > 0 && !unknown;
@@ -216,14 +221,17 @@ bool model_find_way(const model_params *p, uint32_t use, model_way *way)
     *way = p->of[ELEMENT]
                ? model_microscaled(p->of[ELEMENT])
                : (model_way){.form = QUANTIZED, .bits = p->of[BITS], .group = p->of[GROUP]};
+    if (p->of[FORM] == STEPPED)
+        *way = (model_way){
+            .form = STEPPED, .bits = 8, .group = p->of[GROUP], .dithers = p->of[ROUNDING] != 0};
     switch (p->codec * 8 + use) {
     case DELTA * 8 + 0: *way = (model_way){0}; return true;
     case DELTA * 8 + 1:
         if (dtype_of_key(p->of[KEY_AS]))
             *way = (model_way){.form = FLOATS, .dtype = dtype_of_key(p->of[KEY_AS])};
-        else if (p->of[FORM])
+        else if (p->of[FORM] == MICROSCALED)
             *way = model_microscaled(p->of[KEY_AS] - 64);
-        else
+        else if (p->of[FORM] == 0)
             way->bits = p->of[KEY_AS];
         return true;
     case DELTA * 8 + 2: way->chooses = p->of[CHOOSE] == 1; return true;
@@ -243,7 +251,7 @@ bool model_find_way(const model_params *p, uint32_t use, model_way *way)
 static bool entries_fit_codec(const uint8_t *frame, const model_header *h, const model_params *p)
 {
     bool audited = p->codec == DELTA && p->of[AUDIT] != 255;
-    if (h->seed || (h->n_forgotten && p->codec != DELTA)) return false;
+    if ((h->seed && !p->of[ROUNDING]) || (h->n_forgotten && p->codec != DELTA)) return false;
     for (uint32_t i = 0; i < h->n; i++) {
         model_entry e = model_entry_at(frame, h, i);
         model_way way;
@@ -305,13 +313,14 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
 {
     static const uint8_t own[] = {0, 32, 16, 17};
     uint8_t codec = config->codec ? (uint8_t)config->codec : DELTA;
-    bool microscaled = config->form == DW_FORM_MX;
+    uint32_t form = config->form == DW_FORM_QUANTIZED ? 0 : (uint32_t)config->form;
+    uint32_t group = form == STEPPED ? 65533 : 64;
+    uint32_t key = form == STEPPED ? 128 : form == MICROSCALED ? 65 : 8;
     uint32_t value[MODEL_PARAMETERS] = {[BITS] = config->bits ? config->bits : 4,
-                                        [GROUP] = config->group ? config->group : 64,
-                                        [KEY_AS] = config->key   ? config->key
-                                                   : microscaled ? 65
-                                                                 : 8,
-                                        [FORM] = MICROSCALED,
+                                        [GROUP] = config->group ? config->group : group,
+                                        [ROUNDING] = config->rounding,
+                                        [KEY_AS] = config->key ? config->key : key,
+                                        [FORM] = form,
                                         [ELEMENT] = config->element ? config->element
                                                     : codec == MX   ? 2
                                                                     : 6,
@@ -322,7 +331,8 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
     uint32_t n = 0;
     if (value[KEY_AS] == DW_KEY_RAW) value[KEY_AS] = own[x];
     for (uint32_t number = 1; number < MODEL_PARAMETERS; number++) {
-        if (!codec_has(codec, microscaled, number)) continue;
+        if (!codec_has(codec, form, number)) continue;
+        if (number == ROUNDING && value[number] != 3) continue;
         memset(block + (size_t)PARAMETER * n, 0, PARAMETER);
         block[PARAMETER * n] = (uint8_t)number;
         model_put(block + PARAMETER * n + 4, 4, value[number]);

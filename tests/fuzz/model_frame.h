@@ -10,8 +10,19 @@
 enum { DELTA = 1, DIRECT = 2, RAW = 3, MX = 4 };
 enum { STATELESS = 1, KEY = 2, CHANGE = 3, SKIP = 4, SYNC = 5 };
 enum { HEADER = 80, PARAMETER = 8, ENTRY = 48, FORGOTTEN = 16 };
-enum { BITS = 1, GROUP, KEY_AS = 6, DTYPE, PREV, CHOOSE, AUDIT = 11, FORM = 14, ELEMENT };
-enum { FLOATS = 1, QUANTIZED = 2, MICROSCALED = 3 };
+enum {
+    BITS = 1,
+    GROUP,
+    ROUNDING = 4,
+    KEY_AS = 6,
+    DTYPE,
+    PREV,
+    CHOOSE,
+    AUDIT = 11,
+    FORM = 14,
+    ELEMENT
+};
+enum { FLOATS = 1, QUANTIZED = 2, MICROSCALED = 3, STEPPED = 4 };
 
 typedef struct model_entry {
     dw_key key;

@@ -2,6 +2,7 @@
  * model_values.c - the model's arithmetic and layouts: sections 3 to 5 of docs/format.md. */
 #include "model_values.h"
 
+#include <Random123/philox.h>
 #include <math.h>
 
 enum {
@@ -10,8 +11,10 @@ enum {
     BF16 = 3,
     FLOATS = 1,
     MICROSCALED = 3,
+    STEPPED = 4,
     WHOLE_ROW = 65535,
     CHANNEL = 65534,
+    SAMPLE = 65533,
     TILE = 2048
 };
 
@@ -149,7 +152,7 @@ typedef struct cut {
 
 static cut cut_row(uint32_t c, uint32_t group)
 {
-    bool whole = group == WHOLE_ROW || group == CHANNEL;
+    bool whole = group == WHOLE_ROW || group == CHANNEL || group == SAMPLE;
     cut k = {.width = whole ? TILE : group, .g = whole ? TILE : group};
     if (whole && c <= TILE) {
         k.width = c;
@@ -164,6 +167,7 @@ static cut cut_row(uint32_t c, uint32_t group)
 
 static uint64_t pieces_of(const model_way *way, const cut *k, uint32_t t, uint32_t c)
 {
+    if (way->group == SAMPLE) return 1;
     return way->group == CHANNEL ? c : (uint64_t)t * k->segments;
 }
 
@@ -173,15 +177,21 @@ static uint64_t choice_bytes(const model_way *way, uint64_t pieces)
     return way->chooses ? up((size_t)((pieces + 7) / 8), 16) : 0;
 }
 
+/* Whether the scales lie in front of the tiles. */
+static bool has_front_scales(const model_way *way)
+{
+    return way->group == CHANNEL || way->group == SAMPLE;
+}
+
 static uint64_t front_bytes(const model_way *way, const cut *k, uint32_t t, uint32_t c)
 {
-    uint64_t scales = way->group == CHANNEL ? up(2 * (size_t)c, 16) : 0;
-    return choice_bytes(way, pieces_of(way, k, t, c)) + scales;
+    uint64_t pieces = pieces_of(way, k, t, c);
+    return choice_bytes(way, pieces) + (has_front_scales(way) ? up(2 * (size_t)pieces, 16) : 0);
 }
 
 static size_t tile_scales(const model_way *way, uint32_t segments)
 {
-    return way->group == CHANNEL ? 0 : up(scale_bytes(way) * segments, 16);
+    return has_front_scales(way) ? 0 : up(scale_bytes(way) * segments, 16);
 }
 
 /* g of segment i of the sample. */
@@ -264,18 +274,46 @@ static model_value microscale(uint8_t number, uint32_t code, uint32_t scale, flo
     return (model_value){.r = base + (float)ldexp(value, (int)scale - 127)};
 }
 
+/* 3.6 and 5: the dither of an element. */
+static double dither_of(uint64_t key, uint64_t element)
+{
+    philox4x32_key_t halves = {{(uint32_t)key, (uint32_t)(key >> 32)}};
+    philox4x32_ctr_t counter = {{(uint32_t)(element / 8), (uint32_t)(element / 8 >> 32), 0, 0}};
+    philox4x32_ctr_t words = philox4x32_R(10, counter, halves);
+    uint32_t part = words.v[element % 8 / 2] >> (element % 2 * 16) & 0xffff;
+    return (part + 0.5) / 65536 - 0.5;
+}
+
+/* 3.4 and 5, the form step. z: 0 without dither. */
+static model_value step_value(uint32_t code, double z, uint32_t scale, float base)
+{
+    if ((scale & 0x7f80) == 0x7f80) return (model_value){.poisoned = true};
+    float amount = (float)((double)code - 128 - z), value = amount * float_of(scale << 16);
+    return (model_value){.r = base + value};
+}
+
 static uint32_t two_bytes(const uint8_t *at)
 {
     return at[0] | (uint32_t)at[1] << 8;
 }
 
+/* 5, step 3: of one element in a piece with this scale. */
+static model_value value_of(const model_way *way, uint32_t code, const uint8_t *scale, float base,
+                            uint64_t draws, uint64_t element)
+{
+    if (way->element) return microscale(way->element, code, *scale, base);
+    if (way->form != STEPPED) return reconstruct(way->bits, code, two_bytes(scale), base);
+    return step_value(code, way->dithers ? dither_of(draws, element) : 0, two_bytes(scale), base);
+}
+
 static void quantized_values(const model_way *way, uint32_t t, uint32_t c, const uint8_t *payload,
-                             const uint8_t *prev, uint8_t prev_dtype, model_value *values)
+                             const uint8_t *prev, uint8_t prev_dtype, uint64_t draws,
+                             model_value *values)
 {
     cut k = cut_row(c, way->group);
     uint64_t all = (uint64_t)t * k.segments;
     bool by_channel = way->group == CHANNEL;
-    const uint8_t *channel_scales = payload + choice_bytes(way, pieces_of(way, &k, t, c));
+    const uint8_t *front_scales = payload + choice_bytes(way, pieces_of(way, &k, t, c));
     const uint8_t *tile = payload + front_bytes(way, &k, t, c);
     for (uint64_t first = 0; first < all;) {
         uint32_t n, count = tile_at(&k, first, all, &n), at = 0;
@@ -287,14 +325,14 @@ static void quantized_values(const model_way *way, uint32_t t, uint32_t c, const
                 uint64_t channel = s % k.segments * k.width + j;
                 uint64_t element = s / k.segments * c + channel, piece = by_channel ? channel : s;
                 bool direct = !prev || (way->chooses && payload[piece / 8] >> piece % 8 & 1);
-                const uint8_t *scale = by_channel ? channel_scales + 2 * channel
-                                                  : tile + scale_bytes(way) * (size_t)(s - first);
+                const uint8_t *scale = by_channel ? front_scales + 2 * channel
+                                       : has_front_scales(way)
+                                           ? front_scales
+                                           : tile + scale_bytes(way) * (size_t)(s - first);
                 float base =
                     direct ? 0 : model_widen(model_load(prev, prev_dtype, element), prev_dtype);
                 uint32_t code = code_at(codes, way->bits, n, at + j);
-                values[element] = way->element
-                                      ? microscale(way->element, code, *scale, base)
-                                      : reconstruct(way->bits, code, two_bytes(scale), base);
+                values[element] = value_of(way, code, scale, base, draws, element);
             }
         }
         tile = codes + up((size_t)n * way->bits / 8, 16);
@@ -316,12 +354,12 @@ static void floats_values(const model_way *way, size_t n, const uint8_t *payload
 }
 
 void model_values(const model_way *way, uint32_t t, uint32_t c, const uint8_t *payload,
-                  const uint8_t *prev, uint8_t prev_dtype, model_value *values)
+                  const uint8_t *prev, uint8_t prev_dtype, uint64_t draws, model_value *values)
 {
     if (way->form == FLOATS)
         floats_values(way, (size_t)t * c, payload, values);
     else
-        quantized_values(way, t, c, payload, prev, prev_dtype, values);
+        quantized_values(way, t, c, payload, prev, prev_dtype, draws, values);
 }
 
 /* ---- Digests (4). ---------------------------------------------------------------------------- */

@@ -12,6 +12,7 @@ typedef struct model_way {
     bool chooses;
     uint8_t dtype;   /* for the form floats */
     uint8_t element; /* for the form mx; otherwise 0 */
+    bool dithers;    /* for the form step */
 } model_way;
 
 /* 3.3: the way of writing microscaled values with this element. */
@@ -27,9 +28,10 @@ typedef struct model_value {
     uint32_t bits; /* for floats, the bits of the payload, in their dtype */
 } model_value;
 
-/* Computes all t*c elements of an entry. prev: the base of deltas, otherwise NULL. */
+/* Computes all t*c elements of an entry. prev: the base of deltas, otherwise NULL. draws: the key
+ * of the random numbers that both ends share (3.6). */
 void model_values(const model_way *way, uint32_t t, uint32_t c, const uint8_t *payload,
-                  const uint8_t *prev, uint8_t prev_dtype, model_value *values);
+                  const uint8_t *prev, uint8_t prev_dtype, uint64_t draws, model_value *values);
 
 /* The bits of a value of a dtype, in the machine's byte order. */
 size_t model_bytes(uint8_t dtype); /* the size of a value; 0: not a dtype */

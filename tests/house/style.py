@@ -11,7 +11,7 @@ import house
 
 FUNCTION_LINES = 70  # "about 60"
 FILE_LINES = 620  # "about 500"
-PUBLIC_HEADER_LINES = 1500  # all public headers together
+PUBLIC_HEADER_LINES = 1600  # all public headers together
 COLUMNS_MARK = ":columns"  # marks exceptions for format.py
 WORDS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * step.c - the form of one step: values are coded as whole multiples of a step that many of them
+ * share, in one byte each, which is meant for an entropy coder behind it (docs/format.md, 3.4).
+ *
+ * The step is a multiple of the root mean square of what is coded. Where all of a sample shares
+ * one, the sample is read twice: `measure` adds up squares, chunk by chunk, `settle` writes the
+ * step into the payload, and only then do chunks encode.
+ *
+ * Source: subtractive dither is universal quantization (Ziv 1985; Zamir and Feder 1992). */
+#include <string.h>
+
+#include "arithmetic/step.h"
+#include "arithmetic/step_scale.h"
+#include "codecs/emitting.h"
+#include "codecs/plan.h"
+#include "codecs/tiles.h"
+
+/* A span: contiguous elements that share a step. That is a segment of a run, or, where a sample or
+ * a cut row shares one, the whole run. */
+typedef struct span {
+    uint64_t at, n;  /* elements from the start of the run */
+    uint32_t stored; /* codes, padding included */
+    uint32_t codes;  /* where they begin, counted in codes from the start of the run */
+} span;
+
+static uint32_t spans_of(const dw_layout *layout, const dw_run *r)
+{
+    return layout->by_sample ? 1 : r->segments;
+}
+
+static span span_of(const dw_layout *layout, const dw_run *r, uint32_t i)
+{
+    uint32_t width = dw_run_width(layout, r);
+    if (layout->by_sample) return (span){0, r->channels, r->segments * width, 0};
+    uint64_t at = (uint64_t)i * layout->segment_channels, left = r->channels - at;
+    uint64_t n = left < layout->segment_channels ? left : layout->segment_channels;
+    return (span){at, n, width, i * width};
+}
+
+static uint64_t scale_offset(const dw_layout *layout, const dw_run *r, uint32_t i)
+{
+    return layout->by_sample ? layout->choice_bytes
+                             : r->tile.offset + 2 * (uint64_t)(r->first_segment + i);
+}
+
+static uint16_t read_scale(const uint8_t *from)
+{
+    return (uint16_t)(from[0] | from[1] << 8);
+}
+
+static void write_scale(uint8_t *to, uint16_t scale)
+{
+    to[0] = (uint8_t)scale;
+    to[1] = (uint8_t)(scale >> 8);
+}
+
+static uint64_t codes_offset(const dw_layout *layout, const dw_run *r, uint32_t codes)
+{
+    return r->tile.codes + (uint64_t)r->first_segment * layout->segment_width + codes;
+}
+
+/* ---- Decode ---------------------------------------------------------------------------------- */
+
+/* A poisoned span: the new prev is the one that was held, or +0; without state, y is NaN. */
+static void decode_poisoned(const dw_decode_job *job, const void *prev, void *out, dw_dtype dtype,
+                            uint64_t n)
+{
+    if (!job->next)
+        dw_fill_nan(out, dtype, n);
+    else if (prev)
+        memcpy(out, prev, n * dw_dtype_bytes(dtype));
+    else
+        memset(out, 0, n * dw_dtype_bytes(dtype));
+}
+
+static void decode_span(const dw_decode_job *job, const dw_run *r, uint32_t i)
+{
+    const dw_layout *layout = &job->layout;
+    bool state = job->next != NULL, adds = job->adds && !state;
+    span s = span_of(layout, r, i);
+    uint64_t at = r->row * (uint64_t)job->stride + r->column + s.at;
+    float values[DW_TILE_ELEMENTS]; /* the values to be added to y */
+    dw_dtype dtype = state ? job->prev_dtype : adds ? DW_F32 : job->y_dtype;
+    void *out = state  ? dw_at(r->next, job->prev_dtype, s.at)
+                : adds ? values
+                       : dw_at(job->y, job->y_dtype, at);
+    const void *prev = dw_at(job->prev, job->prev_dtype, r->element + s.at);
+    uint16_t scale = read_scale(job->payload + scale_offset(layout, r, i));
+    dw_step_run call = {
+        .x_dtype = dtype,
+        .prev_dtype = job->prev_dtype,
+        .n = s.n,
+        .stored = s.stored,
+        .scale = scale,
+        .rounding = layout->dithers ? DW_ROUNDING_DITHER : DW_ROUNDING_NEAREST,
+        .prev = prev,
+        .out = out,
+        .codes = (uint8_t *)(uintptr_t)job->payload + codes_offset(layout, r, s.codes),
+        .dither = {job->draws_key, r->element + s.at},
+    };
+    if (dw_scale_is_poisoned(scale))
+        decode_poisoned(job, prev, out, dtype, s.n);
+    else
+        job->kernels->step_decode(&call);
+    if (adds) dw_emit_added(job, values, at, s.n);
+}
+
+static void decode_run(const dw_decode_job *job, const dw_run *r)
+{
+    for (uint32_t i = 0; i < spans_of(&job->layout, r); i++) decode_span(job, r, i);
+}
+
+static void decode(const dw_decode_job *job, uint64_t chunk, dw_chunk_result *result)
+{
+    dw_walk walk;
+    *result = (dw_chunk_result){0};
+    dw_walk_start(&walk, &job->layout, chunk, job->next ? (int64_t)job->layout.c : job->stride,
+                  job->audit, job->next, job->prev_dtype);
+    while (dw_walk_next(&walk)) {
+        decode_run(job, &walk.run);
+        dw_walk_done(&walk, job->kernels);
+    }
+    result->state_sum = walk.trail.sum;
+}
+
+/* ---- Encode ---------------------------------------------------------------------------------- */
+
+/* The sums of a piece, or of one of its tiles. Every run of a tile begins at a multiple of 16 of
+ * its stored elements, so each element has the same lane whether or not x has gaps. */
+typedef struct lanes {
+    double of[DW_NORM_LANES];
+} lanes;
+
+static void add_squares(const dw_encode_job *job, uint64_t x_at, uint64_t element, uint64_t n,
+                        lanes *sums, dw_squares *to)
+{
+    job->kernels->step_squares(dw_at(job->x, job->x_dtype, x_at), job->x_dtype,
+                               dw_at(job->prev, job->prev_dtype, element), job->prev_dtype, n,
+                               sums->of, &to->largest);
+    to->n += n;
+}
+
+static void add_lanes(lanes *sums, dw_squares *to)
+{
+    double sum = 0;
+    for (int i = 0; i < DW_NORM_LANES; i++) sum += sums->of[i];
+    to->sum += sum;
+    *sums = (lanes){{0}};
+}
+
+/* Adds up the squares of a chunk, tile after tile, if all of the sample shares a step. */
+static void measure(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result)
+{
+    dw_walk walk;
+    lanes sums = {{0}};
+    *result = (dw_chunk_result){0};
+    dw_walk_start(&walk, &job->layout, chunk, job->stride, (dw_audit){0}, NULL, job->prev_dtype);
+    for (uint64_t tile = walk.tile; dw_walk_next(&walk); tile = walk.tile) {
+        const dw_run *r = &walk.run;
+        if (walk.tile != tile) add_lanes(&sums, &result->squares);
+        add_squares(job, r->row * (uint64_t)job->stride + r->column, r->element, r->channels, &sums,
+                    &result->squares);
+    }
+    add_lanes(&sums, &result->squares);
+}
+
+static void settle(const dw_encode_job *job, const dw_chunk_result *joined)
+{
+    uint8_t *front = job->payload + job->layout.choice_bytes;
+    memset(front, 0, (size_t)job->layout.scale_bytes);
+    write_scale(front, dw_step_scale(&joined->squares, job->plan->params.step));
+}
+
+/* What the runs of a chunk share while it is encoded. */
+typedef struct encoding {
+    const dw_encode_job *job;
+    uint16_t row; /* the step of a row that is cut into several tiles */
+    dw_sums *sums;
+} encoding;
+
+static uint16_t choose_row(const dw_encode_job *job, uint64_t row)
+{
+    uint64_t c = job->layout.c;
+    dw_squares squares = {0};
+    lanes sums = {{0}};
+    for (uint64_t at = 0, n; at < c; at += n) {
+        n = c - at < DW_TILE_ELEMENTS ? c - at : DW_TILE_ELEMENTS;
+        add_squares(job, row * (uint64_t)job->stride + at, row * c + at, n, &sums, &squares);
+        add_lanes(&sums, &squares);
+    }
+    return dw_step_scale(&squares, job->plan->params.step);
+}
+
+/* Determines the step of a span and writes it, unless `settle` has done so for all of them. */
+static uint16_t find_scale(const encoding *e, const dw_run *r, uint32_t i, uint64_t x_at,
+                           const span *s)
+{
+    const dw_encode_job *job = e->job;
+    const dw_layout *layout = &job->layout;
+    uint8_t *place = job->payload + scale_offset(layout, r, i);
+    dw_squares squares = {0};
+    if (layout->by_sample) return read_scale(place);
+    uint16_t scale = e->row;
+    if (!layout->cut_rows) {
+        lanes sums = {{0}};
+        add_squares(job, x_at, r->element + s->at, s->n, &sums, &squares);
+        add_lanes(&sums, &squares);
+        scale = dw_step_scale(&squares, job->plan->params.step);
+    }
+    write_scale(place, scale);
+    return scale;
+}
+
+static void encode_poisoned(const dw_step_run *call)
+{
+    memset(call->codes, DW_STEP_ZERO, call->stored);
+    if (!call->next) return;
+    size_t bytes = call->n * dw_dtype_bytes(call->prev_dtype);
+    if (call->prev)
+        memcpy(call->next, call->prev, bytes);
+    else
+        memset(call->next, 0, bytes);
+}
+
+static void encode_span(const encoding *e, const dw_run *r, uint32_t i)
+{
+    const dw_encode_job *job = e->job;
+    const dw_layout *layout = &job->layout;
+    span s = span_of(layout, r, i);
+    uint64_t x_at = r->row * (uint64_t)job->stride + r->column + s.at;
+    dw_step_run call = {
+        .x_dtype = job->x_dtype,
+        .prev_dtype = job->prev_dtype,
+        .n = s.n,
+        .stored = s.stored,
+        .scale = find_scale(e, r, i, x_at, &s),
+        .rounding = layout->dithers           ? DW_ROUNDING_DITHER
+                    : job->rule.is_stochastic ? DW_ROUNDING_STOCHASTIC
+                                              : DW_ROUNDING_NEAREST,
+        .x = dw_at(job->x, job->x_dtype, x_at),
+        .prev = dw_at(job->prev, job->prev_dtype, r->element + s.at),
+        .next = dw_at(r->next, job->prev_dtype, s.at),
+        .codes = job->payload + codes_offset(layout, r, s.codes),
+        .dither = {layout->dithers ? job->draws_key : job->rule.dither_key, r->element + s.at},
+    };
+    bool poisoned = dw_scale_is_poisoned(call.scale);
+    if (poisoned)
+        encode_poisoned(&call);
+    else
+        job->kernels->step_encode(&call);
+    e->sums->clamped += call.clamped;
+    if (layout->by_sample && (r->tile.first_segment || r->first_segment)) return;
+    e->sums->pieces++;
+    e->sums->zero += call.scale == 0;
+    e->sums->poisoned += poisoned;
+}
+
+static void decode_encoded(const dw_decode_job *job, const dw_run *r)
+{
+    decode_run(job, r);
+}
+
+static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result)
+{
+    const dw_layout *layout = &job->layout;
+    dw_walk walk;
+    *result = (dw_chunk_result){0};
+    encoding e = {.job = job, .sums = &result->sums};
+    dw_walk_start(&walk, layout, chunk, job->stride, job->audit, job->next, job->prev_dtype);
+    dw_tiles_clear(job, &walk.chunk);
+    while (dw_walk_next(&walk)) {
+        if (layout->cut_rows && !layout->by_sample && walk.tile % layout->row_segments == 0)
+            e.row = choose_row(job, walk.run.row);
+        for (uint32_t i = 0; i < spans_of(layout, &walk.run); i++) encode_span(&e, &walk.run, i);
+        dw_tiles_measure(job, walk.tile, &walk.run, decode_encoded, &result->sums);
+        dw_walk_done(&walk, job->kernels);
+    }
+    result->state_sum = walk.trail.sum;
+    result->payload_sum = dw_tiles_payload_sum(job, &walk.chunk);
+}
+
+static bool plan(dw_plan *made)
+{
+    const dw_form_params *params = &made->params;
+    if (!dw_layout_make_step(&made->layout, made->t, made->c, params->group, params->dithers))
+        return false;
+    made->payload_bytes = made->layout.payload_bytes;
+    made->chunks = dw_layout_chunks(&made->layout);
+    made->draws = params->dithers;
+    made->measures = made->layout.by_sample;
+    return true;
+}
+
+const dw_form dw_form_step = {
+    .wire = DW_FORM_STEP,
+    .name = "step",
+    .plan = plan,
+    .measure = measure,
+    .settle = settle,
+    .encode = encode,
+    .decode = decode,
+    .emit = dw_tiles_emit,
+    .encoded = dw_tiles_encoded,
+    .decoded = dw_tiles_decoded,
+    .count = dw_tiles_count,
+};
