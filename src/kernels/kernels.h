@@ -38,6 +38,7 @@
 #include "arithmetic/quant.h"
 #include "arithmetic/step.h"
 #include "deltawire/deltawire.h"
+#include "kernels/rans_run.h"
 
 /* The extremes of both candidates for coding a piece: x - base and, where there is a choice, x. */
 typedef struct dw_candidates {
@@ -239,6 +240,11 @@ typedef struct dw_kernels {
      * not code a piece that has one. */
     void (*step_encode)(dw_step_run *run);
     void (*step_decode)(const dw_step_run *run);
+    /* The entropy coder, rans_run.h. How often each code occurs. */
+    void (*histogram)(const uint8_t *codes, uint64_t n, uint32_t counts[256]);
+    /* Each returns the number of words: more than run->most or run->count where it stopped. */
+    uint64_t (*rans_encode)(const dw_rans_encode_run *run);
+    uint64_t (*rans_decode)(const dw_rans_decode_run *run);
 } dw_kernels;
 
 extern const dw_kernels dw_kernels_c;

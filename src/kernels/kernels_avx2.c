@@ -532,9 +532,11 @@ DW_VECTOR void h_in_turns(h16x16 even, h16x16 odd, h16x16 *first, h16x16 *second
 #include "kernels/kernels_columns.h"
 #include "kernels/kernels_mx.h"
 #include "kernels/kernels_step.h"
+#include "kernels/kernels_rans.h"
 
 const dw_kernels dw_kernels_avx2 = {
     "avx2",          encode,         decode,         extremes,       squares,
     column_extremes, column_squares, encode_columns, decode_columns, convert,
     digest,          digest_bytes,   stream,         norms,          add,
-    mx_encode,       mx_decode,      step_squares,   step_encode,    step_decode};
+    mx_encode,       mx_decode,      step_squares,   step_encode,    step_decode,
+    histogram,       rans_encode,    rans_decode};

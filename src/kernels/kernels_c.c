@@ -494,6 +494,7 @@ static void add_c(const float *from, float factor, void *to, dw_dtype to_dtype, 
 }
 #include "kernels/kernels_mx_c.h"
 #include "kernels/kernels_step_c.h"
+#include "kernels/kernels_rans_c.h"
 
 const dw_kernels dw_kernels_c = {"c",
                                  encode_c,
@@ -515,4 +516,7 @@ const dw_kernels dw_kernels_c = {"c",
                                  mx_decode_c,
                                  step_squares_c,
                                  step_encode_c,
-                                 step_decode_c};
+                                 step_decode_c,
+                                 histogram_c,
+                                 rans_encode_c,
+                                 rans_decode_c};

@@ -556,8 +556,26 @@ DW_VECTOR void w_store_turns(void *to, w64 x, w64 y)
 #include "kernels/kernels_mx.h"
 #include "kernels/kernels_step.h"
 
+/* The entropy coder has no vector kernels here yet: a table lookup per lane and a store of some
+ * lanes close to each other, which it would need, are no instructions of this processor. */
+static void histogram(const uint8_t *codes, uint64_t n, uint32_t counts[256])
+{
+    dw_kernels_c.histogram(codes, n, counts);
+}
+
+static uint64_t rans_encode(const dw_rans_encode_run *run)
+{
+    return dw_kernels_c.rans_encode(run);
+}
+
+static uint64_t rans_decode(const dw_rans_decode_run *run)
+{
+    return dw_kernels_c.rans_decode(run);
+}
+
 const dw_kernels dw_kernels_neon = {
     "neon",          encode,         decode,         extremes,       squares,
     column_extremes, column_squares, encode_columns, decode_columns, convert,
     digest,          digest_bytes,   stream,         norms,          add,
-    mx_encode,       mx_decode,      step_squares,   step_encode,    step_decode};
+    mx_encode,       mx_decode,      step_squares,   step_encode,    step_decode,
+    histogram,       rans_encode,    rans_decode};

@@ -53,6 +53,7 @@ FOLDER_ARROWS = {
         "ends": {"engine", "codecs", "state", "wire", "arithmetic", "base"},
         "engine": {"codecs", "kernels", "base"},
         "codecs": {"kernels", "wire", "arithmetic", "base"},
+        "entropy": {"kernels", "wire", "base"},
         "kernels": {"arithmetic", "base"},
         "state": {"base"},
         "wire": {"base"},

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * rans.h - blocks of entropy-coded codes (docs/format.md, 3.7): order-0 rANS, the same bytes on
+ * every instruction set.
+ *
+ * wide table:
+ * | name    | meaning                                                                                |
+ * | codes   | n of them, 1 to 65536; both ends know n                                                |
+ * | kernels | the table whose loops are used; all tables make the same block                         |
+ * | work    | memory of dw_rans_work_bytes(n) bytes, of any contents and alignment                   |
+ *
+ * Errors: encode returns 0 where a block would be too long, and decode a sentence where a block is
+ * damaged. Neither allocates. Threads: the functions have no state; each call needs a work of its
+ * own. */
+#ifndef DW_RANS_H
+#define DW_RANS_H
+
+#include <stddef.h>
+
+#include "kernels/kernels.h"
+
+enum { DW_RANS_MOST_CODES = 1 << 16 };
+
+/* The longest block of n codes. A block is always shorter than its codes. */
+size_t dw_rans_bound(uint64_t n);
+
+size_t dw_rans_work_bytes(uint64_t n);
+
+/* Returns the bytes of the block. 0: it would be longer than cap or dw_rans_bound(n), so that it
+ * does not pay; then `to` is unchanged. A caller that can store the codes in fewer bytes than one
+ * each gives these less one as cap. */
+size_t dw_rans_encode(const dw_kernels *kernels, const uint8_t *codes, uint64_t n, uint8_t *to,
+                      size_t cap, void *work);
+
+/* Returns NULL, and the block's own bytes in *used: behind it may be others, up to `bytes`, which
+ * are not looked at. Or a sentence that says what is wrong with the block; then codes has any
+ * contents, and *used is not set. Reads nothing beyond from + bytes, and writes nothing beyond
+ * codes + n. Damage that leaves a valid block gives other codes. */
+const char *dw_rans_decode(const dw_kernels *kernels, const uint8_t *from, size_t bytes,
+                           uint8_t *codes, uint64_t n, void *work, size_t *used);
+
+#endif

@@ -1,0 +1,576 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * check_rans.c - tests entropy-coded blocks: every table of kernels makes and reads the same ones,
+ * between guard pages, and a slow model of docs/format.md agrees.
+ *
+ * check_rans [--share N]: only one in N of the random draws, for emulated processors. */
+#include <math.h>
+
+#include "entropy/rans.h"
+#include "kernels/kernel_rig.h"
+#include "rans_model.h"
+
+enum { MOST_CODES = DW_RANS_MOST_CODES, TABLES = KERNEL_TABLES + 1 };
+
+/* What every test works with; its random numbers begin with the same seed. */
+typedef struct rig {
+    test_random random;
+    const dw_kernels *tables[TABLES]; /* C's first */
+    int n_tables;
+    slot codes, from, to, back, work;
+} rig;
+
+static uint32_t share = 1;
+
+static uint32_t less_than(rig *r, uint32_t n)
+{
+    return (uint32_t)(test_next(&r->random) % n);
+}
+
+static int open_rig(void **state)
+{
+    static rig r;
+    r = (rig){.random = {test_seed()}, .tables = {specification}, .n_tables = 1};
+    for (int i = 0; i < KERNEL_TABLES; i++) {
+        const dw_kernels *found = dw_kernels_find(kernel_tables[i].name);
+        if (found) r.tables[r.n_tables++] = found;
+    }
+    r.codes = slot_open(MOST_CODES);
+    r.from = slot_open(RANS_MODEL_MOST);
+    r.to = slot_open(MOST_CODES);
+    r.back = slot_open(MOST_CODES);
+    r.work = slot_open(dw_rans_work_bytes(MOST_CODES));
+    *state = &r;
+    return 0;
+}
+
+static int close_rig(void **state)
+{
+    rig *r = *state;
+    slot slots[] = {r->codes, r->from, r->to, r->back, r->work};
+    for (size_t i = 0; i < sizeof slots / sizeof *slots; i++) slot_close(slots[i]);
+    return 0;
+}
+
+/* Memory of dirty bytes directly at a guard page. */
+static uint8_t *dirty(rig *r, slot s, size_t bytes)
+{
+    uint8_t *memory = slot_place(s, bytes, less_than(r, 2));
+    memset(memory, (int)less_than(r, 256), bytes);
+    return memory;
+}
+
+/* ---- Codes ----------------------------------------------------------------------------------- */
+
+enum { GAUSS, LAPLACE, UNIFORM, RARE, FAR, CONSTANT, HALVES, KINDS };
+
+typedef struct source {
+    int kind;
+    double step;           /* GAUSS, LAPLACE: of deviations */
+    uint32_t least, range; /* the others */
+} source;
+
+static uint8_t code_of(rig *r, const source *s, uint64_t i, uint64_t n)
+{
+    double u = test_uniform(&r->random), value = 0;
+    switch (s->kind) {
+    case GAUSS: value = 128 + (double)test_normal(&r->random) / s->step; break;
+    case LAPLACE:
+        value = 128 + log(1 - u) / s->step * (test_uniform(&r->random) < 0.5 ? -1 : 1);
+        break;
+    case UNIFORM: return (uint8_t)(s->least + less_than(r, s->range));
+    case RARE: return (uint8_t)(s->least + (u < 0.999 ? 0 : less_than(r, s->range)));
+    case FAR: return (uint8_t)(u < 0.9 ? s->least : s->least + s->range - 1);
+    case HALVES: return (uint8_t)(s->least + (i < n / 2 ? 0 : less_than(r, s->range)));
+    default: return (uint8_t)s->least;
+    }
+    value = floor(value + 0.5);
+    return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
+}
+
+static source any_source(rig *r)
+{
+    static const double steps[] = {0.02, 0.1, 0.35, 1, 1.4, 2, 3, 4, 6};
+    source s = {.kind = (int)less_than(r, KINDS), .step = steps[less_than(r, 9)]};
+    s.range = 1 + less_than(r, less_than(r, 2) ? 256 : 17);
+    s.least = less_than(r, 257 - s.range);
+    return s;
+}
+
+static const uint8_t *draw(rig *r, const source *s, uint64_t n)
+{
+    uint8_t *codes = dirty(r, r->codes, n);
+    for (uint64_t i = 0; i < n; i++) codes[i] = code_of(r, s, i, n);
+    return codes;
+}
+
+static uint64_t any_n(rig *r)
+{
+    static const uint32_t special[] = {1,   2,   3,    4,    31,   32,    33,    63,    64,
+                                       65,  127, 128,  129,  255,  256,   257,   383,   511,
+                                       512, 999, 1024, 4097, 8192, 32767, 32768, 65535, 65536};
+    uint32_t way = less_than(r, 4);
+    if (way == 0) return special[less_than(r, sizeof special / sizeof *special)];
+    return 1 + less_than(r, way == 1 ? 300 : way == 2 ? 5000 : MOST_CODES);
+}
+
+static double entropy_bytes(const uint8_t *codes, uint64_t n)
+{
+    double counts[256] = {0}, bits = 0;
+    for (uint64_t i = 0; i < n; i++) counts[codes[i]]++;
+    for (int c = 0; c < 256; c++)
+        if (counts[c] > 0) bits -= counts[c] * log2(counts[c] / (double)n);
+    return bits / 8;
+}
+
+/* ---- Blocks ---------------------------------------------------------------------------------- */
+
+static size_t encode(rig *r, const dw_kernels *kernels, const uint8_t *codes, uint64_t n,
+                     uint8_t *to, size_t cap)
+{
+    return dw_rans_encode(kernels, codes, n, to, cap, dirty(r, r->work, dw_rans_work_bytes(n)));
+}
+
+/* Decodes a block that ends at a guard page, or begins at one. NULL where it is refused. */
+static const uint8_t *decode(rig *r, const dw_kernels *kernels, const uint8_t *block, size_t bytes,
+                             uint64_t n, const char **wrong)
+{
+    uint8_t *from = dirty(r, r->from, bytes), *back = dirty(r, r->back, n);
+    size_t used = 0;
+    memcpy(from, block, bytes);
+    *wrong = dw_rans_decode(kernels, from, bytes, back, n, dirty(r, r->work, dw_rans_work_bytes(n)),
+                            &used);
+    assert_true(*wrong || (used > 0 && used <= bytes));
+    return *wrong ? NULL : back;
+}
+
+static void must_decode(rig *r, const dw_kernels *kernels, const uint8_t *block, size_t bytes,
+                        const uint8_t *codes, uint64_t n, const char *what)
+{
+    const char *wrong;
+    const uint8_t *back = decode(r, kernels, block, bytes, n, &wrong);
+    if (wrong) fail_msg("%s: %s: %s", kernels->name, what, wrong);
+    same_bytes("codes", codes, back, n, kernels->name, what);
+}
+
+static const char *describe(const source *s, uint64_t n)
+{
+    static char text[128];
+    snprintf(text, sizeof text, "kind %d step %g least %u range %u n %lu", s->kind, s->step,
+             (unsigned)s->least, (unsigned)s->range, (unsigned long)n);
+    return text;
+}
+
+/* Every table makes C's block of these codes, and decodes it, and so does the model. Returns the
+ * length of the block. */
+static size_t check_block(rig *r, const source *s, uint64_t n, uint8_t *block)
+{
+    static uint8_t plain[MOST_CODES], by_model[MOST_CODES];
+    const char *what = describe(s, n);
+    memcpy(plain, draw(r, s, n), n);
+    size_t bytes = encode(r, specification, plain, n, block, n);
+    for (int i = 0; i < r->n_tables; i++) {
+        const dw_kernels *kernels = r->tables[i];
+        uint8_t *codes = dirty(r, r->codes, n), *to = dirty(r, r->to, bytes);
+        memcpy(codes, plain, n);
+        size_t made = encode(r, kernels, codes, n, to, bytes > 0 ? bytes : n);
+        if (made != bytes) fail_msg("%s: %zu bytes, not %zu: %s", kernels->name, made, bytes, what);
+        same_bytes("block", block, to, bytes, kernels->name, what);
+        if (bytes > 0) must_decode(r, kernels, block, bytes, plain, n, what);
+    }
+    if (bytes > 0) {
+        assert_true(bytes < n);
+        assert_true(rans_model_decode(block, bytes, by_model, n));
+        same_bytes("the model's codes", plain, by_model, n, "c", what);
+    }
+    return bytes;
+}
+
+/* ---- Tests ----------------------------------------------------------------------------------- */
+
+static void tables_make_the_same_blocks(void **state)
+{
+    static uint8_t block[MOST_CODES];
+    rig *r = *state;
+    uint32_t draws = 600 / share, paid = 0, ways[5] = {0};
+    for (uint32_t i = 0; i < draws; i++) {
+        source s = any_source(r);
+        size_t bytes = check_block(r, &s, any_n(r), block);
+        paid += bytes > 0;
+        if (bytes > 0) ways[block[0]]++;
+    }
+    assert_true(paid > draws / 4 && paid < draws);
+    assert_true(share > 1 || (ways[1] > 20 && ways[2] > 20 && ways[4] > 20));
+}
+
+/* An encoder chooses k and the frequencies; a decoder takes all that are valid. */
+static rans_model any_model(rig *r)
+{
+    static const uint32_t most[5] = {0, 256, 16, 0, 4};
+    rans_model m = {.k = 1u << less_than(r, 3)};
+    m.range = 2 + less_than(r, most[m.k] - 1);
+    m.least = less_than(r, 257 - m.range);
+    uint32_t left = DW_RANS_SLOTS - 2;
+    m.f[0] = m.f[m.range - 1] = 1;
+    bool even = less_than(r, 2);
+    for (uint32_t i = 0; i < 4 * m.range && left > 0; i++) {
+        uint32_t more = less_than(r, (even ? DW_RANS_SLOTS / (2 * m.range) : left) + 1);
+        more = more < left ? more : left;
+        m.f[less_than(r, m.range)] += more;
+        left -= more;
+    }
+    m.f[less_than(r, 2) ? 0 : m.range / 2] += left;
+    return m;
+}
+
+static void blocks_of_the_model_are_read(void **state)
+{
+    static uint8_t block[RANS_MODEL_MOST], codes[MOST_CODES];
+    rig *r = *state;
+    uint32_t draws = 600 / share, valid = 0;
+    for (uint32_t i = 0; i < draws; i++) {
+        rans_model m = any_model(r);
+        uint64_t n = any_n(r);
+        uint32_t usual = 0;
+        for (uint32_t c = 0; c < m.range; c++) usual = m.f[c] > m.f[usual] ? c : usual;
+        for (uint64_t at = 0; at < n; at++) {
+            uint32_t c = less_than(r, 3) ? usual : less_than(r, m.range);
+            codes[at] = (uint8_t)(m.least + (m.f[c] > 0 ? c : usual));
+        }
+        size_t bytes = rans_model_encode(&m, codes, n, block);
+        if (bytes >= n) continue;
+        valid++;
+        for (int t = 0; t < r->n_tables; t++)
+            must_decode(r, r->tables[t], block, bytes, codes, n, "a block of the model");
+    }
+    assert_true(valid > draws / 4);
+}
+
+/* A digest over many blocks: a change of the encoder or of the format must be meant, and all
+ * processors and compilers agree. The codes are made without floats of libm. */
+static void blocks_are_as_they_were(void **state)
+{
+    static uint8_t codes[MOST_CODES], block[MOST_CODES];
+    rig *r = *state;
+    uint64_t digest = 14695981039346656037u;
+    r->random.state = 7; /* whatever DW_TEST_SEED says */
+    for (uint32_t i = 0; i < 64; i++) {
+        uint64_t n = 500 + 517 * i;
+        for (uint64_t at = 0; at < n; at++) {
+            uint32_t sum = 0, parts = 1 + i % 8;
+            for (uint32_t part = 0; part < parts; part++) sum += less_than(r, 2 + i / 2);
+            codes[at] = (uint8_t)(i % 16 == 3 ? sum * sum % 256 : sum);
+        }
+        size_t bytes = encode(r, specification, codes, n, block, n);
+        for (size_t at = 0; at < bytes; at++) digest = (digest ^ block[at]) * 1099511628211u;
+        digest = (digest ^ bytes) * 1099511628211u;
+    }
+    if (digest != 0xf59b302efc326d09u)
+        fail_msg("the digest is 0x%016llx", (unsigned long long)digest);
+}
+
+static void sizes_are_near_the_entropy(void **state)
+{
+    static uint8_t block[MOST_CODES];
+    static const double steps[] = {0.1, 0.35, 1, 1.4, 2, 3, 4, 6};
+    rig *r = *state;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        for (int kind = GAUSS; kind <= LAPLACE; kind++) {
+            source s = {.kind = kind, .step = steps[i]};
+            const uint8_t *codes = draw(r, &s, 32768);
+            double least = entropy_bytes(codes, 32768);
+            size_t bytes = encode(r, specification, codes, 32768, block, 32768);
+            assert_true(bytes > 0);
+            if ((double)bytes > 1.01 * least + 150)
+                fail_msg("%zu bytes, entropy %.1f: %s", bytes, least, describe(&s, 32768));
+        }
+}
+
+static void what_does_not_pay_is_not_written(void **state)
+{
+    rig *r = *state;
+    source noise = {.kind = UNIFORM, .range = 256}, skew = {.kind = GAUSS, .step = 1};
+    for (int t = 0; t < r->n_tables; t++) {
+        const dw_kernels *kernels = r->tables[t];
+        const uint8_t *codes = draw(r, &noise, 32768);
+        uint8_t *to = dirty(r, r->to, 32768), first = to[0];
+        assert_int_equal(encode(r, kernels, codes, 32768, to, 32768), 0);
+        codes = draw(r, &skew, 4096);
+        size_t bytes = encode(r, kernels, codes, 4096, to, 4096);
+        assert_in_range(bytes, 1000, 1500);
+        for (size_t cap = bytes - 1; cap > 0; cap = cap > 300 ? cap - 97 : cap - 1) {
+            uint8_t *small = dirty(r, r->to, cap);
+            first = small[0];
+            assert_int_equal(encode(r, kernels, codes, 4096, small, cap), 0);
+            for (size_t i = 0; i < cap; i++) assert_int_equal(small[i], first);
+        }
+        codes = draw(r, &skew, 130);
+        assert_int_equal(encode(r, kernels, codes, 130, to, 130), 0);
+    }
+}
+
+static void one_code_alone_takes_six_bytes(void **state)
+{
+    static const uint8_t expected[6] = {1, 77, 0, 0, 0, 0};
+    rig *r = *state;
+    source s = {.kind = CONSTANT, .least = 77};
+    for (uint64_t n = 1; n < 100; n++) {
+        const uint8_t *codes = draw(r, &s, n);
+        uint8_t *to = dirty(r, r->to, 6);
+        size_t bytes = encode(r, specification, codes, n, to, 6);
+        assert_int_equal(bytes, n > 6 ? 6 : 0);
+        if (bytes > 0) assert_memory_equal(to, expected, 6);
+        if (bytes > 0) must_decode(r, specification, to, 6, codes, n, "one code");
+    }
+}
+
+/* All tables refuse a block with the same sentence; or all, and the model, decode the same codes.
+ * Returns whether they refuse. */
+static bool is_refused(rig *r, const uint8_t *block, size_t bytes, uint64_t n)
+{
+    static uint8_t expected[MOST_CODES];
+    const char *wrong, *said = NULL;
+    for (int t = 0; t < r->n_tables; t++) {
+        const uint8_t *back = decode(r, r->tables[t], block, bytes, n, &wrong);
+        if (t == 0) {
+            said = wrong;
+            assert_true(wrong || rans_model_decode(block, bytes, expected, n));
+        }
+        if (wrong != said)
+            fail_msg("%s: '%s', not '%s'", r->tables[t]->name, wrong ? wrong : "",
+                     said ? said : "");
+        if (back) same_bytes("damaged", expected, back, n, r->tables[t]->name, "");
+    }
+    return said != NULL;
+}
+
+/* Blocks of each k, with an incomplete last group and an incomplete last symbol. */
+static size_t sample_block(rig *r, uint32_t k, uint64_t *n, uint8_t *block)
+{
+    static uint8_t codes[MOST_CODES];
+    r->random.state = k; /* the same block every time */
+    rans_model m = {.k = k, .least = 9, .range = k == 1 ? 33 : k == 2 ? 7 : 3};
+    *n = k == 1 ? 401 : k == 2 ? 803 : 1607;
+    for (uint32_t i = 0; i < m.range; i++) m.f[i] = 10 + 5 * i;
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < m.range; i++) sum += m.f[i];
+    m.f[m.range / 2] += DW_RANS_SLOTS - sum;
+    for (uint64_t i = 0; i < *n; i++)
+        codes[i] = (uint8_t)(m.least + (less_than(r, 5) ? m.range / 2 : less_than(r, m.range)));
+    return rans_model_encode(&m, codes, *n, block);
+}
+
+static void no_truncated_block_is_taken(void **state)
+{
+    static uint8_t block[RANS_MODEL_MOST];
+    rig *r = *state;
+    for (uint32_t k = 1; k <= 4; k *= 2) {
+        uint64_t n;
+        size_t bytes = sample_block(r, k, &n, block);
+        assert_false(is_refused(r, block, bytes, n));
+        for (size_t cut = 0; cut < bytes; cut += share) assert_true(is_refused(r, block, cut, n));
+        /* the same with fewer words in the header */
+        for (size_t cut = bytes - 2; block[4] | block[5]; cut -= 2) {
+            block[5] = (uint8_t)(block[5] - (block[4] == 0));
+            block[4]--;
+            assert_true(is_refused(r, block, cut, n));
+        }
+    }
+}
+
+/* A bit that is wrong stays in its state to the end, where it is seen, unless it gives a symbol
+ * that has as many slots as the right one. */
+static void nearly_all_damage_is_refused(void **state)
+{
+    static uint8_t block[RANS_MODEL_MOST], damaged[RANS_MODEL_MOST];
+    rig *r = *state;
+    for (uint32_t k = 1; k <= 4; k *= 2) {
+        uint64_t n;
+        size_t bytes = sample_block(r, k, &n, block), tried = 0, refused = 0;
+        for (size_t bit = 0; bit < 8 * bytes; bit += bit < 48 ? 1 : share) {
+            memcpy(damaged, block, bytes);
+            damaged[bit / 8] = (uint8_t)(damaged[bit / 8] ^ 1u << bit % 8);
+            bool is = is_refused(r, damaged, bytes, n);
+            assert_true(is || (bit / 8 != 0 && (bit / 8 < 2 || bit / 8 > 5)));
+            tried++;
+            refused += is;
+        }
+        if (refused < tried - tried / 8) fail_msg("%zu of %zu", refused, tried);
+        for (uint32_t i = 0; i < 1000 / share; i++) {
+            memcpy(damaged, block, bytes);
+            uint32_t first = less_than(r, (uint32_t)bytes), length = 1 + less_than(r, 40);
+            for (uint32_t at = first; at < first + length && at < bytes; at++)
+                damaged[at] = (uint8_t)less_than(r, 256);
+            is_refused(r, damaged, bytes, n);
+        }
+    }
+}
+
+static void expect_refusal(rig *r, const uint8_t *block, size_t bytes, uint64_t n, const char *word)
+{
+    const char *wrong;
+    decode(r, specification, block, bytes, n, &wrong);
+    if (!wrong) fail_msg("a block is taken that should be refused for its %s", word);
+    if (!strstr(wrong, word)) fail_msg("'%s' does not name %s", wrong, word);
+}
+
+/* One byte of a good block is changed. */
+static void refuse_changed(rig *r, size_t at, uint8_t value, const char *word)
+{
+    static uint8_t block[RANS_MODEL_MOST];
+    uint64_t n;
+    size_t bytes = sample_block(r, 1, &n, block);
+    assert_true(block[at] != value);
+    block[at] = value;
+    expect_refusal(r, block, bytes, n, word);
+}
+
+static void each_rule_has_its_sentence(void **state)
+{
+    static uint8_t block[RANS_MODEL_MOST];
+    rig *r = *state;
+    static const uint8_t one[6] = {1, 3, 0, 0, 0, 0}, pairs[6] = {2, 3, 0, 0, 0, 0},
+                         word[6] = {1, 3, 0, 0, 1, 0};
+    uint64_t n;
+    size_t bytes = sample_block(r, 1, &n, block), states = bytes - 128;
+    states -= 2 * (block[4] + 256u * block[5]);
+    expect_refusal(r, block, bytes, bytes, "shorter");
+    must_decode(r, specification, one, 6, (const uint8_t[7]){3, 3, 3, 3, 3, 3, 3}, 7, "shorter");
+    expect_refusal(r, one, 6, 6, "shorter");
+    expect_refusal(r, block, 5, n, "header");
+    expect_refusal(r, block, bytes - 1, n, "cut off");
+    refuse_changed(r, 0, 0, "per symbol");
+    refuse_changed(r, 0, 3, "per symbol");
+    refuse_changed(r, 0, 2, "256 symbols");
+    refuse_changed(r, 0, 4, "256 symbols");
+    refuse_changed(r, 3, 1, "reserved");
+    refuse_changed(r, 1, 256 - 32, "255");
+    expect_refusal(r, pairs, 6, 100, "one code");
+    expect_refusal(r, word, 6, 100, "one code");
+    refuse_changed(r, 6, (uint8_t)(block[6] | 15), "12 bits");
+    refuse_changed(r, 6, (uint8_t)(block[6] ^ 16), "4096");
+    refuse_changed(r, states - 1, (uint8_t)(block[states - 1] | 0x80), "not zero");
+    refuse_changed(r, 4, (uint8_t)(block[4] - 1), "words");
+    memset(block + states + 2, 0, 2);
+    expect_refusal(r, block, bytes, n, "65536");
+    for (uint32_t end = 0; end < 2; end++) {
+        rans_model m = {.k = 1, .least = 5, .range = 4, .f = {1, 4000, 95, 0}};
+        m.f[end ? 0 : 3] = 0;
+        m.f[end ? 3 : 0] = 1;
+        uint8_t codes[300];
+        memset(codes, 6, sizeof codes);
+        bytes = rans_model_encode(&m, codes, sizeof codes, block);
+        expect_refusal(r, block, bytes, sizeof codes, "first or last");
+    }
+}
+
+/* Behind a block may be anything. */
+static void the_end_of_a_block_is_told(void **state)
+{
+    static uint8_t block[RANS_MODEL_MOST + 64];
+    rig *r = *state;
+    for (uint32_t k = 1; k <= 4; k *= 2) {
+        uint64_t n;
+        size_t bytes = sample_block(r, k, &n, block), used = 0;
+        memset(block + bytes, 0xa5, 64);
+        for (int t = 0; t < r->n_tables; t++)
+            assert_null(dw_rans_decode(r->tables[t], block, bytes + 64, r->back.start, n,
+                                       r->work.start, &used));
+        assert_int_equal(used, bytes);
+    }
+}
+
+/* ---- The kernels themselves ------------------------------------------------------------------ */
+
+static void counts_are_right(void **state)
+{
+    rig *r = *state;
+    for (uint32_t i = 0; i < 300 / share; i++) {
+        source s = any_source(r);
+        uint64_t n = any_n(r);
+        const uint8_t *codes = draw(r, &s, n);
+        uint32_t expected[256] = {0}, counts[256];
+        for (uint64_t at = 0; at < n; at++) expected[codes[at]]++;
+        for (int t = 0; t < r->n_tables; t++) {
+            memset(counts, 0xee, sizeof counts);
+            r->tables[t]->histogram(codes, n, counts);
+            same_bytes("counts", expected, counts, sizeof counts, r->tables[t]->name,
+                       describe(&s, n));
+        }
+    }
+}
+
+/* States at which a quotient that is not exact would be wrong. */
+static uint32_t hard_state(rig *r, uint32_t f)
+{
+    uint64_t most = ((uint64_t)f << 20) - 1, x;
+    switch (less_than(r, 4)) {
+    case 0: x = most - less_than(r, 3); break;
+    case 1: x = (uint64_t)f * (less_than(r, 1 << 20) | 1) - less_than(r, 2); break;
+    case 2: x = 0xffffffffu - less_than(r, f); break;
+    default: x = test_next(&r->random) & 0xffffffffu;
+    }
+    return (uint32_t)(x < DW_RANS_LOWEST ? DW_RANS_LOWEST + x : x);
+}
+
+static uint64_t encode_pairs(rig *r, const dw_kernels *kernels, const uint16_t *start,
+                             const uint8_t *codes, uint64_t n, uint32_t *states, uint8_t *end)
+{
+    dw_rans_encode_run run = {.codes = codes,
+                              .n = n,
+                              .per_symbol = 1,
+                              .range = 2,
+                              .start = start,
+                              .states = states,
+                              .scratch = (uint32_t *)(void *)r->work.start,
+                              .end = end,
+                              .most = n};
+    return kernels->rans_encode(&run);
+}
+
+/* Every frequency from 1 to 4095, from states that are hard to divide. */
+static void quotients_are_exact(void **state)
+{
+    static uint8_t words[2][DW_RANS_ROOM + 256];
+    enum { N = 64 };
+    rig *r = *state;
+    for (uint32_t f = 1; f < DW_RANS_SLOTS; f += share)
+        for (int again = 0; again < 8; again++) {
+            uint16_t start[3] = {0, (uint16_t)f, DW_RANS_SLOTS};
+            uint32_t states[2][DW_RANS_STATES], before[DW_RANS_STATES];
+            uint8_t *codes = dirty(r, r->codes, N);
+            for (int i = 0; i < N; i++) codes[i] = again < 6 ? 0 : (uint8_t)less_than(r, 2);
+            for (int i = 0; i < DW_RANS_STATES; i++) before[i] = hard_state(r, f);
+            for (int t = 0; t < r->n_tables; t++) {
+                memcpy(states[t > 0], before, sizeof before);
+                memset(words[t > 0], 0, sizeof words[0]);
+                uint64_t count = encode_pairs(r, r->tables[t], start, codes, N, states[t > 0],
+                                              words[t > 0] + sizeof words[0]);
+                size_t bytes = (size_t)(2 * count);
+                same_bytes("states", states[0], states[t > 0], sizeof before, r->tables[t]->name,
+                           "");
+                same_bytes("words", words[0] + sizeof words[0] - bytes,
+                           words[t > 0] + sizeof words[0] - bytes, bytes, r->tables[t]->name, "");
+            }
+        }
+}
+
+int main(int argc, char **argv)
+{
+    if (!test_can_run()) return 77;
+    share = test_share(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(tables_make_the_same_blocks, open_rig, close_rig),
+        cmocka_unit_test_setup_teardown(blocks_of_the_model_are_read, open_rig, close_rig),
+        cmocka_unit_test_setup_teardown(blocks_are_as_they_were, open_rig, close_rig),
+        cmocka_unit_test_setup_teardown(sizes_are_near_the_entropy, open_rig, close_rig),
+        cmocka_unit_test_setup_teardown(what_does_not_pay_is_not_written, open_rig, close_rig),
+        cmocka_unit_test_setup_teardown(one_code_alone_takes_six_bytes, open_rig, close_rig),
+        cmocka_unit_test_setup_teardown(no_truncated_block_is_taken, open_rig, close_rig),
+        cmocka_unit_test_setup_teardown(nearly_all_damage_is_refused, open_rig, close_rig),
+        cmocka_unit_test_setup_teardown(each_rule_has_its_sentence, open_rig, close_rig),
+        cmocka_unit_test_setup_teardown(the_end_of_a_block_is_told, open_rig, close_rig),
+        cmocka_unit_test_setup_teardown(counts_are_right, open_rig, close_rig),
+        cmocka_unit_test_setup_teardown(quotients_are_exact, open_rig, close_rig),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
