@@ -171,6 +171,7 @@ typedef enum dw_rounding {
     DW_ROUNDING_DITHER = 3 /* stochastic, and the decoder subtracts the dither again */
 } dw_rounding;
 typedef enum dw_choose { DW_CHOOSE_GROUP = 1, DW_CHOOSE_NEVER = 2 } dw_choose;
+typedef enum dw_entropy { DW_ENTROPY_NONE = 1, DW_ENTROPY_RANS = 2 } dw_entropy;
 typedef enum dw_replies { DW_REPLIES_ALWAYS = 1, DW_REPLIES_NEVER = 2 } dw_replies;
 
 /* A form: a way to turn values into bytes. */
@@ -240,6 +241,7 @@ typedef struct dw_config {
     dw_dtype raw;
     dw_dtype prev;
     dw_choose choose;
+    dw_entropy entropy; /* of the codes; frames then vary in size */
     dw_replies replies;
     uint32_t audit;
     uint64_t quota_bytes;
@@ -276,8 +278,9 @@ DW_API dw_status dw_config_format(const dw_config *config, char *text, size_t ca
 DW_API dw_status dw_config_agreement(const dw_config *config, char *text, size_t cap);
 
 /* Returns a size in bytes that is enough for any frame of x, or 0 where config or x is invalid.
- * Frames of direct, raw and mx have exactly this size. Frames of delta can be shorter: the bound
- * assumes n entries of the largest kind, and n forgotten keys. Depends only on config and shape. */
+ * Frames of direct, raw and mx have exactly this size, unless they are entropy-coded. Frames of
+ * delta can be shorter: the bound assumes n entries of the largest kind, and n forgotten keys.
+ * Depends only on config and shape. */
 DW_API size_t dw_frame_bound(const dw_config *config, const dw_tensor *x);
 
 /* Returns a size in bytes that is enough for any reply to a frame of n samples. */

@@ -128,6 +128,12 @@ void dw_codec_fill(dw_params *params, const dw_config *config, dw_dtype x)
     params->codec = (uint8_t)row->wire;
     params->keeps_prev = row->keeps_prev;
     for (int use = 0; use < DW_USES; use++) params->use[use] = params_of(row->of[use], config, x);
+    for (int use = 0; use < DW_USES; use++) {
+        const dw_form *form = params->use[use].form;
+        bool has_codes = form && form != &dw_form_floats && form != &dw_form_skip;
+        if (has_codes && config->entropy == DW_ENTROPY_RANS)
+            params->use[use].behind = &dw_stage_rans;
+    }
     params->use[DW_USE_CHANGE].chooses =
         row->keeps_prev && config->choose != DW_CHOOSE_NEVER && config->form != DW_FORM_STEP;
 }

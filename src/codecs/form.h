@@ -30,12 +30,31 @@
 
 typedef struct dw_plan dw_plan;
 
-/* Reserved for a transform in front of a form or an entropy coder behind it. None exists yet;
- * docs/format.md, 3.6 says where their parameters will stand. */
+/* A stage behind a form, which recodes its payload without loss. The form then works with the plain
+ * payload, which is not in the frame (codecs/job.h).
+ *
+ * wide table:
+ * | function | meaning                                                                             |
+ * | plan     | after the form's: sets the sizes of a plan. false: too large                         |
+ * | encode   | after the form's, for the same chunk: recodes it                                    |
+ * | join     | when all chunks are done: completes the payload, sets payload_bytes and payload_sum |
+ * | prepare  | step 8 of docs/format.md, 2, before any chunk: NULL, or what is wrong with a payload |
+ * |          | whose digest is right                                                               |
+ * | decode   | before the form's, for the same chunk: makes its plain payload; like prepare        |
+ *
+ * Errors: only those named above. State: none. Threads: encode and decode any, on different
+ * chunks. */
 typedef struct dw_stage {
     uint8_t wire;
     const char *name;
+    bool (*plan)(dw_plan *plan);
+    void (*encode)(const dw_encode_job *job, uint64_t chunk);
+    void (*join)(const dw_encode_job *job, dw_chunk_result *result);
+    const char *(*prepare)(const dw_decode_job *job);
+    const char *(*decode)(const dw_decode_job *job, uint64_t chunk);
 } dw_stage;
+
+extern const dw_stage dw_stage_rans;
 
 /* The kernels of a form on a device, named as in cuda/message.h without the dtypes at the end. */
 typedef struct dw_device_kernels {

@@ -5,7 +5,10 @@
  * | x, y     | (T, C) |       | stride elements from one token to the next         | caller|
  * | prev     | (T, C) |       | dense; NULL: there is no base                      | state |
  * | next     | (T, C) |       | dense, never prev itself; NULL: no state           | state |
- * | payload  |        | bytes | plan->payload_bytes                                | frame |
+ * | payload  |        | bytes | the form's: plan->payload_bytes, or, with a stage  | frame,|
+ * |          |        |       | behind the form, plan->plain_bytes                 | ticket|
+ * | coded    |        | bytes | with a stage: the payload in the frame; else NULL  | frame |
+ * | scratch  |        | bytes | with a stage: plan->scratch_bytes                  | ticket|
  *
  * The same structs are copied to a device. Device code does not read the members that point to host
  * memory, plan and kernels. */
@@ -42,6 +45,10 @@ typedef struct dw_chunk_result {
     dw_sums sums;
     uint64_t payload_sum, state_sum;
     dw_squares squares; /* of a form that measures (codecs/form.h) */
+    /* With a stage behind the form. Encode: the size that the payload has become; 0: as planned.
+     * Decode: what is wrong with the payload, or NULL. */
+    uint64_t payload_bytes;
+    const char *bad;
 } dw_chunk_result;
 
 /* Which stretches of prev the state digest covers: those whose number t satisfies t mod every =
@@ -66,7 +73,7 @@ typedef struct dw_encode_job {
     const void *prev;
     void *next;
     dw_dtype prev_dtype;
-    uint8_t *payload;
+    uint8_t *payload, *coded, *scratch;
     dw_audit audit; /* of the state digest of next */
     /* Seeds the random numbers that both ends share, for this visit. */
     uint64_t draws_key;
@@ -78,7 +85,8 @@ typedef struct dw_encode_job {
 
 typedef struct dw_decode_job {
     dw_layout layout;
-    const uint8_t *payload;
+    const uint8_t *payload, *coded;
+    uint8_t *plain, *scratch; /* with a stage: payload, to be written; else NULL */
     const void *prev;
     /* With state, decode writes only this; emit writes y after the digest was verified. */
     void *next;

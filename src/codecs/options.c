@@ -58,6 +58,7 @@ static const dw_word keys[] = {{"2", 2},
                                {0}};
 static const dw_word dtypes[] = {{"f32", DW_F32}, {"f16", DW_F16}, {"bf16", DW_BF16}, {0}};
 static const dw_word choices[] = {{"group", DW_CHOOSE_GROUP}, {"never", DW_CHOOSE_NEVER}, {0}};
+static const dw_word entropies[] = {{"none", DW_ENTROPY_NONE}, {"rans", DW_ENTROPY_RANS}, {0}};
 static const dw_word replies[] = {{"always", DW_REPLIES_ALWAYS}, {"never", DW_REPLIES_NEVER}, {0}};
 
 static uint64_t four(const dw_config *config)
@@ -98,6 +99,12 @@ static uint64_t best_group(const dw_config *config)
 static bool group_fits(const dw_config *config, uint64_t group)
 {
     return group != (is_stepped(config) ? DW_GROUP_CHANNEL : DW_GROUP_SAMPLE);
+}
+
+/* The coder works on tiles in order, and strips of channels go across them. */
+static bool entropy_fits(const dw_config *config, uint64_t entropy)
+{
+    return entropy == DW_ENTROPY_NONE || config->group != DW_GROUP_CHANNEL;
 }
 
 static bool rounding_fits(const dw_config *config, uint64_t rounding)
@@ -211,6 +218,8 @@ const dw_option dw_options[DW_OPTIONS] = {
      "dtype of prev at both ends", "x's dtype"},
     {9, "choose", DELTA, DW_SCOPE_CHOICES, DW_AGREE_FRAME, choices, 0, 0, false, FIELD(choose), first, NULL,
      "whether each group is coded as change or value, whichever is better", "group"},
+    {18, "entropy", DELTA | DIRECT | MX, DW_SCOPE_ALWAYS, DW_AGREE_UNUSUAL, entropies, 0, 0, false, FIELD(entropy), first, entropy_fits,
+     "lossless coding of the codes", "none"},
     {10, "replies", ALL, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, replies, 0, 0, false, FIELD(replies), first, NULL,
      "whether the decoder sends replies", "always"},
     {11, "audit", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_AUDIT_NEVER, false, FIELD(audit), first, NULL,

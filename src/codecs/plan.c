@@ -77,12 +77,14 @@ dw_status dw_params_on_device(const dw_params *params, dw_why *why)
 {
     for (int use = DW_USE_WHOLE; use < DW_USES; use++) {
         const dw_form *form = params->use[use].form;
-        if (!form || form->device) continue;
+        const dw_stage *behind = params->use[use].behind;
+        if (!form || (form->device && !behind)) continue;
         if (why)
             snprintf(why->text, sizeof why->text,
-                     "the form \"%s\" cannot be computed on a GPU: choose another codec or key, or "
+                     "the %s \"%s\" cannot be computed on a GPU: choose another codec or key, or "
                      "use the CPU",
-                     form->name);
+                     form->device ? "entropy coder" : "form",
+                     form->device ? behind->name : form->name);
         return DW_ERR_UNSUPPORTED;
     }
     return DW_OK;
@@ -226,7 +228,10 @@ dw_status dw_plans_make(dw_plans *plans, const dw_config *config, dw_dtype x, ui
         plan->prev = plans->params.prev;
         plan->t = t;
         plan->c = c;
-        if (plan->form && !plan->form->plan(plan)) {
+        bool fits = !plan->form || plan->form->plan(plan);
+        plan->behind = plan->params.behind;
+        if (fits && plan->behind) fits = plan->behind->plan(plan);
+        if (!fits) {
             if (why) snprintf(why->text, sizeof why->text, "the shape is too large to be encoded");
             return DW_ERR_LIMIT;
         }

@@ -17,10 +17,11 @@
 typedef struct dw_form_params {
     const dw_form *form; /* NULL: the codec has no such use */
     uint32_t bits, group;
-    dw_element element; /* for the form mx */
-    uint32_t step;      /* for the form step: in thousandths of the root mean square */
-    bool dithers;       /* for the form step: with subtractive dither */
-    bool chooses;       /* pieces may be coded as a change or directly */
+    dw_element element;     /* for the form mx */
+    uint32_t step;          /* for the form step: in thousandths of the root mean square */
+    bool dithers;           /* for the form step: with subtractive dither */
+    const dw_stage *behind; /* NULL: no stage behind the form */
+    bool chooses;           /* pieces may be coded as a change or directly */
     dw_dtype dtype;
 } dw_form_params;
 
@@ -50,9 +51,9 @@ struct dw_plan {
     /* Decoding needs random numbers that both ends generate alike, so the seed is part of the
      * frame. */
     bool draws;
-    bool measures;                   /* measure and settle must be called */
-    uint64_t scratch_bytes;          /* scratch memory that a chunk needs while it is processed */
-    const dw_stage *before, *behind; /* in front of the form, and behind it; see dw_stage */
+    bool measures;                       /* measure and settle must be called */
+    const dw_stage *behind;              /* NULL: the form's payload is that of the frame */
+    uint64_t plain_bytes, scratch_bytes; /* with a stage: of the form's payload; of its memory */
 };
 
 typedef struct dw_plans {

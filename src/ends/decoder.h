@@ -68,7 +68,8 @@ struct dw_decode_ticket {
     uint8_t *head;
     const dw_decode_job **jobs;
     dw_chunk_result *results;
-    uint64_t head_cap, in_cap, jobs_cap, results_cap;
+    uint8_t *work; /* of stages behind forms: plain payloads and scratch memory */
+    uint64_t head_cap, in_cap, jobs_cap, results_cap, work_cap;
     dw_launch *launch;
     uint32_t first;    /* index of this frame's first job in the launch */
     uint64_t number;   /* position in the order of the calls */

@@ -18,13 +18,15 @@ dw_status dw_arrival_judge(dw_decode_ticket *t)
     dw_decoder *decoder = t->decoder;
     const dw_params *params = &t->plans->params;
     dw_status status = DW_OK;
-    for (uint32_t i = 0; i < t->header.n; i++) {
-        const char *why;
+    for (uint32_t i = 0; i < t->header.n; i++)
         if (dw_digest_of_sum(t->results[i].payload_sum) != t->in[i].job.payload_digest)
             return dw_decoder_fail(decoder, DW_ERR_CORRUPT,
                                    "a payload's checksum does not match: its bytes were changed on "
                                    "the way");
-        if ((why = bad_payload(t, i)) != NULL) return dw_decoder_fail(decoder, DW_ERR_FORMAT, why);
+    for (uint32_t i = 0; i < t->header.n; i++) {
+        const char *why = t->results[i].bad;
+        if (!why) why = bad_payload(t, i);
+        if (why) return dw_decoder_fail(decoder, DW_ERR_FORMAT, why);
     }
     for (uint32_t i = 0; i < t->header.n; i++) {
         dw_incoming *p = &t->in[i];

@@ -14,6 +14,7 @@ static void free_tickets(dw_decoder *decoder, dw_decode_ticket *t)
         dw_mem_release(allocator, t->in, t->in_cap * sizeof *t->in);
         dw_mem_release(allocator, t->jobs, t->jobs_cap * sizeof *t->jobs);
         dw_mem_release(allocator, t->results, t->results_cap * sizeof *t->results);
+        dw_mem_release(allocator, t->work, t->work_cap);
         dw_mem_release(allocator, t, sizeof *t);
     }
 }
@@ -88,6 +89,25 @@ static dw_status check_entries(dw_decode_ticket *t)
     return DW_OK;
 }
 
+/* Gives every job whose payload is coded the memory for its plain payload. */
+static bool prepare_stages(dw_decode_ticket *t)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < t->header.n; i++)
+        if (!dw_end_add_work(t->in[i].job.plan, &bytes)) return false;
+    if (!dw_end_grow(&t->decoder->end, &t->work, &t->work_cap, bytes, 1)) return false;
+    bytes = 0;
+    for (uint32_t i = 0; i < t->header.n; i++) {
+        dw_decode_job *job = &t->in[i].job;
+        if (!job->plan->behind) continue;
+        job->coded = job->payload;
+        job->payload = job->plain = t->work + bytes;
+        job->scratch = job->plain + dw_end_plain_bytes(job->plan);
+        (void)dw_end_add_work(job->plan, &bytes);
+    }
+    return true;
+}
+
 static dw_status prepare_jobs(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;
@@ -99,7 +119,7 @@ static dw_status prepare_jobs(dw_decode_ticket *t)
         t->in[i].job = dw_arrival_job(t, i);
         t->jobs[i] = &t->in[i].job;
     }
-    return DW_OK;
+    return prepare_stages(t) ? DW_OK : dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
 }
 
 /* Reserves what frames that arrive before this one is finished must not touch: its keys, and its

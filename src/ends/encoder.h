@@ -73,7 +73,8 @@ struct dw_encode_ticket {
     uint8_t *draft; /* of a head that the device completes */
     dw_head *heads; /* of all frames of a launch; only used in the first ticket of a launch */
     uint64_t out_cap, announced_cap, jobs_cap, again_cap, again_jobs_cap, results_cap;
-    uint64_t draft_cap, heads_cap;
+    uint8_t *work; /* of stages behind forms: plain payloads and scratch memory */
+    uint64_t draft_cap, heads_cap, work_cap;
     uint64_t growth; /* bytes by which its keys will increase their share of the quota */
     dw_sums sums;
     dw_launch *launch;
@@ -130,10 +131,12 @@ void dw_encoder_end_tickets(dw_encoder *encoder);
 dw_held *dw_ticket_still_announced(const dw_encode_ticket *t, uint32_t i);
 
 /* encoder_commit.c. draft: the head of a booked frame without its digests, for an engine that
- * completes it. seal and commit: to be called when the results are known. */
+ * completes it. close_gaps, where payloads may have become shorter, seal and commit: to be called
+ * when the results are known. */
 uint64_t dw_ticket_head_most(const dw_encode_ticket *t); /* an upper bound for any head of this
                                                             ticket, in bytes */
 dw_head dw_ticket_draft(dw_encode_ticket *t);
+void dw_ticket_close_gaps(dw_encode_ticket *t);
 void dw_ticket_seal(dw_encode_ticket *t, uint8_t *head);
 void dw_ticket_commit(dw_encode_ticket *t);
 

@@ -28,8 +28,9 @@ static void drop_and_reuse_number(dw_encode_ticket *t)
     t->encoder->sequence = t->header.sequence - 1;
 }
 
-/* Submits a booked frame to an engine that has finished when submit returns, and seals it. */
-static dw_status run(dw_encode_ticket *t)
+/* Submits a booked frame to an engine that has finished when submit returns, and seals it. If the
+ * caller asked for the reconstruction, it is computed before the payloads are moved. */
+static dw_status run(dw_encode_ticket *t, bool reconstructs)
 {
     dw_encoder *encoder = t->encoder;
     dw_status status = dw_ticket_submit(&t, 1, NULL);
@@ -38,7 +39,11 @@ static dw_status run(dw_encode_ticket *t)
         return status;
     }
     (void)encoder->end.engine.done(t->launch, t->first, t->header.n, t->results);
+    if (reconstructs)
+        encoder->end.engine.emit(encoder->end.engine.context, (dw_jobs){.decode = t->again_jobs},
+                                 t->header.n);
     dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums are rounded in this mode, too */
+    dw_ticket_close_gaps(t);
     dw_ticket_seal(t, t->frame);
     dw_cpu_leave_exact(mode);
     return DW_OK;
@@ -122,11 +127,8 @@ dw_status dw_encode_with(dw_encoder *encoder, const dw_key *keys, const dw_tenso
         status = prepare_reconstruction(t, options.reconstruction);
         if (status) drop_and_reuse_number(t);
     }
-    if (!status) status = run(t);
+    if (!status) status = run(t, options.reconstruction != NULL);
     if (!status) {
-        if (options.reconstruction)
-            encoder->end.engine.emit(encoder->end.engine.context,
-                                     (dw_jobs){.decode = t->again_jobs}, x->n);
         *len = (size_t)t->header.length;
         dw_ticket_commit(t);
     }
@@ -185,7 +187,7 @@ dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n,
                                "this encoder computes on a GPU: call dw_encoder_resync_async");
     dw_status status = book_resync(encoder, keys, n, frame, cap, UINT32_MAX, &t);
     if (status) return status;
-    status = run(t);
+    status = run(t, false);
     if (!status) {
         *len = (size_t)t->header.length;
         dw_ticket_commit(t);

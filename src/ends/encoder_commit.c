@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * encoder_commit.c - a frame that is done: its digests are written, and its copies installed.
  * Nothing here can fail. */
+#include <string.h>
+
 #include "base/cpu.h"
 #include "base/tensor.h"
 #include "ends/encoder.h"
@@ -36,6 +38,21 @@ dw_head dw_ticket_draft(dw_encode_ticket *t)
                      .frame = t->frame,
                      .first = t->first,
                      .n = header->n};
+}
+
+/* A stage behind the form may have made payloads shorter than planned: they are moved together. */
+void dw_ticket_close_gaps(dw_encode_ticket *t)
+{
+    uint64_t end = t->out[0].entry.payload_offset;
+    for (uint32_t i = 0; i < t->header.n; i++) {
+        dw_entry *entry = &t->out[i].entry;
+        if (t->results[i].payload_bytes) entry->payload_bytes = t->results[i].payload_bytes;
+        if (entry->payload_offset != end)
+            memmove(t->frame + end, t->frame + entry->payload_offset, entry->payload_bytes);
+        entry->payload_offset = end;
+        end += entry->payload_bytes;
+    }
+    t->header.length = end;
 }
 
 static void seal_entry(dw_encode_ticket *t, uint32_t i, uint8_t *head)

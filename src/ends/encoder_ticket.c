@@ -19,6 +19,7 @@ static void free_tickets(dw_encoder *encoder, dw_encode_ticket *t)
         dw_mem_release(allocator, t->again_jobs, t->again_jobs_cap * sizeof *t->again_jobs);
         dw_mem_release(allocator, t->results, t->results_cap * sizeof *t->results);
         dw_mem_release(allocator, t->draft, t->draft_cap);
+        dw_mem_release(allocator, t->work, t->work_cap);
         dw_mem_release(allocator, t->heads, t->heads_cap * sizeof *t->heads);
         dw_mem_release(allocator, t, sizeof *t);
     }
@@ -68,6 +69,25 @@ static bool prepare_draft(dw_encode_ticket *t)
                                        dw_ticket_head_most(t), sizeof *t->draft);
 }
 
+/* Gives every job whose payload is to be coded the memory for its plain payload. */
+static bool prepare_stages(dw_encode_ticket *t)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < t->header.n; i++)
+        if (!dw_end_add_work(t->out[i].job.plan, &bytes)) return false;
+    if (!dw_end_grow(&t->encoder->end, &t->work, &t->work_cap, bytes, 1)) return false;
+    bytes = 0;
+    for (uint32_t i = 0; i < t->header.n; i++) {
+        dw_encode_job *job = &t->out[i].job;
+        if (!job->plan->behind) continue;
+        job->coded = job->payload;
+        job->payload = t->work + bytes;
+        job->scratch = job->payload + dw_end_plain_bytes(job->plan);
+        (void)dw_end_add_work(job->plan, &bytes);
+    }
+    return true;
+}
+
 static dw_status prepare_jobs(dw_encode_ticket *t)
 {
     dw_encoder *encoder = t->encoder;
@@ -82,7 +102,7 @@ static dw_status prepare_jobs(dw_encode_ticket *t)
         t->out[i].job = dw_ticket_job(t, i);
         t->jobs[i] = &t->out[i].job;
     }
-    return DW_OK;
+    return prepare_stages(t) ? DW_OK : dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
 }
 
 /* Fills in the header as far as it is known before the entries are planned. t->x gives the

@@ -89,6 +89,20 @@ bool dw_end_enlarge(dw_end *end, void *array, uint64_t *cap, uint64_t need, size
     return done;
 }
 
+enum { WORK_ALIGNMENT = 64 };
+
+uint64_t dw_end_plain_bytes(const dw_plan *plan)
+{
+    return dw_round_up(plan->plain_bytes, WORK_ALIGNMENT);
+}
+
+bool dw_end_add_work(const dw_plan *plan, uint64_t *bytes)
+{
+    if (!plan->behind) return true;
+    return dw_size_add(*bytes, dw_end_plain_bytes(plan), bytes) &&
+           dw_size_add(*bytes, dw_round_up(plan->scratch_bytes, WORK_ALIGNMENT), bytes);
+}
+
 dw_status dw_end_peek(const dw_end *end, dw_key key, dw_tensor *prev)
 {
     if (!prev) return DW_ERR_ARGUMENT;

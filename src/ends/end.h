@@ -55,6 +55,12 @@ DW_INLINE bool dw_end_grow(dw_end *end, void *array, uint64_t *cap, uint64_t nee
     return need <= *cap || dw_end_enlarge(end, array, cap, need, element);
 }
 
+/* Memory of an entry whose payload goes through a stage behind its form: first the plain payload,
+ * then the stage's scratch. plain_bytes: the size of the first part. add_work: adds the size of
+ * both, nothing without a stage. false: too large. */
+uint64_t dw_end_plain_bytes(const dw_plan *plan);
+bool dw_end_add_work(const dw_plan *plan, uint64_t *bytes);
+
 /* Implement the public functions of both ends; NULL arguments are errors. */
 dw_status dw_end_peek(const dw_end *end, dw_key key, dw_tensor *prev);
 dw_status dw_end_counters(const dw_end *end, dw_counters *counters);

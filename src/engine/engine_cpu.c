@@ -60,6 +60,7 @@ static void encode_chunk(void *context, size_t index)
     const dw_encode_job *job = c->jobs.encode[dw_work_entry(&c->work, index, &chunk)];
     dw_cpu_mode mode = dw_cpu_enter_exact();
     job->plan->form->encode(job, chunk, &c->work.results[index]);
+    if (job->plan->behind) job->plan->behind->encode(job, chunk);
     dw_cpu_leave_exact(mode);
 }
 
@@ -73,11 +74,12 @@ static void digest_chunk(void *context, size_t index)
     uint64_t blocks = job->payload_bytes / 16, parts = dw_work_chunks(&c->work, i);
     uint64_t each = blocks / parts, rest = blocks % parts;
     uint64_t from = each * part + (part < rest ? part : rest), n = each + (part < rest);
+    const uint8_t *payload = job->coded ? job->coded : job->payload;
     c->work.results[index] =
-        (dw_chunk_result){.payload_sum = c->kernels->digest_bytes(job->payload, 16 * from, 16 * n)};
+        (dw_chunk_result){.payload_sum = c->kernels->digest_bytes(payload, 16 * from, 16 * n)};
 }
 
-/* Computes the new prev in a new slot. */
+/* Makes the plain payload, if it is coded, and computes the new prev in a new slot. */
 static void decode_chunk(void *context, size_t index)
 {
     cpu *c = context;
@@ -85,7 +87,8 @@ static void decode_chunk(void *context, size_t index)
     const dw_decode_job *job = c->jobs.decode[dw_work_entry(&c->work, index, &chunk)];
     dw_chunk_result *result = &c->work.results[index];
     *result = (dw_chunk_result){0};
-    if (!job->next) return;
+    if (job->plan->behind) result->bad = job->plan->behind->decode(job, chunk);
+    if (!job->next || result->bad) return;
     dw_cpu_mode mode = dw_cpu_enter_exact();
     job->plan->form->decode(job, chunk, result);
     dw_cpu_leave_exact(mode);
@@ -133,27 +136,42 @@ static void encode_all(cpu *c, uint32_t n)
         const dw_encode_job *job = c->jobs.encode[i];
         c->results[i] = dw_work_join(&c->work, i);
         if (job->plan->form->encoded) job->plan->form->encoded(job, &c->results[i]);
+        if (job->plan->behind) job->plan->behind->join(job, &c->results[i]);
     }
     dw_cpu_leave_exact(mode);
+}
+
+/* Reads the sizes of coded payloads. Returns false where one is wrong. */
+static bool prepare_all(cpu *c, uint32_t n)
+{
+    bool right = true;
+    for (uint32_t i = 0; i < n; i++) {
+        const dw_decode_job *job = c->jobs.decode[i];
+        if (job->plan->behind) c->results[i].bad = job->plan->behind->prepare(job);
+        right = right && !c->results[i].bad;
+    }
+    return right;
 }
 
 /* All payloads are verified before any is decoded, so that a damaged one changes nothing. */
 static void decode_all(cpu *c, uint32_t n)
 {
-    bool any_state = false;
+    bool any_work = false;
     c->is_right = true;
     dw_work_run(&c->work, &c->config, digest_chunk, c);
     for (uint32_t i = 0; i < n; i++) {
         c->results[i] = dw_work_join(&c->work, i);
-        any_state = any_state || c->jobs.decode[i]->next;
+        any_work = any_work || c->jobs.decode[i]->next || c->jobs.decode[i]->plan->behind;
         if (dw_digest_of_sum(c->results[i].payload_sum) != c->jobs.decode[i]->payload_digest)
             c->is_right = false;
     }
-    if (!c->is_right || !any_state) return;
+    if (!c->is_right || !any_work || !prepare_all(c, n)) return;
     dw_work_run(&c->work, &c->config, decode_chunk, c);
     for (uint32_t i = 0; i < n; i++) {
         const dw_decode_job *job = c->jobs.decode[i];
-        c->results[i].state_sum = dw_work_join(&c->work, i).state_sum;
+        dw_chunk_result joined = dw_work_join(&c->work, i);
+        c->results[i].state_sum = joined.state_sum;
+        c->results[i].bad = joined.bad;
         if (job->next && job->plan->form->decoded) job->plan->form->decoded(job, &c->results[i]);
     }
 }

@@ -70,6 +70,7 @@ dw_chunk_result dw_work_join(const dw_work *work, uint32_t entry)
         const dw_chunk_result *one = &work->results[i];
         dw_sums_add(&all.sums, &one->sums);
         dw_squares_add(&all.squares, &one->squares);
+        if (!all.bad) all.bad = one->bad;
         all.payload_sum += one->payload_sum;
         all.state_sum += one->state_sum;
     }

@@ -493,8 +493,8 @@ static void add_c(const float *from, float factor, void *to, dw_dtype to_dtype, 
     }
 }
 #include "kernels/kernels_mx_c.h"
-#include "kernels/kernels_step_c.h"
 #include "kernels/kernels_rans_c.h"
+#include "kernels/kernels_step_c.h"
 
 const dw_kernels dw_kernels_c = {"c",
                                  encode_c,

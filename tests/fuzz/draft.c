@@ -135,6 +135,7 @@ static bool make_entry(draft *d, uint32_t i, fuzz_input *input, const draft_worl
     d->payload[i] = calloc(bytes, 1);
     REQUIRE(d->payload[i] != NULL);
     fill_payload(input, d->payload[i], bytes);
+    model_store_payload(&world->model->config, x, use, t, c, d->payload[i]);
     return true;
 }
 

@@ -216,7 +216,8 @@ static uint64_t draws_key(const model_header *h, const model_entry *e)
     return model_hash(b, sizeof b);
 }
 
-static void make_entry(const model *m, const model_header *h, const model_params *p,
+/* Returns false if the payload is coded and breaks a rule (step 8). */
+static bool make_entry(const model *m, const model_header *h, const model_params *p,
                        const model_entry *e, const uint8_t *payload, made *out)
 {
     size_t n = (size_t)h->t * h->c;
@@ -225,6 +226,9 @@ static void make_entry(const model *m, const model_header *h, const model_params
     bool based = e->role == CHANGE || e->role == SKIP;
     model_way way;
     (void)model_find_way(p, e->use, &way);
+    uint8_t *plain = way.coded ? model_plain(&way, h->t, h->c, payload, e->payload_bytes) : NULL;
+    if (way.coded && !plain) return false;
+    if (plain) payload = plain;
     out->values = calloc(n, sizeof *out->values);
     out->prev = model_has_state(e) ? malloc(n * model_bytes(dtype)) : NULL;
     REQUIRE(out->values && (out->prev || !model_has_state(e)));
@@ -232,6 +236,8 @@ static void make_entry(const model *m, const model_header *h, const model_params
         model_values(&way, h->t, h->c, payload, based ? held->prev : NULL, dtype, draws_key(h, e),
                      out->values);
     if (out->prev) advance(e, dtype, based ? held : NULL, n, out);
+    free(plain);
+    return true;
 }
 
 static uint64_t state_digest(const model_header *h, const model_params *p, const model_entry *e,
@@ -353,6 +359,16 @@ static bool payloads_are_whole(const uint8_t *frame, const model_header *h)
     return true;
 }
 
+static void unmake(made *out, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        free(out[i].values);
+        free(out[i].prev);
+    }
+    free(out);
+}
+
+/* Returns NULL if a payload breaks a rule. */
 static made *make_all(const model *m, const uint8_t *frame, const model_header *h,
                       const model_params *p)
 {
@@ -361,19 +377,13 @@ static made *make_all(const model *m, const uint8_t *frame, const model_header *
     REQUIRE(out != NULL);
     for (uint32_t i = 0; i < h->n; i++) {
         model_entry e = model_entry_at(frame, h, i);
-        make_entry(m, h, p, &e, frame + at, &out[i]);
+        if (!make_entry(m, h, p, &e, frame + at, &out[i])) {
+            unmake(out, h->n);
+            return NULL;
+        }
         at += e.payload_bytes;
     }
     return out;
-}
-
-static void unmake(made *out, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        free(out[i].values);
-        free(out[i].prev);
-    }
-    free(out);
 }
 
 /* Step 9. */
@@ -399,8 +409,9 @@ static dw_status receive(model *m, const uint8_t *frame, const model_header *h,
 {
     *step = 8;
     if (!payloads_are_whole(frame, h)) return DW_ERR_CORRUPT;
-    *step = 9;
     made *out = make_all(m, frame, h, p);
+    if (!out) return DW_ERR_FORMAT;
+    *step = 9;
     bool match = states_match(m, frame, h, p, out);
     for (uint32_t i = 0; i < h->n && match && y->data; i++) {
         model_entry e = model_entry_at(frame, h, i);
@@ -501,6 +512,7 @@ void model_seal_states(const model *m, uint8_t *frame, size_t len)
     dw_tensor y = {.n = h.n, .t = h.t, .c = h.c};
     if (check_frame(m, frame, &h, &p, &y, &step)) return;
     made *out = make_all(m, frame, &h, &p);
+    if (!out) return;
     for (uint32_t i = 0; i < h.n; i++) {
         model_entry e = model_entry_at(frame, &h, i);
         if (e.state_digest)

@@ -9,7 +9,7 @@
 
 #include "fuzz.h"
 
-enum { MODEL_KEYS = 64, MODEL_RETIRED = 16, MODEL_PARAMETERS = 16 };
+enum { MODEL_KEYS = 64, MODEL_RETIRED = 16, MODEL_PARAMETERS = 19 };
 
 /* What is held for one key (2). */
 typedef struct model_held {
@@ -63,6 +63,10 @@ dw_status model_length(const uint8_t *frame, size_t have, uint64_t *len);
  * codec has no such use, or the payload takes more than `most`. */
 size_t model_payload_bytes(const dw_config *config, uint8_t x, uint32_t use, uint32_t t, uint32_t c,
                            size_t most, uint8_t *form);
+
+/* If the payload is entropy-coded, writes the sizes that it has where no block is. */
+void model_store_payload(const dw_config *config, uint8_t x, uint32_t use, uint32_t t, uint32_t c,
+                         uint8_t *payload);
 
 /* Writes the parameter block of a config into block, and returns the number of parameters. */
 uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block);

@@ -163,6 +163,7 @@ static bool codec_has(uint8_t codec, uint32_t form, uint32_t number)
     case KEY_AS:
     case PREV:
     case AUDIT: return codec == DELTA;
+    case CODING: return codec != RAW;
     default: return false;
     }
 }
@@ -175,6 +176,7 @@ static bool value_is_possible(uint8_t codec, uint32_t number, uint32_t value, ui
     case BITS: return value >= 1 && value <= 8;
     case GROUP: return is_group(value) || value == (form == STEPPED ? 65533 : 65534);
     case ROUNDING: return value == 3;
+    case CODING: return value == 2;
     case KEY_AS: return is_key(value, form);
     case DTYPE:
     case PREV: return value >= 1 && value <= 3;
@@ -202,12 +204,13 @@ static bool read_parameters(const uint8_t *frame, const model_header *h, model_p
     uint32_t form = p->of[FORM];
     for (uint32_t number = 1; number < MODEL_PARAMETERS; number++) {
         bool there = p->of[number] != 0, has = codec_has(h->codec, form, number);
-        if (number == ROUNDING && has && !there) continue; /* the only one that may be absent */
+        bool may_be_absent = number == ROUNDING || number == CODING;
+        if (may_be_absent && has && !there) continue;
         if (has != there) return false;
         if (has && !value_is_possible(h->codec, number, p->of[number], form)) return false;
         wanted += has;
     }
-    return wanted > 0 && !unknown;
+    return wanted > 0 && !unknown && !(p->of[CODING] && p->of[GROUP] == 65534);
 }
 
 static uint8_t dtype_of_key(uint32_t key)
@@ -215,8 +218,7 @@ static uint8_t dtype_of_key(uint32_t key)
     return key == 32 ? 1 : key == 16 ? 2 : key == 17 ? 3 : 0;
 }
 
-/* The last table in 1.3. Returns false if the codec has no such use. */
-bool model_find_way(const model_params *p, uint32_t use, model_way *way)
+static bool find_plain_way(const model_params *p, uint32_t use, model_way *way)
 {
     *way = p->of[ELEMENT]
                ? model_microscaled(p->of[ELEMENT])
@@ -248,6 +250,24 @@ bool model_find_way(const model_params *p, uint32_t use, model_way *way)
     }
 }
 
+/* The last table in 1.3. Returns false if the codec has no such use. */
+bool model_find_way(const model_params *p, uint32_t use, model_way *way)
+{
+    if (!find_plain_way(p, use, way)) return false;
+    way->coded = p->of[CODING] && way->form != 0 && way->form != FLOATS;
+    return true;
+}
+
+/* A coded payload may have any size up to its largest one; its own sizes are checked in step 8. No
+ * frame here is as long as MANY bytes. */
+static bool size_fits(const model_way *way, const model_header *h, const model_entry *e)
+{
+    enum { MANY = 1 << 26 };
+    if (!way->coded) return model_size(way, h->t, h->c, (size_t)h->length) == e->payload_bytes;
+    size_t plain = model_size(way, h->t, h->c, MANY);
+    return plain == SIZE_MAX || e->payload_bytes <= model_coded_most(way, h->t, h->c, plain);
+}
+
 static bool entries_fit_codec(const uint8_t *frame, const model_header *h, const model_params *p)
 {
     bool audited = p->codec == DELTA && p->of[AUDIT] != 255;
@@ -259,7 +279,7 @@ static bool entries_fit_codec(const uint8_t *frame, const model_header *h, const
             return false;
         if (e.form != way.form) return false;
         if ((model_has_state(&e) && audited) != (e.state_digest != 0)) return false;
-        if (model_size(&way, h->t, h->c, (size_t)h->length) != e.payload_bytes) return false;
+        if (!size_fits(&way, h, &e)) return false;
     }
     return true;
 }
@@ -324,6 +344,7 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
                                         [ELEMENT] = config->element ? config->element
                                                     : codec == MX   ? 2
                                                                     : 6,
+                                        [CODING] = config->entropy,
                                         [DTYPE] = config->raw ? config->raw : x,
                                         [PREV] = config->prev ? config->prev : x,
                                         [CHOOSE] = config->choose ? config->choose : 1,
@@ -333,12 +354,25 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
     for (uint32_t number = 1; number < MODEL_PARAMETERS; number++) {
         if (!codec_has(codec, form, number)) continue;
         if (number == ROUNDING && value[number] != 3) continue;
+        if (number == CODING && value[number] != 2) continue;
         memset(block + (size_t)PARAMETER * n, 0, PARAMETER);
         block[PARAMETER * n] = (uint8_t)number;
         model_put(block + PARAMETER * n + 4, 4, value[number]);
         n++;
     }
     return n;
+}
+
+void model_store_payload(const dw_config *config, uint8_t x, uint32_t use, uint32_t t, uint32_t c,
+                         uint8_t *payload)
+{
+    uint8_t frame[HEADER + PARAMETER * MODEL_PARAMETERS] = {0};
+    model_header h = {.codec = config->codec ? (uint8_t)config->codec : DELTA};
+    model_params p;
+    model_way way;
+    h.n_parameters = (uint8_t)model_parameters(config, x, frame + HEADER);
+    if (read_parameters(frame, &h, &p) && model_find_way(&p, use, &way) && way.coded)
+        model_store_sizes(&way, t, c, payload);
 }
 
 size_t model_payload_bytes(const dw_config *config, uint8_t x, uint32_t use, uint32_t t, uint32_t c,
@@ -351,5 +385,7 @@ size_t model_payload_bytes(const dw_config *config, uint8_t x, uint32_t use, uin
     h.n_parameters = (uint8_t)model_parameters(config, x, frame + HEADER);
     if (!read_parameters(frame, &h, &p) || !model_find_way(&p, use, &way)) return SIZE_MAX;
     *form = way.form;
-    return model_size(&way, t, c, most);
+    size_t plain = model_size(&way, t, c, most);
+    if (!way.coded || plain == SIZE_MAX) return plain;
+    return (size_t)model_coded_most(&way, t, c, plain);
 }

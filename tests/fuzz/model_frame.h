@@ -20,7 +20,8 @@ enum {
     CHOOSE,
     AUDIT = 11,
     FORM = 14,
-    ELEMENT
+    ELEMENT,
+    CODING = 18
 };
 enum { FLOATS = 1, QUANTIZED = 2, MICROSCALED = 3, STEPPED = 4 };
 

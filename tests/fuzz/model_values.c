@@ -222,6 +222,27 @@ static size_t quantized_size(const model_way *way, uint32_t t, uint32_t c, size_
     return bytes > most ? SIZE_MAX : (size_t)bytes;
 }
 
+model_tile *model_tiles(const model_way *way, uint32_t t, uint32_t c, uint64_t *n)
+{
+    cut k = cut_row(c, way->group);
+    uint64_t all = (uint64_t)t * k.segments, offset = front_bytes(way, &k, t, c);
+    model_tile *tiles = calloc((size_t)all, sizeof *tiles);
+    REQUIRE(tiles != NULL);
+    *n = 0;
+    for (uint64_t i = 0; i < all;) {
+        model_tile *tile = &tiles[(*n)++];
+        uint32_t count = tile_at(&k, i, all, &tile->n);
+        bool is_cut = k.segments > 1 && k.tile == 1;
+        tile->offset = offset;
+        tile->scales = tile_scales(way, count);
+        tile->bytes = up((size_t)tile->n * way->bits / 8, 16);
+        tile->breaks = is_cut && i % (8 * (uint64_t)k.segments) == 0;
+        offset += tile->scales + tile->bytes;
+        i += count;
+    }
+    return tiles;
+}
+
 size_t model_size(const model_way *way, uint32_t t, uint32_t c, size_t most)
 {
     if (way->form == 0) return 0;

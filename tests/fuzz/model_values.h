@@ -13,6 +13,7 @@ typedef struct model_way {
     uint8_t dtype;   /* for the form floats */
     uint8_t element; /* for the form mx; otherwise 0 */
     bool dithers;    /* for the form step */
+    bool coded;      /* entropy-coded (3.8) */
 } model_way;
 
 /* 3.3: the way of writing microscaled values with this element. */
@@ -20,6 +21,26 @@ model_way model_microscaled(uint32_t element);
 
 /* Section 3: the size of a payload, or SIZE_MAX if it is more than `most`. */
 size_t model_size(const model_way *way, uint32_t t, uint32_t c, size_t most);
+
+/* A tile of a plain payload, which is not one of floats: its scales at an offset, and behind them
+ * the bytes of its n codes. breaks: it begins a row whose number is a multiple of 8, where rows are
+ * cut. */
+typedef struct model_tile {
+    uint64_t offset, scales, bytes;
+    uint32_t n;
+    bool breaks;
+} model_tile;
+
+/* All tiles of a payload, to be freed. */
+model_tile *model_tiles(const model_way *way, uint32_t t, uint32_t c, uint64_t *n);
+
+/* model_coded.c. coded_most: the largest size of a coded payload whose plain one has so many bytes.
+ * plain: the plain payload, to be freed, or NULL where a rule is broken (step 8). store_sizes:
+ * writes the sizes of a payload whose blocks are all as in the plain one. */
+uint64_t model_coded_most(const model_way *way, uint32_t t, uint32_t c, uint64_t plain);
+uint8_t *model_plain(const model_way *way, uint32_t t, uint32_t c, const uint8_t *payload,
+                     uint64_t bytes);
+void model_store_sizes(const model_way *way, uint32_t t, uint32_t c, uint8_t *payload);
 
 /* One element as section 5 computes it, before it is rounded to y or prev. */
 typedef struct model_value {

@@ -52,7 +52,7 @@ FOLDER_ARROWS = {
     "src": {
         "ends": {"engine", "codecs", "state", "wire", "arithmetic", "base"},
         "engine": {"codecs", "kernels", "base"},
-        "codecs": {"kernels", "wire", "arithmetic", "base"},
+        "codecs": {"entropy", "kernels", "wire", "arithmetic", "base"},
         "entropy": {"kernels", "wire", "base"},
         "kernels": {"arithmetic", "base"},
         "state": {"base"},

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * stage_rans.c - the entropy coder behind a form whose payload consists of tiles (docs/format.md,
+ * 3.8).
+ *
+ * A form writes its plain payload into memory of its own. This stage recodes it, 16 tiles at a
+ * time: every such block is coded by itself (entropy/rans.h), so that blocks can be worked on in
+ * any order. Each chunk writes its blocks where they would begin in the plain payload, which is
+ * never too early; `join` then moves them together. */
+#include <string.h>
+
+#include "arithmetic/pack.h"
+#include "codecs/plan.h"
+#include "codecs/tiles.h"
+#include "entropy/rans.h"
+#include "wire/bytes.h"
+
+enum { BLOCK_TILES = 16, SIZE_BYTES = 4, BLOCK_CODES = BLOCK_TILES * DW_TILE_ELEMENTS };
+
+/* The parts of a coded payload: a copy of what is in front of the tiles, the size of every block,
+ * and the blocks. */
+typedef struct parts {
+    uint64_t front, blocks, blocks_at;
+} parts;
+
+static uint64_t blocks_of(uint64_t tiles)
+{
+    return (tiles + BLOCK_TILES - 1) / BLOCK_TILES;
+}
+
+static uint64_t chunk_blocks(const dw_layout *layout)
+{
+    return blocks_of(dw_layout_chunk_tiles(layout));
+}
+
+static parts parts_of(const dw_layout *layout)
+{
+    uint64_t each = dw_layout_chunk_tiles(layout), whole = layout->tiles / each;
+    parts p = {.front = layout->choice_bytes + layout->scale_bytes};
+    p.blocks = whole * blocks_of(each) + blocks_of(layout->tiles % each);
+    p.blocks_at = p.front + dw_round_up(SIZE_BYTES * p.blocks, 16);
+    return p;
+}
+
+/* A block: its tiles, and where they lie in the plain payload. */
+typedef struct block {
+    uint64_t number, first_tile, tiles;
+    uint64_t from, bytes; /* of the plain payload */
+    uint64_t scales;      /* bytes of scales in the tiles */
+    uint64_t codes;
+} block;
+
+static block block_of(const dw_layout *layout, uint64_t chunk, uint64_t i)
+{
+    dw_chunk all = dw_layout_chunk(layout, chunk);
+    uint64_t skipped = i * BLOCK_TILES, left = all.tiles - skipped;
+    block b = {.number = chunk * chunk_blocks(layout) + i,
+               .first_tile = all.first_tile + skipped,
+               .tiles = left < BLOCK_TILES ? left : (uint64_t)BLOCK_TILES};
+    for (uint64_t k = 0; k < b.tiles; k++) {
+        dw_tile tile = dw_layout_tile(layout, b.first_tile + k);
+        if (k == 0) b.from = tile.offset;
+        b.bytes = tile.offset + tile.bytes - b.from;
+        b.scales += tile.codes - tile.offset;
+        b.codes += tile.elements;
+    }
+    return b;
+}
+
+/* Memory for one block, in the scratch of the entry: its codes, one to a byte, and what the coder
+ * needs. */
+static uint64_t work_bytes(void)
+{
+    return BLOCK_CODES + dw_round_up(dw_rans_work_bytes(BLOCK_CODES), 64);
+}
+
+/* Whether the plain bytes of a block are its codes, one to a byte. */
+static bool is_bare(const dw_layout *layout)
+{
+    return layout->bits == 8 && !dw_layout_tiles_have_scales(layout);
+}
+
+/* ---- Encode ---------------------------------------------------------------------------------- */
+
+/* Copies the scales of all tiles to `scales`, and their codes to `codes`. */
+static void take_apart(const dw_layout *layout, const block *b, const uint8_t *plain,
+                       uint8_t *scales, uint8_t *codes)
+{
+    for (uint64_t k = 0; k < b->tiles; k++) {
+        dw_tile tile = dw_layout_tile(layout, b->first_tile + k);
+        memcpy(scales, plain + tile.offset, tile.codes - tile.offset);
+        scales += tile.codes - tile.offset;
+        dw_unpack(codes, tile.elements, layout->bits, plain + tile.codes, tile.elements, 0);
+        codes += tile.elements;
+    }
+}
+
+/* Returns the size of the block at `to`. A block as long as its plain bytes is a copy of them. */
+static uint64_t encode_block(const dw_encode_job *job, const block *b, uint8_t *to, uint8_t *work)
+{
+    const dw_layout *layout = &job->layout;
+    const uint8_t *codes = job->payload + b->from;
+    if (b->bytes > b->scales + 1) {
+        if (!is_bare(layout)) {
+            take_apart(layout, b, job->payload, to, work);
+            codes = work;
+        }
+        size_t coded = dw_rans_encode(job->kernels, codes, b->codes, to + b->scales,
+                                      (size_t)(b->bytes - b->scales - 1), work + BLOCK_CODES);
+        if (coded) return b->scales + coded;
+    }
+    memcpy(to, job->payload + b->from, (size_t)b->bytes);
+    return b->bytes;
+}
+
+static void encode(const dw_encode_job *job, uint64_t chunk)
+{
+    const dw_layout *layout = &job->layout;
+    parts p = parts_of(layout);
+    uint64_t blocks = blocks_of(dw_layout_chunk(layout, chunk).tiles);
+    uint8_t *work = job->scratch + chunk * work_bytes();
+    for (uint64_t i = 0; i < blocks; i++) {
+        block b = block_of(layout, chunk, i);
+        uint64_t size = encode_block(job, &b, job->coded + p.blocks_at + (b.from - p.front), work);
+        dw_put(job->coded + p.front + SIZE_BYTES * b.number, size, SIZE_BYTES);
+    }
+}
+
+static void join(const dw_encode_job *job, dw_chunk_result *result)
+{
+    const dw_layout *layout = &job->layout;
+    parts p = parts_of(layout);
+    uint64_t chunks = dw_layout_chunks(layout), end = p.blocks_at;
+    uint64_t sizes_end = p.front + SIZE_BYTES * p.blocks;
+    memcpy(job->coded, job->payload, (size_t)p.front);
+    memset(job->coded + sizes_end, 0, (size_t)(p.blocks_at - sizes_end));
+    for (uint64_t chunk = 0; chunk < chunks; chunk++) {
+        uint64_t blocks = blocks_of(dw_layout_chunk(layout, chunk).tiles);
+        for (uint64_t i = 0; i < blocks; i++) {
+            block b = block_of(layout, chunk, i);
+            uint64_t size = dw_get(job->coded + p.front + SIZE_BYTES * b.number, SIZE_BYTES);
+            memmove(job->coded + end, job->coded + p.blocks_at + (b.from - p.front), (size_t)size);
+            end += size;
+        }
+    }
+    result->payload_bytes = dw_round_up(end, 16);
+    memset(job->coded + end, 0, (size_t)(result->payload_bytes - end));
+    result->payload_sum = job->kernels->digest_bytes(job->coded, 0, result->payload_bytes);
+}
+
+/* ---- Decode ---------------------------------------------------------------------------------- */
+
+/* Where the blocks begin; behind it in the scratch lies the memory for blocks. */
+static uint64_t *starts_of(const dw_decode_job *job)
+{
+    return (uint64_t *)(void *)job->scratch;
+}
+
+static uint64_t starts_bytes(const dw_layout *layout)
+{
+    return dw_round_up(8 * parts_of(layout).blocks, 64);
+}
+
+static const char *prepare(const dw_decode_job *job)
+{
+    const dw_layout *layout = &job->layout;
+    parts p = parts_of(layout);
+    uint64_t chunks = dw_layout_chunks(layout), at = p.blocks_at, *starts = starts_of(job);
+    if (job->payload_bytes < p.blocks_at) return "an entropy-coded payload is too short";
+    for (uint64_t chunk = 0; chunk < chunks; chunk++) {
+        uint64_t blocks = blocks_of(dw_layout_chunk(layout, chunk).tiles);
+        for (uint64_t i = 0; i < blocks; i++) {
+            block b = block_of(layout, chunk, i);
+            uint64_t size = dw_get(job->coded + p.front + SIZE_BYTES * b.number, SIZE_BYTES);
+            if (size <= b.scales || size > b.bytes)
+                return "the size of an entropy-coded block is out of range";
+            starts[b.number] = at;
+            at += size;
+        }
+    }
+    if (dw_round_up(at, 16) != job->payload_bytes)
+        return "the sizes of entropy-coded blocks do not add up to that of their payload";
+    memcpy(job->plain, job->coded, (size_t)p.front);
+    return NULL;
+}
+
+static bool codes_fit(const uint8_t *codes, uint64_t n, uint32_t bits)
+{
+    uint8_t all = 0;
+    for (uint64_t i = 0; i < n; i++) all |= codes[i];
+    return all >> bits == 0;
+}
+
+/* The inverse of take_apart, with zeros behind the codes of every tile. */
+static void put_together(const dw_layout *layout, const block *b, uint8_t *plain,
+                         const uint8_t *scales, const uint8_t *codes)
+{
+    for (uint64_t k = 0; k < b->tiles; k++) {
+        dw_tile tile = dw_layout_tile(layout, b->first_tile + k);
+        uint64_t end = tile.codes + (uint64_t)tile.elements * layout->bits / 8;
+        memcpy(plain + tile.offset, scales, tile.codes - tile.offset);
+        scales += tile.codes - tile.offset;
+        dw_pack(codes, tile.elements, layout->bits, plain + tile.codes, tile.elements, 0);
+        memset(plain + end, 0, (size_t)(tile.offset + tile.bytes - end));
+        codes += tile.elements;
+    }
+}
+
+static const char *decode_block(const dw_decode_job *job, const block *b, uint8_t *work)
+{
+    const dw_layout *layout = &job->layout;
+    parts p = parts_of(layout);
+    uint64_t size = dw_get(job->coded + p.front + SIZE_BYTES * b->number, SIZE_BYTES);
+    const uint8_t *from = job->coded + starts_of(job)[b->number];
+    size_t used, coded = (size_t)(size - b->scales);
+    if (size == b->bytes) {
+        memcpy(job->plain + b->from, from, (size_t)size);
+        return NULL;
+    }
+    uint8_t *codes = is_bare(layout) ? job->plain + b->from : work;
+    const char *why = dw_rans_decode(job->kernels, from + b->scales, coded, codes, b->codes,
+                                     work + BLOCK_CODES, &used);
+    if (why) return why;
+    if (used != coded) return "an entropy-coded block is shorter than its size says";
+    if (is_bare(layout)) return NULL;
+    if (!codes_fit(codes, b->codes, layout->bits))
+        return "an entropy-coded block has codes of more bits than its form";
+    put_together(layout, b, job->plain, from, codes);
+    return NULL;
+}
+
+static const char *decode(const dw_decode_job *job, uint64_t chunk)
+{
+    const dw_layout *layout = &job->layout;
+    uint64_t blocks = blocks_of(dw_layout_chunk(layout, chunk).tiles);
+    uint8_t *work = job->scratch + starts_bytes(layout) + chunk * work_bytes();
+    const char *why = NULL;
+    for (uint64_t i = 0; i < blocks && !why; i++) {
+        block b = block_of(layout, chunk, i);
+        why = decode_block(job, &b, work);
+    }
+    return why;
+}
+
+static bool plan(dw_plan *made)
+{
+    const dw_layout *layout = &made->layout;
+    parts p = parts_of(layout);
+    made->plain_bytes = made->payload_bytes;
+    made->size_varies = true;
+    return dw_size_multiply(dw_layout_chunks(layout), work_bytes(), &made->scratch_bytes) &&
+           dw_size_add(made->scratch_bytes, starts_bytes(layout), &made->scratch_bytes) &&
+           dw_size_add(made->payload_bytes, p.blocks_at - p.front, &made->payload_bytes) &&
+           made->payload_bytes <= PTRDIFF_MAX;
+}
+
+const dw_stage dw_stage_rans = {
+    .wire = DW_ENTROPY_RANS,
+    .name = "rans",
+    .plan = plan,
+    .encode = encode,
+    .join = join,
+    .prepare = prepare,
+    .decode = decode,
+};

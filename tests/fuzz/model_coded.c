@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * model_coded.c - how the model reads entropy-coded payloads: 3.7 and 3.8 of docs/format.md. */
+#include "../entropy/rans_model.h"
+#include "model_frame.h"
+
+/* A block of tiles, in the plain payload and here. */
+typedef struct coded_block {
+    uint64_t first, tiles; /* tiles */
+    uint64_t plain, scales, codes;
+} coded_block;
+
+static coded_block block_at(const model_tile *tiles, uint64_t first, uint64_t n)
+{
+    coded_block b = {.first = first};
+    while (first + b.tiles < n && b.tiles < 16 &&
+           (b.tiles == 0 || !tiles[first + b.tiles].breaks)) {
+        const model_tile *tile = &tiles[first + b.tiles++];
+        b.plain += tile->scales + tile->bytes;
+        b.scales += tile->scales;
+        b.codes += tile->n;
+    }
+    return b;
+}
+
+static uint64_t blocks_of(const model_tile *tiles, uint64_t n)
+{
+    uint64_t blocks = 0;
+    for (uint64_t i = 0; i < n; blocks++) i += block_at(tiles, i, n).tiles;
+    return blocks;
+}
+
+static uint64_t up16(uint64_t n)
+{
+    return (n + 15) / 16 * 16;
+}
+
+uint64_t model_coded_most(const model_way *way, uint32_t t, uint32_t c, uint64_t plain)
+{
+    uint64_t n;
+    model_tile *tiles = model_tiles(way, t, c, &n);
+    uint64_t sizes = up16(4 * blocks_of(tiles, n));
+    free(tiles);
+    return plain + sizes;
+}
+
+void model_store_sizes(const model_way *way, uint32_t t, uint32_t c, uint8_t *payload)
+{
+    uint64_t n;
+    model_tile *tiles = model_tiles(way, t, c, &n);
+    uint8_t *size = payload + tiles[0].offset;
+    memset(size, 0, (size_t)up16(4 * blocks_of(tiles, n)));
+    for (uint64_t i = 0; i < n; size += 4) {
+        coded_block b = block_at(tiles, i, n);
+        model_put(size, 4, b.plain);
+        i += b.tiles;
+    }
+    free(tiles);
+}
+
+/* ---- Blocks (3.7). --------------------------------------------------------------------------- */
+
+static uint32_t bit_at(const uint8_t *from, uint64_t at)
+{
+    return from[at / 8] >> at % 8 & 1;
+}
+
+/* Checks the frequencies. Returns the byte behind them, or 0. */
+static uint64_t check_frequencies(const uint8_t *block, uint64_t bytes, uint32_t range)
+{
+    uint64_t at = 48, sum = 0;
+    for (uint32_t i = 0; i < range; i++) {
+        uint32_t length = 0, f = 0;
+        if ((at + 16 + 7) / 8 > bytes) return 0; /* the states follow, so this is no limit */
+        for (uint32_t k = 0; k < 4; k++) length |= bit_at(block, at++) << k;
+        if (length > 12) return 0;
+        for (uint32_t k = 0; k + 1 < length; k++) f |= bit_at(block, at++) << k;
+        if (length) f |= 1u << (length - 1);
+        if (f == 0 && (i == 0 || i + 1 == range)) return 0;
+        sum += f;
+    }
+    for (; at % 8; at++)
+        if (bit_at(block, at)) return 0;
+    return sum == 4096 ? at / 8 : 0;
+}
+
+static bool block_is_possible(const uint8_t *block, uint64_t bytes, uint64_t n)
+{
+    if (bytes < 6 || bytes >= n || block[3]) return false;
+    uint32_t k = block[0], range = block[2] + 1u;
+    uint64_t words = model_get(block + 4, 2), symbols = 1;
+    if (k != 1 && k != 2 && k != 4) return false;
+    if (block[1] + range > 256) return false;
+    if (range == 1) return k == 1 && words == 0 && bytes == 6;
+    for (uint32_t i = 0; i < k; i++) symbols *= range;
+    if (symbols > 256) return false;
+    uint64_t states = check_frequencies(block, bytes, range);
+    if (!states || states + 128 + 2 * words != bytes) return false;
+    for (uint32_t i = 0; i < 32; i++)
+        if (model_get(block + states + 4 * (size_t)i, 4) < 65536) return false;
+    return true;
+}
+
+/* ---- Payloads (3.8). ------------------------------------------------------------------------- */
+
+/* Code i of a tile, written into its planes. */
+static void put_code(uint8_t *planes, uint32_t bits, uint32_t n, uint32_t i, uint32_t code)
+{
+    for (uint32_t plane = 8; plane; plane /= 2) {
+        if (!(bits & plane)) continue;
+        for (uint32_t k = 0; k < plane; k++, code >>= 1) {
+            uint32_t at = plane * i + k;
+            planes[at / 8] = (uint8_t)(planes[at / 8] | (code & 1) << at % 8);
+        }
+        planes += (size_t)n * plane / 8;
+    }
+}
+
+static bool read_block(const model_way *way, const model_tile *tiles, const coded_block *b,
+                       const uint8_t *from, uint64_t size, uint8_t *plain)
+{
+    const model_tile *tile = tiles + b->first;
+    if (size <= b->scales || size > b->plain) return false;
+    if (size == b->plain) {
+        memcpy(plain + tile->offset, from, (size_t)size);
+        return true;
+    }
+    uint8_t *codes = malloc((size_t)b->codes), *code = codes;
+    REQUIRE(codes != NULL);
+    bool valid = block_is_possible(from + b->scales, size - b->scales, b->codes) &&
+                 rans_model_decode(from + b->scales, (size_t)(size - b->scales), codes, b->codes);
+    for (uint64_t i = 0; valid && i < b->codes; i++) valid = codes[i] >> way->bits == 0;
+    for (uint64_t i = 0; valid && i < b->tiles; i++, tile++) {
+        memcpy(plain + tile->offset, from, tile->scales);
+        from += tile->scales;
+        for (uint32_t k = 0; k < tile->n; k++)
+            put_code(plain + tile->offset + tile->scales, way->bits, tile->n, k, *code++);
+    }
+    free(codes);
+    return valid;
+}
+
+uint8_t *model_plain(const model_way *way, uint32_t t, uint32_t c, const uint8_t *payload,
+                     uint64_t bytes)
+{
+    uint64_t n;
+    model_tile *tiles = model_tiles(way, t, c, &n);
+    uint64_t front = tiles[0].offset, at = front + up16(4 * blocks_of(tiles, n)), number = 0;
+    uint8_t *plain =
+        calloc(1, (size_t)(tiles[n - 1].offset + tiles[n - 1].scales + tiles[n - 1].bytes));
+    REQUIRE(plain != NULL);
+    bool valid = bytes >= at;
+    if (valid) memcpy(plain, payload, (size_t)front);
+    for (uint64_t i = 0; valid && i < n; number++) {
+        coded_block b = block_at(tiles, i, n);
+        uint64_t size = model_get(payload + front + 4 * number, 4);
+        valid = at + size <= bytes && read_block(way, tiles, &b, payload + at, size, plain);
+        at += size;
+        i += b.tiles;
+    }
+    free(tiles);
+    if (valid && up16(at) == bytes) return plain;
+    free(plain);
+    return NULL;
+}
