@@ -460,7 +460,7 @@ DW_VECTOR void h_in_turns(h16x16 even, h16x16 odd, h16x16 *first, h16x16 *second
 
 #include "kernels/kernels_columns.h"
 #include "kernels/kernels_mx.h"
-#include "kernels/kernels_rans.h"
+#include "kernels/kernels_rans_x86.h"
 #include "kernels/kernels_step.h"
 
 const dw_kernels dw_kernels_avx512 = {

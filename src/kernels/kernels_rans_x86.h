@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * kernels_rans_x86.h - the kernels of the entropy coder for AVX2 and AVX-512, around the steps of
+ * kernels_rans_avx2.h and kernels_rans_avx512.h.
+ *
+ * A group is 32 symbols in a row, one for each state. Whole groups are coded by vectors; what is
+ * left over at the end of a block is coded one symbol after the other.
+ *
+ * wide table:
+ * | table   | entry                                                                                  |
+ * | slots   | frequency (12 bits), rank of the slot within its symbol (12), symbol (8)               |
+ * | entries | two words: the inverse of the frequency; 4096 minus the frequency (12), start (12),    |
+ * |         | shift (4), zeros (3), whether 1 is added before the multiplication (1)                 |
+ */
+enum { RANS_SYMBOL_AT = 24, RANS_SHIFT_AT = 24, RANS_MORE_AT = 31 };
+
+/* Tables are looked up by loads of single entries. With gathers a decode took twice as long (Zen
+ * 3), and processors whose microcode makes gathers safe against speculation are slower still at
+ * them. */
+DW_VECTOR __m128i rans_four_slots(const uint32_t *slots, uint64_t first, uint64_t second)
+{
+    __m128i got = _mm_cvtsi32_si128((int)slots[(uint32_t)first]);
+    got = _mm_insert_epi32(got, (int)slots[first >> 32], 1);
+    got = _mm_insert_epi32(got, (int)slots[(uint32_t)second], 2);
+    return _mm_insert_epi32(got, (int)slots[second >> 32], 3);
+}
+
+DW_VECTOR __m256i rans_eight_slots(const uint32_t *slots, __m256i index)
+{
+    __m128i low = _mm256_castsi256_si128(index), high = _mm256_extracti128_si256(index, 1);
+    __m128i a = rans_four_slots(slots, (uint64_t)_mm_cvtsi128_si64(low),
+                                (uint64_t)_mm_extract_epi64(low, 1)),
+            b = rans_four_slots(slots, (uint64_t)_mm_cvtsi128_si64(high),
+                                (uint64_t)_mm_extract_epi64(high, 1));
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
+}
+
+/* Entries a, b, c and d. */
+DW_VECTOR __m256i rans_four_entries(const uint64_t *entries, uint32_t a, uint32_t b, uint32_t c,
+                                    uint32_t d)
+{
+    __m128i low = _mm_castpd_si128(
+        _mm_loadh_pd(_mm_castsi128_pd(_mm_loadl_epi64((const void *)(entries + a))),
+                     (const void *)(entries + b)));
+    __m128i high = _mm_castpd_si128(
+        _mm_loadh_pd(_mm_castsi128_pd(_mm_loadl_epi64((const void *)(entries + c))),
+                     (const void *)(entries + d)));
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
+}
+
+#ifdef __AVX512F__
+#include "kernels/kernels_rans_avx512.h"
+#else
+#include "kernels/kernels_rans_avx2.h"
+#endif
+
+enum { RANS_GROUP_BYTES = 2 * DW_RANS_STATES };
+
+static uint32_t rans_symbols_of(uint32_t range, uint32_t per_symbol)
+{
+    uint32_t pairs = range * range;
+    return per_symbol == 1 ? range : per_symbol == 2 ? pairs : pairs * pairs;
+}
+
+/* ---- Histogram ------------------------------------------------------------------------------- */
+
+enum { COUNTED_AT_ONCE = 8, MOST_COUNTED = 32, MOST_TURNS = 255 /* a counter has 8 bits */ };
+
+/* Counts COUNTED_AT_ONCE codes from `first` on in so many times 32 codes. */
+static void count_some(const uint8_t *codes, uint64_t turns, uint32_t first, uint32_t *counts)
+{
+    __m256i sums[COUNTED_AT_ONCE], which[COUNTED_AT_ONCE];
+    for (int i = 0; i < COUNTED_AT_ONCE; i++) {
+        sums[i] = _mm256_setzero_si256();
+        which[i] = _mm256_set1_epi8((char)(first + (uint32_t)i));
+    }
+    for (uint64_t t = 0; t < turns; t++) {
+        __m256i some = _mm256_loadu_si256((const void *)(codes + 32 * t));
+        for (int i = 0; i < COUNTED_AT_ONCE; i++)
+            sums[i] = _mm256_sub_epi8(sums[i], _mm256_cmpeq_epi8(some, which[i]));
+    }
+    for (uint32_t i = 0; i < COUNTED_AT_ONCE && first + i < 256; i++) {
+        uint64_t quarters[4];
+        _mm256_storeu_si256((void *)quarters, _mm256_sad_epu8(sums[i], _mm256_setzero_si256()));
+        counts[first + i] += (uint32_t)(quarters[0] + quarters[1] + quarters[2] + quarters[3]);
+    }
+}
+
+/* Where few codes are possible, each of them is compared with all codes. */
+static void histogram(const uint8_t *codes, uint64_t n, uint32_t counts[256])
+{
+    __m256i least = _mm256_set1_epi8(-1), most = _mm256_setzero_si256();
+    uint64_t whole = n / 32;
+    uint8_t low[32], high[32];
+    for (uint64_t t = 0; t < whole; t++) {
+        __m256i some = _mm256_loadu_si256((const void *)(codes + 32 * t));
+        least = _mm256_min_epu8(least, some);
+        most = _mm256_max_epu8(most, some);
+    }
+    _mm256_storeu_si256((void *)low, least);
+    _mm256_storeu_si256((void *)high, most);
+    uint32_t first = 255, last = 0;
+    for (int i = 0; i < 32; i++) {
+        first = low[i] < first ? low[i] : first;
+        last = high[i] > last ? high[i] : last;
+    }
+    if (whole == 0 || last - first >= MOST_COUNTED) {
+        dw_kernels_c.histogram(codes, n, counts);
+        return;
+    }
+    memset(counts, 0, 256 * sizeof *counts);
+    for (uint64_t t = 0; t < whole; t += MOST_TURNS)
+        for (uint32_t c = first; c <= last; c += COUNTED_AT_ONCE)
+            count_some(codes + 32 * t, whole - t < MOST_TURNS ? whole - t : MOST_TURNS, c, counts);
+    for (uint64_t i = 32 * whole; i < n; i++) counts[codes[i]]++;
+}
+
+/* ---- Encode ---------------------------------------------------------------------------------- */
+
+/* x / f = (x + more) * inverse >> (32 + shift) for all x < 2^20 f, which is what a state is after
+ * renormalization. Let e be what inverse * f exceeds 2^(32 + shift) by: the quotient is exact where
+ * e * f <= 2^(12 + shift). Else the inverse is one less and 1 is added to x, which is exact where
+ * (f - e) * f is not more than that. One of both is true: f <= 2^(shift + 1), and e or f - e is at
+ * most 2^11. For f = 1 this inverse is 2^32 - 1, again with 1 added. */
+static uint64_t rans_entry(uint32_t f, uint32_t start)
+{
+    uint32_t shift = 0, more = 0;
+    while (f > 2u << shift) shift++;
+    uint64_t power = (uint64_t)1 << (32 + shift), inverse = (power + f - 1) / f;
+    if ((inverse * f - power) * f > (uint64_t)1 << (12 + shift) || f == 1) {
+        inverse--;
+        more = 1;
+    }
+    uint32_t rest =
+        (DW_RANS_SLOTS - f) | start << DW_RANS_BITS | shift << RANS_SHIFT_AT | more << RANS_MORE_AT;
+    return inverse | (uint64_t)rest << 32;
+}
+
+/* The symbols of a group as bytes. */
+DW_VECTOR __m256i rans_symbols(const uint8_t *codes, uint32_t per_symbol, uint32_t least,
+                               uint32_t range)
+{
+    __m256i part[4], first = _mm256_set1_epi8((char)least);
+    __m256i ones_and_range = _mm256_set1_epi16((short)(1 | range << 8)),
+            ones_and_square = _mm256_set1_epi32((int)(1 | range * range << 16));
+    for (uint32_t i = 0; i < per_symbol; i++) {
+        part[i] = _mm256_sub_epi8(_mm256_loadu_si256((const void *)(codes + 32 * i)), first);
+        if (per_symbol > 1) part[i] = _mm256_maddubs_epi16(part[i], ones_and_range);
+        if (per_symbol > 2) part[i] = _mm256_madd_epi16(part[i], ones_and_square);
+    }
+    if (per_symbol == 1) return part[0];
+    if (per_symbol == 2)
+        return _mm256_permute4x64_epi64(_mm256_packus_epi16(part[0], part[1]), 0xd8);
+    __m256i low = _mm256_packus_epi32(part[0], part[1]),
+            high = _mm256_packus_epi32(part[2], part[3]);
+    return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high),
+                                       _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+DW_VECTOR uint64_t rans_encode_groups(const dw_rans_encode_run *run, uint64_t groups,
+                                      uint64_t words, uint32_t per_symbol)
+{
+    const uint64_t *entries = (const uint64_t *)(const void *)run->scratch;
+    rans_group x = rans_take(run->states);
+    uint8_t *end = run->end - 2 * words;
+    while (groups-- > 0) {
+        const uint8_t *codes = run->codes + groups * DW_RANS_STATES * per_symbol;
+        __m256i symbols = rans_symbols(codes, per_symbol, run->least, run->range);
+        rans_encode_group(&x, symbols, entries, &end);
+        if ((uint64_t)(run->end - end) > 2 * run->most) break;
+    }
+    rans_give(run->states, x);
+    return (uint64_t)(run->end - end) / 2;
+}
+
+static uint64_t rans_encode(const dw_rans_encode_run *run)
+{
+    uint64_t group = (uint64_t)DW_RANS_STATES * run->per_symbol, groups = run->n / group, words = 0;
+    uint64_t *entries = (uint64_t *)(void *)run->scratch;
+    uint32_t symbols = rans_symbols_of(run->range, run->per_symbol);
+    if (groups * group < run->n) {
+        dw_rans_encode_run rest = *run;
+        rest.codes += groups * group;
+        rest.n -= groups * group;
+        words = dw_kernels_c.rans_encode(&rest);
+        if (words > run->most) return words;
+    }
+    for (uint32_t s = 0; s < symbols; s++) {
+        uint32_t start = run->start[s], f = run->start[s + 1] - start;
+        entries[s] = f > 0 ? rans_entry(f, start) : 0;
+    }
+    if (run->per_symbol == 1) return rans_encode_groups(run, groups, words, 1);
+    if (run->per_symbol == 2) return rans_encode_groups(run, groups, words, 2);
+    return rans_encode_groups(run, groups, words, 4);
+}
+
+/* ---- Decode ---------------------------------------------------------------------------------- */
+
+static void rans_fill_slots(const dw_rans_decode_run *run)
+{
+    __m256i ranks = _mm256_slli_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), DW_RANS_BITS);
+    uint32_t symbols = rans_symbols_of(run->range, run->per_symbol);
+    for (uint32_t s = 0; s < symbols; s++) {
+        uint32_t start = run->start[s], f = run->start[s + 1] - start;
+        __m256i slot = _mm256_add_epi32(_mm256_set1_epi32((int)(f | s << RANS_SYMBOL_AT)), ranks);
+        /* What is too much is overwritten by the next symbol, or lies in the scratch's last part.
+         */
+        for (uint32_t i = 0; i < f; i += 8) {
+            _mm256_storeu_si256((void *)(run->scratch + start + i), slot);
+            slot = _mm256_add_epi32(slot, _mm256_set1_epi32(8 << DW_RANS_BITS));
+        }
+    }
+}
+
+/* Quotients by range, and by its square, of symbols, which are less than 256. */
+typedef struct rans_digits {
+    __m256i inverse, inverse_square, square, rest, least;
+} rans_digits;
+
+DW_VECTOR rans_digits rans_digits_of(uint32_t range, uint32_t least)
+{
+    return (rans_digits){_mm256_set1_epi16((short)(65535 / range + 1)),
+                         _mm256_set1_epi16((short)(65535 / (range * range) + 1)),
+                         _mm256_set1_epi16((short)(range * range)),
+                         _mm256_set1_epi16((short)(256 - range)), _mm256_set1_epi8((char)least)};
+}
+
+/* Two codes in place of every 16 bits. */
+DW_VECTOR __m256i rans_two_codes(__m256i pairs, rans_digits d)
+{
+    __m256i second = _mm256_mulhi_epu16(pairs, d.inverse);
+    return _mm256_add_epi8(_mm256_add_epi16(pairs, _mm256_mullo_epi16(second, d.rest)), d.least);
+}
+
+/* Writes the codes of 32 symbols. */
+DW_VECTOR void rans_put_codes(uint8_t *to, __m256i symbols, uint32_t per_symbol, rans_digits d)
+{
+    __m128i half[2] = {_mm256_castsi256_si128(symbols), _mm256_extracti128_si256(symbols, 1)};
+    if (per_symbol == 1) _mm256_storeu_si256((void *)to, _mm256_add_epi8(symbols, d.least));
+    for (int i = 0; i < 2 && per_symbol == 2; i++)
+        _mm256_storeu_si256((void *)(to + 32 * i),
+                            rans_two_codes(_mm256_cvtepu8_epi16(half[i]), d));
+    for (int i = 0; i < 4 && per_symbol == 4; i++) {
+        __m128i eight = i % 2 ? _mm_srli_si128(half[i / 2], 8) : half[i / 2];
+        __m256i fours = _mm256_cvtepu8_epi32(eight);
+        __m256i upper = _mm256_mulhi_epu16(fours, d.inverse_square);
+        __m256i lower = _mm256_sub_epi32(fours, _mm256_mullo_epi16(upper, d.square));
+        __m256i pairs = _mm256_or_si256(lower, _mm256_slli_epi32(upper, 16));
+        _mm256_storeu_si256((void *)(to + 32 * i), rans_two_codes(pairs, d));
+    }
+}
+
+/* The words while whole groups are decoded. A group reads up to RANS_GROUP_BYTES; where the block
+ * has less, its words go on in a copy with zeros behind them. */
+typedef struct rans_words {
+    const uint8_t *next, *end;
+    uint64_t bytes_before; /* of those that `next` does not lead to any more */
+    uint8_t copy[2 * RANS_GROUP_BYTES];
+    bool is_copy;
+} rans_words;
+
+/* Called where less than a group's words are left. Returns false where some were read that are not
+ * there. */
+static bool rans_last_words(rans_words *w, const uint8_t *begin)
+{
+    if (w->is_copy) return w->next <= w->end;
+    size_t left = (size_t)(w->end - w->next);
+    memset(w->copy, 0, sizeof w->copy);
+    memcpy(w->copy, w->next, left);
+    w->bytes_before = (uint64_t)(w->next - begin);
+    w->next = w->copy;
+    w->end = w->copy + left;
+    w->is_copy = true;
+    return true;
+}
+
+DW_VECTOR bool rans_decode_groups(const dw_rans_decode_run *run, uint64_t groups, rans_words *w,
+                                  uint32_t per_symbol)
+{
+    rans_digits digits = rans_digits_of(run->range, run->least);
+    rans_group x = rans_take(run->states);
+    const uint8_t *next = w->next, *end = w->end;
+    for (uint64_t g = 0; g < groups; g++) {
+        if (end - next < RANS_GROUP_BYTES) {
+            w->next = next;
+            if (!rans_last_words(w, run->words)) return false;
+            next = w->next;
+            end = w->end;
+        }
+        __m256i symbols = rans_decode_group(&x, run->scratch, &next);
+        rans_put_codes(run->codes + g * DW_RANS_STATES * per_symbol, symbols, per_symbol, digits);
+    }
+    rans_give(run->states, x);
+    w->next = next;
+    return next <= end;
+}
+
+/* The symbols behind the whole groups, one by one. Returns false where words are missing. */
+static bool rans_decode_rest(const dw_rans_decode_run *run, uint64_t at, rans_words *w)
+{
+    for (uint32_t j = 0; at < run->n; j++) {
+        uint32_t x = run->states[j], slot = run->scratch[x % DW_RANS_SLOTS];
+        x = slot % DW_RANS_SLOTS * (x >> DW_RANS_BITS) + (slot >> DW_RANS_BITS) % DW_RANS_SLOTS;
+        if (x < DW_RANS_LOWEST) {
+            if (w->next == w->end) return false;
+            x = x << 16 | w->next[0] | (uint32_t)w->next[1] << 8;
+            w->next += 2;
+        }
+        run->states[j] = x;
+        uint32_t symbol = slot >> RANS_SYMBOL_AT;
+        for (uint32_t i = 0; i < run->per_symbol && at < run->n; i++, symbol /= run->range)
+            run->codes[at++] = (uint8_t)(run->least + symbol % run->range);
+    }
+    return true;
+}
+
+static uint64_t rans_decode(const dw_rans_decode_run *run)
+{
+    uint64_t group = (uint64_t)DW_RANS_STATES * run->per_symbol, groups = run->n / group;
+    rans_words w = {.next = run->words, .end = run->words + 2 * run->count};
+    rans_fill_slots(run);
+    bool enough = run->per_symbol == 1   ? rans_decode_groups(run, groups, &w, 1)
+                  : run->per_symbol == 2 ? rans_decode_groups(run, groups, &w, 2)
+                                         : rans_decode_groups(run, groups, &w, 4);
+    if (!enough || !rans_decode_rest(run, groups * group, &w)) return run->count + 1;
+    return (w.bytes_before + (uint64_t)(w.next - (w.is_copy ? w.copy : run->words))) / 2;
+}
