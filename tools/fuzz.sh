@@ -4,8 +4,8 @@
 . "$root/tools/packages.sh"
 . "$root/tools/builds.sh"
 
-fuzz_targets=(fuzz_decode fuzz_round_trip fuzz_config fuzz_reply fuzz_stranger fuzz_records
-    fuzz_link)
+fuzz_targets=(fuzz_decode fuzz_round_trip fuzz_config fuzz_reply fuzz_rans fuzz_stranger
+    fuzz_records fuzz_link)
 
 build_fuzz() {
     need "${packages_build[@]}" "${packages_fuzz[@]}" libcmocka-dev
@@ -35,7 +35,7 @@ cmd_fuzz() {
             "$seeds"
         # Inputs are streams of decisions: only long ones get far, so all lengths at once.
         local most=()
-        case $target in fuzz_decode | fuzz_round_trip | fuzz_config | fuzz_reply)
+        case $target in fuzz_decode | fuzz_round_trip | fuzz_config | fuzz_reply | fuzz_rans)
             most=(-max_len=1024) ;;
         esac
         "$build/fuzz/tests/fuzz/$target" -max_total_time="$seconds" -print_final_stats=1 \

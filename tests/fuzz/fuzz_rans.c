@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * fuzz_rans.c - arbitrary bytes as an entropy-coded block, and arbitrary codes encoded: all tables
+ * of kernels agree, and nothing beyond the block and the codes is touched. */
+#include "entropy/rans.h"
+#include "fuzz.h"
+
+enum { TABLES = 4 };
+
+static int find_tables(const dw_kernels *tables[TABLES])
+{
+    static const char *const names[TABLES] = {"c", "avx2", "avx512", "neon"};
+    int found = 0;
+    for (int i = 0; i < TABLES; i++)
+        if (dw_kernels_find(names[i])) tables[found++] = dw_kernels_find(names[i]);
+    return found;
+}
+
+/* Memory of exactly this size, for sanitizers. */
+static uint8_t *exact(size_t bytes)
+{
+    uint8_t *memory = malloc(bytes ? bytes : 1);
+    REQUIRE(memory != NULL);
+    return memory;
+}
+
+/* Every table refuses the block with the same words, or finds the same codes in it. Where expected
+ * is given, these are they. */
+static void decode_by_all(const uint8_t *block, size_t bytes, uint64_t n, const uint8_t *expected)
+{
+    const dw_kernels *tables[TABLES];
+    int count = find_tables(tables);
+    uint8_t *from = exact(bytes), *first = exact(n), *codes = exact(n),
+            *work = exact(dw_rans_work_bytes(n));
+    const char *said = NULL;
+    size_t used = 0, used_first = 0;
+    if (bytes > 0) memcpy(from, block, bytes);
+    for (int i = 0; i < count; i++) {
+        const char *wrong =
+            dw_rans_decode(tables[i], from, bytes, i == 0 ? first : codes, n, work, &used);
+        if (i == 0) {
+            said = wrong;
+            used_first = used;
+        }
+        REQUIRE(wrong == said && used == used_first && used <= bytes);
+        if (!wrong && i > 0) REQUIRE(memcmp(first, codes, n) == 0);
+    }
+    if (expected) REQUIRE(!said && memcmp(first, expected, n) == 0);
+    free(from);
+    free(first);
+    free(codes);
+    free(work);
+}
+
+/* Makes the block by every table; they must not differ. Returns its length, 0 if it does not pay.
+ */
+static size_t encode_by_all(const uint8_t *codes, uint64_t n, size_t cap, uint8_t *block)
+{
+    const dw_kernels *tables[TABLES];
+    int count = find_tables(tables);
+    size_t bytes = 0;
+    uint8_t *to = exact(cap), *work = exact(dw_rans_work_bytes(n));
+    for (int i = 0; i < count; i++) {
+        size_t made = dw_rans_encode(tables[i], codes, n, to, cap, work);
+        REQUIRE(made <= cap && made <= dw_rans_bound(n));
+        if (i == 0) {
+            bytes = made;
+            if (made > 0) memcpy(block, to, made);
+        }
+        REQUIRE(made == bytes && (made == 0 || memcmp(block, to, made) == 0));
+    }
+    free(to);
+    free(work);
+    return bytes;
+}
+
+/* Codes of a few values; how they are spread is decided by some bytes of the input. */
+static void draw_codes(fuzz_input *input, uint8_t *codes, uint64_t n)
+{
+    uint32_t range = 1 + fuzz_byte(input), least = fuzz_below(input, 257 - range),
+             run = 1 + fuzz_below(input, 40), usual = fuzz_below(input, range);
+    uint64_t state = fuzz_bytes(input, 4) | 1;
+    for (uint64_t i = 0; i < n; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        uint32_t drawn = (uint32_t)(state >> 33), own = i < input->left ? input->data[i] : drawn;
+        codes[i] = (uint8_t)(least + (drawn % run ? usual : own % range));
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    fuzz_input input = {data, size};
+    uint32_t mode = fuzz_byte(&input);
+    uint64_t n = 1 + fuzz_bytes(&input, 2);
+    if (mode & 1) n = 1 + n % 700;
+    if ((mode & 6) == 0) { /* the input is the block */
+        decode_by_all(input.data, input.left, n, NULL);
+        return 0;
+    }
+    uint8_t *codes = exact(n), *block = exact(n);
+    draw_codes(&input, codes, n);
+    size_t cap = mode & 8 ? (size_t)fuzz_bytes(&input, 2) % n : (size_t)n;
+    size_t bytes = encode_by_all(codes, n, cap, block);
+    if (bytes > 0) {
+        decode_by_all(block, bytes, n, codes);
+        for (uint32_t edits = mode >> 4 & 3; edits > 0; edits--) {
+            uint64_t at = fuzz_bytes(&input, 2);
+            block[(mode & 64 ? at % 16 : at) % bytes] ^= (uint8_t)(1u << fuzz_below(&input, 8));
+        }
+        decode_by_all(block, mode & 128 ? fuzz_bytes(&input, 2) % bytes : bytes, n, NULL);
+    }
+    free(codes);
+    free(block);
+    return 0;
+}
