@@ -2,20 +2,303 @@
  * kernels_step.h - vector kernels for the form step.
  *
  * A part of the vector kernels: see kernels_simd.h, which comes before it, as does
- * kernels_dither.h. */
+ * kernels_dither.h. Products are never fused with sums, and sums are always clamped, so every step
+ * and every base is handled here and none is left to C. The pairs of dtypes that matter have
+ * functions of their own; all others share one that asks for the dtypes of every block. */
+
+/* ---- Squares --------------------------------------------------------------------------------- */
+
+/* A f64x16 holds its lanes in order, so it is loaded as bytes. */
+DW_VECTOR f64x16 step_lanes(const double *lanes)
+{
+    f64x16 sums;
+    _Static_assert(sizeof sums == DW_NORM_LANES * sizeof *lanes, "one binary64 per lane");
+    memcpy(&sums, lanes, sizeof sums);
+    return sums;
+}
+
+/* The squares of x - prev so far: their sums, and the largest magnitudes. */
+typedef struct step_sums {
+    f64x16 squares;
+    i32x16 largest;
+} step_sums;
+
+DW_VECTOR step_sums step_add(step_sums s, f32x16 delta)
+{
+    return (step_sums){d_add_square(s.squares, delta),
+                       i_max(s.largest, i_and(f_bits(delta), i_set(0x7fffffff)))};
+}
+
+DW_VECTOR step_sums step_squares_of(step_sums s, const unsigned char *x, dw_dtype x_dtype,
+                                    const unsigned char *prev, dw_dtype prev_dtype, uint64_t n)
+{
+    for (uint64_t at = 0; at < n; at += LANES)
+        s = step_add(s, f_sub(load(x, x_dtype, at), load(prev, prev_dtype, at)));
+    return s;
+}
+
+DW_VECTOR step_sums step_squares_of_x(step_sums s, const unsigned char *x, dw_dtype x_dtype,
+                                      uint64_t n)
+{
+    for (uint64_t at = 0; at < n; at += LANES) s = step_add(s, load(x, x_dtype, at));
+    return s;
+}
 
 static void step_squares(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
                          uint64_t n, double lanes[DW_NORM_LANES], uint32_t *largest)
 {
-    dw_kernels_c.step_squares(x, x_dtype, prev, prev_dtype, n, lanes, largest);
+    step_sums s = {step_lanes(lanes), i_set((int32_t)(*largest & 0x7fffffff))};
+    uint64_t whole = n / LANES * LANES;
+    if (!prev)
+        s = step_squares_of_x(s, x, x_dtype, whole);
+    else if (x_dtype == DW_F32 && prev_dtype == DW_F32)
+        s = step_squares_of(s, x, DW_F32, prev, DW_F32, whole);
+    else if (x_dtype == DW_BF16 && prev_dtype == DW_F32)
+        s = step_squares_of(s, x, DW_BF16, prev, DW_F32, whole);
+    else if (x_dtype == DW_BF16 && prev_dtype == DW_BF16)
+        s = step_squares_of(s, x, DW_BF16, prev, DW_BF16, whole);
+    else
+        s = step_squares_of(s, x, x_dtype, prev, prev_dtype, whole);
+    if (whole < n) { /* padding adds the squares of 0 */
+        f32x16 base = prev ? load_rest(prev, prev_dtype, whole, n) : f_set(0);
+        s = step_add(s, f_sub(load_rest(x, x_dtype, whole, n), base));
+    }
+    d_store(lanes, s.squares);
+    *largest = reduce_extremes((lanes_extremes){s.largest, i_set(0)}, (dw_extremes){0, 0}).positive;
+    dw_step_settle(lanes, largest);
+}
+
+/* ---- Encode ---------------------------------------------------------------------------------- */
+
+/* Chunks of 64 elements: where their data is read and written. prev is never NULL: zeros are read
+ * where there is none. */
+typedef struct step_span {
+    const unsigned char *x, *prev;
+    unsigned char *to; /* next, or out; NULL: no state */
+    dw_dtype x_dtype, prev_dtype, to_dtype;
+    uint8_t *codes;
+    float inverse, step;
+    const uint16_t *dithers; /* used by functions for dithers alone */
+    int32_t back;            /* all bits set: the decoder subtracts the dither; else 0 */
+} step_span;
+
+/* The value that a level stands for, added to the base and stored. */
+DW_VECTOR void step_store(const step_span *s, size_t at, f32x16 base, f32x16 amount, dw_dtype dtype)
+{
+    store(s->to, dtype, at, f_add(base, f_mul(amount, f_set(s->step))));
+}
+
+/* Codes a block and returns its levels. *outside: minus the number of clamped values, per lane. */
+DW_VECTOR i32x16 step_encode_block(const step_span *s, size_t at, dw_dtype x_dtype,
+                                   dw_dtype prev_dtype, int dithered, i32x16 *outside)
+{
+    f32x16 base = load(s->prev, prev_dtype, at), z = f_set(0);
+    f32x16 scaled = f_mul(f_sub(load(s->x, x_dtype, at), base), f_set(s->inverse));
+    if (dithered) {
+        z = dither_of(s->dithers + at);
+        scaled = f_add(scaled, z);
+    }
+    i32x16 magnitude = i_and(f_bits(scaled), i_set(0x7fffffff));
+    *outside = i_add(*outside, i_greater(magnitude, i_set(0x42feffff)));
+    float most = DW_STEP_LEVELS;
+    i32x16 level = i_nearest(f_max(f_min(scaled, f_set(most)), f_set(-most)));
+    if (s->to) {
+        f32x16 amount = f_whole(level);
+        if (dithered) amount = f_sub(amount, i_float(i_and(f_bits(z), i_set(s->back))));
+        step_store(s, at, base, amount, prev_dtype);
+    }
+    return level;
+}
+
+static uint64_t step_count(i32x16 outside)
+{
+    int32_t lanes[LANES];
+    uint64_t sum = 0;
+    if (i_signs(outside) == 0) return 0;
+    i_store(lanes, outside);
+    for (int i = 0; i < LANES; i++) sum += (uint64_t)-lanes[i];
+    return sum;
+}
+
+/* Encodes n elements, a multiple of 64. Returns how many values were clamped. */
+DW_VECTOR uint64_t step_encode_chunks(const step_span *given, size_t n, dw_dtype x_dtype,
+                                      dw_dtype prev_dtype, int dithered)
+{
+    step_span s = *given; /* a copy, because stores may alias the caller's */
+    i32x16 outside = i_set(0);
+    ROLLED for (size_t at = 0; at < n; at += CHUNK)
+    {
+        i32x16 l[4];
+        for (size_t k = 0; k < 4; k++)
+            l[k] = step_encode_block(&s, at + k * LANES, x_dtype, prev_dtype, dithered, &outside);
+        codes_put8(s.codes + at, codes_of_levels(l[0], l[1], l[2], l[3], DW_STEP_ZERO));
+    }
+    return step_count(outside);
+}
+
+typedef uint64_t step_encode_function(const step_span *s, size_t n);
+
+#define STEP_ENCODE(name, x, prev)                                                                 \
+    static uint64_t name(const step_span *s, size_t n)                                             \
+    {                                                                                              \
+        return step_encode_chunks(s, n, x, prev, 0);                                               \
+    }                                                                                              \
+    static uint64_t name##_dithered(const step_span *s, size_t n)                                  \
+    {                                                                                              \
+        return step_encode_chunks(s, n, x, prev, 1);                                               \
+    }
+STEP_ENCODE(step_encode_f32, DW_F32, DW_F32)
+STEP_ENCODE(step_encode_bf16_f32, DW_BF16, DW_F32)
+STEP_ENCODE(step_encode_bf16, DW_BF16, DW_BF16)
+STEP_ENCODE(step_encode_any, s->x_dtype, s->prev_dtype)
+#undef STEP_ENCODE
+
+static step_encode_function *step_encoder(dw_dtype x, dw_dtype prev, int dithered)
+{
+    if (x == DW_F32 && prev == DW_F32) return dithered ? step_encode_f32_dithered : step_encode_f32;
+    if (x == DW_BF16 && prev == DW_F32)
+        return dithered ? step_encode_bf16_f32_dithered : step_encode_bf16_f32;
+    if (x == DW_BF16 && prev == DW_BF16)
+        return dithered ? step_encode_bf16_dithered : step_encode_bf16;
+    return dithered ? step_encode_any_dithered : step_encode_any;
+}
+
+/* A run as a span. The dithers of padding are 0, or nearly. */
+static step_span step_span_of(const dw_step_run *run, int dithered, parts *random)
+{
+    step_span s = {.x = run->x,
+                   .prev = run->prev ? run->prev : no_prev,
+                   .x_dtype = run->x_dtype,
+                   .prev_dtype = run->prev_dtype,
+                   .codes = run->codes,
+                   .inverse = dw_step_inverse(run->scale),
+                   .step = dw_bf16_widen(run->scale),
+                   .back = run->rounding == DW_ROUNDING_DITHER ? -1 : 0};
+    if (dithered) {
+        size_t padded = (run->n + CHUNK - 1) / CHUNK * CHUNK;
+        s.dithers = fill_parts(&run->dither, 0, run->n, padded, random);
+    }
+    return s;
+}
+
+/* Copies less than a chunk, and zeros behind it. */
+static const unsigned char *step_padded(const unsigned char *from, dw_dtype dtype, size_t at,
+                                        size_t n, unsigned char *to)
+{
+    size_t size = bytes_of(dtype);
+    memset(to, 0, CHUNK * size);
+    memcpy(to, from + at * size, n * size);
+    return to;
+}
+
+/* Encodes the last n elements of a run, which are less than a chunk, through padded buffers. */
+static uint64_t step_encode_rest(const step_span *run, step_encode_function *encode_with, size_t at,
+                                 size_t n)
+{
+    _Alignas(64) unsigned char x[4 * CHUNK], prev[4 * CHUNK], next[4 * CHUNK];
+    uint8_t codes[CHUNK];
+    step_span s = *run;
+    s.x = step_padded(run->x, run->x_dtype, at, n, x);
+    s.prev = step_padded(run->prev, run->prev_dtype, at, n, prev);
+    s.to = run->to ? next : NULL;
+    s.codes = codes;
+    if (s.dithers) s.dithers += at;
+    uint64_t clamped = encode_with(&s, CHUNK);
+    size_t size = bytes_of(run->to_dtype);
+    if (run->to) memcpy(run->to + at * size, next, n * size);
+    memcpy(run->codes + at, codes, n);
+    return clamped;
 }
 
 static void step_encode(dw_step_run *run)
 {
-    dw_kernels_c.step_encode(run);
+    parts random;
+    int dithered = run->rounding != DW_ROUNDING_NEAREST;
+    step_span s = step_span_of(run, dithered, &random);
+    if (!run->prev && !run->next) s.prev_dtype = DW_F32; /* any value will do */
+    s.to = run->next;
+    s.to_dtype = s.prev_dtype;
+    step_encode_function *encode_with = step_encoder(s.x_dtype, s.prev_dtype, dithered);
+    size_t whole = run->n / CHUNK * CHUNK;
+    run->clamped += encode_with(&s, whole);
+    if (whole < run->n) run->clamped += step_encode_rest(&s, encode_with, whole, run->n - whole);
+    memset(run->codes + run->n, DW_STEP_ZERO, run->stored - run->n);
+}
+
+/* ---- Decode ---------------------------------------------------------------------------------- */
+
+DW_VECTOR void step_decode_block(const step_span *s, size_t at, dw_dtype out_dtype,
+                                 dw_dtype prev_dtype, int dithered)
+{
+    f32x16 amount = f_whole(i_sub(i_take8(s->codes + at), i_set(DW_STEP_ZERO)));
+    if (dithered) amount = f_sub(amount, dither_of(s->dithers + at));
+    step_store(s, at, load(s->prev, prev_dtype, at), amount, out_dtype);
+}
+
+/* Decodes n elements, a multiple of 64. */
+DW_VECTOR void step_decode_chunks(const step_span *given, size_t n, dw_dtype out_dtype,
+                                  dw_dtype prev_dtype, int dithered)
+{
+    step_span s = *given; /* a copy, because stores may alias the caller's */
+    ROLLED for (size_t at = 0; at < n; at += CHUNK)
+    {
+        for (size_t k = 0; k < 4; k++)
+            step_decode_block(&s, at + k * LANES, out_dtype, prev_dtype, dithered);
+    }
+}
+
+typedef void step_decode_function(const step_span *s, size_t n);
+
+#define STEP_DECODE(name, out, prev)                                                               \
+    static void name(const step_span *s, size_t n)                                                 \
+    {                                                                                              \
+        step_decode_chunks(s, n, out, prev, 0);                                                    \
+    }                                                                                              \
+    static void name##_dithered(const step_span *s, size_t n)                                      \
+    {                                                                                              \
+        step_decode_chunks(s, n, out, prev, 1);                                                    \
+    }
+STEP_DECODE(step_decode_f32, DW_F32, DW_F32)
+STEP_DECODE(step_decode_bf16, DW_BF16, DW_BF16)
+STEP_DECODE(step_decode_any, s->to_dtype, s->prev_dtype)
+#undef STEP_DECODE
+
+static step_decode_function *step_decoder(dw_dtype out, dw_dtype prev, int dithered)
+{
+    if (out == DW_F32 && prev == DW_F32)
+        return dithered ? step_decode_f32_dithered : step_decode_f32;
+    if (out == DW_BF16 && prev == DW_BF16)
+        return dithered ? step_decode_bf16_dithered : step_decode_bf16;
+    return dithered ? step_decode_any_dithered : step_decode_any;
+}
+
+/* Decodes the last n elements of a run, which are less than a chunk, through padded buffers. */
+static void step_decode_rest(const step_span *run, step_decode_function *decode_with, size_t at,
+                             size_t n)
+{
+    _Alignas(64) unsigned char prev[4 * CHUNK], out[4 * CHUNK];
+    uint8_t codes[CHUNK] = {0};
+    size_t size = bytes_of(run->to_dtype);
+    step_span s = *run;
+    s.prev = step_padded(run->prev, run->prev_dtype, at, n, prev);
+    memcpy(codes, run->codes + at, n);
+    s.codes = codes;
+    s.to = out;
+    if (s.dithers) s.dithers += at;
+    decode_with(&s, CHUNK);
+    memcpy(run->to + at * size, out, n * size);
 }
 
 static void step_decode(const dw_step_run *run)
 {
-    dw_kernels_c.step_decode(run);
+    parts random;
+    int dithered = run->rounding == DW_ROUNDING_DITHER;
+    step_span s = step_span_of(run, dithered, &random);
+    if (!run->prev) s.prev_dtype = run->x_dtype; /* zeros in every dtype */
+    s.to = run->out;
+    s.to_dtype = run->x_dtype;
+    step_decode_function *decode_with = step_decoder(s.to_dtype, s.prev_dtype, dithered);
+    size_t whole = run->n / CHUNK * CHUNK;
+    decode_with(&s, whole);
+    if (whole < run->n) step_decode_rest(&s, decode_with, whole, run->n - whole);
 }
