@@ -82,32 +82,70 @@ typedef struct step_span {
     int32_t back;            /* all bits set: the decoder subtracts the dither; else 0 */
 } step_span;
 
-/* The value that a level stands for, added to the base and stored. */
-DW_VECTOR void step_store(const step_span *s, size_t at, f32x16 base, f32x16 amount, dw_dtype dtype)
+/* The variant of a kernel. x: of x, or of out. pairs: both are bf16, and elements are worked on as
+ * the even and the odd ones of 32. */
+typedef struct step_kind {
+    dw_dtype x, prev;
+    int pairs, dithered;
+} step_kind;
+
+/* The largest bf16. */
+#define STEP_MOST_BF16 0x1.fep127f
+
+DW_VECTOR void step_store_pair(const step_span *s, size_t at, f32x16 even, f32x16 odd)
 {
-    store(s->to, dtype, at, f_add(base, f_mul(amount, f_set(s->step))));
+    i_store(s->to + 2 * at,
+            narrow_pair(f_clamp(even, STEP_MOST_BF16), f_clamp(odd, STEP_MOST_BF16)));
 }
 
-/* Codes a block and returns its levels. *outside: minus the number of clamped values, per lane. */
-DW_VECTOR i32x16 step_encode_block(const step_span *s, size_t at, dw_dtype x_dtype,
-                                   dw_dtype prev_dtype, int dithered, i32x16 *outside)
+/* The dithers of 32 elements as a pair: a word of 32 bits holds those of two. */
+DW_VECTOR pair step_dither_pair(const uint16_t *dithers)
 {
-    f32x16 base = load(s->prev, prev_dtype, at), z = f_set(0);
-    f32x16 scaled = f_mul(f_sub(load(s->x, x_dtype, at), base), f_set(s->inverse));
-    if (dithered) {
-        z = dither_of(s->dithers + at);
-        scaled = f_add(scaled, z);
-    }
+    i32x16 words = i_load(dithers), fraction = i_set(0xffff << 7);
+    return (pair){dither_of_fraction(i_and(i_shl(words, 7), fraction)),
+                  dither_of_fraction(i_and(i_shr(words, 9), fraction))};
+}
+
+/* The new value of a base: level - z steps are added to it. */
+DW_VECTOR f32x16 step_sum(const step_span *s, f32x16 base, f32x16 amount)
+{
+    return f_add(base, f_mul(amount, f_set(s->step)));
+}
+
+/* Codes 16 elements: their levels, and the new base. *outside: minus the number of clamped values,
+ * per lane. */
+DW_VECTOR f32x16 step_code(const step_span *s, f32x16 x, f32x16 base, f32x16 z, int dithered,
+                           i32x16 *level, i32x16 *outside)
+{
+    float most = DW_STEP_LEVELS;
+    f32x16 scaled = f_mul(f_sub(x, base), f_set(s->inverse));
+    if (dithered) scaled = f_add(scaled, z);
     i32x16 magnitude = i_and(f_bits(scaled), i_set(0x7fffffff));
     *outside = i_add(*outside, i_greater(magnitude, i_set(0x42feffff)));
-    float most = DW_STEP_LEVELS;
-    i32x16 level = i_nearest(f_max(f_min(scaled, f_set(most)), f_set(-most)));
-    if (s->to) {
-        f32x16 amount = f_whole(level);
-        if (dithered) amount = f_sub(amount, i_float(i_and(f_bits(z), i_set(s->back))));
-        step_store(s, at, base, amount, prev_dtype);
-    }
-    return level;
+    *level = i_nearest(f_max(f_min(scaled, f_set(most)), f_set(-most)));
+    f32x16 amount = f_whole(*level);
+    if (dithered) amount = f_sub(amount, i_float(i_and(f_bits(z), i_set(s->back))));
+    return step_sum(s, base, amount);
+}
+
+DW_VECTOR void step_encode_block(const step_span *s, size_t at, step_kind kind, i32x16 *level,
+                                 i32x16 *outside)
+{
+    f32x16 x = load(s->x, kind.x, at), base = load(s->prev, kind.prev, at), z = f_set(0);
+    if (kind.dithered) z = dither_of(s->dithers + at);
+    f32x16 next = step_code(s, x, base, z, kind.dithered, level, outside);
+    if (s->to) store(s->to, kind.prev, at, next);
+}
+
+/* Codes 32 bf16 as a pair. */
+DW_VECTOR void step_encode_pair(const step_span *s, size_t at, int dithered, i32x16 level[2],
+                                i32x16 *outside)
+{
+    pair x = load_pair(s->x, at), base = load_pair(s->prev, at), z = {f_set(0), f_set(0)};
+    if (dithered) z = step_dither_pair(s->dithers + at);
+    f32x16 even = step_code(s, x.even, base.even, z.even, dithered, &level[0], outside),
+           odd = step_code(s, x.odd, base.odd, z.odd, dithered, &level[1], outside);
+    if (s->to) step_store_pair(s, at, even, odd);
 }
 
 static uint64_t step_count(i32x16 outside)
@@ -121,16 +159,22 @@ static uint64_t step_count(i32x16 outside)
 }
 
 /* Encodes n elements, a multiple of 64. Returns how many values were clamped. */
-DW_VECTOR uint64_t step_encode_chunks(const step_span *given, size_t n, dw_dtype x_dtype,
-                                      dw_dtype prev_dtype, int dithered)
+DW_VECTOR uint64_t step_encode_chunks(const step_span *given, size_t n, step_kind kind)
 {
     step_span s = *given; /* a copy, because stores may alias the caller's */
     i32x16 outside = i_set(0);
     ROLLED for (size_t at = 0; at < n; at += CHUNK)
     {
         i32x16 l[4];
-        for (size_t k = 0; k < 4; k++)
-            l[k] = step_encode_block(&s, at + k * LANES, x_dtype, prev_dtype, dithered, &outside);
+#ifdef codes_of_pairs
+        if (kind.pairs) {
+            step_encode_pair(&s, at, kind.dithered, l, &outside);
+            step_encode_pair(&s, at + 2 * LANES, kind.dithered, l + 2, &outside);
+            codes_put8(s.codes + at, codes_of_pairs(l[0], l[1], l[2], l[3], DW_STEP_ZERO));
+            continue;
+        }
+#endif
+        for (size_t k = 0; k < 4; k++) step_encode_block(&s, at + k * LANES, kind, &l[k], &outside);
         codes_put8(s.codes + at, codes_of_levels(l[0], l[1], l[2], l[3], DW_STEP_ZERO));
     }
     return step_count(outside);
@@ -138,19 +182,19 @@ DW_VECTOR uint64_t step_encode_chunks(const step_span *given, size_t n, dw_dtype
 
 typedef uint64_t step_encode_function(const step_span *s, size_t n);
 
-#define STEP_ENCODE(name, x, prev)                                                                 \
+#define STEP_ENCODE(name, ...)                                                                     \
     static uint64_t name(const step_span *s, size_t n)                                             \
     {                                                                                              \
-        return step_encode_chunks(s, n, x, prev, 0);                                               \
+        return step_encode_chunks(s, n, (step_kind){__VA_ARGS__, 0});                              \
     }                                                                                              \
     static uint64_t name##_dithered(const step_span *s, size_t n)                                  \
     {                                                                                              \
-        return step_encode_chunks(s, n, x, prev, 1);                                               \
+        return step_encode_chunks(s, n, (step_kind){__VA_ARGS__, 1});                              \
     }
-STEP_ENCODE(step_encode_f32, DW_F32, DW_F32)
-STEP_ENCODE(step_encode_bf16_f32, DW_BF16, DW_F32)
-STEP_ENCODE(step_encode_bf16, DW_BF16, DW_BF16)
-STEP_ENCODE(step_encode_any, s->x_dtype, s->prev_dtype)
+STEP_ENCODE(step_encode_f32, DW_F32, DW_F32, 0)
+STEP_ENCODE(step_encode_bf16_f32, DW_BF16, DW_F32, 0)
+STEP_ENCODE(step_encode_bf16, DW_BF16, DW_BF16, 1)
+STEP_ENCODE(step_encode_any, s->x_dtype, s->prev_dtype, 0)
 #undef STEP_ENCODE
 
 static step_encode_function *step_encoder(dw_dtype x, dw_dtype prev, int dithered)
@@ -163,7 +207,7 @@ static step_encode_function *step_encoder(dw_dtype x, dw_dtype prev, int dithere
     return dithered ? step_encode_any_dithered : step_encode_any;
 }
 
-/* A run as a span. The dithers of padding are 0, or nearly. */
+/* A run as a span, without where results go. The dithers of padding are next to 0. */
 static step_span step_span_of(const dw_step_run *run, int dithered, parts *random)
 {
     step_span s = {.x = run->x,
@@ -227,40 +271,61 @@ static void step_encode(dw_step_run *run)
 
 /* ---- Decode ---------------------------------------------------------------------------------- */
 
-DW_VECTOR void step_decode_block(const step_span *s, size_t at, dw_dtype out_dtype,
-                                 dw_dtype prev_dtype, int dithered)
+/* The levels of codes in lanes. */
+DW_VECTOR f32x16 step_levels(i32x16 codes)
 {
-    f32x16 amount = f_whole(i_sub(i_take8(s->codes + at), i_set(DW_STEP_ZERO)));
-    if (dithered) amount = f_sub(amount, dither_of(s->dithers + at));
-    step_store(s, at, load(s->prev, prev_dtype, at), amount, out_dtype);
+    return f_whole(i_sub(codes, i_set(DW_STEP_ZERO)));
+}
+
+DW_VECTOR void step_decode_block(const step_span *s, size_t at, step_kind kind)
+{
+    f32x16 amount = step_levels(i_take8(s->codes + at));
+    if (kind.dithered) amount = f_sub(amount, dither_of(s->dithers + at));
+    store(s->to, kind.x, at, step_sum(s, load(s->prev, kind.prev, at), amount));
+}
+
+/* Decodes 32 bf16 as a pair: a word of 16 bits holds two codes. */
+DW_VECTOR void step_decode_pair(const step_span *s, size_t at, int dithered)
+{
+    i32x16 words = i_take16(s->codes + at);
+    pair base = load_pair(s->prev, at),
+         amount = {step_levels(i_and(words, i_set(0xff))), step_levels(i_shr(words, 8))};
+    if (dithered) {
+        pair z = step_dither_pair(s->dithers + at);
+        amount = (pair){f_sub(amount.even, z.even), f_sub(amount.odd, z.odd)};
+    }
+    step_store_pair(s, at, step_sum(s, base.even, amount.even), step_sum(s, base.odd, amount.odd));
 }
 
 /* Decodes n elements, a multiple of 64. */
-DW_VECTOR void step_decode_chunks(const step_span *given, size_t n, dw_dtype out_dtype,
-                                  dw_dtype prev_dtype, int dithered)
+DW_VECTOR void step_decode_chunks(const step_span *given, size_t n, step_kind kind)
 {
     step_span s = *given; /* a copy, because stores may alias the caller's */
     ROLLED for (size_t at = 0; at < n; at += CHUNK)
     {
-        for (size_t k = 0; k < 4; k++)
-            step_decode_block(&s, at + k * LANES, out_dtype, prev_dtype, dithered);
+        if (kind.pairs) {
+            step_decode_pair(&s, at, kind.dithered);
+            step_decode_pair(&s, at + 2 * LANES, kind.dithered);
+            continue;
+        }
+        for (size_t k = 0; k < 4; k++) step_decode_block(&s, at + k * LANES, kind);
     }
 }
 
 typedef void step_decode_function(const step_span *s, size_t n);
 
-#define STEP_DECODE(name, out, prev)                                                               \
+#define STEP_DECODE(name, ...)                                                                     \
     static void name(const step_span *s, size_t n)                                                 \
     {                                                                                              \
-        step_decode_chunks(s, n, out, prev, 0);                                                    \
+        step_decode_chunks(s, n, (step_kind){__VA_ARGS__, 0});                                     \
     }                                                                                              \
     static void name##_dithered(const step_span *s, size_t n)                                      \
     {                                                                                              \
-        step_decode_chunks(s, n, out, prev, 1);                                                    \
+        step_decode_chunks(s, n, (step_kind){__VA_ARGS__, 1});                                     \
     }
-STEP_DECODE(step_decode_f32, DW_F32, DW_F32)
-STEP_DECODE(step_decode_bf16, DW_BF16, DW_BF16)
-STEP_DECODE(step_decode_any, s->to_dtype, s->prev_dtype)
+STEP_DECODE(step_decode_f32, DW_F32, DW_F32, 0)
+STEP_DECODE(step_decode_bf16, DW_BF16, DW_BF16, 1)
+STEP_DECODE(step_decode_any, s->to_dtype, s->prev_dtype, 0)
 #undef STEP_DECODE
 
 static step_decode_function *step_decoder(dw_dtype out, dw_dtype prev, int dithered)
