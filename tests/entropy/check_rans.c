@@ -394,7 +394,7 @@ static void nearly_all_damage_is_refused(void **state)
             tried++;
             refused += is;
         }
-        if (refused < tried - tried / 8) fail_msg("%zu of %zu", refused, tried);
+        if (refused < tried - tried / 6) fail_msg("%zu of %zu", refused, tried);
         for (uint32_t i = 0; i < 1000 / share; i++) {
             memcpy(damaged, block, bytes);
             uint32_t first = less_than(r, (uint32_t)bytes), length = 1 + less_than(r, 40);
