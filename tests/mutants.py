@@ -264,6 +264,12 @@ MUTANTS = {
     "slack_without_table": ("src/state/predict.c", "dw_pool_slack(&predictor->pool) + predictor->table_cap * sizeof *predictor->table", "dw_pool_slack(&predictor->pool)"),
     "gap_left_in_table": ("src/state/predict.c", "        predictor->table[gap] = predictor->table[i];\n        gap = i;\n", ""),
     "option_of_other_codec": ("src/codecs/config.c", "if ((named || (!equals && is_bare(o))) && (o->codecs & dw_codec_bit(config->codec)))", "if (named || (!equals && is_bare(o)))"),
+    "skip_from_the_last_visit": ("src/codecs/skip.c", "change <= part * part * all", "change <= part * all"),
+    "skip_of_what_is_not_finite": ("src/codecs/skip.c", "largest < DW_F32_INFINITY && ", ""),
+    "skip_reads_the_gaps": ("src/codecs/skip.c", "dw_at(x, plans->x, row * (uint64_t)stride)", "dw_at(x, plans->x, row * plans->c)"),
+    "skip_with_a_digest": ("src/ends/encoder_commit.c", "is_empty ? 0 : dw_digest_of_sum(t->results[i].payload_sum)", "dw_digest_of_sum(t->results[i].payload_sum)"),
+    "skip_from_no_base": ("src/ends/encoder_plan.c", "if (delta && dw_skip_fits(", "if (held->now.data && dw_skip_fits("),
+    "reconstruction_of_moved_payloads": ("src/ends/encoder_calls.c", "    if (reconstructs)\n        encoder->end.engine.emit(encoder->end.engine.context, (dw_jobs){.decode = t->again_jobs},\n                                 t->header.n);\n    dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums are rounded in this mode, too */\n    dw_ticket_close_gaps(t);", "    dw_cpu_mode mode = dw_cpu_enter_exact();\n    dw_ticket_close_gaps(t);\n    if (reconstructs)\n        encoder->end.engine.emit(encoder->end.engine.context, (dw_jobs){.decode = t->again_jobs},\n                                 t->header.n);"),
 }
 
 # As MUTANTS, but in the cross build for 64-bit Arm.
@@ -426,6 +432,17 @@ MUTANTS_OF_FRAMES = {
     "limit_ignored": ("src/ends/encoder_calls.c", "t->room = options.limit && options.limit < cap ? options.limit : cap;", "t->room = cap;"),
     "longer_than_expected": ("src/ends/encoder_plan.c", "if (total > t->room) shorten(t, end, &payload);", "if (total > 2 * t->room) shorten(t, end, &payload);"),
     "reconstructs_rounded": ("src/ends/encoder_calls.c", ".is_exact = t->out[i].entry.role == DW_ROLE_STATELESS,", ".is_exact = false,"),
+    "coded_size_of_scales_alone": ("src/codecs/stage_rans.c", "if (size <= b.scales || size > b.bytes)", "if (size < b.scales || size > b.bytes)"),
+    "coded_size_beyond_the_tiles": ("src/codecs/stage_rans.c", "if (size <= b.scales || size > b.bytes)", "if (size <= b.scales)"),
+    "coded_sizes_not_added_up": ("src/codecs/stage_rans.c", "if (dw_round_up(at, 16) != job->payload_bytes)", "if (dw_round_up(at, 16) > job->payload_bytes)"),
+    "coded_payload_too_short": ("src/codecs/stage_rans.c", "if (job->payload_bytes < p.blocks_at)", "if (0)"),
+    "coded_block_with_a_rest": ("src/codecs/stage_rans.c", "if (used != coded) return", "if (0) return"),
+    "coded_codes_of_any_size": ("src/codecs/stage_rans.c", "if (!codes_fit(codes, b->codes, layout->bits))", "if (0)"),
+    "coded_scales_lost": ("src/codecs/stage_rans.c", "put_together(layout, b, job->plain, from, codes);", "put_together(layout, b, job->plain, codes, codes);"),
+    "coded_front_lost": ("src/codecs/stage_rans.c", "memcpy(job->plain, job->coded, (size_t)p.front);", ""),
+    "coded_gaps_left": ("src/ends/encoder_commit.c", "entry->payload_offset = end;\n        end += entry->payload_bytes;", "end += entry->payload_bytes;"),
+    "coded_bad_is_taken": ("src/engine/engine_cpu.c", "c->results[i].bad = joined.bad;", ""),
+    "coded_blocks_across_rows": ("src/codecs/stage_rans.c", "uint64_t skipped = i * BLOCK_TILES, left = all.tiles - skipped;", "uint64_t skipped = i * BLOCK_TILES, left = layout->tiles - all.first_tile - skipped;"),
 }
 # Structs of older and newer callers, against tests/transports/common/test_sized.c.
 MUTANTS_OF_SIZES = {

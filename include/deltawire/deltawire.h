@@ -242,6 +242,7 @@ typedef struct dw_config {
     dw_dtype prev;
     dw_choose choose;
     dw_entropy entropy; /* of the codes; frames then vary in size */
+    uint32_t skip;      /* in thousandths */
     dw_replies replies;
     uint32_t audit;
     uint64_t quota_bytes;
@@ -295,6 +296,7 @@ typedef struct dw_counters {
     uint64_t key_entries;       /* entries that carried x itself and started state */
     uint64_t delta_entries;     /* entries that carried a change */
     uint64_t stateless_entries; /* entries that did not touch state */
+    uint64_t skipped_entries;   /* entries without payload: the sample had hardly changed */
     uint64_t raw_bytes;         /* bytes of the tensors */
     uint64_t encoded_bytes;     /* bytes of the frames */
     uint64_t groups;            /* quantized groups ... */

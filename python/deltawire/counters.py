@@ -21,11 +21,12 @@ _LinkCounters: Any = collections.namedtuple(  # type: ignore[misc]
 class Counters(_Counters):
     """What an encoder or decoder has counted since it was made.
 
-    frames, key_entries, delta_entries, stateless_entries; raw_bytes, encoded_bytes; groups,
-    direct_groups, zero_groups, poisoned_groups, clamped_values; acks, nacks, rebases, resyncs,
-    rejected_frames; busy_ns (nanoseconds inside encode or decode). Current values: keys_held,
-    state_bytes, slack_bytes. Encoders only: x_square, delta_square, error_square, sums of squares
-    that are meaningful relative to each other. deltawire.h documents each field.
+    frames, key_entries, delta_entries, stateless_entries, skipped_entries; raw_bytes,
+    encoded_bytes; groups, direct_groups, zero_groups, poisoned_groups, clamped_values; acks, nacks,
+    rebases, resyncs, rejected_frames; busy_ns (nanoseconds inside encode or decode). Current
+    values: keys_held, state_bytes, slack_bytes. Encoders only: x_square, delta_square,
+    error_square, sums of squares that are meaningful relative to each other. deltawire.h documents
+    each field.
     """
 
     __slots__ = ()
@@ -37,10 +38,11 @@ class Counters(_Counters):
 
     @property
     def hit_rate(self) -> float:
-        """The fraction of the stateful entries that were coded as a change since the last visit; 0
-        before the first one. It stays near 0 if ids do not recur."""
-        stateful = self.key_entries + self.delta_entries
-        return self.delta_entries / stateful if stateful else 0.0
+        """The fraction of the stateful entries that were coded as a change since the last visit, or
+        skipped; 0 before the first one. It stays near 0 if ids do not recur."""
+        hits = self.delta_entries + self.skipped_entries
+        stateful = self.key_entries + hits
+        return hits / stateful if stateful else 0.0
 
 
 class LinkCounters(_LinkCounters):

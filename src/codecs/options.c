@@ -220,6 +220,8 @@ const dw_option dw_options[DW_OPTIONS] = {
      "whether each group is coded as change or value, whichever is better", "group"},
     {18, "entropy", DELTA | DIRECT | MX, DW_SCOPE_ALWAYS, DW_AGREE_UNUSUAL, entropies, 0, 0, false, FIELD(entropy), first, entropy_fits,
      "lossless coding of the codes", "none"},
+    {19, "skip", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1, 1000, true, FIELD(skip), NULL, NULL,
+     "a sample is not sent if it differs from prev by less than this part of its norm", "0: always sent"},
     {10, "replies", ALL, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, replies, 0, 0, false, FIELD(replies), first, NULL,
      "whether the decoder sends replies", "always"},
     {11, "audit", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_AUDIT_NEVER, false, FIELD(audit), first, NULL,

@@ -51,7 +51,7 @@ typedef struct dw_option {
 } dw_option;
 
 extern const dw_option dw_options[];
-enum { DW_OPTIONS = 18 };
+enum { DW_OPTIONS = 19 };
 
 static inline uint32_t dw_codec_bit(dw_codec codec)
 {

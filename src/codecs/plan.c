@@ -61,6 +61,7 @@ static void resolve(dw_params *params, const dw_config *taken, dw_dtype x)
     params->wants_reply = config.replies != DW_REPLIES_NEVER;
     params->is_stochastic = config.rounding == DW_ROUNDING_STOCHASTIC;
     params->scale = config.scale;
+    params->skip = params->keeps_prev ? config.skip : 0;
     write_block(params, &config);
 }
 
@@ -75,6 +76,13 @@ dw_status dw_params_resolve(dw_params *params, const dw_config *config, dw_dtype
 
 dw_status dw_params_on_device(const dw_params *params, dw_why *why)
 {
+    if (params->skip) {
+        if (why)
+            snprintf(why->text, sizeof why->text,
+                     "skip cannot be used on a GPU, where x is not read before the frame is "
+                     "planned: leave it out, or use the CPU");
+        return DW_ERR_UNSUPPORTED;
+    }
     for (int use = DW_USE_WHOLE; use < DW_USES; use++) {
         const dw_form *form = params->use[use].form;
         const dw_stage *behind = params->use[use].behind;

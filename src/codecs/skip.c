@@ -1,11 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0
  * skip.c - the form of entries without a payload (role skip): prev keeps its values. */
+#include "codecs/skip.h"
+
 #include <string.h>
 
+#include "base/cpu.h"
 #include "codecs/audit.h"
 #include "codecs/emitting.h"
 #include "codecs/plan.h"
 #include "codecs/tiles.h"
+
+/* Adds up the squares of x - base, or of x if base is NULL. Every row is added to the same lanes,
+ * so gaps between rows make no difference. */
+static double squares_of(const dw_plans *plans, const dw_kernels *kernels, const void *x,
+                         int64_t stride, const void *base, uint32_t *largest)
+{
+    double lanes[DW_NORM_LANES] = {0}, sum = 0;
+    dw_dtype prev = plans->params.prev;
+    for (uint64_t row = 0; row < plans->t; row++)
+        kernels->step_squares(dw_at(x, plans->x, row * (uint64_t)stride), plans->x,
+                              dw_at(base, prev, row * plans->c), prev, plans->c, lanes, largest);
+    for (int i = 0; i < DW_NORM_LANES; i++) sum += lanes[i];
+    return sum;
+}
+
+bool dw_skip_fits(const dw_plans *plans, const dw_kernels *kernels, const void *x, int64_t stride,
+                  const void *base)
+{
+    uint32_t largest = 0;
+    double part = (double)plans->params.skip / 1000;
+    if (plans->params.skip == 0) return false;
+    dw_cpu_mode mode = dw_cpu_enter_exact();
+    double change = squares_of(plans, kernels, x, stride, base, &largest),
+           all = squares_of(plans, kernels, x, stride, NULL, &largest);
+    bool fits = largest < DW_F32_INFINITY && change <= part * part * all;
+    dw_cpu_leave_exact(mode);
+    return fits;
+}
 
 static bool plan(dw_plan *made)
 {

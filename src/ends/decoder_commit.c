@@ -52,6 +52,7 @@ static void count(dw_decode_ticket *t)
         const dw_form *form = p->job.plan->form;
         counters->delta_entries += p->entry.role == DW_ROLE_DELTA;
         counters->stateless_entries += p->entry.role == DW_ROLE_STATELESS;
+        counters->skipped_entries += p->entry.role == DW_ROLE_SKIP;
         counters->key_entries += p->entry.role == DW_ROLE_KEY || p->entry.role == DW_ROLE_SYNC;
         if (t->decoder->end.engine.device) {
             counters->groups += p->job.layout.pieces;

@@ -60,7 +60,8 @@ static void seal_entry(dw_encode_ticket *t, uint32_t i, uint8_t *head)
     dw_outgoing *p = &t->out[i];
     const dw_params *params = &t->plans->params;
     bool has_state = dw_role_has_state(p->entry.role);
-    p->entry.payload_digest = dw_digest_of_sum(t->results[i].payload_sum);
+    bool is_empty = p->entry.role == DW_ROLE_SKIP;
+    p->entry.payload_digest = is_empty ? 0 : dw_digest_of_sum(t->results[i].payload_sum);
     p->entry.state_digest =
         has_state && params->audit ? dw_digest_of_sum(t->results[i].state_sum) : 0;
     if (has_state) {
@@ -94,6 +95,7 @@ static void count(dw_encode_ticket *t)
         counters->delta_entries += role == DW_ROLE_DELTA;
         counters->key_entries += role == DW_ROLE_KEY || role == DW_ROLE_SYNC;
         counters->stateless_entries += role == DW_ROLE_STATELESS;
+        counters->skipped_entries += role == DW_ROLE_SKIP;
         counters->resyncs += role == DW_ROLE_SYNC;
     }
     if (t->has_x) (void)dw_tensor_bytes(t->x.n, t->x.t, t->x.c, t->x.dtype, &raw);

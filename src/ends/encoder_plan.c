@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/tensor.h"
+#include "codecs/skip.h"
 
 static const dw_plan *plan_of(const dw_encode_ticket *t, dw_use use)
 {
@@ -30,9 +31,10 @@ static bool is_same_shape(const dw_encode_ticket *t, const dw_held *held)
 }
 
 /* Finds or adds the key of sample i and takes a slot for its new copy. */
-static dw_status plan_state(dw_encode_ticket *t, dw_outgoing *p, uint64_t *used)
+static dw_status plan_state(dw_encode_ticket *t, uint32_t i, uint64_t *used)
 {
     dw_encoder *encoder = t->encoder;
+    dw_outgoing *p = &t->out[i];
     uint64_t bytes = copy_bytes(t);
     dw_held *held = dw_predictor_find(&encoder->end.predictor, p->entry.key);
     if (!held) {
@@ -62,6 +64,10 @@ static dw_status plan_state(dw_encode_ticket *t, dw_outgoing *p, uint64_t *used)
     become(p, t, delta ? DW_ROLE_DELTA : DW_ROLE_KEY, delta ? DW_USE_CHANGE : DW_USE_WHOLE);
     p->base = delta ? base : NULL;
     p->entry.base_chain = delta ? base->chain : 0;
+    const void *x = dw_tensor_sample(&t->x, i);
+    if (delta && dw_skip_fits(t->plans, dw_engine_kernels(&encoder->end.engine), x, t->x.stride_t,
+                              base->data))
+        become(p, t, DW_ROLE_SKIP, DW_USE_NONE);
     return DW_OK;
 }
 
@@ -98,7 +104,7 @@ dw_status dw_ticket_plan(dw_encode_ticket *t)
         memset(p, 0, sizeof *p);
         p->entry.key = t->keys ? t->keys[i] : (dw_key){.sample = i};
         become(p, t, DW_ROLE_STATELESS, DW_USE_WHOLE);
-        if (keeps) status = plan_state(t, p, &used);
+        if (keeps) status = plan_state(t, i, &used);
         if (status) {
             dw_ticket_unplan(t, i + 1);
             return status;

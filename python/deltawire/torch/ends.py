@@ -57,7 +57,10 @@ class Ends:
     def stats(self) -> "dict[str, Any]":
         counters = [end.counters() for end in self._made.values()]
         keyed = [end.counters() for end in self.stateful().values()]
-        names = ("key_entries", "delta_entries", "stateless_entries", "poisoned_groups")
+        names = (
+            *("key_entries", "delta_entries", "stateless_entries", "skipped_entries"),
+            "poisoned_groups",
+        )
         found: "dict[str, Any]" = {
             "config": self.config.text,
             "messages": self.messages,
@@ -70,8 +73,9 @@ class Ends:
             "keys_held": max((c.keys_held for c in keyed), default=0),
             "state_bytes": sum(c.state_bytes for c in keyed),
         }
-        visits = sum(c.key_entries + c.delta_entries for c in keyed)
-        found["hit_rate"] = sum(c.delta_entries for c in keyed) / visits if visits else 0.0
+        hits = sum(c.delta_entries + c.skipped_entries for c in keyed)
+        visits = hits + sum(c.key_entries for c in keyed)
+        found["hit_rate"] = hits / visits if visits else 0.0
         return found
 
     def save(self) -> "dict[str, Any]":

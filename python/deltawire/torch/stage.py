@@ -159,9 +159,9 @@ class Overridden:
         frame_bytes: the size of the frames. tensor_bytes: the size of the tensors, uncompressed.
         exact_tensors: the number of tensors sent without compression, because no codec accepts
             them: integers, or a first dimension that is not the number of samples.
-        samples, key_entries, delta_entries, stateless_entries: the number of samples with ids, and
-            how entries were coded. hit_rate: the fraction of delta entries among key and delta
-            entries.
+        samples, key_entries, delta_entries, stateless_entries, skipped_entries: the number of
+            samples with ids, and how entries were coded. hit_rate: the fraction of delta and
+            skipped entries among these and key entries.
         poisoned_groups: the number of groups that contained NaN or infinity.
         keys_held, state_bytes: the number of ids with state, and the memory that it takes."""
         with self._ours() as compression:

@@ -33,7 +33,7 @@ class Watch:
         keyed = [end.counters() for end in sender.stateful().values()]
         if not keyed:
             return
-        hits = sum(c.delta_entries for c in keyed)
+        hits = sum(c.delta_entries + c.skipped_entries for c in keyed)
         visits = hits + sum(c.key_entries for c in keyed)
         held = max(c.keys_held for c in keyed)
         if self._size is not None:

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_skip.c - samples that have hardly changed are not sent (the option skip). */
+#include <math.h>
+
+#include "support/tool.h"
+
+enum { N = 3, T = 5, C = 70, GAP = 9, COUNT = T * C };
+static const dw_key keys[N] = {{1, 0}, {2, 0}, {3, 0}};
+
+static double norm_of_difference(const float *a, const float *b)
+{
+    double sum = 0;
+    for (int i = 0; i < COUNT; i++) {
+        double d = (double)a[i] - (b ? (double)b[i] : 0);
+        sum += d * d;
+    }
+    return sqrt(sum);
+}
+
+/* A sample that moves a little at every visit is skipped until it has left the distance, which is
+ * measured from what the decoder holds; so what arrives is never further away than that. */
+static void what_arrives_is_never_further_away(void **state)
+{
+    static float x[N * COUNT], y[N * COUNT];
+    test_random random = {test_seed()};
+    test_pair pair;
+    (void)state;
+    test_pair_open(&pair, "delta:bits=8,skip=0.02", N, T, C, DW_F32);
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C);
+    test_fill(&random, x, DW_F32, N * COUNT, 1.0f);
+    for (int visit = 0; visit < 40; visit++) {
+        for (int i = 0; i < N * COUNT && visit > 0; i++)
+            x[i] += 0.005f * (float)(i / COUNT + 1) * test_normal(&random);
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_feedback(&pair);
+        for (int i = 0; i < N; i++) {
+            const float *sent = x + (size_t)i * COUNT, *arrived = y + (size_t)i * COUNT;
+            assert_true(norm_of_difference(sent, arrived) <=
+                        0.02 * norm_of_difference(sent, NULL) * 1.0001);
+            test_pair_in_step(&pair, keys[i]);
+        }
+    }
+    dw_counters sent = test_encoder_counters(pair.encoder),
+                got = test_decoder_counters(pair.decoder);
+    assert_int_equal(sent.key_entries, N);
+    assert_int_equal(sent.skipped_entries + sent.delta_entries, 39 * N);
+    assert_true(sent.skipped_entries > 25 && sent.delta_entries > 25);
+    assert_int_equal(got.skipped_entries, sent.skipped_entries);
+    test_pair_close(&pair);
+}
+
+static void what_did_not_change_costs_no_payload(void **state)
+{
+    static float x[COUNT], wide[T * (C + GAP)], y[COUNT], z[COUNT];
+    test_random random = {test_seed()};
+    test_pair pair;
+    (void)state;
+    test_pair_open(&pair, "delta:form=step,skip=0.3,entropy=rans", 1, T, C, DW_F32);
+    test_fill(&random, x, DW_F32, COUNT, 1.0f);
+    test_spoil(&random, wide, DW_F32, T * (C + GAP), true); /* also what lies between the rows */
+    for (int t = 0; t < T; t++) memcpy(wide + (size_t)t * (C + GAP), x + (size_t)t * C, 4 * C);
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
+    dw_tensor gaps = {wide, DW_F32, 1, T, C, T * (C + GAP), C + GAP};
+    test_pair_encode(&pair, keys, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    test_pair_feedback(&pair);
+    memcpy(z, y, sizeof y);
+    size_t first = pair.len;
+    for (int visit = 0; visit < 3; visit++) {
+        test_pair_encode(&pair, keys, visit == 1 ? &gaps : &tx);
+        assert_true(pair.len < first && pair.len < 192);
+        memset(y, 0, sizeof y);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        assert_memory_equal(y, z, sizeof y);
+        test_pair_feedback(&pair);
+    }
+    assert_int_equal(test_encoder_counters(pair.encoder).skipped_entries, 3);
+    test_pair_close(&pair);
+}
+
+/* A norm that leaves such values out would say that nothing has changed. */
+static void values_that_are_not_finite_are_sent(void **state)
+{
+    static float x[COUNT], y[COUNT];
+    const float bad[] = {NAN, INFINITY, -INFINITY};
+    test_pair pair;
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        test_random random = {test_seed()};
+        test_pair_open(&pair, "delta:bits=8,skip=1", 1, T, C, DW_F32);
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
+        test_fill(&random, x, DW_F32, COUNT, 1.0f);
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_feedback(&pair);
+        x[COUNT / 2] = bad[i];
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        assert_int_equal(test_encoder_counters(pair.encoder).skipped_entries, 0);
+        assert_true(isnan(y[COUNT / 2]));
+        test_pair_close(&pair);
+    }
+}
+
+/* After a lost frame the encoder starts from an older copy, and measures from that one. */
+static void the_distance_is_that_from_the_copy_of_the_decoder(void **state)
+{
+    static float x[COUNT], y[COUNT];
+    test_random random = {test_seed()};
+    test_pair pair;
+    (void)state;
+    test_pair_open(&pair, "delta:bits=8,skip=0.1", 1, T, C, DW_F32);
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
+    test_fill(&random, x, DW_F32, COUNT, 1.0f);
+    test_pair_encode(&pair, keys, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    test_pair_feedback(&pair);
+    for (int i = 0; i < COUNT; i++) x[i] += 1;
+    test_pair_encode(&pair, keys, &tx); /* this frame is lost */
+    test_pair_encode(&pair, keys, &tx); /* and this one is skipped, which the decoder refuses */
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_BASE);
+    test_pair_feedback(&pair);
+    test_pair_encode(&pair, keys, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    assert_int_equal(test_encoder_counters(pair.encoder).skipped_entries, 1);
+    assert_true(norm_of_difference(x, y) < 0.1 * norm_of_difference(x, NULL));
+    test_pair_close(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_arrives_is_never_further_away),
+        cmocka_unit_test(what_did_not_change_costs_no_payload),
+        cmocka_unit_test(values_that_are_not_finite_are_sent),
+        cmocka_unit_test(the_distance_is_that_from_the_copy_of_the_decoder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
