@@ -97,15 +97,30 @@ size_t rans_model_encode(const rans_model *model, const uint8_t *codes, uint64_t
     return at;
 }
 
+/* Stores the byte behind the frequencies. */
+static rans_model read_front(const uint8_t *block, size_t bytes, size_t *behind)
+{
+    rans_model m = {block[0], block[1], block[2] + 1u, {4096}};
+    uint8_t front[6 + 480] = {0};
+    memcpy(front, block, bytes < sizeof front ? bytes : sizeof front);
+    *behind = m.range == 1 ? 6 : table_of(&m, front, false);
+    return m;
+}
+
+rans_model rans_model_read(const uint8_t *block, size_t bytes)
+{
+    size_t behind;
+    return read_front(block, bytes, &behind);
+}
+
 bool rans_model_decode(const uint8_t *block, size_t bytes, uint8_t *codes, uint64_t n)
 {
-    rans_model m = {block[0], block[1], block[2] + 1u, {0}};
+    size_t states;
+    rans_model m = read_front(block, bytes, &states);
     uint32_t b[257];
-    uint8_t front[6 + 480] = {0};
     memset(codes, (int)m.least, n);
     if (m.range == 1) return bytes == 6;
-    memcpy(front, block, bytes < sizeof front ? bytes : sizeof front);
-    size_t states = table_of(&m, front, false), at = states + 128;
+    size_t at = states + 128;
     slots_of(&m, b);
     uint64_t x[32];
     for (size_t i = 0; i < 32; i++) x[i] = get_bits(block, 8 * (states + 4 * i), 32);

@@ -19,6 +19,9 @@ enum { RANS_MODEL_MOST = 6 + 480 + 128 + 2 * 65536 };
  * its length. */
 size_t rans_model_encode(const rans_model *model, const uint8_t *codes, uint64_t n, uint8_t *block);
 
+/* The beginning of a valid block. */
+rans_model rans_model_read(const uint8_t *block, size_t bytes);
+
 /* Reads a block of exactly so many bytes. Returns false where it breaks a rule that concerns its
  * words; the header and the frequencies must be valid. */
 bool rans_model_decode(const uint8_t *block, size_t bytes, uint8_t *codes, uint64_t n);
