@@ -96,4 +96,33 @@ static const struct {
     {ENTRY + 14, 3, DW_ERR_FORMAT},        /* use: not allowed with role key */
 };
 
+/* The same for a config whose changes are in steps, with dither. It has six parameters, too: 2, 4,
+ * 6, 8, 11 and 14. Its seed is 0. */
+static const struct {
+    size_t at;
+    uint8_t value;
+    dw_status expected;
+} step_fields[] = {
+    {6, 2, DW_ERR_FORMAT},                   /* codec: this one has three parameters */
+    {56, 1, DW_ERR_STATE},                   /* seed: allowed, but then the new prev is another */
+    {PARAMETERS, 1, DW_ERR_FORMAT},          /* bits: not allowed together with form */
+    {PARAMETERS + 4, 0xfe, DW_ERR_FORMAT},   /* group: channel */
+    {PARAMETERS + 4, 0xfd, DW_ERR_MISMATCH}, /* group: sample, which is as long */
+    {PARAMETERS + 8, 3, DW_ERR_FORMAT},      /* a parameter that frames do not contain */
+    {PARAMETERS + 9, 1, DW_ERR_FORMAT},      /* zero */
+    {PARAMETERS + 12, 1, DW_ERR_FORMAT},     /* rounding: nearest is never written */
+    {PARAMETERS + 12, 2, DW_ERR_FORMAT},     /* rounding: stochastic is never written */
+    {PARAMETERS + 20, 8, DW_ERR_FORMAT},     /* key: bits, not allowed together with form */
+    {PARAMETERS + 20, 66, DW_ERR_FORMAT},    /* key: an element, not allowed with this form */
+    {PARAMETERS + 20, 32, DW_ERR_FORMAT},    /* key: floats; the payload would be longer */
+    {PARAMETERS + 32, 9, DW_ERR_FORMAT},     /* choose: not allowed together with form */
+    {PARAMETERS + 40, 15, DW_ERR_FORMAT},    /* an element instead of a form */
+    {PARAMETERS + 44, 2, DW_ERR_FORMAT},     /* form: the default is never written */
+    {PARAMETERS + 44, 3, DW_ERR_FORMAT},     /* form: microscaled, which has other parameters */
+    {PARAMETERS + 44, 5, DW_ERR_FORMAT},     /* form: one that does not exist */
+    {ENTRY + 13, 2, DW_ERR_FORMAT},          /* form of an entry: quantized */
+    {ENTRY + 13, 5, DW_ERR_FORMAT},          /* a form that does not exist */
+    {ENTRY + 14, 3, DW_ERR_FORMAT},          /* use: not allowed with role key */
+};
+
 #endif

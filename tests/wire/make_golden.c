@@ -90,8 +90,8 @@ static void emit_config(golden *g, const uint8_t *frame)
 {
     static const char *const codecs[] = {"", "delta", "direct", "raw", "mx"};
     static const char *const names[256] = {
-        [1] = "bits",   [2] = "group",  [6] = "key",   [7] = "dtype",   [8] = "prev",
-        [9] = "choose", [11] = "audit", [14] = "form", [15] = "element"};
+        [1] = "bits", [2] = "group",  [4] = "rounding", [6] = "key",   [7] = "dtype",
+        [8] = "prev", [9] = "choose", [11] = "audit",   [14] = "form", [15] = "element"};
     const dw_config *config = &g->pair.config;
     bool first = true;
     emit(g, "{\"config\": {\"codec\": \"%s\", \"parameters\": {", codecs[frame[6]]);
@@ -269,6 +269,26 @@ static void ties(const char *directory, int check, const char *name, const char 
     finish(&g);
 }
 
+/* Values half way between two levels, beside steps of many digits. Of every 16 values, 10 are half
+ * a step large and 6 are one and a half, so that the root mean square, which is the step, is
+ * exactly what was meant. Whether d is multiplied with 1 / s or divided by s makes a difference
+ * here. */
+static void step_ties(const char *directory, int check)
+{
+    golden g = begin(directory, check, "step_ties", "direct:form=step,group=16", DW_F32, DW_F32, 1,
+                     4, 256);
+    test_random random = {9};
+    g.tells_x = 1;
+    for (size_t i = 0; i < (size_t)g.t * g.c; i++) {
+        float step = 1 + (float)(2 * (i / 16) + 1) / 128; /* 8 digits */
+        float halves = i % 16 < 10 ? 0.5f : 1.5f;
+        g.data[i] = test_next(&random) % 2 ? halves * step : -halves * step;
+    }
+    encode(&g);
+    send(&g, DW_OK);
+    finish(&g);
+}
+
 /* Sets one byte of the latest frame to a value, computes the digests again if `sealed`, and sends
  * it. */
 static void send_with(golden *g, size_t at, uint8_t value, int sealed, dw_status expected)
@@ -347,6 +367,18 @@ static void bad_mx(const char *directory, int check)
     encode(&g);
     for (unsigned i = 0; i < sizeof mx_fields / sizeof *mx_fields; i++)
         send_with(&g, mx_fields[i].at, mx_fields[i].value, 1, mx_fields[i].expected);
+    send(&g, DW_OK);
+    finish(&g);
+}
+
+static void bad_step(const char *directory, int check)
+{
+    golden g = begin(directory, check, "bad_step", "delta:form=step,rounding=dither,group=row",
+                     DW_F32, DW_F32, 2, 1, 64);
+    fill(&g, 1, 1, 0);
+    encode(&g);
+    for (unsigned i = 0; i < sizeof step_fields / sizeof *step_fields; i++)
+        send_with(&g, step_fields[i].at, step_fields[i].value, 1, step_fields[i].expected);
     send(&g, DW_OK);
     finish(&g);
 }
@@ -533,8 +565,10 @@ int main(int argc, char **argv)
         good(d, check, &golden_cases[i]);
     for (size_t i = 0; i < sizeof golden_ties / sizeof *golden_ties; i++)
         ties(d, check, golden_ties[i][0], golden_ties[i][1]);
+    step_ties(d, check);
     bad_bytes(d, check);
     bad_mx(d, check);
+    bad_step(d, check);
     out_of_step(d, check);
     dropped(d, check);
     lives(d, check);

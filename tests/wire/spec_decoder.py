@@ -11,6 +11,7 @@ place, `Format.pack`.
 
 import argparse
 import json
+import math
 import struct
 import sys
 from collections import namedtuple
@@ -26,7 +27,7 @@ FLAG_REPLY = 1  # 1.1, flags
 STATELESS, KEY, DELTA, SKIP, SYNC = 1, 2, 3, 4, 5  # 1.3, role
 STATEFUL = (KEY, DELTA, SKIP, SYNC)
 FROM_BASE = (DELTA, SKIP)
-NO_PAYLOAD, FLOATS, QUANTIZED, MICROSCALED = 0, 1, 2, 3  # 1.3, form
+NO_PAYLOAD, FLOATS, QUANTIZED, MICROSCALED, STEPPED = 0, 1, 2, 3, 4  # 1.3, form
 NOTHING, WHOLE, CHANGE, BRIEF, EXACT = 0, 1, 2, 3, 4  # 1.3, use
 USES = {
     STATELESS: (WHOLE, BRIEF),
@@ -35,30 +36,42 @@ USES = {
     SKIP: (NOTHING,),
     SYNC: (EXACT,),
 }
-WHOLE_ROW, CHANNEL = 65535, 65534  # 1.2, group
+WHOLE_ROW, CHANNEL, SAMPLE = 65535, 65534, 65533  # 1.2, group
 NEVER = 255  # 1.2, audit
-FORM, KEY_ELEMENT = 14, 64  # 1.2: the parameter for microscaled changes; added to `key` with it
+ROUNDING, FORM = 4, 14  # 1.2: parameters that frames may have or not
+KEY_ELEMENT, KEY_STEP = 64, 128  # 1.2, key: added to the number of an element; in steps
+DITHER = 3  # 1.2, rounding
 BLOCK = 32  # 3.3
 TILE = 2048  # 3.2 and 4
 WIDEST = 9  # 1.1: bytes of an element, as the limit of the length counts them
 REMEMBERED = 16  # 2 step 7: how many replaced incarnations are remembered
 
 Parameter = namedtuple("Parameter", "name codecs values default")
-DELTA_MX = "delta with 14"  # the codec delta, if the block has parameter 14
-DELTAS = (CODEC_DELTA, DELTA_MX)
-QUANTIZING = (CODEC_DELTA, CODEC_DIRECT)
+# A codec as 1.2 distinguishes it: with the value of parameter 14, or 0 without it.
+DELTA_MX, DELTA_STEP = (CODEC_DELTA, MICROSCALED), (CODEC_DELTA, STEPPED)
+DIRECT_STEP = (CODEC_DIRECT, STEPPED)
+DELTAS = ((CODEC_DELTA, 0), DELTA_MX, DELTA_STEP)
+QUANTIZING = ((CODEC_DELTA, 0), (CODEC_DIRECT, 0))
+STEPPING = (DELTA_STEP, DIRECT_STEP)
 PARAMETERS = {  # 1.2. Defaults are only used by a break: the page's frames have every parameter.
     1: Parameter("bits", QUANTIZING, range(1, 9), 4),
-    2: Parameter("group", QUANTIZING, (16, 32, 64, 128, 256, WHOLE_ROW, CHANNEL), 64),
-    6: Parameter("key", DELTAS, (2, 3, 4, 5, 6, 7, 8, 32, 16, 17), 8),
-    7: Parameter("dtype", (CODEC_RAW,), (1, 2, 3), 1),
+    2: Parameter("group", QUANTIZING + STEPPING, (16, 32, 64, 128, 256, WHOLE_ROW), 64),
+    ROUNDING: Parameter("rounding", STEPPING, (DITHER,), None),
+    6: Parameter("key", DELTAS, (32, 16, 17), 8),
+    7: Parameter("dtype", ((CODEC_RAW, 0),), (1, 2, 3), 1),
     8: Parameter("prev", DELTAS, (1, 2, 3), 1),
-    9: Parameter("choose", DELTAS, (1, 2), 1),
+    9: Parameter("choose", DELTAS[:2], (1, 2), 1),
     11: Parameter("audit", DELTAS, range(1, NEVER + 1), 1),
-    FORM: Parameter("form", (DELTA_MX,), (MICROSCALED,), MICROSCALED),
-    15: Parameter("element", (DELTA_MX, CODEC_MX), range(1, 7), 2),
+    FORM: Parameter("form", (DELTA_MX, *STEPPING), (), None),
+    15: Parameter("element", (DELTA_MX, (CODEC_MX, 0)), range(1, 7), 2),
 }
-KEYS_MX = (32, 16, 17, 65, 66, 67, 68, 69, 70)  # values of key if there is a parameter 14
+# More values of `group` and `key`, by the value of parameter 14.
+GROUPS = {0: (CHANNEL,), STEPPED: (SAMPLE,)}
+KEYS = {
+    0: (2, 3, 4, 5, 6, 7, 8),
+    MICROSCALED: (65, 66, 67, 68, 69, 70),
+    STEPPED: (KEY_STEP,),
+}
 
 # What the chain is computed from (section 2), with the notation of `struct` for each part.
 CHAIN = {
@@ -146,7 +159,7 @@ BREAKS = {
     "reserved-entry": "the zero of an entry is not checked (1.3)",
     "reserved-forgotten": "the zero of a forgotten key is not checked (1.3)",
     "reserved-tables": "the zeros after the tables are not checked (1)",
-    "seed-any": "a seed may be present without stochastic rounding (1.1)",
+    "seed-any": "a seed may be present without parameter 4 (1.1)",
     "digest-zero": "a payload_digest of 0 is CORRUPT, not FORMAT (1.3)",
     "mismatch-unseen": "parameters are not compared with the decoder's config (2 step 4)",
     "mismatch-after-shape": "the shape is compared before the parameters (2 steps 4 and 5)",
@@ -186,6 +199,57 @@ BREAKS = {
     "mx-unsaturated": "encoders: int8 goes down to -128 (3.3)",
     "mx-writes-minus": "encoders: a value that rounds to zero keeps its sign (3.3)",
     "mx-direct-of-equal": "encoders: a block is direct if both ways are equally good (5)",
+    "step-middle": "code 127 stands for 0 (3.4)",
+    "step-code-0": "code 0 is read as -127 (3.4)",
+    "step-sample-tiles": "with group = sample every tile has a scale (3.4)",
+    "step-sample-row": "with group = sample only the first row has the scale (3.4)",
+    "step-sample-narrow": "with group = sample segments have 64 channels (3.4)",
+    "step-choices": "changes in steps have choice bits (3.4)",
+    "step-poison-segment": "with group = sample poison stays in the first segment (3.4, 5 step 2)",
+    "step-negative": "a step is taken without its sign (3.4)",
+    "step-no-dither": "dither is not subtracted (3.4)",
+    "step-dither-added": "dither is added (3.4)",
+    "step-key-no-dither": "key entries have no dither (3.4)",
+    "step-dither-wide": "c - 128 - z is not rounded (5 step 3)",
+    "step-dither-exact": "the product with dither is not rounded (5 step 3)",
+    "step-dither-product": "c - 128 and z are multiplied by s one by one (5 step 3)",
+    "dither-low": "z = p / 65536 - 1/2 (5 step 6)",
+    "dither-positive": "z = (p + 1/2) / 65536 (5 step 6)",
+    "dither-high-part": "the high 16 bits of a word come first (5 step 6)",
+    "dither-stored": "elements are counted with their padding (5 step 6)",
+    "dither-of-piece": "elements are counted from the start of their piece (5 step 6)",
+    "dither-counter-last": "i div 8 is in the last words of the counter (5 step 6)",
+    "dither-one-word": "a block of the generator serves four elements (5 step 6)",
+    "dither-rounds-7": "the generator has 7 rounds (3.6)",
+    "dither-high-half": "the key's high half comes first (3.6)",
+    "dither-slice-4": "slice has 4 bytes in the generator's key (3.6)",
+    "dither-without-seed": "the generator's key leaves the seed out (3.6)",
+    "dither-without-sample": "the generator's key leaves the sample out (3.6)",
+    "dither-without-slice": "the generator's key leaves the slice out (3.6)",
+    "dither-without-sequence": "the generator's key leaves the sequence out (3.6)",
+    "dither-without-incarnation": "the generator's key leaves the incarnation out (3.6)",
+    "step-seed-refused": "a seed is refused with parameter 4, too (1.1)",
+    "step-seed-needed": "a seed of 0 is refused with parameter 4 (1.1)",
+    "step-form-unseen": "the form of an entry may be 2 with parameter 14 = 4 (1.3)",
+    "step-of-mx": "direct may have 14 = 3 (1.2)",
+    "step-group-channel": "group may be 65534 with 14 = 4 (1.2)",
+    "step-group-alone": "group may be 65533 without 14 (1.2)",
+    "step-key-bits": "key may be 2..8 with 14 = 4 (1.2)",
+    "step-key-element": "key may be 65..70 with 14 = 4 (1.2)",
+    "step-key-alone": "key may be 128 without 14 (1.2)",
+    "step-rounding-any": "rounding may be 1 or 2 in a frame (1.2)",
+    "step-rounding-alone": "rounding may be present without 14 = 4 (1.2)",
+    "step-rounding-needed": "rounding must be present with 14 = 4 (1.2)",
+    "step-bits-beside": "bits may be present with 14 = 4 (1.2)",
+    "step-choose-beside": "choose may be present with 14 = 4 (1.2)",
+    "step-write-ties": "encoders: ties go away from zero (5)",
+    "step-write-128": "encoders: levels go down to -128 (5)",
+    "step-write-stored": "encoders: n counts padding (5)",
+    "step-write-factor": "encoders: key entries take `step`, too (5)",
+    "step-write-tiny": "encoders: a step below 2^-96 is not 0 (5)",
+    "step-write-dither": "encoders: dither is left out (5)",
+    "step-write-incarnation": "encoders: stochastic rounding draws with the incarnation (5)",
+    "step-write-divides": "encoders: d is divided by s (5)",
     "version-unchecked": "frames of every version are read (2 step 1)",
     "duplicate-nack": "a duplicate of an accepted frame is answered NACK (6)",
     "reply-unasked": "frames that want no reply get one (6)",
@@ -343,9 +407,15 @@ Piece = namedtuple(
 )  # the first element of the sample, the number of channels, and that of channels as stored
 
 
+WHOLE_ROWS = (WHOLE_ROW, CHANNEL, SAMPLE)  # groups whose segments are those of whole rows
+SCALES_IN_FRONT = (CHANNEL, SAMPLE)  # 3.2, 3.4
+
+
 def cut_row(C, group):
     """(full pieces, their g, w of a shorter last piece or 0, its g) of one row."""
-    whole_rows = group in (WHOLE_ROW, CHANNEL)
+    whole_rows = group in WHOLE_ROWS
+    if group == SAMPLE and "step-sample-narrow" in broken:
+        whole_rows, group = False, 64
     if whole_rows and C <= TILE:
         return 1, up(C, 32), 0, 0
     width = TILE if whole_rows else group
@@ -375,8 +445,10 @@ def tile_bytes(scales, n, bits, of_scale=2):
 
 
 def scales_in_tile(segments, group):
-    """With one scale per channel, the scales precede all tiles."""
-    return 0 if group == CHANNEL else segments
+    """With one scale per channel or sample, the scales precede all tiles."""
+    if group == SAMPLE and "step-sample-tiles" in broken:
+        return 1
+    return 0 if group in SCALES_IN_FRONT else segments
 
 
 def choice_bytes(pieces):
@@ -384,7 +456,7 @@ def choice_bytes(pieces):
 
 
 def long_rows(C, group):
-    return group in (WHOLE_ROW, CHANNEL) and C > TILE
+    return group in WHOLE_ROWS and C > TILE
 
 
 def quantized_size(T, C, group, bits, choices, of_scale=2):
@@ -401,14 +473,16 @@ def quantized_size(T, C, group, bits, choices, of_scale=2):
 
 
 def pieces_of(T, C, group):
+    if group == SAMPLE:
+        return 1
     return C if group == CHANNEL else T * pieces_per_row(C, group)
 
 
 def front_bytes(T, C, group, choices):
-    """The size of the choice bits and of the scales of channels."""
-    return (choice_bytes(pieces_of(T, C, group)) if choices else 0) + (
-        up(2 * C, 16) if group == CHANNEL else 0
-    )
+    """The size of the choice bits and of the scales of channels or of the sample."""
+    pieces = pieces_of(T, C, group)
+    in_front = group in SCALES_IN_FRONT and scales_in_tile(1, group) == 0
+    return (choice_bytes(pieces) if choices else 0) + (up(2 * pieces, 16) if in_front else 0)
 
 
 def tiles_of(T, C, group):
@@ -564,6 +638,61 @@ def microscaled(value, scale):
 
 
 # ------------------------------------------------------------------------------------------------
+# Random numbers at both ends: section 3.6, and z of section 5
+
+DRAWS = {"seed": "Q", "sample": "Q", "slice": "Q", "sequence": "Q", "incarnation": "Q"}
+
+
+def philox4x32(counter, key, rounds=10):
+    """Philox4x32-10 (Salmon et al., Parallel random numbers: as easy as 1, 2, 3; 2011)."""
+    a, b, c, d = counter
+    for i in range(rounds):
+        low, high = (k + i * w & MASK32 for k, w in zip(key, (0x9E3779B9, 0xBB67AE85)))
+        of_a, of_c = 0xD2511F53 * a, 0xCD9E8D57 * c
+        a, c = of_c >> 32 ^ b ^ low, of_a >> 32 ^ d ^ high
+        b, d = of_c & MASK32, of_a & MASK32
+    return a, b, c, d
+
+
+class Generator:
+    """Draws z for the elements of an entry. `fields`: the values of DRAWS, or of its beginning."""
+
+    def __init__(self, *fields):
+        names = [name for name in DRAWS if f"dither-without-{name}" not in broken]
+        kept = [(name, value) for name, value in zip(DRAWS, fields) if name in names]
+        kinds = {**DRAWS, "slice": "I"} if "dither-slice-4" in broken else DRAWS
+        key = H(b"".join(struct.pack("<" + kinds[name], value) for name, value in kept))
+        self.key = key & MASK32, key >> 32
+        if "dither-high-half" in broken:
+            self.key = self.key[::-1]
+        self.blocks = {}
+
+    def z(self, i):
+        """z of element i, in units of 2^-17: (p + 1/2) / 65536 - 1/2."""
+        per_block = 4 if "dither-one-word" in broken else 8
+        block, part = divmod(i, per_block)
+        if block not in self.blocks:
+            halves = block & MASK32, block >> 32
+            last = "dither-counter-last" in broken
+            counter = (0, 0, *halves) if last else (*halves, 0, 0)
+            rounds = 7 if "dither-rounds-7" in broken else 10
+            self.blocks[block] = philox4x32(counter, self.key, rounds)
+        swap = 1 if "dither-high-part" in broken else 0
+        p = self.blocks[block][part // 2] >> 16 * (part % 2 ^ swap) & 0xFFFF
+        if "dither-positive" in broken:
+            return 2 * p + 1
+        return 2 * p - 65536 + (0 if "dither-low" in broken else 1)
+
+
+def generator_of(h, parameters, e):
+    """3.6; None if the entry is not dithered."""
+    dithered = parameters.get("rounding") == DITHER and "step-no-dither" not in broken
+    if not dithered or (e.role == KEY and "step-key-no-dither" in broken):
+        return None
+    return Generator(h.seed, e.sample, e.slice, h.sequence, h.incarnation)
+
+
+# ------------------------------------------------------------------------------------------------
 # Frames: section 1, and steps 1 to 3 of section 2
 
 HEADER = struct.Struct("<4sBBBBQQIIIIBB6sQQQQ")
@@ -657,34 +786,68 @@ def check_entry(e):
 def parse_parameters(codec, block):
     """1.2: {name: value}, in the order of the block."""
     rows = list(PARAMETER.iter_unpack(block))
-    with_form = codec == CODEC_DELTA and any(number == FORM for number, _, _ in rows)
-    of = DELTA_MX if with_form else codec
+    form = form_of(codec, rows)
+    of = (CODEC_DELTA if "step-of-mx" in broken and form == MICROSCALED else codec), form
     wanted = [number for number, row in PARAMETERS.items() if of in row.codecs]
-    if "mx-form-beside" in broken and with_form:
-        rows = [row for row in rows if row[0] > 2]
+    if codec != CODEC_DELTA and of == DELTA_MX:
+        wanted = [FORM, 15]
+    rows = [row for row in rows if not is_let_through(row[0], form)]
+    if (
+        not any(number == ROUNDING for number, _, _ in rows)
+        and "step-rounding-needed" not in broken
+    ):
+        wanted = [number for number in wanted if number != ROUNDING]
     if "block-unknown" in broken:
         rows = [row for row in rows if row[0] in wanted]
     if "block-unordered" in broken:
         rows.sort(key=lambda row: row[0])
     if "block-defaults" in broken:
         there = [number for number, _, _ in rows]
-        rows += [(n, bytes(3), PARAMETERS[n].default) for n in wanted if n not in there]
+        missing = [n for n in wanted if n not in there and PARAMETERS[n].default]
+        rows += [(n, bytes(3), PARAMETERS[n].default) for n in missing]
         rows.sort(key=lambda row: row[0])
     need([number for number, _, _ in rows] == wanted, "FORMAT", "parameters")
     for number, zero, value in rows:
-        valid = value in values_of(number, with_form) or "block-values" in broken
+        valid = value in values_of(number, of) or "block-values" in broken
         need(valid, "FORMAT", f"value of {PARAMETERS[number].name}")
         need(not any(zero) or "reserved-parameter" in broken, "FORMAT", "zero of a parameter")
     return {PARAMETERS[number].name: value for number, _, value in rows}
 
 
-def values_of(number, with_form):
-    """1.2: with parameter 14, `key` has other values."""
-    values = PARAMETERS[number].values
-    if PARAMETERS[number].name == "key":
-        lax = "mx-key-bits" if with_form else "mx-key-alone"
-        return values + KEYS_MX if lax in broken else KEYS_MX if with_form else values
-    return values
+def form_of(codec, rows):
+    """The value of parameter 14, or 0 without it."""
+    values = [value for number, _, value in rows if number == FORM]
+    return values[0] if values and codec in (CODEC_DELTA, CODEC_DIRECT) else 0
+
+
+def is_let_through(number, form):
+    """Whether a break takes a parameter that does not belong beside this form."""
+    lax = {
+        MICROSCALED: {"mx-form-beside": (1, 2), "step-rounding-alone": (4,)},
+        STEPPED: {"step-bits-beside": (1,), "step-choose-beside": (9,)},
+        0: {"step-rounding-alone": (4,)},
+    }
+    return any(name in broken and number in of for name, of in lax.get(form, {}).items())
+
+
+def values_of(number, of):
+    """1.2. of: the codec and the value of parameter 14, which decides about `key` and `group`."""
+    (_, form), values, name = of, PARAMETERS[number].values, PARAMETERS[number].name
+    if name == "form":
+        return (form,)
+    more = {"key": KEYS, "group": GROUPS}.get(name, {})
+    lax = {
+        ("key", MICROSCALED): {"mx-key-bits": 0},
+        ("key", 0): {"mx-key-alone": MICROSCALED, "step-key-alone": STEPPED},
+        ("key", STEPPED): {"step-key-bits": 0, "step-key-element": MICROSCALED},
+        ("group", STEPPED): {"step-group-channel": 0},
+        ("group", 0): {"step-group-alone": STEPPED},
+    }
+    for break_, other in lax.get((name, form), {}).items():
+        values = (*values, *(more[other] if break_ in broken else ()))
+    if name == "rounding" and "step-rounding-any" in broken:
+        return (*values, 1, 2)
+    return (*values, *more.get(form, ()))
 
 
 def check_codec(h, tables):
@@ -692,7 +855,9 @@ def check_codec(h, tables):
     need(h.codec in CODECS.values(), "FORMAT", "codec")
     parameters = parse_parameters(h.codec, tables.block)
     need(h.codec == CODEC_DELTA or h.F == 0, "FORMAT", "forgotten keys")
-    need(h.seed == 0 or "seed-any" in broken, "FORMAT", "seed")
+    dithered = "rounding" in parameters and "step-seed-refused" not in broken
+    need(h.seed == 0 or dithered or "seed-any" in broken, "FORMAT", "seed")
+    need(h.seed or not dithered or "step-seed-needed" not in broken, "FORMAT", "seed")
     for e in tables.entries:
         check_entry_of_codec(h, parameters, e)
     return parameters
@@ -703,6 +868,7 @@ def check_entry_of_codec(h, parameters, e):
     need(h.codec == CODEC_DELTA or plain, "FORMAT", "role or use that the codec has not")
     form = method_of(h.codec, parameters, e.use).form
     alike = "mx-form-unseen" in broken and form == MICROSCALED and e.form == QUANTIZED
+    alike |= "step-form-unseen" in broken and form == STEPPED and e.form == QUANTIZED
     need(e.form == form or alike, "FORMAT", "form")
     digested = e.role in STATEFUL and is_audited(parameters)
     need((e.state_digest != 0) == digested, "FORMAT", "state_digest")
@@ -722,14 +888,18 @@ def method_of(codec, parameters, use):
         return Method(FLOATS, BY_CODE[parameters["dtype"]], 0, False)
     if codec == CODEC_MX:
         return microscaling(parameters["element"], False)
+    if codec == CODEC_DIRECT and "form" in parameters:
+        return Method(STEPPED, None, 8, False)
     if codec == CODEC_DIRECT:
         return Method(QUANTIZED, None, parameters["bits"], False)
-    chooses, key = parameters["choose"] == 1, parameters["key"]
+    chooses, key = parameters.get("choose") == 1, parameters["key"]
     if use == EXACT:
         fmt = BY_CODE[parameters["prev"]]
         return Method(FLOATS, BY_KEY.get(key, fmt) if "exact-of-key" in broken else fmt, 0, False)
     if use == WHOLE and key in BY_KEY:
         return Method(FLOATS, BY_KEY[key], 0, False)
+    if parameters.get("form") == STEPPED:
+        return Method(STEPPED, None, 8, "step-choices" in broken and use == CHANGE)
     if "form" in parameters:
         return microscaled_use(parameters, use, chooses)
     bits = parameters["bits"]
@@ -905,6 +1075,10 @@ class Quantized:
         if self.group == CHANNEL:
             by_channel = elements(payload[at : at + 2 * self.C], BF16)
             at += up(2 * self.C, 16)
+        of_sample = None
+        if self.group == SAMPLE and scales_in_tile(1, SAMPLE) == 0:
+            of_sample = elements(payload[at : at + 2], BF16)[0]
+            at += 16
         for tile in tiles_of(self.T, self.C, self.group):
             n = sum(segment.g for segment in tile)
             in_tile = scales_in_tile(len(tile), self.group)
@@ -918,7 +1092,8 @@ class Quantized:
                     self.make_columns(segment.start, part, by_channel, choices)
                 else:
                     direct = choices is not None and choices[number] == 1
-                    self.make_piece(segment.start, part, scales[place], direct)
+                    scale = scales[place] if of_sample is None else of_sample
+                    self.make_piece(segment.start, part, scale, direct)
                 first += segment.g
                 number += 1
         return Made(self.values, self.prev, None, None)
@@ -938,14 +1113,13 @@ class Quantized:
                 self.prev[start : start + len(codes)] = [0] * len(codes)
             return
         with_base = self.held is not None and (not direct or "base-in-direct" in broken)
-        value_of = self.levels(codes, scale)
-        for i, code in enumerate(codes, start):
-            if value_of[code] is None:
+        for i, value in enumerate(self.values_of(start, codes, scale), start):
+            if value is None:
                 continue  # only with a break
             base = self.prev_fmt.unpack(self.held[i]) if with_base else (False, 0)  # step 1
-            r = add(base, value_of[code])  # step 4
+            r = add(base, value)  # step 4
             if "keep-minus-zero" in broken and not with_base:
-                r = value_of[code]
+                r = value
             self.values[i] = r  # step 5
             if self.prev is not None:
                 self.prev[i] = rn(self.prev_fmt, r)
@@ -955,8 +1129,13 @@ class Quantized:
     def is_poisoned(self, scale):
         return not BF16.is_finite(scale)
 
+    def values_of(self, start, codes, scale):
+        """Step 3, of the elements of a piece from element `start` of the sample on."""
+        value_of = self.levels(codes, scale)
+        return [value_of[code] for code in codes]
+
     def levels(self, codes, scale):
-        """Step 3: the value of each code."""
+        """The value of each code."""
         s, middle = BF16.unpack(scale), 1 << (self.bits - 1)
         one_bit = self.bits == 1 and "one-bit-zero" not in broken
         return {code: scaled(2 * code - 1 if one_bit else code - middle, s) for code in set(codes)}
@@ -993,6 +1172,54 @@ class Microscaled(Quantized):
 
     def levels(self, codes, scale):
         return {code: microscaled(self.element.value(code), scale) for code in set(codes)}
+
+
+class Stepped(Quantized):
+    """The same for a payload in steps (3.4)."""
+
+    def __init__(self, T, C, group, method, held, prev_fmt, generator):
+        super().__init__(T, C, group, method, held, prev_fmt)
+        self.generator = generator
+
+    def make_piece(self, start, codes, scale, direct):
+        if self.group == SAMPLE and start:
+            scale = 0 if "step-sample-row" in broken else scale
+            scale = 0 if "step-poison-segment" in broken and self.is_poisoned(scale) else scale
+        super().make_piece(start, codes, scale, direct)
+
+    def values_of(self, start, codes, scale):
+        return [self.value_of(start, i, code, scale) for i, code in enumerate(codes)]
+
+    def value_of(self, start, i, code, scale):
+        """Of element i of a segment."""
+        s, q = BF16.unpack(scale), code - (127 if "step-middle" in broken else 128)
+        if "step-code-0" in broken:
+            q = max(q, -127)
+        if "step-negative" in broken:
+            s = False, s[1]
+        if self.generator is None:
+            return scaled(q, s)
+        element = start + i
+        if "dither-of-piece" in broken:
+            element = i
+        if "dither-stored" in broken:
+            element += start // self.C * (up(self.C, 32) - self.C)
+        return dithered(q, self.generator.z(element), s)
+
+
+def dithered(q, z, s):
+    """(q - z) * s, the difference and the product rounded once; z is in units of 2^-17."""
+    amount = (q << 17) + (z if "step-dither-added" in broken else -z)
+    bits = abs(amount).bit_length() - F32.digits
+    if bits > 0 and "step-dither-wide" not in broken:
+        amount = (round_shift(abs(amount), bits) << bits) * (-1 if amount < 0 else 1)
+    exact = s[0] != (amount < 0), abs(amount) * s[1]  # in units of 2^-(149 + 17)
+    if "step-dither-product" in broken:
+        of_z = F32.unpack(F32.pack((s[0] == (z > 0), abs(z) * s[1]), 17))
+        return add(scaled(q, s), of_z)
+    if "step-dither-exact" in broken:
+        return exact[0], exact[1] >> 17
+    return F32.unpack(F32.pack(exact, 17))
 
 
 def write(made, y_fmt):
@@ -1033,9 +1260,11 @@ Held = namedtuple("Held", "prev fmt T C incarnation version chain digest audit")
 
 
 class Decoder:
-    def __init__(self, codec, parameters, own=()):
+    def __init__(self, codec, parameters, own=(), options=()):
         """codec: a name of CODECS; parameters: {name: number} as in 1.2; own: the names of those
-        that the config does not fix, so that they depend on x's dtype."""
+        that the config does not fix, so that they depend on x's dtype; options: the encoder's, as
+        text, for ruled_payloads."""
+        self.options = dict(options)
         self.codec, self.parameters, self.own = CODECS[codec], dict(parameters), tuple(own)
         self.held = {}  # (sample, slice) -> Held
         self.incarnation = None  # of the last accepted frame with state
@@ -1145,6 +1374,9 @@ class Decoder:
             return make_floats(payload, method.fmt, h.T * h.C, prev_fmt)
         if method.form == MICROSCALED:
             return Microscaled(h.T, h.C, method, held, prev_fmt).read(payload)
+        if method.form == STEPPED:
+            how = parameters["group"], method, held, prev_fmt, generator_of(h, parameters, e)
+            return Stepped(h.T, h.C, *how).read(payload)
         return Quantized(h.T, h.C, parameters["group"], method, held, prev_fmt).read(payload)
 
     def _refuses(self, h):
@@ -1328,7 +1560,7 @@ def parse_reply_entry(fields):
 
 
 # ------------------------------------------------------------------------------------------------
-# How the library's encoder makes microscaled entries: section 5
+# How the library's encoder makes microscaled entries, and those in steps: section 5
 
 
 def largest_of(differences):
@@ -1388,21 +1620,146 @@ def mx_payload(method, T, C, x, base):
     return front + tiles
 
 
+def options_of(text):
+    """The options of an encoder's config, as text."""
+    return dict(word.split("=") for word in text.partition(":")[2].split(",") if "=" in word)
+
+
+def thousandths(text):
+    whole, _, part = text.partition(".")
+    return int(whole) * 1000 + int(part.ljust(3, "0"))
+
+
+def factor_of(h, e, options):
+    """f of step 4; docs/codecs.md has the defaults."""
+    step = thousandths(options.get("step", "1"))
+    if h.codec == CODEC_DELTA and e.use == WHOLE and "step-write-factor" not in broken:
+        quarter = max(step // 4, 10)
+        step = thousandths(options["key_step"]) if "key_step" in options else quarter
+    return step / 1000
+
+
+def encoder_generator(h, parameters, e, options):
+    """The generator of an encoder's z, or None for nearest rounding."""
+    if "step-write-dither" in broken:
+        return None
+    if options.get("rounding") == "stochastic":
+        fields = int(options.get("seed", "0")), e.sample, e.slice, h.sequence
+        life = (h.incarnation,) if "step-write-incarnation" in broken else ()
+        return Generator(*fields, *life)
+    return generator_of(h, parameters, e)
+
+
+def as_double(value):
+    return math.ldexp(-value[1] if value[0] else value[1], -149)
+
+
+def sum_of_squares(parts):
+    """Step 2, of one tile. parts: [(the number of the first element, deltas)]."""
+    lanes = [0.0] * 16
+    for first, d in parts:
+        for i, value in enumerate(d, first):
+            lanes[i % 16] += as_double(value) ** 2
+    return sum(lanes)
+
+
+def step_of(sums, n, factor):
+    """Step 4, as the bits of a bf16."""
+    s = math.sqrt(sum(sums) / n) * factor
+    if s < 2.0**-96 and "step-write-tiny" not in broken:
+        return 0
+    magnitude = int(math.ldexp(min(s, 2.0**128), 149 + 60))
+    return min(BF16.pack(F32.unpack(F32.pack((False, magnitude), 60))), 0x7F7F)
+
+
+def level_of(d, s, z):
+    """Step 5; z in units of 2^-17."""
+    if s == 0:
+        scaled_, exact = (False, 0), 0
+    else:
+        inverse = F32.unpack(F32.pack((False, (1 << 400) // s), 102))
+        scaled_ = F32.unpack(F32.pack((d[0], d[1] * inverse[1]), 149))
+        if "step-write-divides" in broken:
+            scaled_ = F32.unpack(F32.pack((d[0], (d[1] << 400) // s), 251))
+    scaled_ = add(scaled_, (z < 0, abs(z) << 132))
+    level = round_shift(min(scaled_[1], 1000 << 149), 149)
+    if "step-write-ties" in broken:
+        level = min(scaled_[1], 1000 << 149) + (1 << 148) >> 149
+    lowest = -128 if "step-write-128" in broken else -127
+    return max(lowest, min(127, -level if scaled_[0] else level))
+
+
+def pieces_in_steps(T, C, group):
+    """[[tile of the piece: [(the number of its first element, segment)]]]"""
+    tiles = tiles_of(T, C, group)
+    if group == SAMPLE:
+        numbered = []
+        for tile in tiles:
+            at = [sum(segment.g for segment in tile[:i]) for i in range(len(tile))]
+            numbered.append(list(zip(at, tile)))
+        return [numbered]
+    if long_rows(C, group):
+        per_row = pieces_per_row(C, group)
+        return [[[(0, tiles[t * per_row + i][0])] for i in range(per_row)] for t in range(T)]
+    return [[[(0, segment)]] for tile in tiles for segment in tile]
+
+
+def added_in_order(sums, C):
+    """Step 2: with group = sample, sums of 16 tiles, or of 8 rows, come first."""
+    per = 8 * pieces_per_row(C, SAMPLE) if C > TILE else 16
+    return [sum(sums[i : i + per]) for i in range(0, len(sums), per)]
+
+
+def stepped_payload(h, group, x, base, factor, generator):
+    """The payload for x, a list of values or None for NaN. base: the same, or None."""
+    d = x if base is None else [difference(a, b) for a, b in zip(x, base)]
+    d = [None if v is None or v[1] >= INFINITY else v for v in d]
+    steps, codes = {}, {}  # by the number of a segment's first element
+    for piece in pieces_in_steps(h.T, h.C, group):
+        cut = lambda segment: d[segment.start : segment.start + segment.w]
+        segments = [segment for tile in piece for _, segment in tile]
+        stored = "step-write-stored" in broken
+        n = sum(segment.g if stored else segment.w for segment in segments)
+        poisoned = any(v is None for segment in segments for v in cut(segment))
+        bits = BF16.nan
+        if not poisoned:
+            sums = [sum_of_squares([(at, cut(segment)) for at, segment in tile]) for tile in piece]
+            bits = step_of(added_in_order(sums, h.C) if group == SAMPLE else sums, n, factor)
+        s = 0 if poisoned else BF16.unpack(bits)[1]
+        for segment in segments:
+            z = lambda i: generator.z(segment.start + i) if generator else 0
+            own = [
+                128 if poisoned else level_of(v, s, z(i)) + 128 for i, v in enumerate(cut(segment))
+            ]
+            steps[segment.start], codes[segment.start] = bits, own + [128] * (segment.g - segment.w)
+    front = padded(struct.pack("<H", steps[0])) if group == SAMPLE else b""
+    for tile in tiles_of(h.T, h.C, group):
+        own = [steps[segment.start] for segment in tile]
+        front += b"" if group == SAMPLE else padded(struct.pack(f"<{len(own)}H", *own))
+        front += padded(bytes(code for segment in tile for code in codes[segment.start]))
+    return front
+
+
 def ruled_payloads(decoder, step, frame):
     """[(number of the entry, its payload, what docs/format.md demands)] of the microscaled entries
-    of a step that contains x. Must be called before the decoder gets the frame."""
+    and of those in steps, where a step contains x. Must be called before the decoder gets the
+    frame."""
     h = parse_header(frame)
     tables = parse_tables(frame, h)
     parameters, fmt = check_codec(h, tables), BY_NAME[step["x_dtype"]]
     bits, count = elements(bytes.fromhex(step["x"]), fmt), h.T * h.C
     for i, (e, payload) in enumerate(zip(tables.entries, cut_payloads(frame, h, tables.entries))):
         method = method_of(h.codec, parameters, e.use)
+        own = bits[i * count : (i + 1) * count]
+        x = [None if fmt.is_nan(b) else fmt.unpack(b) for b in own]
+        held = decoder.held.get((e.sample, e.slice)) if e.role == DELTA else None
+        base = [held.fmt.unpack(b) for b in held.prev] if held else None
         if method.form == MICROSCALED:
-            own = bits[i * count : (i + 1) * count]
-            x = [None if fmt.is_nan(b) else fmt.unpack(b) for b in own]
-            held = decoder.held.get((e.sample, e.slice)) if e.role == DELTA else None
-            base = [held.fmt.unpack(b) for b in held.prev] if held else None
             yield i, payload, mx_payload(method, h.T, h.C, x, base)
+        if method.form == STEPPED:
+            generator = encoder_generator(h, parameters, e, decoder.options)
+            how = x, base, factor_of(h, e, decoder.options), generator
+            yield i, payload, stepped_payload(h, parameters["group"], *how)
 
 
 # ------------------------------------------------------------------------------------------------
@@ -1480,7 +1837,8 @@ def check_file(path, stop=False):
 
 def mismatches_of(golden):
     config = golden["config"]
-    decoder = Decoder(config["codec"], config["parameters"], config.get("own") or ())
+    options = options_of(golden["encoder"]) if "encoder" in golden else {}
+    decoder = Decoder(config["codec"], config["parameters"], config.get("own") or (), options)
     for number, step in enumerate(golden["steps"]):
         try:
             for what in check_step(decoder, step):

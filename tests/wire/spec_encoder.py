@@ -17,11 +17,12 @@ NAN = {F32: 0x7FC00000, F16: 0x7E00, BF16: 0x7FC0}
 LARGEST = {F32: 0x7F7FFFFF, F16: 0x7BFF, BF16: 0x7F7F}
 OF_KEY = {32: F32, 16: F16, 17: BF16}
 NUMBERS = {"bits": 1, "group": 2, "key": 6, "dtype": 7, "prev": 8, "choose": 9, "audit": 11}
-NUMBERS.update({"form": 14, "element": 15})
+NUMBERS.update({"rounding": 4, "form": 14, "element": 15})
 CODECS = {"delta": 1, "direct": 2, "raw": 3, "mx": 4}
 STATELESS, KEY, DELTA, SKIP, SYNC = 1, 2, 3, 4, 5
 NOTHING, WHOLE, CHANGE, BRIEF, EXACT = 0, 1, 2, 3, 4
-ROW, CHANNEL = 65535, 65534
+ROW, CHANNEL, SAMPLE = 65535, 65534, 65533
+STEPS, KEY_STEP, DITHER = 4, 128, 3  # 1.2: form, key and rounding
 INT8, E4M3, E5M2, E3M2, E2M3, E2M1 = 1, 2, 3, 4, 5, 6
 ELEMENTS = {INT8: "int8", E4M3: "e4m3", E5M2: "e5m2", E3M2: "e3m2", E2M3: "e2m3", E2M1: "e2m1"}
 ELEMENT_BITS = {INT8: 8, E4M3: 8, E5M2: 8, E3M2: 6, E2M3: 6, E2M1: 4}
@@ -123,7 +124,7 @@ def state_digest(prev, dtype, audit, key, sequence):
 
 def tiles_of(T, C, group):
     """Tiles as lists of segments, a segment as (token, first channel, w, g)."""
-    rows = group in (ROW, CHANNEL)
+    rows = group in (ROW, CHANNEL, SAMPLE)
     width = min(C, 2048) if rows else group
     segments = []
     for t in range(T):
@@ -165,6 +166,34 @@ CODES = {  # the values of all codes (3.3)
     E2M3: ladder(2.0**-3, 7.5, 3, 32),
     E2M1: ladder(2.0**-1, 6.0, 1, 8),
 }
+
+
+def philox(key, block):
+    """The eight 16-bit numbers of block `block` of Philox4x32-10."""
+    words, keys = [block % 2**32, block >> 32, 0, 0], [key % 2**32, key >> 32]
+    for _ in range(10):
+        first, second = 0xD2511F53 * words[0], 0xCD9E8D57 * words[2]
+        words = [
+            (second >> 32) ^ words[1] ^ keys[0],
+            second % 2**32,
+            (first >> 32) ^ words[3] ^ keys[1],
+            first % 2**32,
+        ]
+        keys = [(keys[0] + 0x9E3779B9) % 2**32, (keys[1] + 0xBB67AE85) % 2**32]
+    return struct.unpack("<8H", struct.pack("<4I", *words))
+
+
+class Dither:
+    """z of the elements of an entry (3.6 and 5)."""
+
+    def __init__(self, seed, key, sequence, incarnation):
+        self.key = H(struct.pack("<QQQQQ", seed, *key, sequence, incarnation))
+        self.block = None, ()
+
+    def z(self, element):
+        if self.block[0] != element // 8:
+            self.block = element // 8, philox(self.key, element // 8)
+        return (self.block[1][element % 8] + 0.5) / 65536 - 0.5
 
 
 class Payloads:
@@ -268,6 +297,39 @@ class Payloads:
                 value = single(CODES[element][code] * 2.0 ** (scales[block] - 127))
                 self.add(y, prev, to, under, value, stateful)
         return payload, y, prev if stateful else None
+
+    def stepped(self, group, base, stateful, dither, scales=None, codes=None):
+        """3.4; base: prev as bits, or None; dither: None without. scales and codes: by the segment
+        and by the element of the sample, or None for random ones."""
+        tiles, payload, number = tiles_of(self.T, self.C, group), b"", 0
+        scales = scales or [self.scale() for _ in range(sum(len(tile) for tile in tiles))]
+        if group == SAMPLE:
+            scales = [scales[0]] * len(scales)
+            payload += self.padded(struct.pack("<H", scales[0]))
+        y, prev = [0] * (self.T * self.C), list(base or [0] * (self.T * self.C))
+        for tile in tiles:
+            stored = []
+            if group != SAMPLE:
+                own = scales[number : number + len(tile)]
+                payload += self.padded(struct.pack(f"<{len(own)}H", *own))
+            for t, at, w, g in tile:
+                first = t * self.C + at
+                part = codes[first : first + w] if codes else self.random.randbytes(w)
+                stored += list(part) + list(self.random.randbytes(g - w))
+                for to, code in enumerate(part, first):
+                    self.step(y, prev, to, base, code, scales[number], dither, stateful)
+                number += 1
+            payload += self.padded(bytes(stored))
+        return payload, y, prev if stateful else None
+
+    def step(self, y, prev, to, base, code, scale, dither, stateful):
+        """Section 5, Reconstruction."""
+        if scale & 0x7F80 == 0x7F80:
+            y[to] = NAN[self.y]
+            return
+        amount = single(code - 128 - (dither.z(to) if dither else 0))
+        value = single(amount * widen(scale, BF16))
+        self.add(y, prev, to, None if base is None else base[to], value, stateful)
 
     def element(self, y, prev, to, under, code, bits, scale, stateful):
         """Section 5, Reconstruction; under: the base that is added, or None."""
@@ -389,7 +451,7 @@ class Script:
             {}
         )  # key -> (prev, its dtype, incarnation, version, chain), as the decoder has it
         self.keys = []  # all keys that were ever held
-        self.steps = []
+        self.steps, self.seed = [], 0
 
     def frame(self, *entries, sequence=None, incarnation=None):
         """entries: (role, key), (role, key, use), or (role, key, use, another base)."""
@@ -398,6 +460,7 @@ class Script:
         life = incarnation or self.incarnation
         at = sequence or self.sequence
         frame = Frame(self.codec, self.parameters, life, at, self.T, self.C, self.x)
+        frame.seed = self.seed
         for entry in entries:
             frame.entries.append(self.entry(frame, *entry))
         return frame
@@ -418,6 +481,12 @@ class Script:
                 p["dtype"] if self.codec == "raw" else prev if use == EXACT else OF_KEY[p["key"]]
             )
             e = Entry(key, role, 1, use, *make.floats(dtype, stateful))
+        elif p.get("form") == STEPS:
+            dither = None
+            if "rounding" in p:
+                dither = Dither(frame.seed, key, frame.sequence, frame.incarnation)
+            under = base[0] if role == DELTA else None
+            e = Entry(key, role, 4, use, *make.stepped(p["group"], under, stateful, dither))
         elif "element" in p:
             whole = self.codec == "delta" and use == WHOLE
             element = p["key"] - 64 if whole else p["element"]
@@ -475,7 +544,7 @@ class Script:
 
     def text(self):
         """The config of the decoder as text (include/deltawire/deltawire.h)."""
-        names = {ROW: "row", CHANNEL: "channel"}
+        names = {ROW: "row", CHANNEL: "channel", SAMPLE: "sample"}
         words = []
         for name, value in self.told.items():
             if name in self.own:
@@ -485,7 +554,11 @@ class Script:
             elif name == "key" and value in OF_KEY:
                 words.append(f"key={NAMES[OF_KEY[value]]}")
             elif name == "form":
-                words.append("form=mx")
+                words.append("form=step" if value == STEPS else "form=mx")
+            elif name == "rounding":
+                words.append("rounding=dither")
+            elif name == "key" and value == KEY_STEP:
+                words.append("key=step")
             elif name == "element" or (name == "key" and value > 64):
                 words.append(f"{name}={ELEMENTS[value % 64]}")
             elif name == "prev":

@@ -23,6 +23,7 @@ from spec_encoder import (
     BRIEF,
     CHANNEL,
     DELTA,
+    DITHER,
     E2M1,
     E2M3,
     E3M2,
@@ -34,11 +35,15 @@ from spec_encoder import (
     F32,
     INT8,
     KEY,
+    KEY_STEP,
     POISONED,
     ROW,
+    SAMPLE,
     SKIP,
     STATELESS,
+    STEPS,
     SYNC,
+    Dither,
     Entry,
     Payloads,
     Script,
@@ -55,9 +60,14 @@ USUAL = {"bits": 4, "group": 32, "key": 8, "prev": F32, "choose": 1, "audit": 1}
 USUAL_MX = {"key": 64 + INT8, "prev": F32, "choose": 1, "audit": 1, "form": 3, "element": E2M1}
 
 
+USUAL_STEP = {"group": SAMPLE, "key": KEY_STEP, "prev": F32, "audit": 1, "form": STEPS}
+
+
 def script(codec="delta", shape=(2, 40), y=F32, calm=True, own=(), x=F32, seed=1, **more):
     usual = USUAL if codec == "delta" else {"bits": 4, "group": 32} if codec == "direct" else {}
-    if codec == "mx" or "form" in more:
+    if more.get("form") == STEPS:
+        usual = USUAL_STEP if codec == "delta" else {"group": SAMPLE}
+    elif codec == "mx" or "form" in more:
         usual = USUAL_MX if codec == "delta" else {"element": E4M3}
     return Script(random.Random(seed), codec, {**usual, **more}, shape, y, x, own, calm)
 
@@ -139,6 +149,121 @@ def microscaled():
         yield f"delta_mx_{number}", every_role(made)
     made = script("delta", (2, 2100), calm=False, form=3, element=E3M2, prev=BF16, audit=3)
     yield "delta_mx_long", every_role(made)
+
+
+def in_steps():
+    """Every group, with and without dither; rows that are cut, and short segments."""
+    groups = (SAMPLE, 64, ROW, 16, SAMPLE, 128, 32, 256)
+    for number in range(12):
+        dither = {"rounding": DITHER} if number % 3 else {}
+        y = (F32, F16, BF16)[number // 2 % 3]
+        shape = ((4, 50), (2, 2100), (1, 1), (3, 64), (2, 97))[number % 5]
+        more = {"form": STEPS, "group": groups[number % 8], **dither}
+        s = script("direct", shape, y, calm=number % 4 == 3, seed=number, **more)
+        s.seed = (2**64 - 1, 0, 5)[number % 3 if dither else 1]
+        s.send((STATELESS, A), (STATELESS, D), answer=0)
+        s.send((STATELESS, D), answer=0)
+        yield f"direct_step_{number}", s
+    for number in range(16):
+        more = {
+            "form": STEPS,
+            "group": groups[number % 8],
+            "key": (KEY_STEP, KEY_STEP, 16, KEY_STEP, 32, 17)[number % 6],
+            "prev": (F32, BF16, F16)[number % 3],
+            "audit": (1, 2, 255, 1, 3)[number % 5],
+        }
+        if number // 2 % 2 == 0:
+            more["rounding"] = DITHER
+        y = (BF16, F32, F16, F32)[number % 4]
+        shape = ((3, 70), (1, 32), (5, 33), (2, 31), (9, 257))[number % 5]
+        s = script("delta", shape, y, calm=number % 3 == 1, seed=number, **more)
+        s.seed = number * 2**60 if "rounding" in more else 0
+        yield f"delta_step_{number}", every_role(s)
+    s = script("delta", (3, 2100), calm=False, form=STEPS, rounding=DITHER, prev=BF16, audit=3)
+    yield "delta_step_long", every_role(s)
+
+
+def every_step():
+    """All codes, with dither, and steps from one end of bf16 to the other. Where the step is 1, the
+    values are compared with fractions."""
+    scales = (0x3F80, 0x0000, 0x8000, 0x0001, 0x0080, 0x3DCD, 0x7F7F, 0xBF80, 0x8001, 0x7F80)
+    s = script("direct", (len(scales), 256), form=STEPS, group=ROW, rounding=DITHER)
+    s.seed = 77
+    make, frame = Payloads(s.random, s.T, s.C, F32), s.frame()
+    dither = Dither(77, A, frame.sequence, frame.incarnation)
+    codes = list(range(256)) * len(scales)
+    made = make.stepped(ROW, None, False, dither, list(scales), codes)
+    frame.entries.append(Entry(A, STATELESS, 4, 1, *made))
+    for i in range(1, 256):
+        exact = Fraction(i - 128) - Fraction(dither.z(i))
+        assert Fraction(widen(made[1][i], F32)) == exact and abs(Fraction(dither.z(i))) < Fraction(
+            1, 2
+        )
+    s.deliver(frame, answer=0)
+    return s
+
+
+def step_zeros():
+    """Steps of 0 and -0, without and with dither, on a prev of -0 and of +0: signs of zeros."""
+    for_all = []
+    for dither in (False, True):
+        s = script(shape=(4, 32), form=STEPS, group=32, key=17, prev=BF16)
+        if dither:
+            s.parameters["rounding"] = s.told["rounding"] = DITHER
+            s.seed = 3
+        key = s.frame((KEY, A))
+        e = key.entries[0]
+        zeros = [0x8000] * 64 + [0] * 64
+        e.payload = struct.pack("<128H", *zeros)
+        set_payload(key, e, zeros)
+        s.deliver(key)
+        change = s.frame()
+        make = Payloads(s.random, 4, 32, F32, BF16)
+        draws = Dither(3, A, change.sequence, change.incarnation) if dither else None
+        scales, codes = [0, 0x8000, 0, 0x8000], [127, 128, 129, 0] * 32
+        made = make.stepped(32, s.held[A][0], True, draws, scales, codes)
+        e = Entry(A, DELTA, 4, 2, *made)
+        e.base_chain = s.held[A][-1]
+        e.state_digest = state_digest(e.prev, BF16, 1, A, change.sequence)
+        change.entries.append(e)
+        s.deliver(change)
+        for_all.append(s)
+    return for_all
+
+
+def step_zeros_nearest():
+    return step_zeros()[0]
+
+
+def step_zeros_dither():
+    return step_zeros()[1]
+
+
+def own_step():
+    """key=raw, and prev, with parameter 14 = 4; brief entries."""
+    own = ("prev", "key")
+    s = script(shape=(2, 40), own=own, x=F16, form=STEPS, rounding=DITHER, key=16, prev=F16)
+    s.seed = 1
+    s.send((KEY, A), (STATELESS, B, BRIEF))
+    s.send((DELTA, A), (STATELESS, B))
+    s.x = BF16
+    s.parameters.update(key=17, prev=BF16)
+    s.seed = 2  # a seed may change from frame to frame
+    s.send((KEY, A))
+    s.send((DELTA, A), (STATELESS, B, BRIEF))
+    return s
+
+
+def step_lives():
+    """Two encoders with the same seed do not draw the same numbers."""
+    s = script(shape=(1, 40), form=STEPS, rounding=DITHER)
+    s.seed = 11
+    s.send((KEY, A))
+    s.send((DELTA, A))
+    other = s.frame((KEY, A), incarnation=99, sequence=1)
+    s.deliver(other)
+    s.deliver(s.frame((DELTA, A), incarnation=99, sequence=2))
+    return s
 
 
 # Scales at both ends of E8M0, and some in between.
@@ -231,8 +356,10 @@ def minus_zeros():
 
 
 def adding():
-    """Section 5, Adding: quantized, microscaled and floats, with and without state."""
-    configs = ({"form": 3, "element": E4M3, "key": 64 + E3M2, "prev": BF16}, {}, {"key": 16})
+    """Section 5, Adding: quantized, microscaled, in steps and floats, with and without state."""
+    microscaled_ = {"form": 3, "element": E4M3, "key": 64 + E3M2, "prev": BF16}
+    dithered = {"form": STEPS, "rounding": DITHER, "group": 32}
+    configs = (microscaled_, {}, {"key": 16}, dithered)
     for number, more in enumerate(configs):
         s = script(shape=(2, 70), calm=False, seed=number, **more)
         for entries in (
@@ -241,7 +368,8 @@ def adding():
             ((SKIP, A), (SYNC, B), (STATELESS, B)),
         ):
             before = [clamped(single(s.random.gauss(0, 3)), F32) for _ in range(3 * 140)]
-            before[::9] = [0x7F7FFFFF, 0xFF800000, 0x80000000][number : number + 1] * 47
+            odd = (0x7F7FFFFF, 0xFF800000, 0x80000000, 0x7F800000)[number]
+            before[::9] = [odd] * 47
             s.send(*entries, adds=(0x3EAAAAAB, before))  # the factor is 1/3
         yield f"adding_{number}", s
 
@@ -780,9 +908,130 @@ def mx_mismatches():
     return s
 
 
+# Changes of a frame in steps with a key entry and a delta entry: parameters 2, 4, 6, 8, 11, 14.
+BAD_STEP = [
+    (fields("codec", 2), "FORMAT", 2),
+    (fields("codec", 4), "FORMAT", 2),
+    (rows(lambda r: [[1, 0, 8]] + r), "FORMAT", 2),
+    (rows(lambda r: r[:4] + [[9, 0, 2]] + r[4:]), "FORMAT", 2),
+    (rows(lambda r: r[:4] + [[9, 0, 1]] + r[4:]), "FORMAT", 2),
+    (rows(lambda r: r + [[15, 0, 2]]), "FORMAT", 2),
+    (rows(lambda r: r + [[16, 0, 1000]]), "FORMAT", 2),
+    (rows(lambda r: r[1:]), "FORMAT", 2),  # no group
+    (rows(lambda r: r[:-1]), "FORMAT", 2),  # no form
+    (rows(lambda r: r[1::-1] + r[2:]), "FORMAT", 2),
+    *((row(0, 2, value), "FORMAT", 2) for value in (0, 8, 65534, 65532, 65533 + 2**16)),
+    *((row(1, 2, value), "FORMAT", 2) for value in (0, 1, 2, 4, 3 + 2**31)),
+    *((row(2, 2, value), "FORMAT", 2) for value in (0, 2, 8, 64, 65, 70, 127, 129, 128 + 2**16)),
+    *((row(5, 2, value), "FORMAT", 2) for value in (0, 1, 2, 3, 5, 4 + 256)),
+    (row(1, 1, 1), "FORMAT", 2),
+    (row(5, 1, 128), "FORMAT", 2),
+    *((of_entry("form", form), "FORMAT", 2) for form in (1, 2, 3, 5)),
+    (of_entry("form", 0), "FORMAT", 0),
+    (row(0, 2, ROW), "MISMATCH", 2),  # the sizes are the same, for there is one row
+    (row(4, 2, 7), "MISMATCH", 2),
+    (both(fields("seed", 0), rows(lambda r: r[:1] + r[2:])), "MISMATCH", 2),  # no dither
+    (rows(lambda r: r[:1] + r[2:]), "FORMAT", 2),  # a seed without dither
+    (longer_payload, "FORMAT", 2),
+    (empty, "FORMAT", 2),
+]
+
+
+def bad_step_fields():
+    s = script(shape=(1, 8), form=STEPS, rounding=DITHER)
+    s.seed = 5
+    s.send((KEY, A), (KEY, B))
+    for change, status, answer in BAD_STEP:
+        frame = s.frame((KEY, A), (DELTA, B))
+        change(frame)
+        s.deliver(frame, status, answer)
+    s.send((DELTA, A), (DELTA, B))
+    for group in (CHANNEL, 65532):  # as large as with group = sample or whole rows
+        frame = s.frame((DELTA, A))
+        frame.rows[0][2] = group
+        s.deliver(frame, "FORMAT", 2)
+    for value in (2, 8, 65, 70):  # values of key for which no entry has a size
+        frame = s.frame((DELTA, A))
+        frame.rows[2][2] = value
+        s.deliver(frame, "FORMAT", 2)
+    s.send((DELTA, A))
+    return s
+
+
+def bad_step_alone():
+    """The codec direct has the parameters 2, perhaps 4, and 14."""
+    s = script("direct", (2, 40), form=STEPS)
+    s.send((STATELESS, A), answer=0)
+    for change in (
+        fields("codec", 1),
+        fields("codec", 3),
+        fields("seed", 1),
+        row(0, 2, CHANNEL),
+        row(1, 2, 3),
+        row(1, 2, 2),
+        row(1, 0, 15),
+        rows(lambda r: r[1:]),
+        rows(lambda r: [[1, 0, 8]] + r),
+        rows(lambda r: r[:1] + [[6, 0, KEY_STEP]] + r[1:]),
+        rows(lambda r: r[:1] + [[4, 0, 1]] + r[1:]),
+        rows(lambda r: [[14, 0, 3], [15, 0, 2]]),
+        lambda frame: setattr(frame.entries[0], "form", 2),
+        lambda frame: setattr(frame.entries[0], "use", BRIEF),
+    ):
+        frame = s.frame((STATELESS, A))
+        change(frame)
+        frame.flags = 0
+        s.deliver(frame, "FORMAT", 0)
+    dithered = s.frame((STATELESS, A))
+    dithered.rows.insert(1, [4, 0, DITHER])
+    s.deliver(dithered, "MISMATCH", 0)
+    dithered.seed = 1
+    s.deliver(dithered, "MISMATCH", 0)
+    s.send((STATELESS, A), answer=0)
+    # Microscaled values are the codec mx, not the form 3 of direct.
+    s.parameters = {"element": E4M3}
+    frame = s.frame((STATELESS, A))
+    frame.rows.insert(0, [14, 0, 3])
+    s.deliver(frame, "FORMAT", 0)
+    return s
+
+
+def step_mismatches():
+    """Frames in steps for a decoder of quantized changes; parameters that need 14 = 4."""
+    s = script(shape=(1, 32), group=32, key=32, choose=2, bits=8)
+    s.send((KEY, A))
+    mine, other = s.parameters, {**USUAL_STEP, "key": 32}
+    s.parameters = other
+    s.deliver(s.frame((KEY, A)), "MISMATCH", 2)
+    s.deliver(s.frame((DELTA, A)), "MISMATCH", 2)
+    s.codec, s.parameters = "direct", {"group": 32, "form": STEPS}
+    s.deliver(s.frame((STATELESS, A)), "MISMATCH", 0)
+    s.codec, s.parameters = "delta", mine
+    frame = s.frame((KEY, A))
+    frame.rows.insert(2, [4, 0, DITHER])
+    s.deliver(frame, "FORMAT", 2)
+    for place, value in ((2, KEY_STEP), (1, SAMPLE)):
+        frame = s.frame((KEY, A))
+        frame.rows[place][2] = value
+        s.deliver(frame, "FORMAT", 2)
+    frame = s.frame((DELTA, A))
+    frame.rows[2][2] = KEY_STEP
+    s.deliver(frame, "FORMAT", 2)
+    s.send((DELTA, A))
+    return s
+
+
 # ------------------------------------------------------------------------------------------------
 
 ALONE = (
+    every_step,
+    step_zeros_nearest,
+    step_zeros_dither,
+    own_step,
+    step_lives,
+    bad_step_fields,
+    bad_step_alone,
+    step_mismatches,
     every_int8,
     every_e4m3,
     every_e5m2,
@@ -817,6 +1066,7 @@ def all_scripts():
     made.update(deltas())
     made.update(others())
     made.update(microscaled())
+    made.update(in_steps())
     made.update(adding())
     return {name: s.golden() for name, s in made.items()}
 
@@ -824,7 +1074,9 @@ def all_scripts():
 def check_adding():
     """Section 5, Adding, of one delta: two roundings in binary32, and then one to y's dtype."""
     failures = 0
-    for y, more in ((y, more) for y in (F32, F16, BF16) for more in ({}, {"form": 3})):
+    for y, more in (
+        (y, more) for y in (F32, F16, BF16) for more in ({}, {"form": 3}, {"form": STEPS})
+    ):
         s = script(shape=(2, 40), y=y, prev=BF16, **more)
         first, second = s.send((KEY, A)), s.send((DELTA, A))
         decoder = spec_decoder.Decoder("delta", s.parameters)
