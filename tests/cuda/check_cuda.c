@@ -159,10 +159,9 @@ static output make_output(const shape *s, const sample *given, const output *lik
 {
     size_t next_bytes = dense_elements(s) * dw_dtype_bytes(s->prev),
            y_bytes = tensor_elements(s) * dw_dtype_bytes(s->y);
-    output out = {allocate(given->layout.payload_bytes),
-                  allocate(next_bytes),
-                  allocate(y_bytes),
-                  {{0, 0, 0, 0, 0, 0, 0}, 0, 0}};
+    output out = {.payload = allocate(given->layout.payload_bytes),
+                  .next = allocate(next_bytes),
+                  .y = allocate(y_bytes)};
     if (!like) return out;
     memcpy(out.payload, like->payload, given->layout.payload_bytes);
     memcpy(out.next, like->next, next_bytes);
