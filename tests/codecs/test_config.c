@@ -24,6 +24,14 @@ static void reads_and_writes_every_option(void **state)
         "delta:form=mx",
         "delta:form=mx,element=e4m3,key=e5m2,prev=bf16,choose=never",
         "delta:form=mx,key=f16",
+        "direct:form=step",
+        "direct:form=step,group=row,step=0.01,rounding=dither,seed=3",
+        "direct:form=step,step=100,rounding=stochastic",
+        "delta:form=step",
+        "delta:form=step,step=1.4",
+        "delta:form=step,group=64,step=0.375,key_step=99.999,key=f16,audit=7",
+        "delta:form=step,step=3,rounding=dither",
+        "delta:form=step,step=1.8,rounding=stochastic,prev=bf16",
         /* the longest canonical text */
         ("delta:bits=8,group=channel,scale=signed,rounding=stochastic,seed=18446744073709551615,"
          "key=bf16,prev=bf16,choose=never,"
@@ -62,6 +70,17 @@ static void defaults_are_left_out(void **state)
         {"delta:form=quantized", "delta", "delta"},
         {"delta:key=int8,element=e2m1,form=mx", "delta:form=mx", "delta:form=mx"},
         {"mx:element=e4m3,replies=always", "mx", "mx"},
+        {"direct:form=quantized", "direct", "direct"},
+        {"delta:key=step,key_step=0.25,step=1,group=sample,form=step", "delta:form=step",
+         "delta:form=step"},
+        {"delta:step=1.40,form=step,key_step=0.350,rounding=dither,seed=5",
+         "delta:form=step,step=1.4,rounding=dither,seed=5", "delta:form=step,rounding=dither"},
+        {"direct:form=step,rounding=stochastic,step=002.5",
+         "direct:form=step,step=2.5,rounding=stochastic", "direct:form=step"},
+        {"delta:form=step,step=0.01,key_step=0.01,rounding=nearest", "delta:form=step,step=0.01",
+         "delta:form=step"},
+        {"delta:form=step,step=0.25,key_step=1,group=16",
+         "delta:form=step,group=16,step=0.25,key_step=1", "delta:form=step,group=16"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -124,48 +143,105 @@ static void ends_are_created_from_texts(void **state)
     assert_non_null(strstr(why.text, "delta direct"));
 }
 
+/* Texts with a mistake, and the word and offset that the error names. */
+static const struct {
+    const char *text, *word;
+    int offset;
+} bad_texts[] = {
+    {"dleta:bits=4", "'dleta'", 0},
+    {"delta:bits=9", "'9'", 11},
+    {"delta:bits=4,grup=64", "'grup'", 13},
+    {"delta:bits=", "''", 11},
+    {"raw:f64", "'f64'", 4},
+    {"direct:key=8", "'key'", 7},
+    {"delta:bits=4,", "''", 13},
+    {"delta:quota_bytes=-1", "'-1'", 18},
+    {"delta:audit=99999999999999999999", "'9999", 12},
+    {"", "''", 0},
+    {"delta:scale=SIGNED", "'SIGNED'", 12},
+    {"delta:bits", "'bits'", 6},
+    {"delta:bits=2,bits=8", "'bits=8'", 13},
+    /* Each option is valid alone, but not together with the others. */
+    {"delta:bits=2,form=mx", "'bits'", 6},
+    {"delta:element=e2m1", "'element'", 6},
+    {"delta:key=8,form=mx", "'key=8'", 6},
+    {"delta:bits=2,key=e4m3", "'key=e4m3'", 13},
+    {"mx:bits=4", "'bits'", 3},
+    {"mx:form=mx", "'form'", 3},
+    {"direct:element=e4m3", "'element'", 7},
+    {"delta:form=floats", "'floats'", 11},
+    {"delta:form=step,step=0.009", "'0.009'", 21},
+    {"delta:form=step,step=100.001", "'100.001'", 21},
+    {"delta:form=step,step=0", "'0'", 21},
+    {"delta:form=step,step=", "''", 21},
+    {"delta:form=step,step=1.0625", "'1.0625'", 21},
+    {"delta:form=step,step=1.", "'1.'", 21},
+    {"delta:form=step,step=.5", "'.5'", 21},
+    {"delta:form=step,step=1.5.5", "'1.5.5'", 21},
+    {"delta:form=step,step=-1", "'-1'", 21},
+    {"delta:form=step,step=1e1", "'1e1'", 21},
+    {"delta:form=step,step=18446744073709551.626", "'18446744073709551.626'", 21},
+    {"delta:form=step,step=18446744073709552", "'18446744073709552'", 21},
+    {"delta:form=step,key_step=0.001", "'0.001'", 25},
+    {"direct:form=step,key_step=1", "'key_step'", 17},
+    {"direct:form=step,key=step", "'key'", 17},
+    {"direct:form=mx", "'form=mx'", 7},
+    {"direct:step=2", "'step'", 7},
+    {"delta:key_step=2", "'key_step'", 6},
+    {"delta:form=mx,step=2", "'step'", 14},
+    {"delta:bits=8,form=step", "'bits'", 6},
+    {"delta:form=step,scale=mse", "'scale'", 16},
+    {"delta:form=step,choose=never", "'choose'", 16},
+    {"delta:form=step,element=e4m3", "'element'", 16},
+    {"delta:form=step,group=channel", "'group=channel'", 16},
+    {"delta:group=sample", "'group=sample'", 6},
+    {"delta:form=mx,group=sample", "'group'", 14},
+    {"delta:form=step,key=8", "'key=8'", 16},
+    {"delta:form=step,key=e4m3", "'key=e4m3'", 16},
+    {"delta:key=step", "'key=step'", 6},
+    {"delta:form=mx,key=step", "'key=step'", 14},
+    {"delta:rounding=dither", "'rounding=dither'", 6},
+    {"direct:bits=8,rounding=dither", "'rounding=dither'", 14},
+    {"delta:form=step,rounding=dither,step=3.001", "'step=3.001'", 32},
+    {"delta:form=step,step=1.801,rounding=stochastic", "'step=1.801'", 16},
+};
+
 static void errors_give_the_offset_of_the_wrong_word(void **state)
 {
-    static const struct {
-        const char *text, *word;
-        int offset;
-    } bad[] = {
-        {"dleta:bits=4", "'dleta'", 0},
-        {"delta:bits=9", "'9'", 11},
-        {"delta:bits=4,grup=64", "'grup'", 13},
-        {"delta:bits=", "''", 11},
-        {"raw:f64", "'f64'", 4},
-        {"direct:key=8", "'key'", 7},
-        {"delta:bits=4,", "''", 13},
-        {"delta:quota_bytes=-1", "'-1'", 18},
-        {"delta:audit=99999999999999999999", "'9999", 12},
-        {"", "''", 0},
-        {"delta:scale=SIGNED", "'SIGNED'", 12},
-        {"delta:bits", "'bits'", 6},
-        {"delta:bits=2,bits=8", "'bits=8'", 13},
-        /* Each option is valid alone, but not together with the others. */
-        {"delta:bits=2,form=mx", "'bits'", 6},
-        {"delta:element=e2m1", "'element'", 6},
-        {"delta:key=8,form=mx", "'key=8'", 6},
-        {"delta:bits=2,key=e4m3", "'key=e4m3'", 13},
-        {"mx:bits=4", "'bits'", 3},
-        {"mx:form=mx", "'form'", 3},
-        {"direct:element=e4m3", "'element'", 7},
-        {"delta:form=floats", "'floats'", 11},
-    };
     (void)state;
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    for (size_t i = 0; i < sizeof bad_texts / sizeof *bad_texts; i++) {
         dw_config config, before;
         dw_why why;
         memset(&config, 0x11, sizeof config);
         before = config;
-        assert_int_equal(dw_config_parse(&config, bad[i].text, &why), DW_ERR_CONFIG);
-        if (!strstr(why.text, bad[i].word) || why.offset != bad[i].offset)
-            fail_msg("%s: '%s' at %d", bad[i].text, why.text, why.offset);
+        assert_int_equal(dw_config_parse(&config, bad_texts[i].text, &why), DW_ERR_CONFIG);
+        if (!strstr(why.text, bad_texts[i].word) || why.offset != bad_texts[i].offset)
+            fail_msg("%s: '%s' at %d", bad_texts[i].text, why.text, why.offset);
         assert_non_null(strstr(why.text, "allowed: "));
         assert_memory_equal(&config, &before, sizeof config);
     }
     assert_int_equal(dw_config_parse(NULL, "delta", NULL), DW_ERR_ARGUMENT);
+}
+
+/* Where only a part of a range is allowed, the sentence has its end. */
+static void the_largest_step_is_told(void **state)
+{
+    static const struct {
+        const char *text, *allowed;
+    } bad[] = {
+        {"delta:form=step,step=100.001", "numbers from 0.01 to 100 with up to three decimals"},
+        {"delta:form=step,step=3.001,rounding=dither", "numbers from 0.01 to 3 with"},
+        {"delta:form=step,step=50,rounding=stochastic", "numbers from 0.01 to 1.8 with"},
+        {"delta:form=step,group=channel", "row sample"},
+        {"delta:form=step,key=7", "raw f32 f16 bf16 step"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        dw_config config;
+        dw_why why;
+        assert_int_equal(dw_config_parse(&config, bad[i].text, &why), DW_ERR_CONFIG);
+        if (!strstr(why.text, bad[i].allowed)) fail_msg("%s: '%s'", bad[i].text, why.text);
+    }
 }
 
 static void a_struct_out_of_range_is_refused(void **state)
@@ -191,6 +267,22 @@ static void a_struct_out_of_range_is_refused(void **state)
         {.struct_size = sizeof(dw_config), .element = DW_ELEMENT_E4M3},
         {.struct_size = sizeof(dw_config), .codec = DW_CODEC_MX, .element = (dw_element)7},
         {.struct_size = sizeof(dw_config), .key = DW_KEY_ELEMENT + DW_ELEMENT_E4M3},
+        {.struct_size = sizeof(dw_config), .rounding = (dw_rounding)4},
+        {.struct_size = sizeof(dw_config), .rounding = DW_ROUNDING_DITHER},
+        {.struct_size = sizeof(dw_config), .step = 1000},
+        {.struct_size = sizeof(dw_config), .group = DW_GROUP_SAMPLE},
+        {.struct_size = sizeof(dw_config), .key = DW_KEY_STEP},
+        {.struct_size = sizeof(dw_config), .form = (dw_form_name)5},
+        {.struct_size = sizeof(dw_config), .codec = DW_CODEC_DIRECT, .form = DW_FORM_MX},
+        {.struct_size = sizeof(dw_config), .form = DW_FORM_STEP, .step = 9},
+        {.struct_size = sizeof(dw_config), .form = DW_FORM_STEP, .key_step = 100001},
+        {.struct_size = sizeof(dw_config), .form = DW_FORM_STEP, .group = DW_GROUP_CHANNEL},
+        {.struct_size = sizeof(dw_config), .form = DW_FORM_STEP, .key = 8},
+        {.struct_size = sizeof(dw_config), .form = DW_FORM_STEP, .choose = DW_CHOOSE_NEVER},
+        {.struct_size = sizeof(dw_config),
+         .form = DW_FORM_STEP,
+         .step = 3001,
+         .rounding = DW_ROUNDING_DITHER},
     };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -210,6 +302,7 @@ static void forms_have_names(void **state)
     assert_string_equal(dw_form_string(DW_FORM_FLOATS), "floats");
     assert_string_equal(dw_form_string(DW_FORM_QUANTIZED), "quantized");
     assert_string_equal(dw_form_string(DW_FORM_MX), "mx");
+    assert_string_equal(dw_form_string(DW_FORM_STEP), "step");
     assert_string_equal(dw_form_string((dw_form_name)0), "none");
     assert_string_equal(dw_form_string((dw_form_name)77), "?");
 }
@@ -235,6 +328,7 @@ static void different_configs_are_a_mismatch(void **state)
                                          "delta:bits=4,choose=never",
                                          "delta:bits=4,audit=2",
                                          "delta:form=mx",
+                                         "delta:form=step",
                                          "direct:bits=4",
                                          "mx",
                                          "raw"};
@@ -254,6 +348,61 @@ static void different_configs_are_a_mismatch(void **state)
     }
 }
 
+/* What only some frames say is compared, too, and the sentence names it. */
+static void the_option_that_differs_is_named(void **state)
+{
+    float x[64] = {1}, y[64];
+    static const char *const cases[][3] = {
+        {"delta:form=step", "delta:form=step,rounding=dither", "rounding"},
+        {"delta:form=step,rounding=dither", "delta:form=step", "rounding"},
+        {"direct:form=step,rounding=stochastic", "direct:form=step,rounding=dither", "rounding"},
+        {"direct:form=step,rounding=dither", "direct:form=step,rounding=stochastic", "rounding"},
+        {"delta:form=step", "delta:form=step,group=row", "group"},
+        {"delta:form=step", "delta:form=step,key=f32", "key"},
+        {"delta:form=step", "delta:form=step,audit=9", "audit"},
+        {"direct:form=step", "direct:bits=8", "bits"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        test_pair pair;
+        test_pair_open(&pair, cases[i][0], 1, 1, 64, DW_F32);
+        dw_decoder_destroy(pair.decoder);
+        assert_int_equal(dw_decoder_create_text(&pair.decoder, cases[i][1], NULL), DW_OK);
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
+        test_pair_encode(&pair, &(dw_key){1, 0}, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_MISMATCH);
+        if (!strstr(dw_decoder_why(pair.decoder), cases[i][2]))
+            fail_msg("%s for %s: %s", cases[i][0], cases[i][1], dw_decoder_why(pair.decoder));
+        test_pair_close(&pair);
+    }
+}
+
+/* What only the encoder must know may differ. */
+static void private_options_may_differ(void **state)
+{
+    float x[64] = {1}, y[64];
+    static const char *const cases[][2] = {
+        {"delta:form=step,step=0.5,key_step=0.1", "delta:form=step"},
+        {"delta:form=step,rounding=stochastic,seed=3", "delta:form=step"},
+        {"delta:form=step", "delta:form=step,rounding=stochastic,step=0.1"},
+        {"direct:form=step,rounding=dither,seed=5", "direct:form=step,rounding=dither,step=2"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        test_pair pair;
+        test_pair_open(&pair, cases[i][0], 1, 1, 64, DW_F32);
+        dw_decoder_destroy(pair.decoder);
+        assert_int_equal(dw_decoder_create_text(&pair.decoder, cases[i][1], NULL), DW_OK);
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
+        for (int visit = 0; visit < 3; visit++) {
+            x[visit] += 1;
+            test_pair_encode(&pair, &(dw_key){1, 0}, &tx);
+            assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        }
+        test_pair_close(&pair);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,10 +411,13 @@ int main(void)
         cmocka_unit_test(structs_of_other_lengths_are_accepted),
         cmocka_unit_test(ends_are_created_from_texts),
         cmocka_unit_test(errors_give_the_offset_of_the_wrong_word),
+        cmocka_unit_test(the_largest_step_is_told),
         cmocka_unit_test(a_struct_out_of_range_is_refused),
         cmocka_unit_test(forms_have_names),
         cmocka_unit_test(a_short_buffer_is_refused),
         cmocka_unit_test(different_configs_are_a_mismatch),
+        cmocka_unit_test(the_option_that_differs_is_named),
+        cmocka_unit_test(private_options_may_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

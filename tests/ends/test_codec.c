@@ -34,6 +34,14 @@ static const char *const configs[] = {
     "delta:form=mx",
     "delta:form=mx,element=e3m2,key=bf16,prev=bf16,audit=3",
     "delta:form=mx,element=e2m3,key=e5m2,prev=f16,choose=never",
+    "direct:form=step",
+    "direct:form=step,group=row,rounding=stochastic",
+    "direct:form=step,group=64,rounding=dither",
+    "delta:form=step,rounding=dither,step=3",
+    "delta:form=step,group=row,rounding=dither,prev=bf16,audit=3",
+    "delta:form=step,group=16,rounding=stochastic,step=1.8,prev=f16",
+    "delta:form=step,key=f16,step=0.02",
+    "delta:form=step,rounding=stochastic,key_step=0.01,audit=255",
 };
 enum { N_CONFIGS = sizeof configs / sizeof *configs };
 

@@ -150,6 +150,10 @@ static void the_reconstruction_is_what_arrives(void **state)
                                           "direct:bits=5,group=row",
                                           "delta:form=mx,element=e4m3,prev=f16",
                                           "mx:element=e5m2",
+                                          "delta:form=step,rounding=dither,prev=bf16",
+                                          "delta:form=step,group=32,key=f16",
+                                          "direct:form=step,group=row,rounding=stochastic",
+                                          "direct:form=step,rounding=dither",
                                           "raw:bf16"};
     static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
     test_random random = {5};
@@ -203,6 +207,10 @@ static void decodes_add_to_what_is_there(void **state)
                                           "direct:bits=5,group=row",
                                           "delta:form=mx,element=e4m3,prev=f16",
                                           "mx:element=e5m2",
+                                          "delta:form=step,rounding=dither,prev=bf16",
+                                          "delta:form=step,group=32,key=f16",
+                                          "direct:form=step,group=row,rounding=stochastic",
+                                          "direct:form=step,rounding=dither",
                                           "direct:bits=4,group=channel",
                                           "raw",
                                           "raw:bf16"};

@@ -259,6 +259,13 @@ static void heals_after_any_faults(void **state)
     run_worlds("delta:bits=4,prev=f32", 0);
 }
 
+/* The numbers that both ends draw follow from the frame, whatever was lost before it. */
+static void dithered_entries_heal_after_any_faults(void **state)
+{
+    (void)state;
+    run_worlds("delta:form=step,rounding=dither,step=3,prev=f32", 1);
+}
+
 static void heals_after_restarts_of_either_end(void **state)
 {
     (void)state;
@@ -519,6 +526,7 @@ int main(int argc, char **argv)
     if (argc > 1) worlds = strtoull(argv[1], NULL, 10);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heals_after_any_faults),
+        cmocka_unit_test(dithered_entries_heal_after_any_faults),
         cmocka_unit_test(heals_after_restarts_of_either_end),
         cmocka_unit_test(every_damaged_byte_is_noticed),
         cmocka_unit_test(a_lost_frame_heals_with_a_delta_from_the_older_base),

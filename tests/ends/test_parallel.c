@@ -149,6 +149,11 @@ static void threads_change_no_bit(void **state)
         {"delta:form=mx,element=e2m3,audit=3,incarnation=7", 90, 1000, DW_F32, 1},
         {"mx:incarnation=7", 90, 1000, DW_BF16, 1},
         {"raw:incarnation=7", 70, 1024, DW_F32, 0},
+        {"delta:form=step,incarnation=7", 90, 1000, DW_F32, 1},
+        {"delta:form=step,rounding=dither,incarnation=7,audit=3", 70, 1024, DW_BF16, 0},
+        {"delta:form=step,group=row,rounding=stochastic,incarnation=7", 21, 5000, DW_F32, 0},
+        {"direct:form=step,rounding=dither,incarnation=7", 30, 4500, DW_F16, 1},
+        {"direct:form=step,group=64,incarnation=7", 70, 1024, DW_F32, 0},
     };
     test_random random = {test_seed()};
     (void)state;

@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_step.c - tensors in steps through encoder and decoder: gaps, poison, clamped values, dither,
+ * and whether prev comes closer to x. */
+#include <math.h>
+
+#include "support/tool.h"
+
+enum { N = 2 };
+static const dw_key keys[N] = {{7, 0}, {9, 1}};
+
+static size_t room_of(const dw_tensor *x)
+{
+    return (size_t)(x->n * x->stride_n);
+}
+
+/* A view with gaps behind every token and every sample. */
+static dw_tensor with_gaps(dw_tensor x, void *data, uint32_t gap)
+{
+    x.data = data;
+    x.stride_t = (int64_t)x.c + gap;
+    x.stride_n = x.stride_t * x.t + 3 * gap;
+    return x;
+}
+
+static void copy_rows(const dw_tensor *from, const dw_tensor *to)
+{
+    size_t size = dw_dtype_bytes(from->dtype);
+    for (uint32_t i = 0; i < from->n; i++)
+        for (uint32_t t = 0; t < from->t; t++)
+            memcpy((char *)to->data + size * (size_t)(i * to->stride_n + t * to->stride_t),
+                   (const char *)from->data +
+                       size * (size_t)(i * from->stride_n + t * from->stride_t),
+                   size * from->c);
+}
+
+/* Sends the same values without and with gaps, visit by visit, and compares frames and results.
+ * What was in the room for the frame must not show in it. */
+static void compare_gaps(const char *config, uint32_t t, uint32_t c, dw_dtype dtype,
+                         test_random *random)
+{
+    dw_tensor x = with_gaps(dw_tensor_3d(NULL, dtype, N, t, c), NULL, 0), wide, y;
+    uint32_t gap = 1 + (uint32_t)(test_next(random) % 9);
+    wide = with_gaps(x, NULL, gap);
+    x.data = malloc(4 * room_of(&x)), wide.data = malloc(4 * room_of(&wide));
+    void *out = malloc(4 * room_of(&wide)), *dense = malloc(4 * room_of(&x));
+    test_pair one, other;
+    assert_true(x.data && wide.data && out && dense);
+    test_pair_open(&one, config, N, t, c, dtype);
+    test_pair_open(&other, config, N, t, c, dtype);
+    for (int visit = 0; visit < 4; visit++) {
+        test_fill(random, x.data, dtype, room_of(&x), 1);
+        if (visit % 2) test_spoil(random, x.data, dtype, room_of(&x), visit > 1);
+        memset(wide.data, 0xff, 4 * room_of(&wide)); /* NaN in the gaps */
+        copy_rows(&x, &wide);
+        memset(one.frame, 0, one.cap), memset(other.frame, 0x5a, other.cap);
+        test_pair_encode(&one, keys, &x);
+        test_pair_encode(&other, keys, &wide);
+        if (one.len != other.len || memcmp(one.frame, other.frame, one.len) != 0)
+            fail_msg("%s, (%u, %u): gaps of %u give another frame", config, t, c, gap);
+        y = x, y.data = dense;
+        assert_int_equal(test_pair_decode(&one, &y), DW_OK);
+        y = wide, y.data = out;
+        assert_int_equal(test_pair_decode(&other, &y), DW_OK);
+        y = x, y.data = x.data;
+        dw_tensor arrived = wide;
+        arrived.data = out;
+        copy_rows(&arrived, &y);
+        assert_memory_equal(x.data, dense, room_of(&x) * dw_dtype_bytes(dtype));
+    }
+    test_pair_close(&one);
+    test_pair_close(&other);
+    free(x.data), free(wide.data), free(out), free(dense);
+}
+
+static void gaps_change_no_bit(void **state)
+{
+    static const char *const codecs[] = {"direct", "delta"}, *const groups[] = {"sample", "row",
+                                                                                "64", "16"};
+    static const char *const roundings[] = {"nearest", "stochastic", "dither"};
+    static const uint32_t shapes[][2] = {{1, 1}, {5, 64}, {7, 70}, {40, 100}, {3, 2100}, {2, 4096}};
+    test_random random = {test_seed()};
+    (void)state;
+    for (uint32_t i = 0; i < 2 * 4 * 3; i++)
+        for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+            char config[96];
+            snprintf(config, sizeof config,
+                     "%s:form=step,group=%s,rounding=%s,seed=4,incarnation=7", codecs[i % 2],
+                     groups[i / 2 % 4], roundings[i / 8]);
+            compare_gaps(config, shapes[k][0], shapes[k][1], (dw_dtype)(1 + (i + k) % 3), &random);
+        }
+}
+
+/* The step of a sample does not depend on the threads that its chunks are measured in; a sample of
+ * many chunks has the step that its definition gives. */
+static void the_step_is_a_multiple_of_the_root_mean_square(void **state)
+{
+    static const struct {
+        const char *config;
+        double factor;
+    } cases[] = {{"direct:form=step", 1},
+                 {"direct:form=step,step=0.5,rounding=dither,incarnation=7", 0.5},
+                 {"direct:form=step,step=0.01,rounding=stochastic,incarnation=7", 0.01},
+                 {"delta:form=step,step=2", 0.5}, /* a quarter, in key entries */
+                 {"delta:form=step,step=2,key_step=0.125", 0.125}};
+    enum { T = 50, C = 3000 };
+    float *x = malloc(sizeof(float) * T * C);
+    test_random random = {test_seed()};
+    (void)state;
+    assert_non_null(x);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        test_pair pair;
+        dw_entry_info entry;
+        double sum = 0;
+        uint16_t step;
+        test_fill(&random, x, DW_F32, T * C, 3);
+        for (size_t i = 0; i < T * C; i++) sum += (double)x[i] * x[i];
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C);
+        test_pair_open(&pair, cases[k].config, 1, T, C, DW_F32);
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(dw_frame_entries(pair.frame, pair.len, 0, 1, &entry), DW_OK);
+        assert_int_equal(entry.form, DW_FORM_STEP);
+        const uint8_t *at = pair.frame + entry.payload_offset;
+        step = (uint16_t)(at[0] | at[1] << 8);
+        uint32_t bits = (uint32_t)step << 16;
+        float value;
+        memcpy(&value, &bits, sizeof value);
+        assert_true(fabs(value / (sqrt(sum / (T * C)) * cases[k].factor) - 1) <= 0x1p-8);
+        test_pair_close(&pair);
+    }
+    free(x);
+}
+
+/* A NaN spoils what shares its step, and nothing else; prev stays as it was there. */
+static void poison_reaches_what_shares_the_step(void **state)
+{
+    enum { T = 3, C = 2100, SIZE = T * C };
+    static const struct {
+        const char *config;
+        uint32_t first, end; /* of the poisoned elements of the sample */
+        uint64_t pieces;     /* poisoned ones, of one sample */
+    } cases[] = {
+        {"delta:form=step,key=f32", 0, SIZE, 1},
+        {"delta:form=step,group=row,key=f32", C, 2 * C, 2}, /* two segments */
+        {"delta:form=step,group=64,key=f32,rounding=dither,incarnation=7", C + 64, C + 128, 1},
+        {"delta:form=step,rounding=dither,key=f32,incarnation=7", 0, SIZE, 1}};
+    static float x[N * SIZE], y[N * SIZE], before[N * SIZE];
+    test_random random = {test_seed()};
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        test_pair pair;
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = tx, prev;
+        ty.data = y;
+        test_pair_open(&pair, cases[k].config, N, T, C, DW_F32);
+        for (int visit = 0; visit < 3; visit++) {
+            test_fill(&random, x, DW_F32, N * SIZE, 1);
+            if (visit == 1) x[SIZE + C + 70] = k % 2 ? INFINITY : NAN;
+            test_pair_encode(&pair, keys, &tx);
+            assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+            assert_int_equal(dw_decoder_peek(pair.decoder, keys[1], &prev), DW_OK);
+            for (uint32_t i = 0; i < N * SIZE; i++) {
+                bool hit = visit == 1 && i >= SIZE + cases[k].first && i < SIZE + cases[k].end;
+                if (hit != (isnan(y[i]) != 0)) fail_msg("%s: element %u", cases[k].config, i);
+                if (hit) assert_true(((float *)prev.data)[i - SIZE] == before[i]);
+            }
+            memcpy(before, y, sizeof y);
+            for (int i = 0; i < N; i++) test_pair_in_step(&pair, keys[i]);
+        }
+        assert_int_equal(test_encoder_counters(pair.encoder).poisoned_groups, cases[k].pieces);
+        assert_int_equal(test_decoder_counters(pair.decoder).poisoned_groups, cases[k].pieces);
+        test_pair_close(&pair);
+    }
+}
+
+/* A poisoned key entry starts from 0, and the values arrive with the next visit. */
+static void a_poisoned_key_entry_starts_from_zero(void **state)
+{
+    float x[64], y[64];
+    test_pair pair;
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = tx, prev;
+    (void)state;
+    ty.data = y;
+    test_pair_open(&pair, "delta:form=step,step=0.1", 1, 1, 64, DW_F32);
+    for (int i = 0; i < 64; i++) x[i] = (float)i - 30;
+    x[5] = NAN;
+    test_pair_encode(&pair, keys, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    assert_int_equal(dw_decoder_peek(pair.decoder, keys[0], &prev), DW_OK);
+    for (int i = 0; i < 64; i++) assert_true(isnan(y[i]) && ((float *)prev.data)[i] == 0);
+    x[5] = -25;
+    test_pair_encode(&pair, keys, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    for (int i = 0; i < 64; i++) assert_true(fabsf(y[i] - x[i]) < 1.5f);
+    test_pair_close(&pair);
+}
+
+/* Values of more than 127 steps are counted, and arrive over the next visits: what is left of them
+ * is a change, too. */
+static void clamped_values_catch_up(void **state)
+{
+    enum { T = 4, C = 1024, SIZE = T * C, VISITS = 40 };
+    static float x[SIZE], y[SIZE];
+    test_random random = {test_seed()};
+    (void)state;
+    for (int dithered = 0; dithered < 2; dithered++) {
+        test_pair pair;
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = tx;
+        uint64_t before = 0;
+        double last = INFINITY;
+        ty.data = y;
+        test_fill(&random, x, DW_F32, SIZE, 1);
+        test_pair_open(&pair,
+                       dithered ? "delta:form=step,step=0.1,key=f32,rounding=dither,incarnation=7"
+                                : "delta:form=step,step=0.1,key=f32",
+                       1, T, C, DW_F32);
+        for (int visit = 0; visit < VISITS; visit++) {
+            if (visit == 1) x[77] = 1e4f, x[SIZE - 1] = -1e4f;
+            test_pair_encode(&pair, keys, &tx);
+            assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+            uint64_t clamped = test_encoder_counters(pair.encoder).clamped_values;
+            /* The root mean square of the change is nearly all from two values of 4096: it is
+             * 1e4 / sqrt(2048), and 127 steps are 2800. */
+            if (visit == 0) assert_int_equal(clamped, 0);
+            if (visit == 1) assert_int_equal(clamped, 2);
+            double left = 0; /* of the value that is furthest from x */
+            for (int i = 0; i < SIZE; i++) left = fmax(left, fabs((double)x[i] - (double)y[i]));
+            if (visit > 1 && clamped > before) assert_true(left < last || left < 0.01);
+            last = left;
+            before = clamped;
+        }
+        assert_true(before >= 4 && before <= 2 * VISITS);
+        assert_true(fabsf(y[77] - 1e4f) < 1 && fabsf(y[SIZE - 1] + 1e4f) < 1);
+        assert_int_equal(test_decoder_counters(pair.decoder).clamped_values, 0);
+        test_pair_close(&pair);
+    }
+}
+
+/* Encodes x once, and decodes it to y. */
+static void pass(const char *config, const dw_tensor *x, float *y)
+{
+    test_pair pair;
+    dw_tensor ty = *x;
+    ty.data = y;
+    test_pair_open(&pair, config, x->n, x->t, x->c, x->dtype);
+    test_pair_encode(&pair, keys, x);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    test_pair_close(&pair);
+}
+
+static long differing(const float *a, const float *b, long n)
+{
+    long count = 0;
+    for (long i = 0; i < n; i++) count += a[i] != b[i];
+    return count;
+}
+
+/* The numbers that both ends draw depend on the seed, the incarnation, the key and the sequence;
+ * and on nothing else. */
+static void dither_is_drawn_anew_for_every_visit(void **state)
+{
+    enum { SIZE = 512 };
+    static float x[N * SIZE], y[N * SIZE], other[N * SIZE];
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, N, 2, SIZE / 2), ty = tx;
+    test_random random = {test_seed()};
+    test_pair pair;
+    (void)state;
+    test_fill(&random, x, DW_F32, SIZE, 1);
+    memcpy(x + SIZE, x, SIZE * sizeof *x); /* both samples are the same */
+    pass("direct:form=step,rounding=dither,seed=3,incarnation=7", &tx, y);
+    assert_true(differing(y, y + SIZE, SIZE) > SIZE - 8);
+    pass("direct:form=step,rounding=dither,seed=3,incarnation=7", &tx, other);
+    assert_int_equal(differing(y, other, N * SIZE), 0);
+    pass("direct:form=step,rounding=dither,seed=3,incarnation=8", &tx, other);
+    assert_true(differing(y, other, N * SIZE) > N * SIZE - 16);
+    pass("direct:form=step,rounding=dither,seed=4,incarnation=7", &tx, other);
+    assert_true(differing(y, other, N * SIZE) > N * SIZE - 16);
+    test_pair_open(&pair, "direct:form=step,rounding=dither,seed=3,incarnation=7", N, 2, SIZE / 2,
+                   DW_F32);
+    for (int visit = 0; visit < 2; visit++) {
+        ty.data = visit ? other : y;
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    }
+    assert_true(differing(y, other, N * SIZE) > N * SIZE - 16);
+    test_pair_close(&pair);
+    /* Without an incarnation in the config, each encoder takes its own. */
+    pass("direct:form=step,rounding=dither", &tx, y);
+    pass("direct:form=step,rounding=dither", &tx, other);
+    assert_true(differing(y, other, N * SIZE) > N * SIZE - 16);
+}
+
+/* Sums over errors e = (y - x) / step: of e, e * e, and e times x. */
+typedef struct errors {
+    double e, e2, ex, x2, n;
+} errors;
+
+static errors errors_of(const float *x, const float *y, double step, long n)
+{
+    errors s = {.n = (double)n};
+    for (long i = 0; i < n; i++) {
+        double e = ((double)y[i] - x[i]) / step;
+        s.e += e, s.e2 += e * e, s.ex += e * x[i], s.x2 += (double)x[i] * x[i];
+    }
+    return s;
+}
+
+static double step_in(const test_pair *pair)
+{
+    dw_entry_info entry;
+    assert_int_equal(dw_frame_entries(pair->frame, pair->len, 0, 1, &entry), DW_OK);
+    const uint8_t *at = pair->frame + entry.payload_offset;
+    uint32_t bits = (uint32_t)at[0] << 16 | (uint32_t)at[1] << 24;
+    float step;
+    memcpy(&step, &bits, sizeof step);
+    return step;
+}
+
+/* Subtractive dither: whatever x is, the error is uniform over one step. It has mean 0, variance
+ * 1/12 and no correlation with x, each within 4 standard deviations of the estimate. With nearest
+ * rounding and so coarse a step it is correlated. */
+static void dithered_errors_do_not_depend_on_x(void **state)
+{
+    enum { T = 96, C = 1000, SIZE = T * C };
+    static float x[SIZE], y[SIZE];
+    test_random random = {3};
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = tx;
+    (void)state;
+    ty.data = y;
+    for (int k = 0; k < 3; k++) {
+        test_pair pair;
+        test_pair_open(&pair,
+                       k == 0   ? "direct:form=step,rounding=dither,step=3,incarnation=7"
+                       : k == 1 ? "direct:form=step,rounding=dither,step=0.5,incarnation=7"
+                                : "direct:form=step,step=3,incarnation=7",
+                       1, T, C, DW_F32);
+        for (long i = 0; i < SIZE; i++) x[i] = k == 1 ? (float)(i % 7) : test_normal(&random);
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        errors s = errors_of(x, y, step_in(&pair), SIZE);
+        double correlation = s.ex / sqrt(s.e2 * s.x2);
+        if (k < 2) {
+            assert_true(fabs(s.e / s.n) < 4 * sqrt(1 / 12.0 / s.n));
+            assert_true(fabs(s.e2 / s.n - 1 / 12.0) < 4 * sqrt(1 / 180.0 / s.n));
+            assert_true(fabs(correlation) < 4 / sqrt(s.n));
+        } else {
+            assert_true(correlation < -0.2);
+        }
+        test_pair_close(&pair);
+    }
+}
+
+/* The change of a visit with fixed x is the error of the last one. Dither multiplies its square by
+ * step^2 / 12, whatever it is; so it shrinks as long as a step is below sqrt(12). Stochastic
+ * rounding multiplies it by at most step^2 / 4. */
+static void prev_approaches_x_at_the_largest_steps(void **state)
+{
+    enum { T = 16, C = 1024, SIZE = T * C, VISITS = 24 };
+    static const struct {
+        const char *config;
+        double least, most; /* of the quotient of the squares of two errors */
+    } cases[] = {{"delta:form=step,rounding=dither,step=3,incarnation=7", 0.70, 0.80},
+                 {"delta:form=step,rounding=dither,step=3,group=row,incarnation=7", 0.70, 0.80},
+                 {"delta:form=step,rounding=dither,step=1,incarnation=7", 0.07, 0.10},
+                 {"delta:form=step,rounding=stochastic,step=1.8,incarnation=7", 0, 0.85},
+                 {"delta:form=step,step=3", 0, 1}};
+    static float x[SIZE], y[SIZE];
+    test_random random = {5};
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = tx;
+    (void)state;
+    ty.data = y;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        test_pair pair;
+        double last = 0;
+        test_fill(&random, x, DW_F32, SIZE, 1);
+        test_pair_open(&pair, cases[k].config, 1, T, C, DW_F32);
+        for (int visit = 0; visit < VISITS; visit++) {
+            test_pair_encode(&pair, keys, &tx);
+            assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+            double left = errors_of(x, y, 1, SIZE).e2 / SIZE;
+            if (left < 1e-9) break; /* rounding of binary32 begins to show */
+            if (visit && (left < cases[k].least * last || left > cases[k].most * last))
+                fail_msg("%s, visit %d: %g after %g", cases[k].config, visit, left, last);
+            last = left;
+        }
+        assert_true(last < (cases[k].most < 1 ? 0.01 : 1));
+        test_pair_close(&pair);
+    }
+}
+
+/* Where key entries do not fit, stateless ones carry x like a change; both are dithered. */
+static void brief_entries_are_dithered_too(void **state)
+{
+    float x[N * 64], y[N * 64], told[N * 64];
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, N, 1, 64), ty = tx, tz = tx;
+    dw_encode_options options = {.struct_size = sizeof options, .reconstruction = &tz};
+    test_random random = {test_seed()};
+    test_pair pair;
+    (void)state;
+    ty.data = y, tz.data = told;
+    test_pair_open(&pair, "delta:form=step,rounding=dither,key=f32,incarnation=7", N, 1, 64,
+                   DW_F32);
+    for (int visit = 0; visit < 3; visit++) {
+        test_fill(&random, x, DW_F32, N * 64, 1);
+        options.limit = visit == 0 ? 80 + 6 * 8 + 2 * 48 + 80 + 256 : 0;
+        options.stateless = visit == 2;
+        assert_int_equal(
+            dw_encode_with(pair.encoder, keys, &tx, &options, pair.frame, pair.cap, &pair.len),
+            DW_OK);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        assert_memory_equal(y, told, sizeof y);
+        for (int i = 0; i < N * 64; i++) assert_true(fabsf(y[i] - x[i]) < 1.5f);
+    }
+    dw_counters sent = test_encoder_counters(pair.encoder);
+    assert_int_equal(sent.stateless_entries, 1 + N);
+    assert_int_equal(sent.key_entries, N);
+    assert_int_equal(sent.delta_entries, 1);
+    test_pair_close(&pair);
+}
+
+/* The counters of one frame: pieces, those without a value, and the sampled error. */
+static void counters_describe_the_frame(void **state)
+{
+    enum { T = 64, C = 1000, SIZE = T * C };
+    static float x[N * SIZE], y[N * SIZE];
+    static const struct {
+        const char *config;
+        uint64_t pieces, zeros; /* of both samples; the second sample is all zeros */
+        double error;           /* the mean square of the error, in squares of the step */
+    } cases[] = {
+        {"direct:form=step", 2, 1, 0},
+        {"direct:form=step,rounding=dither,step=2,incarnation=7", 2, 1, 1 / 12.0},
+        {"direct:form=step,group=row,rounding=dither,step=2,incarnation=7", 2 * T, T, 1 / 12.0},
+        {"direct:form=step,group=64", 2 * T * 16, T * 16, 0}};
+    test_random random = {7};
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = tx;
+    (void)state;
+    ty.data = y;
+    test_fill(&random, x, DW_F32, SIZE, 1);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        test_pair pair;
+        test_pair_open(&pair, cases[k].config, N, T, C, DW_F32);
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        dw_counters sent = test_encoder_counters(pair.encoder),
+                    taken = test_decoder_counters(pair.decoder);
+        assert_int_equal(sent.groups, cases[k].pieces);
+        assert_int_equal(taken.groups, cases[k].pieces);
+        assert_int_equal(sent.zero_groups, cases[k].zeros);
+        assert_int_equal(taken.zero_groups, cases[k].zeros);
+        assert_int_equal(sent.poisoned_groups + sent.clamped_values, 0);
+        double share = errors_of(x, y, 1, SIZE).e2 / errors_of(x, y, 1, SIZE).x2;
+        assert_true(fabs(sent.error_square / sent.x_square / share - 1) < 0.15);
+        if (cases[k].error > 0) assert_true(fabs(share / (4 * cases[k].error) - 1) < 0.05);
+        for (long i = SIZE; i < N * SIZE; i++) assert_true(y[i] == 0);
+        test_pair_close(&pair);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gaps_change_no_bit),
+        cmocka_unit_test(the_step_is_a_multiple_of_the_root_mean_square),
+        cmocka_unit_test(poison_reaches_what_shares_the_step),
+        cmocka_unit_test(a_poisoned_key_entry_starts_from_zero),
+        cmocka_unit_test(clamped_values_catch_up),
+        cmocka_unit_test(dither_is_drawn_anew_for_every_visit),
+        cmocka_unit_test(dithered_errors_do_not_depend_on_x),
+        cmocka_unit_test(prev_approaches_x_at_the_largest_steps),
+        cmocka_unit_test(brief_entries_are_dithered_too),
+        cmocka_unit_test(counters_describe_the_frame),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
