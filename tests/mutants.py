@@ -472,6 +472,7 @@ MUTANTS_OF_STREAMS = {
     "floats_digest_state_twice": ("src/codecs/floats.c", ".blocks_are_stretches = true", ".blocks_are_stretches = false"),
     "any_form_searches": ("src/codecs/floats.c", ".encode = \"dw_floats_encode\",", ".encode = \"dw_floats_encode\", .encode_search = \"dw_encode_mse\","),
     "kernel_that_is_not_there": ("src/codecs/mx.c", "\"dw_mx_decode_direct\"", "\"dw_mx_decode_straight\""),
+    "step_on_a_gpu": ("src/ends/end.c", "status = dw_params_on_device(params, why);", "(void)params;"),
     "kernel_of_another_form": ("src/codecs/mx.c", "\"dw_mx_decode_direct\"", "\"dw_decode_direct\""),
     "finished_before_its_head": ("cuda/launch.c", "if (!dw_cuda_heads_done(&launch->heads, first)) return DW_PENDING;", ""),
     "head_of_the_frame_before": ("cuda/launch.c", "if (head) dw_cuda_heads_refill(&launch->heads, head, serial);", ""),
@@ -716,6 +717,7 @@ MUTANTS_OF_PYTHON_GPU = {
     "py_gpu_stream_kept": ("python/deltawire/device.py", "        core.dw_cuda_stream_destroy(self.cuda, self.call.stream)\n", ""),
     "py_gpu_memory_kept": ("python/deltawire/device.py", "            core.dw_cuda_unpin(self.cuda, call.room)\n            call.room", "            call.room"),
     "py_gpu_kept_open": ("python/deltawire/codec.py", "        self._end(self._handle)\n        if self._stream:\n            self._stream.close()", "        self._end(self._handle)"),
+    "py_gpu_failed_create": ("python/deltawire/codec.py", "        except BaseException:\n            if self._stream:\n                self._stream.close()\n            raise", "        except BaseException:\n            raise"),
     "py_gpu_waits_for_nothing": ("python/native/device.c", "    dw_status status = dw_cuda_stream_wait(call->cuda, call->stream, why);\n    if (status == DW_OK) {", "    dw_status status = DW_OK;\n    if (status == DW_OK) {"),
     "py_gpu_reply_lost": ("python/deltawire/decoder.py", "fail(status, text_of(self._stream.why.text), reply)", "fail(status, text_of(self._stream.why.text))"),
 }

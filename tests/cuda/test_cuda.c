@@ -235,6 +235,34 @@ static void a_damaged_copy_is_dropped(void **state)
     rig_nothing_left();
 }
 
+/* A form that has no kernels for GPUs is refused when the object is made, wherever it may be used.
+ */
+static void a_form_without_kernels_makes_no_object(void **state)
+{
+    static const char *const texts[] = {"direct:form=step", "delta:form=step",
+                                        "delta:form=step,key=f32,rounding=dither"};
+    dw_cuda *cuda = rig_open_cuda();
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        dw_encoder *encoder = (dw_encoder *)&cuda;
+        dw_decoder *decoder = (dw_decoder *)&cuda;
+        dw_cuda_place place = i % 2 ? DW_CUDA_PINNED : DW_CUDA_DEVICE;
+        dw_config config;
+        dw_why why[2] = {{{0}, 0}, {{0}, 0}};
+        assert_int_equal(dw_config_parse(&config, texts[i / 2], NULL), DW_OK);
+        assert_int_equal(dw_encoder_create_cuda(&encoder, &config, cuda, place, &why[0]),
+                         DW_ERR_UNSUPPORTED);
+        assert_int_equal(dw_decoder_create_cuda(&decoder, &config, cuda, place, &why[1]),
+                         DW_ERR_UNSUPPORTED);
+        assert_null(encoder);
+        assert_null(decoder);
+        for (int k = 0; k < 2; k++)
+            assert_true(strstr(why[k].text, "\"step\"") && strstr(why[k].text, "GPU"));
+    }
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
 static void a_config_without_kernel_is_unsupported(void **state)
 {
     dw_form unknown = {.name = "unknown"};
@@ -475,6 +503,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_forgotten_key_without_room_is_still_announced),
         cmocka_unit_test(a_refused_frame_changes_nothing),
         cmocka_unit_test(a_damaged_copy_is_dropped),
+        cmocka_unit_test(a_form_without_kernels_makes_no_object),
         cmocka_unit_test(a_config_without_kernel_is_unsupported),
         cmocka_unit_test(launches_grow_up_to_a_grid),
         cmocka_unit_test(heads_announce_no_more_than_fits),

@@ -151,6 +151,21 @@ def test_objects_that_cannot_be_made():
     assert Encoder("direct:bits=4", device="cpu").encode(normal(SHAPE))
 
 
+@pytest.mark.parametrize("made", [Encoder, Decoder])
+@pytest.mark.parametrize("place", ["device", "pinned"])
+def test_an_object_that_cannot_be_made_leaves_nothing(made, place):
+    before = leftovers()
+    kept = []  # an exception holds the frames that it passed, and with them the object
+    for _ in range(3):
+        try:
+            made("direct:form=step", device="cuda:0", place=place)
+        except DeltawireError as error:
+            assert error.status.name == "UNSUPPORTED" and '"step"' in error.why, error
+            kept.append(error)
+        assert leftovers() == before
+    assert len(kept) == 3
+
+
 def test_damaged_frames():
     encoder, decoder = on_gpu()
     x, y = Array(normal(SHAPE)), Array(normal(SHAPE))
