@@ -32,7 +32,7 @@ typedef struct dw_params {
     dw_dtype prev;  /* 0: prev is not kept */
     uint32_t audit; /* stride of the state digest; 0: none */
     bool wants_reply, is_stochastic;
-    uint32_t skip; /* encoder only, in thousandths */
+    uint32_t skip;  /* encoder only, in thousandths */
     dw_scale scale; /* encoder only; 0: the best rule for the entry's bits */
     uint32_t n_parameters;
     /* The parameter block: the options that both ends must agree on, as a frame holds them. */
