@@ -24,8 +24,9 @@ constexpr int kVariants = 2; /* variants of x: a sample that never changes would
                                 zeros */
 
 /* What a word after the codec's name changes in its config. */
-enum Variant { kPlain, kChoose, kNoAudit, kWriteY, kReadY, kStochastic, kMse };
-const char *const kVariantWords[] = {"", "+choose", "-audit", "+y", "+read", "+stochastic", "+mse"};
+enum Variant { kPlain, kChoose, kNoAudit, kWriteY, kReadY, kStochastic, kMse, kDither };
+const char *const kVariantWords[] = {"",      "+choose",     "-audit", "+y",
+                                     "+read", "+stochastic", "+mse",   "+dither"};
 
 struct Case {
     bool encode;
@@ -33,6 +34,7 @@ struct Case {
     dw_codec codec;
     uint32_t bits, group;
     dw_element element; /* 0: not microscaled */
+    bool steps;         /* the form step */
     dw_dtype x, prev;
     const char *table;
     size_t bytes; /* of x */
@@ -56,15 +58,16 @@ const char *word(dw_dtype dtype)
 }
 
 /* <way>/<codec>/b<bits>/g<group>/<x>/<prev>/<isa>/<bytes of x>/t<threads>; microscaled: the element
- * in place of b<bits> */
+ * in place of b<bits>; in steps: "step" */
 std::string Case::name() const
 {
     const char *codecs[] = {"", "delta", "direct", "raw", "mx"};
     const char *elements[] = {"", "int8", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1"};
     std::string s = encode ? "encode/" : "decode/";
     s += std::string(codecs[codec]) + kVariantWords[variant] + "/";
-    s += (element ? elements[element] : "b" + std::to_string(bits)) + "/g";
+    s += (element ? elements[element] : steps ? "step" : "b" + std::to_string(bits)) + "/g";
     s += group == DW_GROUP_ROW       ? "row"
+         : group == DW_GROUP_SAMPLE  ? "sample"
          : group == DW_GROUP_CHANNEL ? "channel"
                                      : std::to_string(group);
     s += std::string("/") + word(x) + "/" + (codec == DW_CODEC_DELTA ? word(prev) : "none");
@@ -81,16 +84,20 @@ dw_config Case::config() const
     } else if (element) {
         config.element = element;
         if (codec == DW_CODEC_DELTA) config.form = DW_FORM_MX;
+    } else if (steps) {
+        config.form = DW_FORM_STEP;
+        config.group = group;
     } else {
         config.bits = bits;
         config.group = group;
     }
     if (codec == DW_CODEC_DELTA) {
         config.prev = prev;
-        config.choose = variant == kChoose ? DW_CHOOSE_GROUP : DW_CHOOSE_NEVER;
+        if (!steps) config.choose = variant == kChoose ? DW_CHOOSE_GROUP : DW_CHOOSE_NEVER;
         if (variant == kNoAudit) config.audit = DW_AUDIT_NEVER;
     }
     if (variant == kStochastic) config.rounding = DW_ROUNDING_STOCHASTIC;
+    if (variant == kDither) config.rounding = DW_ROUNDING_DITHER;
     if (variant == kMse) config.scale = DW_SCALE_MSE;
     config.replies = DW_REPLIES_NEVER; /* no undo copies, because no frame is lost here */
     config.incarnation = 1;
@@ -343,6 +350,7 @@ void add_cases(std::vector<Case> &all, const char *table, size_t bytes)
         uint32_t bits, group;
         dw_dtype x, prev;
         dw_element element;
+        bool steps = false;
     };
     constexpr dw_element none = static_cast<dw_element>(0);
     static const Codec codecs[] = {
@@ -384,6 +392,15 @@ void add_cases(std::vector<Case> &all, const char *table, size_t bytes)
         {kPlain, DW_CODEC_DELTA, 4, 32, DW_F32, DW_F32, DW_ELEMENT_E2M1},
         {kChoose, DW_CODEC_DELTA, 4, 32, DW_F32, DW_F32, DW_ELEMENT_E2M1},
         {kPlain, DW_CODEC_DELTA, 4, 32, DW_BF16, DW_BF16, DW_ELEMENT_E2M1},
+        {kPlain, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, none, true},
+        {kDither, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, none, true},
+        {kPlain, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, none, true},
+        {kStochastic, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, none, true},
+        {kDither, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, none, true},
+        {kPlain, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_BF16, DW_BF16, none, true},
+        {kDither, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_BF16, DW_BF16, none, true},
+        {kPlain, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32, none, true},
+        {kDither, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32, none, true},
     };
     for (const Codec &k : codecs) {
         bool encoder_only = k.variant == kStochastic || k.variant == kMse,
@@ -391,8 +408,8 @@ void add_cases(std::vector<Case> &all, const char *table, size_t bytes)
         for (bool encode : {true, false})
             for (int threads = 1; threads <= (k.variant == kPlain ? 2 : 1); threads++)
                 if (!(encode ? decoder_only : encoder_only))
-                    all.push_back({encode, k.variant, k.codec, k.bits, k.group, k.element, k.x,
-                                   k.prev, table, bytes, threads});
+                    all.push_back({encode, k.variant, k.codec, k.bits, k.group, k.element, k.steps,
+                                   k.x, k.prev, table, bytes, threads});
     }
 }
 

@@ -12,9 +12,10 @@ import sys
 import tempfile
 
 NAME = re.compile(
-    r"(encode|decode)/(delta([+](choose|y|stochastic|mse)|-audit)?|"
-    r"direct([+](read|stochastic))?|raw|mx)/"
-    r"(b\d+|int8|e\dm\d)/g(\d+|row|channel)/(f32|f16|bf16)/(f32|f16|bf16|none)/[a-z0-9]+/\d+/t\d+$"
+    r"(encode|decode)/(delta([+](choose|y|stochastic|mse|dither)|-audit)?|"
+    r"direct([+](read|stochastic|dither))?|raw|mx)/"
+    r"(b\d+|int8|e\dm\d|step)/g(\d+|row|channel|sample)/(f32|f16|bf16)/(f32|f16|bf16|none)/"
+    r"[a-z0-9]+/\d+/t\d+$"
 )
 
 

@@ -19,6 +19,7 @@ typedef struct tile {
     dw_dither dither;
     dw_mx_encode_run mx_encode; /* used instead of both where the config has an element */
     dw_mx_decode_run mx_decode;
+    dw_step_run step; /* of one piece; used instead where its `stored` is not 0 */
     dw_piece_counts counts;
     uint64_t sum, payload_bytes;
     bool encodes, has_state, audits;
@@ -126,8 +127,54 @@ static void set_up_mx(tile *t, dw_element element)
                                       .sum = d->sum};
 }
 
+/* The same for codes of one step, which all of the tile or a group of it shares. The step is fixed:
+ * it is about the root mean square of what make_values makes. */
+static void set_up_step(tile *t, const dw_config *config)
+{
+    uint32_t width = config->group <= 256 ? config->group : TILE;
+    t->payload_bytes = TILE + (width < TILE ? 2 * TILE / width : 0);
+    t->step = (dw_step_run){.x_dtype = t->encode.x_dtype,
+                            .prev_dtype = t->encode.prev_dtype,
+                            .n = width,
+                            .stored = width,
+                            .scale = t->has_state ? 0x3d14 : 0x3f14,
+                            .rounding = config->rounding,
+                            .dither = t->dither};
+}
+
+/* Encodes or decodes the pieces of a tile in steps, one after the other. */
+static void run_steps(const dw_kernels *kernels, tile *t, bool encodes)
+{
+    dw_step_run run = t->step;
+    size_t of_x = dw_dtype_bytes(run.x_dtype), of_prev = dw_dtype_bytes(run.prev_dtype);
+    if (!encodes && t->has_state) run.x_dtype = run.prev_dtype;
+    for (size_t at = 0; at < TILE; at += run.stored) {
+        double lanes[DW_NORM_LANES] = {0};
+        uint32_t largest = 0;
+        run.x = t->x + at * of_x;
+        run.prev = t->has_state ? t->prev + at * of_prev : NULL;
+        run.next = t->has_state ? t->next + at * of_prev : NULL;
+        run.out = t->next + at * (t->has_state ? of_prev : of_x);
+        run.codes = t->payload + at;
+        run.dither.element = at;
+        if (encodes) {
+            kernels->step_squares(run.x, run.x_dtype, run.prev, run.prev_dtype, run.n, lanes,
+                                  &largest);
+            kernels->step_encode(&run);
+        } else {
+            kernels->step_decode(&run);
+            if (t->audits) t->sum += kernels->digest(run.out, run.prev_dtype, at, run.n);
+        }
+        t->sum += largest;
+    }
+}
+
 static void encode(const dw_kernels *kernels, tile *t)
 {
+    if (t->step.stored) {
+        run_steps(kernels, t, true);
+        return;
+    }
     memset(t->choices, 0, sizeof t->choices); /* bits are set one by one */
     if (t->mx_encode.element)
         kernels->mx_encode(&t->mx_encode);
@@ -137,7 +184,9 @@ static void encode(const dw_kernels *kernels, tile *t)
 
 static void decode(const dw_kernels *kernels, tile *t)
 {
-    if (t->mx_decode.element)
+    if (t->step.stored)
+        run_steps(kernels, t, false);
+    else if (t->mx_decode.element)
         kernels->mx_decode(&t->mx_decode);
     else
         kernels->decode(&t->decode);
@@ -171,11 +220,13 @@ double dw_bench_tile_seconds(const char *table, const dw_config *config, bool en
     const dw_kernels *kernels = dw_kernels_find(table);
     dw_config own = *config;
     if (own.element) own.group = DW_MX_BLOCK;
-    if (!kernels || own.codec == DW_CODEC_RAW || own.group == 0 || own.group > 256 ||
-        TILE % own.group)
+    bool steps = own.form == DW_FORM_STEP;
+    if (!kernels || own.codec == DW_CODEC_RAW || own.group == 0 ||
+        (steps ? own.group == DW_GROUP_ROW : own.group > 256 || TILE % own.group))
         return 0;
     memset(&t, 0, sizeof t);
     set_up(&t, &own, encodes, x);
+    if (steps) set_up_step(&t, &own);
     if (own.element) set_up_mx(&t, own.element);
     if (!encodes) encode(kernels, &t); /* realistic codes and scales */
     double rounds[ROUNDS];

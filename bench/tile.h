@@ -14,7 +14,8 @@ extern "C" {
 
 /* Seconds per byte of x, as the median of several rounds, of an encode or decode with config,
  * including the digests of payload and state. prev is ignored by a config without state. Returns 0
- * where a group is not part of a tile (row, channel) or the codec has no kernels (raw). */
+ * where a group is not part of a tile (row, channel) or the codec has no kernels (raw). A step that
+ * a whole sample shares counts as that of the tile. */
 double dw_bench_tile_seconds(const char *table, const dw_config *config, bool encodes, dw_dtype x);
 
 #ifdef __cplusplus
