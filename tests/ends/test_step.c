@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_step.c - tensors in steps through encoder and decoder: gaps, poison, clamped values, dither,
  * and whether prev comes closer to x. */
+#include <fenv.h>
 #include <math.h>
 
 #include "support/tool.h"
@@ -128,6 +129,39 @@ static void the_step_is_a_multiple_of_the_root_mean_square(void **state)
         test_pair_close(&pair);
     }
     free(x);
+}
+
+/* Values whose step lies as near as possible to where it is rounded otherwise: three times the root
+ * mean square is 1 + 2^-8 + 2^-24, which is half way between two binary32, and the lower one of
+ * them is half way between two bf16. Sums that are rounded upwards would give a larger step. */
+static void the_callers_rounding_mode_does_not_matter(void **state)
+{
+    enum { T = 120, C = 1000 };
+    static const int modes[] = {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+    static float x[T * C];
+    uint8_t *like = NULL;
+    (void)state;
+    for (size_t i = 0; i < T * C; i++)
+        x[i] = (i % 3 ? 1.0f : -1.0f) * (float)(((1 << 24) + (1 << 16) + 1) / 3) / (1 << 24);
+    for (uint32_t t = T - 40; t <= T; t++) {
+        test_pair pair;
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, t, C);
+        test_pair_open(&pair, "direct:form=step,step=3,incarnation=7", 1, t, C, DW_F32);
+        test_pair_encode(&pair, keys, &tx);
+        assert_non_null(like = malloc(pair.len));
+        memcpy(like, pair.frame, pair.len);
+        test_pair_close(&pair);
+        for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+            test_pair_open(&pair, "direct:form=step,step=3,incarnation=7", 1, t, C, DW_F32);
+            assert_int_equal(fesetround(modes[i]), 0);
+            test_pair_encode(&pair, keys, &tx);
+            assert_int_equal(fegetround(), modes[i]);
+            assert_int_equal(fesetround(FE_TONEAREST), 0);
+            assert_memory_equal(pair.frame, like, pair.len);
+            test_pair_close(&pair);
+        }
+        free(like);
+    }
 }
 
 /* A NaN spoils what shares its step, and nothing else; prev stays as it was there. */
@@ -460,6 +494,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gaps_change_no_bit),
         cmocka_unit_test(the_step_is_a_multiple_of_the_root_mean_square),
+        cmocka_unit_test(the_callers_rounding_mode_does_not_matter),
         cmocka_unit_test(poison_reaches_what_shares_the_step),
         cmocka_unit_test(a_poisoned_key_entry_starts_from_zero),
         cmocka_unit_test(clamped_values_catch_up),
