@@ -178,6 +178,7 @@ MUTANTS = {
     "step_settles_floats": ("src/engine/engine_cpu.c", "if (!job->plan->measures) continue;", ""),
     "step_measures_by_the_first": ("src/engine/engine_cpu.c", "any = any || c->jobs.encode[i]->plan->measures;", "any = c->jobs.encode[0]->plan->measures;"),
     "step_measured_in_any_mode": ("src/engine/engine_cpu.c", "dw_cpu_mode mode = dw_cpu_enter_exact(); job->plan->form->measure(job, chunk, &c->work.results[index]); dw_cpu_leave_exact(mode);", "job->plan->form->measure(job, chunk, &c->work.results[index]);"),
+    "step_lanes_of_a_chunk": ("src/codecs/step.c", "if (walk.tile != tile) add_lanes(&sums, &result->squares);", "(void)tile;"),
     "step_key_as_coarse": ("src/codecs/codecs.c", "return stepped(config, config->key_step);", "return stepped(config, config->step);"),
     "step_stochastic_is_dither": ("src/codecs/codecs.c", ".dithers = config->rounding == DW_ROUNDING_DITHER", ".dithers = config->rounding > DW_ROUNDING_NEAREST"),
     "step_group_of_64": ("src/codecs/options.c", "is_stepped(config) ? (uint64_t)DW_GROUP_SAMPLE : 64", "(void)config, 64"),

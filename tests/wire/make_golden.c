@@ -289,6 +289,23 @@ static void step_ties(const char *directory, int check)
     finish(&g);
 }
 
+/* The step lies so near to where it is rounded otherwise that the order of the sums shows: without
+ * any rounding, three times the root mean square is 1 + 2^-8 + 2^-24, which is half way between two
+ * binary32, and the lower one of them is half way between two bf16. */
+static void step_sums(const char *directory, int check)
+{
+    golden g = begin(directory, check, "step_sums", "direct:form=step,step=3", DW_F32, DW_BF16, 1,
+                     11, 2049);
+    test_random random = {3};
+    float value = (float)(((1 << 24) + (1 << 16) + 1) / 3) / (1 << 24);
+    g.tells_x = 1;
+    for (size_t i = 0; i < (size_t)g.t * g.c; i++)
+        g.data[i] = test_next(&random) % 2 ? value : -value;
+    encode(&g);
+    send(&g, DW_OK);
+    finish(&g);
+}
+
 /* Sets one byte of the latest frame to a value, computes the digests again if `sealed`, and sends
  * it. */
 static void send_with(golden *g, size_t at, uint8_t value, int sealed, dw_status expected)
@@ -566,6 +583,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof golden_ties / sizeof *golden_ties; i++)
         ties(d, check, golden_ties[i][0], golden_ties[i][1]);
     step_ties(d, check);
+    step_sums(d, check);
     bad_bytes(d, check);
     bad_mx(d, check);
     bad_step(d, check);
