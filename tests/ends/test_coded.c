@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_coded.c - entropy-coded payloads (docs/format.md, 3.8): the same values as without coding,
+ * and damaged ones whose digests are right. */
+#include "support/seal.h"
+#include "support/tool.h"
+#include "wire/bytes.h"
+
+/* 24 tiles of 2 rows each, so a group of 16 tiles and one of 8. */
+enum { T = 48, C = 1000, COUNT = T * C };
+static const dw_key key = {1, 0};
+
+/* The payload of the only entry, and the place of its sizes. */
+static uint8_t *payload_of(const test_pair *pair)
+{
+    dw_entry_info entry;
+    assert_int_equal(dw_frame_entries(pair->frame, pair->len, 0, 1, &entry), DW_OK);
+    return pair->frame + entry.payload_offset;
+}
+
+static void encode(test_pair *pair, const char *config, float *x)
+{
+    test_random random = {7};
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C);
+    test_pair_open(pair, config, 1, T, C, DW_F32);
+    test_fill(&random, x, DW_F32, COUNT, 1.0f);
+    test_pair_encode(pair, &key, &tx);
+}
+
+/* Decodes the frame as it is now, with digests that match. */
+static dw_status decode(test_pair *pair, float *y)
+{
+    dw_tensor ty = dw_tensor_3d(y, DW_F32, 1, T, C);
+    test_seal(pair->frame, pair->len);
+    return test_pair_decode(pair, &ty);
+}
+
+static void coded_values_are_those_of_plain_payloads(void **state)
+{
+    const char *const configs[] = {"direct:bits=3", "direct:bits=4,group=row", "mx:element=e2m1",
+                                   "direct:form=step", "direct:form=step,group=64"};
+    static float x[COUNT], y[COUNT], plain[COUNT];
+    (void)state;
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        char text[80];
+        test_pair one, other;
+        snprintf(text, sizeof text, "%s,entropy=rans", configs[i]);
+        encode(&one, text, x);
+        encode(&other, configs[i], x);
+        assert_int_equal(decode(&one, y), DW_OK);
+        assert_int_equal(decode(&other, plain), DW_OK);
+        assert_memory_equal(y, plain, sizeof y);
+        assert_true(one.len < other.len);
+        assert_int_equal(test_encoder_counters(one.encoder).encoded_bytes, one.len);
+        assert_true(one.len <= one.cap);
+        test_pair_close(&one);
+        test_pair_close(&other);
+    }
+}
+
+/* Every rule of the sizes. Nothing is held of the sample before or after, and y keeps its values.
+ */
+static void sizes_that_break_a_rule_are_refused(void **state)
+{
+    static const struct {
+        int size; /* which one is changed */
+        int by;   /* by so much; 0: it becomes `to` */
+        uint32_t to;
+        const char *says;
+    } cases[] = {
+        {0, 0, 0, "out of range"},
+        {0, 0, 16, "out of range"},
+        {0, 0, 32 * 2048, "out of range"},
+        {1, 0, UINT32_MAX, "out of range"},
+        {1, 64, 0, "add up"},
+        {1, -64, 0, "add up"},
+        {0, -1, 0, ""},
+        {0, 1, 0, ""},
+    };
+    static float x[COUNT], y[COUNT];
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        test_pair pair;
+        encode(&pair, "delta:form=step,group=256,entropy=rans", x);
+        uint8_t *size = payload_of(&pair) + 4 * (size_t)cases[i].size;
+        uint32_t was = (uint32_t)dw_get(size, 4);
+        dw_put(size, cases[i].by ? was + (uint32_t)cases[i].by : cases[i].to, 4);
+        for (int k = 0; k < COUNT; k++) y[k] = 5;
+        assert_int_equal(decode(&pair, y), DW_ERR_FORMAT);
+        assert_non_null(strstr(dw_decoder_why(pair.decoder), cases[i].says));
+        for (int k = 0; k < COUNT; k++) assert_true(y[k] == 5);
+        assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 0);
+        test_pair_close(&pair);
+    }
+}
+
+/* A payload that is shorter than its own sizes. The frame is cut, and its lengths say so. */
+static void a_payload_without_its_sizes_is_refused(void **state)
+{
+    static float x[COUNT], y[COUNT];
+    test_pair pair;
+    (void)state;
+    encode(&pair, "direct:form=step,entropy=rans", x);
+    size_t at = (size_t)(payload_of(&pair) - pair.frame) + 16; /* behind the step */
+    uint8_t *entry = pair.frame + test_entries_at(pair.frame);
+    dw_put(entry + 24, 16, 8);
+    dw_put(pair.frame + 48, at, 8);
+    pair.len = at;
+    assert_int_equal(decode(&pair, y), DW_ERR_FORMAT);
+    assert_non_null(strstr(dw_decoder_why(pair.decoder), "too short"));
+    test_pair_close(&pair);
+}
+
+/* The block of codes of 3 bits says that they begin at another code, so that the largest ones have
+ * more bits. */
+static void codes_of_too_many_bits_are_refused(void **state)
+{
+    static float x[COUNT], y[COUNT];
+    test_pair pair;
+    (void)state;
+    encode(&pair, "direct:bits=3,group=row,entropy=rans", x);
+    uint8_t *group = payload_of(&pair) + 16 + 16 * 16; /* behind the scales of 16 tiles */
+    assert_true(group[1] + group[2] <= 7);
+    group[1] = (uint8_t)(8 - group[2]);
+    assert_int_equal(decode(&pair, y), DW_ERR_FORMAT);
+    assert_non_null(strstr(dw_decoder_why(pair.decoder), "more bits"));
+    test_pair_close(&pair);
+}
+
+/* Several samples in one frame, of which key entries are floats and so not coded: when coded
+ * payloads have become shorter, the others must move as well. */
+static void payloads_of_both_kinds_share_a_frame(void **state)
+{
+    enum { N = 3, SMALL = 40 * 64 };
+    static const dw_key keys[N] = {{1, 0}, {2, 0}, {3, 0}};
+    static float x[N * SMALL], y[N * SMALL], made[N * SMALL];
+    test_random random = {test_seed()};
+    test_pair pair;
+    (void)state;
+    test_pair_open(&pair, "delta:bits=4,key=f32,entropy=rans", N, 40, 64, DW_F32);
+    dw_tensor ty = dw_tensor_3d(y, DW_F32, N, 40, 64), back = dw_tensor_3d(made, DW_F32, N, 40, 64);
+    for (uint32_t visit = 0; visit < 4; visit++) {
+        dw_encode_options options = {.struct_size = sizeof options, .reconstruction = &back};
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, N, 40, 64);
+        test_fill(&random, x, DW_F32, N * SMALL, 1.0f);
+        if (visit == 2) assert_int_equal(dw_encoder_forget(pair.encoder, keys[2]), DW_OK);
+        assert_int_equal(
+            dw_encode_with(pair.encoder, keys, &tx, &options, pair.frame, pair.cap, &pair.len),
+            DW_OK);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_feedback(&pair);
+        assert_memory_equal(y, made, sizeof y);
+        for (int i = 0; i < N; i++) test_pair_in_step(&pair, keys[i]);
+    }
+    assert_int_equal(test_encoder_counters(pair.encoder).key_entries, N + 1);
+    test_pair_close(&pair);
+}
+
+/* A row that is cut into tiles: groups of 16 tiles begin anew with every 8th row. */
+static void rows_that_are_cut_are_grouped_by_eight(void **state)
+{
+    enum { ROWS = 20, LONG = 3 * 2048 + 5 };
+    static float x[ROWS * LONG], y[ROWS * LONG], plain[ROWS * LONG];
+    test_random random = {test_seed()};
+    test_pair pair, other;
+    dw_frame_info info = {.struct_size = sizeof info};
+    (void)state;
+    test_fill(&random, x, DW_F32, ROWS * LONG, 1.0f);
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, ROWS, LONG), ty = tx, tp = tx;
+    ty.data = y;
+    tp.data = plain;
+    test_pair_open(&pair, "direct:form=step,entropy=rans", 1, ROWS, LONG, DW_F32);
+    test_pair_open(&other, "direct:form=step", 1, ROWS, LONG, DW_F32);
+    test_pair_encode(&pair, &key, &tx);
+    test_pair_encode(&other, &key, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    assert_int_equal(test_pair_decode(&other, &tp), DW_OK);
+    assert_memory_equal(y, plain, sizeof y);
+    /* 8, 8 and 4 rows of 4 tiles: 2 + 2 + 1 groups; behind 16 bytes with the step */
+    const uint8_t *sizes = payload_of(&pair) + 16;
+    for (int i = 0; i < 5; i++) assert_true(dw_get(sizes + 4 * (size_t)i, 4) > 0);
+    for (int i = 5; i < 8; i++) assert_int_equal(dw_get(sizes + 4 * (size_t)i, 4), 0);
+    assert_int_equal(dw_frame_read(pair.frame, pair.len, &info, NULL), DW_OK);
+    assert_true(info.length < other.len / 3);
+    test_pair_close(&pair);
+    test_pair_close(&other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(coded_values_are_those_of_plain_payloads),
+        cmocka_unit_test(sizes_that_break_a_rule_are_refused),
+        cmocka_unit_test(a_payload_without_its_sizes_is_refused),
+        cmocka_unit_test(codes_of_too_many_bits_are_refused),
+        cmocka_unit_test(payloads_of_both_kinds_share_a_frame),
+        cmocka_unit_test(rows_that_are_cut_are_grouped_by_eight),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
