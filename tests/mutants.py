@@ -338,6 +338,7 @@ MUTANTS = {
     "skip_of_what_is_not_finite": ("src/codecs/skip.c", "largest < DW_F32_INFINITY && ", ""),
     "skip_reads_the_gaps": ("src/codecs/skip.c", "dw_at(x, plans->x, row * (uint64_t)stride)", "dw_at(x, plans->x, row * plans->c)"),
     "skip_with_a_digest": ("src/ends/encoder_commit.c", "is_empty ? 0 : dw_digest_of_sum(t->results[i].payload_sum)", "dw_digest_of_sum(t->results[i].payload_sum)"),
+    "coded_work_not_checked": ("src/ends/encoder_ticket.c", "return prepare_stages(t) ? DW_OK : dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);", "(void)prepare_stages(t);\n    return DW_OK;"),
     "skip_from_no_base": ("src/ends/encoder_plan.c", "if (delta && dw_skip_fits(", "if (held->now.data && dw_skip_fits("),
     "reconstruction_of_moved_payloads": ("src/ends/encoder_calls.c", "    if (reconstructs)\n        encoder->end.engine.emit(encoder->end.engine.context, (dw_jobs){.decode = t->again_jobs},\n                                 t->header.n);\n    dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums are rounded in this mode, too */\n    dw_ticket_close_gaps(t);", "    dw_cpu_mode mode = dw_cpu_enter_exact();\n    dw_ticket_close_gaps(t);\n    if (reconstructs)\n        encoder->end.engine.emit(encoder->end.engine.context, (dw_jobs){.decode = t->again_jobs},\n                                 t->header.n);"),
     "rans_full_too_late": ("src/kernels/kernels_rans_c.h", "if (x >> (32 - DW_RANS_BITS) >= f) {", "if (x >> (32 - DW_RANS_BITS) > f) {"),
@@ -548,7 +549,7 @@ MUTANTS_OF_FRAMES = {
     "coded_codes_of_any_size": ("src/codecs/stage_rans.c", "if (!codes_fit(codes, b->codes, layout->bits))", "if (0)"),
     "coded_scales_lost": ("src/codecs/stage_rans.c", "put_together(layout, b, job->plain, from, codes);", "put_together(layout, b, job->plain, codes, codes);"),
     "coded_front_lost": ("src/codecs/stage_rans.c", "memcpy(job->plain, job->coded, (size_t)p.front);", ""),
-    "coded_gaps_left": ("src/ends/encoder_commit.c", "entry->payload_offset = end;\n        end += entry->payload_bytes;", "end += entry->payload_bytes;"),
+    "coded_length_as_planned": ("src/ends/encoder_commit.c", "    t->header.length = end;\n}", "}"),
     "coded_bad_is_taken": ("src/engine/engine_cpu.c", "c->results[i].bad = joined.bad;", ""),
     "coded_blocks_across_rows": ("src/codecs/stage_rans.c", "uint64_t skipped = i * BLOCK_TILES, left = all.tiles - skipped;", "uint64_t skipped = i * BLOCK_TILES, left = layout->tiles - all.first_tile - skipped;"),
 }

@@ -71,10 +71,10 @@ static void decode_call(run *r, int call)
     assert_int_equal(dw_encoder_feedback(r->encoder, reply, reply_len), DW_OK);
 }
 
-static void whole_run(run *r, test_allocator *allocator)
+static void whole_run(run *r, const char *config, test_allocator *allocator)
 {
     memset(r, 0, sizeof *r);
-    assert_int_equal(dw_config_parse(&r->config, "delta:bits=4,incarnation=3", NULL), DW_OK);
+    assert_int_equal(dw_config_parse(&r->config, config, NULL), DW_OK);
     r->config.allocator = test_allocator_hooks(allocator);
     while (dw_encoder_create(&r->encoder, &r->config) != DW_OK) {
         assert_null(r->encoder);
@@ -96,17 +96,16 @@ static void whole_run(run *r, test_allocator *allocator)
     assert_int_equal(allocator->out_bytes, 0);
 }
 
-static void every_allocation_may_fail_once(void **state)
+static void fail_each_allocation(const char *config)
 {
     static run whole, broken;
     test_allocator allocator = {.fail_at = -1};
-    (void)state;
-    whole_run(&whole, &allocator);
+    whole_run(&whole, config, &allocator);
     long calls = allocator.calls;
     assert_true(calls > 6);
     for (long n = 0; n < calls; n++) {
         allocator = (test_allocator){.fail_at = n, .only_once = true};
-        whole_run(&broken, &allocator);
+        whole_run(&broken, config, &allocator);
         assert_int_equal(broken.failures, 1);
         for (int call = 0; call < CALLS; call++) {
             assert_int_equal(whole.lens[call], broken.lens[call]);
@@ -114,7 +113,14 @@ static void every_allocation_may_fail_once(void **state)
             assert_memory_equal(whole.ys[call], broken.ys[call], sizeof whole.ys[call]);
         }
     }
-    print_message("%ld allocations failed in turn\n", calls);
+    print_message("%s: %ld allocations failed in turn\n", config, calls);
+}
+
+static void every_allocation_may_fail_once(void **state)
+{
+    (void)state;
+    fail_each_allocation("delta:bits=4,incarnation=3");
+    fail_each_allocation("delta:form=step,rounding=dither,entropy=rans,incarnation=3");
 }
 
 static void without_memory_nothing_is_created(void **state)
