@@ -32,6 +32,7 @@ typedef struct dw_layout {
     bool chooses;
     bool by_channel;                    /* a piece is one channel, of all tokens */
     bool by_sample;                     /* there is one piece, the whole sample */
+    bool scales_in_tiles;               /* every tile begins with the scales of its pieces */
     bool dithers;                       /* codes of one step: with subtractive dither */
     uint32_t segment_channels;          /* channels of every segment except the last of a row */
     uint32_t segment_width;             /* elements stored for such a segment, padding included */
@@ -77,18 +78,12 @@ DW_INLINE void dw_layout_rows(dw_layout *layout, uint32_t c, uint32_t group)
     layout->tile_segments = layout->cut_rows ? 1 : DW_TILE_ELEMENTS / layout->segment_width;
 }
 
-/* Whether every tile begins with the scales of its pieces. */
-DW_INLINE bool dw_layout_tiles_have_scales(const dw_layout *layout)
-{
-    return !layout->by_channel && !layout->by_sample;
-}
-
 /* Bytes of a tile with so many segments and elements. Its scales are included unless they lie in
  * front of all tiles. */
 DW_INLINE uint64_t dw_layout_tile_bytes(const dw_layout *layout, uint64_t segments,
                                         uint64_t elements)
 {
-    return dw_layout_scales_bytes(layout, dw_layout_tiles_have_scales(layout) ? segments : 0) +
+    return dw_layout_scales_bytes(layout, layout->scales_in_tiles ? segments : 0) +
            dw_round_up(elements * layout->bits / 8, 16);
 }
 
@@ -111,13 +106,14 @@ DW_INLINE bool dw_layout_make_scaled(dw_layout *layout, uint32_t t, uint32_t c, 
     layout->chooses = chooses;
     layout->by_channel = group == DW_LAYOUT_CHANNEL;
     layout->by_sample = group == DW_LAYOUT_SAMPLE;
+    layout->scales_in_tiles = !layout->by_channel && !layout->by_sample;
     dw_layout_rows(layout, c, group);
     layout->segments = (uint64_t)t * layout->row_segments;
     layout->pieces = layout->by_channel ? c : layout->by_sample ? 1 : layout->segments;
     if (layout->segments > UINT64_MAX / 4 / (layout->segment_width + 64u)) return false;
     layout->choice_bytes = chooses ? dw_round_up((layout->pieces + 7) / 8, 16) : 0;
     layout->scale_bytes =
-        dw_layout_tiles_have_scales(layout) ? 0 : dw_layout_scales_bytes(layout, layout->pieces);
+        layout->scales_in_tiles ? 0 : dw_layout_scales_bytes(layout, layout->pieces);
     layout->tile_bytes = dw_layout_tile_bytes(
         layout, layout->tile_segments, (uint64_t)layout->tile_segments * layout->segment_width);
     uint64_t front = layout->choice_bytes + layout->scale_bytes;
@@ -180,7 +176,7 @@ DW_INLINE dw_tile dw_layout_tile(const dw_layout *layout, uint64_t i)
         tile.elements = tile.segments * layout->segment_width;
         tile.offset = front + i * layout->tile_bytes;
     }
-    bool has_scales = dw_layout_tiles_have_scales(layout);
+    bool has_scales = layout->scales_in_tiles;
     tile.codes = tile.offset + (has_scales ? dw_layout_scales_bytes(layout, tile.segments) : 0);
     tile.bytes = dw_layout_tile_bytes(layout, tile.segments, tile.elements);
     return tile;
@@ -189,8 +185,7 @@ DW_INLINE dw_tile dw_layout_tile(const dw_layout *layout, uint64_t i)
 /* The offset of a piece's scale within the payload. */
 DW_INLINE uint64_t dw_layout_scale(const dw_layout *layout, uint64_t piece)
 {
-    if (!dw_layout_tiles_have_scales(layout))
-        return layout->choice_bytes + layout->scale_size * piece;
+    if (!layout->scales_in_tiles) return layout->choice_bytes + layout->scale_size * piece;
     return dw_layout_tile(layout, piece / layout->tile_segments).offset +
            layout->scale_size * (piece % layout->tile_segments);
 }

@@ -76,7 +76,7 @@ static uint64_t work_bytes(void)
 /* Whether the plain bytes of a block are its codes, one to a byte. */
 static bool is_bare(const dw_layout *layout)
 {
-    return layout->bits == 8 && !dw_layout_tiles_have_scales(layout);
+    return layout->bits == 8 && !layout->scales_in_tiles;
 }
 
 /* ---- Encode ---------------------------------------------------------------------------------- */

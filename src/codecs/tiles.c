@@ -50,7 +50,7 @@ void dw_tiles_clear(const dw_encode_job *job, const dw_chunk *chunk)
     for (uint64_t i = chunk->first_tile; i < end; i++) {
         dw_tile tile = dw_layout_tile(layout, i);
         uint64_t scales_end = tile.codes;
-        if (dw_layout_tiles_have_scales(layout))
+        if (layout->scales_in_tiles)
             scales_end = tile.offset + layout->scale_size * (uint64_t)tile.segments;
         uint64_t codes_end = tile.codes + (uint64_t)tile.elements * layout->bits / 8;
         memset(job->payload + scales_end, 0, (size_t)(tile.codes - scales_end));
@@ -245,7 +245,7 @@ void dw_tiles_count(const dw_decode_job *job, dw_counters *counters)
     const dw_layout *layout = &job->layout;
     const uint8_t *payload = job->payload;
     counters->groups += layout->pieces;
-    bool in_tiles = dw_layout_tiles_have_scales(layout);
+    bool in_tiles = layout->scales_in_tiles;
     if (!in_tiles) count_scales(counters, payload + layout->choice_bytes, layout->pieces);
     for (uint64_t i = 0; in_tiles && i < layout->tiles; i++) {
         dw_tile tile = dw_layout_tile(layout, i);
