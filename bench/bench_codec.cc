@@ -24,9 +24,9 @@ constexpr int kVariants = 2; /* variants of x: a sample that never changes would
                                 zeros */
 
 /* What a word after the codec's name changes in its config. */
-enum Variant { kPlain, kChoose, kNoAudit, kWriteY, kReadY, kStochastic, kMse, kDither };
-const char *const kVariantWords[] = {"",      "+choose",     "-audit", "+y",
-                                     "+read", "+stochastic", "+mse",   "+dither"};
+enum Variant { kPlain, kChoose, kNoAudit, kWriteY, kReadY, kStochastic, kMse, kDither, kCoded };
+const char *const kVariantWords[] = {"",     "+choose", "-audit", "+y", "+read", "+stochastic",
+                                     "+mse", "+dither", "+rans"};
 
 struct Case {
     bool encode;
@@ -99,6 +99,7 @@ dw_config Case::config() const
     if (variant == kStochastic) config.rounding = DW_ROUNDING_STOCHASTIC;
     if (variant == kDither) config.rounding = DW_ROUNDING_DITHER;
     if (variant == kMse) config.scale = DW_SCALE_MSE;
+    if (variant == kCoded) config.entropy = DW_ENTROPY_RANS;
     config.replies = DW_REPLIES_NEVER; /* no undo copies, because no frame is lost here */
     config.incarnation = 1;
     return config;
@@ -394,6 +395,10 @@ void add_cases(std::vector<Case> &all, const char *table, size_t bytes)
         {kPlain, DW_CODEC_DELTA, 4, 32, DW_BF16, DW_BF16, DW_ELEMENT_E2M1},
         {kPlain, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, none, true},
         {kDither, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, none, true},
+        {kCoded, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, none, true},
+        {kCoded, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, none, true},
+        {kCoded, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_BF16, DW_BF16, none, true},
+        {kCoded, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, none},
         {kPlain, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, none, true},
         {kStochastic, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, none, true},
         {kDither, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, none, true},

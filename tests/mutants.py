@@ -274,7 +274,7 @@ MUTANTS = {
     "float_mode_kept": ("src/base/cpu.c", "if (mode.saved != EXACT_MXCSR) _mm_setcsr(EXACT_MXCSR);", ""),
     "float_mode_not_restored": ("src/base/cpu.c", "_mm_setcsr((unsigned)mode.saved);", "(void)mode;"),
     "float_mode_flushes": ("src/base/cpu.c", "EXACT_MXCSR = 0x1f80", "EXACT_MXCSR = 0x9f80"),
-    "float_mode_of_the_receiver": ("src/engine/engine_cpu.c", "if (!job->next) return;\n    dw_cpu_mode mode = dw_cpu_enter_exact();", "if (!job->next) return;\n    dw_cpu_mode mode = {0x1f80};"),
+    "float_mode_of_the_receiver": ("src/engine/engine_cpu.c", "if (!job->next || result->bad) return;\n    dw_cpu_mode mode = dw_cpu_enter_exact();", "if (!job->next || result->bad) return;\n    dw_cpu_mode mode = {0x1f80};"),
     "counters_in_the_callers_mode": ("src/ends/encoder_commit.c", "dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums are rounded in this mode, too */", "dw_cpu_mode mode = {0x1f80};"),
     "ladder_without_needs": ("src/kernels/kernels.c", "if ((ladder[i].needs & ~features) == 0) best = ladder[i].kernels;", "(void)features, best = ladder[i].kernels;"),
     "ladder_without_mask": ("src/kernels/kernels.c", "dw_cpu_features() & allowed;", "dw_cpu_features() | (allowed & 0);"),

@@ -31,9 +31,6 @@ typedef struct dw_layout {
     uint32_t element;    /* the dw_element of microscaling; otherwise 0 */
     bool chooses;
     bool by_channel;                    /* a piece is one channel, of all tokens */
-    bool by_sample;                     /* there is one piece, the whole sample */
-    bool scales_in_tiles;               /* every tile begins with the scales of its pieces */
-    bool dithers;                       /* codes of one step: with subtractive dither */
     uint32_t segment_channels;          /* channels of every segment except the last of a row */
     uint32_t segment_width;             /* elements stored for such a segment, padding included */
     uint32_t last_channels, last_width; /* the same of the last segment of a row */
@@ -43,6 +40,9 @@ typedef struct dw_layout {
     uint64_t choice_bytes, scale_bytes; /* bytes in front of the tiles; scale_bytes is 0 unless
                                            by_channel or by_sample */
     uint64_t tile_bytes, payload_bytes;
+    bool by_sample;       /* there is one piece, the whole sample */
+    bool scales_in_tiles; /* every tile begins with the scales of its pieces */
+    bool dithers;         /* codes of one step: with subtractive dither */
 } dw_layout;
 
 typedef struct dw_tile {
