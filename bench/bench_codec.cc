@@ -343,71 +343,73 @@ void run(benchmark::State &state, const Case &c)
     if (arithmetic > 0) state.counters["arithmetic_GBps"] = 1e-9 / arithmetic;
 }
 
+/* What is measured, of every size. */
+struct Codec {
+    Variant variant;
+    dw_codec codec;
+    uint32_t bits, group;
+    dw_dtype x, prev;
+    dw_element element;
+    bool steps = false;
+};
+constexpr dw_element kNoElement = static_cast<dw_element>(0);
+const Codec kCodecs[] = {
+    {kPlain, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, kNoElement},
+    {kChoose, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, kNoElement},
+    {kNoAudit, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, kNoElement},
+    {kWriteY, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, kNoElement},
+    {kStochastic, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, kNoElement},
+    {kMse, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16, kNoElement},
+    {kChoose, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16, kNoElement},
+    {kNoAudit, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16, kNoElement},
+    {kStochastic, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16, kNoElement},
+    {kPlain, DW_CODEC_DELTA, 1, 64, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32, kNoElement},
+    {kStochastic, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32, kNoElement},
+    {kMse, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32, kNoElement},
+    {kStochastic, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_DELTA, 3, 64, DW_BF16, DW_BF16, kNoElement},
+    {kStochastic, DW_CODEC_DELTA, 3, 64, DW_BF16, DW_BF16, kNoElement},
+    {kPlain, DW_CODEC_DELTA, 4, 32, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_DELTA, 4, 128, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_DELTA, 4, DW_GROUP_ROW, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_DELTA, 4, DW_GROUP_CHANNEL, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_DELTA, 4, 64, DW_F32, DW_BF16, kNoElement},
+    {kPlain, DW_CODEC_DELTA, 4, 64, DW_F16, DW_F16, kNoElement},
+    {kPlain, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32, kNoElement},
+    {kStochastic, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16, kNoElement},
+    {kReadY, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32, kNoElement},
+    {kReadY, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16, kNoElement},
+    {kPlain, DW_CODEC_RAW, 32, 0, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_MX, 8, 32, DW_F32, DW_F32, DW_ELEMENT_INT8},
+    {kPlain, DW_CODEC_MX, 8, 32, DW_F32, DW_F32, DW_ELEMENT_E4M3},
+    {kPlain, DW_CODEC_MX, 8, 32, DW_BF16, DW_BF16, DW_ELEMENT_E4M3},
+    {kPlain, DW_CODEC_MX, 6, 32, DW_F32, DW_F32, DW_ELEMENT_E3M2},
+    {kPlain, DW_CODEC_MX, 4, 32, DW_F32, DW_F32, DW_ELEMENT_E2M1},
+    {kPlain, DW_CODEC_DELTA, 4, 32, DW_F32, DW_F32, DW_ELEMENT_E2M1},
+    {kChoose, DW_CODEC_DELTA, 4, 32, DW_F32, DW_F32, DW_ELEMENT_E2M1},
+    {kPlain, DW_CODEC_DELTA, 4, 32, DW_BF16, DW_BF16, DW_ELEMENT_E2M1},
+    {kPlain, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
+    {kDither, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
+    {kCoded, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
+    {kCoded, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
+    {kCoded, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_BF16, DW_BF16, kNoElement, true},
+    {kCoded, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
+    {kStochastic, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
+    {kDither, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
+    {kPlain, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_BF16, DW_BF16, kNoElement, true},
+    {kDither, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_BF16, DW_BF16, kNoElement, true},
+    {kPlain, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32, kNoElement, true},
+    {kDither, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32, kNoElement, true},
+};
+
 void add_cases(std::vector<Case> &all, const char *table, size_t bytes)
 {
-    struct Codec {
-        Variant variant;
-        dw_codec codec;
-        uint32_t bits, group;
-        dw_dtype x, prev;
-        dw_element element;
-        bool steps = false;
-    };
-    constexpr dw_element none = static_cast<dw_element>(0);
-    static const Codec codecs[] = {
-        {kPlain, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, none},
-        {kChoose, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, none},
-        {kNoAudit, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, none},
-        {kWriteY, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, none},
-        {kStochastic, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, none},
-        {kMse, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, none},
-        {kPlain, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16, none},
-        {kChoose, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16, none},
-        {kNoAudit, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16, none},
-        {kStochastic, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16, none},
-        {kPlain, DW_CODEC_DELTA, 1, 64, DW_F32, DW_F32, none},
-        {kPlain, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32, none},
-        {kStochastic, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32, none},
-        {kMse, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32, none},
-        {kPlain, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32, none},
-        {kStochastic, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32, none},
-        {kPlain, DW_CODEC_DELTA, 3, 64, DW_BF16, DW_BF16, none},
-        {kStochastic, DW_CODEC_DELTA, 3, 64, DW_BF16, DW_BF16, none},
-        {kPlain, DW_CODEC_DELTA, 4, 32, DW_F32, DW_F32, none},
-        {kPlain, DW_CODEC_DELTA, 4, 128, DW_F32, DW_F32, none},
-        {kPlain, DW_CODEC_DELTA, 4, DW_GROUP_ROW, DW_F32, DW_F32, none},
-        {kPlain, DW_CODEC_DELTA, 4, DW_GROUP_CHANNEL, DW_F32, DW_F32, none},
-        {kPlain, DW_CODEC_DELTA, 4, 64, DW_F32, DW_BF16, none},
-        {kPlain, DW_CODEC_DELTA, 4, 64, DW_F16, DW_F16, none},
-        {kPlain, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32, none},
-        {kStochastic, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32, none},
-        {kPlain, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16, none},
-        {kReadY, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32, none},
-        {kReadY, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16, none},
-        {kPlain, DW_CODEC_RAW, 32, 0, DW_F32, DW_F32, none},
-        {kPlain, DW_CODEC_MX, 8, 32, DW_F32, DW_F32, DW_ELEMENT_INT8},
-        {kPlain, DW_CODEC_MX, 8, 32, DW_F32, DW_F32, DW_ELEMENT_E4M3},
-        {kPlain, DW_CODEC_MX, 8, 32, DW_BF16, DW_BF16, DW_ELEMENT_E4M3},
-        {kPlain, DW_CODEC_MX, 6, 32, DW_F32, DW_F32, DW_ELEMENT_E3M2},
-        {kPlain, DW_CODEC_MX, 4, 32, DW_F32, DW_F32, DW_ELEMENT_E2M1},
-        {kPlain, DW_CODEC_DELTA, 4, 32, DW_F32, DW_F32, DW_ELEMENT_E2M1},
-        {kChoose, DW_CODEC_DELTA, 4, 32, DW_F32, DW_F32, DW_ELEMENT_E2M1},
-        {kPlain, DW_CODEC_DELTA, 4, 32, DW_BF16, DW_BF16, DW_ELEMENT_E2M1},
-        {kPlain, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, none, true},
-        {kDither, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, none, true},
-        {kCoded, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, none, true},
-        {kCoded, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, none, true},
-        {kCoded, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_BF16, DW_BF16, none, true},
-        {kCoded, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, none},
-        {kPlain, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, none, true},
-        {kStochastic, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, none, true},
-        {kDither, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, none, true},
-        {kPlain, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_BF16, DW_BF16, none, true},
-        {kDither, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_BF16, DW_BF16, none, true},
-        {kPlain, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32, none, true},
-        {kDither, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32, none, true},
-    };
-    for (const Codec &k : codecs) {
+    for (const Codec &k : kCodecs) {
         bool encoder_only = k.variant == kStochastic || k.variant == kMse,
              decoder_only = k.variant == kWriteY || k.variant == kReadY;
         for (bool encode : {true, false})
