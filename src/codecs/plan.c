@@ -21,16 +21,25 @@ static const dw_option *option_after(uint32_t number)
     return next;
 }
 
-static void fill_defaults(dw_config *config, dw_dtype x)
+static void fill_option(const dw_option *o, dw_config *config)
 {
-    for (int i = 0; i < DW_OPTIONS; i++) {
-        const dw_option *o = &dw_options[i];
-        bool agrees = o->agrees >= DW_AGREE_FRAME || o->scope == DW_SCOPE_STEP;
-        if (agrees && !dw_option_applies(o, config)) dw_option_set(o, config, 0);
-        if (agrees && dw_option_applies(o, config))
-            dw_option_set(o, config, dw_option_value(o, config));
-    }
+    uint64_t value = dw_option_applies(o, config) ? dw_option_value(o, config) : 0;
+    dw_option_set(o, config, value);
+}
+
+/* Fills in what frames say, and nothing else: a reader of a frame cannot know the rest. */
+static void fill_agreed(dw_config *config, dw_dtype x)
+{
+    for (int i = 0; i < DW_OPTIONS; i++)
+        if (dw_options[i].agrees >= DW_AGREE_FRAME) fill_option(&dw_options[i], config);
     dw_codec_own_dtypes(config, x);
+}
+
+/* Fills in what only encoders know of steps. */
+static void fill_steps(dw_config *config)
+{
+    for (int i = 0; i < DW_OPTIONS; i++)
+        if (dw_options[i].scope == DW_SCOPE_STEP) fill_option(&dw_options[i], config);
 }
 
 static void write_block(dw_params *params, const dw_config *config)
@@ -53,7 +62,8 @@ static void write_block(dw_params *params, const dw_config *config)
 static void resolve(dw_params *params, const dw_config *taken, dw_dtype x)
 {
     dw_config config = *taken;
-    fill_defaults(&config, x);
+    fill_agreed(&config, x);
+    fill_steps(&config);
     memset(params, 0, sizeof *params);
     dw_codec_fill(params, &config, x);
     params->prev = params->keeps_prev ? config.prev : (dw_dtype)0;
@@ -87,12 +97,15 @@ dw_status dw_params_on_device(const dw_params *params, dw_why *why)
         const dw_form *form = params->use[use].form;
         const dw_stage *behind = params->use[use].behind;
         if (!form || (form->device && !behind)) continue;
-        if (why)
+        if (why && form->device)
             snprintf(why->text, sizeof why->text,
-                     "the %s \"%s\" cannot be computed on a GPU: choose another codec or key, or "
-                     "use the CPU",
-                     form->device ? "entropy coder" : "form",
-                     form->device ? behind->name : form->name);
+                     "entropy=%s cannot be computed on a GPU: leave it out, or use the CPU",
+                     behind->name);
+        else if (why)
+            snprintf(why->text, sizeof why->text,
+                     "the form \"%s\" cannot be computed on a GPU: choose another codec or key, "
+                     "or use the CPU",
+                     form->name);
         return DW_ERR_UNSUPPORTED;
     }
     return DW_OK;
@@ -114,18 +127,9 @@ bool dw_params_read(dw_config *config, uint8_t codec, dw_dtype x, const uint8_t 
     }
     if (dw_config_check(config, NULL)) return false;
     resolve(&again, config, x);
-    fill_defaults(config, x);
+    fill_agreed(config, x);
     return again.n_parameters == n_parameters &&
            memcmp(again.block, block, (size_t)n_parameters * DW_PARAMETER_BYTES) == 0;
-}
-
-static void name_value(const dw_option *o, uint64_t value, char *text, size_t cap)
-{
-    const char *word = o->words ? dw_word_of(o->words, value) : NULL;
-    if (word)
-        snprintf(text, cap, "%s=%s", o->name, word);
-    else
-        snprintf(text, cap, "%s=%llu", o->name, (unsigned long long)value);
 }
 
 static const uint8_t *find_parameter(const uint8_t *block, uint32_t n, uint8_t number)
@@ -136,28 +140,48 @@ static const uint8_t *find_parameter(const uint8_t *block, uint32_t n, uint8_t n
     return NULL;
 }
 
+/* parameter: the option's in a block, or NULL. */
+static void name_value(const dw_option *o, const uint8_t *parameter, char *text, size_t cap)
+{
+    uint64_t value = parameter ? dw_get(parameter + 4, 4) : 0;
+    const char *word = o->words ? dw_word_of(o->words, value) : NULL;
+    if (!parameter)
+        snprintf(text, cap, "%s %s",
+                 o->agrees == DW_AGREE_UNUSUAL  ? "the default"
+                 : o->agrees == DW_AGREE_DITHER ? "another"
+                                                : "no",
+                 o->name);
+    else if (word)
+        snprintf(text, cap, "%s=%s", o->name, word);
+    else
+        snprintf(text, cap, "%s=%llu", o->name, (unsigned long long)value);
+}
+
+/* Returns whether the option differs, and then says how. */
+static bool name_difference(const dw_option *o, const dw_params *own, const uint8_t *block,
+                            uint32_t n_parameters, char *text, size_t cap)
+{
+    char ours[64], theirs[64];
+    const uint8_t *mine = find_parameter(own->block, own->n_parameters, o->number);
+    const uint8_t *other = find_parameter(block, n_parameters, o->number);
+    if (mine && other ? memcmp(mine, other, DW_PARAMETER_BYTES) == 0 : mine == other) return false;
+    name_value(o, mine, ours, sizeof ours);
+    name_value(o, other, theirs, sizeof theirs);
+    snprintf(text, cap, "%s, but this decoder has %s", theirs, ours);
+    return true;
+}
+
 void dw_params_difference(const dw_params *own, uint8_t codec, const uint8_t *block,
                           uint32_t n_parameters, char *text, size_t cap)
 {
-    char ours[64], theirs[64];
-    const char *own_word = dw_word_of(dw_codec_words, own->codec);
     if (codec != own->codec) {
         snprintf(text, cap, "codec %s, but this decoder has %s", dw_word_of(dw_codec_words, codec),
-                 own_word);
+                 dw_word_of(dw_codec_words, own->codec));
         return;
     }
-    for (const dw_option *o = option_after(0); o; o = option_after(o->number)) {
-        const uint8_t *mine = find_parameter(own->block, own->n_parameters, o->number);
-        const uint8_t *other = find_parameter(block, n_parameters, o->number);
-        if (mine && other && memcmp(mine, other, DW_PARAMETER_BYTES) == 0) continue;
-        if (!mine && !other) continue;
-        snprintf(ours, sizeof ours, "no %s", o->name);
-        snprintf(theirs, sizeof theirs, "no %s", o->name);
-        if (mine) name_value(o, dw_get(mine + 4, 4), ours, sizeof ours);
-        if (other) name_value(o, dw_get(other + 4, 4), theirs, sizeof theirs);
-        snprintf(text, cap, "%s, but this decoder has %s", theirs, ours);
-        return;
-    }
+    /* The form is the first of the table; it decides which other options there are. */
+    for (int i = 0; i < DW_OPTIONS; i++)
+        if (name_difference(&dw_options[i], own, block, n_parameters, text, cap)) return;
     snprintf(text, cap, "other parameters");
 }
 

@@ -353,14 +353,15 @@ static void the_option_that_differs_is_named(void **state)
 {
     float x[64] = {1}, y[64];
     static const char *const cases[][3] = {
-        {"delta:form=step", "delta:form=step,rounding=dither", "rounding"},
+        {"delta:form=step", "delta:form=step,rounding=dither", "another rounding"},
         {"delta:form=step,rounding=dither", "delta:form=step", "rounding"},
         {"direct:form=step,rounding=stochastic", "direct:form=step,rounding=dither", "rounding"},
         {"direct:form=step,rounding=dither", "direct:form=step,rounding=stochastic", "rounding"},
         {"delta:form=step", "delta:form=step,group=row", "group"},
         {"delta:form=step", "delta:form=step,key=f32", "key"},
         {"delta:form=step", "delta:form=step,audit=9", "audit"},
-        {"direct:form=step", "direct:bits=8", "bits"},
+        {"direct:form=step", "direct:bits=8", "form=step, but this decoder has the default form"},
+        {"delta:bits=3", "delta:form=mx", "the default form, but this decoder has form=mx"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

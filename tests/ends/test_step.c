@@ -489,6 +489,23 @@ static void counters_describe_the_frame(void **state)
     }
 }
 
+/* A reader of a frame learns the form, but not the factor that only its encoder knew. */
+static void frames_do_not_say_the_factor(void **state)
+{
+    static const float x[64] = {1};
+    test_pair pair;
+    dw_frame_info info = {.struct_size = sizeof info};
+    (void)state;
+    test_pair_open(&pair, "delta:form=step,step=0.7", 1, 1, 64, DW_F32);
+    dw_tensor tx = dw_tensor_3d((void *)(uintptr_t)x, DW_F32, 1, 1, 64);
+    test_pair_encode(&pair, &(dw_key){1, 0}, &tx);
+    assert_int_equal(dw_frame_read(pair.frame, pair.len, &info, NULL), DW_OK);
+    assert_int_equal(info.config.form, DW_FORM_STEP);
+    assert_int_equal(info.config.step, 0);
+    assert_int_equal(info.config.key_step, 0);
+    test_pair_close(&pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -503,6 +520,7 @@ int main(void)
         cmocka_unit_test(prev_approaches_x_at_the_largest_steps),
         cmocka_unit_test(brief_entries_are_dithered_too),
         cmocka_unit_test(counters_describe_the_frame),
+        cmocka_unit_test(frames_do_not_say_the_factor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
