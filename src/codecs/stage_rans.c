@@ -14,7 +14,7 @@
 #include "entropy/rans.h"
 #include "wire/bytes.h"
 
-enum { BLOCK_TILES = 16, SIZE_BYTES = 4, BLOCK_CODES = BLOCK_TILES * DW_TILE_ELEMENTS };
+enum { BLOCK_TILES = 16, SIZE_BYTES = 4 };
 
 /* The parts of a coded payload: a copy of what is in front of the tiles, the size of every block,
  * and the blocks. */
@@ -66,17 +66,30 @@ static block block_of(const dw_layout *layout, uint64_t chunk, uint64_t i)
     return b;
 }
 
-/* Memory for one block, in the scratch of the entry: its codes, one to a byte, and what the coder
- * needs. */
-static uint64_t work_bytes(void)
-{
-    return BLOCK_CODES + dw_round_up(dw_rans_work_bytes(BLOCK_CODES), 64);
-}
-
 /* Whether the plain bytes of a block are its codes, one to a byte. */
 static bool is_bare(const dw_layout *layout)
 {
     return layout->bits == 8 && !layout->scales_in_tiles;
+}
+
+/* The codes of the largest block. No tile has more than the first. */
+static uint64_t most_codes(const dw_layout *layout)
+{
+    uint64_t tiles = dw_layout_chunk(layout, 0).tiles;
+    return (tiles < BLOCK_TILES ? tiles : BLOCK_TILES) * dw_layout_tile(layout, 0).elements;
+}
+
+/* Where the coder's memory begins in that of a block: behind the codes, one to a byte, unless they
+ * are in the plain payload. */
+static uint64_t coder_at(const dw_layout *layout)
+{
+    return is_bare(layout) ? 0 : dw_round_up(most_codes(layout), 64);
+}
+
+/* Memory for one block, in the scratch of the entry. */
+static uint64_t work_bytes(const dw_layout *layout)
+{
+    return coder_at(layout) + dw_round_up(dw_rans_work_bytes(most_codes(layout)), 64);
 }
 
 /* ---- Encode ---------------------------------------------------------------------------------- */
@@ -105,7 +118,7 @@ static uint64_t encode_block(const dw_encode_job *job, const block *b, uint8_t *
             codes = work;
         }
         size_t coded = dw_rans_encode(job->kernels, codes, b->codes, to + b->scales,
-                                      (size_t)(b->bytes - b->scales - 1), work + BLOCK_CODES);
+                                      (size_t)(b->bytes - b->scales - 1), work + coder_at(layout));
         if (coded) return b->scales + coded;
     }
     memcpy(to, job->payload + b->from, (size_t)b->bytes);
@@ -117,7 +130,7 @@ static void encode(const dw_encode_job *job, uint64_t chunk)
     const dw_layout *layout = &job->layout;
     parts p = parts_of(layout);
     uint64_t blocks = blocks_of(dw_layout_chunk(layout, chunk).tiles);
-    uint8_t *work = job->scratch + chunk * work_bytes();
+    uint8_t *work = job->scratch + chunk * work_bytes(layout);
     for (uint64_t i = 0; i < blocks; i++) {
         block b = block_of(layout, chunk, i);
         uint64_t size = encode_block(job, &b, job->coded + p.blocks_at + (b.from - p.front), work);
@@ -218,7 +231,7 @@ static const char *decode_block(const dw_decode_job *job, const block *b, uint8_
     }
     uint8_t *codes = is_bare(layout) ? job->plain + b->from : work;
     const char *why = dw_rans_decode(job->kernels, from + b->scales, coded, codes, b->codes,
-                                     work + BLOCK_CODES, &used);
+                                     work + coder_at(layout), &used);
     if (why) return why;
     if (used != coded) return "an entropy-coded block is shorter than its size says";
     if (is_bare(layout)) return NULL;
@@ -232,7 +245,7 @@ static const char *decode(const dw_decode_job *job, uint64_t chunk)
 {
     const dw_layout *layout = &job->layout;
     uint64_t blocks = blocks_of(dw_layout_chunk(layout, chunk).tiles);
-    uint8_t *work = job->scratch + starts_bytes(layout) + chunk * work_bytes();
+    uint8_t *work = job->scratch + starts_bytes(layout) + chunk * work_bytes(layout);
     const char *why = NULL;
     for (uint64_t i = 0; i < blocks && !why; i++) {
         block b = block_of(layout, chunk, i);
@@ -247,7 +260,7 @@ static bool plan(dw_plan *made)
     parts p = parts_of(layout);
     made->plain_bytes = made->payload_bytes;
     made->size_varies = true;
-    return dw_size_multiply(dw_layout_chunks(layout), work_bytes(), &made->scratch_bytes) &&
+    return dw_size_multiply(dw_layout_chunks(layout), work_bytes(layout), &made->scratch_bytes) &&
            dw_size_add(made->scratch_bytes, starts_bytes(layout), &made->scratch_bytes) &&
            dw_size_add(made->payload_bytes, p.blocks_at - p.front, &made->payload_bytes) &&
            made->payload_bytes <= PTRDIFF_MAX;

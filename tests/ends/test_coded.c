@@ -185,6 +185,27 @@ static void rows_that_are_cut_are_grouped_by_eight(void **state)
     test_pair_close(&other);
 }
 
+/* What a coder needs for its tables, 28 KB, it needs for every sample. The rest depends on what the
+ * sample has, and not on the longest block that there can be, of 32768 codes. */
+static void small_samples_need_little_memory(void **state)
+{
+    enum { SAMPLES = 8 };
+    static float x[SAMPLES * 64];
+    static uint8_t frame[1 << 16];
+    test_allocator used = {.fail_at = -1};
+    dw_config config;
+    dw_encoder *encoder;
+    size_t len;
+    (void)state;
+    assert_int_equal(dw_config_parse(&config, "direct:bits=4,entropy=rans", NULL), DW_OK);
+    config.allocator = test_allocator_hooks(&used);
+    assert_int_equal(dw_encoder_create(&encoder, &config), DW_OK);
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, SAMPLES, 1, 64);
+    assert_int_equal(dw_encode(encoder, NULL, &tx, frame, sizeof frame, &len), DW_OK);
+    assert_in_range(used.most_bytes, 1, (SAMPLES + 2) * 32768);
+    dw_encoder_destroy(encoder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -194,6 +215,7 @@ int main(void)
         cmocka_unit_test(codes_of_too_many_bits_are_refused),
         cmocka_unit_test(payloads_of_both_kinds_share_a_frame),
         cmocka_unit_test(rows_that_are_cut_are_grouped_by_eight),
+        cmocka_unit_test(small_samples_need_little_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
