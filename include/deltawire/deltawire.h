@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * deltawire.h - encoders and decoders: tensors to frames, and back. No I/O, threads or globals. */
+ * deltawire.h - encoders and decoders: tensors to frames and back. No input or output, no threads,
+ * no global state. */
 #ifndef DELTAWIRE_H
 #define DELTAWIRE_H
 
@@ -407,8 +408,8 @@ DW_API dw_status dw_encoder_counters(const dw_encoder *encoder, dw_counters *cou
 DW_API const char *dw_encoder_why(const dw_encoder *encoder);
 
 /* ---------------------------------------------------------------------------------------------
- * Decoder. Threads: as for the encoder. Its config must have the same codec, bits, group, key,
- * prev, choose, audit and quota_bytes as the encoder's; dw_config_agreement compares them. */
+ * Decoder. Threads: as for the encoder. Its config must agree with the encoder's in the options
+ * that docs/codecs.md marks so; texts of dw_config_agreement can be compared. */
 typedef struct dw_decoder dw_decoder;
 
 /* Create a decoder; like the functions for encoders. */

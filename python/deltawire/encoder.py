@@ -129,10 +129,10 @@ class Encoder(Codec):
         if reconstruction is not None:
             self._refuse_on_device("reconstruction=", "decode the frame")
 
-    def _on_device(self, keys: Any, tensor: Any, room: int) -> Any:
-        """Encodes into at most `room` bytes of pinned memory. Returns the frame as a buffer."""
-        cap, stream = core.dw_frame_bound(self._struct, tensor), self._stream
-        call = stream.reserve(max(min(cap, room), 1))
+    def _on_device(self, keys: Any, tensor: Any, cap: int) -> Any:
+        """Encodes into at most `cap` bytes of pinned memory. Returns the frame as a buffer."""
+        stream = self._stream
+        call = stream.reserve(max(cap, 1))
         status = native.dw_encode_on_device(
             call, self._handle, keys, tensor, self._length, stream.why
         )
@@ -164,7 +164,8 @@ class Encoder(Codec):
                 refuse_overlap(made, room.pointer, room.length, "reconstruction and out")
             length = self._length
             if self._stream:
-                frame = self._on_device(keys, tensor, room.length)
+                bound = core.dw_frame_bound(self._struct, tensor)
+                frame = self._on_device(keys, tensor, min(bound, room.length))
                 ffi.memmove(room.pointer, frame, length[0])
                 return _cut(out, length[0])
             status = core.dw_encode_with(

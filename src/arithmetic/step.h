@@ -13,6 +13,9 @@
 #ifndef DW_STEP_H
 #define DW_STEP_H
 
+#include <math.h>
+
+#include "arithmetic/half.h"
 #include "arithmetic/quant.h"
 
 enum { DW_STEP_LEVELS = 127, DW_STEP_ZERO = 128 }; /* the largest level; the code of level 0 */
@@ -59,6 +62,8 @@ DW_INLINE float dw_step_value(int32_t level, float z, float step)
     return amount * step;
 }
 
+/* ---- How an encoder finds a step (docs/format.md, 5) ----------------------------------------- */
+
 /* Makes the result of step_squares independent of the processor: processors differ in the sign and
  * payload of the NaN that they produce. A lane can only be NaN if there was a NaN delta. */
 DW_INLINE void dw_step_settle(double *lanes, uint32_t *largest)
@@ -69,6 +74,39 @@ DW_INLINE void dw_step_settle(double *lanes, uint32_t *largest)
         const uint64_t nan = 0x7ff8000000000000u;
         if (lanes[i] != lanes[i]) memcpy(&lanes[i], &nan, sizeof nan);
     }
+}
+
+/* The squares of n elements, and the largest magnitude among them, as the bits of a binary32. */
+typedef struct dw_squares {
+    double sum;
+    uint64_t n;
+    uint32_t largest;
+} dw_squares;
+
+DW_INLINE void dw_squares_add(dw_squares *to, const dw_squares *more)
+{
+    to->sum += more->sum;
+    to->n += more->n;
+    if (more->largest > to->largest) to->largest = more->largest;
+}
+
+/* The sum of the lanes of step_squares, the first lane first. */
+DW_INLINE double dw_step_sum(const double *lanes)
+{
+    double sum = 0;
+    for (int i = 0; i < DW_NORM_LANES; i++) sum += lanes[i];
+    return sum;
+}
+
+/* factor: the step as a multiple of the root mean square, in thousandths. The step is poisoned if a
+ * value is NaN or infinite, and 0 if it would be below 2^-96. */
+DW_INLINE uint16_t dw_step_scale(const dw_squares *squares, uint32_t factor)
+{
+    if (squares->largest >= DW_F32_INFINITY) return DW_BF16_NAN;
+    double step = sqrt(squares->sum / (double)squares->n) * ((double)factor / 1000);
+    if (step < 0x1p-96) return 0;
+    if (step > 0x1.fep127) return 0x7f7f;
+    return dw_bf16_finite((float)step);
 }
 
 #endif

@@ -130,8 +130,7 @@ void dw_codec_fill(dw_params *params, const dw_config *config, dw_dtype x)
     for (int use = 0; use < DW_USES; use++) params->use[use] = params_of(row->of[use], config, x);
     for (int use = 0; use < DW_USES; use++) {
         const dw_form *form = params->use[use].form;
-        bool has_codes = form && form != &dw_form_floats && form != &dw_form_skip;
-        if (has_codes && config->entropy == DW_ENTROPY_RANS)
+        if (form && form->has_codes && config->entropy == DW_ENTROPY_RANS)
             params->use[use].behind = &dw_stage_rans;
     }
     params->use[DW_USE_CHANGE].chooses =

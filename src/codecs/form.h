@@ -71,6 +71,7 @@ typedef struct dw_device_kernels {
 typedef struct dw_form {
     dw_form_name wire; /* its number in frames */
     const char *name;
+    bool has_codes; /* its payloads have tiles of codes, which an entropy coder can recode */
     bool (*plan)(dw_plan *plan);
     const char *(*check)(const dw_plan *plan, const uint8_t *payload, uint64_t bytes);
     void (*measure)(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result);

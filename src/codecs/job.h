@@ -16,7 +16,7 @@
 #define DW_JOB_H
 
 #include "arithmetic/layout.h"
-#include "arithmetic/step_scale.h"
+#include "arithmetic/step.h"
 #include "deltawire/deltawire.h"
 
 struct dw_plan;

@@ -124,6 +124,7 @@ static const dw_device_kernels kernels_on_a_device = {
 const dw_form dw_form_mx = {
     .wire = DW_FORM_MX,
     .name = "mx",
+    .has_codes = true,
     .plan = plan,
     .encode = encode,
     .decode = decode,

@@ -201,6 +201,7 @@ static const dw_device_kernels kernels_on_a_device = {
 const dw_form dw_form_quantized = {
     .wire = DW_FORM_QUANTIZED,
     .name = "quantized",
+    .has_codes = true,
     .plan = plan,
     .encode = encode,
     .decode = decode,

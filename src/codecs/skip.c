@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "arithmetic/step.h"
 #include "base/cpu.h"
 #include "codecs/audit.h"
 #include "codecs/emitting.h"
@@ -15,13 +16,12 @@
 static double squares_of(const dw_plans *plans, const dw_kernels *kernels, const void *x,
                          int64_t stride, const void *base, uint32_t *largest)
 {
-    double lanes[DW_NORM_LANES] = {0}, sum = 0;
+    double lanes[DW_NORM_LANES] = {0};
     dw_dtype prev = plans->params.prev;
     for (uint64_t row = 0; row < plans->t; row++)
         kernels->step_squares(dw_at(x, plans->x, row * (uint64_t)stride), plans->x,
                               dw_at(base, prev, row * plans->c), prev, plans->c, lanes, largest);
-    for (int i = 0; i < DW_NORM_LANES; i++) sum += lanes[i];
-    return sum;
+    return dw_step_sum(lanes);
 }
 
 bool dw_skip_fits(const dw_plans *plans, const dw_kernels *kernels, const void *x, int64_t stride,

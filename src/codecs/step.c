@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "arithmetic/step.h"
-#include "arithmetic/step_scale.h"
 #include "codecs/emitting.h"
 #include "codecs/plan.h"
 #include "codecs/tiles.h"
@@ -142,9 +141,7 @@ static void add_squares(const dw_encode_job *job, uint64_t x_at, uint64_t elemen
 
 static void add_lanes(lanes *sums, dw_squares *to)
 {
-    double sum = 0;
-    for (int i = 0; i < DW_NORM_LANES; i++) sum += sums->of[i];
-    to->sum += sum;
+    to->sum += dw_step_sum(sums->of);
     *sums = (lanes){{0}};
 }
 
@@ -249,6 +246,7 @@ static void encode_span(const encoding *e, const dw_run *r, uint32_t i)
     else
         job->kernels->step_encode(&call);
     e->sums->clamped += call.clamped;
+    /* The step of a whole sample is counted once, with its first span. */
     if (layout->by_sample && (r->tile.first_segment || r->first_segment)) return;
     e->sums->pieces++;
     e->sums->zero += call.scale == 0;
@@ -294,6 +292,7 @@ static bool plan(dw_plan *made)
 const dw_form dw_form_step = {
     .wire = DW_FORM_STEP,
     .name = "step",
+    .has_codes = true,
     .plan = plan,
     .measure = measure,
     .settle = settle,

@@ -127,7 +127,7 @@ typedef struct dw_step_run {
     dw_dtype x_dtype, prev_dtype; /* x_dtype: in a decoder that of out */
     uint64_t n;                   /* at most 2048 */
     uint32_t stored; /* encode: codes written, at least n and at most 2048. Padding gets code 128 */
-    uint16_t scale;  /* the step, bf16, finite and >= 0; 0: all changes are 0 */
+    uint16_t scale;  /* the step, bf16, finite. 0: all changes are 0. decode: may be negative */
     dw_rounding rounding; /* decode: DW_ROUNDING_DITHER or any other */
     const void *x, *prev; /* prev NULL: the base is +0 */
     void *next;           /* encode: NULL: no state. It has prev_dtype, also where prev is NULL */
