@@ -16,7 +16,8 @@ void dw_bench_blocks_use(const char *table)
 size_t dw_bench_block_encode(const uint8_t *codes, uint8_t *block)
 {
     if (!kernels) return 0;
-    return dw_rans_encode(kernels, codes, DW_BENCH_CODES, block, DW_BENCH_CODES, work);
+    return dw_rans_encode(kernels, &(dw_rans_codes){.codes = codes, .n = DW_BENCH_CODES}, block,
+                          DW_BENCH_CODES, work);
 }
 
 int dw_bench_block_decode(const uint8_t *block, size_t bytes, uint8_t *codes)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "arithmetic/pack.h"
+#include "codecs/dither_parts.h"
 #include "codecs/plan.h"
 #include "codecs/tiles.h"
 #include "entropy/rans.h"
@@ -79,17 +80,26 @@ static uint64_t most_codes(const dw_layout *layout)
     return (tiles < BLOCK_TILES ? tiles : BLOCK_TILES) * dw_layout_tile(layout, 0).elements;
 }
 
-/* Where the coder's memory begins in that of a block: behind the codes, one to a byte, unless they
- * are in the plain payload. */
-static uint64_t coder_at(const dw_layout *layout)
-{
-    return is_bare(layout) ? 0 : dw_round_up(most_codes(layout), 64);
-}
+/* The memory of one block, in the scratch of the entry. */
+typedef struct bench {
+    uint8_t *codes;         /* one to a byte, unless they are so in the plain payload */
+    uint8_t *high, *parted; /* with dither: see codecs/dither_parts.h */
+    uint8_t *coder;
+    uint64_t bytes;
+} bench;
 
-/* Memory for one block, in the scratch of the entry. */
-static uint64_t work_bytes(const dw_layout *layout)
+/* memory: NULL where only the bytes matter. */
+static bench bench_of(const dw_layout *layout, uint8_t *memory)
 {
-    return coder_at(layout) + dw_round_up(dw_rans_work_bytes(most_codes(layout)), 64);
+    uint64_t each = dw_round_up(most_codes(layout), 64), codes = is_bare(layout) ? 0 : each,
+             sorted = layout->dithers ? 2 * each : 0;
+    bench b = {.bytes = codes + sorted + dw_round_up(dw_rans_work_bytes(most_codes(layout)), 64)};
+    if (!memory) return b;
+    b.codes = memory;
+    b.high = memory + codes;
+    b.parted = b.high + sorted / 2;
+    b.coder = b.high + sorted;
+    return b;
 }
 
 /* ---- Encode ---------------------------------------------------------------------------------- */
@@ -107,18 +117,39 @@ static void take_apart(const dw_layout *layout, const block *b, const uint8_t *p
     }
 }
 
+/* Sorts dithered codes. A part without codes is not allowed; so few codes have no parts. */
+static bool sort_codes(const dw_encode_job *job, const block *b, const bench *work,
+                       const uint8_t *codes, uint32_t *counts)
+{
+    bool is_full = job->layout.dithers;
+    if (!is_full) return false;
+    dw_dither_parts_draw(&job->layout, job->kernels, job->draws_key, b->first_tile, b->tiles,
+                         work->high);
+    dw_dither_parts_count(work->high, b->codes, counts);
+    for (int i = 0; i < DW_RANS_PARTS; i++) is_full = is_full && counts[i] > 0;
+    if (is_full) dw_dither_parts_sort(work->high, codes, b->codes, counts, work->parted);
+    return is_full;
+}
+
 /* Returns the size of the block at `to`. A block as long as its plain bytes is a copy of them. */
-static uint64_t encode_block(const dw_encode_job *job, const block *b, uint8_t *to, uint8_t *work)
+static uint64_t encode_block(const dw_encode_job *job, const block *b, uint8_t *to,
+                             const bench *work)
 {
     const dw_layout *layout = &job->layout;
     const uint8_t *codes = job->payload + b->from;
+    uint32_t counts[DW_RANS_PARTS];
     if (b->bytes > b->scales + 1) {
         if (!is_bare(layout)) {
-            take_apart(layout, b, job->payload, to, work);
-            codes = work;
+            take_apart(layout, b, job->payload, to, work->codes);
+            codes = work->codes;
         }
-        size_t coded = dw_rans_encode(job->kernels, codes, b->codes, to + b->scales,
-                                      (size_t)(b->bytes - b->scales - 1), work + coder_at(layout));
+        bool has_parts = sort_codes(job, b, work, codes, counts);
+        dw_rans_codes all = {.codes = codes,
+                             .parted = has_parts ? work->parted : NULL,
+                             .n = b->codes,
+                             .counts = counts};
+        size_t coded = dw_rans_encode(job->kernels, &all, to + b->scales,
+                                      (size_t)(b->bytes - b->scales - 1), work->coder);
         if (coded) return b->scales + coded;
     }
     memcpy(to, job->payload + b->from, (size_t)b->bytes);
@@ -130,10 +161,11 @@ static void encode(const dw_encode_job *job, uint64_t chunk)
     const dw_layout *layout = &job->layout;
     parts p = parts_of(layout);
     uint64_t blocks = blocks_of(dw_layout_chunk(layout, chunk).tiles);
-    uint8_t *work = job->scratch + chunk * work_bytes(layout);
+    uint64_t each = bench_of(layout, NULL).bytes;
+    bench work = bench_of(layout, job->scratch + chunk * each);
     for (uint64_t i = 0; i < blocks; i++) {
         block b = block_of(layout, chunk, i);
-        uint64_t size = encode_block(job, &b, job->coded + p.blocks_at + (b.from - p.front), work);
+        uint64_t size = encode_block(job, &b, job->coded + p.blocks_at + (b.from - p.front), &work);
         dw_put(job->coded + p.front + SIZE_BYTES * b.number, size, SIZE_BYTES);
     }
 }
@@ -218,20 +250,36 @@ static void put_together(const dw_layout *layout, const block *b, uint8_t *plain
     }
 }
 
-static const char *decode_block(const dw_decode_job *job, const block *b, uint8_t *work)
+/* Decodes a block in parts. */
+static const char *decode_parts(const dw_decode_job *job, const block *b, const bench *work,
+                                const uint8_t *from, size_t bytes, uint8_t *codes, size_t *used)
+{
+    uint32_t counts[DW_RANS_PARTS];
+    dw_dither_parts_draw(&job->layout, job->kernels, job->draws_key, b->first_tile, b->tiles,
+                         work->high);
+    dw_dither_parts_count(work->high, b->codes, counts);
+    const char *why =
+        dw_rans_decode_parts(job->kernels, from, bytes, work->parted, counts, work->coder, used);
+    if (!why) dw_dither_parts_restore(work->high, work->parted, b->codes, counts, codes);
+    return why;
+}
+
+static const char *decode_block(const dw_decode_job *job, const block *b, const bench *work)
 {
     const dw_layout *layout = &job->layout;
     parts p = parts_of(layout);
     uint64_t size = dw_get(job->coded + p.front + SIZE_BYTES * b->number, SIZE_BYTES);
-    const uint8_t *from = job->coded + starts_of(job)[b->number];
-    size_t used, coded = (size_t)(size - b->scales);
+    const uint8_t *from = job->coded + starts_of(job)[b->number], *block_from = from + b->scales;
+    size_t used = 0, coded = (size_t)(size - b->scales);
     if (size == b->bytes) {
         memcpy(job->plain + b->from, from, (size_t)size);
         return NULL;
     }
-    uint8_t *codes = is_bare(layout) ? job->plain + b->from : work;
-    const char *why = dw_rans_decode(job->kernels, from + b->scales, coded, codes, b->codes,
-                                     work + coder_at(layout), &used);
+    uint8_t *codes = is_bare(layout) ? job->plain + b->from : work->codes;
+    const char *why =
+        layout->dithers && dw_rans_has_parts(block_from, coded)
+            ? decode_parts(job, b, work, block_from, coded, codes, &used)
+            : dw_rans_decode(job->kernels, block_from, coded, codes, b->codes, work->coder, &used);
     if (why) return why;
     if (used != coded) return "an entropy-coded block is shorter than its size says";
     if (is_bare(layout)) return NULL;
@@ -245,11 +293,12 @@ static const char *decode(const dw_decode_job *job, uint64_t chunk)
 {
     const dw_layout *layout = &job->layout;
     uint64_t blocks = blocks_of(dw_layout_chunk(layout, chunk).tiles);
-    uint8_t *work = job->scratch + starts_bytes(layout) + chunk * work_bytes(layout);
+    uint64_t each = bench_of(layout, NULL).bytes;
+    bench work = bench_of(layout, job->scratch + starts_bytes(layout) + chunk * each);
     const char *why = NULL;
     for (uint64_t i = 0; i < blocks && !why; i++) {
         block b = block_of(layout, chunk, i);
-        why = decode_block(job, &b, work);
+        why = decode_block(job, &b, &work);
     }
     return why;
 }
@@ -260,7 +309,8 @@ static bool plan(dw_plan *made)
     parts p = parts_of(layout);
     made->plain_bytes = made->payload_bytes;
     made->size_varies = true;
-    return dw_size_multiply(dw_layout_chunks(layout), work_bytes(layout), &made->scratch_bytes) &&
+    return dw_size_multiply(dw_layout_chunks(layout), bench_of(layout, NULL).bytes,
+                            &made->scratch_bytes) &&
            dw_size_add(made->scratch_bytes, starts_bytes(layout), &made->scratch_bytes) &&
            dw_size_add(made->payload_bytes, p.blocks_at - p.front, &made->payload_bytes) &&
            made->payload_bytes <= PTRDIFF_MAX;

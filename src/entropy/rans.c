@@ -8,21 +8,36 @@
 
 enum {
     HEADER_BYTES = 6,
+    HEAD_BYTES = 3,  /* of a part behind the first, whose head is in the header */
     LENGTH_BITS = 4, /* of the length of a frequency */
     STATE_BYTES = 4 * DW_RANS_STATES,
     WAYS = 3, /* 1, 2 or 4 codes to a symbol */
     ALIGNMENT = 64
 };
 
-/* All of it is made anew by every call. */
-typedef struct rans_work {
-    uint32_t scratch[DW_RANS_SCRATCH];
-    uint32_t states[DW_RANS_STATES];
+/* The frequencies and slots of the codes of one part; a plain block has one part. */
+typedef struct rans_table {
+    uint32_t per_symbol, least, range, fill;
+    uint16_t frequencies[256], start[DW_RANS_SYMBOLS + 1];
+} rans_table;
+
+/* What is needed while a table is made. */
+typedef struct planning {
     uint32_t counts[256];
     /* Of single codes, pairs and fours. `counted`: what really occurs, which the table of
      * frequencies rounds. */
     uint32_t weights[WAYS][DW_RANS_SYMBOLS], counted[WAYS][DW_RANS_SYMBOLS];
-    uint16_t frequencies[256], start[WAYS][DW_RANS_SYMBOLS + 1];
+    uint16_t start[WAYS][DW_RANS_SYMBOLS + 1];
+} planning;
+
+/* All of it is made anew by every call. */
+typedef struct rans_work {
+    union {
+        uint32_t kernel[DW_RANS_SCRATCH];
+        planning plan;
+    } scratch;
+    uint32_t states[DW_RANS_STATES];
+    rans_table tables[1 + DW_RANS_PARTS]; /* of a plain block; of one in parts */
 } rans_work;
 
 size_t dw_rans_bound(uint64_t n)
@@ -59,106 +74,169 @@ static uint32_t symbols_of(uint32_t range, uint32_t per_symbol)
 
 /* ---- Encode ---------------------------------------------------------------------------------- */
 
-/* What an encoder has decided about a block. */
-typedef struct plan {
-    uint32_t per_symbol, least, range, fill;
+/* A block that is being made. */
+typedef struct draft {
+    const uint8_t *codes;
+    const uint32_t *counts; /* codes of each part */
+    uint32_t parts;
+    rans_table *tables;
+    size_t front_bytes; /* of what stands in front of the words */
     uint64_t bits;      /* about what its words take */
-    size_t front_bytes; /* of what stands in front of them */
-    const uint16_t *start;
-} plan;
+} draft;
 
 /* Several codes per symbol save time. They cost bytes where many symbols occur that should have
  * less than one slot: so they are taken only where they cost no more than one byte in 128. */
-static void choose_per_symbol(rans_work *w, plan *p, uint64_t n)
+static uint64_t choose_per_symbol(planning *w, rans_table *table, uint64_t n)
 {
-    uint32_t symbols = p->range;
-    p->per_symbol = 1;
-    p->start = w->start[0];
-    p->bits = dw_bits_of_slots(w->counted[0], symbols, p->start, n);
-    dw_weights_of_frequencies(w->frequencies, symbols, w->weights[0]);
+    uint32_t symbols = table->range, best = 0;
+    uint64_t least_bits = dw_bits_of_slots(w->counted[0], symbols, w->start[0], n);
+    dw_weights_of_frequencies(table->frequencies, symbols, w->weights[0]);
     for (uint32_t way = 1; way < WAYS && symbols_of(symbols, 2) > 0; way++) {
         uint32_t k = 1u << way;
         dw_weights_of_pairs(w->counted[way - 1], symbols, w->counted[way]);
         symbols = dw_weights_of_pairs(w->weights[way - 1], symbols, w->weights[way]);
         dw_slots_of_weights(w->weights[way], symbols, w->start[way]);
         uint64_t bits = dw_bits_of_slots(w->counted[way], symbols, w->start[way], (n + k - 1) / k);
-        if (bits > p->bits + p->bits / 128) continue;
-        p->per_symbol = k;
-        p->start = w->start[way];
+        if (bits <= least_bits + least_bits / 128) best = way;
     }
+    table->per_symbol = 1u << best;
+    memcpy(table->start, w->start[best], sizeof table->start);
+    return least_bits;
 }
 
-static plan plan_block(rans_work *w, uint64_t n)
+/* Makes the table of a part, whose codes were counted; adds to what the block takes. */
+static void plan_part(planning *w, rans_table *table, uint64_t n, draft *d)
 {
-    plan p = {.per_symbol = 1, .front_bytes = HEADER_BYTES};
     uint32_t last = 255, table_bits = 0;
-    while (w->counts[p.least] == 0) p.least++;
+    *table = (rans_table){.per_symbol = 1};
+    while (w->counts[table->least] == 0) table->least++;
     while (w->counts[last] == 0) last--;
-    p.range = last - p.least + 1;
-    if (p.range == 1) return p;
-    dw_weights_of_counts(w->counts + p.least, p.range, n, w->counted[0]);
-    dw_slots_of_weights(w->counted[0], p.range, w->start[0]);
-    for (uint32_t c = 0; c < p.range; c++) {
-        w->frequencies[c] = (uint16_t)(w->start[0][c + 1] - w->start[0][c]);
-        if (w->frequencies[c] > w->frequencies[p.fill]) p.fill = c;
-        table_bits += 3 + length_of(w->frequencies[c]) + (w->frequencies[c] == 0);
+    table->range = last - table->least + 1;
+    if (table->range == 1) return;
+    dw_weights_of_counts(w->counts + table->least, table->range, n, w->counted[0]);
+    dw_slots_of_weights(w->counted[0], table->range, w->start[0]);
+    for (uint32_t c = 0; c < table->range; c++) {
+        uint16_t f = (uint16_t)(w->start[0][c + 1] - w->start[0][c]);
+        table->frequencies[c] = f;
+        if (f > table->frequencies[table->fill]) table->fill = c;
+        table_bits += 3 + length_of(f) + (f == 0);
     }
-    p.front_bytes += (table_bits + 7) / 8 + STATE_BYTES;
-    choose_per_symbol(w, &p, n);
-    return p;
+    d->front_bytes += (table_bits + 7) / 8;
+    d->bits += choose_per_symbol(w, table, n);
 }
 
-/* Writes what stands in front of the words. */
-static uint8_t *put_front(const rans_work *w, const plan *p, uint64_t words, uint8_t *to)
+static bool needs_states(const rans_table *tables, uint32_t parts)
 {
-    const uint8_t head[4] = {(uint8_t)p->per_symbol, (uint8_t)p->least, (uint8_t)(p->range - 1), 0};
-    memcpy(to, head, sizeof head);
-    dw_put(to + 4, words, 2);
-    to += HEADER_BYTES;
-    if (p->range == 1) return to;
+    bool needs = false;
+    for (uint32_t i = 0; i < parts; i++) needs = needs || tables[i].range > 1;
+    return needs;
+}
+
+static draft plan_block(const dw_kernels *kernels, rans_work *w, const uint8_t *codes,
+                        const uint32_t *counts, uint32_t parts, rans_table *tables)
+{
+    draft d = {.codes = codes, .counts = counts, .parts = parts, .tables = tables};
+    d.front_bytes = HEADER_BYTES + HEAD_BYTES * (size_t)(parts - 1);
+    for (uint32_t i = 0; i < parts; codes += counts[i++]) {
+        kernels->histogram(codes, counts[i], w->scratch.plan.counts);
+        plan_part(&w->scratch.plan, &tables[i], counts[i], &d);
+    }
+    if (needs_states(tables, parts)) d.front_bytes += STATE_BYTES;
+    return d;
+}
+
+static uint8_t *put_frequencies(const rans_table *table, uint8_t *to)
+{
     uint32_t waiting = 0, bits = 0; /* less than 8 of them before a frequency is added */
-    for (uint32_t c = 0; c < p->range; c++) {
-        uint32_t f = w->frequencies[c], length = length_of(f), below = length > 0 ? length - 1 : 0;
+    if (table->range == 1) return to;
+    for (uint32_t c = 0; c < table->range; c++) {
+        uint32_t f = table->frequencies[c], length = length_of(f),
+                 below = length > 0 ? length - 1 : 0;
         waiting |= (length | (f ^ (f > 0 ? 1u << below : 0)) << LENGTH_BITS) << bits;
         for (bits += LENGTH_BITS + below; bits >= 8; bits -= 8, waiting >>= 8)
             *to++ = (uint8_t)waiting;
     }
     if (bits > 0) *to++ = (uint8_t)waiting;
+    return to;
+}
+
+/* Writes what stands in front of the words. */
+static uint8_t *put_front(const rans_work *w, const draft *d, uint64_t words, uint8_t *to)
+{
+    for (uint32_t i = 0; i < d->parts; i++) {
+        const rans_table *table = &d->tables[i];
+        *to++ = (uint8_t)table->per_symbol;
+        *to++ = (uint8_t)table->least;
+        *to++ = (uint8_t)(table->range - 1);
+        if (i == 0) {
+            *to++ = d->parts > 1;
+            dw_put(to, words, 2);
+            to += 2;
+        }
+        to = put_frequencies(table, to);
+    }
+    if (!needs_states(d->tables, d->parts)) return to;
     for (int i = 0; i < DW_RANS_STATES; i++, to += 4) dw_put(to, w->states[i], 4);
     return to;
 }
 
-size_t dw_rans_encode(const dw_kernels *kernels, const uint8_t *codes, uint64_t n, uint8_t *to,
+/* Writes the words of all parts downwards from `end`, the last part first. Returns how many; more
+ * than `room` where it stopped. */
+static uint64_t put_words(const dw_kernels *kernels, rans_work *w, const draft *d, uint8_t *end,
+                          uint64_t room)
+{
+    const uint8_t *behind = d->codes;
+    uint64_t words = 0;
+    for (uint32_t i = 0; i < d->parts; i++) behind += d->counts[i];
+    for (int i = 0; i < DW_RANS_STATES; i++) w->states[i] = DW_RANS_LOWEST;
+    for (uint32_t i = d->parts; i-- > 0 && words <= room;) {
+        const rans_table *table = &d->tables[i];
+        behind -= d->counts[i];
+        if (table->range == 1) continue;
+        dw_rans_encode_run run = {.codes = behind,
+                                  .n = d->counts[i],
+                                  .per_symbol = table->per_symbol,
+                                  .least = table->least,
+                                  .range = table->range,
+                                  .fill = table->fill,
+                                  .start = table->start,
+                                  .states = w->states,
+                                  .scratch = w->scratch.kernel,
+                                  .end = end - 2 * words,
+                                  .most = room - words};
+        words += kernels->rans_encode(&run);
+    }
+    return words;
+}
+
+static size_t put_block(const dw_kernels *kernels, rans_work *w, const draft *d, uint8_t *to,
+                        size_t most)
+{
+    if (d->front_bytes > most) return 0;
+    uint64_t room = (most - d->front_bytes) / 2;
+    uint8_t *end = (uint8_t *)(w + 1) + DW_RANS_ROOM + 2 * room;
+    /* The estimate is good to one byte in a hundred at least: hopeless attempts end here. */
+    if (d->bits / 16 > room + room / 64 + DW_RANS_STATES) return 0;
+    uint64_t words = put_words(kernels, w, d, end, room);
+    if (words > room) return 0;
+    uint8_t *behind = put_front(w, d, words, to);
+    memcpy(behind, end - 2 * words, 2 * words);
+    return d->front_bytes + 2 * words;
+}
+
+size_t dw_rans_encode(const dw_kernels *kernels, const dw_rans_codes *codes, uint8_t *to,
                       size_t cap, void *work)
 {
     rans_work *w = aligned(work);
-    size_t most = cap < dw_rans_bound(n) ? cap : dw_rans_bound(n);
-    kernels->histogram(codes, n, w->counts);
-    plan p = plan_block(w, n);
-    if (p.front_bytes > most) return 0;
-    uint64_t room = (most - p.front_bytes) / 2, words = 0;
-    uint8_t *end = (uint8_t *)(w + 1) + DW_RANS_ROOM + 2 * room;
-    if (p.range > 1) {
-        /* The estimate is good to one byte in a hundred at least: hopeless attempts end here. */
-        if (p.bits / 16 > room + room / 64 + DW_RANS_STATES) return 0;
-        for (int i = 0; i < DW_RANS_STATES; i++) w->states[i] = DW_RANS_LOWEST;
-        dw_rans_encode_run run = {.codes = codes,
-                                  .n = n,
-                                  .per_symbol = p.per_symbol,
-                                  .least = p.least,
-                                  .range = p.range,
-                                  .fill = p.fill,
-                                  .start = p.start,
-                                  .states = w->states,
-                                  .scratch = w->scratch,
-                                  .end = end,
-                                  .most = room};
-        words = kernels->rans_encode(&run);
-        if (words > room) return 0;
+    size_t bound = dw_rans_bound(codes->n);
+    uint32_t n = (uint32_t)codes->n;
+    draft best = plan_block(kernels, w, codes->codes, &n, 1, w->tables);
+    if (codes->parted) {
+        draft d =
+            plan_block(kernels, w, codes->parted, codes->counts, DW_RANS_PARTS, w->tables + 1);
+        if (8 * d.front_bytes + d.bits < 8 * best.front_bytes + best.bits) best = d;
     }
-    uint8_t *behind = put_front(w, &p, words, to);
-    memcpy(behind, end - 2 * words, 2 * words);
-    return p.front_bytes + 2 * words;
+    return put_block(kernels, w, &best, to, cap < bound ? cap : bound);
 }
 
 /* ---- Decode ---------------------------------------------------------------------------------- */
@@ -167,26 +245,22 @@ size_t dw_rans_encode(const dw_kernels *kernels, const uint8_t *codes, uint64_t 
 typedef struct reader {
     const uint8_t *from;
     size_t bytes; /* of the block and of what may be behind it */
-    uint32_t per_symbol, least, range, words;
+    uint32_t words;
     size_t bit, states; /* where the next frequency begins; where the states begin */
 } reader;
 
-static const char *read_header(reader *r)
+/* The head of a part, at byte `at`. */
+static const char *read_head(const reader *r, size_t at, rans_table *table)
 {
-    const uint8_t *from = r->from;
-    if (r->bytes < HEADER_BYTES) return "an entropy-coded block is cut off in its header";
-    r->per_symbol = from[0];
-    r->least = from[1];
-    r->range = from[2] + 1u;
-    r->words = (uint32_t)dw_get(from + 4, 2);
-    r->bit = (size_t)8 * HEADER_BYTES;
-    if (r->per_symbol != 1 && r->per_symbol != 2 && r->per_symbol != 4)
+    if (at + HEAD_BYTES > r->bytes) return "a part of an entropy-coded block has no header";
+    *table = (rans_table){
+        .per_symbol = r->from[at], .least = r->from[at + 1], .range = r->from[at + 2] + 1u};
+    if (table->per_symbol != 1 && table->per_symbol != 2 && table->per_symbol != 4)
         return "the codes per symbol of an entropy-coded block are not 1, 2 or 4";
-    if (from[3] != 0) return "the reserved byte of an entropy-coded block is not zero";
-    if (r->least + r->range > 256) return "the codes of an entropy-coded block pass 255";
-    if (r->range == 1 && (r->per_symbol != 1 || r->words != 0))
-        return "an entropy-coded block of one code has several per symbol, or words";
-    if (symbols_of(r->range, r->per_symbol) == 0)
+    if (table->least + table->range > 256) return "the codes of an entropy-coded block pass 255";
+    if (table->range == 1 && table->per_symbol != 1)
+        return "an entropy-coded block of one code has several per symbol";
+    if (symbols_of(table->range, table->per_symbol) == 0)
         return "an entropy-coded block has more than 256 symbols";
     return NULL;
 }
@@ -203,10 +277,11 @@ static uint32_t take_bits(reader *r, uint32_t count)
     return bits;
 }
 
-static const char *read_frequencies(reader *r, uint16_t *frequencies)
+static const char *read_frequencies(reader *r, const rans_table *table, uint16_t *frequencies)
 {
     uint32_t sum = 0;
-    for (uint32_t c = 0; c < r->range; c++) {
+    if (table->range == 1) return NULL;
+    for (uint32_t c = 0; c < table->range; c++) {
         uint32_t length = take_bits(r, LENGTH_BITS);
         if (length > DW_RANS_BITS)
             return "a frequency of an entropy-coded block has more than 12 bits";
@@ -217,16 +292,34 @@ static const char *read_frequencies(reader *r, uint16_t *frequencies)
     if (take_bits(r, (8 - r->bit % 8) % 8) != 0)
         return "the bits behind the frequencies of an entropy-coded block are not zero";
     if (sum != DW_RANS_SLOTS) return "the frequencies of an entropy-coded block do not add to 4096";
-    if (frequencies[0] == 0 || frequencies[r->range - 1] == 0)
+    if (frequencies[0] == 0 || frequencies[table->range - 1] == 0)
         return "the first or last frequency of an entropy-coded block is zero";
-    r->states = r->bit / 8;
     return NULL;
 }
 
-/* The block's bytes, when its header and its frequencies are known. */
-static const char *judge_length(const reader *r, uint64_t n, size_t *used)
+/* Reads what stands in front of the states. */
+static const char *read_front(reader *r, rans_table *tables, uint32_t parts)
 {
-    *used = r->range == 1 ? (size_t)HEADER_BYTES : r->states + STATE_BYTES + (size_t)2 * r->words;
+    const char *wrong = NULL;
+    if (r->bytes < HEADER_BYTES) return "an entropy-coded block is cut off in its header";
+    if (r->from[3] != (parts > 1))
+        return "the byte that says whether an entropy-coded block has parts is wrong";
+    r->words = (uint32_t)dw_get(r->from + 4, 2);
+    for (uint32_t i = 0; i < parts && !wrong; i++) {
+        size_t at = r->bit / 8;
+        wrong = read_head(r, at, &tables[i]);
+        r->bit += (size_t)8 * (i == 0 ? HEADER_BYTES : HEAD_BYTES);
+        if (!wrong) wrong = read_frequencies(r, &tables[i], tables[i].frequencies);
+    }
+    r->states = r->bit / 8;
+    return wrong;
+}
+
+/* The block's bytes, when what stands in front of the states is known. */
+static const char *judge_length(const reader *r, bool has_states, uint64_t n, size_t *used)
+{
+    *used = r->states + (has_states ? STATE_BYTES : 0) + (size_t)2 * r->words;
+    if (!has_states && r->words != 0) return "an entropy-coded block of one code has words";
     if (*used >= n) return "an entropy-coded block is not shorter than its codes";
     return *used > r->bytes ? "an entropy-coded block is cut off" : NULL;
 }
@@ -240,20 +333,41 @@ static const char *read_states(const uint8_t *from, uint32_t *states)
     return NULL;
 }
 
-static const uint16_t *slots_of_symbols(rans_work *w, uint32_t range, uint32_t per_symbol)
+static void find_slots(planning *w, rans_table *table)
 {
-    uint32_t way = 0, symbols = range;
-    dw_weights_of_frequencies(w->frequencies, range, w->weights[0]);
-    for (; 1u << way < per_symbol; way++)
+    uint32_t way = 0, symbols = table->range;
+    dw_weights_of_frequencies(table->frequencies, symbols, w->weights[0]);
+    for (; 1u << way < table->per_symbol; way++)
         symbols = dw_weights_of_pairs(w->weights[way], symbols, w->weights[way + 1]);
-    dw_slots_of_weights(w->weights[way], symbols, w->start[0]);
-    return w->start[0];
+    dw_slots_of_weights(w->weights[way], symbols, table->start);
+}
+
+/* Decodes the codes of a part from the words behind the first `*taken`. */
+static const char *decode_part(const dw_kernels *kernels, rans_work *w, const reader *r,
+                               rans_table *table, uint8_t *codes, uint64_t n, uint64_t *taken)
+{
+    if (table->range == 1) {
+        memset(codes, (int)table->least, (size_t)n);
+        return NULL;
+    }
+    find_slots(&w->scratch.plan, table);
+    dw_rans_decode_run run = {.codes = codes,
+                              .n = n,
+                              .per_symbol = table->per_symbol,
+                              .least = table->least,
+                              .range = table->range,
+                              .start = table->start,
+                              .states = w->states,
+                              .scratch = w->scratch.kernel,
+                              .words = r->from + r->states + STATE_BYTES + 2 * *taken,
+                              .count = r->words - *taken};
+    *taken += kernels->rans_decode(&run);
+    return *taken > r->words ? "the words of an entropy-coded block end before its codes" : NULL;
 }
 
 /* After the last code every state must be what the encoder began with. */
 static const char *judge_end(const rans_work *w, uint64_t words, uint64_t used)
 {
-    if (used > words) return "the words of an entropy-coded block end before its codes";
     if (used < words) return "an entropy-coded block has more words than its codes need";
     for (int i = 0; i < DW_RANS_STATES; i++)
         if (w->states[i] != DW_RANS_LOWEST)
@@ -261,38 +375,43 @@ static const char *judge_end(const rans_work *w, uint64_t words, uint64_t used)
     return NULL;
 }
 
-static const char *decode_words(const dw_kernels *kernels, rans_work *w, const reader *r,
-                                uint8_t *codes, uint64_t n)
+static const char *decode(const dw_kernels *kernels, reader *r, uint8_t *codes,
+                          const uint32_t *counts, uint32_t parts, rans_work *w, size_t *used)
 {
-    const uint16_t *start = slots_of_symbols(w, r->range, r->per_symbol);
-    dw_rans_decode_run run = {.codes = codes,
-                              .n = n,
-                              .per_symbol = r->per_symbol,
-                              .least = r->least,
-                              .range = r->range,
-                              .start = start,
-                              .states = w->states,
-                              .scratch = w->scratch,
-                              .words = r->from + r->states + STATE_BYTES,
-                              .count = r->words};
-    return judge_end(w, r->words, kernels->rans_decode(&run));
+    size_t block_bytes;
+    uint64_t n = 0, taken = 0;
+    const char *wrong = NULL;
+    for (uint32_t i = 0; i < parts; i++) {
+        if (counts[i] == 0) wrong = "a part of an entropy-coded block has no codes";
+        n += counts[i];
+    }
+    if (!wrong) wrong = read_front(r, w->tables, parts);
+    bool has_states = !wrong && needs_states(w->tables, parts);
+    if (!wrong) wrong = judge_length(r, has_states, n, &block_bytes);
+    if (has_states && !wrong) wrong = read_states(r->from + r->states, w->states);
+    for (uint32_t i = 0; i < parts && !wrong; codes += counts[i++])
+        wrong = decode_part(kernels, w, r, &w->tables[i], codes, counts[i], &taken);
+    if (has_states && !wrong) wrong = judge_end(w, r->words, taken);
+    if (!wrong) *used = block_bytes;
+    return wrong;
+}
+
+bool dw_rans_has_parts(const uint8_t *from, size_t bytes)
+{
+    return bytes >= HEADER_BYTES && from[3] == 1;
 }
 
 const char *dw_rans_decode(const dw_kernels *kernels, const uint8_t *from, size_t bytes,
                            uint8_t *codes, uint64_t n, void *work, size_t *used)
 {
-    rans_work *w = aligned(work);
+    uint32_t count = (uint32_t)n;
     reader r = {.from = from, .bytes = bytes};
-    size_t block_bytes;
-    const char *wrong = read_header(&r);
-    if (!wrong && r.range > 1) wrong = read_frequencies(&r, w->frequencies);
-    if (!wrong) wrong = judge_length(&r, n, &block_bytes);
-    if (!wrong && r.range > 1) wrong = read_states(from + r.states, w->states);
-    if (wrong) return wrong;
-    if (r.range == 1)
-        memset(codes, (int)r.least, (size_t)n);
-    else
-        wrong = decode_words(kernels, w, &r, codes, n);
-    if (!wrong) *used = block_bytes;
-    return wrong;
+    return decode(kernels, &r, codes, &count, 1, aligned(work), used);
+}
+
+const char *dw_rans_decode_parts(const dw_kernels *kernels, const uint8_t *from, size_t bytes,
+                                 uint8_t *codes, const uint32_t *counts, void *work, size_t *used)
+{
+    reader r = {.from = from, .bytes = bytes};
+    return decode(kernels, &r, codes, counts, DW_RANS_PARTS, aligned(work), used);
 }

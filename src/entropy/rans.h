@@ -5,6 +5,9 @@
  * wide table:
  * | name    | meaning                                                                                |
  * | codes   | n of them, 1 to 65536; both ends know n                                                |
+ * | parted  | the same codes in another order: those of part 0, of part 1 and so on. Codes of a part |
+ * |         | share frequencies. NULL: no parts                                                      |
+ * | counts  | (DW_RANS_PARTS) the codes of each part, at least 1; both ends know them                |
  * | kernels | the table whose loops are used; all tables make the same block                         |
  * | work    | memory of dw_rans_work_bytes(n) bytes, of any contents and alignment                   |
  *
@@ -14,22 +17,32 @@
 #ifndef DW_RANS_H
 #define DW_RANS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "kernels/kernels.h"
 
-enum { DW_RANS_MOST_CODES = 1 << 16 };
+enum { DW_RANS_MOST_CODES = 1 << 16, DW_RANS_PARTS = 4 };
 
 /* The longest block of n codes. A block is always shorter than its codes. */
 size_t dw_rans_bound(uint64_t n);
 
 size_t dw_rans_work_bytes(uint64_t n);
 
-/* Returns the bytes of the block. 0: it would be longer than cap or dw_rans_bound(n), so that it
- * does not pay; then `to` is unchanged. A caller that can store the codes in fewer bytes than one
- * each gives these less one as cap. */
-size_t dw_rans_encode(const dw_kernels *kernels, const uint8_t *codes, uint64_t n, uint8_t *to,
+typedef struct dw_rans_codes {
+    const uint8_t *codes, *parted;
+    uint64_t n;
+    const uint32_t *counts;
+} dw_rans_codes;
+
+/* Writes a plain block, or, where that is shorter, one in parts. Returns its bytes. 0: it would be
+ * longer than cap or dw_rans_bound(n), so that it does not pay; then `to` is unchanged. A caller
+ * that can store the codes in fewer bytes than one each gives these less one as cap. */
+size_t dw_rans_encode(const dw_kernels *kernels, const dw_rans_codes *codes, uint8_t *to,
                       size_t cap, void *work);
+
+/* Whether a block is in parts. Of a block that is cut off, or damaged, the answer may be either. */
+bool dw_rans_has_parts(const uint8_t *from, size_t bytes);
 
 /* Returns NULL, and the block's own bytes in *used: behind it may be others, up to `bytes`, which
  * are not looked at. Or a sentence that says what is wrong with the block; then codes has any
@@ -37,5 +50,9 @@ size_t dw_rans_encode(const dw_kernels *kernels, const uint8_t *codes, uint64_t 
  * codes + n. Damage that leaves a valid block gives other codes. */
 const char *dw_rans_decode(const dw_kernels *kernels, const uint8_t *from, size_t bytes,
                            uint8_t *codes, uint64_t n, void *work, size_t *used);
+
+/* Like dw_rans_decode, for a block in parts: the codes are in the order of the parts. */
+const char *dw_rans_decode_parts(const dw_kernels *kernels, const uint8_t *from, size_t bytes,
+                                 uint8_t *codes, const uint32_t *counts, void *work, size_t *used);
 
 #endif

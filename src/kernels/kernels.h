@@ -240,6 +240,8 @@ typedef struct dw_kernels {
      * not code a piece that has one. */
     void (*step_encode)(dw_step_run *run);
     void (*step_decode)(const dw_step_run *run);
+    /* The high bytes of the random numbers of n elements, at most 2048. */
+    void (*dither_bytes)(const dw_dither *dither, uint64_t n, uint8_t *to);
     /* The entropy coder, rans_run.h. How often each code occurs. */
     void (*histogram)(const uint8_t *codes, uint64_t n, uint32_t counts[256]);
     /* Each returns the number of words: more than run->most or run->count where it stopped. */

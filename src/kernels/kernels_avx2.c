@@ -539,4 +539,4 @@ const dw_kernels dw_kernels_avx2 = {
     column_extremes, column_squares, encode_columns, decode_columns, convert,
     digest,          digest_bytes,   stream,         norms,          add,
     mx_encode,       mx_decode,      step_squares,   step_encode,    step_decode,
-    histogram,       rans_encode,    rans_decode};
+    dither_bytes,    histogram,      rans_encode,    rans_decode};

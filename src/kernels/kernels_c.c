@@ -517,6 +517,7 @@ const dw_kernels dw_kernels_c = {"c",
                                  step_squares_c,
                                  step_encode_c,
                                  step_decode_c,
+                                 dither_bytes_c,
                                  histogram_c,
                                  rans_encode_c,
                                  rans_decode_c};

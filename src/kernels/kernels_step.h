@@ -367,3 +367,10 @@ static void step_decode(const dw_step_run *run)
     decode_with(&s, whole);
     if (whole < run->n) step_decode_rest(&s, decode_with, whole, run->n - whole);
 }
+
+static void dither_bytes(const dw_dither *dither, uint64_t n, uint8_t *to)
+{
+    parts random;
+    const uint16_t *from = fill_parts(dither, 0, n, n, &random);
+    for (uint64_t i = 0; i < n; i++) to[i] = (uint8_t)(from[i] >> 8);
+}

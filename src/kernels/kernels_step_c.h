@@ -44,6 +44,16 @@ static void step_dithers(const dw_step_run *run, uint64_t at, uint64_t n, bool d
     for (uint64_t i = 0; i < n; i++) z[i] = dw_dither_of(parts[i]);
 }
 
+static void dither_bytes_c(const dw_dither *dither, uint64_t n, uint8_t *to)
+{
+    uint16_t parts[STEP_PART];
+    for (uint64_t at = 0; at < n; at += STEP_PART) {
+        uint64_t now = n - at < STEP_PART ? n - at : STEP_PART;
+        fill_dither(dither, dither->element + at, now, (uint32_t)now, parts);
+        for (uint64_t i = 0; i < now; i++) to[at + i] = (uint8_t)(parts[i] >> 8);
+    }
+}
+
 /* Computes the new values of elements [at, at + n) from their codes, as both ends do. z: what the
  * decoder subtracts. */
 static void step_reconstruct(const dw_step_run *run, uint64_t at, uint64_t n, const float *base,

@@ -49,10 +49,11 @@ static uint32_t get_bits(const uint8_t *from, size_t at, uint32_t bits)
     return value;
 }
 
-/* Reads or writes the frequencies. Returns the byte behind them. */
-static size_t table_of(rans_model *m, uint8_t *block, bool writes)
+/* Reads or writes the frequencies, from byte `at` on. Returns the byte behind them. */
+static size_t table_of(rans_model *m, uint8_t *block, size_t at, bool writes)
 {
-    size_t at = 48;
+    if (m->range == 1) return at;
+    at *= 8;
     for (uint32_t i = 0; i < m->range; i++) {
         uint32_t length = 0;
         while (writes && m->f[i] >= 1u << length) length++;
@@ -67,17 +68,21 @@ static size_t table_of(rans_model *m, uint8_t *block, bool writes)
     return (at + 7) / 8;
 }
 
-size_t rans_model_encode(const rans_model *model, const uint8_t *codes, uint64_t n, uint8_t *block)
+static bool has_states(const rans_model *models, uint32_t parts)
 {
-    static uint32_t words[65536];
-    rans_model copy = *model, *m = &copy;
-    uint32_t b[257], x[32], fill = 0, count = 0;
+    for (uint32_t i = 0; i < parts; i++)
+        if (models[i].range > 1) return true;
+    return false;
+}
+
+/* The words of a part are put behind the first `count`, the last of the block first. Returns how
+ * many there are then. */
+static uint32_t encode_part(const rans_model *m, const uint8_t *codes, uint64_t n, uint32_t *x,
+                            uint32_t *words, uint32_t count)
+{
+    uint32_t b[257], fill = 0;
+    if (m->range == 1) return count;
     for (uint32_t i = 0; i < m->range; i++) fill = m->f[i] > m->f[fill] ? i : fill;
-    for (int i = 0; i < 32; i++) x[i] = 65536;
-    memset(block, 0, 6 + 480);
-    const uint8_t head[3] = {(uint8_t)m->k, (uint8_t)m->least, (uint8_t)(m->range - 1)};
-    memcpy(block, head, 3);
-    if (m->range == 1) return 6;
     slots_of(m, b);
     for (uint64_t j = (n + m->k - 1) / m->k; j-- > 0;) {
         uint32_t s = 0, power = 1;
@@ -90,54 +95,98 @@ size_t rans_model_encode(const rans_model *model, const uint8_t *codes, uint64_t
         }
         x[j % 32] = (uint32_t)(4096 * (state / f) + state % f + b[s]);
     }
-    put_bits(block, 32, 16, count);
-    size_t at = table_of(m, block, true);
+    return count;
+}
+
+size_t rans_model_encode(const rans_model *models, const uint32_t *counts, uint32_t parts,
+                         const uint8_t *codes, uint8_t *block)
+{
+    static uint32_t words[65536];
+    uint32_t x[32], count = 0;
+    size_t at = 0;
+    for (int i = 0; i < 32; i++) x[i] = 65536;
+    for (uint32_t i = 0; i < parts; i++) codes += counts[i];
+    for (uint32_t i = parts; i-- > 0;) {
+        codes -= counts[i];
+        count = encode_part(&models[i], codes, counts[i], x, words, count);
+    }
+    memset(block, 0, 6 + 9 + 4 * 480);
+    for (uint32_t i = 0; i < parts; i++) {
+        rans_model m = models[i];
+        block[at++] = (uint8_t)m.k;
+        block[at++] = (uint8_t)m.least;
+        block[at++] = (uint8_t)(m.range - 1);
+        if (i == 0) block[at] = parts > 1;
+        if (i == 0) put_bits(block, 8 * at + 8, 16, count);
+        at = table_of(&m, block, i == 0 ? at + 3 : at, true);
+    }
+    if (!has_states(models, parts)) return at;
     for (int i = 0; i < 32; i++, at += 4) put_bits(block, 8 * at, 32, x[i]);
     for (uint32_t i = 0; i < count; i++, at += 2) put_bits(block, 8 * at, 16, words[count - 1 - i]);
     return at;
 }
 
-/* Stores the byte behind the frequencies. */
-static rans_model read_front(const uint8_t *block, size_t bytes, size_t *behind)
+/* Returns the byte behind what stands in front of the states. */
+static size_t read_front(const uint8_t *block, size_t bytes, rans_model *models, uint32_t *parts)
 {
-    rans_model m = {block[0], block[1], block[2] + 1u, {4096}};
-    uint8_t front[6 + 480] = {0};
-    memcpy(front, block, bytes < sizeof front ? bytes : sizeof front);
-    *behind = m.range == 1 ? 6 : table_of(&m, front, false);
-    return m;
+    uint8_t front[6 + 9 + 4 * 480 + 8] = {0};
+    memcpy(front, block, bytes < sizeof front - 8 ? bytes : sizeof front - 8);
+    *parts = front[3] ? 4 : 1;
+    size_t at = 0;
+    for (uint32_t i = 0; i < *parts; i++) {
+        models[i] = (rans_model){front[at], front[at + 1], front[at + 2] + 1u, {4096}};
+        at = table_of(&models[i], front, at + (i == 0 ? 6 : 3), false);
+    }
+    return at;
 }
 
-rans_model rans_model_read(const uint8_t *block, size_t bytes)
+uint32_t rans_model_read(const uint8_t *block, size_t bytes, rans_model *models)
 {
-    size_t behind;
-    return read_front(block, bytes, &behind);
+    uint32_t parts;
+    read_front(block, bytes, models, &parts);
+    return parts;
 }
 
-bool rans_model_decode(const uint8_t *block, size_t bytes, uint8_t *codes, uint64_t n)
+/* Returns where the next word lies; 0 where there are too few. */
+static size_t decode_part(const rans_model *m, const uint8_t *block, size_t bytes, size_t at,
+                          uint64_t *x, uint8_t *codes, uint64_t n)
 {
-    size_t states;
-    rans_model m = read_front(block, bytes, &states);
     uint32_t b[257];
-    memset(codes, (int)m.least, n);
-    if (m.range == 1) return bytes == 6;
-    size_t at = states + 128;
-    slots_of(&m, b);
-    uint64_t x[32];
-    for (size_t i = 0; i < 32; i++) x[i] = get_bits(block, 8 * (states + 4 * i), 32);
-    for (uint64_t j = 0; j * m.k < n; j++) {
+    memset(codes, (int)m->least, n);
+    if (m->range == 1) return at;
+    slots_of(m, b);
+    for (uint64_t j = 0; j * m->k < n; j++) {
         uint64_t *state = &x[j % 32], slot = *state % 4096;
         uint32_t s = 0;
         while (b[s + 1] <= slot) s++;
         *state = (b[s + 1] - b[s]) * (*state / 4096) + slot - b[s];
         if (*state < 65536) {
-            if (at + 2 > bytes) return false;
+            if (at + 2 > bytes) return 0;
             *state = *state * 65536 + get_bits(block, 8 * at, 16);
             at += 2;
         }
-        for (uint64_t i = j * m.k; i < j * m.k + m.k; i++, s /= m.range)
-            if (i < n) codes[i] = (uint8_t)(m.least + s % m.range);
+        for (uint64_t i = j * m->k; i < j * m->k + m->k; i++, s /= m->range)
+            if (i < n) codes[i] = (uint8_t)(m->least + s % m->range);
     }
+    return at;
+}
+
+bool rans_model_decode(const uint8_t *block, size_t bytes, const uint32_t *counts, uint32_t parts,
+                       uint8_t *codes)
+{
+    static rans_model models[RANS_MODEL_PARTS];
+    uint64_t x[32];
+    uint32_t found;
+    size_t states = read_front(block, bytes, models, &found), at = states;
+    if (found != parts) return false;
+    for (size_t i = 0; i < 32; i++) x[i] = 65536;
+    if (has_states(models, parts)) at += 128;
+    if (at > bytes) return false;
+    for (size_t i = 0; i < 32 && at > states; i++) x[i] = get_bits(block, 8 * (states + 4 * i), 32);
+    size_t words = at;
+    for (uint32_t i = 0; i < parts && at; codes += counts[i++])
+        at = decode_part(&models[i], block, bytes, at, x, codes, counts[i]);
     for (int i = 0; i < 32; i++)
         if (x[i] != 65536) return false;
-    return at == bytes && get_bits(block, 32, 16) == (bytes - states - 128) / 2;
+    return at == bytes && get_bits(block, 32, 16) == (bytes - words) / 2;
 }

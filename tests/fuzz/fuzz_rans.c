@@ -24,8 +24,9 @@ static uint8_t *exact(size_t bytes)
 }
 
 /* Every table refuses the block with the same words, or finds the same codes in it. Where expected
- * is given, these are they. */
-static void decode_by_all(const uint8_t *block, size_t bytes, uint64_t n, const uint8_t *expected)
+ * is given, these are they. counts: of parts, or NULL. */
+static void decode_by_all(const uint8_t *block, size_t bytes, uint64_t n, const uint32_t *counts,
+                          const uint8_t *expected)
 {
     const dw_kernels *tables[TABLES];
     int count = find_tables(tables);
@@ -35,8 +36,10 @@ static void decode_by_all(const uint8_t *block, size_t bytes, uint64_t n, const 
     size_t used = 0, used_first = 0;
     if (bytes > 0) memcpy(from, block, bytes);
     for (int i = 0; i < count; i++) {
+        uint8_t *to = i == 0 ? first : codes;
         const char *wrong =
-            dw_rans_decode(tables[i], from, bytes, i == 0 ? first : codes, n, work, &used);
+            counts ? dw_rans_decode_parts(tables[i], from, bytes, to, counts, work, &used)
+                   : dw_rans_decode(tables[i], from, bytes, to, n, work, &used);
         if (i == 0) {
             said = wrong;
             used_first = used;
@@ -53,15 +56,15 @@ static void decode_by_all(const uint8_t *block, size_t bytes, uint64_t n, const 
 
 /* Makes the block by every table; they must not differ. Returns its length, 0 if it does not pay.
  */
-static size_t encode_by_all(const uint8_t *codes, uint64_t n, size_t cap, uint8_t *block)
+static size_t encode_by_all(const dw_rans_codes *codes, size_t cap, uint8_t *block)
 {
     const dw_kernels *tables[TABLES];
     int count = find_tables(tables);
     size_t bytes = 0;
-    uint8_t *to = exact(cap), *work = exact(dw_rans_work_bytes(n));
+    uint8_t *to = exact(cap), *work = exact(dw_rans_work_bytes(codes->n));
     for (int i = 0; i < count; i++) {
-        size_t made = dw_rans_encode(tables[i], codes, n, to, cap, work);
-        REQUIRE(made <= cap && made <= dw_rans_bound(n));
+        size_t made = dw_rans_encode(tables[i], codes, to, cap, work);
+        REQUIRE(made <= cap && made <= dw_rans_bound(codes->n));
         if (i == 0) {
             bytes = made;
             if (made > 0) memcpy(block, to, made);
@@ -86,29 +89,62 @@ static void draw_codes(fuzz_input *input, uint8_t *codes, uint64_t n)
     }
 }
 
+/* Cuts n codes into parts; a part may have none. */
+static const uint32_t *cut(fuzz_input *input, uint64_t n, uint32_t *counts)
+{
+    for (int i = 0; i < DW_RANS_PARTS; i++) {
+        counts[i] = i + 1 == DW_RANS_PARTS ? (uint32_t)n : fuzz_below(input, (uint32_t)n + 1);
+        n -= counts[i];
+    }
+    return counts;
+}
+
+static bool all_have_codes(const uint32_t *counts)
+{
+    for (int i = 0; i < DW_RANS_PARTS; i++)
+        if (counts[i] == 0) return false;
+    return true;
+}
+
+/* Encodes codes, decodes them, and then a damaged block. */
+static void round_trip(fuzz_input *input, uint32_t mode, uint64_t n)
+{
+    uint32_t parts[DW_RANS_PARTS];
+    const uint32_t *counts = (mode & 6) == 6 ? cut(input, n, parts) : NULL;
+    uint8_t *codes = exact(n), *parted = exact(n), *block = exact(n);
+    draw_codes(input, codes, n);
+    if (counts) draw_codes(input, parted, n);
+    size_t cap = mode & 8 ? (size_t)fuzz_bytes(input, 2) % n : (size_t)n;
+    dw_rans_codes all = {.codes = codes, .n = n, .counts = counts};
+    if (counts && all_have_codes(counts)) all.parted = parted;
+    size_t bytes = encode_by_all(&all, cap, block);
+    if (bytes > 0) {
+        bool has_parts = dw_rans_has_parts(block, bytes);
+        REQUIRE(!has_parts || all.parted);
+        if (!has_parts) counts = NULL;
+        decode_by_all(block, bytes, n, counts, has_parts ? parted : codes);
+        for (uint32_t edits = mode >> 4 & 3; edits > 0; edits--) {
+            uint64_t at = fuzz_bytes(input, 2);
+            block[(mode & 64 ? at % 16 : at) % bytes] ^= (uint8_t)(1u << fuzz_below(input, 8));
+        }
+        decode_by_all(block, mode & 128 ? fuzz_bytes(input, 2) % bytes : bytes, n, counts, NULL);
+    }
+    free(codes);
+    free(parted);
+    free(block);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_input input = {data, size};
-    uint32_t mode = fuzz_byte(&input);
+    uint32_t counts[DW_RANS_PARTS], mode = fuzz_byte(&input);
     uint64_t n = 1 + fuzz_bytes(&input, 2);
     if (mode & 1) n = 1 + n % 700;
-    if ((mode & 6) == 0) { /* the input is the block */
-        decode_by_all(input.data, input.left, n, NULL);
-        return 0;
+    if (mode & 6) {
+        round_trip(&input, mode, n);
+    } else { /* the input is the block */
+        const uint32_t *parts = mode & 8 ? cut(&input, n, counts) : NULL;
+        decode_by_all(input.data, input.left, n, parts, NULL);
     }
-    uint8_t *codes = exact(n), *block = exact(n);
-    draw_codes(&input, codes, n);
-    size_t cap = mode & 8 ? (size_t)fuzz_bytes(&input, 2) % n : (size_t)n;
-    size_t bytes = encode_by_all(codes, n, cap, block);
-    if (bytes > 0) {
-        decode_by_all(block, bytes, n, codes);
-        for (uint32_t edits = mode >> 4 & 3; edits > 0; edits--) {
-            uint64_t at = fuzz_bytes(&input, 2);
-            block[(mode & 64 ? at % 16 : at) % bytes] ^= (uint8_t)(1u << fuzz_below(&input, 8));
-        }
-        decode_by_all(block, mode & 128 ? fuzz_bytes(&input, 2) % bytes : bytes, n, NULL);
-    }
-    free(codes);
-    free(block);
     return 0;
 }

@@ -226,7 +226,9 @@ static bool make_entry(const model *m, const model_header *h, const model_params
     bool based = e->role == CHANGE || e->role == SKIP;
     model_way way;
     (void)model_find_way(p, e->use, &way);
-    uint8_t *plain = way.coded ? model_plain(&way, h->t, h->c, payload, e->payload_bytes) : NULL;
+    uint8_t *plain = way.coded
+                         ? model_plain(&way, h->t, h->c, draws_key(h, e), payload, e->payload_bytes)
+                         : NULL;
     if (way.coded && !plain) return false;
     if (plain) payload = plain;
     out->values = calloc(n, sizeof *out->values);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * model_coded.c - how the model reads entropy-coded payloads: 3.7 and 3.8 of docs/format.md. */
+ * model_coded.c - how the model reads entropy-coded payloads: 3.7 to 3.9 of docs/format.md. */
 #include "../entropy/rans_model.h"
 #include "model_frame.h"
 
@@ -7,6 +7,7 @@
 typedef struct coded_block {
     uint64_t first, tiles; /* tiles */
     uint64_t plain, scales, codes;
+    const model_part *parts; /* of its codes; NULL without dither */
 } coded_block;
 
 static coded_block block_at(const model_tile *tiles, uint64_t first, uint64_t n)
@@ -64,10 +65,11 @@ static uint32_t bit_at(const uint8_t *from, uint64_t at)
     return from[at / 8] >> at % 8 & 1;
 }
 
-/* Checks the frequencies. Returns the byte behind them, or 0. */
-static uint64_t check_frequencies(const uint8_t *block, uint64_t bytes, uint32_t range)
+/* Checks the frequencies from byte `from` on. Returns the byte behind them, or 0. */
+static uint64_t check_frequencies(const uint8_t *block, uint64_t bytes, uint64_t from,
+                                  uint32_t range)
 {
-    uint64_t at = 48, sum = 0;
+    uint64_t at = 8 * from, sum = 0;
     for (uint32_t i = 0; i < range; i++) {
         uint32_t length = 0, f = 0;
         if ((at + 16 + 7) / 8 > bytes) return 0; /* the states follow, so this is no limit */
@@ -83,21 +85,65 @@ static uint64_t check_frequencies(const uint8_t *block, uint64_t bytes, uint32_t
     return sum == 4096 ? at / 8 : 0;
 }
 
-static bool block_is_possible(const uint8_t *block, uint64_t bytes, uint64_t n)
+/* Checks the head and the frequencies of a part. Returns the byte behind them, or 0. */
+static uint64_t check_part(const uint8_t *block, uint64_t bytes, uint64_t head, uint64_t behind,
+                           bool *has_states)
 {
-    if (bytes < 6 || bytes >= n || block[3]) return false;
-    uint32_t k = block[0], range = block[2] + 1u;
-    uint64_t words = model_get(block + 4, 2), symbols = 1;
-    if (k != 1 && k != 2 && k != 4) return false;
-    if (block[1] + range > 256) return false;
-    if (range == 1) return k == 1 && words == 0 && bytes == 6;
+    uint64_t symbols = 1;
+    if (behind > bytes) return 0;
+    uint32_t k = block[head], range = block[head + 2] + 1u;
+    if ((k != 1 && k != 2 && k != 4) || block[head + 1] + range > 256) return 0;
+    if (range == 1) return k == 1 ? behind : 0;
     for (uint32_t i = 0; i < k; i++) symbols *= range;
-    if (symbols > 256) return false;
-    uint64_t states = check_frequencies(block, bytes, range);
-    if (!states || states + 128 + 2 * words != bytes) return false;
+    *has_states = true;
+    return symbols > 256 ? 0 : check_frequencies(block, bytes, behind, range);
+}
+
+static bool block_is_possible(const uint8_t *block, uint64_t bytes, uint64_t n, uint32_t parts)
+{
+    if (bytes < 6 || bytes >= n || block[3] != (parts > 1)) return false;
+    uint64_t words = model_get(block + 4, 2), at = 0;
+    bool has_states = false;
+    for (uint32_t i = 0; i < parts; i++) {
+        at = check_part(block, bytes, at, at + (i ? 3 : 6), &has_states);
+        if (!at) return false;
+    }
+    if (!has_states) return words == 0 && bytes == at;
+    if (at + 128 + 2 * words != bytes) return false;
     for (uint32_t i = 0; i < 32; i++)
-        if (model_get(block + states + 4 * (size_t)i, 4) < 65536) return false;
+        if (model_get(block + at + 4 * (size_t)i, 4) < 65536) return false;
     return true;
+}
+
+/* 3.9: codes in the order of parts are put into that of the payload. */
+static void order_codes(const model_part *parts, const uint8_t *sorted, uint64_t n, uint8_t *codes)
+{
+    for (uint32_t part = 0; part < RANS_MODEL_PARTS; part++)
+        for (uint64_t i = 0; i < n; i++) {
+            if (parts[i].part != part) continue;
+            codes[i] = parts[i].turned ? (uint8_t)(256 - *sorted) : *sorted;
+            sorted++;
+        }
+}
+
+static bool decode_block(const coded_block *b, const uint8_t *block, uint64_t bytes, uint8_t *codes)
+{
+    uint32_t counts[RANS_MODEL_PARTS] = {(uint32_t)b->codes};
+    bool in_parts = b->parts && bytes >= 6 && block[3];
+    if (!in_parts)
+        return block_is_possible(block, bytes, b->codes, 1) &&
+               rans_model_decode(block, (size_t)bytes, counts, 1, codes);
+    counts[0] = 0;
+    for (uint64_t i = 0; i < b->codes; i++) counts[b->parts[i].part]++;
+    for (uint32_t i = 0; i < RANS_MODEL_PARTS; i++)
+        if (counts[i] == 0) return false;
+    uint8_t *sorted = malloc((size_t)b->codes);
+    REQUIRE(sorted != NULL);
+    bool valid = block_is_possible(block, bytes, b->codes, RANS_MODEL_PARTS) &&
+                 rans_model_decode(block, (size_t)bytes, counts, RANS_MODEL_PARTS, sorted);
+    if (valid) order_codes(b->parts, sorted, b->codes, codes);
+    free(sorted);
+    return valid;
 }
 
 /* ---- Payloads (3.8). ------------------------------------------------------------------------- */
@@ -126,8 +172,7 @@ static bool read_block(const model_way *way, const model_tile *tiles, const code
     }
     uint8_t *codes = malloc((size_t)b->codes), *code = codes;
     REQUIRE(codes != NULL);
-    bool valid = block_is_possible(from + b->scales, size - b->scales, b->codes) &&
-                 rans_model_decode(from + b->scales, (size_t)(size - b->scales), codes, b->codes);
+    bool valid = decode_block(b, from + b->scales, size - b->scales, codes);
     for (uint64_t i = 0; valid && i < b->codes; i++) valid = codes[i] >> way->bits == 0;
     for (uint64_t i = 0; valid && i < b->tiles; i++, tile++) {
         memcpy(plain + tile->offset, from, tile->scales);
@@ -139,11 +184,24 @@ static bool read_block(const model_way *way, const model_tile *tiles, const code
     return valid;
 }
 
-uint8_t *model_plain(const model_way *way, uint32_t t, uint32_t c, const uint8_t *payload,
-                     uint64_t bytes)
+static model_part *parts_of(const model_way *way, uint32_t t, uint32_t c, uint64_t draws,
+                            const model_tile *tiles, uint64_t n)
 {
-    uint64_t n;
+    uint64_t codes = 0;
+    if (!way->dithers) return NULL;
+    for (uint64_t i = 0; i < n; i++) codes += tiles[i].n;
+    model_part *parts = malloc((size_t)codes * sizeof *parts);
+    REQUIRE(parts != NULL);
+    model_parts(way, t, c, draws, parts);
+    return parts;
+}
+
+uint8_t *model_plain(const model_way *way, uint32_t t, uint32_t c, uint64_t draws,
+                     const uint8_t *payload, uint64_t bytes)
+{
+    uint64_t n, codes = 0;
     model_tile *tiles = model_tiles(way, t, c, &n);
+    model_part *parts = parts_of(way, t, c, draws, tiles, n);
     uint64_t front = tiles[0].offset, at = front + up16(4 * blocks_of(tiles, n)), number = 0;
     uint8_t *plain =
         calloc(1, (size_t)(tiles[n - 1].offset + tiles[n - 1].scales + tiles[n - 1].bytes));
@@ -152,11 +210,14 @@ uint8_t *model_plain(const model_way *way, uint32_t t, uint32_t c, const uint8_t
     if (valid) memcpy(plain, payload, (size_t)front);
     for (uint64_t i = 0; valid && i < n; number++) {
         coded_block b = block_at(tiles, i, n);
+        b.parts = parts ? parts + codes : NULL;
         uint64_t size = model_get(payload + front + 4 * number, 4);
         valid = at + size <= bytes && read_block(way, tiles, &b, payload + at, size, plain);
         at += size;
+        codes += b.codes;
         i += b.tiles;
     }
+    free(parts);
     free(tiles);
     if (valid && up16(at) == bytes) return plain;
     free(plain);

@@ -243,6 +243,30 @@ model_tile *model_tiles(const model_way *way, uint32_t t, uint32_t c, uint64_t *
     return tiles;
 }
 
+/* 3.6 and 5: the dither of an element. */
+static double dither_of(uint64_t key, uint64_t element)
+{
+    philox4x32_key_t halves = {{(uint32_t)key, (uint32_t)(key >> 32)}};
+    philox4x32_ctr_t counter = {{(uint32_t)(element / 8), (uint32_t)(element / 8 >> 32), 0, 0}};
+    philox4x32_ctr_t words = philox4x32_R(10, counter, halves);
+    uint32_t part = words.v[element % 8 / 2] >> (element % 2 * 16) & 0xffff;
+    return (part + 0.5) / 65536 - 0.5;
+}
+
+void model_parts(const model_way *way, uint32_t t, uint32_t c, uint64_t draws, model_part *parts)
+{
+    cut k = cut_row(c, way->group);
+    uint64_t all = (uint64_t)t * k.segments;
+    for (uint64_t s = 0; s < all; s++)
+        for (uint32_t j = 0; j < g_of(&k, s); j++) {
+            bool last = s % k.segments == k.segments - 1;
+            bool is_padding = j >= (last ? k.last_width : k.width);
+            uint64_t element = s / k.segments * c + s % k.segments * k.width + j;
+            double z = is_padding ? 0 : dither_of(draws, element);
+            *parts++ = (model_part){(uint8_t)floor(fabs(z) * 8), z < 0};
+        }
+}
+
 size_t model_size(const model_way *way, uint32_t t, uint32_t c, size_t most)
 {
     if (way->form == 0) return 0;
@@ -293,16 +317,6 @@ static model_value microscale(uint8_t number, uint32_t code, uint32_t scale, flo
         if (code & sign) value = -value;
     }
     return (model_value){.r = base + (float)ldexp(value, (int)scale - 127)};
-}
-
-/* 3.6 and 5: the dither of an element. */
-static double dither_of(uint64_t key, uint64_t element)
-{
-    philox4x32_key_t halves = {{(uint32_t)key, (uint32_t)(key >> 32)}};
-    philox4x32_ctr_t counter = {{(uint32_t)(element / 8), (uint32_t)(element / 8 >> 32), 0, 0}};
-    philox4x32_ctr_t words = philox4x32_R(10, counter, halves);
-    uint32_t part = words.v[element % 8 / 2] >> (element % 2 * 16) & 0xffff;
-    return (part + 0.5) / 65536 - 0.5;
 }
 
 /* 3.4 and 5, the form step. z: 0 without dither. */

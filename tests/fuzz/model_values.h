@@ -34,12 +34,19 @@ typedef struct model_tile {
 /* All tiles of a payload, to be freed. */
 model_tile *model_tiles(const model_way *way, uint32_t t, uint32_t c, uint64_t *n);
 
+/* 3.9: the part of every code of a payload, in the order of its tiles; padding included. */
+typedef struct model_part {
+    uint8_t part;
+    bool turned;
+} model_part;
+void model_parts(const model_way *way, uint32_t t, uint32_t c, uint64_t draws, model_part *parts);
+
 /* model_coded.c. coded_most: the largest size of a coded payload whose plain one has so many bytes.
  * plain: the plain payload, to be freed, or NULL where a rule is broken (step 8). store_sizes:
  * writes the sizes of a payload whose blocks are all as in the plain one. */
 uint64_t model_coded_most(const model_way *way, uint32_t t, uint32_t c, uint64_t plain);
-uint8_t *model_plain(const model_way *way, uint32_t t, uint32_t c, const uint8_t *payload,
-                     uint64_t bytes);
+uint8_t *model_plain(const model_way *way, uint32_t t, uint32_t c, uint64_t draws,
+                     const uint8_t *payload, uint64_t bytes);
 void model_store_sizes(const model_way *way, uint32_t t, uint32_t c, uint8_t *payload);
 
 /* One element as section 5 computes it, before it is rounded to y or prev. */

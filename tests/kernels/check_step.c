@@ -294,6 +294,21 @@ static void adds_squares_as_specified(bench *b)
     check_every_kind(b, check_squares);
 }
 
+/* The bytes themselves, so that a run may begin and end anywhere among a counter's numbers. */
+static void draws_high_bytes_as_specified(bench *b)
+{
+    static uint8_t room[DW_TILE_ELEMENTS + 32];
+    for (int draw = drawn(b, 300, 30); draw > 0; draw--) {
+        uint64_t n = 1 + below(b, draw % 3 ? 100 : DW_TILE_ELEMENTS);
+        dw_dither dither = {test_next(&b->random), test_next(&b->random) >> below(b, 64)};
+        memset(room, 0x5a, sizeof room);
+        b->kernels->dither_bytes(&dither, n, room + 16);
+        for (uint64_t i = 0; i < n; i++)
+            assert_int_equal(room[16 + i], model_part(dither.key, dither.element + i) >> 8);
+        for (uint64_t i = 0; i < 16; i++) assert_true(room[i] == 0x5a && room[16 + n + i] == 0x5a);
+    }
+}
+
 /* Runs a test for the C kernels (against the model) and for each other table (against C). */
 static void for_the_model_and_each_table(void **state)
 {
@@ -424,6 +439,7 @@ int main(int argc, char **argv)
         kernel_test(for_the_model_and_each_table, encodes_as_specified),
         kernel_test(for_the_model_and_each_table, decodes_as_specified),
         kernel_test(for_the_model_and_each_table, adds_squares_as_specified),
+        kernel_test(for_the_model_and_each_table, draws_high_bytes_as_specified),
         kernel_test(for_the_model_and_each_table, zeros_keep_their_signs),
         kernel_test(for_the_specification, errors_are_even_and_independent)};
     return cmocka_run_group_tests(tests, NULL, NULL);

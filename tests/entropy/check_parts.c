@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * check_parts.c - tests entropy-coded blocks in parts (docs/format.md, 3.7), like check_rans.c. */
+#include "rans_rig.h"
+#include "wire/bytes.h"
+
+enum { PARTS = DW_RANS_PARTS };
+
+static uint64_t sum_of(const uint32_t *counts)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < PARTS; i++) sum += counts[i];
+    return sum;
+}
+
+/* Codes in parts that differ; returns how many. */
+static uint64_t draw_parts(rig *r, uint8_t *parted, uint32_t *counts)
+{
+    uint64_t n = any_n(r) + PARTS;
+    n = n > MOST_CODES ? MOST_CODES : n;
+    for (uint64_t i = 0, left = n, at = 0; i < PARTS; at += counts[i++]) {
+        uint64_t most = left - (PARTS - 1 - i);
+        counts[i] = (uint32_t)(i + 1 == PARTS ? left : 1 + less_than(r, (uint32_t)most));
+        left -= counts[i];
+        source s = any_source(r);
+        memcpy(parted + at, draw(r, &s, counts[i]), counts[i]);
+    }
+    return n;
+}
+
+/* As plain codes the encoder gets noise, so that parts are shorter whenever a block pays at all. */
+static size_t encode_parts(rig *r, const dw_kernels *kernels, const uint8_t *parted,
+                           const uint32_t *counts, uint8_t *to, size_t cap)
+{
+    static uint8_t noise[MOST_CODES];
+    uint64_t n = sum_of(counts);
+    for (uint64_t i = 0; i < n; i++) noise[i] = (uint8_t)(i * 151);
+    uint8_t *codes = dirty(r, r->codes, n);
+    memcpy(codes, parted, n);
+    dw_rans_codes all = {.codes = noise, .parted = codes, .n = n, .counts = counts};
+    return dw_rans_encode(kernels, &all, to, cap, dirty(r, r->work, dw_rans_work_bytes(n)));
+}
+
+static const uint8_t *decode_parts(rig *r, const dw_kernels *kernels, const uint8_t *block,
+                                   size_t bytes, const uint32_t *counts, const char **wrong)
+{
+    uint64_t n = sum_of(counts);
+    uint8_t *from = dirty(r, r->from, bytes), *back = dirty(r, r->back, n);
+    size_t used = 0;
+    memcpy(from, block, bytes);
+    *wrong = dw_rans_decode_parts(kernels, from, bytes, back, counts,
+                                  dirty(r, r->work, dw_rans_work_bytes(n)), &used);
+    assert_true(*wrong || (used > 0 && used <= bytes));
+    return *wrong ? NULL : back;
+}
+
+static void all_must_decode(rig *r, const uint8_t *block, size_t bytes, const uint32_t *counts,
+                            const uint8_t *parted, const char *what)
+{
+    const char *wrong;
+    for (int t = 0; t < r->n_tables; t++) {
+        const uint8_t *back = decode_parts(r, r->tables[t], block, bytes, counts, &wrong);
+        if (wrong) fail_msg("%s: %s: %s", r->tables[t]->name, what, wrong);
+        same_bytes("codes", parted, back, sum_of(counts), r->tables[t]->name, what);
+    }
+}
+
+static void tables_make_the_same_parts(rig *r)
+{
+    static uint8_t parted[MOST_CODES], block[MOST_CODES], again[RANS_MODEL_MOST], back[MOST_CODES];
+    static rans_model models[PARTS];
+    uint32_t counts[PARTS], draws = 400 / share, paid = 0;
+    for (uint32_t i = 0; i < draws; i++) {
+        uint64_t n = draw_parts(r, parted, counts);
+        size_t bytes = encode_parts(r, specification, parted, counts, block, n);
+        for (int t = 0; t < r->n_tables; t++) {
+            uint8_t *to = dirty(r, r->to, bytes);
+            size_t made = encode_parts(r, r->tables[t], parted, counts, to, bytes ? bytes : n);
+            assert_int_equal(made, bytes);
+            same_bytes("block", block, to, bytes, r->tables[t]->name, "in parts");
+        }
+        if (bytes == 0) continue;
+        paid++;
+        assert_true(bytes < n && dw_rans_has_parts(block, bytes));
+        all_must_decode(r, block, bytes, counts, parted, "in parts");
+        assert_true(rans_model_decode(block, bytes, counts, PARTS, back));
+        assert_memory_equal(back, parted, n);
+        assert_int_equal(rans_model_read(block, bytes, models), PARTS);
+        assert_int_equal(rans_model_encode(models, counts, PARTS, parted, again), bytes);
+        assert_memory_equal(again, block, bytes);
+    }
+    assert_true(paid > draws / 4 && paid < draws);
+}
+
+/* A block with frequencies of the model's own, as any encoder may choose them. */
+static size_t model_block(rig *r, uint32_t *counts, uint8_t *parted, uint8_t *block)
+{
+    static rans_model models[PARTS];
+    for (uint64_t i = 0, at = 0; i < PARTS; i++) {
+        counts[i] = 1 + less_than(r, 3000);
+        models[i] = any_model(r);
+        for (uint64_t end = at + counts[i]; at < end; at++) {
+            uint32_t c = less_than(r, models[i].range);
+            parted[at] = (uint8_t)(models[i].least + (models[i].f[c] > 0 ? c : 0));
+        }
+    }
+    return rans_model_encode(models, counts, PARTS, parted, block);
+}
+
+static void parts_of_the_model_are_read(rig *r)
+{
+    static uint8_t parted[MOST_CODES], block[RANS_MODEL_MOST];
+    uint32_t counts[PARTS], draws = 400 / share, valid = 0;
+    for (uint32_t i = 0; i < draws; i++) {
+        size_t bytes = model_block(r, counts, parted, block);
+        if (bytes >= sum_of(counts)) continue;
+        valid++;
+        all_must_decode(r, block, bytes, counts, parted, "the model's parts");
+    }
+    assert_true(valid > draws / 8);
+}
+
+/* Parts cost three more heads and tables; where they are alike, a plain block is shorter. */
+static void the_shorter_block_is_written(rig *r)
+{
+    static uint8_t codes[8192], parted[8192], block[8192];
+    const uint32_t counts[PARTS] = {2048, 2048, 2048, 2048};
+    dw_rans_codes all = {.codes = codes, .parted = parted, .n = sizeof codes, .counts = counts};
+    source same = {.kind = GAUSS, .step = 1};
+    memcpy(codes, draw(r, &same, sizeof codes), sizeof codes);
+    memcpy(parted, codes, sizeof codes);
+    size_t plain = dw_rans_encode(specification, &all, block, sizeof block, r->work.start);
+    assert_true(plain > 0 && !dw_rans_has_parts(block, plain));
+    for (size_t i = 0; i < sizeof codes; i++) codes[i] = parted[i] = (uint8_t)(i / 2048);
+    for (size_t i = 0; i < sizeof codes; i += 2) codes[i] = (uint8_t)(3 - codes[i]);
+    size_t bytes = dw_rans_encode(specification, &all, block, sizeof block, r->work.start);
+    assert_int_equal(bytes, 6 + 3 * 3); /* each part has one code: there are no states */
+    assert_true(dw_rans_has_parts(block, bytes));
+    all_must_decode(r, block, bytes, counts, parted, "one code each");
+}
+
+static void refuse(rig *r, const uint8_t *block, size_t bytes, const uint32_t *counts,
+                   const char *word)
+{
+    const char *wrong, *first = NULL;
+    for (int t = 0; t < r->n_tables; t++) {
+        decode_parts(r, r->tables[t], block, bytes, counts, &wrong);
+        if (!wrong) fail_msg("%s takes a block that is wrong: %s", r->tables[t]->name, word);
+        if (t == 0) first = wrong;
+        assert_ptr_equal(wrong, first);
+        if (!strstr(wrong, word)) fail_msg("'%s' does not name %s", wrong, word);
+    }
+}
+
+/* Parts whose tables are as long as their ranges say, so that the second head is at a known place.
+ */
+static size_t sample_parts(rig *r, uint8_t *block, uint32_t *counts)
+{
+    static uint8_t parted[4000];
+    static const rans_model models[PARTS] = {{1, 128, 1, {4096}},
+                                             {2, 127, 3, {96, 3900, 100}},
+                                             {4, 5, 2, {4000, 96}},
+                                             {1, 9, 3, {1000, 2000, 1096}}};
+    for (uint32_t i = 0; i < sizeof parted; i++)
+        parted[i] = (uint8_t)(models[i / 1000].least +
+                              (less_than(r, 9) ? models[i / 1000].range / 2
+                                               : less_than(r, models[i / 1000].range)));
+    for (int i = 0; i < PARTS; i++) counts[i] = 1000;
+    size_t bytes = rans_model_encode(models, counts, PARTS, parted, block);
+    all_must_decode(r, block, bytes, counts, parted, "the sample");
+    return bytes;
+}
+
+static void rules_of_parts_have_sentences(rig *r)
+{
+    static uint8_t good[RANS_MODEL_MOST], block[RANS_MODEL_MOST];
+    static const struct {
+        size_t at;
+        uint8_t value;
+        const char *word;
+    } cases[] = {
+        {3, 0, "parts"}, {3, 2, "parts"},        {6, 3, "per symbol"},        {6, 0, "per symbol"},
+        {7, 254, "255"}, {8, 16, "256 symbols"}, {0, 2, "several per symbol"}};
+    uint32_t counts[PARTS];
+    size_t bytes = sample_parts(r, good, counts);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        memcpy(block, good, bytes);
+        block[cases[i].at] = cases[i].value;
+        refuse(r, block, bytes, counts, cases[i].word);
+    }
+    for (size_t cut = 0; cut < bytes; cut++) {
+        const char *wrong;
+        decode_parts(r, specification, good, cut, counts, &wrong);
+        assert_non_null(wrong);
+    }
+    refuse(r, good, 8, counts, "no header");
+    dw_put(good + 4, dw_get(good + 4, 2) + 1, 2);
+    refuse(r, good, bytes + 2, counts, "more words");
+    dw_put(good + 4, dw_get(good + 4, 2) - 2, 2);
+    refuse(r, good, bytes, counts, "words");
+    for (int i = 0; i < PARTS; i++) {
+        uint32_t few[PARTS] = {1000, 1000, 1000, 1000};
+        few[i] = 0;
+        refuse(r, good, bytes, few, "no codes");
+    }
+}
+
+/* All tables agree about damage: they refuse it with one sentence, or decode the same codes. */
+static void damaged_parts_are_treated_alike(rig *r)
+{
+    static uint8_t good[RANS_MODEL_MOST], block[RANS_MODEL_MOST], expected[4000];
+    uint32_t counts[PARTS];
+    size_t bytes = sample_parts(r, good, counts), tried = 0, refused = 0;
+    for (size_t bit = 0; bit < 8 * bytes; bit += bit < 400 ? 1 : share) {
+        const char *wrong, *first = NULL;
+        memcpy(block, good, bytes);
+        block[bit / 8] = (uint8_t)(block[bit / 8] ^ 1u << bit % 8);
+        for (int t = 0; t < r->n_tables; t++) {
+            const uint8_t *back = decode_parts(r, r->tables[t], block, bytes, counts, &wrong);
+            if (t == 0) first = wrong;
+            assert_ptr_equal(wrong, first);
+            if (t == 0 && back) {
+                assert_true(rans_model_decode(block, bytes, counts, PARTS, expected));
+            }
+            if (back) assert_memory_equal(back, expected, sizeof expected);
+        }
+        tried++;
+        refused += first != NULL;
+    }
+    if (refused < tried - tried / 4) fail_msg("%zu of %zu", refused, tried);
+}
+
+int check_parts(void)
+{
+    const struct CMUnitTest tests[] = {
+        rans_test(tables_make_the_same_parts),      rans_test(parts_of_the_model_are_read),
+        rans_test(the_shorter_block_is_written),    rans_test(rules_of_parts_have_sentences),
+        rans_test(damaged_parts_are_treated_alike),
+    };
+    return cmocka_run_group_tests_name("parts", tests, NULL, NULL);
+}
