@@ -24,9 +24,21 @@ constexpr int kVariants = 2; /* variants of x: a sample that never changes would
                                 zeros */
 
 /* What a word after the codec's name changes in its config. */
-enum Variant { kPlain, kChoose, kNoAudit, kWriteY, kReadY, kStochastic, kMse, kDither, kCoded };
-const char *const kVariantWords[] = {"",     "+choose", "-audit", "+y", "+read", "+stochastic",
-                                     "+mse", "+dither", "+rans"};
+enum Variant {
+    kPlain,
+    kChoose,
+    kNoAudit,
+    kWriteY,
+    kReadY,
+    kStochastic,
+    kMse,
+    kDither,
+    kCoded,
+    kCodedDither
+};
+const char *const kVariantWords[] = {"",      "+choose",     "-audit", "+y",
+                                     "+read", "+stochastic", "+mse",   "+dither",
+                                     "+rans", "+dither+rans"};
 
 struct Case {
     bool encode;
@@ -97,9 +109,9 @@ dw_config Case::config() const
         if (variant == kNoAudit) config.audit = DW_AUDIT_NEVER;
     }
     if (variant == kStochastic) config.rounding = DW_ROUNDING_STOCHASTIC;
-    if (variant == kDither) config.rounding = DW_ROUNDING_DITHER;
+    if (variant == kDither || variant == kCodedDither) config.rounding = DW_ROUNDING_DITHER;
     if (variant == kMse) config.scale = DW_SCALE_MSE;
-    if (variant == kCoded) config.entropy = DW_ENTROPY_RANS;
+    if (variant == kCoded || variant == kCodedDither) config.entropy = DW_ENTROPY_RANS;
     config.replies = DW_REPLIES_NEVER; /* no undo copies, because no frame is lost here */
     config.incarnation = 1;
     return config;
@@ -395,6 +407,7 @@ const Codec kCodecs[] = {
     {kPlain, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
     {kDither, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
     {kCoded, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
+    {kCodedDither, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
     {kCoded, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
     {kCoded, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_BF16, DW_BF16, kNoElement, true},
     {kCoded, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, kNoElement},
