@@ -65,7 +65,7 @@ void measure(const char *table, const Pair &pair, const Case &of, size_t bytes, 
     volatile double used = 0;
     for (int i = 0; i < passes; i++) {
         auto begin = std::chrono::steady_clock::now();
-        used = used + dw_bench_step_pass(&step);
+        used = used + dw_bench_step_run(&step);
         std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
         own.push_back(took.count());
         limit.push_back(limit_pass(traffic, false, nullptr));

@@ -18,7 +18,7 @@ static unsigned char *part_of(void *base, dw_dtype dtype, uint64_t at)
     return (unsigned char *)base + at * dw_dtype_bytes(dtype);
 }
 
-double dw_bench_step_pass(const dw_bench_step *of)
+double dw_bench_step_run(const dw_bench_step *of)
 {
     double lanes[DW_NORM_LANES] = {0};
     uint32_t largest = 0;

@@ -21,13 +21,14 @@ typedef struct dw_bench_step {
     uint64_t n;
 } dw_bench_step;
 
-/* Chooses the table of kernels for the passes that follow. */
+/* Chooses the table of kernels for the next calls of dw_bench_step_run. */
 void dw_bench_step_use(const char *table);
 
-/* Passes once over the tensor. Returns a number that depends on all sums. */
-double dw_bench_step_pass(const dw_bench_step *of);
+/* Encodes, decodes or measures the whole tensor once, with a step of 2^-6. Returns a number that
+ * depends on all results, so that compilers cannot leave the work out. */
+double dw_bench_step_run(const dw_bench_step *of);
 
-/* Fills x and prev with values whose changes are some 20 steps of the passes. */
+/* Fills x and prev with values that differ by up to 21 steps of 2^-6. */
 void dw_bench_step_fill(const dw_bench_step *of);
 
 #ifdef __cplusplus

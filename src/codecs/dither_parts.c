@@ -40,44 +40,25 @@ void dw_dither_parts_draw(const dw_layout *layout, const dw_kernels *kernels, ui
     }
 }
 
-/* The part of a code: by |z| in steps of 1/8. z is at least 0 where the high byte is 128 or more,
- * and the bytes 127 - b and 128 + b stand for the same |z|. */
-static uint32_t part_of(uint8_t high)
-{
-    uint32_t mirrored = high < 128 ? 127u - high : high - 128u;
-    return mirrored / 32;
-}
-
-/* The other sign of a level is 256 - code, which leaves 128, level 0, as it is. */
-static uint8_t turned(uint8_t code, uint8_t high)
-{
-    return high < 128 ? (uint8_t)(0u - code) : code;
-}
-
-void dw_dither_parts_count(const uint8_t *high, uint64_t n, uint32_t *counts)
-{
-    memset(counts, 0, DW_RANS_PARTS * sizeof *counts);
-    for (uint64_t i = 0; i < n; i++) counts[part_of(high[i])]++;
-}
-
 /* Where each part begins. */
 static void find_starts(uint8_t *parted, const uint32_t *counts, uint8_t **starts)
 {
-    for (int i = 0; i < DW_RANS_PARTS; parted += counts[i++]) starts[i] = parted;
+    for (int i = 0; i < DW_PARTS; parted += counts[i++] + DW_PART_GAP) starts[i] = parted;
 }
 
-void dw_dither_parts_sort(const uint8_t *high, const uint8_t *codes, uint64_t n,
-                          const uint32_t *counts, uint8_t *parted)
+void dw_dither_parts_sort(const dw_kernels *kernels, const uint8_t *high, const uint8_t *codes,
+                          uint64_t n, const uint32_t *counts, uint8_t *parted)
 {
-    uint8_t *next[DW_RANS_PARTS];
+    uint8_t *next[DW_PARTS];
     find_starts(parted, counts, next);
-    for (uint64_t i = 0; i < n; i++) *next[part_of(high[i])]++ = turned(codes[i], high[i]);
+    kernels->sort_parts(high, codes, n, next);
 }
 
-void dw_dither_parts_restore(const uint8_t *high, const uint8_t *parted, uint64_t n,
-                             const uint32_t *counts, uint8_t *codes)
+void dw_dither_parts_restore(const dw_kernels *kernels, const uint8_t *high, const uint8_t *parted,
+                             uint64_t n, const uint32_t *counts, uint8_t *codes)
 {
-    uint8_t *next[DW_RANS_PARTS];
-    find_starts((uint8_t *)(uintptr_t)parted, counts, next);
-    for (uint64_t i = 0; i < n; i++) codes[i] = turned(*next[part_of(high[i])]++, high[i]);
+    uint8_t *starts[DW_PARTS];
+    find_starts((uint8_t *)(uintptr_t)parted, counts, starts);
+    const uint8_t *next[DW_PARTS] = {starts[0], starts[1], starts[2], starts[3]};
+    kernels->restore_parts(high, next, n, codes);
 }

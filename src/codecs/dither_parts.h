@@ -10,8 +10,8 @@
  * | name   | meaning                                                                                 |
  * | high   | (n) the high byte of each code's random number; of padding 128                          |
  * | codes  | (n) in the order of the payload                                                         |
- * | parted | (n) those of part 0 first, with their signs turned                                      |
- * | counts | (DW_RANS_PARTS) the codes of each part                                                  |
+ * | parted | those of part 0 first, with their signs turned; DW_PART_GAP bytes between parts         |
+ * | counts | (DW_PARTS) the codes of each part                                                       |
  *
  * Errors: none. Threads: the functions have no state. */
 #ifndef DW_DITHER_PARTS_H
@@ -24,12 +24,18 @@
 void dw_dither_parts_draw(const dw_layout *layout, const dw_kernels *kernels, uint64_t key,
                           uint64_t first_tile, uint64_t tiles, uint8_t *high);
 
-void dw_dither_parts_count(const uint8_t *high, uint64_t n, uint32_t *counts);
-void dw_dither_parts_sort(const uint8_t *high, const uint8_t *codes, uint64_t n,
-                          const uint32_t *counts, uint8_t *parted);
+/* counts is what kernels->count_parts finds in `high`. parted has room for dw_dither_parts_bytes.
+ */
+void dw_dither_parts_sort(const dw_kernels *kernels, const uint8_t *high, const uint8_t *codes,
+                          uint64_t n, const uint32_t *counts, uint8_t *parted);
 
 /* The inverse of sort. */
-void dw_dither_parts_restore(const uint8_t *high, const uint8_t *parted, uint64_t n,
-                             const uint32_t *counts, uint8_t *codes);
+void dw_dither_parts_restore(const dw_kernels *kernels, const uint8_t *high, const uint8_t *parted,
+                             uint64_t n, const uint32_t *counts, uint8_t *codes);
+
+static inline uint64_t dw_dither_parts_bytes(uint64_t n)
+{
+    return n + DW_PARTS * DW_PART_GAP;
+}
 
 #endif

@@ -92,13 +92,13 @@ typedef struct bench {
 static bench bench_of(const dw_layout *layout, uint8_t *memory)
 {
     uint64_t each = dw_round_up(most_codes(layout), 64), codes = is_bare(layout) ? 0 : each,
-             sorted = layout->dithers ? 2 * each : 0;
-    bench b = {.bytes = codes + sorted + dw_round_up(dw_rans_work_bytes(most_codes(layout)), 64)};
+             sorting = layout->dithers ? each + dw_dither_parts_bytes(each) : 0;
+    bench b = {.bytes = codes + sorting + dw_round_up(dw_rans_work_bytes(most_codes(layout)), 64)};
     if (!memory) return b;
     b.codes = memory;
     b.high = memory + codes;
-    b.parted = b.high + sorted / 2;
-    b.coder = b.high + sorted;
+    b.parted = b.high + each;
+    b.coder = b.high + sorting;
     return b;
 }
 
@@ -125,9 +125,10 @@ static bool sort_codes(const dw_encode_job *job, const block *b, const bench *wo
     if (!is_full) return false;
     dw_dither_parts_draw(&job->layout, job->kernels, job->draws_key, b->first_tile, b->tiles,
                          work->high);
-    dw_dither_parts_count(work->high, b->codes, counts);
-    for (int i = 0; i < DW_RANS_PARTS; i++) is_full = is_full && counts[i] > 0;
-    if (is_full) dw_dither_parts_sort(work->high, codes, b->codes, counts, work->parted);
+    job->kernels->count_parts(work->high, b->codes, counts);
+    for (int i = 0; i < DW_PARTS; i++) is_full = is_full && counts[i] > 0;
+    if (is_full)
+        dw_dither_parts_sort(job->kernels, work->high, codes, b->codes, counts, work->parted);
     return is_full;
 }
 
@@ -137,7 +138,7 @@ static uint64_t encode_block(const dw_encode_job *job, const block *b, uint8_t *
 {
     const dw_layout *layout = &job->layout;
     const uint8_t *codes = job->payload + b->from;
-    uint32_t counts[DW_RANS_PARTS];
+    uint32_t counts[DW_PARTS];
     if (b->bytes > b->scales + 1) {
         if (!is_bare(layout)) {
             take_apart(layout, b, job->payload, to, work->codes);
@@ -254,13 +255,14 @@ static void put_together(const dw_layout *layout, const block *b, uint8_t *plain
 static const char *decode_parts(const dw_decode_job *job, const block *b, const bench *work,
                                 const uint8_t *from, size_t bytes, uint8_t *codes, size_t *used)
 {
-    uint32_t counts[DW_RANS_PARTS];
+    uint32_t counts[DW_PARTS];
     dw_dither_parts_draw(&job->layout, job->kernels, job->draws_key, b->first_tile, b->tiles,
                          work->high);
-    dw_dither_parts_count(work->high, b->codes, counts);
+    job->kernels->count_parts(work->high, b->codes, counts);
     const char *why =
         dw_rans_decode_parts(job->kernels, from, bytes, work->parted, counts, work->coder, used);
-    if (!why) dw_dither_parts_restore(work->high, work->parted, b->codes, counts, codes);
+    if (!why)
+        dw_dither_parts_restore(job->kernels, work->high, work->parted, b->codes, counts, codes);
     return why;
 }
 

@@ -37,7 +37,7 @@ typedef struct rans_work {
         planning plan;
     } scratch;
     uint32_t states[DW_RANS_STATES];
-    rans_table tables[1 + DW_RANS_PARTS]; /* of a plain block; of one in parts */
+    rans_table tables[1 + DW_PARTS]; /* of a plain block; of one in parts */
 } rans_work;
 
 size_t dw_rans_bound(uint64_t n)
@@ -137,7 +137,7 @@ static draft plan_block(const dw_kernels *kernels, rans_work *w, const uint8_t *
 {
     draft d = {.codes = codes, .counts = counts, .parts = parts, .tables = tables};
     d.front_bytes = HEADER_BYTES + HEAD_BYTES * (size_t)(parts - 1);
-    for (uint32_t i = 0; i < parts; codes += counts[i++]) {
+    for (uint32_t i = 0; i < parts; codes += counts[i++] + DW_PART_GAP) {
         kernels->histogram(codes, counts[i], w->scratch.plan.counts);
         plan_part(&w->scratch.plan, &tables[i], counts[i], &d);
     }
@@ -187,11 +187,11 @@ static uint64_t put_words(const dw_kernels *kernels, rans_work *w, const draft *
 {
     const uint8_t *behind = d->codes;
     uint64_t words = 0;
-    for (uint32_t i = 0; i < d->parts; i++) behind += d->counts[i];
+    for (uint32_t i = 0; i < d->parts; i++) behind += d->counts[i] + DW_PART_GAP;
     for (int i = 0; i < DW_RANS_STATES; i++) w->states[i] = DW_RANS_LOWEST;
     for (uint32_t i = d->parts; i-- > 0 && words <= room;) {
         const rans_table *table = &d->tables[i];
-        behind -= d->counts[i];
+        behind -= d->counts[i] + DW_PART_GAP;
         if (table->range == 1) continue;
         dw_rans_encode_run run = {.codes = behind,
                                   .n = d->counts[i],
@@ -232,8 +232,7 @@ size_t dw_rans_encode(const dw_kernels *kernels, const dw_rans_codes *codes, uin
     uint32_t n = (uint32_t)codes->n;
     draft best = plan_block(kernels, w, codes->codes, &n, 1, w->tables);
     if (codes->parted) {
-        draft d =
-            plan_block(kernels, w, codes->parted, codes->counts, DW_RANS_PARTS, w->tables + 1);
+        draft d = plan_block(kernels, w, codes->parted, codes->counts, DW_PARTS, w->tables + 1);
         if (8 * d.front_bytes + d.bits < 8 * best.front_bytes + best.bits) best = d;
     }
     return put_block(kernels, w, &best, to, cap < bound ? cap : bound);
@@ -389,7 +388,7 @@ static const char *decode(const dw_kernels *kernels, reader *r, uint8_t *codes,
     bool has_states = !wrong && needs_states(w->tables, parts);
     if (!wrong) wrong = judge_length(r, has_states, n, &block_bytes);
     if (has_states && !wrong) wrong = read_states(r->from + r->states, w->states);
-    for (uint32_t i = 0; i < parts && !wrong; codes += counts[i++])
+    for (uint32_t i = 0; i < parts && !wrong; codes += counts[i++] + DW_PART_GAP)
         wrong = decode_part(kernels, w, r, &w->tables[i], codes, counts[i], &taken);
     if (has_states && !wrong) wrong = judge_end(w, r->words, taken);
     if (!wrong) *used = block_bytes;
@@ -413,5 +412,5 @@ const char *dw_rans_decode_parts(const dw_kernels *kernels, const uint8_t *from,
                                  uint8_t *codes, const uint32_t *counts, void *work, size_t *used)
 {
     reader r = {.from = from, .bytes = bytes};
-    return decode(kernels, &r, codes, counts, DW_RANS_PARTS, aligned(work), used);
+    return decode(kernels, &r, codes, counts, DW_PARTS, aligned(work), used);
 }

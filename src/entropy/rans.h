@@ -5,9 +5,10 @@
  * wide table:
  * | name    | meaning                                                                                |
  * | codes   | n of them, 1 to 65536; both ends know n                                                |
- * | parted  | the same codes in another order: those of part 0, of part 1 and so on. Codes of a part |
- * |         | share frequencies. NULL: no parts                                                      |
- * | counts  | (DW_RANS_PARTS) the codes of each part, at least 1; both ends know them                |
+ * | parted  | the same codes in another order: those of part 0, of part 1 and so on, each part       |
+ * |         | DW_PART_GAP bytes behind the one before. Codes of a part share frequencies. NULL: no   |
+ * |         | parts                                                                                  |
+ * | counts  | (DW_PARTS) the codes of each part, at least 1; both ends know them                |
  * | kernels | the table whose loops are used; all tables make the same block                         |
  * | work    | memory of dw_rans_work_bytes(n) bytes, of any contents and alignment                   |
  *
@@ -22,7 +23,7 @@
 
 #include "kernels/kernels.h"
 
-enum { DW_RANS_MOST_CODES = 1 << 16, DW_RANS_PARTS = 4 };
+enum { DW_RANS_MOST_CODES = 1 << 16 };
 
 /* The longest block of n codes. A block is always shorter than its codes. */
 size_t dw_rans_bound(uint64_t n);
@@ -51,7 +52,8 @@ bool dw_rans_has_parts(const uint8_t *from, size_t bytes);
 const char *dw_rans_decode(const dw_kernels *kernels, const uint8_t *from, size_t bytes,
                            uint8_t *codes, uint64_t n, void *work, size_t *used);
 
-/* Like dw_rans_decode, for a block in parts: the codes are in the order of the parts. */
+/* Like dw_rans_decode, for a block in parts: the codes are in the order of the parts, which have
+ * gaps between them. */
 const char *dw_rans_decode_parts(const dw_kernels *kernels, const uint8_t *from, size_t bytes,
                                  uint8_t *codes, const uint32_t *counts, void *work, size_t *used);
 

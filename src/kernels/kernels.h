@@ -242,6 +242,13 @@ typedef struct dw_kernels {
     void (*step_decode)(const dw_step_run *run);
     /* The high bytes of the random numbers of n elements, at most 2048. */
     void (*dither_bytes)(const dw_dither *dither, uint64_t n, uint8_t *to);
+    /* Dithered codes in parts, rans_run.h: how many codes each part has; sorts them into their
+     * parts; and the inverse. */
+    void (*count_parts)(const uint8_t *high, uint64_t n, uint32_t counts[DW_PARTS]);
+    void (*sort_parts)(const uint8_t *high, const uint8_t *codes, uint64_t n,
+                       uint8_t *next[DW_PARTS]);
+    void (*restore_parts)(const uint8_t *high, const uint8_t *next[DW_PARTS], uint64_t n,
+                          uint8_t *codes);
     /* The entropy coder, rans_run.h. How often each code occurs. */
     void (*histogram)(const uint8_t *codes, uint64_t n, uint32_t counts[256]);
     /* Each returns the number of words: more than run->most or run->count where it stopped. */

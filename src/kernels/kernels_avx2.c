@@ -531,6 +531,7 @@ DW_VECTOR void h_in_turns(h16x16 even, h16x16 odd, h16x16 *first, h16x16 *second
 
 #include "kernels/kernels_columns.h"
 #include "kernels/kernels_mx.h"
+#include "kernels/kernels_parts_x86.h"
 #include "kernels/kernels_rans_x86.h"
 #include "kernels/kernels_step.h"
 
@@ -539,4 +540,5 @@ const dw_kernels dw_kernels_avx2 = {
     column_extremes, column_squares, encode_columns, decode_columns, convert,
     digest,          digest_bytes,   stream,         norms,          add,
     mx_encode,       mx_decode,      step_squares,   step_encode,    step_decode,
-    dither_bytes,    histogram,      rans_encode,    rans_decode};
+    dither_bytes,    count_parts,    sort_parts,     restore_parts,  histogram,
+    rans_encode,     rans_decode};

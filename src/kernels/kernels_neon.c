@@ -563,6 +563,23 @@ static void histogram(const uint8_t *codes, uint64_t n, uint32_t counts[256])
     dw_kernels_c.histogram(codes, n, counts);
 }
 
+static void count_parts(const uint8_t *high, uint64_t n, uint32_t counts[DW_PARTS])
+{
+    dw_kernels_c.count_parts(high, n, counts);
+}
+
+static void sort_parts(const uint8_t *high, const uint8_t *codes, uint64_t n,
+                       uint8_t *next[DW_PARTS])
+{
+    dw_kernels_c.sort_parts(high, codes, n, next);
+}
+
+static void restore_parts(const uint8_t *high, const uint8_t *next[DW_PARTS], uint64_t n,
+                          uint8_t *codes)
+{
+    dw_kernels_c.restore_parts(high, next, n, codes);
+}
+
 static uint64_t rans_encode(const dw_rans_encode_run *run)
 {
     return dw_kernels_c.rans_encode(run);
@@ -578,4 +595,5 @@ const dw_kernels dw_kernels_neon = {
     column_extremes, column_squares, encode_columns, decode_columns, convert,
     digest,          digest_bytes,   stream,         norms,          add,
     mx_encode,       mx_decode,      step_squares,   step_encode,    step_decode,
-    dither_bytes,    histogram,      rans_encode,    rans_decode};
+    dither_bytes,    count_parts,    sort_parts,     restore_parts,  histogram,
+    rans_encode,     rans_decode};

@@ -87,3 +87,42 @@ static uint64_t rans_decode_c(const dw_rans_decode_run *run)
     }
     return words;
 }
+
+/* The sign of z as a mask: all bits set where z is negative. Random signs would be mispredicted, so
+ * nothing here branches by them. */
+static uint8_t part_mask(uint8_t high)
+{
+    return (uint8_t)((high >> 7) - 1);
+}
+
+/* The part of a code: by |z| in steps of 1/8. z is at least 0 where the high byte is 128 or more,
+ * and the bytes 127 - b and 128 + b stand for the same |z|. */
+static uint32_t part_of(uint8_t high)
+{
+    return (uint8_t)(high ^ 0x80 ^ part_mask(high)) >> 5;
+}
+
+/* The other sign of a level is 256 - code, which leaves 128, level 0, as it is. */
+static uint8_t part_turned(uint8_t code, uint8_t high)
+{
+    uint8_t mask = part_mask(high);
+    return (uint8_t)((code ^ mask) - mask);
+}
+
+static void count_parts_c(const uint8_t *high, uint64_t n, uint32_t counts[DW_PARTS])
+{
+    memset(counts, 0, DW_PARTS * sizeof *counts);
+    for (uint64_t i = 0; i < n; i++) counts[part_of(high[i])]++;
+}
+
+static void sort_parts_c(const uint8_t *high, const uint8_t *codes, uint64_t n,
+                         uint8_t *next[DW_PARTS])
+{
+    for (uint64_t i = 0; i < n; i++) *next[part_of(high[i])]++ = part_turned(codes[i], high[i]);
+}
+
+static void restore_parts_c(const uint8_t *high, const uint8_t *next[DW_PARTS], uint64_t n,
+                            uint8_t *codes)
+{
+    for (uint64_t i = 0; i < n; i++) codes[i] = part_turned(*next[part_of(high[i])]++, high[i]);
+}

@@ -224,7 +224,8 @@ DW_VECTOR rans_digits rans_digits_of(uint32_t range, uint32_t least)
                          _mm256_set1_epi16((short)(256 - range)), _mm256_set1_epi8((char)least)};
 }
 
-/* Two codes in place of every 16 bits. */
+/* Two codes in place of every 16 bits: a pair is a + range * b, and a + 256 * b is that pair plus b
+ * times `rest`, which is 256 - range. */
 DW_VECTOR __m256i rans_two_codes(__m256i pairs, rans_digits d)
 {
     __m256i second = _mm256_mulhi_epu16(pairs, d.inverse);
@@ -249,11 +250,12 @@ DW_VECTOR void rans_put_codes(uint8_t *to, __m256i symbols, uint32_t per_symbol,
     }
 }
 
-/* The words while whole groups are decoded. A group reads up to RANS_GROUP_BYTES; where the block
- * has less, its words go on in a copy with zeros behind them. */
+/* Where the next words are. A group of 32 symbols loads up to RANS_GROUP_BYTES. Before a load could
+ * pass the end of the block, the last words are copied to `copy`, with zeros behind them, and
+ * decoding goes on from there. */
 typedef struct rans_words {
     const uint8_t *next, *end;
-    uint64_t bytes_before; /* of those that `next` does not lead to any more */
+    uint64_t bytes_before; /* of the words in front of the copy */
     uint8_t copy[2 * RANS_GROUP_BYTES];
     bool is_copy;
 } rans_words;

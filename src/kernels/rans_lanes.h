@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rans_lanes.h - which of eight lanes gets which word, for every set of lanes that need one: tables
+ * rans_lanes.h - which of eight lanes gets which word or byte, for every set of lanes: tables
  * for AVX2, which has no instructions that compress or expand. Byte i is lane i. */
 #ifndef DW_RANS_LANES_H
 #define DW_RANS_LANES_H

@@ -28,6 +28,17 @@ enum {
     DW_RANS_ROOM = 128 /* bytes in front of the words that an encoder may overwrite */
 };
 
+/* Dithered codes in parts (docs/format.md, 3.9). A part begins DW_PART_GAP bytes behind the end of
+ * the one before, and has as many behind it, so that kernels may store and load eight codes at a
+ * time.
+ *
+ * | name  | meaning                                                                              |
+ * | high  | (n) the high byte of each code's random number                                       |
+ * | codes | (n) in the order of the payload                                                      |
+ * | next  | (DW_PARTS) where each part begins; the functions leave its end there                 |
+ */
+enum { DW_PARTS = 4, DW_PART_GAP = 8 };
+
 /* Encodes from the last symbol to the first. The words are written downwards from `end`, and up to
  * DW_RANS_ROOM bytes below the first of them have no meaning. All symbols that occur must have
  * slots. */

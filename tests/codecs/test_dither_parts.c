@@ -10,17 +10,21 @@ static void codes_are_sorted_by_the_size_of_z(void **state)
     static const uint8_t high[] = {0,   31,  32,  63,  64,  95,  96,  127,
                                    128, 159, 160, 191, 192, 223, 224, 255},
                          codes[] = {1, 2, 3, 4, 5, 6, 7, 8, 91, 92, 128, 129, 255, 127, 128, 1};
-    static const uint8_t sorted[] = {249, 248, 91,  92, /* z from -1/8 to 1/8, negative ones turned
-                                                         */
-                                     251, 250, 128, 129, 253, 252, 255, 127, 255, 254, 128, 1};
-    uint32_t counts[DW_RANS_PARTS];
-    uint8_t parted[sizeof codes], back[sizeof codes];
+    static const uint8_t sorted[DW_PARTS][4] = {{249, 248, 91, 92}, /* |z| < 1/8 */
+                                                {251, 250, 128, 129},
+                                                {253, 252, 255, 127},
+                                                {255, 254, 128, 1}};
+    uint32_t counts[DW_PARTS];
+    uint8_t parted[sizeof codes + DW_PARTS * DW_PART_GAP], back[sizeof codes];
+    const dw_kernels *kernels = &dw_kernels_c;
     (void)state;
-    dw_dither_parts_count(high, sizeof codes, counts);
-    for (int i = 0; i < DW_RANS_PARTS; i++) assert_int_equal(counts[i], 4);
-    dw_dither_parts_sort(high, codes, sizeof codes, counts, parted);
-    assert_memory_equal(parted, sorted, sizeof sorted);
-    dw_dither_parts_restore(high, parted, sizeof codes, counts, back);
+    assert_int_equal(dw_dither_parts_bytes(sizeof codes), sizeof parted);
+    kernels->count_parts(high, sizeof codes, counts);
+    for (int i = 0; i < DW_PARTS; i++) assert_int_equal(counts[i], 4);
+    dw_dither_parts_sort(kernels, high, codes, sizeof codes, counts, parted);
+    for (int i = 0; i < DW_PARTS; i++)
+        assert_memory_equal(parted + i * (4 + DW_PART_GAP), sorted[i], 4);
+    dw_dither_parts_restore(kernels, high, parted, sizeof codes, counts, back);
     assert_memory_equal(back, codes, sizeof codes);
 }
 

@@ -3,7 +3,7 @@
 #include "rans_rig.h"
 #include "wire/bytes.h"
 
-enum { PARTS = DW_RANS_PARTS };
+enum { PARTS = DW_PARTS, GAP = DW_PART_GAP };
 
 static uint64_t sum_of(const uint32_t *counts)
 {
@@ -27,6 +27,25 @@ static uint64_t draw_parts(rig *r, uint8_t *parted, uint32_t *counts)
     return n;
 }
 
+/* Copies parts that lie one directly behind the other to where they have gaps. */
+static void spread(const uint8_t *parted, const uint32_t *counts, uint8_t *to)
+{
+    for (int i = 0; i < PARTS; parted += counts[i], to += counts[i] + GAP, i++)
+        memcpy(to, parted, counts[i]);
+}
+
+/* The inverse. Nothing must have been written to the gaps, whose bytes were `before`. */
+static const uint8_t *gather(uint8_t *from, const uint32_t *counts, uint8_t before)
+{
+    uint8_t *to = from, *next = from;
+    for (int i = 0; i < PARTS; next += counts[i++] + GAP) {
+        for (int k = 0; k < GAP; k++) assert_int_equal(next[counts[i] + (uint32_t)k], before);
+        memmove(to, next, counts[i]);
+        to += counts[i];
+    }
+    return from;
+}
+
 /* As plain codes the encoder gets noise, so that parts are shorter whenever a block pays at all. */
 static size_t encode_parts(rig *r, const dw_kernels *kernels, const uint8_t *parted,
                            const uint32_t *counts, uint8_t *to, size_t cap)
@@ -34,8 +53,8 @@ static size_t encode_parts(rig *r, const dw_kernels *kernels, const uint8_t *par
     static uint8_t noise[MOST_CODES];
     uint64_t n = sum_of(counts);
     for (uint64_t i = 0; i < n; i++) noise[i] = (uint8_t)(i * 151);
-    uint8_t *codes = dirty(r, r->codes, n);
-    memcpy(codes, parted, n);
+    uint8_t *codes = dirty(r, r->codes, n + GAPS);
+    spread(parted, counts, codes);
     dw_rans_codes all = {.codes = noise, .parted = codes, .n = n, .counts = counts};
     return dw_rans_encode(kernels, &all, to, cap, dirty(r, r->work, dw_rans_work_bytes(n)));
 }
@@ -44,13 +63,13 @@ static const uint8_t *decode_parts(rig *r, const dw_kernels *kernels, const uint
                                    size_t bytes, const uint32_t *counts, const char **wrong)
 {
     uint64_t n = sum_of(counts);
-    uint8_t *from = dirty(r, r->from, bytes), *back = dirty(r, r->back, n);
+    uint8_t *from = dirty(r, r->from, bytes), *back = dirty(r, r->back, n + GAPS), before = back[0];
     size_t used = 0;
     memcpy(from, block, bytes);
     *wrong = dw_rans_decode_parts(kernels, from, bytes, back, counts,
                                   dirty(r, r->work, dw_rans_work_bytes(n)), &used);
     assert_true(*wrong || (used > 0 && used <= bytes));
-    return *wrong ? NULL : back;
+    return *wrong ? NULL : gather(back, counts, before);
 }
 
 static void all_must_decode(rig *r, const uint8_t *block, size_t bytes, const uint32_t *counts,
@@ -122,15 +141,16 @@ static void parts_of_the_model_are_read(rig *r)
 /* Parts cost three more heads and tables; where they are alike, a plain block is shorter. */
 static void the_shorter_block_is_written(rig *r)
 {
-    static uint8_t codes[8192], parted[8192], block[8192];
+    static uint8_t codes[8192], parted[8192], spaced[8192 + GAPS], block[8192];
     const uint32_t counts[PARTS] = {2048, 2048, 2048, 2048};
-    dw_rans_codes all = {.codes = codes, .parted = parted, .n = sizeof codes, .counts = counts};
+    dw_rans_codes all = {.codes = codes, .parted = spaced, .n = sizeof codes, .counts = counts};
     source same = {.kind = GAUSS, .step = 1};
     memcpy(codes, draw(r, &same, sizeof codes), sizeof codes);
-    memcpy(parted, codes, sizeof codes);
+    spread(codes, counts, spaced);
     size_t plain = dw_rans_encode(specification, &all, block, sizeof block, r->work.start);
     assert_true(plain > 0 && !dw_rans_has_parts(block, plain));
     for (size_t i = 0; i < sizeof codes; i++) codes[i] = parted[i] = (uint8_t)(i / 2048);
+    spread(parted, counts, spaced);
     for (size_t i = 0; i < sizeof codes; i += 2) codes[i] = (uint8_t)(3 - codes[i]);
     size_t bytes = dw_rans_encode(specification, &all, block, sizeof block, r->work.start);
     assert_int_equal(bytes, 6 + 3 * 3); /* each part has one code: there are no states */
@@ -229,12 +249,57 @@ static void damaged_parts_are_treated_alike(rig *r)
     if (refused < tried - tried / 4) fail_msg("%zu of %zu", refused, tried);
 }
 
+/* ---- The kernels ----------------------------------------------------------------------------- */
+
+/* Sorts and restores n codes with every table, between guard pages. */
+static void sort_with_all(rig *r, uint64_t n)
+{
+    static uint8_t high[MOST_CODES], codes[MOST_CODES], sorted[MOST_CODES + GAPS];
+    uint32_t counts[PARTS], found[PARTS];
+    uint32_t kind = less_than(r, 3); /* all parts; few of them; one alone */
+    for (uint64_t i = 0; i < n; i++) {
+        high[i] = (uint8_t)(kind == 0   ? less_than(r, 256)
+                            : kind == 1 ? 120 + less_than(r, 16) * (i % 50 == 0)
+                                        : 255);
+        codes[i] = (uint8_t)less_than(r, 256);
+    }
+    for (int t = 0; t < r->n_tables; t++) {
+        const dw_kernels *kernels = r->tables[t];
+        uint8_t *h = dirty(r, r->from, n), *c = dirty(r, r->codes, n);
+        memcpy(h, high, n);
+        memcpy(c, codes, n);
+        kernels->count_parts(h, n, found);
+        if (t == 0) memcpy(counts, found, sizeof counts);
+        assert_memory_equal(found, counts, sizeof counts);
+        assert_int_equal(sum_of(counts), n);
+        uint8_t *to = dirty(r, r->back, n + GAPS), *next[PARTS], *at = to;
+        for (int i = 0; i < PARTS; at += counts[i++] + GAP) next[i] = at;
+        const uint8_t *again[PARTS] = {next[0], next[1], next[2], next[3]};
+        kernels->sort_parts(h, c, n, next);
+        for (int i = 0; i < PARTS; i++) {
+            assert_ptr_equal(next[i], again[i] + counts[i]);
+            if (t == 0) memcpy(sorted + (again[i] - to), again[i], counts[i]);
+            same_bytes("a part", sorted + (again[i] - to), again[i], counts[i], kernels->name, "");
+        }
+        uint8_t *back = dirty(r, r->to, n);
+        kernels->restore_parts(h, again, n, back);
+        same_bytes("restored", codes, back, n, kernels->name, "");
+        for (int i = 0; i < PARTS; i++) assert_ptr_equal(again[i], next[i]);
+    }
+}
+
+static void tables_sort_alike(rig *r)
+{
+    for (uint64_t n = 1; n < 200; n++) sort_with_all(r, n);
+    for (uint32_t i = 0; i < 200 / share; i++) sort_with_all(r, any_n(r));
+}
+
 int check_parts(void)
 {
     const struct CMUnitTest tests[] = {
         rans_test(tables_make_the_same_parts),      rans_test(parts_of_the_model_are_read),
         rans_test(the_shorter_block_is_written),    rans_test(rules_of_parts_have_sentences),
-        rans_test(damaged_parts_are_treated_alike),
+        rans_test(damaged_parts_are_treated_alike), rans_test(tables_sort_alike),
     };
     return cmocka_run_group_tests_name("parts", tests, NULL, NULL);
 }

@@ -19,10 +19,10 @@ void on_a_rig(void **state)
         const dw_kernels *found = dw_kernels_find(kernel_tables[i].name);
         if (found) r.tables[r.n_tables++] = found;
     }
-    r.codes = slot_open(MOST_CODES);
+    r.codes = slot_open(MOST_CODES + GAPS);
     r.from = slot_open(RANS_MODEL_MOST);
     r.to = slot_open(MOST_CODES);
-    r.back = slot_open(MOST_CODES);
+    r.back = slot_open(MOST_CODES + GAPS);
     r.work = slot_open(dw_rans_work_bytes(MOST_CODES));
     what->check(&r);
     slot slots[] = {r.codes, r.from, r.to, r.back, r.work};

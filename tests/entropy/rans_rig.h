@@ -8,7 +8,7 @@
 #include "kernels/kernel_rig.h"
 #include "rans_model.h"
 
-enum { MOST_CODES = DW_RANS_MOST_CODES, TABLES = KERNEL_TABLES + 1 };
+enum { MOST_CODES = DW_RANS_MOST_CODES, GAPS = DW_PARTS * DW_PART_GAP, TABLES = KERNEL_TABLES + 1 };
 
 /* What every test works with; its random numbers begin with the same seed. */
 typedef struct rig {

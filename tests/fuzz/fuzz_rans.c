@@ -23,6 +23,25 @@ static uint8_t *exact(size_t bytes)
     return memory;
 }
 
+enum { GAPS = DW_PARTS * DW_PART_GAP };
+
+/* Moves codes to where parts have gaps; and the inverse. There is room for the gaps. */
+static void spread(uint8_t *codes, const uint32_t *counts)
+{
+    uint64_t at = 0;
+    for (int i = 0; i < DW_PARTS; i++) at += counts[i];
+    for (int i = DW_PARTS; i-- > 0;) {
+        at -= counts[i];
+        memmove(codes + at + i * DW_PART_GAP, codes + at, counts[i]);
+    }
+}
+
+static void gather(uint8_t *codes, const uint32_t *counts)
+{
+    for (uint64_t i = 0, at = 0; i < DW_PARTS; at += counts[i++])
+        memmove(codes + at, codes + at + i * DW_PART_GAP, counts[i]);
+}
+
 /* Every table refuses the block with the same words, or finds the same codes in it. Where expected
  * is given, these are they. counts: of parts, or NULL. */
 static void decode_by_all(const uint8_t *block, size_t bytes, uint64_t n, const uint32_t *counts,
@@ -30,7 +49,7 @@ static void decode_by_all(const uint8_t *block, size_t bytes, uint64_t n, const 
 {
     const dw_kernels *tables[TABLES];
     int count = find_tables(tables);
-    uint8_t *from = exact(bytes), *first = exact(n), *codes = exact(n),
+    uint8_t *from = exact(bytes), *first = exact(n + GAPS), *codes = exact(n + GAPS),
             *work = exact(dw_rans_work_bytes(n));
     const char *said = NULL;
     size_t used = 0, used_first = 0;
@@ -40,6 +59,7 @@ static void decode_by_all(const uint8_t *block, size_t bytes, uint64_t n, const 
         const char *wrong =
             counts ? dw_rans_decode_parts(tables[i], from, bytes, to, counts, work, &used)
                    : dw_rans_decode(tables[i], from, bytes, to, n, work, &used);
+        if (counts && !wrong) gather(to, counts);
         if (i == 0) {
             said = wrong;
             used_first = used;
@@ -92,8 +112,8 @@ static void draw_codes(fuzz_input *input, uint8_t *codes, uint64_t n)
 /* Cuts n codes into parts; a part may have none. */
 static const uint32_t *cut(fuzz_input *input, uint64_t n, uint32_t *counts)
 {
-    for (int i = 0; i < DW_RANS_PARTS; i++) {
-        counts[i] = i + 1 == DW_RANS_PARTS ? (uint32_t)n : fuzz_below(input, (uint32_t)n + 1);
+    for (int i = 0; i < DW_PARTS; i++) {
+        counts[i] = i + 1 == DW_PARTS ? (uint32_t)n : fuzz_below(input, (uint32_t)n + 1);
         n -= counts[i];
     }
     return counts;
@@ -101,7 +121,7 @@ static const uint32_t *cut(fuzz_input *input, uint64_t n, uint32_t *counts)
 
 static bool all_have_codes(const uint32_t *counts)
 {
-    for (int i = 0; i < DW_RANS_PARTS; i++)
+    for (int i = 0; i < DW_PARTS; i++)
         if (counts[i] == 0) return false;
     return true;
 }
@@ -109,18 +129,20 @@ static bool all_have_codes(const uint32_t *counts)
 /* Encodes codes, decodes them, and then a damaged block. */
 static void round_trip(fuzz_input *input, uint32_t mode, uint64_t n)
 {
-    uint32_t parts[DW_RANS_PARTS];
+    uint32_t parts[DW_PARTS];
     const uint32_t *counts = (mode & 6) == 6 ? cut(input, n, parts) : NULL;
-    uint8_t *codes = exact(n), *parted = exact(n), *block = exact(n);
+    uint8_t *codes = exact(n), *parted = exact(n + GAPS), *block = exact(n);
     draw_codes(input, codes, n);
     if (counts) draw_codes(input, parted, n);
     size_t cap = mode & 8 ? (size_t)fuzz_bytes(input, 2) % n : (size_t)n;
     dw_rans_codes all = {.codes = codes, .n = n, .counts = counts};
     if (counts && all_have_codes(counts)) all.parted = parted;
+    if (all.parted) spread(parted, counts);
     size_t bytes = encode_by_all(&all, cap, block);
     if (bytes > 0) {
         bool has_parts = dw_rans_has_parts(block, bytes);
         REQUIRE(!has_parts || all.parted);
+        if (all.parted) gather(parted, counts);
         if (!has_parts) counts = NULL;
         decode_by_all(block, bytes, n, counts, has_parts ? parted : codes);
         for (uint32_t edits = mode >> 4 & 3; edits > 0; edits--) {
@@ -137,7 +159,7 @@ static void round_trip(fuzz_input *input, uint32_t mode, uint64_t n)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_input input = {data, size};
-    uint32_t counts[DW_RANS_PARTS], mode = fuzz_byte(&input);
+    uint32_t counts[DW_PARTS], mode = fuzz_byte(&input);
     uint64_t n = 1 + fuzz_bytes(&input, 2);
     if (mode & 1) n = 1 + n % 700;
     if (mode & 6) {
