@@ -20,11 +20,11 @@ import sys
 INSTRUCTION_BYTES = 16
 ELEMENTS = 16  # per thread
 SLACK = 0.10
-# What PTX must not contain: products fused with sums, flushed subnormals, and quotients that are
-# not rounded as IEEE 754 requires.
+# What PTX must not contain: products fused with sums; sums and products without a rounding (.rn),
+# which ptxas may fuse; flushed subnormals; and quotients that are not rounded as IEEE 754 requires.
 FORBIDDEN = re.compile(
-    r"\b(fma\.|mad\.[a-z.]*f32|\w+(\.\w+)*\.ftz|div\.(approx|full)|rcp\.approx|sqrt\.approx|"
-    r"ex2\.|lg2\.|\w+(\.\w+)*\.sat\.f32)"
+    r"\b(fma\.|(add|sub|mul)\.f(32|64)\b|mad\.[a-z.]*f32|\w+(\.\w+)*\.ftz|"
+    r"div\.(approx|full)|rcp\.approx|sqrt\.approx|ex2\.|lg2\.|\w+(\.\w+)*\.sat\.f32)"
 )
 
 
