@@ -329,6 +329,7 @@ DW_DEVICE void dw_report_part(const dw_cuda_share *share, uint64_t front)
     report->direct = dw_taken(&sums->direct);
     report->zero = dw_taken(&sums->zero);
     report->poisoned = dw_taken(&sums->poisoned);
+    report->clamped = dw_taken(&sums->clamped);
     (void)dw_taken(&sums->arrived);
     __threadfence_system();
     report->serial = share->serial;

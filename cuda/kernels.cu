@@ -8,6 +8,7 @@
 #include "floats.cuh"
 #include "head.cuh"
 #include "mx.cuh"
+#include "step.cuh"
 
 /* Four blocks per multiprocessor, with two eights of x and prev per thread, keep enough loads in
  * flight. The search computes more than it loads, so it gets more registers instead. */
@@ -125,6 +126,42 @@ MX_DECODE(dw_mx_decode_bf16, DW_BF16, true)
 MX_DECODE(dw_mx_decode_direct_f32, DW_F32, false)
 MX_DECODE(dw_mx_decode_direct_f16, DW_F16, false)
 MX_DECODE(dw_mx_decode_direct_bf16, DW_BF16, false)
+
+KERNEL(dw_step_measure)(const dw_cuda_encode_part *parts, uint32_t n)
+{
+    __shared__ dw_measure_room room;
+    dw_step_measure_tile(parts, n, &room);
+}
+
+#define STEP_ENCODE(name, x, prev)                                                                 \
+    KERNEL(name)(const dw_cuda_encode_part *parts, uint32_t n)                                     \
+    {                                                                                              \
+        __shared__ dw_encode_room room;                                                            \
+        __shared__ dw_step_room steps;                                                             \
+        dw_step_encode_tile<x, prev>(parts, n, &room, &steps);                                     \
+    }
+STEP_ENCODE(dw_step_encode_f32_f32, DW_F32, DW_F32)
+STEP_ENCODE(dw_step_encode_f32_f16, DW_F32, DW_F16)
+STEP_ENCODE(dw_step_encode_f32_bf16, DW_F32, DW_BF16)
+STEP_ENCODE(dw_step_encode_f16_f32, DW_F16, DW_F32)
+STEP_ENCODE(dw_step_encode_f16_f16, DW_F16, DW_F16)
+STEP_ENCODE(dw_step_encode_f16_bf16, DW_F16, DW_BF16)
+STEP_ENCODE(dw_step_encode_bf16_f32, DW_BF16, DW_F32)
+STEP_ENCODE(dw_step_encode_bf16_f16, DW_BF16, DW_F16)
+STEP_ENCODE(dw_step_encode_bf16_bf16, DW_BF16, DW_BF16)
+
+#define STEP_DECODE(name, type, has_state)                                                         \
+    KERNEL(name)(const dw_cuda_decode_part *parts, uint32_t n)                                     \
+    {                                                                                              \
+        __shared__ dw_decode_room room;                                                            \
+        dw_step_decode_tile<type, has_state>(parts, n, &room);                                     \
+    }
+STEP_DECODE(dw_step_decode_f32, DW_F32, true)
+STEP_DECODE(dw_step_decode_f16, DW_F16, true)
+STEP_DECODE(dw_step_decode_bf16, DW_BF16, true)
+STEP_DECODE(dw_step_decode_direct_f32, DW_F32, false)
+STEP_DECODE(dw_step_decode_direct_f16, DW_F16, false)
+STEP_DECODE(dw_step_decode_direct_bf16, DW_BF16, false)
 
 KERNEL(dw_seal_heads)(const dw_cuda_head_part *parts, uint32_t n)
 {

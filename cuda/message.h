@@ -10,7 +10,8 @@
  * | name    | unit  | meaning                                                                              | memory        |
  * | job     |       | as for every engine (src/engine/engine.h); the payload is aligned to 16 bytes        | part          |
  * | chosen  |       | scale | direct << 16 of every piece, where a tile cannot decide alone or cannot      | device        |
- * |         |       | write whole bytes of choice bits; else NULL                                          |               |
+ * |         |       | write whole bytes of choice bits; else NULL. Of the form step: the sum of squares of |               |
+ * |         |       | every tile, a binary64                                                               |               |
  * | sums    |       | the sum over all blocks; zero before and after a launch                              | device        |
  * | report  |       | the result, written by the last block; serial is stored last                         | pinned, host  |
  * | serial  |       | identifies this use of the part; not 0                                               | part          |
@@ -30,6 +31,11 @@
  *   dw_mx_encode_<x>_<prev>, dw_mx_decode_<prev>, dw_mx_decode_direct_<y>
  *       phase TILES, for microscaling; `chosen` is NULL, because a tile has whole blocks and whole
  *       bytes of choice bits
+ *   dw_step_measure
+ *       phase CHOOSE, for all dtypes: a block per tile, where a sample or a row of several tiles
+ *       shares a step
+ *   dw_step_encode_<x>_<prev>, dw_step_decode_<prev>, dw_step_decode_direct_<y>
+ *       phase TILES, for the form step
  *   dw_audit_encode, dw_audit_decode
  *       phase AUDIT: the state digest where the number of channels is not a multiple of four
  *   dw_floats_encode, dw_floats_decode
@@ -51,12 +57,13 @@ typedef enum dw_cuda_phase {
 } dw_cuda_phase;
 
 typedef struct dw_cuda_sums {
-    /* arrived: finished blocks, of all phases except CHOOSE. */
-    unsigned long long payload, state, direct, zero, poisoned, arrived;
+    /* arrived: finished blocks, of all phases except CHOOSE; measured: those of CHOOSE, where they
+     * are counted. */
+    unsigned long long payload, state, direct, zero, poisoned, clamped, arrived, measured;
 } dw_cuda_sums;
 
 typedef struct dw_cuda_report {
-    uint64_t payload, state, direct, zero, poisoned;
+    uint64_t payload, state, direct, zero, poisoned, clamped;
     uint64_t serial; /* identifies the use of the part that the other fields belong to */
 } dw_cuda_report;
 

@@ -26,6 +26,10 @@ static const struct family {
     {DW_CUDA_AT_SEAL, 0, "dw_seal_heads"},
     {DW_CUDA_AT_FLOATS_ENCODE, 0, "dw_floats_encode"},
     {DW_CUDA_AT_FLOATS_DECODE, 0, "dw_floats_decode"},
+    {DW_CUDA_AT_STEP_MEASURE, 0, "dw_step_measure"},
+    {DW_CUDA_AT_STEP_ENCODE, 2, "dw_step_encode"},
+    {DW_CUDA_AT_STEP_DECODE, 1, "dw_step_decode"},
+    {DW_CUDA_AT_STEP_DIRECT, 1, "dw_step_decode_direct"},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -68,6 +72,18 @@ static void need_audit(dw_cuda_needs *needs, const dw_layout *layout, const void
     needs->blocks[DW_CUDA_AUDIT] = (stretches + audit.every - 1) / audit.every;
 }
 
+/* The words of `chosen`: one for a piece; or two for a tile, whose sum of squares is a binary64. */
+static void need_chosen(dw_cuda_needs *needs, const dw_layout *layout, bool tiles_decide,
+                        bool has_sums)
+{
+    bool whole_bytes = layout->tile_segments % 8 == 0;
+    needs->has_chosen = !tiles_decide || (layout->chooses && !whole_bytes);
+    if (has_sums)
+        needs->chosen_room = tiles_decide ? 0 : 2 * layout->tiles;
+    else
+        needs->chosen_room = tiles_decide && whole_bytes ? 0 : layout->pieces;
+}
+
 dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
 {
     const dw_layout *layout = &job->layout;
@@ -80,15 +96,14 @@ dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
                                             : form->encode;
     int tiles = kernel_of(family, job->x_dtype, has_state ? job->prev_dtype : job->x_dtype);
     dw_cuda_needs needs = {.kernel = {-1, tiles, -1}, .blocks = {0, layout->tiles, 0}};
-    if (layout->by_channel || layout->cut_rows) {
-        needs.kernel[DW_CUDA_CHOOSE] = DW_CUDA_AT_CHOOSE;
-        needs.blocks[DW_CUDA_CHOOSE] =
-            layout->by_channel ? ((uint64_t)layout->c + 31) / 32 : layout->t;
+    bool tiles_decide = !layout->by_channel && !layout->by_sample && !layout->cut_rows;
+    if (!tiles_decide) {
+        needs.kernel[DW_CUDA_CHOOSE] = kernel_of(form->choose, job->x_dtype, DW_F32);
+        needs.blocks[DW_CUDA_CHOOSE] = form->chooses_by_tile ? layout->tiles
+                                       : layout->by_channel  ? ((uint64_t)layout->c + 31) / 32
+                                                             : layout->t;
     }
-    bool tiles_decide = !layout->by_channel && !layout->cut_rows,
-         whole_bytes = layout->tile_segments % 8 == 0;
-    needs.has_chosen = !tiles_decide || (layout->chooses && !whole_bytes);
-    needs.chosen_room = tiles_decide && whole_bytes ? 0 : layout->pieces;
+    need_chosen(&needs, layout, tiles_decide, form->chooses_by_tile);
     if (!form->blocks_are_stretches)
         need_audit(&needs, layout, job->next, job->audit, DW_CUDA_AT_AUDIT_ENCODE);
     return needs;

@@ -59,6 +59,9 @@ extern const dw_stage dw_stage_rans;
 /* The kernels of a form on a device, named as in cuda/message.h without the dtypes at the end. */
 typedef struct dw_device_kernels {
     const char *encode;
+    /* For layouts in which no tile knows its scales alone: of rows of several tiles, of channels,
+     * of samples. NULL where the form has none. */
+    const char *choose;
     const char *encode_search; /* for tiles that search for their scales; NULL: no search */
     const char *decode;        /* with state */
     const char *decode_direct; /* without state */
@@ -66,6 +69,8 @@ typedef struct dw_device_kernels {
     const char *encode_columns, *decode_columns, *decode_direct_columns;
     /* A block of these kernels works on a stretch of the state digest and adds it up itself. */
     bool blocks_are_stretches;
+    /* `choose` has a block for every tile, which leaves the tile's sum of squares. */
+    bool chooses_by_tile;
 } dw_device_kernels;
 
 typedef struct dw_form {

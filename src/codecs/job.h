@@ -62,6 +62,7 @@ typedef struct dw_rule {
     dw_scale scale;
     int is_stochastic;
     uint64_t dither_key; /* seeds the dither of this visit of the sample */
+    uint32_t step;       /* of the form step: in thousandths of the root mean square */
 } dw_rule;
 
 typedef struct dw_encode_job {

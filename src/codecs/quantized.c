@@ -190,6 +190,7 @@ static bool plan(dw_plan *made)
 
 static const dw_device_kernels kernels_on_a_device = {
     .encode = "dw_encode",
+    .choose = "dw_choose_scales",
     .encode_search = "dw_encode_mse",
     .decode = "dw_decode",
     .decode_direct = "dw_decode_direct",

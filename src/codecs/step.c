@@ -289,6 +289,14 @@ static bool plan(dw_plan *made)
     return true;
 }
 
+static const dw_device_kernels kernels_on_a_device = {
+    .encode = "dw_step_encode",
+    .choose = "dw_step_measure",
+    .decode = "dw_step_decode",
+    .decode_direct = "dw_step_decode_direct",
+    .chooses_by_tile = true,
+};
+
 const dw_form dw_form_step = {
     .wire = DW_FORM_STEP,
     .name = "step",
@@ -302,4 +310,5 @@ const dw_form dw_form_step = {
     .encoded = dw_tiles_encoded,
     .decoded = dw_tiles_decoded,
     .count = dw_tiles_count,
+    .device = &kernels_on_a_device,
 };

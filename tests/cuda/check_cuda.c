@@ -179,7 +179,7 @@ static void free_output(output *out)
 static dw_encode_job encode_job(const shape *s, const sample *given, const output *out)
 {
     dw_encode_job job = {.layout = given->layout,
-                         .rule = {s->scale, s->stochastic, given->dither_key},
+                         .rule = {s->scale, s->stochastic, given->dither_key, 0},
                          .x_dtype = s->x,
                          .x = (unsigned char *)given->x + s->offset * dw_dtype_bytes(s->x),
                          .stride = s->stride,
@@ -297,7 +297,7 @@ static void launch(const char *kernel, const void *parts, uint32_t n, uint64_t g
 
 static void take_report(const message *m, uint32_t i, uint64_t serial, output *out)
 {
-    const dw_cuda_sums none = {0, 0, 0, 0, 0, 0};
+    static const dw_cuda_sums none;
     assert_int_equal(m->reports[i].serial, serial);
     assert_memory_equal(&m->sums[i], &none, sizeof none); /* zeros again, for the next launch */
     out->result.payload_sum = m->reports[i].payload;

@@ -208,7 +208,7 @@ static dw_cuda_share share_of(message *m, uint32_t i, const sample *s)
 
 static void take_report(const message *m, uint32_t i, uint64_t serial, output *out)
 {
-    const dw_cuda_sums none = {0, 0, 0, 0, 0, 0};
+    static const dw_cuda_sums none;
     assert_int_equal(m->reports[i].serial, serial);
     assert_memory_equal(&m->sums[i], &none, sizeof none); /* zeros again, for the next launch */
     assert_int_equal(m->reports[i].direct | m->reports[i].zero, 0);

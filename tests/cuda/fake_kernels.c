@@ -28,9 +28,14 @@ static void expect(const char *kernel, const char *wanted)
     if (strcmp(kernel, wanted) != 0) die(kernel, wanted);
 }
 
-static const dw_form *form_of(const dw_layout *layout)
+static bool is_stepped(const char *kernel)
 {
-    return layout->element ? &dw_form_mx : &dw_form_quantized;
+    return strncmp(kernel, "dw_step_", 8) == 0;
+}
+
+static const dw_form *form_of(const char *kernel, const dw_layout *layout)
+{
+    return is_stepped(kernel) ? &dw_form_step : layout->element ? &dw_form_mx : &dw_form_quantized;
 }
 
 /* Checks that the blocks of the parts follow each other in a phase. Returns the sum so far. */
@@ -44,16 +49,18 @@ static uint64_t blocks_before(const char *kernel, const dw_cuda_share *share, in
 
 static void check_chosen(const char *kernel, const dw_cuda_share *share, const dw_layout *layout)
 {
-    bool wanted =
-        layout->by_channel || layout->cut_rows || (layout->chooses && layout->tile_segments % 8);
+    bool wanted = layout->by_channel || layout->by_sample || layout->cut_rows ||
+                  (layout->chooses && layout->tile_segments % 8);
+    uint64_t words = is_stepped(kernel) ? 2 * layout->tiles : layout->pieces;
     if (wanted != (share->chosen != NULL))
         die(kernel, "chosen is missing, or present without need");
-    if (wanted)
-        memset(share->chosen, 0xab, layout->pieces * sizeof *share->chosen); /* it may be written */
+    if (is_stepped(kernel) && (uintptr_t)share->chosen % 8) die(kernel, "chosen is not aligned");
+    if (wanted) memset(share->chosen, 0xab, words * sizeof *share->chosen); /* it may be written */
 }
 
-static uint64_t choose_blocks(const dw_layout *layout)
+static uint64_t choose_blocks(const char *kernel, const dw_layout *layout)
 {
+    if (is_stepped(kernel)) return layout->by_sample || layout->cut_rows ? layout->tiles : 0;
     return layout->by_channel ? ((uint64_t)layout->c + 31) / 32 : layout->cut_rows ? layout->t : 0;
 }
 
@@ -66,7 +73,7 @@ static void check_blocks(const char *kernel, const dw_cuda_share *share, const d
                          bool encodes, bool audits)
 {
     static const dw_cuda_sums nothing;
-    if (share->blocks[DW_CUDA_CHOOSE] != (encodes ? choose_blocks(layout) : 0))
+    if (share->blocks[DW_CUDA_CHOOSE] != (encodes ? choose_blocks(kernel, layout) : 0))
         die(kernel, "wrong number of blocks that choose scales");
     if (share->blocks[DW_CUDA_TILES] != layout->tiles)
         die(kernel, "wrong number of blocks for tiles");
@@ -86,6 +93,7 @@ static void report(const dw_cuda_share *share)
     to->direct = sums->direct;
     to->zero = sums->zero;
     to->poisoned = sums->poisoned;
+    to->clamped = sums->clamped;
     atomic_store_explicit((_Atomic uint64_t *)(void *)&to->serial, share->serial,
                           memory_order_release);
     memset(sums, 0, sizeof *sums);
@@ -138,6 +146,11 @@ static void decode_floats(const char *kernel, const dw_cuda_decode_part *part)
     report(&part->share);
 }
 
+static const char *prefix_of(const dw_form *form)
+{
+    return form == &dw_form_step ? "step_" : form == &dw_form_mx ? "mx_" : "";
+}
+
 static void encode_part(const char *kernel, const dw_cuda_encode_part *part)
 {
     char wanted[64];
@@ -146,10 +159,12 @@ static void encode_part(const char *kernel, const dw_cuda_encode_part *part)
     own.kernels = dw_kernels_choose(~0u);
     const dw_layout *layout = &job->layout;
     bool state = job->next != NULL;
-    bool is_mx = layout->element != 0;
-    bool mse = job->rule.scale == DW_SCALE_MSE && !layout->cut_rows && !is_mx;
-    snprintf(wanted, sizeof wanted, "dw_%sencode_%s_%s", is_mx ? "mx_" : "",
-             dtype_name(job->x_dtype), dtype_name(state ? job->prev_dtype : job->x_dtype));
+    const dw_form *form = form_of(kernel, layout);
+    dw_plan plan = {.form = form, .params = {.step = job->rule.step}};
+    own.plan = &plan;
+    bool mse = job->rule.scale == DW_SCALE_MSE && !layout->cut_rows && form == &dw_form_quantized;
+    snprintf(wanted, sizeof wanted, "dw_%sencode_%s_%s", prefix_of(form), dtype_name(job->x_dtype),
+             dtype_name(state ? job->prev_dtype : job->x_dtype));
     expect(kernel, layout->by_channel ? "dw_encode_columns" : mse ? "dw_encode_mse" : wanted);
     bool audits = wants_audit(layout, job->next, job->audit);
     check_blocks(kernel, &part->share, layout, true, audits);
@@ -158,12 +173,13 @@ static void encode_part(const char *kernel, const dw_cuda_encode_part *part)
     sums.payload = 0;
     for (uint64_t i = 0; i < dw_layout_chunks(layout); i++) {
         dw_chunk_result result;
-        form_of(layout)->encode(job, i, &result);
+        form->encode(job, i, &result);
         sums.payload += result.payload_sum;
         sums.state += result.state_sum;
         sums.direct += result.sums.direct;
         sums.zero += result.sums.zero;
         sums.poisoned += result.sums.poisoned;
+        sums.clamped += result.sums.clamped;
     }
     sums.payload += job->kernels->digest_bytes(job->payload, 0, dw_layout_undigested(layout));
     if (state && job->audit.every)
@@ -180,8 +196,8 @@ static void decode_part(const char *kernel, const dw_cuda_decode_part *part)
     own.kernels = dw_kernels_choose(~0u);
     const dw_layout *layout = &job->layout;
     bool state = job->next != NULL;
-    snprintf(wanted, sizeof wanted, "dw_%sdecode%s_%s", layout->element ? "mx_" : "",
-             state ? "" : "_direct",
+    const dw_form *form = form_of(kernel, layout);
+    snprintf(wanted, sizeof wanted, "dw_%sdecode%s_%s", prefix_of(form), state ? "" : "_direct",
              layout->by_channel ? "columns" : dtype_name(state ? job->prev_dtype : job->y_dtype));
     expect(kernel, wanted);
     bool audits = wants_audit(layout, job->next, job->audit);
@@ -189,15 +205,15 @@ static void decode_part(const char *kernel, const dw_cuda_decode_part *part)
     dw_cuda_sums sums = {0};
     for (uint64_t i = 0; i < dw_layout_chunks(layout); i++) {
         dw_chunk_result result;
-        form_of(layout)->decode(job, i, &result);
+        form->decode(job, i, &result);
         sums.state += result.state_sum;
-        if (state && job->y) form_of(layout)->emit(job, i);
+        if (state && job->y) form->emit(job, i);
     }
     sums.payload = job->kernels->digest_bytes(job->payload, 0, layout->payload_bytes);
     if (state && job->audit.every)
         sums.state += dw_seam_sum(job->kernels, layout, job->next, job->prev_dtype, job->audit);
     dw_counters counters = {0};
-    form_of(layout)->count(job, &counters);
+    form->count(job, &counters);
     sums.zero = counters.zero_groups;
     sums.poisoned = counters.poisoned_groups;
     sums.direct = counters.direct_groups;
@@ -205,10 +221,26 @@ static void decode_part(const char *kernel, const dw_cuda_decode_part *part)
     if (!audits) report(&part->share);
 }
 
+/* Writes the step that all of a sample shares. */
+static void settle_part(const dw_cuda_encode_part *part)
+{
+    dw_encode_job job = part->job;
+    dw_plan plan = {.form = &dw_form_step, .params = {.step = job.rule.step}};
+    dw_chunk_result joined = {0}, one;
+    job.kernels = dw_kernels_choose(~0u);
+    job.plan = &plan;
+    for (uint64_t i = 0; i < dw_layout_chunks(&job.layout); i++) {
+        dw_form_step.measure(&job, i, &one);
+        dw_squares_add(&joined.squares, &one.squares);
+    }
+    dw_form_step.settle(&job, &joined);
+}
+
 static void choose_part(const char *kernel, const dw_cuda_encode_part *part)
 {
-    expect(kernel, "dw_choose_scales");
+    expect(kernel, part->job.rule.step ? "dw_step_measure" : "dw_choose_scales");
     check_chosen(kernel, &part->share, &part->job.layout);
+    if (part->job.layout.by_sample) settle_part(part);
 }
 
 static uint64_t digest_at(const uint8_t *bytes, uint64_t digest)
@@ -252,7 +284,7 @@ int dw_shim_launch(const char *kernel, const void *parts, uint32_t n, uint64_t g
         return 1;
     }
     bool audits = strncmp(kernel, "dw_audit", 8) == 0, decodes = strstr(kernel, "decode") != NULL,
-         chooses = strncmp(kernel, "dw_choose", 9) == 0;
+         chooses = strncmp(kernel, "dw_choose", 9) == 0 || !strcmp(kernel, "dw_step_measure");
     int phase = audits ? DW_CUDA_AUDIT : chooses ? DW_CUDA_CHOOSE : DW_CUDA_TILES;
     uint64_t blocks = 0;
     dw_cpu_mode mode = dw_cpu_enter_exact();

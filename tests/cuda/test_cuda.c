@@ -27,6 +27,14 @@ static const char *const configs[] = {
     "delta:form=mx,element=e2m1",
     "delta:form=mx,element=int8,key=e5m2,prev=f16,audit=3",
     "delta:form=mx,element=e3m2,choose=never,prev=bf16",
+    "direct:form=step",
+    "direct:form=step,rounding=dither,step=4,seed=3",
+    "direct:form=step,group=32,step=0.02",
+    "delta:form=step",
+    "delta:form=step,group=row,rounding=stochastic,seed=8,prev=f16",
+    "delta:form=step,group=64,rounding=dither,step=1.2,key_step=0.3,prev=bf16,audit=3",
+    "delta:form=step,rounding=dither,key=raw,replies=never",
+    "delta:form=step,group=row,key=f16,prev=f32,audit=255",
     "raw",
     "raw:f16,replies=never",
     "raw:bf16",
@@ -235,12 +243,11 @@ static void a_damaged_copy_is_dropped(void **state)
     rig_nothing_left();
 }
 
-/* A form that has no kernels for GPUs is refused when the object is made, wherever it may be used.
- */
-static void a_form_without_kernels_makes_no_object(void **state)
+/* The entropy coder is refused when the object is made, wherever it may be used. */
+static void an_entropy_coder_makes_no_object(void **state)
 {
-    static const char *const texts[] = {"direct:form=step", "delta:form=step",
-                                        "delta:form=step,key=f32,rounding=dither"};
+    static const char *const texts[] = {"direct:form=step,entropy=rans", "delta:entropy=rans",
+                                        "delta:form=step,key=f32,rounding=dither,entropy=rans"};
     dw_cuda *cuda = rig_open_cuda();
     (void)state;
     for (int i = 0; i < 6; i++) {
@@ -257,7 +264,7 @@ static void a_form_without_kernels_makes_no_object(void **state)
         assert_null(encoder);
         assert_null(decoder);
         for (int k = 0; k < 2; k++)
-            assert_true(strstr(why[k].text, "\"step\"") && strstr(why[k].text, "GPU"));
+            assert_true(strstr(why[k].text, "entropy=rans") && strstr(why[k].text, "GPU"));
     }
     dw_cuda_close(cuda);
     rig_nothing_left();
@@ -503,7 +510,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_forgotten_key_without_room_is_still_announced),
         cmocka_unit_test(a_refused_frame_changes_nothing),
         cmocka_unit_test(a_damaged_copy_is_dropped),
-        cmocka_unit_test(a_form_without_kernels_makes_no_object),
+        cmocka_unit_test(an_entropy_coder_makes_no_object),
         cmocka_unit_test(a_config_without_kernel_is_unsupported),
         cmocka_unit_test(launches_grow_up_to_a_grid),
         cmocka_unit_test(heads_announce_no_more_than_fits),

@@ -59,8 +59,11 @@ static void replay_steps(rig *r, flight *f, test_random *random)
 static void a_captured_frame_can_be_repeated(void **state)
 {
     static const char *const words[] = {"delta:bits=4,rounding=stochastic,seed=3",
-                                        "delta:bits=3,group=row,prev=bf16,audit=3", "direct:bits=4",
-                                        "delta:bits=3,group=channel", "delta:form=mx,element=e4m3"};
+                                        "delta:bits=3,group=row,prev=bf16,audit=3",
+                                        "direct:bits=4",
+                                        "delta:bits=3,group=channel",
+                                        "delta:form=mx,element=e4m3",
+                                        "delta:form=step,rounding=dither,seed=4"};
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
     (void)state;

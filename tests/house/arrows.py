@@ -38,6 +38,7 @@ OPEN_HEADERS = {
         "codecs/plan.h",
         "engine/engine.h",
         "arithmetic/mx.h",
+        "arithmetic/step.h",
         "arithmetic/quant.h",
         "arithmetic/pack.h",
         "arithmetic/half.h",

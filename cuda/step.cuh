@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * step.cuh - the form step: measuring, encode and decode; one tile per block, DW_SLOTS eights per
+ * thread.
+ *
+ * The squares of deltas are added in binary64, in the order of docs/format.md, 5, because the step
+ * depends on every rounding of these sums. Where a piece lies in one tile, the block that encodes
+ * the tile adds them up itself. Where a sample or a row of several tiles shares a step, phase
+ * CHOOSE leaves the sum of every tile in `chosen`, as a binary64. The sums of a row are added by
+ * each block that encodes one of its tiles; those of a sample by the last block of phase CHOOSE,
+ * which writes the step into the payload.
+ *
+ * Nothing is fused: the products with a dither are rounded. (Kernels are compiled with -fmad=false,
+ * and tests/cuda/budget.py looks at their PTX.) The specification is src/codecs/step.c. */
+#ifndef DW_CUDA_STEP_CUH
+#define DW_CUDA_STEP_CUH
+
+#include "arithmetic/step.h"
+#include "decode.cuh"
+#include "encode.cuh"
+
+/* ---- Sums of squares ------------------------------------------------------------------------- */
+
+/* The deltas of a tile as it stores them, and the 16 sums of each of its pieces. */
+typedef struct dw_squares_room {
+    __align__(16) float deltas[DW_TILE_ELEMENTS];
+    double lanes[DW_TILE_ELEMENTS];
+} dw_squares_room;
+
+/* Puts an eight of deltas where it is stored in the tile. */
+DW_DEVICE void dw_share_deltas(dw_squares_room *room, const dw_place *place, const dw_eight *delta)
+{
+    if (!place->stored) return;
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i += 4) {
+        dw_sixteen four = {{dw_bits_of(delta->of[i]), dw_bits_of(delta->of[i + 1]),
+                            dw_bits_of(delta->of[i + 2]), dw_bits_of(delta->of[i + 3])}};
+        *(dw_sixteen *)(room->deltas + place->first + i) = four;
+    }
+}
+
+/* Adds the squares of the first `pieces` pieces of `width` elements each. A square is exact, so it
+ * does not matter whether it is fused with its sum. */
+DW_DEVICE void dw_add_squares(dw_squares_room *room, uint32_t pieces, uint32_t width)
+{
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < pieces * DW_NORM_LANES; i += DW_CUDA_THREADS) {
+        const float *deltas = room->deltas + i / DW_NORM_LANES * width;
+        double sum = 0;
+        for (uint32_t at = i % DW_NORM_LANES; at < width; at += DW_NORM_LANES) {
+            double delta = deltas[at];
+            sum += delta * delta;
+        }
+        room->lanes[i] = sum;
+    }
+    __syncthreads();
+}
+
+/* The step for n values. A sum of squares is finite exactly if all values are: the square of the
+ * largest binary32 is below 2^256, and binary64 reaches 2^1024. */
+DW_DEVICE uint16_t dw_step_for(double sum, uint64_t n, uint32_t factor)
+{
+    dw_squares squares = {sum, n, sum <= DBL_MAX ? 0 : DW_F32_INFINITY};
+    return dw_step_scale(&squares, factor);
+}
+
+/* ---- Phase CHOOSE: where a sample or a row of several tiles shares a step -------------------- */
+
+/* So many sums of tiles are joined at a time. The least chunk has DW_CHUNK_TILES of them, so that a
+ * window has parts of so many chunks at most. */
+enum { DW_WINDOW = 1024, DW_WINDOW_CHUNKS = DW_WINDOW / DW_CHUNK_TILES + 2 };
+
+typedef struct dw_join_room {
+    double sums[DW_WINDOW], parts[DW_WINDOW_CHUNKS], carry;
+} dw_join_room;
+
+typedef struct dw_measure_room {
+    union { /* first the one, then the other */
+        dw_squares_room squares;
+        dw_join_room join;
+    };
+    bool is_last;
+} dw_measure_room;
+
+/* True, in every thread, for the block that measures the last tile of a part. */
+DW_DEVICE bool dw_is_last_measured(const dw_cuda_share *share, bool *room)
+{
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        *room = atomicAdd(&share->sums->measured, 1ull) + 1 == share->blocks[DW_CUDA_CHOOSE];
+        if (*room) share->sums->measured = 0;
+    }
+    __syncthreads();
+    if (*room) __threadfence();
+    return *room;
+}
+
+/* Adds the first `chunks` parts to the sum of the chunks before them, in order. If the last of them
+ * goes on in the next window, it is carried there instead. Called by one thread. */
+DW_DEVICE double dw_add_parts(dw_join_room *room, uint64_t chunks, bool goes_on, double sum)
+{
+    room->carry = goes_on ? room->parts[chunks - 1] : 0;
+    for (uint64_t k = 0; k < chunks - (goes_on ? 1 : 0); k++) sum += room->parts[k];
+    return sum;
+}
+
+/* Adds the sums of all tiles of a sample: those of every chunk (arithmetic/layout.h) in order, then
+ * the chunks in order. The result is valid in thread 0. */
+DW_DEVICE double dw_join_tiles(const dw_layout *layout, const double *tiles, dw_join_room *room)
+{
+    uint64_t each = dw_layout_chunk_tiles(layout);
+    double all = 0;
+    if (threadIdx.x == 0) room->carry = 0;
+    for (uint64_t at = 0, end; at < layout->tiles; at = end) {
+        end = layout->tiles - at < DW_WINDOW ? layout->tiles : at + DW_WINDOW;
+        uint64_t first = at / each, last = (end - 1) / each;
+        for (uint64_t i = at + threadIdx.x; i < end; i += DW_CUDA_THREADS)
+            room->sums[i - at] = __ldcg(tiles + i);
+        __syncthreads();
+        for (uint64_t k = first + threadIdx.x; k <= last; k += DW_CUDA_THREADS) {
+            uint64_t from = k == first ? at : k * each, to = k == last ? end : (k + 1) * each;
+            double sum = k == first ? room->carry : 0;
+            for (uint64_t i = from; i < to; i++) sum += room->sums[i - at];
+            room->parts[k - first] = sum;
+        }
+        __syncthreads();
+        bool goes_on = end < layout->tiles && (last + 1) * each > end;
+        if (threadIdx.x == 0) all = dw_add_parts(room, last - first + 1, goes_on, all);
+        __syncthreads();
+    }
+    return all;
+}
+
+/* Writes the step that all of a sample shares in front of its tiles, and counts it. */
+DW_DEVICE void dw_settle_sample(const dw_cuda_encode_part *part, dw_join_room *room)
+{
+    const dw_layout *layout = &part->job.layout;
+    double sum = dw_join_tiles(layout, (const double *)part->share.chosen, room);
+    if (threadIdx.x != 0) return;
+    uint16_t step = dw_step_for(sum, (uint64_t)layout->t * layout->c, part->job.rule.step);
+    dw_sixteen front = {{step, 0, 0, 0}};
+    dw_payload_store(part->job.payload + layout->choice_bytes, front);
+    if (step == 0) atomicAdd(&part->share.sums->zero, 1ull);
+    if (dw_scale_is_poisoned(step)) atomicAdd(&part->share.sums->poisoned, 1ull);
+}
+
+/* Loads x and prev of an eight, and computes the deltas. */
+DW_DEVICE dw_eight dw_load_deltas(const dw_encode_job *job, const dw_place *place, dw_dtype x_dtype,
+                                  dw_dtype prev_dtype, dw_eight *base)
+{
+    dw_eight delta = dw_load_eight(job->x, x_dtype, place->tensor, place->n);
+    *base = dw_load_eight(job->prev, prev_dtype, place->dense, place->n);
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++) delta.of[i] -= base->of[i];
+    return delta;
+}
+
+DW_DEVICE void dw_step_measure_tile(const dw_cuda_encode_part *parts, uint32_t n,
+                                    dw_measure_room *room)
+{
+    uint64_t index;
+    const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_CHOOSE, &index);
+    const dw_encode_job *job = &part->job;
+    dw_tile tile = dw_layout_tile(&job->layout, index);
+    dw_eight delta[DW_SLOTS], base;
+    dw_place places[DW_SLOTS];
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        places[slot] = dw_place_of(&job->layout, &tile, job->stride, slot);
+        delta[slot] = dw_load_deltas(job, &places[slot], job->x_dtype, job->prev_dtype, &base);
+    }
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
+        dw_share_deltas(&room->squares, &places[slot], &delta[slot]);
+    dw_add_squares(&room->squares, 1, tile.elements);
+    if (threadIdx.x == 0) ((double *)part->share.chosen)[index] = dw_step_sum(room->squares.lanes);
+    if (!job->layout.by_sample || !dw_is_last_measured(&part->share, &room->is_last)) return;
+    dw_settle_sample(part, &room->join);
+}
+
+/* ---- Encode ---------------------------------------------------------------------------------- */
+
+typedef struct dw_step_room {
+    dw_squares_room squares;
+    uint16_t steps[DW_MOST_PIECES]; /* of the tile's pieces */
+} dw_step_room;
+
+/* The step of a sample, which phase CHOOSE or the frame has in front of the tiles. */
+DW_DEVICE uint16_t dw_step_of_sample(const dw_layout *layout, const uint8_t *payload)
+{
+    return *(const uint16_t *)(payload + layout->choice_bytes);
+}
+
+/* The step of a row of several tiles, from their sums. */
+DW_DEVICE uint16_t dw_step_of_row(const dw_cuda_encode_part *part, uint64_t index)
+{
+    const dw_layout *layout = &part->job.layout;
+    const double *tiles =
+        (const double *)part->share.chosen + index / layout->row_segments * layout->row_segments;
+    double sum = 0;
+#pragma unroll 4
+    for (uint32_t i = 0; i < layout->row_segments; i++) sum += __ldcg(tiles + i);
+    return dw_step_for(sum, layout->c, part->job.rule.step);
+}
+
+/* How many values that are not padding a segment of a tile has. */
+DW_DEVICE uint32_t dw_segment_values(const dw_layout *layout, const dw_tile *tile, uint32_t segment)
+{
+    bool is_last =
+        (tile->first_segment + segment) % layout->row_segments == layout->row_segments - 1;
+    return is_last ? layout->last_channels : layout->segment_channels;
+}
+
+/* Finds the steps of a tile's pieces, for all threads. */
+DW_DEVICE void dw_find_steps(const dw_cuda_encode_part *part, const dw_tile *tile, uint64_t index,
+                             const dw_eights *all, dw_step_room *room)
+{
+    const dw_layout *layout = &part->job.layout;
+    if (layout->by_sample || layout->cut_rows) {
+        if (threadIdx.x == 0 && !layout->by_sample) room->steps[0] = dw_step_of_row(part, index);
+        for (uint32_t i = threadIdx.x; layout->by_sample && i < tile->segments;
+             i += DW_CUDA_THREADS)
+            room->steps[i] = dw_step_of_sample(layout, part->job.payload);
+        __syncthreads();
+        return;
+    }
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
+        dw_share_deltas(&room->squares, &all->place[slot], &all->e[slot].delta);
+    dw_add_squares(&room->squares, tile->segments, layout->segment_width);
+    for (uint32_t i = threadIdx.x; i < tile->segments; i += DW_CUDA_THREADS)
+        room->steps[i] = dw_step_for(dw_step_sum(room->squares.lanes + i * DW_NORM_LANES),
+                                     dw_segment_values(layout, tile, i), part->job.rule.step);
+    __syncthreads();
+}
+
+/* As dw_step_level, without conversions between floats and integers, which run at half the speed or
+ * less on a GPU. */
+DW_DEVICE int32_t dw_step_level_of(float scaled)
+{
+    float most = (float)DW_STEP_LEVELS, clamped = scaled < most ? scaled : most;
+    clamped = clamped > -most ? clamped : -most;
+    return (int32_t)(dw_bits_of(clamped + DW_MAGIC) - DW_MAGIC_BITS);
+}
+
+/* As dw_step_value, without a conversion. */
+DW_DEVICE float dw_step_value_of(int32_t level, float z, float step)
+{
+    float amount = dw_float_of_level(level) - z;
+    return amount * step;
+}
+
+/* Computes codes and new prev of eight elements of one piece. z: what is added before rounding;
+ * subtracts: the decoder subtracts it. Returns how many values were clamped; padding never is. */
+DW_DEVICE uint32_t dw_step_encode_eight(dw_encoding *e, const dw_eight *z, bool subtracts,
+                                        uint16_t step, dw_dtype prev_dtype)
+{
+    bool poisoned = dw_scale_is_poisoned(step);
+    float inverse = dw_step_inverse(step), width = dw_bf16_widen(step);
+    uint32_t clamped = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++) {
+        float scaled = dw_step_scaled(e->delta.of[i], inverse, z->of[i]);
+        int32_t level = poisoned ? 0 : dw_step_level_of(scaled);
+        float value = e->base.of[i] + dw_step_value_of(level, subtracts ? z->of[i] : 0.0f, width);
+        clamped += !poisoned && dw_step_is_clamped(scaled) ? 1u : 0u;
+        e->codes[i] = (uint32_t)(level + DW_STEP_ZERO);
+        e->next[i] = dw_narrow(poisoned ? e->base.of[i] : value, prev_dtype);
+    }
+    return clamped;
+}
+
+/* Issues all loads of a thread before any result is used. */
+DW_DEVICE void dw_step_load(const dw_encode_job *job, const dw_tile *tile, dw_dtype x_dtype,
+                            dw_dtype prev_dtype, dw_eights *all)
+{
+    bool dithers = job->layout.dithers;
+    uint64_t key = dithers ? job->draws_key : job->rule.dither_key;
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        all->place[slot] = dw_place_of(&job->layout, tile, job->stride, slot);
+        all->e[slot].delta =
+            dw_load_deltas(job, &all->place[slot], x_dtype, prev_dtype, &all->e[slot].base);
+    }
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+#pragma unroll
+        for (uint32_t i = 0; i < DW_EIGHT; i++) all->dithers[slot].of[i] = 0.0f;
+        if (dithers || job->rule.is_stochastic)
+            all->dithers[slot] = dw_dithers(key, all->place[slot].dense, all->place[slot].n);
+    }
+}
+
+/* The first eight of every piece stores its step, if that lies in the tile. Returns its counts. */
+DW_DEVICE uint32_t dw_note_step(const dw_layout *layout, const dw_place *place, uint16_t step,
+                                dw_encode_room *room)
+{
+    if (layout->by_sample || !place->stored || !place->leads) return 0;
+    *(uint16_t *)(room->staged + 2 * place->segment) = step;
+    return dw_count_of(step);
+}
+
+DW_DEVICE void dw_count_clamped(dw_cuda_sums *sums, uint32_t mine)
+{
+    uint32_t all = __reduce_add_sync(DW_ALL_LANES, mine);
+    if (all && threadIdx.x % DW_WARP == 0) atomicAdd(&sums->clamped, (unsigned long long)all);
+}
+
+template <int XType, int PrevType>
+DW_DEVICE void dw_step_encode_tile(const dw_cuda_encode_part *parts, uint32_t n,
+                                   dw_encode_room *room, dw_step_room *steps)
+{
+    uint64_t index, state = 0;
+    uint32_t counts = 0, clamped = 0;
+    const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
+    const dw_encode_job *job = &part->job;
+    const dw_layout *layout = &job->layout;
+    const dw_dtype x_dtype = (dw_dtype)XType, prev_dtype = (dw_dtype)PrevType;
+    dw_tile tile = dw_layout_tile(layout, index);
+    dw_eights all;
+    dw_step_load(job, &tile, x_dtype, prev_dtype, &all);
+    dw_pad_tile(layout, &tile, room);
+    dw_find_steps(part, &tile, index, &all, steps);
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        const dw_place *place = &all.place[slot];
+        uint16_t step = place->stored ? steps->steps[place->segment] : 0;
+        counts += dw_note_step(layout, place, step, room);
+        clamped += dw_step_encode_eight(&all.e[slot], &all.dithers[slot], layout->dithers, step,
+                                        prev_dtype);
+        state += dw_store_encoded(job, &tile, place, &all.e[slot], prev_dtype, room);
+    }
+    __syncthreads();
+    uint64_t payload = dw_put_tile(job, &tile, room);
+    dw_count_clamped(part->share.sums, clamped);
+    dw_add_block(part->share.sums, payload, state, counts, &room->found);
+    dw_end_encode(part, room);
+}
+
+/* ---- Decode ---------------------------------------------------------------------------------- */
+
+DW_DEVICE uint16_t dw_step_at(const dw_decode_job *job, const dw_place *place,
+                              const dw_decode_room *room)
+{
+    if (job->layout.by_sample) return dw_step_of_sample(&job->layout, job->payload);
+    return *(const uint16_t *)(room->staged + 2 * place->segment);
+}
+
+/* Computes the new prev of eight elements, or y, as bits; like dw_reconstruct_eight. */
+DW_DEVICE uint32_t dw_step_reconstruct_eight(const dw_decode_job *job, const dw_tile *tile,
+                                             const dw_place *place, const dw_eight *held,
+                                             dw_dtype dtype, bool keeps, const dw_decode_room *room,
+                                             uint32_t out[DW_EIGHT])
+{
+    uint32_t codes[DW_EIGHT];
+    uint16_t step = dw_step_at(job, place, room);
+    bool poisoned = dw_scale_is_poisoned(step);
+    float width = dw_bf16_widen(step);
+    dw_eight z = {{0}};
+    if (job->layout.dithers) z = dw_dithers(job->draws_key, place->dense, place->n);
+    dw_get_codes(room->staged + (tile->codes - tile->offset), 8, tile->elements, place->first,
+                 codes);
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++) {
+        float value =
+            held->of[i] + dw_step_value_of((int32_t)codes[i] - DW_STEP_ZERO, z.of[i], width);
+        out[i] = poisoned && !keeps ? dw_nan_of(dtype)
+                                    : dw_narrow(poisoned ? held->of[i] : value, dtype);
+    }
+    return poisoned ? (1u << DW_EIGHT) - 1 : 0;
+}
+
+/* Decodes an eight and stores it. Returns its part of the state digest. */
+template <bool HasState>
+DW_DEVICE uint64_t dw_step_store_decoded(const dw_decode_job *job, const dw_tile *tile,
+                                         const dw_place *place, const dw_eight *held,
+                                         dw_dtype dtype, const dw_decode_room *room)
+{
+    uint32_t out[DW_EIGHT];
+    if (!place->n) return 0;
+    uint32_t poisoned =
+        dw_step_reconstruct_eight(job, tile, place, held, dtype, HasState, room, out);
+    if (!HasState) {
+        dw_store_eight(job->y, dtype, place->tensor, place->n, out);
+        return 0;
+    }
+    dw_store_eight(job->next, dtype, place->dense, place->n, out);
+    if (job->y) dw_emit(job, place, out, dtype, poisoned);
+    if (!job->audit.every || job->layout.c % 4 != 0) return 0;
+    return dw_audit_eight(job->audit, out, dtype, place->dense, place->n);
+}
+
+/* Type: prev's dtype with state, y's without. */
+template <int Type, bool HasState>
+DW_DEVICE void dw_step_decode_tile(const dw_cuda_decode_part *parts, uint32_t n,
+                                   dw_decode_room *room)
+{
+    uint64_t index, state = 0;
+    uint32_t counts = 0;
+    const dw_cuda_decode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
+    const dw_decode_job *job = &part->job;
+    const dw_layout *layout = &job->layout;
+    const dw_dtype dtype = (dw_dtype)Type;
+    dw_tile tile = dw_layout_tile(layout, index);
+    dw_place places[DW_SLOTS];
+    dw_eight held[DW_SLOTS];
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        places[slot] = dw_place_of(layout, &tile,
+                                   HasState && !job->y ? (int64_t)layout->c : job->stride, slot);
+        held[slot] =
+            dw_load_eight(HasState ? job->prev : NULL, dtype, places[slot].dense, places[slot].n);
+    }
+    uint64_t payload = dw_take_tile(job->payload, &tile, room);
+    __syncthreads();
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        const dw_place *place = &places[slot];
+        bool is_first =
+            layout->by_sample ? index == 0 && place->first == 0 : place->stored && place->leads;
+        if (is_first) counts += dw_count_of(dw_step_at(job, place, room));
+        state += dw_step_store_decoded<HasState>(job, &tile, place, &held[slot], dtype, room);
+    }
+    dw_end_decode(part, payload, state, counts, room);
+}
+
+#endif
