@@ -354,6 +354,11 @@ static void check_modes(gpu *g)
                  {"delta:form=mx,element=e2m1,replies=never", DW_CUDA_DEVICE, false},
                  {"delta:form=mx,element=int8,key=e5m2,prev=bf16,audit=3,replies=never",
                   DW_CUDA_PINNED, true},
+                 {"delta:form=step,replies=never", DW_CUDA_DEVICE, false},
+                 {"delta:form=step,group=row,rounding=dither,step=1.2,prev=bf16,replies=never",
+                  DW_CUDA_DEVICE, true},
+                 {"direct:form=step,step=4,rounding=dither", DW_CUDA_DEVICE, false},
+                 {"direct:form=step,group=128,rounding=stochastic,step=0.5", DW_CUDA_DEVICE, false},
                  {"direct:bits=6,group=row,rounding=stochastic", DW_CUDA_DEVICE, true}};
     static const uint32_t shapes[][2] = {{1, 1},     {3, 100},  {17, 1000},
                                          {65, 2048}, {9, 4100}, {128, 768}};
