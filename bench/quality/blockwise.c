@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * blockwise.c - blocks of values that share their largest magnitude as a scale, a 32-bit float, and
+ * a table of what codes stand for, as in bitsandbytes and hivemind.
+ *
+ * Blocks are cut from the tensor as a row of T * C values, and the last one may be shorter; the
+ * setting is their length. The code of a value is the entry of the table that is nearest to
+ * value / scale. Tables:
+ *
+ * | name    | codes | entries                                                                   |
+ * | linear  | 256   | k / 127, from -127 to 127; one code is not used                            |
+ * | dynamic | 256   | 8-bit dynamic tree quantization (Dettmers, arXiv:1511.04561; block-wise:   |
+ * |         |       | arXiv:2110.02861). For each i from 0 to 6, 2^i intervals of equal length   |
+ * |         |       | divide 0.1 to 1; their middles, times 10^(i-6), with both signs. And 0, 1. |
+ * | normal  | 16    | NormalFloat4 (QLoRA, arXiv:2305.14314, appendix E): quantiles of a normal  |
+ * |         |       | distribution, with 0 and both ends among them                              | */
+#include <stdlib.h>
+
+#include "bits.h"
+#include "peer.h"
+
+/* Ascending. */
+typedef struct table {
+    float entries[256];
+    unsigned n, width;
+} table;
+
+static void make_linear(table *to)
+{
+    to->n = 0;
+    to->width = 8;
+    for (int k = -127; k <= 127; k++) to->entries[to->n++] = (float)k / 127;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void make_dynamic(table *to)
+{
+    to->n = 0;
+    to->width = 8;
+    for (int i = 0; i < 7; i++)
+        for (int k = 0; k < 1 << i; k++) {
+            double middle = 0.1 + 0.9 * (k + 0.5) / (1 << i);
+            float entry = (float)(middle * pow(10, i - 6));
+            to->entries[to->n++] = entry;
+            to->entries[to->n++] = -entry;
+        }
+    to->entries[to->n++] = 0;
+    to->entries[to->n++] = 1;
+    qsort(to->entries, to->n, sizeof to->entries[0], ascending);
+}
+
+/* The published numbers, to the digits that matter beside a scale that is exact. */
+static void make_normal(table *to)
+{
+    static const float entries[16] = {-1.0f,        -0.69619281f, -0.52507305f, -0.39491749f,
+                                      -0.28444138f, -0.18477343f, -0.09105004f, 0.0f,
+                                      0.07958030f,  0.16093020f,  0.24611230f,  0.33791524f,
+                                      0.44070983f,  0.56261700f,  0.72295684f,  1.0f};
+    memcpy(to->entries, entries, sizeof entries);
+    to->n = 16;
+    to->width = 4;
+}
+
+static unsigned nearest(const table *of, float value)
+{
+    unsigned low = 0, high = of->n - 1; /* the entry is among low to high */
+    while (high - low > 1) {
+        unsigned middle = (low + high) / 2;
+        if (of->entries[middle] <= value)
+            low = middle;
+        else
+            high = middle;
+    }
+    return value - of->entries[low] <= of->entries[high] - value ? low : high;
+}
+
+static size_t room(dw_shape shape, double setting)
+{
+    (void)setting;
+    size_t n = (size_t)shape.T * shape.C;
+    return 5 * n + 8;
+}
+
+static float largest(const float *x, size_t n)
+{
+    float most = 0;
+    for (size_t i = 0; i < n; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    return most;
+}
+
+static size_t encode(dw_shape shape, double setting, const float *x, uint8_t *bytes,
+                     const table *of)
+{
+    size_t n = (size_t)shape.T * shape.C, block = (size_t)setting;
+    uint8_t *at = bytes;
+    for (size_t first = 0; first < n; first += block) {
+        size_t here = n - first < block ? n - first : block;
+        float scale = largest(x + first, here);
+        dw_put_float(&at, scale);
+        dw_bits codes = {.at = at};
+        for (size_t i = first; i < first + here; i++)
+            dw_bits_put(&codes, nearest(of, scale > 0 ? x[i] / scale : 0), of->width);
+        at = dw_bits_end(&codes);
+    }
+    return (size_t)(at - bytes);
+}
+
+static bool decode(dw_shape shape, double setting, const uint8_t *bytes, size_t len, float *y,
+                   const table *of)
+{
+    size_t n = (size_t)shape.T * shape.C, block = (size_t)setting;
+    const uint8_t *at = bytes;
+    for (size_t first = 0; first < n; first += block) {
+        size_t here = n - first < block ? n - first : block;
+        float scale = dw_take_float(&at);
+        dw_bits codes = {.at = (uint8_t *)(uintptr_t)at};
+        for (size_t i = first; i < first + here; i++)
+            y[i] = of->entries[dw_bits_take(&codes, of->width)] * scale;
+        at = codes.at;
+    }
+    return at == bytes + len;
+}
+
+/* A scheme for each table, which is made anew at each call: it takes a microsecond. */
+#define SCHEME(which)                                                                              \
+    static size_t encode_##which(dw_shape shape, double setting, const float *x, uint8_t *bytes)   \
+    {                                                                                              \
+        table of;                                                                                  \
+        make_##which(&of);                                                                         \
+        return encode(shape, setting, x, bytes, &of);                                              \
+    }                                                                                              \
+    static bool decode_##which(dw_shape shape, double setting, const uint8_t *bytes, size_t len,   \
+                               float *y)                                                           \
+    {                                                                                              \
+        table of;                                                                                  \
+        make_##which(&of);                                                                         \
+        return decode(shape, setting, bytes, len, y, &of);                                         \
+    }
+
+SCHEME(linear)
+SCHEME(dynamic)
+SCHEME(normal)
+
+const dw_peer dw_peer_linear = {.name = "blocks, linear 8 bits",
+                                .codec = "blockwise:linear,block=%s",
+                                .settings = "64 256 4096",
+                                .room = room,
+                                .encode = encode_linear,
+                                .decode = decode_linear};
+
+const dw_peer dw_peer_dynamic = {.name = "blocks, dynamic 8 bits (bitsandbytes)",
+                                 .codec = "blockwise:dynamic,block=%s",
+                                 .settings = "64 256 4096",
+                                 .room = room,
+                                 .encode = encode_dynamic,
+                                 .decode = decode_dynamic};
+
+const dw_peer dw_peer_normal = {.name = "blocks, NormalFloat4 (QLoRA)",
+                                .codec = "blockwise:normal,block=%s",
+                                .settings = "32 64 128 256",
+                                .room = room,
+                                .encode = encode_normal,
+                                .decode = decode_normal};

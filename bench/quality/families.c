@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * families.c - the list of deltawire's codecs; a new one is a line. */
+#include "families.h"
+
+#include <stddef.h>
+
+#define WIDTHS   "1 2 3 4 5 6 7 8"
+#define ELEMENTS "e2m1 e2m3 e3m2 e4m3 e5m2 int8"
+/* Of 0.1 to 6 root mean squares, each about a fifth more than the last. */
+#define FINE  "0.1 0.12 0.15 0.18 0.22 0.27 0.33 0.4 0.48 0.58 0.7 0.85 1 1.2 1.4 1.7"
+#define STEPS FINE " 2 2.4 2.8 3.3 4 5 6"
+
+/* clang-format off */
+const dw_family dw_families[] = {
+    {"groups of 64", "direct:bits=%s,scale=signed", WIDTHS, false},
+    {"groups of 64, mse", "direct:bits=%s,scale=mse", WIDTHS, false},
+    {"groups of 64, stochastic", "direct:bits=%s,rounding=stochastic,seed=1", WIDTHS, false},
+    {"rows, rans", "direct:bits=%s,group=row,scale=signed,entropy=rans", WIDTHS, false},
+    {"mx", "mx:element=%s", ELEMENTS, false},
+    {"mx, rans", "mx:element=%s,entropy=rans", ELEMENTS, false},
+    {"step", "direct:form=step,step=%s,entropy=rans", STEPS, true},
+    {"step, by rows", "direct:form=step,group=row,step=%s,entropy=rans", STEPS, true},
+    {"step, stochastic", "direct:form=step,step=%s,rounding=stochastic,seed=1,entropy=rans", STEPS, true},
+    {"step, dither", "direct:form=step,step=%s,rounding=dither,seed=1,entropy=rans", STEPS, true},
+    {"delta, groups of 64", "delta:bits=%s,scale=signed", WIDTHS, false},
+    {"delta, groups of 64, mse", "delta:bits=%s,scale=mse", WIDTHS, false},
+    {"delta, rows, rans", "delta:bits=%s,group=row,scale=signed,entropy=rans", WIDTHS, false},
+    {"delta, mx", "delta:form=mx,element=%s", ELEMENTS, false},
+    {"delta, step", "delta:form=step,step=%s,entropy=rans", STEPS, true},
+    {"delta, step, by rows", "delta:form=step,group=row,step=%s,entropy=rans", STEPS, true},
+    {"delta, step, stochastic", "delta:form=step,step=%s,rounding=stochastic,seed=1,entropy=rans", FINE, true},
+    {"delta, step, dither", "delta:form=step,step=%s,rounding=dither,seed=1,entropy=rans", FINE " 2 2.4 2.8", true},
+    {0}};
+/* clang-format on */

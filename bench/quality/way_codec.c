@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * way_codec.c - an encoder and a decoder of deltawire. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "way.h"
+
+typedef struct ends {
+    dw_way way; /* first: a dw_way is this */
+    uint32_t T, C;
+    dw_encoder *encoder;
+    dw_decoder *decoder;
+    void *frame, *reply;
+    size_t frame_cap, reply_cap;
+} ends;
+
+double dw_way_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static dw_status say(dw_why *why, dw_status status, const char *sentence)
+{
+    snprintf(why->text, sizeof why->text, "%s", *sentence ? sentence : dw_status_string(status));
+    return status;
+}
+
+static dw_status send(dw_way *way, const dw_bench_visit *visit, float *to, dw_cost *cost,
+                      dw_why *why)
+{
+    ends *e = (ends *)way;
+    dw_key key = {.sample = visit->sample};
+    size_t reply_len = 0;
+    /* It is only read. */
+    dw_tensor x = dw_tensor_3d((void *)(uintptr_t)visit->x, DW_F32, 1, e->T, e->C);
+    dw_tensor y = dw_tensor_3d(to, DW_F32, 1, e->T, e->C);
+    double begin = dw_way_now();
+    dw_status status = dw_encode(e->encoder, &key, &x, e->frame, e->frame_cap, &cost->bytes);
+    double middle = dw_way_now();
+    if (status < 0) return say(why, status, dw_encoder_why(e->encoder));
+    status = dw_decode(e->decoder, e->frame, cost->bytes, &y, e->reply, e->reply_cap, &reply_len);
+    cost->decode_s = dw_way_now() - middle;
+    cost->encode_s = middle - begin;
+    if (status < 0) return say(why, status, dw_decoder_why(e->decoder));
+    if (!reply_len) return DW_OK;
+    status = dw_encoder_feedback(e->encoder, e->reply, reply_len);
+    return status < 0 ? say(why, status, dw_encoder_why(e->encoder)) : DW_OK;
+}
+
+static uint64_t clamped(const dw_way *way)
+{
+    dw_counters counters = {.struct_size = sizeof counters};
+    return dw_encoder_counters(((const ends *)way)->encoder, &counters) < 0
+               ? 0
+               : counters.clamped_values;
+}
+
+static void part(dw_way *way)
+{
+    ends *e = (ends *)way;
+    dw_encoder_destroy(e->encoder);
+    dw_decoder_destroy(e->decoder);
+    free(e->frame);
+    free(e->reply);
+    free(e);
+}
+
+dw_status dw_way_of_codec(dw_way **way, const dw_bench_record *set, const char *codec, dw_why *why)
+{
+    dw_config config;
+    dw_tensor x = dw_tensor_3d(NULL, DW_F32, 1, set->T, set->C);
+    dw_status status = dw_config_parse(&config, codec, why);
+    if (status < 0) return status;
+    ends *e = calloc(1, sizeof *e);
+    if (!e) return say(why, DW_ERR_NO_MEMORY, "");
+    e->way = (dw_way){send, clamped, part};
+    e->T = set->T;
+    e->C = set->C;
+    e->frame_cap = dw_frame_bound(&config, &x);
+    e->reply_cap = dw_reply_bound(1);
+    e->frame = malloc(e->frame_cap);
+    e->reply = malloc(e->reply_cap);
+    if (!e->frame || !e->reply) status = say(why, DW_ERR_NO_MEMORY, "");
+    if (status == DW_OK) status = dw_encoder_create_why(&e->encoder, &config, why);
+    if (status == DW_OK) status = dw_decoder_create_why(&e->decoder, &config, why);
+    if (status < 0)
+        part(&e->way);
+    else
+        *way = &e->way;
+    return status;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * way_peer.c - a baseline, alone or within AQ-SGD's loop of changes. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "way.h"
+
+typedef struct loop {
+    dw_way way; /* first: a dw_way is this */
+    const dw_peer *peer;
+    dw_shape shape;
+    double setting;
+    size_t n; /* values of a tensor */
+    uint8_t *bytes;
+    float *change, *prev; /* (n); (places, n): what arrived at each sample's last visit, or NULL */
+} loop;
+
+static dw_status fail(dw_why *why, const loop *l, const char *what)
+{
+    snprintf(why->text, sizeof why->text, "%s cannot %s what it is given", l->peer->name, what);
+    return DW_ERR_FORMAT;
+}
+
+/* Both directions of the change are part of the time, as they are of deltawire's. */
+static dw_status send(dw_way *way, const dw_bench_visit *visit, float *y, dw_cost *cost,
+                      dw_why *why)
+{
+    loop *l = (loop *)way;
+    float *prev = l->prev ? l->prev + visit->place * l->n : NULL;
+    const float *x = visit->x;
+    cost->encode_s = cost->decode_s = 0;
+    cost->bytes = l->n * sizeof *x;
+    if (prev && visit->first) {
+        memcpy(prev, x, l->n * sizeof *x);
+        memcpy(y, x, l->n * sizeof *x);
+        return DW_OK;
+    }
+    double begin = dw_way_now();
+    if (prev) {
+        for (size_t i = 0; i < l->n; i++) l->change[i] = x[i] - prev[i];
+        x = l->change;
+    }
+    cost->bytes = l->peer->encode(l->shape, l->setting, x, l->bytes);
+    double middle = dw_way_now();
+    if (!cost->bytes) return fail(why, l, "encode");
+    if (!l->peer->decode(l->shape, l->setting, l->bytes, cost->bytes, y))
+        return fail(why, l, "decode");
+    if (prev)
+        for (size_t i = 0; i < l->n; i++) prev[i] = y[i] = prev[i] + y[i];
+    cost->decode_s = dw_way_now() - middle;
+    cost->encode_s = middle - begin;
+    return DW_OK;
+}
+
+static uint64_t clamped(const dw_way *way)
+{
+    (void)way;
+    return 0; /* nobody counts them */
+}
+
+static void part(dw_way *way)
+{
+    loop *l = (loop *)way;
+    free(l->bytes);
+    free(l->change);
+    free(l->prev);
+    free(l);
+}
+
+dw_status dw_way_of_peer(dw_way **way, const dw_bench_record *set, const dw_peer *peer,
+                         double setting, bool delta, dw_why *why)
+{
+    loop *l = calloc(1, sizeof *l);
+    bool made = l != NULL;
+    if (made) {
+        l->way = (dw_way){send, clamped, part};
+        l->peer = peer;
+        l->shape = (dw_shape){set->T, set->C};
+        l->setting = setting;
+        l->n = (size_t)set->T * set->C;
+        l->bytes = malloc(peer->room(l->shape, setting));
+        l->change = malloc(l->n * sizeof *l->change);
+        l->prev = delta ? calloc(set->places, l->n * sizeof *l->prev) : NULL;
+        made = l->bytes && l->change && (l->prev || !delta);
+    }
+    if (made) {
+        *way = &l->way;
+        return DW_OK;
+    }
+    if (l) part(&l->way);
+    snprintf(why->text, sizeof why->text, "%s", dw_status_string(DW_ERR_NO_MEMORY));
+    return DW_ERR_NO_MEMORY;
+}
