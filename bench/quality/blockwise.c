@@ -6,13 +6,13 @@
  * setting is their length. The code of a value is the entry of the table that is nearest to
  * value / scale. Tables:
  *
- * | name    | codes | entries                                                                   |
- * | linear  | 256   | k / 127, from -127 to 127; one code is not used                            |
- * | dynamic | 256   | 8-bit dynamic tree quantization (Dettmers, arXiv:1511.04561; block-wise:   |
- * |         |       | arXiv:2110.02861). For each i from 0 to 6, 2^i intervals of equal length   |
- * |         |       | divide 0.1 to 1; their middles, times 10^(i-6), with both signs. And 0, 1. |
- * | normal  | 16    | NormalFloat4 (QLoRA, arXiv:2305.14314, appendix E): quantiles of a normal  |
- * |         |       | distribution, with 0 and both ends among them                              | */
+ * | name    | codes | entries                                                                  |
+ * | linear  | 256   | k / 127, from -127 to 127; one code is not used                          |
+ * | dynamic | 256   | 8-bit dynamic tree quantization (Dettmers, arXiv:1511.04561; by blocks:  |
+ * |         |       | arXiv:2110.02861). For each i from 0 to 6, 2^i intervals of equal length |
+ * |         |       | divide 0.1 to 1; their middles, times 10^(i-6), with both signs; 0; 1    |
+ * | normal  | 16    | NormalFloat4 (QLoRA, arXiv:2305.14314, appendix E): quantiles of a       |
+ * |         |       | normal distribution, with 0 and both ends among them                     | */
 #include <stdlib.h>
 
 #include "bits.h"

@@ -16,14 +16,15 @@ typedef struct dw_shape {
     uint32_t T, C; /* tokens, channels; token-major */
 } dw_shape;
 
-/* | name     | meaning                                                                           |
- * | name     | of the scheme, for people                                                         |
- * | codec    | text of one setting, with %s where a word of `settings` goes                      |
- * | settings | words, separated by blanks; each is a row of the results. %s is a number          |
- * | between  | any number between two settings is possible, too                                  |
- * | room     | bytes that are always enough                                                      |
- * | encode   | returns the bytes written, or 0: failed                                           |
- * | decode   | reads what encode wrote; returns whether it could                                 | */
+/* What each field is:
+ *
+ * | name     | the scheme, for people                                                   |
+ * | codec    | text of one setting, with %s where a word of settings goes               |
+ * | settings | numbers, separated by blanks; each is a row of the results               |
+ * | between  | any number between two settings is possible, too                         |
+ * | room     | bytes that are always enough                                             |
+ * | encode   | returns the bytes written, or 0: failed                                  |
+ * | decode   | reads what encode wrote; returns whether it could                        | */
 typedef struct dw_peer {
     const char *name, *codec, *settings;
     bool between;

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# picture.py - rate against error, a panel for each set, with the frontier.
+"""usage: picture.py QUALITY.json PICTURE.png"""
+
+import json
+import pathlib
+import sys
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402 (the backend must be chosen first)
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import frontier  # noqa: E402 (this folder)
+
+SHOWN = (0, 6.2)  # bits
+# Marks of baselines, by the beginning of their codec.
+MARKS = {
+    "acsgd": ("v", "tab:orange", "AC-SGD's grid"),
+    "rowwise": ("s", "tab:red", "rows, asymmetric (FBGEMM)"),
+    "blockwise": ("D", "tab:purple", "blocks (NormalFloat4, bitsandbytes)"),
+    "zfp": ("^", "tab:brown", "ZFP"),
+}
+OURS = ("o", "tab:blue", "deltawire")
+
+
+def mark_of(row):
+    scheme = row["codec"].replace("changes by ", "").partition(":")[0]
+    return OURS if row["ours"] else MARKS[scheme]
+
+
+def draw_frontier(axis, rows, scope, style):
+    """The least error of all rows at each rate; blue where it is ours."""
+    ours = [row for row in frontier.in_scope(rows, scope) if row["ours"]]
+    points = [(rate, frontier.least(ours, rate)) for rate in frontier.RATES]
+    axis.plot(
+        [rate for rate, best in points if best],
+        [best[0] for _, best in points if best],
+        style,
+        color=OURS[1],
+        linewidth=2.2,
+        alpha=0.55,
+        zorder=1,
+    )
+    for one in frontier.ahead(rows, scope):
+        axis.plot(one["rate"], one["baseline_error"], "x", color="red", markersize=8, zorder=5)
+
+
+def draw_set(axis, the_set):
+    for row in the_set["rows"]:
+        its = row["later"]
+        if its["bits"] is None or not SHOWN[0] <= its["bits"] <= SHOWN[1] or not its["error"]:
+            continue
+        mark, color, _ = mark_of(row)
+        axis.plot(
+            its["bits"],
+            its["error"],
+            mark,
+            color=color,
+            markerfacecolor="none" if row["state"] else color,
+            markersize=2.6 if row["ours"] else 4.6,
+            markeredgewidth=0.7,
+            linestyle="none",
+            zorder=2 if row["ours"] else 3,
+        )
+    draw_frontier(axis, the_set["rows"], "alone", "-")
+    draw_frontier(axis, the_set["rows"], "changes", "--")
+    axis.set(title=the_set["title"], xlim=SHOWN, ylim=(5e-3, 2.2), yscale="log")
+    axis.title.set_fontsize("medium")
+    axis.grid(True, which="major", alpha=0.3)
+
+
+def legend(figure):
+    line = matplotlib.lines.Line2D
+    marks = [
+        line([], [], marker=mark, color=color, linestyle="none", label=name)
+        for mark, color, name in (OURS, *MARKS.values())
+    ]
+    marks += [
+        line([], [], color=OURS[1], linewidth=2.2, alpha=0.55, label="frontier: tensor alone"),
+        line(
+            [],
+            [],
+            color=OURS[1],
+            linewidth=2.2,
+            alpha=0.55,
+            linestyle="--",
+            label="frontier: change since the last visit (hollow marks)",
+        ),
+        line([], [], marker="x", color="red", linestyle="none", label="a baseline is ahead here"),
+    ]
+    figure.legend(handles=marks, loc="lower center", ncol=4, fontsize="small", frameon=False)
+
+
+def draw(sets, path):
+    columns = min(3, len(sets))
+    rows = -(-len(sets) // columns)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(4.2 * columns, 3.1 * rows + 0.9), squeeze=False, sharey=True
+    )
+    flat = [axis for line in axes for axis in line]
+    for axis, the_set in zip(flat, sets):
+        draw_set(axis, the_set)
+    for axis in flat[len(sets) :]:
+        axis.axis("off")
+    for line in axes:
+        line[0].set_ylabel("error |y - x| / |x|")
+    for axis in axes[-1]:
+        axis.set_xlabel("bits per element on the wire")
+    legend(figure)
+    figure.tight_layout(rect=(0, 0.9 / (3.1 * rows + 0.9), 1, 1))
+    figure.savefig(path, dpi=85)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    draw(json.loads(pathlib.Path(sys.argv[1]).read_text())["sets"], sys.argv[2])

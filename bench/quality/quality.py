@@ -1,0 +1,296 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# quality.py - rate and error of all codecs and baselines on recorded and synthetic tensors.
+"""Trains the demo's model as a pipeline of four stages, uncompressed, and records what goes over
+its three boundaries. Sends these tensors and synthetic ones through every codec and every baseline,
+and says who loses least at which rate, where baselines are ahead, and what the changes cost. Writes
+JSON, tables and a picture."""
+
+import argparse
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent.parent / "examples")]
+import demo  # noqa: E402 (the model, its texts and settings are the demo's)
+import frontier  # noqa: E402
+import sets  # noqa: E402
+
+STAGES = 4
+SHOWN = (1, 2, 3, 4)  # rates in the tables
+WANTED = {4: 3.75, 3: 2.7, 2: 1.75}  # bits at the error of delta with so many bits
+SCOPE_TITLES = {"alone": "each tensor alone", "changes": "changes", "all": "either"}
+
+
+def recorded(options, out):
+    """[(name, title, file)] of the boundaries of a training, which is recorded if it was not."""
+    runner = demo.Demo(argparse.Namespace(out=out, build=options.build, small=options.small))
+    before, after = demo.texts(argparse.Namespace(text=options.text), out)
+    model = runner.pretrained(before)
+    stages = min(STAGES, runner.model["layers"])
+    folder = out / f"record-{model.name.rpartition('-')[2]}"
+    if (folder / "complete").exists():
+        demo.say(f"recorded tensors: {folder} (delete it to record anew)")
+    else:
+        for old in out.glob("record-*"):
+            shutil.rmtree(old)
+        words = ["--local", stages, "--text", after, "--init", model, "--record", folder]
+        settings = demo.options_of({**runner.finetune, "print-every": 30})
+        runner.train(
+            "recorded", [*map(str, words), *settings], f"raw f32 in {stages} stages, recorded"
+        )
+        (folder / "complete").touch()
+    found = []
+    for name, first in (("forward", 0), ("backward", 1)):
+        for boundary in range(stages - 1):
+            title = "activations" if name == "forward" else "gradients"
+            title = f"{title}, boundary {boundary + 1}"
+            path = folder / f"{name}-{boundary + first}.record"
+            found.append((f"{name}-{boundary + 1}", title, path))
+    return found
+
+
+def synthetic(out, small):
+    """[(name, title, file)] of the synthetic sets, which are written anew."""
+    titles = {
+        "gaussian": "Gaussian",
+        "laplace": "Laplace",
+        "outliers": f"Gaussian, 1 % of channels {sets.TIMES} times as large",
+    }
+    shape = (2, 2, 16, 128) if small else (16, 5, 128, 768)
+    found = []
+    for kind in sets.KINDS:
+        path = out / f"{kind}.record"
+        sets.write(path, kind, *shape)
+        found.append((kind, titles[kind], path))
+    return found
+
+
+def measure(program, path, samples, result):
+    """What the program says of one set; its lines are shown as they come, but not all of them."""
+    words = [str(program), "--json", str(result)]
+    words += ["--samples", str(samples)] if samples else []
+    done = subprocess.run([*words, str(path)], capture_output=True, text=True)
+    if done.returncode:
+        raise demo.Failed(f"{' '.join(words)} {path}: {done.stderr.strip()}")
+    result.with_suffix(".txt").write_text(done.stdout)
+    return json.loads(result.read_text())
+
+
+def judge(the_set):
+    """Adds to a set what follows from its rows."""
+    rows = the_set["rows"]
+    the_set["frontier"] = {
+        scope: {
+            "rates_where_a_baseline_is_ahead": frontier.ahead(rows, scope),
+            "closest_baseline": dict(
+                zip(("more_bits", "codec"), frontier.closest(rows, scope) or (None, None))
+            ),
+        }
+        for scope in frontier.SCOPES
+    }
+    ours = [row for row in rows if row["ours"]]
+    the_set["at_the_error_of_delta"] = {}
+    for bits in WANTED:
+        its = [row for row in rows if row["codec"] == f"delta:bits={bits},scale=signed"]
+        if its and its[0]["later"]["error"]:
+            error = its[0]["later"]["error"]
+            the_set["at_the_error_of_delta"][str(bits)] = {
+                "error": error,
+                "bits": frontier.bits_at(ours, error),
+            }
+
+
+def ranges(ahead):
+    """"1.2 to 1.5, 2 bits": where baselines are ahead, from what frontier.ahead returned."""
+    runs = []
+    for rate in (one["rate"] for one in ahead):
+        if runs and round(rate - runs[-1][1], 2) <= 0.05:
+            runs[-1][1] = rate
+        else:
+            runs.append([rate, rate])
+    words = [f"{first:g}" if first == last else f"{first:g} to {last:g}" for first, last in runs]
+    return ", ".join(words) + " bits" if words else "none"
+
+
+def markdown(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
+
+
+def show(best):
+    return f"{best[0]:.3g}, `{best[1].replace('changes by ', '')}`" if best else "-"
+
+
+def errors_table(all_sets):
+    """Errors at SHOWN rates: ours and the best baseline's."""
+    rows = []
+    for the_set in all_sets:
+        for rate in SHOWN:
+            cells = []
+            for scope in ("alone", "changes"):
+                inside = frontier.in_scope(the_set["rows"], scope)
+                ours = [row for row in inside if row["ours"]]
+                others = [row for row in inside if not row["ours"]]
+                best = frontier.least(ours, rate)
+                cells += [f"{best[0]:.3g}" if best else "-", show(frontier.least(others, rate))]
+            rows.append([the_set["title"], str(rate), *cells])
+    return markdown(
+        [
+            "set",
+            "bits",
+            "alone: deltawire",
+            "best baseline",
+            "changes: deltawire",
+            "best baseline",
+        ],
+        rows,
+    )
+
+
+def frontier_table(all_sets):
+    rows = []
+    for the_set in all_sets:
+        cells = [the_set["title"], f"{the_set['change']:.2f}"]
+        for scope in frontier.SCOPES:
+            its = the_set["frontier"][scope]
+            close = its["closest_baseline"]
+            cells.append(ranges(its["rates_where_a_baseline_is_ahead"]))
+            cells.append(
+                f"{close['more_bits']:+.2f} bits, `{close['codec']}`" if close["codec"] else "-"
+            )
+        rows.append(cells)
+    head = ["set", "change"]
+    for scope in frontier.SCOPES:
+        head += [f"{SCOPE_TITLES[scope]}: a baseline is ahead at", "the closest one"]
+    return markdown(head, rows)
+
+
+def delta_table(all_sets):
+    rows = []
+    for the_set in all_sets:
+        its = the_set["at_the_error_of_delta"]
+        cells = [
+            f"{its[str(bits)]['bits']:.2f} at {its[str(bits)]['error']:.3g}"
+            if str(bits) in its
+            else "-"
+            for bits in WANTED
+        ]
+        rows.append([the_set["title"], *cells])
+    wanted = [f"`delta:bits={bits}`" for bits in WANTED]
+    return markdown(["bits at the error of", *wanted], rows)
+
+
+def claims(all_sets):
+    """[(what must hold, whether it does, the figure)]."""
+    behind = [
+        f"{the_set['title']}, {ranges(its)} ({', '.join(sorted({one['baseline'] for one in its}))})"
+        for the_set in all_sets
+        if (its := the_set["frontier"]["all"]["rates_where_a_baseline_is_ahead"])
+    ]
+    found = [
+        (
+            "rates from 0.5 to 5 bits at which a baseline is ahead: none, on any set",
+            not behind,
+            "; ".join(behind) or "none",
+        )
+    ]
+    for bits, wanted in WANTED.items():
+        its = [
+            the_set["at_the_error_of_delta"].get(str(bits))
+            for the_set in all_sets
+            if the_set["name"].startswith("forward")
+        ]
+        needed = [one["bits"] for one in its if one]
+        if needed:
+            found.append(
+                (
+                    f"activations, bits at the error of delta:bits={bits}: at most {wanted}",
+                    max(needed) <= wanted,
+                    " ".join(f"{one:.2f}" for one in needed),
+                )
+            )
+    return found
+
+
+def run(options):
+    result = pathlib.Path(options.out)
+    out = pathlib.Path(options.work or pathlib.Path(options.build) / "out")
+    out = out / "small" if options.small else out
+    out.mkdir(parents=True, exist_ok=True)
+    result.parent.mkdir(parents=True, exist_ok=True)
+    chosen = [*synthetic(out, options.small), *recorded(options, out)]
+    program = pathlib.Path(options.build) / "bench" / "quality" / "quality"
+    all_sets = []
+    for name, title, path in chosen:
+        demo.say(f"{title}: every codec and every baseline")
+        the_set = measure(program, path, options.samples, out / f"{name}.json")
+        the_set.update({"name": name, "title": title, "set": path.name})
+        judge(the_set)
+        all_sets.append(the_set)
+    report(all_sets, result)
+
+
+def report(all_sets, result):
+    import picture
+
+    tables = [frontier_table(all_sets), delta_table(all_sets), errors_table(all_sets)]
+    verdicts = claims(all_sets)
+    result.with_suffix(".md").write_text("\n".join(tables))
+    picture.draw(all_sets, result.with_suffix(".png"))
+    whole = {
+        "claims": [
+            {"claim": claim, "holds": holds, "figure": figure} for claim, holds, figure in verdicts
+        ],
+        "sets": all_sets,
+    }
+    result.write_text(json.dumps(whole, indent=1) + "\n")
+    print("\n" + "\n".join(tables))
+    for claim, holds, figure in verdicts:
+        print(f"{'holds' if holds else 'FAILS'}: {claim}: {figure}")
+    if all_sets[0]["left_out"]:
+        print(f"Left out: the rows of {all_sets[0]['left_out']}, which this build does not have.")
+    demo.say(f"{result}, {result.with_suffix('.md')}, {result.with_suffix('.png')}")
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./run quality", description=__doc__)
+    parser.add_argument(
+        "--text",
+        metavar="FILE",
+        help="a UTF-8 file: pre-train on its first half, record on its second half",
+    )
+    parser.add_argument(
+        "--samples",
+        type=int,
+        default=64,
+        metavar="N",
+        help="use the first N samples of each recorded set; 0: all (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--small",
+        action="store_true",
+        help="a tiny model and tiny sets: checks that everything works, gives no results",
+    )
+    parser.add_argument("--build", default="build/quality", help=argparse.SUPPRESS)
+    parser.add_argument("--work", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--out",
+        default="build/quality/quality.json",
+        metavar="FILE.json",
+        help="all figures; tables (.md) and picture (.png) go beside it (default: %(default)s)",
+    )
+    options = parser.parse_args()
+    if options.samples < 0:
+        parser.error("--samples takes a number from 0 on")
+    try:
+        run(options)
+    except demo.Failed as failure:
+        sys.exit(f"quality: {failure}")
+
+
+if __name__ == "__main__":
+    main()
