@@ -372,6 +372,14 @@ class Command(unittest.TestCase):
             for one in whole["sets"]:
                 self.assertIn(f"| {one['title']} |", tables)
                 self.assertEqual(set(one["frontier"]), set(frontier.SCOPES))
+            words[-2:] = ["--record", folder]
+            done = subprocess.run(
+                [sys.executable, HERE / "quality.py", *map(str, words)],
+                capture_output=True,
+                text=True,
+            )
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("has no forward-R.record", done.stderr)
 
 
 if __name__ == "__main__":

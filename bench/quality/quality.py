@@ -22,11 +22,38 @@ import sets  # noqa: E402
 STAGES = 4
 SHOWN = (1, 2, 3, 4)  # rates in the tables
 WANTED = {4: 3.75, 3: 2.7, 2: 1.75}  # bits at the error of delta with so many bits
+# Sets and rows of which all figures are printed.
+IN_FULL = ("forward-1", "backward-1")
+FULL = (
+    "direct:bits=4,scale=signed",
+    "direct:bits=2,rounding=stochastic,seed=1",
+    "mx:element=e2m1",
+    "direct:form=step,step=1.4,entropy=rans",
+    "direct:form=step,step=2.8,entropy=rans",
+    "direct:form=step,step=1.2,rounding=dither,seed=1,entropy=rans",
+    "direct:form=step,step=2,rounding=dither,seed=1,entropy=rans",
+    "direct:form=step,step=4,rounding=dither,seed=1,entropy=rans",
+    "delta:bits=4,scale=signed",
+    "delta:bits=2,scale=signed",
+    "delta:form=step,step=0.4,entropy=rans",
+    "delta:form=step,step=1.4,entropy=rans",
+    "delta:form=step,step=2,entropy=rans",
+    "delta:form=step,step=2,rounding=dither,seed=1,entropy=rans",
+    "acsgd:bits=4",
+    "rowwise:bits=4",
+    "blockwise:linear,block=256",
+    "blockwise:dynamic,block=256",
+    "blockwise:normal,block=64",
+    "zfp:rate=4",
+    "zfp:tolerance=0.5",
+    "changes by acsgd:bits=2",
+    "changes by acsgd:bits=4",
+)
 SCOPE_TITLES = {"alone": "each tensor alone", "changes": "changes", "all": "either"}
 
 
 def recorded(options, out):
-    """[(name, title, file)] of the boundaries of a training, which is recorded if it was not."""
+    """The folder with what was recorded of a training, which is done now if it was not before."""
     runner = demo.Demo(argparse.Namespace(out=out, build=options.build, small=options.small))
     before, after = demo.texts(argparse.Namespace(text=options.text), out)
     model = runner.pretrained(before)
@@ -43,14 +70,24 @@ def recorded(options, out):
             "recorded", [*map(str, words), *settings], f"raw f32 in {stages} stages, recorded"
         )
         (folder / "complete").touch()
+    return folder
+
+
+def boundaries(folder):
+    """[(name, title, file)] of all that `deltawire train --record` left in a folder. Boundary B is
+    that of ranks B - 1 and B."""
     found = []
-    for name, first in (("forward", 0), ("backward", 1)):
-        for boundary in range(stages - 1):
-            title = "activations" if name == "forward" else "gradients"
-            title = f"{title}, boundary {boundary + 1}"
-            path = folder / f"{name}-{boundary + first}.record"
-            found.append((f"{name}-{boundary + 1}", title, path))
-    return found
+    for name, what, first in (("forward", "activations", 1), ("backward", "gradients", 0)):
+        for path in folder.glob(f"{name}-*.record"):
+            boundary = int(path.stem.rpartition("-")[2]) + first
+            found.append((name, boundary, what, path))
+    if not found:
+        raise demo.Failed(f"{folder} has no forward-R.record or backward-R.record")
+    found.sort(key=lambda one: (one[0] != "forward", one[1]))
+    return [
+        (f"{name}-{boundary}", f"{what}, boundary {boundary}", path)
+        for name, boundary, what, path in found
+    ]
 
 
 def synthetic(out, small):
@@ -184,6 +221,41 @@ def delta_table(all_sets):
     return markdown(["bits at the error of", *wanted], rows)
 
 
+def codecs_table(the_set):
+    """All figures of some rows of one set; the JSON file has those of all."""
+    by_codec = {row["codec"]: row for row in the_set["rows"]}
+    rows = []
+    for codec in FULL:
+        if codec not in by_codec:
+            continue
+        first, its = by_codec[codec]["first"], by_codec[codec]["later"]
+        rows.append(
+            [
+                f"`{codec}`",
+                f"{first['bits']:.2f}",
+                f"{its['bits']:.3f}",
+                f"{its['error']:.3g}",
+                f"{its['cosine']:.5f}",
+                f"{1e4 * its['bias']:+.1f} ({1e4 * its['bias_sigma']:.1f})",
+                f"{its['gain']:.4f}",
+                f"{its['encode_GBps']:.1f} / {its['decode_GBps']:.1f}",
+            ]
+        )
+    return markdown(
+        [
+            the_set["title"],
+            "bits, first visit",
+            "bits",
+            "error",
+            "cosine",
+            "bias (sigma), 10^-4 rms",
+            "gain",
+            "GB/s",
+        ],
+        rows,
+    )
+
+
 def claims(all_sets):
     """[(what must hold, whether it does, the figure)]."""
     behind = [
@@ -222,7 +294,8 @@ def run(options):
     out = out / "small" if options.small else out
     out.mkdir(parents=True, exist_ok=True)
     result.parent.mkdir(parents=True, exist_ok=True)
-    chosen = [*synthetic(out, options.small), *recorded(options, out)]
+    folder = pathlib.Path(options.record) if options.record else recorded(options, out)
+    chosen = [*synthetic(out, options.small), *boundaries(folder)]
     program = pathlib.Path(options.build) / "bench" / "quality" / "quality"
     all_sets = []
     for name, title, path in chosen:
@@ -238,6 +311,7 @@ def report(all_sets, result):
     import picture
 
     tables = [frontier_table(all_sets), delta_table(all_sets), errors_table(all_sets)]
+    tables += [codecs_table(the_set) for the_set in all_sets if the_set["name"] in IN_FULL]
     verdicts = claims(all_sets)
     result.with_suffix(".md").write_text("\n".join(tables))
     picture.draw(all_sets, result.with_suffix(".png"))
@@ -262,6 +336,11 @@ def main():
         "--text",
         metavar="FILE",
         help="a UTF-8 file: pre-train on its first half, record on its second half",
+    )
+    parser.add_argument(
+        "--record",
+        metavar="DIR",
+        help="use the tensors that `deltawire train --record DIR` wrote, instead of the demo's",
     )
     parser.add_argument(
         "--samples",
