@@ -365,7 +365,8 @@ class Command(unittest.TestCase):
             whole = json.loads(out.read_text())
             names = [one["name"] for one in whole["sets"]]
             self.assertEqual(names, [*sets.KINDS, "forward-1", "backward-1"])
-            self.assertEqual(len(whole["claims"]), 4)
+            self.assertEqual((len(whole["claims"]), whole["small"]), (4, True))
+            self.assertIn("nothing follows", done.stdout)
             self.assertEqual(out.with_suffix(".png").read_bytes()[:4], b"\x89PNG")
             tables = out.with_suffix(".md").read_text()
             self.assertIn(tables, done.stdout)
