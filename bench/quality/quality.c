@@ -99,25 +99,32 @@ static json_t *describe(const dw_quality *q)
                      "decode_GBps", number_of(q->decode_GBps));
 }
 
+/* What is known of a row before it is measured. setting: NaN where it is no number. */
+typedef struct row {
+    const char *family, *codec;
+    double setting;
+    bool ours, state, between;
+} row;
+
 /* Measures one row; way is what opening it gave, with status. */
-static int add(run *r, const char *family, const char *codec, double setting, bool ours, bool state,
-               bool between, dw_status status, dw_way *way, dw_why *why)
+static int add(run *r, const row *of, dw_status status, dw_way *way, dw_why *why)
 {
     dw_measured m;
     if (status == DW_OK) status = dw_measure(&m, &r->set, r->a->samples, way, why);
     if (status < 0) {
-        fprintf(stderr, "quality: %s: %s\n", codec, why->text);
+        fprintf(stderr, "quality: %s: %s\n", of->codec, why->text);
         return FAILED;
     }
-    printf("%-62s %7.3f %9.5f %9.6f %9.1e %7.1e %8.4f %6.2f %6.2f\n", codec, m.later.bits,
+    printf("%-66s %7.3f %9.5f %9.6f %9.1e %7.1e %8.4f %6.2f %6.2f\n", of->codec, m.later.bits,
            m.later.error, m.later.cosine, m.later.bias, m.later.bias_sigma, m.later.gain,
            m.later.encode_GBps, m.later.decode_GBps);
     fflush(stdout);
-    json_array_append_new(
-        r->rows, json_pack("{s:s, s:s, s:o, s:b, s:b, s:b, s:I, s:o, s:o}", "family", family,
-                           "codec", codec, "setting", number_of(setting), "ours", ours, "state",
-                           state, "between", between, "clamped", (json_int_t)m.clamped, "first",
-                           describe(&m.first), "later", describe(&m.later)));
+    json_array_append_new(r->rows,
+                          json_pack("{s:s, s:s, s:o, s:b, s:b, s:b, s:I, s:o, s:o}", "family",
+                                    of->family, "codec", of->codec, "setting",
+                                    number_of(of->setting), "ours", of->ours, "state", of->state,
+                                    "between", of->between, "clamped", (json_int_t)m.clamped,
+                                    "first", describe(&m.first), "later", describe(&m.later)));
     return 0;
 }
 
@@ -139,8 +146,9 @@ static int add_codec(run *r, const char *family, const char *codec, double setti
     if (!is_asked_for(r->a, family, codec)) return 0;
     dw_status status = dw_config_parse(&config, codec, &why);
     if (status == DW_OK) status = dw_way_of_codec(&way, &r->set, codec, &why);
-    return add(r, family, codec, setting, true, status == DW_OK && config.codec == DW_CODEC_DELTA,
-               between, status, way, &why);
+    bool state = status == DW_OK && config.codec == DW_CODEC_DELTA;
+    const row of = {family, codec, setting, true, state, between};
+    return add(r, &of, status, way, &why);
 }
 
 static int add_family(run *r, const dw_family *family)
@@ -173,7 +181,8 @@ static int add_peer(run *r, const dw_peer *peer, bool delta)
         snprintf(codec, sizeof codec, "%s%s", delta ? "changes by " : "", text);
         if (!is_asked_for(r->a, family, codec)) continue;
         dw_status status = dw_way_of_peer(&way, &r->set, peer, setting, delta, &why);
-        code = add(r, family, codec, setting, false, delta, peer->between, status, way, &why);
+        const row of = {family, codec, setting, false, delta, peer->between};
+        code = add(r, &of, status, way, &why);
     }
     return code;
 }
@@ -181,7 +190,7 @@ static int add_peer(run *r, const dw_peer *peer, bool delta)
 static int measure_all(run *r)
 {
     int code = 0;
-    printf("%-62s %7s %9s %9s %9s %7s %8s %6s %6s\n", "later visits", "bits", "error", "cosine",
+    printf("%-66s %7s %9s %9s %9s %7s %8s %6s %6s\n", "later visits", "bits", "error", "cosine",
            "bias", "sigma", "gain", "encode", "decode");
     for (const dw_family *family = dw_families; family->name && !code; family++)
         code = add_family(r, family);

@@ -75,6 +75,7 @@ dw_status dw_way_of_codec(dw_way **way, const dw_bench_record *set, const char *
     dw_tensor x = dw_tensor_3d(NULL, DW_F32, 1, set->T, set->C);
     dw_status status = dw_config_parse(&config, codec, why);
     if (status < 0) return status;
+    config.incarnation = 1; /* dithers depend on it, and figures should not change with every run */
     ends *e = calloc(1, sizeof *e);
     if (!e) return say(why, DW_ERR_NO_MEMORY, "");
     e->way = (dw_way){send, clamped, part};
