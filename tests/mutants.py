@@ -697,6 +697,16 @@ MUTANTS_OF_PROGRAM = {
     "save_every_is_ignored": ("cli/train.c", "if (a->config.save_every && !a->config.save)", "if (0)"),
     "reads_without_end": ("cli/inspect.c", "if (is_neither(room, used)) break;", "if (used >> 30) abort();"),
 }
+# The demo, against the suite demo.
+MUTANTS_OF_DEMO = {
+    "demo_wire_is_ignored": ("examples/demo.py", "arguments.wire or SLOWDOWN", "SLOWDOWN"),
+    "demo_wire_of_any_speed": ("examples/demo.py", "if not 2 <= value <= 1000:", "if value < 2:"),
+    "demo_best_pair_may_be_slow": ("examples/demo.py", 'at_least(summary, "speedup3", 7.2)', 'at_least(summary, "speedup3", 0.72)'),
+    "demo_best_pair_may_lose": ("examples/demo.py", 'loss_at_most(summary, "delta3", 1.007)', 'loss_at_most(summary, "delta3", 1.07)'),
+    "demo_best_pair_is_timed_raw": ("examples/demo.py", 'summary["wall_delta3"] / summary["unshaped_s"]', 'summary["unshaped_s"] / summary["unshaped_s"]'),
+    "demo_wire_may_lose": ("examples/demo.py", 'loss_at_most(summary, "best", 1.01)', 'loss_at_most(summary, "best", 1.1)'),
+    "demo_wire_is_judged_at_any_rate": ("examples/demo.py", "if wire == 32 else []", "if wire else []"),
+}
 # The pool of threads, against the suite pooled.
 MUTANTS_OF_THREADS = {
     "fork_waits_for_nobody": ("threads/threads.c", "bool alone = !pool || pool->n == 0 || pool->process != getpid();", "bool alone = !pool || pool->n == 0;"),
@@ -996,7 +1006,10 @@ BUILDS = {
             "devices": MUTANTS_OF_DEVICES,
         },
     ),
-    "program": ((*LINKS, "-Dtrainer=enabled", *NO_GPU), {"program": MUTANTS_OF_PROGRAM}),
+    "program": (
+        (*LINKS, "-Dtrainer=enabled", *NO_GPU),
+        {"program": MUTANTS_OF_PROGRAM, "demo": MUTANTS_OF_DEMO},
+    ),
     "quality": (("-Dbench=enabled", "-Dsimd=disabled", *NO_GPU), {"quality": MUTANTS_OF_QUALITY}),
     "python": (
         (*LINKS, "-Dpython=enabled", "-Dsimd=disabled", *NO_GPU),

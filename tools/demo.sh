@@ -10,5 +10,5 @@ cmd_demo() {
     configure release gcc --buildtype=release -Dtests=disabled -Dbench=disabled -Dtrainer=enabled \
         -Dtransports=enabled "${options_no_gpu[@]}" || die "the build could not be set up"
     compile release || die "the build failed"
-    exec "$python" "$root/examples/demo.py" --build "$build/release" --out "$build/demo" "$@"
+    exec "$python" "$root/examples/demo.py" --build "$build/release" "$@"
 }

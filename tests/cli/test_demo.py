@@ -9,62 +9,125 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import types
+import unittest.mock
 
 KEYS = [
-    "speedup",
-    "speedup2",
-    "slowdown_raw",
-    "codec_share",
-    "loss_raw",
-    "loss_delta",
-    "loss_direct",
-    "loss_delta2",
-    "loss_direct2",
-    "bytes_raw",
-    "bytes_delta",
-    "kernel_bytes_raw",
-    "kernel_bytes_delta",
+    *("speedup", "speedup2", "speedup3", "slowdown_raw", "codec_share"),
+    *("loss_raw", "loss_delta", "loss_direct", "loss_delta2", "loss_direct2", "loss_delta3"),
+    *("bytes_raw", "bytes_delta", "bytes_delta3"),
+    *("kernel_bytes_raw", "kernel_bytes_delta", "kernel_bytes_delta3"),
 ]
+WIRE_KEYS = [
+    *("speedup2", "speedup_best", "slowdown_raw", "loss_raw", "loss_delta2", "loss_best"),
+    *("bytes_raw", "bytes_best", "kernel_bytes_best"),
+]
+
+
+def start(source, build, *arguments):
+    return subprocess.run(
+        [
+            sys.executable,
+            str(source / "examples" / "demo.py"),
+            "--small",
+            *("--build", str(build)),
+            *map(str, arguments),
+        ],
+        capture_output=True,
+        text=True,
+    )
+
+
+def check(out, done, keys, runs):
+    """A whole demo: its summary, its picture, its table, and the log of each run."""
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "MISSED" not in done.stdout and "aim at any target" in done.stdout, done.stdout
+    summary = json.loads((out / "summary.json").read_text())
+    for key in keys:
+        assert isinstance(summary[key], (int, float)) and summary[key] > 0, (key, summary[key])
+    for way in ("raw", runs[1], runs[-1]):
+        assert abs(summary[f"bytes_{way}"] / summary[f"kernel_bytes_{way}"] - 1) < 0.02, summary
+    assert summary[f"bytes_{runs[1]}"] < summary["bytes_raw"] / 3, summary
+    assert summary[f"bytes_{runs[-1]}"] < min(summary[f"bytes_{run}"] for run in runs[:-1])
+    assert (out / "loss.png").read_bytes()[:4] == b"\x89PNG"
+    for name in runs:
+        events = [
+            json.loads(line)["event"] for line in (out / f"{name}.jsonl").read_text().splitlines()
+        ]
+        assert (
+            events.count("step") == 4 and events.count("eval") == 2 and events[-1] == "summary"
+        ), events
+    assert "| run" in done.stdout, done.stdout
+
+
+def check_aims(source):
+    """Each target notices a figure beyond its limit."""
+    sys.path.insert(0, str(source / "examples"))
+    import demo
+
+    parts = {
+        **{f"loss_{run}": 2.0 for run in ("raw", "delta", "delta2", "delta3", "best")},
+        **{"loss_direct2": 2.1, "speedup": 5, "speedup2": 6, "speedup3": 7.5, "speedup_best": 14},
+        **{"unshaped_s": 10, "wall_delta3": 10.5, "slowdown_raw": 8},
+        **{f"bytes_{run}": 1000 for run in ("raw", "delta", "delta3", "best")},
+        **{f"kernel_bytes_{run}": 1010 for run in ("raw", "delta", "delta3", "best")},
+    }
+    wire = {**parts, "slowdown_raw": 31}
+    assert all(holds for _, holds, _ in demo.targets(parts))
+    assert all(holds for _, holds, _ in demo.wire_targets(wire, 32))
+    assert not any("speedup" in what for what, _, _ in demo.wire_targets(wire, 16))
+    bad = {"speedup3": 7.1, "loss_delta3": 2.016, "wall_delta3": 11.1, "kernel_bytes_delta3": 0}
+    bad_wire = {"speedup_best": 12.9, "loss_best": 2.03, "slowdown_raw": 27, "bytes_best": 1100}
+    for aims, good, words in (
+        (demo.targets, parts, bad),
+        (lambda summary: demo.wire_targets(summary, 32), wire, bad_wire),
+    ):
+        for word, value in words.items():
+            missed = [what for what, holds, _ in aims({**good, word: value}) if not holds]
+            assert len(missed) == 1, (word, missed)
+
+
+def check_slowdown():
+    """The link is set for the slowdown that was asked for. Nothing is trained."""
+    import demo
+
+    class Asked(Exception):
+        pass
+
+    def calibrate(runner, text, model, epochs, slowdown):
+        raise Asked(slowdown)
+
+    runner = types.SimpleNamespace(pretrained=lambda text: None, finetune={"epochs": 1})
+    fakes = {
+        "calibrate": calibrate,
+        "Demo": lambda arguments: runner,
+        "texts": lambda arguments, out: (None, None),
+    }
+    for wire, slowdown in ((None, 8), (20, 20)):
+        with unittest.mock.patch.multiple(demo, **fakes):
+            try:
+                demo.run(types.SimpleNamespace(wire=wire, out="nowhere"))
+            except Asked as asked:
+                assert asked.args == (slowdown,), asked.args
 
 
 def main():
     source, build = map(pathlib.Path, sys.argv[1:3])
+    text = source / "docs" / "format.md"
+    check_aims(source)
+    check_slowdown()
     with tempfile.TemporaryDirectory(prefix="deltawire-demo-") as folder:
         out = pathlib.Path(folder)
-        command = [
-            sys.executable,
-            str(source / "examples" / "demo.py"),
-            "--small",
-            "--build",
-            str(build),
-            "--out",
-            str(out),
-        ]
-        bad = subprocess.run(
-            [*command, "--text", str(out / "nothing.txt")], capture_output=True, text=True
-        )
+        bad = start(source, build, "--out", out, "--text", out / "nothing.txt")
         assert bad.returncode == 1 and "nothing.txt" in bad.stderr, bad
-        done = subprocess.run(
-            [*command, "--text", str(source / "docs" / "format.md")], capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        assert "MISSED" not in done.stdout and "aim at any target" in done.stdout, done.stdout
-        summary = json.loads((out / "summary.json").read_text())
-        for key in KEYS:
-            assert isinstance(summary[key], (int, float)) and summary[key] > 0, (key, summary[key])
-        for way in ("raw", "delta"):
-            assert abs(summary[f"bytes_{way}"] / summary[f"kernel_bytes_{way}"] - 1) < 0.02, summary
-        assert summary["bytes_delta"] < summary["bytes_raw"] / 3, summary
-        assert (out / "loss.png").read_bytes()[:4] == b"\x89PNG"
-        for name in ("raw", "delta", "direct", "delta2", "direct2"):
-            events = [
-                json.loads(line)["event"]
-                for line in (out / f"{name}.jsonl").read_text().splitlines()
-            ]
-            assert (
-                events.count("step") == 4 and events.count("eval") == 2 and events[-1] == "summary"
-            ), events
-        assert "| run" in done.stdout, done.stdout
+        for wire in ("1", "1001", "-3", "8x", "99999999999", "\u00b3"):
+            bad = start(source, build, "--out", out, f"--wire={wire}")
+            assert bad.returncode == 2 and f'"{wire}"' in bad.stderr, bad
+        done = start(source, build, "--out", out, "--text", text)
+        check(out, done, KEYS, ("raw", "delta", "direct", "delta2", "direct2", "delta3"))
+        out = out / "wire"
+        done = start(source, build, "--out", out, "--text", text, "--wire", 20)
+        check(out, done, WIRE_KEYS, ("raw", "delta2", "best"))
 
 
 main()
