@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "advise.h"
 #include "complain.h"
 #include "deltawire/deltawire.h"
 #include "inspect.h"
@@ -16,6 +17,7 @@ static const char help[] =
     "\n"
     "Commands:\n"
     "  train      train a small language model as a pipeline of processes\n"
+    "  advise     predict which codecs make a training fast on a link\n"
     "  inspect    print what a frame or a reply of the deltawire format contains\n"
     "  keygen     create the secret key that the ranks of a run share\n"
     "  transports list what a link can go over, and whether it can be used here\n"
@@ -31,6 +33,7 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } commands[] = {{"train", dw_cli_train},
+                {"advise", dw_cli_advise},
                 {"inspect", dw_cli_inspect},
                 {"keygen", dw_cli_keygen},
                 {"transports", dw_cli_transports}};

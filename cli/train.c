@@ -3,9 +3,7 @@
 #include "train.h"
 
 #include <argp.h>
-#include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +13,7 @@
 #include "complain.h"
 #include "keys.h"
 #include "local.h"
+#include "numbers.h"
 #include "place.h"
 #include "report.h"
 #include "rows.h"
@@ -218,29 +217,6 @@ typedef struct arguments {
     dw_tls_options tls;
 } arguments;
 
-static uint64_t whole(struct argp_state *state, const char *name, const char *text, uint64_t least,
-                      uint64_t most)
-{
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno || value < least || value > most)
-        argp_error(state, "--%s \"%s\" is not a whole number from %" PRIu64 " to %" PRIu64, name,
-                   text, least, most);
-    return value;
-}
-
-static double real(struct argp_state *state, const char *name, const char *text, double least,
-                   double most)
-{
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end || !isfinite(value) || value < least || value > most)
-        argp_error(state, "--%s \"%s\" is not a number from %.10g to %.10g", name, text, least,
-                   most);
-    return value;
-}
-
 static const char *option_name(int key)
 {
     for (const struct argp_option *o = options; o->name || o->doc; o++)
@@ -355,35 +331,37 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
     const char **word = word_place(a, key);
     a->has_rank |= key == RANK;
     if (number)
-        *number = (uint32_t)whole(state, name, value, least, INT32_MAX);
+        *number = (uint32_t)dw_whole_number(state, name, value, least, INT32_MAX);
     else if (word)
         *word = value;
     else if (key == TEXT_OFFSET)
-        a->config.text_offset = whole(state, name, value, 0, INT64_MAX);
+        a->config.text_offset = dw_whole_number(state, name, value, 0, INT64_MAX);
     else if (key == SEED)
-        a->config.seed = whole(state, name, value, 0, UINT64_MAX);
+        a->config.seed = dw_whole_number(state, name, value, 0, UINT64_MAX);
     else if (key == THREADS)
-        a->config.threads = (uint32_t)whole(state, name, value, 1, 256);
+        a->config.threads = (uint32_t)dw_whole_number(state, name, value, 1, 256);
     else if (key == OPEN_TIMEOUT)
-        a->config.open_timeout_ms = (uint32_t)(1000 * real(state, name, value, 0.001, 1e6));
+        a->config.open_timeout_ms =
+            (uint32_t)(1000 * dw_real_number(state, name, value, 0.001, 1e6));
     else if (key == PEER_TIMEOUT)
-        a->config.peer_timeout_ms = (uint32_t)(1000 * real(state, name, value, 0.001, 1e6));
+        a->config.peer_timeout_ms =
+            (uint32_t)(1000 * dw_real_number(state, name, value, 0.001, 1e6));
     else if (key == LR)
-        a->config.lr = real(state, name, value, 1e-12, 1e3);
+        a->config.lr = dw_real_number(state, name, value, 1e-12, 1e3);
     else if (key == BETA1)
-        a->config.beta1 = real(state, name, value, 1e-12, 1 - 1e-12);
+        a->config.beta1 = dw_real_number(state, name, value, 1e-12, 1 - 1e-12);
     else if (key == BETA2)
-        a->config.beta2 = real(state, name, value, 1e-12, 1 - 1e-12);
+        a->config.beta2 = dw_real_number(state, name, value, 1e-12, 1 - 1e-12);
     else if (key == WEIGHT_DECAY)
-        a->config.weight_decay = none_below_zero(real(state, name, value, 0, 1e3));
+        a->config.weight_decay = none_below_zero(dw_real_number(state, name, value, 0, 1e3));
     else if (key == CLIP)
-        a->config.clip = none_below_zero(real(state, name, value, 0, 1e9));
+        a->config.clip = none_below_zero(dw_real_number(state, name, value, 0, 1e9));
     else if (key == INSECURE)
         a->config.insecure_plaintext = 1;
     else if (key == QUIET)
         a->report.quiet = true;
     else if (key == TELL)
-        a->report.tell = (int)whole(state, name, value, 0, INT32_MAX);
+        a->report.tell = (int)dw_whole_number(state, name, value, 0, INT32_MAX);
     else if (key == ARGP_KEY_ARG)
         argp_error(state, "unexpected argument \"%s\"; all settings are options", value);
     else if (key == ARGP_KEY_END)

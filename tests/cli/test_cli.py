@@ -119,7 +119,7 @@ class Usage(Base):
         subprocess.run([MAKE_FRAME, self.directory], check=True)
         for arguments in [
             *(["--help"], ["--version"], ["train", "--help"], ["keygen", "--help"]),
-            *(train, [*train, "--local", "2"]),
+            *(train, [*train, "--local", "2"], ["advise", "--rate=1gbit", "--compute-ms=1"]),
             *(["inspect", self.path("key")], ["inspect", "--json", self.path("key")]),
         ]:
             with open("/dev/full", "w") as full:
@@ -134,7 +134,7 @@ class Usage(Base):
         self.assertRegex(run("--version").stdout, r"^deltawire \d+\.\d+\.\d+\n$")
         self.assert_one_sentence(run("--quite"), 2, 'option "--quite"')
         self.assert_one_sentence(run("help", "trian"), 2, "trian")
-        for command in ([], ["train"], ["inspect"], ["keygen"]):
+        for command in ([], ["train"], ["advise"], ["inspect"], ["keygen"]):
             result = run(*command, "--help")
             self.assertEqual(result.returncode, 0)
             self.assertIn(" ".join(["Usage: deltawire", *command]), result.stdout)

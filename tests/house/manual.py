@@ -18,7 +18,7 @@ import sys
 
 import house
 
-COMMANDS = ("train", "inspect", "keygen")
+COMMANDS = ("train", "advise", "inspect", "keygen")
 HEADERS = ("deltawire.h", "cuda.h", "transport.h", "tls.h", "mpi.h", "nccl.h")
 BEGIN, END = '.\\" generated: begin\n', '.\\" generated: end\n'
 OPTION = re.compile(r"^ {2,6}((?:-\S, )?--[\w-]+(?:=\S+)?)(?: +(.*))?$")

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * rate.c - measures a link. A question is a message of at least 16 bytes: "DWRATE", two bytes of
+ * zero, and as a little-endian number of 64 bits the length of the answer. What follows makes the
+ * question as long as is to be measured. An answer of length 0 is none: the other end is done. */
+#include "rate.h"
+
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "complain.h"
+
+enum { TAG = 1, HEAD = 16, PINGS = 10, LEAST = 1 << 12, MOST = 1 << 26 };
+static const char magic[8] = "DWRATE";
+/* A message that takes so long tells the rate. */
+static const double LONG_S = 0.4;
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static dw_status open_link(dw_link **link, dw_link_role role, const dw_rate_end *end, dw_why *why)
+{
+    dw_tls_options tls = {0};
+    if (end->tls) tls = *end->tls;
+    tls.own_name = role == DW_LINK_LISTEN ? "rank/0" : "rank/1";
+    tls.peer_name = role == DW_LINK_LISTEN ? "rank/1" : "rank/0";
+    dw_link_options options = {.struct_size = sizeof options,
+                               .role = role,
+                               .open_timeout_ms = end->timeout_ms,
+                               .max_message_bytes = MOST,
+                               .max_queued_bytes = 2 * (uint64_t)MOST,
+                               .on_listening = end->on_listening,
+                               .cancelled = end->cancelled,
+                               .tls = end->tls ? &tls : NULL,
+                               .insecure_plaintext = end->insecure_plaintext};
+    return dw_link_open(link, end->uri, &options, why);
+}
+
+static bool is_stopped(const dw_rate_end *end)
+{
+    return end->cancelled && __atomic_load_n(end->cancelled, __ATOMIC_RELAXED);
+}
+
+/* Waits for a message; with limit_s above 0, no longer than that. */
+static dw_status next(dw_link *link, const dw_rate_end *end, double limit_s, void **data,
+                      size_t *len, dw_why *why)
+{
+    dw_status status;
+    double begin = now_s();
+    while ((status = dw_link_recv(link, TAG, 100, data, len)) == DW_PENDING) {
+        if (is_stopped(end)) return dw_fail(why, DW_ERR_CANCELLED, "stopped while measuring");
+        if (limit_s > 0 && now_s() - begin > limit_s)
+            return dw_fail(why, DW_ERR_TIMEOUT,
+                           "the other end did not answer within %g s; does `deltawire advise "
+                           "--listen' run there?",
+                           limit_s);
+    }
+    return status < 0 ? dw_fail(why, status, "%s", dw_link_why(link)) : DW_OK;
+}
+
+/* Sends a question of `sent` bytes and waits for an answer of `wanted`. */
+static dw_status question(dw_link *link, const dw_rate_end *end, uint8_t *room, size_t sent,
+                          size_t wanted, double *seconds, dw_why *why)
+{
+    uint64_t number = htole64(wanted);
+    void *data = NULL;
+    size_t len = 0;
+    memcpy(room, magic, sizeof magic);
+    memcpy(room + sizeof magic, &number, sizeof number);
+    double begin = now_s();
+    dw_status status = dw_link_send(link, TAG, room, sent);
+    if (status < 0) return dw_fail(why, status, "%s", dw_link_why(link));
+    if (!wanted) return DW_OK;
+    /* A short answer that does not come will never come; a long one may take any time. */
+    double limit_s = sent + wanted > 2 * HEAD ? 0 : end->timeout_ms ? end->timeout_ms * 1e-3 : 60;
+    status = next(link, end, limit_s, &data, &len, why);
+    *seconds = now_s() - begin;
+    if (status < 0) return status;
+    dw_link_release(link, data);
+    if (len == wanted) return DW_OK;
+    return dw_fail(why, DW_ERR_PROTOCOL,
+                   "the other end answered with %zu bytes in place of %zu; does `deltawire advise "
+                   "--listen' run there?",
+                   len, wanted);
+}
+
+/* Sends longer and longer messages in a direction, until one takes long enough. */
+static dw_status measure(dw_link *link, const dw_rate_end *end, uint8_t *room, bool forward,
+                         double round_trip, double *rate, dw_why *why)
+{
+    for (size_t len = LEAST; len <= MOST; len *= 2) {
+        double seconds = 0;
+        dw_status status =
+            question(link, end, room, forward ? len : HEAD, forward ? HEAD : len, &seconds, why);
+        if (status < 0) return status;
+        /* Where the round trip is most of it, the rest is too short to be measured. */
+        seconds = dw_forecast_larger(seconds - round_trip, seconds / 16);
+        *rate = (double)len / dw_forecast_larger(seconds, 1e-9);
+        if (seconds >= LONG_S) break;
+    }
+    return DW_OK;
+}
+
+dw_status dw_rate_ask(dw_forecast_run *run, const dw_rate_end *end, dw_why *why)
+{
+    dw_link *link = NULL;
+    double round_trip = 1e9, seconds = 0;
+    uint8_t *room = calloc(1, MOST);
+    if (!room) return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory for messages to measure with");
+    dw_status status = open_link(&link, DW_LINK_CONNECT, end, why);
+    for (int i = 0; i < PINGS && status == DW_OK; i++) {
+        status = question(link, end, room, HEAD, HEAD, &seconds, why);
+        if (seconds < round_trip) round_trip = seconds;
+    }
+    for (int way = 0; way < DW_FORECAST_WAYS && status == DW_OK; way++)
+        status =
+            measure(link, end, room, way == DW_FORECAST_FORWARD, round_trip, &run->rate[way], why);
+    run->delay_s = round_trip / 2;
+    if (status == DW_OK) status = question(link, end, room, HEAD, 0, &seconds, why);
+    if (link) dw_link_close(link);
+    free(room);
+    return status;
+}
+
+/* Answers one question. *wanted: how long the answer is. */
+static dw_status answer(dw_link *link, const dw_rate_end *end, uint8_t *room, uint64_t *wanted,
+                        dw_why *why)
+{
+    void *data = NULL;
+    size_t len = 0;
+    dw_status status = next(link, end, 0, &data, &len, why);
+    if (status < 0) return status;
+    bool is_question = len >= HEAD && !memcmp(data, magic, sizeof magic);
+    if (is_question) memcpy(wanted, (uint8_t *)data + sizeof magic, sizeof *wanted);
+    *wanted = le64toh(*wanted);
+    dw_link_release(link, data);
+    if (!is_question || *wanted > MOST)
+        return dw_fail(why, DW_ERR_PROTOCOL,
+                       "the other end asked for nothing that is known here; does `deltawire "
+                       "advise --connect' run there?");
+    if (!*wanted) return DW_OK;
+    status = dw_link_send(link, TAG, room, *wanted);
+    if (status == DW_PENDING)
+        return dw_fail(why, DW_ERR_PROTOCOL, "the other end asks for more than it reads");
+    return status < 0 ? dw_fail(why, status, "%s", dw_link_why(link)) : DW_OK;
+}
+
+dw_status dw_rate_serve(const dw_rate_end *end, dw_why *why)
+{
+    dw_link *link = NULL;
+    uint64_t wanted = 1;
+    uint8_t *room = calloc(1, MOST);
+    if (!room) return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory for messages to measure with");
+    dw_status status = open_link(&link, DW_LINK_LISTEN, end, why);
+    while (status == DW_OK && wanted) status = answer(link, end, room, &wanted, why);
+    if (link) dw_link_close(link);
+    free(room);
+    return status;
+}

@@ -1,0 +1,210 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+# test_advise.py - tests `deltawire advise`: its forecast against a computation of the same, the
+# order of its rows, measured links, and arguments and peers that are wrong. What codecs and links
+# take is never judged, but where a slow wire sets a bound.
+import json
+import re
+import subprocess
+import sys
+import unittest
+
+import scratch
+
+PROGRAM = sys.argv.pop(1)
+RUN = ["--rate", "20kbit", "--compute-ms", "5"]
+SHAPE = scratch.options(batch=8, micro_batches=2, context=16, channels=64)
+PAIRS = ["raw:f32/raw:f32", "delta:bits=2/direct:bits=4", "direct:bits=2/direct:bits=2"]
+
+
+def advise(*arguments, **options):
+    return subprocess.run(
+        [PROGRAM, "advise", *arguments], capture_output=True, text=True, timeout=120, **options
+    )
+
+
+def step_of(all_, pair):
+    """The step of a pair by the page: the first micro-batch's way, then the slowest part's time."""
+    stages, count = all_["stages"], all_["micro_batches"]
+    compute = all_["compute_s"] / count
+    coding, wires = 0, []
+    for way in ("forward", "backward"):
+        seconds = {word: pair[way][f"{word}_s"] / count for word in ("encode", "decode")}
+        wires.append(8 * pair[way]["bytes"] / count / all_[f"bits_per_second_{way}"])
+        coding += seconds["encode"] + seconds["decode"]
+    one = max(
+        pair["forward"]["encode_s"] + pair["backward"]["decode_s"],
+        pair["forward"]["decode_s"] + pair["backward"]["encode_s"],
+    )
+    stage = compute + (coding if stages > 2 else one / count)
+    links = (stages - 1) * (coding + sum(wires) + 2 * all_["delay_s"])
+    return stages * compute + links + (count - 1) * max(stage, *wires)
+
+
+class Forecast(unittest.TestCase):
+    def json(self, *arguments):
+        done = advise(*RUN, *SHAPE, "--json", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_steps_are_what_the_model_says(self):
+        for stages in ("2", "5"):
+            said = self.json("--stages", stages, "--delay-ms", "30")
+            self.assertEqual(said["stages"], int(stages))
+            self.assertEqual(said["shape"], [4, 16, 64])
+            self.assertAlmostEqual(said["delay_s"], 0.03)
+            self.assertAlmostEqual(said["bits_per_second_backward"], 20000)
+            self.assertGreater(len(said["pairs"]), 6)
+            for pair in said["pairs"]:
+                self.assertAlmostEqual(pair["step_s"] / step_of(said, pair), 1, places=6)
+
+    def test_the_best_is_first(self):
+        rows = self.json()["pairs"]
+        while len(rows) > 1:
+            fastest = min(row["step_s"] for row in rows)
+            self.assertLessEqual(rows[0]["step_s"], 1.03 * fastest)
+            worse = [max(row[way]["error"] for way in ("forward", "backward")) for row in rows]
+            near = [e for e, row in zip(worse, rows) if row["step_s"] <= 1.03 * fastest]
+            self.assertEqual(worse[0], min(near))
+            rows = rows[1:]
+        # Where the bytes are equal, the larger of the two errors decides.
+        said = self.json(
+            "direct:bits=4/direct:bits=4,rounding=stochastic",
+            "direct:bits=4,scale=absmax/direct:bits=4,scale=absmax",
+        )
+        self.assertIn("absmax", said["pairs"][0]["forward"]["codec"])
+        # On so slow a link, fewer bytes mean less time.
+        said = self.json(*PAIRS)
+        self.assertEqual(
+            [row["forward"]["codec"] for row in said["pairs"]],
+            ["direct:bits=2", "delta:bits=2", "raw:f32"],
+        )
+
+    def test_bytes_and_errors(self):
+        rows = {row["forward"]["codec"]: row for row in self.json(*PAIRS)["pairs"]}
+        raw, delta, direct = rows["raw:f32"], rows["delta:bits=2"], rows["direct:bits=2"]
+        floats = 4 * 8 * 16 * 64
+        self.assertTrue(floats < raw["forward"]["bytes"] < 1.1 * floats, raw)
+        self.assertEqual(raw["forward"]["error"], 0)
+        self.assertAlmostEqual(raw["faster"], 1, places=1)
+        self.assertLess(delta["forward"]["bytes"], floats / 8)
+        self.assertLess(delta["forward"]["error"], 0.5 * direct["forward"]["error"])
+        self.assertLess(delta["backward"]["error"], 0.5 * direct["backward"]["error"])
+        # What changes less costs less; a change of 1 is as large as the tensor.
+        less = self.json("--change", "0.01", "delta:bits=2/raw:f32")["pairs"][0]["forward"]
+        self.assertLess(less["error"], 0.1 * delta["forward"]["error"])
+
+    def test_a_large_tensor_is_measured_in_part(self):
+        pair = ["--batch", "64", "--context", "2048", "--channels", "4096", "raw:bf16/raw:bf16"]
+        said = self.json(*pair)["pairs"][0]["forward"]
+        self.assertAlmostEqual(said["bytes"] / (2 * 64 * 2048 * 4096), 1, places=2)
+
+    def test_table(self):
+        done = advise(*RUN, *SHAPE, *PAIRS)
+        lines = done.stdout.splitlines()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("0.02 Mbit/s forward", lines[0])
+        self.assertEqual(len(lines), 4 + len(PAIRS), done.stdout)
+        self.assertTrue(lines[4].endswith(PAIRS[2]), done.stdout)
+
+
+class Usage(unittest.TestCase):
+    def test_names_what_is_wrong(self):
+        for arguments, word in [
+            (["--compute-ms", "5"], "give one of --rate"),
+            (["--rate", "1mbit"], "--compute-ms is missing"),
+            ([*RUN, "--connect", "tcp://127.0.0.1:1"], "given twice"),
+            (["--listen", "tcp://127.0.0.1:0", "--compute-ms", "5"], "--listen only answers"),
+            (["--connect", "tcp://127.0.0.1:1", "--delay-ms", "5"], "--delay-ms"),
+            ([*RUN, "--group-key", "run.key"], "nothing connects"),
+            ([*RUN, "--micro-batches", "3"], "3 micro-batches"),
+            ([*RUN, "delta:bits=2"], '"delta:bits=2" is not a pair'),
+            ([*RUN, "raw/raw/raw"], "is not a pair"),
+            ([*RUN, "raw/"], "is not a pair"),
+            ([*RUN, "x" * 300 + "/raw"], "is not a pair"),
+            ([*RUN, *["raw/raw"] * 65], "more than 64"),
+            ([*RUN, "--stages", "1"], '--stages "1"'),
+            ([*RUN, "--change", "0"], '--change "0"'),
+            ([*RUN, "--change", "1.5"], '--change "1.5"'),
+            ([*RUN, "--change", "nan"], '--change "nan"'),
+            ([*RUN, "--channels", "2000000"], "--channels"),
+            (
+                [*RUN, *scratch.options(batch=65536, context=1 << 24, channels=1 << 20)],
+                "at most 2^40",
+            ),
+            ([*RUN, "--frobnicate"], "--frobnicate"),
+        ] + [
+            (["--compute-ms", "5", "--rate", rate], f'--rate "{rate}"')
+            for rate in ("fast", "", "0mbit", "-5mbit", "1e3mbit", "0x10mbit", "1.2.3mbit")
+            + ("nanmbit", "mbit", "10", "10tbit", "1001gbit", "0.5bit", "10mbit ")
+        ]:
+            done = advise(*arguments)
+            self.assertEqual(done.returncode, 2, (arguments, done.stderr))
+            self.assertIn(word, done.stderr)
+
+    def test_a_codec_that_is_wrong(self):
+        for pair, word in [
+            ("delta:bits=17/raw", '"17'),
+            ("raw/derict:bits=2", "derict"),
+            ("/raw", "pair"),
+        ]:
+            done = advise(*RUN, *SHAPE, pair)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(word, done.stderr)
+
+
+class Links(scratch.Scratch):
+    def listen(self, *arguments):
+        process = subprocess.Popen(
+            [PROGRAM, "advise", "--listen", "tcp://127.0.0.1:0", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        return process, re.match(r"listening on (\S+)", process.stdout.readline()).group(1)
+
+    def test_measures_a_link(self):
+        other, uri = self.listen()
+        slow = f"shaped:rate=4mbit,delay=20ms/{uri}"
+        done = advise("--connect", slow, "--compute-ms", "5", "--json", *SHAPE, *PAIRS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(other.communicate(timeout=60)[1], "")
+        self.assertEqual(other.returncode, 0)
+        said = json.loads(done.stdout)
+        self.assertTrue(said["measured"])
+        # However busy this machine is, the wire is no faster than it was made.
+        self.assertLess(said["bits_per_second_forward"], 6e6)
+        self.assertGreater(said["bits_per_second_forward"], 1e3)
+        self.assertGreater(said["delay_s"], 0.009)
+
+    def test_nobody_listens(self):
+        done = advise("--connect", "tcp://127.0.0.1:1", "--open-timeout", "0.3", *RUN[2:])
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        done = advise("--connect", "tcp://192.0.2.1:7000", *RUN[2:])
+        self.assertEqual(done.returncode, 1, done.stderr)  # no plaintext to other machines
+        done = advise("--connect", "smoke://x", *RUN[2:])
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("smoke", done.stderr)
+
+    def test_the_other_end_is_something_else(self):
+        train = ["train", "--text", self.text, *scratch.options(layers=2, samples=32)]
+        train += [*scratch.SMALL, "--stages", "2", "--open-timeout", "3"]
+        other, uri = self.listen()
+        rank = [PROGRAM, *train, "--rank", "1", "--connect", uri]
+        done = subprocess.run(rank, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        said = other.communicate(timeout=60)[1]
+        self.assertEqual((other.returncode, len(said.splitlines())), (1, 1), said)
+        self.assertIn("asked for nothing that is known here", said)
+        rank = [PROGRAM, *train, "--rank", "0", "--listen", "tcp://127.0.0.1:0"]
+        first = subprocess.Popen(rank, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        uri = re.match(r"listening on (\S+)", first.stdout.readline()).group(1)
+        done = advise("--connect", uri, "--open-timeout", "1", *RUN[2:])
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("does `deltawire advise --listen' run there", done.stderr)
+        first.communicate(timeout=60)
+
+
+if __name__ == "__main__":
+    unittest.main()
