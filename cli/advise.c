@@ -31,8 +31,8 @@ static const char *const usual_pairs[] = {
     "delta:bits=4/direct:bits=6",
     "delta:bits=3/direct:bits=6",
     "delta:bits=2/direct:bits=4",
-    "delta:form=step,step=1.07,entropy=rans/"
-    "delta:form=step,step=1.57,key_step=1.57,rounding=dither,entropy=rans",
+    "delta:form=step,step=1.05,key_step=0.1,entropy=rans/"
+    "delta:form=step,step=1.46,key_step=0.5,rounding=dither,entropy=rans",
     "delta:form=step,step=1.65,entropy=rans/direct:form=step,step=3.4,rounding=dither,entropy=rans",
 };
 

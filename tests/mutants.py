@@ -719,13 +719,19 @@ MUTANTS_OF_PROGRAM = {
 }
 # The demo, against the suite demo.
 MUTANTS_OF_DEMO = {
-    "demo_wire_is_ignored": ("examples/demo.py", "arguments.wire or SLOWDOWN", "SLOWDOWN"),
-    "demo_wire_of_any_speed": ("examples/demo.py", "if not 2 <= value <= 1000:", "if value < 2:"),
-    "demo_best_pair_may_be_slow": ("examples/demo.py", 'at_least(summary, "speedup3", 7.2)', 'at_least(summary, "speedup3", 0.72)'),
-    "demo_best_pair_may_lose": ("examples/demo.py", 'loss_at_most(summary, "delta3", 1.007)', 'loss_at_most(summary, "delta3", 1.07)'),
-    "demo_best_pair_is_timed_raw": ("examples/demo.py", 'summary["wall_delta3"] / summary["unshaped_s"]', 'summary["unshaped_s"] / summary["unshaped_s"]'),
-    "demo_wire_may_lose": ("examples/demo.py", 'loss_at_most(summary, "best", 1.01)', 'loss_at_most(summary, "best", 1.1)'),
-    "demo_wire_is_judged_at_any_rate": ("examples/demo.py", "if wire == 32 else []", "if wire else []"),
+    "demo_wire_is_ignored": ("examples/demo.py", "arguments.wire or SLOWDOWN", "SLOWDOWN", "demo"),
+    "demo_wire_of_any_speed": ("examples/demo.py", "if not 2 <= value <= 1000:", "if value < 2:", "demo"),
+    "demo_best_pair_may_be_slow": ("examples/demo.py", 'at_least(summary, "speedup3", 7.2)', 'at_least(summary, "speedup3", 0.72)', "demo"),
+    "demo_best_pair_may_lose": ("examples/demo.py", 'loss_at_most(summary, "delta3", 1.007)', 'loss_at_most(summary, "delta3", 1.07)', "demo"),
+    "demo_best_pair_is_timed_raw": ("examples/demo.py", 'summary["wall_delta3"] / summary["unshaped_s"]', 'summary["unshaped_s"] / summary["unshaped_s"]', "demo"),
+    "demo_wire_may_lose": ("examples/demo.py", 'loss_at_most(summary, "best", 1.01)', 'loss_at_most(summary, "best", 1.1)', "demo"),
+    "demo_wire_is_judged_at_any_rate": ("examples/demo.py", "if wire == 32 else []", "if wire else []", "demo"),
+    "losses_of_all_visits": ("bench/losses.py", "later = bits_sent(events, steps[per_epoch], steps[-1])", "later = bits_sent(events, steps[0], steps[-1])", "losses"),
+    "losses_over_another_text": ("bench/losses.py", 'base = raw[it["text"], it["seed"]]', "base = list(raw.values())[0]", "losses"),
+    "losses_trained_again": ("bench/losses.py", "if not done.exists():", "if True:", "losses"),
+    "losses_in_bytes": ("bench/losses.py", "sent.append(8 *", "sent.append(", "losses"),
+    "losses_of_one_number_of_stages": ("bench/losses.py", "self.runner.stages = stages", "self.runner.stages = 2", "losses"),
+    "losses_of_known_pairs_only": ("bench/losses.py", "for pair in options.pair or PAIRS[stages]", "for pair in PAIRS[stages]", "losses"),
 }
 # The pool of threads, against the suite pooled.
 MUTANTS_OF_THREADS = {
@@ -913,6 +919,7 @@ NEEDED = {
         "tests/cli/make_frame",
         "cli/deltawire",
     ],
+    "demo": ["cli/deltawire"],
 }
 TORCH_SECONDS = 900  # for the tests of one mutant
 ARM_TOOLS = ["aarch64-linux-gnu-gcc", "qemu-aarch64"]

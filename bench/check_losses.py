@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# check_losses.py - runs the comparison of losses with the smallest settings, twice, and checks its
+# figures against the logs they are from.
+"""usage: check_losses.py BUILD. What a tiny model loses is not checked."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import losses
+
+SOURCE = pathlib.Path(__file__).resolve().parent
+
+
+def run(out, *arguments):
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(SOURCE / "losses.py"),
+            *("--small", "--seeds", "1", "--build", sys.argv[1], "--out", str(out)),
+            *("--text", str(SOURCE.parent / "docs" / "format.md")),
+            *arguments,
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def check_figures():
+    """Two epochs of two steps, 100 values a step each way. The first epoch sends 200 bytes. The
+    third step is left out, because the first evaluation is before it. The fourth sends 25."""
+
+    def step(number, epoch, sent):
+        return {
+            "event": "step",
+            "epoch": epoch,
+            "step": number,
+            **{f"raw_{way}": 400 * number for way in ("forward", "backward")},
+            **{f"bytes_{way}": sent for way in ("forward", "backward")},
+        }
+
+    events = [step(1, 1, 100), step(2, 1, 200), step(3, 2, 230), step(4, 2, 255)]
+    events.append({**events[-1], "event": "summary", "held_out_loss": 2.5})
+    found = losses.figures(events)
+    assert found["held_out_loss"] == 2.5, found
+    assert found["bits_forward_first"] == 8 and found["bits_backward_first"] == 8, found
+    assert found["bits_forward"] == 2 and found["bits_backward"] == 2, found
+    assert found["bits_of_all"] == [5.1, 5.1], found
+
+
+def check_over_raw():
+    results = losses.over_raw(
+        [
+            {"text": text, "seed": 2, "forward": codec, "backward": codec, "held_out_loss": loss}
+            for text, codec, loss in (
+                *(("a", "raw:f32", 2.0), ("a", "direct", 2.02)),
+                *(("b", "raw:f32", 4.0), ("b", "direct", 4.02)),
+            )
+        ]
+    )
+    assert [round(it["over_raw_percent"], 6) for it in results] == [0, 1, 0, 0.5], results
+
+
+def main():
+    check_figures()
+    check_over_raw()
+    with tempfile.TemporaryDirectory(prefix="deltawire-losses-") as folder:
+        out = pathlib.Path(folder)
+        printed = run(out)
+        rows = [line for line in printed.splitlines() if line.startswith("|")]
+        # Two lines of head; on two texts, the uncompressed one and the pairs.
+        assert len(rows) == 2 + 2 * (1 + sum(map(len, losses.PAIRS.values()))), printed
+        results = json.loads((out / "losses.json").read_text())
+        assert len({it["text_sha256"] for it in results}) == 2, results
+        for it in results:
+            raw = (it["forward"], it["backward"]) == losses.RAW
+            assert (32 if raw else 1) < it["bits_forward"] < (34 if raw else 8), it
+            assert it["stages"] in losses.PAIRS, it
+        assert f"{len(results)} trainings were done now" in printed, printed
+        # What is done is not done again, and what is missing is.
+        next((out / "trainings").glob("*.json")).unlink()
+        assert "losses.json; 1 trainings" in run(out)
+        again = json.loads((out / "losses.json").read_text())
+        assert [it["held_out_loss"] for it in again] == [it["held_out_loss"] for it in results]
+        pair = ("direct:bits=8", "raw:bf16")
+        rows = [line for line in run(out, "--stages", "4", "--pair", *pair).splitlines()]
+        assert sum("`direct:bits=8` | `raw:bf16`" in row for row in rows) == 2, rows
+        log = (out / "training.jsonl").read_text().splitlines()
+        assert json.loads(log[0])["stages"] == 4, log[0]
+        bad = subprocess.run(
+            [sys.executable, str(SOURCE / "losses.py"), "--stages", "2,3"],
+            capture_output=True,
+            text=True,
+        )
+        assert bad.returncode == 2 and '"2,3"' in bad.stderr, bad.stderr
+
+
+main()

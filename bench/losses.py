@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# losses.py - what pairs of codecs cost: the held-out loss of the demo's training with them, over
+# that of the uncompressed one, by text, number of stages and seed.
+"""Fine-tunes the demo's model with every pair of codecs, on two texts that differ, with several
+seeds, over a bare link. Every training that is done is written down at once, so a run that was
+interrupted goes on where it stopped. Writes a table and JSON."""
+
+import argparse
+import hashlib
+import json
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "examples"))
+import demo  # noqa: E402 (the model, its texts and settings are the demo's)
+
+RAW = ("raw:f32", "raw:f32")
+TWO_BITS = ("delta:bits=2", "direct:bits=4")
+DITHER = "form=step,rounding=dither,entropy=rans"
+# stages: pairs for forward and backward, beside the uncompressed one
+PAIRS = {
+    2: [
+        TWO_BITS,
+        demo.BEST,
+        ("delta:form=step,step=2.2,entropy=rans", f"direct:{DITHER},step=6"),
+        ("direct:form=step,step=0.5,entropy=rans", f"direct:{DITHER},step=2"),  # without keys
+    ],
+    4: [
+        TWO_BITS,
+        (
+            "delta:form=step,step=1.05,key_step=0.1,entropy=rans",
+            f"delta:{DITHER},step=1.46,key_step=0.5",
+        ),
+    ],
+}
+MICRO_BATCHES = 4  # so a frame carries four samples; the demo's frames carry one
+
+
+def bits_sent(events, first, last):
+    """Bits for each element between two steps, forward and backward: all that the link carried,
+    frames with their heads, replies and evaluations."""
+    sent = []
+    for way in ("forward", "backward"):
+        elements = (last[f"raw_{way}"] - first[f"raw_{way}"]) / 4
+        sent.append(8 * (last[f"bytes_{way}"] - first[f"bytes_{way}"]) / elements)
+    return sent
+
+
+def figures(events):
+    """What a training's log says."""
+    steps = [event for event in events if event["event"] == "step"]
+    per_epoch = len(steps) // max(event["epoch"] for event in steps)
+    nothing = {f"{what}_{way}": 0 for what in ("raw", "bytes") for way in ("forward", "backward")}
+    # The held-out samples of the first evaluation are seen for the first time, too: they are
+    # before the first step of the second epoch.
+    first = bits_sent(events, nothing, steps[per_epoch - 1])
+    later = bits_sent(events, steps[per_epoch], steps[-1])
+    return {
+        "held_out_loss": events[-1]["held_out_loss"],
+        "bits_forward_first": first[0],
+        "bits_forward": later[0],
+        "bits_backward_first": first[1],
+        "bits_backward": later[1],
+        "bits_of_all": bits_sent(events, nothing, events[-1]),
+    }
+
+
+class Trainings:
+    """Trainings that were done, each in a file of its own."""
+
+    def __init__(self, options):
+        self.out = pathlib.Path(options.out)
+        self.runner = demo.Demo(
+            argparse.Namespace(out=self.out, build=options.build, small=options.small)
+        )
+        if options.small:  # four stages need four layers
+            self.runner.model["layers"] = 4
+        self.runner.finetune["micro-batches"] = MICRO_BATCHES
+        self.folder = self.out / "trainings"
+        self.folder.mkdir(exist_ok=True)
+        before, self.prose = demo.texts(argparse.Namespace(text=options.text), self.out)
+        self.model = self.runner.pretrained(before)
+        self.trained = 0
+
+    def one(self, text, stages, pair, seed):
+        """The figures of one training; it takes place only if it was not done before."""
+        settings = {**self.runner.finetune, "seed": seed}
+        what = {
+            "text": text.name,
+            "text_sha256": hashlib.sha256(text.read_bytes()).hexdigest(),
+            "model": self.model.name,
+            "settings": settings,
+            "stages": stages,
+            "forward": pair[0],
+            "backward": pair[1],
+            "seed": seed,
+        }
+        name = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
+        done = self.folder / f"{name}.json"
+        if not done.exists():
+            self.runner.stages = stages
+            self.runner.finetuned(
+                "training",
+                f"{pair[0]} / {pair[1]}, {stages} stages, {text.name}, seed {seed}",
+                text,
+                self.model,
+                "tcp://127.0.0.1:0",
+                *pair,
+                **{"seed": seed, "print-every": 90},
+            )
+            log = (self.out / "training.jsonl").read_text().splitlines()
+            words = {**what, **figures([json.loads(line) for line in log])}
+            half = done.with_suffix(".half")
+            half.write_text(json.dumps(words, indent=2) + "\n")
+            half.replace(done)
+            self.trained += 1
+        return json.loads(done.read_text())
+
+
+def over_raw(results):
+    """Adds to every training how much larger its loss is than the uncompressed one's, in percent,
+    with the same text and seed. The uncompressed one's is the same for any number of stages."""
+    raw = {
+        (it["text"], it["seed"]): it["held_out_loss"]
+        for it in results
+        if (it["forward"], it["backward"]) == RAW
+    }
+    for it in results:
+        base = raw[it["text"], it["seed"]]
+        it["over_raw_percent"] = 100 * (it["held_out_loss"] / base - 1)
+    return results
+
+
+def mean(values):
+    values = list(values)
+    return sum(values) / len(values)
+
+
+def markdown(results, seeds):
+    head = ["stages", "text", "forward", "backward"]
+    head += ["bits forward: first visits", "later visits", "bits backward: first", "later"]
+    head += [*(f"seed {seed}" for seed in seeds), "mean over raw"]
+    groups = {}
+    for it in results:
+        key = (it["stages"], it["text"], it["forward"], it["backward"])
+        groups.setdefault(key, []).append(it)
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for (stages, text, forward, backward), group in groups.items():
+        row = [str(stages), text, f"`{forward}`", f"`{backward}`"]
+        for way in ("forward_first", "forward", "backward_first", "backward"):
+            row.append(f"{mean(it[f'bits_{way}'] for it in group):.2f}")
+        row += [f"{it['held_out_loss']:.4f}" for it in group]
+        row.append(f"{mean(it['over_raw_percent'] for it in group):+.2f} %")
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def run(options):
+    trainings = Trainings(options)
+    texts = [trainings.prose, pathlib.Path(options.source)]
+    first = trainings.runner.finetune["seed"]
+    seeds = range(first, first + options.seeds)
+    wanted = [(2, RAW)]  # its loss is the same with any number of stages
+    for stages in options.stages:
+        wanted += [(stages, pair) for pair in options.pair or PAIRS[stages]]
+    results = [
+        trainings.one(text, stages, pair, seed)
+        for stages, pair in wanted
+        for text in texts
+        for seed in seeds
+    ]
+    results = over_raw(results)
+    table = markdown(results, seeds)
+    (trainings.out / "losses.json").write_text(json.dumps(results, indent=2) + "\n")
+    (trainings.out / "losses.md").write_text(table)
+    print("\n" + table)
+    demo.say(f"{trainings.out}/losses.md, losses.json; {trainings.trained} trainings were done now")
+
+
+def stages_of(text):
+    known = ",".join(map(str, PAIRS))
+    try:
+        stages = [int(word) for word in text.split(",")]
+    except ValueError:
+        stages = []
+    if not stages or any(number not in PAIRS for number in stages):
+        raise argparse.ArgumentTypeError(f'"{text}" is not a list of numbers among {known}')
+    return stages
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="losses.py", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--text",
+        metavar="FILE",
+        help="a UTF-8 file: pre-train on its first half, fine-tune on its second half, in place "
+        "of fortunes and the Bible",
+    )
+    parser.add_argument(
+        "--source",
+        metavar="FILE",
+        default=argparse.__file__,
+        help="the second text, of program source (default: %(default)s, a part of Python)",
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=3, help="trainings of each kind (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--stages",
+        type=stages_of,
+        default=list(PAIRS),
+        metavar="2,4",
+        help="numbers of stages (default: all of them)",
+    )
+    parser.add_argument(
+        "--pair",
+        nargs=2,
+        action="append",
+        metavar=("FORWARD", "BACKWARD"),
+        help="this pair of codecs, in place of those that are known; may be given several times",
+    )
+    parser.add_argument(
+        "--small",
+        action="store_true",
+        help="a tiny model that takes seconds: checks that everything works, gives no results",
+    )
+    parser.add_argument(
+        "--build", default="build/release", help="the build to use (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--out",
+        default="build/losses",
+        help="directory for all results (default: %(default)s)",
+    )
+    options = parser.parse_args()
+    if options.seeds < 1:
+        parser.error("--seeds needs a number from 1 on")
+    try:
+        run(options)
+    except (demo.Failed, OSError) as failure:
+        sys.exit(f"losses: {failure}")
+
+
+if __name__ == "__main__":
+    main()
