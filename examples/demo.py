@@ -42,12 +42,12 @@ TWO_BITS = (
     "delta:bits=2,scale=signed",
     "direct:bits=4,scale=signed",
 )
-# the fewest bits that cost less than 0.7 % of the loss (bench/README.md, Losses)
+# the fewest bits that cost less than 0.7 % of the loss (bench/README.md, Pairs with few bits)
 BEST = (
     "delta:form=step,step=1.65,entropy=rans",
-    "direct:form=step,step=3.4,rounding=dither,entropy=rans",
+    "direct:form=step,step=3,rounding=dither,entropy=rans",
 )
-BEST_TITLE = "delta 1.65 rms / dither 3.4 rms"
+BEST_TITLE = "delta 1.65 rms / dither 3 rms"
 # name, what it is, forward, backward
 RUNS = [
     RAW,
