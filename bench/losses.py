@@ -22,7 +22,7 @@ DITHER = "form=step,rounding=dither,entropy=rans"
 PAIRS = {
     2: [
         TWO_BITS,
-        demo.BEST,
+        ("delta:form=step,step=1.65,entropy=rans", f"direct:{DITHER},step=3"),
         ("delta:form=step,step=2.2,entropy=rans", f"direct:{DITHER},step=6"),
         ("direct:form=step,step=0.5,entropy=rans", f"direct:{DITHER},step=2"),  # without keys
     ],
