@@ -235,6 +235,7 @@ typedef struct dw_config {
     uint32_t bits;
     uint32_t group;
     uint32_t step, key_step; /* in thousandths */
+    uint64_t error;          /* in units of 10^-12 */
     dw_scale scale;
     dw_rounding rounding;
     uint64_t seed;

@@ -76,11 +76,13 @@ DW_INLINE void dw_step_settle(double *lanes, uint32_t *largest)
     }
 }
 
-/* The squares of n elements, and the largest magnitude among them, as the bits of a binary32. */
+/* The squares of n elements that are coded, and the largest magnitude among them, as the bits of a
+ * binary32. x_sum: the squares of x itself, where the step depends on them. */
 typedef struct dw_squares {
     double sum;
     uint64_t n;
     uint32_t largest;
+    double x_sum;
 } dw_squares;
 
 DW_INLINE void dw_squares_add(dw_squares *to, const dw_squares *more)
@@ -88,6 +90,7 @@ DW_INLINE void dw_squares_add(dw_squares *to, const dw_squares *more)
     to->sum += more->sum;
     to->n += more->n;
     if (more->largest > to->largest) to->largest = more->largest;
+    to->x_sum += more->x_sum;
 }
 
 /* The sum of the lanes of step_squares, the first lane first. */
@@ -107,6 +110,33 @@ DW_INLINE uint16_t dw_step_scale(const dw_squares *squares, uint32_t factor)
     if (step < 0x1p-96) return 0;
     if (step > 0x1.fep127) return 0x7f7f;
     return dw_bf16_finite((float)step);
+}
+
+/* The largest bf16 that is not above a step, but for the rounding of a binary32; 0 below 2^-96. */
+DW_INLINE uint16_t dw_step_below(double step)
+{
+    if (step < 0x1p-96) return 0;
+    if (step > 0x1.fep127) return 0x7f7f;
+    return (uint16_t)(dw_bits_of((float)step) >> 16);
+}
+
+/* With steps of at least the largest magnitude divided by this, no value is clamped, whatever the
+ * rounding: dw_step_below takes off less than 1 in 128, and 126 * 128 / 127 + 1/2 is below 127.5.
+ */
+#define DW_STEPS_UNCLAMPED 126.0
+
+/* The step with which |x - y| is hardly ever more than `error` times |x|. The square of an error is
+ * step^2 / 12 in the mean with dither, and not more with nearest rounding of values that are not
+ * chosen for it; with stochastic rounding it is step^2 / 6. The mean of n of them is above its
+ * expectation by less than 4 parts in sqrt(n): these are more than 3 standard deviations. The step
+ * is larger where values would be clamped otherwise. */
+DW_INLINE uint16_t dw_step_of_error(const dw_squares *squares, double error, int is_stochastic)
+{
+    if (squares->largest >= DW_F32_INFINITY) return DW_BF16_NAN;
+    double n = (double)squares->n, parts = is_stochastic ? 6 : 12,
+           step = error * sqrt(parts * (squares->x_sum / n) / (1 + 4 / sqrt(n))),
+           least = (double)dw_float_of(squares->largest) / DW_STEPS_UNCLAMPED;
+    return dw_step_below(step > least ? step : least);
 }
 
 #endif

@@ -86,6 +86,7 @@ static dw_form_params stepped(const dw_config *config, uint32_t step)
                             .bits = 8,
                             .group = config->group,
                             .step = step,
+                            .error = (double)config->error / 1e12,
                             .dithers = config->rounding == DW_ROUNDING_DITHER};
 }
 

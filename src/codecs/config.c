@@ -9,7 +9,8 @@
 /* The size of dw_config in the first version. Fields added later lie behind it. */
 enum { FIRST_CONFIG_BYTES = sizeof(dw_config) };
 
-enum { DECIMAL_BYTES = 28 }; /* room for a number of thousandths as text */
+enum { THOUSANDTHS = 3, MOST_DECIMALS = 18 };
+enum { DECIMAL_BYTES = 28 }; /* room for a number with decimals as text */
 
 dw_status dw_config_init(dw_config *config, size_t struct_size)
 {
@@ -64,31 +65,41 @@ static void list_options(const dw_config *config, char *out, size_t cap)
                                      dw_options[i].name);
 }
 
-/* Writes a number of thousandths: "1.4". (printf would write a locale's decimal point.) */
-static void write_decimal(uint64_t value, char out[DECIMAL_BYTES])
+/* decimals: at most MOST_DECIMALS. */
+static uint64_t power_of_ten(uint32_t decimals)
 {
+    uint64_t power = 1;
+    while (decimals-- > 0) power *= 10;
+    return power;
+}
+
+/* Writes a number with decimals: "1.4". (printf would write a locale's decimal point.) */
+static void write_decimal(uint64_t value, uint32_t decimals, char out[DECIMAL_BYTES])
+{
+    uint64_t one = power_of_ten(decimals);
     size_t used =
-        (size_t)snprintf(out, DECIMAL_BYTES, "%llu.%03llu", (unsigned long long)(value / 1000),
-                         (unsigned long long)(value % 1000));
+        (size_t)snprintf(out, DECIMAL_BYTES, "%llu.%0*llu", (unsigned long long)(value / one),
+                         (int)decimals, (unsigned long long)(value % one));
     while (out[used - 1] == '0') used--;
     if (out[used - 1] == '.') used--;
     out[used] = 0;
 }
 
-static void list_decimals(uint64_t least, uint64_t most, char *out, size_t cap)
+static void list_decimals(const dw_option *option, uint64_t most, char *out, size_t cap)
 {
     char from[DECIMAL_BYTES], to[DECIMAL_BYTES];
-    write_decimal(least, from);
-    write_decimal(most, to);
-    snprintf(out, cap, "numbers from %s to %s with up to three decimals", from, to);
+    write_decimal(option->least, option->decimals, from);
+    write_decimal(most, option->decimals, to);
+    snprintf(out, cap, "numbers from %s to %s%s", from, to,
+             option->decimals == THOUSANDTHS ? " with up to three decimals" : "");
 }
 
 static void list_values(const dw_option *option, char *out, size_t cap)
 {
     if (option->words)
         list_words(option->words, out, cap);
-    else if (option->is_decimal)
-        list_decimals(option->least, option->most, out, cap);
+    else if (option->decimals)
+        list_decimals(option, option->most, out, cap);
     else
         snprintf(out, cap, "whole numbers from %llu to %llu", (unsigned long long)option->least,
                  (unsigned long long)option->most);
@@ -117,24 +128,43 @@ static bool parse_digits(const char *text, size_t len, uint64_t *value)
     return true;
 }
 
-/* Parses "1", "1.4" or "1.375" as thousandths. */
-static bool parse_decimal(const char *text, size_t len, uint64_t *value)
+/* Parses "1", "1.4" or "1.375" with so many decimals. */
+static bool parse_decimal(const char *text, size_t len, uint32_t decimals, uint64_t *value)
 {
     const char *point = memchr(text, '.', len);
     size_t whole_len = point ? (size_t)(point - text) : len,
            places = point ? len - whole_len - 1 : 0;
     uint64_t whole, part = 0;
-    if (!parse_digits(text, whole_len, &whole) || !dw_size_multiply(whole, 1000, &whole))
+    if (!parse_digits(text, whole_len, &whole) ||
+        !dw_size_multiply(whole, power_of_ten(decimals), &whole))
         return false;
-    if (point && (places > 3 || !parse_digits(point + 1, places, &part))) return false;
-    for (; point && places < 3; places++) part *= 10;
+    if (point && (places > decimals || !parse_digits(point + 1, places, &part))) return false;
+    for (; point && places < decimals; places++) part *= 10;
     return dw_size_add(whole, part, value);
+}
+
+/* Takes the exponent off "1.5e-3": 1.5 is then read with three decimals less. */
+static bool take_exponent(const char *text, size_t *len, uint32_t *decimals)
+{
+    const char *mark = memchr(text, 'e', *len);
+    uint64_t places;
+    if (!mark) return true;
+    bool is_negative = mark[1] == '-';
+    const char *digits = mark + 1 + is_negative;
+    if (!parse_digits(digits, (size_t)(text + *len - digits), &places) ||
+        places > (is_negative ? *decimals : MOST_DECIMALS - *decimals))
+        return false;
+    *decimals = is_negative ? *decimals - (uint32_t)places : *decimals + (uint32_t)places;
+    *len = (size_t)(mark - text);
+    return true;
 }
 
 static bool parse_number(const char *text, size_t len, const dw_option *option, uint64_t *value)
 {
-    bool is_number =
-        option->is_decimal ? parse_decimal(text, len, value) : parse_digits(text, len, value);
+    uint32_t decimals = option->decimals;
+    if (decimals > THOUSANDTHS && !take_exponent(text, &len, &decimals)) return false;
+    bool is_number = option->decimals ? parse_decimal(text, len, decimals, value)
+                                      : parse_digits(text, len, value);
     return is_number && *value >= option->least && *value <= option->most;
 }
 
@@ -193,7 +223,7 @@ static void list_fitting_range(const dw_option *option, const dw_config *config,
         else
             most = middle - 1;
     }
-    list_decimals(option->least, least, out, cap);
+    list_decimals(option, least, out, cap);
 }
 
 /* Lists what is allowed of an option together with the rest of a config. */
@@ -265,8 +295,8 @@ static size_t write_option(const dw_option *option, uint64_t value, char mark, c
 {
     bool bare = is_bare(option);
     char decimal[DECIMAL_BYTES];
-    if (option->is_decimal) {
-        write_decimal(value, decimal);
+    if (option->decimals) {
+        write_decimal(value, option->decimals, decimal);
         return (size_t)snprintf(room, cap, "%c%s=%s", mark, option->name, decimal);
     }
     if (option->words)

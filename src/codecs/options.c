@@ -200,10 +200,12 @@ const dw_option dw_options[DW_OPTIONS] = {
      "bits per change (delta) or value (direct)", "4"},
     {2, "group", DELTA | DIRECT, DW_SCOPE_GROUPS, DW_AGREE_FRAME, groups, 0, 0, false, FIELD(group), best_group, group_fits,
      "channels that share a scale or step; sample: all values of a sample", "64; sample with form=step"},
-    {16, "step", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 10, 100000, true, FIELD(step), best_step, step_fits,
+    {16, "step", DELTA | DIRECT, DW_SCOPE_FACTOR, DW_AGREE_NO, NULL, 10, 100000, 3, FIELD(step), best_step, step_fits,
      "step, as a multiple of the root mean square of what is coded", "1"},
-    {17, "key_step", DELTA, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 10, 100000, true, FIELD(key_step), quarter_step, NULL,
+    {17, "key_step", DELTA, DW_SCOPE_FACTOR, DW_AGREE_NO, NULL, 10, 100000, 3, FIELD(key_step), quarter_step, NULL,
      "the same for key entries, unless they are floats", "a quarter of step"},
+    {20, "error", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 100000000, 1000000000000, DW_ERROR_DECIMALS, FIELD(error), NULL, NULL,
+     "what may be lost of a sample, row or group, as a part of its norm; in place of step", "not set"},
     {3, "scale", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_NO, scales, 0, 0, false, FIELD(scale), best_scale, NULL,
      "how the encoder finds a scale", "signed; mse for 1 bit; absmax with stochastic rounding"},
     {4, "rounding", DELTA | DIRECT, DW_SCOPE_GROUPS, DW_AGREE_DITHER, roundings, 0, 0, false, FIELD(rounding), first, rounding_fits,
@@ -220,7 +222,7 @@ const dw_option dw_options[DW_OPTIONS] = {
      "whether each group is coded as change or value, whichever is better", "group"},
     {18, "entropy", DELTA | DIRECT | MX, DW_SCOPE_ALWAYS, DW_AGREE_UNUSUAL, entropies, 0, 0, false, FIELD(entropy), first, entropy_fits,
      "lossless coding of the codes", "none"},
-    {19, "skip", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1, 1000, true, FIELD(skip), NULL, NULL,
+    {19, "skip", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1, 1000, 3, FIELD(skip), NULL, NULL,
      "a sample is not sent if it differs from prev by less than this part of its norm", "0: always sent"},
     {10, "replies", ALL, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, replies, 0, 0, false, FIELD(replies), first, NULL,
      "whether the decoder sends replies", "always"},
@@ -264,6 +266,7 @@ bool dw_option_applies(const dw_option *option, const dw_config *config)
     case DW_SCOPE_QUANTIZED: return !is_microscaled(config) && !is_stepped(config);
     case DW_SCOPE_MX: return is_microscaled(config);
     case DW_SCOPE_STEP: return is_stepped(config);
+    case DW_SCOPE_FACTOR: return is_stepped(config) && !config->error;
     case DW_SCOPE_GROUPS: return !is_microscaled(config);
     case DW_SCOPE_CHOICES: return !is_stepped(config);
     }

@@ -19,6 +19,7 @@ typedef enum dw_scope {
     DW_SCOPE_QUANTIZED, /* some values are quantized in groups */
     DW_SCOPE_MX,        /* some values are microscaled */
     DW_SCOPE_STEP,      /* some values are coded with one step */
+    DW_SCOPE_FACTOR,    /* ... which is a multiple of the root mean square that the config says */
     DW_SCOPE_GROUPS,    /* quantized, or with one step */
     DW_SCOPE_CHOICES    /* changes are quantized or microscaled */
 } dw_scope;
@@ -41,8 +42,10 @@ typedef struct dw_option {
     dw_agreement agrees;
     const dw_word *words; /* NULL: the value is a number ... */
     uint64_t least, most; /* ... in this range */
-    bool is_decimal;      /* a number with up to three decimals; the value is in thousandths */
-    size_t offset, size;  /* of the field in dw_config */
+    /* How many decimals a number may have; the value is in units of the last one. false: none. With
+     * more than three, exponents are understood, too: 1e-3. */
+    uint32_t decimals;
+    size_t offset, size; /* of the field in dw_config */
     /* The default, given the other options; NULL: the default is 0. */
     uint64_t (*otherwise)(const dw_config *config);
     /* Whether a value is allowed with the other options; NULL: all values are. */
@@ -51,7 +54,7 @@ typedef struct dw_option {
 } dw_option;
 
 extern const dw_option dw_options[];
-enum { DW_OPTIONS = 19 };
+enum { DW_OPTIONS = 20, DW_ERROR_DECIMALS = 12 };
 
 static inline uint32_t dw_codec_bit(dw_codec codec)
 {

@@ -39,7 +39,7 @@ static void fill_agreed(dw_config *config, dw_dtype x)
 static void fill_steps(dw_config *config)
 {
     for (int i = 0; i < DW_OPTIONS; i++)
-        if (dw_options[i].scope == DW_SCOPE_STEP) fill_option(&dw_options[i], config);
+        if (dw_options[i].scope == DW_SCOPE_FACTOR) fill_option(&dw_options[i], config);
 }
 
 static void write_block(dw_params *params, const dw_config *config)
@@ -95,6 +95,12 @@ dw_status dw_params_on_device(const dw_params *params, dw_why *why)
     }
     for (int use = DW_USE_WHOLE; use < DW_USES; use++) {
         const dw_form *form = params->use[use].form;
+        if (params->use[use].error > 0) {
+            if (why)
+                snprintf(why->text, sizeof why->text,
+                         "error cannot be used on a GPU yet: give step instead, or use the CPU");
+            return DW_ERR_UNSUPPORTED;
+        }
         const dw_stage *behind = params->use[use].behind;
         if (!form || (form->device && !behind)) continue;
         if (why && form->device)

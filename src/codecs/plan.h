@@ -19,6 +19,7 @@ typedef struct dw_form_params {
     uint32_t bits, group;
     dw_element element;     /* for the form mx */
     uint32_t step;          /* for the form step: in thousandths of the root mean square */
+    double error;           /* for the form step: the part of the norm that may be lost; 0: any */
     bool dithers;           /* for the form step: with subtractive dither */
     const dw_stage *behind; /* NULL: no stage behind the form */
     bool chooses;           /* pieces may be coded as a change or directly */

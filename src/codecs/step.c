@@ -2,9 +2,10 @@
  * step.c - the form of one step: values are coded as whole multiples of a step that many of them
  * share, in one byte each, which is meant for an entropy coder behind it (docs/format.md, 3.4).
  *
- * The step is a multiple of the root mean square of what is coded. Where all of a sample shares
- * one, the sample is read twice: `measure` adds up squares, chunk by chunk, `settle` writes the
- * step into the payload, and only then do chunks encode.
+ * The step is a multiple of the root mean square of what is coded, or it follows from the error
+ * that the config allows, and from the norm of x. Where all of a sample shares one, the sample is
+ * read twice: `measure` adds up squares, chunk by chunk, `settle` writes the step into the payload,
+ * and only then do chunks encode.
  *
  * Source: subtractive dither is universal quantization (Ziv 1985; Zamir and Feder 1992). */
 #include <string.h>
@@ -127,8 +128,14 @@ static void decode(const dw_decode_job *job, uint64_t chunk, dw_chunk_result *re
 /* The sums of a piece, or of one of its tiles. Every run of a tile begins at a multiple of 16 of
  * its stored elements, so each element has the same lane whether or not x has gaps. */
 typedef struct lanes {
-    double of[DW_NORM_LANES];
+    double of[DW_NORM_LANES], of_x[DW_NORM_LANES];
 } lanes;
+
+/* Whether the step depends on x, and x is not what is coded. */
+static bool needs_x(const dw_encode_job *job)
+{
+    return job->plan->params.error > 0 && job->prev;
+}
 
 static void add_squares(const dw_encode_job *job, uint64_t x_at, uint64_t element, uint64_t n,
                         lanes *sums, dw_squares *to)
@@ -136,20 +143,35 @@ static void add_squares(const dw_encode_job *job, uint64_t x_at, uint64_t elemen
     job->kernels->step_squares(dw_at(job->x, job->x_dtype, x_at), job->x_dtype,
                                dw_at(job->prev, job->prev_dtype, element), job->prev_dtype, n,
                                sums->of, &to->largest);
+    if (needs_x(job)) {
+        uint32_t unused = 0;
+        job->kernels->step_squares(dw_at(job->x, job->x_dtype, x_at), job->x_dtype, NULL,
+                                   job->prev_dtype, n, sums->of_x, &unused);
+    }
     to->n += n;
 }
 
 static void add_lanes(lanes *sums, dw_squares *to)
 {
     to->sum += dw_step_sum(sums->of);
-    *sums = (lanes){{0}};
+    to->x_sum += dw_step_sum(sums->of_x);
+    *sums = (lanes){{0}, {0}};
+}
+
+static uint16_t step_of(const dw_encode_job *job, const dw_squares *squares)
+{
+    const dw_form_params *params = &job->plan->params;
+    dw_squares of = *squares;
+    if (!needs_x(job)) of.x_sum = of.sum; /* x is what is coded */
+    if (params->error > 0) return dw_step_of_error(&of, params->error, job->rule.is_stochastic);
+    return dw_step_scale(squares, params->step);
 }
 
 /* Adds up the squares of a chunk, tile after tile, if all of the sample shares a step. */
 static void measure(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result)
 {
     dw_walk walk;
-    lanes sums = {{0}};
+    lanes sums = {{0}, {0}};
     *result = (dw_chunk_result){0};
     dw_walk_start(&walk, &job->layout, chunk, job->stride, (dw_audit){0}, NULL, job->prev_dtype);
     for (uint64_t tile = walk.tile; dw_walk_next(&walk); tile = walk.tile) {
@@ -165,7 +187,7 @@ static void settle(const dw_encode_job *job, const dw_chunk_result *joined)
 {
     uint8_t *front = job->payload + job->layout.choice_bytes;
     memset(front, 0, (size_t)job->layout.scale_bytes);
-    write_scale(front, dw_step_scale(&joined->squares, job->plan->params.step));
+    write_scale(front, step_of(job, &joined->squares));
 }
 
 /* What the runs of a chunk share while it is encoded. */
@@ -179,13 +201,13 @@ static uint16_t choose_row(const dw_encode_job *job, uint64_t row)
 {
     uint64_t c = job->layout.c;
     dw_squares squares = {0};
-    lanes sums = {{0}};
+    lanes sums = {{0}, {0}};
     for (uint64_t at = 0, n; at < c; at += n) {
         n = c - at < DW_TILE_ELEMENTS ? c - at : DW_TILE_ELEMENTS;
         add_squares(job, row * (uint64_t)job->stride + at, row * c + at, n, &sums, &squares);
         add_lanes(&sums, &squares);
     }
-    return dw_step_scale(&squares, job->plan->params.step);
+    return step_of(job, &squares);
 }
 
 /* Determines the step of a span and writes it, unless `settle` has done so for all of them. */
@@ -199,10 +221,10 @@ static uint16_t find_scale(const encoding *e, const dw_run *r, uint32_t i, uint6
     if (layout->by_sample) return read_scale(place);
     uint16_t scale = e->row;
     if (!layout->cut_rows) {
-        lanes sums = {{0}};
+        lanes sums = {{0}, {0}};
         add_squares(job, x_at, r->element + s->at, s->n, &sums, &squares);
         add_lanes(&sums, &squares);
-        scale = dw_step_scale(&squares, job->plan->params.step);
+        scale = step_of(job, &squares);
     }
     write_scale(place, scale);
     return scale;

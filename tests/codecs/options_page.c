@@ -26,9 +26,10 @@ static void write_codecs(const dw_option *option, char *text, size_t cap)
 
 static void write_values(const dw_option *option, char *text, size_t cap)
 {
-    if (option->is_decimal)
-        snprintf(text, cap, "%.2f to %llu", (double)option->least / 1000,
-                 (unsigned long long)option->most / 1000);
+    double one = option->decimals == DW_ERROR_DECIMALS ? 1e12 : 1e3;
+    if (option->decimals)
+        snprintf(text, cap, "%.4g to %.4g", (double)option->least / one,
+                 (double)option->most / one);
     else if (!option->words)
         snprintf(text, cap, "%llu to %llu", (unsigned long long)option->least,
                  (unsigned long long)option->most);

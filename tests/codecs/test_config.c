@@ -32,6 +32,8 @@ static void reads_and_writes_every_option(void **state)
         "delta:form=step,group=64,step=0.375,key_step=99.999,key=f16,audit=7",
         "delta:form=step,step=3,rounding=dither",
         "delta:form=step,step=1.8,rounding=stochastic,prev=bf16",
+        "direct:form=step,error=0.1",
+        "delta:form=step,group=row,error=0.000123456789,rounding=dither,key=f32",
         /* the longest canonical text */
         ("delta:bits=8,group=channel,scale=signed,rounding=stochastic,seed=18446744073709551615,"
          "key=bf16,prev=bf16,choose=never,"
@@ -81,6 +83,11 @@ static void defaults_are_left_out(void **state)
          "delta:form=step"},
         {"delta:form=step,step=0.25,key_step=1,group=16",
          "delta:form=step,group=16,step=0.25,key_step=1", "delta:form=step,group=16"},
+        {"delta:form=step,error=1e-3", "delta:form=step,error=0.001", "delta:form=step"},
+        {"direct:error=01.0e0,form=step", "direct:form=step,error=1", "direct:form=step"},
+        {"direct:error=0.0123e1,form=step", "direct:form=step,error=0.123", "direct:form=step"},
+        {"direct:error=1234567.8901e-8,form=step", "direct:form=step,error=0.012345678901",
+         "direct:form=step"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -183,6 +190,25 @@ static const struct {
     {"delta:form=step,step=18446744073709551.626", "'18446744073709551.626'", 21},
     {"delta:form=step,step=18446744073709552", "'18446744073709552'", 21},
     {"delta:form=step,key_step=0.001", "'0.001'", 25},
+    {"delta:error=0.1", "'error'", 6},
+    {"delta:form=mx,error=0.1", "'error'", 14},
+    {"delta:form=step,error=0.1,step=2", "'step'", 26},
+    {"delta:form=step,key_step=1,error=0.1", "'key_step'", 16},
+    {"delta:form=step,error=0", "'0'", 22},
+    {"delta:form=step,error=0.000099999999", "'0.000099999999'", 22},
+    {"delta:form=step,error=1.000000000001", "'1.000000000001'", 22},
+    {"delta:form=step,error=0.1000000000001", "'0.1000000000001'", 22},
+    {"delta:form=step,error=1e", "'1e'", 22},
+    {"delta:form=step,error=1e-", "'1e-'", 22},
+    {"delta:form=step,error=e-1", "'e-1'", 22},
+    {"delta:form=step,error=1e-13", "'1e-13'", 22},
+    {"delta:form=step,error=0.01e-11", "'0.01e-11'", 22},
+    {"delta:form=step,error=1e7", "'1e7'", 22},
+    {"delta:form=step,error=1e99999999999999999999", "'1e99999999999999999999'", 22},
+    {"delta:form=step,error=1e--1", "'1e--1'", 22},
+    /* with 20 decimals, 2^64 + 100000000004 */
+    {"delta:form=step,error=0.1844674417370955162e8", "'0.1844674417370955162e8'", 22},
+    {"delta:form=step,error=abs:", "'abs:'", 22},
     {"direct:form=step,key_step=1", "'key_step'", 17},
     {"direct:form=step,key=step", "'key'", 17},
     {"direct:form=mx", "'form=mx'", 7},
@@ -234,6 +260,7 @@ static void the_largest_step_is_told(void **state)
         {"delta:form=step,step=50,rounding=stochastic", "numbers from 0.01 to 1.8 with"},
         {"delta:form=step,group=channel", "row sample"},
         {"delta:form=step,key=7", "raw f32 f16 bf16 step"},
+        {"delta:form=step,error=2", "numbers from 0.0001 to 1"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -270,6 +297,13 @@ static void a_struct_out_of_range_is_refused(void **state)
         {.struct_size = sizeof(dw_config), .rounding = (dw_rounding)4},
         {.struct_size = sizeof(dw_config), .rounding = DW_ROUNDING_DITHER},
         {.struct_size = sizeof(dw_config), .step = 1000},
+        {.struct_size = sizeof(dw_config), .error = 100000000000},
+        {.struct_size = sizeof(dw_config), .form = DW_FORM_STEP, .error = 1},
+        {.struct_size = sizeof(dw_config), .form = DW_FORM_STEP, .error = 100000000000, .step = 9},
+        {.struct_size = sizeof(dw_config),
+         .form = DW_FORM_STEP,
+         .error = 100000000000,
+         .step = 1000},
         {.struct_size = sizeof(dw_config), .group = DW_GROUP_SAMPLE},
         {.struct_size = sizeof(dw_config), .key = DW_KEY_STEP},
         {.struct_size = sizeof(dw_config), .form = (dw_form_name)5},
@@ -384,6 +418,7 @@ static void private_options_may_differ(void **state)
     float x[64] = {1}, y[64];
     static const char *const cases[][2] = {
         {"delta:form=step,step=0.5,key_step=0.1", "delta:form=step"},
+        {"delta:form=step,error=0.1", "delta:form=step"},
         {"delta:form=step,rounding=stochastic,seed=3", "delta:form=step"},
         {"delta:form=step", "delta:form=step,rounding=stochastic,step=0.1"},
         {"direct:form=step,rounding=dither,seed=5", "direct:form=step,rounding=dither,step=2"},

@@ -154,6 +154,7 @@ static void threads_change_no_bit(void **state)
         {"delta:form=step,group=row,rounding=stochastic,incarnation=7", 21, 5000, DW_F32, 0},
         {"direct:form=step,rounding=dither,incarnation=7", 30, 4500, DW_F16, 1},
         {"direct:form=step,group=64,incarnation=7", 70, 1024, DW_F32, 0},
+        {"delta:form=step,error=0.2,incarnation=7", 90, 1000, DW_F32, 1},
         {"delta:form=step,entropy=rans,skip=0.01,incarnation=7", 90, 1000, DW_F32, 1},
         {"delta:form=step,rounding=dither,entropy=rans,incarnation=7", 21, 5000, DW_BF16, 0},
         {"direct:bits=3,group=row,entropy=rans,incarnation=7", 90, 1000, DW_F32, 1},
