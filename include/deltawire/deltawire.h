@@ -235,7 +235,8 @@ typedef struct dw_config {
     uint32_t bits;
     uint32_t group;
     uint32_t step, key_step; /* in thousandths */
-    uint64_t error;          /* in units of 10^-12 */
+    uint64_t error;          /* in units of 10^-12: relative to the norm ... */
+    uint64_t error_abs;      /* ... or a bound for every value; at most one of both */
     dw_scale scale;
     dw_rounding rounding;
     uint64_t seed;
@@ -309,7 +310,7 @@ typedef struct dw_counters {
     uint64_t clamped_values;  /* encoder, form step: they were more than 127 steps large */
     uint64_t acks, nacks;     /* replies received (encoder) or sent (decoder) */
     uint64_t rebases;         /* NACKs that were answered with a delta from an older copy */
-    uint64_t resyncs;         /* entries that carried prev again (sync entries) */
+    uint64_t resyncs;         /* entries that carried prev itself (sync entries) */
     uint64_t rejected_frames; /* decoder: frames that were refused */
     uint64_t keys_held;       /* current number, not a sum */
     uint64_t state_bytes;     /* current: bytes of all copies of prev and their bookkeeping */
@@ -347,7 +348,8 @@ DW_API void dw_encoder_destroy(dw_encoder *encoder); /* NULL is allowed */
  * as a stateless entry; and a group in which x or x - prev has NaN or Inf is "poisoned": y has NaN
  * there, prev keeps its value, and a counter is increased.
  *
- * Errors: ARGUMENT, NO_ROOM, NO_MEMORY, LIMIT, UNSUPPORTED (an encoder on a GPU); state is
+ * Errors: ARGUMENT, NO_ROOM, NO_MEMORY, LIMIT (also: x cannot be kept to error=abs), UNSUPPORTED
+ * (an encoder on a GPU); state is
  * unchanged then. Source: arXiv:2206.01299, Algorithm 1; docs/format.md, Exactness. */
 DW_API dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame,
                            size_t cap, size_t *len);

@@ -77,12 +77,13 @@ DW_INLINE void dw_step_settle(double *lanes, uint32_t *largest)
 }
 
 /* The squares of n elements that are coded, and the largest magnitude among them, as the bits of a
- * binary32. x_sum: the squares of x itself, where the step depends on them. */
+ * binary32. x_sum, x_largest: those of x itself, where the step depends on them. */
 typedef struct dw_squares {
     double sum;
     uint64_t n;
     uint32_t largest;
     double x_sum;
+    uint32_t x_largest;
 } dw_squares;
 
 DW_INLINE void dw_squares_add(dw_squares *to, const dw_squares *more)
@@ -91,6 +92,7 @@ DW_INLINE void dw_squares_add(dw_squares *to, const dw_squares *more)
     to->n += more->n;
     if (more->largest > to->largest) to->largest = more->largest;
     to->x_sum += more->x_sum;
+    if (more->x_largest > to->x_largest) to->x_largest = more->x_largest;
 }
 
 /* The sum of the lanes of step_squares, the first lane first. */

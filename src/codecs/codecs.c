@@ -87,6 +87,7 @@ static dw_form_params stepped(const dw_config *config, uint32_t step)
                             .group = config->group,
                             .step = step,
                             .error = (double)config->error / 1e12,
+                            .bound = (double)config->error_abs / 1e12,
                             .dithers = config->rounding == DW_ROUNDING_DITHER};
 }
 

@@ -90,7 +90,8 @@ static void list_decimals(const dw_option *option, uint64_t most, char *out, siz
     char from[DECIMAL_BYTES], to[DECIMAL_BYTES];
     write_decimal(option->least, option->decimals, from);
     write_decimal(most, option->decimals, to);
-    snprintf(out, cap, "numbers from %s to %s%s", from, to,
+    snprintf(out, cap, "%s%snumbers from %s to %s%s", dw_option_prefix(option),
+             *dw_option_prefix(option) ? " and " : "", from, to,
              option->decimals == THOUSANDTHS ? " with up to three decimals" : "");
 }
 
@@ -175,6 +176,27 @@ static bool is_bare(const dw_option *option)
     return option->codecs == dw_codec_bit(DW_CODEC_RAW);
 }
 
+static bool has_prefix(const dw_option *option, const char *value)
+{
+    const char *prefix = dw_option_prefix(option);
+    return strncmp(value, prefix, strlen(prefix)) == 0;
+}
+
+/* The row that an option's name belongs to; NULL: there is none in this codec. name_len 0: a value
+ * without a name. Of rows with the same name, those with a prefix come later. */
+static const dw_option *find_option(const dw_config *config, const char *name, size_t name_len,
+                                    const char *value)
+{
+    const dw_option *found = NULL;
+    for (int i = 0; i < DW_OPTIONS; i++) {
+        const dw_option *o = &dw_options[i];
+        bool named =
+            name ? strlen(o->name) == name_len && memcmp(o->name, name, name_len) == 0 : is_bare(o);
+        if (named && (o->codecs & dw_codec_bit(config->codec)) && has_prefix(o, value)) found = o;
+    }
+    return found;
+}
+
 /* Parses one "name=value", or a value without a name. */
 static dw_status parse_option(dw_config *config, const char *text, const char *at, size_t len,
                               const char *where[DW_OPTIONS], dw_why *why)
@@ -182,13 +204,7 @@ static dw_status parse_option(dw_config *config, const char *text, const char *a
     char known[160];
     const char *equals = memchr(at, '=', len), *value = equals ? equals + 1 : at;
     size_t name_len = equals ? (size_t)(equals - at) : 0, value_len = len - (size_t)(value - at);
-    const dw_option *found = NULL;
-    for (int i = 0; i < DW_OPTIONS && !found; i++) {
-        const dw_option *o = &dw_options[i];
-        bool named = equals && strlen(o->name) == name_len && memcmp(o->name, at, name_len) == 0;
-        if ((named || (!equals && is_bare(o))) && (o->codecs & dw_codec_bit(config->codec)))
-            found = o;
-    }
+    const dw_option *found = find_option(config, equals ? at : NULL, name_len, value);
     if (!found) {
         list_options(config, known, sizeof known);
         return complain_at(why, text, at, equals ? name_len : len, "unknown option", known);
@@ -197,8 +213,10 @@ static dw_status parse_option(dw_config *config, const char *text, const char *a
         return complain_at(why, text, at, len, "this option is given twice:", "each option once");
     where[found - dw_options] = at;
     const dw_word *word = found->words ? dw_word_find(found->words, value, value_len) : NULL;
+    size_t skipped = strlen(dw_option_prefix(found));
     uint64_t number = word ? word->value : 0;
-    if (found->words ? !word : !parse_number(value, value_len, found, &number)) {
+    if (found->words ? !word
+                     : !parse_number(value + skipped, value_len - skipped, found, &number)) {
         list_values(found, known, sizeof known);
         return complain_at(why, text, value, value_len, "bad value", known);
     }
@@ -297,7 +315,8 @@ static size_t write_option(const dw_option *option, uint64_t value, char mark, c
     char decimal[DECIMAL_BYTES];
     if (option->decimals) {
         write_decimal(value, option->decimals, decimal);
-        return (size_t)snprintf(room, cap, "%c%s=%s", mark, option->name, decimal);
+        return (size_t)snprintf(room, cap, "%c%s=%s%s", mark, option->name,
+                                dw_option_prefix(option), decimal);
     }
     if (option->words)
         return (size_t)snprintf(room, cap, "%c%s%s%s", mark, bare ? "" : option->name,

@@ -142,9 +142,24 @@ static uint64_t best_key(const dw_config *config)
     return is_microscaled(config) ? (uint64_t)DW_KEY_ELEMENT + DW_ELEMENT_INT8 : 8;
 }
 
-/* Key entries must be floats, or take the same form as changes. */
+static bool error_fits(const dw_config *config, uint64_t error)
+{
+    (void)error;
+    return !config->error_abs;
+}
+
+/* What is skipped may be further away than a bound. */
+static bool skip_fits(const dw_config *config, uint64_t skip)
+{
+    (void)skip;
+    return !config->error_abs;
+}
+
+/* Key entries must be floats, or take the same form as changes. Where there is a bound for the
+ * error of every value, the floats must be as exact as x. */
 static bool key_fits(const dw_config *config, uint64_t key)
 {
+    if (config->error_abs && (key == DW_KEY_F16 || key == DW_KEY_BF16)) return false;
     bool is_step = key == DW_KEY_STEP, is_bits = key >= 2 && key <= 8,
          is_element = key > DW_KEY_ELEMENT && !is_step;
     if (is_stepped(config)) return !is_bits && !is_element;
@@ -204,8 +219,10 @@ const dw_option dw_options[DW_OPTIONS] = {
      "step, as a multiple of the root mean square of what is coded", "1"},
     {17, "key_step", DELTA, DW_SCOPE_FACTOR, DW_AGREE_NO, NULL, 10, 100000, 3, FIELD(key_step), quarter_step, NULL,
      "the same for key entries, unless they are floats", "a quarter of step"},
-    {20, "error", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 100000000, 1000000000000, DW_ERROR_DECIMALS, FIELD(error), NULL, NULL,
+    {20, "error", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 100000000, 1000000000000, DW_ERROR_DECIMALS, FIELD(error), NULL, error_fits,
      "what may be lost of a sample, row or group, as a part of its norm; in place of step", "not set"},
+    {23, "error", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_CONFIG, NULL, 1, 999999999999999999, DW_ERROR_DECIMALS, FIELD(error_abs), NULL, NULL,
+     "the same as a bound for the error of every value", "not set"},
     {3, "scale", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_NO, scales, 0, 0, false, FIELD(scale), best_scale, NULL,
      "how the encoder finds a scale", "signed; mse for 1 bit; absmax with stochastic rounding"},
     {4, "rounding", DELTA | DIRECT, DW_SCOPE_GROUPS, DW_AGREE_DITHER, roundings, 0, 0, false, FIELD(rounding), first, rounding_fits,
@@ -222,7 +239,7 @@ const dw_option dw_options[DW_OPTIONS] = {
      "whether each group is coded as change or value, whichever is better", "group"},
     {18, "entropy", DELTA | DIRECT | MX, DW_SCOPE_ALWAYS, DW_AGREE_UNUSUAL, entropies, 0, 0, false, FIELD(entropy), first, entropy_fits,
      "lossless coding of the codes", "none"},
-    {19, "skip", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1, 1000, 3, FIELD(skip), NULL, NULL,
+    {19, "skip", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1, 1000, 3, FIELD(skip), NULL, skip_fits,
      "a sample is not sent if it differs from prev by less than this part of its norm", "0: always sent"},
     {10, "replies", ALL, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, replies, 0, 0, false, FIELD(replies), first, NULL,
      "whether the decoder sends replies", "always"},
@@ -266,7 +283,7 @@ bool dw_option_applies(const dw_option *option, const dw_config *config)
     case DW_SCOPE_QUANTIZED: return !is_microscaled(config) && !is_stepped(config);
     case DW_SCOPE_MX: return is_microscaled(config);
     case DW_SCOPE_STEP: return is_stepped(config);
-    case DW_SCOPE_FACTOR: return is_stepped(config) && !config->error;
+    case DW_SCOPE_FACTOR: return is_stepped(config) && !config->error && !config->error_abs;
     case DW_SCOPE_GROUPS: return !is_microscaled(config);
     case DW_SCOPE_CHOICES: return !is_stepped(config);
     }
@@ -288,6 +305,11 @@ uint64_t dw_option_value(const dw_option *option, const dw_config *config)
 {
     uint64_t value = dw_option_get(option, config);
     return value || !option->otherwise ? value : option->otherwise(config);
+}
+
+const char *dw_option_prefix(const dw_option *option)
+{
+    return option->offset == offsetof(dw_config, error_abs) ? "abs:" : "";
 }
 
 const dw_word *dw_word_find(const dw_word *words, const char *text, size_t len)

@@ -54,7 +54,7 @@ typedef struct dw_option {
 } dw_option;
 
 extern const dw_option dw_options[];
-enum { DW_OPTIONS = 20, DW_ERROR_DECIMALS = 12 };
+enum { DW_OPTIONS = 21, DW_ERROR_DECIMALS = 12 };
 
 static inline uint32_t dw_codec_bit(dw_codec codec)
 {
@@ -73,6 +73,9 @@ bool dw_option_fits(const dw_option *option, const dw_config *config, uint64_t v
 
 /* Whether both ends must agree on this value, so that every frame says it. */
 bool dw_option_is_in_frames(const dw_option *option, uint64_t value);
+
+/* What stands before every value in a text. It tells rows of one name. "": nothing. */
+const char *dw_option_prefix(const dw_option *option);
 
 /* The effective value: what is set, else the default; 0 where there is neither. */
 uint64_t dw_option_value(const dw_option *option, const dw_config *config);

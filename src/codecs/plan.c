@@ -72,6 +72,7 @@ static void resolve(dw_params *params, const dw_config *taken, dw_dtype x)
     params->is_stochastic = config.rounding == DW_ROUNDING_STOCHASTIC;
     params->scale = config.scale;
     params->skip = params->keeps_prev ? config.skip : 0;
+    params->bound = (double)config.error_abs / 1e12;
     write_block(params, &config);
 }
 
@@ -95,7 +96,7 @@ dw_status dw_params_on_device(const dw_params *params, dw_why *why)
     }
     for (int use = DW_USE_WHOLE; use < DW_USES; use++) {
         const dw_form *form = params->use[use].form;
-        if (params->use[use].error > 0) {
+        if (params->use[use].error > 0 || params->use[use].bound > 0) {
             if (why)
                 snprintf(why->text, sizeof why->text,
                          "error cannot be used on a GPU yet: give step instead, or use the CPU");

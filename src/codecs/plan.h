@@ -20,6 +20,7 @@ typedef struct dw_form_params {
     dw_element element;     /* for the form mx */
     uint32_t step;          /* for the form step: in thousandths of the root mean square */
     double error;           /* for the form step: the part of the norm that may be lost; 0: any */
+    double bound;           /* for the form step: the largest error of a value; 0: any */
     bool dithers;           /* for the form step: with subtractive dither */
     const dw_stage *behind; /* NULL: no stage behind the form */
     bool chooses;           /* pieces may be coded as a change or directly */
@@ -34,6 +35,7 @@ typedef struct dw_params {
     uint32_t audit; /* stride of the state digest; 0: none */
     bool wants_reply, is_stochastic;
     uint32_t skip;  /* encoder only, in thousandths */
+    double bound;   /* the largest error of a value; 0: any */
     dw_scale scale; /* encoder only; 0: the best rule for the entry's bits */
     uint32_t n_parameters;
     /* The parameter block: the options that both ends must agree on, as a frame holds them. */

@@ -14,6 +14,7 @@
 #include "codecs/emitting.h"
 #include "codecs/plan.h"
 #include "codecs/tiles.h"
+#include "codecs/tolerance.h"
 
 /* A span: contiguous elements that share a step. That is a segment of a run, or, where a sample or
  * a cut row shares one, the whole run. */
@@ -134,7 +135,7 @@ typedef struct lanes {
 /* Whether the step depends on x, and x is not what is coded. */
 static bool needs_x(const dw_encode_job *job)
 {
-    return job->plan->params.error > 0 && job->prev;
+    return (job->plan->params.error > 0 || job->plan->params.bound > 0) && job->prev;
 }
 
 static void add_squares(const dw_encode_job *job, uint64_t x_at, uint64_t element, uint64_t n,
@@ -143,11 +144,9 @@ static void add_squares(const dw_encode_job *job, uint64_t x_at, uint64_t elemen
     job->kernels->step_squares(dw_at(job->x, job->x_dtype, x_at), job->x_dtype,
                                dw_at(job->prev, job->prev_dtype, element), job->prev_dtype, n,
                                sums->of, &to->largest);
-    if (needs_x(job)) {
-        uint32_t unused = 0;
+    if (needs_x(job))
         job->kernels->step_squares(dw_at(job->x, job->x_dtype, x_at), job->x_dtype, NULL,
-                                   job->prev_dtype, n, sums->of_x, &unused);
-    }
+                                   job->prev_dtype, n, sums->of_x, &to->x_largest);
     to->n += n;
 }
 
@@ -162,8 +161,11 @@ static uint16_t step_of(const dw_encode_job *job, const dw_squares *squares)
 {
     const dw_form_params *params = &job->plan->params;
     dw_squares of = *squares;
-    if (!needs_x(job)) of.x_sum = of.sum; /* x is what is coded */
+    dw_bound bound = {params->bound, job->x_dtype, job->next ? job->prev_dtype : (dw_dtype)0,
+                      job->rule.is_stochastic};
+    if (!needs_x(job)) of.x_sum = of.sum, of.x_largest = of.largest; /* x is what is coded */
     if (params->error > 0) return dw_step_of_error(&of, params->error, job->rule.is_stochastic);
+    if (params->bound > 0) return dw_tolerance_step(&of, &bound);
     return dw_step_scale(squares, params->step);
 }
 

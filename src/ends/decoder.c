@@ -87,7 +87,8 @@ dw_status dw_decoder_expect(dw_decoder *decoder, const dw_key *keys, const dw_te
         dw_plan_cache_get(&decoder->end.plans, &decoder->end.config, shape->dtype, shape->t,
                           shape->c, &status, &decoder->end.why);
     if (!plans) return status;
-    uint64_t whole = plans->of[DW_USE_WHOLE].payload_bytes;
+    uint64_t whole = plans->of[DW_USE_WHOLE].payload_bytes,
+             exact = plans->params.bound > 0 ? plans->of[DW_USE_EXACT].payload_bytes : 0;
     for (uint32_t i = 0; i < shape->n; i++) {
         const dw_held *held = plans->params.keeps_prev && keys
                                   ? dw_predictor_find(&decoder->end.predictor, keys[i])
@@ -95,7 +96,8 @@ dw_status dw_decoder_expect(dw_decoder *decoder, const dw_key *keys, const dw_te
         bool based = held && held->now.data && held->t == shape->t && held->c == shape->c &&
                      held->dtype == plans->params.prev &&
                      held->incarnation == decoder->end.incarnation;
-        if (!dw_size_add(total, based ? plans->of[DW_USE_CHANGE].payload_bytes : whole, &total))
+        uint64_t one = based ? plans->of[DW_USE_CHANGE].payload_bytes : whole;
+        if (!dw_size_add(total, one > exact ? one : exact, &total))
             return dw_decoder_fail(decoder, DW_ERR_LIMIT, NULL);
     }
     if (!dw_frame_table_end(plans->params.n_parameters, shape->n, 0, &end) ||

@@ -121,7 +121,7 @@ static void commit_entry(dw_encode_ticket *t, dw_outgoing *p)
                      .c = t->header.c,
                      .dtype = params->prev,
                      .incarnation = t->header.incarnation};
-    if (p->entry.role == DW_ROLE_SYNC) {
+    if (p->entry.role == DW_ROLE_SYNC && !t->has_x) { /* its copy was there before */
         p->held->now = p->fresh;
         p->held->base = DW_BASE_NOW;
         p->held->incarnation = t->header.incarnation;

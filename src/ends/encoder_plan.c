@@ -6,6 +6,7 @@
 
 #include "base/tensor.h"
 #include "codecs/skip.h"
+#include "codecs/tolerance.h"
 
 static const dw_plan *plan_of(const dw_encode_ticket *t, dw_use use)
 {
@@ -71,6 +72,37 @@ static dw_status plan_state(dw_encode_ticket *t, uint32_t i, uint64_t *used)
     return DW_OK;
 }
 
+static dw_status cannot_keep(dw_encoder *encoder, uint32_t i, float largest)
+{
+    snprintf(encoder->end.why.text, sizeof encoder->end.why.text,
+             "sample %u cannot be kept to error=abs: its largest value is %.3e, and codes of 127 "
+             "steps or a prev of 16 bits are too coarse: allow a larger error, or take "
+             "delta:prev=f32",
+             (unsigned)i, (double)largest);
+    return DW_ERR_LIMIT;
+}
+
+/* An entry whose codes would not be close enough to x carries all values as floats, in a sync
+ * entry. */
+static dw_status keep_bound(dw_encode_ticket *t, uint32_t i)
+{
+    dw_outgoing *p = &t->out[i];
+    const struct dw_kernels *kernels = dw_engine_kernels(&t->encoder->end.engine);
+    const void *x = dw_tensor_sample(&t->x, i), *base = p->base ? p->base->data : NULL;
+    bool has_state = dw_role_has_state(p->entry.role);
+    float largest = 0;
+    if (dw_tolerance_fits(t->plans, p->entry.use, kernels, x, t->x.stride_t, base, has_state,
+                          &largest))
+        return DW_OK;
+    if (!has_state ||
+        !dw_tolerance_fits(t->plans, DW_USE_EXACT, kernels, x, t->x.stride_t, NULL, true, &largest))
+        return cannot_keep(t->encoder, i, largest);
+    become(p, t, DW_ROLE_SYNC, DW_USE_EXACT);
+    p->base = NULL;
+    p->entry.base_chain = 0;
+    return DW_OK;
+}
+
 void dw_ticket_unplan(dw_encode_ticket *t, uint32_t n)
 {
     dw_encoder *encoder = t->encoder;
@@ -105,6 +137,7 @@ dw_status dw_ticket_plan(dw_encode_ticket *t)
         p->entry.key = t->keys ? t->keys[i] : (dw_key){.sample = i};
         become(p, t, DW_ROLE_STATELESS, DW_USE_WHOLE);
         if (keeps) status = plan_state(t, i, &used);
+        if (!status && t->plans->params.bound > 0) status = keep_bound(t, i);
         if (status) {
             dw_ticket_unplan(t, i + 1);
             return status;
@@ -175,6 +208,7 @@ static void shorten(dw_encode_ticket *t, uint64_t end, uint64_t *payload)
 {
     uint64_t brief = plan_of(t, DW_USE_BRIEF)->payload_bytes;
     if (!plan_of(t, DW_USE_BRIEF)->form) return;
+    if (t->plans->params.bound > 0) return; /* short entries might not keep to it */
     for (uint32_t i = t->header.n; i-- > 0 && end + *payload > t->room;) {
         dw_outgoing *p = &t->out[i];
         if (p->entry.use != DW_USE_WHOLE || p->entry.payload_bytes <= brief) continue;

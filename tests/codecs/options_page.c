@@ -28,8 +28,8 @@ static void write_values(const dw_option *option, char *text, size_t cap)
 {
     double one = option->decimals == DW_ERROR_DECIMALS ? 1e12 : 1e3;
     if (option->decimals)
-        snprintf(text, cap, "%.4g to %.4g", (double)option->least / one,
-                 (double)option->most / one);
+        snprintf(text, cap, "%s%.4g to %s%.4g", dw_option_prefix(option),
+                 (double)option->least / one, dw_option_prefix(option), (double)option->most / one);
     else if (!option->words)
         snprintf(text, cap, "%llu to %llu", (unsigned long long)option->least,
                  (unsigned long long)option->most);

@@ -33,6 +33,11 @@ static void reads_and_writes_every_option(void **state)
         "delta:form=step,step=3,rounding=dither",
         "delta:form=step,step=1.8,rounding=stochastic,prev=bf16",
         "direct:form=step,error=0.1",
+        "direct:form=step,error=abs:0.001",
+        ("delta:form=step,group=row,error=abs:999999.999999999999,rounding=stochastic,"
+         "seed=18446744073709551615,key=raw,prev=bf16,entropy=rans,"
+         "replies=never,audit=255,quota_bytes=18446744073709551615,incarnation="
+         "18446744073709551615"),
         "delta:form=step,group=row,error=0.000123456789,rounding=dither,key=f32",
         /* the longest canonical text */
         ("delta:bits=8,group=channel,scale=signed,rounding=stochastic,seed=18446744073709551615,"
@@ -84,6 +89,8 @@ static void defaults_are_left_out(void **state)
         {"delta:form=step,step=0.25,key_step=1,group=16",
          "delta:form=step,group=16,step=0.25,key_step=1", "delta:form=step,group=16"},
         {"delta:form=step,error=1e-3", "delta:form=step,error=0.001", "delta:form=step"},
+        {"delta:error=abs:1e-12,form=step", "delta:form=step,error=abs:0.000000000001",
+         "delta:form=step,error=abs:0.000000000001"},
         {"direct:error=01.0e0,form=step", "direct:form=step,error=1", "direct:form=step"},
         {"direct:error=0.0123e1,form=step", "direct:form=step,error=0.123", "direct:form=step"},
         {"direct:error=1234567.8901e-8,form=step", "direct:form=step,error=0.012345678901",
@@ -209,6 +216,16 @@ static const struct {
     /* with 20 decimals, 2^64 + 100000000004 */
     {"delta:form=step,error=0.1844674417370955162e8", "'0.1844674417370955162e8'", 22},
     {"delta:form=step,error=abs:", "'abs:'", 22},
+    {"delta:form=step,error=abs:0", "'abs:0'", 22},
+    {"delta:form=step,error=abs:1e6", "'abs:1e6'", 22},
+    {"delta:form=step,error=abs:1,error=abs:1", "'error=abs:1'", 28},
+    {"delta:form=step,error=0.1,error=abs:1", "'error=0.1'", 16},
+    {"delta:form=step,error=abs:1,step=1", "'step'", 28},
+    {"delta:form=step,error=abs:1,skip=0.1", "'skip=0.1'", 28},
+    {"delta:form=step,error=abs:1,key=f16", "'key=f16'", 28},
+    {"delta:form=step,error=abs:1,key=bf16", "'key=bf16'", 28},
+    {"delta:error=abs:1", "'error'", 6},
+    {"raw:abs:1", "'abs:1'", 4},
     {"direct:form=step,key_step=1", "'key_step'", 17},
     {"direct:form=step,key=step", "'key'", 17},
     {"direct:form=mx", "'form=mx'", 7},
@@ -261,6 +278,8 @@ static void the_largest_step_is_told(void **state)
         {"delta:form=step,group=channel", "row sample"},
         {"delta:form=step,key=7", "raw f32 f16 bf16 step"},
         {"delta:form=step,error=2", "numbers from 0.0001 to 1"},
+        {"delta:form=step,error=abs:1000000",
+         "abs: and numbers from 0.000000000001 to 999999.999999999999"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

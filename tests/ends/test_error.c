@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_error.c - the option error: the encoder finds the step with which so much is lost. */
+ * test_error.c - the option error: the encoder finds the step with which so much is lost, of a
+ * sample or of every value. */
 #include <math.h>
 
 #include "support/tool.h"
@@ -142,12 +143,205 @@ static void zeros_arrive(void **state)
     test_pair_close(&pair);
 }
 
+/* ---- A bound for every value ------------------------------------------------------------------
+ */
+
+enum { ROWS = 7, WIDTH = 70, FEW = ROWS * WIDTH };
+
+/* Values of one visit. kind 0: near the last ones; 1: anything finite; 2: large ones; 3: with some
+ * that moved far; 4: half way between two numbers of 16 bits; 5: small ones. */
+static void fill_bounded(test_random *random, const dw_tensor *x, int kind)
+{
+    for (size_t i = 0; i < FEW; i++) {
+        float last = test_get(x->data, x->dtype, i), value = test_normal(random);
+        uint32_t bits = (uint32_t)test_next(random);
+        if (!isfinite(last)) last = 1;
+        if (kind == 0) value = last + 0.01f * value;
+        if (kind == 1) memcpy(&value, &bits, sizeof value);
+        if (kind == 2) value = ldexpf(value, 10 + (int)(test_next(random) % 8));
+        if (kind == 3) value = i % 100 == 7 ? 300 * value : last;
+        bits = (bits & 0x8fff0000u) | 0x33808000u;
+        if (kind == 4) memcpy(&value, &bits, sizeof value);
+        if (kind == 5) value *= 1e-6f;
+        test_set(x->data, x->dtype, i, isfinite(value) ? value : 2);
+        if (!isfinite(test_get(x->data, x->dtype, i))) test_set(x->data, x->dtype, i, 3);
+    }
+}
+
+static double furthest(const dw_tensor *x, const void *y, dw_dtype dtype)
+{
+    double most = 0;
+    for (size_t i = 0; i < FEW; i++)
+        most = fmax(most, fabs((double)test_get(x->data, x->dtype, i) - test_get(y, dtype, i)));
+    return most;
+}
+
+typedef struct bounded {
+    dw_dtype x, prev; /* prev 0: the codec direct */
+    const char *options;
+    double bound;
+    int refused, coded; /* results: frames of either kind */
+} bounded;
+
+static void visit_bounded(bounded *b, test_pair *pair, const dw_tensor *x, const char *config)
+{
+    static float y[FEW];
+    dw_tensor ty = *x, prev;
+    uint64_t floats = test_encoder_counters(pair->encoder).resyncs;
+    dw_status status = dw_encode(pair->encoder, keys, x, pair->frame, pair->cap, &pair->len);
+    ty.data = y;
+    b->refused += status == DW_ERR_LIMIT;
+    if (status == DW_ERR_LIMIT) {
+        bool holds_x = b->prev == DW_F32 || b->prev == b->x;
+        if (b->prev && holds_x) fail_msg("%s refused: %s", config, dw_encoder_why(pair->encoder));
+        assert_non_null(strstr(dw_encoder_why(pair->encoder), "error=abs"));
+        return;
+    }
+    assert_int_equal(status, DW_OK);
+    assert_int_equal(test_pair_decode(pair, &ty), DW_OK);
+    if (b->prev) test_pair_feedback(pair);
+    b->coded += test_encoder_counters(pair->encoder).resyncs == floats;
+    if (furthest(x, y, x->dtype) > b->bound)
+        fail_msg("%s, dtype %d: off by %g", config, (int)x->dtype, furthest(x, y, x->dtype));
+    if (!b->prev) return;
+    test_pair_in_step(pair, keys[0]);
+    assert_int_equal(dw_decoder_peek(pair->decoder, keys[0], &prev), DW_OK);
+    if (furthest(x, prev.data, prev.dtype) > b->bound)
+        fail_msg("%s: prev is off by %g", config, furthest(x, prev.data, prev.dtype));
+}
+
+static void try_bounded(bounded *b, test_random *random)
+{
+    static const char *const names[] = {"", "f32", "f16", "bf16"};
+    static float x[FEW];
+    char config[160], bound[32];
+    test_pair pair;
+    dw_tensor tx = dw_tensor_3d(x, b->x, 1, ROWS, WIDTH);
+    snprintf(bound, sizeof bound, "%g", b->bound);
+    if (b->prev)
+        snprintf(config, sizeof config, "delta:form=step,incarnation=7,prev=%s,error=abs:%s,%s",
+                 names[b->prev], bound, b->options);
+    else
+        snprintf(config, sizeof config, "direct:form=step,incarnation=7,error=abs:%s,%s", bound,
+                 b->options);
+    test_pair_open(&pair, config, 1, ROWS, WIDTH, b->x);
+    memset(x, 0, sizeof x);
+    for (int visit = 0; visit < 12; visit++) {
+        fill_bounded(random, &tx, visit < 6 ? visit : visit % 2 ? 0 : (int)(test_next(random) % 6));
+        visit_bounded(b, &pair, &tx, config);
+    }
+    assert_int_equal(test_encoder_counters(pair.encoder).clamped_values, 0);
+    test_pair_close(&pair);
+}
+
+/* Every value of y and of prev is within the bound, whatever x is. Only a prev that cannot hold x,
+ * or a codec without one, may refuse it, and then nothing has changed. */
+static void every_value_is_within_the_bound(void **state)
+{
+    static const char *const options[] = {"rounding=nearest", "rounding=stochastic,group=row",
+                                          "rounding=dither", "rounding=nearest,group=16,key=f32",
+                                          "rounding=dither,entropy=rans,group=row"};
+    static const double bounds[] = {1e-9, 2e-7, 1e-3, 0.05, 1000, 9e5};
+    test_random random = {test_seed()};
+    int refused = 0, coded = 0;
+    (void)state;
+    for (int x = DW_F32; x <= DW_BF16; x++)
+        for (int prev = 0; prev <= DW_BF16; prev++)
+            for (size_t k = 0; k < 30; k++) {
+                bounded b = {(dw_dtype)x, (dw_dtype)prev, options[k % 5], bounds[k / 5], 0, 0};
+                if (!prev && strstr(b.options, "key")) continue;
+                try_bounded(&b, &random);
+                refused += b.refused, coded += b.coded;
+            }
+    assert_true(refused > 100 && coded > 500);
+}
+
+/* Codes are used wherever they can keep to the bound, and use it. */
+static void a_bound_is_used(void **state)
+{
+    static float x[N * SIZE], y[N * SIZE];
+    test_random random = {8};
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C);
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        test_pair pair;
+        test_pair_open(&pair,
+                       k == 0   ? "delta:form=step,error=abs:0.03,incarnation=7"
+                       : k == 1 ? "delta:form=step,error=abs:3e-2,rounding=dither,incarnation=7"
+                                : "direct:form=step,error=abs:0.03,incarnation=7",
+                       N, T, C, DW_F32);
+        for (int visit = 0; visit < 3; visit++) {
+            double most = 0;
+            for (int i = 0; i < N * SIZE; i++)
+                x[i] = (visit && k < 2 ? x[i] : 0) + 3 * (float)(2 * test_uniform(&random) - 1);
+            test_pair_encode(&pair, keys, &tx);
+            assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+            for (int i = 0; i < N * SIZE; i++) most = fmax(most, fabs((double)x[i] - y[i]));
+            assert_true(most <= 0.03 && most > 0.97 * 0.03);
+        }
+        assert_int_equal(test_encoder_counters(pair.encoder).resyncs, 0);
+        test_pair_close(&pair);
+    }
+}
+
+/* What codes cannot keep to the bound is sent as floats, and is counted. */
+static void what_is_too_far_is_sent_as_floats(void **state)
+{
+    float x[2 * 64], y[2 * 64];
+    size_t expected;
+    test_pair pair;
+    dw_entry_info entries[2];
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 2, 1, 64), ty = tx;
+    (void)state;
+    ty.data = y;
+    test_pair_open(&pair, "delta:form=step,error=abs:0.01", 2, 1, 64, DW_F32);
+    for (int visit = 0; visit < 5; visit++) {
+        for (int i = 0; i < 128; i++) x[i] = (float)i / 64 + 0.001f * (float)visit;
+        if (visit == 2) x[70] = 5; /* a change of nearly 200 steps, and back again */
+        assert_int_equal(dw_decoder_expect(pair.decoder, keys, &tx, &expected), DW_OK);
+        test_pair_encode(&pair, keys, &tx);
+        assert_true(pair.len <= expected && expected <= pair.cap);
+        assert_int_equal(dw_frame_entries(pair.frame, pair.len, 0, 2, entries), DW_OK);
+        assert_int_equal(entries[0].role, visit ? DW_ROLE_DELTA : DW_ROLE_KEY);
+        assert_int_equal(entries[1].role, visit == 0                 ? DW_ROLE_KEY
+                                          : visit == 2 || visit == 3 ? DW_ROLE_SYNC
+                                                                     : DW_ROLE_DELTA);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_feedback(&pair);
+        for (int i = 0; i < 128; i++) assert_true(fabsf(x[i] - y[i]) <= 0.01f);
+        for (int i = 0; i < 2; i++) test_pair_in_step(&pair, keys[i]);
+    }
+    assert_int_equal(test_encoder_counters(pair.encoder).resyncs, 2);
+    test_pair_close(&pair);
+}
+
+/* Entries that are as short as changes might not keep to the bound. */
+static void a_limit_makes_no_short_entries(void **state)
+{
+    float x[64] = {1, 2, 3};
+    test_pair pair;
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), prev;
+    dw_encode_options options = {.struct_size = sizeof options, .limit = 80 + 64 + 48 + 200};
+    (void)state;
+    test_pair_open(&pair, "delta:form=step,key=f32,error=abs:0.01", 1, 1, 64, DW_F32);
+    assert_int_equal(
+        dw_encode_with(pair.encoder, keys, &tx, &options, pair.frame, pair.cap, &pair.len),
+        DW_ERR_NO_ROOM);
+    assert_int_equal(dw_encoder_peek(pair.encoder, keys[0], &prev), DW_ERR_ARGUMENT);
+    test_pair_encode(&pair, keys, &tx);
+    test_pair_close(&pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_much_is_lost_as_asked_for),
         cmocka_unit_test(nothing_is_clamped),
         cmocka_unit_test(zeros_arrive),
+        cmocka_unit_test(every_value_is_within_the_bound),
+        cmocka_unit_test(a_bound_is_used),
+        cmocka_unit_test(what_is_too_far_is_sent_as_floats),
+        cmocka_unit_test(a_limit_makes_no_short_entries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

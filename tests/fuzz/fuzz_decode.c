@@ -325,7 +325,7 @@ static void encode(world *w, fuzz_input *input)
     if (fuzz_byte(input) % 8 == 1)
         REQUIRE(dw_encoder_forget(w->encoder, keys[(first + w->x.n) % KEYS]) == DW_OK);
     fuzz_tensor_fill(input, &w->x);
-    REQUIRE(dw_encode(w->encoder, named, &w->x, w->frame, w->cap, &w->len) == DW_OK);
+    REQUIRE(fuzz_encode(w->encoder, named, &w->x, w->frame, w->cap, &w->len) == DW_OK);
     REQUIRE(w->len <= w->cap);
 }
 
