@@ -57,7 +57,7 @@ DW_DEVICE void dw_add_squares(dw_squares_room *room, uint32_t pieces, uint32_t w
 
 /* The step for n values. A sum of squares is finite exactly if all values are: the square of the
  * largest binary32 is below 2^256, and binary64 reaches 2^1024. */
-DW_DEVICE uint16_t dw_step_for(double sum, uint64_t n, uint32_t factor)
+DW_DEVICE uint16_t dw_step_for(double sum, uint64_t n, double factor)
 {
     dw_squares squares = {sum, n, sum <= DBL_MAX ? 0 : DW_F32_INFINITY};
     return dw_step_scale(&squares, factor);
@@ -137,7 +137,7 @@ DW_DEVICE void dw_settle_sample(const dw_cuda_encode_part *part, dw_join_room *r
     const dw_layout *layout = &part->job.layout;
     double sum = dw_join_tiles(layout, (const double *)part->share.chosen, room);
     if (threadIdx.x != 0) return;
-    uint16_t step = dw_step_for(sum, (uint64_t)layout->t * layout->c, part->job.rule.step);
+    uint16_t step = dw_step_for(sum, (uint64_t)layout->t * layout->c, part->job.step);
     dw_sixteen front = {{step, 0, 0, 0}};
     dw_payload_store(part->job.payload + layout->choice_bytes, front);
     if (step == 0) atomicAdd(&part->share.sums->zero, 1ull);
@@ -200,7 +200,7 @@ DW_DEVICE uint16_t dw_step_of_row(const dw_cuda_encode_part *part, uint64_t inde
     double sum = 0;
 #pragma unroll 4
     for (uint32_t i = 0; i < layout->row_segments; i++) sum += __ldcg(tiles + i);
-    return dw_step_for(sum, layout->c, part->job.rule.step);
+    return dw_step_for(sum, layout->c, part->job.step);
 }
 
 /* How many values that are not padding a segment of a tile has. */
@@ -230,7 +230,7 @@ DW_DEVICE void dw_find_steps(const dw_cuda_encode_part *part, const dw_tile *til
     dw_add_squares(&room->squares, tile->segments, layout->segment_width);
     for (uint32_t i = threadIdx.x; i < tile->segments; i += DW_CUDA_THREADS)
         room->steps[i] = dw_step_for(dw_step_sum(room->squares.lanes + i * DW_NORM_LANES),
-                                     dw_segment_values(layout, tile, i), part->job.rule.step);
+                                     dw_segment_values(layout, tile, i), part->job.step);
     __syncthreads();
 }
 

@@ -103,12 +103,12 @@ DW_INLINE double dw_step_sum(const double *lanes)
     return sum;
 }
 
-/* factor: the step as a multiple of the root mean square, in thousandths. The step is poisoned if a
- * value is NaN or infinite, and 0 if it would be below 2^-96. */
-DW_INLINE uint16_t dw_step_scale(const dw_squares *squares, uint32_t factor)
+/* factor: the step as a multiple of the root mean square. The step is poisoned if a value is NaN or
+ * infinite, and 0 if it would be below 2^-96. */
+DW_INLINE uint16_t dw_step_scale(const dw_squares *squares, double factor)
 {
     if (squares->largest >= DW_F32_INFINITY) return DW_BF16_NAN;
-    double step = sqrt(squares->sum / (double)squares->n) * ((double)factor / 1000);
+    double step = sqrt(squares->sum / (double)squares->n) * factor;
     if (step < 0x1p-96) return 0;
     if (step > 0x1.fep127) return 0x7f7f;
     return dw_bf16_finite((float)step);

@@ -231,7 +231,7 @@ static void list_fitting_range(const dw_option *option, const dw_config *config,
 {
     uint64_t least = option->least, most = option->most;
     if (!dw_option_fits(option, config, least)) {
-        snprintf(out, cap, "no value");
+        snprintf(out, cap, "%s", dw_option_condition(option));
         return;
     }
     while (least < most) {

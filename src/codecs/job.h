@@ -62,12 +62,12 @@ typedef struct dw_rule {
     dw_scale scale;
     int is_stochastic;
     uint64_t dither_key; /* seeds the dither of this visit of the sample */
-    uint32_t step;       /* of the form step: in thousandths of the root mean square */
 } dw_rule;
 
 typedef struct dw_encode_job {
     dw_layout layout; /* a copy of the plan's, for use on a device */
     dw_rule rule;
+    double step; /* form step: as a multiple of the root mean square, if the config has no error */
     const void *x;
     dw_dtype x_dtype;
     int64_t stride;

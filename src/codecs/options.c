@@ -61,6 +61,8 @@ static const dw_word choices[] = {{"group", DW_CHOOSE_GROUP}, {"never", DW_CHOOS
 static const dw_word entropies[] = {{"none", DW_ENTROPY_NONE}, {"rans", DW_ENTROPY_RANS}, {0}};
 static const dw_word replies[] = {{"always", DW_REPLIES_ALWAYS}, {"never", DW_REPLIES_NEVER}, {0}};
 
+enum { STEP_MOST = 100000 };
+
 static uint64_t four(const dw_config *config)
 {
     (void)config;
@@ -116,11 +118,16 @@ static bool rounding_fits(const dw_config *config, uint64_t rounding)
  * a variance of step^2 / 12, and that of stochastic rounding has up to step^2 / 4: so from sqrt(12)
  * and from 2 times the root mean square on, a change makes the error larger. Nearest rounding never
  * does. */
+uint32_t dw_option_step_most(const dw_config *config)
+{
+    if (config->codec != DW_CODEC_DELTA) return STEP_MOST;
+    if (config->rounding == DW_ROUNDING_DITHER) return 3000;
+    return config->rounding == DW_ROUNDING_STOCHASTIC ? 1800 : STEP_MOST;
+}
+
 static bool step_fits(const dw_config *config, uint64_t step)
 {
-    if (config->codec != DW_CODEC_DELTA) return true;
-    if (config->rounding == DW_ROUNDING_DITHER) return step <= 3000;
-    return config->rounding != DW_ROUNDING_STOCHASTIC || step <= 1800;
+    return step <= dw_option_step_most(config);
 }
 
 static uint64_t best_step(const dw_config *config)
@@ -148,6 +155,13 @@ static bool error_fits(const dw_config *config, uint64_t error)
     return !config->error_abs;
 }
 
+/* Without an entropy coder every frame has the same length. */
+static bool rate_fits(const dw_config *config, uint64_t rate)
+{
+    (void)rate;
+    return config->entropy == DW_ENTROPY_RANS && !config->error && !config->error_abs;
+}
+
 /* What is skipped may be further away than a bound. */
 static bool skip_fits(const dw_config *config, uint64_t skip)
 {
@@ -156,9 +170,10 @@ static bool skip_fits(const dw_config *config, uint64_t skip)
 }
 
 /* Key entries must be floats, or take the same form as changes. Where there is a bound for the
- * error of every value, the floats must be as exact as x. */
+ * error of every value, the floats must be as exact as x; and with a rate there are none. */
 static bool key_fits(const dw_config *config, uint64_t key)
 {
+    if (config->rate && key != DW_KEY_STEP) return false;
     if (config->error_abs && (key == DW_KEY_F16 || key == DW_KEY_BF16)) return false;
     bool is_step = key == DW_KEY_STEP, is_bits = key >= 2 && key <= 8,
          is_element = key > DW_KEY_ELEMENT && !is_step;
@@ -215,14 +230,16 @@ const dw_option dw_options[DW_OPTIONS] = {
      "bits per change (delta) or value (direct)", "4"},
     {2, "group", DELTA | DIRECT, DW_SCOPE_GROUPS, DW_AGREE_FRAME, groups, 0, 0, false, FIELD(group), best_group, group_fits,
      "channels that share a scale or step; sample: all values of a sample", "64; sample with form=step"},
-    {16, "step", DELTA | DIRECT, DW_SCOPE_FACTOR, DW_AGREE_NO, NULL, 10, 100000, 3, FIELD(step), best_step, step_fits,
+    {16, "step", DELTA | DIRECT, DW_SCOPE_FACTOR, DW_AGREE_NO, NULL, 10, STEP_MOST, 3, FIELD(step), best_step, step_fits,
      "step, as a multiple of the root mean square of what is coded", "1"},
-    {17, "key_step", DELTA, DW_SCOPE_FACTOR, DW_AGREE_NO, NULL, 10, 100000, 3, FIELD(key_step), quarter_step, NULL,
+    {17, "key_step", DELTA, DW_SCOPE_FACTOR, DW_AGREE_NO, NULL, 10, STEP_MOST, 3, FIELD(key_step), quarter_step, NULL,
      "the same for key entries, unless they are floats", "a quarter of step"},
     {20, "error", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 100000000, 1000000000000, DW_ERROR_DECIMALS, FIELD(error), NULL, error_fits,
      "what may be lost of a sample, row or group, as a part of its norm; in place of step", "not set"},
     {23, "error", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_CONFIG, NULL, 1, 999999999999999999, DW_ERROR_DECIMALS, FIELD(error_abs), NULL, NULL,
      "the same as a bound for the error of every value", "not set"},
+    {21, "rate", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 50, 8000, 3, FIELD(rate), NULL, rate_fits,
+     "bits per element that frames take in the mean; in place of step", "not set"},
     {3, "scale", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_NO, scales, 0, 0, false, FIELD(scale), best_scale, NULL,
      "how the encoder finds a scale", "signed; mse for 1 bit; absmax with stochastic rounding"},
     {4, "rounding", DELTA | DIRECT, DW_SCOPE_GROUPS, DW_AGREE_DITHER, roundings, 0, 0, false, FIELD(rounding), first, rounding_fits,
@@ -283,7 +300,8 @@ bool dw_option_applies(const dw_option *option, const dw_config *config)
     case DW_SCOPE_QUANTIZED: return !is_microscaled(config) && !is_stepped(config);
     case DW_SCOPE_MX: return is_microscaled(config);
     case DW_SCOPE_STEP: return is_stepped(config);
-    case DW_SCOPE_FACTOR: return is_stepped(config) && !config->error && !config->error_abs;
+    case DW_SCOPE_FACTOR:
+        return is_stepped(config) && !config->error && !config->error_abs && !config->rate;
     case DW_SCOPE_GROUPS: return !is_microscaled(config);
     case DW_SCOPE_CHOICES: return !is_stepped(config);
     }
@@ -305,6 +323,12 @@ uint64_t dw_option_value(const dw_option *option, const dw_config *config)
 {
     uint64_t value = dw_option_get(option, config);
     return value || !option->otherwise ? value : option->otherwise(config);
+}
+
+const char *dw_option_condition(const dw_option *option)
+{
+    return option->fits == rate_fits ? "only with entropy=rans, and without error"
+                                     : "not with error=abs";
 }
 
 const char *dw_option_prefix(const dw_option *option)

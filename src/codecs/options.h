@@ -54,7 +54,7 @@ typedef struct dw_option {
 } dw_option;
 
 extern const dw_option dw_options[];
-enum { DW_OPTIONS = 21, DW_ERROR_DECIMALS = 12 };
+enum { DW_OPTIONS = 22, DW_ERROR_DECIMALS = 12 };
 
 static inline uint32_t dw_codec_bit(dw_codec codec)
 {
@@ -76,6 +76,12 @@ bool dw_option_is_in_frames(const dw_option *option, uint64_t value);
 
 /* What stands before every value in a text. It tells rows of one name. "": nothing. */
 const char *dw_option_prefix(const dw_option *option);
+
+/* What an option that is a number depends on, for an error sentence where no value of it fits. */
+const char *dw_option_condition(const dw_option *option);
+
+/* The largest step beside the other options, in thousandths. */
+uint32_t dw_option_step_most(const dw_config *config);
 
 /* The effective value: what is set, else the default; 0 where there is neither. */
 uint64_t dw_option_value(const dw_option *option, const dw_config *config);

@@ -73,6 +73,8 @@ static void resolve(dw_params *params, const dw_config *taken, dw_dtype x)
     params->scale = config.scale;
     params->skip = params->keeps_prev ? config.skip : 0;
     params->bound = (double)config.error_abs / 1e12;
+    params->rate = config.rate;
+    params->step_most = dw_option_step_most(&config);
     write_block(params, &config);
 }
 
@@ -92,6 +94,14 @@ dw_status dw_params_on_device(const dw_params *params, dw_why *why)
             snprintf(why->text, sizeof why->text,
                      "skip cannot be used on a GPU, where x is not read before the frame is "
                      "planned: leave it out, or use the CPU");
+        return DW_ERR_UNSUPPORTED;
+    }
+    if (params->rate) {
+        if (why)
+            snprintf(
+                why->text, sizeof why->text,
+                "rate cannot be used on a GPU, where the length of a frame is not known before "
+                "the next one is made: give step instead, or use the CPU");
         return DW_ERR_UNSUPPORTED;
     }
     for (int use = DW_USE_WHOLE; use < DW_USES; use++) {

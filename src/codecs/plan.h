@@ -34,9 +34,10 @@ typedef struct dw_params {
     dw_dtype prev;  /* 0: prev is not kept */
     uint32_t audit; /* stride of the state digest; 0: none */
     bool wants_reply, is_stochastic;
-    uint32_t skip;  /* encoder only, in thousandths */
-    double bound;   /* the largest error of a value; 0: any */
-    dw_scale scale; /* encoder only; 0: the best rule for the entry's bits */
+    uint32_t skip;            /* encoder only, in thousandths */
+    double bound;             /* the largest error of a value; 0: any */
+    uint32_t rate, step_most; /* encoder only, in thousandths: 0: none; the limit of its steps */
+    dw_scale scale;           /* encoder only; 0: the best rule for the entry's bits */
     uint32_t n_parameters;
     /* The parameter block: the options that both ends must agree on, as a frame holds them. */
     uint8_t block[DW_PARAMETERS_MOST * DW_PARAMETER_BYTES];

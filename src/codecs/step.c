@@ -166,7 +166,7 @@ static uint16_t step_of(const dw_encode_job *job, const dw_squares *squares)
     if (!needs_x(job)) of.x_sum = of.sum, of.x_largest = of.largest; /* x is what is coded */
     if (params->error > 0) return dw_step_of_error(&of, params->error, job->rule.is_stochastic);
     if (params->bound > 0) return dw_tolerance_step(&of, &bound);
-    return dw_step_scale(squares, params->step);
+    return dw_step_scale(squares, job->step);
 }
 
 /* Adds up the squares of a chunk, tile after tile, if all of the sample shares a step. */

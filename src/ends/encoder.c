@@ -4,7 +4,18 @@
 
 #include <string.h>
 
+#include "base/cpu.h"
 #include "ends/saving.h"
+
+/* Parameters were resolved before, when the encoder was made, so this cannot fail. */
+static void begin_rate(dw_encoder *encoder)
+{
+    dw_params params;
+    if (dw_params_resolve(&params, &encoder->end.config, DW_F32, NULL)) return;
+    dw_cpu_mode mode = dw_cpu_enter_exact();
+    dw_rate_begin(&encoder->rate, &params);
+    dw_cpu_leave_exact(mode);
+}
 
 static dw_status make(dw_encoder **encoder, const dw_config *config, const dw_end_device *device,
                       dw_why *why)
@@ -15,6 +26,7 @@ static dw_status make(dw_encoder **encoder, const dw_config *config, const dw_en
     if (status) return status;
     made->incarnation = made->config.incarnation ? made->config.incarnation : dw_mem_random();
     *encoder = (dw_encoder *)made;
+    begin_rate(*encoder);
     return DW_OK;
 }
 
@@ -86,6 +98,7 @@ dw_status dw_encoder_reset(dw_encoder *encoder)
                                    "a frame is still in flight: finish or cancel it first");
     dw_encoder_new_incarnation(encoder);
     dw_predictor_clear(&encoder->end.predictor);
+    begin_rate(encoder);
     return DW_OK;
 }
 

@@ -12,6 +12,7 @@
  * | encoder_commit.c  | a frame that is done: sealed and committed                            |
  * | encoder_calls.c   | the public calls that make frames                                     |
  * | encoder_replies.c | what an encoder learns from replies                                   |
+ * | rate.c            | the step with which frames have the length that was asked for         |
  * | end.c             | what encoder and decoder have in common                               | */
 #ifndef DW_ENCODER_H
 #define DW_ENCODER_H
@@ -23,6 +24,7 @@
 #include "codecs/plan.h"
 #include "deltawire/cuda.h"
 #include "ends/end.h"
+#include "ends/rate.h"
 #include "state/predict.h"
 #include "wire/frame.h"
 
@@ -86,6 +88,7 @@ struct dw_encode_ticket {
 struct dw_encoder {
     dw_end end;
     uint64_t sequence, calls;
+    dw_rate rate;
     bool is_whole; /* applies to later frames: see dw_encoder_whole_frames */
     /* tickets: returned to the caller, not yet ended. spare_tickets: the free list. */
     dw_encode_ticket *tickets, *spare_tickets;

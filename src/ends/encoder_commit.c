@@ -113,6 +113,20 @@ static void count(dw_encode_ticket *t)
     dw_cpu_leave_exact(mode);
 }
 
+static void learn_rate(const dw_encode_ticket *t)
+{
+    const dw_header *header = &t->header;
+    bool is_coded = false;
+    if (!t->has_x) return;
+    for (uint32_t i = 0; i < header->n; i++)
+        is_coded = is_coded || t->out[i].entry.role != DW_ROLE_SKIP;
+    dw_cpu_mode mode = dw_cpu_enter_exact();
+    double elements = (double)header->n * header->t * header->c;
+    dw_rate_learn(&t->encoder->rate, &t->plans->params, 8 * (double)header->length / elements,
+                  is_coded);
+    dw_cpu_leave_exact(mode);
+}
+
 static void commit_entry(dw_encode_ticket *t, dw_outgoing *p)
 {
     dw_predictor *predictor = &t->encoder->end.predictor;
@@ -153,5 +167,6 @@ void dw_ticket_commit(dw_encode_ticket *t)
     }
     for (uint32_t i = 0; i < t->header.n; i++) commit_entry(t, &t->out[i]);
     count(t);
+    learn_rate(t);
     apply_deferred_replies(t);
 }

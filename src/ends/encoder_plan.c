@@ -269,7 +269,8 @@ dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i)
     uint32_t every = p->fresh.data ? params->audit : 0;
     dw_encode_job job = {
         .layout = plan->layout,
-        .rule = {dw_params_scale(params, plan->params.bits), params->is_stochastic, 0, 0},
+        .rule = {dw_params_scale(params, plan->params.bits), params->is_stochastic, 0},
+        .step = params->rate ? t->encoder->rate.step : (double)plan->params.step / 1000,
         .x = t->has_x ? dw_tensor_sample(&t->x, i) : p->fresh.data,
         .x_dtype = t->has_x ? t->x.dtype : params->prev,
         .stride = t->has_x ? t->x.stride_t : (int64_t)t->header.c,
@@ -282,7 +283,6 @@ dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i)
         .wire_dtype = plan->params.dtype,
         .plan = plan,
         .kernels = dw_engine_kernels(&t->encoder->end.engine)};
-    job.rule.step = plan->params.step;
     if (params->is_stochastic)
         job.rule.dither_key =
             dw_draws_key(t->encoder->end.config.seed, p->entry.key, t->header.sequence);

@@ -34,6 +34,7 @@ static void reads_and_writes_every_option(void **state)
         "delta:form=step,step=1.8,rounding=stochastic,prev=bf16",
         "direct:form=step,error=0.1",
         "direct:form=step,error=abs:0.001",
+        "delta:form=step,group=row,rate=1.2,entropy=rans",
         ("delta:form=step,group=row,error=abs:999999.999999999999,rounding=stochastic,"
          "seed=18446744073709551615,key=raw,prev=bf16,entropy=rans,"
          "replies=never,audit=255,quota_bytes=18446744073709551615,incarnation="
@@ -226,6 +227,16 @@ static const struct {
     {"delta:form=step,error=abs:1,key=bf16", "'key=bf16'", 28},
     {"delta:error=abs:1", "'error'", 6},
     {"raw:abs:1", "'abs:1'", 4},
+    {"delta:form=step,rate=1", "'rate=1'", 16},
+    {"delta:form=step,rate=1,entropy=none", "'rate=1'", 16},
+    {"delta:rate=1,entropy=rans", "'rate'", 6},
+    {"delta:form=step,entropy=rans,rate=0.049", "'0.049'", 34},
+    {"delta:form=step,entropy=rans,rate=8.001", "'8.001'", 34},
+    {"delta:form=step,entropy=rans,rate=1,step=2", "'step'", 36},
+    {"delta:form=step,entropy=rans,rate=1,key_step=2", "'key_step'", 36},
+    {"delta:form=step,entropy=rans,rate=1,error=0.1", "'rate=1'", 29},
+    {"delta:form=step,entropy=rans,rate=1,error=abs:1", "'rate=1'", 29},
+    {"delta:form=step,entropy=rans,rate=1,key=f32", "'key=f32'", 36},
     {"direct:form=step,key_step=1", "'key_step'", 17},
     {"direct:form=step,key=step", "'key'", 17},
     {"direct:form=mx", "'form=mx'", 7},
@@ -278,6 +289,8 @@ static void the_largest_step_is_told(void **state)
         {"delta:form=step,group=channel", "row sample"},
         {"delta:form=step,key=7", "raw f32 f16 bf16 step"},
         {"delta:form=step,error=2", "numbers from 0.0001 to 1"},
+        {"delta:form=step,rate=1", "only with entropy=rans"},
+        {"delta:form=step,error=abs:1,skip=0.1", "not with error=abs"},
         {"delta:form=step,error=abs:1000000",
          "abs: and numbers from 0.000000000001 to 999999.999999999999"},
     };

@@ -292,6 +292,10 @@ static void a_config_without_kernel_is_unsupported(void **state)
     params.use[DW_USE_CHANGE].error = 0.1;
     assert_int_equal(dw_params_on_device(&params, &why), DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(why.text, "error"));
+    params.use[DW_USE_CHANGE].error = 0;
+    params.rate = 1;
+    assert_int_equal(dw_params_on_device(&params, &why), DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why.text, "rate"));
     assert_int_equal(dw_encoder_create_cuda(&encoder, &config, cuda, (dw_cuda_place)7, &why),
                      DW_ERR_ARGUMENT);
     assert_int_equal(dw_encoder_create_cuda(&encoder, &config, NULL, DW_CUDA_DEVICE, &why),

@@ -60,8 +60,9 @@ dw_config fuzz_config(fuzz_input *whole)
         if (dw_options[i].codecs & dw_codec_bit(config.codec))
             dw_option_set(&dw_options[i], &config, pick(input, &dw_options[i]));
     /* Only one of these has a meaning, and all should be usual. */
-    if (how < 3) config.error_abs = 0;
-    if (how < 2) config.error = 0;
+    if (how != 3) config.error_abs = 0;
+    if (how != 2) config.error = 0;
+    if (how != 1) config.rate = 0;
     /* Options that have no meaning beside the others are reset, which may take the meaning of
      * further ones. */
     for (int turn = 0; turn < DW_OPTIONS; turn++)

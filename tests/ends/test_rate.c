@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_rate.c - the option rate: frames take so many bits per element in the mean. */
+#include <fenv.h>
+#include <math.h>
+
+#include "support/tool.h"
+
+enum { N = 2, T = 25, C = 640, SIZE = N * T * C, FRAMES = 50 };
+static const dw_key keys[N] = {{7, 0}, {9, 1}};
+
+/* What a source sends: normal values; those of Laplace's distribution; mostly zeros. */
+typedef enum source { NORMAL, LAPLACE, SPARSE } source;
+
+static float draw(test_random *random, source from)
+{
+    double u = test_uniform(random) - 0.5;
+    if (from == SPARSE && test_uniform(random) < 0.9) return 0;
+    if (from != LAPLACE) return test_normal(random);
+    return (float)((u < 0 ? 1 : -1) * log(1 - 2 * fabs(u) + 1e-12));
+}
+
+/* Samples move a little from visit to visit, and their size changes all the time. */
+static void next_visit(float *x, test_random *random, source from)
+{
+    float size = (float)exp(test_normal(random));
+    for (int i = 0; i < SIZE; i++) x[i] = 0.7f * x[i] + size * draw(random, from);
+}
+
+static double bits_of(const test_pair *pair)
+{
+    return 8.0 * (double)pair->len / SIZE;
+}
+
+/* Sends frames, and returns the mean of their bits per element. */
+static double mean_of(test_pair *pair, float *x, test_random *random, source from, int frames)
+{
+    static float y[SIZE];
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C);
+    double sum = 0;
+    for (int i = 0; i < frames; i++) {
+        next_visit(x, random, from);
+        test_pair_encode(pair, keys, &tx);
+        assert_int_equal(test_pair_decode(pair, &ty), DW_OK);
+        sum += bits_of(pair);
+    }
+    return sum / frames;
+}
+
+static void frames_take_so_many_bits(void **state)
+{
+    static const struct {
+        const char *codec, *options;
+        double rate;
+        source from;
+    } cases[] = {
+        {"direct", "", 0.2, NORMAL},
+        {"direct", "", 1.2, LAPLACE},
+        {"direct", "", 6, NORMAL},
+        {"direct", ",rounding=dither", 0.4, LAPLACE},
+        {"direct", ",rounding=dither", 0.8, NORMAL},
+        {"direct", ",rounding=stochastic", 1.5, LAPLACE},
+        {"direct", ",group=row", 2, NORMAL},
+        {"direct", "", 0.1, NORMAL},
+        {"direct", ",rounding=dither", 0.25, NORMAL},
+        {"delta", "", 0.3, LAPLACE},
+        {"delta", "", 1.2, NORMAL},
+        {"delta", ",rounding=dither", 1.4, NORMAL},
+        {"delta", ",rounding=dither", 3.5, LAPLACE},
+    };
+    static float x[SIZE];
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        test_random random = {40 + k};
+        test_pair pair;
+        char config[128];
+        snprintf(config, sizeof config, "%s:form=step,incarnation=7,entropy=rans,rate=%g%s",
+                 cases[k].codec, cases[k].rate, cases[k].options);
+        memset(x, 0, sizeof x);
+        test_pair_open(&pair, config, N, T, C, DW_F32);
+        double mean = mean_of(&pair, x, &random, cases[k].from, FRAMES);
+        if (fabs(mean / cases[k].rate - 1) > 0.01) fail_msg("%s: %g bits", config, mean);
+        test_pair_close(&pair);
+    }
+}
+
+/* After the source has changed, or was for long one that cannot have this rate, the mean is soon
+ * right again. */
+static void a_changed_source_is_followed(void **state)
+{
+    static const char config[] = "direct:form=step,entropy=rans,rate=1.5";
+    static float x[SIZE];
+    test_random random = {3};
+    test_pair pair;
+    (void)state;
+    test_pair_open(&pair, config, N, T, C, DW_F32);
+    static const source sources[] = {NORMAL, SPARSE, LAPLACE, NORMAL};
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        double mean = mean_of(&pair, x, &random, sources[i], FRAMES);
+        if (fabs(mean / 1.5 - 1) > 0.01) fail_msg("source %zu: %g bits", i, mean);
+    }
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C);
+    memset(x, 0, sizeof x);
+    for (int i = 0; i < 200; i++) test_pair_encode(&pair, keys, &tx); /* zeros take no bits */
+    (void)mean_of(&pair, x, &random, NORMAL, 20);
+    double mean = mean_of(&pair, x, &random, NORMAL, FRAMES);
+    if (fabs(mean / 1.5 - 1) > 0.01) fail_msg("after zeros: %g bits", mean);
+    test_pair_close(&pair);
+}
+
+/* A step stays within the limits that the option step has, so that prev comes closer to x. */
+static void steps_keep_their_limits(void **state)
+{
+    static float x[SIZE], y[SIZE];
+    test_random random = {5};
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C);
+    test_pair pair;
+    double first = 0, off = 0;
+    (void)state;
+    test_pair_open(&pair, "delta:form=step,entropy=rans,rate=0.05,rounding=dither,incarnation=7", N,
+                   T, C, DW_F32);
+    next_visit(x, &random, NORMAL);
+    for (int visit = 0; visit < 30; visit++, off = 0) {
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        for (int i = 0; i < SIZE; i++) off += pow((double)x[i] - y[i], 2);
+        if (visit == 0) first = off;
+        if (visit == 29) assert_true(off < 0.01 * first); /* 3^2 / 12 at every visit */
+    }
+    test_pair_close(&pair);
+}
+
+/* Frames that were not made teach nothing; nor does the caller's rounding mode change anything. */
+static void only_frames_that_were_made_count(void **state)
+{
+    static const char config[] = "delta:form=step,entropy=rans,rate=1.1,skip=0.9,incarnation=7";
+    static float x[SIZE];
+    static const int modes[] = {FE_TONEAREST, FE_UPWARD, FE_TOWARDZERO, FE_DOWNWARD};
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C);
+    test_random random = {6};
+    test_pair one, other;
+    size_t len;
+    int skipped = 0;
+    (void)state;
+    test_pair_open(&one, config, N, T, C, DW_F32);
+    test_pair_open(&other, config, N, T, C, DW_F32);
+    for (int i = 0; i < 24; i++) {
+        if (i % 3) next_visit(x, &random, LAPLACE); /* else both samples are skipped */
+        test_pair_encode(&one, keys, &tx);
+        /* Only a frame of skipped samples finds room there. */
+        dw_status status = dw_encode(other.encoder, keys, &tx, other.frame, 300, &len);
+        assert_true(status == DW_OK || status == DW_ERR_NO_ROOM);
+        if (status == DW_OK) test_pair_encode(&one, keys, &tx);
+        skipped += status == DW_OK;
+        fesetround(modes[i % 4]);
+        test_pair_encode(&other, keys, &tx);
+        fesetround(FE_TONEAREST);
+        assert_int_equal(one.len, other.len);
+        assert_memory_equal(one.frame, other.frame, one.len);
+    }
+    assert_true(skipped > 0 && skipped < 23);
+    test_pair_close(&one);
+    test_pair_close(&other);
+}
+
+/* reset, and a new encoder that takes over saved keys, begin to search anew. */
+static void a_new_life_begins_anew(void **state)
+{
+    static const char config[] = "direct:form=step,entropy=rans,rate=0.7,rounding=dither";
+    static float x[SIZE];
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C);
+    test_random random = {7};
+    test_pair pair;
+    (void)state;
+    test_pair_open(&pair, config, N, T, C, DW_F32);
+    next_visit(x, &random, LAPLACE);
+    test_pair_encode(&pair, keys, &tx);
+    double first = bits_of(&pair);
+    for (int i = 0; i < 20; i++) test_pair_encode(&pair, keys, &tx);
+    assert_true(fabs(bits_of(&pair) / first - 1) > 0.05);
+    assert_int_equal(dw_encoder_reset(pair.encoder), DW_OK);
+    test_pair_encode(&pair, keys, &tx);
+    assert_true(fabs(bits_of(&pair) / first - 1) < 0.01); /* with another dither */
+    test_pair_close(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frames_take_so_many_bits),
+        cmocka_unit_test(a_changed_source_is_followed),
+        cmocka_unit_test(steps_keep_their_limits),
+        cmocka_unit_test(only_frames_that_were_made_count),
+        cmocka_unit_test(a_new_life_begins_anew),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
