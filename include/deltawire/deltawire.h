@@ -236,6 +236,7 @@ typedef struct dw_config {
     uint32_t group;
     uint32_t step, key_step; /* in thousandths */
     uint32_t rate;           /* in thousandths of a bit per element */
+    uint32_t deadzone;       /* in thousandths of a step */
     uint64_t error;          /* in units of 10^-12: relative to the norm ... */
     uint64_t error_abs;      /* ... or a bound for every value; at most one of both */
     dw_scale scale;

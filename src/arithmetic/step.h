@@ -36,6 +36,14 @@ DW_INLINE float dw_step_scaled(float delta, float inverse, float z)
     return scaled + z;
 }
 
+/* A scaled delta with a dead zone around 0: magnitudes up to `zone` become 0. NaN is none of them.
+ */
+DW_INLINE float dw_step_zoned(float scaled, float zone)
+{
+    float magnitude = dw_float_of(dw_bits_of(scaled) & 0x7fffffffu);
+    return magnitude <= zone ? 0 : scaled;
+}
+
 /* Whether a scaled delta lies outside of the levels: its nearest integer, ties to even, is below
  * -127 or above 127, which is so from 127.5 (0x42ff0000) on. NaN counts, too. */
 DW_INLINE int dw_step_is_clamped(float scaled)

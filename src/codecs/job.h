@@ -67,6 +67,7 @@ typedef struct dw_rule {
 typedef struct dw_encode_job {
     dw_layout layout; /* a copy of the plan's, for use on a device */
     dw_rule rule;
+    float zone;  /* form step: its dead zone, in steps; 0: none */
     double step; /* form step: as a multiple of the root mean square, if the config has no error */
     const void *x;
     dw_dtype x_dtype;

@@ -162,6 +162,13 @@ static bool rate_fits(const dw_config *config, uint64_t rate)
     return config->entropy == DW_ENTROPY_RANS && !config->error && !config->error_abs;
 }
 
+/* Random rounding has no zone around 0, and an error that is asked for leaves no choice. */
+static bool deadzone_fits(const dw_config *config, uint64_t deadzone)
+{
+    (void)deadzone;
+    return config->rounding <= DW_ROUNDING_NEAREST && !config->error && !config->error_abs;
+}
+
 /* What is skipped may be further away than a bound. */
 static bool skip_fits(const dw_config *config, uint64_t skip)
 {
@@ -240,6 +247,8 @@ const dw_option dw_options[DW_OPTIONS] = {
      "the same as a bound for the error of every value", "not set"},
     {21, "rate", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 50, 8000, 3, FIELD(rate), NULL, rate_fits,
      "bits per element that frames take in the mean; in place of step", "not set"},
+    {22, "deadzone", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 500, 1000, 3, FIELD(deadzone), NULL, deadzone_fits,
+     "up to so many steps are rounded to 0, with nearest rounding", "0.5: as nearest"},
     {3, "scale", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_NO, scales, 0, 0, false, FIELD(scale), best_scale, NULL,
      "how the encoder finds a scale", "signed; mse for 1 bit; absmax with stochastic rounding"},
     {4, "rounding", DELTA | DIRECT, DW_SCOPE_GROUPS, DW_AGREE_DITHER, roundings, 0, 0, false, FIELD(rounding), first, rounding_fits,
@@ -327,8 +336,9 @@ uint64_t dw_option_value(const dw_option *option, const dw_config *config)
 
 const char *dw_option_condition(const dw_option *option)
 {
-    return option->fits == rate_fits ? "only with entropy=rans, and without error"
-                                     : "not with error=abs";
+    if (option->fits == rate_fits) return "only with entropy=rans, and without error";
+    if (option->fits == deadzone_fits) return "only with rounding=nearest, and without error";
+    return "not with error=abs";
 }
 
 const char *dw_option_prefix(const dw_option *option)

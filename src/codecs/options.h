@@ -54,7 +54,7 @@ typedef struct dw_option {
 } dw_option;
 
 extern const dw_option dw_options[];
-enum { DW_OPTIONS = 22, DW_ERROR_DECIMALS = 12 };
+enum { DW_OPTIONS = 23, DW_ERROR_DECIMALS = 12 };
 
 static inline uint32_t dw_codec_bit(dw_codec codec)
 {

@@ -74,6 +74,7 @@ static void resolve(dw_params *params, const dw_config *taken, dw_dtype x)
     params->skip = params->keeps_prev ? config.skip : 0;
     params->bound = (double)config.error_abs / 1e12;
     params->rate = config.rate;
+    params->deadzone = config.deadzone;
     params->step_most = dw_option_step_most(&config);
     write_block(params, &config);
 }

@@ -36,6 +36,7 @@ typedef struct dw_params {
     bool wants_reply, is_stochastic;
     uint32_t skip;            /* encoder only, in thousandths */
     double bound;             /* the largest error of a value; 0: any */
+    uint32_t deadzone;        /* encoder only, in thousandths; 0: none */
     uint32_t rate, step_most; /* encoder only, in thousandths: 0: none; the limit of its steps */
     dw_scale scale;           /* encoder only; 0: the best rule for the entry's bits */
     uint32_t n_parameters;

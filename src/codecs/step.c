@@ -258,6 +258,7 @@ static void encode_span(const encoding *e, const dw_run *r, uint32_t i)
         .rounding = layout->dithers           ? DW_ROUNDING_DITHER
                     : job->rule.is_stochastic ? DW_ROUNDING_STOCHASTIC
                                               : DW_ROUNDING_NEAREST,
+        .zone = job->zone,
         .x = dw_at(job->x, job->x_dtype, x_at),
         .prev = dw_at(job->prev, job->prev_dtype, r->element + s.at),
         .next = dw_at(r->next, job->prev_dtype, s.at),

@@ -270,6 +270,7 @@ dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i)
     dw_encode_job job = {
         .layout = plan->layout,
         .rule = {dw_params_scale(params, plan->params.bits), params->is_stochastic, 0},
+        .zone = (float)params->deadzone / 1000,
         .step = params->rate ? t->encoder->rate.step : (double)plan->params.step / 1000,
         .x = t->has_x ? dw_tensor_sample(&t->x, i) : p->fresh.data,
         .x_dtype = t->has_x ? t->x.dtype : params->prev,

@@ -135,6 +135,7 @@ typedef struct dw_step_run {
     uint8_t *codes;       /* one byte per element */
     dw_dither dither;     /* key and number of the first element, as for stochastic rounding */
     uint64_t clamped;     /* encode adds: how many values dw_step_is_clamped */
+    float zone; /* encode, nearest rounding: up to so many steps become 0. 0: as rounding has it */
 } dw_step_run;
 
 /* A strip of channels with a scale each: the encoder gathers extremes over all rows first; then all

@@ -80,13 +80,15 @@ typedef struct step_span {
     float inverse, step;
     const uint16_t *dithers; /* used by functions for dithers alone */
     int32_t back;            /* all bits set: the decoder subtracts the dither; else 0 */
+    int32_t zone;            /* the dead zone, as the bits of a binary32 */
 } step_span;
 
 /* The variant of a kernel. x: of x, or of out. pairs: both are bf16, and elements are worked on as
- * the even and the odd ones of 32. */
+ * the even and the odd ones of 32. dithered, zoned: with random numbers, with a dead zone; not
+ * both. */
 typedef struct step_kind {
     dw_dtype x, prev;
-    int pairs, dithered;
+    int pairs, dithered, zoned;
 } step_kind;
 
 /* The largest bf16. */
@@ -114,15 +116,17 @@ DW_VECTOR f32x16 step_sum(const step_span *s, f32x16 base, f32x16 amount)
 
 /* Codes 16 elements: their levels, and the new base. *outside: minus the number of clamped values,
  * per lane. */
-DW_VECTOR f32x16 step_code(const step_span *s, f32x16 x, f32x16 base, f32x16 z, int dithered,
+DW_VECTOR f32x16 step_code(const step_span *s, f32x16 x, f32x16 base, f32x16 z, step_kind kind,
                            i32x16 *level, i32x16 *outside)
 {
+    int dithered = kind.dithered;
     float most = DW_STEP_LEVELS;
     f32x16 scaled = f_mul(f_sub(x, base), f_set(s->inverse));
     if (dithered) scaled = f_add(scaled, z);
     i32x16 magnitude = i_and(f_bits(scaled), i_set(0x7fffffff));
     *outside = i_add(*outside, i_greater(magnitude, i_set(0x42feffff)));
     *level = i_nearest(f_max(f_min(scaled, f_set(most)), f_set(-most)));
+    if (kind.zoned) *level = i_and(*level, i_greater(magnitude, i_set(s->zone)));
     f32x16 amount = f_whole(*level);
     if (dithered) amount = f_sub(amount, i_float(i_and(f_bits(z), i_set(s->back))));
     return step_sum(s, base, amount);
@@ -133,18 +137,18 @@ DW_VECTOR void step_encode_block(const step_span *s, size_t at, step_kind kind, 
 {
     f32x16 x = load(s->x, kind.x, at), base = load(s->prev, kind.prev, at), z = f_set(0);
     if (kind.dithered) z = dither_of(s->dithers + at);
-    f32x16 next = step_code(s, x, base, z, kind.dithered, level, outside);
+    f32x16 next = step_code(s, x, base, z, kind, level, outside);
     if (s->to) store(s->to, kind.prev, at, next);
 }
 
 /* Codes 32 bf16 as a pair. */
-DW_VECTOR void step_encode_pair(const step_span *s, size_t at, int dithered, i32x16 level[2],
+DW_VECTOR void step_encode_pair(const step_span *s, size_t at, step_kind kind, i32x16 level[2],
                                 i32x16 *outside)
 {
     pair x = load_pair(s->x, at), base = load_pair(s->prev, at), z = {f_set(0), f_set(0)};
-    if (dithered) z = step_dither_pair(s->dithers + at);
-    f32x16 even = step_code(s, x.even, base.even, z.even, dithered, &level[0], outside),
-           odd = step_code(s, x.odd, base.odd, z.odd, dithered, &level[1], outside);
+    if (kind.dithered) z = step_dither_pair(s->dithers + at);
+    f32x16 even = step_code(s, x.even, base.even, z.even, kind, &level[0], outside),
+           odd = step_code(s, x.odd, base.odd, z.odd, kind, &level[1], outside);
     if (s->to) step_store_pair(s, at, even, odd);
 }
 
@@ -168,8 +172,8 @@ DW_VECTOR uint64_t step_encode_chunks(const step_span *given, size_t n, step_kin
         i32x16 l[4];
 #ifdef codes_of_pairs
         if (kind.pairs) {
-            step_encode_pair(&s, at, kind.dithered, l, &outside);
-            step_encode_pair(&s, at + 2 * LANES, kind.dithered, l + 2, &outside);
+            step_encode_pair(&s, at, kind, l, &outside);
+            step_encode_pair(&s, at + 2 * LANES, kind, l + 2, &outside);
             codes_put8(s.codes + at, codes_of_pairs(l[0], l[1], l[2], l[3], DW_STEP_ZERO));
             continue;
         }
@@ -185,11 +189,15 @@ typedef uint64_t step_encode_function(const step_span *s, size_t n);
 #define STEP_ENCODE(name, ...)                                                                     \
     static uint64_t name(const step_span *s, size_t n)                                             \
     {                                                                                              \
-        return step_encode_chunks(s, n, (step_kind){__VA_ARGS__, 0});                              \
+        return step_encode_chunks(s, n, (step_kind){__VA_ARGS__, 0, 0});                           \
     }                                                                                              \
     static uint64_t name##_dithered(const step_span *s, size_t n)                                  \
     {                                                                                              \
-        return step_encode_chunks(s, n, (step_kind){__VA_ARGS__, 1});                              \
+        return step_encode_chunks(s, n, (step_kind){__VA_ARGS__, 1, 0});                           \
+    }                                                                                              \
+    static uint64_t name##_zoned(const step_span *s, size_t n)                                     \
+    {                                                                                              \
+        return step_encode_chunks(s, n, (step_kind){__VA_ARGS__, 0, 1});                           \
     }
 STEP_ENCODE(step_encode_f32, DW_F32, DW_F32, 0)
 STEP_ENCODE(step_encode_bf16_f32, DW_BF16, DW_F32, 0)
@@ -197,14 +205,24 @@ STEP_ENCODE(step_encode_bf16, DW_BF16, DW_BF16, 1)
 STEP_ENCODE(step_encode_any, s->x_dtype, s->prev_dtype, 0)
 #undef STEP_ENCODE
 
-static step_encode_function *step_encoder(dw_dtype x, dw_dtype prev, int dithered)
+/* The three variants of a function: plain, dithered and zoned. */
+typedef step_encode_function *const step_encoders[3];
+static step_encoders encoders_f32 = {step_encode_f32, step_encode_f32_dithered,
+                                     step_encode_f32_zoned},
+                     encoders_bf16_f32 = {step_encode_bf16_f32, step_encode_bf16_f32_dithered,
+                                          step_encode_bf16_f32_zoned},
+                     encoders_bf16 = {step_encode_bf16, step_encode_bf16_dithered,
+                                      step_encode_bf16_zoned},
+                     encoders_any = {step_encode_any, step_encode_any_dithered,
+                                     step_encode_any_zoned};
+
+static step_encode_function *step_encoder(dw_dtype x, dw_dtype prev, int dithered, int zoned)
 {
-    if (x == DW_F32 && prev == DW_F32) return dithered ? step_encode_f32_dithered : step_encode_f32;
-    if (x == DW_BF16 && prev == DW_F32)
-        return dithered ? step_encode_bf16_f32_dithered : step_encode_bf16_f32;
-    if (x == DW_BF16 && prev == DW_BF16)
-        return dithered ? step_encode_bf16_dithered : step_encode_bf16;
-    return dithered ? step_encode_any_dithered : step_encode_any;
+    int variant = dithered ? 1 : zoned ? 2 : 0;
+    if (x == DW_F32 && prev == DW_F32) return encoders_f32[variant];
+    if (x == DW_BF16 && prev == DW_F32) return encoders_bf16_f32[variant];
+    if (x == DW_BF16 && prev == DW_BF16) return encoders_bf16[variant];
+    return encoders_any[variant];
 }
 
 /* A run as a span, without where results go. The dithers of padding are next to 0. */
@@ -217,7 +235,8 @@ static step_span step_span_of(const dw_step_run *run, int dithered, parts *rando
                    .codes = run->codes,
                    .inverse = dw_step_inverse(run->scale),
                    .step = dw_bf16_widen(run->scale),
-                   .back = run->rounding == DW_ROUNDING_DITHER ? -1 : 0};
+                   .back = run->rounding == DW_ROUNDING_DITHER ? -1 : 0,
+                   .zone = (int32_t)dw_bits_of(run->zone)};
     if (dithered) {
         size_t padded = (run->n + CHUNK - 1) / CHUNK * CHUNK;
         s.dithers = fill_parts(&run->dither, 0, run->n, padded, random);
@@ -262,7 +281,8 @@ static void step_encode(dw_step_run *run)
     if (!run->prev && !run->next) s.prev_dtype = DW_F32; /* any value will do */
     s.to = run->next;
     s.to_dtype = s.prev_dtype;
-    step_encode_function *encode_with = step_encoder(s.x_dtype, s.prev_dtype, dithered);
+    step_encode_function *encode_with =
+        step_encoder(s.x_dtype, s.prev_dtype, dithered, run->zone > 0);
     size_t whole = run->n / CHUNK * CHUNK;
     run->clamped += encode_with(&s, whole);
     if (whole < run->n) run->clamped += step_encode_rest(&s, encode_with, whole, run->n - whole);
@@ -317,11 +337,11 @@ typedef void step_decode_function(const step_span *s, size_t n);
 #define STEP_DECODE(name, ...)                                                                     \
     static void name(const step_span *s, size_t n)                                                 \
     {                                                                                              \
-        step_decode_chunks(s, n, (step_kind){__VA_ARGS__, 0});                                     \
+        step_decode_chunks(s, n, (step_kind){__VA_ARGS__, 0, 0});                                  \
     }                                                                                              \
     static void name##_dithered(const step_span *s, size_t n)                                      \
     {                                                                                              \
-        step_decode_chunks(s, n, (step_kind){__VA_ARGS__, 1});                                     \
+        step_decode_chunks(s, n, (step_kind){__VA_ARGS__, 1, 0});                                  \
     }
 STEP_DECODE(step_decode_f32, DW_F32, DW_F32, 0)
 STEP_DECODE(step_decode_bf16, DW_BF16, DW_BF16, 1)

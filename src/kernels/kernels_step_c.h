@@ -75,6 +75,7 @@ static void step_encode_part(dw_step_run *run, uint64_t at, uint64_t n)
     step_dithers(run, at, n, run->rounding != DW_ROUNDING_NEAREST, z);
     for (uint64_t i = 0; i < n; i++) {
         float scaled = dw_step_scaled(delta[i], inverse, z[i]);
+        if (run->rounding == DW_ROUNDING_NEAREST) scaled = dw_step_zoned(scaled, run->zone);
         run->codes[at + i] = (uint8_t)(dw_step_level(scaled) + DW_STEP_ZERO);
         run->clamped += dw_step_is_clamped(scaled) != 0;
     }

@@ -35,6 +35,8 @@ static void reads_and_writes_every_option(void **state)
         "direct:form=step,error=0.1",
         "direct:form=step,error=abs:0.001",
         "delta:form=step,group=row,rate=1.2,entropy=rans",
+        "delta:form=step,step=1.2,deadzone=0.62",
+        "direct:form=step,rate=1.2,deadzone=0.625,entropy=rans",
         ("delta:form=step,group=row,error=abs:999999.999999999999,rounding=stochastic,"
          "seed=18446744073709551615,key=raw,prev=bf16,entropy=rans,"
          "replies=never,audit=255,quota_bytes=18446744073709551615,incarnation="
@@ -227,6 +229,13 @@ static const struct {
     {"delta:form=step,error=abs:1,key=bf16", "'key=bf16'", 28},
     {"delta:error=abs:1", "'error'", 6},
     {"raw:abs:1", "'abs:1'", 4},
+    {"delta:form=step,deadzone=0.499", "'0.499'", 25},
+    {"delta:form=step,deadzone=1.001", "'1.001'", 25},
+    {"delta:deadzone=0.6", "'deadzone'", 6},
+    {"delta:form=step,deadzone=0.6,rounding=dither", "'deadzone=0.6'", 16},
+    {"delta:form=step,deadzone=0.6,rounding=stochastic", "'deadzone=0.6'", 16},
+    {"delta:form=step,deadzone=0.6,error=0.1", "'deadzone=0.6'", 16},
+    {"delta:form=step,deadzone=0.6,error=abs:1", "'deadzone=0.6'", 16},
     {"delta:form=step,rate=1", "'rate=1'", 16},
     {"delta:form=step,rate=1,entropy=none", "'rate=1'", 16},
     {"delta:rate=1,entropy=rans", "'rate'", 6},
@@ -290,6 +299,7 @@ static void the_largest_step_is_told(void **state)
         {"delta:form=step,key=7", "raw f32 f16 bf16 step"},
         {"delta:form=step,error=2", "numbers from 0.0001 to 1"},
         {"delta:form=step,rate=1", "only with entropy=rans"},
+        {"delta:form=step,deadzone=0.6,rounding=dither", "only with rounding=nearest"},
         {"delta:form=step,error=abs:1,skip=0.1", "not with error=abs"},
         {"delta:form=step,error=abs:1000000",
          "abs: and numbers from 0.000000000001 to 999999.999999999999"},

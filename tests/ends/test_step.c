@@ -287,6 +287,41 @@ static long differing(const float *a, const float *b, long n)
     return count;
 }
 
+static double step_in(const test_pair *pair)
+{
+    dw_entry_info entry;
+    assert_int_equal(dw_frame_entries(pair->frame, pair->len, 0, 1, &entry), DW_OK);
+    const uint8_t *at = pair->frame + entry.payload_offset;
+    uint32_t bits = (uint32_t)at[0] << 16 | (uint32_t)at[1] << 24;
+    float step;
+    memcpy(&step, &bits, sizeof step);
+    return step;
+}
+
+/* Up to so many steps become 0, and all others are rounded to nearest as without a dead zone. */
+static void a_dead_zone_becomes_zero(void **state)
+{
+    static float x[512], y[512], plain[512];
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 2, 256), ty = tx;
+    test_pair pair;
+    int zeros = 0;
+    (void)state;
+    ty.data = y;
+    for (int i = 0; i < 512; i++) x[i] = (float)(i - 256) / 50;
+    pass("direct:form=step,step=1", &tx, plain);
+    test_pair_open(&pair, "direct:form=step,step=1,deadzone=0.75", 1, 2, 256, DW_F32);
+    test_pair_encode(&pair, keys, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    double step = step_in(&pair);
+    for (int i = 0; i < 512; i++) {
+        bool is_zero = fabs((double)x[i]) <= 0.75 * step;
+        zeros += is_zero && plain[i] != 0;
+        if (y[i] != (is_zero ? 0 : plain[i])) fail_msg("%g became %g", (double)x[i], (double)y[i]);
+    }
+    assert_true(zeros > 20);
+    test_pair_close(&pair);
+}
+
 /* The numbers that both ends draw depend on the seed, the incarnation, the key and the sequence;
  * and on nothing else. */
 static void dither_is_drawn_anew_for_every_visit(void **state)
@@ -335,17 +370,6 @@ static errors errors_of(const float *x, const float *y, double step, long n)
         s.e += e, s.e2 += e * e, s.ex += e * x[i], s.x2 += (double)x[i] * x[i];
     }
     return s;
-}
-
-static double step_in(const test_pair *pair)
-{
-    dw_entry_info entry;
-    assert_int_equal(dw_frame_entries(pair->frame, pair->len, 0, 1, &entry), DW_OK);
-    const uint8_t *at = pair->frame + entry.payload_offset;
-    uint32_t bits = (uint32_t)at[0] << 16 | (uint32_t)at[1] << 24;
-    float step;
-    memcpy(&step, &bits, sizeof step);
-    return step;
 }
 
 /* Subtractive dither: whatever x is, the error is uniform over one step. It has mean 0, variance
@@ -515,6 +539,7 @@ int main(void)
         cmocka_unit_test(poison_reaches_what_shares_the_step),
         cmocka_unit_test(a_poisoned_key_entry_starts_from_zero),
         cmocka_unit_test(clamped_values_catch_up),
+        cmocka_unit_test(a_dead_zone_becomes_zero),
         cmocka_unit_test(dither_is_drawn_anew_for_every_visit),
         cmocka_unit_test(dithered_errors_do_not_depend_on_x),
         cmocka_unit_test(prev_approaches_x_at_the_largest_steps),

@@ -63,6 +63,8 @@ static void model_encode(dw_step_run *run)
         double z = run->rounding == DW_ROUNDING_NEAREST ? 0 : model_dither(run, i);
         float delta = model_delta(run->x, run->x_dtype, run->prev, run->prev_dtype, i);
         double nearest = rint((float)((float)(delta * inverse) + z));
+        bool is_zoned = run->rounding == DW_ROUNDING_NEAREST && run->zone > 0;
+        if (is_zoned && fabs((double)(float)(delta * inverse)) <= run->zone) nearest = 0;
         int is_outside = !(nearest >= -127 && nearest <= 127);
         if (is_outside) nearest = nearest < 0 ? -127 : 127; /* NaN: 127 */
         run->codes[i] = (uint8_t)(nearest + 128);
@@ -107,7 +109,7 @@ static const char *describe(const dw_step_run *run)
     return text;
 }
 
-enum { ZERO, SAME, STEPS, EDGE, TIES, WIDE, LOW, HIGH, POISON, MOODS };
+enum { ZERO, SAME, STEPS, EDGE, TIES, SMALL, WIDE, LOW, HIGH, POISON, MOODS };
 
 /* A value that x may have. What STEPS, EDGE and TIES give lies few steps from the base, or 127. */
 static float value_of(bench *b, uint32_t mood, float base, float step)
@@ -117,6 +119,7 @@ static float value_of(bench *b, uint32_t mood, float base, float step)
     switch (mood) {
     case ZERO: return dw_float_of(sign);
     case SAME: return base;
+    case SMALL: return base + step * (float)(below(b, 3001) - 1500.0) / 1000;
     case STEPS: return base + step * 20 * test_normal(&b->random);
     case EDGE:
         value = step * (126.0f + (float)below(b, 256) / 64);
@@ -167,6 +170,7 @@ static dw_step_run run_of(bench *b, dw_dtype x, dw_dtype prev, uint64_t n)
     run.rounding = (dw_rounding)(DW_ROUNDING_NEAREST + below(b, 3));
     run.dither = (dw_dither){test_next(&b->random), test_next(&b->random) >> below(b, 64)};
     run.clamped = below(b, 1000);
+    if (below(b, 2)) run.zone = (float)(500 + below(b, 501)) / 1000;
     run.prev = below(b, 4) ? &something : NULL;
     run.next = below(b, 4) ? &something : NULL;
     if (!run.prev && !run.next) run.prev_dtype = (dw_dtype)0;
