@@ -119,7 +119,7 @@ static float value_of(bench *b, uint32_t mood, float base, float step)
     switch (mood) {
     case ZERO: return dw_float_of(sign);
     case SAME: return base;
-    case SMALL: return base + step * (float)(below(b, 3001) - 1500.0) / 1000;
+    case SMALL: return base + step * ((float)below(b, 25) - 12) / 8; /* edges of dead zones */
     case STEPS: return base + step * 20 * test_normal(&b->random);
     case EDGE:
         value = step * (126.0f + (float)below(b, 256) / 64);
@@ -170,7 +170,7 @@ static dw_step_run run_of(bench *b, dw_dtype x, dw_dtype prev, uint64_t n)
     run.rounding = (dw_rounding)(DW_ROUNDING_NEAREST + below(b, 3));
     run.dither = (dw_dither){test_next(&b->random), test_next(&b->random) >> below(b, 64)};
     run.clamped = below(b, 1000);
-    if (below(b, 2)) run.zone = (float)(500 + below(b, 501)) / 1000;
+    if (below(b, 2)) run.zone = below(b, 2) ? (float)(4 + below(b, 5)) / 8 : 0.62f;
     run.prev = below(b, 4) ? &something : NULL;
     run.next = below(b, 4) ? &something : NULL;
     if (!run.prev && !run.next) run.prev_dtype = (dw_dtype)0;
