@@ -174,7 +174,8 @@ static void free_output(output *out)
 static dw_encode_job encode_job(const sample *s, const output *out)
 {
     return (dw_encode_job){.layout = s->plan.layout,
-                           .rule = {0, s->is_stochastic, s->key, s->plan.params.step},
+                           .rule = {0, s->is_stochastic, s->key},
+                           .step = s->plan.params.step / 1000.0,
                            .x = at(s->x, s->x_dtype, s->offset),
                            .x_dtype = s->x_dtype,
                            .stride = s->stride,
