@@ -97,6 +97,12 @@ dw_status dw_params_on_device(const dw_params *params, dw_why *why)
                      "planned: leave it out, or use the CPU");
         return DW_ERR_UNSUPPORTED;
     }
+    if (params->deadzone) {
+        if (why)
+            snprintf(why->text, sizeof why->text,
+                     "deadzone cannot be used on a GPU yet: leave it out, or use the CPU");
+        return DW_ERR_UNSUPPORTED;
+    }
     if (params->rate) {
         if (why)
             snprintf(

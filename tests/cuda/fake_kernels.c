@@ -160,7 +160,7 @@ static void encode_part(const char *kernel, const dw_cuda_encode_part *part)
     const dw_layout *layout = &job->layout;
     bool state = job->next != NULL;
     const dw_form *form = form_of(kernel, layout);
-    dw_plan plan = {.form = form, .params = {.step = (uint32_t)(1000 * job->step + 0.5)}};
+    dw_plan plan = {.form = form};
     own.plan = &plan;
     bool mse = job->rule.scale == DW_SCALE_MSE && !layout->cut_rows && form == &dw_form_quantized;
     snprintf(wanted, sizeof wanted, "dw_%sencode_%s_%s", prefix_of(form), dtype_name(job->x_dtype),
@@ -225,7 +225,7 @@ static void decode_part(const char *kernel, const dw_cuda_decode_part *part)
 static void settle_part(const dw_cuda_encode_part *part)
 {
     dw_encode_job job = part->job;
-    dw_plan plan = {.form = &dw_form_step, .params = {.step = (uint32_t)(1000 * job.step + 0.5)}};
+    dw_plan plan = {.form = &dw_form_step};
     dw_chunk_result joined = {0}, one;
     job.kernels = dw_kernels_choose(~0u);
     job.plan = &plan;

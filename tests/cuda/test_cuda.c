@@ -293,6 +293,10 @@ static void a_config_without_kernel_is_unsupported(void **state)
     assert_int_equal(dw_params_on_device(&params, &why), DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(why.text, "error"));
     params.use[DW_USE_CHANGE].error = 0;
+    params.deadzone = 620;
+    assert_int_equal(dw_params_on_device(&params, &why), DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why.text, "deadzone"));
+    params.deadzone = 0;
     params.rate = 1;
     assert_int_equal(dw_params_on_device(&params, &why), DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(why.text, "rate"));
