@@ -150,11 +150,13 @@ static void add_squares(const dw_encode_job *job, uint64_t x_at, uint64_t elemen
     to->n += n;
 }
 
-static void add_lanes(lanes *sums, dw_squares *to)
+static void add_lanes(const dw_encode_job *job, lanes *sums, dw_squares *to)
 {
     to->sum += dw_step_sum(sums->of);
+    memset(sums->of, 0, sizeof sums->of);
+    if (!needs_x(job)) return;
     to->x_sum += dw_step_sum(sums->of_x);
-    *sums = (lanes){{0}, {0}};
+    memset(sums->of_x, 0, sizeof sums->of_x);
 }
 
 static uint16_t step_of(const dw_encode_job *job, const dw_squares *squares)
@@ -163,7 +165,10 @@ static uint16_t step_of(const dw_encode_job *job, const dw_squares *squares)
     dw_squares of = *squares;
     dw_bound bound = {params->bound, job->x_dtype, job->next ? job->prev_dtype : (dw_dtype)0,
                       job->rule.is_stochastic};
-    if (!needs_x(job)) of.x_sum = of.sum, of.x_largest = of.largest; /* x is what is coded */
+    if (!needs_x(job)) { /* x is what is coded */
+        of.x_sum = of.sum;
+        of.x_largest = of.largest;
+    }
     if (params->error > 0) return dw_step_of_error(&of, params->error, job->rule.is_stochastic);
     if (params->bound > 0) return dw_tolerance_step(&of, &bound);
     return dw_step_scale(squares, job->step);
@@ -178,11 +183,11 @@ static void measure(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *r
     dw_walk_start(&walk, &job->layout, chunk, job->stride, (dw_audit){0}, NULL, job->prev_dtype);
     for (uint64_t tile = walk.tile; dw_walk_next(&walk); tile = walk.tile) {
         const dw_run *r = &walk.run;
-        if (walk.tile != tile) add_lanes(&sums, &result->squares);
+        if (walk.tile != tile) add_lanes(job, &sums, &result->squares);
         add_squares(job, r->row * (uint64_t)job->stride + r->column, r->element, r->channels, &sums,
                     &result->squares);
     }
-    add_lanes(&sums, &result->squares);
+    add_lanes(job, &sums, &result->squares);
 }
 
 static void settle(const dw_encode_job *job, const dw_chunk_result *joined)
@@ -207,7 +212,7 @@ static uint16_t choose_row(const dw_encode_job *job, uint64_t row)
     for (uint64_t at = 0, n; at < c; at += n) {
         n = c - at < DW_TILE_ELEMENTS ? c - at : DW_TILE_ELEMENTS;
         add_squares(job, row * (uint64_t)job->stride + at, row * c + at, n, &sums, &squares);
-        add_lanes(&sums, &squares);
+        add_lanes(job, &sums, &squares);
     }
     return step_of(job, &squares);
 }
@@ -225,7 +230,7 @@ static uint16_t find_scale(const encoding *e, const dw_run *r, uint32_t i, uint6
     if (!layout->cut_rows) {
         lanes sums = {{0}, {0}};
         add_squares(job, x_at, r->element + s->at, s->n, &sums, &squares);
-        add_lanes(&sums, &squares);
+        add_lanes(job, &sums, &squares);
         scale = step_of(job, &squares);
     }
     write_scale(place, scale);
