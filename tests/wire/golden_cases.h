@@ -88,6 +88,49 @@ static const golden_case golden_cases[] = {
      DW_F16, DW_F32, 1, 3, 40},
 };
 
+/* Entropy-coded payloads. The input has many small values and few large ones, so that blocks are
+ * shorter than the tiles even in small shapes. Of make_golden.c's epochs, these take the first. */
+static const struct golden_coded {
+    unsigned epochs;
+    golden_case of;
+} golden_coded[] = {
+    {4, {"rans_direct_3", "direct:bits=3,group=32,entropy=rans", DW_BF16, DW_BF16, 2, 6, 150}},
+    {4, {"rans_direct_8", "direct:bits=8,group=256,entropy=rans", DW_BF16, DW_F16, 1, 3, 500}},
+    {4,
+     {"rans_delta_5", "delta:bits=5,group=64,prev=bf16,key=6,entropy=rans", DW_BF16, DW_BF16, 2, 3,
+      200}},
+    {4,
+     {"rans_delta_key_f16", "delta:bits=4,group=row,prev=f16,key=f16,entropy=rans", DW_F16, DW_F16,
+      1, 2, 600}},
+    {4, {"rans_mx", "mx:element=e2m3,entropy=rans", DW_BF16, DW_BF16, 1, 8, 150}},
+    {4,
+     {"rans_delta_mx", "delta:form=mx,element=e2m1,prev=bf16,entropy=rans", DW_BF16, DW_F32, 1, 9,
+      100}},
+    {4, {"rans_step", "direct:form=step,entropy=rans,step=0.1", DW_BF16, DW_BF16, 2, 3, 170}},
+    {4,
+     {"rans_step_row", "delta:form=step,group=row,step=1.5,prev=bf16,entropy=rans", DW_BF16,
+      DW_BF16, 1, 5, 130}},
+    {4,
+     {"rans_step_64", "delta:form=step,group=64,step=3,prev=bf16,audit=2,entropy=rans", DW_BF16,
+      DW_F16, 2, 4, 100}},
+    {4,
+     {"rans_dither", "delta:form=step,rounding=dither,step=3,seed=3,prev=bf16,entropy=rans",
+      DW_BF16, DW_BF16, 2, 5, 330}},
+    {3,
+     {"rans_dither_64", "direct:form=step,group=64,rounding=dither,step=1,entropy=rans", DW_BF16,
+      DW_BF16, 1, 11, 110}},
+    {4,
+     {"rans_dither_small", "direct:form=step,group=16,rounding=dither,step=2,entropy=rans", DW_BF16,
+      DW_F32, 1, 2, 23}},
+    {1,
+     {"rans_groups", "direct:form=step,group=row,step=2,entropy=rans", DW_BF16, DW_BF16, 1, 17,
+      1025}},
+    {1, {"rans_groups_3", "direct:bits=3,group=row,entropy=rans", DW_BF16, DW_BF16, 1, 17, 1025}},
+    {1,
+     {"rans_long_rows", "direct:form=step,group=sample,rounding=dither,step=3,entropy=rans",
+      DW_BF16, DW_BF16, 1, 9, 4097}},
+};
+
 /* Configs whose input consists of microscaling elements and of values half way between two. */
 static const char *const golden_ties[][2] = {
     {"mx_ties_int8", "mx:element=int8"}, {"mx_ties_e4m3", "mx:element=e4m3"},

@@ -90,8 +90,9 @@ static void emit_config(golden *g, const uint8_t *frame)
 {
     static const char *const codecs[] = {"", "delta", "direct", "raw", "mx"};
     static const char *const names[256] = {
-        [1] = "bits", [2] = "group",  [4] = "rounding", [6] = "key",   [7] = "dtype",
-        [8] = "prev", [9] = "choose", [11] = "audit",   [14] = "form", [15] = "element"};
+        [1] = "bits",  [2] = "group",    [4] = "rounding", [6] = "key",
+        [7] = "dtype", [8] = "prev",     [9] = "choose",   [11] = "audit",
+        [14] = "form", [15] = "element", [18] = "entropy"};
     const dw_config *config = &g->pair.config;
     bool first = true;
     emit(g, "{\"config\": {\"codec\": \"%s\", \"parameters\": {", codecs[frame[6]]);
@@ -206,6 +207,12 @@ static void send(golden *g, dw_status expected)
     deliver(g, g->pair.frame, g->pair.len, expected);
 }
 
+static void encode_and_send(golden *g)
+{
+    encode(g);
+    send(g, DW_OK);
+}
+
 static void finish(golden *g)
 {
     char path[512];
@@ -245,8 +252,27 @@ static void good(const char *directory, int check, const golden_case *of)
     g.tells_x = 1;
     for (unsigned e = 0; e < sizeof epochs / sizeof *epochs; e++) {
         fill(&g, e + 1, epochs[e].size, epochs[e].spoil);
-        encode(&g);
-        send(&g, DW_OK);
+        encode_and_send(&g);
+        if (g.pair.reply_len) test_pair_feedback(&g.pair);
+    }
+    finish(&g);
+}
+
+/* Entropy-coded epochs: many small values and few large ones; the same with NaN; values of which
+ * all are as frequent, so that groups are stored plain; and zeros, which make one code. */
+static void coded(const char *directory, int check, const golden_case *of, unsigned epochs)
+{
+    golden g = begin(directory, check, of->name, of->config, of->x, of->y, of->n, of->t, of->c);
+    g.tells_x = 1;
+    for (unsigned e = 0; e < epochs; e++) {
+        fill(&g, e + 1, 1, 0);
+        for (size_t i = 0; i < (size_t)of->n * of->t * of->c; i++) {
+            float x = test_get(g.data, g.x, i);
+            if (e == 1 && i == 40) x = NAN;
+            if (e > 1) x = e == 2 ? (float)(i * 37 % 255) / 127 - 1 : 0;
+            test_set(g.data, g.x, i, e < 2 ? x * x * x : x);
+        }
+        encode_and_send(&g);
         if (g.pair.reply_len) test_pair_feedback(&g.pair);
     }
     finish(&g);
@@ -264,8 +290,7 @@ static void ties(const char *directory, int check, const char *name, const char 
         int n = (int)(test_next(&random) % 127) - 63, k = (int)(test_next(&random) % 12);
         g.data[i] = ldexpf((float)n, rows[i / g.c] - k);
     }
-    encode(&g);
-    send(&g, DW_OK);
+    encode_and_send(&g);
     finish(&g);
 }
 
@@ -284,8 +309,7 @@ static void step_ties(const char *directory, int check)
         float halves = i % 16 < 10 ? 0.5f : 1.5f;
         g.data[i] = test_next(&random) % 2 ? halves * step : -halves * step;
     }
-    encode(&g);
-    send(&g, DW_OK);
+    encode_and_send(&g);
     finish(&g);
 }
 
@@ -301,8 +325,7 @@ static void step_sums(const char *directory, int check)
     g.tells_x = 1;
     for (size_t i = 0; i < (size_t)g.t * g.c; i++)
         g.data[i] = test_next(&random) % 2 ? value : -value;
-    encode(&g);
-    send(&g, DW_OK);
+    encode_and_send(&g);
     finish(&g);
 }
 
@@ -405,8 +428,7 @@ static void out_of_step(const char *directory, int check)
     golden g =
         begin(directory, check, "out_of_step", "delta:bits=4,group=32", DW_F32, DW_F32, 1, 2, 64);
     fill(&g, 1, 1, 0);
-    encode(&g);
-    send(&g, DW_OK);
+    encode_and_send(&g);
     send(&g, DW_ERR_STALE); /* a duplicate: the reply is an ACK */
     fill(&g, 2, 1, 0);
     encode(&g); /* this frame is lost */
@@ -417,8 +439,7 @@ static void out_of_step(const char *directory, int check)
     encode(&g);
     send(&g, DW_ERR_BASE);
     test_pair_feedback(&g.pair); /* the encoder now uses the older base */
-    encode(&g);
-    send(&g, DW_OK);
+    encode_and_send(&g);
     deliver(&g, lost, lost_len, DW_ERR_STALE); /* the frame comes late: the reply is a NACK */
     fill(&g, 4, 1, 0);
     encode(&g);
@@ -452,12 +473,10 @@ static void rounded_twice(const char *directory, int check)
               "delta:bits=8,scale=absmax,key=raw,prev=bf16,choose=never", DW_F32, DW_F32, 1, 1, 16);
     memset(g.data, 0, 16 * sizeof *g.data);
     g.data[1] = 0x1p-30f;
-    encode(&g);
-    send(&g, DW_OK);
+    encode_and_send(&g);
     g.data[0] = 127 * 29 / 256.0f;
     g.data[1] = 261 / 256.0f;
-    encode(&g);
-    send(&g, DW_OK);
+    encode_and_send(&g);
     finish(&g);
 }
 
@@ -484,8 +503,7 @@ static void dropped(const char *directory, int check)
     deliver(&g, late, late_len, DW_ERR_STALE); /* never seen, but sent before the announcement */
     test_pair_feedback(&g.pair);
     g.keys[0].sample = 5;
-    encode(&g);
-    send(&g, DW_OK);
+    encode_and_send(&g);
     memcpy(first, g.pair.frame, first_len = g.pair.len);
     fill(&g, 2, 1, 0);
     encode(&g);
@@ -495,8 +513,7 @@ static void dropped(const char *directory, int check)
     deliver(&g, copy, g.pair.len, DW_ERR_STATE); /* the decoder drops its base */
     deliver(&g, first, first_len, DW_ERR_STALE); /* and the older frame does not restore it */
     test_pair_feedback(&g.pair);
-    encode(&g);
-    send(&g, DW_OK);
+    encode_and_send(&g);
     finish(&g);
 }
 
@@ -504,8 +521,7 @@ static void lives(const char *directory, int check)
 {
     golden g = begin(directory, check, "lives", "delta:bits=3,prev=bf16", DW_F32, DW_F32, 1, 1, 64);
     fill(&g, 1, 1, 0);
-    encode(&g);
-    send(&g, DW_OK);
+    encode_and_send(&g);
     uint8_t old[4096];
     size_t old_len;
     fill(&g, 2, 1, 0);
@@ -516,16 +532,14 @@ static void lives(const char *directory, int check)
     if (dw_encoder_create(&g.pair.encoder, &g.pair.config)) failures++;
     use_kernels(&g);
     fill(&g, 3, 1, 0);
-    encode(&g);
-    send(&g, DW_OK);
+    encode_and_send(&g);
     deliver(&g, old, old_len, DW_ERR_STALE); /* from an incarnation that was replaced */
     dw_encoder_forget(g.pair.encoder, g.keys[0]);
     g.keys[0].sample = 5;
     encode(&g);
     g.keys[0].sample = 1000;
     send(&g, DW_OK); /* announces that the first key is forgotten, because its prev was dropped */
-    encode(&g);
-    send(&g, DW_OK);
+    encode_and_send(&g);
     finish(&g);
 }
 
@@ -537,8 +551,7 @@ static void skipped(const char *directory, int check)
     golden g = begin(directory, check, "skip", "delta:bits=4,audit=2,prev=f16", DW_F32, DW_BF16, 1,
                      3, 2048);
     fill(&g, 1, 1, 0);
-    encode(&g);
-    send(&g, DW_OK);
+    encode_and_send(&g);
     size_t len = test_skip_frame(g.pair.frame, g.pair.decoder, frame, sizeof frame);
     deliver(&g, frame, len, DW_OK);
     deliver(&g, frame, len, DW_ERR_STALE);
@@ -582,6 +595,8 @@ int main(int argc, char **argv)
         good(d, check, &golden_cases[i]);
     for (size_t i = 0; i < sizeof golden_ties / sizeof *golden_ties; i++)
         ties(d, check, golden_ties[i][0], golden_ties[i][1]);
+    for (size_t i = 0; i < sizeof golden_coded / sizeof *golden_coded; i++)
+        coded(d, check, &golden_coded[i].of, golden_coded[i].epochs);
     step_ties(d, check);
     step_sums(d, check);
     bad_bytes(d, check);

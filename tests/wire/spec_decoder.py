@@ -16,6 +16,8 @@ import struct
 import sys
 from collections import namedtuple
 
+import spec_entropy
+import spec_rans
 from xxh3 import xxh3_64 as H
 
 MASK32 = 0xFFFFFFFF
@@ -38,9 +40,10 @@ USES = {
 }
 WHOLE_ROW, CHANNEL, SAMPLE = 65535, 65534, 65533  # 1.2, group
 NEVER = 255  # 1.2, audit
-ROUNDING, FORM = 4, 14  # 1.2: parameters that frames may have or not
+ROUNDING, FORM, ENTROPY = 4, 14, 18  # 1.2: parameters that frames may have or not
 KEY_ELEMENT, KEY_STEP = 64, 128  # 1.2, key: added to the number of an element; in steps
 DITHER = 3  # 1.2, rounding
+RANS = 2  # 1.2, entropy
 BLOCK = 32  # 3.3
 TILE = 2048  # 3.2 and 4
 WIDEST = 9  # 1.1: bytes of an element, as the limit of the length counts them
@@ -53,6 +56,7 @@ DIRECT_STEP = (CODEC_DIRECT, STEPPED)
 DELTAS = ((CODEC_DELTA, 0), DELTA_MX, DELTA_STEP)
 QUANTIZING = ((CODEC_DELTA, 0), (CODEC_DIRECT, 0))
 STEPPING = (DELTA_STEP, DIRECT_STEP)
+CODING = (*DELTAS, (CODEC_DIRECT, 0), DIRECT_STEP, (CODEC_MX, 0))
 PARAMETERS = {  # 1.2. Defaults are only used by a break: the page's frames have every parameter.
     1: Parameter("bits", QUANTIZING, range(1, 9), 4),
     2: Parameter("group", QUANTIZING + STEPPING, (16, 32, 64, 128, 256, WHOLE_ROW), 64),
@@ -64,6 +68,7 @@ PARAMETERS = {  # 1.2. Defaults are only used by a break: the page's frames have
     11: Parameter("audit", DELTAS, range(1, NEVER + 1), 1),
     FORM: Parameter("form", (DELTA_MX, *STEPPING), (), None),
     15: Parameter("element", (DELTA_MX, (CODEC_MX, 0)), range(1, 7), 2),
+    ENTROPY: Parameter("entropy", CODING, (RANS,), None),
 }
 # More values of `group` and `key`, by the value of parameter 14.
 GROUPS = {0: (CHANNEL,), STEPPED: (SAMPLE,)}
@@ -251,12 +256,27 @@ BREAKS = {
     "step-write-dither": "encoders: dither is left out (5)",
     "step-write-incarnation": "encoders: stochastic rounding draws with the incarnation (5)",
     "step-write-divides": "encoders: d is divided by s (5)",
+    "entropy-needed": "entropy must be present (1.2)",
+    "entropy-any": "entropy may be 1 or 3 in a frame (1.2)",
+    "entropy-of-raw": "entropy may be present with the codec raw (1.2)",
+    "entropy-of-channels": "entropy may be present with group = channel (1.2)",
+    "entropy-floats": "floats have sizes in front of them, too (1.2)",
+    "entropy-as-plain": "payload_bytes is that of the plain payload (1.3)",
+    "entropy-unbounded": "payload_bytes of entropy-coded payloads has no limit (1.3)",
+    "entropy-short": "step 3 refuses entropy-coded payloads that are too short (2 step 8, 3.8)",
+    "entropy-of-plain": "payload_digest is that of the plain payload (4)",
+    "entropy-before-digests": "entropy-coded payloads are read before digests (2 step 8)",
+    "entropy-entry-by-entry": "an entry's payload is read before the next one's digest (2 step 8)",
+    "entropy-before-base": "entropy-coded payloads are read before admission (2 steps 7 and 8)",
+    "entropy-drops": "an entropy-coded payload that breaks a rule drops the copy (2)",
     "version-unchecked": "frames of every version are read (2 step 1)",
     "duplicate-nack": "a duplicate of an accepted frame is answered NACK (6)",
     "reply-unasked": "frames that want no reply get one (6)",
     "reply-of-whole": "a frame that is truncated after its tables gets no reply (6)",
     "replaced-untold": "a frame of a replaced incarnation is answered NACK (6)",
 }
+BREAKS.update(spec_rans.BREAKS)
+BREAKS.update(spec_entropy.BREAKS)
 BREAKS.update({f"chain-without-{name}": f"the chain leaves {name} out (2)" for name in CHAIN})
 broken = set()
 
@@ -793,11 +813,11 @@ def parse_parameters(codec, block):
     if codec != CODEC_DELTA and of == DELTA_MX:
         wanted = [FORM, 15]
     rows = [row for row in rows if not is_let_through(row[0], form)]
-    if (
-        not any(number == ROUNDING for number, _, _ in rows)
-        and "step-rounding-needed" not in broken
-    ):
-        wanted = [number for number in wanted if number != ROUNDING]
+    for optional, needed in ((ROUNDING, "step-rounding-needed"), (ENTROPY, "entropy-needed")):
+        if not any(number == optional for number, _, _ in rows) and needed not in broken:
+            wanted = [number for number in wanted if number != optional]
+    if "entropy-of-raw" in broken and codec == CODEC_RAW:
+        rows = [row for row in rows if row[0] != ENTROPY]
     if "block-unknown" in broken:
         rows = [row for row in rows if row[0] in wanted]
     if "block-unordered" in broken:
@@ -812,6 +832,9 @@ def parse_parameters(codec, block):
         valid = value in values_of(number, of) or "block-values" in broken
         need(valid, "FORMAT", f"value of {PARAMETERS[number].name}")
         need(not any(zero) or "reserved-parameter" in broken, "FORMAT", "zero of a parameter")
+    by_channel = any(number == 2 and value == CHANNEL for number, _, value in rows)
+    both = by_channel and ENTROPY in wanted
+    need(not both or "entropy-of-channels" in broken, "FORMAT", "entropy of channels")
     return {PARAMETERS[number].name: value for number, _, value in rows}
 
 
@@ -848,6 +871,8 @@ def values_of(number, of):
         values = (*values, *(more[other] if break_ in broken else ()))
     if name == "rounding" and "step-rounding-any" in broken:
         return (*values, 1, 2)
+    if name == "entropy" and "entropy-any" in broken:
+        return (*values, 1, 3)
     return (*values, *more.get(form, ()))
 
 
@@ -874,7 +899,14 @@ def check_entry_of_codec(h, parameters, e):
     digested = e.role in STATEFUL and is_audited(parameters)
     need((e.state_digest != 0) == digested, "FORMAT", "state_digest")
     size = payload_size(h, parameters, e.use)
-    need(e.payload_bytes == size or "size-unchecked" in broken, "FORMAT", "payload_bytes")
+    if is_coded(h, parameters, e.use) and "entropy-as-plain" not in broken:
+        most = size + up(4 * groups_in(h, parameters, e.use), 16)
+        bounded = e.payload_bytes <= most or "entropy-unbounded" in broken
+        need(bounded, "FORMAT", "payload_bytes of an entropy-coded payload")
+        short = e.payload_bytes < 16 and "entropy-short" in broken
+        need(not short, "FORMAT", "payload_bytes of an entropy-coded payload")
+    else:
+        need(e.payload_bytes == size or "size-unchecked" in broken, "FORMAT", "payload_bytes")
 
 
 def is_audited(parameters):
@@ -939,6 +971,53 @@ def payload_size(h, parameters, use):
         T, C = mx_shape(h.T, h.C)
         return quantized_size(T, C, BLOCK, method.bits, method.choices, of_scale)
     return quantized_size(h.T, h.C, parameters["group"], method.bits, method.choices)
+
+
+def is_coded(h, parameters, use):
+    """3.8: whether an entry of this use is entropy-coded."""
+    form = method_of(h.codec, parameters, use).form
+    floats = form == FLOATS and "entropy-floats" not in broken
+    return "entropy" in parameters and form != NO_PAYLOAD and not floats
+
+
+def coded_group(method, parameters):
+    """What the payload is cut into segments by: the group, or blocks."""
+    return parameters["group"] if method.form in (QUANTIZED, STEPPED) else BLOCK
+
+
+def groups_in(h, parameters, use):
+    """3.8: how many groups of tiles an entry of this use has, computed without a loop."""
+    group = coded_group(method_of(h.codec, parameters, use), parameters)
+    segments, cut = h.T * pieces_per_row(h.C, group), long_rows(h.C, group)
+    tiles = segments if cut else -(-segments // (TILE // cut_row(h.C, group)[1]))
+    per_row = pieces_per_row(h.C, group) if cut else 0
+    return spec_entropy.count_groups(h.T, per_row, tiles, broken)
+
+
+def plain_payload(h, parameters, e, payload):
+    """3.8: the plain payload of an entry; FORMAT where a rule is broken."""
+    if not is_coded(h, parameters, e.use):
+        return payload
+    method = method_of(h.codec, parameters, e.use)
+    group = coded_group(method, parameters)
+    of_scale = 1 if method.form == MICROSCALED else 2
+    widths = [p for p in (8, 4, 2, 1) if method.bits & p]
+    tiles = [
+        spec_entropy.Tile(
+            up(of_scale * scales_in_tile(len(tile), group), 16),
+            widths,
+            [(piece.start, piece.w, piece.g) for piece in tile],
+        )
+        for tile in tiles_of(h.T, h.C, group)
+    ]
+    front = front_bytes(h.T, h.C, group, method.choices)
+    per_row = pieces_per_row(h.C, group) if long_rows(h.C, group) else 0
+    generator = generator_of(h, parameters, e)
+    z = generator.z if generator else None
+    try:
+        return spec_entropy.plain_payload(payload, front, tiles, per_row, z, broken)
+    except spec_entropy.Invalid as rule:
+        raise Refused("FORMAT", str(rule)) from rule
 
 
 def check_keys(entries, forgotten):
@@ -1298,8 +1377,8 @@ class Decoder:
         parameters = check_codec(h, tables)
         self._check_receiver(h, parameters, shape)  # steps 4 and 5
         payloads = cut_payloads(frame, h, tables.entries)
-        self._admit(h, parameters, tables, payloads)  # steps 6 to 8
-        made = [self._make(h, parameters, e, p) for e, p in zip(tables.entries, payloads)]  # step 9
+        plain = self._admit(h, parameters, tables, payloads)  # steps 6 to 8
+        made = [self._make(h, parameters, e, p) for e, p in zip(tables.entries, plain)]  # step 9
         self._check_state(h, parameters, tables.entries, made)
         self._commit(h, parameters, tables, made)  # step 10
         count = h.T * h.C
@@ -1331,15 +1410,38 @@ class Decoder:
         return {**self.parameters, **{name: of_x[name] for name in self.own}}
 
     def _admit(self, h, parameters, tables, payloads):
-        """Steps 6 to 8."""
+        """Steps 6 to 8. Returns the plain payloads."""
         if "doubled-after-step" not in broken:
             check_keys(tables.entries, tables.forgotten)
+        if "entropy-before-base" in broken:
+            self._plain(h, parameters, tables.entries, payloads)
         if "corrupt-before-base" in broken:
             check_digests(tables.entries, payloads)
         self._check_in_step(h, parameters, tables.entries)
         if "doubled-after-step" in broken:
             check_keys(tables.entries, tables.forgotten)
+        if "entropy-before-digests" in broken:
+            self._plain(h, parameters, tables.entries, payloads)
+        if "entropy-entry-by-entry" in broken:
+            for one in zip(tables.entries, payloads):
+                check_digests(*([part] for part in one))
+                self._plain(h, parameters, *([part] for part in one))
+        if "entropy-of-plain" in broken:
+            payloads = self._plain(h, parameters, tables.entries, payloads)
+            check_digests(tables.entries, payloads)
+            return payloads
         check_digests(tables.entries, payloads)
+        return self._plain(h, parameters, tables.entries, payloads)
+
+    def _plain(self, h, parameters, entries, payloads):
+        """3.8."""
+        try:
+            return [plain_payload(h, parameters, e, p) for e, p in zip(entries, payloads)]
+        except Refused:
+            if "entropy-drops" in broken:
+                for e in entries:
+                    self._drop_copy((e.sample, e.slice))
+            raise
 
     def _check_in_step(self, h, parameters, entries):
         """Step 7. If entries disagree, BASE comes before STALE."""
@@ -1744,9 +1846,9 @@ def stepped_payload(h, group, x, base, factor, generator):
 
 
 def ruled_payloads(decoder, step, frame):
-    """[(number of the entry, its payload, what docs/format.md demands)] of the microscaled entries
-    and of those in steps, where a step contains x. Must be called before the decoder gets the
-    frame."""
+    """[(number of the entry, its plain payload, what docs/format.md demands)] of the microscaled
+    entries and of those in steps, where a step contains x. Must be called before the decoder gets
+    the frame."""
     h = parse_header(frame)
     tables = parse_tables(frame, h)
     parameters, fmt = check_codec(h, tables), BY_NAME[step["x_dtype"]]
@@ -1755,6 +1857,7 @@ def ruled_payloads(decoder, step, frame):
         method = method_of(h.codec, parameters, e.use)
         own = bits[i * count : (i + 1) * count]
         x = [None if fmt.is_nan(b) else fmt.unpack(b) for b in own]
+        payload = plain_payload(h, parameters, e, payload)
         held = decoder.held.get((e.sample, e.slice)) if e.role == DELTA else None
         base = [held.fmt.unpack(b) for b in held.prev] if held else None
         if method.form == MICROSCALED:

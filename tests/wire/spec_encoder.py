@@ -8,6 +8,7 @@ spec_decoder.py, which it tests, is H. Section numbers are those of docs/format.
 
 import struct
 
+from spec_rans_encoder import Block
 from xxh3 import xxh3_64 as H
 
 F32, F16, BF16 = 1, 2, 3
@@ -17,12 +18,13 @@ NAN = {F32: 0x7FC00000, F16: 0x7E00, BF16: 0x7FC0}
 LARGEST = {F32: 0x7F7FFFFF, F16: 0x7BFF, BF16: 0x7F7F}
 OF_KEY = {32: F32, 16: F16, 17: BF16}
 NUMBERS = {"bits": 1, "group": 2, "key": 6, "dtype": 7, "prev": 8, "choose": 9, "audit": 11}
-NUMBERS.update({"rounding": 4, "form": 14, "element": 15})
+NUMBERS.update({"rounding": 4, "form": 14, "element": 15, "entropy": 18})
 CODECS = {"delta": 1, "direct": 2, "raw": 3, "mx": 4}
 STATELESS, KEY, DELTA, SKIP, SYNC = 1, 2, 3, 4, 5
 NOTHING, WHOLE, CHANGE, BRIEF, EXACT = 0, 1, 2, 3, 4
 ROW, CHANNEL, SAMPLE = 65535, 65534, 65533
 STEPS, KEY_STEP, DITHER = 4, 128, 3  # 1.2: form, key and rounding
+RANS = 2  # 1.2: entropy
 INT8, E4M3, E5M2, E3M2, E2M3, E2M1 = 1, 2, 3, 4, 5, 6
 ELEMENTS = {INT8: "int8", E4M3: "e4m3", E5M2: "e5m2", E3M2: "e3m2", E2M3: "e2m3", E2M1: "e2m1"}
 ELEMENT_BITS = {INT8: 8, E4M3: 8, E5M2: 8, E3M2: 6, E2M3: 6, E2M1: 4}
@@ -196,15 +198,77 @@ class Dither:
         return (self.block[1][element % 8] + 0.5) / 65536 - 0.5
 
 
+def parts_of(codes, zs):
+    """3.9: the codes of the four parts, as they are written."""
+    parts = [[], [], [], []]
+    for code, z in zip(codes, zs):
+        parts[int(8 * abs(z))].append((256 - code) % 256 if z < 0 else code)
+    return parts
+
+
 class Payloads:
     """Makes random payloads of one shape, and their results: y as bits, and prev'."""
 
-    def __init__(self, random, T, C, y, prev=None, calm=False):
+    def __init__(self, random, T, C, y, prev=None, calm=False, coded=False):
+        """coded: payloads are entropy-coded (3.8)."""
         self.random, self.T, self.C, self.y, self.prev, self.calm = random, T, C, y, prev, calm
+        self.coded, self.tiles = coded, []  # the tiles: (token, scales, codes, bits, dither)
+        self.spread = random.choice((0, 0.3, 0.5, 1, 3, 30)) if coded else None
+        self.is_cut = False  # rows have several tiles each
+        self.block = self.block_of  # makes the block of a group from its codes and their dither
+        self.resize = lambda sizes: sizes  # may break a rule
+        self.too_long = False  # whether blocks may be longer than they may be
+        self.padding = None  # the code of padding, or None for random ones
 
     def padded(self, data):
         """Fills data up to a multiple of 16 bytes with random ones, which readers must ignore."""
         return data + self.random.randbytes(-len(data) % 16)
+
+    def codes(self, bits, n):
+        """Random codes; in payloads that are entropy-coded, some are more frequent than others."""
+        if not self.coded:
+            return [self.random.getrandbits(bits) for _ in range(n)]
+        middle, most = 1 << bits - 1, (1 << bits) - 1
+        near = lambda: middle + round(self.random.gauss(0, self.spread))
+        return [max(0, min(most, near())) for _ in range(n)]
+
+    def end_tile(self, token, scales, codes, bits, dither=None):
+        """Keeps a tile, with random bytes behind its planes. dither: z of every code, or None."""
+        self.tiles.append((token, scales, codes, self.padded(planes(codes, bits)), dither))
+
+    def joined(self, front):
+        """The payload: what is in front of the tiles, and these, perhaps entropy-coded (3.8)."""
+        tiles, self.tiles = self.tiles, []
+        if not self.coded:
+            return front + b"".join(scales + own for _, scales, _, own, _ in tiles)
+        groups, last = [], None
+        for tile in tiles:
+            eighth = tile[0] % 8 == 0 and tile[0] != last and self.is_cut
+            if not groups or len(groups[-1]) == 16 or eighth:
+                groups.append([])
+            groups[-1].append(tile)
+            last = tile[0]
+        made = [self.group(own) for own in groups]
+        sizes = self.resize([len(own) for own in made])
+        told = self.padded(struct.pack(f"<{len(sizes)}I", *sizes))
+        return front + told + self.padded(b"".join(made))
+
+    def group(self, tiles):
+        codes = [code for tile in tiles for code in tile[2]]
+        zs = [z for tile in tiles for z in tile[4]] if tiles[0][4] else None
+        plain = b"".join(scales + own for _, scales, _, own, _ in tiles)
+        coded = b"".join(tile[1] for tile in tiles) + self.block(codes, zs)
+        return coded if len(coded) < len(plain) or self.too_long else plain
+
+    def block_of(self, codes, zs):
+        """3.7 and 3.9, with any k that is allowed."""
+        parts = parts_of(codes, zs) if zs and self.random.random() < 0.8 else None
+        parts = parts if parts and all(parts) else [codes]
+        ks = []
+        for own in parts:
+            R = max(own) - min(own) + 1
+            ks.append(self.random.choice([k for k in (1, 2, 4) if R**k <= 256]))
+        return Block(parts, ks).bytes()
 
     def floats(self, dtype, stateful):
         bits = [self.float(dtype) for _ in range(self.T * self.C)]
@@ -237,6 +301,7 @@ class Payloads:
     def quantized(self, bits, group, chooses, base, stateful):
         """base: prev as bits, or None if there is no base."""
         tiles = tiles_of(self.T, self.C, group)
+        self.is_cut = group == ROW and self.C > 2048
         pieces = self.C if group == CHANNEL else sum(len(tile) for tile in tiles)
         choices = [self.random.getrandbits(1) if chooses else 0 for _ in range(pieces)]
         scales = [self.scale() for _ in range(pieces)]
@@ -249,12 +314,12 @@ class Payloads:
             payload += self.padded(struct.pack(f"<{pieces}H", *scales))
         y, prev = [0] * (self.T * self.C), list(base or [0] * (self.T * self.C))
         for tile in tiles:
+            head, codes = b"", []
             if group != CHANNEL:
                 own = scales[number : number + len(tile)]
-                payload += self.padded(struct.pack(f"<{len(own)}H", *own))
-            codes = []
+                head = self.padded(struct.pack(f"<{len(own)}H", *own))
             for t, at, w, g in tile:
-                part = [self.random.getrandbits(bits) for _ in range(g)]
+                part = self.codes(bits, g)
                 codes += part
                 for i in range(w):
                     piece = at + i if group == CHANNEL else number
@@ -262,8 +327,8 @@ class Payloads:
                     under = base[to] if base is not None and not choices[piece] else None
                     self.element(y, prev, to, under, part[i], bits, scales[piece], stateful)
                 number += 1
-            payload += self.padded(planes(codes, bits))
-        return payload, y, prev if stateful else None
+            self.end_tile(tile[0][0], head, codes, bits)
+        return self.joined(payload), y, prev if stateful else None
 
     def scale_of_block(self):
         kind = 0.9 if self.calm else self.random.random()
@@ -278,14 +343,15 @@ class Payloads:
         blocks = self.T * per_row
         choices = [self.random.getrandbits(1) if chooses else 0 for _ in range(blocks)]
         scales = scales or [self.scale_of_block() for _ in range(blocks)]
-        codes = codes or [self.random.getrandbits(width) for _ in range(32 * blocks)]
+        codes = codes or self.codes(width, 32 * blocks)
         payload = b""
         if chooses:
             whole = sum(choice << i for i, choice in enumerate(choices))
             payload += self.padded(whole.to_bytes(up(blocks, 8) // 8, "little"))
         for first in range(0, blocks, 64):
-            payload += self.padded(bytes(scales[first : first + 64]))
-            payload += self.padded(planes(codes[32 * first : 32 * (first + 64)], width))
+            head = self.padded(bytes(scales[first : first + 64]))
+            self.end_tile(0, head, codes[32 * first : 32 * (first + 64)], width)
+        payload = self.joined(payload)
         y, prev = [0] * (self.T * self.C), list(base or [0] * (self.T * self.C))
         for to in range(self.T * self.C):
             t, c = divmod(to, self.C)
@@ -302,25 +368,32 @@ class Payloads:
         """3.4; base: prev as bits, or None; dither: None without. scales and codes: by the segment
         and by the element of the sample, or None for random ones."""
         tiles, payload, number = tiles_of(self.T, self.C, group), b"", 0
+        self.is_cut = group in (ROW, SAMPLE) and self.C > 2048
         scales = scales or [self.scale() for _ in range(sum(len(tile) for tile in tiles))]
         if group == SAMPLE:
             scales = [scales[0]] * len(scales)
             payload += self.padded(struct.pack("<H", scales[0]))
         y, prev = [0] * (self.T * self.C), list(base or [0] * (self.T * self.C))
         for tile in tiles:
-            stored = []
+            stored, zs, head = [], [], b""
             if group != SAMPLE:
                 own = scales[number : number + len(tile)]
-                payload += self.padded(struct.pack(f"<{len(own)}H", *own))
+                head = self.padded(struct.pack(f"<{len(own)}H", *own))
             for t, at, w, g in tile:
                 first = t * self.C + at
-                part = codes[first : first + w] if codes else self.random.randbytes(w)
-                stored += list(part) + list(self.random.randbytes(g - w))
+                part = codes[first : first + w] if codes else self.bytes(w)
+                pads = self.bytes(g - w) if self.padding is None else [self.padding] * (g - w)
+                stored += list(part) + list(pads)
+                zs += [dither.z(to) for to in range(first, first + w)] if dither else []
+                zs += [0] * (g - w)
                 for to, code in enumerate(part, first):
                     self.step(y, prev, to, base, code, scales[number], dither, stateful)
                 number += 1
-            payload += self.padded(bytes(stored))
-        return payload, y, prev if stateful else None
+            self.end_tile(tile[0][0], head, stored, 8, zs if dither else None)
+        return self.joined(payload), y, prev if stateful else None
+
+    def bytes(self, n):
+        return self.codes(8, n) if self.coded else self.random.randbytes(n)
 
     def step(self, y, prev, to, base, code, scale, dither, stateful):
         """Section 5, Reconstruction."""
@@ -472,7 +545,7 @@ class Script:
         base = (base or self.held[key]) if role in (DELTA, SKIP) else None
         p, stateful = self.parameters, role != STATELESS
         prev = p.get("prev")
-        make = Payloads(self.random, self.T, self.C, self.y, prev, self.calm)
+        make = Payloads(self.random, self.T, self.C, self.y, prev, self.calm, "entropy" in p)
         if use == NOTHING:
             y = [clamped(widen(b, prev), self.y) for b in base[0]]
             e = Entry(key, role, 0, use, b"", y, list(base[0]))
@@ -557,6 +630,8 @@ class Script:
                 words.append("form=step" if value == STEPS else "form=mx")
             elif name == "rounding":
                 words.append("rounding=dither")
+            elif name == "entropy":
+                words.append("entropy=rans")
             elif name == "key" and value == KEY_STEP:
                 words.append("key=step")
             elif name == "element" or (name == "key" and value > 64):

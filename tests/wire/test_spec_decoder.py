@@ -17,6 +17,7 @@ import struct
 import sys
 from fractions import Fraction
 
+import entropy_scripts
 import spec_decoder
 from spec_encoder import (
     BF16,
@@ -1058,6 +1059,7 @@ ALONE = (
     bad_skips,
     bad_lengths,
     bad_zeros,
+    *entropy_scripts.ALONE,
 )
 
 
@@ -1068,6 +1070,8 @@ def all_scripts():
     made.update(microscaled())
     made.update(in_steps())
     made.update(adding())
+    made.update(entropy_scripts.random_scripts())
+    made.update(entropy_scripts.long_scripts())
     return {name: s.golden() for name, s in made.items()}
 
 

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+# spec_entropy.py - makes entropy-coded payloads plain, written from docs/format.md, 3.8 and 3.9,
+# alone.
+"""The blocks themselves are in spec_rans.py. `broken` is the set of deliberate errors to be made,
+named as in BREAKS. Section numbers are those of docs/format.md."""
+
+import struct
+from collections import namedtuple
+
+from spec_rans import Invalid, need, read_block
+
+GROUP, ROWS = 16, 8  # 3.8: tiles of a group; a new group begins with every 8th long row
+
+BREAKS = {
+    "entropy-group-8": "a group has 8 tiles (3.8)",
+    "entropy-group-runs-on": "groups go on over every 8th row where rows are cut (3.8)",
+    "entropy-group-of-row": "a new group begins with every row where rows are cut (3.8)",
+    "entropy-rows-4": "a new group begins with every 4th row where rows are cut (3.8)",
+    "entropy-sizes-first": "sizes come in front of choice bits and of scales (3.8)",
+    "entropy-sizes-loose": "no zeros follow the sizes (3.8)",
+    "entropy-sizes-big": "sizes have their high byte first (3.8)",
+    "entropy-groups-apart": "every group is followed by zeros (3.8)",
+    "entropy-zeros-sizes": "the zeros behind the sizes are checked (3.8)",
+    "entropy-zeros-end": "the zeros at the end of the payload are checked (3.8)",
+    "entropy-zeros-scales": "the zeros behind scales are checked (3.2, 3.8)",
+    "entropy-never-plain": "groups are never stored as their tiles (3.8)",
+    "entropy-scales-loose": "no zeros follow the scales of a tile (3.8)",
+    "entropy-no-padding": "padding has no codes (3.8)",
+    "entropy-wide-codes": "a code may have any 8 bits (3.8)",
+    "entropy-size-large": "a size may be larger than that of the tiles (3.8)",
+    "entropy-size-of-block": "a block may be shorter than its group (3.8)",
+    "entropy-sum": "payload_bytes need not be what the sizes say (3.8)",
+    "parts-refused": "no block has parts (3.9)",
+    "parts-undithered": "payloads without dither may have parts (3.9)",
+    "parts-empty": "a part may have no codes (3.9)",
+    "parts-mirrored-not": "codes are as they are where z < 0 (3.9)",
+    "parts-mirrored-always": "codes of blocks without parts are mirrored, too (3.9)",
+    "parts-mirrored-255": "codes are mirrored to 255 - c (3.9)",
+    "parts-mirrored-0": "code 0 is refused where z < 0 (3.9)",
+    "parts-signed": "the part follows z instead of |z| (3.9)",
+    "parts-of-4": "the part is floor(4 |z|) (3.9)",
+    "parts-padding": "padding belongs to no part (3.9)",
+    "parts-padding-z": "padding has the z of the element of that number (3.9)",
+}
+
+# A tile: how many bytes its scales have, with zeros; the widths of its planes; and the elements of
+# its segments as (the first one's number in the sample, w, g).
+Tile = namedtuple("Tile", "scales widths segments")
+
+
+def up(n, m):
+    return -(-n // m) * m
+
+
+def codes_in(tile):
+    return sum(g for _, _, g in tile.segments)
+
+
+def bytes_of(tile):
+    return tile.scales + up(codes_in(tile) * sum(tile.widths) // 8, 16)
+
+
+def count_groups(T, per_row, tiles, broken):
+    """How many groups a payload has, without a loop. per_row: tiles of a row, if rows are cut, else
+    0; tiles: how many there are."""
+    of_group = 8 if "entropy-group-8" in broken else GROUP
+    rows = rows_of_group(broken)
+    if not per_row or rows is None:
+        return -(-tiles // of_group)
+    full, rest = divmod(T, rows)
+    return full * -(-rows * per_row // of_group) + -(-rest * per_row // of_group)
+
+
+def rows_of_group(broken):
+    if "entropy-group-runs-on" in broken:
+        return None
+    if "entropy-group-of-row" in broken:
+        return 1
+    return 4 if "entropy-rows-4" in broken else ROWS
+
+
+def groups_of(tiles, per_row, broken):
+    of_group = 8 if "entropy-group-8" in broken else GROUP
+    rows = rows_of_group(broken)
+    run = rows * per_row if per_row and rows else len(tiles)
+    return [
+        tiles[at : min(at + of_group, first + run)]
+        for first in range(0, len(tiles), run)
+        for at in range(first, min(first + run, len(tiles)), of_group)
+    ]
+
+
+def pack_planes(codes, widths):
+    data, shift = b"", 0
+    for p in widths:
+        plane = 0
+        if p == 8:
+            data += bytes(codes)
+            continue
+        for i, code in enumerate(codes):
+            plane |= (code >> shift & (1 << p) - 1) << p * i
+        data += plane.to_bytes(len(codes) * p // 8, "little")
+        shift += p
+    return data + bytes(-len(data) % 16)
+
+
+class Payload:
+    """Makes one payload plain. front: how many bytes lie before its tiles; z: a function that gives
+    the dither of an element in units of 2^-17, or None without dither."""
+
+    def __init__(self, front, tiles, per_row, z, broken):
+        self.front, self.z, self.broken = front, z, broken
+        self.groups = groups_of(tiles, per_row, broken)
+
+    def plain(self, payload):
+        broken, of_sizes = self.broken, 4 * len(self.groups)
+        need(len(payload) >= self.front + up(of_sizes, 16), "no place for the sizes")
+        at = 0 if "entropy-sizes-first" in broken else self.front
+        order = ">" if "entropy-sizes-big" in broken else "<"
+        sizes = struct.unpack_from(f"{order}{len(self.groups)}I", payload, at)
+        behind = of_sizes if "entropy-sizes-loose" in broken else up(of_sizes, 16)
+        zeros = not any(payload[at + of_sizes : at + behind])
+        need(zeros or "entropy-zeros-sizes" not in broken, "zeros behind the sizes")
+        at = self.front + behind
+        apart = "entropy-groups-apart" in broken
+        end = at + sum(up(size, 16) if apart else size for size in sizes)
+        summed = up(end, 16) == len(payload) or "entropy-sum" in broken
+        need(summed, "payload_bytes is not what the sizes say")
+        zeros = not any(payload[end:])
+        need(zeros or "entropy-zeros-end" not in broken, "zeros behind the groups")
+        front_at = behind if "entropy-sizes-first" in broken else 0
+        plain = payload[front_at : front_at + self.front]
+        for size, tiles in zip(sizes, self.groups):
+            plain += self.plain_group(payload[at : at + size], tiles)
+            at += up(size, 16) if apart else size
+        return plain
+
+    def plain_group(self, data, tiles):
+        """The tiles of a group."""
+        broken, most = self.broken, sum(bytes_of(tile) for tile in tiles)
+        of_scales = sum(tile.scales for tile in tiles)
+        need(len(data) > of_scales, "a size is too small")
+        need(len(data) <= most or "entropy-size-large" in broken, "a size is too large")
+        if len(data) == most and "entropy-never-plain" not in broken:
+            return data
+        scales, at = [], 0
+        for tile in tiles:
+            own = data[at : at + tile.scales]
+            if "entropy-scales-loose" in broken:
+                own = own.rstrip(b"\0")
+            scales.append(own)
+            zeros = not any(own[2 * len(tile.segments) :])
+            need(zeros or "entropy-zeros-scales" not in broken, "zeros behind the scales")
+            at += len(own)
+        codes = self.codes_of(data[at:], tiles)
+        plain, first = b"", 0
+        for tile, own in zip(tiles, scales):
+            plain += own.ljust(tile.scales, b"\0")
+            plain += pack_planes(codes[first : first + codes_in(tile)], tile.widths)
+            first += codes_in(tile)
+        return plain
+
+    def codes_of(self, data, tiles):
+        """The codes of a group, padding included, from its block."""
+        broken, n = self.broken, sum(codes_in(tile) for tile in tiles)
+        unpadded = "entropy-no-padding" in broken
+        stored = sum(w for tile in tiles for _, w, _ in tile.segments) if unpadded else n
+        zs = self.dither(tiles)
+        parts = self.parts(zs) if zs else None
+        counts = [len(part) for part in parts] if parts else None
+        if counts and 0 in counts and "parts-empty" not in broken:
+            counts = None
+        if not zs and "parts-undithered" in broken:
+            parts = [range(i * n // 4, (i + 1) * n // 4) for i in range(4)]
+            counts = [len(part) for part in parts]
+        if "parts-refused" in broken:
+            counts = None
+        made, size = read_block(data, stored, counts, broken)
+        need(size == len(data) or "entropy-size-of-block" in broken, "bytes behind a block")
+        most = 255 if "entropy-wide-codes" in broken else (1 << sum(tiles[0].widths)) - 1
+        need(max(map(max, filter(None, made))) <= most, "a code of too many bits")
+        codes = made[0] + [0] * (n - len(made[0]))
+        for part, own in zip(parts, made) if len(made) > 1 else ():
+            for i, code in zip(part, own):
+                codes[i] = code
+        if zs and (len(made) > 1 or "parts-mirrored-always" in broken):
+            codes = [self.mirrored(code, z) for code, z in zip(codes, zs)]
+        return codes
+
+    def dither(self, tiles):
+        """z of the codes of a group, 0 of padding, or None without dither."""
+        if self.z is None:
+            return None
+        of_padding = self.z if "parts-padding-z" in self.broken else lambda i: 0
+        return [
+            self.z(start + i) if i < w else of_padding(start + i)
+            for tile in tiles
+            for start, w, g in tile.segments
+            for i in range(g)
+        ]
+
+    def parts(self, zs):
+        """The places of the codes of each part."""
+        parts = [[] for _ in range(4)]
+        for i, z in enumerate(zs):
+            amount = z + (1 << 16) >> 1 if "parts-signed" in self.broken else abs(z)
+            amount >>= 1 if "parts-of-4" in self.broken else 0
+            if z or "parts-padding" not in self.broken:  # z of an element is never 0
+                parts[amount >> 14].append(i)
+        return parts
+
+    def mirrored(self, code, z):
+        """What was written for z < 0; the same operation undoes it."""
+        if z >= 0 or "parts-mirrored-not" in self.broken:
+            return code
+        if "parts-mirrored-255" in self.broken:
+            return 255 - code
+        need(code or "parts-mirrored-0" not in self.broken, "code 0")
+        return (256 - code) % 256
+
+
+def plain_payload(payload, front, tiles, per_row, z, broken):
+    """The plain payload, or Invalid."""
+    return Payload(front, tiles, per_row, z, broken).plain(payload)
+
+
+__all__ = ["BREAKS", "Invalid", "Tile", "count_groups", "plain_payload"]

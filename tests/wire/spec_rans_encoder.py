@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+# spec_rans_encoder.py - makes entropy-coded blocks from docs/format.md, 3.7, alone.
+"""For tests of decoders. It shares no code with spec_rans.py, which it tests. Fields of a block may
+be changed before bytes() puts them together, to break rules."""
+
+import struct
+
+
+def frequencies(codes):
+    """F of least, least + 1, ...: as the codes are distributed, and at least 1 where one occurs."""
+    least, R = min(codes), max(codes) - min(codes) + 1
+    counts = [codes.count(least + i) for i in range(R)]
+    F = [max(1, 4096 * count // len(codes)) if count else 0 for count in counts]
+    while sum(F) != 4096:
+        largest = F.index(max(F))
+        F[largest] = max(F[largest] // 2, F[largest] + 4096 - sum(F))
+    return F
+
+
+def slots(F, k):
+    """[(B(s), B(s+1) - B(s))] of all symbols."""
+    weights = [4096 * f for f in F]
+    for _ in range(k // 2):
+        weights = [a and b and max(1, a * b // 2**24) for b in weights for a in weights]
+    extra = [max(0, w - 4096) for w in weights]
+    there = [int(w > 0) for w in weights]
+    T = (4096 - sum(there)) * 2**32 // sum(extra)
+    at, edges = [0, 0], []
+    for i, e in zip(there, extra):
+        edges.append(at[0] + T * at[1] // 2**32)
+        at = [at[0] + i, at[1] + e]
+    edges.append(4096)
+    return [(a, b - a) for a, b in zip(edges, edges[1:])]
+
+
+class Block:
+    """parts: the codes of each part, or [all codes]; ks: k of each part; F: the frequencies, where
+    they are not to follow the codes; fill: the digit that fills up a last symbol; ends: what the
+    last state ends with; small: state 0 is made smaller than it may be, by one word too many."""
+
+    def __init__(
+        self, parts, ks=(1, 1, 1, 1), F=None, least=None, fill=None, ends=2**16, small=False
+    ):
+        self.parts, self.cut = parts, int(len(parts) > 1)
+        self.heads, self.F = [], []
+        for i, (codes, k) in enumerate(zip(parts, ks)):
+            own = F[i] if F else frequencies(codes)
+            first = least[i] if least else min(codes)
+            self.heads.append([k if len(own) > 1 else 1, first, len(own) - 1])
+            self.F.append(own)
+        self.fill, self.ones, self.tail = fill, 0, b""
+        self.small = small
+        self.x, self.words, self.W = [2**16] * 31 + [ends], [], None
+        for codes, head, own in reversed(list(zip(parts, self.heads, self.F))):
+            if len(own) > 1:
+                self.encode(codes, head, own)
+        self.states = self.x if any(len(own) > 1 for own in self.F) else []
+
+    def encode(self, codes, head, F):
+        k, least, R = head[0], head[1], len(F)
+        of, N = slots(F, k), -(-len(codes) // k)
+        fill = F.index(max(F)) if self.fill is None else self.fill
+        digits = [code - least for code in codes] + [fill] * (N * k - len(codes))
+        for j in reversed(range(N)):
+            s = sum(d * R**i for i, d in enumerate(digits[j * k : j * k + k]))
+            B, f = of[s]
+            x = self.x[j % 32]
+            if x >= 2**20 * f or (self.small and j == 0):
+                self.words.insert(0, x % 2**16)
+                x //= 2**16
+            self.x[j % 32] = 4096 * (x // f) + x % f + B
+
+    def string(self, F):
+        """The frequencies as bytes; `ones` is what stands in place of the zero bits behind."""
+        text = ""
+        for f in F if len(F) > 1 else ():
+            bits = bin(f)[2:] if f else ""
+            text += format(len(bits), "04b")[::-1] + bits[1:][::-1]
+        text += (str(int(self.ones)) * 7)[: -len(text) % 8]
+        return bytes(int(text[i : i + 8][::-1], 2) for i in range(0, len(text), 8))
+
+    def bytes(self):
+        W = len(self.words) if self.W is None else self.W
+        data = struct.pack("<BBBBH", *self.heads[0], self.cut, W) + self.string(self.F[0])
+        for head, own in list(zip(self.heads, self.F))[1:]:
+            data += bytes(head) + self.string(own)
+        data += struct.pack(f"<{len(self.states)}I", *self.states)
+        return data + struct.pack(f"<{len(self.words)}H", *self.words) + self.tail
