@@ -425,7 +425,7 @@ static uint16_t step_of(const sample *s, uint64_t window)
         all.sum += chunk;
         chunk = 0;
     }
-    return dw_step_scale(&all, s->plan.params.step);
+    return dw_step_scale(&all, s->plan.params.step / 1000.0);
 }
 
 /* A sample whose step would be another one if its chunks were cut into windows. One in a few is. */
