@@ -179,7 +179,7 @@ static void a_new_life_begins_anew(void **state)
     assert_true(fabs(bits_of(&pair) / first - 1) > 0.05);
     assert_int_equal(dw_encoder_reset(pair.encoder), DW_OK);
     test_pair_encode(&pair, keys, &tx);
-    assert_true(fabs(bits_of(&pair) / first - 1) < 0.01); /* with another dither */
+    assert_true(fabs(bits_of(&pair) / first - 1) < 0.03); /* with another dither */
     test_pair_close(&pair);
 }
 
