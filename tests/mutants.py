@@ -768,6 +768,8 @@ MUTANTS_OF_PROGRAM = {
 }
 # The demo, against the suite demo.
 MUTANTS_OF_DEMO = {
+    "demo_fastest_run_counts": ("examples/demo.py", "[times // 2]", "[0]", "demo"),
+    "demo_last_log_stays": ("examples/demo.py", '(out / f"{name}.jsonl").write_bytes(log)', "pass", "demo"),
     "demo_wire_is_ignored": ("examples/demo.py", "arguments.wire or SLOWDOWN", "SLOWDOWN", "demo"),
     "demo_wire_of_any_speed": ("examples/demo.py", "if not 2 <= value <= 1000:", "if value < 2:", "demo"),
     "demo_best_pair_may_be_slow": ("examples/demo.py", 'at_least(summary, "speedup3", 7.2)', 'at_least(summary, "speedup3", 0.72)', "demo"),

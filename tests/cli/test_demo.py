@@ -111,11 +111,35 @@ def check_slowdown():
                 assert asked.args == (slowdown,), asked.args
 
 
+def check_median():
+    """Of three runs in turn, that of median wall clock counts, with its log."""
+    import demo
+
+    walls = {"unshaped": [13, 12, 14], "best": [19, 15, 16]}
+    made, taken = [], {"unshaped": 13, "best": 16}
+    with tempfile.TemporaryDirectory(prefix="deltawire-demo-") as folder:
+        out = pathlib.Path(folder)
+
+        def run(name):
+            made.append(name)
+            wall = walls[name][made.count(name) - 1]
+            (out / f"{name}.jsonl").write_text(str(wall))
+            return {"wall_s": wall}
+
+        results = {name: run(name) for name in walls}
+        demo.median_of_turns(out, {name: lambda name=name: run(name) for name in walls}, results, 3)
+        assert made == ["unshaped", "best"] * 3, made
+        assert results == {name: {"wall_s": wall} for name, wall in taken.items()}, results
+        logs = {name: int((out / f"{name}.jsonl").read_text()) for name in walls}
+        assert logs == taken, logs
+
+
 def main():
     source, build = map(pathlib.Path, sys.argv[1:3])
     text = source / "docs" / "format.md"
     check_aims(source)
     check_slowdown()
+    check_median()
     with tempfile.TemporaryDirectory(prefix="deltawire-demo-") as folder:
         out = pathlib.Path(folder)
         bad = start(source, build, "--out", out, "--text", out / "nothing.txt")
