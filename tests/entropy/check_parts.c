@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_parts.c - tests entropy-coded blocks in parts (docs/format.md, 3.7), like check_rans.c. */
+ * check_parts.c - tests entropy-coded blocks whose codes are divided into parts (docs/format.md,
+ * 3.7), like check_rans.c: every table of kernels makes and reads the same blocks, between guard
+ * pages, and the slow model of the page agrees. check_rans.c runs these tests.
+ *
+ * In this file `parted` means the codes of all parts, one part directly behind the other, and
+ * `counts` the number of codes in each part. The library wants a gap behind each part: see spread
+ * and gather. */
 #include "rans_rig.h"
 #include "wire/bytes.h"
 
@@ -12,7 +18,8 @@ static uint64_t sum_of(const uint32_t *counts)
     return sum;
 }
 
-/* Codes in parts that differ; returns how many. */
+/* Draws codes for every part from a source of its own, so that parts differ. Writes them to parted,
+ * which has room for MOST_CODES, and sets counts. Returns the number of codes of all parts. */
 static uint64_t draw_parts(rig *r, uint8_t *parted, uint32_t *counts)
 {
     uint64_t n = any_n(r) + PARTS;
@@ -27,14 +34,15 @@ static uint64_t draw_parts(rig *r, uint8_t *parted, uint32_t *counts)
     return n;
 }
 
-/* Copies parts that lie one directly behind the other to where they have gaps. */
+/* Copies the codes to `to`, with a gap of GAP bytes behind each part, which it does not write. */
 static void spread(const uint8_t *parted, const uint32_t *counts, uint8_t *to)
 {
     for (int i = 0; i < PARTS; parted += counts[i], to += counts[i] + GAP, i++)
         memcpy(to, parted, counts[i]);
 }
 
-/* The inverse. Nothing must have been written to the gaps, whose bytes were `before`. */
+/* The inverse of spread: removes the gaps in place, and returns the codes. Fails if something was
+ * written to a gap: each of its bytes must still be `before`. */
 static const uint8_t *gather(uint8_t *from, const uint32_t *counts, uint8_t before)
 {
     uint8_t *to = from, *next = from;
@@ -46,7 +54,9 @@ static const uint8_t *gather(uint8_t *from, const uint32_t *counts, uint8_t befo
     return from;
 }
 
-/* As plain codes the encoder gets noise, so that parts are shorter whenever a block pays at all. */
+/* Encodes codes in parts. The encoder writes a plain block if that is shorter; so it gets noise as
+ * the plain codes, and every block that it writes has parts. Returns the bytes of the block; 0: the
+ * block would not be shorter than cap allows. */
 static size_t encode_parts(rig *r, const dw_kernels *kernels, const uint8_t *parted,
                            const uint32_t *counts, uint8_t *to, size_t cap)
 {
@@ -59,6 +69,8 @@ static size_t encode_parts(rig *r, const dw_kernels *kernels, const uint8_t *par
     return dw_rans_encode(kernels, &all, to, cap, dirty(r, r->work, dw_rans_work_bytes(n)));
 }
 
+/* Decodes a block in parts, as `decode` does with a plain one. Returns its codes without gaps; or
+ * NULL, and then *wrong is the decoder's sentence. */
 static const uint8_t *decode_parts(rig *r, const dw_kernels *kernels, const uint8_t *block,
                                    size_t bytes, const uint32_t *counts, const char **wrong)
 {
@@ -72,6 +84,8 @@ static const uint8_t *decode_parts(rig *r, const dw_kernels *kernels, const uint
     return *wrong ? NULL : gather(back, counts, before);
 }
 
+/* Decodes a block with every table, and fails unless each gives the codes `parted`. what: names the
+ * block in the failure message. */
 static void all_must_decode(rig *r, const uint8_t *block, size_t bytes, const uint32_t *counts,
                             const uint8_t *parted, const char *what)
 {
@@ -83,6 +97,8 @@ static void all_must_decode(rig *r, const uint8_t *block, size_t bytes, const ui
     }
 }
 
+/* Every table makes the same block, and decodes it; and so does the model with the frequencies that
+ * it reads from the block. */
 static void tables_make_the_same_parts(rig *r)
 {
     static uint8_t parted[MOST_CODES], block[MOST_CODES], again[RANS_MODEL_MOST], back[MOST_CODES];
@@ -110,7 +126,8 @@ static void tables_make_the_same_parts(rig *r)
     assert_true(paid > draws / 4 && paid < draws);
 }
 
-/* A block with frequencies of the model's own, as any encoder may choose them. */
+/* Draws counts, codes, and frequencies that another encoder than ours could choose, and lets the
+ * model make their block. Returns the bytes of the block. */
 static size_t model_block(rig *r, uint32_t *counts, uint8_t *parted, uint8_t *block)
 {
     static rans_model models[PARTS];
@@ -131,14 +148,15 @@ static void parts_of_the_model_are_read(rig *r)
     uint32_t counts[PARTS], draws = 400 / share, valid = 0;
     for (uint32_t i = 0; i < draws; i++) {
         size_t bytes = model_block(r, counts, parted, block);
-        if (bytes >= sum_of(counts)) continue;
+        if (bytes >= sum_of(counts)) continue; /* such a block is not valid */
         valid++;
         all_must_decode(r, block, bytes, counts, parted, "the model's parts");
     }
     assert_true(valid > draws / 8);
 }
 
-/* Parts cost three more heads and tables; where they are alike, a plain block is shorter. */
+/* A block in parts has three more heads and tables than a plain one. So of four parts with the same
+ * distribution the encoder makes a plain block, and of four parts that differ a block in parts. */
 static void the_shorter_block_is_written(rig *r)
 {
     static uint8_t codes[8192], parted[8192], spaced[8192 + GAPS], block[8192];
@@ -158,6 +176,7 @@ static void the_shorter_block_is_written(rig *r)
     all_must_decode(r, block, bytes, counts, parted, "one code each");
 }
 
+/* Fails unless every table refuses the block with the same sentence, which contains `word`. */
 static void refuse(rig *r, const uint8_t *block, size_t bytes, const uint32_t *counts,
                    const char *word)
 {
@@ -171,8 +190,9 @@ static void refuse(rig *r, const uint8_t *block, size_t bytes, const uint32_t *c
     }
 }
 
-/* Parts whose tables are as long as their ranges say, so that the second head is at a known place.
- */
+/* Makes a block of four parts with 1000 codes each. The first part has one code, and so no table of
+ * frequencies; therefore the head of the second part is at byte 6. Sets counts, and returns the
+ * bytes of the block. */
 static size_t sample_parts(rig *r, uint8_t *block, uint32_t *counts)
 {
     static uint8_t parted[4000];
@@ -190,13 +210,14 @@ static size_t sample_parts(rig *r, uint8_t *block, uint32_t *counts)
     return bytes;
 }
 
+/* Breaks every rule about parts in a valid block. The decoder's sentence names the rule. */
 static void rules_of_parts_have_sentences(rig *r)
 {
     static uint8_t good[RANS_MODEL_MOST], block[RANS_MODEL_MOST];
     static const struct {
-        size_t at;
+        size_t at; /* the byte that is changed to value */
         uint8_t value;
-        const char *word;
+        const char *word; /* is in the sentence */
     } cases[] = {
         {3, 0, "parts"}, {3, 2, "parts"},        {6, 3, "per symbol"},        {6, 0, "per symbol"},
         {7, 254, "255"}, {8, 16, "256 symbols"}, {0, 2, "several per symbol"}};
@@ -224,7 +245,9 @@ static void rules_of_parts_have_sentences(rig *r)
     }
 }
 
-/* All tables agree about damage: they refuse it with one sentence, or decode the same codes. */
+/* Flips every bit of a valid block. All tables must refuse the damaged block with the same
+ * sentence, or all of them, and the model, must decode the same codes from it. At least three
+ * quarters of the damaged blocks are refused. */
 static void damaged_parts_are_treated_alike(rig *r)
 {
     static uint8_t good[RANS_MODEL_MOST], block[RANS_MODEL_MOST], expected[4000];
@@ -246,17 +269,20 @@ static void damaged_parts_are_treated_alike(rig *r)
         tried++;
         refused += first != NULL;
     }
-    if (refused < tried - tried / 4) fail_msg("%zu of %zu", refused, tried);
+    if (refused < tried - tried / 4)
+        fail_msg("only %zu of %zu damaged blocks are refused", refused, tried);
 }
 
 /* ---- The kernels ----------------------------------------------------------------------------- */
 
-/* Sorts and restores n codes with every table, between guard pages. */
+/* Sorts n codes into parts and back again with every table, between guard pages. All tables must
+ * find the counts and the parts that C's table finds, and restore the codes. */
 static void sort_with_all(rig *r, uint64_t n)
 {
     static uint8_t high[MOST_CODES], codes[MOST_CODES], sorted[MOST_CODES + GAPS];
     uint32_t counts[PARTS], found[PARTS];
-    uint32_t kind = less_than(r, 3); /* all parts; few of them; one alone */
+    /* 0: all parts have codes; 1: nearly all codes are in two parts; 2: in one part. */
+    uint32_t kind = less_than(r, 3);
     for (uint64_t i = 0; i < n; i++) {
         high[i] = (uint8_t)(kind == 0   ? less_than(r, 256)
                             : kind == 1 ? 120 + less_than(r, 16) * (i % 50 == 0)

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_rans.c - tests entropy-coded blocks: every table of kernels makes and reads the same ones,
- * between guard pages, and a slow model of docs/format.md agrees.
+ * check_rans.c - tests entropy-coded blocks (docs/format.md, 3.7): every table of kernels makes and
+ * reads the same blocks, between guard pages, and the slow model of the page (rans_model.h) agrees.
+ * The tests of blocks in parts are in check_parts.c.
  *
- * check_rans [--share N]: only one in N of the random draws, for emulated processors. */
+ * usage: check_rans [--share N]
+ * With --share, the tests make only one in N of their random draws. */
 #include <math.h>
 
 #include "rans_rig.h"
 #include "wire/bytes.h"
 
+/* Returns the entropy of n codes in bytes: the shortest length that a code with these frequencies
+ * can have. */
 static double entropy_bytes(const uint8_t *codes, uint64_t n)
 {
     double counts[256] = {0}, bits = 0;
@@ -17,14 +21,16 @@ static double entropy_bytes(const uint8_t *codes, uint64_t n)
     return bits / 8;
 }
 
-/* A plain block, as the model writes it. */
+/* Lets the model make a plain block of n codes with the head and frequencies m. Returns the bytes
+ * of the block. */
 static size_t model_block(const rans_model *m, const uint8_t *codes, uint64_t n, uint8_t *block)
 {
     return rans_model_encode(m, &(uint32_t){(uint32_t)n}, 1, codes, block);
 }
 
-/* Every table makes C's block of these codes, and decodes it, and so does the model. Returns the
- * length of the block. */
+/* Draws n codes from a source. Every table must make the same block of them as C's table, and
+ * decode it to these codes; and so must the model. Writes the block to `block`, which has room for
+ * n bytes, and returns its bytes; 0: no block would be shorter than the codes. */
 static size_t check_block(rig *r, const source *s, uint64_t n, uint8_t *block)
 {
     static uint8_t plain[MOST_CODES], by_model[MOST_CODES], again[RANS_MODEL_MOST];
@@ -57,7 +63,7 @@ static size_t check_block(rig *r, const source *s, uint64_t n, uint8_t *block)
 static void tables_make_the_same_blocks(rig *r)
 {
     static uint8_t block[MOST_CODES];
-    uint32_t draws = 600 / share, paid = 0, ways[5] = {0};
+    uint32_t draws = 600 / share, paid = 0, ways[5] = {0}; /* ways: the blocks with each k */
     for (uint32_t i = 0; i < draws; i++) {
         source s = any_source(r);
         size_t bytes = check_block(r, &s, any_n(r), block);
@@ -68,7 +74,8 @@ static void tables_make_the_same_blocks(rig *r)
     assert_true(share > 1 || (ways[1] > 20 && ways[2] > 20 && ways[4] > 20));
 }
 
-/* An encoder chooses k and the frequencies; a decoder takes all that are valid. */
+/* An encoder may choose k and the frequencies as it likes, and a decoder must accept any that are
+ * valid. So every table decodes blocks that the model makes with random ones. */
 static void blocks_of_the_model_are_read(rig *r)
 {
     static uint8_t block[RANS_MODEL_MOST], codes[MOST_CODES];
@@ -83,7 +90,7 @@ static void blocks_of_the_model_are_read(rig *r)
             codes[at] = (uint8_t)(m.least + (m.f[c] > 0 ? c : usual));
         }
         size_t bytes = model_block(&m, codes, n, block);
-        if (bytes >= n) continue;
+        if (bytes >= n) continue; /* such a block is not valid */
         valid++;
         for (int t = 0; t < r->n_tables; t++)
             must_decode(r, r->tables[t], block, bytes, codes, n, "a block of the model");
@@ -91,8 +98,10 @@ static void blocks_of_the_model_are_read(rig *r)
     assert_true(valid > draws / 4);
 }
 
-/* A digest over many blocks: a change of the encoder or of the format must be meant, and all
- * processors and compilers agree. The codes are made without floats of libm. */
+/* The digest of many blocks (64-bit FNV-1a) is the one that is written here. So nobody changes the
+ * encoder's choices or the format without noticing, and all processors and compilers make the same
+ * blocks. The codes are made with integers only, because results of libm differ between machines.
+ */
 static void blocks_are_as_they_were(rig *r)
 {
     static uint8_t codes[MOST_CODES], block[MOST_CODES];
@@ -113,6 +122,8 @@ static void blocks_are_as_they_were(rig *r)
         fail_msg("the digest is 0x%016llx", (unsigned long long)digest);
 }
 
+/* Blocks are at most 1 % and 150 bytes longer than the entropy of their codes. The 32 states alone
+ * take 128 bytes. */
 static void sizes_are_near_the_entropy(rig *r)
 {
     static uint8_t block[MOST_CODES];
@@ -129,6 +140,9 @@ static void sizes_are_near_the_entropy(rig *r)
         }
 }
 
+/* The encoder returns 0 for noise, for a block that is longer than cap allows, and for a block that
+ * would be as long as its codes. In the second case it leaves the memory for the block unchanged.
+ */
 static void what_does_not_pay_is_not_written(rig *r)
 {
     source noise = {.kind = UNIFORM, .range = 256}, skew = {.kind = GAUSS, .step = 1};
@@ -151,6 +165,8 @@ static void what_does_not_pay_is_not_written(rig *r)
     }
 }
 
+/* A block in which all codes are equal consists of the header alone. It is written only if it is
+ * shorter than the codes. */
 static void one_code_alone_takes_six_bytes(rig *r)
 {
     static const uint8_t expected[6] = {1, 77, 0, 0, 0, 0};
@@ -165,8 +181,9 @@ static void one_code_alone_takes_six_bytes(rig *r)
     }
 }
 
-/* All tables refuse a block with the same sentence; or all, and the model, decode the same codes.
- * Returns whether they refuse. */
+/* Decodes a block of n codes, which may be damaged, with every table. Fails unless all refuse it
+ * with the same sentence, or all of them, and the model, decode the same codes. Returns whether
+ * they refuse it. */
 static bool is_refused(rig *r, const uint8_t *block, size_t bytes, uint64_t n)
 {
     static uint8_t expected[MOST_CODES];
@@ -186,11 +203,13 @@ static bool is_refused(rig *r, const uint8_t *block, size_t bytes, uint64_t n)
     return said != NULL;
 }
 
-/* Blocks of each k, with an incomplete last group and an incomplete last symbol. */
+/* Makes a valid block with k codes per symbol, the same block in every call. The number of codes is
+ * such that the last symbol is incomplete, and so is the last group of 32 symbols. Sets *n to the
+ * number of codes, and returns the bytes of the block. */
 static size_t sample_block(rig *r, uint32_t k, uint64_t *n, uint8_t *block)
 {
     static uint8_t codes[MOST_CODES];
-    r->random.state = k; /* the same block every time */
+    r->random.state = k;
     rans_model m = {.k = k, .least = 9, .range = k == 1 ? 33 : k == 2 ? 7 : 3};
     *n = k == 1 ? 401 : k == 2 ? 803 : 1607;
     for (uint32_t i = 0; i < m.range; i++) m.f[i] = 10 + 5 * i;
@@ -202,11 +221,13 @@ static size_t sample_block(rig *r, uint32_t k, uint64_t *n, uint8_t *block)
     return model_block(&m, codes, *n, block);
 }
 
+/* Fails unless every beginning of a valid block is refused, with and without a header that says so
+ * many words as are left. Changes the block. */
 static void check_truncated(rig *r, uint8_t *block, size_t bytes, uint64_t n)
 {
     assert_false(is_refused(r, block, bytes, n));
     for (size_t cut = 0; cut < bytes; cut += share) assert_true(is_refused(r, block, cut, n));
-    /* the same with fewer words in the header */
+    /* Here the header says one word less in every round. */
     for (size_t cut = bytes - 2; block[4] | block[5]; cut -= 2) {
         block[5] = (uint8_t)(block[5] - (block[4] == 0));
         block[4]--;
@@ -224,8 +245,10 @@ static void no_truncated_block_is_taken(rig *r)
     }
 }
 
-/* The block is longer than the n that the reader knows, and its last symbols take nearly a word
- * each: where words are missing, they can be missing behind the last whole group alone. */
+/* A decoder reads whole groups of 32 symbols with fast loops and the rest with others, and both
+ * must notice that words are missing. The block has more codes than the reader is told, and each of
+ * its last symbols takes nearly a word; so as words are removed from its end, there are blocks in
+ * which words are missing only behind the last whole group. */
 static void words_missing_at_the_end_are_noticed(rig *r)
 {
     static uint8_t block[RANS_MODEL_MOST], codes[32 * 30 + 31 + 64];
@@ -242,8 +265,10 @@ static void words_missing_at_the_end_are_noticed(rig *r)
         }
 }
 
-/* A bit that is wrong stays in its state to the end, where it is seen, unless it gives a symbol
- * that has as many slots as the right one. */
+/* Flips every bit of valid blocks, and overwrites random stretches of them. A wrong bit changes a
+ * state, and the state stays wrong to its end, where the decoder sees it; unless the wrong bit
+ * leads to another symbol with as many slots as the right one. So at least three quarters of the
+ * blocks with a flipped bit are refused, and in the header all but those with another `least`. */
 static void nearly_all_damage_is_refused(rig *r)
 {
     static uint8_t block[RANS_MODEL_MOST], damaged[RANS_MODEL_MOST];
@@ -254,11 +279,13 @@ static void nearly_all_damage_is_refused(rig *r)
             memcpy(damaged, block, bytes);
             damaged[bit / 8] = (uint8_t)(damaged[bit / 8] ^ 1u << bit % 8);
             bool is = is_refused(r, damaged, bytes, n);
-            assert_true(is || (bit / 8 != 0 && (bit / 8 < 2 || bit / 8 > 5)));
+            /* Byte 1 of the header is `least`: any other value may give a valid block. */
+            assert_true(is || bit / 8 == 1 || bit / 8 > 5);
             tried++;
             refused += is;
         }
-        if (refused < tried - tried / 4) fail_msg("%zu of %zu", refused, tried);
+        if (refused < tried - tried / 4)
+            fail_msg("only %zu of %zu damaged blocks are refused", refused, tried);
         for (uint32_t i = 0; i < 1000 / share; i++) {
             memcpy(damaged, block, bytes);
             uint32_t first = less_than(r, (uint32_t)bytes), length = 1 + less_than(r, 40);
@@ -269,6 +296,7 @@ static void nearly_all_damage_is_refused(rig *r)
     }
 }
 
+/* Fails unless C's table refuses the block with a sentence that contains `word`. */
 static void expect_refusal(rig *r, const uint8_t *block, size_t bytes, uint64_t n, const char *word)
 {
     const char *wrong;
@@ -277,7 +305,8 @@ static void expect_refusal(rig *r, const uint8_t *block, size_t bytes, uint64_t 
     if (!strstr(wrong, word)) fail_msg("'%s' does not name %s", wrong, word);
 }
 
-/* One byte of a good block is changed. */
+/* Changes one byte of a valid block with k = 1. Fails unless the block is refused with a sentence
+ * that contains `word`. */
 static void refuse_changed(rig *r, size_t at, uint8_t value, const char *word)
 {
     static uint8_t block[RANS_MODEL_MOST];
@@ -288,6 +317,7 @@ static void refuse_changed(rig *r, size_t at, uint8_t value, const char *word)
     expect_refusal(r, block, bytes, n, word);
 }
 
+/* Breaks every rule of plain blocks. The decoder's sentence names the rule. */
 static void each_rule_has_its_sentence(rig *r)
 {
     static uint8_t block[RANS_MODEL_MOST];
@@ -328,7 +358,7 @@ static void each_rule_has_its_sentence(rig *r)
     }
 }
 
-/* Behind a block may be anything. */
+/* The decoder says where a block ends, and does not look at the bytes behind it. */
 static void the_end_of_a_block_is_told(rig *r)
 {
     static uint8_t block[RANS_MODEL_MOST + 64];
@@ -345,6 +375,7 @@ static void the_end_of_a_block_is_told(rig *r)
 
 /* ---- The kernels themselves ------------------------------------------------------------------ */
 
+/* Every table's histogram of codes is the one that is counted here. */
 static void counts_are_right(rig *r)
 {
     for (uint32_t i = 0; i < 300 / share; i++) {
@@ -362,7 +393,9 @@ static void counts_are_right(rig *r)
     }
 }
 
-/* States at which a quotient that is not exact would be wrong. */
+/* Returns a state whose division by f is hard: an encoder computes floor(x / f) by a
+ * multiplication, and at a state that is a multiple of f, or one less, a small error changes the
+ * result. */
 static uint32_t hard_state(rig *r, uint32_t f)
 {
     uint64_t most = ((uint64_t)f << 20) - 1, x;
@@ -375,6 +408,9 @@ static uint32_t hard_state(rig *r, uint32_t f)
     return (uint32_t)(x < DW_RANS_LOWEST ? DW_RANS_LOWEST + x : x);
 }
 
+/* Encodes n codes that are 0 or 1 with the kernel alone. start: the first slots of the two symbols
+ * and the end of the last; states: the 32 states, which are changed; end: behind the room for the
+ * words, which are written backwards. Returns the number of words. */
 static uint64_t encode_pairs(rig *r, const dw_kernels *kernels, const uint16_t *start,
                              const uint8_t *codes, uint64_t n, uint32_t *states, uint8_t *end)
 {
@@ -390,7 +426,8 @@ static uint64_t encode_pairs(rig *r, const dw_kernels *kernels, const uint16_t *
     return kernels->rans_encode(&run);
 }
 
-/* Every frequency from 1 to 4095, from states that are hard to divide. */
+/* Every table gives the same states and words as C's table, for every frequency from 1 to 4095 and
+ * for states that are hard to divide. */
 static void quotients_are_exact(rig *r)
 {
     static uint8_t words[2][DW_RANS_ROOM + 256];

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rans_model.c - entropy-coded blocks, slowly, from docs/format.md alone. */
+ * rans_model.c - encodes and decodes entropy-coded blocks slowly, written from docs/format.md
+ * alone. */
 #include "rans_model.h"
 
 #include <string.h>
 
+/* v(a, b) of the page: the weight of two symbols with the weights a and b in a row. */
 static uint64_t pair_weight(uint64_t a, uint64_t b)
 {
     uint64_t product = a * b, weight = product / (1u << 24);
     return product != 0 && weight == 0 ? 1 : weight;
 }
 
-/* B(0) to B(R^k); returns R^k. */
+/* Computes B(0) to B(R^k) of the page: the first slot of each symbol, and behind the last one the
+ * number of all slots. b has room for 257 numbers. Returns R^k, the number of symbols. */
 static uint32_t slots_of(const rans_model *m, uint32_t *b)
 {
     uint64_t w[256], pairs[256], e_all = 0, e_before = 0, before = 0, occurring = 0;
@@ -36,12 +39,15 @@ static uint32_t slots_of(const rans_model *m, uint32_t *b)
     return symbols;
 }
 
+/* Writes the lowest `bits` bits of a value to the string of bits `to`, from bit `at` on; bits are
+ * counted from the lowest of each byte. */
 static void put_bits(uint8_t *to, size_t at, uint32_t bits, uint32_t value)
 {
     for (uint32_t i = 0; i < bits; i++, at++)
         to[at / 8] = (uint8_t)((to[at / 8] & ~(1u << at % 8)) | (value >> i & 1) << at % 8);
 }
 
+/* Reads `bits` bits that put_bits has written at bit `at`, and returns them as a number. */
 static uint32_t get_bits(const uint8_t *from, size_t at, uint32_t bits)
 {
     uint32_t value = 0;
@@ -49,7 +55,8 @@ static uint32_t get_bits(const uint8_t *from, size_t at, uint32_t bits)
     return value;
 }
 
-/* Reads or writes the frequencies, from byte `at` on. Returns the byte behind them. */
+/* Writes the frequencies of m to the block, from byte `at` on, or reads them from there into m.
+ * Returns the number of the byte behind them. */
 static size_t table_of(rans_model *m, uint8_t *block, size_t at, bool writes)
 {
     if (m->range == 1) return at;
@@ -68,6 +75,8 @@ static size_t table_of(rans_model *m, uint8_t *block, size_t at, bool writes)
     return (at + 7) / 8;
 }
 
+/* Returns whether a block with these heads has states: unless each of its parts has one code
+ * only. */
 static bool has_states(const rans_model *models, uint32_t parts)
 {
     for (uint32_t i = 0; i < parts; i++)
@@ -75,8 +84,9 @@ static bool has_states(const rans_model *models, uint32_t parts)
     return false;
 }
 
-/* The words of a part are put behind the first `count`, the last of the block first. Returns how
- * many there are then. */
+/* Encodes the n codes of one part. x: the 32 states, which it changes. words: the words that were
+ * made so far, `count` of them; it appends the part's words. Encoding runs from the last code to
+ * the first, so `words` begins with the last word of the block. Returns the new number of words. */
 static uint32_t encode_part(const rans_model *m, const uint8_t *codes, uint64_t n, uint32_t *x,
                             uint32_t *words, uint32_t count)
 {
@@ -126,7 +136,8 @@ size_t rans_model_encode(const rans_model *models, const uint32_t *counts, uint3
     return at;
 }
 
-/* Returns the byte behind what stands in front of the states. */
+/* Reads the header, the heads and the frequencies of a block. Sets `models` and *parts. Returns the
+ * number of the byte behind them, where the states begin if there are any. */
 static size_t read_front(const uint8_t *block, size_t bytes, rans_model *models, uint32_t *parts)
 {
     uint8_t front[6 + 9 + 4 * 480 + 8] = {0};
@@ -147,7 +158,9 @@ uint32_t rans_model_read(const uint8_t *block, size_t bytes, rans_model *models)
     return parts;
 }
 
-/* Returns where the next word lies; 0 where there are too few. */
+/* Decodes the n codes of one part. at: the byte of the block where the next word lies; x: the 32
+ * states, which it changes. Returns the byte where the words of the next part begin. Returns 0 if
+ * the block has too few words. */
 static size_t decode_part(const rans_model *m, const uint8_t *block, size_t bytes, size_t at,
                           uint64_t *x, uint8_t *codes, uint64_t n)
 {

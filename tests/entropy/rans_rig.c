@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rans_rig.c - codes, tables of kernels and memory for the tests of entropy-coded blocks. */
+ * rans_rig.c - random codes, kernel tables and guarded memory for the tests of entropy-coded
+ * blocks. */
 #include "rans_rig.h"
 
 #include <math.h>
@@ -38,6 +39,7 @@ uint8_t *dirty(rig *r, slot s, size_t bytes)
 
 /* ---- Codes ----------------------------------------------------------------------------------- */
 
+/* Draws code number i of the n codes of a source. */
 static uint8_t code_of(rig *r, const source *s, uint64_t i, uint64_t n)
 {
     double u = test_uniform(&r->random), value = 0;
@@ -75,6 +77,8 @@ const uint8_t *draw(rig *r, const source *s, uint64_t n)
 
 uint64_t any_n(rig *r)
 {
+    /* Numbers around the multiples of 32 states, of vectors, and of 128 codes, which are the states
+     * times 4 codes per symbol. */
     static const uint32_t special[] = {1,   2,   3,    4,    31,   32,    33,    63,    64,
                                        65,  127, 128,  129,  255,  256,   257,   383,   511,
                                        512, 999, 1024, 4097, 8192, 32767, 32768, 65535, 65536};
@@ -123,13 +127,13 @@ const char *describe(const source *s, uint64_t n)
 
 rans_model any_model(rig *r)
 {
-    static const uint32_t most[5] = {0, 256, 16, 0, 4};
+    static const uint32_t most[5] = {0, 256, 16, 0, 4}; /* by k: the largest R with R^k <= 256 */
     rans_model m = {.k = 1u << less_than(r, 3)};
     m.range = 2 + less_than(r, most[m.k] - 1);
     m.least = less_than(r, 257 - m.range);
     uint32_t left = DW_RANS_SLOTS - 2;
     m.f[0] = m.f[m.range - 1] = 1;
-    bool even = less_than(r, 2);
+    bool even = less_than(r, 2); /* false: a few symbols have nearly all slots */
     for (uint32_t i = 0; i < 4 * m.range && left > 0; i++) {
         uint32_t more = less_than(r, (even ? DW_RANS_SLOTS / (2 * m.range) : left) + 1);
         more = more < left ? more : left;
