@@ -216,7 +216,8 @@ static const struct {
     {"delta:form=step,error=1e7", "'1e7'", 22},
     {"delta:form=step,error=1e99999999999999999999", "'1e99999999999999999999'", 22},
     {"delta:form=step,error=1e--1", "'1e--1'", 22},
-    /* with 20 decimals, 2^64 + 100000000004 */
+    /* In units of the 20th decimal this number is 2^64 + 100000000004, so in 64 bits it would wrap
+     * to a small one. */
     {"delta:form=step,error=0.1844674417370955162e8", "'0.1844674417370955162e8'", 22},
     {"delta:form=step,error=abs:", "'abs:'", 22},
     {"delta:form=step,error=abs:0", "'abs:0'", 22},

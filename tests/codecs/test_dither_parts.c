@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_dither_parts.c - tests which part a dithered code belongs to, and that sorting codes into
- * parts can be undone (docs/format.md, 3.9). */
+ * test_dither_parts.c - tests which part of a block a dithered code belongs to, and that sorting
+ * codes into parts can be undone (docs/format.md, 3.9). */
 #include "codecs/dither_parts.h"
 #include "support/tool.h"
 
-/* The bytes next to every border: |z| of 1/8, 1/4 and 3/8, and the sign. */
+/* A code belongs to part floor(8 |z|), where z is the dither of its element, -1/2 to 1/2; and if z
+ * is negative, the code c is written as 256 - c. `high` is the high byte of the random number that
+ * z is made of: 0 stands for -1/2, 128 for 0. The bytes here are those next to every border between
+ * two parts and next to z = 0. */
 static void codes_are_sorted_by_the_size_of_z(void **state)
 {
     static const uint8_t high[] = {0,   31,  32,  63,  64,  95,  96,  127,
@@ -28,8 +31,10 @@ static void codes_are_sorted_by_the_size_of_z(void **state)
     assert_memory_equal(back, codes, sizeof codes);
 }
 
-/* Every number is drawn again by itself, for the element that its code belongs to; padding gets the
- * byte that stands for z = 0. */
+/* Checks dw_dither_parts_draw for a sample of t tokens and c channels in groups of `group`. It
+ * draws the random bytes of whole tiles; here each of them is drawn alone, for the element that its
+ * code belongs to, in the order of the payload. Padding must get 128, which stands for z = 0. A
+ * draw that begins at the second tile must give the same bytes. */
 static void check_layout(uint32_t t, uint32_t c, uint32_t group)
 {
     static uint8_t high[1 << 16], expected[1 << 16];

@@ -119,7 +119,8 @@ static float value_of(bench *b, uint32_t mood, float base, float step)
     switch (mood) {
     case ZERO: return dw_float_of(sign);
     case SAME: return base;
-    case SMALL: return base + step * ((float)below(b, 25) - 12) / 8; /* edges of dead zones */
+    case SMALL: /* a multiple of 1/8 step, up to 1.5: often exactly at the edge of a dead zone */
+        return base + step * ((float)below(b, 25) - 12) / 8;
     case STEPS: return base + step * 20 * test_normal(&b->random);
     case EDGE:
         value = step * (126.0f + (float)below(b, 256) / 64);
@@ -170,6 +171,8 @@ static dw_step_run run_of(bench *b, dw_dtype x, dw_dtype prev, uint64_t n)
     run.rounding = (dw_rounding)(DW_ROUNDING_NEAREST + below(b, 3));
     run.dither = (dw_dither){test_next(&b->random), test_next(&b->random) >> below(b, 64)};
     run.clamped = below(b, 1000);
+    /* Half of the runs have a dead zone: of 4/8 to 8/8 steps, which values of SMALL can meet
+     * exactly, or of 0.62 steps. */
     if (below(b, 2)) run.zone = below(b, 2) ? (float)(4 + below(b, 5)) / 8 : 0.62f;
     run.prev = below(b, 4) ? &something : NULL;
     run.next = below(b, 4) ? &something : NULL;
@@ -298,7 +301,10 @@ static void adds_squares_as_specified(bench *b)
     check_every_kind(b, check_squares);
 }
 
-/* The bytes themselves, so that a run may begin and end anywhere among a counter's numbers. */
+/* dither_bytes gives the high byte of each element's random number. A counter of the generator
+ * gives the numbers of eight elements; so runs of any length from any element on are tried, because
+ * they may begin and end amid a counter's numbers. The 16 bytes before and behind the result must
+ * not change. */
 static void draws_high_bytes_as_specified(bench *b)
 {
     static uint8_t room[DW_TILE_ELEMENTS + 32];

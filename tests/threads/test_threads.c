@@ -10,6 +10,8 @@
 
 #include "support/tool.h"
 
+/* Whether this program was compiled with AddressSanitizer. Its allocator has a lock, and if another
+ * thread holds the lock during a fork, it remains locked in the child for ever. */
 #if defined(__SANITIZE_ADDRESS__)
 #define FORKS_WITH_A_LOCK 1
 #elif defined(__has_feature)
@@ -18,7 +20,7 @@
 #endif
 #endif
 #ifndef FORKS_WITH_A_LOCK
-#define FORKS_WITH_A_LOCK 0 /* of the allocator, whose state a child then inherits */
+#define FORKS_WITH_A_LOCK 0
 #endif
 
 enum { MOST = 1000 };
@@ -218,8 +220,8 @@ static void *take_the_lock_often(void *context)
 
 /* Some of these forks happen while another thread holds the pool's lock. In the child that thread
  * does not exist, so nobody would release the lock. The same is true of the lock of
- * AddressSanitizer's allocator, which about one child in ten thousand waits for when it starts
- * threads: so this test is for the other builds. */
+ * AddressSanitizer's allocator: about one child in ten thousand waits for it for ever when it
+ * starts threads. So builds with AddressSanitizer skip this test. */
 static void survives_a_fork_while_the_lock_is_held(void **state)
 {
     (void)state;
