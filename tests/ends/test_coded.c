@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_coded.c - entropy-coded payloads (docs/format.md, 3.8): the same values as without coding,
- * and damaged ones whose digests are right. */
+ * test_coded.c - tests entropy-coded payloads (docs/format.md, 3.8): the decoder gives the same
+ * values as without entropy coding, and refuses payloads that break a rule although all digests are
+ * right. */
 #include "support/seal.h"
 #include "support/tool.h"
 #include "wire/bytes.h"
 
-/* 24 tiles of 2 rows each, so a group of 16 tiles and one of 8. */
+/* The shape of the tests' sample. It has 24 tiles of 2 rows each, and so two groups: one of 16
+ * tiles and one of 8. */
 enum { T = 48, C = 1000, COUNT = T * C };
 static const dw_key key = {1, 0};
 
-/* The payload of the only entry, and the place of its sizes. */
+/* Returns the payload of the frame's only entry. If the sample has no scale of its own, the sizes
+ * of the groups are the first bytes of the payload. */
 static uint8_t *payload_of(const test_pair *pair)
 {
     dw_entry_info entry;
@@ -17,6 +20,8 @@ static uint8_t *payload_of(const test_pair *pair)
     return pair->frame + entry.payload_offset;
 }
 
+/* Opens a pair of encoder and decoder, and encodes a sample of normal values, the same in every
+ * call. Writes the values to x; the frame is in the pair. */
 static void encode(test_pair *pair, const char *config, float *x)
 {
     test_random random = {7};
@@ -26,7 +31,8 @@ static void encode(test_pair *pair, const char *config, float *x)
     test_pair_encode(pair, &key, &tx);
 }
 
-/* Decodes the frame as it is now, with digests that match. */
+/* Computes the digests of the pair's frame again, which may have been changed, and decodes it.
+ * Returns the decoder's status. */
 static dw_status decode(test_pair *pair, float *y)
 {
     dw_tensor ty = dw_tensor_3d(y, DW_F32, 1, T, C);
@@ -34,6 +40,8 @@ static dw_status decode(test_pair *pair, float *y)
     return test_pair_decode(pair, &ty);
 }
 
+/* Entropy coding is without loss: the decoded values have the same bits as without it, and the
+ * frame is shorter. */
 static void coded_values_are_those_of_plain_payloads(void **state)
 {
     const char *const configs[] = {"direct:bits=3", "direct:bits=4,group=row", "mx:element=e2m1",
@@ -57,14 +65,14 @@ static void coded_values_are_those_of_plain_payloads(void **state)
     }
 }
 
-/* Every rule of the sizes. Nothing is held of the sample before or after, and y keeps its values.
- */
+/* Breaks every rule about the sizes of the groups. The decoder refuses each frame with a sentence
+ * that contains `says`. It then holds no copy of the sample, and y keeps the values that it had. */
 static void sizes_that_break_a_rule_are_refused(void **state)
 {
     static const struct {
-        int size; /* which one is changed */
-        int by;   /* by so much; 0: it becomes `to` */
-        uint32_t to;
+        int size;    /* the number of the size that is changed */
+        int by;      /* what is added to it; 0: it becomes `to` */
+        uint32_t to; /* the new value, if by is 0 */
         const char *says;
     } cases[] = {
         {0, 0, 0, "out of range"},
@@ -93,32 +101,34 @@ static void sizes_that_break_a_rule_are_refused(void **state)
     }
 }
 
-/* A payload that is shorter than its own sizes. The frame is cut, and its lengths say so. */
+/* A payload that ends where its sizes should begin is refused. The frame is cut there, and the
+ * entry's payload_bytes and the frame's length are those of the shorter frame. */
 static void a_payload_without_its_sizes_is_refused(void **state)
 {
     static float x[COUNT], y[COUNT];
     test_pair pair;
     (void)state;
     encode(&pair, "direct:form=step,entropy=rans", x);
-    size_t at = (size_t)(payload_of(&pair) - pair.frame) + 16; /* behind the step */
+    size_t at = (size_t)(payload_of(&pair) - pair.frame) + 16; /* the sizes follow the step */
     uint8_t *entry = pair.frame + test_entries_at(pair.frame);
-    dw_put(entry + 24, 16, 8);
-    dw_put(pair.frame + 48, at, 8);
+    dw_put(entry + 24, 16, 8);      /* payload_bytes */
+    dw_put(pair.frame + 48, at, 8); /* the length of the frame */
     pair.len = at;
     assert_int_equal(decode(&pair, y), DW_ERR_FORMAT);
     assert_non_null(strstr(dw_decoder_why(pair.decoder), "too short"));
     test_pair_close(&pair);
 }
 
-/* The block of codes of 3 bits says that they begin at another code, so that the largest ones have
- * more bits. */
+/* Codes of 3 bits are at most 7. Here the header of their block has a larger `least`, so that the
+ * largest code becomes 8, which a valid block may contain but this form may not. */
 static void codes_of_too_many_bits_are_refused(void **state)
 {
     static float x[COUNT], y[COUNT];
     test_pair pair;
     (void)state;
     encode(&pair, "direct:bits=3,group=row,entropy=rans", x);
-    uint8_t *group = payload_of(&pair) + 16 + 16 * 16; /* behind the scales of 16 tiles */
+    /* The block follows the sizes and the scales of 16 tiles, each of 16 bytes. */
+    uint8_t *group = payload_of(&pair) + 16 + 16 * 16;
     assert_true(group[1] + group[2] <= 7);
     group[1] = (uint8_t)(8 - group[2]);
     assert_int_equal(decode(&pair, y), DW_ERR_FORMAT);
@@ -126,7 +136,8 @@ static void codes_of_too_many_bits_are_refused(void **state)
     test_pair_close(&pair);
 }
 
-/* Only with dither do both ends know which code belongs to which part. */
+/* Both ends know which code belongs to which part only if the codes are dithered. So without dither
+ * a block that says that it has parts is refused. */
 static void parts_without_dither_are_refused(void **state)
 {
     static const char *const configs[] = {"direct:form=step,entropy=rans",
@@ -137,18 +148,20 @@ static void parts_without_dither_are_refused(void **state)
     for (int i = 0; i < 3; i++) {
         test_pair pair;
         encode(&pair, configs[i], x);
-        uint64_t scales = i == 2 ? 16 * 16 : 16; /* of 16 tiles; of the sample */
+        /* With group=row each of 16 tiles has scales; otherwise the sample has one step. */
+        uint64_t scales = i == 2 ? 16 * 16 : 16;
         uint8_t *block = payload_of(&pair) + 16 + scales;
         assert_int_equal(block[3], 0);
-        block[3] = 1;
+        block[3] = 1; /* the field parts */
         assert_int_equal(decode(&pair, y), DW_ERR_FORMAT);
         assert_non_null(strstr(dw_decoder_why(pair.decoder), "parts"));
         test_pair_close(&pair);
     }
 }
 
-/* Several samples in one frame, of which key entries are floats and so not coded: when coded
- * payloads have become shorter, the others must move as well. */
+/* One frame carries three samples. With key=f32 their key entries are floats, which are not entropy
+ * coded; their changes are. When coded payloads have become shorter, the payloads behind them must
+ * move. At the third visit one key was forgotten, so that a frame contains both kinds. */
 static void payloads_of_both_kinds_share_a_frame(void **state)
 {
     enum { N = 3, SMALL = 40 * 64 };
@@ -176,7 +189,8 @@ static void payloads_of_both_kinds_share_a_frame(void **state)
     test_pair_close(&pair);
 }
 
-/* A row that is cut into tiles: groups of 16 tiles begin anew with every 8th row. */
+/* Where rows are longer than a tile, a new group begins with every 8th row, even if the group
+ * before it has fewer than 16 tiles. */
 static void rows_that_are_cut_are_grouped_by_eight(void **state)
 {
     enum { ROWS = 20, LONG = 2 * 2048 + 5 };
@@ -196,7 +210,8 @@ static void rows_that_are_cut_are_grouped_by_eight(void **state)
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     assert_int_equal(test_pair_decode(&other, &tp), DW_OK);
     assert_memory_equal(y, plain, sizeof y);
-    /* 8, 8 and 4 rows of 3 tiles: 2 + 2 + 1 groups; behind 16 bytes with the step */
+    /* Each row has 3 tiles. 8 rows make 2 groups, 8 further rows 2, and the last 4 rows 1; so there
+     * are 5 sizes, and then zeros. The sizes follow 16 bytes with the step. */
     const uint8_t *sizes = payload_of(&pair) + 16;
     for (int i = 0; i < 5; i++) assert_true(dw_get(sizes + 4 * (size_t)i, 4) > 0);
     for (int i = 5; i < 8; i++) assert_int_equal(dw_get(sizes + 4 * (size_t)i, 4), 0);
@@ -206,7 +221,7 @@ static void rows_that_are_cut_are_grouped_by_eight(void **state)
     test_pair_close(&other);
 }
 
-/* The bits per value of the first frame of x. */
+/* Returns how many bits per value a frame with x takes. The frame is the first of a new encoder. */
 static double bits_of(const char *config, const float *x, uint32_t t, uint32_t c)
 {
     test_pair pair;
@@ -218,9 +233,11 @@ static double bits_of(const char *config, const float *x, uint32_t t, uint32_t c
     return bits;
 }
 
-/* Both ends know the dither. With a step of 4 deviations, codes that are sorted by it take 0.66
- * bits, and 0.92 otherwise, besides what frames cost; the codes of stochastic rounding, which only
- * the encoder knows the random numbers of, cannot be sorted. */
+/* Both ends know the dither, so that dithered codes can be sorted by it before they are entropy
+ * coded; only the encoder knows the random numbers of stochastic rounding. With a step of 4
+ * deviations, the codes take 0.66 bits per value if they are sorted and 0.92 if not
+ * (docs/format.md, 3.9). Frames take somewhat more than their codes; the limit for sorted ones lies
+ * between these two numbers. */
 static void dither_that_is_known_makes_codes_shorter(void **state)
 {
     static float x[256 * 128];
@@ -233,8 +250,9 @@ static void dither_that_is_known_makes_codes_shorter(void **state)
     if (known > 0.82 || unknown < 0.92) fail_msg("%f and %f bits", known, unknown);
 }
 
-/* What a coder needs for its tables, 28 KB, it needs for every sample. The rest depends on what the
- * sample has, and not on the longest block that there can be, of 32768 codes. */
+/* For each sample of a frame, the entropy coder needs 28 KB for its tables, and further memory that
+ * must depend on the size of the sample. If it were that of the longest possible block, which has
+ * 32768 codes, eight small samples would exceed the limit here. */
 static void small_samples_need_little_memory(void **state)
 {
     enum { SAMPLES = 8 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_error.c - the option error: the encoder finds the step with which so much is lost, of a
- * sample or of every value. */
+ * test_error.c - tests the option error: with error=0.1 the encoder chooses steps with which the
+ * error of a sample is 0.1 of its norm; with error=abs:0.1 no value is off by more than 0.1. */
 #include <math.h>
 
 #include "support/tool.h"
@@ -8,6 +8,7 @@
 enum { N = 2, T = 40, C = 800, SIZE = T * C };
 static const dw_key keys[N] = {{7, 0}, {9, 1}};
 
+/* Returns the Euclidean norm of n values. */
 static double norm(const float *values, size_t n)
 {
     double sum = 0;
@@ -15,6 +16,7 @@ static double norm(const float *values, size_t n)
     return sqrt(sum);
 }
 
+/* Returns the Euclidean norm of a - b. */
 static double distance(const float *a, const float *b, size_t n)
 {
     double sum = 0;
@@ -22,7 +24,8 @@ static double distance(const float *a, const float *b, size_t n)
     return sqrt(sum);
 }
 
-/* Normal values, or values of Laplace's distribution, which has more large and more small ones. */
+/* Draws a value of a normal distribution, or of Laplace's, which has more large and more small
+ * values. */
 static float draw(test_random *random, bool laplace)
 {
     double u = test_uniform(random) - 0.5;
@@ -30,32 +33,36 @@ static float draw(test_random *random, bool laplace)
     return (float)((u < 0 ? 1 : -1) * log(1 - 2 * fabs(u) + 1e-12));
 }
 
-/* The samples of each visit resemble those of the last one. */
+/* Changes x to the samples of the next visit, which resemble those of the last one. first: this is
+ * the first visit, and x has no values yet. */
 static void visit_next(float *x, test_random *random, bool laplace, bool first)
 {
     for (int i = 0; i < N * SIZE; i++)
         x[i] = (first ? 0 : 0.9f * x[i]) + (first ? 1 : 0.4f) * draw(random, laplace);
 }
 
-/* The pieces that the error is measured of: whole samples, or the rows of them. */
+/* Fails unless the error |x - y| of each piece is at most `error` of the piece's norm |x|, and at
+ * least `least` times as much as that. piece: the number of elements of a piece, which is a whole
+ * sample or a row. */
 static void check_pieces(const char *config, const float *x, const float *y, size_t piece,
                          double error, double least)
 {
     for (size_t at = 0; at < N * SIZE; at += piece) {
         double part = distance(x + at, y + at, piece) / norm(x + at, piece);
         if (part > error || part < least * error)
-            fail_msg("%s: %g of the norm at %zu, not %g", config, part, at, error);
+            fail_msg("%s: the error of the piece at element %zu is %g of its norm, not %g", config,
+                     at, part, error);
     }
 }
 
-/* What the receiver gets wrong is as much as asked for, and no more: at every visit, whatever the
- * rounding, of each sample or row. */
+/* At every visit and with every rounding, the error of each sample or row is at most what the
+ * option allows, and nearly as much. */
 static void as_much_is_lost_as_asked_for(void **state)
 {
     static const struct {
         const char *options;
-        double error, least; /* least: of the error that is asked for, how much must be used */
-        size_t piece;
+        double error, least; /* least: the part of the allowed error that must be used at least */
+        size_t piece;        /* the number of elements that share a step */
     } cases[] = {
         {"error=0.02", 0.02, 0.97, SIZE},
         {"error=0.1", 0.1, 0.97, SIZE},
@@ -64,7 +71,8 @@ static void as_much_is_lost_as_asked_for(void **state)
         {"error=3e-1,rounding=stochastic", 0.3, 0.95, SIZE},
         {"error=0.1,group=row", 0.1, 0.83, C},
         {"error=0.1,group=row,rounding=dither", 0.1, 0.83, C},
-        /* large steps, with which nearest rounding loses less than they allow */
+        /* With large steps, nearest rounding has a smaller error than step / sqrt(12), which the
+         * encoder reckons with. */
         {"error=0.7", 0.7, 0.5, SIZE},
     };
     static float x[N * SIZE], y[N * SIZE];
@@ -79,7 +87,8 @@ static void as_much_is_lost_as_asked_for(void **state)
                  is_delta ? "delta" : "direct", cases[k / 4].options);
         test_pair_open(&pair, config, N, T, C, DW_F32);
         for (int visit = 0; visit < 4; visit++) {
-            /* A change that is smaller than the error may be lost as a whole. */
+            /* Where the error may be as large as the change, nearest rounding may round nearly the
+             * whole change to zero, and its error is then below step / sqrt(12). */
             bool coarse =
                 cases[k / 4].error > 0.5 || (is_delta && visit && cases[k / 4].error > 0.2);
             visit_next(x, &random, laplace, visit == 0);
@@ -94,8 +103,9 @@ static void as_much_is_lost_as_asked_for(void **state)
     }
 }
 
-/* Where a value is more than 127 such steps from its base, the step is larger: nothing is clamped,
- * and nothing is further away than half a step. */
+/* If a value is more than 127 steps away from its base, the encoder takes a larger step than the
+ * option asks for, so that no value is clamped: every value is off by at most half a step, or by a
+ * whole step with stochastic rounding. */
 static void nothing_is_clamped(void **state)
 {
     static const char *const configs[] = {"direct:form=step,error=0.001",
@@ -121,7 +131,8 @@ static void nothing_is_clamped(void **state)
         }
 }
 
-/* A sample that became zeros has no norm that an error could be a part of. It still arrives. */
+/* A sample of zeros has the norm 0, so that no error is a part of it. Such a sample must arrive
+ * nevertheless: after each visit, y is at most 1/252 of what it was before. */
 static void zeros_arrive(void **state)
 {
     static float x[N * SIZE], y[N * SIZE];
@@ -143,13 +154,20 @@ static void zeros_arrive(void **state)
     test_pair_close(&pair);
 }
 
-/* ---- A bound for every value ------------------------------------------------------------------
- */
+/* ---- error=abs: a bound for every value ------------------------------------------------------ */
 
 enum { ROWS = 7, WIDTH = 70, FEW = ROWS * WIDTH };
 
-/* Values of one visit. kind 0: near the last ones; 1: anything finite; 2: large ones; 3: with some
- * that moved far; 4: half way between two numbers of 16 bits; 5: small ones. */
+/* Replaces the values of x, all of them by finite ones.
+ *
+ * | kind | the new values                                                                        |
+ * | 0    | near the old ones                                                                     |
+ * | 1    | random bits                                                                           |
+ * | 2    | large ones, of which some exceed the range of f16                                     |
+ * | 3    | the old ones, but one in 100 is replaced by one that is far away                      |
+ * | 4    | half way between two numbers of bf16, where rounding to bf16 errs most                |
+ * | 5    | small ones                                                                            |
+ */
 static void fill_bounded(test_random *random, const dw_tensor *x, int kind)
 {
     for (size_t i = 0; i < FEW; i++) {
@@ -158,7 +176,7 @@ static void fill_bounded(test_random *random, const dw_tensor *x, int kind)
         if (!isfinite(last)) last = 1;
         if (kind == 0) value = last + 0.01f * value;
         if (kind == 1) memcpy(&value, &bits, sizeof value);
-        if (kind == 2) value = ldexpf(value, 15); /* some exceed f16 */
+        if (kind == 2) value = ldexpf(value, 15);
         if (kind == 3) value = i % 100 == 7 ? 300 * value : last;
         bits = (bits & 0x8fff0000u) | 0x33808000u;
         if (kind == 4) memcpy(&value, &bits, sizeof value);
@@ -168,6 +186,7 @@ static void fill_bounded(test_random *random, const dw_tensor *x, int kind)
     }
 }
 
+/* Returns the largest |x - y|. It is infinite if a y is not finite. dtype: that of y. */
 static double furthest(const dw_tensor *x, const void *y, dw_dtype dtype)
 {
     double most = 0;
@@ -178,13 +197,16 @@ static double furthest(const dw_tensor *x, const void *y, dw_dtype dtype)
     return most;
 }
 
+/* A config with error=abs, and what became of its frames. */
 typedef struct bounded {
-    dw_dtype x, prev; /* prev 0: the codec direct */
-    const char *options;
-    double bound;
-    int refused, coded; /* results: frames of either kind */
+    dw_dtype x, prev; /* the dtypes of x and of prev; prev 0: the codec is direct, without a prev */
+    const char *options; /* all options but prev and error */
+    double bound;        /* the value of error=abs */
+    int refused, coded;  /* results: frames that were refused, and that consist of codes */
 } bounded;
 
+/* Sends x once. Fails unless all values of y, and of prev if there is one, are within the bound, or
+ * encoding was refused with LIMIT where that is allowed. Counts the frame in b. */
 static void visit_bounded(bounded *b, test_pair *pair, const dw_tensor *x, const char *config)
 {
     static float y[FEW];
@@ -212,6 +234,7 @@ static void visit_bounded(bounded *b, test_pair *pair, const dw_tensor *x, const
         fail_msg("%s: prev is off by %g", config, furthest(x, prev.data, prev.dtype));
 }
 
+/* Sends 12 visits with the config b, with values of all kinds. Counts the frames in b. */
 static void try_bounded(bounded *b, test_random *random)
 {
     static const char *const names[] = {"", "f32", "f16", "bf16"};
@@ -236,8 +259,9 @@ static void try_bounded(bounded *b, test_random *random)
     test_pair_close(&pair);
 }
 
-/* Every value of y and of prev is within the bound, whatever x is. Only a prev that cannot hold x,
- * or a codec without one, may refuse it, and then nothing has changed. */
+/* Every value of y and of prev is within the bound, whatever x is. Encoding may be refused only if
+ * prev has a dtype that cannot hold x to within the bound, or if the codec is direct, which cannot
+ * send floats instead of codes; and then nothing has changed. */
 static void every_value_is_within_the_bound(void **state)
 {
     static const char *const options[] = {"rounding=nearest", "rounding=stochastic,group=row",
@@ -258,7 +282,8 @@ static void every_value_is_within_the_bound(void **state)
     assert_true(refused > 100 && coded > 500);
 }
 
-/* Codes are used wherever they can keep to the bound, and use it. */
+/* Where codes can keep to the bound, the encoder sends codes and no floats, and the largest error
+ * of a frame is nearly the bound. */
 static void a_bound_is_used(void **state)
 {
     static float x[N * SIZE], y[N * SIZE];
@@ -286,7 +311,8 @@ static void a_bound_is_used(void **state)
     }
 }
 
-/* What codes cannot keep to the bound is sent as floats, and is counted. */
+/* A sample that has changed too much for codes to keep to the bound is sent as floats, in an entry
+ * of role sync, which the counter `resyncs` counts. */
 static void what_is_too_far_is_sent_as_floats(void **state)
 {
     float x[2 * 64], y[2 * 64];
@@ -299,7 +325,8 @@ static void what_is_too_far_is_sent_as_floats(void **state)
     test_pair_open(&pair, "delta:form=step,error=abs:0.01", 2, 1, 64, DW_F32);
     for (int visit = 0; visit < 5; visit++) {
         for (int i = 0; i < 128; i++) x[i] = (float)i / 64 + 0.001f * (float)visit;
-        if (visit == 2) x[70] = 5; /* a change of nearly 200 steps, and back again */
+        /* This is a change of nearly 200 steps of 0.02; the next visit changes it back. */
+        if (visit == 2) x[70] = 5;
         assert_int_equal(dw_decoder_expect(pair.decoder, keys, &tx, &expected), DW_OK);
         test_pair_encode(&pair, keys, &tx);
         assert_true(pair.len <= expected && expected <= pair.cap);
@@ -317,7 +344,9 @@ static void what_is_too_far_is_sent_as_floats(void **state)
     test_pair_close(&pair);
 }
 
-/* Entries that are as short as changes might not keep to the bound. */
+/* With the option `limit`, key entries may be sent as short as changes. Such short entries might
+ * not keep to the bound, so with error=abs the call fails instead: NO_ROOM, and nothing has
+ * changed. */
 static void a_limit_makes_no_short_entries(void **state)
 {
     float x[64] = {1, 2, 3};
