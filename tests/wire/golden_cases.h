@@ -88,8 +88,9 @@ static const golden_case golden_cases[] = {
      DW_F16, DW_F32, 1, 3, 40},
 };
 
-/* Entropy-coded payloads. The input has many small values and few large ones, so that blocks are
- * shorter than the tiles even in small shapes. Of make_golden.c's epochs, these take the first. */
+/* Cases whose payloads are entropy-coded. Their input has many small values and few large ones, so
+ * that even in small shapes the entropy-coded blocks are shorter than the tiles that they stand
+ * for. make_golden.c defines four visits with such input; epochs: how many of them a case makes. */
 static const struct golden_coded {
     unsigned epochs;
     golden_case of;

@@ -84,8 +84,8 @@ static bool comma(golden *g, bool first)
     return false;
 }
 
-/* Writes the parameters with their names from docs/format.md, 1.2, and which of them depend on the
- * dtype of x. */
+/* Writes the beginning of a golden file: the parameters of the frame, with their names from
+ * docs/format.md, 1.2; the list `own` of those that depend on the dtype of x; and the config. */
 static void emit_config(golden *g, const uint8_t *frame)
 {
     static const char *const codecs[] = {"", "delta", "direct", "raw", "mx"};
@@ -240,8 +240,8 @@ static void finish(golden *g)
     free(g->text);
 }
 
-/* Several epochs of one config: a first visit, a change, hostile values, NaN, and very small
- * values. */
+/* Encodes and sends six visits of a case: two with ordinary values, one with hostile finite values,
+ * one with NaN and infinities, and two with very small values. */
 static void good(const char *directory, int check, const golden_case *of)
 {
     static const struct {
@@ -258,8 +258,10 @@ static void good(const char *directory, int check, const golden_case *of)
     finish(&g);
 }
 
-/* Entropy-coded epochs: many small values and few large ones; the same with NaN; values of which
- * all are as frequent, so that groups are stored plain; and zeros, which make one code. */
+/* Encodes and sends `epochs` visits of a case whose payloads are entropy-coded. In the first visit
+ * x has many small values and few large ones, in the second one of them is NaN. In the third all
+ * values are equally frequent, so that no block is shorter than its tiles, and the groups are
+ * stored as their tiles. In the fourth all values are 0, so that a block has one code only. */
 static void coded(const char *directory, int check, const golden_case *of, unsigned epochs)
 {
     golden g = begin(directory, check, of->name, of->config, of->x, of->y, of->n, of->t, of->c);

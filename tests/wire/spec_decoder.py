@@ -56,7 +56,7 @@ DIRECT_STEP = (CODEC_DIRECT, STEPPED)
 DELTAS = ((CODEC_DELTA, 0), DELTA_MX, DELTA_STEP)
 QUANTIZING = ((CODEC_DELTA, 0), (CODEC_DIRECT, 0))
 STEPPING = (DELTA_STEP, DIRECT_STEP)
-CODING = (*DELTAS, (CODEC_DIRECT, 0), DIRECT_STEP, (CODEC_MX, 0))
+CODING = (*DELTAS, (CODEC_DIRECT, 0), DIRECT_STEP, (CODEC_MX, 0))  # may be entropy-coded
 PARAMETERS = {  # 1.2. Defaults are only used by a break: the page's frames have every parameter.
     1: Parameter("bits", QUANTIZING, range(1, 9), 4),
     2: Parameter("group", QUANTIZING + STEPPING, (16, 32, 64, 128, 256, WHOLE_ROW), 64),
@@ -974,19 +974,21 @@ def payload_size(h, parameters, use):
 
 
 def is_coded(h, parameters, use):
-    """3.8: whether an entry of this use is entropy-coded."""
+    """3.8: returns whether the payload of an entry with this use is entropy-coded."""
     form = method_of(h.codec, parameters, use).form
     floats = form == FLOATS and "entropy-floats" not in broken
     return "entropy" in parameters and form != NO_PAYLOAD and not floats
 
 
 def coded_group(method, parameters):
-    """What the payload is cut into segments by: the group, or blocks."""
+    """Returns the number of elements of a segment, as the parameter `group` says it. Microscaled
+    payloads have segments of one block."""
     return parameters["group"] if method.form in (QUANTIZED, STEPPED) else BLOCK
 
 
 def groups_in(h, parameters, use):
-    """3.8: how many groups of tiles an entry of this use has, computed without a loop."""
+    """3.8: returns how many groups of tiles the payload of an entry with this use has. It is
+    computed without a loop, because T and C are not checked yet."""
     group = coded_group(method_of(h.codec, parameters, use), parameters)
     segments, cut = h.T * pieces_per_row(h.C, group), long_rows(h.C, group)
     tiles = segments if cut else -(-segments // (TILE // cut_row(h.C, group)[1]))
@@ -995,7 +997,8 @@ def groups_in(h, parameters, use):
 
 
 def plain_payload(h, parameters, e, payload):
-    """3.8: the plain payload of an entry; FORMAT where a rule is broken."""
+    """3.8: returns the plain payload of an entry, which is `payload` itself if that is not
+    entropy-coded. Refuses it with FORMAT if a rule is broken."""
     if not is_coded(h, parameters, e.use):
         return payload
     method = method_of(h.codec, parameters, e.use)
@@ -1410,7 +1413,7 @@ class Decoder:
         return {**self.parameters, **{name: of_x[name] for name in self.own}}
 
     def _admit(self, h, parameters, tables, payloads):
-        """Steps 6 to 8. Returns the plain payloads."""
+        """Does the steps 6 to 8. Returns the plain payload of each entry."""
         if "doubled-after-step" not in broken:
             check_keys(tables.entries, tables.forgotten)
         if "entropy-before-base" in broken:
@@ -1434,7 +1437,7 @@ class Decoder:
         return self._plain(h, parameters, tables.entries, payloads)
 
     def _plain(self, h, parameters, entries, payloads):
-        """3.8."""
+        """3.8: returns the plain payload of each entry. payloads: those of the frame."""
         try:
             return [plain_payload(h, parameters, e, p) for e, p in zip(entries, payloads)]
         except Refused:
@@ -1846,9 +1849,9 @@ def stepped_payload(h, group, x, base, factor, generator):
 
 
 def ruled_payloads(decoder, step, frame):
-    """[(number of the entry, its plain payload, what docs/format.md demands)] of the microscaled
-    entries and of those in steps, where a step contains x. Must be called before the decoder gets
-    the frame."""
+    """Returns [(number of the entry, its plain payload, the payload that docs/format.md demands)]
+    for the microscaled entries and those in steps of a golden step that contains x. It must be
+    called before the decoder gets the frame, because it needs prev as it was."""
     h = parse_header(frame)
     tables = parse_tables(frame, h)
     parameters, fmt = check_codec(h, tables), BY_NAME[step["x_dtype"]]

@@ -24,7 +24,7 @@ STATELESS, KEY, DELTA, SKIP, SYNC = 1, 2, 3, 4, 5
 NOTHING, WHOLE, CHANGE, BRIEF, EXACT = 0, 1, 2, 3, 4
 ROW, CHANNEL, SAMPLE = 65535, 65534, 65533
 STEPS, KEY_STEP, DITHER = 4, 128, 3  # 1.2: form, key and rounding
-RANS = 2  # 1.2: entropy
+RANS = 2  # 1.2: the value of entropy
 INT8, E4M3, E5M2, E3M2, E2M3, E2M1 = 1, 2, 3, 4, 5, 6
 ELEMENTS = {INT8: "int8", E4M3: "e4m3", E5M2: "e5m2", E3M2: "e3m2", E2M3: "e2m3", E2M1: "e2m1"}
 ELEMENT_BITS = {INT8: 8, E4M3: 8, E5M2: 8, E3M2: 6, E2M3: 6, E2M1: 4}
@@ -199,7 +199,7 @@ class Dither:
 
 
 def parts_of(codes, zs):
-    """3.9: the codes of the four parts, as they are written."""
+    """3.9: returns the codes of the four parts, as they are written. zs: z of each code."""
     parts = [[], [], [], []]
     for code, z in zip(codes, zs):
         parts[int(8 * abs(z))].append((256 - code) % 256 if z < 0 else code)
@@ -210,22 +210,29 @@ class Payloads:
     """Makes random payloads of one shape, and their results: y as bits, and prev'."""
 
     def __init__(self, random, T, C, y, prev=None, calm=False, coded=False):
-        """coded: payloads are entropy-coded (3.8)."""
+        """y, prev: the dtypes of the decoded values and of prev. calm: if true, scales and floats
+        have usual values only. coded: if true, payloads are entropy-coded (3.8).
+
+        The fields that are set here may be changed before a payload is made: block, a function that
+        makes the block of a group from its codes and their dither; resize, a function that changes
+        the list of sizes, so that it breaks a rule; too_long, true if blocks may be longer than
+        their group's tiles; padding, the code of padding, or None for random ones."""
         self.random, self.T, self.C, self.y, self.prev, self.calm = random, T, C, y, prev, calm
-        self.coded, self.tiles = coded, []  # the tiles: (token, scales, codes, bits, dither)
+        # The tiles that are made so far: (token, scales, codes, planes, dither), see end_tile.
+        self.coded, self.tiles = coded, []
+        # The standard deviation of codes, if they are entropy-coded.
         self.spread = random.choice((0, 0.3, 0.5, 1, 3, 30)) if coded else None
-        self.is_cut = False  # rows have several tiles each
-        self.block = self.block_of  # makes the block of a group from its codes and their dither
-        self.resize = lambda sizes: sizes  # may break a rule
-        self.too_long = False  # whether blocks may be longer than they may be
-        self.padding = None  # the code of padding, or None for random ones
+        self.is_cut = False  # whether rows have several tiles each
+        self.block, self.resize = self.block_of, lambda sizes: sizes
+        self.too_long, self.padding = False, None
 
     def padded(self, data):
         """Fills data up to a multiple of 16 bytes with random ones, which readers must ignore."""
         return data + self.random.randbytes(-len(data) % 16)
 
     def codes(self, bits, n):
-        """Random codes; in payloads that are entropy-coded, some are more frequent than others."""
+        """Returns n random codes. If payloads are entropy-coded, codes near the middle are more
+        frequent than others; otherwise all are equally frequent."""
         if not self.coded:
             return [self.random.getrandbits(bits) for _ in range(n)]
         middle, most = 1 << bits - 1, (1 << bits) - 1
@@ -233,11 +240,14 @@ class Payloads:
         return [max(0, min(most, near())) for _ in range(n)]
 
     def end_tile(self, token, scales, codes, bits, dither=None):
-        """Keeps a tile, with random bytes behind its planes. dither: z of every code, or None."""
+        """Keeps a tile for joined(). token: the row of its first element; scales: the bytes of its
+        scales; codes: its codes, of so many bits; dither: z of every code, or None. The planes are
+        followed by random bytes, which readers must ignore."""
         self.tiles.append((token, scales, codes, self.padded(planes(codes, bits)), dither))
 
     def joined(self, front):
-        """The payload: what is in front of the tiles, and these, perhaps entropy-coded (3.8)."""
+        """Returns the payload: `front`, which is what lies in front of the tiles, and the tiles
+        that end_tile has kept, entropy-coded if payloads are (3.8). Forgets these tiles."""
         tiles, self.tiles = self.tiles, []
         if not self.coded:
             return front + b"".join(scales + own for _, scales, _, own, _ in tiles)
@@ -254,6 +264,7 @@ class Payloads:
         return front + told + self.padded(b"".join(made))
 
     def group(self, tiles):
+        """Returns the bytes of a group: entropy-coded, or its tiles, whichever is shorter."""
         codes = [code for tile in tiles for code in tile[2]]
         zs = [z for tile in tiles for z in tile[4]] if tiles[0][4] else None
         plain = b"".join(scales + own for _, scales, _, own, _ in tiles)
@@ -261,7 +272,8 @@ class Payloads:
         return coded if len(coded) < len(plain) or self.too_long else plain
 
     def block_of(self, codes, zs):
-        """3.7 and 3.9, with any k that is allowed."""
+        """Returns a block of these codes (3.7), with any k that is allowed. If the codes are
+        dithered (zs is not None), it mostly has parts (3.9)."""
         parts = parts_of(codes, zs) if zs and self.random.random() < 0.8 else None
         parts = parts if parts and all(parts) else [codes]
         ks = []
@@ -393,6 +405,7 @@ class Payloads:
         return self.joined(payload), y, prev if stateful else None
 
     def bytes(self, n):
+        """Returns n random codes of 8 bits."""
         return self.codes(8, n) if self.coded else self.random.randbytes(n)
 
     def step(self, y, prev, to, base, code, scale, dither, stateful):

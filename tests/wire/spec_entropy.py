@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-# spec_entropy.py - makes entropy-coded payloads plain, written from docs/format.md, 3.8 and 3.9,
-# alone.
-"""The blocks themselves are in spec_rans.py. `broken` is the set of deliberate errors to be made,
-named as in BREAKS. Section numbers are those of docs/format.md."""
+# spec_entropy.py - decodes entropy-coded payloads, written from docs/format.md, 3.8 and 3.9, alone.
+"""Turns entropy-coded payloads into the plain payloads that 3.2, 3.3 and 3.4 describe. The blocks
+in them are decoded by spec_rans.py.
+
+Functions and classes get `broken`, a set of names from BREAKS: the deliberate errors that they have
+to make, with which golden.py shows that the golden files detect each of them. Section numbers are
+those of docs/format.md."""
 
 import struct
 from collections import namedtuple
 
 from spec_rans import Invalid, need, read_block
 
-GROUP, ROWS = 16, 8  # 3.8: tiles of a group; a new group begins with every 8th long row
+GROUP = 16  # 3.8: the tiles of a group
+ROWS = 8  # 3.8: where rows are cut into several tiles, a new group begins with every 8th row
 
 BREAKS = {
     "entropy-group-8": "a group has 8 tiles (3.8)",
@@ -43,26 +47,32 @@ BREAKS = {
     "parts-padding-z": "padding has the z of the element of that number (3.9)",
 }
 
-# A tile: how many bytes its scales have, with zeros; the widths of its planes; and the elements of
-# its segments as (the first one's number in the sample, w, g).
+# A tile. scales: the bytes of its scales, with the zeros behind them; widths: the bits of each of
+# its planes; segments: (start, w, g) of each of its segments, where start is the number of the
+# segment's first element in the sample, w the number of its elements, and g that of its codes, with
+# padding.
 Tile = namedtuple("Tile", "scales widths segments")
 
 
 def up(n, m):
+    """Returns n, rounded up to a multiple of m."""
     return -(-n // m) * m
 
 
 def codes_in(tile):
+    """Returns the number of codes in a tile, padding included."""
     return sum(g for _, _, g in tile.segments)
 
 
 def bytes_of(tile):
+    """Returns the number of bytes of a tile in the plain payload."""
     return tile.scales + up(codes_in(tile) * sum(tile.widths) // 8, 16)
 
 
 def count_groups(T, per_row, tiles, broken):
-    """How many groups a payload has, without a loop. per_row: tiles of a row, if rows are cut, else
-    0; tiles: how many there are."""
+    """Returns the number of groups of a payload. It has no loop over tiles, because it is computed
+    before it is known whether the sizes in the header are sensible. T: the tokens of the sample;
+    per_row: the tiles of a row if rows are cut, else 0; tiles: the tiles of the payload."""
     of_group = 8 if "entropy-group-8" in broken else GROUP
     rows = rows_of_group(broken)
     if not per_row or rows is None:
@@ -72,6 +82,7 @@ def count_groups(T, per_row, tiles, broken):
 
 
 def rows_of_group(broken):
+    """Returns after how many cut rows a new group begins; None: rows begin no group."""
     if "entropy-group-runs-on" in broken:
         return None
     if "entropy-group-of-row" in broken:
@@ -80,6 +91,7 @@ def rows_of_group(broken):
 
 
 def groups_of(tiles, per_row, broken):
+    """Returns the tiles of each group. per_row: as for count_groups."""
     of_group = 8 if "entropy-group-8" in broken else GROUP
     rows = rows_of_group(broken)
     run = rows * per_row if per_row and rows else len(tiles)
@@ -91,6 +103,8 @@ def groups_of(tiles, per_row, broken):
 
 
 def pack_planes(codes, widths):
+    """Returns the planes of these codes as in the plain payload (3.2), with the zeros behind
+    them."""
     data, shift = b"", 0
     for p in widths:
         plane = 0
@@ -105,14 +119,18 @@ def pack_planes(codes, widths):
 
 
 class Payload:
-    """Makes one payload plain. front: how many bytes lie before its tiles; z: a function that gives
-    the dither of an element in units of 2^-17, or None without dither."""
+    """Decodes one payload.
+
+    front: the number of bytes in front of its tiles. tiles, per_row: all tiles, and as for
+    count_groups. z: a function that returns the dither of an element, given by its number in the
+    sample, in units of 2^-17; None: the payload is without dither."""
 
     def __init__(self, front, tiles, per_row, z, broken):
         self.front, self.z, self.broken = front, z, broken
         self.groups = groups_of(tiles, per_row, broken)
 
     def plain(self, payload):
+        """Returns the plain payload."""
         broken, of_sizes = self.broken, 4 * len(self.groups)
         need(len(payload) >= self.front + up(of_sizes, 16), "no place for the sizes")
         at = 0 if "entropy-sizes-first" in broken else self.front
@@ -136,7 +154,7 @@ class Payload:
         return plain
 
     def plain_group(self, data, tiles):
-        """The tiles of a group."""
+        """Returns the tiles of a group as in the plain payload. data: the bytes of the group."""
         broken, most = self.broken, sum(bytes_of(tile) for tile in tiles)
         of_scales = sum(tile.scales for tile in tiles)
         need(len(data) > of_scales, "a size is too small")
@@ -161,7 +179,7 @@ class Payload:
         return plain
 
     def codes_of(self, data, tiles):
-        """The codes of a group, padding included, from its block."""
+        """Decodes the block of a group, and returns the group's codes, padding included."""
         broken, n = self.broken, sum(codes_in(tile) for tile in tiles)
         unpadded = "entropy-no-padding" in broken
         stored = sum(w for tile in tiles for _, w, _ in tile.segments) if unpadded else n
@@ -188,7 +206,7 @@ class Payload:
         return codes
 
     def dither(self, tiles):
-        """z of the codes of a group, 0 of padding, or None without dither."""
+        """Returns z of each code of a group, where padding has 0; None: there is no dither."""
         if self.z is None:
             return None
         of_padding = self.z if "parts-padding-z" in self.broken else lambda i: 0
@@ -200,7 +218,7 @@ class Payload:
         ]
 
     def parts(self, zs):
-        """The places of the codes of each part."""
+        """Returns, for each of the four parts, the places of its codes in the group."""
         parts = [[] for _ in range(4)]
         for i, z in enumerate(zs):
             amount = z + (1 << 16) >> 1 if "parts-signed" in self.broken else abs(z)
@@ -210,7 +228,7 @@ class Payload:
         return parts
 
     def mirrored(self, code, z):
-        """What was written for z < 0; the same operation undoes it."""
+        """Turns the sign of a code if z < 0. Writers do so, and the same operation undoes it."""
         if z >= 0 or "parts-mirrored-not" in self.broken:
             return code
         if "parts-mirrored-255" in self.broken:
@@ -220,7 +238,8 @@ class Payload:
 
 
 def plain_payload(payload, front, tiles, per_row, z, broken):
-    """The plain payload, or Invalid."""
+    """Returns the plain payload; raises Invalid if a rule is broken. The arguments are those of the
+    class Payload."""
     return Payload(front, tiles, per_row, z, broken).plain(payload)
 
 

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # spec_rans.py - reads entropy-coded blocks, written from docs/format.md, 3.7, alone.
-"""Blocks of codes, with Python integers only. `broken` is the set of deliberate errors to be made,
-named as in BREAKS. Section numbers are those of docs/format.md."""
+"""Decodes blocks of codes, with Python integers only. spec_decoder.py uses it.
+
+Functions and classes get `broken`, a set of names from BREAKS: the deliberate errors that they
+have to make. golden.py shows with them that the golden files detect each of these errors. Section
+numbers are those of docs/format.md, and single letters (k, R, F, W, B, T, M, E) are the page's own
+names."""
 
 import struct
 from collections import namedtuple
@@ -49,32 +53,36 @@ BREAKS = {
     "rans-fill-checked": "the digits that fill up the last symbol must be those of writers (3.7)",
 }
 
-Table = namedtuple("Table", "k least F")  # F has R frequencies, or is None where R is 1
+# The head of one part, and its frequencies: a list of R numbers, or None if R is 1.
+Table = namedtuple("Table", "k least F")
 
 
 class Invalid(Exception):
-    """A rule is broken (FORMAT)."""
+    """Is raised for a block or payload that breaks a rule. Decoders answer with FORMAT."""
 
 
 def need(condition, why):
+    """Raises Invalid with the sentence `why` unless the condition is true."""
     if not condition:
         raise Invalid(why)
 
 
 class Reader:
-    """Reads a string of bytes from the front."""
+    """Reads bytes, and the bits of frequencies, from the front of a string of bytes."""
 
     def __init__(self, data, broken):
         self.data, self.at, self.broken = data, 0, broken
         self.bit = 0  # how many bits of the byte at `at` have been read
 
     def take(self, n):
+        """Returns the next n bytes."""
         need(self.at + n <= len(self.data), "a block ends early")
         taken = self.data[self.at : self.at + n]
         self.at += n
         return taken
 
     def read_bit(self):
+        """Returns the next bit. Bits are read from the lowest of each byte on."""
         need(self.at < len(self.data), "the frequencies end early")
         place = 7 - self.bit if "rans-frequency-from-top" in self.broken else self.bit
         bit = self.data[self.at] >> place & 1
@@ -82,18 +90,19 @@ class Reader:
         return bit
 
     def read_bits(self, n):
-        """A number, its lowest bit first."""
+        """Returns a number of n bits, of which the lowest comes first."""
         return sum(self.read_bit() << i for i in range(n))
 
     def end_byte(self):
-        """The rest of the byte, of which some bits were read, must be zero."""
+        """Goes on to the next byte, if some bits of this one were read. The others must be zero."""
         while self.bit:
             zero = self.read_bit() == 0
             need(zero or "rans-frequency-zeros" in self.broken, "bits behind the frequencies")
 
 
 def read_table(reader, head, broken):
-    """The frequencies for a head (k, least, R - 1), which was read already."""
+    """Reads the frequencies of a part, and returns its Table. head: (k, least, R - 1, ...), the
+    part's head, which the caller has read."""
     k, least, R = head[0], head[1], head[2] + 1
     if k == 3 and "rans-k-3" in broken:
         k = 2
@@ -115,6 +124,7 @@ def read_table(reader, head, broken):
 
 
 def read_frequency(reader, broken):
+    """Reads and returns one F."""
     bits = reader.read_bits(4)
     need(bits <= 12, "a frequency of more than 12 bits")
     if bits == 0:
@@ -127,11 +137,12 @@ def read_frequency(reader, broken):
 
 
 def pairs(w, broken):
-    """v of all pairs of symbols with the weights w."""
+    """Returns v of all pairs of symbols, where w are the weights of the symbols."""
     return [product(a * b, broken) for b in w for a in w]
 
 
 def product(exact, broken):
+    """Returns v for the exact product of two weights: divided by 2^24, but not rounded to 0."""
     if exact == 0:
         return 0
     rounded = exact >> 24
@@ -141,6 +152,7 @@ def product(exact, broken):
 
 
 def weights_of(table, broken):
+    """Returns w of all R^k symbols."""
     w = [SLOTS * F for F in table.F]
     for _ in range({1: 0, 2: 1, 4: 2}[table.k]):
         w = pairs(w, broken)
@@ -148,7 +160,7 @@ def weights_of(table, broken):
 
 
 def slots_of(table, broken):
-    """B(0) to B(R^k)."""
+    """Returns the list B(0) to B(R^k): the first slot of each symbol, and the end of the last."""
     w = weights_of(table, broken)
     whole = "rans-slots-whole" in broken
     e = [x if whole else max(0, x - SLOTS) for x in w]
@@ -166,7 +178,7 @@ def slots_of(table, broken):
 
 
 class States:
-    """The 32 states, and the words that they read."""
+    """The 32 states of a block, and the words that they read. Reads both from the reader."""
 
     def __init__(self, reader, W, broken):
         self.broken = broken
@@ -181,6 +193,7 @@ class States:
         self.first, self.j = list(self.x), 0
 
     def word(self):
+        """Returns the next word."""
         if self.next == len(self.words) and "rans-word-missing" in self.broken:
             return 0
         need(self.next < len(self.words), "a word is missing")
@@ -188,7 +201,8 @@ class States:
         return self.words[self.next - 1]
 
     def part(self, table, count):
-        """The codes of a part, without those that fill up the last symbol."""
+        """Decodes the next part. count: how many codes it has. Returns them, without the digits
+        that fill up the last symbol."""
         B, R, codes = slots_of(table, self.broken), len(table.F), []
         symbols = [s for s in range(len(B) - 1) for _ in range(B[s], B[s + 1])]
         early = LEAST_STATE + ("rans-word-early" in self.broken)
@@ -200,7 +214,8 @@ class States:
             at = self.j % self.count
             x, self.j = self.x[at], self.j + 1
             slot = x % SLOTS
-            need(slot < len(symbols), "a slot of no symbol")  # only with a break
+            # Without a deliberate error, every slot belongs to a symbol.
+            need(slot < len(symbols), "a slot of no symbol")
             s = symbols[slot]
             x = (B[s + 1] - B[s]) * (x // SLOTS) + slot - B[s]
             if x < early:
@@ -212,6 +227,7 @@ class States:
         return codes[:count]
 
     def codes_of(self, s, table, R):
+        """Returns the k codes of symbol s."""
         codes = []
         for _ in range(table.k):
             codes.append(table.least + s % R)
@@ -219,11 +235,14 @@ class States:
         return codes[::-1] if "rans-codes-of-symbol" in self.broken else codes
 
     def check_fill(self, table, fill):
+        """Ignores the codes that fill up the last symbol, unless a deliberate error compares
+        them."""
         usual = table.least + table.F.index(max(table.F))
         other = any(code != usual for code in fill)
         need(not other or "rans-fill-checked" not in self.broken, "digits that fill up")
 
     def end(self):
+        """Checks that all words were used, and that all states have ended as they began."""
         used = self.next == len(self.words) or "rans-words-left" in self.broken
         need(used, "words are left over")
         ended = all(x == LEAST_STATE for x in self.x) or "rans-state-end" in self.broken
@@ -231,9 +250,12 @@ class States:
 
 
 def read_block(data, n, parts, broken):
-    """n: how many codes there are; parts: how many of them each part has, or None if the block must
-    not have parts. Returns ([the codes of a part, or of the whole block], how many bytes the block
-    has)."""
+    """Decodes the block at the front of `data`.
+
+    n: the number of its codes. parts: the number of codes in each of the four parts, or None if the
+    block must not have parts. Returns (made, size): made is a list with one list of codes for each
+    part, or with a single list if the block has no parts; size is the number of the block's bytes.
+    """
     reader = Reader(data, broken)
     *head, cut, W = struct.unpack("<BBBBH", reader.take(6))
     need(cut <= 1 or "rans-parts-any" in broken, "the field parts")

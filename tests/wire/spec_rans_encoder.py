@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # spec_rans_encoder.py - makes entropy-coded blocks from docs/format.md, 3.7, alone.
-"""For tests of decoders. It shares no code with spec_rans.py, which it tests. Fields of a block may
-be changed before bytes() puts them together, to break rules."""
+"""Encodes blocks for the tests of decoders. It shares no code with spec_rans.py, which it tests.
+Single letters (k, R, F, W, B, T) are the page's own names."""
 
 import struct
 
 
 def frequencies(codes):
-    """F of least, least + 1, ...: as the codes are distributed, and at least 1 where one occurs."""
+    """Returns F of the codes least, least + 1, ...: proportional to how often each of them occurs,
+    and at least 1 for each that does. They add up to 4096."""
     least, R = min(codes), max(codes) - min(codes) + 1
     counts = [codes.count(least + i) for i in range(R)]
     F = [max(1, 4096 * count // len(codes)) if count else 0 for count in counts]
@@ -18,7 +19,7 @@ def frequencies(codes):
 
 
 def slots(F, k):
-    """[(B(s), B(s+1) - B(s))] of all symbols."""
+    """Returns [(B(s), B(s+1) - B(s))]: the first slot of each symbol s, and how many it has."""
     weights = [4096 * f for f in F]
     for _ in range(k // 2):
         weights = [a and b and max(1, a * b // 2**24) for b in weights for a in weights]
@@ -34,9 +35,19 @@ def slots(F, k):
 
 
 class Block:
-    """parts: the codes of each part, or [all codes]; ks: k of each part; F: the frequencies, where
-    they are not to follow the codes; fill: the digit that fills up a last symbol; ends: what the
-    last state ends with; small: state 0 is made smaller than it may be, by one word too many."""
+    """A block, encoded from its codes. Its fields may be changed before bytes() puts them together,
+    so that the block breaks a rule: heads ([k, least, R - 1] of each part), cut (the field
+    `parts`), x (the states), words, W (the number of words in the header, or None for the right
+    one), ones (if true, the bits behind the frequencies are ones), tail (bytes behind the block),
+    and states (the states that are written: x, or none).
+
+    parts: the codes of each part, or [all codes] for a block without parts. ks: k of each part. F:
+    the frequencies of each part, or None for those that the codes have. least: the smallest code of
+    each part, or None for that which occurs. fill: the digit that fills up the last symbol, or None
+    for that which the page wants. ends: the value that state 31 has at the end of decoding; any but
+    2^16 breaks a rule. small: if true, one word too many is written, so that state 0 begins below
+    2^16.
+    """
 
     def __init__(
         self, parts, ks=(1, 1, 1, 1), F=None, least=None, fill=None, ends=2**16, small=False
@@ -57,6 +68,8 @@ class Block:
         self.states = self.x if any(len(own) > 1 for own in self.F) else []
 
     def encode(self, codes, head, F):
+        """Encodes the codes of a part: changes the states, and puts words in front of those
+        there."""
         k, least, R = head[0], head[1], len(F)
         of, N = slots(F, k), -(-len(codes) // k)
         fill = F.index(max(F)) if self.fill is None else self.fill
@@ -71,7 +84,8 @@ class Block:
             self.x[j % 32] = 4096 * (x // f) + x % f + B
 
     def string(self, F):
-        """The frequencies as bytes; `ones` is what stands in place of the zero bits behind."""
+        """Returns the frequencies of a part as bytes. With `ones`, ones stand in place of the zero
+        bits behind them."""
         text = ""
         for f in F if len(F) > 1 else ():
             bits = bin(f)[2:] if f else ""
@@ -80,6 +94,7 @@ class Block:
         return bytes(int(text[i : i + 8][::-1], 2) for i in range(0, len(text), 8))
 
     def bytes(self):
+        """Returns the block."""
         W = len(self.words) if self.W is None else self.W
         data = struct.pack("<BBBBH", *self.heads[0], self.cut, W) + self.string(self.F[0])
         for head, own in list(zip(self.heads, self.F))[1:]:
