@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# entropy_scripts.py - scripts of frames with entropy-coded payloads, for test_spec_decoder.py.
-"""Valid ones with random payloads, blocks that meet the borders of docs/format.md, 3.7, and frames
-that break each rule of 3.7 to 3.9."""
+# entropy_scripts.py - makes scripts of frames with entropy-coded payloads, for
+# test_spec_decoder.py.
+"""A script is a list of frames for one decoder, with the results that docs/format.md demands
+(spec_encoder.Script). The scripts here contain valid frames with random payloads, blocks that meet
+the limits of 3.7, and frames that break each rule of 3.7 to 3.9.
+
+Parameters with these names mean the same everywhere: s, a script, to which a function adds frames;
+F, the frequencies of a block, and k, how many codes make a symbol, as in 3.7; codes, those of a
+sample or block; zs, z of each code (3.9), or None without dither."""
 
 import random
 import struct
@@ -33,17 +39,20 @@ from spec_encoder import (
 )
 from spec_rans_encoder import Block
 
-A, B = (7, 0), (7, 1)
-ONE = [0x3F80] * 99  # the scale 1, of all segments
-IN_STEPS = {"form": STEPS, "entropy": RANS}
-OF_DELTA = {"key": KEY_STEP, "prev": F32, "audit": 1}
+A, B = (7, 0), (7, 1)  # keys
+ONE = [0x3F80] * 99  # scales for up to 99 segments: all are 1, in bf16
 
 
 def direct(shape, seed=1, y=F32, calm=True, **more):
+    """Returns an empty script of the codec direct with entropy coding. shape: (T, C); y: the dtype
+    of decoded values; calm: whether scales have usual values only; more: parameters of the
+    codec."""
     return Script(random.Random(seed), "direct", {**more, "entropy": RANS}, shape, y, calm=calm)
 
 
 def delta(shape, seed=1, y=F32, calm=True, **more):
+    """Returns an empty script of the codec delta with entropy coding. The arguments are as
+    above."""
     parameters = {"prev": F32, "audit": 1, "key": 8, **more, "entropy": RANS}
     return Script(random.Random(seed), "delta", parameters, shape, y, calm=calm)
 
@@ -53,6 +62,7 @@ def delta(shape, seed=1, y=F32, calm=True, **more):
 
 
 def every_role(s):
+    """Sends entries of every role, for two keys. Returns the script."""
     s.send((KEY, A), (STATELESS, B, BRIEF))
     s.send((DELTA, A))
     s.send((SKIP, A), (KEY, B))
@@ -61,7 +71,8 @@ def every_role(s):
 
 
 def random_scripts():
-    """Every form, and every number of bits; frequencies, k and parts as they come."""
+    """Scripts with every form and every number of bits, and with random frequencies, k and parts.
+    Yields (name, script)."""
     groups = (32, ROW, 16, 256, 64, 128)
     shapes = ((12, 60), (3, 210), (1, 600), (22, 32))
     for number in range(8):
@@ -102,7 +113,8 @@ def random_scripts():
 
 
 def long_scripts():
-    """Rows of several tiles, several groups, and groups that do not end with a row."""
+    """Scripts whose rows have several tiles, or whose payloads have several groups, some of which
+    end amid a row. Yields (name, script)."""
     for number, (shape, more) in enumerate(
         (
             ((9, 4100), {"group": ROW, "bits": 1}),
@@ -119,7 +131,11 @@ def long_scripts():
 
 
 def stepped(s, frame, codes, block=None, role=STATELESS, resize=None):
-    """Adds an entry in steps of 1 to a frame. block: makes its block from its codes and dither."""
+    """Adds an entry in steps of size 1, for the key A, to a frame. codes: those of its elements, or
+    None for random ones; block: a function that makes the block of the entry from its codes and zs,
+    or None for the usual one; resize: a function that changes the sizes, or None. Returns the
+    entry.
+    """
     key = {STATELESS: (A, 1), KEY: (A, 1), DELTA: (A, 2)}[role]
     p = s.parameters
     dither = None
@@ -141,13 +157,15 @@ def stepped(s, frame, codes, block=None, role=STATELESS, resize=None):
 
 
 def send_codes(s, codes, block):
+    """Sends a frame with one stateless entry of these codes; block: as for stepped."""
     frame = s.frame()
     stepped(s, frame, codes, block)
     s.deliver(frame, answer=0)
 
 
 def shared(random_, R, size=4096):
-    """R frequencies, some of them 0, others small, which add up to 4096; the ends are not 0."""
+    """Returns R random frequencies that add up to 4096. Some of them are 0, others small; the first
+    and the last are not 0."""
     F = [random_.choice((0, 1, 1, 2, 9, 40)) for _ in range(R)]
     F[0] = F[-1] = 1
     F[random_.randrange(R)] = 0 if R > 4 else 1
@@ -157,13 +175,16 @@ def shared(random_, R, size=4096):
 
 
 def drawn(random_, F, least, n):
-    codes = random_.choices(range(least, least + len(F)), [min(f, 300) for f in F], k=n)
-    return codes
+    """Returns n random codes from `least` on, which occur about as often as F says; but codes with
+    a large frequency occur less often, so that the others occur, too."""
+    return random_.choices(range(least, least + len(F)), [min(f, 300) for f in F], k=n)
 
 
 def rans_blocks():
-    """k = 1, 2 and 4 with frequencies that are rounded in every step; steps are 1, so that y is the
-    codes. Rows of 32 times so many channels have no padding."""
+    """Blocks with k = 1, 2 and 4, and frequencies at which every division of 3.7 has a remainder.
+    The step is 1, so that y shows the codes. A row has 960 = 30 * 32 elements, so there is no
+    padding.
+    """
     s = direct((1, 960), y=BF16, group=SAMPLE, form=STEPS)
     for k, R in ((1, 2), (1, 256), (1, 200), (2, 16), (2, 13), (2, 5), (4, 4), (4, 4), (4, 3),
                  (4, 2), (2, 2), (4, 4), (4, 4), (2, 16)):  # fmt: skip
@@ -174,13 +195,14 @@ def rans_blocks():
             F[100] += 4096 - 256
         codes = drawn(s.random, F, least, 960)
         send_codes(s, codes, lambda c, z: Block([c], (k,), [F], [least]).bytes())
-    for code in (0, 1, 127, 128, 255):  # one code alone
+    for code in (0, 1, 127, 128, 255):  # blocks in which all codes are equal
         send_codes(s, [code] * 960, None)
     return s
 
 
 def rans_fill():
-    """The last symbol of a part is filled up with digits of any kind."""
+    """Blocks in which the last symbol of a part is filled up with other digits than ours. Readers
+    must ignore them."""
     s = direct((3, 311), group=SAMPLE, form=STEPS, rounding=DITHER)
     for k, fill in ((4, 0), (4, 1), (4, 2), (2, 0), (2, 2)):
         codes = s.random.choices((127, 128, 129), (1, 6, 1), k=933)
@@ -188,7 +210,8 @@ def rans_fill():
     return s
 
 
-# By parts: how far codes are from 128, and k. The last block has no parts.
+# For each block of rans_parts: how far the codes of each part may be from 128, and k of each part.
+# The last block has no parts, and so one k.
 SPREADS = (
     ((0, 1, 2, 5), (1, 2, 2, 1)),
     ((2, 0, 0, 1), (2, 1, 1, 4)),
@@ -200,7 +223,8 @@ SPREADS = (
 
 
 def rans_parts():
-    """Parts of one code beside others, different k, code 0, and a block without parts."""
+    """Blocks in which some parts have one code only and others have several, the parts have
+    different k, or code 0 occurs; and a block without parts, although its codes are dithered."""
     s = direct((2, 450), group=SAMPLE, form=STEPS, rounding=DITHER)
     for number, (spreads, ks) in enumerate(SPREADS):
         dither, codes = next_dither(s), []
@@ -214,12 +238,14 @@ def rans_parts():
 
 
 def next_dither(s):
-    """The dither of the next frame."""
+    """Returns the dither of the key A in the script's next frame."""
     return Dither(s.seed, A, s.sequence + 1, s.incarnation)
 
 
 def parts_of_one_code():
-    """Small blocks of one code in each part, and such of which a part would have no codes."""
+    """Small blocks in parts, of which each has one code only. They are valid if each part has
+    codes, and are refused if a part has none. The seed decides which elements belong to which part,
+    so seeds are tried until one has the wanted result."""
     s = direct((1, 25), group=SAMPLE, form=STEPS, rounding=DITHER)
     for C, status in ((25, "OK"), (4, "FORMAT")):
         s.C = C
@@ -233,21 +259,25 @@ def parts_of_one_code():
     return s
 
 
+# A block of four parts, in all of which the only code is 128.
 ONE_CODE_IN_PARTS = struct.pack("<BBBBH", 1, 128, 0, 1, 0) + bytes((1, 128, 0)) * 3
 
 
 def filled_parts(s):
-    """How many parts of the next frame's elements and of their padding have codes."""
+    """Returns how many of the four parts have codes in the next frame. Padding is in part 0."""
     dither = next_dither(s)
     return len({0} | {int(8 * abs(dither.z(i))) for i in range(s.C)})
 
 
 # ------------------------------------------------------------------------------------------------
 # Payloads that break a rule
+#
+# The following functions return functions that change a Block (spec_rans_encoder.py) before it is
+# put together, or are such functions.
 
 
 def change(**fields):
-    """Changes fields of a block."""
+    """Returns a function that sets these fields of a block."""
 
     def changed(block):
         for name, value in fields.items():
@@ -257,30 +287,37 @@ def change(**fields):
 
 
 def head(place, value, part=0):
+    """Returns a function that sets k (place 0), least (1) or R - 1 (2) in the head of a part."""
     return lambda block: block.heads[part].__setitem__(place, value)
 
 
 def state(i, value):
+    """Returns a function that sets state number i."""
     return lambda block: block.x.__setitem__(i, value)
 
 
 def no_word(block):
+    """Removes the last word."""
     block.words.pop()
 
 
 def last_word_of_0(block):
+    """Removes the last word, which must be 0: a reader that takes 0 for missing words would not
+    notice."""
     assert block.words.pop() == 0
 
 
 def one_word_more(block):
+    """Adds a word at the end."""
     block.words.append(0)
 
 
 def other_state(block):
+    """Changes state 31 so that its next symbol remains the same, but not what it ends with."""
     block.x[31] += 4096
 
 
-# Changes of a block of k = 1, and R = 3, without parts.
+# Changes that make a block invalid, if it has k = 1, R = 3 and no parts.
 BAD_BLOCKS = [
     head(0, 0),
     head(0, 2),
@@ -302,7 +339,7 @@ BAD_BLOCKS = [
     change(words=[]),
     *(state(i, value) for i in (0, 31) for value in (0, 65535, 2**16, 2**32 - 1)),
     change(F=[[1, 1, 1]]),
-    change(F=[[1, 4096, 1]]),  # 13 bits
+    change(F=[[1, 4096, 1]]),  # 4096 has 13 bits, and a frequency at most 12
     no_word,
     one_word_more,
     other_state,
@@ -310,16 +347,22 @@ BAD_BLOCKS = [
 
 
 def bad_codes(s):
+    """Returns random codes for a sample: three different ones, so that R is 3."""
     return s.random.choices((127, 128, 129), (3, 10, 1), k=s.T * s.C)
 
 
 def refuse(s, codes, block, role=DELTA, resize=None):
+    """Sends a frame that must be refused with FORMAT, and be answered NACK if it has state. The
+    other arguments are those of stepped."""
     frame = s.frame()
     stepped(s, frame, codes, block, role, resize)
     s.deliver(frame, "FORMAT", 2 if role == DELTA else 0)
 
 
 def changed(ks, how, F=None, least=None):
+    """Returns a function for the argument `block` of stepped. It makes a block without parts, with
+    the arguments of Block, and changes it by the function `how`."""
+
     def made(codes, zs):
         block = Block([codes], ks, F, least)
         how(block)
@@ -329,7 +372,7 @@ def changed(ks, how, F=None, least=None):
 
 
 def keyed(s):
-    """A frame of role key, so that changes have a base."""
+    """Sends a key entry, so that the deltas behind it have a base. Returns the script."""
     frame = s.frame()
     stepped(s, frame, bad_codes(s), role=KEY)
     s.deliver(frame)
@@ -337,33 +380,35 @@ def keyed(s):
 
 
 def bad_blocks():
-    """A refused frame leaves the state as it was: the last one is taken."""
+    """Blocks without parts that break each rule of 3.7. A refused frame leaves the state as it was,
+    so the valid frame at the end is accepted."""
     s = keyed(delta((1, 320), group=SAMPLE, form=STEPS, key=KEY_STEP, prev=BF16))
     for how in BAD_BLOCKS:
         refuse(s, bad_codes(s), changed((1,), how))
     nothing = change()
     F = [900, 2000, 1196]
-    # Frequencies that add up to another number, or are 0 at an end.
+    # Frequencies that do not add up to 4096; ones behind the frequencies; F(0) or F(R-1) of 0.
     for own in ([900, 2000, 1195], [900, 2000, 1197], [900, 2000, 4095]):
         refuse(s, bad_codes(s), changed((1,), nothing, [own], [127]))
     refuse(s, bad_codes(s), changed((1,), change(ones=True), [F], [127]))
     refuse(s, bad_codes(s), changed((1,), nothing, [[0, *F]], [126]))
     refuse(s, bad_codes(s), changed((1,), nothing, [[*F, 0]], [127]))
-    # k that is not possible: 17 codes in pairs, 5 in fours; k = 3, where 2 was meant.
+    # A k that is too large for R: pairs of 17 codes, and fours of 5 codes. Then k = 3.
     many = [s.random.randrange(17) + 100 for _ in range(320)]
     refuse(s, many, changed((2,), nothing, [[241] * 16 + [240]], [100]))
     refuse(s, [100 + code % 5 for code in many], changed((4,), nothing, [[900] * 4 + [496]], [100]))
     refuse(s, bad_codes(s), changed((2,), head(0, 3)))
-    # Codes above 255, which need not occur.
+    # The range of codes goes on to 256, although only 254 and 255 occur.
     F = [4000, 50, 46]
     refuse(s, [254 + i % 47 // 46 for i in range(320)], changed((1,), nothing, [F], [254]))
-    # A state that begins below 2^16, or ends above; a last word that would have been 0.
+    # A state that begins below 2^16, and one that does not end with 2^16; then a block whose last
+    # word, a 0, is missing.
     refuse(s, bad_codes(s), lambda c, z: Block([c], small=True).bytes())
     refuse(s, bad_codes(s), lambda c, z: Block([c], ends=2**16 + 1).bytes())
     codes = [128 + (i % 9 == 0) for i in range(320)]
     codes[-1] = codes[-33] = 127
     refuse(s, codes, changed((1,), last_word_of_0, [[1, 4000, 95]], [127]))
-    # One code alone: k, W, words, states.
+    # Blocks in which all codes are equal may have no other k than 1, no words and no states.
     for how in (head(0, 2), head(0, 0), change(W=1), change(W=1, words=[0]), change(words=[0]),
                 change(states=[2**16] * 32), change(tail=b"\0"), change(cut=1)):  # fmt: skip
         refuse(s, [130] * 320, changed((1,), how))
@@ -376,7 +421,7 @@ def bad_blocks():
 
 
 def bad_undithered():
-    """Parts without dither."""
+    """A block in parts is refused if the payload is not dithered."""
     s = keyed(delta((1, 320), group=SAMPLE, form=STEPS, key=KEY_STEP, prev=BF16))
     quarters = lambda c, z: Block([c[i : i + 80] for i in range(0, 320, 80)]).bytes()
     refuse(s, bad_codes(s), quarters)
@@ -385,7 +430,7 @@ def bad_undithered():
 
 
 def bad_parts():
-    """Parts with heads, frequencies, states and words that are not allowed."""
+    """Blocks in parts whose heads, frequencies, states or words break a rule."""
     s = keyed(delta((1, 640), group=SAMPLE, form=STEPS, key=KEY_STEP, prev=BF16, rounding=DITHER))
     part = lambda how: lambda c, z: parts_changed(c, z, how)
     for how in (change(cut=2), change(cut=255), head(0, 3, 1), head(0, 0, 2), head(1, 255, 3),
@@ -399,21 +444,24 @@ def bad_parts():
 
 
 def parts_changed(codes, zs, how):
+    """Returns a block in parts that is changed by the function `how`."""
     block = Block(parts_of(codes, zs))
     how(block)
     return block.bytes()
 
 
 # ------------------------------------------------------------------------------------------------
-# Sizes, and what else 3.8 says of payloads; parameters; the order of refusals
+# Sizes of groups, and what else 3.8 says of payloads; parameters; the order of refusals
 
 
-def set_payload(e, payload):
+def replace_payload(e, payload):
+    """Gives an entry another payload, with its length and digest."""
     e.payload, e.payload_bytes, e.payload_digest = payload, len(payload), folded(payload)
 
 
 def bad_sizes():
-    """Changes of a payload with one group: its scales have 16 bytes, and its tiles 336."""
+    """Payloads whose sizes, or whose lengths, are wrong. They have one group, with 16 bytes of
+    scales and 336 bytes of tiles in the plain payload."""
     s = keyed(delta((5, 64), group=64, form=STEPS, key=KEY_STEP, prev=BF16))
     for to in (0, 1, 15, 16, 17, 335, 336, 337, 2**31, 2**32 - 1):
         refuse(s, bad_codes(s), None, resize=lambda sizes: [to])
@@ -429,13 +477,14 @@ def bad_sizes():
     ):
         frame = s.frame()
         e = stepped(s, frame, bad_codes(s), role=DELTA)
-        set_payload(e, how(e.payload))
+        replace_payload(e, how(e.payload))
         s.deliver(frame, "FORMAT", 2)
-    # A payload that is longer than it can be is refused before its digest, a shorter one behind it.
+    # A payload that is longer than the limit of step 3 is refused before its digest is compared, so
+    # with FORMAT. The digests of the others are wrong, so they are CORRUPT.
     for size in (336 + 16 + 16, 336 + 16, 16, 0):
         frame = s.frame()
         e = stepped(s, frame, bad_codes(s), role=DELTA)
-        set_payload(e, bytes(size))
+        replace_payload(e, bytes(size))
         e.payload_digest ^= 2
         s.deliver(frame, "FORMAT" if size > 336 + 16 else "CORRUPT", 2)
     taken(s)
@@ -443,13 +492,15 @@ def bad_sizes():
 
 
 def taken(s):
+    """Sends a valid frame, which must be accepted: those before it have not changed the state."""
     frame = s.frame()
     stepped(s, frame, bad_codes(s), role=DELTA)
     s.deliver(frame)
 
 
 def bad_long_group():
-    """Of two groups, the second one is longer than its tile, and the payload not too long."""
+    """A payload of two groups, of which the second is longer than its tile. The first is so short
+    that the payload is not longer than it may be."""
     s = direct((17, 1025), group=ROW, form=STEPS)
     frame = s.frame()
 
@@ -470,7 +521,7 @@ def bad_long_group():
 
 
 def bad_wide_codes():
-    """Codes of more bits than the form says, among elements and in padding."""
+    """Codes of more bits than the form says, among those of elements and those of padding."""
     s = direct((2, 500), group=ROW, bits=3)
     for at, code in ((5, 8), (511, 8), (700, 9), (1023, 31), (1, 15)):
         frame = s.frame()
@@ -487,7 +538,8 @@ def bad_wide_codes():
 
 
 def bad_order():
-    """Admission and all digests come before the rules of payloads."""
+    """The order of steps 7 and 8: a frame whose first block breaks a rule is refused with BASE if
+    its base is wrong, else with CORRUPT if any digest is wrong, and else with FORMAT."""
     s = delta((1, 320), group=SAMPLE, form=STEPS, key=KEY_STEP, prev=BF16)
     keyed(s)
     broken_ = changed((1,), one_word_more)
@@ -511,11 +563,13 @@ def bad_order():
 
 
 def row(place, column, value):
+    """Returns a function that changes one column (number, zero, value) of a frame's parameter."""
     return lambda frame: frame.rows[place].__setitem__(column, value)
 
 
 def bad_entropy_fields():
-    """Parameter 18: parameters 2, 6, 8, 11, 14, 18 of a delta in steps."""
+    """Frames whose parameter 18 (entropy) is wrong, doubled, missing, or at another place. The
+    parameters of the script are 2, 6, 8, 11, 14 and 18, in rows 0 to 5."""
     s = keyed(delta((1, 320), group=SAMPLE, form=STEPS, key=KEY_STEP, prev=BF16))
     s.send((KEY, B))
     for how, status in (
@@ -526,7 +580,8 @@ def bad_entropy_fields():
         (row(5, 1, 1), "FORMAT"),
         (lambda frame: frame.rows.append([18, 0, RANS]), "FORMAT"),
         (lambda frame: frame.rows.insert(0, frame.rows.pop()), "FORMAT"),
-        (lambda frame: frame.rows.pop(), "FORMAT"),  # then sizes are those of plain payloads
+        # Without the parameter, payload_bytes would have to be that of the plain payload.
+        (lambda frame: frame.rows.pop(), "FORMAT"),
         (row(4, 2, 3), "FORMAT"),
         (row(3, 2, 7), "MISMATCH"),
     ):
@@ -542,7 +597,7 @@ def bad_entropy_fields():
 
 
 def bad_entropy_channels():
-    """Group = channel and floats have no parameter 18."""
+    """Parameter 18 is refused with group = channel, and with the codec raw."""
     s = Script(random.Random(1), "direct", {"bits": 4, "group": CHANNEL}, (2, 40))
     s.send((STATELESS, A), answer=0)
     frame = s.frame((STATELESS, A))
@@ -557,6 +612,7 @@ def bad_entropy_channels():
     return s
 
 
+# The functions that make one script each. Their scripts are all written to golden_page/.
 ALONE = (
     rans_blocks,
     rans_fill,

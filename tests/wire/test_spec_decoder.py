@@ -7,7 +7,6 @@ Tries every role, form and use, with hostile payloads, and every reason for whic
 refused, with the reply to it. --write writes golden_page/ again: the shorter tests as golden files,
 for all decoders. They contain frames that our encoder does not make. golden.py shows that they
 detect each deliberate error of spec_decoder.py.
-that each planted error of spec_decoder.py is seen by them.
 """
 
 import json
