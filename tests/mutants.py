@@ -766,7 +766,7 @@ MUTANTS_OF_PROGRAM = {
     "rate_of_any_question": ("cli/rate.c", "if (!is_question || *wanted > MOST)", "if (*wanted > MOST)", "advise"),
     "rate_in_bits": ("cli/rate.c", "*rate = (double)len / dw_forecast_larger(seconds, 1e-9);", "*rate = 8 * (double)len / dw_forecast_larger(seconds, 1e-9);", "advise"),
 }
-# The demo, against the suite demo.
+# Mutants of the demo and of the table of losses in bench/, tried against the suite demo.
 MUTANTS_OF_DEMO = {
     "demo_fastest_run_counts": ("examples/demo.py", "[times // 2]", "[0]", "demo"),
     "demo_last_log_stays": ("examples/demo.py", '(out / f"{name}.jsonl").write_bytes(log)', "pass", "demo"),
@@ -796,7 +796,8 @@ MUTANTS_OF_THREADS = {
     "pool_of_any_size": ("threads/threads.c", "if (n > MOST_THREADS)", "if (n > 2 * MOST_THREADS)"),
     "job_not_waited_for": ("threads/threads.c", "while (mine.left > 0) pthread_cond_wait(&pool->done, &pool->lock);", ""),
 }
-# Rate and error of codecs and baselines, against the suite quality.
+# Mutants of the program that measures rate and error of codecs and baselines (bench/quality), tried
+# against the suite quality.
 MUTANTS_OF_QUALITY = {
     "q_first_visits_counted": ("bench/quality/measure.c", "sums *to = &kinds[!visit->first];", "sums *to = &kinds[1];"),
     "q_error_is_square": ("bench/quality/measure.c", "q.error = sqrt(of->ee / of->xx);", "q.error = of->ee / of->xx;"),

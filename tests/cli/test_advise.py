@@ -1,8 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# test_advise.py - tests `deltawire advise`: its forecast against a computation of the same, the
-# order of its rows, measured links, and arguments and peers that are wrong. What codecs and links
-# take is never judged, but where a slow wire sets a bound.
+# test_advise.py - tests `deltawire advise`: it computes the forecast of every row again, and checks
+# the order of the rows, the measurement of a link, and what wrong arguments and wrong peers lead
+# to.
+#
+# How long codecs and links take differs from run to run, so no time is judged; except that a link
+# that was made slow cannot be faster than that.
 import json
 import re
 import subprocess
@@ -18,13 +21,17 @@ PAIRS = ["raw:f32/raw:f32", "delta:bits=2/direct:bits=4", "direct:bits=2/direct:
 
 
 def advise(*arguments, **options):
+    """Runs `deltawire advise` with these arguments, and returns the finished process."""
     return subprocess.run(
         [PROGRAM, "advise", *arguments], capture_output=True, text=True, timeout=120, **options
     )
 
 
 def step_of(all_, pair):
-    """The step of a pair by the page: the first micro-batch's way, then the slowest part's time."""
+    """Computes how long a step takes with a pair of codecs, as src/base/forecast.h describes it:
+    the time that the first micro-batch needs for its way through all stages and links, and for each
+    of the others the time of the slowest part of that way. all_: what advise has printed with
+    --json; pair: one of its pairs. Returns seconds."""
     stages, count = all_["stages"], all_["micro_batches"]
     compute = all_["compute_s"] / count
     coding, wires = 0, []
@@ -43,11 +50,13 @@ def step_of(all_, pair):
 
 class Forecast(unittest.TestCase):
     def json(self, *arguments):
+        """Runs advise with --json and a given link, and returns what it prints."""
         done = advise(*RUN, *SHAPE, "--json", *arguments)
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)
 
     def test_steps_are_what_the_model_says(self):
+        """The step of every pair is the one that is computed here, for 2 and for 5 stages."""
         for stages in ("2", "5"):
             said = self.json("--stages", stages, "--delay-ms", "30")
             self.assertEqual(said["stages"], int(stages))
@@ -59,6 +68,8 @@ class Forecast(unittest.TestCase):
                 self.assertAlmostEqual(pair["step_s"] / step_of(said, pair), 1, places=6)
 
     def test_the_best_is_first(self):
+        """Each row is the best of those that follow: among the ones whose steps are at most 3 %
+        longer than the shortest, it is the one with the smallest error."""
         rows = self.json()["pairs"]
         while len(rows) > 1:
             fastest = min(row["step_s"] for row in rows)
@@ -67,13 +78,14 @@ class Forecast(unittest.TestCase):
             near = [e for e, row in zip(worse, rows) if row["step_s"] <= 1.03 * fastest]
             self.assertEqual(worse[0], min(near))
             rows = rows[1:]
-        # Where the bytes are equal, the larger of the two errors decides.
+        # These two pairs have the same bytes, and so about the same time. The larger one of the
+        # errors of both directions decides, and stochastic rounding has the larger error.
         said = self.json(
             "direct:bits=4/direct:bits=4,rounding=stochastic",
             "direct:bits=4,scale=absmax/direct:bits=4,scale=absmax",
         )
         self.assertIn("absmax", said["pairs"][0]["forward"]["codec"])
-        # On so slow a link, fewer bytes mean less time.
+        # The link is so slow that the pair with the fewest bytes is the fastest.
         said = self.json(*PAIRS)
         self.assertEqual(
             [row["forward"]["codec"] for row in said["pairs"]],
@@ -81,6 +93,7 @@ class Forecast(unittest.TestCase):
         )
 
     def test_bytes_and_errors(self):
+        """The bytes and errors of three known pairs are about what they must be."""
         rows = {row["forward"]["codec"]: row for row in self.json(*PAIRS)["pairs"]}
         raw, delta, direct = rows["raw:f32"], rows["delta:bits=2"], rows["direct:bits=2"]
         floats = 4 * 8 * 16 * 64
@@ -90,16 +103,20 @@ class Forecast(unittest.TestCase):
         self.assertLess(delta["forward"]["bytes"], floats / 8)
         self.assertLess(delta["forward"]["error"], 0.5 * direct["forward"]["error"])
         self.assertLess(delta["backward"]["error"], 0.5 * direct["backward"]["error"])
-        # What changes less costs less; a change of 1 is as large as the tensor.
+        # With --change=0.01 a sample changes by 1 % of its norm from visit to visit, and the error
+        # of a delta is a part of that change.
         less = self.json("--change", "0.01", "delta:bits=2/raw:f32")["pairs"][0]["forward"]
         self.assertLess(less["error"], 0.1 * delta["forward"]["error"])
 
     def test_a_large_tensor_is_measured_in_part(self):
+        """A tensor of 2 GB would take long to encode; the bytes are those of the whole tensor all
+        the same."""
         pair = ["--batch", "64", "--context", "2048", "--channels", "4096", "raw:bf16/raw:bf16"]
         said = self.json(*pair)["pairs"][0]["forward"]
         self.assertAlmostEqual(said["bytes"] / (2 * 64 * 2048 * 4096), 1, places=2)
 
     def test_table(self):
+        """Without --json a table is printed: four lines, and then one line per pair."""
         done = advise(*RUN, *SHAPE, *PAIRS)
         lines = done.stdout.splitlines()
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -110,6 +127,7 @@ class Forecast(unittest.TestCase):
 
 class Usage(unittest.TestCase):
     def test_names_what_is_wrong(self):
+        """Arguments that are wrong end the program with 2 and a sentence that names them."""
         for arguments, word in [
             (["--compute-ms", "5"], "give one of --rate"),
             (["--rate", "1mbit"], "--compute-ms is missing"),
@@ -143,6 +161,7 @@ class Usage(unittest.TestCase):
             self.assertIn(word, done.stderr)
 
     def test_a_codec_that_is_wrong(self):
+        """A pair with a wrong config ends the program with 2 and a sentence that names the part."""
         for pair, word in [
             ("delta:bits=17/raw", '"17'),
             ("raw/derict:bits=2", "derict"),
@@ -155,6 +174,8 @@ class Usage(unittest.TestCase):
 
 class Links(scratch.Scratch):
     def listen(self, *arguments):
+        """Starts `deltawire advise --listen`. Returns the process, and the URI that it listens
+        on."""
         process = subprocess.Popen(
             [PROGRAM, "advise", "--listen", "tcp://127.0.0.1:0", *arguments],
             stdout=subprocess.PIPE,
@@ -164,6 +185,8 @@ class Links(scratch.Scratch):
         return process, re.match(r"listening on (\S+)", process.stdout.readline()).group(1)
 
     def test_measures_a_link(self):
+        """With --connect, advise measures the rate and the delay of a link; here of one that the
+        transport `shaped` makes slow."""
         other, uri = self.listen()
         slow = f"shaped:rate=4mbit,delay=20ms/{uri}"
         done = advise("--connect", slow, "--compute-ms", "5", "--json", *SHAPE, *PAIRS)
@@ -172,22 +195,28 @@ class Links(scratch.Scratch):
         self.assertEqual(other.returncode, 0)
         said = json.loads(done.stdout)
         self.assertTrue(said["measured"])
-        # However busy this machine is, the wire is no faster than it was made.
+        # The link has 4 Mbit/s and 20 ms. If this machine is busy, it may seem slower, but never
+        # much faster.
         self.assertLess(said["bits_per_second_forward"], 6e6)
         self.assertGreater(said["bits_per_second_forward"], 1e3)
         self.assertGreater(said["delay_s"], 0.009)
 
     def test_nobody_listens(self):
+        """If no link can be opened, one sentence says so, and the program ends with 1 or 2."""
         done = advise("--connect", "tcp://127.0.0.1:1", "--open-timeout", "0.3", *RUN[2:])
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
         done = advise("--connect", "tcp://192.0.2.1:7000", *RUN[2:])
-        self.assertEqual(done.returncode, 1, done.stderr)  # no plaintext to other machines
+        # Links to other machines are refused without TLS.
+        self.assertEqual(done.returncode, 1, done.stderr)
         done = advise("--connect", "smoke://x", *RUN[2:])
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("smoke", done.stderr)
 
     def test_the_other_end_is_something_else(self):
+        """If one end is `advise` and the other `train`, both end with a sentence, in both
+        directions: first `train` connects to `advise --listen`, then `advise --connect` to
+        `train`."""
         train = ["train", "--text", self.text, *scratch.options(layers=2, samples=32)]
         train += [*scratch.SMALL, "--stages", "2", "--open-timeout", "3"]
         other, uri = self.listen()

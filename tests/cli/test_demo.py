@@ -25,6 +25,8 @@ WIRE_KEYS = [
 
 
 def start(source, build, *arguments):
+    """Runs the small demo with these further arguments, and returns the finished process. source,
+    build: the folders of the source and of the build."""
     return subprocess.run(
         [
             sys.executable,
@@ -39,7 +41,9 @@ def start(source, build, *arguments):
 
 
 def check(out, done, keys, runs):
-    """A whole demo: its summary, its picture, its table, and the log of each run."""
+    """Checks what a demo that has ended leaves behind: its summary, picture and table, and the log
+    of each training. out: the folder of its results; done: the process; keys: the keys that the
+    summary must have; runs: the names of the trainings, the one with the fewest bytes last."""
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "MISSED" not in done.stdout and "aim at any target" in done.stdout, done.stdout
     summary = json.loads((out / "summary.json").read_text())
@@ -61,7 +65,8 @@ def check(out, done, keys, runs):
 
 
 def check_aims(source):
-    """Each target notices a figure beyond its limit."""
+    """Checks the demo's targets, without a training: a summary that meets all of them is accepted,
+    and each figure that is worse than its limit misses exactly one target."""
     sys.path.insert(0, str(source / "examples"))
     import demo
 
@@ -88,11 +93,13 @@ def check_aims(source):
 
 
 def check_slowdown():
-    """The link is set for the slowdown that was asked for. Nothing is trained."""
+    """Checks that the demo makes its link so slow as --wire says, or 8 times slower than computing
+    without it. Instead of training, the function `calibrate` tells which slowdown it was asked for.
+    """
     import demo
 
     class Asked(Exception):
-        pass
+        """Carries the slowdown out of demo.run, which ends with it."""
 
     def calibrate(runner, text, model, epochs, slowdown):
         raise Asked(slowdown)
