@@ -73,6 +73,8 @@ static void sizes_that_break_a_rule_are_refused(void **state)
         int size;    /* the number of the size that is changed */
         int by;      /* what is added to it; 0: it becomes `to` */
         uint32_t to; /* the new value, if by is 0 */
+        /* Part of the decoder's sentence. "": any sentence will do, because it depends on the
+         * length of the block which rule is broken first. */
         const char *says;
     } cases[] = {
         {0, 0, 0, "out of range"},
