@@ -30,16 +30,14 @@ from spec_encoder import (
     STEPS,
     SYNC,
     Dither,
-    Entry,
     Payloads,
     Script,
     folded,
     parts_of,
-    state_digest,
 )
 from spec_rans_encoder import Block
+from spec_scripts import A, B, add_entry, row, rows
 
-A, B = (7, 0), (7, 1)  # keys
 ONE = [0x3F80] * 99  # scales for up to 99 segments: all are 1, in bf16
 
 
@@ -136,7 +134,6 @@ def stepped(s, frame, codes, block=None, role=STATELESS, resize=None):
     or None for the usual one; resize: a function that changes the sizes, or None. Returns the
     entry.
     """
-    key = {STATELESS: (A, 1), KEY: (A, 1), DELTA: (A, 2)}[role]
     p = s.parameters
     dither = None
     if "rounding" in p:
@@ -147,13 +144,7 @@ def stepped(s, frame, codes, block=None, role=STATELESS, resize=None):
     make.padding = 128
     base = s.held[A][0] if role == DELTA else None
     made = make.stepped(p["group"], base, role != STATELESS, dither, ONE, codes)
-    e = Entry(A, role, 4, key[1], *made)
-    if role == DELTA:
-        e.base_chain = s.held[A][-1]
-    if role != STATELESS:
-        e.state_digest = state_digest(e.prev, p["prev"], 1, A, frame.sequence)
-    frame.entries.append(e)
-    return e
+    return add_entry(s, frame, role, 4, made)
 
 
 def send_codes(s, codes, block):
@@ -181,9 +172,9 @@ def drawn(random_, F, least, n):
 
 
 def rans_blocks():
-    """Blocks with k = 1, 2 and 4, and frequencies at which every division of 3.7 has a remainder.
-    The step is 1, so that y shows the codes. A row has 960 = 30 * 32 elements, so there is no
-    padding.
+    """Blocks with k = 1, 2 and 4, and frequencies with which the weights and slots of 3.7 have to
+    be rounded. The step is 1, so that y shows the codes. A row has 960 = 30 * 32 elements, so there
+    is no padding.
     """
     s = direct((1, 960), y=BF16, group=SAMPLE, form=STEPS)
     for k, R in ((1, 2), (1, 256), (1, 200), (2, 16), (2, 13), (2, 5), (4, 4), (4, 4), (4, 3),
@@ -379,6 +370,13 @@ def keyed(s):
     return s
 
 
+def taken(s):
+    """Sends a valid frame, which must be accepted: those before it have not changed the state."""
+    frame = s.frame()
+    stepped(s, frame, bad_codes(s), role=DELTA)
+    s.deliver(frame)
+
+
 def bad_blocks():
     """Blocks without parts that break each rule of 3.7. A refused frame leaves the state as it was,
     so the valid frame at the end is accepted."""
@@ -414,9 +412,7 @@ def bad_blocks():
         refuse(s, [130] * 320, changed((1,), how))
     for cut in range(1, 12):  # the block ends early
         refuse(s, bad_codes(s), lambda c, z: Block([c]).bytes()[: cut * cut])
-    frame = s.frame()
-    stepped(s, frame, bad_codes(s), role=DELTA)
-    s.deliver(frame)
+    taken(s)
     return s
 
 
@@ -491,13 +487,6 @@ def bad_sizes():
     return s
 
 
-def taken(s):
-    """Sends a valid frame, which must be accepted: those before it have not changed the state."""
-    frame = s.frame()
-    stepped(s, frame, bad_codes(s), role=DELTA)
-    s.deliver(frame)
-
-
 def bad_long_group():
     """A payload of two groups, of which the second is longer than its tile. The first is so short
     that the payload is not longer than it may be."""
@@ -513,9 +502,8 @@ def bad_long_group():
     make.block, make.padding, make.too_long = block, 100, True
     codes = [100, 129] + [107] * (16 * 1025 - 2) + s.random.choices(range(100, 130), k=1025)
     made = make.stepped(ROW, None, False, None, ONE, codes)
-    frame.entries.append(Entry(A, STATELESS, 4, 1, *made))
-    assert sum(struct.unpack_from("<2I", frame.entries[0].payload)) < 17 * 1072
-    assert struct.unpack_from("<I", frame.entries[0].payload, 4)[0] > 1072
+    sizes = struct.unpack_from("<2I", add_entry(s, frame, STATELESS, 4, made).payload)
+    assert sum(sizes) < 17 * 1072 and sizes[1] > 1072
     s.deliver(frame, "FORMAT", 0)
     return s
 
@@ -532,7 +520,7 @@ def bad_wide_codes():
             return Block([codes[:at] + [code] + codes[at + 1 :]]).bytes()
 
         make.block = wide
-        frame.entries.append(Entry(A, STATELESS, 2, 1, *make.quantized(3, ROW, False, None, False)))
+        add_entry(s, frame, STATELESS, 2, make.quantized(3, ROW, False, None, False))
         s.deliver(frame, "FORMAT", 0)
     return s
 
@@ -562,11 +550,6 @@ def bad_order():
     return s
 
 
-def row(place, column, value):
-    """Returns a function that changes one column (number, zero, value) of a frame's parameter."""
-    return lambda frame: frame.rows[place].__setitem__(column, value)
-
-
 def bad_entropy_fields():
     """Frames whose parameter 18 (entropy) is wrong, doubled, missing, or at another place. The
     parameters of the script are 2, 6, 8, 11, 14 and 18, in rows 0 to 5."""
@@ -578,10 +561,10 @@ def bad_entropy_fields():
         (row(5, 0, 17), "FORMAT"),
         (row(5, 0, 19), "FORMAT"),
         (row(5, 1, 1), "FORMAT"),
-        (lambda frame: frame.rows.append([18, 0, RANS]), "FORMAT"),
-        (lambda frame: frame.rows.insert(0, frame.rows.pop()), "FORMAT"),
+        (rows(lambda r: r + [[18, 0, RANS]]), "FORMAT"),
+        (rows(lambda r: r[-1:] + r[:-1]), "FORMAT"),
         # Without the parameter, payload_bytes would have to be that of the plain payload.
-        (lambda frame: frame.rows.pop(), "FORMAT"),
+        (rows(lambda r: r[:-1]), "FORMAT"),
         (row(4, 2, 3), "FORMAT"),
         (row(3, 2, 7), "MISMATCH"),
     ):

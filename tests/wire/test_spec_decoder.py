@@ -44,7 +44,6 @@ from spec_encoder import (
     STEPS,
     SYNC,
     Dither,
-    Entry,
     Payloads,
     Script,
     clamped,
@@ -53,13 +52,11 @@ from spec_encoder import (
     state_digest,
     widen,
 )
+from spec_scripts import A, B, D, add_entry, both, fields, of_entry, row, rows
 
-A, B, D = (7, 0), (7, 1), (2**64 - 1, 2**32 - 1)  # keys
 LONGEST_WRITTEN = 60000  # bytes of a golden file
 USUAL = {"bits": 4, "group": 32, "key": 8, "prev": F32, "choose": 1, "audit": 1}
 USUAL_MX = {"key": 64 + INT8, "prev": F32, "choose": 1, "audit": 1, "form": 3, "element": E2M1}
-
-
 USUAL_STEP = {"group": SAMPLE, "key": KEY_STEP, "prev": F32, "audit": 1, "form": STEPS}
 
 
@@ -193,7 +190,7 @@ def every_step():
     dither = Dither(77, A, frame.sequence, frame.incarnation)
     codes = list(range(256)) * len(scales)
     made = make.stepped(ROW, None, False, dither, list(scales), codes)
-    frame.entries.append(Entry(A, STATELESS, 4, 1, *made))
+    add_entry(s, frame, STATELESS, 4, made)
     for i in range(1, 256):
         exact = Fraction(i - 128) - Fraction(dither.z(i))
         assert Fraction(widen(made[1][i], F32)) == exact and abs(Fraction(dither.z(i))) < Fraction(
@@ -222,10 +219,7 @@ def step_zeros():
         draws = Dither(3, A, change.sequence, change.incarnation) if dither else None
         scales, codes = [0, 0x8000, 0, 0x8000], [127, 128, 129, 0] * 32
         made = make.stepped(32, s.held[A][0], True, draws, scales, codes)
-        e = Entry(A, DELTA, 4, 2, *made)
-        e.base_chain = s.held[A][-1]
-        e.state_digest = state_digest(e.prev, BF16, 1, A, change.sequence)
-        change.entries.append(e)
+        add_entry(s, change, DELTA, 4, made)
         s.deliver(change)
         for_all.append(s)
     return for_all
@@ -296,7 +290,7 @@ def every_code(element):
     make = Payloads(s.random, s.T, s.C, F32)
     frame = s.frame()
     made = make.microscaled(element, False, None, False, scales, own)
-    frame.entries.append(Entry(A, STATELESS, 3, 1, *made))
+    add_entry(s, frame, STATELESS, 3, made)
     largest = Fraction(widen(0x7F7FFFFF, F32))
     for i, bits in enumerate(made[1]):
         scale, code = ENDS[i // codes], i % codes
@@ -609,26 +603,6 @@ def replies():
 # Invalid frames: (what is changed, status, answer)
 
 
-def fields(key, value):
-    return lambda frame: setattr(frame, key, value)
-
-
-def of_entry(field, value):
-    return lambda frame: setattr(frame.entries[1], field, value)
-
-
-def row(place, column, value):
-    return lambda frame: frame.rows[place].__setitem__(column, value)
-
-
-def rows(change):
-    return lambda frame: frame.rows.__setitem__(slice(None), change(frame.rows))
-
-
-def both(*changes):
-    return lambda frame: [change(frame) for change in changes]
-
-
 def lengthen(by):
     """Changes only the length, so that only its limits can show the error."""
     return lambda frame: setattr(frame, "length", len(frame.bytes()) + by)
@@ -775,9 +749,6 @@ def bad_skips():
 
 def bad_lengths():
     """Tables whose last bytes are zeros, and sums of sizes."""
-    s = script(shape=(1, 16), codec="direct", bits=4)
-    unaudited = s.frame((STATELESS, A))
-    s.deliver(unaudited, answer=0)
     s = script(shape=(1, 16), audit=255)
     s.send((KEY, A))
     frame = s.frame((DELTA, A))
@@ -1104,7 +1075,7 @@ def check_adding_blocks():
     frame, codes = s.frame(), [0x38, 0xC0] * 32  # 1 and -2
     make = Payloads(s.random, 1, 64, F32)
     made = make.microscaled(E4M3, False, None, False, [254, POISONED], codes)
-    frame.entries.append(Entry(A, STATELESS, 3, 1, *made))
+    add_entry(s, frame, STATELESS, 3, made)
     decoder = spec_decoder.Decoder("mx", s.parameters)
     one, half = 0x3F800000, 0x3F000000
     _, got = decoder.decode(frame.bytes(), 1, 1, 64, "f32", (half, [one] * 64))
