@@ -251,6 +251,7 @@ MUTANTS = {
     "rate_of_skipped_frames": ("src/ends/rate.c", "if (!is_coded) return;", "if (!is_coded && 0) return;"),
     "rate_with_small_gain": ("src/ends/rate.c", "clamp(1.5 / wanted, 1, 20)", "clamp(0.2 / wanted, 0.1, 20)"),
     "rate_without_limit": ("src/ends/rate.c", "(double)params->step_most / 1000", "(double)(params->step_most | 100000) / 1000"),
+    "rate_of_a_new_encoder": ("src/ends/encoder.c", "*encoder = (dw_encoder *)made; begin_rate(*encoder);", "*encoder = (dw_encoder *)made; (*encoder)->rate.step = 1;"),
     "rate_of_another_life": ("src/ends/encoder.c", "dw_predictor_clear(&encoder->end.predictor); begin_rate(encoder);", "dw_predictor_clear(&encoder->end.predictor);"),
     "rate_on_a_gpu": ("src/codecs/plan.c", "if (params->rate) {", "if (0) {"),
     "deadzone_without_its_edge": ("src/arithmetic/step.h", "return magnitude <= zone ? 0 : scaled;", "return magnitude < zone ? 0 : scaled;"),
