@@ -421,6 +421,7 @@ MUTANTS = {
     "rans_words_left_over": ("src/entropy/rans.c", "if (used < words)", "if (0)"),
     "rans_any_last_state": ("src/entropy/rans.c", "if (w->states[i] != DW_RANS_LOWEST)", "if (w->states[i] < DW_RANS_LOWEST)"),
     "rans_past_the_cap": ("src/entropy/rans.c", "if (words > room) return 0;", ""),
+    "rans_writes_before_it_pays": ("src/entropy/rans.c", "if (words > room) return 0; uint8_t *behind = put_front(w, d, words, to);", "uint8_t *behind = put_front(w, d, words, to); if (words > room) return 0;"),
     "rans_front_past_the_cap": ("src/entropy/rans.c", "if (d->front_bytes > most) return 0;", "if (d->front_bytes > most + 1) return 0;"),
     "rans_pairs_at_any_price": ("src/entropy/rans.c", "if (bits <= least_bits + least_bits / 128) best = way;", "best = way + (uint32_t)(bits & 0);"),
     "rans_fill_the_last": ("src/entropy/rans.c", "if (f > table->frequencies[table->fill]) table->fill = c;", "if (f >= table->frequencies[table->fill]) table->fill = c;"),

@@ -10,8 +10,8 @@
 #include "rans_rig.h"
 #include "wire/bytes.h"
 
-/* Returns the entropy of n codes in bytes: the shortest length that a code with these frequencies
- * can have. */
+/* Returns the entropy of n codes in bytes: a coder that knows only how often each code occurs
+ * cannot make them shorter. */
 static double entropy_bytes(const uint8_t *codes, uint64_t n)
 {
     double counts[256] = {0}, bits = 0;
@@ -106,7 +106,7 @@ static void blocks_are_as_they_were(rig *r)
 {
     static uint8_t codes[MOST_CODES], block[MOST_CODES];
     uint64_t digest = 14695981039346656037u;
-    r->random.state = 7; /* whatever DW_TEST_SEED says */
+    r->random.state = 7; /* so that DW_TEST_SEED does not change the codes */
     for (uint32_t i = 0; i < 64; i++) {
         uint64_t n = 500 + 517 * i;
         for (uint64_t at = 0; at < n; at++) {
@@ -140,28 +140,30 @@ static void sizes_are_near_the_entropy(rig *r)
         }
 }
 
-/* The encoder returns 0 for noise, for a block that is longer than cap allows, and for a block that
- * would be as long as its codes. In the second case it leaves the memory for the block unchanged.
- */
+/* Fails unless encoding n codes with room for `cap` bytes returns 0 and leaves that room
+ * unchanged. */
+static void writes_nothing(rig *r, const dw_kernels *kernels, const uint8_t *codes, uint64_t n,
+                           size_t cap)
+{
+    uint8_t *to = dirty(r, r->to, cap), before = to[0];
+    assert_int_equal(encode(r, kernels, codes, n, to, cap), 0);
+    for (size_t i = 0; i < cap; i++) assert_int_equal(to[i], before);
+}
+
+/* The encoder writes no block of noise, none that is longer than the room for it, and none that
+ * would be as long as its codes. */
 static void what_does_not_pay_is_not_written(rig *r)
 {
     source noise = {.kind = UNIFORM, .range = 256}, skew = {.kind = GAUSS, .step = 1};
     for (int t = 0; t < r->n_tables; t++) {
         const dw_kernels *kernels = r->tables[t];
-        const uint8_t *codes = draw(r, &noise, 32768);
-        uint8_t *to = dirty(r, r->to, 32768), first = to[0];
-        assert_int_equal(encode(r, kernels, codes, 32768, to, 32768), 0);
-        codes = draw(r, &skew, 4096);
-        size_t bytes = encode(r, kernels, codes, 4096, to, 4096);
+        writes_nothing(r, kernels, draw(r, &noise, 32768), 32768, 32768);
+        const uint8_t *codes = draw(r, &skew, 4096);
+        size_t bytes = encode(r, kernels, codes, 4096, dirty(r, r->to, 4096), 4096);
         assert_in_range(bytes, 1000, 1500);
-        for (size_t cap = bytes - 1; cap > 0; cap = cap > 300 ? cap - 97 : cap - 1) {
-            uint8_t *small = dirty(r, r->to, cap);
-            first = small[0];
-            assert_int_equal(encode(r, kernels, codes, 4096, small, cap), 0);
-            for (size_t i = 0; i < cap; i++) assert_int_equal(small[i], first);
-        }
-        codes = draw(r, &skew, 130);
-        assert_int_equal(encode(r, kernels, codes, 130, to, 130), 0);
+        for (size_t cap = bytes - 1; cap > 0; cap = cap > 300 ? cap - 97 : cap - 1)
+            writes_nothing(r, kernels, codes, 4096, cap);
+        writes_nothing(r, kernels, draw(r, &skew, 130), 130, 130);
     }
 }
 
@@ -257,7 +259,7 @@ static void words_missing_at_the_end_are_noticed(rig *r)
         codes[i] = (uint8_t)(i + 127 < sizeof codes ? 8 : i % 2 ? 7 : 9);
     size_t bytes = model_block(&m, codes, sizeof codes, block);
     uint64_t words = dw_get(block + 4, 2);
-    for (int again = 0; again < 4; again++) /* at either guard page */
+    for (int again = 0; again < 4; again++) /* so that blocks lie at either guard page */
         for (uint64_t count = words + 1; count-- > 0;) {
             dw_put(block + 4, count, 2);
             bool is = is_refused(r, block, bytes - (size_t)(2 * (words - count)), 32 * 30 + 31);
