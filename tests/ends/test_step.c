@@ -128,9 +128,10 @@ static void the_step_is_a_multiple_of_the_root_mean_square(void **state)
     free(x);
 }
 
-/* Values whose step lies as near as possible to where it is rounded otherwise: three times the root
- * mean square is 1 + 2^-8 + 2^-24, which is half way between two binary32, and the lower one of
- * them is half way between two bf16. Sums that are rounded upwards would give a larger step. */
+/* The caller's rounding mode changes no bit of a frame, and is the same after the call. The values
+ * are such that the smallest error of the sums would change the step: three times their root mean
+ * square is 1 + 2^-8 + 2^-24, which is half way between two binary32, and the lower one of them is
+ * half way between two bf16. Sums that are rounded upwards would give a larger step. */
 static void the_callers_rounding_mode_does_not_matter(void **state)
 {
     enum { T = 120, C = 1000 };
@@ -161,14 +162,15 @@ static void the_callers_rounding_mode_does_not_matter(void **state)
     }
 }
 
-/* A NaN spoils what shares its step, and nothing else; prev stays as it was there. */
+/* A NaN or an infinity poisons all elements that share its step, and no others: they arrive as NaN,
+ * and their prev stays as it was. */
 static void poison_reaches_what_shares_the_step(void **state)
 {
     enum { T = 3, C = 2100, SIZE = T * C };
     static const struct {
         const char *config;
-        uint32_t first, end; /* of the poisoned elements of the sample */
-        uint64_t pieces;     /* poisoned ones, of one sample */
+        uint32_t first, end; /* the poisoned elements of the sample are first to end - 1 */
+        uint64_t pieces;     /* how many groups the counters report as poisoned */
     } cases[] = {
         {"delta:form=step,key=f32", 0, SIZE, 1},
         {"delta:form=step,group=row,key=f32", C, 2 * C, 2}, /* two segments */
@@ -202,7 +204,8 @@ static void poison_reaches_what_shares_the_step(void **state)
     }
 }
 
-/* A poisoned key entry starts from 0, and the values arrive with the next visit. */
+/* A poisoned key entry sets prev to 0. The values of the sample arrive with the next visit, as a
+ * change. */
 static void a_poisoned_key_entry_starts_from_zero(void **state)
 {
     float x[64], y[64];
@@ -224,8 +227,9 @@ static void a_poisoned_key_entry_starts_from_zero(void **state)
     test_pair_close(&pair);
 }
 
-/* Values of more than 127 steps are counted, and arrive over the next visits: what is left of them
- * is a change, too. */
+/* A change of more than 127 steps is clamped, and the counter `clamped_values` counts it. What is
+ * left of it belongs to the change of the next visit, so that the value arrives after some visits.
+ */
 static void clamped_values_catch_up(void **state)
 {
     enum { T = 4, C = 1024, SIZE = T * C, VISITS = 40 };
@@ -291,7 +295,8 @@ static void a_dead_zone_becomes_zero(void **state)
     test_pair_close(&pair);
 }
 
-/* The counters of one frame: pieces, those without a value, and the sampled error. */
+/* The counters say how many groups a frame has, how many of them are all zeros, and how large the
+ * error is, which the encoder measures of a part of the values. */
 static void counters_describe_the_frame(void **state)
 {
     enum { T = 64, C = 1000, SIZE = T * C };
