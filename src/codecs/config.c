@@ -55,12 +55,24 @@ static void list_words(const dw_word *words, char *out, size_t cap)
         used += (size_t)snprintf(out + used, cap - used, "%s%s", used ? " " : "", words->text);
 }
 
+/* Whether an earlier row with the same name applies, too: `error` has one row for error=0.1 and one
+ * for error=abs:0.1. */
+static bool is_repeated(int row, const dw_config *config)
+{
+    for (int i = 0; i < row; i++)
+        if (strcmp(dw_options[i].name, dw_options[row].name) == 0 &&
+            dw_option_applies(&dw_options[i], config))
+            return true;
+    return false;
+}
+
+/* Writes the names of all options that have a meaning in this config. */
 static void list_options(const dw_config *config, char *out, size_t cap)
 {
     size_t used = 0;
     out[0] = 0;
     for (int i = 0; i < DW_OPTIONS && used < cap; i++)
-        if (dw_option_applies(&dw_options[i], config))
+        if (dw_option_applies(&dw_options[i], config) && !is_repeated(i, config))
             used += (size_t)snprintf(out + used, cap - used, "%s%s", used ? " " : "",
                                      dw_options[i].name);
 }
@@ -95,12 +107,26 @@ static void list_decimals(const dw_option *option, uint64_t most, char *out, siz
              option->decimals == THOUSANDTHS ? " with up to three decimals" : "");
 }
 
+/* Writes what a decimal option can be: "numbers from 0.0001 to 1, or abs: and numbers from ...".
+ * `option` is any of the rows that have its name. */
+static void list_all_decimals(const dw_option *option, char *out, size_t cap)
+{
+    size_t used = 0;
+    for (int i = 0; i < DW_OPTIONS && used < cap; i++) {
+        if (strcmp(dw_options[i].name, option->name) != 0) continue;
+        if (used) used += (size_t)snprintf(out + used, cap - used, ", or ");
+        if (used >= cap) return;
+        list_decimals(&dw_options[i], dw_options[i].most, out + used, cap - used);
+        used += strlen(out + used);
+    }
+}
+
 static void list_values(const dw_option *option, char *out, size_t cap)
 {
     if (option->words)
         list_words(option->words, out, cap);
     else if (option->decimals)
-        list_decimals(option, option->most, out, cap);
+        list_all_decimals(option, out, cap);
     else
         snprintf(out, cap, "whole numbers from %llu to %llu", (unsigned long long)option->least,
                  (unsigned long long)option->most);

@@ -287,8 +287,20 @@ static void errors_give_the_offset_of_the_wrong_word(void **state)
     assert_int_equal(dw_config_parse(NULL, "delta", NULL), DW_ERR_ARGUMENT);
 }
 
+/* The list of options names each once, also those that have two rows in the table. */
+static void options_are_listed_once(void **state)
+{
+    dw_config config;
+    dw_why why;
+    (void)state;
+    assert_int_equal(dw_config_parse(&config, "delta:form=step,foo=1", &why), DW_ERR_CONFIG);
+    const char *found = strstr(why.text, " error ");
+    assert_non_null(found);
+    assert_null(strstr(found + 1, " error"));
+}
+
 /* Where only a part of a range is allowed, the sentence has its end. */
-static void the_largest_step_is_told(void **state)
+static void the_allowed_values_are_told(void **state)
 {
     static const struct {
         const char *text, *allowed;
@@ -298,7 +310,8 @@ static void the_largest_step_is_told(void **state)
         {"delta:form=step,step=50,rounding=stochastic", "numbers from 0.01 to 1.8 with"},
         {"delta:form=step,group=channel", "row sample"},
         {"delta:form=step,key=7", "raw f32 f16 bf16 step"},
-        {"delta:form=step,error=2", "numbers from 0.0001 to 1"},
+        {"delta:form=step,error=2", "numbers from 0.0001 to 1, or abs: and numbers from 0.0000"},
+        {"delta:form=step,error=x", "numbers from 0.0001 to 1, or abs: and numbers from 0.0000"},
         {"delta:form=step,rate=1", "only with entropy=rans"},
         {"delta:form=step,deadzone=0.6,rounding=dither", "only with rounding=nearest"},
         {"delta:form=step,error=abs:1,skip=0.1", "not with error=abs"},
@@ -490,7 +503,8 @@ int main(void)
         cmocka_unit_test(structs_of_other_lengths_are_accepted),
         cmocka_unit_test(ends_are_created_from_texts),
         cmocka_unit_test(errors_give_the_offset_of_the_wrong_word),
-        cmocka_unit_test(the_largest_step_is_told),
+        cmocka_unit_test(options_are_listed_once),
+        cmocka_unit_test(the_allowed_values_are_told),
         cmocka_unit_test(a_struct_out_of_range_is_refused),
         cmocka_unit_test(forms_have_names),
         cmocka_unit_test(a_short_buffer_is_refused),
