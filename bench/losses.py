@@ -19,6 +19,10 @@ RAW = ("raw:f32", "raw:f32")
 TWO_BITS = ("delta:bits=2", "direct:bits=4")
 DITHER = "form=step,rounding=dither,entropy=rans"
 # stages: pairs for forward and backward, beside the uncompressed one
+FOUR_STAGES = (
+    "delta:form=step,step=1.05,key_step=0.1,entropy=rans",
+    f"delta:{DITHER},step=1.46,key_step=0.5",
+)
 PAIRS = {
     2: [
         TWO_BITS,
@@ -26,11 +30,13 @@ PAIRS = {
         ("delta:form=step,step=2.2,entropy=rans", f"direct:{DITHER},step=6"),
         ("direct:form=step,step=0.5,entropy=rans", f"direct:{DITHER},step=2"),  # without keys
     ],
-    4: [
+    4: [TWO_BITS, FOUR_STAGES],
+    8: [
         TWO_BITS,
+        FOUR_STAGES,
         (
-            "delta:form=step,step=1.05,key_step=0.1,entropy=rans",
-            f"delta:{DITHER},step=1.46,key_step=0.5",
+            "delta:form=step,step=0.7,key_step=0.1,entropy=rans",
+            f"delta:{DITHER},step=1,key_step=0.4",
         ),
     ],
 }
@@ -74,8 +80,9 @@ class Trainings:
         self.runner = demo.Demo(
             argparse.Namespace(out=self.out, build=options.build, small=options.small)
         )
-        if options.small:  # four stages need four layers
-            self.runner.model["layers"] = 4
+        self.runner.model["layers"] = options.layers
+        if options.channels:
+            self.runner.model["channels"] = options.channels
         self.runner.finetune["micro-batches"] = MICRO_BATCHES
         self.folder = self.out / "trainings"
         self.folder.mkdir(exist_ok=True)
@@ -209,9 +216,23 @@ def main():
     parser.add_argument(
         "--stages",
         type=stages_of,
-        default=list(PAIRS),
-        metavar="2,4",
-        help="numbers of stages (default: all of them)",
+        default=[2, 4],
+        metavar="2,4,8",
+        help="numbers of stages (default: 2,4)",
+    )
+    parser.add_argument(
+        "--layers",
+        type=int,
+        default=4,
+        metavar="N",
+        help="layers of the model, at least one for each stage (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--channels",
+        type=int,
+        metavar="N",
+        help="width of the model (default: the demo's; give another --out with it, because each "
+        "model is pre-trained there)",
     )
     parser.add_argument(
         "--pair",
@@ -236,6 +257,8 @@ def main():
     options = parser.parse_args()
     if options.seeds < 1:
         parser.error("--seeds needs a number from 1 on")
+    if options.layers < max(options.stages):
+        parser.error(f"{max(options.stages)} stages need as many layers: raise --layers")
     try:
         run(options)
     except (demo.Failed, OSError) as failure:
