@@ -88,37 +88,30 @@ dw_status dw_params_resolve(dw_params *params, const dw_config *config, dw_dtype
     return status;
 }
 
+/* Returns a sentence about an option that cannot be used on a GPU, or NULL if there is none. */
+static const char *option_not_on_device(const dw_params *params)
+{
+    if (params->skip)
+        return "skip cannot be used on a GPU, where x is not read before the frame is planned: "
+               "leave it out, or use the CPU";
+    if (params->deadzone)
+        return "deadzone cannot be used on a GPU yet: leave it out, or use the CPU";
+    if (params->rate)
+        return "rate cannot be used on a GPU, where the length of a frame is not known before the "
+               "next one is made: give step instead, or use the CPU";
+    for (int use = DW_USE_WHOLE; use < DW_USES; use++)
+        if (params->use[use].error > 0 || params->use[use].bound > 0)
+            return "error cannot be used on a GPU yet: give step instead, or use the CPU";
+    return NULL;
+}
+
 dw_status dw_params_on_device(const dw_params *params, dw_why *why)
 {
-    if (params->skip) {
-        if (why)
-            snprintf(why->text, sizeof why->text,
-                     "skip cannot be used on a GPU, where x is not read before the frame is "
-                     "planned: leave it out, or use the CPU");
-        return DW_ERR_UNSUPPORTED;
-    }
-    if (params->deadzone) {
-        if (why)
-            snprintf(why->text, sizeof why->text,
-                     "deadzone cannot be used on a GPU yet: leave it out, or use the CPU");
-        return DW_ERR_UNSUPPORTED;
-    }
-    if (params->rate) {
-        if (why)
-            snprintf(
-                why->text, sizeof why->text,
-                "rate cannot be used on a GPU, where the length of a frame is not known before "
-                "the next one is made: give step instead, or use the CPU");
-        return DW_ERR_UNSUPPORTED;
-    }
+    const char *sentence = option_not_on_device(params);
+    if (sentence && why) snprintf(why->text, sizeof why->text, "%s", sentence);
+    if (sentence) return DW_ERR_UNSUPPORTED;
     for (int use = DW_USE_WHOLE; use < DW_USES; use++) {
         const dw_form *form = params->use[use].form;
-        if (params->use[use].error > 0 || params->use[use].bound > 0) {
-            if (why)
-                snprintf(why->text, sizeof why->text,
-                         "error cannot be used on a GPU yet: give step instead, or use the CPU");
-            return DW_ERR_UNSUPPORTED;
-        }
         const dw_stage *behind = params->use[use].behind;
         if (!form || (form->device && !behind)) continue;
         if (why && form->device)

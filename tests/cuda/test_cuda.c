@@ -243,20 +243,29 @@ static void a_damaged_copy_is_dropped(void **state)
     rig_nothing_left();
 }
 
-/* The entropy coder is refused when the object is made, wherever it may be used. */
-static void an_entropy_coder_makes_no_object(void **state)
+/* What only the CPU can do is refused when the object is made, with a sentence that names it. */
+static void options_of_the_cpu_make_no_object(void **state)
 {
-    static const char *const texts[] = {"direct:form=step,entropy=rans", "delta:entropy=rans",
-                                        "delta:form=step,key=f32,rounding=dither,entropy=rans"};
+    static const struct {
+        const char *text, *word;
+    } refused[] = {{"direct:form=step,entropy=rans", "entropy=rans"},
+                   {"delta:entropy=rans", "entropy=rans"},
+                   {"delta:form=step,key=f32,rounding=dither,entropy=rans", "entropy=rans"},
+                   {"delta:form=step,skip=0.1", "skip"},
+                   {"delta:form=step,deadzone=0.6", "deadzone"},
+                   {"delta:form=step,rate=2,entropy=rans", "rate"},
+                   {"delta:form=step,error=0.1", "error"},
+                   {"direct:form=step,error=abs:1", "error"}};
+    enum { REFUSED = sizeof refused / sizeof *refused };
     dw_cuda *cuda = rig_open_cuda();
     (void)state;
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 2 * REFUSED; i++) {
         dw_encoder *encoder = (dw_encoder *)&cuda;
         dw_decoder *decoder = (dw_decoder *)&cuda;
         dw_cuda_place place = i % 2 ? DW_CUDA_PINNED : DW_CUDA_DEVICE;
         dw_config config;
         dw_why why[2] = {{{0}, 0}, {{0}, 0}};
-        assert_int_equal(dw_config_parse(&config, texts[i / 2], NULL), DW_OK);
+        assert_int_equal(dw_config_parse(&config, refused[i / 2].text, NULL), DW_OK);
         assert_int_equal(dw_encoder_create_cuda(&encoder, &config, cuda, place, &why[0]),
                          DW_ERR_UNSUPPORTED);
         assert_int_equal(dw_decoder_create_cuda(&decoder, &config, cuda, place, &why[1]),
@@ -264,7 +273,8 @@ static void an_entropy_coder_makes_no_object(void **state)
         assert_null(encoder);
         assert_null(decoder);
         for (int k = 0; k < 2; k++)
-            assert_true(strstr(why[k].text, "entropy=rans") && strstr(why[k].text, "GPU"));
+            assert_true(strstr(why[k].text, refused[i / 2].word) == why[k].text &&
+                        strstr(why[k].text, "GPU"));
     }
     dw_cuda_close(cuda);
     rig_nothing_left();
@@ -521,7 +531,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_forgotten_key_without_room_is_still_announced),
         cmocka_unit_test(a_refused_frame_changes_nothing),
         cmocka_unit_test(a_damaged_copy_is_dropped),
-        cmocka_unit_test(an_entropy_coder_makes_no_object),
+        cmocka_unit_test(options_of_the_cpu_make_no_object),
         cmocka_unit_test(a_config_without_kernel_is_unsupported),
         cmocka_unit_test(launches_grow_up_to_a_grid),
         cmocka_unit_test(heads_announce_no_more_than_fits),
