@@ -287,35 +287,6 @@ static void change_header(draft *d, fuzz_input *input, const draft_world *world)
     }
 }
 
-/* Changes some bytes of one payload. */
-static void change_payload(draft *d, fuzz_input *input)
-{
-    uint32_t i = fuzz_below(input, d->n_entries ? d->n_entries : 1);
-    uint64_t bytes = d->n_entries ? get(d->entry[i] + BYTES, 8) : 0;
-    for (uint32_t edits = 1 + fuzz_below(input, 4); edits > 0 && bytes > 0; edits--) {
-        uint64_t at = fuzz_below(input, 1 << 16) % bytes;
-        d->payload[i][at] = fuzz_byte(input);
-    }
-}
-
-void draft_change(draft *d, fuzz_input *input, const draft_world *world)
-{
-    switch (fuzz_below(input, 8)) {
-    case 0: change_parameters(d, input); return;
-    case 1:
-    case 2: change_entries(d, input, world); return;
-    case 3: change_forgotten(d, input, world); return;
-    case 4: change_header(d, input, world); return;
-    default: change_payload(d, input); return;
-    }
-}
-
-/* ---- Fields. --------------------------------------------------------------------------------- */
-
-typedef struct field {
-    uint8_t at, bytes;
-} field;
-
 static void change_value(fuzz_input *input, uint8_t *at, int bytes)
 {
     uint64_t value = get(at, bytes), how = fuzz_below(input, 8);
@@ -331,6 +302,72 @@ static void change_value(fuzz_input *input, uint8_t *at, int bytes)
     }
     put(at, bytes, value);
 }
+
+/* Gives entry i a payload of another length: the rest of the old one is cut off, or zeros follow.
+ */
+static void change_length(draft *d, uint32_t i, uint64_t bytes)
+{
+    uint64_t had = get(d->entry[i] + BYTES, 8);
+    uint8_t *payload = calloc(bytes ? bytes : 1, 1);
+    REQUIRE(payload != NULL);
+    memcpy(payload, d->payload[i], bytes < had ? bytes : had);
+    free(d->payload[i]);
+    d->payload[i] = payload;
+    put(d->entry[i] + BYTES, 8, bytes);
+}
+
+/* Changes an entropy-coded payload where that matters most. At its beginning are the sizes of its
+ * groups, and the header, the frequencies and the states of the first block. */
+static void change_coded(draft *d, fuzz_input *input, uint32_t i)
+{
+    uint64_t bytes = get(d->entry[i] + BYTES, 8), at;
+    uint32_t front = bytes < 256 ? (uint32_t)bytes : 256;
+    if (bytes == 0) return;
+    switch (fuzz_below(input, 6)) {
+    case 0: change_length(d, i, bytes - fuzz_below(input, (uint32_t)bytes)); return;
+    case 1: change_length(d, i, bytes - bytes % 64 / 16 * 16); return;
+    case 2: change_length(d, i, bytes + 16 * (1 + (uint64_t)fuzz_below(input, 16))); return;
+    case 3: /* what may be a size */
+        at = 4 * (uint64_t)fuzz_below(input, 16);
+        if (at + 4 <= bytes) change_value(input, d->payload[i] + at, 4);
+        return;
+    case 4: d->payload[i][fuzz_below(input, front)] = fuzz_byte(input); return;
+    default: d->payload[i][fuzz_below(input, front)] ^= (uint8_t)(1u << fuzz_below(input, 8));
+    }
+}
+
+/* Changes some bytes of one payload. */
+static void change_payload(draft *d, fuzz_input *input, const dw_config *config)
+{
+    uint32_t i = fuzz_below(input, d->n_entries ? d->n_entries : 1);
+    uint64_t bytes = d->n_entries ? get(d->entry[i] + BYTES, 8) : 0;
+    if (d->n_entries && config->entropy == DW_ENTROPY_RANS && fuzz_byte(input) % 4) {
+        change_coded(d, input, i);
+        return;
+    }
+    for (uint32_t edits = 1 + fuzz_below(input, 4); edits > 0 && bytes > 0; edits--) {
+        uint64_t at = fuzz_below(input, 1 << 16) % bytes;
+        d->payload[i][at] = fuzz_byte(input);
+    }
+}
+
+void draft_change(draft *d, fuzz_input *input, const draft_world *world)
+{
+    switch (fuzz_below(input, 8)) {
+    case 0: change_parameters(d, input); return;
+    case 1:
+    case 2: change_entries(d, input, world); return;
+    case 3: change_forgotten(d, input, world); return;
+    case 4: change_header(d, input, world); return;
+    default: change_payload(d, input, &world->model->config); return;
+    }
+}
+
+/* ---- Fields. --------------------------------------------------------------------------------- */
+
+typedef struct field {
+    uint8_t at, bytes;
+} field;
 
 static void change_one(fuzz_input *input, uint8_t *bytes, size_t len, size_t start,
                        const field *fields, uint32_t n)

@@ -6,6 +6,7 @@
 #include "draft.h"
 #include "engine/engine.h"
 #include "kernels/kernels.h"
+#include "reach.h"
 
 enum { MOST_N = 3, MOST_Y = 4, KEYS = 5, MOST = 1 << 16, FILL = 0xa5 };
 
@@ -14,6 +15,31 @@ static const dw_key keys[KEYS] = {{.sample = 7},
                                   {.sample = 7, .slice = 1},
                                   {0},
                                   {.sample = 0x5a5a5a5a5a5a5a5a}};
+
+/* Ways to choose the step, then what model_coded.c notes about entropy-coded payloads: what may be
+ * in them, and every rule that a hostile one breaks. */
+const char *const fuzz_goals[] = {"error=",
+                                  "error=abs:",
+                                  "rate=",
+                                  "deadzone=",
+                                  "skip=",
+                                  "block",
+                                  "block in parts",
+                                  "group that is stored",
+                                  "size of a group",
+                                  "header of a block",
+                                  "head or frequencies of a part",
+                                  "words of a block of one code",
+                                  "number of words",
+                                  "state below 65536",
+                                  "words",
+                                  "words of a block in parts",
+                                  "part without codes",
+                                  "bits of a code",
+                                  "end of a payload within its sizes",
+                                  "end of a payload within a group",
+                                  "length of a payload",
+                                  NULL};
 
 typedef struct world {
     dw_config config;
@@ -313,6 +339,15 @@ static uint32_t n_for(const world *w, fuzz_input *input, const hostile *frame)
 
 /* ---- The fuzz target. ------------------------------------------------------------------------ */
 
+static void note_options(const dw_config *config)
+{
+    if (config->error) fuzz_reach("error=");
+    if (config->error_abs) fuzz_reach("error=abs:");
+    if (config->rate) fuzz_reach("rate=");
+    if (config->deadzone) fuzz_reach("deadzone=");
+    if (config->skip) fuzz_reach("skip=");
+}
+
 static void encode(world *w, fuzz_input *input)
 {
     free(w->older);
@@ -327,6 +362,7 @@ static void encode(world *w, fuzz_input *input)
     fuzz_tensor_fill(input, &w->x);
     REQUIRE(fuzz_encode(w->encoder, named, &w->x, w->frame, w->cap, &w->len) == DW_OK);
     REQUIRE(w->len <= w->cap);
+    note_options(&w->config);
 }
 
 static void answer_encoder(world *w)

@@ -3,8 +3,35 @@
  * of kernels agree, and nothing beyond the block and the codes is touched. */
 #include "entropy/rans.h"
 #include "fuzz.h"
+#include "reach.h"
 
 enum { TABLES = 4 };
+
+/* The two kinds of blocks, and every sentence with which src/entropy/rans.c refuses one. */
+static const char plain[] = "a block without parts", in_parts[] = "a block in parts";
+const char *const fuzz_goals[] = {
+    plain,
+    in_parts,
+    "a part of an entropy-coded block has no header",
+    "the codes per symbol of an entropy-coded block are not 1, 2 or 4",
+    "the codes of an entropy-coded block pass 255",
+    "an entropy-coded block of one code has several per symbol",
+    "an entropy-coded block has more than 256 symbols",
+    "a frequency of an entropy-coded block has more than 12 bits",
+    "the bits behind the frequencies of an entropy-coded block are not zero",
+    "the frequencies of an entropy-coded block do not add to 4096",
+    "the first or last frequency of an entropy-coded block is zero",
+    "an entropy-coded block is cut off in its header",
+    "the byte that says whether an entropy-coded block has parts is wrong",
+    "an entropy-coded block of one code has words",
+    "an entropy-coded block is not shorter than its codes",
+    "an entropy-coded block is cut off",
+    "a state of an entropy-coded block is below 65536",
+    "the words of an entropy-coded block end before its codes",
+    "an entropy-coded block has more words than its codes need",
+    "a state of an entropy-coded block does not end at 65536",
+    "a part of an entropy-coded block has no codes",
+    NULL};
 
 static int find_tables(const dw_kernels *tables[TABLES])
 {
@@ -67,6 +94,7 @@ static void decode_by_all(const uint8_t *block, size_t bytes, uint64_t n, const 
         REQUIRE(wrong == said && used == used_first && used <= bytes);
         if (!wrong && i > 0) REQUIRE(memcmp(first, codes, n) == 0);
     }
+    fuzz_reach(said ? said : counts ? in_parts : plain);
     if (expected) REQUIRE(!said && memcmp(first, expected, n) == 0);
     free(from);
     free(first);

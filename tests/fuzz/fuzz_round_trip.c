@@ -5,8 +5,14 @@
 #include <math.h>
 
 #include "fuzz.h"
+#include "reach.h"
 
 enum { KEYS = 5, IN_FLIGHT = 4, MOST_N = 3, MOST_STEPS = 40, LIVES = 8 };
+
+/* Frames that are sent and accepted. */
+const char *const fuzz_goals[] = {
+    "entropy-coded", "entropy-coded, with dither", "error=", "error=abs:", "rate=",
+    "deadzone=",     "an entry of role skip",      NULL};
 
 /* A frame on the network, and the encoder's prev after it, which the decoder must hold when it has
  * accepted the frame. */
@@ -244,6 +250,24 @@ static void check_order(world *w, const flight *f)
     }
 }
 
+static void note_accepted(const world *w, const flight *f)
+{
+    const dw_config *config = &w->config;
+    bool is_coded = config->entropy == DW_ENTROPY_RANS;
+    if (is_coded) fuzz_reach("entropy-coded");
+    if (is_coded && config->rounding == DW_ROUNDING_DITHER)
+        fuzz_reach("entropy-coded, with dither");
+    if (config->error) fuzz_reach("error=");
+    if (config->error_abs) fuzz_reach("error=abs:");
+    if (config->rate) fuzz_reach("rate=");
+    if (config->deadzone) fuzz_reach("deadzone=");
+    for (uint32_t i = 0; i < f->n; i++) {
+        dw_entry_info entry;
+        REQUIRE(dw_frame_entries(f->frame, f->len, i, 1, &entry) == DW_OK);
+        if (entry.role == DW_ROLE_SKIP) fuzz_reach("an entry of role skip");
+    }
+}
+
 static void check_accepted(const world *w, const flight *f)
 {
     size_t width = (size_t)w->c * dw_dtype_bytes(w->dtype),
@@ -294,6 +318,7 @@ static dw_status deliver(world *w, uint32_t at, fuzz_input *damage)
     if (status == DW_OK) {
         check_order(w, f);
         check_accepted(w, f);
+        note_accepted(w, f);
     }
     keep_reply(w, reply, reply_len);
     return status;

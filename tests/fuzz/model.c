@@ -504,6 +504,8 @@ model_answer model_decode(model *m, const uint8_t *frame, size_t len, const dw_t
     return answer;
 }
 
+enum { MOST_SEALED = 1 << 20 }; /* values of a sample */
+
 void model_seal_states(const model *m, uint8_t *frame, size_t len)
 {
     model_header h;
@@ -511,6 +513,8 @@ void model_seal_states(const model *m, uint8_t *frame, size_t len)
     int step;
     bool whole;
     if (model_open_frame(frame, len, &h, &p, &step, &whole) || h.n > 16) return;
+    /* A short entropy-coded payload can claim to have any number of values. */
+    if ((uint64_t)h.t * h.c > MOST_SEALED) return;
     dw_tensor y = {.n = h.n, .t = h.t, .c = h.c};
     if (check_frame(m, frame, &h, &p, &y, &step)) return;
     made *out = make_all(m, frame, &h, &p);

@@ -72,7 +72,8 @@ void model_store_payload(const dw_config *config, uint8_t x, uint32_t use, uint3
 uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block);
 
 /* Computes the state digests of a frame that passes steps 1 to 7, and then all other digests, as if
- * its payloads were made by its encoder. Other frames are not changed. */
+ * its payloads were made by its encoder. Other frames, and those of many samples or very large
+ * ones, are not changed. */
 void model_seal_states(const model *m, uint8_t *frame, size_t len);
 
 #endif

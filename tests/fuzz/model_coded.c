@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * model_coded.c - how the model reads entropy-coded payloads: 3.7 to 3.9 of docs/format.md. */
+ * model_coded.c - how the model reads entropy-coded payloads: 3.7 to 3.9 of docs/format.md. What it
+ * finds in them is noted with fuzz_reach. */
 #include "../entropy/rans_model.h"
 #include "model_frame.h"
+#include "reach.h"
 
 /* A block of tiles, in the plain payload and here. */
 typedef struct coded_block {
@@ -65,6 +67,13 @@ static uint32_t bit_at(const uint8_t *from, uint64_t at)
     return from[at / 8] >> at % 8 & 1;
 }
 
+/* Notes that a payload breaks this rule. */
+static bool breaks(const char *rule)
+{
+    fuzz_reach(rule);
+    return false;
+}
+
 /* Checks the frequencies from byte `from` on. Returns the byte behind them, or 0. */
 static uint64_t check_frequencies(const uint8_t *block, uint64_t bytes, uint64_t from,
                                   uint32_t range)
@@ -101,17 +110,17 @@ static uint64_t check_part(const uint8_t *block, uint64_t bytes, uint64_t head, 
 
 static bool block_is_possible(const uint8_t *block, uint64_t bytes, uint64_t n, uint32_t parts)
 {
-    if (bytes < 6 || bytes >= n || block[3] != (parts > 1)) return false;
+    if (bytes < 6 || bytes >= n || block[3] != (parts > 1)) return breaks("header of a block");
     uint64_t words = model_get(block + 4, 2), at = 0;
     bool has_states = false;
     for (uint32_t i = 0; i < parts; i++) {
         at = check_part(block, bytes, at, at + (i ? 3 : 6), &has_states);
-        if (!at) return false;
+        if (!at) return breaks("head or frequencies of a part");
     }
-    if (!has_states) return words == 0 && bytes == at;
-    if (at + 128 + 2 * words != bytes) return false;
+    if (!has_states) return (words == 0 && bytes == at) || breaks("words of a block of one code");
+    if (at + 128 + 2 * words != bytes) return breaks("number of words");
     for (uint32_t i = 0; i < 32; i++)
-        if (model_get(block + at + 4 * (size_t)i, 4) < 65536) return false;
+        if (model_get(block + at + 4 * (size_t)i, 4) < 65536) return breaks("state below 65536");
     return true;
 }
 
@@ -132,15 +141,16 @@ static bool decode_block(const coded_block *b, const uint8_t *block, uint64_t by
     bool in_parts = b->parts && bytes >= 6 && block[3];
     if (!in_parts)
         return block_is_possible(block, bytes, b->codes, 1) &&
-               rans_model_decode(block, (size_t)bytes, counts, 1, codes);
+               (rans_model_decode(block, (size_t)bytes, counts, 1, codes) || breaks("words"));
     counts[0] = 0;
     for (uint64_t i = 0; i < b->codes; i++) counts[b->parts[i].part]++;
     for (uint32_t i = 0; i < RANS_MODEL_PARTS; i++)
-        if (counts[i] == 0) return false;
+        if (counts[i] == 0) return breaks("part without codes");
     uint8_t *sorted = malloc((size_t)b->codes);
     REQUIRE(sorted != NULL);
     bool valid = block_is_possible(block, bytes, b->codes, RANS_MODEL_PARTS) &&
-                 rans_model_decode(block, (size_t)bytes, counts, RANS_MODEL_PARTS, sorted);
+                 (rans_model_decode(block, (size_t)bytes, counts, RANS_MODEL_PARTS, sorted) ||
+                  breaks("words of a block in parts"));
     if (valid) order_codes(b->parts, sorted, b->codes, codes);
     free(sorted);
     return valid;
@@ -165,15 +175,18 @@ static bool read_block(const model_way *way, const model_tile *tiles, const code
                        const uint8_t *from, uint64_t size, uint8_t *plain)
 {
     const model_tile *tile = tiles + b->first;
-    if (size <= b->scales || size > b->plain) return false;
+    if (size <= b->scales || size > b->plain) return breaks("size of a group");
     if (size == b->plain) {
+        fuzz_reach("group that is stored");
         memcpy(plain + tile->offset, from, (size_t)size);
         return true;
     }
     uint8_t *codes = malloc((size_t)b->codes), *code = codes;
     REQUIRE(codes != NULL);
     bool valid = decode_block(b, from + b->scales, size - b->scales, codes);
-    for (uint64_t i = 0; valid && i < b->codes; i++) valid = codes[i] >> way->bits == 0;
+    for (uint64_t i = 0; valid && i < b->codes; i++)
+        valid = codes[i] >> way->bits == 0 || breaks("bits of a code");
+    if (valid) fuzz_reach(b->parts && from[b->scales + 3] ? "block in parts" : "block");
     for (uint64_t i = 0; valid && i < b->tiles; i++, tile++) {
         memcpy(plain + tile->offset, from, tile->scales);
         from += tile->scales;
@@ -206,20 +219,21 @@ uint8_t *model_plain(const model_way *way, uint32_t t, uint32_t c, uint64_t draw
     uint8_t *plain =
         calloc(1, (size_t)(tiles[n - 1].offset + tiles[n - 1].scales + tiles[n - 1].bytes));
     REQUIRE(plain != NULL);
-    bool valid = bytes >= at;
+    bool valid = bytes >= at || breaks("end of a payload within its sizes");
     if (valid) memcpy(plain, payload, (size_t)front);
     for (uint64_t i = 0; valid && i < n; number++) {
         coded_block b = block_at(tiles, i, n);
         b.parts = parts ? parts + codes : NULL;
         uint64_t size = model_get(payload + front + 4 * number, 4);
-        valid = at + size <= bytes && read_block(way, tiles, &b, payload + at, size, plain);
+        valid = at + size <= bytes ? read_block(way, tiles, &b, payload + at, size, plain)
+                                   : breaks("end of a payload within a group");
         at += size;
         codes += b.codes;
         i += b.tiles;
     }
     free(parts);
     free(tiles);
-    if (valid && up16(at) == bytes) return plain;
+    if (valid && (up16(at) == bytes || breaks("length of a payload"))) return plain;
     free(plain);
     return NULL;
 }

@@ -2,7 +2,8 @@
  * replay.c - runs a fuzz target without a fuzzer, on the files of a corpus or on random inputs.
  *
  * replay PATH...
- *     runs every file, and every file of every folder
+ *     runs every file, and every file of every folder; fails if a goal of the target (reach.h) is
+ *     not reached, unless there is only one file
  * replay --random SEED [--count N | --seconds S]
  *     runs inputs of up to 512 random bytes; input number i has the seed SEED + i
  * replay --write SEED N FOLDER
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
+#include "reach.h"
 
 static volatile unsigned long long current_seed;
 static const char *volatile current_path;
@@ -148,5 +150,6 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++)
         if (replay_path(argv[i], &files) != 0) return 1;
     printf("%d inputs\n", files);
+    if (files > 1 && fuzz_tell_missed() > 0) return 1;
     return files > 0 ? 0 : 1; /* an empty corpus tests nothing */
 }
