@@ -355,14 +355,14 @@ void run(benchmark::State &state, const Case &c)
     if (arithmetic > 0) state.counters["arithmetic_GBps"] = 1e-9 / arithmetic;
 }
 
-/* What is measured, of every size. */
+/* A codec that is measured with every size of x and every table of kernels. */
 struct Codec {
-    Variant variant;
+    Variant variant; /* which options differ from those of the codec's plain benchmark */
     dw_codec codec;
     uint32_t bits, group;
     dw_dtype x, prev;
-    dw_element element;
-    bool steps = false;
+    dw_element element; /* kNoElement unless values are microscaled */
+    bool steps = false; /* whether the form is step */
 };
 constexpr dw_element kNoElement = static_cast<dw_element>(0);
 const Codec kCodecs[] = {

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# check_losses.py - runs the comparison of losses with the smallest settings, twice, and checks its
-# figures against the logs they are from.
-"""usage: check_losses.py BUILD. What a tiny model loses is not checked."""
+# check_losses.py - tests losses.py: its figures for a made-up log, and runs of the program with a
+# tiny model, of which a later one must reuse the trainings of the first.
+"""usage: check_losses.py BUILD, a build folder that has the trainer. The losses themselves are not
+judged, because those of a tiny model mean nothing."""
 
 import json
 import pathlib
@@ -16,6 +17,7 @@ SOURCE = pathlib.Path(__file__).resolve().parent
 
 
 def run(out, *arguments):
+    """Runs losses.py with a tiny model, one seed and the folder out. Returns what it printed."""
     done = subprocess.run(
         [
             sys.executable,
@@ -32,8 +34,10 @@ def run(out, *arguments):
 
 
 def check_figures():
-    """Two epochs of two steps, 100 values a step each way. The first epoch sends 200 bytes. The
-    third step is left out, because the first evaluation is before it. The fourth sends 25."""
+    """Checks the figures of a made-up log of two epochs with two steps each. Every step sends 100
+    values in each direction. The first epoch sends 200 bytes, which is 8 bits per value. The third
+    step counts for neither figure, because its bytes include those of the evaluation after the
+    first epoch. The fourth step sends 25 bytes, which is 2 bits per value."""
 
     def step(number, epoch, sent):
         return {
@@ -54,6 +58,7 @@ def check_figures():
 
 
 def check_over_raw():
+    """Checks that a loss is compared with that of the uncompressed training on the same text."""
     results = losses.over_raw(
         [
             {"text": text, "seed": 2, "forward": codec, "backward": codec, "held_out_loss": loss}
@@ -77,7 +82,8 @@ def main():
         out = pathlib.Path(folder)
         printed = run(out)
         rows = [line for line in printed.splitlines() if line.startswith("|")]
-        # Two lines of head; on two texts, the uncompressed one and the pairs.
+        # The table has two lines of head, and for each of the two texts a row for the uncompressed
+        # training and one for each pair.
         pairs = len(losses.PAIRS[2]) + len(losses.PAIRS[4])
         assert len(rows) == 2 + 2 * (1 + pairs), printed
         results = json.loads((out / "losses.json").read_text())
@@ -87,8 +93,8 @@ def main():
             assert (32 if raw else 1) < it["bits_forward"] < (34 if raw else 8), it
             assert it["stages"] in (2, 4), it
         assert f"{len(results)} trainings were done now" in printed, printed
-        # What is done is not done again, and what is missing is. With dither no training is like
-        # the one before, so an uncompressed one is repeated.
+        # A second run repeats only a training whose file is missing. It is an uncompressed one,
+        # because a training with dither would not give the same loss again.
         files = (out / "trainings").glob("*.json")
         next(file for file in files if is_raw(json.loads(file.read_text()))).unlink()
         assert "losses.json; 1 trainings" in run(out)

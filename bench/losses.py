@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# losses.py - what pairs of codecs cost: the held-out loss of the demo's training with them, over
-# that of the uncompressed one, by text, number of stages and seed.
-"""Fine-tunes the demo's model with every pair of codecs, on two texts that differ, with several
-seeds, over a bare link. Every training that is done is written down at once, so a run that was
-interrupted goes on where it stopped. Writes a table and JSON."""
+# losses.py - measures how much loss pairs of codecs cost: compares the held-out loss of the demo's
+# training with each pair to that of the uncompressed training.
+"""Fine-tunes the demo's model with every pair of codecs, on two different texts, with several
+seeds, over a link that is not slowed down. The result of each training is stored as soon as it is
+done, so a run that was interrupted continues where it stopped. Writes a table and JSON."""
 
 import argparse
 import hashlib
@@ -18,11 +18,12 @@ import demo  # noqa: E402 (the model, its texts and settings are the demo's)
 RAW = ("raw:f32", "raw:f32")
 TWO_BITS = ("delta:bits=2", "direct:bits=4")
 DITHER = "form=step,rounding=dither,entropy=rans"
-# stages: pairs for forward and backward, beside the uncompressed one
 FOUR_STAGES = (
     "delta:form=step,step=1.05,key_step=0.1,entropy=rans",
     f"delta:{DITHER},step=1.46,key_step=0.5",
 )
+# {number of stages: the pairs of codecs (forward, backward) that are tried with it}. The pair RAW
+# is tried besides these.
 PAIRS = {
     2: [
         TWO_BITS,
@@ -40,12 +41,14 @@ PAIRS = {
         ),
     ],
 }
-MICRO_BATCHES = 4  # so a frame carries four samples; the demo's frames carry one
+# A batch has 16 samples, so with 4 micro-batches a frame carries four. The demo's carry one.
+MICRO_BATCHES = 4
 
 
 def bits_sent(events, first, last):
-    """Bits for each element between two steps, forward and backward: all that the link carried,
-    frames with their heads, replies and evaluations."""
+    """Returns [forward, backward], the bits per element that one link carried between two events of
+    a training's log. They are all bytes of the link: frames with their headers, replies, and what
+    evaluations sent."""
     sent = []
     for way in ("forward", "backward"):
         elements = (last[f"raw_{way}"] - first[f"raw_{way}"]) / 4
@@ -54,12 +57,13 @@ def bits_sent(events, first, last):
 
 
 def figures(events):
-    """What a training's log says."""
+    """Returns the figures of a training, from the events of its log: the loss at the end, and the
+    bits per element of first visits (the first epoch), of later visits, and of all."""
     steps = [event for event in events if event["event"] == "step"]
     per_epoch = len(steps) // max(event["epoch"] for event in steps)
     nothing = {f"{what}_{way}": 0 for what in ("raw", "bytes") for way in ("forward", "backward")}
-    # The held-out samples of the first evaluation are seen for the first time, too: they are
-    # before the first step of the second epoch.
+    # The evaluation after the first epoch sends the held-out samples for the first time. Its bytes
+    # are counted in the first step of the second epoch, so that step is in neither figure.
     first = bits_sent(events, nothing, steps[per_epoch - 1])
     later = bits_sent(events, steps[per_epoch], steps[-1])
     return {
@@ -73,7 +77,10 @@ def figures(events):
 
 
 class Trainings:
-    """Trainings that were done, each in a file of its own."""
+    """Runs trainings, and keeps the figures of each in a file of its own.
+
+    runner trains with the demo's settings; model is the pre-trained model that all trainings start
+    from; prose is the demo's text for fine-tuning; trained counts the trainings that were run."""
 
     def __init__(self, options):
         self.out = pathlib.Path(options.out)
@@ -91,7 +98,8 @@ class Trainings:
         self.trained = 0
 
     def one(self, text, stages, pair, seed):
-        """The figures of one training; it takes place only if it was not done before."""
+        """Returns the figures of one training with these settings; pair is (forward, backward).
+        Trains only if there is no file with the figures of this very training."""
         settings = {**self.runner.finetune, "seed": seed}
         what = {
             "text": text.name,
@@ -126,8 +134,9 @@ class Trainings:
 
 
 def over_raw(results):
-    """Adds to every training how much larger its loss is than the uncompressed one's, in percent,
-    with the same text and seed. The uncompressed one's is the same for any number of stages."""
+    """Adds "over_raw_percent" to the figures of every training: by how many percent its loss is
+    larger than that of the uncompressed training with the same text and seed. The number of stages
+    does not change the loss of an uncompressed training. Returns results."""
     raw = {
         (it["text"], it["seed"]): it["held_out_loss"]
         for it in results
@@ -145,6 +154,8 @@ def mean(values):
 
 
 def markdown(results, seeds):
+    """Returns the results as a Markdown table with one row for each number of stages, text and pair
+    of codecs: bits per element, the loss with each seed, and the mean excess over raw."""
     head = ["stages", "text", "forward", "backward"]
     head += ["bits forward: first visits", "later visits", "bits backward: first", "later"]
     head += [*(f"seed {seed}" for seed in seeds), "mean over raw"]
@@ -164,6 +175,7 @@ def markdown(results, seeds):
 
 
 def run(options):
+    """Does all trainings that are missing, and writes and prints the table."""
     trainings = Trainings(options)
     texts = [trainings.prose, pathlib.Path(options.source)]
     first = trainings.runner.finetune["seed"]
@@ -186,6 +198,7 @@ def run(options):
 
 
 def stages_of(text):
+    """Returns the list of numbers that --stages gave, or raises an error that argparse prints."""
     known = ",".join(map(str, PAIRS))
     try:
         stages = [int(word) for word in text.split(",")]
@@ -208,17 +221,21 @@ def main():
         "--source",
         metavar="FILE",
         default=argparse.__file__,
-        help="the second text, of program source (default: %(default)s, a part of Python)",
+        help="the second text: the source of a program (default: %(default)s, a part of Python)",
     )
     parser.add_argument(
-        "--seeds", type=int, default=3, help="trainings of each kind (default: %(default)s)"
+        "--seeds",
+        type=int,
+        default=3,
+        metavar="N",
+        help="train with N seeds for each pair and text (default: %(default)s)",
     )
     parser.add_argument(
         "--stages",
         type=stages_of,
         default=[2, 4],
         metavar="2,4,8",
-        help="numbers of stages (default: 2,4)",
+        help="train with these numbers of stages, each of which is 2, 4 or 8 (default: 2,4)",
     )
     parser.add_argument(
         "--layers",
@@ -239,12 +256,13 @@ def main():
         nargs=2,
         action="append",
         metavar=("FORWARD", "BACKWARD"),
-        help="this pair of codecs, in place of those that are known; may be given several times",
+        help="try this pair of codecs instead of the list in this program; may be given several "
+        "times",
     )
     parser.add_argument(
         "--small",
         action="store_true",
-        help="a tiny model that takes seconds: checks that everything works, gives no results",
+        help="use a tiny model, which takes seconds: checks that all works, and gives no results",
     )
     parser.add_argument(
         "--build", default="build/release", help="the build to use (default: %(default)s)"

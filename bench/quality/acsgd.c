@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
- * acsgd.c - the grid of AC-SGD, the authors' program for AQ-SGD (arXiv:2206.01299).
+ * acsgd.c - a baseline: the quantizer of AC-SGD, the program that the authors of AQ-SGD published
+ * with their paper (arXiv:2206.01299).
  *
- * Each channel of a sample has one scale s, a 16-bit float: the largest magnitude, or twice the
- * root mean square ("l2"). A code is round(x / s * 2^(bits-1)), limited to -2^(bits-1) and
- * 2^(bits-1) - 1, and stands for code * s / 2^(bits-1). The largest positive value thus loses a
- * level. */
+ * Each channel of a sample has one scale s, which is sent as a 16-bit float. It is the largest
+ * magnitude in the channel, or, in the variant "l2", twice the root mean square of the channel.
+ * The code of a value x is x / (s + 10^-6) * 2^(bits-1), rounded to the nearest integer and limited
+ * to -2^(bits-1) to 2^(bits-1) - 1. (The 10^-6 keeps a channel of zeros from a division by zero.) A
+ * code stands for code * s / 2^(bits-1). There is one code fewer above zero than below, so the
+ * largest positive value arrives one step too small. */
 #include "bits.h"
 #include "peer.h"
 
+/* Returns how many bytes encode writes at most: 8 bits for each code. */
 static size_t room(dw_shape shape, double setting)
 {
     (void)setting;
     return (size_t)2 * shape.C + (size_t)shape.T * shape.C;
 }
 
+/* Returns the scale of one channel of x, rounded to a 16-bit float: the largest magnitude, or with
+ * l2 twice the root mean square. */
 static float scale_of(dw_shape shape, const float *x, uint32_t channel, bool l2)
 {
     double most = 0, squares = 0;
@@ -25,6 +31,8 @@ static float scale_of(dw_shape shape, const float *x, uint32_t channel, bool l2)
     return dw_as_half((float)(l2 ? 2 * sqrt(squares / shape.T) : most));
 }
 
+/* Writes the scales of all channels to bytes, then the codes of x with `setting` bits each, token
+ * by token. l2 chooses the rule for scales. Returns the number of bytes. */
 static size_t encode(dw_shape shape, double setting, const float *x, uint8_t *bytes, bool l2)
 {
     unsigned width = (unsigned)setting;
@@ -54,6 +62,8 @@ static size_t encode_l2(dw_shape shape, double setting, const float *x, uint8_t 
     return encode(shape, setting, x, bytes, true);
 }
 
+/* Reads the len bytes that encode wrote, and writes the values to y. Returns whether the codes end
+ * where the bytes end. */
 static bool decode(dw_shape shape, double setting, const uint8_t *bytes, size_t len, float *y)
 {
     unsigned width = (unsigned)setting;

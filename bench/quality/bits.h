@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * bits.h - codes of 1 to 8 bits, and 16-bit and 32-bit floats, in a row of bytes: what baselines
- * would send. */
+ * bits.h - the baselines' serialization: writes and reads codes of 1 to 8 bits, 16-bit floats and
+ * 32-bit floats, one behind the other in an array of bytes.
+ *
+ * Every function moves the address that it is given to the byte behind what it wrote or read. None
+ * of them checks bounds: callers provide enough bytes (dw_peer.room). */
 #ifndef DELTAWIRE_BENCH_QUALITY_BITS_H
 #define DELTAWIRE_BENCH_QUALITY_BITS_H
 
@@ -8,13 +11,15 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Where the next code goes, or is; at most 7 bits wait for their byte. */
+/* A position between two codes in an array of bytes. To begin, set `at` and leave the rest 0. Codes
+ * fill each byte from its lowest bit. */
 typedef struct dw_bits {
-    uint8_t *at;
-    uint32_t waiting;
-    unsigned n;
+    uint8_t *at;      /* the next byte to write or to read */
+    uint32_t waiting; /* the bits written but not stored yet, or read but not returned yet */
+    unsigned n;       /* how many bits are waiting: 0 to 7 between two calls */
 } dw_bits;
 
+/* Writes a code of `width` bits. */
 static inline void dw_bits_put(dw_bits *bits, uint32_t code, unsigned width)
 {
     bits->waiting |= code << bits->n;
@@ -26,7 +31,8 @@ static inline void dw_bits_put(dw_bits *bits, uint32_t code, unsigned width)
     }
 }
 
-/* Completes the last byte, and returns where the next one would be. */
+/* Ends the writing: stores the waiting bits, if there are any, in a last byte that is filled up
+ * with zero bits. Returns the address behind it. */
 static inline uint8_t *dw_bits_end(dw_bits *bits)
 {
     if (bits->n) *bits->at++ = (uint8_t)bits->waiting;
@@ -34,6 +40,7 @@ static inline uint8_t *dw_bits_end(dw_bits *bits)
     return bits->at;
 }
 
+/* Reads and returns a code of `width` bits. */
 static inline uint32_t dw_bits_take(dw_bits *bits, unsigned width)
 {
     while (bits->n < width) {
@@ -46,12 +53,14 @@ static inline uint32_t dw_bits_take(dw_bits *bits, unsigned width)
     return code;
 }
 
+/* Writes a binary32 in the byte order of this machine. */
 static inline void dw_put_float(uint8_t **at, float value)
 {
     memcpy(*at, &value, sizeof value);
     *at += sizeof value;
 }
 
+/* Reads and returns a binary32 that dw_put_float wrote. */
 static inline float dw_take_float(const uint8_t **at)
 {
     float value;
@@ -60,7 +69,8 @@ static inline float dw_take_float(const uint8_t **at)
     return value;
 }
 
-/* The nearest number that a 16-bit float has, ties to even; the largest one beyond its range. */
+/* Returns value rounded to a number that a 16-bit float (binary16) can hold: the nearest one, ties
+ * to even. Values beyond the range become the largest finite one; infinities and NaN stay. */
 static inline float dw_as_half(float value)
 {
     const double largest = 65504;
@@ -71,7 +81,7 @@ static inline float dw_as_half(float value)
     return (float)(fabs(rounded) > largest ? copysign(largest, rounded) : rounded);
 }
 
-/* A number that dw_as_half returned, as a 16-bit float, little-endian. */
+/* Writes a finite number that dw_as_half returned, as a little-endian binary16. */
 static inline void dw_put_half(uint8_t **at, float value)
 {
     int exponent = 0;
@@ -89,6 +99,7 @@ static inline void dw_put_half(uint8_t **at, float value)
     *(*at)++ = (uint8_t)(word >> 8);
 }
 
+/* Reads and returns a finite binary16. */
 static inline float dw_take_half(const uint8_t **at)
 {
     uint32_t word = (uint32_t)(*at)[0] | (uint32_t)(*at)[1] << 8;

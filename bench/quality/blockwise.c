@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
- * blockwise.c - blocks of values that share their largest magnitude as a scale, a 32-bit float, and
- * a table of what codes stand for, as in bitsandbytes and hivemind.
+ * blockwise.c - three baselines: blockwise quantization with a lookup table, as in bitsandbytes and
+ * hivemind.
  *
- * Blocks are cut from the tensor as a row of T * C values, and the last one may be shorter; the
- * setting is their length. The code of a value is the entry of the table that is nearest to
- * value / scale. Tables:
+ * The T * C values of the tensor, in memory order, are cut into blocks. The setting is the length
+ * of a block; the last block may be shorter. A block is sent as its scale, which is its largest
+ * magnitude as a 32-bit float, and its codes. The code of a value is the index of the table's entry
+ * that is nearest to value / scale, and stands for entry * scale. The tables are:
  *
  * | name    | codes | entries                                                                  |
- * | linear  | 256   | k / 127, from -127 to 127; one code is not used                          |
+ * | linear  | 255   | k / 127 for k from -127 to 127; codes have 8 bits, and one is not used   |
  * | dynamic | 256   | 8-bit dynamic tree quantization (Dettmers, arXiv:1511.04561; by blocks:  |
- * |         |       | arXiv:2110.02861). For each i from 0 to 6, 2^i intervals of equal length |
- * |         |       | divide 0.1 to 1; their middles, times 10^(i-6), with both signs; 0; 1    |
+ * |         |       | arXiv:2110.02861). For each i from 0 to 6, the interval from 0.1 to 1 is |
+ * |         |       | cut into 2^i intervals of equal length; the middle of each, times        |
+ * |         |       | 10^(i-6), is an entry, and so is its negative. 0 and 1 are entries, too  |
  * | normal  | 16    | NormalFloat4 (QLoRA, arXiv:2305.14314, appendix E): quantiles of a       |
- * |         |       | normal distribution, with 0 and both ends among them                     | */
+ * |         |       | normal distribution, scaled so that -1, 0 and 1 are entries              | */
 #include <stdlib.h>
 
 #include "bits.h"
 #include "peer.h"
 
-/* Ascending. */
 typedef struct table {
-    float entries[256];
-    unsigned n, width;
+    float entries[256]; /* what the codes 0 to n - 1 stand for, ascending */
+    unsigned n;
+    unsigned width; /* the number of bits of a code */
 } table;
 
 static void make_linear(table *to)
@@ -53,7 +55,7 @@ static void make_dynamic(table *to)
     qsort(to->entries, to->n, sizeof to->entries[0], ascending);
 }
 
-/* The published numbers, to the digits that matter beside a scale that is exact. */
+/* The entries are the published numbers, rounded to 8 digits, which is what a binary32 can hold. */
 static void make_normal(table *to)
 {
     static const float entries[16] = {-1.0f,        -0.69619281f, -0.52507305f, -0.39491749f,
@@ -65,9 +67,11 @@ static void make_normal(table *to)
     to->width = 4;
 }
 
+/* Returns the index of the entry that is nearest to value, by bisection. Of two entries that are
+ * equally near it is the smaller one. */
 static unsigned nearest(const table *of, float value)
 {
-    unsigned low = 0, high = of->n - 1; /* the entry is among low to high */
+    unsigned low = 0, high = of->n - 1; /* the nearest entry is one of low to high */
     while (high - low > 1) {
         unsigned middle = (low + high) / 2;
         if (of->entries[middle] <= value)
@@ -78,6 +82,8 @@ static unsigned nearest(const table *of, float value)
     return value - of->entries[low] <= of->entries[high] - value ? low : high;
 }
 
+/* Returns how many bytes encode writes at most: with blocks of one value, 4 for its scale and 1 for
+ * its code. */
 static size_t room(dw_shape shape, double setting)
 {
     (void)setting;
@@ -92,6 +98,7 @@ static float largest(const float *x, size_t n)
     return most;
 }
 
+/* Writes the blocks of x to bytes, each as its scale and its codes. Returns the number of bytes. */
 static size_t encode(dw_shape shape, double setting, const float *x, uint8_t *bytes,
                      const table *of)
 {
@@ -109,6 +116,8 @@ static size_t encode(dw_shape shape, double setting, const float *x, uint8_t *by
     return (size_t)(at - bytes);
 }
 
+/* Reads the len bytes that encode wrote with the same table, and writes the values to y. Returns
+ * whether the last block ends where the bytes end. */
 static bool decode(dw_shape shape, double setting, const uint8_t *bytes, size_t len, float *y,
                    const table *of)
 {
@@ -125,7 +134,8 @@ static bool decode(dw_shape shape, double setting, const uint8_t *bytes, size_t 
     return at == bytes + len;
 }
 
-/* A scheme for each table, which is made anew at each call: it takes a microsecond. */
+/* Defines the functions encode_NAME and decode_NAME of the table NAME. They make the table anew at
+ * each call, which takes about a microsecond, so that no state has to be kept. */
 #define SCHEME(which)                                                                              \
     static size_t encode_##which(dw_shape shape, double setting, const float *x, uint8_t *bytes)   \
     {                                                                                              \

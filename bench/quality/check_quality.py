@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# check_quality.py - compares what the program quality measures with theory, and with the baselines'
-# arithmetic in NumPy.
-"""check_quality.py QUALITY [BUILD]. With BUILD, ./run quality is tried, too, with tiny tensors."""
+# check_quality.py - tests what the program quality measures: against theory, and for baselines
+# against their arithmetic in NumPy. Also tests frontier.py, sets.py and quality.py.
+"""usage: check_quality.py QUALITY [BUILD]. QUALITY is the program. With BUILD, a build folder that
+has the trainer, quality.py is run, too, with tiny tensors."""
 
 import json
 import math
@@ -21,12 +22,14 @@ import sets
 HERE = pathlib.Path(__file__).resolve().parent
 QUALITY = sys.argv[1]
 BUILD = sys.argv[2] if len(sys.argv) > 2 else None
-SAMPLES, VISITS, T, C = 2, 3, 64, 512  # a tensor is one block of the entropy coder
-HEAD = 144  # bytes of a frame of one sample in front of its payload, at least (docs/format.md)
+# The shape of the test's set. A tensor is just as large as one block of the entropy coder.
+SAMPLES, VISITS, T, C = 2, 3, 64, 512
+# A frame of one sample has at least so many bytes in front of its payload (docs/format.md).
+HEAD = 144
 
 
 def read(path):
-    """[(sample, x)] of a record, in its order, with its T and C."""
+    """Reads a file of recorded tensors. Returns its [(sample, x)] in order, each x (T, C)."""
     data = path.read_bytes()
     tokens, channels = np.frombuffer(data[20:28], "<u4")
     each = 16 + 4 * int(tokens) * int(channels)
@@ -39,13 +42,15 @@ def read(path):
 
 
 def run(*words, code=0):
+    """Runs the program quality with these arguments, and expects this exit code."""
     done = subprocess.run([QUALITY, *map(str, words)], capture_output=True, text=True)
     assert done.returncode == code, (words, done.returncode, done.stdout[-800:], done.stderr)
     return done
 
 
 def rows_of(path, *words):
-    """{codec: row}, and what the file says besides."""
+    """Measures the record in path; words are further arguments. Returns {codec: row}, and the whole
+    of what the program wrote as JSON."""
     with tempfile.TemporaryDirectory(prefix="deltawire-quality-") as folder:
         out = pathlib.Path(folder) / "out.json"
         run("--json", out, *words, path)
@@ -53,7 +58,8 @@ def rows_of(path, *words):
     return {row["codec"]: row for row in whole["rows"]}, whole
 
 
-# The published arithmetic: x (T, C) to (y, bits per value), each written without a look at the C.
+# The published arithmetic of the baselines. Each function takes x (T, C) and the settings, and
+# returns what arrives, y, and the bits per value. They were written without looking at the C code.
 
 
 def acsgd(x, bits, l2=False):
@@ -85,7 +91,7 @@ def dynamic_table():
 
 
 def normal_table():
-    """The quantiles that QLoRA's appendix defines."""
+    """Returns the entries of NormalFloat4: the quantiles that the appendix of QLoRA defines."""
     quantile = statistics.NormalDist().inv_cdf
     offset = 0.9677083
     above = [quantile(offset + (0.5 - offset) * i / 8) for i in range(8)]
@@ -109,6 +115,7 @@ def blockwise(x, table, block):
     return y.reshape(x.shape), (4 if table == "normal" else 8) + 32 / block
 
 
+# {the program's name of a baseline with a setting: the function from x to (y, bits per value)}
 PEERS = {
     **{f"acsgd:bits={bits}": lambda x, bits=bits: acsgd(x, bits) for bits in (1, 2, 4, 8)},
     **{f"acsgd:l2,bits={bits}": lambda x, bits=bits: acsgd(x, bits, True) for bits in (2, 4)},
@@ -123,7 +130,8 @@ PEERS = {
 
 
 def sent(record, peer, changes):
-    """(bits, error) of later visits through a baseline, as PEERS has it."""
+    """Returns the (bits, error) of all later visits in a record when a baseline, a value of PEERS,
+    sends them: as they are, or with changes as differences from what arrived last."""
     last, errors, wholes, bits = {}, 0.0, 0.0, 0.0
     for sample, x in record:
         known = sample in last
@@ -141,6 +149,7 @@ def sent(record, peer, changes):
 
 
 def entropy(codes):
+    """Returns the entropy of an array of codes, in bits per code."""
     counts = np.unique(codes, return_counts=True)[1] / codes.size
     return float(-(counts * np.log2(counts)).sum())
 
@@ -160,6 +169,7 @@ class Quality(unittest.TestCase):
         cls.folder.cleanup()
 
     def close(self, value, expected, within):
+        """Expects a value that differs by less than this part of the expected one."""
         self.assertLess(abs(value / expected - 1), within, (value, expected))
 
     def test_the_file_is_complete(self):
@@ -186,7 +196,8 @@ class Quality(unittest.TestCase):
                 self.assertFalse(row["state"], codec)
 
     def test_a_change_costs_less_than_the_tensor(self):
-        """The error of a codec's changes is smaller by the size of the change, or nearly."""
+        """A codec that is given changes has an error that is smaller than with the tensors alone
+        by about the factor by which changes are smaller."""
         for change, alone in (
             ("delta:bits=4,scale=signed", "direct:bits=4,scale=signed"),
             ("changes by rowwise:bits=4", "rowwise:bits=4"),
@@ -195,8 +206,8 @@ class Quality(unittest.TestCase):
             self.close(ratio, sets.CHANGE, 0.15)
 
     def test_eight_bits_lose_what_a_uniform_error_does(self):
-        """128 levels on each side of groups' largest magnitudes: errors are uniform in a level, and
-        never more than half of one."""
+        """With 8 bits, a group has 127 levels on each side of zero. So errors have a uniform
+        distribution over one level, and are never larger than half of one."""
         groups = np.concatenate([x.reshape(-1, 64) for x in self.later]).astype(np.float64)
         level = np.abs(groups).max(1) / 127
         whole = np.sum(groups**2)
@@ -210,13 +221,15 @@ class Quality(unittest.TestCase):
         for step in ("0.33", "1", "2"):
             its = self.rows[f"direct:form=step,step={step},rounding=dither,seed=1,entropy=rans"]
             its = its["later"]
-            self.close(its["error"], float(step) / math.sqrt(12), 0.02)  # the step itself is a bf16
+            # An error is uniform over one step. The step is rounded to bf16, hence the 2 %.
+            self.close(its["error"], float(step) / math.sqrt(12), 0.02)
             self.assertLess(abs(its["bias"]), 4 * its["bias_sigma"])
             self.assertLess(abs(its["gain"] - 1), 4 * its["gain_sigma"])
             self.close(its["bias_sigma"], its["error"] / math.sqrt(len(self.later) * T * C), 1e-6)
 
     def test_figures_agree_with_each_other(self):
-        """|y|^2 follows from error and gain, and from it the cosine."""
+        """|y|^2 follows from error and gain, and the cosine follows from |y| and gain. The gain of
+        a coarse step is also computed here from the tensors."""
         for codec in "direct:bits=2,scale=signed", "direct:form=step,step=2.8,entropy=rans":
             its = self.rows[codec]["later"]
             y = math.sqrt(its["error"] ** 2 + 2 * its["gain"] - 1)
@@ -231,7 +244,8 @@ class Quality(unittest.TestCase):
         self.close(lossy["gain"], gain, 0.02)
 
     def test_coded_bits_lie_just_above_the_entropy(self):
-        """Besides its codes a frame has its head, and a block at most 190 bytes."""
+        """A frame takes the entropy of its codes, HEAD bytes, and besides these about 190 bytes for
+        the tables and states of its block."""
         for step in ("0.22", "0.7", "1.4"):
             codes = [
                 np.rint(x / (float(step) * math.sqrt(np.mean(x.astype(np.float64) ** 2))))
@@ -307,6 +321,7 @@ class Sets(unittest.TestCase):
 
 
 def point(family, bits, error, ours=True, state=False, between=False):
+    """Returns a row of results with these figures, as far as frontier.py looks at it."""
     return {
         "family": family,
         "codec": f"{family}:{bits}",

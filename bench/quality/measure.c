@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
- * measure.c - exact sums over all elements, from which the figures are made. */
+ * measure.c - sends tensors, sums up squares, products and errors over all their elements in
+ * binary64, and computes the figures from these sums. */
 #include "measure.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+/* What is summed over the tensors of one kind. The field xx is the sum of x^2, yy of y^2, xy of
+ * x y, e of y - x, ee of (y - x)^2, and exex of ((y - x) x)^2, over `elements` elements. The
+ * `not_finite` other elements are in no sum. */
 typedef struct sums {
     uint64_t tensors, elements, not_finite, bytes;
-    double xx, yy, xy, e, ee, exex; /* of x^2, y^2, xy, y - x, (y - x)^2 and ((y - x) x)^2 */
-    double *encode_s, *decode_s;    /* (tensors) */
+    double xx, yy, xy, e, ee, exex;
+    double *encode_s, *decode_s; /* (tensors): the seconds of each call */
 } sums;
 
-/* Each row is summed separately first, so that a long set does not lose small values to rounding.
- */
+/* Adds one row of n elements to the sums: `from` is what was sent (x), `arrived` is what arrived
+ * (y). The row is summed by itself first, so that the small sums of a row do not lose digits when
+ * they meet the large sums of a long set. */
 static void add_row(sums *to, const float *from, const float *arrived, uint32_t n)
 {
     double xx = 0, yy = 0, xy = 0, sum = 0, ee = 0, exex = 0;
@@ -45,6 +50,7 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* Sorts the values and returns the middle one, or 0 if there are none. */
 static double median(double *values, size_t n)
 {
     if (!n) return 0;
@@ -52,11 +58,13 @@ static double median(double *values, size_t n)
     return values[n / 2];
 }
 
+/* Returns GB/s, or 0 if the time is too short to be measured. */
 static double speed(double bytes, double seconds)
 {
     return seconds > 0 ? bytes / seconds / 1e9 : 0;
 }
 
+/* Computes the figures of one kind of visits from their sums. measure.h defines each figure. */
 static dw_quality quality_of(const sums *of, const dw_bench_record *set)
 {
     double n = (double)of->elements, values = (double)set->T * set->C;
@@ -74,6 +82,9 @@ static dw_quality quality_of(const sums *of, const dw_bench_record *set)
     return q;
 }
 
+/* Sends all visits of the samples whose place is below `samples`, in the order of the set, and adds
+ * each to kinds[0] if it is a first visit and to kinds[1] if it is a later one. y is memory for one
+ * tensor. */
 static dw_status send_all(sums kinds[2], const dw_bench_record *set, size_t samples, dw_way *way,
                           float *y, dw_why *why)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * peer.h - what a baseline is: a published way to turn a tensor into bytes and back.
+ * peer.h - the interface of a baseline ("peer"): a published scheme that turns a tensor into bytes
+ * and back, with which deltawire's codecs are compared.
  *
- * A file per scheme has its arithmetic, written from its publication. It writes every byte that its
- * decoder needs: codes, scales, minima. Left out is only what both ends know beforehand, which is
- * the shape and the setting; and the length, which would be the message's. So a baseline has no
- * header, in contrast to a frame, and is that much shorter. */
+ * Each scheme has a file, whose arithmetic was written from the scheme's publication. encode writes
+ * every byte that decode needs: codes, scales, minima. It leaves out the shape and the setting,
+ * which both ends know beforehand, and the length, which the message would have. So a baseline's
+ * bytes have no header, which makes them shorter than a frame of deltawire would be. */
 #ifndef DELTAWIRE_BENCH_QUALITY_PEER_H
 #define DELTAWIRE_BENCH_QUALITY_PEER_H
 
@@ -16,15 +17,19 @@ typedef struct dw_shape {
     uint32_t T, C; /* tokens, channels; token-major */
 } dw_shape;
 
-/* What each field is:
+/* The fields of a baseline. In the functions, `setting` is one number of settings, and x and y are
+ * tensors of this shape.
  *
- * | name     | the scheme, for people                                                   |
- * | codec    | text of one setting, with %s where a word of settings goes               |
- * | settings | numbers, separated by blanks; each is a row of the results               |
- * | between  | any number between two settings is possible, too                         |
- * | room     | bytes that are always enough                                             |
- * | encode   | returns the bytes written, or 0: failed                                  |
- * | decode   | reads what encode wrote; returns whether it could                        | */
+ * | name     | the name of the scheme, as people read it                                |
+ * | codec    | the text that names the scheme with one setting; %s stands for this one  |
+ * | settings | numbers, separated by blanks; each is measured, and is a row of the      |
+ * |          | results                                                                  |
+ * | between  | whether the scheme may have any number between two settings, too, so     |
+ * |          | that the results between two rows can be interpolated                    |
+ * | room     | returns how many bytes of memory are always enough for encode            |
+ * | encode   | writes x to bytes; returns how many bytes it wrote, or 0 if it failed    |
+ * | decode   | reads the len bytes that encode wrote, and writes the values to y;       |
+ * |          | returns false if the bytes are not such                                  | */
 typedef struct dw_peer {
     const char *name, *codec, *settings;
     bool between;
@@ -36,10 +41,10 @@ typedef struct dw_peer {
 extern const dw_peer dw_peer_acsgd, dw_peer_acsgd_l2, dw_peer_rowwise, dw_peer_linear,
     dw_peer_dynamic, dw_peer_normal, dw_peer_zfp_accuracy, dw_peer_zfp_rate;
 
-/* All of them, NULL behind the last. */
+/* All baselines that this build has, and NULL behind the last one. */
 extern const dw_peer *const dw_peers[];
 
-/* Names, separated by a comma and a blank, of what this build has no library for; "": none. */
+/* The name of the library whose baselines this build lacks, or "" if it has all of them. */
 extern const char dw_peers_missing[];
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * peers.c - the list of baselines; a new one is a file and its line here. */
+ * peers.c - the list of baselines. To measure another one, write its file, and add a line here. */
 #include "peer.h"
 
 const dw_peer *const dw_peers[] = {&dw_peer_acsgd,

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# picture.py - rate against error, a panel for each set, with the frontier.
-"""usage: picture.py QUALITY.json PICTURE.png"""
+# picture.py - draws error against rate: one panel for each set of tensors, with a point for each
+# codec and baseline, and lines through the least errors of deltawire.
+"""usage: picture.py QUALITY.json PICTURE.png. QUALITY.json is what quality.py wrote."""
 
 import io
 import json
@@ -17,8 +18,8 @@ from PIL import Image  # noqa: E402 (matplotlib needs it, too)
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import frontier  # noqa: E402 (this folder)
 
-SHOWN = (0, 6.2)  # bits
-# Marks of baselines, by the beginning of their codec.
+SHOWN = (0, 6.2)  # the rates that are drawn, in bits
+# Marker, colour and legend of each baseline, by the word in front of ":" in its codec.
 MARKS = {
     "acsgd": ("v", "tab:orange", "AC-SGD's grid"),
     "rowwise": ("s", "tab:red", "rows, asymmetric (FBGEMM)"),
@@ -29,12 +30,14 @@ OURS = ("o", "tab:blue", "deltawire")
 
 
 def mark_of(row):
+    """Returns the (marker, colour, legend) of a row."""
     scheme = row["codec"].replace("changes by ", "").partition(":")[0]
     return OURS if row["ours"] else MARKS[scheme]
 
 
 def draw_frontier(axis, rows, scope, style):
-    """The least error of all rows at each rate; blue where it is ours."""
+    """Draws a line through deltawire's least error at each rate, and a red cross at every rate at
+    which a baseline has a smaller error. scope is a key of frontier.SCOPES; style is the line's."""
     ours = [row for row in frontier.in_scope(rows, scope) if row["ours"]]
     points = [(rate, frontier.least(ours, rate)) for rate in frontier.RATES]
     axis.plot(
@@ -51,6 +54,8 @@ def draw_frontier(axis, rows, scope, style):
 
 
 def draw_set(axis, the_set):
+    """Draws the panel of one set: a point for each row, hollow if it sends changes, and a line for
+    tensors that are sent alone and one for changes."""
     for row in the_set["rows"]:
         its = row["later"]
         if its["bits"] is None or not SHOWN[0] <= its["bits"] <= SHOWN[1] or not its["error"]:
@@ -75,6 +80,7 @@ def draw_set(axis, the_set):
 
 
 def legend(figure):
+    """Draws the legend of all panels below them."""
     line = matplotlib.lines.Line2D
     marks = [
         line([], [], marker=mark, color=color, linestyle="none", label=name)
@@ -97,6 +103,7 @@ def legend(figure):
 
 
 def draw(sets, path):
+    """Draws all sets (quality.json has them under "sets") and writes the picture to path."""
     columns = min(3, len(sets))
     rows = -(-len(sets) // columns)
     figure, axes = plt.subplots(
@@ -116,7 +123,7 @@ def draw(sets, path):
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=85)
     plt.close(figure)
-    # 64 colours are enough, and a third of the bytes.
+    # With 64 colours the picture looks the same, and the file has a third of the size.
     Image.open(drawn).convert("RGB").quantize(64).save(path, optimize=True)
 
 

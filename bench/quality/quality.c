@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * quality.c - what every codec and every baseline makes of one set of tensors: size, error, speed.
- */
+ * quality.c - the program `quality`: sends one set of recorded tensors through every codec and
+ * every baseline, and writes down their size, error and speed. */
 #include <argp.h>
 #include <errno.h>
 #include <jansson.h>
@@ -15,21 +15,21 @@
 enum { FAILED = 1, USAGE = 2, WORDS = 64, TEXT = 256 };
 
 static const struct argp_option options[] = {
-    {"codec", 'c', "CODEC", 0, "Measure this codec, too; may be repeated", 0},
-    {"json", 'j', "FILE", 0, "Write all figures there", 0},
+    {"codec", 'c', "CODEC", 0, "Measure this codec, too; may be given several times", 0},
+    {"json", 'j', "FILE", 0, "Write all figures to FILE, in JSON", 0},
     {"only", 'o', "WORDS", 0,
-     "Only rows whose family or codec contains one of these words, "
-     "separated by commas",
+     "Measure only codecs and baselines whose text, or the name of whose family, contains one of "
+     "these words, which are separated by commas",
      0},
-    {"samples", 's', "N", 0, "Only the first N samples of the set (default: all)", 0},
+    {"samples", 's', "N", 0, "Send only the first N samples of the set (default: all)", 0},
     {0},
 };
 
 static const char doc[] =
-    "Sends each tensor of SET through all codecs of deltawire and through the baselines, and "
-    "prints what later visits of a sample need and lose. SET is a file as `deltawire train "
-    "--record` writes it.\v"
-    "Exits with 0, 1 (failed) or 2 (usage).";
+    "Sends each tensor of SET through all codecs of deltawire and through the baselines. Prints "
+    "the mean size, error and speed of samples that were sent before. SET is a file that "
+    "`deltawire train --record` wrote.\v"
+    "Exit status: 0 success, 1 failure, 2 wrong usage.";
 
 typedef struct arguments {
     const char *set, *json, *only;
@@ -38,7 +38,8 @@ typedef struct arguments {
     size_t samples;
 } arguments;
 
-/* What all rows share, and where they go. */
+/* A run of the program: its arguments, the tensors, and the rows of results so far. A row has the
+ * figures of one codec, or of one baseline with one setting. */
 typedef struct run {
     const arguments *a;
     dw_bench_record set;
@@ -71,7 +72,8 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
     }
 }
 
-/* Whether --only lets a row through. */
+/* Returns whether a row is to be measured: always without --only, otherwise if the name of its
+ * family or the text of its codec contains one of the words. */
 static bool is_asked_for(const arguments *a, const char *family, const char *codec)
 {
     char words[TEXT];
@@ -82,12 +84,13 @@ static bool is_asked_for(const arguments *a, const char *family, const char *cod
     return false;
 }
 
-/* JSON has no NaN. */
+/* Returns a number as JSON. NaN and infinities, which JSON does not have, become null. */
 static json_t *number_of(double number)
 {
     return isfinite(number) ? json_real(number) : json_null();
 }
 
+/* Returns the figures of one kind of visits as a JSON object. */
 static json_t *describe(const dw_quality *q)
 {
     return json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "tensors",
@@ -99,14 +102,23 @@ static json_t *describe(const dw_quality *q)
                      "decode_GBps", number_of(q->decode_GBps));
 }
 
-/* What is known of a row before it is measured. setting: NaN where it is no number. */
+/* What the results say of a codec or baseline besides its figures.
+ *
+ * | family  | the name of the family or baseline, which several rows share              |
+ * | codec   | the text of the codec with its setting                                    |
+ * | setting | the value of the option that varies, or NaN if it is not a number         |
+ * | ours    | whether it is a codec of deltawire, not a baseline                        |
+ * | state   | whether both ends keep earlier visits, so that only changes are sent      |
+ * | between | whether the setting may be any number between two that are measured, too  | */
 typedef struct row {
     const char *family, *codec;
     double setting;
     bool ours, state, between;
 } row;
 
-/* Measures one row; way is what opening it gave, with status. */
+/* Measures a codec or baseline, prints its figures, and adds them as a row to the results. `way` is
+ * the opened way through it; `status` and `why` say whether it could be opened. Returns 0, or
+ * FAILED after it has printed why. */
 static int add(run *r, const row *of, dw_status status, dw_way *way, dw_why *why)
 {
     dw_measured m;
@@ -128,7 +140,7 @@ static int add(run *r, const row *of, dw_status status, dw_way *way, dw_why *why
     return 0;
 }
 
-/* text with word in the place of %s. */
+/* Writes `text` to `to`, which has TEXT bytes, with `word` in the place of %s. */
 static void fill_in(char *to, const char *text, const char *word)
 {
     const char *gap = strstr(text, "%s");
@@ -138,6 +150,8 @@ static void fill_in(char *to, const char *text, const char *word)
         snprintf(to, TEXT, "%s", text);
 }
 
+/* Opens and measures a codec of deltawire, unless --only leaves it out. The parameters are fields
+ * of the row. Returns 0 or FAILED. */
 static int add_codec(run *r, const char *family, const char *codec, double setting, bool between)
 {
     dw_config config;
@@ -151,6 +165,7 @@ static int add_codec(run *r, const char *family, const char *codec, double setti
     return add(r, &of, status, way, &why);
 }
 
+/* Measures a family of codecs with each of its settings. Returns 0 or FAILED. */
 static int add_family(run *r, const dw_family *family)
 {
     char words[TEXT], codec[TEXT];
@@ -166,6 +181,8 @@ static int add_family(run *r, const dw_family *family)
     return code;
 }
 
+/* Measures a baseline with each of its settings; with delta, on the changes since a sample's
+ * previous visit ("changes by NAME"). Returns 0 or FAILED. */
 static int add_peer(run *r, const dw_peer *peer, bool delta)
 {
     char words[TEXT], text[TEXT], codec[2 * TEXT], family[TEXT];
@@ -187,6 +204,8 @@ static int add_peer(run *r, const dw_peer *peer, bool delta)
     return code;
 }
 
+/* Measures all codecs of deltawire, those of --codec, and all baselines, without and with delta.
+ * Stops at the first failure. Returns 0 or FAILED. */
 static int measure_all(run *r)
 {
     int code = 0;
@@ -200,10 +219,13 @@ static int measure_all(run *r)
         for (const dw_peer *const *peer = dw_peers; *peer && !code; peer++)
             code = add_peer(r, *peer, delta);
     if (*dw_peers_missing)
-        printf("Left out, because this build has no %s: its rows.\n", dw_peers_missing);
+        printf("The baselines of %s are left out, because this build does not have that library.\n",
+               dw_peers_missing);
     return code;
 }
 
+/* Writes all rows, and what is known of the set, to the file that --json names. Returns 0, or
+ * FAILED after it has printed why. */
 static int write_json(run *r)
 {
     size_t samples = r->a->samples < r->set.places ? r->a->samples : r->set.places;

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# quality.py - rate and error of all codecs and baselines on recorded and synthetic tensors.
-"""Trains the demo's model as a pipeline of four stages, uncompressed, and records what goes over
-its three boundaries. Sends these tensors and synthetic ones through every codec and every baseline,
-and says who loses least at which rate, where baselines are ahead, and what the changes cost. Writes
-JSON, tables and a picture."""
+# quality.py - `./run quality`: measures rate and error of all codecs and baselines on recorded and
+# synthetic tensors, and compares them.
+"""Trains the demo's model as a pipeline of four stages, uncompressed, and records the tensors that
+its stages send each other. Sends these and synthetic tensors through every codec of deltawire and
+through published baselines. Reports which has the least error at each rate, where a baseline is
+ahead of deltawire, and how many bits deltawire takes at the errors of its codec delta. Writes JSON,
+tables and a picture."""
 
 import argparse
 import json
@@ -20,9 +22,12 @@ import frontier  # noqa: E402
 import sets  # noqa: E402
 
 STAGES = 4
-SHOWN = (1.25, 2.25, 3.25, 4.5)  # rates in the tables: a little more than baselines of so many bits
-WANTED = {4: 3.75, 3: 2.7, 2: 1.75}  # bits at the error of delta with so many bits
-# Sets and rows of which all figures are printed.
+# The rates in the tables of errors. A baseline with 1, 2, 3 or 4 bits per code takes a little less.
+SHOWN = (1.25, 2.25, 3.25, 4.5)
+# A claim that is judged. For each width of delta's codes: how many bits deltawire's best codec may
+# take at most at the error of delta with this width.
+WANTED = {4: 3.75, 3: 2.7, 2: 1.75}
+# The sets, and the codecs and baselines, of which the tables show all figures.
 IN_FULL = ("forward-1", "backward-1")
 FULL = (
     "direct:bits=4,scale=signed",
@@ -53,7 +58,9 @@ SCOPE_TITLES = {"alone": "each tensor alone", "changes": "changes"}
 
 
 def recorded(options, out):
-    """The folder with what was recorded of a training, which is done now if it was not before."""
+    """Returns the folder with the recorded tensors of the demo's training. Trains first, unless the
+    folder is complete from an earlier run. options are those of main; out is the folder in which
+    texts, models and records lie."""
     runner = demo.Demo(argparse.Namespace(out=out, build=options.build, small=options.small))
     before, after = demo.texts(argparse.Namespace(text=options.text), out)
     model = runner.pretrained(before)
@@ -74,8 +81,9 @@ def recorded(options, out):
 
 
 def boundaries(folder):
-    """[(name, title, file)] of all that `deltawire train --record` left in a folder. Boundary B is
-    that of ranks B - 1 and B."""
+    """Returns [(name, title, file)] of all records that `deltawire train --record` wrote to a
+    folder, activations first. Boundary B lies between the ranks B - 1 and B. A file is named after
+    the rank that sent its tensors: B - 1 for activations, and B for gradients."""
     found = []
     for name, what, first in (("forward", "activations", 1), ("backward", "gradients", 0)):
         for path in folder.glob(f"{name}-*.record"):
@@ -91,7 +99,8 @@ def boundaries(folder):
 
 
 def synthetic(out, small):
-    """[(name, title, file)] of the synthetic sets, which are written anew."""
+    """Writes the synthetic sets to the folder out, tiny ones with small. Returns their
+    [(name, title, file)]."""
     titles = {
         "gaussian": "Gaussian",
         "laplace": "Laplace",
@@ -107,7 +116,8 @@ def synthetic(out, small):
 
 
 def measure(program, path, samples, result):
-    """What the program says of one set; its lines are shown as they come, but not all of them."""
+    """Runs the program quality on one set, with all samples if samples is 0. Returns its figures,
+    which it wrote to the JSON file result. What it printed goes to a text file beside that."""
     words = [str(program), "--json", str(result)]
     words += ["--samples", str(samples)] if samples else []
     done = subprocess.run([*words, str(path)], capture_output=True, text=True)
@@ -118,7 +128,9 @@ def measure(program, path, samples, result):
 
 
 def judge(the_set):
-    """Adds to a set what follows from its rows."""
+    """Adds to a set what follows from its rows: under "frontier", where baselines are ahead and
+    which one comes closest; under "at_the_error_of_delta", how many bits deltawire's best codec
+    takes at the error of delta with 4, 3 and 2 bits."""
     rows = the_set["rows"]
     the_set["frontier"] = {
         scope: {
@@ -142,7 +154,8 @@ def judge(the_set):
 
 
 def ranges(ahead):
-    """"1.2 to 1.5, 2 bits": where baselines are ahead, from what frontier.ahead returned."""
+    """Returns the rates at which baselines are ahead as text, such as "1.2 to 1.5, 2 bits". ahead
+    is what frontier.ahead returned."""
     runs = []
     for rate in (one["rate"] for one in ahead):
         if runs and round(rate - runs[-1][1], 2) <= 0.05:
@@ -154,16 +167,19 @@ def ranges(ahead):
 
 
 def markdown(head, rows):
+    """Returns a Markdown table. head has the titles of the columns, rows the text of all cells."""
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
 
 
 def show(best):
+    """Returns what frontier.least returned as the text of a cell."""
     return f"{best[0]:.3g}, `{best[1].replace('changes by ', '')}`" if best else "-"
 
 
 def errors_table(all_sets):
-    """Errors at SHOWN rates: ours and the best baseline's."""
+    """Returns the table of errors at the rates SHOWN: those of deltawire beside those of the best
+    baseline, for tensors alone and for changes."""
     rows = []
     for the_set in all_sets:
         for rate in SHOWN:
@@ -189,6 +205,7 @@ def errors_table(all_sets):
 
 
 def frontier_table(all_sets):
+    """Returns the table of rates at which a baseline is ahead, and of the closest baselines."""
     rows = []
     for the_set in all_sets:
         cells = [the_set["title"], f"{the_set['change']:.2f}"]
@@ -209,6 +226,7 @@ def frontier_table(all_sets):
 
 
 def delta_table(all_sets):
+    """Returns the table of bits that deltawire's best codec takes at the errors of delta."""
     rows = []
     for the_set in all_sets:
         its = the_set["at_the_error_of_delta"]
@@ -224,7 +242,8 @@ def delta_table(all_sets):
 
 
 def codecs_table(the_set):
-    """All figures of some rows of one set; the JSON file has those of all."""
+    """Returns the table of all figures of the codecs and baselines FULL on one set. The JSON file
+    has those of all."""
     by_codec = {row["codec"]: row for row in the_set["rows"]}
     rows = []
     for codec in FULL:
@@ -259,7 +278,8 @@ def codecs_table(the_set):
 
 
 def claims(all_sets):
-    """[(what must hold, whether it does, the figure)]."""
+    """Returns [(claim, whether it holds, figures)]: that no baseline is ahead anywhere, and that
+    deltawire keeps to WANTED on recorded activations."""
     behind = [
         f"{the_set['title']}, {ranges(its)} ({', '.join(sorted({one['baseline'] for one in its}))})"
         for the_set in all_sets
@@ -291,6 +311,7 @@ def claims(all_sets):
 
 
 def run(options):
+    """Makes and records the tensors, measures every set, and reports."""
     result = pathlib.Path(options.out)
     out = pathlib.Path(options.work or pathlib.Path(options.build) / "out")
     out = out / "small" if options.small else out
@@ -310,6 +331,7 @@ def run(options):
 
 
 def report(all_sets, result, small=False):
+    """Prints the tables and claims, and writes JSON (result), tables (.md) and picture (.png)."""
     import picture
 
     tables = [frontier_table(all_sets), delta_table(all_sets), errors_table(all_sets)]
@@ -327,12 +349,13 @@ def report(all_sets, result, small=False):
     result.write_text(json.dumps(whole, indent=1) + "\n")
     print("\n" + "\n".join(tables))
     if small:
-        print("With --small, headers are longer than codes: nothing follows from the figures.")
+        print("With --small, headers are longer than codes, so nothing follows from the figures.")
     for claim, holds, figure in [] if small else verdicts:
         print(f"{'holds' if holds else 'FAILS'}: {claim}: {figure}")
     if all_sets[0]["left_out"]:
-        print(f"Left out: the rows of {all_sets[0]['left_out']}, which this build does not have.")
-    demo.say(f"{result}, {result.with_suffix('.md')}, {result.with_suffix('.png')}")
+        library = all_sets[0]["left_out"]
+        print(f"The baselines of {library} are left out: this build does not have that library.")
+    demo.say(f"written: {result}, {result.with_suffix('.md')}, {result.with_suffix('.png')}")
 
 
 def main():
@@ -340,7 +363,8 @@ def main():
     parser.add_argument(
         "--text",
         metavar="FILE",
-        help="a UTF-8 file: pre-train on its first half, record on its second half",
+        help="a UTF-8 file: pre-train on its first half, and record a training on its second half "
+        "(default: the texts of the demo)",
     )
     parser.add_argument(
         "--record",
@@ -352,7 +376,7 @@ def main():
         type=int,
         default=64,
         metavar="N",
-        help="use the first N samples of each recorded set; 0: all (default: %(default)s)",
+        help="use the first N samples of each set, or all of them with 0 (default: %(default)s)",
     )
     parser.add_argument(
         "--small",
@@ -365,7 +389,8 @@ def main():
         "--out",
         default="build/quality/quality.json",
         metavar="FILE.json",
-        help="all figures; tables (.md) and picture (.png) go beside it (default: %(default)s)",
+        help="write all figures to FILE.json, and tables (.md) and picture (.png) beside it "
+        "(default: %(default)s)",
     )
     options = parser.parse_args()
     if options.samples < 0:

@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rowwise.c - asymmetric quantization by rows, as FBGEMM has it for tables of embeddings ("fused
- * n-bit rowwise").
+ * rowwise.c - a baseline: asymmetric quantization by rows, which FBGEMM uses for tables of
+ * embeddings under the name "fused n-bit rowwise".
  *
- * A row is the channels of a token. With up to 7 bits its minimum and its scale, which is the range
- * over 2^bits - 1, are 16-bit floats; with 8 bits they are 32-bit floats. A code is the nearest
- * whole number to (x - minimum) / scale. */
+ * A row consists of the channels of one token, and is sent as its scale, its minimum and its codes.
+ * The scale is the range of the row (its largest minus its smallest value) divided by 2^bits - 1.
+ * Scale and minimum are 16-bit floats if codes have up to 7 bits, and 32-bit floats if they have 8.
+ * The code of a value x is (x - minimum) / scale, rounded to the nearest integer, and stands for
+ * code * scale + minimum. */
 #include "bits.h"
 #include "peer.h"
 
+/* Returns how many bytes encode writes at most: for each row 8 bytes of scale and minimum, and 8
+ * bits for each code. */
 static size_t room(dw_shape shape, double setting)
 {
     (void)setting;
     return (size_t)shape.T * (8 + (size_t)shape.C);
 }
 
+/* Sets *least and *most to the smallest and the largest of n values. */
 static void extremes(const float *x, uint32_t n, float *least, float *most)
 {
     *least = *most = x[0];
@@ -23,13 +28,14 @@ static void extremes(const float *x, uint32_t n, float *least, float *most)
     }
 }
 
+/* Writes the rows of x to bytes, with codes of `setting` bits. Returns the number of bytes. */
 static size_t encode(dw_shape shape, double setting, const float *x, uint8_t *bytes)
 {
     unsigned width = (unsigned)setting;
     float last = (float)((1u << width) - 1);
     uint8_t *at = bytes;
     for (uint32_t t = 0; t < shape.T; t++, x += shape.C) {
-        float least, most, scale;
+        float least, most, scale; /* a scale of 1 stands for 0, by which nothing can be divided */
         extremes(x, shape.C, &least, &most);
         if (width < 8) {
             least = dw_as_half(least);
@@ -53,6 +59,8 @@ static size_t encode(dw_shape shape, double setting, const float *x, uint8_t *by
     return (size_t)(at - bytes);
 }
 
+/* Reads the len bytes that encode wrote, and writes the values to y. Returns whether the last row
+ * ends where the bytes end. */
 static bool decode(dw_shape shape, double setting, const uint8_t *bytes, size_t len, float *y)
 {
     unsigned width = (unsigned)setting;

@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# sets.py - synthetic sets of tensors: samples that come back a little changed, as files of records.
+# sets.py - makes synthetic sets of tensors, in which each sample comes several times, a little
+# changed each time, and writes them as files of records.
 """usage: sets.py KIND FILE [SAMPLES VISITS TOKENS CHANNELS]
 
-A sample's values are those of a stationary process of first order, drawn for each element alone:
-g[0] is normal, g[v + 1] = a g[v] + sqrt(1 - a^2) e with e normal, too. So every visit has the same
-distribution, and the change between two visits is CHANGE times as large as the values:
-|x[v + 1] - x[v]| / |x[v]| = sqrt(2 (1 - a)). What x is:
+Over the visits v = 0, 1, ... of a sample, every element follows an autoregressive process of first
+order, AR(1), independently of all other elements: g[0] has the standard normal distribution, and
+g[v + 1] = a g[v] + sqrt(1 - a^2) e, where each e is drawn anew from the same distribution. So every
+visit has the same distribution, and the change between two visits is CHANGE times as large as the
+values: |x[v + 1] - x[v]| / |x[v]| is close to sqrt(2 (1 - a)), which is CHANGE. The tensor x of a
+visit depends on the kind of the set:
 
 | kind     | x                                                                                |
 |----------|----------------------------------------------------------------------------------|
 | gaussian | g                                                                                |
-| laplace  | g sqrt(w), with w exponential, drawn once for each element: its values, and its  |
-|          | changes, have a Laplace distribution                                             |
+| laplace  | g sqrt(w), where w has an exponential distribution and is drawn once for each    |
+|          | element. Values and changes then have a Laplace distribution                     |
 | outliers | g, but one channel in a hundred (rounded up, evenly spread) is TIMES as large    |
 """
 
@@ -28,7 +31,8 @@ SEED = 20220614
 
 
 def walk(rng, kind, visits, tokens, channels):
-    """The visits of one sample, each (tokens, channels)."""
+    """Yields the tensors of all visits of one sample, each (tokens, channels) in binary32. rng is
+    the generator of their random numbers."""
     shape = (tokens, channels)
     a = 1 - CHANGE**2 / 2
     factor = np.ones(shape, np.float32)
@@ -46,7 +50,8 @@ def walk(rng, kind, visits, tokens, channels):
 
 
 def write(path, kind, samples, visits, tokens, channels):
-    """A file as trainer/record.h describes it: all samples once, then all of them again."""
+    """Writes a set of one kind to path, in the format that trainer/record.h describes: the first
+    visits of all samples, then the second visits of all samples, and so on."""
     if kind not in KINDS:
         raise ValueError(f"no kind '{kind}': {', '.join(KINDS)}")
     head = struct.pack("<8s6I", b"DW-SENT\0", 1, 1, 0, tokens, channels, samples)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * way_codec.c - an encoder and a decoder of deltawire. */
+ * way_codec.c - the way to send tensors through an encoder and a decoder of deltawire. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "way.h"
 
 typedef struct ends {
-    dw_way way; /* first: a dw_way is this */
+    dw_way way; /* must be the first field, because a pointer to it is used as one to this struct */
     uint32_t T, C;
     dw_encoder *encoder;
     dw_decoder *decoder;
@@ -23,19 +23,22 @@ double dw_way_now(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+/* Writes the sentence to *why, or, if it is empty, what the status means. Returns status. */
 static dw_status say(dw_why *why, dw_status status, const char *sentence)
 {
     snprintf(why->text, sizeof why->text, "%s", *sentence ? sentence : dw_status_string(status));
     return status;
 }
 
+/* Encodes a tensor, decodes the frame, and gives the decoder's reply to the encoder. Only encode
+ * and decode are timed. */
 static dw_status send(dw_way *way, const dw_bench_visit *visit, float *to, dw_cost *cost,
                       dw_why *why)
 {
     ends *e = (ends *)way;
     dw_key key = {.sample = visit->sample};
     size_t reply_len = 0;
-    /* It is only read. */
+    /* An encoder only reads x, so the const may be cast away. */
     dw_tensor x = dw_tensor_3d((void *)(uintptr_t)visit->x, DW_F32, 1, e->T, e->C);
     dw_tensor y = dw_tensor_3d(to, DW_F32, 1, e->T, e->C);
     double begin = dw_way_now();
@@ -75,7 +78,9 @@ dw_status dw_way_of_codec(dw_way **way, const dw_bench_record *set, const char *
     dw_tensor x = dw_tensor_3d(NULL, DW_F32, 1, set->T, set->C);
     dw_status status = dw_config_parse(&config, codec, why);
     if (status < 0) return status;
-    config.incarnation = 1; /* dithers depend on it, and figures should not change with every run */
+    /* Dither depends on the incarnation, which is random otherwise. With a fixed one, repeated runs
+     * give the same figures. */
+    config.incarnation = 1;
     ends *e = calloc(1, sizeof *e);
     if (!e) return say(why, DW_ERR_NO_MEMORY, "");
     e->way = (dw_way){send, clamped, part};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * way_peer.c - a baseline, alone or within AQ-SGD's loop of changes. */
+ * way_peer.c - the way to send tensors through a baseline: each tensor as it is, or, as in AQ-SGD,
+ * its change since the sample's previous visit. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,22 +8,25 @@
 #include "way.h"
 
 typedef struct loop {
-    dw_way way; /* first: a dw_way is this */
+    dw_way way; /* must be the first field, because a pointer to it is used as one to this struct */
     const dw_peer *peer;
     dw_shape shape;
     double setting;
-    size_t n; /* values of a tensor */
+    size_t n; /* how many values a tensor has */
     uint8_t *bytes;
-    float *change, *prev; /* (n); (places, n): what arrived at each sample's last visit, or NULL */
+    float *change; /* (n) */
+    float *prev;   /* (places, n): what arrived at each sample's last visit; NULL without delta */
 } loop;
 
+/* Writes to *why that the baseline cannot `what` ("encode" or "decode"). Returns an error. */
 static dw_status fail(dw_why *why, const loop *l, const char *what)
 {
     snprintf(why->text, sizeof why->text, "%s cannot %s what it is given", l->peer->name, what);
     return DW_ERR_FORMAT;
 }
 
-/* Both directions of the change are part of the time, as they are of deltawire's. */
+/* Encodes and decodes a tensor, or with prev its change. Subtracting prev counts as encoding, and
+ * adding it as decoding, because deltawire's codecs do this in their calls, too. */
 static dw_status send(dw_way *way, const dw_bench_visit *visit, float *y, dw_cost *cost,
                       dw_why *why)
 {
@@ -56,7 +60,7 @@ static dw_status send(dw_way *way, const dw_bench_visit *visit, float *y, dw_cos
 static uint64_t clamped(const dw_way *way)
 {
     (void)way;
-    return 0; /* nobody counts them */
+    return 0; /* baselines do not count such values */
 }
 
 static void part(dw_way *way)

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * zfp.c - libzfp (Lindstrom, Fixed-Rate Compressed Floating-Point Arrays, 2014) on a tensor as an
- * array of two dimensions, by its tolerance or by its rate. */
+ * zfp.c - two baselines: libzfp (Lindstrom, Fixed-Rate Compressed Floating-Point Arrays, 2014),
+ * which compresses a tensor as an array of two dimensions, tokens and channels.
+ *
+ * In one of them the setting limits the error of every value ("tolerance"): it is a part of the
+ * root mean square of the tensor. In the other one the setting is the number of bits per value
+ * ("rate"). */
 #include <zfp.h>
 
 #include "bits.h"
 #include "peer.h"
 
-/* The largest error that is allowed, for a setting in parts of the root mean square. It is sent,
- * as a float. */
+/* Returns the largest error that a value of x may have: `setting` times the root mean square of x.
+ * The decoder does not know x, so the tolerance is sent in front of the compressed bytes. */
 static float tolerance_of(dw_shape shape, double setting, const float *x)
 {
     size_t n = (size_t)shape.T * shape.C;
@@ -16,12 +20,16 @@ static float tolerance_of(dw_shape shape, double setting, const float *x)
     return (float)(setting * sqrt(squares / (double)n));
 }
 
+/* Returns libzfp's description of a tensor, or NULL if there is no memory. */
 static zfp_field *field_of(dw_shape shape, const float *values)
 {
     return zfp_field_2d((void *)(uintptr_t)values, zfp_type_float, shape.C, shape.T);
 }
 
-/* Runs the compressor, or backwards. tolerance 0: by rate. Returns bytes, or 0. */
+/* Compresses `values` to `bytes`, or, with `backwards`, decompresses `bytes` to `values`. `len` is
+ * how many bytes may be written, or how many there are. If `tolerance` is above 0, it is the
+ * largest error that a value may have; if it is 0, every value takes `rate` bits. Returns how many
+ * bytes were written or read; 0 means that libzfp failed. */
 static size_t run(dw_shape shape, double rate, float tolerance, const float *values, uint8_t *bytes,
                   size_t len, bool backwards)
 {
@@ -44,19 +52,22 @@ static size_t run(dw_shape shape, double rate, float tolerance, const float *val
     return done;
 }
 
-/* More than zfp_stream_maximum_size asks for. */
+/* Returns how many bytes are always enough: 5 bytes for each value of each block of 4 x 4 values,
+ * and 4096 more for headers. This is more than zfp_stream_maximum_size asks for. */
 static size_t room(dw_shape shape, double setting)
 {
     (void)setting;
     return (((size_t)shape.T + 3) / 4) * (((size_t)shape.C + 3) / 4) * 16 * 5 + 4096;
 }
 
+/* Writes the tolerance and then the compressed tensor. Returns the number of bytes, or 0 if libzfp
+ * failed. */
 static size_t encode_accuracy(dw_shape shape, double setting, const float *x, uint8_t *bytes)
 {
     float tolerance = tolerance_of(shape, setting, x);
     uint8_t *at = bytes;
     dw_put_float(&at, tolerance);
-    if (tolerance <= 0) return 4; /* zeros */
+    if (tolerance <= 0) return 4; /* all values are 0, and the decoder needs nothing else */
     size_t done = run(shape, 0, tolerance, x, at, room(shape, setting) - 4, false);
     return done ? 4 + done : 0;
 }
