@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * advise.c - `deltawire advise`: measures codecs here and the link to a peer, and prints how long a
- * step of a pipeline would take with pairs of them. */
+ * advise.c - `deltawire advise`: measures codecs on this machine and the link to another one, and
+ * prints how long a step of a pipeline would take with each of several pairs of codecs. */
 #include "advise.h"
 
 #include <argp.h>
@@ -22,7 +22,8 @@
 enum { CODEC_BYTES = 256, MOST_PAIRS = 64 };
 static const uint64_t most_elements = (uint64_t)1 << 40;
 
-/* Those that docs/codecs.md speaks of, for activations and gradients. */
+/* The pairs that docs/codecs.md recommends or compares: a codec for activations and one for
+ * gradients. They are compared if the user gives none. */
 static const char *const usual_pairs[][DW_FORECAST_WAYS] = {
     {"raw:f32", "raw:f32"},
     {"raw:bf16", "raw:bf16"},
@@ -60,15 +61,17 @@ static const struct argp_option options[] = {
     {"rate", RATE, "RATE", 0,
      "Rate of the link in each direction, for example 100mbit; from 1bit to 1000gbit per second",
      1},
-    {"delay-ms", DELAY_MS, "X", 0, "With --rate: time from one end to the other (default: 0)", 1},
+    {"delay-ms", DELAY_MS, "X", 0,
+     "With --rate: time in milliseconds that a byte takes from one end of the link to the other "
+     "(default: 0)",
+     1},
     {"connect", CONNECT, "URI", 0,
      "Measure the link to a machine on which `deltawire advise --listen' runs, for example "
      "tcp://HOST:7000",
      1},
     {"listen", LISTEN, "URI", 0,
-     "Only be the other end of a measurement: wait for one `deltawire advise --connect', and "
-     "answer "
-     "it",
+     "Measure nothing here, but wait for one `deltawire advise --connect' on another machine, and "
+     "answer it, so that it can measure the link",
      1},
     {"open-timeout", OPEN_TIMEOUT, "SECONDS", 0,
      "Time in which the other end must connect or answer (default: 60)", 1},
@@ -81,7 +84,7 @@ static const struct argp_option options[] = {
 
     {0, 0, 0, 0, "The training:", 2},
     {"compute-ms", COMPUTE_MS, "X", 0,
-     "Time that one stage computes in a step, forward and backward (required)", 2},
+     "Time in milliseconds that one stage computes in a step, forward and backward (required)", 2},
     {"stages", STAGES, "K", 0, "Number of stages in the pipeline (default: 2)", 2},
     {"batch", BATCH, "N", 0, "Samples in a step (default: 16)", 2},
     {"micro-batches", MICRO_BATCHES, "M", 0,
@@ -91,8 +94,8 @@ static const struct argp_option options[] = {
     {"context", CONTEXT, "T", 0, "Tokens in a sample (default: 128)", 2},
     {"channels", CHANNELS, "C", 0, "Width of the tensors between stages (default: 128)", 2},
     {"change", CHANGE, "X", 0,
-     "How much a sample differs from its last visit, as a part of its norm; from 0.001 to 1 "
-     "(default: 0.3)",
+     "How much a tensor differs from that of the same sample in the epoch before, as a part of its "
+     "norm; from 0.001 to 1 (default: 0.3)",
      2},
 
     {0, 0, 0, 0, "Output:", 3},
@@ -101,19 +104,19 @@ static const struct argp_option options[] = {
 };
 
 static const char doc[] =
-    "Predicts how long a step of a pipeline takes with pairs of codecs, and prints the best first."
+    "Predicts how long a step of a pipeline takes with several pairs of codecs, and prints the "
+    "best pair first."
     "\v"
     "FORWARD and BACKWARD are codecs for activations and gradients, such as "
-    "delta:bits=2/direct:bits=4. Without any, the pairs of docs/codecs.md are compared.\n"
+    "delta:bits=2/direct:bits=4. If no pair is given, those that docs/codecs.md recommends or "
+    "compares are measured.\n"
     "\n"
-    "Codecs are measured on this machine, with random tensors in f32. Bytes are those of the "
-    "frames "
-    "that one link carries in a step, for samples that were visited before. \"faster\" compares "
-    "the "
-    "step with one that sends floats. An error is |x - y| / |x|; how much a training loses of it "
-    "is "
-    "in docs/codecs.md. The best pair has the smallest errors among the fastest ones, which differ "
-    "by at most 3 %.\n"
+    "Codecs are measured on this machine, with random tensors in f32. \"forward\" and \"backward\" "
+    "are the bytes of the frames that one link carries in a step, for samples that were sent "
+    "before. \"faster\" compares the step with one that sends floats. \"error\" is |x - y| / |x|, "
+    "of activations x that arrive as y, then of gradients; docs/codecs.md says how much loss a "
+    "training has from it. Pairs are ordered by the time of a step. Among pairs whose times differ "
+    "by at most 3 %, the one with the smallest error comes first.\n"
     "\n"
     "Examples:\n"
     "\n"
@@ -124,14 +127,17 @@ static const char doc[] =
     "            --compute-ms 250\n"
     "\n"
     "Exit status: 0 success, 1 the link or a codec failed, 2 wrong usage, 128 + N stopped by "
-    "signal "
-    "N.";
+    "signal N.";
 
+/* A codec for activations and one for gradients: their texts, and what each costs for the tensor of
+ * one micro-batch. */
 typedef struct pair {
     char codecs[DW_FORECAST_WAYS][CODEC_BYTES];
-    dw_forecast_way ways[DW_FORECAST_WAYS]; /* of one micro-batch */
+    dw_forecast_way ways[DW_FORECAST_WAYS];
 } pair;
 
+/* What the user gave. `run` also gets what is measured of the link. `pairs` and `choices` have n
+ * entries; choices[i] is the forecast with pairs[i]. */
 typedef struct arguments {
     dw_forecast_run run;
     uint32_t batch, context, channels;
@@ -147,6 +153,7 @@ typedef struct arguments {
 
 /* ---- Options --------------------------------------------------------------------------------- */
 
+/* Adds the pair that `text` names, FORWARD/BACKWARD, or ends the program with a sentence. */
 static void add_pair(arguments *a, const char *text, struct argp_state *state)
 {
     const char *slash = strchr(text, '/');
@@ -175,25 +182,30 @@ static void add_usual_pairs(arguments *a)
             snprintf(a->pairs[a->n].codecs[way], CODEC_BYTES, "%s", usual_pairs[i][way]);
 }
 
+/* Ends the program with a sentence unless the link is given in exactly one way, and without options
+ * that would be ignored. */
 static void check_link(const arguments *a, struct argp_state *state)
 {
     int ways = (a->run.rate[0] > 0) + !!a->connect + !!a->listen;
     if (ways != 1)
         argp_error(state, "%s; give one of --rate, --connect and --listen",
-                   ways ? "the link is given twice" : "it is unknown how fast the link is");
+                   ways ? "the link is given twice" : "the rate of the link is missing");
     if (a->has_delay && !(a->run.rate[0] > 0))
-        argp_error(state,
-                   "--delay-ms has a meaning only with --rate; a link is measured otherwise");
+        argp_error(state, "--delay-ms has a meaning only with --rate; otherwise the delay of the "
+                          "link is measured");
     if (a->run.rate[0] > 0 && (a->tls.group_key_file || a->insecure || a->timeout_ms))
-        argp_error(state, "with --rate nothing connects; leave out --group-key, "
+        argp_error(state, "with --rate nothing connects, so leave out --group-key, "
                           "--insecure-plaintext and --open-timeout");
 }
 
+/* Ends the program with a sentence if the options do not fit together. Fills in defaults that
+ * depend on other options. */
 static void check_options(arguments *a, struct argp_state *state)
 {
     check_link(a, state);
     if (a->listen && (a->n || a->has_compute))
-        argp_error(state, "--listen only answers the other end; leave out --compute-ms and codecs");
+        argp_error(state, "--listen only answers the other end, which makes the forecast; leave "
+                          "out --compute-ms and pairs of codecs");
     if (a->listen) return;
     if (!a->has_compute)
         argp_error(state, "--compute-ms is missing: the time that a stage computes in a step");
@@ -202,7 +214,7 @@ static void check_options(arguments *a, struct argp_state *state)
         argp_error(state,
                    "%u micro-batches do not divide a batch of %u evenly; give a number that does",
                    a->run.micro_batches, a->batch);
-    /* No product of three numbers of 31 bits each is formed. */
+    /* The product of all three numbers could exceed 64 bits, so it is not formed. */
     uint64_t tokens = (uint64_t)a->batch * a->context;
     if (tokens > most_elements / a->channels)
         argp_error(state, "a batch of %u x %u x %u elements is too large; give at most 2^40",
@@ -252,6 +264,7 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
 
 /* ---- The link -------------------------------------------------------------------------------- */
 
+/* Prints on which address this program listens; tests and people read it. */
 static void tell_address(void *context, const char *uri)
 {
     (void)context;
@@ -259,9 +272,11 @@ static void tell_address(void *context, const char *uri)
     fflush(stdout);
 }
 
-/* Measures the link, or is the other end of a measurement. */
+/* Measures the link to the peer that --connect names, or with --listen answers a peer that
+ * measures. Errors: those of keys and links, with a sentence in *why. */
 static dw_status use_link(arguments *a, dw_why *why)
 {
+    /* dw_keys_choose takes the places and keys of a link from the config of a training. */
     dw_train_config keys = {
         .insecure_plaintext = a->insecure, .listen = a->listen, .connect = a->connect};
     dw_status status = dw_keys_choose(&a->tls, NULL, &keys, why);
@@ -278,7 +293,8 @@ static dw_status use_link(arguments *a, dw_why *why)
 
 /* ---- The forecast ---------------------------------------------------------------------------- */
 
-/* Of two errors only the larger one counts. */
+/* Measures all codecs, and computes how long a step takes with each pair. The error by which pairs
+ * are ordered is the larger one of the two codecs' errors. Errors: those of codecs. */
 static dw_status forecast(arguments *a, dw_why *why)
 {
     dw_speed *speed = NULL;
@@ -296,7 +312,8 @@ static dw_status forecast(arguments *a, dw_why *why)
     return status;
 }
 
-/* The pairs in their order, the best first. */
+/* Returns the best pair that was not returned yet, and sets *step_s to the seconds of a step with
+ * it. Returns NULL behind the last pair. */
 static const pair *next_best(arguments *a, double *step_s)
 {
     size_t best = dw_forecast_best(a->choices, a->n);
@@ -306,6 +323,7 @@ static const pair *next_best(arguments *a, double *step_s)
     return &a->pairs[best];
 }
 
+/* Returns the seconds that a step takes if tensors are sent as floats, and coding takes no time. */
 static double step_of_raw(const arguments *a)
 {
     double bytes = 4.0 * a->batch / a->run.micro_batches * a->context * a->channels;
@@ -313,6 +331,7 @@ static double step_of_raw(const arguments *a)
     return dw_forecast_step(&a->run, ways);
 }
 
+/* Prints the forecast as a table for people. */
 static void print_table(arguments *a)
 {
     const dw_forecast_run *run = &a->run;
@@ -334,6 +353,8 @@ static void print_table(arguments *a)
     }
 }
 
+/* Returns one codec of a pair as a JSON object, with what it costs in a whole step. `way` is the
+ * direction. */
 static json_t *describe_way(const pair *p, int way, uint32_t micro_batches)
 {
     const dw_forecast_way *w = &p->ways[way];
@@ -342,6 +363,7 @@ static json_t *describe_way(const pair *p, int way, uint32_t micro_batches)
                      w->decode_s * micro_batches, "error", w->error);
 }
 
+/* Prints the forecast as one JSON object. */
 static void print_json(arguments *a)
 {
     const dw_forecast_run *run = &a->run;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * numbers.c - numbers in the options of a command. */
+ * numbers.c - reads the numbers that users write as values of options. */
 #include "numbers.h"
 
 #include <errno.h>

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rate.c - measures a link. A question is a message of at least 16 bytes: "DWRATE", two bytes of
- * zero, and as a little-endian number of 64 bits the length of the answer. What follows makes the
- * question as long as is to be measured. An answer of length 0 is none: the other end is done. */
+ * rate.c - measures the rate and the delay of a link, by questions and answers.
+ *
+ * One end asks, and the other end answers. A question is a message of at least 16 bytes: the text
+ * "DWRATE", two bytes of zero, and the length that the answer shall have, as a little-endian number
+ * of 64 bits. The bytes behind these 16 have no meaning; they make the question as long as the
+ * measurement needs it. The answer is a message of the length that was asked for, whose content has
+ * no meaning. A question with the length 0 gets no answer: it says that the asking end is done. */
 #include "rate.h"
 
 #include <endian.h>
@@ -11,9 +15,14 @@
 
 #include "complain.h"
 
+/* | TAG   | the tag of all messages                                       |
+ * | HEAD  | how many bytes of a question have a meaning                   |
+ * | PINGS | how many round trips of the shortest messages are measured    |
+ * | LEAST | the length of the first message with which a rate is measured |
+ * | MOST  | the length of the longest message                             | */
 enum { TAG = 1, HEAD = 16, PINGS = 10, LEAST = 1 << 12, MOST = 1 << 26 };
 static const char magic[8] = "DWRATE";
-/* A message that takes so long tells the rate. */
+/* The rate is measured with messages of growing length, until one takes so many seconds. */
 static const double LONG_S = 0.4;
 
 static double now_s(void)
@@ -23,6 +32,8 @@ static double now_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+/* Opens the link, of which this end is `role`. Under TLS the listening end is called rank/0, and
+ * the connecting end rank/1. */
 static dw_status open_link(dw_link **link, dw_link_role role, const dw_rate_end *end, dw_why *why)
 {
     dw_tls_options tls = {0};
@@ -41,12 +52,15 @@ static dw_status open_link(dw_link **link, dw_link_role role, const dw_rate_end 
     return dw_link_open(link, end->uri, &options, why);
 }
 
+/* Returns whether the program was asked to stop. */
 static bool is_stopped(const dw_rate_end *end)
 {
     return end->cancelled && __atomic_load_n(end->cancelled, __ATOMIC_RELAXED);
 }
 
-/* Waits for a message; with limit_s above 0, no longer than that. */
+/* Waits for the next message, for at most limit_s seconds, or without a limit if limit_s is 0. Sets
+ * *data and *len to the message, which the caller releases. Errors: TIMEOUT, CANCELLED, and those
+ * of the link. */
 static dw_status next(dw_link *link, const dw_rate_end *end, double limit_s, void **data,
                       size_t *len, dw_why *why)
 {
@@ -63,7 +77,10 @@ static dw_status next(dw_link *link, const dw_rate_end *end, double limit_s, voi
     return status < 0 ? dw_fail(why, status, "%s", dw_link_why(link)) : DW_OK;
 }
 
-/* Sends a question of `sent` bytes and waits for an answer of `wanted`. */
+/* Asks one question: sends a message of `sent` bytes, which asks for `wanted` bytes, and waits for
+ * them unless `wanted` is 0. `room` is memory of MOST bytes for the question. Sets *seconds to the
+ * time from sending to receiving. Errors: PROTOCOL if the answer has another length, and those of
+ * next. */
 static dw_status question(dw_link *link, const dw_rate_end *end, uint8_t *room, size_t sent,
                           size_t wanted, double *seconds, dw_why *why)
 {
@@ -76,7 +93,8 @@ static dw_status question(dw_link *link, const dw_rate_end *end, uint8_t *room, 
     dw_status status = dw_link_send(link, TAG, room, sent);
     if (status < 0) return dw_fail(why, status, "%s", dw_link_why(link));
     if (!wanted) return DW_OK;
-    /* A short answer that does not come will never come; a long one may take any time. */
+    /* Long messages may take any time on a slow link. If both messages are short, and no answer
+     * comes within the timeout, nobody answers at the other end. */
     double limit_s = sent + wanted > 2 * HEAD ? 0 : end->timeout_ms ? end->timeout_ms * 1e-3 : 60;
     status = next(link, end, limit_s, &data, &len, why);
     *seconds = now_s() - begin;
@@ -89,7 +107,10 @@ static dw_status question(dw_link *link, const dw_rate_end *end, uint8_t *room, 
                    len, wanted);
 }
 
-/* Sends longer and longer messages in a direction, until one takes long enough. */
+/* Measures the rate in one direction. Sends longer and longer messages, as questions if `forward`
+ * and as answers otherwise, until one takes LONG_S. The message in the other direction is as short
+ * as possible. `round_trip` is the time that the shortest messages take. Sets *rate to bytes per
+ * second. */
 static dw_status measure(dw_link *link, const dw_rate_end *end, uint8_t *room, bool forward,
                          double round_trip, double *rate, dw_why *why)
 {
@@ -98,7 +119,8 @@ static dw_status measure(dw_link *link, const dw_rate_end *end, uint8_t *room, b
         dw_status status =
             question(link, end, room, forward ? len : HEAD, forward ? HEAD : len, &seconds, why);
         if (status < 0) return status;
-        /* Where the round trip is most of it, the rest is too short to be measured. */
+        /* Only the time beyond the round trip is the time of sending. If the round trip is nearly
+         * all of it, that difference is too inexact, so it is at least a 16th of the time. */
         seconds = dw_forecast_larger(seconds - round_trip, seconds / 16);
         *rate = (double)len / dw_forecast_larger(seconds, 1e-9);
         if (seconds >= LONG_S) break;
@@ -127,7 +149,9 @@ dw_status dw_rate_ask(dw_forecast_run *run, const dw_rate_end *end, dw_why *why)
     return status;
 }
 
-/* Answers one question. *wanted: how long the answer is. */
+/* Waits for a question and answers it. Sets *wanted to the length that was asked for; 0 means that
+ * the other end is done. `room` has the bytes of answers. Errors: PROTOCOL if the message is not a
+ * question, and those of the link. */
 static dw_status answer(dw_link *link, const dw_rate_end *end, uint8_t *room, uint64_t *wanted,
                         dw_why *why)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * speed.c - measures bytes, times and error of a codec on random tensors. */
+ * speed.c - measures the bytes, the times and the error of a codec with random tensors. */
 #include "speed.h"
 
 #include <math.h>
@@ -9,15 +9,17 @@
 
 #include "complain.h"
 
-/* The first visit is not measured: delta sends something else then. */
+/* Samples are sent VISITS times. The first visit does not count in the figures, because the codec
+ * delta then sends key entries, which are larger. Of a larger tensor only MOST_ELEMENTS elements
+ * are sent. */
 enum { VISITS = 5, MOST_ELEMENTS = 1 << 20 };
 
 struct dw_speed {
-    uint32_t n, t, c;
+    uint32_t n, t, c; /* the shape that is measured: samples, tokens, channels */
     size_t elements;
-    double parts; /* the tensor has so many times what is measured */
+    double parts; /* how many times as large as this the tensor of the caller is */
     float *x[VISITS], *y;
-    dw_key *keys;
+    dw_key *keys; /* (n) */
 };
 
 static double now_s(void)
@@ -29,7 +31,8 @@ static double now_s(void)
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
-/* SplitMix64: the same numbers in every run. */
+/* Returns a random number between 0 and 1, by the generator SplitMix64. All runs begin with the
+ * same state, so they have the same tensors. */
 static double uniform(uint64_t *state)
 {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
@@ -38,16 +41,19 @@ static double uniform(uint64_t *state)
     return ((double)((z ^ z >> 31) >> 11) + 0.5) * 0x1p-53;
 }
 
+/* Returns a random number with the standard normal distribution (Box and Muller's method). */
 static float normal(uint64_t *state)
 {
     double radius = sqrt(-2 * log(uniform(state)));
     return (float)(radius * cos(6.283185307179586 * uniform(state)));
 }
 
+/* Fills the tensors of all visits. Each differs from the one before by `change` times its norm. */
 static void fill(dw_speed *speed, double change)
 {
     uint64_t state = 1;
-    /* A part of the last visit and a part of something new, so that the norm stays the same. */
+    /* A visit is the sum of a part of the last one and a part of new random values. The squares of
+     * the two factors add up to 1, so all visits have the same norm. */
     float of_old = (float)(1 - change * change / 2);
     float of_new = (float)(change * sqrt(1 - change * change / 4));
     for (size_t i = 0; i < speed->elements; i++) speed->x[0][i] = normal(&state);
@@ -56,6 +62,7 @@ static void fill(dw_speed *speed, double change)
             speed->x[v][i] = of_old * speed->x[v - 1][i] + of_new * normal(&state);
 }
 
+/* Returns `extent`, but at most `room`, and at least 1. */
 static uint32_t at_most(uint32_t extent, size_t room)
 {
     return room < 1 ? 1 : room < extent ? (uint32_t)room : extent;
@@ -106,6 +113,7 @@ typedef struct ends {
     size_t frame_cap, reply_cap;
 } ends;
 
+/* Returns |x - y| / |x|, of n values. */
 static double error_of(const float *x, const float *y, size_t n)
 {
     double lost = 0, all = 0;
@@ -116,7 +124,9 @@ static double error_of(const float *x, const float *y, size_t n)
     return sqrt(lost / all);
 }
 
-/* One visit. *way gets its figures, and keeps its times where they are shorter. */
+/* Encodes and decodes the tensors of visit v, and gives the decoder's reply to the encoder. Sets
+ * the bytes and the error in *way to those of this visit. Sets the times if they are shorter than
+ * those in *way; visit 1 always sets them, since those of visit 0 do not count. */
 static dw_status visit(const dw_speed *speed, int v, ends *e, dw_forecast_way *way)
 {
     dw_tensor x = dw_tensor_3d(speed->x[v], DW_F32, speed->n, speed->t, speed->c);
@@ -139,6 +149,8 @@ static dw_status visit(const dw_speed *speed, int v, ends *e, dw_forecast_way *w
     return DW_OK;
 }
 
+/* Creates an encoder and a decoder, and memory for frames and replies. After an error the caller
+ * frees what *e has. */
 static dw_status open_ends(const dw_speed *speed, const dw_config *config, ends *e, dw_why *why)
 {
     dw_tensor x = dw_tensor_3d(speed->x[0], DW_F32, speed->n, speed->t, speed->c);
