@@ -5,38 +5,18 @@
 
 #include <argp.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/forecast.h"
 #include "complain.h"
 #include "keys.h"
 #include "numbers.h"
+#include "pairs.h"
 #include "rate.h"
 #include "signals.h"
-#include "speed.h"
 
-enum { CODEC_BYTES = 256, MOST_PAIRS = 64 };
 static const uint64_t most_elements = (uint64_t)1 << 40;
-
-/* The pairs that docs/codecs.md recommends or compares: a codec for activations and one for
- * gradients. They are compared if the user gives none. */
-static const char *const usual_pairs[][DW_FORECAST_WAYS] = {
-    {"raw:f32", "raw:f32"},
-    {"raw:bf16", "raw:bf16"},
-    {"mx:element=e4m3", "mx:element=e4m3"},
-    {"direct:bits=8", "direct:bits=8"},
-    {"delta:bits=4", "direct:bits=6"},
-    {"delta:bits=3", "direct:bits=6"},
-    {"delta:bits=2", "direct:bits=4"},
-    {"delta:form=step,step=1.05,key_step=0.1,entropy=rans",
-     "delta:form=step,step=1.46,key_step=0.5,rounding=dither,entropy=rans"},
-    {"delta:form=step,step=1.65,entropy=rans",
-     "direct:form=step,step=3,rounding=dither,entropy=rans"},
-};
 
 enum {
     RATE = 256,
@@ -129,15 +109,7 @@ static const char doc[] =
     "Exit status: 0 success, 1 the link or a codec failed, 2 wrong usage, 128 + N stopped by "
     "signal N.";
 
-/* A codec for activations and one for gradients: their texts, and what each costs for the tensor of
- * one micro-batch. */
-typedef struct pair {
-    char codecs[DW_FORECAST_WAYS][CODEC_BYTES];
-    dw_forecast_way ways[DW_FORECAST_WAYS];
-} pair;
-
-/* What the user gave. `run` also gets what is measured of the link. `pairs` and `choices` have n
- * entries; choices[i] is the forecast with pairs[i]. */
+/* What the user gave. `run` also gets what is measured of the link. */
 typedef struct arguments {
     dw_forecast_run run;
     uint32_t batch, context, channels;
@@ -146,41 +118,10 @@ typedef struct arguments {
     dw_tls_options tls;
     bool insecure, has_delay, has_compute, json;
     uint32_t timeout_ms;
-    pair *pairs;
-    dw_forecast_choice *choices;
-    size_t n;
+    dw_pairs *pairs;
 } arguments;
 
 /* ---- Options --------------------------------------------------------------------------------- */
-
-/* Adds the pair that `text` names, FORWARD/BACKWARD, or ends the program with a sentence. */
-static void add_pair(arguments *a, const char *text, struct argp_state *state)
-{
-    const char *slash = strchr(text, '/');
-    size_t len = slash ? (size_t)(slash - text) : 0;
-    if (!slash || !len || len >= CODEC_BYTES || !slash[1] || strchr(slash + 1, '/') ||
-        strlen(slash + 1) >= CODEC_BYTES) {
-        argp_error(state,
-                   "\"%.80s\" is not a pair of codecs; write FORWARD/BACKWARD, as in "
-                   "delta:bits=2/direct:bits=4",
-                   text);
-        return;
-    }
-    if (a->n == MOST_PAIRS) {
-        argp_error(state, "more than %d pairs of codecs are given", MOST_PAIRS);
-        return;
-    }
-    pair *p = &a->pairs[a->n++];
-    memcpy(p->codecs[DW_FORECAST_FORWARD], text, len);
-    memcpy(p->codecs[DW_FORECAST_BACKWARD], slash + 1, strlen(slash + 1));
-}
-
-static void add_usual_pairs(arguments *a)
-{
-    for (size_t i = 0; i < sizeof usual_pairs / sizeof *usual_pairs; i++, a->n++)
-        for (int way = 0; way < DW_FORECAST_WAYS; way++)
-            snprintf(a->pairs[a->n].codecs[way], CODEC_BYTES, "%s", usual_pairs[i][way]);
-}
 
 /* Ends the program with a sentence unless the link is given in exactly one way, and without options
  * that would be ignored. */
@@ -203,7 +144,7 @@ static void check_link(const arguments *a, struct argp_state *state)
 static void check_options(arguments *a, struct argp_state *state)
 {
     check_link(a, state);
-    if (a->listen && (a->n || a->has_compute))
+    if (a->listen && (a->pairs->n || a->has_compute))
         argp_error(state, "--listen only answers the other end, which makes the forecast; leave "
                           "out --compute-ms and pairs of codecs");
     if (a->listen) return;
@@ -219,12 +160,13 @@ static void check_options(arguments *a, struct argp_state *state)
     if (tokens > most_elements / a->channels)
         argp_error(state, "a batch of %u x %u x %u elements is too large; give at most 2^40",
                    a->batch, a->context, a->channels);
-    if (!a->n) add_usual_pairs(a);
+    if (!a->pairs->n) dw_pairs_add_usual(a->pairs);
 }
 
 static error_t parse_option(int key, char *value, struct argp_state *state)
 {
     arguments *a = state->input;
+    dw_why why;
     switch (key) {
     case RATE: a->run.rate[0] = a->run.rate[1] = dw_rate_number(state, "rate", value); break;
     case DELAY_MS:
@@ -255,7 +197,9 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
         break;
     case CHANGE: a->change = dw_real_number(state, "change", value, 0.001, 1); break;
     case 'j': a->json = true; break;
-    case ARGP_KEY_ARG: add_pair(a, value, state); break;
+    case ARGP_KEY_ARG:
+        if (dw_pairs_add(a->pairs, value, &why) < 0) argp_error(state, "%s", why.text);
+        break;
     case ARGP_KEY_END: check_options(a, state); break;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -293,34 +237,15 @@ static dw_status use_link(arguments *a, dw_why *why)
 
 /* ---- The forecast ---------------------------------------------------------------------------- */
 
-/* Measures all codecs, and computes how long a step takes with each pair. The error by which pairs
- * are ordered is the larger one of the two codecs' errors. Errors: those of codecs. */
-static dw_status forecast(arguments *a, dw_why *why)
+/* Measures all codecs, and computes how long a step takes with each pair. Errors: those of codecs,
+ * with a sentence in *why. */
+static dw_status forecast(const arguments *a, dw_why *why)
 {
-    dw_speed *speed = NULL;
-    uint32_t samples = a->batch / a->run.micro_batches;
-    dw_status status = dw_speed_open(&speed, samples, a->context, a->channels, a->change, why);
-    for (size_t i = 0; i < a->n && status == DW_OK; i++) {
-        pair *p = &a->pairs[i];
-        for (int way = 0; way < DW_FORECAST_WAYS && status == DW_OK; way++)
-            status = dw_speed_measure(speed, p->codecs[way], &p->ways[way], why);
-        a->choices[i] =
-            (dw_forecast_choice){.step_s = dw_forecast_step(&a->run, p->ways),
-                                 .error = dw_forecast_larger(p->ways[0].error, p->ways[1].error)};
-    }
-    dw_speed_close(speed);
-    return status;
-}
-
-/* Returns the best pair that was not returned yet, and sets *step_s to the seconds of a step with
- * it. Returns NULL behind the last pair. */
-static const pair *next_best(arguments *a, double *step_s)
-{
-    size_t best = dw_forecast_best(a->choices, a->n);
-    if (best == a->n) return NULL;
-    a->choices[best].is_taken = true;
-    *step_s = a->choices[best].step_s;
-    return &a->pairs[best];
+    const dw_pairs_tensor tensor = {.samples = a->batch / a->run.micro_batches,
+                                    .tokens = a->context,
+                                    .channels = a->channels,
+                                    .change = a->change};
+    return dw_pairs_measure(a->pairs, &a->run, &tensor, why);
 }
 
 /* Returns the seconds that a step takes if tensors are sent as floats, and coding takes no time. */
@@ -332,7 +257,7 @@ static double step_of_raw(const arguments *a)
 }
 
 /* Prints the forecast as a table for people. */
-static void print_table(arguments *a)
+static void print_table(const arguments *a)
 {
     const dw_forecast_run *run = &a->run;
     double step_s, raw_s = step_of_raw(a);
@@ -343,7 +268,7 @@ static void print_table(arguments *a)
            a->batch / run->micro_batches, a->context, a->channels, run->micro_batches, run->stages);
     printf("%10s %8s %10s %10s %9s %9s  %s\n", "step", "faster", "forward", "backward", "error",
            "error", "codecs, forward/backward");
-    for (const pair *p; (p = next_best(a, &step_s));) {
+    for (const dw_pair *p; (p = dw_pairs_next_best(a->pairs, &step_s));) {
         const dw_forecast_way *f = &p->ways[DW_FORECAST_FORWARD],
                               *b = &p->ways[DW_FORECAST_BACKWARD];
         printf("%7.5g ms %7.2fx %7.4g kB %7.4g kB %9.2g %9.2g  %s/%s\n", step_s * 1e3,
@@ -355,7 +280,7 @@ static void print_table(arguments *a)
 
 /* Returns one codec of a pair as a JSON object, with what it costs in a whole step. `way` is the
  * direction. */
-static json_t *describe_way(const pair *p, int way, uint32_t micro_batches)
+static json_t *describe_way(const dw_pair *p, int way, uint32_t micro_batches)
 {
     const dw_forecast_way *w = &p->ways[way];
     return json_pack("{s:s, s:f, s:f, s:f, s:f}", "codec", p->codecs[way], "bytes",
@@ -364,12 +289,12 @@ static json_t *describe_way(const pair *p, int way, uint32_t micro_batches)
 }
 
 /* Prints the forecast as one JSON object. */
-static void print_json(arguments *a)
+static void print_json(const arguments *a)
 {
     const dw_forecast_run *run = &a->run;
     double step_s, raw_s = step_of_raw(a);
     json_t *list = json_array();
-    for (const pair *p; (p = next_best(a, &step_s));)
+    for (const dw_pair *p; (p = dw_pairs_next_best(a->pairs, &step_s));)
         json_array_append_new(
             list, json_pack("{s:f, s:f, s:o, s:o}", "step_s", step_s, "faster", raw_s / step_s,
                             "forward", describe_way(p, DW_FORECAST_FORWARD, run->micro_batches),
@@ -390,15 +315,13 @@ int dw_cli_advise(int argc, char **argv)
 {
     static const struct argp parser = {options, parse_option, "[FORWARD/BACKWARD...]", doc, NULL,
                                        NULL,    NULL};
-    static pair pairs[MOST_PAIRS];
-    static dw_forecast_choice choices[MOST_PAIRS];
+    static dw_pairs pairs;
     arguments a = {.run = {.stages = 2},
                    .batch = 16,
                    .context = 128,
                    .channels = 128,
                    .change = 0.3,
-                   .pairs = pairs,
-                   .choices = choices};
+                   .pairs = &pairs};
     char name[] = "deltawire advise";
     dw_why why = {.offset = -1};
     argv[0] = name;
