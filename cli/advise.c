@@ -177,9 +177,7 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
     case LISTEN: a->listen = value; break;
     case GROUP_KEY: a->tls.group_key_file = value; break;
     case INSECURE: a->insecure = true; break;
-    case OPEN_TIMEOUT:
-        a->timeout_ms = (uint32_t)(1e3 * dw_real_number(state, "open-timeout", value, 0.001, 1e6));
-        break;
+    case OPEN_TIMEOUT: a->timeout_ms = dw_timeout_number(state, "open-timeout", value); break;
     case COMPUTE_MS:
         a->run.compute_s = dw_real_number(state, "compute-ms", value, 0, 1e9) * 1e-3;
         a->has_compute = true;

@@ -31,6 +31,11 @@ double dw_real_number(struct argp_state *state, const char *name, const char *te
     return value;
 }
 
+uint32_t dw_timeout_number(struct argp_state *state, const char *name, const char *text)
+{
+    return (uint32_t)(1000 * dw_real_number(state, name, text, 0.001, 1e6));
+}
+
 double dw_rate_number(struct argp_state *state, const char *name, const char *text)
 {
     static const struct {

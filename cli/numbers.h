@@ -17,6 +17,10 @@ uint64_t dw_whole_number(struct argp_state *state, const char *name, const char 
 double dw_real_number(struct argp_state *state, const char *name, const char *text, double least,
                       double most);
 
+/* Reads a time from 0.001 to 10^6 seconds, after which a program no longer waits. Returns it in
+ * milliseconds. */
+uint32_t dw_timeout_number(struct argp_state *state, const char *name, const char *text);
+
 /* Reads a rate such as "100mbit", which means 10^8 bits per second. Units are bit, kbit, mbit and
  * gbit; rates from 1bit to 1000gbit are allowed. Returns bytes per second. */
 double dw_rate_number(struct argp_state *state, const char *name, const char *text);

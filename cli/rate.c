@@ -11,8 +11,8 @@
 #include <endian.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "clock.h"
 #include "complain.h"
 
 /* | TAG   | the tag of all messages                                       |
@@ -24,13 +24,6 @@ enum { TAG = 1, HEAD = 16, PINGS = 10, LEAST = 1 << 12, MOST = 1 << 26 };
 static const char magic[8] = "DWRATE";
 /* The rate is measured with messages of growing length, until one takes so many seconds. */
 static const double LONG_S = 0.4;
-
-static double now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* Opens the link, of which this end is `role`. Under TLS the listening end is called rank/0, and
  * the connecting end rank/1. */
@@ -65,10 +58,10 @@ static dw_status next(dw_link *link, const dw_rate_end *end, double limit_s, voi
                       size_t *len, dw_why *why)
 {
     dw_status status;
-    double begin = now_s();
+    double begin = dw_now_s();
     while ((status = dw_link_recv(link, TAG, 100, data, len)) == DW_PENDING) {
         if (is_stopped(end)) return dw_fail(why, DW_ERR_CANCELLED, "stopped while measuring");
-        if (limit_s > 0 && now_s() - begin > limit_s)
+        if (limit_s > 0 && dw_now_s() - begin > limit_s)
             return dw_fail(why, DW_ERR_TIMEOUT,
                            "the other end did not answer within %g s; does `deltawire advise "
                            "--listen' run there?",
@@ -89,7 +82,7 @@ static dw_status question(dw_link *link, const dw_rate_end *end, uint8_t *room, 
     size_t len = 0;
     memcpy(room, magic, sizeof magic);
     memcpy(room + sizeof magic, &number, sizeof number);
-    double begin = now_s();
+    double begin = dw_now_s();
     dw_status status = dw_link_send(link, TAG, room, sent);
     if (status < 0) return dw_fail(why, status, "%s", dw_link_why(link));
     if (!wanted) return DW_OK;
@@ -97,7 +90,7 @@ static dw_status question(dw_link *link, const dw_rate_end *end, uint8_t *room, 
      * comes within the timeout, nobody answers at the other end. */
     double limit_s = sent + wanted > 2 * HEAD ? 0 : end->timeout_ms ? end->timeout_ms * 1e-3 : 60;
     status = next(link, end, limit_s, &data, &len, why);
-    *seconds = now_s() - begin;
+    *seconds = dw_now_s() - begin;
     if (status < 0) return status;
     dw_link_release(link, data);
     if (len == wanted) return DW_OK;

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "clock.h"
 #include "complain.h"
 
 /* Samples are sent VISITS times. The first visit does not count in the figures, because the codec
@@ -21,13 +21,6 @@ struct dw_speed {
     float *x[VISITS], *y;
     dw_key *keys; /* (n) */
 };
-
-static double now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
@@ -132,12 +125,12 @@ static dw_status visit(const dw_speed *speed, int v, ends *e, dw_forecast_way *w
     dw_tensor x = dw_tensor_3d(speed->x[v], DW_F32, speed->n, speed->t, speed->c);
     dw_tensor y = dw_tensor_3d(speed->y, DW_F32, speed->n, speed->t, speed->c);
     size_t len = 0, reply_len = 0;
-    double begin = now_s();
+    double begin = dw_now_s();
     dw_status status = dw_encode(e->encoder, speed->keys, &x, e->frame, e->frame_cap, &len);
-    double encoded = now_s();
+    double encoded = dw_now_s();
     if (status == DW_OK)
         status = dw_decode(e->decoder, e->frame, len, &y, e->reply, e->reply_cap, &reply_len);
-    double decoded = now_s();
+    double decoded = dw_now_s();
     if (status == DW_OK && reply_len) status = dw_encoder_feedback(e->encoder, e->reply, reply_len);
     if (status < 0) return status;
     double encode_s = (encoded - begin) * speed->parts,

@@ -341,11 +341,9 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
     else if (key == THREADS)
         a->config.threads = (uint32_t)dw_whole_number(state, name, value, 1, 256);
     else if (key == OPEN_TIMEOUT)
-        a->config.open_timeout_ms =
-            (uint32_t)(1000 * dw_real_number(state, name, value, 0.001, 1e6));
+        a->config.open_timeout_ms = dw_timeout_number(state, name, value);
     else if (key == PEER_TIMEOUT)
-        a->config.peer_timeout_ms =
-            (uint32_t)(1000 * dw_real_number(state, name, value, 0.001, 1e6));
+        a->config.peer_timeout_ms = dw_timeout_number(state, name, value);
     else if (key == LR)
         a->config.lr = dw_real_number(state, name, value, 1e-12, 1e3);
     else if (key == BETA1)
