@@ -243,7 +243,7 @@ static dw_status forecast(const arguments *a, dw_why *why)
                                     .tokens = a->context,
                                     .channels = a->channels,
                                     .change = a->change};
-    return dw_pairs_measure(a->pairs, &a->run, &tensor, why);
+    return dw_pairs_measure(a->pairs, &a->run, &tensor, &dw_stop_signal, why);
 }
 
 /* Returns the seconds that a step takes if tensors are sent as floats, and coding takes no time. */
@@ -328,7 +328,7 @@ int dw_cli_advise(int argc, char **argv)
     dw_status status = a.run.rate[0] > 0 ? DW_OK : use_link(&a, &why);
     if (status == DW_OK && !a.listen) status = forecast(&a, &why);
     if (status < 0 && dw_stop_signal) {
-        dw_explain_stop(dw_stop_signal);
+        dw_explain_stop(dw_stop_signal, false);
         return DW_EXIT_SIGNAL + dw_stop_signal;
     }
     if (status < 0) {

@@ -243,7 +243,7 @@ int dw_run_local(uint32_t stages, const char *link, int argc, char **argv)
         code = l.failed_at ? l.code : DW_EXIT_OK;
         if (l.passed_on && code) {
             code = DW_EXIT_SIGNAL + l.passed_on;
-            dw_explain_stop(l.passed_on);
+            dw_explain_stop(l.passed_on, true);
         }
     }
     free(l.children);

@@ -51,15 +51,19 @@ void dw_pairs_add_usual(dw_pairs *pairs)
 }
 
 dw_status dw_pairs_measure(dw_pairs *pairs, const dw_forecast_run *run,
-                           const dw_pairs_tensor *tensor, dw_why *why)
+                           const dw_pairs_tensor *tensor, const volatile int *cancelled,
+                           dw_why *why)
 {
     dw_speed *speed = NULL;
     dw_status status = dw_speed_open(&speed, tensor->samples, tensor->tokens, tensor->channels,
                                      tensor->change, why);
     for (size_t i = 0; i < pairs->n && status == DW_OK; i++) {
         dw_pair *p = &pairs->pairs[i];
-        for (int way = 0; way < DW_FORECAST_WAYS && status == DW_OK; way++)
+        for (int way = 0; way < DW_FORECAST_WAYS && status == DW_OK; way++) {
             status = dw_speed_measure(speed, p->codecs[way], &p->ways[way], why);
+            if (cancelled && *cancelled)
+                status = dw_fail(why, DW_ERR_CANCELLED, "stopped while measuring");
+        }
         pairs->choices[i] =
             (dw_forecast_choice){.step_s = dw_forecast_step(run, p->ways),
                                  .error = dw_forecast_larger(p->ways[0].error, p->ways[1].error)};

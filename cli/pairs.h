@@ -38,10 +38,12 @@ dw_status dw_pairs_add(dw_pairs *pairs, const char *text, dw_why *why);
 void dw_pairs_add_usual(dw_pairs *pairs);
 
 /* Measures all codecs on this machine with a random tensor, and computes how long a step of the run
- * takes with each pair. Errors: those of dw_speed_open and dw_speed_measure, with a sentence in
+ * takes with each pair. Stops between two codecs if somebody has set *cancelled to another value
+ * than 0. Errors: CANCELLED, and those of dw_speed_open and dw_speed_measure, with a sentence in
  * *why. */
 dw_status dw_pairs_measure(dw_pairs *pairs, const dw_forecast_run *run,
-                           const dw_pairs_tensor *tensor, dw_why *why);
+                           const dw_pairs_tensor *tensor, const volatile int *cancelled,
+                           dw_why *why);
 
 /* Returns the best pair that was not returned yet, and sets *step_s to the seconds of a step with
  * it. Of pairs that are equally fast, the one whose larger error is smallest is the best. Returns

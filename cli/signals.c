@@ -33,8 +33,9 @@ void dw_catch_signals(void)
     signal(SIGXFSZ, SIG_IGN);
 }
 
-void dw_explain_stop(int signal_number)
+void dw_explain_stop(int signal_number, bool is_training)
 {
-    dw_complain("stopped by %s before the end; the checkpoints saved so far are complete",
-                signal_number == SIGINT ? "Ctrl-C" : strsignal(signal_number));
+    dw_complain("stopped by %s before the end%s",
+                signal_number == SIGINT ? "Ctrl-C" : strsignal(signal_number),
+                is_training ? "; the checkpoints saved so far are complete" : "");
 }

@@ -117,10 +117,16 @@ static double error_of(const float *x, const float *y, size_t n)
     return sqrt(lost / all);
 }
 
+/* Writes the sentence to *why, or, if it is empty, what the status means. Returns status. */
+static dw_status say(dw_why *why, dw_status status, const char *sentence)
+{
+    return dw_fail(why, status, "%s", *sentence ? sentence : dw_status_string(status));
+}
+
 /* Encodes and decodes the tensors of visit v, and gives the decoder's reply to the encoder. Sets
  * the bytes and the error in *way to those of this visit. Sets the times if they are shorter than
  * those in *way; visit 1 always sets them, since those of visit 0 do not count. */
-static dw_status visit(const dw_speed *speed, int v, ends *e, dw_forecast_way *way)
+static dw_status visit(const dw_speed *speed, int v, ends *e, dw_forecast_way *way, dw_why *why)
 {
     dw_tensor x = dw_tensor_3d(speed->x[v], DW_F32, speed->n, speed->t, speed->c);
     dw_tensor y = dw_tensor_3d(speed->y, DW_F32, speed->n, speed->t, speed->c);
@@ -128,11 +134,12 @@ static dw_status visit(const dw_speed *speed, int v, ends *e, dw_forecast_way *w
     double begin = dw_now_s();
     dw_status status = dw_encode(e->encoder, speed->keys, &x, e->frame, e->frame_cap, &len);
     double encoded = dw_now_s();
-    if (status == DW_OK)
-        status = dw_decode(e->decoder, e->frame, len, &y, e->reply, e->reply_cap, &reply_len);
+    if (status < 0) return say(why, status, dw_encoder_why(e->encoder));
+    status = dw_decode(e->decoder, e->frame, len, &y, e->reply, e->reply_cap, &reply_len);
     double decoded = dw_now_s();
-    if (status == DW_OK && reply_len) status = dw_encoder_feedback(e->encoder, e->reply, reply_len);
-    if (status < 0) return status;
+    if (status < 0) return say(why, status, dw_decoder_why(e->decoder));
+    if (reply_len) status = dw_encoder_feedback(e->encoder, e->reply, reply_len);
+    if (status < 0) return say(why, status, dw_encoder_why(e->encoder));
     double encode_s = (encoded - begin) * speed->parts,
            decode_s = (decoded - encoded) * speed->parts;
     way->bytes = (double)len * speed->parts;
@@ -167,10 +174,7 @@ dw_status dw_speed_measure(const dw_speed *speed, const char *codec, dw_forecast
     *way = (dw_forecast_way){0};
     dw_status status = dw_config_parse(&config, codec, &reason);
     if (status == DW_OK) status = open_ends(speed, &config, &e, &reason);
-    for (int v = 0; v < VISITS && status == DW_OK; v++) {
-        status = visit(speed, v, &e, way);
-        if (status < 0) dw_fail(&reason, status, "%s", dw_status_string(status));
-    }
+    for (int v = 0; v < VISITS && status == DW_OK; v++) status = visit(speed, v, &e, way, &reason);
     dw_encoder_destroy(e.encoder);
     dw_decoder_destroy(e.decoder);
     free(e.frame);

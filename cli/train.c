@@ -380,7 +380,7 @@ static int run_rank(arguments *a)
     status =
         dw_place_take(&place, a->link, a->host, a->config.stages > 0, hooks.stop, &a->config, &why);
     if (status < 0 && dw_stop_signal) {
-        dw_explain_stop(dw_stop_signal);
+        dw_explain_stop(dw_stop_signal, true);
         return DW_EXIT_SIGNAL + dw_stop_signal;
     }
     if (status < 0) {
@@ -401,7 +401,7 @@ static int run_rank(arguments *a)
     bool log_failed = dw_report_close(report) < 0;
     dw_place_leave(place, status >= 0);
     if (dw_stop_signal && status == DW_ERR_CANCELLED) {
-        if (!child) dw_explain_stop(dw_stop_signal);
+        if (!child) dw_explain_stop(dw_stop_signal, true);
         return DW_EXIT_SIGNAL + dw_stop_signal;
     }
     if (status < 0 && child)

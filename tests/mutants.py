@@ -763,6 +763,8 @@ MUTANTS_OF_PROGRAM = {
     "advises_bytes_of_a_micro_batch": ("cli/advise.c", "w->bytes * micro_batches", "w->bytes", "advise"),
     "advises_by_a_part": ("cli/speed.c", "way->bytes = (double)len * speed->parts;", "way->bytes = (double)len;", "advise"),
     "advises_by_the_first_visit": ("cli/speed.c", "float of_old = (float)(1 - change * change / 2);", "float of_old = 0;", "advise"),
+    "advises_without_the_sentence": ("cli/speed.c", "return say(why, status, dw_encoder_why(e->encoder)); status = dw_decode", "return say(why, status, \"\"); status = dw_decode", "advise"),
+    "advises_after_ctrl_c": ("cli/pairs.c", "if (cancelled && *cancelled) status =", "if (!cancelled) status =", "advise"),
     "advises_unevenly": ("cli/advise.c", "if (a->batch % a->run.micro_batches)", "if (0)", "advise"),
     "advises_for_any_size": ("cli/advise.c", "if (tokens > most_elements / a->channels)", "if (tokens > most_elements)", "advise"),
     "advises_for_two_links": ("cli/advise.c", "if (ways != 1)", "if (!ways)", "advise"),

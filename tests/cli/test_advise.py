@@ -8,6 +8,7 @@
 # that was made slow cannot be faster than that.
 import json
 import re
+import signal
 import subprocess
 import sys
 import unittest
@@ -172,6 +173,13 @@ class Usage(unittest.TestCase):
             self.assertIn(word, done.stderr)
 
 
+    def test_a_codec_that_refuses_the_tensors(self):
+        done = advise(*RUN, *SHAPE, "direct:form=step,error=abs:1e-6/raw")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn('codec "direct:form=step,error=abs:1e-6"', done.stderr)
+        self.assertIn("sample 0", done.stderr)  # the encoder's sentence, not that of its status
+
+
 class Links(scratch.Scratch):
     def listen(self, *arguments):
         """Starts `deltawire advise --listen`. Returns the process, and the URI that it listens
@@ -200,6 +208,29 @@ class Links(scratch.Scratch):
         self.assertLess(said["bits_per_second_forward"], 6e6)
         self.assertGreater(said["bits_per_second_forward"], 1e3)
         self.assertGreater(said["delay_s"], 0.009)
+
+    def test_ctrl_c(self):
+        """Stops an end that waits, and one that measures codecs after the link: the other end is
+        done then, and 64 pairs of large tensors take much longer than the signal."""
+        other, _ = self.listen()
+        other.send_signal(signal.SIGINT)
+        self.assertEqual(
+            other.communicate(timeout=60)[1], "deltawire: stopped by Ctrl-C before the end\n"
+        )
+        self.assertEqual(other.returncode, 130)
+        other, uri = self.listen()
+        large = scratch.options(batch=64, context=1024, channels=1024)
+        first = subprocess.Popen(
+            [PROGRAM, "advise", "--connect", uri, *RUN[2:], *large, *["delta/delta"] * 64],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.assertEqual(other.communicate(timeout=60)[1], "")
+        first.send_signal(signal.SIGINT)
+        printed, said = first.communicate(timeout=60)
+        self.assertEqual((first.returncode, printed), (130, ""), said)
+        self.assertEqual(said, "deltawire: stopped by Ctrl-C before the end\n")
 
     def test_nobody_listens(self):
         """If no link can be opened, one sentence says so, and the program ends with 1 or 2."""
