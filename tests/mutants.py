@@ -820,6 +820,8 @@ MUTANTS_OF_QUALITY = {
     "q_changes_of_x": ("bench/quality/way_peer.c", "prev[i] = y[i] = prev[i] + y[i];", "prev[i] = y[i] = y[i] + prev[i], prev[i] = visit->x[i];"),
     "q_change_not_added": ("bench/quality/way_peer.c", "prev[i] = y[i] = prev[i] + y[i];", "prev[i] = y[i];"),
     "q_first_visit_is_a_change": ("bench/quality/way_peer.c", "if (prev && visit->first) {", "if (0) {"),
+    "q_words_cut_off": ("bench/quality/quality.c", "if (strlen(value) >= TEXT)", "if (strlen(value) > TEXT)"),
+    "q_nan_is_encoded": ("bench/quality/way_peer.c", "if (!isfinite(values[i])) return false;", "if (values[i] > 1e38f) return false;"),
     "q_half_truncates": ("bench/quality/bits.h", "ldexp(rint(ldexp((double)value, 10 - exponent)), exponent - 10);", "ldexp(trunc(ldexp((double)value, 10 - exponent)), exponent - 10);"),
     "q_half_has_no_sign": ("bench/quality/bits.h", "word |= signbit(value) ? 0x8000u : 0u;", ""),
     "q_bits_high_first": ("bench/quality/bits.h", "uint32_t code = bits->waiting & ((1u << width) - 1);", "uint32_t code = bits->waiting & ((2u << width) - 1);"),

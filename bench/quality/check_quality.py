@@ -291,6 +291,13 @@ class Quality(unittest.TestCase):
         self.assertIn("dalta", run("--codec", "dalta", "--only", "dalta", self.path, code=1).stderr)
         for words in [], ["--samples", "0", self.path], ["--samples", "x", self.path], ["a", "b"]:
             run(*words, code=2)
+        self.assertIn("at most 255", run("--only", "raw," * 64, self.path, code=2).stderr)
+        with tempfile.TemporaryDirectory(prefix="deltawire-quality-") as folder:
+            path = pathlib.Path(folder) / "nan.record"
+            data = bytearray(self.path.read_bytes())
+            data[-4:] = np.float32("nan").tobytes()
+            path.write_bytes(data)
+            self.assertIn("NaN", run("--only", "rowwise:bits=4", path, code=1).stderr)
         self.assertIn(
             "No space left", run("--only", "raw", "--json", "/dev/full", self.path, code=1).stderr
         )

@@ -56,7 +56,10 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
         a->codecs[a->n_codecs++] = value;
         return 0;
     case 'j': a->json = value; return 0;
-    case 'o': a->only = value; return 0;
+    case 'o':
+        if (strlen(value) >= TEXT) argp_error(state, "--only takes at most %d bytes", TEXT - 1);
+        a->only = value;
+        return 0;
     case 's':
         a->samples = strtoul(value, &end, 10);
         if (!a->samples || *end) argp_error(state, "--samples takes a number from 1 on");

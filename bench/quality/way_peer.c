@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * way_peer.c - the way to send tensors through a baseline: each tensor as it is, or, as in AQ-SGD,
  * its change since the sample's previous visit. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,11 +19,20 @@ typedef struct loop {
     float *prev;   /* (places, n): what arrived at each sample's last visit; NULL without delta */
 } loop;
 
-/* Writes to *why that the baseline cannot `what` ("encode" or "decode"). Returns an error. */
+/* Writes to *why that the baseline cannot do `what`. Returns an error. */
 static dw_status fail(dw_why *why, const loop *l, const char *what)
 {
-    snprintf(why->text, sizeof why->text, "%s cannot %s what it is given", l->peer->name, what);
+    snprintf(why->text, sizeof why->text, "%s cannot %s", l->peer->name, what);
     return DW_ERR_FORMAT;
+}
+
+/* Returns whether all of n values are finite. The baselines convert values to integers, which is
+ * not defined for NaN and infinities. */
+static bool are_finite(const float *values, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(values[i])) return false;
+    return true;
 }
 
 /* Encodes and decodes a tensor, or with prev its change. Subtracting prev counts as encoding, and
@@ -35,6 +45,7 @@ static dw_status send(dw_way *way, const dw_bench_visit *visit, float *y, dw_cos
     const float *x = visit->x;
     cost->encode_s = cost->decode_s = 0;
     cost->bytes = l->n * sizeof *x;
+    if (!are_finite(x, l->n)) return fail(why, l, "encode NaN or infinity, which a tensor has");
     if (prev && visit->first) {
         memcpy(prev, x, l->n * sizeof *x);
         memcpy(y, x, l->n * sizeof *x);
@@ -47,9 +58,9 @@ static dw_status send(dw_way *way, const dw_bench_visit *visit, float *y, dw_cos
     }
     cost->bytes = l->peer->encode(l->shape, l->setting, x, l->bytes);
     double middle = dw_way_now();
-    if (!cost->bytes) return fail(why, l, "encode");
+    if (!cost->bytes) return fail(why, l, "encode a tensor");
     if (!l->peer->decode(l->shape, l->setting, l->bytes, cost->bytes, y))
-        return fail(why, l, "decode");
+        return fail(why, l, "decode what it encoded");
     if (prev)
         for (size_t i = 0; i < l->n; i++) prev[i] = y[i] = prev[i] + y[i];
     cost->decode_s = dw_way_now() - middle;
