@@ -14,6 +14,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "examples"))
 import demo  # noqa: E402 (the model, its texts and settings are the demo's)
+from markdown_table import markdown  # noqa: E402
 
 RAW = ("raw:f32", "raw:f32")
 TWO_BITS = ("delta:bits=2", "direct:bits=4")
@@ -153,7 +154,7 @@ def mean(values):
     return sum(values) / len(values)
 
 
-def markdown(results, seeds):
+def table_of(results, seeds):
     """Returns the results as a Markdown table with one row for each number of stages, text and pair
     of codecs: bits per element, the loss with each seed, and the mean excess over raw."""
     head = ["stages", "text", "forward", "backward"]
@@ -163,15 +164,15 @@ def markdown(results, seeds):
     for it in results:
         key = (it["stages"], it["text"], it["forward"], it["backward"])
         groups.setdefault(key, []).append(it)
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    rows = []
     for (stages, text, forward, backward), group in groups.items():
         row = [str(stages), text, f"`{forward}`", f"`{backward}`"]
         for way in ("forward_first", "forward", "backward_first", "backward"):
             row.append(f"{mean(it[f'bits_{way}'] for it in group):.2f}")
         row += [f"{it['held_out_loss']:.4f}" for it in group]
         row.append(f"{mean(it['over_raw_percent'] for it in group):+.2f} %")
-        lines.append("| " + " | ".join(row) + " |")
-    return "\n".join(lines) + "\n"
+        rows.append(row)
+    return markdown(head, rows)
 
 
 def run(options):
@@ -190,7 +191,7 @@ def run(options):
         for seed in seeds
     ]
     results = over_raw(results)
-    table = markdown(results, seeds)
+    table = table_of(results, seeds)
     (trainings.out / "losses.json").write_text(json.dumps(results, indent=2) + "\n")
     (trainings.out / "losses.md").write_text(table)
     print("\n" + table)
@@ -210,7 +211,7 @@ def stages_of(text):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="losses.py", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="losses.py", description=__doc__)
     parser.add_argument(
         "--text",
         metavar="FILE",

@@ -14,6 +14,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "examples"))
 import demo  # noqa: E402 (the model, its texts and settings are the demo's)
+from markdown_table import markdown  # noqa: E402
 
 SCALES = ("absmax", "signed", "mse")
 WIDTHS = range(1, 9)
@@ -62,19 +63,6 @@ def replay(program, record, codecs, out):
     """{codec: the figures of replay}. The output of replay is shown as it arrives."""
     subprocess.run([str(program), "--json", str(out), str(record), *codecs], check=True)
     return dict(zip(codecs, json.loads(out.read_text())["codecs"]))
-
-
-def markdown(head, rows):
-    return (
-        "\n".join(
-            [
-                "| " + " | ".join(head) + " |",
-                "|---" * len(head) + "|",
-                *("| " + " | ".join(row) + " |" for row in rows),
-            ]
-        )
-        + "\n"
-    )
 
 
 def figure(value):

@@ -16,10 +16,11 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent.parent / "examples")]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent / "examples")]
 import demo  # noqa: E402 (the model, its texts and settings are the demo's)
 import frontier  # noqa: E402
 import sets  # noqa: E402
+from markdown_table import markdown  # noqa: E402
 
 STAGES = 4
 # The rates in the tables of errors. A baseline with 1, 2, 3 or 4 bits per code takes a little less.
@@ -164,12 +165,6 @@ def ranges(ahead):
             runs.append([rate, rate])
     words = [f"{first:g}" if first == last else f"{first:g} to {last:g}" for first, last in runs]
     return ", ".join(words) + " bits" if words else "none"
-
-
-def markdown(head, rows):
-    """Returns a Markdown table. head has the titles of the columns, rows the text of all cells."""
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
 
 
 def show(best):
