@@ -26,6 +26,7 @@ typedef struct table {
     unsigned width; /* the number of bits of a code */
 } table;
 
+/* The functions make_NAME fill in the table NAME. */
 static void make_linear(table *to)
 {
     to->n = 0;
@@ -33,6 +34,7 @@ static void make_linear(table *to)
     for (int k = -127; k <= 127; k++) to->entries[to->n++] = (float)k / 127;
 }
 
+/* Compares two floats for qsort. */
 static int ascending(const void *a, const void *b)
 {
     float x = *(const float *)a, y = *(const float *)b;
@@ -91,6 +93,7 @@ static size_t room(dw_shape shape, double setting)
     return 5 * n + 8;
 }
 
+/* Returns the largest magnitude of n values. */
 static float largest(const float *x, size_t n)
 {
     float most = 0;

@@ -44,6 +44,7 @@ static void add_row(sums *to, const float *from, const float *arrived, uint32_t 
     to->exex += exex;
 }
 
+/* Compares two doubles for qsort. */
 static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;

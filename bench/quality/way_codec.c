@@ -62,6 +62,7 @@ static uint64_t clamped(const dw_way *way)
                : counters.clamped_values;
 }
 
+/* Frees the way and all that it has. */
 static void part(dw_way *way)
 {
     ends *e = (ends *)way;

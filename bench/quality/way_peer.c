@@ -74,6 +74,7 @@ static uint64_t clamped(const dw_way *way)
     return 0; /* baselines do not count such values */
 }
 
+/* Frees the way and all that it has. */
 static void part(dw_way *way)
 {
     loop *l = (loop *)way;
