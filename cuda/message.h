@@ -10,8 +10,8 @@
  * | name    | unit  | meaning                                                                              | memory        |
  * | job     |       | as for every engine (src/engine/engine.h); the payload is aligned to 16 bytes        | part          |
  * | chosen  |       | scale | direct << 16 of every piece, where a tile cannot decide alone or cannot      | device        |
- * |         |       | write whole bytes of choice bits; else NULL. Of the form step: the sum of squares of |               |
- * |         |       | every tile, a binary64                                                               |               |
+ * |         |       | write whole bytes of choice bits; else NULL. With the form step instead: the sum of  |               |
+ * |         |       | squares of every tile, as a binary64                                                 |               |
  * | sums    |       | the sum over all blocks; zero before and after a launch                              | device        |
  * | report  |       | the result, written by the last block; serial is stored last                         | pinned, host  |
  * | serial  |       | identifies this use of the part; not 0                                               | part          |
@@ -32,15 +32,13 @@
  *       phase TILES, for microscaling; `chosen` is NULL, because a tile has whole blocks and whole
  *       bytes of choice bits
  *   dw_step_measure
- *       phase CHOOSE, for all dtypes: a block per tile, where a sample or a row of several tiles
- *       shares a step
- *   dw_step_encode_<x>_<prev>, dw_step_decode_<prev>, dw_step_decode_direct_<y>
- *       phase TILES, for the form step
- *   dw_audit_encode, dw_audit_decode
- *       phase AUDIT: the state digest where the number of channels is not a multiple of four
- *   dw_floats_encode, dw_floats_decode
- *       phase TILES, for all dtypes: the form floats. Of the layout only t, c and tiles are set;
- *       tiles are stretches of 2048 elements here, whose state digest these kernels compute, too
+ *       phase CHOOSE of the form step, for all dtypes: one block per tile. It is launched only
+ * where a sample, or a row of several tiles, shares a step dw_step_encode_<x>_<prev>,
+ * dw_step_decode_<prev>, dw_step_decode_direct_<y> phase TILES, for the form step dw_audit_encode,
+ * dw_audit_decode phase AUDIT: the state digest where the number of channels is not a multiple of
+ * four dw_floats_encode, dw_floats_decode phase TILES, for all dtypes: the form floats. Of the
+ * layout only t, c and tiles are set; tiles are stretches of 2048 elements here, whose state digest
+ * these kernels compute, too
  *
  * The dtypes are f32, f16 and bf16. An encode without state uses <prev> = <x>. */
 #ifndef DW_CUDA_MESSAGE_H
@@ -57,8 +55,9 @@ typedef enum dw_cuda_phase {
 } dw_cuda_phase;
 
 typedef struct dw_cuda_sums {
-    /* arrived: finished blocks, of all phases except CHOOSE; measured: those of CHOOSE, where they
-     * are counted. */
+    /* arrived: how many blocks have finished, of all phases except CHOOSE. measured: how many
+     * blocks of phase CHOOSE have finished; counted only for the form step with one step per
+     * sample. */
     unsigned long long payload, state, direct, zero, poisoned, clamped, arrived, measured;
 } dw_cuda_sums;
 

@@ -72,7 +72,9 @@ static void need_audit(dw_cuda_needs *needs, const dw_layout *layout, const void
     needs->blocks[DW_CUDA_AUDIT] = (stretches + audit.every - 1) / audit.every;
 }
 
-/* The words of `chosen`: one for a piece; or two for a tile, whose sum of squares is a binary64. */
+/* Sets whether the job needs the memory `chosen` (cuda/message.h), and how many words of 32 bits it
+ * may take: one for each piece, or, where has_sums is set, two for each tile, because its sum of
+ * squares is a binary64. tiles_decide: every tile can find its scales alone. */
 static void need_chosen(dw_cuda_needs *needs, const dw_layout *layout, bool tiles_decide,
                         bool has_sums)
 {

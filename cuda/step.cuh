@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
- * step.cuh - the form step: measuring, encode and decode; one tile per block, DW_SLOTS eights per
- * thread.
+ * step.cuh - the kernels of the form step: measure, encode and decode. A thread block works on one
+ * tile, and each of its threads on DW_SLOTS eights (groups of eight elements).
  *
- * The squares of deltas are added in binary64, in the order of docs/format.md, 5, because the step
- * depends on every rounding of these sums. Where a piece lies in one tile, the block that encodes
- * the tile adds them up itself. Where a sample or a row of several tiles shares a step, phase
- * CHOOSE leaves the sum of every tile in `chosen`, as a binary64. The sums of a row are added by
- * each block that encodes one of its tiles; those of a sample by the last block of phase CHOOSE,
- * which writes the step into the payload.
+ * An encoder needs the sum of the squares of all deltas that share a step. These sums are made in
+ * binary64 and in the order of docs/format.md, 5, because the step depends on how each sum is
+ * rounded. Where a piece lies in one tile, the block that encodes the tile adds up its squares
+ * first. Where a sample, or a row of several tiles, shares a step, the kernel of phase CHOOSE runs
+ * before, and stores the sum of every tile in `chosen`. The sums of a row are then added by every
+ * block that encodes one of its tiles. The sums of a sample are added by the last block of phase
+ * CHOOSE, which also writes the step into the payload.
  *
- * Nothing is fused: the products with a dither are rounded. (Kernels are compiled with -fmad=false,
- * and tests/cuda/budget.py looks at their PTX.) The specification is src/codecs/step.c. */
+ * A product and a sum must be rounded separately, never fused. So kernels are compiled with
+ * -fmad=false, and tests/cuda/budget.py looks for fused instructions in their PTX. The
+ * specification is src/codecs/step.c. */
 #ifndef DW_CUDA_STEP_CUH
 #define DW_CUDA_STEP_CUH
 
@@ -20,13 +22,14 @@
 
 /* ---- Sums of squares ------------------------------------------------------------------------- */
 
-/* The deltas of a tile as it stores them, and the 16 sums of each of its pieces. */
+/* Shared memory for adding up squares: the deltas of a tile in the order of its codes, padding
+ * included, and DW_NORM_LANES sums for each of its pieces. */
 typedef struct dw_squares_room {
     __align__(16) float deltas[DW_TILE_ELEMENTS];
     double lanes[DW_TILE_ELEMENTS];
 } dw_squares_room;
 
-/* Puts an eight of deltas where it is stored in the tile. */
+/* Stores the deltas of an eight in shared memory, at its place within the tile. */
 DW_DEVICE void dw_share_deltas(dw_squares_room *room, const dw_place *place, const dw_eight *delta)
 {
     if (!place->stored) return;
@@ -38,8 +41,9 @@ DW_DEVICE void dw_share_deltas(dw_squares_room *room, const dw_place *place, con
     }
 }
 
-/* Adds the squares of the first `pieces` pieces of `width` elements each. A square is exact, so it
- * does not matter whether it is fused with its sum. */
+/* Adds up the squares of the first `pieces` pieces, which have `width` elements each, in
+ * DW_NORM_LANES sums per piece. (The square of a binary32 is exact in binary64, so here it would
+ * not matter if product and sum were fused.) */
 DW_DEVICE void dw_add_squares(dw_squares_room *room, uint32_t pieces, uint32_t width)
 {
     __syncthreads();
@@ -55,8 +59,9 @@ DW_DEVICE void dw_add_squares(dw_squares_room *room, uint32_t pieces, uint32_t w
     __syncthreads();
 }
 
-/* The step for n values. A sum of squares is finite exactly if all values are: the square of the
- * largest binary32 is below 2^256, and binary64 reaches 2^1024. */
+/* Returns the step for n values with this sum of squares. factor: the step as a multiple of their
+ * root mean square. A value was NaN or infinite if, and only if, the sum is: it cannot overflow,
+ * because the square of the largest binary32 is below 2^256, and binary64 reaches 2^1024. */
 DW_DEVICE uint16_t dw_step_for(double sum, uint64_t n, double factor)
 {
     dw_squares squares = {sum, n, sum <= DBL_MAX ? 0 : DW_F32_INFINITY};
@@ -65,23 +70,29 @@ DW_DEVICE uint16_t dw_step_for(double sum, uint64_t n, double factor)
 
 /* ---- Phase CHOOSE: where a sample or a row of several tiles shares a step -------------------- */
 
-/* So many sums of tiles are joined at a time. The least chunk has DW_CHUNK_TILES of them, so that a
- * window has parts of so many chunks at most. */
+/* The sums of a sample's tiles are added in windows of DW_WINDOW tiles, which fit into shared
+ * memory. No chunk but the last has less than DW_CHUNK_TILES tiles, so a window has tiles of at
+ * most DW_WINDOW_CHUNKS chunks. */
 enum { DW_WINDOW = 1024, DW_WINDOW_CHUNKS = DW_WINDOW / DW_CHUNK_TILES + 2 };
 
+/* Shared memory for one window. */
 typedef struct dw_join_room {
-    double sums[DW_WINDOW], parts[DW_WINDOW_CHUNKS], carry;
+    double sums[DW_WINDOW]; /* the sum of each tile */
+    /* The sum of each chunk that has tiles in the window, over its tiles up to the window's end. */
+    double parts[DW_WINDOW_CHUNKS];
+    double carry; /* the sum so far of the chunk that goes on in the next window, or 0 */
 } dw_join_room;
 
 typedef struct dw_measure_room {
-    union { /* first the one, then the other */
+    union { /* `join` is used when `squares` is not needed any more */
         dw_squares_room squares;
         dw_join_room join;
     };
     bool is_last;
 } dw_measure_room;
 
-/* True, in every thread, for the block that measures the last tile of a part. */
+/* Returns true, in all threads, if this block is the last one of phase CHOOSE to finish for its
+ * part of the message. room: shared memory. */
 DW_DEVICE bool dw_is_last_measured(const dw_cuda_share *share, bool *room)
 {
     __threadfence();
@@ -95,8 +106,9 @@ DW_DEVICE bool dw_is_last_measured(const dw_cuda_share *share, bool *room)
     return *room;
 }
 
-/* Adds the first `chunks` parts to the sum of the chunks before them, in order. If the last of them
- * goes on in the next window, it is carried there instead. Called by one thread. */
+/* Adds the sums of the window's chunks, in order, to `sum`, that of all chunks before them, and
+ * returns the result. goes_on: the last chunk has further tiles in the next window; then its sum so
+ * far becomes room->carry and is not added yet. Called by one thread. */
 DW_DEVICE double dw_add_parts(dw_join_room *room, uint64_t chunks, bool goes_on, double sum)
 {
     room->carry = goes_on ? room->parts[chunks - 1] : 0;
@@ -104,8 +116,9 @@ DW_DEVICE double dw_add_parts(dw_join_room *room, uint64_t chunks, bool goes_on,
     return sum;
 }
 
-/* Adds the sums of all tiles of a sample: those of every chunk (arithmetic/layout.h) in order, then
- * the chunks in order. The result is valid in thread 0. */
+/* Returns the sum over all tiles of a sample, in thread 0; other threads get no valid result. As
+ * on the CPU, the tiles of each chunk (arithmetic/layout.h) are added in order, and then
+ * the sums of the chunks in order. tiles: the sum of every tile. */
 DW_DEVICE double dw_join_tiles(const dw_layout *layout, const double *tiles, dw_join_room *room)
 {
     uint64_t each = dw_layout_chunk_tiles(layout);
@@ -131,7 +144,7 @@ DW_DEVICE double dw_join_tiles(const dw_layout *layout, const double *tiles, dw_
     return all;
 }
 
-/* Writes the step that all of a sample shares in front of its tiles, and counts it. */
+/* Computes the step that a whole sample shares, writes it in front of the tiles, and counts it. */
 DW_DEVICE void dw_settle_sample(const dw_cuda_encode_part *part, dw_join_room *room)
 {
     const dw_layout *layout = &part->job.layout;
@@ -144,7 +157,7 @@ DW_DEVICE void dw_settle_sample(const dw_cuda_encode_part *part, dw_join_room *r
     if (dw_scale_is_poisoned(step)) atomicAdd(&part->share.sums->poisoned, 1ull);
 }
 
-/* Loads x and prev of an eight, and computes the deltas. */
+/* Returns the deltas of an eight, which are x - prev. *base becomes prev. */
 DW_DEVICE dw_eight dw_load_deltas(const dw_encode_job *job, const dw_place *place, dw_dtype x_dtype,
                                   dw_dtype prev_dtype, dw_eight *base)
 {
@@ -155,6 +168,8 @@ DW_DEVICE dw_eight dw_load_deltas(const dw_encode_job *job, const dw_place *plac
     return delta;
 }
 
+/* The kernel of phase CHOOSE: stores the sum of squares of one tile. The last block also settles
+ * the step of the sample, if the whole sample shares one. */
 DW_DEVICE void dw_step_measure_tile(const dw_cuda_encode_part *parts, uint32_t n,
                                     dw_measure_room *room)
 {
@@ -180,18 +195,21 @@ DW_DEVICE void dw_step_measure_tile(const dw_cuda_encode_part *parts, uint32_t n
 
 /* ---- Encode ---------------------------------------------------------------------------------- */
 
+/* Shared memory for finding the steps of a tile. */
 typedef struct dw_step_room {
     dw_squares_room squares;
-    uint16_t steps[DW_MOST_PIECES]; /* of the tile's pieces */
+    uint16_t steps[DW_MOST_PIECES]; /* the step of each piece, or segment, of the tile */
 } dw_step_room;
 
-/* The step of a sample, which phase CHOOSE or the frame has in front of the tiles. */
+/* Returns the step that a whole sample shares. It lies in the payload, in front of the tiles: phase
+ * CHOOSE has written it there, or the frame contains it. */
 DW_DEVICE uint16_t dw_step_of_sample(const dw_layout *layout, const uint8_t *payload)
 {
     return *(const uint16_t *)(payload + layout->choice_bytes);
 }
 
-/* The step of a row of several tiles, from their sums. */
+/* Returns the step of a row of several tiles, computed from the sums of its tiles. index: the
+ * number of one of these tiles. */
 DW_DEVICE uint16_t dw_step_of_row(const dw_cuda_encode_part *part, uint64_t index)
 {
     const dw_layout *layout = &part->job.layout;
@@ -203,7 +221,7 @@ DW_DEVICE uint16_t dw_step_of_row(const dw_cuda_encode_part *part, uint64_t inde
     return dw_step_for(sum, layout->c, part->job.step);
 }
 
-/* How many values that are not padding a segment of a tile has. */
+/* Returns how many values a segment of a tile has, without padding. */
 DW_DEVICE uint32_t dw_segment_values(const dw_layout *layout, const dw_tile *tile, uint32_t segment)
 {
     bool is_last =
@@ -211,7 +229,8 @@ DW_DEVICE uint32_t dw_segment_values(const dw_layout *layout, const dw_tile *til
     return is_last ? layout->last_channels : layout->segment_channels;
 }
 
-/* Finds the steps of a tile's pieces, for all threads. */
+/* Finds the steps of a tile's pieces and stores them in room->steps, where all threads can read
+ * them afterwards. index: the number of the tile. all: the deltas of this thread. */
 DW_DEVICE void dw_find_steps(const dw_cuda_encode_part *part, const dw_tile *tile, uint64_t index,
                              const dw_eights *all, dw_step_room *room)
 {
@@ -234,8 +253,8 @@ DW_DEVICE void dw_find_steps(const dw_cuda_encode_part *part, const dw_tile *til
     __syncthreads();
 }
 
-/* As dw_step_level, without conversions between floats and integers, which run at half the speed or
- * less on a GPU. */
+/* Returns the same as dw_step_level, but without conversions between floats and integers, which a
+ * GPU computes at half the speed or less. */
 DW_DEVICE int32_t dw_step_level_of(float scaled)
 {
     float most = (float)DW_STEP_LEVELS, clamped = scaled < most ? scaled : most;
@@ -243,15 +262,17 @@ DW_DEVICE int32_t dw_step_level_of(float scaled)
     return (int32_t)(dw_bits_of(clamped + DW_MAGIC) - DW_MAGIC_BITS);
 }
 
-/* As dw_step_value, without a conversion. */
+/* Returns the same as dw_step_value, but without a conversion. */
 DW_DEVICE float dw_step_value_of(int32_t level, float z, float step)
 {
     float amount = dw_float_of_level(level) - z;
     return amount * step;
 }
 
-/* Computes codes and new prev of eight elements of one piece. z: what is added before rounding;
- * subtracts: the decoder subtracts it. Returns how many values were clamped; padding never is. */
+/* Computes the codes and the new prev of eight elements of one piece. z: the dither, which is added
+ * before values are rounded; 0 for nearest rounding. subtracts: the decoder subtracts the dither
+ * from the levels, and so must this function for the new prev. Returns how many values were
+ * clamped; padding never is. */
 DW_DEVICE uint32_t dw_step_encode_eight(dw_encoding *e, const dw_eight *z, bool subtracts,
                                         uint16_t step, dw_dtype prev_dtype)
 {
@@ -270,7 +291,8 @@ DW_DEVICE uint32_t dw_step_encode_eight(dw_encoding *e, const dw_eight *z, bool 
     return clamped;
 }
 
-/* Issues all loads of a thread before any result is used. */
+/* Loads the deltas, the base and the dithers of all eights of a thread. All loads are issued before
+ * a result is used. */
 DW_DEVICE void dw_step_load(const dw_encode_job *job, const dw_tile *tile, dw_dtype x_dtype,
                             dw_dtype prev_dtype, dw_eights *all)
 {
@@ -291,7 +313,9 @@ DW_DEVICE void dw_step_load(const dw_encode_job *job, const dw_tile *tile, dw_dt
     }
 }
 
-/* The first eight of every piece stores its step, if that lies in the tile. Returns its counts. */
+/* Stages the step of a piece for the tile's bytes. Does nothing if this eight is not the first of
+ * its piece, or if the step lies in front of the tiles. Returns the counts for the piece, packed as
+ * by dw_count_of, or 0. */
 DW_DEVICE uint32_t dw_note_step(const dw_layout *layout, const dw_place *place, uint16_t step,
                                 dw_encode_room *room)
 {
@@ -300,12 +324,14 @@ DW_DEVICE uint32_t dw_note_step(const dw_layout *layout, const dw_place *place, 
     return dw_count_of(step);
 }
 
+/* Adds the numbers of clamped values that the threads of a warp have found. */
 DW_DEVICE void dw_count_clamped(dw_cuda_sums *sums, uint32_t mine)
 {
     uint32_t all = __reduce_add_sync(DW_ALL_LANES, mine);
     if (all && threadIdx.x % DW_WARP == 0) atomicAdd(&sums->clamped, (unsigned long long)all);
 }
 
+/* The kernel that encodes one tile. XType, PrevType: the dtypes of x and prev. */
 template <int XType, int PrevType>
 DW_DEVICE void dw_step_encode_tile(const dw_cuda_encode_part *parts, uint32_t n,
                                    dw_encode_room *room, dw_step_room *steps)
@@ -339,6 +365,8 @@ DW_DEVICE void dw_step_encode_tile(const dw_cuda_encode_part *parts, uint32_t n,
 
 /* ---- Decode ---------------------------------------------------------------------------------- */
 
+/* Returns the step of an eight in a decoder: that of the sample, or that of its piece, which lies
+ * in the staged tile. */
 DW_DEVICE uint16_t dw_step_at(const dw_decode_job *job, const dw_place *place,
                               const dw_decode_room *room)
 {
@@ -346,7 +374,9 @@ DW_DEVICE uint16_t dw_step_at(const dw_decode_job *job, const dw_place *place,
     return *(const uint16_t *)(room->staged + 2 * place->segment);
 }
 
-/* Computes the new prev of eight elements, or y, as bits; like dw_reconstruct_eight. */
+/* Computes the new prev of eight elements, or y where there is no state, as bits of dtype. held:
+ * the old prev. keeps: poisoned pieces keep it; otherwise they become NaN. Returns a mask of
+ * poisoned elements. */
 DW_DEVICE uint32_t dw_step_reconstruct_eight(const dw_decode_job *job, const dw_tile *tile,
                                              const dw_place *place, const dw_eight *held,
                                              dw_dtype dtype, bool keeps, const dw_decode_room *room,
@@ -370,7 +400,8 @@ DW_DEVICE uint32_t dw_step_reconstruct_eight(const dw_decode_job *job, const dw_
     return poisoned ? (1u << DW_EIGHT) - 1 : 0;
 }
 
-/* Decodes an eight and stores it. Returns its part of the state digest. */
+/* Decodes an eight and stores the new prev and y, or y alone where there is no state. Returns the
+ * part of the state digest that belongs to this eight. */
 template <bool HasState>
 DW_DEVICE uint64_t dw_step_store_decoded(const dw_decode_job *job, const dw_tile *tile,
                                          const dw_place *place, const dw_eight *held,
@@ -390,7 +421,7 @@ DW_DEVICE uint64_t dw_step_store_decoded(const dw_decode_job *job, const dw_tile
     return dw_audit_eight(job->audit, out, dtype, place->dense, place->n);
 }
 
-/* Type: prev's dtype with state, y's without. */
+/* The kernel that decodes one tile. Type: prev's dtype with state, y's dtype without. */
 template <int Type, bool HasState>
 DW_DEVICE void dw_step_decode_tile(const dw_cuda_decode_part *parts, uint32_t n,
                                    dw_decode_room *room)

@@ -432,7 +432,7 @@ MUTANTS = {
     "parts_never": ("src/entropy/rans.c", "if (codes->parted) {", "if (0) {"),
     "parts_always": ("src/entropy/rans.c", "if (8 * d.front_bytes + d.bits < 8 * best.front_bytes + best.bits) best = d;", "best = d;"),
     "parts_without_codes": ("src/entropy/rans.c", "if (counts[i] == 0) wrong = ", "if (0) wrong = "),
-    "parts_first_heads_alone": ("src/entropy/rans.c", "if (at + HEAD_BYTES > r->bytes) return \"a part of an entropy-coded block has no header\";", ""),
+    "parts_first_heads_alone": ("src/entropy/rans.c", "if (at + HEAD_BYTES > r->bytes) return \"an entropy-coded block is cut off in the head of a part\";", ""),
     "parts_states_of_the_first": ("src/entropy/rans.c", "needs = needs || tables[i].range > 1;", "needs = tables[0].range > 1;"),
     "parts_words_of_one": ("src/entropy/rans.c", ".count = r->words - *taken};", ".count = r->words};"),
     "parts_words_left": ("src/entropy/rans.c", ".most = room - words};", ".most = room};"),

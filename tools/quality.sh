@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# quality.sh - ./run quality: rate and error of the codecs beside published baselines.
+# quality.sh - ./run quality: compares the codecs' rate and error with those of published baselines.
 
 . "$root/tools/packages.sh"
 . "$root/tools/builds.sh"

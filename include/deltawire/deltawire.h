@@ -234,11 +234,13 @@ typedef struct dw_config {
     dw_element element;
     uint32_t bits;
     uint32_t group;
-    uint32_t step, key_step; /* in thousandths */
+    uint32_t step, key_step; /* in thousandths of the root mean square of what is coded */
     uint32_t rate;           /* in thousandths of a bit per element */
     uint32_t deadzone;       /* in thousandths of a step */
-    uint64_t error;          /* in units of 10^-12: relative to the norm ... */
-    uint64_t error_abs;      /* ... or a bound for every value; at most one of both */
+    /* Two ways to say how large |x - y| may be, both in units of 10^-12; at most one is set.
+     * error: as a part of the norm of x. error_abs: of every single value. */
+    uint64_t error;
+    uint64_t error_abs;
     dw_scale scale;
     dw_rounding rounding;
     uint64_t seed;
@@ -312,7 +314,7 @@ typedef struct dw_counters {
     uint64_t clamped_values;  /* encoder, form step: they were more than 127 steps large */
     uint64_t acks, nacks;     /* replies received (encoder) or sent (decoder) */
     uint64_t rebases;         /* NACKs that were answered with a delta from an older copy */
-    uint64_t resyncs;         /* entries that carried prev itself (sync entries) */
+    uint64_t resyncs;         /* sync entries: they carried values as floats, without a base */
     uint64_t rejected_frames; /* decoder: frames that were refused */
     uint64_t keys_held;       /* current number, not a sum */
     uint64_t state_bytes;     /* current: bytes of all copies of prev and their bookkeeping */
@@ -350,9 +352,9 @@ DW_API void dw_encoder_destroy(dw_encoder *encoder); /* NULL is allowed */
  * as a stateless entry; and a group in which x or x - prev has NaN or Inf is "poisoned": y has NaN
  * there, prev keeps its value, and a counter is increased.
  *
- * Errors: ARGUMENT, NO_ROOM, NO_MEMORY, LIMIT (also: x cannot be kept to error=abs), UNSUPPORTED
- * (an encoder on a GPU); state is
- * unchanged then. Source: arXiv:2206.01299, Algorithm 1; docs/format.md, Exactness. */
+ * Errors: ARGUMENT, NO_ROOM, NO_MEMORY, LIMIT (also where no encoding of x keeps to error=abs),
+ * UNSUPPORTED (an encoder on a GPU). An error leaves the state unchanged.
+ * Source: arXiv:2206.01299, Algorithm 1; docs/format.md, Exactness. */
 DW_API dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame,
                            size_t cap, size_t *len);
 
@@ -413,8 +415,9 @@ DW_API dw_status dw_encoder_counters(const dw_encoder *encoder, dw_counters *cou
 DW_API const char *dw_encoder_why(const dw_encoder *encoder);
 
 /* ---------------------------------------------------------------------------------------------
- * Decoder. Threads: as for the encoder. Its config must agree with the encoder's in the options
- * that docs/codecs.md marks so; texts of dw_config_agreement can be compared. */
+ * Decoder. Threads: as for the encoder. Some options must have the same value in its config as in
+ * the encoder's: the table in docs/codecs.md says which, in its last column. To compare two
+ * configs, compare the texts that dw_config_agreement writes of them. */
 typedef struct dw_decoder dw_decoder;
 
 /* Create a decoder; like the functions for encoders. */

@@ -130,7 +130,9 @@ class Encoder(Codec):
             self._refuse_on_device("reconstruction=", "decode the frame")
 
     def _on_device(self, keys: Any, tensor: Any, cap: int) -> Any:
-        """Encodes into at most `cap` bytes of pinned memory. Returns the frame as a buffer."""
+        """Encodes a tensor on the GPU into at most `cap` bytes of pinned host memory.
+
+        Returns the frame as a buffer, which is valid until the next call."""
         stream = self._stream
         call = stream.reserve(max(cap, 1))
         status = native.dw_encode_on_device(

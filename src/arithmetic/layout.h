@@ -42,7 +42,7 @@ typedef struct dw_layout {
     uint64_t tile_bytes, payload_bytes;
     bool by_sample;       /* there is one piece, the whole sample */
     bool scales_in_tiles; /* every tile begins with the scales of its pieces */
-    bool dithers;         /* codes of one step: with subtractive dither */
+    bool dithers;         /* form step: the codes have subtractive dither (arithmetic/step.h) */
 } dw_layout;
 
 typedef struct dw_tile {

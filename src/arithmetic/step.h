@@ -28,16 +28,17 @@ DW_INLINE float dw_step_inverse(uint16_t step)
     return dw_f32_finite(dw_scale_inverse(step));
 }
 
-/* A delta in steps. z: 0 for nearest rounding, else the dither. It may be infinite. It is NaN only
- * where the delta is NaN, or infinite beside a step of 0. */
+/* Returns a delta in units of the step, before it is rounded. inverse: of the step, as
+ * dw_step_inverse returns it. z: the dither, or 0 for nearest rounding. The result may be infinite.
+ * It is NaN only where the delta is NaN, or where it is infinite and the step is 0. */
 DW_INLINE float dw_step_scaled(float delta, float inverse, float z)
 {
     float scaled = delta * inverse;
     return scaled + z;
 }
 
-/* A scaled delta with a dead zone around 0: magnitudes up to `zone` become 0. NaN is none of them.
- */
+/* Returns 0 where the magnitude of a scaled delta is at most `zone`, the dead zone in steps;
+ * otherwise, and for NaN, returns the scaled delta unchanged. */
 DW_INLINE float dw_step_zoned(float scaled, float zone)
 {
     float magnitude = dw_float_of(dw_bits_of(scaled) & 0x7fffffffu);
@@ -84,16 +85,18 @@ DW_INLINE void dw_step_settle(double *lanes, uint32_t *largest)
     }
 }
 
-/* The squares of n elements that are coded, and the largest magnitude among them, as the bits of a
- * binary32. x_sum, x_largest: those of x itself, where the step depends on them. */
+/* What an encoder measures of n elements before it chooses their step. A delta is what is coded of
+ * an element: x - prev, or x where there is no prev. Magnitudes are the bits of a binary32. */
 typedef struct dw_squares {
-    double sum;
+    double sum; /* of the squares of the deltas */
     uint64_t n;
-    uint32_t largest;
+    uint32_t largest; /* the largest magnitude of a delta */
+    /* The same of x itself. They are set only where the step depends on x. */
     double x_sum;
     uint32_t x_largest;
 } dw_squares;
 
+/* Adds what was measured of further elements. */
 DW_INLINE void dw_squares_add(dw_squares *to, const dw_squares *more)
 {
     to->sum += more->sum;
@@ -103,7 +106,7 @@ DW_INLINE void dw_squares_add(dw_squares *to, const dw_squares *more)
     if (more->x_largest > to->x_largest) to->x_largest = more->x_largest;
 }
 
-/* The sum of the lanes of step_squares, the first lane first. */
+/* Returns the sum of the lanes that the kernel step_squares fills. They are added in order. */
 DW_INLINE double dw_step_sum(const double *lanes)
 {
     double sum = 0;
@@ -111,8 +114,9 @@ DW_INLINE double dw_step_sum(const double *lanes)
     return sum;
 }
 
-/* factor: the step as a multiple of the root mean square. The step is poisoned if a value is NaN or
- * infinite, and 0 if it would be below 2^-96. */
+/* Returns the step, as a bf16, that is `factor` times the root mean square of the deltas. It is
+ * NaN, which marks a poisoned piece, if a delta is NaN or infinite. It is 0 if it would be below
+ * 2^-96, and at most the largest finite bf16. */
 DW_INLINE uint16_t dw_step_scale(const dw_squares *squares, double factor)
 {
     if (squares->largest >= DW_F32_INFINITY) return DW_BF16_NAN;
@@ -122,7 +126,8 @@ DW_INLINE uint16_t dw_step_scale(const dw_squares *squares, double factor)
     return dw_bf16_finite((float)step);
 }
 
-/* The largest bf16 that is not above a step, but for the rounding of a binary32; 0 below 2^-96. */
+/* Returns the largest bf16 that is not above `step`, which is first rounded to a binary32; 0 where
+ * the step is below 2^-96. */
 DW_INLINE uint16_t dw_step_below(double step)
 {
     if (step < 0x1p-96) return 0;
@@ -130,16 +135,21 @@ DW_INLINE uint16_t dw_step_below(double step)
     return (uint16_t)(dw_bits_of((float)step) >> 16);
 }
 
-/* With steps of at least the largest magnitude divided by this, no value is clamped, whatever the
- * rounding: dw_step_below takes off less than 1 in 128, and 126 * 128 / 127 + 1/2 is below 127.5.
- */
+/* No value is clamped, whatever the rounding, if the step is at least the largest magnitude of a
+ * delta divided by this number. Proof: dw_step_below makes the step smaller by less than 1 in 128,
+ * so a delta is at most 126 * 128 / 127 steps large, which is below 127.5 with a dither of 1/2. */
 #define DW_STEPS_UNCLAMPED 126.0
 
-/* The step with which |x - y| is hardly ever more than `error` times |x|. The square of an error is
- * step^2 / 12 in the mean with dither, and not more with nearest rounding of values that are not
- * chosen for it; with stochastic rounding it is step^2 / 6. The mean of n of them is above its
- * expectation by less than 4 parts in sqrt(n): these are more than 3 standard deviations. The step
- * is larger where values would be clamped otherwise. */
+/* Returns the step, as a bf16, with which the norm |x - y| is hardly ever more than `error` times
+ * the norm |x|. NaN if a delta is NaN or infinite.
+ *
+ * With dither the expected square of the error of a value is step^2 / 12, and with stochastic
+ * rounding it is step^2 / 6. With nearest rounding it is about step^2 / 12 as well, unless the
+ * values were made to be rounded badly. The mean of n squares exceeds its expectation hardly ever
+ * by more than the factor 1 + 4 / sqrt(n), which is more than 3 standard deviations away; so the
+ * step is chosen for a mean that is smaller by this factor. A step with which values would be
+ * clamped is replaced by the smallest one with which none is, although the error then exceeds
+ * `error`. */
 DW_INLINE uint16_t dw_step_of_error(const dw_squares *squares, double error, int is_stochastic)
 {
     if (squares->largest >= DW_F32_INFINITY) return DW_BF16_NAN;

@@ -2,11 +2,11 @@
  * forecast.h - how long a step of a pipeline will take with given codecs: a model of computing,
  * coding and sending, in inline functions for programs and links that have to choose a codec.
  *
- * The stages of a pipeline process the micro-batches of a step one after the other, first forward,
- * then backward. A link carries both directions at the same time. So the first micro-batch takes as
- * long as its way through everything, and each further one as long as the slowest thing on that
- * way: a stage, or a link in one of the directions. What a step waits for besides is not known
- * here: other programs, lost packets, replies, an optimizer. */
+ * The stages of a pipeline process the micro-batches of a training step one after the other, first
+ * forward, then backward. A link carries both directions at the same time. So the first micro-batch
+ * takes as long as it needs to pass all stages and links in both directions. Every further one adds
+ * the time of the slowest of them: a stage, or a link in one direction. The model leaves out
+ * everything else that a step waits for: other programs, lost packets, replies, an optimizer. */
 #ifndef DW_FORECAST_H
 #define DW_FORECAST_H
 
@@ -16,26 +16,27 @@
 
 enum { DW_FORECAST_FORWARD, DW_FORECAST_BACKWARD, DW_FORECAST_WAYS };
 
-/* A run without its codecs. All stages and links are alike. */
+/* A training run, all but its codecs. All stages are alike, and so are all links. */
 typedef struct dw_forecast_run {
     uint32_t stages, micro_batches;
-    double compute_s;              /* what one stage computes in a step, forward and backward */
-    double delay_s;                /* from one end of a link to the other */
-    double rate[DW_FORECAST_WAYS]; /* of a link, bytes per second, above 0 */
+    double compute_s; /* seconds that one stage computes in a step, forward and backward together */
+    double delay_s;   /* seconds that a byte takes from one end of a link to the other */
+    double rate[DW_FORECAST_WAYS]; /* of a link in each direction: bytes per second, above 0 */
 } dw_forecast_run;
 
-/* A codec in one direction, for the tensor of one micro-batch. */
+/* What a codec does in one direction with the tensor of one micro-batch. */
 typedef struct dw_forecast_way {
-    double bytes, encode_s, decode_s;
-    double error; /* |x - y| / |x| */
+    double bytes, encode_s, decode_s; /* the length of the frame; the seconds that coding takes */
+    double error;                     /* the norm of x - y divided by the norm of x */
 } dw_forecast_way;
 
+/* Returns the larger of two numbers. */
 static inline double dw_forecast_larger(double a, double b)
 {
     return a > b ? a : b;
 }
 
-/* Returns the seconds that a step takes. */
+/* Returns the seconds that a training step takes. ways: the codec of each direction. */
 static inline double dw_forecast_step(const dw_forecast_run *run,
                                       const dw_forecast_way ways[DW_FORECAST_WAYS])
 {
@@ -57,17 +58,19 @@ static inline double dw_forecast_step(const dw_forecast_run *run,
     return first + (run->micro_batches - 1) * slowest;
 }
 
-/* Steps that differ by less than this part of themselves count as equally long, because the model
- * knows no better. */
+/* If a step takes less than this part longer than another, both count as equally long, because the
+ * model is not more exact than that. */
 #define DW_FORECAST_TIE 0.03
 
+/* One of the codecs that can be chosen. */
 typedef struct dw_forecast_choice {
-    double step_s, error;
-    bool is_taken; /* a choice that is taken is not looked at */
+    double step_s, error; /* the seconds of a step with this codec; the codec's error */
+    bool is_taken;        /* dw_forecast_best passes over this choice */
 } dw_forecast_choice;
 
-/* Returns the number of the best of n choices: among the fastest ones, the one with the smallest
- * error. Returns n if all are taken. */
+/* Returns the index of the best of n choices: of those whose steps count as equally long as the
+ * fastest, the one with the smallest error. Passes over choices that are taken; returns n if all
+ * are. */
 static inline size_t dw_forecast_best(const dw_forecast_choice *choices, size_t n)
 {
     size_t fastest = n, best;

@@ -9,8 +9,9 @@
 /* The size of dw_config in the first version. Fields added later lie behind it. */
 enum { FIRST_CONFIG_BYTES = sizeof(dw_config) };
 
-enum { THOUSANDTHS = 3, MOST_DECIMALS = 18 };
-enum { DECIMAL_BYTES = 28 }; /* room for a number with decimals as text */
+/* THOUSANDTHS: the decimals of most options. MOST_DECIMALS: 10^18 is the largest power of ten that
+ * power_of_ten may compute. DECIMAL_BYTES: room for a number with decimals as text. */
+enum { THOUSANDTHS = 3, MOST_DECIMALS = 18, DECIMAL_BYTES = 28 };
 
 dw_status dw_config_init(dw_config *config, size_t struct_size)
 {
@@ -77,7 +78,7 @@ static void list_options(const dw_config *config, char *out, size_t cap)
                                      dw_options[i].name);
 }
 
-/* decimals: at most MOST_DECIMALS. */
+/* Returns 10 to the power of `decimals`, which is at most MOST_DECIMALS. */
 static uint64_t power_of_ten(uint32_t decimals)
 {
     uint64_t power = 1;
@@ -85,7 +86,8 @@ static uint64_t power_of_ten(uint32_t decimals)
     return power;
 }
 
-/* Writes a number with decimals: "1.4". (printf would write a locale's decimal point.) */
+/* Writes a number as text, without zeros at the end: 1400 with 3 decimals is "1.4". value: in units
+ * of the last decimal. (printf with %f would write the decimal point of the locale.) */
 static void write_decimal(uint64_t value, uint32_t decimals, char out[DECIMAL_BYTES])
 {
     uint64_t one = power_of_ten(decimals);
@@ -97,13 +99,14 @@ static void write_decimal(uint64_t value, uint32_t decimals, char out[DECIMAL_BY
     out[used] = 0;
 }
 
+/* Writes to out which numbers an option accepts: those from its least value to `most`. */
 static void list_decimals(const dw_option *option, uint64_t most, char *out, size_t cap)
 {
     char from[DECIMAL_BYTES], to[DECIMAL_BYTES];
     write_decimal(option->least, option->decimals, from);
     write_decimal(most, option->decimals, to);
     snprintf(out, cap, "%s%snumbers from %s to %s%s", dw_option_prefix(option),
-             *dw_option_prefix(option) ? " and " : "", from, to,
+             *dw_option_prefix(option) ? " before " : "", from, to,
              option->decimals == THOUSANDTHS ? " with up to three decimals" : "");
 }
 
@@ -155,7 +158,9 @@ static bool parse_digits(const char *text, size_t len, uint64_t *value)
     return true;
 }
 
-/* Parses "1", "1.4" or "1.375" with so many decimals. */
+/* Parses a number such as "1", "1.4" or "1.375", which has at most so many decimals. *value becomes
+ * the number in units of the last decimal. Returns false where the text is no such number, or is
+ * too large. */
 static bool parse_decimal(const char *text, size_t len, uint32_t decimals, uint64_t *value)
 {
     const char *point = memchr(text, '.', len);
@@ -170,7 +175,10 @@ static bool parse_decimal(const char *text, size_t len, uint32_t decimals, uint6
     return dw_size_add(whole, part, value);
 }
 
-/* Takes the exponent off "1.5e-3": 1.5 is then read with three decimals less. */
+/* Removes an exponent from the end of a number: of "1.5e-3" it leaves "1.5", by making *len
+ * shorter. So that the value in units of the last decimal is right nevertheless, *decimals becomes
+ * smaller by 3 here: the caller reads "1.5" with so many decimals. A positive exponent makes
+ * *decimals larger. Returns false where the exponent is no number, or is too large. */
 static bool take_exponent(const char *text, size_t *len, uint32_t *decimals)
 {
     const char *mark = memchr(text, 'e', *len);
@@ -186,6 +194,7 @@ static bool take_exponent(const char *text, size_t *len, uint32_t *decimals)
     return true;
 }
 
+/* Parses the value of an option that is a number, and checks that it is in the option's range. */
 static bool parse_number(const char *text, size_t len, const dw_option *option, uint64_t *value)
 {
     uint32_t decimals = option->decimals;
@@ -202,14 +211,17 @@ static bool is_bare(const dw_option *option)
     return option->codecs == dw_codec_bit(DW_CODEC_RAW);
 }
 
+/* Returns whether a value begins as all values of this option do: see dw_option_prefix. */
 static bool has_prefix(const dw_option *option, const char *value)
 {
     const char *prefix = dw_option_prefix(option);
     return strncmp(value, prefix, strlen(prefix)) == 0;
 }
 
-/* The row that an option's name belongs to; NULL: there is none in this codec. name_len 0: a value
- * without a name. Of rows with the same name, those with a prefix come later. */
+/* Returns the row of the table that "name=value" belongs to, or NULL if the codec has no such
+ * option. name: not terminated, name_len characters long; NULL for a value without a name. Two rows
+ * may have the same name; then the later one has a prefix, and is taken if the value begins with
+ * it. */
 static const dw_option *find_option(const dw_config *config, const char *name, size_t name_len,
                                     const char *value)
 {
@@ -250,8 +262,9 @@ static dw_status parse_option(dw_config *config, const char *text, const char *a
     return DW_OK;
 }
 
-/* The same for an option that is a decimal number: what is allowed ends somewhere between its least
- * and its largest value. */
+/* Writes to out which values of a number's option are allowed together with the rest of the config.
+ * If the least value is allowed, all are up to some limit, which is found by bisection. If not, no
+ * value is, and the text says on what the option depends. */
 static void list_fitting_range(const dw_option *option, const dw_config *config, char *out,
                                size_t cap)
 {

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * dither_parts.c - sorts dithered codes by what their dither is. */
+ * dither_parts.c - sorts dithered codes into parts by their dither, and restores their order. */
 #include "codecs/dither_parts.h"
 
 #include <string.h>
 
-enum { PADDING = 128 }; /* part 0, and the sign stays */
+/* Padding has no random number. This byte in place of one puts it into part 0, unchanged. */
+enum { PADDING = 128 };
 
-/* The number of the first element of a segment in its sample, and how many elements it has. */
+/* Returns the number of a segment's first element within the sample. *n becomes the number of its
+ * elements, without padding. */
 static uint64_t segment_element(const dw_layout *layout, uint64_t segment, uint64_t *n)
 {
     uint64_t row = segment / layout->row_segments, in_row = segment % layout->row_segments;
@@ -14,6 +16,7 @@ static uint64_t segment_element(const dw_layout *layout, uint64_t segment, uint6
     return row * layout->c + in_row * layout->segment_channels;
 }
 
+/* Writes the high bytes for one tile, as dw_dither_parts_draw does for many. */
 static void draw_tile(const dw_layout *layout, const dw_kernels *kernels, uint64_t key,
                       const dw_tile *tile, uint8_t *high)
 {
@@ -40,7 +43,7 @@ void dw_dither_parts_draw(const dw_layout *layout, const dw_kernels *kernels, ui
     }
 }
 
-/* Where each part begins. */
+/* Sets starts[i] to the place in `parted` where part i begins. */
 static void find_starts(uint8_t *parted, const uint32_t *counts, uint8_t **starts)
 {
     for (int i = 0; i < DW_PARTS; parted += counts[i++] + DW_PART_GAP) starts[i] = parted;

@@ -59,8 +59,9 @@ extern const dw_stage dw_stage_rans;
 /* The kernels of a form on a device, named as in cuda/message.h without the dtypes at the end. */
 typedef struct dw_device_kernels {
     const char *encode;
-    /* For layouts in which no tile knows its scales alone: of rows of several tiles, of channels,
-     * of samples. NULL where the form has none. */
+    /* Runs before `encode` where several tiles share a scale, which therefore cannot be found from
+     * one tile alone: in rows of several tiles, channels and samples. NULL: the form has no such
+     * layouts. */
     const char *choose;
     const char *encode_search; /* for tiles that search for their scales; NULL: no search */
     const char *decode;        /* with state */
@@ -69,14 +70,14 @@ typedef struct dw_device_kernels {
     const char *encode_columns, *decode_columns, *decode_direct_columns;
     /* A block of these kernels works on a stretch of the state digest and adds it up itself. */
     bool blocks_are_stretches;
-    /* `choose` has a block for every tile, which leaves the tile's sum of squares. */
+    /* A thread block of `choose` works on one tile, and stores its sum of squares. */
     bool chooses_by_tile;
 } dw_device_kernels;
 
 typedef struct dw_form {
     dw_form_name wire; /* its number in frames */
     const char *name;
-    bool has_codes; /* its payloads have tiles of codes, which an entropy coder can recode */
+    bool has_codes; /* its payloads have tiles of codes, which an entropy coder can compress */
     bool (*plan)(dw_plan *plan);
     const char *(*check)(const dw_plan *plan, const uint8_t *payload, uint64_t bytes);
     void (*measure)(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result);

@@ -67,8 +67,10 @@ typedef struct dw_rule {
 typedef struct dw_encode_job {
     dw_layout layout; /* a copy of the plan's, for use on a device */
     dw_rule rule;
-    float zone;  /* form step: its dead zone, in steps; 0: none */
-    double step; /* form step: as a multiple of the root mean square, if the config has no error */
+    float zone; /* form step: values of up to so many steps become 0; 0: no dead zone */
+    /* Form step: the step as a multiple of the root mean square of what is coded. Not used if the
+     * config has an option `error`, from which the step follows then. */
+    double step;
     const void *x;
     dw_dtype x_dtype;
     int64_t stride;

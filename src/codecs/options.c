@@ -61,7 +61,7 @@ static const dw_word choices[] = {{"group", DW_CHOOSE_GROUP}, {"never", DW_CHOOS
 static const dw_word entropies[] = {{"none", DW_ENTROPY_NONE}, {"rans", DW_ENTROPY_RANS}, {0}};
 static const dw_word replies[] = {{"always", DW_REPLIES_ALWAYS}, {"never", DW_REPLIES_NEVER}, {0}};
 
-enum { STEP_MOST = 100000 };
+enum { STEP_MOST = 100000 }; /* the largest step of all configs, in thousandths */
 
 static uint64_t four(const dw_config *config)
 {
@@ -114,10 +114,11 @@ static bool rounding_fits(const dw_config *config, uint64_t rounding)
     return rounding != DW_ROUNDING_DITHER || is_stepped(config);
 }
 
-/* What both ends hold must come closer to x with every change. The error of dither is uniform, with
- * a variance of step^2 / 12, and that of stochastic rounding has up to step^2 / 4: so from sqrt(12)
- * and from 2 times the root mean square on, a change makes the error larger. Nearest rounding never
- * does. */
+/* With the codec delta, prev must come closer to x with every change that is sent: so the error of
+ * a coded change must be smaller than the change. The variance of the error is step^2 / 12 with
+ * dither, and up to step^2 / 4 with stochastic rounding; so steps from sqrt(12) and from 2 times
+ * the root mean square of the change on are too large. The limits stay a little below that. Nearest
+ * rounding never makes the error larger than the change, whatever the step. */
 uint32_t dw_option_step_most(const dw_config *config)
 {
     if (config->codec != DW_CODEC_DELTA) return STEP_MOST;
@@ -149,6 +150,7 @@ static uint64_t best_key(const dw_config *config)
     return is_microscaled(config) ? (uint64_t)DW_KEY_ELEMENT + DW_ELEMENT_INT8 : 8;
 }
 
+/* A config has one kind of error at most. */
 static bool error_fits(const dw_config *config, uint64_t error)
 {
     (void)error;
@@ -162,22 +164,24 @@ static bool rate_fits(const dw_config *config, uint64_t rate)
     return config->entropy == DW_ENTROPY_RANS && !config->error && !config->error_abs;
 }
 
-/* Random rounding has no zone around 0, and an error that is asked for leaves no choice. */
+/* A dead zone is a variant of nearest rounding. It would make the error larger than the options for
+ * errors promise. */
 static bool deadzone_fits(const dw_config *config, uint64_t deadzone)
 {
     (void)deadzone;
     return config->rounding <= DW_ROUNDING_NEAREST && !config->error && !config->error_abs;
 }
 
-/* What is skipped may be further away than a bound. */
+/* A skipped sample keeps its old y, which may be further away from x than the bound allows. */
 static bool skip_fits(const dw_config *config, uint64_t skip)
 {
     (void)skip;
     return !config->error_abs;
 }
 
-/* Key entries must be floats, or take the same form as changes. Where there is a bound for the
- * error of every value, the floats must be as exact as x; and with a rate there are none. */
+/* Key entries must be floats, or take the same form as changes. With error=abs floats of 16 bits
+ * are not allowed, because they may be too coarse for the bound. With a rate no floats are allowed,
+ * because the length of such entries cannot be controlled. */
 static bool key_fits(const dw_config *config, uint64_t key)
 {
     if (config->rate && key != DW_KEY_STEP) return false;
@@ -242,13 +246,13 @@ const dw_option dw_options[DW_OPTIONS] = {
     {17, "key_step", DELTA, DW_SCOPE_FACTOR, DW_AGREE_NO, NULL, 10, STEP_MOST, 3, FIELD(key_step), quarter_step, NULL,
      "the same for key entries, unless they are floats", "a quarter of step"},
     {20, "error", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 100000000, 1000000000000, DW_ERROR_DECIMALS, FIELD(error), NULL, error_fits,
-     "what may be lost of a sample, row or group, as a part of its norm; in place of step", "not set"},
+     "largest norm of the error of a sample, row or group, as a part of its norm; replaces step", "not set"},
     {23, "error", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_CONFIG, NULL, 1, 999999999999999999, DW_ERROR_DECIMALS, FIELD(error_abs), NULL, NULL,
-     "the same as a bound for the error of every value", "not set"},
+     "largest error of any single value; replaces step", "not set"},
     {21, "rate", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 50, 8000, 3, FIELD(rate), NULL, rate_fits,
-     "bits per element that frames take in the mean; in place of step", "not set"},
+     "bits per element that frames take on average; replaces step", "not set"},
     {22, "deadzone", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 500, 1000, 3, FIELD(deadzone), NULL, deadzone_fits,
-     "up to so many steps are rounded to 0, with nearest rounding", "0.5: as nearest"},
+     "values of up to so many steps become 0; only with nearest rounding", "0.5: plain nearest rounding"},
     {3, "scale", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_NO, scales, 0, 0, false, FIELD(scale), best_scale, NULL,
      "how the encoder finds a scale", "signed; mse for 1 bit; absmax with stochastic rounding"},
     {4, "rounding", DELTA | DIRECT, DW_SCOPE_GROUPS, DW_AGREE_DITHER, roundings, 0, 0, false, FIELD(rounding), first, rounding_fits,

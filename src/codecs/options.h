@@ -19,7 +19,8 @@ typedef enum dw_scope {
     DW_SCOPE_QUANTIZED, /* some values are quantized in groups */
     DW_SCOPE_MX,        /* some values are microscaled */
     DW_SCOPE_STEP,      /* some values are coded with one step */
-    DW_SCOPE_FACTOR,    /* ... which is a multiple of the root mean square that the config says */
+    DW_SCOPE_FACTOR,    /* the same, and the config gives the step as a multiple of the root mean
+                           square, not by an error or a rate */
     DW_SCOPE_GROUPS,    /* quantized, or with one step */
     DW_SCOPE_CHOICES    /* changes are quantized or microscaled */
 } dw_scope;
@@ -42,8 +43,9 @@ typedef struct dw_option {
     dw_agreement agrees;
     const dw_word *words; /* NULL: the value is a number ... */
     uint64_t least, most; /* ... in this range */
-    /* How many decimals a number may have; the value is in units of the last one. false: none. With
-     * more than three, exponents are understood, too: 1e-3. */
+    /* How many decimals a number may have. The field holds the number in units of the last decimal:
+     * with 3 decimals, 1.4 is 1400. 0: whole numbers. Options with more than 3 decimals also accept
+     * numbers with an exponent, such as 1e-6. */
     uint32_t decimals;
     size_t offset, size; /* of the field in dw_config */
     /* The default, given the other options; NULL: the default is 0. */
@@ -74,13 +76,15 @@ bool dw_option_fits(const dw_option *option, const dw_config *config, uint64_t v
 /* Whether both ends must agree on this value, so that every frame says it. */
 bool dw_option_is_in_frames(const dw_option *option, uint64_t value);
 
-/* What stands before every value in a text. It tells rows of one name. "": nothing. */
+/* Returns what every value of an option begins with in a text: "abs:" in "error=abs:1e-3". It
+ * distinguishes two rows of the same name. Most options have no prefix; then it is "". */
 const char *dw_option_prefix(const dw_option *option);
 
-/* What an option that is a number depends on, for an error sentence where no value of it fits. */
+/* Returns a text for error sentences: on what other options a number's option depends. It is used
+ * where these other options allow no value of it. */
 const char *dw_option_condition(const dw_option *option);
 
-/* The largest step beside the other options, in thousandths. */
+/* Returns the largest step that the other options allow, in thousandths of the root mean square. */
 uint32_t dw_option_step_most(const dw_config *config);
 
 /* The effective value: what is set, else the default; 0 where there is neither. */

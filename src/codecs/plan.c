@@ -21,13 +21,16 @@ static const dw_option *option_after(uint32_t number)
     return next;
 }
 
+/* Stores an option's effective value in the config: its default if it is not set, and 0 if it has
+ * no meaning there. */
 static void fill_option(const dw_option *o, dw_config *config)
 {
     uint64_t value = dw_option_applies(o, config) ? dw_option_value(o, config) : 0;
     dw_option_set(o, config, value);
 }
 
-/* Fills in what frames say, and nothing else: a reader of a frame cannot know the rest. */
+/* Fills in the defaults of the options that frames contain. It must not touch other options,
+ * because a config that was read from a frame does not have them. */
 static void fill_agreed(dw_config *config, dw_dtype x)
 {
     for (int i = 0; i < DW_OPTIONS; i++)
@@ -35,7 +38,7 @@ static void fill_agreed(dw_config *config, dw_dtype x)
     dw_codec_own_dtypes(config, x);
 }
 
-/* Fills in what only encoders know of steps. */
+/* Fills in the defaults of step and key_step, which only encoders use and frames do not contain. */
 static void fill_steps(dw_config *config)
 {
     for (int i = 0; i < DW_OPTIONS; i++)
@@ -149,6 +152,7 @@ bool dw_params_read(dw_config *config, uint8_t codec, dw_dtype x, const uint8_t 
            memcmp(again.block, block, (size_t)n_parameters * DW_PARAMETER_BYTES) == 0;
 }
 
+/* Returns the parameter with this number in a block of n parameters, or NULL if there is none. */
 static const uint8_t *find_parameter(const uint8_t *block, uint32_t n, uint8_t number)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -157,7 +161,8 @@ static const uint8_t *find_parameter(const uint8_t *block, uint32_t n, uint8_t n
     return NULL;
 }
 
-/* parameter: the option's in a block, or NULL. */
+/* Writes an option's name and value for an error sentence. parameter: what a parameter block says
+ * of the option; NULL if it says nothing. */
 static void name_value(const dw_option *o, const uint8_t *parameter, char *text, size_t cap)
 {
     uint64_t value = parameter ? dw_get(parameter + 4, 4) : 0;
@@ -174,7 +179,8 @@ static void name_value(const dw_option *o, const uint8_t *parameter, char *text,
         snprintf(text, cap, "%s=%llu", o->name, (unsigned long long)value);
 }
 
-/* Returns whether the option differs, and then says how. */
+/* Returns whether an option of a frame's parameter block differs from our own. If so, writes both
+ * values to text. */
 static bool name_difference(const dw_option *o, const dw_params *own, const uint8_t *block,
                             uint32_t n_parameters, char *text, size_t cap)
 {
@@ -196,7 +202,8 @@ void dw_params_difference(const dw_params *own, uint8_t codec, const uint8_t *bl
                  dw_word_of(dw_codec_words, own->codec));
         return;
     }
-    /* The form is the first of the table; it decides which other options there are. */
+    /* The first difference is the one to tell. The form is the first row of the table, because it
+     * decides which other options have a meaning. */
     for (int i = 0; i < DW_OPTIONS; i++)
         if (name_difference(&dw_options[i], own, block, n_parameters, text, cap)) return;
     snprintf(text, cap, "other parameters");

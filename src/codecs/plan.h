@@ -17,11 +17,13 @@
 typedef struct dw_form_params {
     const dw_form *form; /* NULL: the codec has no such use */
     uint32_t bits, group;
-    dw_element element;     /* for the form mx */
-    uint32_t step;          /* for the form step: in thousandths of the root mean square */
-    double error;           /* for the form step: the part of the norm that may be lost; 0: any */
-    double bound;           /* for the form step: the largest error of a value; 0: any */
-    bool dithers;           /* for the form step: with subtractive dither */
+    dw_element element; /* for the form mx */
+    /* For the form step. step: in thousandths of the root mean square of what is coded. error: the
+     * largest norm of x - y, as a part of the norm of x; 0: not limited. bound: the largest error
+     * of any value; 0: not limited. dithers: whether codes have subtractive dither. */
+    uint32_t step;
+    double error, bound;
+    bool dithers;
     const dw_stage *behind; /* NULL: no stage behind the form */
     bool chooses;           /* pieces may be coded as a change or directly */
     dw_dtype dtype;
@@ -34,11 +36,12 @@ typedef struct dw_params {
     dw_dtype prev;  /* 0: prev is not kept */
     uint32_t audit; /* stride of the state digest; 0: none */
     bool wants_reply, is_stochastic;
-    uint32_t skip;            /* encoder only, in thousandths */
-    double bound;             /* the largest error of a value; 0: any */
-    uint32_t deadzone;        /* encoder only, in thousandths; 0: none */
-    uint32_t rate, step_most; /* encoder only, in thousandths: 0: none; the limit of its steps */
-    dw_scale scale;           /* encoder only; 0: the best rule for the entry's bits */
+    double bound; /* the largest error of any value; 0: not limited */
+    /* For encoders only. skip, deadzone and rate: the options of these names, in thousandths; 0:
+     * not set. step_most: the largest step that may be taken to reach the rate, in thousandths of
+     * the root mean square. scale: 0: the best rule for the entry's bits. */
+    uint32_t skip, deadzone, rate, step_most;
+    dw_scale scale;
     uint32_t n_parameters;
     /* The parameter block: the options that both ends must agree on, as a frame holds them. */
     uint8_t block[DW_PARAMETERS_MOST * DW_PARAMETER_BYTES];

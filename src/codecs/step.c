@@ -2,10 +2,10 @@
  * step.c - the form of one step: values are coded as whole multiples of a step that many of them
  * share, in one byte each, which is meant for an entropy coder behind it (docs/format.md, 3.4).
  *
- * The step is a multiple of the root mean square of what is coded, or it follows from the error
- * that the config allows, and from the norm of x. Where all of a sample shares one, the sample is
- * read twice: `measure` adds up squares, chunk by chunk, `settle` writes the step into the payload,
- * and only then do chunks encode.
+ * The step is a multiple of the root mean square of what is coded. If the config limits the error,
+ * the step follows from this limit and from x instead. Where a whole sample shares one step, the
+ * sample is read twice: `measure` adds up the squares of each chunk, `settle` computes the step and
+ * writes it into the payload, and only then are chunks encoded.
  *
  * Source: subtractive dither is universal quantization (Ziv 1985; Zamir and Feder 1992). */
 #include <string.h>
@@ -126,18 +126,23 @@ static void decode(const dw_decode_job *job, uint64_t chunk, dw_chunk_result *re
 
 /* ---- Encode ---------------------------------------------------------------------------------- */
 
-/* The sums of a piece, or of one of its tiles. Every run of a tile begins at a multiple of 16 of
- * its stored elements, so each element has the same lane whether or not x has gaps. */
+/* The sums of squares of a piece, or of one of its tiles, in DW_NORM_LANES lanes: of what is coded
+ * (of), and of x (of_x). Every run of a tile begins at a multiple of 16 of its stored elements, so
+ * each element has the same lane whether or not x has gaps. */
 typedef struct lanes {
     double of[DW_NORM_LANES], of_x[DW_NORM_LANES];
 } lanes;
 
-/* Whether the step depends on x, and x is not what is coded. */
+/* Returns whether the squares of x must be measured besides those of what is coded. That is so if
+ * the config limits the error, so that the step depends on x, and there is a prev, so that x - prev
+ * is coded. */
 static bool needs_x(const dw_encode_job *job)
 {
     return (job->plan->params.error > 0 || job->plan->params.bound > 0) && job->prev;
 }
 
+/* Measures n contiguous elements: adds their squares to *sums, and their largest magnitude and
+ * their number to *to. x_at: the first one's place in x; element: its place in prev. */
 static void add_squares(const dw_encode_job *job, uint64_t x_at, uint64_t element, uint64_t n,
                         lanes *sums, dw_squares *to)
 {
@@ -150,6 +155,7 @@ static void add_squares(const dw_encode_job *job, uint64_t x_at, uint64_t elemen
     to->n += n;
 }
 
+/* Adds the lanes of a piece, or of a tile of a piece, to its sum, and clears them for the next. */
 static void add_lanes(const dw_encode_job *job, lanes *sums, dw_squares *to)
 {
     to->sum += dw_step_sum(sums->of);
@@ -159,6 +165,7 @@ static void add_lanes(const dw_encode_job *job, lanes *sums, dw_squares *to)
     memset(sums->of_x, 0, sizeof sums->of_x);
 }
 
+/* Returns the step of a piece, as a bf16, from what was measured of it. */
 static uint16_t step_of(const dw_encode_job *job, const dw_squares *squares)
 {
     const dw_form_params *params = &job->plan->params;
@@ -190,6 +197,7 @@ static void measure(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *r
     add_lanes(job, &sums, &result->squares);
 }
 
+/* Computes the step that the whole sample shares and writes it in front of the tiles. */
 static void settle(const dw_encode_job *job, const dw_chunk_result *joined)
 {
     uint8_t *front = job->payload + job->layout.choice_bytes;
@@ -276,7 +284,7 @@ static void encode_span(const encoding *e, const dw_run *r, uint32_t i)
     else
         job->kernels->step_encode(&call);
     e->sums->clamped += call.clamped;
-    /* The step of a whole sample is counted once, with its first span. */
+    /* A step that the whole sample shares is counted with the first span of the sample alone. */
     if (layout->by_sample && (r->tile.first_segment || r->first_segment)) return;
     e->sums->pieces++;
     e->sums->zero += call.scale == 0;

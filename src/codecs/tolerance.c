@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tolerance.c - the bound of error=abs. Whether an entry can keep to it is decided while a frame is
- * planned, because the size of the frame depends on it; so x is read once more. */
+ * tolerance.c - keeps the error of every value to the bound that the option error=abs gives.
+ *
+ * Whether an entry can keep to the bound as codes must be known when the frame is planned, because
+ * otherwise the entry takes another form, which has another size. So x is read once more for it. */
 #include "codecs/tolerance.h"
 
 #include "arithmetic/step.h"
 #include "base/cpu.h"
 #include "codecs/tiles.h"
 
-/* Half of the distance between two neighbouring numbers of a dtype, as a part of them; 0 of 0. */
+/* Returns the largest error of rounding a normal number to a dtype, as a part of the number; 0 for
+ * dtype 0, which stands for no rounding. */
 static double half_place(dw_dtype dtype)
 {
     return dtype == DW_F32 ? 0x1p-24 : dtype == DW_F16 ? 0x1p-11 : dtype == DW_BF16 ? 0x1p-8 : 0;
 }
 
-/* What the roundings to prev's and y's dtypes change of a number at most. Below its smallest normal
- * number the places of f16 stay 2^-24; those of the others are too small to matter. */
+/* Returns the largest error that rounding a number to the dtype of prev, and then to that of y, can
+ * add. A subnormal number of f16 is rounded to a multiple of 2^-24, so its error is not a part of
+ * the number; 2^-24 covers two such roundings. Subnormals of the other dtypes are too small to
+ * matter. */
 static double rounded_by(const dw_bound *bound, double number)
 {
     double part = half_place(bound->prev);
@@ -22,9 +27,10 @@ static double rounded_by(const dw_bound *bound, double number)
     return part * number + (bound->x == DW_F16 || bound->prev == DW_F16 ? 0x1p-24 : 0);
 }
 
-/* Nearest rounding and dither are off by half a step, stochastic rounding by a whole one. 2^-13
- * steps stand for the roundings of the quotient, the dither and the product, which are at most 127
- * steps large, and 2^-24 of y for that of the sum. */
+/* Rounding to whole steps makes an error of at most half a step with nearest rounding and dither,
+ * and of a whole step with stochastic rounding. The rest of the bound is for the errors of binary32
+ * arithmetic and of the dtypes: 2^-13 steps for rounding the quotient, the dither and the product,
+ * which are at most 127 steps large; 2^-24 of y for rounding the sum; and rounded_by(y). */
 uint16_t dw_tolerance_step(const dw_squares *squares, const dw_bound *bound)
 {
     if (squares->largest >= DW_F32_INFINITY) return DW_BF16_NAN;
@@ -33,7 +39,8 @@ uint16_t dw_tolerance_step(const dw_squares *squares, const dw_bound *bound)
     return left > 0 ? dw_step_below(left / ((bound->is_stochastic ? 1 : 0.5) + 0x1p-13)) : 0;
 }
 
-/* Finds the largest magnitude of x, and of x - base. */
+/* Returns a dw_squares in which only the largest magnitudes are valid: x_largest of x, and largest
+ * of x - base, or of x where base is NULL. */
 static dw_squares magnitudes(const dw_plans *plans, const dw_kernels *kernels, const void *x,
                              int64_t stride, const void *base)
 {
@@ -50,20 +57,24 @@ static dw_squares magnitudes(const dw_plans *plans, const dw_kernels *kernels, c
     return found;
 }
 
-/* The largest finite number of the dtype of prev. If x is not larger, clamping y or prev to it
- * never takes them further away. */
+/* Returns the largest finite number of prev's dtype, or of f32 for dtype 0. Larger values of prev
+ * and y are clamped to it. As long as no value of x is larger, clamping never moves them away from
+ * x. */
 static double most_of(dw_dtype prev)
 {
     return prev == DW_F16 ? 65504 : prev == DW_BF16 ? 0x1.fep127 : 0x1.fffffep127;
 }
 
-/* Floats of prev's dtype, or finer ones that are then rounded to it. */
+/* Returns whether values that are sent as floats, and then rounded to prev's dtype, keep to the
+ * bound. largest: the largest magnitude of x. */
 static bool floats_fit(const dw_bound *bound, double largest)
 {
     bool is_exact = !bound->prev || bound->prev == DW_F32 || bound->prev == bound->x;
     return is_exact || !(largest > 0) || rounded_by(bound, largest) <= bound->most;
 }
 
+/* Returns whether there is a step that keeps to the bound, and is so large that no value is
+ * clamped. */
 static bool codes_fit(const dw_bound *bound, const dw_squares *found)
 {
     double step = (double)dw_bf16_widen(dw_tolerance_step(found, bound));

@@ -1,26 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tolerance.h - the bound of error=abs: steps that keep to it, and whether an entry can. */
+ * tolerance.h - the option error=abs, a bound for the error |x - y| of every value: finds steps
+ * that keep to the bound, and tells whether an entry can keep to it. */
 #ifndef DW_TOLERANCE_H
 #define DW_TOLERANCE_H
 
 #include "codecs/plan.h"
 
-/* How an entry with a bound for the error of every value is rounded. */
+/* A bound, and the roundings that an entry goes through, on which the step for it depends. */
 typedef struct dw_bound {
-    double most;      /* the bound */
-    dw_dtype x, prev; /* of x, and of y unless that is wider; prev 0: no state */
-    bool is_stochastic;
+    double most;        /* the largest error that is allowed */
+    dw_dtype x;         /* the dtype of x; y has the same dtype, or f32 */
+    dw_dtype prev;      /* the dtype of prev; 0: the entry has no state */
+    bool is_stochastic; /* values are rounded stochastically to whole steps */
 } dw_bound;
 
-/* The largest step with which y is never further from x than the bound; 0 where there is none, NaN
- * where what is coded is not finite. */
+/* Returns the largest step, as a bf16, with which no value of y is further from x than the bound.
+ * squares: what was measured of the piece; only its largest magnitudes matter. Returns 0 where even
+ * the smallest step is too large, and NaN where what is coded is not finite. */
 uint16_t dw_tolerance_step(const dw_squares *squares, const dw_bound *bound);
 
-/* Whether an entry of this use keeps every value of y, in x's dtype or f32, as close to x as the
- * config demands: always, if it demands nothing or x is not finite. Codes cannot if a change is too
- * many steps large, and floats cannot if prev's dtype is too coarse. x: one sample; base: dense, in
- * the dtype prev, or NULL; has_state: a new prev is made. *largest: the largest magnitude in x.
- * Threads: any. */
+/* Returns whether an entry of this use can keep every value of y within the config's bound. The
+ * answer is yes if the config has no bound, or if x is not finite. It is no for codes if a change
+ * is too many steps large, and for floats if prev's dtype is too coarse.
+ *
+ * x: one sample. stride: elements from one row of x to the next. base: what the change starts from,
+ * dense and in prev's dtype; NULL: x itself is coded. has_state: the entry makes a new prev.
+ * *largest: becomes the largest magnitude in x, unless the config has no bound. Threads: any. */
 bool dw_tolerance_fits(const dw_plans *plans, dw_use use, const struct dw_kernels *kernels,
                        const void *x, int64_t stride, const void *base, bool has_state,
                        float *largest);

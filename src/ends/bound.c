@@ -14,8 +14,8 @@ size_t dw_frame_bound(const dw_config *config, const dw_tensor *x)
     uint64_t end, one = 0, all;
     if (!config || dw_tensor_check(x) || dw_plans_make(&plans, config, x->dtype, x->t, x->c, NULL))
         return 0;
-    /* Exact entries are as long as their copies, and only take the place of others to keep to a
-     * bound of the error. */
+    /* Entries of the use EXACT carry floats in prev's dtype. In a frame made of x they occur only
+     * with error=abs, in place of codes that would not be close enough to x. */
     for (int use = DW_USE_WHOLE; use <= (plans.params.bound > 0 ? DW_USE_EXACT : DW_USE_BRIEF);
          use++)
         if (plans.of[use].form && plans.of[use].payload_bytes > one)

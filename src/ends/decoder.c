@@ -87,6 +87,7 @@ dw_status dw_decoder_expect(dw_decoder *decoder, const dw_key *keys, const dw_te
         dw_plan_cache_get(&decoder->end.plans, &decoder->end.config, shape->dtype, shape->t,
                           shape->c, &status, &decoder->end.why);
     if (!plans) return status;
+    /* With error=abs any entry may carry floats instead, which then may be longer. */
     uint64_t whole = plans->of[DW_USE_WHOLE].payload_bytes,
              exact = plans->params.bound > 0 ? plans->of[DW_USE_EXACT].payload_bytes : 0;
     for (uint32_t i = 0; i < shape->n; i++) {

@@ -7,7 +7,8 @@
 #include "base/cpu.h"
 #include "ends/saving.h"
 
-/* Parameters were resolved before, when the encoder was made, so this cannot fail. */
+/* Prepares the control of the rate for the first frame of a new incarnation. Resolving the
+ * parameters cannot fail, because it has succeeded when the encoder was made. */
 static void begin_rate(dw_encoder *encoder)
 {
     dw_params params;

@@ -12,7 +12,7 @@
  * | encoder_commit.c  | a frame that is done: sealed and committed                            |
  * | encoder_calls.c   | the public calls that make frames                                     |
  * | encoder_replies.c | what an encoder learns from replies                                   |
- * | rate.c            | the step with which frames have the length that was asked for         |
+ * | rate.c            | finds the step with which frames have the rate that the config gives  |
  * | end.c             | what encoder and decoder have in common                               | */
 #ifndef DW_ENCODER_H
 #define DW_ENCODER_H

@@ -113,6 +113,8 @@ static void count(dw_encode_ticket *t)
     dw_cpu_leave_exact(mode);
 }
 
+/* Tells the control of the rate how long a finished frame has become. Frames of sync entries alone,
+ * which are not made of an x, do not count. */
 static void learn_rate(const dw_encode_ticket *t)
 {
     const dw_header *header = &t->header;
@@ -135,7 +137,8 @@ static void commit_entry(dw_encode_ticket *t, dw_outgoing *p)
                      .c = t->header.c,
                      .dtype = params->prev,
                      .incarnation = t->header.incarnation};
-    if (p->entry.role == DW_ROLE_SYNC && !t->has_x) { /* its copy was there before */
+    if (p->entry.role == DW_ROLE_SYNC && !t->has_x) { /* the entry carries a copy that was held
+                                                         before */
         p->held->now = p->fresh;
         p->held->base = DW_BASE_NOW;
         p->held->incarnation = t->header.incarnation;

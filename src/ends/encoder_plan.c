@@ -72,18 +72,21 @@ static dw_status plan_state(dw_encode_ticket *t, uint32_t i, uint64_t *used)
     return DW_OK;
 }
 
+/* Returns LIMIT, with a sentence that says why sample i cannot keep to error=abs. largest: the
+ * largest magnitude in it. */
 static dw_status cannot_keep(dw_encoder *encoder, uint32_t i, float largest)
 {
     snprintf(encoder->end.why.text, sizeof encoder->end.why.text,
-             "sample %u cannot be kept to error=abs: its largest value is %.3e, and codes of 127 "
-             "steps or a prev of 16 bits are too coarse: allow a larger error, or take "
+             "sample %u cannot keep to error=abs: its largest value is %.3e, for which codes of up "
+             "to 127 steps, or a prev of 16 bits, are too coarse: allow a larger error, or use "
              "delta:prev=f32",
              (unsigned)i, (double)largest);
     return DW_ERR_LIMIT;
 }
 
-/* An entry whose codes would not be close enough to x carries all values as floats, in a sync
- * entry. */
+/* With error=abs: checks whether entry i, as planned so far, keeps to the bound. If its codes would
+ * not be close enough to x, it becomes a sync entry, which carries all values as floats. Returns
+ * LIMIT where these are not close enough either, or where the codec has no such entries. */
 static dw_status keep_bound(dw_encode_ticket *t, uint32_t i)
 {
     dw_outgoing *p = &t->out[i];
@@ -208,7 +211,7 @@ static void shorten(dw_encode_ticket *t, uint64_t end, uint64_t *payload)
 {
     uint64_t brief = plan_of(t, DW_USE_BRIEF)->payload_bytes;
     if (!plan_of(t, DW_USE_BRIEF)->form) return;
-    if (t->plans->params.bound > 0) return; /* short entries might not keep to it */
+    if (t->plans->params.bound > 0) return; /* short entries might not keep to the bound */
     for (uint32_t i = t->header.n; i-- > 0 && end + *payload > t->room;) {
         dw_outgoing *p = &t->out[i];
         if (p->entry.use != DW_USE_WHOLE || p->entry.payload_bytes <= brief) continue;

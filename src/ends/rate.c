@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rate.c - finds the step with which frames take as many bits per element as the option rate says.
+ * rate.c - controls the step so that frames take, on average, as many bits per element as the
+ * option `rate` says.
  *
- * Twice the step saves about one bit per element, or at low rates a part of the rate: so log2 of
- * the step follows the error of the last frame, with a larger gain at low rates. Alone this would
- * leave the mean of all frames off by what the first ones took too much or too little. So a quarter
- * of this debt is paid back with every frame. Such a feedback converges where its gain times the
- * slope of the rate over log2 of the step is below 2. With nearest rounding the slope is at most 1,
- * and of normal values 0.6 at 0.4 bits. With random rounding it is half of the rate, where that is
- * low. */
+ * A step of twice the size saves about one bit per element, and at low rates a part of the rate. So
+ * log2(step) is changed in proportion to the error of the last frame, which is its actual rate
+ * minus the wanted one. The factor of proportion, the gain, is larger at low rates. That alone
+ * would make later frames right, but would leave the mean of all frames wrong by the errors of the
+ * first ones. Therefore the errors are added up as a debt, and a quarter of the debt is added to
+ * the error of every frame.
+ *
+ * Such a feedback loop converges if the gain times the slope of the rate over log2(step) is
+ * below 2. With nearest rounding the slope is at most 1; for normally distributed values it is 0.6
+ * at a rate of 0.4 bits. With dither and stochastic rounding it is half of the rate, where the rate
+ * is low. */
 #include "ends/rate.h"
 
-/* 2^x without libm, whose last digits are not the same everywhere. The polynomial is within 1 part
- * in 1000, which the feedback does not notice. */
+/* Returns 2^x. It does not call libm, because the last digits of libm's result are not the same on
+ * all systems. The polynomial is wrong by less than 1 part in 1000, which the feedback corrects. */
 static double power_of_two(double x)
 {
     double scale = 1;
@@ -25,19 +30,21 @@ static double clamp(double value, double least, double most)
     return value < least ? least : value > most ? most : value;
 }
 
+/* Sets the step, within the limits of the option `step`. */
 static void set_step(dw_rate *rate, const dw_params *params, double step)
 {
     rate->step = clamp(step, 0.01, (double)params->step_most / 1000);
 }
 
-/* Whether even small values may become 1 step. */
+/* Returns whether values are rounded with random numbers, so that even small ones may become level
+ * 1 or -1, and take bits. */
 static bool rounds_randomly(const dw_params *params)
 {
     return params->is_stochastic || params->use[DW_USE_WHOLE].dithers;
 }
 
-/* Of values with a normal distribution, steps of 2^(2 - bits) take about so many bits; at low rates
- * larger ones, if rounding is random. */
+/* Normally distributed values take about `wanted` bits each if the step is 2^(2 - wanted) times
+ * their root mean square. At less than one bit, random rounding needs a larger step. */
 void dw_rate_begin(dw_rate *rate, const dw_params *params)
 {
     if (!params->rate) return;
@@ -50,7 +57,8 @@ void dw_rate_learn(dw_rate *rate, const dw_params *params, double bits, bool is_
 {
     double wanted = (double)params->rate / 1000, error = bits - wanted;
     if (!params->rate) return;
-    /* What could not be reached for long, because the step has limits, is not made up for. */
+    /* The debt is limited. Otherwise, if the rate was out of reach for long because the step has
+     * limits, many later frames would be far from the wanted rate to make up for it. */
     double most = 1 + 2 * wanted,
            gain = rounds_randomly(params) ? clamp(1.5 / wanted, 1, 20) : clamp(1 / wanted, 1, 2.5);
     rate->debt = clamp(rate->debt + error, -most, most);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rate.h - finds the step with which frames take as many bits per element as the option rate says.
+ * rate.h - controls the step so that frames take, on average, as many bits per element as the
+ * option `rate` says.
  *
- * It learns from the length of every frame that was made, and from nothing else; so an encoder that
- * is given the same tensors makes the same frames, on every machine. State: dw_rate, of the encoder
- * alone. It is not saved with keys and not part of frames, since every frame says its own steps. */
+ * The control learns from the length of every frame that was made, and from nothing else. So an
+ * encoder that is given the same tensors makes the same frames on every machine. State: dw_rate,
+ * which only encoders have. It is neither saved with keys nor part of frames, because every payload
+ * contains its own steps. */
 #ifndef DW_RATE_H
 #define DW_RATE_H
 
@@ -11,15 +13,20 @@
 
 #include "codecs/plan.h"
 
+/* The state of the control. */
 typedef struct dw_rate {
-    double step; /* of the next frame: a multiple of the root mean square of what is coded */
-    double debt; /* bits per element that the frames so far took too much, added up */
+    double step; /* for the next frame: as a multiple of the root mean square of what is coded */
+    double debt; /* the sum, over all frames so far, of the actual rate minus the wanted one */
 } dw_rate;
 
-/* begin: before the first frame. learn: after a frame that took so many bits per element; is_coded:
- * at least one of its entries was coded with the step. Neither does anything if the config has no
- * rate. Both are called in the exact floating-point mode (base/cpu.h). */
+/* Initializes the state, and chooses the step for the first frame. Does nothing if the config has
+ * no rate. The caller has entered the exact floating-point mode (base/cpu.h). */
 void dw_rate_begin(dw_rate *rate, const dw_params *params);
+
+/* Chooses the step for the next frame from the length of the last one. bits: how many bits per
+ * element the last frame took. is_coded: whether at least one of its entries was coded with the
+ * step; if all were skipped, the step stays as it is. Does nothing if the config has no rate. The
+ * caller has entered the exact floating-point mode. */
 void dw_rate_learn(dw_rate *rate, const dw_params *params, double bits, bool is_coded);
 
 #endif

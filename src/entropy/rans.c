@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rans.c - blocks of entropy-coded codes: what stands in front of the words, and the choice of the
- * codes per symbol. The symbols themselves are the kernels' business. */
+ * rans.c - blocks of entropy-coded codes: writes and reads what stands in front of the words, and
+ * chooses how many codes make a symbol. Kernels encode and decode the symbols (kernels/rans_run.h).
+ *
+ * Below, a table means the frequencies of codes and what follows from them. A block has one table,
+ * or four parts with a table each. */
 #include "entropy/rans.h"
 
 #include "entropy/frequencies.h"
@@ -8,36 +11,40 @@
 
 enum {
     HEADER_BYTES = 6,
-    HEAD_BYTES = 3,  /* of a part behind the first, whose head is in the header */
-    LENGTH_BITS = 4, /* of the length of a frequency */
+    HEAD_BYTES = 3,  /* of each part but the first; that of the first is in the header */
+    LENGTH_BITS = 4, /* the bits that say how many bits a frequency has */
     STATE_BYTES = 4 * DW_RANS_STATES,
-    WAYS = 3, /* 1, 2 or 4 codes to a symbol */
+    WAYS = 3, /* a symbol is made of 1, 2 or 4 codes; way w means 2^w */
     ALIGNMENT = 64
 };
 
-/* The frequencies and slots of the codes of one part; a plain block has one part. */
+/* The table of one part, or of a block without parts. Its codes are least to least + range - 1.
+ * frequencies: indexed by code minus least. per_symbol, fill and start: see
+ * kernels/rans_run.h. */
 typedef struct rans_table {
     uint32_t per_symbol, least, range, fill;
     uint16_t frequencies[256], start[DW_RANS_SYMBOLS + 1];
 } rans_table;
 
-/* What is needed while a table is made. */
+/* Memory for making a table. */
 typedef struct planning {
-    uint32_t counts[256];
-    /* Of single codes, pairs and fours. `counted`: what really occurs, which the table of
-     * frequencies rounds. */
+    uint32_t counts[256]; /* how often each code occurs */
+    /* For symbols of 1, 2 and 4 codes: the weights that follow from the table's frequencies, which
+     * are rounded; the weights that follow from the counts; and the first slot of each symbol. */
     uint32_t weights[WAYS][DW_RANS_SYMBOLS], counted[WAYS][DW_RANS_SYMBOLS];
     uint16_t start[WAYS][DW_RANS_SYMBOLS + 1];
 } planning;
 
-/* All of it is made anew by every call. */
+/* The caller's memory `work`. No call uses what an earlier one has left in it. */
 typedef struct rans_work {
-    union {
+    union { /* tables are made before kernels run */
         uint32_t kernel[DW_RANS_SCRATCH];
         planning plan;
     } scratch;
     uint32_t states[DW_RANS_STATES];
-    rans_table tables[1 + DW_PARTS]; /* of a plain block; of one in parts */
+    /* An encoder uses the first for the block without parts and the others for that with parts,
+     * because it makes both and compares them. A decoder uses as many as its block has. */
+    rans_table tables[1 + DW_PARTS];
 } rans_work;
 
 size_t dw_rans_bound(uint64_t n)
@@ -56,7 +63,7 @@ static rans_work *aligned(void *work)
     return (rans_work *)(void *)((uint8_t *)work + (ALIGNMENT - place % ALIGNMENT) % ALIGNMENT);
 }
 
-/* The bits of a frequency, without leading zeros. */
+/* Returns how many bits a frequency has without leading zeros. */
 static uint32_t length_of(uint32_t frequency)
 {
     uint32_t length = 0;
@@ -64,7 +71,8 @@ static uint32_t length_of(uint32_t frequency)
     return length;
 }
 
-/* How many symbols there are, or 0 where they are more than 256. */
+/* Returns how many different symbols can be made of per_symbol codes out of `range`, or 0 where
+ * there are more than 256. */
 static uint32_t symbols_of(uint32_t range, uint32_t per_symbol)
 {
     uint32_t symbols = 1;
@@ -74,18 +82,21 @@ static uint32_t symbols_of(uint32_t range, uint32_t per_symbol)
 
 /* ---- Encode ---------------------------------------------------------------------------------- */
 
-/* A block that is being made. */
+/* A block for which all is decided but its words are not yet made. */
 typedef struct draft {
-    const uint8_t *codes;
-    const uint32_t *counts; /* codes of each part */
-    uint32_t parts;
-    rans_table *tables;
-    size_t front_bytes; /* of what stands in front of the words */
-    uint64_t bits;      /* about what its words take */
+    const uint8_t *codes;   /* of all parts, with DW_PART_GAP bytes behind each */
+    const uint32_t *counts; /* the number of codes in each part */
+    uint32_t parts;         /* 1 for a block without parts */
+    rans_table *tables;     /* one for each part */
+    size_t front_bytes;     /* the length of what stands in front of the words */
+    uint64_t bits;          /* an estimate of what the words take */
 } draft;
 
-/* Several codes per symbol save time. They cost bytes where many symbols occur that should have
- * less than one slot: so they are taken only where they cost no more than one byte in 128. */
+/* Chooses how many codes make a symbol of a part with n codes, and sets per_symbol and start of its
+ * table. Returns an estimate of the bits that the part takes with one code per symbol.
+ *
+ * Several codes per symbol save time. They cost bytes where many symbols occur that should have
+ * less than one slot; so they are chosen only where they cost no more than one byte in 128. */
 static uint64_t choose_per_symbol(planning *w, rans_table *table, uint64_t n)
 {
     uint32_t symbols = table->range, best = 0;
@@ -104,7 +115,8 @@ static uint64_t choose_per_symbol(planning *w, rans_table *table, uint64_t n)
     return least_bits;
 }
 
-/* Makes the table of a part, whose codes were counted; adds to what the block takes. */
+/* Makes the table of a part with n codes, which were counted before, and adds to the draft what the
+ * part takes. */
 static void plan_part(planning *w, rans_table *table, uint64_t n, draft *d)
 {
     uint32_t last = 255, table_bits = 0;
@@ -125,6 +137,8 @@ static void plan_part(planning *w, rans_table *table, uint64_t n, draft *d)
     d->bits += choose_per_symbol(w, table, n);
 }
 
+/* Returns whether the block has states and words. It has none if the codes of every part are all
+ * the same. */
 static bool needs_states(const rans_table *tables, uint32_t parts)
 {
     bool needs = false;
@@ -132,6 +146,8 @@ static bool needs_states(const rans_table *tables, uint32_t parts)
     return needs;
 }
 
+/* Returns a draft of a block. counts: the number of codes in each of its parts. tables: memory for
+ * their tables. */
 static draft plan_block(const dw_kernels *kernels, rans_work *w, const uint8_t *codes,
                         const uint32_t *counts, uint32_t parts, rans_table *tables)
 {
@@ -145,9 +161,11 @@ static draft plan_block(const dw_kernels *kernels, rans_work *w, const uint8_t *
     return d;
 }
 
+/* Writes the frequencies of a table. Returns the end of what was written. */
 static uint8_t *put_frequencies(const rans_table *table, uint8_t *to)
 {
-    uint32_t waiting = 0, bits = 0; /* less than 8 of them before a frequency is added */
+    /* `waiting` holds the bits that do not fill a byte yet: less than 8 between two frequencies. */
+    uint32_t waiting = 0, bits = 0;
     if (table->range == 1) return to;
     for (uint32_t c = 0; c < table->range; c++) {
         uint32_t f = table->frequencies[c], length = length_of(f),
@@ -160,7 +178,7 @@ static uint8_t *put_frequencies(const rans_table *table, uint8_t *to)
     return to;
 }
 
-/* Writes what stands in front of the words. */
+/* Writes what stands in front of the words. Returns the end of what was written. */
 static uint8_t *put_front(const rans_work *w, const draft *d, uint64_t words, uint8_t *to)
 {
     for (uint32_t i = 0; i < d->parts; i++) {
@@ -180,8 +198,9 @@ static uint8_t *put_front(const rans_work *w, const draft *d, uint64_t words, ui
     return to;
 }
 
-/* Writes the words of all parts downwards from `end`, the last part first. Returns how many; more
- * than `room` where it stopped. */
+/* Makes the words of all parts, from the last part to the first, and writes them downwards from
+ * `end`. Returns how many there are. A number above `room` means that they did not fit, and that
+ * not all were made. */
 static uint64_t put_words(const dw_kernels *kernels, rans_work *w, const draft *d, uint8_t *end,
                           uint64_t room)
 {
@@ -209,13 +228,15 @@ static uint64_t put_words(const dw_kernels *kernels, rans_work *w, const draft *
     return words;
 }
 
+/* Makes the words of a draft and writes the block to `to`. Returns its length, or 0 where it is
+ * more than `most` bytes; then `to` is unchanged. */
 static size_t put_block(const dw_kernels *kernels, rans_work *w, const draft *d, uint8_t *to,
                         size_t most)
 {
     if (d->front_bytes > most) return 0;
     uint64_t room = (most - d->front_bytes) / 2;
     uint8_t *end = (uint8_t *)(w + 1) + DW_RANS_ROOM + 2 * room;
-    /* The estimate is good to one byte in a hundred at least: hopeless attempts end here. */
+    /* The estimate is exact to one byte in a hundred. So here ends what cannot fit. */
     if (d->bits / 16 > room + room / 64 + DW_RANS_STATES) return 0;
     uint64_t words = put_words(kernels, w, d, end, room);
     if (words > room) return 0;
@@ -243,15 +264,17 @@ size_t dw_rans_encode(const dw_kernels *kernels, const dw_rans_codes *codes, uin
 /* A block that is being read. */
 typedef struct reader {
     const uint8_t *from;
-    size_t bytes; /* of the block and of what may be behind it */
-    uint32_t words;
-    size_t bit, states; /* where the next frequency begins; where the states begin */
+    size_t bytes;   /* readable bytes: the block, and perhaps others behind it */
+    uint32_t words; /* the number of words, as the header says */
+    size_t bit;     /* the position, in bits from the start of the block, of what is read next */
+    size_t states;  /* the position of the states, in bytes */
 } reader;
 
-/* The head of a part, at byte `at`. */
+/* Reads and checks the head of a part, which is at byte `at`. Returns NULL, or what is wrong. */
 static const char *read_head(const reader *r, size_t at, rans_table *table)
 {
-    if (at + HEAD_BYTES > r->bytes) return "a part of an entropy-coded block has no header";
+    if (at + HEAD_BYTES > r->bytes)
+        return "an entropy-coded block is cut off in the head of a part";
     *table = (rans_table){
         .per_symbol = r->from[at], .least = r->from[at + 1], .range = r->from[at + 2] + 1u};
     if (table->per_symbol != 1 && table->per_symbol != 2 && table->per_symbol != 4)
@@ -264,7 +287,8 @@ static const char *read_head(const reader *r, size_t at, rans_table *table)
     return NULL;
 }
 
-/* The next bits of the frequencies, at most 12; behind the end of the bytes there are zeros. */
+/* Returns the next `count` bits of the block, at most 12. Behind the last readable byte, all bits
+ * count as zero. */
 static uint32_t take_bits(reader *r, uint32_t count)
 {
     size_t at = r->bit / 8;
@@ -296,7 +320,7 @@ static const char *read_frequencies(reader *r, const rans_table *table, uint16_t
     return NULL;
 }
 
-/* Reads what stands in front of the states. */
+/* Reads and checks what stands in front of the states. Returns NULL, or what is wrong. */
 static const char *read_front(reader *r, rans_table *tables, uint32_t parts)
 {
     const char *wrong = NULL;
@@ -314,7 +338,8 @@ static const char *read_front(reader *r, rans_table *tables, uint32_t parts)
     return wrong;
 }
 
-/* The block's bytes, when what stands in front of the states is known. */
+/* Computes the length of the block when what stands in front of the states is known, and checks it.
+ * n: the number of codes. Returns NULL, or what is wrong. */
 static const char *judge_length(const reader *r, bool has_states, uint64_t n, size_t *used)
 {
     *used = r->states + (has_states ? STATE_BYTES : 0) + (size_t)2 * r->words;
@@ -332,6 +357,7 @@ static const char *read_states(const uint8_t *from, uint32_t *states)
     return NULL;
 }
 
+/* Computes the first slot of every symbol from the frequencies of a table. */
 static void find_slots(planning *w, rans_table *table)
 {
     uint32_t way = 0, symbols = table->range;
@@ -341,7 +367,8 @@ static void find_slots(planning *w, rans_table *table)
     dw_slots_of_weights(w->weights[way], symbols, table->start);
 }
 
-/* Decodes the codes of a part from the words behind the first `*taken`. */
+/* Decodes the n codes of a part. *taken: how many words the parts before it have used; the words of
+ * this part are added. Returns NULL, or what is wrong. */
 static const char *decode_part(const dw_kernels *kernels, rans_work *w, const reader *r,
                                rans_table *table, uint8_t *codes, uint64_t n, uint64_t *taken)
 {
@@ -374,6 +401,9 @@ static const char *judge_end(const rans_work *w, uint64_t words, uint64_t used)
     return NULL;
 }
 
+/* Decodes a block. counts: the number of codes in each of its parts, which are written to `codes`
+ * with DW_PART_GAP bytes behind each. *used becomes the length of the block. Returns NULL, or what
+ * is wrong. */
 static const char *decode(const dw_kernels *kernels, reader *r, uint8_t *codes,
                           const uint32_t *counts, uint32_t parts, rans_work *w, size_t *used)
 {

@@ -4,11 +4,10 @@
  *
  * wide table:
  * | name    | meaning                                                                                |
- * | codes   | n of them, 1 to 65536; both ends know n                                                |
- * | parted  | the same codes in another order: those of part 0, of part 1 and so on, each part       |
- * |         | DW_PART_GAP bytes behind the one before. Codes of a part share frequencies. NULL: no   |
- * |         | parts                                                                                  |
- * | counts  | (DW_PARTS) the codes of each part, at least 1; both ends know them                |
+ * | codes   | (n) one code per byte; n is 1 to 65536, and both ends know it                          |
+ * | parted  | the same codes, sorted into DW_PARTS parts; each part has frequencies of its own. The  |
+ * |         | parts follow each other with DW_PART_GAP unused bytes behind each. NULL: no parts      |
+ * | counts  | (DW_PARTS) the number of codes in each part, at least 1; both ends know them           |
  * | kernels | the table whose loops are used; all tables make the same block                         |
  * | work    | memory of dw_rans_work_bytes(n) bytes, of any contents and alignment                   |
  *
@@ -30,19 +29,22 @@ size_t dw_rans_bound(uint64_t n);
 
 size_t dw_rans_work_bytes(uint64_t n);
 
+/* What an encoder is given: see the table above. */
 typedef struct dw_rans_codes {
     const uint8_t *codes, *parted;
     uint64_t n;
     const uint32_t *counts;
 } dw_rans_codes;
 
-/* Writes a plain block, or, where that is shorter, one in parts. Returns its bytes. 0: it would be
- * longer than cap or dw_rans_bound(n), so that it does not pay; then `to` is unchanged. A caller
- * that can store the codes in fewer bytes than one each gives these less one as cap. */
+/* Writes a block without parts or one with parts, whichever is shorter. Returns its length in
+ * bytes. Returns 0, and leaves `to` unchanged, where the block would be longer than cap or
+ * dw_rans_bound(n), so that coding would not save anything. A caller that can store the codes
+ * without coding in fewer than n bytes passes one byte less than that as cap. */
 size_t dw_rans_encode(const dw_kernels *kernels, const dw_rans_codes *codes, uint8_t *to,
                       size_t cap, void *work);
 
-/* Whether a block is in parts. Of a block that is cut off, or damaged, the answer may be either. */
+/* Returns whether a block has parts. The answer is not reliable for a block that is damaged or cut
+ * off; the functions that decode it find that out. */
 bool dw_rans_has_parts(const uint8_t *from, size_t bytes);
 
 /* Returns NULL, and the block's own bytes in *used: behind it may be others, up to `bytes`, which
@@ -52,8 +54,8 @@ bool dw_rans_has_parts(const uint8_t *from, size_t bytes);
 const char *dw_rans_decode(const dw_kernels *kernels, const uint8_t *from, size_t bytes,
                            uint8_t *codes, uint64_t n, void *work, size_t *used);
 
-/* Like dw_rans_decode, for a block in parts: the codes are in the order of the parts, which have
- * gaps between them. */
+/* Like dw_rans_decode, for a block that has parts. The codes are written part by part, with
+ * DW_PART_GAP unused bytes behind each. */
 const char *dw_rans_decode_parts(const dw_kernels *kernels, const uint8_t *from, size_t bytes,
                                  uint8_t *codes, const uint32_t *counts, void *work, size_t *used);
 

@@ -121,13 +121,14 @@ typedef struct dw_mx_decode_run {
     uint64_t *sum, element_number; /* like sum and element of a dw_decode_run */
 } dw_mx_decode_run;
 
-/* Coding with one step for many elements: docs/format.md, 3.6 and 5. n contiguous elements of one
- * piece, or a part of one. */
+/* What the kernels of the form step work on (docs/format.md, 3.4 and 5): n contiguous elements of
+ * one piece. */
 typedef struct dw_step_run {
     dw_dtype x_dtype, prev_dtype; /* x_dtype: in a decoder that of out */
     uint64_t n;                   /* at most 2048 */
     uint32_t stored; /* encode: codes written, at least n and at most 2048. Padding gets code 128 */
-    uint16_t scale;  /* the step, bf16, finite. 0: all changes are 0. decode: may be negative */
+    /* The step, a finite bf16. 0: all codes stand for a change of 0. Negative only in a decoder. */
+    uint16_t scale;
     dw_rounding rounding; /* decode: DW_ROUNDING_DITHER or any other */
     const void *x, *prev; /* prev NULL: the base is +0 */
     void *next;           /* encode: NULL: no state. It has prev_dtype, also where prev is NULL */
@@ -135,7 +136,8 @@ typedef struct dw_step_run {
     uint8_t *codes;       /* one byte per element */
     dw_dither dither;     /* key and number of the first element, as for stochastic rounding */
     uint64_t clamped;     /* encode adds: how many values dw_step_is_clamped */
-    float zone; /* encode, nearest rounding: up to so many steps become 0. 0: as rounding has it */
+    /* encode, with nearest rounding: values of up to so many steps get level 0. 0: no dead zone */
+    float zone;
 } dw_step_run;
 
 /* A strip of channels with a scale each: the encoder gathers extremes over all rows first; then all
@@ -241,18 +243,22 @@ typedef struct dw_kernels {
      * not code a piece that has one. */
     void (*step_encode)(dw_step_run *run);
     void (*step_decode)(const dw_step_run *run);
-    /* The high bytes of the random numbers of n elements, at most 2048. */
+    /* Writes the high bytes of the 16-bit random numbers of n elements, at most 2048. dither: the
+     * key and the number of the first element. */
     void (*dither_bytes)(const dw_dither *dither, uint64_t n, uint8_t *to);
-    /* Dithered codes in parts, rans_run.h: how many codes each part has; sorts them into their
-     * parts; and the inverse. */
+    /* Parts of dithered codes (rans_run.h has the parameters). count_parts writes how many of n
+     * codes belong to each part. sort_parts sorts the codes into their parts. restore_parts puts
+     * sorted codes back into the order of the payload. */
     void (*count_parts)(const uint8_t *high, uint64_t n, uint32_t counts[DW_PARTS]);
     void (*sort_parts)(const uint8_t *high, const uint8_t *codes, uint64_t n,
                        uint8_t *next[DW_PARTS]);
     void (*restore_parts)(const uint8_t *high, const uint8_t *next[DW_PARTS], uint64_t n,
                           uint8_t *codes);
-    /* The entropy coder, rans_run.h. How often each code occurs. */
+    /* The entropy coder (rans_run.h). histogram writes how often each code occurs. */
     void (*histogram)(const uint8_t *codes, uint64_t n, uint32_t counts[256]);
-    /* Each returns the number of words: more than run->most or run->count where it stopped. */
+    /* Each returns how many words it wrote or read. A result above run->most or run->count means
+     * that it stopped early, because there was no room for more words, or because words were
+     * missing. */
     uint64_t (*rans_encode)(const dw_rans_encode_run *run);
     uint64_t (*rans_decode)(const dw_rans_decode_run *run);
 } dw_kernels;

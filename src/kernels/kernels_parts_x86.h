@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels_parts_x86.h - sorts dithered codes into parts, and back, with AVX2: 32 codes at a time,
- * of which each eight are moved by one shuffle for each part.
+ * kernels_parts_x86.h - sorts dithered codes into their parts, and restores their order, with AVX2.
  *
- * Included after kernels_rans_x86.h, for AVX2 and AVX-512. */
+ * 32 codes are looked at together. They are then moved in groups of eight: for each part, one
+ * shuffle gathers those of the eight that belong to it. rans_run.h says what parts are;
+ * kernels_rans_c.h has the same functions in plain C.
+ *
+ * Included after kernels_rans_x86.h, in the tables for AVX2 and for AVX-512. */
 #include "kernels/rans_lanes.h"
 
-/* What is known of 32 codes: bit i of `of[p]` is set where code i belongs to part p. */
+/* The parts of 32 codes. */
 typedef struct part_sets {
-    __m256i negative; /* all bits set where z is negative */
-    __m256i part;
-    uint32_t of[DW_PARTS];
+    __m256i negative;      /* a byte per code: all its bits are set where the dither is negative */
+    __m256i part;          /* a byte per code: the number of its part */
+    uint32_t of[DW_PARTS]; /* bit i of of[p] is set where code i belongs to part p */
 } part_sets;
 
+/* Returns the parts of the 32 codes whose random numbers have these high bytes. */
 DW_VECTOR part_sets part_sets_of(const uint8_t *high)
 {
     part_sets sets;
@@ -26,6 +30,7 @@ DW_VECTOR part_sets part_sets_of(const uint8_t *high)
     return sets;
 }
 
+/* Changes the sign of the levels whose dither is negative: see part_turned in kernels_rans_c.h. */
 DW_VECTOR __m256i part_turn(__m256i codes, __m256i negative)
 {
     return _mm256_sub_epi8(_mm256_xor_si256(codes, negative), negative);
@@ -41,11 +46,13 @@ static void count_parts(const uint8_t *high, uint64_t n, uint32_t counts[DW_PART
     }
 }
 
-/* Stores those of eight codes that are in the set, and behind them bytes without meaning. */
+/* Stores at *next those of eight codes whose bits are set in `set`, in order, and moves *next
+ * behind them. Up to 8 bytes are written; those behind *next have no meaning. */
 DW_VECTOR void part_store(__m128i codes, uint32_t set, uint8_t **next)
 {
     uint32_t count = (uint32_t)_mm_popcnt_u32(set);
-    /* the table has the lanes at the end of eight bytes; of an empty set all of them are 0 */
+    /* The table has the lanes of a set in the last of its eight bytes, so they are shifted to the
+     * first. An empty set has no lanes, and then the shift by 64 % 64 = 0 does no harm. */
     uint64_t lanes = rans_lanes_of_words[set] >> (64 - 8 * count) % 64;
     __m128i chosen = _mm_shuffle_epi8(codes, _mm_cvtsi64_si128((long long)lanes));
     _mm_storel_epi64((void *)*next, chosen);
@@ -71,7 +78,8 @@ static void sort_parts(const uint8_t *high, const uint8_t *codes, uint64_t n,
     dw_kernels_c.sort_parts(high + whole, codes + whole, n - whole, next);
 }
 
-/* The next codes of a part, in the lanes of the set; anything in the others. */
+/* Loads the next codes of a part from *next into those of eight lanes whose bits are set in `set`,
+ * and moves *next behind them. The other lanes have no meaning. */
 DW_VECTOR __m128i part_load(const uint8_t **next, uint32_t set)
 {
     __m128i some = _mm_loadl_epi64((const void *)*next);

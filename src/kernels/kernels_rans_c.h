@@ -88,21 +88,27 @@ static uint64_t rans_decode_c(const dw_rans_decode_run *run)
     return words;
 }
 
-/* The sign of z as a mask: all bits set where z is negative. Random signs would be mispredicted, so
- * nothing here branches by them. */
+/* ---- Parts of dithered codes (rans_run.h) ---------------------------------------------------- */
+
+/* Returns a mask from the high byte of a code's random number: all bits are set where the dither z
+ * is negative. It is a mask because processors cannot predict branches that depend on random
+ * signs. */
 static uint8_t part_mask(uint8_t high)
 {
     return (uint8_t)((high >> 7) - 1);
 }
 
-/* The part of a code: by |z| in steps of 1/8. z is at least 0 where the high byte is 128 or more,
- * and the bytes 127 - b and 128 + b stand for the same |z|. */
+/* Returns the part of a code, which is |z| in units of 1/8, rounded down. high: the high byte of
+ * the code's random number. z is not negative where it is 128 or more, and the bytes 127 - b and
+ * 128 + b stand for the same |z|. */
 static uint32_t part_of(uint8_t high)
 {
     return (uint8_t)(high ^ 0x80 ^ part_mask(high)) >> 5;
 }
 
-/* The other sign of a level is 256 - code, which leaves 128, level 0, as it is. */
+/* Returns the code with the sign of its level changed if its dither is negative, and otherwise the
+ * code itself. Changing the sign of the level means 256 - code, modulo 256; so code 128, which is
+ * level 0, stays as it is, and so does code 0. */
 static uint8_t part_turned(uint8_t code, uint8_t high)
 {
     uint8_t mask = part_mask(high);

@@ -224,8 +224,9 @@ DW_VECTOR rans_digits rans_digits_of(uint32_t range, uint32_t least)
                          _mm256_set1_epi16((short)(256 - range)), _mm256_set1_epi8((char)least)};
 }
 
-/* Two codes in place of every 16 bits: a pair is a + range * b, and a + 256 * b is that pair plus b
- * times `rest`, which is 256 - range. */
+/* Splits pairs into their codes. Each 16 bits of `pairs` hold a number a + range * b, which stands
+ * for the codes a and b, both minus `least`. The result has a + least in the lower byte and b +
+ * least in the upper one: a + 256 * b is the pair plus b * d.rest, where d.rest is 256 - range. */
 DW_VECTOR __m256i rans_two_codes(__m256i pairs, rans_digits d)
 {
     __m256i second = _mm256_mulhi_epu16(pairs, d.inverse);
@@ -250,14 +251,14 @@ DW_VECTOR void rans_put_codes(uint8_t *to, __m256i symbols, uint32_t per_symbol,
     }
 }
 
-/* Where the next words are. A group of 32 symbols loads up to RANS_GROUP_BYTES. Before a load could
- * pass the end of the block, the last words are copied to `copy`, with zeros behind them, and
- * decoding goes on from there. */
+/* The words of a block that are not yet decoded. Decoding a group of 32 symbols loads up to
+ * RANS_GROUP_BYTES from `next`. Before such a load could pass the end of the block, the last words
+ * are copied to `copy`, with zeros behind them, and decoding continues there. */
 typedef struct rans_words {
-    const uint8_t *next, *end;
-    uint64_t bytes_before; /* of the words in front of the copy */
+    const uint8_t *next, *end; /* the next word, and the end of the words */
+    uint64_t bytes_before;     /* the bytes of all words that lie in front of the copied ones */
     uint8_t copy[2 * RANS_GROUP_BYTES];
-    bool is_copy;
+    bool is_copy; /* next and end point into `copy` */
 } rans_words;
 
 /* Called where less than a group's words are left. Returns false where some were read that are not

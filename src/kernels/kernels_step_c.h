@@ -44,6 +44,7 @@ static void step_dithers(const dw_step_run *run, uint64_t at, uint64_t n, bool d
     for (uint64_t i = 0; i < n; i++) z[i] = dw_dither_of(parts[i]);
 }
 
+/* Writes the high bytes of the random numbers of n elements. */
 static void dither_bytes_c(const dw_dither *dither, uint64_t n, uint8_t *to)
 {
     uint16_t parts[STEP_PART];

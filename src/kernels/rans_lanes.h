@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rans_lanes.h - which of eight lanes gets which word or byte, for every set of lanes: tables
- * for AVX2, which has no instructions that compress or expand. Byte i is lane i. */
+ * rans_lanes.h - tables for AVX2, which has no instructions that gather the lanes of a set side by
+ * side (compress) or spread values over them (expand). The index is a set of eight lanes, with bit
+ * i for lane i. The entry says which lane or value goes where: byte i of it belongs to place i. */
 #ifndef DW_RANS_LANES_H
 #define DW_RANS_LANES_H
 
 #include <stdint.h>
 
 /* clang-format off */
-/* The lanes of the set in order, behind as many zeros as lanes are missing. */
+/* Bytes 0 to 7 - n of an entry are 0, where n is the number of lanes in the set; the others are the
+ * lanes of the set, in order. */
 static const uint64_t rans_lanes_of_words[256] = {
     0x0000000000000000, 0x0000000000000000, 0x0100000000000000, 0x0100000000000000,
     0x0200000000000000, 0x0200000000000000, 0x0201000000000000, 0x0201000000000000,
@@ -75,7 +77,7 @@ static const uint64_t rans_lanes_of_words[256] = {
     0x0706050403020000, 0x0706050403020000, 0x0706050403020100, 0x0706050403020100,
 };
 
-/* Of a lane of the set, the number of lanes of the set in front of it; else 0. */
+/* Byte i of an entry is, if lane i is in the set, the number of lanes of the set below i; else 0. */
 static const uint64_t rans_words_of_lanes[256] = {
     0x0000000000000000, 0x0000000000000000, 0x0000000000000000, 0x0000000000000100,
     0x0000000000000000, 0x0000000000010000, 0x0000000000010000, 0x0000000000020100,

@@ -28,14 +28,14 @@ enum {
     DW_RANS_ROOM = 128 /* bytes in front of the words that an encoder may overwrite */
 };
 
-/* Dithered codes in parts (docs/format.md, 3.9). A part begins DW_PART_GAP bytes behind the end of
- * the one before, and has as many behind it, so that kernels may store and load eight codes at a
- * time.
+/* The dithered codes of a block may be sorted into DW_PARTS parts (docs/format.md, 3.9). In memory
+ * the parts follow each other, with DW_PART_GAP unused bytes behind each, so that kernels can
+ * always load and store eight codes at a time.
  *
  * | name  | meaning                                                                              |
- * | high  | (n) the high byte of each code's random number                                       |
- * | codes | (n) in the order of the payload                                                      |
- * | next  | (DW_PARTS) where each part begins; the functions leave its end there                 |
+ * | high  | (n) the high byte of each code's 16-bit random number, from which its part follows   |
+ * | codes | (n) the codes in the order of the payload                                            |
+ * | next  | (DW_PARTS) in: where each part begins; out: where it ends                            |
  */
 enum { DW_PARTS = 4, DW_PART_GAP = 8 };
 

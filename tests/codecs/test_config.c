@@ -316,7 +316,7 @@ static void the_allowed_values_are_told(void **state)
         {"delta:form=step,deadzone=0.6,rounding=dither", "only with rounding=nearest"},
         {"delta:form=step,error=abs:1,skip=0.1", "not with error=abs"},
         {"delta:form=step,error=abs:1000000",
-         "abs: and numbers from 0.000000000001 to 999999.999999999999"},
+         "abs: before numbers from 0.000000000001 to 999999.999999999999"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

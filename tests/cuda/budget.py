@@ -20,8 +20,14 @@ import sys
 INSTRUCTION_BYTES = 16
 ELEMENTS = 16  # per thread
 SLACK = 0.10
-# What PTX must not contain: products fused with sums; sums and products without a rounding (.rn),
-# which ptxas may fuse; flushed subnormals; and quotients that are not rounded as IEEE 754 requires.
+# Instructions that must not occur in PTX, because their results could differ from those of the CPU:
+# - fma and mad, which compute a product and a sum with one rounding instead of two;
+# - add, sub and mul that name no rounding (such as .rn): the assembler ptxas may replace a product
+#   and a sum without it by one fma;
+# - .ftz, which replaces subnormal numbers by zero;
+# - .approx and .full, which do not round quotients and square roots as IEEE 754 requires; ex2 and
+#   lg2, which are always approximate;
+# - .sat, which clamps results to the range from 0 to 1.
 FORBIDDEN = re.compile(
     r"\b(fma\.|(add|sub|mul)\.f(32|64)\b|mad\.[a-z.]*f32|\w+(\.\w+)*\.ftz|"
     r"div\.(approx|full)|rcp\.approx|sqrt\.approx|ex2\.|lg2\.|\w+(\.\w+)*\.sat\.f32)"

@@ -55,7 +55,8 @@ static void check_chosen(const char *kernel, const dw_cuda_share *share, const d
     if (wanted != (share->chosen != NULL))
         die(kernel, "chosen is missing, or present without need");
     if (is_stepped(kernel) && (uintptr_t)share->chosen % 8) die(kernel, "chosen is not aligned");
-    if (wanted) memset(share->chosen, 0xab, words * sizeof *share->chosen); /* it may be written */
+    /* A kernel may write to all of it, so there must be so much memory. */
+    if (wanted) memset(share->chosen, 0xab, words * sizeof *share->chosen);
 }
 
 static uint64_t choose_blocks(const char *kernel, const dw_layout *layout)
@@ -221,7 +222,8 @@ static void decode_part(const char *kernel, const dw_cuda_decode_part *part)
     if (!audits) report(&part->share);
 }
 
-/* Writes the step that all of a sample shares. */
+/* Computes the step that a whole sample shares, and writes it into the payload, as the kernel
+ * dw_step_measure does. */
 static void settle_part(const dw_cuda_encode_part *part)
 {
     dw_encode_job job = part->job;

@@ -233,7 +233,7 @@ static void rules_of_parts_have_sentences(rig *r)
         decode_parts(r, specification, good, cut, counts, &wrong);
         assert_non_null(wrong);
     }
-    refuse(r, good, 8, counts, "no header");
+    refuse(r, good, 8, counts, "head of a part");
     dw_put(good + 4, dw_get(good + 4, 2) + 1, 2);
     refuse(r, good, bytes + 2, counts, "more words");
     dw_put(good + 4, dw_get(good + 4, 2) - 2, 2);
