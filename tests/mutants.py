@@ -441,7 +441,7 @@ MUTANTS = {
     "parts_rows_touch": ("src/codecs/dither_parts.c", "n == width && layout->last_channels == layout->segment_width", "n == width"),
     "parts_padding_drawn": ("src/codecs/dither_parts.c", "memset(high, PADDING, tile->elements);", "memset(high, 0, tile->elements);"),
     "parts_of_any_form": ("src/codecs/stage_rans.c", "layout->dithers && dw_rans_has_parts(", "dw_rans_has_parts("),
-    "parts_of_no_code": ("src/codecs/stage_rans.c", "is_full = is_full && counts[i] > 0;", "is_full = is_full && true;"),
+    "parts_of_no_code": ("src/codecs/stage_rans.c", "all_have_codes = all_have_codes && counts[i] > 0;", "all_have_codes = all_have_codes && true;"),
     "dither_bytes_low": ("src/kernels/kernels_step_c.h", "to[at + i] = (uint8_t)(parts[i] >> 8);", "to[at + i] = (uint8_t)(parts[i] >> 4);"),
     "rans_pair_without_slot": ("src/entropy/frequencies.c", "weight == 0 && product > 0 ? 1 : weight", "weight"),
     "rans_slots_by_weight": ("src/entropy/frequencies.c", "return weight > WORTH ? weight - WORTH : 0;", "return weight;"),

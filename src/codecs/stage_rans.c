@@ -42,12 +42,12 @@ static parts parts_of(const dw_layout *layout)
     return p;
 }
 
-/* A block: its tiles, and where they lie in the plain payload. */
+/* A block, which is what the coder codes at once: up to BLOCK_TILES tiles. */
 typedef struct block {
     uint64_t number, first_tile, tiles;
-    uint64_t from, bytes; /* of the plain payload */
-    uint64_t scales;      /* bytes of scales in the tiles */
-    uint64_t codes;
+    uint64_t from, bytes; /* where it lies in the plain payload, and its size there */
+    uint64_t scales;      /* how many of these bytes are scales */
+    uint64_t codes;       /* the number of its codes, padding included */
 } block;
 
 static block block_of(const dw_layout *layout, uint64_t chunk, uint64_t i)
@@ -67,39 +67,43 @@ static block block_of(const dw_layout *layout, uint64_t chunk, uint64_t i)
     return b;
 }
 
-/* Whether the plain bytes of a block are its codes, one to a byte. */
+/* Returns whether blocks are bare: whether their bytes in the plain payload are nothing but their
+ * codes, one per byte. */
 static bool is_bare(const dw_layout *layout)
 {
     return layout->bits == 8 && !layout->scales_in_tiles;
 }
 
-/* The codes of the largest block. No tile has more than the first. */
+/* Returns how many codes the largest block has. No chunk has more tiles than the first chunk, and
+ * no tile has more codes than the first tile. */
 static uint64_t most_codes(const dw_layout *layout)
 {
     uint64_t tiles = dw_layout_chunk(layout, 0).tiles;
     return (tiles < BLOCK_TILES ? tiles : BLOCK_TILES) * dw_layout_tile(layout, 0).elements;
 }
 
-/* The memory of one block, in the scratch of the entry. */
-typedef struct bench {
-    uint8_t *codes;         /* one to a byte, unless they are so in the plain payload */
+/* The memory that coding a block needs besides its input and output. Every chunk has one, in the
+ * scratch of the entry, and uses it for one block after the other. */
+typedef struct block_work {
+    uint8_t *codes;         /* the block's codes, one per byte; not used if the block is bare */
     uint8_t *high, *parted; /* with dither: see codecs/dither_parts.h */
-    uint8_t *coder;
-    uint64_t bytes;
-} bench;
+    uint8_t *coder;         /* the memory `work` of entropy/rans.h */
+    uint64_t bytes;         /* the size of all of it */
+} block_work;
 
-/* memory: NULL where only the bytes matter. */
-static bench bench_of(const dw_layout *layout, uint8_t *memory)
+/* Divides memory among its uses. memory: NULL if the caller only needs the size. */
+static block_work work_of(const dw_layout *layout, uint8_t *memory)
 {
     uint64_t each = dw_round_up(most_codes(layout), 64), codes = is_bare(layout) ? 0 : each,
              sorting = layout->dithers ? each + dw_dither_parts_bytes(each) : 0;
-    bench b = {.bytes = codes + sorting + dw_round_up(dw_rans_work_bytes(most_codes(layout)), 64)};
-    if (!memory) return b;
-    b.codes = memory;
-    b.high = memory + codes;
-    b.parted = b.high + each;
-    b.coder = b.high + sorting;
-    return b;
+    block_work w = {.bytes =
+                        codes + sorting + dw_round_up(dw_rans_work_bytes(most_codes(layout)), 64)};
+    if (!memory) return w;
+    w.codes = memory;
+    w.high = memory + codes;
+    w.parted = w.high + each;
+    w.coder = w.high + sorting;
+    return w;
 }
 
 /* ---- Encode ---------------------------------------------------------------------------------- */
@@ -117,24 +121,26 @@ static void take_apart(const dw_layout *layout, const block *b, const uint8_t *p
     }
 }
 
-/* Sorts dithered codes. A part without codes is not allowed; so few codes have no parts. */
-static bool sort_codes(const dw_encode_job *job, const block *b, const bench *work,
+/* Sorts the codes of a block into parts, at work->parted, if they have dither. Returns whether the
+ * block may have parts: only if every part has codes. counts: becomes the number of codes in
+ * each. */
+static bool sort_codes(const dw_encode_job *job, const block *b, const block_work *work,
                        const uint8_t *codes, uint32_t *counts)
 {
-    bool is_full = job->layout.dithers;
-    if (!is_full) return false;
+    bool all_have_codes = true;
+    if (!job->layout.dithers) return false;
     dw_dither_parts_draw(&job->layout, job->kernels, job->draws_key, b->first_tile, b->tiles,
                          work->high);
     job->kernels->count_parts(work->high, b->codes, counts);
-    for (int i = 0; i < DW_PARTS; i++) is_full = is_full && counts[i] > 0;
-    if (is_full)
+    for (int i = 0; i < DW_PARTS; i++) all_have_codes = all_have_codes && counts[i] > 0;
+    if (all_have_codes)
         dw_dither_parts_sort(job->kernels, work->high, codes, b->codes, counts, work->parted);
-    return is_full;
+    return all_have_codes;
 }
 
 /* Returns the size of the block at `to`. A block as long as its plain bytes is a copy of them. */
 static uint64_t encode_block(const dw_encode_job *job, const block *b, uint8_t *to,
-                             const bench *work)
+                             const block_work *work)
 {
     const dw_layout *layout = &job->layout;
     const uint8_t *codes = job->payload + b->from;
@@ -162,8 +168,8 @@ static void encode(const dw_encode_job *job, uint64_t chunk)
     const dw_layout *layout = &job->layout;
     parts p = parts_of(layout);
     uint64_t blocks = blocks_of(dw_layout_chunk(layout, chunk).tiles);
-    uint64_t each = bench_of(layout, NULL).bytes;
-    bench work = bench_of(layout, job->scratch + chunk * each);
+    uint64_t each = work_of(layout, NULL).bytes;
+    block_work work = work_of(layout, job->scratch + chunk * each);
     for (uint64_t i = 0; i < blocks; i++) {
         block b = block_of(layout, chunk, i);
         uint64_t size = encode_block(job, &b, job->coded + p.blocks_at + (b.from - p.front), &work);
@@ -251,8 +257,9 @@ static void put_together(const dw_layout *layout, const block *b, uint8_t *plain
     }
 }
 
-/* Decodes a block in parts. */
-static const char *decode_parts(const dw_decode_job *job, const block *b, const bench *work,
+/* Decodes a block that has parts, and puts its codes back into the order of the payload. Returns
+ * NULL, or what is wrong with the block. *used: becomes the length of the block. */
+static const char *decode_parts(const dw_decode_job *job, const block *b, const block_work *work,
                                 const uint8_t *from, size_t bytes, uint8_t *codes, size_t *used)
 {
     uint32_t counts[DW_PARTS];
@@ -266,7 +273,7 @@ static const char *decode_parts(const dw_decode_job *job, const block *b, const 
     return why;
 }
 
-static const char *decode_block(const dw_decode_job *job, const block *b, const bench *work)
+static const char *decode_block(const dw_decode_job *job, const block *b, const block_work *work)
 {
     const dw_layout *layout = &job->layout;
     parts p = parts_of(layout);
@@ -295,8 +302,8 @@ static const char *decode(const dw_decode_job *job, uint64_t chunk)
 {
     const dw_layout *layout = &job->layout;
     uint64_t blocks = blocks_of(dw_layout_chunk(layout, chunk).tiles);
-    uint64_t each = bench_of(layout, NULL).bytes;
-    bench work = bench_of(layout, job->scratch + starts_bytes(layout) + chunk * each);
+    uint64_t each = work_of(layout, NULL).bytes;
+    block_work work = work_of(layout, job->scratch + starts_bytes(layout) + chunk * each);
     const char *why = NULL;
     for (uint64_t i = 0; i < blocks && !why; i++) {
         block b = block_of(layout, chunk, i);
@@ -311,7 +318,7 @@ static bool plan(dw_plan *made)
     parts p = parts_of(layout);
     made->plain_bytes = made->payload_bytes;
     made->size_varies = true;
-    return dw_size_multiply(dw_layout_chunks(layout), bench_of(layout, NULL).bytes,
+    return dw_size_multiply(dw_layout_chunks(layout), work_of(layout, NULL).bytes,
                             &made->scratch_bytes) &&
            dw_size_add(made->scratch_bytes, starts_bytes(layout), &made->scratch_bytes) &&
            dw_size_add(made->payload_bytes, p.blocks_at - p.front, &made->payload_bytes) &&
