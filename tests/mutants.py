@@ -262,7 +262,7 @@ MUTANTS = {
     "deadzone_of_one_side": ("src/arithmetic/step.h", "float magnitude = dw_float_of(dw_bits_of(scaled) & 0x7fffffffu);", "float magnitude = scaled;"),
     "deadzone_of_dither": ("src/kernels/kernels_step_c.h", "if (run->rounding == DW_ROUNDING_NEAREST) scaled = dw_step_zoned(", "scaled = dw_step_zoned("),
     "vector_deadzone_at_its_edge": ("src/kernels/kernels_step.h", "i_greater(magnitude, i_set(s->zone))", "i_greater(magnitude, i_set(s->zone - 1))"),
-    "vector_deadzone_of_dither": ("src/kernels/kernels_step.h", "dithered ? 1 : zoned ? 2 : 0", "zoned ? 2 : dithered ? 1 : 0"),
+    "vector_deadzone_of_dither": ("src/kernels/kernels_step.h", "if (s->dithers) return step_encode_chunks(", "if (s->dithers && s->zone == 0) return step_encode_chunks("),
     "deadzone_unused": ("src/codecs/step.c", "        .zone = job->zone,\n", ""),
     "deadzone_of_random_rounding": ("src/codecs/options.c", "return config->rounding <= DW_ROUNDING_NEAREST && !config->error && !config->error_abs;", "return !config->error && !config->error_abs;"),
     "deadzone_with_error": ("src/codecs/options.c", "return config->rounding <= DW_ROUNDING_NEAREST && !config->error && !config->error_abs;", "return config->rounding <= DW_ROUNDING_NEAREST;"),

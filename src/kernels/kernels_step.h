@@ -70,22 +70,23 @@ static void step_squares(const void *x, dw_dtype x_dtype, const void *prev, dw_d
 
 /* ---- Encode ---------------------------------------------------------------------------------- */
 
-/* Chunks of 64 elements: where their data is read and written. prev is never NULL: zeros are read
- * where there is none. */
+/* What a kernel reads and writes: consecutive chunks of 64 elements. prev is never NULL: where
+ * there is none, it points to zeros. */
 typedef struct step_span {
     const unsigned char *x, *prev;
-    unsigned char *to; /* next, or out; NULL: no state */
+    unsigned char *to; /* encode: the new prev; NULL: no state. decode: out */
     dw_dtype x_dtype, prev_dtype, to_dtype;
     uint8_t *codes;
     float inverse, step;
-    const uint16_t *dithers; /* used by functions for dithers alone */
+    const uint16_t *dithers; /* a random number for every element; NULL: nearest rounding */
     int32_t back;            /* all bits set: the decoder subtracts the dither; else 0 */
-    int32_t zone;            /* the dead zone, as the bits of a binary32 */
+    int32_t zone;            /* the dead zone, as the bits of a binary32; 0: none */
 } step_span;
 
-/* The variant of a kernel. x: of x, or of out. pairs: both are bf16, and elements are worked on as
- * the even and the odd ones of 32. dithered, zoned: with random numbers, with a dead zone; not
- * both. */
+/* What the loop of a kernel knows when it is compiled, so that it need not ask for every block. x:
+ * the dtype of x, or in a decoder that of out. pairs: both dtypes are bf16, and 32 elements are
+ * processed as two vectors, of the even and of the odd ones. dithered: there are random numbers.
+ * zoned: there is a dead zone. No loop is both dithered and zoned. */
 typedef struct step_kind {
     dw_dtype x, prev;
     int pairs, dithered, zoned;
@@ -108,14 +109,14 @@ DW_VECTOR pair step_dither_pair(const uint16_t *dithers)
                   dither_of_fraction(i_and(i_shr(words, 9), fraction))};
 }
 
-/* The new value of a base: level - z steps are added to it. */
+/* Returns the new value of a base, to which `amount` steps are added. */
 DW_VECTOR f32x16 step_sum(const step_span *s, f32x16 base, f32x16 amount)
 {
     return f_add(base, f_mul(amount, f_set(s->step)));
 }
 
-/* Codes 16 elements: their levels, and the new base. *outside: minus the number of clamped values,
- * per lane. */
+/* Encodes 16 elements. *level becomes their levels; returns their new values. *outside counts, in
+ * each lane and downwards from 0, how many values were clamped. */
 DW_VECTOR f32x16 step_code(const step_span *s, f32x16 x, f32x16 base, f32x16 z, step_kind kind,
                            i32x16 *level, i32x16 *outside)
 {
@@ -132,6 +133,7 @@ DW_VECTOR f32x16 step_code(const step_span *s, f32x16 x, f32x16 base, f32x16 z, 
     return step_sum(s, base, amount);
 }
 
+/* Encodes the 16 elements from `at` on. */
 DW_VECTOR void step_encode_block(const step_span *s, size_t at, step_kind kind, i32x16 *level,
                                  i32x16 *outside)
 {
@@ -141,7 +143,7 @@ DW_VECTOR void step_encode_block(const step_span *s, size_t at, step_kind kind, 
     if (s->to) store(s->to, kind.prev, at, next);
 }
 
-/* Codes 32 bf16 as a pair. */
+/* Encodes the 32 bf16 from `at` on, as a vector of the even and one of the odd ones. */
 DW_VECTOR void step_encode_pair(const step_span *s, size_t at, step_kind kind, i32x16 level[2],
                                 i32x16 *outside)
 {
@@ -152,6 +154,7 @@ DW_VECTOR void step_encode_pair(const step_span *s, size_t at, step_kind kind, i
     if (s->to) step_store_pair(s, at, even, odd);
 }
 
+/* Returns how many values were clamped, from the `outside` of step_code. */
 static uint64_t step_count(i32x16 outside)
 {
     int32_t lanes[LANES];
@@ -186,18 +189,14 @@ DW_VECTOR uint64_t step_encode_chunks(const step_span *given, size_t n, step_kin
 
 typedef uint64_t step_encode_function(const step_span *s, size_t n);
 
+/* Defines a function for one pair of dtypes. It contains a loop for each way of rounding: with
+ * random numbers, with a dead zone, and to nearest. Random rounding has no dead zone. */
 #define STEP_ENCODE(name, ...)                                                                     \
     static uint64_t name(const step_span *s, size_t n)                                             \
     {                                                                                              \
+        if (s->dithers) return step_encode_chunks(s, n, (step_kind){__VA_ARGS__, 1, 0});           \
+        if (s->zone > 0) return step_encode_chunks(s, n, (step_kind){__VA_ARGS__, 0, 1});          \
         return step_encode_chunks(s, n, (step_kind){__VA_ARGS__, 0, 0});                           \
-    }                                                                                              \
-    static uint64_t name##_dithered(const step_span *s, size_t n)                                  \
-    {                                                                                              \
-        return step_encode_chunks(s, n, (step_kind){__VA_ARGS__, 1, 0});                           \
-    }                                                                                              \
-    static uint64_t name##_zoned(const step_span *s, size_t n)                                     \
-    {                                                                                              \
-        return step_encode_chunks(s, n, (step_kind){__VA_ARGS__, 0, 1});                           \
     }
 STEP_ENCODE(step_encode_f32, DW_F32, DW_F32, 0)
 STEP_ENCODE(step_encode_bf16_f32, DW_BF16, DW_F32, 0)
@@ -205,27 +204,17 @@ STEP_ENCODE(step_encode_bf16, DW_BF16, DW_BF16, 1)
 STEP_ENCODE(step_encode_any, s->x_dtype, s->prev_dtype, 0)
 #undef STEP_ENCODE
 
-/* The three variants of a function: plain, dithered and zoned. */
-typedef step_encode_function *const step_encoders[3];
-static step_encoders encoders_f32 = {step_encode_f32, step_encode_f32_dithered,
-                                     step_encode_f32_zoned},
-                     encoders_bf16_f32 = {step_encode_bf16_f32, step_encode_bf16_f32_dithered,
-                                          step_encode_bf16_f32_zoned},
-                     encoders_bf16 = {step_encode_bf16, step_encode_bf16_dithered,
-                                      step_encode_bf16_zoned},
-                     encoders_any = {step_encode_any, step_encode_any_dithered,
-                                     step_encode_any_zoned};
-
-static step_encode_function *step_encoder(dw_dtype x, dw_dtype prev, int dithered, int zoned)
+/* Returns the function for the dtypes of x and prev. */
+static step_encode_function *step_encoder(dw_dtype x, dw_dtype prev)
 {
-    int variant = dithered ? 1 : zoned ? 2 : 0;
-    if (x == DW_F32 && prev == DW_F32) return encoders_f32[variant];
-    if (x == DW_BF16 && prev == DW_F32) return encoders_bf16_f32[variant];
-    if (x == DW_BF16 && prev == DW_BF16) return encoders_bf16[variant];
-    return encoders_any[variant];
+    if (x == DW_F32 && prev == DW_F32) return step_encode_f32;
+    if (x == DW_BF16 && prev == DW_F32) return step_encode_bf16_f32;
+    if (x == DW_BF16 && prev == DW_BF16) return step_encode_bf16;
+    return step_encode_any;
 }
 
-/* A run as a span, without where results go. The dithers of padding are next to 0. */
+/* Returns a run as a span; the caller sets where results go. dithered: random numbers are needed,
+ * for which `random` is the memory. The dithers of padding are next to 0. */
 static step_span step_span_of(const dw_step_run *run, int dithered, parts *random)
 {
     step_span s = {.x = run->x,
@@ -244,7 +233,8 @@ static step_span step_span_of(const dw_step_run *run, int dithered, parts *rando
     return s;
 }
 
-/* Copies less than a chunk, and zeros behind it. */
+/* Copies n elements from `at` on, less than a chunk, to `to`, and fills the chunk with zeros.
+ * Returns `to`. */
 static const unsigned char *step_padded(const unsigned char *from, dw_dtype dtype, size_t at,
                                         size_t n, unsigned char *to)
 {
@@ -276,13 +266,11 @@ static uint64_t step_encode_rest(const step_span *run, step_encode_function *enc
 static void step_encode(dw_step_run *run)
 {
     parts random;
-    int dithered = run->rounding != DW_ROUNDING_NEAREST;
-    step_span s = step_span_of(run, dithered, &random);
+    step_span s = step_span_of(run, run->rounding != DW_ROUNDING_NEAREST, &random);
     if (!run->prev && !run->next) s.prev_dtype = DW_F32; /* any value will do */
     s.to = run->next;
     s.to_dtype = s.prev_dtype;
-    step_encode_function *encode_with =
-        step_encoder(s.x_dtype, s.prev_dtype, dithered, run->zone > 0);
+    step_encode_function *encode_with = step_encoder(s.x_dtype, s.prev_dtype);
     size_t whole = run->n / CHUNK * CHUNK;
     run->clamped += encode_with(&s, whole);
     if (whole < run->n) run->clamped += step_encode_rest(&s, encode_with, whole, run->n - whole);
@@ -291,12 +279,13 @@ static void step_encode(dw_step_run *run)
 
 /* ---- Decode ---------------------------------------------------------------------------------- */
 
-/* The levels of codes in lanes. */
+/* Returns the levels that a vector of codes stands for. */
 DW_VECTOR f32x16 step_levels(i32x16 codes)
 {
     return f_whole(i_sub(codes, i_set(DW_STEP_ZERO)));
 }
 
+/* Decodes the 16 elements from `at` on. */
 DW_VECTOR void step_decode_block(const step_span *s, size_t at, step_kind kind)
 {
     f32x16 amount = step_levels(i_take8(s->codes + at));
@@ -304,7 +293,8 @@ DW_VECTOR void step_decode_block(const step_span *s, size_t at, step_kind kind)
     store(s->to, kind.x, at, step_sum(s, load(s->prev, kind.prev, at), amount));
 }
 
-/* Decodes 32 bf16 as a pair: a word of 16 bits holds two codes. */
+/* Decodes the 32 bf16 from `at` on, as a vector of the even and one of the odd ones. Each 16 bits
+ * of codes hold one code of both. */
 DW_VECTOR void step_decode_pair(const step_span *s, size_t at, int dithered)
 {
     i32x16 words = i_take16(s->codes + at);
@@ -334,27 +324,26 @@ DW_VECTOR void step_decode_chunks(const step_span *given, size_t n, step_kind ki
 
 typedef void step_decode_function(const step_span *s, size_t n);
 
+/* Defines a function for one pair of dtypes, with a loop for dithered codes and one for others. */
 #define STEP_DECODE(name, ...)                                                                     \
     static void name(const step_span *s, size_t n)                                                 \
     {                                                                                              \
-        step_decode_chunks(s, n, (step_kind){__VA_ARGS__, 0, 0});                                  \
-    }                                                                                              \
-    static void name##_dithered(const step_span *s, size_t n)                                      \
-    {                                                                                              \
-        step_decode_chunks(s, n, (step_kind){__VA_ARGS__, 1, 0});                                  \
+        if (s->dithers)                                                                            \
+            step_decode_chunks(s, n, (step_kind){__VA_ARGS__, 1, 0});                              \
+        else                                                                                       \
+            step_decode_chunks(s, n, (step_kind){__VA_ARGS__, 0, 0});                              \
     }
 STEP_DECODE(step_decode_f32, DW_F32, DW_F32, 0)
 STEP_DECODE(step_decode_bf16, DW_BF16, DW_BF16, 1)
 STEP_DECODE(step_decode_any, s->to_dtype, s->prev_dtype, 0)
 #undef STEP_DECODE
 
-static step_decode_function *step_decoder(dw_dtype out, dw_dtype prev, int dithered)
+/* Returns the function for the dtypes of out and prev. */
+static step_decode_function *step_decoder(dw_dtype out, dw_dtype prev)
 {
-    if (out == DW_F32 && prev == DW_F32)
-        return dithered ? step_decode_f32_dithered : step_decode_f32;
-    if (out == DW_BF16 && prev == DW_BF16)
-        return dithered ? step_decode_bf16_dithered : step_decode_bf16;
-    return dithered ? step_decode_any_dithered : step_decode_any;
+    if (out == DW_F32 && prev == DW_F32) return step_decode_f32;
+    if (out == DW_BF16 && prev == DW_BF16) return step_decode_bf16;
+    return step_decode_any;
 }
 
 /* Decodes the last n elements of a run, which are less than a chunk, through padded buffers. */
@@ -377,17 +366,17 @@ static void step_decode_rest(const step_span *run, step_decode_function *decode_
 static void step_decode(const dw_step_run *run)
 {
     parts random;
-    int dithered = run->rounding == DW_ROUNDING_DITHER;
-    step_span s = step_span_of(run, dithered, &random);
+    step_span s = step_span_of(run, run->rounding == DW_ROUNDING_DITHER, &random);
     if (!run->prev) s.prev_dtype = run->x_dtype; /* zeros in every dtype */
     s.to = run->out;
     s.to_dtype = run->x_dtype;
-    step_decode_function *decode_with = step_decoder(s.to_dtype, s.prev_dtype, dithered);
+    step_decode_function *decode_with = step_decoder(s.to_dtype, s.prev_dtype);
     size_t whole = run->n / CHUNK * CHUNK;
     decode_with(&s, whole);
     if (whole < run->n) step_decode_rest(&s, decode_with, whole, run->n - whole);
 }
 
+/* Writes the high bytes of the random numbers of n elements. */
 static void dither_bytes(const dw_dither *dither, uint64_t n, uint8_t *to)
 {
     parts random;
