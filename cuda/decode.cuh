@@ -146,25 +146,56 @@ DW_DEVICE void dw_end_decode(const dw_cuda_decode_part *part, uint64_t payload, 
     if (threadIdx.x == 0) dw_report_part(&part->share, front);
 }
 
+/* The eights of a thread in a decoder: where they lie, and the prev that is held there. */
+typedef struct dw_held_eights {
+    dw_place place[DW_SLOTS];
+    dw_eight held[DW_SLOTS];
+} dw_held_eights;
+
+/* Loads prev of all eights of a thread, or zeros where there is no state. dtype: prev's dtype, or
+ * y's without state. */
+template <bool HasState>
+DW_DEVICE void dw_load_held(const dw_decode_job *job, const dw_tile *tile, dw_dtype dtype,
+                            dw_held_eights *all)
+{
+    const dw_layout *layout = &job->layout;
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        all->place[slot] =
+            dw_place_of(layout, tile, HasState && !job->y ? (int64_t)layout->c : job->stride, slot);
+        all->held[slot] = dw_load_eight(HasState ? job->prev : NULL, dtype, all->place[slot].dense,
+                                        all->place[slot].n);
+    }
+}
+
+/* Stores a decoded eight: the new prev and y, or y alone without state. bits: the values in dtype.
+ * poisoned: a mask of poisoned elements. Returns the part of the state digest that belongs to this
+ * eight. */
+template <bool HasState>
+DW_DEVICE uint64_t dw_store_values(const dw_decode_job *job, const dw_place *place,
+                                   const uint32_t bits[DW_EIGHT], dw_dtype dtype, uint32_t poisoned)
+{
+    if (!HasState) {
+        dw_store_eight(job->y, dtype, place->tensor, place->n, bits);
+        return 0;
+    }
+    dw_store_eight(job->next, dtype, place->dense, place->n, bits);
+    if (job->y) dw_emit(job, place, bits, dtype, poisoned);
+    if (!job->audit.every || job->layout.c % 4 != 0) return 0;
+    return dw_audit_eight(job->audit, bits, dtype, place->dense, place->n);
+}
+
 /* Decodes an eight of the staged tile and stores it. Returns its part of the state digest. */
 template <bool HasState, bool ByColumns>
 DW_DEVICE uint64_t dw_store_decoded(const dw_decode_job *job, const dw_tile *tile,
                                     const dw_place *place, const dw_eight *held, dw_dtype dtype,
                                     const dw_decode_room *room)
 {
-    const dw_layout *layout = &job->layout;
     uint32_t out[DW_EIGHT];
     if (!place->n) return 0;
-    uint32_t poisoned = dw_reconstruct_eight<ByColumns>(layout, job->payload, tile, place, held,
-                                                        dtype, HasState, room, out);
-    if (!HasState) {
-        dw_store_eight(job->y, dtype, place->tensor, place->n, out);
-        return 0;
-    }
-    dw_store_eight(job->next, dtype, place->dense, place->n, out);
-    if (job->y) dw_emit(job, place, out, dtype, poisoned);
-    if (!job->audit.every || layout->c % 4 != 0) return 0;
-    return dw_audit_eight(job->audit, out, dtype, place->dense, place->n);
+    uint32_t poisoned = dw_reconstruct_eight<ByColumns>(&job->layout, job->payload, tile, place,
+                                                        held, dtype, HasState, room, out);
+    return dw_store_values<HasState>(job, place, out, dtype, poisoned);
 }
 
 /* Type: the dtype of prev (with state) or of y (without state); 0: the job says which. */
@@ -178,24 +209,17 @@ DW_DEVICE void dw_decode_tile(const dw_cuda_decode_part *parts, uint32_t n, dw_d
     const dw_layout *layout = &job->layout;
     const dw_dtype dtype = Type ? (dw_dtype)Type : HasState ? job->prev_dtype : job->y_dtype;
     dw_tile tile = dw_layout_tile(layout, index);
-    dw_place places[DW_SLOTS];
-    dw_eight held[DW_SLOTS];
-#pragma unroll
-    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
-        places[slot] = dw_place_of(layout, &tile,
-                                   HasState && !job->y ? (int64_t)layout->c : job->stride, slot);
-        held[slot] =
-            dw_load_eight(HasState ? job->prev : NULL, dtype, places[slot].dense, places[slot].n);
-    }
+    dw_held_eights all;
+    dw_load_held<HasState>(job, &tile, dtype, &all);
     uint64_t payload = dw_take_tile(job->payload, &tile, room);
     __syncthreads();
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
-        if (!ByColumns && places[slot].stored && places[slot].leads)
-            counts += dw_count_of(
-                dw_chosen_of<false>(layout, job->payload, &tile, &places[slot], 0, room));
-        state += dw_store_decoded<HasState, ByColumns>(job, &tile, &places[slot], &held[slot],
-                                                       dtype, room);
+        const dw_place *place = &all.place[slot];
+        if (!ByColumns && place->stored && place->leads)
+            counts += dw_count_of(dw_chosen_of<false>(layout, job->payload, &tile, place, 0, room));
+        state +=
+            dw_store_decoded<HasState, ByColumns>(job, &tile, place, &all.held[slot], dtype, room);
     }
     dw_end_decode(part, payload, state, counts, room);
 }

@@ -122,19 +122,11 @@ DW_DEVICE uint64_t dw_mx_store_decoded(const dw_cuda_decode_part *part, const dw
                                        const dw_place *place, const dw_eight *held, dw_dtype dtype,
                                        const dw_decode_room *room)
 {
-    const dw_decode_job *job = &part->job;
     uint32_t out[DW_EIGHT];
     if (!place->n) return 0;
     uint32_t poisoned =
         dw_mx_reconstruct_eight(part, tile, place, held, dtype, HasState, room, out);
-    if (!HasState) {
-        dw_store_eight(job->y, dtype, place->tensor, place->n, out);
-        return 0;
-    }
-    dw_store_eight(job->next, dtype, place->dense, place->n, out);
-    if (job->y) dw_emit(job, place, out, dtype, poisoned);
-    if (!job->audit.every || job->layout.c % 4 != 0) return 0;
-    return dw_audit_eight(job->audit, out, dtype, place->dense, place->n);
+    return dw_store_values<HasState>(&part->job, place, out, dtype, poisoned);
 }
 
 /* Type: prev's dtype with state, y's without. A decoder counts blocks of scale 0 as zero. */
@@ -148,27 +140,20 @@ DW_DEVICE void dw_mx_decode_tile(const dw_cuda_decode_part *parts, uint32_t n, d
     const dw_layout *layout = &job->layout;
     const dw_dtype dtype = (dw_dtype)Type;
     dw_tile tile = dw_layout_tile(layout, index);
-    dw_place places[DW_SLOTS];
-    dw_eight held[DW_SLOTS];
-#pragma unroll
-    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
-        places[slot] = dw_place_of(layout, &tile,
-                                   HasState && !job->y ? (int64_t)layout->c : job->stride, slot);
-        held[slot] =
-            dw_load_eight(HasState ? job->prev : NULL, dtype, places[slot].dense, places[slot].n);
-    }
+    dw_held_eights all;
+    dw_load_held<HasState>(job, &tile, dtype, &all);
     uint64_t payload = dw_take_tile(job->payload, &tile, room);
     __syncthreads();
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
-        const dw_place *place = &places[slot];
+        const dw_place *place = &all.place[slot];
         if (place->stored && place->leads) {
             uint64_t piece = tile.first_segment + place->segment;
             uint32_t scale = room->staged[place->segment];
             if (layout->chooses) counts += job->payload[piece / 8] >> piece % 8 & 1;
             counts += (scale == 0 ? 1u << 10 : 0) + (scale == DW_MX_POISONED ? 1u << 20 : 0);
         }
-        state += dw_mx_store_decoded<HasState>(part, &tile, place, &held[slot], dtype, room);
+        state += dw_mx_store_decoded<HasState>(part, &tile, place, &all.held[slot], dtype, room);
     }
     dw_end_decode(part, payload, state, counts, room);
 }

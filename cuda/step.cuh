@@ -411,14 +411,7 @@ DW_DEVICE uint64_t dw_step_store_decoded(const dw_decode_job *job, const dw_tile
     if (!place->n) return 0;
     uint32_t poisoned =
         dw_step_reconstruct_eight(job, tile, place, held, dtype, HasState, room, out);
-    if (!HasState) {
-        dw_store_eight(job->y, dtype, place->tensor, place->n, out);
-        return 0;
-    }
-    dw_store_eight(job->next, dtype, place->dense, place->n, out);
-    if (job->y) dw_emit(job, place, out, dtype, poisoned);
-    if (!job->audit.every || job->layout.c % 4 != 0) return 0;
-    return dw_audit_eight(job->audit, out, dtype, place->dense, place->n);
+    return dw_store_values<HasState>(job, place, out, dtype, poisoned);
 }
 
 /* The kernel that decodes one tile. Type: prev's dtype with state, y's dtype without. */
@@ -433,24 +426,17 @@ DW_DEVICE void dw_step_decode_tile(const dw_cuda_decode_part *parts, uint32_t n,
     const dw_layout *layout = &job->layout;
     const dw_dtype dtype = (dw_dtype)Type;
     dw_tile tile = dw_layout_tile(layout, index);
-    dw_place places[DW_SLOTS];
-    dw_eight held[DW_SLOTS];
-#pragma unroll
-    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
-        places[slot] = dw_place_of(layout, &tile,
-                                   HasState && !job->y ? (int64_t)layout->c : job->stride, slot);
-        held[slot] =
-            dw_load_eight(HasState ? job->prev : NULL, dtype, places[slot].dense, places[slot].n);
-    }
+    dw_held_eights all;
+    dw_load_held<HasState>(job, &tile, dtype, &all);
     uint64_t payload = dw_take_tile(job->payload, &tile, room);
     __syncthreads();
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
-        const dw_place *place = &places[slot];
+        const dw_place *place = &all.place[slot];
         bool is_first =
             layout->by_sample ? index == 0 && place->first == 0 : place->stored && place->leads;
         if (is_first) counts += dw_count_of(dw_step_at(job, place, room));
-        state += dw_step_store_decoded<HasState>(job, &tile, place, &held[slot], dtype, room);
+        state += dw_step_store_decoded<HasState>(job, &tile, place, &all.held[slot], dtype, room);
     }
     dw_end_decode(part, payload, state, counts, room);
 }
