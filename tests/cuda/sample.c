@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * sample.c - random samples, and the kernels of cuda/ executed on the CPU. */
+#include "sample.h"
+
+#include <math.h>
+
+#include "emulated.h"
+#include "kernels/kernels.h"
+#include "message.h"
+
+static const char *const names[] = {"", "f32", "f16", "bf16"};
+
+test_random sample_source;
+
+uint32_t sample_below(uint32_t n)
+{
+    return (uint32_t)(test_next(&sample_source) % n);
+}
+
+unsigned char *sample_allocate(size_t bytes)
+{
+    unsigned char *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    assert_non_null(memory);
+    for (size_t i = 0; i < bytes; i++) memory[i] = (unsigned char)test_next(&sample_source);
+    return memory;
+}
+
+void *sample_at(const unsigned char *base, dw_dtype dtype, size_t element)
+{
+    return (void *)(uintptr_t)(base + element * dw_dtype_bytes(dtype));
+}
+
+sample sample_draw(uint32_t t, uint32_t c, bool has_state)
+{
+    sample s = {.x_dtype = (dw_dtype)(1 + sample_below(3)),
+                .prev_dtype = (dw_dtype)(1 + sample_below(3)),
+                .y_dtype = (dw_dtype)(1 + sample_below(3)),
+                .has_state = has_state,
+                .has_prev = has_state && sample_below(4) != 0,
+                .with_y = !has_state || sample_below(2),
+                .dither_key = test_next(&sample_source),
+                .draws_key = test_next(&sample_source),
+                .stride = c + (sample_below(2) ? sample_below(20) : 0),
+                .offset = sample_below(2) ? 1 + sample_below(7) : 0,
+                .dense = (size_t)t * c};
+    if (!has_state) s.prev_dtype = s.x_dtype; /* kernels without state are named by x's dtype */
+    s.tensor = s.offset + (size_t)(t - 1) * (size_t)s.stride + c;
+    s.audit.every = has_state ? sample_below(4) : 0;
+    s.audit.phase = s.audit.every ? sample_below(s.audit.every) : 0;
+    return s;
+}
+
+void sample_fill(sample *s, bool spoils)
+{
+    static const float sizes[] = {1, 1, 1e-3f, 1e30f, 1e-38f, 3e4f};
+    s->x = sample_allocate(s->tensor * dw_dtype_bytes(s->x_dtype));
+    s->prev = sample_allocate(s->dense * dw_dtype_bytes(s->prev_dtype));
+    test_fill(&sample_source, s->prev, s->prev_dtype, s->dense, sizes[sample_below(6)]);
+    test_fill(&sample_source, s->x, s->x_dtype, s->tensor, sizes[sample_below(6)]);
+    if (spoils) test_spoil(&sample_source, s->x, s->x_dtype, s->tensor, (int)sample_below(2));
+    for (size_t i = 0; i < s->dense; i++)
+        if (!isfinite(test_get(s->prev, s->prev_dtype, i)))
+            test_set(s->prev, s->prev_dtype, i, 2.0f);
+}
+
+void sample_free(sample *s)
+{
+    free(s->x);
+    free(s->prev);
+}
+
+output output_make(const sample *s, const output *like)
+{
+    size_t next = s->dense * dw_dtype_bytes(s->prev_dtype),
+           y = s->tensor * dw_dtype_bytes(s->y_dtype), payload = s->plan.payload_bytes;
+    output out = {.payload = sample_allocate(payload),
+                  .next = sample_allocate(next),
+                  .y = sample_allocate(y)};
+    if (!like) return out;
+    memcpy(out.payload, like->payload, payload);
+    memcpy(out.next, like->next, next);
+    memcpy(out.y, like->y, y);
+    return out;
+}
+
+static void free_output(output *out)
+{
+    free(out->payload);
+    free(out->next);
+    free(out->y);
+}
+
+void output_digest(const sample *s, output *out)
+{
+    out->payload_sum = dw_kernels_c.digest_bytes(out->payload, 0, s->plan.payload_bytes);
+    out->state_sum = 0;
+    for (uint64_t i = 0; s->audit.every && i * DW_TILE_ELEMENTS < s->dense; i++) {
+        uint64_t first = i * DW_TILE_ELEMENTS, left = s->dense - first;
+        if (i % s->audit.every == s->audit.phase)
+            out->state_sum +=
+                dw_kernels_c.digest(sample_at(out->next, s->prev_dtype, first), s->prev_dtype,
+                                    first, left < DW_TILE_ELEMENTS ? left : DW_TILE_ELEMENTS);
+    }
+}
+
+/* ---- The kernels ----------------------------------------------------------------------------- */
+
+dw_encode_job sample_encode_job(const sample *s, const output *out)
+{
+    return (dw_encode_job){.layout = s->plan.layout,
+                           .rule = {0, s->is_stochastic, s->dither_key},
+                           .step = s->plan.params.step / 1000.0,
+                           .x = sample_at(s->x, s->x_dtype, s->offset),
+                           .x_dtype = s->x_dtype,
+                           .stride = s->stride,
+                           .prev = s->has_prev ? s->prev : NULL,
+                           .next = s->has_state ? out->next : NULL,
+                           .prev_dtype = s->prev_dtype,
+                           .payload = out->payload,
+                           .audit = s->audit,
+                           .draws_key = s->draws_key};
+}
+
+dw_decode_job sample_decode_job(const sample *s, const output *out)
+{
+    return (dw_decode_job){.layout = s->plan.layout,
+                           .payload = out->payload,
+                           .prev = s->has_prev ? s->prev : NULL,
+                           .next = s->has_state ? out->next : NULL,
+                           .prev_dtype = s->prev_dtype,
+                           .y = s->with_y ? sample_at(out->y, s->y_dtype, s->offset) : NULL,
+                           .y_dtype = s->y_dtype,
+                           .stride = s->stride,
+                           .audit = s->audit,
+                           .draws_key = s->draws_key};
+}
+
+/* A message in host memory, apart from its jobs. */
+typedef struct message {
+    dw_cuda_sums sums[SAMPLE_PARTS];
+    dw_cuda_report reports[SAMPLE_PARTS];
+    uint64_t grid[DW_CUDA_PHASES]; /* the blocks of all parts */
+} message;
+
+/* Returns the share of the next part of a message. Phase CHOOSE is needed where several tiles share
+ * a step; its memory is to be freed by free_share. */
+static dw_cuda_share make_share(const sample *s, bool encodes, message *m, int part)
+{
+    const dw_layout *layout = &s->plan.layout;
+    dw_cuda_share made = {.sums = &m->sums[part],
+                          .report = &m->reports[part],
+                          .serial = 1 + test_next(&sample_source) / 2};
+    uint64_t stretches = (s->dense + DW_TILE_ELEMENTS - 1) / DW_TILE_ELEMENTS;
+    made.blocks[DW_CUDA_TILES] = layout->tiles;
+    if (encodes && (layout->by_sample || layout->cut_rows)) {
+        made.blocks[DW_CUDA_CHOOSE] = layout->tiles;
+        made.chosen = (uint32_t *)(void *)sample_allocate(layout->tiles * sizeof(double));
+    }
+    if (s->audit.every && layout->c % 4 != 0)
+        made.blocks[DW_CUDA_AUDIT] = (stretches + s->audit.every - 1) / s->audit.every;
+    for (int phase = 0; phase < DW_CUDA_PHASES; phase++) {
+        made.first[phase] = m->grid[phase];
+        m->grid[phase] += made.blocks[phase];
+    }
+    return made;
+}
+
+static void launch(const char *kernel, const void *parts, uint64_t grid)
+{
+    if (grid && !dw_shim_launch(kernel, parts, SAMPLE_PARTS, grid))
+        fail_msg("there is no kernel %s", kernel);
+}
+
+/* Takes over what the kernels have reported of a part. The sums must be zero again, so that a graph
+ * can launch the same parts once more. */
+static void take_report(const message *m, int part, output *out)
+{
+    static const dw_cuda_sums nothing;
+    const dw_cuda_report *report = &m->reports[part];
+    out->payload_sum = report->payload;
+    out->state_sum = report->state;
+    out->direct = report->direct;
+    out->zero = report->zero;
+    out->poisoned = report->poisoned;
+    out->clamped = report->clamped;
+    assert_memory_equal(&m->sums[part], &nothing, sizeof nothing);
+}
+
+static void encode(const sample *s, const char *family, output *out)
+{
+    dw_cuda_encode_part parts[SAMPLE_PARTS];
+    message m = {0};
+    char kernel[64], choose[64];
+    memset(parts, 0, sizeof parts);
+    for (int i = 0; i < SAMPLE_PARTS; i++) {
+        parts[i].share = make_share(s, true, &m, i);
+        parts[i].job = sample_encode_job(s, &out[i]);
+    }
+    snprintf(choose, sizeof choose, "dw_%s_measure", family);
+    snprintf(kernel, sizeof kernel, "dw_%s_encode_%s_%s", family, names[s->x_dtype],
+             names[s->prev_dtype]);
+    launch(choose, parts, m.grid[DW_CUDA_CHOOSE]);
+    launch(kernel, parts, m.grid[DW_CUDA_TILES]);
+    launch("dw_audit_encode", parts, m.grid[DW_CUDA_AUDIT]);
+    for (int i = 0; i < SAMPLE_PARTS; i++) {
+        take_report(&m, i, &out[i]);
+        free(parts[i].share.chosen);
+    }
+}
+
+static void decode(const sample *s, const char *family, output *out)
+{
+    dw_cuda_decode_part parts[SAMPLE_PARTS];
+    message m = {0};
+    char kernel[64];
+    memset(parts, 0, sizeof parts);
+    for (int i = 0; i < SAMPLE_PARTS; i++) {
+        parts[i].share = make_share(s, false, &m, i);
+        parts[i].job = sample_decode_job(s, &out[i]);
+    }
+    snprintf(kernel, sizeof kernel, "dw_%s_decode_%s%s", family, s->has_state ? "" : "direct_",
+             names[s->has_state ? s->prev_dtype : s->y_dtype]);
+    launch(kernel, parts, m.grid[DW_CUDA_TILES]);
+    launch("dw_audit_decode", parts, m.grid[DW_CUDA_AUDIT]);
+    for (int i = 0; i < SAMPLE_PARTS; i++) take_report(&m, i, &out[i]);
+}
+
+/* ---- Comparisons ----------------------------------------------------------------------------- */
+
+/* Fails the test at the first byte that differs, with a description of the sample. */
+static void same(const char *what, const void *expected, const void *found, size_t n,
+                 const sample *s)
+{
+    const dw_layout *layout = &s->plan.layout;
+    for (size_t i = 0; i < n; i++)
+        if (((const uint8_t *)expected)[i] != ((const uint8_t *)found)[i])
+            fail_msg("%s: byte %zu of %zu: x %d prev %d y %d (%u, %u) group %u element %u choice "
+                     "%d dither %d stochastic %d state %d",
+                     what, i, n, (int)s->x_dtype, (int)s->prev_dtype, (int)s->y_dtype, layout->t,
+                     layout->c, s->plan.params.group, layout->element, (int)layout->chooses,
+                     (int)layout->dithers, (int)s->is_stochastic, (int)s->has_state);
+}
+
+static void compare(const sample *s, const output *expected, const output *found)
+{
+    same("payload", expected->payload, found->payload, s->plan.payload_bytes, s);
+    same("next", expected->next, found->next, s->dense * dw_dtype_bytes(s->prev_dtype), s);
+    same("y", expected->y, found->y, s->tensor * dw_dtype_bytes(s->y_dtype), s);
+    same("sums and counts", &expected->payload_sum, &found->payload_sum,
+         sizeof *expected - offsetof(output, payload_sum), s);
+}
+
+/* Runs specification and kernels, and compares. cuda: encode or decode. */
+static void run(const sample *s, const char *family, output *expected, sample_work *spec,
+                void (*cuda)(const sample *, const char *, output *), bool backwards)
+{
+    output found[SAMPLE_PARTS];
+    for (int i = 0; i < SAMPLE_PARTS; i++) found[i] = output_make(s, expected);
+    expected->direct = expected->zero = expected->poisoned = expected->clamped = 0;
+    spec(s, expected);
+    dw_shim_turn_round(backwards);
+    cuda(s, family, found);
+    for (int i = 0; i < SAMPLE_PARTS; i++) {
+        compare(s, expected, &found[i]);
+        free_output(&found[i]);
+    }
+    free_output(expected);
+}
+
+void sample_compare_encode(const sample *s, const char *family, output *expected, sample_work *spec,
+                           bool backwards)
+{
+    run(s, family, expected, spec, encode, backwards);
+}
+
+void sample_compare_decode(const sample *s, const char *family, output *expected, sample_work *spec,
+                           bool backwards)
+{
+    run(s, family, expected, spec, decode, backwards);
+}
