@@ -243,8 +243,8 @@ static void a_damaged_copy_is_dropped(void **state)
     rig_nothing_left();
 }
 
-/* An option that only the CPU can do is refused when an encoder or a decoder is created on a GPU. The
- * sentence begins with the option. */
+/* An option that only the CPU can do is refused when an encoder or a decoder is created on a GPU.
+ * The sentence begins with the option. */
 static void options_of_the_cpu_make_no_object(void **state)
 {
     static const struct {
