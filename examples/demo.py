@@ -217,8 +217,8 @@ def calibrate(demo, text, model, epochs, slowdown):
 def median_of_turns(out, runs, results, times):
     """Runs each function of `runs` (by name) until it has run `times` times, in turn.
 
-    results: by name, the summary of a run that was made already; the summary of the run of median
-    wall clock takes its place, and that run's log is the one that stays."""
+    results: {name: the summary of a first run, which was made already}. In its place the summary of
+    the run of median wall clock is put; the log of that run stays in the folder `out`."""
     made = {name: [] for name in runs}
     for turn in range(times):
         for name, again in runs.items():
@@ -314,7 +314,7 @@ def kernel_agrees(summary, name):
 
 
 def targets(summary):
-    """The claims of the demo, each with whether it holds."""
+    """Returns the claims of the demo: a list of (claim, whether it holds, the measured value)."""
     over_bare = summary["wall_delta3"] / summary["unshaped_s"]
     return [
         at_least(summary, "speedup", 4.3),
@@ -337,7 +337,8 @@ def targets(summary):
 
 
 def wire_targets(summary, wire):
-    """The same with --wire. Only at 32 is there a figure for how much faster the best pair is."""
+    """Returns the claims of the demo with --wire, like targets. wire: its argument. How much faster
+    the best pair must be is only known for 32."""
     faster = [at_least(summary, "speedup_best", 13)] if wire == 32 else []
     return [
         *faster,
@@ -421,7 +422,8 @@ def draw(out, rate, runs):
 
 
 def report(out, bare, rate, results, runs, summary, aims):
-    """Writes and prints what came out. Returns how many targets were missed."""
+    """Writes the summary and the picture, and prints the table and the targets. Returns how many
+    targets were missed."""
     (out / "summary.json").write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n")
     draw(out, rate, runs)
     print("\n" + table(bare, results, runs) + "\n")
@@ -477,7 +479,7 @@ def run(arguments):
 
 
 def slowdown(text):
-    """The N of --wire."""
+    """Converts the argument of --wire to a number, or refuses it."""
     value = int(text) if text.isascii() and text.isdigit() and len(text) < 5 else 0
     if not 2 <= value <= 1000:
         raise argparse.ArgumentTypeError(f'"{text}" is not a whole number from 2 to 1000')

@@ -59,7 +59,8 @@ dw_config fuzz_config(fuzz_input *whole)
     for (int i = 0; i < DW_OPTIONS; i++)
         if (dw_options[i].codecs & dw_codec_bit(config.codec))
             dw_option_set(&dw_options[i], &config, pick(input, &dw_options[i]));
-    /* Only one of these has a meaning, and all should be usual. */
+    /* Of error, error=abs and rate a config may set only one. `how` decides which one keeps its
+     * value, so that each of them occurs often. */
     if (how != 3) config.error_abs = 0;
     if (how != 2) config.error = 0;
     if (how != 1) config.rate = 0;

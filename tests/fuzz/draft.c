@@ -303,8 +303,8 @@ static void change_value(fuzz_input *input, uint8_t *at, int bytes)
     put(at, bytes, value);
 }
 
-/* Gives entry i a payload of another length: the rest of the old one is cut off, or zeros follow.
- */
+/* Changes the length of the payload of entry i: cuts off its end, or appends zeros. bytes: the new
+ * length. */
 static void change_length(draft *d, uint32_t i, uint64_t bytes)
 {
     uint64_t had = get(d->entry[i] + BYTES, 8);
@@ -316,8 +316,9 @@ static void change_length(draft *d, uint32_t i, uint64_t bytes)
     put(d->entry[i] + BYTES, 8, bytes);
 }
 
-/* Changes an entropy-coded payload where that matters most. At its beginning are the sizes of its
- * groups, and the header, the frequencies and the states of the first block. */
+/* Changes the entropy-coded payload of entry i: its length, or some byte among its first 256. There
+ * lie the sizes of its groups, and the header, the frequencies and the states of its first block,
+ * so that most changes break a rule of the format. */
 static void change_coded(draft *d, fuzz_input *input, uint32_t i)
 {
     uint64_t bytes = get(d->entry[i] + BYTES, 8), at;
@@ -327,7 +328,7 @@ static void change_coded(draft *d, fuzz_input *input, uint32_t i)
     case 0: change_length(d, i, bytes - fuzz_below(input, (uint32_t)bytes)); return;
     case 1: change_length(d, i, bytes - bytes % 64 / 16 * 16); return;
     case 2: change_length(d, i, bytes + 16 * (1 + (uint64_t)fuzz_below(input, 16))); return;
-    case 3: /* what may be a size */
+    case 3: /* one of the first 16 words of 4 bytes, which often are sizes of groups */
         at = 4 * (uint64_t)fuzz_below(input, 16);
         if (at + 4 <= bytes) change_value(input, d->payload[i] + at, 4);
         return;
@@ -336,7 +337,8 @@ static void change_coded(draft *d, fuzz_input *input, uint32_t i)
     }
 }
 
-/* Changes some bytes of one payload. */
+/* Changes the payload of one entry: some of its bytes, or, if the config has an entropy coder,
+ * usually what change_coded changes. */
 static void change_payload(draft *d, fuzz_input *input, const dw_config *config)
 {
     uint32_t i = fuzz_below(input, d->n_entries ? d->n_entries : 1);

@@ -74,7 +74,8 @@ void fuzz_floats(fuzz_input *input, float *x, size_t n);
 /* The same for a tensor of any dtype. Floats are truncated to it; any bits will do. */
 void fuzz_tensor_fill(fuzz_input *input, const dw_tensor *x);
 
-/* dw_encode. Values that error=abs refuses are replaced by zeros, which it never refuses. */
+/* Encodes x with dw_encode. If the option error=abs refuses the values of x, they are replaced by
+ * zeros, which it never refuses, and encoded again. */
 dw_status fuzz_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame,
                       size_t cap, size_t *len);
 

@@ -16,8 +16,9 @@ static const dw_key keys[KEYS] = {{.sample = 7},
                                   {0},
                                   {.sample = 0x5a5a5a5a5a5a5a5a}};
 
-/* Ways to choose the step, then what model_coded.c notes about entropy-coded payloads: what may be
- * in them, and every rule that a hostile one breaks. */
+/* What the corpus must reach: frames that were encoded with each of five options; then what
+ * model_coded.c notes while it reads entropy-coded payloads: the three kinds of groups, and every
+ * rule of the format that a hostile payload breaks. */
 const char *const fuzz_goals[] = {"error=",
                                   "error=abs:",
                                   "rate=",

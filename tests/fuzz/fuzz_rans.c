@@ -7,7 +7,8 @@
 
 enum { TABLES = 4 };
 
-/* The two kinds of blocks, and every sentence with which src/entropy/rans.c refuses one. */
+/* What the corpus must reach: a valid block of either kind, and every sentence with which
+ * src/entropy/rans.c refuses a block. */
 static const char plain[] = "a block without parts", in_parts[] = "a block in parts";
 const char *const fuzz_goals[] = {
     plain,
@@ -52,7 +53,9 @@ static uint8_t *exact(size_t bytes)
 
 enum { GAPS = DW_PARTS * DW_PART_GAP };
 
-/* Moves codes to where parts have gaps; and the inverse. There is room for the gaps. */
+/* spread moves the codes of four parts, which lie one behind the other, apart, so that gaps of
+ * DW_PART_GAP bytes are between them; gather moves them together again. counts: the number of codes
+ * of each part. `codes` has room for the gaps. */
 static void spread(uint8_t *codes, const uint32_t *counts)
 {
     uint64_t at = 0;
@@ -137,7 +140,7 @@ static void draw_codes(fuzz_input *input, uint8_t *codes, uint64_t n)
     }
 }
 
-/* Cuts n codes into parts; a part may have none. */
+/* Chooses how many of n codes belong to each part, and returns counts. A part may have none. */
 static const uint32_t *cut(fuzz_input *input, uint64_t n, uint32_t *counts)
 {
     for (int i = 0; i < DW_PARTS; i++) {
@@ -154,7 +157,8 @@ static bool all_have_codes(const uint32_t *counts)
     return true;
 }
 
-/* Encodes codes, decodes them, and then a damaged block. */
+/* Encodes n codes, decodes the block, and requires the same codes. Then damages the block, and
+ * decodes it again. mode: bits that choose parts, limits and damage. */
 static void round_trip(fuzz_input *input, uint32_t mode, uint64_t n)
 {
     uint32_t parts[DW_PARTS];
@@ -192,7 +196,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (mode & 1) n = 1 + n % 700;
     if (mode & 6) {
         round_trip(&input, mode, n);
-    } else { /* the input is the block */
+    } else { /* the rest of the input is taken as a block */
         const uint32_t *parts = mode & 8 ? cut(&input, n, counts) : NULL;
         decode_by_all(input.data, input.left, n, parts, NULL);
     }

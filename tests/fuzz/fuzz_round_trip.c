@@ -9,7 +9,7 @@
 
 enum { KEYS = 5, IN_FLIGHT = 4, MOST_N = 3, MOST_STEPS = 40, LIVES = 8 };
 
-/* Frames that are sent and accepted. */
+/* What the corpus must reach: a decoder accepted a frame that was encoded with this. */
 const char *const fuzz_goals[] = {
     "entropy-coded", "entropy-coded, with dither", "error=", "error=abs:", "rate=",
     "deadzone=",     "an entry of role skip",      NULL};
@@ -167,7 +167,7 @@ static bool send_frame(world *w, fuzz_input *input, const uint32_t *which, uint3
         remove_flight(w, w->n_wire - 1);
         return false;
     }
-    if (status == DW_ERR_LIMIT) { /* values that error=abs refuses; it never refuses zeros */
+    if (status == DW_ERR_LIMIT) { /* error=abs refuses these values; it never refuses zeros */
         require_nothing_done(w, &before);
         REQUIRE(w->config.error_abs);
         memset(x.data, 0, fuzz_tensor_bytes(&x));
@@ -198,7 +198,7 @@ static void send_resync(world *w, uint32_t which)
     flight *f = next_flight(w);
     dw_config exact = w->config;
     exact.key = DW_KEY_F32;
-    exact.rate = 0; /* which has no such keys */
+    exact.rate = 0; /* a config with a rate cannot have key=f32 */
     dw_tensor x = view(w, w->x, 1);
     size_t cap = dw_frame_bound(&exact, &x);
     f->n = 1;

@@ -504,7 +504,7 @@ model_answer model_decode(model *m, const uint8_t *frame, size_t len, const dw_t
     return answer;
 }
 
-enum { MOST_SEALED = 1 << 20 }; /* values of a sample */
+enum { MOST_SEALED = 1 << 20 }; /* the largest sample for which state digests are computed */
 
 void model_seal_states(const model *m, uint8_t *frame, size_t len)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * model_coded.c - how the model reads entropy-coded payloads: 3.7 to 3.9 of docs/format.md. What it
- * finds in them is noted with fuzz_reach. */
+ * model_coded.c - how the model reads entropy-coded payloads: 3.7 to 3.9 of docs/format.md. It
+ * tells fuzz_reach which kinds of groups it reads, and which rules a payload breaks. */
 #include "../entropy/rans_model.h"
 #include "model_frame.h"
 #include "reach.h"
@@ -9,7 +9,7 @@
 typedef struct coded_block {
     uint64_t first, tiles; /* tiles */
     uint64_t plain, scales, codes;
-    const model_part *parts; /* of its codes; NULL without dither */
+    const model_part *parts; /* the part of each of its codes; NULL: the codes have no dither */
 } coded_block;
 
 static coded_block block_at(const model_tile *tiles, uint64_t first, uint64_t n)
@@ -67,14 +67,16 @@ static uint32_t bit_at(const uint8_t *from, uint64_t at)
     return from[at / 8] >> at % 8 & 1;
 }
 
-/* Notes that a payload breaks this rule. */
+/* Notes that a payload breaks this rule. Returns false, for callers that return whether a payload
+ * is valid. */
 static bool breaks(const char *rule)
 {
     fuzz_reach(rule);
     return false;
 }
 
-/* Checks the frequencies from byte `from` on. Returns the byte behind them, or 0. */
+/* Checks the frequencies of a part, which begin at byte `from` of the block. range: how many they
+ * are. Returns the number of the byte behind them, or 0 if they break a rule. */
 static uint64_t check_frequencies(const uint8_t *block, uint64_t bytes, uint64_t from,
                                   uint32_t range)
 {
@@ -94,7 +96,9 @@ static uint64_t check_frequencies(const uint8_t *block, uint64_t bytes, uint64_t
     return sum == 4096 ? at / 8 : 0;
 }
 
-/* Checks the head and the frequencies of a part. Returns the byte behind them, or 0. */
+/* Checks the head of a part, which begins at byte `head`, and its frequencies, which begin at byte
+ * `behind`. Sets *has_states if the part needs states. Returns the number of the byte behind the
+ * frequencies, or 0 if they break a rule. */
 static uint64_t check_part(const uint8_t *block, uint64_t bytes, uint64_t head, uint64_t behind,
                            bool *has_states)
 {
@@ -124,7 +128,8 @@ static bool block_is_possible(const uint8_t *block, uint64_t bytes, uint64_t n, 
     return true;
 }
 
-/* 3.9: codes in the order of parts are put into that of the payload. */
+/* Writes to `codes` the n codes in the order of the payload. sorted: the same codes, those of part
+ * 0 first, and with the signs of 3.9 turned. parts: the part of each code of the payload. */
 static void order_codes(const model_part *parts, const uint8_t *sorted, uint64_t n, uint8_t *codes)
 {
     for (uint32_t part = 0; part < RANS_MODEL_PARTS; part++)

@@ -243,7 +243,8 @@ model_tile *model_tiles(const model_way *way, uint32_t t, uint32_t c, uint64_t *
     return tiles;
 }
 
-/* 3.6 and 5: the dither of an element. */
+/* Returns the dither z of an element, as sections 3.6 and 5 define it. key: the key of the random
+ * numbers of the entry. */
 static double dither_of(uint64_t key, uint64_t element)
 {
     philox4x32_key_t halves = {{(uint32_t)key, (uint32_t)(key >> 32)}};

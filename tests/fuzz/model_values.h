@@ -34,7 +34,8 @@ typedef struct model_tile {
 /* All tiles of a payload, to be freed. */
 model_tile *model_tiles(const model_way *way, uint32_t t, uint32_t c, uint64_t *n);
 
-/* 3.9: the part of every code of a payload, in the order of its tiles; padding included. */
+/* Writes to parts the part (3.9) of every code of a payload, in the order of its tiles, padding
+ * included. draws: the key of the random numbers of the entry. */
 typedef struct model_part {
     uint8_t part;
     bool turned;

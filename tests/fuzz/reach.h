@@ -4,8 +4,8 @@
 #ifndef DELTAWIRE_TESTS_FUZZ_REACH_H
 #define DELTAWIRE_TESTS_FUZZ_REACH_H
 
-/* The goals of a target: what the inputs of its corpus must reach together, up to a NULL; at most
- * 64. A target without goals does not define this array. */
+/* The goals of a target: what the inputs of its corpus must reach together. The last element is
+ * NULL, and there are at most 64 before it. A target without goals does not define this array. */
 extern const char *const fuzz_goals[] __attribute__((weak));
 
 /* Notes that the current input has reached `what`, which need not be a goal. */
