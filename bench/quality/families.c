@@ -11,6 +11,8 @@
  * the one before. */
 #define FINE  "0.1 0.12 0.15 0.18 0.22 0.27 0.33 0.4 0.48 0.58 0.7 0.85 1 1.2 1.4 1.7"
 #define STEPS FINE " 2 2.4 2.8 3.3 4 5 6"
+/* Settings of the option `error`. */
+#define ERRORS "0.02 0.03 0.05 0.07 0.1 0.15 0.2 0.3 0.4"
 
 /* clang-format off */
 const dw_family dw_families[] = {
@@ -22,6 +24,8 @@ const dw_family dw_families[] = {
     {"mx, rans", "mx:element=%s,entropy=rans", ELEMENTS, false},
     {"step", "direct:form=step,step=%s,entropy=rans", STEPS, true},
     {"step, by rows", "direct:form=step,group=row,step=%s,entropy=rans", STEPS, true},
+    {"step, dead zone", "direct:form=step,step=%s,deadzone=0.62,entropy=rans", STEPS, true},
+    {"step, error", "direct:form=step,error=%s,entropy=rans", ERRORS, true},
     {"step, stochastic", "direct:form=step,step=%s,rounding=stochastic,seed=1,entropy=rans", STEPS, true},
     {"step, dither", "direct:form=step,step=%s,rounding=dither,seed=1,entropy=rans", STEPS, true},
     {"delta, groups of 64", "delta:bits=%s,scale=signed", WIDTHS, false},
@@ -30,6 +34,8 @@ const dw_family dw_families[] = {
     {"delta, mx", "delta:form=mx,element=%s", ELEMENTS, false},
     {"delta, step", "delta:form=step,step=%s,entropy=rans", STEPS, true},
     {"delta, step, by rows", "delta:form=step,group=row,step=%s,entropy=rans", STEPS, true},
+    {"delta, step, dead zone", "delta:form=step,step=%s,deadzone=0.62,entropy=rans", STEPS, true},
+    {"delta, step, error", "delta:form=step,error=%s,entropy=rans", ERRORS, true},
     {"delta, step, stochastic", "delta:form=step,step=%s,rounding=stochastic,seed=1,entropy=rans", FINE, true},
     {"delta, step, dither", "delta:form=step,step=%s,rounding=dither,seed=1,entropy=rans", FINE " 2 2.4 2.8", true},
     {0}};

@@ -43,6 +43,8 @@ FULL = (
     "delta:bits=2,scale=signed",
     "delta:form=step,step=0.4,entropy=rans",
     "delta:form=step,step=1.4,entropy=rans",
+    "delta:form=step,step=1.4,deadzone=0.62,entropy=rans",
+    "delta:form=step,error=0.1,entropy=rans",
     "delta:form=step,step=2,entropy=rans",
     "delta:form=step,step=2,rounding=dither,seed=1,entropy=rans",
     "acsgd:bits=4",
