@@ -105,12 +105,13 @@ static void list_decimals(const dw_option *option, uint64_t most, char *out, siz
     char from[DECIMAL_BYTES], to[DECIMAL_BYTES];
     write_decimal(option->least, option->decimals, from);
     write_decimal(most, option->decimals, to);
-    snprintf(out, cap, "%s%snumbers from %s to %s%s", dw_option_prefix(option),
-             *dw_option_prefix(option) ? " before " : "", from, to,
+    snprintf(out, cap, "%s%s from %s to %s%s", dw_option_prefix(option),
+             *dw_option_prefix(option) ? " followed by a number" : "numbers", from, to,
              option->decimals == THOUSANDTHS ? " with up to three decimals" : "");
 }
 
-/* Writes what a decimal option can be: "numbers from 0.0001 to 1, or abs: and numbers from ...".
+/* Writes what a decimal option can be: "numbers from 0.0001 to 1, or abs: followed by a number from
+ * ...".
  * `option` is any of the rows that have its name. */
 static void list_all_decimals(const dw_option *option, char *out, size_t cap)
 {

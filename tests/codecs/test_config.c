@@ -310,13 +310,15 @@ static void the_allowed_values_are_told(void **state)
         {"delta:form=step,step=50,rounding=stochastic", "numbers from 0.01 to 1.8 with"},
         {"delta:form=step,group=channel", "row sample"},
         {"delta:form=step,key=7", "raw f32 f16 bf16 step"},
-        {"delta:form=step,error=2", "numbers from 0.0001 to 1, or abs: and numbers from 0.0000"},
-        {"delta:form=step,error=x", "numbers from 0.0001 to 1, or abs: and numbers from 0.0000"},
+        {"delta:form=step,error=2",
+         "numbers from 0.0001 to 1, or abs: followed by a number from 0.0000"},
+        {"delta:form=step,error=x",
+         "numbers from 0.0001 to 1, or abs: followed by a number from 0.0000"},
         {"delta:form=step,rate=1", "only with entropy=rans"},
         {"delta:form=step,deadzone=0.6,rounding=dither", "only with rounding=nearest"},
         {"delta:form=step,error=abs:1,skip=0.1", "not with error=abs"},
         {"delta:form=step,error=abs:1000000",
-         "abs: before numbers from 0.000000000001 to 999999.999999999999"},
+         "abs: followed by a number from 0.000000000001 to 999999.999999999999"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

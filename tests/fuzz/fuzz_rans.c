@@ -13,7 +13,7 @@ static const char plain[] = "a block without parts", in_parts[] = "a block in pa
 const char *const fuzz_goals[] = {
     plain,
     in_parts,
-    "a part of an entropy-coded block has no header",
+    "an entropy-coded block is cut off in the head of a part",
     "the codes per symbol of an entropy-coded block are not 1, 2 or 4",
     "the codes of an entropy-coded block pass 255",
     "an entropy-coded block of one code has several per symbol",
