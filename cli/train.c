@@ -47,6 +47,7 @@ enum {
     HELD_OUT,
     BATCH,
     MICRO_BATCHES,
+    SCHEDULE,
     EPOCHS,
     STEPS,
     EVAL_EVERY,
@@ -141,6 +142,11 @@ static const struct argp_option options[] = {
     {"micro-batches", MICRO_BATCHES, "M", 0,
      "Parts of a batch, which pass through the pipeline one after another; must divide the batch "
      "(default: 4, or 1 if 4 does not)",
+     6},
+    {"schedule", SCHEDULE, "NAME", 0,
+     "Order of the micro-batches: gpipe, in which a stage may hold the activations of all of them; "
+     "or 1f1b, in which stage R of K holds at most K - R, but waits more often. Both give the same "
+     "sums (default: gpipe)",
      6},
     {"epochs", EPOCHS, "N", 0, "Train on every sample N times (default: 1)", 6},
     {"steps", STEPS, "N", 0, "Train for N steps; replaces --epochs", 6},
@@ -263,6 +269,7 @@ static const char **word_place(arguments *a, int key)
     case CONNECT: return &c->connect;
     case FORWARD: return &c->forward;
     case BACKWARD: return &c->backward;
+    case SCHEDULE: return &c->schedule;
     case TEXT: return &c->text;
     case INIT: return &c->init;
     case RESUME: return &c->resume;

@@ -16,6 +16,7 @@ typedef struct step {
     const uint32_t *ids;
     uint8_t *samples; /* (N, T + 1) of one micro-batch */
     uint32_t M, N;
+    uint32_t slots;               /* micro-batches that the stage has room for */
     uint32_t forwards, backwards; /* done */
     double loss;                  /* sum over tokens */
 } step;
@@ -63,7 +64,7 @@ static dw_status backward(step *s, uint32_t slot)
 static dw_status try_forward(step *s, bool wait)
 {
     dw_stage *stage = s->stage;
-    uint32_t i = s->forwards, slot = is_last(stage) ? 0 : i;
+    uint32_t i = s->forwards, slot = i % s->slots;
     const uint32_t *ids = s->ids + (size_t)i * s->N;
     dw_status status = DW_OK;
     if (!is_first(stage))
@@ -88,7 +89,13 @@ static dw_status try_backward(step *s, bool wait)
     const uint32_t *ids = s->ids + (size_t)i * s->N;
     dw_status status =
         dw_stage_recv(stage, &stage->after, ids, s->N, dw_model_gradient(stage->model), wait);
-    return status == DW_OK ? backward(s, i) : status;
+    return status == DW_OK ? backward(s, i % s->slots) : status;
+}
+
+/* Whether the stage must compute a micro-batch backward before it has room for another one. */
+static bool is_full(const step *s)
+{
+    return s->forwards - s->backwards == s->slots;
 }
 
 /* A stage in the middle receives from two neighbours. It polls both, and sleeps for a short time if
@@ -109,13 +116,19 @@ dw_status dw_schedule_step(dw_stage *stage, const dw_data *data, const uint32_t 
 {
     const dw_train_config *config = &stage->settings->config;
     uint32_t M = config->micro_batches;
-    step s = {.stage = stage, .data = data, .ids = ids, .M = M, .N = config->batch / M};
+    step s = {.stage = stage,
+              .data = data,
+              .ids = ids,
+              .M = M,
+              .N = config->batch / M,
+              .slots = stage->settings->in_flight};
     s.samples = malloc((size_t)s.N * (data->T + 1));
     if (!s.samples) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a micro-batch");
     dw_status status = dw_stage_check(stage);
     while (status == DW_OK && s.forwards < M)
-        status =
-            is_first(stage) || is_last(stage) ? try_forward(&s, true) : do_what_has_arrived(&s);
+        status = is_full(&s)                         ? try_backward(&s, true)
+                 : is_first(stage) || is_last(stage) ? try_forward(&s, true)
+                                                     : do_what_has_arrived(&s);
     while (status == DW_OK && s.backwards < M) status = try_backward(&s, true);
     free(s.samples);
     *loss = s.loss / ((double)config->batch * data->T);

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * schedule.h - in which order a stage does the micro-batches of a step (GPipe, arXiv:1811.06965).
+ * schedule.h - in which order a stage does the micro-batches of a step.
  *
  * Micro-batch i goes forward in order and backward in the same order on every stage, so the sums of
- * gradients are the same bit for bit however many stages there are. The first stage sends all M
- * micro-batches forward one after another; the last stage computes each one backward as soon as it
- * has arrived; the stages between compute whatever has arrived. Sending overlaps with computing:
- * while the network carries micro-batch i, the next ones are computed. */
+ * gradients are the same bit for bit however many stages there are, and with either schedule. The
+ * first stage sends micro-batches forward one after another; the last stage computes each one
+ * backward as soon as it has arrived; the stages between compute whatever has arrived. Sending
+ * overlaps with computing: while the network carries micro-batch i, the next ones are computed.
+ *
+ * A stage that holds as many micro-batches as it may (dw_settings.in_flight) waits for a gradient.
+ * With GPipe (arXiv:1811.06965) that is never so. With 1F1B (arXiv:2006.09503) it takes less
+ * memory, and waits for the network more often. */
 #ifndef DW_TRAINER_SCHEDULE_H
 #define DW_TRAINER_SCHEDULE_H
 

@@ -27,6 +27,7 @@ static void fill_defaults(dw_train_config *config)
     if (!config->context) config->context = 128;
     if (!config->batch) config->batch = 16;
     if (!config->micro_batches) config->micro_batches = config->batch % 4 ? 1 : 4;
+    if (!config->schedule) config->schedule = "gpipe";
     if (!config->epochs && !config->steps) config->epochs = 1;
     if (config->lr == 0) config->lr = 1e-3;
     if (config->beta1 == 0) config->beta1 = 0.9;
@@ -109,6 +110,22 @@ static dw_status check_numbers(const dw_train_config *config, dw_why *why)
     return DW_OK;
 }
 
+/* With GPipe (arXiv:1811.06965) all micro-batches may be in flight. With 1F1B (PipeDream-flush,
+ * arXiv:2006.09503) stage k of K stops at K - k, and goes on when one has come back. The last stage
+ * computes each micro-batch backward at once, whatever the schedule. */
+static dw_status find_in_flight(dw_settings *settings, dw_why *why)
+{
+    const dw_train_config *config = &settings->config;
+    uint32_t behind = config->stages - config->rank; /* this stage and all after it */
+    bool is_1f1b = strcmp(config->schedule, "1f1b") == 0;
+    if (!is_1f1b && strcmp(config->schedule, "gpipe") != 0)
+        return dw_say(why, DW_ERR_ARGUMENT, "schedule is \"%.40s\"; give gpipe or 1f1b",
+                      config->schedule);
+    settings->in_flight = config->micro_batches;
+    if ((is_1f1b || behind == 1) && behind < settings->in_flight) settings->in_flight = behind;
+    return DW_OK;
+}
+
 static uint64_t now_ns(void *context)
 {
     (void)context;
@@ -152,6 +169,7 @@ static dw_status resolve(dw_settings *settings, const dw_train_config *config, d
     dw_status status = dw_model_shape_check(&settings->shape, why);
     if (status == DW_OK) status = check_place(config, why);
     if (status == DW_OK) status = check_numbers(config, why);
+    if (status == DW_OK) status = find_in_flight(settings, why);
     if (status == DW_OK)
         status = parse_codec(&settings->forward, settings->forward_text, config->forward, "forward",
                              why);
@@ -219,6 +237,7 @@ json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_
         {"backward", json_string(settings->backward_text)},
         {"batch", json_integer(config->batch)},
         {"micro-batches", json_integer(config->micro_batches)},
+        {"schedule", json_string(config->schedule)},
         {"samples", json_integer(config->samples)},
         {"held-out", json_integer(config->held_out)},
         {"steps", json_integer(config->steps)},

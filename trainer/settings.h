@@ -17,6 +17,9 @@ typedef struct dw_settings {
     dw_config forward, backward;
     char forward_text[DW_CONFIG_TEXT_BYTES], backward_text[DW_CONFIG_TEXT_BYTES]; /* canonical */
     uint32_t steps_per_epoch;
+    /* How many micro-batches this stage holds the activations of, at most: those that it has
+     * computed forward and not yet backward. */
+    uint32_t in_flight;
 } dw_settings;
 
 /* Errors: ARGUMENT, CONFIG, each with a sentence that names the setting. */

@@ -286,12 +286,9 @@ dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_t
     stage->total_parts = dw_model_parts(&settings->shape);
     dw_stage_parts(&settings->shape, config->rank, config->stages, &stage->first_part,
                    &stage->n_parts);
-    /* GPipe keeps all micro-batches in flight, except at the last stage, which computes each one
-     * backward at once. */
-    uint32_t slots = config->rank + 1 == config->stages ? 1 : config->micro_batches;
     dw_status status =
         dw_model_create(&stage->model, &settings->shape, stage->first_part, stage->n_parts,
-                        config->batch / config->micro_batches, slots);
+                        config->batch / config->micro_batches, settings->in_flight);
     if (status < 0)
         dw_say(
             &stage->why, status,

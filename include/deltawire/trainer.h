@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * trainer.h - the reference trainer: each call runs one rank of a GPipe pipeline that trains a
- * small GPT-2-style model on the bytes of a file, with channels to its neighbours. */
+ * trainer.h - the reference trainer: each call runs one rank of a pipeline that trains a small
+ * GPT-2-style model on the bytes of a file, with channels to its neighbours. */
 #ifndef DELTAWIRE_TRAINER_H
 #define DELTAWIRE_TRAINER_H
 
@@ -39,6 +39,8 @@ extern "C" {
  * | held_out            | samples after them, for evaluation                            | 0: none    |
  * | batch               | samples per step                                              | 16         |
  * | micro_batches       | M parts of a batch, which follow each other in the pipeline   | 4, else 1  |
+ * | schedule            | "gpipe": a stage may hold the activations of all M at a time; | gpipe      |
+ * |                     | "1f1b": stage k of K holds at most K - k. Same bits of sums   |            |
  * | epochs or steps     | how long to train: give one of them                           | 1 epoch    |
  * | eval_every          | steps between held-out evaluations; there is always one after | an epoch's |
  * |                     | the last step                                                 |            |
@@ -81,6 +83,7 @@ typedef struct dw_train_config {
     const char *init, *resume;
     const struct dw_tls_options *tls;
     int insecure_plaintext;
+    const char *schedule;
 } dw_train_config;
 
 /* What the run has cost so far. Seconds are those of one rank, or the mean of all. Bytes are sums

@@ -40,6 +40,31 @@ static void fills_in_defaults(void **state)
     assert_true(s.config.clip == 0 && s.config.weight_decay == 0);
 }
 
+/* How many of 4 micro-batches a stage of 3 may hold, by schedule and rank. */
+static void limits_the_micro_batches_in_flight(void **state)
+{
+    static const struct {
+        const char *schedule;
+        uint32_t rank, in_flight;
+    } cases[] = {{NULL, 0, 4},   {"gpipe", 1, 4}, {"gpipe", 2, 1},
+                 {"1f1b", 0, 3}, {"1f1b", 1, 2},  {"1f1b", 2, 1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dw_settings s;
+        dw_train_config config = sound();
+        config.stages = 3;
+        config.rank = cases[i].rank;
+        config.schedule = cases[i].schedule;
+        config.listen = config.rank < 2 ? "tcp://:1" : NULL;
+        config.connect = config.rank ? "tcp://there:1" : NULL;
+        assert_int_equal(dw_settings_resolve(&s, &config, NULL), DW_OK);
+        assert_int_equal(s.in_flight, cases[i].in_flight);
+        config.micro_batches = 2; /* there are no more than these */
+        assert_int_equal(dw_settings_resolve(&s, &config, NULL), DW_OK);
+        assert_int_equal(s.in_flight, cases[i].in_flight < 2 ? 1 : 2);
+    }
+}
+
 static void assert_refused(dw_train_config config, const char *word)
 {
     dw_settings s;
@@ -71,6 +96,7 @@ static void names_the_setting_that_is_wrong(void **state)
     REFUSED("epochs (2) and steps (3)", config.epochs = 2, config.steps = 3);
     REFUSED("3 micro-batches do not divide a batch of 16", config.micro_batches = 3);
     REFUSED("32 micro-batches", config.micro_batches = 32);
+    REFUSED("schedule is \"2f2b\"; give gpipe or 1f1b", config.schedule = "2f2b");
     REFUSED("init and resume", config.init = config.resume = "x");
     REFUSED("lr is -1", config.lr = -1);
     REFUSED("beta1 is 1", config.beta1 = 1);
@@ -134,6 +160,7 @@ static void names_the_setting_that_differs_between_ranks(void **state)
     DIFFERS("backward \"direct", config.backward = "direct:bits=2");
     DIFFERS("batch 8, this rank with 16", config.batch = 8);
     DIFFERS("micro-batches 8", config.micro_batches = 8);
+    DIFFERS("schedule \"1f1b\"", config.schedule = "1f1b");
     DIFFERS("samples 120", config.samples = 120);
     DIFFERS("held-out 3", config.held_out = 3);
     DIFFERS("steps 30", config.epochs = 3);
@@ -189,6 +216,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fills_in_defaults),
+        cmocka_unit_test(limits_the_micro_batches_in_flight),
         cmocka_unit_test(names_the_setting_that_is_wrong),
         cmocka_unit_test(names_the_setting_that_differs_between_ranks),
         cmocka_unit_test(names_a_peer_of_another_version),
