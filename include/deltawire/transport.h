@@ -192,6 +192,8 @@ DW_API const char *dw_link_why(dw_link *link);
  * | name           | meaning                                                    | default |
  * | id             | 1..0xffff, used once per link. Its tags are id << 8 ...    | -       |
  * | send, recv     | configs; NULL: no tensors in that direction                | NULL    |
+ * | auto_send,     | in place of send or recv: several configs, among which the | NULL    |
+ * | auto_recv      | sender chooses for every frame; not with cuda              |         |
  * | open_timeout_ms| limit for the peer to open the same id                     | 60000   |
  * | cuda           | the GPU that x, y and prev lie on; NULL: main memory       | NULL    |
  * | place          | where prev lies on it (cuda.h)                             | device  |
@@ -200,6 +202,29 @@ DW_API const char *dw_link_why(dw_link *link);
  * may send while another receives. */
 typedef struct dw_channel dw_channel;
 
+/* Configs among which the sender chooses: it takes the first one with which a step is predicted to
+ * last at most 3 % longer than with the fastest (docs/transports.md, A codec for every frame). Both
+ * ends give the same candidates. Only the sender uses the fields behind n.
+ *
+ * | name          | shape | unit | meaning                                     | owner  | default |
+ * | candidates    | (n)   |      | configs, the best quality first; all differ | caller | -       |
+ * | n             |       |      | 2..8                                        |        | -       |
+ * | micro_batches |       |      | frames that are sent in a step              |        | 4       |
+ * | compute_s     |       | s    | computing between two frames; 0: measured   |        | 0       |
+ * | log           |       |      | gets a sentence for every change, from the  | caller | none    |
+ * |               |       |      | thread that sends; may call the channel     |        |         |
+ *
+ * Errors: see dw_channel_open; CONFIG also if two candidates are equal or have the same incarnation
+ * (other than 0), or one has replies = never. The candidates are not needed after that call. */
+typedef struct dw_channel_auto {
+    size_t struct_size;
+    const dw_config *const *candidates;
+    uint32_t n, micro_batches;
+    double compute_s;
+    void (*log)(void *context, const char *sentence);
+    void *log_context;
+} dw_channel_auto;
+
 typedef struct dw_channel_config {
     size_t struct_size;
     uint32_t id;
@@ -207,11 +232,12 @@ typedef struct dw_channel_config {
     uint32_t open_timeout_ms;
     dw_cuda *cuda;
     dw_cuda_place place;
+    const dw_channel_auto *auto_send, *auto_recv;
 } dw_channel_config;
 
 /* Opens a channel, and waits for the peer to do so. Errors: ARGUMENT, CONFIG, MISMATCH (with both
  * configs in *why), TIMEOUT, NO_MEMORY, those of the link; with cuda those of
- * dw_encoder_create_cuda. */
+ * dw_encoder_create_cuda, and UNSUPPORTED for several configs. */
 DW_API dw_status dw_channel_open(dw_channel **channel, dw_link *link,
                                  const dw_channel_config *config, dw_why *why);
 /* Closes a channel, before its link. Waits until the peer has received what was sent, because it
@@ -244,11 +270,11 @@ DW_API dw_status dw_channel_send_cuda(dw_channel *channel, const dw_key *keys, c
 DW_API dw_status dw_channel_recv_cuda(dw_channel *channel, int timeout_ms, dw_key *keys,
                                       const dw_tensor *y, void *stream);
 
-/* Drops a key of what this end sends, and tells the peer with the next frame; see
+/* Drops a key of what this end sends, and tells the peer with the next frame (of each config); see
  * dw_encoder_forget. */
 DW_API dw_status dw_channel_forget(dw_channel *channel, dw_key key);
 
-/* The counters of the channel's encoder and decoder. */
+/* The counters of the channel's encoder and decoder; with several configs, sums over these. */
 DW_API dw_counters dw_channel_sent(dw_channel *channel);
 DW_API dw_counters dw_channel_received(dw_channel *channel);
 DW_API const char *dw_channel_why(dw_channel *channel); /* the last error, in a sentence */

@@ -31,7 +31,7 @@ ROOM_ARROWS = {
 OPEN_HEADERS = {
     "bench": {"engine/engine.h", "codecs/audit.h", "entropy/rans.h", "kernels/kernels.h"},
     "cli": {"base/forecast.h", "base/printable.h"},
-    "transports": {"base/printable.h", "base/symbols.h", "wire/bytes.h"},
+    "transports": {"base/forecast.h", "base/printable.h", "base/symbols.h", "wire/bytes.h"},
     "cuda": {
         "base/pool.h",
         "base/symbols.h",

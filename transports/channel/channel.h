@@ -2,7 +2,10 @@
  * channel.h - what the files of a channel share.
  *
  * | file               | owns                                                             |
- * | channel_open.c     | opening, closing, encoder and decoder                            |
+ * | channel_open.c     | opening, closing                                                 |
+ * | channel_codecs.c   | encoders and decoders: one for each config of a direction        |
+ * | channel_choose.c   | measures what the choice of a config for the next frame needs    |
+ * | choice.c           | the choice, from these numbers                                   |
  * | channel_greeting.c | check that both ends agree on config and format                  |
  * | channel_send.c     | encoder, copies of unacknowledged frames, answers to requests    |
  * | channel_recv.c     | decoder, requests for rejected frames                            |
@@ -15,13 +18,14 @@
 
 #include <stdbool.h>
 
+#include "channel/choice.h"
 #include "channel/envelope.h"
 #include "link/link.h"
 
 /* The tags of a channel are id << 8 | one of these. Frames are sent in order on a tag of their own.
  * So a receiver that waits on the third tag for a frame to be sent again leaves the later frames
  * queued in the link. */
-enum { DW_TAG_CONTROL = 0, DW_TAG_FRAMES = 1, DW_TAG_RESENT = 2 };
+enum { DW_TAG_CONTROL = 0, DW_TAG_FRAMES = 1, DW_TAG_RESENT = 2, DW_TAG_TRIPS = 3 };
 
 /* The sender keeps copies of frames until they are acknowledged: at most this many, and at most
  * max_queued_bytes of the link. Beyond that the oldest copies are released. A request for such a
@@ -40,8 +44,20 @@ enum { DW_CHANNEL_ANSWERS = 64, DW_CHANNEL_PATIENCE = 64 };
 typedef struct dw_kept_frame {
     void *message; /* envelope and frame, a buffer of the link; NULL: acknowledged or released */
     size_t len;
-    int resent; /* how often it was sent again */
+    int resent;       /* how often it was sent again */
+    uint32_t codec;   /* which of dw_channel.send made it */
+    uint32_t sent_us; /* when it was queued (dw_link_now_us) */
 } dw_kept_frame;
+
+/* A config of one direction, and its encoder if this end sends, or its decoder. If a direction has
+ * several configs, each has states of its own. So every frame concerns one pair of encoder and
+ * decoder alone, and any frame may be made by any of them. */
+typedef struct dw_channel_codec {
+    dw_config config;
+    dw_encoder *encoder;
+    dw_decoder *decoder;
+    uint64_t first_visits; /* key entries that the encoder had made after its last frame */
+} dw_channel_codec;
 
 /* Index of dw_channel.why: the last error of each direction. */
 enum { DW_WHY_SEND = 0, DW_WHY_RECV = 1 };
@@ -62,8 +78,12 @@ typedef struct dw_channel_stage {
 struct dw_channel {
     dw_link *link;
     uint32_t id;
-    bool sends, receives;
-    dw_config send, recv;
+    /* How many configs each direction has; 0: there are no tensors in that direction. All of one
+     * direction have the same option `replies`, if there are several. */
+    uint32_t sends, receives;
+    dw_channel_codec send[DW_CHOICE_MOST], recv[DW_CHOICE_MOST];
+    void (*log)(void *context, const char *sentence); /* may be NULL */
+    void *log_context;
 
     /* NULL without a device. `sent` is protected by encoder_lock, `taken` by decoder_lock. */
     dw_cuda *cuda;
@@ -75,7 +95,14 @@ struct dw_channel {
      * never waits for it. If the lock is taken, the thread leaves control messages in the queue
      * `replies`, and the holder of the lock processes them before its call ends. */
     pthread_mutex_t encoder_lock;
-    dw_encoder *encoder;
+    dw_choice choice; /* if there are several configs */
+    /* idle_ns: when the last call that sent a frame ended; 0: none since the last choice.
+     * next_trial: the frame before which unknown configs are tried (again). */
+    int64_t idle_ns;
+    uint64_t next_trial;
+    /* The receiver's clock less ours when the first PONG came, so that what is measured later is
+     * small. */
+    uint32_t clocks_us;
     /* Frames [acknowledged, next_sequence) are not acknowledged yet. */
     uint64_t next_sequence, acknowledged;
     dw_kept_frame kept[DW_CHANNEL_KEPT];
@@ -91,8 +118,7 @@ struct dw_channel {
 
     /* Receiving. */
     pthread_mutex_t decoder_lock; /* dw_channel_received may run in another thread */
-    dw_decoder *decoder;
-    uint64_t expected; /* sequence of the next frame to decode */
+    uint64_t expected;            /* sequence of the next frame to decode */
     bool requested;
     int tries; /* how often frame `expected` was rejected and requested again */
     dw_status requested_for;
@@ -103,7 +129,9 @@ struct dw_channel {
     void *ahead; /* message with a later frame: the frames between were lost */
     size_t ahead_len;
     uint64_t ahead_sequence;
-    int64_t heard_ns; /* when a message last arrived or was last requested ... */
+    uint32_t arrived_us; /* when the last frame that was decoded arrived ... */
+    bool has_arrived;    /* ... if there was one */
+    int64_t heard_ns;    /* when a message last arrived or was last requested ... */
     /* ... and after what time to request again, if the link may lose messages */
     uint32_t patience_ms;
     dw_status recv_status; /* of receiving: an error is permanent */
@@ -128,14 +156,37 @@ dw_status dw_channel_report(dw_channel *channel, int direction, dw_status status
                             const char *sentence);
 dw_status dw_channel_report_link(dw_channel *channel, int direction, dw_status status);
 
+/* channel_codecs.c. make: creates the encoders and decoders for all configs. destroy: also after a
+ * make that failed. */
+dw_status dw_channel_make_codecs(dw_channel *channel, const dw_channel_config *config, dw_why *why);
+void dw_channel_destroy_codecs(dw_channel *channel);
+/* Returns the sums of the counters of n codecs; the lock of the direction is held. */
+dw_counters dw_channel_count(const dw_channel_codec *codecs, uint32_t n);
+
+/* channel_choose.c; the encoder's lock is held, and there are several configs. choose: returns the
+ * one for the next frame, which will carry x; *change: a sentence if it is another one than before,
+ * otherwise "". note_frame: a frame was made in so many nanoseconds. note_delivery, note_trip: an
+ * ACK with times, or a PONG, arrived. start_trip: sends a PING, unless frames are under way. */
+enum { DW_CHANGE_BYTES = 1024 };
+uint32_t dw_channel_choose(dw_channel *channel, const dw_tensor *x, char change[DW_CHANGE_BYTES]);
+void dw_channel_note_frame(dw_channel *channel, uint32_t codec, const dw_tensor *x, size_t len,
+                           int64_t encode_ns);
+void dw_channel_note_delivery(dw_channel *channel, const dw_envelope *ack);
+void dw_channel_note_trip(dw_channel *channel, const dw_envelope *pong);
+void dw_channel_start_trip(dw_channel *channel);
+/* The handler of the tag of trips, which has a message only if there are several configs. */
+void dw_channel_take_trip(void *channel, const void *data, size_t len);
+
 /* channel_greeting.c. greet: exchanges greetings and checks that both ends have the same config.
  * tell_hello: sends the greeting; about = DW_PENDING: also asks the peer to send its own again. */
 dw_status dw_channel_greet(dw_channel *channel, uint32_t timeout_ms, dw_why *why);
 dw_status dw_channel_tell_hello(dw_channel *channel, dw_status about);
 
 /* channel_send.c */
-/* The handler of the control tag; called by the link's thread. */
+/* The handler of the control tag; called by the link's thread. queue_reply: leaves a message of the
+ * peer to the holder of encoder_lock; to be called by handlers. */
 void dw_channel_take_control(void *channel, const void *data, size_t len);
+void dw_channel_queue_reply(dw_channel *channel, const void *data);
 /* Waits until the peer has acknowledged all frames or has closed, the link has ended, or its
  * close_timeout_ms is over. */
 void dw_channel_wait_acknowledged(dw_channel *channel);

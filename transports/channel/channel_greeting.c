@@ -1,22 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0
  * channel_greeting.c - the two ends of a channel compare their configs. */
+#include <stdio.h>
 #include <string.h>
 
 #include "channel/channel.h"
 
-/* The body of a hello, by which each end checks that the other has the same config:
+/* The body of a hello, by which each end checks that the other has the same configs:
  *
  * | offset | bytes | field                                                                 |
  * | 0      | 1     | major version of the frame format                                     |
  * | 1      | 1     | minor version                                                         |
- * | 2      | 2     | zero                                                                  |
+ * | 2      | 1     | how many send configs there are beyond the first one                  |
+ * | 3      | 1     | the same for receive configs                                          |
  * | 4      | 256   | the part of the send config that both ends must have in common, as    |
- * |        |       | canonical text, zero-filled; empty: this end sends nothing            |
- * | 260    | 256   | the same for the receive config                                       |
+ * |        |       | canonical text, zero-filled; empty: this end sends nothing; then the  |
+ * |        |       | other send configs                                                    |
+ * |        | 256   | the same for the receive configs                                      |
  */
-enum { CONFIG_BYTES = 256, HELLO_BYTES = 4 + 2 * CONFIG_BYTES };
+enum { CONFIG_BYTES = 256, HEAD_BYTES = 4 };
+enum { HELLO_BYTES = HEAD_BYTES + 2 * DW_CHOICE_MOST * CONFIG_BYTES }; /* at most */
 _Static_assert((int)DW_CONFIG_TEXT_BYTES <= (int)CONFIG_BYTES,
                "a longer text needs another layout of the greeting");
+
+typedef struct texts {
+    const char *at;
+    uint32_t n;
+} texts;
+
+/* The two lists of configs in a hello: of what its end sends, and receives. */
+typedef struct hello_lists {
+    texts sends, receives;
+} hello_lists;
+
+static hello_lists lists_of(const unsigned char *hello)
+{
+    const char *at = (const char *)hello + HEAD_BYTES;
+    uint32_t sends = hello[2] + 1u, receives = hello[3] + 1u;
+    return (hello_lists){{at, sends}, {at + (size_t)sends * CONFIG_BYTES, receives}};
+}
+
+static const char *text_at(const texts *list, uint32_t i)
+{
+    return i < list->n ? list->at + (size_t)i * CONFIG_BYTES : "";
+}
 
 /* The canonical text of the part of a config that both ends must have in common. Rounding, the
  * choice of scales, seed and incarnation concern the encoder only: what the decoder needs of them
@@ -43,15 +69,23 @@ static bool is_same(const char *own, const char *peer)
            strcmp(own, anew) == 0;
 }
 
-static dw_status write_hello(const dw_channel *channel, unsigned char *hello, dw_why *why)
+static dw_status write_hello(const dw_channel *channel, unsigned char hello[HELLO_BYTES],
+                             size_t *len, dw_why *why)
 {
     memset(hello, 0, HELLO_BYTES);
     hello[0] = DW_FORMAT_MAJOR;
     hello[1] = DW_FORMAT_MINOR;
+    hello[2] = (unsigned char)(channel->sends > 1 ? channel->sends - 1 : 0);
+    hello[3] = (unsigned char)(channel->receives > 1 ? channel->receives - 1 : 0);
     dw_status status = DW_OK;
-    char *send_text = (char *)hello + 4, *recv_text = send_text + CONFIG_BYTES;
-    if (channel->sends) status = shared_text(&channel->send, send_text);
-    if (status == DW_OK && channel->receives) status = shared_text(&channel->recv, recv_text);
+    hello_lists lists = lists_of(hello);
+    char *at = (char *)hello + HEAD_BYTES;
+    for (uint32_t i = 0; i < channel->sends && status == DW_OK; i++)
+        status = shared_text(&channel->send[i].config, at + (size_t)i * CONFIG_BYTES);
+    at += (size_t)lists.sends.n * CONFIG_BYTES;
+    for (uint32_t i = 0; i < channel->receives && status == DW_OK; i++)
+        status = shared_text(&channel->recv[i].config, at + (size_t)i * CONFIG_BYTES);
+    *len = HEAD_BYTES + (size_t)(lists.sends.n + lists.receives.n) * CONFIG_BYTES;
     if (status == DW_OK) return DW_OK;
     return dw_link_report(why, status, "channel %u: a config cannot be written as text: %s",
                           channel->id, dw_status_string(status));
@@ -60,21 +94,50 @@ static dw_status write_hello(const dw_channel *channel, unsigned char *hello, dw
 dw_status dw_channel_tell_hello(dw_channel *channel, dw_status about)
 {
     unsigned char hello[HELLO_BYTES];
+    size_t len;
     dw_why why;
-    dw_status status = write_hello(channel, hello, &why);
+    dw_status status = write_hello(channel, hello, &len, &why);
     if (status != DW_OK) return status;
-    return dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_HELLO, about, 0, hello,
-                           HELLO_BYTES);
+    return dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_HELLO, about, 0, hello, len);
+}
+
+/* Whether the body has the length that its head says, and every text in it ends. */
+static bool is_whole(const dw_envelope *envelope)
+{
+    if (envelope->body_len < HEAD_BYTES) return false;
+    hello_lists lists = lists_of(envelope->body);
+    uint32_t n = lists.sends.n + lists.receives.n;
+    if (envelope->body_len != HEAD_BYTES + (size_t)n * CONFIG_BYTES) return false;
+    for (uint32_t i = 1; i <= n; i++)
+        if (envelope->body[HEAD_BYTES + (size_t)i * CONFIG_BYTES - 1]) return false;
+    return true;
+}
+
+/* Finds the first config of a direction in which the two lists differ. */
+static dw_status compare_lists(const dw_channel *channel, bool we_send, const texts *own,
+                               const texts *peer, dw_why *why)
+{
+    uint32_t n = own->n > peer->n ? own->n : peer->n;
+    for (uint32_t i = 0; i < n; i++) {
+        const char *ours = text_at(own, i), *theirs = text_at(peer, i);
+        char place[32] = "";
+        if (i < own->n && i < peer->n && is_same(ours, theirs)) continue;
+        if (n > 1) snprintf(place, sizeof place, " as candidate %u", i + 1);
+        return dw_link_report(why, DW_ERR_MISMATCH,
+                              "channel %u: this end %s '%.70s' but the peer %s '%.70s'%s; give "
+                              "both ends the same config",
+                              channel->id, we_send ? "sends" : "receives",
+                              ours[0] ? ours : "nothing", we_send ? "receives" : "sends",
+                              theirs[0] ? theirs : "nothing", place);
+    }
+    return DW_OK;
 }
 
 static dw_status compare(const dw_channel *channel, const unsigned char *own,
                          const dw_envelope *envelope, dw_why *why)
 {
     const unsigned char *peer = envelope->body;
-    const char *peer_sends = (const char *)peer + 4, *peer_receives = peer_sends + CONFIG_BYTES;
-    const char *own_sends = (const char *)own + 4, *own_receives = own_sends + CONFIG_BYTES;
-    if (envelope->body_len != HELLO_BYTES || peer_sends[CONFIG_BYTES - 1] ||
-        peer_receives[CONFIG_BYTES - 1]) {
+    if (!is_whole(envelope)) {
         return dw_link_report(why, DW_ERR_PROTOCOL, "channel %u: the peer's greeting is malformed",
                               channel->id);
     }
@@ -84,20 +147,10 @@ static dw_status compare(const dw_channel *channel, const unsigned char *own,
                               "%d.%d; run the same release at both ends",
                               channel->id, peer[0], peer[1], DW_FORMAT_MAJOR, DW_FORMAT_MINOR);
     }
-    const struct {
-        const char *here, *own, *there, *peer;
-    } directions[2] = {{"sends", own_sends, "receives", peer_receives},
-                       {"receives", own_receives, "sends", peer_sends}};
-    for (int i = 0; i < 2; i++) {
-        if (is_same(directions[i].own, directions[i].peer)) continue;
-        return dw_link_report(
-            why, DW_ERR_MISMATCH,
-            "channel %u: this end %s '%.70s' but the peer %s '%.70s'; give "
-            "both ends the same config",
-            channel->id, directions[i].here, directions[i].own[0] ? directions[i].own : "nothing",
-            directions[i].there, directions[i].peer[0] ? directions[i].peer : "nothing");
-    }
-    return DW_OK;
+    hello_lists ours = lists_of(own), theirs = lists_of(peer);
+    dw_status status = compare_lists(channel, true, &ours.sends, &theirs.receives, why);
+    if (status != DW_OK) return status;
+    return compare_lists(channel, false, &ours.receives, &theirs.sends, why);
 }
 
 static bool is_hello(const void *message, size_t len, uint64_t session)
@@ -133,8 +186,8 @@ static dw_status await_hello(dw_channel *channel, uint32_t timeout_ms, void **me
 }
 
 /* Sends our hello and waits for the hello of the peer, which may have arrived already. */
-static dw_status exchange(dw_channel *channel, const unsigned char *hello, uint32_t timeout_ms,
-                          void **message, size_t *len, dw_why *why)
+static dw_status exchange(dw_channel *channel, const unsigned char *hello, size_t hello_len,
+                          uint32_t timeout_ms, void **message, size_t *len, dw_why *why)
 {
     uint32_t tag = dw_channel_tag(channel, DW_TAG_CONTROL);
     dw_status status = dw_link_recv(channel->link, tag, 0, message, len);
@@ -149,8 +202,8 @@ static dw_status exchange(dw_channel *channel, const unsigned char *hello, uint3
         status = DW_PENDING;
     }
     if (has_come || status == DW_PENDING) {
-        status = dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_HELLO, DW_OK, 0, hello,
-                                 HELLO_BYTES);
+        status =
+            dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_HELLO, DW_OK, 0, hello, hello_len);
         if (has_come && status != DW_OK) dw_link_release(channel->link, *message);
     }
     if (status == DW_OK && !has_come) status = await_hello(channel, timeout_ms, message, len);
@@ -172,9 +225,10 @@ dw_status dw_channel_greet(dw_channel *channel, uint32_t timeout_ms, dw_why *why
 {
     unsigned char hello[HELLO_BYTES];
     void *message;
-    size_t len;
-    dw_status status = write_hello(channel, hello, why);
-    if (status == DW_OK) status = exchange(channel, hello, timeout_ms, &message, &len, why);
+    size_t hello_len, len;
+    dw_status status = write_hello(channel, hello, &hello_len, why);
+    if (status == DW_OK)
+        status = exchange(channel, hello, hello_len, timeout_ms, &message, &len, why);
     if (status != DW_OK) return status;
     dw_envelope envelope;
     if (!dw_envelope_read(message, len, channel->link->session, &envelope)) {

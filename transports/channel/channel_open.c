@@ -2,23 +2,6 @@
  * channel_open.c - opening and closing a channel. */
 #include "channel/channel.h"
 
-/* ---- Configs --------------------------------------------------------------------------------- */
-
-static uint64_t monotonic_ns(void *context)
-{
-    (void)context;
-    return (uint64_t)dw_link_now_ns();
-}
-
-static dw_status take_config(dw_config *own, const dw_config *config, dw_why *why)
-{
-    dw_status status = dw_take_asked(own, sizeof *own, config, "dw_config", why);
-    if (status != DW_OK) return status;
-    /* Without a clock the counter busy_ns would stay 0. */
-    if (!own->now_ns) own->now_ns = monotonic_ns;
-    return DW_OK;
-}
-
 /* ---- Open and close -------------------------------------------------------------------------- */
 
 static bool make_locks(dw_channel *channel)
@@ -44,8 +27,7 @@ static void free_channel(dw_channel *channel)
     dw_channel_release_sent(channel);
     dw_channel_release_received(channel);
     dw_channel_device_release(channel);
-    dw_encoder_destroy(channel->encoder);
-    dw_decoder_destroy(channel->decoder);
+    dw_channel_destroy_codecs(channel);
     pthread_mutex_destroy(&channel->encoder_lock);
     pthread_mutex_destroy(&channel->replies_lock);
     pthread_mutex_destroy(&channel->decoder_lock);
@@ -54,45 +36,23 @@ static void free_channel(dw_channel *channel)
     dw_memory_give(&channel->link->allocator, channel, sizeof *channel);
 }
 
-static dw_status make_encoder(dw_channel *channel, const dw_channel_config *config,
-                              dw_cuda_place place, dw_why *why)
+static void remove_handlers(dw_channel *channel)
 {
-    dw_why said = {.text = ""};
-    dw_status status = take_config(&channel->send, config->send, why);
-    if (status != DW_OK) return status;
-    status = config->cuda ? dw_encoder_create_cuda(&channel->encoder, &channel->send, config->cuda,
-                                                   place, &said)
-                          : dw_encoder_create_why(&channel->encoder, &channel->send, &said);
-    channel->sends = status == DW_OK;
-    return status == DW_OK ? DW_OK
-                           : dw_link_report(why, status, "channel %u: %.200s", channel->id,
-                                            said.text[0] ? said.text : dw_status_string(status));
+    dw_link_handle(channel->link, dw_channel_tag(channel, DW_TAG_CONTROL), NULL, NULL);
+    dw_link_handle(channel->link, dw_channel_tag(channel, DW_TAG_TRIPS), NULL, NULL);
 }
 
-static dw_status make_decoder(dw_channel *channel, const dw_channel_config *config,
-                              dw_cuda_place place, dw_why *why)
+static dw_status set_handlers(dw_channel *channel, dw_why *why)
 {
-    dw_why said = {.text = ""};
-    dw_status status = take_config(&channel->recv, config->recv, why);
-    if (status != DW_OK) return status;
-    status = config->cuda ? dw_decoder_create_cuda(&channel->decoder, &channel->recv, config->cuda,
-                                                   place, &said)
-                          : dw_decoder_create_why(&channel->decoder, &channel->recv, &said);
-    channel->receives = status == DW_OK;
-    return status == DW_OK ? DW_OK
-                           : dw_link_report(why, status, "channel %u: %.200s", channel->id,
-                                            said.text[0] ? said.text : dw_status_string(status));
-}
-
-static dw_status make_codecs(dw_channel *channel, const dw_channel_config *config, dw_why *why)
-{
-    dw_status status = DW_OK;
-    dw_cuda_place place = config->place ? config->place : DW_CUDA_DEVICE;
-    channel->cuda = config->cuda;
-    if (config->send) status = make_encoder(channel, config, place, why);
-    if (status == DW_OK && config->recv) status = make_decoder(channel, config, place, why);
-    if (status == DW_OK && channel->cuda) status = dw_channel_device_open(channel, why);
-    return status;
+    dw_status status = dw_link_handle(channel->link, dw_channel_tag(channel, DW_TAG_CONTROL),
+                                      dw_channel_take_control, channel);
+    if (status == DW_OK && (channel->sends > 1 || channel->receives > 1)) {
+        status = dw_link_handle(channel->link, dw_channel_tag(channel, DW_TAG_TRIPS),
+                                dw_channel_take_trip, channel);
+        if (status != DW_OK) remove_handlers(channel);
+    }
+    if (status == DW_OK) return DW_OK;
+    return dw_link_report(why, status, "channel %u: %s", channel->id, dw_link_why(channel->link));
 }
 
 dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_config *given,
@@ -114,7 +74,7 @@ dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_
         return dw_link_report(why, DW_ERR_ARGUMENT, "%u is not a valid channel id; use 1 to 65535",
                               config->id);
     }
-    if (!config->send && !config->recv) {
+    if (!config->send && !config->recv && !config->auto_send && !config->auto_recv) {
         return dw_link_report(why, DW_ERR_ARGUMENT,
                               "channel %u: set a send config, a recv config, or both", config->id);
     }
@@ -131,17 +91,12 @@ dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_
     }
     made->link = link;
     made->id = config->id;
-    status = make_codecs(made, config, why);
+    status = dw_channel_make_codecs(made, config, why);
     uint32_t timeout_ms = config->open_timeout_ms == 0 ? 60000 : config->open_timeout_ms;
     if (status == DW_OK) status = dw_channel_greet(made, timeout_ms, why);
     made->heard_ns = dw_link_now_ns();
     made->patience_ms = link->retry_ms;
-    if (status == DW_OK) {
-        status = dw_link_handle(link, dw_channel_tag(made, DW_TAG_CONTROL), dw_channel_take_control,
-                                made);
-        if (status != DW_OK)
-            dw_link_report(why, status, "channel %u: %s", made->id, dw_link_why(link));
-    }
+    if (status == DW_OK) status = set_handlers(made, why);
     if (status != DW_OK) {
         free_channel(made);
         return status;
@@ -154,13 +109,13 @@ void dw_channel_close(dw_channel *channel)
 {
     if (!channel || !dw_owner_is_us(&channel->link->owner)) return;
     /* The peer may still request frames that it has not acknowledged. */
-    if (channel->sends && channel->send.replies != DW_REPLIES_NEVER)
+    if (channel->sends && channel->send[0].config.replies != DW_REPLIES_NEVER)
         dw_channel_wait_acknowledged(channel);
     if (channel->sends) {
         dw_channel_tell(channel, DW_TAG_FRAMES, DW_ENVELOPE_CLOSED, DW_OK, 0, NULL, 0);
         dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_CLOSED, DW_OK, 0, NULL, 0);
     }
     dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_CLOSED, DW_OK, 0, NULL, 0);
-    dw_link_handle(channel->link, dw_channel_tag(channel, DW_TAG_CONTROL), NULL, NULL);
+    remove_handlers(channel);
     free_channel(channel);
 }

@@ -3,7 +3,8 @@
  *
  * | offset | bytes | field                                                        |
  * | 0      | 4     | kind                                                         |
- * | 4      | 4     | a status, as 32-bit two's complement                         |
+ * | 4      | 4     | a status, as 32-bit two's complement; of FRAME and RESENT:   |
+ * |        |       | which of the direction's configs made the frame, from 0      |
  * | 8      | 8     | number of a frame or control message, from 0 per direction   |
  * | 16     | 8     | bytes of the body                                            |
  * | 24     | 8     | XXH3-64 of bytes 0..24, seeded with the session of the link, |
@@ -22,19 +23,38 @@
 
 enum { DW_ENVELOPE_BYTES = 32 };
 
+/* How a frame travelled, by the receiver's clock, in front of the reply in an ACK:
+ *
+ * | offset | bytes | field                                                        |
+ * | 0      | 4     | microseconds from the arrival of the frame before to its own |
+ * | 4      | 4     | when it arrived, in microseconds                             |
+ *
+ * DW_TIME_UNKNOWN in the first: it is the first frame, or it was sent again, or it arrived before
+ * the one in front of it. */
+enum { DW_TIMES_BYTES = 8 };
+#define DW_TIME_UNKNOWN UINT32_MAX
+
 typedef enum dw_envelope_kind {
     DW_ENVELOPE_HELLO = 1, /* body: see channel_greeting.c */
     DW_ENVELOPE_FRAME = 2, /* body: a frame */
     /* Body: the frame that was requested: the same bytes again, or made by dw_encoder_resync. */
     DW_ENVELOPE_RESENT = 3,
-    DW_ENVELOPE_ACK = 4, /* body: the decoder's reply, or nothing */
-    /* A request to send the frame again. Status: why it was rejected. Body: as in ACK. */
+    /* Body: the decoder's reply, or nothing. If the direction has several configs, the body is
+     * empty or begins with the DW_TIMES_BYTES described below. */
+    DW_ENVELOPE_ACK = 4,
+    /* A request to send the frame again. Status: why it was rejected. Body: the reply, or nothing.
+     */
     DW_ENVELOPE_AGAIN = 5,
     DW_ENVELOPE_REFUSED = 6, /* the frame cannot be sent again; body: a sentence */
     DW_ENVELOPE_NOT_YET = 7, /* the requested frame has not been sent yet */
     /* Control message number `sequence` arrived damaged: if it was a request, send it again. */
     DW_ENVELOPE_REPEAT = 8,
-    DW_ENVELOPE_CLOSED = 9 /* the last message on its tag */
+    DW_ENVELOPE_CLOSED = 9, /* the last message on its tag */
+    /* On the tag of trips. PING: sequence is the time of sending by the sender's clock, in
+     * microseconds. PONG, the answer: that time, and in the upper 32 bits the time at which the
+     * PING arrived, by the receiver's clock. */
+    DW_ENVELOPE_PING = 10,
+    DW_ENVELOPE_PONG = 11
 } dw_envelope_kind;
 
 typedef struct dw_envelope {

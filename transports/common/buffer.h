@@ -15,8 +15,9 @@ typedef struct dw_buffer {
     struct dw_buffer *older, *newer; /* list of all buffers that the pool has made */
     size_t cap, len;                 /* of the payload: room, and used bytes */
     uint32_t tag, kind;
-    uint32_t refs; /* references: the queue, the program and a channel may each hold one */
-    uint32_t size_class;
+    uint16_t refs; /* references: the queue, the program and a channel may each hold one */
+    uint16_t size_class;
+    uint32_t arrived_us; /* of a received message: when it was complete (dw_link_now_us) */
 } dw_buffer;
 
 /* The header of the link and the payload follow the struct. The payload starts on a cache line. */
