@@ -117,9 +117,14 @@ static const struct argp_option options[] = {
 
     {0, 0, 0, 0, "Compression (the same at all ranks):", 3},
     {"forward", FORWARD, "CODEC", 0,
-     "Codec for activations, which go from rank R to R + 1 (default: raw:f32)", 3},
+     "Codec for activations, which go from rank R to R + 1 (default: raw:f32). Several, with | "
+     "between them and the best quality first: the ranks choose for every tensor, and say why. "
+     "auto: the same, among usual codecs",
+     3},
     {"backward", BACKWARD, "CODEC", 0,
-     "Codec for gradients, which go from rank R + 1 to R (default: raw:f32)", 3},
+     "Codec for gradients, which go from rank R + 1 to R (default: raw:f32). Several, or auto: as "
+     "for --forward",
+     3},
 
     {0, 0, 0, 0, "Model (the same at all ranks):", 4},
     {"layers", LAYERS, "L", 0, "Number of transformer blocks (default: 4)", 4},
@@ -399,6 +404,7 @@ static int run_rank(arguments *a)
     }
     if (a->link) a->report.place = place;
     if (a->config.rank) a->report.log = NULL; /* rank 0 logs for all */
+    a->report.rank = a->config.rank;
     if (dw_report_open(&report, &a->report)) {
         dw_place_leave(place, false);
         return DW_EXIT_FAILED;

@@ -7,7 +7,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "sentence.h"
 
@@ -126,31 +125,6 @@ static dw_status find_in_flight(dw_settings *settings, dw_why *why)
     return DW_OK;
 }
 
-static uint64_t now_ns(void *context)
-{
-    (void)context;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-/* Parses a codec. The sentence for an error quotes the text from the wrong part on, because an
- * offset is of little use to somebody who reads it in a terminal. */
-static dw_status parse_codec(dw_config *codec, char canonical[DW_CONFIG_TEXT_BYTES],
-                             const char *text, const char *which, dw_why *why)
-{
-    dw_why codec_why = {.offset = -1};
-    dw_status status = dw_config_parse(codec, text, &codec_why);
-    if (status == DW_OK) status = dw_config_format(codec, canonical, DW_CONFIG_TEXT_BYTES);
-    if (status < 0 && codec_why.offset >= 0 && (size_t)codec_why.offset <= strlen(text))
-        return dw_say(why, status, "%s codec \"%.60s\", at \"%.40s\": %.120s", which, text,
-                      text + codec_why.offset, codec_why.text);
-    if (status < 0)
-        return dw_say(why, status, "%s codec \"%.60s\": %.180s", which, text, codec_why.text);
-    codec->now_ns = now_ns;
-    return DW_OK;
-}
-
 /* Fills in and checks all settings but the addresses. */
 static dw_status resolve(dw_settings *settings, const dw_train_config *config, dw_why *why)
 {
@@ -171,11 +145,9 @@ static dw_status resolve(dw_settings *settings, const dw_train_config *config, d
     if (status == DW_OK) status = check_numbers(config, why);
     if (status == DW_OK) status = find_in_flight(settings, why);
     if (status == DW_OK)
-        status = parse_codec(&settings->forward, settings->forward_text, config->forward, "forward",
-                             why);
+        status = dw_candidates_parse(&settings->forward, config->forward, true, why);
     if (status == DW_OK)
-        status = parse_codec(&settings->backward, settings->backward_text, config->backward,
-                             "backward", why);
+        status = dw_candidates_parse(&settings->backward, config->backward, false, why);
     return status;
 }
 
@@ -233,8 +205,8 @@ json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_
         {"channels", json_integer(config->channels)},
         {"heads", json_integer(config->heads)},
         {"context", json_integer(config->context)},
-        {"forward", json_string(settings->forward_text)},
-        {"backward", json_string(settings->backward_text)},
+        {"forward", json_string(settings->forward.text)},
+        {"backward", json_string(settings->backward.text)},
         {"batch", json_integer(config->batch)},
         {"micro-batches", json_integer(config->micro_batches)},
         {"schedule", json_string(config->schedule)},

@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 
+#include "candidates.h"
 #include "deltawire/trainer.h"
 #include "parameters.h"
 
@@ -14,8 +15,7 @@ typedef struct dw_settings {
      * dw_settings_count fills in, and URIs and paths that were not given. */
     dw_train_config config;
     dw_model_shape shape;
-    dw_config forward, backward;
-    char forward_text[DW_CONFIG_TEXT_BYTES], backward_text[DW_CONFIG_TEXT_BYTES]; /* canonical */
+    dw_candidates forward, backward;
     uint32_t steps_per_epoch;
     /* How many micro-batches this stage holds the activations of, at most: those that it has
      * computed forward and not yet backward. */

@@ -207,6 +207,52 @@ static uint64_t longest_message(const dw_train_config *config)
     return (uint64_t)dw_frame_bound(&largest, &x) + MOST_CONTROL_BYTES;
 }
 
+/* The configs of one direction with the threads of this stage, as a channel takes them: *one is the
+ * only config, or *several are set. */
+typedef struct direction {
+    dw_config each[DW_CANDIDATES_MOST];
+    const dw_config *list[DW_CANDIDATES_MOST];
+    dw_channel_auto several;
+} direction;
+
+static void set_direction(direction *d, const dw_stage *stage, const dw_candidates *candidates,
+                          const dw_config **one, const dw_channel_auto **several)
+{
+    for (uint32_t i = 0; i < candidates->n; i++) {
+        d->each[i] = candidates->each[i];
+        d->list[i] = &d->each[i];
+        if (!stage->threads) continue;
+        d->each[i].parallel_for = dw_threads_parallel_for;
+        d->each[i].parallel_context = stage->threads;
+    }
+    d->several = (dw_channel_auto){.struct_size = sizeof d->several,
+                                   .candidates = d->list,
+                                   .n = candidates->n,
+                                   .micro_batches = stage->settings->config.micro_batches,
+                                   .log = stage->hooks->on_codec,
+                                   .log_context = stage->hooks->context};
+    if (candidates->n == 1)
+        *one = d->list[0];
+    else
+        *several = &d->several;
+}
+
+static dw_status open_channel(dw_stage *stage, dw_neighbour *neighbour, bool listens)
+{
+    const dw_settings *settings = stage->settings;
+    direction forward, backward;
+    dw_why why = {.offset = -1};
+    dw_channel_config channel = {.struct_size = sizeof channel,
+                                 .id = CHANNEL_ID,
+                                 .open_timeout_ms = settings->config.open_timeout_ms};
+    set_direction(&forward, stage, &settings->forward, listens ? &channel.send : &channel.recv,
+                  listens ? &channel.auto_send : &channel.auto_recv);
+    set_direction(&backward, stage, &settings->backward, listens ? &channel.recv : &channel.send,
+                  listens ? &channel.auto_recv : &channel.auto_send);
+    dw_status status = dw_channel_open(&neighbour->channel, neighbour->link, &channel, &why);
+    return status < 0 ? link_failed(stage, neighbour, status, why.text) : DW_OK;
+}
+
 static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, dw_link_role role, json_t *greeting)
 {
     const dw_train_config *config = &stage->settings->config;
@@ -246,18 +292,7 @@ static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, dw_link_role rol
         status = dw_settings_compare(greeting, theirs, neighbour->rank, &stage->why);
     json_decref(theirs);
     if (status < 0) return status;
-    dw_config forward = stage->settings->forward, backward = stage->settings->backward;
-    if (stage->threads) {
-        forward.parallel_for = backward.parallel_for = dw_threads_parallel_for;
-        forward.parallel_context = backward.parallel_context = stage->threads;
-    }
-    dw_channel_config channel = {.struct_size = sizeof channel,
-                                 .id = CHANNEL_ID,
-                                 .send = listens ? &forward : &backward,
-                                 .recv = listens ? &backward : &forward,
-                                 .open_timeout_ms = config->open_timeout_ms};
-    status = dw_channel_open(&neighbour->channel, neighbour->link, &channel, &why);
-    return status < 0 ? link_failed(stage, neighbour, status, why.text) : DW_OK;
+    return open_channel(stage, neighbour, listens);
 }
 
 /* Called before the rank connects, so that a rank that cannot write fails without waiting for

@@ -372,8 +372,8 @@ static void announce(run *r)
                             .samples = r->data.samples,
                             .held_out = r->data.held_out,
                             .parameters = (V + T) * C + L * (12 * C * C + 13 * C) + 2 * C + V * C,
-                            .forward = r->settings.forward_text,
-                            .backward = r->settings.backward_text,
+                            .forward = r->settings.forward.text,
+                            .backward = r->settings.backward.text,
                             .blas = openblas_get_corename()};
     r->hooks->on_start(r->hooks->context, &start);
 }

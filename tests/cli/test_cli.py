@@ -183,6 +183,24 @@ class Runs(Base):
         self.assertEqual(summary["held_out_loss"], two[-2]["loss"])
         self.assertGreaterEqual(summary["bytes_forward"], summary["raw_forward"])
 
+    def test_a_slow_link_changes_the_codec(self):
+        result = self.train(
+            *("--local", "2", "--link", "shaped:rate=2mbit/tcp://127.0.0.1:0", "--epochs", "4"),
+            *("--forward", "raw:f32|direct:bits=2", "--backward", "raw:f32|direct:bits=3"),
+            *("--log", self.path("log")),
+        )
+        self.assertEqual(result.returncode, 0, result.stderr)
+        says = r"channel 1: from frame \d+ on direct:bits=%d is used instead of raw:f32, because"
+        for rank in 0, 1:
+            self.assertRegex(result.stdout, rf"(?m)^rank {rank} \| {says % (2 + rank)}")
+        log = self.log_of("log")
+        self.assertEqual(log[0]["forward"], "raw:f32|direct:bits=2")
+        changes = [line for line in log if line["event"] == "codec"]
+        self.assertRegex(changes[0]["sentence"], says % 2)
+        # A change belongs to the step whose line follows it.
+        after = log[log.index(changes[0]) + 1]
+        self.assertEqual((after["event"], after["step"]), ("step", changes[0]["step"]))
+
     def test_kernel_counters_agree_with_ours(self):
         self.assertEqual(
             self.train("--local", "2", "--epochs", "4", "--log", self.path("log")).returncode, 0

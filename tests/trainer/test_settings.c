@@ -30,7 +30,7 @@ static void fills_in_defaults(void **state)
     assert_int_equal(s.config.micro_batches, 4);
     assert_int_equal(s.config.epochs, 1);
     assert_true(s.config.lr == 1e-3 && s.config.clip == 1 && s.config.weight_decay == 0.1);
-    assert_string_equal(s.forward_text, "raw:f32");
+    assert_string_equal(s.forward.text, "raw:f32");
     assert_int_equal(dw_settings_count(&s, 100, NULL), DW_OK);
     assert_int_equal(s.steps_per_epoch, 6);
     assert_int_equal(s.config.steps, 6);
@@ -63,6 +63,25 @@ static void limits_the_micro_batches_in_flight(void **state)
         assert_int_equal(dw_settings_resolve(&s, &config, NULL), DW_OK);
         assert_int_equal(s.in_flight, cases[i].in_flight < 2 ? 1 : 2);
     }
+}
+
+static void several_codecs_are_candidates(void **state)
+{
+    (void)state;
+    dw_settings s;
+    dw_train_config config = sound();
+    config.forward = "raw:f32|delta:bits=4|direct:bits=2";
+    config.backward = "auto";
+    assert_int_equal(dw_settings_resolve(&s, &config, NULL), DW_OK);
+    assert_int_equal(s.forward.n, 3);
+    assert_string_equal(s.forward.text, "raw:f32|delta|direct:bits=2");
+    assert_int_equal(s.forward.each[2].bits, 2);
+    assert_true(s.backward.n > 2);
+    assert_int_equal(strncmp(s.backward.text, "raw:f32|raw:bf16|direct:", 24), 0);
+    config.forward = "auto";
+    assert_int_equal(dw_settings_resolve(&s, &config, NULL), DW_OK);
+    assert_non_null(strstr(s.forward.text, "|delta:bits=2"));
+    assert_string_not_equal(s.forward.text, s.backward.text);
 }
 
 static void assert_refused(dw_train_config config, const char *word)
@@ -103,6 +122,14 @@ static void names_the_setting_that_is_wrong(void **state)
     REFUSED("heads is 5", config.heads = 5);
     REFUSED("forward codec \"delta:bits=99\", at \"99\"", config.forward = "delta:bits=99");
     REFUSED("backward codec \"dalta\"", config.backward = "dalta");
+    REFUSED("forward codec \"\"", config.forward = "raw|");
+    REFUSED("forward codec \"auto\"", config.forward = "raw|auto");
+    REFUSED("backward codec \"raw:f99\"", config.backward = "raw:f32|raw:f99|raw:f16");
+    REFUSED("\"delta\" is given twice", config.forward = "delta|raw|delta:bits=4");
+    REFUSED("number 1 has replies=never", config.forward = "raw:replies=never|delta");
+    REFUSED("more than 8 forward codecs", config.forward = "delta:bits=1|delta:bits=2|delta:bits=3|"
+                                                           "delta:bits=4|delta:bits=5|delta:bits=6|"
+                                                           "delta:bits=7|delta:bits=8|raw");
 }
 
 static json_t *greeting_of(dw_train_config config, uint64_t text, uint64_t checkpoint)
@@ -158,6 +185,7 @@ static void names_the_setting_that_differs_between_ranks(void **state)
     DIFFERS("context", config.context = 64);
     DIFFERS("forward \"delta", config.forward = "delta:bits=2");
     DIFFERS("backward \"direct", config.backward = "direct:bits=2");
+    DIFFERS("forward \"raw:f32|delta", config.forward = "raw:f32|delta:bits=2");
     DIFFERS("batch 8, this rank with 16", config.batch = 8);
     DIFFERS("micro-batches 8", config.micro_batches = 8);
     DIFFERS("schedule \"1f1b\"", config.schedule = "1f1b");
@@ -217,6 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fills_in_defaults),
         cmocka_unit_test(limits_the_micro_batches_in_flight),
+        cmocka_unit_test(several_codecs_are_candidates),
         cmocka_unit_test(names_the_setting_that_is_wrong),
         cmocka_unit_test(names_the_setting_that_differs_between_ranks),
         cmocka_unit_test(names_a_peer_of_another_version),
