@@ -974,6 +974,10 @@ MUTANTS_OF_PYTHON = {
     "py_waits_in_closed_link": ("python/deltawire/owner.py", "self._still_open()", "pass"),
     "py_keys_in_logs": ("python/deltawire/tls.py", "def __repr__(self) -> str:", "def repr(self) -> str:"),
     "py_channel_without_ids": ("python/deltawire/channel.py", "if ids is None and self._needs_ids:", "if False:"),
+    "py_ids_by_the_first_config": ("python/deltawire/channel.py", 'any(config.codec == "delta" for config in sends)', 'any(config.codec == "delta" for config in sends[:1])'),
+    "py_changes_untold": ("python/deltawire/channel.py", "several.n, several.log = len(structs), kept[0]", "several.n = len(structs)"),
+    "py_log_of_anything": ("python/deltawire/channel.py", "if log is not None and not callable(log):", "if False:"),
+    "py_one_config_of_a_list": ("python/deltawire/channel.py", "if not isinstance(given, (list, tuple)):", "if True:"),
 }
 # Its calls on a GPU, against the suite python_gpu.
 MUTANTS_OF_PYTHON_GPU = {

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, Callable, NamedTuple, Optional, Sequence, Union
 
 from deltawire._library import core, ffi, links
 from deltawire._waiting import Deadline, milliseconds, watched
 from deltawire.config import Config, struct_with
 from deltawire.counters import Counters, codec_counters
-from deltawire.errors import PENDING, TIMEOUT, check, fail, new_why, refuse
+from deltawire.errors import PENDING, TIMEOUT, check, fail, new_why, refuse, text_of
 from deltawire.keys import Id, Ids, key_of, pack, unpack
 from deltawire.link import QUEUE_FULL, Link
 from deltawire.owner import Shared
 from deltawire.tensor import Tensor
 from deltawire.threads import Threads, pool_of
 from deltawire.views import ROWS, WRITES, View
+
+
+Codecs = Union[str, Config, Sequence[Union[str, Config]], None]
 
 
 class Received(NamedTuple):
@@ -37,9 +40,11 @@ class Channel(Shared):
     link: a Link. The other end of it opens a channel with the same id.
     id: an int from 1 to 65535, used only once on a link.
     send, recv: the configs, or their texts, of the two directions. The send of one end is the recv
-        of the other. None: no tensors travel in this direction.
+        of the other. None: no tensors travel in this direction. A list of 2 to 8: the sender
+        chooses one of them for each frame, the first one that is about as fast as the fastest.
     threads: the number of threads that share the work of the codecs, or a Threads.
     open_timeout: the maximum time in seconds until the other end has opened the channel.
+    log: called with a sentence when another config is chosen for sending, by the thread that sends.
     Errors: ARGUMENT, CONFIG, MISMATCH (the configs of the two ends differ; the message has both),
     TIMEOUT, NO_MEMORY, and those of a failed link.
 
@@ -53,11 +58,12 @@ class Channel(Shared):
         self,
         link: Link,
         id: int,
-        send: Union[str, Config, None] = None,
-        recv: Union[str, Config, None] = None,
+        send: Codecs = None,
+        recv: Codecs = None,
         *,
         threads: Union[int, Threads] = 0,
         open_timeout: float = 60.0,
+        log: Optional[Callable[[str], Any]] = None,
     ) -> None:
         super().__init__()
         if not isinstance(link, Link):
@@ -67,15 +73,21 @@ class Channel(Shared):
         self._link = link
         self._sending, self._receiving = threading.Lock(), threading.Lock()
         self._x, self._y = View("x"), View("out")
-        self._needs_ids = send is not None and Config(send).codec == "delta"
         timeout_ms = milliseconds(open_timeout, "open_timeout")
-        configs = [None if c is None else Config(c) for c in (send, recv)]
+        sends, receives = _configs(send), _configs(recv)
+        self._needs_ids = any(config.codec == "delta" for config in sends)
+        if log is not None and not callable(log):
+            refuse(f"log must be callable, not {type(log).__name__}")
         self._pool = pool_of(threads)
         pool = self._pool._take() if self._pool else None
-        structs = [ffi.NULL if c is None else struct_with(c, pool) for c in configs]
+        self._sends = [struct_with(config, pool) for config in sends]
+        self._receives = [struct_with(config, pool) for config in receives]
         how = ffi.new("dw_channel_config *", {"struct_size": ffi.sizeof("dw_channel_config")})
-        how.id, how.send, how.recv, how.open_timeout_ms = id, structs[0], structs[1], timeout_ms
-        self._structs = structs
+        how.id, how.open_timeout_ms = id, timeout_ms
+        kept = [_told(log)]
+        how.send, how.auto_send = _direction(send, self._sends, kept)
+        how.recv, how.auto_recv = _direction(recv, self._receives, kept)
+        self._kept = kept
         try:
             link._begin()
             try:
@@ -114,7 +126,7 @@ class Channel(Shared):
         deadline = Deadline(timeout)
         self._start(self._sending)
         try:
-            if self._structs[0] == ffi.NULL:
+            if not self._sends:
                 refuse("this channel sends nothing: open it with send=, a config for sending")
             tensor = self._x.take(x, ROWS if rows_are_samples else 0)
             if ids is None and self._needs_ids:
@@ -123,7 +135,7 @@ class Channel(Shared):
                     "ids"
                 )
             keys = pack(range(tensor.n) if ids is None else ids, tensor.n)
-            cap = core.dw_frame_bound(self._structs[0], tensor)
+            cap = max(core.dw_frame_bound(struct, tensor) for struct in self._sends)
             # dw_channel_send waits for room in the queue, too, but Ctrl-C could not interrupt it.
             link = self._link._handle
             status = self._wait(lambda ms: links.dw_link_wait_room(link, cap, ms), deadline)
@@ -156,7 +168,7 @@ class Channel(Shared):
             refuse("recv needs either out=, a tensor to write into, or shape=, for a new tensor")
         self._start(self._receiving)
         try:
-            if self._structs[1] == ffi.NULL:
+            if not self._receives:
                 refuse("this channel receives nothing: open it with recv=, the sender's config")
             to = Tensor(shape, dtype) if out is None else out
             y = self._y.take(to, WRITES | (ROWS if rows_are_samples else 0))
@@ -226,6 +238,37 @@ class Channel(Shared):
     def _stop(self, lock: Any) -> None:
         lock.release()
         self._finish()
+
+
+def _configs(given: Codecs) -> "list[Config]":
+    if given is None:
+        return []
+    return [Config(c) for c in given] if isinstance(given, (list, tuple)) else [Config(given)]
+
+
+def _direction(given: Codecs, structs: Any, kept: "list[Any]") -> "tuple[Any, Any]":
+    """What dw_channel_config says of a direction: a config, or several. kept: a callback, and what
+    must live as long as the channel."""
+    if not isinstance(given, (list, tuple)):
+        return (structs[0] if structs else ffi.NULL), ffi.NULL
+    pointers = ffi.new("dw_config *[]", structs)
+    several = ffi.new("dw_channel_auto *", {"struct_size": ffi.sizeof("dw_channel_auto")})
+    several.candidates = ffi.cast("const dw_config *const *", pointers)
+    several.n, several.log = len(structs), kept[0]
+    kept += [pointers, several]
+    return ffi.NULL, several
+
+
+def _told(log: Optional[Callable[[str], Any]]) -> Any:
+    """A callback that passes a sentence to log."""
+    if log is None:
+        return ffi.NULL
+    function = log
+
+    def tell(_context: Any, sentence: Any) -> None:
+        function(text_of(sentence))
+
+    return ffi.callback("void(void *, const char *)", tell)
 
 
 def _open(link: Any, how: Any) -> Any:
