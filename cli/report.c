@@ -18,7 +18,7 @@ struct dw_report {
     dw_report_options options;
     FILE *log;
     int log_error;                    /* errno of the first line that could not be written */
-    uint32_t steps, first_step, step; /* step: the last one that was done */
+    uint32_t steps, first_step, step; /* step: the last completed step; only rank 0 sets it */
     dw_train_cost last; /* so_far of the previous step; the difference is the cost of a step */
 };
 
@@ -153,7 +153,7 @@ static void on_step(void *context, const dw_train_step *step)
     report->step = step->step;
 }
 
-/* Only rank 0 knows the step. */
+/* Every rank prints its changes, but only rank 0 writes a log, and only rank 0 knows the step. */
 static void on_codec(void *context, const char *sentence)
 {
     dw_report *report = context;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * candidates.c - parses the codecs of one direction. */
+ * candidates.c - parses the setting that gives the codecs of one direction. */
 #include "candidates.h"
 
 #include <stdint.h>
@@ -8,8 +8,8 @@
 
 #include "sentence.h"
 
-/* What "auto" means: exact floats first, then what docs/codecs.md recommends, by how much a
- * training loses. */
+/* The codecs that "auto" stands for, in descending quality: first exact floats, then the codecs
+ * that docs/codecs.md recommends, in the order of how much they raise the loss of a training. */
 static const char auto_forward[] = "raw:f32|raw:bf16|direct:bits=8|delta:bits=4|delta:bits=2|"
                                    "delta:form=step,step=1.65,entropy=rans";
 static const char auto_backward[] = "raw:f32|raw:bf16|direct:bits=8|direct:bits=6|direct:bits=4|"
@@ -23,8 +23,9 @@ static uint64_t now_ns(void *context)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Parses a codec. The sentence for an error quotes the text from the wrong part on, because an
- * offset is of little use to somebody who reads it in a terminal. */
+/* Parses one codec and writes its canonical text. which: "forward" or "backward", for the error
+ * sentence. That sentence quotes the text from the position of the error on, because a number of
+ * characters is of little use to somebody who reads it in a terminal. */
 static dw_status parse_one(dw_config *codec, char canonical[DW_CONFIG_TEXT_BYTES], const char *text,
                            const char *which, dw_why *why)
 {
@@ -40,7 +41,9 @@ static dw_status parse_one(dw_config *codec, char canonical[DW_CONFIG_TEXT_BYTES
     return DW_OK;
 }
 
-/* What a channel would refuse only when the ranks have met. */
+/* Checks that the last candidate differs from all others, and that no candidate has replies = never
+ * if there are several. dw_channel_open would refuse them too, but only after the ranks have
+ * connected. canonical: the canonical text of the last candidate. */
 static dw_status check_last(const dw_candidates *candidates, const char *canonical,
                             const char *which, dw_why *why)
 {

@@ -207,14 +207,16 @@ static uint64_t longest_message(const dw_train_config *config)
     return (uint64_t)dw_frame_bound(&largest, &x) + MOST_CONTROL_BYTES;
 }
 
-/* The configs of one direction with the threads of this stage, as a channel takes them: *one is the
- * only config, or *several are set. */
+/* The configs of one direction in the form that dw_channel_config needs; they use the threads of
+ * this stage. */
 typedef struct direction {
     dw_config each[DW_CANDIDATES_MOST];
     const dw_config *list[DW_CANDIDATES_MOST];
     dw_channel_auto several;
 } direction;
 
+/* Fills *d from the candidates. If there is one candidate, sets *one to it, otherwise sets *several
+ * to all of them; the other pointer stays as it is. Both point into *d. */
 static void set_direction(direction *d, const dw_stage *stage, const dw_candidates *candidates,
                           const dw_config **one, const dw_channel_auto **several)
 {

@@ -30,9 +30,10 @@ extern "C" {
  * | peer_timeout_ms     | limit for a neighbour that owes bytes and makes no progress   | 60000      |
  * | threads             | threads for the codecs; the bits do not depend on it          | 1          |
  * |---------------------|                                                               |            |
- * | forward, backward   | codec of the activations, of the gradients (dw_config_parse); | raw:f32    |
- * |                     | several with | between them: the channels choose (transport.h); |            |
- * |                     | auto: among codecs that suit the direction                    |            |
+ * | forward, backward   | codec of the activations, of the gradients (dw_config_parse). | raw:f32    |
+ * |                     | Up to 8 codecs in descending quality, separated by vertical   |            |
+ * |                     | bars: a channel chooses one for each frame (dw_channel_auto). |            |
+ * |                     | "auto": a list of codecs that suit the direction              |            |
  * | layers, channels    | L blocks of C channels                                        | 4, 128     |
  * | heads, context      | H attention heads, T tokens (bytes) per sample                | 4, 128     |
  * | text                | file to train on, read as bytes                               | -          |
@@ -134,8 +135,9 @@ typedef struct dw_train_summary {
     const dw_train_cost *ranks;
 } dw_train_summary;
 
-/* Callbacks; each may be NULL. Only rank 0 calls them, in the caller's thread, except on_listening,
- * which every listening rank calls, and on_codec, which every rank calls for what it sends. */
+/* Callbacks; each may be NULL. They are called in the caller's thread, and only by rank 0, except
+ * two: on_listening is called by every rank that listens, and on_codec by every rank when a channel
+ * changes the codec of the tensors that this rank sends. */
 typedef struct dw_train_hooks {
     void *context;
     void (*on_listening)(void *context, const char *uri);
@@ -144,7 +146,7 @@ typedef struct dw_train_hooks {
     void (*on_eval)(void *context, const dw_train_eval *eval);
     void (*on_save)(void *context, const char *directory, uint32_t step);
     void (*on_summary)(void *context, const dw_train_summary *summary);
-    void (*on_codec)(void *context, const char *sentence); /* another codec was chosen, and why */
+    void (*on_codec)(void *context, const char *sentence); /* the change, and the reason for it */
     /* If it becomes non-zero, all ranks end soon; this one returns CANCELLED. */
     const volatile int *stop;
 } dw_train_hooks;

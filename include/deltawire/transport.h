@@ -192,8 +192,8 @@ DW_API const char *dw_link_why(dw_link *link);
  * | name           | meaning                                                    | default |
  * | id             | 1..0xffff, used once per link. Its tags are id << 8 ...    | -       |
  * | send, recv     | configs; NULL: no tensors in that direction                | NULL    |
- * | auto_send,     | in place of send or recv: several configs, among which the | NULL    |
- * | auto_recv      | sender chooses for every frame; not with cuda              |         |
+ * | auto_send,     | instead of send or recv: several configs, one of which the | NULL    |
+ * | auto_recv      | sender chooses for each frame; not allowed with cuda       |         |
  * | open_timeout_ms| limit for the peer to open the same id                     | 60000   |
  * | cuda           | the GPU that x, y and prev lie on; NULL: main memory       | NULL    |
  * | place          | where prev lies on it (cuda.h)                             | device  |
@@ -202,20 +202,27 @@ DW_API const char *dw_link_why(dw_link *link);
  * may send while another receives. */
 typedef struct dw_channel dw_channel;
 
-/* Configs among which the sender chooses: it takes the first one with which a step is predicted to
- * last at most 3 % longer than with the fastest (docs/transports.md, A codec for every frame). Both
- * ends give the same candidates. Only the sender uses the fields behind n.
+/* Several configs ("candidates") for one direction of a channel. For each frame the sender predicts
+ * from its measurements how long a training step lasts with each candidate, and uses the first
+ * candidate whose step is at most 3 % longer than the shortest one. Small differences do not cause
+ * a change, and no change follows another within 16 frames (docs/transports.md, A codec for every
+ * frame). Both ends must pass the same candidates in the same order. Only the sender uses the
+ * fields after n.
  *
  * | name          | shape | unit | meaning                                     | owner  | default |
- * | candidates    | (n)   |      | configs, the best quality first; all differ | caller | -       |
- * | n             |       |      | 2..8                                        |        | -       |
- * | micro_batches |       |      | frames that are sent in a step              |        | 4       |
- * | compute_s     |       | s    | computing between two frames; 0: measured   |        | 0       |
- * | log           |       |      | gets a sentence for every change, from the  | caller | none    |
- * |               |       |      | thread that sends; may call the channel     |        |         |
+ * | candidates    | (n)   |      | different configs, in descending quality    | caller | -       |
+ * | n             |       |      | number of candidates, 2..8                  |        | -       |
+ * | micro_batches |       |      | number of frames sent in a training step    |        | 4       |
+ * | compute_s     |       | s    | time for which the program computes between |        | 0       |
+ * |               |       |      | two frames; 0: the channel measures it      |        |         |
+ * | log           |       |      | called with a sentence for each change, by  | caller | none    |
+ * |               |       |      | the thread that sends; it may call          |        |         |
+ * |               |       |      | functions of the channel                    |        |         |
+ * | log_context   |       |      | passed to log                               | caller | NULL    |
  *
- * Errors: see dw_channel_open; CONFIG also if two candidates are equal or have the same incarnation
- * (other than 0), or one has replies = never. The candidates are not needed after that call. */
+ * Errors: those of dw_channel_open; also CONFIG if two candidates are equal or have the same
+ * incarnation (other than 0), or a candidate has replies = never. The candidates are not used after
+ * dw_channel_open has returned. */
 typedef struct dw_channel_auto {
     size_t struct_size;
     const dw_config *const *candidates;
@@ -236,8 +243,8 @@ typedef struct dw_channel_config {
 } dw_channel_config;
 
 /* Opens a channel, and waits for the peer to do so. Errors: ARGUMENT, CONFIG, MISMATCH (with both
- * configs in *why), TIMEOUT, NO_MEMORY, those of the link; with cuda those of
- * dw_encoder_create_cuda, and UNSUPPORTED for several configs. */
+ * configs in *why), TIMEOUT, NO_MEMORY, those of the link; with cuda also those of
+ * dw_encoder_create_cuda, and UNSUPPORTED if auto_send or auto_recv is set. */
 DW_API dw_status dw_channel_open(dw_channel **channel, dw_link *link,
                                  const dw_channel_config *config, dw_why *why);
 /* Closes a channel, before its link. Waits until the peer has received what was sent, because it
@@ -270,11 +277,12 @@ DW_API dw_status dw_channel_send_cuda(dw_channel *channel, const dw_key *keys, c
 DW_API dw_status dw_channel_recv_cuda(dw_channel *channel, int timeout_ms, dw_key *keys,
                                       const dw_tensor *y, void *stream);
 
-/* Drops a key of what this end sends, and tells the peer with the next frame (of each config); see
- * dw_encoder_forget. */
+/* Drops the state of a key that this end sends; see dw_encoder_forget. The peer is told with the
+ * next frame; if there are several configs, with the next frame of each config. */
 DW_API dw_status dw_channel_forget(dw_channel *channel, dw_key key);
 
-/* The counters of the channel's encoder and decoder; with several configs, sums over these. */
+/* Return the counters of the channel's encoder and of its decoder. If a direction has several
+ * configs, the counters are sums over the encoders or decoders of all of them. */
 DW_API dw_counters dw_channel_sent(dw_channel *channel);
 DW_API dw_counters dw_channel_received(dw_channel *channel);
 DW_API const char *dw_channel_why(dw_channel *channel); /* the last error, in a sentence */

@@ -40,11 +40,14 @@ class Channel(Shared):
     link: a Link. The other end of it opens a channel with the same id.
     id: an int from 1 to 65535, used only once on a link.
     send, recv: the configs, or their texts, of the two directions. The send of one end is the recv
-        of the other. None: no tensors travel in this direction. A list of 2 to 8: the sender
-        chooses one of them for each frame, the first one that is about as fast as the fastest.
+        of the other. None: no tensors are sent in this direction. A list of 2 to 8 configs, in
+        descending quality: the sender chooses one of them for each frame, usually the first one
+        with which a training step takes about as little time as with the fastest. Both ends must
+        pass the same list.
     threads: the number of threads that share the work of the codecs, or a Threads.
     open_timeout: the maximum time in seconds until the other end has opened the channel.
-    log: called with a sentence when another config is chosen for sending, by the thread that sends.
+    log: a function that is called with a sentence each time the channel changes the config with
+        which it sends. The thread that sends calls it.
     Errors: ARGUMENT, CONFIG, MISMATCH (the configs of the two ends differ; the message has both),
     TIMEOUT, NO_MEMORY, and those of a failed link.
 
@@ -247,8 +250,13 @@ def _configs(given: Codecs) -> "list[Config]":
 
 
 def _direction(given: Codecs, structs: Any, kept: "list[Any]") -> "tuple[Any, Any]":
-    """What dw_channel_config says of a direction: a config, or several. kept: a callback, and what
-    must live as long as the channel."""
+    """Returns the pointers to a config and to a dw_channel_auto for one direction of
+    dw_channel_config; at least one of them is NULL.
+
+    given: the argument send or recv of Channel. structs: its configs as C structs.
+    kept: a list whose first element is the log callback. Objects that must live as long as the
+    channel are appended to it.
+    """
     if not isinstance(given, (list, tuple)):
         return (structs[0] if structs else ffi.NULL), ffi.NULL
     pointers = ffi.new("dw_config *[]", structs)
@@ -260,7 +268,7 @@ def _direction(given: Codecs, structs: Any, kept: "list[Any]") -> "tuple[Any, An
 
 
 def _told(log: Optional[Callable[[str], Any]]) -> Any:
-    """A callback that passes a sentence to log."""
+    """Returns a C callback that passes its sentence to log; NULL if log is None."""
     if log is None:
         return ffi.NULL
     function = log

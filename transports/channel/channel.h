@@ -4,8 +4,8 @@
  * | file               | owns                                                             |
  * | channel_open.c     | opening, closing                                                 |
  * | channel_codecs.c   | encoders and decoders: one for each config of a direction        |
- * | channel_choose.c   | measures what the choice of a config for the next frame needs    |
- * | choice.c           | the choice, from these numbers                                   |
+ * | channel_choose.c   | measurements by which the config of the next frame is chosen     |
+ * | choice.c           | the choice itself, computed from these measurements              |
  * | channel_greeting.c | check that both ends agree on config and format                  |
  * | channel_send.c     | encoder, copies of unacknowledged frames, answers to requests    |
  * | channel_recv.c     | decoder, requests for rejected frames                            |
@@ -22,9 +22,10 @@
 #include "channel/envelope.h"
 #include "link/link.h"
 
-/* The tags of a channel are id << 8 | one of these. Frames are sent in order on a tag of their own.
- * So a receiver that waits on the third tag for a frame to be sent again leaves the later frames
- * queued in the link. */
+/* The tags of a channel are id << 8 | one of these. CONTROL: greetings, acknowledgements, requests.
+ * FRAMES: frames, in order. RESENT: answers to requests for frames; they have a separate tag, so
+ * later frames stay queued in the link while a receiver waits for an answer. TRIPS: PING and PONG,
+ * which measure the delay of the link. */
 enum { DW_TAG_CONTROL = 0, DW_TAG_FRAMES = 1, DW_TAG_RESENT = 2, DW_TAG_TRIPS = 3 };
 
 /* The sender keeps copies of frames until they are acknowledged: at most this many, and at most
@@ -45,18 +46,19 @@ typedef struct dw_kept_frame {
     void *message; /* envelope and frame, a buffer of the link; NULL: acknowledged or released */
     size_t len;
     int resent;       /* how often it was sent again */
-    uint32_t codec;   /* which of dw_channel.send made it */
-    uint32_t sent_us; /* when it was queued (dw_link_now_us) */
+    uint32_t codec;   /* the index in dw_channel.send of the encoder that made the frame */
+    uint32_t sent_us; /* the time at which it was queued (dw_link_now_us) */
 } dw_kept_frame;
 
-/* A config of one direction, and its encoder if this end sends, or its decoder. If a direction has
- * several configs, each has states of its own. So every frame concerns one pair of encoder and
- * decoder alone, and any frame may be made by any of them. */
+/* A config of one direction, with its encoder at the sender or its decoder at the receiver; the
+ * other pointer is NULL. If a direction has several configs, each has its own encoder and decoder,
+ * which share no state with the others. So the sender may use any config for any frame, and a frame
+ * affects only the encoder and the decoder of its config. */
 typedef struct dw_channel_codec {
     dw_config config;
     dw_encoder *encoder;
     dw_decoder *decoder;
-    uint64_t first_visits; /* key entries that the encoder had made after its last frame */
+    uint64_t first_visits; /* the encoder's counter key_entries after its last frame */
 } dw_channel_codec;
 
 /* Index of dw_channel.why: the last error of each direction. */
@@ -78,11 +80,11 @@ typedef struct dw_channel_stage {
 struct dw_channel {
     dw_link *link;
     uint32_t id;
-    /* How many configs each direction has; 0: there are no tensors in that direction. All of one
-     * direction have the same option `replies`, if there are several. */
+    /* The number of configs of each direction; 0: no tensors are sent in that direction. If there
+     * are several, all of them have replies = always. */
     uint32_t sends, receives;
     dw_channel_codec send[DW_CHOICE_MOST], recv[DW_CHOICE_MOST];
-    void (*log)(void *context, const char *sentence); /* may be NULL */
+    void (*log)(void *context, const char *sentence); /* dw_channel_auto.log; may be NULL */
     void *log_context;
 
     /* NULL without a device. `sent` is protected by encoder_lock, `taken` by decoder_lock. */
@@ -95,13 +97,15 @@ struct dw_channel {
      * never waits for it. If the lock is taken, the thread leaves control messages in the queue
      * `replies`, and the holder of the lock processes them before its call ends. */
     pthread_mutex_t encoder_lock;
-    dw_choice choice; /* if there are several configs */
-    /* idle_ns: when the last call that sent a frame ended; 0: none since the last choice.
-     * next_trial: the frame before which unknown configs are tried (again). */
+    dw_choice choice; /* used only if there are several configs */
+    /* idle_ns: the time at which the last frame had been queued; 0: no frame was queued since the
+     * last call of dw_channel_choose. next_trial: the number of the first frame before which the
+     * configs that are still unknown may be tried (again). */
     int64_t idle_ns;
     uint64_t next_trial;
-    /* The receiver's clock less ours when the first PONG came, so that what is measured later is
-     * small. */
+    /* The time at which the first PING arrived (by the receiver's clock) minus the time at which it
+     * was sent (by our clock). It is subtracted from all later travel times, which then fit in 32
+     * bits. */
     uint32_t clocks_us;
     /* Frames [acknowledged, next_sequence) are not acknowledged yet. */
     uint64_t next_sequence, acknowledged;
@@ -129,10 +133,13 @@ struct dw_channel {
     void *ahead; /* message with a later frame: the frames between were lost */
     size_t ahead_len;
     uint64_t ahead_sequence;
-    uint32_t arrived_us; /* when the last frame that was decoded arrived ... */
-    bool has_arrived;    /* ... if there was one */
-    int64_t heard_ns;    /* when a message last arrived or was last requested ... */
-    /* ... and after what time to request again, if the link may lose messages */
+    /* The arrival time of the last frame that was decoded; valid if has_arrived. Both are used only
+     * if there are several configs. */
+    uint32_t arrived_us;
+    bool has_arrived;
+    int64_t heard_ns; /* the time at which a message last arrived or was last requested */
+    /* If the link may lose messages: the time after heard_ns after which to request a frame again.
+     */
     uint32_t patience_ms;
     dw_status recv_status; /* of receiving: an error is permanent */
 
@@ -156,17 +163,22 @@ dw_status dw_channel_report(dw_channel *channel, int direction, dw_status status
                             const char *sentence);
 dw_status dw_channel_report_link(dw_channel *channel, int direction, dw_status status);
 
-/* channel_codecs.c. make: creates the encoders and decoders for all configs. destroy: also after a
- * make that failed. */
+/* channel_codecs.c. make: creates the encoders and decoders for all configs; for an error, *why is
+ * a sentence. destroy: destroys them; it must also be called after make has failed. */
 dw_status dw_channel_make_codecs(dw_channel *channel, const dw_channel_config *config, dw_why *why);
 void dw_channel_destroy_codecs(dw_channel *channel);
-/* Returns the sums of the counters of n codecs; the lock of the direction is held. */
+/* Returns the sums of the counters of n encoders or decoders. The caller holds the lock of the
+ * direction: encoder_lock or decoder_lock. */
 dw_counters dw_channel_count(const dw_channel_codec *codecs, uint32_t n);
 
-/* channel_choose.c; the encoder's lock is held, and there are several configs. choose: returns the
- * one for the next frame, which will carry x; *change: a sentence if it is another one than before,
- * otherwise "". note_frame: a frame was made in so many nanoseconds. note_delivery, note_trip: an
- * ACK with times, or a PONG, arrived. start_trip: sends a PING, unless frames are under way. */
+/* channel_choose.c. The caller holds encoder_lock, and there are several send configs.
+ * choose: returns the index of the config for the next frame, which will carry x. If it is not the
+ * same as before, writes a sentence with the reason to `change`, otherwise "".
+ * note_frame: records that x was encoded with config number `codec` into a frame of len bytes, in
+ * encode_ns nanoseconds.
+ * note_delivery: records the times in an ACK, whose body has at least DW_TIMES_BYTES.
+ * note_trip: records the times in a PONG.
+ * start_trip: sends a PING if all frames are acknowledged. */
 enum { DW_CHANGE_BYTES = 1024 };
 uint32_t dw_channel_choose(dw_channel *channel, const dw_tensor *x, char change[DW_CHANGE_BYTES]);
 void dw_channel_note_frame(dw_channel *channel, uint32_t codec, const dw_tensor *x, size_t len,
@@ -174,7 +186,9 @@ void dw_channel_note_frame(dw_channel *channel, uint32_t codec, const dw_tensor 
 void dw_channel_note_delivery(dw_channel *channel, const dw_envelope *ack);
 void dw_channel_note_trip(dw_channel *channel, const dw_envelope *pong);
 void dw_channel_start_trip(dw_channel *channel);
-/* The handler of the tag of trips, which has a message only if there are several configs. */
+/* The handler of DW_TAG_TRIPS; called by the link's thread, without encoder_lock. It answers a PING
+ * and queues a PONG for the holder of encoder_lock. It is installed only if one of the directions
+ * has several configs. */
 void dw_channel_take_trip(void *channel, const void *data, size_t len);
 
 /* channel_greeting.c. greet: exchanges greetings and checks that both ends have the same config.
@@ -182,9 +196,8 @@ void dw_channel_take_trip(void *channel, const void *data, size_t len);
 dw_status dw_channel_greet(dw_channel *channel, uint32_t timeout_ms, dw_why *why);
 dw_status dw_channel_tell_hello(dw_channel *channel, dw_status about);
 
-/* channel_send.c */
-/* The handler of the control tag; called by the link's thread. queue_reply: leaves a message of the
- * peer to the holder of encoder_lock; to be called by handlers. */
+/* channel_send.c. take_control: the handler of DW_TAG_CONTROL; called by the link's thread.
+ * queue_reply: queues a message of the peer for the holder of encoder_lock; called by handlers. */
 void dw_channel_take_control(void *channel, const void *data, size_t len);
 void dw_channel_queue_reply(dw_channel *channel, const void *data);
 /* Waits until the peer has acknowledged all frames or has closed, the link has ended, or its

@@ -1,36 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0
- * channel_choose.c - what a channel with several configs measures, for the choice of one for the
- * next frame (choice.h). */
+ * channel_choose.c - makes the measurements by which a channel with several configs chooses the
+ * config of its next frame (choice.h). */
 #include <stdio.h>
 #include <string.h>
 
 #include "channel/channel.h"
 
+/* Returns the number of elements of a tensor. */
 static double elements_of(const dw_tensor *x)
 {
     return (double)x->n * x->t * x->c;
 }
 
+/* Converts nanoseconds to seconds. */
 static double seconds(int64_t ns)
 {
     return (double)ns * 1e-9;
 }
 
-/* ---- A trial of a config that no frame was made with ----------------------------------------- */
+/* ---- Trials of configs of which no frame was measured ---------------------------------------- */
 
-/* As many samples as have about so many elements, at least one, are encoded in a trial. */
+/* A trial encodes as many samples of a tensor as have at most this many elements together, but at
+ * least one sample. */
 enum { TRIAL_ELEMENTS = 1 << 20 };
 
 typedef struct trial {
-    dw_tensor first, second; /* a part of x, and the same rows in another order: a copy */
+    /* first: the first samples of the program's tensor. second: a copy of them with the rows in
+     * another order. */
+    dw_tensor first, second;
     dw_key *keys;
     void *frame;
     size_t frame_cap, copy_bytes;
     dw_encoder *encoder;
 } trial;
 
-/* Each row goes to the place of the one before it, so that the second visit brings a change. If
- * there is one row only, there is none. */
+/* Copies the rows of `from` to `to`, each one place further to the front, and the first row to the
+ * last place. So the copy differs from the original (unless there is only one row), as the values
+ * of a key differ from one visit to the next. */
 static void copy_rows(const dw_tensor *from, dw_tensor *to)
 {
     size_t element = dw_dtype_bytes(from->dtype), row_bytes = from->c * element;
@@ -44,6 +50,8 @@ static void copy_rows(const dw_tensor *from, dw_tensor *to)
     }
 }
 
+/* Allocates what a trial of this config with tensor x needs. Returns false if that fails; end_trial
+ * must be called in any case. */
 static bool begin_trial(const dw_channel *channel, const dw_config *config, const dw_tensor *x,
                         trial *t)
 {
@@ -72,14 +80,16 @@ static void end_trial(const dw_channel *channel, trial *t)
     dw_memory_give(allocator, t->second.data, t->copy_bytes);
 }
 
-/* Encodes a part of x twice with an encoder of its own: the second frame is like those of later
- * visits. If anything fails, the config stays unknown. */
+/* Estimates the size and encoding time of frames of a config: encodes a part of x twice with a
+ * temporary encoder. Only the second frame is measured, because it resembles the frames of later
+ * visits of a key; the first one does not. codec: the index of the config. If anything fails, the
+ * config stays unknown. */
 static void try_config(dw_channel *channel, uint32_t codec, const dw_tensor *x)
 {
     trial t = {.encoder = NULL};
     size_t len = 0;
     dw_config config = channel->send[codec].config;
-    config.quota_bytes = 0; /* the channel's own encoder has the memory that the program allows */
+    config.quota_bytes = 0; /* the program's limit is meant for the channel's own encoder */
     bool worked = begin_trial(channel, &config, x, &t) &&
                   dw_encode(t.encoder, t.keys, &t.first, t.frame, t.frame_cap, &len) == DW_OK;
     int64_t begin_ns = dw_link_now_ns();
@@ -90,7 +100,8 @@ static void try_config(dw_channel *channel, uint32_t codec, const dw_tensor *x)
     end_trial(channel, &t);
 }
 
-/* Where a trial failed, it is repeated after a while: the tensor may have been the reason. */
+/* Tries every config that is still unknown, with tensor x. If a trial fails, it is repeated
+ * DW_CHOICE_PAUSE frames later, because it may succeed with another tensor. */
 static void try_unknown(dw_channel *channel, const dw_tensor *x)
 {
     if (channel->next_sequence < channel->next_trial) return;
@@ -101,6 +112,8 @@ static void try_unknown(dw_channel *channel, const dw_tensor *x)
 
 /* ---- The choice ------------------------------------------------------------------------------ */
 
+/* Writes a sentence to `change` that says why config `to` replaces config `from`. step_s: the
+ * predicted seconds of a step with each config. */
 static void explain(const dw_channel *channel, uint32_t from, uint32_t to, const double *step_s,
                     char *change)
 {
@@ -124,7 +137,7 @@ uint32_t dw_channel_choose(dw_channel *channel, const dw_tensor *x, char change[
     double step_s[DW_CHOICE_MOST] = {0};
     change[0] = '\0';
     if (channel->idle_ns) dw_choice_computed(choice, seconds(dw_link_now_ns() - channel->idle_ns));
-    channel->idle_ns = 0; /* until a frame is sent, so that no pause counts twice */
+    channel->idle_ns = 0; /* so that this time is not counted again if sending the frame fails */
     if (!dw_choice_is_due(choice) || dw_frame_bound(&channel->send[before].config, x) == 0)
         return before;
     try_unknown(channel, x);
@@ -148,8 +161,8 @@ void dw_channel_note_frame(dw_channel *channel, uint32_t codec, const dw_tensor 
     used->first_visits = counters.key_entries;
 }
 
-/* In seconds, from sending by our clock to arriving by the receiver's: more or less than it was by
- * a number that stays the same. */
+/* Returns the travel time of a message in seconds, plus an unknown constant, which is the same for
+ * all messages of this channel: sent_us is read from our clock, arrived_us from the receiver's. */
 static double travel_s(const dw_channel *channel, uint32_t sent_us, uint32_t arrived_us)
 {
     return (int32_t)(arrived_us - sent_us - channel->clocks_us) * 1e-6;
@@ -169,9 +182,11 @@ void dw_channel_note_delivery(dw_channel *channel, const dw_envelope *ack)
     dw_choice_delivered(&channel->choice, kept->codec, &delivery);
 }
 
-/* ---- Messages without contents --------------------------------------------------------------- */
+/* ---- Empty messages -------------------------------------------------------------------------- */
 
-/* If the queue is full, none is sent. */
+/* Sends an envelope without a body. times: its field `sequence` (see PING and PONG in envelope.h).
+ * If the link's queue is full or the link has failed, nothing is sent; the only effect is that one
+ * measurement is missing. */
 static void send_time(dw_channel *channel, dw_envelope_kind kind, uint64_t times)
 {
     void *room;
@@ -182,8 +197,8 @@ static void send_time(dw_channel *channel, dw_envelope_kind kind, uint64_t times
     dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES);
 }
 
-/* It goes in front of a frame, and not where the link may still be busy with an earlier one, for
- * which it would wait. */
+/* The PING is sent immediately before a frame. If an earlier frame is not acknowledged yet, the
+ * link may still be busy with it and the PING would have to wait, so none is sent. */
 void dw_channel_start_trip(dw_channel *channel)
 {
     if (channel->next_sequence != channel->acknowledged) return;

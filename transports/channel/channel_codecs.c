@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * channel_codecs.c - the encoders and decoders of a channel: one for each config of a direction.
- * Both ends number the configs of a direction alike. */
+ * channel_codecs.c - creates and destroys the encoders and decoders of a channel: one for each
+ * config of a direction. The configs of a direction have the same numbers at both ends. */
 #include <math.h>
 #include <string.h>
 
@@ -23,6 +23,8 @@ static dw_status take_config(dw_config *own, const dw_config *config, dw_why *wh
 
 /* ---- One config ------------------------------------------------------------------------------ */
 
+/* Writes the sentence `said` to *why, with the channel's id in front of it, unless status is OK.
+ * Returns status. */
 static dw_status explain(const dw_channel *channel, dw_status status, const dw_why *said,
                          dw_why *why)
 {
@@ -31,6 +33,7 @@ static dw_status explain(const dw_channel *channel, dw_status status, const dw_w
                           said->text[0] ? said->text : dw_status_string(status));
 }
 
+/* Creates an encoder and appends it to channel->send. */
 static dw_status make_encoder(dw_channel *channel, const dw_config *config, dw_cuda_place place,
                               dw_why *why)
 {
@@ -45,6 +48,7 @@ static dw_status make_encoder(dw_channel *channel, const dw_config *config, dw_c
     return explain(channel, status, &said, why);
 }
 
+/* Creates a decoder and appends it to channel->recv. */
 static dw_status make_decoder(dw_channel *channel, const dw_config *config, dw_cuda_place place,
                               dw_why *why)
 {
@@ -61,6 +65,7 @@ static dw_status make_decoder(dw_channel *channel, const dw_config *config, dw_c
 
 /* ---- Several configs ------------------------------------------------------------------------- */
 
+/* Copies *given to *own and checks it, except for the candidates themselves. */
 static dw_status take_auto(const dw_channel *channel, dw_channel_auto *own,
                            const dw_channel_auto *given, dw_why *why)
 {
@@ -89,7 +94,8 @@ static dw_status take_auto(const dw_channel *channel, dw_channel_auto *own,
     return DW_OK;
 }
 
-/* Checks config number `at` against those in front of it. */
+/* Checks that config number `at` has replies = always and differs from the configs with smaller
+ * numbers. */
 static dw_status check_candidate(const dw_channel *channel, const dw_channel_codec *codecs,
                                  uint32_t at, dw_why *why)
 {
@@ -146,7 +152,7 @@ static dw_status make_receivers(dw_channel *channel, const dw_channel_auto *give
     return status;
 }
 
-/* ---- All ------------------------------------------------------------------------------------- */
+/* ---- All configs ----------------------------------------------------------------------------- */
 
 dw_status dw_channel_make_codecs(dw_channel *channel, const dw_channel_config *config, dw_why *why)
 {
@@ -176,7 +182,8 @@ void dw_channel_destroy_codecs(dw_channel *channel)
 
 /* ---- Counters -------------------------------------------------------------------------------- */
 
-/* The struct consists of its size, whole numbers of 64 bits, and fractions. */
+/* dw_counters consists of struct_size, then 64-bit integers, then doubles. So two counters can be
+ * added as two arrays. */
 enum { AT_WHOLE = offsetof(dw_counters, frames), AT_FRACTIONS = offsetof(dw_counters, x_square) };
 enum {
     WHOLE_NUMBERS = (AT_FRACTIONS - AT_WHOLE) / 8,

@@ -10,28 +10,31 @@
  * | offset | bytes | field                                                                 |
  * | 0      | 1     | major version of the frame format                                     |
  * | 1      | 1     | minor version                                                         |
- * | 2      | 1     | how many send configs there are beyond the first one                  |
- * | 3      | 1     | the same for receive configs                                          |
- * | 4      | 256   | the part of the send config that both ends must have in common, as    |
- * |        |       | canonical text, zero-filled; empty: this end sends nothing; then the  |
- * |        |       | other send configs                                                    |
- * |        | 256   | the same for the receive configs                                      |
+ * | 2      | 1     | S: the number of send configs minus 1; 0 if there is none             |
+ * | 3      | 1     | R: the number of receive configs minus 1; 0 if there is none          |
+ * | 4      | 256   | the part of the first send config that both ends must have in common, |
+ * |        |       | as canonical text, zero-filled; all zeros: this end sends nothing     |
+ * |        | 256 S | the same for the other send configs, 256 bytes each                   |
+ * |        | 256   | the same for the first receive config                                 |
+ * |        | 256 R | the same for the other receive configs                                |
  */
 enum { CONFIG_BYTES = 256, HEAD_BYTES = 4 };
-enum { HELLO_BYTES = HEAD_BYTES + 2 * DW_CHOICE_MOST * CONFIG_BYTES }; /* at most */
+enum { HELLO_BYTES = HEAD_BYTES + 2 * DW_CHOICE_MOST * CONFIG_BYTES }; /* of the longest hello */
 _Static_assert((int)DW_CONFIG_TEXT_BYTES <= (int)CONFIG_BYTES,
                "a longer text needs another layout of the greeting");
 
+/* A list of n configs in a hello; each text has CONFIG_BYTES. */
 typedef struct texts {
     const char *at;
     uint32_t n;
 } texts;
 
-/* The two lists of configs in a hello: of what its end sends, and receives. */
+/* The two lists in a hello: the send configs and the receive configs of the end that wrote it. */
 typedef struct hello_lists {
     texts sends, receives;
 } hello_lists;
 
+/* Returns the lists of a hello whose bytes 2 and 3 are set. */
 static hello_lists lists_of(const unsigned char *hello)
 {
     const char *at = (const char *)hello + HEAD_BYTES;
@@ -39,6 +42,7 @@ static hello_lists lists_of(const unsigned char *hello)
     return (hello_lists){{at, sends}, {at + (size_t)sends * CONFIG_BYTES, receives}};
 }
 
+/* Returns text number i of a list; "" if the list has no such text. */
 static const char *text_at(const texts *list, uint32_t i)
 {
     return i < list->n ? list->at + (size_t)i * CONFIG_BYTES : "";
@@ -101,7 +105,8 @@ dw_status dw_channel_tell_hello(dw_channel *channel, dw_status about)
     return dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_HELLO, about, 0, hello, len);
 }
 
-/* Whether the body has the length that its head says, and every text in it ends. */
+/* Returns whether the body has the length that follows from its bytes 2 and 3, and every text in it
+ * is terminated by a zero. */
 static bool is_whole(const dw_envelope *envelope)
 {
     if (envelope->body_len < HEAD_BYTES) return false;
@@ -113,7 +118,8 @@ static bool is_whole(const dw_envelope *envelope)
     return true;
 }
 
-/* Finds the first config of a direction in which the two lists differ. */
+/* Compares the configs of one direction. own: the list in our hello. peer: the list in the peer's
+ * hello. If they differ, returns MISMATCH, and *why quotes the first two configs that differ. */
 static dw_status compare_lists(const dw_channel *channel, bool we_send, const texts *own,
                                const texts *peer, dw_why *why)
 {

@@ -234,7 +234,8 @@ static void accept_frame(dw_channel *channel)
     channel->patience_ms = channel->link->retry_ms;
 }
 
-/* Writes DW_TIMES_BYTES about the frame in `held`, which was accepted. */
+/* Writes to `times` the DW_TIMES_BYTES (envelope.h) of the frame in `held`, which was decoded, and
+ * remembers its arrival time for the next call. */
 static void write_times(dw_channel *channel, unsigned char *times)
 {
     uint32_t arrived_us = dw_buffer_of(channel->held)->arrived_us;
@@ -246,7 +247,8 @@ static void write_times(dw_channel *channel, unsigned char *times)
     channel->has_arrived = true;
 }
 
-/* Like dw_decode, for the frame in `held` and y in main memory or on the device. */
+/* Like dw_decode, for the frame in `held`, with the decoder of the config that its envelope names.
+ * y is in main memory or on the device. */
 static dw_status decode(dw_channel *channel, const void *frame, size_t frame_len,
                         const dw_channel_tensor *y, void *reply, size_t reply_cap,
                         size_t *reply_len)
@@ -272,7 +274,7 @@ static dw_status decode(dw_channel *channel, const void *frame, size_t frame_len
     return status;
 }
 
-/* What stands in front of the reply in an ACK. */
+/* Returns the number of bytes in front of the reply in the body of an ACK. */
 static size_t times_bytes(const dw_channel *channel)
 {
     return channel->receives > 1 ? DW_TIMES_BYTES : 0;

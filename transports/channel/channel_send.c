@@ -167,8 +167,10 @@ static void end_without_answer(dw_channel *channel, dw_status status)
     pthread_mutex_unlock(&channel->link->lock);
 }
 
-/* The frame may have been acknowledged before and its copy released, so it is not known which
- * encoder made it. But a reply names the incarnation of its encoder, and the others ignore it. */
+/* Processes an ACK: its times, the decoder's reply, and the acknowledgement itself. The copy of the
+ * frame may have been released, so it is not known which encoder made the frame. So the reply is
+ * passed to all encoders: it names the incarnation of the encoder that it is for, and the others
+ * ignore it. */
 static void take_ack(dw_channel *channel, const dw_envelope *ack)
 {
     const unsigned char *reply = ack->body;
@@ -308,7 +310,8 @@ static bool is_closed_by_peer(dw_channel *channel)
     return closed;
 }
 
-/* The encoder's lock is held. codec: which of channel->send makes the frame. */
+/* Encodes x into `room`, behind an envelope, and queues the message. The caller holds encoder_lock.
+ * codec: the index in channel->send of the config. bound: the maximum length of the frame. */
 static dw_status encode_into(dw_channel *channel, uint32_t codec, const dw_key *keys,
                              const dw_channel_tensor *x, void *room, size_t bound)
 {
@@ -361,7 +364,8 @@ static dw_status check_send(dw_channel *channel, const dw_key *keys, const dw_ch
     return DW_OK;
 }
 
-/* Returns which config the next frame is made with. */
+/* Returns the index in channel->send of the config for the next frame, which will carry x. If it is
+ * not the same as before, calls the program's log function. */
 static uint32_t choose(dw_channel *channel, const dw_tensor *x)
 {
     char change[DW_CHANGE_BYTES];
@@ -372,7 +376,7 @@ static uint32_t choose(dw_channel *channel, const dw_tensor *x)
     dw_channel_start_trip(channel);
     pthread_mutex_unlock(&channel->encoder_lock);
     answer_if_free(channel);
-    /* Without the lock, because the program may call the channel. */
+    /* The lock is not held here, because the log function may call functions of the channel. */
     if (change[0] && channel->log) channel->log(channel->log_context, change);
     return codec;
 }

@@ -1,23 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
- * choice.c - the decision which config to send the next frame with. */
+ * choice.c - decides which config is used for the next frame. */
 #include "channel/choice.h"
 
 #include "base/forecast.h"
 
 enum { USUAL_MICRO_BATCHES = 4 };
 
-/* The weight of the latest number in a mean of all. */
+/* The mean size and encoding time of frames are exponential moving averages; this is the weight of
+ * the latest frame. */
 static const double of_frames = 1.0 / 8;
 
-/* A pause of the caller is computing, or waiting for the other end; the shortest ones are computing
- * alone. So the mean falls quickly and rises slowly, and one long pause hardly moves it. */
+/* Between two frames the program computes, and sometimes also waits for the other end. The shortest
+ * of these times contain only computing. So their mean falls quickly (of_shorter is the weight of a
+ * time below the mean) and rises slowly (of_longer). One long wait hardly changes the mean, because
+ * a time counts as at most `longest` times the mean, or as least_s if that is more. */
 static const double of_shorter = 1.0 / 2, of_longer = 1.0 / 32, longest = 4, least_s = 1e-4;
 
-/* In bytes per second. Links that are faster cannot be told from infinitely fast ones. */
+/* An upper limit for computed rates, in bytes per second. Above it the measured times are too short
+ * to distinguish one rate from another. */
 static const double most_rate = 1e10;
 
-/* The way back to better quality must promise steps as long as now, nearly: a part of the tie, so
- * that small changes in what is measured do not undo the choice. */
+/* A change to a candidate of better quality is made only if its step is predicted to last at most
+ * this fraction longer than now. The fraction is smaller than DW_FORECAST_TIE, so that small
+ * changes in the measurements do not make the choice alternate. */
 static const double way_back = DW_FORECAST_TIE / 3;
 
 void dw_choice_begin(dw_choice *choice, uint32_t n, uint32_t micro_batches, double compute_s)
@@ -69,8 +74,9 @@ void dw_choice_travelled(dw_choice *choice, double travel_s)
     choice->travel_s[choice->travels++ % DW_CHOICE_TRAVELS] = travel_s;
 }
 
-/* Of an empty message. Only a busy link or a busy machine makes it longer, so the shortest of the
- * last ones counts. Not all: the two clocks drift apart. */
+/* Returns the shortest travel time of the latest empty messages. A busy link or a busy machine can
+ * only lengthen a travel time, so the shortest one is the most accurate. Older messages are
+ * ignored, because the clocks of the two ends drift apart. */
 static double shortest_travel(const dw_choice *choice)
 {
     double shortest = choice->travel_s[0];
@@ -85,7 +91,8 @@ void dw_choice_delivered(dw_choice *choice, uint32_t candidate, const dw_choice_
     c->window[c->deliveries++ % DW_CHOICE_WINDOW] = *delivery;
 }
 
-/* Returns the largest of n numbers but for a quarter of them; 0 if n is 0. */
+/* Returns the upper quartile of n numbers: the one that is exceeded by a quarter of them, rounded
+ * down. Returns 0 if n is 0. */
 static double upper_quartile(const double *numbers, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -97,12 +104,20 @@ static double upper_quartile(const double *numbers, uint32_t n)
     return 0;
 }
 
-/* What a frame took longer than an empty message is the time for its bytes, and the time for which
- * it waited for earlier frames. The link cannot have been busy with it before the frame in front of
- * it had arrived. Frames that queued up are added: those that were held up behind a lost packet
- * arrive together, and each of these alone would look infinitely fast. Of lone frames the fastest
- * count, because whatever else delays one makes the link look slower than it is; but not the very
- * fastest, which may only have been compared with slow empty messages. */
+/* Returns the rate of the link that the latest frames of candidate c show, in bytes per second; 0
+ * if too few have arrived.
+ *
+ * A frame travels longer than an empty message, by the time that the link needs for its bytes and
+ * the time for which the frame waits behind earlier frames. If this excess is at most the time
+ * since the arrival of the previous frame, the frame did not wait (it is a "lone" frame), and the
+ * link was busy with it for the whole excess. Otherwise the frame waited in a queue, and the link
+ * was busy with it only since the arrival of the previous frame.
+ *
+ * The bytes and the times of queued frames are summed before they are divided: frames that were
+ * held up behind a lost packet arrive at the same time, so most of them alone would appear
+ * infinitely fast. Of lone frames the upper quartile of the rates counts, because other delays can
+ * only make the link appear slower than it is. The very highest rates are ignored, because they may
+ * result from empty messages that travelled slowly. The higher of the two results is returned. */
 static double rate_of(const dw_choice *choice, const dw_choice_candidate *c)
 {
     double lone[DW_CHOICE_WINDOW], bytes = 0, seconds = 0;
@@ -123,11 +138,13 @@ static double rate_of(const dw_choice *choice, const dw_choice_candidate *c)
     return seconds > 0 ? dw_forecast_larger(fastest, bytes / seconds) : fastest;
 }
 
-/* What takes the same time for every frame, such as threads that wake up, makes a link look slower
- * with small frames than with large ones. So larger frames than now are carried at least as fast as
- * those of now, and smaller ones at most as fast. What was measured with a candidate earlier counts
- * as far as this allows. Otherwise small frames would make a link look slow, and lead to still
- * smaller ones. */
+/* Some delays are the same for every frame, such as the time until a thread wakes up. They make the
+ * link appear slower for small frames than for large ones. Without a correction, small frames would
+ * make the link appear slow, which would lead to a candidate with even smaller frames. So a
+ * candidate with larger frames than the one in use is assumed to get at least the rate of the one
+ * in use, and a candidate with smaller frames at most that rate. The rate that was measured with a
+ * candidate earlier is used if it agrees with this; otherwise the rate of the candidate in use is
+ * returned. */
 double dw_choice_rate(const dw_choice *choice, uint32_t candidate)
 {
     const dw_choice_candidate *c = &choice->candidates[candidate],
@@ -143,8 +160,9 @@ bool dw_choice_is_due(const dw_choice *choice)
            choice->travels > 0 && choice->frames >= choice->pause && choice->compute_s >= 0;
 }
 
-/* A link between two stages that sends in this direction only: whatever goes the other way is the
- * same for all candidates. Decoding is taken to last as long as encoding. */
+/* Returns the predicted seconds of a training step with this candidate. The model has two stages
+ * and a link that carries frames in this direction only, because the traffic in the other direction
+ * is the same for all candidates. Decoding is assumed to take as long as encoding. */
 static double step_of(const dw_choice *choice, uint32_t candidate, double elements)
 {
     const dw_choice_candidate *c = &choice->candidates[candidate];
@@ -173,7 +191,7 @@ uint32_t dw_choice_best(const dw_choice *choice, double elements, double step_s[
     for (;;) {
         size_t best = dw_forecast_best(choices, choice->n);
         if (best == choice->n || best == now) return now;
-        if (best > now) /* for speed alone, which must be worth it */
+        if (best > now) /* its quality is worse, so its step must be noticeably shorter */
             return step_s[best] <= step_s[now] / (1 + DW_FORECAST_TIE) ? (uint32_t)best : now;
         if (step_s[best] <= step_s[now] * (1 + way_back)) return (uint32_t)best;
         choices[best].is_taken = true;
@@ -189,5 +207,5 @@ void dw_choice_change(dw_choice *choice, uint32_t candidate)
         choice->pause *= 2;
     choice->now = candidate;
     choice->frames = 0;
-    choice->candidates[candidate].deliveries = 0; /* those of then are old */
+    choice->candidates[candidate].deliveries = 0; /* earlier ones are out of date */
 }

@@ -3,9 +3,10 @@
  *
  * | offset | bytes | field                                                        |
  * | 0      | 4     | kind                                                         |
- * | 4      | 4     | a status, as 32-bit two's complement; of FRAME and RESENT:   |
- * |        |       | which of the direction's configs made the frame, from 0      |
- * | 8      | 8     | number of a frame or control message, from 0 per direction   |
+ * | 4      | 4     | a status, as 32-bit two's complement; in FRAME and RESENT:   |
+ * |        |       | the number of the config that made the frame, from 0         |
+ * | 8      | 8     | number of a frame or control message, from 0 per direction;  |
+ * |        |       | in PING and PONG: times                                      |
  * | 16     | 8     | bytes of the body                                            |
  * | 24     | 8     | XXH3-64 of bytes 0..24, seeded with the session of the link, |
  * |        |       | and of the body. Of a frame only the header is included,     |
@@ -23,14 +24,16 @@
 
 enum { DW_ENVELOPE_BYTES = 32 };
 
-/* How a frame travelled, by the receiver's clock, in front of the reply in an ACK:
+/* If a direction has several configs, the body of an ACK begins with these times, which are read
+ * from the receiver's clock. The decoder's reply follows them.
  *
  * | offset | bytes | field                                                        |
- * | 0      | 4     | microseconds from the arrival of the frame before to its own |
- * | 4      | 4     | when it arrived, in microseconds                             |
+ * | 0      | 4     | microseconds between the arrival of the previous frame and   |
+ * |        |       | the arrival of this one, or DW_TIME_UNKNOWN                  |
+ * | 4      | 4     | the time at which the frame arrived, in microseconds         |
  *
- * DW_TIME_UNKNOWN in the first: it is the first frame, or it was sent again, or it arrived before
- * the one in front of it. */
+ * The first field is DW_TIME_UNKNOWN for the first frame, for a frame that was requested again, and
+ * for a frame that arrived before the previous one, because that one was sent again. */
 enum { DW_TIMES_BYTES = 8 };
 #define DW_TIME_UNKNOWN UINT32_MAX
 
@@ -39,8 +42,9 @@ typedef enum dw_envelope_kind {
     DW_ENVELOPE_FRAME = 2, /* body: a frame */
     /* Body: the frame that was requested: the same bytes again, or made by dw_encoder_resync. */
     DW_ENVELOPE_RESENT = 3,
-    /* Body: the decoder's reply, or nothing. If the direction has several configs, the body is
-     * empty or begins with the DW_TIMES_BYTES described below. */
+    /* The frame was decoded. Body: the decoder's reply, or nothing. If the direction has several
+     * configs, the DW_TIMES_BYTES described above are in front of the reply. The ACK for a
+     * duplicate of a frame has an empty body. */
     DW_ENVELOPE_ACK = 4,
     /* A request to send the frame again. Status: why it was rejected. Body: the reply, or nothing.
      */
@@ -50,9 +54,10 @@ typedef enum dw_envelope_kind {
     /* Control message number `sequence` arrived damaged: if it was a request, send it again. */
     DW_ENVELOPE_REPEAT = 8,
     DW_ENVELOPE_CLOSED = 9, /* the last message on its tag */
-    /* On the tag of trips. PING: sequence is the time of sending by the sender's clock, in
-     * microseconds. PONG, the answer: that time, and in the upper 32 bits the time at which the
-     * PING arrived, by the receiver's clock. */
+    /* Both are sent on DW_TAG_TRIPS, without a body, and have times in microseconds in the field
+     * `sequence`. PING: the time at which it was sent, by the clock of its sender. PONG, the
+     * answer: the same time in the lower 32 bits, and in the upper 32 bits the time at which the
+     * PING arrived, by the clock of its receiver. */
     DW_ENVELOPE_PING = 10,
     DW_ENVELOPE_PONG = 11
 } dw_envelope_kind;

@@ -17,7 +17,8 @@ typedef struct dw_buffer {
     uint32_t tag, kind;
     uint16_t refs; /* references: the queue, the program and a channel may each hold one */
     uint16_t size_class;
-    uint32_t arrived_us; /* of a received message: when it was complete (dw_link_now_us) */
+    /* Of a received message: the time at which its last byte arrived (dw_link_now_us). */
+    uint32_t arrived_us;
 } dw_buffer;
 
 /* The header of the link and the payload follow the struct. The payload starts on a cache line. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * several.c - channels with several configs, and what must arrive over them. */
+ * several.c - test channels with several configs, and checks of the tensors that they deliver. */
 #include "several.h"
 
 void several_give(test_channels *channels, several *s, int end, const char *texts)

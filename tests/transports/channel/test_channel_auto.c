@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_channel_auto.c - channels with several configs: whichever made a frame, the tensor arrives
- * as without a link, and lost frames heal; opening; peers that break the rules. */
+ * test_channel_auto.c - tests channels with several configs: tensors arrive with the expected bits
+ * whichever config is used, damaged frames are repaired, wrong arguments are refused, and a peer
+ * that violates the protocol does no harm. */
 #include "several.h"
 
-/* Two with the same bytes on the wire but for the step, as a ladder of qualities has them. */
+/* The candidates of most tests. Two of them differ only in the allowed error, as is usual in a list
+ * in descending quality. */
 static const char *const ladder = "raw:f32|delta:bits=4|delta:form=step,error=0.02,entropy=rans|"
                                   "delta:form=step,error=0.1,entropy=rans|direct:bits=6";
 
+/* Returns the candidate for tensor number i, of n candidates; the order is irregular. */
 static uint32_t candidate_of(int i, uint32_t n)
 {
     return (uint32_t)(i * 7 / 3 + i / 11) % n;
 }
 
+/* Sends tensors with changing candidates and checks those that arrive. plans: which messages are
+ * damaged. loses_state_at: the number of the tensor before which the receiver loses the state of
+ * all its decoders; -1: never. */
 static void carry(const suite_backend *backend, const test_plan *plans, size_t n_plans,
                   int loses_state_at)
 {
@@ -35,16 +41,16 @@ static void carry(const suite_backend *backend, const test_plan *plans, size_t n
     if (n_plans > 0) assert_true(channels.wire.spoiled > 0);
     dw_channel_wait_acknowledged(channels.end[0]);
     dw_counters out = dw_channel_sent(channels.end[0]), in = dw_channel_received(channels.end[1]);
-    /* A frame with the state itself counts as well. */
+    /* If the state was lost, frames that restore it are counted in addition. */
     assert_int_equal(out.frames == TENSORS, loses_state_at < 0);
-    /* Every key has been visited with each of the three candidates that keep prev. */
+    /* Every key has been visited with each of the three candidates that keep state. */
     assert_int_equal(out.keys_held, 3 * KEYS);
     if (loses_state_at < 0) {
         assert_int_equal(in.keys_held, 3 * KEYS);
         assert_int_equal(in.raw_bytes, (uint64_t)TENSORS * TENSOR_BYTES);
     }
     assert_true(out.x_square > 0);
-    /* The replies reached the encoders. */
+    /* The replies of the decoders have reached the encoders. */
     assert_true(out.acks > 0);
     if (loses_state_at >= 0) assert_true(out.nacks > 0 && out.resyncs > 0);
     several_end(&r);
@@ -61,9 +67,9 @@ static void damaged_frames_heal_whichever_made_them(void **state)
 {
     (void)state;
     static const test_plan plans[] = {
-        {DW_TAG_FRAMES, 5, 60, SUITE_PASS, -1},               /* a payload */
+        {DW_TAG_FRAMES, 5, 60, SUITE_PASS, -1},               /* the last byte of a frame */
         {DW_TAG_RESENT, 3, 3, SUITE_PASS, AT_ENVELOPE + 4},   /* the candidate's number */
-        {DW_TAG_CONTROL, 30, 31, SUITE_PASS, AT_ENVELOPE + 2} /* requests and acknowledgements */
+        {DW_TAG_CONTROL, 30, 31, SUITE_PASS, AT_ENVELOPE + 2} /* the kind of a control message */
     };
     carry(&channels_backends[0], plans, 3, -1);
     carry(&channels_backends[1], plans, 1, -1);
@@ -85,7 +91,7 @@ static void keys_are_forgotten_by_all_candidates(void **state)
     several_prepare(&channels, &s, &channels_backends[0], "delta:bits=4|delta:bits=2");
     several_open(&channels);
     for (int i = 0; i < 4 * (KEYS / N); i++) {
-        /* The last epoch announces to the receiver what was forgotten. */
+        /* The frames of the last two epochs tell the receiver which keys were forgotten. */
         if (i == 2 * (KEYS / N))
             for (uint64_t k = 2; k < 4; k++) {
                 dw_key key = {.sample = k, .slice = 4};
@@ -106,7 +112,7 @@ static void different_lists_are_a_mismatch_at_both_ends(void **state)
 {
     (void)state;
     static const struct {
-        const char *sends, *receives, *names[3]; /* what both sentences say */
+        const char *sends, *receives, *names[3]; /* parts of both error sentences */
         dw_status status;
     } cases[] = {
         {"raw:f32|delta:bits=3|delta:bits=2",
@@ -122,10 +128,10 @@ static void different_lists_are_a_mismatch_at_both_ends(void **state)
          {"nothing", "direct:bits=2", "candidate 3"},
          DW_ERR_MISMATCH},
         {"raw:f32|delta:bits=3",
-         "=raw:f32", /* one config */
+         "=raw:f32", /* "=": a single config instead of a list */
          {"nothing", "delta:bits=3", "candidate 2"},
          DW_ERR_MISMATCH},
-        /* Only the sender needs to know how values are rounded. */
+        /* The rounding need not be the same, because only the encoder uses it. */
         {"raw:f32|delta:bits=3,rounding=stochastic|delta:bits=3",
          "raw:f32|delta:bits=3|delta:bits=3,rounding=stochastic",
          {""},
@@ -150,6 +156,8 @@ static void different_lists_are_a_mismatch_at_both_ends(void **state)
     }
 }
 
+/* Checks that this end of a channel cannot be opened. status: the expected error. says: a part of
+ * the expected sentence. */
 static void refuse(test_channels *channels, int end, dw_status status, const char *says)
 {
     dw_channel *channel;
@@ -177,7 +185,7 @@ static void candidates_that_make_no_sense_are_refused(void **state)
     several s;
     channels_prepare(&channels, &channels_backends[1], NULL, NULL);
     suite_open(&channels.links);
-    /* Whatever is not refused waits for the other end. */
+    /* If a config were not refused, dw_channel_open would wait for the other end. */
     for (int end = 0; end < 2; end++) channels.config[end].open_timeout_ms = 100;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int end = 0; end < 2; end++) {
@@ -188,7 +196,7 @@ static void candidates_that_make_no_sense_are_refused(void **state)
     dw_channel_auto *given = &s.autos[0];
     given->n = MOST + 1;
     refuse(&channels, 0, DW_ERR_ARGUMENT, "9 were given");
-    given->n = 3; /* the third was never set */
+    given->n = 3; /* the third candidate is NULL */
     s.lists[0][2] = NULL;
     refuse(&channels, 0, DW_ERR_ARGUMENT, "NULL");
     given->n = 2;
@@ -208,15 +216,15 @@ static void candidates_that_make_no_sense_are_refused(void **state)
     channels.config[0].send = &s.configs[0][0];
     refuse(&channels, 0, DW_ERR_ARGUMENT, "auto_send");
     channels.config[0].send = NULL;
-    channels.config[0].cuda = (dw_cuda *)&channels; /* not looked at */
+    channels.config[0].cuda = (dw_cuda *)&channels; /* the pointer is not used */
     refuse(&channels, 0, DW_ERR_UNSUPPORTED, "on a GPU");
     channels.config[0].cuda = NULL;
     channels_close(&channels);
 }
 
-/* ---- Peers that break the rules -------------------------------------------------------------- */
+/* ---- Peers that violate the protocol --------------------------------------------------------- */
 
-/* Sends a frame of one candidate as if another number had made it. */
+/* Sends a frame that candidate `makes` has encoded, with the number `claims` in its envelope. */
 static void lie(test_channels *channels, uint32_t makes, int32_t claims)
 {
     dw_key keys[N];
@@ -263,7 +271,8 @@ static void frames_of_no_candidate_end_receiving(void **state)
     }
 }
 
-/* Opens the receiving end, for raw:f32 alone, while the peer greets with these bytes. */
+/* Opens a receiving channel with the single config raw:f32. The peer's greeting has this body.
+ * status: the expected result. says: a part of the expected error sentence. */
 static void greet(const unsigned char *body, size_t len, dw_status status, const char *says)
 {
     test_channels channels;
@@ -294,19 +303,20 @@ static void greetings_are_not_trusted(void **state)
     greet(body, 4 + 2 * TEXT - 1, DW_ERR_PROTOCOL, "malformed");
     greet(body, LISTS, DW_ERR_PROTOCOL, "malformed");
     greet(body, 3, DW_ERR_PROTOCOL, "malformed");
-    body[2] = 1; /* a second config, which is empty */
+    body[2] = 1; /* the peer has a second send config; its text is empty */
     greet(body, LISTS, DW_ERR_MISMATCH, "candidate 2");
     greet(body, 4 + 2 * TEXT, DW_ERR_PROTOCOL, "malformed");
     body[2] = 255;
     greet(body, LISTS, DW_ERR_PROTOCOL, "malformed");
     body[2] = 0;
-    body[3] = 1; /* the peer would receive two */
+    body[3] = 1; /* the peer has two receive configs */
     greet(body, LISTS, DW_ERR_MISMATCH, "candidate 2");
-    memset(body + 4 + 2 * TEXT, 'x', TEXT); /* a text without an end */
+    memset(body + 4 + 2 * TEXT, 'x', TEXT); /* a text without a terminating zero */
     greet(body, LISTS, DW_ERR_PROTOCOL, "malformed");
 }
 
-/* Acknowledgements with times that no frame can have, for frames that were never sent, and cut. */
+/* Sends acknowledgements with impossible times, for frames that were never sent, and with bodies
+ * that are too short. */
 static void lies_in_acknowledgements_do_no_harm(void **state)
 {
     (void)state;
@@ -316,7 +326,6 @@ static void lies_in_acknowledgements_do_no_harm(void **state)
     several_prepare(&channels, &s, &channels_backends[0], "raw:f32|delta:bits=2");
     several_open(&channels);
     several_begin(&r, &s);
-    /* A frame that was never sent, whose copy would lie in the place of frame i. */
     unsigned char none[DW_TIMES_BYTES] = {0};
     uint32_t measured = 0;
     int i = 0;
@@ -327,6 +336,7 @@ static void lies_in_acknowledgements_do_no_harm(void **state)
         measured = several_measured(&channels).candidates[0].deliveries;
     }
     channels_send(&channels, i);
+    /* This frame was never sent. Its copy would be in the same slot as that of frame i. */
     dw_channel_tell(channels.end[1], DW_TAG_CONTROL, DW_ENVELOPE_ACK, DW_OK,
                     (uint64_t)i + DW_CHANNEL_KEPT, none, sizeof none);
     several_expect(&channels, &r, i, 0);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_channel_rate.c - channels with several configs measure the link, and choose by it. */
+ * test_channel_rate.c - tests that channels with several configs measure the rate of the link, and
+ * choose the config by it. */
 #include "several.h"
 
+/* What the log function of a channel has been told. */
 typedef struct told {
     dw_channel *sender;
     int changes;
@@ -13,7 +15,7 @@ static void hear(void *context, const char *sentence)
     told *t = context;
     t->changes++;
     snprintf(t->last, sizeof t->last, "%s", sentence);
-    assert_true(dw_channel_sent(t->sender).frames > 0); /* may call the channel */
+    assert_true(dw_channel_sent(t->sender).frames > 0); /* calling the channel is allowed here */
 }
 
 static uint32_t used_now(dw_channel *sender)
@@ -30,7 +32,9 @@ static double rate_of(test_channels *channels)
     return dw_choice_rate(&choice, 0);
 }
 
-/* Sends and receives so many tensors; returns the candidate that made the last one. */
+/* Sends and receives tensors, and returns the candidate with which the last one was encoded. texts,
+ * compute_s: the candidates, and the field of dw_channel_auto. Sets *t to what the log function was
+ * told, and *rate to the measured rate. */
 static uint32_t run(const suite_backend *backend, const char *texts, double compute_s, int tensors,
                     told *t, double *rate)
 {
@@ -67,7 +71,8 @@ static uint32_t run(const suite_backend *backend, const char *texts, double comp
 static void a_slow_link_makes_it_leave_raw(void **state)
 {
     (void)state;
-    /* A raw frame takes 31 ms on this wire, and everything else much less, even with sanitizers. */
+    /* A raw frame takes 31 ms on this link. Encoding and decoding take much less, even with
+     * sanitizers. */
     static const suite_backend slow = {.name = "shaped",
                                        .uri = "shaped:rate=1mbit/tcp://127.0.0.1:0"};
     suite_backend backend = slow;
@@ -81,7 +86,7 @@ static void a_slow_link_makes_it_leave_raw(void **state)
     assert_non_null(strstr(t.last, "channel 3: from frame"));
     assert_non_null(strstr(t.last, "raw:f32"));
     assert_non_null(strstr(t.last, "Mbit/s"));
-    /* The wire cannot have carried more than this. */
+    /* The link limits the rate to 1 Mbit/s. */
     assert_true(rate > 0 && rate < 1.1 * 1e6 / 8);
 }
 
@@ -96,8 +101,8 @@ static void much_computing_keeps_the_quality(void **state)
     assert_true(rate > 0);
 }
 
-/* Frames that were sent again say nothing about the link, and neither does a frame that arrived
- * before the one that was sent again in front of it. */
+/* The travel times of frames that were sent again are not used, nor is that of a frame that arrived
+ * before its predecessor because the predecessor was sent again. */
 static void repaired_frames_are_not_measured(void **state)
 {
     (void)state;
@@ -110,8 +115,9 @@ static void repaired_frames_are_not_measured(void **state)
     channels.wire.plans[0] = (test_plan){DW_TAG_FRAMES, 0, DAMAGED - 1, SUITE_PASS, -1};
     several_open(&channels);
     for (int i = 0; i < FRAMES; i++) channels_send(&channels, i);
-    /* The greeting, an empty message with the first frame, when the link was idle, and
-     * the frames. */
+    /* The receiver's link gets the greeting, one empty message, and the frames. There is only one
+     * empty message, in front of the first frame, because no frame is acknowledged before the
+     * program receives it. */
     dw_link_counters arrived = {.struct_size = sizeof arrived};
     for (int i = 0; i < 2000 && arrived.messages_received < 2 + FRAMES; i++) {
         suite_sleep_ms(5);
@@ -126,11 +132,12 @@ static void repaired_frames_are_not_measured(void **state)
     channels_close(&channels);
 }
 
-/* Whether frames wait for the wire or the wire for frames, and however long they lie unread. */
+/* The measured rate is that of the link if frames queue up in front of it, and it does not depend
+ * on how long frames stay in the receiver's queue before the program receives them. */
 static void the_rate_is_that_of_the_link(void **state)
 {
     (void)state;
-    enum { FRAMES = 2 * DW_CHOICE_WINDOW }; /* the last ones queue up behind others */
+    enum { FRAMES = 2 * DW_CHOICE_WINDOW }; /* enough for a queue in front of the link */
     test_channels channels;
     several s;
     dw_key keys[N];
@@ -163,9 +170,8 @@ static void the_rate_is_that_of_the_link(void **state)
     channels_close(&channels);
 }
 
-/* A frame that takes as long as an empty message says that the link is fast, however long both
- * take.
- */
+/* A frame that travels hardly longer than an empty message shows that the link is fast, even if
+ * both travel for a long time. */
 static void a_distant_link_is_not_a_slow_one(void **state)
 {
     (void)state;
@@ -188,7 +194,7 @@ static void a_distant_link_is_not_a_slow_one(void **state)
     channels_close(&channels);
 }
 
-/* A peer that invents answers spoils nothing but the choice. */
+/* Invented PINGs and PONGs can only mislead the choice; the tensors arrive all the same. */
 static void invented_trips_do_no_harm(void **state)
 {
     (void)state;
@@ -213,7 +219,8 @@ static void invented_trips_do_no_harm(void **state)
     channels_close(&channels);
 }
 
-/* The clocks of two machines may differ by any number; only that number's changes count. */
+/* The clocks of the two ends may differ by any constant, because only differences between travel
+ * times are used. */
 static void clocks_may_differ(void **state)
 {
     (void)state;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_choice.c - the choice of a config for the next frame, from given numbers. */
+ * test_choice.c - tests the choice of the config for the next frame with given measurements. */
 #include "channel/choice.h"
 #include "support/tool.h"
 
 enum { ELEMENTS = 1000 };
 
-/* A frame of the present candidate; an empty message takes no time. */
+/* Records the arrival of a frame of the candidate in use. If no empty message has arrived yet,
+ * records one that travelled for 0 seconds. */
 static void arrive(dw_choice *choice, double bytes, double since_last_s, double travel_s)
 {
     dw_choice_delivery delivery = {bytes, since_last_s, travel_s};
@@ -13,14 +14,16 @@ static void arrive(dw_choice *choice, double bytes, double since_last_s, double 
     dw_choice_delivered(choice, choice->now, &delivery);
 }
 
-/* A frame with nothing in front of it. */
+/* Records the arrival of a frame that did not wait behind an earlier frame. */
 static void deliver(dw_choice *choice, double bytes, double seconds)
 {
     arrive(choice, bytes, 1e9, seconds);
 }
 
-/* Three candidates of 4000, 1000 and 100 bytes, each twice as slow to encode as the one before; a
- * frame every 10 ms, and 4 in a step. */
+/* Returns a choice with three known candidates. Their frames have 4000, 1000 and 100 bytes, and
+ * each takes twice as long to encode as the one before. The program computes 10 ms between two
+ * frames and sends 4 frames in a step. bytes_per_second: the measured rate of the link; 0: unknown.
+ */
 static dw_choice known(double bytes_per_second)
 {
     dw_choice choice;
@@ -33,6 +36,7 @@ static dw_choice known(double bytes_per_second)
     return choice;
 }
 
+/* Records that n frames were encoded with the candidate in use. */
 static void send_frames(dw_choice *choice, int n)
 {
     static const double bytes[] = {4000, 1000, 100}, encode_s[] = {0.00001, 0.00002, 0.00004};
@@ -68,7 +72,7 @@ static void the_first_is_used_while_nothing_is_known(void **state)
     assert_int_equal(best(&choice), 0);
     deliver(&choice, 5000, 5000);
     assert_int_equal(best(&choice), 2);
-    /* Neither how long the program computes ... */
+    /* If the computing time of the program is unknown, the first candidate is used. */
     dw_choice unknown = choice;
     dw_choice_begin(&choice, 3, 0, 0);
     memcpy(choice.candidates, unknown.candidates, sizeof choice.candidates);
@@ -76,7 +80,7 @@ static void the_first_is_used_while_nothing_is_known(void **state)
     assert_int_equal(best(&choice), 0);
     dw_choice_computed(&choice, 0.01);
     assert_int_equal(best(&choice), 2);
-    /* ... nor what a candidate would take, or the one in use takes. */
+    /* An unknown candidate is never chosen. If the one in use is unknown, it stays in use. */
     choice.candidates[2].is_known = false;
     assert_int_equal(best(&choice), 1);
     choice.candidates[0].is_known = false;
@@ -97,7 +101,8 @@ static void the_first_of_those_that_are_about_as_fast_is_taken(void **state)
     }
 }
 
-/* 4 frames in a step, of which the first computes at both ends, is encoded, carried and decoded. */
+/* The time of a step has two parts. The first of the 4 frames takes the sum of computing at both
+ * ends, encoding, sending and decoding. Each further frame takes the time of the slowest part. */
 static void steps_are_those_of_the_forecast(void **state)
 {
     (void)state;
@@ -106,7 +111,7 @@ static void steps_are_those_of_the_forecast(void **state)
     dw_choice_best(&choice, ELEMENTS, step_s);
     assert_near(step_s[0], 2 * 0.010 + 2 * 0.00001 + 0.040 + 3 * 0.040);
     assert_near(step_s[1], 2 * 0.010 + 2 * 0.00002 + 0.010 + 3 * 0.01002);
-    /* Twice as many elements. */
+    /* A tensor with twice as many elements takes twice as long to encode, send and decode. */
     dw_choice_best(&choice, 2 * ELEMENTS, step_s);
     assert_near(step_s[0], 2 * 0.010 + 2 * 0.00002 + 0.080 + 3 * 0.080);
     dw_choice_begin(&choice, 3, 7, 0.010);
@@ -119,14 +124,15 @@ static void a_change_is_not_followed_by_another_at_once(void **state)
     dw_choice choice = known(2e4);
     assert_int_equal(best(&choice), 2);
     dw_choice_change(&choice, 2);
-    for (int i = 0; i < 400; i++) deliver(&choice, 100, 1e-8); /* now it is fast */
+    for (int i = 0; i < 400; i++) deliver(&choice, 100, 1e-8); /* the link becomes fast */
     send_frames(&choice, DW_CHOICE_PAUSE - 1);
     assert_int_equal(best(&choice), 2);
     send_frames(&choice, 1);
     assert_int_equal(best(&choice), 0);
 }
 
-/* Changes that follow each other closely become rarer, until there was none for long. */
+/* The pause doubles with each change that soon follows another, and is short again after a long
+ * time without a change. */
 static void going_to_and_fro_becomes_rare(void **state)
 {
     (void)state;
@@ -151,7 +157,8 @@ static void going_to_and_fro_becomes_rare(void **state)
     assert_int_equal(choice.pause, DW_CHOICE_PAUSE);
 }
 
-/* Candidate 0 is slower than candidate 1 by so large a part of the step; one frame in a step. */
+/* Returns a choice between two candidates, of which `now` is in use. A step has one frame. The step
+ * of candidate 0 is longer than that of candidate 1 by the fraction `part`. */
 static dw_choice rivals(double part, uint32_t now)
 {
     dw_choice choice;
@@ -177,7 +184,8 @@ static void small_differences_change_nothing(void **state)
         choice = rivals(cases[i].part, 1);
         assert_int_equal(dw_choice_best(&choice, 1, step_s), cases[i].from_1);
     }
-    /* The middle one is about as fast as the last, but would gain too little. */
+    /* Candidate 1 is within 3 % of the fastest, but its step is not 3 % shorter than that of
+     * candidate 0, which is in use. So nothing changes. */
     dw_choice choice;
     dw_choice_begin(&choice, 3, 1, 1.0);
     for (int i = 0; i < DW_CHOICE_DELIVERIES; i++) deliver(&choice, 1000, 1);
@@ -198,13 +206,13 @@ static void frames_of_a_burst_do_not_look_fast(void **state)
 {
     (void)state;
     dw_choice choice = known(0);
-    for (int i = 0; i < 400; i++) /* held up, then together */
+    for (int i = 0; i < 400; i++) /* groups of 4 arrive together */
         arrive(&choice, 1000, i % 4 == 0 ? 0.4 : 0, 0.5);
     double rate = rate_now(&choice);
     assert_true(rate > 9000 && rate < 11000);
     for (int i = 0; i < DW_CHOICE_WINDOW; i++) arrive(&choice, 1000, 0.01, 0.05);
     assert_near(rate_now(&choice), 1e5);
-    /* A link that is too fast to be measured is not infinitely fast. */
+    /* If the measured times are 0, the rate is limited to a finite value. */
     choice = known(0);
     for (int i = 0; i < DW_CHOICE_DELIVERIES; i++) deliver(&choice, 1000, 0);
     assert_near(rate_now(&choice), 1e10);
@@ -216,16 +224,16 @@ static void the_faster_lone_frames_count(void **state)
     dw_choice choice = known(0);
     for (int i = 0; i < DW_CHOICE_DELIVERIES; i++) {
         assert_true(rate_now(&choice) == 0);
-        deliver(&choice, 1000, i == 2 ? 0.010 : 0.020); /* one in four may be a mistake */
+        deliver(&choice, 1000, i == 2 ? 0.010 : 0.020); /* the fastest of 4 is ignored */
     }
     assert_near(rate_now(&choice), 5e4);
     deliver(&choice, 1000, 0.010);
     assert_near(rate_now(&choice), 1e5);
     for (int i = 0; i < DW_CHOICE_WINDOW; i++) deliver(&choice, 1000, i < 5 ? 0.100 : 0.200 + i);
     assert_near(rate_now(&choice), 1e4);
-    deliver(&choice, 1000, 0.300); /* the first of the fast ones is forgotten */
+    deliver(&choice, 1000, 0.300); /* it replaces one of the five fast frames */
     assert_near(rate_now(&choice), 1000 / 0.300);
-    /* Queued ones prove that it is faster, if they do. */
+    /* Queued frames count if they show a higher rate than lone frames do. */
     arrive(&choice, 1000, 0.050, 0.300);
     assert_near(rate_now(&choice), 2e4);
     arrive(&choice, 1000, 0.950, 1.500);
@@ -250,14 +258,17 @@ static void the_way_itself_is_not_the_links_work(void **state)
     (void)state;
     assert_near(rate_after(0.010, 1000, 1, 0.011), 1e6);
     assert_near(rate_after(0.010, 10000, 1, 0.020), 1e6);
-    assert_near(rate_after(-3, 1000, 1, -2.999), 1e6); /* clocks that differ */
-    /* Where the frame before it arrived after this one was sent, it waited for that. */
+    assert_near(rate_after(-3, 1000, 1, -2.999), 1e6); /* the clocks differ by seconds */
+    /* A frame that was sent before the previous one had arrived had to wait. So only the time since
+     * that arrival counts. */
     assert_near(rate_after(0.010, 1000, 0.002, 0.014), 5e5);
     assert_near(rate_after(0.010, 1000, 0.008, 0.014), 2.5e5);
-    /* A frame is not infinitely fast because an empty message was slow. */
+    /* A frame that travels for a shorter time than an empty message gets the highest finite rate.
+     */
     assert_near(rate_after(0.010, 1000, 1, 0.009), 1e10);
     assert_near(rate_after(0.010, 1000, 0, 0.019), 1e10);
-    /* A longer way is not believed before there was no shorter one for long. */
+    /* If empty messages become slower, this counts only after the last fast one has left the window
+     * of DW_CHOICE_TRAVELS messages. */
     dw_choice choice = known(0);
     dw_choice_travelled(&choice, 0.010);
     for (int i = 0; i < DW_CHOICE_DELIVERIES; i++) arrive(&choice, 1000, 1, 0.030);
@@ -267,37 +278,38 @@ static void the_way_itself_is_not_the_links_work(void **state)
     }
     dw_choice_travelled(&choice, 0.026);
     assert_near(rate_now(&choice), 2.5e5);
-    /* What was measured earlier gets right as soon as an empty message is quick. */
+    /* One fast empty message is enough to correct the rate, also for frames that arrived earlier.
+     */
     dw_choice_travelled(&choice, 0.010);
     assert_near(rate_now(&choice), 5e4);
-    /* Without any, nothing can be said. */
+    /* Without an empty message the rate is unknown. */
     choice.travels = 0;
     assert_false(dw_choice_is_due(&choice));
     assert_true(rate_now(&choice) == 0);
 }
 
-/* Every frame takes 10 ms, whatever its size, because the time does not go to the link. */
+/* Every frame takes 10 ms, whatever its size, because of a delay that is not caused by the link. */
 static void small_frames_do_not_lead_to_still_smaller_ones(void **state)
 {
     (void)state;
     dw_choice choice = known(4e5);
     assert_near(dw_choice_rate(&choice, 1), 4e5);
     assert_near(dw_choice_rate(&choice, 2), 4e5);
-    assert_int_equal(best(&choice), 2); /* as far as is known */
+    assert_int_equal(best(&choice), 2); /* the delay is taken for a slow link */
     dw_choice_change(&choice, 2);
     send_frames(&choice, DW_CHOICE_CALM * DW_CHOICE_PAUSE);
-    assert_int_equal(best(&choice), 2); /* nothing was delivered yet */
+    assert_int_equal(best(&choice), 2); /* no frame of it has arrived yet */
     assert_false(dw_choice_is_due(&choice));
     for (int i = 0; i < DW_CHOICE_PAUSE; i++) deliver(&choice, 100, 0.010);
     assert_near(rate_now(&choice), 1e4);
-    assert_near(dw_choice_rate(&choice, 0), 4e5); /* as was measured */
-    assert_near(dw_choice_rate(&choice, 1), 1e4); /* never used */
+    assert_near(dw_choice_rate(&choice, 0), 4e5); /* the rate measured earlier */
+    assert_near(dw_choice_rate(&choice, 1), 1e4); /* the rate of candidate 2 */
     assert_int_equal(best(&choice), 0);
     dw_choice_change(&choice, 0);
     send_frames(&choice, DW_CHOICE_CALM * DW_CHOICE_PAUSE);
     for (int i = 0; i < DW_CHOICE_PAUSE; i++) deliver(&choice, 4000, 0.010);
     assert_near(dw_choice_rate(&choice, 2), 1e4);
-    assert_int_equal(best(&choice), 1); /* which is not known to take as long */
+    assert_int_equal(best(&choice), 1); /* its delay is not known yet */
     dw_choice_change(&choice, 1);
     send_frames(&choice, DW_CHOICE_CALM * DW_CHOICE_PAUSE);
     for (int i = 0; i < DW_CHOICE_PAUSE; i++) deliver(&choice, 1000, 0.010);
@@ -306,7 +318,8 @@ static void small_frames_do_not_lead_to_still_smaller_ones(void **state)
     send_frames(&choice, DW_CHOICE_CALM * DW_CHOICE_PAUSE);
     for (int i = 0; i < DW_CHOICE_PAUSE; i++) deliver(&choice, 4000, 0.010);
     assert_int_equal(best(&choice), 0);
-    /* Small frames prove that the link is faster than it was, and large ones that it is slower. */
+    /* If small frames show a higher rate than was measured before, it holds for large frames, too.
+     * If large frames show a lower rate, it holds for small frames, too. */
     dw_choice_change(&choice, 1);
     for (int i = 0; i < DW_CHOICE_PAUSE; i++) deliver(&choice, 1000, 0.001);
     assert_near(dw_choice_rate(&choice, 0), 1e6);
@@ -344,7 +357,7 @@ static void frames_replace_what_was_guessed(void **state)
     (void)state;
     dw_choice choice = known(1e5);
     const dw_choice_candidate *second = &choice.candidates[1];
-    dw_choice_made(&choice, 1, 100, 5000, 9, false); /* first visits */
+    dw_choice_made(&choice, 1, 100, 5000, 9, false); /* has first visits, so it is not measured */
     assert_near(second->bytes, 1);
     assert_int_equal(choice.frames, DW_CHOICE_CALM * DW_CHOICE_PAUSE + 1);
     dw_choice_made(&choice, 1, 100, 200, 0.5, true);
