@@ -117,13 +117,15 @@ static const struct argp_option options[] = {
 
     {0, 0, 0, 0, "Compression (the same at all ranks):", 3},
     {"forward", FORWARD, "CODEC", 0,
-     "Codec for activations, which go from rank R to R + 1 (default: raw:f32). Several, with | "
-     "between them and the best quality first: the ranks choose for every tensor, and say why. "
-     "auto: the same, among usual codecs",
+     "Codec for activations, which go from rank R to R + 1 (default: raw:f32). If several codecs "
+     "are given, separated by | and ordered from the best quality to the smallest size, the "
+     "sending "
+     "rank chooses one of them for every tensor, and prints each change with its reason. The word "
+     "auto stands for a list of usual codecs",
      3},
     {"backward", BACKWARD, "CODEC", 0,
-     "Codec for gradients, which go from rank R + 1 to R (default: raw:f32). Several, or auto: as "
-     "for --forward",
+     "Codec for gradients, which go from rank R + 1 to R (default: raw:f32). Several codecs, or "
+     "auto, can be given as for --forward",
      3},
 
     {0, 0, 0, 0, "Model (the same at all ranks):", 4},

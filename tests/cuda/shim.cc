@@ -30,13 +30,13 @@ enum { THREADS = DW_CUDA_THREADS, STACK_BYTES = 64 << 10 };
 
 typedef void kernel_function(const void *parts, uint32_t n);
 
-/* makecontext gives a fiber its stack. From then on, _setjmp and _longjmp switch between fibers,
- * because they make no system calls. */
+/* makecontext gives a fiber its stack when the first block runs. From then on, _setjmp and _longjmp
+ * switch between fibers, and the same fibers run all blocks, because that takes no system calls. */
 struct fiber {
     ucontext_t context;
     jmp_buf place;
     bool begun;
-    const char *at; /* the place where it waits; NULL: it has ended */
+    const char *at; /* the place where it waits; NULL: its thread of this block has ended */
     void *fake_stack;
     alignas(16) unsigned char stack[STACK_BYTES];
 };
@@ -77,8 +77,7 @@ void to_fiber(fiber *f)
 void to_scheduler(fiber *f)
 {
 #ifdef SHIM_ASAN
-    __sanitizer_start_switch_fiber(f->at ? &f->fake_stack : NULL, scheduler_stack,
-                                   scheduler_stack_bytes);
+    __sanitizer_start_switch_fiber(&f->fake_stack, scheduler_stack, scheduler_stack_bytes);
 #endif
     unsigned thread = threadIdx.x;
     if (_setjmp(f->place) == 0) _longjmp(scheduler, 1);
@@ -94,24 +93,31 @@ void run_thread(void)
 #ifdef SHIM_ASAN
     __sanitizer_finish_switch_fiber(f->fake_stack, &scheduler_stack, &scheduler_stack_bytes);
 #endif
-    running.kernel(running.parts, running.n);
-    f->at = NULL;
-    to_scheduler(f);
+    for (;;) { /* one block after the other */
+        running.kernel(running.parts, running.n);
+        f->at = NULL;
+        to_scheduler(f);
+    }
+}
+
+/* Gives a fiber its stack, on which run_thread will begin. */
+void make_fiber(fiber *f)
+{
+    getcontext(&f->context);
+    f->context.uc_stack.ss_sp = f->stack;
+    f->context.uc_stack.ss_size = STACK_BYTES;
+    f->context.uc_link = NULL;
+    f->fake_stack = NULL;
+    makecontext(&f->context, run_thread, 0);
 }
 
 void run_block(void)
 {
     for (unsigned i = 0; i < THREADS; i++) {
         fiber *f = &fibers[i];
-        getcontext(&f->context);
-        f->context.uc_stack.ss_sp = f->stack;
-        f->context.uc_stack.ss_size = STACK_BYTES;
-        f->context.uc_link = NULL;
+        if (!f->begun) make_fiber(f);
         f->at = "start";
-        f->begun = false;
-        f->fake_stack = NULL;
         exchanges[i] = 0;
-        makecontext(&f->context, run_thread, 0);
     }
     while (fibers[0].at) {
         for (unsigned i = 0; i < THREADS; i++) {
