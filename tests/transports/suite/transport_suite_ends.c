@@ -347,18 +347,22 @@ static void a_peer_that_receives_nothing_is_a_timeout(void **state)
     suite_close(&pair);
 }
 
+/* A link without messages is idle for much longer than its limit for a peer that makes no progress.
+ * The limit is long enough that a busy machine, whose threads may stand still for some time, does
+ * not reach it while a message is on its way. */
 static void an_idle_link_stays_open(void **state)
 {
+    enum { LIMIT_MS = 500, IDLE_MS = 1250 };
     suite_pair pair;
     suite_prepare(&pair, backend_of(state));
-    pair.options[0].peer_timeout_ms = pair.options[1].peer_timeout_ms = 100;
+    pair.options[0].peer_timeout_ms = pair.options[1].peer_timeout_ms = LIMIT_MS;
     suite_open(&pair);
     for (uint64_t n = 0; n < 2; n++) {
         suite_send(pair.link[0], TAG, n, 5000);
         suite_expect(pair.link[1], TAG, n, 5000);
         void *data;
         size_t len;
-        assert_int_equal(dw_link_recv(pair.link[1], TAG, 350, &data, &len), DW_PENDING);
+        assert_int_equal(dw_link_recv(pair.link[1], TAG, IDLE_MS, &data, &len), DW_PENDING);
         assert_int_equal(dw_link_recv(pair.link[0], TAG, 0, &data, &len), DW_PENDING);
     }
     suite_close(&pair);
