@@ -34,12 +34,14 @@ typedef struct model_tile {
 /* All tiles of a payload, to be freed. */
 model_tile *model_tiles(const model_way *way, uint32_t t, uint32_t c, uint64_t *n);
 
-/* Writes to parts the part (3.9) of every code of a payload, in the order of its tiles, padding
- * included. draws: the key of the random numbers of the entry. */
+/* The part that a code of a payload belongs to, and whether its sign is turned there (3.9). */
 typedef struct model_part {
     uint8_t part;
     bool turned;
 } model_part;
+
+/* Sets parts[i] for every code i of a payload, in the order of its tiles, padding included. draws:
+ * the key of the random numbers of the entry. */
 void model_parts(const model_way *way, uint32_t t, uint32_t c, uint64_t draws, model_part *parts);
 
 /* model_coded.c. coded_most: the largest size of a coded payload whose plain one has so many bytes.
