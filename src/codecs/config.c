@@ -110,9 +110,8 @@ static void list_decimals(const dw_option *option, uint64_t most, char *out, siz
              option->decimals == THOUSANDTHS ? " with up to three decimals" : "");
 }
 
-/* Writes what a decimal option can be: "numbers from 0.0001 to 1, or abs: followed by a number from
- * ...".
- * `option` is any of the rows that have its name. */
+/* Writes to out what the value of a decimal option can be, such as "numbers from 0.0001 to 1, or
+ * abs: followed by a number from 0.5 to 2". option: any of the rows that have its name. */
 static void list_all_decimals(const dw_option *option, char *out, size_t cap)
 {
     size_t used = 0;
