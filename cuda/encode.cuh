@@ -8,6 +8,7 @@
 
 #include <Random123/philox.h>
 
+#include "arithmetic/mx.h"
 #include "place.cuh"
 
 /* The variant of a kernel, beside its dtypes (0: the job's). */
@@ -218,6 +219,9 @@ DW_DEVICE void dw_put_codes(const uint32_t codes[DW_EIGHT], uint32_t bits, uint8
         from += width;
     }
 }
+
+/* A mask of all elements of an eight. */
+#define DW_WHOLE_EIGHT ((1u << DW_EIGHT) - 1)
 
 typedef struct dw_encoding {
     dw_eight delta, base;
@@ -433,6 +437,59 @@ DW_DEVICE void dw_load_eights(const dw_encode_job *job, const dw_tile *tile, dw_
     }
 }
 
+/* Returns what remains of the sum of an old residual and y after x is taken away, as bits: a
+ * residual as codecs/residual.h defines it. */
+DW_DEVICE uint32_t dw_residual_bits(float sum, float x)
+{
+    uint32_t rest = dw_bits_of(sum - x);
+    return (rest & 0x7fffffffu) < DW_F32_INFINITY ? rest : 0;
+}
+
+/* Returns a mask of the elements of an eight whose channels are poisoned. */
+DW_DEVICE uint32_t dw_poisoned_columns(const dw_cuda_encode_part *part, const dw_place *place)
+{
+    uint32_t mask = 0;
+    for (uint32_t i = 0; i < place->n; i++)
+        if (dw_scale_is_poisoned(dw_scale_in(part->share.chosen[place->column + i])))
+            mask |= 1u << i;
+    return mask;
+}
+
+/* Returns a mask of the poisoned elements of an eight, from the scales in the staged tile.
+ * of_sample: the step of the sample, if it has one for all. */
+DW_DEVICE uint32_t dw_poisoned_eight(const dw_cuda_encode_part *part, const dw_place *place,
+                                     const dw_encode_room *room, uint16_t of_sample)
+{
+    const dw_layout *layout = &part->job.layout;
+    if (layout->by_channel) return dw_poisoned_columns(part, place);
+    uint16_t scale = of_sample;
+    if (layout->scale_size == 1)
+        scale = room->staged[place->segment] == DW_MX_POISONED ? DW_BF16_NAN : 0;
+    else if (!layout->by_sample)
+        scale = *(const uint16_t *)(room->staged + 2 * place->segment);
+    return dw_scale_is_poisoned(scale) ? DW_WHOLE_EIGHT : 0;
+}
+
+/* Completes the residuals of a thread's eights, in which next is prev + y so far. It loads what it
+ * needs again, so that encodes without feedback need no registers for it. */
+DW_DEVICE void dw_keep_residuals(const dw_cuda_encode_part *part, const dw_tile *tile,
+                                 const dw_encode_room *room, uint16_t of_sample)
+{
+    const dw_encode_job *job = &part->job;
+#pragma unroll 1
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        dw_place place = dw_place_of(&job->layout, tile, job->stride, slot);
+        if (!place.n) continue;
+        uint32_t next[DW_EIGHT], poisoned = dw_poisoned_eight(part, &place, room, of_sample);
+        dw_eight x = dw_load_eight(job->x, job->x_dtype, place.tensor, place.n);
+        dw_load_eight_bits(job->next, DW_F32, place.dense, place.n, next);
+#pragma unroll
+        for (uint32_t i = 0; i < DW_EIGHT; i++)
+            if (!(poisoned >> i & 1)) next[i] = dw_residual_bits(dw_float_of(next[i]), x.of[i]);
+        dw_store_eight(job->next, DW_F32, place.dense, place.n, next);
+    }
+}
+
 /* Writes the codes of an eight to the staged tile and its new prev to memory. Returns its part of
  * the state digest. */
 DW_DEVICE uint64_t dw_store_encoded(const dw_encode_job *job, const dw_tile *tile,
@@ -488,6 +545,7 @@ DW_DEVICE void dw_encode_tile(const dw_cuda_encode_part *parts, uint32_t n, dw_e
     uint64_t payload = dw_put_tile(job, &tile, room);
     if (Variant != DW_BY_COLUMNS && layout->chooses && !part->share.chosen)
         dw_put_choices(job, &tile, index, room);
+    if (prev_dtype == DW_F32 && job->keeps_residual) dw_keep_residuals(part, &tile, room, 0);
     dw_add_block(part->share.sums, payload, state, counts, &room->found);
     dw_end_encode(part, room);
 }

@@ -176,6 +176,36 @@ DW_DEVICE void dw_floats_end(const dw_cuda_share *share, uint64_t payload, uint6
 
 /* ---- A stretch ------------------------------------------------------------------------------- */
 
+/* Codes x and the residual together, and completes the residual (codecs/residual.h): what a job
+ * without feedback does in dw_floats_encode_stretch. Returns the stretch's part of the payload
+ * digest. */
+DW_DEVICE uint64_t dw_floats_encode_residual(const dw_encode_job *job, uint64_t index)
+{
+    const dw_dtype wire = job->wire_dtype;
+    uint64_t payload = 0;
+#pragma unroll 1
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        dw_floats_place place = dw_floats_place_of(&job->layout, index, slot);
+        uint32_t bits[DW_EIGHT], next[DW_EIGHT];
+        dw_floats_load(job->x, job->x_dtype, &job->layout, job->stride, &place, bits);
+        dw_eight held = dw_load_eight(job->prev, DW_F32, place.dense, place.n);
+#pragma unroll
+        for (uint32_t i = 0; i < DW_EIGHT; i++) {
+            float x = dw_widen(bits[i], job->x_dtype);
+            bits[i] = dw_floats_round(x - held.of[i], wire, job->is_exact);
+            float sent = dw_widen(bits[i], wire), rest = (held.of[i] + sent) - x;
+            if (!dw_floats_is_finite(sent))
+                rest = held.of[i];
+            else if (!dw_floats_is_finite(rest))
+                rest = 0.0f;
+            next[i] = dw_bits_of(rest);
+        }
+        payload += dw_floats_put(job->payload, wire, &place, bits);
+        dw_store_eight(job->next, DW_F32, place.dense, place.n, next);
+    }
+    return payload;
+}
+
 DW_DEVICE void dw_floats_encode_stretch(const dw_cuda_encode_part *parts, uint32_t n,
                                         dw_floats_room *room)
 {
@@ -187,6 +217,10 @@ DW_DEVICE void dw_floats_encode_stretch(const dw_cuda_encode_part *parts, uint32
     /* A sync entry carries prev itself, which is not changed. */
     const bool same = job->is_exact && wire == job->x_dtype,
                keeps = job->next && job->next != job->x;
+    if (job->keeps_residual) {
+        dw_floats_end(&part->share, dw_floats_encode_residual(job, index), 0, 0, room);
+        return;
+    }
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
         dw_floats_place place = dw_floats_place_of(&job->layout, index, slot);

@@ -86,6 +86,7 @@ DW_DEVICE void dw_mx_encode_tile(const dw_cuda_encode_part *parts, uint32_t n, d
     __syncthreads();
     uint64_t payload = dw_put_tile(job, &tile, room);
     if (layout->chooses) dw_put_choices(job, &tile, index, room);
+    if (prev_dtype == DW_F32 && job->keeps_residual) dw_keep_residuals(part, &tile, room, 0);
     dw_add_block(part->share.sums, payload, state, counts, &room->found);
     dw_end_encode(part, room);
 }

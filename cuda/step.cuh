@@ -359,6 +359,8 @@ DW_DEVICE void dw_step_encode_tile(const dw_cuda_encode_part *parts, uint32_t n,
     __syncthreads();
     uint64_t payload = dw_put_tile(job, &tile, room);
     dw_count_clamped(part->share.sums, clamped);
+    if (prev_dtype == DW_F32 && job->keeps_residual)
+        dw_keep_residuals(part, &tile, room, steps->steps[0]);
     dw_add_block(part->share.sums, payload, state, counts, &room->found);
     dw_end_encode(part, room);
 }

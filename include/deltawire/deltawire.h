@@ -175,6 +175,14 @@ typedef enum dw_choose { DW_CHOOSE_GROUP = 1, DW_CHOOSE_NEVER = 2 } dw_choose;
 typedef enum dw_entropy { DW_ENTROPY_NONE = 1, DW_ENTROPY_RANS = 2 } dw_entropy;
 typedef enum dw_replies { DW_REPLIES_ALWAYS = 1, DW_REPLIES_NEVER = 2 } dw_replies;
 
+/* Whether an encoder without prev remembers what it did not send of each key's tensor, and adds it
+ * to the next one (error feedback). Decoders take no part in it. */
+typedef enum dw_feedback {
+    DW_FEEDBACK_NONE = 1,
+    DW_FEEDBACK_EF = 2,      /* refused where the residual could grow without bound */
+    DW_FEEDBACK_UNSTABLE = 3 /* like EF, but never refused */
+} dw_feedback;
+
 /* A form: a way to turn values into bytes. */
 typedef enum dw_form_name {
     DW_FORM_FLOATS = 1,    /* plain f32, f16 or bf16 */
@@ -262,6 +270,7 @@ typedef struct dw_config {
      * does all work. It is not called for small tensors. */
     void (*parallel_for)(void *context, size_t n, dw_task *task, void *task_context);
     void *parallel_context;
+    dw_feedback feedback;
 } dw_config;
 
 /* Sets all fields of a config to their defaults. struct_size: sizeof(dw_config) in the program.
@@ -352,6 +361,11 @@ DW_API void dw_encoder_destroy(dw_encoder *encoder); /* NULL is allowed */
  * as a stateless entry; and a group in which x or x - prev has NaN or Inf is "poisoned": y has NaN
  * there, prev keeps its value, and a counter is increased.
  *
+ * With feedback, which codecs without prev have, the encoder keeps a residual of each key instead,
+ * in f32: what it was given and has not sent. It codes x plus the residual. A tensor of another
+ * shape than the last one of its key begins with a residual of 0, and so does a sample for which
+ * config.quota_bytes leaves no room. Poisoned groups keep their residual.
+ *
  * Errors: ARGUMENT, NO_ROOM, NO_MEMORY, LIMIT (also where no encoding of x keeps to error=abs),
  * UNSUPPORTED (an encoder on a GPU). An error leaves the state unchanged.
  * Source: arXiv:2206.01299, Algorithm 1; docs/format.md, Exactness. */
@@ -395,6 +409,15 @@ DW_API dw_status dw_encoder_feedback(dw_encoder *encoder, const void *reply, siz
 DW_API dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame,
                                    size_t cap, size_t *len);
 
+/* With feedback: a frame was not delivered, and never will be. Adds what it carried back to the
+ * residuals of its keys, so that the next frames of the keys carry it. frame: the bytes that
+ * dw_encode made, which may have been sent or not. Where it is unknown whether the decoder has got
+ * the frame, do not call this, or a gradient may count twice. Frames of the same key must be given
+ * back in the order in which they were made. Frames that were made with the option stateless must
+ * not be given back. Errors: ARGUMENT (also: no feedback; a key in a frame in flight; residuals
+ * that do not contain this frame), NO_MEMORY, and those of dw_decode; nothing is changed then. */
+DW_API dw_status dw_encoder_give_back(dw_encoder *encoder, const void *frame, size_t len);
+
 /* Drops the copies of a key and announces this to the decoder in the next frames that have room
  * (dw_frame_bound leaves some). It is announced again until the decoder has answered; until then
  * the key still counts in the quota. An unknown key is no error. Errors: ARGUMENT (the key is in a
@@ -405,8 +428,9 @@ DW_API dw_status dw_encoder_forget(dw_encoder *encoder, dw_key key);
  * decoder drops the copies of the old incarnation. Errors: ARGUMENT (a frame is in flight). */
 DW_API dw_status dw_encoder_reset(dw_encoder *encoder);
 
-/* Sets *prev to a view of shape (1, T, C) of the key's prev. It is read-only and valid until the
- * next call on the encoder. Errors: ARGUMENT (the key is not held). */
+/* Sets *prev to a view of shape (1, T, C) of the key's prev or, with feedback, of its residual with
+ * the opposite sign: how far the sum of all y is ahead of the sum of all x. It is read-only and
+ * valid until the next call on the encoder. Errors: ARGUMENT (the key is not held). */
 DW_API dw_status dw_encoder_peek(const dw_encoder *encoder, dw_key key, dw_tensor *prev);
 
 /* Fills *counters; the caller sets counters->struct_size first. Errors: ARGUMENT. */

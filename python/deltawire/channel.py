@@ -78,7 +78,7 @@ class Channel(Shared):
         self._x, self._y = View("x"), View("out")
         timeout_ms = milliseconds(open_timeout, "open_timeout")
         sends, receives = _configs(send), _configs(recv)
-        self._needs_ids = any(config.codec == "delta" for config in sends)
+        self._needs_ids = any(config._needs_ids() for config in sends)
         if log is not None and not callable(log):
             refuse(f"log must be callable, not {type(log).__name__}")
         self._pool = pool_of(threads)

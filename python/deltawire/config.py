@@ -50,6 +50,10 @@ class Config:
         """The part of the text that must be the same at the encoder and the decoder."""
         return _format(core.dw_config_agreement, self._struct)
 
+    def _needs_ids(self) -> bool:
+        """Whether an encoder keeps state under ids: the codec delta, or feedback."""
+        return self.codec == "delta" or self._struct.feedback > core.DW_FEEDBACK_NONE
+
     def __repr__(self) -> str:
         return f"Config({self._text!r})"
 

@@ -41,7 +41,7 @@ class Encoder(Codec):
         place: str = "device",
     ) -> None:
         super().__init__(config, threads, device, place)
-        self._needs_ids = self._config.codec == "delta"
+        self._needs_ids = self._config._needs_ids()
         self._x, self._made = View("x", self._stream), View("reconstruction")
         self._length = ffi.new("size_t *")
         self._options = ffi.new(
@@ -91,6 +91,9 @@ class Encoder(Codec):
                 refuse(
                     f'the codec "{self._config.codec}" sends the change of each sample since its '
                     "last visit: give ids, or stateless=True"
+                    if self._config.codec == "delta"
+                    else "feedback adds what was not sent of each tensor to the next one with the "
+                    "same id: give ids, or stateless=True"
                 )
             options = ffi.NULL
             if self._stream:
@@ -230,6 +233,21 @@ class Encoder(Codec):
             self._check(core.dw_encoder_forget(self._handle, key[0]))
         finally:
             self._busy.release()
+
+    def give_back(self, frame: Any) -> None:
+        """With feedback=ef: adds what a frame carried back to the residuals of its ids. For frames
+        that certainly do not arrive; each once, in the order in which they were made.
+
+        frame: the bytes that encode returned, not of a stateless frame.
+        Errors: ARGUMENT (no feedback; the residuals do not contain this frame), those of
+        Decoder.decode; nothing has changed then.
+        """
+        with Bytes(frame, "the frame") as given:
+            self._enter()
+            try:
+                self._check(core.dw_encoder_give_back(self._handle, given.pointer, given.length))
+            finally:
+                self._busy.release()
 
     def reset(self) -> None:
         """Forgets all ids and starts again, as a new encoder would. With the next frame, the

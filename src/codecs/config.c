@@ -295,6 +295,8 @@ static void list_fitting(const dw_option *option, const dw_config *config, char 
     for (const dw_word *word = option->words; word->text && used < cap; word++)
         if (dw_option_fits(option, config, word->value))
             used += (size_t)snprintf(out + used, cap - used, "%s%s", used ? " " : "", word->text);
+    if (dw_option_condition(option) && used < cap)
+        snprintf(out + used, cap - used, " (%s)", dw_option_condition(option));
 }
 
 /* Refuses options and values that are valid alone but have no meaning together, such as `bits` with

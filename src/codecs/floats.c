@@ -74,6 +74,30 @@ static void copy_rows(const dw_plan *plan, unsigned char *to, uint64_t to_stride
     for (uint64_t t = 0; t < plan->t; t++) memcpy(to + t * to_stride, from + t * from_stride, row);
 }
 
+/* Sends x and the residual of error feedback together (codecs/residual.h), and makes the new
+ * residual. Values that do not become finite are sent as they are, and leave their residual as it
+ * was. */
+static void write_with_residual(const dw_encode_job *job)
+{
+    const dw_plan *plan = job->plan;
+    dw_dtype form = plan->params.dtype;
+    uint64_t size = dw_dtype_bytes(form), n = values_of(plan);
+    const float *prev = job->prev;
+    float *next = job->next;
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t element = i / plan->c * (uint64_t)job->stride + i % plan->c;
+        float held = prev ? prev[i] : 0,
+              x = dw_float_of(load_native(dw_at(job->x, job->x_dtype, element), job->x_dtype, 0));
+        uint32_t bits = round_to(x - held, form, job->is_exact);
+        store_bits(job->payload + i * size, form, bits);
+        uint32_t sent = load_bits(job->payload + i * size, form);
+        next[i] = held;
+        if (!is_finite(sent)) continue;
+        next[i] += dw_float_of(sent);
+        job->kernels->subtract(&x, DW_F32, &next[i], 1);
+    }
+}
+
 static void write_payload(const dw_encode_job *job, dw_sums *sums)
 {
     const dw_plan *plan = job->plan;
@@ -81,6 +105,10 @@ static void write_payload(const dw_encode_job *job, dw_sums *sums)
     uint64_t size = dw_dtype_bytes(form), n = values_of(plan);
     bool same = job->is_exact && form == job->x_dtype;
     memset(job->payload + n * size, 0, (size_t)(plan->payload_bytes - n * size));
+    if (job->keeps_residual) {
+        write_with_residual(job);
+        return;
+    }
     if (same && dw_host_is_little_endian()) {
         copy_rows(plan, job->payload, plan->c * size, job->x, (uint64_t)job->stride * size);
         return;
@@ -170,7 +198,7 @@ static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *re
     *result = (dw_chunk_result){0};
     write_payload(job, &result->sums);
     result->payload_sum = job->kernels->digest_bytes(job->payload, 0, job->plan->payload_bytes);
-    if (!job->next) return;
+    if (!job->next || job->keeps_residual) return;
     if (job->next != job->x) keep(job->plan, job->payload, job->next);
     result->state_sum =
         dw_state_sum(job->kernels, job->next, job->prev_dtype, values_of(job->plan), job->audit);
@@ -212,6 +240,15 @@ static bool plan(dw_plan *made)
     return true;
 }
 
+/* Values that are too large for the dtype, and so become infinite, leave their residuals as they
+ * are. */
+static dw_contraction contracts(const dw_form_params *params, const dw_config *config)
+{
+    (void)config;
+    double part = params->dtype == DW_F32 ? 0 : params->dtype == DW_F16 ? 0x1p-11 : 0x1p-8;
+    return dw_contraction_by(DW_CONTRACTS_ALWAYS, part);
+}
+
 static const dw_device_kernels kernels_on_a_device = {.encode = "dw_floats_encode",
                                                       .decode = "dw_floats_decode",
                                                       .decode_direct = "dw_floats_decode",
@@ -224,5 +261,6 @@ const dw_form dw_form_floats = {
     .encode = encode,
     .decode = decode,
     .emit = emit,
+    .contracts = contracts,
     .device = &kernels_on_a_device,
 };

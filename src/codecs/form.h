@@ -20,15 +20,18 @@
  * | encoded, | add to a sample's joined results what its chunks did not cover: digests of bytes and |
  * | decoded  | stretches outside of or across chunks. NULL: nothing                                 |
  * | count    | adds what a payload says to the decoder's counters. NULL: nothing                    |
+ * | contracts| by how much the error is smaller than what is coded. config: with defaults filled in |
  *
  * Errors: only those named above. State: none; prev and next belong to the caller. Threads: any, on
  * different chunks or memory. */
 #ifndef DW_FORM_H
 #define DW_FORM_H
 
+#include "codecs/contraction.h"
 #include "codecs/job.h"
 
 typedef struct dw_plan dw_plan;
+typedef struct dw_form_params dw_form_params;
 
 /* A stage behind a form, which recodes its payload without loss. The form then works with the plain
  * payload, which is not in the frame (codecs/job.h).
@@ -88,6 +91,7 @@ typedef struct dw_form {
     void (*encoded)(const dw_encode_job *job, dw_chunk_result *result);
     void (*decoded)(const dw_decode_job *job, dw_chunk_result *result);
     void (*count)(const dw_decode_job *job, dw_counters *counters);
+    dw_contraction (*contracts)(const dw_form_params *params, const dw_config *config);
     const dw_device_kernels *device; /* NULL: no kernels; creating an encoder or decoder on a device
                                         is UNSUPPORTED */
 } dw_form;

@@ -78,6 +78,8 @@ typedef struct dw_encode_job {
     void *next;
     dw_dtype prev_dtype;
     uint8_t *payload, *coded, *scratch;
+    /* prev and next are a residual (codecs/residual.h), which the decoder does not have. */
+    bool keeps_residual;
     dw_audit audit; /* of the state digest of next */
     /* Seeds the random numbers that both ends share, for this visit. */
     uint64_t draws_key;

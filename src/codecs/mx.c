@@ -9,6 +9,7 @@
 
 #include "codecs/emitting.h"
 #include "codecs/plan.h"
+#include "codecs/residual.h"
 #include "codecs/tiles.h"
 
 static dw_element element_of(const dw_layout *layout)
@@ -94,11 +95,12 @@ static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *re
     dw_walk walk;
     dw_piece_counts counts = {0};
     *result = (dw_chunk_result){0};
-    dw_walk_start(&walk, &job->layout, chunk, job->stride, job->audit, job->next, job->prev_dtype);
+    dw_walk_encode(&walk, job, chunk);
     dw_tiles_clear(job, &walk.chunk);
     while (dw_walk_next(&walk)) {
         encode_run(job, &walk.run, &counts);
         dw_tiles_measure(job, walk.tile, &walk.run, decode_encoded, &result->sums);
+        dw_residual_follow(job, &walk.run);
         dw_walk_done(&walk, job->kernels);
     }
     result->state_sum = walk.trail.sum;
@@ -118,6 +120,18 @@ static bool plan(dw_plan *made)
     return true;
 }
 
+/* The largest magnitude A of a block, divided by the block's power of two, is between 2^top and
+ * 2^(top + 1). Elements near A are rounded by half of their last place; and what is larger than the
+ * largest element is clamped to it. */
+static dw_contraction contracts(const dw_form_params *params, const dw_config *config)
+{
+    (void)config;
+    dw_element_facts facts = dw_element_facts_of(params->element);
+    double end = (double)(UINT64_C(2) << facts.top), clamped = 1 - (double)facts.most / end,
+           rounded = 0.5 / (double)(1u << facts.fraction);
+    return dw_contraction_by(DW_CONTRACTS_ALWAYS, clamped > rounded ? clamped : rounded);
+}
+
 static const dw_device_kernels kernels_on_a_device = {
     .encode = "dw_mx_encode", .decode = "dw_mx_decode", .decode_direct = "dw_mx_decode_direct"};
 
@@ -132,5 +146,6 @@ const dw_form dw_form_mx = {
     .encoded = dw_tiles_encoded,
     .decoded = dw_tiles_decoded,
     .count = dw_tiles_count,
+    .contracts = contracts,
     .device = &kernels_on_a_device,
 };

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "codecs/contraction.h"
+
 const dw_word dw_codec_words[] = {{"delta", DW_CODEC_DELTA},
                                   {"direct", DW_CODEC_DIRECT},
                                   {"raw", DW_CODEC_RAW},
@@ -59,6 +61,8 @@ static const dw_word keys[] = {{"2", 2},
 static const dw_word dtypes[] = {{"f32", DW_F32}, {"f16", DW_F16}, {"bf16", DW_BF16}, {0}};
 static const dw_word choices[] = {{"group", DW_CHOOSE_GROUP}, {"never", DW_CHOOSE_NEVER}, {0}};
 static const dw_word entropies[] = {{"none", DW_ENTROPY_NONE}, {"rans", DW_ENTROPY_RANS}, {0}};
+static const dw_word feedbacks[] = {
+    {"none", DW_FEEDBACK_NONE}, {"ef", DW_FEEDBACK_EF}, {"unstable", DW_FEEDBACK_UNSTABLE}, {0}};
 static const dw_word replies[] = {{"always", DW_REPLIES_ALWAYS}, {"never", DW_REPLIES_NEVER}, {0}};
 
 enum { STEP_MOST = 100000 }; /* the largest step of all configs, in thousandths */
@@ -118,17 +122,22 @@ static bool rounding_fits(const dw_config *config, uint64_t rounding)
  * a coded change must be smaller than the change. The variance of the error is step^2 / 12 with
  * dither, and up to step^2 / 4 with stochastic rounding; so steps from sqrt(12) and from 2 times
  * the root mean square of the change on are too large. The limits stay a little below that. Nearest
- * rounding never makes the error larger than the change, whatever the step. */
+ * rounding never makes the error larger than the change, whatever the step. With feedback, it must
+ * make the error smaller, and it may not leave all values at 0, which are at most the dead zone
+ * (half a step by default). */
 uint32_t dw_option_step_most(const dw_config *config)
 {
-    if (config->codec != DW_CODEC_DELTA) return STEP_MOST;
+    bool is_delta = config->codec == DW_CODEC_DELTA;
+    if (!is_delta && config->feedback != DW_FEEDBACK_EF) return STEP_MOST;
     if (config->rounding == DW_ROUNDING_DITHER) return 3000;
-    return config->rounding == DW_ROUNDING_STOCHASTIC ? 1800 : STEP_MOST;
+    if (config->rounding == DW_ROUNDING_STOCHASTIC) return 1800;
+    return is_delta ? STEP_MOST : 950000 / (config->deadzone ? config->deadzone : 500);
 }
 
+/* Of a step that is too large for feedback, the error is reported for the option feedback. */
 static bool step_fits(const dw_config *config, uint64_t step)
 {
-    return step <= dw_option_step_most(config);
+    return config->codec != DW_CODEC_DELTA || step <= dw_option_step_most(config);
 }
 
 static uint64_t best_step(const dw_config *config)
@@ -177,6 +186,15 @@ static bool skip_fits(const dw_config *config, uint64_t skip)
 {
     (void)skip;
     return !config->error_abs;
+}
+
+/* With feedback, what is coded is x and the residual together. So y may differ from x by more than
+ * error=abs allows. */
+static bool feedback_fits(const dw_config *config, uint64_t feedback)
+{
+    if (feedback == DW_FEEDBACK_NONE) return true;
+    return !config->error_abs &&
+           (feedback == DW_FEEDBACK_UNSTABLE || dw_contraction_of(config).kind != DW_CONTRACTS_NOT);
 }
 
 /* Key entries must be floats, or take the same form as changes. With error=abs floats of 16 bits
@@ -275,8 +293,12 @@ const dw_option dw_options[DW_OPTIONS] = {
      "whether the decoder sends replies", "always"},
     {11, "audit", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_AUDIT_NEVER, false, FIELD(audit), first, NULL,
      "state digest over one stretch of prev in so many; 255: none", "1"},
+    {24, "feedback", DIRECT | RAW | MX, DW_SCOPE_ALWAYS, DW_AGREE_NO, feedbacks, 0, 0, false, FIELD(feedback), first, feedback_fits,
+     "whether the encoder adds what it did not send of a key's tensor to the next one", "none"},
     {12, "quota_bytes", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, NULL, 1, UINT64_MAX, false, FIELD(quota_bytes), NULL, NULL,
      "limit for the bytes of prev; the same at both ends", "no limit"},
+    {25, "quota_bytes", DIRECT | RAW | MX, DW_SCOPE_FEEDBACK, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(quota_bytes), NULL, NULL,
+     "limit for the bytes of residuals; only with feedback", "no limit"},
     {13, "incarnation", ALL, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(incarnation), NULL, NULL,
      "identifies the encoder from its creation to its end or reset", "random"},
 };
@@ -317,6 +339,7 @@ bool dw_option_applies(const dw_option *option, const dw_config *config)
         return is_stepped(config) && !config->error && !config->error_abs && !config->rate;
     case DW_SCOPE_GROUPS: return !is_microscaled(config);
     case DW_SCOPE_CHOICES: return !is_stepped(config);
+    case DW_SCOPE_FEEDBACK: return config->feedback > DW_FEEDBACK_NONE;
     }
     return true;
 }
@@ -332,6 +355,15 @@ bool dw_option_is_in_frames(const dw_option *option, uint64_t value)
     return option->agrees >= DW_AGREE_FRAME;
 }
 
+void dw_options_fill(dw_config *config, dw_agreement least)
+{
+    for (int i = 0; i < DW_OPTIONS; i++) {
+        const dw_option *o = &dw_options[i];
+        if (o->agrees < least) continue;
+        dw_option_set(o, config, dw_option_applies(o, config) ? dw_option_value(o, config) : 0);
+    }
+}
+
 uint64_t dw_option_value(const dw_option *option, const dw_config *config)
 {
     uint64_t value = dw_option_get(option, config);
@@ -341,8 +373,11 @@ uint64_t dw_option_value(const dw_option *option, const dw_config *config)
 const char *dw_option_condition(const dw_option *option)
 {
     if (option->fits == rate_fits) return "only with entropy=rans, and without error";
+    if (option->fits == feedback_fits)
+        return "ef only where the error is smaller than what is coded, and without error=abs: "
+               "docs/codecs/feedback.md";
     if (option->fits == deadzone_fits) return "only with rounding=nearest, and without error";
-    return "not with error=abs";
+    return option->words ? NULL : "not with error=abs";
 }
 
 const char *dw_option_prefix(const dw_option *option)

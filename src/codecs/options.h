@@ -22,7 +22,8 @@ typedef enum dw_scope {
     DW_SCOPE_FACTOR,    /* the same, and the config gives the step as a multiple of the root mean
                            square, not by an error or a rate */
     DW_SCOPE_GROUPS,    /* quantized, or with one step */
-    DW_SCOPE_CHOICES    /* changes are quantized or microscaled */
+    DW_SCOPE_CHOICES,   /* changes are quantized or microscaled */
+    DW_SCOPE_FEEDBACK   /* residuals are kept */
 } dw_scope;
 
 /* Must both ends have the same value? */
@@ -56,7 +57,7 @@ typedef struct dw_option {
 } dw_option;
 
 extern const dw_option dw_options[];
-enum { DW_OPTIONS = 23, DW_ERROR_DECIMALS = 12 };
+enum { DW_OPTIONS = 25, DW_ERROR_DECIMALS = 12 };
 
 static inline uint32_t dw_codec_bit(dw_codec codec)
 {
@@ -80,12 +81,16 @@ bool dw_option_is_in_frames(const dw_option *option, uint64_t value);
  * distinguishes two rows of the same name. Most options have no prefix; then it is "". */
 const char *dw_option_prefix(const dw_option *option);
 
-/* Returns a text for error sentences: on what other options a number's option depends. It is used
- * where these other options allow no value of it. */
+/* Returns a text for error sentences: on what other options this option depends; NULL where the
+ * values that are allowed say enough. */
 const char *dw_option_condition(const dw_option *option);
 
 /* Returns the largest step that the other options allow, in thousandths of the root mean square. */
 uint32_t dw_option_step_most(const dw_config *config);
+
+/* Sets every option on whose value the two ends must agree at least so far to its effective value;
+ * an option that does not apply becomes 0. */
+void dw_options_fill(dw_config *config, dw_agreement least);
 
 /* The effective value: what is set, else the default; 0 where there is neither. */
 uint64_t dw_option_value(const dw_option *option, const dw_config *config);

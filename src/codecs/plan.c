@@ -33,8 +33,7 @@ static void fill_option(const dw_option *o, dw_config *config)
  * because a config that was read from a frame does not have them. */
 static void fill_agreed(dw_config *config, dw_dtype x)
 {
-    for (int i = 0; i < DW_OPTIONS; i++)
-        if (dw_options[i].agrees >= DW_AGREE_FRAME) fill_option(&dw_options[i], config);
+    dw_options_fill(config, DW_AGREE_FRAME);
     dw_codec_own_dtypes(config, x);
 }
 
@@ -78,6 +77,7 @@ static void resolve(dw_params *params, const dw_config *taken, dw_dtype x)
     params->bound = (double)config.error_abs / 1e12;
     params->rate = config.rate;
     params->deadzone = config.deadzone;
+    params->keeps_residual = config.feedback > DW_FEEDBACK_NONE;
     params->step_most = dw_option_step_most(&config);
     write_block(params, &config);
 }

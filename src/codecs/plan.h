@@ -14,7 +14,7 @@
 #include "wire/frame.h"
 
 /* How one use writes values: the options that matter to its form. */
-typedef struct dw_form_params {
+struct dw_form_params {
     const dw_form *form; /* NULL: the codec has no such use */
     uint32_t bits, group;
     dw_element element; /* for the form mx */
@@ -27,11 +27,12 @@ typedef struct dw_form_params {
     const dw_stage *behind; /* NULL: no stage behind the form */
     bool chooses;           /* pieces may be coded as a change or directly */
     dw_dtype dtype;
-} dw_form_params;
+};
 
 typedef struct dw_params {
     uint8_t codec; /* its number in frames */
     bool keeps_prev;
+    bool keeps_residual; /* encoders only, and never together with keeps_prev */
     dw_form_params use[DW_USES];
     dw_dtype prev;  /* 0: prev is not kept */
     uint32_t audit; /* stride of the state digest; 0: none */

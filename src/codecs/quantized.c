@@ -5,6 +5,7 @@
 
 #include "codecs/emitting.h"
 #include "codecs/plan.h"
+#include "codecs/residual.h"
 
 /* A y of at least this size is written with stores that bypass the caches, like a large new prev
  * (codecs/tiles.h). Measured with a y of 16 MiB whose values are added up after the decode: the
@@ -162,7 +163,7 @@ static void encode(const dw_encode_job *job, uint64_t index, dw_chunk_result *re
         return;
     }
     dw_walk walk;
-    dw_walk_start(&walk, layout, index, job->stride, job->audit, job->next, job->prev_dtype);
+    dw_walk_encode(&walk, job, index);
     encoding e = {.job = job, .is_far = walk.trail.streams};
     dw_tiles_clear(job, &walk.chunk);
     while (dw_walk_next(&walk)) {
@@ -170,6 +171,7 @@ static void encode(const dw_encode_job *job, uint64_t index, dw_chunk_result *re
             e.row = choose_row(&e, walk.run.row);
         encode_run(&e, &walk.run);
         dw_tiles_measure(job, walk.tile, &walk.run, decode_encoded, &result->sums);
+        dw_residual_follow(job, &walk.run);
         dw_walk_done(&walk, job->kernels);
     }
     result->state_sum = walk.trail.sum;
@@ -186,6 +188,27 @@ static bool plan(dw_plan *made)
     made->payload_bytes = made->layout.payload_bytes;
     made->chunks = dw_layout_chunks(&made->layout);
     return true;
+}
+
+/* The scale s is such that the largest magnitude A of a piece is at most L steps: s * L >= A.
+ * Nearest rounding is wrong by at most s / 2, stochastic rounding by at most s. Besides, the levels
+ * reach farther down than up, so with the rules signed and mse a value can lie above the highest
+ * level. With mse, the lowest level is at one of several parts of A: the smallest part and the
+ * largest decide. Rounding the scale up to a bf16 can make it larger by 2^-7. */
+static dw_contraction contracts(const dw_form_params *params, const dw_config *config)
+{
+    uint32_t bits = params->bits;
+    bool is_stochastic = config->rounding == DW_ROUNDING_STOCHASTIC;
+    bool is_absmax = config->scale == DW_SCALE_ABSMAX, is_mse = config->scale == DW_SCALE_MSE;
+    double low = is_mse ? dw_attempt_part(bits, 0) / 64.0 : 1,
+           high = is_mse ? dw_attempt_part(bits, DW_ATTEMPTS - 1) / 64.0 : 1;
+    double levels = dw_levels(bits, !is_absmax), step = high / levels * (1 + 0x1p-7);
+    double rounded = is_stochastic ? step : step / 2;
+    /* One bit has the levels -s and s, so a value near 0 is wrong by s. */
+    if (bits == 1) rounded = is_stochastic ? 2 * step : step;
+    double top = is_absmax || bits == 1 ? low : low * (levels - 1) / levels;
+    double above = 1 - top;
+    return dw_contraction_by(DW_CONTRACTS_ALWAYS, above > rounded ? above : rounded);
 }
 
 static const dw_device_kernels kernels_on_a_device = {
@@ -210,5 +233,6 @@ const dw_form dw_form_quantized = {
     .encoded = dw_tiles_encoded,
     .decoded = dw_tiles_decoded,
     .count = dw_tiles_count,
+    .contracts = contracts,
     .device = &kernels_on_a_device,
 };

@@ -5,6 +5,7 @@
 
 #include "codecs/emitting.h"
 #include "codecs/quantized.h"
+#include "codecs/residual.h"
 
 typedef struct strip {
     const dw_layout *layout;
@@ -193,6 +194,7 @@ void dw_columns_encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result
         job->kernels->encode_columns(&run);
         if (t % DW_MEASURED_SHARE == chunk % DW_MEASURED_SHARE)
             measure(job->kernels, &run, &result->sums);
+        if (job->keeps_residual) dw_residual_of_columns(job, &run);
     }
 }
 

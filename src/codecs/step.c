@@ -12,7 +12,9 @@
 
 #include "arithmetic/step.h"
 #include "codecs/emitting.h"
+#include "codecs/options.h"
 #include "codecs/plan.h"
+#include "codecs/residual.h"
 #include "codecs/tiles.h"
 #include "codecs/tolerance.h"
 
@@ -135,10 +137,11 @@ typedef struct lanes {
 
 /* Returns whether the squares of x must be measured besides those of what is coded. That is so if
  * the config limits the error, so that the step depends on x, and there is a prev, so that x - prev
- * is coded. */
+ * is coded. With feedback, the error is limited to a part of what is coded, so that it shrinks. */
 static bool needs_x(const dw_encode_job *job)
 {
-    return (job->plan->params.error > 0 || job->plan->params.bound > 0) && job->prev;
+    return (job->plan->params.error > 0 || job->plan->params.bound > 0) && job->prev &&
+           !job->keeps_residual;
 }
 
 /* Measures n contiguous elements: adds their squares to *sums, and their largest magnitude and
@@ -302,13 +305,14 @@ static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *re
     dw_walk walk;
     *result = (dw_chunk_result){0};
     encoding e = {.job = job, .sums = &result->sums};
-    dw_walk_start(&walk, layout, chunk, job->stride, job->audit, job->next, job->prev_dtype);
+    dw_walk_encode(&walk, job, chunk);
     dw_tiles_clear(job, &walk.chunk);
     while (dw_walk_next(&walk)) {
         if (layout->cut_rows && !layout->by_sample && walk.tile % layout->row_segments == 0)
             e.row = choose_row(job, walk.run.row);
         for (uint32_t i = 0; i < spans_of(layout, &walk.run); i++) encode_span(&e, &walk.run, i);
         dw_tiles_measure(job, walk.tile, &walk.run, decode_encoded, &result->sums);
+        dw_residual_follow(job, &walk.run);
         dw_walk_done(&walk, job->kernels);
     }
     result->state_sum = walk.trail.sum;
@@ -325,6 +329,24 @@ static bool plan(dw_plan *made)
     made->draws = params->dithers;
     made->measures = made->layout.by_sample;
     return true;
+}
+
+/* Rounding to the nearest step and dither are wrong by at most half a step, a dead zone by at most
+ * its width, stochastic rounding by at most a step; the largest magnitude of a piece is at least
+ * its root mean square. The mean square of the error is step^2 / 12 with dither, and at most step^2
+ * / 4 with stochastic rounding, whatever is coded. (A value of more than 127 steps is clamped, but
+ * the error remains a part of it.) */
+static dw_contraction contracts(const dw_form_params *params, const dw_config *config)
+{
+    static const double root_of_6 = 2.449489742783178, root_of_12 = 3.4641016151377546;
+    bool is_stochastic = config->rounding == DW_ROUNDING_STOCHASTIC;
+    double step = (config->rate ? dw_option_step_most(config) : params->step) / 1000.0,
+           zone = config->deadzone ? config->deadzone / 1000.0 : 0.5;
+    if (params->error > 0) step = params->error * (is_stochastic ? root_of_6 : root_of_12);
+    dw_contraction always =
+        dw_contraction_by(DW_CONTRACTS_ALWAYS, is_stochastic ? step : step * zone);
+    if (always.kind == DW_CONTRACTS_ALWAYS || (!is_stochastic && !params->dithers)) return always;
+    return dw_contraction_by(DW_CONTRACTS_ON_AVERAGE, is_stochastic ? step / 2 : step / root_of_12);
 }
 
 static const dw_device_kernels kernels_on_a_device = {
@@ -348,5 +370,6 @@ const dw_form dw_form_step = {
     .encoded = dw_tiles_encoded,
     .decoded = dw_tiles_decoded,
     .count = dw_tiles_count,
+    .contracts = contracts,
     .device = &kernels_on_a_device,
 };

@@ -5,11 +5,14 @@
  * A form asks the walk for one run after the other, passes each to a kernel, and tells the walk
  * when it is done:
  *
- *     dw_walk_start(&walk, &job->layout, chunk, job->stride, job->audit, job->next, prev_dtype);
+ *     dw_walk_encode(&walk, job, chunk);
  *     while (dw_walk_next(&walk)) {
  *         ... one kernel call for walk.run ...
+ *         dw_residual_follow(job, &walk.run);
  *         dw_walk_done(&walk, job->kernels);
  *     }
+ *
+ * or, in a decoder, with dw_walk_start and without a residual.
  *
  * Layouts with a scale per channel may only use the functions that say so. Errors: none. State:
  * only in the walk. Threads: any, each with a walk of its own. */
@@ -108,6 +111,12 @@ static inline void dw_walk_start(dw_walk *walk, const dw_layout *layout, uint64_
     walk->next_segment = 0;
     walk->run.tile = dw_layout_tile(layout, walk->tile);
     dw_walk_start_trail(walk, audit, next, prev_dtype);
+}
+
+/* Starts the walk of an encoder. */
+static inline void dw_walk_encode(dw_walk *walk, const dw_encode_job *job, uint64_t chunk)
+{
+    dw_walk_start(walk, &job->layout, chunk, job->stride, job->audit, job->next, job->prev_dtype);
 }
 
 /* Tells the trail that n elements of the new prev, starting at `element`, are complete. */

@@ -86,7 +86,10 @@ dw_status dw_encoder_forget(dw_encoder *encoder, dw_key key)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
                                "the key is in a frame that is still in flight: finish or cancel "
                                "that frame first");
-    dw_predictor_forget(&encoder->end.predictor, held);
+    if (encoder->end.config.feedback > DW_FEEDBACK_NONE) /* the decoder need not be told */
+        dw_predictor_remove(&encoder->end.predictor, held);
+    else
+        dw_predictor_forget(&encoder->end.predictor, held);
     return DW_OK;
 }
 
@@ -120,8 +123,10 @@ const char *dw_encoder_why(const dw_encoder *encoder)
 
 static dw_saver saver_of(dw_encoder *encoder)
 {
-    return (dw_saver){
-        .end = &encoder->end, .side = DW_SIDE_ENCODER, .sequence = &encoder->sequence};
+    bool keeps_residual = encoder->end.config.feedback > DW_FEEDBACK_NONE;
+    return (dw_saver){.end = &encoder->end,
+                      .side = keeps_residual ? DW_SIDE_RESIDUAL : DW_SIDE_ENCODER,
+                      .sequence = &encoder->sequence};
 }
 
 dw_status dw_encoder_export(dw_encoder *encoder, dw_key key, void *room, size_t cap, size_t *len)

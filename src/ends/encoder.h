@@ -12,6 +12,7 @@
  * | encoder_commit.c  | a frame that is done: sealed and committed                            |
  * | encoder_calls.c   | the public calls that make frames                                     |
  * | encoder_replies.c | what an encoder learns from replies                                   |
+ * | encoder_residual.c| gives a frame that was not delivered back to the residuals            |
  * | rate.c            | finds the step with which frames have the rate that the config gives  |
  * | end.c             | what encoder and decoder have in common                               | */
 #ifndef DW_ENCODER_H
@@ -112,6 +113,12 @@ dw_status dw_ticket_plan_sync(dw_encode_ticket *t);
 void dw_ticket_unplan(dw_encode_ticket *t, uint32_t n);
 dw_status dw_ticket_lay_out(dw_encode_ticket *t);
 dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i);
+
+/* The dtype of the copies that the frame's keys get: that of prev, or of residuals. */
+static inline dw_dtype dw_ticket_dtype(const dw_encode_ticket *t)
+{
+    return t->plans->params.keeps_residual ? DW_F32 : t->plans->params.prev;
+}
 
 /* Walks the list of forgotten keys from `from` and returns the next key that this frame is to
  * announce: one that no frame carries and that was not announced recently. */

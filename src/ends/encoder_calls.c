@@ -60,10 +60,11 @@ static dw_status prepare_reconstruction(dw_encode_ticket *t, const dw_tensor *y)
         return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     for (uint32_t i = 0; i < n; i++) {
         const dw_encode_job *job = &t->out[i].job;
+        bool has_state = dw_role_has_state(t->out[i].entry.role); /* at the decoder */
         t->again[i] = (dw_decode_job){.layout = job->layout,
                                       .payload = job->payload,
-                                      .prev = job->prev,
-                                      .next = job->next,
+                                      .prev = has_state ? job->prev : NULL,
+                                      .next = has_state ? job->next : NULL,
                                       .prev_dtype = job->prev_dtype,
                                       .y = dw_tensor_sample(y, i),
                                       .y_dtype = y->dtype,
@@ -146,6 +147,9 @@ dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
 /* Returns the shape of the keys' prev as a tensor without data. */
 static dw_status shape_of_keys(dw_encoder *encoder, const dw_key *keys, uint32_t n, dw_tensor *x)
 {
+    if (encoder->end.config.feedback > DW_FEEDBACK_NONE)
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
+                               "this encoder keeps no prev that it could send");
     const dw_held *held = dw_predictor_find(&encoder->end.predictor, keys[0]);
     if (!held || !held->now.data)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "a key is not held");

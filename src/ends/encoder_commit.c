@@ -129,19 +129,31 @@ static void learn_rate(const dw_encode_ticket *t)
     dw_cpu_leave_exact(mode);
 }
 
+/* Installs a new residual, and notes which frames can be given back (encoder_residual.c): those
+ * from number `chain` to number `version`. */
+static void commit_residual(dw_encode_ticket *t, dw_outgoing *p, const dw_held *shape)
+{
+    bool continues = p->base && p->held->incarnation == t->header.incarnation;
+    p->fresh.version = t->header.sequence;
+    p->fresh.chain = continues ? p->base->chain : t->header.sequence;
+    dw_predictor_commit(&t->encoder->end.predictor, p->held, shape, p->fresh, false);
+}
+
 static void commit_entry(dw_encode_ticket *t, dw_outgoing *p)
 {
     dw_predictor *predictor = &t->encoder->end.predictor;
     const dw_params *params = &t->plans->params;
     dw_held shape = {.t = t->header.t,
                      .c = t->header.c,
-                     .dtype = params->prev,
+                     .dtype = dw_ticket_dtype(t),
                      .incarnation = t->header.incarnation};
     if (p->entry.role == DW_ROLE_SYNC && !t->has_x) { /* the entry carries a copy that was held
                                                          before */
         p->held->now = p->fresh;
         p->held->base = DW_BASE_NOW;
         p->held->incarnation = t->header.incarnation;
+    } else if (params->keeps_residual && p->fresh.data) {
+        commit_residual(t, p, &shape);
     } else if (dw_role_has_state(p->entry.role)) {
         dw_predictor_commit(predictor, p->held, &shape, p->fresh, params->wants_reply);
     } else if (p->added) { /* stateless for lack of room: nothing is held of this new key */

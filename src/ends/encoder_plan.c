@@ -22,17 +22,17 @@ static void become(dw_outgoing *p, const dw_encode_ticket *t, dw_role role, dw_u
 
 static uint64_t copy_bytes(const dw_encode_ticket *t)
 {
-    return (uint64_t)t->header.t * t->header.c * dw_dtype_bytes(t->plans->params.prev);
+    return (uint64_t)t->header.t * t->header.c * dw_dtype_bytes(dw_ticket_dtype(t));
 }
 
 static bool is_same_shape(const dw_encode_ticket *t, const dw_held *held)
 {
-    return held->t == t->header.t && held->c == t->header.c &&
-           held->dtype == t->plans->params.prev && held->incarnation == t->encoder->end.incarnation;
+    return held->t == t->header.t && held->c == t->header.c && held->dtype == dw_ticket_dtype(t);
 }
 
-/* Finds or adds the key of sample i and takes a slot for its new copy. */
-static dw_status plan_state(dw_encode_ticket *t, uint32_t i, uint64_t *used)
+/* Finds or adds the key of sample i and takes a slot for its new copy, or for its new residual.
+ * With a full quota, which is no error, there is no slot: the sample is sent stateless. */
+static dw_status take_slot(dw_encode_ticket *t, uint32_t i, uint64_t *used)
 {
     dw_encoder *encoder = t->encoder;
     dw_outgoing *p = &t->out[i];
@@ -55,13 +55,22 @@ static dw_status plan_state(dw_encode_ticket *t, uint32_t i, uint64_t *used)
     uint64_t growth = bytes > held->counted ? bytes - held->counted : 0;
     dw_status status =
         dw_predictor_take(&encoder->end.predictor, bytes, growth, used, &p->fresh.data);
-    if (status == DW_ERR_LIMIT)
-        return DW_OK; /* a full quota is no error: the sample is sent stateless */
-    if (status) return dw_encoder_fail(encoder, status, NULL);
+    return status && status != DW_ERR_LIMIT ? dw_encoder_fail(encoder, status, NULL) : DW_OK;
+}
+
+/* Plans sample i of an encoder that keeps prev: as a change, or as a key entry. */
+static dw_status plan_state(dw_encode_ticket *t, uint32_t i, uint64_t *used)
+{
+    const dw_encoder *encoder = t->encoder;
+    dw_outgoing *p = &t->out[i];
+    dw_status status = take_slot(t, i, used);
+    if (status || !p->fresh.data) return status;
+    const dw_held *held = p->held;
     const dw_copy *base = held->base == DW_BASE_NOW    ? &held->now
                           : held->base == DW_BASE_UNDO ? &held->undo
                                                        : NULL;
-    bool delta = base && base->data && is_same_shape(t, held);
+    bool delta = base && base->data && is_same_shape(t, held) &&
+                 held->incarnation == encoder->end.incarnation;
     become(p, t, delta ? DW_ROLE_DELTA : DW_ROLE_KEY, delta ? DW_USE_CHANGE : DW_USE_WHOLE);
     p->base = delta ? base : NULL;
     p->entry.base_chain = delta ? base->chain : 0;
@@ -69,6 +78,17 @@ static dw_status plan_state(dw_encode_ticket *t, uint32_t i, uint64_t *used)
     if (delta && dw_skip_fits(t->plans, dw_engine_kernels(&encoder->end.engine), x, t->x.stride_t,
                               base->data))
         become(p, t, DW_ROLE_SKIP, DW_USE_NONE);
+    return DW_OK;
+}
+
+/* Plans sample i of an encoder that keeps residuals. The residual of a tensor of another shape says
+ * nothing about this one, and is replaced. */
+static dw_status plan_residual(dw_encode_ticket *t, uint32_t i, uint64_t *used)
+{
+    dw_outgoing *p = &t->out[i];
+    dw_status status = take_slot(t, i, used);
+    if (status || !p->fresh.data) return status;
+    p->base = p->held->now.data && is_same_shape(t, p->held) ? &p->held->now : NULL;
     return DW_OK;
 }
 
@@ -130,6 +150,7 @@ dw_status dw_ticket_plan(dw_encode_ticket *t)
 {
     const dw_encoder *encoder = t->encoder;
     bool keeps = t->plans->params.keeps_prev && !t->is_stateless;
+    bool adds = t->plans->params.keeps_residual && !t->is_stateless;
     dw_status status = make_room(t);
     uint64_t before = encoder->end.predictor.held_bytes + encoder->end.predictor.reserved_bytes;
     uint64_t used = before;
@@ -140,6 +161,7 @@ dw_status dw_ticket_plan(dw_encode_ticket *t)
         p->entry.key = t->keys ? t->keys[i] : (dw_key){.sample = i};
         become(p, t, DW_ROLE_STATELESS, DW_USE_WHOLE);
         if (keeps) status = plan_state(t, i, &used);
+        if (adds) status = plan_residual(t, i, &used);
         if (!status && t->plans->params.bound > 0) status = keep_bound(t, i);
         if (status) {
             dw_ticket_unplan(t, i + 1);
@@ -269,7 +291,7 @@ dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i)
     const dw_outgoing *p = &t->out[i];
     const dw_plan *plan = plan_of(t, p->entry.use);
     const dw_params *params = &t->plans->params;
-    uint32_t every = p->fresh.data ? params->audit : 0;
+    uint32_t every = p->fresh.data ? params->audit : 0; /* 0 without prev */
     dw_encode_job job = {
         .layout = plan->layout,
         .rule = {dw_params_scale(params, plan->params.bits), params->is_stochastic, 0},
@@ -280,7 +302,8 @@ dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i)
         .stride = t->has_x ? t->x.stride_t : (int64_t)t->header.c,
         .prev = p->base ? p->base->data : NULL,
         .next = p->fresh.data,
-        .prev_dtype = params->prev,
+        .prev_dtype = t->has_x ? dw_ticket_dtype(t) : params->prev,
+        .keeps_residual = params->keeps_residual && p->fresh.data,
         .payload = t->frame + p->entry.payload_offset,
         .audit = dw_audit_of(every, p->entry.key, t->header.sequence),
         .is_exact = p->entry.role != DW_ROLE_KEY,

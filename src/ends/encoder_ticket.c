@@ -119,8 +119,13 @@ static dw_status describe(dw_encode_ticket *t)
         t->plans = &t->own;
     }
     const dw_params *params = &t->plans->params;
-    if (!t->keys && params->keeps_prev && !t->is_stateless)
-        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "keys is NULL, but this codec needs keys");
+    bool needs_keys = (params->keeps_prev || params->keeps_residual) && !t->is_stateless;
+    if (!t->keys && needs_keys)
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
+                               params->keeps_prev
+                                   ? "keys is NULL, but this codec needs keys"
+                                   : "keys is NULL, but error feedback needs keys: give every "
+                                     "tensor a key of its own");
     t->header = (dw_header){.codec = params->codec,
                             .wants_reply = params->wants_reply,
                             .incarnation = encoder->end.incarnation,

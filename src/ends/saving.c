@@ -116,11 +116,15 @@ dw_status dw_save_all(const dw_saver *saver, dw_saved_visit *visit, void *contex
  * incarnation refuses. */
 static dw_status check_incarnation(const dw_saver *saver, const dw_saved *saved)
 {
-    if (saved->side != saver->side)
-        return dw_end_fail(saver->end, DW_ERR_MISMATCH,
-                           saver->side == DW_SIDE_ENCODER
-                               ? "the state was saved by a decoder, and this is an encoder"
-                               : "the state was saved by an encoder, and this is a decoder");
+    if (saved->side != saver->side) {
+        static const char *const sides[] = {[DW_SIDE_ENCODER] = "an encoder without feedback",
+                                            [DW_SIDE_DECODER] = "a decoder",
+                                            [DW_SIDE_RESIDUAL] = "an encoder with feedback"};
+        snprintf(saver->end->why.text, sizeof saver->end->why.text,
+                 "the state was saved by %s, and this is %s", sides[saved->side],
+                 sides[saver->side]);
+        return DW_ERR_MISMATCH;
+    }
     bool is_new = saver->end->predictor.keys == 0 && (!saver->sequence || *saver->sequence == 0);
     if (is_new || saver->end->incarnation == saved->incarnation) return DW_OK;
     return dw_end_fail(

@@ -539,6 +539,6 @@ const dw_kernels dw_kernels_avx2 = {
     "avx2",          encode,         decode,         extremes,       squares,
     column_extremes, column_squares, encode_columns, decode_columns, convert,
     digest,          digest_bytes,   stream,         norms,          add,
-    mx_encode,       mx_decode,      step_squares,   step_encode,    step_decode,
-    dither_bytes,    count_parts,    sort_parts,     restore_parts,  histogram,
-    rans_encode,     rans_decode};
+    subtract,        mx_encode,      mx_decode,      step_squares,   step_encode,
+    step_decode,     dither_bytes,   count_parts,    sort_parts,     restore_parts,
+    histogram,       rans_encode,    rans_decode};

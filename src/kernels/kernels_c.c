@@ -492,6 +492,19 @@ static void add_c(const float *from, float factor, void *to, dw_dtype to_dtype, 
         }
     }
 }
+
+static void subtract_c(const void *x, dw_dtype x_dtype, float *from, uint64_t n)
+{
+    float wide[256];
+    for (uint64_t at = 0; at < n; at += 256) {
+        uint64_t now = n - at < 256 ? n - at : 256;
+        widen(element(x, x_dtype, at), x_dtype, now, wide);
+        for (uint64_t i = 0; i < now; i++) {
+            float rest = from[at + i] - wide[i];
+            from[at + i] = (dw_bits_of(rest) & 0x7fffffffu) < DW_F32_INFINITY ? rest : 0.0f;
+        }
+    }
+}
 #include "kernels/kernels_mx_c.h"
 #include "kernels/kernels_rans_c.h"
 #include "kernels/kernels_step_c.h"
@@ -511,6 +524,7 @@ const dw_kernels dw_kernels_c = {"c",
                                  stream_c,
                                  norms_c,
                                  add_c,
+                                 subtract_c,
 
                                  mx_encode_c,
                                  mx_decode_c,

@@ -282,6 +282,29 @@ static void convert(const void *from, dw_dtype from_dtype, void *to, dw_dtype to
                              (unsigned char *)to + whole * bytes_of(to_dtype), to_dtype, n - whole);
 }
 
+DW_VECTOR void subtract_blocks(const unsigned char *x, dw_dtype x_dtype, float *from, uint64_t n)
+{
+    for (uint64_t at = 0; at < n; at += LANES) {
+        unsigned char *place = (unsigned char *)(from + at);
+        i32x16 rest = f_bits(f_sub(f_load(place), load(x, x_dtype, at)));
+        i32x16 magnitude = i_and(rest, i_set(0x7fffffff));
+        i_store(place, i_and(rest, i_greater(i_set(DW_F32_INFINITY), magnitude)));
+    }
+}
+
+static void subtract(const void *x, dw_dtype x_dtype, float *from, uint64_t n)
+{
+    uint64_t whole = n / LANES * LANES;
+    switch (x_dtype) {
+    case DW_F32: subtract_blocks(x, DW_F32, from, whole); break;
+    case DW_F16: subtract_blocks(x, DW_F16, from, whole); break;
+    case DW_BF16: subtract_blocks(x, DW_BF16, from, whole); break;
+    }
+    if (whole < n)
+        dw_kernels_c.subtract((const unsigned char *)x + whole * bytes_of(x_dtype), x_dtype,
+                              from + whole, n - whole);
+}
+
 #define DIGEST_KEY 0x9E3779B1u
 
 /* A digest in progress: the sum so far, and the keys of the next 16 words. */

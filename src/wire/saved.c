@@ -83,7 +83,7 @@ void dw_saved_write(uint8_t *to, const dw_saved *saved)
 static const char *bad_field(const uint8_t *from, uint64_t len, const dw_saved *saved)
 {
     uint64_t bytes;
-    if (saved->side != DW_SIDE_ENCODER && saved->side != DW_SIDE_DECODER)
+    if (saved->side < DW_SIDE_ENCODER || saved->side > DW_SIDE_RESIDUAL)
         return "it was saved neither by an encoder nor by a decoder";
     if (dw_dtype_bytes(saved->dtype) == 0) return "it has an unknown dtype";
     if (from[AT_BASE] > 1 || dw_get(from + AT_ZERO, 3) || dw_get(from + AT_ZERO2, 4))
@@ -91,6 +91,8 @@ static const char *bad_field(const uint8_t *from, uint64_t len, const dw_saved *
     if (saved->t == 0 || saved->c == 0) return "an extent is zero";
     if (saved->incarnation == 0 || saved->version == 0 || saved->chain == 0)
         return "it names no version";
+    if (saved->side == DW_SIDE_RESIDUAL && (saved->dtype != DW_F32 || saved->audit))
+        return "a residual is f32 and has no state digest";
     if (saved->audit >= DW_AUDIT_NEVER || (saved->audit == 0) != (saved->state_digest == 0))
         return "its state digest does not fit";
     if (!dw_size_multiply(values_of(saved), dw_dtype_bytes(saved->dtype), &bytes) ||

@@ -9,7 +9,11 @@
 
 enum { DW_SAVED_HEADER_BYTES = 96 };
 
-typedef enum dw_side { DW_SIDE_ENCODER = 1, DW_SIDE_DECODER = 2 } dw_side;
+typedef enum dw_side {
+    DW_SIDE_ENCODER = 1,
+    DW_SIDE_DECODER = 2,
+    DW_SIDE_RESIDUAL = 3 /* an encoder with error feedback: the values are a residual */
+} dw_side;
 
 typedef struct dw_saved {
     dw_side side;

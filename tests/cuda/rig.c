@@ -206,6 +206,14 @@ void rig_in_step(rig *r, dw_key key)
     same_copy(a_status, &a, b_status, &b);
 }
 
+void rig_give_back(rig *r, const dw_key *keys)
+{
+    assert_int_equal(dw_encoder_give_back(r->encoder, r->frame, r->len), DW_OK);
+    assert_int_equal(dw_encoder_give_back(r->cpu_encoder, r->frame, r->len), DW_OK);
+    for (uint32_t i = 0; i < r->n; i++) rig_in_step(r, keys[i]);
+    assert_int_equal(dw_encoder_give_back(r->encoder, r->frame, r->len), DW_ERR_ARGUMENT);
+}
+
 static void same_counters(dw_counters device, dw_counters cpu)
 {
     device.state_bytes = cpu.state_bytes; /* these two depend on the allocator */

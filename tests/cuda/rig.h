@@ -40,6 +40,8 @@ void rig_encode_end(rig *r, dw_encode_ticket *ticket);
 void rig_decode(rig *r, dw_dtype y);
 dw_status rig_decode_start(rig *r, dw_dtype y, dw_decode_ticket **ticket);
 void rig_feedback(rig *r);
+/* Both encoders take the frame back. keys: of the frame. */
+void rig_give_back(rig *r, const dw_key *keys);
 
 /* Checks that encoder and decoder hold the same bits of the key, on the device and on the CPU. */
 void rig_in_step(rig *r, dw_key key);

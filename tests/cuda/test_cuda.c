@@ -43,6 +43,15 @@ static const char *const configs[] = {
     "delta:bits=2,key=bf16,prev=f32",
     "delta:bits=4,group=channel,key=f32,prev=f16",
     "delta:bits=3,scale=mse,key=f32,prev=bf16",
+    "direct:bits=2,feedback=ef",
+    "direct:bits=3,group=row,scale=mse,feedback=ef",
+    "direct:bits=4,group=channel,feedback=ef",
+    "direct:bits=3,rounding=stochastic,seed=5,feedback=ef",
+    "direct:form=step,step=1.5,feedback=ef",
+    "direct:form=step,group=64,rounding=dither,step=3,seed=2,feedback=ef",
+    "mx:element=e2m1,feedback=ef",
+    "raw:bf16,feedback=ef",
+    "raw:f16,feedback=ef,replies=never",
 };
 enum { N_CONFIGS = sizeof configs / sizeof *configs };
 
@@ -72,6 +81,7 @@ static void run_epochs(dw_cuda *cuda, const char *config, const struct shape *s,
         rig_decode(&r, y);
         if (epoch != 1) rig_feedback(&r);
         for (uint32_t i = 0; i < s->n; i++) rig_in_step(&r, keys[i]);
+        if (epoch == 5 && r.config.feedback) rig_give_back(&r, keys);
     }
     rig_same_counters(&r);
     rig_close(&r);

@@ -47,6 +47,16 @@ static fuzz_input split_off(fuzz_input *from, size_t bytes)
     return front;
 }
 
+/* Picks values of the codec's options that have these numbers. Inputs of the corpus were made when
+ * there were fewer options; later ones take their bytes from behind those. */
+static void pick_options(fuzz_input *input, dw_config *config, uint8_t least, uint8_t most)
+{
+    for (int i = 0; i < DW_OPTIONS; i++)
+        if (dw_options[i].codecs & dw_codec_bit(config->codec) && dw_options[i].number >= least &&
+            dw_options[i].number <= most)
+            dw_option_set(&dw_options[i], config, pick(input, &dw_options[i]));
+}
+
 dw_config fuzz_config(fuzz_input *whole)
 {
     fuzz_input front = split_off(whole, CONFIG_BYTES), *input = &front;
@@ -56,9 +66,8 @@ dw_config fuzz_config(fuzz_input *whole)
     /* Delta is the most likely codec, because it has the most state. */
     uint32_t n_codecs = count_words(dw_codec_words), choice = fuzz_below(input, 2 * n_codecs);
     config.codec = (dw_codec)dw_codec_words[choice < n_codecs ? choice : 0].value;
-    for (int i = 0; i < DW_OPTIONS; i++)
-        if (dw_options[i].codecs & dw_codec_bit(config.codec))
-            dw_option_set(&dw_options[i], &config, pick(input, &dw_options[i]));
+    pick_options(input, &config, 0, 23);
+    pick_options(input, &config, 24, UINT8_MAX);
     /* Of error, error=abs and rate a config may set only one. `how` decides which one keeps its
      * value, so that each of them occurs often. */
     if (how != 3) config.error_abs = 0;
@@ -68,8 +77,11 @@ dw_config fuzz_config(fuzz_input *whole)
      * further ones. */
     for (int turn = 0; turn < DW_OPTIONS; turn++)
         for (int i = 0; i < DW_OPTIONS; i++)
-            if (!dw_option_applies(&dw_options[i], &config) ||
-                !dw_option_fits(&dw_options[i], &config, dw_option_get(&dw_options[i], &config)))
+            if (!(dw_options[i].codecs & dw_codec_bit(config.codec)))
+                continue; /* a row of another codec may have the same field */
+            else if (!dw_option_applies(&dw_options[i], &config) ||
+                     !dw_option_fits(&dw_options[i], &config,
+                                     dw_option_get(&dw_options[i], &config)))
                 dw_option_set(&dw_options[i], &config, 0);
     if (config.incarnation == 0) config.incarnation = 0x1234;
     config.allocator = fuzz_allocator();

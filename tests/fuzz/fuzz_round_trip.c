@@ -5,14 +5,22 @@
 #include <math.h>
 
 #include "fuzz.h"
+#include "ledger.h"
 #include "reach.h"
 
 enum { KEYS = 5, IN_FLIGHT = 4, MOST_N = 3, MOST_STEPS = 40, LIVES = 8 };
 
 /* What the corpus must reach: a decoder accepted a frame that was encoded with this. */
-const char *const fuzz_goals[] = {
-    "entropy-coded", "entropy-coded, with dither", "error=", "error=abs:", "rate=",
-    "deadzone=",     "an entry of role skip",      NULL};
+const char *const fuzz_goals[] = {"entropy-coded",
+                                  "entropy-coded, with dither",
+                                  "error=",
+                                  "error=abs:",
+                                  "rate=",
+                                  "deadzone=",
+                                  "an entry of role skip",
+                                  "feedback=",
+                                  "a frame that is given back",
+                                  NULL};
 
 /* A frame on the network, and the encoder's prev after it, which the decoder must hold when it has
  * accepted the frame. */
@@ -22,7 +30,7 @@ typedef struct flight {
     uint8_t *y;            /* the reconstruction that the encoder promised, or NULL */
     uint32_t n;
     uint32_t which[MOST_N];
-    bool stateful[MOST_N], any_state;
+    bool stateful[MOST_N], any_state, is_stateless;
     uint64_t incarnation, sequence;
 } flight;
 
@@ -46,12 +54,8 @@ typedef struct world {
     uint64_t lives[LIVES];
     uint32_t n_lives;
     uint64_t key_life[KEYS], key_sequence[KEYS];
+    ledger residuals;
 } world;
-
-static dw_key key_of(uint32_t which)
-{
-    return (dw_key){.sample = which / 2, .slice = which % 2};
-}
 
 static dw_tensor view(const world *w, uint8_t *data, uint32_t n)
 {
@@ -91,7 +95,7 @@ static void remember_prev(const world *w, flight *f)
         f->stateful[i] = entry.role != DW_ROLE_STATELESS;
         if (!f->stateful[i]) continue;
         f->any_state = true;
-        REQUIRE(dw_encoder_peek(w->encoder, key_of(f->which[i]), &prev) == DW_OK);
+        REQUIRE(dw_encoder_peek(w->encoder, ledger_key(f->which[i]), &prev) == DW_OK);
         REQUIRE(prev.t == w->t && prev.c == w->c && prev.n == 1);
         f->prev_bytes = (size_t)w->t * w->c * dw_dtype_bytes(prev.dtype);
         if (!f->prev) f->prev = calloc(f->n, f->prev_bytes);
@@ -148,7 +152,7 @@ static bool send_frame(world *w, fuzz_input *input, const uint32_t *which, uint3
     dw_key keys[MOST_N];
     for (uint32_t i = 0; i < n; i++) {
         f->which[i] = which[i];
-        keys[i] = key_of(which[i]);
+        keys[i] = ledger_key(which[i]);
     }
     dw_tensor x = view(w, w->x, n), y = x;
     fuzz_tensor_fill(input, &x);
@@ -159,7 +163,9 @@ static bool send_frame(world *w, fuzz_input *input, const uint32_t *which, uint3
     y.data = f->y;
     dw_counters before = counters_of(w);
     dw_encode_options options = pick_options(input, cap, expected, &y);
-    bool needs_keys = w->config.codec == DW_CODEC_DELTA && !options.stateless;
+    bool keeps = w->config.codec == DW_CODEC_DELTA || ledger_is_kept(&w->residuals);
+    bool needs_keys = keeps && !options.stateless;
+    f->is_stateless = options.stateless;
     dw_status status = dw_encode_with(w->encoder, needs_keys || fuzz_byte(input) & 1 ? keys : NULL,
                                       &x, &options, f->frame, cap, &f->len);
     if (status == DW_ERR_NO_ROOM && options.limit && !expected) {
@@ -184,6 +190,7 @@ static bool send_frame(world *w, fuzz_input *input, const uint32_t *which, uint3
     uint8_t *exact = realloc(f->frame, f->len);
     if (exact) f->frame = exact;
     remember_prev(w, f);
+    if (!options.stateless) ledger_sent(&w->residuals, w->encoder, f->frame, f->len, &x, which);
     if (options.stateless) REQUIRE(!f->any_state);
     return true;
 }
@@ -193,8 +200,14 @@ static bool send_frame(world *w, fuzz_input *input, const uint32_t *which, uint3
 static void send_resync(world *w, uint32_t which)
 {
     dw_tensor prev;
-    dw_key key = key_of(which);
+    dw_key key = ledger_key(which);
     if (dw_encoder_peek(w->encoder, key, &prev) != DW_OK) return;
+    if (ledger_is_kept(&w->residuals)) {
+        uint8_t nothing[1];
+        size_t none;
+        REQUIRE(dw_encoder_resync(w->encoder, &key, 1, nothing, 1, &none) == DW_ERR_ARGUMENT);
+        return;
+    }
     flight *f = next_flight(w);
     dw_config exact = w->config;
     exact.key = DW_KEY_F32;
@@ -261,6 +274,7 @@ static void note_accepted(const world *w, const flight *f)
     if (config->error_abs) fuzz_reach("error=abs:");
     if (config->rate) fuzz_reach("rate=");
     if (config->deadzone) fuzz_reach("deadzone=");
+    if (config->feedback > DW_FEEDBACK_NONE) fuzz_reach("feedback=");
     for (uint32_t i = 0; i < f->n; i++) {
         dw_entry_info entry;
         REQUIRE(dw_frame_entries(f->frame, f->len, i, 1, &entry) == DW_OK);
@@ -278,7 +292,7 @@ static void check_accepted(const world *w, const flight *f)
         if (!f->stateful[i]) continue;
         const uint8_t *expected = f->prev + i * f->prev_bytes;
         dw_tensor prev;
-        REQUIRE(dw_decoder_peek(w->decoder, key_of(f->which[i]), &prev) == DW_OK);
+        REQUIRE(dw_decoder_peek(w->decoder, ledger_key(f->which[i]), &prev) == DW_OK);
         REQUIRE(memcmp(prev.data, expected, f->prev_bytes) == 0);
         if (prev.dtype != w->dtype) continue;
         size_t row = (size_t)w->stride_t * dw_dtype_bytes(w->dtype),
@@ -334,11 +348,41 @@ static void take_reply(world *w, uint32_t at, bool stays)
     memmove(&w->reply_len[at], &w->reply_len[at + 1], (w->n_replies - at) * sizeof w->reply_len[0]);
 }
 
+/* Frame number `at` is lost, and the encoder is told so. It need not take the frame back: a later
+ * frame of a key may have been taken back before, or the key was forgotten. */
+static void give_back(world *w, uint32_t at)
+{
+    const flight *f = &w->wire[at];
+    if (ledger_is_kept(&w->residuals) && !f->is_stateless) {
+        dw_status status = dw_encoder_give_back(w->encoder, f->frame, f->len);
+        REQUIRE(status == DW_OK || status == DW_ERR_ARGUMENT);
+        if (status == DW_OK) {
+            ledger_given(&w->residuals, w->encoder, f->frame, f->len, f->which);
+            fuzz_reach("a frame that is given back");
+            REQUIRE(dw_encoder_give_back(w->encoder, f->frame, f->len) == DW_ERR_ARGUMENT);
+        }
+    }
+    remove_flight(w, at);
+}
+
 static void restart_encoder(world *w)
 {
+    ledger_forget_all(&w->residuals);
     dw_encoder_destroy(w->encoder);
     w->config.incarnation = ++w->incarnation;
     REQUIRE(dw_encoder_create(&w->encoder, &w->config) == DW_OK);
+}
+
+static void forget(world *w, uint32_t which)
+{
+    ledger_forget(&w->residuals, which);
+    REQUIRE(dw_encoder_forget(w->encoder, ledger_key(which)) == DW_OK);
+}
+
+static void reset(world *w)
+{
+    ledger_forget_all(&w->residuals);
+    REQUIRE(dw_encoder_reset(w->encoder) == DW_OK);
 }
 
 static void restart_decoder(world *w)
@@ -376,7 +420,7 @@ static void step(world *w, fuzz_input *input)
         if (w->n_wire > 0) deliver(w, fuzz_below(input, w->n_wire), input);
         break;
     case 8: /* a frame is lost */
-        if (w->n_wire > 0) remove_flight(w, fuzz_below(input, w->n_wire));
+        if (w->n_wire > 0) give_back(w, fuzz_below(input, w->n_wire));
         break;
     case 9:
     case 10: /* delivers a reply, which may be late or a duplicate */
@@ -390,11 +434,9 @@ static void step(world *w, fuzz_input *input)
         case 0: restart_encoder(w); break;
         case 1: restart_decoder(w); break;
         case 2:
-        case 3:
-            REQUIRE(dw_encoder_forget(w->encoder, key_of(fuzz_below(input, KEYS))) == DW_OK);
-            break;
+        case 3: forget(w, fuzz_below(input, KEYS)); break;
         case 4: w->n_replies = 0; break; /* all replies are lost */
-        case 7: REQUIRE(dw_encoder_reset(w->encoder) == DW_OK); break;
+        case 7: reset(w); break;
         case 5:
         case 6: send_resync(w, fuzz_below(input, KEYS)); break;
         default: break;
@@ -432,7 +474,7 @@ static void require_healing(world *w, fuzz_input *input)
     bool answers = w->config.replies != DW_REPLIES_NEVER;
     while (w->n_wire > 0) remove_flight(w, 0);
     w->n_replies = 0;
-    if (!answers) REQUIRE(dw_encoder_reset(w->encoder) == DW_OK);
+    if (!answers) reset(w);
     for (uint32_t which = 0; which < KEYS; which++) {
         for (int visit = 0; visit < 2; visit++) {
             dw_status status = exchange(w, input, &which, 1, PLAIN);
@@ -456,13 +498,12 @@ static void require_expected(world *w, fuzz_input *input)
         size_t expected = 0;
         for (uint32_t i = 0; i < n; i++) {
             which[i] = (at + i) % KEYS;
-            keys[i] = key_of(which[i]);
+            keys[i] = ledger_key(which[i]);
         }
         dw_tensor shape = view(w, NULL, n);
         REQUIRE(dw_decoder_expect(w->decoder, keys, &shape, &expected) == DW_OK);
         REQUIRE(expected > 0 && expected <= dw_frame_bound(&w->config, &shape));
-        if (fuzz_byte(input) % 4 == 1)
-            REQUIRE(dw_encoder_forget(w->encoder, key_of(fuzz_below(input, KEYS))) == DW_OK);
+        if (fuzz_byte(input) % 4 == 1) forget(w, fuzz_below(input, KEYS));
         require_taken(w, exchange(w, input, which, n, expected));
     }
 }
@@ -481,9 +522,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     REQUIRE(w.x && w.y);
     REQUIRE(dw_encoder_create(&w.encoder, &w.config) == DW_OK);
     REQUIRE(dw_decoder_create(&w.decoder, &w.config) == DW_OK);
+    ledger_open(&w.residuals, &w.config, w.dtype, w.t, w.c);
     for (int steps = 0; steps < MOST_STEPS && input.left > 0; steps++) step(&w, &input);
     require_healing(&w, &input);
     require_expected(&w, &input);
+    ledger_close(&w.residuals);
     dw_encoder_destroy(w.encoder);
     dw_decoder_destroy(w.decoder);
     free(w.y);

@@ -122,12 +122,34 @@ static void each_step_of_an_addition_is_rounded(bench *b)
     }
 }
 
+/* A difference that overflows, or of NaN or infinities, becomes +0. */
+static void differences_are_finite(bench *b)
+{
+    static unsigned char x[4 * MOST];
+    static float from[MOST];
+    for (int round = 0; round < drawn(b, 3000, 900); round++) {
+        dw_dtype dtype = dtypes[round % 3];
+        size_t n = round < 900 ? (size_t)round / 3 : below(b, MOST);
+        fill_sums(b, from, x, dtype, n);
+        float *odd = guarded_copy(b, SLOT_NEXT, from, n * sizeof *from);
+        b->kernels->subtract(guarded_copy(b, SLOT_X, x, n * dw_dtype_bytes(dtype)), dtype, odd, n);
+        for (size_t i = 0; i < n; i++) {
+            volatile float rest = from[i] - test_get(x, dtype, i);
+            from[i] = isfinite(rest) ? rest : 0.0f;
+        }
+        char text[64];
+        snprintf(text, sizeof text, "%s, %zu", dtype_names[dtype], n);
+        same_bytes("differences", from, odd, n * sizeof *from, b->kernels->name, text);
+    }
+}
+
 int check_floats(void)
 {
     const struct CMUnitTest tests[] = {
         kernel_test(for_each_table, conversions_equal_those_of_c),
         kernel_test(for_each_table, norms_equal_those_of_c),
         kernel_test(for_each_table, each_step_of_an_addition_is_rounded),
+        kernel_test(for_each_table, differences_are_finite),
     };
     return cmocka_run_group_tests_name("floats", tests, NULL, NULL);
 }

@@ -88,6 +88,34 @@ def test_forget_and_reset():
         encoder.forget(-1)
 
 
+def test_feedback_adds_what_was_not_sent():
+    encoder = deltawire.Encoder("direct:bits=2,feedback=ef")
+    decoder = deltawire.Decoder("direct:bits=2")
+    x = normal((3, 4, 64), 11)
+    given, got = numpy.zeros_like(x), numpy.zeros_like(x)
+    for _ in range(20):
+        frame = encoder.encode(x, IDS)
+        given += x
+        got += numpy.from_dlpack(decoder.decode(frame).tensor)
+    # The residual, with the opposite sign, is what the decoder's sum is ahead.
+    ahead = numpy.concatenate([numpy.from_dlpack(encoder.peek(id)) for id in IDS])
+    assert numpy.allclose(got - given, ahead, atol=1e-3)
+    assert abs(ahead).max() <= abs(x).max()
+    encoder.give_back(frame)
+    back = numpy.concatenate([numpy.from_dlpack(encoder.peek(id)) for id in IDS])
+    last = numpy.from_dlpack(decoder.decode(frame).tensor)
+    assert numpy.allclose(back, ahead - last, atol=1e-4)
+    with refused("ARGUMENT", "each once"):
+        encoder.give_back(frame)
+    with refused("ARGUMENT", "give ids"):
+        encoder.encode(x)
+    encoder.encode(x, stateless=True)
+    with refused("CONFIG", "smaller than what is coded"):
+        deltawire.Encoder("direct:form=step,rounding=dither,step=4,feedback=ef")
+    with refused("ARGUMENT", "feedback=ef"):
+        deltawire.Encoder("direct:bits=4").give_back(frame)
+
+
 def test_resync_gives_the_tensor_that_was_missed():
     encoder, decoder = trained()
     made = numpy.empty((3, 4, 64), numpy.float32)

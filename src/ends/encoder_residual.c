@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * encoder_residual.c - error feedback: adds a frame that was not delivered back to the residuals of
+ * its keys (codecs/residual.h). */
+#include <string.h>
+
+#include "arithmetic/half.h"
+#include "base/cpu.h"
+#include "base/tensor.h"
+#include "ends/encoder.h"
+
+/* A frame that is given back. Arrays have n elements, or as many as said; y has the shape (N, T, C)
+ * and dtype f32. */
+typedef struct giving {
+    dw_encoder *encoder;
+    dw_frame_info info;
+    uint64_t elements; /* of a sample */
+    dw_entry_info *entries;
+    dw_copy *fresh;
+    float *y;
+    float *held; /* room for one sample, for residuals on a device */
+} giving;
+
+/* Returns whether the frame can be given back to the residual of a key: the residual contains it,
+ * and it has not been given back yet. */
+static dw_status check_key(const giving *g, const dw_held *held)
+{
+    if (!held || !held->now.data || held->incarnation != g->info.incarnation ||
+        held->t != g->info.t || held->c != g->info.c)
+        return dw_encoder_fail(g->encoder, DW_ERR_ARGUMENT,
+                               "the residual of a key of this frame is gone, or does not contain "
+                               "the frame");
+    if (held->busy)
+        return dw_encoder_fail(g->encoder, DW_ERR_ARGUMENT,
+                               "a key is in a frame that is still in flight: finish or cancel that "
+                               "frame first");
+    if (g->info.sequence < held->now.chain || g->info.sequence > held->now.version)
+        return dw_encoder_fail(g->encoder, DW_ERR_ARGUMENT,
+                               "this frame, or a later one of the same key, has been given back "
+                               "already: give frames back in the order in which they were made, "
+                               "each once");
+    return DW_OK;
+}
+
+/* Decodes the frame, with all checks of a decoder. */
+static dw_status decode(const giving *g, const void *frame, size_t len)
+{
+    dw_encoder *encoder = g->encoder;
+    dw_config config = encoder->end.config;
+    dw_decoder *decoder;
+    config.feedback = (dw_feedback)0;
+    config.quota_bytes = 0;
+    dw_status status = dw_decoder_create_why(&decoder, &config, &encoder->end.why);
+    if (status) return status;
+    dw_tensor y = dw_tensor_3d(g->y, DW_F32, g->info.n, g->info.t, g->info.c);
+    status = dw_decode(decoder, frame, len, &y, NULL, 0, NULL);
+    if (status) (void)dw_encoder_fail(encoder, status, dw_decoder_why(decoder));
+    dw_decoder_destroy(decoder);
+    return status;
+}
+
+/* Computes next = prev - y of one sample. y becomes the result, too. Residuals on a device are
+ * copied to y's place in main memory and back, because this is rare. */
+static dw_status take_off(const giving *g, const void *prev, float *y, void *next)
+{
+    const dw_engine *engine = &g->encoder->end.engine;
+    dw_why *why = &g->encoder->end.why;
+    uint64_t bytes = 4 * g->elements;
+    const float *held = prev;
+    dw_status status = DW_OK;
+    if (engine->copy) {
+        held = g->held;
+        status = engine->copy(engine->context, g->held, prev, bytes, why);
+    }
+    if (status) return status;
+    for (uint64_t i = 0; i < g->elements; i++) {
+        float less = held[i] - y[i]; /* not finite where y is poisoned */
+        y[i] = (dw_bits_of(less) & 0x7fffffffu) < DW_F32_INFINITY ? less : held[i];
+    }
+    if (engine->copy) return engine->copy(engine->context, next, y, bytes, why);
+    memcpy(next, y, bytes);
+    return DW_OK;
+}
+
+/* Makes the new residuals in new slots. The slots of the first *taken keys have been taken. */
+static dw_status add_back(giving *g, uint32_t *taken)
+{
+    dw_predictor *predictor = &g->encoder->end.predictor;
+    uint64_t used = predictor->held_bytes + predictor->reserved_bytes, bytes = 4 * g->elements;
+    dw_status status = DW_OK;
+    while (*taken < g->info.n && !status) {
+        uint32_t i = *taken;
+        dw_copy *fresh = &g->fresh[i];
+        const dw_held *held = dw_predictor_find(predictor, g->entries[i].key);
+        *fresh = held->now;
+        status = dw_predictor_take(predictor, bytes, 0, &used, &fresh->data);
+        if (status) return dw_encoder_fail(g->encoder, status, NULL);
+        ++*taken;
+        fresh->chain = g->info.sequence + 1;
+        status = take_off(g, held->now.data, g->y + i * g->elements, fresh->data);
+    }
+    return status;
+}
+
+static void commit(const giving *g)
+{
+    dw_predictor *predictor = &g->encoder->end.predictor;
+    for (uint32_t i = 0; i < g->info.n; i++) {
+        dw_held *held = dw_predictor_find(predictor, g->entries[i].key);
+        dw_held shape = {
+            .t = held->t, .c = held->c, .dtype = held->dtype, .incarnation = held->incarnation};
+        dw_predictor_commit(predictor, held, &shape, g->fresh[i], false);
+    }
+}
+
+static dw_status check_entries(const giving *g, const void *frame, size_t len)
+{
+    const dw_predictor *predictor = &g->encoder->end.predictor;
+    dw_status status = dw_frame_entries(frame, len, 0, g->info.n, g->entries);
+    if (status) return dw_encoder_fail(g->encoder, status, "the frame's tables cannot be read");
+    for (uint32_t i = 0; i < g->info.n && !status; i++)
+        status = check_key(g, dw_predictor_find(predictor, g->entries[i].key));
+    return status;
+}
+
+static dw_status give_back(giving *g, const void *frame, size_t len)
+{
+    uint32_t taken = 0;
+    dw_status status = check_entries(g, frame, len);
+    if (!status) status = decode(g, frame, len);
+    if (status) return status;
+    dw_cpu_mode mode = dw_cpu_enter_exact();
+    status = add_back(g, &taken);
+    dw_cpu_leave_exact(mode);
+    if (!status)
+        commit(g);
+    else
+        for (uint32_t i = 0; i < taken; i++)
+            dw_predictor_give(&g->encoder->end.predictor, g->fresh[i].data, 4 * g->elements);
+    return status;
+}
+
+/* Reads what the frame says of itself, without its tables. */
+static dw_status open_frame(giving *g, const void *frame, size_t len)
+{
+    dw_encoder *encoder = g->encoder;
+    g->info = (dw_frame_info){.struct_size = sizeof g->info};
+    dw_status status = dw_frame_read(frame, len, &g->info, &encoder->end.why);
+    if (status) return status;
+    if (g->info.incarnation != encoder->end.incarnation)
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
+                               "another encoder made this frame, or this one before it was reset");
+    g->elements = (uint64_t)g->info.t * g->info.c;
+    return DW_OK;
+}
+
+dw_status dw_encoder_give_back(dw_encoder *encoder, const void *frame, size_t len)
+{
+    giving g = {.encoder = encoder};
+    uint64_t y_bytes;
+    if (!encoder) return DW_ERR_ARGUMENT;
+    const dw_allocator *allocator = &encoder->end.allocator;
+    if (!frame) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
+    if (encoder->end.config.feedback <= DW_FEEDBACK_NONE)
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
+                               "this encoder keeps no residuals: create it with feedback=ef");
+    dw_status status = open_frame(&g, frame, len);
+    if (status) return status;
+    if (!dw_size_multiply(g.elements, (uint64_t)4 * (g.info.n + UINT64_C(1)), &y_bytes))
+        return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
+    g.y = dw_mem_allocate(allocator, y_bytes);
+    if (g.y) g.held = g.y + g.info.n * g.elements;
+    g.entries = dw_mem_allocate(allocator, g.info.n * sizeof *g.entries);
+    g.fresh = dw_mem_allocate(allocator, g.info.n * sizeof *g.fresh);
+    status = g.y && g.entries && g.fresh ? give_back(&g, frame, len)
+                                         : dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    dw_mem_release(allocator, g.fresh, g.info.n * sizeof *g.fresh);
+    dw_mem_release(allocator, g.entries, g.info.n * sizeof *g.entries);
+    dw_mem_release(allocator, g.y, y_bytes);
+    return status;
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * residuals.c - the residuals that an encoder with feedback must hold, computed from x and y. */
+#include "residuals.h"
+
+const char *const residual_codecs[CODECS] = {
+    "direct:bits=1",
+    "direct:bits=2",
+    "direct:bits=3,scale=mse",
+    "direct:bits=4,group=16",
+    "direct:bits=4,scale=absmax",
+    "direct:bits=5,group=row",
+    "direct:bits=6,group=channel",
+    "direct:bits=8,group=256",
+    "direct:bits=3,rounding=stochastic",
+    "direct:bits=4,group=channel,rounding=stochastic",
+    "direct:form=step,step=1.2",
+    "direct:form=step,step=1.2,deadzone=0.7",
+    "direct:form=step,step=0.5,group=64",
+    "direct:form=step,step=2,group=row,rounding=dither",
+    "direct:form=step,step=3,rounding=dither,entropy=rans",
+    "direct:form=step,step=0.9,rounding=stochastic",
+    "direct:form=step,error=0.4,entropy=rans",
+    "direct:form=step,error=0.8,rounding=dither",
+    "direct:form=step,rate=2,entropy=rans",
+    "direct:bits=4,entropy=rans",
+    "mx:element=e2m1",
+    "mx:element=e4m3",
+    "mx:element=e5m2,entropy=rans",
+    "mx:element=e3m2",
+    "mx:element=e2m3",
+    "mx:element=int8",
+    "raw:bf16",
+    "raw:f16",
+    "raw:f32",
+};
+
+const char *text_of(size_t codec, const char *more, char text[160])
+{
+    snprintf(text, 160, "%s,incarnation=7%s", residual_codecs[codec], more);
+    return text;
+}
+
+void add_residual(reference *r, const dw_tensor *x)
+{
+    for (uint32_t n = 0; n < N; n++)
+        for (uint32_t t = 0; t < T; t++)
+            for (uint32_t c = 0; c < C; c++) {
+                size_t dense = ((size_t)n * T + t) * C + c,
+                       at = n * (size_t)x->stride_n + t * (size_t)x->stride_t + c;
+                r->coded[dense] = test_get(x->data, x->dtype, at) - r->held[dense];
+            }
+}
+
+void keep_rest(reference *r, const dw_tensor *x)
+{
+    for (uint32_t n = 0; n < N; n++)
+        for (uint32_t t = 0; t < T; t++)
+            for (uint32_t c = 0; c < C; c++) {
+                size_t dense = ((size_t)n * T + t) * C + c,
+                       at = n * (size_t)x->stride_n + t * (size_t)x->stride_t + c;
+                volatile float sum = r->held[dense] + r->y[dense];
+                if (isfinite(r->y[dense])) r->held[dense] = sum - test_get(x->data, x->dtype, at);
+            }
+}
+
+void expect_held(const dw_encoder *encoder, const reference *r, const char *what)
+{
+    for (int n = 0; n < N; n++) {
+        dw_tensor view;
+        assert_int_equal(dw_encoder_peek(encoder, keys[n], &view), DW_OK);
+        assert_int_equal(view.dtype, DW_F32);
+        const float *held = view.data, *expected = r->held + n * SIZE;
+        for (int i = 0; i < SIZE; i++)
+            if (memcmp(&held[i], &expected[i], sizeof *held) != 0)
+                fail_msg("%s: the residual of element %d of sample %d is %g, not %g", what, i, n,
+                         (double)-held[i], (double)-expected[i]);
+    }
+}
+
+void fill_kind(test_random *random, float *x, int kind, int visit)
+{
+    for (int i = 0; i < N * SIZE; i++) {
+        float value = test_normal(random);
+        if (kind == 1 && visit) continue;
+        if (kind == 2) value = value < 0 ? -1.0f : 1.0f;
+        if (kind == 3 && i % 97) value *= 0.01f;
+        x[i] = value;
+    }
+}

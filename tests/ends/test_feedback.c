@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_feedback.c - tests the option feedback: an encoder adds what it did not send of a key's
+ * tensor to the next one.
+ *
+ * Nearly all checks compare bits with a reference that has no feedback: a second encoder that gets
+ * the sum of x and the residual, and a residual that this program computes itself. */
+#include "residuals.h"
+
+enum { GAP = 3, VISITS = 6 };
+
+/* A tensor of gradients: normal, with rows of very different sizes, and in some visits with NaN and
+ * infinities. stride_t has a gap. */
+static void fill(test_random *random, const dw_tensor *x, bool is_poisoned)
+{
+    for (uint32_t n = 0; n < N; n++)
+        for (uint32_t t = 0; t < T; t++)
+            for (uint32_t c = 0; c < C; c++) {
+                float value = ldexpf(test_normal(random), (int)t - 4);
+                if (is_poisoned && test_next(random) % 401 == 0) value = NAN;
+                if (is_poisoned && test_next(random) % 401 == 0) value = -INFINITY;
+                test_set(x->data, x->dtype, n * (size_t)x->stride_n + t * (size_t)x->stride_t + c,
+                         value);
+            }
+}
+
+/* Compares an encoder with feedback with one that gets what is to be coded. */
+static void check_codec(size_t codec, dw_dtype dtype, bool is_poisoned)
+{
+    static float room[N * T * (C + GAP)];
+    static reference r;
+    char with[160], without[160];
+    test_pair pair, plain;
+    test_random random = {codec * 3 + dtype};
+    dw_tensor x = dw_tensor_3d(room, dtype, N, T, C),
+              coded = dw_tensor_3d(r.coded, DW_F32, N, T, C),
+              y = dw_tensor_3d(r.y, DW_F32, N, T, C);
+    x.stride_t = C + GAP;
+    x.stride_n = T * x.stride_t;
+    memset(&r, 0, sizeof r);
+    /* With dtype f32, whole frames can be compared. */
+    test_pair_open(&pair, text_of(codec, ",feedback=ef", with), N, T, C, DW_F32);
+    test_pair_open(&plain, text_of(codec, "", without), N, T, C, DW_F32);
+    for (int visit = 0; visit < VISITS; visit++) {
+        fill(&random, &x, is_poisoned && visit % 2);
+        add_residual(&r, &x);
+        test_pair_encode(&pair, keys, &x);
+        test_pair_encode(&plain, keys, &coded);
+        assert_int_equal(test_pair_decode(&plain, &y), DW_OK);
+        if (dtype == DW_F32 && (pair.len != plain.len || memcmp(pair.frame, plain.frame, pair.len)))
+            fail_msg("%s: the frame of visit %d is not that of x and the residual", with, visit);
+        keep_rest(&r, &x);
+        expect_held(pair.encoder, &r, with);
+    }
+    assert_true(test_encoder_counters(pair.encoder).state_bytes >= sizeof r.held);
+    test_pair_close(&plain);
+    test_pair_close(&pair);
+}
+
+static void the_residual_is_what_was_not_sent(void **state)
+{
+    (void)state;
+    for (size_t codec = 0; codec < CODECS; codec++)
+        for (int poisoned = 0; poisoned < 2; poisoned++) check_codec(codec, DW_F32, poisoned);
+}
+
+/* ---- Keys ------------------------------------------------------------------------------------ */
+
+/* A pair with feedback, and tensors for it. */
+typedef struct fixture {
+    test_pair pair;
+    test_random random;
+    dw_tensor x, y;
+    float x_room[N * SIZE], y_room[N * SIZE];
+    reference r;
+} fixture;
+
+static fixture f;
+
+static void begin(const char *config)
+{
+    memset(&f, 0, sizeof f);
+    f.random.state = 5;
+    f.x = dw_tensor_3d(f.x_room, DW_F32, N, T, C);
+    f.y = dw_tensor_3d(f.r.y, DW_F32, N, T, C);
+    test_pair_open(&f.pair, config, N, T, C, DW_F32);
+}
+
+/* Makes a frame of new gradients, decodes it to f.r.y, and keeps the reference. */
+static void visit(void)
+{
+    fill_kind(&f.random, f.x_room, 0, 0);
+    test_pair_encode(&f.pair, keys, &f.x);
+    assert_int_equal(test_pair_decode(&f.pair, &f.y), DW_OK);
+    keep_rest(&f.r, &f.x);
+    expect_held(f.pair.encoder, &f.r, "visit");
+}
+
+static dw_status encode_with(const dw_key *with_keys, const dw_tensor *x,
+                             const dw_encode_options *options)
+{
+    return dw_encode_with(f.pair.encoder, with_keys, x, options, f.pair.frame, f.pair.cap,
+                          &f.pair.len);
+}
+
+static void stateless_frames_leave_residuals_alone(void **state)
+{
+    (void)state;
+    static float back[N * SIZE];
+    dw_tensor again = dw_tensor_3d(back, DW_F32, N, T, C);
+    dw_encode_options options = {.struct_size = sizeof options, .stateless = 1};
+    begin("direct:bits=3,feedback=ef");
+    visit();
+    assert_int_equal(encode_with(NULL, &f.x, &options), DW_OK);
+    assert_int_equal(encode_with(keys, &f.x, &options), DW_OK);
+    expect_held(f.pair.encoder, &f.r, "stateless");
+    options = (dw_encode_options){.struct_size = sizeof options, .reconstruction = &again};
+    assert_int_equal(encode_with(keys, &f.x, &options), DW_OK);
+    assert_int_equal(test_pair_decode(&f.pair, &f.y), DW_OK);
+    assert_memory_equal(back, f.r.y, sizeof back);
+    keep_rest(&f.r, &f.x);
+    expect_held(f.pair.encoder, &f.r, "reconstruction");
+    /* Errors change nothing. */
+    size_t len = f.pair.len;
+    assert_int_equal(encode_with(NULL, &f.x, NULL), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(dw_encoder_why(f.pair.encoder), "feedback"));
+    assert_int_equal(dw_encode(f.pair.encoder, keys, &f.x, f.pair.frame, len - 1, &f.pair.len),
+                     DW_ERR_NO_ROOM);
+    assert_int_equal(dw_encoder_resync(f.pair.encoder, keys, N, f.pair.frame, f.pair.cap, &len),
+                     DW_ERR_ARGUMENT);
+    expect_held(f.pair.encoder, &f.r, "errors");
+    visit();
+    test_pair_close(&f.pair);
+}
+
+static void keys_are_forgotten_with_their_residuals(void **state)
+{
+    (void)state;
+    dw_tensor held;
+    begin("direct:bits=3,feedback=ef");
+    visit();
+    uint64_t full = test_encoder_counters(f.pair.encoder).state_bytes;
+    assert_int_equal(dw_encoder_forget(f.pair.encoder, keys[1]), DW_OK);
+    assert_true(test_encoder_counters(f.pair.encoder).state_bytes + SIZE * 4 <= full);
+    assert_int_equal(dw_encoder_peek(f.pair.encoder, keys[1], &held), DW_ERR_ARGUMENT);
+    memset(f.r.held + SIZE, 0, SIZE * sizeof(float));
+    visit();
+    dw_frame_info info = {.struct_size = sizeof info};
+    assert_int_equal(dw_frame_read(f.pair.frame, f.pair.len, &info, NULL), DW_OK);
+    assert_int_equal(info.n_forgotten, 0); /* the decoder has nothing to forget */
+    assert_int_equal(dw_encoder_reset(f.pair.encoder), DW_OK);
+    assert_int_equal(dw_encoder_peek(f.pair.encoder, keys[0], &held), DW_ERR_ARGUMENT);
+    memset(f.r.held, 0, sizeof f.r.held);
+    visit();
+    test_pair_close(&f.pair);
+}
+
+static void another_shape_begins_anew(void **state)
+{
+    (void)state;
+    static reference other;
+    begin("direct:bits=3,feedback=ef");
+    visit();
+    dw_tensor turned = dw_tensor_3d(f.x_room, DW_F32, N, 1, SIZE),
+              y = dw_tensor_3d(other.y, DW_F32, N, 1, SIZE);
+    test_pair_encode(&f.pair, keys, &turned);
+    assert_int_equal(test_pair_decode(&f.pair, &y), DW_OK);
+    memset(other.held, 0, sizeof other.held);
+    for (int i = 0; i < N * SIZE; i++) other.held[i] = other.y[i] - f.x_room[i];
+    expect_held(f.pair.encoder, &other, "another shape");
+    test_pair_close(&f.pair);
+}
+
+/* What does not fit the quota is sent without feedback, and nothing is held of it. */
+static void the_quota_counts_residuals(void **state)
+{
+    (void)state;
+    char text[160];
+    dw_tensor held;
+    snprintf(text, sizeof text, "direct:bits=3,feedback=ef,quota_bytes=%d", SIZE * 4 + 100);
+    begin(text);
+    fill_kind(&f.random, f.x_room, 0, 0);
+    for (int i = 0; i < 3; i++) test_pair_encode(&f.pair, keys, &f.x);
+    assert_int_equal(dw_encoder_peek(f.pair.encoder, keys[0], &held), DW_OK);
+    assert_int_equal(dw_encoder_peek(f.pair.encoder, keys[1], &held), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_give_back(f.pair.encoder, f.pair.frame, f.pair.len),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_forget(f.pair.encoder, keys[0]), DW_OK);
+    dw_tensor last = dw_tensor_3d(f.x_room + SIZE, DW_F32, 1, T, C);
+    assert_int_equal(encode_with(keys + 1, &last, NULL), DW_OK); /* a forgotten key makes room */
+    assert_int_equal(dw_encoder_peek(f.pair.encoder, keys[1], &held), DW_OK);
+    test_pair_close(&f.pair);
+}
+
+/* ---- Saved residuals ------------------------------------------------------------------------- */
+
+static dw_status restore(void *context, dw_key key, const void *saved, size_t len)
+{
+    (void)key;
+    return dw_encoder_import(context, saved, len);
+}
+
+static void saved_residuals_continue(void **state)
+{
+    (void)state;
+    dw_encoder *other, *delta;
+    unsigned char *frame = malloc(1 << 20);
+    size_t len;
+    begin("direct:form=step,step=2,rounding=dither,feedback=ef");
+    visit();
+    visit();
+    assert_int_equal(dw_encoder_create(&other, &f.pair.config), DW_OK);
+    assert_int_equal(dw_encoder_export_all(f.pair.encoder, restore, other), DW_OK);
+    expect_held(other, &f.r, "imported");
+    visit();
+    assert_int_equal(dw_encode(other, keys, &f.x, frame, 1 << 20, &len), DW_OK);
+    assert_int_equal(len, f.pair.len);
+    assert_memory_equal(frame, f.pair.frame, len);
+    expect_held(other, &f.r, "continued");
+    /* Neither end of a codec with prev takes a residual, nor the other way round. */
+    assert_int_equal(dw_encoder_create_text(&delta, "delta:prev=f32", NULL), DW_OK);
+    assert_int_equal(dw_encoder_export_all(other, restore, delta), DW_ERR_MISMATCH);
+    assert_non_null(strstr(dw_encoder_why(delta), "an encoder with feedback"));
+    assert_int_equal(dw_encode(delta, keys, &f.x, frame, 1 << 20, &len), DW_OK);
+    assert_int_equal(dw_encoder_export_all(delta, restore, other), DW_ERR_MISMATCH);
+    assert_non_null(strstr(dw_encoder_why(other), "an encoder without feedback"));
+    dw_encoder_destroy(delta);
+    dw_encoder_destroy(other);
+    free(frame);
+    test_pair_close(&f.pair);
+}
+
+/* ---- Frames that are given back -------------------------------------------------------------- */
+
+static void expect_given(const void *frame, size_t len, dw_status status, const char *word)
+{
+    assert_int_equal(dw_encoder_give_back(f.pair.encoder, frame, len), status);
+    if (status && !strstr(dw_encoder_why(f.pair.encoder), word))
+        fail_msg("'%s' does not contain '%s'", dw_encoder_why(f.pair.encoder), word);
+    expect_held(f.pair.encoder, &f.r, word);
+}
+
+/* Takes y off what the reference holds. */
+static void reference_back(const float *y)
+{
+    for (int i = 0; i < N * SIZE; i++)
+        if (isfinite(y[i])) f.r.held[i] -= y[i];
+}
+
+static void frames_are_given_back(void **state)
+{
+    (void)state;
+    static const char *const configs[] = {
+        "direct:bits=4,feedback=ef",
+        "direct:form=step,step=2,rounding=dither,entropy=rans,feedback=ef",
+        "mx:element=e2m1,feedback=ef", "raw:bf16,feedback=ef"};
+    enum { FRAMES = 3 };
+    static float y[FRAMES][N * SIZE];
+    for (size_t k = 0; k < sizeof configs / sizeof *configs; k++) {
+        unsigned char *frames[FRAMES];
+        size_t lens[FRAMES];
+        begin(configs[k]);
+        for (int i = 0; i < FRAMES; i++) {
+            visit();
+            frames[i] = malloc(f.pair.len);
+            lens[i] = f.pair.len;
+            memcpy(frames[i], f.pair.frame, f.pair.len);
+            memcpy(y[i], f.r.y, sizeof y[i]);
+        }
+        frames[1][lens[1] - 1] ^= 0x40;
+        expect_given(frames[1], lens[1], DW_ERR_CORRUPT, "");
+        frames[1][lens[1] - 1] ^= 0x40;
+        expect_given(frames[1], lens[1] - 1, DW_ERR_FORMAT, "");
+        reference_back(y[1]);
+        expect_given(frames[1], lens[1], DW_OK, "given back");
+        expect_given(frames[1], lens[1], DW_ERR_ARGUMENT, "each once");
+        expect_given(frames[0], lens[0], DW_ERR_ARGUMENT, "in the order");
+        reference_back(y[2]);
+        expect_given(frames[2], lens[2], DW_OK, "given back");
+        visit();
+        assert_int_equal(dw_encoder_reset(f.pair.encoder), DW_OK);
+        memset(f.r.held, 0, sizeof f.r.held);
+        visit();
+        expect_given(frames[2], lens[2], DW_ERR_ARGUMENT, "reset");
+        for (int i = 0; i < FRAMES; i++) free(frames[i]);
+        test_pair_close(&f.pair);
+    }
+}
+
+/* Poisoned groups of a frame that is given back leave the residual as it is. */
+static void poisoned_frames_are_given_back(void **state)
+{
+    (void)state;
+    begin("direct:bits=4,feedback=ef");
+    visit();
+    f.x_room[77] = NAN;
+    f.x_room[SIZE + 5] = INFINITY;
+    test_pair_encode(&f.pair, keys, &f.x);
+    assert_int_equal(test_pair_decode(&f.pair, &f.y), DW_OK);
+    assert_true(isnan(f.r.y[77]) && isnan(f.r.y[SIZE + 5]));
+    keep_rest(&f.r, &f.x);
+    expect_held(f.pair.encoder, &f.r, "poisoned");
+    reference_back(f.r.y);
+    expect_given(f.pair.frame, f.pair.len, DW_OK, "given back");
+    test_pair_close(&f.pair);
+}
+
+static void encoders_without_feedback_take_nothing_back(void **state)
+{
+    (void)state;
+    begin("direct:bits=4");
+    test_pair_encode(&f.pair, keys, &f.x);
+    assert_int_equal(dw_encoder_give_back(f.pair.encoder, f.pair.frame, f.pair.len),
+                     DW_ERR_ARGUMENT);
+    assert_non_null(strstr(dw_encoder_why(f.pair.encoder), "feedback=ef"));
+    assert_int_equal(dw_encoder_give_back(f.pair.encoder, NULL, 1), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_give_back(NULL, f.pair.frame, f.pair.len), DW_ERR_ARGUMENT);
+    test_pair_close(&f.pair);
+}
+
+/* ---- Failed allocations ---------------------------------------------------------------------- */
+
+/* Whatever allocation fails, the residual remains, and the call succeeds when it is repeated. */
+static void failed_allocations_change_nothing(void **state)
+{
+    (void)state;
+    test_allocator allocator = {.fail_at = -1};
+    begin("direct:bits=4,feedback=ef");
+    test_pair_close(&f.pair);
+    dw_config config;
+    assert_int_equal(dw_config_parse(&config, "direct:bits=4,feedback=ef", NULL), DW_OK);
+    config.allocator = test_allocator_hooks(&allocator);
+    for (int64_t fail_at = 0, failed = 1; failed; fail_at++) {
+        dw_encoder *encoder;
+        size_t len = 0;
+        allocator.fail_at = -1;
+        assert_int_equal(dw_encoder_create(&encoder, &config), DW_OK);
+        uint8_t *frame = malloc(1 << 20);
+        memset(&f.r, 0, sizeof f.r);
+        fill_kind(&f.random, f.x_room, 0, 0);
+        allocator.calls = 0;
+        allocator.fail_at = fail_at;
+        dw_status status = dw_encode(encoder, keys, &f.x, frame, 1 << 20, &len), back = DW_OK;
+        if (!status) back = dw_encoder_give_back(encoder, frame, len);
+        failed = status || back;
+        allocator.fail_at = -1;
+        if (status) {
+            assert_int_equal(status, DW_ERR_NO_MEMORY);
+            dw_tensor held;
+            assert_int_equal(dw_encoder_peek(encoder, keys[0], &held), DW_ERR_ARGUMENT);
+            assert_int_equal(dw_encode(encoder, keys, &f.x, frame, 1 << 20, &len), DW_OK);
+        }
+        if (back) assert_int_equal(back, DW_ERR_NO_MEMORY);
+        if (failed) assert_int_equal(dw_encoder_give_back(encoder, frame, len), DW_OK);
+        free(frame);
+        dw_encoder_destroy(encoder);
+        assert_int_equal(allocator.out_blocks, 0);
+    }
+}
+
+/* ---- EF21 ------------------------------------------------------------------------------------ */
+
+/* EF21 (Richtarik, Sokolov and Fatkhullin, arXiv:2106.05203) is the codec delta with the tensor's
+ * slot as its key: both ends hold g, and the sender sends C(gradient - g). Here it is written down
+ * from the paper, with a codec without state as C. */
+static void delta_is_ef21(void **state)
+{
+    (void)state;
+    static float g[N * SIZE], change[N * SIZE], sent[N * SIZE], y[N * SIZE];
+    dw_tensor changes = dw_tensor_3d(change, DW_F32, N, T, C),
+              sents = dw_tensor_3d(sent, DW_F32, N, T, C), out = dw_tensor_3d(y, DW_F32, N, T, C);
+    test_pair c;
+    memset(g, 0, sizeof g);
+    test_pair_open(&c, "direct:bits=4", N, T, C, DW_F32);
+    begin("delta:bits=4,key=4,prev=f32,choose=never");
+    for (int step = 0; step < 8; step++) {
+        fill_kind(&f.random, f.x_room, 0, 0);
+        test_pair_encode(&f.pair, keys, &f.x);
+        assert_int_equal(test_pair_decode(&f.pair, &out), DW_OK);
+        for (int i = 0; i < N * SIZE; i++) change[i] = f.x_room[i] - g[i];
+        test_pair_encode(&c, keys, &changes);
+        assert_int_equal(test_pair_decode(&c, &sents), DW_OK);
+        for (int i = 0; i < N * SIZE; i++) g[i] += sent[i];
+        assert_memory_equal(y, g, sizeof g);
+        test_pair_feedback(&f.pair);
+    }
+    test_pair_close(&f.pair);
+    test_pair_close(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_residual_is_what_was_not_sent),
+        cmocka_unit_test(stateless_frames_leave_residuals_alone),
+        cmocka_unit_test(keys_are_forgotten_with_their_residuals),
+        cmocka_unit_test(another_shape_begins_anew),
+        cmocka_unit_test(the_quota_counts_residuals),
+        cmocka_unit_test(saved_residuals_continue),
+        cmocka_unit_test(frames_are_given_back),
+        cmocka_unit_test(poisoned_frames_are_given_back),
+        cmocka_unit_test(encoders_without_feedback_take_nothing_back),
+        cmocka_unit_test(failed_allocations_change_nothing),
+        cmocka_unit_test(delta_is_ef21),
+    };
+    return cmocka_run_group_tests_name("feedback", tests, NULL, NULL);
+}
