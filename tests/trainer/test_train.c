@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_train.c - complete runs: any number of stages gives the same bits, a seed gives the same run
- * again, a checkpoint continues a run, and every run ends cleanly.
- *
- * Every rank is a thread with a link of its own over tcp on loopback. */
+ * again, a checkpoint continues a run, and every run ends cleanly. */
 #include <math.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -13,104 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
-#include "deltawire/trainer.h"
 #include "deltawire/transport.h"
-#include "support/folder.h"
-
-enum { STAGES_MAX = 3, STEPS_MAX = 40 };
-
-static char text[80], directory[TEST_FOLDER_BYTES];
-
-typedef struct pipeline pipeline;
-
-typedef struct rank {
-    pipeline *run;
-    uint32_t index;
-    dw_train_config config;
-    dw_status status;
-    dw_why why;
-    volatile int stop;
-    bool is_impostor;
-    char listening[256];
-    pthread_t thread;
-} rank;
-
-struct pipeline {
-    uint32_t stages;
-    dw_train_config config;
-    rank ranks[STAGES_MAX];
-    uint32_t stop_at_step, stop_rank; /* this rank stops at this step; 0: never */
-    pthread_mutex_t lock;
-    pthread_cond_t told;
-    /* What the callbacks of rank 0 reported. */
-    uint32_t steps, evals, saves;
-    double loss[STEPS_MAX], norm[STEPS_MAX], held_out[STEPS_MAX];
-    dw_train_summary summary;
-    dw_train_cost costs[STAGES_MAX];
-};
-
-static void on_listening(void *context, const char *uri)
-{
-    rank *r = context;
-    pthread_mutex_lock(&r->run->lock);
-    snprintf(r->listening, sizeof r->listening, "%s", uri);
-    pthread_cond_broadcast(&r->run->told);
-    pthread_mutex_unlock(&r->run->lock);
-}
-
-static void on_step(void *context, const dw_train_step *step)
-{
-    pipeline *run = ((rank *)context)->run;
-    assert_int_equal(step->step, run->config.resume ? step->step : run->steps + 1);
-    run->loss[step->step - 1] = step->loss;
-    run->norm[step->step - 1] = step->norm;
-    run->steps = step->step;
-    if (run->stop_at_step == step->step)
-        __atomic_store_n(&run->ranks[run->stop_rank].stop, 1, __ATOMIC_RELAXED);
-}
-
-static void on_eval(void *context, const dw_train_eval *eval)
-{
-    pipeline *run = ((rank *)context)->run;
-    run->held_out[run->evals++] = eval->loss;
-}
-
-static void on_save(void *context, const char *where, uint32_t step)
-{
-    (void)step;
-    pipeline *run = ((rank *)context)->run;
-    assert_string_equal(where, run->config.save);
-    run->saves++;
-}
-
-static void on_summary(void *context, const dw_train_summary *summary)
-{
-    pipeline *run = ((rank *)context)->run;
-    run->summary = *summary;
-    memcpy(run->costs, summary->ranks, summary->stages * sizeof *run->costs);
-}
-
-static void *run_rank(void *context)
-{
-    rank *r = context;
-    dw_train_hooks hooks = {.context = r,
-                            .on_listening = on_listening,
-                            .on_step = on_step,
-                            .on_eval = on_eval,
-                            .on_save = on_save,
-                            .on_summary = on_summary,
-                            .stop = &r->stop};
-    r->status = dw_train(&r->config, &hooks, &r->why);
-    pthread_mutex_lock(&r->run->lock);
-    if (!*r->listening) strcpy(r->listening, "ended");
-    pthread_cond_broadcast(&r->run->told);
-    pthread_mutex_unlock(&r->run->lock);
-    return NULL;
-}
+#include "pipeline.h"
 
 /* Connects to rank 0 as its neighbour would, and then sends a greeting that is far too long. */
 static void *run_impostor(void *context)
@@ -135,72 +39,6 @@ static void *run_impostor(void *context)
     }
     free(greeting);
     return NULL;
-}
-
-/* Runs all stages. `change`, if not NULL, may give a rank other settings. */
-static void run_pipeline(pipeline *run, uint32_t stages, void (*change)(rank *))
-{
-    pthread_mutex_init(&run->lock, NULL);
-    pthread_cond_init(&run->told, NULL);
-    run->stages = stages;
-    run->steps = run->evals = run->saves = 0;
-    for (uint32_t i = 0; i < stages; i++) {
-        rank *r = &run->ranks[i];
-        memset(r, 0, sizeof *r);
-        r->run = run;
-        r->index = i;
-        r->config = run->config;
-        r->config.rank = i;
-        r->config.stages = stages;
-        r->config.listen = i + 1 < stages ? "tcp://127.0.0.1:0" : NULL;
-        r->config.connect = i ? run->ranks[i - 1].listening : NULL;
-        if (change) change(r);
-        pthread_create(&r->thread, NULL, r->is_impostor ? run_impostor : run_rank, r);
-        pthread_mutex_lock(&run->lock);
-        while (i + 1 < stages && !*r->listening) pthread_cond_wait(&run->told, &run->lock);
-        pthread_mutex_unlock(&run->lock);
-    }
-    for (uint32_t i = 0; i < stages; i++) pthread_join(run->ranks[i].thread, NULL);
-    pthread_mutex_destroy(&run->lock);
-    pthread_cond_destroy(&run->told);
-}
-
-static void assert_all(const pipeline *run, dw_status status)
-{
-    for (uint32_t i = 0; i < run->stages; i++)
-        if (run->ranks[i].status != status)
-            fail_msg("rank %u of %u: status %d, %s", i, run->stages, (int)run->ranks[i].status,
-                     run->ranks[i].why.text);
-}
-
-/* A small run that uses everything: an uneven last evaluation, shuffling, clipping, warm-up. */
-static pipeline a_run(void)
-{
-    return (pipeline){.config = {.struct_size = sizeof(dw_train_config),
-                                 .layers = 3,
-                                 .channels = 32,
-                                 .heads = 2,
-                                 .context = 24,
-                                 .text = text,
-                                 .samples = 26,
-                                 .held_out = 7,
-                                 .batch = 8,
-                                 .micro_batches = 4,
-                                 .epochs = 3,
-                                 .lr = 3e-3,
-                                 .warmup = 2,
-                                 .seed = 4,
-                                 .open_timeout_ms = 20000,
-                                 .peer_timeout_ms = 20000}};
-}
-
-static void assert_same_run(const pipeline *a, const pipeline *b)
-{
-    assert_int_equal(a->steps, b->steps);
-    assert_int_equal(a->evals, b->evals);
-    assert_memory_equal(a->loss, b->loss, a->steps * sizeof *a->loss);
-    assert_memory_equal(a->norm, b->norm, a->steps * sizeof *a->norm);
-    assert_memory_equal(a->held_out, b->held_out, a->evals * sizeof *a->held_out);
 }
 
 static void any_number_of_stages_gives_the_same_bits(void **state)
@@ -329,7 +167,7 @@ static void evaluates_on_the_samples_after_the_training_ones(void **state)
     (void)state;
     pipeline run = a_run();
     run.config.epochs = 10;
-    FILE *file = fopen(text, "r+");
+    FILE *file = fopen(pipeline_text, "r+");
     fseek(file, 26 * 25, SEEK_SET);
     for (int i = 0; i < 7 * 25; i++) fputc('A' + i * 7 % 23, file);
     fclose(file);
@@ -359,14 +197,14 @@ static void a_resumed_run_gives_the_same_bits(void **state)
     run_pipeline(&whole, 1, NULL);
     for (uint32_t stages = 1; stages <= 2; stages++) {
         pipeline begun = a_run();
-        begun.config.save = directory;
+        begun.config.save = pipeline_folder;
         begun.config.save_every = 4;
         begun.stop_at_step = 6;
         run_pipeline(&begun, stages, NULL);
         assert_true(begun.ranks[0].status == DW_ERR_CANCELLED);
         assert_int_equal(begun.saves, 1);
         pipeline resumed = a_run();
-        resumed.config.resume = directory;
+        resumed.config.resume = pipeline_folder;
         /* One stage saves and two resume, and the reverse. */
         run_pipeline(&resumed, 3 - stages, NULL);
         assert_all(&resumed, DW_OK);
@@ -379,12 +217,12 @@ static void starts_from_the_parameters_of_a_checkpoint(void **state)
 {
     (void)state;
     pipeline first = a_run();
-    first.config.save = directory;
+    first.config.save = pipeline_folder;
     run_pipeline(&first, 2, NULL);
     assert_all(&first, DW_OK);
     assert_int_equal(first.saves, 1);
     pipeline second = a_run();
-    second.config.init = directory;
+    second.config.init = pipeline_folder;
     run_pipeline(&second, 1, NULL);
     assert_all(&second, DW_OK);
     assert_int_equal(second.steps, 9); /* all steps are made again */
@@ -395,7 +233,7 @@ static void starts_from_the_parameters_of_a_checkpoint(void **state)
     assert_non_null(strstr(second.ranks[0].why.text, "3 layers"));
     second.config.layers = 3;
     second.config.init = NULL;
-    second.config.resume = directory;
+    second.config.resume = pipeline_folder;
     run_pipeline(&second, 1, NULL);
     assert_all(&second, DW_ERR_ARGUMENT); /* no step is left */
     assert_non_null(strstr(second.ranks[0].why.text, "9 steps of 9"));
@@ -459,7 +297,7 @@ static void ranks_learn_which_setting_differs(void **state)
 
 static void with_an_impostor(rank *r)
 {
-    r->is_impostor = r->index == 1;
+    if (r->index == 1) r->run_instead = run_impostor;
 }
 
 static void a_greeting_that_is_too_long_is_not_parsed(void **state)
@@ -482,7 +320,7 @@ static void an_error_of_one_rank_reaches_all(void **state)
 {
     (void)state;
     pipeline run = a_run();
-    run.config.save = directory;
+    run.config.save = pipeline_folder;
     run_pipeline(&run, 2, with_nowhere_to_save);
     assert_int_equal(run.ranks[1].status, DW_ERR_IO);
     assert_true(run.ranks[0].status < 0);
@@ -497,29 +335,7 @@ static void an_error_of_one_rank_reaches_all(void **state)
     for (int i = 0; i < 2; i++) assert_non_null(strstr(run.ranks[i].why.text, "diverged"));
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    static const char *const words[] = {"the ",  "sea ", "and ", "all ",
-                                        "that ", "is ",  "in ",  "it "};
-    if (test_folder(directory, "train")) return -1;
-    snprintf(text, sizeof text, "%s/text", directory);
-    FILE *file = fopen(text, "w");
-    if (!file) return -1;
-    for (uint32_t i = 0, x = 1; i < 400; i++)
-        fputs(words[(x = x * 1103515245 + 12345) >> 29], file);
-    return fclose(file);
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    return system(command);
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, pipeline_set_up, pipeline_tear_down)
 
 int main(void)
 {

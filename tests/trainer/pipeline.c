@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * pipeline.c - starts a thread for each rank, and notes what rank 0 reports. */
+#include "pipeline.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+char pipeline_text[80], pipeline_folder[TEST_FOLDER_BYTES];
+
+static void on_listening(void *context, const char *uri)
+{
+    rank *r = context;
+    pthread_mutex_lock(&r->run->lock);
+    snprintf(r->listening, sizeof r->listening, "%s", uri);
+    pthread_cond_broadcast(&r->run->told);
+    pthread_mutex_unlock(&r->run->lock);
+}
+
+static void on_step(void *context, const dw_train_step *step)
+{
+    pipeline *run = ((rank *)context)->run;
+    assert_int_equal(step->step, run->config.resume ? step->step : run->steps + 1);
+    run->loss[step->step - 1] = step->loss;
+    run->norm[step->step - 1] = step->norm;
+    run->steps = step->step;
+    if (run->stop_at_step == step->step)
+        __atomic_store_n(&run->ranks[run->stop_rank].stop, 1, __ATOMIC_RELAXED);
+}
+
+static void on_eval(void *context, const dw_train_eval *eval)
+{
+    pipeline *run = ((rank *)context)->run;
+    run->held_out[run->evals++] = eval->loss;
+}
+
+static void on_save(void *context, const char *where, uint32_t step)
+{
+    (void)step;
+    pipeline *run = ((rank *)context)->run;
+    assert_string_equal(where, run->config.save);
+    run->saves++;
+}
+
+static void on_summary(void *context, const dw_train_summary *summary)
+{
+    pipeline *run = ((rank *)context)->run;
+    run->summary = *summary;
+    memcpy(run->costs, summary->ranks, summary->stages * sizeof *run->costs);
+}
+
+static void *run_rank(void *context)
+{
+    rank *r = context;
+    dw_train_hooks hooks = {.context = r,
+                            .on_listening = on_listening,
+                            .on_step = on_step,
+                            .on_eval = on_eval,
+                            .on_save = on_save,
+                            .on_summary = on_summary,
+                            .stop = &r->stop};
+    r->status = dw_train(&r->config, &hooks, &r->why);
+    pthread_mutex_lock(&r->run->lock);
+    if (!*r->listening) strcpy(r->listening, "ended");
+    pthread_cond_broadcast(&r->run->told);
+    pthread_mutex_unlock(&r->run->lock);
+    return NULL;
+}
+
+void run_pipeline(pipeline *run, uint32_t stages, void (*change)(rank *))
+{
+    pthread_mutex_init(&run->lock, NULL);
+    pthread_cond_init(&run->told, NULL);
+    run->stages = stages;
+    run->steps = run->evals = run->saves = 0;
+    for (uint32_t i = 0; i < stages; i++) {
+        rank *r = &run->ranks[i];
+        memset(r, 0, sizeof *r);
+        r->run = run;
+        r->index = i;
+        r->config = run->config;
+        r->config.rank = i;
+        r->config.stages = stages;
+        r->config.listen = i + 1 < stages ? "tcp://127.0.0.1:0" : NULL;
+        r->config.connect = i ? run->ranks[i - 1].listening : NULL;
+        if (change) change(r);
+        pthread_create(&r->thread, NULL, r->run_instead ? r->run_instead : run_rank, r);
+        pthread_mutex_lock(&run->lock);
+        while (i + 1 < stages && !*r->listening) pthread_cond_wait(&run->told, &run->lock);
+        pthread_mutex_unlock(&run->lock);
+    }
+    for (uint32_t i = 0; i < stages; i++) pthread_join(run->ranks[i].thread, NULL);
+    pthread_mutex_destroy(&run->lock);
+    pthread_cond_destroy(&run->told);
+}
+
+void assert_all(const pipeline *run, dw_status status)
+{
+    for (uint32_t i = 0; i < run->stages; i++)
+        if (run->ranks[i].status != status)
+            fail_msg("rank %u of %u: status %d, %s", i, run->stages, (int)run->ranks[i].status,
+                     run->ranks[i].why.text);
+}
+
+pipeline a_run(void)
+{
+    return (pipeline){.config = {.struct_size = sizeof(dw_train_config),
+                                 .layers = 3,
+                                 .channels = 32,
+                                 .heads = 2,
+                                 .context = 24,
+                                 .text = pipeline_text,
+                                 .samples = 26,
+                                 .held_out = 7,
+                                 .batch = 8,
+                                 .micro_batches = 4,
+                                 .epochs = 3,
+                                 .lr = 3e-3,
+                                 .warmup = 2,
+                                 .seed = 4,
+                                 .open_timeout_ms = 20000,
+                                 .peer_timeout_ms = 20000}};
+}
+
+void assert_same_run(const pipeline *a, const pipeline *b)
+{
+    assert_int_equal(a->steps, b->steps);
+    assert_int_equal(a->evals, b->evals);
+    assert_memory_equal(a->loss, b->loss, a->steps * sizeof *a->loss);
+    assert_memory_equal(a->norm, b->norm, a->steps * sizeof *a->norm);
+    assert_memory_equal(a->held_out, b->held_out, a->evals * sizeof *a->held_out);
+}
+
+int pipeline_set_up(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"the ",  "sea ", "and ", "all ",
+                                        "that ", "is ",  "in ",  "it "};
+    if (test_folder(pipeline_folder, "train")) return -1;
+    snprintf(pipeline_text, sizeof pipeline_text, "%s/text", pipeline_folder);
+    FILE *file = fopen(pipeline_text, "w");
+    if (!file) return -1;
+    for (uint32_t i = 0, x = 1; i < 400; i++)
+        fputs(words[(x = x * 1103515245 + 12345) >> 29], file);
+    return fclose(file);
+}
+
+int pipeline_tear_down(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", pipeline_folder);
+    return system(command);
+}

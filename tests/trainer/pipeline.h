@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * pipeline.h - complete runs of the trainer in one process, for tests: every rank is a thread with
+ * a link of its own over tcp on loopback. */
+#ifndef DW_TEST_PIPELINE_H
+#define DW_TEST_PIPELINE_H
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "deltawire/trainer.h"
+#include "support/folder.h"
+
+enum { STAGES_MAX = 3, STEPS_MAX = 40 };
+
+extern char pipeline_text[80], pipeline_folder[TEST_FOLDER_BYTES];
+
+typedef struct pipeline pipeline;
+
+typedef struct rank {
+    pipeline *run;
+    uint32_t index;
+    dw_train_config config;
+    dw_status status;
+    dw_why why;
+    volatile int stop;
+    void *(*run_instead)(void *rank); /* in place of dw_train; NULL: none */
+    char listening[256];
+    pthread_t thread;
+} rank;
+
+struct pipeline {
+    uint32_t stages;
+    dw_train_config config;
+    rank ranks[STAGES_MAX];
+    uint32_t stop_at_step, stop_rank; /* this rank stops at this step; 0: never */
+    pthread_mutex_t lock;
+    pthread_cond_t told;
+    /* What the callbacks of rank 0 reported. */
+    uint32_t steps, evals, saves;
+    double loss[STEPS_MAX], norm[STEPS_MAX], held_out[STEPS_MAX];
+    dw_train_summary summary;
+    dw_train_cost costs[STAGES_MAX];
+};
+
+/* A small run that uses everything: an uneven last evaluation, shuffling, clipping, warm-up. */
+pipeline a_run(void);
+
+/* Runs all stages. `change`, if not NULL, may give a rank other settings. */
+void run_pipeline(pipeline *run, uint32_t stages, void (*change)(rank *));
+
+/* Fails the test unless every rank has ended with this status. */
+void assert_all(const pipeline *run, dw_status status);
+
+/* Fails the test unless all losses and norms are the same to the bit. */
+void assert_same_run(const pipeline *a, const pipeline *b);
+
+/* Make and remove a temporary folder with the text that a_run trains on. */
+int pipeline_set_up(void **state);
+int pipeline_tear_down(void **state);
+
+#endif
