@@ -48,6 +48,7 @@ enum {
     BATCH,
     MICRO_BATCHES,
     SCHEDULE,
+    SLICES,
     EPOCHS,
     STEPS,
     EVAL_EVERY,
@@ -155,6 +156,11 @@ static const struct argp_option options[] = {
      "or 1f1b, in which stage R of K holds at most K - R, but waits more often. Both give the same "
      "sums (default: gpipe)",
      6},
+    {"slices", SLICES, "S", 0,
+     "Parts of nearly equal length into which the tokens of a micro-batch are cut; each passes "
+     "through the pipeline on its own, and is compressed on its own, so stages wait less if there "
+     "are few micro-batches. At most as many as tokens in a sample (default: 1)",
+     6},
     {"epochs", EPOCHS, "N", 0, "Train on every sample N times (default: 1)", 6},
     {"steps", STEPS, "N", 0, "Train for N steps; replaces --epochs", 6},
     {"lr", LR, "X", 0,
@@ -255,6 +261,7 @@ static uint32_t *whole_place(arguments *a, int key, uint64_t *least)
     case HELD_OUT: return &c->held_out;
     case BATCH: return &c->batch;
     case MICRO_BATCHES: return &c->micro_batches;
+    case SLICES: return &c->slices;
     case EPOCHS: return &c->epochs;
     case STEPS: return &c->steps;
     case WARMUP: return &c->warmup;

@@ -848,6 +848,7 @@ MUTANTS_OF_DEVICES = {
 # The program `deltawire`, against the suite program.
 MUTANTS_OF_PROGRAM = {
     "key_for_what_has_no_tls": ("cli/rows.c", "if (!row->carries_tls) return false;", ""),
+    "slices_are_ignored": ("cli/train.c", "case SLICES: return &c->slices;", "case SLICES: return &c->threads;"),
     "one_gpu_for_each_rank": ("transports/nccl/nccl.c", "if (status == DW_ERR_UNSUPPORTED && options.device > 0) {", "if (0) {"),
     "joins_the_first_alone": ("cli/rows.c", "for (const char *at = uri; at && n < DW_ROWS_MOST; at = next_uri(chain[n++], at)) {", "for (const char *at = uri; at && n < 1; at = next_uri(chain[n++], at)) {"),
     "output_is_lost_silently": ("cli/complain.c", "atexit(check_stdout);", "(void)check_stdout;"),
@@ -876,6 +877,28 @@ MUTANTS_OF_PROGRAM = {
     "rate_of_any_answer": ("cli/rate.c", "if (len == wanted) return DW_OK;", "if (len) return DW_OK;", "advise"),
     "rate_of_any_question": ("cli/rate.c", "if (!is_question || *wanted > MOST)", "if (*wanted > MOST)", "advise"),
     "rate_in_bits": ("cli/rate.c", "*rate = (double)len / dw_forecast_larger(seconds, 1e-9);", "*rate = 8 * (double)len / dw_forecast_larger(seconds, 1e-9);", "advise"),
+}
+# The trainer, against the suite training, which is all of tests/trainer.
+MUTANTS_OF_TRAINING = {
+    "slice_without_earlier_keys": ("trainer/attention.c", "const float *k = qkv + queries_at(slices, j, at) + C;", "const float *k = qkv + queries_at(slices, i, at) + C;"),
+    "slice_without_earlier_values": ("trainer/attention.c", "v, 3 * C, j > 0, heads, C);", "v, 3 * C, false, heads, C);"),
+    "slice_keys_lose_gradients": ("trainer/attention.c", "bool found = i + 1 < slices->S;", "bool found = false;"),
+    "slice_keys_keep_gradients": ("trainer/attention.c", "bool found = i + 1 < slices->S;", "bool found = true;"),
+    "slice_queries_lose_gradients": ("trainer/attention.c", "qkv + k, 3 * C, j > 0, dq,", "qkv + k, 3 * C, false, dq,"),
+    "slice_blocks_share_gradients": ("trainer/block.c", "slices->S > 1 ? index : 0, rows", "index * 0, rows"),
+    "slice_looks_from_token_0": ("trainer/ops.c", "for (size_t t = first; t < first + T; t++, a += P) {", "for (size_t t = first * 0; t < T; t++, a += P) {"),
+    "slice_predicts_the_first": ("trainer/model.c", "s->samples + n * (T + 1) + of.start + 1", "s->samples + n * (T + 1) + 1"),
+    "slice_of_the_last_size": ("trainer/model.c", "model->slices.N = s->N; if (model->owns_head)", "if (model->owns_head)"),
+    "slices_never_end": ("trainer/slices.h", "return (dw_slice){i * each + (i < over ? i : over), each + (i < over)};", "return (dw_slice){i * each, each + over * (i + 1 == S)};"),
+    "slice_not_in_the_key": ("trainer/stage.c", "(dw_key){.sample = ids[n], .slice = slice}", "(dw_key){.sample = ids[n]}"),
+    "slices_back_from_the_first": ("trainer/schedule.c", "s->S - 1 - s->backwards % s->S}", "s->backwards % s->S}"),
+    "slices_fill_a_stage": ("trainer/schedule.c", "return s->forwards / s->S - s->backwards / s->S == s->slots;", "return s->forwards - s->backwards == s->slots;"),
+    "stage_is_never_full": ("trainer/schedule.c", "return s->forwards / s->S - s->backwards / s->S == s->slots;", "return false && s;"),
+    "evaluates_the_first_slice": ("trainer/schedule.c", "i < stage->settings->config.slices && status", "i < 1 && status"),
+    "slices_not_compared": ("trainer/settings.c", "{\"slices\", json_integer(config->slices)},", ""),
+    "more_slices_than_tokens": ("trainer/settings.c", "if (S > config->context)", "if (0)"),
+    "records_slices": ("trainer/settings.c", "if (S > 1 && config->record)", "if (0)"),
+    "slices_without_a_limit": ("trainer/settings.c", "if ((uint64_t)S * config->micro_batches > INT32_MAX)", "if (0)"),
 }
 # Mutants of the demo and of the table of losses in bench/, tried against the suite demo.
 MUTANTS_OF_DEMO = {
@@ -1061,6 +1084,20 @@ MUTANTS_OF_TORCH = {
 # fmt: on
 NEEDED = {
     "program": ["cli/all", "tests/cli/make_frame", "tests/transports/nccl/all", "transports/all"],
+    "training": [
+        f"tests/trainer/test_{name}"
+        for name in (
+            "checkpoint",
+            "data",
+            "model",
+            "ops",
+            "optimizer",
+            "record",
+            "settings",
+            "slices",
+            "train",
+        )
+    ],
     "pooled": ["tests/threads/test_threads"],
     "quality": ["bench/quality/quality"],
     "python": ["python_package"],
@@ -1208,7 +1245,11 @@ BUILDS = {
     ),
     "program": (
         (*LINKS, "-Dtrainer=enabled", *NO_GPU),
-        {"program": MUTANTS_OF_PROGRAM, "demo": MUTANTS_OF_DEMO},
+        {
+            "program": MUTANTS_OF_PROGRAM,
+            "training": MUTANTS_OF_TRAINING,
+            "demo": MUTANTS_OF_DEMO,
+        },
     ),
     "quality": (("-Dbench=enabled", "-Dsimd=disabled", *NO_GPU), {"quality": MUTANTS_OF_QUALITY}),
     "python": (

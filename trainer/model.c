@@ -8,7 +8,8 @@
 #include "block.h"
 #include "ops.h"
 
-/* A micro-batch in progress: B = N T rows.
+/* A micro-batch in progress: room for N samples of T tokens, B = N T rows, which lie slice after
+ * slice.
  *
  * | samples    | (N, T + 1) | bytes                                           |
  * | input      | (B, C)     | what the stage before sent, or the embedding    |
@@ -16,7 +17,7 @@
  * | norm ...   | (B, C) (B) | the head's layer norm                           |
  * | logits     | (B, V)     | then their gradient                             | */
 typedef struct slot {
-    uint32_t N;
+    uint32_t N; /* samples of this micro-batch */
     uint8_t *samples;
     float *input, *norm, *mean, *rstd, *logits;
     dw_block_memory *blocks;
@@ -24,24 +25,26 @@ typedef struct slot {
 
 struct dw_model {
     dw_model_shape shape;
-    uint32_t n_parts, n_blocks, n_slots, N;
+    uint32_t n_parts, n_blocks, n_slots;
+    dw_slices slices; /* N: of the micro-batch that is computed */
     bool owns_embed, owns_head;
     dw_part *parts, *first_block; /* blocks lie together */
     slot *slots;
     dw_block_scratch scratch;
-    float *d_norm;   /* (B, C): before the head's layer norm */
-    float *gradient; /* (B, C) */
+    float *d_norm;   /* (R, C), R rows of the longest slice: before the head's layer norm */
+    float *gradient; /* (R, C) */
 };
 
 static dw_status create_slot(dw_model *model, slot *s)
 {
-    size_t C = model->shape.channels, B = (size_t)model->N * model->shape.context;
-    s->samples = malloc(B + model->N);
+    uint32_t room = model->slices.room;
+    size_t C = model->shape.channels, B = (size_t)room * model->shape.context;
+    s->samples = malloc(B + room);
     s->input = dw_floats(B * C);
     s->blocks = calloc(model->n_blocks ? model->n_blocks : 1, sizeof *s->blocks);
     if (!s->samples || !s->input || !s->blocks) return DW_ERR_NO_MEMORY;
     for (uint32_t i = 0; i < model->n_blocks; i++) {
-        dw_status status = dw_block_memory_create(&s->blocks[i], &model->shape, model->N);
+        dw_status status = dw_block_memory_create(&s->blocks[i], &model->shape, &model->slices);
         if (status < 0) return status;
     }
     if (!model->owns_head) return DW_OK;
@@ -67,23 +70,27 @@ static void destroy_slot(dw_model *model, slot *s)
 
 static dw_status create_rooms(dw_model *model)
 {
-    size_t C = model->shape.channels, B = (size_t)model->N * model->shape.context;
-    model->gradient = dw_floats(B * C);
+    const dw_slices *slices = &model->slices;
+    size_t C = model->shape.channels,
+           R = (size_t)slices->room * dw_slice_longest(slices->T, slices->S);
+    model->gradient = dw_floats(R * C);
     if (!model->gradient) return DW_ERR_NO_MEMORY;
-    if (model->owns_head && !(model->d_norm = dw_floats(B * C))) return DW_ERR_NO_MEMORY;
-    dw_status status = dw_block_scratch_create(&model->scratch, &model->shape, model->N);
+    if (model->owns_head && !(model->d_norm = dw_floats(R * C))) return DW_ERR_NO_MEMORY;
+    dw_status status =
+        dw_block_scratch_create(&model->scratch, &model->shape, slices, model->n_blocks);
     for (uint32_t i = 0; i < model->n_slots && status == DW_OK; i++)
         status = create_slot(model, &model->slots[i]);
     return status;
 }
 
 dw_status dw_model_create(dw_model **out, const dw_model_shape *shape, uint32_t first,
-                          uint32_t n_parts, uint32_t N, uint32_t n_slots)
+                          uint32_t n_parts, uint32_t N, uint32_t n_slots, uint32_t slices)
 {
     *out = NULL;
     dw_status status = dw_model_shape_check(shape, NULL);
     if (status < 0) return status;
-    if (!n_parts || !N || !n_slots || first + n_parts > dw_model_parts(shape))
+    if (!n_parts || !N || !n_slots || first + n_parts > dw_model_parts(shape) || !slices ||
+        slices > shape->context)
         return DW_ERR_ARGUMENT;
     /* Matrix products take extents of type int. The widest row has 4 C columns or H P weights, with
      * H <= C and P < T + 8. */
@@ -94,7 +101,7 @@ dw_status dw_model_create(dw_model **out, const dw_model_shape *shape, uint32_t 
     dw_model *model = calloc(1, sizeof *model);
     if (!model) return DW_ERR_NO_MEMORY;
     model->shape = *shape;
-    model->N = N;
+    model->slices = (dw_slices){.room = N, .T = shape->context, .S = slices};
     model->n_parts = n_parts;
     model->n_slots = n_slots;
     model->owns_embed = first == 0;
@@ -156,9 +163,9 @@ bool dw_model_owns_head(const dw_model *model)
     return model->owns_head;
 }
 
-float *dw_model_input(dw_model *model, uint32_t i)
+float *dw_model_input(dw_model *model, uint32_t i, uint32_t slice)
 {
-    return model->slots[i].input;
+    return model->slots[i].input + dw_slice_row(&model->slices, slice) * model->shape.channels;
 }
 
 float *dw_model_gradient(dw_model *model)
@@ -166,42 +173,42 @@ float *dw_model_gradient(dw_model *model)
     return model->gradient;
 }
 
-/* The output of the last block of the stage. */
-static float *stream(const dw_model *model, const slot *s)
+/* The output of the last block of the stage, for one slice. */
+static float *stream(const dw_model *model, const slot *s, uint32_t slice)
 {
-    return model->n_blocks ? s->blocks[model->n_blocks - 1].y : s->input;
+    float *whole = model->n_blocks ? s->blocks[model->n_blocks - 1].y : s->input;
+    return whole + dw_slice_row(&model->slices, slice) * model->shape.channels;
 }
 
-float *dw_model_output(dw_model *model, uint32_t i)
+float *dw_model_output(dw_model *model, uint32_t i, uint32_t slice)
 {
-    return model->owns_head ? NULL : stream(model, &model->slots[i]);
+    return model->owns_head ? NULL : stream(model, &model->slots[i], slice);
 }
 
-static void embed(const dw_model *model, slot *s)
+static void embed(const dw_model *model, slot *s, dw_slice slice, float *x)
 {
     size_t C = model->shape.channels, T = model->shape.context;
     const dw_part *part = &model->parts[0];
     const float *tokens = part->params + part->tensors[DW_EMBED_TOKENS].offset;
     const float *positions = part->params + part->tensors[DW_EMBED_POSITIONS].offset;
     for (size_t n = 0; n < s->N; n++)
-        for (size_t t = 0; t < T; t++) {
+        for (size_t t = slice.start; t < slice.start + slice.tokens; t++, x += C) {
             const float *token = tokens + s->samples[n * (T + 1) + t] * C,
                         *position = positions + t * C;
-            float *x = s->input + (n * T + t) * C;
             for (size_t c = 0; c < C; c++) x[c] = token[c] + position[c];
         }
 }
 
-static void embed_backward(dw_model *model, const slot *s)
+static void embed_backward(dw_model *model, const slot *s, dw_slice slice)
 {
     size_t C = model->shape.channels, T = model->shape.context;
     dw_part *part = &model->parts[0];
     float *tokens = part->grads + part->tensors[DW_EMBED_TOKENS].offset;
     float *positions = part->grads + part->tensors[DW_EMBED_POSITIONS].offset;
+    const float *d = model->gradient;
     for (size_t n = 0; n < s->N; n++)
-        for (size_t t = 0; t < T; t++) {
+        for (size_t t = slice.start; t < slice.start + slice.tokens; t++, d += C) {
             float *token = tokens + s->samples[n * (T + 1) + t] * C, *position = positions + t * C;
-            const float *d = model->gradient + (n * T + t) * C;
             for (size_t c = 0; c < C; c++) {
                 token[c] += d[c];
                 position[c] += d[c];
@@ -209,63 +216,88 @@ static void embed_backward(dw_model *model, const slot *s)
         }
 }
 
-static void score(const dw_model *model, slot *s)
+/* The part of a slot that the head needs of one slice. */
+static slot head_of(const dw_model *model, const slot *s, uint32_t slice)
 {
-    uint32_t C = model->shape.channels, B = s->N * model->shape.context;
-    const dw_part *head = &model->parts[model->n_parts - 1];
-    const float *p = head->params;
-    dw_layernorm(s->norm, s->mean, s->rstd, stream(model, s),
-                 p + head->tensors[DW_HEAD_NORM_SCALE].offset,
-                 p + head->tensors[DW_HEAD_NORM_SHIFT].offset, B, C);
-    dw_matmul(s->logits, s->norm, p + head->tensors[DW_HEAD_LOGITS].offset, 0, B, DW_VOCABULARY, C);
+    size_t row = dw_slice_row(&model->slices, slice);
+    slot at = *s;
+    at.norm += row * model->shape.channels;
+    at.mean += row;
+    at.rstd += row;
+    at.logits += row * DW_VOCABULARY;
+    return at;
 }
 
-static void score_backward(dw_model *model, const slot *s)
+static dw_slice slice_of(const dw_model *model, uint32_t i)
 {
-    uint32_t C = model->shape.channels, B = s->N * model->shape.context;
+    return dw_slice_of(model->slices.T, model->slices.S, i);
+}
+
+static void score(const dw_model *model, const slot *whole, uint32_t slice)
+{
+    uint32_t C = model->shape.channels, B = whole->N * slice_of(model, slice).tokens;
+    const dw_part *head = &model->parts[model->n_parts - 1];
+    const float *p = head->params;
+    slot s = head_of(model, whole, slice);
+    dw_layernorm(s.norm, s.mean, s.rstd, stream(model, whole, slice),
+                 p + head->tensors[DW_HEAD_NORM_SCALE].offset,
+                 p + head->tensors[DW_HEAD_NORM_SHIFT].offset, B, C);
+    dw_matmul(s.logits, s.norm, p + head->tensors[DW_HEAD_LOGITS].offset, 0, B, DW_VOCABULARY, C);
+}
+
+static void score_backward(dw_model *model, const slot *whole, uint32_t slice)
+{
+    uint32_t C = model->shape.channels, B = whole->N * slice_of(model, slice).tokens;
     dw_part *head = &model->parts[model->n_parts - 1];
     const dw_parameter *at = head->tensors;
-    dw_matmul_dx(model->d_norm, s->logits, head->params + at[DW_HEAD_LOGITS].offset, B,
+    slot s = head_of(model, whole, slice);
+    dw_matmul_dx(model->d_norm, s.logits, head->params + at[DW_HEAD_LOGITS].offset, B,
                  DW_VOCABULARY, C);
-    dw_matmul_dw(head->grads + at[DW_HEAD_LOGITS].offset, s->logits, s->norm, B, DW_VOCABULARY, C);
+    dw_matmul_dw(head->grads + at[DW_HEAD_LOGITS].offset, s.logits, s.norm, B, DW_VOCABULARY, C);
     memset(model->gradient, 0, (size_t)B * C * sizeof(float));
     dw_layernorm_backward(model->gradient, head->grads + at[DW_HEAD_NORM_SCALE].offset,
                           head->grads + at[DW_HEAD_NORM_SHIFT].offset, model->d_norm,
-                          stream(model, s), head->params + at[DW_HEAD_NORM_SCALE].offset, s->mean,
-                          s->rstd, B, C);
+                          stream(model, whole, slice), head->params + at[DW_HEAD_NORM_SCALE].offset,
+                          s.mean, s.rstd, B, C);
 }
 
-void dw_model_forward(dw_model *model, uint32_t i, uint32_t N, const uint8_t *samples)
+void dw_model_forward(dw_model *model, uint32_t i, uint32_t slice, uint32_t N,
+                      const uint8_t *samples)
 {
     slot *s = &model->slots[i];
-    s->N = N;
+    model->slices.N = s->N = N;
     if (samples) memcpy(s->samples, samples, (size_t)N * (model->shape.context + 1));
-    if (model->owns_embed) embed(model, s);
+    if (model->owns_embed) embed(model, s, slice_of(model, slice), dw_model_input(model, i, slice));
     const float *x = s->input;
     for (uint32_t b = 0; b < model->n_blocks; b++) {
-        dw_block_forward(&model->first_block[b], &model->shape, &s->blocks[b], x, N);
+        dw_block_forward(&model->first_block[b], &model->shape, &s->blocks[b], &model->slices,
+                         slice, x);
         x = s->blocks[b].y;
     }
-    if (model->owns_head) score(model, s);
+    if (model->owns_head) score(model, s, slice);
 }
 
-double dw_model_loss(dw_model *model, uint32_t i, bool backward, float scale)
+double dw_model_loss(dw_model *model, uint32_t i, uint32_t slice, bool backward, float scale)
 {
-    slot *s = &model->slots[i];
+    const slot *s = &model->slots[i];
+    dw_slice of = slice_of(model, slice);
+    float *logits = head_of(model, s, slice).logits;
     size_t T = model->shape.context;
     double loss = 0;
     for (size_t n = 0; n < s->N; n++)
-        loss += dw_cross_entropy(s->logits + n * T * DW_VOCABULARY, s->samples + n * (T + 1) + 1,
-                                 backward, scale, T, DW_VOCABULARY);
+        loss += dw_cross_entropy(logits + n * of.tokens * DW_VOCABULARY,
+                                 s->samples + n * (T + 1) + of.start + 1, backward, scale,
+                                 of.tokens, DW_VOCABULARY);
     return loss;
 }
 
-void dw_model_backward(dw_model *model, uint32_t i)
+void dw_model_backward(dw_model *model, uint32_t i, uint32_t slice)
 {
-    slot *s = &model->slots[i];
-    if (model->owns_head) score_backward(model, s);
+    const slot *s = &model->slots[i];
+    model->slices.N = s->N;
+    if (model->owns_head) score_backward(model, s, slice);
     for (uint32_t b = model->n_blocks; b-- > 0;)
-        dw_block_backward(&model->first_block[b], &model->shape, &s->blocks[b], &model->scratch,
-                          model->gradient, s->N);
-    if (model->owns_embed) embed_backward(model, s);
+        dw_block_backward(&model->first_block[b], &model->shape, &s->blocks[b], &model->slices,
+                          slice, &model->scratch, b, model->gradient);
+    if (model->owns_embed) embed_backward(model, s, slice_of(model, slice));
 }

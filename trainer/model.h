@@ -4,9 +4,11 @@
  * positions, untied head; f32.
  *
  * A slot keeps what the backward pass needs of one micro-batch. It has N samples of T + 1 bytes:
- * byte t is an input token, and byte t + 1 is the token to predict. Not thread-safe. No function
- * can fail but create. Source: Radford et al., Language models are unsupervised multitask learners
- * (2019). */
+ * byte t is an input token, and byte t + 1 is the token to predict. The tokens go through the model
+ * in slices (slices.h): forward from the first to the last, backward from the last to the first. A
+ * micro-batch begins its backward pass when all its slices have gone forward, and ends it before
+ * another micro-batch begins its own. Not thread-safe. No function can fail but create. Source:
+ * Radford et al., Language models are unsupervised multitask learners (2019). */
 #ifndef DW_TRAINER_MODEL_H
 #define DW_TRAINER_MODEL_H
 
@@ -16,10 +18,11 @@
 
 typedef struct dw_model dw_model;
 
-/* Parts first..first + n_parts - 1, room for n_slots micro-batches of at most N samples. Errors:
- * ARGUMENT (an invalid shape), NO_MEMORY, LIMIT; *model is then NULL. */
+/* Parts first..first + n_parts - 1, room for n_slots micro-batches of at most N samples, in
+ * `slices` slices, at most as many as there are tokens. Errors: ARGUMENT (an invalid shape),
+ * NO_MEMORY, LIMIT; *model is then NULL. */
 dw_status dw_model_create(dw_model **model, const dw_model_shape *shape, uint32_t first,
-                          uint32_t n_parts, uint32_t N, uint32_t n_slots);
+                          uint32_t n_parts, uint32_t N, uint32_t n_slots, uint32_t slices);
 void dw_model_destroy(dw_model *model); /* NULL is fine */
 
 void dw_model_initialize(dw_model *model, uint64_t seed);
@@ -29,26 +32,29 @@ dw_part *dw_model_part(dw_model *model, uint32_t i);
 bool dw_model_owns_embed(const dw_model *model);
 bool dw_model_owns_head(const dw_model *model);
 
-/* Where the caller puts the activation (N, T, C) of the previous stage before it calls forward. The
- * first stage does not use it. */
-float *dw_model_input(dw_model *model, uint32_t slot);
+/* Where the caller puts the activation (N, tokens, C) of the previous stage before it calls forward
+ * for the slice. The first stage does not use it. */
+float *dw_model_input(dw_model *model, uint32_t slot, uint32_t slice);
 
-/* samples: (N, T + 1) bytes, read by the stages that own embed or head; NULL at the others. */
-void dw_model_forward(dw_model *model, uint32_t slot, uint32_t N, const uint8_t *samples);
+/* samples: (N, T + 1) bytes, whichever the slice, read by the stages that own embed or head; NULL
+ * at the others. */
+void dw_model_forward(dw_model *model, uint32_t slot, uint32_t slice, uint32_t N,
+                      const uint8_t *samples);
 
-/* The result of forward for the next stage, (N, T, C); NULL at the last stage. */
-float *dw_model_output(dw_model *model, uint32_t slot);
+/* The result of forward for the next stage, (N, tokens, C); NULL at the last stage. */
+float *dw_model_output(dw_model *model, uint32_t slot, uint32_t slice);
 
-/* Last stage, after forward: the sum of -ln p(next byte) over N T tokens. Where backward is not 0
- * it also leaves the gradient of scale times that sum for dw_model_backward. */
-double dw_model_loss(dw_model *model, uint32_t slot, bool backward, float scale);
+/* Last stage, after forward: the sum of -ln p(next byte) over the N samples' tokens in this slice.
+ * Where backward is not 0 it also leaves the gradient of scale times that sum for
+ * dw_model_backward. */
+double dw_model_loss(dw_model *model, uint32_t slot, uint32_t slice, bool backward, float scale);
 
-/* The gradient (N, T, C) at the boundary of the stage. Before backward it is that of the output,
- * which all stages but the last fill in; after backward it is that of the input, to be sent to the
- * previous stage. All slots share it. */
+/* The gradient (N, tokens, C) of a slice at the boundary of the stage. Before backward it is that
+ * of the output, which all stages but the last fill in; after backward it is that of the input, to
+ * be sent to the previous stage. All slots and slices share it. */
 float *dw_model_gradient(dw_model *model);
 
 /* Adds to the gradients of all parameters of the stage. */
-void dw_model_backward(dw_model *model, uint32_t slot);
+void dw_model_backward(dw_model *model, uint32_t slot, uint32_t slice);
 
 #endif

@@ -157,9 +157,9 @@ CLONES void dw_gelu_backward(float *restrict d, const float *restrict h, size_t 
     }
 }
 
-CLONES void dw_causal_softmax(float *a, float scale, size_t T, size_t P)
+CLONES void dw_causal_softmax(float *a, float scale, size_t first, size_t T, size_t P)
 {
-    for (size_t t = 0; t < T; t++, a += P) {
+    for (size_t t = first; t < first + T; t++, a += P) {
         size_t n = (t + DW_LANES) / DW_LANES * DW_LANES; /* t + 1, rounded up */
         for (size_t i = t + 1; i < n; i++) a[i] = a[t];  /* does not change the maximum */
         lanes top = load(a), sum = all(0);
@@ -175,9 +175,9 @@ CLONES void dw_causal_softmax(float *a, float scale, size_t T, size_t P)
 }
 
 CLONES void dw_causal_softmax_backward(float *restrict d, const float *restrict a, float scale,
-                                       size_t T, size_t P)
+                                       size_t first, size_t T, size_t P)
 {
-    for (size_t t = 0; t < T; t++, a += P, d += P) {
+    for (size_t t = first; t < first + T; t++, a += P, d += P) {
         size_t n = (t + DW_LANES) / DW_LANES * DW_LANES;
         memset(d + t + 1, 0, (P - t - 1) * sizeof *d);
         lanes dot = all(0);

@@ -33,14 +33,14 @@ void dw_bias_gelu(float *restrict y, float *restrict h, const float *restrict b,
 /* d = d * gelu'(h), n elements. */
 void dw_gelu_backward(float *restrict d, const float *restrict h, size_t n);
 
-/* One head of one sample: row t of a (T, P) becomes softmax(scale * a[0..t]), with zeros after
- * t. */
-void dw_causal_softmax(float *a, float scale, size_t T, size_t P);
+/* One head of one sample, T tokens from token `first` on: row t of a (T, P) becomes softmax(scale *
+ * a[0..first + t]), with zeros after that. P is at least first + T rounded up. */
+void dw_causal_softmax(float *a, float scale, size_t first, size_t T, size_t P);
 
 /* d (T, P), the gradient of the softmax a, becomes the gradient of its input, with zeros after
- * t. */
-void dw_causal_softmax_backward(float *restrict d, const float *restrict a, float scale, size_t T,
-                                size_t P);
+ * first + t. */
+void dw_causal_softmax_backward(float *restrict d, const float *restrict a, float scale,
+                                size_t first, size_t T, size_t P);
 
 /* Sum over rows of -log softmax(logits)[target]. Where backward is not 0, logits (B, V) become
  * their gradient times scale. */

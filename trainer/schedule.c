@@ -9,17 +9,37 @@
 
 #include "sentence.h"
 
-/* The current step: M micro-batches of N samples of T tokens. */
+/* The current step: M micro-batches of N samples of T tokens, each in S slices. */
 typedef struct step {
     dw_stage *stage;
     const dw_data *data;
     const uint32_t *ids;
     uint8_t *samples; /* (N, T + 1) of one micro-batch */
-    uint32_t M, N;
+    uint32_t M, N, S;
     uint32_t slots;               /* micro-batches that the stage has room for */
-    uint32_t forwards, backwards; /* done */
+    uint32_t forwards, backwards; /* slices done, of M S */
     double loss;                  /* sum over tokens */
 } step;
+
+/* A slice of a micro-batch. */
+typedef struct piece {
+    const uint32_t *ids; /* (N) */
+    uint32_t N, slot, slice;
+} piece;
+
+/* The next slice to be computed forward. */
+static piece next_forward(const step *s)
+{
+    uint32_t m = s->forwards / s->S;
+    return (piece){s->ids + (size_t)m * s->N, s->N, m % s->slots, s->forwards % s->S};
+}
+
+/* The next slice to be computed backward. */
+static piece next_backward(const step *s)
+{
+    uint32_t m = s->backwards / s->S;
+    return (piece){s->ids + (size_t)m * s->N, s->N, m % s->slots, s->S - 1 - s->backwards % s->S};
+}
 
 static bool is_first(const dw_stage *stage)
 {
@@ -31,80 +51,95 @@ static bool is_last(const dw_stage *stage)
     return !stage->after.link;
 }
 
-/* Computes micro-batch i forward from what is in its slot, and sends it on. */
-static dw_status forward(dw_stage *stage, const dw_data *data, const uint32_t *ids, uint32_t N,
-                         uint32_t slot, uint8_t *samples)
+/* Computes a slice forward from what is in its slot, and sends it on. samples: room for those of
+ * the micro-batch. */
+static dw_status forward(dw_stage *stage, const dw_data *data, const piece *p, uint8_t *samples)
 {
     size_t width = (size_t)data->T + 1;
     uint64_t since = dw_stage_now();
-    for (uint32_t n = 0; n < N; n++)
-        memcpy(samples + n * width, dw_data_sample(data, ids[n]), width);
-    dw_model_forward(stage->model, slot, N, samples);
+    for (uint32_t n = 0; n < p->N; n++)
+        memcpy(samples + n * width, dw_data_sample(data, p->ids[n]), width);
+    dw_model_forward(stage->model, p->slot, p->slice, p->N, samples);
     dw_stage_computed(stage, since);
-    return is_last(stage)
-               ? DW_OK
-               : dw_stage_send(stage, &stage->after, ids, N, dw_model_output(stage->model, slot));
+    return is_last(stage) ? DW_OK
+                          : dw_stage_send(stage, &stage->after, p->ids, p->N, p->slice,
+                                          dw_model_output(stage->model, p->slot, p->slice));
 }
 
-/* Computes a micro-batch backward from the gradient at the boundary, and sends the gradient of its
+/* Receives the activation of a slice, unless this is the first stage. */
+static dw_status receive(dw_stage *stage, const piece *p, bool wait)
+{
+    return is_first(stage) ? DW_OK
+                           : dw_stage_recv(stage, &stage->before, p->ids, p->N, p->slice,
+                                           dw_model_input(stage->model, p->slot, p->slice), wait);
+}
+
+/* Computes the next slice backward from the gradient at the boundary, and sends the gradient of its
  * input back. */
-static dw_status backward(step *s, uint32_t slot)
+static dw_status backward(step *s)
 {
     dw_stage *stage = s->stage;
+    piece p = next_backward(s);
     uint64_t since = dw_stage_now();
-    dw_model_backward(stage->model, slot);
+    dw_model_backward(stage->model, p.slot, p.slice);
     dw_stage_computed(stage, since);
-    const uint32_t *ids = s->ids + (size_t)s->backwards++ * s->N;
-    return is_first(stage)
-               ? DW_OK
-               : dw_stage_send(stage, &stage->before, ids, s->N, dw_model_gradient(stage->model));
+    s->backwards++;
+    return is_first(stage) ? DW_OK
+                           : dw_stage_send(stage, &stage->before, p.ids, p.N, p.slice,
+                                           dw_model_gradient(stage->model));
 }
 
-/* Computes the next micro-batch forward if its activation has arrived. */
+/* Computes the next slice forward if its activation has arrived. The last stage then computes all
+ * slices of the micro-batch backward, if this was the last one. */
 static dw_status try_forward(step *s, bool wait)
 {
     dw_stage *stage = s->stage;
-    uint32_t i = s->forwards, slot = i % s->slots;
-    const uint32_t *ids = s->ids + (size_t)i * s->N;
-    dw_status status = DW_OK;
-    if (!is_first(stage))
-        status = dw_stage_recv(stage, &stage->before, ids, s->N, dw_model_input(stage->model, slot),
-                               wait);
-    if (status == DW_OK) status = forward(stage, s->data, ids, s->N, slot, s->samples);
+    piece p = next_forward(s);
+    dw_status status = receive(stage, &p, wait);
+    if (status == DW_OK) status = forward(stage, s->data, &p, s->samples);
     if (status != DW_OK) return status;
     s->forwards++;
     if (!is_last(stage)) return DW_OK;
     uint64_t since = dw_stage_now();
-    s->loss += dw_model_loss(stage->model, slot, true,
+    s->loss += dw_model_loss(stage->model, p.slot, p.slice, true,
                              1.0f / ((float)s->M * (float)s->N * (float)s->data->T));
     dw_stage_computed(stage, since);
-    return backward(s, slot);
+    while (status == DW_OK && s->forwards % s->S == 0 && s->backwards < s->forwards)
+        status = backward(s);
+    return status;
 }
 
-/* Computes the next micro-batch backward if its gradient has arrived. Not for the last stage. */
+/* Computes the next slice backward if its gradient has arrived. Not for the last stage. */
 static dw_status try_backward(step *s, bool wait)
 {
     dw_stage *stage = s->stage;
-    uint32_t i = s->backwards;
-    const uint32_t *ids = s->ids + (size_t)i * s->N;
-    dw_status status =
-        dw_stage_recv(stage, &stage->after, ids, s->N, dw_model_gradient(stage->model), wait);
-    return status == DW_OK ? backward(s, i % s->slots) : status;
+    piece p = next_backward(s);
+    dw_status status = dw_stage_recv(stage, &stage->after, p.ids, p.N, p.slice,
+                                     dw_model_gradient(stage->model), wait);
+    return status == DW_OK ? backward(s) : status;
 }
 
-/* Whether the stage must compute a micro-batch backward before it has room for another one. */
+/* Whether the stage must compute a micro-batch backward before it has room for another one. That is
+ * never so inside a micro-batch, because it was begun only when there was room for it. */
 static bool is_full(const step *s)
 {
-    return s->forwards - s->backwards == s->slots;
+    return s->forwards / s->S - s->backwards / s->S == s->slots;
+}
+
+/* Whether a gradient can arrive: not before all slices of its micro-batch have gone forward. */
+static bool expects_gradient(const step *s)
+{
+    return s->backwards / s->S < s->forwards / s->S;
 }
 
 /* A stage in the middle receives from two neighbours. It polls both, and sleeps for a short time if
  * nothing has arrived. While it expects no gradient, it waits for the next activation instead. */
 static dw_status do_what_has_arrived(step *s)
 {
-    dw_status status = s->backwards < s->forwards ? try_backward(s, false) : DW_PENDING;
+    bool expects = expects_gradient(s);
+    dw_status status = expects ? try_backward(s, false) : DW_PENDING;
     if (status < 0) return status;
-    dw_status next = try_forward(s, s->backwards == s->forwards);
+    dw_status next = try_forward(s, !expects);
     if (next != DW_PENDING || status == DW_OK) return next < 0 ? next : DW_OK;
     struct timespec nap = {.tv_nsec = 100000};
     nanosleep(&nap, NULL);
@@ -121,17 +156,35 @@ dw_status dw_schedule_step(dw_stage *stage, const dw_data *data, const uint32_t 
               .ids = ids,
               .M = M,
               .N = config->batch / M,
+              .S = config->slices,
               .slots = stage->settings->in_flight};
     s.samples = malloc((size_t)s.N * (data->T + 1));
     if (!s.samples) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a micro-batch");
     dw_status status = dw_stage_check(stage);
-    while (status == DW_OK && s.forwards < M)
+    while (status == DW_OK && s.forwards < M * s.S)
         status = is_full(&s)                         ? try_backward(&s, true)
                  : is_first(stage) || is_last(stage) ? try_forward(&s, true)
                                                      : do_what_has_arrived(&s);
-    while (status == DW_OK && s.backwards < M) status = try_backward(&s, true);
+    while (status == DW_OK && s.backwards < M * s.S) status = try_backward(&s, true);
     free(s.samples);
     *loss = s.loss / ((double)config->batch * data->T);
+    return status;
+}
+
+/* The forward pass of one micro-batch of held-out samples; *sum: the loss is added to it. */
+static dw_status evaluate(dw_stage *stage, const dw_data *data, const uint32_t *ids, uint32_t N,
+                          uint8_t *samples, double *sum)
+{
+    dw_status status = dw_stage_check(stage);
+    for (uint32_t i = 0; i < stage->settings->config.slices && status == DW_OK; i++) {
+        piece p = {ids, N, 0, i};
+        status = receive(stage, &p, true);
+        if (status == DW_OK) status = forward(stage, data, &p, samples);
+        if (status < 0 || !is_last(stage)) continue;
+        uint64_t since = dw_stage_now();
+        *sum += dw_model_loss(stage->model, 0, i, false, 0);
+        dw_stage_computed(stage, since);
+    }
     return status;
 }
 
@@ -150,15 +203,7 @@ dw_status dw_schedule_eval(dw_stage *stage, const dw_data *data, double *loss)
     for (uint32_t at = 0; at < data->held_out && status == DW_OK; at += N) {
         uint32_t n = data->held_out - at < N ? data->held_out - at : N;
         for (uint32_t i = 0; i < n; i++) ids[i] = data->samples + at + i;
-        status = dw_stage_check(stage);
-        if (status == DW_OK && !is_first(stage))
-            status =
-                dw_stage_recv(stage, &stage->before, ids, n, dw_model_input(stage->model, 0), true);
-        if (status == DW_OK) status = forward(stage, data, ids, n, 0, samples);
-        if (status < 0 || !is_last(stage)) continue;
-        uint64_t since = dw_stage_now();
-        sum += dw_model_loss(stage->model, 0, false, 0);
-        dw_stage_computed(stage, since);
+        status = evaluate(stage, data, ids, n, samples, &sum);
     }
     free(samples);
     free(ids);

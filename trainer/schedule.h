@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * schedule.h - in which order a stage does the micro-batches of a step.
+ * schedule.h - in which order a stage does the micro-batches of a step, and their slices.
  *
  * Micro-batch i goes forward in order and backward in the same order on every stage, so the sums of
  * gradients are the same bit for bit however many stages there are, and with either schedule. The
@@ -7,9 +7,16 @@
  * backward as soon as it has arrived; the stages between compute whatever has arrived. Sending
  * overlaps with computing: while the network carries micro-batch i, the next ones are computed.
  *
- * A stage that holds as many micro-batches as it may (dw_settings.in_flight) waits for a gradient.
- * With GPipe (arXiv:1811.06965) that is never so. With 1F1B (arXiv:2006.09503) it takes less
- * memory, and waits for the network more often. */
+ * The slices of a micro-batch (slices.h, arXiv:2102.07988) go forward one after another, each on
+ * its own through the pipeline. The last stage computes them backward in reverse order when it has
+ * them all, and all other stages do so in the order in which gradients arrive, which is the same.
+ *
+ * A stage that holds as many micro-batches as it may (dw_settings.in_flight) waits for a gradient
+ * before it begins another one. It holds a micro-batch from its first slice forward to the end of
+ * its first slice backward, which is its last. So the limit is one of whole micro-batches, however
+ * many slices they have, and a micro-batch that was begun always goes on. With GPipe
+ * (arXiv:1811.06965) no stage waits. With 1F1B (arXiv:2006.09503) it takes less memory, and waits
+ * for the network more often. */
 #ifndef DW_TRAINER_SCHEDULE_H
 #define DW_TRAINER_SCHEDULE_H
 

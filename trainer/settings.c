@@ -27,6 +27,7 @@ static void fill_defaults(dw_train_config *config)
     if (!config->batch) config->batch = 16;
     if (!config->micro_batches) config->micro_batches = config->batch % 4 ? 1 : 4;
     if (!config->schedule) config->schedule = "gpipe";
+    if (!config->slices) config->slices = 1;
     if (!config->epochs && !config->steps) config->epochs = 1;
     if (config->lr == 0) config->lr = 1e-3;
     if (config->beta1 == 0) config->beta1 = 0.9;
@@ -109,6 +110,26 @@ static dw_status check_numbers(const dw_train_config *config, dw_why *why)
     return DW_OK;
 }
 
+static dw_status check_slices(const dw_train_config *config, dw_why *why)
+{
+    uint32_t S = config->slices;
+    if (S > config->context)
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "%u slices cannot share %u tokens; give at most one slice per token of the "
+                      "context",
+                      S, config->context);
+    if (S > 1 && config->record)
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "record holds whole samples, but %u slices are sent on their own; leave out "
+                      "record, or give 1 slice",
+                      S);
+    if ((uint64_t)S * config->micro_batches > INT32_MAX)
+        return dw_say(why, DW_ERR_LIMIT,
+                      "%u micro-batches of %u slices are more than 2^31 in a step; give fewer",
+                      config->micro_batches, S);
+    return DW_OK;
+}
+
 /* With GPipe (arXiv:1811.06965) all micro-batches may be in flight. With 1F1B (PipeDream-flush,
  * arXiv:2006.09503) stage k of K stops at K - k, and goes on when one has come back. The last stage
  * computes each micro-batch backward at once, whatever the schedule. */
@@ -143,6 +164,7 @@ static dw_status resolve(dw_settings *settings, const dw_train_config *config, d
     dw_status status = dw_model_shape_check(&settings->shape, why);
     if (status == DW_OK) status = check_place(config, why);
     if (status == DW_OK) status = check_numbers(config, why);
+    if (status == DW_OK) status = check_slices(config, why);
     if (status == DW_OK) status = find_in_flight(settings, why);
     if (status == DW_OK)
         status = dw_candidates_parse(&settings->forward, config->forward, true, why);
@@ -210,6 +232,7 @@ json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_
         {"batch", json_integer(config->batch)},
         {"micro-batches", json_integer(config->micro_batches)},
         {"schedule", json_string(config->schedule)},
+        {"slices", json_integer(config->slices)},
         {"samples", json_integer(config->samples)},
         {"held-out", json_integer(config->held_out)},
         {"steps", json_integer(config->steps)},

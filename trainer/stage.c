@@ -230,7 +230,8 @@ static void set_direction(direction *d, const dw_stage *stage, const dw_candidat
     d->several = (dw_channel_auto){.struct_size = sizeof d->several,
                                    .candidates = d->list,
                                    .n = candidates->n,
-                                   .micro_batches = stage->settings->config.micro_batches,
+                                   .micro_batches = stage->settings->config.micro_batches *
+                                                    stage->settings->config.slices,
                                    .log = stage->hooks->on_codec,
                                    .log_context = stage->hooks->context};
     if (candidates->n == 1)
@@ -325,7 +326,7 @@ dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_t
                    &stage->n_parts);
     dw_status status =
         dw_model_create(&stage->model, &settings->shape, stage->first_part, stage->n_parts,
-                        config->batch / config->micro_batches, settings->in_flight);
+                        config->batch / config->micro_batches, settings->in_flight, config->slices);
     if (status < 0)
         dw_say(
             &stage->why, status,
@@ -371,20 +372,21 @@ void dw_stage_close(dw_stage *stage, dw_status status)
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
-static dw_tensor view(const dw_stage *stage, float *x, uint32_t N)
+static dw_tensor view(const dw_stage *stage, float *x, uint32_t N, uint32_t slice)
 {
-    return dw_tensor_3d(x, DW_F32, N, stage->settings->shape.context,
-                        stage->settings->shape.channels);
+    const dw_train_config *config = &stage->settings->config;
+    uint32_t tokens = dw_slice_of(config->context, config->slices, slice).tokens;
+    return dw_tensor_3d(x, DW_F32, N, tokens, config->channels);
 }
 
 dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const uint32_t *ids, uint32_t N,
-                        float *x)
+                        uint32_t slice, float *x)
 {
     dw_key *keys = calloc(N, sizeof *keys);
     if (!keys)
         return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for the keys of a micro-batch");
-    for (uint32_t n = 0; n < N; n++) keys[n].sample = ids[n];
-    dw_tensor tensor = view(stage, x, N);
+    for (uint32_t n = 0; n < N; n++) keys[n] = (dw_key){.sample = ids[n], .slice = slice};
+    dw_tensor tensor = view(stage, x, N, slice);
     uint64_t since = dw_stage_now(), busy = dw_channel_sent(to->channel).busy_ns;
     dw_status status = dw_channel_send(to->channel, keys, &tensor);
     stage->wait_ns += dw_stage_now() - since - (dw_channel_sent(to->channel).busy_ns - busy);
@@ -394,12 +396,12 @@ dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const uint32_t *ids, 
 }
 
 dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids, uint32_t N,
-                        float *x, bool wait)
+                        uint32_t slice, float *x, bool wait)
 {
     dw_key *keys = calloc(N, sizeof *keys);
     if (!keys)
         return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for the keys of a micro-batch");
-    dw_tensor tensor = view(stage, x, N);
+    dw_tensor tensor = view(stage, x, N, slice);
     uint64_t since = dw_stage_now(), busy = dw_channel_received(from->channel).busy_ns;
     dw_status status;
     do {
@@ -411,9 +413,9 @@ dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids
     /* Decoding is part of receiving, but does not count as waiting. */
     stage->wait_ns += dw_stage_now() - since - (dw_channel_received(from->channel).busy_ns - busy);
     for (uint32_t n = 0; n < N && status == DW_OK; n++)
-        if (keys[n].sample != ids[n] || keys[n].slice)
+        if (keys[n].sample != ids[n] || keys[n].slice != slice)
             status = dw_say(&stage->why, DW_ERR_PROTOCOL,
-                            "rank %u sent other samples than this step's", from->rank);
+                            "rank %u sent other samples or slices than this step's", from->rank);
     free(keys);
     return status;
 }

@@ -3,8 +3,8 @@
  * control messages between ranks.
  *
  * Tensors travel on one channel per link: activations go to higher ranks and gradients to lower
- * ones, both with the sample ids as keys. Control messages are JSON, on tags of their own. Every
- * rank calls gather and spread in the same sequence, so the messages need no names.
+ * ones, both with (sample id, slice) as keys. Control messages are JSON, on tags of their own.
+ * Every rank calls gather and spread in the same sequence, so the messages need no names.
  *
  * Errors: every failed call leaves a sentence in `why` of the stage. If a neighbour has sent the
  * reason why it stopped, that is the sentence. CANCELLED: this process or another one was asked to
@@ -19,6 +19,7 @@
 #include "model.h"
 #include "record.h"
 #include "settings.h"
+#include "slices.h"
 
 /* The reason why a neighbour stopped, stored by the link's thread. */
 typedef struct dw_last_words {
@@ -63,12 +64,13 @@ void dw_stage_close(dw_stage *stage, dw_status status);
 /* Returns CANCELLED if the run was asked to stop. */
 dw_status dw_stage_check(dw_stage *stage);
 
-/* Send and receive a tensor (N, T, C). Receiving waits until the tensor has arrived; with wait = 0
- * it does not wait and may return PENDING. The received samples must be those of ids. */
+/* Send and receive one slice (N, tokens, C) of a tensor. Receiving waits until it has arrived; with
+ * wait = 0 it does not wait and may return PENDING. The received samples must be those of ids, and
+ * the slice the one that is asked for. */
 dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const uint32_t *ids, uint32_t N,
-                        float *x);
+                        uint32_t slice, float *x);
 dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids, uint32_t N,
-                        float *x, bool wait);
+                        uint32_t slice, float *x, bool wait);
 
 /* Collects one value of every rank. Takes ownership of value; NULL means that there was no memory
  * for it. Rank 0 gets an array with the values of all ranks in order, the others get NULL. */

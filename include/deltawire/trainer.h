@@ -44,6 +44,8 @@ extern "C" {
  * | micro_batches       | M parts of a batch, which follow each other in the pipeline   | 4, else 1  |
  * | schedule            | "gpipe": a stage may hold the activations of all M at a time; | gpipe      |
  * |                     | "1f1b": stage k of K holds at most K - k. Same bits of sums   |            |
+ * | slices              | S ranges of tokens, in which a micro-batch passes through the | 1          |
+ * |                     | pipeline. Keys are (sample, slice)                            |            |
  * | epochs or steps     | how long to train: give one of them                           | 1 epoch    |
  * | eval_every          | steps between held-out evaluations; there is always one after | an epoch's |
  * |                     | the last step                                                 |            |
@@ -87,6 +89,7 @@ typedef struct dw_train_config {
     const struct dw_tls_options *tls;
     int insecure_plaintext;
     const char *schedule;
+    uint32_t slices;
 } dw_train_config;
 
 /* What the run has cost so far. Seconds are those of one rank, or the mean of all. Bytes are sums

@@ -94,6 +94,7 @@ class Usage(Base):
             (["--heads", "5"], "heads is 5"),
             (["--micro-batches", "3"], "3 micro-batches"),
             (["--schedule", "2f2b"], "give gpipe or 1f1b"),
+            (["--local", "2", "--slices", "200"], "200 slices cannot share"),
             (["--local", "3"], "3 stages cannot share 2 layers"),
             (["--rank", "1", "--stages", "2"], "rank 1"),
             (["--epochs", "2", "--steps", "3"], "epochs (2)"),

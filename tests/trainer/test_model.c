@@ -43,15 +43,15 @@ static void stir(dw_model *model)
 static dw_model *whole_model(void)
 {
     dw_model *model;
-    assert_int_equal(dw_model_create(&model, &shape, 0, dw_model_parts(&shape), N, 1), DW_OK);
+    assert_int_equal(dw_model_create(&model, &shape, 0, dw_model_parts(&shape), N, 1, 1), DW_OK);
     stir(model);
     return model;
 }
 
 static double loss_of(dw_model *model, const uint8_t *samples)
 {
-    dw_model_forward(model, 0, N, samples);
-    return dw_model_loss(model, 0, false, 0);
+    dw_model_forward(model, 0, 0, N, samples);
+    return dw_model_loss(model, 0, 0, false, 0);
 }
 
 /* The slope of the loss along the direction in part->mean, by central differences. */
@@ -108,9 +108,9 @@ static void gradients_agree_with_finite_differences(void **state)
     uint8_t samples[N * (T + 1)];
     fill_samples(samples, sizeof samples);
     dw_model *model = whole_model();
-    dw_model_forward(model, 0, N, samples);
-    dw_model_loss(model, 0, true, 1);
-    dw_model_backward(model, 0);
+    dw_model_forward(model, 0, 0, N, samples);
+    dw_model_loss(model, 0, 0, true, 1);
+    dw_model_backward(model, 0, 0);
     for (uint32_t p = 0; p < dw_model_part_count(model); p++) {
         dw_part *part = dw_model_part(model, p);
         for (uint32_t k = 0; k < part->n_tensors; k++)
@@ -126,17 +126,17 @@ static void gradients_of_micro_batches_add_up(void **state)
     fill_samples(samples, sizeof samples);
     dw_model *model = whole_model();
     dw_part *part = dw_model_part(model, 2);
-    dw_model_forward(model, 0, N, samples);
-    double loss = dw_model_loss(model, 0, true, 1);
-    dw_model_backward(model, 0);
+    dw_model_forward(model, 0, 0, N, samples);
+    double loss = dw_model_loss(model, 0, 0, true, 1);
+    dw_model_backward(model, 0, 0);
     float *once = malloc(part->n * sizeof *once);
     memcpy(once, part->grads, part->n * sizeof *once);
     memset(part->grads, 0, part->n * sizeof *once);
     double sum = 0;
     for (int i = 0; i < N; i++) {
-        dw_model_forward(model, 0, 1, samples + i * (T + 1));
-        sum += dw_model_loss(model, 0, true, 1);
-        dw_model_backward(model, 0);
+        dw_model_forward(model, 0, 0, 1, samples + i * (T + 1));
+        sum += dw_model_loss(model, 0, 0, true, 1);
+        dw_model_backward(model, 0, 0);
     }
     assert_true(fabs(sum - loss) < 1e-3);
     for (size_t i = 0; i < part->n; i++)
@@ -153,14 +153,14 @@ static void no_token_depends_on_a_later_one(void **state)
     memcpy(changed, samples, sizeof samples);
     changed[T - 1] ^= 1; /* the last input token: only its own output may change */
     dw_model *model;
-    assert_int_equal(dw_model_create(&model, &shape, 0, 3, N, 1), DW_OK);
+    assert_int_equal(dw_model_create(&model, &shape, 0, 3, N, 1, 1), DW_OK);
     stir(model);
     size_t rows = (T - 1) * shape.channels;
     float *before = malloc(rows * sizeof *before);
-    dw_model_forward(model, 0, N, samples);
-    memcpy(before, dw_model_output(model, 0), rows * sizeof *before);
-    dw_model_forward(model, 0, N, changed);
-    assert_memory_equal(before, dw_model_output(model, 0), rows * sizeof *before);
+    dw_model_forward(model, 0, 0, N, samples);
+    memcpy(before, dw_model_output(model, 0, 0), rows * sizeof *before);
+    dw_model_forward(model, 0, 0, N, changed);
+    assert_memory_equal(before, dw_model_output(model, 0, 0), rows * sizeof *before);
     free(before);
     dw_model_destroy(model);
 }
@@ -173,16 +173,16 @@ static double loss_of_stages(uint32_t stages, float *grads, const uint8_t *sampl
     for (uint32_t r = 0; r < stages; r++) {
         uint32_t first, n;
         dw_stage_parts(&shape, r, stages, &first, &n);
-        assert_int_equal(dw_model_create(&models[r], &shape, first, n, N, 1), DW_OK);
+        assert_int_equal(dw_model_create(&models[r], &shape, first, n, N, 1, 1), DW_OK);
         stir(models[r]);
-        if (r) memcpy(dw_model_input(models[r], 0), dw_model_output(models[r - 1], 0), bytes);
-        dw_model_forward(models[r], 0, N, samples);
+        if (r) memcpy(dw_model_input(models[r], 0, 0), dw_model_output(models[r - 1], 0, 0), bytes);
+        dw_model_forward(models[r], 0, 0, N, samples);
     }
-    double loss = dw_model_loss(models[stages - 1], 0, true, 0.01f);
+    double loss = dw_model_loss(models[stages - 1], 0, 0, true, 0.01f);
     for (uint32_t r = stages; r-- > 0;) {
         if (r + 1 < stages)
             memcpy(dw_model_gradient(models[r]), dw_model_gradient(models[r + 1]), bytes);
-        dw_model_backward(models[r], 0);
+        dw_model_backward(models[r], 0, 0);
     }
     size_t used = 0;
     for (uint32_t r = 0; r < stages; r++) {
@@ -246,19 +246,19 @@ static void rejects_impossible_shapes(void **state)
         dw_model *model = (dw_model *)1;
         assert_int_equal(dw_model_shape_check(&bad[i].shape, &why), DW_ERR_ARGUMENT);
         assert_non_null(strstr(why.text, bad[i].word));
-        assert_int_equal(dw_model_create(&model, &bad[i].shape, 0, 3, 1, 1), DW_ERR_ARGUMENT);
+        assert_int_equal(dw_model_create(&model, &bad[i].shape, 0, 3, 1, 1, 1), DW_ERR_ARGUMENT);
         assert_null(model);
     }
     dw_model *model;
     dw_model_shape wide = {1, 65536, 4, 65536};
-    assert_int_equal(dw_model_create(&model, &wide, 0, 3, 65536, 1), DW_ERR_LIMIT);
+    assert_int_equal(dw_model_create(&model, &wide, 0, 3, 65536, 1, 1), DW_ERR_LIMIT);
 }
 
 static void parameters_do_not_depend_on_the_stages(void **state)
 {
     (void)state;
     dw_model *all = whole_model(), *last;
-    assert_int_equal(dw_model_create(&last, &shape, 3, 2, N, 1), DW_OK);
+    assert_int_equal(dw_model_create(&last, &shape, 3, 2, N, 1, 1), DW_OK);
     dw_model_initialize(all, 42);
     dw_model_initialize(last, 42);
     const dw_part *a = dw_model_part(all, 3), *b = dw_model_part(last, 0);

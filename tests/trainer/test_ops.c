@@ -82,10 +82,10 @@ static void gives_the_same_bits_on_every_instruction_set(void **state)
         plain_gelu_backward(a2, b2, N);
         assert_same_bits();
         fill_all(spreads[s]);
-        dw_causal_softmax(a, 0.3f, T, P);
-        plain_causal_softmax(a2, 0.3f, T, P);
-        dw_causal_softmax_backward(b, a, 0.3f, T, P);
-        plain_causal_softmax_backward(b2, a2, 0.3f, T, P);
+        dw_causal_softmax(a, 0.3f, 0, T, P);
+        plain_causal_softmax(a2, 0.3f, 0, T, P);
+        dw_causal_softmax_backward(b, a, 0.3f, 0, T, P);
+        plain_causal_softmax_backward(b2, a2, 0.3f, 0, T, P);
         assert_same_bits();
         double x = dw_cross_entropy(a, targets, true, 0.1f, B, V),
                x2 = plain_cross_entropy(a2, targets, 1, 0.1f, B, V);
@@ -152,7 +152,7 @@ static void softmax_ignores_later_tokens(void **state)
 {
     (void)state;
     fill_all(30);
-    dw_causal_softmax(a, 0.25f, T, P);
+    dw_causal_softmax(a, 0.25f, 0, T, P);
     for (size_t t = 0; t < T; t++) {
         double top = -1e9, sum = 0;
         for (size_t i = 0; i <= t; i++) top = fmax(top, (double)a2[t * P + i]);

@@ -237,22 +237,22 @@ static void assert_first_step(dw_data *data, const uint8_t *forward, const uint8
     dw_model_shape shape = {3, C, 2, T};
     uint8_t samples[N * (T + 1)];
     dw_model *first, *last;
-    assert_int_equal(dw_model_create(&first, &shape, 0, 3, N, 1), DW_OK);
-    assert_int_equal(dw_model_create(&last, &shape, 3, 2, N, 1), DW_OK);
+    assert_int_equal(dw_model_create(&first, &shape, 0, 3, N, 1, 1), DW_OK);
+    assert_int_equal(dw_model_create(&last, &shape, 3, 2, N, 1, 1), DW_OK);
     dw_model_initialize(first, SEED);
     dw_model_initialize(last, SEED);
     for (uint32_t m = 0; m < M; m++) {
         const uint32_t *ids = dw_data_order(data, 0, m * N);
         for (uint32_t n = 0; n < N; n++)
             memcpy(samples + n * (T + 1), dw_data_sample(data, ids[n]), T + 1);
-        dw_model_forward(first, 0, N, samples);
-        memcpy(dw_model_input(last, 0), dw_model_output(first, 0), N * VALUES);
-        dw_model_forward(last, 0, N, samples);
-        dw_model_loss(last, 0, true, 1.0f / ((float)M * (float)N * (float)T));
-        dw_model_backward(last, 0);
+        dw_model_forward(first, 0, 0, N, samples);
+        memcpy(dw_model_input(last, 0, 0), dw_model_output(first, 0, 0), N * VALUES);
+        dw_model_forward(last, 0, 0, N, samples);
+        dw_model_loss(last, 0, 0, true, 1.0f / ((float)M * (float)N * (float)T));
+        dw_model_backward(last, 0, 0);
         for (uint32_t n = 0; n < N; n++) {
             size_t at = (size_t)(m * N + n) * SENT + 16, value = (size_t)n * T * C;
-            assert_memory_equal(forward + at, dw_model_output(first, 0) + value, VALUES);
+            assert_memory_equal(forward + at, dw_model_output(first, 0, 0) + value, VALUES);
             assert_memory_equal(backward + at, dw_model_gradient(last) + value, VALUES);
         }
     }

@@ -28,6 +28,7 @@ static void fills_in_defaults(void **state)
     assert_int_equal(s.config.layers, 4);
     assert_int_equal(s.config.batch, 16);
     assert_int_equal(s.config.micro_batches, 4);
+    assert_int_equal(s.config.slices, 1);
     assert_int_equal(s.config.epochs, 1);
     assert_true(s.config.lr == 1e-3 && s.config.clip == 1 && s.config.weight_decay == 0.1);
     assert_string_equal(s.forward.text, "raw:f32");
@@ -57,6 +58,9 @@ static void limits_the_micro_batches_in_flight(void **state)
         config.schedule = cases[i].schedule;
         config.listen = config.rank < 2 ? "tcp://:1" : NULL;
         config.connect = config.rank ? "tcp://there:1" : NULL;
+        assert_int_equal(dw_settings_resolve(&s, &config, NULL), DW_OK);
+        assert_int_equal(s.in_flight, cases[i].in_flight);
+        config.slices = 5; /* whole micro-batches count, and not their slices */
         assert_int_equal(dw_settings_resolve(&s, &config, NULL), DW_OK);
         assert_int_equal(s.in_flight, cases[i].in_flight);
         config.micro_batches = 2; /* there are no more than these */
@@ -116,6 +120,12 @@ static void names_the_setting_that_is_wrong(void **state)
     REFUSED("3 micro-batches do not divide a batch of 16", config.micro_batches = 3);
     REFUSED("32 micro-batches", config.micro_batches = 32);
     REFUSED("schedule is \"2f2b\"; give gpipe or 1f1b", config.schedule = "2f2b");
+    REFUSED("129 slices cannot share 128 tokens; give at most one slice per token",
+            config.slices = 129);
+    REFUSED("record holds whole samples, but 2 slices are sent on their own; leave out record",
+            config.slices = 2, config.record = "x");
+    REFUSED("65536 micro-batches of 65536 slices are more than 2^31", config.batch = 65536,
+            config.micro_batches = 65536, config.context = 65536, config.slices = 65536);
     REFUSED("init and resume", config.init = config.resume = "x");
     REFUSED("lr is -1", config.lr = -1);
     REFUSED("beta1 is 1", config.beta1 = 1);
@@ -189,6 +199,7 @@ static void names_the_setting_that_differs_between_ranks(void **state)
     DIFFERS("batch 8, this rank with 16", config.batch = 8);
     DIFFERS("micro-batches 8", config.micro_batches = 8);
     DIFFERS("schedule \"1f1b\"", config.schedule = "1f1b");
+    DIFFERS("slices 2, this rank with 1", config.slices = 2);
     DIFFERS("samples 120", config.samples = 120);
     DIFFERS("held-out 3", config.held_out = 3);
     DIFFERS("steps 30", config.epochs = 3);

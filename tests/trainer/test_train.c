@@ -64,8 +64,10 @@ static void any_number_of_stages_gives_the_same_bits(void **state)
 static void the_schedule_changes_no_bit(void **state)
 {
     (void)state;
-    for (uint32_t stages = 1; stages <= 3; stages++) {
+    for (uint32_t i = 0; i < 6; i++) {
+        uint32_t stages = 1 + i % 3;
         pipeline gpipe = a_run();
+        gpipe.config.slices = i < 3 ? 1 : 5; /* of 4 or 5 tokens */
         gpipe.config.forward = "delta:bits=3";
         gpipe.config.backward = "direct:bits=6";
         gpipe.config.micro_batches = 8;
