@@ -184,6 +184,21 @@ class Runs(Base):
         self.assertEqual(summary["held_out_loss"], two[-2]["loss"])
         self.assertGreaterEqual(summary["bytes_forward"], summary["raw_forward"])
 
+    def test_slices_change_no_loss_but_by_rounding(self):
+        for slices in "1", "5":
+            result = self.train(
+                *("--local", "2", "--slices", slices, "--schedule", "1f1b", "--forward", "raw:f32"),
+                *("--log", self.path(f"log{slices}")),
+            )
+            self.assertEqual(result.returncode, 0, result.stderr)
+        whole, sliced = self.log_of("log1"), self.log_of("log5")
+        for a, b in zip(whole, sliced, strict=True):
+            for key in "loss", "train_loss", "held_out_loss":
+                if key in a:
+                    self.assertLess(abs(a[key] - b[key]), 1e-5 * a[key])
+        self.assertEqual(whole[-1]["raw_forward"], sliced[-1]["raw_forward"])
+        self.assertGreater(sliced[-1]["frames_forward"], whole[-1]["frames_forward"])  # headers
+
     def test_a_slow_link_changes_the_codec(self):
         result = self.train(
             *("--local", "2", "--link", "shaped:rate=2mbit/tcp://127.0.0.1:0", "--epochs", "4"),
