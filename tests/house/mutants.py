@@ -63,6 +63,7 @@ TREE_MUTANTS = [
     (style, "src/mutant.c", FUNCTION.format("mutant.c") + "\n" * style.FILE_LINES, "split it, or say why"),
     (style, "src/mutant.c", FUNCTION.format("mutant.c") + f"/* {MARK}: more */\n", "must not stay"),
     (style, "docs/mutant.md", f"{MARK}\n", "must not stay"),
+    (style, "include/deltawire/collective.h", "\n" * 260, "lines, more than 260"),
     (style, "tests/house/exceptions.txt", "src/base/status.c:dw_nothing - it was once long enough\n", "no exception any more"),
     (style, "tests/house/exceptions.txt", "src/base/status.c - long\n", "say why"),
     (style, "include/deltawire/mutant.h", FUNCTION.format("mutant.h") + "\n" * 500, "lines together"),

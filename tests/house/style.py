@@ -11,7 +11,10 @@ import house
 
 FUNCTION_LINES = 70  # "about 60"
 FILE_LINES = 620  # "about 500"
-PUBLIC_HEADER_LINES = 1600  # all public headers together
+PUBLIC_HEADER_LINES = 1600  # all public headers together, except those below
+# A header of a layer that most programs do not use has a limit of its own: readers of the others
+# need not know it, so it should not take their lines.
+OWN_HEADER_LINES = {"collective.h": 260}
 COLUMNS_MARK = ":columns"  # marks exceptions for format.py
 WORDS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 
@@ -97,7 +100,13 @@ def check(root):
         if name not in used and not name.endswith(COLUMNS_MARK)
     ]
     public = house.files(root, {".h"}, (house.PUBLIC_HEADERS,))
-    total = sum(len(house.text(root, path).splitlines()) for path in public)
+    total = 0
+    for path in public:
+        count = len(house.text(root, path).splitlines())
+        own = OWN_HEADER_LINES.get(path.name)
+        total += 0 if own else count
+        if own and count > own:
+            complaints.append(f"{path}: {count} lines, more than {own}")
     if total > PUBLIC_HEADER_LINES:
         complaints.append(
             f"{house.PUBLIC_HEADERS}: {total} lines together, more than {PUBLIC_HEADER_LINES}"
