@@ -179,9 +179,11 @@ DW_API dw_status dw_group_part(uint64_t n, uint32_t rank, uint32_t ranks, uint64
 /* ---------------------------------------------------------------------------------------------
  * State of slots. */
 
-/* Frees all memory of a slot: buffers, and what codecs keep (prev, residuals). All ranks must call
- * it between the same operations of the slot. An unknown slot is no error. Errors: ARGUMENT (an
- * operation of the slot is in progress or was not collected), that of a group that has failed. */
+/* Frees the memory of a slot: its buffers, and what codecs keep of it (prev, residuals). All ranks
+ * must call it between the same operations of the slot. With codecs that keep state it takes time
+ * in proportion to the state of all slots. An unknown slot is no error. Errors: ARGUMENT (an
+ * operation of the slot is in progress or was not collected), NO_MEMORY, that of a group that has
+ * failed. */
 DW_API dw_status dw_group_forget(dw_group *group, uint64_t slot);
 
 /* Saving the state of codecs, for checkpoints, also after the group has failed. export_all calls
@@ -190,7 +192,7 @@ DW_API dw_status dw_group_forget(dw_group *group, uint64_t slot);
  * ranks must save between the same operations, and restore into new groups with the same configs
  * and ranks, before the first operation. The bytes are the same on all machines.
  *
- * Errors: ARGUMENT (export: an operation is in progress; import: the slot had an operation),
+ * Errors: ARGUMENT (export: an operation is in progress; import: an operation was started),
  * NO_MEMORY, FORMAT, MISMATCH (another rank or number of ranks), those of dw_encoder_import. */
 typedef dw_status dw_group_saved_visit(void *context, uint64_t slot, const void *saved, size_t len);
 DW_API dw_status dw_group_export_all(dw_group *group, dw_group_saved_visit *visit, void *context);
@@ -215,11 +217,13 @@ typedef struct dw_group_counters {
 /* Fills *counters; the caller sets counters->struct_size first. Errors: ARGUMENT. */
 DW_API dw_status dw_group_count(dw_group *group, dw_group_counters *counters);
 
-/* Returns the counters of the codec, summed over all slots: of what this rank contributed (hop 1)
- * and of the results that it sent (hop 2, all-gather, broadcast). Errors: ARGUMENT. */
+/* Sets the counters of the codec, whose struct_size the caller has set: of what this rank
+ * contributed (hop 1) and of the results that it sent (hop 2, all-gather, broadcast). Errors:
+ * ARGUMENT. */
 DW_API dw_status dw_group_codecs(dw_group *group, dw_counters *contributed, dw_counters *results);
 
-/* The sentence of the group's error, "" while it works. Valid until dw_group_close. */
+/* A sentence: about the last call that was refused, "" before the first one; once the group has
+ * failed, about its error. Valid until the next call. */
 DW_API const char *dw_group_why(dw_group *group);
 /* The rank that the error is about, or -1 while the group works. It may be this rank. */
 DW_API int dw_group_failed_rank(dw_group *group);

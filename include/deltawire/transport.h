@@ -173,6 +173,7 @@ typedef struct dw_link_counters {
     /* From the operating system, like kernel_*: segments sent again, the round-trip time of the
      * fastest connection. From the backend: bytes sent again, connections made again. */
     uint64_t retransmits, rtt_ns, resent_bytes, reconnects;
+    uint64_t retry_ms; /* as in dw_transport_traits; 0: messages arrive complete, once, in order */
 } dw_link_counters;
 /* Fills *counters; the caller sets counters->struct_size first. Errors: ARGUMENT. */
 DW_API dw_status dw_link_count(dw_link *link, dw_link_counters *counters);

@@ -17,7 +17,12 @@ import sys
 
 import house
 
-LIBRARIES = {"deltawire": "src", "deltawire-threads": "threads", "deltawire-link": "transports"}
+LIBRARIES = {
+    "deltawire": "src",
+    "deltawire-threads": "threads",
+    "deltawire-link": "transports",
+    "deltawire-collective": "collective",
+}
 SKIP = 77
 
 

@@ -16,6 +16,7 @@ ROOM_ARROWS = {
     "src": {"include", "src"},  # for its own folders see FOLDER_ARROWS
     "stores": {"include", "stores"},
     "transports": {"include", "transports"},  # for its own folders see FOLDER_ARROWS
+    "collective": {"include", "collective"},
     "threads": {"include"},
     "cuda": {"include", "cuda"},
     "trainer": {"include", "trainer"},
@@ -102,6 +103,7 @@ VECTOR_HEADERS = {"immintrin.h", "xmmintrin.h", "arm_neon.h"}
 MAY_TAKE_MEMORY = {
     "src/base/mem.c": "the default allocator of the pure layer",
     "transports/common/memory.c": "the same for links and backends",
+    "collective/memory.c": "the same for groups",
 }
 BARE_MEMORY = re.compile(
     r"(?<![\w.>])(malloc|calloc|realloc|reallocarray|aligned_alloc|posix_memalign|strdup|strndup"
@@ -246,7 +248,7 @@ def check(root):
             if target is not None:
                 arrows.setdefault(path, []).append(target)
         bare = house.without_comments(source)
-        if path.parts[0] in ("src", "transports"):
+        if path.parts[0] in ("src", "transports", "collective"):
             complaints += check_memory(path, bare)
         if path.parts[0] == "src":
             for match in BANNED_CALLS.finditer(bare):

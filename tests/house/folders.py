@@ -11,7 +11,7 @@ import sys
 import house
 
 ROOMS = ("src", "transports", "trainer", "cli", "cuda", "bench", "examples", "cmake", "docs")
-ROOMS += ("tests", "tools", "threads", "python")
+ROOMS += ("tests", "tools", "threads", "collective", "python")
 CODE = {".c", ".h", ".cc", ".cu", ".cuh", ".py", ".sh", ".build", ".md", ".in", ".ini"}
 OF_OTHERS = {"tests/house/consumer/cmake", "tests/house/consumer/meson"}  # as in other projects
 NAME = re.compile(r"(?:[\w-]+/)+[\w.-]*|[\w-]+\.(?:c|h|map|md|py|sh)")

@@ -11,6 +11,7 @@ ROOMS = (
     "cuda",
     "threads",
     "transports",
+    "collective",
     "trainer",
     "cli",
     "examples",

@@ -18,7 +18,7 @@ import sys
 import house
 
 TIDY = "clang-tidy-14"
-ROOMS = ("transports", "trainer", "cli")
+ROOMS = ("transports", "collective", "trainer", "cli")
 FINDING = re.compile(r"^(\S+?):(\d+):\d+: (?:warning|error): (.*)$", re.M)
 SKIP = 77
 

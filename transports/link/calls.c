@@ -343,6 +343,7 @@ dw_status dw_link_count(dw_link *link, dw_link_counters *counters)
         pthread_mutex_lock(&link->lock);
         now = link->counters;
         now.queued_bytes = link->queued_bytes;
+        now.retry_ms = link->retry_ms;
         pthread_mutex_unlock(&link->lock);
     }
     dw_status given = dw_give_told(counters, &now, sizeof now, "dw_link_counters", NULL);

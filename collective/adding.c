@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * adding.c - hop 1: every rank's contributions to a part are added by the rank that owns it, in the
+ * order of the ranks. The order decides the bits, so a contribution that comes too soon waits. */
+#include "group.h"
+
+/* ---- Sending --------------------------------------------------------------------------------- */
+
+static dw_tensor own_values(const dw_group_slot *slot, dw_piece at)
+{
+    const dw_group_job *job = &slot->now.job;
+    const unsigned char *x = job->x;
+    return dw_group_view(x + at.begin * dw_dtype_bytes(job->dtype), job->dtype, at.count);
+}
+
+/* Encodes this rank's contribution to one piece of a rank's part. */
+static bool encode(dw_group *group, dw_group_slot *slot, uint32_t to, uint32_t piece, dw_piece at,
+                   void *frame, size_t cap, size_t *len)
+{
+    *len = 0;
+    if (at.count == 0) return true;
+    dw_tensor x = own_values(slot, at);
+    dw_key key = {.sample = slot->number, .slice = piece};
+    dw_encoder *encoder = group->coders.contribute[to];
+    int64_t begin_ns = dw_group_now_ns();
+    dw_status status = dw_encode(encoder, &key, &x, frame, cap, len);
+    group->count.codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
+    group->count.raw_bytes += at.count * dw_dtype_bytes(x.dtype);
+    group->count.encoded_bytes += *len;
+    if (status == DW_OK) return true;
+    dw_group_fail(group, status, group->rank, "slot %llu: rank %u cannot encode it: %.120s",
+                  (unsigned long long)slot->number, group->rank, dw_encoder_why(encoder));
+    return false;
+}
+
+static size_t bound_of(const dw_group *group, const dw_group_slot *slot, dw_piece at)
+{
+    if (at.count == 0) return 0;
+    dw_tensor x = own_values(slot, at);
+    return dw_frame_bound(&group->codec, &x);
+}
+
+/* The piece that is sent next. Pieces go to one rank after the other, beginning with the next one,
+ * so that not all ranks send to the same one. Returns false when all were sent. */
+static bool find_next(dw_group *group, dw_group_slot *slot, uint32_t *to)
+{
+    dw_progress *now = &slot->now;
+    for (; now->piece < now->most_pieces; now->piece++, now->step = 0) {
+        for (; now->step + 1 < group->ranks; now->step++) {
+            *to = (group->rank + 1 + now->step) % group->ranks;
+            if (now->piece < dw_group_pieces_of(group, &now->job, *to)) return true;
+        }
+    }
+    now->has_contributed = true;
+    return false;
+}
+
+bool dw_adding_contribute(dw_group *group, dw_group_slot *slot)
+{
+    dw_progress *now = &slot->now;
+    uint32_t to;
+    if (now->has_contributed || !find_next(group, slot, &to)) return false;
+    dw_lane *lane = &group->lanes[to];
+    dw_piece at = dw_group_piece_at(group, &now->job, to, now->piece);
+    size_t cap = bound_of(group, slot, at), len;
+    unsigned char *body;
+    if (dw_lane_begin(lane, cap, &body) != DW_OK) return false;
+    if (!encode(group, slot, to, now->piece, at, body, cap, &len)) {
+        dw_lane_drop(lane, body);
+        return false;
+    }
+    dw_message head = dw_operation_message(slot, 1, to, now->piece);
+    if (dw_lane_end(lane, body, &head, len) != DW_OK) return false;
+    now->step++;
+    find_next(group, slot, &to); /* so that the last piece ends it */
+    return true;
+}
+
+/* ---- Adding ---------------------------------------------------------------------------------- */
+
+/* Adds a frame to the sum of a piece; the first one makes the sum. */
+static dw_status add_frame(dw_group *group, dw_group_slot *slot, uint32_t from, dw_piece at,
+                           const void *frame, size_t len)
+{
+    if (at.count == 0) return len == 0 ? DW_OK : DW_ERR_FORMAT;
+    dw_tensor y = dw_group_view(slot->sums + (at.begin - slot->now.begin), DW_F32, at.count);
+    dw_decode_options options = {.struct_size = sizeof options, .adds = from > 0, .factor = 1};
+    int64_t begin_ns = dw_group_now_ns();
+    dw_status status = dw_decode_with(group->coders.add[from], frame, len, &y,
+                                      from > 0 ? &options : NULL, NULL, 0, NULL);
+    group->count.codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
+    return status;
+}
+
+/* Returns whether the contribution of a rank could be added. */
+static bool add(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t piece, dw_piece at,
+                const void *frame, size_t len)
+{
+    dw_status status = add_frame(group, slot, from, at, frame, len);
+    if (status == DW_OK) return true;
+    dw_group_fail(group, status, from,
+                  "slot %llu: piece %u of rank %u's contribution cannot be decoded: %.100s",
+                  (unsigned long long)slot->number, piece, from,
+                  at.count ? dw_decoder_why(group->coders.add[from]) : "it should be empty");
+    return false;
+}
+
+static bool add_own(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_piece at)
+{
+    size_t len;
+    return encode(group, slot, group->rank, piece, at, group->scratch, group->scratch_bytes,
+                  &len) &&
+           add(group, slot, group->rank, piece, at, group->scratch, len);
+}
+
+static void end_sum(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_piece at)
+{
+    dw_progress *now = &slot->now;
+    if (now->job.mean) {
+        /* A division, not a product with 1 / D, which would be rounded twice. The environment of
+         * floating point is the worker's own: see dw_group_run_worker. */
+        float *sums = slot->sums + (at.begin - now->begin), ranks = (float)group->ranks;
+        for (uint64_t i = 0; i < at.count; i++) sums[i] /= ranks;
+    }
+    now->left_to_add--;
+    if (dw_group_shares(&now->job)) slot->ready[now->ready_end++] = piece;
+}
+
+/* Adds to a piece whatever has arrived and is due. */
+static void add_due(dw_group *group, dw_group_slot *slot, uint32_t piece)
+{
+    dw_piece at = dw_group_piece_at(group, &slot->now.job, group->rank, piece);
+    uint32_t *next = &slot->added[piece];
+    while (*next < group->ranks) {
+        dw_arrival **waiting = &slot->waiting[(size_t)piece * group->ranks + *next];
+        if (*next == group->rank) {
+            if (!add_own(group, slot, piece, at)) return;
+        } else if (*waiting) {
+            dw_arrival *arrival = *waiting;
+            *waiting = NULL;
+            bool added = add(group, slot, *next, piece, at, dw_arrival_body(arrival),
+                             (size_t)arrival->head.body_len);
+            dw_arrival_give(group, arrival);
+            if (!added) return;
+        } else {
+            return;
+        }
+        (*next)++;
+    }
+    end_sum(group, slot, piece, at);
+}
+
+bool dw_adding_add_own(dw_group *group, dw_group_slot *slot)
+{
+    dw_progress *now = &slot->now;
+    if (group->rank != 0 || !dw_group_adds(&now->job) || now->own_next >= now->own_pieces)
+        return false;
+    uint32_t piece = now->own_next++;
+    if (slot->added[piece] == 0) add_due(group, slot, piece);
+    return true;
+}
+
+void dw_adding_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
+{
+    const dw_progress *now = &slot->now;
+    const dw_message *head = &arrival->head;
+    uint32_t from = arrival->from;
+    bool fits = dw_group_adds(&now->job) && head->part == group->rank &&
+                head->piece < now->own_pieces && slot->added[head->piece] <= from;
+    dw_arrival **waiting = fits ? &slot->waiting[(size_t)head->piece * group->ranks + from] : NULL;
+    if (!fits || *waiting) {
+        dw_arrival_give(group, arrival);
+        dw_group_fail(group, DW_ERR_PROTOCOL, from,
+                      "slot %llu: rank %u sent a contribution that is not due",
+                      (unsigned long long)slot->number, from);
+        return;
+    }
+    slot->owes_part[from]--;
+    uint32_t piece = head->piece;
+    *waiting = arrival;
+    if (slot->added[piece] == from || slot->added[piece] == group->rank)
+        add_due(group, slot, piece);
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * calls.c - the public calls that start operations and wait for them. */
+#include <string.h>
+#include <unistd.h>
+
+#include "group.h"
+
+#define MOST_FLOATS (UINT64_C(1) << 40)
+
+bool dw_group_is_ours(const dw_group *group)
+{
+    return group && group->owner == getpid();
+}
+
+/* Keeps the sentence for dw_group_why. */
+static dw_status refuse(dw_group *group, dw_status status, const char *sentence)
+{
+    pthread_mutex_lock(&group->lock);
+    dw_group_say(&group->refusal, status, "%s", sentence);
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+/* ---- What a job may ask for ------------------------------------------------------------------ */
+
+static bool reads_x(const dw_group *group, const dw_group_job *job)
+{
+    if (job->operation == DW_BROADCAST) return job->root == group->rank && job->n > 0;
+    if (job->operation == DW_ALL_GATHER) return dw_group_part_of(group, job, group->rank).count > 0;
+    return job->n > 0;
+}
+
+static bool writes_y(const dw_group *group, const dw_group_job *job)
+{
+    if (job->operation == DW_REDUCE_SCATTER)
+        return dw_group_part_of(group, job, group->rank).count > 0;
+    return job->n > 0;
+}
+
+static dw_status check_job(dw_group *group, dw_group_job *job)
+{
+    if (job->operation < DW_ALL_REDUCE || job->operation > DW_BROADCAST)
+        return refuse(group, DW_ERR_ARGUMENT, "the job has no operation; set one of dw_operation");
+    if (job->dtype == 0) job->dtype = DW_F32;
+    if (dw_dtype_bytes(job->dtype) == 0)
+        return refuse(group, DW_ERR_ARGUMENT, "the job has an unknown dtype");
+    if (job->n > MOST_FLOATS)
+        return refuse(group, DW_ERR_LIMIT, "a buffer has at most 2^40 floats; divide it");
+    if (job->operation != DW_BROADCAST)
+        job->root = 0;
+    else if (job->root >= group->ranks)
+        return refuse(group, DW_ERR_ARGUMENT, "root is not a rank of the group");
+    if (!dw_group_adds(job)) job->mean = 0;
+    job->mean = job->mean != 0;
+    if (job->cuda)
+        return refuse(group, DW_ERR_UNSUPPORTED,
+                      "buffers on a GPU are not supported; copy them to main memory");
+    if ((reads_x(group, job) && !job->x) || (writes_y(group, job) && !job->y))
+        return refuse(group, DW_ERR_ARGUMENT, "x or y is NULL, but the operation uses it");
+    return DW_OK;
+}
+
+/* ---- Starting -------------------------------------------------------------------------------- */
+
+/* Takes the slot for the caller, who prepares it without the lock. */
+static dw_status claim(dw_group *group, uint64_t number, dw_group_slot **slot)
+{
+    pthread_mutex_lock(&group->lock);
+    dw_status status = group->status;
+    *slot = status == DW_OK ? dw_slot_get(group, number) : NULL;
+    if (status == DW_OK && !*slot) {
+        status = DW_ERR_NO_MEMORY;
+    } else if (status == DW_OK && (*slot)->state != DW_SLOT_IDLE) {
+        status = dw_group_say(&group->refusal, DW_ERR_ARGUMENT,
+                              "slot %llu has an operation that was not collected; call "
+                              "dw_group_wait first",
+                              (unsigned long long)number);
+    } else if (status == DW_OK) {
+        (*slot)->state = DW_SLOT_STARTING;
+    }
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+/* Hands the slot to the worker, or gives it back. */
+static dw_status hand_over(dw_group *group, dw_group_slot *slot, dw_status status)
+{
+    pthread_mutex_lock(&group->lock);
+    if (status == DW_OK) status = group->status;
+    if (status == DW_OK && group->ranks > 1) {
+        slot->state = DW_SLOT_RUNNING;
+        slot->next_running = NULL;
+        if (group->last_started)
+            group->last_started->next_running = slot;
+        else
+            group->started = slot;
+        group->last_started = slot;
+        pthread_cond_signal(&group->work);
+    } else {
+        slot->state = status == DW_OK ? DW_SLOT_DONE : DW_SLOT_IDLE;
+        group->counters.finished += status == DW_OK;
+    }
+    group->counters.started += status == DW_OK;
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+dw_status dw_group_start(dw_group *group, const dw_group_job *given)
+{
+    if (!dw_group_is_ours(group) || !given) return DW_ERR_ARGUMENT;
+    dw_group_job job;
+    dw_why why;
+    dw_status status = dw_group_read_sized(&job, sizeof job, given, "dw_group_job", &why);
+    if (status != DW_OK) return refuse(group, status, why.text);
+    status = check_job(group, &job);
+    if (status != DW_OK) return status;
+    dw_group_slot *slot;
+    status = claim(group, job.slot, &slot);
+    if (status != DW_OK) return status;
+    if (group->ranks == 1) {
+        if (job.n > 0 && job.x != job.y)
+            memmove(job.y, job.x, (size_t)job.n * dw_dtype_bytes(job.dtype));
+    } else {
+        status = dw_slot_prepare(group, slot, &job);
+        if (status != DW_OK) refuse(group, status, "no memory for the buffers of a slot");
+    }
+    return hand_over(group, slot, status);
+}
+
+/* ---- Waiting --------------------------------------------------------------------------------- */
+
+/* The result of an operation that has ended; its slot is free then. The caller holds the lock. */
+static dw_status collect(dw_group *group, dw_group_slot *slot)
+{
+    bool is_done = slot->state == DW_SLOT_DONE;
+    slot->state = DW_SLOT_IDLE;
+    return is_done ? DW_OK : group->status;
+}
+
+static struct timespec deadline_after(int timeout_ms)
+{
+    int64_t ns = dw_group_now_ns() + (int64_t)timeout_ms * DW_NS_IN_MS;
+    return (struct timespec){.tv_sec = (time_t)(ns / 1000000000),
+                             .tv_nsec = (long)(ns % 1000000000)};
+}
+
+static bool has_ended(const dw_group_slot *slot)
+{
+    return slot->state == DW_SLOT_DONE || slot->state == DW_SLOT_FAILED;
+}
+
+/* Waits with the lock held. */
+static void wait_for(dw_group *group, dw_group_slot *slot, int timeout_ms)
+{
+    if (timeout_ms == 0) return;
+    int64_t begin_ns = dw_group_now_ns();
+    struct timespec until = deadline_after(timeout_ms < 0 ? 0 : timeout_ms);
+    slot->has_waiter = true;
+    while (!has_ended(slot)) {
+        if (timeout_ms < 0)
+            pthread_cond_wait(&group->finished, &group->lock);
+        else if (pthread_cond_timedwait(&group->finished, &group->lock, &until) != 0)
+            break;
+    }
+    slot->has_waiter = false;
+    group->counters.wait_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
+}
+
+dw_status dw_group_wait(dw_group *group, uint64_t number, int timeout_ms)
+{
+    if (!dw_group_is_ours(group)) return DW_ERR_ARGUMENT;
+    pthread_mutex_lock(&group->lock);
+    dw_group_slot *slot = dw_slot_find(group, number);
+    dw_status status = DW_PENDING;
+    if (!slot || slot->state == DW_SLOT_IDLE || slot->state == DW_SLOT_STARTING) {
+        status = group->status != DW_OK
+                     ? group->status
+                     : dw_group_say(&group->refusal, DW_ERR_ARGUMENT,
+                                    "nothing was started in slot %llu", (unsigned long long)number);
+    } else if (slot->has_waiter) {
+        status = dw_group_say(&group->refusal, DW_ERR_ARGUMENT,
+                              "another thread waits for slot %llu", (unsigned long long)number);
+    } else {
+        if (!has_ended(slot)) wait_for(group, slot, timeout_ms);
+        if (has_ended(slot)) status = collect(group, slot);
+    }
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+dw_status dw_group_test(dw_group *group, uint64_t number)
+{
+    return dw_group_wait(group, number, 0);
+}
+
+dw_status dw_group_run(dw_group *group, const dw_group_job *job, int timeout_ms)
+{
+    dw_status status = dw_group_start(group, job);
+    return status == DW_OK ? dw_group_wait(group, job->slot, timeout_ms) : status;
+}

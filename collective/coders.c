@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * coders.c - the encoders and decoders of a group. There is one of each kind for each other rank,
+ * and all slots share them: an encoder that keeps state takes two mebibytes at least.
+ *
+ * Slots may be started in any order, so a decoder does not see frames in the order in which they
+ * were encoded. That is allowed for frames of different keys, except after frames that announce
+ * forgotten keys. So nothing is ever announced: all ranks forget a slot by themselves. */
+#include "group.h"
+
+void dw_coders_destroy(dw_group *group, dw_group_coders *coders)
+{
+    for (uint32_t r = 0; r < group->ranks; r++) {
+        if (coders->contribute) dw_encoder_destroy(coders->contribute[r]);
+        if (coders->add) dw_decoder_destroy(coders->add[r]);
+        if (coders->take) dw_decoder_destroy(coders->take[r]);
+    }
+    dw_encoder_destroy(coders->share);
+    size_t bytes = group->ranks * sizeof(void *);
+    dw_group_memory_give(&group->allocator, coders->contribute, bytes);
+    dw_group_memory_give(&group->allocator, coders->add, bytes);
+    dw_group_memory_give(&group->allocator, coders->take, bytes);
+    *coders = (dw_group_coders){NULL, NULL, NULL, NULL};
+}
+
+/* Encoders with the same incarnation would make the same random numbers, and their errors would add
+ * up. So an incarnation that the caller chose is made different for each encoder. */
+static dw_config config_for(const dw_config *config, uint32_t rank, uint32_t to)
+{
+    dw_config own = *config;
+    if (own.incarnation == 0) return own;
+    own.incarnation = dw_message_seed(own.incarnation, to, rank);
+    if (own.incarnation == 0) own.incarnation = 1;
+    return own;
+}
+
+dw_status dw_coders_make(dw_group *group, dw_group_coders *coders)
+{
+    size_t bytes = group->ranks * sizeof(void *);
+    *coders = (dw_group_coders){NULL, NULL, NULL, NULL};
+    coders->contribute = dw_group_memory_zeroed(&group->allocator, bytes);
+    coders->add = dw_group_memory_zeroed(&group->allocator, bytes);
+    coders->take = dw_group_memory_zeroed(&group->allocator, bytes);
+    if (!coders->contribute || !coders->add || !coders->take) return DW_ERR_NO_MEMORY;
+    dw_config config = config_for(&group->result, group->rank, group->ranks);
+    dw_status status = dw_encoder_create(&coders->share, &config);
+    for (uint32_t r = 0; r < group->ranks && status == DW_OK; r++) {
+        config = config_for(&group->codec, group->rank, r);
+        status = dw_encoder_create(&coders->contribute[r], &config);
+        if (status == DW_OK) status = dw_decoder_create(&coders->add[r], &group->codec);
+        if (status == DW_OK) status = dw_decoder_create(&coders->take[r], &group->result);
+    }
+    return status;
+}
+
+/* ---- Forgetting ------------------------------------------------------------------------------ */
+
+/* Where the state of all slots but one goes. */
+typedef struct mover {
+    dw_encoder *encoder;
+    dw_decoder *decoder;
+    uint64_t without;
+} mover;
+
+static dw_status move_key(void *context, dw_key key, const void *saved, size_t len)
+{
+    const mover *to = context;
+    if (key.sample == to->without) return DW_OK;
+    return to->encoder ? dw_encoder_import(to->encoder, saved, len)
+                       : dw_decoder_import(to->decoder, saved, len);
+}
+
+static dw_status move_encoder(dw_encoder *from, dw_encoder *to, uint64_t without)
+{
+    mover to_new = {to, NULL, without};
+    return dw_encoder_export_all(from, move_key, &to_new);
+}
+
+static dw_status move_decoder(dw_decoder *from, dw_decoder *to, uint64_t without)
+{
+    mover to_new = {NULL, to, without};
+    return dw_decoder_export_all(from, move_key, &to_new);
+}
+
+/* New encoders and decoders take over the state of all other slots. This costs time in proportion
+ * to that state, but slots are seldom forgotten, and decoders have no function that forgets. */
+dw_status dw_coders_forget(dw_group *group, uint64_t slot)
+{
+    if (!group->keeps_state[0] && !group->keeps_state[1]) return DW_OK;
+    dw_group_coders made, *old = &group->coders;
+    dw_status status = dw_coders_make(group, &made);
+    for (uint32_t r = 0; r < group->ranks && status == DW_OK; r++) {
+        if (group->keeps_state[0])
+            status = move_encoder(old->contribute[r], made.contribute[r], slot);
+        if (group->keeps_state[0] && status == DW_OK)
+            status = move_decoder(old->add[r], made.add[r], slot);
+        if (group->keeps_state[1] && status == DW_OK)
+            status = move_decoder(old->take[r], made.take[r], slot);
+    }
+    if (group->keeps_state[1] && status == DW_OK)
+        status = move_encoder(old->share, made.share, slot);
+    dw_group_coders *unused = status == DW_OK ? old : &made;
+    dw_coders_destroy(group, unused);
+    if (status == DW_OK) group->coders = made;
+    return status;
+}

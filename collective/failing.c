@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * failing.c - how a group fails: all operations in progress end with the same error, and the other
+ * ranks are told, so that they need not wait for their own timeouts. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "group.h"
+
+dw_status dw_group_say(dw_why *why, dw_status status, const char *format, ...)
+{
+    if (!why) return status;
+    va_list arguments;
+    va_start(arguments, format);
+    *why = (dw_why){.offset = -1};
+    vsnprintf(why->text, sizeof why->text, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+/* Frees the messages that an operation holds. */
+static void drop_messages(dw_group *group, dw_group_slot *slot)
+{
+    if (slot->is_begun && dw_group_adds(&slot->now.job)) {
+        size_t n = (size_t)slot->now.own_pieces * group->ranks;
+        for (size_t i = 0; i < n; i++) {
+            dw_arrival_give(group, slot->waiting[i]);
+            slot->waiting[i] = NULL;
+        }
+    }
+    slot->is_begun = false;
+}
+
+/* Ends all operations. Called with the lock, which is released in between. */
+static void end_operations(dw_group *group, dw_group_slot **list, dw_group_slot **last)
+{
+    while (*list) {
+        dw_group_slot *slot = *list;
+        *list = slot->next_running;
+        if (!*list) *last = NULL;
+        pthread_mutex_unlock(&group->lock);
+        drop_messages(group, slot);
+        pthread_mutex_lock(&group->lock);
+        slot->state = DW_SLOT_FAILED;
+    }
+}
+
+static void fail(dw_group *group, dw_status status, uint32_t rank, const char *sentence)
+{
+    pthread_mutex_lock(&group->lock);
+    snprintf(group->why.text, sizeof group->why.text, "%s", sentence);
+    group->failed_rank = (int)rank;
+    group->status = status;
+    end_operations(group, &group->running, &group->last_running);
+    end_operations(group, &group->started, &group->last_started);
+    pthread_cond_broadcast(&group->finished);
+    pthread_mutex_unlock(&group->lock);
+    for (uint32_t i = 0; i < group->ranks; i++) dw_group_tell_abort(group, &group->lanes[i]);
+}
+
+void dw_group_fail(dw_group *group, dw_status status, uint32_t rank, const char *format, ...)
+{
+    if (group->status != DW_OK) return;
+    char sentence[sizeof group->why.text];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(sentence, sizeof sentence, format, arguments);
+    va_end(arguments);
+    fail(group, status, rank, sentence);
+}
+
+void dw_group_tell_abort(dw_group *group, dw_lane *lane)
+{
+    if (!lane->link || lane->is_closed) return;
+    lane->answered_ns = dw_group_now_ns();
+    dw_message head = {.kind = DW_MESSAGE_ABORT,
+                       .rank = (uint32_t)group->failed_rank,
+                       .slot = (uint64_t)(int64_t)group->status};
+    dw_lane_tell(lane, &head, group->why.text, strlen(group->why.text));
+}
+
+/* Only statuses that a group gives, so that a peer cannot make calls return anything else. */
+static bool is_error_of_group(int64_t status)
+{
+    return status <= DW_ERR_ARGUMENT && status >= DW_ERR_AUTH;
+}
+
+void dw_group_take_abort(dw_group *group, const dw_arrival *arrival)
+{
+    if (group->status != DW_OK) return;
+    const dw_message *head = &arrival->head;
+    int64_t status = (int64_t)head->slot;
+    if (!is_error_of_group(status) || head->rank >= group->ranks) {
+        dw_group_fail(group, DW_ERR_PROTOCOL, arrival->from,
+                      "rank %u reports an error that cannot be understood", arrival->from);
+        return;
+    }
+    char text[160];
+    size_t len = head->body_len < sizeof text - 1 ? (size_t)head->body_len : sizeof text - 1;
+    const unsigned char *body = dw_arrival_body(arrival);
+    for (size_t i = 0; i < len; i++) /* safe to print, whatever the peer sent */
+        text[i] = body[i] >= 32 && body[i] < 127 ? (char)body[i] : '?';
+    text[len] = 0;
+    /* A sentence that was passed on already is passed on as it is. */
+    if (strncmp(text, "rank ", 5) == 0 && strstr(text, " reports: "))
+        dw_group_fail(group, (dw_status)status, head->rank, "%s", text);
+    else
+        dw_group_fail(group, (dw_status)status, head->rank, "rank %u reports: %s", arrival->from,
+                      text);
+}

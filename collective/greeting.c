@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * greeting.c - the ranks of a group compare their configs, and agree on a session with each other.
+ *
+ * Each pair of ranks exchanges greetings until both have one that repeats their own random number
+ * (nonce). So a greeting that is left from an earlier group opens nothing. On links that may lose
+ * messages greetings are repeated. The body:
+ *
+ * | offset | bytes | field                                                                |
+ * | 0      | 1     | major version of the frame format                                    |
+ * | 1      | 1     | minor version                                                        |
+ * | 2      | 1     | version of the group's messages                                      |
+ * | 3      | 1     | 1: the sender has not seen its own nonce yet, and wants an answer    |
+ * | 4      | 4     | rank of the sender                                                   |
+ * | 8      | 4     | number of ranks                                                      |
+ * | 12     | 4     | length of pieces                                                     |
+ * | 16     | 8     | nonce of the sender                                                  |
+ * | 24     | 8     | nonce of the receiver, as far as the sender knows it; else 0         |
+ * | 32     | 256   | what both ends must agree on of the config of hop 1, as text         |
+ * | 288    | 256   | the same for hop 2                                                   |
+ *
+ * Each text is filled up with zeros. */
+#include <stdio.h>
+#include <string.h>
+
+#include "group.h"
+
+enum { TEXT_BYTES = 256, HEAD_BYTES = 32, HELLO_BYTES = HEAD_BYTES + 2 * TEXT_BYTES };
+enum { MESSAGES_VERSION = 1 };
+_Static_assert((int)DW_CONFIG_TEXT_BYTES <= (int)TEXT_BYTES,
+               "a longer text needs another layout of the greeting");
+/* How long to wait for one rank before the time is looked at again. */
+enum { SLICE_MS = 100 };
+
+static uint32_t tag_of(const dw_group *group)
+{
+    return group->id << 8 | DW_LANE_MESSAGES;
+}
+
+static void tell_hello(dw_lane *lane, bool wants)
+{
+    const dw_group *group = lane->group;
+    unsigned char hello[HELLO_BYTES] = {DW_FORMAT_MAJOR, DW_FORMAT_MINOR, MESSAGES_VERSION, wants};
+    dw_message_put(hello + 4, group->rank, 4);
+    dw_message_put(hello + 8, group->ranks, 4);
+    dw_message_put(hello + 12, group->piece, 4);
+    dw_message_put(hello + 16, lane->nonce, 8);
+    dw_message_put(hello + 24, lane->peer_nonce, 8);
+    dw_config_agreement(&group->codec, (char *)hello + HEAD_BYTES, TEXT_BYTES);
+    dw_config_agreement(&group->result, (char *)hello + HEAD_BYTES + TEXT_BYTES, TEXT_BYTES);
+    dw_message head = {.kind = DW_MESSAGE_HELLO};
+    /* An error of the link is found where it is received from. */
+    dw_lane_tell(lane, &head, hello, sizeof hello);
+}
+
+void dw_group_answer_hello(dw_lane *lane, const dw_arrival *arrival)
+{
+    const unsigned char *hello = dw_arrival_body(arrival);
+    if (arrival->head.kind == DW_MESSAGE_REFUSE) {
+        dw_group_fail(lane->group, DW_ERR_PEER, lane->rank, "rank %u did not open the group",
+                      lane->rank);
+        return;
+    }
+    /* Our last greeting was lost. */
+    if (arrival->head.body_len == HELLO_BYTES && hello[3] &&
+        dw_message_get(hello + 16, 8) == lane->peer_nonce)
+        tell_hello(lane, false);
+}
+
+/* Compares a text of the two configs. */
+static dw_status compare_text(const dw_group *group, const dw_lane *lane, const dw_config *config,
+                              const char *peer, const char *of, dw_why *why)
+{
+    char own[TEXT_BYTES] = "";
+    dw_config_agreement(config, own, sizeof own);
+    if (strncmp(own, peer, TEXT_BYTES) == 0) return DW_OK;
+    return dw_group_say(why, DW_ERR_MISMATCH,
+                        "group %u: the config of %s is '%.60s' on rank %u and '%.60s' on rank %u; "
+                        "give all ranks the same one",
+                        group->id, of, own, group->rank, peer, lane->rank);
+}
+
+/* Checks a greeting; *is_answer: it repeats our nonce. */
+static dw_status read_hello(dw_group *group, dw_lane *lane, const unsigned char *hello,
+                            uint64_t len, bool *is_answer, dw_why *why)
+{
+    if (len != HELLO_BYTES || hello[HELLO_BYTES - 1] || hello[HEAD_BYTES + TEXT_BYTES - 1])
+        return dw_group_say(why, DW_ERR_PROTOCOL, "group %u: the greeting of rank %u is malformed",
+                            group->id, lane->rank);
+    if (hello[0] != DW_FORMAT_MAJOR || hello[1] != DW_FORMAT_MINOR || hello[2] != MESSAGES_VERSION)
+        return dw_group_say(why, DW_ERR_VERSION,
+                            "group %u: rank %u runs another release; run the same one on all ranks",
+                            group->id, lane->rank);
+    uint32_t rank = (uint32_t)dw_message_get(hello + 4, 4);
+    uint32_t ranks = (uint32_t)dw_message_get(hello + 8, 4);
+    uint32_t piece = (uint32_t)dw_message_get(hello + 12, 4);
+    if (rank != lane->rank)
+        return dw_group_say(why, DW_ERR_MISMATCH,
+                            "group %u: the link to rank %u leads to rank %u; check links or uris",
+                            group->id, lane->rank, rank);
+    if (ranks != group->ranks)
+        return dw_group_say(why, DW_ERR_MISMATCH,
+                            "group %u has %u ranks on rank %u and %u ranks on rank %u", group->id,
+                            group->ranks, group->rank, ranks, lane->rank);
+    if (piece != group->piece)
+        return dw_group_say(why, DW_ERR_MISMATCH,
+                            "group %u: pieces have %u floats on rank %u and %u on rank %u",
+                            group->id, group->piece, group->rank, piece, lane->rank);
+    const char *texts = (const char *)hello + HEAD_BYTES;
+    dw_status status = compare_text(group, lane, &group->codec, texts, "contributions", why);
+    if (status == DW_OK)
+        status = compare_text(group, lane, &group->result, texts + TEXT_BYTES, "results", why);
+    lane->peer_nonce = dw_message_get(hello + 16, 8);
+    *is_answer = dw_message_get(hello + 24, 8) == lane->nonce;
+    return status;
+}
+
+/* Handles a message from a rank that was not greeted yet. */
+static dw_status take(dw_group *group, dw_lane *lane, const unsigned char *message, size_t len,
+                      bool *is_greeted, dw_why *why)
+{
+    dw_message head;
+    if (!dw_message_read(message, len, 0, true, &head)) return DW_OK; /* of an earlier group */
+    const unsigned char *body = message + DW_MESSAGE_BYTES;
+    if (head.kind == DW_MESSAGE_REFUSE) {
+        int64_t status = (int64_t)head.slot;
+        bool is_known = status <= DW_ERR_ARGUMENT && status >= DW_ERR_AUTH;
+        char text[160];
+        size_t n = head.body_len < sizeof text - 1 ? (size_t)head.body_len : sizeof text - 1;
+        for (size_t i = 0; i < n; i++)
+            text[i] = body[i] >= 32 && body[i] < 127 ? (char)body[i] : '?';
+        text[n] = 0;
+        return dw_group_say(why, is_known ? (dw_status)status : DW_ERR_PROTOCOL,
+                            "group %u: rank %u does not open it: %s", group->id, lane->rank, text);
+    }
+    if (head.kind != DW_MESSAGE_HELLO) return DW_OK;
+    dw_status status = read_hello(group, lane, body, head.body_len, is_greeted, why);
+    if (status == DW_OK && body[3]) tell_hello(lane, !*is_greeted);
+    return status;
+}
+
+static dw_status link_says(const dw_group *group, const dw_lane *lane, dw_status status,
+                           dw_why *why)
+{
+    if (status == DW_ERR_ARGUMENT)
+        return dw_group_say(why, status,
+                            "group %u: the id is in use on the link to rank %u, or the link is not "
+                            "open",
+                            group->id, lane->rank);
+    const char *sentence = dw_link_why(lane->link);
+    return dw_group_say(why, status, "group %u, rank %u: %.150s", group->id, lane->rank,
+                        sentence[0] ? sentence : dw_status_string(status));
+}
+
+static dw_status greet_one(dw_group *group, dw_lane *lane, int64_t deadline_ns, dw_why *why)
+{
+    bool is_greeted = false;
+    uint32_t wait_ms = lane->retry_ms;
+    int64_t told_ns = dw_group_now_ns();
+    while (!is_greeted) {
+        int64_t now_ns = dw_group_now_ns();
+        if (now_ns >= deadline_ns)
+            return dw_group_say(why, DW_ERR_TIMEOUT,
+                                "group %u: rank %u did not open it within %u ms; do all ranks open "
+                                "the same ids?",
+                                group->id, lane->rank, group->open_timeout_ms);
+        if (lane->retry_ms > 0 && now_ns - told_ns >= (int64_t)wait_ms * DW_NS_IN_MS) {
+            tell_hello(lane, true);
+            told_ns = now_ns;
+            if (wait_ms < 8 * lane->retry_ms) wait_ms *= 2;
+        }
+        int64_t left_ms = (deadline_ns - now_ns) / DW_NS_IN_MS + 1;
+        int64_t slice_ms = lane->retry_ms > 0 && wait_ms < SLICE_MS ? wait_ms : SLICE_MS;
+        void *message;
+        size_t len;
+        dw_status status =
+            dw_link_recv(lane->link, tag_of(group), (int)(left_ms < slice_ms ? left_ms : slice_ms),
+                         &message, &len);
+        if (status == DW_PENDING) continue;
+        if (status != DW_OK) return link_says(group, lane, status, why);
+        status = take(group, lane, message, len, &is_greeted, why);
+        dw_link_release(lane->link, message);
+        if (status != DW_OK) return status;
+    }
+    return DW_OK;
+}
+
+dw_status dw_group_greet(dw_group *group, dw_why *why)
+{
+    int64_t deadline_ns = dw_group_now_ns() + (int64_t)group->open_timeout_ms * DW_NS_IN_MS;
+    dw_status status = DW_OK;
+    for (uint32_t r = 0; r < group->ranks; r++)
+        if (group->lanes[r].link) tell_hello(&group->lanes[r], true);
+    for (uint32_t r = 0; r < group->ranks && status == DW_OK; r++) {
+        dw_lane *lane = &group->lanes[r];
+        if (!lane->link) continue;
+        status = greet_one(group, lane, deadline_ns, why);
+        lane->seal_seed = dw_message_seed(lane->nonce, lane->peer_nonce, group->rank);
+        lane->open_seed = dw_message_seed(lane->peer_nonce, lane->nonce, r);
+    }
+    /* The others should not wait for this rank. */
+    for (uint32_t r = 0; r < group->ranks && status != DW_OK; r++) {
+        dw_message head = {.kind = DW_MESSAGE_REFUSE, .slot = (uint64_t)(int64_t)status};
+        if (group->lanes[r].link)
+            dw_lane_tell(&group->lanes[r], &head, why->text, strlen(why->text));
+    }
+    return status;
+}

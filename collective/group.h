@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * group.h - what the files of a group share: its state, and which thread may use which part of it.
+ *
+ * | file          | owns                                                                       |
+ * | open.c        | checks of the config, links of URIs, opening and closing                   |
+ * | greeting.c    | check that all ranks agree on the config                                   |
+ * | calls.c       | the public calls that start operations and wait for them                   |
+ * | reports.c     | counters, sentences, parts                                                 |
+ * | slot.c        | slots: their table and buffers                                             |
+ * | coders.c      | encoders and decoders                                                      |
+ * | saved.c       | export, import and forgetting of what codecs keep                          |
+ * | worker.c      | the group's thread: what it does in one turn, and when it sleeps           |
+ * | operation.c   | what an operation expects and when it is finished                          |
+ * | adding.c      | hop 1: contributions are encoded, sent, received and added                 |
+ * | sharing.c     | hop 2: results are encoded, sent, received and decoded                     |
+ * | failing.c     | how a group fails, and tells the other ranks                               |
+ * | lateness.c    | which rank owes something for too long                                     |
+ * | lane.c        | a link to a rank: sending, receiving in order                              |
+ * | repeating.c   | messages that were lost are sent again, on links that may lose some        |
+ * | arrival.c     | memory for messages that arrived                                           |
+ * | message.c     | the header in front of every message                                       |
+ * | sized.c       | structs of callers that were compiled with another version                 |
+ * | memory.c      | memory from the caller's allocator                                         |
+ *
+ * Threads. The handlers of links only copy a message to the inbox. Everything else happens in the
+ * group's own thread (the worker), so a link's heartbeat never waits for a codec, messages of
+ * several links need no lock against each other, and sums are computed in an environment for
+ * floating point that the group controls. `lock` protects what callers, handlers and the worker
+ * share; it is never held while something is encoded, decoded or copied. The rest is the worker's
+ * alone; a caller that needs it becomes a visitor first (dw_group_visit), for whom the worker waits
+ * between two turns. */
+#ifndef DW_GROUP_H
+#define DW_GROUP_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "deltawire/collective.h"
+#include "memory.h"
+#include "message.h"
+
+enum { DW_GROUP_TILE = 2048, DW_GROUP_MOST_RANKS = 256, DW_NS_IN_MS = 1000000 };
+
+/* Tags of a group are id << 8 | one of these. Nothing is ever sent with PROBE: a receive with this
+ * tag says whether the link has failed. */
+enum { DW_LANE_MESSAGES = 0, DW_LANE_PROBE = 1 };
+
+/* A sender lets so many bytes wait in the queue of a link, so that operations do not occupy memory
+ * for their whole length. */
+enum { DW_LANE_AHEAD_BYTES = 8 << 20 };
+
+/* On a link that may lose messages: how many messages may be without acknowledgement, and how many
+ * a receiver keeps that arrived before an earlier one. */
+enum { DW_LANE_WINDOW = 64 };
+
+/* A message that arrived. Its bytes lie behind this struct, at DW_ARRIVAL_HEAD. */
+typedef struct dw_arrival {
+    struct dw_arrival *next;
+    size_t room, len; /* of the bytes: allocated, and used */
+    uint32_t from;    /* the rank that sent it */
+    dw_message head;  /* filled in by the worker */
+} dw_arrival;
+
+enum { DW_ARRIVAL_HEAD = 128 };
+_Static_assert(sizeof(dw_arrival) <= DW_ARRIVAL_HEAD, "the bytes lie behind the struct");
+
+typedef struct dw_arrivals {
+    dw_arrival *head, *tail;
+} dw_arrivals;
+
+/* Messages of 2^i bytes that are not in use, so that later ones need no allocation. */
+enum { DW_ARRIVAL_CLASSES = 40 };
+typedef struct dw_arrival_pool {
+    dw_arrival *unused[DW_ARRIVAL_CLASSES];
+    uint64_t unused_bytes;
+} dw_arrival_pool;
+
+/* A message that was sent and is not acknowledged yet; only on links that may lose messages. */
+typedef struct dw_kept {
+    dw_arrival *copy; /* NULL: acknowledged */
+    int64_t sent_ns;
+    uint32_t repeats;
+} dw_kept;
+
+/* The link to one rank. */
+typedef struct dw_lane {
+    dw_group *group;
+    uint32_t rank;
+    dw_link *link; /* NULL: this rank itself */
+    bool has_handler;
+    uint32_t retry_ms; /* 0: the link loses, doubles, reorders and damages nothing */
+    uint64_t nonce, peer_nonce;
+    uint64_t seal_seed, open_seed; /* of the digests of messages that are sent, and that arrive */
+
+    /* Used by the worker alone. */
+    uint64_t next_number, expected; /* of numbered messages: sent, and received */
+    dw_kept kept[DW_LANE_WINDOW];
+    uint64_t acknowledged; /* all numbers below this one are */
+    uint64_t kept_bytes;
+    dw_arrival *ahead[DW_LANE_WINDOW]; /* arrived, but an earlier one has not */
+    bool owes_ack;
+    uint32_t repeats;    /* since something was last acknowledged */
+    int64_t silence_ns;  /* when something was last acknowledged or repeated */
+    int64_t heard_ns;    /* when something of an operation last arrived */
+    int64_t answered_ns; /* when a message was last answered with the group's error */
+    uint32_t waits_for;  /* the rank for which that rank waits, as it says; UINT32_MAX: none */
+    bool is_closed;      /* that rank has closed its group */
+    bool has_closed;     /* this rank has told it that it closes the group */
+    dw_status lost;      /* not DW_OK: the link has failed; what had arrived is in the inbox */
+    bool is_lost;        /* that was dealt with */
+
+    /* Protected by the group's lock: an error that the handler found. */
+    dw_status damage;
+} dw_lane;
+
+/* What a slot is used for. IDLE: nothing; its memory may be used by the next caller of start.
+ * STARTING: a caller prepares an operation. RUNNING: the worker has it. DONE and FAILED: the caller
+ * has not collected the result yet. */
+typedef enum dw_slot_state {
+    DW_SLOT_IDLE,
+    DW_SLOT_STARTING,
+    DW_SLOT_RUNNING,
+    DW_SLOT_DONE,
+    DW_SLOT_FAILED
+} dw_slot_state;
+
+/* The encoders and decoders of a group. contribute[r]: hop 1, to rank r. add[r]: hop 1, from rank
+ * r. share: hop 2. take[r]: hop 2, from rank r. Keys are (slot, piece of the part). */
+typedef struct dw_group_coders {
+    dw_encoder **contribute;
+    dw_decoder **add;
+    dw_encoder *share;
+    dw_decoder **take;
+} dw_group_coders;
+
+/* An operation in progress; used by the worker alone, except by the caller that starts it. */
+typedef struct dw_progress {
+    dw_group_job job;
+    uint64_t begin, count; /* the own part */
+    uint32_t own_pieces;
+    int64_t start_ns;
+    /* Hop 1. Next to be sent: piece `piece` to the rank that is `step` after this one. left_to_add:
+     * own pieces whose sum is not complete. */
+    uint32_t piece, step, most_pieces;
+    uint32_t left_to_add;
+    uint32_t own_next; /* rank 0 adds its own piece `own_next` next, as soon as it has time */
+    bool has_contributed;
+    /* Hop 2. Own pieces that are ready to be sent: ready[ready_first .. ready_end). left_to_take:
+     * pieces of all ranks that are not decoded. left_to_share: own pieces that are not sent. */
+    uint32_t ready_first, ready_end;
+    uint64_t left_to_take, left_to_share;
+} dw_progress;
+
+typedef struct dw_group_slot {
+    struct dw_group_slot *next;         /* in the table */
+    struct dw_group_slot *next_running; /* in the list of operations */
+    uint64_t number;
+    uint64_t visit; /* number of operations so far; all ranks count alike */
+
+    /* Under lock. */
+    dw_slot_state state;
+    bool has_waiter;
+
+    bool is_begun; /* the worker's: it has the operation */
+    dw_progress now;
+    /* One block of memory, of `bytes`, with these arrays. */
+    void *memory;
+    size_t bytes;
+    float *sums;             /* of the own part, in binary32 */
+    unsigned char *result;   /* of all parts, in the dtype of the job */
+    uint32_t *ready;         /* (own pieces) */
+    uint32_t *added;         /* (own pieces): how many ranks were added */
+    dw_arrival **waiting;    /* (own pieces, ranks): contributions whose turn has not come */
+    unsigned char *is_taken; /* (all pieces): whether the result was decoded */
+    uint32_t *owes_part;     /* (ranks): contributions that have not arrived */
+    uint32_t *owes_result;   /* (ranks): results that have not arrived */
+    uint64_t *first_piece;   /* (ranks): where is_taken begins for each part */
+    dw_arrivals early;       /* messages of operations that have not begun here; the worker's */
+} dw_group_slot;
+
+enum { DW_SLOT_BUCKETS = 256 };
+
+struct dw_group {
+    /* Fixed after open. */
+    pid_t owner;
+    dw_allocator allocator;
+    uint32_t id, rank, ranks, piece, open_timeout_ms, timeout_ms;
+    uint64_t max_early_bytes;
+    dw_config codec, result, rounding[2]; /* rounding: sums to f16 and to bf16 */
+    bool keeps_state[2];                  /* whether codec and result keep anything of a key */
+    dw_group_coders coders;
+    dw_lane *lanes; /* (ranks) */
+    bool owns_links, has_thread;
+    pthread_t thread;
+    void *scratch; /* the worker's: room for one frame of this rank's own */
+    size_t scratch_bytes;
+
+    /* Under lock. */
+    pthread_mutex_t lock;
+    pthread_cond_t work;     /* for the worker: something happened */
+    pthread_cond_t finished; /* for callers: an operation ended, or the worker rests */
+    dw_group_slot *slots[DW_SLOT_BUCKETS];
+    dw_group_slot *started, *last_started; /* operations that the worker has not seen yet */
+    dw_arrivals inbox;
+    uint64_t inbox_bytes;
+    dw_arrival_pool pool;
+    bool is_working, is_visited, is_closing;
+    uint32_t visitors;
+    dw_status status; /* DW_OK while the group works; set once */
+    int failed_rank;
+    dw_why why;
+    dw_why refusal;             /* of the last call that was refused */
+    dw_group_counters counters; /* what callers count; `published` is what the worker counts */
+    dw_group_counters published;
+
+    /* The worker's alone. */
+    dw_group_slot *running, *last_running; /* operations in progress, oldest first */
+    uint64_t early_bytes;
+    dw_group_counters count; /* copied to `published` after every turn */
+    bool is_blocked;         /* a link had no room for a message */
+    int64_t looked_ns;       /* when links and times were last looked at */
+    int64_t pinged_ns;
+    bool has_closed;
+    int64_t closing_ns;
+};
+
+/* After fork() the child has neither the group's thread nor its locks. */
+bool dw_group_is_ours(const dw_group *group);
+
+/* How long pieces are. part: of the buffer; BROADCAST has one part, the whole buffer, which belongs
+ * to root. An empty buffer has one piece, without a frame, so that the ranks still meet. */
+typedef struct dw_piece {
+    uint64_t begin; /* in floats, from the start of the buffer */
+    uint64_t count;
+} dw_piece;
+
+/* operation.c. part_of: begin and length of a part. pieces_of: the number of its pieces. piece_at:
+ * one of them. view: a piece as a tensor: rows of 2048, or one row. */
+dw_piece dw_group_part_of(const dw_group *group, const dw_group_job *job, uint32_t part);
+uint32_t dw_group_pieces_of(const dw_group *group, const dw_group_job *job, uint32_t part);
+dw_piece dw_group_piece_at(const dw_group *group, const dw_group_job *job, uint32_t part,
+                           uint32_t piece);
+dw_tensor dw_group_view(const void *data, dw_dtype dtype, uint64_t count);
+bool dw_group_adds(const dw_group_job *job);   /* whether the operation has hop 1 */
+bool dw_group_shares(const dw_group_job *job); /* whether it has hop 2 */
+/* Begins an operation that a caller has started. take: a message for it. push: sends one frame if
+ * there is one and room for it; returns whether it did. settle: whether it is finished. */
+void dw_operation_begin(dw_group *group, dw_group_slot *slot);
+void dw_operation_take(dw_group *group, dw_arrival *arrival);
+bool dw_operation_push(dw_group *group, dw_group_slot *slot);
+bool dw_operation_is_finished(const dw_group_slot *slot);
+/* Copies the result to the caller's y. */
+void dw_operation_deliver(dw_group *group, dw_group_slot *slot);
+/* The header of a message about this operation. */
+dw_message dw_operation_message(const dw_group_slot *slot, int hop, uint32_t part, uint32_t piece);
+
+/* adding.c. contribute: sends the next contribution, and returns whether it did. add_own: rank 0
+ * adds its own contribution to one piece. take: a contribution arrived, and belongs to the
+ * function. */
+bool dw_adding_contribute(dw_group *group, dw_group_slot *slot);
+bool dw_adding_add_own(dw_group *group, dw_group_slot *slot);
+void dw_adding_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival);
+
+/* sharing.c. share: encodes one piece and sends it to all, and returns whether it did. take: a
+ * result arrived. */
+bool dw_sharing_share(dw_group *group, dw_group_slot *slot);
+void dw_sharing_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival);
+
+/* slot.c. find: NULL if there is none; the caller holds the lock. get: makes one. prepare: memory
+ * for a job; the slot is STARTING. */
+dw_group_slot *dw_slot_find(const dw_group *group, uint64_t number);
+dw_group_slot *dw_slot_get(dw_group *group, uint64_t number);
+dw_status dw_slot_prepare(dw_group *group, dw_group_slot *slot, const dw_group_job *job);
+void dw_slot_empty(dw_group *group, dw_group_slot *slot); /* frees the buffers */
+void dw_slot_free_all(dw_group *group);
+
+/* coders.c. make: after an error they must be destroyed. forget: drops what they keep of a slot;
+ * the caller is a visitor. */
+dw_status dw_coders_make(dw_group *group, dw_group_coders *coders);
+void dw_coders_destroy(dw_group *group, dw_group_coders *coders);
+dw_status dw_coders_forget(dw_group *group, uint64_t slot);
+
+/* worker.c. turn: does everything that there is to do, and returns how long the worker may sleep;
+ * run: turns until the group is closed. visit and leave: the worker rests in between. */
+int64_t dw_group_turn(dw_group *group);
+void *dw_group_run_worker(void *group);
+/* Whether all that was promised to other ranks is done, so that a closing group may end. */
+bool dw_group_may_end(const dw_group *group, int64_t now_ns);
+void dw_group_visit(dw_group *group);
+void dw_group_leave(dw_group *group);
+int64_t dw_group_now_ns(void);
+
+/* failing.c. fail: the group ends with this error, which is about a rank; only the first one
+ * counts. Called by the worker. */
+void dw_group_fail(dw_group *group, dw_status status, uint32_t rank, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Another rank says that the group has failed. */
+void dw_group_take_abort(dw_group *group, const dw_arrival *arrival);
+/* Tells one rank the error of the group, or all of them. */
+void dw_group_tell_abort(dw_group *group, dw_lane *lane);
+dw_status dw_group_say(dw_why *why, dw_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* sized.c. Reads a struct of the caller, which begins with struct_size and may be shorter or longer
+ * than ours: transport.h says what that means. */
+dw_status dw_group_read_sized(void *own, size_t own_bytes, const void *given, const char *type,
+                              dw_why *why);
+
+/* lateness.c. Fails the group if a rank owes something for too long; tells the others for whom this
+ * rank waits. */
+void dw_group_check_lateness(dw_group *group, int64_t now_ns);
+
+/* lane.c. take: the handler of the link. begin: room for a body of at most body_cap bytes; PENDING:
+ * not now. end: sends the first body_len bytes, with a number and a digest. drop: returns the room.
+ * tell: sends a message without a number, if there is room in the queue. */
+void dw_lane_take(void *lane, const void *data, size_t len);
+dw_status dw_lane_begin(dw_lane *lane, size_t body_cap, unsigned char **body);
+dw_status dw_lane_end(dw_lane *lane, unsigned char *body, dw_message *head, size_t body_len);
+void dw_lane_drop(dw_lane *lane, unsigned char *body);
+dw_status dw_lane_tell(dw_lane *lane, dw_message *head, const void *body, size_t body_len);
+/* Checks a message that arrived, and calls dw_operation_take with it if it belongs to an operation,
+ * then with later ones that waited for it, in the order of their numbers. The arrival belongs to
+ * the function. */
+void dw_lane_sort(dw_lane *lane, dw_arrival *arrival);
+/* Looks whether the link has failed. If it has, what had arrived is put into the inbox, and the
+ * group fails in the next turn, unless that rank had closed its group. */
+void dw_lane_probe(dw_lane *lane);
+void dw_lane_settle(dw_lane *lane);
+
+/* repeating.c. Only for lanes whose retry_ms is not 0. */
+bool dw_lane_has_window(const dw_lane *lane);
+dw_status dw_lane_keep(dw_lane *lane, uint64_t number, const void *message, size_t len);
+void dw_lane_acknowledge(dw_lane *lane, const dw_message *ack);
+void dw_lane_tell_ack(dw_lane *lane);
+void dw_lane_repeat(dw_lane *lane, int64_t now_ns);
+void dw_lane_let_go(dw_lane *lane); /* frees all copies */
+
+/* arrival.c. take: memory for a message of len bytes; NULL: none. */
+dw_arrival *dw_arrival_take(dw_group *group, size_t len);
+void dw_arrival_give(dw_group *group, dw_arrival *arrival);
+void dw_arrival_free_all(dw_group *group);
+void dw_arrivals_put(dw_arrivals *list, dw_arrival *arrival);
+dw_arrival *dw_arrivals_get(dw_arrivals *list);
+static inline unsigned char *dw_arrival_bytes(dw_arrival *arrival)
+{
+    return (unsigned char *)arrival + DW_ARRIVAL_HEAD;
+}
+static inline const unsigned char *dw_arrival_body(const dw_arrival *arrival)
+{
+    return (const unsigned char *)arrival + DW_ARRIVAL_HEAD + DW_MESSAGE_BYTES;
+}
+
+/* greeting.c. greet: exchanges greetings with all ranks. answer: a greeting arrived later. */
+dw_status dw_group_greet(dw_group *group, dw_why *why);
+void dw_group_answer_hello(dw_lane *lane, const dw_arrival *arrival);
+
+#endif

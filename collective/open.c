@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * open.c - opening and closing groups. */
+#include <signal.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "group.h"
+
+enum { DEFAULT_TIMEOUT_MS = 60000, DEFAULT_PIECE = 262144, MOST_PIECE = 1 << 26 };
+#define DEFAULT_EARLY_BYTES (UINT64_C(1) << 30)
+
+/* ---- The config ------------------------------------------------------------------------------ */
+
+static dw_status check(const dw_group_config *config, dw_why *why)
+{
+    if (config->id < 1 || config->id > 0xffff)
+        return dw_group_say(why, DW_ERR_ARGUMENT, "%u is not a valid group id; use 1 to 65535",
+                            config->id);
+    if (config->ranks < 1 || config->ranks > DW_GROUP_MOST_RANKS || config->rank >= config->ranks)
+        return dw_group_say(why, DW_ERR_ARGUMENT,
+                            "group %u: rank %u of %u ranks: a group has 1 to %d ranks, and ranks "
+                            "count from 0",
+                            config->id, config->rank, config->ranks, DW_GROUP_MOST_RANKS);
+    if (config->ranks > 1 && !config->links == !config->uris)
+        return dw_group_say(why, DW_ERR_ARGUMENT, "group %u: set either links or uris", config->id);
+    for (uint32_t r = 0; r < config->ranks; r++) {
+        if (r == config->rank ||
+            (config->links ? config->links[r] != NULL : config->uris && config->uris[r] != NULL))
+            continue;
+        return dw_group_say(why, DW_ERR_ARGUMENT, "group %u: there is no link to rank %u",
+                            config->id, r);
+    }
+    for (uint32_t r = 0; config->links && r < config->ranks; r++) {
+        for (uint32_t other = 0; other < r; other++) {
+            if (r != config->rank && other != config->rank &&
+                config->links[r] == config->links[other])
+                return dw_group_say(why, DW_ERR_ARGUMENT,
+                                    "group %u: ranks %u and %u have the same link", config->id,
+                                    other, r);
+        }
+    }
+    if (config->piece % DW_GROUP_TILE != 0 || config->piece > MOST_PIECE)
+        return dw_group_say(why, DW_ERR_ARGUMENT,
+                            "group %u: pieces of %u floats: use a multiple of %d, at most %d",
+                            config->id, config->piece, DW_GROUP_TILE, MOST_PIECE);
+    return DW_OK;
+}
+
+/* Copies the config of one hop. The group sees to it that every frame arrives, so decoders need not
+ * reply, and encoders need no second copy of prev. */
+static dw_status take_codec(dw_config *own, const dw_config *given, const char *of, uint32_t id,
+                            dw_why *why)
+{
+    dw_why parsed;
+    dw_status status = dw_config_init(own, sizeof *own);
+    if (!given) {
+        status = dw_config_parse(own, "raw:f32", &parsed);
+    } else if (given->struct_size < sizeof(size_t)) {
+        return dw_group_say(why, DW_ERR_ARGUMENT, "group %u: the config of %s has no struct_size",
+                            id, of);
+    } else {
+        size_t size = given->struct_size < sizeof *own ? given->struct_size : sizeof *own;
+        memcpy(own, given, size);
+        own->struct_size = sizeof *own;
+    }
+    own->replies = DW_REPLIES_NEVER;
+    if (status == DW_OK && own->group == DW_GROUP_CHANNEL)
+        return dw_group_say(why, DW_ERR_CONFIG,
+                            "group %u: group=channel has no meaning in a flat buffer; use a number "
+                            "or row",
+                            id);
+    dw_encoder *encoder = NULL; /* tells what is wrong with a config */
+    if (status == DW_OK) status = dw_encoder_create_why(&encoder, own, &parsed);
+    dw_encoder_destroy(encoder);
+    if (status == DW_OK) return DW_OK;
+    return dw_group_say(why, status, "group %u: the config of %s: %.180s", id, of, parsed.text);
+}
+
+/* Whether encoders keep anything of a key from one frame to the next. */
+static bool keeps_state(const dw_config *config)
+{
+    char text[DW_CONFIG_TEXT_BYTES] = "";
+    dw_config_format(config, text, sizeof text);
+    return config->codec == DW_CODEC_DELTA || strstr(text, "feedback=") != NULL;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Room for a frame of any piece that the worker encodes for itself. */
+static size_t scratch_for(const dw_group *group)
+{
+    dw_tensor whole = dw_group_view(NULL, DW_F32, group->piece);
+    dw_tensor ragged = dw_group_view(NULL, DW_F32, group->piece - 1);
+    /* dw_frame_bound reads only the shape, but wants a pointer. */
+    whole.data = ragged.data = (void *)(uintptr_t)group;
+    size_t cap =
+        larger(dw_frame_bound(&group->codec, &whole), dw_frame_bound(&group->codec, &ragged));
+    return larger(cap, dw_frame_bound(&group->rounding[0], &whole)) + DW_GROUP_TILE;
+}
+
+/* ---- Memory and locks ------------------------------------------------------------------------ */
+
+static void free_group(dw_group *group)
+{
+    for (uint32_t r = 0; group->lanes && r < group->ranks; r++) {
+        dw_lane *lane = &group->lanes[r];
+        dw_lane_let_go(lane);
+        if (group->owns_links) dw_link_close(lane->link);
+    }
+    dw_arrival *arrival;
+    while ((arrival = dw_arrivals_get(&group->inbox)) != NULL) dw_arrival_give(group, arrival);
+    dw_slot_free_all(group);
+    dw_coders_destroy(group, &group->coders);
+    dw_arrival_free_all(group);
+    dw_allocator allocator = group->allocator;
+    dw_group_memory_give(&allocator, group->lanes, group->ranks * sizeof *group->lanes);
+    dw_group_memory_give(&allocator, group->scratch, group->scratch_bytes);
+    pthread_cond_destroy(&group->finished);
+    pthread_cond_destroy(&group->work);
+    pthread_mutex_destroy(&group->lock);
+    dw_group_memory_give(&allocator, group, sizeof *group);
+}
+
+static dw_group *make_group(const dw_group_config *config)
+{
+    dw_allocator allocator = dw_group_allocator(&config->allocator);
+    dw_group *group = dw_group_memory_zeroed(&allocator, sizeof *group);
+    if (!group) return NULL;
+    group->owner = getpid();
+    group->allocator = allocator;
+    group->id = config->id;
+    group->rank = config->rank;
+    group->ranks = config->ranks;
+    group->piece = config->piece ? config->piece : DEFAULT_PIECE;
+    group->timeout_ms = config->timeout_ms ? config->timeout_ms : DEFAULT_TIMEOUT_MS;
+    group->open_timeout_ms = config->open_timeout_ms ? config->open_timeout_ms : DEFAULT_TIMEOUT_MS;
+    group->max_early_bytes =
+        config->max_early_bytes ? config->max_early_bytes : DEFAULT_EARLY_BYTES;
+    group->failed_rank = -1;
+    /* With these attributes none of them can fail on Linux. */
+    pthread_mutex_init(&group->lock, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&group->work, &monotonic);
+    pthread_cond_init(&group->finished, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    group->lanes = dw_group_memory_zeroed(&allocator, config->ranks * sizeof *group->lanes);
+    if (group->lanes) return group;
+    group->ranks = 0;
+    free_group(group);
+    return NULL;
+}
+
+static dw_status take_configs(dw_group *group, const dw_group_config *config, dw_why *why)
+{
+    dw_status status = take_codec(&group->codec, config->codec, "contributions", group->id, why);
+    if (status == DW_OK)
+        status = take_codec(&group->result, config->result ? config->result : config->codec,
+                            "results", group->id, why);
+    if (status != DW_OK) return status;
+    group->keeps_state[0] = keeps_state(&group->codec);
+    group->keeps_state[1] = keeps_state(&group->result);
+    dw_config_parse(&group->rounding[0], "raw:f16,replies=never", NULL);
+    dw_config_parse(&group->rounding[1], "raw:bf16,replies=never", NULL);
+    group->scratch_bytes = scratch_for(group);
+    group->scratch = dw_group_memory_take(&group->allocator, group->scratch_bytes);
+    if (!group->scratch) group->scratch_bytes = 0;
+    status = group->scratch ? dw_coders_make(group, &group->coders) : DW_ERR_NO_MEMORY;
+    if (status == DW_OK) return DW_OK;
+    return dw_group_say(why, status, "group %u: no memory", group->id);
+}
+
+/* ---- Links ----------------------------------------------------------------------------------- */
+
+static uint64_t random_number(void)
+{
+    uint64_t number = 0;
+    /* Early after boot there may be no random numbers yet. A nonce must only be new. */
+    if (getrandom(&number, sizeof number, GRND_NONBLOCK) != sizeof number)
+        number = (uint64_t)dw_group_now_ns() ^ (uint64_t)getpid() << 40;
+    return number | 1;
+}
+
+/* All ranks open their links in the order of the ranks, so nobody waits in a circle. */
+static dw_status open_link(dw_group *group, const dw_group_config *config, uint32_t r, dw_why *why)
+{
+    dw_link_options options = {.struct_size = sizeof options};
+    dw_status status = DW_OK;
+    if (config->link_options)
+        status = dw_group_read_sized(&options, sizeof options, config->link_options,
+                                     "dw_link_options", why);
+    if (status != DW_OK) return status;
+    options.struct_size = sizeof options;
+    options.role = group->rank < r ? DW_LINK_LISTEN : DW_LINK_CONNECT;
+    if (options.open_timeout_ms == 0) options.open_timeout_ms = group->open_timeout_ms;
+    dw_why link_why;
+    status = dw_link_open(&group->lanes[r].link, config->uris[r], &options, &link_why);
+    if (status == DW_OK) return DW_OK;
+    return dw_group_say(why, status, "group %u, link to rank %u: %.180s", group->id, r,
+                        link_why.text);
+}
+
+static dw_status take_links(dw_group *group, const dw_group_config *config, dw_why *why)
+{
+    group->owns_links = config->uris != NULL;
+    for (uint32_t r = 0; r < group->ranks; r++) {
+        dw_lane *lane = &group->lanes[r];
+        lane->group = group;
+        lane->rank = r;
+        lane->waits_for = UINT32_MAX;
+        if (r == group->rank) continue;
+        dw_status status = DW_OK;
+        if (config->links)
+            lane->link = config->links[r];
+        else
+            status = open_link(group, config, r, why);
+        if (status != DW_OK) return status;
+        dw_link_counters counters = {.struct_size = sizeof counters};
+        if (dw_link_count(lane->link, &counters) != DW_OK)
+            return dw_group_say(why, DW_ERR_ARGUMENT,
+                                "group %u: the link to rank %u belongs to another process",
+                                group->id, r);
+        lane->retry_ms = (uint32_t)counters.retry_ms;
+        lane->nonce = random_number();
+    }
+    return DW_OK;
+}
+
+static dw_status set_handlers(dw_group *group, dw_why *why)
+{
+    for (uint32_t r = 0; r < group->ranks; r++) {
+        dw_lane *lane = &group->lanes[r];
+        if (!lane->link) continue;
+        dw_status status =
+            dw_link_handle(lane->link, group->id << 8 | DW_LANE_MESSAGES, dw_lane_take, lane);
+        lane->has_handler = status == DW_OK;
+        if (status == DW_ERR_ARGUMENT || status == DW_ERR_NO_MEMORY)
+            return dw_group_say(why, status, "group %u: the link to rank %u takes no handler: %s",
+                                group->id, r, dw_status_string(status));
+        /* Any other error is that of the link, which the worker will find. */
+    }
+    return DW_OK;
+}
+
+static void remove_handlers(dw_group *group)
+{
+    for (uint32_t r = 0; r < group->ranks; r++) {
+        dw_lane *lane = &group->lanes[r];
+        if (lane->has_handler)
+            dw_link_handle(lane->link, group->id << 8 | DW_LANE_MESSAGES, NULL, NULL);
+        lane->has_handler = false;
+    }
+}
+
+/* Signals are for the threads of the program. */
+static dw_status start_thread(dw_group *group, dw_why *why)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&group->thread, NULL, dw_group_run_worker, group);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    group->has_thread = !failed;
+    if (!failed) return DW_OK;
+    return dw_group_say(why, DW_ERR_NO_MEMORY, "group %u: the system cannot create a thread",
+                        group->id);
+}
+
+/* ---- The public side ------------------------------------------------------------------------- */
+
+dw_status dw_group_open(dw_group **group, const dw_group_config *given, dw_why *why)
+{
+    dw_why own_why;
+    if (!why) why = &own_why;
+    *why = (dw_why){.text = "", .offset = -1};
+    if (!group || !given)
+        return dw_group_say(why, DW_ERR_ARGUMENT, "dw_group_open needs a group and a config");
+    *group = NULL;
+    dw_group_config config;
+    dw_status status = dw_group_read_sized(&config, sizeof config, given, "dw_group_config", why);
+    if (status == DW_OK) status = check(&config, why);
+    if (status != DW_OK) return status;
+    dw_group *made = make_group(&config);
+    if (!made) return dw_group_say(why, DW_ERR_NO_MEMORY, "group %u: no memory", config.id);
+    status = take_configs(made, &config, why);
+    if (status == DW_OK) status = take_links(made, &config, why);
+    if (status == DW_OK) status = dw_group_greet(made, why);
+    if (status == DW_OK) status = set_handlers(made, why);
+    if (status == DW_OK && made->ranks > 1) status = start_thread(made, why);
+    if (status != DW_OK) {
+        remove_handlers(made);
+        free_group(made);
+        return status;
+    }
+    *group = made;
+    return DW_OK;
+}
+
+void dw_group_close(dw_group *group)
+{
+    if (!dw_group_is_ours(group)) return;
+    if (group->has_thread) {
+        pthread_mutex_lock(&group->lock);
+        group->is_closing = true;
+        pthread_cond_signal(&group->work);
+        pthread_mutex_unlock(&group->lock);
+        pthread_join(group->thread, NULL);
+    }
+    remove_handlers(group);
+    free_group(group);
+}

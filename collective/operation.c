@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * operation.c - what an operation expects from the other ranks, and when it is finished. */
+#include <string.h>
+
+#include "group.h"
+
+/* ---- Parts and pieces ------------------------------------------------------------------------ */
+
+bool dw_group_adds(const dw_group_job *job)
+{
+    return job->operation == DW_ALL_REDUCE || job->operation == DW_REDUCE_SCATTER;
+}
+
+bool dw_group_shares(const dw_group_job *job)
+{
+    return job->operation != DW_REDUCE_SCATTER;
+}
+
+dw_piece dw_group_part_of(const dw_group *group, const dw_group_job *job, uint32_t part)
+{
+    dw_piece found = {0, 0};
+    if (job->operation == DW_BROADCAST) return part == job->root ? (dw_piece){0, job->n} : found;
+    dw_group_part(job->n, part, group->ranks, &found.begin, &found.count);
+    return found;
+}
+
+uint32_t dw_group_pieces_of(const dw_group *group, const dw_group_job *job, uint32_t part)
+{
+    uint64_t count = dw_group_part_of(group, job, part).count;
+    uint32_t owner = job->operation == DW_BROADCAST ? job->root : group->ranks - 1;
+    if (job->n == 0) return part == owner;
+    return (uint32_t)((count + group->piece - 1) / group->piece);
+}
+
+dw_piece dw_group_piece_at(const dw_group *group, const dw_group_job *job, uint32_t part,
+                           uint32_t piece)
+{
+    dw_piece whole = dw_group_part_of(group, job, part);
+    uint64_t before = (uint64_t)piece * group->piece;
+    uint64_t left = whole.count - before;
+    return (dw_piece){whole.begin + before, left < group->piece ? left : group->piece};
+}
+
+dw_tensor dw_group_view(const void *data, dw_dtype dtype, uint64_t count)
+{
+    void *at = (void *)(uintptr_t)data; /* encoders do not write to it */
+    if (count % DW_GROUP_TILE == 0)
+        return dw_tensor_3d(at, dtype, 1, (uint32_t)(count / DW_GROUP_TILE), DW_GROUP_TILE);
+    return dw_tensor_3d(at, dtype, 1, 1, (uint32_t)count);
+}
+
+/* ---- The worker's part ----------------------------------------------------------------------- */
+
+dw_message dw_operation_message(const dw_group_slot *slot, int hop, uint32_t part, uint32_t piece)
+{
+    const dw_group_job *job = &slot->now.job;
+    return (dw_message){
+        .kind = DW_MESSAGE_DATA,
+        .operation = (uint8_t)job->operation,
+        .dtype = (uint8_t)job->dtype,
+        .flags = (uint8_t)((job->mean ? DW_MESSAGE_MEAN : 0) | (hop == 2 ? DW_MESSAGE_HOP2 : 0)),
+        .rank = job->root,
+        .slot = slot->number,
+        .visit = slot->visit,
+        .n = job->n,
+        .part = part,
+        .piece = piece};
+}
+
+static const char *name_of(unsigned operation)
+{
+    static const char *const names[] = {"?", "all-reduce", "reduce-scatter", "all-gather",
+                                        "broadcast"};
+    return names[operation <= DW_BROADCAST ? operation : 0];
+}
+
+static const char *dtype_of(unsigned dtype)
+{
+    return dtype == DW_F32 ? "f32" : dtype == DW_F16 ? "f16" : dtype == DW_BF16 ? "bf16" : "?";
+}
+
+/* Whether the message belongs to the operation as it was started here. */
+static bool agrees(dw_group *group, const dw_group_slot *slot, const dw_arrival *arrival)
+{
+    const dw_group_job *job = &slot->now.job;
+    const dw_message *head = &arrival->head;
+    bool mean = head->flags & DW_MESSAGE_MEAN;
+    if (head->operation == job->operation && head->dtype == job->dtype && head->n == job->n &&
+        head->rank == job->root && mean == (job->mean != 0))
+        return true;
+    dw_group_fail(group, DW_ERR_MISMATCH, arrival->from,
+                  "slot %llu: rank %u started %s of %llu %s (mean %d, root %u), and rank %u %s of "
+                  "%llu %s (mean %d, root %u)",
+                  (unsigned long long)slot->number, arrival->from, name_of(head->operation),
+                  (unsigned long long)head->n, dtype_of(head->dtype), mean, head->rank, group->rank,
+                  name_of(job->operation), (unsigned long long)job->n, dtype_of(job->dtype),
+                  job->mean != 0, job->root);
+    return false;
+}
+
+static void take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
+{
+    if (!agrees(group, slot, arrival)) {
+        dw_arrival_give(group, arrival);
+    } else if (arrival->head.flags & DW_MESSAGE_HOP2) {
+        dw_sharing_take(group, slot, arrival);
+    } else {
+        dw_adding_take(group, slot, arrival);
+    }
+}
+
+/* An operation that has not begun here: the message waits for it. */
+static void keep_early(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
+{
+    group->early_bytes += DW_ARRIVAL_HEAD + arrival->room;
+    if (group->early_bytes <= group->max_early_bytes) {
+        dw_arrivals_put(&slot->early, arrival);
+        return;
+    }
+    group->early_bytes -= DW_ARRIVAL_HEAD + arrival->room;
+    uint32_t from = arrival->from;
+    dw_arrival_give(group, arrival);
+    dw_group_fail(group, DW_ERR_LIMIT, from,
+                  "rank %u is ahead: messages of operations that have not started here exceed "
+                  "max_early_bytes (%llu)",
+                  from, (unsigned long long)group->max_early_bytes);
+}
+
+void dw_operation_take(dw_group *group, dw_arrival *arrival)
+{
+    pthread_mutex_lock(&group->lock);
+    dw_group_slot *slot = dw_slot_get(group, arrival->head.slot);
+    pthread_mutex_unlock(&group->lock);
+    if (!slot) {
+        dw_group_fail(group, DW_ERR_NO_MEMORY, group->rank, "no memory for a slot");
+        dw_arrival_give(group, arrival);
+    } else if (arrival->head.visit < slot->visit) {
+        dw_group_fail(group, DW_ERR_PROTOCOL, arrival->from,
+                      "rank %u sent a message about an operation of slot %llu that had finished",
+                      arrival->from, (unsigned long long)arrival->head.slot);
+        dw_arrival_give(group, arrival);
+    } else if (slot->is_begun && arrival->head.visit == slot->visit) {
+        take(group, slot, arrival);
+    } else {
+        keep_early(group, slot, arrival);
+    }
+}
+
+/* What every rank owes, and what this rank has to do. */
+static void set_out(dw_group *group, dw_group_slot *slot)
+{
+    dw_progress *now = &slot->now;
+    const dw_group_job *job = &now->job;
+    uint64_t pieces = 0;
+    now->most_pieces = 0;
+    for (uint32_t r = 0; r < group->ranks; r++) {
+        uint32_t of_rank = dw_group_pieces_of(group, job, r);
+        slot->first_piece[r] = pieces;
+        pieces += of_rank;
+        if (of_rank > now->most_pieces) now->most_pieces = of_rank;
+        slot->owes_part[r] = dw_group_adds(job) && r != group->rank ? now->own_pieces : 0;
+        slot->owes_result[r] = dw_group_shares(job) && r != group->rank ? of_rank : 0;
+    }
+    now->has_contributed = !dw_group_adds(job);
+    now->left_to_add = dw_group_adds(job) ? now->own_pieces : 0;
+    now->left_to_share = dw_group_shares(job) ? now->own_pieces : 0;
+    now->left_to_take = dw_group_shares(job) ? pieces - now->own_pieces : 0;
+    if (dw_group_shares(job)) memset(slot->is_taken, 0, (size_t)pieces);
+    if (dw_group_adds(job)) {
+        memset(slot->added, 0, now->own_pieces * sizeof *slot->added);
+        memset(slot->waiting, 0, (size_t)now->own_pieces * group->ranks * sizeof *slot->waiting);
+    } else {
+        /* There is nothing to wait for: all own pieces are ready. */
+        for (uint32_t i = 0; i < now->own_pieces; i++) slot->ready[i] = i;
+        now->ready_end = now->own_pieces;
+    }
+}
+
+void dw_operation_begin(dw_group *group, dw_group_slot *slot)
+{
+    for (uint32_t r = 0; r < group->ranks; r++) {
+        if (group->lanes[r].is_closed) {
+            dw_group_fail(group, DW_ERR_PEER, r, "rank %u has closed its group", r);
+            return;
+        }
+    }
+    set_out(group, slot);
+    slot->is_begun = true;
+    dw_arrivals early = slot->early;
+    slot->early = (dw_arrivals){NULL, NULL};
+    dw_arrival *arrival;
+    while ((arrival = dw_arrivals_get(&early)) != NULL) {
+        group->early_bytes -= DW_ARRIVAL_HEAD + arrival->room;
+        if (group->status != DW_OK)
+            dw_arrival_give(group, arrival);
+        else if (arrival->head.visit == slot->visit)
+            take(group, slot, arrival);
+        else
+            keep_early(group, slot, arrival);
+    }
+}
+
+bool dw_operation_push(dw_group *group, dw_group_slot *slot)
+{
+    /* Results first: other ranks wait for them, and they end an operation. */
+    if (dw_sharing_share(group, slot)) return true;
+    if (group->status != DW_OK) return false;
+    bool has_sent = dw_adding_contribute(group, slot);
+    if (group->status != DW_OK) return false;
+    return dw_adding_add_own(group, slot) || has_sent;
+}
+
+bool dw_operation_is_finished(const dw_group_slot *slot)
+{
+    const dw_progress *now = &slot->now;
+    return now->has_contributed && now->left_to_add == 0 && now->left_to_share == 0 &&
+           now->left_to_take == 0;
+}
+
+/* Rounds the own part of the sums to 16 bits: with the codec of plain floats, so that the rounding
+ * is specified where all others are. The result lies where `result` begins. */
+static dw_status round_sums(dw_group *group, dw_group_slot *slot)
+{
+    const dw_progress *now = &slot->now;
+    const dw_config *config = &group->rounding[now->job.dtype == DW_BF16];
+    dw_encoder *encoder = NULL;
+    dw_decoder *decoder = NULL;
+    dw_status status = dw_encoder_create(&encoder, config);
+    if (status == DW_OK) status = dw_decoder_create(&decoder, config);
+    for (uint32_t i = 0; status == DW_OK && i < now->own_pieces; i++) {
+        dw_piece at = dw_group_piece_at(group, &now->job, group->rank, i);
+        uint64_t offset = at.begin - now->begin;
+        if (at.count == 0) continue;
+        dw_tensor x = dw_group_view(slot->sums + offset, DW_F32, at.count);
+        dw_tensor y = dw_group_view(slot->result + offset * 2, now->job.dtype, at.count);
+        dw_key key = {.sample = 0};
+        size_t len;
+        status = dw_encode(encoder, &key, &x, group->scratch, group->scratch_bytes, &len);
+        if (status == DW_OK) status = dw_decode(decoder, group->scratch, len, &y, NULL, 0, NULL);
+    }
+    dw_encoder_destroy(encoder);
+    dw_decoder_destroy(decoder);
+    return status;
+}
+
+void dw_operation_deliver(dw_group *group, dw_group_slot *slot)
+{
+    const dw_progress *now = &slot->now;
+    const dw_group_job *job = &now->job;
+    size_t bytes = dw_dtype_bytes(job->dtype);
+    if (dw_group_shares(job)) {
+        if (job->n > 0) memcpy(job->y, slot->result, (size_t)job->n * bytes);
+    } else if (job->dtype == DW_F32) {
+        if (now->count > 0) memcpy(job->y, slot->sums, (size_t)now->count * bytes);
+    } else {
+        dw_status status = round_sums(group, slot);
+        if (status != DW_OK)
+            dw_group_fail(group, status, group->rank, "slot %llu: the sums cannot be rounded: %s",
+                          (unsigned long long)slot->number, dw_status_string(status));
+        else if (now->count > 0)
+            memcpy(job->y, slot->result, (size_t)now->count * bytes);
+    }
+}

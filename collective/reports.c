@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * reports.c - counters, sentences, and where parts lie. */
+#include <string.h>
+
+#include "group.h"
+
+dw_status dw_group_part(uint64_t n, uint32_t rank, uint32_t ranks, uint64_t *begin, uint64_t *count)
+{
+    if (rank >= ranks || ranks > DW_GROUP_MOST_RANKS || !begin || !count) return DW_ERR_ARGUMENT;
+    /* Without products of tiles and ranks, which could be too large. */
+    uint64_t tiles = n / DW_GROUP_TILE + (n % DW_GROUP_TILE > 0);
+    uint64_t each = tiles / ranks, more = tiles % ranks;
+    uint64_t first = rank * each + rank * more / ranks;
+    uint64_t last = (rank + 1) * each + (rank + 1) * more / ranks;
+    *begin = first * DW_GROUP_TILE < n ? first * DW_GROUP_TILE : n;
+    uint64_t end = last * DW_GROUP_TILE < n ? last * DW_GROUP_TILE : n;
+    *count = end - *begin;
+    return DW_OK;
+}
+
+dw_status dw_group_count(dw_group *group, dw_group_counters *counters)
+{
+    if (!dw_group_is_ours(group) || !counters || counters->struct_size < sizeof(size_t))
+        return DW_ERR_ARGUMENT;
+    pthread_mutex_lock(&group->lock);
+    dw_group_counters now = group->published;
+    now.started = group->counters.started;
+    now.finished = group->counters.finished;
+    now.slots = group->counters.slots;
+    now.state_bytes = group->counters.state_bytes;
+    now.wait_ns = group->counters.wait_ns;
+    pthread_mutex_unlock(&group->lock);
+    now.struct_size = counters->struct_size;
+    size_t known = sizeof now < now.struct_size ? sizeof now : now.struct_size;
+    memset(counters, 0, now.struct_size);
+    memcpy(counters, &now, known);
+    return DW_OK;
+}
+
+/* Adds the sums; what is current is added, too, because every encoder has its own. */
+static void add_counters(dw_counters *sum, const dw_encoder *encoder)
+{
+    dw_counters one = {.struct_size = sizeof one};
+    if (!encoder || dw_encoder_counters(encoder, &one) != DW_OK) return;
+    const uint64_t *from = &one.frames;
+    uint64_t *to = &sum->frames;
+    for (; from <= &one.busy_ns; from++, to++) *to += *from;
+    sum->x_square += one.x_square;
+    sum->delta_square += one.delta_square;
+    sum->error_square += one.error_square;
+}
+
+static void give(dw_counters *counters, const dw_counters *sum)
+{
+    size_t size = counters->struct_size;
+    memcpy(counters, sum, size < sizeof *sum ? size : sizeof *sum);
+    counters->struct_size = size;
+}
+
+dw_status dw_group_codecs(dw_group *group, dw_counters *contributed, dw_counters *results)
+{
+    if (!dw_group_is_ours(group) || !contributed || !results ||
+        contributed->struct_size < sizeof(size_t) || results->struct_size < sizeof(size_t))
+        return DW_ERR_ARGUMENT;
+    dw_counters to_ranks = {0}, to_all = {0};
+    dw_group_visit(group);
+    for (uint32_t r = 0; r < group->ranks; r++)
+        add_counters(&to_ranks, group->coders.contribute[r]);
+    add_counters(&to_all, group->coders.share);
+    dw_group_leave(group);
+    give(contributed, &to_ranks);
+    give(results, &to_all);
+    return DW_OK;
+}
+
+const char *dw_group_why(dw_group *group)
+{
+    if (!group) return "";
+    if (!dw_group_is_ours(group))
+        return "this group belongs to the process that opened it; a forked child must open a group "
+               "of its own";
+    pthread_mutex_lock(&group->lock);
+    const char *text = group->status == DW_OK ? group->refusal.text : group->why.text;
+    pthread_mutex_unlock(&group->lock);
+    return text;
+}
+
+int dw_group_failed_rank(dw_group *group)
+{
+    if (!dw_group_is_ours(group)) return -1;
+    pthread_mutex_lock(&group->lock);
+    int rank = group->failed_rank;
+    pthread_mutex_unlock(&group->lock);
+    return rank;
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * sharing.c - hop 2: the rank that owns a part encodes it once and sends the same frames to all.
+ * All ranks, the owner too, take what the frames decode to. */
+#include <string.h>
+
+#include "group.h"
+
+/* What is shared: the sums, or the caller's own part. */
+static dw_tensor source(const dw_group *group, const dw_group_slot *slot, dw_piece at)
+{
+    const dw_progress *now = &slot->now;
+    (void)group;
+    if (dw_group_adds(&now->job))
+        return dw_group_view(slot->sums + (at.begin - now->begin), DW_F32, at.count);
+    const unsigned char *x = now->job.x;
+    size_t bytes = dw_dtype_bytes(now->job.dtype);
+    return dw_group_view(x + (at.begin - now->begin) * bytes, now->job.dtype, at.count);
+}
+
+static dw_status decode(dw_group *group, dw_group_slot *slot, uint32_t from, dw_piece at,
+                        const void *frame, size_t len)
+{
+    if (at.count == 0) return len == 0 ? DW_OK : DW_ERR_FORMAT;
+    const dw_group_job *job = &slot->now.job;
+    dw_decoder *decoder = group->coders.take[from];
+    dw_tensor y =
+        dw_group_view(slot->result + at.begin * dw_dtype_bytes(job->dtype), job->dtype, at.count);
+    dw_counters before = {.struct_size = sizeof before}, after = before;
+    dw_decoder_counters(decoder, &before);
+    int64_t begin_ns = dw_group_now_ns();
+    dw_status status = dw_decode(decoder, frame, len, &y, NULL, 0, NULL);
+    group->count.codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
+    dw_decoder_counters(decoder, &after);
+    group->count.poisoned += after.poisoned_groups - before.poisoned_groups;
+    return status;
+}
+
+/* Decodes a piece of a rank's part into the result. */
+static bool accept(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t piece,
+                   const void *frame, size_t len)
+{
+    dw_piece at = dw_group_piece_at(group, &slot->now.job, from, piece);
+    dw_status status = decode(group, slot, from, at, frame, len);
+    if (status == DW_OK) return true;
+    dw_group_fail(group, status, from,
+                  "slot %llu: piece %u of rank %u's result cannot be decoded: %.100s",
+                  (unsigned long long)slot->number, piece, from,
+                  at.count ? dw_decoder_why(group->coders.take[from]) : "it should be empty");
+    return false;
+}
+
+/* Takes room for a message to every other rank, or for none. */
+static bool begin_all(dw_group *group, size_t cap, unsigned char **bodies)
+{
+    for (uint32_t r = 0; r < group->ranks; r++) {
+        bodies[r] = NULL;
+        if (r == group->rank || dw_lane_begin(&group->lanes[r], cap, &bodies[r]) == DW_OK) continue;
+        while (r-- > 0)
+            if (bodies[r]) dw_lane_drop(&group->lanes[r], bodies[r]);
+        return false;
+    }
+    return true;
+}
+
+static void drop_all(dw_group *group, unsigned char **bodies)
+{
+    for (uint32_t r = 0; r < group->ranks; r++)
+        if (bodies[r]) dw_lane_drop(&group->lanes[r], bodies[r]);
+}
+
+/* Encodes the piece into the first of the messages, copies it to the others, and takes the result
+ * itself. */
+static bool fill(dw_group *group, dw_group_slot *slot, uint32_t piece, size_t cap,
+                 unsigned char **bodies, size_t *len)
+{
+    dw_piece at = dw_group_piece_at(group, &slot->now.job, group->rank, piece);
+    unsigned char *first = bodies[group->rank == 0 ? 1 : 0];
+    dw_encoder *encoder = group->coders.share;
+    dw_status status = DW_OK;
+    *len = 0;
+    if (at.count > 0) {
+        dw_tensor x = source(group, slot, at);
+        dw_key key = {.sample = slot->number, .slice = piece};
+        int64_t begin_ns = dw_group_now_ns();
+        status = dw_encode(encoder, &key, &x, first, cap, len);
+        group->count.codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
+        group->count.raw_bytes += at.count * dw_dtype_bytes(x.dtype);
+        group->count.encoded_bytes += *len;
+    }
+    if (status != DW_OK) {
+        dw_group_fail(group, status, group->rank, "slot %llu: rank %u cannot encode it: %.120s",
+                      (unsigned long long)slot->number, group->rank, dw_encoder_why(encoder));
+        return false;
+    }
+    for (uint32_t r = 0; r < group->ranks; r++)
+        if (bodies[r] && bodies[r] != first) memcpy(bodies[r], first, *len);
+    return accept(group, slot, group->rank, piece, first, *len);
+}
+
+bool dw_sharing_share(dw_group *group, dw_group_slot *slot)
+{
+    dw_progress *now = &slot->now;
+    if (now->ready_first == now->ready_end) return false;
+    uint32_t piece = slot->ready[now->ready_first];
+    dw_piece at = dw_group_piece_at(group, &now->job, group->rank, piece);
+    size_t cap = 0, len;
+    if (at.count > 0) {
+        dw_tensor x = source(group, slot, at);
+        cap = dw_frame_bound(&group->result, &x);
+    }
+    unsigned char *bodies[DW_GROUP_MOST_RANKS];
+    if (!begin_all(group, cap, bodies)) return false;
+    if (!fill(group, slot, piece, cap, bodies, &len)) {
+        drop_all(group, bodies);
+        return false;
+    }
+    for (uint32_t r = 0; r < group->ranks; r++) {
+        dw_message head = dw_operation_message(slot, 2, group->rank, piece);
+        if (!bodies[r]) continue;
+        if (dw_lane_end(&group->lanes[r], bodies[r], &head, len) == DW_OK) continue;
+        for (r++; r < group->ranks; r++)
+            if (bodies[r]) dw_lane_drop(&group->lanes[r], bodies[r]);
+        return false;
+    }
+    now->ready_first++;
+    now->left_to_share--;
+    return true;
+}
+
+void dw_sharing_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
+{
+    dw_progress *now = &slot->now;
+    const dw_message *head = &arrival->head;
+    uint32_t from = arrival->from;
+    bool fits = dw_group_shares(&now->job) && head->part == from &&
+                head->piece < dw_group_pieces_of(group, &now->job, from);
+    unsigned char *is_taken = fits ? &slot->is_taken[slot->first_piece[from] + head->piece] : NULL;
+    if (!fits || *is_taken) {
+        dw_group_fail(group, DW_ERR_PROTOCOL, from,
+                      "slot %llu: rank %u sent a result that is not due",
+                      (unsigned long long)slot->number, from);
+    } else if (accept(group, slot, from, head->piece, dw_arrival_body(arrival),
+                      (size_t)head->body_len)) {
+        *is_taken = 1;
+        slot->owes_result[from]--;
+        now->left_to_take--;
+    }
+    dw_arrival_give(group, arrival);
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * slot.c - slots: their table, and the buffers of operations. All that an operation needs is
+ * allocated before it starts, and used again by the next one of the slot. */
+#include <string.h>
+
+#include "group.h"
+
+static dw_group_slot **bucket_of(const dw_group *group, uint64_t number)
+{
+    uint64_t mixed = number * UINT64_C(0x9e3779b97f4a7c15);
+    /* The cast removes const; callers write only through pointers to a group that is not const. */
+    return &((dw_group *)(uintptr_t)group)->slots[mixed >> 56];
+}
+_Static_assert(DW_SLOT_BUCKETS == 256, "bucket_of takes 8 bits");
+
+dw_group_slot *dw_slot_find(const dw_group *group, uint64_t number)
+{
+    dw_group_slot *slot = *bucket_of(group, number);
+    while (slot && slot->number != number) slot = slot->next;
+    return slot;
+}
+
+dw_group_slot *dw_slot_get(dw_group *group, uint64_t number)
+{
+    dw_group_slot *slot = dw_slot_find(group, number);
+    if (slot) return slot;
+    slot = dw_group_memory_zeroed(&group->allocator, sizeof *slot);
+    if (!slot) return NULL;
+    dw_group_slot **bucket = bucket_of(group, number);
+    slot->number = number;
+    slot->next = *bucket;
+    *bucket = slot;
+    group->counters.slots++;
+    return slot;
+}
+
+/* ---- Buffers --------------------------------------------------------------------------------- */
+
+/* Adds room for n elements of so many bytes to *bytes, aligned to 64; returns where it begins. */
+static uint64_t reserve(uint64_t *bytes, uint64_t n, uint64_t each)
+{
+    uint64_t at = *bytes;
+    *bytes += (n * each + 63) / 64 * 64;
+    return at;
+}
+
+/* Where the arrays of a slot begin in its memory. */
+typedef struct layout {
+    uint64_t sums, result, ready, added, waiting, is_taken, owes_part, owes_result, first_piece;
+    uint64_t bytes;
+} layout;
+
+static layout lay_out(const dw_group *group, const dw_progress *now)
+{
+    const dw_group_job *job = &now->job;
+    uint64_t ranks = group->ranks, pieces = 0, each = dw_dtype_bytes(job->dtype);
+    bool adds = dw_group_adds(job), shares = dw_group_shares(job);
+    for (uint32_t r = 0; r < group->ranks; r++) pieces += dw_group_pieces_of(group, job, r);
+    layout at = {0};
+    at.result = reserve(&at.bytes, shares ? job->n : job->dtype != DW_F32 ? now->count : 0, each);
+    /* Sums in f32 lie where the own part of the result will be: they are encoded before that is
+     * decoded over them. */
+    at.sums = adds && shares && job->dtype == DW_F32
+                  ? at.result + now->begin * each
+                  : reserve(&at.bytes, adds ? now->count : 0, sizeof(float));
+    at.ready = reserve(&at.bytes, now->own_pieces, sizeof(uint32_t));
+    at.added = reserve(&at.bytes, adds ? now->own_pieces : 0, sizeof(uint32_t));
+    at.waiting = reserve(&at.bytes, adds ? now->own_pieces * ranks : 0, sizeof(dw_arrival *));
+    at.is_taken = reserve(&at.bytes, shares ? pieces : 0, 1);
+    at.owes_part = reserve(&at.bytes, ranks, sizeof(uint32_t));
+    at.owes_result = reserve(&at.bytes, ranks, sizeof(uint32_t));
+    at.first_piece = reserve(&at.bytes, ranks, sizeof(uint64_t));
+    return at;
+}
+
+static dw_status make_buffers(dw_group *group, dw_group_slot *slot)
+{
+    layout at = lay_out(group, &slot->now);
+    if (at.bytes > SIZE_MAX / 2) return DW_ERR_LIMIT;
+    if (at.bytes > slot->bytes || !slot->memory) {
+        void *memory = dw_group_memory_take(&group->allocator, (size_t)at.bytes);
+        if (!memory) return DW_ERR_NO_MEMORY;
+        dw_group_memory_give(&group->allocator, slot->memory, slot->bytes);
+        pthread_mutex_lock(&group->lock);
+        group->counters.state_bytes += at.bytes - slot->bytes;
+        pthread_mutex_unlock(&group->lock);
+        slot->memory = memory;
+        slot->bytes = (size_t)at.bytes;
+    }
+    unsigned char *memory = slot->memory;
+    slot->sums = (void *)(memory + at.sums);
+    slot->result = memory + at.result;
+    slot->ready = (void *)(memory + at.ready);
+    slot->added = (void *)(memory + at.added);
+    slot->waiting = (void *)(memory + at.waiting);
+    slot->is_taken = memory + at.is_taken;
+    slot->owes_part = (void *)(memory + at.owes_part);
+    slot->owes_result = (void *)(memory + at.owes_result);
+    slot->first_piece = (void *)(memory + at.first_piece);
+    return DW_OK;
+}
+
+dw_status dw_slot_prepare(dw_group *group, dw_group_slot *slot, const dw_group_job *job)
+{
+    slot->now = (dw_progress){.job = *job, .start_ns = dw_group_now_ns()};
+    dw_piece own = dw_group_part_of(group, job, group->rank);
+    slot->now.begin = own.begin;
+    slot->now.count = own.count;
+    slot->now.own_pieces = dw_group_pieces_of(group, job, group->rank);
+    return make_buffers(group, slot);
+}
+
+void dw_slot_empty(dw_group *group, dw_group_slot *slot)
+{
+    dw_group_memory_give(&group->allocator, slot->memory, slot->bytes);
+    slot->memory = NULL;
+    slot->bytes = 0;
+}
+
+void dw_slot_free_all(dw_group *group)
+{
+    for (unsigned i = 0; i < DW_SLOT_BUCKETS; i++) {
+        while (group->slots[i]) {
+            dw_group_slot *slot = group->slots[i];
+            group->slots[i] = slot->next;
+            dw_arrival *arrival;
+            while ((arrival = dw_arrivals_get(&slot->early)) != NULL)
+                dw_arrival_give(group, arrival);
+            dw_slot_empty(group, slot);
+            dw_group_memory_give(&group->allocator, slot, sizeof *slot);
+        }
+    }
+}

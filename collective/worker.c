@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * worker.c - the group's thread. It works in turns: what has arrived is sorted, new operations
+ * begin, one frame is sent, finished operations are delivered. Between two turns it sleeps until
+ * something happens. */
+#include <fenv.h>
+#include <time.h>
+
+#include "group.h"
+
+/* How often links and times are looked at while something is in progress, and otherwise; how long
+ * to wait for room in the queue of a link, which does not tell when there is some. */
+enum { LOOK_MS = 20, IDLE_MS = 500, ROOM_MS = 1 };
+/* A group that is closed waits so long for acknowledgements. */
+enum { CLOSE_MS = 5000 };
+
+int64_t dw_group_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* ---- One turn -------------------------------------------------------------------------------- */
+
+static void take_inbox(dw_group *group)
+{
+    pthread_mutex_lock(&group->lock);
+    dw_arrivals inbox = group->inbox;
+    group->inbox = (dw_arrivals){NULL, NULL};
+    group->inbox_bytes = 0;
+    pthread_mutex_unlock(&group->lock);
+    dw_arrival *arrival;
+    while ((arrival = dw_arrivals_get(&inbox)) != NULL)
+        dw_lane_sort(&group->lanes[arrival->from], arrival);
+}
+
+static void begin_operations(dw_group *group)
+{
+    for (;;) {
+        pthread_mutex_lock(&group->lock);
+        dw_group_slot *slot = group->started;
+        if (slot) {
+            group->started = slot->next_running;
+            if (!group->started) group->last_started = NULL;
+            slot->next_running = NULL;
+            if (group->last_running)
+                group->last_running->next_running = slot;
+            else
+                group->running = slot;
+            group->last_running = slot;
+        }
+        pthread_mutex_unlock(&group->lock);
+        if (!slot) return;
+        dw_operation_begin(group, slot);
+    }
+}
+
+static void look_at_damage(dw_group *group)
+{
+    for (uint32_t i = 0; i < group->ranks; i++) {
+        dw_lane *lane = &group->lanes[i];
+        if (!lane->link) continue;
+        pthread_mutex_lock(&group->lock);
+        dw_status damage = lane->damage;
+        pthread_mutex_unlock(&group->lock);
+        if (damage != DW_OK)
+            dw_group_fail(group, damage, damage == DW_ERR_LIMIT ? i : group->rank,
+                          damage == DW_ERR_LIMIT
+                              ? "rank %u sends faster than this rank can work: more than "
+                                "max_early_bytes have arrived"
+                              : "no memory for a message from rank %u",
+                          i);
+        dw_lane_settle(lane);
+    }
+}
+
+/* Sends one frame: of the oldest operation that has one and room for it. */
+static bool push(dw_group *group)
+{
+    group->is_blocked = false;
+    for (dw_group_slot *slot = group->running; slot; slot = slot->next_running) {
+        if (dw_operation_push(group, slot)) return true;
+        if (group->status != DW_OK) return false;
+    }
+    return false;
+}
+
+static void end_operation(dw_group *group, dw_group_slot *slot, dw_group_slot *before)
+{
+    slot->visit++;
+    slot->is_begun = false;
+    pthread_mutex_lock(&group->lock);
+    if (before)
+        before->next_running = slot->next_running;
+    else
+        group->running = slot->next_running;
+    if (group->last_running == slot) group->last_running = before;
+    slot->next_running = NULL;
+    slot->state = DW_SLOT_DONE;
+    group->counters.finished++;
+    pthread_cond_broadcast(&group->finished);
+    pthread_mutex_unlock(&group->lock);
+}
+
+static void finish_operations(dw_group *group)
+{
+    dw_group_slot *before = NULL, *next;
+    for (dw_group_slot *slot = group->running; slot && group->status == DW_OK; slot = next) {
+        next = slot->next_running;
+        if (!dw_operation_is_finished(slot)) {
+            before = slot;
+            continue;
+        }
+        dw_operation_deliver(group, slot);
+        if (group->status != DW_OK) return;
+        end_operation(group, slot, before);
+    }
+}
+
+/* Says goodbye to every rank. */
+static void close_lanes(dw_group *group, int64_t now_ns)
+{
+    if (!group->has_closed) {
+        dw_group_fail(group, DW_ERR_CANCELLED, group->rank, "rank %u closed its group",
+                      group->rank);
+        group->has_closed = true;
+        group->closing_ns = now_ns;
+    }
+    for (uint32_t i = 0; i < group->ranks; i++) {
+        dw_lane *lane = &group->lanes[i];
+        unsigned char *body;
+        if (!lane->link || lane->has_closed) continue;
+        if (lane->is_closed || lane->lost != DW_OK) {
+            lane->has_closed = true;
+        } else if (dw_lane_begin(lane, 0, &body) == DW_OK) {
+            dw_message head = {.kind = DW_MESSAGE_CLOSE};
+            dw_lane_end(lane, body, &head, 0);
+            lane->has_closed = true;
+        }
+    }
+}
+
+static void look(dw_group *group, int64_t now_ns)
+{
+    for (uint32_t i = 0; i < group->ranks; i++) {
+        dw_lane *lane = &group->lanes[i];
+        if (!lane->link) continue;
+        dw_lane_probe(lane);
+        dw_lane_repeat(lane, now_ns);
+    }
+    if (group->status == DW_OK) dw_group_check_lateness(group, now_ns);
+    group->looked_ns = now_ns;
+}
+
+int64_t dw_group_turn(dw_group *group)
+{
+    take_inbox(group);
+    begin_operations(group);
+    look_at_damage(group);
+    bool has_pushed = push(group);
+    finish_operations(group);
+    for (uint32_t i = 0; i < group->ranks; i++)
+        if (group->lanes[i].link) dw_lane_tell_ack(&group->lanes[i]);
+    int64_t now_ns = dw_group_now_ns();
+    if (now_ns - group->looked_ns >= LOOK_MS * (int64_t)DW_NS_IN_MS) look(group, now_ns);
+    pthread_mutex_lock(&group->lock);
+    group->published = group->count;
+    bool is_closing = group->is_closing;
+    pthread_mutex_unlock(&group->lock);
+    if (is_closing) close_lanes(group, now_ns);
+    if (has_pushed) return 0;
+    if (group->is_blocked) return ROOM_MS * (int64_t)DW_NS_IN_MS;
+    bool has_unacknowledged = false;
+    for (uint32_t i = 0; i < group->ranks; i++) {
+        const dw_lane *lane = &group->lanes[i];
+        has_unacknowledged |= lane->retry_ms > 0 && lane->acknowledged < lane->next_number;
+    }
+    return (group->running || has_unacknowledged || is_closing ? LOOK_MS : IDLE_MS) *
+           (int64_t)DW_NS_IN_MS;
+}
+
+/* ---- The thread ------------------------------------------------------------------------------ */
+
+bool dw_group_may_end(const dw_group *group, int64_t now_ns)
+{
+    if (!group->has_closed) return false;
+    if (now_ns - group->closing_ns >= CLOSE_MS * (int64_t)DW_NS_IN_MS) return true;
+    for (uint32_t i = 0; i < group->ranks; i++) {
+        const dw_lane *lane = &group->lanes[i];
+        if (!lane->link || lane->is_closed || lane->lost != DW_OK) continue;
+        if (!lane->has_closed) return false;
+        if (lane->retry_ms > 0 && lane->acknowledged < lane->next_number) return false;
+    }
+    return true;
+}
+
+static void sleep_until_work(dw_group *group, int64_t at_most_ns)
+{
+    int64_t until_ns = dw_group_now_ns() + at_most_ns;
+    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
+                             .tv_nsec = (long)(until_ns % 1000000000)};
+    bool knows_closing = group->has_closed;
+    while (!group->inbox.head && !group->started && group->is_closing == knows_closing) {
+        if (pthread_cond_timedwait(&group->work, &group->lock, &until) != 0) return;
+        if (group->visitors > 0) return;
+    }
+}
+
+void *dw_group_run_worker(void *context)
+{
+    dw_group *group = context;
+    /* A thread inherits the rounding mode, and whether tiny numbers become zero, from the thread
+     * that created it. Sums must not depend on that. */
+    fesetenv(FE_DFL_ENV);
+    pthread_mutex_lock(&group->lock);
+    for (;;) {
+        while (group->visitors > 0 || group->is_visited)
+            pthread_cond_wait(&group->work, &group->lock);
+        group->is_working = true;
+        pthread_mutex_unlock(&group->lock);
+        int64_t sleep_ns = dw_group_turn(group);
+        bool may_end = dw_group_may_end(group, dw_group_now_ns());
+        pthread_mutex_lock(&group->lock);
+        group->is_working = false;
+        if (group->visitors > 0) pthread_cond_broadcast(&group->finished);
+        if (may_end) break;
+        if (sleep_ns > 0 && group->visitors == 0) sleep_until_work(group, sleep_ns);
+    }
+    pthread_mutex_unlock(&group->lock);
+    return NULL;
+}
+
+void dw_group_visit(dw_group *group)
+{
+    pthread_mutex_lock(&group->lock);
+    group->visitors++;
+    while (group->is_working || group->is_visited)
+        pthread_cond_wait(&group->finished, &group->lock);
+    group->visitors--;
+    group->is_visited = true;
+    pthread_mutex_unlock(&group->lock);
+}
+
+void dw_group_leave(dw_group *group)
+{
+    pthread_mutex_lock(&group->lock);
+    group->is_visited = false;
+    pthread_cond_broadcast(&group->finished);
+    pthread_cond_signal(&group->work);
+    pthread_mutex_unlock(&group->lock);
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * group_model.h - what an operation of a group should compute, with the pure layer alone. It keeps
+ * the encoders and decoders of one slot, so that codecs with state are the same from visit to
+ * visit. */
+#ifndef DW_GROUP_MODEL_H
+#define DW_GROUP_MODEL_H
+
+#include "deltawire/collective.h"
+
+enum { MODEL_MOST = 6 };
+
+typedef struct group_model {
+    uint32_t ranks, piece;
+    uint64_t slot;
+    dw_encoder *contribute[MODEL_MOST][MODEL_MOST]; /* [from][to] */
+    dw_decoder *add[MODEL_MOST][MODEL_MOST];        /* [from][to] */
+    dw_encoder *share[MODEL_MOST];
+    dw_decoder *take[MODEL_MOST];
+} group_model;
+
+/* Both ends without replies, as in a group. Codecs with random rounding cannot be modelled. */
+void model_create(group_model *model, uint32_t ranks, uint32_t piece, uint64_t slot,
+                  const char *codec, const char *result);
+void model_destroy(group_model *model);
+
+/* x[r]: the buffers of the ranks, in the dtype of the job. y: n floats of this dtype.
+ * sums: the sum of all x in binary32, of n floats, as rank r computes its part of it.
+ * all_reduce: what every rank gets. gather: the same for ALL_GATHER; x[r] is the part of rank r.
+ * broadcast: the same for BROADCAST. */
+void model_sums(group_model *model, const dw_group_job *job, const void *const *x, float *sums);
+void model_all_reduce(group_model *model, const dw_group_job *job, const void *const *x, void *y);
+void model_gather(group_model *model, const dw_group_job *job, const void *const *x, void *y);
+void model_broadcast(group_model *model, const dw_group_job *job, const void *x, void *y);
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * group_rig.c - all ranks of a group in one process. */
+#include "group_rig.h"
+
+typedef struct worker {
+    void (*work)(void *context, uint32_t rank);
+    void *context;
+    uint32_t rank;
+} worker;
+
+static void *do_work(void *context)
+{
+    worker *me = context;
+    me->work(me->context, me->rank);
+    return NULL;
+}
+
+void rig_each(const group_rig *rig, void (*work)(void *context, uint32_t rank), void *context)
+{
+    pthread_t threads[RIG_MOST];
+    worker workers[RIG_MOST];
+    /* Small stacks: where the system gives huge pages, a large one costs more than an operation. */
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 256 << 10);
+    for (uint32_t r = 0; r < rig->ranks; r++) {
+        workers[r] = (worker){work, context, r};
+        assert_int_equal(pthread_create(&threads[r], &small, do_work, &workers[r]), 0);
+    }
+    for (uint32_t r = 0; r < rig->ranks; r++) pthread_join(threads[r], NULL);
+    pthread_attr_destroy(&small);
+}
+
+void rig_link(group_rig *rig, const char *uri, uint32_t ranks, const char *codec,
+              const char *result)
+{
+    memset(rig, 0, sizeof *rig);
+    rig->ranks = ranks;
+    rig->uri = uri;
+    for (uint32_t low = 0; low < ranks; low++) {
+        for (uint32_t high = low + 1; high < ranks; high++) {
+            static suite_backend backend;
+            suite_pair *pair = &rig->pairs[low][high];
+            backend = (suite_backend){.name = "group", .uri = uri};
+            suite_prepare(pair, &backend);
+            suite_open(pair);
+            rig->links[low][high] = pair->link[SUITE_LISTENER];
+            rig->links[high][low] = pair->link[SUITE_CONNECTOR];
+        }
+    }
+    for (uint32_t r = 0; r < ranks; r++) {
+        assert_int_equal(dw_config_parse(&rig->codec[r], codec, NULL), DW_OK);
+        assert_int_equal(dw_config_parse(&rig->result[r], result ? result : codec, NULL), DW_OK);
+        rig->config[r] = (dw_group_config){.struct_size = sizeof rig->config[r],
+                                           .id = 7,
+                                           .rank = r,
+                                           .ranks = ranks,
+                                           .links = rig->links[r],
+                                           .codec = &rig->codec[r],
+                                           .result = &rig->result[r],
+                                           .piece = 2048};
+    }
+}
+
+static void open_one(void *context, uint32_t rank)
+{
+    group_rig *rig = context;
+    rig->status[rank] = dw_group_open(&rig->group[rank], &rig->config[rank], &rig->why[rank]);
+}
+
+void rig_try_open(group_rig *rig)
+{
+    rig_each(rig, open_one, rig);
+}
+
+void rig_open(group_rig *rig)
+{
+    rig_try_open(rig);
+    for (uint32_t r = 0; r < rig->ranks; r++)
+        if (rig->status[r] != DW_OK)
+            fail_msg("opening rank %u gave %d: %s", r, (int)rig->status[r], rig->why[r].text);
+}
+
+void rig_start(group_rig *rig, const char *uri, uint32_t ranks, const char *codec)
+{
+    rig_link(rig, uri, ranks, codec, NULL);
+    rig_open(rig);
+}
+
+static void close_one(void *context, uint32_t rank)
+{
+    group_rig *rig = context;
+    dw_group_close(rig->group[rank]);
+    rig->group[rank] = NULL;
+}
+
+void rig_close_groups(group_rig *rig)
+{
+    rig_each(rig, close_one, rig);
+}
+
+void rig_close(group_rig *rig)
+{
+    rig_close_groups(rig);
+    for (uint32_t low = 0; low < rig->ranks; low++)
+        for (uint32_t high = low + 1; high < rig->ranks; high++)
+            suite_close(&rig->pairs[low][high]);
+}

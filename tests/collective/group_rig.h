@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * group_rig.h - all ranks of a group in one process, a thread each. */
+#ifndef DW_GROUP_RIG_H
+#define DW_GROUP_RIG_H
+
+#include "deltawire/collective.h"
+#include "transports/suite/transport_suite.h"
+
+enum { RIG_MOST = 6 };
+
+typedef struct group_rig {
+    uint32_t ranks;
+    const char *uri;                      /* of every link; "%d" becomes a new number each time */
+    suite_pair pairs[RIG_MOST][RIG_MOST]; /* [low][high] */
+    dw_link *links[RIG_MOST][RIG_MOST];   /* [rank][peer] */
+    dw_group_config config[RIG_MOST];     /* may be changed between rig_link and rig_open */
+    dw_config codec[RIG_MOST], result[RIG_MOST];
+    dw_group *group[RIG_MOST];
+    dw_status status[RIG_MOST]; /* of dw_group_open */
+    dw_why why[RIG_MOST];
+} group_rig;
+
+/* Opens links between all ranks, and fills in the configs. result: NULL: the same as codec. */
+void rig_link(group_rig *rig, const char *uri, uint32_t ranks, const char *codec,
+              const char *result);
+void rig_try_open(group_rig *rig); /* opens the groups, which may fail: see `status` */
+void rig_open(group_rig *rig);     /* all three; the test fails unless all is open */
+/* rig_link and rig_open. */
+void rig_start(group_rig *rig, const char *uri, uint32_t ranks, const char *codec);
+void rig_close_groups(group_rig *rig); /* all at the same time, as processes would */
+void rig_close(group_rig *rig);        /* groups and links */
+
+/* Calls work(context, rank) for every rank, each in a thread of its own. */
+void rig_each(const group_rig *rig, void (*work)(void *context, uint32_t rank), void *context);
+
+#endif

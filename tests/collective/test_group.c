@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_group.c - the results of operations are those of the model, bit for bit, on all ranks. */
+#include "group_model.h"
+#include "group_rig.h"
+
+enum { PATIENCE_MS = 60000, PIECE = 2048 };
+
+/* ---- Buffers --------------------------------------------------------------------------------- */
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return *state >> 33;
+}
+
+static float draw(uint64_t *state)
+{
+    return ((float)(next_random(state) % 20001) - 10000.0f) * 1e-3f;
+}
+
+static void fill(void *at, dw_dtype dtype, uint64_t n, uint64_t seed)
+{
+    uint64_t state = seed * 77 + 5;
+    for (uint64_t i = 0; i < n; i++) {
+        float value = draw(&state);
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        if (dtype == DW_F32) ((float *)at)[i] = value;
+        if (dtype == DW_BF16) ((uint16_t *)at)[i] = (uint16_t)(bits >> 16);
+        /* A number of binary16 between 1 and 2, with a random sign. */
+        if (dtype == DW_F16)
+            ((uint16_t *)at)[i] = (uint16_t)(0x3c00 | (bits >> 13 & 0x3ff) | (bits >> 16 & 0x8000));
+    }
+}
+
+/* ---- One operation on all ranks -------------------------------------------------------------- */
+
+typedef struct deed {
+    group_rig *rig;
+    dw_group_job job[RIG_MOST];
+    dw_status status[RIG_MOST];
+} deed;
+
+static void run_one(void *context, uint32_t rank)
+{
+    deed *act = context;
+    act->status[rank] = dw_group_run(act->rig->group[rank], &act->job[rank], PATIENCE_MS);
+}
+
+static void run_all(deed *act)
+{
+    rig_each(act->rig, run_one, act);
+    for (uint32_t r = 0; r < act->rig->ranks; r++)
+        if (act->status[r] != DW_OK)
+            fail_msg("rank %u: %d: %s", r, (int)act->status[r], dw_group_why(act->rig->group[r]));
+}
+
+/* Runs an operation on all ranks, with buffers of their own, and compares the results. seed: of the
+ * values. in_place: y is x. */
+static void compare(group_rig *rig, group_model *model, dw_group_job job, uint64_t seed,
+                    int in_place)
+{
+    size_t bytes = dw_dtype_bytes(job.dtype), whole = (size_t)job.n * bytes + 1;
+    void *x[RIG_MOST], *kept[RIG_MOST], *y[RIG_MOST];
+    deed act = {.rig = rig};
+    job.struct_size = sizeof job;
+    job.slot = model->slot;
+    for (uint32_t r = 0; r < rig->ranks; r++) {
+        uint64_t begin, count;
+        dw_group_part(job.n, r, rig->ranks, &begin, &count);
+        uint64_t n = job.operation == DW_ALL_GATHER ? count : job.n;
+        x[r] = malloc(whole);
+        kept[r] = malloc(whole);
+        fill(x[r], job.dtype, n, seed * 10 + r);
+        memcpy(kept[r], x[r], (size_t)n * bytes);
+        y[r] = in_place ? x[r] : malloc(whole);
+        if (!in_place) memset(y[r], 0xee, whole);
+        if (in_place && job.operation == DW_REDUCE_SCATTER)
+            y[r] = (unsigned char *)x[r] + begin * bytes;
+        act.job[r] = job;
+        act.job[r].x = x[r];
+        act.job[r].y = y[r];
+    }
+    run_all(&act);
+    void *expected = malloc(whole);
+    float *sums = malloc((size_t)job.n * sizeof *sums + 1);
+    const void *const *inputs = (const void *const *)kept;
+    if (job.operation == DW_ALL_REDUCE) model_all_reduce(model, &job, inputs, expected);
+    if (job.operation == DW_ALL_GATHER) model_gather(model, &job, inputs, expected);
+    if (job.operation == DW_BROADCAST) model_broadcast(model, &job, kept[job.root], expected);
+    if (job.operation == DW_REDUCE_SCATTER) model_sums(model, &job, inputs, sums);
+    for (uint32_t r = 0; r < rig->ranks; r++) {
+        uint64_t begin = 0, count = job.n;
+        const void *right = expected;
+        if (job.operation == DW_REDUCE_SCATTER) {
+            dw_group_part(job.n, r, rig->ranks, &begin, &count);
+            right = sums + begin;
+        }
+        if (memcmp(y[r], right, (size_t)count * bytes) != 0)
+            fail_msg("operation %d, n %llu, rank %u of %u: other bits", (int)job.operation,
+                     (unsigned long long)job.n, r, rig->ranks);
+    }
+    for (uint32_t r = 0; r < rig->ranks; r++) {
+        if (!in_place) free(y[r]);
+        free(x[r]);
+        free(kept[r]);
+    }
+    free(sums);
+    free(expected);
+}
+
+/* ---- Tests ----------------------------------------------------------------------------------- */
+
+static const uint64_t lengths[] = {0, 1, 256, 2047, 2048, 2049, 5000, 20480, 33333};
+enum { LENGTHS = sizeof lengths / sizeof *lengths };
+static const char *const uris[] = {"loop://group-%d", "tcp://127.0.0.1:0"};
+
+/* Each length has its own slot, and is visited several times. */
+static void all_lengths(group_rig *rig, const char *codec, const char *result,
+                        dw_operation operation)
+{
+    for (int i = 0; i < LENGTHS; i++) {
+        group_model model;
+        model_create(&model, rig->ranks, PIECE, 1000 * (uint64_t)operation + (uint64_t)i, codec,
+                     result);
+        for (uint64_t visit = 0; visit < 3; visit++) {
+            dw_group_job job = {.operation = operation,
+                                .n = lengths[i],
+                                .dtype = DW_F32,
+                                .mean = operation <= DW_REDUCE_SCATTER && i % 2,
+                                .root = operation == DW_BROADCAST ? (uint32_t)i % rig->ranks : 0};
+            compare(rig, &model, job, visit * 100 + (uint64_t)i, visit == 1);
+        }
+        model_destroy(&model);
+    }
+}
+
+static void all_reduce_is_the_models(void **state)
+{
+    (void)state;
+    static const char *const codecs[] = {"raw:f32",
+                                         "direct:bits=4",
+                                         "delta:bits=4",
+                                         "delta:bits=2,group=row,prev=bf16",
+                                         "direct:form=step,group=128,entropy=rans",
+                                         "mx:element=e4m3"};
+    for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++) {
+        for (uint32_t ranks = 2; ranks <= 5; ranks++) {
+            /* Sockets for two of them, as they take longer. */
+            group_rig rig;
+            rig_start(&rig, uris[c < 2 || ranks == 3], ranks, codecs[c]);
+            all_lengths(&rig, codecs[c], NULL, DW_ALL_REDUCE);
+            rig_close(&rig);
+        }
+    }
+}
+
+static void the_hops_may_have_different_codecs(void **state)
+{
+    (void)state;
+    group_rig rig;
+    rig_link(&rig, uris[0], 3, "direct:bits=3", "raw:bf16");
+    rig_open(&rig);
+    all_lengths(&rig, "direct:bits=3", "raw:bf16", DW_ALL_REDUCE);
+    rig_close(&rig);
+}
+
+static void the_other_operations_are_the_models(void **state)
+{
+    (void)state;
+    for (uint32_t ranks = 2; ranks <= 4; ranks++) {
+        group_rig rig;
+        rig_link(&rig, uris[ranks == 3], ranks, "direct:bits=4", "delta:bits=5");
+        rig_open(&rig);
+        all_lengths(&rig, "direct:bits=4", "delta:bits=5", DW_REDUCE_SCATTER);
+        all_lengths(&rig, "direct:bits=4", "delta:bits=5", DW_ALL_GATHER);
+        all_lengths(&rig, "direct:bits=4", "delta:bits=5", DW_BROADCAST);
+        rig_close(&rig);
+    }
+}
+
+static void halves_are_summed_in_binary32(void **state)
+{
+    (void)state;
+    group_rig rig;
+    static const dw_dtype dtypes[] = {DW_BF16, DW_F16};
+    rig_start(&rig, uris[0], 3, "raw:f32");
+    for (int d = 0; d < 2; d++) {
+        group_model model;
+        model_create(&model, 3, PIECE, 50 + (uint64_t)d, "raw:f32", NULL);
+        for (int i = 0; i < LENGTHS; i++) {
+            dw_group_job job = {.operation = DW_ALL_REDUCE, .n = lengths[i], .dtype = dtypes[d]};
+            compare(&rig, &model, job, 900 + (uint64_t)i, 0);
+            job.operation = DW_BROADCAST;
+            compare(&rig, &model, job, 900 + (uint64_t)i, 1);
+        }
+        model_destroy(&model);
+    }
+    rig_close(&rig);
+}
+
+/* Every rank gets its part of the sums, rounded once. */
+static void reduce_scatter_rounds_halves_once(void **state)
+{
+    (void)state;
+    enum { N = 3 * 2048 + 100, RANKS = 3 };
+    group_rig rig;
+    uint16_t x[RANKS][N], y[RANKS][N];
+    deed act = {.rig = &rig};
+    rig_start(&rig, uris[0], RANKS, "raw:f32");
+    for (uint32_t r = 0; r < RANKS; r++) {
+        for (int i = 0; i < N; i++) x[r][i] = 0x3f80 + (uint16_t)(i % 100); /* 1 to 1.8 */
+        act.job[r] = (dw_group_job){.struct_size = sizeof act.job[r],
+                                    .operation = DW_REDUCE_SCATTER,
+                                    .dtype = DW_BF16,
+                                    .n = N,
+                                    .x = x[r],
+                                    .y = y[r]};
+    }
+    run_all(&act);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        uint64_t begin, count;
+        dw_group_part(N, r, RANKS, &begin, &count);
+        for (uint64_t i = 0; i < count; i++) {
+            uint32_t bits = (uint32_t)x[0][begin + i] << 16;
+            float value;
+            memcpy(&value, &bits, sizeof value);
+            value = value + value + value;
+            memcpy(&bits, &value, sizeof bits);
+            bits += 0x7fff + (bits >> 16 & 1); /* to the nearest, ties to even */
+            assert_int_equal(y[r][i], (uint16_t)(bits >> 16));
+        }
+    }
+    rig_close(&rig);
+}
+
+static void one_rank_copies(void **state)
+{
+    (void)state;
+    group_rig rig;
+    float x[3] = {1, 2, 3}, y[3] = {0, 0, 0};
+    rig_start(&rig, uris[0], 1, "direct:bits=2");
+    dw_group_job job = {
+        .struct_size = sizeof job, .operation = DW_ALL_REDUCE, .n = 3, .x = x, .y = y, .mean = 1};
+    assert_int_equal(dw_group_run(rig.group[0], &job, PATIENCE_MS), DW_OK);
+    assert_memory_equal(x, y, sizeof x);
+    job.y = x;
+    assert_int_equal(dw_group_run(rig.group[0], &job, PATIENCE_MS), DW_OK);
+    assert_memory_equal(x, y, sizeof x);
+    rig_close(&rig);
+}
+
+/* ---- Many operations at once ----------------------------------------------------------------- */
+
+enum { SLOTS = 24, SLOT_FLOATS = 7000 };
+
+typedef struct throng {
+    group_rig *rig;
+    float *values[RIG_MOST][SLOTS];
+} throng;
+
+static void start_in_own_order(void *context, uint32_t rank)
+{
+    throng *crowd = context;
+    dw_group *group = crowd->rig->group[rank];
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        uint32_t slot = (i * (2 * rank + 5) + rank) % SLOTS; /* 5, 7, 11, 13: all slots, once */
+        if (rank == 2) slot = SLOTS - 1 - i;
+        dw_group_job job = {.struct_size = sizeof job,
+                            .operation = DW_ALL_REDUCE,
+                            .slot = slot,
+                            .n = SLOT_FLOATS - slot,
+                            .x = crowd->values[rank][slot],
+                            .y = crowd->values[rank][slot]};
+        assert_int_equal(dw_group_start(group, &job), DW_OK);
+    }
+    for (uint32_t slot = 0; slot < SLOTS; slot++)
+        assert_int_equal(dw_group_wait(group, slot, PATIENCE_MS), DW_OK);
+}
+
+static void slots_may_be_started_in_any_order(void **state)
+{
+    (void)state;
+    for (int u = 0; u < 2; u++) {
+        group_rig rig;
+        throng crowd = {.rig = &rig};
+        group_model models[SLOTS];
+        float *expected = malloc(SLOT_FLOATS * sizeof *expected);
+        rig_start(&rig, uris[u], 3, "delta:bits=4");
+        for (uint32_t slot = 0; slot < SLOTS; slot++)
+            model_create(&models[slot], 3, PIECE, slot, "delta:bits=4", NULL);
+        for (uint64_t visit = 0; visit < 3; visit++) {
+            float *kept[SLOTS][3];
+            for (uint32_t slot = 0; slot < SLOTS; slot++) {
+                for (uint32_t r = 0; r < 3; r++) {
+                    crowd.values[r][slot] = malloc(SLOT_FLOATS * sizeof(float));
+                    kept[slot][r] = malloc(SLOT_FLOATS * sizeof(float));
+                    fill(kept[slot][r], DW_F32, SLOT_FLOATS, visit * 1000 + slot * 10 + r);
+                    memcpy(crowd.values[r][slot], kept[slot][r], SLOT_FLOATS * sizeof(float));
+                }
+            }
+            rig_each(&rig, start_in_own_order, &crowd);
+            for (uint32_t slot = 0; slot < SLOTS; slot++) {
+                dw_group_job job = {.dtype = DW_F32, .n = SLOT_FLOATS - slot};
+                model_all_reduce(&models[slot], &job, (const void *const *)kept[slot], expected);
+                for (uint32_t r = 0; r < 3; r++) {
+                    assert_memory_equal(crowd.values[r][slot], expected, job.n * sizeof(float));
+                    free(crowd.values[r][slot]);
+                    free(kept[slot][r]);
+                }
+            }
+        }
+        for (uint32_t slot = 0; slot < SLOTS; slot++) model_destroy(&models[slot]);
+        free(expected);
+        rig_close(&rig);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_reduce_is_the_models),
+        cmocka_unit_test(the_hops_may_have_different_codecs),
+        cmocka_unit_test(the_other_operations_are_the_models),
+        cmocka_unit_test(halves_are_summed_in_binary32),
+        cmocka_unit_test(reduce_scatter_rounds_halves_once),
+        cmocka_unit_test(one_rank_copies),
+        cmocka_unit_test(slots_may_be_started_in_any_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
