@@ -45,8 +45,9 @@ static void end_operations(dw_group *group, dw_group_slot **list, dw_group_slot 
     }
 }
 
-static void fail(dw_group *group, dw_status status, uint32_t rank, const char *sentence)
+void dw_group_end(dw_group *group, dw_status status, uint32_t rank, const char *sentence)
 {
+    if (group->status != DW_OK) return;
     pthread_mutex_lock(&group->lock);
     snprintf(group->why.text, sizeof group->why.text, "%s", sentence);
     group->failed_rank = (int)rank;
@@ -55,7 +56,6 @@ static void fail(dw_group *group, dw_status status, uint32_t rank, const char *s
     end_operations(group, &group->started, &group->last_started);
     pthread_cond_broadcast(&group->finished);
     pthread_mutex_unlock(&group->lock);
-    for (uint32_t i = 0; i < group->ranks; i++) dw_group_tell_abort(group, &group->lanes[i]);
 }
 
 void dw_group_fail(dw_group *group, dw_status status, uint32_t rank, const char *format, ...)
@@ -66,7 +66,8 @@ void dw_group_fail(dw_group *group, dw_status status, uint32_t rank, const char 
     va_start(arguments, format);
     vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
-    fail(group, status, rank, sentence);
+    dw_group_end(group, status, rank, sentence);
+    for (uint32_t i = 0; i < group->ranks; i++) dw_group_tell_abort(group, &group->lanes[i]);
 }
 
 void dw_group_tell_abort(dw_group *group, dw_lane *lane)

@@ -29,7 +29,7 @@ enum { MESSAGES_VERSION = 1 };
 _Static_assert((int)DW_CONFIG_TEXT_BYTES <= (int)TEXT_BYTES,
                "a longer text needs another layout of the greeting");
 /* How long to wait for one rank before the time is looked at again. */
-enum { SLICE_MS = 100 };
+enum { SLICE_MS = 10 };
 
 static uint32_t tag_of(const dw_group *group)
 {
@@ -134,7 +134,7 @@ static dw_status take(dw_group *group, dw_lane *lane, const unsigned char *messa
     }
     if (head.kind != DW_MESSAGE_HELLO) return DW_OK;
     dw_status status = read_hello(group, lane, body, head.body_len, is_greeted, why);
-    if (status == DW_OK && body[3]) tell_hello(lane, !*is_greeted);
+    if (status == DW_OK && body[3]) tell_hello(lane, !*is_greeted && !lane->is_greeted);
     return status;
 }
 
@@ -151,49 +151,83 @@ static dw_status link_says(const dw_group *group, const dw_lane *lane, dw_status
                         sentence[0] ? sentence : dw_status_string(status));
 }
 
-static dw_status greet_one(dw_group *group, dw_lane *lane, int64_t deadline_ns, dw_why *why)
+/* Takes the next message of a rank, if one comes in time. */
+static dw_status hear(dw_group *group, dw_lane *lane, int timeout_ms, bool *has_come, dw_why *why)
 {
-    bool is_greeted = false;
-    uint32_t wait_ms = lane->retry_ms;
-    int64_t told_ns = dw_group_now_ns();
-    while (!is_greeted) {
-        int64_t now_ns = dw_group_now_ns();
-        if (now_ns >= deadline_ns)
-            return dw_group_say(why, DW_ERR_TIMEOUT,
-                                "group %u: rank %u did not open it within %u ms; do all ranks open "
-                                "the same ids?",
-                                group->id, lane->rank, group->open_timeout_ms);
-        if (lane->retry_ms > 0 && now_ns - told_ns >= (int64_t)wait_ms * DW_NS_IN_MS) {
-            tell_hello(lane, true);
-            told_ns = now_ns;
-            if (wait_ms < 8 * lane->retry_ms) wait_ms *= 2;
+    void *message;
+    size_t len;
+    dw_status status = dw_link_recv(lane->link, tag_of(group), timeout_ms, &message, &len);
+    *has_come = status == DW_OK;
+    if (status == DW_PENDING) return DW_OK;
+    if (status != DW_OK) return link_says(group, lane, status, why);
+    bool is_answer = false;
+    status = take(group, lane, message, len, &is_answer, why);
+    lane->is_greeted |= is_answer;
+    dw_link_release(lane->link, message);
+    return status;
+}
+
+/* Listens to all ranks, also to those that were greeted if the link may lose messages: they may not
+ * have heard it. What else they send is sent again. */
+static dw_status hear_all(dw_group *group, dw_lane **missing, dw_why *why)
+{
+    *missing = NULL;
+    for (uint32_t r = 0; r < group->ranks; r++) {
+        dw_lane *lane = &group->lanes[r];
+        bool has_come = lane->link && (!lane->is_greeted || lane->retry_ms > 0);
+        while (has_come) {
+            dw_status status = hear(group, lane, 0, &has_come, why);
+            if (status != DW_OK) return status;
+            if (lane->is_greeted && lane->retry_ms == 0) break;
         }
-        int64_t left_ms = (deadline_ns - now_ns) / DW_NS_IN_MS + 1;
-        int64_t slice_ms = lane->retry_ms > 0 && wait_ms < SLICE_MS ? wait_ms : SLICE_MS;
-        void *message;
-        size_t len;
-        dw_status status =
-            dw_link_recv(lane->link, tag_of(group), (int)(left_ms < slice_ms ? left_ms : slice_ms),
-                         &message, &len);
-        if (status == DW_PENDING) continue;
-        if (status != DW_OK) return link_says(group, lane, status, why);
-        status = take(group, lane, message, len, &is_greeted, why);
-        dw_link_release(lane->link, message);
-        if (status != DW_OK) return status;
+        if (lane->link && !lane->is_greeted && !*missing) *missing = lane;
     }
     return DW_OK;
 }
 
-dw_status dw_group_greet(dw_group *group, dw_why *why)
+/* On links that may lose messages greetings are repeated to the ranks that have not answered. */
+static void tell_again(dw_group *group, int64_t *told_ns)
+{
+    bool tells = false;
+    for (uint32_t r = 0; r < group->ranks; r++) {
+        dw_lane *lane = &group->lanes[r];
+        if (!lane->link || lane->is_greeted || lane->retry_ms == 0 ||
+            dw_group_now_ns() - *told_ns < 2 * (int64_t)lane->retry_ms * DW_NS_IN_MS)
+            continue;
+        tell_hello(lane, true);
+        tells = true;
+    }
+    if (tells) *told_ns = dw_group_now_ns();
+}
+
+static dw_status greet_all(dw_group *group, dw_why *why)
 {
     int64_t deadline_ns = dw_group_now_ns() + (int64_t)group->open_timeout_ms * DW_NS_IN_MS;
-    dw_status status = DW_OK;
+    int64_t told_ns = dw_group_now_ns();
     for (uint32_t r = 0; r < group->ranks; r++)
         if (group->lanes[r].link) tell_hello(&group->lanes[r], true);
+    for (;;) {
+        dw_lane *missing;
+        dw_status status = hear_all(group, &missing, why);
+        if (status != DW_OK || !missing) return status;
+        int64_t left_ms = (deadline_ns - dw_group_now_ns()) / DW_NS_IN_MS;
+        if (left_ms <= 0)
+            return dw_group_say(why, DW_ERR_TIMEOUT,
+                                "group %u: rank %u did not open it within %u ms; do all ranks open "
+                                "the same ids?",
+                                group->id, missing->rank, group->open_timeout_ms);
+        tell_again(group, &told_ns);
+        bool has_come;
+        status = hear(group, missing, left_ms < SLICE_MS ? (int)left_ms : SLICE_MS, &has_come, why);
+        if (status != DW_OK) return status;
+    }
+}
+
+dw_status dw_group_greet(dw_group *group, dw_why *why)
+{
+    dw_status status = greet_all(group, why);
     for (uint32_t r = 0; r < group->ranks && status == DW_OK; r++) {
         dw_lane *lane = &group->lanes[r];
-        if (!lane->link) continue;
-        status = greet_one(group, lane, deadline_ns, why);
         lane->seal_seed = dw_message_seed(lane->nonce, lane->peer_nonce, group->rank);
         lane->open_seed = dw_message_seed(lane->peer_nonce, lane->nonce, r);
     }

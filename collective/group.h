@@ -91,6 +91,7 @@ typedef struct dw_lane {
     bool has_handler;
     uint32_t retry_ms; /* 0: the link loses, doubles, reorders and damages nothing */
     uint64_t nonce, peer_nonce;
+    bool is_greeted;               /* that rank has repeated our nonce */
     uint64_t seal_seed, open_seed; /* of the digests of messages that are sent, and that arrive */
 
     /* Used by the worker alone. */
@@ -292,9 +293,11 @@ void dw_group_leave(dw_group *group);
 int64_t dw_group_now_ns(void);
 
 /* failing.c. fail: the group ends with this error, which is about a rank; only the first one
- * counts. Called by the worker. */
+ * counts. The other ranks are told. Called by the worker. */
 void dw_group_fail(dw_group *group, dw_status status, uint32_t rank, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* The same, but the other ranks are not told. */
+void dw_group_end(dw_group *group, dw_status status, uint32_t rank, const char *sentence);
 /* Another rank says that the group has failed. */
 void dw_group_take_abort(dw_group *group, const dw_arrival *arrival);
 /* Tells one rank the error of the group, or all of them. */

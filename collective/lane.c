@@ -120,8 +120,8 @@ void dw_lane_sort(dw_lane *lane, dw_arrival *arrival)
     }
     group->count.received_bytes += arrival->len;
     /* A rank that has not learnt of the error is told again, because messages may be lost. */
-    if (group->status != DW_OK && head->kind != DW_MESSAGE_ABORT && lane->retry_ms > 0 &&
-        dw_group_now_ns() - lane->answered_ns > 10 * (int64_t)DW_NS_IN_MS)
+    if (group->status != DW_OK && !group->has_closed && head->kind != DW_MESSAGE_ABORT &&
+        lane->retry_ms > 0 && dw_group_now_ns() - lane->answered_ns > 10 * (int64_t)DW_NS_IN_MS)
         dw_group_tell_abort(group, lane);
     switch (head->kind) {
     case DW_MESSAGE_DATA:

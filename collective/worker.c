@@ -121,8 +121,7 @@ static void finish_operations(dw_group *group)
 static void close_lanes(dw_group *group, int64_t now_ns)
 {
     if (!group->has_closed) {
-        dw_group_fail(group, DW_ERR_CANCELLED, group->rank, "rank %u closed its group",
-                      group->rank);
+        dw_group_end(group, DW_ERR_CANCELLED, group->rank, "the group was closed here");
         group->has_closed = true;
         group->closing_ns = now_ns;
     }

@@ -46,6 +46,9 @@ cmd_soak() {
     say "strangers at the door of a link under TLS"
     "$build/asan-vectors/tests/transports/tls/hostile_peers" 10000 </dev/null ||
         die "a stranger got past, or the honest link was harmed"
+    say "all-reduces over links with faults, and ranks that die, leave or disagree"
+    "$build/asan-vectors/tests/collective/soak_group" 100000 </dev/null ||
+        die "a sum was wrong, ranks had different bits, or a rank hung"
     say "mutants of the pure layer, of the kernels for GPUs and of links"
     "$python" "$root/tests/mutants.py" "$root" </dev/null ||
         die "a mutant survived: a check is missing"

@@ -1,0 +1,555 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_group_faults.c - how groups fail: everybody gets the same error, which names a rank, buffers
+ * are as before, and later calls answer at once. And what is repaired. */
+#include <math.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "group_model.h"
+#include "group_rig.h"
+
+enum { PATIENCE_MS = 60000, FLOATS = 9000 };
+static const char *const loop = "loop://faults-%d";
+
+/* ---- One operation on all ranks -------------------------------------------------------------- */
+
+typedef struct deed {
+    group_rig *rig;
+    dw_group_job job[RIG_MOST];
+    dw_status status[RIG_MOST];
+    float x[RIG_MOST][FLOATS], y[RIG_MOST][FLOATS];
+    int skips[RIG_MOST]; /* the rank does not take part */
+} deed;
+
+static void run_one(void *context, uint32_t rank)
+{
+    deed *act = context;
+    if (!act->skips[rank])
+        act->status[rank] = dw_group_run(act->rig->group[rank], &act->job[rank], PATIENCE_MS);
+}
+
+static void prepare(deed *act, group_rig *rig, dw_operation operation, uint64_t n)
+{
+    memset(act, 0, sizeof *act);
+    act->rig = rig;
+    for (uint32_t r = 0; r < rig->ranks; r++) {
+        for (int i = 0; i < FLOATS; i++) {
+            act->x[r][i] = (float)((i * 7 + (int)r * 3) % 50) - 20;
+            act->y[r][i] = -5;
+        }
+        act->job[r] = (dw_group_job){.struct_size = sizeof act->job[r],
+                                     .operation = operation,
+                                     .slot = 3,
+                                     .n = n,
+                                     .x = act->x[r],
+                                     .y = act->y[r]};
+    }
+}
+
+static void run_all(deed *act)
+{
+    rig_each(act->rig, run_one, act);
+}
+
+static void all_is_well(const deed *act)
+{
+    for (uint32_t r = 0; r < act->rig->ranks; r++)
+        if (act->status[r] != DW_OK)
+            fail_msg("rank %u: %d: %s", r, (int)act->status[r], dw_group_why(act->rig->group[r]));
+}
+
+/* The rank got this error, which names one of two ranks; its buffer is as before; and so it stays.
+ */
+static void has_failed(const deed *act, uint32_t rank, dw_status status, int names, int or_names)
+{
+    dw_group *group = act->rig->group[rank];
+    dw_group_job job = act->job[rank];
+    if (act->status[rank] != status)
+        fail_msg("rank %u: %d, not %d: %s", rank, (int)act->status[rank], (int)status,
+                 dw_group_why(group));
+    for (int i = 0; i < FLOATS; i++) assert_true(act->y[rank][i] == -5);
+    int named = dw_group_failed_rank(group);
+    if (named != names && named != or_names) fail_msg("names %d: %s", named, dw_group_why(group));
+    assert_string_not_equal(dw_group_why(group), "");
+    job.slot = 999;
+    assert_int_equal(dw_group_start(group, &job), status);
+    assert_int_equal(dw_group_wait(group, 999, PATIENCE_MS), status);
+    assert_int_equal(dw_group_forget(group, 3), status);
+}
+
+/* ---- What is repaired ------------------------------------------------------------------------ */
+
+static void lossy_links_give_the_same_sums(void **state)
+{
+    (void)state;
+    static const char *const uris[] = {
+        "shaped:loss=20%,seed=3/loop://lossy-%d", "shaped:duplicate=30%,seed=4/loop://lossy-%d",
+        "shaped:corrupt=20%,seed=5/loop://lossy-%d",
+        "shaped:reorder=30%:2ms,seed=6/loop://lossy-%d",
+        "shaped:loss=5%,duplicate=5%,corrupt=5%,reorder=5%:2ms,seed=7/tcp://127.0.0.1:0"};
+    static deed act;
+    float *expected = malloc(FLOATS * sizeof *expected);
+    for (size_t u = 0; u < sizeof uris / sizeof *uris; u++) {
+        group_rig rig;
+        group_model model;
+        rig_start(&rig, uris[u], 3, "delta:bits=4");
+        model_create(&model, 3, 2048, 3, "delta:bits=4", NULL);
+        for (int visit = 0; visit < 6; visit++) {
+            prepare(&act, &rig, DW_ALL_REDUCE, FLOATS);
+            run_all(&act);
+            all_is_well(&act);
+            act.job[0].dtype = DW_F32;
+            model_all_reduce(&model, &act.job[0], (const void *[]){act.x[0], act.x[1], act.x[2]},
+                             expected);
+            for (int r = 0; r < 3; r++)
+                assert_memory_equal(act.y[r], expected, FLOATS * sizeof *expected);
+        }
+        model_destroy(&model);
+        rig_close(&rig);
+    }
+    free(expected);
+}
+
+/* Sums do not depend on what kind of links there are. */
+static void links_may_be_of_different_backends(void **state)
+{
+    (void)state;
+    static deed act, other;
+    group_rig rig, plain;
+    rig_link(&rig, loop, 3, "direct:bits=4", NULL);
+    rig_link(&plain, "tcp://127.0.0.1:0", 3, "direct:bits=4", NULL);
+    /* Rank 2 is reached by tcp. */
+    rig.links[0][2] = plain.links[0][2];
+    rig.links[2][0] = plain.links[2][0];
+    rig_open(&rig);
+    prepare(&act, &rig, DW_ALL_REDUCE, FLOATS);
+    run_all(&act);
+    all_is_well(&act);
+    rig_close_groups(&rig);
+    rig_open(&plain); /* the id may be used again */
+    prepare(&other, &plain, DW_ALL_REDUCE, FLOATS);
+    run_all(&other);
+    all_is_well(&other);
+    assert_memory_equal(act.y, other.y, sizeof act.y);
+    rig_close(&plain);
+    rig_close(&rig);
+}
+
+/* ---- Disagreement ---------------------------------------------------------------------------- */
+
+static void ranks_that_disagree_get_an_error(void **state)
+{
+    (void)state;
+    static deed act;
+    for (int what = 0; what < 6; what++) {
+        group_rig rig;
+        rig_start(&rig, loop, 3, "direct:bits=4");
+        prepare(&act, &rig, what == 5 ? DW_BROADCAST : DW_ALL_REDUCE, 5000);
+        if (what == 0) act.job[1].n = 4999;
+        if (what == 1) act.job[1].n = 0;
+        if (what == 2) act.job[1].mean = 1;
+        if (what == 3) act.job[1].dtype = DW_BF16;
+        if (what == 4) act.job[1].operation = DW_REDUCE_SCATTER;
+        /* Two roots: rank 0 and rank 1. */
+        if (what == 5) act.job[1].root = 1;
+        run_all(&act);
+        int failed = 0;
+        for (uint32_t r = 0; r < 3; r++) {
+            /* Whoever sees first that two ranks differ names the other one, and both are in the
+             * sentence. */
+            if (act.status[r] == DW_OK) continue;
+            has_failed(&act, r, DW_ERR_MISMATCH, dw_group_failed_rank(rig.group[r]), 0);
+            assert_in_range(dw_group_failed_rank(rig.group[r]), 0, 2);
+            assert_non_null(strstr(dw_group_why(rig.group[r]), "rank 1"));
+            failed++;
+        }
+        /* A root has finished when it has sent; it learns of the error later. */
+        assert_true(failed >= (what == 5 ? 1 : what == 4 ? 1 : 3));
+        rig_close(&rig);
+    }
+}
+
+static void a_slot_is_used_once_at_a_time(void **state)
+{
+    (void)state;
+    static deed act;
+    group_rig rig;
+    rig_start(&rig, loop, 2, "raw:f32");
+    prepare(&act, &rig, DW_ALL_REDUCE, 100);
+    assert_int_equal(dw_group_test(rig.group[0], 3), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_group_start(rig.group[0], &act.job[0]), DW_OK);
+    assert_int_equal(dw_group_start(rig.group[0], &act.job[0]), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(dw_group_why(rig.group[0]), "slot 3"));
+    assert_int_equal(dw_group_test(rig.group[0], 3), DW_PENDING);
+    assert_int_equal(dw_group_wait(rig.group[0], 3, 5), DW_PENDING);
+    assert_int_equal(dw_group_forget(rig.group[0], 3), DW_ERR_ARGUMENT);
+    /* The other rank comes, and all is well. */
+    assert_int_equal(dw_group_run(rig.group[1], &act.job[1], PATIENCE_MS), DW_OK);
+    assert_int_equal(dw_group_wait(rig.group[0], 3, PATIENCE_MS), DW_OK);
+    assert_int_equal(dw_group_wait(rig.group[0], 3, PATIENCE_MS), DW_ERR_ARGUMENT);
+    assert_true(act.y[0][5] == act.x[0][5] + act.x[1][5]);
+    rig_close(&rig);
+}
+
+static void bad_jobs_are_refused(void **state)
+{
+    (void)state;
+    static deed act;
+    group_rig rig;
+    rig_start(&rig, loop, 2, "raw:f32");
+    for (int what = 0; what < 8; what++) {
+        prepare(&act, &rig, DW_ALL_REDUCE, 100);
+        dw_group_job *job = &act.job[0];
+        dw_status expected = DW_ERR_ARGUMENT;
+        if (what == 0) job->operation = 0;
+        if (what == 1) job->dtype = 9;
+        if (what == 2) job->x = NULL;
+        if (what == 3) job->y = NULL;
+        if (what == 4) job->struct_size = 5000;
+        if (what == 5) job->n = (UINT64_C(1) << 40) + 1, expected = DW_ERR_LIMIT;
+        if (what == 6) job->operation = DW_BROADCAST, job->root = 2;
+        if (what == 7) job->cuda = (dw_cuda *)(void *)&act, expected = DW_ERR_UNSUPPORTED;
+        assert_int_equal(dw_group_start(rig.group[0], job), expected);
+        assert_string_not_equal(dw_group_why(rig.group[0]), "");
+        assert_int_equal(dw_group_failed_rank(rig.group[0]), -1);
+    }
+    assert_int_equal(dw_group_start(NULL, &act.job[0]), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_group_start(rig.group[0], NULL), DW_ERR_ARGUMENT);
+    rig_close(&rig);
+}
+
+/* ---- Lost and late ranks --------------------------------------------------------------------- */
+
+static void a_lost_link_fails_the_group(void **state)
+{
+    (void)state;
+    static deed act;
+    static const char *const uris[] = {"loop://faults-%d", "tcp://127.0.0.1:0"};
+    for (int u = 0; u < 2; u++) {
+        group_rig rig;
+        rig_start(&rig, uris[u], 3, "raw:f32");
+        prepare(&act, &rig, DW_ALL_REDUCE, FLOATS);
+        act.skips[1] = 1;
+        dw_link_cancel(rig.links[1][0]);
+        dw_link_cancel(rig.links[1][2]);
+        run_all(&act);
+        has_failed(&act, 0, DW_ERR_PEER, 1, 1);
+        has_failed(&act, 2, DW_ERR_PEER, 1, 1);
+        rig_close(&rig);
+    }
+}
+
+static void a_rank_that_leaves_fails_the_group(void **state)
+{
+    (void)state;
+    static deed act;
+    static const char *const uris[] = {"loop://faults-%d",
+                                       "shaped:loss=20%,seed=9/loop://faults-%d"};
+    for (int u = 0; u < 2; u++) {
+        group_rig rig;
+        rig_start(&rig, uris[u], 3, "raw:f32");
+        prepare(&act, &rig, DW_ALL_REDUCE, FLOATS);
+        run_all(&act);
+        all_is_well(&act);
+        prepare(&act, &rig, DW_ALL_REDUCE, FLOATS);
+        act.skips[2] = 1;
+        dw_group_close(rig.group[2]);
+        rig.group[2] = NULL;
+        run_all(&act);
+        has_failed(&act, 0, DW_ERR_PEER, 2, 2);
+        has_failed(&act, 1, DW_ERR_PEER, 2, 2);
+        rig_close(&rig);
+    }
+}
+
+/* Nobody starts the operation but ranks 0 and 2, and rank 1 is the one to blame: also by a rank
+ * that has no part and waits only for results. */
+static void a_late_rank_is_named(void **state)
+{
+    (void)state;
+    static deed act;
+    static const char *const uris[] = {"loop://faults-%d",
+                                       "shaped:loss=10%,seed=11/loop://faults-%d"};
+    for (int u = 0; u < 2; u++) {
+        group_rig rig;
+        rig_link(&rig, uris[u], 3, "raw:f32", NULL);
+        for (int r = 0; r < 3; r++) rig.config[r].timeout_ms = 400;
+        rig_open(&rig);
+        prepare(&act, &rig, DW_ALL_REDUCE, u == 0 ? 100 : FLOATS);
+        act.skips[1] = 1;
+        run_all(&act);
+        has_failed(&act, 0, DW_ERR_TIMEOUT, 1, 1);
+        has_failed(&act, 2, DW_ERR_TIMEOUT, 1, 1);
+        /* The late rank learns it at its next call. */
+        act.status[1] = dw_group_run(rig.group[1], &act.job[1], PATIENCE_MS);
+        has_failed(&act, 1, DW_ERR_TIMEOUT, 1, 1);
+        rig_close(&rig);
+    }
+}
+
+/* A rank that works on other slots is not late, and one that comes in time is waited for. */
+static void a_slow_rank_is_waited_for(void **state)
+{
+    (void)state;
+    static deed act;
+    group_rig rig;
+    rig_start(&rig, loop, 2, "raw:f32");
+    prepare(&act, &rig, DW_ALL_REDUCE, 100);
+    assert_int_equal(dw_group_start(rig.group[0], &act.job[0]), DW_OK);
+    assert_int_equal(dw_group_wait(rig.group[0], 3, 300), DW_PENDING);
+    assert_int_equal(dw_group_run(rig.group[1], &act.job[1], PATIENCE_MS), DW_OK);
+    assert_int_equal(dw_group_wait(rig.group[0], 3, PATIENCE_MS), DW_OK);
+    rig_close(&rig);
+}
+
+/* ---- Processes ------------------------------------------------------------------------------- */
+
+enum { CHILDREN = 3 };
+
+/* A rank in a process of its own. It ends itself before round `dies`; the others must get PEER that
+ * names it. Exit status 0: as expected. */
+static int live_as_process(uint32_t rank, char uris[][64], uint32_t victim, int dies)
+{
+    static float x[FLOATS], y[FLOATS];
+    const char *peers[CHILDREN];
+    for (uint32_t r = 0; r < CHILDREN; r++)
+        peers[r] = uris[rank < r ? rank * CHILDREN + r : r * CHILDREN + rank];
+    dw_group *group;
+    dw_why why;
+    dw_group_config config = {
+        .struct_size = sizeof config, .id = 1, .rank = rank, .ranks = CHILDREN, .uris = peers};
+    if (dw_group_open(&group, &config, &why) != DW_OK) {
+        fprintf(stderr, "rank %u: %s\n", rank, why.text);
+        return 2;
+    }
+    for (int i = 0;; i++) {
+        if (rank == victim && i == dies) _exit(0);
+        dw_group_job job = {
+            .struct_size = sizeof job, .operation = DW_ALL_REDUCE, .n = FLOATS, .x = x, .y = y};
+        for (int k = 0; k < FLOATS; k++) {
+            x[k] = (float)(k + i);
+            y[k] = -5;
+        }
+        dw_status status = dw_group_run(group, &job, PATIENCE_MS);
+        for (int k = 0; k < FLOATS; k++)
+            if (y[k] != (status == DW_OK ? 3 * x[k] : -5)) return 3;
+        if (status == DW_OK) continue;
+        int named = dw_group_failed_rank(group);
+        if (named != (int)victim || i < dies)
+            fprintf(stderr, "rank %u: round %d: names %d: %s\n", rank, i, named,
+                    dw_group_why(group));
+        dw_group_close(group);
+        return named == (int)victim && i >= dies ? 0 : 4;
+    }
+}
+
+static void a_process_that_dies_is_named(void **state)
+{
+    (void)state;
+    for (uint32_t victim = 0; victim < CHILDREN; victim++) {
+        char uris[CHILDREN * CHILDREN][64];
+        pid_t children[CHILDREN];
+        for (int i = 0; i < CHILDREN * CHILDREN; i++)
+            snprintf(uris[i], sizeof uris[i], "tcp://127.0.0.1:%d",
+                     20000 + (int)(getpid() % 20000) + i + (int)victim * 16);
+        for (uint32_t r = 0; r < CHILDREN; r++) {
+            children[r] = fork();
+            if (children[r] == 0) _exit(live_as_process(r, uris, victim, 5));
+        }
+        for (uint32_t r = 0; r < CHILDREN; r++) {
+            int ended;
+            assert_int_equal(waitpid(children[r], &ended, 0), children[r]);
+            assert_true(WIFEXITED(ended));
+            assert_int_equal(WEXITSTATUS(ended), 0);
+        }
+    }
+}
+
+static void a_forked_child_must_not_use_a_group(void **state)
+{
+    (void)state;
+    static deed act;
+    group_rig rig;
+    rig_start(&rig, loop, 2, "raw:f32");
+    prepare(&act, &rig, DW_ALL_REDUCE, 10);
+    pid_t child = fork();
+    if (child == 0) {
+        int refused = dw_group_start(rig.group[0], &act.job[0]) == DW_ERR_ARGUMENT &&
+                      dw_group_wait(rig.group[0], 3, -1) == DW_ERR_ARGUMENT &&
+                      strstr(dw_group_why(rig.group[0]), "fork") != NULL;
+        dw_group_close(rig.group[0]);
+        _exit(refused ? 0 : 1);
+    }
+    int ended;
+    waitpid(child, &ended, 0);
+    assert_int_equal(ended, 0);
+    run_all(&act);
+    all_is_well(&act);
+    rig_close(&rig);
+}
+
+/* ---- Bad bytes and bad numbers --------------------------------------------------------------- */
+
+static suite_verdict damage(void *context, unsigned char *message, size_t *len, uint64_t n)
+{
+    int *left = context;
+    (void)n;
+    if (*len > 3000 && *left > 0 && --*left == 0) message[*len - 100] ^= 4;
+    return SUITE_PASS;
+}
+
+/* Over a link that promises not to change anything damage is found by the digests of frames. */
+static void damage_that_nobody_repairs_is_an_error(void **state)
+{
+    (void)state;
+    static deed act;
+    int left = 2;
+    const suite_spoiler spoiler = {damage, &left};
+    static const dw_transport *const spoiled[] = {&suite_spoiled, NULL};
+    group_rig rig;
+    rig_link(&rig, loop, 2, "raw:f32", NULL);
+    suite_pair pair;
+    suite_backend backend = {.name = "spoiled", .uri = "loop://spoiled-%d", .transports = spoiled};
+    suite_set_spoiler(&spoiler);
+    suite_prepare(&pair, &backend);
+    pair.prefix[0] = pair.prefix[1] = "spoiled:";
+    suite_open(&pair);
+    rig.links[0][1] = pair.link[SUITE_LISTENER];
+    rig.links[1][0] = pair.link[SUITE_CONNECTOR];
+    rig_open(&rig);
+    prepare(&act, &rig, DW_ALL_REDUCE, FLOATS);
+    run_all(&act);
+    has_failed(&act, 0, DW_ERR_CORRUPT, 0, 1);
+    has_failed(&act, 1, DW_ERR_CORRUPT, 0, 1);
+    rig_close_groups(&rig);
+    suite_close(&pair);
+    rig_close(&rig);
+}
+
+static void a_value_that_is_no_number_poisons_its_group(void **state)
+{
+    (void)state;
+    static deed act;
+    group_rig rig;
+    rig_start(&rig, loop, 3, "direct:bits=8,group=64");
+    prepare(&act, &rig, DW_ALL_REDUCE, FLOATS);
+    act.x[1][5000] = NAN;
+    act.x[2][64] = INFINITY;
+    run_all(&act);
+    all_is_well(&act);
+    for (int r = 0; r < 3; r++) {
+        for (int i = 0; i < FLOATS; i++) {
+            int poisoned = i / 64 == 5000 / 64 || i / 64 == 1;
+            assert_int_equal(isnan(act.y[r][i]) != 0, poisoned);
+            float sum = act.x[0][i] + act.x[1][i] + act.x[2][i];
+            if (!poisoned) assert_true(fabsf(act.y[r][i] - sum) < 2);
+        }
+        dw_group_counters counters = {.struct_size = sizeof counters};
+        assert_int_equal(dw_group_count(rig.group[r], &counters), DW_OK);
+        assert_int_equal(counters.poisoned, 2);
+        assert_memory_equal(act.y[r], act.y[0], sizeof act.y[0]);
+    }
+    rig_close(&rig);
+}
+
+/* ---- Opening --------------------------------------------------------------------------------- */
+
+static void groups_that_do_not_fit_do_not_open(void **state)
+{
+    (void)state;
+    for (int what = 0; what < 6; what++) {
+        group_rig rig;
+        const char *words = NULL;
+        rig_link(&rig, loop, 3, "direct:bits=4", NULL);
+        for (int r = 0; r < 3; r++) rig.config[r].open_timeout_ms = 60000;
+        dw_status expected = DW_ERR_MISMATCH;
+        if (what == 0) {
+            dw_config_parse(&rig.codec[1], "direct:bits=5", NULL);
+            words = "bits=5";
+        } else if (what == 1) {
+            dw_config_parse(&rig.result[1], "raw:f32", NULL);
+            words = "results";
+        } else if (what == 2) {
+            rig.config[1].piece = 4096;
+            words = "4096";
+        } else if (what == 3) { /* two links exchanged */
+            dw_link *link = rig.links[1][0];
+            rig.links[1][0] = rig.links[1][2];
+            rig.links[1][2] = link;
+            words = "leads to rank";
+        } else if (what == 4) {
+            dw_config_parse(&rig.codec[1], "direct:bits=4,group=channel", NULL);
+            expected = DW_ERR_CONFIG;
+        } else {
+            for (int r = 0; r < 3; r++) rig.config[r].open_timeout_ms = 300;
+            rig.config[1].id = 8;
+            expected = DW_ERR_TIMEOUT;
+        }
+        if (what == 4) { /* the others would wait for long */
+            dw_group *group;
+            dw_why why;
+            assert_int_equal(dw_group_open(&group, &rig.config[1], &why), expected);
+            assert_non_null(strstr(why.text, "channel"));
+        } else {
+            rig_try_open(&rig);
+            for (int r = 0; r < 3; r++) {
+                assert_null(rig.group[r]);
+                if (rig.status[r] != expected) fail_msg("%d: %s", what, rig.why[r].text);
+            }
+            if (words) assert_non_null(strstr(rig.why[0].text, words));
+        }
+        rig_close(&rig);
+    }
+}
+
+static void bad_configs_are_refused(void **state)
+{
+    (void)state;
+    group_rig rig;
+    dw_group *group;
+    dw_why why;
+    rig_link(&rig, loop, 3, "raw:f32", NULL);
+    for (int what = 0; what < 9; what++) {
+        dw_group_config config = rig.config[0];
+        dw_link *links[3] = {NULL, rig.links[0][1], rig.links[0][2]};
+        config.links = links;
+        if (what == 0) config.id = 0;
+        if (what == 1) config.id = 0x10000;
+        if (what == 2) config.rank = 3;
+        if (what == 3) config.ranks = 0;
+        if (what == 4) config.ranks = 257;
+        if (what == 5) config.links = NULL;
+        if (what == 6) links[2] = NULL;
+        if (what == 7) links[2] = links[1];
+        if (what == 8) config.piece = 1000;
+        assert_int_equal(dw_group_open(&group, &config, &why), DW_ERR_ARGUMENT);
+        assert_null(group);
+        assert_string_not_equal(why.text, "");
+    }
+    assert_int_equal(dw_group_open(&group, NULL, &why), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_group_open(NULL, &rig.config[0], NULL), DW_ERR_ARGUMENT);
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        /* First, as a program with threads should not fork. */
+        cmocka_unit_test(a_process_that_dies_is_named),
+        cmocka_unit_test(lossy_links_give_the_same_sums),
+        cmocka_unit_test(links_may_be_of_different_backends),
+        cmocka_unit_test(ranks_that_disagree_get_an_error),
+        cmocka_unit_test(a_slot_is_used_once_at_a_time),
+        cmocka_unit_test(bad_jobs_are_refused),
+        cmocka_unit_test(a_lost_link_fails_the_group),
+        cmocka_unit_test(a_rank_that_leaves_fails_the_group),
+        cmocka_unit_test(a_late_rank_is_named),
+        cmocka_unit_test(a_slow_rank_is_waited_for),
+        cmocka_unit_test(a_forked_child_must_not_use_a_group),
+        cmocka_unit_test(damage_that_nobody_repairs_is_an_error),
+        cmocka_unit_test(a_value_that_is_no_number_poisons_its_group),
+        cmocka_unit_test(groups_that_do_not_fit_do_not_open),
+        cmocka_unit_test(bad_configs_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
