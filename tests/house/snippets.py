@@ -39,8 +39,10 @@ def run_program(root, build, code, work):
     source, program = work / "snippet.c", work / "snippet"
     source.write_text(code, encoding="utf-8")
     libraries = [("src", "deltawire")]
-    if "deltawire/transport.h" in code:
+    if "deltawire/transport.h" in code or "deltawire/collective.h" in code:
         libraries.insert(0, ("transports", "deltawire-link"))
+    if "deltawire/collective.h" in code:
+        libraries.insert(0, ("collective", "deltawire-collective"))
     link = []
     for folder, name in libraries:
         place = pathlib.Path(build).resolve() / folder
