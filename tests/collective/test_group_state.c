@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_group_state.c - what a group keeps: state of codecs, which can be saved, restored and
+ * forgotten, and memory, of which any part may be refused. */
+#include <stdatomic.h>
+
+#include "group_model.h"
+#include "group_rig.h"
+
+enum { PATIENCE_MS = 60000, FLOATS = 9000 };
+
+typedef struct deed {
+    group_rig *rig;
+    uint64_t slot, n;
+    dw_operation operation;
+    dw_status status[RIG_MOST];
+    float x[RIG_MOST][FLOATS], y[RIG_MOST][FLOATS];
+} deed;
+
+static void run_one(void *context, uint32_t rank)
+{
+    deed *act = context;
+    dw_group_job job = {.struct_size = sizeof job,
+                        .operation = act->operation,
+                        .slot = act->slot,
+                        .n = act->n,
+                        .x = act->x[rank],
+                        .y = act->y[rank]};
+    act->status[rank] = dw_group_run(act->rig->group[rank], &job, PATIENCE_MS);
+}
+
+/* Values of a visit; those of two visits are similar, as for delta codecs. */
+static void run(deed *act, group_rig *rig, uint64_t slot, uint64_t n, int visit)
+{
+    act->rig = rig;
+    act->slot = slot;
+    act->n = n;
+    act->operation = DW_ALL_REDUCE;
+    for (uint32_t r = 0; r < rig->ranks; r++) {
+        for (uint64_t i = 0; i < n; i++)
+            act->x[r][i] =
+                (float)((i * 7 + r * 3 + slot) % 50) + (float)visit * 0.01f * (float)(i % 9);
+    }
+    rig_each(rig, run_one, act);
+    for (uint32_t r = 0; r < rig->ranks; r++)
+        if (act->status[r] != DW_OK)
+            fail_msg("rank %u: %d: %s", r, (int)act->status[r], dw_group_why(rig->group[r]));
+}
+
+static dw_counters contributed(const group_rig *rig, int rank)
+{
+    dw_counters first = {.struct_size = sizeof first}, second = first;
+    assert_int_equal(dw_group_codecs(rig->group[rank], &first, &second), DW_OK);
+    return first;
+}
+
+/* ---- Saving ---------------------------------------------------------------------------------- */
+
+typedef struct pieces {
+    size_t n, len[400];
+    void *saved[400];
+} pieces;
+
+static dw_status keep(void *context, uint64_t slot, const void *saved, size_t len)
+{
+    pieces *all = context;
+    assert_true(slot == 1 || slot == 2);
+    assert_true(all->n < 400);
+    all->saved[all->n] = malloc(len);
+    memcpy(all->saved[all->n], saved, len);
+    all->len[all->n++] = len;
+    return DW_OK;
+}
+
+static dw_status stop(void *context, uint64_t slot, const void *saved, size_t len)
+{
+    (void)slot, (void)saved, (void)len;
+    return --*(int *)context == 0 ? DW_ERR_IO : DW_OK;
+}
+
+/* Two groups, of which one is interrupted by a save and a restore, get the same bits. */
+static void saved_state_continues_bit_for_bit(void **state)
+{
+    (void)state;
+    static deed act, control;
+    static pieces all[3];
+    group_rig rig, other;
+    memset(all, 0, sizeof all);
+    rig_start(&rig, "loop://state-%d", 3, "delta:bits=3");
+    rig_start(&other, "loop://state-%d", 3, "delta:bits=3");
+    for (int visit = 0; visit < 3; visit++) {
+        for (uint64_t slot = 1; slot <= 2; slot++) {
+            run(&act, &rig, slot, FLOATS - slot, visit);
+            run(&control, &other, slot, FLOATS - slot, visit);
+        }
+    }
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(dw_group_export_all(rig.group[r], keep, &all[r]), DW_OK);
+        assert_true(all[r].n > 10);
+        int left = 3;
+        assert_int_equal(dw_group_export_all(rig.group[r], stop, &left), DW_ERR_IO);
+    }
+    rig_close_groups(&rig);
+    rig_open(&rig);
+    for (int r = 0; r < 3; r++) {
+        for (size_t i = 0; i < all[r].n; i++) {
+            assert_int_equal(dw_group_import(rig.group[r], all[r].saved[i], all[r].len[i]), DW_OK);
+            dw_status wrong =
+                dw_group_import(rig.group[(r + 1) % 3], all[r].saved[i], all[r].len[i]);
+            assert_int_equal(wrong, DW_ERR_MISMATCH);
+            assert_int_equal(dw_group_import(rig.group[r], all[r].saved[i], 31), DW_ERR_FORMAT);
+        }
+    }
+    for (int visit = 3; visit < 6; visit++) {
+        for (uint64_t slot = 1; slot <= 2; slot++) {
+            run(&act, &rig, slot, FLOATS - slot, visit);
+            run(&control, &other, slot, FLOATS - slot, visit);
+            assert_memory_equal(act.y, control.y, sizeof act.y);
+        }
+    }
+    /* Nothing began anew. */
+    assert_int_equal(contributed(&rig, 1).key_entries, 0);
+    assert_true(contributed(&rig, 1).delta_entries > 0);
+    assert_int_equal(dw_group_import(rig.group[0], all[0].saved[0], all[0].len[0]),
+                     DW_ERR_ARGUMENT);
+    for (int r = 0; r < 3; r++)
+        for (size_t i = 0; i < all[r].n; i++) free(all[r].saved[i]);
+    rig_close(&rig);
+    rig_close(&other);
+}
+
+/* ---- Forgetting ------------------------------------------------------------------------------ */
+
+static void a_forgotten_slot_begins_anew(void **state)
+{
+    (void)state;
+    static deed act;
+    group_rig rig;
+    rig_start(&rig, "loop://state-%d", 3, "delta:bits=3");
+    for (int visit = 0; visit < 2; visit++) {
+        run(&act, &rig, 1, FLOATS, visit);
+        run(&act, &rig, 2, FLOATS, visit);
+    }
+    dw_group_counters before = {.struct_size = sizeof before}, after = before;
+    dw_group_count(rig.group[1], &before);
+    dw_counters codec = contributed(&rig, 1);
+    for (int r = 0; r < 3; r++) assert_int_equal(dw_group_forget(rig.group[r], 1), DW_OK);
+    assert_int_equal(dw_group_forget(rig.group[0], 77), DW_OK);
+    dw_group_count(rig.group[1], &after);
+    assert_true(after.state_bytes < before.state_bytes);
+    assert_true(contributed(&rig, 1).keys_held == codec.keys_held / 2);
+    /* Slot 2 continues, slot 1 begins anew. */
+    run(&act, &rig, 2, FLOATS, 2);
+    assert_int_equal(contributed(&rig, 1).key_entries, 0);
+    run(&act, &rig, 1, FLOATS, 2);
+    assert_true(contributed(&rig, 1).key_entries > 0);
+    for (int visit = 3; visit < 5; visit++) {
+        run(&act, &rig, 2, FLOATS, visit);
+        run(&act, &rig, 1, FLOATS, visit);
+    }
+    rig_close(&rig);
+}
+
+/* A rank may forget a slot and use it again before another rank has forgotten it. */
+static void ranks_need_not_forget_at_the_same_time(void **state)
+{
+    (void)state;
+    static deed act;
+    group_rig rig;
+    rig_start(&rig, "loop://state-%d", 2, "delta:bits=3");
+    run(&act, &rig, 1, 5000, 0);
+    assert_int_equal(dw_group_forget(rig.group[0], 1), DW_OK);
+    dw_group_job job = {.struct_size = sizeof job,
+                        .operation = DW_ALL_REDUCE,
+                        .slot = 1,
+                        .n = 5000,
+                        .x = act.x[0],
+                        .y = act.y[0]};
+    assert_int_equal(dw_group_start(rig.group[0], &job), DW_OK);
+    assert_int_equal(dw_group_wait(rig.group[0], 1, 100), DW_PENDING);
+    assert_int_equal(dw_group_forget(rig.group[1], 1), DW_OK);
+    job.x = act.x[1];
+    job.y = act.y[1];
+    assert_int_equal(dw_group_run(rig.group[1], &job, PATIENCE_MS), DW_OK);
+    assert_int_equal(dw_group_wait(rig.group[0], 1, PATIENCE_MS), DW_OK);
+    assert_memory_equal(act.y[0], act.y[1], 5000 * sizeof(float));
+    rig_close(&rig);
+}
+
+/* ---- Limits ---------------------------------------------------------------------------------- */
+
+static void early_messages_are_limited(void **state)
+{
+    (void)state;
+    static deed act;
+    group_rig rig;
+    rig_link(&rig, "loop://state-%d", 2, "raw:f32", NULL);
+    rig.config[1].max_early_bytes = 20000;
+    rig_open(&rig);
+    dw_group_job job = {.struct_size = sizeof job,
+                        .operation = DW_ALL_REDUCE,
+                        .n = FLOATS,
+                        .x = act.x[0],
+                        .y = act.y[0]};
+    assert_int_equal(dw_group_run(rig.group[0], &job, PATIENCE_MS), DW_ERR_LIMIT);
+    assert_int_equal(dw_group_failed_rank(rig.group[0]), 0);
+    assert_non_null(strstr(dw_group_why(rig.group[0]), "max_early_bytes"));
+    rig_close(&rig);
+}
+
+static void counters_count(void **state)
+{
+    (void)state;
+    static deed act;
+    group_rig rig;
+    rig_start(&rig, "loop://state-%d", 2, "direct:bits=4");
+    run(&act, &rig, 1, FLOATS, 0);
+    dw_group_counters counters = {.struct_size = sizeof counters};
+    /* The worker shows its counts at the end of a turn. */
+    for (int i = 0; i < 1000 && counters.received_bytes == 0; i++) {
+        suite_sleep_ms(5);
+        dw_group_count(rig.group[1], &counters);
+    }
+    assert_int_equal(counters.started, 1);
+    assert_int_equal(counters.finished, 1);
+    assert_int_equal(counters.slots, 1);
+    /* A rank encodes the whole buffer, and its part of the sum. */
+    uint64_t begin, count;
+    dw_group_part(FLOATS, 1, 2, &begin, &count);
+    assert_int_equal(counters.raw_bytes, 4 * (FLOATS + count));
+    assert_true(counters.encoded_bytes * 6 < counters.raw_bytes);
+    assert_true(counters.sent_bytes > 0 && counters.sent_bytes < counters.encoded_bytes * 2);
+    assert_int_equal(counters.repeated, 0);
+    counters.struct_size = 0;
+    assert_int_equal(dw_group_count(rig.group[1], &counters), DW_ERR_ARGUMENT);
+    rig_close(&rig);
+}
+
+static void parts_are_cut_at_tiles(void **state)
+{
+    (void)state;
+    static const uint64_t lengths[] = {0, 1, 2048, 2049, 100000, UINT64_C(1) << 40};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        for (uint32_t ranks = 1; ranks < 9; ranks++) {
+            uint64_t end = 0, begin, count;
+            for (uint32_t r = 0; r < ranks; r++) {
+                assert_int_equal(dw_group_part(lengths[i], r, ranks, &begin, &count), DW_OK);
+                assert_int_equal(begin, end);
+                end = begin + count;
+                assert_true(end % 2048 == 0 || end == lengths[i]);
+                assert_true(count <= lengths[i] / ranks + 4096);
+            }
+            assert_int_equal(end, lengths[i]);
+            assert_true(lengths[i] == 0 || count > 0); /* of the last rank */
+        }
+    }
+    uint64_t begin, count;
+    assert_int_equal(dw_group_part(10, 2, 2, &begin, &count), DW_ERR_ARGUMENT);
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+/* An allocator that counts, checks sizes, and refuses one call. */
+static atomic_long calls, refused_call, live_bytes, wrong_sizes;
+
+static void *take(void *context, size_t bytes, size_t alignment)
+{
+    (void)context;
+    if (atomic_fetch_add(&calls, 1) == atomic_load(&refused_call)) return NULL;
+    unsigned char *memory = aligned_alloc(64, (bytes + 64 + alignment - 1) / 64 * 64 + 64);
+    memcpy(memory, &bytes, sizeof bytes);
+    atomic_fetch_add(&live_bytes, (long)bytes);
+    memset(memory + 64, 0xa5, bytes);
+    return memory + 64;
+}
+
+static void give(void *context, void *memory, size_t bytes)
+{
+    (void)context;
+    size_t had;
+    memcpy(&had, (unsigned char *)memory - 64, sizeof had);
+    if (had != bytes) atomic_fetch_add(&wrong_sizes, 1);
+    atomic_fetch_sub(&live_bytes, (long)had);
+    free((unsigned char *)memory - 64);
+}
+
+static void use_allocator(group_rig *rig)
+{
+    const dw_allocator counting = {take, give, NULL};
+    rig->config[1].allocator = counting;
+    rig->codec[1].allocator = counting;
+    rig->result[1].allocator = counting;
+}
+
+/* Rank 1 lacks memory at one point after the other: opening, an operation, or nothing fails, and no
+ * memory is lost. On a link that may lose messages there are copies, too. */
+static void any_allocation_may_fail(void **state)
+{
+    (void)state;
+    static deed act;
+    static const char *const uris[] = {"loop://state-%d", "shaped:duplicate=1%/loop://state-%d"};
+    for (int u = 0; u < 2; u++) {
+        int ends = 0;
+        for (long n = 0; !ends; n++) {
+            group_rig rig;
+            rig_link(&rig, uris[u], 2, "delta:bits=4", NULL);
+            use_allocator(&rig);
+            rig.config[0].open_timeout_ms = rig.config[1].open_timeout_ms = 300;
+            rig.config[0].timeout_ms = rig.config[1].timeout_ms = 300;
+            atomic_store(&calls, 0);
+            atomic_store(&refused_call, n);
+            rig_try_open(&rig);
+            if (rig.status[0] == DW_OK && rig.status[1] == DW_OK) {
+                act = (deed){.rig = &rig, .slot = 1, .n = 5000, .operation = DW_ALL_REDUCE};
+                rig_each(&rig, run_one, &act);
+                for (int r = 0; r < 2; r++) {
+                    int is_known = act.status[r] == DW_OK || act.status[r] == DW_ERR_NO_MEMORY ||
+                                   act.status[r] == DW_ERR_TIMEOUT;
+                    if (!is_known)
+                        fail_msg("allocation %ld, rank %d: %d", n, r, (int)act.status[r]);
+                }
+            } else if (rig.status[1] != DW_ERR_NO_MEMORY) {
+                assert_int_equal(rig.status[1], DW_ERR_TIMEOUT); /* a busy machine */
+                n--;
+            }
+            ends = atomic_load(&calls) <= n;
+            rig_close(&rig);
+            assert_int_equal(atomic_load(&live_bytes), 0);
+            assert_int_equal(atomic_load(&wrong_sizes), 0);
+        }
+    }
+    atomic_store(&refused_call, -1);
+}
+
+static void nothing_is_allocated_in_steady_state(void **state)
+{
+    (void)state;
+    static deed act;
+    group_rig rig;
+    atomic_store(&refused_call, -1);
+    rig_link(&rig, "loop://state-%d", 2, "delta:bits=4", NULL);
+    use_allocator(&rig);
+    rig_open(&rig);
+    /* How many messages wait at the same time depends on the threads: hence some operations. */
+    for (int visit = 0; visit < 20; visit++) run(&act, &rig, 1, FLOATS, visit);
+    long before = atomic_load(&calls);
+    for (int visit = 20; visit < 60; visit++) run(&act, &rig, 1, FLOATS, visit);
+    assert_in_range(atomic_load(&calls) - before, 0, 3);
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(saved_state_continues_bit_for_bit),
+        cmocka_unit_test(a_forgotten_slot_begins_anew),
+        cmocka_unit_test(ranks_need_not_forget_at_the_same_time),
+        cmocka_unit_test(early_messages_are_limited),
+        cmocka_unit_test(counters_count),
+        cmocka_unit_test(parts_are_cut_at_tiles),
+        cmocka_unit_test(any_allocation_may_fail),
+        cmocka_unit_test(nothing_is_allocated_in_steady_state),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
