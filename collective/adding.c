@@ -85,8 +85,8 @@ static dw_status add_frame(dw_group *group, dw_group_slot *slot, uint32_t from, 
     dw_tensor y = dw_group_view(slot->sums + (at.begin - slot->now.begin), DW_F32, at.count);
     dw_decode_options options = {.struct_size = sizeof options, .adds = from > 0, .factor = 1};
     int64_t begin_ns = dw_group_now_ns();
-    dw_status status = dw_decode_with(group->coders.add[from], frame, len, &y,
-                                      from > 0 ? &options : NULL, NULL, 0, NULL);
+    dw_status status =
+        dw_decode_with(group->coders.add[from], frame, len, &y, &options, NULL, 0, NULL);
     group->count.codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
     return status;
 }

@@ -745,6 +745,60 @@ MUTANTS_OF_BOUNDS = {
     "sent_by_the_clock_alone": ("transports/shaped/shaped.c", "end->left_bytes = end->base_bytes + end->shaped_bytes;", ""),
     "unused_tags_without_end": ("transports/link/inbox.c", "if (inboxes->n_unused < DW_INBOX_UNUSED_MOST) {", "if (1) {"),
 }
+# Groups, against tests/collective.
+MUTANTS_OF_GROUPS = {
+    "sums_in_order_of_arrival": ("collective/adding.c", "if (slot->added[piece] == from || slot->added[piece] == group->rank) add_due(group, slot, piece);",
+                                 "dw_piece at_once = dw_group_piece_at(group, &slot->now.job, group->rank, piece);\n    *waiting = NULL;\n    slot->added[piece] += add(group, slot, from, piece, at_once, dw_arrival_body(arrival), (size_t)arrival->head.body_len);\n    dw_arrival_give(group, arrival);\n    if (slot->added[piece] == group->rank) add_due(group, slot, piece);"),
+    "own_part_is_not_encoded": ("collective/sharing.c", "return accept(group, slot, group->rank, piece, first, *len);", "if (dw_group_adds(&slot->now.job)) return true;\n    return accept(group, slot, group->rank, piece, first, *len);"),
+    "mean_is_multiplied": ("collective/adding.c", "sums[i] /= ranks;", "sums[i] *= 1 / ranks;"),
+    "mean_of_every_sum": ("collective/adding.c", "if (now->job.mean) {", "if (1) {"),
+    "first_is_added": ("collective/adding.c", ".adds = from > 0,", ".adds = 1,"),
+    "dtype_unchecked": ("collective/operation.c", "head->dtype == job->dtype && ", ""),
+    "length_unchecked": ("collective/operation.c", "head->n == job->n && ", ""),
+    "mean_unchecked": ("collective/operation.c", "&& mean == (job->mean != 0)) return true;", ") return true;"),
+    "operation_unchecked": ("collective/operation.c", "head->operation == job->operation && ", ""),
+    "root_unchecked": ("collective/operation.c", "head->rank == job->root && ", ""),
+    "empty_buffers_meet_nobody": ("collective/operation.c", "if (job->n == 0) return part == owner;", ""),
+    "early_without_end": ("collective/operation.c", "if (group->early_bytes <= group->max_early_bytes) {", "if (1) {"),
+    "early_of_later_visits": ("collective/operation.c", "} else if (slot->is_begun && arrival->head.visit == slot->visit) {", "} else if (slot->is_begun) {"),
+    "written_as_it_comes": ("collective/sharing.c", "if (!fits || *is_taken) {", "if (fits && now->job.y) memset(now->job.y, 0, 4);\n    if (!fits || *is_taken) {"),
+    "nobody_is_told": ("collective/failing.c", "for (uint32_t i = 0; i < group->ranks; i++) dw_group_tell_abort(group, &group->lanes[i]);", ""),
+    "told_once": ("collective/lane.c", "dw_group_now_ns() - lane->answered_ns > 10 * (int64_t)DW_NS_IN_MS)", "0)"),
+    "blames_itself": ("collective/failing.c", "group->failed_rank = (int)rank;", "group->failed_rank = (int)group->rank;"),
+    "works_on_after_an_error": ("collective/calls.c", "dw_status status = group->status;\n    *slot = status == DW_OK ?", "dw_status status = DW_OK;\n    *slot = status == DW_OK ?"),
+    "slots_twice_at_once": ("collective/calls.c", "(*slot)->state != DW_SLOT_IDLE", "(*slot)->state == DW_SLOT_STARTING"),
+    "late_ranks_are_waited_for": ("collective/lateness.c", ": worst.for_ns > limit_ns) {", ": worst.for_ns > limit_ns && 0) {"),
+    "contributions_are_waited_for": ("collective/lateness.c", "OWN_LIMIT * (double)limit_ns", "1e9 * (double)limit_ns"),
+    "leaving_is_not_noticed": ("collective/lateness.c", "if (group->lanes[r].is_closed && owes(group, r)) {", "if (0) {"),
+    "leaving_is_not_noticed_later": ("collective/operation.c", "if (group->lanes[r].is_closed) {", "if (0) {"),
+    "no_goodbye": ("collective/worker.c", "if (is_closing) close_lanes(group, now_ns);", "if (is_closing) { group->has_closed = true; group->closing_ns = 0; }"),
+    "links_are_not_watched": ("collective/worker.c", "        dw_lane_probe(lane);\n", ""),
+    "nothing_is_repeated": ("collective/worker.c", "        dw_lane_repeat(lane, now_ns);\n", ""),
+    "nothing_is_acknowledged": ("collective/repeating.c", "if (!lane->owes_ack) return;", "return;"),
+    "doubles_are_taken": ("collective/lane.c", "if (number == lane->expected) {", "if (number <= lane->expected) {"),
+    "digests_of_headers_alone": ("collective/message.c", "if (with_body && body_len > 0)", "if (0)"),
+    "digests_unchecked": ("collective/message.c", "if (dw_message_get(at + DIGEST_AT, 8) != digest_of(at, body_len, seed, with_body)) return false;", "(void)seed;\n    (void)with_body;"),
+    "one_session_for_all": ("collective/message.c", "return XXH3_64bits(bytes, sizeof bytes);", "return 5;"),
+    "lost_greetings": ("collective/greeting.c", "        tell_again(group, &told_ns);\n", ""),
+    "greets_in_a_circle": ("collective/greeting.c", "lane->link && (!lane->is_greeted || lane->retry_ms > 0);", "lane->link && !lane->is_greeted;"),
+    "codecs_uncompared": ("collective/greeting.c", "if (strncmp(own, peer, TEXT_BYTES) == 0) return DW_OK;", "return DW_OK;"),
+    "pieces_uncompared": ("collective/greeting.c", "if (piece != group->piece)", "if (0)"),
+    "ranks_of_links_uncompared": ("collective/greeting.c", "if (rank != lane->rank)", "if (0)"),
+    "refusal_untold": ("collective/greeting.c", "for (uint32_t r = 0; r < group->ranks && status != DW_OK; r++) {", "for (uint32_t r = 0; r < 0; r++) {"),
+    "channels_of_flat_buffers": ("collective/open.c", "own->group == DW_GROUP_CHANNEL", "0"),
+    "same_link_twice": ("collective/open.c", "config->links[r] == config->links[other])", "0)"),
+    "same_life_for_all": ("collective/coders.c", "if (own.incarnation == 0) return own;", "return own;"),
+    "forgets_nothing": ("collective/coders.c", "if (key.sample == to->without) return DW_OK;", ""),
+    "forgets_all": ("collective/coders.c", "if (key.sample == to->without) return DW_OK;", "if (1) return DW_OK;"),
+    "visits_begin_anew": ("collective/saved.c", "        if (status == DW_OK) dw_slot_empty(group, slot);\n", "        if (status == DW_OK) { dw_slot_empty(group, slot); slot->visit = 0; }\n"),
+    "restored_by_another_rank": ("collective/saved.c", "dw_message_get(bytes + 16, 4) != group->rank ||", ""),
+    "restored_too_late": ("collective/saved.c", "if (status == DW_OK && group->counters.started > 0) status = DW_ERR_ARGUMENT;", ""),
+    "buffers_made_anew": ("collective/slot.c", "if (at.bytes > slot->bytes || !slot->memory) {", "if (1) {"),
+    "messages_made_anew": ("collective/arrival.c", "bool keeps = group->pool.unused_bytes + arrival->room <= UNUSED_MOST;", "bool keeps = false;"),
+    "sized_structs_of_the_future": ("collective/sized.c", "if (size < LEAST_SIZE || size > MOST_SIZE)", "if (size < LEAST_SIZE)"),
+    "parts_at_any_float": ("collective/reports.c", "uint64_t tiles = n / DW_GROUP_TILE + (n % DW_GROUP_TILE > 0);", "uint64_t tiles = n / DW_GROUP_TILE;"),
+    "poison_uncounted": ("collective/sharing.c", "group->count.poisoned += after.poisoned_groups - before.poisoned_groups;", ""),
+}
 # What the two ends of a channel must agree on, and channels with several configs, against
 # test_channel.c, test_channel_auto.c, test_channel_rate.c and test_choice.c.
 MUTANTS_OF_CHANNELS = {
@@ -1118,6 +1172,11 @@ NEEDED = {
         f"tests/transports/channel/test_{name}"
         for name in ("channel", "channel_auto", "channel_rate", "choice")
     ],
+    "collective": [
+        f"tests/collective/{name}"
+        for name in ("test_group", "test_group_faults", "test_group_state", "soak_group")
+    ]
+    + ["tests/fuzz/replay_group"],
     "bounds": [
         "tests/transports/link/test_flood",
         "tests/transports/link/test_memory",
@@ -1241,6 +1300,7 @@ BUILDS = {
             "rows": MUTANTS_OF_ROWS,
             "channels": MUTANTS_OF_CHANNELS,
             "devices": MUTANTS_OF_DEVICES,
+            "collective": MUTANTS_OF_GROUPS,
         },
     ),
     "program": (

@@ -125,14 +125,15 @@ def cmake_consumers(prefix, work):
     moved = prefix.rename(prefix.with_name("elsewhere"))
     project = work / "cmake"
     shutil.copytree(HERE / "consumer/cmake", project)
-    for name in ("main.c", "link.c", "nccl.c"):
+    for name in ("main.c", "link.c", "collective.c", "nccl.c"):
         shutil.copy(HERE / "consumer" / name, project)
     found = ["cmake", "-S", project, f"-DCMAKE_PREFIX_PATH={moved}", "-B"]
     run([*found, work / "cmake-build"])
     run(["cmake", "--build", work / "cmake-build"])
     missing_components(found, moved, work)
-    for kind in ("link", "link_static", "nccl", "nccl_static"):
+    for kind in ("link", "collective", "nccl"):
         run([work / "cmake-build" / f"consumer_{kind}"])
+        run([work / "cmake-build" / f"consumer_{kind}_static"])
     for kind in ("deltawire", "deltawire_static"):
         yield f"CMake, {kind}", run([work / "cmake-build" / f"consumer_{kind}"])
 
@@ -141,7 +142,7 @@ def missing_components(found, prefix, work):
     """Components that do not exist, or whose library is missing, must be refused by name."""
     run(
         [*found, work / "cmake-none", "-DWANTED=transports;pigeon"],
-        refused="The component pigeon is none; there are transports, link, threads, tls, nccl,",
+        refused="The component pigeon is none; there are transports, link, threads, collective,",
     )
     away = list(prefix.rglob("libdeltawire-nccl.*"))
     for path in away:
