@@ -54,11 +54,27 @@ static bool find_next(dw_group *group, dw_group_slot *slot, uint32_t *to)
     return false;
 }
 
+/* BROADCAST: ranks tell the root that they take part. Without that two ranks could both believe to
+ * be the root, and finish with different buffers. */
+static bool confirm(dw_group *group, dw_group_slot *slot)
+{
+    dw_progress *now = &slot->now;
+    dw_lane *lane = &group->lanes[now->job.root];
+    unsigned char *body;
+    if (dw_lane_begin(lane, 0, &body) != DW_OK) return false;
+    dw_message head = dw_operation_message(slot, 1, now->job.root, 0);
+    if (dw_lane_end(lane, body, &head, 0) != DW_OK) return false;
+    now->has_contributed = true;
+    return true;
+}
+
 bool dw_adding_contribute(dw_group *group, dw_group_slot *slot)
 {
     dw_progress *now = &slot->now;
     uint32_t to;
-    if (now->has_contributed || !find_next(group, slot, &to)) return false;
+    if (now->has_contributed) return false;
+    if (now->job.operation == DW_BROADCAST) return confirm(group, slot);
+    if (!find_next(group, slot, &to)) return false;
     dw_lane *lane = &group->lanes[to];
     dw_piece at = dw_group_piece_at(group, &now->job, to, now->piece);
     size_t cap = bound_of(group, slot, at), len;
@@ -159,11 +175,30 @@ bool dw_adding_add_own(dw_group *group, dw_group_slot *slot)
     return true;
 }
 
+static void take_confirmation(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
+{
+    uint32_t from = arrival->from;
+    bool fits = slot->owes_part[from] > 0 && arrival->head.body_len == 0;
+    dw_arrival_give(group, arrival);
+    if (fits) {
+        slot->owes_part[from]--;
+        slot->now.left_to_add--;
+    } else {
+        dw_group_fail(group, DW_ERR_PROTOCOL, from,
+                      "slot %llu: rank %u sent a confirmation that is not due",
+                      (unsigned long long)slot->number, from);
+    }
+}
+
 void dw_adding_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
 {
     const dw_progress *now = &slot->now;
     const dw_message *head = &arrival->head;
     uint32_t from = arrival->from;
+    if (now->job.operation == DW_BROADCAST) {
+        take_confirmation(group, slot, arrival);
+        return;
+    }
     bool fits = dw_group_adds(&now->job) && head->part == group->rank &&
                 head->piece < now->own_pieces && slot->added[head->piece] <= from;
     dw_arrival **waiting = fits ? &slot->waiting[(size_t)head->piece * group->ranks + from] : NULL;

@@ -26,7 +26,7 @@
  * the body on every link.
  *
  * Bodies. HELLO: greeting.c. REFUSE, ABORT: a sentence. DATA: a frame; nothing where the buffer is
- * empty. */
+ * empty, and in hop 1 of a broadcast, by which a rank tells the root that it takes part. */
 #ifndef DW_GROUP_MESSAGE_H
 #define DW_GROUP_MESSAGE_H
 

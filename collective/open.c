@@ -214,11 +214,14 @@ static dw_status take_links(dw_group *group, const dw_group_config *config, dw_w
         lane->rank = r;
         lane->waits_for = UINT32_MAX;
         if (r == group->rank) continue;
-        dw_status status = DW_OK;
-        if (config->links)
+        dw_status status = DW_ERR_ARGUMENT; /* cannot stay: one of the two was checked to be there
+                                             */
+        if (config->links) {
             lane->link = config->links[r];
-        else
+            status = DW_OK;
+        } else if (config->uris) {
             status = open_link(group, config, r, why);
+        }
         if (status != DW_OK) return status;
         dw_link_counters counters = {.struct_size = sizeof counters};
         if (dw_link_count(lane->link, &counters) != DW_OK)

@@ -135,15 +135,27 @@ void dw_operation_take(dw_group *group, dw_arrival *arrival)
         dw_group_fail(group, DW_ERR_NO_MEMORY, group->rank, "no memory for a slot");
         dw_arrival_give(group, arrival);
     } else if (arrival->head.visit < slot->visit) {
-        dw_group_fail(group, DW_ERR_PROTOCOL, arrival->from,
-                      "rank %u sent a message about an operation of slot %llu that had finished",
-                      arrival->from, (unsigned long long)arrival->head.slot);
+        /* Messages come once and in order, so that rank started something else. */
+        dw_group_fail(group, DW_ERR_MISMATCH, arrival->from,
+                      "slot %llu: rank %u sent a message about an operation that has finished on "
+                      "rank %u; do all ranks start the same operations?",
+                      (unsigned long long)arrival->head.slot, arrival->from, group->rank);
         dw_arrival_give(group, arrival);
     } else if (slot->is_begun && arrival->head.visit == slot->visit) {
         take(group, slot, arrival);
     } else {
         keep_early(group, slot, arrival);
     }
+}
+
+/* The root of a broadcast hears from every other rank; see confirm in adding.c. */
+static void expect_confirmations(const dw_group *group, dw_group_slot *slot)
+{
+    dw_progress *now = &slot->now;
+    bool is_root = now->job.root == group->rank;
+    now->has_contributed = is_root;
+    now->left_to_add = is_root ? group->ranks - 1 : 0;
+    for (uint32_t r = 0; r < group->ranks; r++) slot->owes_part[r] = is_root && r != group->rank;
 }
 
 /* What every rank owes, and what this rank has to do. */
@@ -163,6 +175,7 @@ static void set_out(dw_group *group, dw_group_slot *slot)
     }
     now->has_contributed = !dw_group_adds(job);
     now->left_to_add = dw_group_adds(job) ? now->own_pieces : 0;
+    if (job->operation == DW_BROADCAST) expect_confirmations(group, slot);
     now->left_to_share = dw_group_shares(job) ? now->own_pieces : 0;
     now->left_to_take = dw_group_shares(job) ? pieces - now->own_pieces : 0;
     if (dw_group_shares(job)) memset(slot->is_taken, 0, (size_t)pieces);

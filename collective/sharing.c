@@ -74,7 +74,7 @@ static bool fill(dw_group *group, dw_group_slot *slot, uint32_t piece, size_t ca
                  unsigned char **bodies, size_t *len)
 {
     dw_piece at = dw_group_piece_at(group, &slot->now.job, group->rank, piece);
-    unsigned char *first = bodies[group->rank == 0 ? 1 : 0];
+    unsigned char *first = bodies[group->rank == 0 ? 1 : 0]; /* there are two ranks at least */
     dw_encoder *encoder = group->coders.share;
     dw_status status = DW_OK;
     *len = 0;
@@ -93,7 +93,7 @@ static bool fill(dw_group *group, dw_group_slot *slot, uint32_t piece, size_t ca
         return false;
     }
     for (uint32_t r = 0; r < group->ranks; r++)
-        if (bodies[r] && bodies[r] != first) memcpy(bodies[r], first, *len);
+        if (first && bodies[r] && bodies[r] != first) memcpy(bodies[r], first, *len);
     return accept(group, slot, group->rank, piece, first, *len);
 }
 
@@ -108,7 +108,7 @@ bool dw_sharing_share(dw_group *group, dw_group_slot *slot)
         dw_tensor x = source(group, slot, at);
         cap = dw_frame_bound(&group->result, &x);
     }
-    unsigned char *bodies[DW_GROUP_MOST_RANKS];
+    unsigned char *bodies[DW_GROUP_MOST_RANKS] = {NULL};
     if (!begin_all(group, cap, bodies)) return false;
     if (!fill(group, slot, piece, cap, bodies, &len)) {
         drop_all(group, bodies);

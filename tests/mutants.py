@@ -797,6 +797,7 @@ MUTANTS_OF_GROUPS = {
     "messages_made_anew": ("collective/arrival.c", "bool keeps = group->pool.unused_bytes + arrival->room <= UNUSED_MOST;", "bool keeps = false;"),
     "sized_structs_of_the_future": ("collective/sized.c", "if (size < LEAST_SIZE || size > MOST_SIZE)", "if (size < LEAST_SIZE)"),
     "parts_at_any_float": ("collective/reports.c", "uint64_t tiles = n / DW_GROUP_TILE + (n % DW_GROUP_TILE > 0);", "uint64_t tiles = n / DW_GROUP_TILE;"),
+    "two_roots": ("collective/operation.c", "now->left_to_add = is_root ? group->ranks - 1 : 0;", "now->left_to_add = 0;"),
     "poison_uncounted": ("collective/sharing.c", "group->count.poisoned += after.poisoned_groups - before.poisoned_groups;", ""),
 }
 # What the two ends of a channel must agree on, and channels with several configs, against

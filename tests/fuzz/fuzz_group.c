@@ -264,11 +264,15 @@ static void say_data(fuzz_input *input, dw_link *link)
     unsigned wrong = fuzz_byte(input);
     const dw_group_job *job = &op->job;
     uint32_t part = hop == 2 ? link->peer : run.rank;
+    int confirms = op->runs && hop == 1 && job->operation == DW_BROADCAST && piece == 0 &&
+                   job->root == run.rank && !op->has_sent[link->peer][0][0];
     int is_due = op->runs && (hop == 2 ? dw_group_shares(job) : dw_group_adds(job)) &&
                  piece < dw_group_pieces_of(run.group, job, part) &&
                  !op->has_sent[link->peer][hop - 1][piece];
     dw_piece at = is_due ? dw_group_piece_at(run.group, job, part, piece) : (dw_piece){0, 100};
     static unsigned char frame[1 << 17];
+    if (confirms) at.count = 0;
+    is_due |= confirms;
     size_t len =
         make_frame(link, hop, slot, piece, at, is_due ? job->dtype : DW_F32, frame, sizeof frame);
     dw_message head = {
@@ -313,6 +317,10 @@ static void say_all_due(dw_link *link, uint32_t slot)
         uint32_t part = hop == 2 ? link->peer : run.rank;
         uint32_t pieces = dw_group_pieces_of(run.group, &op->job, part);
         bool owes = hop == 2 ? dw_group_shares(&op->job) : dw_group_adds(&op->job);
+        if (hop == 1 && op->job.operation == DW_BROADCAST && op->job.root == run.rank) {
+            owes = true;
+            pieces = 1;
+        }
         for (uint32_t piece = 0; owes && piece < pieces; piece++) {
             if (op->has_sent[link->peer][hop - 1][piece]) continue;
             uint8_t decisions[4] = {(uint8_t)slot, (uint8_t)piece, (uint8_t)(hop - 1), 0};
