@@ -98,6 +98,7 @@ static void end_operation(dw_group *group, dw_group_slot *slot, dw_group_slot *b
     slot->next_running = NULL;
     slot->state = DW_SLOT_DONE;
     group->counters.finished++;
+    group->published = group->count; /* a caller who has waited sees what the operation counted */
     pthread_cond_broadcast(&group->finished);
     pthread_mutex_unlock(&group->lock);
 }
