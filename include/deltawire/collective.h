@@ -86,7 +86,8 @@ DW_API dw_status dw_group_open(dw_group **group, const dw_group_config *config, 
 
 /* Closes a group, before its links. Operations that have not finished are dropped, and the other
  * ranks that still wait for this one get PEER. On links that may lose messages it waits until the
- * other ranks have received everything, for at most 5 seconds. NULL is allowed. */
+ * other ranks have received everything, for at most 5 seconds. No other call may run or follow.
+ * NULL is allowed. */
 DW_API void dw_group_close(dw_group *group);
 
 /* ---------------------------------------------------------------------------------------------
