@@ -34,11 +34,12 @@ enum Variant {
     kMse,
     kDither,
     kCoded,
-    kCodedDither
+    kCodedDither,
+    kFeedback
 };
-const char *const kVariantWords[] = {"",      "+choose",     "-audit", "+y",
-                                     "+read", "+stochastic", "+mse",   "+dither",
-                                     "+rans", "+dither+rans"};
+const char *const kVariantWords[] = {"",      "+choose",      "-audit",   "+y",
+                                     "+read", "+stochastic",  "+mse",     "+dither",
+                                     "+rans", "+dither+rans", "+feedback"};
 
 struct Case {
     bool encode;
@@ -111,6 +112,7 @@ dw_config Case::config() const
     if (variant == kStochastic) config.rounding = DW_ROUNDING_STOCHASTIC;
     if (variant == kDither || variant == kCodedDither) config.rounding = DW_ROUNDING_DITHER;
     if (variant == kMse) config.scale = DW_SCALE_MSE;
+    if (variant == kFeedback) config.feedback = DW_FEEDBACK_EF;
     if (variant == kCoded || variant == kCodedDither) config.entropy = DW_ENTROPY_RANS;
     config.replies = DW_REPLIES_NEVER; /* no undo copies, because no frame is lost here */
     config.incarnation = 1;
@@ -180,7 +182,8 @@ class Bench
         frame_cap_ = dw_frame_bound(&config_, &x);
         for (size_t i = 0; i < (c.encode ? 1 : c.block()); i++)
             frames_.push_back({make_buffer(frame_cap_, false), 0});
-        state_bytes_ = c.codec == DW_CODEC_DELTA ? c.elements() * dw_dtype_bytes(c.prev) : 0;
+        bool keeps = c.codec == DW_CODEC_DELTA || c.variant == kFeedback;
+        state_bytes_ = keeps ? c.elements() * dw_dtype_bytes(c.prev) : 0; /* or of residuals */
         limit_prev_ = make_buffer(state_bytes_, true);
         limit_next_ = make_buffer(state_bytes_, true);
     }
@@ -395,6 +398,10 @@ const Codec kCodecs[] = {
     {kPlain, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16, kNoElement},
     {kReadY, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32, kNoElement},
     {kReadY, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16, kNoElement},
+    {kFeedback, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32, kNoElement},
+    {kFeedback, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_F32, kNoElement},
+    {kFeedback, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
+    {kFeedback, DW_CODEC_MX, 4, 32, DW_F32, DW_F32, DW_ELEMENT_E2M1},
     {kPlain, DW_CODEC_RAW, 32, 0, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_MX, 8, 32, DW_F32, DW_F32, DW_ELEMENT_INT8},
     {kPlain, DW_CODEC_MX, 8, 32, DW_F32, DW_F32, DW_ELEMENT_E4M3},
@@ -423,7 +430,7 @@ const Codec kCodecs[] = {
 void add_cases(std::vector<Case> &all, const char *table, size_t bytes)
 {
     for (const Codec &k : kCodecs) {
-        bool encoder_only = k.variant == kStochastic || k.variant == kMse,
+        bool encoder_only = k.variant == kStochastic || k.variant == kMse || k.variant == kFeedback,
              decoder_only = k.variant == kWriteY || k.variant == kReadY;
         for (bool encode : {true, false})
             for (int threads = 1; threads <= (k.variant == kPlain ? 2 : 1); threads++)
