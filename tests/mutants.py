@@ -800,6 +800,8 @@ MUTANTS_OF_GROUPS = {
 # What the two ends of a channel must agree on, and channels with several configs, against
 # test_channel.c, test_channel_auto.c, test_channel_rate.c and test_choice.c.
 MUTANTS_OF_CHANNELS = {
+    "feedback_compared": ("transports/channel/channel_greeting.c", "shared.feedback = 0;", "", "channel"),
+    "quota_of_residuals_compared": ("transports/channel/channel_greeting.c", "if (shared.codec != DW_CODEC_DELTA) shared.quota_bytes = 0;", "", "channel"),
     "scales_compared": ("transports/channel/channel_greeting.c", "shared.scale = 0;", ""),
     "rounding_compared": ("transports/channel/channel_greeting.c", "shared.rounding = 0;", ""),
     "seeds_compared": ("transports/channel/channel_greeting.c", "shared.seed = 0;", ""),
