@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * local.c - all ranks of a pipeline as processes of this machine.
+ * local.c - all ranks of a run as processes of this machine.
  *
  * Rank r is started when rank r - 1 has reported the address on which it listens. So no port is
  * guessed, and no other program can take the port in between. Each child runs this program with the
@@ -28,7 +28,7 @@
 /* How long the other ranks may take to stop by themselves after one has failed; then they are
  * killed. */
 enum { GRACE_S = 15 };
-enum { LINE = 4096, PLACE_OPTIONS = 10 };
+enum { LINE = 4096, PLACE_OPTIONS = 12 };
 
 typedef struct child {
     pid_t pid;       /* 0: ended, or not yet started */
@@ -40,7 +40,7 @@ typedef struct child {
 
 typedef struct local {
     child *children;
-    uint32_t stages, started;
+    uint32_t stages, replicas, ranks, started;
     const char *link;
     int argc;
     char **argv;
@@ -94,7 +94,11 @@ static void become_rank(const local *l, uint32_t rank, int tell, pid_t parent)
     snprintf(words[1], sizeof words[1], "--stages=%u", l->stages);
     snprintf(words[2], sizeof words[2], "--tell=%d", tell);
     for (int i = 0; i < 3; i++) argv[n++] = words[i];
-    if (rank + 1 < l->stages) {
+    if (l->replicas > 1) {
+        argv[n++] = "--replica-listen";
+        argv[n++] = l->link;
+    }
+    if (rank + 1 < l->ranks) {
         argv[n++] = "--listen";
         argv[n++] = l->link;
     }
@@ -214,7 +218,7 @@ static void watch(local *l)
         count_the_ended(l);
         if (dw_stop_signal && !l->passed_on) signal_all(l, l->passed_on = dw_stop_signal);
         const child *newest = &l->children[l->started - 1];
-        if (l->started < l->stages && *newest->listening && !l->failed_at && !dw_stop_signal &&
+        if (l->started < l->ranks && *newest->listening && !l->failed_at && !dw_stop_signal &&
             start_rank(l, l->started))
             fail(l, DW_EXIT_FAILED);
         if (l->failed_at && time(NULL) - l->failed_at > GRACE_S && !ended_hard) {
@@ -227,15 +231,20 @@ static void watch(local *l)
     } while (any_left(l));
 }
 
-int dw_run_local(uint32_t stages, const char *link, int argc, char **argv)
+int dw_run_local(const dw_train_config *config, const char *link, int argc, char **argv)
 {
-    local l = {.stages = stages, .link = link, .argc = argc, .argv = argv};
-    l.children = calloc(stages, sizeof *l.children);
+    local l = {.stages = config->stages,
+               .replicas = config->replicas,
+               .ranks = config->stages * config->replicas,
+               .link = link,
+               .argc = argc,
+               .argv = argv};
+    l.children = calloc(l.ranks, sizeof *l.children);
     if (!l.children) {
         dw_complain("out of memory");
         return DW_EXIT_FAILED;
     }
-    for (uint32_t r = 0; r < stages; r++) l.children[r].tells = -1;
+    for (uint32_t r = 0; r < l.ranks; r++) l.children[r].tells = -1;
     int code = DW_EXIT_FAILED;
     if (start_rank(&l, 0) == 0) {
         watch(&l);

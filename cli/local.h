@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * local.h - `train --local K`: all ranks of a pipeline as processes of this machine. */
+ * local.h - `train --local N`: all ranks of a run as processes of this machine. */
 #ifndef DW_CLI_LOCAL_H
 #define DW_CLI_LOCAL_H
 
-#include <stdint.h>
+#include "deltawire/trainer.h"
 
-/* Starts `stages` processes of this program, each with the given arguments and with those of its
- * rank, and waits for them. Returns the exit code. */
-int dw_run_local(uint32_t stages, const char *link, int argc, char **argv);
+/* Starts a process of this program for each rank of config, which says how many stages and replicas
+ * there are: each with the given arguments and with those of its rank. Waits for them. Returns the
+ * exit code. */
+int dw_run_local(const dw_train_config *config, const char *link, int argc, char **argv);
 
 /* Reports to the parent of a child of --local, through the pipe fd: "listening" and the address, or
  * "failed" and the error. */

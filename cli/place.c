@@ -2,6 +2,7 @@
  * place.c - from --link to a rank and its neighbours. */
 #include "place.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,16 +19,38 @@ struct dw_place {
     dw_rows rows;
     /* NULL: none is needed, for example because a transport or the user knows the neighbours. */
     dw_rendezvous *rendezvous;
-    char listen[URI_BYTES], connect[URI_BYTES];
+    char listen[URI_BYTES], connect[URI_BYTES], replicas[URI_BYTES];
 };
+
+dw_status dw_place_fit(dw_train_config *config, uint32_t ranks, const char *who, dw_why *why)
+{
+    if (!config->replicas) config->replicas = 1;
+    uint32_t stages = config->stages, replicas = config->replicas;
+    if (!stages && ranks % replicas)
+        return dw_fail(why, DW_ERR_ARGUMENT,
+                       "%s says that there are %u ranks, which cannot be divided evenly among %u "
+                       "replicas",
+                       who, ranks, replicas);
+    if (!stages) stages = ranks / replicas;
+    if ((uint64_t)stages * replicas != ranks)
+        return dw_fail(
+            why, DW_ERR_ARGUMENT,
+            "%s says that there are %u ranks, but %u replica%s of %u stage%s need %" PRIu64, who,
+            ranks, replicas, replicas == 1 ? "" : "s", stages, stages == 1 ? "" : "s",
+            (uint64_t)stages * replicas);
+    config->stages = stages;
+    return DW_OK;
+}
 
 /* The transport itself has found the rank; its addresses are ranks. */
 static dw_status place_by_number(dw_place *place, const char *link, size_t shapes,
-                                 const dw_transport *row, dw_train_config *config)
+                                 const dw_transport *row, dw_train_config *config, dw_why *why)
 {
     const dw_transport_place *found = dw_rows_place(&place->rows, row);
+    dw_status status = dw_place_fit(config, found->ranks, "the launcher", why);
+    if (status < 0) return status;
     config->rank = found->rank;
-    config->stages = found->ranks;
+    snprintf(place->replicas, sizeof place->replicas, "%.*s%s://", (int)shapes, link, row->scheme);
     snprintf(place->listen, sizeof place->listen, "%.*s%s://%u", (int)shapes, link, row->scheme,
              config->rank + 1);
     snprintf(place->connect, sizeof place->connect, "%.*s%s://%u", (int)shapes, link, row->scheme,
@@ -43,7 +66,7 @@ void dw_place_tell(dw_place *place, const char *uri)
     if (dw_rendezvous_tell(place->rendezvous, uri, &why) < 0) dw_complain("%s", why.text);
 }
 
-/* Sets rank and stages: those of the user if given, else those of the launcher. */
+/* Sets rank, stages and replicas: those of the user if given, else those of the launcher. */
 static dw_status find_rank(const dw_launch *launch, const char *link, bool given,
                            dw_train_config *config, dw_why *why)
 {
@@ -55,12 +78,10 @@ static dw_status find_rank(const dw_launch *launch, const char *link, bool given
                 "environment (RANK and WORLD_SIZE, or the variables of Open MPI, PMI or Slurm)",
                 link);
         config->rank = launch->rank;
-        config->stages = launch->stages;
+        return dw_place_fit(config, launch->stages, launch->by, why);
     }
-    if (config->rank < config->stages) return DW_OK;
-    return dw_fail(why, DW_ERR_ARGUMENT,
-                   "there is no rank %u among %u stages; ranks are counted from 0", config->rank,
-                   config->stages);
+    if (!config->replicas) config->replicas = 1;
+    return DW_OK; /* the trainer checks whether there is such a rank */
 }
 
 /* Finds the address on which this process listens for the next rank: the one by which the machine
@@ -104,7 +125,8 @@ static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t s
     /* All ranks check this before they connect: a rank that fails later leaves the others waiting.
      */
     if (status == DW_OK) status = dw_train_check(config, why);
-    if (status < 0 || config->stages == 1) return status;
+    uint32_t ranks = config->stages * config->replicas;
+    if (status < 0 || ranks == 1) return status;
     /* The options after ? are for the links between stages, not for the rendezvous. */
     const char *query = row ? strchr(link + shapes, '?') : NULL;
     snprintf(meeting, sizeof meeting, "%.*s",
@@ -122,7 +144,7 @@ static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t s
     if (status < 0) return status;
     dw_rendezvous_options options = {.uri = meeting,
                                      .rank = config->rank,
-                                     .stages = config->stages,
+                                     .ranks = ranks,
                                      .timeout_ms =
                                          config->open_timeout_ms ? config->open_timeout_ms : 60000,
                                      .stop = stop,
@@ -133,6 +155,7 @@ static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t s
         status = dw_rendezvous_ask(place->rendezvous, place->connect, sizeof place->connect, why);
     snprintf(place->listen, sizeof place->listen, "%.*s%s://%s:0%s", (int)shapes, link,
              row ? row->scheme : "tcp", own, query ? query : "");
+    memcpy(place->replicas, place->listen, sizeof place->replicas);
     return status;
 }
 
@@ -152,10 +175,9 @@ static dw_status look_at_link(const char *link, bool given, const dw_transport *
             "tcp://HOST:PORT or file:///PATH, and transports in front of these",
             link);
     if ((*row)->ranks == DW_RANKS_NUMBERED && given)
-        return dw_fail(
-            why, DW_ERR_ARGUMENT,
-            "--link %s:// gets rank and stages from its launcher; leave out --rank and --stages",
-            (*row)->scheme);
+        return dw_fail(why, DW_ERR_ARGUMENT,
+                       "--link %s:// gets the rank from its launcher; leave out --rank",
+                       (*row)->scheme);
     return DW_OK;
 }
 
@@ -178,12 +200,13 @@ static dw_status take(dw_place *place, const char *link, const char *host, bool 
     if (status == DW_OK) status = dw_rows_join(&place->rows, link, launch.local_rank, why);
     if (status < 0) return status;
     status = row && row->ranks == DW_RANKS_NUMBERED
-                 ? place_by_number(place, link, shapes, row, config)
+                 ? place_by_number(place, link, shapes, row, config, why)
                  : place_by_rendezvous(place, link, shapes, row, &launch, host, given, stop, config,
                                        why);
     if (status < 0) return status;
-    if (config->rank + 1 < config->stages) config->listen = place->listen;
+    if (config->rank + 1 < config->stages * config->replicas) config->listen = place->listen;
     if (config->rank > 0) config->connect = place->connect;
+    if (config->replicas > 1) config->replica_listen = place->replicas;
     return DW_OK;
 }
 

@@ -12,14 +12,17 @@
 typedef struct dw_place dw_place;
 
 /* Finds the rank of this process and its neighbours as `link` says, and fills in rank, stages,
- * listen, connect, transports and contexts of the config. link NULL: the config has rank, stages,
- * listen and connect already, and only transports and contexts are filled in. Waits until the
+ * replicas, listen, connect, replica_listen, transports and contexts of the config. link NULL: the
+ * config has its place already, and only transports and contexts are filled in. Waits until the
  * previous rank listens, or until *stop is set. host: the name or address of this machine for the
- * other ranks; NULL: it is determined. given: the user gave --rank and --stages. */
+ * other ranks; NULL: it is determined. given: the user gave --rank. */
 dw_status dw_place_take(dw_place **place, const char *link, const char *host, bool given,
                         const volatile int *stop, dw_train_config *config, dw_why *why);
 /* Reports to the next rank that this one listens on uri. */
 void dw_place_tell(dw_place *place, const char *uri);
+/* Checks that so many ranks make stages times replicas, and fills in what is 0: one replica, and as
+ * many stages as fit. who: who says how many ranks there are. Errors: ARGUMENT. */
+dw_status dw_place_fit(dw_train_config *config, uint32_t ranks, const char *who, dw_why *why);
 /* ok: the run succeeded. */
 void dw_place_leave(dw_place *place, bool ok);
 

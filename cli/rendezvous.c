@@ -120,7 +120,7 @@ static void take_address(void *context, const void *data, size_t len)
     guest *from = context;
     dw_rendezvous *r = from->host;
     pthread_mutex_lock(&r->lock);
-    if (!*from->address && len < sizeof from->address && from->rank + 1 < r->options.stages) {
+    if (!*from->address && len < sizeof from->address && from->rank + 1 < r->options.ranks) {
         memcpy(from->address, data, len);
         pass_on(r, from->rank + 1);
     }
@@ -130,7 +130,7 @@ static void take_address(void *context, const void *data, size_t len)
 static uint32_t missing(const dw_rendezvous *r)
 {
     uint32_t n = 0;
-    for (uint32_t rank = 1; rank < r->options.stages; rank++) n += !r->guests[rank].link;
+    for (uint32_t rank = 1; rank < r->options.ranks; rank++) n += !r->guests[rank].link;
     return n;
 }
 
@@ -141,12 +141,12 @@ static unsigned read_greeting(const dw_rendezvous *r, dw_link *link, const void 
     unsigned rank = 0, stages = 0;
     char text[64] = "", name[DW_RANK_NAME_BYTES];
     snprintf(text, sizeof text, "%.*s", (int)(len < sizeof text ? len : 0), (const char *)data);
-    if (sscanf(text, "rank %u of %u", &rank, &stages) != 2 || stages != r->options.stages ||
+    if (sscanf(text, "rank %u of %u", &rank, &stages) != 2 || stages != r->options.ranks ||
         rank < 1 || rank >= stages) {
         snprintf(
             sentence, 160,
-            "rank 0 was started for %u stages, and rank %u for %u; give all ranks the same number",
-            r->options.stages, rank, stages);
+            "rank 0 was started for %u ranks, and rank %u for %u; give all ranks the same number",
+            r->options.ranks, rank, stages);
         return 0;
     }
     dw_rank_name(name, rank);
@@ -223,10 +223,10 @@ static bool all_are_told(dw_rendezvous *r)
 {
     uint32_t told = 1;
     pthread_mutex_lock(&r->lock);
-    for (uint32_t rank = 1; rank < r->options.stages; rank++)
+    for (uint32_t rank = 1; rank < r->options.ranks; rank++)
         told += (uint32_t)r->guests[rank].is_told;
     pthread_mutex_unlock(&r->lock);
-    return told == r->options.stages;
+    return told == r->options.ranks;
 }
 
 static bool is_complete(dw_rendezvous *r)
@@ -258,7 +258,7 @@ static void let_go(dw_rendezvous *r)
         pthread_mutex_unlock(&r->lock);
         if (judging > 0) usleep(1000);
     }
-    for (uint32_t rank = 1; rank < r->options.stages; rank++) dw_link_close(r->guests[rank].link);
+    for (uint32_t rank = 1; rank < r->options.ranks; rank++) dw_link_close(r->guests[rank].link);
 }
 
 static void note_listening(void *context, const char *uri)
@@ -305,11 +305,11 @@ static void *serve(void *context)
 
 static dw_status start_serving(dw_rendezvous *r, dw_why *why)
 {
-    r->guests = calloc(r->options.stages, sizeof *r->guests);
+    r->guests = calloc(r->options.ranks, sizeof *r->guests);
     if (!r->guests)
         return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory for a rendezvous of %u ranks",
-                       r->options.stages);
-    for (uint32_t rank = 0; rank < r->options.stages; rank++)
+                       r->options.ranks);
+    for (uint32_t rank = 0; rank < r->options.ranks; rank++)
         r->guests[rank] = (guest){.host = r, .rank = rank};
     if (pthread_create(&r->thread, NULL, serve, r))
         return dw_fail(why, DW_ERR_NO_MEMORY, "cannot start a thread for the rendezvous");
@@ -338,7 +338,7 @@ static dw_status greet(dw_rendezvous *r, dw_why *why)
     if (status < 0)
         return dw_fail(why, status, "rank %u cannot reach rank 0: %.200s", r->options.rank,
                        link_why.text);
-    int len = snprintf(text, sizeof text, "rank %u of %u", r->options.rank, r->options.stages);
+    int len = snprintf(text, sizeof text, "rank %u of %u", r->options.rank, r->options.ranks);
     return dw_link_send(r->link, TAG_GREETING, text, (size_t)len);
 }
 

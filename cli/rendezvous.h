@@ -14,7 +14,7 @@ typedef struct dw_rendezvous_options {
     /* tcp://host:port, on which rank 0 listens, or file:///path: the ranks use the files path.0,
      * path.1, ... */
     const char *uri;
-    uint32_t rank, stages;
+    uint32_t rank, ranks;
     uint32_t timeout_ms;
     const volatile int *stop;
     const dw_tls_options *tls; /* without names; they become rank/0, rank/1, ... */

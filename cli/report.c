@@ -50,6 +50,7 @@ static void add_cost(json_t *line, const dw_train_cost *cost)
     json_object_set_new(line, "compute_s", number(cost->compute_s));
     json_object_set_new(line, "codec_s", number(cost->codec_s));
     json_object_set_new(line, "wait_s", number(cost->wait_s));
+    json_object_set_new(line, "gradient_wait_s", number(cost->gradient_wait_s));
     json_object_set_new(line, "bytes_forward", count(cost->bytes_forward));
     json_object_set_new(line, "bytes_backward", count(cost->bytes_backward));
     json_object_set_new(line, "frames_forward", count(cost->frames_forward));
@@ -60,6 +61,10 @@ static void add_cost(json_t *line, const dw_train_cost *cost)
                         cost->kernel_forward ? count(cost->kernel_forward) : json_null());
     json_object_set_new(line, "kernel_backward",
                         cost->kernel_backward ? count(cost->kernel_backward) : json_null());
+    json_object_set_new(line, "bytes_gradients", count(cost->bytes_gradients));
+    json_object_set_new(line, "raw_gradients", count(cost->raw_gradients));
+    json_object_set_new(line, "kernel_gradients",
+                        cost->kernel_gradients ? count(cost->kernel_gradients) : json_null());
 }
 
 static double ratio(uint64_t raw, uint64_t bytes)
@@ -98,23 +103,26 @@ static void on_start(void *context, const dw_train_start *start)
     dw_report *report = context;
     report->steps = start->steps;
     report->first_step = report->step = start->first_step;
-    printf("model     %.2f M parameters on %u stage%s, products by OpenBLAS (%s)\n",
-           (double)start->parameters * 1e-6, start->stages, start->stages == 1 ? "" : "s",
-           start->blas);
+    printf("model     %.2f M parameters on %u stage%s", (double)start->parameters * 1e-6,
+           start->stages, start->stages == 1 ? "" : "s");
+    if (start->replicas > 1) printf(" in each of %u replicas", start->replicas);
+    printf(", products by OpenBLAS (%s)\n", start->blas);
     printf("data      %u samples, %u held out; %u steps, %u an epoch\n", start->samples,
            start->held_out, start->steps, start->steps_per_epoch);
     if (start->stages > 1)
         printf("wire      forward %s, backward %s\n", start->forward, start->backward);
+    if (start->replicas > 1) printf("replicas  gradients %s\n", start->gradient);
     if (start->first_step) printf("resumed   at step %u\n", start->first_step);
     fflush(stdout);
     log_line(report,
-             json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s}", "event", "start",
-                       "stages", (json_int_t)start->stages, "parameters",
-                       (json_int_t)start->parameters, "samples", (json_int_t)start->samples,
-                       "held_out", (json_int_t)start->held_out, "steps", (json_int_t)start->steps,
+             json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:s}", "event",
+                       "start", "stages", (json_int_t)start->stages, "replicas",
+                       (json_int_t)start->replicas, "parameters", (json_int_t)start->parameters,
+                       "samples", (json_int_t)start->samples, "held_out",
+                       (json_int_t)start->held_out, "steps", (json_int_t)start->steps,
                        "steps_per_epoch", (json_int_t)start->steps_per_epoch, "first_step",
                        (json_int_t)start->first_step, "forward", start->forward, "backward",
-                       start->backward, "blas", start->blas));
+                       start->backward, "gradient", start->gradient, "blas", start->blas));
 }
 
 static void print_direction(const char *name, uint64_t bytes, uint64_t raw)
@@ -146,6 +154,9 @@ static void on_step(void *context, const dw_train_step *step)
             print_direction("bwd", now->bytes_backward - last->bytes_backward,
                             now->raw_backward - last->raw_backward);
         }
+        if (now->bytes_gradients)
+            print_direction("grad", now->bytes_gradients - last->bytes_gradients,
+                            now->raw_gradients - last->raw_gradients);
         putchar('\n');
         fflush(stdout);
     }
@@ -188,10 +199,12 @@ static void on_save(void *context, const char *directory, uint32_t step)
 
 static void log_summary(dw_report *report, const dw_train_summary *summary)
 {
-    json_t *line = json_pack("{s:s, s:I, s:o, s:o, s:o, s:o}", "event", "summary", "steps",
-                             (json_int_t)summary->steps, "train_loss", number(summary->train_loss),
-                             "held_out_loss", number(summary->held_out_loss), "wall_s",
-                             number(summary->wall_s), "eval_s", number(summary->eval_s));
+    json_t *line =
+        json_pack("{s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "event", "summary", "stages",
+                  (json_int_t)summary->stages, "replicas", (json_int_t)summary->replicas, "steps",
+                  (json_int_t)summary->steps, "train_loss", number(summary->train_loss),
+                  "held_out_loss", number(summary->held_out_loss), "wall_s",
+                  number(summary->wall_s), "eval_s", number(summary->eval_s));
     if (!line) return;
     const dw_train_cost *cost = &summary->cost;
     add_cost(line, cost);
@@ -199,8 +212,10 @@ static void log_summary(dw_report *report, const dw_train_summary *summary)
                         number(ratio(cost->raw_forward, cost->bytes_forward)));
     json_object_set_new(line, "ratio_backward",
                         number(ratio(cost->raw_backward, cost->bytes_backward)));
+    json_object_set_new(line, "ratio_gradients",
+                        number(ratio(cost->raw_gradients, cost->bytes_gradients)));
     json_t *ranks = json_array();
-    for (uint32_t i = 0; i < summary->stages; i++) {
+    for (uint32_t i = 0; i < summary->stages * summary->replicas; i++) {
         json_t *rank = json_object();
         add_cost(rank, &summary->ranks[i]);
         json_array_append_new(ranks, rank);
@@ -226,6 +241,10 @@ static void on_summary(void *context, const dw_train_summary *summary)
                ratio(cost->raw_forward, cost->bytes_forward),
                bytes_text(backward, cost->bytes_backward),
                ratio(cost->raw_backward, cost->bytes_backward));
+    if (summary->replicas > 1)
+        printf("between replicas: %s of gradients (%.1fx less than f32), waited for %.1f s\n",
+               bytes_text(forward, cost->bytes_gradients),
+               ratio(cost->raw_gradients, cost->bytes_gradients), cost->gradient_wait_s);
     fflush(stdout);
     log_summary(report, summary);
 }

@@ -22,8 +22,10 @@
 enum {
     RANK = 256,
     STAGES,
+    REPLICAS,
     LISTEN,
     CONNECT,
+    REPLICA_LISTEN,
     LOCAL,
     LINK,
     HOST,
@@ -37,6 +39,7 @@ enum {
     PEER_TIMEOUT,
     FORWARD,
     BACKWARD,
+    GRADIENT,
     LAYERS,
     CHANNELS,
     HEADS,
@@ -52,6 +55,7 @@ enum {
     EPOCHS,
     STEPS,
     EVAL_EVERY,
+    CHECK_EVERY,
     SAVE_EVERY,
     LR,
     WARMUP,
@@ -72,13 +76,13 @@ enum {
 
 /* argp sorts the options of a group by name, so each text must be understood alone. */
 static const struct argp_option options[] = {
-    {0, 0, 0, 0, "Place of this process in the pipeline:", 1},
-    {"local", LOCAL, "K", 0,
-     "Start all K stages as processes of this machine; replaces --rank, --stages, --listen and "
-     "--connect",
+    {0, 0, 0, 0, "Place of this process among all ranks:", 1},
+    {"local", LOCAL, "N", 0,
+     "Start all N ranks as processes of this machine; replaces --rank, --listen, --connect and "
+     "--replica-listen",
      1},
     {"link", LINK, "URI", 0,
-     "With --local: the transport between the stages (default: tcp://127.0.0.1:0; port 0 picks a "
+     "With --local: the transport between the ranks (default: tcp://127.0.0.1:0; port 0 picks a "
      "free port). Without --local: how ranks that a launcher started find each other: mpi:// "
      "(mpirun), env:// (torchrun or srun; reads MASTER_ADDR, MASTER_PORT and the launcher's rank), "
      "tcp://HOST:PORT (where rank 0 is to listen) or file:///PATH (which all ranks can reach)",
@@ -87,10 +91,22 @@ static const struct argp_option options[] = {
      "With --link tcp://, env:// or file://: the name or address of this machine for the other "
      "ranks (default: determined automatically)",
      1},
-    {"rank", RANK, "R", 0, "Run stage R, counted from 0; needs --stages", 1},
-    {"stages", STAGES, "K", 0, "Number of stages in the pipeline; needs --rank", 1},
+    {"rank", RANK, "R", 0,
+     "Run rank R, counted from 0: stage R % K of replica R / K (rounded down); needs --stages", 1},
+    {"stages", STAGES, "K", 0,
+     "Number of stages in the pipeline (default with --local or a launcher: all ranks, divided by "
+     "--replicas)",
+     1},
+    {"replicas", REPLICAS, "D", 0,
+     "Number of replicas of the pipeline, which train on different samples and average their "
+     "weight gradients; there are K times D ranks (default: 1)",
+     1},
     {"listen", LISTEN, "URI", 0, "Address on which to listen for rank R + 1", 1},
     {"connect", CONNECT, "URI", 0, "Address on which rank R - 1 listens", 1},
+    {"replica-listen", REPLICA_LISTEN, "URI", 0,
+     "Address of this machine, with port 0, on which the same stage of other replicas can reach "
+     "this rank; only with --rank and --replicas",
+     1},
     {"open-timeout", OPEN_TIMEOUT, "SECONDS", 0,
      "Time in which the neighbouring ranks must connect at the start (default: 60)", 1},
     {"peer-timeout", PEER_TIMEOUT, "SECONDS", 0,
@@ -128,6 +144,10 @@ static const struct argp_option options[] = {
      "Codec for gradients, which go from rank R + 1 to R (default: raw:f32). Several codecs, or "
      "auto, can be given as for --forward",
      3},
+    {"gradient", GRADIENT, "CODEC", 0,
+     "Codec for weight gradients, which replicas average, such as direct:bits=4; only with "
+     "--replicas (default: raw:f32)",
+     3},
 
     {0, 0, 0, 0, "Model (the same at all ranks):", 4},
     {"layers", LAYERS, "L", 0, "Number of transformer blocks (default: 4)", 4},
@@ -140,13 +160,13 @@ static const struct argp_option options[] = {
     {"text-offset", TEXT_OFFSET, "BYTES", 0, "Skip the first BYTES of the text (default: 0)", 5},
     {"samples", SAMPLES, "N", 0,
      "Train on N samples, each of T + 1 bytes with T from --context (default: as many as the text "
-     "has)",
+     "has). Each of D replicas keeps N / D of them for all epochs",
      5},
     {"held-out", HELD_OUT, "N", 0,
      "Evaluate on the N samples that follow the training samples in the text (default: 0)", 5},
 
     {0, 0, 0, 0, "Training (the same at all ranks):", 6},
-    {"batch", BATCH, "N", 0, "Samples in a step (default: 16)", 6},
+    {"batch", BATCH, "N", 0, "Samples in a step of each replica (default: 16)", 6},
     {"micro-batches", MICRO_BATCHES, "M", 0,
      "Parts of a batch, which pass through the pipeline one after another; must divide the batch "
      "(default: 4, or 1 if 4 does not)",
@@ -172,7 +192,7 @@ static const struct argp_option options[] = {
     {"weight-decay", WEIGHT_DECAY, "X", 0,
      "AdamW: weight decay of the matrices; 0 switches it off (default: 0.1)", 6},
     {"clip", CLIP, "X", 0,
-     "Largest norm of the gradient over all stages; 0 switches clipping off (default: 1)", 6},
+     "Largest norm of the gradient over all ranks; 0 switches clipping off (default: 1)", 6},
     {"seed", SEED, "N", 0,
      "Seed of the initial parameters and of the order of samples (default: 0)", 6},
     {"init", INIT, "DIR", 0, "Start from the parameters of the checkpoint in DIR", 6},
@@ -189,6 +209,10 @@ static const struct argp_option options[] = {
      "every "
      "epoch)",
      7},
+    {"check-every", CHECK_EVERY, "N", 0,
+     "Compare the parameters of all replicas every N steps and at the end; if they differ, the run "
+     "ends with an error (the same at all ranks; default: with every evaluation)",
+     7},
     {"log", LOG, "FILE", 0,
      "Write JSON Lines to FILE: a line per step and per evaluation, then a summary (rank 0 only)",
      7},
@@ -200,7 +224,8 @@ static const struct argp_option options[] = {
 };
 
 static const char doc[] =
-    "Trains a small GPT-2-style model on the bytes of a file, as a pipeline of stages."
+    "Trains a small GPT-2-style model on the bytes of a file, as a pipeline of stages, or as "
+    "several replicas of one."
     "\v"
     "Examples. Two stages on this machine, over a simulated network of 20 Mbit/s:\n"
     "\n"
@@ -217,8 +242,13 @@ static const char doc[] =
     "            --group-key run.key --text book.txt \\\n"
     "            --forward delta:bits=4 --backward direct:bits=8\n"
     "\n"
-    "A stage in the middle of the pipeline gets both --listen and --connect. Four stages,\n"
-    "started by a launcher:\n"
+    "A stage in the middle of the pipeline gets both --listen and --connect. Two replicas\n"
+    "of two stages on this machine, with everything compressed:\n"
+    "\n"
+    "  deltawire train --local 4 --stages 2 --replicas 2 --text book.txt \\\n"
+    "    --forward delta:bits=4 --backward direct:bits=8 --gradient direct:bits=4\n"
+    "\n"
+    "Four stages, started by a launcher:\n"
     "\n"
     "  mpirun -n 4 deltawire train --link mpi:// --text book.txt\n"
     "  export DELTAWIRE_GROUP_KEY_FILE=run.key # made by: deltawire keygen run.key\n"
@@ -253,6 +283,7 @@ static uint32_t *whole_place(arguments *a, int key, uint64_t *least)
     case LOCAL: return &a->local;
     case RANK: return &c->rank;
     case STAGES: return &c->stages;
+    case REPLICAS: return &c->replicas;
     case LAYERS: return &c->layers;
     case CHANNELS: return &c->channels;
     case HEADS: return &c->heads;
@@ -266,6 +297,7 @@ static uint32_t *whole_place(arguments *a, int key, uint64_t *least)
     case STEPS: return &c->steps;
     case WARMUP: return &c->warmup;
     case EVAL_EVERY: return &c->eval_every;
+    case CHECK_EVERY: return &c->check_every;
     case SAVE_EVERY: return &c->save_every;
     case PRINT_EVERY: return &a->report.print_every;
     default: return NULL;
@@ -281,8 +313,10 @@ static const char **word_place(arguments *a, int key)
     case HOST: return &a->host;
     case LISTEN: return &c->listen;
     case CONNECT: return &c->connect;
+    case REPLICA_LISTEN: return &c->replica_listen;
     case FORWARD: return &c->forward;
     case BACKWARD: return &c->backward;
+    case GRADIENT: return &c->gradient;
     case SCHEDULE: return &c->schedule;
     case TEXT: return &c->text;
     case INIT: return &c->init;
@@ -305,24 +339,35 @@ static double none_below_zero(double value)
     return value == 0 ? -1 : value;
 }
 
-static void check_place(const arguments *a, struct argp_state *state)
+/* Fills in the number of stages of --local. */
+static void check_local(arguments *a, struct argp_state *state)
+{
+    dw_why why;
+    if (a->config.listen || a->config.connect || a->config.replica_listen || a->has_rank)
+        argp_error(state, "--local starts all ranks itself; leave out --rank, --listen, --connect "
+                          "and --replica-listen");
+    if (a->link && dw_row_needs_launcher(a->link))
+        argp_error(state,
+                   "--link %.60s is for ranks that a launcher starts; leave out --local, or "
+                   "give a transport such as tcp://127.0.0.1:0",
+                   a->link);
+    if (dw_place_fit(&a->config, a->local, "--local", &why) < 0) argp_error(state, "%s", why.text);
+}
+
+static void check_place(arguments *a, struct argp_state *state)
 {
     const dw_train_config *c = &a->config;
-    bool has_address = c->listen || c->connect;
-    if (a->local) {
-        if (c->stages || has_address || a->has_rank)
-            argp_error(state, "--local starts all ranks itself; leave out --rank, --stages, "
-                              "--listen and --connect");
-        if (a->link && dw_row_needs_launcher(a->link))
-            argp_error(state,
-                       "--link %.60s is for ranks that a launcher starts; leave out --local, or "
-                       "give a transport such as tcp://127.0.0.1:0",
-                       a->link);
-    } else if (a->has_rank != (c->stages > 0)) {
+    bool has_address = c->listen || c->connect || c->replica_listen;
+    if (a->local)
+        check_local(a, state);
+    else if ((a->has_rank && !c->stages) || (c->stages && !a->has_rank && !a->link))
         argp_error(state, "--rank and --stages need each other; give both");
-    } else if (a->link && has_address) {
-        argp_error(state, "--link finds the neighbours; leave out --listen and --connect");
-    }
+    else if (a->link && has_address)
+        argp_error(state, "--link finds the neighbours; leave out --listen, --connect and "
+                          "--replica-listen");
+    else if (c->replicas > 1 && !a->has_rank && !a->link)
+        argp_error(state, "--replicas needs other ranks; give --local, --link, or --rank and "
+                          "--stages");
     if (a->host && (!a->link || a->local))
         argp_error(state, "--host has a meaning only with --link and without --local");
 }
@@ -398,8 +443,7 @@ static int run_rank(arguments *a)
     dw_status status = DW_OK;
     dw_place *place;
     bool child = a->report.tell >= 0;
-    status =
-        dw_place_take(&place, a->link, a->host, a->config.stages > 0, hooks.stop, &a->config, &why);
+    status = dw_place_take(&place, a->link, a->host, a->has_rank, hooks.stop, &a->config, &why);
     if (status < 0 && dw_stop_signal) {
         dw_explain_stop(dw_stop_signal, true);
         return DW_EXIT_SIGNAL + dw_stop_signal;
@@ -459,6 +503,6 @@ int dw_cli_train(int argc, char **argv)
     argv[0] = own_name;
     dw_catch_signals();
     if (a.local > 1)
-        return dw_run_local(a.local, a.link ? a.link : "tcp://127.0.0.1:0", argc, argv);
+        return dw_run_local(&a.config, a.link ? a.link : "tcp://127.0.0.1:0", argc, argv);
     return run_rank(&a);
 }

@@ -23,9 +23,9 @@ static uint64_t now_ns(void *context)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Parses one codec and writes its canonical text. which: "forward" or "backward", for the error
- * sentence. That sentence quotes the text from the position of the error on, because a number of
- * characters is of little use to somebody who reads it in a terminal. */
+/* Parses one codec and writes its canonical text. which: "forward", "backward" or "gradient", for
+ * the error sentence. That sentence quotes the text from the position of the error on, because a
+ * number of characters is of little use to somebody who reads it in a terminal. */
 static dw_status parse_one(dw_config *codec, char canonical[DW_CONFIG_TEXT_BYTES], const char *text,
                            const char *which, dw_why *why)
 {
@@ -92,4 +92,21 @@ dw_status dw_candidates_parse(dw_candidates *candidates, const char *text, bool 
         at += len;
         if (!*at) return DW_OK;
     }
+}
+
+dw_status dw_candidates_parse_gradient(dw_config *codec, char canonical[DW_CONFIG_TEXT_BYTES],
+                                       const char *text, dw_why *why)
+{
+    if (strchr(text, '|') || !strcmp(text, "auto"))
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "gradient codec \"%.60s\": give one codec; only forward and backward can "
+                      "choose among several",
+                      text);
+    dw_status status = parse_one(codec, canonical, text, "gradient", why);
+    if (status == DW_OK && codec->group == DW_GROUP_CHANNEL)
+        return dw_say(why, DW_ERR_CONFIG,
+                      "gradient codec \"%.60s\": group=channel has no meaning for gradients, which "
+                      "are sent as one row; give a number",
+                      text);
+    return status;
 }

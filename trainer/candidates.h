@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * candidates.h - the codecs of one direction: either one, or several, of which a channel chooses
- * one for each frame. */
+ * one for each frame; and the one of weight gradients. */
 #ifndef DW_TRAINER_CANDIDATES_H
 #define DW_TRAINER_CANDIDATES_H
 
@@ -22,5 +22,10 @@ typedef struct dw_candidates {
  * the sentence in *why names the direction, "forward" or "backward". */
 dw_status dw_candidates_parse(dw_candidates *candidates, const char *text, bool is_forward,
                               dw_why *why);
+
+/* Parses the codec of weight gradients, which is one codec and no list, and writes its canonical
+ * text. Errors as above. */
+dw_status dw_candidates_parse_gradient(dw_config *codec, char canonical[DW_CONFIG_TEXT_BYTES],
+                                       const char *text, dw_why *why);
 
 #endif

@@ -22,7 +22,8 @@
 #error "checkpoint files are little-endian; swap the floats and the header here first"
 #endif
 
-enum { FORMAT = 1 };
+/* Programs that know only format 1 would continue without the states. */
+enum { FORMAT = 1, FORMAT_WITH_STATES = 2 };
 
 typedef struct part_header {
     char magic[8];
@@ -33,13 +34,28 @@ typedef struct part_header {
     uint64_t header_digest; /* XXH3 of all of this header before it */
 } part_header;
 
-_Static_assert(sizeof(part_header) == 64, "a part file's header is 64 bytes");
-static const char magic[8] = "DW-PART";
+typedef struct state_header {
+    char magic[8];
+    uint32_t format, rank;
+    uint64_t len, step;
+    uint64_t digest;        /* XXH3 of the bytes */
+    uint64_t header_digest; /* XXH3 of all of this header before it */
+} state_header;
+
+_Static_assert(sizeof(part_header) == 64 && sizeof(state_header) == 48,
+               "headers are as checkpoint.h says");
+static const char magic[8] = "DW-PART", state_magic[8] = "DW-KEPT";
 
 static void part_path(char *path, size_t cap, const char *directory, const char *name,
                       uint64_t digest)
 {
     snprintf(path, cap, "%s/%s-%016" PRIx64 ".part", directory, name, digest);
+}
+
+static void state_path(char *path, size_t cap, const char *directory, uint32_t rank,
+                       uint64_t digest)
+{
+    snprintf(path, cap, "%s/gradients-%u-%016" PRIx64 ".state", directory, rank, digest);
 }
 
 static void part_name(char name[24], const dw_model_shape *shape, uint32_t index)
@@ -101,8 +117,8 @@ static dw_status write_file(const char *directory, const char *path, const char 
                   path, strerror(error));
 }
 
-dw_status dw_checkpoint_write(const char *directory, const dw_model_shape *shape,
-                              const dw_part *part, uint32_t step, uint64_t *digest, dw_why *why)
+dw_status dw_checkpoint_write(const dw_checkpoint_place *place, const dw_part *part,
+                              uint64_t *digest, dw_why *why)
 {
     char path[4200], temporary[4200];
     /* params, grads, mean and square follow each other in memory; a checkpoint leaves grads out. */
@@ -110,43 +126,82 @@ dw_status dw_checkpoint_write(const char *directory, const dw_model_shape *shape
     float *floats = malloc(3 * vector);
     if (!floats)
         return dw_say(why, DW_ERR_NO_MEMORY, "out of memory while writing a checkpoint to %s",
-                      directory);
+                      place->directory);
     memcpy(floats, part->params, vector);
     memcpy(floats + part->n, part->mean, vector);
     memcpy(floats + 2 * part->n, part->square, vector);
     part_header header = {.format = FORMAT,
                           .index = part->index,
-                          .layers = shape->layers,
-                          .channels = shape->channels,
-                          .heads = shape->heads,
-                          .context = shape->context,
+                          .layers = place->shape.layers,
+                          .channels = place->shape.channels,
+                          .heads = place->shape.heads,
+                          .context = place->shape.context,
                           .n = part->n,
-                          .step = step,
+                          .step = place->step,
                           .digest = XXH3_64bits(floats, 3 * vector)};
     memcpy(header.magic, magic, sizeof magic);
     header.header_digest = XXH3_64bits(&header, offsetof(part_header, header_digest));
-    part_path(path, sizeof path, directory, part->name, header.digest);
-    snprintf(temporary, sizeof temporary, "%s/%s.tmp", directory, part->name);
-    dw_status status =
-        write_file(directory, path, temporary, &header, sizeof header, floats, 3 * vector, why);
+    part_path(path, sizeof path, place->directory, part->name, header.digest);
+    snprintf(temporary, sizeof temporary, "%s/%s-%u.tmp", place->directory, part->name,
+             place->writer);
+    dw_status status = write_file(place->directory, path, temporary, &header, sizeof header, floats,
+                                  3 * vector, why);
     free(floats);
     if (status == DW_OK) *digest = header.digest;
     return status;
 }
 
-static json_t *manifest_of(const dw_model_shape *shape, uint32_t step, const uint64_t *digests)
+dw_status dw_checkpoint_write_state(const dw_checkpoint_place *place, const void *bytes, size_t len,
+                                    uint64_t *digest, dw_why *why)
 {
+    char path[4200], temporary[4200];
+    state_header header = {.format = FORMAT,
+                           .rank = place->writer,
+                           .len = len,
+                           .step = place->step,
+                           .digest = XXH3_64bits(bytes, len)};
+    memcpy(header.magic, state_magic, sizeof state_magic);
+    header.header_digest = XXH3_64bits(&header, offsetof(state_header, header_digest));
+    state_path(path, sizeof path, place->directory, place->writer, header.digest);
+    snprintf(temporary, sizeof temporary, "%s/gradients-%u.tmp", place->directory, place->writer);
+    *digest = header.digest;
+    return write_file(place->directory, path, temporary, &header, sizeof header, bytes, len, why);
+}
+
+static json_t *hex_of(uint64_t digest)
+{
+    return json_sprintf("%016" PRIx64, digest);
+}
+
+static json_t *states_of(const dw_checkpoint_states *states)
+{
+    json_t *digests = json_array();
+    for (uint32_t i = 0; i < states->stages * states->replicas; i++)
+        json_array_append_new(digests, hex_of(states->digests[i]));
+    return json_pack("{s:I, s:I, s:s, s:o}", "stages", (json_int_t)states->stages, "replicas",
+                     (json_int_t)states->replicas, "codec", states->codec, "states", digests);
+}
+
+static json_t *manifest_of(const dw_checkpoint_place *place, const uint64_t *digests,
+                           const dw_checkpoint_states *states)
+{
+    const dw_model_shape *shape = &place->shape;
     json_t *parts = json_object();
     for (uint32_t i = 0; i < dw_model_parts(shape); i++) {
-        char name[24], hex[17];
+        char name[24];
         part_name(name, shape, i);
-        snprintf(hex, sizeof hex, "%016" PRIx64, digests[i]);
-        json_object_set_new(parts, name, json_string(hex));
+        json_object_set_new(parts, name, hex_of(digests[i]));
     }
-    return json_pack("{s:i, s:{s:I, s:I, s:I, s:I}, s:I, s:o}", "format", FORMAT, "model", "layers",
-                     (json_int_t)shape->layers, "channels", (json_int_t)shape->channels, "heads",
-                     (json_int_t)shape->heads, "context", (json_int_t)shape->context, "step",
-                     (json_int_t)step, "parts", parts);
+    json_t *manifest =
+        json_pack("{s:i, s:{s:I, s:I, s:I, s:I}, s:I, s:o}", "format",
+                  states->replicas ? FORMAT_WITH_STATES : FORMAT, "model", "layers",
+                  (json_int_t)shape->layers, "channels", (json_int_t)shape->channels, "heads",
+                  (json_int_t)shape->heads, "context", (json_int_t)shape->context, "step",
+                  (json_int_t)place->step, "parts", parts);
+    if (!manifest || !states->replicas) return manifest;
+    if (json_object_set_new(manifest, "gradients", states_of(states)) == 0) return manifest;
+    json_decref(manifest);
+    return NULL;
 }
 
 /* XXH3 over the manifest without its digest field, in compact form with sorted keys, so that every
@@ -160,24 +215,22 @@ static int digest_manifest(json_t *manifest, uint64_t *digest)
     return 0;
 }
 
-dw_status dw_checkpoint_commit(const char *directory, const dw_model_shape *shape, uint32_t step,
-                               const uint64_t *digests, uint32_t writer, dw_why *why)
+dw_status dw_checkpoint_commit(const dw_checkpoint_place *place, const uint64_t *digests,
+                               const dw_checkpoint_states *states, dw_why *why)
 {
-    char path[4200], temporary[4200], hex[17];
-    snprintf(path, sizeof path, "%s/manifest.json", directory);
-    snprintf(temporary, sizeof temporary, "%s/manifest-%u.tmp", directory, writer);
-    json_t *manifest = manifest_of(shape, step, digests);
+    char path[4200], temporary[4200];
+    snprintf(path, sizeof path, "%s/manifest.json", place->directory);
+    snprintf(temporary, sizeof temporary, "%s/manifest-%u.tmp", place->directory, place->writer);
+    json_t *manifest = manifest_of(place, digests, states);
     uint64_t digest = 0;
     char *text = NULL;
-    if (manifest && digest_manifest(manifest, &digest) == 0) {
-        snprintf(hex, sizeof hex, "%016" PRIx64, digest);
-        if (json_object_set_new(manifest, "digest", json_string(hex)) == 0)
-            text = json_dumps(manifest, JSON_INDENT(2));
-    }
+    if (manifest && digest_manifest(manifest, &digest) == 0 &&
+        json_object_set_new(manifest, "digest", hex_of(digest)) == 0)
+        text = json_dumps(manifest, JSON_INDENT(2));
     dw_status status =
-        text ? write_file(directory, path, temporary, text, strlen(text), "\n", 1, why)
+        text ? write_file(place->directory, path, temporary, text, strlen(text), "\n", 1, why)
              : dw_say(why, DW_ERR_NO_MEMORY, "out of memory while writing a checkpoint to %s",
-                      directory);
+                      place->directory);
     free(text);
     json_decref(manifest);
     return status;
@@ -188,6 +241,32 @@ static int parse_hex(const char *text, uint64_t *value)
     if (!text || strspn(text, "0123456789abcdef") != 16 || text[16]) return -1;
     *value = strtoull(text, NULL, 16);
     return 0;
+}
+
+/* Reads the field of a manifest of format 2 that names the states. */
+static dw_status read_states(dw_checkpoint *checkpoint, json_t *gradients, dw_why *why)
+{
+    dw_checkpoint_states *states = &checkpoint->states;
+    json_int_t stages = 0, replicas = 0;
+    const char *codec = "";
+    json_t *digests = NULL;
+    bool bad = json_unpack(gradients, "{s:I, s:I, s:s, s:o}", "stages", &stages, "replicas",
+                           &replicas, "codec", &codec, "states", &digests) ||
+               stages < 1 || stages > 9999 || replicas < 1 || replicas > 256 ||
+               strlen(codec) >= sizeof states->codec ||
+               json_array_size(digests) != (size_t)(stages * replicas);
+    if (!bad && !(states->digests = calloc((size_t)(stages * replicas), sizeof *states->digests)))
+        return dw_say(why, DW_ERR_NO_MEMORY, "out of memory while reading the checkpoint %s",
+                      checkpoint->directory);
+    for (size_t i = 0; !bad && i < (size_t)(stages * replicas); i++)
+        bad = parse_hex(json_string_value(json_array_get(digests, i)), &states->digests[i]);
+    if (bad)
+        return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json does not name the states of a grid",
+                      checkpoint->directory);
+    states->stages = (uint32_t)stages;
+    states->replicas = (uint32_t)replicas;
+    strcpy(states->codec, codec);
+    return DW_OK;
 }
 
 /* Reads the fields of a manifest whose digest has been verified. */
@@ -202,10 +281,10 @@ static dw_status read_manifest(dw_checkpoint *checkpoint, json_t *manifest, dw_w
         T > UINT32_MAX || step < 0 || step > UINT32_MAX)
         return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json is not a checkpoint's manifest",
                       checkpoint->directory);
-    if (format != FORMAT)
+    if (format != FORMAT && format != FORMAT_WITH_STATES)
         return dw_say(why, DW_ERR_VERSION,
-                      "%s holds a checkpoint of format %d; this program reads format %d",
-                      checkpoint->directory, (int)format, FORMAT);
+                      "%s holds a checkpoint of format %d; this program reads formats %d and %d",
+                      checkpoint->directory, (int)format, FORMAT, FORMAT_WITH_STATES);
     checkpoint->shape = (dw_model_shape){(uint32_t)L, (uint32_t)C, (uint32_t)H, (uint32_t)T};
     checkpoint->step = (uint32_t)step;
     dw_why shape_why;
@@ -224,7 +303,8 @@ static dw_status read_manifest(dw_checkpoint *checkpoint, json_t *manifest, dw_w
             return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json does not name the part %s",
                           checkpoint->directory, name);
     }
-    return DW_OK;
+    return format == FORMAT ? DW_OK
+                            : read_states(checkpoint, json_object_get(manifest, "gradients"), why);
 }
 
 dw_status dw_checkpoint_open(dw_checkpoint *checkpoint, const char *directory, dw_why *why)
@@ -264,7 +344,8 @@ dw_status dw_checkpoint_open(dw_checkpoint *checkpoint, const char *directory, d
 void dw_checkpoint_close(dw_checkpoint *checkpoint)
 {
     free(checkpoint->digests);
-    checkpoint->digests = NULL;
+    free(checkpoint->states.digests);
+    checkpoint->digests = checkpoint->states.digests = NULL;
 }
 
 /* Reads the file into floats (3 n); anything that is not exactly the part is an error. */
@@ -323,6 +404,52 @@ dw_status dw_checkpoint_read(const dw_checkpoint *checkpoint, dw_part *part, boo
     return status;
 }
 
+/* Reads what is behind the header, which says how long it is. */
+static dw_status read_kept(FILE *file, const char *path, const state_header *header,
+                           uint8_t **bytes, dw_why *why)
+{
+    struct stat about;
+    bool whole =
+        fstat(fileno(file), &about) == 0 && (uint64_t)about.st_size == sizeof *header + header->len;
+    uint8_t *room = whole ? malloc(header->len ? header->len : 1) : NULL;
+    if (whole && !room)
+        return dw_say(why, DW_ERR_NO_MEMORY, "out of memory while reading %s", path);
+    if (whole && fread(room, 1, header->len, file) == header->len &&
+        XXH3_64bits(room, header->len) == header->digest) {
+        *bytes = room;
+        return DW_OK;
+    }
+    free(room);
+    return dw_say(why, DW_ERR_CORRUPT,
+                  "the checkpoint file %s is damaged: its digest does not match", path);
+}
+
+dw_status dw_checkpoint_read_state(const dw_checkpoint *checkpoint, uint32_t rank, uint8_t **bytes,
+                                   size_t *len, dw_why *why)
+{
+    char path[4200];
+    state_header header;
+    *bytes = NULL;
+    *len = 0;
+    state_path(path, sizeof path, checkpoint->directory, rank, checkpoint->states.digests[rank]);
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return dw_say(why, DW_ERR_IO, "cannot read the checkpoint file %s: %s", path,
+                      strerror(errno));
+    dw_status status;
+    if (fread(&header, sizeof header, 1, file) != 1 ||
+        memcmp(header.magic, state_magic, sizeof state_magic) || header.format != FORMAT ||
+        header.rank != rank || header.digest != checkpoint->states.digests[rank] ||
+        header.header_digest != XXH3_64bits(&header, offsetof(state_header, header_digest)))
+        status = dw_say(why, DW_ERR_CORRUPT,
+                        "the checkpoint file %s is damaged: its header is not whole", path);
+    else
+        status = read_kept(file, path, &header, bytes, why);
+    fclose(file);
+    if (status == DW_OK) *len = header.len;
+    return status;
+}
+
 dw_status dw_checkpoint_prepare(const char *directory, const dw_model_shape *shape, dw_why *why)
 {
     if (mkdir(directory, 0777) && errno != EEXIST)
@@ -344,31 +471,56 @@ dw_status dw_checkpoint_prepare(const char *directory, const dw_model_shape *sha
                   old.shape.context);
 }
 
-void dw_checkpoint_tidy(const char *directory, const dw_part *part)
+/* Removes the files NAME-<digest>SUFFIX but the one with the digest *keep; NULL: all. */
+static void remove_others(const char *directory, const char *name, const char *suffix,
+                          const uint64_t *keep)
 {
-    dw_checkpoint now;
-    uint64_t keep = 0, digest;
-    bool whole = dw_checkpoint_open(&now, directory, NULL) == DW_OK;
-    if (whole) keep = part->index < now.n_parts ? now.digests[part->index] : 0;
-    /* Removes nothing if the manifest cannot be read, because it may still be repaired by hand. */
-    char path[4200];
-    snprintf(path, sizeof path, "%s/manifest.json", directory);
-    bool broken = !whole && access(path, F_OK) == 0;
-    if (whole) dw_checkpoint_close(&now);
-    DIR *entries = broken ? NULL : opendir(directory);
+    DIR *entries = opendir(directory);
     if (!entries) return;
-    size_t prefix = strlen(part->name);
+    size_t prefix = strlen(name);
+    char path[4200], hex[17];
+    uint64_t digest;
     for (struct dirent *entry; (entry = readdir(entries));) {
-        const char *name = entry->d_name;
-        char hex[17];
-        if (strncmp(name, part->name, prefix) || name[prefix] != '-' ||
-            strlen(name) != prefix + 1 + 16 + 5 || strcmp(name + prefix + 17, ".part"))
+        const char *found = entry->d_name;
+        if (strncmp(found, name, prefix) || found[prefix] != '-' ||
+            strlen(found) != prefix + 1 + 16 + strlen(suffix) ||
+            strcmp(found + prefix + 17, suffix))
             continue;
-        memcpy(hex, name + prefix + 1, 16);
+        memcpy(hex, found + prefix + 1, 16);
         hex[16] = 0;
-        if (parse_hex(hex, &digest) || (whole && digest == keep)) continue;
-        snprintf(path, sizeof path, "%s/%s", directory, name);
+        if (parse_hex(hex, &digest) || (keep && digest == *keep)) continue;
+        snprintf(path, sizeof path, "%s/%s", directory, found);
         unlink(path);
     }
     closedir(entries);
+}
+
+/* Opens the checkpoint that there is. Returns false if its manifest cannot be read: then nothing
+ * may be removed, because it may still be repaired by hand. No manifest: *now has no parts. */
+static bool open_for_tidying(dw_checkpoint *now, const char *directory)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/manifest.json", directory);
+    return dw_checkpoint_open(now, directory, NULL) == DW_OK || access(path, F_OK) != 0;
+}
+
+void dw_checkpoint_tidy(const char *directory, const dw_part *part)
+{
+    dw_checkpoint now;
+    if (!open_for_tidying(&now, directory)) return;
+    bool names_it = now.digests && part->index < now.n_parts;
+    remove_others(directory, part->name, ".part", names_it ? &now.digests[part->index] : NULL);
+    dw_checkpoint_close(&now);
+}
+
+void dw_checkpoint_tidy_state(const char *directory, uint32_t rank)
+{
+    dw_checkpoint now;
+    char name[32];
+    if (!open_for_tidying(&now, directory)) return;
+    const dw_checkpoint_states *states = &now.states;
+    bool names_it = states->digests && rank < states->stages * states->replicas;
+    snprintf(name, sizeof name, "gradients-%u", rank);
+    remove_others(directory, name, ".state", names_it ? &states->digests[rank] : NULL);
+    dw_checkpoint_close(&now);
 }

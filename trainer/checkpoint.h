@@ -9,7 +9,12 @@
  * Every rank writes its own parts and, when all ranks have done so, the same manifest. If the ranks
  * run on several machines, the files of all DIRs must be copied into one.
  *
- * A part file is little-endian: a header of 64 bytes (checkpoint.c), then 3 n floats. */
+ * Replicas write the same files with the same bytes, so they may share a directory, or have one on
+ * each machine. If the codec of the weight gradients keeps something (residuals), each rank R also
+ * writes gradients-R-<digest>.state, and the manifest names the grid, the codec and these files.
+ *
+ * A part file is little-endian: a header of 64 bytes (checkpoint.c), then 3 n floats. A state file:
+ * a header of 48 bytes, then the bytes of replicas.h. */
 #ifndef DW_TRAINER_CHECKPOINT_H
 #define DW_TRAINER_CHECKPOINT_H
 
@@ -17,13 +22,21 @@
 
 #include "parameters.h"
 
+/* What the codec of the gradients keeps, on all ranks of a grid. */
+typedef struct dw_checkpoint_states {
+    uint32_t stages, replicas; /* 0: nothing is kept */
+    char codec[DW_CONFIG_TEXT_BYTES];
+    uint64_t *digests; /* (stages * replicas) */
+} dw_checkpoint_states;
+
 typedef struct dw_checkpoint {
     char directory[4096];
     dw_model_shape shape;
     uint32_t step;
     uint32_t n_parts;
     uint64_t *digests; /* (n_parts): XXH3 of each part's floats */
-    uint64_t digest;   /* of the manifest, to compare the checkpoints of two ranks */
+    dw_checkpoint_states states;
+    uint64_t digest; /* of the manifest, to compare the checkpoints of two ranks */
 } dw_checkpoint;
 
 /* Reads the manifest. Errors: IO (no checkpoint, unreadable), FORMAT, VERSION, CORRUPT,
@@ -40,17 +53,33 @@ dw_status dw_checkpoint_read(const dw_checkpoint *checkpoint, dw_part *part, boo
  * so that a run fails at its start and not at its end. Errors: IO, MISMATCH. */
 dw_status dw_checkpoint_prepare(const char *directory, const dw_model_shape *shape, dw_why *why);
 
-/* Writes one part. No manifest names the file yet. Errors: IO, NO_MEMORY. */
-dw_status dw_checkpoint_write(const char *directory, const dw_model_shape *shape,
-                              const dw_part *part, uint32_t step, uint64_t *digest, dw_why *why);
+/* Who writes a checkpoint, and of which step. writer is the rank, which makes the names of
+ * temporary files different where ranks share a directory. */
+typedef struct dw_checkpoint_place {
+    const char *directory;
+    dw_model_shape shape;
+    uint32_t step, writer;
+} dw_checkpoint_place;
 
-/* Replaces the manifest; from then on this is the checkpoint. writer is the rank, which makes the
- * names of temporary files different where ranks share a directory. Errors: IO, NO_MEMORY. */
-dw_status dw_checkpoint_commit(const char *directory, const dw_model_shape *shape, uint32_t step,
-                               const uint64_t *digests, uint32_t writer, dw_why *why);
+/* Writes one part, or the state of this rank. No manifest names the file yet. Errors: IO,
+ * NO_MEMORY. */
+dw_status dw_checkpoint_write(const dw_checkpoint_place *place, const dw_part *part,
+                              uint64_t *digest, dw_why *why);
+dw_status dw_checkpoint_write_state(const dw_checkpoint_place *place, const void *bytes, size_t len,
+                                    uint64_t *digest, dw_why *why);
 
-/* Removes the files of a part that the manifest does not name. Errors are ignored, for leftover
- * files do no harm. */
+/* Replaces the manifest; from then on this is the checkpoint. digests: of the parts. Errors: IO,
+ * NO_MEMORY. */
+dw_status dw_checkpoint_commit(const dw_checkpoint_place *place, const uint64_t *digests,
+                               const dw_checkpoint_states *states, dw_why *why);
+
+/* Reads the state of a rank; *bytes is to be freed. Errors: IO, FORMAT, CORRUPT, NO_MEMORY. */
+dw_status dw_checkpoint_read_state(const dw_checkpoint *checkpoint, uint32_t rank, uint8_t **bytes,
+                                   size_t *len, dw_why *why);
+
+/* Removes the files of a part, or of a rank's state, that the manifest does not name. Errors are
+ * ignored, for leftover files do no harm. */
 void dw_checkpoint_tidy(const char *directory, const dw_part *part);
+void dw_checkpoint_tidy_state(const char *directory, uint32_t rank);
 
 #endif

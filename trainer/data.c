@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,6 +95,8 @@ dw_status dw_data_open(dw_data *data, const char *path, uint64_t offset, uint32_
     data->held_out = held_out;
     data->T = T;
     data->seed = seed;
+    data->n = data->samples;
+    data->replicas = 1;
     data->epoch = UINT32_MAX;
     data->digest = XXH3_64bits(data->bytes, ((size_t)data->samples + held_out) * width);
     data->order = malloc(data->samples * sizeof *data->order);
@@ -106,24 +109,75 @@ void dw_data_close(dw_data *data)
 {
     free(data->bytes);
     free(data->order);
+    free(data->share);
     data->bytes = NULL;
-    data->order = NULL;
+    data->order = data->share = NULL;
+}
+
+/* A Fisher-Yates shuffle of the first n ids of the order. */
+static void shuffle(dw_data *data, uint32_t epoch, uint32_t n)
+{
+    for (uint32_t i = n; i > 1; i--) {
+        philox4x32_ctr_t word = dw_random(data->seed, DW_RANDOM_SHUFFLE, epoch, i);
+        /* The upper half of the product is below i; no value is more likely than another by
+         * more than i / 2^64. */
+        uint64_t bits = (uint64_t)word.v[0] << 32 | word.v[1];
+        uint32_t j = (uint32_t)(((bits >> 32) * i + (((bits & UINT32_MAX) * i) >> 32)) >> 32);
+        uint32_t swap = data->order[i - 1];
+        data->order[i - 1] = data->order[j];
+        data->order[j] = swap;
+    }
+}
+
+/* Moves the ids of this replica to the front of the order of the first epoch. */
+static void keep_own(dw_data *data)
+{
+    uint32_t B = data->batch, D = data->replicas, kept = 0;
+    uint32_t even = data->samples / (B * D) * (B * D), rest = (data->samples - even) / D;
+    for (uint32_t p = 0; p < data->samples; p++) {
+        uint32_t owner = p < even ? p / B % D : (p - even) / rest;
+        if (owner == data->replica) data->order[kept++] = data->order[p];
+    }
+}
+
+static int ascending(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+dw_status dw_data_share(dw_data *data, uint32_t replica, uint32_t replicas, uint32_t batch,
+                        dw_why *why)
+{
+    size_t width = (size_t)data->T + 1;
+    if (replicas == 1) return DW_OK;
+    if (data->samples / replicas < batch)
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "%u samples do not fill a batch of %u in each of %u replicas; give more "
+                      "samples, a smaller batch or fewer replicas",
+                      data->samples, batch, replicas);
+    data->samples -= data->samples % replicas;
+    data->digest = XXH3_64bits(data->bytes, ((size_t)data->samples + data->held_out) * width);
+    data->n = data->samples / replicas;
+    data->replica = replica;
+    data->replicas = replicas;
+    data->batch = batch;
+    data->share = malloc(data->n * sizeof *data->share);
+    if (!data->share) return dw_say(why, DW_ERR_NO_MEMORY, "out of memory for a share of samples");
+    memcpy(data->share, dw_data_order(data, 0, 0), data->n * sizeof *data->share);
+    qsort(data->share, data->n, sizeof *data->share, ascending);
+    return DW_OK;
 }
 
 const uint32_t *dw_data_order(dw_data *data, uint32_t epoch, uint32_t at)
 {
     if (data->epoch != epoch) {
-        for (uint32_t i = 0; i < data->samples; i++) data->order[i] = i;
-        for (uint32_t i = data->samples; i > 1; i--) {
-            philox4x32_ctr_t word = dw_random(data->seed, DW_RANDOM_SHUFFLE, epoch, i);
-            /* The upper half of the product is below i; no value is more likely than another by
-             * more than i / 2^64. */
-            uint64_t bits = (uint64_t)word.v[0] << 32 | word.v[1];
-            uint32_t j = (uint32_t)(((bits >> 32) * i + (((bits & UINT32_MAX) * i) >> 32)) >> 32);
-            uint32_t swap = data->order[i - 1];
-            data->order[i - 1] = data->order[j];
-            data->order[j] = swap;
-        }
+        bool divides = data->replicas > 1 && epoch == 0;
+        uint32_t n = divides ? data->samples : data->n;
+        for (uint32_t i = 0; i < n; i++)
+            data->order[i] = divides || !data->share ? i : data->share[i];
+        shuffle(data, epoch, n);
+        if (divides) keep_own(data);
         data->epoch = epoch;
     }
     return data->order + at;

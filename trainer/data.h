@@ -4,7 +4,14 @@
  *
  * Sample i is the i-th piece of the file after the offset, independent of the epoch, the shuffle
  * and the number of samples. The first `samples` are for training and the next `held_out` for
- * evaluation. The bytes are not decoded, so any file will do. */
+ * evaluation. The bytes are not decoded, so any file will do.
+ *
+ * Among D replicas each has a share of n = samples / D, which it keeps for all epochs: codecs that
+ * keep the last visit of a sample (delta) find it where the sample was before. The shares follow
+ * from the order of the first epoch: of D batches that follow each other each replica gets one, so
+ * in this epoch a step of all replicas visits the samples of a step with a batch D times as large.
+ * What does not fill a step of all replicas is divided evenly. In later epochs each replica
+ * shuffles its share. */
 #ifndef DW_TRAINER_DATA_H
 #define DW_TRAINER_DATA_H
 
@@ -14,7 +21,10 @@ typedef struct dw_data {
     uint8_t *bytes; /* (samples + held_out, T + 1) */
     uint32_t samples, held_out, T;
     uint64_t digest; /* XXH3 of those bytes, to compare the texts of two ranks */
-    uint32_t *order; /* (samples): sample ids in the order of the epoch */
+    uint32_t *order; /* (samples): sample ids in the order of the epoch; the first n are visited */
+    uint32_t n;      /* samples of this replica */
+    uint32_t replica, replicas, batch;
+    uint32_t *share; /* (n): the ids of this replica, ascending; NULL: there is one replica */
     uint64_t seed;
     uint32_t epoch; /* the epoch of that order; UINT32_MAX: none yet */
 } dw_data;
@@ -26,7 +36,13 @@ dw_status dw_data_open(dw_data *data, const char *path, uint64_t offset, uint32_
                        uint32_t held_out, uint32_t T, uint32_t batch, uint64_t seed, dw_why *why);
 void dw_data_close(dw_data *data);
 
-/* The ids of n samples at position `at` of an epoch, n <= samples - at. Each epoch has its own
+/* Keeps the share of one of several replicas, after open; where the samples cannot be divided
+ * evenly, the last ones are not used. Errors: ARGUMENT (fewer samples than batches of all replicas
+ * take), NO_MEMORY. */
+dw_status dw_data_share(dw_data *data, uint32_t replica, uint32_t replicas, uint32_t batch,
+                        dw_why *why);
+
+/* The ids of m samples at position `at` of an epoch, m <= n - at. Each epoch has its own
  * order, a Fisher-Yates shuffle that depends on seed and epoch and not on earlier epochs. */
 const uint32_t *dw_data_order(dw_data *data, uint32_t epoch, uint32_t at);
 

@@ -33,6 +33,8 @@ struct dw_model {
     dw_block_scratch scratch;
     float *d_norm;   /* (R, C), R rows of the longest slice: before the head's layer norm */
     float *gradient; /* (R, C) */
+    dw_model_part_done *done; /* see dw_model_watch */
+    void *done_context;
 };
 
 static dw_status create_slot(dw_model *model, slot *s)
@@ -291,13 +293,32 @@ double dw_model_loss(dw_model *model, uint32_t i, uint32_t slice, bool backward,
     return loss;
 }
 
+void dw_model_watch(dw_model *model, dw_model_part_done *done, void *context)
+{
+    model->done = done;
+    model->done_context = context;
+}
+
+static void tell_done(const dw_model *model, uint32_t i)
+{
+    if (model->done) model->done(model->done_context, i);
+}
+
 void dw_model_backward(dw_model *model, uint32_t i, uint32_t slice)
 {
     const slot *s = &model->slots[i];
     model->slices.N = s->N;
-    if (model->owns_head) score_backward(model, s, slice);
-    for (uint32_t b = model->n_blocks; b-- > 0;)
+    if (model->owns_head) {
+        score_backward(model, s, slice);
+        tell_done(model, model->n_parts - 1);
+    }
+    for (uint32_t b = model->n_blocks; b-- > 0;) {
         dw_block_backward(&model->first_block[b], &model->shape, &s->blocks[b], &model->slices,
                           slice, &model->scratch, b, model->gradient);
-    if (model->owns_embed) embed_backward(model, s, slice_of(model, slice));
+        tell_done(model, b + model->owns_embed);
+    }
+    if (model->owns_embed) {
+        embed_backward(model, s, slice_of(model, slice));
+        tell_done(model, 0);
+    }
 }

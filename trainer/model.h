@@ -54,7 +54,12 @@ double dw_model_loss(dw_model *model, uint32_t slot, uint32_t slice, bool backwa
  * be sent to the previous stage. All slots and slices share it. */
 float *dw_model_gradient(dw_model *model);
 
-/* Adds to the gradients of all parameters of the stage. */
+/* Adds to the gradients of all parameters of the stage, from the last part to the first. */
 void dw_model_backward(dw_model *model, uint32_t slot, uint32_t slice);
+
+/* From now on backward calls `done` when it has added to the gradients of part i, which it then
+ * leaves alone. NULL: no longer. */
+typedef void dw_model_part_done(void *context, uint32_t i);
+void dw_model_watch(dw_model *model, dw_model_part_done *done, void *context);
 
 #endif

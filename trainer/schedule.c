@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "replicas.h"
 #include "sentence.h"
 
 /* The current step: M micro-batches of N samples of T tokens, each in S slices. */
@@ -43,12 +44,12 @@ static piece next_backward(const step *s)
 
 static bool is_first(const dw_stage *stage)
 {
-    return !stage->before.link;
+    return !stage->before.channel;
 }
 
 static bool is_last(const dw_stage *stage)
 {
-    return !stage->after.link;
+    return !stage->after.channel;
 }
 
 /* Computes a slice forward from what is in its slot, and sends it on. samples: room for those of
@@ -74,14 +75,21 @@ static dw_status receive(dw_stage *stage, const piece *p, bool wait)
                                            dw_model_input(stage->model, p->slot, p->slice), wait);
 }
 
+static void average(void *stage, uint32_t i)
+{
+    dw_replicas_start(stage, i);
+}
+
 /* Computes the next slice backward from the gradient at the boundary, and sends the gradient of its
- * input back. */
+ * input back. After the last one the gradients of a part are complete. */
 static dw_status backward(step *s)
 {
     dw_stage *stage = s->stage;
     piece p = next_backward(s);
     uint64_t since = dw_stage_now();
+    if (s->backwards + 1 == s->M * s->S) dw_model_watch(stage->model, average, stage);
     dw_model_backward(stage->model, p.slot, p.slice);
+    dw_model_watch(stage->model, NULL, NULL);
     dw_stage_computed(stage, since);
     s->backwards++;
     return is_first(stage) ? DW_OK
@@ -188,6 +196,12 @@ static dw_status evaluate(dw_stage *stage, const dw_data *data, const uint32_t *
     return status;
 }
 
+/* The held-out samples of the replicas before this one. */
+static uint32_t held_out_before(const dw_data *data, uint32_t replica)
+{
+    return (uint32_t)((uint64_t)data->held_out * replica / data->replicas);
+}
+
 dw_status dw_schedule_eval(dw_stage *stage, const dw_data *data, double *loss)
 {
     const dw_train_config *config = &stage->settings->config;
@@ -200,8 +214,9 @@ dw_status dw_schedule_eval(dw_stage *stage, const dw_data *data, double *loss)
         status = DW_ERR_NO_MEMORY;
     }
     double sum = 0;
-    for (uint32_t at = 0; at < data->held_out && status == DW_OK; at += N) {
-        uint32_t n = data->held_out - at < N ? data->held_out - at : N;
+    uint32_t end = held_out_before(data, data->replica + 1);
+    for (uint32_t at = held_out_before(data, data->replica); at < end && status == DW_OK; at += N) {
+        uint32_t n = end - at < N ? end - at : N;
         for (uint32_t i = 0; i < n; i++) ids[i] = data->samples + at + i;
         status = evaluate(stage, data, ids, n, samples, &sum);
     }

@@ -23,11 +23,14 @@
 #include "data.h"
 #include "stage.h"
 
-/* Forward and backward of one batch; gradients are added up. ids: the samples (batch). *loss: at
- * the last stage the mean of -ln p over the tokens. Errors: those of the stage. */
+/* Forward and backward of one batch; gradients are added up, and their average over the replicas is
+ * begun as soon as they are complete. ids: the samples (batch). *loss: at the last stage the mean
+ * of -ln p over the tokens. Errors: those of the stage. */
 dw_status dw_schedule_step(dw_stage *stage, const dw_data *data, const uint32_t *ids, double *loss);
 
-/* The forward pass of the held-out samples, without a backward pass. *loss: as above. */
+/* The forward pass of this replica's share of the held-out samples, without a backward pass. *loss:
+ * at the last stage its share of the mean over all of them, so the sum over replicas is the
+ * mean. */
 dw_status dw_schedule_eval(dw_stage *stage, const dw_data *data, double *loss);
 
 #endif

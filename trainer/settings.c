@@ -15,11 +15,13 @@ enum { GREETING_VERSION = 1 };
 static void fill_defaults(dw_train_config *config)
 {
     if (!config->stages) config->stages = 1;
+    if (!config->replicas) config->replicas = 1;
     if (!config->open_timeout_ms) config->open_timeout_ms = 60000;
     if (!config->threads) config->threads = 1;
     if (!config->peer_timeout_ms) config->peer_timeout_ms = 60000;
     if (!config->forward) config->forward = "raw:f32";
     if (!config->backward) config->backward = "raw:f32";
+    if (!config->gradient) config->gradient = "raw:f32";
     if (!config->layers) config->layers = 4;
     if (!config->channels) config->channels = 128;
     if (!config->heads) config->heads = 4;
@@ -38,17 +40,29 @@ static void fill_defaults(dw_train_config *config)
     if (config->clip < 0) config->clip = 0;
 }
 
-static dw_status check_place(const dw_train_config *config, dw_why *why)
+/* Finds the place of the rank in the grid. */
+static dw_status find_place(dw_settings *settings, dw_why *why)
 {
-    uint32_t rank = config->rank, stages = config->stages;
-    if (rank >= stages)
-        return dw_say(why, DW_ERR_ARGUMENT,
-                      "there is no rank %u among %u stages; ranks are counted from 0", rank,
-                      stages);
+    const dw_train_config *config = &settings->config;
+    uint32_t rank = config->rank, stages = config->stages, replicas = config->replicas;
     if (stages > config->layers)
         return dw_say(why, DW_ERR_ARGUMENT,
                       "%u stages cannot share %u layers; give at most one stage per layer", stages,
                       config->layers);
+    if (replicas > 256)
+        return dw_say(why, DW_ERR_ARGUMENT, "replicas is %u; give 1 to 256", replicas);
+    settings->ranks = stages * replicas;
+    if (rank >= settings->ranks && replicas == 1)
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "there is no rank %u among %u stages; ranks are counted from 0", rank,
+                      stages);
+    if (rank >= settings->ranks)
+        return dw_say(
+            why, DW_ERR_ARGUMENT,
+            "there is no rank %u among %u replicas of %u stages; ranks are counted from 0", rank,
+            replicas, stages);
+    settings->stage = rank % stages;
+    settings->replica = rank / stages;
     if (config->record && stages == 1)
         return dw_say(
             why, DW_ERR_ARGUMENT,
@@ -56,26 +70,51 @@ static dw_status check_place(const dw_train_config *config, dw_why *why)
     return DW_OK;
 }
 
-static dw_status check_addresses(const dw_train_config *config, dw_why *why)
+/* Settings that would be ignored without replicas are errors: whoever gave them expects something.
+ */
+static dw_status check_replicas(dw_settings *settings, const dw_train_config *given, dw_why *why)
 {
-    uint32_t rank = config->rank, stages = config->stages;
-    if (rank + 1 < stages && !config->listen)
+    uint32_t samples = given->samples, replicas = settings->config.replicas;
+    if (replicas == 1 && (given->gradient || given->check_every))
+        return dw_say(
+            why, DW_ERR_ARGUMENT,
+            "%s has a meaning only with several replicas; give 2 or more, or leave it out",
+            given->gradient ? "gradient" : "check-every");
+    if (samples % replicas)
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "%u samples cannot be divided evenly among %u replicas; give %u", samples,
+                      replicas,
+                      samples - samples % replicas ? samples - samples % replicas : replicas);
+    return dw_candidates_parse_gradient(&settings->gradient, settings->gradient_text,
+                                        settings->config.gradient, why);
+}
+
+static dw_status check_addresses(const dw_settings *settings, dw_why *why)
+{
+    const dw_train_config *config = &settings->config;
+    uint32_t rank = config->rank, ranks = settings->ranks;
+    if (rank + 1 < ranks && !config->listen)
         return dw_say(why, DW_ERR_ARGUMENT,
                       "rank %u of %u needs listen, the address on which it waits for rank %u", rank,
-                      stages, rank + 1);
+                      ranks, rank + 1);
     if (rank > 0 && !config->connect)
         return dw_say(why, DW_ERR_ARGUMENT,
                       "rank %u of %u needs connect, the address on which rank %u listens", rank,
-                      stages, rank - 1);
-    if (rank + 1 == stages && config->listen)
+                      ranks, rank - 1);
+    if (rank + 1 == ranks && config->listen)
         return dw_say(
             why, DW_ERR_ARGUMENT,
             "rank %u of %u is the last, so there is nobody to listen for; leave out listen", rank,
-            stages);
+            ranks);
     if (rank == 0 && config->connect)
         return dw_say(why, DW_ERR_ARGUMENT,
                       "rank 0 is the first, so there is nobody to connect to; leave out "
                       "connect");
+    if (config->replicas > 1 && !config->replica_listen)
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "rank %u needs replica-listen, the address on which the same stage of other "
+                      "replicas can reach it, with port 0",
+                      rank);
     return DW_OK;
 }
 
@@ -136,7 +175,7 @@ static dw_status check_slices(const dw_train_config *config, dw_why *why)
 static dw_status find_in_flight(dw_settings *settings, dw_why *why)
 {
     const dw_train_config *config = &settings->config;
-    uint32_t behind = config->stages - config->rank; /* this stage and all after it */
+    uint32_t behind = config->stages - settings->stage; /* this stage and all after it */
     bool is_1f1b = strcmp(config->schedule, "1f1b") == 0;
     if (!is_1f1b && strcmp(config->schedule, "gpipe") != 0)
         return dw_say(why, DW_ERR_ARGUMENT, "schedule is \"%.40s\"; give gpipe or 1f1b",
@@ -147,8 +186,9 @@ static dw_status find_in_flight(dw_settings *settings, dw_why *why)
 }
 
 /* Fills in and checks all settings but the addresses. */
-static dw_status resolve(dw_settings *settings, const dw_train_config *config, dw_why *why)
+static dw_status resolve(dw_settings *settings, const dw_train_config *given, dw_why *why)
 {
+    const dw_train_config *config = given;
     memset(settings, 0, sizeof *settings);
     if (config->struct_size != sizeof *config)
         return dw_say(
@@ -162,7 +202,7 @@ static dw_status resolve(dw_settings *settings, const dw_train_config *config, d
     settings->shape =
         (dw_model_shape){config->layers, config->channels, config->heads, config->context};
     dw_status status = dw_model_shape_check(&settings->shape, why);
-    if (status == DW_OK) status = check_place(config, why);
+    if (status == DW_OK) status = find_place(settings, why);
     if (status == DW_OK) status = check_numbers(config, why);
     if (status == DW_OK) status = check_slices(config, why);
     if (status == DW_OK) status = find_in_flight(settings, why);
@@ -170,13 +210,14 @@ static dw_status resolve(dw_settings *settings, const dw_train_config *config, d
         status = dw_candidates_parse(&settings->forward, config->forward, true, why);
     if (status == DW_OK)
         status = dw_candidates_parse(&settings->backward, config->backward, false, why);
+    if (status == DW_OK) status = check_replicas(settings, given, why);
     return status;
 }
 
 dw_status dw_settings_resolve(dw_settings *settings, const dw_train_config *config, dw_why *why)
 {
     dw_status status = resolve(settings, config, why);
-    return status < 0 ? status : check_addresses(&settings->config, why);
+    return status < 0 ? status : check_addresses(settings, why);
 }
 
 dw_status dw_train_check(const dw_train_config *config, dw_why *why)
@@ -190,7 +231,7 @@ dw_status dw_settings_count(dw_settings *settings, uint32_t samples, dw_why *why
 {
     dw_train_config *config = &settings->config;
     config->samples = samples;
-    settings->steps_per_epoch = samples / config->batch;
+    settings->steps_per_epoch = samples / config->replicas / config->batch;
     uint64_t steps =
         config->steps ? config->steps : (uint64_t)config->epochs * settings->steps_per_epoch;
     if (steps > INT32_MAX)
@@ -202,6 +243,7 @@ dw_status dw_settings_count(dw_settings *settings, uint32_t samples, dw_why *why
                       config->steps);
     }
     if (!config->eval_every) config->eval_every = settings->steps_per_epoch;
+    if (!config->check_every) config->check_every = config->eval_every;
     return DW_OK;
 }
 
@@ -223,12 +265,14 @@ json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_
         {"version", json_string(dw_version())},
         {"rank", json_integer(config->rank)},
         {"stages", json_integer(config->stages)},
+        {"replicas", json_integer(config->replicas)},
         {"layers", json_integer(config->layers)},
         {"channels", json_integer(config->channels)},
         {"heads", json_integer(config->heads)},
         {"context", json_integer(config->context)},
         {"forward", json_string(settings->forward.text)},
         {"backward", json_string(settings->backward.text)},
+        {"gradient", json_string(settings->gradient_text)},
         {"batch", json_integer(config->batch)},
         {"micro-batches", json_integer(config->micro_batches)},
         {"schedule", json_string(config->schedule)},
@@ -237,6 +281,7 @@ json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_
         {"held-out", json_integer(config->held_out)},
         {"steps", json_integer(config->steps)},
         {"eval-every", json_integer(config->eval_every)},
+        {"check-every", json_integer(config->check_every)},
         {"save-every", json_integer(config->save ? config->save_every : 0)},
         {"save", json_string(config->save ? "yes" : "no")},
         {"lr", json_real(config->lr)},

@@ -11,11 +11,14 @@
 #include "parameters.h"
 
 typedef struct dw_settings {
-    /* With defaults in place of zeros, except samples, steps and eval_every, which
+    /* With defaults in place of zeros, except samples, steps, eval_every and check_every, which
      * dw_settings_count fills in, and URIs and paths that were not given. */
     dw_train_config config;
     dw_model_shape shape;
     dw_candidates forward, backward;
+    dw_config gradient;
+    char gradient_text[DW_CONFIG_TEXT_BYTES];
+    uint32_t ranks, stage, replica; /* of the grid; the place of this rank */
     uint32_t steps_per_epoch;
     /* How many micro-batches this stage holds the activations of, at most: those that it has
      * computed forward and not yet backward. */
@@ -25,11 +28,11 @@ typedef struct dw_settings {
 /* Errors: ARGUMENT, CONFIG, each with a sentence that names the setting. */
 dw_status dw_settings_resolve(dw_settings *settings, const dw_train_config *config, dw_why *why);
 
-/* To be called when the number of samples is known: fills in steps, steps_per_epoch and eval_every.
- * Errors: LIMIT. */
+/* To be called when the number of samples is known: fills in steps, steps_per_epoch, eval_every and
+ * check_every. Errors: LIMIT. */
 dw_status dw_settings_count(dw_settings *settings, uint32_t samples, dw_why *why);
 
-/* All that the ranks of a pipeline must agree on, as the greeting they exchange; NULL: no memory.
+/* All that the ranks of a grid must agree on, as the greeting they exchange; NULL: no memory.
  * text: digest of the samples; checkpoint: digest of the checkpoint started from, or 0. */
 json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_t checkpoint);
 

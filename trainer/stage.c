@@ -1,26 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * stage.c - connects to the neighbours, and exchanges tensors and control messages; every wait can
- * be stopped. */
+ * stage.c - connects to the neighbours, and exchanges tensors; every wait can be stopped. */
 #include "stage.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "control.h"
+#include "meeting.h"
+#include "replicas.h"
 #include "sentence.h"
 
-/* Channels use no tags below 256. */
-enum { TAG_GREETING = 1, TAG_CONTROL = 2, TAG_LAST_WORDS = 3 };
-
-/* Limit for greetings and control messages, which have some hundred bytes per rank. A message is
- * parsed before the neighbour is known to be a rank of this run, and parsed JSON takes twenty times
- * the memory of its text. */
-enum { MOST_CONTROL_BYTES = 1 << 20 };
 enum { CHANNEL_ID = 1 };
-/* Every wait checks at this interval whether the run was asked to stop. */
-enum { LOOK_MS = 50 };
-/* How long to wait for the last message of a neighbour that has ended. */
-enum { LAST_WORDS_LOOKS = 50, LAST_WORDS_LOOK_MS = 10 };
 
 uint64_t dw_stage_now(void)
 {
@@ -34,178 +25,16 @@ void dw_stage_computed(dw_stage *stage, uint64_t since)
     stage->compute_ns += dw_stage_now() - since;
 }
 
-void dw_stage_parts(const dw_model_shape *shape, uint32_t rank, uint32_t stages, uint32_t *first,
+void dw_stage_parts(const dw_model_shape *shape, uint32_t stage, uint32_t stages, uint32_t *first,
                     uint32_t *n)
 {
     uint32_t each = shape->layers / stages, over = shape->layers % stages;
-    uint32_t blocks = each + (rank < over), before = rank * each + (rank < over ? rank : over);
-    *first = rank == 0 ? 0 : 1 + before;
-    *n = blocks + (rank == 0) + (rank + 1 == stages);
+    uint32_t blocks = each + (stage < over), before = stage * each + (stage < over ? stage : over);
+    *first = stage == 0 ? 0 : 1 + before;
+    *n = blocks + (stage == 0) + (stage + 1 == stages);
 }
 
-/* ---- Stopping -------------------------------------------------------------------------------- */
-
-/* Called on the link's thread. A message that cannot be parsed still means that the neighbour has
- * stopped. */
-static void take_last_words(void *context, const void *data, size_t len)
-{
-    dw_last_words *words = context;
-    if (__atomic_load_n(&words->arrived, __ATOMIC_ACQUIRE)) return;
-    json_t *message = json_loadb(data, len, 0, NULL);
-    json_int_t status = json_integer_value(json_object_get(message, "status"));
-    const char *text = json_string_value(json_object_get(message, "why"));
-    words->status = status < 0 && status > -1000 ? (dw_status)status : DW_ERR_PEER;
-    strncpy(words->text, text ? text : "a neighbour stopped", sizeof words->text - 1);
-    json_decref(message);
-    __atomic_store_n(&words->arrived, true, __ATOMIC_RELEASE);
-}
-
-static void give_last_words(dw_stage *stage, dw_neighbour *to, dw_status status)
-{
-    if (!to->link || __atomic_load_n(&to->words.arrived, __ATOMIC_ACQUIRE)) return;
-    json_t *message = json_pack("{s:i, s:s}", "status", (int)status, "why", stage->why.text);
-    char *text = message ? json_dumps(message, JSON_COMPACT) : NULL;
-    if (text)
-        dw_link_send(to->link, TAG_LAST_WORDS, text, strlen(text)); /* fails if the link is broken
-                                                                     */
-    free(text);
-    json_decref(message);
-}
-
-static dw_status hear(dw_stage *stage, dw_neighbour *neighbour)
-{
-    if (!neighbour->link || !__atomic_load_n(&neighbour->words.arrived, __ATOMIC_ACQUIRE))
-        return DW_OK;
-    return dw_say(&stage->why, neighbour->words.status, "%s", neighbour->words.text);
-}
-
-dw_status dw_stage_check(dw_stage *stage)
-{
-    if (stage->hooks->stop && __atomic_load_n(stage->hooks->stop, __ATOMIC_RELAXED))
-        return dw_say(&stage->why, DW_ERR_CANCELLED, "rank %u was asked to stop",
-                      stage->settings->config.rank);
-    dw_status status = hear(stage, &stage->before);
-    return status < 0 ? status : hear(stage, &stage->after);
-}
-
-/* The sentence for a link that failed: the reason that the neighbour sent before it ended, or else
- * the error of the link. The neighbour's last message arrives before the end of the link, but this
- * thread can be woken before the link's thread has handed the message over; hence the wait. */
-static dw_status link_failed(dw_stage *stage, dw_neighbour *neighbour, dw_status status,
-                             const char *sentence)
-{
-    dw_status stopped = dw_stage_check(stage);
-    for (int looks = 0; looks < LAST_WORDS_LOOKS && stopped == DW_OK; looks++) {
-        struct timespec nap = {.tv_nsec = 1000000 * LAST_WORDS_LOOK_MS};
-        nanosleep(&nap, NULL);
-        stopped = dw_stage_check(stage);
-    }
-    if (stopped < 0) return stopped;
-    const char *reason = sentence && *sentence ? sentence : dw_link_why(neighbour->link);
-    return dw_say(&stage->why, status, "rank %u lost rank %u: %s", stage->settings->config.rank,
-                  neighbour->rank, *reason ? reason : dw_status_string(status));
-}
-
-/* ---- Control messages ------------------------------------------------------------------------ */
-
-static dw_status send_json(dw_stage *stage, dw_neighbour *to, uint32_t tag, json_t *value)
-{
-    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (!text) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a control message");
-    size_t length = strlen(text);
-    dw_status status;
-    while ((status = dw_link_send(to->link, tag, text, length)) == DW_PENDING) {
-        dw_status stopped = dw_stage_check(stage);
-        if (stopped < 0) {
-            free(text);
-            return stopped;
-        }
-        dw_link_wait_room(to->link, length, LOOK_MS);
-    }
-    free(text);
-    return status < 0 ? link_failed(stage, to, status, NULL) : DW_OK;
-}
-
-static dw_status recv_json(dw_stage *stage, dw_neighbour *from, uint32_t tag, json_t **value)
-{
-    void *data;
-    size_t len;
-    uint64_t since = dw_stage_now();
-    dw_status status = DW_PENDING;
-    while (status == DW_PENDING) {
-        dw_status stopped = dw_stage_check(stage);
-        if (stopped < 0) return stopped;
-        status = dw_link_recv(from->link, tag, LOOK_MS, &data, &len);
-    }
-    stage->wait_ns += dw_stage_now() - since;
-    if (status < 0) return link_failed(stage, from, status, NULL);
-    if (len > MOST_CONTROL_BYTES) {
-        dw_link_release(from->link, data);
-        return dw_say(&stage->why, DW_ERR_PROTOCOL,
-                      "rank %u sent a control message of %zu bytes; at most %d are taken",
-                      from->rank, len, MOST_CONTROL_BYTES);
-    }
-    *value = json_loadb(data, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
-    dw_link_release(from->link, data);
-    if (*value) return DW_OK;
-    return dw_say(&stage->why, DW_ERR_PROTOCOL, "rank %u sent a control message that is no JSON",
-                  from->rank);
-}
-
-dw_status dw_stage_gather(dw_stage *stage, json_t *own, json_t **all)
-{
-    *all = NULL;
-    if (!own) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a control message");
-    json_t *list = NULL;
-    dw_status status = DW_OK;
-    if (stage->after.link)
-        status = recv_json(stage, &stage->after, TAG_CONTROL, &list);
-    else
-        list = json_array();
-    uint32_t rank = stage->settings->config.rank, stages = stage->settings->config.stages;
-    if (status == DW_OK && (!json_is_array(list) || json_array_size(list) != stages - rank - 1))
-        status = dw_say(&stage->why, DW_ERR_PROTOCOL,
-                        "rank %u sent a control message of another shape", rank + 1);
-    if (status == DW_OK && json_array_insert(list, 0, own))
-        status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a control message");
-    if (status == DW_OK && stage->before.link)
-        status = send_json(stage, &stage->before, TAG_CONTROL, list);
-    json_decref(own);
-    if (status == DW_OK && !stage->before.link)
-        *all = list;
-    else
-        json_decref(list);
-    return status;
-}
-
-dw_status dw_stage_spread(dw_stage *stage, json_t *own, json_t **value)
-{
-    dw_status status = DW_OK;
-    *value = own;
-    if (stage->before.link)
-        status = recv_json(stage, &stage->before, TAG_CONTROL, value);
-    else if (!own)
-        status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a control message");
-    if (status == DW_OK && stage->after.link)
-        status = send_json(stage, &stage->after, TAG_CONTROL, *value);
-    if (status == DW_OK) return DW_OK;
-    json_decref(*value);
-    *value = NULL;
-    return status;
-}
-
-/* ---- Meeting --------------------------------------------------------------------------------- */
-
-/* The longest message that a neighbour may send: a control message, or a frame of activations as
- * floats, which no codec exceeds. */
-static uint64_t longest_message(const dw_train_config *config)
-{
-    dw_config largest;
-    uint32_t n = config->batch / config->micro_batches;
-    dw_tensor x = dw_tensor_3d(NULL, DW_F32, n, config->context, config->channels);
-    (void)dw_config_parse(&largest, "delta:key=f32", NULL);
-    return (uint64_t)dw_frame_bound(&largest, &x) + MOST_CONTROL_BYTES;
-}
+/* ---- Neighbours ------------------------------------------------------------------------------ */
 
 /* The configs of one direction in the form that dw_channel_config needs; they use the threads of
  * this stage. */
@@ -253,49 +82,22 @@ static dw_status open_channel(dw_stage *stage, dw_neighbour *neighbour, bool lis
     set_direction(&backward, stage, &settings->backward, listens ? &channel.recv : &channel.send,
                   listens ? &channel.auto_recv : &channel.auto_send);
     dw_status status = dw_channel_open(&neighbour->channel, neighbour->link, &channel, &why);
-    return status < 0 ? link_failed(stage, neighbour, status, why.text) : DW_OK;
+    return status < 0 ? dw_control_lost(stage, neighbour, status, why.text) : DW_OK;
 }
 
-static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, dw_link_role role, json_t *greeting)
+/* Meets the rank before or after this one. Between two replicas the link carries only control
+ * messages. */
+static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, uint32_t rank, json_t *greeting)
 {
-    const dw_train_config *config = &stage->settings->config;
-    bool listens = role == DW_LINK_LISTEN;
-    neighbour->rank = listens ? config->rank + 1 : config->rank - 1;
-    char own_name[24], peer_name[24];
-    dw_tls_options tls = {0};
-    if (config->tls) tls = *config->tls;
-    snprintf(own_name, sizeof own_name, "rank/%u", config->rank);
-    snprintf(peer_name, sizeof peer_name, "rank/%u", neighbour->rank);
-    tls.own_name = own_name;
-    tls.peer_name = peer_name;
-    dw_link_options options = {.struct_size = sizeof options,
-                               .role = role,
-                               .open_timeout_ms = config->open_timeout_ms,
-                               .peer_timeout_ms = config->peer_timeout_ms,
-                               .on_listening = listens ? stage->hooks->on_listening : NULL,
-                               .listening_context = stage->hooks->context,
-                               .transports = config->transports,
-                               .contexts = config->contexts,
-                               .tls = config->tls ? &tls : NULL,
-                               .insecure_plaintext = config->insecure_plaintext,
-                               .max_message_bytes = longest_message(config),
-                               .cancelled = stage->hooks->stop};
-    dw_why why = {.offset = -1};
-    dw_status status =
-        dw_link_open(&neighbour->link, listens ? config->listen : config->connect, &options, &why);
-    if (status == DW_ERR_CANCELLED) return dw_stage_check(stage) < 0 ? status : DW_ERR_CANCELLED;
-    if (status < 0)
-        return dw_say(&stage->why, status, "rank %u cannot meet rank %u: %.200s", config->rank,
-                      neighbour->rank, why.text);
-    dw_link_handle(neighbour->link, TAG_LAST_WORDS, take_last_words, &neighbour->words);
-    json_t *theirs = NULL;
-    status = send_json(stage, neighbour, TAG_GREETING, greeting);
-    if (status == DW_OK) status = recv_json(stage, neighbour, TAG_GREETING, &theirs);
-    if (status == DW_OK)
-        status = dw_settings_compare(greeting, theirs, neighbour->rank, &stage->why);
-    json_decref(theirs);
-    if (status < 0) return status;
-    return open_channel(stage, neighbour, listens);
+    const dw_settings *settings = stage->settings;
+    bool listens = rank > settings->config.rank;
+    dw_meeting meeting = {.rank = rank,
+                          .uri = listens ? settings->config.listen : settings->config.connect,
+                          .on_listening = listens ? stage->hooks->on_listening : NULL,
+                          .context = stage->hooks->context};
+    dw_status status = dw_meet(stage, neighbour, &meeting, greeting);
+    bool same_replica = rank / settings->config.stages == settings->replica;
+    return status == DW_OK && same_replica ? open_channel(stage, neighbour, listens) : status;
 }
 
 /* Called before the rank connects, so that a rank that cannot write fails without waiting for
@@ -304,11 +106,12 @@ static dw_status open_records(dw_stage *stage)
 {
     const dw_train_config *config = &stage->settings->config;
     uint32_t T = config->context, C = config->channels, rank = config->rank;
+    uint32_t own = stage->settings->stage;
     dw_status status = DW_OK;
-    if (rank + 1 < config->stages)
+    if (own + 1 < config->stages)
         status = dw_record_create(&stage->after.record, config->record, DW_FORWARD, rank, T, C,
                                   config->samples, &stage->why);
-    if (status == DW_OK && rank > 0)
+    if (status == DW_OK && own > 0)
         status = dw_record_create(&stage->before.record, config->record, DW_BACKWARD, rank, T, C,
                                   config->samples, &stage->why);
     return status;
@@ -322,7 +125,7 @@ dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_t
     stage->settings = settings;
     stage->hooks = hooks;
     stage->total_parts = dw_model_parts(&settings->shape);
-    dw_stage_parts(&settings->shape, config->rank, config->stages, &stage->first_part,
+    dw_stage_parts(&settings->shape, settings->stage, config->stages, &stage->first_part,
                    &stage->n_parts);
     dw_status status =
         dw_model_create(&stage->model, &settings->shape, stage->first_part, stage->n_parts,
@@ -341,9 +144,10 @@ dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_t
     }
     if (status == DW_OK && config->record) status = open_records(stage);
     if (status == DW_OK && config->rank > 0)
-        status = meet(stage, &stage->before, DW_LINK_CONNECT, greeting);
-    if (status == DW_OK && config->rank + 1 < config->stages)
-        status = meet(stage, &stage->after, DW_LINK_LISTEN, greeting);
+        status = meet(stage, &stage->before, config->rank - 1, greeting);
+    if (status == DW_OK && config->rank + 1 < settings->ranks)
+        status = meet(stage, &stage->after, config->rank + 1, greeting);
+    if (status == DW_OK) status = dw_replicas_open(stage, greeting);
     if (status < 0) dw_stage_close(stage, status);
     return status;
 }
@@ -353,7 +157,7 @@ static void part_from(dw_stage *stage, dw_neighbour *neighbour, dw_status status
     dw_record_close(neighbour->record);
     neighbour->record = NULL;
     if (!neighbour->link) return;
-    if (status < 0) give_last_words(stage, neighbour, status);
+    if (status < 0) dw_control_part(stage, neighbour, status);
     dw_channel_close(neighbour->channel);
     dw_link_close(neighbour->link);
     neighbour->channel = NULL;
@@ -362,6 +166,7 @@ static void part_from(dw_stage *stage, dw_neighbour *neighbour, dw_status status
 
 void dw_stage_close(dw_stage *stage, dw_status status)
 {
+    dw_replicas_close(stage, status);
     part_from(stage, &stage->before, status);
     part_from(stage, &stage->after, status);
     dw_threads_destroy(stage->threads);
@@ -391,7 +196,7 @@ dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const uint32_t *ids, 
     dw_status status = dw_channel_send(to->channel, keys, &tensor);
     stage->wait_ns += dw_stage_now() - since - (dw_channel_sent(to->channel).busy_ns - busy);
     free(keys);
-    if (status < 0) return link_failed(stage, to, status, dw_channel_why(to->channel));
+    if (status < 0) return dw_control_lost(stage, to, status, dw_channel_why(to->channel));
     return to->record ? dw_record_add(to->record, stage->step, ids, N, x, &stage->why) : DW_OK;
 }
 
@@ -407,8 +212,9 @@ dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids
     do {
         status = dw_stage_check(stage);
         if (status < 0) break;
-        status = dw_channel_recv(from->channel, wait ? LOOK_MS : 0, keys, &tensor);
-        if (status < 0) status = link_failed(stage, from, status, dw_channel_why(from->channel));
+        status = dw_channel_recv(from->channel, wait ? DW_LOOK_MS : 0, keys, &tensor);
+        if (status < 0)
+            status = dw_control_lost(stage, from, status, dw_channel_why(from->channel));
     } while (status == DW_PENDING && wait);
     /* Decoding is part of receiving, but does not count as waiting. */
     stage->wait_ns += dw_stage_now() - since - (dw_channel_received(from->channel).busy_ns - busy);
@@ -446,6 +252,10 @@ void dw_stage_settle(dw_stage *stage)
 {
     settle(stage->before.link);
     settle(stage->after.link);
+    for (uint32_t d = 0; d < stage->settings->config.replicas; d++) {
+        dw_neighbour *peer = dw_replicas_at(stage, d);
+        if (peer) settle(peer->link);
+    }
 }
 
 void dw_stage_cost(dw_stage *stage, dw_train_cost *cost)
@@ -473,4 +283,5 @@ void dw_stage_cost(dw_stage *stage, dw_train_cost *cost)
     cost->compute_s = (double)stage->compute_ns * 1e-9;
     cost->codec_s = (double)codec_ns * 1e-9;
     cost->wait_s = (double)stage->wait_ns * 1e-9;
+    dw_replicas_cost(stage, cost);
 }

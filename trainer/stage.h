@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * stage.h - one rank of the pipeline: its parts of the model, its links to the neighbours, and the
- * control messages between ranks.
+ * stage.h - one rank of the grid: its parts of the model, its links to other ranks, and what it
+ * exchanges with them.
  *
- * Tensors travel on one channel per link: activations go to higher ranks and gradients to lower
- * ones, both with (sample id, slice) as keys. Control messages are JSON, on tags of their own.
- * Every rank calls gather and spread in the same sequence, so the messages need no names.
+ * The grid has D replicas of a pipeline of K stages; rank R is stage R % K of replica R / K. Every
+ * rank has a link to the rank before and the one after it. Within a replica tensors travel on one
+ * channel per link: activations go to higher ranks and gradients to lower ones, both with (sample
+ * id, slice) as keys. replicas.h has the links between the ranks of one stage.
+ *
+ * Control messages are JSON, on tags of their own (control.h). Every rank calls gather and spread
+ * in the same sequence, so the messages need no names.
  *
  * Errors: every failed call leaves a sentence in `why` of the stage. If a neighbour has sent the
  * reason why it stopped, that is the sentence. CANCELLED: this process or another one was asked to
@@ -30,30 +34,33 @@ typedef struct dw_last_words {
 
 typedef struct dw_neighbour {
     uint32_t rank;
-    dw_link *link; /* NULL: there is no such neighbour */
-    dw_channel *channel;
-    dw_record *record; /* of the tensors sent to it; NULL: none */
+    dw_link *link;       /* NULL: there is no such neighbour */
+    dw_channel *channel; /* NULL: it belongs to another replica */
+    dw_record *record;   /* of the tensors sent to it; NULL: none */
     dw_last_words words;
 } dw_neighbour;
+
+typedef struct dw_replicas dw_replicas;
 
 typedef struct dw_stage {
     const dw_settings *settings;
     const dw_train_hooks *hooks;
     uint32_t first_part, n_parts, total_parts;
     dw_model *model;
-    dw_threads *threads; /* NULL: the codecs use one thread */
-    dw_neighbour before, after;
-    uint32_t step; /* the current step, from 1; the caller sets it, for the records */
+    dw_threads *threads;        /* NULL: the codecs use one thread */
+    dw_neighbour before, after; /* ranks with the next lower and the next higher number */
+    dw_replicas *replicas;      /* NULL: there is one replica */
+    uint32_t step;              /* the current step, from 1; the caller sets it, for the records */
     uint64_t compute_ns, wait_ns;
     dw_why why;
 } dw_stage;
 
-/* The parts of a rank. Blocks are distributed evenly; the first ranks take one more if there is a
+/* The parts of a stage. Blocks are distributed evenly; the first stages take one more if there is a
  * remainder. */
-void dw_stage_parts(const dw_model_shape *shape, uint32_t rank, uint32_t stages, uint32_t *first,
+void dw_stage_parts(const dw_model_shape *shape, uint32_t stage, uint32_t stages, uint32_t *first,
                     uint32_t *n);
 
-/* Creates the model, connects to the neighbours and compares greetings with them. The greeting is
+/* Creates the model, connects to the other ranks and compares greetings with them. The greeting is
  * borrowed. After an error the stage is closed, and only `why` may be read. */
 dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_train_hooks *hooks,
                         json_t *greeting);
@@ -73,11 +80,17 @@ dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids
                         uint32_t slice, float *x, bool wait);
 
 /* Collects one value of every rank. Takes ownership of value; NULL means that there was no memory
- * for it. Rank 0 gets an array with the values of all ranks in order, the others get NULL. */
+ * for it. Rank 0 gets an array with the values of all ranks in order, the others get NULL.
+ * gather_replica: only among the ranks of a replica; its first stage gets the array. join: the rest
+ * of gather, from the arrays of the replicas (NULL at other stages) to that of all ranks. */
 dw_status dw_stage_gather(dw_stage *stage, json_t *own, json_t **all);
+dw_status dw_stage_gather_replica(dw_stage *stage, json_t *own, json_t **all);
+dw_status dw_stage_join(dw_stage *stage, json_t *list, json_t **all);
 
-/* Sends a value of rank 0 to all ranks. Takes ownership of value. Returns a new reference. */
+/* Sends a value of rank 0 to all ranks. Takes ownership of value. Returns a new reference.
+ * spread_replica: a value of the first stage of a replica to its other stages. */
 dw_status dw_stage_spread(dw_stage *stage, json_t *own, json_t **value);
+dw_status dw_stage_spread_replica(dw_stage *stage, json_t *own, json_t **value);
 
 /* Writes the records to their files. */
 dw_status dw_stage_flush(dw_stage *stage);

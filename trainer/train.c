@@ -7,8 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agreement.h"
 #include "checkpoint.h"
+#include "cost.h"
 #include "optimizer.h"
+#include "replicas.h"
 #include "schedule.h"
 #include "sentence.h"
 
@@ -47,46 +50,6 @@ static double number_of(const json_t *value)
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
-/* ---- Costs between ranks --------------------------------------------------------------------- */
-
-static json_t *pack_cost(const dw_train_cost *cost)
-{
-    const uint64_t counts[] = {cost->bytes_forward,   cost->bytes_backward, cost->frames_forward,
-                               cost->frames_backward, cost->raw_forward,    cost->raw_backward,
-                               cost->kernel_forward,  cost->kernel_backward};
-    json_t *list = json_pack("[f, f, f]", cost->compute_s, cost->codec_s, cost->wait_s);
-    for (size_t i = 0; list && i < sizeof counts / sizeof *counts; i++)
-        json_array_append_new(list, json_integer((json_int_t)counts[i]));
-    return list;
-}
-
-static void unpack_cost(json_t *list, dw_train_cost *cost)
-{
-    uint64_t *const counts[] = {
-        &cost->bytes_forward, &cost->bytes_backward, &cost->frames_forward, &cost->frames_backward,
-        &cost->raw_forward,   &cost->raw_backward,   &cost->kernel_forward, &cost->kernel_backward};
-    cost->compute_s = number_of(json_array_get(list, 0));
-    cost->codec_s = number_of(json_array_get(list, 1));
-    cost->wait_s = number_of(json_array_get(list, 2));
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        *counts[i] = (uint64_t)json_integer_value(json_array_get(list, 3 + i));
-}
-
-static void add_cost(dw_train_cost *sum, const dw_train_cost *cost)
-{
-    sum->compute_s += cost->compute_s;
-    sum->codec_s += cost->codec_s;
-    sum->wait_s += cost->wait_s;
-    sum->bytes_forward += cost->bytes_forward;
-    sum->bytes_backward += cost->bytes_backward;
-    sum->frames_forward += cost->frames_forward;
-    sum->frames_backward += cost->frames_backward;
-    sum->raw_forward += cost->raw_forward;
-    sum->raw_backward += cost->raw_backward;
-    sum->kernel_forward += cost->kernel_forward;
-    sum->kernel_backward += cost->kernel_backward;
-}
-
 /* ---- One step -------------------------------------------------------------------------------- */
 
 /* The report of this rank to rank 0 after its backward pass: the sum of squares of each part, the
@@ -100,70 +63,118 @@ static json_t *pack_report(run *r, double loss)
         json_array_append_new(sums, number(dw_optimizer_sum(dw_model_part(stage->model, i))));
     dw_stage_cost(stage, &cost);
     return json_pack("{s:o, s:o, s:o}", "sums", sums, "loss", number(loss), "cost",
-                     pack_cost(&cost));
+                     dw_cost_pack(&cost));
 }
 
-/* Rank 0 computes the norm over all parts and the bytes of all links, and takes the loss from the
- * last rank. */
-static dw_status read_reports(run *r, json_t *reports, double *norm, double *loss,
-                              dw_train_cost *cost)
+/* The first stage of each replica computes the norm over all parts. The gradients are the same in
+ * all replicas, and so is the norm. */
+static dw_status find_norm(run *r, const json_t *reports, double *norm)
 {
     dw_stage *stage = &r->stage;
-    uint32_t stages = r->settings.config.stages;
     double *sums = calloc(stage->total_parts, sizeof *sums);
     if (!sums)
         return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for the norm of the gradient");
     uint32_t n = 0;
-    memset(cost, 0, sizeof *cost);
-    for (uint32_t rank = 0; rank < stages; rank++) {
-        json_t *report = json_array_get(reports, rank), *list = json_object_get(report, "sums");
+    for (size_t k = 0; k < json_array_size(reports); k++) {
+        json_t *list = json_object_get(json_array_get(reports, k), "sums");
         for (size_t i = 0; i < json_array_size(list) && n < stage->total_parts; i++)
             sums[n++] = number_of(json_array_get(list, i));
-        dw_train_cost one;
-        unpack_cost(json_object_get(report, "cost"), &one);
-        /* The seconds of a step are those of rank 0 alone; only the bytes are summed over all
-         * ranks. */
-        if (rank) one.compute_s = one.codec_s = one.wait_s = 0;
-        add_cost(cost, &one);
     }
-    *loss = number_of(json_object_get(json_array_get(reports, stages - 1), "loss"));
     *norm = dw_optimizer_norm(sums, n);
     free(sums);
-    if (n != stage->total_parts)
-        return dw_say(&stage->why, DW_ERR_PROTOCOL,
-                      "the other ranks did not report on all parts of the model");
-    if (isfinite(*loss) && isfinite(*norm)) return DW_OK;
-    return dw_say(&stage->why, DW_ERR_LIMIT,
-                  "the training diverged: at step %u the %s is not a finite number; lower lr",
-                  r->step + 1, isfinite(*loss) ? "gradient" : "loss");
+    if (n == stage->total_parts) return DW_OK;
+    return dw_say(&stage->why, DW_ERR_PROTOCOL,
+                  "the other ranks did not report on all parts of the model");
 }
 
-/* Clips the gradient and updates the parameters, with the same factors at every rank. */
-static dw_status update(run *r, double loss, double *mean_loss, double *norm, dw_train_cost *cost)
+/* The mean loss over the replicas, as the last stages report it. */
+static double mean_loss_of(const run *r, const json_t *reports)
+{
+    const dw_train_config *config = &r->settings.config;
+    double sum = 0;
+    for (uint32_t d = 0; d < config->replicas; d++) {
+        uint32_t last = (d + 1) * config->stages - 1;
+        sum += number_of(json_object_get(json_array_get(reports, last), "loss"));
+    }
+    return sum / config->replicas;
+}
+
+/* The bytes of all ranks. The seconds of a step are those of rank 0 alone. */
+static void sum_costs(const json_t *reports, dw_train_cost *cost)
+{
+    memset(cost, 0, sizeof *cost);
+    for (size_t rank = 0; rank < json_array_size(reports); rank++) {
+        dw_train_cost one;
+        dw_cost_unpack(json_object_get(json_array_get(reports, rank), "cost"), &one);
+        if (rank) one.compute_s = one.codec_s = one.wait_s = one.gradient_wait_s = 0;
+        dw_cost_add(cost, &one);
+    }
+}
+
+static dw_status diverged(run *r, const char *what)
+{
+    return dw_say(&r->stage.why, DW_ERR_LIMIT,
+                  "the training diverged: at step %u the %s is not a finite number; lower lr",
+                  r->step + 1, what);
+}
+
+/* The norm of the gradient, at every rank. *reports: at the first stage of a replica those of its
+ * ranks. */
+static dw_status agree_on_norm(run *r, double loss, double *norm, json_t **reports)
 {
     dw_stage *stage = &r->stage;
-    json_t *reports, *agreed = NULL;
+    json_t *agreed = NULL, *value;
     uint64_t since = dw_stage_now();
     json_t *report = pack_report(r, loss);
     dw_stage_computed(stage, since);
-    dw_status status = dw_stage_gather(stage, report, &reports);
-    if (status < 0) return status;
-    if (is_rank_0(r)) {
-        status = read_reports(r, reports, norm, mean_loss, cost);
+    dw_status status = dw_stage_gather_replica(stage, report, reports);
+    if (status == DW_OK && r->settings.stage == 0) {
+        json_t *last = json_array_get(*reports, r->settings.config.stages - 1);
+        status = find_norm(r, *reports, norm);
+        if (status == DW_OK && !isfinite(number_of(json_object_get(last, "loss"))))
+            status = diverged(r, "loss");
+        if (status == DW_OK && !isfinite(*norm)) status = diverged(r, "gradient");
         if (status == DW_OK) agreed = number(*norm);
-        json_decref(reports);
-        if (status < 0) return status;
     }
-    json_t *value;
-    status = dw_stage_spread(stage, agreed, &value);
-    if (status < 0) return status;
+    if (status == DW_OK) status = dw_stage_spread_replica(stage, agreed, &value);
+    if (status < 0) {
+        json_decref(*reports);
+        return status;
+    }
     *norm = number_of(value);
     json_decref(value);
-    since = dw_stage_now();
+    return DW_OK;
+}
+
+/* Clips the gradient and updates the parameters, with the same factors at every rank. Only then
+ * does rank 0 collect the reports of the other replicas, for which nobody waits. */
+static dw_status update(run *r, double loss, double *mean_loss, double *norm, dw_train_cost *cost)
+{
+    dw_stage *stage = &r->stage;
+    json_t *reports, *all;
+    dw_status status = dw_replicas_collect(stage);
+    if (status == DW_OK) status = agree_on_norm(r, loss, norm, &reports);
+    if (status < 0) return status;
+    uint64_t since = dw_stage_now();
     for (uint32_t i = 0; i < stage->n_parts; i++)
         dw_optimizer_update(&r->optimizer, dw_model_part(stage->model, i), r->step, *norm);
     dw_stage_computed(stage, since);
+    status = dw_stage_join(stage, reports, &all);
+    if (status < 0 || !is_rank_0(r)) return status;
+    *mean_loss = mean_loss_of(r, all);
+    sum_costs(all, cost);
+    json_decref(all);
     return DW_OK;
+}
+
+static void report_step(run *r, uint32_t place, dw_train_step *done)
+{
+    if (place == 0) r->epoch_loss = r->epoch_steps = 0;
+    r->epoch_loss += done->loss;
+    r->train_loss = r->epoch_loss / ++r->epoch_steps;
+    done->lr = dw_optimizer_rate(&r->optimizer, r->step - 1);
+    done->wall_s = seconds_since(r->began_ns);
+    if (r->hooks->on_step) r->hooks->on_step(r->hooks->context, done);
 }
 
 static dw_status train_step(run *r)
@@ -172,28 +183,16 @@ static dw_status train_step(run *r)
     uint32_t epoch = r->step / r->settings.steps_per_epoch,
              place = r->step % r->settings.steps_per_epoch;
     uint64_t since = dw_stage_now();
-    double loss = 0, mean_loss = 0, norm = 0;
-    dw_train_cost cost;
+    double loss = 0;
+    dw_train_step done = {.step = r->step + 1, .epoch = epoch + 1};
     const uint32_t *ids = dw_data_order(&r->data, epoch, place * config->batch);
     r->stage.step = r->step + 1;
     dw_status status = dw_schedule_step(&r->stage, &r->data, ids, &loss);
-    if (status == DW_OK) status = update(r, loss, &mean_loss, &norm, &cost);
+    if (status == DW_OK) status = update(r, loss, &done.loss, &done.norm, &done.so_far);
     if (status < 0) return status;
     r->step++;
-    if (!is_rank_0(r)) return DW_OK;
-    if (place == 0) r->epoch_loss = r->epoch_steps = 0;
-    r->epoch_loss += mean_loss;
-    r->train_loss = r->epoch_loss / ++r->epoch_steps;
-    if (!r->hooks->on_step) return DW_OK;
-    dw_train_step done = {.step = r->step,
-                          .epoch = epoch + 1,
-                          .loss = mean_loss,
-                          .lr = dw_optimizer_rate(&r->optimizer, r->step - 1),
-                          .norm = norm,
-                          .seconds = seconds_since(since),
-                          .wall_s = seconds_since(r->began_ns),
-                          .so_far = cost};
-    r->hooks->on_step(r->hooks->context, &done);
+    done.seconds = seconds_since(since);
+    if (is_rank_0(r)) report_step(r, place, &done);
     return DW_OK;
 }
 
@@ -205,7 +204,10 @@ static dw_status evaluate(run *r)
     dw_status status = dw_schedule_eval(&r->stage, &r->data, &loss);
     if (status == DW_OK) status = dw_stage_gather(&r->stage, number(loss), &all);
     if (status < 0 || !is_rank_0(r)) return status;
-    r->held_out_loss = number_of(json_array_get(all, r->settings.config.stages - 1));
+    const dw_train_config *config = &r->settings.config;
+    r->held_out_loss = 0;
+    for (uint32_t d = 0; d < config->replicas; d++)
+        r->held_out_loss += number_of(json_array_get(all, (d + 1) * config->stages - 1));
     json_decref(all);
     r->eval_ns += dw_stage_now() - since;
     if (!isfinite(r->held_out_loss))
@@ -225,86 +227,167 @@ static dw_status evaluate(run *r)
 
 /* ---- Checkpoints ----------------------------------------------------------------------------- */
 
-/* Writes the parts of this rank and returns their digests as strings, because JSON integers are
- * signed. */
-static dw_status write_parts(run *r, json_t **digests)
+/* Writes the parts of this rank, and what the codec of its gradients keeps. *digests: theirs, as
+ * strings, because JSON integers are signed; null for a state that is empty. */
+static dw_status write_files(run *r, const dw_checkpoint_place *place, json_t **digests)
 {
     dw_stage *stage = &r->stage;
-    *digests = json_array();
-    for (uint32_t i = 0; i < stage->n_parts; i++) {
-        uint64_t digest;
-        dw_status status =
-            dw_checkpoint_write(r->settings.config.save, &r->settings.shape,
-                                dw_model_part(stage->model, i), r->step, &digest, &stage->why);
-        if (status < 0) {
-            json_decref(*digests);
-            *digests = NULL;
-            return status;
-        }
-        json_array_append_new(*digests, json_sprintf("%" PRIu64, digest));
+    uint64_t digest;
+    uint8_t *state = NULL;
+    size_t len = 0;
+    dw_status status = DW_OK;
+    json_t *parts = json_array(), *kept = json_null();
+    for (uint32_t i = 0; i < stage->n_parts && status == DW_OK; i++) {
+        const dw_part *part = dw_model_part(stage->model, i);
+        status = dw_checkpoint_write(place, part, &digest, &stage->why);
+        json_array_append_new(parts, json_sprintf("%" PRIu64, digest));
     }
-    return DW_OK;
+    if (status == DW_OK) status = dw_replicas_save(stage, &state, &len);
+    if (status == DW_OK && len) {
+        status = dw_checkpoint_write_state(place, state, len, &digest, &stage->why);
+        kept = json_sprintf("%" PRIu64, digest);
+    }
+    free(state);
+    *digests = json_pack("{s:o, s:o}", "parts", parts, "state", kept);
+    if (status == DW_OK) return DW_OK;
+    json_decref(*digests);
+    *digests = NULL;
+    return status;
 }
 
-/* When all ranks have written their parts, all digests are sent to all ranks, and each rank then
+static uint64_t digest_of(const json_t *text)
+{
+    return json_is_string(text) ? strtoull(json_string_value(text), NULL, 10) : 0;
+}
+
+/* Reads what the ranks have written. Replicas hold the same parts, and so write the same digests.
+ */
+static dw_status read_digests(run *r, const json_t *ranks, uint64_t *parts,
+                              dw_checkpoint_states *states)
+{
+    const dw_settings *settings = &r->settings;
+    uint32_t n = 0, total = r->stage.total_parts;
+    for (uint32_t rank = 0; rank < settings->ranks; rank++) {
+        json_t *list = json_object_get(json_array_get(ranks, rank), "parts");
+        json_t *state = json_object_get(json_array_get(ranks, rank), "state");
+        for (size_t i = 0; i < json_array_size(list) && n < total * settings->config.replicas;
+             i++, n++) {
+            uint64_t digest = digest_of(json_array_get(list, i));
+            if (n >= total && parts[n % total] != digest)
+                return dw_say(&r->stage.why, DW_ERR_MISMATCH,
+                              "rank %u saves another part %u of the model than rank %u: one of the "
+                              "two machines makes errors",
+                              rank, n % total, rank % settings->config.stages);
+            parts[n % total] = digest;
+        }
+        states->digests[rank] = digest_of(state);
+        if (json_is_string(state)) states->replicas = settings->config.replicas;
+    }
+    if (n == total * settings->config.replicas) return DW_OK;
+    return dw_say(&r->stage.why, DW_ERR_PROTOCOL,
+                  "the other ranks did not save all parts of the model");
+}
+
+/* When all ranks have written their files, all digests are sent to all ranks, and each rank then
  * writes the manifest. */
-static dw_status agree_on_manifest(run *r, json_t *own)
+static dw_status agree_on_manifest(run *r, const dw_checkpoint_place *place, json_t *own)
 {
     dw_stage *stage = &r->stage;
     json_t *lists, *value;
     dw_status status = dw_stage_gather(stage, own, &lists);
     if (status == DW_OK) status = dw_stage_spread(stage, lists, &value);
     if (status < 0) return status;
-    uint64_t *digests = calloc(stage->total_parts, sizeof *digests);
-    uint32_t n = 0;
-    for (size_t rank = 0; digests && rank < json_array_size(value); rank++) {
-        json_t *list = json_array_get(value, rank);
-        for (size_t i = 0; i < json_array_size(list) && n < stage->total_parts; i++) {
-            const char *text = json_string_value(json_array_get(list, i));
-            digests[n++] = text ? strtoull(text, NULL, 10) : 0;
-        }
-    }
-    json_decref(value);
-    if (!digests)
+    uint64_t *parts = calloc(stage->total_parts, sizeof *parts);
+    dw_checkpoint_states states = {.stages = r->settings.config.stages,
+                                   .digests = calloc(r->settings.ranks, sizeof(uint64_t))};
+    snprintf(states.codec, sizeof states.codec, "%s", r->settings.gradient_text);
+    if (!parts || !states.digests)
         status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a manifest");
-    else if (n != stage->total_parts)
-        status = dw_say(&stage->why, DW_ERR_PROTOCOL,
-                        "the other ranks did not save all parts of the model");
     else
-        status = dw_checkpoint_commit(r->settings.config.save, &r->settings.shape, r->step, digests,
-                                      r->settings.config.rank, &stage->why);
-    free(digests);
+        status = read_digests(r, value, parts, &states);
+    if (status == DW_OK) status = dw_checkpoint_commit(place, parts, &states, &stage->why);
+    json_decref(value);
+    free(parts);
+    free(states.digests);
     return status;
 }
 
 static dw_status save(run *r)
 {
-    const char *directory = r->settings.config.save;
+    const dw_train_config *config = &r->settings.config;
+    dw_checkpoint_place place = {.directory = config->save,
+                                 .shape = r->settings.shape,
+                                 .step = r->step,
+                                 .writer = config->rank};
     json_t *digests = NULL;
-    dw_status status = write_parts(r, &digests);
-    if (status == DW_OK) status = agree_on_manifest(r, digests);
+    dw_status status = write_files(r, &place, &digests);
+    if (status == DW_OK) status = agree_on_manifest(r, &place, digests);
     for (uint32_t i = 0; i < r->stage.n_parts; i++)
-        dw_checkpoint_tidy(directory, dw_model_part(r->stage.model, i));
+        dw_checkpoint_tidy(config->save, dw_model_part(r->stage.model, i));
+    dw_checkpoint_tidy_state(config->save, config->rank);
     if (status == DW_OK && is_rank_0(r) && r->hooks->on_save)
-        r->hooks->on_save(r->hooks->context, directory, r->step);
+        r->hooks->on_save(r->hooks->context, config->save, r->step);
+    return status;
+}
+
+static dw_status load_state(run *r)
+{
+    uint8_t *bytes;
+    size_t len;
+    if (!r->start.states.digests[r->settings.config.rank]) return DW_OK; /* it kept nothing */
+    dw_status status =
+        dw_checkpoint_read_state(&r->start, r->settings.config.rank, &bytes, &len, &r->stage.why);
+    if (status == DW_OK) status = dw_replicas_load(&r->stage, bytes, len);
+    free(bytes);
     return status;
 }
 
 static dw_status load_parts(run *r)
 {
     dw_stage *stage = &r->stage;
+    bool resumes = r->settings.config.resume != NULL;
     if (!r->start.n_parts) {
         dw_model_initialize(stage->model, r->settings.config.seed);
         return DW_OK;
     }
     dw_status status = DW_OK;
     for (uint32_t i = 0; i < stage->n_parts && status == DW_OK; i++)
-        status = dw_checkpoint_read(&r->start, dw_model_part(stage->model, i),
-                                    r->settings.config.resume != NULL, &stage->why);
-    return status;
+        status =
+            dw_checkpoint_read(&r->start, dw_model_part(stage->model, i), resumes, &stage->why);
+    return status == DW_OK && resumes && r->start.states.replicas ? load_state(r) : status;
 }
 
 /* ---- The run --------------------------------------------------------------------------------- */
+
+/* A checkpoint of this model; if it is continued, one with steps to go, and with the states of this
+ * grid or of none. */
+static dw_status check_start(run *r, const char *start, dw_why *why)
+{
+    const dw_train_config *config = &r->settings.config;
+    const dw_model_shape *a = &r->start.shape, *b = &r->settings.shape;
+    const dw_checkpoint_states *states = &r->start.states;
+    if (memcmp(a, b, sizeof *a))
+        return dw_say(
+            why, DW_ERR_MISMATCH,
+            "%s holds a model of %u layers, %u channels, %u heads, context %u; asked for are "
+            "%u, %u, %u, %u",
+            start, a->layers, a->channels, a->heads, a->context, b->layers, b->channels, b->heads,
+            b->context);
+    if (!config->resume) return DW_OK;
+    r->first_step = r->start.step;
+    if (r->first_step >= config->steps)
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "%s has done %u steps of %u already; give more steps or epochs", start,
+                      r->first_step, config->steps);
+    if (states->replicas &&
+        (states->replicas != config->replicas || states->stages != config->stages ||
+         strcmp(states->codec, r->settings.gradient_text)))
+        return dw_say(why, DW_ERR_MISMATCH,
+                      "%.80s keeps the state of gradients of %u replicas of %u stages with %.60s; "
+                      "continue with the same, or start from it with init",
+                      start, states->replicas, states->stages, states->codec);
+    return DW_OK;
+}
 
 static dw_status open_checkpoints(run *r, dw_why *why)
 {
@@ -312,23 +395,7 @@ static dw_status open_checkpoints(run *r, dw_why *why)
     const char *start = config->resume ? config->resume : config->init;
     dw_status status = DW_OK;
     if (start) status = dw_checkpoint_open(&r->start, start, why);
-    if (status == DW_OK && start &&
-        memcmp(&r->start.shape, &r->settings.shape, sizeof r->start.shape)) {
-        const dw_model_shape *a = &r->start.shape, *b = &r->settings.shape;
-        status = dw_say(
-            why, DW_ERR_MISMATCH,
-            "%s holds a model of %u layers, %u channels, %u heads, context %u; asked for are "
-            "%u, %u, %u, %u",
-            start, a->layers, a->channels, a->heads, a->context, b->layers, b->channels, b->heads,
-            b->context);
-    }
-    if (status == DW_OK && config->resume) {
-        r->first_step = r->start.step;
-        if (r->first_step >= config->steps)
-            status = dw_say(why, DW_ERR_ARGUMENT,
-                            "%s has done %u steps of %u already; give more steps or epochs", start,
-                            r->first_step, config->steps);
-    }
+    if (status == DW_OK && start) status = check_start(r, start, why);
     if (status == DW_OK && config->save)
         status = dw_checkpoint_prepare(config->save, &r->settings.shape, why);
     return status;
@@ -341,6 +408,8 @@ static dw_status open_run(run *r, const dw_train_config *config, dw_why *why)
     if (status == DW_OK)
         status = dw_data_open(&r->data, config->text, config->text_offset, config->samples,
                               config->held_out, config->context, config->batch, config->seed, why);
+    if (status == DW_OK)
+        status = dw_data_share(&r->data, r->settings.replica, config->replicas, config->batch, why);
     if (status == DW_OK) status = dw_settings_count(&r->settings, r->data.samples, why);
     if (status == DW_OK) status = open_checkpoints(r, why);
     if (status < 0) return status;
@@ -366,6 +435,7 @@ static void announce(run *r)
     const dw_train_config *config = &r->settings.config;
     uint64_t L = config->layers, C = config->channels, T = config->context, V = DW_VOCABULARY;
     dw_train_start start = {.stages = config->stages,
+                            .replicas = config->replicas,
                             .steps = config->steps,
                             .steps_per_epoch = r->settings.steps_per_epoch,
                             .first_step = r->first_step,
@@ -374,6 +444,7 @@ static void announce(run *r)
                             .parameters = (V + T) * C + L * (12 * C * C + 13 * C) + 2 * C + V * C,
                             .forward = r->settings.forward.text,
                             .backward = r->settings.backward.text,
+                            .gradient = r->settings.gradient_text,
                             .blas = openblas_get_corename()};
     r->hooks->on_start(r->hooks->context, &start);
 }
@@ -391,6 +462,8 @@ static dw_status train(run *r)
         bool last = r->step == config->steps;
         if (status == DW_OK && r->data.held_out && (last || r->step % config->eval_every == 0))
             status = evaluate(r);
+        if (status == DW_OK && (last || r->step % config->check_every == 0))
+            status = dw_agreement_check(&r->stage, r->step);
         if (status == DW_OK && config->save && !last && config->save_every &&
             r->step % config->save_every == 0)
             status = save(r);
@@ -402,12 +475,12 @@ static dw_status train(run *r)
  * them ends before all costs have been collected. */
 static dw_status summarize(run *r, double wall_s)
 {
-    uint32_t stages = r->settings.config.stages;
+    uint32_t ranks = r->settings.ranks;
     dw_train_cost cost;
     json_t *all, *goodbye;
     dw_stage_settle(&r->stage);
     dw_stage_cost(&r->stage, &cost);
-    dw_status status = dw_stage_gather(&r->stage, pack_cost(&cost), &all);
+    dw_status status = dw_stage_gather(&r->stage, dw_cost_pack(&cost), &all);
     if (status == DW_OK)
         status = dw_stage_spread(&r->stage, is_rank_0(r) ? json_true() : NULL, &goodbye);
     if (status < 0) {
@@ -416,25 +489,27 @@ static dw_status summarize(run *r, double wall_s)
     }
     json_decref(goodbye);
     if (!is_rank_0(r)) return DW_OK;
-    dw_train_cost *ranks = calloc(stages, sizeof *ranks);
+    dw_train_cost *costs = calloc(ranks, sizeof *costs);
     dw_train_summary summary = {.steps = r->step,
                                 .train_loss = r->train_loss,
                                 .held_out_loss = r->held_out_loss,
                                 .wall_s = wall_s,
                                 .eval_s = (double)r->eval_ns * 1e-9,
-                                .stages = stages,
-                                .ranks = ranks};
-    for (uint32_t rank = 0; ranks && rank < stages; rank++) {
-        unpack_cost(json_array_get(all, rank), &ranks[rank]);
-        add_cost(&summary.cost, &ranks[rank]);
+                                .stages = r->settings.config.stages,
+                                .replicas = r->settings.config.replicas,
+                                .ranks = costs};
+    for (uint32_t rank = 0; costs && rank < ranks; rank++) {
+        dw_cost_unpack(json_array_get(all, rank), &costs[rank]);
+        dw_cost_add(&summary.cost, &costs[rank]);
     }
     json_decref(all);
-    if (!ranks) return dw_say(&r->stage.why, DW_ERR_NO_MEMORY, "out of memory for the summary");
-    summary.cost.compute_s /= stages;
-    summary.cost.codec_s /= stages;
-    summary.cost.wait_s /= stages;
+    if (!costs) return dw_say(&r->stage.why, DW_ERR_NO_MEMORY, "out of memory for the summary");
+    summary.cost.compute_s /= ranks;
+    summary.cost.codec_s /= ranks;
+    summary.cost.wait_s /= ranks;
+    summary.cost.gradient_wait_s /= ranks;
     if (r->hooks->on_summary) r->hooks->on_summary(r->hooks->context, &summary);
-    free(ranks);
+    free(costs);
     return DW_OK;
 }
 
@@ -445,7 +520,7 @@ dw_status dw_train(const dw_train_config *config, const dw_train_hooks *hooks, d
     run *r = calloc(1, sizeof *r);
     if (!r) return dw_say(why, DW_ERR_NO_MEMORY, "out of memory for the run");
     r->hooks = hooks ? hooks : &no_hooks;
-    /* One thread, because one process per stage already uses the cores, and because the order of
+    /* One thread, because one process per rank already uses the cores, and because the order of
      * sums must not depend on the number of threads. */
     openblas_set_num_threads(1);
     dw_status status = open_run(r, config, why);

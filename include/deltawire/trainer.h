@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * trainer.h - the reference trainer: each call runs one rank of a pipeline that trains a small
- * GPT-2-style model on the bytes of a file, with channels to its neighbours. */
+ * trainer.h - the reference trainer: each call runs one rank of a pipeline, or of several
+ * replicas of it, that trains a small GPT-2-style model on the bytes of a file. */
 #ifndef DELTAWIRE_TRAINER_H
 #define DELTAWIRE_TRAINER_H
 
@@ -16,9 +16,12 @@ extern "C" {
  *
  * wide table:
  * | name                | meaning                                                       | default    |
- * | rank, stages        | this process is stage `rank` of `stages`                      | 0 of 1     |
+ * | rank, stages,       | D replicas of a pipeline of K stages: there are K D ranks,    | 0 of 1, 1  |
+ * | replicas            | and rank R is stage R % K of replica R / K                    |            |
  * | listen              | URI at which to wait for the next rank (all but the last)     | -          |
  * | connect             | URI at which the previous rank listens (all but the first)    | -          |
+ * | replica_listen      | URI at which the same stage of other replicas can reach this  | -          |
+ * |                     | rank, with port 0; "mpi://", without a rank. Only for D > 1   |            |
  * | transports,         | as in dw_link_options (transport.h), for links over a backend |            |
  * | contexts            | that is not built in                                          | none       |
  * | tls, insecure_      | as in dw_link_options, but the trainer sets the names:        |            |
@@ -34,13 +37,15 @@ extern "C" {
  * |                     | Up to 8 codecs in descending quality, separated by vertical   |            |
  * |                     | bars: a channel chooses one for each frame (dw_channel_auto). |            |
  * |                     | "auto": a list of codecs that suit the direction              |            |
+ * | gradient            | codec of the weight gradients, which replicas average         | raw:f32    |
  * | layers, channels    | L blocks of C channels                                        | 4, 128     |
  * | heads, context      | H attention heads, T tokens (bytes) per sample                | 4, 128     |
  * | text                | file to train on, read as bytes                               | -          |
  * | text_offset         | bytes to skip at its start                                    | 0          |
- * | samples             | N samples of T + 1 bytes each to train on                     | all        |
+ * | samples             | N samples of T + 1 bytes each to train on. A replica keeps    | all        |
+ * |                     | N / D of them for all epochs                                  |            |
  * | held_out            | samples after them, for evaluation                            | 0: none    |
- * | batch               | samples per step                                              | 16         |
+ * | batch               | samples of a replica per step                                 | 16         |
  * | micro_batches       | M parts of a batch, which follow each other in the pipeline   | 4, else 1  |
  * | schedule            | "gpipe": a stage may hold the activations of all M at a time; | gpipe      |
  * |                     | "1f1b": stage k of K holds at most K - k. Same bits of sums   |            |
@@ -49,6 +54,7 @@ extern "C" {
  * | epochs or steps     | how long to train: give one of them                           | 1 epoch    |
  * | eval_every          | steps between held-out evaluations; there is always one after | an epoch's |
  * |                     | the last step                                                 |            |
+ * | check_every         | steps between comparisons of the replicas' parameters         | eval_every |
  * | save_every          | steps between checkpoints                                     | at the end |
  * | lr, warmup          | peak of the learning rate, steps of linear rise to it         | 1e-3, 0    |
  * | beta1, beta2        | AdamW                                                         | 0.9, 0.95  |
@@ -89,7 +95,9 @@ typedef struct dw_train_config {
     const struct dw_tls_options *tls;
     int insecure_plaintext;
     const char *schedule;
-    uint32_t slices;
+    uint32_t slices, replicas;
+    const char *replica_listen, *gradient;
+    uint32_t check_every;
 } dw_train_config;
 
 /* What the run has cost so far. Seconds are those of one rank, or the mean of all. Bytes are sums
@@ -97,18 +105,22 @@ typedef struct dw_train_config {
 typedef struct dw_train_cost {
     double compute_s;                       /* in the model and the optimizer */
     double codec_s;                         /* in encoders and decoders */
-    double wait_s;                          /* waiting for a neighbour or the network */
+    double wait_s;                          /* waiting for another rank or the network */
+    double gradient_wait_s;                 /* the part of it that was for weight gradients */
     uint64_t bytes_forward, bytes_backward; /* sent bytes, including framing and control messages */
     uint64_t frames_forward, frames_backward; /* encoded frames alone, in bytes */
     uint64_t raw_forward, raw_backward;       /* size of the same tensors as f32 */
     uint64_t kernel_forward, kernel_backward; /* from the kernel's socket counters; 0: unknown */
+    /* Weight gradients between replicas: all sent bytes; what raw f32 would take; by the kernel. */
+    uint64_t bytes_gradients, raw_gradients, kernel_gradients;
 } dw_train_cost;
 
 typedef struct dw_train_start {
-    uint32_t stages, steps, steps_per_epoch, first_step; /* first_step: 0 except after resume */
+    uint32_t stages, replicas;
+    uint32_t steps, steps_per_epoch, first_step; /* first_step: 0 except after resume */
     uint32_t samples, held_out;
     uint64_t parameters;
-    const char *forward, *backward; /* canonical text */
+    const char *forward, *backward, *gradient; /* canonical text */
     const char *blas; /* the processor that OpenBLAS has chosen its matrix products for */
 } dw_train_start;
 
@@ -133,8 +145,8 @@ typedef struct dw_train_summary {
     double wall_s;        /* from the first step to the last evaluation */
     double eval_s;        /* the part of wall_s spent in evaluations */
     dw_train_cost cost;   /* mean seconds of all ranks */
-    uint32_t stages;
-    /* (stages) elements; the bytes of a rank are those of its link to the next rank. */
+    uint32_t stages, replicas;
+    /* (stages * replicas) elements; forward and backward are those of the link to the next rank. */
     const dw_train_cost *ranks;
 } dw_train_summary;
 

@@ -70,7 +70,7 @@ static void a_rank_is_known_by_its_key(void **state)
     dw_tls_options tls = {
         .struct_size = sizeof tls, .group_key = key, .group_key_bytes = sizeof key};
     dw_rendezvous_options options = {
-        .uri = uri, .rank = 0, .stages = 3, .timeout_ms = PATIENCE_MS, .tls = &tls};
+        .uri = uri, .rank = 0, .ranks = 3, .timeout_ms = PATIENCE_MS, .tls = &tls};
     if (dw_rendezvous_open(&rendezvous, &options, &why) != DW_OK) fail_msg("%s", why.text);
     assert_int_equal(dw_rendezvous_tell(rendezvous, "tcp://here", &why), DW_OK);
     connect_and_expect(uri, "rank/2", "rank 1 of 3", TAG_REFUSAL,
@@ -108,7 +108,7 @@ static dw_rendezvous *begin_as_rank_0(char *uri, size_t cap)
     dw_tls_options tls = {
         .struct_size = sizeof tls, .group_key = key, .group_key_bytes = sizeof key};
     dw_rendezvous_options options = {
-        .uri = uri, .rank = 0, .stages = 2, .timeout_ms = PATIENCE_MS, .tls = &tls};
+        .uri = uri, .rank = 0, .ranks = 2, .timeout_ms = PATIENCE_MS, .tls = &tls};
     if (dw_rendezvous_open(&rendezvous, &options, &why) != DW_OK) fail_msg("%s", why.text);
     assert_int_equal(dw_rendezvous_tell(rendezvous, "tcp://here", &why), DW_OK);
     return rendezvous;
@@ -146,7 +146,7 @@ static void rank_0_reports_whom_it_refused(void **state)
     if (!strstr(why.text, "3 were turned away, the last one: 127.0.0.1:")) fail_msg("%s", why.text);
     dw_rendezvous_close(rendezvous);
     rendezvous = begin_as_rank_0(uri, sizeof uri);
-    connect_and_expect(uri, "rank/1", "rank 1 of 7", TAG_REFUSAL, "was started for 2 stages");
+    connect_and_expect(uri, "rank/1", "rank 1 of 7", TAG_REFUSAL, "was started for 2 ranks");
     dw_rendezvous_stop(rendezvous, &why);
     if (!strstr(why.text, "1 were refused; the last one was told: rank 0 was started for 2"))
         fail_msg("%s", why.text);
@@ -159,7 +159,7 @@ static dw_rendezvous *begin_by_files(const char *uri, uint32_t rank)
 {
     dw_rendezvous *rendezvous;
     dw_why why;
-    dw_rendezvous_options options = {.uri = uri, .rank = rank, .stages = 2, .timeout_ms = 300};
+    dw_rendezvous_options options = {.uri = uri, .rank = rank, .ranks = 2, .timeout_ms = 300};
     if (dw_rendezvous_open(&rendezvous, &options, &why) != DW_OK) fail_msg("%s", why.text);
     return rendezvous;
 }

@@ -12,7 +12,7 @@
 
 char pipeline_text[80], pipeline_folder[TEST_FOLDER_BYTES];
 
-static void on_listening(void *context, const char *uri)
+void note_listening(void *context, const char *uri)
 {
     rank *r = context;
     pthread_mutex_lock(&r->run->lock);
@@ -42,7 +42,7 @@ static void on_save(void *context, const char *where, uint32_t step)
 {
     (void)step;
     pipeline *run = ((rank *)context)->run;
-    assert_string_equal(where, run->config.save);
+    assert_string_equal(where, run->ranks[0].config.save);
     run->saves++;
 }
 
@@ -50,14 +50,14 @@ static void on_summary(void *context, const dw_train_summary *summary)
 {
     pipeline *run = ((rank *)context)->run;
     run->summary = *summary;
-    memcpy(run->costs, summary->ranks, summary->stages * sizeof *run->costs);
+    memcpy(run->costs, summary->ranks, summary->stages * summary->replicas * sizeof *run->costs);
 }
 
 static void *run_rank(void *context)
 {
     rank *r = context;
     dw_train_hooks hooks = {.context = r,
-                            .on_listening = on_listening,
+                            .on_listening = note_listening,
                             .on_step = on_step,
                             .on_eval = on_eval,
                             .on_save = on_save,
@@ -75,9 +75,11 @@ void run_pipeline(pipeline *run, uint32_t stages, void (*change)(rank *))
 {
     pthread_mutex_init(&run->lock, NULL);
     pthread_cond_init(&run->told, NULL);
+    uint32_t ranks = stages * (run->config.replicas ? run->config.replicas : 1);
     run->stages = stages;
+    run->n_ranks = ranks;
     run->steps = run->evals = run->saves = 0;
-    for (uint32_t i = 0; i < stages; i++) {
+    for (uint32_t i = 0; i < ranks; i++) {
         rank *r = &run->ranks[i];
         memset(r, 0, sizeof *r);
         r->run = run;
@@ -85,24 +87,25 @@ void run_pipeline(pipeline *run, uint32_t stages, void (*change)(rank *))
         r->config = run->config;
         r->config.rank = i;
         r->config.stages = stages;
-        r->config.listen = i + 1 < stages ? "tcp://127.0.0.1:0" : NULL;
+        r->config.listen = i + 1 < ranks ? "tcp://127.0.0.1:0" : NULL;
         r->config.connect = i ? run->ranks[i - 1].listening : NULL;
+        r->config.replica_listen = "tcp://127.0.0.1:0";
         if (change) change(r);
         pthread_create(&r->thread, NULL, r->run_instead ? r->run_instead : run_rank, r);
         pthread_mutex_lock(&run->lock);
-        while (i + 1 < stages && !*r->listening) pthread_cond_wait(&run->told, &run->lock);
+        while (i + 1 < ranks && !*r->listening) pthread_cond_wait(&run->told, &run->lock);
         pthread_mutex_unlock(&run->lock);
     }
-    for (uint32_t i = 0; i < stages; i++) pthread_join(run->ranks[i].thread, NULL);
+    for (uint32_t i = 0; i < ranks; i++) pthread_join(run->ranks[i].thread, NULL);
     pthread_mutex_destroy(&run->lock);
     pthread_cond_destroy(&run->told);
 }
 
 void assert_all(const pipeline *run, dw_status status)
 {
-    for (uint32_t i = 0; i < run->stages; i++)
+    for (uint32_t i = 0; i < run->n_ranks; i++)
         if (run->ranks[i].status != status)
-            fail_msg("rank %u of %u: status %d, %s", i, run->stages, (int)run->ranks[i].status,
+            fail_msg("rank %u of %u: status %d, %s", i, run->n_ranks, (int)run->ranks[i].status,
                      run->ranks[i].why.text);
 }
 
@@ -144,7 +147,7 @@ int pipeline_set_up(void **state)
     snprintf(pipeline_text, sizeof pipeline_text, "%s/text", pipeline_folder);
     FILE *file = fopen(pipeline_text, "w");
     if (!file) return -1;
-    for (uint32_t i = 0, x = 1; i < 400; i++)
+    for (uint32_t i = 0, x = 1; i < 700; i++)
         fputs(words[(x = x * 1103515245 + 12345) >> 29], file);
     return fclose(file);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * pipeline.h - complete runs of the trainer in one process, for tests: every rank is a thread with
- * a link of its own over tcp on loopback. */
+ * links of its own over tcp on loopback. */
 #ifndef DW_TEST_PIPELINE_H
 #define DW_TEST_PIPELINE_H
 
@@ -11,7 +11,7 @@
 #include "deltawire/trainer.h"
 #include "support/folder.h"
 
-enum { STAGES_MAX = 3, STEPS_MAX = 40 };
+enum { STAGES_MAX = 3, RANKS_MAX = 6, STEPS_MAX = 40 };
 
 extern char pipeline_text[80], pipeline_folder[TEST_FOLDER_BYTES];
 
@@ -30,9 +30,9 @@ typedef struct rank {
 } rank;
 
 struct pipeline {
-    uint32_t stages;
+    uint32_t stages, n_ranks;
     dw_train_config config;
-    rank ranks[STAGES_MAX];
+    rank ranks[RANKS_MAX];
     uint32_t stop_at_step, stop_rank; /* this rank stops at this step; 0: never */
     pthread_mutex_t lock;
     pthread_cond_t told;
@@ -40,14 +40,18 @@ struct pipeline {
     uint32_t steps, evals, saves;
     double loss[STEPS_MAX], norm[STEPS_MAX], held_out[STEPS_MAX];
     dw_train_summary summary;
-    dw_train_cost costs[STAGES_MAX];
+    dw_train_cost costs[RANKS_MAX];
 };
 
 /* A small run that uses everything: an uneven last evaluation, shuffling, clipping, warm-up. */
 pipeline a_run(void);
 
-/* Runs all stages. `change`, if not NULL, may give a rank other settings. */
+/* Runs all stages, of config.replicas replicas if that is not 0. `change`, if not NULL, may give a
+ * rank other settings. */
 void run_pipeline(pipeline *run, uint32_t stages, void (*change)(rank *));
+
+/* The hook on_listening of a rank, for tests that give it something else to do. */
+void note_listening(void *rank, const char *uri);
 
 /* Fails the test unless every rank has ended with this status. */
 void assert_all(const pipeline *run, dw_status status);

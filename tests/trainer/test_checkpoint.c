@@ -67,10 +67,12 @@ static int tear_down(void **state)
 static dw_status save(uint32_t step, dw_why *why)
 {
     uint64_t digests[PARTS];
+    dw_checkpoint_place place = {.directory = directory, .shape = shape, .step = step};
+    dw_checkpoint_states none = {.replicas = 0};
     dw_status status = DW_OK;
     for (int i = 0; i < PARTS && status == DW_OK; i++)
-        status = dw_checkpoint_write(directory, &shape, &parts[i], step, &digests[i], why);
-    if (status == DW_OK) status = dw_checkpoint_commit(directory, &shape, step, digests, 0, why);
+        status = dw_checkpoint_write(&place, &parts[i], &digests[i], why);
+    if (status == DW_OK) status = dw_checkpoint_commit(&place, digests, &none, why);
     for (int i = 0; i < PARTS; i++) dw_checkpoint_tidy(directory, &parts[i]);
     return status;
 }
@@ -136,7 +138,8 @@ static void a_save_without_commit_changes_nothing(void **state)
     uint64_t digest;
     assert_int_equal(save(1, &why), DW_OK);
     parts[2].params[5] += 1;
-    assert_int_equal(dw_checkpoint_write(directory, &shape, &parts[2], 2, &digest, &why), DW_OK);
+    dw_checkpoint_place place = {.directory = directory, .shape = shape, .step = 2};
+    assert_int_equal(dw_checkpoint_write(&place, &parts[2], &digest, &why), DW_OK);
     parts[2].params[5] -= 1;
     assert_int_equal(load(1, &why), DW_OK);
     dw_checkpoint_tidy(directory, &parts[2]);
@@ -259,8 +262,8 @@ static void a_missing_checkpoint_is_named(void **state)
     assert_int_equal(dw_checkpoint_prepare("/no/such/place", &shape, &why), DW_ERR_IO);
     assert_non_null(strstr(why.text, "/no/such/place"));
     uint64_t digest;
-    assert_int_equal(dw_checkpoint_write("/no/such/place", &shape, &parts[0], 1, &digest, &why),
-                     DW_ERR_IO);
+    dw_checkpoint_place place = {.directory = "/no/such/place", .shape = shape, .step = 1};
+    assert_int_equal(dw_checkpoint_write(&place, &parts[0], &digest, &why), DW_ERR_IO);
 }
 
 static void does_not_replace_another_model(void **state)

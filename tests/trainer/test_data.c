@@ -79,6 +79,63 @@ static void every_epoch_visits_every_sample_once(void **state)
     unlink(path);
 }
 
+/* In the first epoch D replicas visit in each step what one would visit with a batch D times as
+ * large, and in all later ones each replica its own samples again, in another order. */
+static void replicas_keep_their_shares(void **state)
+{
+    (void)state;
+    enum { BATCH = 4, D = 3, ALL = 51 };
+    write_text((ALL + 7) * WIDTH);
+    dw_data one, each[D];
+    assert_int_equal(dw_data_open(&one, path, 0, ALL, 7, T, BATCH * D, 1, NULL), DW_OK);
+    uint32_t owner[ALL];
+    memset(owner, 0xff, sizeof owner);
+    for (uint32_t d = 0; d < D; d++) {
+        assert_int_equal(dw_data_open(&each[d], path, 0, ALL, 7, T, BATCH, 1, NULL), DW_OK);
+        assert_int_equal(dw_data_share(&each[d], d, D, BATCH, NULL), DW_OK);
+        assert_int_equal(each[d].n, ALL / D);
+        const uint32_t *order = dw_data_order(&each[d], 0, 0), *whole = dw_data_order(&one, 0, 0);
+        for (uint32_t i = 0; i < ALL / D; i++) {
+            if (i < ALL / D / BATCH * BATCH)
+                assert_int_equal(order[i], whole[i / BATCH * BATCH * D + d * BATCH + i % BATCH]);
+            assert_int_equal(owner[order[i]], UINT32_MAX);
+            owner[order[i]] = d;
+        }
+    }
+    for (uint32_t d = 0; d < D; d++) {
+        uint32_t last[ALL / D], seen[ALL] = {0};
+        memcpy(last, dw_data_order(&each[d], 1, 0), sizeof last);
+        const uint32_t *order = dw_data_order(&each[d], 2, 0);
+        assert_memory_not_equal(order, last, sizeof last);
+        for (uint32_t i = 0; i < ALL / D; i++) {
+            assert_int_equal(owner[order[i]], d);
+            assert_int_equal(seen[order[i]]++, 0);
+        }
+        dw_data_close(&each[d]);
+    }
+    dw_data_close(&one);
+    unlink(path);
+}
+
+static void shares_are_even(void **state)
+{
+    (void)state;
+    write_text(60 * WIDTH);
+    dw_data data;
+    dw_why why;
+    /* As many as the text has: 53, of which 2 are left out. What is held out follows the others. */
+    assert_int_equal(dw_data_open(&data, path, 0, 0, 7, T, 4, 1, NULL), DW_OK);
+    assert_int_equal(dw_data_share(&data, 1, 3, 4, &why), DW_OK);
+    assert_int_equal(data.samples, 51);
+    assert_int_equal(data.n, 17);
+    dw_data_close(&data);
+    assert_int_equal(dw_data_open(&data, path, 0, 0, 7, T, 20, 1, NULL), DW_OK);
+    assert_int_equal(dw_data_share(&data, 0, 3, 20, &why), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "53 samples do not fill a batch of 20 in each of 3 replicas"));
+    dw_data_close(&data);
+    unlink(path);
+}
+
 /* Each of the 6 orders of 3 samples is expected 600 times in 3600 (standard deviation 22). */
 static void all_orders_are_equally_likely(void **state)
 {
@@ -150,6 +207,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_are_pieces_of_the_file),
         cmocka_unit_test(every_epoch_visits_every_sample_once),
+        cmocka_unit_test(replicas_keep_their_shares),
+        cmocka_unit_test(shares_are_even),
         cmocka_unit_test(all_orders_are_equally_likely),
         cmocka_unit_test(different_texts_have_different_digests),
         cmocka_unit_test(unusable_texts_are_refused),

@@ -108,6 +108,19 @@ static void names_the_setting_that_is_wrong(void **state)
     (void)state;
     REFUSED("struct_size", config.struct_size--);
     REFUSED("no rank 2 among 2 stages", config.rank = 2);
+    REFUSED("no rank 6 among 3 replicas of 2 stages", config.replicas = 3, config.rank = 6);
+    REFUSED("replicas is 257; give 1 to 256", config.replicas = 257);
+    REFUSED("needs replica-listen", config.replicas = 2, config.listen = "tcp://:1");
+    REFUSED("gradient has a meaning only with several", config.gradient = "raw:f32");
+    REFUSED("check-every has a meaning only with several", config.check_every = 3);
+    REFUSED("100 samples cannot be divided evenly among 3 replicas; give 99", config.replicas = 3,
+            config.samples = 100);
+    REFUSED("gradient codec \"direct:bots=4\", at \"bots", config.replicas = 2,
+            config.gradient = "direct:bots=4");
+    REFUSED("give one codec", config.replicas = 2, config.gradient = "raw:f32|direct:bits=4");
+    REFUSED("give one codec", config.replicas = 2, config.gradient = "auto");
+    REFUSED("group=channel has no meaning", config.replicas = 2,
+            config.gradient = "direct:bits=4,group=channel");
     REFUSED("5 stages cannot share 4 layers", config.stages = 5);
     REFUSED("needs listen, the address on which it waits for rank 2", config.stages = 3);
     REFUSED("needs connect, the address on which rank 0", config.connect = NULL);

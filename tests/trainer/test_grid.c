@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_grid.c - replicas of a pipeline: they learn like one pipeline with a larger batch, hold the
+ * same parameters for ever, continue from a checkpoint bit by bit, and end together. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "agreement.h"
+#include "pipeline.h"
+#include "replicas.h"
+#include "stage.h"
+
+/* Two replicas, one epoch of 4 steps with 2 times 8 samples. */
+static pipeline a_grid(void)
+{
+    pipeline run = a_run();
+    run.config.replicas = 2;
+    run.config.samples = 72; /* the last 8 are left over */
+    run.config.held_out = 7;
+    run.config.epochs = 1;
+    return run;
+}
+
+static void assert_near(const pipeline *a, const pipeline *b, double most)
+{
+    assert_int_equal(a->steps, b->steps);
+    assert_int_equal(a->evals, b->evals);
+    for (uint32_t i = 0; i < a->steps; i++) {
+        if (fabs(a->loss[i] - b->loss[i]) > most)
+            fail_msg("step %u: loss %.8f and %.8f", i + 1, a->loss[i], b->loss[i]);
+        if (fabs(a->norm[i] - b->norm[i]) > 10 * most * b->norm[i])
+            fail_msg("step %u: norm %.8f and %.8f", i + 1, a->norm[i], b->norm[i]);
+    }
+    for (uint32_t i = 0; i < a->evals; i++)
+        if (fabs(a->held_out[i] - b->held_out[i]) > most)
+            fail_msg("held-out loss %.8f and %.8f", a->held_out[i], b->held_out[i]);
+}
+
+static void replicas_learn_like_one_pipeline_with_a_larger_batch(void **state)
+{
+    (void)state;
+    for (uint32_t replicas = 2; replicas <= 3; replicas++) {
+        pipeline one = a_grid();
+        one.config.replicas = 0;
+        one.config.batch = 8 * replicas;
+        one.config.micro_batches = 4 * replicas;
+        run_pipeline(&one, 1, NULL);
+        assert_all(&one, DW_OK);
+        assert_int_equal(one.steps, 72 / (8 * replicas));
+        assert_true(one.norm[0] > 1); /* the gradient was clipped, by the norm over the grid */
+        for (uint32_t stages = 1; stages <= 2; stages++) {
+            pipeline grid = a_grid();
+            grid.config.replicas = replicas;
+            grid.config.schedule = stages == 2 ? "1f1b" : NULL;
+            run_pipeline(&grid, stages, NULL);
+            assert_all(&grid, DW_OK);
+            assert_near(&grid, &one, 1e-5);
+        }
+    }
+}
+
+static void any_schedule_and_any_slices(void **state)
+{
+    (void)state;
+    pipeline first = a_grid();
+    first.config.gradient = "direct:bits=4";
+    first.config.forward = "delta:bits=3";
+    first.config.backward = "direct:bits=6";
+    first.config.epochs = 2; /* the delta codec finds all samples where they were */
+    first.config.check_every = 1;
+    pipeline other = first, again = first;
+    other.config.schedule = "1f1b";
+    run_pipeline(&first, 3, NULL);
+    run_pipeline(&other, 3, NULL);
+    run_pipeline(&again, 3, NULL);
+    assert_all(&first, DW_OK);
+    assert_int_equal(first.steps, 8);
+    assert_same_run(&first, &other);
+    assert_same_run(&first, &again);
+    other.config.slices = 3;
+    run_pipeline(&other, 2, NULL);
+    assert_all(&other, DW_OK);
+    assert_near(&first, &other, 0.05);
+}
+
+static void in_a_folder_of_its_own(rank *r)
+{
+    static char folders[RANKS_MAX][TEST_FOLDER_BYTES + 8];
+    snprintf(folders[r->index], sizeof folders[0], "%s/rank-%u", pipeline_folder, r->index);
+    r->config.save = folders[r->index];
+}
+
+static size_t read_file(const char *folder, const char *name, char *text, size_t cap)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    size_t len = fread(text, 1, cap, file);
+    fclose(file);
+    return len;
+}
+
+/* Each rank saves what it holds under a name that contains its digest. So where all have the same
+ * manifest, all parts are the same, and each rank has those that it needs. */
+static void compressed_gradients_leave_the_replicas_the_same(void **state)
+{
+    (void)state;
+    static const char *const codecs[] = {"direct:bits=2", "direct:form=step,step=2,group=128,"
+                                                          "rounding=dither,entropy=rans"};
+    for (int i = 0; i < 2; i++) {
+        pipeline run = a_grid();
+        char first[4096], other[4096];
+        run.config.gradient = codecs[i];
+        run.config.save = NULL;
+        run_pipeline(&run, 2, in_a_folder_of_its_own);
+        assert_all(&run, DW_OK);
+        size_t len = read_file(run.ranks[0].config.save, "manifest.json", first, sizeof first);
+        for (uint32_t k = 1; k < 4; k++) {
+            const char *folder = run.ranks[k].config.save;
+            assert_int_equal(read_file(folder, "manifest.json", other, sizeof other), len);
+            assert_memory_equal(first, other, len);
+        }
+        /* A rank starts from its own folder alone. */
+        pipeline next = a_grid();
+        next.config.gradient = codecs[i];
+        next.config.epochs = 2;
+        next.config.resume = run.ranks[3].config.save;
+        run_pipeline(&next, 2, NULL);
+        assert_int_equal(next.ranks[3].status, DW_ERR_IO); /* parts of stage 0 are elsewhere */
+        assert_non_null(strstr(next.ranks[3].why.text, "rank-3/embed-"));
+    }
+}
+
+static void a_resumed_grid_gives_the_same_bits(void **state)
+{
+    (void)state;
+    static const char *const codecs[] = {"raw:f32", "direct:bits=3", "delta:bits=4"};
+    for (int i = 0; i < 3; i++) {
+        pipeline whole = a_grid();
+        whole.config.gradient = codecs[i];
+        whole.config.epochs = 2;
+        run_pipeline(&whole, 2, NULL);
+        assert_all(&whole, DW_OK);
+        assert_int_equal(whole.steps, 8);
+        pipeline cut = whole;
+        cut.config.save = pipeline_folder;
+        cut.config.save_every = 5;
+        cut.stop_at_step = 6;
+        run_pipeline(&cut, 2, NULL);
+        assert_all(&cut, DW_ERR_CANCELLED);
+        assert_int_equal(cut.saves, 1);
+        pipeline resumed = whole;
+        resumed.config.resume = pipeline_folder;
+        run_pipeline(&resumed, 2, NULL);
+        assert_all(&resumed, DW_OK);
+        assert_memory_equal(resumed.loss + 5, whole.loss + 5, 3 * sizeof *whole.loss);
+        assert_true(resumed.held_out[resumed.evals - 1] == whole.held_out[whole.evals - 1]);
+        if (i != 2) continue;
+        /* What the codec keeps belongs to this grid and codec. */
+        resumed.config.gradient = "direct:bits=3";
+        run_pipeline(&resumed, 2, NULL);
+        assert_all(&resumed, DW_ERR_MISMATCH);
+        assert_non_null(strstr(resumed.ranks[2].why.text, "2 replicas of 2 stages with delta"));
+        resumed.config.gradient = codecs[i];
+        run_pipeline(&resumed, 1, NULL);
+        assert_all(&resumed, DW_ERR_MISMATCH);
+        resumed.config.resume = NULL;
+        resumed.config.init = pipeline_folder;
+        run_pipeline(&resumed, 1, NULL);
+        assert_all(&resumed, DW_OK);
+    }
+}
+
+static void costs_of_gradients_are_reported(void **state)
+{
+    (void)state;
+    pipeline raw = a_grid(), packed = a_grid();
+    packed.config.gradient = "direct:bits=4";
+    run_pipeline(&raw, 2, NULL);
+    run_pipeline(&packed, 2, NULL);
+    assert_all(&raw, DW_OK);
+    assert_all(&packed, DW_OK);
+    const dw_train_cost *a = &raw.summary.cost, *b = &packed.summary.cost;
+    assert_int_equal(raw.summary.stages, 2);
+    assert_int_equal(raw.summary.replicas, 2);
+    assert_true(a->raw_gradients == b->raw_gradients);
+    /* Both halves of 4 gradients of all parameters, by each of two replicas. */
+    uint64_t parameters = (256 + 24) * 32 + 3 * (12 * 32 * 32 + 13 * 32) + 2 * 32 + 256 * 32;
+    assert_true(a->raw_gradients == 4 * 2 * parameters * 4);
+    assert_true(a->bytes_gradients > a->raw_gradients);
+    assert_true(a->bytes_gradients < a->raw_gradients + a->raw_gradients / 8);
+    assert_true(b->bytes_gradients < a->bytes_gradients / 5);
+    assert_true(b->gradient_wait_s > 0 && b->gradient_wait_s <= b->wait_s);
+    for (int i = 0; i < 4; i++) assert_true(packed.costs[i].bytes_gradients > 0);
+    /* Of 7 held-out samples the first replica evaluates 3 and the second one 4; between the
+     * replicas there is no pipeline. */
+    assert_true(packed.costs[0].raw_forward + 24 * 32 * 4 == packed.costs[2].raw_forward);
+    assert_true(packed.costs[1].bytes_forward == 0);
+}
+
+/* ---- Replicas that differ -------------------------------------------------------------------- */
+
+/* What one rank does in place of training: it opens its stage, changes a parameter, and lets the
+ * replicas be compared. */
+static void *compare_only(void *context)
+{
+    rank *r = context;
+    dw_settings settings;
+    dw_stage stage;
+    dw_train_hooks hooks = {.context = r, .on_listening = note_listening};
+    assert_int_equal(dw_settings_resolve(&settings, &r->config, &r->why), DW_OK);
+    assert_int_equal(dw_settings_count(&settings, r->config.samples, &r->why), DW_OK);
+    json_t *greeting = dw_settings_greeting(&settings, 0, 0);
+    r->status = dw_stage_open(&stage, &settings, &hooks, greeting);
+    json_decref(greeting);
+    if (r->status == DW_OK) {
+        dw_model_initialize(stage.model, 1);
+        r->status = dw_agreement_check(&stage, 6);
+        json_t *value = NULL;
+        if (r->status == DW_OK && r->index == r->run->stop_rank) {
+            dw_part *part = dw_model_part(stage.model, r->index == 2);
+            ((uint32_t *)part->params)[part->tensors[DW_BLOCK_JOIN].offset + 7] ^= 1;
+        }
+        if (r->status == DW_OK) r->status = dw_agreement_check(&stage, 7);
+        /* As at the end of a run: nobody leaves before all have compared. */
+        if (r->status == DW_OK) r->status = dw_stage_gather(&stage, json_true(), &value);
+        json_decref(value);
+        value = NULL;
+        if (r->status == DW_OK)
+            r->status = dw_stage_spread(&stage, r->index ? NULL : json_true(), &value);
+        json_decref(value);
+        r->why = stage.why;
+        dw_stage_close(&stage, r->status);
+    }
+    return NULL;
+}
+
+static void to_compare(rank *r)
+{
+    r->run_instead = compare_only;
+}
+
+static void a_parameter_that_differs_is_named(void **state)
+{
+    (void)state;
+    pipeline run = a_grid();
+    run.stop_rank = UINT32_MAX;
+    run_pipeline(&run, 2, to_compare);
+    assert_all(&run, DW_OK);
+    for (uint32_t who = 2; who < 4; who++) {
+        run.stop_rank = who;
+        run_pipeline(&run, 2, to_compare);
+        assert_all(&run, DW_ERR_MISMATCH);
+        char expected[100];
+        snprintf(expected, sizeof expected,
+                 "after step 7 rank %u and rank %u hold different parameters, first in block-0%u."
+                 "join:",
+                 who, who - 2, who == 2 ? 0 : 2);
+        for (int i = 0; i < 4; i++) assert_non_null(strstr(run.ranks[i].why.text, expected));
+    }
+}
+
+/* ---- Ends ------------------------------------------------------------------------------------ */
+
+static void a_stop_of_any_rank_ends_the_grid(void **state)
+{
+    (void)state;
+    for (uint32_t who = 0; who < 4; who++) {
+        pipeline run = a_grid();
+        run.config.epochs = 5;
+        run.stop_at_step = 3;
+        run.stop_rank = who;
+        run_pipeline(&run, 2, NULL);
+        assert_all(&run, DW_ERR_CANCELLED);
+        char expected[32];
+        snprintf(expected, sizeof expected, "rank %u was asked to stop", who);
+        for (int i = 0; i < 4; i++) assert_string_equal(run.ranks[i].why.text, expected);
+    }
+}
+
+static void with_another_gradient_codec(rank *r)
+{
+    if (r->index == 3) r->config.gradient = "direct:bits=5";
+}
+
+static void ranks_of_a_grid_learn_which_setting_differs(void **state)
+{
+    (void)state;
+    pipeline run = a_grid();
+    run_pipeline(&run, 2, with_another_gradient_codec);
+    assert_all(&run, DW_ERR_MISMATCH);
+    assert_non_null(strstr(run.ranks[2].why.text, "gradient"));
+}
+
+static void a_gradient_that_is_no_number_ends_all(void **state)
+{
+    (void)state;
+    pipeline run = a_grid();
+    run.config.lr = 9e5;
+    run.config.warmup = 0;
+    run_pipeline(&run, 2, NULL);
+    assert_all(&run, DW_ERR_LIMIT);
+    assert_non_null(strstr(run.ranks[3].why.text, "the training diverged"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(replicas_learn_like_one_pipeline_with_a_larger_batch),
+        cmocka_unit_test(any_schedule_and_any_slices),
+        cmocka_unit_test(compressed_gradients_leave_the_replicas_the_same),
+        cmocka_unit_test(a_resumed_grid_gives_the_same_bits),
+        cmocka_unit_test(costs_of_gradients_are_reported),
+        cmocka_unit_test(a_parameter_that_differs_is_named),
+        cmocka_unit_test(a_stop_of_any_rank_ends_the_grid),
+        cmocka_unit_test(ranks_of_a_grid_learn_which_setting_differs),
+        cmocka_unit_test(a_gradient_that_is_no_number_ends_all),
+    };
+    return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
+}
