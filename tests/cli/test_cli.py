@@ -96,6 +96,14 @@ class Usage(Base):
             (["--schedule", "2f2b"], "give gpipe or 1f1b"),
             (["--local", "2", "--slices", "200"], "200 slices cannot share"),
             (["--local", "3"], "3 stages cannot share 2 layers"),
+            (["--local", "4", "--replicas", "2", "--samples", "33"], "33 samples cannot be"),
+            (["--local", "4", "--replicas", "2", "--gradient", "direct:bots=4"], "gradient codec"),
+            (["--local", "2", "--gradient", "raw:f32"], "only with several replicas"),
+            (["--rank", "2", "--stages", "1", "--replicas", "2"], "no rank 2 among 2 replicas"),
+            (
+                ["--rank=0", "--stages=1", "--replicas=2", "--listen=tcp://127.0.0.1:0"],
+                "needs replica-listen",
+            ),
             (["--rank", "1", "--stages", "2"], "rank 1"),
             (["--epochs", "2", "--steps", "3"], "epochs (2)"),
         ]:
@@ -108,6 +116,12 @@ class Usage(Base):
             (["--stages", "2"], "--rank and --stages"),
             (["--local", "2", "--rank", "0"], "--local starts all ranks"),
             (["--local", "2", "--link", "env://"], "leave out --local"),
+            (["--local", "3", "--replicas", "2"], "3 ranks, which cannot be divided evenly"),
+            (["--local", "4", "--stages", "2"], "4 ranks, but 1 replica of 2 stages need 2"),
+            (["--local=4", "--stages=1", "--replicas=3"], "but 3 replicas of 1 stage need 3"),
+            (["--local=2", "--replicas=2", "--replica-listen=tcp://:0"], "--replica-listen"),
+            (["--link", "env://", "--replica-listen", "tcp://:0"], "--replica-listen"),
+            (["--replicas", "2"], "--replicas needs other ranks"),
             (["--local", "2", "--host", "here"], "--host"),
             (["--host", "here"], "--host"),
             (["--save-every", "3"], "--save-every needs --save"),
@@ -226,6 +240,37 @@ class Runs(Base):
             if summary["kernel_" + way] is not None:
                 self.assertLess(abs(summary["kernel_" + way] / summary["bytes_" + way] - 1), 0.02)
 
+    def test_the_log_of_a_grid_is_complete(self):
+        grid = ["--local", "4", "--stages", "2", "--replicas", "2", "--gradient", "direct:bits=4"]
+        result = self.train(*grid, "--log", self.path("log"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("on 2 stages in each of 2 replicas", result.stdout)
+        self.assertRegex(result.stdout, r"(?m)^step    1/2 .* \| grad \S+ kB \([67]\.\dx\)$")
+        self.assertRegex(result.stdout, r"(?m)^between replicas: .* of gradients \([67]\.\dx less")
+        log = self.log_of("log")
+        self.assertEqual((log[0]["stages"], log[0]["replicas"]), (2, 2))
+        self.assertEqual(log[0]["gradient"], "direct")
+        summary = log[-1]
+        self.assertEqual((summary["stages"], summary["replicas"]), (2, 2))
+        self.assertEqual(len(summary["ranks"]), 4)
+        for name in "bytes_gradients", "raw_gradients":
+            self.assertEqual(summary[name], sum(rank[name] for rank in summary["ranks"]))
+        self.assertGreater(summary["ratio_gradients"], 6)
+        self.assertLessEqual(summary["gradient_wait_s"], summary["wait_s"])
+        if summary["kernel_gradients"] is not None:
+            ratio = summary["kernel_gradients"] / summary["bytes_gradients"]
+            self.assertLess(abs(ratio - 1), 0.1)  # control messages, on small tensors
+
+    def test_two_replicas_started_by_hand(self):
+        place = ["--replicas", "2", "--replica-listen", "tcp://127.0.0.1:0"]
+        first, address = self.start_rank_0("--stages", "1", *place)
+        second = self.train("--rank", "1", "--stages", "1", "--connect", address, *place)
+        out, _ = first.communicate(timeout=60)
+        self.assertEqual((first.returncode, second.returncode), (0, 0), second.stderr)
+        local = self.train("--local", "2", "--replicas", "2")
+        loss = re.search(r"held-out loss \S+", local.stdout).group(0)
+        self.assertIn(loss, out)
+
     def test_two_ranks_started_by_hand(self):
         first, address = self.start_rank_0()
         second = self.train("--rank", "1", "--stages", "2", "--connect", address)
@@ -330,6 +375,19 @@ class Ends(Base):
             self.assertEqual(result.returncode, 1)
             self.assertIn(f"rank {victim} was killed by signal 9", result.stderr)
             self.assertIn(f"rank {1 - victim} lost rank {victim}", result.stderr)
+
+    def test_a_rank_of_a_grid_that_dies_ends_the_others(self):
+        for victim in range(4):
+            process = self.start_long("--local", "4", "--replicas", "2")
+            ranks = children_of(process.pid)
+            os.kill(ranks[victim], signal.SIGKILL)
+            result = self.finish(process)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(f"rank {victim} was killed by signal 9", result.stderr)
+            self.assertRegex(result.stderr, rf"rank \d lost rank {victim}\b")
+            self.assertEqual(len(result.stderr.splitlines()), 2, result.stderr)
+            for rank in ranks:
+                self.assertTrue(is_gone(rank))
 
     def test_ranks_do_not_outlive_their_parent(self):
         process = self.start_long("--local", "2")

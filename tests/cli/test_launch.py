@@ -79,8 +79,8 @@ class Base(scratch.Scratch):
             if line["event"] in ("step", "eval")
         ]
 
-    def local(self, stages):
-        self.start(["--local", str(stages), "--log", self.path("local")]).check()
+    def local(self, stages, *more):
+        self.start(["--local", str(stages), "--log", self.path("local"), *more]).check()
         return self.losses("local")
 
     def start(self, arguments, before=(), **variables):
@@ -246,6 +246,33 @@ class Rendezvous(Base):
                     "forward codec": ["--forward", "delta:bits=99"],
                 }.items():
                     self.refused(2, word, ["--link", meeting, *wrong], RANK=rank, WORLD_SIZE=3)
+
+    def test_a_grid_is_started_like_a_pipeline(self):
+        grid = ["--replicas", "2", "--gradient", "direct:bits=4"]
+        expected = self.local(4, *grid)
+        key = ["--group-key", self.path("run.key")] if HAS_TLS else []
+        if HAS_TLS:
+            subprocess.run([PROGRAM, "keygen", self.path("run.key")], check=True)
+        for link in (
+            ["env://"],
+            [f"tcp://127.0.0.1:{free_port()}", *key],
+            [f"file://{self.path('meeting')}", "--host", "127.0.0.1", "--stages", "2"],
+            [f"shaped:rate=1gbit,delay=1ms/tcp://127.0.0.1:{free_port()}", "--stages", "2"],
+        ):
+            port = free_port()
+            variables = {"WORLD_SIZE": 4, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            ranks = [
+                ([*grid, "--link", *link], {"RANK": rank, **variables}) for rank in range(4)
+            ]
+            with self.subTest(link[0]):
+                self.assertEqual(self.run_ranks(ranks), expected)
+
+    def test_a_grid_that_does_not_fit_is_refused_at_every_rank(self):
+        link = ["--link", f"tcp://127.0.0.1:{free_port()}"]
+        for rank in range(3):
+            three = {"RANK": rank, "WORLD_SIZE": 3}
+            self.refused(2, "cannot be divided evenly", [*link, "--replicas", "2"], **three)
+            self.refused(2, "1 replica of 2 stages need 2", [*link, "--stages", "2"], **three)
 
     def test_a_port_in_use_is_named_at_once(self):
         with socket.socket() as other:
@@ -562,6 +589,7 @@ class Documented(Base):
         )
         self.assertGreaterEqual(len(commands), 10)
         expected = {stages: self.local(stages) for stages in (2, 3, 4)}
+        grid = self.local(4, "--replicas", "2", "--gradient", "direct:bits=4")
         for command in commands:
             for mpi in MPIS if "mpirun" in command else ["none"]:
                 if "mpirun" in command and not MPIS:
@@ -598,7 +626,8 @@ class Documented(Base):
                     )
                     self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
                     if stages:
-                        self.assertEqual(self.losses("log"), expected[stages])
+                        right = grid if "--replicas" in command else expected[stages]
+                        self.assertEqual(self.losses("log"), right)
 
 
 if __name__ == "__main__":

@@ -278,6 +278,91 @@ static void does_not_replace_another_model(void **state)
     assert_non_null(strstr(why.text, "2 layers"));
 }
 
+static dw_status load_state(uint64_t digest, uint32_t rank, uint8_t **bytes, size_t *len,
+                            dw_why *why)
+{
+    uint64_t digests[4] = {digest, digest, digest, digest};
+    dw_checkpoint checkpoint = {.states = {.stages = 2, .replicas = 2, .digests = digests}};
+    strcpy(checkpoint.directory, directory);
+    return dw_checkpoint_read_state(&checkpoint, rank, bytes, len, why);
+}
+
+static void write_whole(const char *path, const uint8_t *bytes, size_t len)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, len, file), len);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void a_state_comes_back_or_is_refused(void **state)
+{
+    (void)state;
+    enum { LEN = 70, FILE_LEN = 48 + LEN };
+    uint8_t given[LEN], file[FILE_LEN + 1] = {0}, *bytes;
+    size_t len;
+    uint64_t digest;
+    dw_why why;
+    char path[400];
+    dw_checkpoint_place place = {.directory = directory, .shape = shape, .step = 5, .writer = 3};
+    for (int i = 0; i < LEN; i++) given[i] = (uint8_t)(i * 7);
+    assert_int_equal(dw_checkpoint_write_state(&place, given, LEN, &digest, &why), DW_OK);
+    assert_int_equal(load_state(digest, 3, &bytes, &len, &why), DW_OK);
+    assert_int_equal(len, LEN);
+    assert_memory_equal(bytes, given, LEN);
+    free(bytes);
+    assert_int_equal(load_state(digest, 2, &bytes, &len, &why), DW_ERR_IO); /* has no such file */
+    snprintf(path, sizeof path, "%s/gradients-3-%016llx.state", directory,
+             (unsigned long long)digest);
+    FILE *stored = fopen(path, "rb");
+    assert_non_null(stored);
+    assert_int_equal(fread(file, 1, sizeof file, stored), FILE_LEN);
+    fclose(stored);
+    for (int i = 0; i < FILE_LEN; i++) {
+        file[i] ^= 1;
+        write_whole(path, file, FILE_LEN);
+        assert_int_equal(load_state(digest, 3, &bytes, &len, &why), DW_ERR_CORRUPT);
+        assert_null(bytes);
+        assert_non_null(strstr(why.text, "gradients-3-"));
+        file[i] ^= 1;
+    }
+    static const size_t lengths[] = {0, 20, 48, FILE_LEN - 1, FILE_LEN + 1};
+    for (int i = 0; i < 5; i++) {
+        write_whole(path, file, lengths[i]);
+        assert_int_equal(load_state(digest, 3, &bytes, &len, &why), DW_ERR_CORRUPT);
+    }
+}
+
+/* The manifest names the states, and files that it does not name are removed. */
+static void a_manifest_names_the_states(void **state)
+{
+    (void)state;
+    dw_why why;
+    uint64_t digests[PARTS] = {1, 2, 3, 4}, kept[2] = {0}, old;
+    dw_checkpoint_states states = {
+        .stages = 1, .replicas = 2, .codec = "direct:bits=3", .digests = kept};
+    dw_checkpoint_place place = {.directory = directory, .shape = shape, .step = 5, .writer = 1};
+    assert_int_equal(dw_checkpoint_write_state(&place, "old", 3, &old, &why), DW_OK);
+    assert_int_equal(dw_checkpoint_write_state(&place, "new", 3, &kept[1], &why), DW_OK);
+    assert_int_equal(dw_checkpoint_commit(&place, digests, &states, &why), DW_OK);
+    assert_int_equal(count_files(false), 3);
+    dw_checkpoint_tidy_state(directory, 1);
+    assert_int_equal(count_files(false), 2);
+    dw_checkpoint checkpoint;
+    assert_int_equal(dw_checkpoint_open(&checkpoint, directory, &why), DW_OK);
+    assert_int_equal(checkpoint.states.stages, 1);
+    assert_int_equal(checkpoint.states.replicas, 2);
+    assert_string_equal(checkpoint.states.codec, "direct:bits=3");
+    assert_memory_equal(checkpoint.states.digests, kept, sizeof kept);
+    uint8_t *bytes;
+    size_t len;
+    assert_int_equal(dw_checkpoint_read_state(&checkpoint, 1, &bytes, &len, &why), DW_OK);
+    assert_int_equal(len, 3);
+    assert_memory_equal(bytes, "new", 3);
+    free(bytes);
+    dw_checkpoint_close(&checkpoint);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -291,6 +376,8 @@ int main(void)
         TEST(a_truncated_file_is_detected),
         TEST(a_missing_checkpoint_is_named),
         TEST(does_not_replace_another_model),
+        TEST(a_state_comes_back_or_is_refused),
+        TEST(a_manifest_names_the_states),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
