@@ -931,6 +931,7 @@ MUTANTS_OF_PROGRAM = {
     "rate_of_any_answer": ("cli/rate.c", "if (len == wanted) return DW_OK;", "if (len) return DW_OK;", "advise"),
     "rate_of_any_question": ("cli/rate.c", "if (!is_question || *wanted > MOST)", "if (*wanted > MOST)", "advise"),
     "grid_of_any_size": ("cli/place.c", "if ((uint64_t)stages * replicas != ranks)", "if (0)", "cli"),
+    "grid_blames_the_late": ("trainer/replicas.c", "(uint64_t)config->peer_timeout_ms * 2 + 10000;", "config->peer_timeout_ms;", "cli"),
     "grid_divides_anyhow": ("cli/place.c", "if (!stages && ranks % replicas)", "if (0)", "cli"),
     "gradient_bytes_of_rank_0": ("cli/report.c", "count(cost->bytes_gradients)", "count(cost->bytes_gradients / 2)", "cli"),
     "rate_in_bits": ("cli/rate.c", "*rate = (double)len / dw_forecast_larger(seconds, 1e-9);", "*rate = 8 * (double)len / dw_forecast_larger(seconds, 1e-9);", "advise"),

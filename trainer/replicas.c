@@ -122,6 +122,15 @@ static dw_status meet(dw_replicas *replicas, uint32_t replica, json_t *greeting)
     return status < 0 ? status : dw_meet(stage, &replicas->others[replica], &meeting, greeting);
 }
 
+/* A rank that waits for a lost one of its own replica is late in its group, but is not to blame. So
+ * links, which notice by themselves within about the given time that the other end is gone, get the
+ * time to say so. The group's limit is left for ranks that live and do nothing. */
+static uint32_t group_timeout(const dw_train_config *config)
+{
+    uint64_t ms = (uint64_t)config->peer_timeout_ms * 2 + 10000;
+    return ms < INT32_MAX ? (uint32_t)ms : INT32_MAX;
+}
+
 static dw_status open_group(dw_replicas *replicas)
 {
     dw_stage *stage = replicas->stage;
@@ -138,7 +147,7 @@ static dw_status open_group(dw_replicas *replicas)
                               .links = links,
                               .codec = &settings->gradient,
                               .open_timeout_ms = settings->config.open_timeout_ms,
-                              .timeout_ms = settings->config.peer_timeout_ms,
+                              .timeout_ms = group_timeout(&settings->config),
                               .piece = DW_REPLICAS_PIECE};
     dw_status status = dw_group_open(&replicas->group, &config, &why);
     free(links);

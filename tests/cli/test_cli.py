@@ -389,6 +389,20 @@ class Ends(Base):
             for rank in ranks:
                 self.assertTrue(is_gone(rank))
 
+    def test_a_rank_of_a_grid_that_stands_still_is_named(self):
+        # The others wait for each other, too, but only one of them is to blame.
+        for victim in 0, 3:
+            process = self.start_long("--local", "4", "--replicas", "2", "--peer-timeout", "2")
+            ranks = children_of(process.pid)
+            os.kill(ranks[victim], signal.SIGSTOP)
+            others = [pid for rank, pid in enumerate(ranks) if rank != victim]
+            while not all(is_gone(pid) for pid in others):
+                time.sleep(0.1)
+            os.kill(ranks[victim], signal.SIGKILL)
+            result = self.finish(process)
+            self.assertEqual(result.returncode, 1)
+            self.assertEqual(re.findall(r"lost rank (\d)", result.stderr), [str(victim)])
+
     def test_ranks_do_not_outlive_their_parent(self):
         process = self.start_long("--local", "2")
         ranks = children_of(process.pid)

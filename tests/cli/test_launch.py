@@ -206,7 +206,7 @@ class Rendezvous(Base):
         if MPIS:  # without the library of mpi, the error would be another one
             link = ["--link", "mpi://"]
             link += ["--rank", "0", "--stages", "2"]
-            self.refused(2, "leave out --rank and --stages", link)
+            self.refused(2, "leave out --rank", link)
         self.refused(
             1,
             "no-such-host.invalid",
