@@ -250,22 +250,24 @@ static dw_status read_states(dw_checkpoint *checkpoint, json_t *gradients, dw_wh
     json_int_t stages = 0, replicas = 0;
     const char *codec = "";
     json_t *digests = NULL;
-    bool bad = json_unpack(gradients, "{s:I, s:I, s:s, s:o}", "stages", &stages, "replicas",
-                           &replicas, "codec", &codec, "states", &digests) ||
-               stages < 1 || stages > 9999 || replicas < 1 || replicas > 256 ||
-               strlen(codec) >= sizeof states->codec ||
-               json_array_size(digests) != (size_t)(stages * replicas);
-    if (!bad && !(states->digests = calloc((size_t)(stages * replicas), sizeof *states->digests)))
-        return dw_say(why, DW_ERR_NO_MEMORY, "out of memory while reading the checkpoint %s",
-                      checkpoint->directory);
-    for (size_t i = 0; !bad && i < (size_t)(stages * replicas); i++)
-        bad = parse_hex(json_string_value(json_array_get(digests, i)), &states->digests[i]);
-    if (bad)
+    if (json_unpack(gradients, "{s:I, s:I, s:s, s:o}", "stages", &stages, "replicas", &replicas,
+                    "codec", &codec, "states", &digests) ||
+        stages < 1 || stages > 9999 || replicas < 1 || replicas > 256 ||
+        strlen(codec) >= sizeof states->codec ||
+        json_array_size(digests) != (size_t)(stages * replicas))
         return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json does not name the states of a grid",
                       checkpoint->directory);
+    snprintf(states->codec, sizeof states->codec, "%s", codec);
+    states->digests = calloc((size_t)(stages * replicas), sizeof *states->digests);
+    if (!states->digests)
+        return dw_say(why, DW_ERR_NO_MEMORY, "out of memory while reading the checkpoint %s",
+                      checkpoint->directory);
+    for (size_t i = 0; i < (size_t)(stages * replicas); i++)
+        if (parse_hex(json_string_value(json_array_get(digests, i)), &states->digests[i]))
+            return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json does not name the states of a grid",
+                          checkpoint->directory);
     states->stages = (uint32_t)stages;
     states->replicas = (uint32_t)replicas;
-    strcpy(states->codec, codec);
     return DW_OK;
 }
 
