@@ -82,6 +82,7 @@ class Demo:
     def __init__(self, arguments):
         self.out = pathlib.Path(arguments.out)
         self.stages = 2
+        self.place = []  # options that say how the ranks are placed; of a pipeline: none
         self.program = pathlib.Path(arguments.build) / "cli" / "deltawire"
         self.started = time.monotonic()
         self.finetune = dict(FINETUNE)
@@ -105,8 +106,7 @@ class Demo:
         command = [
             str(self.program),
             "train",
-            "--local",
-            str(self.stages),
+            *(self.place or ["--local", str(self.stages)]),
             "--log",
             str(log),
             *options_of(self.model),
@@ -158,11 +158,12 @@ class Demo:
         )
         return there
 
-    def finetuned(self, name, title, text, model, link, forward, backward, **other):
+    def finetuned(self, name, title, text, model, link, forward, backward, more=(), **other):
         settings = {**self.finetune, **other}
         return self.train(
             name,
             [
+                *more,
                 "--text",
                 str(text),
                 "--init",
@@ -349,6 +350,23 @@ def wire_targets(summary, wire):
     ]
 
 
+def format_table(rows):
+    """Rows of cells as a table in Markdown; the first row is its head."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    line = (
+        lambda row: "| "
+        + " | ".join(
+            cell.ljust(w) if i == 0 else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(row, widths))
+        )
+        + " |"
+    )
+    rule = (
+        "|" + "|".join("-" * (w + 1) + ("-" if i == 0 else ":") for i, w in enumerate(widths)) + "|"
+    )
+    return "\n".join([line(rows[0]), rule, *map(line, rows[1:])])
+
+
 def table(bare, results, runs):
     rows = [
         (
@@ -381,19 +399,7 @@ def table(bare, results, runs):
                 f"{result['wait_s']:.1f} s",
             )
         )
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    line = (
-        lambda row: "| "
-        + " | ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w)
-            for i, (cell, w) in enumerate(zip(row, widths))
-        )
-        + " |"
-    )
-    rule = (
-        "|" + "|".join("-" * (w + 1) + ("-" if i == 0 else ":") for i, w in enumerate(widths)) + "|"
-    )
-    return "\n".join([line(rows[0]), rule, *map(line, rows[1:])])
+    return format_table(rows)
 
 
 def draw(out, rate, runs):
@@ -403,7 +409,7 @@ def draw(out, rate, runs):
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(9, 5.5))
-    curves = [("unshaped", "raw f32, bare link")] + [(name, title) for name, title, _, _ in runs]
+    curves = [("unshaped", "raw f32, bare link")] + [(name, title) for name, title, *_ in runs]
     for name, title in curves:
         events = [json.loads(line) for line in (out / f"{name}.jsonl").read_text().splitlines()]
         points = [(e["wall_s"], e["loss"]) for e in events if e["event"] == "eval"]
@@ -427,21 +433,29 @@ def report(out, bare, rate, results, runs, summary, aims):
     (out / "summary.json").write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n")
     draw(out, rate, runs)
     print("\n" + table(bare, results, runs) + "\n")
+    missed = print_targets(aims)
+    print_end(out, summary["demo_s"], missed)
+    return missed
+
+
+def print_targets(aims):
+    """Prints the targets, if there are any. Returns how many were missed."""
     missed = 0
     if aims is None:
         print("   --small only shows that everything works; it is too short to aim at any target.")
     for what, holds, value in aims or []:
         print(f"   {'holds ' if holds else 'MISSED'}  {what}: {value}")
         missed += not holds
-    print(
-        f"\n   {out}/summary.json, {out}/loss.png, {out}/*.jsonl; {summary['demo_s']:.0f} s in all"
-    )
+    return missed
+
+
+def print_end(out, seconds, missed):
+    print(f"\n   {out}/summary.json, {out}/loss.png, {out}/*.jsonl; {seconds:.0f} s in all")
     if missed:
         print(
             "   A target was missed. Timings need a machine that does nothing else: close what "
             "runs beside, and try again."
         )
-    return missed
 
 
 def run(arguments):
@@ -486,7 +500,23 @@ def slowdown(text):
     return value
 
 
+def grid(text):
+    """Converts the argument of --grid to the numbers of stages and replicas, or refuses it."""
+    words = text.split("x")
+    if len(words) != 2 or not all(word.isascii() and word.isdigit() for word in words):
+        raise argparse.ArgumentTypeError(f'"{text}" is not like 2x2: stages x replicas')
+    stages, replicas = map(int, words)
+    if not 2 <= stages <= 4 or not 2 <= replicas <= 16:
+        raise argparse.ArgumentTypeError(
+            f'"{text}": there can be 2 to {MODEL["layers"]} stages and 2 to 16 replicas'
+        )
+    return stages, replicas
+
+
 def main():
+    sys.modules["demo"] = sys.modules[__name__]  # which demo_grid imports
+    import demo_grid
+
     parser = argparse.ArgumentParser(prog="./run demo", description=__doc__.splitlines()[0])
     parser.add_argument(
         "--text",
@@ -501,6 +531,13 @@ def main():
         "option), with the fewest codecs: raw, delta 2 / direct 4, and the best pair",
     )
     parser.add_argument(
+        "--grid",
+        metavar="KxD",
+        type=grid,
+        help="instead: D replicas of a pipeline of K stages, such as 2x2, whose weight gradients "
+        "cross slow links, too",
+    )
+    parser.add_argument(
         "--small",
         action="store_true",
         help="a tiny model that takes seconds: checks that everything works, gives no results",
@@ -509,10 +546,14 @@ def main():
     parser.add_argument("--build", default="build/release", help=argparse.SUPPRESS)
     parser.add_argument(
         "--out",
-        help="directory for all results (default: build/demo; with --wire N: build/demo-wireN)",
+        help="directory for all results (default: build/demo; with --wire N: build/demo-wireN; "
+        "with --grid: build/demo-grid)",
     )
+    arguments = parser.parse_args()
+    if arguments.grid and arguments.wire:
+        parser.error("--wire and --grid are two different demos; give one of them")
     try:
-        return run(parser.parse_args())
+        return demo_grid.run(arguments) if arguments.grid else run(arguments)
     except Failed as failure:
         print(f"demo: {failure}", file=sys.stderr)
         return 1

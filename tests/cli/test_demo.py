@@ -92,6 +92,58 @@ def check_aims(source):
             assert len(missed) == 1, (word, missed)
 
 
+GRID_KEYS = [
+    *(f"grid_{run}_s" for run in ("bare", "raw", "activations", "all", "dithered")),
+    *(f"grid_loss_{run}" for run in ("raw", "activations", "all", "dithered")),
+    *("grid_speedup_all", "grid_speedup_over_activations", "grid_slowdown_raw"),
+]
+
+
+def check_grid(source, build, text, out):
+    """Runs the small grid, and checks what it leaves behind."""
+    for grid in ("2", "2x", "1x2", "2x1", "5x2", "2x17", "2x2x2", "-2x2"):
+        bad = start(source, build, "--out", out, f"--grid={grid}")
+        assert bad.returncode == 2 and f'"{grid}"' in bad.stderr, bad
+    bad = start(source, build, "--out", out, "--grid=2x2", "--wire=20")
+    assert bad.returncode == 2 and "give one of them" in bad.stderr, bad
+    bad = start(source, build, "--out", out, "--grid=2x2", "--text", out / "nothing.txt")
+    assert bad.returncode == 1 and bad.stderr.startswith("demo: --text"), bad
+    done = start(source, build, "--out", out, "--text", text, "--grid", "2x2")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "| run" in done.stdout and "aim at any target" in done.stdout, done.stdout
+    summary = json.loads((out / "summary.json").read_text())
+    for key in GRID_KEYS:
+        assert isinstance(summary[key], (int, float)) and summary[key] > 0, (key, summary[key])
+    gradients = {run: summary[f"grid_bytes_gradients_{run}"] for run in ("raw", "activations")}
+    gradients |= {run: summary[f"grid_bytes_gradients_{run}"] for run in ("all", "dithered")}
+    assert abs(gradients["activations"] / gradients["raw"] - 1) < 0.02, gradients
+    assert gradients["dithered"] < gradients["all"] / 2 < gradients["raw"] / 12, gradients
+    ours = {run: summary[f"grid_bytes_{run}"] for run in ("raw", "activations", "all")}
+    assert ours["all"] < ours["activations"] / 2 < ours["raw"] / 2, ours
+    for run in "raw", "all":
+        # Control messages between replicas are a part of what the kernel counts.
+        assert abs(ours[run] / summary[f"grid_kernel_bytes_{run}"] - 1) < 0.06, summary
+    assert (out / "loss.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def check_grid_aims():
+    """Like check_aims, for the grid."""
+    import demo_grid
+
+    good = {
+        **{f"grid_loss_{run}": 2.0 for run in ("raw", "all", "dithered")},
+        **{"grid_speedup_all": 5.6, "grid_speedup_over_activations": 2.1, "grid_slowdown_raw": 8},
+        **{f"grid_bytes_{run}": 1000 for run in ("raw", "all")},
+        **{f"grid_kernel_bytes_{run}": 1010 for run in ("raw", "all")},
+    }
+    assert all(holds for _, holds, _ in demo_grid.targets(good))
+    bad = {"grid_speedup_all": 5.4, "grid_speedup_over_activations": 1.9, "grid_slowdown_raw": 9.1}
+    bad |= {"grid_loss_all": 2.03, "grid_loss_dithered": 2.05, "grid_bytes_all": 1100}
+    for word, value in bad.items():
+        missed = [what for what, holds, _ in demo_grid.targets({**good, word: value}) if not holds]
+        assert len(missed) == 1, (word, missed)
+
+
 def check_slowdown():
     """Checks that the demo makes its link so slow as --wire says, or 8 times slower than computing
     without it. Instead of training, the function `calibrate` tells which slowdown it was asked for.
@@ -113,7 +165,7 @@ def check_slowdown():
     for wire, slowdown in ((None, 8), (20, 20)):
         with unittest.mock.patch.multiple(demo, **fakes):
             try:
-                demo.run(types.SimpleNamespace(wire=wire, out="nowhere"))
+                demo.run(types.SimpleNamespace(wire=wire, grid=None, out="nowhere"))
             except Asked as asked:
                 assert asked.args == (slowdown,), asked.args
 
@@ -147,6 +199,7 @@ def main():
     check_aims(source)
     check_slowdown()
     check_median()
+    check_grid_aims()
     with tempfile.TemporaryDirectory(prefix="deltawire-demo-") as folder:
         out = pathlib.Path(folder)
         bad = start(source, build, "--out", out, "--text", out / "nothing.txt")
@@ -159,6 +212,7 @@ def main():
         out = out / "wire"
         done = start(source, build, "--out", out, "--text", text, "--wire", 20)
         check(out, done, WIRE_KEYS, ("raw", "delta2", "best"))
+        check_grid(source, build, text, out.parent / "grid")
 
 
 main()
