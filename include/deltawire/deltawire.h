@@ -175,8 +175,7 @@ typedef enum dw_choose { DW_CHOOSE_GROUP = 1, DW_CHOOSE_NEVER = 2 } dw_choose;
 typedef enum dw_entropy { DW_ENTROPY_NONE = 1, DW_ENTROPY_RANS = 2 } dw_entropy;
 typedef enum dw_replies { DW_REPLIES_ALWAYS = 1, DW_REPLIES_NEVER = 2 } dw_replies;
 
-/* Whether an encoder without prev remembers what it did not send of each key's tensor, and adds it
- * to the next one (error feedback). Decoders take no part in it. */
+/* Error feedback, in encoders without prev: what was not sent of a key's tensor joins the next. */
 typedef enum dw_feedback {
     DW_FEEDBACK_NONE = 1,
     DW_FEEDBACK_EF = 2,      /* refused where the residual could grow without bound */
