@@ -15,7 +15,7 @@ import time
 import demo
 
 GRID = {"batch": 48, "micro-batches": 16, "samples": 288, "held-out": 64}
-FOUR_BITS = "direct:bits=4"
+FOUR_BITS = "direct:bits=4,feedback=ef"
 DITHERED = "direct:form=step,step=2,group=128,rounding=dither,entropy=rans"
 # name, what it is, forward, backward, gradient
 RUNS = [
