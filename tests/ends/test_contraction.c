@@ -36,7 +36,7 @@ static void check_bound(size_t codec, int kind)
     bool always = contraction.kind == DW_CONTRACTS_ALWAYS;
     assert_int_not_equal(contraction.kind, DW_CONTRACTS_NOT);
     double (*size)(const float *, size_t) = always ? largest : norm;
-    for (int visit = 0; visit < 40; visit++) {
+    for (int visit = 0; visit < 20; visit++) {
         fill_kind(&random, x, kind, visit);
         add_residual(&r, &view);
         test_pair_encode(&pair, keys, &view);
