@@ -1104,13 +1104,37 @@ MUTANTS_OF_PYTHON = {
     "py_close_after_fork": ("python/deltawire/owner.py", "        if self._life is not Life.now:\n            return False", "        if False:\n            return False"),
     "py_close_waits_for_nobody": ("python/deltawire/owner.py", "while self._users:", "while False:"),
     "py_link_outlives_its_object": ("python/deltawire/owner.py", "self._abandon()", "pass"),
-    "py_why_is_lost": ("python/deltawire/owner.py", 'return text_of(getattr(links, f"dw_{self._noun}_why")(handle))', 'return ""'),
+    "py_why_is_lost": ("python/deltawire/owner.py", 'return text_of(getattr(self._library, f"dw_{self._noun}_why")(handle))', 'return ""'),
     "py_waits_in_closed_link": ("python/deltawire/owner.py", "self._still_open()", "pass"),
     "py_keys_in_logs": ("python/deltawire/tls.py", "def __repr__(self) -> str:", "def repr(self) -> str:"),
     "py_channel_without_ids": ("python/deltawire/channel.py", "if ids is None and self._needs_ids:", "if False:"),
-    "py_ids_by_the_first_config": ("python/deltawire/channel.py", 'any(config.codec == "delta" for config in sends)', 'any(config.codec == "delta" for config in sends[:1])'),
+    "py_ids_by_the_first_config": ("python/deltawire/channel.py", 'any(config._needs_ids() for config in sends)', 'any(config._needs_ids() for config in sends[:1])'),
     "py_changes_untold": ("python/deltawire/channel.py", "several.n, several.log = len(structs), kept[0]", "several.n = len(structs)"),
     "py_log_of_anything": ("python/deltawire/channel.py", "if log is not None and not callable(log):", "if False:"),
+    "py_group_gaps": ("python/deltawire/flat.py", "if (t > 1 and tensor.stride_t != c)", "if False"),
+    "py_group_any_length": ("python/deltawire/flat.py", "if flat.n != wanted:", "if flat.n > wanted:"),
+    "py_group_no_empty_tensor": ("python/deltawire/flat.py", "if given is None or _is_empty(given):", "if given is None:"),
+    "py_group_partly_in_place": ("python/deltawire/flat.py", "if from_y - from_x != allowed:", "if False:"),
+    "py_group_parts_not_in_place": ("python/deltawire/group.py", "refuse_other_overlap(x, y, begin if parts else 0)", "refuse_other_overlap(x, y, 0)"),
+    "py_group_remedy_of_encoders": ("python/deltawire/flat.py", 'return ""  # groups', "return View._other_remedy(self, device)  # groups"),
+    "py_group_any_dtype": ("python/deltawire/group.py", "if x.n and y.n and x.dtype != y.dtype:", "if False:"),
+    "py_group_holds_nothing": ("python/deltawire/group.py", "if self._pending.setdefault(made.slot, made) is not made:", "if made is None:"),
+    "py_group_holds_for_ever": ("python/deltawire/operation.py", "            self._let_go()\n            try:", "            try:"),
+    "py_group_blames_nobody": ("python/deltawire/group.py", "fail(status, sentence, rank=rank)", "fail(status, sentence)"),
+    "py_group_opens_link_of_nobody": ("python/deltawire/group.py", 'fail(error.status, f"the link to rank {r}: {error.why}", rank=r)', "raise"),
+    "py_group_leaves_links_open": ("python/deltawire/group.py", "        for link in self._own:\n            link.close()", "        pass"),
+    "py_group_state_of_any_codec": ("python/deltawire/group.py", "if state.get(name) != here:", "if False:"),
+    "py_group_forgets_nothing": ("python/deltawire/group.py", "collective.dw_group_forget(handle, slot)", "0"),
+    "py_group_one_codec": ("python/deltawire/group.py", "Config(result)", "self._config"),
+    "py_group_never_divides": ("python/deltawire/group.py", "job.mean, job.root = bool(mean), root", "job.mean, job.root = 0, root"),
+    "py_group_root_is_zero": ("python/deltawire/group.py", "job.mean, job.root = bool(mean), root", "job.mean, job.root = bool(mean), 0"),
+    "py_group_any_timeout": ("python/deltawire/group.py", 'milliseconds(timeout, "timeout")', "60000"),
+    "py_group_waits_on": ("python/deltawire/operation.py", "lambda ms: collective.dw_group_wait(handle, self.slot, ms)", "lambda ms: collective.dw_group_wait(handle, self.slot, -1)"),
+    "py_group_two_waiters": ("python/deltawire/operation.py", "if not self._lock.acquire(False):", "if self._lock.acquire(False) and False:"),
+    "py_group_closed_is_refused": ("python/deltawire/group.py", "made._cancel(self._noun)", "pass"),
+    "py_group_pool_kept": ("python/deltawire/group.py", "            self._pool._give_back()", "            pass"),
+    "py_group_links_without_options": ("python/deltawire/group.py", "**dict(more or {})", ""),
+    "py_group_not_closed_by_link": ("python/deltawire/group.py", "link._channels.add(self)", "pass"),
     "py_one_config_of_a_list": ("python/deltawire/channel.py", "if not isinstance(given, (list, tuple)):", "if True:"),
 }
 # Its calls on a GPU, against the suite python_gpu.
@@ -1262,7 +1286,8 @@ def try_torch(build, tests):
 
     Processes of a mutant that hangs are ended together."""
     env = dict(os.environ, PYTHONPATH=str(build / "python"), PYTHONDONTWRITEBYTECODE="1")
-    folders = [str(build / name) for name in ("src", "transports", "threads", "python")]
+    folders = ("src", "transports", "collective", "threads", "python")
+    folders = [str(build / name) for name in folders]
     env.update(DW_TEST_LIBRARIES=":".join(folders), OMP_NUM_THREADS="1", DW_DDP_LONGEST="60")
     folder = build.parent / "tests/python/torch"
     command = [torch_python(), "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]

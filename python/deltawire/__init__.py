@@ -16,7 +16,7 @@ sentence. docs/python.md is the manual; help() on each name gives shapes, units 
 from deltawire._declarations import VERSION as __version__
 from deltawire.channel import Channel
 from deltawire.config import Config
-from deltawire.counters import Counters, LinkCounters
+from deltawire.counters import Counters, GroupCounters, LinkCounters
 from deltawire.decoder import Decoded, Decoder
 from deltawire.encoder import Encoder
 from deltawire.errors import DeltawireError, Status
@@ -31,7 +31,9 @@ from deltawire.frame import (
     reply_bound,
     reply_info,
 )
+from deltawire.group import Group
 from deltawire.link import Link
+from deltawire.operation import Operation
 from deltawire.tensor import Tensor
 from deltawire.threads import Threads
 from deltawire.tls import Tls
@@ -46,8 +48,11 @@ __all__ = [
     "Encoder",
     "Entry",
     "FrameInfo",
+    "Group",
+    "GroupCounters",
     "Link",
     "LinkCounters",
+    "Operation",
     "ReplyEntry",
     "ReplyInfo",
     "Status",

@@ -54,6 +54,7 @@ if found != VERSION:
         f"is version {found}: install both from the same release"
     )
 links = _load("deltawire-link")
+collective = _load("deltawire-collective")
 pools = _load("deltawire-threads")
 native = _load("deltawire-python")
 # The same library, for the functions that must be called with the interpreter lock (GIL) held.

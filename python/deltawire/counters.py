@@ -16,6 +16,9 @@ _Counters: Any = collections.namedtuple("_Counters", _fields("dw_counters"))  # 
 _LinkCounters: Any = collections.namedtuple(  # type: ignore[misc]
     "_LinkCounters", _fields("dw_link_counters")
 )
+_GroupCounters: Any = collections.namedtuple(  # type: ignore[misc]
+    "_GroupCounters", _fields("dw_group_counters")
+)
 
 
 class Counters(_Counters):
@@ -56,9 +59,25 @@ class LinkCounters(_LinkCounters):
     __slots__ = ()
 
 
+class GroupCounters(_GroupCounters):
+    """What a group has counted on this rank since it was opened.
+
+    started, finished (operations); raw_bytes, encoded_bytes (of the floats that were encoded, and
+    of their frames); sent_bytes, received_bytes (of messages); poisoned (groups or blocks with NaN
+    in results, the same on all ranks); repeated (messages sent again); codec_ns, wait_ns. Current
+    values: slots, state_bytes. collective.h documents each field.
+    """
+
+    __slots__ = ()
+
+
 def codec_counters(struct: Any) -> Counters:
     return Counters(*[getattr(struct, name) for name in Counters._fields])
 
 
 def link_counters(struct: Any) -> LinkCounters:
     return LinkCounters(*[getattr(struct, name) for name in LinkCounters._fields])
+
+
+def group_counters(struct: Any) -> GroupCounters:
+    return GroupCounters(*[getattr(struct, name) for name in GroupCounters._fields])

@@ -28,7 +28,10 @@ class DeltawireError(RuntimeError):
     why: one sentence that names what is wrong and says what to do.
     reply: if a decoder rejected a frame, the answer for the encoder (a NACK) as bytes. Otherwise
         None.
+    rank: if a Group has failed, the rank that the error is about. Otherwise None.
     """
+
+    rank: Optional[int] = None
 
     def __init__(self, status: int, why: str, reply: Optional[bytes] = None) -> None:
         super().__init__(status, why, reply)
@@ -54,9 +57,14 @@ def text_of(pointer: Any) -> str:
     return ffi.string(pointer).decode("utf-8", "replace") if pointer else ""
 
 
-def fail(status: int, sentence: str, reply: Optional[bytes] = None) -> NoReturn:
+def fail(
+    status: int, sentence: str, reply: Optional[bytes] = None, rank: Optional[int] = None
+) -> NoReturn:
     """Raises DeltawireError. If the sentence is empty, the general one of the status is used."""
-    raise DeltawireError(status, sentence or text_of(core.dw_status_string(status)), reply)
+    error = DeltawireError(status, sentence or text_of(core.dw_status_string(status)), reply)
+    if rank is not None:
+        error.rank = rank
+    raise error
 
 
 def refuse(sentence: str) -> NoReturn:

@@ -68,7 +68,8 @@ class Link(Shared):
         if tls is not None and not isinstance(tls, Tls):
             refuse(f"tls must be a deltawire.Tls or None, not {type(tls).__name__}")
         self._close_timeout = close_timeout
-        self._channels: "weakref.WeakSet[Any]" = weakref.WeakSet()
+        self._channels: "weakref.WeakSet[Any]" = weakref.WeakSet()  # and groups
+        self._endings: "list[Any]" = []  # of groups; see Ending
         options = ffi.new("dw_link_options *", {"struct_size": ffi.sizeof("dw_link_options")})
         options.role = links.DW_LINK_LISTEN if listen else links.DW_LINK_CONNECT
         options.open_timeout_ms = milliseconds(open_timeout, "open_timeout")
@@ -183,6 +184,8 @@ class Link(Shared):
             channel.close()
         if not self._shut():
             return
+        for ending in list(self._endings):  # groups whose close was interrupted
+            ending()
         handle, deadline = self._handle, Deadline(self._close_timeout)
         try:
             while links.dw_link_flush(handle, deadline.slice_ms()) == PENDING:
@@ -197,6 +200,8 @@ class Link(Shared):
     # Default arguments stay valid when the interpreter ends and has emptied the modules.
     def _abandon(self, warn: Any = warnings.warn) -> None:
         warn(f"{self!r} was never closed", ResourceWarning, source=self)
+        for ending in list(self._endings):
+            ending()
         _close_now(self._handle)
 
 

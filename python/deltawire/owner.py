@@ -84,11 +84,12 @@ class Owned:
 
 
 class Shared(Owned):
-    """The base class of Link and Channel. Several threads may call such an object at a time; close
-    waits until all of them have left.
+    """The base class of Link, Channel and Group. Several threads may call such an object at a time;
+    close waits until all of them have left.
 
     The C functions are found by the name of the object, for example dw_link_why."""
 
+    _library = links
     _handle: Any
 
     def __init__(self) -> None:
@@ -139,7 +140,7 @@ class Shared(Owned):
         return self._ask(self._text)
 
     def _text(self, handle: Any) -> str:
-        return text_of(getattr(links, f"dw_{self._noun}_why")(handle))
+        return text_of(getattr(self._library, f"dw_{self._noun}_why")(handle))
 
     def _check(self, status: int) -> None:
         if status < 0:

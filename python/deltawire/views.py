@@ -160,12 +160,14 @@ class View:
         if view.device_type not in HOST:
             device = _device_text(view.device_type, view.device_id)
             self.drop()
-            remedy = "copy it there first"
-            if device.startswith("cuda:"):
-                remedy += f', or make the encoder or decoder with device="{device}"'
+            remedy = "copy it there first" + self._other_remedy(device)
             fail(UNSUPPORTED, f"{self.name} is on {device}, but must be in main memory: {remedy}")
         self.tensor = self._inside
         return self._inside
+
+    def _other_remedy(self, device: str) -> str:
+        is_cuda = device.startswith("cuda:")
+        return f', or make the encoder or decoder with device="{device}"' if is_cuda else ""
 
     def take_anywhere(self, x: Any, flags: int) -> Any:
         """Like take, but x may be on any device, and may not be a Tensor of this package. It does

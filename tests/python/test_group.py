@@ -1,0 +1,780 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_group.py - groups: sums over ranks in threads and processes, state, errors and interrupts.
+import array
+import gc
+import os
+import pathlib
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy
+import pytest
+from rig import Exporter, CUDA, bits, normal, refused, same
+
+import deltawire
+from deltawire import Config, DeltawireError, Group, Link, Tensor, Threads
+
+numbers = iter(range(10**6))
+
+
+def uris_of(ranks):
+    """For each rank, the list of URIs: loops with new names."""
+    name = f"loop://group{next(numbers)}"
+    return [
+        [None if r == o else f"{name}-{min(r, o)}-{max(r, o)}" for o in range(ranks)]
+        for r in range(ranks)
+    ]
+
+
+def together(ranks, work, *, links=None, close=True, **options):
+    """Opens a group of ranks in threads and returns the list of what work(group) returned. Raises
+    the first exception.
+
+    links: for each rank, the argument links of Group. options: more arguments of Group; a list has
+    one for each rank."""
+    options.setdefault("timeout", 20)
+    links = links or uris_of(ranks)
+    said, groups = [None] * ranks, [None] * ranks
+
+    def run(r):
+        try:
+            mine = {name: v[r] if isinstance(v, list) else v for name, v in options.items()}
+            groups[r] = Group(links[r], **mine)
+            said[r] = work(groups[r])
+        except BaseException as error:
+            said[r] = error
+
+    threads = [threading.Thread(target=run, args=(r,), daemon=True) for r in range(ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+        assert not thread.is_alive(), said
+    # All ranks close at the same time: until then each of them may still serve the others.
+    for group in groups:
+        if group is not None and close:
+            group.close()
+    for one in said:
+        if isinstance(one, BaseException):
+            raise one
+    return said
+
+
+CODECS = ["raw:f32", "delta:bits=4", "direct:bits=4,feedback=ef"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_all_ranks_get_the_same_bits(ranks, codec):
+    n = 20_000
+    steps = [[normal((n,), 10 * step + r) for r in range(ranks)] for step in range(3)]
+
+    def work(group):
+        made = []
+        for xs in steps:
+            out = numpy.empty(n, numpy.float32)
+            assert group.all_reduce(xs[group.rank], out, slot=7) is out
+            made.append(out)
+            made.append(group.all_reduce(xs[group.rank], slot=8, mean=True).memoryview().tolist())
+        assert (group.ranks, group.failed_rank) == (ranks, None)
+        counters = group.counters()
+        assert counters.started == counters.finished == 6 and counters.slots == 2
+        contributed, results = group.codecs()
+        assert (contributed.frames > 0) == (results.frames > 0) == (ranks > 1)
+        return made
+
+    said = together(ranks, work, codec=codec)
+    for other in said[1:]:
+        for one, two in zip(said[0], other):
+            assert same(numpy.float32(one).ravel(), numpy.float32(two).ravel())
+    for step, xs in enumerate(steps):
+        total = xs[0]
+        for x in xs[1:]:
+            total = total + x  # in the order of the ranks, in binary32
+        y, mean = (numpy.float32(said[0][2 * step + i]).ravel() for i in (0, 1))
+        if codec == "raw:f32":
+            assert same(y, total) and same(mean, total / numpy.float32(ranks))
+        else:
+            assert numpy.abs(y - total).max() < 2 and numpy.abs(mean - total / ranks).max() < 2
+            assert (ranks == 1) == same(y, total)
+
+
+def test_feedback_makes_up_for_what_was_not_sent():
+    """The sums over steps differ from those of the inputs by the last residual alone."""
+    x = normal((5000,), 3)
+
+    def work(group):
+        return sum(numpy.from_dlpack(group.all_reduce(x)) for _ in range(40)).ravel()
+
+    def error(codec):
+        return float(numpy.abs(together(2, work, codec=codec)[0] - 80 * x).mean())
+
+    assert error("direct:bits=2,feedback=ef") * 5 < error("direct:bits=2")
+
+
+def test_scatter_gather_and_broadcast():
+    n, ranks = 3 * 2048 + 100, 3
+
+    def work(group):
+        r = group.rank
+        begin, count = group.part(n)
+        xs = [normal((n,), i) for i in range(ranks)]
+        part = group.reduce_scatter(xs[r])
+        assert part.shape == (1, 1, count)
+        whole = group.all_gather(part, n=n)
+        assert same(whole, group.all_reduce(xs[r]))
+        inside = xs[r].copy()
+        mine = group.reduce_scatter(inside, inside[begin : begin + count], mean=True)
+        group.all_gather(mine, inside)
+        out = numpy.empty(n, numpy.float32)
+        assert same(inside, group.all_reduce(xs[r], out, mean=True))
+        got = group.broadcast(xs[1] if r == 1 else None, numpy.zeros(n, numpy.float32), root=1)
+        assert same(got, xs[1])
+        like = group.broadcast(xs[2].reshape(1, 1, n) if r == 2 else Tensor((n,)), root=2)
+        assert like.shape == (1, 1, n) and same(numpy.from_dlpack(like).ravel(), xs[2])
+        return [bits(whole).tobytes(), inside.tobytes(), group.part(n, 0), group.part(n, 2)]
+
+    said = together(ranks, work)
+    assert said[0] == said[1] == said[2]
+    assert said[0][2:] == [(0, 2048), (4096, n - 4096)]
+
+
+def test_small_tensors_lie_in_the_last_part():
+    def work(group):
+        x = normal((10,), group.rank)
+        part = group.reduce_scatter(x)
+        assert (part is None) == (group.rank == 0)
+        assert same(group.all_gather(part, n=10), group.all_reduce(x))
+        assert group.all_reduce(numpy.empty((0, 3), numpy.float32)) is None
+        assert group.all_gather(None, n=0) is None
+
+    together(2, work)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_half_precision(dtype):
+    def work(group):
+        one = numpy.uint16(0x3C00 if dtype == "f16" else 0x3F80)
+        raw = numpy.arange(6, dtype=numpy.uint16).reshape(2, 3) + one
+        x = Tensor.wrap(raw, dtype)
+        y = group.all_reduce(x, mean=True)
+        assert (y.dtype, y.shape) == (dtype, x.shape) and same(y, x)
+        if dtype == "f16":
+            out = numpy.empty((2, 3), numpy.float16)
+            assert same(group.all_reduce(raw.view(numpy.float16), out), raw.view(numpy.float16) * 2)
+
+    together(2, work)
+
+
+def test_tensors_of_every_kind():
+    def work(group):
+        values = array.array("f", range(12))
+        shaped = memoryview(values).cast("B").cast("f", (2, 2, 3))
+        assert group.all_reduce(shaped).shape == (2, 2, 3)
+        x = numpy.arange(12, dtype=numpy.float32)
+        out = array.array("f", bytes(48))
+        assert group.all_reduce(Exporter(x), out) is out and list(out) == list(2 * x)
+        group.all_reduce(out, out)
+        assert list(out) == list(4 * x)
+
+    together(2, work)
+
+
+def test_many_operations_at_a_time():
+    def work(group):
+        xs = [normal((3000,), i) for i in range(20)]
+        made = [group.start("all_reduce", x, slot=i) for i, x in enumerate(xs)]
+        if group.rank == 1:
+            made.reverse()
+        for operation in made:
+            assert group.pending(operation.slot) is operation
+            y = operation.wait(60)
+            assert y is operation.out is operation.wait() and operation.test()
+            assert group.pending(operation.slot) is None
+            assert same(numpy.from_dlpack(y).ravel(), 2 * xs[operation.slot])
+            assert repr(operation) == f"Operation(slot={operation.slot}, finished)"
+
+    together(2, work)
+
+
+def test_the_group_holds_what_it_reads_and_writes():
+    """x and out are alive until the end, although the program drops them and the operation."""
+
+    def work(group):
+        first = group.rank == 0
+        if first:
+            x, out = array.array("f", [1.0] * 5000), array.array("f", bytes(20000))
+            group.start("all_reduce", x, out, slot=1)
+            with pytest.raises(BufferError):
+                x.append(1.0)  # would move the memory
+            with pytest.raises(BufferError):
+                out.append(1.0)
+            with refused("ARGUMENT", "slot 1", "not waited for"):
+                group.all_reduce(x, slot=1)
+            operation = group.pending(1)
+            del x
+            gc.collect()
+            with refused("TIMEOUT", "slot 1") as caught:
+                operation.wait(0.1)
+            assert caught.value.rank is None and not operation.test()
+            group.broadcast(normal((1,)), slot=2)
+            assert operation.wait() is out and set(out) == {2.0}
+            out.append(1.0)
+        else:
+            group.broadcast(None, normal((1,)), slot=2)
+            group.all_reduce(array.array("f", [1.0] * 5000), slot=1)
+
+    together(2, work)
+
+
+def test_what_a_group_refuses_at_the_call():
+    def work(group):
+        x, y = normal((100,)), normal((100,))
+        with refused("SHAPE", "out has 99", "100"):
+            group.all_reduce(x, y[:99])
+        with refused("ARGUMENT", "gaps"):
+            group.all_reduce(normal((4, 6))[:, :3])
+        with refused("ARGUMENT", "out is a list"):
+            group.all_reduce(x, [1.0])
+        with refused("UNSUPPORTED", "neither"):
+            group.all_reduce(array.array("i", [1]))
+        with refused("ARGUMENT", "f32", "f16"):
+            group.all_reduce(x, y.astype(numpy.float16))
+        with refused("ARGUMENT", "read-only"):
+            group.all_reduce(x, memoryview(bytes(400)).cast("f"))
+        with refused("ARGUMENT", "overlap"):
+            group.all_reduce(x[:50], x[1:51])
+        with refused("UNSUPPORTED", "in main memory: copy it there first") as caught:
+            group.all_reduce(Exporter(x, device=(CUDA, 0)))
+        assert "encoder" not in caught.value.why
+        for slot in (-1, 2**64, "one", None):
+            with refused("ARGUMENT", "slot"):
+                group.all_reduce(x, slot=slot)
+            with refused("ARGUMENT", "slot"):
+                group.forget(slot)
+        with refused("ARGUMENT", "root"):
+            group.broadcast(x, root=2)
+        with refused("ARGUMENT", "x is None"):
+            group.all_reduce(None)
+        with refused("ARGUMENT", "out=, or n="):
+            group.all_gather(x)
+        with refused("SHAPE", "the part of rank"):
+            group.all_gather(x, n=5000)
+        with refused("SHAPE", "out has 100", "n is 101"):
+            group.all_gather(x if group.rank else None, y, n=101)
+        with refused("ARGUMENT", "one of all_reduce"):
+            group.start("sum", x)
+        for call in (lambda: group.part(-1), lambda: group.part(5, 2), lambda: group.part(2.5)):
+            with refused("ARGUMENT", "must be"):
+                call()
+        assert group.failed_rank is None and not group._pending
+        group.all_reduce(x, y)
+        assert same(y, 2 * x)
+
+    together(2, work)
+
+
+def test_what_a_group_refuses_at_the_start():
+    for links in (None, [], "loop://x", ["loop://x"], [None, None], [None, 5], [None, "a", Link]):
+        with refused("ARGUMENT", "None for" if links else "links must"):
+            Group(links)
+    with refused("ARGUMENT", "id"):
+        Group([None], id=-1)
+    with refused("ARGUMENT", "group id"):
+        Group([None], id=0)
+    with refused("ARGUMENT", "2048"):
+        Group([None], piece=1000)
+    with refused("CONFIG", "group=channel"):
+        Group([None], "direct:group=channel")
+    with refused("ARGUMENT", "timeout"):
+        Group([None], timeout=0)
+    with refused("ARGUMENT", "link="):
+        Group([None], link={})
+    with refused("ARGUMENT", "the link to rank 1", "peer_timeout"):
+        Group([None, "loop://x"], link={"peer_timeout": 0})
+    with refused("TIMEOUT", "the link to rank 1") as caught:
+        Group([None, "tcp://127.0.0.1:0"], open_timeout=0.05)
+    assert caught.value.rank == 1
+    with refused("MISMATCH", "contributions", "bits=5", "bits=3"):
+        together(2, lambda group: None, codec=["direct:bits=5", "direct:bits=3"])
+
+
+def test_sums_have_a_config_of_their_own():
+    def work(group):
+        return bits(group.all_reduce(normal((5000,), group.rank)))
+
+    plain, rounded = (together(2, work, result=result)[0] for result in (None, "raw:bf16"))
+    assert (plain & 0xFFFF).any() and not (rounded & 0xFFFF).any()
+    assert numpy.abs(rounded.view("f") - plain.view("f")).max() < 0.05
+
+
+def test_a_pool_of_threads():
+    pool = Threads(2)
+
+    def work(group):
+        with refused("ARGUMENT", "still use"):
+            pool.close()
+        return bits(group.all_reduce(normal((9000,), group.rank))).tobytes()
+
+    said = together(2, work, codec="direct:bits=4", threads=pool)
+    assert said == together(2, work, codec="direct:bits=4", threads=[pool, 3])
+    with refused("CONFIG"):
+        Group([None], "direct:group=channel", threads=pool)
+    pool.close()
+
+
+def test_a_group_over_given_links():
+    """The links stay open, and a channel and a second group share them."""
+    ends = {}
+
+    def listen():
+        ends[0] = Link("loop://given", listen=True)
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    ends[1] = Link("loop://given")
+    thread.join()
+    x, kept = normal((100,)), []
+    for id in (4, 5):
+        said = together(
+            2,
+            lambda group: (kept.append(group), group.all_reduce(x))[1],
+            links=[[None, ends[0]], [ends[1], None]],
+            id=id,
+            codec=Config("direct:bits=8"),
+            close=id == 4,
+        )
+        assert same(said[0], said[1])
+    ends[1].send(3, b"still open")
+    assert ends[0].recv(3) == b"still open"
+    with refused("ARGUMENT", "in use"):
+        together(2, lambda group: None, links=[[None, ends[0]], [ends[1], None]], id=5)
+    for link in ends.values():
+        link.close()
+    with refused("ARGUMENT", "closed"):
+        Group([None, ends[0]])
+
+
+def test_a_closed_link_closes_its_groups():
+    thread = threading.Thread(target=lambda: made.append(Link("loop://shut", listen=True)))
+    made = []
+    thread.start()
+    made.insert(0, Link("loop://shut"))
+    thread.join()
+    kept = []
+    together(2, kept.append, links=[[None, made[0]], [made[1], None]], close=False)
+    operation = kept[0].start("all_reduce", normal((10,)))
+    for link in made:
+        link.close()
+    for group in kept:
+        with refused("ARGUMENT", "closed"):
+            group.all_reduce(normal((10,)))
+    with refused("CANCELLED", "slot 0"):
+        operation.wait()
+
+
+def test_a_dead_rank():
+    """Rank 2 leaves. The others learn which rank it was, and their tensors are as before."""
+    gone = threading.Event()
+
+    def work(group):
+        x = normal((5000,), group.rank)
+        group.all_reduce(x)
+        if group.rank == 2:
+            group.close()
+            gone.set()
+            return None
+        gone.wait(60)
+        out = numpy.full(5000, 7, numpy.float32)
+        with pytest.raises(DeltawireError) as caught:
+            group.all_reduce(x, out)
+        error = caught.value
+        assert (error.status.name, error.rank) == ("PEER", 2) and "rank 2" in error.why, error
+        assert pickle.loads(pickle.dumps(error)).rank == 2
+        assert (out == 7).all() and group.failed_rank == 2
+        for call in (lambda: group.all_reduce(x), lambda: group.start("broadcast", x, slot=9)):
+            with refused("PEER", "rank 2"):
+                call()
+        return group.state_dict()["ranks"]
+
+    assert together(3, work, timeout=20) == [3, 3, None]
+
+
+def test_a_late_rank():
+    over = threading.Event()
+
+    def work(group):
+        if group.rank == 1:
+            over.wait(60)
+            return
+        try:
+            with refused("TIMEOUT", "rank 1") as caught:
+                group.all_reduce(normal((10,)))
+            assert caught.value.rank == 1
+        finally:
+            over.set()
+
+    together(2, work, timeout=0.3)
+
+
+def test_ranks_that_disagree():
+    for calls in (
+        (lambda g: g.all_reduce(normal((10,))), lambda g: g.all_reduce(normal((11,)))),
+        (lambda g: g.all_reduce(normal((10,))), lambda g: g.all_reduce(normal((10,)), mean=True)),
+        (lambda g: g.broadcast(normal((10,))), lambda g: g.all_reduce(normal((10,)))),
+    ):
+
+        def work(group):
+            with refused("MISMATCH", "rank ") as caught:
+                calls[group.rank](group)
+                calls[group.rank](group)  # who had finished learns it from the next call
+            assert caught.value.rank in (0, 1)
+
+        together(2, work, timeout=20)
+
+
+def test_nan_is_the_same_everywhere():
+    def work(group):
+        x = normal((512,), group.rank)
+        x[70] = numpy.nan if group.rank else 0
+        y = numpy.from_dlpack(group.all_reduce(x)).ravel()
+        assert numpy.isnan(y[64:128]).all() and not numpy.isnan(y[:64]).any()
+        assert group.counters().poisoned == 1
+
+    together(2, work, codec="direct:bits=4,group=64")
+
+
+@pytest.mark.parametrize("codec", ["delta:bits=4,incarnation=5", "direct:bits=2,feedback=ef"])
+def test_state_is_saved_and_loaded(codec):
+    """A group that loads the state goes on with the same bits; one that has forgotten does not."""
+    xs = [normal((6000,), step) for step in range(6)]
+
+    def first(group):
+        for x in xs[:3]:
+            group.all_reduce(x, slot=4)
+        state = pickle.loads(pickle.dumps(group.state_dict()))
+        rest = [bits(group.all_reduce(x, slot=4)).tobytes() for x in xs[3:]]
+        with refused("ARGUMENT", "new group"):
+            group.load_state_dict(state)
+        return state, rest
+
+    said = together(2, first, codec=codec)
+    assert said[0][1] == said[1][1] and said[0][0]["pieces"]
+
+    def again(group):
+        group.load_state_dict(said[group.rank][0])
+        return [bits(group.all_reduce(x, slot=4)).tobytes() for x in xs[3:]]
+
+    assert together(2, again, codec=codec) == [said[0][1]] * 2
+
+    def forgets(group):
+        made = [bits(group.all_reduce(xs[0], slot=4)).tobytes()]
+        group.forget(4)
+        group.forget(77)
+        return [*made, *(bits(group.all_reduce(x, slot=4)).tobytes() for x in xs[:1] + xs[3:])]
+
+    fresh = together(2, forgets, codec=codec)
+    assert fresh[0] == fresh[1] and fresh[0][2:] != said[0][1]
+    assert fresh[0][0] == fresh[0][1]  # as if it were the first operation
+
+    def wrong(group):
+        state = said[group.rank][0]
+        with refused("MISMATCH", "rank"):
+            group.load_state_dict(said[1 - group.rank][0])
+        with refused("MISMATCH", "codec"):
+            group.load_state_dict({**state, "codec": "direct:bits=3"})
+        for broken in (None, {}, {"pieces": 5}):
+            with refused("FORMAT"):
+                group.load_state_dict(broken)
+        with refused("FORMAT"):
+            group.load_state_dict({**state, "pieces": [b"nonsense"]})
+        with refused("ARGUMENT", "no bytes"):
+            group.load_state_dict({**state, "pieces": [5]})
+
+    together(2, wrong, codec=codec)
+
+
+def test_a_slot_in_use_is_not_forgotten():
+    def work(group):
+        if group.rank == 0:
+            operation = group.start("all_reduce", normal((10,)), slot=3)
+            with refused("ARGUMENT", "slot 3"):
+                group.forget(3)
+            with refused("ARGUMENT", "in progress"):
+                group.state_dict()
+            group.broadcast(normal((1,)))
+            operation.wait()
+        else:
+            group.broadcast(None, normal((1,)))
+            group.all_reduce(normal((10,)), slot=3)
+
+    together(2, work)
+
+
+def test_one_thread_waits_for_an_operation():
+    def work(group):
+        if group.rank == 1:
+            group.broadcast(None, normal((1,)), slot=1)
+            group.all_reduce(normal((10,)))
+            return
+        operation = group.start("all_reduce", normal((10,)))
+        thread = threading.Thread(target=operation.wait)
+        thread.start()
+        while not operation._lock.locked():
+            time.sleep(0.001)
+        with refused("ARGUMENT", "another thread"):
+            operation.test()
+        group.broadcast(normal((1,)), slot=1)
+        thread.join()
+        assert operation.test()
+
+    together(2, work)
+
+
+def test_a_close_ends_the_waits_of_other_threads():
+    closed = threading.Event()
+
+    def work(group):
+        if group.rank == 1:
+            closed.wait(60)
+            return
+        said = []
+
+        def wait():
+            try:
+                group.all_reduce(normal((10,)))
+            except DeltawireError as error:
+                said.append(error.status.name)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        while group.pending() is None:
+            time.sleep(0.001)
+        group.close()
+        thread.join(60)
+        closed.set()
+        assert said == ["CANCELLED"] and group.pending() is None
+        group.close()
+
+    together(2, work)
+
+
+def test_after_a_fork_a_group_is_refused():
+    def work(group):
+        group.all_reduce(normal((10,)))
+        return group
+
+    one, other = together(2, work, close=False)
+    operation = one.start("all_reduce", normal((10,)), slot=1)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.alarm(60)
+            for call in (
+                lambda: one.all_reduce(normal((10,))),
+                operation.test,
+                operation.wait,
+                one.counters,
+                one.state_dict,
+                lambda: one.forget(1),
+            ):
+                with refused("ARGUMENT", "belongs to the process that made it"):
+                    call()
+            one.close()
+            assert one._open  # close did nothing
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    other.all_reduce(normal((10,)), slot=1)
+    assert operation.wait() is not None
+    for group in (one, other):
+        group.close()
+
+
+def test_nothing_is_pickled():
+    with Group([None]) as group:
+        for thing in (group, group.start("all_reduce", normal((3,)))):
+            with refused("ARGUMENT", "cannot be pickled"):
+                pickle.dumps(thing)
+
+
+def test_calls_release_the_interpreter_lock():
+    """The two ranks of one process wait for each other. They could not if a wait kept the lock."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000)  # no thread is made to give up the lock
+    try:
+        together(2, lambda group: group.all_reduce(normal((10,))))
+    finally:
+        sys.setswitchinterval(before)
+
+
+PROCESS = """
+import deltawire, numpy, sys
+rank, port, codec = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+links = [None, None]
+links[1 - rank] = "tcp://127.0.0.1:" + port
+with deltawire.Group(links, codec, timeout=float(sys.argv[4]), open_timeout=60) as group:
+    for step in range(3):
+        x = numpy.random.default_rng(10 * step + rank).standard_normal(9000, dtype=numpy.float32)
+        y = numpy.from_dlpack(group.all_reduce(x, slot=1))
+    print(y.tobytes().hex(), flush=True)
+    if len(sys.argv) > 5:
+        if rank == 1:
+            import os; os.kill(os.getpid(), 9)
+        try:
+            while True: group.all_reduce(x, slot=1)
+        except deltawire.DeltawireError as error:
+            print(error.status.name, error.rank, "rank 1" in error.why)
+"""
+
+
+def free_port():
+    """A port of the loopback interface that nobody uses."""
+    import socket
+
+    with socket.socket() as room:
+        room.bind(("127.0.0.1", 0))
+        return str(room.getsockname()[1])
+
+
+def processes(codec, timeout="60", *more):
+    """Runs PROCESS as two ranks. Returns what they printed."""
+    port = free_port()
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROCESS, str(rank), port, codec, timeout, *more],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    return [run.communicate(timeout=120)[0].split() for run in runs]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_two_processes_over_tcp(codec):
+    one, other = processes(codec)
+    assert one == other and len(one) == 1
+
+    def work(group):
+        for step in range(3):
+            y = group.all_reduce(normal((9000,), 10 * step + group.rank), slot=1)
+        return bits(y).tobytes().hex()
+
+    assert together(2, work, codec=codec)[0] == one[0]  # the transport makes no difference
+
+
+def test_a_killed_process():
+    """Its link waits for it to connect again, so the group's timeout decides."""
+    one, other = processes("delta:bits=4", "3", "die")
+    assert one[0] == other[0] and one[2:] == ["1", "True"] and one[1] in ("PEER", "TIMEOUT")
+
+
+INTERRUPTED = """
+import deltawire, os, signal, sys, threading, time
+def strike():  # repeated, because the first signal may come before the wait has begun
+    while not over.wait(0.2): os.kill(os.getpid(), signal.SIGINT)
+over, groups = threading.Event(), {}
+wire = ""
+def opened(r):
+    links = [None, None]; links[1 - r] = wire + "loop://interrupted"
+    groups[r] = deltawire.Group(links, open_timeout=600, timeout=600)
+def both():
+    thread = threading.Thread(target=opened, args=(1,)); thread.start()
+    opened(0); thread.join()
+    return groups[0]
+x = deltawire.Tensor((10,))
+x.memoryview().cast("B")[:] = bytes(x.nbytes)
+def link(listen):
+    made.append(deltawire.Link("loop://given", listen=listen))
+def halves():
+    thread = threading.Thread(target=link, args=(True,)); thread.start(); link(False); thread.join()
+    return made[0]
+made = []
+%s
+try:
+    threading.Thread(target=strike, daemon=True).start()
+    wait()
+except KeyboardInterrupt:
+    over.set()
+    print("interrupted")
+%s
+"""
+WAITS = {
+    "open": ("wait = lambda: opened(0)", ""),
+    "greeting": (
+        "half = halves(); wait = lambda: deltawire.Group([None, half], open_timeout=600)",
+        "time.sleep(0.2); half.close(); made[1].close()",
+    ),
+    "all_reduce": (
+        "one = both(); wait = lambda: one.all_reduce(x)",
+        """
+thread = threading.Thread(target=groups[1].all_reduce, args=(x,)); thread.start()
+assert one.pending().wait(60); thread.join()""",
+    ),
+    "wait": ("operation = both().start('broadcast', x, slot=3, root=1); wait = operation.wait", ""),
+    "close": (
+        """
+wire = "shaped:rate=1mbit,loss=1%/"
+one = both()
+one.start("all_reduce", deltawire.Tensor((1000000,)))
+wait = one.close""",
+        "",
+    ),
+    "wait_long": (
+        "operation = both().start('all_reduce', x); wait = lambda: operation.wait(500)",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_an_interrupt_ends_a_wait(name):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED % WAITS[name]],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
+
+
+def test_a_group_that_was_never_closed():
+    """Its memory is freed with it, also if its links are collected first."""
+    kept = together(2, lambda group: group, close=False)
+    operation = kept[0].start("all_reduce", normal((10,)))
+    circle = [kept, operation]
+    circle.append(circle)
+    with pytest.warns(ResourceWarning, match="never closed"):
+        del kept, operation, circle
+        gc.collect()
+
+
+def test_the_interpreter_ends_with_groups_open():
+    program = (INTERRUPTED % ("one = both(); one.start('all_reduce', x)", "")).partition("try:")[0]
+    done = subprocess.run(
+        [sys.executable, "-c", program + 'print("end")'],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
+
+
+def test_the_snippet_of_the_manual(capsys):
+    page = pathlib.Path(__file__).parents[2] / "docs" / "python.md"
+    section = page.read_text(encoding="utf-8").partition("## Groups\n")[2].partition("\n## ")[0]
+    both = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", section, re.S)
+    program, printed = both.groups()
+    exec(compile(program, str(page), "exec"), {"__name__": "snippet"})
+    assert capsys.readouterr().out == printed
+    assert deltawire.Group
