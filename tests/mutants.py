@@ -1191,6 +1191,9 @@ MUTANTS_OF_TORCH = {
     "pt_first_backward_of_any_model": ("python/deltawire/torch/ddp.py", "if sentence is not None:", "if False:", "test_ddp_state.py::test_another_model_is_found_in_the_first_backward"),
     "pt_ends_left_out": ("python/deltawire/torch/ddp_saved.py", 'if set(ends) != set(bucket["states"]):', "if False:", "test_ddp_state.py::test_damaged_states_are_refused"),
     "pt_empty_state_taken": ("python/deltawire/torch/ddp_saved.py", "if stateful and not data:", "if False:", "test_ddp_state.py::test_damaged_states_are_refused"),
+    "pt_residuals_not_missed": ("python/deltawire/torch/ddp_saved.py", "keeps = end.config._needs_ids() if isinstance(end, Encoder) else", "keeps =", "test_ddp_state.py::test_residuals_that_are_missing_are_refused"),
+    "pt_residuals_not_loaded": ("python/deltawire/torch/ddp_saved.py", "if data: end.import_state(data)", "if data and end.config.codec == 'delta': end.import_state(data)", "test_ddp_state.py::test_a_restarted_world_goes_on_to_the_bit"),
+    "pt_gradients_without_feedback": ("python/deltawire/torch/ddp.py", 'text = Config(codec).text', 'text = Config(codec).text.replace(",feedback=ef", "")', "test_ddp.py::test_feedback_makes_up_for_what_was_not_sent"),
     "pt_loaded_too_late": ("python/deltawire/torch/ddp.py", "if self._seen or self._steps:", "if False:", "test_ddp_state.py::test_a_state_is_loaded_before_the_first_backward"),
 }
 # fmt: on

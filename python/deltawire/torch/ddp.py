@@ -58,7 +58,8 @@ def ddp_hook(
     number of ranks, so do not divide yourself.
 
     codec: the config of gradients. "delta:..." keeps the last reconstruction of every bucket on all
-        ranks and sends the change; "direct:..." keeps no state.
+        ranks and sends the change; "direct:..." keeps no state; "direct:...,feedback=ef" keeps what
+        was not sent of every bucket, at the rank that sends, and adds it to the next gradients.
     sums: the config of the means of parts, used with "parts" only. None: the same as codec.
     exchange: "gather": each rank sends its frame to all others. Gradients are quantized once, and a
         rank sends its frame (number of ranks - 1) times. "parts": each rank averages one part of

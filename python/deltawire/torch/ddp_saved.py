@@ -17,6 +17,7 @@ from typing import Any, Callable
 
 import torch
 
+from deltawire.encoder import Encoder
 from deltawire.errors import DeltawireError, Status, fail
 from deltawire.torch import tensors
 from deltawire.torch.ddp_layout import Layout
@@ -82,7 +83,9 @@ def _read(bucket: Any, make: Any) -> "tuple[Layout, torch.dtype, Any]":
         raise ValueError("states of other ends")
     for name, end in ends.items():
         data = bytes(tensors.as_bytes(bucket["states"][name].contiguous()))
-        stateful = end.config.codec == "delta" and "quota_bytes" not in end.config.text
+        # With feedback, encoders alone keep something: the residuals.
+        keeps = end.config._needs_ids() if isinstance(end, Encoder) else end.config.codec == "delta"
+        stateful = keeps and "quota_bytes" not in end.config.text
         if stateful and not data:
             raise ValueError(f"the state of {name} is missing")
         if data:

@@ -60,6 +60,8 @@ def rank_that_trains(rank, world, codec, exchange, dtype):
         (2, "mx:element=e4m3", "gather", torch.bfloat16),
         (2, "direct:bits=5", "gather", torch.bfloat16),
         (2, "direct:bits=6", "parts", torch.float16),
+        (2, "direct:bits=4,feedback=ef", "auto", torch.float32),
+        (3, "direct:bits=3,feedback=ef", "parts", torch.bfloat16),
     ],
 )
 def test_all_ranks_hold_the_same_bits(world, codec, exchange, dtype):
@@ -67,6 +69,28 @@ def test_all_ranks_hold_the_same_bits(world, codec, exchange, dtype):
     assert len({bits for bits, _, _ in found}) == 1
     for _, losses, _ in found:
         assert sum(losses[-4:]) < 0.98 * sum(losses[:4])
+
+
+def rank_of_sums(rank, world, codec, exchange):
+    """The error of the sum of all gradients, which are the same in every step."""
+    mine = torch.randn(2, 4096, generator=torch.Generator().manual_seed(5))[rank]
+    inner = nn.Linear(4096, 1, bias=False)
+    model, state = compressed(inner, codec, exchange)
+    total = torch.zeros(4096)
+    for step in range(30):
+        model(mine[None]).sum().backward()  # the gradient is `mine`
+        total += inner.weight.grad.flatten()
+        inner.weight.grad = None
+    wanted = 30 * torch.randn(2, 4096, generator=torch.Generator().manual_seed(5)).mean(0)
+    return (total - wanted).abs().mean().item()
+
+
+@pytest.mark.parametrize("exchange", ["gather", "parts"])
+def test_feedback_makes_up_for_what_was_not_sent(exchange):
+    """With feedback, the sums differ from those of the gradients by the last residuals alone."""
+    with_it = results(2, rank_of_sums, "direct:bits=2,feedback=ef", exchange)
+    without = results(2, rank_of_sums, "direct:bits=2", exchange)
+    assert with_it[0] == with_it[1] and 5 * with_it[0] < without[0]
 
 
 # The codec raw:f32 is lossless, and with two ranks the division by the number of ranks is exact. So

@@ -79,6 +79,8 @@ WORLDS = [
     (2, {"static_graph": True}),
     (2, {"gradient_as_bucket_view": True}),
     (2, {"codec": "direct:bits=5"}),
+    (2, {"codec": "direct:bits=4,feedback=ef"}),
+    (3, {"codec": "direct:bits=3,feedback=ef", "hook": {"exchange": "parts"}}),
 ]
 
 
@@ -304,6 +306,15 @@ def test_damaged_states_are_refused(change, statuses, tmp_path):
     for error in outcomes(2, rank_refused, str(tmp_path), (0, 1), {}, None, change):
         assert isinstance(error, deltawire.DeltawireError), error
         assert error.status.name in statuses, error
+
+
+def test_residuals_that_are_missing_are_refused(tmp_path):
+    options = {"codec": "direct:bits=4,feedback=ef"}
+    results(2, rank_of_run, str(tmp_path), 0, options)
+    given = (str(tmp_path), (0, 1), options, None, one_state_empty)
+    for error in outcomes(2, rank_refused, *given):
+        assert isinstance(error, deltawire.DeltawireError), error
+        assert error.status.name == "FORMAT" and "encoder is missing" in error.why, error
 
 
 def rank_too_late(rank, world):
