@@ -35,7 +35,7 @@ static void put_in_inbox(dw_lane *lane, const void *data, size_t len)
 void dw_lane_take(void *context, const void *data, size_t len)
 {
     dw_lane *lane = context;
-    /* Once the group fails for lack of memory, nothing more is taken. */
+    /* Nothing more is taken until the worker has seen that memory or a limit was exceeded. */
     pthread_mutex_lock(&lane->group->lock);
     bool is_damaged = lane->damage != DW_OK;
     pthread_mutex_unlock(&lane->group->lock);

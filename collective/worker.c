@@ -62,6 +62,8 @@ static void look_at_damage(dw_group *group)
         if (!lane->link) continue;
         pthread_mutex_lock(&group->lock);
         dw_status damage = lane->damage;
+        /* The group fails now, but acknowledgements and goodbyes are still needed. */
+        lane->damage = DW_OK;
         pthread_mutex_unlock(&group->lock);
         if (damage != DW_OK)
             dw_group_fail(group, damage, damage == DW_ERR_LIMIT ? i : group->rank,

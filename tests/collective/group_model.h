@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * group_model.h - what an operation of a group should compute, with the pure layer alone. It keeps
- * the encoders and decoders of one slot, so that codecs with state are the same from visit to
- * visit. */
+ * the encoders and decoders, so that codecs with state are the same from visit to visit. */
 #ifndef DW_GROUP_MODEL_H
 #define DW_GROUP_MODEL_H
 
@@ -11,7 +10,7 @@ enum { MODEL_MOST = 6 };
 
 typedef struct group_model {
     uint32_t ranks, piece;
-    uint64_t slot;
+    uint64_t slot;                                  /* of the next operation; may be changed */
     dw_encoder *contribute[MODEL_MOST][MODEL_MOST]; /* [from][to] */
     dw_decoder *add[MODEL_MOST][MODEL_MOST];        /* [from][to] */
     dw_encoder *share[MODEL_MOST];

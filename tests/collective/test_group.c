@@ -119,10 +119,10 @@ static const char *const uris[] = {"loop://group-%d", "tcp://127.0.0.1:0"};
 static void all_lengths(group_rig *rig, const char *codec, const char *result,
                         dw_operation operation)
 {
+    group_model model;
+    model_create(&model, rig->ranks, PIECE, 0, codec, result);
     for (int i = 0; i < LENGTHS; i++) {
-        group_model model;
-        model_create(&model, rig->ranks, PIECE, 1000 * (uint64_t)operation + (uint64_t)i, codec,
-                     result);
+        model.slot = 1000 * (uint64_t)operation + (uint64_t)i;
         for (uint64_t visit = 0; visit < 3; visit++) {
             dw_group_job job = {.operation = operation,
                                 .n = lengths[i],
@@ -131,8 +131,8 @@ static void all_lengths(group_rig *rig, const char *codec, const char *result,
                                 .root = operation == DW_BROADCAST ? (uint32_t)i % rig->ranks : 0};
             compare(rig, &model, job, visit * 100 + (uint64_t)i, visit == 1);
         }
-        model_destroy(&model);
     }
+    model_destroy(&model);
 }
 
 static void all_reduce_is_the_models(void **state)
@@ -284,11 +284,10 @@ static void slots_may_be_started_in_any_order(void **state)
     for (int u = 0; u < 2; u++) {
         group_rig rig;
         throng crowd = {.rig = &rig};
-        group_model models[SLOTS];
+        group_model model;
         float *expected = malloc(SLOT_FLOATS * sizeof *expected);
         rig_start(&rig, uris[u], 3, "delta:bits=4");
-        for (uint32_t slot = 0; slot < SLOTS; slot++)
-            model_create(&models[slot], 3, PIECE, slot, "delta:bits=4", NULL);
+        model_create(&model, 3, PIECE, 0, "delta:bits=4", NULL);
         for (uint64_t visit = 0; visit < 3; visit++) {
             float *kept[SLOTS][3];
             for (uint32_t slot = 0; slot < SLOTS; slot++) {
@@ -302,7 +301,8 @@ static void slots_may_be_started_in_any_order(void **state)
             rig_each(&rig, start_in_own_order, &crowd);
             for (uint32_t slot = 0; slot < SLOTS; slot++) {
                 dw_group_job job = {.dtype = DW_F32, .n = SLOT_FLOATS - slot};
-                model_all_reduce(&models[slot], &job, (const void *const *)kept[slot], expected);
+                model.slot = slot;
+                model_all_reduce(&model, &job, (const void *const *)kept[slot], expected);
                 for (uint32_t r = 0; r < 3; r++) {
                     assert_memory_equal(crowd.values[r][slot], expected, job.n * sizeof(float));
                     free(crowd.values[r][slot]);
@@ -310,7 +310,7 @@ static void slots_may_be_started_in_any_order(void **state)
                 }
             }
         }
-        for (uint32_t slot = 0; slot < SLOTS; slot++) model_destroy(&models[slot]);
+        model_destroy(&model);
         free(expected);
         rig_close(&rig);
     }
