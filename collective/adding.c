@@ -5,7 +5,7 @@
 
 /* ---- Sending --------------------------------------------------------------------------------- */
 
-static dw_tensor own_values(const dw_group_slot *slot, dw_piece at)
+dw_tensor dw_adding_source(const dw_group_slot *slot, dw_piece at)
 {
     const dw_group_job *job = &slot->now.job;
     const unsigned char *x = job->x;
@@ -18,15 +18,16 @@ static bool encode(dw_group *group, dw_group_slot *slot, uint32_t to, uint32_t p
 {
     *len = 0;
     if (at.count == 0) return true;
-    dw_tensor x = own_values(slot, at);
+    dw_tensor x = dw_adding_source(slot, at);
     dw_key key = {.sample = slot->number, .slice = piece};
+    dw_message head = dw_operation_message(slot, 1, to, piece);
     dw_encoder *encoder = group->coders.contribute[to];
     int64_t begin_ns = dw_group_now_ns();
     dw_status status = dw_encode(encoder, &key, &x, frame, cap, len);
     group->count.codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
     group->count.raw_bytes += at.count * dw_dtype_bytes(x.dtype);
     group->count.encoded_bytes += *len;
-    if (status == DW_OK) return true;
+    if (status == DW_OK) return dw_undoing_keep(group, slot, &head, frame, *len);
     dw_group_fail(group, status, group->rank, "slot %llu: rank %u cannot encode it: %.120s",
                   (unsigned long long)slot->number, group->rank, dw_encoder_why(encoder));
     return false;
@@ -35,7 +36,7 @@ static bool encode(dw_group *group, dw_group_slot *slot, uint32_t to, uint32_t p
 static size_t bound_of(const dw_group *group, const dw_group_slot *slot, dw_piece at)
 {
     if (at.count == 0) return 0;
-    dw_tensor x = own_values(slot, at);
+    dw_tensor x = dw_adding_source(slot, at);
     return dw_frame_bound(&group->codec, &x);
 }
 

@@ -18,9 +18,11 @@ dw_status dw_group_say(dw_why *why, dw_status status, const char *format, ...)
     return status;
 }
 
-/* Frees the messages that an operation holds. */
+/* Frees the messages that an operation holds. x belongs to the caller again after this. If the
+ * group was closed here, nobody can ask for its residuals, and x may be gone. */
 static void drop_messages(dw_group *group, dw_group_slot *slot)
 {
+    dw_undoing_end(group, slot, group->status != DW_ERR_CANCELLED);
     if (slot->is_begun && dw_group_adds(&slot->now.job)) {
         size_t n = (size_t)slot->now.own_pieces * group->ranks;
         for (size_t i = 0; i < n; i++) {
@@ -45,17 +47,29 @@ static void end_operations(dw_group *group, dw_group_slot **list, dw_group_slot 
     }
 }
 
-void dw_group_end(dw_group *group, dw_status status, uint32_t rank, const char *sentence)
+static void set_error(dw_group *group, dw_status status, uint32_t rank, const char *sentence)
 {
-    if (group->status != DW_OK) return;
     pthread_mutex_lock(&group->lock);
     snprintf(group->why.text, sizeof group->why.text, "%s", sentence);
     group->failed_rank = (int)rank;
     group->status = status;
+    pthread_mutex_unlock(&group->lock);
+}
+
+static void end_all(dw_group *group)
+{
+    pthread_mutex_lock(&group->lock);
     end_operations(group, &group->running, &group->last_running);
     end_operations(group, &group->started, &group->last_started);
     pthread_cond_broadcast(&group->finished);
     pthread_mutex_unlock(&group->lock);
+}
+
+void dw_group_end(dw_group *group, dw_status status, uint32_t rank, const char *sentence)
+{
+    if (group->status != DW_OK) return;
+    set_error(group, status, rank, sentence);
+    end_all(group);
 }
 
 void dw_group_fail(dw_group *group, dw_status status, uint32_t rank, const char *format, ...)
@@ -66,15 +80,24 @@ void dw_group_fail(dw_group *group, dw_status status, uint32_t rank, const char 
     va_start(arguments, format);
     vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
-    dw_group_end(group, status, rank, sentence);
-    for (uint32_t i = 0; i < group->ranks; i++) dw_group_tell_abort(group, &group->lanes[i]);
+    set_error(group, status, rank, sentence);
+    /* First, because it takes a while to restore residuals. */
+    for (uint32_t i = 0; i < group->ranks; i++) dw_group_tell_abort(group, &group->lanes[i], false);
+    end_all(group);
 }
 
-void dw_group_tell_abort(dw_group *group, dw_lane *lane)
+bool dw_group_must_tell(const dw_group *group, const dw_lane *lane)
+{
+    return lane->retry_ms > 0 && group->status != DW_OK && !group->has_closed &&
+           !lane->has_learnt && !lane->is_closed && lane->lost == DW_OK;
+}
+
+void dw_group_tell_abort(dw_group *group, dw_lane *lane, bool asks)
 {
     if (!lane->link || lane->is_closed) return;
-    lane->answered_ns = dw_group_now_ns();
+    lane->told_ns = dw_group_now_ns();
     dw_message head = {.kind = DW_MESSAGE_ABORT,
+                       .flags = asks ? DW_MESSAGE_ASKS : 0,
                        .rank = (uint32_t)group->failed_rank,
                        .slot = (uint64_t)(int64_t)group->status};
     dw_lane_tell(lane, &head, group->why.text, strlen(group->why.text));

@@ -13,6 +13,7 @@
  * | operation.c   | what an operation expects and when it is finished                          |
  * | adding.c      | hop 1: contributions are encoded, sent, received and added                 |
  * | sharing.c     | hop 2: results are encoded, sent, received and decoded                     |
+ * | undoing.c     | residuals of operations that failed become what they were before           |
  * | failing.c     | how a group fails, and tells the other ranks                               |
  * | lateness.c    | which rank owes something for too long                                     |
  * | lane.c        | a link to a rank: sending, receiving in order                              |
@@ -101,15 +102,16 @@ typedef struct dw_lane {
     uint64_t kept_bytes;
     dw_arrival *ahead[DW_LANE_WINDOW]; /* arrived, but an earlier one has not */
     bool owes_ack;
-    uint32_t repeats;    /* since something was last acknowledged */
-    int64_t silence_ns;  /* when something was last acknowledged or repeated */
-    int64_t heard_ns;    /* when something of an operation last arrived */
-    int64_t answered_ns; /* when a message was last answered with the group's error */
-    uint32_t waits_for;  /* the rank for which that rank waits, as it says; UINT32_MAX: none */
-    bool is_closed;      /* that rank has closed its group */
-    bool has_closed;     /* this rank has told it that it closes the group */
-    dw_status lost;      /* not DW_OK: the link has failed; what had arrived is in the inbox */
-    bool is_lost;        /* that was dealt with */
+    uint32_t repeats;   /* since something was last acknowledged */
+    int64_t silence_ns; /* when something was last acknowledged or repeated */
+    int64_t heard_ns;   /* when something of an operation last arrived */
+    int64_t told_ns;    /* when that rank was last told the group's error */
+    uint32_t waits_for; /* the rank for which that rank waits, as it says; UINT32_MAX: none */
+    bool has_learnt;    /* that rank has told an error of the group, so it knows of one */
+    bool is_closed;     /* that rank has closed its group */
+    bool has_closed;    /* this rank has told it that it closes the group */
+    dw_status lost;     /* not DW_OK: the link has failed; what had arrived is in the inbox */
+    bool is_lost;       /* that was dealt with */
 
     /* Protected by the group's lock: an error that the handler found. */
     dw_status damage;
@@ -151,6 +153,8 @@ typedef struct dw_progress {
      * pieces of all ranks that are not decoded. left_to_share: own pieces that are not sent. */
     uint32_t ready_first, ready_end;
     uint64_t left_to_take, left_to_share;
+    /* With error feedback: the frames that this rank has made, in this order. */
+    dw_arrivals made;
 } dw_progress;
 
 typedef struct dw_group_slot {
@@ -168,7 +172,7 @@ typedef struct dw_group_slot {
     /* One block of memory, of `bytes`, with these arrays. */
     void *memory;
     size_t bytes;
-    float *sums;             /* of the own part, in binary32 */
+    float *sums;             /* of the own part, in binary32; kept to the end with feedback */
     unsigned char *result;   /* of all parts, in the dtype of the job */
     uint32_t *ready;         /* (own pieces) */
     uint32_t *added;         /* (own pieces): how many ranks were added */
@@ -262,11 +266,22 @@ dw_message dw_operation_message(const dw_group_slot *slot, int hop, uint32_t par
 bool dw_adding_contribute(dw_group *group, dw_group_slot *slot);
 bool dw_adding_add_own(dw_group *group, dw_group_slot *slot);
 void dw_adding_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival);
+/* What is contributed: a piece of the caller's x. */
+dw_tensor dw_adding_source(const dw_group_slot *slot, dw_piece at);
 
 /* sharing.c. share: encodes one piece and sends it to all, and returns whether it did. take: a
  * result arrived. */
 bool dw_sharing_share(dw_group *group, dw_group_slot *slot);
 void dw_sharing_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival);
+/* What is shared: the sums of a piece, or a piece of the caller's own part. */
+dw_tensor dw_sharing_source(const dw_group_slot *slot, dw_piece at);
+
+/* undoing.c. keep: with error feedback, keeps a copy of a frame that was just made, which the
+ * header is about; false: the group has failed. end: drops the copies of an operation that has
+ * ended, and if it undoes, restores the residuals first; x and the sums must still be there. */
+bool dw_undoing_keep(dw_group *group, dw_group_slot *slot, const dw_message *head,
+                     const void *frame, size_t len);
+void dw_undoing_end(dw_group *group, dw_group_slot *slot, bool undoes);
 
 /* slot.c. find: NULL if there is none; the caller holds the lock. get: makes one. prepare: memory
  * for a job; the slot is STARTING. */
@@ -300,8 +315,11 @@ void dw_group_fail(dw_group *group, dw_status status, uint32_t rank, const char 
 void dw_group_end(dw_group *group, dw_status status, uint32_t rank, const char *sentence);
 /* Another rank says that the group has failed. */
 void dw_group_take_abort(dw_group *group, const dw_arrival *arrival);
-/* Tells one rank the error of the group, or all of them. */
-void dw_group_tell_abort(dw_group *group, dw_lane *lane);
+/* Tells a rank the error of the group. asks: it should answer with what it knows. */
+void dw_group_tell_abort(dw_group *group, dw_lane *lane, bool asks);
+/* On a link that may lose messages: whether a rank may not have learnt of the error yet, and is to
+ * be told again. */
+bool dw_group_must_tell(const dw_group *group, const dw_lane *lane);
 dw_status dw_group_say(dw_why *why, dw_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -109,6 +109,16 @@ static void sort_strange(dw_lane *lane, dw_arrival *arrival)
     dw_arrival_give(group, arrival);
 }
 
+/* The first one is passed on to all ranks, so that is an answer to it. */
+static void hear_abort(dw_lane *lane, const dw_arrival *arrival)
+{
+    dw_group *group = lane->group;
+    bool answers = group->status != DW_OK && arrival->head.flags & DW_MESSAGE_ASKS;
+    lane->has_learnt = true;
+    dw_group_take_abort(group, arrival);
+    if (answers && !group->has_closed) dw_group_tell_abort(group, lane, false);
+}
+
 void dw_lane_sort(dw_lane *lane, dw_arrival *arrival)
 {
     dw_group *group = lane->group;
@@ -119,16 +129,12 @@ void dw_lane_sort(dw_lane *lane, dw_arrival *arrival)
         return;
     }
     group->count.received_bytes += arrival->len;
-    /* A rank that has not learnt of the error is told again, because messages may be lost. */
-    if (group->status != DW_OK && !group->has_closed && head->kind != DW_MESSAGE_ABORT &&
-        lane->retry_ms > 0 && dw_group_now_ns() - lane->answered_ns > 10 * (int64_t)DW_NS_IN_MS)
-        dw_group_tell_abort(group, lane);
     switch (head->kind) {
     case DW_MESSAGE_DATA:
     case DW_MESSAGE_CLOSE: sort_numbered(lane, arrival); return;
     case DW_MESSAGE_ACK: dw_lane_acknowledge(lane, head); break;
     case DW_MESSAGE_PING: lane->waits_for = head->rank; break;
-    case DW_MESSAGE_ABORT: dw_group_take_abort(group, arrival); break;
+    case DW_MESSAGE_ABORT: hear_abort(lane, arrival); break;
     default:
         dw_group_fail(group, DW_ERR_PROTOCOL, lane->rank,
                       "rank %u sent a message of an unknown kind; run the same release on all "

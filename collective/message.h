@@ -46,7 +46,8 @@ typedef enum dw_message_kind {
     DW_MESSAGE_CLOSE = 7  /* the sender closes the group */
 } dw_message_kind;
 
-enum { DW_MESSAGE_MEAN = 1, DW_MESSAGE_HOP2 = 2 };
+/* ASKS: of ABORT; whoever knows of an error answers with its own. */
+enum { DW_MESSAGE_MEAN = 1, DW_MESSAGE_HOP2 = 2, DW_MESSAGE_ASKS = 4 };
 
 typedef struct dw_message {
     uint8_t kind, operation, dtype, flags;

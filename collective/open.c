@@ -80,9 +80,7 @@ static dw_status take_codec(dw_config *own, const dw_config *given, const char *
 /* Whether encoders keep anything of a key from one frame to the next. */
 static bool keeps_state(const dw_config *config)
 {
-    char text[DW_CONFIG_TEXT_BYTES] = "";
-    dw_config_format(config, text, sizeof text);
-    return config->codec == DW_CODEC_DELTA || strstr(text, "feedback=") != NULL;
+    return config->codec == DW_CODEC_DELTA || config->feedback > DW_FEEDBACK_NONE;
 }
 
 static size_t larger(size_t a, size_t b)
@@ -95,11 +93,15 @@ static size_t scratch_for(const dw_group *group)
 {
     dw_tensor whole = dw_group_view(NULL, DW_F32, group->piece);
     dw_tensor ragged = dw_group_view(NULL, DW_F32, group->piece - 1);
+    const dw_config *const configs[] = {&group->codec, &group->result, &group->rounding[0]};
+    size_t cap = 0;
     /* dw_frame_bound reads only the shape, but wants a pointer. */
     whole.data = ragged.data = (void *)(uintptr_t)group;
-    size_t cap =
-        larger(dw_frame_bound(&group->codec, &whole), dw_frame_bound(&group->codec, &ragged));
-    return larger(cap, dw_frame_bound(&group->rounding[0], &whole)) + DW_GROUP_TILE;
+    for (int i = 0; i < 3; i++) {
+        cap = larger(cap, dw_frame_bound(configs[i], &whole));
+        cap = larger(cap, dw_frame_bound(configs[i], &ragged));
+    }
+    return cap + DW_GROUP_TILE;
 }
 
 /* ---- Memory and locks ------------------------------------------------------------------------ */

@@ -5,11 +5,9 @@
 
 #include "group.h"
 
-/* What is shared: the sums, or the caller's own part. */
-static dw_tensor source(const dw_group *group, const dw_group_slot *slot, dw_piece at)
+dw_tensor dw_sharing_source(const dw_group_slot *slot, dw_piece at)
 {
     const dw_progress *now = &slot->now;
-    (void)group;
     if (dw_group_adds(&now->job))
         return dw_group_view(slot->sums + (at.begin - now->begin), DW_F32, at.count);
     const unsigned char *x = now->job.x;
@@ -79,7 +77,7 @@ static bool fill(dw_group *group, dw_group_slot *slot, uint32_t piece, size_t ca
     dw_status status = DW_OK;
     *len = 0;
     if (at.count > 0) {
-        dw_tensor x = source(group, slot, at);
+        dw_tensor x = dw_sharing_source(slot, at);
         dw_key key = {.sample = slot->number, .slice = piece};
         int64_t begin_ns = dw_group_now_ns();
         status = dw_encode(encoder, &key, &x, first, cap, len);
@@ -92,6 +90,8 @@ static bool fill(dw_group *group, dw_group_slot *slot, uint32_t piece, size_t ca
                       (unsigned long long)slot->number, group->rank, dw_encoder_why(encoder));
         return false;
     }
+    dw_message head = dw_operation_message(slot, 2, group->rank, piece);
+    if (at.count > 0 && !dw_undoing_keep(group, slot, &head, first, *len)) return false;
     for (uint32_t r = 0; r < group->ranks; r++)
         if (first && bodies[r] && bodies[r] != first) memcpy(bodies[r], first, *len);
     return accept(group, slot, group->rank, piece, first, *len);
@@ -105,7 +105,7 @@ bool dw_sharing_share(dw_group *group, dw_group_slot *slot)
     dw_piece at = dw_group_piece_at(group, &now->job, group->rank, piece);
     size_t cap = 0, len;
     if (at.count > 0) {
-        dw_tensor x = source(group, slot, at);
+        dw_tensor x = dw_sharing_source(slot, at);
         cap = dw_frame_bound(&group->result, &x);
     }
     unsigned char *bodies[DW_GROUP_MOST_RANKS] = {NULL};

@@ -59,8 +59,9 @@ static layout lay_out(const dw_group *group, const dw_progress *now)
     layout at = {0};
     at.result = reserve(&at.bytes, shares ? job->n : job->dtype != DW_F32 ? now->count : 0, each);
     /* Sums in f32 lie where the own part of the result will be: they are encoded before that is
-     * decoded over them. */
-    at.sums = adds && shares && job->dtype == DW_F32
+     * decoded over them. With error feedback they are still needed if the operation fails. */
+    bool lie_there = job->dtype == DW_F32 && group->result.feedback <= DW_FEEDBACK_NONE;
+    at.sums = adds && shares && lie_there
                   ? at.result + now->begin * each
                   : reserve(&at.bytes, adds ? now->count : 0, sizeof(float));
     at.ready = reserve(&at.bytes, now->own_pieces, sizeof(uint32_t));

@@ -91,6 +91,7 @@ static void end_operation(dw_group *group, dw_group_slot *slot, dw_group_slot *b
 {
     slot->visit++;
     slot->is_begun = false;
+    dw_undoing_end(group, slot, false);
     pthread_mutex_lock(&group->lock);
     if (before)
         before->next_running = slot->next_running;
@@ -149,6 +150,9 @@ static void look(dw_group *group, int64_t now_ns)
         if (!lane->link) continue;
         dw_lane_probe(lane);
         dw_lane_repeat(lane, now_ns);
+        if (dw_group_must_tell(group, lane) &&
+            now_ns - lane->told_ns >= 2 * (int64_t)lane->retry_ms * DW_NS_IN_MS)
+            dw_group_tell_abort(group, lane, true);
     }
     if (group->status == DW_OK) dw_group_check_lateness(group, now_ns);
     group->looked_ns = now_ns;
@@ -176,6 +180,7 @@ int64_t dw_group_turn(dw_group *group)
     for (uint32_t i = 0; i < group->ranks; i++) {
         const dw_lane *lane = &group->lanes[i];
         has_unacknowledged |= lane->retry_ms > 0 && lane->acknowledged < lane->next_number;
+        has_unacknowledged |= dw_group_must_tell(group, lane);
     }
     return (group->running || has_unacknowledged || is_closing ? LOOK_MS : IDLE_MS) *
            (int64_t)DW_NS_IN_MS;

@@ -763,9 +763,8 @@ MUTANTS_OF_GROUPS = {
     "early_of_later_visits": ("collective/operation.c", "} else if (slot->is_begun && arrival->head.visit == slot->visit) {", "} else if (slot->is_begun) {"),
     "written_as_it_comes": ("collective/sharing.c", "if (!fits || *is_taken) {", "if (fits && now->job.y) memset(now->job.y, 0, 4);\n    if (!fits || *is_taken) {"),
     "nobody_is_told": ("collective/failing.c", "for (uint32_t i = 0; i < group->ranks; i++) dw_group_tell_abort(group, &group->lanes[i]);", ""),
-    "told_once": ("collective/lane.c", "dw_group_now_ns() - lane->answered_ns > 10 * (int64_t)DW_NS_IN_MS)", "0)"),
+    "told_once": ("collective/worker.c", "dw_group_tell_abort(group, lane, true);", "(void)0;"),
     "blames_itself": ("collective/failing.c", "group->failed_rank = (int)rank;", "group->failed_rank = (int)group->rank;"),
-    "works_on_after_an_error": ("collective/calls.c", "dw_status status = group->status;\n    *slot = status == DW_OK ?", "dw_status status = DW_OK;\n    *slot = status == DW_OK ?"),
     "slots_twice_at_once": ("collective/calls.c", "(*slot)->state != DW_SLOT_IDLE", "(*slot)->state == DW_SLOT_STARTING"),
     "late_ranks_are_waited_for": ("collective/lateness.c", ": worst.for_ns > limit_ns) {", ": worst.for_ns > limit_ns && 0) {"),
     "contributions_are_waited_for": ("collective/lateness.c", "OWN_LIMIT * (double)limit_ns", "1e9 * (double)limit_ns"),
@@ -795,6 +794,13 @@ MUTANTS_OF_GROUPS = {
     "messages_made_anew": ("collective/arrival.c", "bool keeps = group->pool.unused_bytes + arrival->room <= UNUSED_MOST;", "bool keeps = false;"),
     "parts_at_any_float": ("collective/reports.c", "uint64_t tiles = n / DW_GROUP_TILE + (n % DW_GROUP_TILE > 0);", "uint64_t tiles = n / DW_GROUP_TILE;"),
     "two_roots": ("collective/operation.c", "now->left_to_add = is_root ? group->ranks - 1 : 0;", "now->left_to_add = 0;"),
+    "failures_cost_residuals": ("collective/failing.c", "dw_undoing_end(group, slot, group->status != DW_ERR_CANCELLED);", "dw_undoing_end(group, slot, false);"),
+    "failures_leave_inputs": ("collective/undoing.c", "    negate(&x, at.count, room);", "    if (1) return DW_OK;\n    negate(&x, at.count, room);"),
+    "halves_negated_in_pairs": ("collective/undoing.c", "if (each == 4)", "if (1)"),
+    "sums_under_results": ("collective/slot.c", "&& group->result.feedback <= DW_FEEDBACK_NONE;", ";"),
+    "results_are_not_undone": ("collective/sharing.c", "if (at.count > 0 && !dw_undoing_keep(group, slot, &head, first, *len)) return false;", "(void)head;"),
+    "frames_kept_for_ever": ("collective/worker.c", "dw_undoing_end(group, slot, false);", ""),
+    "residuals_not_taken_back": ("collective/open.c", "|| config->feedback > DW_FEEDBACK_NONE;", ";"),
     "poison_uncounted": ("collective/sharing.c", "group->count.poisoned += after.poisoned_groups - before.poisoned_groups;", ""),
 }
 # What the two ends of a channel must agree on, and channels with several configs, against
@@ -1235,7 +1241,14 @@ NEEDED = {
     ],
     "collective": [
         f"tests/collective/{name}"
-        for name in ("test_group", "test_group_faults", "test_group_state", "soak_group")
+        for name in (
+            "test_group",
+            "test_group_faults",
+            "test_group_feedback",
+            "test_group_open",
+            "test_group_state",
+            "soak_group",
+        )
     ]
     + ["tests/fuzz/replay_group"],
     "bounds": [

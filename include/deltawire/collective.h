@@ -162,8 +162,11 @@ DW_API dw_status dw_group_start(dw_group *group, const dw_group_job *job);
  * with this error on all ranks, within timeout_ms. dw_group_why has the sentence, and
  * dw_group_failed_rank the rank to blame. From then on every call that would start something
  * returns the same error. A rank that had finished keeps its result, and gets the error from its
- * next call. Never do two ranks get OK with different bits. State of codecs: see
- * docs/collective.md. */
+ * next call. Never do two ranks get OK with different bits.
+ *
+ * State of codecs after an operation that ended with an error: with feedback=ef residuals are as
+ * before the operation, up to rounding, or are dropped if memory is lacking. With delta do not
+ * restore what this slot exports (docs/collective.md). Other slots are as they were. */
 DW_API dw_status dw_group_test(dw_group *group, uint64_t slot);
 DW_API dw_status dw_group_wait(dw_group *group, uint64_t slot, int timeout_ms);
 

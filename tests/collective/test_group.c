@@ -143,7 +143,8 @@ static void all_reduce_is_the_models(void **state)
                                          "delta:bits=4",
                                          "delta:bits=2,group=row,prev=bf16",
                                          "direct:form=step,group=128,entropy=rans",
-                                         "mx:element=e4m3"};
+                                         "mx:element=e4m3",
+                                         "direct:bits=2,feedback=ef"};
     for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++) {
         for (uint32_t ranks = 2; ranks <= 5; ranks++) {
             /* Sockets for two of them, as they take longer. */
@@ -168,14 +169,20 @@ static void the_hops_may_have_different_codecs(void **state)
 static void the_other_operations_are_the_models(void **state)
 {
     (void)state;
-    for (uint32_t ranks = 2; ranks <= 4; ranks++) {
-        group_rig rig;
-        rig_link(&rig, uris[ranks == 3], ranks, "direct:bits=4", "delta:bits=5");
-        rig_open(&rig);
-        all_lengths(&rig, "direct:bits=4", "delta:bits=5", DW_REDUCE_SCATTER);
-        all_lengths(&rig, "direct:bits=4", "delta:bits=5", DW_ALL_GATHER);
-        all_lengths(&rig, "direct:bits=4", "delta:bits=5", DW_BROADCAST);
-        rig_close(&rig);
+    static const char *const codecs[][2] = {
+        {"direct:bits=4", "delta:bits=5"},
+        {"direct:bits=1,scale=mse,feedback=ef", "raw:bf16,feedback=ef"}};
+    for (int c = 0; c < 2; c++) {
+        for (uint32_t ranks = 2; ranks <= 4; ranks++) {
+            group_rig rig;
+            const char *codec = codecs[c][0], *result = codecs[c][1];
+            rig_link(&rig, uris[ranks == 3], ranks, codec, result);
+            rig_open(&rig);
+            all_lengths(&rig, codec, result, DW_REDUCE_SCATTER);
+            all_lengths(&rig, codec, result, DW_ALL_GATHER);
+            all_lengths(&rig, codec, result, DW_BROADCAST);
+            rig_close(&rig);
+        }
     }
 }
 
@@ -239,7 +246,7 @@ static void one_rank_copies(void **state)
     (void)state;
     group_rig rig;
     float x[3] = {1, 2, 3}, y[3] = {0, 0, 0};
-    rig_start(&rig, uris[0], 1, "direct:bits=2");
+    rig_start(&rig, uris[0], 1, "direct:bits=2,feedback=ef");
     dw_group_job job = {
         .struct_size = sizeof job, .operation = DW_ALL_REDUCE, .n = 3, .x = x, .y = y, .mean = 1};
     assert_int_equal(dw_group_run(rig.group[0], &job, PATIENCE_MS), DW_OK);
