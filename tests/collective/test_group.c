@@ -141,12 +141,12 @@ static void all_reduce_is_the_models(void **state)
     static const char *const codecs[] = {"raw:f32",
                                          "direct:bits=4",
                                          "delta:bits=4",
+                                         "direct:bits=2,feedback=ef",
                                          "delta:bits=2,group=row,prev=bf16",
                                          "direct:form=step,group=128,entropy=rans",
-                                         "mx:element=e4m3",
-                                         "direct:bits=2,feedback=ef"};
+                                         "mx:element=e4m3"};
     for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++) {
-        for (uint32_t ranks = 2; ranks <= 5; ranks++) {
+        for (uint32_t ranks = 2; ranks <= 5; ranks += c < 4 ? 1 : 2) {
             /* Sockets for two of them, as they take longer. */
             group_rig rig;
             rig_start(&rig, uris[c < 2 || ranks == 3], ranks, codecs[c]);
