@@ -777,7 +777,6 @@ MUTANTS_OF_GROUPS = {
     "digests_of_headers_alone": ("collective/message.c", "if (with_body && body_len > 0)", "if (0)"),
     "digests_unchecked": ("collective/message.c", "if (dw_message_get(at + DIGEST_AT, 8) != digest_of(at, body_len, seed, with_body)) return false;", "(void)seed;\n    (void)with_body;"),
     "lost_greetings": ("collective/greeting.c", "        tell_again(group, &told_ns);\n", ""),
-    "greets_in_a_circle": ("collective/greeting.c", "lane->link && (!lane->is_greeted || lane->retry_ms > 0);", "lane->link && !lane->is_greeted;"),
     "codecs_uncompared": ("collective/greeting.c", "if (strncmp(own, peer, TEXT_BYTES) == 0) return DW_OK;", "return DW_OK;"),
     "pieces_uncompared": ("collective/greeting.c", "if (piece != group->piece)", "if (0)"),
     "ranks_of_links_uncompared": ("collective/greeting.c", "if (rank != lane->rank)", "if (0)"),
