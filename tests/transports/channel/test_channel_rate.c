@@ -84,10 +84,9 @@ static void a_slow_link_makes_it_leave_raw(void **state)
     told t;
     double rate;
     backend.transports = channels_backends[0].transports;
-    uint32_t last = run(&backend, "raw:f32|raw:bf16|delta:bits=2", 0.001, 60, &t, &rate);
+    run(&backend, "raw:f32|raw:bf16|delta:bits=2", 0.001, 60, &t, &rate);
     print_message("%s\n", t.last);
-    assert_int_not_equal(last, 0);
-    assert_true(t.changes > 0);
+    assert_true(t.changes > 0); /* it begins with raw:f32 */
     assert_non_null(strstr(t.last, "channel 3: from frame"));
     assert_non_null(strstr(t.last, "raw:f32"));
     /* The rate that leads away from raw is measured with raw frames. A delay of 30 ms on a busy
