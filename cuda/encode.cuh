@@ -437,14 +437,6 @@ DW_DEVICE void dw_load_eights(const dw_encode_job *job, const dw_tile *tile, dw_
     }
 }
 
-/* Returns what remains of the sum of an old residual and y after x is taken away, as bits: a
- * residual as codecs/residual.h defines it. */
-DW_DEVICE uint32_t dw_residual_bits(float sum, float x)
-{
-    uint32_t rest = dw_bits_of(sum - x);
-    return (rest & 0x7fffffffu) < DW_F32_INFINITY ? rest : 0;
-}
-
 /* Returns a mask of the elements of an eight whose channels are poisoned. */
 DW_DEVICE uint32_t dw_poisoned_columns(const dw_cuda_encode_part *part, const dw_place *place)
 {
@@ -485,7 +477,8 @@ DW_DEVICE void dw_keep_residuals(const dw_cuda_encode_part *part, const dw_tile 
         dw_load_eight_bits(job->next, DW_F32, place.dense, place.n, next);
 #pragma unroll
         for (uint32_t i = 0; i < DW_EIGHT; i++)
-            if (!(poisoned >> i & 1)) next[i] = dw_residual_bits(dw_float_of(next[i]), x.of[i]);
+            if (!(poisoned >> i & 1))
+                next[i] = dw_bits_of(dw_residual_of(dw_float_of(next[i]), x.of[i]));
         dw_store_eight(job->next, DW_F32, place.dense, place.n, next);
     }
 }

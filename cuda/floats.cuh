@@ -193,12 +193,9 @@ DW_DEVICE uint64_t dw_floats_encode_residual(const dw_encode_job *job, uint64_t 
         for (uint32_t i = 0; i < DW_EIGHT; i++) {
             float x = dw_widen(bits[i], job->x_dtype);
             bits[i] = dw_floats_round(x - held.of[i], wire, job->is_exact);
-            float sent = dw_widen(bits[i], wire), rest = (held.of[i] + sent) - x;
-            if (!dw_floats_is_finite(sent))
-                rest = held.of[i];
-            else if (!dw_floats_is_finite(rest))
-                rest = 0.0f;
-            next[i] = dw_bits_of(rest);
+            float sent = dw_widen(bits[i], wire);
+            next[i] = dw_bits_of(dw_floats_is_finite(sent) ? dw_residual_of(held.of[i] + sent, x)
+                                                           : held.of[i]);
         }
         payload += dw_floats_put(job->payload, wire, &place, bits);
         dw_store_eight(job->next, DW_F32, place.dense, place.n, next);

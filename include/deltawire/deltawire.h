@@ -175,7 +175,7 @@ typedef enum dw_choose { DW_CHOOSE_GROUP = 1, DW_CHOOSE_NEVER = 2 } dw_choose;
 typedef enum dw_entropy { DW_ENTROPY_NONE = 1, DW_ENTROPY_RANS = 2 } dw_entropy;
 typedef enum dw_replies { DW_REPLIES_ALWAYS = 1, DW_REPLIES_NEVER = 2 } dw_replies;
 
-/* Error feedback, in encoders without prev: what was not sent of a key's tensor joins the next. */
+/* Error feedback: an encoder adds what it did not send of a key's tensor to the key's next one. */
 typedef enum dw_feedback {
     DW_FEEDBACK_NONE = 1,
     DW_FEEDBACK_EF = 2,      /* refused where the residual could grow without bound */
@@ -361,8 +361,8 @@ DW_API void dw_encoder_destroy(dw_encoder *encoder); /* NULL is allowed */
  * there, prev keeps its value, and a counter is increased.
  *
  * With feedback, which codecs without prev have, the encoder keeps a residual of each key instead,
- * in f32: what it was given and has not sent. It codes x plus the residual. A tensor of another
- * shape than the last one of its key begins with a residual of 0, and so does a sample for which
+ * in f32: what it was given and has not sent. It codes x plus the residual. The residual is 0 for a
+ * tensor of another shape than the last one of its key, and nothing is kept of a sample for which
  * config.quota_bytes leaves no room. Poisoned groups keep their residual.
  *
  * Errors: ARGUMENT, NO_ROOM, NO_MEMORY, LIMIT (also where no encoding of x keeps to error=abs),

@@ -133,6 +133,15 @@ DW_INLINE float dw_reconstruct(float base, int32_t code, int32_t half, float sca
     return base + (float)level * scale;
 }
 
+/* What remains of sum, which is an old residual plus y, when x is taken away: the new residual of
+ * error feedback (codecs/residual.h). One that is not finite would poison its group for ever, so it
+ * becomes +0. */
+DW_INLINE float dw_residual_of(float sum, float x)
+{
+    float rest = sum - x;
+    return (dw_bits_of(rest) & 0x7fffffffu) < DW_F32_INFINITY ? rest : 0.0f;
+}
+
 /* The scales that the mean-square search tries, and the data to compare them. Errors are measured
  * in units of the attempt's own scale, so that no square overflows or underflows; `weight` makes
  * the sums of the attempts comparable. */

@@ -418,7 +418,7 @@ static bool option_is_valid(const dw_option *option, uint64_t value)
 
 dw_status dw_config_check(const dw_config *config, dw_why *why)
 {
-    char known[160], text[200];
+    char known[160], text[240];
     if (!dw_word_of(dw_codec_words, config->codec))
         return complain(why, "the config's codec is not a dw_codec");
     if (!config->allocator.allocate != !config->allocator.release)
@@ -441,7 +441,7 @@ dw_status dw_config_check(const dw_config *config, dw_why *why)
         if (dw_option_applies(o, config) && !dw_option_fits(o, config, value)) {
             list_fitting(o, config, known, sizeof known);
             snprintf(text, sizeof text,
-                     "the config's %s is %llu; allowed with its other options: %.110s", o->name,
+                     "the config's %s is %llu; allowed with its other options: %.150s", o->name,
                      (unsigned long long)value, known);
             return complain(why, text);
         }

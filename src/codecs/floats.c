@@ -91,10 +91,7 @@ static void write_with_residual(const dw_encode_job *job)
         uint32_t bits = round_to(x - held, form, job->is_exact);
         store_bits(job->payload + i * size, form, bits);
         uint32_t sent = load_bits(job->payload + i * size, form);
-        next[i] = held;
-        if (!is_finite(sent)) continue;
-        next[i] += dw_float_of(sent);
-        job->kernels->subtract(&x, DW_F32, &next[i], 1);
+        next[i] = is_finite(sent) ? dw_residual_of(held + dw_float_of(sent), x) : held;
     }
 }
 

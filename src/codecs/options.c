@@ -355,13 +355,16 @@ bool dw_option_is_in_frames(const dw_option *option, uint64_t value)
     return option->agrees >= DW_AGREE_FRAME;
 }
 
+void dw_option_fill(const dw_option *option, dw_config *config)
+{
+    uint64_t value = dw_option_applies(option, config) ? dw_option_value(option, config) : 0;
+    dw_option_set(option, config, value);
+}
+
 void dw_options_fill(dw_config *config, dw_agreement least)
 {
-    for (int i = 0; i < DW_OPTIONS; i++) {
-        const dw_option *o = &dw_options[i];
-        if (o->agrees < least) continue;
-        dw_option_set(o, config, dw_option_applies(o, config) ? dw_option_value(o, config) : 0);
-    }
+    for (int i = 0; i < DW_OPTIONS; i++)
+        if (dw_options[i].agrees >= least) dw_option_fill(&dw_options[i], config);
 }
 
 uint64_t dw_option_value(const dw_option *option, const dw_config *config)

@@ -88,8 +88,10 @@ const char *dw_option_condition(const dw_option *option);
 /* Returns the largest step that the other options allow, in thousandths of the root mean square. */
 uint32_t dw_option_step_most(const dw_config *config);
 
-/* Sets every option on whose value the two ends must agree at least so far to its effective value;
- * an option that does not apply becomes 0. */
+/* dw_option_fill stores the effective value of an option in the config: its default if it is not
+ * set, and 0 if it does not apply. dw_options_fill does that for all options whose dw_agreement is
+ * at least `least`. */
+void dw_option_fill(const dw_option *option, dw_config *config);
 void dw_options_fill(dw_config *config, dw_agreement least);
 
 /* The effective value: what is set, else the default; 0 where there is neither. */

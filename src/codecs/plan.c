@@ -21,14 +21,6 @@ static const dw_option *option_after(uint32_t number)
     return next;
 }
 
-/* Stores an option's effective value in the config: its default if it is not set, and 0 if it has
- * no meaning there. */
-static void fill_option(const dw_option *o, dw_config *config)
-{
-    uint64_t value = dw_option_applies(o, config) ? dw_option_value(o, config) : 0;
-    dw_option_set(o, config, value);
-}
-
 /* Fills in the defaults of the options that frames contain. It must not touch other options,
  * because a config that was read from a frame does not have them. */
 static void fill_agreed(dw_config *config, dw_dtype x)
@@ -41,7 +33,7 @@ static void fill_agreed(dw_config *config, dw_dtype x)
 static void fill_steps(dw_config *config)
 {
     for (int i = 0; i < DW_OPTIONS; i++)
-        if (dw_options[i].scope == DW_SCOPE_FACTOR) fill_option(&dw_options[i], config);
+        if (dw_options[i].scope == DW_SCOPE_FACTOR) dw_option_fill(&dw_options[i], config);
 }
 
 static void write_block(dw_params *params, const dw_config *config)

@@ -2,18 +2,14 @@
  * residual.c - completes the residual of error feedback after a form has coded values. */
 #include "codecs/residual.h"
 
-static bool is_poisoned(const dw_layout *layout, const uint8_t *scale)
-{
-    if (layout->scale_size == 1) return scale[0] == DW_MX_POISONED;
-    return dw_scale_is_poisoned((uint16_t)(scale[0] | scale[1] << 8));
-}
-
 /* Returns whether segment i of a run is poisoned. */
-static bool is_poisoned_segment(const dw_encode_job *job, const dw_run *r, uint32_t i)
+static bool is_poisoned(const dw_encode_job *job, const dw_run *r, uint32_t i)
 {
     const dw_layout *layout = &job->layout;
-    uint64_t offset = r->tile.offset + layout->scale_size * (uint64_t)(r->first_segment + i);
-    return is_poisoned(layout, job->payload + (layout->by_sample ? layout->choice_bytes : offset));
+    if (layout->by_sample) return dw_scale_at_is_poisoned(job->payload + layout->choice_bytes);
+    const uint8_t *scale =
+        job->payload + r->tile.offset + layout->scale_size * (uint64_t)(r->first_segment + i);
+    return layout->scale_size == 1 ? *scale == DW_MX_POISONED : dw_scale_at_is_poisoned(scale);
 }
 
 void dw_residual_of_run(const dw_encode_job *job, const dw_run *run)
@@ -22,8 +18,8 @@ void dw_residual_of_run(const dw_encode_job *job, const dw_run *run)
     uint64_t x_at = run->row * (uint64_t)job->stride + run->column;
     float *next = run->next;
     for (uint32_t from = 0, to; from < run->segments; from = to + 1) {
-        /* Segments from `from` to before `to` are sound, and `to` is poisoned. */
-        for (to = from; to < run->segments && !is_poisoned_segment(job, run, to);) to++;
+        /* `to` becomes the next segment that is poisoned, or the end. */
+        for (to = from; to < run->segments && !is_poisoned(job, run, to);) to++;
         uint64_t at = (uint64_t)from * layout->segment_channels,
                  end = (uint64_t)to * layout->segment_channels;
         if (end > run->channels) end = run->channels; /* the last segment may be shorter */

@@ -164,18 +164,13 @@ static void poison_piece(const dw_decode_job *job, const dw_tile *tile, uint32_t
     dw_fill_nan(dw_at(job->y, job->y_dtype, row * (uint64_t)job->stride + column), job->y_dtype, n);
 }
 
-static bool is_poisoned_at(const uint8_t *scale)
-{
-    return dw_scale_is_poisoned((uint16_t)(scale[0] | scale[1] << 8));
-}
-
 /* Writes NaN for the poisoned pieces of a tile. There is one loop per size of scales, because every
  * piece is tested and few are poisoned. */
 static void emit_poison(const dw_decode_job *job, const dw_tile *tile)
 {
     const uint8_t *scales = job->payload + tile->offset;
     if (job->layout.by_sample) {
-        if (!is_poisoned_at(job->payload + job->layout.choice_bytes)) return;
+        if (!dw_scale_at_is_poisoned(job->payload + job->layout.choice_bytes)) return;
         for (uint32_t p = 0; p < tile->segments; p++) poison_piece(job, tile, p);
         return;
     }
@@ -185,7 +180,7 @@ static void emit_poison(const dw_decode_job *job, const dw_tile *tile)
         return;
     }
     for (uint32_t p = 0; p < tile->segments; p++)
-        if (is_poisoned_at(scales + 2 * (size_t)p)) poison_piece(job, tile, p);
+        if (dw_scale_at_is_poisoned(scales + 2 * (size_t)p)) poison_piece(job, tile, p);
 }
 
 void dw_tiles_emit_rows(const dw_decode_job *job, uint64_t element, uint64_t n)

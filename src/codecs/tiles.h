@@ -32,6 +32,12 @@ static inline void *dw_at(const void *base, dw_dtype dtype, uint64_t element)
     return base ? (unsigned char *)(uintptr_t)base + element * (dtype == DW_F32 ? 4 : 2) : NULL;
 }
 
+/* Whether the scale in two bytes of a payload marks a poisoned piece. */
+static inline bool dw_scale_at_is_poisoned(const uint8_t *scale)
+{
+    return dw_scale_is_poisoned((uint16_t)(scale[0] | scale[1] << 8));
+}
+
 /* A run: consecutive segments of one tile that one kernel call can process. */
 typedef struct dw_run {
     dw_tile tile;

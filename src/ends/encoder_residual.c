@@ -8,20 +8,24 @@
 #include "base/tensor.h"
 #include "ends/encoder.h"
 
-/* A frame that is given back. Arrays have n elements, or as many as said; y has the shape (N, T, C)
- * and dtype f32. */
+/* A frame that is given back.
+ *
+ * | name    | shape     | meaning                                              |
+ * | entries | (N)       | the frame's entries                                  |
+ * | fresh   | (N)       | the new copies of their keys                         |
+ * | y       | (N, T, C) | f32: what the frame carried                          |
+ * | held    | (T, C)    | f32: room for a residual that lies on a device       | */
 typedef struct giving {
     dw_encoder *encoder;
     dw_frame_info info;
     uint64_t elements; /* of a sample */
     dw_entry_info *entries;
     dw_copy *fresh;
-    float *y;
-    float *held; /* room for one sample, for residuals on a device */
+    float *y, *held;
 } giving;
 
-/* Returns whether the frame can be given back to the residual of a key: the residual contains it,
- * and it has not been given back yet. */
+/* Checks that the residual of a key contains the frame, and that the frame has not been given back
+ * yet. held: what is held of the key, or NULL. */
 static dw_status check_key(const giving *g, const dw_held *held)
 {
     if (!held || !held->now.data || held->incarnation != g->info.incarnation ||
@@ -58,8 +62,8 @@ static dw_status decode(const giving *g, const void *frame, size_t len)
     return status;
 }
 
-/* Computes next = prev - y of one sample. y becomes the result, too. Residuals on a device are
- * copied to y's place in main memory and back, because this is rare. */
+/* Computes next = prev - y of one sample; where y is poisoned, next = prev. y becomes the result,
+ * too. Residuals on a device are copied to main memory and back, because this is rare. */
 static dw_status take_off(const giving *g, const void *prev, float *y, void *next)
 {
     const dw_engine *engine = &g->encoder->end.engine;
@@ -122,11 +126,11 @@ static dw_status check_entries(const giving *g, const void *frame, size_t len)
     return status;
 }
 
+/* The entries have been checked, so the frame has the shape of what is held. */
 static dw_status give_back(giving *g, const void *frame, size_t len)
 {
     uint32_t taken = 0;
-    dw_status status = check_entries(g, frame, len);
-    if (!status) status = decode(g, frame, len);
+    dw_status status = decode(g, frame, len);
     if (status) return status;
     dw_cpu_mode mode = dw_cpu_enter_exact();
     status = add_back(g, &taken);
@@ -136,6 +140,21 @@ static dw_status give_back(giving *g, const void *frame, size_t len)
     else
         for (uint32_t i = 0; i < taken; i++)
             dw_predictor_give(&g->encoder->end.predictor, g->fresh[i].data, 4 * g->elements);
+    return status;
+}
+
+/* Gives the frame back, with room for its y. */
+static dw_status with_room(giving *g, const void *frame, size_t len)
+{
+    const dw_allocator *allocator = &g->encoder->end.allocator;
+    uint64_t bytes;
+    if (!dw_size_multiply(g->elements, (uint64_t)4 * (g->info.n + UINT64_C(1)), &bytes))
+        return dw_encoder_fail(g->encoder, DW_ERR_LIMIT, NULL);
+    g->y = dw_mem_allocate(allocator, bytes);
+    if (!g->y) return dw_encoder_fail(g->encoder, DW_ERR_NO_MEMORY, NULL);
+    g->held = g->y + g->info.n * g->elements;
+    dw_status status = give_back(g, frame, len);
+    dw_mem_release(allocator, g->y, bytes);
     return status;
 }
 
@@ -156,7 +175,6 @@ static dw_status open_frame(giving *g, const void *frame, size_t len)
 dw_status dw_encoder_give_back(dw_encoder *encoder, const void *frame, size_t len)
 {
     giving g = {.encoder = encoder};
-    uint64_t y_bytes;
     if (!encoder) return DW_ERR_ARGUMENT;
     const dw_allocator *allocator = &encoder->end.allocator;
     if (!frame) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
@@ -165,16 +183,14 @@ dw_status dw_encoder_give_back(dw_encoder *encoder, const void *frame, size_t le
                                "this encoder keeps no residuals: create it with feedback=ef");
     dw_status status = open_frame(&g, frame, len);
     if (status) return status;
-    if (!dw_size_multiply(g.elements, (uint64_t)4 * (g.info.n + UINT64_C(1)), &y_bytes))
-        return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
-    g.y = dw_mem_allocate(allocator, y_bytes);
-    if (g.y) g.held = g.y + g.info.n * g.elements;
     g.entries = dw_mem_allocate(allocator, g.info.n * sizeof *g.entries);
     g.fresh = dw_mem_allocate(allocator, g.info.n * sizeof *g.fresh);
-    status = g.y && g.entries && g.fresh ? give_back(&g, frame, len)
-                                         : dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    if (!g.entries || !g.fresh)
+        status = dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    else
+        status = check_entries(&g, frame, len);
+    if (!status) status = with_room(&g, frame, len);
     dw_mem_release(allocator, g.fresh, g.info.n * sizeof *g.fresh);
     dw_mem_release(allocator, g.entries, g.info.n * sizeof *g.entries);
-    dw_mem_release(allocator, g.y, y_bytes);
     return status;
 }

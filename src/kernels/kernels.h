@@ -232,7 +232,7 @@ typedef struct dw_kernels {
      * processors differ in the sign and payload of the NaN they produce. from and to must not
      * overlap. */
     void (*add)(const float *from, float factor, void *to, dw_dtype to_dtype, uint64_t n);
-    /* from[i] -= x[i], rounded to nearest even. A difference that is not finite becomes +0. */
+    /* from[i] = dw_residual_of(from[i], x[i]) (arithmetic/quant.h). */
     void (*subtract)(const void *x, dw_dtype x_dtype, float *from, uint64_t n);
     void (*mx_encode)(const dw_mx_encode_run *run);
     void (*mx_decode)(const dw_mx_decode_run *run);

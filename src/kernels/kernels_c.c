@@ -499,12 +499,10 @@ static void subtract_c(const void *x, dw_dtype x_dtype, float *from, uint64_t n)
     for (uint64_t at = 0; at < n; at += 256) {
         uint64_t now = n - at < 256 ? n - at : 256;
         widen(element(x, x_dtype, at), x_dtype, now, wide);
-        for (uint64_t i = 0; i < now; i++) {
-            float rest = from[at + i] - wide[i];
-            from[at + i] = (dw_bits_of(rest) & 0x7fffffffu) < DW_F32_INFINITY ? rest : 0.0f;
-        }
+        for (uint64_t i = 0; i < now; i++) from[at + i] = dw_residual_of(from[at + i], wide[i]);
     }
 }
+
 #include "kernels/kernels_mx_c.h"
 #include "kernels/kernels_rans_c.h"
 #include "kernels/kernels_step_c.h"

@@ -19,6 +19,9 @@
 
 #include "base/pool.h"
 
+/* A residual of error feedback is a copy, too, in f32 and without a digest. Its version is the
+ * sequence of the last frame of the key, and its chain that of the first frame that can still be
+ * given back (ends/encoder_residual.c). */
 typedef struct dw_copy {
     void *data;
     uint64_t version, chain, state_digest;
