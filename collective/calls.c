@@ -82,8 +82,9 @@ static dw_status claim(dw_group *group, uint64_t number, dw_group_slot **slot)
     return status;
 }
 
-/* Hands the slot to the worker, or gives it back. */
-static dw_status hand_over(dw_group *group, dw_group_slot *slot, dw_status status)
+/* Hands the slot to who takes the group's turns, or gives it back. waits: the caller will wait for
+ * the operation, and so take the turns itself. */
+static dw_status hand_over(dw_group *group, dw_group_slot *slot, dw_status status, bool waits)
 {
     pthread_mutex_lock(&group->lock);
     if (status == DW_OK) status = group->status;
@@ -95,7 +96,7 @@ static dw_status hand_over(dw_group *group, dw_group_slot *slot, dw_status statu
         else
             group->started = slot;
         group->last_started = slot;
-        pthread_cond_signal(&group->work);
+        if (!waits || group->is_driven) dw_group_ring(group);
     } else {
         slot->state = status == DW_OK ? DW_SLOT_DONE : DW_SLOT_IDLE;
         group->counters.finished += status == DW_OK;
@@ -105,7 +106,7 @@ static dw_status hand_over(dw_group *group, dw_group_slot *slot, dw_status statu
     return status;
 }
 
-dw_status dw_group_start(dw_group *group, const dw_group_job *given)
+static dw_status start(dw_group *group, const dw_group_job *given, bool waits)
 {
     if (!dw_group_is_ours(group) || !given) return DW_ERR_ARGUMENT;
     dw_group_job job;
@@ -124,7 +125,12 @@ dw_status dw_group_start(dw_group *group, const dw_group_job *given)
         status = dw_slot_prepare(group, slot, &job);
         if (status != DW_OK) refuse(group, status, "no memory for the buffers of a slot");
     }
-    return hand_over(group, slot, status);
+    return hand_over(group, slot, status, waits);
+}
+
+dw_status dw_group_start(dw_group *group, const dw_group_job *job)
+{
+    return start(group, job, false);
 }
 
 /* ---- Waiting --------------------------------------------------------------------------------- */
@@ -137,13 +143,6 @@ static dw_status collect(dw_group *group, dw_group_slot *slot)
     return is_done ? DW_OK : group->status;
 }
 
-static struct timespec deadline_after(int timeout_ms)
-{
-    int64_t ns = dw_group_now_ns() + (int64_t)timeout_ms * DW_NS_IN_MS;
-    return (struct timespec){.tv_sec = (time_t)(ns / 1000000000),
-                             .tv_nsec = (long)(ns % 1000000000)};
-}
-
 static bool has_ended(const dw_group_slot *slot)
 {
     return slot->state == DW_SLOT_DONE || slot->state == DW_SLOT_FAILED;
@@ -153,17 +152,22 @@ static bool has_ended(const dw_group_slot *slot)
 static void wait_for(dw_group *group, dw_group_slot *slot, int timeout_ms)
 {
     if (timeout_ms == 0) return;
-    int64_t begin_ns = dw_group_now_ns();
-    struct timespec until = deadline_after(timeout_ms < 0 ? 0 : timeout_ms);
+    int64_t begin_ns = dw_group_now_ns(), now_ns = begin_ns;
+    int64_t until_ns = timeout_ms < 0 ? INT64_MAX : begin_ns + (int64_t)timeout_ms * DW_NS_IN_MS;
+    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
+                             .tv_nsec = (long)(until_ns % 1000000000)};
     slot->has_waiter = true;
-    while (!has_ended(slot)) {
-        if (timeout_ms < 0)
+    while (!has_ended(slot) && now_ns < until_ns) {
+        if (dw_group_may_drive(group))
+            dw_group_drive(group, has_ended, slot, until_ns);
+        else if (timeout_ms < 0)
             pthread_cond_wait(&group->finished, &group->lock);
-        else if (pthread_cond_timedwait(&group->finished, &group->lock, &until) != 0)
-            break;
+        else
+            pthread_cond_timedwait(&group->finished, &group->lock, &until);
+        now_ns = dw_group_now_ns();
     }
     slot->has_waiter = false;
-    group->counters.wait_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
+    group->counters.wait_ns += (uint64_t)(now_ns - begin_ns);
 }
 
 dw_status dw_group_wait(dw_group *group, uint64_t number, int timeout_ms)
@@ -195,6 +199,6 @@ dw_status dw_group_test(dw_group *group, uint64_t number)
 
 dw_status dw_group_run(dw_group *group, const dw_group_job *job, int timeout_ms)
 {
-    dw_status status = dw_group_start(group, job);
+    dw_status status = start(group, job, timeout_ms != 0);
     return status == DW_OK ? dw_group_wait(group, job->slot, timeout_ms) : status;
 }

@@ -15,6 +15,7 @@
  * | sharing.c     | hop 2: results are encoded, sent, received and decoded                     |
  * | undoing.c     | residuals of operations that failed become what they were before           |
  * | failing.c     | how a group fails, and tells the other ranks                               |
+ * | driver.c      | who takes the turns: the group's thread, or a caller that waits            |
  * | lateness.c    | which rank owes something for too long                                     |
  * | lane.c        | a link to a rank: sending, receiving in order                              |
  * | repeating.c   | messages that were lost are sent again, on links that may lose some        |
@@ -23,13 +24,14 @@
  * | sized.c       | structs of callers that were compiled with another version                 |
  * | memory.c      | memory from the caller's allocator                                         |
  *
- * Threads. The handlers of links only copy a message to the inbox. Everything else happens in the
- * group's own thread (the worker), so a link's heartbeat never waits for a codec, messages of
- * several links need no lock against each other, and sums are computed in an environment for
- * floating point that the group controls. `lock` protects what callers, handlers and the worker
- * share; it is never held while something is encoded, decoded or copied. The rest is the worker's
- * alone; a caller that needs it becomes a visitor first (dw_group_visit), for whom the worker waits
- * between two turns. */
+ * Threads. The handlers of links only copy a message to the inbox. Everything else happens in turns
+ * (worker.c), which are taken by one thread at a time, the worker: the group's own thread, or a
+ * caller that waits (driver.c). So a link's heartbeat never waits for a codec, messages of several
+ * links need no lock against each other, and sums are computed in an environment for floating point
+ * that the group controls. `lock` protects what callers, handlers and the worker share; it is never
+ * held while something is encoded, decoded or copied. The rest is the worker's alone; a caller that
+ * needs it becomes a visitor first (dw_group_visit), for whom the worker waits between two turns.
+ */
 #ifndef DW_GROUP_H
 #define DW_GROUP_H
 
@@ -203,16 +205,20 @@ struct dw_group {
 
     /* Under lock. */
     pthread_mutex_t lock;
-    pthread_cond_t work;     /* for the worker: something happened */
-    pthread_cond_t finished; /* for callers: an operation ended, or the worker rests */
+    pthread_cond_t work;     /* for the thread: something happened */
+    pthread_cond_t driven;   /* for a caller that takes the turns: something happened */
+    pthread_cond_t finished; /* for other callers: an operation ended, or no turn is being taken */
     dw_group_slot *slots[DW_SLOT_BUCKETS];
     dw_group_slot *started, *last_started; /* operations that the worker has not seen yet */
     dw_arrivals inbox;
     uint64_t inbox_bytes;
     dw_arrival_pool pool;
-    bool is_working, is_visited, is_closing;
+    bool is_working; /* a turn is being taken */
+    bool is_driven;  /* by a caller that waits, not by the thread */
+    bool is_visited, is_closing;
     uint32_t visitors;
-    dw_status status; /* DW_OK while the group works; set once */
+    int64_t thread_wakes_ns; /* when the thread wakes up by itself */
+    dw_status status;        /* DW_OK while the group works; set once */
     int failed_rank;
     dw_why why;
     dw_why refusal;             /* of the last call that was refused */
@@ -297,15 +303,24 @@ dw_status dw_coders_make(dw_group *group, dw_group_coders *coders);
 void dw_coders_destroy(dw_group *group, dw_group_coders *coders);
 dw_status dw_coders_forget(dw_group *group, uint64_t slot);
 
-/* worker.c. turn: does everything that there is to do, and returns how long the worker may sleep;
- * run: turns until the group is closed. visit and leave: the worker rests in between. */
+/* worker.c. Does everything that there is to do, and returns after how many nanoseconds the next
+ * turn is due if nothing happens. */
 int64_t dw_group_turn(dw_group *group);
-void *dw_group_run_worker(void *group);
 /* Whether all that was promised to other ranks is done, so that a closing group may end. */
 bool dw_group_may_end(const dw_group *group, int64_t now_ns);
+int64_t dw_group_now_ns(void);
+
+/* driver.c. run_worker: the group's thread, which takes turns until the group is closed. ring:
+ * wakes who takes the turns; the caller holds the lock, as for the two that follow. may_drive:
+ * whether a caller may take the turns now. drive: takes them until the operation of the slot has
+ * ended, the time is over or there is a visitor. visit and leave: nobody takes turns in between. */
+void *dw_group_run_worker(void *group);
+void dw_group_ring(dw_group *group);
+bool dw_group_may_drive(const dw_group *group);
+void dw_group_drive(dw_group *group, bool (*has_ended)(const dw_group_slot *),
+                    const dw_group_slot *slot, int64_t deadline_ns);
 void dw_group_visit(dw_group *group);
 void dw_group_leave(dw_group *group);
-int64_t dw_group_now_ns(void);
 
 /* failing.c. fail: the group ends with this error, which is about a rank; only the first one
  * counts. The other ranks are told. Called by the worker. */

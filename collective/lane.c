@@ -28,7 +28,7 @@ static void put_in_inbox(dw_lane *lane, const void *data, size_t len)
     if (!arrival) lane->damage = DW_ERR_NO_MEMORY;
     if (group->inbox_bytes > group->max_early_bytes + DW_LANE_AHEAD_BYTES)
         lane->damage = DW_ERR_LIMIT;
-    pthread_cond_signal(&group->work);
+    dw_group_ring(group);
     pthread_mutex_unlock(&group->lock);
 }
 

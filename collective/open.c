@@ -122,6 +122,7 @@ static void free_group(dw_group *group)
     dw_group_memory_give(&allocator, group->lanes, group->ranks * sizeof *group->lanes);
     dw_group_memory_give(&allocator, group->scratch, group->scratch_bytes);
     pthread_cond_destroy(&group->finished);
+    pthread_cond_destroy(&group->driven);
     pthread_cond_destroy(&group->work);
     pthread_mutex_destroy(&group->lock);
     dw_group_memory_give(&allocator, group, sizeof *group);
@@ -149,6 +150,7 @@ static dw_group *make_group(const dw_group_config *config)
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&group->work, &monotonic);
+    pthread_cond_init(&group->driven, &monotonic);
     pthread_cond_init(&group->finished, &monotonic);
     pthread_condattr_destroy(&monotonic);
     group->lanes = dw_group_memory_zeroed(&allocator, config->ranks * sizeof *group->lanes);

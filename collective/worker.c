@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * worker.c - the group's thread. It works in turns: what has arrived is sorted, new operations
- * begin, one frame is sent, finished operations are delivered. Between two turns it sleeps until
- * something happens. */
-#include <fenv.h>
+ * worker.c - a turn of the group's work: what has arrived is sorted, new operations begin, one
+ * frame is sent, finished operations are delivered. driver.c says who takes the turns. */
 #include <time.h>
 
 #include "group.h"
@@ -19,8 +17,6 @@ int64_t dw_group_now_ns(void)
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
-
-/* ---- One turn -------------------------------------------------------------------------------- */
 
 static void take_inbox(dw_group *group)
 {
@@ -186,8 +182,6 @@ int64_t dw_group_turn(dw_group *group)
            (int64_t)DW_NS_IN_MS;
 }
 
-/* ---- The thread ------------------------------------------------------------------------------ */
-
 bool dw_group_may_end(const dw_group *group, int64_t now_ns)
 {
     if (!group->has_closed) return false;
@@ -199,60 +193,4 @@ bool dw_group_may_end(const dw_group *group, int64_t now_ns)
         if (lane->retry_ms > 0 && lane->acknowledged < lane->next_number) return false;
     }
     return true;
-}
-
-static void sleep_until_work(dw_group *group, int64_t at_most_ns)
-{
-    int64_t until_ns = dw_group_now_ns() + at_most_ns;
-    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
-                             .tv_nsec = (long)(until_ns % 1000000000)};
-    bool knows_closing = group->has_closed;
-    while (!group->inbox.head && !group->started && group->is_closing == knows_closing) {
-        if (pthread_cond_timedwait(&group->work, &group->lock, &until) != 0) return;
-        if (group->visitors > 0) return;
-    }
-}
-
-void *dw_group_run_worker(void *context)
-{
-    dw_group *group = context;
-    /* A thread inherits the rounding mode, and whether tiny numbers become zero, from the thread
-     * that created it. Sums must not depend on that. */
-    fesetenv(FE_DFL_ENV);
-    pthread_mutex_lock(&group->lock);
-    for (;;) {
-        while (group->visitors > 0 || group->is_visited)
-            pthread_cond_wait(&group->work, &group->lock);
-        group->is_working = true;
-        pthread_mutex_unlock(&group->lock);
-        int64_t sleep_ns = dw_group_turn(group);
-        bool may_end = dw_group_may_end(group, dw_group_now_ns());
-        pthread_mutex_lock(&group->lock);
-        group->is_working = false;
-        if (group->visitors > 0) pthread_cond_broadcast(&group->finished);
-        if (may_end) break;
-        if (sleep_ns > 0 && group->visitors == 0) sleep_until_work(group, sleep_ns);
-    }
-    pthread_mutex_unlock(&group->lock);
-    return NULL;
-}
-
-void dw_group_visit(dw_group *group)
-{
-    pthread_mutex_lock(&group->lock);
-    group->visitors++;
-    while (group->is_working || group->is_visited)
-        pthread_cond_wait(&group->finished, &group->lock);
-    group->visitors--;
-    group->is_visited = true;
-    pthread_mutex_unlock(&group->lock);
-}
-
-void dw_group_leave(dw_group *group)
-{
-    pthread_mutex_lock(&group->lock);
-    group->is_visited = false;
-    pthread_cond_broadcast(&group->finished);
-    pthread_cond_signal(&group->work);
-    pthread_mutex_unlock(&group->lock);
 }

@@ -771,6 +771,9 @@ MUTANTS_OF_GROUPS = {
     "leaving_is_not_noticed": ("collective/lateness.c", "if (group->lanes[r].is_closed && owes(group, r)) {", "if (0) {"),
     "no_goodbye": ("collective/worker.c", "if (is_closing) close_lanes(group, now_ns);", "if (is_closing) { group->has_closed = true; group->closing_ns = 0; }"),
     "links_are_not_watched": ("collective/worker.c", "        dw_lane_probe(lane);\n", ""),
+    "nothing_is_left_to_the_thread": ("collective/driver.c", "if (has_work || now_ns + sleep_ns < group->thread_wakes_ns) pthread_cond_signal(&group->work);", "(void)has_work;"),
+    "sums_rounded_as_callers_like": ("collective/driver.c", "    fesetenv(FE_DFL_ENV); /* as the thread does */\n", ""),
+    "rounding_of_callers_lost": ("collective/driver.c", "    fesetenv(&own);\n", ""),
     "nothing_is_repeated": ("collective/worker.c", "        dw_lane_repeat(lane, now_ns);\n", ""),
     "nothing_is_acknowledged": ("collective/repeating.c", "if (!lane->owes_ack) return;", "return;"),
     "doubles_are_taken": ("collective/lane.c", "if (number == lane->expected) {", "if (number <= lane->expected) {"),
@@ -1245,6 +1248,7 @@ NEEDED = {
             "test_group_feedback",
             "test_group_open",
             "test_group_state",
+            "test_group_waiting",
             "soak_group",
         )
     ]

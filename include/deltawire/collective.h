@@ -214,7 +214,7 @@ typedef struct dw_group_counters {
     uint64_t poisoned; /* groups or blocks with NaN or Inf in results; the same on all ranks */
     uint64_t repeated; /* messages sent again, because they were lost or damaged */
     uint64_t slots, state_bytes; /* current: slots; memory that they take, without codec state */
-    uint64_t codec_ns;           /* time that the group's thread spent encoding and decoding */
+    uint64_t codec_ns;           /* time spent encoding and decoding, by whichever thread */
     uint64_t wait_ns;            /* time that callers spent in dw_group_wait and dw_group_run */
 } dw_group_counters;
 

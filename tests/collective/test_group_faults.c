@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <math.h>
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -472,9 +473,9 @@ static void a_forked_child_must_not_use_a_group(void **state)
 
 static suite_verdict damage(void *context, unsigned char *message, size_t *len, uint64_t n)
 {
-    int *left = context;
+    atomic_int *left = context; /* both ends of the link send */
     (void)n;
-    if (*len > 3000 && *left > 0 && --*left == 0) message[*len - 100] ^= 4;
+    if (*len > 3000 && atomic_fetch_sub(left, 1) == 1) message[*len - 100] ^= 4;
     return SUITE_PASS;
 }
 
@@ -483,7 +484,7 @@ static void damage_that_nobody_repairs_is_an_error(void **state)
 {
     (void)state;
     static deed act;
-    int left = 2;
+    atomic_int left = 2;
     const suite_spoiler spoiler = {damage, &left};
     static const dw_transport *const spoiled[] = {&suite_spoiled, NULL};
     group_rig rig;

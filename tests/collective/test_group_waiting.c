@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_group_waiting.c - callers that wait do the group's work: what that means for other
+ * operations, for other calls and for the caller's own floating point. */
+#include <fenv.h>
+#include <unistd.h>
+
+#include "group_rig.h"
+
+enum { PATIENCE_MS = 60000, FLOATS = 200000, SHORT = 3000, ROUNDS = 100 };
+
+typedef struct deed {
+    group_rig *rig;
+    int rounding; /* of all callers */
+    float x[2][RIG_MOST][FLOATS], y[2][RIG_MOST][FLOATS];
+    int is_wrong[RIG_MOST];
+} deed;
+
+static dw_group_job job_of(deed *act, uint32_t rank, uint32_t slot)
+{
+    return (dw_group_job){.struct_size = sizeof(dw_group_job),
+                          .operation = DW_ALL_REDUCE,
+                          .slot = slot,
+                          .n = slot == 0 ? SHORT : FLOATS,
+                          .mean = 1,
+                          .x = act->x[slot][rank],
+                          .y = act->y[slot][rank]};
+}
+
+static void fill(deed *act)
+{
+    for (uint32_t i = 0; i < 2 * RIG_MOST * FLOATS; i++)
+        (&act->x[0][0][0])[i] = (float)(i * 2654435761u >> 8) * 0x1p-20f - 8.0f;
+}
+
+static void all_are_right(const deed *act)
+{
+    for (uint32_t r = 0; r < act->rig->ranks; r++) assert_int_equal(act->is_wrong[r], 0);
+}
+
+/* ---- Other operations ------------------------------------------------------------------------ */
+
+/* Waits for the first and shorter one of two operations. The other one must end without a call that
+ * waits. */
+static void wait_for_one(void *context, uint32_t rank)
+{
+    deed *act = context;
+    dw_group *group = act->rig->group[rank];
+    for (int round = 0; round < ROUNDS; round++) {
+        dw_group_job first = job_of(act, rank, 0), second = job_of(act, rank, 1);
+        act->is_wrong[rank] |= dw_group_start(group, &first) != DW_OK;
+        act->is_wrong[rank] |= dw_group_start(group, &second) != DW_OK;
+        act->is_wrong[rank] |= dw_group_wait(group, 0, PATIENCE_MS) != DW_OK;
+        dw_status status = DW_PENDING;
+        for (int ms = 0; ms < PATIENCE_MS && status == DW_PENDING; ms++) {
+            status = dw_group_test(group, 1);
+            if (status == DW_PENDING) usleep(1000);
+        }
+        act->is_wrong[rank] |= status != DW_OK;
+        if (act->is_wrong[rank]) return;
+    }
+}
+
+static void the_thread_continues_what_a_caller_leaves(void **state)
+{
+    (void)state;
+    static deed act;
+    group_rig rig;
+    rig_start(&rig, "loop://waiting-%d", 3, "raw:f32");
+    act.rig = &rig;
+    fill(&act);
+    rig_each(&rig, wait_for_one, &act);
+    all_are_right(&act);
+    rig_close(&rig);
+}
+
+/* ---- Other calls ----------------------------------------------------------------------------- */
+
+/* Rank 0 waits for an operation that rank 1 starts only after slot 1 of rank 0 was forgotten. */
+static void wait_or_forget(void *context, uint32_t rank)
+{
+    deed *act = context;
+    dw_group_job job = job_of(act, 0, 0);
+    if (rank == 0) {
+        act->is_wrong[0] |= dw_group_run(act->rig->group[0], &job, PATIENCE_MS) != DW_OK;
+        return;
+    }
+    usleep(20000); /* so that rank 0 probably waits */
+    for (int i = 0; i < ROUNDS; i++)
+        act->is_wrong[1] |= dw_group_forget(act->rig->group[0], 1) != DW_OK;
+    job = job_of(act, 1, 0);
+    act->is_wrong[1] |= dw_group_run(act->rig->group[1], &job, PATIENCE_MS) != DW_OK;
+}
+
+static void other_calls_need_not_wait_for_a_caller_who_waits(void **state)
+{
+    (void)state;
+    static deed act;
+    group_rig rig;
+    rig_start(&rig, "loop://waiting-%d", 2, "delta:bits=4");
+    act.rig = &rig;
+    fill(&act);
+    rig_each(&rig, wait_or_forget, &act);
+    all_are_right(&act);
+    assert_memory_equal(act.y[0][0], act.y[0][1], SHORT * sizeof(float));
+    rig_close(&rig);
+}
+
+/* ---- Floating point -------------------------------------------------------------------------- */
+
+static void run_with_rounding(void *context, uint32_t rank)
+{
+    deed *act = context;
+    dw_group_job job = job_of(act, rank, 0);
+    fesetround(act->rounding);
+    act->is_wrong[rank] |= dw_group_run(act->rig->group[rank], &job, PATIENCE_MS) != DW_OK;
+    act->is_wrong[rank] |= fegetround() != act->rounding;
+    fesetround(FE_TONEAREST);
+}
+
+static void sums_do_not_depend_on_the_rounding_mode_of_callers(void **state)
+{
+    (void)state;
+    static deed act;
+    static float expected[SHORT];
+    const int modes[] = {FE_TONEAREST, FE_UPWARD, FE_TOWARDZERO};
+    for (int i = 0; i < 3; i++) {
+        group_rig rig;
+        rig_start(&rig, "loop://waiting-%d", 3, "raw:f32");
+        act.rig = &rig;
+        act.rounding = modes[i];
+        fill(&act);
+        rig_each(&rig, run_with_rounding, &act);
+        all_are_right(&act);
+        if (i == 0) memcpy(expected, act.y[0][0], sizeof expected);
+        for (uint32_t r = 0; r < 3; r++)
+            assert_memory_equal(act.y[0][r], expected, sizeof expected);
+        rig_close(&rig);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_thread_continues_what_a_caller_leaves),
+        cmocka_unit_test(other_calls_need_not_wait_for_a_caller_who_waits),
+        cmocka_unit_test(sums_do_not_depend_on_the_rounding_mode_of_callers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
