@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "die.h"
 #include "strays.h"
 #include "wire.h"
 #ifdef DW_BENCH_MPI
@@ -234,7 +235,7 @@ static const uint64_t queue_bytes = 24 << 20;
 #ifdef DW_BENCH_MPI
 static void run_here(plan *p)
 {
-    if (p->strays) wire_die("strangers come to the ports of tcp, where MPI has none of ours");
+    if (p->strays) bench_die("strangers come to the ports of tcp, where MPI has none of ours");
     wire_mpi_ranks ranks = wire_mpi_begin();
     p->me = ranks.me;
     p->bare = wire_of_mpi(&ranks, longest);
@@ -253,7 +254,7 @@ static void listen_at(struct sockaddr_in *address, int *fd)
     *fd = socket(AF_INET, SOCK_STREAM, 0);
     if (*fd < 0 || bind(*fd, (struct sockaddr *)address, len) || listen(*fd, 1) ||
         getsockname(*fd, (struct sockaddr *)address, &len))
-        wire_die("cannot listen on the loopback address");
+        bench_die("cannot listen on the loopback address");
 }
 
 typedef struct listening {
@@ -270,7 +271,7 @@ static void tell(void *context, const char *uri)
     const char *port = strrchr(uri, ':');
     if (port) at->port = atoi(port + 1);
     if (send(fd, room, sizeof room, 0) != (ssize_t)sizeof room)
-        wire_die("the other process has gone");
+        bench_die("the other process has gone");
 }
 
 static wire join(int me, const char *where, listening *at, uint64_t queued, bool is_secure)
@@ -286,7 +287,7 @@ static wire join(int me, const char *where, listening *at, uint64_t queued, bool
     char uri[128];
     snprintf(uri, sizeof uri, "%s", where);
     if (me == FOLLOW && recv(fd, uri, sizeof uri, MSG_WAITALL) != (ssize_t)sizeof uri)
-        wire_die("no address came");
+        bench_die("no address came");
     dw_link_options options = {.struct_size = sizeof options,
                                .max_queued_bytes = queued,
                                .role = me == LEAD ? DW_LINK_LISTEN : DW_LINK_CONNECT,
@@ -310,10 +311,10 @@ static void run_here(plan *p)
         fd = accept(listener, NULL, NULL);
     } else {
         fd = socket(AF_INET, SOCK_STREAM, 0);
-        if (connect(fd, (struct sockaddr *)&address, sizeof address)) wire_die("cannot connect");
+        if (connect(fd, (struct sockaddr *)&address, sizeof address)) bench_die("cannot connect");
     }
     close(listener);
-    if (fd < 0) wire_die("no connection");
+    if (fd < 0) bench_die("no connection");
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     listening at = {.fd = fd};
     p->deep = join(p->me, p->uri, &at, 0, p->is_secure);
@@ -348,8 +349,8 @@ int main(int argc, char **argv)
         } else if (!strcmp(argv[i], "--bytes") && i + 1 < argc) {
             p.only = strtoul(argv[++i], NULL, 10);
         } else {
-            wire_die("usage: bench_link [--quick] [--rounds N] [--bytes N] [--overlap] [--tls] "
-                     "[--strays PER_SECOND] [--listen URI]");
+            bench_die("usage: bench_link [--quick] [--rounds N] [--bytes N] [--overlap] [--tls] "
+                      "[--strays PER_SECOND] [--listen URI]");
         }
     }
     run_here(&p);

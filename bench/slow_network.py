@@ -52,10 +52,14 @@ class SlowNetwork:
             world_size=world,
         )
 
+    def command(self, rank, command):
+        """The words that run a command in the namespace of a rank."""
+        return ["ip", "netns", "exec", self.names[rank], *command]
+
     def start(self, rank, command):
         """Starts a command in the namespace of a rank; gloo uses the limited link."""
         return subprocess.Popen(
-            ["ip", "netns", "exec", self.names[rank], *command],
+            self.command(rank, command),
             env={**os.environ, "GLOO_SOCKET_IFNAME": self.INTERFACE, "OMP_NUM_THREADS": "1"},
         )
 

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "wire.h"
+#include "die.h"
 
 static void knock(int port, uint64_t number)
 {
@@ -47,9 +47,9 @@ strays strays_begin(int per_second)
 {
     strays s = {.shared = mmap(NULL, sizeof *s.shared, PROT_READ | PROT_WRITE,
                                MAP_SHARED | MAP_ANONYMOUS, -1, 0)};
-    if (s.shared == MAP_FAILED) wire_die("no memory to share with strays");
+    if (s.shared == MAP_FAILED) bench_die("no memory to share with strays");
     s.process = fork();
-    if (s.process < 0) wire_die("cannot start strays");
+    if (s.process < 0) bench_die("cannot start strays");
     if (s.process == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         roam(s.shared, per_second);

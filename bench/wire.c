@@ -3,7 +3,6 @@
 #include "wire.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,22 +10,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { TAG = 1 };
+#include "die.h"
 
-void wire_die(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-    va_end(arguments);
-    exit(1);
-}
+enum { TAG = 1 };
 
 char *wire_room(size_t bytes)
 {
     char *room = malloc(bytes);
-    if (!room) wire_die("no memory for %zu bytes", bytes);
+    if (!room) bench_die("no memory for %zu bytes", bytes);
     memset(room, 1, bytes);
     return room;
 }
@@ -43,7 +34,7 @@ static void socket_send(wire *w, size_t len)
     const socket_wire *end = w->context;
     for (size_t done = 0; done < len;) {
         ssize_t n = send(end->fd, end->room + done, len - done, MSG_NOSIGNAL);
-        if (n <= 0) wire_die("send: %s", strerror(errno));
+        if (n <= 0) bench_die("send: %s", strerror(errno));
         done += (size_t)n;
     }
 }
@@ -53,7 +44,7 @@ static void socket_recv(wire *w, size_t len)
     const socket_wire *end = w->context;
     for (size_t done = 0; done < len;) {
         ssize_t n = recv(end->fd, end->room + done, len - done, 0);
-        if (n <= 0) wire_die("recv: %s", n ? strerror(errno) : "the other end has gone");
+        if (n <= 0) bench_die("recv: %s", n ? strerror(errno) : "the other end has gone");
         done += (size_t)n;
     }
 }
@@ -74,7 +65,7 @@ static void socket_close(wire *w)
 wire wire_of_socket(int fd, size_t longest)
 {
     socket_wire *end = malloc(sizeof *end);
-    if (!end) wire_die("no memory for a socket");
+    if (!end) bench_die("no memory for a socket");
     *end = (socket_wire){.fd = fd, .room = wire_room(longest)};
     return (wire){.name = "socket",
                   .context = end,
@@ -89,7 +80,7 @@ wire wire_of_socket(int fd, size_t longest)
 
 static void check(dw_link *link, dw_status status)
 {
-    if (status != DW_OK) wire_die("status %d: %s", (int)status, dw_link_why(link));
+    if (status != DW_OK) bench_die("status %d: %s", (int)status, dw_link_why(link));
 }
 
 static void link_send(wire *w, size_t len)
@@ -109,7 +100,7 @@ static void link_recv(wire *w, size_t len)
     void *data;
     size_t got;
     check(link, dw_link_recv(link, TAG, -1, &data, &got));
-    if (got != len) wire_die("a message of %zu bytes came, not of %zu", got, len);
+    if (got != len) bench_die("a message of %zu bytes came, not of %zu", got, len);
     dw_link_release(link, data);
 }
 
@@ -127,7 +118,7 @@ wire wire_of_link(const char *uri, const dw_link_options *options)
 {
     dw_link *link;
     dw_why why;
-    if (dw_link_open(&link, uri, options, &why) != DW_OK) wire_die("%s", why.text);
+    if (dw_link_open(&link, uri, options, &why) != DW_OK) bench_die("%s", why.text);
     return (wire){.name = "link",
                   .context = link,
                   .send = link_send,

@@ -21,9 +21,6 @@ typedef struct wire {
     void (*close)(struct wire *w);
 } wire;
 
-/* Ends the program with a sentence. */
-__attribute__((format(printf, 1, 2), noreturn)) void wire_die(const char *format, ...);
-
 /* Memory for the longest message, every page touched. */
 char *wire_room(size_t bytes);
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "deltawire/mpi.h"
+#include "die.h"
 
 typedef struct mpi_wire {
     int other;
@@ -48,7 +49,7 @@ static void mpi_close(wire *w)
 wire wire_of_mpi(const wire_mpi_ranks *ranks, size_t longest)
 {
     mpi_wire *end = malloc(sizeof *end);
-    if (!end) wire_die("no memory for a rank");
+    if (!end) bench_die("no memory for a rank");
     *end =
         (mpi_wire){.other = 1 - ranks->me, .room = wire_room(longest), .begun = MPI_REQUEST_NULL};
     return (wire){.name = "MPI",
@@ -78,9 +79,9 @@ wire_mpi_ranks wire_mpi_begin(void)
 {
     wire_mpi_ranks ranks = {.me = 0};
     dw_why why;
-    if (dw_mpi_create(&ranks.mpi, NULL, &why) != DW_OK) wire_die("%s", why.text);
+    if (dw_mpi_create(&ranks.mpi, NULL, &why) != DW_OK) bench_die("%s", why.text);
     ranks.me = dw_mpi_rank(ranks.mpi);
-    if (dw_mpi_size(ranks.mpi) != 2) wire_die("bench_link needs two ranks: mpirun -n 2");
+    if (dw_mpi_size(ranks.mpi) != 2) bench_die("bench_link needs two ranks: mpirun -n 2");
     return ranks;
 }
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# bench.sh - ./run bench: speed of the codecs and of links.
+# bench.sh - ./run bench: speed of the codecs, of links and of groups.
 
 . "$root/tools/packages.sh"
 . "$root/tools/builds.sh"
+. "$root/tools/venv.sh"
 
 build_bench() {
     say "build/bench: optimized build"
@@ -28,9 +29,26 @@ bench_link() {
     done
 }
 
+# Groups beside both MPIs and gloo; bench/collective.py says what it measures.
+bench_collective() {
+    need "${packages_build[@]}" "${packages_mpi[@]}" "${packages_bench[@]}" iproute2
+    build_bench
+    local torch=()
+    if has_torch "$build/venv" || install_torch "$build/venv"; then
+        torch=(--torch "$build/venv/bin/python")
+    fi
+    "$python" "$root/bench/collective.py" --build "$build/bench/bench" "${torch[@]}" \
+        --out "$build/bench/collective.json" "$@"
+    say "figures: build/bench/collective.json, picture: build/bench/collective.png"
+}
+
 cmd_bench() {
     if [ "${1:-}" = --link ]; then
         bench_link "${@:2}"
+        return
+    fi
+    if [ "${1:-}" = --collective ]; then
+        bench_collective "${@:2}"
         return
     fi
     local options=() out=$build/bench/bench.json

@@ -3,6 +3,7 @@
 
 . "$root/tools/packages.sh"
 . "$root/tools/builds.sh"
+. "$root/tools/venv.sh"
 
 # ./run torch [--venv DIR] [PYTEST OPTIONS]. DIR: a virtual environment that has torch, cffi and
 # pytest already, for another release of torch. Exit code 77: torch could not be installed.
@@ -19,14 +20,9 @@ cmd_torch() {
         -Dmpi=disabled -Dtransports=enabled -Dpython=auto "${options_no_gpu[@]}" ||
         die "the build could not be set up"
     compile torch || die "the build failed"
-    if ! "$venv/bin/python" -c 'import torch, cffi, pytest' 2>/dev/null; then
-        say "$venv: torch from the package index, about 3 GB"
-        "$python" -m venv "$venv" || die "no virtual environment could be made in $venv"
-        if ! "$venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
-            torch numpy cffi pytest lightning; then
-            say "torch could not be installed (see above), so deltawire.torch was not tested"
-            exit 77
-        fi
+    if ! has_torch "$venv" && ! install_torch "$venv"; then
+        say "torch could not be installed (see above), so deltawire.torch was not tested"
+        exit 77
     fi
     say "tests/python/torch"
     [ $# -gt 0 ] || set -- -q
