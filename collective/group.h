@@ -9,7 +9,7 @@
  * | slot.c        | slots: their table and buffers                                             |
  * | coders.c      | encoders and decoders                                                      |
  * | saved.c       | export, import and forgetting of what codecs keep                          |
- * | worker.c      | the group's thread: what it does in one turn, and when it sleeps           |
+ * | worker.c      | a turn of the group's work                                                 |
  * | operation.c   | what an operation expects and when it is finished                          |
  * | adding.c      | hop 1: contributions are encoded, sent, received and added                 |
  * | sharing.c     | hop 2: results are encoded, sent, received and decoded                     |
