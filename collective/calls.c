@@ -96,7 +96,7 @@ static dw_status hand_over(dw_group *group, dw_group_slot *slot, dw_status statu
         else
             group->started = slot;
         group->last_started = slot;
-        if (!waits || group->is_driven) dw_group_ring(group);
+        if (!waits || group->is_driven) pthread_cond_signal(dw_group_bell(group));
     } else {
         slot->state = status == DW_OK ? DW_SLOT_DONE : DW_SLOT_IDLE;
         group->counters.finished += status == DW_OK;

@@ -9,9 +9,9 @@
 
 #include "group.h"
 
-void dw_group_ring(dw_group *group)
+pthread_cond_t *dw_group_bell(dw_group *group)
 {
-    pthread_cond_signal(group->is_driven ? &group->driven : &group->work);
+    return group->is_driven ? &group->driven : &group->work;
 }
 
 /* Takes a turn, and returns how long there is nothing to do then. The lock is held before and

@@ -315,7 +315,7 @@ int64_t dw_group_now_ns(void);
  * whether a caller may take the turns now. drive: takes them until the operation of the slot has
  * ended, the time is over or there is a visitor. visit and leave: nobody takes turns in between. */
 void *dw_group_run_worker(void *group);
-void dw_group_ring(dw_group *group);
+pthread_cond_t *dw_group_bell(dw_group *group);
 bool dw_group_may_drive(const dw_group *group);
 void dw_group_drive(dw_group *group, bool (*has_ended)(const dw_group_slot *),
                     const dw_group_slot *slot, int64_t deadline_ns);
