@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "deltawire/cuda.h"
 #include "group.h"
 
 #define MOST_FLOATS (UINT64_C(1) << 40)
@@ -23,20 +24,6 @@ static dw_status refuse(dw_group *group, dw_status status, const char *sentence)
 
 /* ---- What a job may ask for ------------------------------------------------------------------ */
 
-static bool reads_x(const dw_group *group, const dw_group_job *job)
-{
-    if (job->operation == DW_BROADCAST) return job->root == group->rank && job->n > 0;
-    if (job->operation == DW_ALL_GATHER) return dw_group_part_of(group, job, group->rank).count > 0;
-    return job->n > 0;
-}
-
-static bool writes_y(const dw_group *group, const dw_group_job *job)
-{
-    if (job->operation == DW_REDUCE_SCATTER)
-        return dw_group_part_of(group, job, group->rank).count > 0;
-    return job->n > 0;
-}
-
 static dw_status check_job(dw_group *group, dw_group_job *job)
 {
     if (job->operation < DW_ALL_REDUCE || job->operation > DW_BROADCAST)
@@ -52,10 +39,10 @@ static dw_status check_job(dw_group *group, dw_group_job *job)
         return refuse(group, DW_ERR_ARGUMENT, "root is not a rank of the group");
     if (!dw_group_adds(job)) job->mean = 0;
     job->mean = job->mean != 0;
-    if (job->cuda)
-        return refuse(group, DW_ERR_UNSUPPORTED,
-                      "buffers on a GPU are not supported; copy them to main memory");
-    if ((reads_x(group, job) && !job->x) || (writes_y(group, job) && !job->y))
+    if (job->stream && !job->cuda)
+        return refuse(group, DW_ERR_ARGUMENT,
+                      "the job has a stream and no cuda; set cuda if x and y are on a GPU");
+    if ((dw_group_reads(group, job) > 0 && !job->x) || (dw_group_writes(group, job) > 0 && !job->y))
         return refuse(group, DW_ERR_ARGUMENT, "x or y is NULL, but the operation uses it");
     return DW_OK;
 }
@@ -106,6 +93,25 @@ static dw_status hand_over(dw_group *group, dw_group_slot *slot, dw_status statu
     return status;
 }
 
+/* The only rank: x is the result. */
+static dw_status copy(const dw_group_job *job, dw_why *why)
+{
+    size_t bytes = job->x == job->y ? 0 : (size_t)job->n * dw_dtype_bytes(job->dtype);
+    if (job->cuda) return dw_cuda_copy(job->cuda, job->y, job->x, bytes, job->stream, why);
+    if (bytes > 0) memmove(job->y, job->x, bytes);
+    return DW_OK;
+}
+
+/* All that can fail. After an error nothing was started. */
+static dw_status prepare(dw_group *group, dw_group_slot *slot, const dw_group_job *job, dw_why *why)
+{
+    if (group->ranks == 1) return copy(job, why);
+    dw_status status = job->cuda ? dw_device_adopt(group, job->cuda, why) : DW_OK;
+    if (status == DW_OK) status = dw_slot_prepare(group, slot, job, why);
+    if (status == DW_OK && job->cuda) status = dw_device_fetch(slot, why);
+    return status;
+}
+
 static dw_status start(dw_group *group, const dw_group_job *given, bool waits)
 {
     if (!dw_group_is_ours(group) || !given) return DW_ERR_ARGUMENT;
@@ -118,13 +124,8 @@ static dw_status start(dw_group *group, const dw_group_job *given, bool waits)
     dw_group_slot *slot;
     status = claim(group, job.slot, &slot);
     if (status != DW_OK) return status;
-    if (group->ranks == 1) {
-        if (job.n > 0 && job.x != job.y)
-            memmove(job.y, job.x, (size_t)job.n * dw_dtype_bytes(job.dtype));
-    } else {
-        status = dw_slot_prepare(group, slot, &job);
-        if (status != DW_OK) refuse(group, status, "no memory for the buffers of a slot");
-    }
+    status = prepare(group, slot, &job, &why);
+    if (status != DW_OK) refuse(group, status, why.text);
     return hand_over(group, slot, status, waits);
 }
 

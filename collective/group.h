@@ -7,6 +7,7 @@
  * | calls.c       | the public calls that start operations and wait for them                   |
  * | reports.c     | counters, sentences, parts                                                 |
  * | slot.c        | slots: their table and buffers                                             |
+ * | device.c      | buffers on a GPU: copies to and from main memory                           |
  * | coders.c      | encoders and decoders                                                      |
  * | saved.c       | export, import and forgetting of what codecs keep                          |
  * | worker.c      | a turn of the group's work                                                 |
@@ -171,9 +172,13 @@ typedef struct dw_group_slot {
 
     bool is_begun; /* the worker's: it has the operation */
     dw_progress now;
-    /* One block of memory, of `bytes`, with these arrays. */
+    /* One block of memory, of `bytes`, with these arrays. is_pinned: it belongs to the GPU's
+     * driver, because a buffer of this slot was on a GPU. */
     void *memory;
     size_t bytes;
+    bool is_pinned;
+    unsigned char *staged; /* a copy of x, of staged_bytes, if x is on a GPU */
+    size_t staged_bytes;
     float *sums;             /* of the own part, in binary32; kept to the end with feedback */
     unsigned char *result;   /* of all parts, in the dtype of the job */
     uint32_t *ready;         /* (own pieces) */
@@ -213,6 +218,8 @@ struct dw_group {
     dw_arrivals inbox;
     uint64_t inbox_bytes;
     dw_arrival_pool pool;
+    dw_cuda *cuda; /* the GPU of all jobs that have one; set once, together with `stream` */
+    void *stream;  /* of the group's own */
     bool is_working; /* a turn is being taken */
     bool is_driven;  /* by a caller that waits, not by the thread */
     bool is_visited, is_closing;
@@ -253,6 +260,9 @@ uint32_t dw_group_pieces_of(const dw_group *group, const dw_group_job *job, uint
 dw_piece dw_group_piece_at(const dw_group *group, const dw_group_job *job, uint32_t part,
                            uint32_t piece);
 dw_tensor dw_group_view(const void *data, dw_dtype dtype, uint64_t count);
+/* How many floats this rank reads from x, and writes to y. */
+uint64_t dw_group_reads(const dw_group *group, const dw_group_job *job);
+uint64_t dw_group_writes(const dw_group *group, const dw_group_job *job);
 bool dw_group_adds(const dw_group_job *job);   /* whether the operation has hop 1 */
 bool dw_group_shares(const dw_group_job *job); /* whether it has hop 2 */
 /* Begins an operation that a caller has started. take: a message for it. push: sends one frame if
@@ -290,12 +300,21 @@ bool dw_undoing_keep(dw_group *group, dw_group_slot *slot, const dw_message *hea
 void dw_undoing_end(dw_group *group, dw_group_slot *slot, bool undoes);
 
 /* slot.c. find: NULL if there is none; the caller holds the lock. get: makes one. prepare: memory
- * for a job; the slot is STARTING. */
+ * for a job; the slot is STARTING; errors have a sentence. */
 dw_group_slot *dw_slot_find(const dw_group *group, uint64_t number);
 dw_group_slot *dw_slot_get(dw_group *group, uint64_t number);
-dw_status dw_slot_prepare(dw_group *group, dw_group_slot *slot, const dw_group_job *job);
+dw_status dw_slot_prepare(dw_group *group, dw_group_slot *slot, const dw_group_job *job,
+                          dw_why *why);
 void dw_slot_empty(dw_group *group, dw_group_slot *slot); /* frees the buffers */
 void dw_slot_free_all(dw_group *group);
+
+/* device.c. adopt: this GPU becomes the group's; ARGUMENT if it has another one. fetch: waits for
+ * the stream of the job, and copies x to `staged`, which the job has as x then. store: copies so
+ * many bytes to y, or the group fails; called by the worker. end: frees what adopt made. */
+dw_status dw_device_adopt(dw_group *group, dw_cuda *cuda, dw_why *why);
+dw_status dw_device_fetch(dw_group_slot *slot, dw_why *why);
+void dw_device_store(dw_group *group, const dw_group_slot *slot, const void *from, size_t bytes);
+void dw_device_end(dw_group *group);
 
 /* coders.c. make: after an error they must be destroyed. forget: drops what they keep of a slot;
  * the caller is a visitor. */

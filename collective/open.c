@@ -116,6 +116,7 @@ static void free_group(dw_group *group)
     dw_arrival *arrival;
     while ((arrival = dw_arrivals_get(&group->inbox)) != NULL) dw_arrival_give(group, arrival);
     dw_slot_free_all(group);
+    dw_device_end(group);
     dw_coders_destroy(group, &group->coders);
     dw_arrival_free_all(group);
     dw_allocator allocator = group->allocator;

@@ -49,6 +49,19 @@ dw_tensor dw_group_view(const void *data, dw_dtype dtype, uint64_t count)
     return dw_tensor_3d(at, dtype, 1, 1, (uint32_t)count);
 }
 
+uint64_t dw_group_reads(const dw_group *group, const dw_group_job *job)
+{
+    if (job->operation == DW_BROADCAST) return job->root == group->rank ? job->n : 0;
+    if (job->operation == DW_ALL_GATHER) return dw_group_part_of(group, job, group->rank).count;
+    return job->n;
+}
+
+uint64_t dw_group_writes(const dw_group *group, const dw_group_job *job)
+{
+    if (job->operation == DW_REDUCE_SCATTER) return dw_group_part_of(group, job, group->rank).count;
+    return job->n;
+}
+
 /* ---- The worker's part ----------------------------------------------------------------------- */
 
 dw_message dw_operation_message(const dw_group_slot *slot, int hop, uint32_t part, uint32_t piece)
@@ -258,19 +271,22 @@ static dw_status round_sums(dw_group *group, dw_group_slot *slot)
 
 void dw_operation_deliver(dw_group *group, dw_group_slot *slot)
 {
-    const dw_progress *now = &slot->now;
-    const dw_group_job *job = &now->job;
-    size_t bytes = dw_dtype_bytes(job->dtype);
-    if (dw_group_shares(job)) {
-        if (job->n > 0) memcpy(job->y, slot->result, (size_t)job->n * bytes);
-    } else if (job->dtype == DW_F32) {
-        if (now->count > 0) memcpy(job->y, slot->sums, (size_t)now->count * bytes);
-    } else {
+    const dw_group_job *job = &slot->now.job;
+    size_t bytes = (size_t)dw_group_writes(group, job) * dw_dtype_bytes(job->dtype);
+    const void *from = slot->result;
+    if (job->operation == DW_REDUCE_SCATTER && job->dtype == DW_F32) {
+        from = slot->sums;
+    } else if (job->operation == DW_REDUCE_SCATTER) {
         dw_status status = round_sums(group, slot);
-        if (status != DW_OK)
+        if (status != DW_OK) {
             dw_group_fail(group, status, group->rank, "slot %llu: the sums cannot be rounded: %s",
                           (unsigned long long)slot->number, dw_status_string(status));
-        else if (now->count > 0)
-            memcpy(job->y, slot->result, (size_t)now->count * bytes);
+            return;
+        }
     }
+    if (bytes == 0) return;
+    if (job->cuda)
+        dw_device_store(group, slot, from, bytes);
+    else
+        memcpy(job->y, from, bytes);
 }

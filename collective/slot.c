@@ -3,6 +3,7 @@
  * allocated before it starts, and used again by the next one of the slot. */
 #include <string.h>
 
+#include "deltawire/cuda.h"
 #include "group.h"
 
 static dw_group_slot **bucket_of(const dw_group *group, uint64_t number)
@@ -47,7 +48,7 @@ static uint64_t reserve(uint64_t *bytes, uint64_t n, uint64_t each)
 /* Where the arrays of a slot begin in its memory. */
 typedef struct layout {
     uint64_t sums, result, ready, added, waiting, is_taken, owes_part, owes_result, first_piece;
-    uint64_t bytes;
+    uint64_t staged, staged_bytes, bytes;
 } layout;
 
 static layout lay_out(const dw_group *group, const dw_progress *now)
@@ -71,23 +72,53 @@ static layout lay_out(const dw_group *group, const dw_progress *now)
     at.owes_part = reserve(&at.bytes, ranks, sizeof(uint32_t));
     at.owes_result = reserve(&at.bytes, ranks, sizeof(uint32_t));
     at.first_piece = reserve(&at.bytes, ranks, sizeof(uint64_t));
+    at.staged_bytes = job->cuda ? dw_group_reads(group, job) * each : 0;
+    at.staged = reserve(&at.bytes, at.staged_bytes, 1);
     return at;
 }
 
-static dw_status make_buffers(dw_group *group, dw_group_slot *slot)
+static void give_memory(dw_group *group, const dw_group_slot *slot)
+{
+    if (slot->is_pinned)
+        dw_cuda_unpin(group->cuda, slot->memory);
+    else
+        dw_group_memory_give(&group->allocator, slot->memory, slot->bytes);
+}
+
+/* Memory of at least so many bytes. With buffers on a GPU it is pinned, so that copies need no
+ * second copy by the driver. It stays so, and never becomes smaller, so that a slot that is used in
+ * turn for buffers of both kinds allocates nothing either. */
+static dw_status reserve_memory(dw_group *group, dw_group_slot *slot, uint64_t bytes, dw_why *why)
+{
+    bool pins = slot->is_pinned || slot->now.job.cuda;
+    if (slot->memory && bytes <= slot->bytes && pins == slot->is_pinned) return DW_OK;
+    if (bytes < slot->bytes) bytes = slot->bytes;
+    if (bytes > SIZE_MAX / 2)
+        return dw_group_say(why, DW_ERR_LIMIT, "the buffers of a slot exceed the address space");
+    void *memory = NULL;
+    if (pins) {
+        dw_status status = dw_cuda_pin(group->cuda, (size_t)bytes, &memory, why);
+        if (status != DW_OK) return status;
+    } else {
+        memory = dw_group_memory_take(&group->allocator, (size_t)bytes);
+        if (!memory)
+            return dw_group_say(why, DW_ERR_NO_MEMORY, "no memory for the buffers of a slot");
+    }
+    give_memory(group, slot);
+    pthread_mutex_lock(&group->lock);
+    group->counters.state_bytes += bytes - slot->bytes;
+    pthread_mutex_unlock(&group->lock);
+    slot->memory = memory;
+    slot->bytes = (size_t)bytes;
+    slot->is_pinned = pins;
+    return DW_OK;
+}
+
+static dw_status make_buffers(dw_group *group, dw_group_slot *slot, dw_why *why)
 {
     layout at = lay_out(group, &slot->now);
-    if (at.bytes > SIZE_MAX / 2) return DW_ERR_LIMIT;
-    if (at.bytes > slot->bytes || !slot->memory) {
-        void *memory = dw_group_memory_take(&group->allocator, (size_t)at.bytes);
-        if (!memory) return DW_ERR_NO_MEMORY;
-        dw_group_memory_give(&group->allocator, slot->memory, slot->bytes);
-        pthread_mutex_lock(&group->lock);
-        group->counters.state_bytes += at.bytes - slot->bytes;
-        pthread_mutex_unlock(&group->lock);
-        slot->memory = memory;
-        slot->bytes = (size_t)at.bytes;
-    }
+    dw_status status = reserve_memory(group, slot, at.bytes, why);
+    if (status != DW_OK) return status;
     unsigned char *memory = slot->memory;
     slot->sums = (void *)(memory + at.sums);
     slot->result = memory + at.result;
@@ -98,24 +129,28 @@ static dw_status make_buffers(dw_group *group, dw_group_slot *slot)
     slot->owes_part = (void *)(memory + at.owes_part);
     slot->owes_result = (void *)(memory + at.owes_result);
     slot->first_piece = (void *)(memory + at.first_piece);
+    slot->staged = memory + at.staged;
+    slot->staged_bytes = (size_t)at.staged_bytes;
     return DW_OK;
 }
 
-dw_status dw_slot_prepare(dw_group *group, dw_group_slot *slot, const dw_group_job *job)
+dw_status dw_slot_prepare(dw_group *group, dw_group_slot *slot, const dw_group_job *job,
+                          dw_why *why)
 {
     slot->now = (dw_progress){.job = *job, .start_ns = dw_group_now_ns()};
     dw_piece own = dw_group_part_of(group, job, group->rank);
     slot->now.begin = own.begin;
     slot->now.count = own.count;
     slot->now.own_pieces = dw_group_pieces_of(group, job, group->rank);
-    return make_buffers(group, slot);
+    return make_buffers(group, slot, why);
 }
 
 void dw_slot_empty(dw_group *group, dw_group_slot *slot)
 {
-    dw_group_memory_give(&group->allocator, slot->memory, slot->bytes);
+    give_memory(group, slot);
     slot->memory = NULL;
     slot->bytes = 0;
+    slot->is_pinned = false;
 }
 
 void dw_slot_free_all(dw_group *group)

@@ -52,6 +52,13 @@ dw_status dw_cuda_stream_check(dw_cuda *cuda, void *stream, dw_why *why)
     return DW_ERR_ARGUMENT;
 }
 
+dw_status dw_cuda_copy(dw_cuda *cuda, void *to, const void *from, size_t bytes, void *stream,
+                       dw_why *why)
+{
+    (void)cuda, (void)to, (void)from, (void)bytes, (void)stream, (void)why;
+    return DW_ERR_ARGUMENT;
+}
+
 dw_status dw_cuda_stream_wait(dw_cuda *cuda, void *stream, dw_why *why)
 {
     (void)cuda, (void)stream, (void)why;

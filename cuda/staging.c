@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * staging.c - helpers for programs that carry frames through the host: pinned memory, a stream, and
- * waiting for a stream. */
+ * staging.c - helpers for programs that carry frames through the host: pinned memory, a stream,
+ * copies, and waiting for a stream. */
 #include <stdio.h>
 
 #include "device.h"
@@ -92,17 +92,46 @@ dw_status dw_cuda_stream_check(dw_cuda *cuda, void *stream, dw_why *why)
     return status;
 }
 
-dw_status dw_cuda_stream_wait(dw_cuda *cuda, void *stream, dw_why *why)
+/* Copies, and waits for the stream. To be called in the context. */
+static dw_status copy_in_order(const dw_cuda *cuda, void *to, const void *from, size_t bytes,
+                               void *stream, dw_why *why)
+{
+    dw_status status = check_stream(cuda, stream, why);
+    dw_cuda_result error = DW_CUDA_SUCCESS;
+    if (status) return status;
+    if (bytes > 0)
+        error = cuda->driver.copy((dw_cuda_address)to, (dw_cuda_address)from, bytes, stream);
+    if (error) return complain(cuda, why, "the copy cannot be enqueued", error);
+    error = cuda->driver.stream_synchronize(stream);
+    if (error) status = complain(cuda, why, "the stream failed", error);
+    return status;
+}
+
+dw_status dw_cuda_copy(dw_cuda *cuda, void *to, const void *from, size_t bytes, void *stream,
+                       dw_why *why)
 {
     dw_cuda_result error;
     if (!cuda) return say(why, DW_ERR_ARGUMENT, "cuda is NULL");
+    if (bytes > 0 && (!to || !from))
+        return say(why, DW_ERR_ARGUMENT, "to or from is NULL, but bytes are to be copied");
     if (!dw_cuda_enter(cuda, &error))
         return complain(cuda, why, "the device's context cannot be made current", error);
-    dw_status status = check_stream(cuda, stream, why);
-    if (!status) {
-        error = cuda->driver.stream_synchronize(stream);
-        if (error) status = complain(cuda, why, "the stream failed", error);
+    /* Another thread may be capturing, while waiting is forbidden in threads of the default mode.
+     */
+    int mode = DW_CUDA_CAPTURE_RELAXED;
+    dw_status status;
+    error = cuda->driver.exchange_capture_mode(&mode);
+    if (error) {
+        status = complain(cuda, why, "the capture mode of this thread cannot be changed", error);
+    } else {
+        status = copy_in_order(cuda, to, from, bytes, stream, why);
+        (void)cuda->driver.exchange_capture_mode(&mode);
     }
     dw_cuda_leave(cuda);
     return status;
+}
+
+dw_status dw_cuda_stream_wait(dw_cuda *cuda, void *stream, dw_why *why)
+{
+    return dw_cuda_copy(cuda, NULL, NULL, 0, stream, why);
 }

@@ -15,7 +15,7 @@ extern "C" {
  *
  *   group      the ranks 0..D-1 that compute together, each with a link to every other rank. (It
  *              has nothing to do with the codecs' groups of channels.)
- *   buffer     n floats of one dtype in main memory. n may be any number, also 0.
+ *   buffer     n floats of one dtype, in main memory or on a GPU. n may be any number, also 0.
  *   slot       the caller's number for a buffer, the same on all ranks. Codecs that keep state
  *              (delta, feedback=ef) keep it for each slot, so a slot should always name the same
  *              buffer, such as one tensor's gradient. A slot has one operation at a time.
@@ -81,7 +81,7 @@ typedef struct dw_group_config {
  *
  * Threads: all functions may be called from any thread, for different slots at the same time. After
  * fork() a group belongs to the parent: in the child every call returns ARGUMENT, and
- * dw_group_close does nothing. Source: collective/group_open.c. */
+ * dw_group_close does nothing. Source: collective/open.c. */
 DW_API dw_status dw_group_open(dw_group **group, const dw_group_config *config, dw_why *why);
 
 /* Closes a group, before its links. Operations that have not finished are dropped, and the other
@@ -124,8 +124,17 @@ typedef enum dw_operation {
  * |             | only, so after an error it is unchanged                               |         |
  * | mean        | not 0: sums are divided by D, once, by the rank that adds them        | 0       |
  * | root        | BROADCAST: the rank that sends                                        | 0       |
- * | cuda        | must be NULL: buffers on a GPU are UNSUPPORTED; copy them             | NULL    |
- */
+ * | cuda        | not NULL: x and y are memory that this GPU reaches; see below         | NULL    |
+ * | stream      | with cuda: the stream whose work precedes the operation (CUstream or  | the     |
+ * |             | cudaStream_t)                                                         | default |
+ * |             |                                                                       | stream  |
+ *
+ * Buffers on a GPU give the same bits as those in main memory, and ranks may have either. The
+ * codecs work on the CPU. dw_group_start waits for the work that was enqueued on the stream, copies
+ * x to pinned memory, and returns when that is done; x may change from then on. At the end the
+ * group's thread copies the result to y, on a stream of its own, so nothing that uses y may be
+ * enqueued until dw_group_wait has returned. All jobs of a group that set cuda set the same one,
+ * which must stay open until the group is closed. */
 typedef struct dw_group_job {
     size_t struct_size;
     dw_operation operation;
@@ -136,6 +145,7 @@ typedef struct dw_group_job {
     int mean;
     uint32_t root;
     dw_cuda *cuda;
+    void *stream;
 } dw_group_job;
 
 /* Starts an operation and returns at once; it proceeds in the background, without further calls.
@@ -145,8 +155,9 @@ typedef struct dw_group_job {
  * NaN there on all ranks, everything else is right, and dw_group_counters.poisoned grows.
  *
  * Errors: ARGUMENT (also: an operation of this slot was started and not yet collected by
- * dw_group_test or dw_group_wait), LIMIT, NO_MEMORY, UNSUPPORTED; then nothing was started, and the
- * call may be repeated. Or the error of a group that has failed, see below. */
+ * dw_group_test or dw_group_wait; a stream that is capturing), LIMIT, NO_MEMORY, and with cuda
+ * UNSUPPORTED and IO (CUDA failed); then nothing was started, and the call may be repeated. Or the
+ * error of a group that has failed, see below. */
 DW_API dw_status dw_group_start(dw_group *group, const dw_group_job *job);
 
 /* Returns OK if the operation of this slot has finished; y then holds the result, and the slot is
@@ -158,11 +169,12 @@ DW_API dw_status dw_group_start(dw_group *group, const dw_group_job *job);
  * How a group fails: if a rank dies or closes the group (PEER), owes something for timeout_ms
  * (TIMEOUT), starts an operation of a slot with another length, dtype, operation, mean or root
  * (MISMATCH), or a message is damaged or refused on a link that does not repair it (CORRUPT and
- * others), or a limit is exceeded (NO_MEMORY, LIMIT), all operations that have not finished end
- * with this error on all ranks, within timeout_ms. dw_group_why has the sentence, and
- * dw_group_failed_rank the rank to blame. From then on every call that would start something
- * returns the same error. A rank that had finished keeps its result, and gets the error from its
- * next call. Never do two ranks get OK with different bits.
+ * others), or a limit is exceeded (NO_MEMORY, LIMIT), or a result cannot be copied to a GPU (IO;
+ * only then y is undefined, on that rank), all operations that have not finished end with this
+ * error on all ranks, within timeout_ms. dw_group_why has the sentence, and dw_group_failed_rank
+ * the rank to blame. From then on every call that would start something returns the same error. A
+ * rank that had finished keeps its result, and gets the error from its next call. Never do two
+ * ranks get OK with different bits.
  *
  * State of codecs after an operation that ended with an error: with feedback=ef residuals are as
  * before the operation, up to rounding, or are dropped if memory is lacking. With delta do not

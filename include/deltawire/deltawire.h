@@ -8,7 +8,6 @@
 #include <stdint.h>
 
 #include "deltawire/version.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -594,7 +593,6 @@ DW_API dw_status dw_frame_forgotten(const void *frame, size_t len, uint32_t i, d
 DW_API dw_status dw_reply_read(const void *reply, size_t len, dw_reply_info *info, dw_why *why);
 DW_API dw_status dw_reply_entry_read(const void *reply, size_t len, uint32_t i,
                                      dw_reply_entry *entry);
-
 #ifdef __cplusplus
 }
 #endif

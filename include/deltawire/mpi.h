@@ -5,7 +5,6 @@
 #define DELTAWIRE_MPI_H
 
 #include "deltawire/transport.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -44,7 +43,6 @@ DW_API int dw_mpi_size(const dw_mpi *mpi);
 DW_API const dw_transport *dw_mpi_transport(void);
 /* The entry for dw_link_options.contexts. */
 DW_API dw_transport_context dw_mpi_context(dw_mpi *mpi);
-
 #ifdef __cplusplus
 }
 #endif

@@ -4,7 +4,6 @@
 #define DELTAWIRE_NCCL_H
 
 #include "deltawire/transport.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -58,7 +57,6 @@ DW_API int dw_nccl_version(const dw_nccl *nccl);
 DW_API const dw_transport *dw_nccl_transport(void);
 /* The entry for dw_link_options.contexts. */
 DW_API dw_transport_context dw_nccl_context(dw_nccl *nccl);
-
 #ifdef __cplusplus
 }
 #endif

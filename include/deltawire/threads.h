@@ -5,7 +5,6 @@
 #define DELTAWIRE_THREADS_H
 
 #include "deltawire/deltawire.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -34,7 +33,6 @@ DW_API uint32_t dw_threads_count(const dw_threads *threads);
 
 /* The function for dw_config.parallel_for. threads: a dw_threads; NULL: the caller works alone. */
 DW_API void dw_threads_parallel_for(void *threads, size_t n, dw_task *task, void *task_context);
-
 #ifdef __cplusplus
 }
 #endif

@@ -4,7 +4,6 @@
 #define DELTAWIRE_TLS_H
 
 #include "deltawire/deltawire.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -43,7 +42,6 @@ typedef struct dw_tls_options {
     const char *certificate_file, *key_file, *ca_file;
     const char *certificate_pem, *key_pem, *ca_pem;
 } dw_tls_options;
-
 #ifdef __cplusplus
 }
 #endif

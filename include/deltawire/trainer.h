@@ -5,7 +5,6 @@
 #define DELTAWIRE_TRAINER_H
 
 #include "deltawire/deltawire.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -180,7 +179,6 @@ DW_API dw_status dw_train_check(const dw_train_config *config, dw_why *why);
  * value that the environment variable OPENBLAS_CORETYPE should have before the program starts to
  * avoid that; NULL: nothing needs to be done. */
 DW_API const char *dw_train_blas_advice(void);
-
 #ifdef __cplusplus
 }
 #endif

@@ -7,7 +7,6 @@
 #include "deltawire/cuda.h"
 #include "deltawire/deltawire.h"
 #include "deltawire/tls.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -423,7 +422,6 @@ struct dw_transport {
 
 /* Returns the transports that are built into libdeltawire-link. The list ends with NULL. */
 DW_API const dw_transport *const *dw_link_transports(void);
-
 #ifdef __cplusplus
 }
 #endif

@@ -106,3 +106,61 @@ void rig_close(group_rig *rig)
         for (uint32_t high = low + 1; high < rig->ranks; high++)
             suite_close(&rig->pairs[low][high]);
 }
+
+/* ---- Buffers --------------------------------------------------------------------------------- */
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return *state >> 33;
+}
+
+static float draw(uint64_t *state)
+{
+    return ((float)(next_random(state) % 20001) - 10000.0f) * 1e-3f;
+}
+
+void rig_fill(void *at, dw_dtype dtype, uint64_t n, uint64_t seed)
+{
+    uint64_t state = seed * 77 + 5;
+    for (uint64_t i = 0; i < n; i++) {
+        float value = draw(&state);
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        if (dtype == DW_F32) ((float *)at)[i] = value;
+        if (dtype == DW_BF16) ((uint16_t *)at)[i] = (uint16_t)(bits >> 16);
+        /* A number of binary16 between 1 and 2, with a random sign. */
+        if (dtype == DW_F16)
+            ((uint16_t *)at)[i] = (uint16_t)(0x3c00 | (bits >> 13 & 0x3ff) | (bits >> 16 & 0x8000));
+    }
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+atomic_long rig_calls, rig_refused_call = -1, rig_live_bytes, rig_wrong_sizes;
+
+static void *take(void *context, size_t bytes, size_t alignment)
+{
+    (void)context;
+    if (atomic_fetch_add(&rig_calls, 1) == atomic_load(&rig_refused_call)) return NULL;
+    unsigned char *memory = aligned_alloc(64, (bytes + 64 + alignment - 1) / 64 * 64 + 64);
+    memcpy(memory, &bytes, sizeof bytes);
+    atomic_fetch_add(&rig_live_bytes, (long)bytes);
+    memset(memory + 64, 0xa5, bytes);
+    return memory + 64;
+}
+
+static void give(void *context, void *memory, size_t bytes)
+{
+    (void)context;
+    size_t had;
+    memcpy(&had, (unsigned char *)memory - 64, sizeof had);
+    if (had != bytes) atomic_fetch_add(&rig_wrong_sizes, 1);
+    atomic_fetch_sub(&rig_live_bytes, (long)had);
+    free((unsigned char *)memory - 64);
+}
+
+dw_allocator rig_allocator(void)
+{
+    return (dw_allocator){take, give, NULL};
+}

@@ -3,6 +3,8 @@
 #ifndef DW_GROUP_RIG_H
 #define DW_GROUP_RIG_H
 
+#include <stdatomic.h>
+
 #include "deltawire/collective.h"
 #include "transports/suite/transport_suite.h"
 
@@ -32,5 +34,13 @@ void rig_close(group_rig *rig);        /* groups and links */
 
 /* Calls work(context, rank) for every rank, each in a thread of its own. */
 void rig_each(const group_rig *rig, void (*work)(void *context, uint32_t rank), void *context);
+
+/* An allocator that counts its calls and the bytes that are allocated now, and refuses the call
+ * with this number; -1: none. wrong_sizes: how many blocks were given back with another size. */
+extern atomic_long rig_calls, rig_refused_call, rig_live_bytes, rig_wrong_sizes;
+dw_allocator rig_allocator(void);
+
+/* n random numbers of this dtype, none of which is NaN or Inf. */
+void rig_fill(void *at, dw_dtype dtype, uint64_t n, uint64_t seed);
 
 #endif

@@ -5,34 +5,6 @@
 
 enum { PATIENCE_MS = 60000, PIECE = 2048 };
 
-/* ---- Buffers --------------------------------------------------------------------------------- */
-
-static uint64_t next_random(uint64_t *state)
-{
-    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return *state >> 33;
-}
-
-static float draw(uint64_t *state)
-{
-    return ((float)(next_random(state) % 20001) - 10000.0f) * 1e-3f;
-}
-
-static void fill(void *at, dw_dtype dtype, uint64_t n, uint64_t seed)
-{
-    uint64_t state = seed * 77 + 5;
-    for (uint64_t i = 0; i < n; i++) {
-        float value = draw(&state);
-        uint32_t bits;
-        memcpy(&bits, &value, sizeof bits);
-        if (dtype == DW_F32) ((float *)at)[i] = value;
-        if (dtype == DW_BF16) ((uint16_t *)at)[i] = (uint16_t)(bits >> 16);
-        /* A number of binary16 between 1 and 2, with a random sign. */
-        if (dtype == DW_F16)
-            ((uint16_t *)at)[i] = (uint16_t)(0x3c00 | (bits >> 13 & 0x3ff) | (bits >> 16 & 0x8000));
-    }
-}
-
 /* ---- One operation on all ranks -------------------------------------------------------------- */
 
 typedef struct deed {
@@ -71,7 +43,7 @@ static void compare(group_rig *rig, group_model *model, dw_group_job job, uint64
         uint64_t n = job.operation == DW_ALL_GATHER ? count : job.n;
         x[r] = malloc(whole);
         kept[r] = malloc(whole);
-        fill(x[r], job.dtype, n, seed * 10 + r);
+        rig_fill(x[r], job.dtype, n, seed * 10 + r);
         memcpy(kept[r], x[r], (size_t)n * bytes);
         y[r] = in_place ? x[r] : malloc(whole);
         if (!in_place) memset(y[r], 0xee, whole);
@@ -301,7 +273,7 @@ static void slots_may_be_started_in_any_order(void **state)
                 for (uint32_t r = 0; r < 3; r++) {
                     crowd.values[r][slot] = malloc(SLOT_FLOATS * sizeof(float));
                     kept[slot][r] = malloc(SLOT_FLOATS * sizeof(float));
-                    fill(kept[slot][r], DW_F32, SLOT_FLOATS, visit * 1000 + slot * 10 + r);
+                    rig_fill(kept[slot][r], DW_F32, SLOT_FLOATS, visit * 1000 + slot * 10 + r);
                     memcpy(crowd.values[r][slot], kept[slot][r], SLOT_FLOATS * sizeof(float));
                 }
             }

@@ -266,33 +266,9 @@ static void parts_are_cut_at_tiles(void **state)
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-/* An allocator that counts, checks sizes, and refuses one call. */
-static atomic_long calls, refused_call, live_bytes, wrong_sizes;
-
-static void *take(void *context, size_t bytes, size_t alignment)
-{
-    (void)context;
-    if (atomic_fetch_add(&calls, 1) == atomic_load(&refused_call)) return NULL;
-    unsigned char *memory = aligned_alloc(64, (bytes + 64 + alignment - 1) / 64 * 64 + 64);
-    memcpy(memory, &bytes, sizeof bytes);
-    atomic_fetch_add(&live_bytes, (long)bytes);
-    memset(memory + 64, 0xa5, bytes);
-    return memory + 64;
-}
-
-static void give(void *context, void *memory, size_t bytes)
-{
-    (void)context;
-    size_t had;
-    memcpy(&had, (unsigned char *)memory - 64, sizeof had);
-    if (had != bytes) atomic_fetch_add(&wrong_sizes, 1);
-    atomic_fetch_sub(&live_bytes, (long)had);
-    free((unsigned char *)memory - 64);
-}
-
 static void use_allocator(group_rig *rig)
 {
-    const dw_allocator counting = {take, give, NULL};
+    const dw_allocator counting = rig_allocator();
     rig->config[1].allocator = counting;
     rig->codec[1].allocator = counting;
     rig->result[1].allocator = counting;
@@ -331,8 +307,8 @@ static void any_allocation_may_fail(void **state)
             group_rig rig;
             rig_link(&rig, uris[u], 2, codecs[u], NULL);
             use_allocator(&rig);
-            atomic_store(&calls, 0);
-            atomic_store(&refused_call, n);
+            atomic_store(&rig_calls, 0);
+            atomic_store(&rig_refused_call, n);
             rig_each(&rig, open_or_leave, &rig);
             if (rig.status[0] == DW_OK && rig.status[1] == DW_OK) {
                 act = (deed){.rig = &rig, .slot = 1, .n = 5000, .operation = DW_ALL_REDUCE};
@@ -346,13 +322,13 @@ static void any_allocation_may_fail(void **state)
             } else {
                 assert_int_equal(rig.status[1], DW_ERR_NO_MEMORY);
             }
-            ends = atomic_load(&calls) <= n;
+            ends = atomic_load(&rig_calls) <= n;
             rig_close(&rig);
-            assert_int_equal(atomic_load(&live_bytes), 0);
-            assert_int_equal(atomic_load(&wrong_sizes), 0);
+            assert_int_equal(atomic_load(&rig_live_bytes), 0);
+            assert_int_equal(atomic_load(&rig_wrong_sizes), 0);
         }
     }
-    atomic_store(&refused_call, -1);
+    atomic_store(&rig_refused_call, -1);
 }
 
 static void nothing_is_allocated_in_steady_state(void **state)
@@ -360,15 +336,15 @@ static void nothing_is_allocated_in_steady_state(void **state)
     (void)state;
     static deed act;
     group_rig rig;
-    atomic_store(&refused_call, -1);
+    atomic_store(&rig_refused_call, -1);
     rig_link(&rig, "loop://state-%d", 2, "delta:bits=4", NULL);
     use_allocator(&rig);
     rig_open(&rig);
     /* How many messages wait at the same time depends on the threads: hence some operations. */
     for (int visit = 0; visit < 20; visit++) run(&act, &rig, 1, FLOATS, visit);
-    long before = atomic_load(&calls);
+    long before = atomic_load(&rig_calls);
     for (int visit = 20; visit < 60; visit++) run(&act, &rig, 1, FLOATS, visit);
-    assert_in_range(atomic_load(&calls) - before, 0, 3);
+    assert_in_range(atomic_load(&rig_calls) - before, 0, 3);
     rig_close(&rig);
 }
 

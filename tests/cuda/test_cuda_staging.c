@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_cuda_staging.c - pinned memory, streams and waiting, for programs that send frames from the
  * host. */
+#include "../../cuda/device.h"
 #include "rig.h"
 
 static void the_host_can_use_pinned_memory(void **state)
@@ -36,6 +37,10 @@ static void wrong_arguments_are_refused(void **state)
     assert_int_equal(dw_cuda_stream_create(cuda, NULL, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_cuda_stream_check(NULL, NULL, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_cuda_stream_wait(NULL, NULL, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_cuda_copy(NULL, &memory, &stream, 1, NULL, &why), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_cuda_copy(cuda, NULL, &stream, 1, NULL, &why), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "to or from is NULL"));
+    assert_int_equal(dw_cuda_copy(cuda, &memory, NULL, 1, NULL, NULL), DW_ERR_ARGUMENT);
     dw_cuda_stream_destroy(NULL, NULL);
     dw_cuda_stream_destroy(cuda, NULL);
     dw_cuda_close(cuda);
@@ -71,14 +76,63 @@ static void a_stream_is_waited_for_unless_it_captures(void **state)
     rig_nothing_left();
 }
 
+/* From the device to the host and back, after what was enqueued before; nothing is enqueued on a
+ * stream that captures, where the copy would become a part of the graph. */
+static void copies_follow_earlier_work(void **state)
+{
+    dw_cuda *cuda = rig_open_cuda();
+    fake_cuda *fake = fake_cuda_get();
+    enum { BYTES = 5000 };
+    unsigned char values[BYTES];
+    void *streams[2] = {NULL, NULL}, *memory;
+    unsigned char *device[2] = {fake->allocate(BYTES), fake->allocate(BYTES)};
+    dw_why why = {.text = ""};
+    (void)state;
+    assert_int_equal(dw_cuda_pin(cuda, BYTES, &memory, NULL), DW_OK);
+    assert_int_equal(dw_cuda_stream_create(cuda, &streams[1], NULL), DW_OK);
+    for (int i = 0; i < 2; i++) {
+        dw_cuda_result error;
+        for (int at = 0; at < BYTES; at++) values[at] = (unsigned char)(at * 7 + i);
+        rig_to_device(device[0], values, BYTES);
+        memset(memory, 0, BYTES);
+        assert_true(dw_cuda_enter(cuda, &error));
+        /* What fills the second buffer waits in the queue of the stream. */
+        assert_int_equal(
+            cuda->driver.copy((uintptr_t)device[1], (uintptr_t)device[0], BYTES, streams[i]), 0);
+        dw_cuda_leave(cuda);
+        assert_int_equal(dw_cuda_copy(cuda, memory, device[1], BYTES - 1, streams[i], &why), DW_OK);
+        assert_memory_equal(memory, values, BYTES - 1);
+        assert_int_equal(((unsigned char *)memory)[BYTES - 1], 0);
+        memset(memory, 9, BYTES);
+        assert_int_equal(dw_cuda_copy(cuda, device[0], memory, BYTES, streams[i], &why), DW_OK);
+        rig_from_device(values, device[0], BYTES);
+        assert_memory_equal(values, memory, BYTES);
+        fake->capturing = true;
+        assert_int_equal(dw_cuda_copy(cuda, memory, device[1], BYTES, streams[i], &why),
+                         DW_ERR_ARGUMENT);
+        fake->capturing = false;
+        assert_non_null(strstr(why.text, "capturing"));
+        fake->launch_graph(0);
+        fake->run();
+        assert_int_equal(((unsigned char *)memory)[0], 9);
+    }
+    for (int i = 0; i < 2; i++) fake->release(device[i]);
+    dw_cuda_stream_destroy(cuda, streams[1]);
+    dw_cuda_unpin(cuda, memory);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
 /* Each call of the driver fails in turn: the error has a sentence, and no memory is left. */
 static void a_failing_driver_is_reported(void **state)
 {
     dw_cuda *cuda = rig_open_cuda();
     fake_cuda *fake = fake_cuda_get();
-    int failed[4] = {0};
+    int failed[5] = {0};
+    void *device = fake->allocate(16);
+    unsigned char host[16];
     (void)state;
-    for (int call = 0; call < 4; call++) {
+    for (int call = 0; call < 5; call++) {
         dw_status status = DW_ERR_IO;
         for (long at = 0; status != DW_OK; at++) {
             dw_why why = {.text = ""};
@@ -88,7 +142,8 @@ static void a_failing_driver_is_reported(void **state)
             status = call == 0   ? dw_cuda_pin(cuda, 100, &made, &why)
                      : call == 1 ? dw_cuda_stream_create(cuda, &made, &why)
                      : call == 2 ? dw_cuda_stream_check(cuda, NULL, &why)
-                                 : dw_cuda_stream_wait(cuda, NULL, &why);
+                     : call == 3 ? dw_cuda_stream_wait(cuda, NULL, &why)
+                                 : dw_cuda_copy(cuda, host, device, sizeof host, NULL, &why);
             fake->fail_at = -1;
             fake->forget_mode();
             if (status != DW_OK) {
@@ -102,8 +157,9 @@ static void a_failing_driver_is_reported(void **state)
                 dw_cuda_stream_destroy(cuda, made);
             }
         }
-        assert_true(failed[call] > 1);
+        assert_true(failed[call] > (call == 4 ? 2 : 1));
     }
+    fake->release(device);
     dw_cuda_close(cuda);
     rig_nothing_left();
 }
@@ -114,6 +170,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_host_can_use_pinned_memory),
         cmocka_unit_test(wrong_arguments_are_refused),
         cmocka_unit_test(a_stream_is_waited_for_unless_it_captures),
+        cmocka_unit_test(copies_follow_earlier_work),
         cmocka_unit_test(a_failing_driver_is_reported),
     };
     if (argc != 2) return 2;
