@@ -6,7 +6,7 @@
 #include "../cuda/fake_cuda.h"
 #include "group_rig.h"
 
-enum { PATIENCE_MS = 60000, RANKS = 3, LONG = 20513, BLANK = 0xee };
+enum { PATIENCE_MS = 60000, RANKS = 3, LONG = 20513, BLANK = 0xee, GUARD = 64 };
 static const char loop[] = "loop://device-%d";
 static const char *library;
 
@@ -43,12 +43,13 @@ static void read_device(void *to, const void *from, size_t bytes)
     write_device(to, from, bytes);
 }
 
-/* Enqueues a copy on the default stream; the fake does it when that stream is waited for. */
-static void enqueue_copy(const dw_cuda *cuda, void *to, const void *from, size_t bytes)
+/* Enqueues a copy; the fake does it when the stream is waited for. */
+static void enqueue_copy(const dw_cuda *cuda, void *to, const void *from, size_t bytes,
+                         void *stream)
 {
     dw_cuda_result error;
     assert_true(dw_cuda_enter(cuda, &error));
-    assert_int_equal(cuda->driver.copy((uintptr_t)to, (uintptr_t)from, bytes, NULL), 0);
+    assert_int_equal(cuda->driver.copy((uintptr_t)to, (uintptr_t)from, bytes, stream), 0);
     dw_cuda_leave(cuda);
 }
 
@@ -72,10 +73,15 @@ static void run_one(void *context, uint32_t rank)
         act->status[rank] = dw_group_wait(group, act->job[rank].slot, PATIENCE_MS);
 }
 
+/* With some bytes behind it that nobody may write. */
 static void *make_buffer(bool on_device, const void *values, size_t bytes)
 {
-    void *made = on_device ? fake_cuda_get()->allocate(bytes + 1) : malloc(bytes + 1);
+    unsigned char guard[GUARD];
+    memset(guard, BLANK, GUARD);
+    unsigned char *made =
+        on_device ? fake_cuda_get()->allocate(bytes + GUARD) : malloc(bytes + GUARD);
     write_device(made, values, bytes);
+    write_device(made + bytes, guard, GUARD);
     return made;
 }
 
@@ -138,11 +144,12 @@ static void run_all(deed *act)
 /* Whether y of a rank holds these bytes; NULL: what it held before the operation. */
 static bool y_is(const deed *act, uint32_t rank, const void *expected)
 {
-    size_t bytes = act->y_bytes[rank];
-    unsigned char *y = malloc(bytes + 1), *blank = malloc(bytes + 1);
-    memset(blank, BLANK, bytes);
-    read_device(y, act->y[rank], bytes);
-    bool is = memcmp(y, expected ? expected : blank, bytes) == 0;
+    size_t bytes = act->y_bytes[rank], guard = act->in_place ? 0 : GUARD;
+    unsigned char *y = malloc(bytes + GUARD), *blank = malloc(bytes + GUARD);
+    memset(blank, BLANK, bytes + GUARD);
+    read_device(y, act->y[rank], bytes + guard);
+    bool is =
+        memcmp(y, expected ? expected : blank, bytes) == 0 && memcmp(y + bytes, blank, guard) == 0;
     free(y);
     free(blank);
     return is;
@@ -223,13 +230,11 @@ static void one_rank_copies_on_the_device(void **state)
 
 /* x is made by work that is enqueued before the operation, and what is enqueued after it is not
  * waited for, although the operation ends. */
-static void operations_follow_the_work_of_their_stream(void **state)
+static void follow(dw_cuda *cuda, void *stream)
 {
-    (void)state;
     static group_rig rig;
     fake_cuda *fake = fake_cuda_get();
     static deed act, plain;
-    dw_cuda *cuda = open_device();
     dw_group_job job = {.operation = DW_ALL_REDUCE, .dtype = DW_F32, .n = LONG};
     float *values = malloc(LONG * sizeof *values);
     rig_start(&rig, loop, 2, "raw:f32");
@@ -242,11 +247,12 @@ static void operations_follow_the_work_of_their_stream(void **state)
     memset(values, 0, act.x_bytes[1]);
     write_device(act.x[1], values, act.x_bytes[1]);
     write_device(later, values, act.x_bytes[1]);
-    enqueue_copy(cuda, act.x[1], made, act.x_bytes[1]);
+    enqueue_copy(cuda, act.x[1], made, act.x_bytes[1], stream);
+    act.job[1].stream = stream;
     assert_int_equal(dw_group_start(rig.group[1], &act.job[1]), DW_OK);
     /* x is free as soon as start has returned. */
     write_device(act.x[1], values, act.x_bytes[1]);
-    enqueue_copy(cuda, later, made, act.x_bytes[1]);
+    enqueue_copy(cuda, later, made, act.x_bytes[1], NULL);
     long waits = fake->synchronizations;
     assert_int_equal(dw_group_run(rig.group[0], &act.job[0], PATIENCE_MS), DW_OK);
     assert_int_equal(dw_group_wait(rig.group[1], 0, PATIENCE_MS), DW_OK);
@@ -263,6 +269,17 @@ static void operations_follow_the_work_of_their_stream(void **state)
     drop(&act);
     drop(&plain);
     rig_close(&rig);
+}
+
+static void operations_follow_the_work_of_their_stream(void **state)
+{
+    (void)state;
+    dw_cuda *cuda = open_device();
+    void *stream;
+    follow(cuda, NULL);
+    assert_int_equal(dw_cuda_stream_create(cuda, &stream, NULL), DW_OK);
+    follow(cuda, stream);
+    dw_cuda_stream_destroy(cuda, stream);
     close_device(cuda);
 }
 
@@ -278,7 +295,7 @@ static void a_rank_that_only_receives_waits_for_its_stream(void **state)
     rig_start(&rig, loop, 2, "raw:bf16");
     prepare(&act, &rig, job, 3, cuda, 2);
     unsigned char *before = fake->allocate(act.y_bytes[1]), *now = malloc(act.y_bytes[1]);
-    enqueue_copy(cuda, before, act.y[1], act.y_bytes[1]);
+    enqueue_copy(cuda, before, act.y[1], act.y_bytes[1], NULL);
     run_all(&act);
     fake->run();
     assert_true(y_is(&act, 1, act.y[0]));
@@ -449,6 +466,59 @@ static void memory_belongs_to_the_slot(void **state)
     close_device(cuda);
 }
 
+static uint64_t state_bytes(const group_rig *rig, uint32_t rank)
+{
+    dw_group_counters counters = {.struct_size = sizeof counters};
+    assert_int_equal(dw_group_count(rig->group[rank], &counters), DW_OK);
+    return counters.state_bytes;
+}
+
+/* A slot takes as much more as the part of x that the rank reads. A smaller buffer on the device
+ * does not make the slot's memory smaller: the next one in main memory would need another
+ * allocation. */
+static void memory_is_what_is_read(void **state)
+{
+    (void)state;
+    static group_rig rig;
+    static deed act;
+    fake_cuda *fake = fake_cuda_get();
+    dw_cuda *cuda = open_device();
+    rig_start(&rig, loop, RANKS, "raw:f32");
+    for (int operation = DW_ALL_REDUCE; operation <= DW_BROADCAST; operation++) {
+        dw_group_job job = {.operation = (dw_operation)operation, .dtype = DW_F16, .n = LONG};
+        uint64_t took[2];
+        for (int i = 0; i < 2; i++) {
+            uint64_t before = state_bytes(&rig, 1);
+            job.slot = (uint64_t)(operation * 10 + i);
+            prepare(&act, &rig, job, 8, cuda, i ? 2 : 0);
+            run_all(&act);
+            drop(&act);
+            took[i] = state_bytes(&rig, 1) - before;
+        }
+        uint64_t reads = operation == DW_BROADCAST ? 0 : act.x_bytes[1];
+        assert_int_equal(took[1] - took[0], (reads + 63) / 64 * 64);
+    }
+    long had = fake->blocks;
+    uint64_t first = 0;
+    for (int visit = 0; visit < 3; visit++) {
+        bool on_device = visit == 1;
+        dw_group_job job = {.operation = DW_ALL_REDUCE, .dtype = DW_F32, .slot = 77};
+        job.n = on_device ? 2049 : LONG;
+        prepare(&act, &rig, job, 8, cuda, on_device ? 2 : 0);
+        run_all(&act);
+        drop(&act);
+        assert_int_equal(fake->blocks, had + (visit > 0));
+        if (visit == 1) first = state_bytes(&rig, 1);
+    }
+    assert_int_equal(state_bytes(&rig, 1), first);
+    uint64_t before = state_bytes(&rig, 1);
+    for (uint32_t r = 0; r < RANKS; r++) assert_int_equal(dw_group_forget(rig.group[r], 77), DW_OK);
+    assert_true(before - state_bytes(&rig, 1) >= LONG * sizeof(float));
+    assert_int_equal(fake->blocks, had);
+    rig_close(&rig);
+    close_device(cuda);
+}
+
 /* Rank 1 lacks main memory at one point after the other. If start says so, the same call works
  * then; if it is lacking later, the group fails. */
 static void any_allocation_may_fail(void **state)
@@ -502,6 +572,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_failing_driver_is_reported),
         cmocka_unit_test(y_is_unchanged_after_an_error),
         cmocka_unit_test(memory_belongs_to_the_slot),
+        cmocka_unit_test(memory_is_what_is_read),
         cmocka_unit_test(any_allocation_may_fail),
     };
     if (argc != 2) return 2;
