@@ -1176,6 +1176,13 @@ MUTANTS_OF_PYTHON_GPU = {
     "py_gpu_kept_open": ("python/deltawire/codec.py", "        self._end(self._handle)\n        if self._stream:\n            self._stream.close()", "        self._end(self._handle)"),
     "py_gpu_failed_create": ("python/deltawire/codec.py", "        except BaseException:\n            if self._stream:\n                self._stream.close()\n            raise", "        except BaseException:\n            raise"),
     "py_gpu_waits_for_nothing": ("python/native/device.c", "    dw_status status = dw_cuda_stream_wait(call->cuda, call->stream, why);\n    if (status == DW_OK) {", "    dw_status status = DW_OK;\n    if (status == DW_OK) {"),
+    "py_gpu_group_without_order": ("python/deltawire/group.py", "job.cuda, job.stream = made._stream.cuda, made._stream.call.stream", "job.cuda = made._stream.cuda"),
+    "py_gpu_group_in_two_places": ("python/deltawire/streams.py", "if len(numbers) > 1:", "if False:"),
+    "py_gpu_group_on_two_gpus": ("python/deltawire/streams.py", "if self._stream.number != number:", "if False:"),
+    "py_gpu_group_makes_tensors": ("python/deltawire/group.py", "                if stream is not None:\n                    refuse(", "                if False:\n                    refuse("),
+    "py_gpu_group_stream_kept": ("python/deltawire/group.py", "        self._gpu.close()\n        if self._pool:", "        if self._pool:"),
+    "py_gpu_group_dropped_stream_kept": ("python/deltawire/group.py", "        self._ending()\n        self._gpu.close()", "        self._ending()"),
+    "py_gpu_group_managed_is_host": ("python/deltawire/streams.py", "in (CUDA, CUDA_MANAGED)", "== CUDA"),
     "py_gpu_reply_lost": ("python/deltawire/decoder.py", "fail(status, text_of(self._stream.why.text), reply)", "fail(status, text_of(self._stream.why.text))"),
 }
 # deltawire.torch, by an interpreter that has torch; the fourth word names the tests, which lie in

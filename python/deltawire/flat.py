@@ -2,9 +2,10 @@
 # flat.py - Flat: a contiguous tensor as a buffer of floats, which groups read or write.
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
 from deltawire._library import core, ffi
+from deltawire.device import Stream
 from deltawire.errors import fail, refuse
 from deltawire.tensor import BYTES, NAMES
 from deltawire.views import WRITES, View
@@ -14,11 +15,13 @@ class _FlatView(View):
     __slots__ = ()
 
     def _other_remedy(self, device: str) -> str:
-        return ""  # groups work in main memory only
+        return ""  # groups have no device=
 
 
 class Flat:
     """The memory of a contiguous tensor, held until drop. Of None: no floats.
+
+    stream: None for a tensor in main memory; or the Stream that will work with it on its GPU.
 
     pointer: void *; NULL if there are no floats. n: the number of floats. dtype: a dw_dtype.
     shape: (N, T, C), for a new tensor like this one; None if there are no floats.
@@ -26,8 +29,10 @@ class Flat:
 
     __slots__ = ("given", "pointer", "n", "dtype", "shape", "_view")
 
-    def __init__(self, given: Any, name: str, writes: bool = False) -> None:
-        self.given, self._view = given, _FlatView(name)
+    def __init__(
+        self, given: Any, name: str, writes: bool = False, stream: Optional[Stream] = None
+    ) -> None:
+        self.given, self._view = given, _FlatView(name, stream)
         self.pointer, self.n, self.dtype, self.shape = ffi.NULL, 0, core.DW_F32, None
         if given is None or _is_empty(given):
             return

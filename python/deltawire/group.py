@@ -17,6 +17,7 @@ from deltawire.flat import Flat, refuse_length, refuse_other_overlap
 from deltawire.link import Link
 from deltawire.operation import Operation
 from deltawire.owner import Shared
+from deltawire.streams import GroupStream
 from deltawire.tensor import NAMES, Tensor, dtype_number
 from deltawire.threads import Threads, pool_of
 
@@ -70,8 +71,9 @@ class Group(Shared):
     all ranks have opened the group. docs/collective.md says what is computed and what happens when
     something fails.
 
-    Tensors are contiguous, of f32, f16 or bf16, in main memory, with one to four dimensions; a
-    group sees n floats. A slot is the number of a tensor, the same on all ranks, such as the index
+    Tensors are contiguous, of f32, f16 or bf16, with one to four dimensions; a group sees n floats.
+    They are in main memory, or all of an operation on one GPU, from which x is copied when the
+    operation starts, and to which out is copied at its end: the bits are the same. A slot is the number of a tensor, the same on all ranks, such as the index
     of a parameter: codecs that keep state (delta, feedback=ef) keep it for each slot. A slot has
     one operation at a time; operations of different slots may be in progress together. All ranks
     start the same operations of a slot in the same order. All ranks end with the same bits.
@@ -118,6 +120,7 @@ class Group(Shared):
             setattr(how, name, given)
         self._pending: "dict[int, Operation]" = {}
         self._own: "list[Link]" = []
+        self._gpu = GroupStream()
         self._pool = pool_of(threads)
         pool = self._pool._take() if self._pool else None
         try:
@@ -254,7 +257,8 @@ class Group(Shared):
     ) -> Operation:
         """Makes an Operation, which holds the memory of x and out."""
         reads = operation != "broadcast" or root == self._rank
-        source = Flat(x, "x")
+        stream = self._gpu.of(x, out)
+        source = Flat(x, "x", stream=stream)
         to = None
         try:
             if x is None and (operation != "all_gather" and (reads or out is None)):
@@ -271,11 +275,13 @@ class Group(Shared):
                 shape = source.shape
             number = source.dtype if source.n else dtype_number(dtype)
             if out is None and shape and shape[0]:
+                if stream is not None:
+                    refuse("x is on a GPU, where a group makes no tensors: give out= there, too")
                 out = Tensor(shape, NAMES[number])
-            to = Flat(out, "out", writes=True)
+            to = Flat(out, "out", writes=True, stream=stream)
             if not reads:
                 source.pointer = ffi.NULL
-            return Operation(self, slot, out, source, to)
+            return Operation(self, slot, out, source, to, stream)
         except BaseException:
             for flat in (source, to):
                 if flat is not None:
@@ -304,6 +310,8 @@ class Group(Shared):
         job.dtype = x.dtype if x.n else y.dtype
         job.slot, job.n, job.x, job.y = made.slot, total, x.pointer, y.pointer
         job.mean, job.root = bool(mean), root
+        if made._stream is not None:
+            job.cuda, job.stream = made._stream.cuda, made._stream.call.stream
         return job
 
     def _hand_over(self, made: Operation, job: Any) -> None:
@@ -486,11 +494,13 @@ class Group(Shared):
                 link._endings.remove(self._ending)
         for link in self._own:
             link.close()
+        self._gpu.close()
         if self._pool:
             self._pool._give_back()
 
     def _abandon(self) -> None:
         self._ending()
+        self._gpu.close()
 
 
 def _place_in(links: Any) -> "tuple[int, int]":

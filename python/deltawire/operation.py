@@ -20,11 +20,14 @@ class Operation:
     both alive, also if this object is dropped. Any thread may call, one at a time.
     """
 
-    __slots__ = ("slot", "out", "_group", "_x", "_y", "_lock", "_ended", "_error", "__weakref__")
+    __slots__ = (
+        *("slot", "out", "_group", "_x", "_y", "_stream", "_lock", "_ended", "_error"),
+        "__weakref__",
+    )
 
-    def __init__(self, group: Any, slot: int, out: Any, x: Any, y: Any) -> None:
+    def __init__(self, group: Any, slot: int, out: Any, x: Any, y: Any, stream: Any) -> None:
         self.slot, self.out = slot, out
-        self._group, self._x, self._y = group, x, y
+        self._group, self._x, self._y, self._stream = group, x, y, stream
         self._lock = threading.Lock()
         self._ended, self._error = False, None  # type: bool, Optional[DeltawireError]
 

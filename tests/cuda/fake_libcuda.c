@@ -329,6 +329,9 @@ FUNCTION(cuMemcpyHtoDAsync_v2, uintptr_t to, const void *from, size_t bytes, voi
 FUNCTION(cuMemcpyAsync, uintptr_t to, uintptr_t from, size_t bytes, void *stream)
 {
     if (in_context() || fails()) return LAUNCH_FAILED;
+    pthread_mutex_lock(&lock);
+    state.last_stream = stream;
+    pthread_mutex_unlock(&lock);
     add((work){NULL, (unsigned char *)to, (const unsigned char *)from, bytes, 0}, stream);
     return 0;
 }

@@ -11,6 +11,7 @@ from rig import BFLOAT, CUDA, FLOAT, Exporter
 from deltawire._library import core
 from deltawire.device import Device
 
+MANAGED = 13
 HEADER = pathlib.Path(__file__).parent.parent / "cuda" / "fake_cuda.h"
 
 ffi = cffi.FFI()
@@ -32,6 +33,7 @@ class Array:
         self.like, self.bfloat = like, bfloat
         self.memory = state.allocate(like.nbytes)
         self.number, self.flags, self.streams, self.kept = 0, 0, [], None
+        self.managed = False  # whether it claims to be in managed memory
         self.write(like)
 
     def __del__(self):
@@ -55,7 +57,7 @@ class Array:
         exporter = Exporter(
             self.like,
             code=BFLOAT if self.bfloat else FLOAT,
-            device=(CUDA, self.number),
+            device=self.__dlpack_device__(),
             flags=self.flags,
         )
         exporter.address = address
@@ -63,7 +65,7 @@ class Array:
         return exporter.__dlpack__(max_version=max_version)
 
     def __dlpack_device__(self):
-        return CUDA, self.number
+        return MANAGED if self.managed else CUDA, self.number
 
 
 def leftovers():

@@ -14,12 +14,13 @@ import time
 
 import numpy
 import pytest
-from rig import Exporter, CUDA, bits, normal, refused, same
+from rig import CUDA, Exporter, bits, normal, refused, same
 
 import deltawire
 from deltawire import Config, DeltawireError, Group, Link, Tensor, Threads
 
 numbers = iter(range(10**6))
+ROCM = 10  # a device type of DLPack
 
 
 def uris_of(ranks):
@@ -250,8 +251,12 @@ def test_what_a_group_refuses_at_the_call():
         with refused("ARGUMENT", "overlap"):
             group.all_reduce(x[:50], x[1:51])
         with refused("UNSUPPORTED", "in main memory: copy it there first") as caught:
-            group.all_reduce(Exporter(x, device=(CUDA, 0)))
+            group.all_reduce(Exporter(x, device=(ROCM, 0)))
         assert "encoder" not in caught.value.why
+        with refused("UNSUPPORTED", "x is on cuda:0 and out is elsewhere", "same place"):
+            group.all_reduce(Exporter(x, device=(CUDA, 0)), y)
+        with refused("UNSUPPORTED", "x is elsewhere and out is on cuda:1"):
+            group.all_reduce(x, Exporter(y, device=(CUDA, 1)))
         for slot in (-1, 2**64, "one", None):
             with refused("ARGUMENT", "slot"):
                 group.all_reduce(x, slot=slot)
