@@ -24,8 +24,8 @@ typedef struct dw_mpi dw_mpi;
 
 /* Collective: all ranks of the communicator must call it. communicator: the address of an MPI_Comm,
  * which is duplicated; NULL means MPI_COMM_WORLD, and MPI is initialized unless it already is.
- * Errors: ARGUMENT, UNSUPPORTED (MPI lacks MPI_THREAD_MULTIPLE, or has been finalized), NO_MEMORY,
- * IO. */
+ * Errors: ARGUMENT (also: MPI_COMM_NULL, or an intercommunicator), UNSUPPORTED (MPI lacks
+ * MPI_THREAD_MULTIPLE, or has been finalized), NO_MEMORY, IO. */
 DW_API dw_status dw_mpi_create(dw_mpi **mpi, const void *communicator, dw_why *why);
 
 /* Collective: all ranks call it, after all their links were closed, each in the thread that called
@@ -34,6 +34,15 @@ DW_API dw_status dw_mpi_create(dw_mpi **mpi, const void *communicator, dw_why *w
  * should end without finalizing it. The same holds if a link is still open: it keeps working, some
  * memory is not freed, and the other ranks wait for this one in vain. NULL is allowed. */
 DW_API void dw_mpi_destroy(dw_mpi *mpi);
+
+/* Opens a link to every other rank, as a group of collective.h needs them. All ranks call it.
+ * links has dw_mpi_size entries: links[r] is the link to rank r, and that of the own rank NULL.
+ * number: of all these links, the same on all ranks; no open link may have it. options may be NULL;
+ * their role, transports and contexts are ignored. Close the links with dw_link_close, after the
+ * group. Errors: ARGUMENT, and those of dw_link_open, with a sentence that names the rank; all
+ * entries are NULL then, and the other ranks get TIMEOUT, or PEER from a link that was open. */
+DW_API dw_status dw_mpi_open_links(dw_mpi *mpi, uint32_t number, const dw_link_options *options,
+                                   dw_link **links, dw_why *why);
 
 /* The caller's rank, and the number of ranks; -1 and 0 for NULL. */
 DW_API int dw_mpi_rank(const dw_mpi *mpi);

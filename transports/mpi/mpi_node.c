@@ -54,6 +54,11 @@ static dw_status join(dw_mpi *node, MPI_Comm comm, dw_why *why)
 {
     int is_inter = 0, has_most = 0;
     int *most = NULL;
+    /* MPI_Comm_split gives it to ranks that are left out. MPI would end the program. */
+    if (comm == MPI_COMM_NULL)
+        return dw_link_report(why, DW_ERR_ARGUMENT,
+                              "the communicator is MPI_COMM_NULL: this rank is in none; only the "
+                              "ranks of a communicator may call");
     int code = MPI_Comm_test_inter(comm, &is_inter);
     if (code == MPI_SUCCESS && is_inter) {
         return dw_link_report(why, DW_ERR_ARGUMENT,
