@@ -202,14 +202,17 @@ static void set_out(dw_group *group, dw_group_slot *slot)
     }
 }
 
+/* A rank that has closed its group may have finished this operation before: it does not wait for
+ * all others in a broadcast. What it sent arrived before its goodbye. */
+static void look_for_closed(dw_group *group, const dw_group_slot *slot)
+{
+    for (uint32_t r = 0; r < group->ranks && group->status == DW_OK; r++)
+        if (group->lanes[r].is_closed && (slot->owes_part[r] || slot->owes_result[r]))
+            dw_group_fail(group, DW_ERR_PEER, r, "rank %u has closed its group", r);
+}
+
 void dw_operation_begin(dw_group *group, dw_group_slot *slot)
 {
-    for (uint32_t r = 0; r < group->ranks; r++) {
-        if (group->lanes[r].is_closed) {
-            dw_group_fail(group, DW_ERR_PEER, r, "rank %u has closed its group", r);
-            return;
-        }
-    }
     set_out(group, slot);
     slot->is_begun = true;
     dw_arrivals early = slot->early;
@@ -224,6 +227,7 @@ void dw_operation_begin(dw_group *group, dw_group_slot *slot)
         else
             keep_early(group, slot, arrival);
     }
+    look_for_closed(group, slot);
 }
 
 bool dw_operation_push(dw_group *group, dw_group_slot *slot)

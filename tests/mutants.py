@@ -749,6 +749,7 @@ MUTANTS_OF_BOUNDS = {
 MUTANTS_OF_GROUPS = {
     "sums_in_order_of_arrival": ("collective/adding.c", "if (slot->added[piece] == from || slot->added[piece] == group->rank) add_due(group, slot, piece);",
                                  "dw_piece at_once = dw_group_piece_at(group, &slot->now.job, group->rank, piece);\n    *waiting = NULL;\n    slot->added[piece] += add(group, slot, from, piece, at_once, dw_arrival_body(arrival), (size_t)arrival->head.body_len);\n    dw_arrival_give(group, arrival);\n    if (slot->added[piece] == group->rank) add_due(group, slot, piece);"),
+    "nobody_may_leave_before_all_start": ("collective/operation.c", "if (group->lanes[r].is_closed && (slot->owes_part[r] || slot->owes_result[r]))", "if (group->lanes[r].is_closed && slot)"),
     "own_part_is_not_encoded": ("collective/sharing.c", "return accept(group, slot, group->rank, piece, first, *len);", "if (dw_group_adds(&slot->now.job)) return true;\n    return accept(group, slot, group->rank, piece, first, *len);"),
     "mean_is_multiplied": ("collective/adding.c", "sums[i] /= ranks;", "sums[i] *= 1 / ranks;"),
     "mean_of_every_sum": ("collective/adding.c", "if (now->job.mean) {", "if (1) {"),

@@ -265,6 +265,32 @@ static void a_rank_that_leaves_fails_the_group(void **state)
     }
 }
 
+/* A rank that has received a broadcast may leave before another one has even started it. */
+static void a_rank_may_leave_when_it_has_finished(void **state)
+{
+    (void)state;
+    static deed act;
+    group_rig rig;
+    rig_start(&rig, loop, 3, "raw:f32");
+    prepare(&act, &rig, DW_BROADCAST, FLOATS);
+    for (int r = 0; r < 3; r++) act.job[r].root = 1;
+    assert_int_equal(dw_group_start(rig.group[1], &act.job[1]), DW_OK);
+    run_one(&act, 2);
+    assert_int_equal(act.status[2], DW_OK);
+    dw_group_close(rig.group[2]);
+    rig.group[2] = NULL;
+    run_one(&act, 0);
+    assert_int_equal(act.status[0], DW_OK);
+    assert_int_equal(dw_group_wait(rig.group[1], act.job[1].slot, PATIENCE_MS), DW_OK);
+    for (int r = 0; r < 3; r += 2)
+        assert_memory_equal(act.y[r], act.y[1], FLOATS * sizeof act.y[1][0]);
+    /* What needs this rank fails at once. */
+    run_one(&act, 1);
+    assert_int_equal(act.status[1], DW_ERR_PEER);
+    assert_int_equal(dw_group_failed_rank(rig.group[1]), 2);
+    rig_close(&rig);
+}
+
 static void a_rank_may_leave_in_the_middle(void **state)
 {
     (void)state;
@@ -544,6 +570,7 @@ int main(void)
         cmocka_unit_test(bad_jobs_are_refused),
         cmocka_unit_test(a_lost_link_fails_the_group),
         cmocka_unit_test(a_rank_that_leaves_fails_the_group),
+        cmocka_unit_test(a_rank_may_leave_when_it_has_finished),
         cmocka_unit_test(a_rank_may_leave_in_the_middle),
         cmocka_unit_test(a_late_rank_is_named),
         cmocka_unit_test(an_error_is_told_again),
