@@ -5,6 +5,7 @@
 #include <mpi.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -292,6 +293,23 @@ static void bad_arguments_open_no_link(void **state)
     dw_mpi_destroy(mpi);
 }
 
+/* An allocator of links that knows how much is in use; their threads call it, too. */
+static atomic_long live_bytes;
+
+static void *take(void *context, size_t bytes, size_t alignment)
+{
+    (void)context;
+    atomic_fetch_add(&live_bytes, (long)bytes);
+    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+static void give(void *context, void *memory, size_t bytes)
+{
+    (void)context;
+    atomic_fetch_sub(&live_bytes, (long)bytes);
+    free(memory);
+}
+
 /* The last rank gives another number than the others: these find no peer at the last rank, and
  * close the links that they had among themselves. */
 static void ranks_that_disagree_open_no_link(void **state)
@@ -302,13 +320,15 @@ static void ranks_that_disagree_open_no_link(void **state)
     dw_why why = {.text = ""};
     char last[32];
     bool is_last = world_rank == world_size - 1;
-    dw_link_options options = {.struct_size = sizeof options, .open_timeout_ms = 300};
+    dw_link_options options = {
+        .struct_size = sizeof options, .open_timeout_ms = 300, .allocator = {take, give, NULL}};
     assert_int_equal(dw_mpi_create(&mpi, NULL, NULL), DW_OK);
     dw_status status = dw_mpi_open_links(mpi, is_last ? 6 : 5, &options, links, &why);
     assert_int_equal(status, DW_ERR_TIMEOUT);
     snprintf(last, sizeof last, "to rank %d", is_last ? 0 : world_size - 1);
     if (!strstr(why.text, last)) fail_msg("%s", why.text);
     expect_none(links, world_size);
+    assert_int_equal(atomic_load(&live_bytes), 0);
     MPI_Barrier(MPI_COMM_WORLD);
     options.open_timeout_ms = 0;
     assert_int_equal(dw_mpi_open_links(mpi, 5, &options, links, &why), DW_OK);
