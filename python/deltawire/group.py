@@ -73,10 +73,12 @@ class Group(Shared):
 
     Tensors are contiguous, of f32, f16 or bf16, with one to four dimensions; a group sees n floats.
     They are in main memory, or all of an operation on one GPU, from which x is copied when the
-    operation starts, and to which out is copied at its end: the bits are the same. A slot is the number of a tensor, the same on all ranks, such as the index
-    of a parameter: codecs that keep state (delta, feedback=ef) keep it for each slot. A slot has
-    one operation at a time; operations of different slots may be in progress together. All ranks
-    start the same operations of a slot in the same order. All ranks end with the same bits.
+    operation starts, and to which out is copied at its end: the bits are the same.
+
+    A slot is the number of a tensor, the same on all ranks, such as the index of a parameter:
+    codecs that keep state (delta, feedback=ef) keep it for each slot. A slot has one operation at a
+    time; operations of different slots may be in progress together. All ranks start the same
+    operations of a slot in the same order. All ranks end with the same bits.
 
     If a rank dies, is late or disagrees, the group fails: all operations that have not finished,
     and all later calls, raise the same DeltawireError, whose rank is the rank to blame. Close the

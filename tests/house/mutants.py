@@ -113,6 +113,11 @@ SNIPPET_MUTANTS = [
         "the program prints",
     ),
     ("```text output\nhello\n```\n", "output without a program"),
+    # Without a library for an MPI, which this build lacks, programs for MPI are compiled alone.
+    (
+        "```c\n#include <deltawire/mpi.h>\nint main(void) { return dw_mpi_sizes(0); }\n```\n",
+        "does not compile",
+    ),
     ("```c sketch\nint x\n```\n", "unknown mark"),
 ]
 

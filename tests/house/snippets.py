@@ -5,7 +5,9 @@
 
 A block marked ```c is a complete program: it is compiled (C11, all warnings are errors) and run,
 and must exit with 0. If the next block is marked ```text output, the program must print that text.
-A block marked ```c fragment is not a complete program and is not compiled."""
+A program that includes deltawire/mpi.h is run by three ranks, with the first MPI for which the
+build has a library; without one it is only compiled. A block marked ```c fragment is not a complete
+program and is not compiled."""
 
 import pathlib
 import re
@@ -15,6 +17,7 @@ import tempfile
 
 import house
 
+MPI_RANKS = "3"
 BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```[ \t]*$", re.S | re.M)
 
 
@@ -34,44 +37,59 @@ def blocks(path):
         yield source.count("\n", 0, match.start()) + 1, match.group(1).strip(), match.group(2)
 
 
-def run_program(root, build, code, work):
-    """(a complaint or None, what the program printed)."""
-    source, program = work / "snippet.c", work / "snippet"
-    source.write_text(code, encoding="utf-8")
+FLAGS = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+SKIPPED = 77
+
+
+def run(command, work, seconds=60):
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=seconds, check=False, cwd=work
+    )
+
+
+def mpi_of(build):
+    """The name of an MPI for which the build has a library, or None."""
+    place = pathlib.Path(build) / "transports/mpi"
+    for name in ("openmpi", "mpich"):
+        if (place / f"libdeltawire-mpi-{name}.so").exists():
+            return name
+    return None
+
+
+def libraries_of(build, code):
+    """The folder and the name of each library that a program needs."""
     libraries = [("src", "deltawire")]
     if "deltawire/transport.h" in code or "deltawire/collective.h" in code:
         libraries.insert(0, ("transports", "deltawire-link"))
     if "deltawire/collective.h" in code:
         libraries.insert(0, ("collective", "deltawire-collective"))
+    if "deltawire/mpi.h" in code:
+        libraries.insert(0, ("transports/mpi", f"deltawire-mpi-{mpi_of(build)}"))
+    return libraries
+
+
+def run_program(root, build, code, work):
+    """(a complaint or None, what the program printed, or None if it cannot be run here)."""
+    source, program = work / "snippet.c", work / "snippet"
+    source.write_text(code, encoding="utf-8")
+    include, command = ["-I", f"{pathlib.Path(root).resolve()}/include"], [str(program)]
+    needs_mpi = "deltawire/mpi.h" in code
+    if needs_mpi and not mpi_of(build):
+        done = run(["cc", *FLAGS, *include, "-fsyntax-only", str(source)], work)
+        return (f"does not compile:\n{done.stderr}" if done.returncode else None), None
     link = []
-    for folder, name in libraries:
+    for folder, name in libraries_of(build, code):
         place = pathlib.Path(build).resolve() / folder
         link += [f"-L{place}", f"-l{name}", f"-Wl,-rpath,{place}"]
-    done = subprocess.run(
-        [
-            "cc",
-            "-std=c11",
-            "-Wall",
-            "-Wextra",
-            "-Wpedantic",
-            "-Werror",
-            "-I",
-            f"{root}/include",
-            str(source),
-            "-o",
-            str(program),
-            *link,
-            "-lm",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run(["cc", *FLAGS, *include, str(source), "-o", str(program), *link, "-lm"], work)
     if done.returncode:
         return f"does not compile:\n{done.stderr}", ""
-    done = subprocess.run(
-        [str(program)], capture_output=True, text=True, timeout=60, check=False, cwd=work
-    )
+    if needs_mpi:
+        launcher = pathlib.Path(root).resolve() / "tests/transports/mpi/mpirun.sh"
+        command = [str(launcher), mpi_of(build), MPI_RANKS, *command]
+    done = run(command, work)
+    if needs_mpi and done.returncode == SKIPPED:
+        return None, None
     if done.returncode:
         return f"exits with {done.returncode}:\n{done.stdout}{done.stderr}", ""
     return None, done.stdout
@@ -81,17 +99,20 @@ def check(root, build):
     complaints, programs = [], 0
     with tempfile.TemporaryDirectory(prefix="dw-snippets-") as name:
         for path in documents(root):
-            printed = None
+            printed, is_run = None, True
             for line, mark, code in blocks(path):
                 where = f"{path.relative_to(root)}:{line}"
                 if mark == "c":
                     programs += 1
                     complaint, printed = run_program(root, build, code, pathlib.Path(name))
+                    is_run = printed is not None
                     if complaint:
                         complaints.append(f"{where}: the example {complaint}")
                         printed = None
                 elif mark == "text output":
-                    if printed is None:
+                    if not is_run:
+                        is_run = True
+                    elif printed is None:
                         complaints.append(f"{where}: output without a program that runs before it")
                     elif printed != code:
                         complaints.append(f"{where}: the program prints\n{printed}and not\n{code}")
