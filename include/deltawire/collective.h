@@ -43,7 +43,8 @@ typedef struct dw_group dw_group;
  * | uris            | (ranks) |       | instead of links: uris[r] is the URI of the | NULL        |
  * |                 |         |       | link to rank r. The group opens and closes  |             |
  * |                 |         |       | these links. The lower rank of two listens. |             |
- * |                 |         |       | "mpi://3/7" makes a group of MPI ranks      |             |
+ * |                 |         |       | (For the ranks of an MPI program, set links |             |
+ * |                 |         |       | that dw_mpi_open_links of mpi.h has opened) |             |
  * | link_options    |         |       | for uris; role is ignored                   | all default |
  * | codec           |         |       | config of what ranks contribute (hop 1)     | raw:f32     |
  * | result          |         |       | config of what owners send to all (hop 2,   | codec       |
