@@ -18,10 +18,11 @@ dw_status dw_group_say(dw_why *why, dw_status status, const char *format, ...)
     return status;
 }
 
-/* Frees the messages that an operation holds. x belongs to the caller again after this. If the
- * group was closed here, nobody can ask for its residuals, and x may be gone. */
+/* Restores y, and frees the messages that an operation holds. x belongs to the caller again after
+ * this. If the group was closed here, nobody can ask for its residuals, and x may be gone. */
 static void drop_messages(dw_group *group, dw_group_slot *slot)
 {
+    if (slot->is_begun) dw_sharing_restore(group, slot); /* first, because y may be x */
     dw_undoing_end(group, slot, group->status != DW_ERR_CANCELLED);
     if (slot->is_begun && dw_group_adds(&slot->now.job)) {
         size_t n = (size_t)slot->now.own_pieces * group->ranks;

@@ -153,12 +153,18 @@ typedef struct dw_progress {
     uint32_t own_next; /* rank 0 adds its own piece `own_next` next, as soon as it has time */
     bool has_contributed;
     /* Hop 2. Own pieces that are ready to be sent: ready[ready_first .. ready_end). left_to_take:
-     * pieces of all ranks that are not decoded. left_to_share: own pieces that are not sent. */
+     * pieces of all ranks that are not decoded. left_to_share: own pieces that are not sent.
+     * lands_in_y: results are decoded into y as they arrive, not into `result`. */
+    bool lands_in_y;
     uint32_t ready_first, ready_end;
     uint64_t left_to_take, left_to_share;
     /* With error feedback: the frames that this rank has made, in this order. */
     dw_arrivals made;
 } dw_progress;
+
+/* What happened to the result of a piece: y has changed there; the result of another rank's part
+ * was taken. */
+enum { DW_PIECE_OVERWRITTEN = 1, DW_PIECE_TAKEN = 2 };
 
 typedef struct dw_group_slot {
     struct dw_group_slot *next;         /* in the table */
@@ -179,16 +185,18 @@ typedef struct dw_group_slot {
     bool is_pinned;
     unsigned char *staged; /* a copy of x, of staged_bytes, if x is on a GPU */
     size_t staged_bytes;
-    float *sums;             /* of the own part, in binary32; kept to the end with feedback */
-    unsigned char *result;   /* of all parts, in the dtype of the job */
-    uint32_t *ready;         /* (own pieces) */
-    uint32_t *added;         /* (own pieces): how many ranks were added */
-    dw_arrival **waiting;    /* (own pieces, ranks): contributions whose turn has not come */
-    unsigned char *is_taken; /* (all pieces): whether the result was decoded */
-    uint32_t *owes_part;     /* (ranks): contributions that have not arrived */
-    uint32_t *owes_result;   /* (ranks): results that have not arrived */
-    uint64_t *first_piece;   /* (ranks): where is_taken begins for each part */
-    dw_arrivals early;       /* messages of operations that have not begun here; the worker's */
+    float *sums; /* of the own part, in binary32; kept to the end with feedback */
+    /* Of all parts, in the dtype of the job: if results are decoded into y, what y held before,
+     * else the result, until it is copied to y. */
+    unsigned char *result;
+    uint32_t *ready;       /* (own pieces) */
+    uint32_t *added;       /* (own pieces): how many ranks were added */
+    dw_arrival **waiting;  /* (own pieces, ranks): contributions whose turn has not come */
+    unsigned char *taken;  /* (all pieces): a set of DW_PIECE_... */
+    uint32_t *owes_part;   /* (ranks): contributions that have not arrived */
+    uint32_t *owes_result; /* (ranks): results that have not arrived */
+    uint64_t *first_piece; /* (ranks): where `taken` begins for each part */
+    dw_arrivals early;     /* messages of operations that have not begun here; the worker's */
 } dw_group_slot;
 
 enum { DW_SLOT_BUCKETS = 256 };
@@ -218,8 +226,8 @@ struct dw_group {
     dw_arrivals inbox;
     uint64_t inbox_bytes;
     dw_arrival_pool pool;
-    dw_cuda *cuda; /* the GPU of all jobs that have one; set once, together with `stream` */
-    void *stream;  /* of the group's own */
+    dw_cuda *cuda;   /* the GPU of all jobs that have one; set once, together with `stream` */
+    void *stream;    /* of the group's own */
     bool is_working; /* a turn is being taken */
     bool is_driven;  /* by a caller that waits, not by the thread */
     bool is_visited, is_closing;
@@ -271,7 +279,7 @@ void dw_operation_begin(dw_group *group, dw_group_slot *slot);
 void dw_operation_take(dw_group *group, dw_arrival *arrival);
 bool dw_operation_push(dw_group *group, dw_group_slot *slot);
 bool dw_operation_is_finished(const dw_group_slot *slot);
-/* Copies the result to the caller's y. */
+/* Copies what is not in y yet to y. */
 void dw_operation_deliver(dw_group *group, dw_group_slot *slot);
 /* The header of a message about this operation. */
 dw_message dw_operation_message(const dw_group_slot *slot, int hop, uint32_t part, uint32_t piece);
@@ -286,9 +294,10 @@ void dw_adding_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival);
 dw_tensor dw_adding_source(const dw_group_slot *slot, dw_piece at);
 
 /* sharing.c. share: encodes one piece and sends it to all, and returns whether it did. take: a
- * result arrived. */
+ * result arrived. restore: y becomes what it was before the operation. */
 bool dw_sharing_share(dw_group *group, dw_group_slot *slot);
 void dw_sharing_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival);
+void dw_sharing_restore(const dw_group *group, dw_group_slot *slot);
 /* What is shared: the sums of a piece, or a piece of the caller's own part. */
 dw_tensor dw_sharing_source(const dw_group_slot *slot, dw_piece at);
 

@@ -171,6 +171,17 @@ static void expect_confirmations(const dw_group *group, dw_group_slot *slot)
     for (uint32_t r = 0; r < group->ranks; r++) slot->owes_part[r] = is_root && r != group->rank;
 }
 
+/* Whether each value of x that is still needed lies where its own result will be, or outside of y,
+ * so that results can be decoded into y before everything was read. */
+static bool may_land_in_y(const dw_group *group, const dw_group_job *job, uint64_t own_begin)
+{
+    size_t each = dw_dtype_bytes(job->dtype);
+    uintptr_t x = (uintptr_t)job->x, y = (uintptr_t)job->y;
+    bool is_apart = x + dw_group_reads(group, job) * each <= y || y + job->n * each <= x;
+    uint64_t first = job->operation == DW_ALL_GATHER ? own_begin : 0;
+    return !job->cuda && (is_apart || x == y + first * each);
+}
+
 /* What every rank owes, and what this rank has to do. */
 static void set_out(dw_group *group, dw_group_slot *slot)
 {
@@ -178,6 +189,7 @@ static void set_out(dw_group *group, dw_group_slot *slot)
     const dw_group_job *job = &now->job;
     uint64_t pieces = 0;
     now->most_pieces = 0;
+    now->lands_in_y = dw_group_shares(job) && may_land_in_y(group, job, now->begin);
     for (uint32_t r = 0; r < group->ranks; r++) {
         uint32_t of_rank = dw_group_pieces_of(group, job, r);
         slot->first_piece[r] = pieces;
@@ -191,7 +203,7 @@ static void set_out(dw_group *group, dw_group_slot *slot)
     if (job->operation == DW_BROADCAST) expect_confirmations(group, slot);
     now->left_to_share = dw_group_shares(job) ? now->own_pieces : 0;
     now->left_to_take = dw_group_shares(job) ? pieces - now->own_pieces : 0;
-    if (dw_group_shares(job)) memset(slot->is_taken, 0, (size_t)pieces);
+    if (dw_group_shares(job)) memset(slot->taken, 0, (size_t)pieces);
     if (dw_group_adds(job)) {
         memset(slot->added, 0, now->own_pieces * sizeof *slot->added);
         memset(slot->waiting, 0, (size_t)now->own_pieces * group->ranks * sizeof *slot->waiting);
@@ -288,7 +300,7 @@ void dw_operation_deliver(dw_group *group, dw_group_slot *slot)
             return;
         }
     }
-    if (bytes == 0) return;
+    if (bytes == 0 || slot->now.lands_in_y) return;
     if (job->cuda)
         dw_device_store(group, slot, from, bytes);
     else

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * sharing.c - hop 2: the rank that owns a part encodes it once and sends the same frames to all.
- * All ranks, the owner too, take what the frames decode to. */
+ * All ranks, the owner too, take what the frames decode to.
+ *
+ * Pieces are decoded into y, if it lies in main memory, as they arrive, because copying the whole
+ * result at the end would take time in which nothing is sent. What y held before is kept, so that
+ * an error leaves it unchanged. */
 #include <string.h>
 
 #include "group.h"
@@ -15,14 +19,40 @@ dw_tensor dw_sharing_source(const dw_group_slot *slot, dw_piece at)
     return dw_group_view(x + (at.begin - now->begin) * bytes, now->job.dtype, at.count);
 }
 
-static dw_status decode(dw_group *group, dw_group_slot *slot, uint32_t from, dw_piece at,
-                        const void *frame, size_t len)
+/* Returns where the result of a piece belongs. */
+static unsigned char *room_for(dw_group_slot *slot, unsigned char *taken, dw_piece at)
+{
+    const dw_group_job *job = &slot->now.job;
+    size_t each = dw_dtype_bytes(job->dtype);
+    unsigned char *kept = slot->result + at.begin * each;
+    if (!slot->now.lands_in_y) return kept; /* and copied to y at the end */
+    unsigned char *y = (unsigned char *)job->y + at.begin * each;
+    memcpy(kept, y, (size_t)at.count * each);
+    *taken |= DW_PIECE_OVERWRITTEN;
+    return y;
+}
+
+void dw_sharing_restore(const dw_group *group, dw_group_slot *slot)
+{
+    const dw_group_job *job = &slot->now.job;
+    size_t each = dw_dtype_bytes(job->dtype);
+    for (uint32_t r = 0; r < group->ranks && dw_group_shares(job); r++) {
+        for (uint32_t piece = 0; piece < dw_group_pieces_of(group, job, r); piece++) {
+            if (!(slot->taken[slot->first_piece[r] + piece] & DW_PIECE_OVERWRITTEN)) continue;
+            dw_piece at = dw_group_piece_at(group, job, r, piece);
+            memcpy((unsigned char *)job->y + at.begin * each, slot->result + at.begin * each,
+                   (size_t)at.count * each);
+        }
+    }
+}
+
+static dw_status decode(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t piece,
+                        dw_piece at, const void *frame, size_t len)
 {
     if (at.count == 0) return len == 0 ? DW_OK : DW_ERR_FORMAT;
-    const dw_group_job *job = &slot->now.job;
     dw_decoder *decoder = group->coders.take[from];
-    dw_tensor y =
-        dw_group_view(slot->result + at.begin * dw_dtype_bytes(job->dtype), job->dtype, at.count);
+    unsigned char *taken = &slot->taken[slot->first_piece[from] + piece];
+    dw_tensor y = dw_group_view(room_for(slot, taken, at), slot->now.job.dtype, at.count);
     dw_counters before = {.struct_size = sizeof before}, after = before;
     dw_decoder_counters(decoder, &before);
     int64_t begin_ns = dw_group_now_ns();
@@ -33,12 +63,12 @@ static dw_status decode(dw_group *group, dw_group_slot *slot, uint32_t from, dw_
     return status;
 }
 
-/* Decodes a piece of a rank's part into the result. */
+/* Decodes a piece of a rank's part. */
 static bool accept(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t piece,
                    const void *frame, size_t len)
 {
     dw_piece at = dw_group_piece_at(group, &slot->now.job, from, piece);
-    dw_status status = decode(group, slot, from, at, frame, len);
+    dw_status status = decode(group, slot, from, piece, at, frame, len);
     if (status == DW_OK) return true;
     dw_group_fail(group, status, from,
                   "slot %llu: piece %u of rank %u's result cannot be decoded: %.100s",
@@ -134,14 +164,14 @@ void dw_sharing_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
     uint32_t from = arrival->from;
     bool fits = dw_group_shares(&now->job) && head->part == from &&
                 head->piece < dw_group_pieces_of(group, &now->job, from);
-    unsigned char *is_taken = fits ? &slot->is_taken[slot->first_piece[from] + head->piece] : NULL;
-    if (!fits || *is_taken) {
+    unsigned char *taken = fits ? &slot->taken[slot->first_piece[from] + head->piece] : NULL;
+    if (!fits || *taken) {
         dw_group_fail(group, DW_ERR_PROTOCOL, from,
                       "slot %llu: rank %u sent a result that is not due",
                       (unsigned long long)slot->number, from);
     } else if (accept(group, slot, from, head->piece, dw_arrival_body(arrival),
                       (size_t)head->body_len)) {
-        *is_taken = 1;
+        *taken |= DW_PIECE_TAKEN;
         slot->owes_result[from]--;
         now->left_to_take--;
     }

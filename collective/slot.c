@@ -47,7 +47,7 @@ static uint64_t reserve(uint64_t *bytes, uint64_t n, uint64_t each)
 
 /* Where the arrays of a slot begin in its memory. */
 typedef struct layout {
-    uint64_t sums, result, ready, added, waiting, is_taken, owes_part, owes_result, first_piece;
+    uint64_t sums, result, ready, added, waiting, taken, owes_part, owes_result, first_piece;
     uint64_t staged, staged_bytes, bytes;
 } layout;
 
@@ -68,7 +68,7 @@ static layout lay_out(const dw_group *group, const dw_progress *now)
     at.ready = reserve(&at.bytes, now->own_pieces, sizeof(uint32_t));
     at.added = reserve(&at.bytes, adds ? now->own_pieces : 0, sizeof(uint32_t));
     at.waiting = reserve(&at.bytes, adds ? now->own_pieces * ranks : 0, sizeof(dw_arrival *));
-    at.is_taken = reserve(&at.bytes, shares ? pieces : 0, 1);
+    at.taken = reserve(&at.bytes, shares ? pieces : 0, 1);
     at.owes_part = reserve(&at.bytes, ranks, sizeof(uint32_t));
     at.owes_result = reserve(&at.bytes, ranks, sizeof(uint32_t));
     at.first_piece = reserve(&at.bytes, ranks, sizeof(uint64_t));
@@ -125,7 +125,7 @@ static dw_status make_buffers(dw_group *group, dw_group_slot *slot, dw_why *why)
     slot->ready = (void *)(memory + at.ready);
     slot->added = (void *)(memory + at.added);
     slot->waiting = (void *)(memory + at.waiting);
-    slot->is_taken = memory + at.is_taken;
+    slot->taken = memory + at.taken;
     slot->owes_part = (void *)(memory + at.owes_part);
     slot->owes_result = (void *)(memory + at.owes_result);
     slot->first_piece = (void *)(memory + at.first_piece);

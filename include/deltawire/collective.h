@@ -121,8 +121,8 @@ typedef enum dw_operation {
  * | n           | length of the whole buffer in floats, at most 2^40                    | 0       |
  * | x           | input. It must not change until the operation has finished            | -       |
  * | y           | output; it may be x. (REDUCE_SCATTER: or the own part within x;       | -       |
- * |             | ALL_GATHER: x may be the own part within y.) It is written at the end |         |
- * |             | only, so after an error it is unchanged                               |         |
+ * |             | ALL_GATHER: x may be the own part within y.) While the operation is   |         |
+ * |             | in progress it may change; after an error it is as it was before      |         |
  * | mean        | not 0: sums are divided by D, once, by the rank that adds them        | 0       |
  * | root        | BROADCAST: the rank that sends                                        | 0       |
  * | cuda        | not NULL: x and y are memory that this GPU reaches; see below         | NULL    |
