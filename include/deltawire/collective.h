@@ -132,10 +132,10 @@ typedef enum dw_operation {
  *
  * Buffers on a GPU give the same bits as those in main memory, and ranks may have either. The
  * codecs work on the CPU. dw_group_start waits for the work that was enqueued on the stream, copies
- * x to pinned memory, and returns when that is done; x may change from then on. At the end the
- * group's thread copies the result to y, on a stream of its own, so nothing that uses y may be
- * enqueued until dw_group_wait has returned. All jobs of a group that set cuda set the same one,
- * which must stay open until the group is closed. */
+ * x to pinned memory, and returns when that is done; x may change from then on. The result is
+ * copied to y at the end, on a stream of the group's own, so nothing that uses y may be enqueued
+ * until dw_group_wait has returned. All jobs of a group that set cuda set the same one, which must
+ * stay open until the group is closed. */
 typedef struct dw_group_job {
     size_t struct_size;
     dw_operation operation;
