@@ -222,8 +222,8 @@ static void wait_for_results(const group_rig *rig, const uint64_t *before)
 }
 
 /* Rank 2 is lost in an operation when ranks 0 and 1 have sent it their contributions and their
- * results: they take all of it back. */
-static void lose_rank_2(dw_group_job job, const char *codec, const char *result)
+ * results: they take all of it back. in_place: y is x. */
+static void lose_rank_2(dw_group_job job, const char *codec, const char *result, int in_place)
 {
     static deed act;
     static records before[2], after[2];
@@ -240,6 +240,7 @@ static void lose_rank_2(dw_group_job job, const char *codec, const char *result)
     atomic_store(&t.swallows, 1);
     for (uint32_t r = 0; r < RANKS; r++) {
         dw_group_job own = job_of(&act, r);
+        if (in_place) own.y = act.x[r];
         if (r == 2 && job.operation != DW_ALL_REDUCE) continue; /* its part would complete y */
         assert_int_equal(dw_group_start(t.rig.group[r], &own), DW_OK);
     }
@@ -259,18 +260,19 @@ static void a_failed_operation_leaves_residuals_as_they_were(void **state)
 {
     (void)state;
     dw_group_job job = {.operation = DW_ALL_REDUCE, .n = FLOATS, .dtype = DW_F32};
-    lose_rank_2(job, coarse, coarse);
+    lose_rank_2(job, coarse, coarse, 0);
+    lose_rank_2(job, coarse, coarse, 1);
     job.mean = 1;
-    lose_rank_2(job, coarse, "mx:element=e2m1,feedback=ef");
+    lose_rank_2(job, coarse, "mx:element=e2m1,feedback=ef", 0);
     job.dtype = DW_BF16;
-    lose_rank_2(job, "direct:form=step,rounding=dither,feedback=ef", coarse);
+    lose_rank_2(job, "direct:form=step,rounding=dither,feedback=ef", coarse, 1);
 }
 
 static void so_does_a_gather_that_fails(void **state)
 {
     (void)state;
     dw_group_job job = {.operation = DW_ALL_GATHER, .n = FLOATS, .dtype = DW_F32};
-    lose_rank_2(job, "raw:f32", coarse);
+    lose_rank_2(job, "raw:f32", coarse, 0);
 }
 
 /* A rank that never comes: ranks 0 and 1 have only contributed. Values that are no numbers keep
