@@ -781,6 +781,7 @@ MUTANTS_OF_GROUPS = {
     "doubles_are_taken": ("collective/lane.c", "if (number == lane->expected) {", "if (number <= lane->expected) {"),
     "digests_of_headers_alone": ("collective/message.c", "if (with_body && body_len > 0)", "if (0)"),
     "digests_unchecked": ("collective/message.c", "if (dw_message_get(at + DIGEST_AT, 8) != digest_of(at, body_len, seed, with_body)) return false;", "(void)seed;\n    (void)with_body;"),
+    "one_session_for_all": ("collective/message.c", "return XXH3_64bits(bytes, sizeof bytes);", "return 5;"),
     "lost_greetings": ("collective/greeting.c", "        tell_again(group, &told_ns);\n", ""),
     "codecs_uncompared": ("collective/greeting.c", "if (strncmp(own, peer, TEXT_BYTES) == 0) return DW_OK;", "return DW_OK;"),
     "pieces_uncompared": ("collective/greeting.c", "if (piece != group->piece)", "if (0)"),
@@ -998,6 +999,7 @@ MUTANTS_OF_TRAINING = {
     "replicas_never_compared": ("trainer/train.c", "if (status == DW_OK && (last || r->step % config->check_every == 0))", "if (status == DW_OK && last)"),
     "state_not_saved": ("trainer/train.c", "if (status == DW_OK && len) {", "if (status == DW_OK && len == 1) {"),
     "state_not_loaded": ("trainer/train.c", "r->start.states.replicas ? load_state(r) : status;", "0 ? load_state(r) : status;"),
+    "residuals_not_loaded": ("trainer/replicas.c", "while (len > 0 && status == DW_OK) {", "while (len > 0 && status == DW_OK && stage->settings->gradient.feedback <= DW_FEEDBACK_NONE) {"),
     "state_of_any_grid": ("trainer/train.c", "states->stages != config->stages ||", ""),
     "state_of_any_codec": ("trainer/train.c", "strcmp(states->codec, r->settings.gradient_text)", "0"),
     "state_unverified": ("trainer/checkpoint.c", "XXH3_64bits(room, header->len) == header->digest)", "header->digest)"),
@@ -1239,6 +1241,7 @@ NEEDED = {
         for name in (
             "checkpoint",
             "data",
+            "grid",
             "model",
             "ops",
             "optimizer",

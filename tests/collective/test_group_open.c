@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_group_open.c - groups that must not open: ranks that differ, and configs that are wrong. */
+ * test_group_open.c - groups that must not open, because ranks differ or a config is wrong; and
+ * messages of an earlier group, which must not disturb the next one. */
 #include "group_rig.h"
+#include "message.h"
 
 static const char *const loop = "loop://opening-%d";
 
@@ -81,11 +83,99 @@ static void bad_configs_are_refused(void **state)
     rig_close(&rig);
 }
 
+/* ---- What an earlier group has left ---------------------------------------------------------- */
+
+enum { PATIENCE_MS = 60000, FLOATS = 100 };
+
+typedef struct deed {
+    group_rig *rig;
+    dw_status status[2];
+    float x[2][FLOATS], y[2][FLOATS];
+} deed;
+
+static void sum(void *context, uint32_t rank)
+{
+    deed *act = context;
+    dw_group_job job = {.struct_size = sizeof job,
+                        .operation = DW_ALL_REDUCE,
+                        .n = FLOATS,
+                        .x = act->x[rank],
+                        .y = act->y[rank]};
+    act->status[rank] = dw_group_run(act->rig->group[rank], &job, PATIENCE_MS);
+}
+
+/* Keeps the first message of an operation that an end sends. */
+typedef struct recorder {
+    unsigned char message[4096];
+    size_t len; /* 0: none yet */
+} recorder;
+
+static suite_verdict record(void *context, unsigned char *bytes, size_t *len, uint64_t n)
+{
+    recorder *r = context;
+    (void)n;
+    /* The link has put its own header in front. */
+    for (size_t at = 0; r->len == 0 && at + DW_MESSAGE_BYTES <= *len; at++) {
+        const unsigned char *message = bytes + at;
+        size_t left = *len - at;
+        if (message[0] != DW_MESSAGE_DATA || left > sizeof r->message ||
+            dw_message_get(message + 48, 8) != left - DW_MESSAGE_BYTES)
+            continue;
+        memcpy(r->message, message, left);
+        r->len = left;
+    }
+    return SUITE_PASS;
+}
+
+/* On a link that duplicates messages, one of an earlier group may still arrive in the next group
+ * with the same id, where it fits the operation that is due. Only its digest tells the two groups
+ * apart. */
+static void messages_of_an_earlier_group_are_ignored(void **state)
+{
+    (void)state;
+    static recorder kept;
+    static const dw_transport *const spoiled[] = {&suite_spoiled, NULL};
+    const suite_spoiler spoiler = {record, &kept};
+    group_rig rig;
+    deed act = {.rig = &rig};
+    suite_pair pair;
+    suite_backend backend = {.name = "recorded",
+                             .uri = "shaped:duplicate=1%,seed=8/loop://recorded-%d",
+                             .transports = spoiled};
+    rig_link(&rig, loop, 2, "raw:f32", NULL);
+    suite_set_spoiler(&spoiler);
+    suite_prepare(&pair, &backend);
+    pair.prefix[SUITE_LISTENER] = "spoiled:";
+    suite_open(&pair);
+    suite_set_spoiler(NULL);
+    rig.links[0][1] = pair.link[SUITE_LISTENER];
+    rig.links[1][0] = pair.link[SUITE_CONNECTOR];
+    for (int group = 0; group < 2; group++) {
+        rig_open(&rig);
+        for (int r = 0; r < 2; r++)
+            for (int i = 0; i < FLOATS; i++) act.x[r][i] = (float)(100 * group + 10 * r + i);
+        if (group == 1)
+            assert_int_equal(
+                dw_link_send(rig.links[0][1], rig.config[0].id << 8, kept.message, kept.len),
+                DW_OK);
+        rig_each(&rig, sum, &act);
+        for (int r = 0; r < 2; r++) {
+            assert_int_equal(act.status[r], DW_OK);
+            for (int i = 0; i < FLOATS; i++) assert_true(act.y[r][i] == act.x[0][i] + act.x[1][i]);
+        }
+        assert_true(kept.len > 0);
+        rig_close_groups(&rig);
+    }
+    suite_close(&pair);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_that_do_not_fit_do_not_open),
         cmocka_unit_test(bad_configs_are_refused),
+        cmocka_unit_test(messages_of_an_earlier_group_are_ignored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
