@@ -54,7 +54,7 @@ static const struct argp_option options[] = {
      "answer it, so that it can measure the link",
      1},
     {"open-timeout", OPEN_TIMEOUT, "SECONDS", 0,
-     "Time in which the other end must connect or answer (default: 60)", 1},
+     "Time in which the other end must connect, and answer or ask (default: 60)", 1},
     {"group-key", GROUP_KEY, "FILE", 0,
      "Secret key, as created by `deltawire keygen`; the same at both ends (default: the file that "
      "the environment variable DELTAWIRE_GROUP_KEY_FILE names)",

@@ -51,21 +51,39 @@ static bool is_stopped(const dw_rate_end *end)
     return end->cancelled && __atomic_load_n(end->cancelled, __ATOMIC_RELAXED);
 }
 
-/* Waits for the next message, for at most limit_s seconds, or without a limit if limit_s is 0. Sets
- * *data and *len to the message, which the caller releases. Errors: TIMEOUT, CANCELLED, and those
- * of the link. */
-static dw_status next(dw_link *link, const dw_rate_end *end, double limit_s, void **data,
-                      size_t *len, dw_why *why)
+/* Returns how many seconds the other end may be silent. */
+static double patience_of(const dw_rate_end *end)
+{
+    return end->timeout_ms ? end->timeout_ms * 1e-3 : 60;
+}
+
+/* The other end was silent for too long. */
+static dw_status late(dw_link_role role, double limit_s, dw_why *why)
+{
+    if (role == DW_LINK_CONNECT)
+        return dw_fail(why, DW_ERR_TIMEOUT,
+                       "the other end did not answer within %g s; does `deltawire advise --listen' "
+                       "run there?",
+                       limit_s);
+    return dw_fail(why, DW_ERR_TIMEOUT,
+                   "the other end asked nothing for %g s; does `deltawire advise --connect' run "
+                   "there?",
+                   limit_s);
+}
+
+/* Waits for the next message, for at most limit_s seconds, or without a limit if limit_s is 0. The
+ * time counts from when the other end has received everything that was sent to it, which takes long
+ * on a slow link. role: of this end. Sets *data and *len to the message, which the caller releases.
+ * Errors: TIMEOUT, CANCELLED, and those of the link. */
+static dw_status next(dw_link *link, dw_link_role role, const dw_rate_end *end, double limit_s,
+                      void **data, size_t *len, dw_why *why)
 {
     dw_status status;
     double begin = dw_now_s();
     while ((status = dw_link_recv(link, TAG, 100, data, len)) == DW_PENDING) {
         if (is_stopped(end)) return dw_fail(why, DW_ERR_CANCELLED, "stopped while measuring");
-        if (limit_s > 0 && dw_now_s() - begin > limit_s)
-            return dw_fail(why, DW_ERR_TIMEOUT,
-                           "the other end did not answer within %g s; does `deltawire advise "
-                           "--listen' run there?",
-                           limit_s);
+        if (dw_link_flush(link, 0) == DW_PENDING) begin = dw_now_s();
+        if (limit_s > 0 && dw_now_s() - begin > limit_s) return late(role, limit_s, why);
     }
     return status < 0 ? dw_fail(why, status, "%s", dw_link_why(link)) : DW_OK;
 }
@@ -88,8 +106,8 @@ static dw_status question(dw_link *link, const dw_rate_end *end, uint8_t *room, 
     if (!wanted) return DW_OK;
     /* Long messages may take any time on a slow link. If both messages are short, and no answer
      * comes within the timeout, nobody answers at the other end. */
-    double limit_s = sent + wanted > 2 * HEAD ? 0 : end->timeout_ms ? end->timeout_ms * 1e-3 : 60;
-    status = next(link, end, limit_s, &data, &len, why);
+    double limit_s = sent + wanted > 2 * HEAD ? 0 : patience_of(end);
+    status = next(link, DW_LINK_CONNECT, end, limit_s, &data, &len, why);
     *seconds = dw_now_s() - begin;
     if (status < 0) return status;
     dw_link_release(link, data);
@@ -143,14 +161,14 @@ dw_status dw_rate_ask(dw_forecast_run *run, const dw_rate_end *end, dw_why *why)
 }
 
 /* Waits for a question and answers it. Sets *wanted to the length that was asked for; 0 means that
- * the other end is done. `room` has the bytes of answers. Errors: PROTOCOL if the message is not a
- * question, and those of the link. */
+ * the other end is done. `room` has the bytes of answers. Errors: TIMEOUT if no question comes;
+ * PROTOCOL if the message is not a question; and those of the link. */
 static dw_status answer(dw_link *link, const dw_rate_end *end, uint8_t *room, uint64_t *wanted,
                         dw_why *why)
 {
     void *data = NULL;
     size_t len = 0;
-    dw_status status = next(link, end, 0, &data, &len, why);
+    dw_status status = next(link, DW_LINK_LISTEN, end, patience_of(end), &data, &len, why);
     if (status < 0) return status;
     bool is_question = len >= HEAD && !memcmp(data, magic, sizeof magic);
     if (is_question) memcpy(wanted, (uint8_t *)data + sizeof magic, sizeof *wanted);

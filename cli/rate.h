@@ -12,8 +12,8 @@
  * | uri                | where to listen, or where to connect                                  |
  * | tls                | the group key, or NULL if there is none                               |
  * | insecure_plaintext | whether a link to another machine may do without encryption           |
- * | timeout_ms         | for connecting, and for short answers; 0 means the link's default for |
- * |                    | connecting, and 60 seconds for answers                                |
+ * | timeout_ms         | for connecting, for short answers, and for the next question; 0 means |
+ * |                    | the link's default for connecting, and 60 seconds for the others      |
  * | on_listening       | is called with the address as soon as this end listens                |
  * | cancelled          | whoever sets this to another value than 0 ends the measurement        | */
 typedef struct dw_rate_end {
@@ -32,7 +32,8 @@ typedef struct dw_rate_end {
 dw_status dw_rate_ask(dw_forecast_run *run, const dw_rate_end *end, dw_why *why);
 
 /* Listens, waits for one end that calls dw_rate_ask, and answers it until it is done. Errors: those
- * of links; PROTOCOL, if what the other end sends is not a question. Each comes with a sentence in
+ * of links; TIMEOUT, if the other end has received all answers and then asks nothing for
+ * end->timeout_ms; PROTOCOL, if what it sends is not a question. Each comes with a sentence in
  * *why. */
 dw_status dw_rate_serve(const dw_rate_end *end, dw_why *why);
 

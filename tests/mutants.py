@@ -958,6 +958,7 @@ MUTANTS_OF_PROGRAM = {
     "rate_with_an_exponent": ("cli/numbers.c", "digits > 0 && end == text + digits", "digits > 0", "advise"),
     "rate_without_a_limit": ("cli/numbers.c", "if (!(bits >= 1 && bits <= 1e12))", "if (!(bits >= 1))", "advise"),
     "rate_of_any_answer": ("cli/rate.c", "if (len == wanted) return DW_OK;", "if (len) return DW_OK;", "advise"),
+    "rate_of_silent_ends": ("cli/rate.c", "next(link, DW_LINK_LISTEN, end, patience_of(end), &data, &len, why);", "next(link, DW_LINK_LISTEN, end, 0, &data, &len, why);", "link_rate"),
     "rate_of_any_question": ("cli/rate.c", "if (!is_question || *wanted > MOST)", "if (*wanted > MOST)", "advise"),
     "grid_of_any_size": ("cli/place.c", "if ((uint64_t)stages * replicas != ranks)", "if (0)", "cli"),
     "grid_blames_the_late": ("trainer/replicas.c", "(uint64_t)config->peer_timeout_ms * 2 + 10000;", "config->peer_timeout_ms;", "cli"),
@@ -1235,7 +1236,13 @@ MUTANTS_OF_TORCH = {
 }
 # fmt: on
 NEEDED = {
-    "program": ["cli/all", "tests/cli/make_frame", "tests/transports/nccl/all", "transports/all"],
+    "program": [
+        "cli/all",
+        "tests/cli/make_frame",
+        "tests/cli/test_link_rate",
+        "tests/transports/nccl/all",
+        "transports/all",
+    ],
     "training": [
         f"tests/trainer/test_{name}"
         for name in (
