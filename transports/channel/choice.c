@@ -74,13 +74,19 @@ void dw_choice_travelled(dw_choice *choice, double travel_s)
     choice->travel_s[choice->travels++ % DW_CHOICE_TRAVELS] = travel_s;
 }
 
+/* Returns the number of the latest empty messages whose travel times are known. */
+static uint32_t known_travels(const dw_choice *choice)
+{
+    return choice->travels < DW_CHOICE_TRAVELS ? choice->travels : DW_CHOICE_TRAVELS;
+}
+
 /* Returns the shortest travel time of the latest empty messages. A busy link or a busy machine can
  * only lengthen a travel time, so the shortest one is the most accurate. Older messages are
  * ignored, because the clocks of the two ends drift apart. */
 static double shortest_travel(const dw_choice *choice)
 {
     double shortest = choice->travel_s[0];
-    for (uint32_t i = 1; i < choice->travels && i < DW_CHOICE_TRAVELS; i++)
+    for (uint32_t i = 1; i < known_travels(choice); i++)
         if (choice->travel_s[i] < shortest) shortest = choice->travel_s[i];
     return shortest;
 }
@@ -91,17 +97,38 @@ void dw_choice_delivered(dw_choice *choice, uint32_t candidate, const dw_choice_
     c->window[c->deliveries++ % DW_CHOICE_WINDOW] = *delivery;
 }
 
-/* Returns the upper quartile of n numbers: the one that is exceeded by a quarter of them, rounded
- * down. Returns 0 if n is 0. */
-static double upper_quartile(const double *numbers, uint32_t n)
+/* Returns the one of n numbers that exactly `n_above` of them exceed; of equal numbers, the earlier
+ * ones count as larger. Returns 0 if n is 0. */
+static double exceeded_by(uint32_t n_above, const double *numbers, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         uint32_t above = 0;
         for (uint32_t k = 0; k < n; k++)
             above += numbers[k] > numbers[i] || (numbers[k] == numbers[i] && k < i);
-        if (above == n / 4) return numbers[i];
+        if (above == n_above) return numbers[i];
     }
     return 0;
+}
+
+/* Returns the upper quartile of n numbers: the one that is exceeded by a quarter of them, rounded
+ * down. Returns 0 if n is 0. */
+static double upper_quartile(const double *numbers, uint32_t n)
+{
+    return exceeded_by(n / 4, numbers, n);
+}
+
+/* Returns by how much the travel times of empty messages usually differ, as far as the latest ones
+ * and the frames of candidate c show it: the median minus the shortest one. A frame cannot travel
+ * faster than an empty message, so if one did, even the shortest time was too long, by at least
+ * this difference. `shortest`: that of the empty messages. */
+static double scatter_of(const dw_choice *choice, const dw_choice_candidate *c, uint32_t deliveries,
+                         double shortest)
+{
+    uint32_t n = known_travels(choice);
+    double scatter = exceeded_by(n / 2, choice->travel_s, n) - shortest;
+    for (uint32_t i = 0; i < deliveries; i++)
+        scatter = dw_forecast_larger(scatter, shortest - c->window[i].travel_s);
+    return scatter;
 }
 
 /* Returns the rate of the link that the latest frames of candidate c show, in bytes per second; 0
@@ -117,17 +144,20 @@ static double upper_quartile(const double *numbers, uint32_t n)
  * held up behind a lost packet arrive at the same time, so most of them alone would appear
  * infinitely fast. Of lone frames the upper quartile of the rates counts, because other delays can
  * only make the link appear slower than it is. The very highest rates are ignored, because they may
- * result from empty messages that travelled slowly. The higher of the two results is returned. */
+ * result from empty messages that travelled slowly. For the same reason the excess of a lone frame
+ * counts as at least the scatter of the empty messages: a smaller one says nothing. Otherwise a
+ * small frame on a busy machine could show any rate. The higher of the two results is returned. */
 static double rate_of(const dw_choice *choice, const dw_choice_candidate *c)
 {
     double lone[DW_CHOICE_WINDOW], bytes = 0, seconds = 0;
     uint32_t n = c->deliveries < DW_CHOICE_WINDOW ? c->deliveries : DW_CHOICE_WINDOW, n_lone = 0;
     if (n < DW_CHOICE_DELIVERIES || choice->travels == 0) return 0;
-    double shortest = shortest_travel(choice);
+    double shortest = shortest_travel(choice), scatter = scatter_of(choice, c, n, shortest);
     for (uint32_t i = 0; i < n; i++) {
         const dw_choice_delivery *d = &c->window[i];
         double longer = d->travel_s - shortest, least = d->bytes / most_rate;
         if (longer <= d->since_last_s) {
+            longer = dw_forecast_larger(longer, scatter);
             lone[n_lone++] = d->bytes / dw_forecast_larger(longer, least);
         } else {
             bytes += d->bytes;

@@ -263,9 +263,7 @@ static void the_way_itself_is_not_the_links_work(void **state)
      * that arrival counts. */
     assert_near(rate_after(0.010, 1000, 0.002, 0.014), 5e5);
     assert_near(rate_after(0.010, 1000, 0.008, 0.014), 2.5e5);
-    /* A frame that travels for a shorter time than an empty message gets the highest finite rate.
-     */
-    assert_near(rate_after(0.010, 1000, 1, 0.009), 1e10);
+    /* A frame that arrived at the same time as the one before gets the highest finite rate. */
     assert_near(rate_after(0.010, 1000, 0, 0.019), 1e10);
     /* If empty messages become slower, this counts only after the last fast one has left the window
      * of DW_CHOICE_TRAVELS messages. */
@@ -286,6 +284,32 @@ static void the_way_itself_is_not_the_links_work(void **state)
     choice.travels = 0;
     assert_false(dw_choice_is_due(&choice));
     assert_true(rate_now(&choice) == 0);
+}
+
+/* An excess that is smaller than the differences between empty messages says nothing. */
+static void what_travels_unevenly_measures_nothing_small(void **state)
+{
+    (void)state;
+    static const double empty_s[] = {0.014, 0.010, 0.090};
+    dw_choice choice = known(0);
+    for (int i = 0; i < 3; i++) dw_choice_travelled(&choice, empty_s[i]);
+    for (int i = 0; i < DW_CHOICE_DELIVERIES; i++) arrive(&choice, 100, 1, 0.0101);
+    assert_near(rate_now(&choice), 100 / 0.004); /* the median is 0.014 */
+    for (int i = 0; i < DW_CHOICE_WINDOW; i++) arrive(&choice, 1e5, 1, 0.110);
+    assert_near(rate_now(&choice), 1e6);
+    /* A frame that travels for a shorter time than any empty message shows that these were held up,
+     * at least by the difference. */
+    assert_near(rate_after(0.010, 1000, 1, 0.009), 1e6);
+    assert_near(rate_after(0.010, 1000, 1, -0.090), 1e4);
+    /* On a machine that stalls, the only empty message was held up for 5 ms. The small frames,
+     * which take 1 ms each on this link, do not lead back to the large ones, which take 40 ms. */
+    choice = known(1e5);
+    choice.travels = 0;
+    dw_choice_travelled(&choice, 0.005);
+    dw_choice_change(&choice, 2);
+    send_frames(&choice, DW_CHOICE_CALM * DW_CHOICE_PAUSE);
+    for (int i = 0; i < DW_CHOICE_PAUSE; i++) arrive(&choice, 100, 1, 0.001 + i % 5 * 0.001);
+    assert_int_equal(best(&choice), 2);
 }
 
 /* Every frame takes 10 ms, whatever its size, because of a delay that is not caused by the link. */
@@ -381,6 +405,7 @@ int main(void)
         cmocka_unit_test(frames_of_a_burst_do_not_look_fast),
         cmocka_unit_test(the_faster_lone_frames_count),
         cmocka_unit_test(the_way_itself_is_not_the_links_work),
+        cmocka_unit_test(what_travels_unevenly_measures_nothing_small),
         cmocka_unit_test(small_frames_do_not_lead_to_still_smaller_ones),
         cmocka_unit_test(waiting_hardly_counts_as_computing),
         cmocka_unit_test(frames_replace_what_was_guessed),
