@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * adding.c - hop 1: every rank's contributions to a part are added by the rank that owns it, in the
- * order of the ranks. The order decides the bits, so a contribution that comes too soon waits. */
+ * order of the ranks. The bits of a sum depend on the order, so a contribution that arrives before
+ * its turn is kept until those of all lower ranks have been added. */
 #include "group.h"
 
 /* ---- Sending --------------------------------------------------------------------------------- */
@@ -40,8 +41,9 @@ static size_t bound_of(const dw_group *group, const dw_group_slot *slot, dw_piec
     return dw_frame_bound(&group->codec, &x);
 }
 
-/* The piece that is sent next. Pieces go to one rank after the other, beginning with the next one,
- * so that not all ranks send to the same one. Returns false when all were sent. */
+/* Finds the piece that is sent next: `now->piece` for rank *to. Every rank begins with the rank
+ * after itself, so that they do not all send to the same rank at the same time. Returns false, and
+ * sets has_contributed, when all pieces have been sent. */
 static bool find_next(dw_group *group, dw_group_slot *slot, uint32_t *to)
 {
     dw_progress *now = &slot->now;
@@ -55,8 +57,8 @@ static bool find_next(dw_group *group, dw_group_slot *slot, uint32_t *to)
     return false;
 }
 
-/* BROADCAST: ranks tell the root that they take part. Without that two ranks could both believe to
- * be the root, and finish with different buffers. */
+/* BROADCAST: tells the root that this rank takes part. Without these messages two ranks that both
+ * believe to be the root could finish with different buffers. */
 static bool confirm(dw_group *group, dw_group_slot *slot)
 {
     dw_progress *now = &slot->now;
@@ -88,7 +90,7 @@ bool dw_adding_contribute(dw_group *group, dw_group_slot *slot)
     dw_message head = dw_operation_message(slot, 1, to, now->piece);
     if (dw_lane_end(lane, body, &head, len) != DW_OK) return false;
     now->step++;
-    find_next(group, slot, &to); /* so that the last piece ends it */
+    find_next(group, slot, &to); /* sets has_contributed after the last piece */
     return true;
 }
 
@@ -142,7 +144,7 @@ static void end_sum(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_pie
     if (dw_group_shares(&now->job)) slot->ready[now->ready_end++] = piece;
 }
 
-/* Adds to a piece whatever has arrived and is due. */
+/* Adds contributions to a piece in the order of the ranks, until one has not arrived yet. */
 static void add_due(dw_group *group, dw_group_slot *slot, uint32_t piece)
 {
     dw_piece at = dw_group_piece_at(group, &slot->now.job, group->rank, piece);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * coders.c - the encoders and decoders of a group. There is one of each kind for each other rank,
- * and all slots share them: an encoder that keeps state takes two mebibytes at least.
+ * coders.c - the encoders and decoders of a group. All slots share them, because an encoder that
+ * keeps state takes at least two mebibytes.
  *
  * Slots may be started in any order, so a decoder does not see frames in the order in which they
- * were encoded. That is allowed for frames of different keys, except after frames that announce
- * forgotten keys. So nothing is ever announced: all ranks forget a slot by themselves. */
+ * were encoded. That is allowed for frames of different keys, but not after a frame that announces
+ * forgotten keys. So no encoder announces any: each rank drops the state of a slot by itself. */
 #include "group.h"
 
 void dw_coders_destroy(dw_group *group, dw_group_coders *coders)

@@ -19,7 +19,8 @@ dw_status dw_group_say(dw_why *why, dw_status status, const char *format, ...)
 }
 
 /* Restores y, and frees the messages that an operation holds. x belongs to the caller again after
- * this. If the group was closed here, nobody can ask for its residuals, and x may be gone. */
+ * this. If this rank has closed the group, residuals are not restored: nobody can ask for them, and
+ * x may have been freed already. */
 static void drop_messages(dw_group *group, dw_group_slot *slot)
 {
     if (slot->is_begun) dw_sharing_restore(group, slot); /* first, because y may be x */
@@ -82,7 +83,7 @@ void dw_group_fail(dw_group *group, dw_status status, uint32_t rank, const char 
     vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
     set_error(group, status, rank, sentence);
-    /* First, because it takes a while to restore residuals. */
+    /* The other ranks are told first, because restoring residuals takes a while. */
     for (uint32_t i = 0; i < group->ranks; i++) dw_group_tell_abort(group, &group->lanes[i], false);
     end_all(group);
 }
@@ -104,7 +105,8 @@ void dw_group_tell_abort(dw_group *group, dw_lane *lane, bool asks)
     dw_lane_tell(lane, &head, group->why.text, strlen(group->why.text));
 }
 
-/* Only statuses that a group gives, so that a peer cannot make calls return anything else. */
+/* Whether a status that a peer has sent is one of the errors, so that a peer cannot make calls
+ * return anything else. */
 static bool is_error_of_group(int64_t status)
 {
     return status <= DW_ERR_ARGUMENT && status >= DW_ERR_AUTH;

@@ -50,15 +50,15 @@ enum { DW_GROUP_TILE = 2048, DW_GROUP_MOST_RANKS = 256, DW_NS_IN_MS = 1000000 };
  * tag says whether the link has failed. */
 enum { DW_LANE_MESSAGES = 0, DW_LANE_PROBE = 1 };
 
-/* A sender lets so many bytes wait in the queue of a link, so that operations do not occupy memory
- * for their whole length. */
+/* A sender stops while this many bytes wait in the queue of a link. Otherwise the queue of a slow
+ * link would hold all messages of an operation at the same time. */
 enum { DW_LANE_AHEAD_BYTES = 8 << 20 };
 
 /* On a link that may lose messages: how many messages may be without acknowledgement, and how many
  * a receiver keeps that arrived before an earlier one. */
 enum { DW_LANE_WINDOW = 64 };
 
-/* A message that arrived. Its bytes lie behind this struct, at DW_ARRIVAL_HEAD. */
+/* A message that arrived. Its bytes follow this struct in memory, at offset DW_ARRIVAL_HEAD. */
 typedef struct dw_arrival {
     struct dw_arrival *next;
     size_t room, len; /* of the bytes: allocated, and used */
@@ -67,13 +67,14 @@ typedef struct dw_arrival {
 } dw_arrival;
 
 enum { DW_ARRIVAL_HEAD = 128 };
-_Static_assert(sizeof(dw_arrival) <= DW_ARRIVAL_HEAD, "the bytes lie behind the struct");
+_Static_assert(sizeof(dw_arrival) <= DW_ARRIVAL_HEAD, "the bytes follow the struct");
 
 typedef struct dw_arrivals {
     dw_arrival *head, *tail;
 } dw_arrivals;
 
-/* Messages of 2^i bytes that are not in use, so that later ones need no allocation. */
+/* Blocks of memory for messages that are not in use at the moment, so that later messages need no
+ * allocation. unused[i]: a list of blocks for 2^i bytes. */
 enum { DW_ARRIVAL_CLASSES = 40 };
 typedef struct dw_arrival_pool {
     dw_arrival *unused[DW_ARRIVAL_CLASSES];
@@ -106,15 +107,15 @@ typedef struct dw_lane {
     dw_arrival *ahead[DW_LANE_WINDOW]; /* arrived, but an earlier one has not */
     bool owes_ack;
     uint32_t repeats;   /* since something was last acknowledged */
-    int64_t silence_ns; /* when something was last acknowledged or repeated */
-    int64_t heard_ns;   /* when something of an operation last arrived */
-    int64_t told_ns;    /* when that rank was last told the group's error */
-    uint32_t waits_for; /* the rank for which that rank waits, as it says; UINT32_MAX: none */
-    bool has_learnt;    /* that rank has told an error of the group, so it knows of one */
+    int64_t silence_ns; /* the time at which a message was last acknowledged or repeated */
+    int64_t heard_ns;   /* the time at which a message of an operation last arrived */
+    int64_t told_ns;    /* the time at which that rank was last told the group's error */
+    uint32_t waits_for; /* the rank for which that rank says that it waits; UINT32_MAX: none */
+    bool has_learnt;    /* that rank has sent an error of the group, so it knows of one */
     bool is_closed;     /* that rank has closed its group */
     bool has_closed;    /* this rank has told it that it closes the group */
     dw_status lost;     /* not DW_OK: the link has failed; what had arrived is in the inbox */
-    bool is_lost;       /* that was dealt with */
+    bool is_lost;       /* dw_lane_settle has reacted to `lost` */
 
     /* Protected by the group's lock: an error that the handler found. */
     dw_status damage;
@@ -146,11 +147,12 @@ typedef struct dw_progress {
     uint64_t begin, count; /* the own part */
     uint32_t own_pieces;
     int64_t start_ns;
-    /* Hop 1. Next to be sent: piece `piece` to the rank that is `step` after this one. left_to_add:
-     * own pieces whose sum is not complete. */
+    /* Hop 1. Piece number `piece` for rank (own rank + 1 + step) % ranks is sent next. most_pieces:
+     * the number of pieces of the longest part. left_to_add: own pieces whose sum is not complete;
+     * at the root of a BROADCAST: confirmations that have not arrived. */
     uint32_t piece, step, most_pieces;
     uint32_t left_to_add;
-    uint32_t own_next; /* rank 0 adds its own piece `own_next` next, as soon as it has time */
+    uint32_t own_next; /* at rank 0: the next own piece to which its own contribution is added */
     bool has_contributed;
     /* Hop 2. Own pieces that are ready to be sent: ready[ready_first .. ready_end). left_to_take:
      * pieces of all ranks that are not decoded. left_to_share: own pieces that are not sent.
@@ -158,7 +160,7 @@ typedef struct dw_progress {
     bool lands_in_y;
     uint32_t ready_first, ready_end;
     uint64_t left_to_take, left_to_share;
-    /* With error feedback: the frames that this rank has made, in this order. */
+    /* With error feedback: copies of the frames that this rank has made, oldest first. */
     dw_arrivals made;
 } dw_progress;
 
@@ -170,7 +172,7 @@ typedef struct dw_group_slot {
     struct dw_group_slot *next;         /* in the table */
     struct dw_group_slot *next_running; /* in the list of operations */
     uint64_t number;
-    uint64_t visit; /* number of operations so far; all ranks count alike */
+    uint64_t visit; /* the number of earlier operations of the slot, the same on all ranks */
 
     /* Under lock. */
     dw_slot_state state;
@@ -213,7 +215,7 @@ struct dw_group {
     dw_lane *lanes; /* (ranks) */
     bool owns_links, has_thread;
     pthread_t thread;
-    void *scratch; /* the worker's: room for one frame of this rank's own */
+    void *scratch; /* the worker's: room for one frame that this rank makes for itself */
     size_t scratch_bytes;
 
     /* Under lock. */
@@ -245,24 +247,26 @@ struct dw_group {
     uint64_t early_bytes;
     dw_group_counters count; /* copied to `published` after every turn */
     bool is_blocked;         /* a link had no room for a message */
-    int64_t looked_ns;       /* when links and times were last looked at */
-    int64_t pinged_ns;
-    bool has_closed;
-    int64_t closing_ns;
+    int64_t looked_ns;       /* the time at which `look` last ran (worker.c) */
+    int64_t pinged_ns;       /* the time at which other ranks were last told for whom this waits */
+    bool has_closed;         /* the worker has begun to close the group */
+    int64_t closing_ns;      /* the time at which it did so */
 };
 
 /* After fork() the child has neither the group's thread nor its locks. */
 bool dw_group_is_ours(const dw_group *group);
 
-/* How long pieces are. part: of the buffer; BROADCAST has one part, the whole buffer, which belongs
- * to root. An empty buffer has one piece, without a frame, so that the ranks still meet. */
+/* A range of a buffer, in floats: a part, or a piece of one. */
 typedef struct dw_piece {
-    uint64_t begin; /* in floats, from the start of the buffer */
+    uint64_t begin; /* from the start of the buffer */
     uint64_t count;
 } dw_piece;
 
-/* operation.c. part_of: begin and length of a part. pieces_of: the number of its pieces. piece_at:
- * one of them. view: a piece as a tensor: rows of 2048, or one row. */
+/* operation.c. part_of: a part of the buffer. In a BROADCAST the whole buffer is one part, which
+ * belongs to root. pieces_of: the number of pieces of a part. An empty buffer has one empty piece,
+ * of which a message without a frame is sent, so that the ranks compare what they have started.
+ * piece_at: one of the pieces. view: `count` floats as a tensor, which has rows of 2048, or one row
+ * if count is not a multiple of 2048. */
 dw_piece dw_group_part_of(const dw_group *group, const dw_group_job *job, uint32_t part);
 uint32_t dw_group_pieces_of(const dw_group *group, const dw_group_job *job, uint32_t part);
 dw_piece dw_group_piece_at(const dw_group *group, const dw_group_job *job, uint32_t part,
@@ -273,8 +277,9 @@ uint64_t dw_group_reads(const dw_group *group, const dw_group_job *job);
 uint64_t dw_group_writes(const dw_group *group, const dw_group_job *job);
 bool dw_group_adds(const dw_group_job *job);   /* whether the operation has hop 1 */
 bool dw_group_shares(const dw_group_job *job); /* whether it has hop 2 */
-/* Begins an operation that a caller has started. take: a message for it. push: sends one frame if
- * there is one and room for it; returns whether it did. settle: whether it is finished. */
+/* begin: begins an operation that a caller has started. take: handles a message of any operation,
+ * which belongs to the function. push: sends one frame if there is one and the queue has room;
+ * returns whether it did anything. */
 void dw_operation_begin(dw_group *group, dw_group_slot *slot);
 void dw_operation_take(dw_group *group, dw_arrival *arrival);
 bool dw_operation_push(dw_group *group, dw_group_slot *slot);
@@ -284,8 +289,9 @@ void dw_operation_deliver(dw_group *group, dw_group_slot *slot);
 /* The header of a message about this operation. */
 dw_message dw_operation_message(const dw_group_slot *slot, int hop, uint32_t part, uint32_t piece);
 
-/* adding.c. contribute: sends the next contribution, and returns whether it did. add_own: rank 0
- * adds its own contribution to one piece. take: a contribution arrived, and belongs to the
+/* adding.c. contribute: sends the next contribution, and returns whether it did. add_own: at rank
+ * 0, adds its own contribution to the next piece, and returns whether there was one; the other
+ * ranks add theirs after those of lower ranks. take: handles a contribution, which belongs to the
  * function. */
 bool dw_adding_contribute(dw_group *group, dw_group_slot *slot);
 bool dw_adding_add_own(dw_group *group, dw_group_slot *slot);
@@ -293,17 +299,19 @@ void dw_adding_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival);
 /* What is contributed: a piece of the caller's x. */
 dw_tensor dw_adding_source(const dw_group_slot *slot, dw_piece at);
 
-/* sharing.c. share: encodes one piece and sends it to all, and returns whether it did. take: a
- * result arrived. restore: y becomes what it was before the operation. */
+/* sharing.c. share: encodes one piece and sends it to all, and returns whether it did. take:
+ * handles a result, which belongs to the function. restore: y becomes what it was before the
+ * operation. */
 bool dw_sharing_share(dw_group *group, dw_group_slot *slot);
 void dw_sharing_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival);
 void dw_sharing_restore(const dw_group *group, dw_group_slot *slot);
 /* What is shared: the sums of a piece, or a piece of the caller's own part. */
 dw_tensor dw_sharing_source(const dw_group_slot *slot, dw_piece at);
 
-/* undoing.c. keep: with error feedback, keeps a copy of a frame that was just made, which the
- * header is about; false: the group has failed. end: drops the copies of an operation that has
- * ended, and if it undoes, restores the residuals first; x and the sums must still be there. */
+/* undoing.c. keep: with error feedback, keeps a copy of a frame that was just made; head: the
+ * header of its message. Returns false if the group has failed. end: frees the copies of an
+ * operation that has ended; undoes: restores the residuals first, for which x and the sums must
+ * still be there. */
 bool dw_undoing_keep(dw_group *group, dw_group_slot *slot, const dw_message *head,
                      const void *frame, size_t len);
 void dw_undoing_end(dw_group *group, dw_group_slot *slot, bool undoes);
@@ -354,11 +362,12 @@ void dw_group_leave(dw_group *group);
  * counts. The other ranks are told. Called by the worker. */
 void dw_group_fail(dw_group *group, dw_status status, uint32_t rank, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* The same, but the other ranks are not told. */
+/* The same, but the other ranks are not told; called when the group is closed. */
 void dw_group_end(dw_group *group, dw_status status, uint32_t rank, const char *sentence);
-/* Another rank says that the group has failed. */
+/* Handles the message of another rank that the group has failed. */
 void dw_group_take_abort(dw_group *group, const dw_arrival *arrival);
-/* Tells a rank the error of the group. asks: it should answer with what it knows. */
+/* Sends the error of the group to a rank. asks: that rank should answer with the error that it
+ * knows. */
 void dw_group_tell_abort(dw_group *group, dw_lane *lane, bool asks);
 /* On a link that may lose messages: whether a rank may not have learnt of the error yet, and is to
  * be told again. */
@@ -371,8 +380,8 @@ dw_status dw_group_say(dw_why *why, dw_status status, const char *format, ...)
 dw_status dw_group_read_sized(void *own, size_t own_bytes, const void *given, const char *type,
                               dw_why *why);
 
-/* lateness.c. Fails the group if a rank owes something for too long; tells the others for whom this
- * rank waits. */
+/* lateness.c. Fails the group if a rank has owed something for too long; tells the others for whom
+ * this rank waits. */
 void dw_group_check_lateness(dw_group *group, int64_t now_ns);
 
 /* lane.c. take: the handler of the link. begin: room for a body of at most body_cap bytes; PENDING:
@@ -415,7 +424,8 @@ static inline const unsigned char *dw_arrival_body(const dw_arrival *arrival)
     return (const unsigned char *)arrival + DW_ARRIVAL_HEAD + DW_MESSAGE_BYTES;
 }
 
-/* greeting.c. greet: exchanges greetings with all ranks. answer: a greeting arrived later. */
+/* greeting.c. greet: exchanges greetings with all ranks. answer: handles a greeting that arrives
+ * after the group has opened. */
 dw_status dw_group_greet(dw_group *group, dw_why *why);
 void dw_group_answer_hello(dw_lane *lane, const dw_arrival *arrival);
 

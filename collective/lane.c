@@ -110,7 +110,8 @@ static void sort_strange(dw_lane *lane, dw_arrival *arrival)
     dw_arrival_give(group, arrival);
 }
 
-/* The first one is passed on to all ranks, so that is an answer to it. */
+/* The first error that this rank hears of is passed on to all ranks, also to the one that has sent
+ * it. So only a rank that already knew of an error has to answer. */
 static void hear_abort(dw_lane *lane, const dw_arrival *arrival)
 {
     dw_group *group = lane->group;

@@ -4,10 +4,10 @@
  * than results, and ranks that wait tell each other for whom. */
 #include "group.h"
 
-/* Contributions may take this part of timeout_ms, results all of it. */
+/* Contributions may take this fraction of timeout_ms, and results all of it. */
 #define OWN_LIMIT 0.8
 
-/* The other ranks are told after this part of timeout_ms, and again after each further one. */
+/* A rank that waits tells the others so after every PINGS-th part of timeout_ms. */
 enum { PINGS = 8 };
 
 /* A rank that keeps this one waiting. */

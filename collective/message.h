@@ -5,7 +5,7 @@
  * | 0      | 1     | kind                                                                 |
  * | 1      | 1     | DATA: the operation                                                  |
  * | 2      | 1     | DATA: the dtype                                                      |
- * | 3      | 1     | DATA: 1: mean; plus 2: hop 2                                         |
+ * | 3      | 1     | flags: DATA: 1: mean; 2: hop 2. ABORT: 4: wants an answer            |
  * | 4      | 4     | DATA: root. PING: the rank that the sender waits for, or 2^32 - 1.   |
  * |        |       | ABORT: the rank that the error is about                              |
  * | 8      | 8     | DATA, CLOSE: the number of the message, from 0 per direction.        |
@@ -17,7 +17,7 @@
  * | 40     | 4     | DATA: part                                                           |
  * | 44     | 4     | DATA: piece of the part                                              |
  * | 48     | 8     | bytes of the body                                                    |
- * | 56     | 8     | XXH3-64 of bytes 0..56, seeded with the session, and on links that   |
+ * | 56     | 8     | XXH3-64 of bytes 0 to 55, seeded with the session, and on links that |
  * |        |       | may damage messages also of the body                                 |
  *
  * All fields are little-endian; fields without a meaning are 0. A session is made anew for each
@@ -41,12 +41,12 @@ typedef enum dw_message_kind {
     DW_MESSAGE_REFUSE = 2, /* the sender does not open the group */
     DW_MESSAGE_DATA = 3,
     DW_MESSAGE_ACK = 4,
-    DW_MESSAGE_PING = 5,  /* the sender waits */
+    DW_MESSAGE_PING = 5,  /* the sender waits for a rank */
     DW_MESSAGE_ABORT = 6, /* the group has failed */
     DW_MESSAGE_CLOSE = 7  /* the sender closes the group */
 } dw_message_kind;
 
-/* ASKS: of ABORT; whoever knows of an error answers with its own. */
+/* The bits of `flags`. */
 enum { DW_MESSAGE_MEAN = 1, DW_MESSAGE_HOP2 = 2, DW_MESSAGE_ASKS = 4 };
 
 typedef struct dw_message {

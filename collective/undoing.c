@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * undoing.c - error feedback in operations that fail: residuals become what they were before.
  *
- * An encoder moves the residual of a piece on as soon as it encodes it, so the frames of an
+ * An encoder changes the residual of a piece as soon as it encodes the piece, so the frames of an
  * operation are kept until it has finished. With x, y and e as in docs/codecs/feedback.md, giving a
- * frame back leaves x + e as the residual: then x would be sent by the next operation, although the
- * caller was told that this one has failed, and may repeat it. So -x is encoded, and that frame is
- * given back, too. That leaves e, up to rounding. */
+ * frame back leaves x + e as the residual. The next operation would then send x as well, although
+ * the caller was told that this operation has failed, and may repeat it. So -x is encoded, and that
+ * frame is given back, too. This leaves e, up to rounding. */
 #include <string.h>
 
 #include "group.h"
@@ -23,7 +23,7 @@ bool dw_undoing_keep(dw_group *group, dw_group_slot *slot, const dw_message *hea
     const dw_config *config = is_shared ? &group->result : &group->codec;
     if (config->feedback <= DW_FEEDBACK_NONE) return true;
     dw_arrival *copy = dw_arrival_take(group, len);
-    if (!copy) { /* the residual cannot be mended */
+    if (!copy) { /* the residual cannot be restored */
         dw_encoder_forget(encoder_of(group, head),
                           (dw_key){.sample = slot->number, .slice = head->piece});
         dw_group_fail(group, DW_ERR_NO_MEMORY, group->rank,
@@ -74,8 +74,8 @@ void dw_undoing_end(dw_group *group, dw_group_slot *slot, bool undoes)
     if (undoes && slot->now.made.head) room = dw_group_memory_take(&group->allocator, bytes);
     dw_arrival *made;
     while ((made = dw_arrivals_get(&slot->now.made)) != NULL) {
-        /* A residual that cannot be mended is dropped: an error that is never made up for does less
-         * harm than a gradient that counts twice. */
+        /* A residual that cannot be restored is dropped: to lose a residual does less harm than to
+         * count a gradient twice. */
         if (undoes && (!room || undo(group, slot, made, room) != DW_OK))
             dw_encoder_forget(encoder_of(group, &made->head),
                               (dw_key){.sample = slot->number, .slice = made->head.piece});

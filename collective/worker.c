@@ -5,10 +5,11 @@
 
 #include "group.h"
 
-/* How often links and times are looked at while something is in progress, and otherwise; how long
- * to wait for room in the queue of a link, which does not tell when there is some. */
+/* How long the worker sleeps at most: LOOK_MS while anything is in progress, because links and
+ * timeouts are checked so often; IDLE_MS otherwise; ROOM_MS while the queue of a link is full,
+ * because a link does not report when its queue has room again. */
 enum { LOOK_MS = 20, IDLE_MS = 500, ROOM_MS = 1 };
-/* A group that is closed waits so long for acknowledgements. */
+/* A group that is closed waits at most this long for acknowledgements. */
 enum { CLOSE_MS = 5000 };
 
 int64_t dw_group_now_ns(void)
