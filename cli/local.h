@@ -5,9 +5,8 @@
 
 #include "deltawire/trainer.h"
 
-/* Starts a process of this program for each rank of config, which says how many stages and replicas
- * there are: each with the given arguments and with those of its rank. Waits for them. Returns the
- * exit code. */
+/* Starts a process of this program for each of the config->stages * config->replicas ranks, with
+ * the given arguments and those of its rank, and waits for all of them. Returns the exit code. */
 int dw_run_local(const dw_train_config *config, const char *link, int argc, char **argv);
 
 /* Reports to the parent of a child of --local, through the pipe fd: "listening" and the address, or

@@ -66,7 +66,8 @@ void dw_place_tell(dw_place *place, const char *uri)
     if (dw_rendezvous_tell(place->rendezvous, uri, &why) < 0) dw_complain("%s", why.text);
 }
 
-/* Sets rank, stages and replicas: those of the user if given, else those of the launcher. */
+/* Sets rank, stages and replicas of the config: to what the user gave, or else to what the launcher
+ * says. */
 static dw_status find_rank(const dw_launch *launch, const char *link, bool given,
                            dw_train_config *config, dw_why *why)
 {

@@ -20,8 +20,9 @@ dw_status dw_place_take(dw_place **place, const char *link, const char *host, bo
                         const volatile int *stop, dw_train_config *config, dw_why *why);
 /* Reports to the next rank that this one listens on uri. */
 void dw_place_tell(dw_place *place, const char *uri);
-/* Checks that so many ranks make stages times replicas, and fills in what is 0: one replica, and as
- * many stages as fit. who: who says how many ranks there are. Errors: ARGUMENT. */
+/* Checks that `ranks` is the product of config->stages and config->replicas. Replaces a 0 first: by
+ * one replica, and by ranks / replicas stages. who: who has said how many ranks there are, for the
+ * error sentence. Errors: ARGUMENT. */
 dw_status dw_place_fit(dw_train_config *config, uint32_t ranks, const char *who, dw_why *why);
 /* ok: the run succeeded. */
 void dw_place_leave(dw_place *place, bool ok);

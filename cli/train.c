@@ -136,9 +136,8 @@ static const struct argp_option options[] = {
     {"forward", FORWARD, "CODEC", 0,
      "Codec for activations, which go from rank R to R + 1 (default: raw:f32). If several codecs "
      "are given, separated by | and ordered from the best quality to the smallest size, the "
-     "sending "
-     "rank chooses one of them for every tensor, and prints each change with its reason. The word "
-     "auto stands for a list of usual codecs",
+     "sending rank chooses one of them for every tensor, and prints each change with its reason. "
+     "The word auto stands for a list of usual codecs",
      3},
     {"backward", BACKWARD, "CODEC", 0,
      "Codec for gradients, which go from rank R + 1 to R (default: raw:f32). Several codecs, or "
@@ -339,7 +338,7 @@ static double none_below_zero(double value)
     return value == 0 ? -1 : value;
 }
 
-/* Fills in the number of stages of --local. */
+/* Checks the options that go with --local, and fills in the numbers of stages and replicas. */
 static void check_local(arguments *a, struct argp_state *state)
 {
     dw_why why;

@@ -973,8 +973,8 @@ MUTANTS_OF_PROGRAM = {
 MUTANTS_OF_TRAINING = {
     "slice_without_earlier_keys": ("trainer/attention.c", "const float *k = qkv + queries_at(slices, j, at) + C;", "const float *k = qkv + queries_at(slices, i, at) + C;"),
     "slice_without_earlier_values": ("trainer/attention.c", "v, 3 * C, j > 0, heads, C);", "v, 3 * C, false, heads, C);"),
-    "slice_keys_lose_gradients": ("trainer/attention.c", "bool found = i + 1 < slices->S;", "bool found = false;"),
-    "slice_keys_keep_gradients": ("trainer/attention.c", "bool found = i + 1 < slices->S;", "bool found = true;"),
+    "slice_keys_lose_gradients": ("trainer/attention.c", "bool adds = i + 1 < slices->S;", "bool adds = false;"),
+    "slice_keys_keep_gradients": ("trainer/attention.c", "bool adds = i + 1 < slices->S;", "bool adds = true;"),
     "slice_queries_lose_gradients": ("trainer/attention.c", "qkv + k, 3 * C, j > 0, dq,", "qkv + k, 3 * C, false, dq,"),
     "slice_blocks_share_gradients": ("trainer/block.c", "slices->S > 1 ? index : 0, rows", "index * 0, rows"),
     "slice_looks_from_token_0": ("trainer/ops.c", "for (size_t t = first; t < first + T; t++, a += P) {", "for (size_t t = first * 0; t < T; t++, a += P) {"),

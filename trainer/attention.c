@@ -24,21 +24,22 @@ static void product(bool transpose_a, bool transpose_b, size_t rows, size_t colu
                 (int)sa, b, (int)sb, add ? 1 : 0, c, (int)sc);
 }
 
-/* Where one head of one sample lies. C: channels, D: channels of a head. */
+/* Head h of sample n. C: the number of channels. D: the number of channels of a head. */
 typedef struct place {
     size_t C, D, n, h;
 } place;
 
-/* Where the queries of a slice begin in qkv, which has rows of 3C; keys are C further, values 2C.
- */
+/* Returns where the queries of a slice begin in qkv, for one head of one sample. A row of qkv has
+ * C queries, then C keys, then C values. */
 static size_t queries_at(const dw_slices *slices, uint32_t i, const place *at)
 {
     size_t row = dw_slice_row(slices, i) + at->n * dw_slice_of(slices->T, slices->S, i).tokens;
     return row * 3 * at->C + at->h * at->D;
 }
 
-/* Where the weights of a slice begin. Slices in front of it take less room than they have, because
- * their rows are shorter than the longest one. */
+/* Returns where the weights of a slice begin, for one head of one sample. Every slice has room for
+ * rows of P(T) floats, but its rows are only P(end) floats long, so the rest of the room is not
+ * used. */
 static size_t weights_at(const dw_model_shape *shape, const dw_slices *slices, uint32_t i,
                          const place *at)
 {
@@ -48,7 +49,7 @@ static size_t weights_at(const dw_model_shape *shape, const dw_slices *slices, u
                        dw_attention_row(slice.start + slice.tokens);
 }
 
-/* One head of one sample. heads: row 0 of this head and sample. */
+/* Computes one head of one sample. a: its weights. heads: its part of the first row of `heads`. */
 static void attend_one(const dw_slices *slices, uint32_t i, const place *at, const float *qkv,
                        float *a, float *heads)
 {
@@ -79,21 +80,21 @@ void dw_attend(const dw_model_shape *shape, const dw_slices *slices, uint32_t i,
                        heads + at.n * tokens * at.C + at.h * at.D);
 }
 
-/* One head of one sample. The last slice is the first in the backward pass; later ones add to the
- * gradients of keys and values that they find. */
+/* Computes one head of one sample backward. The last slice comes first in the backward pass and
+ * overwrites the gradients of keys and values; the other slices add to them. */
 static void attend_backward_one(const dw_slices *slices, uint32_t i, const place *at,
                                 const float *qkv, const float *a, const float *dy, float *d_qkv,
                                 float *da)
 {
     dw_slice own = dw_slice_of(slices->T, slices->S, i);
     size_t C = at->C, D = at->D, P = dw_attention_row(own.start + own.tokens);
-    bool found = i + 1 < slices->S;
+    bool adds = i + 1 < slices->S;
     const float *q = qkv + queries_at(slices, i, at);
     float *dq = d_qkv + queries_at(slices, i, at);
     for (uint32_t j = 0; j <= i; j++) {
         dw_slice of = dw_slice_of(slices->T, slices->S, j);
         size_t v = queries_at(slices, j, at) + 2 * C;
-        product(true, false, of.tokens, D, own.tokens, a + of.start, P, dy, C, found, d_qkv + v,
+        product(true, false, of.tokens, D, own.tokens, a + of.start, P, dy, C, adds, d_qkv + v,
                 3 * C);
         product(false, true, own.tokens, of.tokens, D, dy, C, qkv + v, 3 * C, false, da + of.start,
                 P);
@@ -104,7 +105,7 @@ static void attend_backward_one(const dw_slices *slices, uint32_t i, const place
         size_t k = queries_at(slices, j, at) + C;
         product(false, false, own.tokens, D, of.tokens, da + of.start, P, qkv + k, 3 * C, j > 0, dq,
                 3 * C);
-        product(true, false, of.tokens, D, own.tokens, da + of.start, P, q, 3 * C, found, d_qkv + k,
+        product(true, false, of.tokens, D, own.tokens, da + of.start, P, q, 3 * C, adds, d_qkv + k,
                 3 * C);
     }
 }

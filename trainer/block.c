@@ -104,8 +104,8 @@ void dw_block_scratch_destroy(dw_block_scratch *scratch)
     scratch->all = NULL;
 }
 
-/* The memory of slice i. Its weights and qkv are those of the whole micro-batch, in which attention
- * finds the slices itself. */
+/* Returns the memory of slice i. weights and qkv remain those of the whole micro-batch, because
+ * attention needs the earlier slices, too. */
 static dw_block_memory memory_of(const dw_block_memory *memory, const dw_model_shape *shape,
                                  const dw_slices *slices, uint32_t i)
 {

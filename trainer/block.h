@@ -2,26 +2,27 @@
  * block.h - one transformer block: x + attention(norm(x)), then x + mlp(norm(x)); forward and
  * backward, slice by slice (slices.h).
  *
- * Room for N samples of T tokens makes B = N T rows of C channels; H heads. */
+ * In the tables below C is the number of channels. A row belongs to one token of one sample; B is
+ * the number of rows for which there is memory: slices.room times slices.T. */
 #ifndef DW_TRAINER_BLOCK_H
 #define DW_TRAINER_BLOCK_H
 
 #include "parameters.h"
 #include "slices.h"
 
-/* What the forward pass of one micro-batch keeps for its backward pass, slice after slice.
+/* What the forward pass of one micro-batch keeps for its backward pass, stored as slices.h says.
  *
  * | name                | shape          | meaning                             | owner       |
- * | x                   | (B, C)         | what came in                        | part before |
+ * | x                   | (B, C)         | the input of the block              | part before |
  * | norm1, mean1, rstd1 | (B, C), (B)    | first layer norm                    | memory      |
  * | qkv                 | (B, 3C)        | queries, keys, values               | memory      |
  * | weights             | see            | of attention, after the softmax     | memory      |
  * |                     | attention.h    |                                     |             |
- * | heads               | (B, C)         | what the heads found, side by side  | memory      |
+ * | heads               | (B, C)         | outputs of the heads, concatenated  | memory      |
  * | middle              | (B, C)         | the residual stream after attention | memory      |
  * | norm2, mean2, rstd2 | (B, C), (B)    | second layer norm                   | memory      |
- * | wide, bent          | (B, 4C)        | before and behind the GELU          | memory      |
- * | y                   | (B, C)         | what goes out                       | memory      | */
+ * | wide, bent          | (B, 4C)        | input and output of the GELU        | memory      |
+ * | y                   | (B, C)         | the output of the block             | memory      | */
 typedef struct dw_block_memory {
     const float *x;
     float *norm1, *mean1, *rstd1, *qkv, *weights, *heads, *middle, *norm2, *mean2, *rstd2, *wide,
@@ -29,17 +30,17 @@ typedef struct dw_block_memory {
     float *all; /* the allocation that holds them all */
 } dw_block_memory;
 
-/* Memory for the gradients inside the blocks of a stage, which share it. R: the rows of the longest
- * slice.
+/* Memory for the gradients inside the blocks of a stage, which share it. R: the number of rows of
+ * the longest slice.
  *
  * | name      | shape          | meaning                                             |
  * | d_wide    | (R, 4C)        | gradient of wide                                    |
- * | d_row     | (R, C)         | gradient of a row of the residual stream            |
+ * | d_row     | (R, C)         | gradients of intermediate results of width C        |
  * | d_weights | see            | gradient of the weights of one head                 |
  * |           | attention.h    |                                                     |
  * | d_qkv     | (n, B, 3C)     | gradients of queries, keys and values. With several |
- * |           |                | slices they add up in n = n_blocks pieces, one for  |
- * |           |                | each block; otherwise n = 1                         | */
+ * |           |                | slices each block has its own, n = n_blocks, to     |
+ * |           |                | which all its slices add; otherwise n = 1           | */
 typedef struct dw_block_scratch {
     float *d_wide, *d_row, *d_weights, *d_qkv;
     float *all;
@@ -53,13 +54,14 @@ dw_status dw_block_scratch_create(dw_block_scratch *scratch, const dw_model_shap
                                   const dw_slices *slices, uint32_t n_blocks);
 void dw_block_scratch_destroy(dw_block_scratch *scratch);
 
-/* Slice i of memory->y = block(x), after slices 0..i - 1. x (B, C) must remain valid until the
- * backward pass. */
+/* Computes slice i of memory->y = block(x). Slices 0 to i - 1 must have been computed before. x
+ * (B, C) must remain valid until the backward pass. */
 void dw_block_forward(const dw_part *part, const dw_model_shape *shape, dw_block_memory *memory,
                       const dw_slices *slices, uint32_t i, const float *x);
 
-/* d (N, tokens, C) is the gradient of slice i of y and becomes that of x; part->grads are added to.
- * Slices come in reverse order. index: of this block among the n_blocks that share the scratch. */
+/* Computes slice i backward: d (N, tokens, C) is the gradient of that slice of y and becomes the
+ * one of x; the gradients of the parameters are added to part->grads. The last slice comes first.
+ * index: the number of this block among the n_blocks that share the scratch. */
 void dw_block_backward(dw_part *part, const dw_model_shape *shape, const dw_block_memory *memory,
                        const dw_slices *slices, uint32_t i, const dw_block_scratch *scratch,
                        uint32_t index, float *d);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * candidates.h - the codecs of one direction: either one, or several, of which a channel chooses
- * one for each frame; and the one of weight gradients. */
+ * one for each frame; and the codec of the weight gradients. */
 #ifndef DW_TRAINER_CANDIDATES_H
 #define DW_TRAINER_CANDIDATES_H
 

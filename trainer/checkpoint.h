@@ -9,9 +9,10 @@
  * Every rank writes its own parts and, when all ranks have done so, the same manifest. If the ranks
  * run on several machines, the files of all DIRs must be copied into one.
  *
- * Replicas write the same files with the same bytes, so they may share a directory, or have one on
- * each machine. If the codec of the weight gradients keeps something (residuals), each rank R also
- * writes gradients-R-<digest>.state, and the manifest names the grid, the codec and these files.
+ * All replicas write the same files with the same bytes, so they may share a directory, or use one
+ * on each machine. If the codec of the weight gradients keeps state (residuals or prev), each rank
+ * R also writes gradients-R-<digest>.state, and the manifest names the grid, the codec and these
+ * files.
  *
  * A part file is little-endian: a header of 64 bytes (checkpoint.c), then 3 n floats. A state file:
  * a header of 48 bytes, then the bytes of replicas.h. */
@@ -22,11 +23,11 @@
 
 #include "parameters.h"
 
-/* What the codec of the gradients keeps, on all ranks of a grid. */
+/* The files with what the codec of the gradients keeps on each rank of a grid. */
 typedef struct dw_checkpoint_states {
     uint32_t stages, replicas; /* 0: nothing is kept */
     char codec[DW_CONFIG_TEXT_BYTES];
-    uint64_t *digests; /* (stages * replicas) */
+    uint64_t *digests; /* (stages * replicas): of the bytes; 0: this rank keeps nothing */
 } dw_checkpoint_states;
 
 typedef struct dw_checkpoint {

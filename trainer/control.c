@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * control.c - control messages between ranks, from one rank to all and back, and the reasons why
- * ranks stop; every wait can be stopped. */
+ * control.c - control messages between two ranks and among all ranks, and the reasons why ranks
+ * stop; every wait can be stopped. */
 #include "control.h"
 
 #include <stdlib.h>
@@ -41,9 +41,7 @@ void dw_control_part(dw_stage *stage, dw_neighbour *to, dw_status status)
     json_t *message = json_pack("{s:i, s:s}", "status", (int)status, "why", stage->why.text);
     char *text = message ? json_dumps(message, JSON_COMPACT) : NULL;
     if (text)
-        dw_link_send(to->link, DW_TAG_LAST_WORDS, text, strlen(text)); /* fails if the link is
-                                                                        * broken
-                                                                        */
+        dw_link_send(to->link, DW_TAG_LAST_WORDS, text, strlen(text)); /* the link may be broken */
     free(text);
     json_decref(message);
 }
@@ -136,12 +134,13 @@ dw_status dw_control_recv(dw_stage *stage, dw_neighbour *from, uint32_t tag, jso
                   from->rank);
 }
 
-/* ---- Rank after rank ------------------------------------------------------------------------- */
+/* ---- Along a row of ranks -------------------------------------------------------------------- */
 
-/* The ranks along which values are passed on: those of this replica, or all. */
+/* The place of this rank in a row of ranks with consecutive numbers, along which values are passed
+ * on: the ranks of its replica, or all ranks. */
 typedef struct way {
-    dw_neighbour *before, *after; /* NULL: this rank is the first, the last */
-    uint32_t behind;              /* how many ranks come after this one */
+    dw_neighbour *before, *after; /* NULL: this rank is the first one; is the last one */
+    uint32_t behind;              /* the number of ranks after this one */
 } way;
 
 static way along_replica(dw_stage *stage)
@@ -159,7 +158,8 @@ static way along_all(dw_stage *stage)
                  behind};
 }
 
-/* The first rank of the way gets an array with the values of all, the others get NULL. */
+/* Sets *all at the first rank of the row to an array with the values of all its ranks, and to NULL
+ * at the others. Takes ownership of `own`. */
 static dw_status gather(dw_stage *stage, way along, json_t *own, json_t **all)
 {
     *all = NULL;
@@ -186,7 +186,8 @@ static dw_status gather(dw_stage *stage, way along, json_t *own, json_t **all)
     return status;
 }
 
-/* Gives a value of the first rank of the way to all others. */
+/* Sets *value at all ranks of the row to the value `own` of its first rank, and takes ownership of
+ * it. */
 static dw_status spread(dw_stage *stage, way along, json_t *own, json_t **value)
 {
     dw_status status = DW_OK;

@@ -6,12 +6,12 @@
  * and the number of samples. The first `samples` are for training and the next `held_out` for
  * evaluation. The bytes are not decoded, so any file will do.
  *
- * Among D replicas each has a share of n = samples / D, which it keeps for all epochs: codecs that
- * keep the last visit of a sample (delta) find it where the sample was before. The shares follow
- * from the order of the first epoch: of D batches that follow each other each replica gets one, so
- * in this epoch a step of all replicas visits the samples of a step with a batch D times as large.
- * What does not fill a step of all replicas is divided evenly. In later epochs each replica
- * shuffles its share. */
+ * Each of D replicas has a share of n = samples / D samples, which it keeps for all epochs, so that
+ * codecs which keep the last visit of a sample (delta) find it on the same rank again. The shares
+ * follow from the order of the first epoch. Of D consecutive batches of that order each replica
+ * gets one, so in this epoch a step of all replicas visits the same samples as a step of one
+ * pipeline with a batch D times as large. The samples that do not fill a step of all replicas are
+ * divided evenly. In later epochs each replica shuffles its share. */
 #ifndef DW_TRAINER_DATA_H
 #define DW_TRAINER_DATA_H
 
@@ -36,9 +36,9 @@ dw_status dw_data_open(dw_data *data, const char *path, uint64_t offset, uint32_
                        uint32_t held_out, uint32_t T, uint32_t batch, uint64_t seed, dw_why *why);
 void dw_data_close(dw_data *data);
 
-/* Keeps the share of one of several replicas, after open; where the samples cannot be divided
- * evenly, the last ones are not used. Errors: ARGUMENT (fewer samples than batches of all replicas
- * take), NO_MEMORY. */
+/* Restricts the data to the share of one replica; to be called after open. If the samples cannot be
+ * divided evenly, the last ones are not used. Errors: ARGUMENT (a share is smaller than a batch),
+ * NO_MEMORY. */
 dw_status dw_data_share(dw_data *data, uint32_t replica, uint32_t replicas, uint32_t batch,
                         dw_why *why);
 

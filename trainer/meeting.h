@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * meeting.h - opens a link to another rank, and makes sure that it is the right one and has the
+ * meeting.h - opens a link to another rank, and checks that the other end is that rank and has the
  * same settings. */
 #ifndef DW_TRAINER_MEETING_H
 #define DW_TRAINER_MEETING_H
@@ -7,7 +7,7 @@
 #include "stage.h"
 
 typedef struct dw_meeting {
-    uint32_t rank; /* of the other one; it listens if its number is the lower one */
+    uint32_t rank; /* the other one; of two ranks the one with the lower number listens */
     const char *uri;
     void (*on_listening)(void *context, const char *uri); /* NULL: nobody needs the address */
     void *context;

@@ -8,8 +8,8 @@
 #include "block.h"
 #include "ops.h"
 
-/* A micro-batch in progress: room for N samples of T tokens, B = N T rows, which lie slice after
- * slice.
+/* A micro-batch in progress. B is the number of rows, as in block.h; tensors are stored as slices.h
+ * says.
  *
  * | samples    | (N, T + 1) | bytes                                           |
  * | input      | (B, C)     | what the stage before sent, or the embedding    |
@@ -26,13 +26,13 @@ typedef struct slot {
 struct dw_model {
     dw_model_shape shape;
     uint32_t n_parts, n_blocks, n_slots;
-    dw_slices slices; /* N: of the micro-batch that is computed */
+    dw_slices slices; /* N: that of the micro-batch that is computed now */
     bool owns_embed, owns_head;
     dw_part *parts, *first_block; /* blocks lie together */
     slot *slots;
     dw_block_scratch scratch;
-    float *d_norm;   /* (R, C), R rows of the longest slice: before the head's layer norm */
-    float *gradient; /* (R, C) */
+    float *d_norm;   /* (R, C): gradient of `norm`; R: the number of rows of the longest slice */
+    float *gradient; /* (R, C): see dw_model_gradient */
     dw_model_part_done *done; /* see dw_model_watch */
     void *done_context;
 };
@@ -218,7 +218,7 @@ static void embed_backward(dw_model *model, const slot *s, dw_slice slice)
         }
 }
 
-/* The part of a slot that the head needs of one slice. */
+/* Returns a copy of the slot whose pointers of the head lead to one slice. */
 static slot head_of(const dw_model *model, const slot *s, uint32_t slice)
 {
     size_t row = dw_slice_row(&model->slices, slice);

@@ -7,7 +7,7 @@
  * byte t is an input token, and byte t + 1 is the token to predict. The tokens go through the model
  * in slices (slices.h): forward from the first to the last, backward from the last to the first. A
  * micro-batch begins its backward pass when all its slices have gone forward, and ends it before
- * another micro-batch begins its own. Not thread-safe. No function can fail but create. Source:
+ * another micro-batch begins its own. Not thread-safe. Only dw_model_create can fail. Source:
  * Radford et al., Language models are unsupervised multitask learners (2019). */
 #ifndef DW_TRAINER_MODEL_H
 #define DW_TRAINER_MODEL_H
@@ -18,9 +18,9 @@
 
 typedef struct dw_model dw_model;
 
-/* Parts first..first + n_parts - 1, room for n_slots micro-batches of at most N samples, in
- * `slices` slices, at most as many as there are tokens. Errors: ARGUMENT (an invalid shape),
- * NO_MEMORY, LIMIT; *model is then NULL. */
+/* Makes the parts first to first + n_parts - 1, with memory for n_slots micro-batches of at most N
+ * samples. slices: into how many slices a micro-batch is divided, 1 to shape->context. Errors:
+ * ARGUMENT (an invalid shape), NO_MEMORY, LIMIT; *model is then NULL. */
 dw_status dw_model_create(dw_model **model, const dw_model_shape *shape, uint32_t first,
                           uint32_t n_parts, uint32_t N, uint32_t n_slots, uint32_t slices);
 void dw_model_destroy(dw_model *model); /* NULL is fine */
@@ -36,8 +36,8 @@ bool dw_model_owns_head(const dw_model *model);
  * for the slice. The first stage does not use it. */
 float *dw_model_input(dw_model *model, uint32_t slot, uint32_t slice);
 
-/* samples: (N, T + 1) bytes, whichever the slice, read by the stages that own embed or head; NULL
- * at the others. */
+/* Computes one slice forward. samples: the whole micro-batch, (N, T + 1) bytes, which the stages
+ * read that own embed or head; NULL at the others. */
 void dw_model_forward(dw_model *model, uint32_t slot, uint32_t slice, uint32_t N,
                       const uint8_t *samples);
 
@@ -54,11 +54,12 @@ double dw_model_loss(dw_model *model, uint32_t slot, uint32_t slice, bool backwa
  * be sent to the previous stage. All slots and slices share it. */
 float *dw_model_gradient(dw_model *model);
 
-/* Adds to the gradients of all parameters of the stage, from the last part to the first. */
+/* Computes one slice backward: adds to the gradients of all parameters of the stage, from the last
+ * part to the first. */
 void dw_model_backward(dw_model *model, uint32_t slot, uint32_t slice);
 
-/* From now on backward calls `done` when it has added to the gradients of part i, which it then
- * leaves alone. NULL: no longer. */
+/* From now on dw_model_backward calls done(context, i) for each part i as soon as it has added to
+ * the gradients of this part, which it does not touch again. done NULL: it no longer does so. */
 typedef void dw_model_part_done(void *context, uint32_t i);
 void dw_model_watch(dw_model *model, dw_model_part_done *done, void *context);
 

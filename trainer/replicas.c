@@ -44,8 +44,9 @@ dw_neighbour *dw_replicas_at(dw_stage *stage, uint32_t replica)
 
 /* ---- Addresses ------------------------------------------------------------------------------- */
 
-/* On the thread of the link to the rank before: an address for this rank is kept, another one is
- * passed on. If that fails, the rank that waits for it gives up after its timeout. */
+/* Runs on the thread of the link to the rank before. Stores an address that is meant for this rank,
+ * and passes on any other one to the next rank. If that fails, the rank that waits for the address
+ * gives up after its timeout. */
 static void take_address(void *context, const void *data, size_t len)
 {
     dw_replicas *replicas = context;
@@ -122,9 +123,10 @@ static dw_status meet(dw_replicas *replicas, uint32_t replica, json_t *greeting)
     return status < 0 ? status : dw_meet(stage, &replicas->others[replica], &meeting, greeting);
 }
 
-/* A rank that waits for a lost one of its own replica is late in its group, but is not to blame. So
- * links, which notice by themselves within about the given time that the other end is gone, get the
- * time to say so. The group's limit is left for ranks that live and do nothing. */
+/* Returns the timeout of the group. A rank that waits for a lost rank of its own replica is late in
+ * its group, but is not to blame. A link notices within about peer_timeout_ms that its other end is
+ * lost, so the group waits longer than that, and its timeout concerns only ranks that are alive and
+ * make no progress. */
 static uint32_t group_timeout(const dw_train_config *config)
 {
     uint64_t ms = (uint64_t)config->peer_timeout_ms * 2 + 10000;
@@ -177,8 +179,8 @@ dw_status dw_replicas_open(dw_stage *stage, json_t *greeting)
         dw_link_handle(stage->before.link, DW_TAG_ADDRESS, take_address, replicas);
     /* Addresses are passed on from now on, so all ranks must be here before the first is sent. */
     dw_status status = dw_control_assemble(stage);
-    /* A rank connects to those with lower numbers before it listens for the others: so rank 0
-     * waits for nobody, and each rank only for lower ones. */
+    /* A rank connects to the ranks with lower numbers before it listens for those with higher ones,
+     * so ranks do not wait for each other in a circle. */
     for (uint32_t d = 0; d < D && status == DW_OK; d++)
         if (d != settings->replica && !dw_replicas_at(stage, d))
             status = meet(replicas, d, greeting);
@@ -205,8 +207,8 @@ void dw_replicas_close(dw_stage *stage, dw_status status)
 
 /* ---- Gradients ------------------------------------------------------------------------------- */
 
-/* The bytes that this rank would send without a codec: the others' parts of the buffer to these,
- * and its own part of the mean to all. */
+/* Returns the bytes that this rank would send without a codec: to each other rank the part of the
+ * gradient that this one owns, and to all of them its own part of the mean. */
 static uint64_t raw_bytes(const dw_settings *settings, uint64_t n)
 {
     uint64_t begin, own = 0;
@@ -233,8 +235,8 @@ void dw_replicas_start(dw_stage *stage, uint32_t i)
     replicas->raw_bytes += raw_bytes(stage->settings, part->n);
 }
 
-/* The sentence of a group counts replicas, and a run counts ranks. So what the group says is quoted
- * only where it is about the operation and not about a lost rank. */
+/* Returns the error of a group that has failed, with a sentence in stage->why. In the group's own
+ * sentence the number of a rank is that of a replica, so it is not quoted where a rank was lost. */
 static dw_status group_failed(dw_replicas *replicas, dw_status status)
 {
     dw_stage *stage = replicas->stage;
@@ -286,7 +288,7 @@ typedef struct saving {
     bool failed;
 } saving;
 
-/* Each piece of state follows its length, 8 bytes, little-endian. */
+/* Appends a piece of state, with its length in front of it: 8 bytes, little-endian. */
 static dw_status save_piece(void *context, uint64_t slot, const void *saved, size_t len)
 {
     saving *all = context;

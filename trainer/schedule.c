@@ -10,7 +10,7 @@
 #include "replicas.h"
 #include "sentence.h"
 
-/* The current step: M micro-batches of N samples of T tokens, each in S slices. */
+/* The current step: M micro-batches of N samples of T tokens, each divided into S slices. */
 typedef struct step {
     dw_stage *stage;
     const dw_data *data;
@@ -18,7 +18,7 @@ typedef struct step {
     uint8_t *samples; /* (N, T + 1) of one micro-batch */
     uint32_t M, N, S;
     uint32_t slots;               /* micro-batches that the stage has room for */
-    uint32_t forwards, backwards; /* slices done, of M S */
+    uint32_t forwards, backwards; /* how many of the M S slices have gone forward, and backward */
     double loss;                  /* sum over tokens */
 } step;
 
@@ -52,8 +52,8 @@ static bool is_last(const dw_stage *stage)
     return !stage->after.channel;
 }
 
-/* Computes a slice forward from what is in its slot, and sends it on. samples: room for those of
- * the micro-batch. */
+/* Computes a slice forward from what is in its slot, and sends it on. samples: memory for the
+ * samples of a micro-batch. */
 static dw_status forward(dw_stage *stage, const dw_data *data, const piece *p, uint8_t *samples)
 {
     size_t width = (size_t)data->T + 1;
@@ -81,7 +81,8 @@ static void average(void *stage, uint32_t i)
 }
 
 /* Computes the next slice backward from the gradient at the boundary, and sends the gradient of its
- * input back. After the last one the gradients of a part are complete. */
+ * input back. The last slice of the step completes the gradients of one part after the other, which
+ * the replicas begin to average at once. */
 static dw_status backward(step *s)
 {
     dw_stage *stage = s->stage;
@@ -196,7 +197,7 @@ static dw_status evaluate(dw_stage *stage, const dw_data *data, const uint32_t *
     return status;
 }
 
-/* The held-out samples of the replicas before this one. */
+/* Returns the number of held-out samples that replicas with lower numbers evaluate. */
 static uint32_t held_out_before(const dw_data *data, uint32_t replica)
 {
     return (uint32_t)((uint64_t)data->held_out * replica / data->replicas);

@@ -8,7 +8,7 @@
  * id, slice) as keys. replicas.h has the links between the ranks of one stage.
  *
  * Control messages are JSON, on tags of their own (control.h). Every rank calls gather and spread
- * in the same sequence, so the messages need no names.
+ * in the same order, so the messages do not say which call they belong to.
  *
  * Errors: every failed call leaves a sentence in `why` of the stage. If a neighbour has sent the
  * reason why it stopped, that is the sentence. CANCELLED: this process or another one was asked to
@@ -68,7 +68,8 @@ dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_t
 /* status < 0: sends stage->why to the neighbours before it closes the links. */
 void dw_stage_close(dw_stage *stage, dw_status status);
 
-/* Returns CANCELLED if the run was asked to stop. */
+/* Returns CANCELLED if the run was asked to stop, and the status of another rank that has stopped
+ * if that has arrived. */
 dw_status dw_stage_check(dw_stage *stage);
 
 /* Send and receive one slice (N, tokens, C) of a tensor. Receiving waits until it has arrived; with
@@ -81,8 +82,8 @@ dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids
 
 /* Collects one value of every rank. Takes ownership of value; NULL means that there was no memory
  * for it. Rank 0 gets an array with the values of all ranks in order, the others get NULL.
- * gather_replica: only among the ranks of a replica; its first stage gets the array. join: the rest
- * of gather, from the arrays of the replicas (NULL at other stages) to that of all ranks. */
+ * gather_replica: only among the ranks of a replica; its first stage gets the array. join: makes
+ * the array of all ranks from those of the replicas (NULL at other stages). gather calls both. */
 dw_status dw_stage_gather(dw_stage *stage, json_t *own, json_t **all);
 dw_status dw_stage_gather_replica(dw_stage *stage, json_t *own, json_t **all);
 dw_status dw_stage_join(dw_stage *stage, json_t *list, json_t **all);
@@ -95,13 +96,15 @@ dw_status dw_stage_spread_replica(dw_stage *stage, json_t *own, json_t **value);
 /* Writes the records to their files. */
 dw_status dw_stage_flush(dw_stage *stage);
 
-/* Waits at most half a second until the kernel's counters agree with those of the library. */
+/* Waits, at most half a second for each link, until the kernel's counters agree with those of the
+ * library. */
 void dw_stage_settle(dw_stage *stage);
 
-/* What this rank has spent so far: seconds, and the bytes of its link to the next rank. */
+/* Sets *cost to what this rank has spent so far: seconds, the bytes of its link to the next rank of
+ * its replica, and the bytes of its weight gradients. */
 void dw_stage_cost(dw_stage *stage, dw_train_cost *cost);
 
-/* Start and stop the clock of computing. */
+/* now: the time in nanoseconds. computed: adds the time since `since` to the time of computing. */
 uint64_t dw_stage_now(void);
 void dw_stage_computed(dw_stage *stage, uint64_t since);
 

@@ -99,7 +99,7 @@ static double mean_loss_of(const run *r, const json_t *reports)
     return sum / config->replicas;
 }
 
-/* The bytes of all ranks. The seconds of a step are those of rank 0 alone. */
+/* Adds up the bytes of all ranks. The seconds are those of rank 0 alone. */
 static void sum_costs(const json_t *reports, dw_train_cost *cost)
 {
     memset(cost, 0, sizeof *cost);
@@ -118,8 +118,8 @@ static dw_status diverged(run *r, const char *what)
                   r->step + 1, what);
 }
 
-/* The norm of the gradient, at every rank. *reports: at the first stage of a replica those of its
- * ranks. */
+/* Sets *norm to the norm of the gradient, at every rank, and *reports at the first stage of a
+ * replica to the reports of its ranks. */
 static dw_status agree_on_norm(run *r, double loss, double *norm, json_t **reports)
 {
     dw_stage *stage = &r->stage;
@@ -146,8 +146,8 @@ static dw_status agree_on_norm(run *r, double loss, double *norm, json_t **repor
     return DW_OK;
 }
 
-/* Clips the gradient and updates the parameters, with the same factors at every rank. Only then
- * does rank 0 collect the reports of the other replicas, for which nobody waits. */
+/* Clips the gradient and updates the parameters, with the same factors at every rank. Rank 0
+ * collects the reports of the other replicas only after that, so that no update waits for them. */
 static dw_status update(run *r, double loss, double *mean_loss, double *norm, dw_train_cost *cost)
 {
     dw_stage *stage = &r->stage;
@@ -227,8 +227,9 @@ static dw_status evaluate(run *r)
 
 /* ---- Checkpoints ----------------------------------------------------------------------------- */
 
-/* Writes the parts of this rank, and what the codec of its gradients keeps. *digests: theirs, as
- * strings, because JSON integers are signed; null for a state that is empty. */
+/* Writes the parts of this rank, and what the codec of its gradients keeps. Sets *digests to their
+ * digests, which are strings because JSON integers are signed; the one of a state that is empty is
+ * null. */
 static dw_status write_files(run *r, const dw_checkpoint_place *place, json_t **digests)
 {
     dw_stage *stage = &r->stage;
@@ -260,8 +261,7 @@ static uint64_t digest_of(const json_t *text)
     return json_is_string(text) ? strtoull(json_string_value(text), NULL, 10) : 0;
 }
 
-/* Reads what the ranks have written. Replicas hold the same parts, and so write the same digests.
- */
+/* Reads the digests of all ranks. Replicas hold the same parts, so theirs must be the same. */
 static dw_status read_digests(run *r, const json_t *ranks, uint64_t *parts,
                               dw_checkpoint_states *states)
 {
@@ -275,9 +275,9 @@ static dw_status read_digests(run *r, const json_t *ranks, uint64_t *parts,
             uint64_t digest = digest_of(json_array_get(list, i));
             if (n >= total && parts[n % total] != digest)
                 return dw_say(&r->stage.why, DW_ERR_MISMATCH,
-                              "rank %u saves another part %u of the model than rank %u: one of the "
-                              "two machines makes errors",
-                              rank, n % total, rank % settings->config.stages);
+                              "rank %u and rank %u save different bytes for part %u of the model: "
+                              "one of the two machines makes errors",
+                              rank, rank % settings->config.stages, n % total);
             parts[n % total] = digest;
         }
         states->digests[rank] = digest_of(state);
@@ -359,8 +359,8 @@ static dw_status load_parts(run *r)
 
 /* ---- The run --------------------------------------------------------------------------------- */
 
-/* A checkpoint of this model; if it is continued, one with steps to go, and with the states of this
- * grid or of none. */
+/* Checks that the checkpoint is one of this model; if it is continued, also that steps are left,
+ * and that its states of gradients, if it has any, are those of this grid and codec. */
 static dw_status check_start(run *r, const char *start, dw_why *why)
 {
     const dw_train_config *config = &r->settings.config;
