@@ -15,7 +15,8 @@
  * files.
  *
  * A part file is little-endian: a header of 64 bytes (checkpoint.c), then 3 n floats. A state file:
- * a header of 48 bytes, then the bytes of replicas.h. */
+ * a header of 48 bytes, then the bytes of replicas.h. manifest.c writes and reads the manifest, and
+ * checkpoint.c the other files. */
 #ifndef DW_TRAINER_CHECKPOINT_H
 #define DW_TRAINER_CHECKPOINT_H
 
@@ -77,6 +78,10 @@ dw_status dw_checkpoint_commit(const dw_checkpoint_place *place, const uint64_t 
 /* Reads the state of a rank; *bytes is to be freed. Errors: IO, FORMAT, CORRUPT, NO_MEMORY. */
 dw_status dw_checkpoint_read_state(const dw_checkpoint *checkpoint, uint32_t rank, uint8_t **bytes,
                                    size_t *len, dw_why *why);
+
+/* Reads a digest of 16 hexadecimal digits. Returns 0, or -1 if the text is anything else or NULL.
+ */
+int dw_parse_hex(const char *text, uint64_t *value);
 
 /* Removes the files of a part, or of a rank's state, that the manifest does not name. Errors are
  * ignored, for leftover files do no harm. */

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * train.c - a run of one rank from its settings to its summary. */
 #include <cblas.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agreement.h"
-#include "checkpoint.h"
 #include "cost.h"
+#include "joint_checkpoint.h"
 #include "optimizer.h"
 #include "replicas.h"
 #include "schedule.h"
@@ -225,181 +224,7 @@ static dw_status evaluate(run *r)
     return DW_OK;
 }
 
-/* ---- Checkpoints ----------------------------------------------------------------------------- */
-
-/* Writes the parts of this rank, and what the codec of its gradients keeps. Sets *digests to their
- * digests, which are strings because JSON integers are signed; the one of a state that is empty is
- * null. */
-static dw_status write_files(run *r, const dw_checkpoint_place *place, json_t **digests)
-{
-    dw_stage *stage = &r->stage;
-    uint64_t digest;
-    uint8_t *state = NULL;
-    size_t len = 0;
-    dw_status status = DW_OK;
-    json_t *parts = json_array(), *kept = json_null();
-    for (uint32_t i = 0; i < stage->n_parts && status == DW_OK; i++) {
-        const dw_part *part = dw_model_part(stage->model, i);
-        status = dw_checkpoint_write(place, part, &digest, &stage->why);
-        json_array_append_new(parts, json_sprintf("%" PRIu64, digest));
-    }
-    if (status == DW_OK) status = dw_replicas_save(stage, &state, &len);
-    if (status == DW_OK && len) {
-        status = dw_checkpoint_write_state(place, state, len, &digest, &stage->why);
-        kept = json_sprintf("%" PRIu64, digest);
-    }
-    free(state);
-    *digests = json_pack("{s:o, s:o}", "parts", parts, "state", kept);
-    if (status == DW_OK) return DW_OK;
-    json_decref(*digests);
-    *digests = NULL;
-    return status;
-}
-
-static uint64_t digest_of(const json_t *text)
-{
-    return json_is_string(text) ? strtoull(json_string_value(text), NULL, 10) : 0;
-}
-
-/* Reads the digests of all ranks. Replicas hold the same parts, so theirs must be the same. */
-static dw_status read_digests(run *r, const json_t *ranks, uint64_t *parts,
-                              dw_checkpoint_states *states)
-{
-    const dw_settings *settings = &r->settings;
-    uint32_t n = 0, total = r->stage.total_parts;
-    for (uint32_t rank = 0; rank < settings->ranks; rank++) {
-        json_t *list = json_object_get(json_array_get(ranks, rank), "parts");
-        json_t *state = json_object_get(json_array_get(ranks, rank), "state");
-        for (size_t i = 0; i < json_array_size(list) && n < total * settings->config.replicas;
-             i++, n++) {
-            uint64_t digest = digest_of(json_array_get(list, i));
-            if (n >= total && parts[n % total] != digest)
-                return dw_say(&r->stage.why, DW_ERR_MISMATCH,
-                              "rank %u and rank %u save different bytes for part %u of the model: "
-                              "one of the two machines makes errors",
-                              rank, rank % settings->config.stages, n % total);
-            parts[n % total] = digest;
-        }
-        states->digests[rank] = digest_of(state);
-        if (json_is_string(state)) states->replicas = settings->config.replicas;
-    }
-    if (n == total * settings->config.replicas) return DW_OK;
-    return dw_say(&r->stage.why, DW_ERR_PROTOCOL,
-                  "the other ranks did not save all parts of the model");
-}
-
-/* When all ranks have written their files, all digests are sent to all ranks, and each rank then
- * writes the manifest. */
-static dw_status agree_on_manifest(run *r, const dw_checkpoint_place *place, json_t *own)
-{
-    dw_stage *stage = &r->stage;
-    json_t *lists, *value;
-    dw_status status = dw_stage_gather(stage, own, &lists);
-    if (status == DW_OK) status = dw_stage_spread(stage, lists, &value);
-    if (status < 0) return status;
-    uint64_t *parts = calloc(stage->total_parts, sizeof *parts);
-    dw_checkpoint_states states = {.stages = r->settings.config.stages,
-                                   .digests = calloc(r->settings.ranks, sizeof(uint64_t))};
-    snprintf(states.codec, sizeof states.codec, "%s", r->settings.gradient_text);
-    if (!parts || !states.digests)
-        status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a manifest");
-    else
-        status = read_digests(r, value, parts, &states);
-    if (status == DW_OK) status = dw_checkpoint_commit(place, parts, &states, &stage->why);
-    json_decref(value);
-    free(parts);
-    free(states.digests);
-    return status;
-}
-
-static dw_status save(run *r)
-{
-    const dw_train_config *config = &r->settings.config;
-    dw_checkpoint_place place = {.directory = config->save,
-                                 .shape = r->settings.shape,
-                                 .step = r->step,
-                                 .writer = config->rank};
-    json_t *digests = NULL;
-    dw_status status = write_files(r, &place, &digests);
-    if (status == DW_OK) status = agree_on_manifest(r, &place, digests);
-    for (uint32_t i = 0; i < r->stage.n_parts; i++)
-        dw_checkpoint_tidy(config->save, dw_model_part(r->stage.model, i));
-    dw_checkpoint_tidy_state(config->save, config->rank);
-    if (status == DW_OK && is_rank_0(r) && r->hooks->on_save)
-        r->hooks->on_save(r->hooks->context, config->save, r->step);
-    return status;
-}
-
-static dw_status load_state(run *r)
-{
-    uint8_t *bytes;
-    size_t len;
-    if (!r->start.states.digests[r->settings.config.rank]) return DW_OK; /* it kept nothing */
-    dw_status status =
-        dw_checkpoint_read_state(&r->start, r->settings.config.rank, &bytes, &len, &r->stage.why);
-    if (status == DW_OK) status = dw_replicas_load(&r->stage, bytes, len);
-    free(bytes);
-    return status;
-}
-
-static dw_status load_parts(run *r)
-{
-    dw_stage *stage = &r->stage;
-    bool resumes = r->settings.config.resume != NULL;
-    if (!r->start.n_parts) {
-        dw_model_initialize(stage->model, r->settings.config.seed);
-        return DW_OK;
-    }
-    dw_status status = DW_OK;
-    for (uint32_t i = 0; i < stage->n_parts && status == DW_OK; i++)
-        status =
-            dw_checkpoint_read(&r->start, dw_model_part(stage->model, i), resumes, &stage->why);
-    return status == DW_OK && resumes && r->start.states.replicas ? load_state(r) : status;
-}
-
 /* ---- The run --------------------------------------------------------------------------------- */
-
-/* Checks that the checkpoint is one of this model; if it is continued, also that steps are left,
- * and that its states of gradients, if it has any, are those of this grid and codec. */
-static dw_status check_start(run *r, const char *start, dw_why *why)
-{
-    const dw_train_config *config = &r->settings.config;
-    const dw_model_shape *a = &r->start.shape, *b = &r->settings.shape;
-    const dw_checkpoint_states *states = &r->start.states;
-    if (memcmp(a, b, sizeof *a))
-        return dw_say(
-            why, DW_ERR_MISMATCH,
-            "%s holds a model of %u layers, %u channels, %u heads, context %u; asked for are "
-            "%u, %u, %u, %u",
-            start, a->layers, a->channels, a->heads, a->context, b->layers, b->channels, b->heads,
-            b->context);
-    if (!config->resume) return DW_OK;
-    r->first_step = r->start.step;
-    if (r->first_step >= config->steps)
-        return dw_say(why, DW_ERR_ARGUMENT,
-                      "%s has done %u steps of %u already; give more steps or epochs", start,
-                      r->first_step, config->steps);
-    if (states->replicas &&
-        (states->replicas != config->replicas || states->stages != config->stages ||
-         strcmp(states->codec, r->settings.gradient_text)))
-        return dw_say(why, DW_ERR_MISMATCH,
-                      "%.80s keeps the state of gradients of %u replicas of %u stages with %.60s; "
-                      "continue with the same, or start from it with init",
-                      start, states->replicas, states->stages, states->codec);
-    return DW_OK;
-}
-
-static dw_status open_checkpoints(run *r, dw_why *why)
-{
-    const dw_train_config *config = &r->settings.config;
-    const char *start = config->resume ? config->resume : config->init;
-    dw_status status = DW_OK;
-    if (start) status = dw_checkpoint_open(&r->start, start, why);
-    if (status == DW_OK && start) status = check_start(r, start, why);
-    if (status == DW_OK && config->save)
-        status = dw_checkpoint_prepare(config->save, &r->settings.shape, why);
-    return status;
-}
 
 static dw_status open_run(run *r, const dw_train_config *config, dw_why *why)
 {
@@ -411,8 +236,9 @@ static dw_status open_run(run *r, const dw_train_config *config, dw_why *why)
     if (status == DW_OK)
         status = dw_data_share(&r->data, r->settings.replica, config->replicas, config->batch, why);
     if (status == DW_OK) status = dw_settings_count(&r->settings, r->data.samples, why);
-    if (status == DW_OK) status = open_checkpoints(r, why);
+    if (status == DW_OK) status = dw_joint_checkpoint_open(&r->start, &r->settings, why);
     if (status < 0) return status;
+    if (config->resume) r->first_step = r->start.step;
     r->optimizer = (dw_optimizer){.lr = config->lr,
                                   .beta1 = config->beta1,
                                   .beta2 = config->beta2,
@@ -452,7 +278,11 @@ static void announce(run *r)
 static dw_status train(run *r)
 {
     const dw_train_config *config = &r->settings.config;
-    dw_status status = load_parts(r);
+    dw_status status = DW_OK;
+    if (r->start.n_parts)
+        status = dw_joint_checkpoint_load(&r->stage, &r->start);
+    else
+        dw_model_initialize(r->stage.model, config->seed);
     announce(r);
     r->began_ns = dw_stage_now();
     r->held_out_loss = (double)NAN;
@@ -466,7 +296,7 @@ static dw_status train(run *r)
             status = dw_agreement_check(&r->stage, r->step);
         if (status == DW_OK && config->save && !last && config->save_every &&
             r->step % config->save_every == 0)
-            status = save(r);
+            status = dw_joint_checkpoint_save(&r->stage, r->step);
     }
     return status;
 }
@@ -527,7 +357,8 @@ dw_status dw_train(const dw_train_config *config, const dw_train_hooks *hooks, d
     if (status == DW_OK) {
         status = train(r);
         double wall_s = seconds_since(r->began_ns);
-        if (status == DW_OK && r->settings.config.save) status = save(r);
+        if (status == DW_OK && r->settings.config.save)
+            status = dw_joint_checkpoint_save(&r->stage, r->step);
         if (status == DW_OK) status = dw_stage_flush(&r->stage);
         if (status == DW_OK) status = summarize(r, wall_s);
         if (status < 0 && why) *why = r->stage.why;

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * joint_checkpoint.c - all ranks agree on the digests of their files before any of them writes the
+ * manifest. */
+#include "joint_checkpoint.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "replicas.h"
+#include "sentence.h"
+
+/* ---- Starting from one ----------------------------------------------------------------------- */
+
+/* Checks that the checkpoint is one of this model; if it is continued, also that steps are left,
+ * and that its states of gradients, if it has any, are those of this grid and codec. */
+static dw_status check_start(const dw_checkpoint *start, const dw_settings *settings, dw_why *why)
+{
+    const dw_train_config *config = &settings->config;
+    const dw_model_shape *a = &start->shape, *b = &settings->shape;
+    const dw_checkpoint_states *states = &start->states;
+    if (memcmp(a, b, sizeof *a))
+        return dw_say(
+            why, DW_ERR_MISMATCH,
+            "%s holds a model of %u layers, %u channels, %u heads, context %u; asked for are "
+            "%u, %u, %u, %u",
+            start->directory, a->layers, a->channels, a->heads, a->context, b->layers, b->channels,
+            b->heads, b->context);
+    if (!config->resume) return DW_OK;
+    if (start->step >= config->steps)
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "%s has done %u steps of %u already; give more steps or epochs",
+                      start->directory, start->step, config->steps);
+    if (states->replicas &&
+        (states->replicas != config->replicas || states->stages != config->stages ||
+         strcmp(states->codec, settings->gradient_text)))
+        return dw_say(why, DW_ERR_MISMATCH,
+                      "%.80s keeps the state of gradients of %u replicas of %u stages with %.60s; "
+                      "continue with the same, or start from it with init",
+                      start->directory, states->replicas, states->stages, states->codec);
+    return DW_OK;
+}
+
+dw_status dw_joint_checkpoint_open(dw_checkpoint *start, const dw_settings *settings, dw_why *why)
+{
+    const dw_train_config *config = &settings->config;
+    const char *directory = config->resume ? config->resume : config->init;
+    dw_status status = DW_OK;
+    if (directory) status = dw_checkpoint_open(start, directory, why);
+    if (status == DW_OK && directory) status = check_start(start, settings, why);
+    if (status == DW_OK && config->save)
+        status = dw_checkpoint_prepare(config->save, &settings->shape, why);
+    return status;
+}
+
+static dw_status load_state(dw_stage *stage, const dw_checkpoint *start)
+{
+    uint8_t *bytes;
+    size_t len;
+    if (!start->states.digests[stage->settings->config.rank]) return DW_OK; /* it kept nothing */
+    dw_status status =
+        dw_checkpoint_read_state(start, stage->settings->config.rank, &bytes, &len, &stage->why);
+    if (status == DW_OK) status = dw_replicas_load(stage, bytes, len);
+    free(bytes);
+    return status;
+}
+
+dw_status dw_joint_checkpoint_load(dw_stage *stage, const dw_checkpoint *start)
+{
+    bool resumes = stage->settings->config.resume != NULL;
+    dw_status status = DW_OK;
+    for (uint32_t i = 0; i < stage->n_parts && status == DW_OK; i++)
+        status = dw_checkpoint_read(start, dw_model_part(stage->model, i), resumes, &stage->why);
+    return status == DW_OK && resumes && start->states.replicas ? load_state(stage, start) : status;
+}
+
+/* ---- Saving ---------------------------------------------------------------------------------- */
+
+/* Writes the parts of this rank, and what the codec of its gradients keeps. Sets *digests to their
+ * digests, which are strings because JSON integers are signed; the one of a state that is empty is
+ * null. */
+static dw_status write_files(dw_stage *stage, const dw_checkpoint_place *place, json_t **digests)
+{
+    uint64_t digest;
+    uint8_t *state = NULL;
+    size_t len = 0;
+    dw_status status = DW_OK;
+    json_t *parts = json_array(), *kept = json_null();
+    for (uint32_t i = 0; i < stage->n_parts && status == DW_OK; i++) {
+        const dw_part *part = dw_model_part(stage->model, i);
+        status = dw_checkpoint_write(place, part, &digest, &stage->why);
+        json_array_append_new(parts, json_sprintf("%" PRIu64, digest));
+    }
+    if (status == DW_OK) status = dw_replicas_save(stage, &state, &len);
+    if (status == DW_OK && len) {
+        status = dw_checkpoint_write_state(place, state, len, &digest, &stage->why);
+        kept = json_sprintf("%" PRIu64, digest);
+    }
+    free(state);
+    *digests = json_pack("{s:o, s:o}", "parts", parts, "state", kept);
+    if (status == DW_OK) return DW_OK;
+    json_decref(*digests);
+    *digests = NULL;
+    return status;
+}
+
+static uint64_t digest_of(const json_t *text)
+{
+    return json_is_string(text) ? strtoull(json_string_value(text), NULL, 10) : 0;
+}
+
+/* Reads the digests of all ranks. Replicas hold the same parts, so theirs must be the same. */
+static dw_status read_digests(dw_stage *stage, const json_t *ranks, uint64_t *parts,
+                              dw_checkpoint_states *states)
+{
+    const dw_settings *settings = stage->settings;
+    uint32_t n = 0, total = stage->total_parts;
+    for (uint32_t rank = 0; rank < settings->ranks; rank++) {
+        json_t *list = json_object_get(json_array_get(ranks, rank), "parts");
+        json_t *state = json_object_get(json_array_get(ranks, rank), "state");
+        for (size_t i = 0; i < json_array_size(list) && n < total * settings->config.replicas;
+             i++, n++) {
+            uint64_t digest = digest_of(json_array_get(list, i));
+            if (n >= total && parts[n % total] != digest)
+                return dw_say(&stage->why, DW_ERR_MISMATCH,
+                              "rank %u and rank %u save different bytes for part %u of the model: "
+                              "one of the two machines makes errors",
+                              rank, rank % settings->config.stages, n % total);
+            parts[n % total] = digest;
+        }
+        states->digests[rank] = digest_of(state);
+        if (json_is_string(state)) states->replicas = settings->config.replicas;
+    }
+    if (n == total * settings->config.replicas) return DW_OK;
+    return dw_say(&stage->why, DW_ERR_PROTOCOL,
+                  "the other ranks did not save all parts of the model");
+}
+
+/* When all ranks have written their files, all digests are sent to all ranks, and each rank then
+ * writes the manifest. */
+static dw_status agree_on_manifest(dw_stage *stage, const dw_checkpoint_place *place, json_t *own)
+{
+    json_t *lists, *value;
+    dw_status status = dw_stage_gather(stage, own, &lists);
+    if (status == DW_OK) status = dw_stage_spread(stage, lists, &value);
+    if (status < 0) return status;
+    uint64_t *parts = calloc(stage->total_parts, sizeof *parts);
+    dw_checkpoint_states states = {.stages = stage->settings->config.stages,
+                                   .digests = calloc(stage->settings->ranks, sizeof(uint64_t))};
+    snprintf(states.codec, sizeof states.codec, "%s", stage->settings->gradient_text);
+    if (!parts || !states.digests)
+        status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a manifest");
+    else
+        status = read_digests(stage, value, parts, &states);
+    if (status == DW_OK) status = dw_checkpoint_commit(place, parts, &states, &stage->why);
+    json_decref(value);
+    free(parts);
+    free(states.digests);
+    return status;
+}
+
+dw_status dw_joint_checkpoint_save(dw_stage *stage, uint32_t step)
+{
+    const dw_train_config *config = &stage->settings->config;
+    dw_checkpoint_place place = {.directory = config->save,
+                                 .shape = stage->settings->shape,
+                                 .step = step,
+                                 .writer = config->rank};
+    json_t *digests = NULL;
+    dw_status status = write_files(stage, &place, &digests);
+    if (status == DW_OK) status = agree_on_manifest(stage, &place, digests);
+    for (uint32_t i = 0; i < stage->n_parts; i++)
+        dw_checkpoint_tidy(config->save, dw_model_part(stage->model, i));
+    dw_checkpoint_tidy_state(config->save, config->rank);
+    if (status == DW_OK && config->rank == 0 && stage->hooks->on_save)
+        stage->hooks->on_save(stage->hooks->context, config->save, step);
+    return status;
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * manifest.c - the manifest of a checkpoint: what it says, and that it was not changed. */
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "checkpoint.h"
+#include "file.h"
+#include "sentence.h"
+
+/* Programs that know only format 1 would continue without the states. */
+enum { FORMAT = 1, FORMAT_WITH_STATES = 2 };
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+static void part_name(char name[24], const dw_model_shape *shape, uint32_t index)
+{
+    if (index == 0)
+        strcpy(name, "embed");
+    else if (index == shape->layers + 1)
+        strcpy(name, "head");
+    else
+        snprintf(name, 24, "block-%02u", index - 1);
+}
+
+static json_t *hex_of(uint64_t digest)
+{
+    return json_sprintf("%016" PRIx64, digest);
+}
+
+static json_t *states_of(const dw_checkpoint_states *states)
+{
+    json_t *digests = json_array();
+    for (uint32_t i = 0; i < states->stages * states->replicas; i++)
+        json_array_append_new(digests, hex_of(states->digests[i]));
+    return json_pack("{s:I, s:I, s:s, s:o}", "stages", (json_int_t)states->stages, "replicas",
+                     (json_int_t)states->replicas, "codec", states->codec, "states", digests);
+}
+
+static json_t *manifest_of(const dw_checkpoint_place *place, const uint64_t *digests,
+                           const dw_checkpoint_states *states)
+{
+    const dw_model_shape *shape = &place->shape;
+    json_t *parts = json_object();
+    for (uint32_t i = 0; i < dw_model_parts(shape); i++) {
+        char name[24];
+        part_name(name, shape, i);
+        json_object_set_new(parts, name, hex_of(digests[i]));
+    }
+    json_t *manifest =
+        json_pack("{s:i, s:{s:I, s:I, s:I, s:I}, s:I, s:o}", "format",
+                  states->replicas ? FORMAT_WITH_STATES : FORMAT, "model", "layers",
+                  (json_int_t)shape->layers, "channels", (json_int_t)shape->channels, "heads",
+                  (json_int_t)shape->heads, "context", (json_int_t)shape->context, "step",
+                  (json_int_t)place->step, "parts", parts);
+    if (!manifest || !states->replicas) return manifest;
+    if (json_object_set_new(manifest, "gradients", states_of(states)) == 0) return manifest;
+    json_decref(manifest);
+    return NULL;
+}
+
+/* XXH3 over the manifest without its digest field, in compact form with sorted keys, so that every
+ * edit is detected. */
+static int digest_manifest(json_t *manifest, uint64_t *digest)
+{
+    char *text = json_dumps(manifest, JSON_COMPACT | JSON_SORT_KEYS);
+    if (!text) return -1;
+    *digest = XXH3_64bits(text, strlen(text));
+    free(text);
+    return 0;
+}
+
+dw_status dw_checkpoint_commit(const dw_checkpoint_place *place, const uint64_t *digests,
+                               const dw_checkpoint_states *states, dw_why *why)
+{
+    char path[4200], temporary[4200];
+    snprintf(path, sizeof path, "%s/manifest.json", place->directory);
+    snprintf(temporary, sizeof temporary, "%s/manifest-%u.tmp", place->directory, place->writer);
+    json_t *manifest = manifest_of(place, digests, states);
+    uint64_t digest = 0;
+    char *text = NULL;
+    if (manifest && digest_manifest(manifest, &digest) == 0 &&
+        json_object_set_new(manifest, "digest", hex_of(digest)) == 0)
+        text = json_dumps(manifest, JSON_INDENT(2));
+    dw_status status =
+        text ? dw_file_write(place->directory, path, temporary, text, strlen(text), "\n", 1, why)
+             : dw_say(why, DW_ERR_NO_MEMORY, "out of memory while writing a checkpoint to %s",
+                      place->directory);
+    free(text);
+    json_decref(manifest);
+    return status;
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+int dw_parse_hex(const char *text, uint64_t *value)
+{
+    if (!text || strspn(text, "0123456789abcdef") != 16 || text[16]) return -1;
+    *value = strtoull(text, NULL, 16);
+    return 0;
+}
+
+/* Reads the field of a manifest of format 2 that names the states. */
+static dw_status read_states(dw_checkpoint *checkpoint, json_t *gradients, dw_why *why)
+{
+    dw_checkpoint_states *states = &checkpoint->states;
+    json_int_t stages = 0, replicas = 0;
+    const char *codec = "";
+    json_t *digests = NULL;
+    if (json_unpack(gradients, "{s:I, s:I, s:s, s:o}", "stages", &stages, "replicas", &replicas,
+                    "codec", &codec, "states", &digests) ||
+        stages < 1 || stages > 9999 || replicas < 1 || replicas > 256 ||
+        strlen(codec) >= sizeof states->codec ||
+        json_array_size(digests) != (size_t)(stages * replicas))
+        return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json does not name the states of a grid",
+                      checkpoint->directory);
+    snprintf(states->codec, sizeof states->codec, "%s", codec);
+    states->digests = calloc((size_t)(stages * replicas), sizeof *states->digests);
+    if (!states->digests)
+        return dw_say(why, DW_ERR_NO_MEMORY, "out of memory while reading the checkpoint %s",
+                      checkpoint->directory);
+    for (size_t i = 0; i < (size_t)(stages * replicas); i++)
+        if (dw_parse_hex(json_string_value(json_array_get(digests, i)), &states->digests[i]))
+            return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json does not name the states of a grid",
+                          checkpoint->directory);
+    states->stages = (uint32_t)stages;
+    states->replicas = (uint32_t)replicas;
+    return DW_OK;
+}
+
+/* Reads the fields of a manifest whose digest has been verified. */
+static dw_status read_manifest(dw_checkpoint *checkpoint, json_t *manifest, dw_why *why)
+{
+    json_int_t format = 0, L = 0, C = 0, H = 0, T = 0, step = -1;
+    json_t *parts = NULL;
+    if (json_unpack(manifest, "{s:I, s:{s:I, s:I, s:I, s:I}, s:I, s:o}", "format", &format, "model",
+                    "layers", &L, "channels", &C, "heads", &H, "context", &T, "step", &step,
+                    "parts", &parts) ||
+        L < 0 || C < 0 || H < 0 || T < 0 || L > UINT32_MAX || C > UINT32_MAX || H > UINT32_MAX ||
+        T > UINT32_MAX || step < 0 || step > UINT32_MAX)
+        return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json is not a checkpoint's manifest",
+                      checkpoint->directory);
+    if (format != FORMAT && format != FORMAT_WITH_STATES)
+        return dw_say(why, DW_ERR_VERSION,
+                      "%s holds a checkpoint of format %d; this program reads formats %d and %d",
+                      checkpoint->directory, (int)format, FORMAT, FORMAT_WITH_STATES);
+    checkpoint->shape = (dw_model_shape){(uint32_t)L, (uint32_t)C, (uint32_t)H, (uint32_t)T};
+    checkpoint->step = (uint32_t)step;
+    dw_why shape_why;
+    if (dw_model_shape_check(&checkpoint->shape, &shape_why) < 0)
+        return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json: %.180s", checkpoint->directory,
+                      shape_why.text);
+    checkpoint->n_parts = dw_model_parts(&checkpoint->shape);
+    checkpoint->digests = calloc(checkpoint->n_parts, sizeof *checkpoint->digests);
+    if (!checkpoint->digests)
+        return dw_say(why, DW_ERR_NO_MEMORY, "out of memory while reading the checkpoint %s",
+                      checkpoint->directory);
+    for (uint32_t i = 0; i < checkpoint->n_parts; i++) {
+        char name[24];
+        part_name(name, &checkpoint->shape, i);
+        if (dw_parse_hex(json_string_value(json_object_get(parts, name)), &checkpoint->digests[i]))
+            return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json does not name the part %s",
+                          checkpoint->directory, name);
+    }
+    return format == FORMAT ? DW_OK
+                            : read_states(checkpoint, json_object_get(manifest, "gradients"), why);
+}
+
+dw_status dw_checkpoint_open(dw_checkpoint *checkpoint, const char *directory, dw_why *why)
+{
+    memset(checkpoint, 0, sizeof *checkpoint);
+    char path[4200];
+    if (strlen(directory) >= sizeof checkpoint->directory)
+        return dw_say(why, DW_ERR_LIMIT,
+                      "the checkpoint's directory name is longer than 4095 bytes");
+    strcpy(checkpoint->directory, directory);
+    snprintf(path, sizeof path, "%s/manifest.json", directory);
+    if (access(path, R_OK))
+        return dw_say(why, DW_ERR_IO, "no checkpoint in %s: cannot read %s: %s", directory, path,
+                      strerror(errno));
+    json_error_t error;
+    json_t *manifest = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    if (!manifest || !json_is_object(manifest)) {
+        json_decref(manifest);
+        return dw_say(why, DW_ERR_FORMAT, "%s is not a checkpoint's manifest: %.100s", path,
+                      manifest ? "no object" : error.text);
+    }
+    uint64_t stored = 0, digest = 0;
+    bool unreadable = dw_parse_hex(json_string_value(json_object_get(manifest, "digest")), &stored);
+    json_object_del(manifest, "digest");
+    dw_status status;
+    if (unreadable || digest_manifest(manifest, &digest) || digest != stored)
+        status = dw_say(why, DW_ERR_CORRUPT, "%s was changed or damaged: its digest does not match",
+                        path);
+    else
+        status = read_manifest(checkpoint, manifest, why);
+    checkpoint->digest = digest;
+    json_decref(manifest);
+    if (status < 0) dw_checkpoint_close(checkpoint);
+    return status;
+}
+
+void dw_checkpoint_close(dw_checkpoint *checkpoint)
+{
+    free(checkpoint->digests);
+    free(checkpoint->states.digests);
+    checkpoint->digests = checkpoint->states.digests = NULL;
+}
+
+dw_status dw_checkpoint_prepare(const char *directory, const dw_model_shape *shape, dw_why *why)
+{
+    if (mkdir(directory, 0777) && errno != EEXIST)
+        return dw_say(why, DW_ERR_IO, "cannot make the checkpoint directory %s: %s", directory,
+                      strerror(errno));
+    if (access(directory, W_OK | X_OK))
+        return dw_say(why, DW_ERR_IO, "cannot write checkpoints to %s: %s", directory,
+                      strerror(errno));
+    dw_checkpoint old;
+    if (dw_checkpoint_open(&old, directory, NULL) < 0)
+        return DW_OK; /* none, or a damaged one, which may be replaced */
+    bool same = !memcmp(&old.shape, shape, sizeof *shape);
+    dw_checkpoint_close(&old);
+    if (same) return DW_OK;
+    return dw_say(why, DW_ERR_MISMATCH,
+                  "%s holds a checkpoint of another model (%u layers, %u channels, %u heads, "
+                  "context %u); save to another directory",
+                  directory, old.shape.layers, old.shape.channels, old.shape.heads,
+                  old.shape.context);
+}
