@@ -20,18 +20,8 @@ static bool encode(dw_group *group, dw_group_slot *slot, uint32_t to, uint32_t p
     *len = 0;
     if (at.count == 0) return true;
     dw_tensor x = dw_adding_source(slot, at);
-    dw_key key = {.sample = slot->number, .slice = piece};
     dw_message head = dw_operation_message(slot, 1, to, piece);
-    dw_encoder *encoder = group->coders.contribute[to];
-    int64_t begin_ns = dw_group_now_ns();
-    dw_status status = dw_encode(encoder, &key, &x, frame, cap, len);
-    group->count.codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
-    group->count.raw_bytes += at.count * dw_dtype_bytes(x.dtype);
-    group->count.encoded_bytes += *len;
-    if (status == DW_OK) return dw_undoing_keep(group, slot, &head, frame, *len);
-    dw_group_fail(group, status, group->rank, "slot %llu: rank %u cannot encode it: %.120s",
-                  (unsigned long long)slot->number, group->rank, dw_encoder_why(encoder));
-    return false;
+    return dw_coders_encode(group, slot, group->coders.contribute[to], &head, &x, frame, cap, len);
 }
 
 static size_t bound_of(const dw_group *group, const dw_group_slot *slot, dw_piece at)
@@ -97,30 +87,14 @@ bool dw_adding_contribute(dw_group *group, dw_group_slot *slot)
 /* ---- Adding ---------------------------------------------------------------------------------- */
 
 /* Adds a frame to the sum of a piece; the first one makes the sum. */
-static dw_status add_frame(dw_group *group, dw_group_slot *slot, uint32_t from, dw_piece at,
-                           const void *frame, size_t len)
-{
-    if (at.count == 0) return len == 0 ? DW_OK : DW_ERR_FORMAT;
-    dw_tensor y = dw_group_view(slot->sums + (at.begin - slot->now.begin), DW_F32, at.count);
-    dw_decode_options options = {.struct_size = sizeof options, .adds = from > 0, .factor = 1};
-    int64_t begin_ns = dw_group_now_ns();
-    dw_status status =
-        dw_decode_with(group->coders.add[from], frame, len, &y, &options, NULL, 0, NULL);
-    group->count.codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
-    return status;
-}
-
-/* Returns whether the contribution of a rank could be added. */
 static bool add(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t piece, dw_piece at,
                 const void *frame, size_t len)
 {
-    dw_status status = add_frame(group, slot, from, at, frame, len);
-    if (status == DW_OK) return true;
-    dw_group_fail(group, status, from,
-                  "slot %llu: piece %u of rank %u's contribution cannot be decoded: %.100s",
-                  (unsigned long long)slot->number, piece, from,
-                  at.count ? dw_decoder_why(group->coders.add[from]) : "it should be empty");
-    return false;
+    dw_message head = dw_operation_message(slot, 1, group->rank, piece);
+    dw_tensor y = dw_group_view(slot->sums + (at.begin - slot->now.begin), DW_F32, at.count);
+    dw_decode_options options = {.struct_size = sizeof options, .adds = from > 0, .factor = 1};
+    return dw_coders_decode(group, group->coders.add[from], &head, from, frame, len,
+                            at.count > 0 ? &y : NULL, &options);
 }
 
 static bool add_own(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_piece at)

@@ -52,6 +52,41 @@ dw_status dw_coders_make(dw_group *group, dw_group_coders *coders)
     return status;
 }
 
+/* ---- Frames ---------------------------------------------------------------------------------- */
+
+bool dw_coders_encode(dw_group *group, dw_group_slot *slot, dw_encoder *encoder,
+                      const dw_message *head, const dw_tensor *x, void *frame, size_t cap,
+                      size_t *len)
+{
+    dw_key key = {.sample = head->slot, .slice = head->piece};
+    int64_t begin_ns = dw_group_now_ns();
+    dw_status status = dw_encode(encoder, &key, x, frame, cap, len);
+    group->count.codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
+    group->count.raw_bytes += (uint64_t)x->t * x->c * dw_dtype_bytes(x->dtype);
+    group->count.encoded_bytes += *len;
+    if (status == DW_OK) return dw_undoing_keep(group, slot, head, frame, *len);
+    dw_group_fail(group, status, group->rank, "slot %llu: rank %u cannot encode it: %.120s",
+                  (unsigned long long)head->slot, group->rank, dw_encoder_why(encoder));
+    return false;
+}
+
+bool dw_coders_decode(dw_group *group, dw_decoder *decoder, const dw_message *head, uint32_t from,
+                      const void *frame, size_t len, const dw_tensor *y,
+                      const dw_decode_options *options)
+{
+    dw_status status = len == 0 ? DW_OK : DW_ERR_FORMAT;
+    int64_t begin_ns = dw_group_now_ns();
+    if (y) status = dw_decode_with(decoder, frame, len, y, options, NULL, 0, NULL);
+    group->count.codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
+    if (status == DW_OK) return true;
+    dw_group_fail(group, status, from,
+                  "slot %llu: piece %u of rank %u's %s cannot be decoded: %.100s",
+                  (unsigned long long)head->slot, head->piece, from,
+                  head->flags & DW_MESSAGE_HOP2 ? "result" : "contribution",
+                  y ? dw_decoder_why(decoder) : "it should be empty");
+    return false;
+}
+
 /* ---- Forgetting ------------------------------------------------------------------------------ */
 
 /* Where the state of all slots but one goes. */

@@ -338,6 +338,16 @@ void dw_device_end(dw_group *group);
 dw_status dw_coders_make(dw_group *group, dw_group_coders *coders);
 void dw_coders_destroy(dw_group *group, dw_group_coders *coders);
 dw_status dw_coders_forget(dw_group *group, uint64_t slot);
+/* Encode and decode the piece that `head` names, and count what that costs. If they return false,
+ * the group has failed. encode: into at most cap bytes at `frame`; with error feedback a copy of
+ * the frame is kept. decode: a frame of rank `from` into *y. y NULL: the piece is empty, and so
+ * must be the frame. options: as in dw_decode_with. */
+bool dw_coders_encode(dw_group *group, dw_group_slot *slot, dw_encoder *encoder,
+                      const dw_message *head, const dw_tensor *x, void *frame, size_t cap,
+                      size_t *len);
+bool dw_coders_decode(dw_group *group, dw_decoder *decoder, const dw_message *head, uint32_t from,
+                      const void *frame, size_t len, const dw_tensor *y,
+                      const dw_decode_options *options);
 
 /* worker.c. Does everything that there is to do, and returns after how many nanoseconds the next
  * turn is due if nothing happens. */

@@ -46,35 +46,23 @@ void dw_sharing_restore(const dw_group *group, dw_group_slot *slot)
     }
 }
 
-static dw_status decode(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t piece,
-                        dw_piece at, const void *frame, size_t len)
-{
-    if (at.count == 0) return len == 0 ? DW_OK : DW_ERR_FORMAT;
-    dw_decoder *decoder = group->coders.take[from];
-    unsigned char *taken = &slot->taken[slot->first_piece[from] + piece];
-    dw_tensor y = dw_group_view(room_for(slot, taken, at), slot->now.job.dtype, at.count);
-    dw_counters before = {.struct_size = sizeof before}, after = before;
-    dw_decoder_counters(decoder, &before);
-    int64_t begin_ns = dw_group_now_ns();
-    dw_status status = dw_decode(decoder, frame, len, &y, NULL, 0, NULL);
-    group->count.codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
-    dw_decoder_counters(decoder, &after);
-    group->count.poisoned += after.poisoned_groups - before.poisoned_groups;
-    return status;
-}
-
 /* Decodes a piece of a rank's part. */
 static bool accept(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t piece,
                    const void *frame, size_t len)
 {
-    dw_piece at = dw_group_piece_at(group, &slot->now.job, from, piece);
-    dw_status status = decode(group, slot, from, piece, at, frame, len);
-    if (status == DW_OK) return true;
-    dw_group_fail(group, status, from,
-                  "slot %llu: piece %u of rank %u's result cannot be decoded: %.100s",
-                  (unsigned long long)slot->number, piece, from,
-                  at.count ? dw_decoder_why(group->coders.take[from]) : "it should be empty");
-    return false;
+    const dw_group_job *job = &slot->now.job;
+    dw_message head = dw_operation_message(slot, 2, from, piece);
+    dw_decoder *decoder = group->coders.take[from];
+    dw_piece at = dw_group_piece_at(group, job, from, piece);
+    if (at.count == 0) return dw_coders_decode(group, decoder, &head, from, frame, len, NULL, NULL);
+    unsigned char *taken = &slot->taken[slot->first_piece[from] + piece];
+    dw_tensor y = dw_group_view(room_for(slot, taken, at), job->dtype, at.count);
+    dw_counters before = {.struct_size = sizeof before}, after = before;
+    dw_decoder_counters(decoder, &before);
+    if (!dw_coders_decode(group, decoder, &head, from, frame, len, &y, NULL)) return false;
+    dw_decoder_counters(decoder, &after);
+    group->count.poisoned += after.poisoned_groups - before.poisoned_groups;
+    return true;
 }
 
 /* Takes room for a message to every other rank, or for none. */
@@ -103,25 +91,13 @@ static bool fill(dw_group *group, dw_group_slot *slot, uint32_t piece, size_t ca
 {
     dw_piece at = dw_group_piece_at(group, &slot->now.job, group->rank, piece);
     unsigned char *first = bodies[group->rank == 0 ? 1 : 0]; /* there are two ranks at least */
-    dw_encoder *encoder = group->coders.share;
-    dw_status status = DW_OK;
+    dw_message head = dw_operation_message(slot, 2, group->rank, piece);
     *len = 0;
     if (at.count > 0) {
         dw_tensor x = dw_sharing_source(slot, at);
-        dw_key key = {.sample = slot->number, .slice = piece};
-        int64_t begin_ns = dw_group_now_ns();
-        status = dw_encode(encoder, &key, &x, first, cap, len);
-        group->count.codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
-        group->count.raw_bytes += at.count * dw_dtype_bytes(x.dtype);
-        group->count.encoded_bytes += *len;
+        if (!dw_coders_encode(group, slot, group->coders.share, &head, &x, first, cap, len))
+            return false;
     }
-    if (status != DW_OK) {
-        dw_group_fail(group, status, group->rank, "slot %llu: rank %u cannot encode it: %.120s",
-                      (unsigned long long)slot->number, group->rank, dw_encoder_why(encoder));
-        return false;
-    }
-    dw_message head = dw_operation_message(slot, 2, group->rank, piece);
-    if (at.count > 0 && !dw_undoing_keep(group, slot, &head, first, *len)) return false;
     for (uint32_t r = 0; r < group->ranks; r++)
         if (first && bodies[r] && bodies[r] != first) memcpy(bodies[r], first, *len);
     return accept(group, slot, group->rank, piece, first, *len);

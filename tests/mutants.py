@@ -802,7 +802,7 @@ MUTANTS_OF_GROUPS = {
     "failures_leave_inputs": ("collective/undoing.c", "    negate(&x, at.count, room);", "    if (1) return DW_OK;\n    negate(&x, at.count, room);"),
     "halves_negated_in_pairs": ("collective/undoing.c", "if (each == 4)", "if (1)"),
     "sums_under_results": ("collective/slot.c", "&& group->result.feedback <= DW_FEEDBACK_NONE;", ";"),
-    "results_are_not_undone": ("collective/sharing.c", "if (at.count > 0 && !dw_undoing_keep(group, slot, &head, first, *len)) return false;", "(void)head;"),
+    "results_are_not_undone": ("collective/undoing.c", "if (config->feedback <= DW_FEEDBACK_NONE) return true;", "if (is_shared || config->feedback <= DW_FEEDBACK_NONE) return true;"),
     "frames_kept_for_ever": ("collective/worker.c", "dw_undoing_end(group, slot, false);", ""),
     "residuals_not_taken_back": ("collective/open.c", "|| config->feedback > DW_FEEDBACK_NONE;", ";"),
     "poison_uncounted": ("collective/sharing.c", "group->count.poisoned += after.poisoned_groups - before.poisoned_groups;", ""),
