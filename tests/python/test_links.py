@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_links.py - links and channels: messages, tensors, interrupted waits, and close.
 import gc
-import os
-import signal
-import subprocess
-import sys
 import threading
 import warnings
 
 import numpy
 import pytest
+from processes import in_child, interrupt, printed_by
 from rig import normal, refused, same
 
 import deltawire
@@ -347,11 +344,9 @@ def test_waits_are_cut_into_slices(monkeypatch):
     assert _waiting.Deadline(0).slice_ms() == 0
 
 
-INTERRUPTED = """
-import deltawire, signal, sys, threading, os, numpy
-def strike():  # repeated, because the first signal may come before the wait has begun
-    while not over.wait(0.2): os.kill(os.getpid(), signal.SIGINT)
-over, bound, uri = threading.Event(), threading.Event(), []
+PAIR = """
+import deltawire, threading
+bound, uri = threading.Event(), []
 def listen(**options):
     return deltawire.Link("tcp://127.0.0.1:0", listen=True,
         on_listening=lambda at: (uri.append(at), bound.set()), **options)
@@ -364,13 +359,6 @@ def pair():
     return made[0], other
 def fill(link):
     while True: link.send(3, bytes(50000))
-%s
-try:
-    threading.Thread(target=strike, daemon=True).start()
-    wait()
-except KeyboardInterrupt:
-    over.set()
-    print("interrupted")
 """
 WAITS = {
     "listen": "wait = lambda: listen(open_timeout=600)",
@@ -400,41 +388,29 @@ wait = other.close
 
 @pytest.mark.parametrize("name", WAITS)
 def test_an_interrupt_ends_a_wait(name):
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED % WAITS[name]],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
+    interrupt(PAIR + WAITS[name])
 
 
 def test_after_a_fork_links_are_refused():
     one, other = both()
     with one, other:
         to, back = channels((one, other))
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                signal.alarm(60)
-                for call in (
-                    lambda: one.send(3, b""),
-                    lambda: one.recv(3),
-                    one.counters,
-                    lambda: to.send(normal((1, 2, 3)), [1]),
-                    back.received,
-                ):
-                    with refused("ARGUMENT", "belongs to the process that made it"):
-                        call()
-                for thing in (to, back, one, other):
-                    thing.close()
-                    assert thing._open  # close did nothing
-                code = 0
-            finally:
-                os._exit(code)
-        assert os.waitpid(child, 0)[1] == 0
+
+        def check():
+            for call in (
+                lambda: one.send(3, b""),
+                lambda: one.recv(3),
+                one.counters,
+                lambda: to.send(normal((1, 2, 3)), [1]),
+                back.received,
+            ):
+                with refused("ARGUMENT", "belongs to the process that made it"):
+                    call()
+            for thing in (to, back, one, other):
+                thing.close()
+                assert thing._open  # close did nothing
+
+        in_child(check)
         x = normal((1, 2, 64))
         to.send(x, [1])
         assert back.recv(shape=(1, 2, 64), timeout=30).ids == [1]
@@ -475,8 +451,5 @@ thread.join()
 threading.Thread(target=lambda: made[0].recv(3), daemon=True).start()
 print("end")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
+    assert printed_by(program) == "end\n"
     assert deltawire.Link and same

@@ -10,6 +10,7 @@ import time
 
 import numpy
 import pytest
+from processes import in_child
 from rig import normal, pair, refused, same
 
 import deltawire
@@ -69,31 +70,6 @@ def test_calls_release_the_interpreter_lock():
     finally:
         sys.setswitchinterval(before)
     assert order == ["overtaken", "encoded"]
-
-
-def in_child(check):
-    """Runs check in a forked process. The test fails if check raises or hangs."""
-    out, into = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(out)
-        try:
-            check()
-            os.write(into, b"ok")
-        except BaseException as error:
-            os.write(into, repr(error).encode()[:2000])
-        finally:
-            os._exit(0)
-    os.close(into)
-    deadline = time.monotonic() + 120
-    while os.waitpid(child, os.WNOHANG) == (0, 0):
-        if time.monotonic() > deadline:
-            os.kill(child, 9)
-            os.waitpid(child, 0)
-            pytest.fail("the forked process hangs")
-        time.sleep(0.01)
-    with os.fdopen(out, "rb") as said:
-        assert said.read() == b"ok"
 
 
 def test_after_a_fork_only_new_objects_work():
