@@ -1165,6 +1165,8 @@ MUTANTS_OF_PYTHON = {
     "py_group_any_timeout": ("python/deltawire/group.py", 'milliseconds(timeout, "timeout")', "60000"),
     "py_group_waits_on": ("python/deltawire/operation.py", "lambda ms: collective.dw_group_wait(handle, self.slot, ms)", "lambda ms: collective.dw_group_wait(handle, self.slot, -1)"),
     "py_group_two_waiters": ("python/deltawire/operation.py", "if not self._lock.acquire(False):", "if self._lock.acquire(False) and False:"),
+    "py_group_closing_is_refused": ("python/deltawire/operation.py", "if group._open:\n                raise", "raise"),
+    "py_group_closing_lets_go": ("python/deltawire/operation.py", "self._end_closed(group._noun)", "self._cancel(group._noun)"),
     "py_group_closed_is_refused": ("python/deltawire/group.py", "made._cancel(self._noun)", "pass"),
     "py_group_pool_kept": ("python/deltawire/group.py", "            self._pool._give_back()", "            pass"),
     "py_group_links_without_options": ("python/deltawire/group.py", "**dict(more or {})", ""),

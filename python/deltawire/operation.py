@@ -63,7 +63,13 @@ class Operation:
 
     def _wait(self, deadline: Deadline) -> bool:
         group = self._group
-        group._begin()
+        try:
+            group._begin()
+        except DeltawireError:
+            if group._open:
+                raise
+            self._end_closed(group._noun)  # another thread is about to close it
+            return True
         try:
             handle = group._handle
             status = group._wait(
@@ -88,6 +94,9 @@ class Operation:
     def _cancel(self, noun: str) -> None:
         """The group has been closed."""
         self._let_go()
+        self._end_closed(noun)
+
+    def _end_closed(self, noun: str) -> None:
         if not self._ended:
             sentence = f"the {noun} was closed before slot {self.slot} had finished"
             self._error = DeltawireError(CANCELLED, sentence)

@@ -567,6 +567,25 @@ def test_a_close_ends_the_waits_of_other_threads():
     together(2, work)
 
 
+def test_a_wait_that_begins_during_a_close():
+    """The memory of x and out is held until the group is closed: until then it may be used."""
+
+    def work(group):
+        if group.rank == 0:
+            out = array.array("f", bytes(40))
+            operation = group.start("all_reduce", normal((10,)), out)
+            group._open = False  # as by another thread that has begun to close the group
+            with refused("CANCELLED", "slot 0"):
+                operation.wait()
+            with pytest.raises(BufferError):
+                out.append(1.0)
+            group._open = True
+            group.close()
+            out.append(1.0)
+
+    together(2, work)
+
+
 def test_nothing_is_pickled():
     with Group([None]) as group:
         for thing in (group, group.start("all_reduce", normal((3,)))):
