@@ -109,6 +109,21 @@ void assert_all(const pipeline *run, dw_status status)
                      run->ranks[i].why.text);
 }
 
+void assert_a_stop_ends(pipeline *run, uint32_t stages)
+{
+    run->stop_at_step = 3;
+    run->n_ranks = 1; /* run_pipeline sets it */
+    for (run->stop_rank = 0; run->stop_rank < run->n_ranks; run->stop_rank++) {
+        char expected[32];
+        run_pipeline(run, stages, NULL);
+        assert_all(run, DW_ERR_CANCELLED);
+        assert_true(run->steps >= 3);
+        snprintf(expected, sizeof expected, "rank %u was asked to stop", run->stop_rank);
+        for (uint32_t i = 0; i < run->n_ranks; i++)
+            assert_string_equal(run->ranks[i].why.text, expected);
+    }
+}
+
 pipeline a_run(void)
 {
     return (pipeline){.config = {.struct_size = sizeof(dw_train_config),

@@ -53,6 +53,10 @@ void run_pipeline(pipeline *run, uint32_t stages, void (*change)(rank *));
 /* The hook on_listening of a rank, for tests that give it something else to do. */
 void note_listening(void *rank, const char *uri);
 
+/* Runs the pipeline once for each rank, and lets that rank be asked to stop at step 3. Fails the
+ * test unless all ranks then end, and say who was asked. */
+void assert_a_stop_ends(pipeline *run, uint32_t stages);
+
 /* Fails the test unless every rank has ended with this status. */
 void assert_all(const pipeline *run, dw_status status);
 

@@ -15,6 +15,7 @@
 #include "model.h"
 #include "random.h"
 #include "stage.h"
+#include "stirred.h"
 
 enum { N = 3, T = 13 }; /* T is not a multiple of the vector length */
 static const dw_model_shape shape = {.layers = 3, .channels = 24, .heads = 3, .context = T};
@@ -23,21 +24,6 @@ static void fill_samples(uint8_t *samples, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         samples[i] = (uint8_t)(dw_random(5, DW_RANDOM_SHUFFLE, 0, i).v[0] % 96 + 32);
-}
-
-/* Makes the parameters larger than initial ones, and replaces the trivial initial values of
- * vectors, so that every term of a gradient matters. */
-static void stir(dw_model *model)
-{
-    dw_model_initialize(model, 3);
-    for (uint32_t i = 0; i < dw_model_part_count(model); i++) {
-        dw_part *part = dw_model_part(model, i);
-        for (size_t k = 0; k < part->n; k++)
-            part->params[k] +=
-                0.3f *
-                ((float)dw_random(9, DW_RANDOM_PARAMETERS, part->index, k).v[0] / 2147483648.0f -
-                 1);
-    }
 }
 
 static dw_model *whole_model(void)

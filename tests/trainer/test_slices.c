@@ -15,6 +15,7 @@
 #include "pipeline.h"
 #include "random.h"
 #include "slices.h"
+#include "stirred.h"
 
 enum { N = 3, T = 13 }; /* T is a multiple neither of the vector length nor of any S but 1 and T */
 static const dw_model_shape shape = {.layers = 3, .channels = 24, .heads = 3, .context = T};
@@ -72,21 +73,11 @@ static double both_at_once(dw_model *model, uint32_t S)
     return loss;
 }
 
-/* Parameters are larger than initial ones, so that attention looks at some tokens more than at
- * others. */
 static dw_model *model_in_slices(uint32_t S)
 {
     dw_model *model;
     assert_int_equal(dw_model_create(&model, &shape, 0, dw_model_parts(&shape), N, 2, S), DW_OK);
-    dw_model_initialize(model, 3);
-    for (uint32_t i = 0; i < dw_model_part_count(model); i++) {
-        dw_part *part = dw_model_part(model, i);
-        for (size_t k = 0; k < part->n; k++)
-            part->params[k] +=
-                0.3f *
-                ((float)dw_random(9, DW_RANDOM_PARAMETERS, part->index, k).v[0] / 2147483648.0f -
-                 1);
-    }
+    stir(model);
     return model;
 }
 
