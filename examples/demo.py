@@ -367,39 +367,40 @@ def format_table(rows):
     return "\n".join([line(rows[0]), rule, *map(line, rows[1:])])
 
 
-def table(bare, results, runs):
-    rows = [
-        (
-            "run (forward / backward)",
-            "held-out",
-            "wall",
-            "faster",
-            "forward",
-            "backward",
-            "ratio",
-            "compute",
-            "codec",
-            "wait",
-        )
-    ]
-    slowest = results["raw"]["wall_s"]
-    titles = {name: title for name, title, _, _ in runs}
+def result_table(bare, results, runs, head, bare_title, amounts):
+    """Returns the rows of a table: the head, the run on bare links, and each of the results.
+
+    head: the names of the columns. runs: tuples that begin with the name and the title of a run.
+    amounts(result): the cells behind "faster", which say how much was sent."""
+    rows = [head]
+    titles = {name: title for name, title, *_ in runs}
     for name, result in [("bare", bare), *results.items()]:
         rows.append(
             (
-                titles.get(name, "raw f32, bare link"),
+                titles.get(name, bare_title),
                 f"{result['held_out_loss']:.4f}",
                 f"{result['wall_s']:.1f} s",
-                f"{slowest / result['wall_s']:.2f}x",
-                f"{result['bytes_forward'] / 1e6:.1f} MB",
-                f"{result['bytes_backward'] / 1e6:.1f} MB",
-                f"{total(result, 'raw') / total(result, 'bytes'):.1f}x",
+                f"{results['raw']['wall_s'] / result['wall_s']:.2f}x",
+                *amounts(result),
                 f"{result['compute_s']:.1f} s",
                 f"{result['codec_s']:.2f} s",
                 f"{result['wait_s']:.1f} s",
             )
         )
-    return format_table(rows)
+    return rows
+
+
+def table(bare, results, runs):
+    def amounts(result):
+        return (
+            f"{result['bytes_forward'] / 1e6:.1f} MB",
+            f"{result['bytes_backward'] / 1e6:.1f} MB",
+            f"{total(result, 'raw') / total(result, 'bytes'):.1f}x",
+        )
+
+    head = "held-out wall faster forward backward ratio compute codec wait".split()
+    head = ("run (forward / backward)", *head)
+    return format_table(result_table(bare, results, runs, head, "raw f32, bare link", amounts))
 
 
 def draw(out, rate, runs):

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # demo_grid.py - ./run demo --grid KxD: fine-tunes D replicas of a pipeline of K stages, where
 # everything crosses slow links: activations, their gradients, and weight gradients.
-"""The second act of the demo. Every link has the same rate, the ones within a replica and the ones
-between replicas. It is set so that the run without any compression is 8 times slower than on bare
-links. Then first activations and their gradients are compressed, and then weight gradients, too.
+"""All links have the same rate, within a replica and between replicas. The demo sets it so that a
+run without any compression takes 8 times as long as on links that are not slowed down (bare links).
+It compares this run with one in which activations and their gradients are compressed, and with runs
+in which weight gradients are compressed as well.
 
-A replica has a batch of 48 samples. So the weight gradients are a third of what is sent
-uncompressed, and more than half of the time once activations are compressed."""
+Each replica has a batch of 48 samples. With that the weight gradients are a third of the
+uncompressed bytes, and take more than half of the time when only activations are compressed."""
 
 import json
 import pathlib
@@ -47,8 +48,8 @@ class Grid(demo.Demo):
 
 
 def bits_of_busiest(grid, result):
-    """What one link of the pipelines and one between replicas carry in one direction, one after the
-    other, in a run without compression."""
+    """The bits that a link within a replica and one between replicas carry in one direction, added
+    up, in a run without compression: the one is used after the other."""
     pipeline = max(result["bytes_forward"], result["bytes_backward"])
     links = (grid.stages - 1) * grid.replicas
     others = grid.stages * grid.replicas * (grid.replicas - 1)
@@ -56,9 +57,9 @@ def bits_of_busiest(grid, result):
 
 
 def calibrate(grid, bare_run, raw_run):
-    """Returns the last of three runs on bare links, and the rate at which raw f32 takes 8 times as
-    long as the fastest one, since four processes on two cores are easily disturbed. raw_run(name,
-    rate, title, **other) trains behind that rate."""
+    """Returns the last of three runs on bare links, and the rate of links at which raw f32 takes 8
+    times as long as the fastest of the three. The fastest counts, because other processes can only
+    slow a run down. raw_run(name, rate, title, **other): trains over links of a rate."""
     runs = [bare_run() for _ in range(3)]
     fastest = min(run["wall_s"] for run in runs)
     rate = bits_of_busiest(grid, runs[-1]) / (SLOWDOWN * fastest)
@@ -68,7 +69,8 @@ def calibrate(grid, bare_run, raw_run):
 
 
 def sent(result, what):
-    """Bytes of all links: what is "bytes", "raw" or "kernel". None: the kernel does not tell."""
+    """Returns the bytes on all links. what: "bytes" (sent), "raw" (as f32), or "kernel" (as the
+    operating system has counted them; None if it does not)."""
     parts = [result[f"{what}_{way}"] for way in ("forward", "backward", "gradients")]
     return None if None in parts else sum(parts)
 
@@ -118,26 +120,18 @@ def targets(summary):
 
 
 def table(bare, results):
-    head = "run held-out wall faster pipelines gradients ratio compute codec wait"
-    rows = [(*head.split(), "for gradients")]
-    titles = {name: title for name, title, *_ in RUNS}
-    for name, result in [("bare", bare), *results.items()]:
-        rows.append(
-            (
-                titles.get(name, "everything raw f32, bare links"),
-                f"{result['held_out_loss']:.4f}",
-                f"{result['wall_s']:.1f} s",
-                f"{results['raw']['wall_s'] / result['wall_s']:.2f}x",
-                f"{(result['bytes_forward'] + result['bytes_backward']) / 1e6:.1f} MB",
-                f"{result['bytes_gradients'] / 1e6:.1f} MB",
-                f"{sent(result, 'raw') / sent(result, 'bytes'):.1f}x",
-                f"{result['compute_s']:.1f} s",
-                f"{result['codec_s']:.2f} s",
-                f"{result['wait_s']:.1f} s",
-                f"{result['gradient_wait_s']:.1f} s",
-            )
+    def amounts(result):
+        return (
+            f"{(result['bytes_forward'] + result['bytes_backward']) / 1e6:.1f} MB",
+            f"{result['bytes_gradients'] / 1e6:.1f} MB",
+            f"{sent(result, 'raw') / sent(result, 'bytes'):.1f}x",
         )
-    return demo.format_table(rows)
+
+    head = tuple("run held-out wall faster pipelines gradients ratio compute codec wait".split())
+    title = "everything raw f32, bare links"
+    rows = demo.result_table(bare, results, RUNS, head, title, amounts)
+    waits = [f"{result['gradient_wait_s']:.1f} s" for result in (bare, *results.values())]
+    return demo.format_table([(*row, w) for row, w in zip(rows, ["for gradients", *waits])])
 
 
 def run(arguments):
