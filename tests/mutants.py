@@ -766,6 +766,7 @@ MUTANTS_OF_GROUPS = {
     "y_restored_too_late": ("collective/failing.c", "    if (slot->is_begun) dw_sharing_restore(group, slot); /* first, because y may be x */\n    dw_undoing_end(group, slot, group->status != DW_ERR_CANCELLED);\n", "    dw_undoing_end(group, slot, group->status != DW_ERR_CANCELLED);\n    if (slot->is_begun) dw_sharing_restore(group, slot);\n"),
     "nobody_is_told": ("collective/failing.c", "for (uint32_t i = 0; i < group->ranks; i++) dw_group_tell_abort(group, &group->lanes[i], false);", ""),
     "told_once": ("collective/worker.c", "dw_group_tell_abort(group, lane, true);", "(void)0;"),
+    "blames_nobody": ("collective/failing.c", "group->failed_rank = (int)rank;", ";"),
     "blames_itself": ("collective/failing.c", "group->failed_rank = (int)rank;", "group->failed_rank = (int)group->rank;"),
     "slots_twice_at_once": ("collective/calls.c", "(*slot)->state != DW_SLOT_IDLE", "(*slot)->state == DW_SLOT_STARTING"),
     "late_ranks_are_waited_for": ("collective/lateness.c", ": worst.for_ns > limit_ns) {", ": worst.for_ns > limit_ns && 0) {"),

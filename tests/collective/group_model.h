@@ -17,15 +17,17 @@ typedef struct group_model {
     dw_decoder *take[MODEL_MOST];
 } group_model;
 
-/* Both ends without replies, as in a group. Codecs with random rounding cannot be modelled. */
+/* Makes encoders and decoders without replies, as in a group. result: as in dw_group_config; NULL:
+ * the same as codec. Codecs with random rounding cannot be modelled, because a group's encoders
+ * choose their own incarnations. */
 void model_create(group_model *model, uint32_t ranks, uint32_t piece, uint64_t slot,
                   const char *codec, const char *result);
 void model_destroy(group_model *model);
 
 /* x[r]: the buffers of the ranks, in the dtype of the job. y: n floats of this dtype.
- * sums: the sum of all x in binary32, of n floats, as rank r computes its part of it.
- * all_reduce: what every rank gets. gather: the same for ALL_GATHER; x[r] is the part of rank r.
- * broadcast: the same for BROADCAST. */
+ * model_sums: the n sums of all x in binary32, as the owners of the parts compute them. The other
+ * functions compute what every rank gets from an operation: all_reduce, all_gather (gather; x[r] is
+ * the part of rank r), and broadcast (x is that of the root). */
 void model_sums(group_model *model, const dw_group_job *job, const void *const *x, float *sums);
 void model_all_reduce(group_model *model, const dw_group_job *job, const void *const *x, void *y);
 void model_gather(group_model *model, const dw_group_job *job, const void *const *x, void *y);

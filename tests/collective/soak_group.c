@@ -27,7 +27,7 @@ typedef struct world {
     const char *codec;
     char uri[160];
     fate fate;
-    uint32_t victim, doom; /* the rank, and the round in which it happens to it */
+    uint32_t victim, doom; /* the rank that has this fate, and the round in which it has it */
     uint32_t rounds;
     round_of_sums round[ROUNDS_MOST];
 } world;
@@ -64,7 +64,8 @@ static dw_group_job job_of(const world *w, uint32_t round, uint32_t rank, uint32
     return job;
 }
 
-/* Returns whether the rank goes on. */
+/* Does what the fate of the world says to one rank. Returns whether this rank takes part in further
+ * operations. */
 static int meets_fate(world *w, uint32_t rank, dw_group_job *job)
 {
     dw_group *group = w->rig.group[rank];
@@ -95,7 +96,7 @@ static void live(void *context, uint32_t rank)
             dw_group_job job = job_of(w, k, rank, slot);
             int is_doomed = w->fate != FATE_NONE && rank == w->victim && k == w->doom && i == 0;
             if (is_doomed && !meets_fate(w, rank, &job)) return;
-            /* Room for the length that nobody else has. */
+            /* A rank that disagrees has a longer buffer than the others. */
             static _Thread_local float other[FLOATS_MOST + 4000];
             if (job.n != round->length[slot]) job.x = job.y = other;
             round->status[rank][slot] = dw_group_start(w->rig.group[rank], &job);
@@ -147,7 +148,7 @@ static void judge_slot(world *w, group_model *model, uint32_t k, uint32_t i)
             counts.hangs++;
             complain(w, "hangs", k, i, r);
         } else if (status == DW_OK && is_victim && w->fate == FATE_DISAGREES && k == w->doom) {
-            continue; /* it wrote elsewhere */
+            continue; /* its result is in a buffer of its own (see live) */
         } else if (status == DW_OK) {
             counts.ok++;
             if (memcmp(round->y[r][i], expected, bytes) != 0) {
@@ -173,13 +174,23 @@ static void judge_slot(world *w, group_model *model, uint32_t k, uint32_t i)
     }
 }
 
-/* Every rank that failed must have named a rank. */
+/* Whether an operation ended with an error on this rank. CANCELLED: it did not start. */
+static int has_failed(const world *w, uint32_t rank)
+{
+    for (uint32_t k = 0; k < w->rounds; k++)
+        for (uint32_t i = 0; i < w->round[k].n; i++)
+            if (w->round[k].status[rank][i] < 0 && w->round[k].status[rank][i] != DW_ERR_CANCELLED)
+                return 1;
+    return 0;
+}
+
+/* Every rank on which an operation failed must name a rank. */
 static void judge_names(const world *w)
 {
     for (uint32_t r = 0; r < w->rig.ranks; r++) {
         dw_group *group = w->rig.group[r];
         int named = group ? dw_group_failed_rank(group) : -1;
-        if (named < -1 || named >= (int)w->rig.ranks) {
+        if (named < -1 || named >= (int)w->rig.ranks || (group && named < 0 && has_failed(w, r))) {
             counts.unnamed++;
             complain(w, "names no rank", 0, 0, r);
         }
@@ -208,8 +219,8 @@ static void choose(world *w)
                  (unsigned)draw(&w->state, 1000000) + 1, wire);
     else
         snprintf(w->uri, sizeof w->uri, "%s", wire);
-    /* Half of the worlds have no fate, so that every sum must be right. Few are late, because that
-     * takes time. */
+    /* In half of the worlds nothing happens to any rank, so every sum must be right. In few worlds
+     * a rank is late, because that takes time. */
     static const fate fates[] = {FATE_NONE, FATE_NONE,   FATE_NONE,
                                  FATE_DIES, FATE_LEAVES, FATE_DISAGREES};
     w->fate = draw(&w->state, 24) ? fates[draw(&w->state, 6)] : FATE_IS_LATE;
@@ -223,11 +234,11 @@ static void fill(world *w)
         round->n = 1 + (uint32_t)draw(&w->state, AT_ONCE_MOST);
         round->mean = (int)draw(&w->state, 2);
         for (uint32_t i = 0; i < round->n; i++) {
-            /* Keyed codecs should see the same length again. */
+            /* Most lengths are the same in every round, for codecs that keep state of a slot. */
             uint64_t length = draw(&w->state, 4) ? 2000 * i + 300 : draw(&w->state, FLOATS_MOST);
             round->length[i] = length;
             for (uint32_t r = 0; r < ranks; r++) {
-                round->status[r][i] = DW_ERR_CANCELLED; /* unless the rank comes so far */
+                round->status[r][i] = DW_ERR_CANCELLED; /* stays if the rank does not get there */
                 round->x[r][i] = malloc(FLOATS_MOST * sizeof(float));
                 round->y[r][i] = malloc(FLOATS_MOST * sizeof(float));
                 for (int e = 0; e < FLOATS_MOST; e++) {

@@ -119,7 +119,7 @@ static void all_reduce_is_the_models(void **state)
                                          "mx:element=e4m3"};
     for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++) {
         for (uint32_t ranks = 2; ranks <= 5; ranks += c < 4 ? 1 : 2) {
-            /* Sockets for two of them, as they take longer. */
+            /* Only some of them run over sockets, because that takes longer. */
             group_rig rig;
             rig_start(&rig, uris[c < 2 || ranks == 3], ranks, codecs[c]);
             all_lengths(&rig, codecs[c], NULL, DW_ALL_REDUCE);

@@ -62,8 +62,8 @@ static void all_is_well(const deed *act)
             fail_msg("rank %u: %d: %s", r, (int)act->status[r], dw_group_why(act->rig->group[r]));
 }
 
-/* The rank got this error, which names one of two ranks; its buffer is as before; and so it stays.
- */
+/* Checks that an operation failed on a rank: the status is this one, one of the two ranks is named,
+ * its buffer is as before, and every later call returns the same error. */
 static void has_failed(const deed *act, uint32_t rank, dw_status status, int names, int or_names)
 {
     dw_group *group = act->rig->group[rank];
@@ -159,8 +159,7 @@ static void ranks_that_disagree_get_an_error(void **state)
         run_all(&act);
         int failed = 0;
         for (uint32_t r = 0; r < 3; r++) {
-            /* Whoever sees first that two ranks differ names the other one, and both are in the
-             * sentence. */
+            /* The rank that first sees a difference names the other rank; its sentence has both. */
             if (act.status[r] == DW_OK) continue;
             has_failed(&act, r, DW_ERR_MISMATCH, dw_group_failed_rank(rig.group[r]), 0);
             assert_in_range(dw_group_failed_rank(rig.group[r]), 0, 2);
@@ -311,8 +310,9 @@ static void a_rank_may_leave_in_the_middle(void **state)
     rig_close(&rig);
 }
 
-/* Nobody starts the operation but ranks 0 and 2, and rank 1 is the one to blame: also by a rank
- * that has no part and waits only for results. */
+/* Ranks 0 and 2 start the operation, and rank 1 does not. Both must name rank 1. In the first world
+ * the whole buffer is the part of rank 2, so rank 0 waits only for a result of rank 2, which itself
+ * waits for rank 1. */
 static void a_late_rank_is_named(void **state)
 {
     (void)state;
@@ -336,8 +336,8 @@ static void a_late_rank_is_named(void **state)
     }
 }
 
-/* Half of all messages are lost, also those that tell of the error: so it is told again to a rank
- * that has not learnt of it. */
+/* Half of all messages are lost, also those with the error of the group. So the error is sent again
+ * to a rank that has not answered. */
 static void an_error_is_told_again(void **state)
 {
     (void)state;
@@ -357,13 +357,14 @@ static void an_error_is_told_again(void **state)
         for (int i = 0; i < 10000 && dw_group_failed_rank(rig.group[1]) < 0; i++) suite_sleep_ms(2);
         act.status[1] = dw_group_run(rig.group[1], &act.job[1], PATIENCE_MS);
         has_failed(&act, 1, DW_ERR_TIMEOUT, 1, 1);
-        dw_link_cancel(rig.links[0][1]); /* goodbyes would be lost, too, and waited for */
+        /* Half of the goodbyes would be lost, too, and closing would wait for them. */
+        dw_link_cancel(rig.links[0][1]);
         dw_link_cancel(rig.links[1][0]);
         rig_close(&rig);
     }
 }
 
-/* A rank that owes nothing but results is late, too. */
+/* A rank that has to send only a result can be late, too. */
 static void a_late_owner_is_named(void **state)
 {
     (void)state;
@@ -398,9 +399,9 @@ static void a_slow_rank_is_waited_for(void **state)
 
 enum { CHILDREN = 3 };
 
-/* A rank in a process of its own. The victim ends itself before round `dies`; the others must get
- * an error that names it, in that round or, if it took its last words along, in the one before.
- * Exit status 0: as expected. */
+/* A rank in a process of its own. The victim ends itself before round `dies`. The others must get
+ * an error that names it: in that round, or in the round before if the victim ended before its last
+ * messages had been sent. Returns the exit status; 0: as expected. */
 static int live_as_process(uint32_t rank, char uris[][64], uint32_t victim, int dies)
 {
     static float x[FLOATS], y[FLOATS];
@@ -504,7 +505,9 @@ static suite_verdict damage(void *context, unsigned char *message, size_t *len, 
     return SUITE_PASS;
 }
 
-/* Over a link that promises not to change anything damage is found by the digests of frames. */
+/* Over a link that promises to deliver messages unchanged, damage is found by the digests of
+ * frames.
+ */
 static void damage_that_nobody_repairs_is_an_error(void **state)
 {
     (void)state;

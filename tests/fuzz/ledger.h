@@ -16,19 +16,20 @@ typedef struct ledger {
     float *held[LEDGER_KEYS]; /* NULL: no residual */
 } ledger;
 
-/* config: of the encoder. */
+/* config: that of the encoder. */
 void ledger_open(ledger *l, const dw_config *config, dw_dtype dtype, uint32_t t, uint32_t c);
 void ledger_close(ledger *l);
 
 /* Whether the config has feedback. If it has not, the other functions do nothing. */
 bool ledger_is_kept(const ledger *l);
 
-/* The encoder has made this frame of x, whose samples have the keys `which`. Requires that its
- * residuals are what they must be. */
+/* To be called when the encoder has made this frame of x, whose samples have the keys `which`.
+ * Requires that the encoder's residuals are what they must be. */
 void ledger_sent(ledger *l, const dw_encoder *encoder, const uint8_t *frame, size_t len,
                  const dw_tensor *x, const uint32_t *which);
 
-/* The encoder has taken this frame back. */
+/* To be called when this frame was given back to the encoder (dw_encoder_give_back). Requires the
+ * same. */
 void ledger_given(ledger *l, const dw_encoder *encoder, const uint8_t *frame, size_t len,
                   const uint32_t *which);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_grid.c - replicas of a pipeline: they learn like one pipeline with a larger batch, hold the
- * same parameters for ever, continue from a checkpoint bit by bit, and end together. */
+ * test_grid.c - replicas of a pipeline: they learn like one pipeline with a larger batch, always
+ * hold the same parameters, continue from a checkpoint with the same bits, and end together. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
