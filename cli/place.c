@@ -195,6 +195,8 @@ static dw_status take(dw_place *place, const char *link, const char *host, bool 
             config->listen ? dw_rows_join(&place->rows, config->listen, local, why) : DW_OK;
         if (status == DW_OK && config->connect)
             status = dw_rows_join(&place->rows, config->connect, local, why);
+        if (status == DW_OK && config->replica_listen)
+            status = dw_rows_join(&place->rows, config->replica_listen, local, why);
         return status;
     }
     dw_status status = look_at_link(link, given, &row, &shapes, why);

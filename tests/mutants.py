@@ -940,6 +940,7 @@ MUTANTS_OF_PROGRAM = {
     "joins_the_first_alone": ("cli/rows.c", "for (const char *at = uri; at && n < DW_ROWS_MOST; at = next_uri(chain[n++], at)) {", "for (const char *at = uri; at && n < 1; at = next_uri(chain[n++], at)) {"),
     "output_is_lost_silently": ("cli/complain.c", "atexit(check_stdout);", "(void)check_stdout;"),
     "rank_without_stages": ("cli/train.c", "(a->has_rank && !c->stages) ||", "(a->has_rank && c->rank && !c->stages) ||"),
+    "replica_links_not_loaded": ("cli/place.c", "status = dw_rows_join(&place->rows, config->replica_listen, local, why);", "(void)local;", "launch"),
     "launcher_under_local": ("cli/train.c", "if (a->link && dw_row_needs_launcher(a->link))", "if (0)"),
     "host_is_ignored": ("cli/train.c", "if (a->host && (!a->link || a->local))", "if (0)"),
     "save_every_is_ignored": ("cli/train.c", "if (a->config.save_every && !a->config.save)", "if (0)"),

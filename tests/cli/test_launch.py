@@ -379,7 +379,10 @@ class Rows(Base):
 
     def test_a_library_that_is_missing_is_named(self):
         program, variables = self.alone()
-        for arguments in ["--link", "nccl:tcp://h:1"], ["--local", "2", "--link", "nccl:tcp://h:1"]:
+        place = scratch.options(rank=0, stages=1, replicas=2, open_timeout=1)
+        place += ["--listen", "tcp://127.0.0.1:0", "--replica-listen", "nccl:tcp://127.0.0.1:0"]
+        link = ["--link", "nccl:tcp://h:1"]
+        for arguments in link, ["--local", "2", *link], place:
             result = subprocess.run(
                 [program, "train", "--text", self.text, *arguments],
                 capture_output=True,
