@@ -123,11 +123,7 @@ void dw_group_take_abort(dw_group *group, const dw_arrival *arrival)
         return;
     }
     char text[160];
-    size_t len = head->body_len < sizeof text - 1 ? (size_t)head->body_len : sizeof text - 1;
-    const unsigned char *body = dw_arrival_body(arrival);
-    for (size_t i = 0; i < len; i++) /* safe to print, whatever the peer sent */
-        text[i] = body[i] >= 32 && body[i] < 127 ? (char)body[i] : '?';
-    text[len] = 0;
+    dw_message_text(text, sizeof text, dw_arrival_body(arrival), head->body_len);
     /* A sentence that was passed on already is passed on as it is. */
     if (strncmp(text, "rank ", 5) == 0 && strstr(text, " reports: "))
         dw_group_fail(group, (dw_status)status, head->rank, "%s", text);

@@ -70,13 +70,14 @@ void dw_group_answer_hello(dw_lane *lane, const dw_arrival *arrival)
 static dw_status compare_text(const dw_group *group, const dw_lane *lane, const dw_config *config,
                               const char *peer, const char *of, dw_why *why)
 {
-    char own[TEXT_BYTES] = "";
+    char own[TEXT_BYTES] = "", theirs[TEXT_BYTES];
     dw_config_agreement(config, own, sizeof own);
     if (strncmp(own, peer, TEXT_BYTES) == 0) return DW_OK;
+    dw_message_text(theirs, sizeof theirs, peer, TEXT_BYTES);
     return dw_group_say(why, DW_ERR_MISMATCH,
                         "group %u: the config of %s is '%.60s' on rank %u and '%.60s' on rank %u; "
                         "give all ranks the same one",
-                        group->id, of, own, group->rank, peer, lane->rank);
+                        group->id, of, own, group->rank, theirs, lane->rank);
 }
 
 /* Checks a greeting; *is_answer: it repeats our nonce. */
@@ -125,10 +126,7 @@ static dw_status take(dw_group *group, dw_lane *lane, const unsigned char *messa
         int64_t status = (int64_t)head.slot;
         bool is_known = status <= DW_ERR_ARGUMENT && status >= DW_ERR_AUTH;
         char text[160];
-        size_t n = head.body_len < sizeof text - 1 ? (size_t)head.body_len : sizeof text - 1;
-        for (size_t i = 0; i < n; i++)
-            text[i] = body[i] >= 32 && body[i] < 127 ? (char)body[i] : '?';
-        text[n] = 0;
+        dw_message_text(text, sizeof text, body, head.body_len);
         return dw_group_say(why, is_known ? (dw_status)status : DW_ERR_PROTOCOL,
                             "group %u: rank %u does not open it: %s", group->id, lane->rank, text);
     }

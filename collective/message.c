@@ -19,6 +19,15 @@ uint64_t dw_message_get(const unsigned char *at, int bytes)
     return value;
 }
 
+void dw_message_text(char *text, size_t cap, const void *from, uint64_t len)
+{
+    const unsigned char *bytes = from;
+    size_t i = 0;
+    for (; i + 1 < cap && i < len && bytes[i]; i++)
+        text[i] = bytes[i] >= 32 && bytes[i] < 127 ? (char)bytes[i] : '?';
+    text[i] = 0;
+}
+
 bool dw_message_is_numbered(uint8_t kind)
 {
     return kind == DW_MESSAGE_DATA || kind == DW_MESSAGE_CLOSE;

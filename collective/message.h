@@ -67,6 +67,10 @@ bool dw_message_is_numbered(uint8_t kind);
 /* The seed of messages from one rank to another. */
 uint64_t dw_message_seed(uint64_t from_nonce, uint64_t to_nonce, uint32_t from);
 
+/* Copies text that a peer has sent, up to its first zero byte, as far as it fits. What cannot be
+ * printed safely becomes "?". */
+void dw_message_text(char *text, size_t cap, const void *from, uint64_t len);
+
 /* Little-endian integers of 4 and 8 bytes. */
 void dw_message_put(unsigned char *at, uint64_t value, int bytes);
 uint64_t dw_message_get(const unsigned char *at, int bytes);

@@ -785,6 +785,8 @@ MUTANTS_OF_GROUPS = {
     "one_session_for_all": ("collective/message.c", "return XXH3_64bits(bytes, sizeof bytes);", "return 5;"),
     "lost_greetings": ("collective/greeting.c", "        tell_again(group, &told_ns);\n", ""),
     "codecs_uncompared": ("collective/greeting.c", "if (strncmp(own, peer, TEXT_BYTES) == 0) return DW_OK;", "return DW_OK;"),
+    "configs_of_peers_as_they_are": ("collective/greeting.c", "dw_message_text(theirs, sizeof theirs, peer, TEXT_BYTES);", "memcpy(theirs, peer, TEXT_BYTES);"),
+    "text_of_peers_as_it_is": ("collective/message.c", "bytes[i] >= 32 && bytes[i] < 127 ? (char)bytes[i] : '?';", "(char)bytes[i];"),
     "pieces_uncompared": ("collective/greeting.c", "if (piece != group->piece)", "if (0)"),
     "ranks_of_links_uncompared": ("collective/greeting.c", "if (rank != lane->rank)", "if (0)"),
     "refusal_untold": ("collective/greeting.c", "for (uint32_t r = 0; r < group->ranks && status != DW_OK; r++) {", "for (uint32_t r = 0; r < 0; r++) {"),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_group_open.c - groups that must not open, because ranks differ or a config is wrong; and
- * messages of an earlier group, which must not disturb the next one. */
+ * messages of an earlier group or of a hostile peer, which must do no harm. */
 #include "group_rig.h"
 #include "message.h"
 
@@ -104,6 +104,19 @@ static void sum(void *context, uint32_t rank)
     act->status[rank] = dw_group_run(act->rig->group[rank], &job, PATIENCE_MS);
 }
 
+/* Finds a message of this kind in what a link sends, which begins with a header of the link itself.
+ * Returns NULL if it is none; *len becomes its length. */
+static unsigned char *find_message(unsigned char *bytes, size_t *len, dw_message_kind kind)
+{
+    for (size_t at = 0; at + DW_MESSAGE_BYTES <= *len; at++) {
+        if (bytes[at] != kind || dw_message_get(bytes + at + 48, 8) != *len - at - DW_MESSAGE_BYTES)
+            continue;
+        *len -= at;
+        return bytes + at;
+    }
+    return NULL;
+}
+
 /* Keeps the first message of an operation that an end sends. */
 typedef struct recorder {
     unsigned char message[4096];
@@ -113,18 +126,28 @@ typedef struct recorder {
 static suite_verdict record(void *context, unsigned char *bytes, size_t *len, uint64_t n)
 {
     recorder *r = context;
+    size_t found = *len;
     (void)n;
-    /* The link has put its own header in front. */
-    for (size_t at = 0; r->len == 0 && at + DW_MESSAGE_BYTES <= *len; at++) {
-        const unsigned char *message = bytes + at;
-        size_t left = *len - at;
-        if (message[0] != DW_MESSAGE_DATA || left > sizeof r->message ||
-            dw_message_get(message + 48, 8) != left - DW_MESSAGE_BYTES)
-            continue;
-        memcpy(r->message, message, left);
-        r->len = left;
-    }
+    const unsigned char *message = find_message(bytes, &found, DW_MESSAGE_DATA);
+    if (r->len > 0 || !message || found > sizeof r->message) return SUITE_PASS;
+    memcpy(r->message, message, found);
+    r->len = found;
     return SUITE_PASS;
+}
+
+/* Opens a link between ranks 0 and 1 on which what rank 0 sends goes through the spoiler. */
+static void spoil_link(group_rig *rig, suite_pair *pair, const char *uri, suite_spoiler spoiler)
+{
+    static const dw_transport *const spoiled[] = {&suite_spoiled, NULL};
+    static suite_backend backend;
+    backend = (suite_backend){.name = "spoiled", .uri = uri, .transports = spoiled};
+    suite_set_spoiler(&spoiler);
+    suite_prepare(pair, &backend);
+    pair->prefix[SUITE_LISTENER] = "spoiled:";
+    suite_open(pair);
+    suite_set_spoiler(NULL);
+    rig->links[0][1] = pair->link[SUITE_LISTENER];
+    rig->links[1][0] = pair->link[SUITE_CONNECTOR];
 }
 
 /* On a link that duplicates messages, one of an earlier group may still arrive in the next group
@@ -134,22 +157,12 @@ static void messages_of_an_earlier_group_are_ignored(void **state)
 {
     (void)state;
     static recorder kept;
-    static const dw_transport *const spoiled[] = {&suite_spoiled, NULL};
-    const suite_spoiler spoiler = {record, &kept};
     group_rig rig;
     deed act = {.rig = &rig};
     suite_pair pair;
-    suite_backend backend = {.name = "recorded",
-                             .uri = "shaped:duplicate=1%,seed=8/loop://recorded-%d",
-                             .transports = spoiled};
     rig_link(&rig, loop, 2, "raw:f32", NULL);
-    suite_set_spoiler(&spoiler);
-    suite_prepare(&pair, &backend);
-    pair.prefix[SUITE_LISTENER] = "spoiled:";
-    suite_open(&pair);
-    suite_set_spoiler(NULL);
-    rig.links[0][1] = pair.link[SUITE_LISTENER];
-    rig.links[1][0] = pair.link[SUITE_CONNECTOR];
+    spoil_link(&rig, &pair, "shaped:duplicate=1%,seed=8/loop://recorded-%d",
+               (suite_spoiler){record, &kept});
     for (int group = 0; group < 2; group++) {
         rig_open(&rig);
         for (int r = 0; r < 2; r++)
@@ -170,12 +183,45 @@ static void messages_of_an_earlier_group_are_ignored(void **state)
     rig_close(&rig);
 }
 
+/* ---- Text of a peer -------------------------------------------------------------------------- */
+
+/* Writes what a terminal would take for a command into the config of a greeting. */
+static suite_verdict forge(void *context, unsigned char *bytes, size_t *len, uint64_t n)
+{
+    enum { CONFIG_AT = DW_MESSAGE_BYTES + 32 };
+    size_t found = *len;
+    dw_message head;
+    (void)context, (void)n;
+    unsigned char *message = find_message(bytes, &found, DW_MESSAGE_HELLO);
+    if (!message || !dw_message_read(message, found, 0, true, &head)) return SUITE_PASS;
+    memcpy(message + CONFIG_AT, "raw\033[2J\n", 9);
+    dw_message_seal(message, &head, 0, true);
+    return SUITE_PASS;
+}
+
+static void text_of_a_peer_is_safe_to_print(void **state)
+{
+    (void)state;
+    group_rig rig;
+    suite_pair pair;
+    rig_link(&rig, loop, 2, "raw:f32", NULL);
+    spoil_link(&rig, &pair, "loop://forged-%d", (suite_spoiler){forge, NULL});
+    rig_try_open(&rig);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(rig.status[r], DW_ERR_MISMATCH);
+        assert_non_null(strstr(rig.why[r].text, "'raw?[2J?'"));
+    }
+    suite_close(&pair);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_that_do_not_fit_do_not_open),
         cmocka_unit_test(bad_configs_are_refused),
         cmocka_unit_test(messages_of_an_earlier_group_are_ignored),
+        cmocka_unit_test(text_of_a_peer_is_safe_to_print),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
