@@ -797,7 +797,7 @@ MUTANTS_OF_GROUPS = {
     "visits_begin_anew": ("collective/saved.c", "        if (status == DW_OK) dw_slot_empty(group, slot);\n", "        if (status == DW_OK) { dw_slot_empty(group, slot); slot->visit = 0; }\n"),
     "restored_by_another_rank": ("collective/saved.c", "dw_message_get(bytes + 16, 4) != group->rank ||", ""),
     "restored_too_late": ("collective/saved.c", "if (status == DW_OK && group->counters.started > 0) status = DW_ERR_ARGUMENT;", ""),
-    "buffers_made_anew": ("collective/slot.c", "if (at.bytes > slot->bytes || !slot->memory) {", "if (1) {"),
+    "buffers_made_anew": ("collective/slot.c", "if (slot->memory && bytes <= slot->bytes && pins == slot->is_pinned) return DW_OK;", ""),
     "messages_made_anew": ("collective/arrival.c", "bool keeps = group->pool.unused_bytes + arrival->room <= UNUSED_MOST;", "bool keeps = false;"),
     "parts_at_any_float": ("collective/reports.c", "uint64_t tiles = n / DW_GROUP_TILE + (n % DW_GROUP_TILE > 0);", "uint64_t tiles = n / DW_GROUP_TILE;"),
     "two_roots": ("collective/operation.c", "now->left_to_add = is_root ? group->ranks - 1 : 0;", "now->left_to_add = 0;"),
