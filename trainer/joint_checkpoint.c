@@ -145,7 +145,7 @@ static dw_status agree_on_manifest(dw_stage *stage, const dw_checkpoint_place *p
     json_t *lists, *value;
     dw_status status = dw_stage_gather(stage, own, &lists);
     if (status == DW_OK) status = dw_stage_spread(stage, lists, &value);
-    if (status < 0) return status;
+    if (status != DW_OK) return status;
     uint64_t *parts = calloc(stage->total_parts, sizeof *parts);
     dw_checkpoint_states states = {.stages = stage->settings->config.stages,
                                    .digests = calloc(stage->settings->ranks, sizeof(uint64_t))};
