@@ -6,7 +6,6 @@ import gc
 import pathlib
 import pickle
 import re
-import sys
 import threading
 import time
 
@@ -591,16 +590,6 @@ def test_nothing_is_pickled():
         for thing in (group, group.start("all_reduce", normal((3,)))):
             with refused("ARGUMENT", "cannot be pickled"):
                 pickle.dumps(thing)
-
-
-def test_calls_release_the_interpreter_lock():
-    """The two ranks of one process wait for each other. They could not if a wait kept the lock."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1000)  # no thread is made to give up the lock
-    try:
-        together(2, lambda group: group.all_reduce(normal((10,))))
-    finally:
-        sys.setswitchinterval(before)
 
 
 def test_a_group_that_was_never_closed():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_group_processes.py - groups whose ranks are processes: the same bits, a rank that is killed,
-# a fork, interrupts, and the end of the interpreter.
+# a fork, interrupts, and the interpreter's lock and end.
 import socket
 import subprocess
 import sys
@@ -151,6 +151,16 @@ wait = one.close""",
 def test_an_interrupt_ends_a_wait(name):
     program, afterwards = WAITS[name]
     interrupt(TWO_RANKS + program, afterwards)
+
+
+def test_calls_release_the_interpreter_lock():
+    """The two ranks of one process wait for each other. They could not if a wait kept the lock."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000)  # no thread is made to give up the lock
+    try:
+        together(2, lambda group: group.all_reduce(normal((10,))))
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_the_interpreter_ends_with_groups_open():
