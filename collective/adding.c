@@ -31,19 +31,24 @@ static size_t bound_of(const dw_group *group, const dw_group_slot *slot, dw_piec
     return dw_frame_bound(&group->codec, &x);
 }
 
-/* Finds the piece that is sent next: `now->piece` for rank *to. Every rank begins with the rank
- * after itself, so that they do not all send to the same rank at the same time. Returns false, and
- * sets has_contributed, when all pieces have been sent. */
-static bool find_next(dw_group *group, dw_group_slot *slot, uint32_t *to)
+/* Finds the rank to which the next piece is sent, and room for a message to it. Every rank begins
+ * with the rank after itself, so that they do not all send to the same rank at the same time. A
+ * rank that receives slowly does not hold up the others: it is passed over while its link is full.
+ * Returns false if nothing can be sent now. */
+static bool find_next(dw_group *group, dw_group_slot *slot, uint32_t *to, size_t *cap,
+                      unsigned char **body)
 {
     dw_progress *now = &slot->now;
-    for (; now->piece < now->most_pieces; now->piece++, now->step = 0) {
-        for (; now->step + 1 < group->ranks; now->step++) {
-            *to = (group->rank + 1 + now->step) % group->ranks;
-            if (now->piece < dw_group_pieces_of(group, &now->job, *to)) return true;
+    for (uint32_t i = 0; i + 1 < group->ranks && group->status == DW_OK; i++) {
+        *to = (group->rank + 1 + (now->step + i) % (group->ranks - 1)) % group->ranks;
+        uint32_t piece = slot->contributed[*to];
+        if (piece == dw_group_pieces_of(group, &now->job, *to)) continue;
+        *cap = bound_of(group, slot, dw_group_piece_at(group, &now->job, *to, piece));
+        if (dw_lane_begin(&group->lanes[*to], *cap, body) == DW_OK) {
+            now->step = (now->step + i + 1) % (group->ranks - 1);
+            return true;
         }
     }
-    now->has_contributed = true;
     return false;
 }
 
@@ -57,7 +62,7 @@ static bool confirm(dw_group *group, dw_group_slot *slot)
     if (dw_lane_begin(lane, 0, &body) != DW_OK) return false;
     dw_message head = dw_operation_message(slot, 1, now->job.root, 0);
     if (dw_lane_end(lane, body, &head, 0) != DW_OK) return false;
-    now->has_contributed = true;
+    now->left_to_contribute = 0;
     return true;
 }
 
@@ -65,22 +70,22 @@ bool dw_adding_contribute(dw_group *group, dw_group_slot *slot)
 {
     dw_progress *now = &slot->now;
     uint32_t to;
-    if (now->has_contributed) return false;
-    if (now->job.operation == DW_BROADCAST) return confirm(group, slot);
-    if (!find_next(group, slot, &to)) return false;
-    dw_lane *lane = &group->lanes[to];
-    dw_piece at = dw_group_piece_at(group, &now->job, to, now->piece);
-    size_t cap = bound_of(group, slot, at), len;
+    size_t cap, len;
     unsigned char *body;
-    if (dw_lane_begin(lane, cap, &body) != DW_OK) return false;
-    if (!encode(group, slot, to, now->piece, at, body, cap, &len)) {
+    if (now->left_to_contribute == 0) return false;
+    if (now->job.operation == DW_BROADCAST) return confirm(group, slot);
+    if (!find_next(group, slot, &to, &cap, &body)) return false;
+    dw_lane *lane = &group->lanes[to];
+    uint32_t piece = slot->contributed[to];
+    dw_piece at = dw_group_piece_at(group, &now->job, to, piece);
+    if (!encode(group, slot, to, piece, at, body, cap, &len)) {
         dw_lane_drop(lane, body);
         return false;
     }
-    dw_message head = dw_operation_message(slot, 1, to, now->piece);
+    dw_message head = dw_operation_message(slot, 1, to, piece);
     if (dw_lane_end(lane, body, &head, len) != DW_OK) return false;
-    now->step++;
-    find_next(group, slot, &to); /* sets has_contributed after the last piece */
+    slot->contributed[to]++;
+    now->left_to_contribute--;
     return true;
 }
 

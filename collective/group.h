@@ -147,13 +147,14 @@ typedef struct dw_progress {
     uint64_t begin, count; /* the own part */
     uint32_t own_pieces;
     int64_t start_ns;
-    /* Hop 1. Piece number `piece` for rank (own rank + 1 + step) % ranks is sent next. most_pieces:
-     * the number of pieces of the longest part. left_to_add: own pieces whose sum is not complete;
-     * at the root of a BROADCAST: confirmations that have not arrived. */
-    uint32_t piece, step, most_pieces;
+    /* Hop 1. left_to_contribute: pieces that this rank has not sent; in a BROADCAST its
+     * confirmation. step: rank (own rank + 1 + step) % ranks gets the next one, if its link has
+     * room. left_to_add: own pieces whose sum is not complete; at the root of a BROADCAST:
+     * confirmations that have not arrived. */
+    uint64_t left_to_contribute;
+    uint32_t step;
     uint32_t left_to_add;
     uint32_t own_next; /* at rank 0: the next own piece to which its own contribution is added */
-    bool has_contributed;
     /* Hop 2. Own pieces that are ready to be sent: ready[ready_first .. ready_end). left_to_take:
      * pieces of all ranks that are not decoded. left_to_share: own pieces that are not sent.
      * lands_in_y: results are decoded into y as they arrive, not into `result`. */
@@ -197,6 +198,7 @@ typedef struct dw_group_slot {
     unsigned char *taken;  /* (all pieces): a set of DW_PIECE_... */
     uint32_t *owes_part;   /* (ranks): contributions that have not arrived */
     uint32_t *owes_result; /* (ranks): results that have not arrived */
+    uint32_t *contributed; /* (ranks): pieces that this rank has sent to a rank */
     uint64_t *first_piece; /* (ranks): where `taken` begins for each part */
     dw_arrivals early;     /* messages of operations that have not begun here; the worker's */
 } dw_group_slot;

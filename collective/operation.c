@@ -166,7 +166,7 @@ static void expect_confirmations(const dw_group *group, dw_group_slot *slot)
 {
     dw_progress *now = &slot->now;
     bool is_root = now->job.root == group->rank;
-    now->has_contributed = is_root;
+    now->left_to_contribute = !is_root;
     now->left_to_add = is_root ? group->ranks - 1 : 0;
     for (uint32_t r = 0; r < group->ranks; r++) slot->owes_part[r] = is_root && r != group->rank;
 }
@@ -188,17 +188,16 @@ static void set_out(dw_group *group, dw_group_slot *slot)
     dw_progress *now = &slot->now;
     const dw_group_job *job = &now->job;
     uint64_t pieces = 0;
-    now->most_pieces = 0;
     now->lands_in_y = dw_group_shares(job) && may_land_in_y(group, job, now->begin);
     for (uint32_t r = 0; r < group->ranks; r++) {
         uint32_t of_rank = dw_group_pieces_of(group, job, r);
         slot->first_piece[r] = pieces;
         pieces += of_rank;
-        if (of_rank > now->most_pieces) now->most_pieces = of_rank;
+        slot->contributed[r] = 0;
         slot->owes_part[r] = dw_group_adds(job) && r != group->rank ? now->own_pieces : 0;
         slot->owes_result[r] = dw_group_shares(job) && r != group->rank ? of_rank : 0;
     }
-    now->has_contributed = !dw_group_adds(job);
+    now->left_to_contribute = dw_group_adds(job) ? pieces - now->own_pieces : 0;
     now->left_to_add = dw_group_adds(job) ? now->own_pieces : 0;
     if (job->operation == DW_BROADCAST) expect_confirmations(group, slot);
     now->left_to_share = dw_group_shares(job) ? now->own_pieces : 0;
@@ -255,7 +254,7 @@ bool dw_operation_push(dw_group *group, dw_group_slot *slot)
 bool dw_operation_is_finished(const dw_group_slot *slot)
 {
     const dw_progress *now = &slot->now;
-    return now->has_contributed && now->left_to_add == 0 && now->left_to_share == 0 &&
+    return now->left_to_contribute == 0 && now->left_to_add == 0 && now->left_to_share == 0 &&
            now->left_to_take == 0;
 }
 

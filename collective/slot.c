@@ -47,7 +47,8 @@ static uint64_t reserve(uint64_t *bytes, uint64_t n, uint64_t each)
 
 /* Where the arrays of a slot begin in its memory. */
 typedef struct layout {
-    uint64_t sums, result, ready, added, waiting, taken, owes_part, owes_result, first_piece;
+    uint64_t sums, result, ready, added, waiting, taken, owes_part, owes_result, contributed,
+        first_piece;
     uint64_t staged, staged_bytes, bytes;
 } layout;
 
@@ -71,6 +72,7 @@ static layout lay_out(const dw_group *group, const dw_progress *now)
     at.taken = reserve(&at.bytes, shares ? pieces : 0, 1);
     at.owes_part = reserve(&at.bytes, ranks, sizeof(uint32_t));
     at.owes_result = reserve(&at.bytes, ranks, sizeof(uint32_t));
+    at.contributed = reserve(&at.bytes, ranks, sizeof(uint32_t));
     at.first_piece = reserve(&at.bytes, ranks, sizeof(uint64_t));
     at.staged_bytes = job->cuda ? dw_group_reads(group, job) * each : 0;
     at.staged = reserve(&at.bytes, at.staged_bytes, 1);
@@ -128,6 +130,7 @@ static dw_status make_buffers(dw_group *group, dw_group_slot *slot, dw_why *why)
     slot->taken = memory + at.taken;
     slot->owes_part = (void *)(memory + at.owes_part);
     slot->owes_result = (void *)(memory + at.owes_result);
+    slot->contributed = (void *)(memory + at.contributed);
     slot->first_piece = (void *)(memory + at.first_piece);
     slot->staged = memory + at.staged;
     slot->staged_bytes = (size_t)at.staged_bytes;
