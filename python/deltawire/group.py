@@ -363,10 +363,14 @@ class Group(Shared):
         All ranks must save between the same operations. A group that has failed can be saved, too.
         Errors: ARGUMENT (an operation is in progress), NO_MEMORY.
         """
-        pieces: "list[bytes]" = []
+        return {**self._identity(), "pieces": [piece for _, piece in self._export()]}
+
+    def _export(self) -> "list[tuple[int, bytes]]":
+        """(slot, piece of state) of all that the codecs keep. Errors: those of state_dict."""
+        pieces: "list[tuple[int, bytes]]" = []
 
         def visit(_: Any, slot: int, saved: Any, length: int) -> int:
-            pieces.append(ffi.buffer(saved, length)[:])
+            pieces.append((slot, ffi.buffer(saved, length)[:]))
             return 0
 
         busy = "an operation is in progress: wait for all of them first"
@@ -376,7 +380,7 @@ class Group(Shared):
                 collective.dw_group_export_all(handle, callback, ffi.NULL), busy, False
             )
         )
-        return {**self._identity(), "pieces": pieces}
+        return pieces
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Loads what state_dict returned into a new group, on all ranks, before any operation.
@@ -394,15 +398,18 @@ class Group(Shared):
                     f"the state was saved with the {name} {state.get(name)!r}, but the {name} of "
                     f"this group is {here!r}",
                 )
+        for piece in state["pieces"]:
+            self._import(piece)
+
+    def _import(self, piece: Any) -> None:
+        """Loads one piece of state. Errors: those of load_state_dict."""
         started = "an operation was started before: load the state into a new group"
-
-        def load(handle: Any) -> None:
-            for piece in state["pieces"]:
-                with Bytes(piece, "a piece of the state") as given:
-                    status = collective.dw_group_import(handle, given.pointer, given.length)
-                    self._check(status, started)
-
-        self._ask(load)
+        with Bytes(piece, "a piece of the state") as given:
+            self._ask(
+                lambda handle: self._check(
+                    collective.dw_group_import(handle, given.pointer, given.length), started
+                )
+            )
 
     def _identity(self) -> "dict[str, Any]":
         return {

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from deltawire._declarations import VERSION
 from deltawire.errors import DeltawireError, Status, fail
-from deltawire.torch import carrier_group, message, torch_stage
+from deltawire.torch import address, carrier_group, message, torch_stage
 from deltawire.torch import tensors as tensors_of
 from deltawire.torch.agreement import Agreement, group_of
 from deltawire.torch.carrier_group import EqualCountsLane, GroupLane
@@ -78,7 +78,7 @@ class Compression:
             return
         self.agreement.compare(self._agreed())
         self.sides()
-        if self.options.carrier == "group" and self._counts_are_equal():
+        if self.options.carrier == address.GROUP and self._counts_are_equal():
             # Here and not later, when another rank may already be in torch's exchange of shapes
             # and wait for this one, while this one waits for it to make these groups.
             mapping = self.stage.stage_index_to_group_rank
@@ -150,10 +150,10 @@ class Compression:
         stage, other, hear = self.stage, side.other, self.agreement.hear
         index = stage.stage_index
         boundary = index if after else index - 1
-        if self.options.carrier != "group":
+        if self.options.carrier != address.GROUP:
             timeout = _timeout(self._group)
             return LinkLane(
-                *(index, other, _listening(self.options.carrier), after),
+                *(index, other, address.listening(self.options.carrier), after),
                 lambda uri: self.agreement.tell("address", uri),
                 lambda: hear(other, "address"),
                 *(self._end, timeout, self.options.link),
@@ -474,12 +474,3 @@ def _timeout(group: Any) -> float:
         except (RuntimeError, AttributeError):
             continue
     return 1800.0
-
-
-def _listening(uri: str) -> str:
-    """Returns the address with a port: 0, which means any free port, if it has none."""
-    head, _, rest = uri.rpartition("://")
-    place, question, query = rest.partition("?")
-    if ":" not in place.rpartition("]")[2]:
-        place += ":0"
-    return f"{head}://{place}{question}{query}"

@@ -10,7 +10,6 @@ docs/python.md explains how gradients are averaged, and what happens when torch 
 # DistributedDataParallel checks the type annotations of a hook. They must be types, not strings, so
 # this file must not import annotations from __future__.
 
-import datetime
 import os
 import uuid
 import warnings
@@ -26,16 +25,19 @@ import deltawire
 from deltawire.config import Config
 from deltawire.errors import DeltawireError, Status, refuse
 from deltawire.threads import pool_of
-from deltawire.torch import ddp_saved
+from deltawire.torch import address, ddp_saved
+from deltawire.torch.carrier_sums import More
 from deltawire.torch.ddp_agree import Meeting
-from deltawire.torch.ddp_exchange import Gather, Parts, Peers, can_be_cut
+from deltawire.torch.ddp_exchange import Peers
 from deltawire.torch.ddp_layout import Layout
 from deltawire.torch.ddp_resume import Resume
+from deltawire.torch.ddp_sums import LinkedPeers
+from deltawire.torch.ddp_traffic import Traffic
 from deltawire.torch.ddp_worker import Crew, Job
+from deltawire.torch.ends import without_replies
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 WAYS = ("auto", "gather", "parts")
-GATHER_WORLD = 2  # the largest number of ranks for which "auto" means "gather"
 ADVICE = "call ddp_hook with the same arguments on all ranks, and use the same version of deltawire"
 OTHER_BUCKETS = "wrap the same model, with the same options, on all ranks"
 
@@ -49,6 +51,8 @@ def ddp_hook(
     process_group: Optional[dist.ProcessGroup] = None,
     threads: Any = 0,
     timeout: Optional[float] = None,
+    carrier: str = address.GROUP,
+    link: More = None,
 ) -> Tuple["DdpState", Callable[..., Any]]:
     """Makes a communication hook for DistributedDataParallel that compresses gradients.
 
@@ -70,14 +74,22 @@ def ddp_hook(
     process_group: the process group of the model. None: that of `model`, or the default group.
     threads: the number of threads that share the work of a frame, or a deltawire.Threads.
     timeout: the maximum time in seconds that a rank waits for the others. None: torch's default.
+    carrier: "group": process groups of the hook's own with the backend gloo, also for gradients on
+        a GPU. Or the address at which this rank listens for links from the ranks above it, such as
+        "tcp://10.0.0.7": a deltawire.Group over links, which always works as "parts" does. Without
+        a port any free ones are taken, otherwise this one and those after it.
+    link: with an address, more arguments of each deltawire.Link, such as {"tls": Tls(...)}; or a
+        function that returns them for the link to a rank.
 
     Call it on every rank, in the same order. If torch.distributed is initialized, the ranks compare
-    their arguments in this call, otherwise in the first backward. The hook makes process groups of
-    its own with the backend gloo, also for gradients on a GPU.
+    their arguments in this call, otherwise in the first backward.
 
-    Errors: ARGUMENT, CONFIG, MISMATCH (the ranks differ), TIMEOUT, UNSUPPORTED.
+    Errors: ARGUMENT, CONFIG, MISMATCH (the ranks differ), TIMEOUT, UNSUPPORTED; with an address
+    those of deltawire.Link and deltawire.Group, whose rank is a rank of the process group.
     """
-    state = DdpState(codec, sums, exchange, model, process_group, threads, timeout)
+    state = DdpState(
+        codec, sums, exchange, model, process_group, threads, timeout, carrier, link
+    )
     if dist.is_available() and dist.is_initialized():
         state._begin()
     return state, exchange_bucket
@@ -106,14 +118,22 @@ class DdpState:
         process_group: Optional[dist.ProcessGroup],
         threads: Any,
         timeout: Optional[float],
+        carrier: str = address.GROUP,
+        link: More = None,
     ) -> None:
         if exchange not in WAYS:
             refuse(f'exchange must be "auto", "gather" or "parts", not {exchange!r}')
         if timeout is not None and not timeout > 0:
             refuse(f"timeout must be a number of seconds above 0, not {timeout!r}")
-        self._arguments = (codec, sums, exchange, timeout)
-        self._codec = _without_replies(codec)
-        self._sums = self._codec if sums is None else _without_replies(sums)
+        address.check(carrier)
+        if carrier == address.GROUP and link is not None:
+            refuse('link has arguments of links, but carrier is "group": give an address, too')
+        if carrier != address.GROUP and exchange == "gather":
+            refuse('links compute means by parts: give exchange="auto", or carrier="group"')
+        self._arguments = (codec, sums, exchange, timeout, carrier)
+        self._carrier, self._link = carrier, link
+        self._codec = without_replies(codec)
+        self._sums = self._codec if sums is None else without_replies(sums)
         self._way, self._threads = exchange, pool_of(threads) or 0
         self._timeout = timeout
         if process_group is None and isinstance(model, DistributedDataParallel):
@@ -124,7 +144,7 @@ class DdpState:
         self._complete = self._named  # whether the names of all parameters are known
         if model is not None:
             self._take_names(model)
-        self._peers: Optional[Peers] = None
+        self._peers: Union[Peers, LinkedPeers, None] = None
         self._buckets: Dict[int, Any] = {}  # the exchanges of buckets, by digest
         self._layouts: Dict[int, Tuple[Layout, torch.dtype]] = {}  # of the buckets, by digest
         self._mark: Optional[List[Any]] = None  # of the state that was loaded
@@ -132,13 +152,19 @@ class DdpState:
         self._resume: Optional[Resume] = None
         self._seen: List[int] = []  # the digests of the buckets of this backward, in order
         self._jobs: List[Job] = []
-        self._steps = self._gone_frames = self._gone_bytes = self._gone_sent = 0
-        self._raw_bytes = self._key_buckets = 0
+        self._steps = self._raw_bytes = self._key_buckets = 0
         self._process = os.getpid()
+        self._closed = False
+        self._end: Any = None  # closes the hook; None: the ranks have not met
 
     def __reduce__(self) -> Any:
-        codec, sums, exchange, timeout = self._arguments
-        return DdpState, (codec, sums, exchange, None, None, 0, timeout)
+        if self._link is not None:
+            refuse(
+                "a hook with link= cannot be pickled, because that may hold keys: make the hook in "
+                "the process that uses it"
+            )
+        codec, sums, exchange, timeout, carrier = self._arguments
+        return DdpState, (codec, sums, exchange, None, None, 0, timeout, carrier)
 
     def stats(self) -> Dict[str, int]:
         """Returns statistics of this rank since the hook was made.
@@ -148,18 +174,26 @@ class DdpState:
         new_buckets: how often a bucket started without state (with delta, by a key frame).
         raw_bytes: the size of the gradients.
         frames, frame_bytes: the number and the size of the frames that this rank has encoded.
-        sent_bytes: the size of the frames, each counted as often as it was sent.
+        sent_bytes: the size of the frames, each counted as often as it was sent. With links, the
+            size of all messages.
         """
-        held = [bucket.traffic for bucket in self._buckets.values()]
+        traffic = Traffic() if self._peers is None else self._peers.traffic()
         return {
             "steps": self._steps,
-            "buckets": len(held),
+            "buckets": len(self._buckets),
             "new_buckets": self._key_buckets,
             "raw_bytes": self._raw_bytes,
-            "frames": self._gone_frames + sum(t.frames for t in held),
-            "frame_bytes": self._gone_bytes + sum(t.frame_bytes for t in held),
-            "sent_bytes": self._gone_sent + sum(t.sent_bytes for t in held),
+            "frames": traffic.frames,
+            "frame_bytes": traffic.frame_bytes,
+            "sent_bytes": traffic.sent_bytes,
         }
+
+    def close_compression(self) -> None:
+        """Ends the hook: closes its links and gives their ports back. Calling it again does
+        nothing. A hook that is collected, or alive when the interpreter ends, is closed, too."""
+        self._closed = True
+        if self._end is not None:
+            self._end()
 
     def compression_state_dict(self) -> Dict[str, Any]:
         """Returns the state of all buckets on this rank, for torch.save. Call it on all ranks after
@@ -168,8 +202,11 @@ class DdpState:
         Errors: ARGUMENT (torch.distributed was not initialized, or a backward is under way)."""
         if self._peers is None or self._jobs:
             refuse("save the compression state between two steps, after the ranks have met")
+        self._refuse_closed()
         failed = self._crew.error is not None
-        order = [self._layouts[digest] for digest in self._seen if digest in self._buckets]
+        seen = [digest for digest in self._seen if digest in self._buckets]
+        held = self._peers.states([self._buckets[digest] for digest in seen])
+        order = [(*self._layouts[digest], states) for digest, states in zip(seen, held)]
         return {
             "format": ddp_saved.FORMAT,
             "kind": ddp_saved.KIND,
@@ -179,9 +216,9 @@ class DdpState:
                 {
                     **layout.saved(),
                     "dtype": str(dtype),
-                    "states": ddp_saved.states_of(self._buckets[layout.digest]),
+                    "states": states,
                 }
-                for layout, dtype in order
+                for layout, dtype, states in order
             ],
         }
 
@@ -195,10 +232,13 @@ class DdpState:
         too late)."""
         if self._seen or self._steps:
             refuse("load the compression state before the first backward")
+        self._refuse_closed()
         if self._peers is None:
             self._begin()
+        assert self._peers is not None
         ddp_saved.check(state, self._same())
-        read = ddp_saved.read_buckets(state, self._exchange_of)
+        self._peers.begin_loading()
+        read = ddp_saved.read_buckets(state, self._peers.exchange)
         resume = Resume([(layout, dtype) for layout, dtype, _ in read])
         if self._complete and read:
             known = self._names.items()
@@ -208,6 +248,7 @@ class DdpState:
         self._buckets = {layout.digest: exchange for layout, _, exchange in read}
         self._layouts = {layout.digest: (layout, dtype) for layout, dtype, _ in read}
         self._mark = state["mark"]
+        self._peers.end_loading()
 
     def _names_lie(self) -> str:
         return "taken from model=" if self._named else "numbered"
@@ -221,8 +262,13 @@ class DdpState:
             "codec": self._codec.agreement,
             "sums": self._sums.agreement,
             "exchange": self._way,
+            "carrier": address.kind(self._carrier),
             "names": self._names_lie(),
         }
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            refuse("this hook was closed: make a new ddp_hook for a new model")
 
     def _take_names(self, model: torch.nn.Module) -> None:
         if getattr(model, "_comm_hooks", None):
@@ -237,7 +283,7 @@ class DdpState:
         """Compares the arguments with the other ranks, and makes the process groups."""
         group = self._group if self._group is not None else dist.group.WORLD
         ranks = dist.get_process_group_ranks(group)
-        rank, world = dist.get_rank(group), len(ranks)
+        rank = dist.get_rank(group)
         if rank < 0:
             refuse("this rank is not a member of process_group: call ddp_hook only on its members")
         seconds = self._timeout or dist.distributed_c10d.default_pg_timeout.total_seconds()
@@ -249,19 +295,24 @@ class DdpState:
                 "codec": self._codec.agreement,
                 "sums": self._sums.agreement,
                 "exchange": self._way,
+                "carrier": address.kind(self._carrier),
                 "the names of parameters": self._names_lie(),
             },
             ADVICE,
         )
         self._nonce = self._meeting.hear("the nonce", uuid.uuid4().hex)[0]
-        groups = _groups(ranks, 2, seconds) if world > 1 else (None, None)
-        self._peers = Peers(rank, world, groups, self._codec, self._sums, self._threads)
+        configs = (self._codec, self._sums, self._threads)
+        if self._carrier == address.GROUP:
+            self._peers = Peers(self._meeting, self._way, *configs)
+        else:
+            self._peers = LinkedPeers(self._meeting, self._carrier, self._link, *configs)
         self._crew = Crew()
-        weakref.finalize(self, self._crew.close)
+        self._end = weakref.finalize(self, _end, self._crew, self._peers)
 
     def _exchange(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if os.getpid() != self._process:
             refuse("this hook belongs to the process that made it: make a new one after the fork")
+        self._refuse_closed()
         if self._peers is None:
             self._begin()
         assert self._peers is not None
@@ -291,7 +342,9 @@ class DdpState:
         if self._marks_compared:
             return
         self._marks_compared = True
-        marks = self._meeting.hear("the compression states", self._mark)
+        assert self._peers is not None
+        heard = self._meeting.hear("the compression states", [self._mark, self._peers.spoiled])
+        marks, spoiled = [mark for mark, _ in heard], any(spoiled for _, spoiled in heard)
         if any(mark != marks[0] for mark in marks):
             warnings.warn(
                 "the ranks have loaded compression states that do not belong together, so all "
@@ -302,18 +355,23 @@ class DdpState:
             )
             self._resume = None
             self._buckets, self._layouts = {}, {}
-        elif not self._buckets:
+            self._peers.begin_anew()
+            return
+        if spoiled:
+            self._peers.load_again()
+        if not self._buckets:
             self._resume = None
 
     def _end_resume(self) -> None:
         """Exchanges the gradients of one backward in the buckets of the loaded state."""
         resume = self._resume
-        assert resume is not None
+        assert resume is not None and self._peers is not None
         if resume.backwards == 1:
             topic = "the parameters of the loaded states"
             for rank, sentence in enumerate(self._meeting.hear(topic, resume.difference())):
                 if sentence is not None:
                     self._resume, self._buckets, self._layouts = None, {}, {}
+                    self._peers.begin_anew()
                     _check_same(f"at rank {rank} of the group {sentence}")
         gathered = resume.gathered()
         self._seen = [layout.digest for layout, _ in gathered]
@@ -331,6 +389,7 @@ class DdpState:
 
     def _job(self, layout: Layout, buffer: torch.Tensor) -> Job:
         """Makes the job for a bucket. Its x is the bucket's buffer, or a copy in main memory."""
+        assert self._peers is not None
         if self._peers.world == 1:
             nothing = [lambda job: None] * 3
             return Job(nothing, lambda job: buffer, buffer.device)
@@ -355,17 +414,10 @@ class DdpState:
             OTHER_BUCKETS,
         )
         self._key_buckets += 1
-        self._buckets[digest] = made = self._exchange_of(layout, buffer.dtype)
+        assert self._peers is not None
+        self._buckets[digest] = made = self._peers.exchange(layout, buffer.dtype)
         self._layouts[digest] = layout, buffer.dtype
         return made
-
-    def _exchange_of(self, layout: Layout, dtype: torch.dtype) -> Any:
-        """Makes the exchange of a bucket, of the same kind on all ranks."""
-        elements, peers = layout.elements(), self._peers
-        assert peers is not None
-        by_parts = self._way == "parts" or self._way == "auto" and peers.world > GATHER_WORLD
-        kind = Parts if by_parts and can_be_cut(elements, peers.world) else Gather
-        return kind(peers, layout.digest, torch.empty(elements, dtype=dtype))
 
     def _layout(self, parameters: "List[torch.Tensor]") -> Layout:
         """Returns the names and shapes of a bucket's parameters, in their order."""
@@ -388,14 +440,18 @@ class DdpState:
         for job in jobs:
             if job.error is not None:
                 raise job.error
+        assert self._peers is not None
+        self._peers.flush()
         self._steps += 1
         self._complete = True
-        for gone in set(self._buckets).difference(self._seen):
+        for gone in [digest for digest in self._buckets if digest not in self._seen]:
             del self._layouts[gone]
-            traffic = self._buckets.pop(gone).traffic
-            self._gone_frames += traffic.frames
-            self._gone_bytes += traffic.frame_bytes
-            self._gone_sent += traffic.sent_bytes
+            self._peers.forget(self._buckets.pop(gone))
+
+
+def _end(crew: Crew, peers: Any) -> None:
+    crew.close()
+    peers.close()
 
 
 def _check_same(difference: Optional[str]) -> None:
@@ -424,33 +480,6 @@ def _staged(exchange: Any, buffer: torch.Tensor) -> Job:
         return buffer.copy_(job.x)
 
     return Job([send, exchange.receive, exchange.finish], finished, buffer.device)
-
-
-def _groups(ranks: "List[int]", count: int, seconds: float) -> "List[Any]":
-    if not dist.is_gloo_available():
-        _unsupported("ddp_hook needs the backend gloo: install a torch that has it")
-    timeout = datetime.timedelta(seconds=seconds)
-    own = len(ranks) < dist.get_world_size()
-    try:
-        return [
-            dist.new_group(ranks, timeout=timeout, backend="gloo", use_local_synchronization=own)
-            for _ in range(count)
-        ]
-    except RuntimeError as error:
-        text = str(error).strip().split("\n")[0]
-        raise DeltawireError(
-            Status["PEER"],
-            f"gloo could not connect the ranks ({text}): call ddp_hook on every rank of the group, "
-            "and check that the ranks can reach each other by TCP",
-        ) from error
-
-
-def _without_replies(codec: Union[str, Config]) -> Config:
-    """Sets replies=never in a config, because collectives neither lose nor reorder frames."""
-    text = Config(codec).text
-    words = [word for word in text.partition(":")[2].split(",") if word]
-    words = [word for word in words if not word.startswith("replies=")] + ["replies=never"]
-    return Config(text.partition(":")[0] + ":" + ",".join(words))
 
 
 def _check_dtype(dtype: torch.dtype) -> None:

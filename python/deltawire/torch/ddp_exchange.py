@@ -16,44 +16,69 @@ from deltawire.decoder import Decoder
 from deltawire.encoder import Encoder
 from deltawire.errors import DeltawireError, Status
 from deltawire.frame import frame_length
+from deltawire.torch import ddp_saved
+from deltawire.torch.ddp_agree import Meeting
+from deltawire.torch.ddp_layout import Layout
+from deltawire.torch.ddp_traffic import Traffic
+from deltawire.torch.gloo_groups import groups_of
 
+GATHER_WORLD = 2  # the largest number of ranks for which "auto" means "gather"
 ALIGNMENT = 64  # elements; so that parts begin at the beginning of a group
 
 
 class Peers:
-    """What all exchanges of a hook have in common.
+    """What all exchanges of a hook have in common, over process groups with the backend gloo.
 
     rank, world: this rank in the hook's group, and the number of ranks.
     first, second: the process groups for the first and the second collective of a bucket.
+    way: "auto", "gather" or "parts".
     codec, sums: the configs of gradients, and of the means of parts.
     threads: for all encoders and decoders.
     """
 
+    spoiled = False  # only exchanges have state, and those that are not complete are dropped
+
     def __init__(
-        self, rank: int, world: int, groups: Any, codec: Config, sums: Config, threads: Any
+        self, meeting: Meeting, way: str, codec: Config, sums: Config, threads: Any
     ) -> None:
-        self.rank, self.world, self.threads = rank, world, threads
-        self.first, self.second = groups
-        self.codec, self.sums = codec, sums
+        self.rank, self.world, self.threads = meeting.rank, len(meeting.ranks), threads
+        self.way, self.codec, self.sums = way, codec, sums
+        self.first, self.second = (
+            groups_of(meeting, 2) if self.world > 1 else (None, None)
+        )
+        self._traffic = Traffic()
+        self.count = self._traffic.count
 
     def others(self) -> "list[int]":
         return [rank for rank in range(self.world) if rank != self.rank]
 
+    def exchange(self, layout: Layout, dtype: torch.dtype) -> Any:
+        """Makes the exchange of a bucket, of the same kind on all ranks."""
+        elements = layout.elements()
+        by_parts = self.way == "parts" or self.way == "auto" and self.world > GATHER_WORLD
+        kind = Parts if by_parts and can_be_cut(elements, self.world) else Gather
+        return kind(self, layout.digest, torch.empty(elements, dtype=dtype))
 
-class Traffic:
-    """Counts what one exchange has sent.
+    def traffic(self) -> Traffic:
+        return self._traffic
 
-    frames, frame_bytes: the number and the size of the frames. sent_bytes: their size, each frame
-    counted as often as it was sent.
-    """
+    def states(self, exchanges: "list[Any]") -> "list[dict[str, torch.Tensor]]":
+        """Returns the saved state of each exchange."""
+        return [ddp_saved.states_of(exchange.ends()) for exchange in exchanges]
 
-    def __init__(self) -> None:
-        self.frames = self.frame_bytes = self.sent_bytes = 0
+    def flush(self) -> None:
+        """Does nothing: gloo has sent what it was given when a collective has ended."""
 
-    def count(self, length: int, times: int) -> None:
-        self.frames += 1
-        self.frame_bytes += length
-        self.sent_bytes += length * times
+    def forget(self, exchange: Any) -> None:
+        """Does nothing: the state ends with the exchange."""
+
+    def begin_loading(self) -> None:
+        """Does nothing: loaded states are those of new exchanges."""
+
+    end_loading = begin_anew = load_again = begin_loading
+
+    def close(self) -> None:
+        """Does nothing: the process groups are torch's."""
 
 
 class Room:
@@ -121,7 +146,6 @@ class Gather:
 
     def __init__(self, peers: Peers, id: int, x: torch.Tensor) -> None:
         self._peers, self._key = peers, (id, 0)
-        self.traffic = Traffic()
         self._encoder = Encoder(peers.codec, peers.threads)
         self._receiver = Receiver(peers, peers.codec)
         self._out, self._in = Room(1), Room(peers.world)
@@ -135,7 +159,7 @@ class Gather:
         frame = self._encoder.encode(
             job.x, [self._key], out, limit=length, reconstruction=self._made
         )
-        self.traffic.count(len(frame), self._peers.world - 1)
+        self._peers.count(len(frame), self._peers.world - 1)
         job.work = dist.all_gather(self._in.rows, out, group=self._peers.first, async_op=True)
 
     def receive(self, job: Any) -> None:
@@ -155,6 +179,9 @@ class Gather:
     def finish(self, job: Any) -> None:
         """Does nothing: there is no second collective."""
 
+    def load(self, states: "dict[str, Any]") -> None:
+        ddp_saved.load_ends(self.ends(), states)
+
     def ends(self) -> "dict[str, Any]":
         """Returns all encoders and decoders by name, for saved states."""
         return {"encoder": self._encoder, **self._receiver.ends("decoder")}
@@ -165,7 +192,6 @@ class Parts:
 
     def __init__(self, peers: Peers, id: int, x: torch.Tensor) -> None:
         self._peers, self._id = peers, id
-        self.traffic = Traffic()
         self._size = part_elements(x.numel(), peers.world)
         self._encoders = {rank: Encoder(peers.codec, peers.threads) for rank in peers.others()}
         self._receiver = Receiver(peers, peers.codec)
@@ -203,7 +229,7 @@ class Parts:
             frame = self._encoders[rank].encode(
                 self._whole(job.x, rank), [self._key(rank)], self._out.rows[rank], limit=length
             )
-            self.traffic.count(len(frame), 1)
+            self._peers.count(len(frame), 1)
         job.work = dist.all_to_all_single(room, out, group=self._peers.first, async_op=True)
 
     def receive(self, job: Any) -> None:
@@ -225,7 +251,7 @@ class Parts:
         frame = self._sums.encode(
             self._sum, [self._key(here)], out, limit=length, reconstruction=self._made
         )
-        self.traffic.count(len(frame), self._peers.world - 1)
+        self._peers.count(len(frame), self._peers.world - 1)
         job.work = dist.all_gather(self._sums_in.rows, out, group=self._peers.second, async_op=True)
 
     def finish(self, job: Any) -> None:
@@ -240,6 +266,9 @@ class Parts:
             self._sums_receiver.decode(rank, self._sums_in.rows[rank], self._key(rank), out, False)
             if not direct:
                 part.copy_(out[: part.numel()])
+
+    def load(self, states: "dict[str, Any]") -> None:
+        ddp_saved.load_ends(self.ends(), states)
 
     def ends(self) -> "dict[str, Any]":
         """Returns all encoders and decoders by name, for saved states."""

@@ -5,10 +5,12 @@ weights_only=True:
 
     format, kind           1, "ddp"
     world, rank            number of ranks, and this one's place among them
-    codec, sums, exchange  the arguments of ddp_hook, as the ranks compare them
+    codec, sums, exchange, carrier
+                           the arguments of ddp_hook, as the ranks compare them
     names                  "taken from model=" or "numbered": those of the parameters
     mark                   [nonce of the run, number of backwards]: equal on all ranks
-    buckets                for each, in order: names, shapes, dtype, states (one for each end)"""
+    buckets                for each, in order: names, shapes, dtype, states (of each end, or
+                           of each piece of a group's state)"""
 
 from __future__ import annotations
 
@@ -34,10 +36,10 @@ def mark_of(nonce: str, steps: int, failed: bool) -> "list[Any]":
     return [uuid.uuid4().hex, -1] if failed else [nonce, steps]
 
 
-def states_of(exchange: Any) -> "dict[str, torch.Tensor]":
+def states_of(ends: "dict[str, Any]") -> "dict[str, torch.Tensor]":
     """Returns the saved state of each encoder and decoder of an exchange, by name."""
     found = {}
-    for name, end in exchange.ends().items():
+    for name, end in ends.items():
         joined = bytearray(b"".join(end.export_states().values()))  # of one key, or of none
         found[name] = tensors.of_buffer(joined) if joined else torch.empty(0, dtype=torch.uint8)
     return found
@@ -78,11 +80,17 @@ def _read(bucket: Any, make: Any) -> "tuple[Layout, torch.dtype, Any]":
         raise ValueError("not as many shapes as names")
     layout = Layout(zip(names, shapes))
     exchange = make(layout, dtype)
-    ends = exchange.ends()
-    if set(ends) != set(bucket["states"]):
+    exchange.load(bucket["states"])
+    return layout, dtype, exchange
+
+
+def load_ends(ends: "dict[str, Any]", states: "dict[str, Any]") -> None:
+    """Loads the saved states of encoders and decoders. Errors: ValueError, and those of
+    import_state."""
+    if set(ends) != set(states):
         raise ValueError("states of other ends")
     for name, end in ends.items():
-        data = bytes(tensors.as_bytes(bucket["states"][name].contiguous()))
+        data = bytes(tensors.as_bytes(states[name].contiguous()))
         # With feedback, encoders alone keep something: the residuals.
         keeps = end.config._needs_ids() if isinstance(end, Encoder) else end.config.codec == "delta"
         stateful = keeps and "quota_bytes" not in end.config.text
@@ -90,7 +98,6 @@ def _read(bucket: Any, make: Any) -> "tuple[Layout, torch.dtype, Any]":
             raise ValueError(f"the state of {name} is missing")
         if data:
             end.import_state(data)
-    return layout, dtype, exchange
 
 
 def _refuse(reason: str) -> Any:

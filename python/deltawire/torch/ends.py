@@ -16,12 +16,12 @@ from deltawire.torch.message import EXACT, FRAME, WITH_IDS, WITHOUT_IDS, Part
 
 
 def without_replies(text: Any) -> Config:
-    """Adds replies=never to a config. The carriers neither lose nor reorder messages, so decoders
+    """Sets replies=never in a config. The carriers neither lose nor reorder messages, so decoders
     need not reply, and encoders keep no older copy to go back to."""
-    given = Config(text)
-    if "replies=never" in given.text:
-        return given
-    return Config(given.text + ("," if ":" in given.text else ":") + "replies=never")
+    given = Config(text).text
+    words = [word for word in given.partition(":")[2].split(",") if word]
+    words = [word for word in words if not word.startswith("replies=")] + ["replies=never"]
+    return Config(given.partition(":")[0] + ":" + ",".join(words))
 
 
 class Ends:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from deltawire.errors import refuse
+from deltawire.torch import address
 from deltawire.torch.ends import without_replies
 
 
@@ -32,11 +33,7 @@ class Options:
                 "evaluate is the config of steps without ids, but the codec delta needs ids: give "
                 'another config, such as "direct:bits=8"'
             )
-        if carrier != "group" and "://" not in str(carrier):
-            refuse(
-                'carrier must be "group" or the address at which this rank listens for its '
-                f'neighbours, such as "tcp://10.0.0.7", not {carrier!r}'
-            )
+        address.check(carrier)
         if on_missing_ids not in ("error", "direct"):
             refuse(f'on_missing_ids must be "error" or "direct", not {on_missing_ids!r}')
         if dataset_size is not None and (not isinstance(dataset_size, int) or dataset_size < 1):
@@ -53,7 +50,7 @@ class Options:
             "forward": self.forward.agreement,
             "backward": self.backward.agreement,
             "evaluate": self.evaluate.agreement,
-            "carrier": "group" if self.carrier == "group" else "link",
+            "carrier": address.kind(self.carrier),
             "on_missing_ids": self.on_missing_ids,
             "equal_counts": self.equal_counts,
         }
