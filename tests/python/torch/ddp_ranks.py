@@ -5,6 +5,7 @@
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import tempfile
 import traceback
@@ -91,6 +92,12 @@ def results(world, function, *arguments):
         if isinstance(one, BaseException):
             raise one
     return found
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
 
 
 def small_model(seed=1, width=48, layers=3, dtype=torch.float32):

@@ -15,6 +15,7 @@ import deltawire.torch  # noqa: E402
 from ddp_ranks import batch_of, bits_of, results, small_model  # noqa: E402
 
 CAP = 0.02  # the size of a bucket in MiB, so that the small model has several buckets
+LINKS = "tcp://127.0.0.1"
 
 
 def train(model, rank, steps, dtype=torch.float32, optimizer=torch.optim.AdamW, sync=None):
@@ -34,9 +35,12 @@ def train(model, rank, steps, dtype=torch.float32, optimizer=torch.optim.AdamW, 
 
 
 def compressed(inner, codec="delta:bits=4", exchange="auto", **options):
-    """Wraps inner in DistributedDataParallel with a hook. Returns the model and the DdpState."""
+    """Wraps inner in DistributedDataParallel with a hook. Returns the model and the DdpState.
+
+    exchange: that of ddp_hook, or "links"."""
     model = DistributedDataParallel(inner, bucket_cap_mb=CAP, **options)
-    state, hook = deltawire.torch.ddp_hook(codec, exchange=exchange)
+    how = {"carrier": LINKS} if exchange == "links" else {"exchange": exchange}
+    state, hook = deltawire.torch.ddp_hook(codec, **how)
     model.register_comm_hook(state, hook)
     return model, state
 
@@ -62,6 +66,9 @@ def rank_that_trains(rank, world, codec, exchange, dtype):
         (2, "direct:bits=6", "parts", torch.float16),
         (2, "direct:bits=4,feedback=ef", "auto", torch.float32),
         (3, "direct:bits=3,feedback=ef", "parts", torch.bfloat16),
+        (2, "direct:bits=4,feedback=ef", "links", torch.bfloat16),
+        (3, "delta:bits=3", "links", torch.float32),
+        (4, "mx:element=e4m3", "links", torch.float16),
     ],
 )
 def test_all_ranks_hold_the_same_bits(world, codec, exchange, dtype):
@@ -85,7 +92,7 @@ def rank_of_sums(rank, world, codec, exchange):
     return (total - wanted).abs().mean().item()
 
 
-@pytest.mark.parametrize("exchange", ["gather", "parts"])
+@pytest.mark.parametrize("exchange", ["gather", "parts", "links"])
 def test_feedback_makes_up_for_what_was_not_sent(exchange):
     """With feedback, the sums differ from those of the gradients by the last residuals alone."""
     with_it = results(2, rank_of_sums, "direct:bits=2,feedback=ef", exchange)
@@ -138,29 +145,30 @@ def rank_of_mode(rank, world, mode, exchange):
     return bits
 
 
-@pytest.mark.parametrize("exchange", ["gather", "parts"])
+@pytest.mark.parametrize("exchange", ["gather", "parts", "links"])
 @pytest.mark.parametrize("mode", MODES)
 def test_raw_frames_change_nothing(mode, exchange):
     for without, hooked in results(2, rank_of_mode, mode, exchange):
         assert without == hooked
 
 
-def rank_of_join(rank, world):
+def rank_of_join(rank, world, exchange):
     """Rank 0 has two more batches than rank 1."""
     bits = []
     for hooked in (False, True):
         inner = small_model()
         model = DistributedDataParallel(inner, bucket_cap_mb=CAP)
         if hooked:
-            model, _ = compressed(inner, "raw:f32", "gather")
+            model, _ = compressed(inner, "raw:f32", exchange)
         with model.join():
             train(model, rank, 6 if rank == 0 else 4)
         bits.append(bits_of(inner))
     return bits
 
 
-def test_uneven_inputs_join():
-    for without, hooked in results(2, rank_of_join):
+@pytest.mark.parametrize("exchange", ["gather", "links"])
+def test_uneven_inputs_join(exchange):
+    for without, hooked in results(2, rank_of_join, exchange):
         assert without == hooked
 
 
@@ -250,8 +258,8 @@ def test_a_mean_by_parts_is_that_of_the_frames(codec):
 # Buckets, and the size of their frames.
 
 
-def rank_of_buckets(rank, world):
-    model, state = compressed(small_model())
+def rank_of_buckets(rank, world, exchange):
+    model, state = compressed(small_model(), exchange=exchange)
     after = []
     for step in range(4):
         train(model, rank, 1)
@@ -259,8 +267,9 @@ def rank_of_buckets(rank, world):
     return after
 
 
-def test_buckets_are_recognized_by_their_parameters():
-    for after in results(2, rank_of_buckets):
+@pytest.mark.parametrize("exchange", ["auto", "links"])
+def test_buckets_are_recognized_by_their_parameters(exchange):
+    for after in results(2, rank_of_buckets, exchange):
         first, second, third, fourth = after
         assert first["buckets"] == 1 or first["buckets"] != second["buckets"]  # rebuilt
         assert second["new_buckets"] > first["new_buckets"]

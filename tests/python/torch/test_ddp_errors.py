@@ -19,6 +19,7 @@ import deltawire.torch  # noqa: E402
 from ddp_ranks import Ranks, batch_of, bits_of, outcomes, results, small_model  # noqa: E402
 
 CAP = 0.02  # the size of a bucket in MiB
+LINKS = {"carrier": "tcp://127.0.0.1"}
 
 
 def step(model, rank, number=0, dtype=torch.float32):
@@ -46,6 +47,7 @@ def rank_with(rank, world, *arguments):
         ({}, {"codec": "delta:bits=3"}, ("codec", "bits=3", "ddp_hook")),
         ({"exchange": "parts"}, {}, ("exchange", "parts")),
         ({"sums": "direct:bits=8"}, {}, ("sums", "bits=8")),
+        (LINKS, {}, ("carrier", "link", "group")),
     ],
 )
 def test_ranks_with_different_arguments(mine, theirs, words):
@@ -111,8 +113,14 @@ def test_invalid_arguments():
         refused(error, "CONFIG", "'9'")
     with pytest.raises(deltawire.DeltawireError, match="exchange must be"):
         deltawire.torch.ddp_hook(exchange="rings")
-    with pytest.raises(deltawire.DeltawireError, match="timeout"):
-        deltawire.torch.ddp_hook(timeout=0)
+    for given, said in (
+        ({"timeout": 0}, "timeout"),
+        ({"carrier": "10.0.0.7"}, "tcp://10.0.0.7"),
+        ({**LINKS, "exchange": "gather"}, "links compute means by parts"),
+        ({"link": {"insecure_plaintext": True}}, "give an address"),
+    ):
+        with pytest.raises(deltawire.DeltawireError, match=said):
+            deltawire.torch.ddp_hook(**given)
 
 
 # Hooks that are registered twice, or for two models.
@@ -218,40 +226,44 @@ def test_nan_reaches_every_rank_and_leaves_no_trace(codec):
 # Ranks that are killed, late, interrupted, forked or pickled.
 
 
-def rank_that_is_killed(rank, world, exchange):
+def rank_that_is_killed(rank, world, how):
     model = DistributedDataParallel(small_model(), bucket_cap_mb=CAP)
-    model.register_comm_hook(*deltawire.torch.ddp_hook(exchange=exchange))
+    model.register_comm_hook(*deltawire.torch.ddp_hook(**how))
     for number in range(4):
         if rank == world - 1 and number == 3:
             os.kill(os.getpid(), signal.SIGKILL)
         step(model, rank, number)
 
 
-@pytest.mark.parametrize("world, exchange", [(2, "gather"), (3, "parts")])
-def test_a_rank_is_killed(world, exchange):
-    found = outcomes(world, rank_that_is_killed, exchange)
+@pytest.mark.parametrize(
+    "world, how", [(2, {"exchange": "gather"}), (3, {"exchange": "parts"}), (3, LINKS)]
+)
+def test_a_rank_is_killed(world, how):
+    found = outcomes(world, rank_that_is_killed, how)
     assert "ended with -9" in str(found[-1])
     for error in found[:-1]:
-        refused(error, "PEER", "checkpoint")
+        refused(error, "PEER", "checkpoint", *(["rank 2"] if how == LINKS else []))
 
 
-def rank_that_is_slow(rank, world):
+def rank_that_is_slow(rank, world, how):
     model = DistributedDataParallel(small_model(), bucket_cap_mb=CAP)
-    model.register_comm_hook(*deltawire.torch.ddp_hook(timeout=2.0))
+    model.register_comm_hook(*deltawire.torch.ddp_hook(timeout=2.0, **how))
     for number in range(4):
         if rank == 1 and number == 3:
             time.sleep(5)
         step(model, rank, number)
 
 
-def test_a_rank_that_is_late():
-    refused(outcomes(2, rank_that_is_slow)[0], "TIMEOUT", "checkpoint")
+@pytest.mark.parametrize("how", [{}, LINKS])
+def test_a_rank_that_is_late(how):
+    words = ["rank 1"] if how == LINKS else []
+    refused(outcomes(2, rank_that_is_slow, how)[0], "TIMEOUT", "checkpoint", *words)
 
 
-def rank_that_is_interrupted(rank, world):
+def rank_that_is_interrupted(rank, world, how):
     """Ctrl-C while this rank waits for the gradients of the other one."""
     model = DistributedDataParallel(small_model(), bucket_cap_mb=CAP)
-    model.register_comm_hook(*deltawire.torch.ddp_hook())
+    model.register_comm_hook(*deltawire.torch.ddp_hook(**how))
     for number in range(3):
         step(model, rank, number)
     store = dist.distributed_c10d._get_default_store()
@@ -267,13 +279,14 @@ def rank_that_is_interrupted(rank, world):
     return "finished"
 
 
-def test_an_interrupt_ends_the_wait():
-    assert results(2, rank_that_is_interrupted)[0] == "interrupted"
+@pytest.mark.parametrize("how", [{}, LINKS])
+def test_an_interrupt_ends_the_wait(how):
+    assert results(2, rank_that_is_interrupted, how)[0] == "interrupted"
 
 
-def rank_that_forks(rank, world):
+def rank_that_forks(rank, world, how):
     model = DistributedDataParallel(small_model(), bucket_cap_mb=CAP)
-    state, hook = deltawire.torch.ddp_hook()
+    state, hook = deltawire.torch.ddp_hook(**how)
     model.register_comm_hook(state, hook)
     step(model, rank)
     here, there = os.pipe()
@@ -291,13 +304,14 @@ def rank_that_forks(rank, world):
     return said
 
 
-def test_a_fork_is_refused_and_changes_nothing():
-    for said in results(2, rank_that_forks):
+@pytest.mark.parametrize("how", [{}, LINKS])
+def test_a_fork_is_refused_and_changes_nothing(how):
+    for said in results(2, rank_that_forks, how):
         assert "fork" in said
 
 
-def rank_that_pickles(rank, world):
-    state, hook = deltawire.torch.ddp_hook("delta:bits=3")
+def rank_that_pickles(rank, world, how):
+    state, hook = deltawire.torch.ddp_hook("delta:bits=3", **how)
     again, _ = pickle.loads(pickle.dumps((state, hook)))
     model = DistributedDataParallel(small_model(), bucket_cap_mb=CAP)
     model.register_comm_hook(again, hook)
@@ -306,9 +320,21 @@ def rank_that_pickles(rank, world):
     return bits_of(model), again.stats()["steps"]
 
 
-def test_an_unpickled_hook_begins_anew():
-    first, second = results(2, rank_that_pickles)
+@pytest.mark.parametrize("how", [{}, LINKS])
+def test_an_unpickled_hook_begins_anew(how):
+    first, second = results(2, rank_that_pickles, how)
     assert first == second and first[1] == 3
+
+
+def rank_with_a_key(rank, world):
+    tls = deltawire.Tls(own_name=f"rank/{rank}", peer_name=f"rank/{1 - rank}", group_key=b"k" * 32)
+    state, _ = deltawire.torch.ddp_hook(**LINKS, link={"tls": tls})
+    with pytest.raises(deltawire.DeltawireError, match="may hold keys"):
+        pickle.dumps(state)
+
+
+def test_keys_are_not_pickled():
+    results(2, rank_with_a_key)
 
 
 # Process groups, and ranks whose buckets are ready in different orders.

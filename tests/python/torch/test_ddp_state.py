@@ -15,10 +15,12 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 import deltawire  # noqa: E402
 import deltawire.torch  # noqa: E402
-from ddp_ranks import batch_of, bits_of, outcomes, results, small_model  # noqa: E402
+from ddp_ranks import batch_of, bits_of, free_port  # noqa: E402
+from ddp_ranks import outcomes, results, small_model  # noqa: E402
 
 CAP = 0.02  # MiB of a bucket: the small model has several
 SAVED_AFTER, STEPS = 5, 9
+LINKS = {"carrier": "tcp://127.0.0.1"}
 
 
 class Trainer:
@@ -81,6 +83,9 @@ WORLDS = [
     (2, {"codec": "direct:bits=5"}),
     (2, {"codec": "direct:bits=4,feedback=ef"}),
     (3, {"codec": "direct:bits=3,feedback=ef", "hook": {"exchange": "parts"}}),
+    (2, {"codec": "direct:bits=4,feedback=ef", "hook": LINKS}),
+    (3, {"codec": "delta:bits=3", "hook": {**LINKS, "sums": "direct:bits=4,feedback=ef"}}),
+    (2, {"static_graph": True, "named": False, "hook": LINKS}),
 ]
 
 
@@ -104,7 +109,7 @@ def test_a_world_in_which_a_rank_was_killed_goes_on_to_the_bit(tmp_path):
     assert [bits for bits, _ in again] == [bits for bits, _ in whole]
 
 
-def rank_that_lives_on(process, _, folder):
+def rank_that_lives_on(process, _, folder, hook):
     """Process 1 is rank 1 until it is killed; process 2 is rank 1 from then on. Process 0 is rank 0
     all the time, and makes its process group and its hook anew."""
     dist.destroy_process_group()
@@ -115,7 +120,7 @@ def rank_that_lives_on(process, _, folder):
     while True:
         place = f"file://{folder}/life{life}"
         dist.init_process_group("gloo", init_method=place, rank=rank, world_size=2)
-        trainer = Trainer()
+        trainer = Trainer(hook=hook)
         if life:
             trainer.load(file)
         try:
@@ -127,14 +132,17 @@ def rank_that_lives_on(process, _, folder):
                     trainer.save(file)
             return bits_of(trainer.model)
         except deltawire.DeltawireError:
+            trainer.state.close_compression()  # so that the next hook can have its port
             open(lost, "w").close()
             dist.destroy_process_group()
             life += 1
 
 
-def test_the_other_rank_lives_on(tmp_path):
-    whole = results(2, rank_of_run, str(tmp_path), 0, {})
-    first, killed, second = outcomes(3, rank_that_lives_on, str(tmp_path))
+@pytest.mark.parametrize("linked", [False, True])
+def test_the_other_rank_lives_on(linked, tmp_path):
+    hook = {"carrier": f"tcp://127.0.0.1:{free_port()}"} if linked else {}
+    whole = results(2, rank_of_run, str(tmp_path), 0, {"hook": hook})
+    first, killed, second = outcomes(3, rank_that_lives_on, str(tmp_path), hook)
     assert "ended with -9" in str(killed)
     assert (first, second) == tuple(bits for bits, _ in whole)
 
@@ -142,9 +150,9 @@ def test_the_other_rank_lives_on(tmp_path):
 # States that do not belong together, or not here.
 
 
-def rank_of_some(rank, world, folder, who, step):
+def rank_of_some(rank, world, folder, who, step, hook=None):
     """Loads the state in the ranks of who; the others train from the same parameters."""
-    trainer = Trainer()
+    trainer = Trainer(hook=hook)
     trainer.load(os.path.join(folder, f"rank{rank}.pt"), compression=rank in who)
     if step is not None and rank == 0:
         state = torch.load(os.path.join(folder, "rank0.pt"), weights_only=True)[2]
@@ -158,13 +166,16 @@ def rank_of_some(rank, world, folder, who, step):
     return bits_of(trainer.model), trainer.state.stats()["new_buckets"], text
 
 
-@pytest.mark.parametrize("who, step", [((0,), None), ((1,), None), ((0, 1), 1)])
-def test_states_that_do_not_belong_together(who, step, tmp_path):
+@pytest.mark.parametrize(
+    "who, step, hook",
+    [((0,), None, {}), ((1,), None, {}), ((0, 1), 1, {}), ((1,), None, LINKS)],
+)
+def test_states_that_do_not_belong_together(who, step, hook, tmp_path):
     """Every bucket begins anew at all ranks, as where nobody has loaded, and a warning says so."""
-    results(2, rank_of_run, str(tmp_path), 0, {})
-    anew = results(2, rank_of_some, str(tmp_path), (), None)
+    results(2, rank_of_run, str(tmp_path), 0, {"hook": hook})
+    anew = results(2, rank_of_some, str(tmp_path), (), None, hook)
     for (bits, new, said), (expected, fresh, silence) in zip(
-        results(2, rank_of_some, str(tmp_path), who, step), anew
+        results(2, rank_of_some, str(tmp_path), who, step, hook), anew
     ):
         assert bits == expected and new == fresh > 0
         assert "do not belong together" in said and "belong" not in silence
