@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-# cut_links.py - Cutter: breaks the connections of a rank's links after some bytes, for tests.
+# cut_links.py - Cutter: a proxy that breaks the connections of a rank's links, or slows them down.
 import select
 import socket
 import threading
+import time
 
 from deltawire.torch import carrier_sums
 
 
 class Cutter:
-    """While it is entered, links of this process connect through a proxy, which breaks each
-    connection after so many bytes."""
+    """While it is entered, links of this process connect through a proxy.
 
-    def __init__(self, length):
-        self._length, self._real = length, carrier_sums.Link
+    length: the proxy breaks each connection after so many bytes.
+    pause_s: how long it waits after each part that it has received.
+    """
+
+    def __init__(self, length, pause_s=0.0):
+        self._length, self._pause_s, self._real = length, pause_s, carrier_sums.Link
 
     def __enter__(self):
         def through_proxy(uri, listen=False, **more):
@@ -34,7 +38,9 @@ class Cutter:
         while True:
             near, _ = listener.accept()
             try:
-                far = socket.create_connection(("127.0.0.1", port))
+                far = socket.socket()
+                far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+                far.connect(("127.0.0.1", port))
             except OSError:
                 near.close()
                 continue
@@ -46,7 +52,8 @@ class Cutter:
             while left > 0:
                 for one in select.select([near, far], [], [])[0]:
                     try:
-                        data = one.recv(4096)
+                        data = one.recv(1 << (16 if self._pause_s else 12))
+                        time.sleep(self._pause_s)
                         (far if one is near else near).sendall(data)
                     except OSError:
                         return

@@ -264,6 +264,23 @@ def test_a_closed_hook_gives_its_port_back():
     assert first == second and first[0] == first[1]
 
 
+def rank_that_is_done(rank, world):
+    with Cutter(2**40, 0.005):
+        state, hook = deltawire.torch.ddp_hook("raw:f32", **LINKS)
+    model = DistributedDataParallel(Known(500_000))
+    model.register_comm_hook(state, hook)
+    left = 0
+    for _ in range(4):
+        model(torch.ones(500_000)).backward()
+        left += sum(one.counters().queued_bytes for one in state._peers.sums._links if one)
+    return left
+
+
+def test_nothing_is_left_to_be_sent_after_a_backward():
+    """So a process may end at once after its last step, and the other ranks end theirs."""
+    assert results(2, rank_that_is_done) == [0, 0]
+
+
 def rank_that_dies(rank, world):
     model, state = compressed(small_model(), EF, "links")
     train(model, rank, 2)
