@@ -12,6 +12,7 @@ from torch.distributed import pipelining as _pipelining
 
 from deltawire.torch.compatibility import warn_of_differences as _warn_of_differences
 from deltawire.torch.ddp import DdpState, ddp_hook
+from deltawire.torch.fsdp import FsdpState, compress_fsdp
 from deltawire.torch.p2p import irecv, isend, recv, send
 from deltawire.torch.stage import PipelineStage, compress_stage
 
@@ -19,7 +20,9 @@ _warn_of_differences(_pipelining.PipelineStage)
 
 __all__ = [
     "DdpState",
+    "FsdpState",
     "PipelineStage",
+    "compress_fsdp",
     "compress_stage",
     "ddp_hook",
     "irecv",

@@ -207,20 +207,8 @@ class DdpState:
         seen = [digest for digest in self._seen if digest in self._buckets]
         held = self._peers.states([self._buckets[digest] for digest in seen])
         order = [(*self._layouts[digest], states) for digest, states in zip(seen, held)]
-        return {
-            "format": ddp_saved.FORMAT,
-            "kind": ddp_saved.KIND,
-            **self._same(),
-            "mark": ddp_saved.mark_of(self._nonce, self._steps, failed),
-            "buckets": [
-                {
-                    **layout.saved(),
-                    "dtype": str(dtype),
-                    "states": states,
-                }
-                for layout, dtype, states in order
-            ],
-        }
+        mark = ddp_saved.mark_of(self._nonce, self._steps, failed)
+        return ddp_saved.whole("ddp", self._same(), mark, order)
 
     def load_compression_state_dict(self, state: Dict[str, Any]) -> None:
         """Loads a state that compression_state_dict returned. Call it on all ranks, before the
@@ -236,7 +224,7 @@ class DdpState:
         if self._peers is None:
             self._begin()
         assert self._peers is not None
-        ddp_saved.check(state, self._same())
+        ddp_saved.check(state, "ddp", self._same())
         self._peers.begin_loading()
         read = ddp_saved.read_buckets(state, self._peers.exchange)
         resume = Resume([(layout, dtype) for layout, dtype, _ in read])

@@ -30,12 +30,14 @@ class Peers:
     """What all exchanges of a hook have in common, over process groups with the backend gloo.
 
     rank, world: this rank in the hook's group, and the number of ranks.
-    first, second: the process groups for the first and the second collective of a bucket.
+    first, second: the process groups for the first and the second collective of a bucket. Each
+        needs its own, because the collectives of a group must start in one order on all ranks.
     way: "auto", "gather" or "parts".
     codec, sums: the configs of gradients, and of the means of parts.
     threads: for all encoders and decoders.
     """
 
+    groups = 2  # the number of process groups
     spoiled = False  # only exchanges have state, and those that are not complete are dropped
 
     def __init__(
@@ -43,9 +45,8 @@ class Peers:
     ) -> None:
         self.rank, self.world, self.threads = meeting.rank, len(meeting.ranks), threads
         self.way, self.codec, self.sums = way, codec, sums
-        self.first, self.second = (
-            groups_of(meeting, 2) if self.world > 1 else (None, None)
-        )
+        made = groups_of(meeting, self.groups) if self.world > 1 else []
+        self.first, self.second = (*made, None, None)[:2]
         self._traffic = Traffic()
         self.count = self._traffic.count
 
@@ -187,24 +188,19 @@ class Gather:
         return {"encoder": self._encoder, **self._receiver.ends("decoder")}
 
 
-class Parts:
-    """Each rank averages one part of the bucket over all ranks, and sends the mean to all."""
+class Split:
+    """Each rank adds up one part of a buffer over all ranks: the first hop.
 
-    def __init__(self, peers: Peers, id: int, x: torch.Tensor) -> None:
-        self._peers, self._id = peers, id
-        self._size = part_elements(x.numel(), peers.world)
+    size: the number of elements of a part. The last one is padded with zeros to it.
+    """
+
+    def __init__(self, peers: Peers, id: int, size: int, dtype: torch.dtype) -> None:
+        self._peers, self._id, self._size = peers, id, size
         self._encoders = {rank: Encoder(peers.codec, peers.threads) for rank in peers.others()}
         self._receiver = Receiver(peers, peers.codec)
-        self._sums, self._sums_receiver = (
-            Encoder(peers.sums, peers.threads),
-            Receiver(peers, peers.sums),
-        )
         self._out, self._in = Room(peers.world), Room(peers.world)
-        self._sums_out, self._sums_in = Room(1), Room(peers.world)
-        self._sum = torch.empty(self._size, dtype=torch.float32)
-        self._made = torch.empty_like(self._sum)
-        # The last part is padded with zeros to the size of the others.
-        self._last = torch.zeros(self._size, dtype=x.dtype)
+        self._sum = torch.empty(size, dtype=torch.float32)
+        self._last = torch.zeros(size, dtype=dtype)
 
     def _part(self, x: torch.Tensor, rank: int) -> torch.Tensor:
         """The part of a rank, without padding."""
@@ -232,7 +228,8 @@ class Parts:
             self._peers.count(len(frame), 1)
         job.work = dist.all_to_all_single(room, out, group=self._peers.first, async_op=True)
 
-    def receive(self, job: Any) -> None:
+    def total(self, job: Any) -> torch.Tensor:
+        """Returns the sum of this rank's part, in float32."""
         job.work.wait()
         here = self._peers.rank
         for rank in range(self._peers.world):
@@ -244,7 +241,34 @@ class Parts:
                 self._sum.add_(self._whole(job.x, here))
             else:
                 self._sum.copy_(self._whole(job.x, here))
-        self._sum.div_(self._peers.world)
+        return self._sum
+
+    def load(self, states: "dict[str, Any]") -> None:
+        ddp_saved.load_ends(self.ends(), states)
+
+    def ends(self) -> "dict[str, Any]":
+        """Returns all encoders and decoders by name, for saved states."""
+        return {
+            **{f"encoder for rank {rank}": end for rank, end in self._encoders.items()},
+            **self._receiver.ends("decoder"),
+        }
+
+
+class Parts(Split):
+    """Each rank averages one part of the bucket over all ranks, and sends the mean to all."""
+
+    def __init__(self, peers: Peers, id: int, x: torch.Tensor) -> None:
+        super().__init__(peers, id, part_elements(x.numel(), peers.world), x.dtype)
+        self._sums, self._sums_receiver = (
+            Encoder(peers.sums, peers.threads),
+            Receiver(peers, peers.sums),
+        )
+        self._sums_out, self._sums_in = Room(1), Room(peers.world)
+        self._made = torch.empty_like(self._sum)
+
+    def receive(self, job: Any) -> None:
+        here = self._peers.rank
+        self.total(job).div_(self._peers.world)
         length = self._sums_receiver.length(self._key, self._sum)
         out = self._sums_out.fit(length)
         self._sums_in.fit(length)
@@ -267,14 +291,9 @@ class Parts:
             if not direct:
                 part.copy_(out[: part.numel()])
 
-    def load(self, states: "dict[str, Any]") -> None:
-        ddp_saved.load_ends(self.ends(), states)
-
     def ends(self) -> "dict[str, Any]":
-        """Returns all encoders and decoders by name, for saved states."""
         return {
-            **{f"encoder for rank {rank}": end for rank, end in self._encoders.items()},
-            **self._receiver.ends("decoder"),
+            **super().ends(),
             "encoder of means": self._sums,
             **self._sums_receiver.ends("decoder of means"),
         }

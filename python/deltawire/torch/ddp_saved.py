@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddp_saved.py - the form in which the state of a DDP hook is saved, and its checks.
+# ddp_saved.py - the form in which the state of ddp_hook or compress_fsdp is saved, and its checks.
 """The state is a dict of numbers, strings and tensors of uint8, so torch.load accepts it with
 weights_only=True:
 
-    format, kind           1, "ddp"
+    format, kind           1, and "ddp" or "fsdp"
     world, rank            number of ranks, and this one's place among them
     codec, sums, exchange, carrier
-                           the arguments of ddp_hook, as the ranks compare them
-    names                  "taken from model=" or "numbered": those of the parameters
+                           the arguments of the function, as the ranks compare them
+    names                  "taken from model=" or "numbered": those of the parameters ("ddp")
     mark                   [nonce of the run, number of backwards]: equal on all ranks
     buckets                for each, in order: names, shapes, dtype, states (of each end, or
                            of each piece of a group's state)"""
@@ -25,9 +25,9 @@ from deltawire.torch import tensors
 from deltawire.torch.ddp_layout import Layout
 
 FORMAT = 1
-KIND = "ddp"
+FUNCTIONS = {"ddp": "ddp_hook", "fsdp": "compress_fsdp"}
 DTYPES = {str(dtype): dtype for dtype in tensors.CODED}
-ADVICE = "load what this rank saved, with the same world and the same arguments of ddp_hook"
+ADVICE = "load what this rank saved, with the same world and the same arguments of"
 
 
 def mark_of(nonce: str, steps: int, failed: bool) -> "list[Any]":
@@ -45,21 +45,37 @@ def states_of(ends: "dict[str, Any]") -> "dict[str, torch.Tensor]":
     return found
 
 
-def check(saved: Any, mine: "dict[str, Any]") -> None:
-    """Compares a state with mine: world, rank, codec, sums, exchange and names of the hook.
+def check(saved: Any, kind: str, mine: "dict[str, Any]") -> None:
+    """Compares a state of this kind with mine, such as the world, the rank and the codec.
 
-    Errors: FORMAT (it is not a state of a hook), MISMATCH."""
-    if not isinstance(saved, dict) or (saved.get("kind"), saved.get("format")) != (KIND, FORMAT):
-        _refuse("its kind or format is another one")
+    Errors: FORMAT (it is not such a state), MISMATCH."""
+    if not isinstance(saved, dict) or (saved.get("kind"), saved.get("format")) != (kind, FORMAT):
+        _refuse(kind, "its kind or format is another one")
     if not isinstance(saved.get("mark"), list):
-        _refuse("it has no mark")
+        _refuse(kind, "it has no mark")
     for name, value in mine.items():
         if saved.get(name) != value:
             fail(
                 Status["MISMATCH"],
                 f"this compression state was saved with {name} = {saved.get(name)!r}, and here "
-                f"{name} is {value!r}: {ADVICE}",
+                f"{name} is {value!r}: {ADVICE} {FUNCTIONS[kind]}",
             )
+
+
+def whole(
+    kind: str, mine: "dict[str, Any]", mark: "list[Any]", buckets: "list[Any]"
+) -> "dict[str, Any]":
+    """Returns a state. buckets: (layout, dtype, saved states of its ends) of each."""
+    return {
+        "format": FORMAT,
+        "kind": kind,
+        **mine,
+        "mark": mark,
+        "buckets": [
+            {**layout.saved(), "dtype": str(dtype), "states": states}
+            for layout, dtype, states in buckets
+        ],
+    }
 
 
 def read_buckets(
@@ -71,7 +87,7 @@ def read_buckets(
     try:
         return [_read(bucket, make) for bucket in saved["buckets"]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        _refuse(f"{type(error).__name__}: {error}")
+        _refuse(saved["kind"], f"{type(error).__name__}: {error}")
 
 
 def _read(bucket: Any, make: Any) -> "tuple[Layout, torch.dtype, Any]":
@@ -100,9 +116,9 @@ def load_ends(ends: "dict[str, Any]", states: "dict[str, Any]") -> None:
             end.import_state(data)
 
 
-def _refuse(reason: str) -> Any:
+def _refuse(kind: str, reason: str) -> Any:
     raise DeltawireError(
         Status["FORMAT"],
-        f"this is not the compression state of a ddp_hook, or it is damaged ({reason}): load what "
-        "compression_state_dict() returned",
+        f"this is not the compression state of a {FUNCTIONS[kind]}, or it is damaged ({reason}): "
+        "load what compression_state_dict() returned",
     )

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+# fsdp_scatter.py - ShardPeers and LinkedShardPeers: reduce-scatter of the gradients of a module.
+"""FSDP2 hands over the gradients of a module as one part for each rank, all of the same size. A
+rank gets the sum, or the mean, of its own part, in f32 and without encoding it again. So there is
+one hop, and gradients are quantized once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from deltawire.torch.ddp_exchange import Peers, Split
+from deltawire.torch.ddp_layout import Layout
+from deltawire.torch.ddp_sums import LinkedPeers, Summed
+
+BLOCK = 2048  # floats: a group cuts its parts at multiples of them
+
+
+class ShardPeers(Peers):
+    """Over a process group with the backend gloo."""
+
+    groups = 1
+
+    def exchange(self, layout: Layout, dtype: torch.dtype) -> "Scatter":
+        return Scatter(self, layout.digest, layout.elements() // self.world, dtype)
+
+
+class Scatter(Split):
+    """The exchange of one module. Frames travel; a rank's own part does not."""
+
+    def __call__(self, x: torch.Tensor, out: torch.Tensor, mean: bool) -> None:
+        job = _Job(x)
+        self.send(job)
+        total = self.total(job)
+        out.copy_(total.div_(self._peers.world) if mean else total)
+
+
+class _Job:
+    """One call. work: the collective that is running."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x, self.work = x, None
+
+
+class LinkedShardPeers(LinkedPeers):
+    """Over a group."""
+
+    def exchange(self, layout: Layout, dtype: torch.dtype) -> "SummedPart":
+        return SummedPart(self, layout.digest)
+
+
+class SummedPart(Summed):
+    """The exchange of one module: a reduce-scatter in the module's slot. Parts are padded with
+    zeros to multiples of BLOCK, because a group cuts parts there."""
+
+    def __call__(self, x: torch.Tensor, out: torch.Tensor, mean: bool) -> None:
+        size, world = out.numel(), self._peers.world
+        padded = -(-size // BLOCK) * BLOCK
+        whole, part = x, out
+        if padded != size:
+            whole, part = x.new_zeros(world * padded), out.new_empty(padded)
+            whole.view(world, padded)[:, :size].copy_(x.view(world, size))
+        sums = self._peers.sums
+        sums.finish(sums.start("reduce_scatter", self.slot, whole, part, mean))
+        if part is not out:
+            out.copy_(part[:size])
