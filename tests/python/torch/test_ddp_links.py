@@ -37,10 +37,10 @@ def rank_of_means(rank, world, codec, sums, dtype, count, steps):
     return means
 
 
-def means_of_a_group(world, codec, sums, dtype, count, steps):
-    """The same means by a Group whose ranks are threads of this process, for each rank."""
+def by_a_group(world, codec, sums, work):
+    """Returns work(group) for each rank of a Group, whose ranks are threads of this process."""
     name = f"loop://plain{os.getpid()}"
-    found = [[] for _ in range(world)]
+    found = [None] * world
 
     def run(rank):
         links = [
@@ -48,10 +48,7 @@ def means_of_a_group(world, codec, sums, dtype, count, steps):
             for other in range(world)
         ]
         with deltawire.Group(links, codec, sums) as group:
-            for step in range(steps):
-                x = gradients_of(rank, step, count).to(dtype)
-                group.all_reduce(x, x, slot=5, mean=True)
-                found[rank].append(x.view(torch.uint8).numpy().tobytes())
+            found[rank] = work(group)
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(world)]
     for thread in threads:
@@ -70,9 +67,19 @@ def means_of_a_group(world, codec, sums, dtype, count, steps):
     ],
 )
 def test_the_mean_is_that_of_a_group(world, codec, sums, dtype):
-    given = (codec, sums, dtype, 9001, 5)
-    expected = means_of_a_group(world, *given)
-    assert results(world, rank_of_means, *given) == expected == expected[:1] * world
+    count, steps = 9001, 5
+
+    def work(group):
+        means = []
+        for step in range(steps):
+            x = gradients_of(group.rank, step, count).to(dtype)
+            group.all_reduce(x, x, slot=5, mean=True)
+            means.append(x.view(torch.uint8).numpy().tobytes())
+        return means
+
+    expected = by_a_group(world, codec, sums, work)
+    found = results(world, rank_of_means, codec, sums, dtype, count, steps)
+    assert found == expected == expected[:1] * world
 
 
 # Links heal, encrypt, and open one by one.
