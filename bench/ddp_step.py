@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ddp_step.py - measures the time of a training step over a slow network, raw and with ddp_hook.
 """ddp_step.py [--world 2] [--rate 100mbit] [--layers 2] [--width 512] [--cap 25]
-    [--rounds 3] [--codecs ...]
+    [--rounds 3] [--codecs ...] [--carrier group,link]
 
 Each rank runs in a network namespace of its own, connected to a switch by a link with this rate in
 both directions (veth and tc tbf, so root is needed). All variants take turns in one run, several
@@ -23,17 +23,23 @@ STEPS = 2  # in one measurement
 
 
 def variants(given):
-    """Yields (name, codec or None, exchange) for each variant."""
-    yield "raw", None, ""
+    """Yields (name, codec or None, options of ddp_hook) for each variant."""
+    yield "raw", None, {}
+    address = f"tcp://{SlowNetwork.address(given.rank or 0)}"
+    linked = {"carrier": address, "link": {"insecure_plaintext": True}}
     for codec in given.codecs.split():
-        for way in given.exchanges.split(","):
-            yield f"{codec} {way}", codec, way
+        for carrier in given.carrier.split(","):
+            if carrier == "link":
+                yield f"{codec} over links", codec, linked
+                continue
+            for way in given.exchanges.split(","):
+                yield f"{codec} {way}", codec, {"exchange": way}
 
 
 class Variant:
     """A model, trained with DistributedDataParallel and one codec."""
 
-    def __init__(self, given, codec, way):
+    def __init__(self, given, codec, options):
         import torch
         from torch import nn
         from torch.nn.parallel import DistributedDataParallel
@@ -46,7 +52,7 @@ class Variant:
         self.model = DistributedDataParallel(inner, bucket_cap_mb=given.cap)
         self.state = None
         if codec:
-            self.state, hook = deltawire.torch.ddp_hook(codec, exchange=way)
+            self.state, hook = deltawire.torch.ddp_hook(codec, **options)
             self.model.register_comm_hook(self.state, hook)
         self.optimizer = torch.optim.SGD(inner.parameters(), lr=0.01)
         self.x = torch.randn(4, given.tokens, given.width)
@@ -76,7 +82,7 @@ def rank_main(given):
     import torch.distributed as dist
 
     SlowNetwork.join(given.rank, given.world)
-    all_of_them = {name: Variant(given, codec, way) for name, codec, way in variants(given)}
+    all_of_them = {name: Variant(given, codec, how) for name, codec, how in variants(given)}
     alone = all_of_them["raw"]
     with alone.model.no_sync():
         alone.step()
@@ -129,6 +135,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--codecs", default="delta:bits=4", help="separated by blanks")
     parser.add_argument("--exchanges", default="auto")
+    parser.add_argument("--carrier", default="group", help="group, link, or both with a comma")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=pathlib.Path, help=argparse.SUPPRESS)
     given = parser.parse_args()

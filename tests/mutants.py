@@ -1220,7 +1220,7 @@ MUTANTS_OF_TORCH = {
     "pt_link_waits_for_ever": ("python/deltawire/torch/carrier_link.py", "data = link.recv(self._in, timeout=self._timeout)", "data = link.recv(self._in)", "test_restart.py::test_a_rank_that_stands_still_is_noticed[link]"),
     "pt_recv_copies_nothing": ("python/deltawire/torch/p2p.py", "self._tensor.copy_(made)", "pass", "test_p2p.py::test_exchange"),
     "pt_sum_not_divided": ("python/deltawire/torch/ddp_exchange.py", "total.div_(self._peers.world)", "pass", "test_ddp.py::test_a_gathered_mean_is_that_of_the_frames"),
-    "pt_parts_not_divided": ("python/deltawire/torch/ddp_exchange.py", "self._sum.div_(self._peers.world)", "pass", "test_ddp.py::test_a_mean_by_parts_is_that_of_the_frames"),
+    "pt_parts_not_divided": ("python/deltawire/torch/ddp_exchange.py", "self.total(job).div_(self._peers.world)", "self.total(job)", "test_ddp.py::test_a_mean_by_parts_is_that_of_the_frames"),
     "pt_buckets_kept": ("python/deltawire/torch/ddp.py", "for gone in [digest for digest in self._buckets if digest not in self._seen]:", "for gone in ():", "test_ddp.py::test_buckets_are_recognized_by_their_parameters"),
     "pt_records_not_compared": ("python/deltawire/torch/ddp_agree.py", "if here != there:", "if False:", "test_ddp_errors.py::test_ranks_with_different_arguments"),
     "pt_second_model_unseen": ("python/deltawire/torch/ddp.py", "if self._complete: refuse(", "if False: refuse(", "test_ddp_errors.py::test_a_hook_for_two_models"),

@@ -5,6 +5,7 @@
     stage = deltawire.torch.compress_stage(PipelineStage(...))    # pipeline parallelism
     schedule.step(x, sample_ids=ids)                              # on the first rank
     model.register_comm_hook(*deltawire.torch.ddp_hook())         # data parallelism
+    state = deltawire.torch.compress_fsdp(model)                  # ... with sharded parameters
 
 docs/python.md is the manual: ids, state, evaluation, restarts and limitations."""
 

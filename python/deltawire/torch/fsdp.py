@@ -350,7 +350,7 @@ def _param_groups(module: Any) -> "list[Any]":
         groups = [one] if one is not None else []
     for one in groups:
         if not all(hasattr(p, "padded_sharded_param_size") for p in one.fsdp_params):
-            _lacks("other names of what FSDP keeps of parameters")
+            _lacks("no size of a parameter's part in FSDP")
     return list(groups)
 
 
@@ -372,6 +372,6 @@ def _group_of(param_groups: "list[Any]") -> Any:
 def _lacks(what: str) -> Any:
     fail(
         Status["UNSUPPORTED"],
-        f"torch {torch.__version__} has {what}, which compress_fsdp needs: install torch 2.8 or "
-        "later, or a later deltawire",
+        f"torch {torch.__version__} has {what}, which compress_fsdp needs: install a later torch; "
+        "2.15 has been tested",
     )

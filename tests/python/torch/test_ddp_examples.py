@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_ddp_examples.py - runs the examples that use ddp_hook.
+# test_ddp_examples.py - runs the examples that use ddp_hook or compress_fsdp.
 import os
 import pathlib
 import subprocess
@@ -37,4 +37,14 @@ def test_04_lightning():
     text = said("04_lightning.py")
     losses = [float(line.split()[-1]) for line in text.splitlines() if line.startswith("step ")]
     assert len(losses) == 3 and losses[2] < losses[0]
+    assert ratio_of(text) > 7
+
+
+def test_07_fsdp():
+    from torch.distributed import fsdp
+
+    if not hasattr(getattr(fsdp, "FSDPModule", None), "set_custom_reduce_scatter"):
+        pytest.skip("this torch has no set_custom_reduce_scatter")
+    text = said("07_fsdp.py")
+    assert "epoch    raw    4 bits" in text
     assert ratio_of(text) > 7
