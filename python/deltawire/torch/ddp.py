@@ -87,9 +87,7 @@ def ddp_hook(
     Errors: ARGUMENT, CONFIG, MISMATCH (the ranks differ), TIMEOUT, UNSUPPORTED; with an address
     those of deltawire.Link and deltawire.Group, whose rank is a rank of the process group.
     """
-    state = DdpState(
-        codec, sums, exchange, model, process_group, threads, timeout, carrier, link
-    )
+    state = DdpState(codec, sums, exchange, model, process_group, threads, timeout, carrier, link)
     if dist.is_available() and dist.is_initialized():
         state._begin()
     return state, exchange_bucket

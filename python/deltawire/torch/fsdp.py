@@ -358,8 +358,7 @@ def _group_of(param_groups: "list[Any]") -> Any:
     """The process group over which all modules are sharded."""
     found = [one._reduce_scatter_process_group for one in param_groups]
     if any(
-        dist.get_process_group_ranks(one) != dist.get_process_group_ranks(found[0])
-        for one in found
+        dist.get_process_group_ranks(one) != dist.get_process_group_ranks(found[0]) for one in found
     ):
         fail(
             Status["UNSUPPORTED"],
