@@ -119,6 +119,7 @@ def rank_of_halves(rank, world):
         train(model, rank, [step])
         links = [one for one in state._peers.sums._links if one]
         left.append(sum(one.counters().queued_bytes for one in links))
+        torch.distributed.barrier()  # until then the other rank keeps its links open
     return left, len(state._held), len(state._peers.sums.states())
 
 
