@@ -16,6 +16,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E4
 
 import deltawire  # noqa: E402
 import deltawire.torch  # noqa: E402
+from cut_links import Cutter  # noqa: E402
 from ddp_ranks import batch_of, outcomes, results, small_model  # noqa: E402
 from test_ddp import Known, Partly, Wire, gradients_of  # noqa: E402
 from test_ddp_errors import refused  # noqa: E402
@@ -113,7 +114,8 @@ def test_raw_frames_change_nothing(mode, how):
 
 def rank_of_halves(rank, world):
     model = fully_shard(Together(), mesh=init_device_mesh("cpu", (world,)))
-    state = deltawire.torch.compress_fsdp(model, EF, **LINKS)
+    with Cutter(2**40, 0.01):  # a slow connection, on which messages are on the way for long
+        state = deltawire.torch.compress_fsdp(model, EF, **LINKS)
     left = []
     for step in range(4):
         train(model, rank, [step])
