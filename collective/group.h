@@ -209,7 +209,9 @@ struct dw_group {
     /* Fixed after open. */
     pid_t owner;
     dw_allocator allocator;
-    uint32_t id, rank, ranks, piece, open_timeout_ms, timeout_ms;
+    uint32_t id, rank, ranks, open_timeout_ms, timeout_ms;
+    uint32_t piece; /* the given length of pieces in floats; 0: chosen, within these limits */
+    uint32_t shortest_piece, longest_piece;
     uint64_t max_early_bytes;
     dw_config codec, result, rounding[2]; /* rounding: sums to f16 and to bf16 */
     bool keeps_state[2];                  /* whether codec and result keep anything of a key */

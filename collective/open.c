@@ -7,7 +7,12 @@
 
 #include "group.h"
 
-enum { DEFAULT_TIMEOUT_MS = 60000, DEFAULT_PIECE = 262144, MOST_PIECE = 1 << 26 };
+enum {
+    DEFAULT_TIMEOUT_MS = 60000,
+    DEFAULT_PIECE = 262144,
+    WORTHWHILE_FRAME = 32768,
+    MOST_PIECE = 1 << 26
+};
 #define DEFAULT_EARLY_BYTES (UINT64_C(1) << 30)
 
 /* ---- The config ------------------------------------------------------------------------------ */
@@ -88,20 +93,35 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+/* Returns the longest frame of a piece of so many floats. */
+static size_t bound_of(const dw_group *group, const dw_config *config, uint64_t count)
+{
+    dw_tensor x = dw_group_view(NULL, DW_F32, count);
+    x.data = (void *)(uintptr_t)group; /* only the shape is read, but a pointer is wanted */
+    return dw_frame_bound(config, &x);
+}
+
 /* Room for a frame of any piece that the worker encodes for itself. */
 static size_t scratch_for(const dw_group *group)
 {
-    dw_tensor whole = dw_group_view(NULL, DW_F32, group->piece);
-    dw_tensor ragged = dw_group_view(NULL, DW_F32, group->piece - 1);
     const dw_config *const configs[] = {&group->codec, &group->result, &group->rounding[0]};
     size_t cap = 0;
-    /* dw_frame_bound reads only the shape, but wants a pointer. */
-    whole.data = ragged.data = (void *)(uintptr_t)group;
     for (int i = 0; i < 3; i++) {
-        cap = larger(cap, dw_frame_bound(configs[i], &whole));
-        cap = larger(cap, dw_frame_bound(configs[i], &ragged));
+        cap = larger(cap, bound_of(group, configs[i], group->longest_piece));
+        cap = larger(cap, bound_of(group, configs[i], group->longest_piece - 1));
     }
     return cap + DW_GROUP_TILE;
+}
+
+/* Returns the shortest piece whose frames are so long that a message costs little beside them. */
+static uint32_t shortest_for(const dw_group *group)
+{
+    size_t frame = larger(1, bound_of(group, &group->codec, DEFAULT_PIECE));
+    size_t result = larger(1, bound_of(group, &group->result, DEFAULT_PIECE));
+    if (result < frame) frame = result;
+    uint64_t tiles = (uint64_t)WORTHWHILE_FRAME * DEFAULT_PIECE / DW_GROUP_TILE / frame + 1;
+    return tiles * DW_GROUP_TILE < DEFAULT_PIECE ? (uint32_t)(tiles * DW_GROUP_TILE)
+                                                 : DEFAULT_PIECE;
 }
 
 /* ---- Memory and locks ------------------------------------------------------------------------ */
@@ -139,7 +159,8 @@ static dw_group *make_group(const dw_group_config *config)
     group->id = config->id;
     group->rank = config->rank;
     group->ranks = config->ranks;
-    group->piece = config->piece ? config->piece : DEFAULT_PIECE;
+    group->piece = config->piece;
+    group->longest_piece = config->piece ? config->piece : DEFAULT_PIECE;
     group->timeout_ms = config->timeout_ms ? config->timeout_ms : DEFAULT_TIMEOUT_MS;
     group->open_timeout_ms = config->open_timeout_ms ? config->open_timeout_ms : DEFAULT_TIMEOUT_MS;
     group->max_early_bytes =
@@ -173,6 +194,7 @@ static dw_status take_configs(dw_group *group, const dw_group_config *config, dw
     dw_config_parse(&group->rounding[0], "raw:f16,replies=never", NULL);
     dw_config_parse(&group->rounding[1], "raw:bf16,replies=never", NULL);
     group->scratch_bytes = scratch_for(group);
+    group->shortest_piece = shortest_for(group);
     group->scratch = dw_group_memory_take(&group->allocator, group->scratch_bytes);
     if (!group->scratch) group->scratch_bytes = 0;
     status = group->scratch ? dw_coders_make(group, &group->coders) : DW_ERR_NO_MEMORY;

@@ -24,21 +24,35 @@ dw_piece dw_group_part_of(const dw_group *group, const dw_group_job *job, uint32
     return found;
 }
 
+/* Returns the length of the pieces of a buffer. Without a given one every part has PIECES, because
+ * what is encoded, sent, added and decoded at the same time are pieces of a part: with one piece
+ * each hop waits for the whole of the hop before. */
+static uint64_t piece_length(const dw_group *group, const dw_group_job *job)
+{
+    enum { PIECES = 8 };
+    if (group->piece) return group->piece;
+    uint64_t parts = job->operation == DW_BROADCAST ? 1 : group->ranks;
+    uint64_t tiles = job->n / (parts * PIECES * DW_GROUP_TILE) + 1, length = tiles * DW_GROUP_TILE;
+    if (length < group->shortest_piece) return group->shortest_piece;
+    return length < group->longest_piece ? length : group->longest_piece;
+}
+
 uint32_t dw_group_pieces_of(const dw_group *group, const dw_group_job *job, uint32_t part)
 {
     uint64_t count = dw_group_part_of(group, job, part).count;
     uint32_t owner = job->operation == DW_BROADCAST ? job->root : group->ranks - 1;
     if (job->n == 0) return part == owner;
-    return (uint32_t)((count + group->piece - 1) / group->piece);
+    uint64_t length = piece_length(group, job);
+    return (uint32_t)((count + length - 1) / length);
 }
 
 dw_piece dw_group_piece_at(const dw_group *group, const dw_group_job *job, uint32_t part,
                            uint32_t piece)
 {
     dw_piece whole = dw_group_part_of(group, job, part);
-    uint64_t before = (uint64_t)piece * group->piece;
+    uint64_t length = piece_length(group, job), before = piece * length;
     uint64_t left = whole.count - before;
-    return (dw_piece){whole.begin + before, left < group->piece ? left : group->piece};
+    return (dw_piece){whole.begin + before, left < length ? left : length};
 }
 
 dw_tensor dw_group_view(const void *data, dw_dtype dtype, uint64_t count)

@@ -69,7 +69,7 @@ static dw_status undo(dw_group *group, const dw_group_slot *slot, dw_arrival *ma
 
 void dw_undoing_end(dw_group *group, dw_group_slot *slot, bool undoes)
 {
-    size_t bytes = group->piece * sizeof(float);
+    size_t bytes = group->longest_piece * sizeof(float);
     unsigned char *room = NULL;
     if (undoes && slot->now.made.head) room = dw_group_memory_take(&group->allocator, bytes);
     dw_arrival *made;

@@ -52,8 +52,8 @@ typedef struct dw_group dw_group;
  * | open_timeout_ms |         | ms    | limit for all ranks to open the group       | 60000       |
  * | timeout_ms      |         | ms    | how long an operation waits for a rank      | 60000       |
  * |                 |         |       | without any progress before the group fails |             |
- * | piece           |         | floats| parts are sent in pieces of this length, a  | 262144      |
- * |                 |         |       | multiple of 2048, which are encoded, sent   |             |
+ * | piece           |         | floats| parts are sent in pieces of this length, a  | by length of|
+ * |                 |         |       | multiple of 2048, which are encoded, sent   | the buffer  |
  * |                 |         |       | and added at the same time                  |             |
  * | max_early_bytes |         | bytes | limit for messages of operations that other | 1 GiB       |
  * |                 |         |       | ranks have started and this one has not     |             |

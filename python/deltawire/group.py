@@ -60,7 +60,8 @@ class Group(Shared):
         the group fails.
     open_timeout: the maximum time in seconds until all ranks have opened the group, and with URIs
         also for each link.
-    piece: tensors are sent in pieces of this many floats, a multiple of 2048. 0: 262144.
+    piece: tensors are sent in pieces of this many floats, a multiple of 2048. 0: chosen by the
+        length of the tensor.
     max_early_bytes: the limit for messages of operations that other ranks have started and this one
         has not. 0: 1 GiB.
     link: with URIs: more arguments of each Link, such as {"tls": Tls(...)}.
