@@ -4,9 +4,6 @@
 
 #include <string.h>
 
-/* Padding has no random number. This byte in place of one puts it into part 0, unchanged. */
-enum { PADDING = 128 };
-
 /* Returns the number of a segment's first element within the sample. *n becomes the number of its
  * elements, without padding. */
 static uint64_t segment_element(const dw_layout *layout, uint64_t segment, uint64_t *n)
@@ -26,7 +23,7 @@ static void draw_tile(const dw_layout *layout, const dw_kernels *kernels, uint64
         kernels->dither_bytes(&(dw_dither){key, first}, tile->elements, high);
         return;
     }
-    memset(high, PADDING, tile->elements);
+    memset(high, DW_PART_PADDING, tile->elements);
     for (uint32_t i = 0; i < tile->segments; i++, high += width) {
         first = segment_element(layout, tile->first_segment + i, &n);
         kernels->dither_bytes(&(dw_dither){key, first}, n, high);

@@ -43,6 +43,10 @@ typedef struct dw_rans_codes {
 size_t dw_rans_encode(const dw_kernels *kernels, const dw_rans_codes *codes, uint8_t *to,
                       size_t cap, void *work);
 
+/* Returns what is wrong with a block or a payload, as a sentence; NULL where nothing is. fault: a
+ * dw_rans_fault. */
+const char *dw_rans_sentence(uint32_t fault);
+
 /* Returns whether a block has parts. The answer is not reliable for a block that is damaged or cut
  * off; the functions that decode it find that out. */
 bool dw_rans_has_parts(const uint8_t *from, size_t bytes);

@@ -90,45 +90,22 @@ static uint64_t rans_decode_c(const dw_rans_decode_run *run)
 
 /* ---- Parts of dithered codes (rans_run.h) ---------------------------------------------------- */
 
-/* Returns a mask from the high byte of a code's random number: all bits are set where the dither z
- * is negative. It is a mask because processors cannot predict branches that depend on random
- * signs. */
-static uint8_t part_mask(uint8_t high)
-{
-    return (uint8_t)((high >> 7) - 1);
-}
-
-/* Returns the part of a code, which is |z| in units of 1/8, rounded down. high: the high byte of
- * the code's random number. z is not negative where it is 128 or more, and the bytes 127 - b and
- * 128 + b stand for the same |z|. */
-static uint32_t part_of(uint8_t high)
-{
-    return (uint8_t)(high ^ 0x80 ^ part_mask(high)) >> 5;
-}
-
-/* Returns the code with the sign of its level changed if its dither is negative, and otherwise the
- * code itself. Changing the sign of the level means 256 - code, modulo 256; so code 128, which is
- * level 0, stays as it is, and so does code 0. */
-static uint8_t part_turned(uint8_t code, uint8_t high)
-{
-    uint8_t mask = part_mask(high);
-    return (uint8_t)((code ^ mask) - mask);
-}
-
 static void count_parts_c(const uint8_t *high, uint64_t n, uint32_t counts[DW_PARTS])
 {
     memset(counts, 0, DW_PARTS * sizeof *counts);
-    for (uint64_t i = 0; i < n; i++) counts[part_of(high[i])]++;
+    for (uint64_t i = 0; i < n; i++) counts[dw_part_of(high[i])]++;
 }
 
 static void sort_parts_c(const uint8_t *high, const uint8_t *codes, uint64_t n,
                          uint8_t *next[DW_PARTS])
 {
-    for (uint64_t i = 0; i < n; i++) *next[part_of(high[i])]++ = part_turned(codes[i], high[i]);
+    for (uint64_t i = 0; i < n; i++)
+        *next[dw_part_of(high[i])]++ = dw_part_turned(codes[i], high[i]);
 }
 
 static void restore_parts_c(const uint8_t *high, const uint8_t *next[DW_PARTS], uint64_t n,
                             uint8_t *codes)
 {
-    for (uint64_t i = 0; i < n; i++) codes[i] = part_turned(*next[part_of(high[i])]++, high[i]);
+    for (uint64_t i = 0; i < n; i++)
+        codes[i] = dw_part_turned(*next[dw_part_of(high[i])]++, high[i]);
 }

@@ -16,14 +16,9 @@
 #ifndef DW_RANS_RUN_H
 #define DW_RANS_RUN_H
 
-#include <stdint.h>
+#include "arithmetic/rans.h"
 
 enum {
-    DW_RANS_STATES = 32,
-    DW_RANS_BITS = 12,                     /* of a probability */
-    DW_RANS_SLOTS = 1 << DW_RANS_BITS,     /* what the probabilities of a block add up to */
-    DW_RANS_LOWEST = 1 << 16,              /* no state is less than this between two symbols */
-    DW_RANS_SYMBOLS = 256,                 /* the most that a block can have */
     DW_RANS_SCRATCH = DW_RANS_SLOTS + 512, /* words of 32 bits */
     DW_RANS_ROOM = 128 /* bytes in front of the words that an encoder may overwrite */
 };
@@ -37,7 +32,7 @@ enum {
  * | codes | (n) the codes in the order of the payload                                            |
  * | next  | (DW_PARTS) in: where each part begins; out: where it ends                            |
  */
-enum { DW_PARTS = 4, DW_PART_GAP = 8 };
+enum { DW_PART_GAP = 8 };
 
 /* Encodes from the last symbol to the first. The words are written downwards from `end`, and up to
  * DW_RANS_ROOM bytes below the first of them have no meaning. All symbols that occur must have

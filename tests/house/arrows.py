@@ -55,7 +55,7 @@ FOLDER_ARROWS = {
         "ends": {"engine", "codecs", "state", "wire", "arithmetic", "base"},
         "engine": {"codecs", "kernels", "base"},
         "codecs": {"entropy", "kernels", "wire", "arithmetic", "base"},
-        "entropy": {"kernels", "wire", "base"},
+        "entropy": {"kernels", "wire", "arithmetic", "base"},
         "kernels": {"arithmetic", "base"},
         "state": {"base"},
         "wire": {"base"},
