@@ -359,7 +359,14 @@ static void check_modes(gpu *g)
                   DW_CUDA_DEVICE, true},
                  {"direct:form=step,step=4,rounding=dither", DW_CUDA_DEVICE, false},
                  {"direct:form=step,group=128,rounding=stochastic,step=0.5", DW_CUDA_DEVICE, false},
-                 {"direct:bits=6,group=row,rounding=stochastic", DW_CUDA_DEVICE, true}};
+                 {"direct:bits=6,group=row,rounding=stochastic", DW_CUDA_DEVICE, true},
+                 {"delta:form=step,entropy=rans,replies=never", DW_CUDA_DEVICE, false},
+                 {"delta:bits=3,group=row,key=f16,prev=bf16,entropy=rans,replies=never",
+                  DW_CUDA_PINNED, true},
+                 {"direct:form=step,step=4,rounding=dither,entropy=rans", DW_CUDA_DEVICE, false},
+                 {"delta:form=step,group=64,rounding=dither,step=3,entropy=rans,replies=never",
+                  DW_CUDA_DEVICE, true},
+                 {"mx:element=e4m3,entropy=rans", DW_CUDA_DEVICE, false}};
     static const uint32_t shapes[][2] = {{1, 1},     {3, 100},  {17, 1000},
                                          {65, 2048}, {9, 4100}, {128, 768}};
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {

@@ -298,16 +298,35 @@ DW_DEVICE uint64_t dw_front_sum(const dw_layout *layout, const uint8_t *payload)
     return sum;
 }
 
-/* True, in every thread, for the block of a part that finishes last. It then sees all writes of the
- * other blocks. So does the host, once it sees the report: frames and prev may lie in host
- * memory. */
-DW_DEVICE bool dw_is_last(const dw_cuda_share *share, bool *room)
+/* True, in every thread, for the last of so many blocks of a part to finish. It then sees all
+ * writes of the other blocks. So does the host, once it sees the report: frames and prev may lie in
+ * host memory. */
+DW_DEVICE bool dw_is_last_of(const dw_cuda_share *share, uint64_t blocks, bool *room)
 {
     __threadfence_system();
     __syncthreads();
-    if (threadIdx.x == 0)
-        *room = atomicAdd(&share->sums->arrived, 1ull) + 1 ==
-                share->blocks[DW_CUDA_TILES] + share->blocks[DW_CUDA_AUDIT];
+    if (threadIdx.x == 0) *room = atomicAdd(&share->sums->arrived, 1ull) + 1 == blocks;
+    __syncthreads();
+    if (*room) __threadfence();
+    return *room;
+}
+
+/* The same for the blocks of the phases TILES and AUDIT. */
+DW_DEVICE bool dw_is_last(const dw_cuda_share *share, bool *room)
+{
+    return dw_is_last_of(share, share->blocks[DW_CUDA_TILES] + share->blocks[DW_CUDA_AUDIT], room);
+}
+
+/* Returns true, in all threads, if this block is the last one of a phase to finish for its part of
+ * the message, of which only the device sees what was written: CHOOSE, or the encoder's CODE. */
+DW_DEVICE bool dw_is_last_measured(const dw_cuda_share *share, dw_cuda_phase phase, bool *room)
+{
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        *room = atomicAdd(&share->sums->measured, 1ull) + 1 == share->blocks[phase];
+        if (*room) share->sums->measured = 0;
+    }
     __syncthreads();
     if (*room) __threadfence();
     return *room;
@@ -318,13 +337,17 @@ DW_DEVICE uint64_t dw_taken(unsigned long long *sum)
     return atomicExch(sum, 0ull);
 }
 
-/* Writes the report for the host and clears the sums. front: the digest of the bytes in front of
- * the tiles. */
-DW_DEVICE void dw_report_part(const dw_cuda_share *share, uint64_t front)
+/* Writes the report for the host and clears the sums. payload: the digest of the payload in the
+ * frame. payload_bytes: its size, where it was coded or moved; else 0. */
+DW_DEVICE void dw_report_part(const dw_cuda_share *share, uint64_t payload, uint64_t payload_bytes)
 {
     dw_cuda_sums *sums = share->sums;
     volatile dw_cuda_report *report = share->report;
-    report->payload = dw_taken(&sums->payload) + front;
+    (void)dw_taken(&sums->payload);
+    (void)dw_taken(&sums->coded);
+    report->payload = payload;
+    report->payload_bytes = payload_bytes;
+    report->bad = dw_taken(&sums->bad);
     report->state = dw_taken(&sums->state);
     report->direct = dw_taken(&sums->direct);
     report->zero = dw_taken(&sums->zero);
@@ -333,6 +356,17 @@ DW_DEVICE void dw_report_part(const dw_cuda_share *share, uint64_t front)
     (void)dw_taken(&sums->arrived);
     __threadfence_system();
     report->serial = share->serial;
+}
+
+/* Called by one thread of the last block of the phases TILES and AUDIT. front: the digest of the
+ * bytes in front of the tiles. Where the payload is coded or moved afterwards, the last block of
+ * phase JOIN reports. */
+DW_DEVICE void dw_report_tiles(const dw_cuda_share *share, uint64_t front)
+{
+    if (share->frame)
+        (void)dw_taken(&share->sums->arrived);
+    else
+        dw_report_part(share, dw_taken(&share->sums->payload) + front, 0);
 }
 
 #endif

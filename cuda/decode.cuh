@@ -143,7 +143,11 @@ DW_DEVICE void dw_end_decode(const dw_cuda_decode_part *part, uint64_t payload, 
     dw_count_channels(part);
     uint64_t front =
         dw_block_sum(dw_front_sum(&part->job.layout, part->job.payload), room->found.sums[0]);
-    if (threadIdx.x == 0) dw_report_part(&part->share, front);
+    dw_cuda_sums *sums = part->share.sums;
+    if (threadIdx.x == 0)
+        dw_report_part(&part->share,
+                       part->job.coded ? dw_taken(&sums->coded) : dw_taken(&sums->payload) + front,
+                       0);
 }
 
 /* The eights of a thread in a decoder: where they lie, and the prev that is held there. */

@@ -162,14 +162,15 @@ DW_DEVICE void dw_search(dw_search_room *room, const dw_layout *layout, const dw
 
 /* ---- Codes ----------------------------------------------------------------------------------- */
 
-/* The dithers of eight elements of the sample from `at` on; zero ones behind the n-th. Eight
- * elements that do not start at a multiple of eight take numbers of two counters, which are moved
- * into place in three steps, because registers cannot be indexed. */
-DW_DEVICE dw_eight dw_dithers(uint64_t dither_key, uint64_t at, uint32_t n)
+/* The random numbers of eight elements of the sample from `at` on: number i is the half i % 2 of
+ * word i / 2; the other words have no meaning. Eight elements that do not start at a multiple of
+ * eight take numbers of two counters, which are moved into place in three steps, because registers
+ * cannot be indexed. */
+DW_DEVICE void dw_draw_eight(uint64_t dither_key, uint64_t at, uint32_t words[DW_EIGHT])
 {
     philox4x32_key_t key = {{(uint32_t)dither_key, (uint32_t)(dither_key >> 32)}};
     uint64_t counter = at / DW_EIGHT;
-    uint32_t skipped = (uint32_t)(at % DW_EIGHT), words[DW_EIGHT];
+    uint32_t skipped = (uint32_t)(at % DW_EIGHT);
 #pragma unroll
     for (uint32_t call = 0; call < 2; call++, counter++) {
         philox4x32_ctr_t count = {{(uint32_t)counter, (uint32_t)(counter >> 32), 0, 0}},
@@ -185,7 +186,14 @@ DW_DEVICE dw_eight dw_dithers(uint64_t dither_key, uint64_t at, uint32_t n)
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++)
         words[i] = skipped & 1 ? words[i] >> 16 | words[i + 1] << 16 : words[i];
+}
+
+/* The dithers of eight elements of the sample from `at` on; zero ones behind the n-th. */
+DW_DEVICE dw_eight dw_dithers(uint64_t dither_key, uint64_t at, uint32_t n)
+{
+    uint32_t words[DW_EIGHT];
     dw_eight dithers;
+    dw_draw_eight(dither_key, at, words);
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++)
         dithers.of[i] = dw_dither_of(
@@ -410,7 +418,7 @@ DW_DEVICE void dw_end_encode(const dw_cuda_encode_part *part, dw_encode_room *ro
     dw_gather_choices(part);
     uint64_t front =
         dw_block_sum(dw_front_sum(&part->job.layout, part->job.payload), room->found.sums[0]);
-    if (threadIdx.x == 0) dw_report_part(&part->share, front);
+    if (threadIdx.x == 0) dw_report_tiles(&part->share, front);
 }
 
 /* Issues all loads of a thread before any result is used. */

@@ -171,7 +171,7 @@ DW_DEVICE void dw_floats_end(const dw_cuda_share *share, uint64_t payload, uint6
                              uint32_t poisoned, dw_floats_room *room)
 {
     dw_add_block(share->sums, payload, state, poisoned << 20, &room->found);
-    if (dw_is_last(share, &room->is_last) && threadIdx.x == 0) dw_report_part(share, 0);
+    if (dw_is_last(share, &room->is_last) && threadIdx.x == 0) dw_report_tiles(share, 0);
 }
 
 /* ---- A stretch ------------------------------------------------------------------------------- */

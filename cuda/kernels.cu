@@ -7,7 +7,10 @@
 #include "encode.cuh"
 #include "floats.cuh"
 #include "head.cuh"
+#include "join.cuh"
 #include "mx.cuh"
+#include "rans_decode.cuh"
+#include "rans_encode.cuh"
 #include "step.cuh"
 
 /* Four blocks per multiprocessor, with two eights of x and prev per thread, keep enough loads in
@@ -162,6 +165,24 @@ STEP_DECODE(dw_step_decode_bf16, DW_BF16, true)
 STEP_DECODE(dw_step_decode_direct_f32, DW_F32, false)
 STEP_DECODE(dw_step_decode_direct_f16, DW_F16, false)
 STEP_DECODE(dw_step_decode_direct_bf16, DW_BF16, false)
+
+KERNEL(dw_blocks_encode)(const dw_cuda_encode_part *parts, uint32_t n)
+{
+    __shared__ dw_rans_encode_room room;
+    dw_rans_encode_part(parts, n, &room);
+}
+
+KERNEL(dw_blocks_decode)(const dw_cuda_decode_part *parts, uint32_t n)
+{
+    __shared__ dw_rans_decode_room room;
+    dw_rans_decode_part(parts, n, &room);
+}
+
+KERNEL(dw_join_payloads)(const dw_cuda_encode_part *parts, uint32_t n)
+{
+    __shared__ dw_join_place_room room;
+    dw_join_part(parts, n, &room);
+}
 
 KERNEL(dw_seal_heads)(const dw_cuda_head_part *parts, uint32_t n)
 {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "launch.h"
+#include "room.h"
 
 static uint64_t part_bytes(const dw_launch *launch)
 {
@@ -30,6 +31,11 @@ static uint64_t reports_at(const dw_launch *launch)
 static uint64_t chosen_at(const dw_launch *launch)
 {
     return dw_round_up(copied_bytes(launch), 256);
+}
+
+static uint64_t rooms_at(const dw_launch *launch)
+{
+    return dw_round_up(chosen_at(launch) + launch->chosen * sizeof(uint32_t), DW_ROOM_ALIGNMENT);
 }
 
 static unsigned char *host(const dw_launch *launch, uint64_t at)
@@ -80,7 +86,7 @@ static dw_cuda_group *group_of(dw_launch *launch, const dw_cuda_needs *needs)
     return made;
 }
 
-/* Determines every job's kernels, its group, and its place in `chosen`. */
+/* Determines every job's kernels, its group, its place in `chosen`, and its room. */
 static dw_status sort(dw_launch *launch, dw_jobs jobs, dw_why *why)
 {
     void *places = launch->places;
@@ -89,10 +95,12 @@ static dw_status sort(dw_launch *launch, dw_jobs jobs, dw_why *why)
         return DW_ERR_NO_MEMORY;
     launch->places = places;
     launch->n_groups = 0;
-    launch->chosen = 0;
+    launch->chosen = launch->rooms = 0;
     for (uint32_t i = 0; i < launch->n; i++) {
         dw_cuda_place_of *place = &launch->places[i];
-        *place = (dw_cuda_place_of){.needs = needs_of(launch, jobs, i), .chosen = launch->chosen};
+        *place = (dw_cuda_place_of){
+            .needs = needs_of(launch, jobs, i), .chosen = launch->chosen, .room = launch->rooms};
+        if (!launch->encodes) place->behind = jobs.decode[i]->plan->behind;
         dw_status status = check_kernels(launch, &place->needs, why);
         if (status) return status;
         dw_cuda_group *group = group_of(launch, &place->needs);
@@ -100,6 +108,8 @@ static dw_status sort(dw_launch *launch, dw_jobs jobs, dw_why *why)
         place->group = (uint32_t)(group - launch->groups);
         place->part = group->n++; /* for now the number within its group */
         launch->chosen += dw_round_up(place->needs.chosen_room, 4);
+        if (!dw_size_add(launch->rooms, place->needs.room_bytes, &launch->rooms))
+            return DW_ERR_LIMIT;
     }
     uint32_t first = 0;
     for (uint32_t g = 0; g < launch->n_groups; g++) {
@@ -113,10 +123,11 @@ static dw_status sort(dw_launch *launch, dw_jobs jobs, dw_why *why)
 
 static dw_status make_room(dw_launch *launch)
 {
-    uint64_t chosen_bytes;
-    if (!dw_size_multiply(launch->chosen, sizeof(uint32_t), &chosen_bytes)) return DW_ERR_LIMIT;
-    uint64_t staged = reports_at(launch) + (uint64_t)launch->n * sizeof(dw_cuda_report),
-             device = chosen_at(launch) + chosen_bytes;
+    uint64_t chosen_bytes, device;
+    if (!dw_size_multiply(launch->chosen, sizeof(uint32_t), &chosen_bytes) ||
+        !dw_size_add(rooms_at(launch), launch->rooms, &device))
+        return DW_ERR_LIMIT;
+    uint64_t staged = reports_at(launch) + (uint64_t)launch->n * sizeof(dw_cuda_report);
     const dw_cuda *cuda = launch->engine->cuda;
     bool made = dw_cuda_grow(cuda, true, &launch->staged, &launch->staged_bytes, staged) &&
                 dw_cuda_grow(cuda, false, &launch->device, &launch->device_bytes, device);
@@ -145,18 +156,38 @@ static dw_cuda_share share_of(const dw_launch *launch, uint32_t i)
     return share;
 }
 
+/* Completes a part whose payload is coded or moved. jobs: those of its frame. */
+static void write_moving(dw_launch *launch, uint32_t i, const dw_encode_job *const *jobs,
+                         dw_cuda_encode_part *part, uint8_t *room)
+{
+    dw_cuda_sums *sums = (dw_cuda_sums *)(void *)host(launch, sums_at(launch)) + i;
+    sums->payload_bytes = part->job.plan->behind ? 0 : part->job.plan->payload_bytes;
+    part->share.frame = jobs[0]->coded;
+    part->share.entry = part->job.entry;
+    part->job.payload = room;
+    part->job.scratch = room + launch->places[i].needs.plain_bytes;
+}
+
 /* Writes the part of job i. The numbers of its first blocks are given. */
 static void write_part(dw_launch *launch, uint32_t i, dw_jobs jobs, uint32_t job,
                        const uint64_t first[DW_CUDA_PHASES])
 {
     dw_cuda_share share = share_of(launch, i);
     unsigned char *at = host(launch, launch->places[i].part * part_bytes(launch));
+    uint8_t *room = (uint8_t *)(launch->device.address +
+                                (dw_cuda_address)(rooms_at(launch) + launch->places[i].room));
     memcpy(share.first, first, sizeof share.first);
     if (launch->encodes) {
         dw_cuda_encode_part part = {share, *jobs.encode[job]};
+        if (part.job.coded)
+            write_moving(launch, i, jobs.encode + job - part.job.entry, &part, room);
         memcpy(at, &part, sizeof part);
     } else {
         dw_cuda_decode_part part = {share, *jobs.decode[job]};
+        if (part.job.coded) {
+            part.job.payload = part.job.plain = room;
+            part.job.scratch = room + launch->places[i].needs.plain_bytes;
+        }
         memcpy(at, &part, sizeof part);
     }
 }
@@ -183,6 +214,28 @@ dw_status dw_launch_fill(dw_launch *launch, dw_jobs jobs, uint32_t n, dw_heads h
                               serial, why);
 }
 
+/* Enqueues these phases of one group after the other. */
+static dw_cuda_result enqueue_phases(const dw_launch *launch, const dw_cuda_phase *phases,
+                                     uint32_t n_phases, dw_cuda_stream stream, uint32_t *enqueued)
+{
+    const dw_cuda *cuda = launch->engine->cuda;
+    for (uint32_t i = 0; i < launch->n_groups * n_phases; i++) {
+        const dw_cuda_group *group = &launch->groups[i / n_phases];
+        dw_cuda_phase phase = phases[i % n_phases];
+        dw_cuda_address parts =
+            launch->device.address + (dw_cuda_address)(group->first * part_bytes(launch));
+        uint32_t n = group->n;
+        void *parameters[] = {&parts, &n};
+        if (group->blocks[phase] == 0) continue;
+        dw_cuda_result error =
+            cuda->driver.launch(cuda->kernels[group->kernel[phase]], (unsigned)group->blocks[phase],
+                                1, 1, DW_CUDA_THREADS, 1, 1, 0, stream, parameters, NULL);
+        if (error) return error;
+        ++*enqueued;
+    }
+    return DW_CUDA_SUCCESS;
+}
+
 dw_cuda_result dw_launch_enqueue(const dw_launch *launch, dw_cuda_stream stream, uint32_t *enqueued)
 {
     const dw_cuda *cuda = launch->engine->cuda;
@@ -191,28 +244,23 @@ dw_cuda_result dw_launch_enqueue(const dw_launch *launch, dw_cuda_stream stream,
                                                        (size_t)copied_bytes(launch), stream);
     if (error) return error;
     ++*enqueued;
-    for (uint32_t g = 0; g < launch->n_groups; g++) {
-        const dw_cuda_group *group = &launch->groups[g];
-        dw_cuda_address parts =
-            launch->device.address + (dw_cuda_address)(group->first * part_bytes(launch));
-        uint32_t n = group->n;
-        void *parameters[] = {&parts, &n};
-        for (int phase = 0; phase < DW_CUDA_PHASES; phase++) {
-            if (group->blocks[phase] == 0) continue;
-            error = cuda->driver.launch(cuda->kernels[group->kernel[phase]],
-                                        (unsigned)group->blocks[phase], 1, 1, DW_CUDA_THREADS, 1, 1,
-                                        0, stream, parameters, NULL);
-            if (error) return error;
-            ++*enqueued;
-        }
-    }
+    /* A decoder's blocks are decoded before its tiles. Payloads are joined when all are coded. */
+    static const dw_cuda_phase before[] = {DW_CUDA_CHOOSE, DW_CUDA_TILES, DW_CUDA_AUDIT,
+                                           DW_CUDA_CODE},
+                               decoding[] = {DW_CUDA_CODE, DW_CUDA_TILES, DW_CUDA_AUDIT},
+                               joining[] = {DW_CUDA_JOIN};
+    if (!launch->encodes) return enqueue_phases(launch, decoding, 3, stream, enqueued);
+    error = enqueue_phases(launch, before, 4, stream, enqueued);
+    if (!error) error = enqueue_phases(launch, joining, 1, stream, enqueued);
+    if (error) return error;
     return dw_cuda_heads_enqueue(&launch->heads, cuda, stream);
 }
 
 static bool fits(const dw_cuda_needs *a, const dw_cuda_needs *b)
 {
     return memcmp(a->kernel, b->kernel, sizeof a->kernel) == 0 &&
-           memcmp(a->blocks, b->blocks, sizeof a->blocks) == 0 && a->chosen_room == b->chosen_room;
+           memcmp(a->blocks, b->blocks, sizeof a->blocks) == 0 &&
+           a->chosen_room == b->chosen_room && a->room_bytes == b->room_bytes;
 }
 
 dw_status dw_launch_refill(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t n,
@@ -262,6 +310,10 @@ dw_status dw_launch_done(const dw_launch *launch, uint32_t first, uint32_t n,
         results[i].sums.zero = report.zero;
         results[i].sums.poisoned = report.poisoned;
         results[i].sums.clamped = report.clamped;
+        results[i].payload_bytes = report.payload_bytes;
+        if (report.bad)
+            results[i].bad =
+                launch->places[first + i].behind->sentence(dw_cuda_fault_of(report.bad));
     }
     return DW_OK;
 }

@@ -4,6 +4,7 @@
 #ifndef DW_CUDA_LAUNCH_H
 #define DW_CUDA_LAUNCH_H
 
+#include "codecs/plan.h"
 #include "device.h"
 #include "heads.h"
 
@@ -13,7 +14,9 @@ typedef struct dw_cuda_engine dw_cuda_engine;
 typedef struct dw_cuda_place_of {
     dw_cuda_needs needs;
     uint32_t part, group;
-    uint64_t chosen; /* index of its first element in the launch's `chosen` */
+    uint64_t chosen;        /* index of its first element in the launch's `chosen` */
+    uint64_t room;          /* offset of its room from that of the first job */
+    const dw_stage *behind; /* of a decoder: the stage that reads the payload; NULL: none */
     uint64_t serial;
 } dw_cuda_place_of;
 
@@ -35,7 +38,7 @@ struct dw_launch {
     uint32_t n_groups;
     dw_cuda_group *groups;
     dw_cuda_place_of *places; /* one per job */
-    uint64_t groups_cap, places_cap, chosen;
+    uint64_t groups_cap, places_cap, chosen, rooms;
     dw_cuda_block staged, device;
     uint64_t staged_bytes, device_bytes;
     dw_cuda_heads heads;

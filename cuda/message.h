@@ -12,9 +12,15 @@
  * | chosen  |       | scale | direct << 16 of every piece, where a tile cannot decide alone or cannot      | device        |
  * |         |       | write whole bytes of choice bits; else NULL. With the form step instead: the sum of  |               |
  * |         |       | squares of every tile, as a binary64                                                 |               |
- * | sums    |       | the sum over all blocks; zero before and after a launch                              | device        |
+ * | sums    |       | the sum over all blocks; zero before and after a launch, but for payload_bytes       | device        |
  * | report  |       | the result, written by the last block; serial is stored last                         | pinned, host  |
  * | serial  |       | identifies this use of the part; not 0                                               | part          |
+ * | frame   |       | where the payloads of the frame begin; encode parts whose job has `coded`, else NULL | part          |
+ * | entry   |       | the number of the part's entry in its frame: the sums of the frame's first entry are | part          |
+ * |         |       | sums[-entry]                                                                         |               |
+ *
+ * Parts whose job has `coded` also have a room in device memory, as cuda/room.h lays it out: it
+ * begins at the job's payload, and its rest at the job's scratch.
  *
  * Kernels, each with the parameters (parts, number of parts) and DW_CUDA_THREADS threads per block,
  * in this order on one stream:
@@ -40,29 +46,59 @@
  * layout only t, c and tiles are set; tiles are stretches of 2048 elements here, whose state digest
  * these kernels compute, too
  *
+ *   dw_blocks_encode, dw_blocks_decode
+ *       phase CODE: one block of threads for every group of tiles that is coded together
+ *       (docs/format.md, 3.8). The encoder's kernel runs after the phases above, and leaves the
+ *       groups in the room; its last block knows the size of the payload. The decoder's kernel runs
+ *       before them, and leaves the plain payload in the room
+ *   dw_join_payloads
+ *       phase JOIN, of all parts after all other phases of all parts, because it must know the
+ *       sizes of all payloads of a frame: moves what lies in the room to its place in the frame, up
+ *       to DW_JOIN_BYTES with each block
+ *
  * The dtypes are f32, f16 and bf16. An encode without state uses <prev> = <x>. */
 #ifndef DW_CUDA_MESSAGE_H
 #define DW_CUDA_MESSAGE_H
 
 #include "engine/engine.h"
 
-enum { DW_CUDA_THREADS = 128 };
+enum { DW_CUDA_THREADS = 128, DW_JOIN_BYTES = 1 << 14 };
 typedef enum dw_cuda_phase {
     DW_CUDA_CHOOSE,
     DW_CUDA_TILES,
     DW_CUDA_AUDIT,
+    DW_CUDA_CODE,
+    DW_CUDA_JOIN,
     DW_CUDA_PHASES
 } dw_cuda_phase;
 
 typedef struct dw_cuda_sums {
-    /* arrived: how many blocks have finished, of all phases except CHOOSE. measured: how many
-     * blocks of phase CHOOSE have finished; counted only for the form step with one step per
-     * sample. */
+    /* arrived: how many blocks have finished, of the phases TILES and AUDIT, and then of the phase
+     * JOIN. measured: how many blocks of phase CHOOSE have finished, and then of the encoder's
+     * phase CODE; of CHOOSE counted only for the form step with one step per sample. */
     unsigned long long payload, state, direct, zero, poisoned, clamped, arrived, measured;
+    /* Where the job has `coded`. coded: the digest of the payload in the frame. bad: what is wrong
+     * with a payload that is decoded, as dw_cuda_bad packs it; 0: nothing. payload_bytes: of an
+     * encoded payload; before the launch only where it is not coded but moved. */
+    unsigned long long coded, bad, payload_bytes;
 } dw_cuda_sums;
 
+/* What is wrong with an entropy-coded payload. Of several faults, the one with the largest number
+ * is reported, which is the one that the CPU finds first. step: 0 to 2 for the checks of the sizes,
+ * in their order; 3 for those of the blocks. */
+DW_INLINE unsigned long long dw_cuda_bad(uint32_t step, uint64_t block, uint32_t fault)
+{
+    return ~((unsigned long long)step << 56 | block << 8 | fault);
+}
+DW_INLINE uint32_t dw_cuda_fault_of(uint64_t bad)
+{
+    return bad ? (uint32_t)(~bad & 0xff) : 0;
+}
+
+/* payload: the digest of the payload in the frame. payload_bytes: its size, where it was coded or
+ * moved; else 0. bad: as in the sums. */
 typedef struct dw_cuda_report {
-    uint64_t payload, state, direct, zero, poisoned, clamped;
+    uint64_t payload, state, direct, zero, poisoned, clamped, payload_bytes, bad;
     uint64_t serial; /* identifies the use of the part that the other fields belong to */
 } dw_cuda_report;
 
@@ -72,6 +108,8 @@ typedef struct dw_cuda_share {
     dw_cuda_sums *sums;
     dw_cuda_report *report;
     uint64_t serial;
+    uint8_t *frame;
+    uint32_t entry;
 } dw_cuda_share;
 
 typedef struct dw_cuda_encode_part {

@@ -5,6 +5,7 @@
 
 #include "codecs/plan.h"
 #include "names.h"
+#include "room.h"
 
 static const struct family {
     int first, dtypes; /* dtypes: how many dtypes the name ends with */
@@ -30,6 +31,9 @@ static const struct family {
     {DW_CUDA_AT_STEP_ENCODE, 2, "dw_step_encode"},
     {DW_CUDA_AT_STEP_DECODE, 1, "dw_step_decode"},
     {DW_CUDA_AT_STEP_DIRECT, 1, "dw_step_decode_direct"},
+    {DW_CUDA_AT_BLOCKS_ENCODE, 0, "dw_blocks_encode"},
+    {DW_CUDA_AT_BLOCKS_DECODE, 0, "dw_blocks_decode"},
+    {DW_CUDA_AT_JOIN, 0, "dw_join_payloads"},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -86,6 +90,25 @@ static void need_chosen(dw_cuda_needs *needs, const dw_layout *layout, bool tile
         needs->chosen_room = tiles_decide && whole_bytes ? 0 : layout->pieces;
 }
 
+/* Adds the phases and the room of a stage behind the form. */
+static void need_stage(dw_cuda_needs *needs, const dw_plan *plan, const char *kernel, bool encodes)
+{
+    needs->plain_bytes = dw_room_up(plan->plain_bytes);
+    needs->room_bytes = needs->plain_bytes + dw_cuda_room_of(&plan->layout, encodes).bytes;
+    needs->kernel[DW_CUDA_CODE] = kernel_of(kernel, DW_F32, DW_F32);
+    needs->blocks[DW_CUDA_CODE] = dw_coded_of(&plan->layout).blocks;
+}
+
+/* Adds what an encoder needs where payloads of the frame are coded: this one is coded, too, or it
+ * is moved. */
+static void need_join(dw_cuda_needs *needs, const dw_plan *plan)
+{
+    needs->plain_bytes = needs->room_bytes = dw_room_up(plan->payload_bytes);
+    if (plan->behind) need_stage(needs, plan, plan->behind->encode_on_device, true);
+    needs->kernel[DW_CUDA_JOIN] = DW_CUDA_AT_JOIN;
+    needs->blocks[DW_CUDA_JOIN] = (plan->payload_bytes + DW_JOIN_BYTES - 1) / DW_JOIN_BYTES;
+}
+
 dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
 {
     const dw_layout *layout = &job->layout;
@@ -97,7 +120,7 @@ dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
                          : searches         ? form->encode_search
                                             : form->encode;
     int tiles = kernel_of(family, job->x_dtype, has_state ? job->prev_dtype : job->x_dtype);
-    dw_cuda_needs needs = {.kernel = {-1, tiles, -1}, .blocks = {0, layout->tiles, 0}};
+    dw_cuda_needs needs = {.kernel = {-1, tiles, -1, -1, -1}, .blocks = {0, layout->tiles}};
     bool tiles_decide = !layout->by_channel && !layout->by_sample && !layout->cut_rows;
     if (!tiles_decide) {
         needs.kernel[DW_CUDA_CHOOSE] = kernel_of(form->choose, job->x_dtype, DW_F32);
@@ -108,6 +131,7 @@ dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
     need_chosen(&needs, layout, tiles_decide, form->chooses_by_tile);
     if (!form->blocks_are_stretches)
         need_audit(&needs, layout, job->next, job->audit, DW_CUDA_AT_AUDIT_ENCODE);
+    if (job->coded) need_join(&needs, job->plan);
     return needs;
 }
 
@@ -120,8 +144,9 @@ dw_cuda_needs dw_cuda_decode_needs(const dw_decode_job *job)
                            : kernel_of(layout->by_channel ? form->decode_direct_columns
                                                           : form->decode_direct,
                                        job->y_dtype, DW_F32);
-    dw_cuda_needs needs = {.kernel = {-1, kernel, -1}, .blocks = {0, layout->tiles, 0}};
+    dw_cuda_needs needs = {.kernel = {-1, kernel, -1, -1, -1}, .blocks = {0, layout->tiles}};
     if (!form->blocks_are_stretches)
         need_audit(&needs, layout, job->next, job->audit, DW_CUDA_AT_AUDIT_DECODE);
+    if (job->coded) need_stage(&needs, job->plan, job->plan->behind->decode_on_device, false);
     return needs;
 }

@@ -28,7 +28,10 @@ enum {
     DW_CUDA_AT_STEP_ENCODE = 41,
     DW_CUDA_AT_STEP_DECODE = 50,
     DW_CUDA_AT_STEP_DIRECT = 53,
-    DW_CUDA_KERNELS = 56,
+    DW_CUDA_AT_BLOCKS_ENCODE = 56,
+    DW_CUDA_AT_BLOCKS_DECODE = 57,
+    DW_CUDA_AT_JOIN = 58,
+    DW_CUDA_KERNELS = 59,
     DW_CUDA_NAME_BYTES = 48
 };
 
@@ -36,12 +39,13 @@ void dw_cuda_kernel_name(int kernel, char name[DW_CUDA_NAME_BYTES]);
 
 /* kernel: the number of the kernel for each phase; -1: none; DW_CUDA_KERNELS: one that does not
  * exist. blocks: the number of blocks for each phase. chosen_room: how many elements of `chosen`
- * are reserved; has_chosen: whether they are used. When a captured launch is used again for another
- * frame, all but has_chosen must be as captured (dw_launch_refill). */
+ * are reserved; has_chosen: whether they are used. plain_bytes, room_bytes: of the form's payload,
+ * and of the whole room (room.h), where the job has one; else 0. When a captured launch is used
+ * again for another frame, all but has_chosen must be as captured (dw_launch_refill). */
 typedef struct dw_cuda_needs {
     int kernel[DW_CUDA_PHASES];
     uint64_t blocks[DW_CUDA_PHASES];
-    uint64_t chosen_room;
+    uint64_t chosen_room, plain_bytes, room_bytes;
     bool has_chosen;
 } dw_cuda_needs;
 

@@ -91,21 +91,6 @@ typedef struct dw_measure_room {
     bool is_last;
 } dw_measure_room;
 
-/* Returns true, in all threads, if this block is the last one of phase CHOOSE to finish for its
- * part of the message. room: shared memory. */
-DW_DEVICE bool dw_is_last_measured(const dw_cuda_share *share, bool *room)
-{
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        *room = atomicAdd(&share->sums->measured, 1ull) + 1 == share->blocks[DW_CUDA_CHOOSE];
-        if (*room) share->sums->measured = 0;
-    }
-    __syncthreads();
-    if (*room) __threadfence();
-    return *room;
-}
-
 /* Adds the sums of the window's chunks, in order, to `sum`, that of all chunks before them, and
  * returns the result. goes_on: the last chunk has further tiles in the next window; then its sum so
  * far becomes room->carry and is not added yet. Called by one thread. */
@@ -189,7 +174,9 @@ DW_DEVICE void dw_step_measure_tile(const dw_cuda_encode_part *parts, uint32_t n
         dw_share_deltas(&room->squares, &places[slot], &delta[slot]);
     dw_add_squares(&room->squares, 1, tile.elements);
     if (threadIdx.x == 0) ((double *)part->share.chosen)[index] = dw_step_sum(room->squares.lanes);
-    if (!job->layout.by_sample || !dw_is_last_measured(&part->share, &room->is_last)) return;
+    if (!job->layout.by_sample ||
+        !dw_is_last_measured(&part->share, DW_CUDA_CHOOSE, &room->is_last))
+        return;
     dw_settle_sample(part, &room->join);
 }
 

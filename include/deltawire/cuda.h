@@ -112,10 +112,10 @@ DW_API dw_status dw_encode_cancel(dw_encode_ticket *ticket);
  * this build lacks the kernel. */
 DW_API dw_status dw_encoder_whole_frames(dw_encoder *encoder, int whole);
 
-/* Sets *len to the length of the frame in flight in bytes, which is known as soon as async, many or
- * again has returned: this is what a send enqueued after it must carry. The frames of one graph may
- * differ in length. Let the graph send cap bytes then; the receiver finds the end of the frame by
- * dw_frame_length. Errors: ARGUMENT (no frame is in flight). */
+/* Sets *len to the length of the frame in flight in bytes, as soon as async, many or again has
+ * returned (with entropy coding: the most that it can be). A send enqueued after it must carry it.
+ * The frames of one graph may differ in length: let it send cap bytes then. The receiver finds the
+ * end of a frame by dw_frame_length. Errors: ARGUMENT (no frame is in flight). */
 DW_API dw_status dw_encode_length(const dw_encode_ticket *ticket, size_t *len);
 
 /* Like dw_decode, but asynchronous. Errors of the frame are returned by dw_decode_finish, together

@@ -77,7 +77,8 @@ DW_INLINE bool dw_blocks_are_bare(const dw_layout *layout)
 DW_INLINE uint64_t dw_block_most_codes(const dw_layout *layout)
 {
     uint64_t tiles = dw_layout_chunk(layout, 0).tiles;
-    return (tiles < DW_BLOCK_TILES ? tiles : DW_BLOCK_TILES) * dw_layout_tile(layout, 0).elements;
+    tiles = tiles < DW_BLOCK_TILES ? tiles : (uint64_t)DW_BLOCK_TILES;
+    return tiles * dw_layout_tile(layout, 0).elements;
 }
 
 #endif

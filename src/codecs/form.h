@@ -44,17 +44,21 @@ typedef struct dw_form_params dw_form_params;
  * | prepare  | step 8 of docs/format.md, 2, before any chunk: NULL, or what is wrong with a payload |
  * |          | whose digest is right                                                               |
  * | decode   | before the form's, for the same chunk: makes its plain payload; like prepare        |
+ * | sentence | what is wrong with a payload, from the number that a device has reported            |
+ *
+ * encode_on_device and decode_on_device name kernels (cuda/message.h).
  *
  * Errors: only those named above. State: none. Threads: encode and decode any, on different
  * chunks. */
 typedef struct dw_stage {
     uint8_t wire;
-    const char *name;
     bool (*plan)(dw_plan *plan);
     void (*encode)(const dw_encode_job *job, uint64_t chunk);
     void (*join)(const dw_encode_job *job, dw_chunk_result *result);
     const char *(*prepare)(const dw_decode_job *job);
     const char *(*decode)(const dw_decode_job *job, uint64_t chunk);
+    const char *(*sentence)(uint32_t fault);
+    const char *encode_on_device, *decode_on_device;
 } dw_stage;
 
 extern const dw_stage dw_stage_rans;

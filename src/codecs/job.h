@@ -10,6 +10,11 @@
  * | coded    |        | bytes | with a stage: the payload in the frame; else NULL  | frame |
  * | scratch  |        | bytes | with a stage: plan->scratch_bytes                  | ticket|
  *
+ * The tickets of a device have no such memory, and leave payload (of decode jobs: plain) and
+ * scratch to the engine where coded is set. A device also moves the payloads of a frame together.
+ * So if one entry of an encoded frame has a stage, coded is set in all of its jobs; it is then the
+ * place that the payload has if no payload in front of it becomes shorter.
+ *
  * The same structs are copied to a device. Device code does not read the members that point to host
  * memory, plan and kernels. */
 #ifndef DW_JOB_H
@@ -78,6 +83,7 @@ typedef struct dw_encode_job {
     void *next;
     dw_dtype prev_dtype;
     uint8_t *payload, *coded, *scratch;
+    uint32_t entry; /* its number in the frame */
     /* prev and next are a residual (codecs/residual.h), which the decoder does not have. */
     bool keeps_residual;
     dw_audit audit; /* of the state digest of next */

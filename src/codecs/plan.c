@@ -107,13 +107,8 @@ dw_status dw_params_on_device(const dw_params *params, dw_why *why)
     if (sentence) return DW_ERR_UNSUPPORTED;
     for (int use = DW_USE_WHOLE; use < DW_USES; use++) {
         const dw_form *form = params->use[use].form;
-        const dw_stage *behind = params->use[use].behind;
-        if (!form || (form->device && !behind)) continue;
-        if (why && form->device)
-            snprintf(why->text, sizeof why->text,
-                     "entropy=%s cannot be computed on a GPU: leave it out, or use the CPU",
-                     behind->name);
-        else if (why)
+        if (!form || form->device) continue;
+        if (why)
             snprintf(why->text, sizeof why->text,
                      "the form \"%s\" cannot be computed on a GPU: choose another codec or key, "
                      "or use the CPU",

@@ -261,10 +261,12 @@ static bool plan(dw_plan *made)
 
 const dw_stage dw_stage_rans = {
     .wire = DW_ENTROPY_RANS,
-    .name = "rans",
     .plan = plan,
     .encode = encode,
     .join = join,
     .prepare = prepare,
     .decode = decode,
+    .sentence = dw_rans_sentence,
+    .encode_on_device = "dw_blocks_encode",
+    .decode_on_device = "dw_blocks_decode",
 };

@@ -89,10 +89,15 @@ static dw_status check_entries(dw_decode_ticket *t)
     return DW_OK;
 }
 
-/* Gives every job whose payload is coded the memory for its plain payload. */
+/* Gives every job whose payload is coded the memory for its plain payload. A device has memory of
+ * its own for it. */
 static bool prepare_stages(dw_decode_ticket *t)
 {
     uint64_t bytes = 0;
+    bool on_device = t->decoder->end.engine.device != NULL;
+    for (uint32_t i = 0; i < t->header.n && on_device; i++)
+        if (t->in[i].job.plan->behind) t->in[i].job.coded = t->in[i].job.payload;
+    if (on_device) return true;
     for (uint32_t i = 0; i < t->header.n; i++)
         if (!dw_end_add_work(t->in[i].job.plan, &bytes)) return false;
     if (!dw_end_grow(&t->decoder->end, &t->work, &t->work_cap, bytes, 1)) return false;

@@ -387,6 +387,7 @@ dw_status dw_encode_finish(dw_encode_ticket *t, void *head, size_t head_cap, siz
     if (status) return status;
     for (uint32_t i = 0; i < t->header.n; i++)
         t->results[i].sums.pieces = t->out[i].job.layout.pieces;
+    dw_ticket_close_gaps(t);
     dw_ticket_seal(t, in_frame ? t->draft : head);
     if (head_len) *head_len = (size_t)end;
     *len = (size_t)t->header.length;

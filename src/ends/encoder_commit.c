@@ -40,14 +40,15 @@ dw_head dw_ticket_draft(dw_encode_ticket *t)
                      .n = header->n};
 }
 
-/* A stage behind the form may have made payloads shorter than planned: they are moved together. */
+/* A stage behind the form may have made payloads shorter than planned: they are moved together. A
+ * device has done so already. */
 void dw_ticket_close_gaps(dw_encode_ticket *t)
 {
     uint64_t end = t->out[0].entry.payload_offset;
     for (uint32_t i = 0; i < t->header.n; i++) {
         dw_entry *entry = &t->out[i].entry;
         if (t->results[i].payload_bytes) entry->payload_bytes = t->results[i].payload_bytes;
-        if (entry->payload_offset != end)
+        if (entry->payload_offset != end && !t->encoder->end.engine.device)
             memmove(t->frame + end, t->frame + entry->payload_offset, entry->payload_bytes);
         entry->payload_offset = end;
         end += entry->payload_bytes;

@@ -305,6 +305,7 @@ dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i)
         .prev_dtype = t->has_x ? dw_ticket_dtype(t) : params->prev,
         .keeps_residual = params->keeps_residual && p->fresh.data,
         .payload = t->frame + p->entry.payload_offset,
+        .entry = i,
         .audit = dw_audit_of(every, p->entry.key, t->header.sequence),
         .is_exact = p->entry.role != DW_ROLE_KEY,
         .wire_dtype = plan->params.dtype,

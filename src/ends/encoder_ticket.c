@@ -69,10 +69,23 @@ static bool prepare_draft(dw_encode_ticket *t)
                                        dw_ticket_head_most(t), sizeof *t->draft);
 }
 
+/* For a device, which has memory of its own for plain payloads: if a payload of the frame is to be
+ * coded, all payloads behind it move. */
+static void prepare_moves(dw_encode_ticket *t)
+{
+    bool moves = false;
+    for (uint32_t i = 0; i < t->header.n; i++) moves = moves || t->out[i].job.plan->behind;
+    for (uint32_t i = 0; i < t->header.n && moves; i++) t->out[i].job.coded = t->out[i].job.payload;
+}
+
 /* Gives every job whose payload is to be coded the memory for its plain payload. */
 static bool prepare_stages(dw_encode_ticket *t)
 {
     uint64_t bytes = 0;
+    if (t->encoder->end.engine.device) {
+        prepare_moves(t);
+        return true;
+    }
     for (uint32_t i = 0; i < t->header.n; i++)
         if (!dw_end_add_work(t->out[i].job.plan, &bytes)) return false;
     if (!dw_end_grow(&t->encoder->end, &t->work, &t->work_cap, bytes, 1)) return false;

@@ -15,7 +15,8 @@
  * |          | was given one, without calls to the device. UNSUPPORTED: the new jobs need other   |
  * |          | kernels than the captured ones                                                     |
  * | done     | PENDING until jobs [first, first + n) and their head are done, then their results: |
- * |          | sums over whole payloads and over all audited stretches. Norms are 0 on a device   |
+ * |          | sums over whole payloads and over all audited stretches. Norms are 0 on a device,  |
+ * |          | and payloads that have become shorter lie in the frame one behind the other        |
  * | emit     | writes y of n decode jobs whose digests are right. NULL: submit has written it     |
  * | copy     | copies between host memory and prev that no frame in flight writes; waits only for |
  * |          | this copy. NULL: prev is host memory                                               |

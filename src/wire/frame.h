@@ -17,10 +17,13 @@ enum {
     DW_PARAMETERS_MOST = 32,
     DW_ENTRY_BYTES = 48,
     DW_FORGOTTEN_BYTES = 16,
-    /* Offsets of the digests: of tables and header in the header, of payload and state in an entry.
-     */
+    /* Offsets of what a device fills in: the length of the frame and the digests of tables and
+     * header in the header, the size of the payload and the digests of payload and state in an
+     * entry. */
+    DW_LENGTH_AT = 48,
     DW_TABLE_DIGEST_AT = 64,
     DW_HEADER_DIGEST_AT = 72,
+    DW_PAYLOAD_BYTES_AT = 24,
     DW_PAYLOAD_DIGEST_AT = 32,
     DW_STATE_DIGEST_AT = 40,
 };

@@ -7,9 +7,11 @@
 #include <string.h>
 
 #include "../../cuda/message_head.h"
+#include "../../cuda/room.h"
 #include "base/cpu.h"
 #include "codecs/audit.h"
 #include "codecs/plan.h"
+#include "entropy/rans.h"
 #include "fake_cuda.h"
 
 static void die(const char *kernel, const char *what)
@@ -73,23 +75,29 @@ static bool wants_audit(const dw_layout *layout, const void *next, dw_audit audi
 static void check_blocks(const char *kernel, const dw_cuda_share *share, const dw_layout *layout,
                          bool encodes, bool audits)
 {
+    dw_cuda_sums sums = *share->sums;
     static const dw_cuda_sums nothing;
+    if (share->frame) sums.payload_bytes = 0; /* of a payload that is moved, this is its size */
+    if (!encodes) sums.coded = sums.bad = 0;  /* blocks are decoded before the tiles */
     if (share->blocks[DW_CUDA_CHOOSE] != (encodes ? choose_blocks(kernel, layout) : 0))
         die(kernel, "wrong number of blocks that choose scales");
     if (share->blocks[DW_CUDA_TILES] != layout->tiles)
         die(kernel, "wrong number of blocks for tiles");
     if ((share->blocks[DW_CUDA_AUDIT] != 0) != audits)
         die(kernel, "blocks for an audit are missing, or present without need");
-    if (memcmp(share->sums, &nothing, sizeof nothing) != 0) die(kernel, "sums are not zero");
+    if (memcmp(&sums, &nothing, sizeof nothing) != 0) die(kernel, "sums are not zero");
     if (share->serial == 0) die(kernel, "serial is 0");
 }
 
-/* What the last block of a kernel does: it writes the report, and sets the sums to zero. */
-static void report(const dw_cuda_share *share)
+/* What the last block of a kernel does: it writes the report, and sets the sums to zero. coded: the
+ * payload in the frame is not the one that the form's kernels have seen. */
+static void report(const dw_cuda_share *share, bool coded)
 {
     dw_cuda_sums *sums = share->sums;
     dw_cuda_report *to = share->report;
-    to->payload = sums->payload;
+    to->payload = coded ? sums->coded : sums->payload;
+    to->payload_bytes = share->frame ? sums->payload_bytes : 0;
+    to->bad = sums->bad;
     to->state = sums->state;
     to->direct = sums->direct;
     to->zero = sums->zero;
@@ -97,7 +105,13 @@ static void report(const dw_cuda_share *share)
     to->clamped = sums->clamped;
     atomic_store_explicit((_Atomic uint64_t *)(void *)&to->serial, share->serial,
                           memory_order_release);
-    memset(sums, 0, sizeof *sums);
+    *sums = (dw_cuda_sums){.payload_bytes = sums->payload_bytes}; /* which other parts may need */
+}
+
+/* The end of an encoder's tiles: nothing is reported yet if the payload is moved afterwards. */
+static void report_tiles(const dw_cuda_share *share)
+{
+    if (!share->frame) report(share, false);
 }
 
 /* Rebuilds the plan of the form floats from what the kernel is told about it. */
@@ -125,9 +139,10 @@ static void encode_floats(const char *kernel, const dw_cuda_encode_part *part)
     job.kernels = dw_kernels_choose(~0u);
     job.plan = &plan;
     dw_form_floats.encode(&job, 0, &result);
-    *part->share.sums = (dw_cuda_sums){
-        .payload = result.payload_sum, .state = result.state_sum, .poisoned = result.sums.poisoned};
-    report(&part->share);
+    part->share.sums->payload = result.payload_sum;
+    part->share.sums->state = result.state_sum;
+    part->share.sums->poisoned = result.sums.poisoned;
+    report_tiles(&part->share);
 }
 
 static void decode_floats(const char *kernel, const dw_cuda_decode_part *part)
@@ -144,7 +159,7 @@ static void decode_floats(const char *kernel, const dw_cuda_decode_part *part)
     *part->share.sums =
         (dw_cuda_sums){.payload = job.kernels->digest_bytes(job.payload, 0, plan.payload_bytes),
                        .state = result.state_sum};
-    report(&part->share);
+    report(&part->share, false);
 }
 
 static const char *prefix_of(const dw_form *form)
@@ -170,8 +185,7 @@ static void encode_part(const char *kernel, const dw_cuda_encode_part *part)
     bool audits = wants_audit(layout, job->next, job->audit);
     check_blocks(kernel, &part->share, layout, true, audits);
     check_chosen(kernel, &part->share, layout);
-    dw_cuda_sums sums = {0};
-    sums.payload = 0;
+    dw_cuda_sums sums = *part->share.sums;
     for (uint64_t i = 0; i < dw_layout_chunks(layout); i++) {
         dw_chunk_result result;
         form->encode(job, i, &result);
@@ -186,7 +200,7 @@ static void encode_part(const char *kernel, const dw_cuda_encode_part *part)
     if (state && job->audit.every)
         sums.state += dw_seam_sum(job->kernels, layout, job->next, job->prev_dtype, job->audit);
     *part->share.sums = sums;
-    if (!audits) report(&part->share);
+    if (!audits) report_tiles(&part->share);
 }
 
 static void decode_part(const char *kernel, const dw_cuda_decode_part *part)
@@ -203,7 +217,7 @@ static void decode_part(const char *kernel, const dw_cuda_decode_part *part)
     expect(kernel, wanted);
     bool audits = wants_audit(layout, job->next, job->audit);
     check_blocks(kernel, &part->share, layout, false, audits);
-    dw_cuda_sums sums = {0};
+    dw_cuda_sums sums = *part->share.sums;
     for (uint64_t i = 0; i < dw_layout_chunks(layout); i++) {
         dw_chunk_result result;
         form->decode(job, i, &result);
@@ -219,7 +233,7 @@ static void decode_part(const char *kernel, const dw_cuda_decode_part *part)
     sums.poisoned = counters.poisoned_groups;
     sums.direct = counters.direct_groups;
     *part->share.sums = sums;
-    if (!audits) report(&part->share);
+    if (!audits) report(&part->share, job->coded != NULL);
 }
 
 /* Computes the step that a whole sample shares, and writes it into the payload, as the kernel
@@ -245,6 +259,78 @@ static void choose_part(const char *kernel, const dw_cuda_encode_part *part)
     if (part->job.layout.by_sample) settle_part(part);
 }
 
+/* ---- Coded payloads -------------------------------------------------------------------------- */
+
+/* Returns the plan of a stage from the layout alone, and checks the parts of the room. */
+static dw_plan plan_of_stage(const char *kernel, const dw_cuda_share *share,
+                             const dw_layout *layout, const uint8_t *plain, const uint8_t *rest)
+{
+    dw_plan plan = {.layout = *layout, .payload_bytes = layout->payload_bytes};
+    if (!dw_stage_rans.plan(&plan)) die(kernel, "the payload is too large");
+    if (share->blocks[DW_CUDA_CODE] != dw_coded_of(layout).blocks)
+        die(kernel, "wrong number of blocks that are coded");
+    if ((uintptr_t)plain % DW_ROOM_ALIGNMENT || plain + layout->payload_bytes > rest)
+        die(kernel, "the room is not aligned, or too small");
+    return plan;
+}
+
+/* Codes a plain payload, and leaves it in the room behind it, where the kernel has regions and
+ * notes. */
+static void code_part(const char *kernel, const dw_cuda_encode_part *part)
+{
+    dw_encode_job job = part->job;
+    dw_cuda_room room = dw_cuda_room_of(&job.layout, true);
+    dw_plan plan = plan_of_stage(kernel, &part->share, &job.layout, job.payload, job.scratch);
+    dw_chunk_result result = {0};
+    job.kernels = dw_kernels_choose(~0u);
+    job.plan = &plan;
+    job.coded = malloc(plan.payload_bytes);
+    job.scratch = malloc(plan.scratch_bytes);
+    if (!job.coded || !job.scratch) die(kernel, "no memory");
+    for (uint64_t i = 0; i < dw_layout_chunks(&job.layout); i++) dw_stage_rans.encode(&job, i);
+    dw_stage_rans.join(&job, &result);
+    memset(part->job.scratch, 0xab, room.bytes); /* there must be so much memory */
+    memcpy(part->job.scratch, job.coded, result.payload_bytes);
+    part->share.sums->payload_bytes = result.payload_bytes;
+    free(job.coded);
+    free(job.scratch);
+}
+
+/* Moves a payload from the room to its place in the frame. */
+static void join_part(const char *kernel, const dw_cuda_encode_part *part)
+{
+    const dw_cuda_share *share = &part->share;
+    const uint8_t *from = share->blocks[DW_CUDA_CODE] ? part->job.scratch : part->job.payload;
+    uint64_t bytes = share->sums->payload_bytes;
+    uint8_t *to = share->frame;
+    for (uint32_t i = 1; i <= share->entry; i++) to += share->sums[-(int64_t)i].payload_bytes;
+    if (!bytes || bytes > share->blocks[DW_CUDA_JOIN] * DW_JOIN_BYTES)
+        die(kernel, "the payload has no size, or too few blocks");
+    memcpy(to, from, bytes);
+    share->sums->coded = dw_kernels_choose(~0u)->digest_bytes(to, 0, bytes);
+    report(share, true);
+}
+
+/* Makes the plain payload, or notes what is wrong. */
+static void expand_part(const char *kernel, const dw_cuda_decode_part *part)
+{
+    dw_decode_job job = part->job;
+    dw_cuda_room room = dw_cuda_room_of(&job.layout, false);
+    dw_plan plan = plan_of_stage(kernel, &part->share, &job.layout, job.plain, job.scratch);
+    memset(part->job.scratch, 0xab, room.bytes);
+    job.kernels = dw_kernels_choose(~0u);
+    job.plan = &plan;
+    job.scratch = malloc(plan.scratch_bytes);
+    if (!job.scratch) die(kernel, "no memory");
+    part->share.sums->coded = job.kernels->digest_bytes(job.coded, 0, job.payload_bytes);
+    const char *why = dw_stage_rans.prepare(&job);
+    for (uint64_t i = 0; i < dw_layout_chunks(&job.layout) && !why; i++)
+        why = dw_stage_rans.decode(&job, i);
+    for (uint32_t fault = 1; why && fault < DW_RANS_FAULTS; fault++)
+        if (dw_rans_sentence(fault) == why) part->share.sums->bad = dw_cuda_bad(3, 0, fault);
+    free(job.scratch);
+}
+
 static uint64_t digest_at(const uint8_t *bytes, uint64_t digest)
 {
     uint64_t word;
@@ -263,6 +349,12 @@ static void seal_head(const char *kernel, const dw_cuda_head_part *part)
     memcpy(frame, part->draft, part->bytes);
     for (uint32_t i = 0; i < part->n; i++) {
         uint8_t *entry = frame + part->entries + i * DW_ENTRY_BYTES;
+        uint64_t bytes = part->reports[i].payload_bytes, planned, length;
+        memcpy(&planned, entry + DW_PAYLOAD_BYTES_AT, sizeof planned);
+        memcpy(&length, frame + DW_LENGTH_AT, sizeof length);
+        length -= bytes ? planned - bytes : 0;
+        if (bytes) memcpy(entry + DW_PAYLOAD_BYTES_AT, &bytes, sizeof bytes);
+        memcpy(frame + DW_LENGTH_AT, &length, sizeof length);
         uint64_t payload = digest_at(entry + DW_PAYLOAD_DIGEST_AT,
                                      dw_digest_of_sum(part->reports[i].payload)),
                  next = digest_at(entry + DW_STATE_DIGEST_AT,
@@ -286,8 +378,13 @@ int dw_shim_launch(const char *kernel, const void *parts, uint32_t n, uint64_t g
         return 1;
     }
     bool audits = strncmp(kernel, "dw_audit", 8) == 0, decodes = strstr(kernel, "decode") != NULL,
-         chooses = strncmp(kernel, "dw_choose", 9) == 0 || !strcmp(kernel, "dw_step_measure");
-    int phase = audits ? DW_CUDA_AUDIT : chooses ? DW_CUDA_CHOOSE : DW_CUDA_TILES;
+         chooses = strncmp(kernel, "dw_choose", 9) == 0 || !strcmp(kernel, "dw_step_measure"),
+         codes = strncmp(kernel, "dw_blocks", 9) == 0, joins = !strcmp(kernel, "dw_join_payloads");
+    int phase = audits    ? DW_CUDA_AUDIT
+                : chooses ? DW_CUDA_CHOOSE
+                : codes   ? DW_CUDA_CODE
+                : joins   ? DW_CUDA_JOIN
+                          : DW_CUDA_TILES;
     uint64_t blocks = 0;
     dw_cpu_mode mode = dw_cpu_enter_exact();
     for (uint32_t i = 0; i < n; i++) {
@@ -295,8 +392,12 @@ int dw_shim_launch(const char *kernel, const void *parts, uint32_t n, uint64_t g
         const dw_cuda_decode_part *in = (const dw_cuda_decode_part *)parts + i;
         const dw_cuda_share *share = decodes ? &in->share : &out->share;
         blocks = blocks_before(kernel, share, phase, blocks);
-        if (audits)
-            report(share);
+        if (codes)
+            decodes ? expand_part(kernel, in) : code_part(kernel, out);
+        else if (joins)
+            join_part(kernel, out);
+        else if (audits)
+            decodes ? report(share, in->job.coded != NULL) : report_tiles(share);
         else if (!decodes && out->job.wire_dtype)
             encode_floats(kernel, out);
         else if (decodes && in->job.wire_dtype)

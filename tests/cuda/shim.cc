@@ -26,7 +26,7 @@ shim_index threadIdx, blockIdx;
 namespace
 {
 
-enum { THREADS = DW_CUDA_THREADS, STACK_BYTES = 64 << 10 };
+enum { THREADS = DW_CUDA_THREADS, WARP = 32, STACK_BYTES = 64 << 10 };
 
 typedef void kernel_function(const void *parts, uint32_t n);
 
@@ -40,6 +40,9 @@ struct fiber {
     void *fake_stack;
     alignas(16) unsigned char stack[STACK_BYTES];
 };
+
+/* Where a fiber waits for the others of its warp alone. */
+const char *const shim_lanes = "an exchange between lanes";
 
 fiber fibers[THREADS];
 ucontext_t beginning;
@@ -111,6 +114,29 @@ void make_fiber(fiber *f)
     makecontext(&f->context, run_thread, 0);
 }
 
+/* Ends the program where two threads wait at different places. */
+void check_same(unsigned one, unsigned other)
+{
+    const char *mine = fibers[other].at, *first = fibers[one].at;
+    if (mine == first || (mine && first && !strcmp(mine, first))) return;
+    fprintf(stderr, "shim: block %u: thread %u waits at %s, thread %u at %s\n", blockIdx.x, one,
+            first ? first : "its end", other, mine ? mine : "its end");
+    abort();
+}
+
+/* Runs a warp up to a barrier of the block or its end. Exchanges between lanes concern the warp
+ * alone, and other warps need not take part in them. */
+void run_warp(unsigned from)
+{
+    do {
+        for (unsigned i = 0; i < WARP; i++) {
+            threadIdx.x = from + (backwards ? WARP - 1 - i : i);
+            to_fiber(&fibers[threadIdx.x]);
+        }
+        for (unsigned i = 1; i < WARP; i++) check_same(from, from + i);
+    } while (fibers[from].at == shim_lanes);
+}
+
 void run_block(void)
 {
     for (unsigned i = 0; i < THREADS; i++) {
@@ -120,17 +146,8 @@ void run_block(void)
         exchanges[i] = 0;
     }
     while (fibers[0].at) {
-        for (unsigned i = 0; i < THREADS; i++) {
-            threadIdx.x = backwards ? THREADS - 1 - i : i;
-            to_fiber(&fibers[threadIdx.x]);
-        }
-        for (unsigned i = 1; i < THREADS; i++) {
-            const char *mine = fibers[i].at, *first = fibers[0].at;
-            if (mine == first || (mine && first && !strcmp(mine, first))) continue;
-            fprintf(stderr, "shim: block %u: thread 0 waits at %s, thread %u at %s\n", blockIdx.x,
-                    first ? first : "its end", i, mine ? mine : "its end");
-            abort();
-        }
+        for (unsigned i = 0; i < THREADS; i += WARP) run_warp(backwards ? THREADS - WARP - i : i);
+        for (unsigned i = WARP; i < THREADS; i += WARP) check_same(0, i);
     }
 }
 
@@ -200,6 +217,9 @@ const named kernels[] = {
     DECODER(dw_step_decode_direct_f32),
     DECODER(dw_step_decode_direct_f16),
     DECODER(dw_step_decode_direct_bf16),
+    ENCODER(dw_blocks_encode),
+    DECODER(dw_blocks_decode),
+    ENCODER(dw_join_payloads),
     NAMED(dw_seal_heads, dw_cuda_head_part),
     ENCODER(dw_floats_encode),
     DECODER(dw_floats_decode),
@@ -218,7 +238,7 @@ const uint32_t *shim_exchange(uint32_t mine)
 {
     uint32_t *room = exchanged[exchanges[threadIdx.x]++ % 2];
     room[threadIdx.x] = mine;
-    shim_meet("an exchange between lanes");
+    shim_meet(shim_lanes);
     return room;
 }
 

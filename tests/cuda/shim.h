@@ -3,10 +3,11 @@
  * with a fiber per thread.
  *
  * A fiber runs until it reaches a barrier or an exchange between lanes; when all fibers of the
- * block have reached it, all continue. So all threads of a block must reach every such place in the
- * same order; otherwise the program ends with a message. The order in which fibers and blocks run
- * can be reversed, to find results that depend on it. Races between two such places and reordering
- * by the memory model are not detected here, but by the tools on a GPU. */
+ * block, or of the warp, have reached it, they continue. So all threads of a block must reach every
+ * barrier, and all of a warp every exchange, in the same order; otherwise the program ends with a
+ * message. The order in which fibers, warps and blocks run can be reversed, to find results that
+ * depend on it. Races between two such places and reordering by the memory model are not detected
+ * here, but by the tools on a GPU. */
 #ifndef DW_SHIM_H
 #define DW_SHIM_H
 
@@ -76,6 +77,10 @@ static inline uint64_t __umul64hi(uint64_t a, uint64_t b)
     __extension__ typedef unsigned __int128 wide;
     return (uint64_t)((wide)a * b >> 64);
 }
+static inline int __popc(unsigned value)
+{
+    return __builtin_popcount(value);
+}
 static inline int __clz(int value)
 {
     return value ? __builtin_clz((unsigned)value) : 32;
@@ -97,6 +102,22 @@ static inline unsigned atomicMax(unsigned *to, unsigned value)
     *to = max(before, value);
     return before;
 }
+static inline unsigned long long atomicMax(unsigned long long *to, unsigned long long value)
+{
+    unsigned long long before = *to;
+    *to = before < value ? value : before;
+    return before;
+}
+static inline unsigned atomicMin(unsigned *to, unsigned value)
+{
+    unsigned before = *to;
+    *to = before < value ? before : value;
+    return before;
+}
+static inline unsigned atomicAdd(unsigned *to, unsigned value)
+{
+    return shim_fetch_add(to, value);
+}
 static inline unsigned atomicOr(unsigned *to, unsigned value)
 {
     unsigned before = *to;
@@ -113,6 +134,25 @@ static inline unsigned long long atomicExch(unsigned long long *to, unsigned lon
 static inline unsigned __shfl_xor_sync(unsigned, unsigned mine, int mask)
 {
     return shim_exchange(mine)[threadIdx.x ^ (unsigned)mask];
+}
+
+static inline unsigned __shfl_sync(unsigned, unsigned mine, int lane)
+{
+    return shim_exchange(mine)[threadIdx.x / 32 * 32 + (unsigned)lane];
+}
+
+static inline unsigned __shfl_up_sync(unsigned, unsigned mine, unsigned apart)
+{
+    unsigned lane = threadIdx.x % 32;
+    return shim_exchange(mine)[lane < apart ? threadIdx.x : threadIdx.x - apart];
+}
+
+static inline unsigned __ballot_sync(unsigned, bool mine)
+{
+    const uint32_t *all = shim_exchange(mine) + threadIdx.x / 32 * 32;
+    unsigned mask = 0;
+    for (int lane = 0; lane < 32; lane++) mask |= all[lane] << lane;
+    return mask;
 }
 
 static inline unsigned __reduce_add_sync(unsigned, unsigned mine)

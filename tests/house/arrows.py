@@ -44,6 +44,8 @@ OPEN_HEADERS = {
         "arithmetic/pack.h",
         "arithmetic/half.h",
         "arithmetic/layout.h",
+        "arithmetic/rans.h",
+        "arithmetic/coded.h",
         "wire/frame.h",
     },
 }

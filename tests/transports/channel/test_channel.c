@@ -15,6 +15,7 @@ static void tensors_arrive_as_without_a_link(void **state)
     channels_carry(&channels_backends[1],
                    "direct:form=step,step=2,rounding=dither,feedback=ef,incarnation=5", 40, 3, NULL,
                    0);
+    channels_carry(&channels_backends[1], "delta:form=step,key=f32,entropy=rans", 40, 3, NULL, 0);
 }
 
 static void a_forgotten_key_starts_anew(void **state)
