@@ -827,6 +827,8 @@ MUTANTS_OF_GROUPS = {
     "leaving_is_not_noticed": ("collective/lateness.c", "if (group->lanes[r].is_closed && owes(group, r)) {", "if (0) {"),
     "no_goodbye": ("collective/worker.c", "if (is_closing) close_lanes(group, now_ns);", "if (is_closing) { group->has_closed = true; group->closing_ns = 0; }"),
     "links_are_not_watched": ("collective/worker.c", "        dw_lane_probe(lane);\n", ""),
+    "pieces_as_long_as_they_may_be": ("collective/operation.c", "return length < group->longest_piece ? length : group->longest_piece;", "return group->longest_piece;"),
+    "pieces_of_any_shortness": ("collective/operation.c", "if (length < group->shortest_piece) return group->shortest_piece;", ""),
     "nothing_is_left_to_the_thread": ("collective/driver.c", "if (has_work || now_ns + sleep_ns < group->thread_wakes_ns) pthread_cond_signal(&group->work);", "(void)has_work;"),
     "sums_rounded_as_callers_like": ("collective/driver.c", "    fesetenv(FE_DFL_ENV); /* as the thread does */\n", ""),
     "rounding_of_callers_lost": ("collective/driver.c", "    fesetenv(&own);\n", ""),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_group.c - the results of operations are those of the model, bit for bit, on all ranks. */
+#include "group.h"
 #include "group_model.h"
 #include "group_rig.h"
 
@@ -135,6 +136,36 @@ static void the_hops_may_have_different_codecs(void **state)
     rig_link(&rig, uris[0], 3, "direct:bits=3", "raw:bf16");
     rig_open(&rig);
     all_lengths(&rig, "direct:bits=3", "raw:bf16", DW_ALL_REDUCE);
+    rig_close(&rig);
+}
+
+static void pieces_are_as_long_as_the_buffer_asks_for(void **state)
+{
+    (void)state;
+    /* Of two ranks; 16 tiles of 2048 floats in 8 bits have more than 32 KiB. */
+    static const struct {
+        dw_operation operation;
+        uint64_t n, piece;
+    } cases[] = {{DW_ALL_REDUCE, 3, 3},
+                 {DW_ALL_REDUCE, 200000, 16 * 2048},
+                 {DW_ALL_REDUCE, 400 * 2048, 26 * 2048},
+                 {DW_BROADCAST, 400 * 2048, 51 * 2048},
+                 {DW_REDUCE_SCATTER, 5000000, 262144}};
+    group_rig rig;
+    rig_link(&rig, uris[0], 2, "direct:bits=8", NULL);
+    for (int r = 0; r < 2; r++) rig.config[r].piece = 0;
+    rig_open(&rig);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const dw_group_job job = {.operation = cases[i].operation, .n = cases[i].n, .root = 1};
+        assert_int_equal(dw_group_piece_at(rig.group[0], &job, 1, 0).count, cases[i].piece);
+        uint64_t count = dw_group_part_of(rig.group[0], &job, 1).count, last = cases[i].piece;
+        assert_int_equal(dw_group_pieces_of(rig.group[0], &job, 1), (count + last - 1) / last);
+    }
+    group_model model;
+    model_create(&model, 2, 26 * 2048, 1, "direct:bits=8", NULL);
+    compare(&rig, &model,
+            (dw_group_job){.operation = DW_ALL_REDUCE, .n = 400 * 2048, .dtype = DW_F32}, 700, 0);
+    model_destroy(&model);
     rig_close(&rig);
 }
 
@@ -300,6 +331,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_reduce_is_the_models),
         cmocka_unit_test(the_hops_may_have_different_codecs),
+        cmocka_unit_test(pieces_are_as_long_as_the_buffer_asks_for),
         cmocka_unit_test(the_other_operations_are_the_models),
         cmocka_unit_test(halves_are_summed_in_binary32),
         cmocka_unit_test(reduce_scatter_rounds_halves_once),
