@@ -229,6 +229,11 @@ def bytes_text(size):
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
 
 
+def congestion_control():
+    """The kernel's algorithm for TCP, which decides how several connections share a link."""
+    return pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+
+
 def table(given, names, network, ranks, found):
     """The seconds of each adder, and what the group's own figures say of them."""
     rate = RATES[network]
@@ -247,7 +252,8 @@ def table(given, names, network, ranks, found):
             row += [f"{one[0] * rate / (8 * one[1]):.3f}" for one in (raw, coded)]
         row += [f"{one[2] / one[0]:.0%}, {one[3] / one[0]:.0%}" for one in (raw, coded)]
         rows.append(row)
-    return f"{network}, {ranks} ranks\n\n" + markdown(head, rows)
+    title = f"{network}, {ranks} ranks, TCP with {congestion_control()}"
+    return f"{title}\n\n" + markdown(head, rows)
 
 
 def draw(given, results, path):
@@ -320,7 +326,8 @@ def main():
                 figures = {one: {} for one in adders}
                 for (one, size), values in found.items():
                     figures[one][size] = values
-                results.append({"network": network, "ranks": ranks, "figures": figures})
+                place = {"network": network, "ranks": ranks, "tcp": congestion_control()}
+                results.append({**place, "figures": figures})
     if given.out:
         given.out.write_text(json.dumps(results, indent=1) + "\n")
         draw(given, results, given.out.with_suffix(".png"))
