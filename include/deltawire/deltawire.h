@@ -162,7 +162,9 @@ typedef enum dw_codec {
     DW_CODEC_DELTA = 1,  /* the change since the sample's last visit (AQ-SGD) */
     DW_CODEC_DIRECT = 2, /* the tensor itself, quantized in groups */
     DW_CODEC_RAW = 3,    /* floats without quantization */
-    DW_CODEC_MX = 4      /* the tensor itself, in an OCP microscaling (MX) format */
+    DW_CODEC_MX = 4,     /* the tensor itself, in an OCP microscaling (MX) format */
+    DW_CODEC_TOPK = 5,   /* the values of largest magnitude, and where they stand */
+    DW_CODEC_RANDK = 6   /* values at random places, which both ends know */
 } dw_codec;
 typedef enum dw_scale { DW_SCALE_ABSMAX = 1, DW_SCALE_SIGNED = 2, DW_SCALE_MSE = 3 } dw_scale;
 typedef enum dw_rounding {
@@ -172,6 +174,7 @@ typedef enum dw_rounding {
 } dw_rounding;
 typedef enum dw_choose { DW_CHOOSE_GROUP = 1, DW_CHOOSE_NEVER = 2 } dw_choose;
 typedef enum dw_entropy { DW_ENTROPY_NONE = 1, DW_ENTROPY_RANS = 2 } dw_entropy;
+typedef enum dw_scaling { DW_SCALING_NONE = 1, DW_SCALING_UNBIASED = 2 } dw_scaling;
 typedef enum dw_replies { DW_REPLIES_ALWAYS = 1, DW_REPLIES_NEVER = 2 } dw_replies;
 
 /* Error feedback: an encoder adds what it did not send of a key's tensor to the key's next one. */
@@ -186,11 +189,12 @@ typedef enum dw_form_name {
     DW_FORM_FLOATS = 1,    /* plain f32, f16 or bf16 */
     DW_FORM_QUANTIZED = 2, /* 1 to 8 bits per value, and a scale for each group */
     DW_FORM_MX = 3,        /* OCP microscaling: blocks of 32 share a power of two as their scale */
-    DW_FORM_STEP = 4       /* multiples of a step that a group, row or sample shares */
+    DW_FORM_STEP = 4,      /* multiples of a step that a group, row or sample shares */
+    DW_FORM_SPARSE = 5     /* some of the values, and where they stand */
 } dw_form_name;
 
-/* Returns the name of a form as in docs/codecs.md: "floats", "quantized", "mx" or "step"; "none"
- * for 0, the form of entries without a payload; "?" for all other numbers. Never NULL. */
+/* Returns the name of a form as in docs/codecs.md: "floats", "quantized", "mx", "step", "sparse";
+ * "none" for 0, the form of entries without a payload; "?" for all other numbers. Never NULL. */
 DW_API const char *dw_form_string(dw_form_name form);
 
 /* Element formats of microscaling, as in the OCP Microscaling Formats (MX) Specification 1.0. */
@@ -238,28 +242,24 @@ typedef struct dw_config {
     dw_codec codec;
     dw_form_name form; /* of changes: not DW_FORM_FLOATS; docs/codecs.md has all options */
     dw_element element;
-    uint32_t bits;
-    uint32_t group;
+    uint32_t bits, group;
     uint32_t step, key_step; /* in thousandths of the root mean square of what is coded */
     uint32_t rate;           /* in thousandths of a bit per element */
     uint32_t deadzone;       /* in thousandths of a step */
     /* Two ways to say how large |x - y| may be, both in units of 10^-12; at most one is set.
      * error: as a part of the norm of x. error_abs: of every single value. */
-    uint64_t error;
-    uint64_t error_abs;
+    uint64_t error, error_abs;
     dw_scale scale;
     dw_rounding rounding;
     uint64_t seed;
     uint32_t key;
-    dw_dtype raw;
-    dw_dtype prev;
+    dw_dtype raw, prev;
     dw_choose choose;
     dw_entropy entropy; /* of the codes; frames then vary in size */
     uint32_t skip;      /* in thousandths */
     dw_replies replies;
     uint32_t audit;
-    uint64_t quota_bytes;
-    uint64_t incarnation;
+    uint64_t quota_bytes, incarnation;
     dw_allocator allocator;            /* functions NULL: malloc and free */
     uint64_t (*now_ns)(void *context); /* a clock; NULL: counters of time stay 0 */
     void *now_context;
@@ -269,6 +269,8 @@ typedef struct dw_config {
     void (*parallel_for)(void *context, size_t n, dw_task *task, void *task_context);
     void *parallel_context;
     dw_feedback feedback;
+    uint32_t keep;      /* in millionths of the values of a sample */
+    dw_scaling scaling; /* of the values that randk sends */
 } dw_config;
 
 /* Sets all fields of a config to their defaults. struct_size: sizeof(dw_config) in the program.
@@ -293,8 +295,8 @@ DW_API dw_status dw_config_format(const dw_config *config, char *text, size_t ca
 DW_API dw_status dw_config_agreement(const dw_config *config, char *text, size_t cap);
 
 /* Returns a size in bytes that is enough for any frame of x, or 0 where config or x is invalid.
- * Frames of direct, raw and mx have exactly this size, unless they are entropy-coded. Frames of
- * delta can be shorter: the bound assumes n entries of the largest kind, and n forgotten keys.
+ * Frames of direct, raw, mx and randk have exactly this size, unless they are entropy-coded. Others
+ * can be shorter: of delta, the bound assumes n entries of the largest kind, and n forgotten keys.
  * Depends only on config and shape. */
 DW_API size_t dw_frame_bound(const dw_config *config, const dw_tensor *x);
 

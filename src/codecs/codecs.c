@@ -15,6 +15,8 @@ typedef enum source {
     OF_DTYPE,   /* floats, with the option dtype */
     OF_KEY,     /* the option key */
     OF_PREV,    /* floats in prev's dtype */
+    OF_LARGEST, /* sparse: the largest values, with the options keep and bits or dtype */
+    OF_RANDOM,  /* sparse: values at random places, with the same options and scaling */
     EMPTY       /* no payload */
 } source;
 
@@ -33,11 +35,13 @@ static const struct codec_row {
     {DW_CODEC_DIRECT, false, {[DW_USE_WHOLE] = OF_FORM}},
     {DW_CODEC_RAW, false, {[DW_USE_WHOLE] = OF_DTYPE}},
     {DW_CODEC_MX, false, {[DW_USE_WHOLE] = OF_ELEMENT}},
+    {DW_CODEC_TOPK, false, {[DW_USE_WHOLE] = OF_LARGEST}},
+    {DW_CODEC_RANDK, false, {[DW_USE_WHOLE] = OF_RANDOM}},
 };
 enum { CODECS = sizeof codecs / sizeof *codecs };
 
 static const dw_form *const forms[] = {&dw_form_floats, &dw_form_quantized, &dw_form_mx,
-                                       &dw_form_step};
+                                       &dw_form_step, &dw_form_sparse};
 enum { FORMS = sizeof forms / sizeof *forms };
 
 const char *dw_form_string(dw_form_name form)
@@ -91,6 +95,18 @@ static dw_form_params stepped(const dw_config *config, uint32_t step)
                             .dithers = config->rounding == DW_ROUNDING_DITHER};
 }
 
+static dw_form_params sparse(const dw_config *config, bool is_random)
+{
+    return (dw_form_params){.form = &dw_form_sparse,
+                            .bits = config->bits,
+                            .group = config->group,
+                            .dtype = config->raw,
+                            .keep = config->keep,
+                            .is_random = is_random,
+                            .unbiased = config->scaling == DW_SCALING_UNBIASED,
+                            .behind = &dw_stage_indices};
+}
+
 static dw_form_params by_key(const dw_config *config, dw_dtype x)
 {
     uint32_t key = config->key;
@@ -118,6 +134,8 @@ static dw_form_params params_of(source of, const dw_config *config, dw_dtype x)
     case OF_DTYPE: return floats(config->raw);
     case OF_KEY: return by_key(config, x);
     case OF_PREV: return floats(config->prev);
+    case OF_LARGEST: return sparse(config, false);
+    case OF_RANDOM: return sparse(config, true);
     case EMPTY: return (dw_form_params){.form = &dw_form_skip};
     }
     return (dw_form_params){0};
@@ -141,7 +159,10 @@ void dw_codec_fill(dw_params *params, const dw_config *config, dw_dtype x)
 
 void dw_codec_own_dtypes(dw_config *config, dw_dtype x)
 {
-    if (config->codec == DW_CODEC_RAW && !config->raw) config->raw = x;
+    bool sends_floats =
+        config->codec == DW_CODEC_RAW ||
+        ((config->codec == DW_CODEC_TOPK || config->codec == DW_CODEC_RANDK) && !config->bits);
+    if (sends_floats && !config->raw) config->raw = x;
     if (config->codec != DW_CODEC_DELTA) return;
     if (!config->prev) config->prev = x;
     if (config->key == DW_KEY_RAW)

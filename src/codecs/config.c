@@ -204,11 +204,11 @@ static bool parse_number(const char *text, size_t len, const dw_option *option, 
     return is_number && *value >= option->least && *value <= option->most;
 }
 
-/* Where a codec has an option that no other codec has, its value may be written without a name:
- * raw:f32. */
-static bool is_bare(const dw_option *option)
+/* The codec raw has one option that matters, so its value may be written without a name: raw:f32.
+ */
+static bool is_bare(const dw_option *option, const dw_config *config)
 {
-    return option->codecs == dw_codec_bit(DW_CODEC_RAW);
+    return config->codec == DW_CODEC_RAW && option->offset == offsetof(dw_config, raw);
 }
 
 /* Returns whether a value begins as all values of this option do: see dw_option_prefix. */
@@ -228,8 +228,8 @@ static const dw_option *find_option(const dw_config *config, const char *name, s
     const dw_option *found = NULL;
     for (int i = 0; i < DW_OPTIONS; i++) {
         const dw_option *o = &dw_options[i];
-        bool named =
-            name ? strlen(o->name) == name_len && memcmp(o->name, name, name_len) == 0 : is_bare(o);
+        bool named = name ? strlen(o->name) == name_len && memcmp(o->name, name, name_len) == 0
+                          : is_bare(o, config);
         if (named && (o->codecs & dw_codec_bit(config->codec)) && has_prefix(o, value)) found = o;
     }
     return found;
@@ -349,10 +349,11 @@ dw_status dw_config_parse_sized(dw_config *config, size_t struct_size, const cha
 }
 
 /* Writes one option as ",name=value" and returns the length. */
-static size_t write_option(const dw_option *option, uint64_t value, char mark, char *room,
+static size_t write_option(const dw_option *option, const dw_config *config, char mark, char *room,
                            size_t cap)
 {
-    bool bare = is_bare(option);
+    bool bare = is_bare(option, config);
+    uint64_t value = dw_option_get(option, config);
     char decimal[DECIMAL_BYTES];
     if (option->decimals) {
         write_decimal(value, option->decimals, decimal);
@@ -391,7 +392,7 @@ static dw_status write_text(const dw_config *given, bool only_agreed, char *text
         if (value == 0 || !dw_option_applies(o, &config) || (only_agreed && is_private(o, value)) ||
             value == dw_option_value(o, &without))
             continue;
-        used += write_option(o, value, mark, all + used, sizeof all - used);
+        used += write_option(o, &config, mark, all + used, sizeof all - used);
         mark = ',';
     }
     if (used >= cap) return DW_ERR_NO_ROOM;

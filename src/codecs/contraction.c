@@ -18,6 +18,7 @@ dw_contraction dw_contraction_of(const dw_config *config)
     dw_options_fill(&full, DW_AGREE_NO);
     /* If the dtype of floats is that of x, they are sent without an error, whatever it is. */
     if (full.codec == DW_CODEC_RAW && !full.raw) return (dw_contraction){DW_CONTRACTS_ALWAYS, 0};
+    dw_codec_own_dtypes(&full, DW_F32);
     dw_codec_fill(&params, &full, DW_F32);
     return params.use[DW_USE_WHOLE].form->contracts(&params.use[DW_USE_WHOLE], &full);
 }

@@ -19,6 +19,8 @@ typedef enum dw_contraction_kind {
     DW_CONTRACTS_ALWAYS,
     /* The norm of the error is expected to be at most `part` times the norm of the piece. */
     DW_CONTRACTS_ON_AVERAGE,
+    /* The norm of the error is never larger than `part` times the norm of the sample. */
+    DW_CONTRACTS_BY_NORM,
     DW_CONTRACTS_NOT
 } dw_contraction_kind;
 
@@ -28,7 +30,9 @@ typedef struct dw_contraction {
 } dw_contraction;
 
 /* Returns a contraction of this kind, or DW_CONTRACTS_NOT if `part` is so close to 1 that the
- * residual could become more than 19 times as large as the largest gradient. */
+ * residual could become more than 19 times as large as the largest gradient. For forms that send
+ * a rounded copy of every value. Sparse forms send few values, so their part is close to 1, but it
+ * is below 1, and what was not sent grows in the residual until it is. */
 dw_contraction dw_contraction_by(dw_contraction_kind kind, double part);
 
 /* The contraction of the entries that an encoder with feedback makes. config: of a codec without

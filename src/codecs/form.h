@@ -61,7 +61,7 @@ typedef struct dw_stage {
     const char *encode_on_device, *decode_on_device;
 } dw_stage;
 
-extern const dw_stage dw_stage_rans;
+extern const dw_stage dw_stage_indices, dw_stage_rans;
 
 /* The kernels of a form on a device, named as in cuda/message.h without the dtypes at the end. */
 typedef struct dw_device_kernels {
@@ -100,6 +100,7 @@ typedef struct dw_form {
                                         is UNSUPPORTED */
 } dw_form;
 
-extern const dw_form dw_form_floats, dw_form_mx, dw_form_quantized, dw_form_skip, dw_form_step;
+extern const dw_form dw_form_floats, dw_form_mx, dw_form_quantized, dw_form_skip, dw_form_sparse,
+    dw_form_step;
 
 #endif

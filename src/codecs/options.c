@@ -10,6 +10,8 @@ const dw_word dw_codec_words[] = {{"delta", DW_CODEC_DELTA},
                                   {"direct", DW_CODEC_DIRECT},
                                   {"raw", DW_CODEC_RAW},
                                   {"mx", DW_CODEC_MX},
+                                  {"topk", DW_CODEC_TOPK},
+                                  {"randk", DW_CODEC_RANDK},
                                   {0}};
 
 static const dw_word forms[] = {
@@ -63,14 +65,32 @@ static const dw_word choices[] = {{"group", DW_CHOOSE_GROUP}, {"never", DW_CHOOS
 static const dw_word entropies[] = {{"none", DW_ENTROPY_NONE}, {"rans", DW_ENTROPY_RANS}, {0}};
 static const dw_word feedbacks[] = {
     {"none", DW_FEEDBACK_NONE}, {"ef", DW_FEEDBACK_EF}, {"unstable", DW_FEEDBACK_UNSTABLE}, {0}};
+static const dw_word scalings[] = {
+    {"none", DW_SCALING_NONE}, {"unbiased", DW_SCALING_UNBIASED}, {0}};
 static const dw_word replies[] = {{"always", DW_REPLIES_ALWAYS}, {"never", DW_REPLIES_NEVER}, {0}};
 
 enum { STEP_MOST = 100000 }; /* the largest step of all configs, in thousandths */
 
-static uint64_t four(const dw_config *config)
+static bool is_sparse(const dw_config *config)
+{
+    return config->codec == DW_CODEC_TOPK || config->codec == DW_CODEC_RANDK;
+}
+
+static bool has_sparse_floats(const dw_config *config)
+{
+    return is_sparse(config) && !config->bits;
+}
+
+/* The values of a sparse codec are floats, unless bits are given. */
+static uint64_t best_bits(const dw_config *config)
+{
+    return is_sparse(config) ? 0 : 4;
+}
+
+static uint64_t one_percent(const dw_config *config)
 {
     (void)config;
-    return 4;
+    return DW_KEEP_ALL / 100;
 }
 
 static uint64_t first(const dw_config *config) /* the first of an option's words */
@@ -104,6 +124,8 @@ static uint64_t best_group(const dw_config *config)
 
 static bool group_fits(const dw_config *config, uint64_t group)
 {
+    /* The values of a sparse codec stand in one row, so a channel would be a single value. */
+    if (is_sparse(config) && group == DW_GROUP_CHANNEL) return false;
     return group != (is_stepped(config) ? DW_GROUP_CHANNEL : DW_GROUP_SAMPLE);
 }
 
@@ -243,7 +265,10 @@ enum {
     DIRECT = 1 << DW_CODEC_DIRECT,
     RAW = 1 << DW_CODEC_RAW,
     MX = 1 << DW_CODEC_MX,
-    ALL = DELTA | DIRECT | RAW | MX
+    TOPK = 1 << DW_CODEC_TOPK,
+    RANDK = 1 << DW_CODEC_RANDK,
+    SPARSE = TOPK | RANDK,
+    ALL = DELTA | DIRECT | RAW | MX | SPARSE
 };
 
 #define FIELD(name) offsetof(dw_config, name), sizeof(((dw_config *)0)->name)
@@ -255,9 +280,11 @@ const dw_option dw_options[DW_OPTIONS] = {
      "how changes (delta) or values (direct) become bytes", "quantized"},
     {15, "element", DELTA | MX, DW_SCOPE_MX, DW_AGREE_FRAME, elements, 0, 0, false, FIELD(element), best_element, NULL,
      "element format of microscaling", "e4m3; e2m1 for changes"},
-    {1, "bits", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_FRAME, widths, 0, 0, false, FIELD(bits), four, NULL,
-     "bits per change (delta) or value (direct)", "4"},
-    {2, "group", DELTA | DIRECT, DW_SCOPE_GROUPS, DW_AGREE_FRAME, groups, 0, 0, false, FIELD(group), best_group, group_fits,
+    {26, "keep", SPARSE, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_KEEP_ALL, DW_KEEP_DECIMALS, FIELD(keep), one_percent, NULL,
+     "which part of a sample's values is sent", "0.01"},
+    {1, "bits", DELTA | DIRECT | SPARSE, DW_SCOPE_BITS, DW_AGREE_FRAME, widths, 0, 0, false, FIELD(bits), best_bits, NULL,
+     "bits per change (delta) or value (others)", "4; floats with topk and randk"},
+    {2, "group", DELTA | DIRECT | SPARSE, DW_SCOPE_GROUPS, DW_AGREE_FRAME, groups, 0, 0, false, FIELD(group), best_group, group_fits,
      "channels that share a scale or step; sample: all values of a sample", "64; sample with form=step"},
     {16, "step", DELTA | DIRECT, DW_SCOPE_FACTOR, DW_AGREE_NO, NULL, 10, STEP_MOST, 3, FIELD(step), best_step, step_fits,
      "step, as a multiple of the root mean square of what is coded", "1"},
@@ -271,15 +298,17 @@ const dw_option dw_options[DW_OPTIONS] = {
      "bits per element that frames take on average; replaces step", "not set"},
     {22, "deadzone", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 500, 1000, 3, FIELD(deadzone), NULL, deadzone_fits,
      "values of up to so many steps become 0; only with nearest rounding", "0.5: plain nearest rounding"},
-    {3, "scale", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_NO, scales, 0, 0, false, FIELD(scale), best_scale, NULL,
+    {3, "scale", DELTA | DIRECT | SPARSE, DW_SCOPE_QUANTIZED, DW_AGREE_NO, scales, 0, 0, false, FIELD(scale), best_scale, NULL,
      "how the encoder finds a scale", "signed; mse for 1 bit; absmax with stochastic rounding"},
-    {4, "rounding", DELTA | DIRECT, DW_SCOPE_GROUPS, DW_AGREE_DITHER, roundings, 0, 0, false, FIELD(rounding), first, rounding_fits,
+    {4, "rounding", DELTA | DIRECT | SPARSE, DW_SCOPE_GROUPS, DW_AGREE_DITHER, roundings, 0, 0, false, FIELD(rounding), first, rounding_fits,
      "how the encoder rounds", "nearest"},
-    {5, "seed", DELTA | DIRECT, DW_SCOPE_GROUPS, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(seed), NULL, NULL,
-     "seed of stochastic rounding and dither", "0"},
+    {5, "seed", DELTA | DIRECT | SPARSE, DW_SCOPE_RANDOM, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(seed), NULL, NULL,
+     "seed of stochastic rounding, dither and random places", "0"},
+    {27, "scaling", RANDK, DW_SCOPE_ALWAYS, DW_AGREE_NO, scalings, 0, 0, false, FIELD(scaling), first, NULL,
+     "unbiased: values are multiplied so that the mean of y over many frames is x", "none"},
     {6, "key", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, keys, 0, 0, false, FIELD(key), best_key, key_fits,
      "how a key entry carries x itself", "8; int8 with form=mx; step with form=step"},
-    {7, "dtype", RAW, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, dtypes, 0, 0, false, FIELD(raw), NULL, NULL,
+    {7, "dtype", RAW | SPARSE, DW_SCOPE_FLOATS, DW_AGREE_FRAME, dtypes, 0, 0, false, FIELD(raw), NULL, NULL,
      "dtype of the floats that are sent", "x's dtype"},
     {8, "prev", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, dtypes, 0, 0, false, FIELD(prev), NULL, NULL,
      "dtype of prev at both ends", "x's dtype"},
@@ -293,11 +322,11 @@ const dw_option dw_options[DW_OPTIONS] = {
      "whether the decoder sends replies", "always"},
     {11, "audit", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_AUDIT_NEVER, false, FIELD(audit), first, NULL,
      "state digest over one stretch of prev in so many; 255: none", "1"},
-    {24, "feedback", DIRECT | RAW | MX, DW_SCOPE_ALWAYS, DW_AGREE_NO, feedbacks, 0, 0, false, FIELD(feedback), first, feedback_fits,
+    {24, "feedback", DIRECT | RAW | MX | SPARSE, DW_SCOPE_ALWAYS, DW_AGREE_NO, feedbacks, 0, 0, false, FIELD(feedback), first, feedback_fits,
      "whether the encoder adds what it did not send of a key's tensor to the next one", "none"},
     {12, "quota_bytes", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, NULL, 1, UINT64_MAX, false, FIELD(quota_bytes), NULL, NULL,
      "limit for the bytes of prev; the same at both ends", "no limit"},
-    {25, "quota_bytes", DIRECT | RAW | MX, DW_SCOPE_FEEDBACK, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(quota_bytes), NULL, NULL,
+    {25, "quota_bytes", DIRECT | RAW | MX | SPARSE, DW_SCOPE_FEEDBACK, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(quota_bytes), NULL, NULL,
      "limit for the bytes of residuals; only with feedback", "no limit"},
     {13, "incarnation", ALL, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(incarnation), NULL, NULL,
      "identifies the encoder from its creation to its end or reset", "random"},
@@ -332,12 +361,18 @@ bool dw_option_applies(const dw_option *option, const dw_config *config)
     if (!(option->codecs & dw_codec_bit(config->codec))) return false;
     switch (option->scope) {
     case DW_SCOPE_ALWAYS: break;
-    case DW_SCOPE_QUANTIZED: return !is_microscaled(config) && !is_stepped(config);
+    case DW_SCOPE_BITS: return !is_microscaled(config) && !is_stepped(config);
+    case DW_SCOPE_QUANTIZED:
+        return !is_microscaled(config) && !is_stepped(config) && !has_sparse_floats(config);
     case DW_SCOPE_MX: return is_microscaled(config);
     case DW_SCOPE_STEP: return is_stepped(config);
     case DW_SCOPE_FACTOR:
         return is_stepped(config) && !config->error && !config->error_abs && !config->rate;
-    case DW_SCOPE_GROUPS: return !is_microscaled(config);
+    case DW_SCOPE_GROUPS: return !is_microscaled(config) && !has_sparse_floats(config);
+    case DW_SCOPE_RANDOM:
+        return config->codec == DW_CODEC_RANDK ||
+               (!is_microscaled(config) && !has_sparse_floats(config));
+    case DW_SCOPE_FLOATS: return !is_sparse(config) || has_sparse_floats(config);
     case DW_SCOPE_CHOICES: return !is_stepped(config);
     case DW_SCOPE_FEEDBACK: return config->feedback > DW_FEEDBACK_NONE;
     }

@@ -41,6 +41,7 @@ static void write_block(dw_params *params, const dw_config *config)
     uint8_t *at = params->block;
     for (const dw_option *o = option_after(0); o; o = option_after(o->number)) {
         uint64_t value = dw_option_get(o, config);
+        if (value == 0) continue; /* bits, where values are floats */
         if (!dw_option_is_in_frames(o, value) || !dw_option_applies(o, config)) continue;
         if (o->agrees == DW_AGREE_UNUSUAL && value == o->otherwise(config)) continue;
         memset(at, 0, DW_PARAMETER_BYTES);

@@ -26,7 +26,9 @@ static void write_codecs(const dw_option *option, char *text, size_t cap)
 
 static void write_values(const dw_option *option, char *text, size_t cap)
 {
-    double one = option->decimals == DW_ERROR_DECIMALS ? 1e12 : 1e3;
+    double one = option->decimals == DW_ERROR_DECIMALS  ? 1e12
+                 : option->decimals == DW_KEEP_DECIMALS ? 1e6
+                                                        : 1e3;
     if (option->decimals)
         snprintf(text, cap, "%s%.4g to %s%.4g", dw_option_prefix(option),
                  (double)option->least / one, dw_option_prefix(option), (double)option->most / one);

@@ -32,6 +32,12 @@ const char *const residual_codecs[CODECS] = {
     "raw:bf16",
     "raw:f16",
     "raw:f32",
+    "topk:keep=0.05",
+    "topk:keep=0.3,dtype=f16",
+    "topk:keep=0.2,bits=4,group=16",
+    "topk:keep=0.2,bits=8,rounding=stochastic",
+    "randk:keep=0.3",
+    "randk:keep=0.1,bits=5",
 };
 
 const char *text_of(size_t codec, const char *more, char text[160])
@@ -59,7 +65,9 @@ void keep_rest(reference *r, const dw_tensor *x)
                 size_t dense = ((size_t)n * T + t) * C + c,
                        at = n * (size_t)x->stride_n + t * (size_t)x->stride_t + c;
                 volatile float sum = r->held[dense] + r->y[dense];
-                if (isfinite(r->y[dense])) r->held[dense] = sum - test_get(x->data, x->dtype, at);
+                float value = test_get(x->data, x->dtype, at);
+                /* A sparse codec need not send a value that is not finite. */
+                if (isfinite(r->y[dense]) && isfinite(value)) r->held[dense] = sum - value;
             }
 }
 

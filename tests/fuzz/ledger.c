@@ -104,7 +104,8 @@ void ledger_sent(ledger *l, const dw_encoder *encoder, const uint8_t *frame, siz
             float from = at(x, n, (uint32_t)(i / l->c), (uint32_t)(i % l->c));
             volatile float sum = *held + value, rest = sum - from;
             if (is_huge(*held) || is_huge(value) || is_huge(from)) is_compared = false;
-            if (isfinite(value)) *held = isfinite(rest) ? rest : 0.0f;
+            /* A sparse codec need not send a value that is not finite. */
+            if (isfinite(value) && isfinite(from)) *held = isfinite(rest) ? rest : 0.0f;
         }
         compare(l, encoder, key, is_compared);
     }

@@ -216,7 +216,7 @@ static uint64_t draws_key(const model_header *h, const model_entry *e)
     return model_hash(b, sizeof b);
 }
 
-/* Returns false if the payload is coded and breaks a rule (step 8). */
+/* Returns false if the payload is coded or sparse and breaks a rule (step 8). */
 static bool make_entry(const model *m, const model_header *h, const model_params *p,
                        const model_entry *e, const uint8_t *payload, made *out)
 {
@@ -234,12 +234,16 @@ static bool make_entry(const model *m, const model_header *h, const model_params
     out->values = calloc(n, sizeof *out->values);
     out->prev = model_has_state(e) ? malloc(n * model_bytes(dtype)) : NULL;
     REQUIRE(out->values && (out->prev || !model_has_state(e)));
-    if (way.form)
+    bool valid = true;
+    if (way.form == SPARSE)
+        valid = model_sparse_values(&way, h->t, h->c, payload, e->payload_bytes, draws_key(h, e),
+                                    out->values);
+    else if (way.form)
         model_values(&way, h->t, h->c, payload, based ? held->prev : NULL, dtype, draws_key(h, e),
                      out->values);
     if (out->prev) advance(e, dtype, based ? held : NULL, n, out);
     free(plain);
-    return true;
+    return valid;
 }
 
 static uint64_t state_digest(const model_header *h, const model_params *p, const model_entry *e,
@@ -262,6 +266,7 @@ static uint32_t y_bits(const model_entry *e, const model_params *p, const model_
     (void)model_find_way(p, e->use, &way);
     if (e->role == STATELESS && way.form == FLOATS)
         return way.dtype == dtype ? v->bits : model_convert(v->r, dtype);
+    if (way.form == SPARSE && !way.bits) return model_convert(v->r, dtype);
     if (v->poisoned) return model_nan(dtype);
     if (e->role == STATELESS) return model_rn(v->r, dtype);
     uint8_t kept = (uint8_t)p->of[PREV];
@@ -278,6 +283,7 @@ static float y_value(const model_entry *e, const model_params *p, const model_va
     (void)model_find_way(p, e->use, &way);
     memcpy(&value, &nan, sizeof value);
     if (e->role == STATELESS && way.form == FLOATS) return v->r;
+    if (way.form == SPARSE && !way.bits) return v->r;
     if (v->poisoned) return value;
     if (e->role == STATELESS) return model_widen(model_rn(v->r, 1), 1);
     return model_widen(model_load(prev, kept, i), kept);

@@ -9,7 +9,7 @@
 
 #include "fuzz.h"
 
-enum { MODEL_KEYS = 64, MODEL_RETIRED = 16, MODEL_PARAMETERS = 19 };
+enum { MODEL_KEYS = 64, MODEL_RETIRED = 16, MODEL_PARAMETERS = 27 };
 
 /* What is held for one key (2). */
 typedef struct model_held {
@@ -64,7 +64,8 @@ dw_status model_length(const uint8_t *frame, size_t have, uint64_t *len);
 size_t model_payload_bytes(const dw_config *config, uint8_t x, uint32_t use, uint32_t t, uint32_t c,
                            size_t most, uint8_t *form);
 
-/* If the payload is entropy-coded, writes the sizes that it has where no block is. */
+/* If the payload is entropy-coded, writes the sizes that it has where no block is; if it is sparse,
+ * places of its values. */
 void model_store_payload(const dw_config *config, uint8_t x, uint32_t use, uint32_t t, uint32_t c,
                          uint8_t *payload);
 

@@ -147,11 +147,19 @@ static bool is_key(uint32_t value, uint32_t form)
     return form == MICROSCALED ? value >= 65 && value <= 70 : value >= 2 && value <= 8;
 }
 
+static bool is_sparse(uint8_t codec)
+{
+    return codec == TOPK || codec == RANDK;
+}
+
 /* The table in 1.2: which codec has the parameter, and which values are valid. form: parameter 14,
- * or 0. */
+ * or 0; of the sparse codecs QUANTIZED where there are bits. */
 static bool codec_has(uint8_t codec, uint32_t form, uint32_t number)
 {
     bool quantizes = codec == DIRECT || codec == DELTA;
+    if (is_sparse(codec))
+        return number == KEEP ||
+               (form == QUANTIZED ? number == BITS || number == GROUP : number == DTYPE);
     switch (number) {
     case BITS: return quantizes && form == 0;
     case GROUP: return quantizes && form != MICROSCALED;
@@ -174,7 +182,10 @@ static bool value_is_possible(uint8_t codec, uint32_t number, uint32_t value, ui
     case FORM: return value == STEPPED || (codec == DELTA && value == MICROSCALED);
     case ELEMENT: return value >= 1 && value <= 6;
     case BITS: return value >= 1 && value <= 8;
-    case GROUP: return is_group(value) || value == (form == STEPPED ? 65533 : 65534);
+    case GROUP:
+        if (is_sparse(codec)) return is_group(value);
+        return is_group(value) || value == (form == STEPPED ? 65533 : 65534);
+    case KEEP: return value >= 1 && value <= 1000000;
     case ROUNDING: return value == 3;
     case CODING: return value == 2;
     case KEY_AS: return is_key(value, form);
@@ -202,6 +213,7 @@ static bool read_parameters(const uint8_t *frame, const model_header *h, model_p
         unknown |= value == 0;
     }
     uint32_t form = p->of[FORM];
+    if (is_sparse(h->codec)) form = p->of[BITS] ? QUANTIZED : 0;
     for (uint32_t number = 1; number < MODEL_PARAMETERS; number++) {
         bool there = p->of[number] != 0, has = codec_has(h->codec, form, number);
         bool may_be_absent = number == ROUNDING || number == CODING;
@@ -243,6 +255,15 @@ static bool find_plain_way(const model_params *p, uint32_t use, model_way *way)
     case DELTA * 8 + 3:
     case MX * 8 + 1:
     case DIRECT * 8 + 1: return true;
+    case TOPK * 8 + 1:
+    case RANDK * 8 + 1:
+        *way = (model_way){.form = SPARSE,
+                           .bits = p->of[BITS],
+                           .group = p->of[GROUP],
+                           .dtype = (uint8_t)p->of[DTYPE],
+                           .keep = p->of[KEEP],
+                           .is_random = p->codec == RANDK};
+        return true;
     case RAW * 8 + 1:
         *way = (model_way){.form = FLOATS, .dtype = (uint8_t)p->of[DTYPE]};
         return true;
@@ -263,6 +284,11 @@ bool model_find_way(const model_params *p, uint32_t use, model_way *way)
 static bool size_fits(const model_way *way, const model_header *h, const model_entry *e)
 {
     enum { MANY = 1 << 26 };
+    if (way->form == SPARSE) {
+        size_t largest = model_sparse_most(way, h->t, h->c, MANY);
+        if (largest == SIZE_MAX) return !way->is_random && (uint64_t)h->t * h->c <= 1u << 31;
+        return way->is_random ? e->payload_bytes == largest : e->payload_bytes <= largest;
+    }
     if (!way->coded) return model_size(way, h->t, h->c, (size_t)h->length) == e->payload_bytes;
     size_t plain = model_size(way, h->t, h->c, MANY);
     return plain == SIZE_MAX || e->payload_bytes <= model_coded_most(way, h->t, h->c, plain);
@@ -271,7 +297,8 @@ static bool size_fits(const model_way *way, const model_header *h, const model_e
 static bool entries_fit_codec(const uint8_t *frame, const model_header *h, const model_params *p)
 {
     bool audited = p->codec == DELTA && p->of[AUDIT] != 255;
-    if ((h->seed && !p->of[ROUNDING]) || (h->n_forgotten && p->codec != DELTA)) return false;
+    if ((h->seed && !p->of[ROUNDING] && p->codec != RANDK) || (h->n_forgotten && p->codec != DELTA))
+        return false;
     for (uint32_t i = 0; i < h->n; i++) {
         model_entry e = model_entry_at(frame, h, i);
         model_way way;
@@ -334,6 +361,7 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
     static const uint8_t own[] = {0, 32, 16, 17};
     uint8_t codec = config->codec ? (uint8_t)config->codec : DELTA;
     uint32_t form = config->form == DW_FORM_QUANTIZED ? 0 : (uint32_t)config->form;
+    if (is_sparse(codec)) form = config->bits ? QUANTIZED : 0;
     uint32_t group = form == STEPPED ? 65533 : 64;
     uint32_t key = form == STEPPED ? 128 : form == MICROSCALED ? 65 : 8;
     uint32_t value[MODEL_PARAMETERS] = {[BITS] = config->bits ? config->bits : 4,
@@ -345,6 +373,7 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
                                                     : codec == MX   ? 2
                                                                     : 6,
                                         [CODING] = config->entropy,
+                                        [KEEP] = config->keep ? config->keep : 10000,
                                         [DTYPE] = config->raw ? config->raw : x,
                                         [PREV] = config->prev ? config->prev : x,
                                         [CHOOSE] = config->choose ? config->choose : 1,
@@ -371,8 +400,9 @@ void model_store_payload(const dw_config *config, uint8_t x, uint32_t use, uint3
     model_params p;
     model_way way;
     h.n_parameters = (uint8_t)model_parameters(config, x, frame + HEADER);
-    if (read_parameters(frame, &h, &p) && model_find_way(&p, use, &way) && way.coded)
-        model_store_sizes(&way, t, c, payload);
+    if (!read_parameters(frame, &h, &p) || !model_find_way(&p, use, &way)) return;
+    if (way.coded) model_store_sizes(&way, t, c, payload);
+    if (way.form == SPARSE) model_sparse_store(&way, t, c, payload);
 }
 
 size_t model_payload_bytes(const dw_config *config, uint8_t x, uint32_t use, uint32_t t, uint32_t c,
@@ -385,6 +415,7 @@ size_t model_payload_bytes(const dw_config *config, uint8_t x, uint32_t use, uin
     h.n_parameters = (uint8_t)model_parameters(config, x, frame + HEADER);
     if (!read_parameters(frame, &h, &p) || !model_find_way(&p, use, &way)) return SIZE_MAX;
     *form = way.form;
+    if (way.form == SPARSE) return model_sparse_most(&way, t, c, most);
     size_t plain = model_size(&way, t, c, most);
     if (!way.coded || plain == SIZE_MAX) return plain;
     return (size_t)model_coded_most(&way, t, c, plain);

@@ -7,7 +7,7 @@
 #include "model_values.h"
 
 /* The meaning of the numbers in fields. */
-enum { DELTA = 1, DIRECT = 2, RAW = 3, MX = 4 };
+enum { DELTA = 1, DIRECT = 2, RAW = 3, MX = 4, TOPK = 5, RANDK = 6 };
 enum { STATELESS = 1, KEY = 2, CHANGE = 3, SKIP = 4, SYNC = 5 };
 enum { HEADER = 80, PARAMETER = 8, ENTRY = 48, FORGOTTEN = 16 };
 enum {
@@ -21,9 +21,10 @@ enum {
     AUDIT = 11,
     FORM = 14,
     ELEMENT,
-    CODING = 18
+    CODING = 18,
+    KEEP = 26
 };
-enum { FLOATS = 1, QUANTIZED = 2, MICROSCALED = 3, STEPPED = 4 };
+enum { FLOATS = 1, QUANTIZED = 2, MICROSCALED = 3, STEPPED = 4, SPARSE = 5 };
 
 typedef struct model_entry {
     dw_key key;

@@ -14,6 +14,9 @@ typedef struct model_way {
     uint8_t element; /* for the form mx; otherwise 0 */
     bool dithers;    /* for the form step */
     bool coded;      /* entropy-coded (3.8) */
+    /* For the form sparse; bits, group and dtype are those of its values. */
+    uint32_t keep;
+    bool is_random;
 } model_way;
 
 /* 3.3: the way of writing microscaled values with this element. */
@@ -52,6 +55,11 @@ uint8_t *model_plain(const model_way *way, uint32_t t, uint32_t c, uint64_t draw
                      const uint8_t *payload, uint64_t bytes);
 void model_store_sizes(const model_way *way, uint32_t t, uint32_t c, uint8_t *payload);
 
+/* model_sparse.c (3.10). most: the largest size of a payload; SIZE_MAX where that is more than
+ * `most`, or the sample is too large. store: writes places to a payload of this size. */
+size_t model_sparse_most(const model_way *way, uint32_t t, uint32_t c, size_t most);
+void model_sparse_store(const model_way *way, uint32_t t, uint32_t c, uint8_t *payload);
+
 /* One element as section 5 computes it, before it is rounded to y or prev. */
 typedef struct model_value {
     float r;       /* the result of step 4; for floats the value itself */
@@ -63,6 +71,11 @@ typedef struct model_value {
  * of the random numbers that both ends share (3.6). */
 void model_values(const model_way *way, uint32_t t, uint32_t c, const uint8_t *payload,
                   const uint8_t *prev, uint8_t prev_dtype, uint64_t draws, model_value *values);
+
+/* model_sparse.c: the same for the form sparse. Returns false if the payload breaks a rule (step
+ * 8). */
+bool model_sparse_values(const model_way *way, uint32_t t, uint32_t c, const uint8_t *payload,
+                         uint64_t bytes, uint64_t draws, model_value *values);
 
 /* The bits of a value of a dtype, in the machine's byte order. */
 size_t model_bytes(uint8_t dtype); /* the size of a value; 0: not a dtype */

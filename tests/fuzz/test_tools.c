@@ -154,9 +154,13 @@ static void require_picked(uint32_t times, const char *codec, const char *option
     REQUIRE(times > 0);
 }
 
-/* One word belongs to no config of a codec: direct is never microscaled, because mx is. */
+/* Some words belong to no config of a codec: direct is never microscaled, because mx is; the values
+ * of sparse codecs are one row, and are not in steps, which dither needs. */
 static bool is_possible(dw_codec codec, const dw_option *option, uint32_t word)
 {
+    if (codec == DW_CODEC_TOPK || codec == DW_CODEC_RANDK)
+        return word != DW_GROUP_CHANNEL && word != DW_GROUP_SAMPLE &&
+               (strcmp(option->name, "rounding") != 0 || word != DW_ROUNDING_DITHER);
     return codec != DW_CODEC_DIRECT || strcmp(option->name, "form") != 0 || word != DW_FORM_MX;
 }
 

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * indices.c - the stage behind the form sparse: says in as few bytes as it can which values of a
+ * sample are sent (docs/format.md, 3.10).
+ *
+ * The form leaves a mask, and the values. This stage replaces the mask by the shortest of three
+ * things: the mask itself, the numbers of the elements, or the gaps between them in a Golomb-Rice
+ * code. Where the elements are drawn at random, only the values are sent. */
+#include <string.h>
+
+#include "codecs/selection.h"
+#include "codecs/sparse.h"
+#include "codecs/tiles.h"
+
+enum { HEAD_BYTES = 16, MASK = 1, NUMBERS = 2, GAPS = 3, WIDTH_MOST = 31 };
+
+/* What stands in front of the values. */
+typedef struct head {
+    uint32_t way, width; /* width: bits of a number, or of the lower part of a gap */
+    uint64_t bytes;      /* how long the description is */
+} head;
+
+/* The bits that the number of an element takes. */
+static uint32_t number_width(uint64_t n)
+{
+    uint32_t width = 0;
+    while ((n - 1) >> width) width++;
+    return width;
+}
+
+/* ---- Encode -----------------------------------------------------------------------------------
+ */
+
+/* Chooses the shortest way. Of gaps, three widths around the best one for random places are
+ * tried. */
+static head choose(const dw_sparse *s, const uint8_t *mask)
+{
+    enum { TRIED = 3 };
+    head best = {.way = MASK, .bytes = (s->n + 7) / 8};
+    uint32_t width = number_width(s->n), least = number_width(s->n / s->k + 1);
+    uint64_t high[TRIED] = {0}, bytes = (s->k * width + 7) / 8, next = 0;
+    least = least > 2 ? least - 2 : 0;
+    if (bytes < best.bytes) best = (head){NUMBERS, width, bytes};
+    dw_mask_walk walk = {.mask = mask, .n = s->n};
+    while (dw_mask_next(&walk)) {
+        uint64_t gap = walk.at - next;
+        for (uint32_t i = 0; i < TRIED; i++) high[i] += gap >> (least + i);
+        next = walk.at + 1;
+    }
+    for (uint32_t i = 0; i < TRIED; i++) {
+        bytes = (s->k * (least + i + 1) + high[i] + 7) / 8;
+        if (bytes < best.bytes) best = (head){GAPS, least + i, bytes};
+    }
+    return best;
+}
+
+/* Bits that are written one after the other, the lowest first. */
+typedef struct writer {
+    uint8_t *to;
+    uint64_t bits;
+    uint32_t n;
+} writer;
+
+static void write_bits(writer *w, uint64_t value, uint32_t width)
+{
+    w->bits |= value << w->n;
+    w->n += width;
+    if (w->n < 32) return;
+    dw_put(w->to, w->bits, 4);
+    w->to += 4;
+    w->bits >>= 32;
+    w->n -= 32;
+}
+
+static void finish_bits(const writer *w)
+{
+    for (uint32_t i = 0; 8 * i < w->n; i++) w->to[i] = (uint8_t)(w->bits >> (8 * i));
+}
+
+/* Writes numbers or gaps to a description that is all zeros. */
+static void write_places(const dw_sparse *s, const uint8_t *mask, const head *h, uint8_t *to)
+{
+    writer low = {.to = to};
+    uint64_t next = 0, at = s->k * h->width, lower = (UINT64_C(1) << h->width) - 1;
+    dw_mask_walk walk = {.mask = mask, .n = s->n};
+    while (dw_mask_next(&walk)) {
+        write_bits(&low, (h->way == GAPS ? walk.at - next : walk.at) & lower, h->width);
+        next = walk.at + 1;
+    }
+    finish_bits(&low);
+    if (h->way != GAPS) return;
+    next = 0;
+    walk = (dw_mask_walk){.mask = mask, .n = s->n};
+    while (dw_mask_next(&walk)) {
+        at += (walk.at - next) >> h->width;
+        dw_mask_set(to, at++);
+        next = walk.at + 1;
+    }
+}
+
+static void encode(const dw_encode_job *job, uint64_t chunk)
+{
+    dw_sparse s;
+    (void)chunk;
+    (void)dw_sparse_of(job->plan, &s);
+    const uint8_t *mask = job->payload, *values = job->payload + s.mask_bytes;
+    if (job->plan->params.is_random) {
+        memcpy(job->coded, values, (size_t)s.values_bytes);
+        return;
+    }
+    head h = choose(&s, mask);
+    uint8_t *to = job->coded + HEAD_BYTES;
+    uint64_t padded = dw_round_up(h.bytes, 16);
+    memset(job->coded, 0, HEAD_BYTES + (size_t)padded);
+    job->coded[0] = (uint8_t)h.way;
+    job->coded[1] = (uint8_t)h.width;
+    dw_put(job->coded + 4, h.bytes, 4);
+    if (h.way == MASK)
+        memcpy(to, mask, (size_t)h.bytes);
+    else
+        write_places(&s, mask, &h, to);
+    memcpy(to + padded, values, (size_t)s.values_bytes);
+}
+
+static void join(const dw_encode_job *job, dw_chunk_result *result)
+{
+    dw_sparse s;
+    (void)dw_sparse_of(job->plan, &s);
+    uint64_t bytes = s.values_bytes;
+    if (!job->plan->params.is_random)
+        bytes += HEAD_BYTES + dw_round_up(dw_get(job->coded + 4, 4), 16);
+    result->payload_bytes = bytes;
+    result->payload_sum = job->kernels->digest_bytes(job->coded, 0, bytes);
+}
+
+/* ---- Decode -----------------------------------------------------------------------------------
+ */
+
+static head read_head(const uint8_t *from)
+{
+    return (head){from[0], from[1], dw_get(from + 4, 4)};
+}
+
+/* Checks that the sizes add up, before anything behind the head is read. */
+static const char *prepare(const dw_decode_job *job)
+{
+    dw_sparse s;
+    (void)dw_sparse_of(job->plan, &s);
+    if (job->plan->params.is_random) return NULL;
+    if (job->payload_bytes < HEAD_BYTES + s.values_bytes) return "a sparse payload is too short";
+    head h = read_head(job->coded);
+    if (dw_get(job->coded + 2, 2) || dw_get(job->coded + 8, 8))
+        return "the head of a sparse payload has bits that must be zero";
+    if (HEAD_BYTES + dw_round_up(h.bytes, 16) + s.values_bytes != job->payload_bytes)
+        return "the sizes in a sparse payload do not add up to its own";
+    uint64_t numbers = (s.k * h.width + 7) / 8;
+    if (h.way == MASK && h.width == 0 && h.bytes == (s.n + 7) / 8) return NULL;
+    if (h.way == NUMBERS && h.width == number_width(s.n) && h.bytes == numbers) return NULL;
+    if (h.way == GAPS && h.width <= WIDTH_MOST && h.bytes >= (s.k * (h.width + 1) + 7) / 8)
+        return NULL;
+    return "a sparse payload does not say in a valid way which values it has";
+}
+
+/* Up to 57 bits from bit `at` on. Bits behind the end are read as 0. */
+static uint64_t read_bits(const uint8_t *from, uint64_t bytes, uint64_t at)
+{
+    uint64_t first = at / 8, bits = 0;
+    if (first + 8 <= bytes) return dw_get(from + first, 8) >> at % 8;
+    for (uint64_t i = first; i < bytes; i++) bits |= (uint64_t)from[i] << (8 * (i - first));
+    return bits >> at % 8;
+}
+
+/* Moves *at to the next bit that is 1. Returns false where there is none. */
+static bool find_one(const uint8_t *from, uint64_t bytes, uint64_t *at)
+{
+    enum { SURE = 57 };
+    while (*at < 8 * bytes) {
+        uint64_t bits = read_bits(from, bytes, *at);
+        if (bits) {
+            *at += (uint64_t)__builtin_ctzll(bits);
+            return true;
+        }
+        *at += SURE;
+    }
+    return false;
+}
+
+static const char *read_mask(const dw_sparse *s, const uint8_t *from, uint64_t bytes, uint8_t *mask)
+{
+    uint64_t ones = 0;
+    memcpy(mask, from, (size_t)bytes);
+    for (uint64_t at = 0; at < s->n; at += 64)
+        ones += (uint64_t)__builtin_popcountll(dw_mask_word(mask, at));
+    if (s->n % 8 && from[bytes - 1] >> s->n % 8) return "a mask has bits behind its last element";
+    return ones == s->k ? NULL : "a mask does not have as many bits as the payload has values";
+}
+
+static const char *read_numbers(const dw_sparse *s, const head *h, const uint8_t *from,
+                                uint8_t *mask)
+{
+    uint64_t lower = (UINT64_C(1) << h->width) - 1, next = 0;
+    for (uint64_t i = 0; i < s->k; i++) {
+        uint64_t number = read_bits(from, h->bytes, i * h->width) & lower;
+        if (number >= s->n) return "the number of an element is out of range";
+        if (number < next) return "the numbers of elements are out of order";
+        dw_mask_set(mask, number);
+        next = number + 1;
+    }
+    return read_bits(from, h->bytes, s->k * h->width) ? "there are more numbers than values" : NULL;
+}
+
+static const char *read_gaps(const dw_sparse *s, const head *h, const uint8_t *from, uint8_t *mask)
+{
+    uint64_t lower = (UINT64_C(1) << h->width) - 1, next = 0, at = s->k * h->width;
+    for (uint64_t i = 0; i < s->k; i++) {
+        uint64_t start = at;
+        if (!find_one(from, h->bytes, &at)) return "gaps between elements are missing";
+        uint64_t high = at++ - start;
+        /* Checked before the shift, which could overflow. */
+        if (high <= s->n >> h->width)
+            next += (high << h->width) + (read_bits(from, h->bytes, i * h->width) & lower);
+        else
+            next = s->n;
+        if (next >= s->n) return "a gap between elements is out of range";
+        dw_mask_set(mask, next++);
+    }
+    bool is_end = (at + 7) / 8 == h->bytes && !find_one(from, h->bytes, &at);
+    return is_end ? NULL : "there are more gaps than values";
+}
+
+static const char *decode(const dw_decode_job *job, uint64_t chunk)
+{
+    dw_sparse s;
+    const char *why = NULL;
+    (void)chunk;
+    (void)dw_sparse_of(job->plan, &s);
+    uint8_t *mask = job->plain;
+    memset(mask, 0, (size_t)s.mask_bytes);
+    const uint8_t *from = job->coded, *values = from;
+    if (job->plan->params.is_random) {
+        dw_select_drawn(job->kernels, job->draws_key, s.n, s.k, mask);
+    } else {
+        head h = read_head(from);
+        from += HEAD_BYTES;
+        values = from + dw_round_up(h.bytes, 16);
+        why = h.way == MASK      ? read_mask(&s, from, h.bytes, mask)
+              : h.way == NUMBERS ? read_numbers(&s, &h, from, mask)
+                                 : read_gaps(&s, &h, from, mask);
+    }
+    memcpy(mask + s.mask_bytes, values, (size_t)s.values_bytes);
+    return why;
+}
+
+static bool plan(dw_plan *made)
+{
+    dw_sparse s;
+    if (!dw_sparse_of(made, &s)) return false;
+    made->plain_bytes = s.plain_bytes;
+    made->scratch_bytes = made->params.is_random ? 0 : dw_select_room(s.n, s.k);
+    made->size_varies = !made->params.is_random;
+    made->payload_bytes = s.values_bytes;
+    if (made->size_varies) made->payload_bytes += HEAD_BYTES + s.mask_bytes;
+    return true;
+}
+
+const dw_stage dw_stage_indices = {
+    .name = "indices",
+    .plan = plan,
+    .encode = encode,
+    .join = join,
+    .prepare = prepare,
+    .decode = decode,
+};

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * selection.c - which values of a sample the form sparse sends: the largest ones, exactly and
+ * without sorting, or random ones.
+ *
+ * The k-th largest magnitude is found by counting: the bits of a magnitude, taken as an integer,
+ * are ordered as magnitudes are. A histogram of their upper 11 bits says in which bin the k-th
+ * largest lies; two more histograms, each of the magnitudes in the bin that was found, fix the
+ * other 20 bits. A large sample is not counted three times: a few of its elements show a limit that
+ * slightly more than k magnitudes probably reach. These are collected in one pass and counted. If
+ * fewer than k reach the limit, or far too many, all elements are counted. So the result never
+ * depends on the guess. */
+#include "codecs/selection.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "codecs/sparse.h"
+#include "codecs/tiles.h"
+
+enum {
+    GUESSED_FROM = 65536, /* smaller samples are counted whole */
+    LINES = 1024,         /* how many places of a sample are looked at, ... */
+    LINE = 16,            /* ... and how many neighbours at each: a line of the cache */
+    SPARE = LINES * LINE  /* room for the elements of all these places */
+};
+
+/* ---- What is coded ----------------------------------------------------------------------------
+ */
+
+static void widen(const void *from, dw_dtype dtype, uint64_t n, float *to)
+{
+    const uint16_t *half = from;
+    if (dtype == DW_F32) memcpy(to, from, n * sizeof *to);
+    if (dtype == DW_F16)
+        for (uint64_t i = 0; i < n; i++) to[i] = dw_f16_widen(half[i]);
+    if (dtype == DW_BF16)
+        for (uint64_t i = 0; i < n; i++) to[i] = dw_bf16_widen(half[i]);
+}
+
+const float *dw_select_load(const dw_encode_job *job, uint64_t at, uint64_t n, float *block)
+{
+    uint64_t c = job->layout.c, stride = (uint64_t)job->stride;
+    bool is_dense = stride == c || job->layout.t == 1;
+    if (is_dense && !job->prev && job->x_dtype == DW_F32) return dw_at(job->x, DW_F32, at);
+    for (uint64_t done = 0, now; done < n; done += now) {
+        uint64_t row = (at + done) / c, column = (at + done) % c;
+        uint64_t left = is_dense ? n : c - column;
+        now = n - done < left ? n - done : left;
+        uint64_t from = is_dense ? at + done : row * stride + column;
+        widen(dw_at(job->x, job->x_dtype, from), job->x_dtype, now, block + done);
+    }
+    const float *prev = job->prev;
+    for (uint64_t i = 0; prev && i < n; i++) block[i] -= prev[at + i];
+    return block;
+}
+
+/* Where magnitudes are read from: what a job codes or, where list is not NULL, a list. */
+typedef struct source {
+    const dw_encode_job *job;
+    const float *list;
+    uint64_t n;
+} source;
+
+static const float *read_block(const source *from, uint64_t at, uint64_t n, float *block)
+{
+    return from->list ? from->list + at : dw_select_load(from->job, at, n, block);
+}
+
+static uint64_t block_size(uint64_t n, uint64_t at)
+{
+    return n - at < DW_SELECT_BLOCK ? n - at : (uint64_t)DW_SELECT_BLOCK;
+}
+
+static uint32_t magnitude(float value)
+{
+    return dw_bits_of(value) & 0x7fffffffu;
+}
+
+/* ---- Counting ---------------------------------------------------------------------------------
+ */
+
+/* The largest values are those whose magnitude is above `least`, and the first `ties` of those
+ * whose magnitude is equal to it. */
+typedef struct cut {
+    uint32_t least;
+    uint64_t ties;
+} cut;
+
+/* Whether a value belongs to the largest. Call it for all values in order. */
+static bool takes(cut *c, float value)
+{
+    uint32_t m = magnitude(value);
+    if (m != c->least || c->ties == 0) return m > c->least;
+    c->ties--;
+    return true;
+}
+
+enum { TOP_BITS = 11, BITS = 10, BINS = 1 << TOP_BITS };
+
+/* Counts the magnitudes whose bits from shift + bits on are `known`, by their next `bits`. */
+static void count_bins(const source *from, uint32_t known, int shift, int bits,
+                       uint32_t counts[BINS])
+{
+    float room[DW_SELECT_BLOCK];
+    uint32_t mask = (1u << bits) - 1;
+    memset(counts, 0, BINS * sizeof *counts);
+    for (uint64_t at = 0; at < from->n; at += DW_SELECT_BLOCK) {
+        uint64_t n = block_size(from->n, at);
+        const float *values = read_block(from, at, n, room);
+        for (uint64_t i = 0; i < n; i++) {
+            uint32_t m = magnitude(values[i]);
+            if (m >> (shift + bits) == known) counts[m >> shift & mask]++;
+        }
+    }
+}
+
+/* Finds the k largest of a source. 1 <= k <= n. */
+static cut find_cut(const source *from, uint64_t k)
+{
+    uint32_t counts[BINS], known = 0;
+    for (int shift = 2 * BITS; shift >= 0; shift -= BITS) {
+        int bits = shift == 2 * BITS ? TOP_BITS : BITS;
+        uint32_t bin = (1u << bits) - 1;
+        count_bins(from, known, shift, bits, counts);
+        while (k > counts[bin]) k -= counts[bin--];
+        known = known << bits | bin;
+    }
+    return (cut){known, k};
+}
+
+/* ---- The largest ------------------------------------------------------------------------------
+ */
+
+/* How many values can be collected. */
+static uint64_t list_most(uint64_t n, uint64_t k)
+{
+    uint64_t most = 2 * k + SPARE;
+    return (most < n ? most : n) + DW_SELECT_BLOCK;
+}
+
+uint64_t dw_select_room(uint64_t n, uint64_t k)
+{
+    return sizeof(float) * list_most(n, k);
+}
+
+/* Returns a magnitude that probably a few more than k elements reach. Of the elements that are
+ * looked at, a share k / n is expected to belong to the largest; four standard deviations are
+ * added. */
+static uint32_t guess(const dw_encode_job *job, uint64_t n, uint64_t k, float *room)
+{
+    float block[LINE];
+    for (uint64_t i = 0; i < LINES; i++) {
+        uint64_t at = i * (n / LINES) / LINE * LINE;
+        memcpy(room + i * LINE, dw_select_load(job, at, LINE, block), sizeof block);
+    }
+    double expected = (double)k / (double)n * SPARE;
+    double rank = expected + 4 * sqrt(expected) + 4;
+    if (rank >= SPARE) return 0;
+    return find_cut(&(source){.list = room, .n = SPARE}, (uint64_t)rank).least;
+}
+
+static void mask_above(const float *values, uint64_t n, uint32_t least, uint8_t *mask)
+{
+    uint64_t whole = n / 8 * 8;
+    for (uint64_t i = 0; i < whole; i += 8) {
+        uint32_t byte = 0;
+        for (int b = 0; b < 8; b++) byte |= (uint32_t)(magnitude(values[i + b]) >= least) << b;
+        mask[i / 8] = (uint8_t)byte;
+    }
+    if (whole < n) mask[whole / 8] = 0;
+    for (uint64_t i = whole; i < n; i++)
+        if (magnitude(values[i]) >= least) dw_mask_set(mask, i);
+}
+
+/* Sets the bits of all elements whose magnitude is at least `least`, and lists what is coded of
+ * them. Returns their number; UINT64_MAX where there is no room for all. */
+static uint64_t collect(const dw_encode_job *job, uint64_t n, uint32_t least, uint8_t *mask,
+                        float *list, uint64_t most)
+{
+    float room[DW_SELECT_BLOCK];
+    uint64_t found = 0;
+    for (uint64_t at = 0; at < n; at += DW_SELECT_BLOCK) {
+        uint64_t now = block_size(n, at);
+        if (found + now > most) return UINT64_MAX;
+        const float *values = dw_select_load(job, at, now, room);
+        mask_above(values, now, least, mask + at / 8);
+        dw_mask_walk walk = {.mask = mask + at / 8, .n = now};
+        while (dw_mask_next(&walk)) list[found++] = values[walk.at];
+    }
+    return found;
+}
+
+/* Removes the elements that are not among the k largest from those that were collected. */
+static void thin(const float *list, uint64_t listed, uint64_t n, uint64_t k, uint8_t *mask,
+                 float *chosen)
+{
+    cut c = find_cut(&(source){.list = list, .n = listed}, k);
+    for (uint64_t at = 0; at < n; at += 64) {
+        uint64_t word = dw_mask_word(mask, at), kept = word;
+        for (; word; word &= word - 1) {
+            float value = *list++;
+            if (takes(&c, value))
+                *chosen++ = value;
+            else
+                kept &= ~(word & -word);
+        }
+        dw_put(mask + at / 8, kept, 8);
+    }
+}
+
+/* Counts all elements. */
+static void count_all(const dw_encode_job *job, uint64_t n, uint64_t k, uint8_t *mask,
+                      float *chosen)
+{
+    float room[DW_SELECT_BLOCK];
+    cut c = find_cut(&(source){.job = job, .n = n}, k);
+    memset(mask, 0, (size_t)dw_round_up((n + 7) / 8, 16));
+    for (uint64_t at = 0; at < n; at += DW_SELECT_BLOCK) {
+        uint64_t now = block_size(n, at);
+        const float *values = dw_select_load(job, at, now, room);
+        for (uint64_t i = 0; i < now; i++)
+            if (takes(&c, values[i])) {
+                dw_mask_set(mask, at + i);
+                *chosen++ = values[i];
+            }
+    }
+}
+
+void dw_select_largest(const dw_encode_job *job, uint64_t n, uint64_t k, uint8_t *mask,
+                       float *chosen, float *room)
+{
+    uint64_t found = UINT64_MAX;
+    if (n >= GUESSED_FROM)
+        found = collect(job, n, guess(job, n, k, room), mask, room, list_most(n, k));
+    if (found >= k && found != UINT64_MAX)
+        thin(room, found, n, k, mask, chosen);
+    else
+        count_all(job, n, k, mask, chosen);
+}
+
+/* ---- Random ones ------------------------------------------------------------------------------
+ */
+
+uint64_t dw_select_stretch(uint64_t n, uint64_t k, uint64_t stretch)
+{
+    return n / k + (stretch < n % k);
+}
+
+/* Every draw is a number of 32 bits, which is made of the high bytes of four random numbers. */
+void dw_select_drawn(const dw_kernels *kernels, uint64_t draws_key, uint64_t n, uint64_t k,
+                     uint8_t *mask)
+{
+    enum { DRAW = 4, DRAWS = DW_SELECT_BLOCK / DRAW };
+    uint8_t bytes[DW_SELECT_BLOCK];
+    for (uint64_t first = 0, start = 0; first < k; first += DRAWS) {
+        uint64_t now = k - first < DRAWS ? k - first : (uint64_t)DRAWS;
+        kernels->dither_bytes(&(dw_dither){draws_key, DRAW * first}, DRAW * now, bytes);
+        for (uint64_t i = 0; i < now; i++) {
+            uint64_t size = dw_select_stretch(n, k, first + i);
+            dw_mask_set(mask, start + (dw_get(bytes + DRAW * i, DRAW) * size >> 32));
+            start += size;
+        }
+    }
+}

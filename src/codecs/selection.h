@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * selection.h - which values of a sample the form sparse sends.
+ *
+ * | name   | shape | meaning                                                        | owner  |
+ * | mask   | (n)   | bits (codecs/sparse.h); zeros before the call                  | caller |
+ * | chosen | (k)   | binary32: what is coded of the chosen elements, in their order | caller |
+ * | room   |       | dw_select_room(n, k) bytes                                     | caller |
+ *
+ * Errors: none. State: none. Threads: any, on different memory. */
+#ifndef DW_SELECTION_H
+#define DW_SELECTION_H
+
+#include "codecs/job.h"
+
+/* Elements that are read at once, which stay in the first-level cache. */
+enum { DW_SELECT_BLOCK = 2048 };
+
+/* What a job codes of n elements, at most DW_SELECT_BLOCK, from `at` on: x as binary32 or, where
+ * there is a base, x - prev. Returns `block`, or the address of x itself. */
+const float *dw_select_load(const dw_encode_job *job, uint64_t at, uint64_t n, float *block);
+
+uint64_t dw_select_room(uint64_t n, uint64_t k);
+
+/* Chooses the k elements of the largest magnitude; of equal ones those with lower numbers. A NaN is
+ * larger than an infinity. 1 <= k <= n. */
+void dw_select_largest(const dw_encode_job *job, uint64_t n, uint64_t k, uint8_t *mask,
+                       float *chosen, float *room);
+
+/* Cuts the n elements into k stretches and draws one element of each (docs/format.md, 3.10). */
+void dw_select_drawn(const struct dw_kernels *kernels, uint64_t draws_key, uint64_t n, uint64_t k,
+                     uint8_t *mask);
+
+/* How many elements stretch number `stretch` has. */
+uint64_t dw_select_stretch(uint64_t n, uint64_t k, uint64_t stretch);
+
+#endif

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * sparse.c - the form that sends some values of a sample, and where they stand: the largest ones,
+ * or random ones (docs/format.md, 3.10).
+ *
+ * The chosen values are gathered into one row, which another form writes: floats, or quantized if
+ * the config has bits. All other values arrive as 0.
+ *
+ * Sources: Stich, Cordonnier and Jaggi, Sparsified SGD with Memory (arXiv:1809.07599); Bian et al.
+ * (arXiv:2301.02654). */
+#include "codecs/sparse.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "codecs/emitting.h"
+#include "codecs/options.h"
+#include "codecs/selection.h"
+#include "codecs/tiles.h"
+
+/* Places are stored in 32 bits. */
+#define LARGEST_SAMPLE (UINT64_C(1) << 31)
+
+bool dw_sparse_of(const dw_plan *plan, dw_sparse *s)
+{
+    const dw_form_params *params = &plan->params;
+    *s = (dw_sparse){.n = (uint64_t)plan->t * plan->c};
+    if (s->n > LARGEST_SAMPLE) return false;
+    s->k = (s->n * params->keep + DW_KEEP_ALL - 1) / DW_KEEP_ALL;
+    s->values = (dw_plan){.t = 1, .c = (uint32_t)s->k};
+    s->values.params = (dw_form_params){.form = params->bits ? &dw_form_quantized : &dw_form_floats,
+                                        .bits = params->bits,
+                                        .group = params->group,
+                                        .dtype = params->dtype};
+    s->values.form = s->values.params.form;
+    if (!s->values.form->plan(&s->values)) return false;
+    s->mask_bytes = dw_round_up((s->n + 7) / 8, 16);
+    s->values_bytes = s->values.payload_bytes;
+    s->gathered_at = s->mask_bytes + s->values_bytes;
+    s->plain_bytes = s->gathered_at + 4 * s->k;
+    return true;
+}
+
+/* The gathered values lie behind what the form hands on, in memory of the entry. */
+static float *gathered_at(const dw_sparse *s, const uint8_t *plain)
+{
+    return (float *)(void *)((uint8_t *)(uintptr_t)plain + s->gathered_at);
+}
+
+static bool is_finite(float value)
+{
+    return (dw_bits_of(value) & DW_F32_INFINITY) != DW_F32_INFINITY;
+}
+
+/* ---- Decode -----------------------------------------------------------------------------------
+ */
+
+/* Makes the gathered values of the payload of the other form. */
+static void decode_values(const dw_decode_job *job, const dw_sparse *s, float *values)
+{
+    dw_decode_job inner = *job;
+    dw_chunk_result unused;
+    inner.layout = s->values.layout;
+    inner.plan = &s->values;
+    inner.payload = job->payload + s->mask_bytes;
+    inner.prev = inner.next = NULL;
+    inner.y = values;
+    inner.y_dtype = DW_F32;
+    inner.stride = (int64_t)s->k;
+    inner.is_exact = true;
+    inner.adds = false;
+    for (uint64_t i = 0; i < s->values.chunks; i++) s->values.form->decode(&inner, i, &unused);
+}
+
+/* Writes a value to y: rounded and clamped as quantized values are, or converted as floats are. */
+static void write_value(const dw_decode_job *job, uint64_t at, float value, bool clamps)
+{
+    void *y = dw_at(job->y, job->y_dtype, at);
+    uint16_t half;
+    if (job->y_dtype == DW_F32) {
+        memcpy(y, &value, sizeof value);
+        return;
+    }
+    clamps = clamps && is_finite(value);
+    if (job->y_dtype == DW_F16)
+        half = clamps ? dw_f16_finite(value) : dw_f16_round(value);
+    else
+        half = clamps ? dw_bf16_finite(value) : dw_bf16_round(value);
+    memcpy(y, &half, sizeof half);
+}
+
+static void write_y(const dw_decode_job *job, const dw_sparse *s, const float *values)
+{
+    uint64_t c = job->plan->c, stride = (uint64_t)job->stride;
+    bool is_dense = stride == c, clamps = s->values.form != &dw_form_floats;
+    uint64_t rows = is_dense ? 1 : job->plan->t, row = is_dense ? s->n : c;
+    for (uint64_t t = 0; t < rows; t++)
+        memset(dw_at(job->y, job->y_dtype, t * stride), 0, row * dw_dtype_bytes(job->y_dtype));
+    dw_mask_walk walk = {.mask = job->payload, .n = s->n};
+    while (dw_mask_next(&walk)) {
+        uint64_t at = is_dense ? walk.at : walk.at / c * stride + walk.at % c;
+        write_value(job, at, *values++, clamps);
+    }
+}
+
+/* Adds all values to y, also the zeros, part of a row at a time. */
+static void add_to_y(const dw_decode_job *job, const dw_sparse *s, const float *values)
+{
+    float block[DW_TILE_ELEMENTS];
+    uint64_t c = job->plan->c;
+    dw_mask_walk walk = {.mask = job->payload, .n = s->n};
+    bool has_next = dw_mask_next(&walk);
+    for (uint64_t at = 0, now; at < s->n; at += now) {
+        uint64_t left = c - at % c;
+        now = left < DW_TILE_ELEMENTS ? left : (uint64_t)DW_TILE_ELEMENTS;
+        memset(block, 0, sizeof block);
+        for (; has_next && walk.at < at + now; has_next = dw_mask_next(&walk))
+            block[walk.at - at] = *values++;
+        dw_emit_added(job, block, at / c * (uint64_t)job->stride + at % c, now);
+    }
+}
+
+/* Codecs with this form keep no state at the decoder. */
+static void decode(const dw_decode_job *job, uint64_t chunk, dw_chunk_result *result)
+{
+    dw_sparse s;
+    (void)chunk; /* always 0: this form has one chunk */
+    (void)result;
+    (void)dw_sparse_of(job->plan, &s);
+    float *values = gathered_at(&s, job->payload);
+    decode_values(job, &s, values);
+    if (job->adds)
+        add_to_y(job, &s, values);
+    else
+        write_y(job, &s, values);
+}
+
+static void count(const dw_decode_job *job, dw_counters *counters)
+{
+    dw_sparse s;
+    (void)dw_sparse_of(job->plan, &s);
+    dw_decode_job inner = *job;
+    inner.layout = s.values.layout;
+    inner.plan = &s.values;
+    inner.payload = job->payload + s.mask_bytes;
+    if (s.values.form->count) s.values.form->count(&inner, counters);
+}
+
+/* ---- Encode -----------------------------------------------------------------------------------
+ */
+
+/* Gathers the values at random places. Each is multiplied by the number of elements that it was
+ * drawn from, if the mean of y is to be x. */
+static void gather_drawn(const dw_encode_job *job, const dw_sparse *s, float *values)
+{
+    float room[1];
+    dw_select_drawn(job->kernels, job->draws_key, s->n, s->k, job->payload);
+    dw_mask_walk walk = {.mask = job->payload, .n = s->n};
+    for (uint64_t i = 0; dw_mask_next(&walk); i++) {
+        values[i] = *dw_select_load(job, walk.at, 1, room);
+        if (job->plan->params.unbiased) values[i] *= (float)dw_select_stretch(s->n, s->k, i);
+    }
+}
+
+static void encode_values(const dw_encode_job *job, const dw_sparse *s, const float *values,
+                          dw_sums *sums)
+{
+    dw_encode_job inner = *job;
+    inner.layout = s->values.layout;
+    inner.plan = &s->values;
+    inner.x = values;
+    inner.x_dtype = DW_F32;
+    inner.stride = (int64_t)s->k;
+    inner.prev = NULL;
+    inner.next = NULL;
+    inner.keeps_residual = false;
+    inner.payload = job->payload + s->mask_bytes;
+    for (uint64_t i = 0; i < s->values.chunks; i++) {
+        dw_chunk_result result;
+        s->values.form->encode(&inner, i, &result);
+        sums->pieces += result.sums.pieces;
+        sums->zero += result.sums.zero;
+        sums->poisoned += result.sums.poisoned;
+    }
+}
+
+/* Makes the new residual (codecs/residual.h). Where x or the value that was sent is not finite, the
+ * residual stays as it was. */
+static void keep_residual(const dw_encode_job *job, const dw_sparse *s, float *values)
+{
+    float room[DW_SELECT_BLOCK], *next = job->next;
+    const float *prev = job->prev;
+    dw_encode_job plain = *job;
+    dw_decode_job again = {.payload = job->payload, .kernels = job->kernels};
+    plain.prev = NULL;
+    decode_values(&again, s, values);
+    dw_mask_walk walk = {.mask = job->payload, .n = s->n};
+    bool has_next = dw_mask_next(&walk);
+    for (uint64_t at = 0, now; at < s->n; at += now) {
+        now = s->n - at < DW_SELECT_BLOCK ? s->n - at : (uint64_t)DW_SELECT_BLOCK;
+        const float *x = dw_select_load(&plain, at, now, room);
+        for (uint64_t i = 0; i < now; i++) {
+            float held = prev ? prev[at + i] : 0, sent = 0;
+            if (has_next && walk.at == at + i) {
+                sent = *values++;
+                has_next = dw_mask_next(&walk);
+            }
+            bool counts = is_finite(sent) && is_finite(x[i]);
+            next[at + i] = counts ? dw_residual_of(held + sent, x[i]) : held;
+        }
+    }
+}
+
+static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result)
+{
+    dw_sparse s;
+    (void)chunk;
+    *result = (dw_chunk_result){0};
+    (void)dw_sparse_of(job->plan, &s);
+    float *values = gathered_at(&s, job->payload);
+    memset(job->payload, 0, (size_t)s.mask_bytes);
+    if (job->plan->params.is_random)
+        gather_drawn(job, &s, values);
+    else
+        dw_select_largest(job, s.n, s.k, job->payload, values, (float *)(void *)job->scratch);
+    encode_values(job, &s, values, &result->sums);
+    if (job->keeps_residual) keep_residual(job, &s, values);
+}
+
+/* ---- The row ----------------------------------------------------------------------------------
+ */
+
+static bool plan(dw_plan *made)
+{
+    dw_sparse s;
+    if (!dw_sparse_of(made, &s)) return false;
+    made->payload_bytes = s.plain_bytes;
+    made->layout = (dw_layout){.t = made->t, .c = made->c};
+    made->chunks = 1;
+    made->draws = made->params.is_random;
+    return true;
+}
+
+/* The k largest of n values have at least k / n of the sum of squares, and a random one of m values
+ * has 1 / m of it on average. Of what is sent, a part c is lost by rounding: as floats, of every
+ * value; quantized, of the largest value in each group of g, and of no other value more than
+ * itself. With stochastic rounding the mean square of an error is at most (c A)^2 / 4, where A is
+ * the largest value in the group. With 1 bit a value near 0 becomes larger. A whole row can have
+ * any number of values, so that nothing can be said. */
+static dw_contraction contracts(const dw_form_params *params, const dw_config *config)
+{
+    const dw_form *form = params->bits ? &dw_form_quantized : &dw_form_floats;
+    bool is_stochastic = params->bits && config->rounding == DW_ROUNDING_STOCHASTIC;
+    dw_contraction inner = form->contracts(params, config), none = {DW_CONTRACTS_NOT, 1};
+    double lost = inner.part * inner.part, arrives = 1 - lost;
+    if (inner.kind != DW_CONTRACTS_ALWAYS || params->unbiased || params->bits == 1) return none;
+    if (params->bits && params->group == DW_GROUP_ROW) return none;
+    if (is_stochastic)
+        arrives = 1 - params->group * lost / 4;
+    else if (params->bits)
+        arrives /= params->group;
+    if (arrives <= 0) return none;
+    double keep = (double)params->keep / DW_KEEP_ALL;
+    if (params->is_random)
+        return (dw_contraction){DW_CONTRACTS_ON_AVERAGE, sqrt(1 - arrives / ceil(1 / keep))};
+    return (dw_contraction){is_stochastic ? DW_CONTRACTS_ON_AVERAGE : DW_CONTRACTS_BY_NORM,
+                            sqrt(1 - keep * arrives)};
+}
+
+const dw_form dw_form_sparse = {
+    .wire = DW_FORM_SPARSE,
+    .name = "sparse",
+    .plan = plan,
+    .encode = encode,
+    .decode = decode,
+    .count = count,
+    .contracts = contracts,
+};

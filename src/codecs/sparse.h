@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * sparse.h - what the files of the form sparse share: how its plain payload is laid out, and masks.
+ *
+ * The form sends k of the n values of a sample. They are gathered into one row, and another form,
+ * quantized or floats, writes this row as if it were a sample of one token with k channels.
+ *
+ * The plain payload stays in memory; the stage indices.c makes of it what is sent.
+ *
+ * | part     | bytes         | meaning                                                        |
+ * |----------|---------------|----------------------------------------------------------------|
+ * | mask     | mask_bytes    | bit i % 8 of byte i / 8: value i is sent; zeros up to 16 bytes |
+ * | values   | values_bytes  | the payload of the other form                                  |
+ * | gathered | 4 k           | binary32: the values before they are coded, or decoded         |
+ *
+ * Errors: none but those named. State: none. Threads: any, on different memory. */
+#ifndef DW_SPARSE_H
+#define DW_SPARSE_H
+
+#include "codecs/plan.h"
+#include "wire/bytes.h"
+
+typedef struct dw_sparse {
+    uint64_t n, k;
+    uint64_t mask_bytes, values_bytes, gathered_at, plain_bytes;
+    dw_plan values; /* how the other form writes the gathered values */
+} dw_sparse;
+
+/* Computes the layout for a plan of which t, c and params are set. false: the sample is too
+ * large. */
+bool dw_sparse_of(const dw_plan *plan, dw_sparse *sparse);
+
+/* 64 bits of a mask, of which the lowest is that of element `at`, a multiple of 64. */
+static inline uint64_t dw_mask_word(const uint8_t *mask, uint64_t at)
+{
+    return dw_get(mask + at / 8, 8);
+}
+
+static inline void dw_mask_set(uint8_t *mask, uint64_t at)
+{
+    mask[at / 8] |= (uint8_t)(1u << at % 8);
+}
+
+/* A walk through the elements whose bits are set. Begin with {.mask = mask, .n = n}. */
+typedef struct dw_mask_walk {
+    const uint8_t *mask;
+    uint64_t n, next, word, at; /* at: the element that was found */
+} dw_mask_walk;
+
+/* Finds the next element. Returns false at the end. */
+static inline bool dw_mask_next(dw_mask_walk *walk)
+{
+    while (walk->word == 0) {
+        if (walk->next >= walk->n) return false;
+        walk->word = dw_mask_word(walk->mask, walk->next);
+        walk->next += 64;
+    }
+    walk->at = walk->next - 64 + (uint64_t)__builtin_ctzll(walk->word);
+    walk->word &= walk->word - 1;
+    return true;
+}
+
+#endif

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_sparse.c - tests the codecs topk and randk: which values arrive, compared with a sort; and
+ * payloads that break a rule although all digests are right. */
+#include <math.h>
+
+#include "arithmetic/half.h"
+#include "base/tensor.h"
+#include "support/seal.h"
+#include "support/tool.h"
+#include "wire/bytes.h"
+
+static const dw_key key = {3, 1};
+
+static uint32_t magnitude(float value)
+{
+    return dw_bits_of(value) & 0x7fffffffu;
+}
+
+/* ---- topk, compared with a sort ----------------------------------------------------------------
+ */
+
+static const float *sorted; /* what place_order compares */
+
+static int place_order(const void *a, const void *b)
+{
+    uint32_t i = *(const uint32_t *)a, k = *(const uint32_t *)b;
+    uint32_t one = magnitude(sorted[i]), other = magnitude(sorted[k]);
+    if (one != other) return one > other ? -1 : 1;
+    return i < k ? -1 : 1;
+}
+
+/* Sets all but the k values of largest magnitude to 0. */
+static void keep_largest(float *values, uint32_t n, uint32_t k)
+{
+    uint32_t *places = malloc(n * sizeof *places);
+    assert_non_null(places);
+    for (uint32_t i = 0; i < n; i++) places[i] = i;
+    sorted = values;
+    qsort(places, n, sizeof *places, place_order);
+    for (uint32_t i = k; i < n; i++) values[places[i]] = 0;
+    free(places);
+}
+
+/* The kinds of samples: normal values; a few different magnitudes, so that many are equal; all
+ * equal; every 64th value large; large values at the end alone; or alone at some of the places by
+ * which the library guesses a limit, 272 elements apart in the largest shape; magnitudes that
+ * differ in their last bits alone; normal values with NaN, infinities and others that are rare. */
+enum { NORMAL, FEW, EQUAL, EVERY_64TH, AT_THE_END, WHERE_GUESSED, LAST_BITS, SPOILED, KINDS };
+
+static float value_of(test_random *random, int kind, uint32_t i, uint32_t n)
+{
+    float sign = test_next(random) % 2 ? 1.0f : -1.0f;
+    switch (kind) {
+    case FEW: return sign * (float)(test_next(random) % 4);
+    case EQUAL: return sign * 3;
+    case EVERY_64TH: return test_normal(random) * (i % 64 == 5 ? 100.0f : 1.0f);
+    case AT_THE_END: return test_normal(random) * (i > n - n / 50 ? 1e6f : 1.0f);
+    case WHERE_GUESSED: return test_normal(random) + (i % 272 < 2 ? 1e6f : 0.0f);
+    case LAST_BITS: return sign * dw_float_of(0x40000000u + (uint32_t)(test_next(random) % 1000));
+    default: return test_normal(random);
+    }
+}
+
+/* Fills a tensor whose rows do not touch: values between the rows must neither be read nor
+ * written. */
+static void fill(void *x, dw_dtype dtype, int kind, uint32_t t, uint32_t c, uint32_t stride)
+{
+    test_random random = {(uint64_t)kind * 1000 + t + c};
+    for (uint32_t i = 0; i < t * c; i++)
+        test_set(x, dtype, i / c * (size_t)stride + i % c, value_of(&random, kind, i, t * c));
+    for (uint32_t row = 0; kind == SPOILED && row < t; row++)
+        test_spoil(&random, (char *)x + row * (size_t)stride * dw_dtype_bytes(dtype), dtype, c,
+                   true);
+}
+
+enum { GAP = 3, MOST = 70000 + 700 * GAP };
+
+static void check_largest(dw_dtype dtype, int kind, uint32_t t, uint32_t c, double keep)
+{
+    static float x[MOST], y[MOST], expected[MOST];
+    uint32_t stride = c + (t > 1 ? GAP : 0), n = t * c, k = (uint32_t)ceil(n * keep - 1e-9);
+    char text[80];
+    test_pair pair;
+    dw_tensor tx = dw_tensor_3d(x, dtype, 1, t, c), ty = dw_tensor_3d(y, dtype, 1, t, c);
+    tx.stride_t = ty.stride_t = stride;
+    tx.stride_n = ty.stride_n = (int64_t)t * stride;
+    snprintf(text, sizeof text, "topk:keep=%g", keep);
+    fill(x, dtype, kind, t, c, stride);
+    for (uint32_t i = 0; i < n; i++)
+        expected[i] = test_get(x, dtype, i / c * (size_t)stride + i % c);
+    keep_largest(expected, n, k);
+    for (size_t i = 0; i < (size_t)t * stride; i++) test_set(y, dtype, i, 7);
+    test_pair_open(&pair, text, 1, t, c, dtype);
+    test_pair_encode(&pair, &key, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    for (size_t i = 0; i < (size_t)t * stride; i++) {
+        float value = test_get(y, dtype, i);
+        size_t at = i / stride * c + i % stride;
+        if (i % stride >= c) {
+            assert_true(value == 7);
+        } else if (isnan(expected[at])) {
+            if (!isnan(value)) fail_msg("%s, kind %d: no NaN at element %zu", text, kind, at);
+        } else if (memcmp(&value, &expected[at], sizeof value) != 0) {
+            fail_msg("%s, kind %d, %u x %u: element %zu is %g, not %g", text, kind, t, c, at,
+                     (double)value, (double)expected[at]);
+        }
+    }
+    test_pair_close(&pair);
+}
+
+static void the_largest_arrive(void **state)
+{
+    static const uint32_t shapes[][2] = {{1, 1}, {1, 63}, {5, 33}, {1, 4096}, {700, 100}};
+    static const double keeps[] = {0.000001, 0.01, 0.2, 1};
+    static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
+    (void)state;
+    for (int kind = 0; kind < KINDS; kind++)
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+            for (size_t i = 0; i < sizeof keeps / sizeof *keeps; i++)
+                for (int d = 0; d < 3; d++)
+                    check_largest(dtypes[d], kind, shapes[s][0], shapes[s][1], keeps[i]);
+}
+
+/* ---- Values ------------------------------------------------------------------------------------
+ */
+
+enum { T = 8, C = 500, COUNT = T * C };
+
+/* Opens a pair, encodes and decodes normal values. */
+static void pass(test_pair *pair, const char *config, float *x, float *y)
+{
+    test_random random = {11};
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
+    test_pair_open(pair, config, 1, T, C, DW_F32);
+    test_fill(&random, x, DW_F32, COUNT, 1);
+    test_pair_encode(pair, &key, &tx);
+    assert_int_equal(test_pair_decode(pair, &ty), DW_OK);
+}
+
+/* Quantized values are those that direct makes of a row of the chosen values. */
+static void values_are_quantized_as_a_row(void **state)
+{
+    static float x[COUNT], y[COUNT], row[COUNT], direct[COUNT];
+    static const char *const rests[] = {"bits=4", "bits=3,group=16", "bits=8,group=row",
+                                        "bits=1,scale=mse"};
+    (void)state;
+    for (size_t i = 0; i < sizeof rests / sizeof *rests; i++) {
+        char text[80];
+        test_pair pair, other;
+        uint32_t k = 0;
+        snprintf(text, sizeof text, "topk:keep=0.1,%s", rests[i]);
+        pass(&pair, text, x, y);
+        test_pair_close(&pair);
+        keep_largest(x, COUNT, COUNT / 10);
+        for (int e = 0; e < COUNT; e++)
+            if (x[e] != 0) row[k++] = x[e];
+        snprintf(text, sizeof text, "direct:%s", rests[i]);
+        dw_tensor tx = dw_tensor_3d(row, DW_F32, 1, 1, k), ty = tx;
+        ty.data = direct;
+        test_pair_open(&other, text, 1, 1, k, DW_F32);
+        test_pair_encode(&other, &key, &tx);
+        assert_int_equal(test_pair_decode(&other, &ty), DW_OK);
+        k = 0;
+        for (int e = 0; e < COUNT; e++) {
+            float expected = x[e] != 0 ? direct[k++] : 0;
+            assert_memory_equal(&y[e], &expected, sizeof expected);
+        }
+        test_pair_close(&other);
+    }
+}
+
+/* With randk there is one value of each stretch, which is x or, unbiased, as many times x as the
+ * stretch has elements. Other frames have other places. */
+static void one_value_of_each_stretch_arrives(void **state)
+{
+    static float x[COUNT], y[COUNT], other[COUNT];
+    (void)state;
+    for (int unbiased = 0; unbiased < 2; unbiased++) {
+        const char *text = unbiased ? "randk:keep=0.0301,scaling=unbiased" : "randk:keep=0.0301";
+        test_pair pair;
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(other, DW_F32, 1, T, C);
+        uint32_t k = 121, start = 0; /* 4000 * 0.0301 is 120.4 */
+        pass(&pair, text, x, y);
+        for (uint32_t j = 0; j < k; j++) {
+            uint32_t size = COUNT / k + (j < COUNT % k), sent = 0;
+            for (uint32_t i = start; i < start + size; i++) {
+                if (y[i] == 0) continue;
+                sent++;
+                assert_true(y[i] == x[i] * (unbiased ? (float)size : 1.0f));
+            }
+            assert_int_equal(sent, 1);
+            start += size;
+        }
+        assert_int_equal(start, COUNT);
+        test_pair_encode(&pair, &key, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        assert_memory_not_equal(y, other, sizeof y);
+        test_pair_close(&pair);
+    }
+}
+
+/* Every element of a stretch is drawn equally often: the mean of many unbiased frames is x, within
+ * five standard deviations. */
+static void the_mean_of_unbiased_frames_is_x(void **state)
+{
+    enum { FRAMES = 4000, WIDTH = 40, STRETCH = 8 };
+    static float x[WIDTH], y[WIDTH];
+    double sums[WIDTH] = {0};
+    test_pair pair;
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, WIDTH), ty = dw_tensor_3d(y, DW_F32, 1, 1, WIDTH);
+    (void)state;
+    for (int i = 0; i < WIDTH; i++) x[i] = 1;
+    test_pair_open(&pair, "randk:keep=0.125,scaling=unbiased,incarnation=5", 1, 1, WIDTH, DW_F32);
+    for (int frame = 0; frame < FRAMES; frame++) {
+        test_pair_encode(&pair, &key, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        for (int i = 0; i < WIDTH; i++) sums[i] += y[i];
+    }
+    double deviation = sqrt((double)FRAMES * (STRETCH - 1));
+    for (int i = 0; i < WIDTH; i++) assert_true(fabs(sums[i] - FRAMES) < 5 * deviation);
+    test_pair_close(&pair);
+}
+
+/* ---- Payloads that break a rule ----------------------------------------------------------------
+ */
+
+static uint8_t *payload_of(const test_pair *pair)
+{
+    dw_entry_info entry;
+    assert_int_equal(dw_frame_entries(pair->frame, pair->len, 0, 1, &entry), DW_OK);
+    return pair->frame + entry.payload_offset;
+}
+
+enum { MASK = 1, NUMBERS = 2, GAPS = 3 };
+
+/* A change of a payload: byte `at` becomes `to`. */
+typedef struct damage {
+    int way, at, to;
+    const char *says; /* part of the decoder's sentence */
+} damage;
+
+static void expect_refused(const char *config, const damage *d)
+{
+    static float x[COUNT], y[COUNT];
+    test_pair pair;
+    dw_tensor ty = dw_tensor_3d(y, DW_F32, 1, T, C);
+    pass(&pair, config, x, y);
+    uint8_t *payload = payload_of(&pair);
+    assert_int_equal(payload[0], d->way);
+    assert_int_not_equal(payload[d->at], d->to);
+    payload[d->at] = (uint8_t)d->to;
+    test_seal(pair.frame, pair.len);
+    for (int i = 0; i < COUNT; i++) y[i] = 5;
+    dw_status status = test_pair_decode(&pair, &ty);
+    if (status != DW_ERR_FORMAT || !strstr(dw_decoder_why(pair.decoder), d->says))
+        fail_msg("%s, byte %d = %d: %s", config, d->at, d->to, dw_decoder_why(pair.decoder));
+    for (int i = 0; i < COUNT; i++) assert_true(y[i] == 5);
+    test_pair_close(&pair);
+}
+
+/* Of 4000 values, 2000 are sent with a mask, 1 by its number, which takes 12 bits, and 40 with
+ * gaps, whose lower parts take 5 to 7 bits. */
+static void payloads_that_break_a_rule_are_refused(void **state)
+{
+    static const damage masks[] = {
+        {MASK, 0, 0, "valid way"},       {MASK, 0, 4, "valid way"},
+        {MASK, 0, NUMBERS, "valid way"}, {MASK, 0, 255, "valid way"},
+        {MASK, 1, 1, "valid way"},       {MASK, 2, 1, "must be zero"},
+        {MASK, 3, 1, "must be zero"},    {MASK, 4, 0, "do not add up"},
+        {MASK, 4, 0xf5, "valid way"},    {MASK, 7, 255, "do not add"},
+        {MASK, 8, 1, "must be zero"},    {MASK, 15, 1, "must be zero"},
+        {MASK, 16, 255, "as many bits"}, {MASK, 16, 0, "as many bits"},
+    };
+    static const damage numbers[] = {
+        {NUMBERS, 1, 11, "valid way"},       {NUMBERS, 1, 13, "valid way"},
+        {NUMBERS, 4, 1, "valid way"},        {NUMBERS, 4, 3, "valid way"},
+        {NUMBERS, 4, 17, "do not add"},      {NUMBERS, 0, MASK, "valid way"},
+        {NUMBERS, 17, 0x10, "more numbers"},
+    };
+    static const damage gaps[] = {
+        {GAPS, 1, 32, "valid way"}, {GAPS, 1, 255, "valid way"}, {GAPS, 1, 31, "valid way"},
+        {GAPS, 4, 1, "do not add"}, {GAPS, 16 + 30, 0, ""},      {GAPS, 16 + 32, 255, ""},
+        {GAPS, 16 + 33, 0, ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof masks / sizeof *masks; i++)
+        expect_refused("topk:keep=0.5", &masks[i]);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        expect_refused("topk:keep=0.0001", &numbers[i]);
+    for (size_t i = 0; i < sizeof gaps / sizeof *gaps; i++)
+        expect_refused("topk:keep=0.01", &gaps[i]);
+}
+
+/* The numbers of two elements: equal and descending ones are refused, and ones that are too
+ * large. */
+static void wrong_numbers_are_refused(void **state)
+{
+    static const struct {
+        int second;
+        const char *says;
+    } cases[] = {{0, "out of order"},
+                 {9, "out of order"},
+                 {10, "out of order"},
+                 {50, "out of range"},
+                 {63, "out of range"}};
+    float x[50] = {0}, y[50];
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        test_pair pair;
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 50), ty = tx;
+        ty.data = y;
+        x[10] = 2, x[40] = 3;
+        test_pair_open(&pair, "topk:keep=0.03", 1, 1, 50, DW_F32);
+        test_pair_encode(&pair, &key, &tx);
+        uint8_t *payload = payload_of(&pair);
+        assert_int_equal(payload[0], NUMBERS);
+        assert_int_equal(dw_get(payload + 16, 2), 10 | 40 << 6);
+        dw_put(payload + 16, (uint64_t)(10 | cases[i].second << 6), 2);
+        test_seal(pair.frame, pair.len);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_FORMAT);
+        assert_non_null(strstr(dw_decoder_why(pair.decoder), cases[i].says));
+        test_pair_close(&pair);
+    }
+}
+
+/* Any single byte of what stands in front of the values can have any value: the decoder refuses the
+ * frame or decodes k values, and nothing else is written. (AddressSanitizer sees whether anything
+ * behind the frame is read.) */
+static void no_byte_can_do_harm(void **state)
+{
+    static const char *const configs[] = {"topk:keep=0.5", "topk:keep=0.0001", "topk:keep=0.01"};
+    static float x[COUNT], y[COUNT];
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        test_pair pair;
+        dw_tensor ty = dw_tensor_3d(y, DW_F32, 1, T, C);
+        pass(&pair, configs[i], x, y);
+        uint8_t *payload = payload_of(&pair), *copy = malloc(pair.len);
+        size_t head = 16 + (size_t)dw_get(payload + 4, 4);
+        assert_non_null(copy);
+        memcpy(copy, pair.frame, pair.len);
+        for (size_t at = 0; at < head; at += at < 64 ? 1 : 37)
+            for (int value = 0; value < 256; value += at < 20 ? 1 : 51) {
+                memcpy(pair.frame, copy, pair.len);
+                payload[at] = (uint8_t)value;
+                test_seal(pair.frame, pair.len);
+                dw_status status = test_pair_decode(&pair, &ty);
+                assert_true(status == DW_OK || status == DW_ERR_FORMAT);
+            }
+        free(copy);
+        test_pair_close(&pair);
+    }
+}
+
+/* ---- Configs -----------------------------------------------------------------------------------
+ */
+
+static void configs_are_checked(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } wrong[] = {
+        {"topk:keep=0", "from 0.000001 to 1"},
+        {"topk:keep=1.5", "from 0.000001 to 1"},
+        {"topk:keep=0.0000001", "from 0.000001 to 1"},
+        {"topk:group=64", "not allowed with the other options"},
+        {"topk:bits=4,dtype=f16", "not allowed with the other options"},
+        {"topk:bits=4,group=channel", "16 32 64 128 256 row"},
+        {"topk:bits=4,group=sample", "16 32 64 128 256 row"},
+        {"topk:scaling=unbiased", "unknown option"},
+        {"topk:seed=4", "not allowed with the other options"},
+        {"topk:f16", "unknown option"},
+        {"topk:bits=4,rounding=dither", "nearest stochastic"},
+        {"topk:entropy=rans", "unknown option"},
+        {"randk:scaling=unbiased,feedback=ef", "none unstable"},
+        {"topk:bits=1,feedback=ef", "none unstable"},
+        {"topk:bits=4,group=row,feedback=ef", "none unstable"},
+    };
+    static const char *const right[][2] = {
+        {"topk", "topk"},
+        {"topk:keep=0.01", "topk"},
+        {"topk:bits=4,group=64", "topk:bits=4"},
+        {"topk:dtype=bf16,keep=1e-3", "topk:keep=0.001,dtype=bf16"},
+        {"randk:seed=4,scaling=unbiased,keep=1", "randk:keep=1,seed=4,scaling=unbiased"},
+        {"topk:feedback=ef,keep=0.000001", "topk:keep=0.000001,feedback=ef"},
+    };
+    dw_config config;
+    dw_why why;
+    char text[DW_CONFIG_TEXT_BYTES];
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(dw_config_parse(&config, wrong[i].text, &why), DW_ERR_CONFIG);
+        if (!strstr(why.text, wrong[i].says)) fail_msg("%s: %s", wrong[i].text, why.text);
+    }
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        assert_int_equal(dw_config_parse(&config, right[i][0], &why), DW_OK);
+        assert_int_equal(dw_config_format(&config, text, sizeof text), DW_OK);
+        assert_string_equal(text, right[i][1]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_largest_arrive),
+        cmocka_unit_test(values_are_quantized_as_a_row),
+        cmocka_unit_test(one_value_of_each_stretch_arrives),
+        cmocka_unit_test(the_mean_of_unbiased_frames_is_x),
+        cmocka_unit_test(payloads_that_break_a_rule_are_refused),
+        cmocka_unit_test(wrong_numbers_are_refused),
+        cmocka_unit_test(no_byte_can_do_harm),
+        cmocka_unit_test(configs_are_checked),
+    };
+    return cmocka_run_group_tests_name("sparse", tests, NULL, NULL);
+}
