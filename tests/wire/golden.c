@@ -67,11 +67,11 @@ static bool comma(golden *g, bool first)
  * docs/format.md, 1.2; the list `own` of those that depend on the dtype of x; and the config. */
 static void emit_config(golden *g, const uint8_t *frame)
 {
-    static const char *const codecs[] = {"", "delta", "direct", "raw", "mx"};
+    static const char *const codecs[] = {"", "delta", "direct", "raw", "mx", "topk", "randk"};
     static const char *const names[256] = {
         [1] = "bits",  [2] = "group",    [4] = "rounding", [6] = "key",
         [7] = "dtype", [8] = "prev",     [9] = "choose",   [11] = "audit",
-        [14] = "form", [15] = "element", [18] = "entropy"};
+        [14] = "form", [15] = "element", [18] = "entropy", [26] = "keep"};
     const dw_config *config = &g->pair.config;
     bool first = true;
     emit(g, "{\"config\": {\"codec\": \"%s\", \"parameters\": {", codecs[frame[6]]);
@@ -86,7 +86,8 @@ static void emit_config(golden *g, const uint8_t *frame)
         first = comma(g, first), emit(g, "\"prev\"");
     if (config->codec == DW_CODEC_DELTA && config->key == DW_KEY_RAW)
         first = comma(g, first), emit(g, "\"key\"");
-    if (config->codec == DW_CODEC_RAW && !config->raw)
+    bool is_sparse = config->codec == DW_CODEC_TOPK || config->codec == DW_CODEC_RANDK;
+    if ((config->codec == DW_CODEC_RAW || (is_sparse && !config->bits)) && !config->raw)
         first = comma(g, first), emit(g, "\"dtype\"");
     emit(g, "]},\n \"encoder\": \"%s\",\n \"steps\": [\n", g->encoder);
 }

@@ -96,6 +96,68 @@ static const struct {
     {ENTRY + 14, 3, DW_ERR_FORMAT},        /* use: not allowed with role key */
 };
 
+/* Payloads of topk whose bytes are changed one at a time. Each must be refused with FORMAT. There
+ * are two values in a sample of 50 elements, numbers 10 and 40; or every other one of 64; or 15 of
+ * 300. 255: the last byte of the places. */
+static const struct {
+    const char *name, *config;
+    uint32_t c, every; /* elements, and which of them are large */
+    struct {
+        uint8_t at, value;
+    } changes[16];
+} sparse_payloads[] = {
+    {"bad_topk_numbers",
+     "topk:keep=0.03",
+     50,
+     30,
+     {{0, 0},
+      {0, 1},
+      {0, 3},
+      {0, 4},
+      {1, 5},
+      {1, 7},
+      {2, 1},
+      {3, 1},
+      {4, 1},
+      {4, 3},
+      {5, 1},
+      {8, 1},
+      {17, 0x02},
+      {17, 0x0f},
+      {17, 0x1a},
+      {15, 1}}},
+    {"bad_topk_mask",
+     "topk:keep=0.5",
+     64,
+     2,
+     {{0, 0},
+      {0, 2},
+      {1, 1},
+      {2, 1},
+      {4, 7},
+      {4, 9},
+      {7, 1},
+      {16, 0},
+      {16, 0xff},
+      {23, 0xff},
+      {15, 1}}},
+    {"bad_topk_gaps",
+     "topk:keep=0.05",
+     300,
+     20,
+     {{0, 0},
+      {0, 1},
+      {0, 2},
+      {1, 32},
+      {1, 255},
+      {2, 1},
+      {4, 1},
+      {6, 1},
+      {8, 1},
+      {255, 0},
+      {255, 0xff}}},
+};
+
 /* The same for a config whose changes are in steps, with dither. It has six parameters, too: 2, 4,
  * 6, 8, 11 and 14. Its seed is 0. */
 static const struct {

@@ -88,6 +88,22 @@ static const golden_case golden_cases[] = {
      DW_F16, DW_F32, 1, 3, 40},
 };
 
+/* Cases of the sparse codecs, whose values make_golden.c fills in as those of golden_cases. */
+static const golden_case golden_sparse[] = {
+    {"topk_mask", "topk:keep=0.5", DW_F32, DW_F32, 2, 3, 21},
+    {"topk_numbers", "topk:keep=0.02", DW_BF16, DW_F32, 2, 2, 37},
+    {"topk_gaps", "topk:keep=0.05,dtype=bf16", DW_F32, DW_F16, 1, 7, 101},
+    {"topk_gaps_of_f16", "topk", DW_F16, DW_F16, 1, 30, 100},
+    {"topk_bits", "topk:keep=0.2,bits=4,group=32", DW_F16, DW_BF16, 2, 5, 70},
+    {"topk_bits_row", "topk:keep=0.37,bits=3,group=row", DW_F32, DW_F16, 1, 3, 75},
+    {"topk_all", "topk:keep=1,bits=8", DW_BF16, DW_BF16, 1, 2, 20},
+    {"topk_one", "topk", DW_F32, DW_BF16, 1, 1, 1},
+    {"randk", "randk:keep=0.1", DW_F32, DW_F32, 2, 3, 51},
+    {"randk_f16", "randk:keep=0.017,dtype=f16,seed=77", DW_F16, DW_F32, 2, 9, 100},
+    {"randk_bits", "randk:keep=0.3,bits=5,group=16,scaling=unbiased,rounding=stochastic,seed=9",
+     DW_BF16, DW_F16, 1, 4, 33},
+};
+
 /* Cases whose payloads are entropy-coded. Their input has many small values and few large ones, so
  * that even in small shapes the entropy-coded blocks are shorter than the tiles that they stand
  * for. make_golden.c defines four visits with such input; epochs: how many of them a case makes. */

@@ -171,6 +171,33 @@ static void bad_mx(const char *directory, bool check)
     golden_finish(&g);
 }
 
+/* The large values are elements 10, 10 + every, ...; all others are 0. */
+static void bad_sparse(const char *directory, bool check, size_t which)
+{
+    uint32_t c = sparse_payloads[which].c, every = sparse_payloads[which].every;
+    golden g = golden_begin(directory, check, sparse_payloads[which].name,
+                            sparse_payloads[which].config, DW_F32, DW_F32, 1, 1, c);
+    for (uint32_t i = 0; i < c; i++) g.data[i] = i % every == 10 % every ? 1 + (float)i / 8 : 0;
+    golden_encode(&g);
+    dw_entry_info entry;
+    if (dw_frame_entries(g.pair.frame, g.pair.len, 0, 1, &entry)) golden_failures++;
+    uint8_t *copy = malloc(g.pair.len);
+    if (!copy) abort();
+    for (unsigned i = 0; i < 16; i++) {
+        memcpy(copy, g.pair.frame, g.pair.len);
+        uint8_t *payload = copy + entry.payload_offset;
+        unsigned at = sparse_payloads[which].changes[i].at;
+        if (at == 0 && i > 2 && !sparse_payloads[which].changes[i].value) break;
+        if (at == 255) at = 15u + payload[4];
+        payload[at] = sparse_payloads[which].changes[i].value;
+        test_seal(copy, g.pair.len);
+        golden_deliver(&g, copy, g.pair.len, DW_ERR_FORMAT);
+    }
+    free(copy);
+    golden_send(&g, DW_OK);
+    golden_finish(&g);
+}
+
 static void bad_step(const char *directory, bool check)
 {
     golden g = golden_begin(directory, check, "bad_step",
@@ -366,6 +393,10 @@ int main(int argc, char **argv)
     step_sums(d, check);
     bad_bytes(d, check);
     bad_mx(d, check);
+    for (size_t i = 0; i < sizeof golden_sparse / sizeof *golden_sparse; i++)
+        good(d, check, &golden_sparse[i]);
+    for (size_t i = 0; i < sizeof sparse_payloads / sizeof *sparse_payloads; i++)
+        bad_sparse(d, check, i);
     bad_step(d, check);
     out_of_step(d, check);
     dropped(d, check);

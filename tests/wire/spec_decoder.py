@@ -18,18 +18,26 @@ from collections import namedtuple
 
 import spec_entropy
 import spec_rans
+import spec_sparse
 from xxh3 import xxh3_64 as H
 
 MASK32 = 0xFFFFFFFF
 MASK64 = 0xFFFFFFFFFFFFFFFF
 
-CODEC_DELTA, CODEC_DIRECT, CODEC_RAW, CODEC_MX = 1, 2, 3, 4  # 1.1, codec
-CODECS = {"delta": CODEC_DELTA, "direct": CODEC_DIRECT, "raw": CODEC_RAW, "mx": CODEC_MX}
+CODEC_DELTA, CODEC_DIRECT, CODEC_RAW, CODEC_MX, CODEC_TOPK, CODEC_RANDK = range(1, 7)  # 1.1, codec
+CODECS = {
+    "delta": CODEC_DELTA,
+    "direct": CODEC_DIRECT,
+    "raw": CODEC_RAW,
+    "mx": CODEC_MX,
+    "topk": CODEC_TOPK,
+    "randk": CODEC_RANDK,
+}
 FLAG_REPLY = 1  # 1.1, flags
 STATELESS, KEY, DELTA, SKIP, SYNC = 1, 2, 3, 4, 5  # 1.3, role
 STATEFUL = (KEY, DELTA, SKIP, SYNC)
 FROM_BASE = (DELTA, SKIP)
-NO_PAYLOAD, FLOATS, QUANTIZED, MICROSCALED, STEPPED = 0, 1, 2, 3, 4  # 1.3, form
+NO_PAYLOAD, FLOATS, QUANTIZED, MICROSCALED, STEPPED, SPARSE = range(6)  # 1.3, form
 NOTHING, WHOLE, CHANGE, BRIEF, EXACT = 0, 1, 2, 3, 4  # 1.3, use
 USES = {
     STATELESS: (WHOLE, BRIEF),
@@ -54,21 +62,28 @@ Parameter = namedtuple("Parameter", "name codecs values default")
 DELTA_MX, DELTA_STEP = (CODEC_DELTA, MICROSCALED), (CODEC_DELTA, STEPPED)
 DIRECT_STEP = (CODEC_DIRECT, STEPPED)
 DELTAS = ((CODEC_DELTA, 0), DELTA_MX, DELTA_STEP)
+# The sparse codecs have a value of their own where there is parameter 1, in place of that of 14.
+WITH_BITS = 1000
+SPARSE_FLOATS = ((CODEC_TOPK, 0), (CODEC_RANDK, 0))
+SPARSE_BITS = ((CODEC_TOPK, WITH_BITS), (CODEC_RANDK, WITH_BITS))
 QUANTIZING = ((CODEC_DELTA, 0), (CODEC_DIRECT, 0))
 STEPPING = (DELTA_STEP, DIRECT_STEP)
 CODING = (*DELTAS, (CODEC_DIRECT, 0), DIRECT_STEP, (CODEC_MX, 0))  # may be entropy-coded
 PARAMETERS = {  # 1.2. Defaults are only used by a break: the page's frames have every parameter.
-    1: Parameter("bits", QUANTIZING, range(1, 9), 4),
-    2: Parameter("group", QUANTIZING + STEPPING, (16, 32, 64, 128, 256, WHOLE_ROW), 64),
+    1: Parameter("bits", QUANTIZING + SPARSE_BITS, range(1, 9), 4),
+    2: Parameter(
+        "group", QUANTIZING + STEPPING + SPARSE_BITS, (16, 32, 64, 128, 256, WHOLE_ROW), 64
+    ),
     ROUNDING: Parameter("rounding", STEPPING, (DITHER,), None),
     6: Parameter("key", DELTAS, (32, 16, 17), 8),
-    7: Parameter("dtype", ((CODEC_RAW, 0),), (1, 2, 3), 1),
+    7: Parameter("dtype", ((CODEC_RAW, 0), *SPARSE_FLOATS), (1, 2, 3), 1),
     8: Parameter("prev", DELTAS, (1, 2, 3), 1),
     9: Parameter("choose", DELTAS[:2], (1, 2), 1),
     11: Parameter("audit", DELTAS, range(1, NEVER + 1), 1),
     FORM: Parameter("form", (DELTA_MX, *STEPPING), (), None),
     15: Parameter("element", (DELTA_MX, (CODEC_MX, 0)), range(1, 7), 2),
     ENTROPY: Parameter("entropy", CODING, (RANS,), None),
+    26: Parameter("keep", SPARSE_FLOATS + SPARSE_BITS, range(1, spec_sparse.MILLION + 1), None),
 }
 # More values of `group` and `key`, by the value of parameter 14.
 GROUPS = {0: (CHANNEL,), STEPPED: (SAMPLE,)}
@@ -277,6 +292,7 @@ BREAKS = {
 }
 BREAKS.update(spec_rans.BREAKS)
 BREAKS.update(spec_entropy.BREAKS)
+BREAKS.update(spec_sparse.BREAKS)
 BREAKS.update({f"chain-without-{name}": f"the chain leaves {name} out (2)" for name in CHAIN})
 broken = set()
 
@@ -688,8 +704,8 @@ class Generator:
             self.key = self.key[::-1]
         self.blocks = {}
 
-    def z(self, i):
-        """z of element i, in units of 2^-17: (p + 1/2) / 65536 - 1/2."""
+    def part(self, i):
+        """The 16-bit part of element i: p."""
         per_block = 4 if "dither-one-word" in broken else 8
         block, part = divmod(i, per_block)
         if block not in self.blocks:
@@ -699,7 +715,11 @@ class Generator:
             rounds = 7 if "dither-rounds-7" in broken else 10
             self.blocks[block] = philox4x32(counter, self.key, rounds)
         swap = 1 if "dither-high-part" in broken else 0
-        p = self.blocks[block][part // 2] >> 16 * (part % 2 ^ swap) & 0xFFFF
+        return self.blocks[block][part // 2] >> 16 * (part % 2 ^ swap) & 0xFFFF
+
+    def z(self, i):
+        """z of element i, in units of 2^-17: (p + 1/2) / 65536 - 1/2."""
+        p = self.part(i)
         if "dither-positive" in broken:
             return 2 * p + 1
         return 2 * p - 65536 + (0 if "dither-low" in broken else 1)
@@ -810,6 +830,8 @@ def parse_parameters(codec, block):
     form = form_of(codec, rows)
     of = (CODEC_DELTA if "step-of-mx" in broken and form == MICROSCALED else codec), form
     wanted = [number for number, row in PARAMETERS.items() if of in row.codecs]
+    if form == WITH_BITS and "sparse-bits-and-dtype" in broken:
+        wanted = [1, 2, 7, 26]
     if codec != CODEC_DELTA and of == DELTA_MX:
         wanted = [FORM, 15]
     rows = [row for row in rows if not is_let_through(row[0], form)]
@@ -840,6 +862,8 @@ def parse_parameters(codec, block):
 
 def form_of(codec, rows):
     """The value of parameter 14, or 0 without it."""
+    if codec in (CODEC_TOPK, CODEC_RANDK):
+        return WITH_BITS if any(number == 1 for number, _, _ in rows) else 0
     values = [value for number, _, value in rows if number == FORM]
     return values[0] if values and codec in (CODEC_DELTA, CODEC_DIRECT) else 0
 
@@ -882,6 +906,7 @@ def check_codec(h, tables):
     parameters = parse_parameters(h.codec, tables.block)
     need(h.codec == CODEC_DELTA or h.F == 0, "FORMAT", "forgotten keys")
     dithered = "rounding" in parameters and "step-seed-refused" not in broken
+    dithered |= h.codec == CODEC_RANDK and "sparse-seed-refused" not in broken
     need(h.seed == 0 or dithered or "seed-any" in broken, "FORMAT", "seed")
     need(h.seed or not dithered or "step-seed-needed" not in broken, "FORMAT", "seed")
     for e in tables.entries:
@@ -898,6 +923,9 @@ def check_entry_of_codec(h, parameters, e):
     need(e.form == form or alike, "FORMAT", "form")
     digested = e.role in STATEFUL and is_audited(parameters)
     need((e.state_digest != 0) == digested, "FORMAT", "state_digest")
+    if form == SPARSE:
+        check_sparse_size(h, parameters, e)
+        return
     size = payload_size(h, parameters, e.use)
     if is_coded(h, parameters, e.use) and "entropy-as-plain" not in broken:
         most = size + up(4 * groups_in(h, parameters, e.use), 16)
@@ -907,6 +935,47 @@ def check_entry_of_codec(h, parameters, e):
         need(not short, "FORMAT", "payload_bytes of an entropy-coded payload")
     else:
         need(e.payload_bytes == size or "size-unchecked" in broken, "FORMAT", "payload_bytes")
+
+
+def values_of_sparse(h, parameters):
+    """3.10: k, the method of the k values, and V."""
+    k = spec_sparse.kept(h.T * h.C, parameters["keep"], broken)
+    if "bits" in parameters:
+        method = Method(QUANTIZED, None, parameters["bits"], False)
+        return k, method, quantized_size(1, k, parameters["group"], method.bits, False)
+    method = Method(FLOATS, BY_CODE[parameters["dtype"]], 0, False)
+    return k, method, up(k * method.fmt.size, 16)
+
+
+def check_sparse_size(h, parameters, e):
+    """Step 3, payload_bytes of the form sparse (3.10)."""
+    n = h.T * h.C
+    need(n <= spec_sparse.MOST, "FORMAT", "values of a sparse sample")
+    _, _, V = values_of_sparse(h, parameters)
+    if h.codec == CODEC_RANDK:
+        need(e.payload_bytes == V, "FORMAT", "payload_bytes")
+        return
+    bounded = e.payload_bytes <= spec_sparse.most_bytes(n, V)
+    need(bounded, "FORMAT", "payload_bytes of a sparse payload")
+
+
+def make_sparse(h, parameters, e, payload):
+    """3.10. payload: (the places, the payload of the values), from plain_payload."""
+    places, values = payload
+    k, method, _ = values_of_sparse(h, parameters)
+    count = h.T * h.C
+    if method.form == QUANTIZED:
+        made = Quantized(1, k, parameters["group"], method, None, None).read(values)
+        all_values = [(False, 0)] * count
+        for place, value in zip(places, made.values):
+            all_values[place] = value
+        return Made(all_values, None, None, None)
+    made = make_floats(values, method.fmt, k, None)
+    bits = [0] * count
+    for place, b in zip(places, made.bits):
+        bits[place] = convert(method.fmt, F32, b)
+    all_values = [None if F32.is_nan(b) else F32.unpack(b) for b in bits]
+    return Made(all_values, None, F32, bits)
 
 
 def is_audited(parameters):
@@ -919,6 +988,8 @@ def method_of(codec, parameters, use):
         return Method(NO_PAYLOAD, None, 0, False)
     if codec == CODEC_RAW:
         return Method(FLOATS, BY_CODE[parameters["dtype"]], 0, False)
+    if codec in (CODEC_TOPK, CODEC_RANDK):
+        return Method(SPARSE, None, 0, False)
     if codec == CODEC_MX:
         return microscaling(parameters["element"], False)
     if codec == CODEC_DIRECT and "form" in parameters:
@@ -998,7 +1069,10 @@ def groups_in(h, parameters, use):
 
 def plain_payload(h, parameters, e, payload):
     """3.8: returns the plain payload of an entry, which is `payload` itself if that is not
-    entropy-coded. Refuses it with FORMAT if a rule is broken."""
+    entropy-coded; of a sparse one (3.10) the places and the payload of the values. Refuses it with
+    FORMAT if a rule is broken."""
+    if h.codec in (CODEC_TOPK, CODEC_RANDK):
+        return sparse_parts(h, parameters, e, payload)
     if not is_coded(h, parameters, e.use):
         return payload
     method = method_of(h.codec, parameters, e.use)
@@ -1020,6 +1094,19 @@ def plain_payload(h, parameters, e, payload):
     try:
         return spec_entropy.plain_payload(payload, front, tiles, per_row, z, broken)
     except spec_entropy.Invalid as rule:
+        raise Refused("FORMAT", str(rule)) from rule
+
+
+def sparse_parts(h, parameters, e, payload):
+    """3.10: the places, and the payload of the values."""
+    n = h.T * h.C
+    k, _, V = values_of_sparse(h, parameters)
+    if h.codec == CODEC_RANDK:
+        generator = Generator(h.seed, e.sample, e.slice, h.sequence, h.incarnation)
+        return spec_sparse.drawn(n, k, generator.part, broken), payload
+    try:
+        return spec_sparse.places_of(payload, n, k, V, broken)
+    except spec_sparse.Invalid as rule:
         raise Refused("FORMAT", str(rule)) from rule
 
 
@@ -1476,6 +1563,8 @@ class Decoder:
         if e.role == SKIP:
             return make_skip(held, prev_fmt)
         method = method_of(h.codec, parameters, e.use)
+        if method.form == SPARSE:
+            return make_sparse(h, parameters, e, payload)
         if method.form == FLOATS:
             return make_floats(payload, method.fmt, h.T * h.C, prev_fmt)
         if method.form == MICROSCALED:

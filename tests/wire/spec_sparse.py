@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+# spec_sparse.py - finds which values a sparse payload holds, written from docs/format.md, 3.10,
+# alone.
+"""Functions get `broken`, a set of names from BREAKS: the deliberate errors that they have to make,
+with which golden.py shows that the golden files detect each of them. Section numbers are those of
+docs/format.md."""
+
+HEAD = 16
+MASK, NUMBERS, GAPS = 1, 2, 3  # 3.10, way
+MILLION = 1000000
+MOST = 1 << 31  # 3.10: values of a sample
+
+BREAKS = {
+    "sparse-kept-down": "k is rounded down (3.10)",
+    "sparse-one-byte-more": "L is as long as it wants to be (3.10)",
+    "sparse-mask-reversed": "bit 0 of a mask is the highest bit of a byte (3.10)",
+    "sparse-mask-any": "a mask may have fewer or more bits than k (3.10)",
+    "sparse-numbers-high-first": "numbers have their highest bit first (3.10)",
+    "sparse-numbers-wide": "w is the number of bits of n (3.10)",
+    "sparse-numbers-any-order": "numbers may be in any order (3.10)",
+    "sparse-range-any": "numbers that are too large are left out (3.10)",
+    "sparse-gaps-beside": "the rest of a gap follows its lower bits at once (3.10)",
+    "sparse-gaps-inverted": "the rest of a gap is written in ones (3.10)",
+    "sparse-gaps-from-one": "a gap is the distance of two numbers (3.10)",
+    "sparse-gaps-first": "the rests of all gaps come first (3.10)",
+    "sparse-left-over": "bits that are left over may be 1 (3.10)",
+    "sparse-zeros-any": "the zeros of the head may be anything (3.10)",
+    "sparse-values-first": "the values come in front of the places (3.10)",
+    "sparse-long-last": "the last stretches are the longer ones (3.10)",
+    "sparse-draw-lower": "draws are made of the lower bytes (3.10)",
+    "sparse-draw-big": "draws have their high byte first (3.10)",
+    "sparse-draw-mod": "a draw is taken mod m (3.10)",
+    "sparse-seed-refused": "a seed is refused with randk (1.1)",
+    "sparse-bits-and-dtype": "parameter 7 must be there beside parameter 1 (1.2)",
+}
+
+
+class Invalid(Exception):
+    """A payload breaks a rule of 3.10."""
+
+
+def need(condition, rule):
+    if not condition:
+        raise Invalid(rule)
+
+
+def up(n, m):
+    return -(-n // m) * m
+
+
+def kept(n, keep, broken):
+    """k."""
+    if "sparse-kept-down" in broken:
+        return max(n * keep // MILLION, 1)
+    return -(-n * keep // MILLION)
+
+
+def most_bytes(n, values):
+    """The limit of payload_bytes of the codec topk. values: V."""
+    return HEAD + up(-(-n // 8), 16) + values
+
+
+def drawn(n, k, part, broken):
+    """The places of the codec randk. part: a function that returns the 16-bit part of an
+    element."""
+    places, start = [], 0
+    for j in range(k):
+        longer = j >= k - n % k if "sparse-long-last" in broken else j < n % k
+        m = n // k + longer
+        shift = 0 if "sparse-draw-lower" in broken else 8
+        four = [part(4 * j + i) >> shift & 0xFF for i in range(4)]
+        u = int.from_bytes(bytes(four), "big" if "sparse-draw-big" in broken else "little")
+        places.append(start + (u % m if "sparse-draw-mod" in broken else u * m >> 32))
+        start += m
+    return places
+
+
+class Bits:
+    """A string of bits."""
+
+    def __init__(self, data):
+        self.value, self.n, self.at = int.from_bytes(data, "little"), 8 * len(data), 0
+
+    def next(self):
+        need(self.at < self.n, "bits are missing")
+        self.at += 1
+        return self.value >> (self.at - 1) & 1
+
+    def number(self, w, broken):
+        bits = [self.next() for _ in range(w)]
+        if "sparse-numbers-high-first" in broken:
+            bits.reverse()
+        return sum(bit << i for i, bit in enumerate(bits))
+
+
+def read_mask(bits, n, k, broken):
+    reverse = 7 if "sparse-mask-reversed" in broken else 0
+    places = sorted(i ^ reverse for i in range(n) if bits.next())
+    if "sparse-mask-any" in broken:
+        return (places + list(range(n)))[:k]
+    need(len(places) == k, "the number of ones")
+    return places
+
+
+def in_order(places, n, broken):
+    if "sparse-range-any" in broken:
+        places = [min(place, n - 1) for place in places]
+        return places
+    need(all(place < n for place in places), "a number is too large")
+    rising = all(a < b for a, b in zip(places, places[1:]))
+    need(rising or "sparse-numbers-any-order" in broken, "numbers are out of order")
+    return places
+
+
+def rest_of_gap(bits, broken):
+    high, end = 0, 0 if "sparse-gaps-inverted" in broken else 1
+    while bits.next() != end:
+        high += 1
+    return high
+
+
+def read_gaps(bits, k, w, broken):
+    if "sparse-gaps-beside" in broken:
+        pairs = [(bits.number(w, broken), rest_of_gap(bits, broken)) for _ in range(k)]
+    elif "sparse-gaps-first" in broken:
+        high = [rest_of_gap(bits, broken) for _ in range(k)]
+        pairs = [(bits.number(w, broken), h) for h in high]
+    else:
+        low = [bits.number(w, broken) for _ in range(k)]
+        pairs = [(part, rest_of_gap(bits, broken)) for part in low]
+    places, last = [], -1
+    for part, high in pairs:
+        last += part + (high << w) + (0 if "sparse-gaps-from-one" in broken else 1)
+        places.append(last)
+    return places
+
+
+def places_of(payload, n, k, values, broken):
+    """Returns the places of the values in a payload of topk, and the payload of the values.
+    values: V."""
+    need(len(payload) >= HEAD + values, "too short")
+    way, w, L = payload[0], payload[1], int.from_bytes(payload[4:8], "little")
+    zeros = payload[2:4] + payload[8:HEAD]
+    need(not any(zeros) or "sparse-zeros-any" in broken, "zeros")
+    need(HEAD + up(L, 16) + values == len(payload), "the sum of sizes")
+    data, rest = payload[HEAD : HEAD + L], payload[len(payload) - values :]
+    if "sparse-values-first" in broken:
+        data, rest = payload[HEAD + values :][:L], payload[HEAD : HEAD + values]
+    bits = Bits(data)
+    width = (n if "sparse-numbers-wide" in broken else n - 1).bit_length()
+    allowed = {MASK: w == 0, NUMBERS: w == width, GAPS: w <= 31}
+    need(allowed.get(way, False), "way or w")
+    if way == MASK:
+        places = read_mask(bits, n, k, broken)
+    elif way == NUMBERS:
+        places = in_order([bits.number(w, broken) for _ in range(k)], n, broken)
+    else:
+        places = in_order(read_gaps(bits, k, w, broken), n, broken)
+    if "sparse-one-byte-more" not in broken:
+        need(L == -(-bits.at // 8), "L")
+    left = [bits.next() for _ in range(bits.n - bits.at)]
+    need(not any(left) or "sparse-left-over" in broken, "bits that are left over")
+    return places, rest
