@@ -45,9 +45,9 @@ struct Case {
     bool encode;
     Variant variant;
     dw_codec codec;
-    uint32_t bits, group;
-    dw_element element; /* 0: not microscaled */
-    bool steps;         /* the form step */
+    uint32_t bits, group; /* bits: of a sparse codec, which percentage of the values is sent */
+    dw_element element;   /* 0: not microscaled */
+    bool steps;           /* the form step */
     dw_dtype x, prev;
     const char *table;
     size_t bytes; /* of x */
@@ -60,6 +60,7 @@ struct Case {
     }
     uint32_t channels() const { return static_cast<uint32_t>(elements() / tokens()); }
     size_t block() const { return bytes >= (8u << 20) ? 1 : 16; } /* calls in a row */
+    bool is_sparse() const { return codec == DW_CODEC_TOPK || codec == DW_CODEC_RANDK; }
     bool y_is_prev() const { return codec == DW_CODEC_DELTA && variant != kWriteY; }
     std::string name() const;
     dw_config config() const;
@@ -71,14 +72,18 @@ const char *word(dw_dtype dtype)
 }
 
 /* <way>/<codec>/b<bits>/g<group>/<x>/<prev>/<isa>/<bytes of x>/t<threads>; microscaled: the element
- * in place of b<bits>; in steps: "step" */
+ * in place of b<bits>; in steps: "step"; sparse: k<percent of the values that is sent> */
 std::string Case::name() const
 {
-    const char *codecs[] = {"", "delta", "direct", "raw", "mx"};
+    const char *codecs[] = {"", "delta", "direct", "raw", "mx", "topk", "randk"};
     const char *elements[] = {"", "int8", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1"};
     std::string s = encode ? "encode/" : "decode/";
     s += std::string(codecs[codec]) + kVariantWords[variant] + "/";
-    s += (element ? elements[element] : steps ? "step" : "b" + std::to_string(bits)) + "/g";
+    s += (element       ? elements[element]
+          : steps       ? "step"
+          : is_sparse() ? "k" + std::to_string(bits)
+                        : "b" + std::to_string(bits)) +
+         "/g";
     s += group == DW_GROUP_ROW       ? "row"
          : group == DW_GROUP_SAMPLE  ? "sample"
          : group == DW_GROUP_CHANNEL ? "channel"
@@ -94,6 +99,8 @@ dw_config Case::config() const
     config.codec = codec;
     if (codec == DW_CODEC_RAW) {
         config.raw = x;
+    } else if (is_sparse()) {
+        config.keep = bits * 10000;
     } else if (element) {
         config.element = element;
         if (codec == DW_CODEC_DELTA) config.form = DW_FORM_MX;
@@ -402,6 +409,11 @@ const Codec kCodecs[] = {
     {kFeedback, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_F32, kNoElement},
     {kFeedback, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
     {kFeedback, DW_CODEC_MX, 4, 32, DW_F32, DW_F32, DW_ELEMENT_E2M1},
+    {kPlain, DW_CODEC_TOPK, 1, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_TOPK, 10, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_TOPK, 1, DW_GROUP_SAMPLE, DW_BF16, DW_BF16, kNoElement},
+    {kFeedback, DW_CODEC_TOPK, 1, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_RANDK, 1, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_RAW, 32, 0, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_MX, 8, 32, DW_F32, DW_F32, DW_ELEMENT_INT8},
     {kPlain, DW_CODEC_MX, 8, 32, DW_F32, DW_F32, DW_ELEMENT_E4M3},

@@ -466,6 +466,7 @@ MUTANTS = {
     "residual_of_poisoned_columns": ("src/codecs/residual.c", "!keeps[to];", "(keeps[to] | 1);", "feedback"),
     "ties_to_the_higher": ("src/codecs/selection.c", "if (m != c->least || c->ties == 0) return m > c->least;", "if (m != c->least || c->ties > 1) return c->ties -= m == c->least, m > c->least;", "sparse"),
     "cut_of_two_histograms": ("src/codecs/selection.c", "for (int shift = 2 * BITS; shift >= 0; shift -= BITS) {\n        int bits", "for (int shift = 2 * BITS; shift >= 0; shift -= BITS) {\n        if (shift == 0 && (known <<= BITS, 1)) break;\n        int bits", "sparse"),
+    "mask_bits_reversed": ("src/codecs/selection.c", "UINT64_C(0x0102040810204080)", "UINT64_C(0x8040201008040201)", "sparse"),
     "guess_is_trusted": ("src/codecs/selection.c", "if (found >= k && found != UINT64_MAX)", "if (found != UINT64_MAX)", "sparse"),
     "sign_counts": ("src/codecs/selection.c", "return dw_bits_of(value) & 0x7fffffffu;", "return dw_bits_of(value);", "sparse"),
     "rows_touch_always": ("src/codecs/selection.c", "bool is_dense = stride == c || job->layout.t == 1;", "bool is_dense = true;", "sparse"),

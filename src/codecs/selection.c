@@ -143,6 +143,10 @@ uint64_t dw_select_room(uint64_t n, uint64_t k)
     return sizeof(float) * list_most(n, k);
 }
 
+/* 2^32 divided by the golden ratio: its multiples, mod 2^32, are spread evenly. Places at equal
+ * distances would often be of the same few channels, of which some may be strong. */
+#define GOLDEN 2654435769u
+
 /* Returns a magnitude that probably a few more than k elements reach. Of the elements that are
  * looked at, a share k / n is expected to belong to the largest; four standard deviations are
  * added. */
@@ -150,7 +154,7 @@ static uint32_t guess(const dw_encode_job *job, uint64_t n, uint64_t k, float *r
 {
     float block[LINE];
     for (uint64_t i = 0; i < LINES; i++) {
-        uint64_t at = i * (n / LINES) / LINE * LINE;
+        uint64_t at = (uint64_t)((uint32_t)i * GOLDEN) * (n - LINE) >> 32;
         memcpy(room + i * LINE, dw_select_load(job, at, LINE, block), sizeof block);
     }
     double expected = (double)k / (double)n * SPARE;
@@ -161,13 +165,19 @@ static uint32_t guess(const dw_encode_job *job, uint64_t n, uint64_t k, float *r
 
 static void mask_above(const float *values, uint64_t n, uint32_t least, uint8_t *mask)
 {
-    uint64_t whole = n / 8 * 8;
-    for (uint64_t i = 0; i < whole; i += 8) {
-        uint32_t byte = 0;
-        for (int b = 0; b < 8; b++) byte |= (uint32_t)(magnitude(values[i + b]) >= least) << b;
-        mask[i / 8] = (uint8_t)byte;
+    enum { ONCE = 64 };
+    uint64_t whole = n / ONCE * ONCE;
+    uint8_t above[ONCE];
+    for (uint64_t i = 0; i < whole; i += ONCE) {
+        /* Signed, since processors without AVX-512 compare only such integers at once. */
+        for (int k = 0; k < ONCE; k++)
+            above[k] = (int32_t)magnitude(values[i + k]) >= (int32_t)least;
+        /* The product moves the lowest bits of eight bytes into its highest byte, in order. */
+        for (int k = 0; k < ONCE; k += 8)
+            mask[(i + k) / 8] =
+                (uint8_t)(dw_get(above + k, 8) * UINT64_C(0x0102040810204080) >> 56);
     }
-    if (whole < n) mask[whole / 8] = 0;
+    memset(mask + whole / 8, 0, (size_t)((n - whole + 7) / 8));
     for (uint64_t i = whole; i < n; i++)
         if (magnitude(values[i]) >= least) dw_mask_set(mask, i);
 }
