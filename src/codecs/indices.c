@@ -184,12 +184,21 @@ static bool find_one(const uint8_t *from, uint64_t bytes, uint64_t *at)
     return false;
 }
 
+/* Adds up neighbouring bits, pairs of bits and so on. Compilers make a call of their own library of
+ * the builtin function, which the pure layer does not link. */
+static uint64_t count_ones(uint64_t word)
+{
+    word -= word >> 1 & UINT64_C(0x5555555555555555);
+    word = (word & UINT64_C(0x3333333333333333)) + (word >> 2 & UINT64_C(0x3333333333333333));
+    word = (word + (word >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return word * UINT64_C(0x0101010101010101) >> 56;
+}
+
 static const char *read_mask(const dw_sparse *s, const uint8_t *from, uint64_t bytes, uint8_t *mask)
 {
     uint64_t ones = 0;
     memcpy(mask, from, (size_t)bytes);
-    for (uint64_t at = 0; at < s->n; at += 64)
-        ones += (uint64_t)__builtin_popcountll(dw_mask_word(mask, at));
+    for (uint64_t at = 0; at < s->n; at += 64) ones += count_ones(dw_mask_word(mask, at));
     if (s->n % 8 && from[bytes - 1] >> s->n % 8) return "a mask has bits behind its last element";
     return ones == s->k ? NULL : "a mask does not have as many bits as the payload has values";
 }
@@ -263,7 +272,6 @@ static bool plan(dw_plan *made)
 }
 
 const dw_stage dw_stage_indices = {
-    .name = "indices",
     .plan = plan,
     .encode = encode,
     .join = join,
