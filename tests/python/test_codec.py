@@ -10,6 +10,7 @@ import deltawire
 from deltawire import Config, Decoder, Encoder, Tensor, Threads
 
 TEXTS = ["delta:bits=4", "delta:bits=1,prev=bf16", "direct:bits=6", "raw:bf16", "mx:element=e4m3"]
+TEXTS += ["topk:keep=0.2,bits=4", "randk:keep=0.5"]
 
 
 @pytest.mark.parametrize("text", TEXTS)
