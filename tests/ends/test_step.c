@@ -227,6 +227,16 @@ static void a_poisoned_key_entry_starts_from_zero(void **state)
     test_pair_close(&pair);
 }
 
+static double largest_distance(const float *x, const float *y, size_t n)
+{
+    double largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        double distance = fabs((double)x[i] - (double)y[i]);
+        if (distance > largest) largest = distance;
+    }
+    return largest;
+}
+
 /* A change of more than 127 steps is clamped, and the counter `clamped_values` counts it. What is
  * left of it belongs to the change of the next visit, so that the value arrives after some visits.
  */
@@ -256,8 +266,7 @@ static void clamped_values_catch_up(void **state)
              * 1e4 / sqrt(2048), and 127 steps are 2800. */
             if (visit == 0) assert_int_equal(clamped, 0);
             if (visit == 1) assert_int_equal(clamped, 2);
-            double left = 0; /* of the value that is furthest from x */
-            for (int i = 0; i < SIZE; i++) left = fmax(left, fabs((double)x[i] - (double)y[i]));
+            double left = largest_distance(x, y, SIZE);
             if (visit > 1 && clamped > before) assert_true(left < last || left < 0.01);
             last = left;
             before = clamped;
