@@ -180,6 +180,7 @@ static const struct {
     {"delta:bits=2,bits=8", "'bits=8'", 13},
     /* Each option is valid alone, but not together with the others. */
     {"delta:bits=2,form=mx", "'bits'", 6},
+    {"delta:scale=mse,form=mx", "'scale'", 6},
     {"delta:element=e2m1", "'element'", 6},
     {"delta:key=8,form=mx", "'key=8'", 6},
     {"delta:bits=2,key=e4m3", "'key=e4m3'", 13},
