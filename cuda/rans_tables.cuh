@@ -20,7 +20,8 @@ typedef struct dw_tables_room {
     uint64_t sums[DW_WARPS], sum;
 } dw_tables_room;
 
-/* Shares the slots out, as dw_slots_of_weights does. */
+/* Computes how many of the 4096 slots each symbol gets, with the same result as dw_slots_of_weights
+ * (entropy/frequencies.h). start: symbol s gets the slots start[s] to start[s + 1] - 1. */
 DW_DEVICE void dw_share_slots(const uint32_t *weights, uint32_t symbols, uint16_t *start,
                               dw_tables_room *room)
 {

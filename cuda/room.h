@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * room.h - the device memory of a part whose payload is coded, or moved behind a coded one.
+ * room.h - how the device memory is laid out that a launch needs for a payload that is
+ * entropy-coded, or that is moved because an entropy-coded one in front of it became shorter.
  *
  * | name    | of an encoder                                       | of a decoder             |
  * | plain   | the form's payload                                  | the form's payload       |
@@ -10,8 +11,7 @@
  * |         | blocks are bare), and these sorted into parts (with |                          |
  * |         | dither)                                             |                          |
  *
- * All of them but plain are missing where the payload is only moved. Errors: false where the sizes
- * are too large. */
+ * For a payload that is only moved there is nothing but plain. Errors: none. */
 #ifndef DW_CUDA_ROOM_H
 #define DW_CUDA_ROOM_H
 
@@ -19,10 +19,15 @@
 
 enum { DW_ROOM_ALIGNMENT = 256 };
 
-/* What an encoder knows of a block. start: where it begins in the payload in the frame; from: in
- * the plain payload. size: in the frame. Of a raw block, which is a copy of its plain bytes,
- * nothing else is used. The first `front` bytes of another one are the first of its region, and the
- * rest lies in the region from byte `tail` on. */
+/* What an encoder knows of a block.
+ *
+ * | name   | meaning                                                                              |
+ * | start  | where the block begins in the payload that the frame contains                        |
+ * | from   | where it begins in the plain payload                                                 |
+ * | size   | its bytes in the frame                                                               |
+ * | front  | the first `front` bytes of a coded block are the first ones of its region            |
+ * | tail   | ... and its other bytes lie in the region from byte `tail` on                        |
+ * | is_raw | the block is a copy of its bytes in the plain payload, without front and tail         | */
 typedef struct dw_cuda_note {
     uint64_t start, from;
     uint32_t size, front, tail, is_raw;
@@ -38,8 +43,9 @@ DW_INLINE uint64_t dw_room_up(uint64_t bytes)
     return dw_round_up(bytes, DW_ROOM_ALIGNMENT);
 }
 
-/* The room of an encoder or decoder behind the plain payload. Sizes wrap only where the number of
- * blocks exceeds that of a grid, which the host refuses before it uses any. */
+/* Returns what an encoder or a decoder needs behind the plain payload. The sums overflow only with
+ * more blocks than a launch can have, and the host refuses those before it uses any of the sizes.
+ */
 DW_INLINE dw_cuda_room dw_cuda_room_of(const dw_layout *layout, bool encodes)
 {
     dw_coded coded = dw_coded_of(layout);

@@ -12,7 +12,7 @@
 #include "replicas.h"
 #include "sentence.h"
 
-/* ---- Starting from one ----------------------------------------------------------------------- */
+/* ---- Starting from a checkpoint -------------------------------------------------------------- */
 
 /* Checks that the checkpoint is one of this model; if it is continued, also that steps are left,
  * and that its states of gradients, if it has any, are those of this grid and codec. */

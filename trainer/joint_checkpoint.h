@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * joint_checkpoint.h - the checkpoint of a whole run: all ranks write it together, and all of them
- * start from it. checkpoint.h has the files. */
+ * start from it. checkpoint.h says which files a checkpoint consists of. */
 #ifndef DW_TRAINER_JOINT_CHECKPOINT_H
 #define DW_TRAINER_JOINT_CHECKPOINT_H
 

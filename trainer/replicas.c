@@ -123,10 +123,9 @@ static dw_status meet(dw_replicas *replicas, uint32_t replica, json_t *greeting)
     return status < 0 ? status : dw_meet(stage, &replicas->others[replica], &meeting, greeting);
 }
 
-/* Returns the timeout of the group. A rank that waits for a lost rank of its own replica is late in
- * its group, but is not to blame. A link notices within about peer_timeout_ms that its other end is
- * lost, so the group waits longer than that, and its timeout concerns only ranks that are alive and
- * make no progress. */
+/* Returns the timeout of the group. It is longer than peer_timeout_ms, within about which a link
+ * notices that its other end is lost. Otherwise the group could blame a rank that is late only
+ * because it waits for a lost rank of its own replica. */
 static uint32_t group_timeout(const dw_train_config *config)
 {
     uint64_t ms = (uint64_t)config->peer_timeout_ms * 2 + 10000;

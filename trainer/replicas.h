@@ -47,7 +47,8 @@ dw_status dw_replicas_collect(dw_stage *stage);
 dw_status dw_replicas_save(dw_stage *stage, uint8_t **bytes, size_t *len);
 dw_status dw_replicas_load(dw_stage *stage, const uint8_t *bytes, size_t len);
 
-/* Adds to *cost what averaging has cost this rank. */
+/* Adds to *cost the bytes of gradients that this rank has sent, and the time that it has waited for
+ * their means. */
 void dw_replicas_cost(dw_stage *stage, dw_train_cost *cost);
 
 #endif

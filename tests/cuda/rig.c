@@ -227,3 +227,17 @@ void rig_same_counters(rig *r)
     same_counters(test_encoder_counters(r->encoder), test_encoder_counters(r->cpu_encoder));
     same_counters(test_decoder_counters(r->decoder), test_decoder_counters(r->cpu_decoder));
 }
+
+void rig_capture(int graph)
+{
+    fake_cuda_get()->drop_graph(graph);
+    fake_cuda_get()->graph = graph;
+    fake_cuda_get()->capturing = true;
+}
+
+void rig_replay(int graph)
+{
+    fake_cuda_get()->capturing = false;
+    fake_cuda_get()->launch_graph(graph);
+    fake_cuda_get()->run();
+}

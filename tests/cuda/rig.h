@@ -50,6 +50,11 @@ void rig_same_counters(rig *r);
 void rig_to_device(void *device, const void *host, size_t bytes);
 void rig_from_device(void *host, const void *device, size_t bytes);
 
+/* capture: calls that follow become a graph, 0 or 1, in place of running. replay: ends the capture
+ * if there is one, and runs the graph to its end. */
+void rig_capture(int graph);
+void rig_replay(int graph);
+
 /* Checks that the fake driver has no memory, context, module or stream that was not given back. */
 void rig_nothing_left(void);
 

@@ -195,20 +195,6 @@ static void whole_frames_have_the_sizes_that_payloads_became(void **state)
     rig_nothing_left();
 }
 
-static void capture(int graph)
-{
-    fake_cuda_get()->drop_graph(graph);
-    fake_cuda_get()->graph = graph;
-    fake_cuda_get()->capturing = true;
-}
-
-static void replay(int graph)
-{
-    fake_cuda_get()->capturing = false;
-    fake_cuda_get()->launch_graph(graph);
-    fake_cuda_get()->run();
-}
-
 /* Captured frames can be repeated, although each has another length. When every key has its memory,
  * neither the host nor the device allocates anything. */
 static void captured_frames_differ_in_length(void **state)
@@ -225,9 +211,9 @@ static void captured_frames_differ_in_length(void **state)
         dw_key keys[2] = {{0, 0}, {1, 0}};
         long calls = fake_cuda_get()->calls;
         int64_t allocations = r.allocator.calls;
-        if (!out) capture(0);
+        if (!out) rig_capture(0);
         start(&r, keys, &out, &random);
-        replay(0);
+        rig_replay(0);
         rig_encode_end(&r, out);
         lengths[step] = r.len;
         different += step && r.len != lengths[step - 1];
@@ -237,13 +223,13 @@ static void captured_frames_differ_in_length(void **state)
                                    &r.cpu_reply_len),
                          DW_OK);
         if (!in) {
-            capture(1);
+            rig_capture(1);
             assert_int_equal(rig_decode_start(&r, DW_F32, &in), DW_OK);
         } else {
             rig_to_device(r.device_frame, r.frame, r.len);
             assert_int_equal(dw_decode_again(in, r.frame, r.len, r.len), DW_OK);
         }
-        replay(1);
+        rig_replay(1);
         assert_int_equal(dw_decode_finish(in, r.reply, r.reply_cap, &r.reply_len), DW_OK);
         rig_from_device(r.y, r.device_y, r.tensor_bytes);
         assert_memory_equal(r.y, r.cpu_y, r.tensor_bytes);

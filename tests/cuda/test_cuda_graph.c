@@ -5,20 +5,6 @@
 
 enum { T = 3, C = 64 };
 
-static void start_capture(int graph)
-{
-    fake_cuda_get()->drop_graph(graph);
-    fake_cuda_get()->graph = graph;
-    fake_cuda_get()->capturing = true;
-}
-
-static void replay(int graph)
-{
-    fake_cuda_get()->capturing = false;
-    fake_cuda_get()->launch_graph(graph);
-    fake_cuda_get()->run();
-}
-
 /* Replays of a captured encode and a captured decode give the same results as new calls on the CPU,
  * with other keys. Once every key has its memory, a replay makes no call of the driver. */
 static void replay_steps(rig *r, flight *f, test_random *random)
@@ -27,7 +13,7 @@ static void replay_steps(rig *r, flight *f, test_random *random)
         long calls = fake_cuda_get()->calls;
         for (uint32_t k = 0; k < 2; k++) f->keys[k] = (dw_key){test_next(random) % 4, k};
         if (step == 0) {
-            start_capture(0);
+            rig_capture(0);
             flight_start(r, f, random);
         } else {
             (void)flight_input(r, f, random);
@@ -39,16 +25,16 @@ static void replay_steps(rig *r, flight *f, test_random *random)
         size_t unused;
         assert_int_equal(dw_encode_finish(f->out, f->head, sizeof f->head, &unused, &unused),
                          DW_PENDING);
-        replay(0);
+        rig_replay(0);
         flight_end(f);
         if (step == 0) {
-            start_capture(1);
+            rig_capture(1);
             flight_arrive(r, f);
         } else {
             assert_int_equal(dw_decode_again(f->in, f->cpu_frame, f->cpu_len, f->cpu_len), DW_OK);
         }
         assert_int_equal(dw_decode_finish(f->in, NULL, 0, NULL), DW_PENDING);
-        replay(1);
+        rig_replay(1);
         flight_land(r, f);
         rig_feedback(r);
         for (int k = 0; k < 2; k++) rig_in_step(r, f->keys[k]);
@@ -95,9 +81,9 @@ static void a_frame_that_needs_other_kernels_is_refused(void **state)
     (void)state;
     rig_open(&r, cuda, "delta:bits=1", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&f, &r);
-    start_capture(0);
+    rig_capture(0);
     flight_start(&r, &f, &random);
-    replay(0);
+    rig_replay(0);
     flight_end(&f);
     dw_counters before = {.struct_size = sizeof before};
     (void)dw_encoder_counters(r.encoder, &before);
@@ -111,14 +97,14 @@ static void a_frame_that_needs_other_kernels_is_refused(void **state)
     (void)flight_input(&r, &f, &random);
     flight_twin(&r, &f);
     assert_int_equal(dw_encode_again(f.out, fresh), DW_OK);
-    replay(0);
+    rig_replay(0);
     flight_end(&f);
     /* The decoder refuses the frame: `again` says so at once, and finish says it once more, with
      * the reply. */
     memcpy(r.frame, f.cpu_frame, r.len = f.cpu_len);
-    start_capture(1);
+    rig_capture(1);
     flight_arrive(&r, &f);
-    replay(1);
+    rig_replay(1);
     flight_land(&r, &f);
     assert_int_equal(dw_decode_again(f.in, f.cpu_frame, f.cpu_len, f.cpu_len), DW_ERR_STALE);
     assert_int_equal(dw_decode_finish(f.in, r.reply, r.reply_cap, &r.reply_len), DW_ERR_STALE);
@@ -150,7 +136,7 @@ static void memory_is_given_back_while_a_stream_captures(void **state)
     flight_end(&f);
     for (uint32_t i = 0; i < 400; i++) keys[i] = (dw_key){i + 3, 0};
     x = dw_tensor_3d(large.device_x, DW_F32, 400, T, C);
-    start_capture(0);
+    rig_capture(0);
     assert_int_equal(
         dw_encode_async(small.encoder, keys, &x, large.device_frame, large.cap, NULL, &ticket),
         DW_OK);

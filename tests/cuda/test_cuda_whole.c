@@ -256,13 +256,6 @@ static void some_of_many_are_whole(void **state)
     rig_nothing_left();
 }
 
-static void replay(void)
-{
-    fake_cuda_get()->capturing = false;
-    fake_cuda_get()->launch_graph(0);
-    fake_cuda_get()->run();
-}
-
 /* The encode and the send are captured together, once, for all lengths of frames. */
 static void a_graph_sends_whole_frames(void **state)
 {
@@ -280,9 +273,7 @@ static void a_graph_sends_whole_frames(void **state)
         for (uint32_t k = 0; k < 2; k++) f.keys[k] = (dw_key){test_next(&random) % 4, k};
         forget_one(&r, &random);
         if (step == 0) {
-            fake_cuda_get()->graph = 0;
-            fake_cuda_get()->drop_graph(0);
-            fake_cuda_get()->capturing = true;
+            rig_capture(0);
             flight_start(&r, &f, &random);
             enqueue_send(cuda, f.device_frame, sent, r.cap);
         } else {
@@ -293,7 +284,7 @@ static void a_graph_sends_whole_frames(void **state)
         assert_int_equal(dw_encode_length(f.out, &len), DW_OK);
         assert_int_equal(len, f.cpu_len);
         assert_int_equal(dw_encode_finish(f.out, NULL, 0, NULL, &len), DW_PENDING);
-        replay();
+        rig_replay(0);
         was_sent(&f, sent);
         end_whole(&r, &f, step % 2);
         /* Replaying without dw_encode_again must not make a second frame with the same sequence:
@@ -301,7 +292,7 @@ static void a_graph_sends_whole_frames(void **state)
         if (step == 17) {
             static const uint8_t nothing[80];
             dw_frame_info info = {.struct_size = sizeof info};
-            replay();
+            rig_replay(0);
             assert_memory_equal(sent, nothing, sizeof nothing);
             assert_int_equal(dw_frame_read(sent, f.cpu_len, &info, NULL), DW_ERR_FORMAT);
         }

@@ -144,9 +144,10 @@ static double scatter_of(const dw_choice *choice, const dw_choice_candidate *c, 
  * held up behind a lost packet arrive at the same time, so most of them alone would appear
  * infinitely fast. Of lone frames the upper quartile of the rates counts, because other delays can
  * only make the link appear slower than it is. The very highest rates are ignored, because they may
- * result from empty messages that travelled slowly. For the same reason the excess of a lone frame
- * counts as at least the scatter of the empty messages: a smaller one says nothing. Otherwise a
- * small frame on a busy machine could show any rate. The higher of the two results is returned. */
+ * result from empty messages that travelled slowly. For the same reason the time that a lone frame
+ * took longer than an empty message counts as at least the spread of the times of empty messages:
+ * a smaller difference says nothing, and by it a small frame on a busy machine could seem to have
+ * travelled at any rate. The higher of the two results is returned. */
 static double rate_of(const dw_choice *choice, const dw_choice_candidate *c)
 {
     double lone[DW_CHOICE_WINDOW], bytes = 0, seconds = 0;

@@ -98,8 +98,9 @@ class LinkLane(Lane):
         try:
             self._opened().flush(timeout=self._timeout)
         except DeltawireError as error:
-            # A neighbour that was done with its last step may have closed the link already. If it
-            # has died, the next step fails: this one has received all that it needs.
+            # PEER is no error here, because this rank has received all that it needs. The
+            # neighbour may have finished its last step and closed the link. If it has died instead,
+            # the next step fails.
             if error.status != Status["PEER"]:
                 self.lost(error)
 

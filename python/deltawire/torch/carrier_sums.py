@@ -102,8 +102,9 @@ class Sums:
                 if link is not None:
                     link.flush(timeout=self._timeout)
             except DeltawireError as error:
-                # A rank that was done with its last step may have closed the link already. If it
-                # has died, the next step fails: this rank has received all that it needs.
+                # PEER is no error here, because this rank has received all that it needs. The
+                # other rank may have finished its last step and closed the link. If it has died
+                # instead, the next step fails.
                 if error.status != Status["PEER"]:
                     raise failed(error) from error
 
