@@ -27,7 +27,8 @@ enum { DW_ROOM_ALIGNMENT = 256 };
  * | size   | its bytes in the frame                                                               |
  * | front  | the first `front` bytes of a coded block are the first ones of its region            |
  * | tail   | ... and its other bytes lie in the region from byte `tail` on                        |
- * | is_raw | the block is a copy of its bytes in the plain payload: no front, no tail             | */
+ * | is_raw | the block is a copy of its plain bytes, without front and tail                       |
+ */
 typedef struct dw_cuda_note {
     uint64_t start, from;
     uint32_t size, front, tail, is_raw;

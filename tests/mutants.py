@@ -403,7 +403,7 @@ MUTANTS = {
     "skip_of_what_is_not_finite": ("src/codecs/skip.c", "largest < DW_F32_INFINITY && ", ""),
     "skip_reads_the_gaps": ("src/codecs/skip.c", "dw_at(x, plans->x, row * (uint64_t)stride)", "dw_at(x, plans->x, row * plans->c)"),
     "skip_with_a_digest": ("src/ends/encoder_commit.c", "is_empty ? 0 : dw_digest_of_sum(t->results[i].payload_sum)", "dw_digest_of_sum(t->results[i].payload_sum)"),
-    "coded_work_not_checked": ("src/ends/encoder_ticket.c", "return prepare_stages(t) ? DW_OK : dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);", "(void)prepare_stages(t);\n    return DW_OK;"),
+    "coded_work_not_checked": ("src/ends/encoder_ticket.c", "return prepare_work(t) ? DW_OK : dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);", "(void)prepare_work(t);\n    return DW_OK;"),
     "skip_from_no_base": ("src/ends/encoder_plan.c", "if (delta && dw_skip_fits(", "if (held->now.data && dw_skip_fits("),
     "reconstruction_of_moved_payloads": ("src/ends/encoder_calls.c", "    if (reconstructs)\n        encoder->end.engine.emit(encoder->end.engine.context, (dw_jobs){.decode = t->again_jobs},\n                                 t->header.n);\n    dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums are rounded in this mode, too */\n    dw_ticket_close_gaps(t);", "    dw_cpu_mode mode = dw_cpu_enter_exact();\n    dw_ticket_close_gaps(t);\n    if (reconstructs)\n        encoder->end.engine.emit(encoder->end.engine.context, (dw_jobs){.decode = t->again_jobs},\n                                 t->header.n);"),
     "rans_full_too_late": ("src/kernels/kernels_rans_c.h", "if (x >> (32 - DW_RANS_BITS) >= f) {", "if (x >> (32 - DW_RANS_BITS) > f) {"),

@@ -219,13 +219,13 @@ static void emit(const dw_decode_job *job, uint64_t chunk)
     write_y(job);
 }
 
-static bool plan(dw_plan *made)
+static dw_status plan(dw_plan *made, dw_why *why)
 {
     uint64_t elements, bytes;
     if (!dw_size_multiply(made->t, made->c, &elements) ||
         !dw_size_multiply(elements, dw_dtype_bytes(made->params.dtype), &bytes) ||
         bytes > PTRDIFF_MAX)
-        return false;
+        return dw_plan_too_large(why);
     made->payload_bytes = dw_round_up(bytes, 16);
     made->chunks = 1;
     /* On a device the work is divided into the stretches of the state digest, since there are no
@@ -234,7 +234,7 @@ static bool plan(dw_plan *made)
                                .c = made->c,
                                .tiles = (elements + DW_TILE_ELEMENTS - 1) / DW_TILE_ELEMENTS,
                                .payload_bytes = made->payload_bytes};
-    return true;
+    return DW_OK;
 }
 
 /* Values that are too large for the dtype, and so become infinite, leave their residuals as they

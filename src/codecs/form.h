@@ -8,7 +8,8 @@
  *
  * wide table:
  * | function | meaning                                                                             |
- * | plan     | computes what depends on the shape: layout, sizes, chunks. false: too large          |
+ * | plan     | computes what depends on the shape: layout, sizes, chunks. Errors: LIMIT (too large) |
+ * |          | and SHAPE (a shape that the form cannot code), with a sentence; why may be NULL     |
  * | check    | step 8 of docs/format.md, 2: NULL, or what is wrong with a payload whose digest is   |
  * |          | right. NULL in the row: every payload of the right size can be decoded              |
  * | measure  | adds up in *result what settle needs to know of a chunk of x                        |
@@ -38,7 +39,7 @@ typedef struct dw_form_params dw_form_params;
  *
  * wide table:
  * | function | meaning                                                                             |
- * | plan     | after the form's: sets the sizes of a plan. false: too large                         |
+ * | plan     | after the form's: sets the sizes of a plan. Errors: as above                         |
  * | encode   | after the form's, for the same chunk: recodes it                                    |
  * | join     | when all chunks are done: completes the payload, sets payload_bytes and payload_sum |
  * | prepare  | step 8 of docs/format.md, 2, before any chunk: NULL, or what is wrong with a payload |
@@ -52,7 +53,7 @@ typedef struct dw_form_params dw_form_params;
  * chunks. */
 typedef struct dw_stage {
     uint8_t wire;
-    bool (*plan)(dw_plan *plan);
+    dw_status (*plan)(dw_plan *plan, dw_why *why);
     void (*encode)(const dw_encode_job *job, uint64_t chunk);
     void (*join)(const dw_encode_job *job, dw_chunk_result *result);
     const char *(*prepare)(const dw_decode_job *job);
@@ -85,7 +86,7 @@ typedef struct dw_form {
     dw_form_name wire; /* its number in frames */
     const char *name;
     bool has_codes; /* its payloads have tiles of codes, which an entropy coder can compress */
-    bool (*plan)(dw_plan *plan);
+    dw_status (*plan)(dw_plan *plan, dw_why *why);
     const char *(*check)(const dw_plan *plan, const uint8_t *payload, uint64_t bytes);
     void (*measure)(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result);
     void (*settle)(const dw_encode_job *job, const dw_chunk_result *joined);

@@ -259,16 +259,16 @@ static const char *decode(const dw_decode_job *job, uint64_t chunk)
     return why;
 }
 
-static bool plan(dw_plan *made)
+static dw_status plan(dw_plan *made, dw_why *why)
 {
     dw_sparse s;
-    if (!dw_sparse_of(made, &s)) return false;
+    if (!dw_sparse_of(made, &s)) return dw_plan_too_large(why);
     made->plain_bytes = s.plain_bytes;
     made->scratch_bytes = made->params.is_random ? 0 : dw_select_room(s.n, s.k);
     made->size_varies = !made->params.is_random;
     made->payload_bytes = s.values_bytes;
     if (made->size_varies) made->payload_bytes += HEAD_BYTES + s.mask_bytes;
-    return true;
+    return DW_OK;
 }
 
 const dw_stage dw_stage_indices = {

@@ -9,6 +9,7 @@
  * |          |        |       | behind the form, plan->plain_bytes                 | ticket|
  * | coded    |        | bytes | with a stage: the payload in the frame; else NULL  | frame |
  * | scratch  |        | bytes | with a stage: plan->scratch_bytes                  | ticket|
+ * | room     |        | bytes | plan->room_bytes, for the form itself; NULL: none  | ticket|
  *
  * The tickets of a device have no such memory, and leave payload (of decode jobs: plain) and
  * scratch to the engine where coded is set. A device also moves the payloads of a frame together.
@@ -82,7 +83,7 @@ typedef struct dw_encode_job {
     const void *prev;
     void *next;
     dw_dtype prev_dtype;
-    uint8_t *payload, *coded, *scratch;
+    uint8_t *payload, *coded, *scratch, *room;
     uint32_t entry; /* its number in the frame */
     /* prev and next are a residual (codecs/residual.h), which the decoder does not have. */
     bool keeps_residual;
@@ -99,6 +100,7 @@ typedef struct dw_decode_job {
     dw_layout layout;
     const uint8_t *payload, *coded;
     uint8_t *plain, *scratch; /* with a stage: payload, to be written; else NULL */
+    uint8_t *room;
     const void *prev;
     /* With state, decode writes only this; emit writes y after the digest was verified. */
     void *next;

@@ -108,16 +108,16 @@ static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *re
     dw_tiles_take_counts(&counts, &result->sums);
 }
 
-static bool plan(dw_plan *made)
+static dw_status plan(dw_plan *made, dw_why *why)
 {
     const dw_form_params *params = &made->params;
     dw_element_facts facts = dw_element_facts_of(params->element);
     if (!dw_layout_make_mx(&made->layout, made->t, made->c, params->element, facts.bits,
                            params->chooses))
-        return false;
+        return dw_plan_too_large(why);
     made->payload_bytes = made->layout.payload_bytes;
     made->chunks = dw_layout_chunks(&made->layout);
-    return true;
+    return DW_OK;
 }
 
 /* The largest magnitude A of a block, divided by the block's power of two, is between 2^top and

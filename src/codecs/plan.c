@@ -258,6 +258,12 @@ const char *dw_plans_bad_entry(const dw_plans *plans, const dw_entry *entry)
     return NULL;
 }
 
+dw_status dw_plan_too_large(dw_why *why)
+{
+    if (why) snprintf(why->text, sizeof why->text, "the shape is too large to be encoded");
+    return DW_ERR_LIMIT;
+}
+
 dw_status dw_plans_make(dw_plans *plans, const dw_config *config, dw_dtype x, uint32_t t,
                         uint32_t c, dw_why *why)
 {
@@ -272,13 +278,10 @@ dw_status dw_plans_make(dw_plans *plans, const dw_config *config, dw_dtype x, ui
         plan->prev = plans->params.prev;
         plan->t = t;
         plan->c = c;
-        bool fits = !plan->form || plan->form->plan(plan);
+        if (plan->form) status = plan->form->plan(plan, why);
         plan->behind = plan->params.behind;
-        if (fits && plan->behind) fits = plan->behind->plan(plan);
-        if (!fits) {
-            if (why) snprintf(why->text, sizeof why->text, "the shape is too large to be encoded");
-            return DW_ERR_LIMIT;
-        }
+        if (!status && plan->behind) status = plan->behind->plan(plan, why);
+        if (status) return status;
     }
     plans->x = x;
     plans->t = t;

@@ -69,6 +69,7 @@ struct dw_plan {
     bool measures;                       /* measure and settle must be called */
     const dw_stage *behind;              /* NULL: the form's payload is that of the frame */
     uint64_t plain_bytes, scratch_bytes; /* with a stage: of the form's payload; of its memory */
+    uint64_t room_bytes;                 /* of memory that the form itself needs */
 };
 
 typedef struct dw_plans {
@@ -96,6 +97,9 @@ void dw_params_difference(const dw_params *own, uint8_t codec, const uint8_t *bl
 
 dw_status dw_plans_make(dw_plans *plans, const dw_config *config, dw_dtype x, uint32_t t,
                         uint32_t c, dw_why *why);
+
+/* Returns LIMIT, with a sentence: for plan functions of forms and stages. */
+dw_status dw_plan_too_large(dw_why *why);
 
 /* The plans of the last few shapes. */
 enum { DW_PLANS_KEPT = 4 };

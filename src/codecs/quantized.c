@@ -179,15 +179,15 @@ static void encode(const dw_encode_job *job, uint64_t index, dw_chunk_result *re
     dw_tiles_take_counts(&e.counts, &result->sums);
 }
 
-static bool plan(dw_plan *made)
+static dw_status plan(dw_plan *made, dw_why *why)
 {
     const dw_form_params *params = &made->params;
     if (!dw_layout_make(&made->layout, made->t, made->c, params->bits, params->group,
                         params->chooses))
-        return false;
+        return dw_plan_too_large(why);
     made->payload_bytes = made->layout.payload_bytes;
     made->chunks = dw_layout_chunks(&made->layout);
-    return true;
+    return DW_OK;
 }
 
 /* The scale s is such that the largest magnitude A of a piece is at most L steps: s * L >= A.

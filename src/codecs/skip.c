@@ -38,13 +38,13 @@ bool dw_skip_fits(const dw_plans *plans, const dw_kernels *kernels, const void *
     return fits;
 }
 
-static bool plan(dw_plan *made)
+static dw_status plan(dw_plan *made, dw_why *why)
 {
     uint64_t bytes = (uint64_t)made->t * made->c;
-    if (bytes > PTRDIFF_MAX / 4) return false;
+    if (bytes > PTRDIFF_MAX / 4) return dw_plan_too_large(why);
     made->payload_bytes = 0;
     made->chunks = 1;
-    return true;
+    return DW_OK;
 }
 
 static uint64_t keep(const dw_plan *made, const dw_kernels *kernels, const void *prev, void *next,

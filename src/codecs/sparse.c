@@ -32,7 +32,7 @@ bool dw_sparse_of(const dw_plan *plan, dw_sparse *s)
                                         .group = params->group,
                                         .dtype = params->dtype};
     s->values.form = s->values.params.form;
-    if (!s->values.form->plan(&s->values)) return false;
+    if (s->values.form->plan(&s->values, NULL)) return false;
     s->mask_bytes = dw_round_up((s->n + 7) / 8, 16);
     s->values_bytes = s->values.payload_bytes;
     s->gathered_at = s->mask_bytes + s->values_bytes;
@@ -229,15 +229,15 @@ static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *re
 /* ---- The row ----------------------------------------------------------------------------------
  */
 
-static bool plan(dw_plan *made)
+static dw_status plan(dw_plan *made, dw_why *why)
 {
     dw_sparse s;
-    if (!dw_sparse_of(made, &s)) return false;
+    if (!dw_sparse_of(made, &s)) return dw_plan_too_large(why);
     made->payload_bytes = s.plain_bytes;
     made->layout = (dw_layout){.t = made->t, .c = made->c};
     made->chunks = 1;
     made->draws = made->params.is_random;
-    return true;
+    return DW_OK;
 }
 
 /* The k largest of n values have at least k / n of the sum of squares, and a random one of m values

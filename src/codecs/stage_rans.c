@@ -246,17 +246,18 @@ static const char *decode(const dw_decode_job *job, uint64_t chunk)
     return why;
 }
 
-static bool plan(dw_plan *made)
+static dw_status plan(dw_plan *made, dw_why *why)
 {
     const dw_layout *layout = &made->layout;
     dw_coded p = dw_coded_of(layout);
     made->plain_bytes = made->payload_bytes;
     made->size_varies = true;
-    return dw_size_multiply(dw_layout_chunks(layout), work_of(layout, NULL).bytes,
-                            &made->scratch_bytes) &&
-           dw_size_add(made->scratch_bytes, starts_bytes(layout), &made->scratch_bytes) &&
-           dw_size_add(made->payload_bytes, p.blocks_at - p.front, &made->payload_bytes) &&
-           made->payload_bytes <= PTRDIFF_MAX;
+    bool fits = dw_size_multiply(dw_layout_chunks(layout), work_of(layout, NULL).bytes,
+                                 &made->scratch_bytes) &&
+                dw_size_add(made->scratch_bytes, starts_bytes(layout), &made->scratch_bytes) &&
+                dw_size_add(made->payload_bytes, p.blocks_at - p.front, &made->payload_bytes) &&
+                made->payload_bytes <= PTRDIFF_MAX;
+    return fits ? DW_OK : dw_plan_too_large(why);
 }
 
 const dw_stage dw_stage_rans = {

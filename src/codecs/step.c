@@ -319,16 +319,16 @@ static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *re
     result->payload_sum = dw_tiles_payload_sum(job, &walk.chunk);
 }
 
-static bool plan(dw_plan *made)
+static dw_status plan(dw_plan *made, dw_why *why)
 {
     const dw_form_params *params = &made->params;
     if (!dw_layout_make_step(&made->layout, made->t, made->c, params->group, params->dithers))
-        return false;
+        return dw_plan_too_large(why);
     made->payload_bytes = made->layout.payload_bytes;
     made->chunks = dw_layout_chunks(&made->layout);
     made->draws = params->dithers;
     made->measures = made->layout.by_sample;
-    return true;
+    return DW_OK;
 }
 
 /* Rounding to the nearest step and dither are wrong by at most half a step, a dead zone by at most

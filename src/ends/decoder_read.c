@@ -35,7 +35,7 @@ const char *dw_frame_check(const uint8_t *frame, const dw_header *header, dw_pla
                         &why))
         return why;
     if (dw_plans_make(plans, config, header->x, header->t, header->c, NULL))
-        return "the shape is too large";
+        return "its shape is too large, or is one that its codec cannot code";
     return bad_entries(frame, header, plans);
 }
 

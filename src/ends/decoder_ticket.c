@@ -89,9 +89,9 @@ static dw_status check_entries(dw_decode_ticket *t)
     return DW_OK;
 }
 
-/* Gives every job whose payload is coded the memory for its plain payload. A device has memory of
- * its own for it. */
-static bool prepare_stages(dw_decode_ticket *t)
+/* Gives every job the memory that its form and a stage behind it need. A device has memory of its
+ * own. */
+static bool prepare_work(dw_decode_ticket *t)
 {
     uint64_t bytes = 0;
     bool on_device = t->decoder->end.engine.device != NULL;
@@ -104,10 +104,13 @@ static bool prepare_stages(dw_decode_ticket *t)
     bytes = 0;
     for (uint32_t i = 0; i < t->header.n; i++) {
         dw_decode_job *job = &t->in[i].job;
-        if (!job->plan->behind) continue;
-        job->coded = job->payload;
-        job->payload = job->plain = t->work + bytes;
-        job->scratch = job->plain + dw_end_plain_bytes(job->plan);
+        dw_work work = dw_end_work(job->plan, t->work, bytes);
+        if (work.plain) {
+            job->coded = job->payload;
+            job->payload = job->plain = work.plain;
+        }
+        job->scratch = work.scratch;
+        job->room = work.room;
         (void)dw_end_add_work(job->plan, &bytes);
     }
     return true;
@@ -124,7 +127,7 @@ static dw_status prepare_jobs(dw_decode_ticket *t)
         t->in[i].job = dw_arrival_job(t, i);
         t->jobs[i] = &t->in[i].job;
     }
-    return prepare_stages(t) ? DW_OK : dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
+    return prepare_work(t) ? DW_OK : dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
 }
 
 /* Reserves what frames that arrive before this one is finished must not touch: its keys, and its

@@ -71,6 +71,7 @@ static dw_status prepare_reconstruction(dw_encode_ticket *t, const dw_tensor *y)
                                       .stride = y->stride_t,
                                       .draws_key = job->draws_key,
                                       .is_exact = t->out[i].entry.role == DW_ROLE_STATELESS,
+                                      .room = job->room,
                                       .plan = job->plan,
                                       .kernels = job->kernels};
         t->again_jobs[i] = &t->again[i];

@@ -78,8 +78,8 @@ static void prepare_moves(dw_encode_ticket *t)
     for (uint32_t i = 0; i < t->header.n && moves; i++) t->out[i].job.coded = t->out[i].job.payload;
 }
 
-/* Gives every job whose payload is to be coded the memory for its plain payload. */
-static bool prepare_stages(dw_encode_ticket *t)
+/* Gives every job the memory that its form and a stage behind it need. */
+static bool prepare_work(dw_encode_ticket *t)
 {
     uint64_t bytes = 0;
     if (t->encoder->end.engine.device) {
@@ -92,10 +92,13 @@ static bool prepare_stages(dw_encode_ticket *t)
     bytes = 0;
     for (uint32_t i = 0; i < t->header.n; i++) {
         dw_encode_job *job = &t->out[i].job;
-        if (!job->plan->behind) continue;
-        job->coded = job->payload;
-        job->payload = t->work + bytes;
-        job->scratch = job->payload + dw_end_plain_bytes(job->plan);
+        dw_work work = dw_end_work(job->plan, t->work, bytes);
+        if (work.plain) {
+            job->coded = job->payload;
+            job->payload = work.plain;
+        }
+        job->scratch = work.scratch;
+        job->room = work.room;
         (void)dw_end_add_work(job->plan, &bytes);
     }
     return true;
@@ -115,7 +118,7 @@ static dw_status prepare_jobs(dw_encode_ticket *t)
         t->out[i].job = dw_ticket_job(t, i);
         t->jobs[i] = &t->out[i].job;
     }
-    return prepare_stages(t) ? DW_OK : dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    return prepare_work(t) ? DW_OK : dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
 }
 
 /* Fills in the header as far as it is known before the entries are planned. t->x gives the

@@ -91,16 +91,37 @@ bool dw_end_enlarge(dw_end *end, void *array, uint64_t *cap, uint64_t need, size
 
 enum { WORK_ALIGNMENT = 64 };
 
-uint64_t dw_end_plain_bytes(const dw_plan *plan)
+/* The sizes of the parts of an entry's memory, all multiples of WORK_ALIGNMENT. */
+typedef struct work_bytes {
+    uint64_t plain, scratch, room;
+} work_bytes;
+
+static work_bytes work_bytes_of(const dw_plan *plan)
 {
-    return dw_round_up(plan->plain_bytes, WORK_ALIGNMENT);
+    work_bytes bytes = {.room = dw_round_up(plan->room_bytes, WORK_ALIGNMENT)};
+    if (!plan->behind) return bytes;
+    bytes.plain = dw_round_up(plan->plain_bytes, WORK_ALIGNMENT);
+    bytes.scratch = dw_round_up(plan->scratch_bytes, WORK_ALIGNMENT);
+    return bytes;
 }
 
 bool dw_end_add_work(const dw_plan *plan, uint64_t *bytes)
 {
-    if (!plan->behind) return true;
-    return dw_size_add(*bytes, dw_end_plain_bytes(plan), bytes) &&
-           dw_size_add(*bytes, dw_round_up(plan->scratch_bytes, WORK_ALIGNMENT), bytes);
+    work_bytes of = work_bytes_of(plan);
+    return dw_size_add(*bytes, of.plain, bytes) && dw_size_add(*bytes, of.scratch, bytes) &&
+           dw_size_add(*bytes, of.room, bytes);
+}
+
+dw_work dw_end_work(const dw_plan *plan, uint8_t *memory, uint64_t at)
+{
+    work_bytes of = work_bytes_of(plan);
+    dw_work work = {0};
+    if (plan->behind) {
+        work.plain = memory + at;
+        work.scratch = memory + at + of.plain;
+    }
+    if (of.room) work.room = memory + at + of.plain + of.scratch;
+    return work;
 }
 
 dw_status dw_end_peek(const dw_end *end, dw_key key, dw_tensor *prev)

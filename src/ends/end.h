@@ -55,11 +55,14 @@ DW_INLINE bool dw_end_grow(dw_end *end, void *array, uint64_t *cap, uint64_t nee
     return need <= *cap || dw_end_enlarge(end, array, cap, need, element);
 }
 
-/* Memory of an entry whose payload goes through a stage behind its form: first the plain payload,
- * then the stage's scratch. plain_bytes: the size of the first part. add_work: adds the size of
- * both, nothing without a stage. false: too large. */
-uint64_t dw_end_plain_bytes(const dw_plan *plan);
+/* Memory of an entry: the plain payload and the scratch of a stage behind its form, and the form's
+ * own. dw_end_add_work adds the size of all of it to *bytes; false: too large. dw_end_work says
+ * where each part begins, from byte `at` of the memory on; NULL: there is none. */
+typedef struct dw_work {
+    uint8_t *plain, *scratch, *room;
+} dw_work;
 bool dw_end_add_work(const dw_plan *plan, uint64_t *bytes);
+dw_work dw_end_work(const dw_plan *plan, uint8_t *memory, uint64_t at);
 
 /* Implement the public functions of both ends; NULL arguments are errors. */
 dw_status dw_end_peek(const dw_end *end, dw_key key, dw_tensor *prev);
