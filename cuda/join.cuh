@@ -9,7 +9,7 @@
 #include "block.cuh"
 #include "room.h"
 
-/* Shared memory. offset: of the payload from the first one of the frame. */
+/* Shared memory. offset: how far the payload begins behind the first one of the frame. */
 typedef struct dw_join_place_room {
     uint64_t sums[DW_WARPS], offset;
     bool is_last;

@@ -58,7 +58,7 @@ DW_DEVICE uint32_t dw_words_get(const dw_rans_words *words, uint32_t i)
     return at < DW_WARP ? now : then;
 }
 
-/* All words in front of number i have been used. */
+/* Advances the 64 loaded words, because all words before number i have been used. */
 DW_DEVICE void dw_words_go_on(dw_rans_words *words, uint32_t i)
 {
     if (i - words->next < DW_WARP) return;
@@ -73,9 +73,9 @@ DW_DEVICE void dw_put_symbol(uint8_t *to, uint32_t spelled, uint32_t per_symbol,
     for (uint32_t i = 0; i < per_symbol && i < left; i++) to[i] = (uint8_t)(spelled >> (8 * i));
 }
 
-/* Decodes the n codes of a part, by one warp: symbol j belongs to lane j % 32, whose state is
- * *state. taken: how many words the parts before it have used. Returns how many are used then;
- * where that is more than there are, zeros stood for the others. */
+/* Decodes the n codes of a part with one warp. Lane j % 32 decodes symbol j; *state is the lane's
+ * state. taken: how many words the earlier parts have used. Returns how many have been used after
+ * this part. If that is more than the block has, zeros were read in place of the missing ones. */
 DW_DEVICE uint32_t dw_take_part(const dw_rans_decode_room *room, const dw_rans_table *table,
                                 dw_rans_words *words, uint32_t taken, uint32_t n, uint8_t *codes,
                                 uint32_t *state)
@@ -127,8 +127,8 @@ DW_DEVICE void dw_make_entries(const dw_rans_table *table, dw_rans_decode_room *
     __syncthreads();
 }
 
-/* Reads what stands in front of the states, and the lengths; by one thread. counts: of each
- * part. */
+/* Reads the tables of frequencies and the lengths, which precede the states; called by one thread.
+ * counts: how many codes each part has. */
 DW_DEVICE dw_rans_fault dw_read_front(dw_rans_decode_room *room, const uint32_t *counts)
 {
     size_t used = 0;

@@ -29,10 +29,10 @@ DW_DEVICE uint32_t dw_symbol_at(const dw_rans_table *table, const uint8_t *codes
     return symbol;
 }
 
-/* Makes the words of n codes, from the last symbol to the first, by one warp: symbol j belongs to
- * lane j % 32, whose state is *state. Words are written downwards from `end`, behind the `words`
- * that are there already. Returns how many there are then, or more than `most` where there would be
- * too many. */
+/* Makes the words of n codes with one warp, from the last symbol to the first. Lane j % 32 encodes
+ * symbol j; *state is the lane's state. The words fill memory downwards from `end`, where `words`
+ * of them have been written before the call. Returns how many there are after it, or a number above
+ * `most` if they do not fit. */
 DW_DEVICE uint32_t dw_put_part(const dw_rans_table *table, const uint8_t *codes, uint32_t n,
                                uint8_t *end, uint32_t words, uint32_t most, uint32_t *state)
 {
@@ -75,8 +75,8 @@ DW_DEVICE void dw_put_words(const dw_rans_draft *draft, const uint8_t *codes,
     if (threadIdx.x == 0) room->words = words;
 }
 
-/* Encodes the codes of a block to its region. *note: what is known of it then. Returns false where
- * the block would not be shorter than its plain bytes. Only one thread fills the note in. */
+/* Encodes the codes of a block to its region, and writes to *note where its bytes are. Returns
+ * false if the block would not be shorter than its plain bytes. Only one thread writes the note. */
 DW_DEVICE bool dw_encode_codes(const dw_rans_draft *draft, const uint8_t *codes,
                                const uint32_t *counts, uint8_t *region, dw_cuda_note *note,
                                dw_rans_encode_room *room)
@@ -87,7 +87,8 @@ DW_DEVICE bool dw_encode_codes(const dw_rans_draft *draft, const uint8_t *codes,
     if (draft->front_bytes > most) return false;
     uint32_t fits = (most - draft->front_bytes) / 2,
              end = (uint32_t)b->scales + draft->front_bytes + 2 * fits;
-    /* The estimate is exact to one byte in a hundred. So here ends what cannot fit. */
+    /* The estimate is exact to one byte in a hundred, so a block that it says is much too long need
+     * not be tried. */
     if (draft->bits / 16 > fits + fits / 64 + DW_RANS_STATES) return false;
     if (threadIdx.x < DW_WARP) dw_put_words(draft, codes, counts, region + end, fits, room);
     __syncthreads();
@@ -126,7 +127,8 @@ DW_DEVICE void dw_copy_scales(const uint8_t *plain, const dw_block_room *room, u
     }
 }
 
-/* Encodes the block of tiles that the room describes. note: in shared memory of nobody else. */
+/* Encodes the block of tiles that the room describes. note: in shared memory,
+ * and not in that of the room. */
 DW_DEVICE bool dw_encode_block(const dw_encode_job *job, const dw_cuda_room *offsets,
                                dw_cuda_note *note, dw_rans_encode_room *room)
 {
