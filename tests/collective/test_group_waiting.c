@@ -32,9 +32,18 @@ static void fill(deed *act)
         (&act->x[0][0][0])[i] = (float)(i * 2654435761u >> 8) * 0x1p-20f - 8.0f;
 }
 
-static void all_are_right(const deed *act)
+/* Has the ranks of a new group do something, each in a thread of its own, and checks that none of
+ * them found anything wrong. */
+static void each(deed *act, uint32_t ranks, const char *codec,
+                 void (*does)(void *context, uint32_t rank))
 {
-    for (uint32_t r = 0; r < act->rig->ranks; r++) assert_int_equal(act->is_wrong[r], 0);
+    group_rig rig;
+    rig_start(&rig, "loop://waiting-%d", ranks, codec);
+    act->rig = &rig;
+    fill(act);
+    rig_each(&rig, does, act);
+    for (uint32_t r = 0; r < ranks; r++) assert_int_equal(act->is_wrong[r], 0);
+    rig_close(&rig);
 }
 
 /* ---- Other operations ------------------------------------------------------------------------ */
@@ -64,13 +73,7 @@ static void the_thread_continues_what_a_caller_leaves(void **state)
 {
     (void)state;
     static deed act;
-    group_rig rig;
-    rig_start(&rig, "loop://waiting-%d", 3, "raw:f32");
-    act.rig = &rig;
-    fill(&act);
-    rig_each(&rig, wait_for_one, &act);
-    all_are_right(&act);
-    rig_close(&rig);
+    each(&act, 3, "raw:f32", wait_for_one);
 }
 
 /* ---- Other calls ----------------------------------------------------------------------------- */
@@ -95,14 +98,8 @@ static void other_calls_need_not_wait_for_a_caller_who_waits(void **state)
 {
     (void)state;
     static deed act;
-    group_rig rig;
-    rig_start(&rig, "loop://waiting-%d", 2, "delta:bits=4");
-    act.rig = &rig;
-    fill(&act);
-    rig_each(&rig, wait_or_forget, &act);
-    all_are_right(&act);
+    each(&act, 2, "delta:bits=4", wait_or_forget);
     assert_memory_equal(act.y[0][0], act.y[0][1], SHORT * sizeof(float));
-    rig_close(&rig);
 }
 
 /* ---- Floating point -------------------------------------------------------------------------- */
@@ -124,17 +121,11 @@ static void sums_do_not_depend_on_the_rounding_mode_of_callers(void **state)
     static float expected[SHORT];
     const int modes[] = {FE_TONEAREST, FE_UPWARD, FE_TOWARDZERO};
     for (int i = 0; i < 3; i++) {
-        group_rig rig;
-        rig_start(&rig, "loop://waiting-%d", 3, "raw:f32");
-        act.rig = &rig;
         act.rounding = modes[i];
-        fill(&act);
-        rig_each(&rig, run_with_rounding, &act);
-        all_are_right(&act);
+        each(&act, 3, "raw:f32", run_with_rounding);
         if (i == 0) memcpy(expected, act.y[0][0], sizeof expected);
         for (uint32_t r = 0; r < 3; r++)
             assert_memory_equal(act.y[0][r], expected, sizeof expected);
-        rig_close(&rig);
     }
 }
 
