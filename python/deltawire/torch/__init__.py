@@ -11,6 +11,7 @@ docs/python.md is the manual: ids, state, evaluation, restarts and limitations."
 
 from torch.distributed import pipelining as _pipelining
 
+from deltawire.torch.bottleneck import bottleneck
 from deltawire.torch.compatibility import warn_of_differences as _warn_of_differences
 from deltawire.torch.ddp import DdpState, ddp_hook
 from deltawire.torch.fsdp import FsdpState, compress_fsdp
@@ -23,6 +24,7 @@ __all__ = [
     "DdpState",
     "FsdpState",
     "PipelineStage",
+    "bottleneck",
     "compress_fsdp",
     "compress_stage",
     "ddp_hook",
