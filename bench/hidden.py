@@ -3,10 +3,14 @@
 # hidden.py - how much of the all-reduces of gradients a grid hides behind its backward passes.
 """Trains a grid of pipelines and replicas, all of whose links have the same rate, with one codec of
 gradients after the other, and as many pipelines at the same time that share nothing. All runs take
-turns, --rounds times. What a step of the grid takes longer than one of separate pipelines is
-compared to the time that the wire needs for the gradients that a rank sends; the rest of that time
-is hidden behind the backward passes. An all-reduce takes at least as long as the wire needs, so the
-true part is at least as large."""
+turns, --rounds times.
+
+Two times say what is not hidden: by how much a step of the grid is longer than one of separate
+pipelines, and how long a rank waits for means in a step, after its backward pass. The second one
+is more exact where steps vary; it includes waiting for a replica that is late. Each is compared to
+the time that the wire needs for the gradients that a rank sends. The rest of that time is hidden
+behind the backward passes. An all-reduce takes at least as long as the wire needs, so the true part
+is at least as large."""
 
 import argparse
 import json
@@ -44,7 +48,8 @@ def start(given, replicas, gradient, log):
 
 def train(given, gradient):
     """Trains a grid, or separate pipelines if there is no codec of gradients. Returns the median
-    seconds of a step, and the bytes of gradients that a rank sends in one."""
+    seconds of a step, and for a rank and a step the bytes of gradients that it sends, and the
+    seconds that it waits for means."""
     runs = 1 if gradient else given.replicas
     with tempfile.TemporaryDirectory() as folder:
         logs = [pathlib.Path(folder) / str(run) for run in range(runs)]
@@ -55,8 +60,10 @@ def train(given, gradient):
     steps = [event["seconds"] for event in events if event["event"] == "step" and event["step"] > 1]
     summary = next(event for event in events if event["event"] == "summary")
     ranks = given.stages * given.replicas
-    sent = summary["bytes_gradients"] / ranks / summary["steps"] if gradient else 0
-    return statistics.median(steps), sent
+    if not gradient:
+        return statistics.median(steps), 0, 0
+    sent, waited = summary["bytes_gradients"] / ranks, summary["gradient_wait_s"]
+    return statistics.median(steps), sent / summary["steps"], waited / summary["steps"]
 
 
 def bits_per_second(rate):
@@ -66,7 +73,7 @@ def bits_per_second(rate):
 
 
 def measure(given):
-    """Returns {codec, or None for separate pipelines: (median seconds of a step, bytes sent)}."""
+    """Returns {codec, or None for separate pipelines: the medians of what `train` returns}."""
     found = {gradient: [] for gradient in (None, *given.gradients)}
     for _ in range(given.rounds):
         for gradient, runs in found.items():
@@ -86,12 +93,14 @@ def main():
     given = parser.parse_args()
     found = measure(given)
     alone = found.pop(None)[0]
-    rows = [["separate pipelines", f"{alone * 1e3:.0f} ms", "-", "-"]]
-    for gradient, (step, sent) in found.items():
+    rows = [["separate pipelines", f"{alone * 1e3:.0f} ms", "-", "-", "-", "-"]]
+    for gradient, (step, sent, waited) in found.items():
         wire = sent * 8 / bits_per_second(given.rate)
-        hidden = 1 - (step - alone) / wire
-        rows.append([gradient, f"{step * 1e3:.0f} ms", f"{wire * 1e3:.0f} ms", f"{hidden:.0%}"])
-    print(markdown(["gradients", "step", "wire", "hidden, at least"], rows), end="")
+        times = [f"{seconds * 1e3:.0f} ms" for seconds in (step, wire, waited)]
+        hidden = [f"{1 - seconds / wire:.0%}" for seconds in (step - alone, waited)]
+        rows.append([gradient, *times, *hidden])
+    names = ["gradients", "step", "wire", "waited", "hidden, by steps", "hidden, by waits"]
+    print(markdown(names, rows), end="")
 
 
 if __name__ == "__main__":
