@@ -1116,6 +1116,7 @@ MUTANTS_OF_DEMO = {
     "grid_sent_without_gradients": ("examples/demo_grid.py", 'for way in ("forward", "backward", "gradients")', 'for way in ("forward", "backward")', "demo"),
     "grid_of_one_stage": ("examples/demo.py", "if not 2 <= stages <= 4 or not 2 <= replicas <= 16:", "if not 1 <= stages <= 4 or not 2 <= replicas <= 16:", "demo"),
     "grid_and_wire": ("examples/demo.py", "if arguments.grid and arguments.wire:", "if False:", "demo"),
+    "hidden_by_other_waits": ("bench/hidden.py", 'summary["gradient_wait_s"]', 'summary["eval_s"]', "bench_hidden"),
     "losses_of_all_visits": ("bench/losses.py", "later = bits_sent(events, steps[per_epoch], steps[-1])", "later = bits_sent(events, steps[0], steps[-1])", "losses"),
     "losses_over_another_text": ("bench/losses.py", 'base = raw[it["text"], it["seed"]]', "base = list(raw.values())[0]", "losses"),
     "losses_trained_again": ("bench/losses.py", "if not done.exists():", "if True:", "losses"),
