@@ -36,6 +36,16 @@ dw_status dw_pairs_add(dw_pairs *pairs, const char *text, dw_why *why)
                        "\"%.80s\" is not a pair of codecs; write FORWARD/BACKWARD, as in "
                        "delta:bits=2/direct:bits=4",
                        text);
+    const char *codecs[DW_FORECAST_WAYS] = {text, slash + 1};
+    for (int way = 0; way < DW_FORECAST_WAYS; way++) {
+        size_t digits = strspn(codecs[way], "0123456789");
+        if (digits > 0 && codecs[way][digits] == ':')
+            return dw_fail(
+                why, DW_ERR_CONFIG,
+                "\"%.80s\" names a boundary, but pairs are for all boundaries; leave out "
+                "\"%.*s\", and give each boundary's pair on its own",
+                text, (int)digits + 1, codecs[way]);
+    }
     if (pairs->n == DW_PAIRS_MOST)
         return dw_fail(why, DW_ERR_LIMIT, "more than %d pairs of codecs are given", DW_PAIRS_MOST);
     dw_pair *pair = &pairs->pairs[pairs->n++];

@@ -1038,7 +1038,7 @@ MUTANTS_OF_PROGRAM = {
     "changes_of_nobody": ("trainer/stage.c", ".log = stage->hooks->on_codec,", "", "cli"),
     "changes_not_logged": ("cli/report.c", "hooks->on_codec = on_codec;", "(void)on_codec;", "cli"),
     "changes_of_the_step_before": ("cli/report.c", "(json_int_t)report->step + 1, \"sentence\"", "(json_int_t)report->step, \"sentence\"", "cli"),
-    "candidates_backward": ("trainer/stage.c", "set_direction(&backward, stage, &settings->backward,", "set_direction(&backward, stage, &settings->forward,", "cli"),
+    "candidates_backward": ("trainer/stage.c", "set_direction(&backward, stage, listens ? &back->after : &back->before,", "set_direction(&backward, stage, listens && back ? &ahead->after : &ahead->before,", "cli"),
     "advises_for_any_size": ("cli/advise.c", "if (tokens > most_elements / a->channels)", "if (tokens > most_elements)", "advise"),
     "advises_for_two_links": ("cli/advise.c", "if (ways != 1)", "if (!ways)", "advise"),
     "rate_with_an_exponent": ("cli/numbers.c", "digits > 0 && end == text + digits", "digits > 0", "advise"),
@@ -1050,6 +1050,7 @@ MUTANTS_OF_PROGRAM = {
     "grid_blames_the_late": ("trainer/replicas.c", "(uint64_t)config->peer_timeout_ms * 2 + 10000;", "config->peer_timeout_ms;", "cli"),
     "grid_divides_anyhow": ("cli/place.c", "if (!stages && ranks % replicas)", "if (0)", "cli"),
     "gradient_bytes_of_rank_0": ("cli/report.c", "count(cost->bytes_gradients)", "count(cost->bytes_gradients / 2)", "cli"),
+    "advises_for_one_boundary": ("cli/pairs.c", "if (digits > 0 && codecs[way][digits] == ':')", "if (0)", "advise"),
     "rate_in_bits": ("cli/rate.c", "*rate = (double)len / dw_forecast_larger(seconds, 1e-9);", "*rate = 8 * (double)len / dw_forecast_larger(seconds, 1e-9);", "advise"),
 }
 # The trainer, against the suite training, which is all of tests/trainer.
@@ -1098,6 +1099,15 @@ MUTANTS_OF_TRAINING = {
     "replica_listens_nowhere": ("trainer/settings.c", "if (config->replicas > 1 && !config->replica_listen)", "if (0)"),
     "gradient_by_channel": ("trainer/candidates.c", "if (status == DW_OK && codec->group == DW_GROUP_CHANNEL)", "if (0)"),
     "gradient_of_several_codecs": ("trainer/candidates.c", "if (strchr(text, '|') || !strcmp(text, \"auto\"))", "if (0)"),
+    "boundary_begins_at_any_comma": ("trainer/boundaries.c", "!(*end == ',' && number_length(end + 1))", "*end != ','"),
+    "boundary_of_two_entries": ("trainer/boundaries.c", "if (first.begin != e.begin)", "if (0)"),
+    "boundary_of_nobody": ("trainer/boundaries.c", "e.boundary > s->stages - 2)", "e.boundary > s->stages)"),
+    "boundary_of_one_stage": ("trainer/boundaries.c", "if (e.boundary != NUMBERLESS && s->stages < 2)", "if (0)"),
+    "boundary_that_wraps": ("trainer/boundaries.c", "i < MOST_DIGITS ? found.boundary * 10", "i < 99 ? found.boundary * 10"),
+    "boundary_without_its_number": ("trainer/boundaries.c", "if (e.boundary == boundary) break;", "break;"),
+    "boundary_before_is_after": ("trainer/boundaries.c", "uint32_t before = stage ? stage - 1 : 0,", "uint32_t before = stage ? stage : 0,"),
+    "boundaries_are_all_equal": ("trainer/boundaries.c", "*are_equal = strcmp(one.text, first->text) == 0;", "*are_equal = true;"),
+    "boundary_uses_the_other_side": ("trainer/stage.c", "set_direction(&forward, stage, listens ? &ahead->after : &ahead->before,", "set_direction(&forward, stage, &ahead->before,"),
     "slices_without_a_limit": ("trainer/settings.c", "if ((uint64_t)S * config->micro_batches > INT32_MAX)", "if (0)"),
 }
 # Mutants of the demo and of the table of losses in bench/, tried against the suite demo.

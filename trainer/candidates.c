@@ -23,9 +23,10 @@ static uint64_t now_ns(void *context)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Parses one codec and writes its canonical text. which: "forward", "backward" or "gradient", for
- * the error sentence. That sentence quotes the text from the position of the error on, because a
- * number of characters is of little use to somebody who reads it in a terminal. */
+/* Parses one codec and writes its canonical text. which: "forward", "backward" or "gradient", or
+ * one of them with its boundary, for the error sentence. That sentence quotes the text from the
+ * position of the error on, because a number of characters is of little use to somebody who reads
+ * it in a terminal. */
 static dw_status parse_one(dw_config *codec, char canonical[DW_CONFIG_TEXT_BYTES], const char *text,
                            const char *which, dw_why *why)
 {
@@ -65,9 +66,8 @@ static dw_status check_last(const dw_candidates *candidates, const char *canonic
 }
 
 dw_status dw_candidates_parse(dw_candidates *candidates, const char *text, bool is_forward,
-                              dw_why *why)
+                              const char *which, dw_why *why)
 {
-    const char *which = is_forward ? "forward" : "backward";
     size_t used = 0;
     *candidates = (dw_candidates){.n = 0};
     if (!strcmp(text, "auto")) text = is_forward ? auto_forward : auto_backward;

@@ -19,9 +19,9 @@ typedef struct dw_candidates {
 
 /* Parses "CODEC", "CODEC|CODEC|...", or "auto". "auto" stands for a list of codecs that suit
  * activations (is_forward) or gradients (otherwise). Errors: those of dw_config_parse, ARGUMENT;
- * the sentence in *why names the direction, "forward" or "backward". */
+ * the sentence in *why calls the codecs by `which`, for example "forward". */
 dw_status dw_candidates_parse(dw_candidates *candidates, const char *text, bool is_forward,
-                              dw_why *why);
+                              const char *which, dw_why *why);
 
 /* Parses the codec of weight gradients, which is one codec and no list, and writes its canonical
  * text. Errors as above. */

@@ -207,9 +207,11 @@ static dw_status resolve(dw_settings *settings, const dw_train_config *given, dw
     if (status == DW_OK) status = check_slices(config, why);
     if (status == DW_OK) status = find_in_flight(settings, why);
     if (status == DW_OK)
-        status = dw_candidates_parse(&settings->forward, config->forward, true, why);
+        status = dw_boundaries_parse(&settings->forward, config->forward, true, settings->stage,
+                                     config->stages, why);
     if (status == DW_OK)
-        status = dw_candidates_parse(&settings->backward, config->backward, false, why);
+        status = dw_boundaries_parse(&settings->backward, config->backward, false, settings->stage,
+                                     config->stages, why);
     if (status == DW_OK) status = check_replicas(settings, given, why);
     return status;
 }

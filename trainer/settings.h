@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-#include "candidates.h"
+#include "boundaries.h"
 #include "deltawire/trainer.h"
 #include "parameters.h"
 
@@ -15,7 +15,7 @@ typedef struct dw_settings {
      * dw_settings_count fills in, and URIs and paths that were not given. */
     dw_train_config config;
     dw_model_shape shape;
-    dw_candidates forward, backward;
+    dw_boundaries forward, backward;
     dw_config gradient;
     char gradient_text[DW_CONFIG_TEXT_BYTES];
     uint32_t ranks, stage, replica; /* of the grid; the place of this rank */

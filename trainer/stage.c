@@ -77,9 +77,12 @@ static dw_status open_channel(dw_stage *stage, dw_neighbour *neighbour, bool lis
     dw_channel_config channel = {.struct_size = sizeof channel,
                                  .id = CHANNEL_ID,
                                  .open_timeout_ms = settings->config.open_timeout_ms};
-    set_direction(&forward, stage, &settings->forward, listens ? &channel.send : &channel.recv,
+    const dw_boundaries *ahead = &settings->forward, *back = &settings->backward;
+    set_direction(&forward, stage, listens ? &ahead->after : &ahead->before,
+                  listens ? &channel.send : &channel.recv,
                   listens ? &channel.auto_send : &channel.auto_recv);
-    set_direction(&backward, stage, &settings->backward, listens ? &channel.recv : &channel.send,
+    set_direction(&backward, stage, listens ? &back->after : &back->before,
+                  listens ? &channel.recv : &channel.send,
                   listens ? &channel.auto_recv : &channel.auto_send);
     dw_status status = dw_channel_open(&neighbour->channel, neighbour->link, &channel, &why);
     return status < 0 ? dw_control_lost(stage, neighbour, status, why.text) : DW_OK;

@@ -35,7 +35,8 @@ extern "C" {
  * | forward, backward   | codec of the activations, of the gradients (dw_config_parse). | raw:f32    |
  * |                     | Up to 8 codecs in descending quality, separated by vertical   |            |
  * |                     | bars: a channel chooses one for each frame (dw_channel_auto). |            |
- * |                     | "auto": a list of codecs that suit the direction              |            |
+ * |                     | "auto": a list of codecs that suit the direction. Boundary b, |            |
+ * |                     | after stage b, can have its own: "direct:bits=4,1:raw,2:auto" |            |
  * | gradient            | codec of the weight gradients, which replicas average         | raw:f32    |
  * | layers, channels    | L blocks of C channels                                        | 4, 128     |
  * | heads, context      | H attention heads, T tokens (bytes) per sample                | 4, 128     |

@@ -140,6 +140,8 @@ class Usage(unittest.TestCase):
             ([*RUN, "delta:bits=2"], '"delta:bits=2" is not a pair'),
             ([*RUN, "raw/raw/raw"], "is not a pair"),
             ([*RUN, "raw/"], "is not a pair"),
+            ([*RUN, "raw/0:raw"], 'leave out "0:"'),
+            ([*RUN, "12:raw/raw"], 'leave out "12:"'),
             ([*RUN, "x" * 300 + "/raw"], "is not a pair"),
             ([*RUN, *["raw/raw"] * 65], "more than 64"),
             ([*RUN, "--stages", "1"], '--stages "1"'),

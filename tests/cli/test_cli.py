@@ -91,6 +91,7 @@ class Usage(Base):
             (["--forward", "delta:bits=17"], '"17"'),
             (["--backward", "derict"], '"derict"'),
             (["--local", "2", "--forward", "delta:bots=4"], "bots"),
+            (["--local", "2", "--backward", "1:raw"], "2 stages have the boundaries 0 to 0"),
             (["--heads", "5"], "heads is 5"),
             (["--micro-batches", "3"], "3 micro-batches"),
             (["--schedule", "2f2b"], "give gpipe or 1f1b"),
@@ -212,6 +213,16 @@ class Runs(Base):
                     self.assertLess(abs(a[key] - b[key]), 1e-5 * a[key])
         self.assertEqual(whole[-1]["raw_forward"], sliced[-1]["raw_forward"])
         self.assertGreater(sliced[-1]["frames_forward"], whole[-1]["frames_forward"])  # headers
+
+    def test_a_boundary_has_its_own_codec(self):
+        codecs = ["--forward", "0:topk:bits=4,keep=0.1,1:delta:bits=4", "--backward", "raw,1:raw"]
+        result = self.train("--local", "3", "--layers", "3", *codecs, "--log", self.path("log"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("forward 0:topk:keep=0.1,bits=4,1:delta, backward raw", result.stdout)
+        log = self.log_of("log")
+        self.assertEqual(log[0]["forward"], "0:topk:keep=0.1,bits=4,1:delta")
+        frames = [rank["frames_forward"] for rank in log[-1]["ranks"]]
+        self.assertLess(2 * frames[0], frames[1])
 
     def test_a_slow_link_changes_the_codec(self):
         result = self.train(

@@ -77,10 +77,10 @@ static void several_codecs_are_candidates(void **state)
     config.forward = "raw:f32|delta:bits=4|direct:bits=2";
     config.backward = "auto";
     assert_int_equal(dw_settings_resolve(&s, &config, NULL), DW_OK);
-    assert_int_equal(s.forward.n, 3);
+    assert_int_equal(s.forward.before.n, 3);
     assert_string_equal(s.forward.text, "raw:f32|delta|direct:bits=2");
-    assert_int_equal(s.forward.each[2].bits, 2);
-    assert_true(s.backward.n > 2);
+    assert_int_equal(s.forward.before.each[2].bits, 2);
+    assert_true(s.backward.before.n > 2);
     assert_int_equal(strncmp(s.backward.text, "raw:f32|raw:bf16|direct:", 24), 0);
     config.forward = "auto";
     assert_int_equal(dw_settings_resolve(&s, &config, NULL), DW_OK);

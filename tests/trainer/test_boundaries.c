@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_boundaries.c - a codec for every boundary: what the setting says, where it is wrong, and
+ * that each boundary gets its own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "boundaries.h"
+#include "pipeline.h"
+
+static void assert_means(const char *text, uint32_t stages, const char *canonical)
+{
+    dw_boundaries found;
+    dw_why why = {.text = ""};
+    if (dw_boundaries_parse(&found, text, true, 0, stages, &why) < 0)
+        fail_msg("\"%s\": %s", text, why.text);
+    assert_string_equal(found.text, canonical);
+}
+
+static void commas_within_codecs_begin_no_entry(void **state)
+{
+    (void)state;
+    assert_means("direct:bits=4,group=16", 4, "direct:group=16");
+    assert_means("0:direct:bits=3", 2, "direct:bits=3");
+    assert_means("1:raw:f16", 1 + 2, "0:raw:f32,1:raw:f16");
+    assert_means("0:topk:keep=0.1,bits=4,1:direct:bits=2,group=32", 3,
+                 "0:topk:keep=0.1,bits=4,1:direct:bits=2,group=32");
+    assert_means("1:direct:bits=2,group=32,0:topk:bits=4,keep=0.1", 3,
+                 "0:topk:keep=0.1,bits=4,1:direct:bits=2,group=32");
+    assert_means("direct:bits=2,1:raw,00002:delta:bits=3", 5,
+                 "0:direct:bits=2,1:raw,2:delta:bits=3,3:direct:bits=2");
+    assert_means("direct:bits=2,1:direct:bits=2", 3, "direct:bits=2"); /* the same everywhere */
+    assert_means("1:raw:f32|direct:bits=2,0:auto", 2 + 1,
+                 "0:raw:f32|raw:bf16|direct:bits=8|delta|delta:bits=2|delta:form=step,step=1.65,"
+                 "entropy=rans,1:raw:f32|direct:bits=2");
+}
+
+static void a_stage_gets_the_codecs_of_its_boundaries(void **state)
+{
+    (void)state;
+    static const char text[] = "0:direct:bits=2,1:direct:bits=3,2:direct:bits=5";
+    static const char *const sides[4][2] = {{NULL, "direct:bits=2"},
+                                            {"direct:bits=2", "direct:bits=3"},
+                                            {"direct:bits=3", "direct:bits=5"},
+                                            {"direct:bits=5", NULL}};
+    for (uint32_t stage = 0; stage < 4; stage++) {
+        dw_boundaries found;
+        assert_int_equal(dw_boundaries_parse(&found, text, false, stage, 4, NULL), DW_OK);
+        if (sides[stage][0]) assert_string_equal(found.before.text, sides[stage][0]);
+        if (sides[stage][1]) assert_string_equal(found.after.text, sides[stage][1]);
+    }
+}
+
+static void assert_refused(const char *text, uint32_t stages, const char *sentence)
+{
+    dw_boundaries found;
+    dw_why why = {.text = ""};
+    /* Every rank refuses it, also those whose boundaries are others. */
+    for (uint32_t stage = 0; stage < stages; stage++) {
+        assert_true(dw_boundaries_parse(&found, text, false, stage, stages, &why) < 0);
+        if (!strstr(why.text, sentence)) fail_msg("\"%s\" does not say \"%s\"", why.text, sentence);
+    }
+}
+
+static void names_the_boundary_that_is_wrong(void **state)
+{
+    (void)state;
+    assert_refused("2:raw", 3, "backward names boundary 2; 3 stages have the boundaries 0 to 1");
+    assert_refused("raw,99999999999999999999:raw", 3,
+                   "backward names boundary 99999999999999999999; 3 stages have");
+    assert_refused("4294967295:raw", 3, "backward names boundary 4294967295; 3 stages have");
+    assert_refused("4294967294:raw", 3, "backward names boundary 4294967294; 3 stages have");
+    assert_refused("4294967296:raw", 3, "backward names boundary 4294967296; 3 stages have");
+    assert_refused("0:raw", 1, "a single stage has none; give more stages");
+    assert_refused("0:raw,1:direct,0:delta", 3, "backward gives boundary 0 codecs twice");
+    assert_refused("0:raw,1:direct:bots=4", 3, "boundary 1's backward codec \"direct:bots=4\", at");
+    assert_refused("0:", 3, "boundary 0's backward codec \"\"");
+    assert_refused("raw,", 3, "backward codec \"raw,\"");
+    assert_refused("0:raw,1", 3, "boundary 0's backward codec \"raw,1\"");
+    assert_refused("0:raw,1:raw|raw", 3, "boundary 1's backward codecs: \"raw\" is given twice");
+    assert_refused("", 3, "backward codec \"\"");
+}
+
+static void each_boundary_has_its_own_codec(void **state)
+{
+    (void)state;
+    pipeline own = a_run(), direct = a_run(), delta = a_run();
+    own.config.forward = "0:delta:bits=3,1:direct:bits=6";
+    own.config.backward = "0:direct:bits=6,1:topk:keep=0.2";
+    direct.config.forward = direct.config.backward = "direct:bits=6";
+    delta.config.forward = "delta:bits=3";
+    delta.config.backward = "topk:keep=0.2";
+    run_pipeline(&own, 3, NULL);
+    run_pipeline(&direct, 3, NULL);
+    run_pipeline(&delta, 3, NULL);
+    assert_all(&own, DW_OK);
+    assert_all(&direct, DW_OK);
+    assert_all(&delta, DW_OK);
+    assert_int_equal(own.costs[0].frames_forward, delta.costs[0].frames_forward);
+    assert_int_equal(own.costs[1].frames_forward, direct.costs[1].frames_forward);
+    assert_int_not_equal(own.costs[0].frames_forward, own.costs[1].frames_forward);
+    assert_int_equal(own.costs[0].frames_backward, direct.costs[0].frames_backward);
+    assert_true(own.costs[1].frames_backward < direct.costs[1].frames_backward * 3 / 4);
+    assert_true(own.loss[8] != direct.loss[8] && own.loss[8] != delta.loss[8]);
+}
+
+static void an_entry_for_all_changes_no_bit(void **state)
+{
+    (void)state;
+    pipeline one = a_run(), all = a_run();
+    one.config.forward = "delta:bits=3";
+    one.config.backward = "direct:bits=6";
+    all.config.forward = "1:delta:bits=3,0:delta:bits=3";
+    all.config.backward = "direct:bits=6,0:direct:bits=6";
+    run_pipeline(&one, 3, NULL);
+    run_pipeline(&all, 3, NULL);
+    assert_all(&one, DW_OK);
+    assert_all(&all, DW_OK);
+    assert_same_run(&one, &all);
+}
+
+static void with_another_codec_at_one_boundary(rank *r)
+{
+    if (r->index == 2) r->config.forward = "direct:bits=4,0:direct:bits=5";
+}
+
+/* The boundary that differs is between two other ranks. */
+static void ranks_agree_on_all_boundaries(void **state)
+{
+    (void)state;
+    pipeline run = a_run();
+    run.config.forward = "direct:bits=4";
+    run_pipeline(&run, 3, with_another_codec_at_one_boundary);
+    assert_all(&run, DW_ERR_MISMATCH);
+    assert_non_null(strstr(run.ranks[2].why.text, "forward \"direct\""));
+    assert_non_null(strstr(run.ranks[2].why.text, "\"0:direct:bits=5,1:direct\""));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(commas_within_codecs_begin_no_entry),
+        cmocka_unit_test(a_stage_gets_the_codecs_of_its_boundaries),
+        cmocka_unit_test(names_the_boundary_that_is_wrong),
+        cmocka_unit_test(each_boundary_has_its_own_codec),
+        cmocka_unit_test(an_entry_for_all_changes_no_bit),
+        cmocka_unit_test(ranks_agree_on_all_boundaries),
+    };
+    return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
+}
