@@ -164,7 +164,9 @@ typedef enum dw_codec {
     DW_CODEC_RAW = 3,    /* floats without quantization */
     DW_CODEC_MX = 4,     /* the tensor itself, in an OCP microscaling (MX) format */
     DW_CODEC_TOPK = 5,   /* the values of largest magnitude, and where they stand */
-    DW_CODEC_RANDK = 6   /* values at random places, which both ends know */
+    DW_CODEC_RANDK = 6,  /* values at random places, which both ends know */
+    DW_CODEC_COCKTAIL = 7, /* of values at random places, those of largest magnitude */
+    DW_CODEC_CHUNK = 8     /* of each chunk of a sample, the values of largest magnitude */
 } dw_codec;
 typedef enum dw_scale { DW_SCALE_ABSMAX = 1, DW_SCALE_SIGNED = 2, DW_SCALE_MSE = 3 } dw_scale;
 typedef enum dw_rounding {
@@ -271,6 +273,8 @@ typedef struct dw_config {
     dw_feedback feedback;
     uint32_t keep;      /* in millionths of the values of a sample */
     dw_scaling scaling; /* of the values that randk sends */
+    uint32_t mask;      /* in millionths of the values of a sample; keep is then a part of these */
+    uint32_t chunk;     /* how many values a chunk has */
 } dw_config;
 
 /* Sets all fields of a config to their defaults. struct_size: sizeof(dw_config) in the program.

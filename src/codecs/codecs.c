@@ -17,6 +17,8 @@ typedef enum source {
     OF_PREV,    /* floats in prev's dtype */
     OF_LARGEST, /* sparse: the largest values, with the options keep and bits or dtype */
     OF_RANDOM,  /* sparse: values at random places, with the same options and scaling */
+    OF_MASK,    /* sparse: the largest of values at random places, with the option mask, too */
+    OF_CHUNKS,  /* sparse: the largest values of each chunk, with the option chunk, too */
     EMPTY       /* no payload */
 } source;
 
@@ -37,6 +39,8 @@ static const struct codec_row {
     {DW_CODEC_MX, false, {[DW_USE_WHOLE] = OF_ELEMENT}},
     {DW_CODEC_TOPK, false, {[DW_USE_WHOLE] = OF_LARGEST}},
     {DW_CODEC_RANDK, false, {[DW_USE_WHOLE] = OF_RANDOM}},
+    {DW_CODEC_COCKTAIL, false, {[DW_USE_WHOLE] = OF_MASK}},
+    {DW_CODEC_CHUNK, false, {[DW_USE_WHOLE] = OF_CHUNKS}},
 };
 enum { CODECS = sizeof codecs / sizeof *codecs };
 
@@ -95,6 +99,7 @@ static dw_form_params stepped(const dw_config *config, uint32_t step)
                             .dithers = config->rounding == DW_ROUNDING_DITHER};
 }
 
+/* The options mask and chunk are 0 with codecs that do not have them. */
 static dw_form_params sparse(const dw_config *config, bool is_random)
 {
     return (dw_form_params){.form = &dw_form_sparse,
@@ -104,6 +109,8 @@ static dw_form_params sparse(const dw_config *config, bool is_random)
                             .keep = config->keep,
                             .is_random = is_random,
                             .unbiased = config->scaling == DW_SCALING_UNBIASED,
+                            .mask = config->mask,
+                            .chunk = config->chunk,
                             .behind = &dw_stage_indices};
 }
 
@@ -134,8 +141,10 @@ static dw_form_params params_of(source of, const dw_config *config, dw_dtype x)
     case OF_DTYPE: return floats(config->raw);
     case OF_KEY: return by_key(config, x);
     case OF_PREV: return floats(config->prev);
-    case OF_LARGEST: return sparse(config, false);
     case OF_RANDOM: return sparse(config, true);
+    case OF_LARGEST:
+    case OF_MASK:
+    case OF_CHUNKS: return sparse(config, false);
     case EMPTY: return (dw_form_params){.form = &dw_form_skip};
     }
     return (dw_form_params){0};

@@ -4,7 +4,9 @@
  *
  * The form leaves a mask, and the values. This stage replaces the mask by the shortest of three
  * things: the mask itself, the numbers of the elements, or the gaps between them in a Golomb-Rice
- * code. Where the elements are drawn at random, only the values are sent. */
+ * code. Where only candidates can be sent, they alone are counted, and the mask is one of them.
+ * Numbers begin anew in each chunk. Where the elements are drawn at random, only the values are
+ * sent. */
 #include <string.h>
 
 #include "codecs/selection.h"
@@ -35,12 +37,12 @@ static uint32_t number_width(uint64_t n)
 static head choose(const dw_sparse *s, const uint8_t *mask)
 {
     enum { TRIED = 3 };
-    head best = {.way = MASK, .bytes = (s->n + 7) / 8};
-    uint32_t width = number_width(s->n), least = number_width(s->n / s->k + 1);
+    head best = {.way = MASK, .bytes = (s->m + 7) / 8};
+    uint32_t width = number_width(s->chunk), least = number_width(s->m / s->k + 1);
     uint64_t high[TRIED] = {0}, bytes = (s->k * width + 7) / 8, next = 0;
     least = least > 2 ? least - 2 : 0;
     if (bytes < best.bytes) best = (head){NUMBERS, width, bytes};
-    dw_mask_walk walk = {.mask = mask, .n = s->n};
+    dw_mask_walk walk = {.mask = mask, .n = s->m};
     while (dw_mask_next(&walk)) {
         uint64_t gap = walk.at - next;
         for (uint32_t i = 0; i < TRIED; i++) high[i] += gap >> (least + i);
@@ -81,15 +83,16 @@ static void write_places(const dw_sparse *s, const uint8_t *mask, const head *h,
 {
     writer low = {.to = to};
     uint64_t next = 0, at = s->k * h->width, lower = (UINT64_C(1) << h->width) - 1;
-    dw_mask_walk walk = {.mask = mask, .n = s->n};
+    dw_mask_walk walk = {.mask = mask, .n = s->m};
     while (dw_mask_next(&walk)) {
-        write_bits(&low, (h->way == GAPS ? walk.at - next : walk.at) & lower, h->width);
+        uint64_t value = h->way == GAPS ? walk.at - next : walk.at % s->chunk;
+        write_bits(&low, value & lower, h->width);
         next = walk.at + 1;
     }
     finish_bits(&low);
     if (h->way != GAPS) return;
     next = 0;
-    walk = (dw_mask_walk){.mask = mask, .n = s->n};
+    walk = (dw_mask_walk){.mask = mask, .n = s->m};
     while (dw_mask_next(&walk)) {
         at += (walk.at - next) >> h->width;
         dw_mask_set(to, at++);
@@ -102,7 +105,7 @@ static void encode(const dw_encode_job *job, uint64_t chunk)
     dw_sparse s;
     (void)chunk;
     (void)dw_sparse_of(job->plan, &s);
-    const uint8_t *mask = job->payload, *values = job->payload + s.mask_bytes;
+    const uint8_t *mask = job->payload + s.places_at, *values = job->payload + s.mask_bytes;
     if (job->plan->params.is_random) {
         memcpy(job->coded, values, (size_t)s.values_bytes);
         return;
@@ -153,8 +156,8 @@ static const char *prepare(const dw_decode_job *job)
     if (HEAD_BYTES + dw_round_up(h.bytes, 16) + s.values_bytes != job->payload_bytes)
         return "the sizes in a sparse payload do not add up to its own";
     uint64_t numbers = (s.k * h.width + 7) / 8;
-    if (h.way == MASK && h.width == 0 && h.bytes == (s.n + 7) / 8) return NULL;
-    if (h.way == NUMBERS && h.width == number_width(s.n) && h.bytes == numbers) return NULL;
+    if (h.way == MASK && h.width == 0 && h.bytes == (s.m + 7) / 8) return NULL;
+    if (h.way == NUMBERS && h.width == number_width(s.chunk) && h.bytes == numbers) return NULL;
     if (h.way == GAPS && h.width <= WIDTH_MOST && h.bytes >= (s.k * (h.width + 1) + 7) / 8)
         return NULL;
     return "a sparse payload does not say in a valid way which values it has";
@@ -198,20 +201,26 @@ static const char *read_mask(const dw_sparse *s, const uint8_t *from, uint64_t b
 {
     uint64_t ones = 0;
     memcpy(mask, from, (size_t)bytes);
-    for (uint64_t at = 0; at < s->n; at += 64) ones += count_ones(dw_mask_word(mask, at));
-    if (s->n % 8 && from[bytes - 1] >> s->n % 8) return "a mask has bits behind its last element";
+    for (uint64_t at = 0; at < s->m; at += 64) ones += count_ones(dw_mask_word(mask, at));
+    if (s->m % 8 && from[bytes - 1] >> s->m % 8) return "a mask has bits behind its last element";
     return ones == s->k ? NULL : "a mask does not have as many bits as the payload has values";
 }
 
 static const char *read_numbers(const dw_sparse *s, const head *h, const uint8_t *from,
                                 uint8_t *mask)
 {
-    uint64_t lower = (UINT64_C(1) << h->width) - 1, next = 0;
-    for (uint64_t i = 0; i < s->k; i++) {
+    uint64_t lower = (UINT64_C(1) << h->width) - 1, next = 0, left = 0;
+    dw_sparse_chunk chunk = {0};
+    for (uint64_t i = 0; i < s->k; i++, left--) {
+        if (left == 0) {
+            chunk = dw_sparse_chunk_at(s, chunk.at + chunk.n);
+            left = chunk.k;
+            next = 0;
+        }
         uint64_t number = read_bits(from, h->bytes, i * h->width) & lower;
-        if (number >= s->n) return "the number of an element is out of range";
+        if (number >= chunk.n) return "the number of an element is out of range";
         if (number < next) return "the numbers of elements are out of order";
-        dw_mask_set(mask, number);
+        dw_mask_set(mask, chunk.at + number);
         next = number + 1;
     }
     return read_bits(from, h->bytes, s->k * h->width) ? "there are more numbers than values" : NULL;
@@ -225,15 +234,47 @@ static const char *read_gaps(const dw_sparse *s, const head *h, const uint8_t *f
         if (!find_one(from, h->bytes, &at)) return "gaps between elements are missing";
         uint64_t high = at++ - start;
         /* Checked before the shift, which could overflow. */
-        if (high <= s->n >> h->width)
+        if (high <= s->m >> h->width)
             next += (high << h->width) + (read_bits(from, h->bytes, i * h->width) & lower);
         else
-            next = s->n;
-        if (next >= s->n) return "a gap between elements is out of range";
+            next = s->m;
+        if (next >= s->m) return "a gap between elements is out of range";
         dw_mask_set(mask, next++);
     }
     bool is_end = (at + 7) / 8 == h->bytes && !find_one(from, h->bytes, &at);
     return is_end ? NULL : "there are more gaps than values";
+}
+
+/* Numbers say by their places to which chunk they belong; a mask and gaps do not. */
+static const char *check_chunks(const dw_sparse *s, const uint8_t *mask)
+{
+    dw_sparse_chunk chunk = {0};
+    for (uint64_t at = 0; at < s->m && s->chunk < s->m; at += chunk.n) {
+        chunk = dw_sparse_chunk_at(s, at);
+        uint64_t ones = 0;
+        for (uint64_t i = 0; i < chunk.n; i += 64) ones += count_ones(dw_mask_word(mask, at + i));
+        if (ones != chunk.k) return "a chunk does not have as many values as are sent of it";
+    }
+    return NULL;
+}
+
+static const char *read_places(const dw_sparse *s, const uint8_t *from, uint8_t *mask)
+{
+    head h = read_head(from);
+    from += HEAD_BYTES;
+    if (h.way == NUMBERS) return read_numbers(s, &h, from, mask);
+    const char *why =
+        h.way == MASK ? read_mask(s, from, h.bytes, mask) : read_gaps(s, &h, from, mask);
+    return why ? why : check_chunks(s, mask);
+}
+
+static void draw_all(const dw_decode_job *job, const dw_sparse *s, uint8_t *mask)
+{
+    uint32_t places[DW_SELECT_DRAWS];
+    for (uint64_t first = 0; first < s->k; first += DW_SELECT_DRAWS) {
+        uint64_t now = dw_select_draw(job->kernels, job->draws_key, s->n, s->k, first, places);
+        for (uint64_t i = 0; i < now; i++) dw_mask_set(mask, places[i]);
+    }
 }
 
 static const char *decode(const dw_decode_job *job, uint64_t chunk)
@@ -242,18 +283,16 @@ static const char *decode(const dw_decode_job *job, uint64_t chunk)
     const char *why = NULL;
     (void)chunk;
     (void)dw_sparse_of(job->plan, &s);
-    uint8_t *mask = job->plain;
+    uint8_t *mask = job->plain, *places = mask + s.places_at;
     memset(mask, 0, (size_t)s.mask_bytes);
-    const uint8_t *from = job->coded, *values = from;
+    const uint8_t *values = job->coded;
     if (job->plan->params.is_random) {
-        dw_select_drawn(job->kernels, job->draws_key, s.n, s.k, mask);
+        draw_all(job, &s, mask);
     } else {
-        head h = read_head(from);
-        from += HEAD_BYTES;
-        values = from + dw_round_up(h.bytes, 16);
-        why = h.way == MASK      ? read_mask(&s, from, h.bytes, mask)
-              : h.way == NUMBERS ? read_numbers(&s, &h, from, mask)
-                                 : read_gaps(&s, &h, from, mask);
+        values += HEAD_BYTES + dw_round_up(read_head(job->coded).bytes, 16);
+        if (s.draws) memset(places, 0, (size_t)s.places_bytes);
+        why = read_places(&s, job->coded, places);
+        if (s.draws && !why) dw_sparse_spread(&s, job->kernels, job->draws_key, places, mask);
     }
     memcpy(mask + s.mask_bytes, values, (size_t)s.values_bytes);
     return why;
@@ -264,10 +303,11 @@ static dw_status plan(dw_plan *made, dw_why *why)
     dw_sparse s;
     if (!dw_sparse_of(made, &s)) return dw_plan_too_large(why);
     made->plain_bytes = s.plain_bytes;
-    made->scratch_bytes = made->params.is_random ? 0 : dw_select_room(s.n, s.k);
+    made->scratch_bytes =
+        made->params.is_random ? 0 : dw_select_room(s.chunk, dw_sparse_chunk_at(&s, 0).k);
     made->size_varies = !made->params.is_random;
     made->payload_bytes = s.values_bytes;
-    if (made->size_varies) made->payload_bytes += HEAD_BYTES + s.mask_bytes;
+    if (made->size_varies) made->payload_bytes += HEAD_BYTES + s.places_bytes;
     return DW_OK;
 }
 

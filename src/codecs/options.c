@@ -12,6 +12,8 @@ const dw_word dw_codec_words[] = {{"delta", DW_CODEC_DELTA},
                                   {"mx", DW_CODEC_MX},
                                   {"topk", DW_CODEC_TOPK},
                                   {"randk", DW_CODEC_RANDK},
+                                  {"cocktail", DW_CODEC_COCKTAIL},
+                                  {"chunk", DW_CODEC_CHUNK},
                                   {0}};
 
 static const dw_word forms[] = {
@@ -68,29 +70,62 @@ static const dw_word feedbacks[] = {
 static const dw_word scalings[] = {
     {"none", DW_SCALING_NONE}, {"unbiased", DW_SCALING_UNBIASED}, {0}};
 static const dw_word replies[] = {{"always", DW_REPLIES_ALWAYS}, {"never", DW_REPLIES_NEVER}, {0}};
+/* Powers of two, so that a place in a chunk has a whole number of bits. */
+static const dw_word chunks[] = {{"128", 128},     {"256", 256},     {"512", 512},
+                                 {"1024", 1024},   {"2048", 2048},   {"4096", 4096},
+                                 {"8192", 8192},   {"16384", 16384}, {"32768", 32768},
+                                 {"65536", 65536}, {0}};
 
 enum { STEP_MOST = 100000 }; /* the largest step of all configs, in thousandths */
 
+/* The codecs that have an option, one bit each. */
+enum {
+    DELTA = 1 << DW_CODEC_DELTA,
+    DIRECT = 1 << DW_CODEC_DIRECT,
+    RAW = 1 << DW_CODEC_RAW,
+    MX = 1 << DW_CODEC_MX,
+    TOPK = 1 << DW_CODEC_TOPK,
+    RANDK = 1 << DW_CODEC_RANDK,
+    COCKTAIL = 1 << DW_CODEC_COCKTAIL,
+    CHUNK = 1 << DW_CODEC_CHUNK,
+    SPARSE = TOPK | RANDK | COCKTAIL | CHUNK,
+    ALL = DELTA | DIRECT | RAW | MX | SPARSE
+};
+
 static bool is_sparse(const dw_config *config)
 {
-    return config->codec == DW_CODEC_TOPK || config->codec == DW_CODEC_RANDK;
+    return dw_codec_bit(config->codec) & SPARSE;
 }
 
+/* The values of these codecs are floats, unless bits are given. */
 static bool has_sparse_floats(const dw_config *config)
 {
-    return is_sparse(config) && !config->bits;
+    return dw_codec_bit(config->codec) & (TOPK | RANDK) && !config->bits;
 }
 
-/* The values of a sparse codec are floats, unless bits are given. */
 static uint64_t best_bits(const dw_config *config)
 {
-    return is_sparse(config) ? 0 : 4;
+    if (has_sparse_floats(config)) return 0;
+    return config->codec == DW_CODEC_CHUNK ? 2 : 4;
 }
 
-static uint64_t one_percent(const dw_config *config)
+/* Of cocktail and chunk as in the papers (docs/codecs/cocktail.md, docs/codecs/chunk.md). */
+static uint64_t best_keep(const dw_config *config)
+{
+    if (config->codec == DW_CODEC_COCKTAIL) return DW_KEEP_ALL / 5;
+    return config->codec == DW_CODEC_CHUNK ? DW_KEEP_ALL / 64 : DW_KEEP_ALL / 100;
+}
+
+static uint64_t tenth(const dw_config *config)
 {
     (void)config;
-    return DW_KEEP_ALL / 100;
+    return DW_KEEP_ALL / 10;
+}
+
+static uint64_t best_chunk(const dw_config *config)
+{
+    (void)config;
+    return 4096;
 }
 
 static uint64_t first(const dw_config *config) /* the first of an option's words */
@@ -260,17 +295,6 @@ static uint64_t best_scale(const dw_config *config)
     return delta && key_is_quantized(config) ? 0 : DW_SCALE_MSE;
 }
 
-enum {
-    DELTA = 1 << DW_CODEC_DELTA,
-    DIRECT = 1 << DW_CODEC_DIRECT,
-    RAW = 1 << DW_CODEC_RAW,
-    MX = 1 << DW_CODEC_MX,
-    TOPK = 1 << DW_CODEC_TOPK,
-    RANDK = 1 << DW_CODEC_RANDK,
-    SPARSE = TOPK | RANDK,
-    ALL = DELTA | DIRECT | RAW | MX | SPARSE
-};
-
 #define FIELD(name) offsetof(dw_config, name), sizeof(((dw_config *)0)->name)
 
 /* clang-format off */
@@ -280,10 +304,10 @@ const dw_option dw_options[DW_OPTIONS] = {
      "how changes (delta) or values (direct) become bytes", "quantized"},
     {15, "element", DELTA | MX, DW_SCOPE_MX, DW_AGREE_FRAME, elements, 0, 0, false, FIELD(element), best_element, NULL,
      "element format of microscaling", "e4m3; e2m1 for changes"},
-    {26, "keep", SPARSE, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_KEEP_ALL, DW_KEEP_DECIMALS, FIELD(keep), one_percent, NULL,
-     "which part of a sample's values is sent", "0.01"},
+    {26, "keep", SPARSE, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_KEEP_ALL, DW_KEEP_DECIMALS, FIELD(keep), best_keep, NULL,
+     "which part of a sample's values is sent; of the values in the mask (cocktail), of a chunk (chunk)", "0.01; 0.2 with cocktail; 0.015625 with chunk"},
     {1, "bits", DELTA | DIRECT | SPARSE, DW_SCOPE_BITS, DW_AGREE_FRAME, widths, 0, 0, false, FIELD(bits), best_bits, NULL,
-     "bits per change (delta) or value (others)", "4; floats with topk and randk"},
+     "bits per change (delta) or value (others)", "4; 2 with chunk; floats with topk and randk"},
     {2, "group", DELTA | DIRECT | SPARSE, DW_SCOPE_GROUPS, DW_AGREE_FRAME, groups, 0, 0, false, FIELD(group), best_group, group_fits,
      "channels that share a scale or step; sample: all values of a sample", "64; sample with form=step"},
     {16, "step", DELTA | DIRECT, DW_SCOPE_FACTOR, DW_AGREE_NO, NULL, 10, STEP_MOST, 3, FIELD(step), best_step, step_fits,
@@ -308,7 +332,7 @@ const dw_option dw_options[DW_OPTIONS] = {
      "unbiased: values are multiplied so that the mean of y over many frames is x", "none"},
     {6, "key", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, keys, 0, 0, false, FIELD(key), best_key, key_fits,
      "how a key entry carries x itself", "8; int8 with form=mx; step with form=step"},
-    {7, "dtype", RAW | SPARSE, DW_SCOPE_FLOATS, DW_AGREE_FRAME, dtypes, 0, 0, false, FIELD(raw), NULL, NULL,
+    {7, "dtype", RAW | TOPK | RANDK, DW_SCOPE_FLOATS, DW_AGREE_FRAME, dtypes, 0, 0, false, FIELD(raw), NULL, NULL,
      "dtype of the floats that are sent", "x's dtype"},
     {8, "prev", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, dtypes, 0, 0, false, FIELD(prev), NULL, NULL,
      "dtype of prev at both ends", "x's dtype"},
@@ -330,6 +354,10 @@ const dw_option dw_options[DW_OPTIONS] = {
      "limit for the bytes of residuals; only with feedback", "no limit"},
     {13, "incarnation", ALL, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(incarnation), NULL, NULL,
      "identifies the encoder from its creation to its end or reset", "random"},
+    {28, "mask", COCKTAIL, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_KEEP_ALL, DW_KEEP_DECIMALS, FIELD(mask), tenth, NULL,
+     "which part of a sample's values may be sent; drawn anew for each frame", "0.1"},
+    {29, "chunk", CHUNK, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, chunks, 0, 0, false, FIELD(chunk), best_chunk, NULL,
+     "how many consecutive values make a chunk", "4096"},
 };
 /* clang-format on */
 

@@ -60,7 +60,7 @@ typedef struct dw_option {
 } dw_option;
 
 extern const dw_option dw_options[];
-enum { DW_OPTIONS = 27, DW_ERROR_DECIMALS = 12, DW_KEEP_DECIMALS = 6, DW_KEEP_ALL = 1000000 };
+enum { DW_OPTIONS = 29, DW_ERROR_DECIMALS = 12, DW_KEEP_DECIMALS = 6, DW_KEEP_ALL = 1000000 };
 
 static inline uint32_t dw_codec_bit(dw_codec codec)
 {

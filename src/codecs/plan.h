@@ -24,10 +24,11 @@ struct dw_form_params {
     uint32_t step;
     double error, bound;
     bool dithers;
-    /* For the form sparse. keep: in millionths. is_random: which values are sent follows from
+    /* For the form sparse. keep, mask: in millionths. is_random: which values are sent follows from
      * random numbers that both ends know; otherwise the largest are. unbiased: values are
-     * multiplied so that the mean of y is x. */
-    uint32_t keep;
+     * multiplied so that the mean of y is x. mask: only so many values, at random places, may be
+     * sent; 0: all may. chunk: the largest values of each chunk of so many are sent; 0: of all. */
+    uint32_t keep, mask, chunk;
     bool is_random, unbiased;
     const dw_stage *behind; /* NULL: no stage behind the form */
     bool chooses;           /* pieces may be coded as a change or directly */

@@ -54,16 +54,29 @@ const float *dw_select_load(const dw_encode_job *job, uint64_t at, uint64_t n, f
     return block;
 }
 
-/* Where magnitudes are read from: what a job codes or, where list is not NULL, a list. */
+void dw_select_gather(const dw_encode_job *job, const uint32_t *places, uint64_t n, float *values)
+{
+    const float *x = job->x, *prev = job->prev;
+    bool is_dense = job->stride == (int64_t)job->layout.c || job->layout.t == 1;
+    if (!is_dense || job->x_dtype != DW_F32) {
+        for (uint64_t i = 0; i < n; i++) values[i] = *dw_select_load(job, places[i], 1, &values[i]);
+        return;
+    }
+    for (uint64_t i = 0; i < n; i++) values[i] = x[places[i]];
+    for (uint64_t i = 0; prev && i < n; i++) values[i] -= prev[places[i]];
+}
+
+/* Where magnitudes are read from: what a job codes from element `at` on or, where list is not NULL,
+ * a list. */
 typedef struct source {
     const dw_encode_job *job;
     const float *list;
-    uint64_t n;
+    uint64_t at, n;
 } source;
 
 static const float *read_block(const source *from, uint64_t at, uint64_t n, float *block)
 {
-    return from->list ? from->list + at : dw_select_load(from->job, at, n, block);
+    return from->list ? from->list + at : dw_select_load(from->job, from->at + at, n, block);
 }
 
 static uint64_t block_size(uint64_t n, uint64_t at)
@@ -150,14 +163,14 @@ uint64_t dw_select_room(uint64_t n, uint64_t k)
 /* Returns a magnitude that probably a few more than k elements reach. Of the elements that are
  * looked at, a share k / n is expected to belong to the largest; four standard deviations are
  * added. */
-static uint32_t guess(const dw_encode_job *job, uint64_t n, uint64_t k, float *room)
+static uint32_t guess(const source *from, uint64_t k, float *room)
 {
     float block[LINE];
     for (uint64_t i = 0; i < LINES; i++) {
-        uint64_t at = (uint64_t)((uint32_t)i * GOLDEN) * (n - LINE) >> 32;
-        memcpy(room + i * LINE, dw_select_load(job, at, LINE, block), sizeof block);
+        uint64_t at = (uint64_t)((uint32_t)i * GOLDEN) * (from->n - LINE) >> 32;
+        memcpy(room + i * LINE, read_block(from, at, LINE, block), sizeof block);
     }
-    double expected = (double)k / (double)n * SPARE;
+    double expected = (double)k / (double)from->n * SPARE;
     double rank = expected + 4 * sqrt(expected) + 4;
     if (rank >= SPARE) return 0;
     return find_cut(&(source){.list = room, .n = SPARE}, (uint64_t)rank).least;
@@ -184,15 +197,15 @@ static void mask_above(const float *values, uint64_t n, uint32_t least, uint8_t 
 
 /* Sets the bits of all elements whose magnitude is at least `least`, and lists what is coded of
  * them. Returns their number; UINT64_MAX where there is no room for all. */
-static uint64_t collect(const dw_encode_job *job, uint64_t n, uint32_t least, uint8_t *mask,
-                        float *list, uint64_t most)
+static uint64_t collect(const source *from, uint32_t least, uint8_t *mask, float *list,
+                        uint64_t most)
 {
     float room[DW_SELECT_BLOCK];
     uint64_t found = 0;
-    for (uint64_t at = 0; at < n; at += DW_SELECT_BLOCK) {
-        uint64_t now = block_size(n, at);
+    for (uint64_t at = 0; at < from->n; at += DW_SELECT_BLOCK) {
+        uint64_t now = block_size(from->n, at);
         if (found + now > most) return UINT64_MAX;
-        const float *values = dw_select_load(job, at, now, room);
+        const float *values = read_block(from, at, now, room);
         mask_above(values, now, least, mask + at / 8);
         dw_mask_walk walk = {.mask = mask + at / 8, .n = now};
         while (dw_mask_next(&walk)) list[found++] = values[walk.at];
@@ -219,15 +232,14 @@ static void thin(const float *list, uint64_t listed, uint64_t n, uint64_t k, uin
 }
 
 /* Counts all elements. */
-static void count_all(const dw_encode_job *job, uint64_t n, uint64_t k, uint8_t *mask,
-                      float *chosen)
+static void count_all(const source *from, uint64_t k, uint8_t *mask, float *chosen)
 {
     float room[DW_SELECT_BLOCK];
-    cut c = find_cut(&(source){.job = job, .n = n}, k);
-    memset(mask, 0, (size_t)dw_round_up((n + 7) / 8, 16));
-    for (uint64_t at = 0; at < n; at += DW_SELECT_BLOCK) {
-        uint64_t now = block_size(n, at);
-        const float *values = dw_select_load(job, at, now, room);
+    cut c = find_cut(from, k);
+    memset(mask, 0, (size_t)dw_round_up((from->n + 7) / 8, 16));
+    for (uint64_t at = 0; at < from->n; at += DW_SELECT_BLOCK) {
+        uint64_t now = block_size(from->n, at);
+        const float *values = read_block(from, at, now, room);
         for (uint64_t i = 0; i < now; i++)
             if (takes(&c, values[i])) {
                 dw_mask_set(mask, at + i);
@@ -236,16 +248,17 @@ static void count_all(const dw_encode_job *job, uint64_t n, uint64_t k, uint8_t 
     }
 }
 
-void dw_select_largest(const dw_encode_job *job, uint64_t n, uint64_t k, uint8_t *mask,
+void dw_select_largest(const dw_encode_job *job, uint64_t at, uint64_t n, uint64_t k, uint8_t *mask,
                        float *chosen, float *room)
 {
+    source from = {.job = job, .at = at, .n = n};
     uint64_t found = UINT64_MAX;
     if (n >= GUESSED_FROM)
-        found = collect(job, n, guess(job, n, k, room), mask, room, list_most(n, k));
+        found = collect(&from, guess(&from, k, room), mask, room, list_most(n, k));
     if (found >= k && found != UINT64_MAX)
         thin(room, found, n, k, mask, chosen);
     else
-        count_all(job, n, k, mask, chosen);
+        count_all(&from, k, mask, chosen);
 }
 
 /* ---- Random ones ------------------------------------------------------------------------------
@@ -257,18 +270,18 @@ uint64_t dw_select_stretch(uint64_t n, uint64_t k, uint64_t stretch)
 }
 
 /* Every draw is a number of 32 bits, which is made of the high bytes of four random numbers. */
-void dw_select_drawn(const dw_kernels *kernels, uint64_t draws_key, uint64_t n, uint64_t k,
-                     uint8_t *mask)
+uint64_t dw_select_draw(const dw_kernels *kernels, uint64_t draws_key, uint64_t n, uint64_t k,
+                        uint64_t first, uint32_t places[DW_SELECT_DRAWS])
 {
-    enum { DRAW = 4, DRAWS = DW_SELECT_BLOCK / DRAW };
-    uint8_t bytes[DW_SELECT_BLOCK];
-    for (uint64_t first = 0, start = 0; first < k; first += DRAWS) {
-        uint64_t now = k - first < DRAWS ? k - first : (uint64_t)DRAWS;
-        kernels->dither_bytes(&(dw_dither){draws_key, DRAW * first}, DRAW * now, bytes);
-        for (uint64_t i = 0; i < now; i++) {
-            uint64_t size = dw_select_stretch(n, k, first + i);
-            dw_mask_set(mask, start + (dw_get(bytes + DRAW * i, DRAW) * size >> 32));
-            start += size;
-        }
+    enum { DRAW = 4 };
+    uint8_t bytes[DRAW * DW_SELECT_DRAWS];
+    uint64_t now = k - first < DW_SELECT_DRAWS ? k - first : (uint64_t)DW_SELECT_DRAWS;
+    uint64_t size = n / k, longer = n % k, start = first * size + (first < longer ? first : longer);
+    kernels->dither_bytes(&(dw_dither){draws_key, DRAW * first}, DRAW * now, bytes);
+    for (uint64_t i = 0; i < now; i++) {
+        uint64_t has = size + (first + i < longer);
+        places[i] = (uint32_t)(start + (dw_get(bytes + DRAW * i, DRAW) * has >> 32));
+        start += has;
     }
+    return now;
 }

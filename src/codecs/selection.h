@@ -21,14 +21,20 @@ const float *dw_select_load(const dw_encode_job *job, uint64_t at, uint64_t n, f
 
 uint64_t dw_select_room(uint64_t n, uint64_t k);
 
-/* Chooses the k elements of the largest magnitude; of equal ones those with lower numbers. A NaN is
- * larger than an infinity. 1 <= k <= n. */
-void dw_select_largest(const dw_encode_job *job, uint64_t n, uint64_t k, uint8_t *mask,
+/* Of the n elements from `at` on, chooses the k of the largest magnitude; of equal ones those with
+ * lower numbers. A NaN is larger than an infinity. 1 <= k <= n. */
+void dw_select_largest(const dw_encode_job *job, uint64_t at, uint64_t n, uint64_t k, uint8_t *mask,
                        float *chosen, float *room);
 
-/* Cuts the n elements into k stretches and draws one element of each (docs/format.md, 3.10). */
-void dw_select_drawn(const struct dw_kernels *kernels, uint64_t draws_key, uint64_t n, uint64_t k,
-                     uint8_t *mask);
+/* n elements are cut into k stretches, and one element of each is drawn (docs/format.md, 3.10).
+ * Writes the numbers of those from stretch `first` on, a multiple of DW_SELECT_DRAWS, and returns
+ * how many they are: DW_SELECT_DRAWS, or fewer at the end. */
+enum { DW_SELECT_DRAWS = 512 };
+uint64_t dw_select_draw(const struct dw_kernels *kernels, uint64_t draws_key, uint64_t n,
+                        uint64_t k, uint64_t first, uint32_t places[DW_SELECT_DRAWS]);
+
+/* Writes what is coded of n elements at any places. */
+void dw_select_gather(const dw_encode_job *job, const uint32_t *places, uint64_t n, float *values);
 
 /* How many elements stretch number `stretch` has. */
 uint64_t dw_select_stretch(uint64_t n, uint64_t k, uint64_t stretch);

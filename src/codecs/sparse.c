@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * sparse.c - the form that sends some values of a sample, and where they stand: the largest ones,
- * or random ones (docs/format.md, 3.10).
+ * random ones, the largest of random ones, or the largest of each chunk (docs/format.md, 3.10).
  *
  * The chosen values are gathered into one row, which another form writes: floats, or quantized if
  * the config has bits. All other values arrive as 0.
  *
  * Sources: Stich, Cordonnier and Jaggi, Sparsified SGD with Memory (arXiv:1809.07599); Bian et al.
- * (arXiv:2301.02654). */
+ * (arXiv:2301.02654); Wang et al., CocktailSGD (ICML 2023); Sarfi et al., SparseLoCo
+ * (arXiv:2508.15706). */
 #include "codecs/sparse.h"
 
 #include <math.h>
@@ -20,12 +21,22 @@
 /* Places are stored in 32 bits. */
 #define LARGEST_SAMPLE (UINT64_C(1) << 31)
 
+/* How many of n values are sent or are candidates: a part in millionths, rounded up. */
+static uint64_t part_of(uint64_t n, uint64_t part)
+{
+    return (n * part + DW_KEEP_ALL - 1) / DW_KEEP_ALL;
+}
+
 bool dw_sparse_of(const dw_plan *plan, dw_sparse *s)
 {
     const dw_form_params *params = &plan->params;
     *s = (dw_sparse){.n = (uint64_t)plan->t * plan->c};
     if (s->n > LARGEST_SAMPLE) return false;
-    s->k = (s->n * params->keep + DW_KEEP_ALL - 1) / DW_KEEP_ALL;
+    s->draws = params->mask != 0;
+    s->m = s->draws ? part_of(s->n, params->mask) : s->n;
+    s->chunk = params->chunk && params->chunk < s->m ? params->chunk : s->m;
+    s->keep = params->keep;
+    s->k = s->m / s->chunk * part_of(s->chunk, s->keep) + part_of(s->m % s->chunk, s->keep);
     s->values = (dw_plan){.t = 1, .c = (uint32_t)s->k};
     s->values.params = (dw_form_params){.form = params->bits ? &dw_form_quantized : &dw_form_floats,
                                         .bits = params->bits,
@@ -36,8 +47,30 @@ bool dw_sparse_of(const dw_plan *plan, dw_sparse *s)
     s->mask_bytes = dw_round_up((s->n + 7) / 8, 16);
     s->values_bytes = s->values.payload_bytes;
     s->gathered_at = s->mask_bytes + s->values_bytes;
-    s->plain_bytes = s->gathered_at + 4 * s->k;
+    s->places_bytes = dw_round_up((s->m + 7) / 8, 16);
+    s->places_at = s->draws ? s->gathered_at + dw_round_up(4 * s->k, 16) : 0;
+    s->plain_bytes = s->draws ? s->places_at + s->places_bytes : s->gathered_at + 4 * s->k;
     return true;
+}
+
+dw_sparse_chunk dw_sparse_chunk_at(const dw_sparse *s, uint64_t at)
+{
+    uint64_t n = s->m - at < s->chunk ? s->m - at : s->chunk;
+    return (dw_sparse_chunk){at, n, part_of(n, s->keep)};
+}
+
+void dw_sparse_spread(const dw_sparse *s, const dw_kernels *kernels, uint64_t draws_key,
+                      const uint8_t *places, uint8_t *mask)
+{
+    uint32_t drawn[DW_SELECT_DRAWS];
+    uint64_t first = UINT64_MAX;
+    dw_mask_walk walk = {.mask = places, .n = s->m};
+    while (dw_mask_next(&walk)) {
+        uint64_t block = walk.at / DW_SELECT_DRAWS * DW_SELECT_DRAWS;
+        if (block != first) dw_select_draw(kernels, draws_key, s->n, s->m, block, drawn);
+        first = block;
+        dw_mask_set(mask, drawn[walk.at - first]);
+    }
 }
 
 /* The gathered values lie behind what the form hands on, in memory of the entry. */
@@ -152,12 +185,48 @@ static void count(const dw_decode_job *job, dw_counters *counters)
  * drawn from, if the mean of y is to be x. */
 static void gather_drawn(const dw_encode_job *job, const dw_sparse *s, float *values)
 {
-    float room[1];
-    dw_select_drawn(job->kernels, job->draws_key, s->n, s->k, job->payload);
-    dw_mask_walk walk = {.mask = job->payload, .n = s->n};
-    for (uint64_t i = 0; dw_mask_next(&walk); i++) {
-        values[i] = *dw_select_load(job, walk.at, 1, room);
-        if (job->plan->params.unbiased) values[i] *= (float)dw_select_stretch(s->n, s->k, i);
+    uint32_t places[DW_SELECT_DRAWS];
+    for (uint64_t first = 0; first < s->k; first += DW_SELECT_DRAWS) {
+        uint64_t now = dw_select_draw(job->kernels, job->draws_key, s->n, s->k, first, places);
+        float *to = values + first;
+        dw_select_gather(job, places, now, to);
+        for (uint64_t i = 0; i < now; i++) {
+            dw_mask_set(job->payload, places[i]);
+            if (job->plan->params.unbiased)
+                to[i] *= (float)dw_select_stretch(s->n, s->k, first + i);
+        }
+    }
+}
+
+/* Gathers the candidates, and of these the largest. */
+static void gather_masked(const dw_encode_job *job, const dw_sparse *s, float *values)
+{
+    uint32_t drawn[DW_SELECT_DRAWS];
+    float *candidates = (float *)(void *)job->room;
+    uint8_t *places = job->payload + s->places_at;
+    for (uint64_t first = 0; first < s->m; first += DW_SELECT_DRAWS) {
+        uint64_t now = dw_select_draw(job->kernels, job->draws_key, s->n, s->m, first, drawn);
+        dw_select_gather(job, drawn, now, candidates + first);
+    }
+    dw_encode_job inner = {.layout = {.t = 1, .c = (uint32_t)s->m},
+                           .x = candidates,
+                           .x_dtype = DW_F32,
+                           .stride = (int64_t)s->m,
+                           .kernels = job->kernels};
+    memset(places, 0, (size_t)s->places_bytes);
+    dw_select_largest(&inner, 0, s->m, s->k, places, values, (float *)(void *)job->scratch);
+    dw_sparse_spread(s, job->kernels, job->draws_key, places, job->payload);
+}
+
+/* Gathers the largest values of each chunk. */
+static void gather_largest(const dw_encode_job *job, const dw_sparse *s, float *values)
+{
+    dw_sparse_chunk chunk = {0};
+    for (uint64_t at = 0; at < s->m; at += chunk.n) {
+        chunk = dw_sparse_chunk_at(s, at);
+        dw_select_largest(job, at, chunk.n, chunk.k, job->payload + at / 8, values,
+                          (float *)(void *)job->scratch);
+        values += chunk.k;
     }
 }
 
@@ -220,8 +289,10 @@ static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *re
     memset(job->payload, 0, (size_t)s.mask_bytes);
     if (job->plan->params.is_random)
         gather_drawn(job, &s, values);
+    else if (s.draws)
+        gather_masked(job, &s, values);
     else
-        dw_select_largest(job, s.n, s.k, job->payload, values, (float *)(void *)job->scratch);
+        gather_largest(job, &s, values);
     encode_values(job, &s, values, &result->sums);
     if (job->keeps_residual) keep_residual(job, &s, values);
 }
@@ -236,12 +307,13 @@ static dw_status plan(dw_plan *made, dw_why *why)
     made->payload_bytes = s.plain_bytes;
     made->layout = (dw_layout){.t = made->t, .c = made->c};
     made->chunks = 1;
-    made->draws = made->params.is_random;
+    made->draws = made->params.is_random || s.draws;
+    made->room_bytes = s.draws ? 4 * s.m : 0; /* for the candidates */
     return DW_OK;
 }
 
-/* The k largest of n values have at least k / n of the sum of squares, and a random one of m values
- * has 1 / m of it on average. Of what is sent, a part c is lost by rounding: as floats, of every
+/* The k largest of n values have at least k / n of the sum of squares, and the largest of each chunk
+ * have that of their chunks. A random one of m values has 1 / m of the sum on average. Of what is sent, a part c is lost by rounding: as floats, of every
  * value; quantized, of the largest value in each group of g, and of no other value more than
  * itself. With stochastic rounding the mean square of an error is at most (c A)^2 / 4, where A is
  * the largest value in the group. With 1 bit a value near 0 becomes larger. A whole row can have
@@ -259,11 +331,11 @@ static dw_contraction contracts(const dw_form_params *params, const dw_config *c
     else if (params->bits)
         arrives /= params->group;
     if (arrives <= 0) return none;
-    double keep = (double)params->keep / DW_KEEP_ALL;
-    if (params->is_random)
-        return (dw_contraction){DW_CONTRACTS_ON_AVERAGE, sqrt(1 - arrives / ceil(1 / keep))};
-    return (dw_contraction){is_stochastic ? DW_CONTRACTS_ON_AVERAGE : DW_CONTRACTS_BY_NORM,
-                            sqrt(1 - keep * arrives)};
+    uint32_t part = params->is_random ? params->keep : params->mask;
+    if (!params->is_random) arrives *= (double)params->keep / DW_KEEP_ALL;
+    if (part) arrives /= ceil((double)DW_KEEP_ALL / part);
+    return (dw_contraction){part || is_stochastic ? DW_CONTRACTS_ON_AVERAGE : DW_CONTRACTS_BY_NORM,
+                            sqrt(1 - arrives)};
 }
 
 const dw_form dw_form_sparse = {

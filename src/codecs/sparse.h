@@ -4,6 +4,10 @@
  * The form sends k of the n values of a sample. They are gathered into one row, and another form,
  * quantized or floats, writes this row as if it were a sample of one token with k channels.
  *
+ * Candidates are the values among which those that are sent are chosen: all n, or, with the codec
+ * cocktail, m at random places. Of each chunk of candidates a fixed number is sent. Only the codec
+ * chunk has more than one chunk.
+ *
  * The plain payload stays in memory; the stage indices.c makes of it what is sent.
  *
  * | part     | bytes         | meaning                                                        |
@@ -11,6 +15,8 @@
  * | mask     | mask_bytes    | bit i % 8 of byte i / 8: value i is sent; zeros up to 16 bytes |
  * | values   | values_bytes  | the payload of the other form                                  |
  * | gathered | 4 k           | binary32: the values before they are coded, or decoded         |
+ * | places   | places_bytes  | like mask, with a bit for each candidate. The mask itself where |
+ * |          |               | all values are candidates                                      |
  *
  * Errors: none but those named. State: none. Threads: any, on different memory. */
 #ifndef DW_SPARSE_H
@@ -20,14 +26,27 @@
 #include "wire/bytes.h"
 
 typedef struct dw_sparse {
-    uint64_t n, k;
-    uint64_t mask_bytes, values_bytes, gathered_at, plain_bytes;
+    uint64_t n, m, k;
+    uint64_t chunk, keep; /* candidates of a chunk; which part of them is sent, in millionths */
+    bool draws;           /* candidates are at random places */
+    uint64_t mask_bytes, values_bytes, gathered_at, places_bytes, places_at, plain_bytes;
     dw_plan values; /* how the other form writes the gathered values */
 } dw_sparse;
 
 /* Computes the layout for a plan of which t, c and params are set. false: the sample is too
  * large. */
 bool dw_sparse_of(const dw_plan *plan, dw_sparse *sparse);
+
+/* A chunk, the last one of which may be shorter. Begin with at = 0; the next one is behind it. */
+typedef struct dw_sparse_chunk {
+    uint64_t at, n, k;
+} dw_sparse_chunk;
+
+dw_sparse_chunk dw_sparse_chunk_at(const dw_sparse *sparse, uint64_t at);
+
+/* Sets the bits of a mask that belong to the candidates whose bits in `places` are set. */
+void dw_sparse_spread(const dw_sparse *sparse, const struct dw_kernels *kernels, uint64_t draws_key,
+                      const uint8_t *places, uint8_t *mask);
 
 /* 64 bits of a mask, of which the lowest is that of element `at`, a multiple of 64. */
 static inline uint64_t dw_mask_word(const uint8_t *mask, uint64_t at)

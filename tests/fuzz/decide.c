@@ -66,8 +66,8 @@ enum { OLD_CODECS = 4 };
 static uint32_t pick_later_codec(const fuzz_input *front)
 {
     if (front->left < CONFIG_BYTES) return UINT32_MAX;
-    uint32_t byte = front->data[front->left - 2];
-    return byte >= 0xb9 && byte < 0xd0 ? OLD_CODECS + byte % 2 : UINT32_MAX;
+    uint32_t byte = front->data[front->left - 2], later = count_words(dw_codec_words) - OLD_CODECS;
+    return byte >= 0xb9 && byte < 0xd0 ? OLD_CODECS + byte % later : UINT32_MAX;
 }
 
 dw_config fuzz_config(fuzz_input *whole)
@@ -80,7 +80,7 @@ dw_config fuzz_config(fuzz_input *whole)
     /* Delta is the most likely codec, because it has the most state. */
     uint32_t choice = fuzz_below(input, 2 * OLD_CODECS);
     config.codec = (dw_codec)dw_codec_words[choice < OLD_CODECS ? choice : 0].value;
-    if (other < count_words(dw_codec_words)) config.codec = (dw_codec)dw_codec_words[other].value;
+    if (other != UINT32_MAX) config.codec = (dw_codec)dw_codec_words[other].value;
     pick_options(input, &config, 0, 23);
     pick_options(input, &config, 24, UINT8_MAX);
     /* Of error, error=abs and rate a config may set only one. `how` decides which one keeps its

@@ -149,7 +149,7 @@ static bool is_key(uint32_t value, uint32_t form)
 
 static bool is_sparse(uint8_t codec)
 {
-    return codec == TOPK || codec == RANDK;
+    return codec >= TOPK && codec <= CHUNK;
 }
 
 /* The table in 1.2: which codec has the parameter, and which values are valid. form: parameter 14,
@@ -157,6 +157,8 @@ static bool is_sparse(uint8_t codec)
 static bool codec_has(uint8_t codec, uint32_t form, uint32_t number)
 {
     bool quantizes = codec == DIRECT || codec == DELTA;
+    if ((number == MASKED && codec == COCKTAIL) || (number == CHUNKED && codec == CHUNK))
+        return true;
     if (is_sparse(codec))
         return number == KEEP ||
                (form == QUANTIZED ? number == BITS || number == GROUP : number == DTYPE);
@@ -185,7 +187,9 @@ static bool value_is_possible(uint8_t codec, uint32_t number, uint32_t value, ui
     case GROUP:
         if (is_sparse(codec)) return is_group(value);
         return is_group(value) || value == (form == STEPPED ? 65533 : 65534);
-    case KEEP: return value >= 1 && value <= 1000000;
+    case KEEP:
+    case MASKED: return value >= 1 && value <= 1000000;
+    case CHUNKED: return value >= 128 && value <= 65536 && (value & (value - 1)) == 0;
     case ROUNDING: return value == 3;
     case CODING: return value == 2;
     case KEY_AS: return is_key(value, form);
@@ -213,7 +217,7 @@ static bool read_parameters(const uint8_t *frame, const model_header *h, model_p
         unknown |= value == 0;
     }
     uint32_t form = p->of[FORM];
-    if (is_sparse(h->codec)) form = p->of[BITS] ? QUANTIZED : 0;
+    if (is_sparse(h->codec)) form = p->of[BITS] || h->codec > RANDK ? QUANTIZED : 0;
     for (uint32_t number = 1; number < MODEL_PARAMETERS; number++) {
         bool there = p->of[number] != 0, has = codec_has(h->codec, form, number);
         bool may_be_absent = number == ROUNDING || number == CODING;
@@ -257,11 +261,15 @@ static bool find_plain_way(const model_params *p, uint32_t use, model_way *way)
     case DIRECT * 8 + 1: return true;
     case TOPK * 8 + 1:
     case RANDK * 8 + 1:
+    case COCKTAIL * 8 + 1:
+    case CHUNK * 8 + 1:
         *way = (model_way){.form = SPARSE,
                            .bits = p->of[BITS],
                            .group = p->of[GROUP],
                            .dtype = (uint8_t)p->of[DTYPE],
                            .keep = p->of[KEEP],
+                           .mask = p->of[MASKED],
+                           .chunk = p->of[CHUNKED],
                            .is_random = p->codec == RANDK};
         return true;
     case RAW * 8 + 1:
@@ -297,8 +305,8 @@ static bool size_fits(const model_way *way, const model_header *h, const model_e
 static bool entries_fit_codec(const uint8_t *frame, const model_header *h, const model_params *p)
 {
     bool audited = p->codec == DELTA && p->of[AUDIT] != 255;
-    if ((h->seed && !p->of[ROUNDING] && p->codec != RANDK) || (h->n_forgotten && p->codec != DELTA))
-        return false;
+    bool draws = p->of[ROUNDING] || p->codec == RANDK || p->codec == COCKTAIL;
+    if ((h->seed && !draws) || (h->n_forgotten && p->codec != DELTA)) return false;
     for (uint32_t i = 0; i < h->n; i++) {
         model_entry e = model_entry_at(frame, h, i);
         model_way way;
@@ -361,10 +369,12 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
     static const uint8_t own[] = {0, 32, 16, 17};
     uint8_t codec = config->codec ? (uint8_t)config->codec : DELTA;
     uint32_t form = config->form == DW_FORM_QUANTIZED ? 0 : (uint32_t)config->form;
-    if (is_sparse(codec)) form = config->bits ? QUANTIZED : 0;
+    if (is_sparse(codec)) form = config->bits || codec > RANDK ? QUANTIZED : 0;
+    uint32_t bits = codec == CHUNK ? 2 : 4;
+    uint32_t keep = codec == COCKTAIL ? 200000 : codec == CHUNK ? 15625 : 10000;
     uint32_t group = form == STEPPED ? 65533 : 64;
     uint32_t key = form == STEPPED ? 128 : form == MICROSCALED ? 65 : 8;
-    uint32_t value[MODEL_PARAMETERS] = {[BITS] = config->bits ? config->bits : 4,
+    uint32_t value[MODEL_PARAMETERS] = {[BITS] = config->bits ? config->bits : bits,
                                         [GROUP] = config->group ? config->group : group,
                                         [ROUNDING] = config->rounding,
                                         [KEY_AS] = config->key ? config->key : key,
@@ -373,7 +383,9 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
                                                     : codec == MX   ? 2
                                                                     : 6,
                                         [CODING] = config->entropy,
-                                        [KEEP] = config->keep ? config->keep : 10000,
+                                        [KEEP] = config->keep ? config->keep : keep,
+                                        [MASKED] = config->mask ? config->mask : 100000,
+                                        [CHUNKED] = config->chunk ? config->chunk : 4096,
                                         [DTYPE] = config->raw ? config->raw : x,
                                         [PREV] = config->prev ? config->prev : x,
                                         [CHOOSE] = config->choose ? config->choose : 1,

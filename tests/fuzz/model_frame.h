@@ -7,7 +7,7 @@
 #include "model_values.h"
 
 /* The meaning of the numbers in fields. */
-enum { DELTA = 1, DIRECT = 2, RAW = 3, MX = 4, TOPK = 5, RANDK = 6 };
+enum { DELTA = 1, DIRECT = 2, RAW = 3, MX = 4, TOPK = 5, RANDK = 6, COCKTAIL = 7, CHUNK = 8 };
 enum { STATELESS = 1, KEY = 2, CHANGE = 3, SKIP = 4, SYNC = 5 };
 enum { HEADER = 80, PARAMETER = 8, ENTRY = 48, FORGOTTEN = 16 };
 enum {
@@ -22,7 +22,9 @@ enum {
     FORM = 14,
     ELEMENT,
     CODING = 18,
-    KEEP = 26
+    KEEP = 26,
+    MASKED = 28,
+    CHUNKED = 29
 };
 enum { FLOATS = 1, QUANTIZED = 2, MICROSCALED = 3, STEPPED = 4, SPARSE = 5 };
 

@@ -12,9 +12,31 @@ static uint64_t up16(uint64_t n)
     return (n + 15) / 16 * 16;
 }
 
+static uint64_t part_of(uint64_t n, uint64_t part)
+{
+    return (n * part + 999999) / 1000000;
+}
+
+/* m: how many candidates a sample of n values has. */
+static uint64_t candidates_of(const model_way *way, uint64_t n)
+{
+    return way->mask ? part_of(n, way->mask) : n;
+}
+
+/* How many candidates the chunk that begins with candidate `at` has. */
+static uint64_t chunk_of(const model_way *way, uint64_t m, uint64_t at)
+{
+    return way->chunk && m - at > way->chunk ? way->chunk : m - at;
+}
+
 static uint64_t kept_of(const model_way *way, uint64_t n)
 {
-    return (n * way->keep + 999999) / 1000000;
+    uint64_t m = candidates_of(way, n), k = 0, size;
+    for (uint64_t at = 0; at < m; at += size) {
+        size = chunk_of(way, m, at);
+        k += part_of(size, way->keep);
+    }
+    return k;
 }
 
 /* The way in which the k values are written. */
@@ -33,17 +55,21 @@ size_t model_sparse_most(const model_way *way, uint32_t t, uint32_t c, size_t mo
     model_way inner = inner_of(way);
     size_t values = model_size(&inner, 1, (uint32_t)kept_of(way, n), most);
     if (values == SIZE_MAX || way->is_random) return values;
-    return values + HEAD + (size_t)up16((n + 7) / 8);
+    return values + HEAD + (size_t)up16((candidates_of(way, n) + 7) / 8);
 }
 
 void model_sparse_store(const model_way *way, uint32_t t, uint32_t c, uint8_t *payload)
 {
-    uint64_t n = (uint64_t)t * c, k = kept_of(way, n), bytes = (n + 7) / 8;
+    uint64_t m = candidates_of(way, (uint64_t)t * c), bytes = (m + 7) / 8, size;
     if (way->is_random) return;
     memset(payload, 0, HEAD + (size_t)up16(bytes));
     payload[0] = MASK;
     for (int i = 0; i < 4; i++) payload[4 + i] = (uint8_t)(bytes >> (8 * i));
-    for (uint64_t i = 0; i < k; i++) payload[HEAD + i / 8] |= (uint8_t)(1 << i % 8);
+    for (uint64_t at = 0; at < m; at += size) {
+        size = chunk_of(way, m, at);
+        for (uint64_t i = at; i < at + part_of(size, way->keep); i++)
+            payload[HEAD + i / 8] |= (uint8_t)(1 << i % 8);
+    }
 }
 
 static bool breaks(const char *what)
@@ -72,6 +98,16 @@ static void draw(uint64_t draws, uint64_t n, uint64_t k, uint64_t *places)
         places[j] = start + (u * m >> 32);
         start += m;
     }
+}
+
+/* Replaces the numbers of k candidates by the places that they were drawn from. */
+static void spread(const model_way *way, uint64_t draws, uint64_t n, uint64_t k, uint64_t *places)
+{
+    uint64_t m = candidates_of(way, n), *all = calloc((size_t)m, sizeof *all);
+    REQUIRE(all);
+    draw(draws, n, m, all);
+    for (uint64_t j = 0; j < k; j++) places[j] = all[places[j]];
+    free(all);
 }
 
 /* A string of bits, and where to read on. */
@@ -106,14 +142,34 @@ static bool read_mask(bits *b, uint64_t n, uint64_t k, uint64_t *places)
     return found == k || breaks("mask with too few values");
 }
 
-static bool read_numbers(bits *b, uint32_t width, uint64_t n, uint64_t k, uint64_t *places)
+static bool read_numbers(const model_way *way, bits *b, uint32_t width, uint64_t m,
+                         uint64_t *places)
 {
-    for (uint64_t j = 0; j < k; j++) {
-        places[j] = number_at(b, j * width, width);
-        if (places[j] >= n) return breaks("number out of range");
-        if (j && places[j] <= places[j - 1]) return breaks("number out of order");
+    uint64_t j = 0, size;
+    for (uint64_t at = 0; at < m; at += size) {
+        size = chunk_of(way, m, at);
+        uint64_t first = j, end = j + part_of(size, way->keep);
+        for (; j < end; j++) {
+            uint64_t number = number_at(b, j * width, width);
+            if (number >= size) return breaks("number out of range");
+            places[j] = at + number;
+            if (j > first && places[j] <= places[j - 1]) return breaks("number out of order");
+        }
     }
-    b->at = k * width;
+    b->at = j * width;
+    return true;
+}
+
+/* Whether each chunk has its number of values. */
+static bool chunks_are_full(const model_way *way, uint64_t m, uint64_t k, const uint64_t *places)
+{
+    uint64_t j = 0, size;
+    for (uint64_t at = 0; at < m; at += size) {
+        uint64_t first = j;
+        size = chunk_of(way, m, at);
+        while (j < k && places[j] < at + size) j++;
+        if (j - first != part_of(size, way->keep)) return breaks("values of a chunk");
+    }
     return true;
 }
 
@@ -134,13 +190,13 @@ static bool read_gaps(bits *b, uint32_t width, uint64_t n, uint64_t k, uint64_t 
     return (b->at + 7) / 8 == b->n / 8 || breaks("length of gaps");
 }
 
-static bool read_places(const uint8_t *payload, uint64_t length, uint64_t n, uint64_t k,
-                        uint64_t *places)
+static bool read_places(const model_way *way, const uint8_t *payload, uint64_t length, uint64_t n,
+                        uint64_t k, uint64_t *places)
 {
     uint32_t width = payload[1], wanted = 0;
     bits b = {payload + HEAD, 8 * length, 0};
     bool read = false;
-    while ((n - 1) >> wanted) wanted++;
+    while ((chunk_of(way, n, 0) - 1) >> wanted) wanted++;
     switch (payload[0]) {
     case MASK:
         if (width || length != (n + 7) / 8) return breaks("mask of another size");
@@ -148,7 +204,7 @@ static bool read_places(const uint8_t *payload, uint64_t length, uint64_t n, uin
         break;
     case NUMBERS:
         if (width != wanted || length != (k * width + 7) / 8) return breaks("numbers' size");
-        read = read_numbers(&b, width, n, k, places);
+        read = read_numbers(way, &b, width, n, places);
         break;
     case GAPS:
         if (width > 31 || length < (k * width + k + 7) / 8) return breaks("gaps of another size");
@@ -158,10 +214,10 @@ static bool read_places(const uint8_t *payload, uint64_t length, uint64_t n, uin
     }
     while (read && b.at < b.n)
         if (next_bit(&b)) return breaks("bits that are left over");
-    return read;
+    return read && chunks_are_full(way, n, k, places);
 }
 
-/* Checks the head of a payload of topk, and returns where its values begin; 0: it breaks a rule. */
+/* Checks the head of a payload that has one, and returns where its values begin; 0: it breaks a rule. */
 static uint64_t values_at(const uint8_t *payload, uint64_t bytes, uint64_t values, uint64_t *length)
 {
     if (bytes < HEAD + values) return breaks("short payload");
@@ -187,8 +243,9 @@ bool model_sparse_values(const model_way *way, uint32_t t, uint32_t c, const uin
         draw(draws, n, k, places);
     } else {
         at = values_at(payload, bytes, size, &length);
-        valid = at && read_places(payload, length, n, k, places);
+        valid = at && read_places(way, payload, length, candidates_of(way, n), k, places);
     }
+    if (valid && way->mask) spread(way, draws, n, k, places);
     if (valid) {
         fuzz_reach(way->is_random ? "sparse: random" : "sparse: places");
         model_values(&inner, 1, (uint32_t)k, payload + at, NULL, 0, draws, kept);

@@ -15,7 +15,7 @@ typedef struct model_way {
     bool dithers;    /* for the form step */
     bool coded;      /* entropy-coded (3.8) */
     /* For the form sparse; bits, group and dtype are those of its values. */
-    uint32_t keep;
+    uint32_t keep, mask, chunk; /* mask, chunk: 0 without the parameter */
     bool is_random;
 } model_way;
 

@@ -4,7 +4,7 @@
 #include "codecs/options.h"
 #include "model.h"
 
-enum { N = 2, T = 3, C = 40, SEEDS = 4000 };
+enum { N = 2, T = 3, C = 40, SEEDS = 24000 };
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -158,7 +158,7 @@ static void require_picked(uint32_t times, const char *codec, const char *option
  * of sparse codecs are one row, and are not in steps, which dither needs. */
 static bool is_possible(dw_codec codec, const dw_option *option, uint32_t word)
 {
-    if (codec == DW_CODEC_TOPK || codec == DW_CODEC_RANDK)
+    if (codec >= DW_CODEC_TOPK && codec <= DW_CODEC_CHUNK)
         return word != DW_GROUP_CHANNEL && word != DW_GROUP_SAMPLE &&
                (strcmp(option->name, "rounding") != 0 || word != DW_ROUNDING_DITHER);
     return codec != DW_CODEC_DIRECT || strcmp(option->name, "form") != 0 || word != DW_FORM_MX;

@@ -96,9 +96,11 @@ static const struct {
     {ENTRY + 14, 3, DW_ERR_FORMAT},        /* use: not allowed with role key */
 };
 
-/* Payloads of topk whose bytes are changed one at a time. Each must be refused with FORMAT. There
- * are two values in a sample of 50 elements, numbers 10 and 40; or every other one of 64; or 15 of
- * 300. 255: the last byte of the places. */
+/* Payloads of topk and chunk whose bytes are changed one at a time. Each must be refused with
+ * FORMAT. There are two values in a sample of 50 elements, numbers 10 and 40; or every other one of
+ * 64; or 15 of 300. 255: the last byte of the places. Of chunk there are numbers 10 and 74 of two
+ * chunks and 10 of a third one; and values whose gaps are longer after the last but one change, so
+ * that one of them moves to the next chunk. */
 static const struct {
     const char *name, *config;
     uint32_t c, every; /* elements, and which of them are large */
@@ -156,6 +158,33 @@ static const struct {
       {8, 1},
       {255, 0},
       {255, 0xff}}},
+    {"bad_chunk_numbers",
+     "chunk:chunk=128,keep=0.01",
+     300,
+     64,
+     {{0, 0},
+      {0, 1},
+      {0, 3},
+      {1, 6},
+      {1, 8},
+      {1, 9},
+      {4, 4},
+      {4, 6},
+      {16, 74},
+      {19, 0xa0},
+      {20, 0x03},
+      {20, 0x08},
+      {15, 1}}},
+    {"bad_chunk_gaps",
+     "chunk:chunk=128,keep=0.05",
+     310,
+     18,
+     {{0, 0}, {0, 1}, {0, 2}, {1, 32}, {2, 1}, {4, 1}, {16, 0x7f}, {255, 0}}},
+    {"bad_cocktail",
+     "cocktail:mask=0.5,keep=0.5",
+     256,
+     1,
+     {{0, 0}, {0, 2}, {1, 1}, {4, 31}, {4, 33}, {16, 0xff}, {31, 0}, {15, 1}}},
 };
 
 /* The same for a config whose changes are in steps, with dither. It has six parameters, too: 2, 4,

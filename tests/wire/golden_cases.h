@@ -102,6 +102,17 @@ static const golden_case golden_sparse[] = {
     {"randk_f16", "randk:keep=0.017,dtype=f16,seed=77", DW_F16, DW_F32, 2, 9, 100},
     {"randk_bits", "randk:keep=0.3,bits=5,group=16,scaling=unbiased,rounding=stochastic,seed=9",
      DW_BF16, DW_F16, 1, 4, 33},
+    {"cocktail", "cocktail:seed=5", DW_F32, DW_F16, 2, 4, 150},
+    {"cocktail_gaps", "cocktail:mask=0.3,keep=0.05,bits=2,group=16,rounding=stochastic", DW_BF16,
+     DW_F32, 1, 11, 101},
+    {"cocktail_mask", "cocktail:mask=0.47,keep=0.5,bits=8,seed=3", DW_F16, DW_BF16, 2, 3, 51},
+    {"cocktail_numbers", "cocktail:mask=0.1,keep=0.01", DW_F32, DW_F32, 2, 8, 90},
+    {"cocktail_one", "cocktail", DW_F32, DW_F32, 1, 1, 1},
+    {"chunk_gaps", "chunk:chunk=128,keep=0.05,bits=4", DW_F16, DW_F32, 2, 5, 77},
+    {"chunk_numbers", "chunk:chunk=128,keep=0.01,bits=3", DW_F32, DW_F32, 1, 3, 100},
+    {"chunk_mask", "chunk:chunk=256,keep=0.4,group=row", DW_BF16, DW_BF16, 1, 5, 120},
+    {"chunk_short", "chunk", DW_F32, DW_F16, 2, 2, 50},
+    {"chunk_whole", "chunk:chunk=128", DW_BF16, DW_F32, 1, 8, 32},
 };
 
 /* Cases whose payloads are entropy-coded. Their input has many small values and few large ones, so

@@ -24,7 +24,8 @@ from xxh3 import xxh3_64 as H
 MASK32 = 0xFFFFFFFF
 MASK64 = 0xFFFFFFFFFFFFFFFF
 
-CODEC_DELTA, CODEC_DIRECT, CODEC_RAW, CODEC_MX, CODEC_TOPK, CODEC_RANDK = range(1, 7)  # 1.1, codec
+CODEC_DELTA, CODEC_DIRECT, CODEC_RAW, CODEC_MX = range(1, 5)  # 1.1, codec
+CODEC_TOPK, CODEC_RANDK, CODEC_COCKTAIL, CODEC_CHUNK = range(5, 9)
 CODECS = {
     "delta": CODEC_DELTA,
     "direct": CODEC_DIRECT,
@@ -32,6 +33,8 @@ CODECS = {
     "mx": CODEC_MX,
     "topk": CODEC_TOPK,
     "randk": CODEC_RANDK,
+    "cocktail": CODEC_COCKTAIL,
+    "chunk": CODEC_CHUNK,
 }
 FLAG_REPLY = 1  # 1.1, flags
 STATELESS, KEY, DELTA, SKIP, SYNC = 1, 2, 3, 4, 5  # 1.3, role
@@ -65,7 +68,8 @@ DELTAS = ((CODEC_DELTA, 0), DELTA_MX, DELTA_STEP)
 # The sparse codecs have a value of their own where there is parameter 1, in place of that of 14.
 WITH_BITS = 1000
 SPARSE_FLOATS = ((CODEC_TOPK, 0), (CODEC_RANDK, 0))
-SPARSE_BITS = ((CODEC_TOPK, WITH_BITS), (CODEC_RANDK, WITH_BITS))
+SPARSE_CODECS = (CODEC_TOPK, CODEC_RANDK, CODEC_COCKTAIL, CODEC_CHUNK)
+SPARSE_BITS = tuple((codec, WITH_BITS) for codec in SPARSE_CODECS)
 QUANTIZING = ((CODEC_DELTA, 0), (CODEC_DIRECT, 0))
 STEPPING = (DELTA_STEP, DIRECT_STEP)
 CODING = (*DELTAS, (CODEC_DIRECT, 0), DIRECT_STEP, (CODEC_MX, 0))  # may be entropy-coded
@@ -84,6 +88,10 @@ PARAMETERS = {  # 1.2. Defaults are only used by a break: the page's frames have
     15: Parameter("element", (DELTA_MX, (CODEC_MX, 0)), range(1, 7), 2),
     ENTROPY: Parameter("entropy", CODING, (RANS,), None),
     26: Parameter("keep", SPARSE_FLOATS + SPARSE_BITS, range(1, spec_sparse.MILLION + 1), None),
+    28: Parameter(
+        "mask", ((CODEC_COCKTAIL, WITH_BITS),), range(1, spec_sparse.MILLION + 1), 100000
+    ),
+    29: Parameter("chunk", ((CODEC_CHUNK, WITH_BITS),), [1 << i for i in range(7, 17)], 4096),
 }
 # More values of `group` and `key`, by the value of parameter 14.
 GROUPS = {0: (CHANNEL,), STEPPED: (SAMPLE,)}
@@ -830,7 +838,7 @@ def parse_parameters(codec, block):
     form = form_of(codec, rows)
     of = (CODEC_DELTA if "step-of-mx" in broken and form == MICROSCALED else codec), form
     wanted = [number for number, row in PARAMETERS.items() if of in row.codecs]
-    if form == WITH_BITS and "sparse-bits-and-dtype" in broken:
+    if codec in (CODEC_TOPK, CODEC_RANDK) and form and "sparse-bits-and-dtype" in broken:
         wanted = [1, 2, 7, 26]
     if codec != CODEC_DELTA and of == DELTA_MX:
         wanted = [FORM, 15]
@@ -864,6 +872,8 @@ def form_of(codec, rows):
     """The value of parameter 14, or 0 without it."""
     if codec in (CODEC_TOPK, CODEC_RANDK):
         return WITH_BITS if any(number == 1 for number, _, _ in rows) else 0
+    if codec in SPARSE_CODECS:
+        return WITH_BITS
     values = [value for number, _, value in rows if number == FORM]
     return values[0] if values and codec in (CODEC_DELTA, CODEC_DIRECT) else 0
 
@@ -906,7 +916,8 @@ def check_codec(h, tables):
     parameters = parse_parameters(h.codec, tables.block)
     need(h.codec == CODEC_DELTA or h.F == 0, "FORMAT", "forgotten keys")
     dithered = "rounding" in parameters and "step-seed-refused" not in broken
-    dithered |= h.codec == CODEC_RANDK and "sparse-seed-refused" not in broken
+    draws = h.codec in (CODEC_RANDK, CODEC_COCKTAIL)
+    dithered |= draws and "sparse-seed-refused" not in broken
     need(h.seed == 0 or dithered or "seed-any" in broken, "FORMAT", "seed")
     need(h.seed or not dithered or "step-seed-needed" not in broken, "FORMAT", "seed")
     for e in tables.entries:
@@ -938,32 +949,34 @@ def check_entry_of_codec(h, parameters, e):
 
 
 def values_of_sparse(h, parameters):
-    """3.10: k, the method of the k values, and V."""
-    k = spec_sparse.kept(h.T * h.C, parameters["keep"], broken)
+    """3.10: the candidates, the method of the k values, and V."""
+    of = parameters["keep"], parameters.get("mask"), parameters.get("chunk")
+    shape = spec_sparse.Shape(h.T * h.C, *of, broken)
+    k = shape.k
     if "bits" in parameters:
         method = Method(QUANTIZED, None, parameters["bits"], False)
-        return k, method, quantized_size(1, k, parameters["group"], method.bits, False)
+        return shape, method, quantized_size(1, k, parameters["group"], method.bits, False)
     method = Method(FLOATS, BY_CODE[parameters["dtype"]], 0, False)
-    return k, method, up(k * method.fmt.size, 16)
+    return shape, method, up(k * method.fmt.size, 16)
 
 
 def check_sparse_size(h, parameters, e):
     """Step 3, payload_bytes of the form sparse (3.10)."""
     n = h.T * h.C
     need(n <= spec_sparse.MOST, "FORMAT", "values of a sparse sample")
-    _, _, V = values_of_sparse(h, parameters)
+    shape, _, V = values_of_sparse(h, parameters)
     if h.codec == CODEC_RANDK:
         need(e.payload_bytes == V, "FORMAT", "payload_bytes")
         return
-    bounded = e.payload_bytes <= spec_sparse.most_bytes(n, V)
+    bounded = e.payload_bytes <= spec_sparse.most_bytes(shape, V)
     need(bounded, "FORMAT", "payload_bytes of a sparse payload")
 
 
 def make_sparse(h, parameters, e, payload):
     """3.10. payload: (the places, the payload of the values), from plain_payload."""
     places, values = payload
-    k, method, _ = values_of_sparse(h, parameters)
-    count = h.T * h.C
+    shape, method, _ = values_of_sparse(h, parameters)
+    count, k = h.T * h.C, shape.k
     if method.form == QUANTIZED:
         made = Quantized(1, k, parameters["group"], method, None, None).read(values)
         all_values = [(False, 0)] * count
@@ -988,7 +1001,7 @@ def method_of(codec, parameters, use):
         return Method(NO_PAYLOAD, None, 0, False)
     if codec == CODEC_RAW:
         return Method(FLOATS, BY_CODE[parameters["dtype"]], 0, False)
-    if codec in (CODEC_TOPK, CODEC_RANDK):
+    if codec in SPARSE_CODECS:
         return Method(SPARSE, None, 0, False)
     if codec == CODEC_MX:
         return microscaling(parameters["element"], False)
@@ -1071,7 +1084,7 @@ def plain_payload(h, parameters, e, payload):
     """3.8: returns the plain payload of an entry, which is `payload` itself if that is not
     entropy-coded; of a sparse one (3.10) the places and the payload of the values. Refuses it with
     FORMAT if a rule is broken."""
-    if h.codec in (CODEC_TOPK, CODEC_RANDK):
+    if h.codec in SPARSE_CODECS:
         return sparse_parts(h, parameters, e, payload)
     if not is_coded(h, parameters, e.use):
         return payload
@@ -1100,14 +1113,18 @@ def plain_payload(h, parameters, e, payload):
 def sparse_parts(h, parameters, e, payload):
     """3.10: the places, and the payload of the values."""
     n = h.T * h.C
-    k, _, V = values_of_sparse(h, parameters)
+    shape, _, V = values_of_sparse(h, parameters)
+    generator = Generator(h.seed, e.sample, e.slice, h.sequence, h.incarnation)
     if h.codec == CODEC_RANDK:
-        generator = Generator(h.seed, e.sample, e.slice, h.sequence, h.incarnation)
-        return spec_sparse.drawn(n, k, generator.part, broken), payload
+        return spec_sparse.drawn(n, shape.k, generator.part, broken), payload
     try:
-        return spec_sparse.places_of(payload, n, k, V, broken)
+        places, values = spec_sparse.places_of(payload, shape, V, broken)
     except spec_sparse.Invalid as rule:
         raise Refused("FORMAT", str(rule)) from rule
+    if shape.draws and "cocktail-places" not in broken:
+        drawn = spec_sparse.drawn(n, shape.m, generator.part, broken)
+        places = [drawn[i] for i in places]
+    return places, values
 
 
 def check_keys(entries, forgotten):

@@ -32,6 +32,16 @@ BREAKS = {
     "sparse-draw-mod": "a draw is taken mod m (3.10)",
     "sparse-seed-refused": "a seed is refused with randk (1.1)",
     "sparse-bits-and-dtype": "parameter 7 must be there beside parameter 1 (1.2)",
+    "cocktail-kept-of-all": "k is a part of the values, not of the candidates (3.10)",
+    "cocktail-mask-down": "the number of candidates is rounded down (3.10)",
+    "cocktail-places": "places of cocktail are those in the sample (3.10)",
+    "chunk-kept-of-all": "k is a part of the sample, not of each chunk (3.10)",
+    "chunk-last-whole": "the last chunk has as many values as the others (3.10)",
+    "chunk-numbers-of-all": "numbers of chunk are counted from the start of the sample (3.10)",
+    "chunk-wide": "w of chunk is the number of bits of n - 1 (3.10)",
+    "chunk-short-wide": "w of chunk is that of whole chunks in short samples (3.10)",
+    "chunk-any": "a chunk may have more or fewer values than its number (3.10)",
+    "chunk-gaps-anew": "the first gap of a chunk is counted from its start (3.10)",
 }
 
 
@@ -48,25 +58,49 @@ def up(n, m):
     return -(-n // m) * m
 
 
-def kept(n, keep, broken):
-    """k."""
-    if "sparse-kept-down" in broken:
-        return max(n * keep // MILLION, 1)
-    return -(-n * keep // MILLION)
+def part_of(a, p, down):
+    return max(a * p // MILLION, 1) if down else -(-a * p // MILLION)
 
 
-def most_bytes(n, values):
-    """The limit of payload_bytes of the codec topk. values: V."""
-    return HEAD + up(-(-n // 8), 16) + values
+class Shape:
+    """How many values are candidates (m), and how many are sent of each chunk; k is the sum of
+    these. mask, chunk: parameters 28 and 29, or None."""
+
+    def __init__(self, n, keep, mask, chunk, broken):
+        self.m, self.draws = n, mask is not None
+        down = "sparse-kept-down" in broken
+        if self.draws:
+            self.m = part_of(n, mask, "cocktail-mask-down" in broken)
+        self.s = min(chunk or self.m, self.m)
+        self.wide = self.s
+        if chunk and "chunk-wide" in broken:
+            self.wide = self.m
+        if chunk and "chunk-short-wide" in broken:
+            self.wide = chunk
+        starts = range(0, self.m, self.s)
+        self.chunks = [range(at, min(at + self.s, self.m)) for at in starts]
+        self.sent = [part_of(len(chunk), keep, down) for chunk in self.chunks]
+        if chunk and "chunk-last-whole" in broken:
+            self.sent[-1] = min(self.sent[0], len(self.chunks[-1]))
+        if chunk and "chunk-kept-of-all" in broken:
+            self.sent = [part_of(n, keep, down)] + [0] * (len(self.chunks) - 1)
+        if self.draws and "cocktail-kept-of-all" in broken:
+            self.sent = [min(part_of(n, keep, down), self.m)]
+        self.k = sum(self.sent)
 
 
-def drawn(n, k, part, broken):
-    """The places of the codec randk. part: a function that returns the 16-bit part of an
+def most_bytes(shape, values):
+    """The limit of payload_bytes, but of the codec randk. values: V."""
+    return HEAD + up(-(-shape.m // 8), 16) + values
+
+
+def drawn(n, d, part, broken):
+    """The numbers of d values that are drawn. part: a function that returns the 16-bit part of an
     element."""
     places, start = [], 0
-    for j in range(k):
-        longer = j >= k - n % k if "sparse-long-last" in broken else j < n % k
-        m = n // k + longer
+    for j in range(d):
+        longer = j >= d - n % d if "sparse-long-last" in broken else j < n % d
+        m = n // d + longer
         shift = 0 if "sparse-draw-lower" in broken else 8
         four = [part(4 * j + i) >> shift & 0xFF for i in range(4)]
         u = int.from_bytes(bytes(four), "big" if "sparse-draw-big" in broken else "little")
@@ -102,6 +136,17 @@ def read_mask(bits, n, k, broken):
     return places
 
 
+def read_numbers(bits, shape, w, broken):
+    places = []
+    for chunk, sent in zip(shape.chunks, shape.sent):
+        numbers = [bits.number(w, broken) for _ in range(sent)]
+        if "chunk-numbers-of-all" in broken:
+            places += in_order(numbers, shape.m, broken)
+        else:
+            places += [chunk.start + i for i in in_order(numbers, len(chunk), broken)]
+    return places
+
+
 def in_order(places, n, broken):
     if "sparse-range-any" in broken:
         places = [min(place, n - 1) for place in places]
@@ -119,7 +164,8 @@ def rest_of_gap(bits, broken):
     return high
 
 
-def read_gaps(bits, k, w, broken):
+def read_gaps(bits, shape, w, broken):
+    k = shape.k
     if "sparse-gaps-beside" in broken:
         pairs = [(bits.number(w, broken), rest_of_gap(bits, broken)) for _ in range(k)]
     elif "sparse-gaps-first" in broken:
@@ -129,15 +175,19 @@ def read_gaps(bits, k, w, broken):
         low = [bits.number(w, broken) for _ in range(k)]
         pairs = [(part, rest_of_gap(bits, broken)) for part in low]
     places, last = [], -1
-    for part, high in pairs:
+    starts = {sum(shape.sent[:i]): chunk.start for i, chunk in enumerate(shape.chunks)}
+    for j, (part, high) in enumerate(pairs):
+        if "chunk-gaps-anew" in broken and j in starts:
+            last = starts[j] - 1
         last += part + (high << w) + (0 if "sparse-gaps-from-one" in broken else 1)
         places.append(last)
     return places
 
 
-def places_of(payload, n, k, values, broken):
-    """Returns the places of the values in a payload of topk, and the payload of the values.
+def places_of(payload, shape, values, broken):
+    """Returns which candidates are in a payload with a head, and the payload of the values.
     values: V."""
+    n, k = shape.m, shape.k
     need(len(payload) >= HEAD + values, "too short")
     way, w, L = payload[0], payload[1], int.from_bytes(payload[4:8], "little")
     zeros = payload[2:4] + payload[8:HEAD]
@@ -147,15 +197,18 @@ def places_of(payload, n, k, values, broken):
     if "sparse-values-first" in broken:
         data, rest = payload[HEAD + values :][:L], payload[HEAD : HEAD + values]
     bits = Bits(data)
-    width = (n if "sparse-numbers-wide" in broken else n - 1).bit_length()
+    width = (shape.wide if "sparse-numbers-wide" in broken else shape.wide - 1).bit_length()
     allowed = {MASK: w == 0, NUMBERS: w == width, GAPS: w <= 31}
     need(allowed.get(way, False), "way or w")
     if way == MASK:
         places = read_mask(bits, n, k, broken)
     elif way == NUMBERS:
-        places = in_order([bits.number(w, broken) for _ in range(k)], n, broken)
+        places = read_numbers(bits, shape, w, broken)
     else:
-        places = in_order(read_gaps(bits, k, w, broken), n, broken)
+        places = in_order(read_gaps(bits, shape, w, broken), n, broken)
+    for chunk, sent in zip(shape.chunks, shape.sent):
+        there = sum(place in chunk for place in places)
+        need(there == sent or "chunk-any" in broken, "values of a chunk")
     if "sparse-one-byte-more" not in broken:
         need(L == -(-bits.at // 8), "L")
     left = [bits.next() for _ in range(bits.n - bits.at)]
