@@ -154,6 +154,7 @@ static bool form_fits(const dw_config *config, uint64_t form)
 
 static uint64_t best_group(const dw_config *config)
 {
+    if (config->codec == DW_CODEC_CHUNK) return 16;
     return is_stepped(config) ? (uint64_t)DW_GROUP_SAMPLE : 64;
 }
 
@@ -285,11 +286,19 @@ static bool key_is_quantized(const dw_config *config)
     return config->key == 0 || (config->key >= 2 && config->key <= 8);
 }
 
+/* Of values that are the largest of a chunk, with 2 bits: groups of 16 and absmax left the smallest
+ * residuals (docs/codecs/chunk.md). */
+uint32_t dw_option_own_scale(const dw_config *config)
+{
+    return config->codec == DW_CODEC_CHUNK && config->bits != 1 ? (uint32_t)DW_SCALE_ABSMAX : 0;
+}
+
 /* The default of the option scale. 0: no single rule. The default then depends on the bits of an
  * entry (dw_params_scale), because changes have one bit and key entries have more. */
 static uint64_t best_scale(const dw_config *config)
 {
     bool delta = config->codec == DW_CODEC_DELTA || config->codec == 0;
+    if (dw_option_own_scale(config)) return dw_option_own_scale(config);
     if (config->rounding == DW_ROUNDING_STOCHASTIC) return DW_SCALE_ABSMAX;
     if (config->bits != 1) return DW_SCALE_SIGNED;
     return delta && key_is_quantized(config) ? 0 : DW_SCALE_MSE;
@@ -309,7 +318,7 @@ const dw_option dw_options[DW_OPTIONS] = {
     {1, "bits", DELTA | DIRECT | SPARSE, DW_SCOPE_BITS, DW_AGREE_FRAME, widths, 0, 0, false, FIELD(bits), best_bits, NULL,
      "bits per change (delta) or value (others)", "4; 2 with chunk; floats with topk and randk"},
     {2, "group", DELTA | DIRECT | SPARSE, DW_SCOPE_GROUPS, DW_AGREE_FRAME, groups, 0, 0, false, FIELD(group), best_group, group_fits,
-     "channels that share a scale or step; sample: all values of a sample", "64; sample with form=step"},
+     "channels that share a scale or step; sample: all values of a sample", "64; 16 with chunk; sample with form=step"},
     {16, "step", DELTA | DIRECT, DW_SCOPE_FACTOR, DW_AGREE_NO, NULL, 10, STEP_MOST, 3, FIELD(step), best_step, step_fits,
      "step, as a multiple of the root mean square of what is coded", "1"},
     {17, "key_step", DELTA, DW_SCOPE_FACTOR, DW_AGREE_NO, NULL, 10, STEP_MOST, 3, FIELD(key_step), quarter_step, NULL,
@@ -323,7 +332,7 @@ const dw_option dw_options[DW_OPTIONS] = {
     {22, "deadzone", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 500, 1000, 3, FIELD(deadzone), NULL, deadzone_fits,
      "values of up to so many steps become 0; only with nearest rounding", "0.5: plain nearest rounding"},
     {3, "scale", DELTA | DIRECT | SPARSE, DW_SCOPE_QUANTIZED, DW_AGREE_NO, scales, 0, 0, false, FIELD(scale), best_scale, NULL,
-     "how the encoder finds a scale", "signed; mse for 1 bit; absmax with stochastic rounding"},
+     "how the encoder finds a scale", "signed; mse for 1 bit; absmax with stochastic rounding and with chunk"},
     {4, "rounding", DELTA | DIRECT | SPARSE, DW_SCOPE_GROUPS, DW_AGREE_DITHER, roundings, 0, 0, false, FIELD(rounding), first, rounding_fits,
      "how the encoder rounds", "nearest"},
     {5, "seed", DELTA | DIRECT | SPARSE, DW_SCOPE_RANDOM, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(seed), NULL, NULL,

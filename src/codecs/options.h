@@ -91,6 +91,10 @@ const char *dw_option_condition(const dw_option *option);
 /* Returns the largest step that the other options allow, in thousandths of the root mean square. */
 uint32_t dw_option_step_most(const dw_config *config);
 
+/* Returns the rule for scales that is the default of the codec, or 0 if that depends on the bits of
+ * an entry (dw_params_scale). */
+uint32_t dw_option_own_scale(const dw_config *config);
+
 /* dw_option_fill stores the effective value of an option in the config: its default if it is not
  * set, and 0 if it does not apply. dw_options_fill does that for all options whose dw_agreement is
  * at least `least`. */

@@ -65,7 +65,7 @@ static void resolve(dw_params *params, const dw_config *taken, dw_dtype x)
     params->audit = params->keeps_prev && config.audit != DW_AUDIT_NEVER ? config.audit : 0;
     params->wants_reply = config.replies != DW_REPLIES_NEVER;
     params->is_stochastic = config.rounding == DW_ROUNDING_STOCHASTIC;
-    params->scale = config.scale;
+    params->scale = config.scale ? config.scale : (dw_scale)dw_option_own_scale(&config);
     params->skip = params->keeps_prev ? config.skip : 0;
     params->bound = (double)config.error_abs / 1e12;
     params->rate = config.rate;

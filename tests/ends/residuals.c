@@ -38,6 +38,10 @@ const char *const residual_codecs[CODECS] = {
     "topk:keep=0.2,bits=8,rounding=stochastic",
     "randk:keep=0.3",
     "randk:keep=0.1,bits=5",
+    "cocktail:mask=0.3,keep=0.3,group=16",
+    "cocktail:mask=0.2,bits=8,rounding=stochastic",
+    "chunk:chunk=128,keep=0.1",
+    "chunk:keep=0.05,bits=4,rounding=stochastic",
 };
 
 const char *text_of(size_t codec, const char *more, char text[160])

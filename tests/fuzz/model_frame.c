@@ -372,7 +372,7 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
     if (is_sparse(codec)) form = config->bits || codec > RANDK ? QUANTIZED : 0;
     uint32_t bits = codec == CHUNK ? 2 : 4;
     uint32_t keep = codec == COCKTAIL ? 200000 : codec == CHUNK ? 15625 : 10000;
-    uint32_t group = form == STEPPED ? 65533 : 64;
+    uint32_t group = form == STEPPED ? 65533 : codec == CHUNK ? 16 : 64;
     uint32_t key = form == STEPPED ? 128 : form == MICROSCALED ? 65 : 8;
     uint32_t value[MODEL_PARAMETERS] = {[BITS] = config->bits ? config->bits : bits,
                                         [GROUP] = config->group ? config->group : group,

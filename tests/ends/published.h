@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * published.h - the rules of CocktailSGD (ICML 2023) and SparseLoCo (arXiv:2508.15706), as short as
+ * they can be written: what arrives of a gradient, and what is added to the next one. */
+#ifndef DW_TEST_PUBLISHED_H
+#define DW_TEST_PUBLISHED_H
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/tool.h"
+
+enum { PUBLISHED_CHUNK = 4096, PUBLISHED_KEPT = 64 }; /* SparseLoCo: 64 of 64 x 64 values */
+
+typedef struct published_place {
+    float value;
+    uint32_t at;
+} published_place;
+
+static inline int published_larger_first(const void *a, const void *b)
+{
+    const published_place *one = a, *other = b;
+    float difference = fabsf(other->value) - fabsf(one->value);
+    if (difference != 0) return difference > 0 ? 1 : -1;
+    return one->at < other->at ? -1 : 1;
+}
+
+/* CocktailSGD: of the values at random places, a tenth of all, the largest fifth, with 4 bits: in
+ * steps of a seventh of the largest of 64 neighbours. error: what was not sent. */
+static inline void published_cocktail(test_random *random, const float *gradient, float *error,
+                                      float *sent, uint32_t n)
+{
+    published_place *places = malloc(n * sizeof *places);
+    uint32_t candidates = 0;
+    assert_non_null(places);
+    for (uint32_t i = 0; i < n; i++) {
+        error[i] += gradient[i], sent[i] = 0;
+        if (test_uniform(random) < 0.1) places[candidates++] = (published_place){error[i], i};
+    }
+    qsort(places, candidates, sizeof *places, published_larger_first);
+    for (uint32_t i = 0; i < candidates / 5; i++) sent[places[i].at] = places[i].value;
+    for (uint32_t i = 0, first = 0, in = 0; i <= n; i++) {
+        if (i < n && (sent[i] == 0 || ++in < 64)) continue;
+        float largest = 0;
+        for (uint32_t k = first; k < n && k <= i; k++) largest = fmaxf(largest, fabsf(sent[k]));
+        for (uint32_t k = first; k < n && k <= i; k++)
+            if (largest > 0) sent[k] = rintf(sent[k] / (largest / 7)) * (largest / 7);
+        first = i + 1, in = 0;
+    }
+    for (uint32_t i = 0; i < n; i++) error[i] -= sent[i];
+    free(places);
+}
+
+/* SparseLoCo: the 64 largest of each 4096 values, with 2 bits: four bins around the mean, six
+ * deviations wide together; what is sent for a bin is the mean of its values. The error fades by
+ * `decay` with each visit. */
+static inline void published_sparseloco(float decay, const float *gradient, float *error,
+                                        float *sent, uint32_t n)
+{
+    for (uint32_t first = 0; first < n; first += PUBLISHED_CHUNK) {
+        published_place places[PUBLISHED_CHUNK];
+        uint32_t here = n - first < PUBLISHED_CHUNK ? n - first : (uint32_t)PUBLISHED_CHUNK,
+                 k = here < PUBLISHED_KEPT ? here : (uint32_t)PUBLISHED_KEPT;
+        double mean = 0, square = 0, sums[4] = {0}, counts[4] = {0};
+        for (uint32_t i = first; i < first + here; i++) {
+            error[i] = decay * error[i] + gradient[i], sent[i] = 0;
+            places[i - first] = (published_place){error[i], i};
+        }
+        qsort(places, here, sizeof *places, published_larger_first);
+        for (uint32_t i = 0; i < k; i++) mean += places[i].value / (double)k;
+        for (uint32_t i = 0; i < k; i++) square += pow(places[i].value - mean, 2) / (double)k;
+        for (int pass = 0; pass < 2; pass++)
+            for (uint32_t i = 0; i < k; i++) {
+                double step = sqrt(square) * 6 / 4;
+                double bin = step > 0 ? rint((places[i].value - mean) / step + 2) : 0;
+                int b = (int)fmin(fmax(bin, 0), 3);
+                if (pass == 0) sums[b] += places[i].value, counts[b]++;
+                if (pass == 1) sent[places[i].at] = (float)(sums[b] / counts[b]);
+            }
+    }
+    for (uint32_t i = 0; i < n; i++) error[i] -= sent[i];
+}
+
+#endif
