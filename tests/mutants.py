@@ -151,7 +151,7 @@ MUTANTS = {
     "mx_poison_of_x": ("src/kernels/kernels_mx_c.h", "return largest < DW_F32_INFINITY ? largest : DW_F32_INFINITY;", "return largest;"),
     "mx_choice_by_larger": ("src/kernels/kernels_mx_c.h", "if (of_x >= *largest) return false;", "if (of_x <= *largest) return false;"),
     "mx_key_of_any_form": ("src/codecs/options.c", "return !is_step && (is_microscaled(config) ? !is_bits : !is_element);", "return !is_step && (!is_element || !is_bits);"),
-    "mx_beside_scale": ("src/codecs/options.c", "return !is_microscaled(config) && !is_stepped(config) && !has_sparse_floats(config);", "return !is_stepped(config) && !has_sparse_floats(config);"),
+    "mx_beside_scale": ("src/codecs/options.c", "return !is_microscaled(config) && !is_stepped(config) && !hands_on_floats(config);", "return !is_stepped(config) && !hands_on_floats(config);"),
     "mx_beside_bits": ("src/codecs/options.c", "case DW_SCOPE_BITS: return !is_microscaled(config) && !is_stepped(config);", "case DW_SCOPE_BITS: return !is_stepped(config);"),
     "mx_form_always_said": ("src/codecs/plan.c", "if (o->agrees == DW_AGREE_UNUSUAL && value == o->otherwise(config)) continue;", ""),
     "mx_key_is_int8": ("src/codecs/codecs.c", "return microscaled((dw_element)(key - DW_KEY_ELEMENT));", "return microscaled(DW_ELEMENT_INT8);"),

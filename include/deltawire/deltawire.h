@@ -159,14 +159,15 @@ typedef struct dw_key {
  * fields of dw_config have the options' names (raw is the option dtype). Zero means the default in
  * every field. */
 typedef enum dw_codec {
-    DW_CODEC_DELTA = 1,  /* the change since the sample's last visit (AQ-SGD) */
-    DW_CODEC_DIRECT = 2, /* the tensor itself, quantized in groups */
-    DW_CODEC_RAW = 3,    /* floats without quantization */
-    DW_CODEC_MX = 4,     /* the tensor itself, in an OCP microscaling (MX) format */
-    DW_CODEC_TOPK = 5,   /* the values of largest magnitude, and where they stand */
-    DW_CODEC_RANDK = 6,  /* values at random places, which both ends know */
+    DW_CODEC_DELTA = 1,    /* the change since the sample's last visit (AQ-SGD) */
+    DW_CODEC_DIRECT = 2,   /* the tensor itself, quantized in groups */
+    DW_CODEC_RAW = 3,      /* floats without quantization */
+    DW_CODEC_MX = 4,       /* the tensor itself, in an OCP microscaling (MX) format */
+    DW_CODEC_TOPK = 5,     /* the values of largest magnitude, and where they stand */
+    DW_CODEC_RANDK = 6,    /* values at random places, which both ends know */
     DW_CODEC_COCKTAIL = 7, /* of values at random places, those of largest magnitude */
-    DW_CODEC_CHUNK = 8     /* of each chunk of a sample, the values of largest magnitude */
+    DW_CODEC_CHUNK = 8,    /* of each chunk of a sample, the values of largest magnitude */
+    DW_CODEC_LOWRANK = 9   /* two thin matrices, whose product is close to the tensor (PowerSGD) */
 } dw_codec;
 typedef enum dw_scale { DW_SCALE_ABSMAX = 1, DW_SCALE_SIGNED = 2, DW_SCALE_MSE = 3 } dw_scale;
 typedef enum dw_rounding {
@@ -192,11 +193,13 @@ typedef enum dw_form_name {
     DW_FORM_QUANTIZED = 2, /* 1 to 8 bits per value, and a scale for each group */
     DW_FORM_MX = 3,        /* OCP microscaling: blocks of 32 share a power of two as their scale */
     DW_FORM_STEP = 4,      /* multiples of a step that a group, row or sample shares */
-    DW_FORM_SPARSE = 5     /* some of the values, and where they stand */
+    DW_FORM_SPARSE = 5,    /* some of the values, and where they stand */
+    DW_FORM_LOWRANK = 6    /* a matrix as a product of two thin ones */
 } dw_form_name;
 
-/* Returns the name of a form as in docs/codecs.md: "floats", "quantized", "mx", "step", "sparse";
- * "none" for 0, the form of entries without a payload; "?" for all other numbers. Never NULL. */
+/* Returns the name of a form as in docs/codecs.md: "floats", "quantized", "mx", "step", "sparse",
+ * "lowrank", "none" for 0, the form of entries without a payload; "?" for all other numbers. Never
+ * NULL. */
 DW_API const char *dw_form_string(dw_form_name form);
 
 /* Element formats of microscaling, as in the OCP Microscaling Formats (MX) Specification 1.0. */
@@ -275,6 +278,7 @@ typedef struct dw_config {
     dw_scaling scaling; /* of the values that randk sends */
     uint32_t mask;      /* in millionths of the values of a sample; keep is then a part of these */
     uint32_t chunk;     /* how many values a chunk has */
+    uint32_t rank, iterations, restart, width; /* lowrank: docs/codecs/lowrank.md */
 } dw_config;
 
 /* Sets all fields of a config to their defaults. struct_size: sizeof(dw_config) in the program.

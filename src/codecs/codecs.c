@@ -19,6 +19,7 @@ typedef enum source {
     OF_RANDOM,  /* sparse: values at random places, with the same options and scaling */
     OF_MASK,    /* sparse: the largest of values at random places, with the option mask, too */
     OF_CHUNKS,  /* sparse: the largest values of each chunk, with the option chunk, too */
+    OF_RANK,    /* lowrank: two thin matrices, with the options rank and bits or dtype */
     EMPTY       /* no payload */
 } source;
 
@@ -41,11 +42,12 @@ static const struct codec_row {
     {DW_CODEC_RANDK, false, {[DW_USE_WHOLE] = OF_RANDOM}},
     {DW_CODEC_COCKTAIL, false, {[DW_USE_WHOLE] = OF_MASK}},
     {DW_CODEC_CHUNK, false, {[DW_USE_WHOLE] = OF_CHUNKS}},
+    {DW_CODEC_LOWRANK, false, {[DW_USE_WHOLE] = OF_RANK}},
 };
 enum { CODECS = sizeof codecs / sizeof *codecs };
 
 static const dw_form *const forms[] = {&dw_form_floats, &dw_form_quantized, &dw_form_mx,
-                                       &dw_form_step, &dw_form_sparse};
+                                       &dw_form_step,   &dw_form_sparse,    &dw_form_lowrank};
 enum { FORMS = sizeof forms / sizeof *forms };
 
 const char *dw_form_string(dw_form_name form)
@@ -114,6 +116,18 @@ static dw_form_params sparse(const dw_config *config, bool is_random)
                             .behind = &dw_stage_indices};
 }
 
+static dw_form_params lowrank(const dw_config *config)
+{
+    return (dw_form_params){.form = &dw_form_lowrank,
+                            .bits = config->bits,
+                            .group = config->group,
+                            .dtype = config->raw,
+                            .rank = config->rank,
+                            .iterations = config->iterations,
+                            .restart = config->restart,
+                            .width = config->width};
+}
+
 static dw_form_params by_key(const dw_config *config, dw_dtype x)
 {
     uint32_t key = config->key;
@@ -145,6 +159,7 @@ static dw_form_params params_of(source of, const dw_config *config, dw_dtype x)
     case OF_LARGEST:
     case OF_MASK:
     case OF_CHUNKS: return sparse(config, false);
+    case OF_RANK: return lowrank(config);
     case EMPTY: return (dw_form_params){.form = &dw_form_skip};
     }
     return (dw_form_params){0};
@@ -168,9 +183,9 @@ void dw_codec_fill(dw_params *params, const dw_config *config, dw_dtype x)
 
 void dw_codec_own_dtypes(dw_config *config, dw_dtype x)
 {
-    bool sends_floats =
-        config->codec == DW_CODEC_RAW ||
-        ((config->codec == DW_CODEC_TOPK || config->codec == DW_CODEC_RANDK) && !config->bits);
+    bool hands_on = config->codec == DW_CODEC_TOPK || config->codec == DW_CODEC_RANDK ||
+                    config->codec == DW_CODEC_LOWRANK;
+    bool sends_floats = config->codec == DW_CODEC_RAW || (hands_on && !config->bits);
     if (sends_floats && !config->raw) config->raw = x;
     if (config->codec != DW_CODEC_DELTA) return;
     if (!config->prev) config->prev = x;

@@ -21,12 +21,15 @@ typedef enum dw_contraction_kind {
     DW_CONTRACTS_ON_AVERAGE,
     /* The norm of the error is never larger than `part` times the norm of the sample. */
     DW_CONTRACTS_BY_NORM,
+    /* The norm of the error is never larger than the norm of the sample. It is smaller on average,
+     * by a part that depends on the sample's shape; `part` is 1. */
+    DW_CONTRACTS_BY_SHAPE,
     DW_CONTRACTS_NOT
 } dw_contraction_kind;
 
 typedef struct dw_contraction {
     dw_contraction_kind kind;
-    double part; /* below 1; not used for DW_CONTRACTS_NOT */
+    double part; /* below 1 but for DW_CONTRACTS_BY_SHAPE; not used for DW_CONTRACTS_NOT */
 } dw_contraction;
 
 /* Returns a contraction of this kind, or DW_CONTRACTS_NOT if `part` is so close to 1 that the

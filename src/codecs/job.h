@@ -10,6 +10,10 @@
  * | coded    |        | bytes | with a stage: the payload in the frame; else NULL  | frame |
  * | scratch  |        | bytes | with a stage: plan->scratch_bytes                  | ticket|
  * | room     |        | bytes | plan->room_bytes, for the form itself; NULL: none  | ticket|
+ * | kept     |        | bytes | plan->kept_bytes: what the form kept of the key at | state |
+ * |          |        |       | its last visit; NULL: nothing                      |       |
+ * | keeps    |        | bytes | the same for the next visit, to be written; NULL:  | state |
+ * |          |        |       | nothing is kept. Both hold 4-byte words            |       |
  *
  * The tickets of a device have no such memory, and leave payload (of decode jobs: plain) and
  * scratch to the engine where coded is set. A device also moves the payloads of a frame together.
@@ -84,6 +88,8 @@ typedef struct dw_encode_job {
     void *next;
     dw_dtype prev_dtype;
     uint8_t *payload, *coded, *scratch, *room;
+    const void *kept;
+    void *keeps;
     uint32_t entry; /* its number in the frame */
     /* prev and next are a residual (codecs/residual.h), which the decoder does not have. */
     bool keeps_residual;

@@ -6,15 +6,11 @@
 
 #include "codecs/contraction.h"
 
-const dw_word dw_codec_words[] = {{"delta", DW_CODEC_DELTA},
-                                  {"direct", DW_CODEC_DIRECT},
-                                  {"raw", DW_CODEC_RAW},
-                                  {"mx", DW_CODEC_MX},
-                                  {"topk", DW_CODEC_TOPK},
-                                  {"randk", DW_CODEC_RANDK},
-                                  {"cocktail", DW_CODEC_COCKTAIL},
-                                  {"chunk", DW_CODEC_CHUNK},
-                                  {0}};
+const dw_word dw_codec_words[] = {{"delta", DW_CODEC_DELTA},       {"direct", DW_CODEC_DIRECT},
+                                  {"raw", DW_CODEC_RAW},           {"mx", DW_CODEC_MX},
+                                  {"topk", DW_CODEC_TOPK},         {"randk", DW_CODEC_RANDK},
+                                  {"cocktail", DW_CODEC_COCKTAIL}, {"chunk", DW_CODEC_CHUNK},
+                                  {"lowrank", DW_CODEC_LOWRANK},   {0}};
 
 static const dw_word forms[] = {
     {"quantized", DW_FORM_QUANTIZED}, {"mx", DW_FORM_MX}, {"step", DW_FORM_STEP}, {0}};
@@ -71,10 +67,17 @@ static const dw_word scalings[] = {
     {"none", DW_SCALING_NONE}, {"unbiased", DW_SCALING_UNBIASED}, {0}};
 static const dw_word replies[] = {{"always", DW_REPLIES_ALWAYS}, {"never", DW_REPLIES_NEVER}, {0}};
 /* Powers of two, so that a place in a chunk has a whole number of bits. */
-static const dw_word chunks[] = {{"128", 128},     {"256", 256},     {"512", 512},
-                                 {"1024", 1024},   {"2048", 2048},   {"4096", 4096},
-                                 {"8192", 8192},   {"16384", 16384}, {"32768", 32768},
-                                 {"65536", 65536}, {0}};
+static const dw_word chunks[] = {{"128", 128},
+                                 {"256", 256},
+                                 {"512", 512},
+                                 {"1024", 1024},
+                                 {"2048", 2048},
+                                 {"4096", 4096},
+                                 {"8192", 8192},
+                                 {"16384", 16384},
+                                 {"32768", 32768},
+                                 {"65536", 65536},
+                                 {0}};
 
 enum { STEP_MOST = 100000 }; /* the largest step of all configs, in thousandths */
 
@@ -88,25 +91,39 @@ enum {
     RANDK = 1 << DW_CODEC_RANDK,
     COCKTAIL = 1 << DW_CODEC_COCKTAIL,
     CHUNK = 1 << DW_CODEC_CHUNK,
+    LOWRANK = 1 << DW_CODEC_LOWRANK,
     SPARSE = TOPK | RANDK | COCKTAIL | CHUNK,
-    ALL = DELTA | DIRECT | RAW | MX | SPARSE
+    HANDS_ON = SPARSE | LOWRANK, /* rows of values to another form, quantized or floats */
+    ALL = DELTA | DIRECT | RAW | MX | HANDS_ON
 };
 
-static bool is_sparse(const dw_config *config)
+static bool hands_on(const dw_config *config)
 {
-    return dw_codec_bit(config->codec) & SPARSE;
+    return dw_codec_bit(config->codec) & HANDS_ON;
 }
 
-/* The values of these codecs are floats, unless bits are given. */
-static bool has_sparse_floats(const dw_config *config)
+/* The values that these codecs hand on are floats, unless bits are given. */
+static bool hands_on_floats(const dw_config *config)
 {
-    return dw_codec_bit(config->codec) & (TOPK | RANDK) && !config->bits;
+    return dw_codec_bit(config->codec) & (TOPK | RANDK | LOWRANK) && !config->bits;
 }
 
 static uint64_t best_bits(const dw_config *config)
 {
-    if (has_sparse_floats(config)) return 0;
+    if (hands_on_floats(config)) return 0;
     return config->codec == DW_CODEC_CHUNK ? 2 : 4;
+}
+
+static uint64_t best_rank(const dw_config *config)
+{
+    (void)config;
+    return 4;
+}
+
+/* With feedback, every visit of a key continues the iteration of the visit before it. */
+static uint64_t best_iterations(const dw_config *config)
+{
+    return config->feedback > DW_FEEDBACK_NONE ? 1 : 2;
 }
 
 /* Of cocktail and chunk as in the papers (docs/codecs/cocktail.md, docs/codecs/chunk.md). */
@@ -160,8 +177,9 @@ static uint64_t best_group(const dw_config *config)
 
 static bool group_fits(const dw_config *config, uint64_t group)
 {
-    /* The values of a sparse codec stand in one row, so a channel would be a single value. */
-    if (is_sparse(config) && group == DW_GROUP_CHANNEL) return false;
+    /* Sparse values stand in one row, so a channel would be a single value; of lowrank, a channel
+     * would have one value of each row, which do not belong together. */
+    if (hands_on(config) && group == DW_GROUP_CHANNEL) return false;
     return group != (is_stepped(config) ? DW_GROUP_CHANNEL : DW_GROUP_SAMPLE);
 }
 
@@ -315,9 +333,9 @@ const dw_option dw_options[DW_OPTIONS] = {
      "element format of microscaling", "e4m3; e2m1 for changes"},
     {26, "keep", SPARSE, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_KEEP_ALL, DW_KEEP_DECIMALS, FIELD(keep), best_keep, NULL,
      "which part of a sample's values is sent; of the values in the mask (cocktail), of a chunk (chunk)", "0.01; 0.2 with cocktail; 0.015625 with chunk"},
-    {1, "bits", DELTA | DIRECT | SPARSE, DW_SCOPE_BITS, DW_AGREE_FRAME, widths, 0, 0, false, FIELD(bits), best_bits, NULL,
-     "bits per change (delta) or value (others)", "4; 2 with chunk; floats with topk and randk"},
-    {2, "group", DELTA | DIRECT | SPARSE, DW_SCOPE_GROUPS, DW_AGREE_FRAME, groups, 0, 0, false, FIELD(group), best_group, group_fits,
+    {1, "bits", DELTA | DIRECT | HANDS_ON, DW_SCOPE_BITS, DW_AGREE_FRAME, widths, 0, 0, false, FIELD(bits), best_bits, NULL,
+     "bits per change (delta) or value (others)", "4; 2 with chunk; floats with topk, randk and lowrank"},
+    {2, "group", DELTA | DIRECT | HANDS_ON, DW_SCOPE_GROUPS, DW_AGREE_FRAME, groups, 0, 0, false, FIELD(group), best_group, group_fits,
      "channels that share a scale or step; sample: all values of a sample", "64; 16 with chunk; sample with form=step"},
     {16, "step", DELTA | DIRECT, DW_SCOPE_FACTOR, DW_AGREE_NO, NULL, 10, STEP_MOST, 3, FIELD(step), best_step, step_fits,
      "step, as a multiple of the root mean square of what is coded", "1"},
@@ -331,17 +349,17 @@ const dw_option dw_options[DW_OPTIONS] = {
      "bits per element that frames take on average; replaces step", "not set"},
     {22, "deadzone", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 500, 1000, 3, FIELD(deadzone), NULL, deadzone_fits,
      "values of up to so many steps become 0; only with nearest rounding", "0.5: plain nearest rounding"},
-    {3, "scale", DELTA | DIRECT | SPARSE, DW_SCOPE_QUANTIZED, DW_AGREE_NO, scales, 0, 0, false, FIELD(scale), best_scale, NULL,
+    {3, "scale", DELTA | DIRECT | HANDS_ON, DW_SCOPE_QUANTIZED, DW_AGREE_NO, scales, 0, 0, false, FIELD(scale), best_scale, NULL,
      "how the encoder finds a scale", "signed; mse for 1 bit; absmax with stochastic rounding and with chunk"},
-    {4, "rounding", DELTA | DIRECT | SPARSE, DW_SCOPE_GROUPS, DW_AGREE_DITHER, roundings, 0, 0, false, FIELD(rounding), first, rounding_fits,
+    {4, "rounding", DELTA | DIRECT | HANDS_ON, DW_SCOPE_GROUPS, DW_AGREE_DITHER, roundings, 0, 0, false, FIELD(rounding), first, rounding_fits,
      "how the encoder rounds", "nearest"},
-    {5, "seed", DELTA | DIRECT | SPARSE, DW_SCOPE_RANDOM, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(seed), NULL, NULL,
+    {5, "seed", DELTA | DIRECT | HANDS_ON, DW_SCOPE_RANDOM, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(seed), NULL, NULL,
      "seed of stochastic rounding, dither and random places", "0"},
     {27, "scaling", RANDK, DW_SCOPE_ALWAYS, DW_AGREE_NO, scalings, 0, 0, false, FIELD(scaling), first, NULL,
      "unbiased: values are multiplied so that the mean of y over many frames is x", "none"},
     {6, "key", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, keys, 0, 0, false, FIELD(key), best_key, key_fits,
      "how a key entry carries x itself", "8; int8 with form=mx; step with form=step"},
-    {7, "dtype", RAW | TOPK | RANDK, DW_SCOPE_FLOATS, DW_AGREE_FRAME, dtypes, 0, 0, false, FIELD(raw), NULL, NULL,
+    {7, "dtype", RAW | TOPK | RANDK | LOWRANK, DW_SCOPE_FLOATS, DW_AGREE_FRAME, dtypes, 0, 0, false, FIELD(raw), NULL, NULL,
      "dtype of the floats that are sent", "x's dtype"},
     {8, "prev", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, dtypes, 0, 0, false, FIELD(prev), NULL, NULL,
      "dtype of prev at both ends", "x's dtype"},
@@ -355,11 +373,11 @@ const dw_option dw_options[DW_OPTIONS] = {
      "whether the decoder sends replies", "always"},
     {11, "audit", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_AUDIT_NEVER, false, FIELD(audit), first, NULL,
      "state digest over one stretch of prev in so many; 255: none", "1"},
-    {24, "feedback", DIRECT | RAW | MX | SPARSE, DW_SCOPE_ALWAYS, DW_AGREE_NO, feedbacks, 0, 0, false, FIELD(feedback), first, feedback_fits,
+    {24, "feedback", DIRECT | RAW | MX | HANDS_ON, DW_SCOPE_ALWAYS, DW_AGREE_NO, feedbacks, 0, 0, false, FIELD(feedback), first, feedback_fits,
      "whether the encoder adds what it did not send of a key's tensor to the next one", "none"},
     {12, "quota_bytes", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, NULL, 1, UINT64_MAX, false, FIELD(quota_bytes), NULL, NULL,
      "limit for the bytes of prev; the same at both ends", "no limit"},
-    {25, "quota_bytes", DIRECT | RAW | MX | SPARSE, DW_SCOPE_FEEDBACK, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(quota_bytes), NULL, NULL,
+    {25, "quota_bytes", DIRECT | RAW | MX | HANDS_ON, DW_SCOPE_FEEDBACK, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(quota_bytes), NULL, NULL,
      "limit for the bytes of residuals; only with feedback", "no limit"},
     {13, "incarnation", ALL, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(incarnation), NULL, NULL,
      "identifies the encoder from its creation to its end or reset", "random"},
@@ -367,6 +385,14 @@ const dw_option dw_options[DW_OPTIONS] = {
      "which part of a sample's values may be sent; drawn anew for each frame", "0.1"},
     {29, "chunk", CHUNK, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, chunks, 0, 0, false, FIELD(chunk), best_chunk, NULL,
      "how many consecutive values make a chunk", "4096"},
+    {37, "rank", LOWRANK, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_RANK_MOST, false, FIELD(rank), best_rank, NULL,
+     "columns of both thin matrices", "4"},
+    {38, "iterations", LOWRANK, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1, 8, false, FIELD(iterations), best_iterations, NULL,
+     "power iterations that the encoder makes for a sample", "1 with feedback, else 2"},
+    {39, "restart", LOWRANK, DW_SCOPE_FEEDBACK, DW_AGREE_NO, NULL, 1, 1000000, false, FIELD(restart), NULL, NULL,
+     "every so many visits of a key begin with a new random matrix; only with feedback", "never"},
+    {40, "width", LOWRANK, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, 0x7fffffff, false, FIELD(width), NULL, NULL,
+     "the matrix has rows of so many of a sample's values, one row behind the other", "the sample's channels"},
 };
 /* clang-format on */
 
@@ -400,16 +426,16 @@ bool dw_option_applies(const dw_option *option, const dw_config *config)
     case DW_SCOPE_ALWAYS: break;
     case DW_SCOPE_BITS: return !is_microscaled(config) && !is_stepped(config);
     case DW_SCOPE_QUANTIZED:
-        return !is_microscaled(config) && !is_stepped(config) && !has_sparse_floats(config);
+        return !is_microscaled(config) && !is_stepped(config) && !hands_on_floats(config);
     case DW_SCOPE_MX: return is_microscaled(config);
     case DW_SCOPE_STEP: return is_stepped(config);
     case DW_SCOPE_FACTOR:
         return is_stepped(config) && !config->error && !config->error_abs && !config->rate;
-    case DW_SCOPE_GROUPS: return !is_microscaled(config) && !has_sparse_floats(config);
+    case DW_SCOPE_GROUPS: return !is_microscaled(config) && !hands_on_floats(config);
     case DW_SCOPE_RANDOM:
         return config->codec == DW_CODEC_RANDK ||
-               (!is_microscaled(config) && !has_sparse_floats(config));
-    case DW_SCOPE_FLOATS: return !is_sparse(config) || has_sparse_floats(config);
+               (!is_microscaled(config) && !hands_on_floats(config));
+    case DW_SCOPE_FLOATS: return !hands_on(config) || hands_on_floats(config);
     case DW_SCOPE_CHOICES: return !is_stepped(config);
     case DW_SCOPE_FEEDBACK: return config->feedback > DW_FEEDBACK_NONE;
     }

@@ -60,7 +60,13 @@ typedef struct dw_option {
 } dw_option;
 
 extern const dw_option dw_options[];
-enum { DW_OPTIONS = 29, DW_ERROR_DECIMALS = 12, DW_KEEP_DECIMALS = 6, DW_KEEP_ALL = 1000000 };
+enum {
+    DW_OPTIONS = 33,
+    DW_ERROR_DECIMALS = 12,
+    DW_KEEP_DECIMALS = 6,
+    DW_KEEP_ALL = 1000000,
+    DW_RANK_MOST = 1024
+};
 
 static inline uint32_t dw_codec_bit(dw_codec codec)
 {

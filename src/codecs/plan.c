@@ -29,11 +29,14 @@ static void fill_agreed(dw_config *config, dw_dtype x)
     dw_codec_own_dtypes(config, x);
 }
 
-/* Fills in the defaults of step and key_step, which only encoders use and frames do not contain. */
+/* Fills in the defaults of step, key_step and iterations, which only encoders use and frames do not
+ * contain. */
 static void fill_steps(dw_config *config)
 {
     for (int i = 0; i < DW_OPTIONS; i++)
-        if (dw_options[i].scope == DW_SCOPE_FACTOR) dw_option_fill(&dw_options[i], config);
+        if (dw_options[i].scope == DW_SCOPE_FACTOR ||
+            dw_options[i].offset == offsetof(dw_config, iterations))
+            dw_option_fill(&dw_options[i], config);
 }
 
 static void write_block(dw_params *params, const dw_config *config)

@@ -33,6 +33,8 @@ struct dw_form_params {
     const dw_stage *behind; /* NULL: no stage behind the form */
     bool chooses;           /* pieces may be coded as a change or directly */
     dw_dtype dtype;
+    /* For the form lowrank: the options of these names; width and restart 0: not set. */
+    uint32_t rank, iterations, restart, width;
 };
 
 typedef struct dw_params {
@@ -71,6 +73,9 @@ struct dw_plan {
     const dw_stage *behind;              /* NULL: the form's payload is that of the frame */
     uint64_t plain_bytes, scratch_bytes; /* with a stage: of the form's payload; of its memory */
     uint64_t room_bytes;                 /* of memory that the form itself needs */
+    /* Memory of a key in which an encoder with feedback keeps what the form wants to find at the
+     * key's next visit, beside the residual; a multiple of 4. */
+    uint64_t kept_bytes;
 };
 
 typedef struct dw_plans {

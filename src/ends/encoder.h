@@ -120,6 +120,12 @@ static inline dw_dtype dw_ticket_dtype(const dw_encode_ticket *t)
     return t->plans->params.keeps_residual ? DW_F32 : t->plans->params.prev;
 }
 
+/* The bytes that the form keeps of a key beside a residual. */
+static inline uint64_t dw_ticket_kept_bytes(const dw_encode_ticket *t)
+{
+    return t->plans->params.keeps_residual ? t->plans->of[DW_USE_WHOLE].kept_bytes : 0;
+}
+
 /* Walks the list of forgotten keys from `from` and returns the next key that this frame is to
  * announce: one that no frame carries and that was not announced recently. */
 dw_held *dw_ticket_next_to_announce(const dw_encode_ticket *t, dw_held *from);

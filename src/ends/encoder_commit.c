@@ -147,6 +147,7 @@ static void commit_entry(dw_encode_ticket *t, dw_outgoing *p)
     dw_held shape = {.t = t->header.t,
                      .c = t->header.c,
                      .dtype = dw_ticket_dtype(t),
+                     .more = dw_ticket_kept_bytes(t),
                      .incarnation = t->header.incarnation};
     if (p->entry.role == DW_ROLE_SYNC && !t->has_x) { /* the entry carries a copy that was held
                                                          before */

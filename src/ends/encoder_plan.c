@@ -20,9 +20,14 @@ static void become(dw_outgoing *p, const dw_encode_ticket *t, dw_role role, dw_u
     p->entry.form = (uint8_t)plan_of(t, use)->form->wire;
 }
 
-static uint64_t copy_bytes(const dw_encode_ticket *t)
+static uint64_t values_bytes(const dw_encode_ticket *t)
 {
     return (uint64_t)t->header.t * t->header.c * dw_dtype_bytes(dw_ticket_dtype(t));
+}
+
+static uint64_t copy_bytes(const dw_encode_ticket *t)
+{
+    return values_bytes(t) + dw_ticket_kept_bytes(t);
 }
 
 static bool is_same_shape(const dw_encode_ticket *t, const dw_held *held)
@@ -286,6 +291,19 @@ dw_status dw_ticket_lay_out(dw_encode_ticket *t)
     return DW_OK;
 }
 
+/* Where the memory that the form keeps of a key begins, in a copy; NULL: there is none. */
+static uint8_t *kept_in(const dw_encode_ticket *t, void *copy)
+{
+    return copy && dw_ticket_kept_bytes(t) ? (uint8_t *)copy + values_bytes(t) : NULL;
+}
+
+/* What the form kept at the key's last visit. A restored state may be that of another config. */
+static const void *kept_of(const dw_encode_ticket *t, const dw_outgoing *p)
+{
+    bool is_same = p->base && p->held->more == dw_ticket_kept_bytes(t);
+    return is_same ? kept_in(t, p->base->data) : NULL;
+}
+
 dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i)
 {
     const dw_outgoing *p = &t->out[i];
@@ -304,6 +322,8 @@ dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i)
         .next = p->fresh.data,
         .prev_dtype = t->has_x ? dw_ticket_dtype(t) : params->prev,
         .keeps_residual = params->keeps_residual && p->fresh.data,
+        .kept = kept_of(t, p),
+        .keeps = kept_in(t, p->fresh.data),
         .payload = t->frame + p->entry.payload_offset,
         .entry = i,
         .audit = dw_audit_of(every, p->entry.key, t->header.sequence),

@@ -14,7 +14,9 @@
  * | entries | (N)       | the frame's entries                                  |
  * | fresh   | (N)       | the new copies of their keys                         |
  * | y       | (N, T, C) | f32: what the frame carried                          |
- * | held    | (T, C)    | f32: room for a residual that lies on a device       | */
+ * | held    | (T, C)    | f32: room for a residual that lies on a device       |
+ *
+ * What the form keeps beside a residual stays as it is. */
 typedef struct giving {
     dw_encoder *encoder;
     dw_frame_info info;
@@ -51,8 +53,11 @@ static dw_status decode(const giving *g, const void *frame, size_t len)
     dw_encoder *encoder = g->encoder;
     dw_config config = encoder->end.config;
     dw_decoder *decoder;
+    for (int i = 0; i < DW_OPTIONS; i++)
+        if (dw_options[i].scope == DW_SCOPE_FEEDBACK &&
+            (dw_options[i].codecs & dw_codec_bit(config.codec)))
+            dw_option_set(&dw_options[i], &config, 0);
     config.feedback = (dw_feedback)0;
-    config.quota_bytes = 0;
     dw_status status = dw_decoder_create_why(&decoder, &config, &encoder->end.why);
     if (status) return status;
     dw_tensor y = dw_tensor_3d(g->y, DW_F32, g->info.n, g->info.t, g->info.c);
@@ -63,8 +68,9 @@ static dw_status decode(const giving *g, const void *frame, size_t len)
 }
 
 /* Computes next = prev - y of one sample; where y is poisoned, next = prev. y becomes the result,
- * too. Residuals on a device are copied to main memory and back, because this is rare. */
-static dw_status take_off(const giving *g, const void *prev, float *y, void *next)
+ * too. `more` bytes follow the values of prev; there are none on a device, whose forms keep nothing
+ * else. Residuals on a device are copied to main memory and back, because this is rare. */
+static dw_status take_off(const giving *g, const void *prev, float *y, void *next, uint64_t more)
 {
     const dw_engine *engine = &g->encoder->end.engine;
     dw_why *why = &g->encoder->end.why;
@@ -82,6 +88,7 @@ static dw_status take_off(const giving *g, const void *prev, float *y, void *nex
     }
     if (engine->copy) return engine->copy(engine->context, next, y, bytes, why);
     memcpy(next, y, bytes);
+    memcpy((uint8_t *)next + bytes, (const uint8_t *)prev + bytes, more);
     return DW_OK;
 }
 
@@ -89,18 +96,18 @@ static dw_status take_off(const giving *g, const void *prev, float *y, void *nex
 static dw_status add_back(giving *g, uint32_t *taken)
 {
     dw_predictor *predictor = &g->encoder->end.predictor;
-    uint64_t used = predictor->held_bytes + predictor->reserved_bytes, bytes = 4 * g->elements;
+    uint64_t used = predictor->held_bytes + predictor->reserved_bytes;
     dw_status status = DW_OK;
     while (*taken < g->info.n && !status) {
         uint32_t i = *taken;
         dw_copy *fresh = &g->fresh[i];
         const dw_held *held = dw_predictor_find(predictor, g->entries[i].key);
         *fresh = held->now;
-        status = dw_predictor_take(predictor, bytes, 0, &used, &fresh->data);
+        status = dw_predictor_take(predictor, dw_held_bytes(held), 0, &used, &fresh->data);
         if (status) return dw_encoder_fail(g->encoder, status, NULL);
         ++*taken;
         fresh->chain = g->info.sequence + 1;
-        status = take_off(g, held->now.data, g->y + i * g->elements, fresh->data);
+        status = take_off(g, held->now.data, g->y + i * g->elements, fresh->data, held->more);
     }
     return status;
 }
@@ -110,9 +117,22 @@ static void commit(const giving *g)
     dw_predictor *predictor = &g->encoder->end.predictor;
     for (uint32_t i = 0; i < g->info.n; i++) {
         dw_held *held = dw_predictor_find(predictor, g->entries[i].key);
-        dw_held shape = {
-            .t = held->t, .c = held->c, .dtype = held->dtype, .incarnation = held->incarnation};
+        dw_held shape = {.t = held->t,
+                         .c = held->c,
+                         .dtype = held->dtype,
+                         .more = held->more,
+                         .incarnation = held->incarnation};
         dw_predictor_commit(predictor, held, &shape, g->fresh[i], false);
+    }
+}
+
+/* Gives the slots of the first n keys back. */
+static void drop(const giving *g, uint32_t n)
+{
+    dw_predictor *predictor = &g->encoder->end.predictor;
+    for (uint32_t i = 0; i < n; i++) {
+        const dw_held *held = dw_predictor_find(predictor, g->entries[i].key);
+        dw_predictor_give(predictor, g->fresh[i].data, dw_held_bytes(held));
     }
 }
 
@@ -138,8 +158,7 @@ static dw_status give_back(giving *g, const void *frame, size_t len)
     if (!status)
         commit(g);
     else
-        for (uint32_t i = 0; i < taken; i++)
-            dw_predictor_give(&g->encoder->end.predictor, g->fresh[i].data, 4 * g->elements);
+        drop(g, taken);
     return status;
 }
 

@@ -13,6 +13,7 @@ static dw_saved describe(const dw_saver *saver, const dw_held *held)
                       .key = held->key,
                       .t = held->t,
                       .c = held->c,
+                      .more = (uint32_t)(held->more / 4),
                       .audit = held->now.audit,
                       .incarnation = held->incarnation,
                       .sequence = saver->sequence ? *saver->sequence : 0,
@@ -157,8 +158,11 @@ static dw_status place(const dw_saver *saver, const dw_saved *saved)
         if (added) dw_predictor_remove(predictor, held);
         return status;
     }
-    dw_held shape = {
-        .t = saved->t, .c = saved->c, .dtype = saved->dtype, .incarnation = saved->incarnation};
+    dw_held shape = {.t = saved->t,
+                     .c = saved->c,
+                     .dtype = saved->dtype,
+                     .more = 4 * (uint64_t)saved->more,
+                     .incarnation = saved->incarnation};
     dw_predictor_commit(predictor, held, &shape, fresh, false);
     if (!saved->is_base) held->base = DW_BASE_NOTHING;
     return DW_OK;

@@ -120,9 +120,14 @@ dw_status dw_predictor_add(dw_predictor *predictor, dw_key key, dw_held **held)
     return DW_OK;
 }
 
-uint64_t dw_held_bytes(const dw_held *held)
+uint64_t dw_held_values_bytes(const dw_held *held)
 {
     return (uint64_t)held->t * held->c * dw_dtype_bytes(held->dtype);
+}
+
+uint64_t dw_held_bytes(const dw_held *held)
+{
+    return dw_held_values_bytes(held) + held->more;
 }
 
 static void drop(dw_predictor *predictor, const dw_held *held, dw_copy *copy)
@@ -267,7 +272,8 @@ void dw_predictor_give(dw_predictor *predictor, void *slot, uint64_t bytes)
 void dw_predictor_commit(dw_predictor *predictor, dw_held *held, const dw_held *shape,
                          dw_copy fresh, bool keep_undo)
 {
-    bool same_shape = held->t == shape->t && held->c == shape->c && held->dtype == shape->dtype;
+    bool same_shape = held->t == shape->t && held->c == shape->c && held->dtype == shape->dtype &&
+                      held->more == shape->more;
     uint64_t counted = held->counted;
     if (held->forgotten) unlink_forgotten(predictor, held);
     if (!keep_undo || !same_shape || held->base == DW_BASE_NOTHING) {
@@ -283,6 +289,7 @@ void dw_predictor_commit(dw_predictor *predictor, dw_held *held, const dw_held *
     held->t = shape->t;
     held->c = shape->c;
     held->dtype = shape->dtype;
+    held->more = shape->more;
     held->incarnation = shape->incarnation;
     held->now = fresh;
     held->base = DW_BASE_NOW;

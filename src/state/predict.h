@@ -34,6 +34,8 @@ typedef struct dw_held {
     dw_key key;
     uint32_t t, c;
     dw_dtype dtype;
+    /* Bytes behind the values of a copy: what a form keeps of the key beside a residual. */
+    uint64_t more;
     uint64_t incarnation;
     /* Number of the last call that touched the key; shows that a key occurs twice in a frame. */
     uint64_t mark;
@@ -121,7 +123,9 @@ void dw_predictor_forget(dw_predictor *predictor, dw_held *held);
 /* Takes the key off the list of forgotten keys. Its copies are gone all the same. */
 void dw_predictor_revive(dw_predictor *predictor, dw_held *held);
 
-uint64_t dw_held_bytes(const dw_held *held); /* the size of one copy */
+/* The size of the values of one copy, and of one copy. */
+uint64_t dw_held_values_bytes(const dw_held *held);
+uint64_t dw_held_bytes(const dw_held *held);
 
 /* Takes a slot for a copy of so many bytes. Returns LIMIT where *used + growth exceeds the quota;
  * growth: the bytes by which the key's share of the quota increases. *used starts as the current

@@ -21,7 +21,7 @@ enum {
     AT_T = 24,
     AT_C = 28,
     AT_AUDIT = 32,
-    AT_ZERO2 = 36,
+    AT_MORE = 36,
     AT_INCARNATION = 40,
     AT_SEQUENCE = 48,
     AT_VERSION = 56,
@@ -38,12 +38,16 @@ static uint64_t values_of(const dw_saved *saved)
 
 uint64_t dw_saved_bytes(const dw_saved *saved)
 {
-    return DW_SAVED_HEADER_BYTES + values_of(saved) * dw_dtype_bytes(saved->dtype);
+    return DW_SAVED_HEADER_BYTES + values_of(saved) * dw_dtype_bytes(saved->dtype) +
+           4 * (uint64_t)saved->more;
 }
 
-/* Converts between the byte order of this machine and little-endian, in either direction. */
-static void copy_values(void *to, const void *from, uint64_t n, size_t size)
+/* Converts between the byte order of this machine and little-endian, in either direction. Words
+ * that follow the values are as long as these are, because only residuals have such words. */
+static void copy_values(void *to, const void *from, const dw_saved *saved)
 {
+    size_t size = dw_dtype_bytes(saved->dtype);
+    uint64_t n = values_of(saved) + saved->more;
     uint8_t *bytes = to;
     const uint8_t *source = from;
     if (dw_host_is_little_endian()) {
@@ -69,12 +73,13 @@ void dw_saved_write(uint8_t *to, const dw_saved *saved)
     dw_put(to + AT_T, saved->t, 4);
     dw_put(to + AT_C, saved->c, 4);
     dw_put(to + AT_AUDIT, saved->audit, 4);
+    dw_put(to + AT_MORE, saved->more, 4);
     dw_put(to + AT_INCARNATION, saved->incarnation, 8);
     dw_put(to + AT_SEQUENCE, saved->sequence, 8);
     dw_put(to + AT_VERSION, saved->version, 8);
     dw_put(to + AT_CHAIN, saved->chain, 8);
     dw_put(to + AT_STATE, saved->state_digest, 8);
-    copy_values(prev, saved->prev, values_of(saved), dw_dtype_bytes(saved->dtype));
+    copy_values(prev, saved->prev, saved);
     uint64_t prev_digest = dw_digest_bytes(prev, dw_saved_bytes(saved) - DW_SAVED_HEADER_BYTES);
     dw_put(to + AT_PREV_DIGEST, prev_digest, 8);
     dw_put(to + AT_HEADER_DIGEST, dw_digest_bytes(to, AT_HEADER_DIGEST), 8);
@@ -86,7 +91,8 @@ static const char *bad_field(const uint8_t *from, uint64_t len, const dw_saved *
     if (saved->side < DW_SIDE_ENCODER || saved->side > DW_SIDE_RESIDUAL)
         return "it was saved neither by an encoder nor by a decoder";
     if (dw_dtype_bytes(saved->dtype) == 0) return "it has an unknown dtype";
-    if (from[AT_BASE] > 1 || dw_get(from + AT_ZERO, 3) || dw_get(from + AT_ZERO2, 4))
+    if (from[AT_BASE] > 1 || dw_get(from + AT_ZERO, 3) ||
+        (saved->more && saved->side != DW_SIDE_RESIDUAL))
         return "a reserved byte is not zero";
     if (saved->t == 0 || saved->c == 0) return "an extent is zero";
     if (saved->incarnation == 0 || saved->version == 0 || saved->chain == 0)
@@ -96,7 +102,8 @@ static const char *bad_field(const uint8_t *from, uint64_t len, const dw_saved *
     if (saved->audit >= DW_AUDIT_NEVER || (saved->audit == 0) != (saved->state_digest == 0))
         return "its state digest does not fit";
     if (!dw_size_multiply(values_of(saved), dw_dtype_bytes(saved->dtype), &bytes) ||
-        !dw_size_add(bytes, DW_SAVED_HEADER_BYTES, &bytes) || bytes != len)
+        !dw_size_add(bytes, DW_SAVED_HEADER_BYTES + 4 * (uint64_t)saved->more, &bytes) ||
+        bytes != len)
         return "its length does not match its shape";
     return NULL;
 }
@@ -118,6 +125,7 @@ dw_status dw_saved_read(const uint8_t *from, uint64_t len, dw_saved *saved, cons
                         .t = (uint32_t)dw_get(from + AT_T, 4),
                         .c = (uint32_t)dw_get(from + AT_C, 4),
                         .audit = (uint32_t)dw_get(from + AT_AUDIT, 4),
+                        .more = (uint32_t)dw_get(from + AT_MORE, 4),
                         .incarnation = dw_get(from + AT_INCARNATION, 8),
                         .sequence = dw_get(from + AT_SEQUENCE, 8),
                         .version = dw_get(from + AT_VERSION, 8),
@@ -135,5 +143,5 @@ dw_status dw_saved_read(const uint8_t *from, uint64_t len, dw_saved *saved, cons
 
 void dw_saved_load(void *prev, const dw_saved *saved)
 {
-    copy_values(prev, saved->prev, values_of(saved), dw_dtype_bytes(saved->dtype));
+    copy_values(prev, saved->prev, saved);
 }

@@ -1,0 +1,553 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_lowrank.c - tests the codec lowrank without feedback: y compared with the product of what
+ * the payload holds; matrices of every kind; shapes that allow no such rank; and payloads that no
+ * encoder writes. */
+#include <math.h>
+
+#include "arithmetic/half.h"
+#include "arithmetic/quant.h"
+#include "support/seal.h"
+#include "support/tool.h"
+#include "wire/bytes.h"
+
+static const dw_key key = {3, 1};
+
+enum { GAP = 3, MOST = 40000 };
+
+/* A pair of ends, and a sample whose rows do not touch. */
+typedef struct bench {
+    test_pair pair;
+    uint32_t t, c, stride;
+    dw_tensor x, y;
+    float *x_room, *y_room;
+} bench;
+
+static void open_bench(bench *b, const char *config, dw_dtype dtype, uint32_t t, uint32_t c)
+{
+    *b = (bench){.t = t, .c = c, .stride = c + GAP};
+    b->x_room = calloc((size_t)t * b->stride, sizeof(float));
+    b->y_room = calloc((size_t)t * b->stride, sizeof(float));
+    assert_true(b->x_room && b->y_room);
+    b->x = dw_tensor_3d(b->x_room, dtype, 1, t, c);
+    b->x.stride_t = b->stride;
+    b->x.stride_n = (int64_t)t * b->stride;
+    b->y = b->x;
+    b->y.data = b->y_room;
+    test_pair_open(&b->pair, config, 1, t, c, dtype);
+}
+
+static void close_bench(bench *b)
+{
+    test_pair_close(&b->pair);
+    free(b->x_room);
+    free(b->y_room);
+}
+
+static size_t place(const bench *b, size_t i)
+{
+    return i / b->c * b->stride + i % b->c;
+}
+
+static float y_at(const bench *b, size_t i)
+{
+    return test_get(b->y.data, b->y.dtype, place(b, i));
+}
+
+/* Encodes and decodes x. What stands between the rows of y must stay. */
+static void pass(bench *b)
+{
+    for (size_t i = 0; i < (size_t)b->t * b->stride; i++) test_set(b->y.data, b->y.dtype, i, 7);
+    test_pair_encode(&b->pair, &key, &b->x);
+    if (test_pair_decode(&b->pair, &b->y) != DW_OK)
+        fail_msg("%u x %u: %s", b->t, b->c, dw_decoder_why(b->pair.decoder));
+    for (size_t i = 0; i < (size_t)b->t * b->stride; i++)
+        if (i % b->stride >= b->c && test_get(b->y.data, b->y.dtype, i) != 7)
+            fail_msg("%u x %u: value %zu, between two rows, was written", b->t, b->c, i);
+}
+
+static uint8_t *payload_of(const test_pair *pair, size_t *bytes)
+{
+    dw_entry_info entry;
+    assert_int_equal(dw_frame_entries(pair->frame, pair->len, 0, 1, &entry), DW_OK);
+    assert_int_equal(entry.form, DW_FORM_LOWRANK);
+    *bytes = (size_t)entry.payload_bytes;
+    return pair->frame + entry.payload_offset;
+}
+
+/* ---- The product ------------------------------------------------------------------------------
+ */
+
+static size_t up16(size_t bytes)
+{
+    return (bytes + 15) / 16 * 16;
+}
+
+/* Reads the factors of a payload of floats of 4 bytes, and requires that y is their product: the
+ * sum over ranks in order, every product and sum rounded by itself. */
+static void expect_product(const bench *b, size_t rows, size_t columns, size_t r)
+{
+    size_t bytes, second = up16(4 * r * rows);
+    const uint8_t *payload = payload_of(&b->pair, &bytes);
+    assert_int_equal(bytes, second + up16(4 * r * columns));
+    for (size_t i = 0; i < (size_t)b->t * b->c; i++) {
+        volatile float sum = 0;
+        for (size_t k = 0; k < r; k++) {
+            uint32_t p = (uint32_t)dw_get(payload + 4 * (k * rows + i / columns), 4);
+            uint32_t q = (uint32_t)dw_get(payload + second + 4 * (k * columns + i % columns), 4);
+            volatile float product = dw_float_of(p) * dw_float_of(q);
+            sum = sum + product;
+        }
+        float y = 0, expected = dw_f32_finite(sum);
+        if (b->y.dtype == DW_F16) expected = dw_f16_widen(dw_f16_finite(expected));
+        if (b->y.dtype == DW_BF16) expected = dw_bf16_widen(dw_bf16_finite(expected));
+        y = y_at(b, i);
+        if (memcmp(&y, &expected, sizeof y) != 0)
+            fail_msg("%u x %u, rank %zu: element %zu is %g, not %g", b->t, b->c, r, i, (double)y,
+                     (double)expected);
+    }
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static void check_product(dw_dtype dtype, uint32_t t, uint32_t c, uint32_t rank, uint32_t width)
+{
+    char text[100];
+    bench b;
+    size_t n = (size_t)t * c, columns = width ? least(width, n) : c,
+           rows = (n + columns - 1) / columns;
+    int used = snprintf(text, sizeof text, "lowrank:rank=%u,dtype=f32", rank);
+    if (width) snprintf(text + used, sizeof text - (size_t)used, ",width=%u", width);
+    test_random random = {t * 1000 + c + rank};
+    open_bench(&b, text, dtype, t, c);
+    for (size_t i = 0; i < (size_t)t * c; i++)
+        test_set(b.x.data, dtype, place(&b, i), test_normal(&random));
+    pass(&b);
+    expect_product(&b, rows, columns, least(rank, least(rows, columns)));
+    close_bench(&b);
+}
+
+static void y_is_the_product(void **state)
+{
+    static const struct {
+        uint32_t t, c, rank, width;
+    } cases[] = {{1, 1, 1, 0},     {1, 300, 1, 0},   {300, 1, 1, 0},   {9, 530, 4, 0},
+                 {9, 530, 9, 0},   {40, 17, 16, 0},  {3, 2500, 2, 0},  {17, 256, 5, 0},
+                 {1, 1000, 4, 31}, {1, 1000, 4, 32}, {5, 77, 3, 40},   {7, 33, 8, 600},
+                 {2, 5000, 6, 99}, {4, 4, 32, 3},    {1, 1, 32, 2000}, {129, 65, 32, 257}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int dtype = DW_F32; dtype <= DW_BF16; dtype++)
+            check_product((dw_dtype)dtype, cases[i].t, cases[i].c, cases[i].rank, cases[i].width);
+}
+
+/* ---- Matrices of every kind -------------------------------------------------------------------
+ */
+
+/* Fills x with a matrix of rank `rank`, or with noise beside it. */
+static void fill(bench *b, uint64_t seed, uint32_t rank, double noise)
+{
+    test_random random = {seed};
+    static float p[MOST], q[MOST];
+    for (size_t i = 0; i < rank * (size_t)b->t; i++) p[i] = test_normal(&random);
+    for (size_t i = 0; i < rank * (size_t)b->c; i++) q[i] = test_normal(&random);
+    for (size_t i = 0; i < (size_t)b->t * b->c; i++) {
+        double sum = noise * (double)test_normal(&random);
+        for (size_t k = 0; k < rank; k++)
+            sum += (double)p[k * b->t + i / b->c] * (double)q[k * b->c + i % b->c];
+        test_set(b->x.data, b->x.dtype, place(b, i), (float)sum);
+    }
+}
+
+/* The norm of x - y as a part of the norm of x. */
+static double error_of(const bench *b)
+{
+    double error = 0, whole = 0;
+    for (size_t i = 0; i < (size_t)b->t * b->c; i++) {
+        double x = (double)test_get(b->x.data, b->x.dtype, place(b, i)),
+               y = (double)y_at(b, i);
+        error += (x - y) * (x - y);
+        whole += x * x;
+    }
+    return sqrt(error / whole);
+}
+
+/* Whatever the sizes are: a frame is never longer than a decoder takes it, and no longer than
+ * dw_frame_bound says. */
+static void short_rows_fit_into_frames(void **state)
+{
+    static const char *const options[] = {"bits=8,group=256", "bits=8,group=row", "bits=8,group=16",
+                                          "bits=5", "dtype=f32"};
+    static const uint32_t widths[] = {1, 2, 3, 5, 6, 7, 17, 33, 100, 2000};
+    (void)state;
+    for (size_t k = 0; k < 5; k++)
+        for (size_t w = 0; w < 10; w++)
+            for (uint32_t n = 1; n < 1300; n += n / 7 + 1) {
+                char text[100];
+                bench b;
+                snprintf(text, sizeof text, "lowrank:rank=1024,width=%u,%s", widths[w], options[k]);
+                open_bench(&b, text, DW_F32, 1, n);
+                for (uint32_t i = 0; i < n; i++) b.x_room[i] = (float)(i * i % 31);
+                pass(&b);
+                if (error_of(&b) > 0.3) fail_msg("%s: %u: %g", text, n, error_of(&b));
+                close_bench(&b);
+            }
+}
+
+static void expect_error(const char *config, uint32_t rank, double noise, double least_error,
+                         double most_error)
+{
+    bench b;
+    open_bench(&b, config, DW_F32, 60, 200);
+    fill(&b, 11, rank, noise);
+    pass(&b);
+    double error = error_of(&b);
+    if (error < least_error || error > most_error)
+        fail_msg("%s: the error of a matrix of rank %u is %g", config, rank, error);
+    close_bench(&b);
+}
+
+/* A matrix of a rank that is sent arrives, but for rounding; of a larger one, nearly the best
+ * approximation. */
+static void matrices_of_low_rank_arrive(void **state)
+{
+    (void)state;
+    expect_error("lowrank:rank=4", 4, 0, 0, 2e-6);
+    expect_error("lowrank:rank=4", 1, 0, 0, 2e-6);
+    expect_error("lowrank:rank=60", 60, 0, 0, 4e-6);
+    expect_error("lowrank:rank=4,iterations=1", 4, 0, 0, 2e-6);
+    expect_error("lowrank:rank=3,iterations=8", 4, 0, 0.3, 0.52);
+    expect_error("lowrank:rank=4,dtype=bf16", 4, 0, 1e-4, 4e-3);
+    expect_error("lowrank:rank=4,dtype=f16", 4, 0, 1e-5, 1e-3);
+    expect_error("lowrank:rank=4,bits=8", 4, 0, 1e-4, 0.02);
+    expect_error("lowrank:rank=4,bits=4", 4, 0, 1e-3, 0.25);
+    expect_error("lowrank:rank=4,bits=4,group=16,rounding=stochastic", 4, 0, 1e-3, 0.35);
+    expect_error("lowrank:rank=4,bits=2", 4, 0, 0.1, 0.9);
+    expect_error("lowrank:rank=4,iterations=8", 4, 0.1, 0.02, 0.06);
+}
+
+/* A second iteration comes closer to the best approximation. */
+static void iterations_come_closer(void **state)
+{
+    double error[3];
+    static const char *const configs[3] = {"lowrank:rank=2,iterations=1", "lowrank:rank=2",
+                                           "lowrank:rank=2,iterations=8"};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        bench b;
+        open_bench(&b, configs[i], DW_F32, 60, 200);
+        fill(&b, 5, 6, 0.5);
+        pass(&b);
+        error[i] = error_of(&b);
+        close_bench(&b);
+    }
+    assert_true(error[1] < error[0] * 0.99 && error[2] < error[1] * 0.999);
+}
+
+/* Zeros, and values so small that they count as zeros, arrive as +0. One value, equal rows, values
+ * near both ends of the number range: they arrive, and nothing is NaN. */
+static void no_matrix_becomes_nan(void **state)
+{
+    static const float sizes[] = {0.0f, 1e-44f, 1e-28f, 1.0f, 1e30f, 3e38f};
+    (void)state;
+    for (int kind = 0; kind < 4; kind++)
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+            bench b;
+            test_random random = {k};
+            open_bench(&b, "lowrank:rank=5", DW_F32, 12, 40);
+            for (uint32_t i = 0; i < 12 * 40; i++) {
+                float unit = kind == 0 ? (i == 77) : kind == 1 ? 1.0f : test_normal(&random) / 8;
+                if (kind == 2 && i / 40 % 2) unit = 0;
+                b.x_room[place(&b, i)] = unit * sizes[k];
+            }
+            pass(&b);
+            for (uint32_t i = 0; i < 12 * 40; i++) {
+                float y = y_at(&b, i);
+                if (!isfinite(y)) fail_msg("kind %d, size %g", kind, (double)sizes[k]);
+                if (k < 2) assert_true(dw_bits_of(y) == 0);
+            }
+            /* At the end of the range q is too large for binary32, and clamped. */
+            if (kind < 2 && k >= 2 && k < 5 && error_of(&b) > 1e-5)
+                fail_msg("kind %d, size %g: %g", kind, (double)sizes[k], error_of(&b));
+            close_bench(&b);
+        }
+}
+
+/* Ranks that a matrix does not have are zeros in both factors, not noise. */
+static void missing_ranks_are_zero(void **state)
+{
+    bench b;
+    size_t bytes, second = up16(4 * 6 * 60);
+    (void)state;
+    open_bench(&b, "lowrank:rank=6", DW_F32, 60, 200);
+    fill(&b, 3, 2, 0);
+    pass(&b);
+    const uint8_t *payload = payload_of(&b.pair, &bytes);
+    for (size_t k = 0; k < 6; k++)
+        for (size_t i = 0; i < 60; i++) {
+            bool is_zero = dw_get(payload + 4 * (k * 60 + i), 4) << 33 == 0;
+            bool q_is_zero = dw_get(payload + second + 4 * (k * 200 + i), 4) << 33 == 0;
+            assert_true(k < 2 || (is_zero && q_is_zero));
+        }
+    close_bench(&b);
+}
+
+/* A value that is not finite makes all of y NaN. The next sample of the same encoder is not
+ * affected. */
+static void values_that_are_not_finite_poison(void **state)
+{
+    static const char *const configs[] = {"lowrank", "lowrank:bits=4", "lowrank:dtype=f16",
+                                          "lowrank:width=33"};
+    (void)state;
+    for (size_t k = 0; k < sizeof configs / sizeof *configs; k++)
+        for (int spoiled = 0; spoiled < 3; spoiled++) {
+            bench b;
+            open_bench(&b, configs[k], DW_F32, 12, 40);
+            fill(&b, 3, 2, 0);
+            float old = b.x_room[place(&b, 99)];
+            if (spoiled) b.x_room[place(&b, 99)] = spoiled == 1 ? NAN : -INFINITY;
+            pass(&b);
+            for (uint32_t i = 0; i < 12 * 40; i++) {
+                float y = y_at(&b, i);
+                assert_true(spoiled ? dw_bits_of(y) == DW_F32_NAN : isfinite(y));
+            }
+            assert_int_equal(test_encoder_counters(b.pair.encoder).poisoned_groups > 0,
+                             spoiled > 0);
+            b.x_room[place(&b, 99)] = old;
+            pass(&b);
+            assert_true(error_of(&b) < 0.9);
+            close_bench(&b);
+        }
+}
+
+/* A decoder that adds to y: y + factor * value, value as it would be written. */
+static void the_product_is_added(void **state)
+{
+    bench b;
+    (void)state;
+    dw_decode_options options = {
+        .struct_size = sizeof options, .adds = 1, .factor = 0.375f};
+    open_bench(&b, "lowrank:rank=3", DW_F32, 12, 300);
+    fill(&b, 3, 7, 1);
+    pass(&b);
+    float *value = malloc(sizeof(float) * 12 * 303);
+    assert_non_null(value);
+    memcpy(value, b.y_room, sizeof(float) * 12 * 303);
+    for (int i = 0; i < 12 * 303; i++) b.y_room[i] = (float)i;
+    assert_int_equal(dw_decode_with(b.pair.decoder, b.pair.frame, b.pair.len, &b.y, &options, NULL,
+                                    0, NULL),
+                     DW_OK);
+    for (uint32_t i = 0; i < 12 * 303; i++) {
+        volatile float product = 0.375f * value[i], sum = (float)i + product;
+        if (i % 303 >= 300) sum = (float)i;
+        assert_true(b.y_room[i] == sum);
+    }
+    free(value);
+    close_bench(&b);
+}
+
+/* ---- Shapes and configs ------------------------------------------------------------------------
+ */
+
+static void ranks_that_a_sample_cannot_have_are_refused(void **state)
+{
+    static float x[400], y[400];
+    static const struct {
+        uint32_t t, c;
+        const char *says;
+    } wrong[] = {{3, 50, "can be 1 to 3"}, {50, 3, "can be 1 to 3"}, {1, 400, "can be 1 to 1"}};
+    test_pair pair;
+    size_t len;
+    (void)state;
+    test_pair_open(&pair, "lowrank:rank=4", 1, 20, 20, DW_F32);
+    for (int i = 0; i < 3; i++) {
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, wrong[i].t, wrong[i].c);
+        assert_int_equal(dw_encode(pair.encoder, &key, &tx, pair.frame, pair.cap, &len),
+                         DW_ERR_SHAPE);
+        assert_non_null(strstr(dw_encoder_why(pair.encoder), "rank is 4"));
+        assert_non_null(strstr(dw_encoder_why(pair.encoder), wrong[i].says));
+        assert_non_null(strstr(dw_encoder_why(pair.encoder), "or a width"));
+        assert_int_equal(dw_frame_bound(&pair.config, &tx), 0);
+    }
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 20, 20), ty = dw_tensor_3d(y, DW_F32, 1, 20, 20);
+    test_pair_encode(&pair, &key, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    assert_int_equal(test_encoder_counters(pair.encoder).frames, 1);
+    test_pair_close(&pair);
+}
+
+/* A frame whose shape does not allow its rank is FORMAT, whatever the decoder's config. */
+static void frames_of_such_ranks_are_refused(void **state)
+{
+    static float x[64], y[64];
+    test_pair pair;
+    (void)state;
+    for (int i = 0; i < 64; i++) x[i] = (float)(i * i);
+    for (int own = 0; own < 2; own++) {
+        /* The payload has (2 + 32) * 2 floats, and so would that of rank 17 in a 1 x 3 matrix. */
+        test_pair_open(&pair, "lowrank:rank=2", 1, 2, 32, DW_F32);
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 2, 32), ty = dw_tensor_3d(y, DW_F32, 1, 2, 32);
+        test_pair_encode(&pair, &key, &tx);
+        if (own) dw_put(pair.frame + 28, 1, 4); /* T: one token alone */
+        if (!own) dw_put(pair.frame + 80 + 8 + 4, 3, 4); /* the second parameter: rank */
+        test_seal(pair.frame, pair.len);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_FORMAT);
+        assert_non_null(strstr(dw_decoder_why(pair.decoder), "shape"));
+        test_pair_close(&pair);
+    }
+}
+
+static void configs_are_checked(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } wrong[] = {
+        {"lowrank:rank=0", "from 1 to 1024"},
+        {"lowrank:rank=1025", "from 1 to 1024"},
+        {"lowrank:iterations=9", "from 1 to 8"},
+        {"lowrank:restart=3", "not allowed with the other options"},
+        {"lowrank:restart=0,feedback=ef", "from 1 to 1000000"},
+        {"lowrank:width=0", "from 1 to 2147483647"},
+        {"lowrank:group=64", "not allowed with the other options"},
+        {"lowrank:bits=4,dtype=f16", "not allowed with the other options"},
+        {"lowrank:bits=4,group=channel", "16 32 64 128 256 row"},
+        {"lowrank:bits=4,rounding=dither", "nearest stochastic"},
+        {"lowrank:entropy=rans", "unknown option"},
+        {"lowrank:keep=0.1", "unknown option"},
+        {"lowrank:bits=1,scale=absmax,feedback=ef", "none unstable"},
+        {"lowrank:bits=2,rounding=stochastic,feedback=ef", "none unstable"},
+        {"direct:rank=4", "unknown option"},
+    };
+    static const char *const right[][2] = {
+        {"lowrank", "lowrank"},
+        {"lowrank:rank=4,iterations=2", "lowrank"},
+        {"lowrank:rank=1,iterations=1", "lowrank:rank=1,iterations=1"},
+        {"lowrank:feedback=ef,iterations=1,restart=9", "lowrank:feedback=ef,restart=9"},
+        {"lowrank:feedback=ef,iterations=2", "lowrank:feedback=ef,iterations=2"},
+        {"lowrank:width=64,bits=8,group=64", "lowrank:bits=8,width=64"},
+    };
+    dw_config config;
+    dw_why why;
+    char text[DW_CONFIG_TEXT_BYTES];
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(dw_config_parse(&config, wrong[i].text, &why), DW_ERR_CONFIG);
+        if (!strstr(why.text, wrong[i].says)) fail_msg("%s: %s", wrong[i].text, why.text);
+    }
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        assert_int_equal(dw_config_parse(&config, right[i][0], &why), DW_OK);
+        assert_int_equal(dw_config_format(&config, text, sizeof text), DW_OK);
+        assert_string_equal(text, right[i][1]);
+    }
+}
+
+/* ---- Payloads that no encoder writes -----------------------------------------------------------
+ */
+
+/* Encodes a sample of 4 x 30 with rank 2, so that p begins at byte 0 and q at byte 32 of the
+ * payload. */
+static uint8_t *small_payload(bench *b, dw_dtype dtype)
+{
+    size_t bytes;
+    open_bench(b, "lowrank:rank=2,dtype=f32", dtype, 4, 30);
+    fill(b, 3, 2, 0);
+    pass(b);
+    uint8_t *payload = payload_of(&b->pair, &bytes);
+    assert_int_equal(bytes, 32 + 240);
+    return payload;
+}
+
+/* One value that is not finite poisons the sample: a reader need not say which values of y it
+ * reaches. */
+static void a_factor_that_is_not_finite_poisons(void **state)
+{
+    static const uint32_t values[] = {0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001, 0xffffffff};
+    static const size_t places[] = {0, 28, 32, 32 + 236};
+    (void)state;
+    for (size_t i = 0; i < 5; i++)
+        for (size_t k = 0; k < 4; k++)
+            for (int dtype = DW_F32; dtype <= DW_BF16; dtype++) {
+                bench b;
+                uint8_t *payload = small_payload(&b, (dw_dtype)dtype);
+                dw_put(payload + places[k], values[i], 4);
+                test_seal(b.pair.frame, b.pair.len);
+                assert_int_equal(test_pair_decode(&b.pair, &b.y), DW_OK);
+                for (size_t at = 0; at < 120; at++) assert_true(isnan(y_at(&b, at)));
+                close_bench(&b);
+            }
+}
+
+/* Factors whose product is too large: y is the largest number, or NaN where infinities of both
+ * signs meet. In row 0 of y, rank 0 gives +inf; rank 1 gives -inf in column 0 alone. */
+static void products_that_are_too_large_are_clamped(void **state)
+{
+    (void)state;
+    for (int adds = 0; adds < 2; adds++) {
+        bench b;
+        uint8_t *payload = small_payload(&b, DW_F32);
+        memset(payload, 0, 32 + 240);
+        dw_put(payload, dw_bits_of(3e38f), 4);
+        dw_put(payload + 16, dw_bits_of(3e38f), 4);
+        for (size_t c = 0; c < 30; c++) dw_put(payload + 32 + 4 * c, dw_bits_of(1e10f), 4);
+        dw_put(payload + 32 + 120, dw_bits_of(-1e10f), 4);
+        test_seal(b.pair.frame, b.pair.len);
+        dw_decode_options options = {
+            .struct_size = sizeof options, .adds = (uint8_t)adds, .factor = 1};
+        for (int i = 0; i < 4 * 33; i++) b.y_room[i] = 0;
+        assert_int_equal(dw_decode_with(b.pair.decoder, b.pair.frame, b.pair.len, &b.y, &options,
+                                        NULL, 0, NULL),
+                         DW_OK);
+        for (size_t at = 0; at < 120; at++) {
+            uint32_t expected = at == 0 ? DW_F32_NAN : at < 30 ? DW_F32_LARGEST : 0;
+            assert_int_equal(dw_bits_of(y_at(&b, at)), expected);
+        }
+        close_bench(&b);
+    }
+}
+
+/* A payload of another size is refused before anything is read of it. */
+static void payloads_of_another_size_are_refused(void **state)
+{
+    (void)state;
+    for (int change = -16; change <= 16; change += 32) {
+        bench b;
+        dw_entry_info entry;
+        (void)small_payload(&b, DW_F32);
+        assert_int_equal(dw_frame_entries(b.pair.frame, b.pair.len, 0, 1, &entry), DW_OK);
+        size_t len = b.pair.len + (size_t)change, at = test_entries_at(b.pair.frame) + 24;
+        uint8_t *frame = calloc(1, b.pair.len + 16);
+        assert_non_null(frame);
+        memcpy(frame, b.pair.frame, b.pair.len);
+        dw_put(frame + at, entry.payload_bytes + (uint64_t)(int64_t)change, 8);
+        dw_put(frame + 48, len, 8);
+        test_seal(frame, len);
+        assert_int_equal(dw_decode(b.pair.decoder, frame, len, &b.y, NULL, 0, NULL),
+                         DW_ERR_FORMAT);
+        assert_non_null(strstr(dw_decoder_why(b.pair.decoder), "payload's size"));
+        free(frame);
+        close_bench(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(y_is_the_product),
+        cmocka_unit_test(matrices_of_low_rank_arrive),
+        cmocka_unit_test(short_rows_fit_into_frames),
+        cmocka_unit_test(iterations_come_closer),
+        cmocka_unit_test(no_matrix_becomes_nan),
+        cmocka_unit_test(missing_ranks_are_zero),
+        cmocka_unit_test(values_that_are_not_finite_poison),
+        cmocka_unit_test(the_product_is_added),
+        cmocka_unit_test(ranks_that_a_sample_cannot_have_are_refused),
+        cmocka_unit_test(frames_of_such_ranks_are_refused),
+        cmocka_unit_test(configs_are_checked),
+        cmocka_unit_test(a_factor_that_is_not_finite_poisons),
+        cmocka_unit_test(products_that_are_too_large_are_clamped),
+        cmocka_unit_test(payloads_of_another_size_are_refused),
+    };
+    return cmocka_run_group_tests_name("lowrank", tests, NULL, NULL);
+}
