@@ -341,7 +341,7 @@ static void a_struct_out_of_range_is_refused(void **state)
         {.struct_size = sizeof(dw_config), .scale = (dw_scale)4},
         {.struct_size = sizeof(dw_config), .rounding = (dw_rounding)3},
         {.struct_size = sizeof(dw_config), .group = 48},
-        {.struct_size = sizeof(dw_config), .codec = (dw_codec)7},
+        {.struct_size = sizeof(dw_config), .codec = (dw_codec)99},
         {.struct_size = sizeof(dw_config), .key = 9},
         {.struct_size = sizeof(dw_config), .prev = (dw_dtype)4},
         {.struct_size = sizeof(dw_config), .audit = 256},

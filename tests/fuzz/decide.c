@@ -104,6 +104,12 @@ dw_config fuzz_config(fuzz_input *whole)
     return config;
 }
 
+void fuzz_fit(dw_config *config, uint32_t t, uint32_t c)
+{
+    uint32_t most = t < c ? t : c, rank = config->rank ? config->rank : 4;
+    if (config->codec == DW_CODEC_LOWRANK && !config->width && rank > most) config->rank = most;
+}
+
 void fuzz_shape(fuzz_input *input, uint32_t *t, uint32_t *c)
 {
     static const uint32_t edges[] = {1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 128, 255, 257, 300};

@@ -62,6 +62,9 @@ dw_config fuzz_config(fuzz_input *input);
 enum { FUZZ_ELEMENTS = 9000 };
 void fuzz_shape(fuzz_input *input, uint32_t *t, uint32_t *c);
 
+/* Changes a config so that it can code tensors of this shape. */
+void fuzz_fit(dw_config *config, uint32_t t, uint32_t c);
+
 /* A tensor of these extents, of any dtype and with any gaps between rows and samples. Its data is
  * NULL; the caller must allocate fuzz_tensor_bytes, which is the exact size. */
 dw_tensor fuzz_tensor(fuzz_input *input, uint32_t n, uint32_t t, uint32_t c);

@@ -238,6 +238,8 @@ static bool make_entry(const model *m, const model_header *h, const model_params
     if (way.form == SPARSE)
         valid = model_sparse_values(&way, h->t, h->c, payload, e->payload_bytes, draws_key(h, e),
                                     out->values);
+    else if (way.form == LOWRANK)
+        model_lowrank_values(&way, h->t, h->c, payload, out->values);
     else if (way.form)
         model_values(&way, h->t, h->c, payload, based ? held->prev : NULL, dtype, draws_key(h, e),
                      out->values);

@@ -152,15 +152,21 @@ static bool is_sparse(uint8_t codec)
     return codec >= TOPK && codec <= CHUNK;
 }
 
+/* Codecs whose values, or factors, are floats or quantized: the latter if there are bits. */
+static bool hands_on(uint8_t codec)
+{
+    return is_sparse(codec) || codec == LOW;
+}
+
 /* The table in 1.2: which codec has the parameter, and which values are valid. form: parameter 14,
- * or 0; of the sparse codecs QUANTIZED where there are bits. */
+ * or 0; of the codecs that hand on QUANTIZED where there are bits. */
 static bool codec_has(uint8_t codec, uint32_t form, uint32_t number)
 {
     bool quantizes = codec == DIRECT || codec == DELTA;
     if ((number == MASKED && codec == COCKTAIL) || (number == CHUNKED && codec == CHUNK))
         return true;
-    if (is_sparse(codec))
-        return number == KEEP ||
+    if (hands_on(codec))
+        return (is_sparse(codec) ? number == KEEP : number == RANK || number == WIDTH) ||
                (form == QUANTIZED ? number == BITS || number == GROUP : number == DTYPE);
     switch (number) {
     case BITS: return quantizes && form == 0;
@@ -185,11 +191,13 @@ static bool value_is_possible(uint8_t codec, uint32_t number, uint32_t value, ui
     case ELEMENT: return value >= 1 && value <= 6;
     case BITS: return value >= 1 && value <= 8;
     case GROUP:
-        if (is_sparse(codec)) return is_group(value);
+        if (hands_on(codec)) return is_group(value);
         return is_group(value) || value == (form == STEPPED ? 65533 : 65534);
     case KEEP:
     case MASKED: return value >= 1 && value <= 1000000;
     case CHUNKED: return value >= 128 && value <= 65536 && (value & (value - 1)) == 0;
+    case RANK: return value >= 1 && value <= 1024;
+    case WIDTH: return value >= 1 && value <= 2147483647;
     case ROUNDING: return value == 3;
     case CODING: return value == 2;
     case KEY_AS: return is_key(value, form);
@@ -217,10 +225,11 @@ static bool read_parameters(const uint8_t *frame, const model_header *h, model_p
         unknown |= value == 0;
     }
     uint32_t form = p->of[FORM];
-    if (is_sparse(h->codec)) form = p->of[BITS] || h->codec > RANDK ? QUANTIZED : 0;
+    if (hands_on(h->codec))
+        form = p->of[BITS] || h->codec == COCKTAIL || h->codec == CHUNK ? QUANTIZED : 0;
     for (uint32_t number = 1; number < MODEL_PARAMETERS; number++) {
         bool there = p->of[number] != 0, has = codec_has(h->codec, form, number);
-        bool may_be_absent = number == ROUNDING || number == CODING;
+        bool may_be_absent = number == ROUNDING || number == CODING || number == WIDTH;
         if (may_be_absent && has && !there) continue;
         if (has != there) return false;
         if (has && !value_is_possible(h->codec, number, p->of[number], form)) return false;
@@ -272,6 +281,14 @@ static bool find_plain_way(const model_params *p, uint32_t use, model_way *way)
                            .chunk = p->of[CHUNKED],
                            .is_random = p->codec == RANDK};
         return true;
+    case LOW * 8 + 1:
+        *way = (model_way){.form = LOWRANK,
+                           .bits = p->of[BITS],
+                           .group = p->of[GROUP],
+                           .dtype = (uint8_t)p->of[DTYPE],
+                           .rank = p->of[RANK],
+                           .width = p->of[WIDTH]};
+        return true;
     case RAW * 8 + 1:
         *way = (model_way){.form = FLOATS, .dtype = (uint8_t)p->of[DTYPE]};
         return true;
@@ -297,6 +314,8 @@ static bool size_fits(const model_way *way, const model_header *h, const model_e
         if (largest == SIZE_MAX) return !way->is_random && (uint64_t)h->t * h->c <= 1u << 31;
         return way->is_random ? e->payload_bytes == largest : e->payload_bytes <= largest;
     }
+    if (way->form == LOWRANK)
+        return model_lowrank_size(way, h->t, h->c, (size_t)h->length) == e->payload_bytes;
     if (!way->coded) return model_size(way, h->t, h->c, (size_t)h->length) == e->payload_bytes;
     size_t plain = model_size(way, h->t, h->c, MANY);
     return plain == SIZE_MAX || e->payload_bytes <= model_coded_most(way, h->t, h->c, plain);
@@ -369,7 +388,7 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
     static const uint8_t own[] = {0, 32, 16, 17};
     uint8_t codec = config->codec ? (uint8_t)config->codec : DELTA;
     uint32_t form = config->form == DW_FORM_QUANTIZED ? 0 : (uint32_t)config->form;
-    if (is_sparse(codec)) form = config->bits || codec > RANDK ? QUANTIZED : 0;
+    if (hands_on(codec)) form = config->bits || codec == COCKTAIL || codec == CHUNK ? QUANTIZED : 0;
     uint32_t bits = codec == CHUNK ? 2 : 4;
     uint32_t keep = codec == COCKTAIL ? 200000 : codec == CHUNK ? 15625 : 10000;
     uint32_t group = form == STEPPED ? 65533 : codec == CHUNK ? 16 : 64;
@@ -386,6 +405,8 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
                                         [KEEP] = config->keep ? config->keep : keep,
                                         [MASKED] = config->mask ? config->mask : 100000,
                                         [CHUNKED] = config->chunk ? config->chunk : 4096,
+                                        [RANK] = config->rank ? config->rank : 4,
+                                        [WIDTH] = config->width,
                                         [DTYPE] = config->raw ? config->raw : x,
                                         [PREV] = config->prev ? config->prev : x,
                                         [CHOOSE] = config->choose ? config->choose : 1,
@@ -396,6 +417,7 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
         if (!codec_has(codec, form, number)) continue;
         if (number == ROUNDING && value[number] != 3) continue;
         if (number == CODING && value[number] != 2) continue;
+        if (number == WIDTH && value[number] == 0) continue;
         memset(block + (size_t)PARAMETER * n, 0, PARAMETER);
         block[PARAMETER * n] = (uint8_t)number;
         model_put(block + PARAMETER * n + 4, 4, value[number]);
@@ -428,6 +450,7 @@ size_t model_payload_bytes(const dw_config *config, uint8_t x, uint32_t use, uin
     if (!read_parameters(frame, &h, &p) || !model_find_way(&p, use, &way)) return SIZE_MAX;
     *form = way.form;
     if (way.form == SPARSE) return model_sparse_most(&way, t, c, most);
+    if (way.form == LOWRANK) return model_lowrank_size(&way, t, c, most);
     size_t plain = model_size(&way, t, c, most);
     if (!way.coded || plain == SIZE_MAX) return plain;
     return (size_t)model_coded_most(&way, t, c, plain);

@@ -7,7 +7,17 @@
 #include "model_values.h"
 
 /* The meaning of the numbers in fields. */
-enum { DELTA = 1, DIRECT = 2, RAW = 3, MX = 4, TOPK = 5, RANDK = 6, COCKTAIL = 7, CHUNK = 8 };
+enum {
+    DELTA = 1,
+    DIRECT = 2,
+    RAW = 3,
+    MX = 4,
+    TOPK = 5,
+    RANDK = 6,
+    COCKTAIL = 7,
+    CHUNK = 8,
+    LOW = 9
+};
 enum { STATELESS = 1, KEY = 2, CHANGE = 3, SKIP = 4, SYNC = 5 };
 enum { HEADER = 80, PARAMETER = 8, ENTRY = 48, FORGOTTEN = 16 };
 enum {
@@ -24,9 +34,11 @@ enum {
     CODING = 18,
     KEEP = 26,
     MASKED = 28,
-    CHUNKED = 29
+    CHUNKED = 29,
+    RANK = 37,
+    WIDTH = 40
 };
-enum { FLOATS = 1, QUANTIZED = 2, MICROSCALED = 3, STEPPED = 4, SPARSE = 5 };
+enum { FLOATS = 1, QUANTIZED = 2, MICROSCALED = 3, STEPPED = 4, SPARSE = 5, LOWRANK = 6 };
 
 typedef struct model_entry {
     dw_key key;

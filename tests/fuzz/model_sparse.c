@@ -217,7 +217,8 @@ static bool read_places(const model_way *way, const uint8_t *payload, uint64_t l
     return read && chunks_are_full(way, n, k, places);
 }
 
-/* Checks the head of a payload that has one, and returns where its values begin; 0: it breaks a rule. */
+/* Checks the head of a payload that has one, and returns where its values begin; 0: it breaks a
+ * rule. */
 static uint64_t values_at(const uint8_t *payload, uint64_t bytes, uint64_t values, uint64_t *length)
 {
     if (bytes < HEAD + values) return breaks("short payload");

@@ -17,6 +17,8 @@ typedef struct model_way {
     /* For the form sparse; bits, group and dtype are those of its values. */
     uint32_t keep, mask, chunk; /* mask, chunk: 0 without the parameter */
     bool is_random;
+    /* For the form lowrank; bits, group and dtype are those of its factors. width 0: not given. */
+    uint32_t rank, width;
 } model_way;
 
 /* 3.3: the way of writing microscaled values with this element. */
@@ -60,6 +62,10 @@ void model_store_sizes(const model_way *way, uint32_t t, uint32_t c, uint8_t *pa
 size_t model_sparse_most(const model_way *way, uint32_t t, uint32_t c, size_t most);
 void model_sparse_store(const model_way *way, uint32_t t, uint32_t c, uint8_t *payload);
 
+/* model_lowrank.c (3.12). size: of a payload; SIZE_MAX if it is more than `most`, or if the shape
+ * does not allow it. */
+size_t model_lowrank_size(const model_way *way, uint32_t t, uint32_t c, size_t most);
+
 /* One element as section 5 computes it, before it is rounded to y or prev. */
 typedef struct model_value {
     float r;       /* the result of step 4; for floats the value itself */
@@ -76,6 +82,10 @@ void model_values(const model_way *way, uint32_t t, uint32_t c, const uint8_t *p
  * 8). */
 bool model_sparse_values(const model_way *way, uint32_t t, uint32_t c, const uint8_t *payload,
                          uint64_t bytes, uint64_t draws, model_value *values);
+
+/* model_lowrank.c: the same for the form lowrank, whose payloads all can be read. */
+void model_lowrank_values(const model_way *way, uint32_t t, uint32_t c, const uint8_t *payload,
+                          model_value *values);
 
 /* The bits of a value of a dtype, in the machine's byte order. */
 size_t model_bytes(uint8_t dtype); /* the size of a value; 0: not a dtype */

@@ -42,7 +42,7 @@ static void spoil_digests(uint8_t *frame)
 
 /* The digests of a key frame and of a delta frame are damaged and sealed again: the bytes must be
  * the same as before, and library and model must accept them. */
-static void check_sealing(const dw_config *config)
+static void check_sealing(const dw_config *given)
 {
     static const dw_key keys[N] = {{.sample = 1}, {.sample = 1, .slice = 1}};
     static float values[N * T * C], out[N * T * C];
@@ -51,6 +51,8 @@ static void check_sealing(const dw_config *config)
     dw_encoder *encoder;
     dw_decoder *decoder;
     model m;
+    dw_config fitted = *given, *config = &fitted;
+    fuzz_fit(config, T, C);
     size_t cap = dw_frame_bound(config, &x), len, reply_len;
     uint8_t *frame = malloc(cap), *sealed = malloc(cap);
     y.data = out;
@@ -125,7 +127,7 @@ static void check_sealing_of_all(void)
 
 /* ---- What fuzz_config and fuzz_shape can pick. ----------------------------------------------- */
 
-enum { MOST_CODECS = 8, MOST_WORDS = 24, DEFAULT = MOST_WORDS, BETWEEN, KINDS };
+enum { MOST_CODECS = 16, MOST_WORDS = 24, DEFAULT = MOST_WORDS, BETWEEN, KINDS };
 static uint32_t picked[MOST_CODECS][DW_OPTIONS][KINDS];
 
 static void note(const dw_config *config, int o)
@@ -155,10 +157,11 @@ static void require_picked(uint32_t times, const char *codec, const char *option
 }
 
 /* Some words belong to no config of a codec: direct is never microscaled, because mx is; the values
- * of sparse codecs are one row, and are not in steps, which dither needs. */
+ * of sparse codecs, and the factors of lowrank, are rows, and are not in steps, which dither
+ * needs. */
 static bool is_possible(dw_codec codec, const dw_option *option, uint32_t word)
 {
-    if (codec >= DW_CODEC_TOPK && codec <= DW_CODEC_CHUNK)
+    if (codec >= DW_CODEC_TOPK && codec <= DW_CODEC_LOWRANK)
         return word != DW_GROUP_CHANNEL && word != DW_GROUP_SAMPLE &&
                (strcmp(option->name, "rounding") != 0 || word != DW_ROUNDING_DITHER);
     return codec != DW_CODEC_DIRECT || strcmp(option->name, "form") != 0 || word != DW_FORM_MX;
