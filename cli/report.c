@@ -65,6 +65,7 @@ static void add_cost(json_t *line, const dw_train_cost *cost)
     json_object_set_new(line, "raw_gradients", count(cost->raw_gradients));
     json_object_set_new(line, "kernel_gradients",
                         cost->kernel_gradients ? count(cost->kernel_gradients) : json_null());
+    json_object_set_new(line, "state_bytes", count(cost->state_bytes));
 }
 
 static double ratio(uint64_t raw, uint64_t bytes)
@@ -241,6 +242,9 @@ static void on_summary(void *context, const dw_train_summary *summary)
                ratio(cost->raw_forward, cost->bytes_forward),
                bytes_text(backward, cost->bytes_backward),
                ratio(cost->raw_backward, cost->bytes_backward));
+    if (cost->state_bytes)
+        printf("the codecs of all ranks keep %s between visits of samples\n",
+               bytes_text(forward, cost->state_bytes));
     if (summary->replicas > 1)
         printf("between replicas: %s of gradients (%.1fx less than f32), waited for %.1f s\n",
                bytes_text(forward, cost->bytes_gradients),

@@ -52,6 +52,7 @@ enum {
     MICRO_BATCHES,
     SCHEDULE,
     SLICES,
+    REPEAT,
     EPOCHS,
     STEPS,
     EVAL_EVERY,
@@ -183,7 +184,13 @@ static const struct argp_option options[] = {
      "through the pipeline on its own, and is compressed on its own, so stages wait less if there "
      "are few micro-batches. At most as many as tokens in a sample (default: 1)",
      6},
-    {"epochs", EPOCHS, "N", 0, "Train on every sample N times (default: 1)", 6},
+    {"repeat", REPEAT, "N", 0,
+     "Train on every batch in N consecutive steps. From 2 on, codecs such as delta keep the state "
+     "of "
+     "one batch and not of every sample, for data whose samples never come again (default: 1)",
+     6},
+    {"epochs", EPOCHS, "N", 0,
+     "Pass over the samples N times, with --repeat R in R steps per batch (default: 1)", 6},
     {"steps", STEPS, "N", 0, "Train for N steps; replaces --epochs", 6},
     {"lr", LR, "X", 0,
      "Peak of the learning rate, which falls linearly to 0 after the warm-up (default: 1e-3)", 6},
@@ -295,6 +302,7 @@ static uint32_t *whole_place(arguments *a, int key, uint64_t *least)
     case BATCH: return &c->batch;
     case MICRO_BATCHES: return &c->micro_batches;
     case SLICES: return &c->slices;
+    case REPEAT: return &c->repeat;
     case EPOCHS: return &c->epochs;
     case STEPS: return &c->steps;
     case WARMUP: return &c->warmup;

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { SECONDS = 4, COUNTS = 11 };
+enum { SECONDS = 4, COUNTS = 12 };
 
 /* Where the fields are. */
 typedef struct fields {
@@ -19,7 +19,7 @@ static fields fields_of(dw_train_cost *cost)
                     {&cost->bytes_forward, &cost->bytes_backward, &cost->frames_forward,
                      &cost->frames_backward, &cost->raw_forward, &cost->raw_backward,
                      &cost->kernel_forward, &cost->kernel_backward, &cost->bytes_gradients,
-                     &cost->raw_gradients, &cost->kernel_gradients}};
+                     &cost->raw_gradients, &cost->kernel_gradients, &cost->state_bytes}};
 }
 
 json_t *dw_cost_pack(const dw_train_cost *cost)

@@ -19,27 +19,31 @@ typedef struct step {
     uint32_t M, N, S;
     uint32_t slots;               /* micro-batches that the stage has room for */
     uint32_t forwards, backwards; /* how many of the M S slices have gone forward, and backward */
+    bool is_first_use;            /* of this batch; see repeat in trainer.h */
     double loss;                  /* sum over tokens */
 } step;
 
-/* A slice of a micro-batch. */
-typedef struct piece {
-    const uint32_t *ids; /* (N) */
-    uint32_t N, slot, slice;
-} piece;
+/* The slice i of micro-batch m. */
+static dw_piece piece_of(const step *s, uint32_t m, uint32_t i)
+{
+    return (dw_piece){.ids = s->ids + (size_t)m * s->N,
+                      .N = s->N,
+                      .slice = i,
+                      .slot = m % s->slots,
+                      .first_key = (uint64_t)m * s->N,
+                      .is_first_use = s->is_first_use};
+}
 
 /* The next slice to be computed forward. */
-static piece next_forward(const step *s)
+static dw_piece next_forward(const step *s)
 {
-    uint32_t m = s->forwards / s->S;
-    return (piece){s->ids + (size_t)m * s->N, s->N, m % s->slots, s->forwards % s->S};
+    return piece_of(s, s->forwards / s->S, s->forwards % s->S);
 }
 
 /* The next slice to be computed backward. */
-static piece next_backward(const step *s)
+static dw_piece next_backward(const step *s)
 {
-    uint32_t m = s->backwards / s->S;
-    return (piece){s->ids + (size_t)m * s->N, s->N, m % s->slots, s->S - 1 - s->backwards % s->S};
+    return piece_of(s, s->backwards / s->S, s->S - 1 - s->backwards % s->S);
 }
 
 static bool is_first(const dw_stage *stage)
@@ -54,7 +58,7 @@ static bool is_last(const dw_stage *stage)
 
 /* Computes a slice forward from what is in its slot, and sends it on. samples: memory for the
  * samples of a micro-batch. */
-static dw_status forward(dw_stage *stage, const dw_data *data, const piece *p, uint8_t *samples)
+static dw_status forward(dw_stage *stage, const dw_data *data, const dw_piece *p, uint8_t *samples)
 {
     size_t width = (size_t)data->T + 1;
     uint64_t since = dw_stage_now();
@@ -63,15 +67,15 @@ static dw_status forward(dw_stage *stage, const dw_data *data, const piece *p, u
     dw_model_forward(stage->model, p->slot, p->slice, p->N, samples);
     dw_stage_computed(stage, since);
     return is_last(stage) ? DW_OK
-                          : dw_stage_send(stage, &stage->after, p->ids, p->N, p->slice,
+                          : dw_stage_send(stage, &stage->after, p,
                                           dw_model_output(stage->model, p->slot, p->slice));
 }
 
 /* Receives the activation of a slice, unless this is the first stage. */
-static dw_status receive(dw_stage *stage, const piece *p, bool wait)
+static dw_status receive(dw_stage *stage, const dw_piece *p, bool wait)
 {
     return is_first(stage) ? DW_OK
-                           : dw_stage_recv(stage, &stage->before, p->ids, p->N, p->slice,
+                           : dw_stage_recv(stage, &stage->before, p,
                                            dw_model_input(stage->model, p->slot, p->slice), wait);
 }
 
@@ -86,16 +90,16 @@ static void average(void *stage, uint32_t i)
 static dw_status backward(step *s)
 {
     dw_stage *stage = s->stage;
-    piece p = next_backward(s);
+    dw_piece p = next_backward(s);
     uint64_t since = dw_stage_now();
     if (s->backwards + 1 == s->M * s->S) dw_model_watch(stage->model, average, stage);
     dw_model_backward(stage->model, p.slot, p.slice);
     dw_model_watch(stage->model, NULL, NULL);
     dw_stage_computed(stage, since);
     s->backwards++;
-    return is_first(stage) ? DW_OK
-                           : dw_stage_send(stage, &stage->before, p.ids, p.N, p.slice,
-                                           dw_model_gradient(stage->model));
+    return is_first(stage)
+               ? DW_OK
+               : dw_stage_send(stage, &stage->before, &p, dw_model_gradient(stage->model));
 }
 
 /* Computes the next slice forward if its activation has arrived. The last stage then computes all
@@ -103,7 +107,7 @@ static dw_status backward(step *s)
 static dw_status try_forward(step *s, bool wait)
 {
     dw_stage *stage = s->stage;
-    piece p = next_forward(s);
+    dw_piece p = next_forward(s);
     dw_status status = receive(stage, &p, wait);
     if (status == DW_OK) status = forward(stage, s->data, &p, s->samples);
     if (status != DW_OK) return status;
@@ -122,9 +126,9 @@ static dw_status try_forward(step *s, bool wait)
 static dw_status try_backward(step *s, bool wait)
 {
     dw_stage *stage = s->stage;
-    piece p = next_backward(s);
-    dw_status status = dw_stage_recv(stage, &stage->after, p.ids, p.N, p.slice,
-                                     dw_model_gradient(stage->model), wait);
+    dw_piece p = next_backward(s);
+    dw_status status =
+        dw_stage_recv(stage, &stage->after, &p, dw_model_gradient(stage->model), wait);
     return status == DW_OK ? backward(s) : status;
 }
 
@@ -156,7 +160,8 @@ static dw_status do_what_has_arrived(step *s)
     return DW_OK;
 }
 
-dw_status dw_schedule_step(dw_stage *stage, const dw_data *data, const uint32_t *ids, double *loss)
+dw_status dw_schedule_step(dw_stage *stage, const dw_data *data, const uint32_t *ids,
+                           bool is_first_use, double *loss)
 {
     const dw_train_config *config = &stage->settings->config;
     uint32_t M = config->micro_batches;
@@ -166,6 +171,7 @@ dw_status dw_schedule_step(dw_stage *stage, const dw_data *data, const uint32_t 
               .M = M,
               .N = config->batch / M,
               .S = config->slices,
+              .is_first_use = is_first_use,
               .slots = stage->settings->in_flight};
     s.samples = malloc((size_t)s.N * (data->T + 1));
     if (!s.samples) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a micro-batch");
@@ -186,7 +192,11 @@ static dw_status evaluate(dw_stage *stage, const dw_data *data, const uint32_t *
 {
     dw_status status = dw_stage_check(stage);
     for (uint32_t i = 0; i < stage->settings->config.slices && status == DW_OK; i++) {
-        piece p = {ids, N, 0, i};
+        dw_piece p = {.ids = ids,
+                      .N = N,
+                      .slice = i,
+                      .first_key = stage->settings->config.batch, /* behind those of a step */
+                      .is_first_use = true};
         status = receive(stage, &p, true);
         if (status == DW_OK) status = forward(stage, data, &p, samples);
         if (status < 0 || !is_last(stage)) continue;

@@ -24,11 +24,14 @@
 #include "stage.h"
 
 /* Forward and backward of one batch; gradients are added up, and their average over the replicas is
- * begun as soon as they are complete. ids: the samples (batch). *loss: at the last stage the mean
- * of -ln p over the tokens. Errors: those of the stage. */
-dw_status dw_schedule_step(dw_stage *stage, const dw_data *data, const uint32_t *ids, double *loss);
+ * begun as soon as they are complete. ids: the samples (batch). is_first_use: the step before had
+ * another batch. *loss: at the last stage the mean of -ln p over the tokens. Errors: those of the
+ * stage. */
+dw_status dw_schedule_step(dw_stage *stage, const dw_data *data, const uint32_t *ids,
+                           bool is_first_use, double *loss);
 
-/* The forward pass of this replica's share of the held-out samples, without a backward pass. *loss:
+/* The forward pass of this replica's share of the held-out samples, without a backward pass. With
+ * the setting repeat, every sample is sent as if it were new. *loss:
  * at the last stage its share of the mean over all of them, so the sum over replicas is the
  * mean. */
 dw_status dw_schedule_eval(dw_stage *stage, const dw_data *data, double *loss);

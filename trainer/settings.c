@@ -30,6 +30,7 @@ static void fill_defaults(dw_train_config *config)
     if (!config->micro_batches) config->micro_batches = config->batch % 4 ? 1 : 4;
     if (!config->schedule) config->schedule = "gpipe";
     if (!config->slices) config->slices = 1;
+    if (!config->repeat) config->repeat = 1;
     if (!config->epochs && !config->steps) config->epochs = 1;
     if (config->lr == 0) config->lr = 1e-3;
     if (config->beta1 == 0) config->beta1 = 0.9;
@@ -233,7 +234,12 @@ dw_status dw_settings_count(dw_settings *settings, uint32_t samples, dw_why *why
 {
     dw_train_config *config = &settings->config;
     config->samples = samples;
-    settings->steps_per_epoch = samples / config->replicas / config->batch;
+    uint64_t epoch = (uint64_t)(samples / config->replicas / config->batch) * config->repeat;
+    if (epoch > INT32_MAX)
+        return dw_say(why, DW_ERR_LIMIT,
+                      "an epoch of %" PRIu64 " steps is longer than 2^31; give a smaller repeat",
+                      epoch);
+    settings->steps_per_epoch = (uint32_t)epoch;
     uint64_t steps =
         config->steps ? config->steps : (uint64_t)config->epochs * settings->steps_per_epoch;
     if (steps > INT32_MAX)
@@ -279,6 +285,7 @@ json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_
         {"micro-batches", json_integer(config->micro_batches)},
         {"schedule", json_string(config->schedule)},
         {"slices", json_integer(config->slices)},
+        {"repeat", json_integer(config->repeat)},
         {"samples", json_integer(config->samples)},
         {"held-out", json_integer(config->held_out)},
         {"steps", json_integer(config->steps)},

@@ -180,36 +180,53 @@ void dw_stage_close(dw_stage *stage, dw_status status)
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
-static dw_tensor view(const dw_stage *stage, float *x, uint32_t N, uint32_t slice)
+static dw_tensor view(const dw_stage *stage, float *x, const dw_piece *piece)
 {
     const dw_train_config *config = &stage->settings->config;
-    uint32_t tokens = dw_slice_of(config->context, config->slices, slice).tokens;
-    return dw_tensor_3d(x, DW_F32, N, tokens, config->channels);
+    uint32_t tokens = dw_slice_of(config->context, config->slices, piece->slice).tokens;
+    return dw_tensor_3d(x, DW_F32, piece->N, tokens, config->channels);
 }
 
-dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const uint32_t *ids, uint32_t N,
-                        uint32_t slice, float *x)
+static dw_key key_of(const dw_stage *stage, const dw_piece *piece, uint32_t n)
 {
-    dw_key *keys = calloc(N, sizeof *keys);
-    if (!keys)
-        return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for the keys of a micro-batch");
-    for (uint32_t n = 0; n < N; n++) keys[n] = (dw_key){.sample = ids[n], .slice = slice};
-    dw_tensor tensor = view(stage, x, N, slice);
+    bool repeats = stage->settings->config.repeat > 1;
+    return (dw_key){.sample = repeats ? piece->first_key + n : piece->ids[n],
+                    .slice = piece->slice};
+}
+
+/* The keys of a piece; NULL: no memory. */
+static dw_key *make_keys(dw_stage *stage, const dw_piece *piece)
+{
+    dw_key *keys = calloc(piece->N, sizeof *keys);
+    for (uint32_t n = 0; keys && n < piece->N; n++) keys[n] = key_of(stage, piece, n);
+    if (!keys) dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for the keys of a micro-batch");
+    return keys;
+}
+
+dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const dw_piece *piece, float *x)
+{
+    bool drops = stage->settings->config.repeat > 1 && piece->is_first_use;
+    dw_key *keys = make_keys(stage, piece);
+    if (!keys) return DW_ERR_NO_MEMORY;
+    dw_tensor tensor = view(stage, x, piece);
     uint64_t since = dw_stage_now(), busy = dw_channel_sent(to->channel).busy_ns;
-    dw_status status = dw_channel_send(to->channel, keys, &tensor);
+    dw_status status = DW_OK;
+    for (uint32_t n = 0; drops && n < piece->N && status == DW_OK; n++)
+        status = dw_channel_forget(to->channel, keys[n]);
+    if (status == DW_OK) status = dw_channel_send(to->channel, keys, &tensor);
     stage->wait_ns += dw_stage_now() - since - (dw_channel_sent(to->channel).busy_ns - busy);
     free(keys);
     if (status < 0) return dw_control_lost(stage, to, status, dw_channel_why(to->channel));
-    return to->record ? dw_record_add(to->record, stage->step, ids, N, x, &stage->why) : DW_OK;
+    return to->record ? dw_record_add(to->record, stage->step, piece->ids, piece->N, x, &stage->why)
+                      : DW_OK;
 }
 
-dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids, uint32_t N,
-                        uint32_t slice, float *x, bool wait)
+dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const dw_piece *piece, float *x,
+                        bool wait)
 {
-    dw_key *keys = calloc(N, sizeof *keys);
-    if (!keys)
-        return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for the keys of a micro-batch");
-    dw_tensor tensor = view(stage, x, N, slice);
+    dw_key *keys = make_keys(stage, piece); /* overwritten by those that arrive */
+    if (!keys) return DW_ERR_NO_MEMORY;
+    dw_tensor tensor = view(stage, x, piece);
     uint64_t since = dw_stage_now(), busy = dw_channel_received(from->channel).busy_ns;
     dw_status status;
     do {
@@ -221,10 +238,12 @@ dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids
     } while (status == DW_PENDING && wait);
     /* Decoding is part of receiving, but does not count as waiting. */
     stage->wait_ns += dw_stage_now() - since - (dw_channel_received(from->channel).busy_ns - busy);
-    for (uint32_t n = 0; n < N && status == DW_OK; n++)
-        if (keys[n].sample != ids[n] || keys[n].slice != slice)
+    for (uint32_t n = 0; n < piece->N && status == DW_OK; n++) {
+        dw_key key = key_of(stage, piece, n);
+        if (keys[n].sample != key.sample || keys[n].slice != key.slice)
             status = dw_say(&stage->why, DW_ERR_PROTOCOL,
                             "rank %u sent other samples or slices than this step's", from->rank);
+    }
     free(keys);
     return status;
 }
@@ -265,12 +284,16 @@ void dw_stage_cost(dw_stage *stage, dw_train_cost *cost)
 {
     uint64_t codec_ns = 0;
     memset(cost, 0, sizeof *cost);
-    if (stage->before.channel)
-        codec_ns += dw_channel_sent(stage->before.channel).busy_ns +
-                    dw_channel_received(stage->before.channel).busy_ns;
+    if (stage->before.channel) {
+        dw_counters sent = dw_channel_sent(stage->before.channel);
+        dw_counters received = dw_channel_received(stage->before.channel);
+        codec_ns += sent.busy_ns + received.busy_ns;
+        cost->state_bytes += sent.state_bytes + received.state_bytes;
+    }
     if (stage->after.channel) {
         dw_counters sent = dw_channel_sent(stage->after.channel);
         dw_counters received = dw_channel_received(stage->after.channel);
+        cost->state_bytes += sent.state_bytes + received.state_bytes;
         dw_link_counters link = {.struct_size = sizeof link};
         dw_link_count(stage->after.link, &link);
         codec_ns += sent.busy_ns + received.busy_ns;

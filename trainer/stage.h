@@ -72,13 +72,24 @@ void dw_stage_close(dw_stage *stage, dw_status status);
  * if that has arrived. */
 dw_status dw_stage_check(dw_stage *stage);
 
-/* Send and receive one slice (N, tokens, C) of a tensor. Receiving waits until it has arrived; with
- * wait = 0 it does not wait and may return PENDING. The received samples must be those of ids, and
- * the slice the one that is asked for. */
-dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const uint32_t *ids, uint32_t N,
-                        uint32_t slice, float *x);
-dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids, uint32_t N,
-                        uint32_t slice, float *x, bool wait);
+/* A slice of a micro-batch: what is sent and received at a time.
+ *
+ * Without the setting repeat the keys of its samples are their ids. With it they are first_key,
+ * first_key + 1, ..., which other samples have had before. */
+typedef struct dw_piece {
+    const uint32_t *ids; /* (N): the samples */
+    uint32_t N, slice;
+    uint32_t slot; /* of the model, in which it is computed */
+    uint64_t first_key;
+    bool is_first_use; /* with repeat: what codecs keep of these keys belongs to other samples */
+} dw_piece;
+
+/* Send and receive a piece (N, tokens, C) of a tensor. Receiving waits until it has arrived; with
+ * wait = 0 it does not wait and may return PENDING. The received keys must be those of the piece.
+ */
+dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const dw_piece *piece, float *x);
+dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const dw_piece *piece, float *x,
+                        bool wait);
 
 /* Collects one value of every rank. Takes ownership of value; NULL means that there was no memory
  * for it. Rank 0 gets an array with the values of all ranks in order, the others get NULL.

@@ -184,9 +184,10 @@ static dw_status train_step(run *r)
     uint64_t since = dw_stage_now();
     double loss = 0;
     dw_train_step done = {.step = r->step + 1, .epoch = epoch + 1};
-    const uint32_t *ids = dw_data_order(&r->data, epoch, place * config->batch);
+    uint32_t use = place % config->repeat;
+    const uint32_t *ids = dw_data_order(&r->data, epoch, place / config->repeat * config->batch);
     r->stage.step = r->step + 1;
-    dw_status status = dw_schedule_step(&r->stage, &r->data, ids, &loss);
+    dw_status status = dw_schedule_step(&r->stage, &r->data, ids, use == 0, &loss);
     if (status == DW_OK) status = update(r, loss, &done.loss, &done.norm, &done.so_far);
     if (status < 0) return status;
     r->step++;

@@ -51,6 +51,8 @@ extern "C" {
  * |                     | "1f1b": stage k of K holds at most K - k. Same bits of sums   |            |
  * | slices              | S ranges of tokens, in which a micro-batch passes through the | 1          |
  * |                     | pipeline. Keys are (sample, slice)                            |            |
+ * | repeat              | consecutive steps that use the same batch. From 2 on, keys    | 1          |
+ * |                     | are places in the batch, and codecs forget each batch after it|            |
  * | epochs or steps     | how long to train: give one of them                           | 1 epoch    |
  * | eval_every          | steps between held-out evaluations; there is always one after | an epoch's |
  * |                     | the last step                                                 |            |
@@ -98,6 +100,7 @@ typedef struct dw_train_config {
     uint32_t slices, replicas;
     const char *replica_listen, *gradient;
     uint32_t check_every;
+    uint32_t repeat;
 } dw_train_config;
 
 /* What the run has cost so far. Seconds are those of one rank, or the mean of all. Bytes are sums
@@ -113,6 +116,7 @@ typedef struct dw_train_cost {
     uint64_t kernel_forward, kernel_backward; /* from the kernel's socket counters; 0: unknown */
     /* Weight gradients between replicas: all sent bytes; what raw f32 would take; by the kernel. */
     uint64_t bytes_gradients, raw_gradients, kernel_gradients;
+    uint64_t state_bytes; /* now kept by the codecs of activations and gradients */
 } dw_train_cost;
 
 typedef struct dw_train_start {

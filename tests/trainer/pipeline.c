@@ -27,6 +27,7 @@ static void on_step(void *context, const dw_train_step *step)
     assert_int_equal(step->step, run->config.resume ? step->step : run->steps + 1);
     run->loss[step->step - 1] = step->loss;
     run->norm[step->step - 1] = step->norm;
+    run->so_far[step->step - 1] = step->so_far;
     run->steps = step->step;
     if (run->stop_at_step == step->step)
         __atomic_store_n(&run->ranks[run->stop_rank].stop, 1, __ATOMIC_RELAXED);

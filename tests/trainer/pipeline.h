@@ -39,6 +39,7 @@ struct pipeline {
     /* What the callbacks of rank 0 reported. */
     uint32_t steps, evals, saves;
     double loss[STEPS_MAX], norm[STEPS_MAX], held_out[STEPS_MAX];
+    dw_train_cost so_far[STEPS_MAX];
     dw_train_summary summary;
     dw_train_cost costs[RANKS_MAX];
 };

@@ -213,6 +213,7 @@ static void names_the_setting_that_differs_between_ranks(void **state)
     DIFFERS("micro-batches 8", config.micro_batches = 8);
     DIFFERS("schedule \"1f1b\"", config.schedule = "1f1b");
     DIFFERS("slices 2, this rank with 1", config.slices = 2);
+    DIFFERS("repeat 2, this rank with 1", config.repeat = 2);
     DIFFERS("samples 120", config.samples = 120);
     DIFFERS("held-out 3", config.held_out = 3);
     DIFFERS("steps 30", config.epochs = 3);
@@ -262,6 +263,17 @@ static void counts_steps(void **state)
     config.epochs = 2000000000;
     assert_int_equal(dw_settings_resolve(&s, &config, &why), DW_OK);
     assert_int_equal(dw_settings_count(&s, 165, &why), DW_ERR_LIMIT);
+    config.epochs = 2;
+    config.repeat = 3;
+    assert_int_equal(dw_settings_resolve(&s, &config, &why), DW_OK);
+    assert_int_equal(dw_settings_count(&s, 165, &why), DW_OK);
+    assert_int_equal(s.steps_per_epoch, 30);
+    assert_int_equal(s.config.steps, 60);
+    assert_int_equal(s.config.eval_every, 30);
+    config.repeat = 300000000;
+    assert_int_equal(dw_settings_resolve(&s, &config, &why), DW_OK);
+    assert_int_equal(dw_settings_count(&s, 165, &why), DW_ERR_LIMIT);
+    assert_non_null(strstr(why.text, "give a smaller repeat"));
 }
 
 int main(void)

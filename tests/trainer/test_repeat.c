@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_repeat.c - a batch that is used several times in a row: later uses are changes since the one
+ * before, and codecs keep the state of one batch, however many samples there are. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "pipeline.h"
+
+enum { REPEAT = 3 };
+
+/* 3 batches, each in 3 steps. Encoders whose decoders do not reply keep one copy of prev, so that
+ * the size of all state depends on no timing. */
+static pipeline a_repeated_run(void)
+{
+    pipeline run = a_run();
+    run.config.repeat = REPEAT;
+    run.config.epochs = 1;
+    run.config.forward = "delta:bits=2,group=32,replies=never";
+    run.config.backward = "delta:bits=3,group=32,replies=never";
+    return run;
+}
+
+static void one_use_is_the_default(void **state)
+{
+    (void)state;
+    pipeline run = a_run(), once = a_run();
+    run.config.forward = once.config.forward = "delta:bits=3";
+    once.config.repeat = 1;
+    run_pipeline(&run, 2, NULL);
+    run_pipeline(&once, 2, NULL);
+    assert_all(&run, DW_OK);
+    assert_all(&once, DW_OK);
+    assert_same_run(&run, &once);
+    assert_int_equal(run.summary.cost.state_bytes, once.summary.cost.state_bytes);
+}
+
+static void a_batch_is_used_in_consecutive_steps(void **state)
+{
+    (void)state;
+    pipeline run = a_repeated_run(), once = a_run();
+    run.config.forward = run.config.backward = once.config.forward = "raw:f32";
+    run_pipeline(&run, 1, NULL);
+    run_pipeline(&once, 1, NULL);
+    assert_all(&run, DW_OK);
+    assert_int_equal(run.steps, 9);
+    assert_int_equal(run.evals, 1); /* after an epoch */
+    assert_true(run.loss[0] == once.loss[0] && run.loss[1] != once.loss[1]);
+    for (uint32_t batch = 0; batch < 3; batch++)
+        for (uint32_t use = 1; use < REPEAT; use++)
+            assert_true(run.loss[batch * REPEAT + use] < run.loss[batch * REPEAT + use - 1]);
+    for (uint32_t stages = 2; stages <= 3; stages++) {
+        pipeline other = run;
+        run_pipeline(&other, stages, NULL);
+        assert_all(&other, DW_OK);
+        assert_same_run(&run, &other);
+    }
+}
+
+static uint64_t frames_of(const pipeline *run, uint32_t step)
+{
+    uint64_t before = step ? run->so_far[step - 1].frames_forward : 0;
+    return run->so_far[step].frames_forward - before;
+}
+
+static void later_uses_are_changes(void **state)
+{
+    (void)state;
+    for (uint32_t slices = 1; slices <= 3; slices += 2) {
+        pipeline run = a_repeated_run();
+        run.config.slices = slices;
+        run_pipeline(&run, 2, NULL);
+        assert_all(&run, DW_OK);
+        for (uint32_t step = 0; step < 9; step++)
+            assert_int_equal(frames_of(&run, step), frames_of(&run, step % REPEAT > 0));
+        /* 8 bits for a first use, and 2 for a change, and headers. */
+        assert_true(3 * frames_of(&run, 1) < 2 * frames_of(&run, 0));
+        uint64_t raw = run.so_far[0].raw_forward;
+        assert_true(raw < 5 * frames_of(&run, 0) && raw > 2 * frames_of(&run, 0));
+        /* An evaluation of 7 samples has as many frames as a step of 8, all of first uses. */
+        uint64_t evaluated = run.summary.cost.frames_forward - run.so_far[8].frames_forward;
+        assert_true(8 * evaluated > 7 * frames_of(&run, 0));
+    }
+}
+
+static void state_is_that_of_one_batch(void **state)
+{
+    (void)state;
+    pipeline run = a_repeated_run(), grows = a_repeated_run(), grid = a_repeated_run();
+    run_pipeline(&run, 2, NULL);
+    assert_all(&run, DW_OK);
+    for (uint32_t step = 1; step < 9; step++)
+        assert_int_equal(run.so_far[step].state_bytes, run.so_far[0].state_bytes);
+    /* One copy at both ends, in both directions. */
+    uint64_t copies = 4ull * 8 * 24 * 32 * sizeof(float);
+    assert_true(run.so_far[0].state_bytes >= copies);
+    assert_true(run.so_far[0].state_bytes < copies + copies / 8);
+    /* An evaluation keeps a micro-batch of 2 at both ends, however many samples it has. */
+    uint64_t evaluated = 2ull * 2 * 24 * 32 * sizeof(float);
+    assert_true(run.summary.cost.state_bytes >= copies + evaluated);
+    assert_true(run.summary.cost.state_bytes < copies + evaluated + copies / 8);
+    grows.config.repeat = 1;
+    grows.config.epochs = 3;
+    run_pipeline(&grows, 2, NULL);
+    assert_all(&grows, DW_OK);
+    assert_true(grows.so_far[2].state_bytes > 2 * grows.so_far[0].state_bytes);
+    /* With replies an encoder may hold a second copy. */
+    grid.config.replicas = 2;
+    grid.config.samples = 72;
+    grid.config.forward = "delta:bits=2";
+    grid.config.backward = "delta:bits=3";
+    run_pipeline(&grid, 2, NULL);
+    assert_all(&grid, DW_OK);
+    assert_int_equal(grid.steps, 4 * REPEAT);
+    for (uint32_t step = 0; step < grid.steps; step++)
+        assert_true(grid.so_far[step].state_bytes < 2 * 7 * copies / 4);
+}
+
+/* A codec begins anew with each batch, so a checkpoint between two batches loses nothing. */
+static void a_resumed_run_gives_the_same_bits(void **state)
+{
+    (void)state;
+    pipeline whole = a_repeated_run();
+    whole.config.eval_every = 2 * REPEAT;
+    run_pipeline(&whole, 2, NULL);
+    pipeline cut = whole;
+    cut.config.save = pipeline_folder;
+    cut.config.save_every = REPEAT;
+    cut.stop_at_step = REPEAT + 2;
+    run_pipeline(&cut, 2, NULL);
+    assert_all(&cut, DW_ERR_CANCELLED);
+    pipeline resumed = whole;
+    resumed.config.resume = pipeline_folder;
+    run_pipeline(&resumed, 2, NULL);
+    assert_all(&resumed, DW_OK);
+    assert_memory_equal(resumed.loss + REPEAT, whole.loss + REPEAT, 6 * sizeof *whole.loss);
+    assert_int_equal(whole.evals, 2);
+    assert_memory_equal(resumed.held_out, whole.held_out, 2 * sizeof *whole.held_out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_use_is_the_default),
+        cmocka_unit_test(a_batch_is_used_in_consecutive_steps),
+        cmocka_unit_test(later_uses_are_changes),
+        cmocka_unit_test(state_is_that_of_one_batch),
+        cmocka_unit_test(a_resumed_run_gives_the_same_bits),
+    };
+    return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
+}
