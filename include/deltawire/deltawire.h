@@ -167,7 +167,8 @@ typedef enum dw_codec {
     DW_CODEC_RANDK = 6,    /* values at random places, which both ends know */
     DW_CODEC_COCKTAIL = 7, /* of values at random places, those of largest magnitude */
     DW_CODEC_CHUNK = 8,    /* of each chunk of a sample, the values of largest magnitude */
-    DW_CODEC_LOWRANK = 9   /* two thin matrices, whose product is close to the tensor (PowerSGD) */
+    DW_CODEC_LOWRANK = 9,  /* two thin matrices, whose product is close to the tensor (PowerSGD) */
+    DW_CODEC_BLOCKS = 11   /* 8-bit codes with a codebook, and a scale for each block of values */
 } dw_codec;
 typedef enum dw_scale { DW_SCALE_ABSMAX = 1, DW_SCALE_SIGNED = 2, DW_SCALE_MSE = 3 } dw_scale;
 typedef enum dw_rounding {
@@ -177,6 +178,11 @@ typedef enum dw_rounding {
 } dw_rounding;
 typedef enum dw_choose { DW_CHOOSE_GROUP = 1, DW_CHOOSE_NEVER = 2 } dw_choose;
 typedef enum dw_entropy { DW_ENTROPY_NONE = 1, DW_ENTROPY_RANS = 2 } dw_entropy;
+typedef enum dw_codebook {
+    DW_CODEBOOK_DYNAMIC = 1, /* finer near 0: dynamic tree quantization */
+    DW_CODEBOOK_LINEAR = 2,
+    DW_CODEBOOK_QUANTILE = 3 /* fitted to the values of each sample, and sent with them */
+} dw_codebook;
 typedef enum dw_scaling { DW_SCALING_NONE = 1, DW_SCALING_UNBIASED = 2 } dw_scaling;
 typedef enum dw_replies { DW_REPLIES_ALWAYS = 1, DW_REPLIES_NEVER = 2 } dw_replies;
 
@@ -194,11 +200,12 @@ typedef enum dw_form_name {
     DW_FORM_MX = 3,        /* OCP microscaling: blocks of 32 share a power of two as their scale */
     DW_FORM_STEP = 4,      /* multiples of a step that a group, row or sample shares */
     DW_FORM_SPARSE = 5,    /* some of the values, and where they stand */
-    DW_FORM_LOWRANK = 6    /* a matrix as a product of two thin ones */
+    DW_FORM_LOWRANK = 6,   /* a matrix as a product of two thin ones */
+    DW_FORM_BLOCKS = 8     /* 8-bit codes with a codebook */
 } dw_form_name;
 
 /* Returns the name of a form as in docs/codecs.md: "floats", "quantized", "mx", "step", "sparse",
- * "lowrank", "none" for 0, the form of entries without a payload; "?" for all other numbers. Never
+ * "lowrank", "blocks"; "none" for 0, the form of entries without a payload; "?" for others. Never
  * NULL. */
 DW_API const char *dw_form_string(dw_form_name form);
 
@@ -279,6 +286,8 @@ typedef struct dw_config {
     uint32_t mask;      /* in millionths of the values of a sample; keep is then a part of these */
     uint32_t chunk;     /* how many values a chunk has */
     uint32_t rank, iterations, restart, width; /* lowrank: docs/codecs/lowrank.md */
+    dw_codebook codebook;
+    uint32_t block; /* consecutive values that share a scale */
 } dw_config;
 
 /* Sets all fields of a config to their defaults. struct_size: sizeof(dw_config) in the program.
@@ -303,9 +312,9 @@ DW_API dw_status dw_config_format(const dw_config *config, char *text, size_t ca
 DW_API dw_status dw_config_agreement(const dw_config *config, char *text, size_t cap);
 
 /* Returns a size in bytes that is enough for any frame of x, or 0 where config or x is invalid.
- * Frames of direct, raw, mx and randk have exactly this size, unless they are entropy-coded. Others
- * can be shorter: of delta, the bound assumes n entries of the largest kind, and n forgotten keys.
- * Depends only on config and shape. */
+ * Frames of direct, raw, mx, randk and blocks have exactly this size, unless they are
+ * entropy-coded. Others can be shorter: of delta, the bound assumes n entries of the largest kind,
+ * and n forgotten keys. Depends only on config and shape. */
 DW_API size_t dw_frame_bound(const dw_config *config, const dw_tensor *x);
 
 /* Returns a size in bytes that is enough for any reply to a frame of n samples. */

@@ -11,16 +11,17 @@ typedef enum source {
     /* The option form: quantized, with the options bits and group; microscaled, with the option
      * element; or with one step, with the options step, group and rounding. */
     OF_FORM,
-    OF_ELEMENT, /* microscaled, with the option element */
-    OF_DTYPE,   /* floats, with the option dtype */
-    OF_KEY,     /* the option key */
-    OF_PREV,    /* floats in prev's dtype */
-    OF_LARGEST, /* sparse: the largest values, with the options keep and bits or dtype */
-    OF_RANDOM,  /* sparse: values at random places, with the same options and scaling */
-    OF_MASK,    /* sparse: the largest of values at random places, with the option mask, too */
-    OF_CHUNKS,  /* sparse: the largest values of each chunk, with the option chunk, too */
-    OF_RANK,    /* lowrank: two thin matrices, with the options rank and bits or dtype */
-    EMPTY       /* no payload */
+    OF_ELEMENT,  /* microscaled, with the option element */
+    OF_DTYPE,    /* floats, with the option dtype */
+    OF_KEY,      /* the option key */
+    OF_PREV,     /* floats in prev's dtype */
+    OF_LARGEST,  /* sparse: the largest values, with the options keep and bits or dtype */
+    OF_RANDOM,   /* sparse: values at random places, with the same options and scaling */
+    OF_MASK,     /* sparse: the largest of values at random places, with the option mask, too */
+    OF_CHUNKS,   /* sparse: the largest values of each chunk, with the option chunk, too */
+    OF_RANK,     /* lowrank: two thin matrices, with the options rank and bits or dtype */
+    OF_CODEBOOK, /* blocks, with the options codebook and block */
+    EMPTY        /* no payload */
 } source;
 
 static const struct codec_row {
@@ -43,11 +44,13 @@ static const struct codec_row {
     {DW_CODEC_COCKTAIL, false, {[DW_USE_WHOLE] = OF_MASK}},
     {DW_CODEC_CHUNK, false, {[DW_USE_WHOLE] = OF_CHUNKS}},
     {DW_CODEC_LOWRANK, false, {[DW_USE_WHOLE] = OF_RANK}},
+    {DW_CODEC_BLOCKS, false, {[DW_USE_WHOLE] = OF_CODEBOOK}},
 };
 enum { CODECS = sizeof codecs / sizeof *codecs };
 
 static const dw_form *const forms[] = {&dw_form_floats, &dw_form_quantized, &dw_form_mx,
-                                       &dw_form_step,   &dw_form_sparse,    &dw_form_lowrank};
+                                       &dw_form_step,   &dw_form_sparse,    &dw_form_lowrank,
+                                       &dw_form_blocks};
 enum { FORMS = sizeof forms / sizeof *forms };
 
 const char *dw_form_string(dw_form_name form)
@@ -128,6 +131,12 @@ static dw_form_params lowrank(const dw_config *config)
                             .width = config->width};
 }
 
+static dw_form_params blocked(const dw_config *config)
+{
+    return (dw_form_params){
+        .form = &dw_form_blocks, .codebook = config->codebook, .block = config->block};
+}
+
 static dw_form_params by_key(const dw_config *config, dw_dtype x)
 {
     uint32_t key = config->key;
@@ -161,6 +170,7 @@ static dw_form_params params_of(source of, const dw_config *config, dw_dtype x)
     case OF_CHUNKS: return sparse(config, false);
     case OF_RANK: return lowrank(config);
     case EMPTY: return (dw_form_params){.form = &dw_form_skip};
+    case OF_CODEBOOK: return blocked(config);
     }
     return (dw_form_params){0};
 }

@@ -6,11 +6,17 @@
 
 #include "codecs/contraction.h"
 
-const dw_word dw_codec_words[] = {{"delta", DW_CODEC_DELTA},       {"direct", DW_CODEC_DIRECT},
-                                  {"raw", DW_CODEC_RAW},           {"mx", DW_CODEC_MX},
-                                  {"topk", DW_CODEC_TOPK},         {"randk", DW_CODEC_RANDK},
-                                  {"cocktail", DW_CODEC_COCKTAIL}, {"chunk", DW_CODEC_CHUNK},
-                                  {"lowrank", DW_CODEC_LOWRANK},   {0}};
+const dw_word dw_codec_words[] = {{"delta", DW_CODEC_DELTA},
+                                  {"direct", DW_CODEC_DIRECT},
+                                  {"raw", DW_CODEC_RAW},
+                                  {"mx", DW_CODEC_MX},
+                                  {"topk", DW_CODEC_TOPK},
+                                  {"randk", DW_CODEC_RANDK},
+                                  {"cocktail", DW_CODEC_COCKTAIL},
+                                  {"chunk", DW_CODEC_CHUNK},
+                                  {"lowrank", DW_CODEC_LOWRANK},
+                                  {"blocks", DW_CODEC_BLOCKS},
+                                  {0}};
 
 static const dw_word forms[] = {
     {"quantized", DW_FORM_QUANTIZED}, {"mx", DW_FORM_MX}, {"step", DW_FORM_STEP}, {0}};
@@ -66,18 +72,15 @@ static const dw_word feedbacks[] = {
 static const dw_word scalings[] = {
     {"none", DW_SCALING_NONE}, {"unbiased", DW_SCALING_UNBIASED}, {0}};
 static const dw_word replies[] = {{"always", DW_REPLIES_ALWAYS}, {"never", DW_REPLIES_NEVER}, {0}};
+static const dw_word codebooks[] = {{"dynamic", DW_CODEBOOK_DYNAMIC},
+                                    {"linear", DW_CODEBOOK_LINEAR},
+                                    {"quantile", DW_CODEBOOK_QUANTILE},
+                                    {0}};
 /* Powers of two, so that a place in a chunk has a whole number of bits. */
-static const dw_word chunks[] = {{"128", 128},
-                                 {"256", 256},
-                                 {"512", 512},
-                                 {"1024", 1024},
-                                 {"2048", 2048},
-                                 {"4096", 4096},
-                                 {"8192", 8192},
-                                 {"16384", 16384},
-                                 {"32768", 32768},
-                                 {"65536", 65536},
-                                 {0}};
+static const dw_word lengths[] = {{"64", 64},       {"128", 128},     {"256", 256},
+                                  {"512", 512},     {"1024", 1024},   {"2048", 2048},
+                                  {"4096", 4096},   {"8192", 8192},   {"16384", 16384},
+                                  {"32768", 32768}, {"65536", 65536}, {0}};
 
 enum { STEP_MOST = 100000 }; /* the largest step of all configs, in thousandths */
 
@@ -94,7 +97,9 @@ enum {
     LOWRANK = 1 << DW_CODEC_LOWRANK,
     SPARSE = TOPK | RANDK | COCKTAIL | CHUNK,
     HANDS_ON = SPARSE | LOWRANK, /* rows of values to another form, quantized or floats */
-    ALL = DELTA | DIRECT | RAW | MX | HANDS_ON
+    BLOCKS = 1 << DW_CODEC_BLOCKS,
+    WITHOUT_PREV = DIRECT | RAW | MX | HANDS_ON | BLOCKS,
+    ALL = DELTA | WITHOUT_PREV
 };
 
 static bool hands_on(const dw_config *config)
@@ -139,7 +144,7 @@ static uint64_t tenth(const dw_config *config)
     return DW_KEEP_ALL / 10;
 }
 
-static uint64_t best_chunk(const dw_config *config)
+static uint64_t usual_length(const dw_config *config)
 {
     (void)config;
     return 4096;
@@ -373,17 +378,17 @@ const dw_option dw_options[DW_OPTIONS] = {
      "whether the decoder sends replies", "always"},
     {11, "audit", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_AUDIT_NEVER, false, FIELD(audit), first, NULL,
      "state digest over one stretch of prev in so many; 255: none", "1"},
-    {24, "feedback", DIRECT | RAW | MX | HANDS_ON, DW_SCOPE_ALWAYS, DW_AGREE_NO, feedbacks, 0, 0, false, FIELD(feedback), first, feedback_fits,
+    {24, "feedback", WITHOUT_PREV, DW_SCOPE_ALWAYS, DW_AGREE_NO, feedbacks, 0, 0, false, FIELD(feedback), first, feedback_fits,
      "whether the encoder adds what it did not send of a key's tensor to the next one", "none"},
     {12, "quota_bytes", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, NULL, 1, UINT64_MAX, false, FIELD(quota_bytes), NULL, NULL,
      "limit for the bytes of prev; the same at both ends", "no limit"},
-    {25, "quota_bytes", DIRECT | RAW | MX | HANDS_ON, DW_SCOPE_FEEDBACK, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(quota_bytes), NULL, NULL,
+    {25, "quota_bytes", WITHOUT_PREV, DW_SCOPE_FEEDBACK, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(quota_bytes), NULL, NULL,
      "limit for the bytes of residuals; only with feedback", "no limit"},
     {13, "incarnation", ALL, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(incarnation), NULL, NULL,
      "identifies the encoder from its creation to its end or reset", "random"},
     {28, "mask", COCKTAIL, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_KEEP_ALL, DW_KEEP_DECIMALS, FIELD(mask), tenth, NULL,
      "which part of a sample's values may be sent; drawn anew for each frame", "0.1"},
-    {29, "chunk", CHUNK, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, chunks, 0, 0, false, FIELD(chunk), best_chunk, NULL,
+    {29, "chunk", CHUNK, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, lengths + 1, 0, 0, false, FIELD(chunk), usual_length, NULL,
      "how many consecutive values make a chunk", "4096"},
     {37, "rank", LOWRANK, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_RANK_MOST, false, FIELD(rank), best_rank, NULL,
      "columns of both thin matrices", "4"},
@@ -393,6 +398,10 @@ const dw_option dw_options[DW_OPTIONS] = {
      "every so many visits of a key begin with a new random matrix; only with feedback", "never"},
     {40, "width", LOWRANK, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, 0x7fffffff, false, FIELD(width), NULL, NULL,
      "the matrix has rows of so many of a sample's values, one row behind the other", "the sample's channels"},
+    {41, "codebook", BLOCKS, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, codebooks, 0, 0, false, FIELD(codebook), first, NULL,
+     "what the codes stand for", "dynamic"},
+    {42, "block", BLOCKS, DW_SCOPE_BLOCKS, DW_AGREE_FRAME, lengths, 0, 0, false, FIELD(block), usual_length, NULL,
+     "consecutive values of a sample that share a scale; not with codebook=quantile", "4096"},
 };
 /* clang-format on */
 
@@ -437,6 +446,7 @@ bool dw_option_applies(const dw_option *option, const dw_config *config)
                (!is_microscaled(config) && !hands_on_floats(config));
     case DW_SCOPE_FLOATS: return !hands_on(config) || hands_on_floats(config);
     case DW_SCOPE_CHOICES: return !is_stepped(config);
+    case DW_SCOPE_BLOCKS: return config->codebook != DW_CODEBOOK_QUANTILE;
     case DW_SCOPE_FEEDBACK: return config->feedback > DW_FEEDBACK_NONE;
     }
     return true;

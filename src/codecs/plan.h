@@ -30,6 +30,9 @@ struct dw_form_params {
      * sent; 0: all may. chunk: the largest values of each chunk of so many are sent; 0: of all. */
     uint32_t keep, mask, chunk;
     bool is_random, unbiased;
+    /* For the form blocks. block: elements that share a scale; not used with quantile. */
+    dw_codebook codebook;
+    uint32_t block;
     const dw_stage *behind; /* NULL: no stage behind the form */
     bool chooses;           /* pieces may be coded as a change or directly */
     dw_dtype dtype;

@@ -42,6 +42,9 @@ const char *const residual_codecs[CODECS] = {
     "cocktail:mask=0.2,bits=8,rounding=stochastic",
     "chunk:chunk=128,keep=0.1",
     "chunk:keep=0.05,bits=4,rounding=stochastic",
+    "blocks:codebook=dynamic",
+    "blocks:codebook=linear,block=64",
+    "blocks:codebook=quantile",
 };
 
 const char *text_of(size_t codec, const char *more, char text[160])

@@ -159,6 +159,8 @@ static void threads_change_no_bit(void **state)
         {"delta:form=step,rounding=dither,entropy=rans,incarnation=7", 21, 5000, DW_BF16, 0},
         {"direct:bits=3,group=row,entropy=rans,incarnation=7", 90, 1000, DW_F32, 1},
         {"mx:element=e4m3,entropy=rans,incarnation=7", 70, 1024, DW_F16, 0},
+        {"blocks:incarnation=7", 140, 1000, DW_F32, 1},
+        {"blocks:codebook=quantile,incarnation=7", 140, 1024, DW_BF16, 0},
     };
     test_random random = {test_seed()};
     (void)state;

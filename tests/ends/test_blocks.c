@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_blocks.c - tests the codec blocks: what arrives, compared with a search through the whole
+ * codebook; fitted codebooks, compared with a sort; poisoned values; and payloads that no encoder
+ * writes. */
+#include <math.h>
+
+#include "arithmetic/half.h"
+#include "base/tensor.h"
+#include "support/seal.h"
+#include "support/tool.h"
+#include "wire/bytes.h"
+
+enum { ENTRIES = 256, GAP = 3, MOST = 70000 + 700 * GAP };
+enum { DYNAMIC, LINEAR, QUANTILE };
+
+static const dw_key key = {3, 1};
+static const char *const names[] = {"dynamic", "linear", "quantile"};
+
+static uint8_t *payload_of(const test_pair *pair)
+{
+    dw_entry_info entry;
+    assert_int_equal(dw_frame_entries(pair->frame, pair->len, 0, 1, &entry), DW_OK);
+    return pair->frame + entry.payload_offset;
+}
+
+static float float_at(const uint8_t *from)
+{
+    return dw_float_of((uint32_t)dw_get(from, 4));
+}
+
+static size_t up(size_t n, size_t m)
+{
+    return (n + m - 1) / m * m;
+}
+
+/* ---- The reference ----------------------------------------------------------------------------
+ */
+
+static int ascending(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The middles of 2^i intervals between 0.1 and 1, in every decade; see docs/format.md, 3.13. */
+static void make_dynamic(float entries[ENTRIES])
+{
+    int n = 0;
+    double power = 1e7;
+    entries[n++] = 0;
+    entries[n++] = 1;
+    for (int i = 0; i < 7; i++, power /= 10)
+        for (int k = 0; k < 1 << i; k++) {
+            entries[n] = (float)(((2 << i) + 9 * (2 * k + 1)) / ((2 << i) * power));
+            entries[n + 1] = -entries[n];
+            n += 2;
+        }
+    assert_int_equal(n, ENTRIES);
+    qsort(entries, ENTRIES, sizeof *entries, ascending);
+}
+
+/* The entry that is nearest to a value, by comparing all. */
+static uint32_t nearest(const float *entries, uint32_t n, float value)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < n; i++)
+        if (fabs((double)entries[i] - value) < fabs((double)entries[best] - value)) best = i;
+    return best;
+}
+
+/* RN of a finite value to a dtype, as its bits. */
+static uint32_t rounded(float value, dw_dtype dtype)
+{
+    if (dtype == DW_F32) return dw_bits_of(dw_f32_finite(value + 0.0f));
+    return dtype == DW_F16 ? dw_f16_finite(value + 0.0f) : dw_bf16_finite(value + 0.0f);
+}
+
+static uint32_t nan_of(dw_dtype dtype)
+{
+    return dtype == DW_F32 ? DW_F32_NAN : dtype == DW_F16 ? DW_F16_NAN : DW_BF16_NAN;
+}
+
+static uint32_t bits_at(const void *data, dw_dtype dtype, size_t i)
+{
+    return dtype == DW_F32 ? ((const uint32_t *)data)[i] : ((const uint16_t *)data)[i];
+}
+
+/* Writes y of a block whose values are x, as bits. */
+static void reference(int codebook, const float *x, uint32_t n, dw_dtype dtype, uint32_t *y)
+{
+    static float dynamic[ENTRIES];
+    float most = 0;
+    bool poisoned = false;
+    make_dynamic(dynamic);
+    for (uint32_t i = 0; i < n; i++) {
+        poisoned = poisoned || !isfinite(x[i]);
+        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    }
+    volatile float factor = (codebook == LINEAR ? 127.0f : 1.0f) / most, u, value;
+    for (uint32_t i = 0; i < n; i++) {
+        if (poisoned || most < 0x1p-96f) {
+            y[i] = poisoned ? nan_of(dtype) : 0;
+            continue;
+        }
+        u = x[i] * factor;
+        value = codebook == LINEAR ? nearbyintf(u) / 127.0f
+                                   : dynamic[nearest(dynamic, ENTRIES, u)];
+        value *= most;
+        y[i] = rounded(value, dtype);
+    }
+}
+
+/* Writes y of a sample whose codebook was fitted and is in the payload. */
+static void reference_of_fitted(const uint8_t *payload, const float *x, uint32_t n, dw_dtype dtype,
+                                uint32_t *y)
+{
+    float entries[ENTRIES];
+    uint32_t count = n < ENTRIES ? (uint32_t)up(n, 4) : ENTRIES;
+    bool has_bad = false;
+    for (uint32_t i = 0; i < count; i++) entries[i] = float_at(payload + 4 * i);
+    for (uint32_t i = 0; i < n; i++) has_bad = has_bad || !isfinite(x[i]);
+    assert_int_equal(has_bad, isnan(entries[count - 1]));
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = isfinite(x[i]) ? rounded(entries[nearest(entries, count - has_bad, x[i])], dtype)
+                              : nan_of(dtype);
+}
+
+/* ---- What arrives ------------------------------------------------------------------------------
+ */
+
+/* Kinds of samples: normal values; a few magnitudes that are equal; all equal; magnitudes of all
+ * orders; one large value among small ones; nothing but zeros, of both signs; very small values;
+ * halves of the codes' distances, which lie between two entries; some values that are rare or not
+ * finite. */
+enum { NORMAL, FEW, EQUAL, ORDERS, SPIKE, ZEROS, TINY, MIDDLES, RARE, SPOILED, KINDS };
+
+static float value_of(test_random *random, int kind, uint32_t i)
+{
+    float sign = test_next(random) % 2 ? 1.0f : -1.0f;
+    switch (kind) {
+    case FEW: return sign * (float)(test_next(random) % 4);
+    case EQUAL: return -3;
+    case ORDERS: return sign * ldexpf(1 + (float)test_uniform(random), (int)(i % 200) - 100);
+    case SPIKE: return test_normal(random) * (i % 7000 == 5 ? 1e6f : 1e-3f);
+    case ZEROS: return sign * 0.0f;
+    case TINY: return test_normal(random) * 0x1p-97f;
+    case MIDDLES: return i % 64 ? (float)((int)(test_next(random) % 255) - 127) : 127.0f;
+    default: return test_normal(random);
+    }
+}
+
+static void fill(void *x, dw_dtype dtype, int kind, uint32_t t, uint32_t c, uint32_t stride)
+{
+    test_random random = {(uint64_t)kind * 1000 + t + c};
+    for (uint32_t i = 0; i < t * c; i++)
+        test_set(x, dtype, i / c * (size_t)stride + i % c, value_of(&random, kind, i));
+    if (kind < RARE) return;
+    for (uint32_t row = 0; row < t; row += 3)
+        test_spoil(&random, (char *)x + row * (size_t)stride * dw_dtype_bytes(dtype), dtype, c,
+                   kind == SPOILED);
+}
+
+static float x[MOST], y[MOST], dense[MOST];
+static uint32_t expected[MOST];
+
+static void check(int codebook, uint32_t block, dw_dtype dtype, int kind, uint32_t t, uint32_t c)
+{
+    uint32_t stride = c + (t > 1 ? GAP : 0), n = t * c;
+    char text[80];
+    test_pair pair;
+    dw_tensor tx = dw_tensor_3d(x, dtype, 1, t, c), ty = dw_tensor_3d(y, dtype, 1, t, c);
+    tx.stride_t = ty.stride_t = stride;
+    tx.stride_n = ty.stride_n = (int64_t)t * stride;
+    snprintf(text, sizeof text, codebook == QUANTILE ? "blocks:codebook=%s" : "blocks:codebook=%s,block=%u",
+             names[codebook], (unsigned)block);
+    fill(x, dtype, kind, t, c, stride);
+    for (size_t i = 0; i < (size_t)t * stride; i++) test_set(y, dtype, i, 7);
+    test_pair_open(&pair, text, 1, t, c, dtype);
+    test_pair_encode(&pair, &key, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    for (uint32_t i = 0; i < n; i++)
+        dense[i] = test_get(x, dtype, i / c * (size_t)stride + i % c);
+    for (uint32_t at = 0; codebook != QUANTILE && at < n; at += block)
+        reference(codebook, dense + at, n - at < block ? n - at : block, dtype, expected + at);
+    if (codebook == QUANTILE) reference_of_fitted(payload_of(&pair), dense, n, dtype, expected);
+    for (size_t i = 0; i < (size_t)t * stride; i++) {
+        size_t at = i / stride * c + i % stride;
+        if (i % stride >= c)
+            assert_true(test_get(y, dtype, i) == 7);
+        else if (bits_at(y, dtype, i) != expected[at])
+            fail_msg("%s, kind %d, %u x %u: element %zu of %g is %#x, not %#x", text, kind,
+                     (unsigned)t, (unsigned)c, at, (double)dense[at],
+                     (unsigned)bits_at(y, dtype, i), (unsigned)expected[at]);
+    }
+    test_pair_close(&pair);
+}
+
+static void the_nearest_codes_arrive(void **state)
+{
+    static const uint32_t shapes[][2] = {{1, 1}, {1, 63}, {5, 33}, {1, 4099}, {70, 1000}};
+    static const uint32_t blocks[] = {64, 4096, 65536};
+    (void)state;
+    for (int codebook = DYNAMIC; codebook <= QUANTILE; codebook++)
+        for (int kind = 0; kind < KINDS; kind++)
+            for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+                for (int b = 0; b < (codebook == QUANTILE ? 1 : 3); b++) {
+                    dw_dtype dtype = (dw_dtype)(1 + (kind + (int)s + b) % 3);
+                    if (s == 4 && kind > ORDERS && kind != SPOILED) continue;
+                    check(codebook, blocks[b], dtype, kind, shapes[s][0], shapes[s][1]);
+                }
+}
+
+/* ---- Fitted codebooks --------------------------------------------------------------------------
+ */
+
+static void encode_fitted(test_pair *pair, uint32_t n)
+{
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, n);
+    test_pair_open(pair, "blocks:codebook=quantile", 1, 1, n, DW_F32);
+    test_pair_encode(pair, &key, &tx);
+}
+
+/* Of samples that are sampled whole, the codebook has the extremes, 0 and the middles of bins of
+ * equally many values. */
+static void codebooks_are_quantiles(void **state)
+{
+    static const uint32_t sizes[] = {1, 2, 4, 5, 255, 256, 300, 16384};
+    (void)state;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int bad = 0; bad < 2; bad++) {
+            test_random random = {s};
+            test_pair pair;
+            float wanted[ENTRIES];
+            uint32_t n = sizes[s], count = n < ENTRIES ? (uint32_t)up(n, 4) : ENTRIES, m = 0;
+            for (uint32_t i = 0; i < n; i++) x[i] = test_normal(&random) + 1;
+            if (bad) x[n / 2] = s % 2 ? NAN : -INFINITY;
+            for (uint32_t i = 0; i < n; i++)
+                if (isfinite(x[i])) dense[m++] = x[i];
+            qsort(dense, m, sizeof *dense, ascending);
+            uint32_t middles = count - 3 - (uint32_t)bad;
+            memset(wanted, 0, sizeof wanted);
+            for (uint32_t j = 0; j < middles && m; j++)
+                wanted[j] = dense[(2 * j + 1) * m / (2 * middles)];
+            if (m) wanted[middles] = dense[0], wanted[middles + 1] = dense[m - 1];
+            qsort(wanted, count - (uint32_t)bad, sizeof *wanted, ascending);
+            if (bad) wanted[count - 1] = dw_float_of(DW_F32_NAN);
+            encode_fitted(&pair, n);
+            for (uint32_t i = 0; i < count; i++) {
+                float entry = float_at(payload_of(&pair) + 4 * i);
+                if (memcmp(&entry, &wanted[i], sizeof entry) != 0)
+                    fail_msg("entry %u of %u values is %g, not %g", (unsigned)i, (unsigned)n,
+                             (double)entry, (double)wanted[i]);
+            }
+            test_pair_close(&pair);
+        }
+}
+
+/* Of larger samples a part is looked at, which must not be the same channels again and again: the
+ * channels of this sample have different sizes. */
+static void large_samples_are_sampled_evenly(void **state)
+{
+    enum { ALL = 65536, CHANNELS = 64 };
+    test_random random = {5};
+    test_pair pair;
+    (void)state;
+    for (uint32_t i = 0; i < ALL; i++)
+        x[i] = test_normal(&random) + (float)(i % CHANNELS);
+    memcpy(dense, x, ALL * sizeof *x);
+    qsort(dense, ALL, sizeof *dense, ascending);
+    encode_fitted(&pair, ALL);
+    const uint8_t *payload = payload_of(&pair);
+    for (uint32_t i = 4; i < ENTRIES - 4; i++) {
+        float entry = float_at(payload + 4 * i), wanted = dense[i * (uint64_t)ALL / ENTRIES];
+        if (fabsf(entry - wanted) > 2) fail_msg("entry %u is %g, not %g", (unsigned)i,
+                                                (double)entry, (double)wanted);
+    }
+    test_pair_close(&pair);
+}
+
+/* ---- Payloads that no encoder writes -----------------------------------------------------------
+ */
+
+/* Readers accept all scales, entries and codes. */
+static void any_payload_is_read(void **state)
+{
+    static const uint32_t floats[] = {0x00000001, 0x80000000, 0x7f7fffff, 0xff7fffff,
+                                      0x7f800000, 0xff800000, 0x7fc00001, 0xc0000000};
+    (void)state;
+    for (int codebook = DYNAMIC; codebook <= QUANTILE; codebook++)
+        for (size_t f = 0; f < sizeof floats / sizeof *floats; f++)
+            for (int d = DW_F32; d <= DW_BF16; d++) {
+                char text[80];
+                test_pair pair;
+                dw_dtype dtype = (dw_dtype)d;
+                float other = dw_float_of(floats[f]), entries[ENTRIES];
+                uint32_t n = 64, front = codebook == QUANTILE ? 256 : 16;
+                dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, n), ty = dw_tensor_3d(y, dtype, 1, 1, n);
+                for (uint32_t i = 0; i < n; i++) x[i] = (float)i;
+                snprintf(text, sizeof text, "blocks:codebook=%s", names[codebook]);
+                test_pair_open(&pair, text, 1, 1, n, DW_F32);
+                test_pair_encode(&pair, &key, &tx);
+                uint8_t *payload = payload_of(&pair);
+                dw_put(payload, floats[f], 4);
+                for (uint32_t i = 0; i < n; i++) payload[front + i] = (uint8_t)(4 * i + (f & 3));
+                test_seal(pair.frame, pair.len);
+                assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+                make_dynamic(entries);
+                for (int i = 0; i < ENTRIES && codebook == LINEAR; i++)
+                    entries[i] = (float)(i - 128) / 127.0f;
+                for (uint32_t i = 0; i < n; i++) {
+                    uint32_t code = payload[front + i];
+                    volatile float value = entries[code] * other;
+                    if (codebook == QUANTILE) value = code < 64 ? float_at(payload + 4 * code) : NAN;
+                    bool poisoned = codebook == QUANTILE ? !isfinite(value) : !isfinite(other);
+                    uint32_t wanted = poisoned ? nan_of(dtype) : rounded(value, dtype);
+                    if (bits_at(y, dtype, i) != wanted)
+                        fail_msg("%s, %#x, code %u: %#x, not %#x", text, (unsigned)floats[f],
+                                 (unsigned)code, (unsigned)bits_at(y, dtype, i), (unsigned)wanted);
+                }
+                test_pair_close(&pair);
+            }
+}
+
+/* What is counted: blocks, blocks of zeros, and poisoned ones. */
+static void blocks_are_counted(void **state)
+{
+    test_pair pair;
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 10, 100), ty = tx;
+    (void)state;
+    ty.data = y;
+    for (int i = 0; i < 1000; i++) x[i] = i < 128 ? 0.0f : (float)i;
+    x[300] = NAN;
+    test_pair_open(&pair, "blocks:block=64", 1, 10, 100, DW_F32);
+    test_pair_encode(&pair, &key, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    dw_counters sent = test_encoder_counters(pair.encoder),
+                received = test_decoder_counters(pair.decoder);
+    assert_int_equal(sent.groups, 16);
+    assert_int_equal(sent.zero_groups, 2);
+    assert_int_equal(sent.poisoned_groups, 1);
+    assert_int_equal(received.groups, 16);
+    assert_int_equal(received.zero_groups, 2);
+    assert_int_equal(received.poisoned_groups, 1);
+    for (int i = 0; i < 1000; i++) assert_int_equal(isnan(y[i]), i / 64 == 300 / 64);
+    test_pair_close(&pair);
+}
+
+/* y += factor * value, also where the value is NaN; rows of y have gaps. */
+static void values_are_added(void **state)
+{
+    enum { T = 3, C = 3000, STRIDE = C + GAP };
+    static float before[T * STRIDE], single[T * STRIDE];
+    (void)state;
+    for (int codebook = DYNAMIC; codebook <= QUANTILE; codebook++) {
+        char text[80];
+        test_pair pair;
+        test_random random = {2};
+        dw_decode_options options = {.struct_size = sizeof options, .adds = true, .factor = 0.3f};
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = tx, ts = tx;
+        ty.data = y, ts.data = single;
+        tx.stride_t = ty.stride_t = ts.stride_t = STRIDE;
+        tx.stride_n = ty.stride_n = ts.stride_n = T * STRIDE;
+        for (int i = 0; i < T * STRIDE; i++) x[i] = test_normal(&random);
+        for (int i = 0; i < T * STRIDE; i++) before[i] = y[i] = test_normal(&random);
+        x[77] = INFINITY;
+        snprintf(text, sizeof text, "blocks:codebook=%s", names[codebook]);
+        test_pair_open(&pair, text, 1, T, C, DW_F32);
+        test_pair_encode(&pair, &key, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ts), DW_OK);
+        assert_int_equal(dw_decode_with(pair.decoder, pair.frame, pair.len, &ty, &options, NULL, 0,
+                                        NULL),
+                         DW_OK);
+        for (int i = 0; i < T * STRIDE; i++) {
+            volatile float product = 0.3f * single[i], sum = before[i] + product;
+            if (i % STRIDE >= C) sum = before[i];
+            if (isnan(sum) ? dw_bits_of(y[i]) != DW_F32_NAN : memcmp(&y[i], (float *)&sum, 4) != 0)
+                fail_msg("%s: element %d is %g, not %g", text, i, (double)y[i], (double)sum);
+        }
+        test_pair_close(&pair);
+    }
+}
+
+/* ---- Configs -----------------------------------------------------------------------------------
+ */
+
+static void configs_are_checked(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } wrong[] = {
+        {"blocks:block=100", "64 128 256 512 1024 2048 4096"},
+        {"blocks:block=32", "64 128 256 512 1024 2048 4096"},
+        {"blocks:block=131072", "65536"},
+        {"blocks:codebook=normal", "dynamic linear quantile"},
+        {"blocks:codebook=quantile,block=64", "not allowed with the other options"},
+        {"blocks:bits=8", "unknown option"},
+        {"blocks:entropy=rans", "unknown option"},
+        {"direct:block=64", "unknown option"},
+    };
+    static const char *const right[][2] = {
+        {"blocks", "blocks"},
+        {"blocks:codebook=dynamic,block=4096", "blocks"},
+        {"blocks:block=65536,codebook=linear", "blocks:codebook=linear,block=65536"},
+        {"blocks:codebook=quantile,feedback=ef", "blocks:feedback=ef,codebook=quantile"},
+    };
+    dw_config config;
+    dw_why why;
+    char text[DW_CONFIG_TEXT_BYTES];
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(dw_config_parse(&config, wrong[i].text, &why), DW_ERR_CONFIG);
+        if (!strstr(why.text, wrong[i].says)) fail_msg("%s: %s", wrong[i].text, why.text);
+    }
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        assert_int_equal(dw_config_parse(&config, right[i][0], &why), DW_OK);
+        assert_int_equal(dw_config_format(&config, text, sizeof text), DW_OK);
+        assert_string_equal(text, right[i][1]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_nearest_codes_arrive),
+        cmocka_unit_test(codebooks_are_quantiles),
+        cmocka_unit_test(large_samples_are_sampled_evenly),
+        cmocka_unit_test(any_payload_is_read),
+        cmocka_unit_test(blocks_are_counted),
+        cmocka_unit_test(values_are_added),
+        cmocka_unit_test(configs_are_checked),
+    };
+    return cmocka_run_group_tests_name("blocks", tests, NULL, NULL);
+}
