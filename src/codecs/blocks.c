@@ -83,8 +83,13 @@ static void read_entries(const dw_plan *plan, const uint8_t *payload,
     if (plan->params.codebook == DW_CODEBOOK_LINEAR) dw_codebook_linear(entries);
     if (plan->params.codebook == DW_CODEBOOK_DYNAMIC) dw_codebook_dynamic(entries);
     for (uint32_t i = 0; is_fitted(plan) && i < DW_CODEBOOK_ENTRIES; i++)
-        entries[i] =
-            i < entries_of(plan) ? read_float(payload + 4 * i) : dw_float_of(DW_F32_NAN);
+        entries[i] = i < entries_of(plan) ? read_float(payload + 4 * i) : dw_float_of(DW_F32_NAN);
+}
+
+/* The elements of a block. With a fitted codebook, which has no blocks, those of a chunk. */
+static uint64_t length_of(const dw_plan *plan)
+{
+    return is_fitted(plan) ? (uint64_t)CHUNK : plan->params.block;
 }
 
 static float scale_at(const dw_plan *plan, const uint8_t *payload, uint64_t element)
@@ -113,22 +118,52 @@ static void make_lookup(const float *entries, float scale, dw_dtype dtype, looku
         to->half[i] = dw_bf16_finite(values[i]);
     if (dtype == DW_F32) memcpy(to->wide, values, sizeof values);
     for (int i = 0; i < DW_CODEBOOK_ENTRIES; i++)
-        if (poisoned || !is_finite(entries[i])) dw_fill_nan(dw_at(to, dtype, (uint64_t)i), dtype, 1);
+        if (poisoned || !is_finite(entries[i]))
+            dw_fill_nan(dw_at(to, dtype, (uint64_t)i), dtype, 1);
+}
+
+/* A block, when it is decoded. A short one has fewer codes than a lookup has entries, so its values
+ * are multiplied one by one, unless they are poisoned or not to be binary32. */
+typedef struct block {
+    const float *entries;
+    float scale;
+    bool multiplies;
+    lookup of;
+} block;
+
+enum { SHORT = 512 };
+
+static void open_block(block *b, const float *entries, float scale, dw_dtype dtype, uint64_t length)
+{
+    b->entries = entries;
+    b->scale = scale;
+    b->multiplies = length <= SHORT && dtype == DW_F32 && is_finite(scale);
+    if (!b->multiplies) make_lookup(entries, scale, dtype, &b->of);
+}
+
+static void multiply(const block *b, const uint8_t *codes, uint64_t n, float *to)
+{
+    for (uint64_t i = 0; i < n; i++) to[i] = 0.0f + b->entries[codes[i]] * b->scale;
+    for (uint64_t i = 0; i < n; i++) to[i] = dw_f32_finite(to[i]);
 }
 
 /* Writes y, or what is added to it, of n codes. */
-static void look_up(const lookup *from, dw_dtype dtype, const uint8_t *codes, uint64_t n, void *to)
+static void look_up(const block *b, dw_dtype dtype, const uint8_t *codes, uint64_t n, void *to)
 {
+    const lookup *from = &b->of;
     float *wide = to;
     uint16_t *half = to;
-    if (dtype == DW_F32)
+    if (b->multiplies)
+        multiply(b, codes, n, to);
+    else if (dtype == DW_F32)
         for (uint64_t i = 0; i < n; i++) wide[i] = from->wide[codes[i]];
     else
         for (uint64_t i = 0; i < n; i++) half[i] = from->half[codes[i]];
 }
 
-/* Takes n values of a block, from element `at` of the sample on, to y, a part of a row at a time. */
-static void write_values(const dw_decode_job *job, const lookup *from, uint64_t at, uint64_t n)
+/* Takes n values of a block, from element `at` of the sample on, to y, a part of a row at a time.
+ */
+static void write_values(const dw_decode_job *job, const block *from, uint64_t at, uint64_t n)
 {
     uint64_t c = job->plan->c, stride = (uint64_t)job->stride, now;
     const uint8_t *codes = job->payload + front_of(job->plan) + at;
@@ -153,15 +188,15 @@ static void decode(const dw_decode_job *job, uint64_t chunk, dw_chunk_result *re
 {
     const dw_plan *plan = job->plan;
     stretch all = chunk_of(plan, chunk);
-    uint64_t block = is_fitted(plan) ? CHUNK : plan->params.block;
+    uint64_t length = length_of(plan);
+    dw_dtype dtype = job->adds ? DW_F32 : job->y_dtype;
     float entries[DW_CODEBOOK_ENTRIES];
-    lookup from;
+    block from;
     *result = (dw_chunk_result){0};
     read_entries(plan, job->payload, entries);
     for (uint64_t at = all.first, end = all.first + all.n, n; at < end; at += n) {
-        n = end - at < block ? end - at : block;
-        make_lookup(entries, scale_at(plan, job->payload, at), job->adds ? DW_F32 : job->y_dtype,
-                    &from);
+        n = end - at < length ? end - at : length;
+        open_block(&from, entries, scale_at(plan, job->payload, at), dtype, length);
         write_values(job, &from, at, n);
     }
 }
@@ -206,14 +241,14 @@ static uint64_t part_of(uint64_t left)
  * largest value, and of the smallest one inverted. n: how many values are not finite. */
 static void measure(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result)
 {
-    float block[PART];
+    float part[PART];
     stretch all = chunk_of(job->plan, chunk);
     *result = (dw_chunk_result){0};
     if (!is_fitted(job->plan)) return;
     dw_squares *found = &result->squares;
     for (uint64_t done = 0, n; done < all.n; done += n) {
         n = part_of(all.n - done);
-        const float *values = dw_select_load(job, all.first + done, n, block);
+        const float *values = dw_select_load(job, all.first + done, n, part);
         for (uint64_t i = 0; i < n; i++) {
             bool counts = is_finite(values[i]);
             uint32_t order = counts ? dw_order_of(values[i]) : 0, below = counts ? ~order : 0;
@@ -268,11 +303,11 @@ static void settle(const dw_encode_job *job, const dw_chunk_result *joined)
 /* The largest magnitude of n values of a sample, as bits: NaN > infinity > finite. */
 static uint32_t largest_of(const dw_encode_job *job, uint64_t first, uint64_t n)
 {
-    float block[PART];
+    float part[PART];
     uint32_t largest = 0;
     for (uint64_t done = 0, now; done < n; done += now) {
         now = part_of(n - done);
-        const float *values = dw_select_load(job, first + done, now, block);
+        const float *values = dw_select_load(job, first + done, now, part);
         for (uint64_t i = 0; i < now; i++) {
             uint32_t bits = dw_bits_of(values[i]) & 0x7fffffffu;
             largest = bits > largest ? bits : largest;
@@ -334,11 +369,11 @@ static void write_codes(const dw_encode_job *job, const coding *how, const float
 /* Makes the new residual of a part (codecs/residual.h). Where nothing arrives, it stays. */
 static void keep_residual(const dw_encode_job *job, uint64_t at, uint64_t n, const float *arrives)
 {
-    float block[PART], *next = (float *)job->next + at;
+    float part[PART], *next = (float *)job->next + at;
     const float *prev = job->prev ? (const float *)job->prev + at : NULL;
     dw_encode_job plain = *job;
     plain.prev = NULL;
-    const float *x = dw_select_load(&plain, at, n, block);
+    const float *x = dw_select_load(&plain, at, n, part);
     for (uint64_t i = 0; i < n; i++) {
         float held = prev ? prev[i] : 0;
         next[i] = is_finite(arrives[i]) ? dw_residual_of(held + arrives[i], x[i]) : held;
@@ -349,11 +384,11 @@ static void keep_residual(const dw_encode_job *job, uint64_t at, uint64_t n, con
 static void measure_part(const dw_encode_job *job, uint64_t at, uint64_t n, const float *coded,
                          const float *arrives, dw_sums *sums)
 {
-    float block[PART];
+    float part[PART];
     dw_norms norms = {0, 0, 0}, of_x = {0, 0, 0};
     dw_encode_job plain = *job;
     plain.prev = NULL;
-    const float *x = dw_select_load(&plain, at, n, block);
+    const float *x = dw_select_load(&plain, at, n, part);
     dw_norms_run call = {.x = coded,
                          .back = arrives,
                          .x_dtype = DW_F32,
@@ -371,19 +406,19 @@ static void measure_part(const dw_encode_job *job, uint64_t at, uint64_t n, cons
 static void encode_block(const dw_encode_job *job, const float *entries, uint64_t first, uint64_t n,
                          dw_sums *sums)
 {
-    float block[PART], arrives[PART];
+    float part[PART], arrives[PART];
     coding how = choose(job, first, n, sums);
-    lookup from;
+    block from;
     bool is_made = false;
     for (uint64_t done = 0, now; done < n; done += now) {
         uint64_t at = first + done;
         bool is_measured = at / PART % DW_MEASURED_SHARE == 0;
         uint8_t *codes = job->payload + front_of(job->plan) + at;
         now = part_of(n - done);
-        const float *values = dw_select_load(job, at, now, block);
+        const float *values = dw_select_load(job, at, now, part);
         write_codes(job, &how, values, now, codes);
         if (!is_measured && !job->keeps_residual) continue;
-        if (!is_made) make_lookup(entries, how.scale, DW_F32, &from);
+        if (!is_made) open_block(&from, entries, how.scale, DW_F32, length_of(job->plan));
         is_made = true;
         look_up(&from, DW_F32, codes, now, arrives);
         if (is_measured) measure_part(job, at, now, values, arrives, sums);
@@ -395,28 +430,29 @@ static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *re
 {
     const dw_plan *plan = job->plan;
     stretch all = chunk_of(plan, chunk);
-    uint64_t block = is_fitted(plan) ? CHUNK : plan->params.block, front = front_of(plan);
+    uint64_t length = length_of(plan), front = front_of(plan);
     uint64_t end = all.first + all.n, coded_end = front + end;
     float entries[DW_CODEBOOK_ENTRIES];
     *result = (dw_chunk_result){0};
     read_entries(plan, job->payload, entries);
     for (uint64_t at = all.first, n; at < end; at += n) {
-        n = end - at < block ? end - at : block;
+        n = end - at < length ? end - at : length;
         encode_block(job, entries, at, n, &result->sums);
     }
     if (end == values_of(plan)) {
         memset(job->payload + coded_end, 0, (size_t)(plan->payload_bytes - coded_end));
         coded_end = plan->payload_bytes;
     }
-    result->payload_sum = job->kernels->digest_bytes(job->payload, front + all.first,
-                                                     coded_end - front - all.first);
+    result->payload_sum =
+        job->kernels->digest_bytes(job->payload, front + all.first, coded_end - front - all.first);
 }
 
 /* Clears what is left behind the scales, and adds the digest of codebook and scales. */
 static void encoded(const dw_encode_job *job, dw_chunk_result *result)
 {
     const dw_plan *plan = job->plan;
-    uint64_t front = front_of(plan), used = 4 * (is_fitted(plan) ? entries_of(plan) : blocks_of(plan));
+    uint64_t front = front_of(plan),
+             used = 4 * (is_fitted(plan) ? entries_of(plan) : blocks_of(plan));
     memset(job->payload + used, 0, (size_t)(front - used));
     result->payload_sum += job->kernels->digest_bytes(job->payload, 0, front);
     if (is_fitted(plan)) {

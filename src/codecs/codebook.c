@@ -4,7 +4,8 @@
  *
  * Sources: Dettmers, 8-Bit Approximations for Parallelism (arXiv:1511.04561), for the dynamic tree;
  * Dettmers, Lewis, Shleifer and Zettlemoyer, 8-bit Optimizers via Block-wise Quantization
- * (arXiv:2110.02861), for blocks; Ryabinin et al., SWARM (arXiv:2301.11913) for both in training. */
+ * (arXiv:2110.02861), for blocks; Ryabinin et al., SWARM (arXiv:2301.11913) for both in training.
+ */
 #include "codecs/codebook.h"
 
 #include <math.h>
@@ -74,9 +75,24 @@ static inline uint32_t cell_of(float value)
     return (bits ^ ((0u - (bits >> 31)) | 0x80000000u)) >> CELL_SHIFT;
 }
 
+/* The codes where no cell has more than two: with one comparison for each. */
+static void codes_of_two(const dw_nearest *nearest, const float *values, float factor, uint64_t n,
+                         uint8_t *codes)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        float value = values[i] * factor;
+        uint32_t code = nearest->first[cell_of(value)];
+        codes[i] = (uint8_t)(code + (value > nearest->bounds[code]));
+    }
+}
+
 void dw_nearest_codes(const dw_nearest *nearest, const float *values, float factor, uint64_t n,
                       uint8_t *codes)
 {
+    if (nearest->half == 1) {
+        codes_of_two(nearest, values, factor, n, codes);
+        return;
+    }
     for (uint64_t i = 0; i < n; i++) {
         float value = values[i] * factor;
         codes[i] = nearest->first[cell_of(value)];

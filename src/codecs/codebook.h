@@ -54,10 +54,10 @@ void dw_nearest_codes(const dw_nearest *nearest, const float *values, float fact
 
 /* What a codebook is fitted to. */
 typedef struct dw_fit {
-    float least, most;  /* of all values that are finite; both +0 if there are none */
-    bool has_bad;       /* there are values that are not finite */
-    uint32_t entries;   /* how many the codebook has: 4 to 256 */
-    uint32_t *sampled;  /* dw_order_of some finite values of the sample, in any order; overwritten */
+    float least, most; /* of all values that are finite; both +0 if there are none */
+    bool has_bad;      /* there are values that are not finite */
+    uint32_t entries;  /* how many the codebook has: 4 to 256 */
+    uint32_t *sampled; /* dw_order_of some finite values of the sample, in any order; overwritten */
     uint32_t n_sampled; /* how many; 0 is allowed */
     uint32_t *spare;    /* room for as many */
 } dw_fit;

@@ -103,8 +103,7 @@ static void reference(int codebook, const float *x, uint32_t n, dw_dtype dtype, 
             continue;
         }
         u = x[i] * factor;
-        value = codebook == LINEAR ? nearbyintf(u) / 127.0f
-                                   : dynamic[nearest(dynamic, ENTRIES, u)];
+        value = codebook == LINEAR ? nearbyintf(u) / 127.0f : dynamic[nearest(dynamic, ENTRIES, u)];
         value *= most;
         y[i] = rounded(value, dtype);
     }
@@ -171,15 +170,15 @@ static void check(int codebook, uint32_t block, dw_dtype dtype, int kind, uint32
     dw_tensor tx = dw_tensor_3d(x, dtype, 1, t, c), ty = dw_tensor_3d(y, dtype, 1, t, c);
     tx.stride_t = ty.stride_t = stride;
     tx.stride_n = ty.stride_n = (int64_t)t * stride;
-    snprintf(text, sizeof text, codebook == QUANTILE ? "blocks:codebook=%s" : "blocks:codebook=%s,block=%u",
+    snprintf(text, sizeof text,
+             codebook == QUANTILE ? "blocks:codebook=%s" : "blocks:codebook=%s,block=%u",
              names[codebook], (unsigned)block);
     fill(x, dtype, kind, t, c, stride);
     for (size_t i = 0; i < (size_t)t * stride; i++) test_set(y, dtype, i, 7);
     test_pair_open(&pair, text, 1, t, c, dtype);
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-    for (uint32_t i = 0; i < n; i++)
-        dense[i] = test_get(x, dtype, i / c * (size_t)stride + i % c);
+    for (uint32_t i = 0; i < n; i++) dense[i] = test_get(x, dtype, i / c * (size_t)stride + i % c);
     for (uint32_t at = 0; codebook != QUANTILE && at < n; at += block)
         reference(codebook, dense + at, n - at < block ? n - at : block, dtype, expected + at);
     if (codebook == QUANTILE) reference_of_fitted(payload_of(&pair), dense, n, dtype, expected);
@@ -263,16 +262,15 @@ static void large_samples_are_sampled_evenly(void **state)
     test_random random = {5};
     test_pair pair;
     (void)state;
-    for (uint32_t i = 0; i < ALL; i++)
-        x[i] = test_normal(&random) + (float)(i % CHANNELS);
+    for (uint32_t i = 0; i < ALL; i++) x[i] = test_normal(&random) + (float)(i % CHANNELS);
     memcpy(dense, x, ALL * sizeof *x);
     qsort(dense, ALL, sizeof *dense, ascending);
     encode_fitted(&pair, ALL);
     const uint8_t *payload = payload_of(&pair);
     for (uint32_t i = 4; i < ENTRIES - 4; i++) {
         float entry = float_at(payload + 4 * i), wanted = dense[i * (uint64_t)ALL / ENTRIES];
-        if (fabsf(entry - wanted) > 2) fail_msg("entry %u is %g, not %g", (unsigned)i,
-                                                (double)entry, (double)wanted);
+        if (fabsf(entry - wanted) > 2)
+            fail_msg("entry %u is %g, not %g", (unsigned)i, (double)entry, (double)wanted);
     }
     test_pair_close(&pair);
 }
@@ -294,7 +292,8 @@ static void any_payload_is_read(void **state)
                 dw_dtype dtype = (dw_dtype)d;
                 float other = dw_float_of(floats[f]), entries[ENTRIES];
                 uint32_t n = 64, front = codebook == QUANTILE ? 256 : 16;
-                dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, n), ty = dw_tensor_3d(y, dtype, 1, 1, n);
+                dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, n),
+                          ty = dw_tensor_3d(y, dtype, 1, 1, n);
                 for (uint32_t i = 0; i < n; i++) x[i] = (float)i;
                 snprintf(text, sizeof text, "blocks:codebook=%s", names[codebook]);
                 test_pair_open(&pair, text, 1, 1, n, DW_F32);
@@ -310,7 +309,8 @@ static void any_payload_is_read(void **state)
                 for (uint32_t i = 0; i < n; i++) {
                     uint32_t code = payload[front + i];
                     volatile float value = entries[code] * other;
-                    if (codebook == QUANTILE) value = code < 64 ? float_at(payload + 4 * code) : NAN;
+                    if (codebook == QUANTILE)
+                        value = code < 64 ? float_at(payload + 4 * code) : NAN;
                     bool poisoned = codebook == QUANTILE ? !isfinite(value) : !isfinite(other);
                     uint32_t wanted = poisoned ? nan_of(dtype) : rounded(value, dtype);
                     if (bits_at(y, dtype, i) != wanted)
@@ -367,9 +367,9 @@ static void values_are_added(void **state)
         test_pair_open(&pair, text, 1, T, C, DW_F32);
         test_pair_encode(&pair, &key, &tx);
         assert_int_equal(test_pair_decode(&pair, &ts), DW_OK);
-        assert_int_equal(dw_decode_with(pair.decoder, pair.frame, pair.len, &ty, &options, NULL, 0,
-                                        NULL),
-                         DW_OK);
+        assert_int_equal(
+            dw_decode_with(pair.decoder, pair.frame, pair.len, &ty, &options, NULL, 0, NULL),
+            DW_OK);
         for (int i = 0; i < T * STRIDE; i++) {
             volatile float product = 0.3f * single[i], sum = before[i] + product;
             if (i % STRIDE >= C) sum = before[i];
