@@ -187,6 +187,29 @@ static const struct {
      {{0, 0}, {0, 2}, {1, 1}, {4, 31}, {4, 33}, {16, 0xff}, {31, 0}, {15, 1}}},
 };
 
+/* The same for the codec blocks with blocks of 64 values, which has the parameters 41 and 42. */
+static const struct {
+    size_t at;
+    uint8_t value;
+    dw_status expected;
+} blocks_fields[] = {
+    {6, 3, DW_ERR_FORMAT},                 /* codec: this one has another parameter */
+    {6, 7, DW_ERR_FORMAT},                 /* codec: one that does not exist */
+    {56, 1, DW_ERR_FORMAT},                /* seed: must be 0 */
+    {PARAMETERS, 40, DW_ERR_FORMAT},       /* a parameter that does not exist */
+    {PARAMETERS + 1, 1, DW_ERR_FORMAT},    /* zero */
+    {PARAMETERS + 4, 0, DW_ERR_FORMAT},    /* codebook */
+    {PARAMETERS + 4, 3, DW_ERR_FORMAT},    /* codebook: quantile, which has no parameter 42 */
+    {PARAMETERS + 4, 4, DW_ERR_FORMAT},    /* codebook */
+    {PARAMETERS + 7, 1, DW_ERR_FORMAT},    /* codebook: the value's top byte */
+    {PARAMETERS + 12, 65, DW_ERR_FORMAT},  /* block */
+    {PARAMETERS + 12, 32, DW_ERR_FORMAT},  /* block: too short */
+    {PARAMETERS + 12, 0, DW_ERR_FORMAT},   /* block */
+    {PARAMETERS + 14, 2, DW_ERR_FORMAT},   /* block: too long */
+    {PARAMETERS + 4, 2, DW_ERR_MISMATCH},  /* codebook */
+    {PARAMETERS + 12, 128, DW_ERR_FORMAT}, /* block: the payload would be shorter */
+};
+
 /* The same for a config whose changes are in steps, with dither. It has six parameters, too: 2, 4,
  * 6, 8, 11 and 14. Its seed is 0. */
 static const struct {

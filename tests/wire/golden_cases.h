@@ -115,6 +115,18 @@ static const golden_case golden_sparse[] = {
     {"chunk_whole", "chunk:chunk=128", DW_BF16, DW_F32, 1, 8, 32},
 };
 
+/* Cases of the codec blocks, filled in likewise. */
+static const golden_case golden_blocks[] = {
+    {"blocks", "blocks", DW_F32, DW_F32, 2, 5, 211},
+    {"blocks_64", "blocks:block=64", DW_F16, DW_BF16, 1, 3, 150},
+    {"blocks_128_of_bf16", "blocks:block=128,replies=never", DW_BF16, DW_F16, 2, 4, 100},
+    {"blocks_linear", "blocks:codebook=linear,block=256", DW_F32, DW_F16, 1, 7, 101},
+    {"blocks_linear_64", "blocks:codebook=linear,block=64", DW_BF16, DW_F32, 2, 3, 70},
+    {"blocks_quantile", "blocks:codebook=quantile", DW_F32, DW_F32, 1, 9, 70},
+    {"blocks_quantile_of_few", "blocks:codebook=quantile", DW_F16, DW_BF16, 2, 3, 31},
+    {"blocks_one", "blocks:codebook=quantile", DW_F32, DW_BF16, 1, 1, 1},
+};
+
 /* Cases whose payloads are entropy-coded. Their input has many small values and few large ones, so
  * that even in small shapes the entropy-coded blocks are shorter than the tiles that they stand
  * for. make_golden.c defines four visits with such input; epochs: how many of them a case makes. */

@@ -15,6 +15,7 @@
 #include "golden_bad.h"
 #include "golden_cases.h"
 #include "support/seal.h"
+#include "wire/bytes.h"
 
 /* Encodes and sends six visits of a case: two with ordinary values, one with hostile finite values,
  * one with NaN and infinities, and two with very small values. */
@@ -195,6 +196,42 @@ static void bad_sparse(const char *directory, bool check, size_t which)
     }
     free(copy);
     golden_send(&g, DW_OK);
+    golden_finish(&g);
+}
+
+static void bad_blocks(const char *directory, bool check)
+{
+    golden g =
+        golden_begin(directory, check, "bad_blocks", "blocks:block=64", DW_F32, DW_F32, 1, 5, 100);
+    golden_fill(&g, 1, 1, 0);
+    golden_encode(&g);
+    for (unsigned i = 0; i < sizeof blocks_fields / sizeof *blocks_fields; i++)
+        golden_send_with(&g, blocks_fields[i].at, blocks_fields[i].value, 1,
+                         blocks_fields[i].expected);
+    golden_send(&g, DW_OK);
+    golden_finish(&g);
+}
+
+/* Payloads that no encoder writes and every reader accepts: the first 64 codes are all codes in
+ * steps of 4, and the first 4 bytes, which are a scale or an entry, have some hostile values. */
+static void odd_blocks(const char *directory, bool check, const char *name, const char *config)
+{
+    static const uint32_t values[] = {0xbf800000, 0x7f7fffff, 0xff7fffff, 0x7f800000, 0xff800000,
+                                      0x7fc00001, 0x00000001, 0x80000003, 0x80000000, 0x3eaaaaab};
+    golden g = golden_begin(directory, check, name, config, DW_F32, DW_BF16, 1, 2, 70);
+    golden_fill(&g, 1, 1, 0);
+    golden_encode(&g);
+    dw_entry_info entry;
+    if (dw_frame_entries(g.pair.frame, g.pair.len, 0, 1, &entry)) golden_failures++;
+    uint8_t *payload = g.pair.frame + entry.payload_offset;
+    uint8_t *codes = payload + entry.payload_bytes - 144;
+    for (unsigned i = 0; i < sizeof values / sizeof *values; i++) {
+        dw_put(payload, values[i], 4);
+        for (unsigned k = 0; k < 64; k++) codes[k] = (uint8_t)(4 * k + i % 4);
+        for (unsigned k = 0; k < 4; k++) codes[140 + k] = 0xee; /* behind the codes */
+        test_seal(g.pair.frame, g.pair.len);
+        golden_send(&g, DW_OK);
+    }
     golden_finish(&g);
 }
 
@@ -397,6 +434,12 @@ int main(int argc, char **argv)
         good(d, check, &golden_sparse[i]);
     for (size_t i = 0; i < sizeof sparse_payloads / sizeof *sparse_payloads; i++)
         bad_sparse(d, check, i);
+    for (size_t i = 0; i < sizeof golden_blocks / sizeof *golden_blocks; i++)
+        good(d, check, &golden_blocks[i]);
+    odd_blocks(d, check, "odd_blocks", "blocks:block=64");
+    odd_blocks(d, check, "odd_blocks_linear", "blocks:codebook=linear,block=64");
+    odd_blocks(d, check, "odd_blocks_quantile", "blocks:codebook=quantile");
+    bad_blocks(d, check);
     bad_step(d, check);
     out_of_step(d, check);
     dropped(d, check);

@@ -16,6 +16,7 @@ import struct
 import sys
 from collections import namedtuple
 
+import spec_blocks
 import spec_entropy
 import spec_rans
 import spec_sparse
@@ -26,6 +27,7 @@ MASK64 = 0xFFFFFFFFFFFFFFFF
 
 CODEC_DELTA, CODEC_DIRECT, CODEC_RAW, CODEC_MX = range(1, 5)  # 1.1, codec
 CODEC_TOPK, CODEC_RANDK, CODEC_COCKTAIL, CODEC_CHUNK = range(5, 9)
+CODEC_BLOCKS = 11
 CODECS = {
     "delta": CODEC_DELTA,
     "direct": CODEC_DIRECT,
@@ -35,12 +37,14 @@ CODECS = {
     "randk": CODEC_RANDK,
     "cocktail": CODEC_COCKTAIL,
     "chunk": CODEC_CHUNK,
+    "blocks": CODEC_BLOCKS,
 }
 FLAG_REPLY = 1  # 1.1, flags
 STATELESS, KEY, DELTA, SKIP, SYNC = 1, 2, 3, 4, 5  # 1.3, role
 STATEFUL = (KEY, DELTA, SKIP, SYNC)
 FROM_BASE = (DELTA, SKIP)
 NO_PAYLOAD, FLOATS, QUANTIZED, MICROSCALED, STEPPED, SPARSE = range(6)  # 1.3, form
+BLOCKS = 8
 NOTHING, WHOLE, CHANGE, BRIEF, EXACT = 0, 1, 2, 3, 4  # 1.3, use
 USES = {
     STATELESS: (WHOLE, BRIEF),
@@ -70,6 +74,9 @@ WITH_BITS = 1000
 SPARSE_FLOATS = ((CODEC_TOPK, 0), (CODEC_RANDK, 0))
 SPARSE_CODECS = (CODEC_TOPK, CODEC_RANDK, CODEC_COCKTAIL, CODEC_CHUNK)
 SPARSE_BITS = tuple((codec, WITH_BITS) for codec in SPARSE_CODECS)
+# So has the codec blocks where the codebook is fitted.
+FITTED = 1001
+SCALED_BLOCKS, ALL_BLOCKS = ((CODEC_BLOCKS, 0),), ((CODEC_BLOCKS, 0), (CODEC_BLOCKS, FITTED))
 QUANTIZING = ((CODEC_DELTA, 0), (CODEC_DIRECT, 0))
 STEPPING = (DELTA_STEP, DIRECT_STEP)
 CODING = (*DELTAS, (CODEC_DIRECT, 0), DIRECT_STEP, (CODEC_MX, 0))  # may be entropy-coded
@@ -92,6 +99,8 @@ PARAMETERS = {  # 1.2. Defaults are only used by a break: the page's frames have
         "mask", ((CODEC_COCKTAIL, WITH_BITS),), range(1, spec_sparse.MILLION + 1), 100000
     ),
     29: Parameter("chunk", ((CODEC_CHUNK, WITH_BITS),), [1 << i for i in range(7, 17)], 4096),
+    41: Parameter("codebook", ALL_BLOCKS, (1, 2, 3), None),
+    42: Parameter("block", SCALED_BLOCKS, spec_blocks.LENGTHS, None),
 }
 # More values of `group` and `key`, by the value of parameter 14.
 GROUPS = {0: (CHANNEL,), STEPPED: (SAMPLE,)}
@@ -301,6 +310,7 @@ BREAKS = {
 BREAKS.update(spec_rans.BREAKS)
 BREAKS.update(spec_entropy.BREAKS)
 BREAKS.update(spec_sparse.BREAKS)
+BREAKS.update(spec_blocks.BREAKS)
 BREAKS.update({f"chain-without-{name}": f"the chain leaves {name} out (2)" for name in CHAIN})
 broken = set()
 
@@ -870,6 +880,9 @@ def parse_parameters(codec, block):
 
 def form_of(codec, rows):
     """The value of parameter 14, or 0 without it."""
+    if codec == CODEC_BLOCKS:
+        fitted = any(number == 41 and v == spec_blocks.QUANTILE for number, _, v in rows)
+        return FITTED if fitted and "blocks-block-beside" not in broken else 0
     if codec in (CODEC_TOPK, CODEC_RANDK):
         return WITH_BITS if any(number == 1 for number, _, _ in rows) else 0
     if codec in SPARSE_CODECS:
@@ -991,6 +1004,41 @@ def make_sparse(h, parameters, e, payload):
     return Made(all_values, None, F32, bits)
 
 
+def make_blocks(h, parameters, payload):
+    """3.13."""
+    how = parameters, h.T, h.C, payload, broken
+    bits = spec_blocks.entries_of(*how)
+    entries = [None if b is None or is_poison(b) else F32.unpack(b) for b in bits]
+    blocks, values = spec_blocks.blocks_of(*how), []
+    for block in blocks:
+        if block.scale is not None and is_poison(block.scale):
+            values += [None] * len(block.codes)
+            continue
+        scale = F32.unpack(0x3F800000 if block.scale is None else block.scale)
+        if block.scale is None and "blocks-fitted-scaled" in broken:
+            scale = max((e for e in entries if e), key=lambda e: e[1])
+        if "blocks-negative" in broken:
+            scale = False, scale[1]
+        values += [product_of(entries[code], scale) for code in block.codes]
+    if "blocks-poison-all" in broken and None in values:
+        values = [None] * len(values)
+    return Made(values, None, None, None)
+
+
+def is_poison(bits):
+    return F32.is_nan(bits) or (not F32.is_finite(bits) and "blocks-infinite" not in broken)
+
+
+def product_of(entry, scale):
+    """5 steps 3 and 4; None is NaN."""
+    if entry is None:
+        return None
+    if INFINITY in (entry[1], scale[1]):
+        return entry[0] != scale[0], INFINITY
+    value = F32.unpack(F32.pack((entry[0] != scale[0], entry[1] * scale[1]), 149))
+    return value if "blocks-minus-zero" in broken else add((False, 0), value)
+
+
 def is_audited(parameters):
     return parameters["audit"] != NEVER or "never-is-255" in broken
 
@@ -1003,6 +1051,8 @@ def method_of(codec, parameters, use):
         return Method(FLOATS, BY_CODE[parameters["dtype"]], 0, False)
     if codec in SPARSE_CODECS:
         return Method(SPARSE, None, 0, False)
+    if codec == CODEC_BLOCKS:
+        return Method(BLOCKS, None, 8, False)
     if codec == CODEC_MX:
         return microscaling(parameters["element"], False)
     if codec == CODEC_DIRECT and "form" in parameters:
@@ -1050,6 +1100,8 @@ def payload_size(h, parameters, use):
         return 0
     if method.form == FLOATS:
         return up(h.T * h.C * method.fmt.size, 16)
+    if method.form == BLOCKS:
+        return spec_blocks.payload_bytes(parameters, h.T, h.C, broken)
     if method.form == MICROSCALED:
         of_scale = 2 if "mx-scale-bf16" in broken else 1
         T, C = mx_shape(h.T, h.C)
@@ -1582,6 +1634,8 @@ class Decoder:
         method = method_of(h.codec, parameters, e.use)
         if method.form == SPARSE:
             return make_sparse(h, parameters, e, payload)
+        if method.form == BLOCKS:
+            return make_blocks(h, parameters, payload)
         if method.form == FLOATS:
             return make_floats(payload, method.fmt, h.T * h.C, prev_fmt)
         if method.form == MICROSCALED:
