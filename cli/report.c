@@ -178,15 +178,17 @@ static void on_codec(void *context, const char *sentence)
 static void on_eval(void *context, const dw_train_eval *eval)
 {
     dw_report *report = context;
-    if (!report->options.quiet)
-        printf(
-            "eval %4u/%u | held-out loss %.4f | %.0f ms | epoch %u done %.1f s after the start\n",
-            eval->step, report->steps, eval->loss, eval->seconds * 1e3, eval->epoch, eval->wall_s);
+    if (!report->options.quiet) {
+        printf("eval %4u/%u | held-out loss %.4f", eval->step, report->steps, eval->loss);
+        if (isfinite(eval->plain_loss)) printf(", %.4f without codecs", eval->plain_loss);
+        printf(" | %.0f ms | epoch %u done %.1f s after the start\n", eval->seconds * 1e3,
+               eval->epoch, eval->wall_s);
+    }
     fflush(stdout);
-    log_line(report, json_pack("{s:s, s:I, s:I, s:o, s:o, s:o}", "event", "eval", "step",
+    log_line(report, json_pack("{s:s, s:I, s:I, s:o, s:o, s:o, s:o}", "event", "eval", "step",
                                (json_int_t)eval->step, "epoch", (json_int_t)eval->epoch, "loss",
-                               number(eval->loss), "seconds", number(eval->seconds), "wall_s",
-                               number(eval->wall_s)));
+                               number(eval->loss), "plain_loss", number(eval->plain_loss),
+                               "seconds", number(eval->seconds), "wall_s", number(eval->wall_s)));
 }
 
 static void on_save(void *context, const char *directory, uint32_t step)
@@ -200,12 +202,12 @@ static void on_save(void *context, const char *directory, uint32_t step)
 
 static void log_summary(dw_report *report, const dw_train_summary *summary)
 {
-    json_t *line =
-        json_pack("{s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "event", "summary", "stages",
-                  (json_int_t)summary->stages, "replicas", (json_int_t)summary->replicas, "steps",
-                  (json_int_t)summary->steps, "train_loss", number(summary->train_loss),
-                  "held_out_loss", number(summary->held_out_loss), "wall_s",
-                  number(summary->wall_s), "eval_s", number(summary->eval_s));
+    json_t *line = json_pack(
+        "{s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "event", "summary", "stages",
+        (json_int_t)summary->stages, "replicas", (json_int_t)summary->replicas, "steps",
+        (json_int_t)summary->steps, "train_loss", number(summary->train_loss), "held_out_loss",
+        number(summary->held_out_loss), "plain_held_out_loss", number(summary->plain_held_out_loss),
+        "wall_s", number(summary->wall_s), "eval_s", number(summary->eval_s));
     if (!line) return;
     const dw_train_cost *cost = &summary->cost;
     add_cost(line, cost);
@@ -232,6 +234,8 @@ static void on_summary(void *context, const dw_train_summary *summary)
     char forward[16], backward[16];
     printf("\ntrain loss %.4f", summary->train_loss);
     if (isfinite(summary->held_out_loss)) printf(", held-out loss %.4f", summary->held_out_loss);
+    if (isfinite(summary->plain_held_out_loss))
+        printf(" (%.4f without codecs)", summary->plain_held_out_loss);
     printf(" after %u steps in %.1f s (%.1f s of it evaluating)\n", summary->steps, summary->wall_s,
            summary->eval_s);
     printf("each rank on average: %.1f s computing, %.2f s in the codec, %.1f s waiting\n",

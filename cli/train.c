@@ -56,6 +56,7 @@ enum {
     EPOCHS,
     STEPS,
     EVAL_EVERY,
+    PLAIN_EVAL,
     CHECK_EVERY,
     SAVE_EVERY,
     LR,
@@ -217,6 +218,10 @@ static const struct argp_option options[] = {
      "Compute the held-out loss every N steps and at the end (the same at all ranks; default: "
      "every "
      "epoch)",
+     7},
+    {"plain-eval", PLAIN_EVAL, 0, 0,
+     "With every evaluation also compute the held-out loss without codecs, which takes as long as "
+     "sending the activations as floats (the same at all ranks)",
      7},
     {"check-every", CHECK_EVERY, "N", 0,
      "Compare the parameters of all replicas every N steps and at the end; if they differ, the run "
@@ -432,6 +437,8 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
         a->config.clip = none_below_zero(dw_real_number(state, name, value, 0, 1e9));
     else if (key == INSECURE)
         a->config.insecure_plaintext = 1;
+    else if (key == PLAIN_EVAL)
+        a->config.plain_eval = 1;
     else if (key == QUIET)
         a->report.quiet = true;
     else if (key == TELL)

@@ -187,21 +187,16 @@ dw_status dw_schedule_step(dw_stage *stage, const dw_data *data, const uint32_t 
 }
 
 /* The forward pass of one micro-batch of held-out samples; *sum: the loss is added to it. */
-static dw_status evaluate(dw_stage *stage, const dw_data *data, const uint32_t *ids, uint32_t N,
-                          uint8_t *samples, double *sum)
+static dw_status evaluate(dw_stage *stage, const dw_data *data, dw_piece p, uint8_t *samples,
+                          double *sum)
 {
     dw_status status = dw_stage_check(stage);
-    for (uint32_t i = 0; i < stage->settings->config.slices && status == DW_OK; i++) {
-        dw_piece p = {.ids = ids,
-                      .N = N,
-                      .slice = i,
-                      .first_key = stage->settings->config.batch, /* behind those of a step */
-                      .is_first_use = true};
+    for (p.slice = 0; p.slice < stage->settings->config.slices && status == DW_OK; p.slice++) {
         status = receive(stage, &p, true);
         if (status == DW_OK) status = forward(stage, data, &p, samples);
         if (status < 0 || !is_last(stage)) continue;
         uint64_t since = dw_stage_now();
-        *sum += dw_model_loss(stage->model, 0, i, false, 0);
+        *sum += dw_model_loss(stage->model, p.slot, p.slice, false, 0);
         dw_stage_computed(stage, since);
     }
     return status;
@@ -213,7 +208,7 @@ static uint32_t held_out_before(const dw_data *data, uint32_t replica)
     return (uint32_t)((uint64_t)data->held_out * replica / data->replicas);
 }
 
-dw_status dw_schedule_eval(dw_stage *stage, const dw_data *data, double *loss)
+dw_status dw_schedule_eval(dw_stage *stage, const dw_data *data, bool is_plain, double *loss)
 {
     const dw_train_config *config = &stage->settings->config;
     uint32_t N = config->batch / config->micro_batches;
@@ -226,10 +221,14 @@ dw_status dw_schedule_eval(dw_stage *stage, const dw_data *data, double *loss)
     }
     double sum = 0;
     uint32_t end = held_out_before(data, data->replica + 1);
+    dw_piece p = {.ids = ids,
+                  .first_key = config->batch, /* behind those of a step */
+                  .is_plain = is_plain,
+                  .is_first_use = true};
     for (uint32_t at = held_out_before(data, data->replica); at < end && status == DW_OK; at += N) {
-        uint32_t n = end - at < N ? end - at : N;
-        for (uint32_t i = 0; i < n; i++) ids[i] = data->samples + at + i;
-        status = evaluate(stage, data, ids, n, samples, &sum);
+        p.N = end - at < N ? end - at : N;
+        for (uint32_t i = 0; i < p.N; i++) ids[i] = data->samples + at + i;
+        status = evaluate(stage, data, p, samples, &sum);
     }
     free(samples);
     free(ids);

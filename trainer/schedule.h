@@ -31,9 +31,10 @@ dw_status dw_schedule_step(dw_stage *stage, const dw_data *data, const uint32_t 
                            bool is_first_use, double *loss);
 
 /* The forward pass of this replica's share of the held-out samples, without a backward pass. With
- * the setting repeat, every sample is sent as if it were new. *loss:
+ * the setting repeat, every sample is sent as if it were new. is_plain: activations are sent as
+ * floats, and codecs keep nothing of them. *loss:
  * at the last stage its share of the mean over all of them, so the sum over replicas is the
  * mean. */
-dw_status dw_schedule_eval(dw_stage *stage, const dw_data *data, double *loss);
+dw_status dw_schedule_eval(dw_stage *stage, const dw_data *data, bool is_plain, double *loss);
 
 #endif

@@ -150,6 +150,19 @@ static dw_status check_numbers(const dw_train_config *config, dw_why *why)
     return DW_OK;
 }
 
+static dw_status check_evaluation(const dw_train_config *config, dw_why *why)
+{
+    if (config->plain_eval && config->stages == 1)
+        return dw_say(
+            why, DW_ERR_ARGUMENT,
+            "plain-eval has a meaning only with several stages, because a single one uses "
+            "no codec; give 2 or more, or leave it out");
+    if (config->plain_eval && !config->held_out)
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "plain-eval needs held-out, the number of samples to evaluate on");
+    return DW_OK;
+}
+
 static dw_status check_slices(const dw_train_config *config, dw_why *why)
 {
     uint32_t S = config->slices;
@@ -206,6 +219,7 @@ static dw_status resolve(dw_settings *settings, const dw_train_config *given, dw
     if (status == DW_OK) status = find_place(settings, why);
     if (status == DW_OK) status = check_numbers(config, why);
     if (status == DW_OK) status = check_slices(config, why);
+    if (status == DW_OK) status = check_evaluation(config, why);
     if (status == DW_OK) status = find_in_flight(settings, why);
     if (status == DW_OK)
         status = dw_boundaries_parse(&settings->forward, config->forward, true, settings->stage,
@@ -290,6 +304,7 @@ json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_
         {"held-out", json_integer(config->held_out)},
         {"steps", json_integer(config->steps)},
         {"eval-every", json_integer(config->eval_every)},
+        {"plain-eval", json_boolean(config->plain_eval)},
         {"check-every", json_integer(config->check_every)},
         {"save-every", json_integer(config->save ? config->save_every : 0)},
         {"save", json_string(config->save ? "yes" : "no")},

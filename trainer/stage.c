@@ -11,7 +11,7 @@
 #include "replicas.h"
 #include "sentence.h"
 
-enum { CHANNEL_ID = 1 };
+enum { CHANNEL_ID = 1, PLAIN_CHANNEL_ID = 3 }; /* replicas.c has 2 */
 
 uint64_t dw_stage_now(void)
 {
@@ -69,6 +69,20 @@ static void set_direction(direction *d, const dw_stage *stage, const dw_candidat
         *several = &d->several;
 }
 
+static dw_status open_plain_channel(dw_stage *stage, dw_neighbour *neighbour, dw_why *why)
+{
+    dw_candidates floats;
+    direction both;
+    dw_channel_config channel = {.struct_size = sizeof channel,
+                                 .id = PLAIN_CHANNEL_ID,
+                                 .open_timeout_ms = stage->settings->config.open_timeout_ms};
+    dw_status status = dw_candidates_parse(&floats, "raw:f32", true, "plain", why);
+    if (status < 0) return status;
+    set_direction(&both, stage, &floats, &channel.send, &channel.auto_send);
+    channel.recv = channel.send;
+    return dw_channel_open(&neighbour->plain, neighbour->link, &channel, why);
+}
+
 static dw_status open_channel(dw_stage *stage, dw_neighbour *neighbour, bool listens)
 {
     const dw_settings *settings = stage->settings;
@@ -85,6 +99,8 @@ static dw_status open_channel(dw_stage *stage, dw_neighbour *neighbour, bool lis
                   listens ? &channel.recv : &channel.send,
                   listens ? &channel.auto_recv : &channel.auto_send);
     dw_status status = dw_channel_open(&neighbour->channel, neighbour->link, &channel, &why);
+    if (status == DW_OK && settings->config.plain_eval)
+        status = open_plain_channel(stage, neighbour, &why);
     return status < 0 ? dw_control_lost(stage, neighbour, status, why.text) : DW_OK;
 }
 
@@ -162,8 +178,9 @@ static void part_from(dw_stage *stage, dw_neighbour *neighbour, dw_status status
     if (!neighbour->link) return;
     if (status < 0) dw_control_part(stage, neighbour, status);
     dw_channel_close(neighbour->channel);
+    dw_channel_close(neighbour->plain);
     dw_link_close(neighbour->link);
-    neighbour->channel = NULL;
+    neighbour->channel = neighbour->plain = NULL;
     neighbour->link = NULL;
 }
 
@@ -205,39 +222,40 @@ static dw_key *make_keys(dw_stage *stage, const dw_piece *piece)
 
 dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const dw_piece *piece, float *x)
 {
+    dw_channel *channel = piece->is_plain ? to->plain : to->channel;
     bool drops = stage->settings->config.repeat > 1 && piece->is_first_use;
     dw_key *keys = make_keys(stage, piece);
     if (!keys) return DW_ERR_NO_MEMORY;
     dw_tensor tensor = view(stage, x, piece);
-    uint64_t since = dw_stage_now(), busy = dw_channel_sent(to->channel).busy_ns;
+    uint64_t since = dw_stage_now(), busy = dw_channel_sent(channel).busy_ns;
     dw_status status = DW_OK;
     for (uint32_t n = 0; drops && n < piece->N && status == DW_OK; n++)
-        status = dw_channel_forget(to->channel, keys[n]);
-    if (status == DW_OK) status = dw_channel_send(to->channel, keys, &tensor);
-    stage->wait_ns += dw_stage_now() - since - (dw_channel_sent(to->channel).busy_ns - busy);
+        status = dw_channel_forget(channel, keys[n]);
+    if (status == DW_OK) status = dw_channel_send(channel, keys, &tensor);
+    stage->wait_ns += dw_stage_now() - since - (dw_channel_sent(channel).busy_ns - busy);
     free(keys);
-    if (status < 0) return dw_control_lost(stage, to, status, dw_channel_why(to->channel));
-    return to->record ? dw_record_add(to->record, stage->step, piece->ids, piece->N, x, &stage->why)
-                      : DW_OK;
+    if (status < 0) return dw_control_lost(stage, to, status, dw_channel_why(channel));
+    if (!to->record || piece->is_plain) return DW_OK;
+    return dw_record_add(to->record, stage->step, piece->ids, piece->N, x, &stage->why);
 }
 
 dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const dw_piece *piece, float *x,
                         bool wait)
 {
+    dw_channel *channel = piece->is_plain ? from->plain : from->channel;
     dw_key *keys = make_keys(stage, piece); /* overwritten by those that arrive */
     if (!keys) return DW_ERR_NO_MEMORY;
     dw_tensor tensor = view(stage, x, piece);
-    uint64_t since = dw_stage_now(), busy = dw_channel_received(from->channel).busy_ns;
+    uint64_t since = dw_stage_now(), busy = dw_channel_received(channel).busy_ns;
     dw_status status;
     do {
         status = dw_stage_check(stage);
         if (status < 0) break;
-        status = dw_channel_recv(from->channel, wait ? DW_LOOK_MS : 0, keys, &tensor);
-        if (status < 0)
-            status = dw_control_lost(stage, from, status, dw_channel_why(from->channel));
+        status = dw_channel_recv(channel, wait ? DW_LOOK_MS : 0, keys, &tensor);
+        if (status < 0) status = dw_control_lost(stage, from, status, dw_channel_why(channel));
     } while (status == DW_PENDING && wait);
     /* Decoding is part of receiving, but does not count as waiting. */
-    stage->wait_ns += dw_stage_now() - since - (dw_channel_received(from->channel).busy_ns - busy);
+    stage->wait_ns += dw_stage_now() - since - (dw_channel_received(channel).busy_ns - busy);
     for (uint32_t n = 0; n < piece->N && status == DW_OK; n++) {
         dw_key key = key_of(stage, piece, n);
         if (keys[n].sample != key.sample || keys[n].slice != key.slice)
@@ -280,34 +298,43 @@ void dw_stage_settle(dw_stage *stage)
     }
 }
 
+/* Adds what a channel has spent, and what its codecs keep now. Sets *sent and *received to its
+ * counters, which are zero if there is no such channel. */
+static void count_channel(dw_channel *channel, dw_counters *sent, dw_counters *received,
+                          dw_train_cost *cost)
+{
+    memset(sent, 0, sizeof *sent);
+    memset(received, 0, sizeof *received);
+    if (!channel) return;
+    *sent = dw_channel_sent(channel);
+    *received = dw_channel_received(channel);
+    cost->codec_s += (double)(sent->busy_ns + received->busy_ns) * 1e-9;
+    cost->state_bytes += sent->state_bytes + received->state_bytes;
+}
+
 void dw_stage_cost(dw_stage *stage, dw_train_cost *cost)
 {
-    uint64_t codec_ns = 0;
+    dw_counters sent, received;
     memset(cost, 0, sizeof *cost);
-    if (stage->before.channel) {
-        dw_counters sent = dw_channel_sent(stage->before.channel);
-        dw_counters received = dw_channel_received(stage->before.channel);
-        codec_ns += sent.busy_ns + received.busy_ns;
-        cost->state_bytes += sent.state_bytes + received.state_bytes;
+    count_channel(stage->before.channel, &sent, &received, cost);
+    count_channel(stage->before.plain, &sent, &received, cost);
+    dw_channel *const channels[] = {stage->after.channel, stage->after.plain};
+    for (size_t i = 0; i < sizeof channels / sizeof *channels; i++) {
+        count_channel(channels[i], &sent, &received, cost);
+        cost->frames_forward += sent.encoded_bytes;
+        cost->frames_backward += received.encoded_bytes;
+        cost->raw_forward += sent.raw_bytes;
+        cost->raw_backward += received.raw_bytes;
     }
     if (stage->after.channel) {
-        dw_counters sent = dw_channel_sent(stage->after.channel);
-        dw_counters received = dw_channel_received(stage->after.channel);
-        cost->state_bytes += sent.state_bytes + received.state_bytes;
         dw_link_counters link = {.struct_size = sizeof link};
         dw_link_count(stage->after.link, &link);
-        codec_ns += sent.busy_ns + received.busy_ns;
         cost->bytes_forward = link.bytes_sent;
         cost->bytes_backward = link.bytes_received;
         cost->kernel_forward = link.kernel_bytes_sent;
         cost->kernel_backward = link.kernel_bytes_received;
-        cost->frames_forward = sent.encoded_bytes;
-        cost->frames_backward = received.encoded_bytes;
-        cost->raw_forward = sent.raw_bytes;
-        cost->raw_backward = received.raw_bytes;
     }
     cost->compute_s = (double)stage->compute_ns * 1e-9;
-    cost->codec_s = (double)codec_ns * 1e-9;
     cost->wait_s = (double)stage->wait_ns * 1e-9;
     dw_replicas_cost(stage, cost);
 }

@@ -36,6 +36,7 @@ typedef struct dw_neighbour {
     uint32_t rank;
     dw_link *link;       /* NULL: there is no such neighbour */
     dw_channel *channel; /* NULL: it belongs to another replica */
+    dw_channel *plain;   /* of floats, for evaluations without codecs; NULL: there are none */
     dw_record *record;   /* of the tensors sent to it; NULL: none */
     dw_last_words words;
 } dw_neighbour;
@@ -81,6 +82,7 @@ typedef struct dw_piece {
     uint32_t N, slice;
     uint32_t slot; /* of the model, in which it is computed */
     uint64_t first_key;
+    bool is_plain;     /* goes as floats, whatever the codec is */
     bool is_first_use; /* with repeat: what codecs keep of these keys belongs to other samples */
 } dw_piece;
 

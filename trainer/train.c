@@ -25,7 +25,7 @@ typedef struct run {
     uint64_t began_ns, eval_ns;
     double epoch_loss; /* sum over the steps of the current epoch */
     uint32_t epoch_steps;
-    double train_loss, held_out_loss;
+    double train_loss, held_out_loss, plain_loss;
 } run;
 
 static double seconds_since(uint64_t ns)
@@ -196,29 +196,39 @@ static dw_status train_step(run *r)
     return DW_OK;
 }
 
+/* Sets *loss at rank 0 to the mean over all held-out samples. */
+static dw_status find_held_out_loss(run *r, bool is_plain, double *loss)
+{
+    const dw_train_config *config = &r->settings.config;
+    double share;
+    json_t *all;
+    dw_status status = dw_schedule_eval(&r->stage, &r->data, is_plain, &share);
+    if (status == DW_OK) status = dw_stage_gather(&r->stage, number(share), &all);
+    if (status < 0 || !is_rank_0(r)) return status;
+    *loss = 0;
+    for (uint32_t d = 0; d < config->replicas; d++)
+        *loss += number_of(json_array_get(all, (d + 1) * config->stages - 1));
+    json_decref(all);
+    if (isfinite(*loss)) return DW_OK;
+    return dw_say(&r->stage.why, DW_ERR_LIMIT,
+                  "the training diverged: after step %u the held-out loss is not a finite number; "
+                  "lower lr",
+                  r->step);
+}
+
 static dw_status evaluate(run *r)
 {
     uint64_t since = dw_stage_now();
-    double loss;
-    json_t *all;
-    dw_status status = dw_schedule_eval(&r->stage, &r->data, &loss);
-    if (status == DW_OK) status = dw_stage_gather(&r->stage, number(loss), &all);
+    dw_status status = find_held_out_loss(r, false, &r->held_out_loss);
+    if (status == DW_OK && r->settings.config.plain_eval)
+        status = find_held_out_loss(r, true, &r->plain_loss);
     if (status < 0 || !is_rank_0(r)) return status;
-    const dw_train_config *config = &r->settings.config;
-    r->held_out_loss = 0;
-    for (uint32_t d = 0; d < config->replicas; d++)
-        r->held_out_loss += number_of(json_array_get(all, (d + 1) * config->stages - 1));
-    json_decref(all);
     r->eval_ns += dw_stage_now() - since;
-    if (!isfinite(r->held_out_loss))
-        return dw_say(&r->stage.why, DW_ERR_LIMIT,
-                      "the training diverged: after step %u the held-out loss is not a finite "
-                      "number; lower lr",
-                      r->step);
     if (!r->hooks->on_eval) return DW_OK;
     dw_train_eval done = {.step = r->step,
                           .epoch = (r->step - 1) / r->settings.steps_per_epoch + 1,
                           .loss = r->held_out_loss,
+                          .plain_loss = r->plain_loss,
                           .seconds = seconds_since(since),
                           .wall_s = seconds_since(r->began_ns)};
     r->hooks->on_eval(r->hooks->context, &done);
@@ -286,7 +296,7 @@ static dw_status train(run *r)
         dw_model_initialize(r->stage.model, config->seed);
     announce(r);
     r->began_ns = dw_stage_now();
-    r->held_out_loss = (double)NAN;
+    r->held_out_loss = r->plain_loss = (double)NAN;
     r->step = r->first_step;
     while (status == DW_OK && r->step < config->steps) {
         status = train_step(r);
@@ -324,6 +334,7 @@ static dw_status summarize(run *r, double wall_s)
     dw_train_summary summary = {.steps = r->step,
                                 .train_loss = r->train_loss,
                                 .held_out_loss = r->held_out_loss,
+                                .plain_held_out_loss = r->plain_loss,
                                 .wall_s = wall_s,
                                 .eval_s = (double)r->eval_ns * 1e-9,
                                 .stages = r->settings.config.stages,

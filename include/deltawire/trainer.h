@@ -56,6 +56,7 @@ extern "C" {
  * | epochs or steps     | how long to train: give one of them                           | 1 epoch    |
  * | eval_every          | steps between held-out evaluations; there is always one after | an epoch's |
  * |                     | the last step                                                 |            |
+ * | plain_eval          | 1: evaluations also compute the loss without codecs           | 0          |
  * | check_every         | steps between comparisons of the replicas' parameters         | eval_every |
  * | save_every          | steps between checkpoints                                     | at the end |
  * | lr, warmup          | peak of the learning rate, steps of linear rise to it         | 1e-3, 0    |
@@ -101,6 +102,7 @@ typedef struct dw_train_config {
     const char *replica_listen, *gradient;
     uint32_t check_every;
     uint32_t repeat;
+    int plain_eval;
 } dw_train_config;
 
 /* What the run has cost so far. Seconds are those of one rank, or the mean of all. Bytes are sums
@@ -140,6 +142,7 @@ typedef struct dw_train_eval {
     uint32_t step, epoch;
     double loss; /* mean of -ln p over the held-out tokens */
     double seconds, wall_s;
+    double plain_loss; /* the same without codecs; NaN without plain_eval */
 } dw_train_eval;
 
 typedef struct dw_train_summary {
@@ -152,6 +155,7 @@ typedef struct dw_train_summary {
     uint32_t stages, replicas;
     /* (stages * replicas) elements; forward and backward are those of the link to the next rank. */
     const dw_train_cost *ranks;
+    double plain_held_out_loss; /* NaN without plain_eval */
 } dw_train_summary;
 
 /* Callbacks; each may be NULL. They are called in the caller's thread, and only by rank 0, except

@@ -224,6 +224,20 @@ class Runs(Base):
         frames = [rank["frames_forward"] for rank in log[-1]["ranks"]]
         self.assertLess(2 * frames[0], frames[1])
 
+    def test_evaluations_with_and_without_the_codec(self):
+        options = ["--local", "2", "--forward", "topk:keep=0.05", "--log", self.path("log")]
+        result = self.train(*options, "--plain-eval", "--held-out", "3")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        log = self.log_of("log")
+        last = [line for line in log if line["event"] == "eval"][-1]
+        both = f"held-out loss {last['loss']:.4f}, {last['plain_loss']:.4f} without codecs |"
+        self.assertIn(both, result.stdout)
+        self.assertNotEqual(last["loss"], last["plain_loss"])
+        self.assertEqual(log[-1]["plain_held_out_loss"], last["plain_loss"])
+        self.assertIn(f"({last['plain_loss']:.4f} without codecs)", result.stdout)
+        self.train(*options, "--held-out", "3")
+        self.assertIsNone(self.log_of("log")[-1]["plain_held_out_loss"])
+
     def test_a_slow_link_changes_the_codec(self):
         result = self.train(
             *("--local", "2", "--link", "shaped:rate=2mbit/tcp://127.0.0.1:0", "--epochs", "4"),

@@ -36,6 +36,7 @@ static void on_step(void *context, const dw_train_step *step)
 static void on_eval(void *context, const dw_train_eval *eval)
 {
     pipeline *run = ((rank *)context)->run;
+    run->plain[run->evals] = eval->plain_loss;
     run->held_out[run->evals++] = eval->loss;
 }
 

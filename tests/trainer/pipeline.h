@@ -38,7 +38,7 @@ struct pipeline {
     pthread_cond_t told;
     /* What the callbacks of rank 0 reported. */
     uint32_t steps, evals, saves;
-    double loss[STEPS_MAX], norm[STEPS_MAX], held_out[STEPS_MAX];
+    double loss[STEPS_MAX], norm[STEPS_MAX], held_out[STEPS_MAX], plain[STEPS_MAX];
     dw_train_cost so_far[STEPS_MAX];
     dw_train_summary summary;
     dw_train_cost costs[RANKS_MAX];

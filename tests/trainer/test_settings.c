@@ -139,6 +139,9 @@ static void names_the_setting_that_is_wrong(void **state)
             config.slices = 2, config.record = "x");
     REFUSED("65536 micro-batches of 65536 slices are more than 2^31", config.batch = 65536,
             config.micro_batches = 65536, config.context = 65536, config.slices = 65536);
+    REFUSED("plain-eval has a meaning only with several stages", config.rank = 0, config.stages = 1,
+            config.connect = NULL, config.held_out = 3, config.plain_eval = 1);
+    REFUSED("plain-eval needs held-out", config.plain_eval = 1);
     REFUSED("init and resume", config.init = config.resume = "x");
     REFUSED("lr is -1", config.lr = -1);
     REFUSED("beta1 is 1", config.beta1 = 1);

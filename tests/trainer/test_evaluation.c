@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_evaluation.c - the held-out loss with codecs and without them: each is what it says, and the
+ * second one changes nothing. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "pipeline.h"
+
+/* Runs it with and without plain evaluations, and fails the test unless everything else is the
+ * same. The run with them is left in *run. */
+static void assert_changes_nothing(pipeline *run, uint32_t stages)
+{
+    pipeline without = *run;
+    run->config.plain_eval = 1;
+    run_pipeline(run, stages, NULL);
+    run_pipeline(&without, stages, NULL);
+    assert_all(run, DW_OK);
+    assert_all(&without, DW_OK);
+    assert_same_run(run, &without);
+    assert_true(run->summary.plain_held_out_loss == run->plain[run->evals - 1]);
+    assert_true(isnan(without.plain[0]) && isnan(without.summary.plain_held_out_loss));
+}
+
+static void floats_lose_nothing(void **state)
+{
+    (void)state;
+    for (uint32_t replicas = 1; replicas <= 2; replicas++) {
+        pipeline run = a_run();
+        run.config.replicas = replicas;
+        run.config.samples = 24 * replicas;
+        run.config.slices = replicas;
+        assert_changes_nothing(&run, 3);
+        assert_int_equal(run.evals, 3);
+        assert_memory_equal(run.plain, run.held_out, 3 * sizeof *run.plain);
+    }
+}
+
+static void codecs_change_the_loss_and_their_state_stays(void **state)
+{
+    (void)state;
+    static const char *const codecs[] = {"topk:keep=0.2", "delta:bits=2,replies=never"};
+    for (int i = 0; i < 2; i++) {
+        pipeline run = a_run();
+        run.config.forward = codecs[i];
+        run.config.repeat = 1 + (uint32_t)i;
+        run.config.epochs = 3 - (uint32_t)i;
+        assert_changes_nothing(&run, 2);
+        for (uint32_t k = 0; k < run.evals; k++)
+            assert_true(isfinite(run.plain[k]) && run.plain[k] != run.held_out[k]);
+    }
+}
+
+/* A single stage that starts from the checkpoint evaluates the same model. */
+static void the_plain_loss_is_that_of_one_stage(void **state)
+{
+    (void)state;
+    pipeline run = a_run();
+    run.config.forward = "topk:keep=0.2";
+    run.config.plain_eval = 1;
+    run.config.save = pipeline_folder;
+    run_pipeline(&run, 3, NULL);
+    assert_all(&run, DW_OK);
+    pipeline one = a_run();
+    one.config.init = pipeline_folder;
+    one.config.lr = 1e-30; /* no parameter changes by that */
+    one.config.weight_decay = -1;
+    one.config.warmup = one.config.epochs = 0;
+    one.config.steps = 1;
+    run_pipeline(&one, 1, NULL);
+    assert_all(&one, DW_OK);
+    assert_true(one.held_out[0] == run.plain[2]);
+    assert_true(one.held_out[0] != run.held_out[2]);
+}
+
+static size_t read_record(const char *folder, char *bytes, size_t cap)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/forward-0.record", folder);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    size_t len = fread(bytes, 1, cap, file);
+    fclose(file);
+    return len;
+}
+
+static void records_have_no_plain_tensors(void **state)
+{
+    (void)state;
+    enum { ROOM = 1 << 20 };
+    static char bytes[2][ROOM];
+    size_t len[2];
+    for (int i = 0; i < 2; i++) {
+        char folder[100];
+        pipeline run = a_run();
+        snprintf(folder, sizeof folder, "%s/record-%d", pipeline_folder, i);
+        run.config.record = folder;
+        run.config.plain_eval = i;
+        run_pipeline(&run, 2, NULL);
+        assert_all(&run, DW_OK);
+        len[i] = read_record(folder, bytes[i], ROOM);
+    }
+    assert_true(len[0] == len[1] && len[0] > 24 * 32 * 4 && len[0] < ROOM);
+    assert_memory_equal(bytes[0], bytes[1], len[0]);
+}
+
+static void all_that_is_sent_is_counted(void **state)
+{
+    (void)state;
+    pipeline run = a_run();
+    run.config.forward = "topk:keep=0.2";
+    run.config.plain_eval = 1;
+    run_pipeline(&run, 2, NULL);
+    assert_all(&run, DW_OK);
+    const dw_train_cost *cost = &run.summary.cost;
+    /* 9 steps of 8 samples, and 3 evaluations of 7 samples twice. */
+    assert_int_equal(cost->raw_forward, (9 * 8 + 2 * 3 * 7) * 24 * 32 * 4);
+    assert_true(cost->frames_forward > 3 * 7 * 24 * 32 * 4);
+    assert_true(cost->bytes_forward >= cost->frames_forward);
+}
+
+static void with_plain_evaluations(rank *r)
+{
+    r->config.plain_eval = r->index == 1;
+}
+
+static void ranks_agree(void **state)
+{
+    (void)state;
+    pipeline run = a_run();
+    run_pipeline(&run, 2, with_plain_evaluations);
+    assert_all(&run, DW_ERR_MISMATCH);
+    assert_non_null(strstr(run.ranks[0].why.text, "plain-eval true, this rank with false"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(floats_lose_nothing),
+        cmocka_unit_test(codecs_change_the_loss_and_their_state_stays),
+        cmocka_unit_test(the_plain_loss_is_that_of_one_stage),
+        cmocka_unit_test(records_have_no_plain_tensors),
+        cmocka_unit_test(all_that_is_sent_is_counted),
+        cmocka_unit_test(ranks_agree),
+    };
+    return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
+}
