@@ -93,6 +93,23 @@ static void sums_approach_those_of_the_inputs(void **state)
                  earlier);
 }
 
+/* Codecs that send a few values of each frame do so over both hops. What they leave out is sent
+ * later, so the difference of the sums does not grow; without feedback, it grows with every visit. */
+static void values_that_are_left_out_are_sent_later(void **state)
+{
+    static const char *const codecs[] = {"cocktail:mask=0.5,keep=0.4", "chunk:chunk=512,keep=0.1"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char with[80];
+        snprintf(with, sizeof with, "%s,feedback=ef", codecs[i]);
+        double without = bias_after(codecs[i], codecs[i], 80);
+        double later = bias_after(with, with, 80), earlier = bias_after(with, with, 20);
+        if (!(later < without / 3 && later < earlier / 2))
+            fail_msg("%s: without feedback %g, with it %g, after 20 visits %g", codecs[i], without,
+                     later, earlier);
+    }
+}
+
 /* ---- What a failure leaves ------------------------------------------------------------------- */
 
 /* A piece of state of slot 3 that a rank exports, with the values of its residual. */
@@ -341,6 +358,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_approach_those_of_the_inputs),
+        cmocka_unit_test(values_that_are_left_out_are_sent_later),
         cmocka_unit_test(a_failed_operation_leaves_residuals_as_they_were),
         cmocka_unit_test(so_does_a_gather_that_fails),
         cmocka_unit_test(a_rank_that_never_comes_costs_no_residuals),

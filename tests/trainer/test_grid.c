@@ -114,9 +114,10 @@ static size_t read_file(const char *folder, const char *name, char *text, size_t
 static void compressed_gradients_leave_the_replicas_the_same(void **state)
 {
     (void)state;
-    static const char *const codecs[] = {"direct:bits=2", "direct:form=step,step=2,group=128,"
-                                                          "rounding=dither,entropy=rans"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const codecs[] = {
+        "direct:bits=2", "direct:form=step,step=2,group=128,rounding=dither,entropy=rans",
+        "cocktail:feedback=ef", "chunk:feedback=ef"};
+    for (int i = 0; i < 4; i++) {
         pipeline run = a_grid();
         char first[4096], other[4096];
         run.config.gradient = codecs[i];
@@ -129,6 +130,7 @@ static void compressed_gradients_leave_the_replicas_the_same(void **state)
             assert_int_equal(read_file(folder, "manifest.json", other, sizeof other), len);
             assert_memory_equal(first, other, len);
         }
+        if (strstr(codecs[i], "feedback")) continue; /* residuals are missing first */
         /* A rank starts from its own folder alone. */
         pipeline next = a_grid();
         next.config.gradient = codecs[i];
@@ -144,7 +146,7 @@ static void a_resumed_grid_gives_the_same_bits(void **state)
 {
     (void)state;
     static const char *const codecs[] = {"raw:f32", "direct:bits=3", "direct:bits=4,feedback=ef",
-                                         "delta:bits=4"};
+                                         "chunk:feedback=ef", "delta:bits=4"};
     enum { CODECS = sizeof codecs / sizeof *codecs };
     for (int i = 0; i < CODECS; i++) {
         pipeline whole = a_grid();

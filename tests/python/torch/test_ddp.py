@@ -69,6 +69,9 @@ def rank_that_trains(rank, world, codec, exchange, dtype):
         (2, "direct:bits=4,feedback=ef", "links", torch.bfloat16),
         (3, "delta:bits=3", "links", torch.float32),
         (4, "mx:element=e4m3", "links", torch.float16),
+        (2, "cocktail:mask=0.5,feedback=ef", "auto", torch.float32),
+        (3, "chunk:keep=0.1,feedback=ef", "parts", torch.bfloat16),
+        (2, "chunk:keep=0.1,feedback=ef", "links", torch.float32),
     ],
 )
 def test_all_ranks_hold_the_same_bits(world, codec, exchange, dtype):
