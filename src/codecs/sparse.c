@@ -312,12 +312,13 @@ static dw_status plan(dw_plan *made, dw_why *why)
     return DW_OK;
 }
 
-/* The k largest of n values have at least k / n of the sum of squares, and the largest of each chunk
- * have that of their chunks. A random one of m values has 1 / m of the sum on average. Of what is sent, a part c is lost by rounding: as floats, of every
- * value; quantized, of the largest value in each group of g, and of no other value more than
- * itself. With stochastic rounding the mean square of an error is at most (c A)^2 / 4, where A is
- * the largest value in the group. With 1 bit a value near 0 becomes larger. A whole row can have
- * any number of values, so that nothing can be said. */
+/* The k largest of n values have at least k / n of the sum of squares, and the largest of each
+ * chunk have that of their chunks. A random one of m values has 1 / m of the sum on average. Of
+ * what is sent, a part c is lost by rounding: as floats, of every value; quantized, of the largest
+ * value in each group of g, and of no other value more than itself. With stochastic rounding the
+ * mean square of an error is at most (c A)^2 / 4, where A is the largest value in the group. With 1
+ * bit a value near 0 becomes larger. A whole row can have any number of values, so that nothing can
+ * be said. */
 static dw_contraction contracts(const dw_form_params *params, const dw_config *config)
 {
     const dw_form *form = params->bits ? &dw_form_quantized : &dw_form_floats;

@@ -94,7 +94,8 @@ static void sums_approach_those_of_the_inputs(void **state)
 }
 
 /* Codecs that send a few values of each frame do so over both hops. What they leave out is sent
- * later, so the difference of the sums does not grow; without feedback, it grows with every visit. */
+ * later, so the difference of the sums does not grow; without feedback, it grows with every visit.
+ */
 static void values_that_are_left_out_are_sent_later(void **state)
 {
     static const char *const codecs[] = {"cocktail:mask=0.5,keep=0.4", "chunk:chunk=512,keep=0.1"};

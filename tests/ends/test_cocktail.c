@@ -40,7 +40,8 @@ static void mark_largest(const float *values, uint32_t n, uint32_t k, bool *mark
         for (uint32_t i = 0; i < n; i++) reach += (dw_bits_of(values[i]) & 0x7fffffffu) >= middle;
         *(reach >= k ? &low : &high) = middle;
     }
-    for (uint32_t i = 0; i < n; i++) above += marks[i] = (dw_bits_of(values[i]) & 0x7fffffffu) > low;
+    for (uint32_t i = 0; i < n; i++)
+        above += marks[i] = (dw_bits_of(values[i]) & 0x7fffffffu) > low;
     for (uint32_t i = 0; i < n && above < k; i++)
         if ((dw_bits_of(values[i]) & 0x7fffffffu) == low) above += marks[i] = true;
 }
@@ -163,7 +164,8 @@ static void check_mask(dw_dtype dtype, int kind, uint32_t t, uint32_t c, double 
     /* The next frame has other candidates. */
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-    for (uint32_t i = 0, other = 0; kind == NORMAL && keep == 1 && mask < 1 && n > 1000 && i < n; i++) {
+    for (uint32_t i = 0, other = 0; kind == NORMAL && keep == 1 && mask < 1 && n > 1000 && i < n;
+         i++) {
         other += !are[i] && test_get(y, dtype, i) != 0;
         if (i == n - 1) assert_true(other > 0);
     }
@@ -248,7 +250,8 @@ static void numbers_begin_anew_in_each_chunk(void **state)
         dw_status status = test_pair_decode(&pair, &ty);
         assert_int_equal(status, cases[i].says ? DW_ERR_FORMAT : DW_OK);
         if (cases[i].says) assert_non_null(strstr(dw_decoder_why(pair.decoder), cases[i].says));
-        if (!cases[i].says) assert_true(y[128 + cases[i].third] != 0 && y[256 + cases[i].last] != 0);
+        if (!cases[i].says)
+            assert_true(y[128 + cases[i].third] != 0 && y[256 + cases[i].last] != 0);
         test_pair_close(&pair);
     }
 }
@@ -257,9 +260,9 @@ static void numbers_begin_anew_in_each_chunk(void **state)
  * frame, or decodes it. (AddressSanitizer sees whether anything behind the frame is read.) */
 static void no_byte_can_do_harm(void **state)
 {
-    static const char *const configs[] = {"chunk:chunk=512,keep=0.5", "chunk:chunk=128,keep=0.01",
-                                          "chunk:chunk=1024,keep=0.02", "cocktail:keep=0.5",
-                                          "cocktail:keep=0.0001", "cocktail:keep=0.05,mask=0.5"};
+    static const char *const configs[] = {
+        "chunk:chunk=512,keep=0.5", "chunk:chunk=128,keep=0.01", "chunk:chunk=1024,keep=0.02",
+        "cocktail:keep=0.5",        "cocktail:keep=0.0001",      "cocktail:keep=0.05,mask=0.5"};
     static float x[C], y[C];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, C), ty = dw_tensor_3d(y, DW_F32, 1, 1, C);
     bool ways[4] = {false};

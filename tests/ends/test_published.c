@@ -13,7 +13,8 @@ enum { N = 1 << 16, VISITS = 100 };
 /* Gradients whose sizes differ by channel, with a part that stays from visit to visit. */
 static void gradient_of(test_random *random, const float *sizes, float *x)
 {
-    for (int i = 0; i < N; i++) x[i] = 0.3f * sizes[i] + sizes[(i * 7 + 1) % N] * test_normal(random);
+    for (int i = 0; i < N; i++)
+        x[i] = 0.3f * sizes[i] + sizes[(i * 7 + 1) % N] * test_normal(random);
 }
 
 static double norm_of(const float *values)
@@ -72,7 +73,8 @@ static void residuals_are_not_above_those_of_the_papers(void **state)
     test_random random = {5};
     (void)state;
     for (int i = 0; i < N; i++)
-        sizes[i] = test_normal(&random) * (1 + fabsf(test_normal(&random))) * (float)(1 + i / 64 % 7);
+        sizes[i] =
+            test_normal(&random) * (1 + fabsf(test_normal(&random))) * (float)(1 + i / 64 % 7);
     for (int i = 0; i < 2; i++) {
         double ours = residual_of_codec(configs[i], sizes);
         double theirs = residual_of_rule(i ? SPARSELOCO : COCKTAIL, sizes);
