@@ -9,7 +9,7 @@
 
 #include "fuzz.h"
 
-enum { MODEL_KEYS = 64, MODEL_RETIRED = 16, MODEL_PARAMETERS = 41 };
+enum { MODEL_KEYS = 64, MODEL_RETIRED = 16, MODEL_PARAMETERS = 64 };
 
 /* What is held for one key (2). */
 typedef struct model_held {

@@ -159,10 +159,14 @@ static bool hands_on(uint8_t codec)
 }
 
 /* The table in 1.2: which codec has the parameter, and which values are valid. form: parameter 14,
- * or 0; of the codecs that hand on QUANTIZED where there are bits. */
+ * or 0; of the codecs that hand on QUANTIZED where there are bits; of blocks
+ * FITTED with quantile. */
+enum { FITTED = 100, QUANTILE = 3 };
+
 static bool codec_has(uint8_t codec, uint32_t form, uint32_t number)
 {
     bool quantizes = codec == DIRECT || codec == DELTA;
+    if (codec == IN_BLOCKS) return number == CODEBOOK || (number == BLOCK && form != FITTED);
     if ((number == MASKED && codec == COCKTAIL) || (number == CHUNKED && codec == CHUNK))
         return true;
     if (hands_on(codec))
@@ -198,6 +202,8 @@ static bool value_is_possible(uint8_t codec, uint32_t number, uint32_t value, ui
     case CHUNKED: return value >= 128 && value <= 65536 && (value & (value - 1)) == 0;
     case RANK: return value >= 1 && value <= 1024;
     case WIDTH: return value >= 1 && value <= 2147483647;
+    case CODEBOOK: return value >= 1 && value <= QUANTILE;
+    case BLOCK: return value >= 64 && value <= 65536 && !(value & (value - 1));
     case ROUNDING: return value == 3;
     case CODING: return value == 2;
     case KEY_AS: return is_key(value, form);
@@ -227,6 +233,7 @@ static bool read_parameters(const uint8_t *frame, const model_header *h, model_p
     uint32_t form = p->of[FORM];
     if (hands_on(h->codec))
         form = p->of[BITS] || h->codec == COCKTAIL || h->codec == CHUNK ? QUANTIZED : 0;
+    if (h->codec == IN_BLOCKS) form = p->of[CODEBOOK] == QUANTILE ? FITTED : 0;
     for (uint32_t number = 1; number < MODEL_PARAMETERS; number++) {
         bool there = p->of[number] != 0, has = codec_has(h->codec, form, number);
         bool may_be_absent = number == ROUNDING || number == CODING || number == WIDTH;
@@ -288,6 +295,9 @@ static bool find_plain_way(const model_params *p, uint32_t use, model_way *way)
                            .dtype = (uint8_t)p->of[DTYPE],
                            .rank = p->of[RANK],
                            .width = p->of[WIDTH]};
+        return true;
+    case IN_BLOCKS * 8 + 1:
+        *way = (model_way){.form = BLOCKS, .codebook = p->of[CODEBOOK], .block = p->of[BLOCK]};
         return true;
     case RAW * 8 + 1:
         *way = (model_way){.form = FLOATS, .dtype = (uint8_t)p->of[DTYPE]};
@@ -392,6 +402,7 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
     uint32_t bits = codec == CHUNK ? 2 : 4;
     uint32_t keep = codec == COCKTAIL ? 200000 : codec == CHUNK ? 15625 : 10000;
     uint32_t group = form == STEPPED ? 65533 : codec == CHUNK ? 16 : 64;
+    if (codec == IN_BLOCKS) form = config->codebook == DW_CODEBOOK_QUANTILE ? FITTED : 0;
     uint32_t key = form == STEPPED ? 128 : form == MICROSCALED ? 65 : 8;
     uint32_t value[MODEL_PARAMETERS] = {[BITS] = config->bits ? config->bits : bits,
                                         [GROUP] = config->group ? config->group : group,
@@ -407,6 +418,8 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
                                         [CHUNKED] = config->chunk ? config->chunk : 4096,
                                         [RANK] = config->rank ? config->rank : 4,
                                         [WIDTH] = config->width,
+                                        [CODEBOOK] = config->codebook ? config->codebook : 1,
+                                        [BLOCK] = config->block ? config->block : 4096,
                                         [DTYPE] = config->raw ? config->raw : x,
                                         [PREV] = config->prev ? config->prev : x,
                                         [CHOOSE] = config->choose ? config->choose : 1,

@@ -16,7 +16,8 @@ enum {
     RANDK = 6,
     COCKTAIL = 7,
     CHUNK = 8,
-    LOW = 9
+    LOW = 9,
+    IN_BLOCKS = 11
 };
 enum { STATELESS = 1, KEY = 2, CHANGE = 3, SKIP = 4, SYNC = 5 };
 enum { HEADER = 80, PARAMETER = 8, ENTRY = 48, FORGOTTEN = 16 };
@@ -36,9 +37,19 @@ enum {
     MASKED = 28,
     CHUNKED = 29,
     RANK = 37,
-    WIDTH = 40
+    WIDTH = 40,
+    CODEBOOK = 41,
+    BLOCK = 42
 };
-enum { FLOATS = 1, QUANTIZED = 2, MICROSCALED = 3, STEPPED = 4, SPARSE = 5, LOWRANK = 6 };
+enum {
+    FLOATS = 1,
+    QUANTIZED = 2,
+    MICROSCALED = 3,
+    STEPPED = 4,
+    SPARSE = 5,
+    LOWRANK = 6,
+    BLOCKS = 8
+};
 
 typedef struct model_entry {
     dw_key key;

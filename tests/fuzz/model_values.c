@@ -12,6 +12,7 @@ enum {
     FLOATS = 1,
     MICROSCALED = 3,
     STEPPED = 4,
+    BLOCKS = 8,
     WHOLE_ROW = 65535,
     CHANNEL = 65534,
     SAMPLE = 65533,
@@ -271,6 +272,7 @@ void model_parts(const model_way *way, uint32_t t, uint32_t c, uint64_t draws, m
 size_t model_size(const model_way *way, uint32_t t, uint32_t c, size_t most)
 {
     if (way->form == 0) return 0;
+    if (way->form == BLOCKS) return model_blocks_size(way, t, c, most);
     if (way->form != FLOATS) return quantized_size(way, t, c, most);
     uint64_t bytes = (uint64_t)t * c * model_bytes(way->dtype); /* N*T*C*4 is below 2^63 */
     return bytes > most ? SIZE_MAX : up((size_t)bytes, 16);
@@ -392,7 +394,9 @@ static void floats_values(const model_way *way, size_t n, const uint8_t *payload
 void model_values(const model_way *way, uint32_t t, uint32_t c, const uint8_t *payload,
                   const uint8_t *prev, uint8_t prev_dtype, uint64_t draws, model_value *values)
 {
-    if (way->form == FLOATS)
+    if (way->form == BLOCKS)
+        model_blocks_values(way, t, c, payload, values);
+    else if (way->form == FLOATS)
         floats_values(way, (size_t)t * c, payload, values);
     else
         quantized_values(way, t, c, payload, prev, prev_dtype, draws, values);

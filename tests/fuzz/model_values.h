@@ -19,6 +19,7 @@ typedef struct model_way {
     bool is_random;
     /* For the form lowrank; bits, group and dtype are those of its factors. width 0: not given. */
     uint32_t rank, width;
+    uint32_t codebook, block; /* for the form blocks */
 } model_way;
 
 /* 3.3: the way of writing microscaled values with this element. */
@@ -65,6 +66,8 @@ void model_sparse_store(const model_way *way, uint32_t t, uint32_t c, uint8_t *p
 /* model_lowrank.c (3.12). size: of a payload; SIZE_MAX if it is more than `most`, or if the shape
  * does not allow it. */
 size_t model_lowrank_size(const model_way *way, uint32_t t, uint32_t c, size_t most);
+/* model_blocks.c (3.13): the size of a payload, or SIZE_MAX if it is more than `most`. */
+size_t model_blocks_size(const model_way *way, uint32_t t, uint32_t c, size_t most);
 
 /* One element as section 5 computes it, before it is rounded to y or prev. */
 typedef struct model_value {
@@ -86,6 +89,9 @@ bool model_sparse_values(const model_way *way, uint32_t t, uint32_t c, const uin
 /* model_lowrank.c: the same for the form lowrank, whose payloads all can be read. */
 void model_lowrank_values(const model_way *way, uint32_t t, uint32_t c, const uint8_t *payload,
                           model_value *values);
+/* model_blocks.c: the same for the form blocks, whose payloads break no rule. */
+void model_blocks_values(const model_way *way, uint32_t t, uint32_t c, const uint8_t *payload,
+                         model_value *values);
 
 /* The bits of a value of a dtype, in the machine's byte order. */
 size_t model_bytes(uint8_t dtype); /* the size of a value; 0: not a dtype */
