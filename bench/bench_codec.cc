@@ -45,9 +45,11 @@ struct Case {
     bool encode;
     Variant variant;
     dw_codec codec;
-    uint32_t bits, group; /* bits: of a sparse codec, which percentage of the values is sent */
-    dw_element element;   /* 0: not microscaled */
-    bool steps;           /* the form step */
+    /* bits: of a sparse codec, which percentage of the values is sent; of blocks the dw_codebook.
+     * group: of blocks the length of a block. */
+    uint32_t bits, group;
+    dw_element element; /* 0: not microscaled */
+    bool steps;         /* the form step */
     dw_dtype x, prev;
     const char *table;
     size_t bytes; /* of x */
@@ -72,17 +74,21 @@ const char *word(dw_dtype dtype)
 }
 
 /* <way>/<codec>/b<bits>/g<group>/<x>/<prev>/<isa>/<bytes of x>/t<threads>; microscaled: the element
- * in place of b<bits>; in steps: "step"; sparse: k<percent of the values that is sent> */
+ * in place of b<bits>; in steps: "step"; sparse: k<percent of the values that is sent>;
+ * in blocks: the codebook */
 std::string Case::name() const
 {
-    const char *codecs[] = {"", "delta", "direct", "raw", "mx", "topk", "randk"};
+    const char *codecs[] = {"",      "delta", "direct", "raw", "mx", "topk",
+                            "randk", "",      "",       "",    "",   "blocks"};
+    const char *books[] = {"", "dynamic", "linear", "quantile"};
     const char *elements[] = {"", "int8", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1"};
     std::string s = encode ? "encode/" : "decode/";
     s += std::string(codecs[codec]) + kVariantWords[variant] + "/";
-    s += (element       ? elements[element]
-          : steps       ? "step"
-          : is_sparse() ? "k" + std::to_string(bits)
-                        : "b" + std::to_string(bits)) +
+    s += (element                    ? elements[element]
+          : steps                    ? "step"
+          : is_sparse()              ? "k" + std::to_string(bits)
+          : codec == DW_CODEC_BLOCKS ? books[bits]
+                                     : "b" + std::to_string(bits)) +
          "/g";
     s += group == DW_GROUP_ROW       ? "row"
          : group == DW_GROUP_SAMPLE  ? "sample"
@@ -101,6 +107,9 @@ dw_config Case::config() const
         config.raw = x;
     } else if (is_sparse()) {
         config.keep = bits * 10000;
+    } else if (codec == DW_CODEC_BLOCKS) {
+        config.codebook = static_cast<dw_codebook>(bits);
+        if (bits != DW_CODEBOOK_QUANTILE) config.block = group;
     } else if (element) {
         config.element = element;
         if (codec == DW_CODEC_DELTA) config.form = DW_FORM_MX;
@@ -414,6 +423,11 @@ const Codec kCodecs[] = {
     {kPlain, DW_CODEC_TOPK, 1, DW_GROUP_SAMPLE, DW_BF16, DW_BF16, kNoElement},
     {kFeedback, DW_CODEC_TOPK, 1, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_RANDK, 1, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_BLOCKS, DW_CODEBOOK_DYNAMIC, 4096, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_BLOCKS, DW_CODEBOOK_DYNAMIC, 4096, DW_BF16, DW_BF16, kNoElement},
+    {kPlain, DW_CODEC_BLOCKS, DW_CODEBOOK_LINEAR, 4096, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_BLOCKS, DW_CODEBOOK_QUANTILE, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
+    {kFeedback, DW_CODEC_BLOCKS, DW_CODEBOOK_DYNAMIC, 4096, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_RAW, 32, 0, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_MX, 8, 32, DW_F32, DW_F32, DW_ELEMENT_INT8},
     {kPlain, DW_CODEC_MX, 8, 32, DW_F32, DW_F32, DW_ELEMENT_E4M3},

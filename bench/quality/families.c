@@ -11,7 +11,8 @@
  * the one before. */
 #define FINE  "0.1 0.12 0.15 0.18 0.22 0.27 0.33 0.4 0.48 0.58 0.7 0.85 1 1.2 1.4 1.7"
 #define STEPS FINE " 2 2.4 2.8 3.3 4 5 6"
-/* Settings of the option `error`. */
+/* Settings of the options `block` and `error`. */
+#define BLOCKS "64 256 4096"
 #define ERRORS "0.02 0.03 0.05 0.07 0.1 0.15 0.2 0.3 0.4"
 
 /* clang-format off */
@@ -38,5 +39,8 @@ const dw_family dw_families[] = {
     {"delta, step, error", "delta:form=step,error=%s,entropy=rans", ERRORS, true},
     {"delta, step, stochastic", "delta:form=step,step=%s,rounding=stochastic,seed=1,entropy=rans", FINE, true},
     {"delta, step, dither", "delta:form=step,step=%s,rounding=dither,seed=1,entropy=rans", FINE " 2 2.4 2.8", true},
+    {"blocks, dynamic", "blocks:block=%s", BLOCKS, false},
+    {"blocks, linear", "blocks:codebook=linear,block=%s", BLOCKS, false},
+    {"blocks, quantile", "blocks:codebook=%s", "quantile", false},
     {0}};
 /* clang-format on */

@@ -12,6 +12,7 @@ from deltawire import Config, Decoder, Encoder, Tensor, Threads
 TEXTS = ["delta:bits=4", "delta:bits=1,prev=bf16", "direct:bits=6", "raw:bf16", "mx:element=e4m3"]
 TEXTS += ["topk:keep=0.2,bits=4", "randk:keep=0.5"]
 TEXTS += ["cocktail:mask=0.3,seed=4", "chunk:chunk=128,keep=0.1", "chunk"]
+TEXTS += ["blocks:block=64", "blocks:codebook=quantile"]
 
 
 @pytest.mark.parametrize("text", TEXTS)
