@@ -304,16 +304,16 @@ static void settle(const dw_encode_job *job, const dw_chunk_result *joined)
 static uint32_t largest_of(const dw_encode_job *job, uint64_t first, uint64_t n)
 {
     float part[PART];
-    uint32_t largest = 0;
+    int32_t largest = 0; /* compilers vectorize the comparison of signed numbers */
     for (uint64_t done = 0, now; done < n; done += now) {
         now = part_of(n - done);
         const float *values = dw_select_load(job, first + done, now, part);
         for (uint64_t i = 0; i < now; i++) {
-            uint32_t bits = dw_bits_of(values[i]) & 0x7fffffffu;
+            int32_t bits = (int32_t)(dw_bits_of(values[i]) & 0x7fffffffu);
             largest = bits > largest ? bits : largest;
         }
     }
-    return largest;
+    return (uint32_t)largest;
 }
 
 /* Adding 3 * 2^22 rounds to the nearest whole number, ties to even, which then stands in the lowest
