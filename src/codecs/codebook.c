@@ -45,9 +45,11 @@ enum { CELL_SHIFT = 17 }; /* the bits of a float below its sign, exponent and 6 
 /* The largest binary32 that is not above the middle of two entries. */
 static float bound_between(float low, float high)
 {
-    double middle = ((double)low + (double)high) / 2;
+    double a = low, b = high, sum = a + b, of_b = sum - a;
+    double lost = (a - (sum - of_b)) + (b - of_b); /* what the sum lost by rounding, exactly */
+    double middle = sum / 2;
     float bound = (float)middle;
-    if ((double)bound <= middle) return bound + 0.0f;
+    if ((double)bound < middle || ((double)bound == middle && lost >= 0)) return bound + 0.0f;
     /* The middle of two numbers below 0 may have been rounded to 0. */
     return bound == 0 ? dw_float_of(0x80000001u) : dw_order_value(dw_order_of(bound) - 1);
 }
