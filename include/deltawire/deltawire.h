@@ -184,6 +184,8 @@ typedef enum dw_codebook {
     DW_CODEBOOK_QUANTILE = 3 /* fitted to the values of each sample, and sent with them */
 } dw_codebook;
 typedef enum dw_scaling { DW_SCALING_NONE = 1, DW_SCALING_UNBIASED = 2 } dw_scaling;
+/* HADAMARD: blocks of channels are rotated, so that large values are spread over a block. */
+typedef enum dw_transform { DW_TRANSFORM_NONE = 1, DW_TRANSFORM_HADAMARD = 2 } dw_transform;
 typedef enum dw_replies { DW_REPLIES_ALWAYS = 1, DW_REPLIES_NEVER = 2 } dw_replies;
 
 /* Error feedback: an encoder adds what it did not send of a key's tensor to the key's next one. */
@@ -288,6 +290,8 @@ typedef struct dw_config {
     uint32_t rank, iterations, restart, width; /* lowrank: docs/codecs/lowrank.md */
     dw_codebook codebook;
     uint32_t block; /* consecutive values that share a scale */
+    dw_transform transform;
+    uint32_t rotate; /* channels of a rotated block */
 } dw_config;
 
 /* Sets all fields of a config to their defaults. struct_size: sizeof(dw_config) in the program.

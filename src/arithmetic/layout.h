@@ -43,6 +43,9 @@ typedef struct dw_layout {
     bool by_sample;       /* there is one piece, the whole sample */
     bool scales_in_tiles; /* every tile begins with the scales of its pieces */
     bool dithers;         /* form step: the codes have subtractive dither (arithmetic/step.h) */
+    /* Blocks of so many channels are rotated (arithmetic/rotate.h); 0: none are. It divides c, so
+       every segment, or as many segments as make a block, and every run hold whole blocks. */
+    uint32_t rotates;
 } dw_layout;
 
 typedef struct dw_tile {

@@ -182,13 +182,15 @@ void dw_codec_fill(dw_params *params, const dw_config *config, dw_dtype x)
     params->codec = (uint8_t)row->wire;
     params->keeps_prev = row->keeps_prev;
     for (int use = 0; use < DW_USES; use++) params->use[use] = params_of(row->of[use], config, x);
+    bool rotates = config->transform == DW_TRANSFORM_HADAMARD;
     for (int use = 0; use < DW_USES; use++) {
         const dw_form *form = params->use[use].form;
-        if (form && form->has_codes && config->entropy == DW_ENTROPY_RANS)
-            params->use[use].behind = &dw_stage_rans;
+        if (!form || !form->has_codes) continue;
+        if (config->entropy == DW_ENTROPY_RANS) params->use[use].behind = &dw_stage_rans;
+        if (rotates) params->use[use].rotates = config->rotate;
     }
-    params->use[DW_USE_CHANGE].chooses =
-        row->keeps_prev && config->choose != DW_CHOOSE_NEVER && config->form != DW_FORM_STEP;
+    params->use[DW_USE_CHANGE].chooses = row->keeps_prev && config->choose != DW_CHOOSE_NEVER &&
+                                         config->form != DW_FORM_STEP && !rotates;
 }
 
 void dw_codec_own_dtypes(dw_config *config, dw_dtype x)

@@ -10,6 +10,7 @@
 #include "codecs/emitting.h"
 #include "codecs/plan.h"
 #include "codecs/residual.h"
+#include "codecs/rotation.h"
 #include "codecs/tiles.h"
 
 static dw_element element_of(const dw_layout *layout)
@@ -17,12 +18,18 @@ static dw_element element_of(const dw_layout *layout)
     return (dw_element)layout->element;
 }
 
+static dw_run_decoder decode_encoded;
+
 static void decode_run(const dw_decode_job *job, const dw_run *r, uint64_t *sum)
 {
     const dw_layout *layout = &job->layout;
     bool state = job->next != NULL, adds = job->adds && !state;
     uint64_t at = r->row * (uint64_t)job->stride + r->column;
     float values[DW_TILE_ELEMENTS]; /* the values to be added to y */
+    if (layout->rotates) {
+        dw_rotation_decode(job, r, decode_encoded);
+        return;
+    }
     dw_mx_decode_run call = {
         .out_dtype = state  ? job->prev_dtype
                      : adds ? DW_F32
@@ -95,10 +102,13 @@ static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *re
     dw_walk walk;
     dw_piece_counts counts = {0};
     *result = (dw_chunk_result){0};
+    dw_rotation rotation;
+    const dw_encode_job *coded = dw_rotation_begin(&rotation, job);
     dw_walk_encode(&walk, job, chunk);
     dw_tiles_clear(job, &walk.chunk);
     while (dw_walk_next(&walk)) {
-        encode_run(job, &walk.run, &counts);
+        encode_run(coded, dw_rotation_load(&rotation, &walk.run), &counts);
+        dw_rotation_store(&rotation, &walk.run);
         dw_tiles_measure(job, walk.tile, &walk.run, decode_encoded, &result->sums);
         dw_residual_follow(job, &walk.run);
         dw_walk_done(&walk, job->kernels);
@@ -117,7 +127,7 @@ static dw_status plan(dw_plan *made, dw_why *why)
         return dw_plan_too_large(why);
     made->payload_bytes = made->layout.payload_bytes;
     made->chunks = dw_layout_chunks(&made->layout);
-    return DW_OK;
+    return dw_rotation_plan(made, why);
 }
 
 /* The largest magnitude A of a block, divided by the block's power of two, is between 2^top and

@@ -71,6 +71,9 @@ static const dw_word feedbacks[] = {
     {"none", DW_FEEDBACK_NONE}, {"ef", DW_FEEDBACK_EF}, {"unstable", DW_FEEDBACK_UNSTABLE}, {0}};
 static const dw_word scalings[] = {
     {"none", DW_SCALING_NONE}, {"unbiased", DW_SCALING_UNBIASED}, {0}};
+static const dw_word transforms[] = {
+    {"none", DW_TRANSFORM_NONE}, {"hadamard", DW_TRANSFORM_HADAMARD}, {0}};
+static const dw_word rotations[] = {{"16", 16}, {"64", 64}, {"256", 256}, {0}};
 static const dw_word replies[] = {{"always", DW_REPLIES_ALWAYS}, {"never", DW_REPLIES_NEVER}, {0}};
 static const dw_word codebooks[] = {{"dynamic", DW_CODEBOOK_DYNAMIC},
                                     {"linear", DW_CODEBOOK_LINEAR},
@@ -291,6 +294,28 @@ static bool key_fits(const dw_config *config, uint64_t key)
     return !is_step && (is_microscaled(config) ? !is_bits : !is_element);
 }
 
+static bool is_rotated(const dw_config *config)
+{
+    return config->transform == DW_TRANSFORM_HADAMARD;
+}
+
+/* Scales per channel say that channels differ, and a rotation mixes them. An error of a rotated
+ * value is spread over a block, so a bound for single values says nothing, and one for the norm of
+ * a group only where the group consists of whole blocks. */
+static bool transform_fits(const dw_config *config, uint64_t transform)
+{
+    uint32_t rotate = config->rotate ? config->rotate : 64;
+    if (transform == DW_TRANSFORM_NONE) return true;
+    return config->group != DW_GROUP_CHANNEL && !config->error_abs &&
+           !(config->error && config->group && config->group < rotate);
+}
+
+static uint64_t best_rotation(const dw_config *config)
+{
+    (void)config;
+    return 64;
+}
+
 static uint64_t groups_form(const dw_config *config)
 {
     (void)config;
@@ -402,6 +427,10 @@ const dw_option dw_options[DW_OPTIONS] = {
      "what the codes stand for", "dynamic"},
     {42, "block", BLOCKS, DW_SCOPE_BLOCKS, DW_AGREE_FRAME, lengths, 0, 0, false, FIELD(block), usual_length, NULL,
      "consecutive values of a sample that share a scale; not with codebook=quantile", "4096"},
+    {32, "transform", DELTA | DIRECT | MX, DW_SCOPE_ALWAYS, DW_AGREE_UNUSUAL, transforms, 0, 0, false, FIELD(transform), first, transform_fits,
+     "hadamard: blocks of channels are rotated before they are coded, and rotated back", "none"},
+    {33, "rotate", DELTA | DIRECT | MX, DW_SCOPE_ROTATED, DW_AGREE_FRAME, rotations, 0, 0, false, FIELD(rotate), best_rotation, NULL,
+     "channels of a rotated block; only with transform", "64"},
 };
 /* clang-format on */
 
@@ -445,8 +474,9 @@ bool dw_option_applies(const dw_option *option, const dw_config *config)
         return config->codec == DW_CODEC_RANDK ||
                (!is_microscaled(config) && !hands_on_floats(config));
     case DW_SCOPE_FLOATS: return !hands_on(config) || hands_on_floats(config);
-    case DW_SCOPE_CHOICES: return !is_stepped(config);
+    case DW_SCOPE_CHOICES: return !is_stepped(config) && !is_rotated(config);
     case DW_SCOPE_BLOCKS: return config->codebook != DW_CODEBOOK_QUANTILE;
+    case DW_SCOPE_ROTATED: return is_rotated(config);
     case DW_SCOPE_FEEDBACK: return config->feedback > DW_FEEDBACK_NONE;
     }
     return true;
@@ -488,6 +518,9 @@ const char *dw_option_condition(const dw_option *option)
         return "ef only where the error is smaller than what is coded, and without error=abs: "
                "docs/codecs/feedback.md";
     if (option->fits == deadzone_fits) return "only with rounding=nearest, and without error";
+    if (option->fits == transform_fits)
+        return "hadamard not with group=channel or error=abs, and with error only if rotate is not "
+               "more than group";
     return option->words ? NULL : "not with error=abs";
 }
 

@@ -25,9 +25,10 @@ typedef enum dw_scope {
     DW_SCOPE_GROUPS,    /* quantized, or with one step */
     DW_SCOPE_RANDOM,    /* the same, or values are chosen at random */
     DW_SCOPE_FLOATS,    /* values are sent as floats */
-    DW_SCOPE_CHOICES,   /* changes are quantized or microscaled */
+    DW_SCOPE_CHOICES,   /* changes are quantized or microscaled, and not rotated */
     DW_SCOPE_FEEDBACK,  /* residuals are kept */
-    DW_SCOPE_BLOCKS     /* blocks have scales */
+    DW_SCOPE_BLOCKS,    /* blocks have scales */
+    DW_SCOPE_ROTATED    /* blocks of channels are rotated */
 } dw_scope;
 
 /* Must both ends have the same value? */
@@ -62,7 +63,7 @@ typedef struct dw_option {
 
 extern const dw_option dw_options[];
 enum {
-    DW_OPTIONS = 35,
+    DW_OPTIONS = 37,
     DW_ERROR_DECIMALS = 12,
     DW_KEEP_DECIMALS = 6,
     DW_KEEP_ALL = 1000000,

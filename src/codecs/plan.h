@@ -34,6 +34,7 @@ struct dw_form_params {
     dw_codebook codebook;
     uint32_t block;
     const dw_stage *behind; /* NULL: no stage behind the form */
+    uint32_t rotates;       /* channels of a rotated block; 0: no rotation */
     bool chooses;           /* pieces may be coded as a change or directly */
     dw_dtype dtype;
     /* For the form lowrank: the options of these names; width and restart 0: not set. */

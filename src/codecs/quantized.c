@@ -6,6 +6,7 @@
 #include "codecs/emitting.h"
 #include "codecs/plan.h"
 #include "codecs/residual.h"
+#include "codecs/rotation.h"
 
 /* A y of at least this size is written with stores that bypass the caches, like a large new prev
  * (codecs/tiles.h). Measured with a y of 16 MiB whose values are added up after the decode: the
@@ -17,8 +18,11 @@ enum { STREAMED_Y_BYTES = 16 << 20 };
 static bool streams_y(const dw_decode_job *job)
 {
     uint64_t elements = (uint64_t)job->layout.t * job->layout.c;
-    return !job->next && !job->adds && elements * dw_dtype_bytes(job->y_dtype) >= STREAMED_Y_BYTES;
+    return !job->next && !job->adds && !job->layout.rotates &&
+           elements * dw_dtype_bytes(job->y_dtype) >= STREAMED_Y_BYTES;
 }
+
+static dw_run_decoder decode_encoded;
 
 static void decode_run(const dw_decode_job *job, const dw_run *r, uint64_t *sum, bool past)
 {
@@ -26,6 +30,10 @@ static void decode_run(const dw_decode_job *job, const dw_run *r, uint64_t *sum,
     bool state = job->next != NULL, adds = job->adds && !state;
     uint64_t at = r->row * (uint64_t)job->stride + r->column;
     float values[DW_TILE_ELEMENTS]; /* the values to be added to y */
+    if (layout->rotates) {
+        dw_rotation_decode(job, r, decode_encoded);
+        return;
+    }
     dw_decode_run call = {
         .out_dtype = state  ? job->prev_dtype
                      : adds ? DW_F32
@@ -89,7 +97,7 @@ static void emit(const dw_decode_job *job, uint64_t index)
 
 /* What the runs of a chunk share while it is encoded. */
 typedef struct encoding {
-    const dw_encode_job *job;
+    const dw_encode_job *job; /* with a rotation, that of the rotated values */
     dw_piece_counts counts;
     dw_chosen row;
     bool is_far;
@@ -131,15 +139,17 @@ static void decode_encoded(const dw_decode_job *job, const dw_run *r)
 }
 
 /* Scale and choice of a whole row, for layouts where a row is cut into several tiles. */
-static dw_chosen choose_row(const encoding *e, uint64_t row)
+static dw_chosen choose_row(const dw_encode_job *job, uint64_t row)
 {
-    const dw_encode_job *job = e->job;
-    const dw_kernels *kernels = e->job->kernels;
+    const dw_kernels *kernels = job->kernels;
     uint64_t c = job->layout.c;
-    const void *x = dw_at(job->x, job->x_dtype, row * (uint64_t)job->stride),
-               *prev = dw_at(job->prev, job->prev_dtype, row * c);
+    float buffer[DW_TILE_ELEMENTS];
     dw_candidates found = {{0, 0}, {0, 0}};
-    kernels->extremes(x, job->x_dtype, prev, job->prev_dtype, c, &found);
+    dw_source s;
+    for (uint64_t at = 0; at < c; at += s.n) {
+        s = dw_rotation_source(job, row, at, buffer);
+        kernels->extremes(s.x, s.x_dtype, s.prev, s.prev_dtype, s.n, &found);
+    }
     dw_chosen chosen = {0, job->layout.chooses && dw_extremes_largest(found.direct) <
                                                       dw_extremes_largest(found.delta)};
     dw_extremes extremes = chosen.direct ? found.direct : found.delta;
@@ -147,8 +157,11 @@ static dw_chosen choose_row(const encoding *e, uint64_t row)
     if (job->rule.scale != DW_SCALE_MSE || dw_scale_is_flat(chosen.scale)) return chosen;
     dw_attempts attempts = dw_attempts_of(extremes, job->layout.bits);
     float lanes[DW_ATTEMPTS][DW_NORM_LANES] = {{0}}, sums[DW_ATTEMPTS];
-    kernels->squares(x, job->x_dtype, chosen.direct ? NULL : prev, job->prev_dtype, c,
-                     job->layout.bits, &attempts, lanes);
+    for (uint64_t at = 0; at < c; at += s.n) {
+        s = dw_rotation_source(job, row, at, buffer);
+        kernels->squares(s.x, s.x_dtype, chosen.direct ? NULL : s.prev, s.prev_dtype, s.n,
+                         job->layout.bits, &attempts, lanes);
+    }
     for (int k = 0; k < DW_ATTEMPTS; k++) sums[k] = dw_lanes_sum(lanes[k]);
     chosen.scale = dw_attempts_best(&attempts, sums);
     return chosen;
@@ -163,13 +176,16 @@ static void encode(const dw_encode_job *job, uint64_t index, dw_chunk_result *re
         return;
     }
     dw_walk walk;
+    dw_rotation rotation;
     dw_walk_encode(&walk, job, index);
-    encoding e = {.job = job, .is_far = walk.trail.streams};
+    encoding e = {.job = dw_rotation_begin(&rotation, job),
+                  .is_far = walk.trail.streams && !layout->rotates};
     dw_tiles_clear(job, &walk.chunk);
     while (dw_walk_next(&walk)) {
         if (layout->cut_rows && walk.tile % layout->row_segments == 0)
-            e.row = choose_row(&e, walk.run.row);
-        encode_run(&e, &walk.run);
+            e.row = choose_row(job, walk.run.row);
+        encode_run(&e, dw_rotation_load(&rotation, &walk.run));
+        dw_rotation_store(&rotation, &walk.run);
         dw_tiles_measure(job, walk.tile, &walk.run, decode_encoded, &result->sums);
         dw_residual_follow(job, &walk.run);
         dw_walk_done(&walk, job->kernels);
@@ -187,7 +203,7 @@ static dw_status plan(dw_plan *made, dw_why *why)
         return dw_plan_too_large(why);
     made->payload_bytes = made->layout.payload_bytes;
     made->chunks = dw_layout_chunks(&made->layout);
-    return DW_OK;
+    return dw_rotation_plan(made, why);
 }
 
 /* The scale s is such that the largest magnitude A of a piece is at most L steps: s * L >= A.

@@ -2,16 +2,6 @@
  * residual.c - completes the residual of error feedback after a form has coded values. */
 #include "codecs/residual.h"
 
-/* Returns whether segment i of a run is poisoned. */
-static bool is_poisoned(const dw_encode_job *job, const dw_run *r, uint32_t i)
-{
-    const dw_layout *layout = &job->layout;
-    if (layout->by_sample) return dw_scale_at_is_poisoned(job->payload + layout->choice_bytes);
-    const uint8_t *scale =
-        job->payload + r->tile.offset + layout->scale_size * (uint64_t)(r->first_segment + i);
-    return layout->scale_size == 1 ? *scale == DW_MX_POISONED : dw_scale_at_is_poisoned(scale);
-}
-
 void dw_residual_of_run(const dw_encode_job *job, const dw_run *run)
 {
     const dw_layout *layout = &job->layout;
@@ -19,7 +9,7 @@ void dw_residual_of_run(const dw_encode_job *job, const dw_run *run)
     float *next = run->next;
     for (uint32_t from = 0, to; from < run->segments; from = to + 1) {
         /* `to` becomes the next segment that is poisoned, or the end. */
-        for (to = from; to < run->segments && !is_poisoned(job, run, to);) to++;
+        for (to = from; to < run->segments && !dw_tiles_is_poisoned(layout, job->payload, run, to);) to++;
         uint64_t at = (uint64_t)from * layout->segment_channels,
                  end = (uint64_t)to * layout->segment_channels;
         if (end > run->channels) end = run->channels; /* the last segment may be shorter */

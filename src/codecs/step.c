@@ -15,6 +15,7 @@
 #include "codecs/options.h"
 #include "codecs/plan.h"
 #include "codecs/residual.h"
+#include "codecs/rotation.h"
 #include "codecs/tiles.h"
 #include "codecs/tolerance.h"
 
@@ -64,18 +65,6 @@ static uint64_t codes_offset(const dw_layout *layout, const dw_run *r, uint32_t 
 
 /* ---- Decode ---------------------------------------------------------------------------------- */
 
-/* A poisoned span: the new prev is the one that was held, or +0; without state, y is NaN. */
-static void decode_poisoned(const dw_decode_job *job, const void *prev, void *out, dw_dtype dtype,
-                            uint64_t n)
-{
-    if (!job->next)
-        dw_fill_nan(out, dtype, n);
-    else if (prev)
-        memcpy(out, prev, n * dw_dtype_bytes(dtype));
-    else
-        memset(out, 0, n * dw_dtype_bytes(dtype));
-}
-
 static void decode_span(const dw_decode_job *job, const dw_run *r, uint32_t i)
 {
     const dw_layout *layout = &job->layout;
@@ -102,7 +91,7 @@ static void decode_span(const dw_decode_job *job, const dw_run *r, uint32_t i)
         .dither = {job->draws_key, r->element + s.at},
     };
     if (dw_scale_is_poisoned(scale))
-        decode_poisoned(job, prev, out, dtype, s.n);
+        dw_fill_poisoned(prev, out, dtype, s.n, state);
     else
         job->kernels->step_decode(&call);
     if (adds) dw_emit_added(job, values, at, s.n);
@@ -110,6 +99,10 @@ static void decode_span(const dw_decode_job *job, const dw_run *r, uint32_t i)
 
 static void decode_run(const dw_decode_job *job, const dw_run *r)
 {
+    if (job->layout.rotates) {
+        dw_rotation_decode(job, r, decode_run);
+        return;
+    }
     for (uint32_t i = 0; i < spans_of(&job->layout, r); i++) decode_span(job, r, i);
 }
 
@@ -145,17 +138,33 @@ static bool needs_x(const dw_encode_job *job)
 }
 
 /* Measures n contiguous elements: adds their squares to *sums, and their largest magnitude and
- * their number to *to. x_at: the first one's place in x; element: its place in prev. */
+ * their number to *to. x_at: the first one's place in x; element: its place in prev. With a
+ * rotation they are whole blocks, and the squares those of the rotated values. */
 static void add_squares(const dw_encode_job *job, uint64_t x_at, uint64_t element, uint64_t n,
                         lanes *sums, dw_squares *to)
 {
-    job->kernels->step_squares(dw_at(job->x, job->x_dtype, x_at), job->x_dtype,
-                               dw_at(job->prev, job->prev_dtype, element), job->prev_dtype, n,
-                               sums->of, &to->largest);
+    float rotated[DW_TILE_ELEMENTS];
+    const void *x = dw_at(job->x, job->x_dtype, x_at),
+               *prev = dw_at(job->prev, job->prev_dtype, element);
+    dw_dtype x_dtype = job->x_dtype;
+    if (job->layout.rotates) {
+        job->kernels->rotate(x, x_dtype, prev, job->prev_dtype, n, job->layout.rotates, rotated);
+        x = rotated;
+        x_dtype = DW_F32;
+        prev = NULL;
+    }
+    job->kernels->step_squares(x, x_dtype, prev, job->prev_dtype, n, sums->of, &to->largest);
+    to->n += n;
+}
+
+/* The same for x itself, where that is needed. It is not rotated: a rotation would change nothing
+ * but the last digits of its norm. */
+static void add_squares_of_x(const dw_encode_job *job, uint64_t x_at, uint64_t n, lanes *sums,
+                             dw_squares *to)
+{
     if (needs_x(job))
         job->kernels->step_squares(dw_at(job->x, job->x_dtype, x_at), job->x_dtype, NULL,
                                    job->prev_dtype, n, sums->of_x, &to->x_largest);
-    to->n += n;
 }
 
 /* Adds the lanes of a piece, or of a tile of a piece, to its sum, and clears them for the next. */
@@ -194,8 +203,9 @@ static void measure(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *r
     for (uint64_t tile = walk.tile; dw_walk_next(&walk); tile = walk.tile) {
         const dw_run *r = &walk.run;
         if (walk.tile != tile) add_lanes(job, &sums, &result->squares);
-        add_squares(job, r->row * (uint64_t)job->stride + r->column, r->element, r->channels, &sums,
-                    &result->squares);
+        uint64_t x_at = r->row * (uint64_t)job->stride + r->column;
+        add_squares(job, x_at, r->element, r->channels, &sums, &result->squares);
+        add_squares_of_x(job, x_at, r->channels, &sums, &result->squares);
     }
     add_lanes(job, &sums, &result->squares);
 }
@@ -211,6 +221,7 @@ static void settle(const dw_encode_job *job, const dw_chunk_result *joined)
 /* What the runs of a chunk share while it is encoded. */
 typedef struct encoding {
     const dw_encode_job *job;
+    const dw_encode_job *coded; /* the same, or, with a rotation, that of the rotated values */
     uint16_t row; /* the step of a row that is cut into several tiles */
     dw_sums *sums;
 } encoding;
@@ -223,24 +234,28 @@ static uint16_t choose_row(const dw_encode_job *job, uint64_t row)
     for (uint64_t at = 0, n; at < c; at += n) {
         n = c - at < DW_TILE_ELEMENTS ? c - at : DW_TILE_ELEMENTS;
         add_squares(job, row * (uint64_t)job->stride + at, row * c + at, n, &sums, &squares);
+        add_squares_of_x(job, row * (uint64_t)job->stride + at, n, &sums, &squares);
         add_lanes(job, &sums, &squares);
     }
     return step_of(job, &squares);
 }
 
-/* Determines the step of a span and writes it, unless `settle` has done so for all of them. */
-static uint16_t find_scale(const encoding *e, const dw_run *r, uint32_t i, uint64_t x_at,
+/* Determines the step of span i of a run and writes it, unless `settle` has done so for all of
+ * them. coded_at: the place of the span in the x of e->coded. */
+static uint16_t find_scale(const encoding *e, const dw_run *r, uint32_t i, uint64_t coded_at,
                            const span *s)
 {
     const dw_encode_job *job = e->job;
     const dw_layout *layout = &job->layout;
     uint8_t *place = job->payload + scale_offset(layout, r, i);
+    uint64_t x_at = r->row * (uint64_t)job->stride + r->column + s->at;
     dw_squares squares = {0};
     if (layout->by_sample) return read_scale(place);
     uint16_t scale = e->row;
     if (!layout->cut_rows) {
         lanes sums = {{0}, {0}};
-        add_squares(job, x_at, r->element + s->at, s->n, &sums, &squares);
+        add_squares(e->coded, coded_at, r->element + s->at, s->n, &sums, &squares);
+        add_squares_of_x(job, x_at, s->n, &sums, &squares);
         add_lanes(job, &sums, &squares);
         scale = step_of(job, &squares);
     }
@@ -251,20 +266,16 @@ static uint16_t find_scale(const encoding *e, const dw_run *r, uint32_t i, uint6
 static void encode_poisoned(const dw_step_run *call)
 {
     memset(call->codes, DW_STEP_ZERO, call->stored);
-    if (!call->next) return;
-    size_t bytes = call->n * dw_dtype_bytes(call->prev_dtype);
-    if (call->prev)
-        memcpy(call->next, call->prev, bytes);
-    else
-        memset(call->next, 0, bytes);
+    if (call->next) dw_fill_poisoned(call->prev, call->next, call->prev_dtype, call->n, true);
 }
 
-static void encode_span(const encoding *e, const dw_run *r, uint32_t i)
+/* r: a run of the sample; coded: the same, or, with a rotation, that of the rotated values. */
+static void encode_span(const encoding *e, const dw_run *r, const dw_run *coded, uint32_t i)
 {
-    const dw_encode_job *job = e->job;
+    const dw_encode_job *job = e->coded;
     const dw_layout *layout = &job->layout;
     span s = span_of(layout, r, i);
-    uint64_t x_at = r->row * (uint64_t)job->stride + r->column + s.at;
+    uint64_t x_at = coded->row * (uint64_t)job->stride + coded->column + s.at;
     dw_step_run call = {
         .x_dtype = job->x_dtype,
         .prev_dtype = job->prev_dtype,
@@ -277,7 +288,7 @@ static void encode_span(const encoding *e, const dw_run *r, uint32_t i)
         .zone = job->zone,
         .x = dw_at(job->x, job->x_dtype, x_at),
         .prev = dw_at(job->prev, job->prev_dtype, r->element + s.at),
-        .next = dw_at(r->next, job->prev_dtype, s.at),
+        .next = dw_at(coded->next, job->prev_dtype, s.at),
         .codes = job->payload + codes_offset(layout, r, s.codes),
         .dither = {layout->dithers ? job->draws_key : job->rule.dither_key, r->element + s.at},
     };
@@ -303,14 +314,19 @@ static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *re
 {
     const dw_layout *layout = &job->layout;
     dw_walk walk;
+    dw_rotation rotation;
     *result = (dw_chunk_result){0};
-    encoding e = {.job = job, .sums = &result->sums};
+    encoding e = {
+        .job = job, .coded = dw_rotation_begin(&rotation, job), .sums = &result->sums};
     dw_walk_encode(&walk, job, chunk);
     dw_tiles_clear(job, &walk.chunk);
     while (dw_walk_next(&walk)) {
         if (layout->cut_rows && !layout->by_sample && walk.tile % layout->row_segments == 0)
             e.row = choose_row(job, walk.run.row);
-        for (uint32_t i = 0; i < spans_of(layout, &walk.run); i++) encode_span(&e, &walk.run, i);
+        const dw_run *coded = dw_rotation_load(&rotation, &walk.run);
+        for (uint32_t i = 0; i < spans_of(layout, &walk.run); i++)
+            encode_span(&e, &walk.run, coded, i);
+        dw_rotation_store(&rotation, &walk.run);
         dw_tiles_measure(job, walk.tile, &walk.run, decode_encoded, &result->sums);
         dw_residual_follow(job, &walk.run);
         dw_walk_done(&walk, job->kernels);
@@ -328,7 +344,7 @@ static dw_status plan(dw_plan *made, dw_why *why)
     made->chunks = dw_layout_chunks(&made->layout);
     made->draws = params->dithers;
     made->measures = made->layout.by_sample;
-    return DW_OK;
+    return dw_rotation_plan(made, why);
 }
 
 /* Rounding to the nearest step and dither are wrong by at most half a step, a dead zone by at most

@@ -152,8 +152,39 @@ void dw_fill_nan(void *y, dw_dtype dtype, uint64_t n)
     }
 }
 
-/* Writes NaN to y where piece p of a tile lies. */
-static void poison_piece(const dw_decode_job *job, const dw_tile *tile, uint32_t p)
+void dw_fill_poisoned(const void *prev, void *out, dw_dtype dtype, uint64_t n, bool has_state)
+{
+    if (!has_state)
+        dw_fill_nan(out, dtype, n);
+    else if (prev)
+        memcpy(out, prev, n * dw_dtype_bytes(dtype));
+    else
+        memset(out, 0, n * dw_dtype_bytes(dtype));
+}
+
+/* How many segments share a fate if one of them is poisoned: those of a rotated block, which may
+ * have several. Tiles consist of whole blocks. */
+static uint32_t shared_segments(const dw_layout *layout)
+{
+    return layout->rotates > layout->segment_channels ? layout->rotates / layout->segment_channels
+                                                      : 1;
+}
+
+bool dw_tiles_is_poisoned(const dw_layout *layout, const uint8_t *payload, const dw_run *run,
+                          uint32_t i)
+{
+    if (layout->by_sample) return dw_scale_at_is_poisoned(payload + layout->choice_bytes);
+    uint32_t shared = shared_segments(layout), first = (run->first_segment + i) / shared * shared;
+    const uint8_t *scales = payload + run->tile.offset;
+    for (uint32_t p = first; p < first + shared; p++)
+        if (layout->scale_size == 1 ? scales[p] == DW_MX_POISONED
+                                    : dw_scale_at_is_poisoned(scales + 2 * (size_t)p))
+            return true;
+    return false;
+}
+
+/* Writes NaN to y where segment p of a tile lies. */
+static void poison_segment(const dw_decode_job *job, const dw_tile *tile, uint32_t p)
 {
     const dw_layout *layout = &job->layout;
     uint64_t segment = tile->first_segment + p, row = segment / layout->row_segments;
@@ -162,6 +193,13 @@ static void poison_piece(const dw_decode_job *job, const dw_tile *tile, uint32_t
         in_row + 1 == layout->row_segments ? layout->last_channels : layout->segment_channels;
     uint64_t column = (uint64_t)in_row * layout->segment_channels;
     dw_fill_nan(dw_at(job->y, job->y_dtype, row * (uint64_t)job->stride + column), job->y_dtype, n);
+}
+
+/* The same for piece p, and all that it poisons. */
+static void poison_piece(const dw_decode_job *job, const dw_tile *tile, uint32_t p)
+{
+    uint32_t shared = shared_segments(&job->layout), first = p / shared * shared;
+    for (uint32_t i = first; i < first + shared; i++) poison_segment(job, tile, i);
 }
 
 /* Writes NaN for the poisoned pieces of a tile. There is one loop per size of scales, because every

@@ -180,7 +180,9 @@ static inline void dw_walk_done(dw_walk *walk, const dw_kernels *kernels)
 static inline uint64_t *dw_walk_sum(dw_walk *walk)
 {
     dw_trail *trail = &walk->trail;
-    if (trail->first != walk->run.element || walk->run.channels != DW_TILE_ELEMENTS) return NULL;
+    if (trail->first != walk->run.element || walk->run.channels != DW_TILE_ELEMENTS ||
+        walk->layout->rotates) /* the kernel writes rotated values */
+        return NULL;
     trail->first += (uint64_t)trail->audit.every * DW_TILE_ELEMENTS;
     return &trail->sum;
 }
@@ -239,5 +241,13 @@ void dw_tiles_count(const dw_decode_job *job, dw_counters *counters);
 void dw_tiles_emit_rows(const dw_decode_job *job, uint64_t element, uint64_t n);
 
 void dw_fill_nan(void *y, dw_dtype dtype, uint64_t n);
+
+/* Whether segment i of a run is poisoned: by its scale, or, with a rotation, by that of any piece
+ * of its block. */
+bool dw_tiles_is_poisoned(const dw_layout *layout, const uint8_t *payload, const dw_run *run,
+                          uint32_t i);
+
+/* Writes n elements of a poisoned piece: with state prev, or +0 where that is NULL; else NaN. */
+void dw_fill_poisoned(const void *prev, void *out, dw_dtype dtype, uint64_t n, bool has_state);
 
 #endif

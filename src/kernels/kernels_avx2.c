@@ -535,10 +535,22 @@ DW_VECTOR void h_in_turns(h16x16 even, h16x16 odd, h16x16 *first, h16x16 *second
 #include "kernels/kernels_rans_x86.h"
 #include "kernels/kernels_step.h"
 
+static void rotate(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
+                   uint64_t n, uint32_t width, float *to)
+{
+    dw_kernels_c.rotate(x, x_dtype, prev, prev_dtype, n, width, to);
+}
+
+static void unrotate(const float *from, uint64_t n, uint32_t width, const void *prev,
+                     dw_dtype prev_dtype, void *to, dw_dtype to_dtype)
+{
+    dw_kernels_c.unrotate(from, n, width, prev, prev_dtype, to, to_dtype);
+}
+
 const dw_kernels dw_kernels_avx2 = {
     "avx2",          encode,         decode,         extremes,       squares,
     column_extremes, column_squares, encode_columns, decode_columns, convert,
     digest,          digest_bytes,   stream,         norms,          add,
     subtract,        mx_encode,      mx_decode,      step_squares,   step_encode,
     step_decode,     dither_bytes,   count_parts,    sort_parts,     restore_parts,
-    histogram,       rans_encode,    rans_decode};
+    histogram,       rans_encode,    rans_decode,    rotate,         unrotate};

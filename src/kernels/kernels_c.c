@@ -5,6 +5,7 @@
 
 #include "arithmetic/layout.h"
 #include "arithmetic/pack.h"
+#include "arithmetic/rotate.h"
 #include "kernels/kernels.h"
 
 static const void *element(const void *base, dw_dtype dtype, uint64_t i)
@@ -507,6 +508,8 @@ static void subtract_c(const void *x, dw_dtype x_dtype, float *from, uint64_t n)
 #include "kernels/kernels_rans_c.h"
 #include "kernels/kernels_step_c.h"
 
+#include "kernels/kernels_rotate_c.h"
+
 const dw_kernels dw_kernels_c = {"c",
                                  encode_c,
                                  decode_c,
@@ -523,7 +526,6 @@ const dw_kernels dw_kernels_c = {"c",
                                  norms_c,
                                  add_c,
                                  subtract_c,
-
                                  mx_encode_c,
                                  mx_decode_c,
                                  step_squares_c,
@@ -535,4 +537,6 @@ const dw_kernels dw_kernels_c = {"c",
                                  restore_parts_c,
                                  histogram_c,
                                  rans_encode_c,
-                                 rans_decode_c};
+                                 rans_decode_c,
+                                 rotate_c,
+                                 unrotate_c};

@@ -590,10 +590,22 @@ static uint64_t rans_decode(const dw_rans_decode_run *run)
     return dw_kernels_c.rans_decode(run);
 }
 
+static void rotate(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
+                   uint64_t n, uint32_t width, float *to)
+{
+    dw_kernels_c.rotate(x, x_dtype, prev, prev_dtype, n, width, to);
+}
+
+static void unrotate(const float *from, uint64_t n, uint32_t width, const void *prev,
+                     dw_dtype prev_dtype, void *to, dw_dtype to_dtype)
+{
+    dw_kernels_c.unrotate(from, n, width, prev, prev_dtype, to, to_dtype);
+}
+
 const dw_kernels dw_kernels_neon = {
     "neon",          encode,         decode,         extremes,       squares,
     column_extremes, column_squares, encode_columns, decode_columns, convert,
     digest,          digest_bytes,   stream,         norms,          add,
     subtract,        mx_encode,      mx_decode,      step_squares,   step_encode,
     step_decode,     dither_bytes,   count_parts,    sort_parts,     restore_parts,
-    histogram,       rans_encode,    rans_decode};
+    histogram,       rans_encode,    rans_decode,    rotate,         unrotate};

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * rotation.h - transform=hadamard: a form codes blocks of channels rotated, run by run of a walk
+ * through tiles (codecs/tiles.h).
+ *
+ * An encoder rotates x - prev of a run into a buffer, and has the form code the buffer as an x that
+ * has no prev. What the form says will be decoded is rotated back and added to prev. So the form
+ * needs to know nothing of it, all of it happens in the first-level cache, and nothing is
+ * allocated. A decoder does the same with what it decodes.
+ *
+ *     dw_rotation rotation;
+ *     const dw_encode_job *coded = dw_rotation_begin(&rotation, job);
+ *     while (dw_walk_next(&walk)) {
+ *         ... one kernel call for dw_rotation_load(&rotation, &walk.run), of the job `coded` ...
+ *         dw_rotation_store(&rotation, &walk.run);
+ *         ...
+ *     }
+ *
+ * Where the job's layout has no rotation, these functions return what they are given, and do
+ * nothing.
+ *
+ * If a piece is poisoned, all blocks are that have a value in it.
+ *
+ * Errors: SHAPE (dw_rotation_plan). State: none, but in the caller's dw_rotation. Threads: any,
+ * each with one of its own. Source: QuaRot (Ashkboos et al., arXiv:2404.00456), for rotations by
+ * Hadamard matrices in front of a quantizer. */
+#ifndef DW_ROTATION_H
+#define DW_ROTATION_H
+
+#include "codecs/plan.h"
+#include "codecs/tiles.h"
+
+typedef struct dw_rotation {
+    const dw_encode_job *outer;
+    dw_encode_job job; /* of the form: what it codes is in `values`, and what arrives in `back` */
+    dw_run run;
+    _Alignas(64) float values[DW_TILE_ELEMENTS], back[DW_TILE_ELEMENTS];
+} dw_rotation;
+
+/* Part of a form's plan, after its layout was made. Errors: SHAPE, with a sentence, where blocks of
+ * this width do not divide a token. */
+dw_status dw_rotation_plan(dw_plan *made, dw_why *why);
+
+/* Returns the job for which the form's kernels are to be called. */
+const dw_encode_job *dw_rotation_begin(dw_rotation *rotation, const dw_encode_job *job);
+
+/* Before the form codes a run: returns the run to code. */
+const dw_run *dw_rotation_load(dw_rotation *rotation, const dw_run *run);
+
+/* After the form has coded a run: completes the new prev. */
+void dw_rotation_store(const dw_rotation *rotation, const dw_run *run);
+
+/* Some elements of a row, for functions that find scales before they code. */
+typedef struct dw_source {
+    const void *x, *prev;
+    dw_dtype x_dtype, prev_dtype;
+    uint64_t n;
+} dw_source;
+
+/* Returns elements of a row as the form codes them, from `column` on: all that are left, or, with a
+ * rotation, the next of them, which are in `buffer` then. */
+dw_source dw_rotation_source(const dw_encode_job *job, uint64_t row, uint64_t column,
+                             float buffer[DW_TILE_ELEMENTS]);
+
+/* Decodes a run of a job whose layout has a rotation; `decode` is the form's function for one
+ * without. */
+void dw_rotation_decode(const dw_decode_job *job, const dw_run *run, dw_run_decoder *decode);
+
+#endif
