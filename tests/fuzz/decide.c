@@ -70,11 +70,22 @@ static uint32_t pick_later_codec(const fuzz_input *front)
     return byte >= 0xb9 && byte < 0xd0 ? OLD_CODECS + byte % later : UINT32_MAX;
 }
 
+/* Whether to pick the options transform and rotate, which older codecs got later: as for codecs that
+ * came later, some values of another byte say so. */
+enum { TRANSFORM = 32, ROTATE = 33 };
+
+static bool is_rotated(const fuzz_input *front)
+{
+    uint32_t byte = front->left < CONFIG_BYTES ? 0 : front->data[front->left - 3];
+    return (byte >= 0x99 && byte <= 0xab) || (byte >= 0xda && byte <= 0xea);
+}
+
 dw_config fuzz_config(fuzz_input *whole)
 {
     fuzz_input front = split_off(whole, CONFIG_BYTES), *input = &front;
     uint32_t how = front.left ? front.data[front.left - 1] % 4u : 0;
     uint32_t other = pick_later_codec(&front);
+    bool rotates = is_rotated(&front);
     dw_config config;
     REQUIRE(dw_config_init(&config, sizeof config) == DW_OK);
     /* Delta is the most likely codec, because it has the most state. */
@@ -82,7 +93,9 @@ dw_config fuzz_config(fuzz_input *whole)
     config.codec = (dw_codec)dw_codec_words[choice < OLD_CODECS ? choice : 0].value;
     if (other != UINT32_MAX) config.codec = (dw_codec)dw_codec_words[other].value;
     pick_options(input, &config, 0, 23);
-    pick_options(input, &config, 24, UINT8_MAX);
+    pick_options(input, &config, 24, TRANSFORM - 1);
+    if (rotates) pick_options(input, &config, TRANSFORM, ROTATE);
+    pick_options(input, &config, ROTATE + 1, UINT8_MAX);
     /* Of error, error=abs and rate a config may set only one. `how` decides which one keeps its
      * value, so that each of them occurs often. */
     if (how != 3) config.error_abs = 0;
@@ -135,6 +148,14 @@ void fuzz_shape(fuzz_input *input, uint32_t *t, uint32_t *c)
         break;
     }
     REQUIRE((uint64_t)*t * *c <= FUZZ_ELEMENTS);
+}
+
+void fuzz_fit_shape(const dw_config *config, uint32_t *t, uint32_t *c)
+{
+    uint32_t block = 1;
+    if (config->transform == DW_TRANSFORM_HADAMARD) block = config->rotate ? config->rotate : 64;
+    *c = (*c + block - 1) / block * block;
+    if ((uint64_t)*t * *c > FUZZ_ELEMENTS) *t = FUZZ_ELEMENTS / *c;
 }
 
 dw_tensor fuzz_tensor(fuzz_input *input, uint32_t n, uint32_t t, uint32_t c)

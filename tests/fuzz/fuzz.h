@@ -64,6 +64,8 @@ void fuzz_shape(fuzz_input *input, uint32_t *t, uint32_t *c);
 
 /* Changes a config so that it can code tensors of this shape. */
 void fuzz_fit(dw_config *config, uint32_t t, uint32_t c);
+/* Changes the extents to ones that the config can code, of at most as many elements. */
+void fuzz_fit_shape(const dw_config *config, uint32_t *t, uint32_t *c);
 
 /* A tensor of these extents, of any dtype and with any gaps between rows and samples. Its data is
  * NULL; the caller must allocate fuzz_tensor_bytes, which is the exact size. */

@@ -446,6 +446,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     uint32_t t, c, n = 1 + fuzz_below(&input, MOST_N);
     fuzz_shape(&input, &t, &c);
+    fuzz_fit_shape(&w.config, &t, &c);
     fuzz_fit(&w.config, t, c);
     w.x = fuzz_tensor(&input, n, t, c);
     w.y = fuzz_tensor(&input, n, t, c);

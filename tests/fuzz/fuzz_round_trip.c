@@ -514,6 +514,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     world w = {.config = fuzz_config(&input), .incarnation = 100};
     w.dtype = (dw_dtype)(1 + fuzz_below(&input, 3));
     fuzz_shape(&input, &w.t, &w.c);
+    fuzz_fit_shape(&w.config, &w.t, &w.c);
     fuzz_fit(&w.config, w.t, w.c);
     w.stride_t = w.c + fuzz_below(&input, 3);
     w.config.incarnation = w.incarnation;

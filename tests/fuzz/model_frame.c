@@ -159,11 +159,11 @@ static bool hands_on(uint8_t codec)
 }
 
 /* The table in 1.2: which codec has the parameter, and which values are valid. form: parameter 14,
- * or 0; of the codecs that hand on QUANTIZED where there are bits; of blocks
- * FITTED with quantile. */
+ * or 0; of the codecs that hand on QUANTIZED where there are bits; of blocks FITTED with quantile.
+ * rotates: there is parameter 32. */
 enum { FITTED = 100, QUANTILE = 3 };
 
-static bool codec_has(uint8_t codec, uint32_t form, uint32_t number)
+static bool codec_has(uint8_t codec, uint32_t form, bool rotates, uint32_t number)
 {
     bool quantizes = codec == DIRECT || codec == DELTA;
     if (codec == IN_BLOCKS) return number == CODEBOOK || (number == BLOCK && form != FITTED);
@@ -179,7 +179,9 @@ static bool codec_has(uint8_t codec, uint32_t form, uint32_t number)
     case DTYPE: return codec == RAW;
     case FORM: return quantizes && form != 0;
     case ELEMENT: return codec == MX || (codec == DELTA && form == MICROSCALED);
-    case CHOOSE: return codec == DELTA && form != STEPPED;
+    case CHOOSE: return codec == DELTA && form != STEPPED && !rotates;
+    case TRANSFORM: return codec == DELTA || codec == DIRECT || codec == MX;
+    case ROTATE: return rotates;
     case KEY_AS:
     case PREV:
     case AUDIT: return codec == DELTA;
@@ -211,6 +213,8 @@ static bool value_is_possible(uint8_t codec, uint32_t number, uint32_t value, ui
     case PREV: return value >= 1 && value <= 3;
     case CHOOSE: return value == 1 || value == 2;
     case AUDIT: return value >= 1 && value <= 255;
+    case TRANSFORM: return value == 2;
+    case ROTATE: return value == 16 || value == 64 || value == 256;
     default: return false;
     }
 }
@@ -235,14 +239,17 @@ static bool read_parameters(const uint8_t *frame, const model_header *h, model_p
         form = p->of[BITS] || h->codec == COCKTAIL || h->codec == CHUNK ? QUANTIZED : 0;
     if (h->codec == IN_BLOCKS) form = p->of[CODEBOOK] == QUANTILE ? FITTED : 0;
     for (uint32_t number = 1; number < MODEL_PARAMETERS; number++) {
-        bool there = p->of[number] != 0, has = codec_has(h->codec, form, number);
-        bool may_be_absent = number == ROUNDING || number == CODING || number == WIDTH;
+        bool there = p->of[number] != 0,
+             has = codec_has(h->codec, form, p->of[TRANSFORM] != 0, number);
+        bool may_be_absent =
+            number == ROUNDING || number == CODING || number == TRANSFORM || number == WIDTH;
         if (may_be_absent && has && !there) continue;
         if (has != there) return false;
         if (has && !value_is_possible(h->codec, number, p->of[number], form)) return false;
         wanted += has;
     }
-    return wanted > 0 && !unknown && !(p->of[CODING] && p->of[GROUP] == 65534);
+    return wanted > 0 && !unknown &&
+           !((p->of[CODING] || p->of[TRANSFORM]) && p->of[GROUP] == 65534);
 }
 
 static uint8_t dtype_of_key(uint32_t key)
@@ -311,6 +318,7 @@ bool model_find_way(const model_params *p, uint32_t use, model_way *way)
 {
     if (!find_plain_way(p, use, way)) return false;
     way->coded = p->of[CODING] && way->form != 0 && way->form != FLOATS;
+    if (way->form != 0 && way->form != FLOATS) way->rotates = p->of[ROTATE];
     return true;
 }
 
@@ -334,6 +342,7 @@ static bool size_fits(const model_way *way, const model_header *h, const model_e
 static bool entries_fit_codec(const uint8_t *frame, const model_header *h, const model_params *p)
 {
     bool audited = p->codec == DELTA && p->of[AUDIT] != 255;
+    if (p->of[ROTATE] && h->c % p->of[ROTATE]) return false;
     bool draws = p->of[ROUNDING] || p->codec == RANDK || p->codec == COCKTAIL;
     if ((h->seed && !draws) || (h->n_forgotten && p->codec != DELTA)) return false;
     for (uint32_t i = 0; i < h->n; i++) {
@@ -423,13 +432,16 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
                                         [DTYPE] = config->raw ? config->raw : x,
                                         [PREV] = config->prev ? config->prev : x,
                                         [CHOOSE] = config->choose ? config->choose : 1,
-                                        [AUDIT] = config->audit ? config->audit : 1};
+                                        [AUDIT] = config->audit ? config->audit : 1,
+                                        [TRANSFORM] = config->transform,
+                                        [ROTATE] = config->rotate ? config->rotate : 64};
+    bool rotates = value[TRANSFORM] == 2;
     uint32_t n = 0;
     if (value[KEY_AS] == DW_KEY_RAW) value[KEY_AS] = own[x];
     for (uint32_t number = 1; number < MODEL_PARAMETERS; number++) {
-        if (!codec_has(codec, form, number)) continue;
+        if (!codec_has(codec, form, rotates, number)) continue;
         if (number == ROUNDING && value[number] != 3) continue;
-        if (number == CODING && value[number] != 2) continue;
+        if ((number == CODING || number == TRANSFORM) && value[number] != 2) continue;
         if (number == WIDTH && value[number] == 0) continue;
         memset(block + (size_t)PARAMETER * n, 0, PARAMETER);
         block[PARAMETER * n] = (uint8_t)number;
@@ -461,6 +473,7 @@ size_t model_payload_bytes(const dw_config *config, uint8_t x, uint32_t use, uin
     model_way way;
     h.n_parameters = (uint8_t)model_parameters(config, x, frame + HEADER);
     if (!read_parameters(frame, &h, &p) || !model_find_way(&p, use, &way)) return SIZE_MAX;
+    if (way.rotates && c % way.rotates) return SIZE_MAX;
     *form = way.form;
     if (way.form == SPARSE) return model_sparse_most(&way, t, c, most);
     if (way.form == LOWRANK) return model_lowrank_size(&way, t, c, most);

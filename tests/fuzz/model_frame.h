@@ -36,6 +36,8 @@ enum {
     KEEP = 26,
     MASKED = 28,
     CHUNKED = 29,
+    TRANSFORM = 32,
+    ROTATE = 33,
     RANK = 37,
     WIDTH = 40,
     CODEBOOK = 41,

@@ -394,7 +394,12 @@ static void floats_values(const model_way *way, size_t n, const uint8_t *payload
 void model_values(const model_way *way, uint32_t t, uint32_t c, const uint8_t *payload,
                   const uint8_t *prev, uint8_t prev_dtype, uint64_t draws, model_value *values)
 {
-    if (way->form == BLOCKS)
+    if (way->rotates) {
+        model_way plain = *way;
+        plain.rotates = 0;
+        model_values(&plain, t, c, payload, NULL, 0, draws, values);
+        model_rotate_back(way->rotates, (size_t)t * c, prev, prev_dtype, values);
+    } else if (way->form == BLOCKS)
         model_blocks_values(way, t, c, payload, values);
     else if (way->form == FLOATS)
         floats_values(way, (size_t)t * c, payload, values);

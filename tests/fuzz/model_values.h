@@ -20,6 +20,7 @@ typedef struct model_way {
     /* For the form lowrank; bits, group and dtype are those of its factors. width 0: not given. */
     uint32_t rank, width;
     uint32_t codebook, block; /* for the form blocks */
+    uint32_t rotates;         /* 3.11: channels of a rotated block; 0: none */
 } model_way;
 
 /* 3.3: the way of writing microscaled values with this element. */
@@ -92,6 +93,10 @@ void model_lowrank_values(const model_way *way, uint32_t t, uint32_t c, const ui
 /* model_blocks.c: the same for the form blocks, whose payloads break no rule. */
 void model_blocks_values(const model_way *way, uint32_t t, uint32_t c, const uint8_t *payload,
                          model_value *values);
+/* model_rotated.c (3.11): makes the values of an entry of those that were reconstructed without a
+ * base. */
+void model_rotate_back(uint32_t width, size_t n, const uint8_t *prev, uint8_t prev_dtype,
+                       model_value *values);
 
 /* The bits of a value of a dtype, in the machine's byte order. */
 size_t model_bytes(uint8_t dtype); /* the size of a value; 0: not a dtype */

@@ -45,14 +45,16 @@ static void spoil_digests(uint8_t *frame)
 static void check_sealing(const dw_config *given)
 {
     static const dw_key keys[N] = {{.sample = 1}, {.sample = 1, .slice = 1}};
-    static float values[N * T * C], out[N * T * C];
+    static float values[FUZZ_ELEMENTS], out[FUZZ_ELEMENTS];
     static uint8_t noise[64], reply[48 + 40 * N];
-    dw_tensor x = dw_tensor_3d(values, DW_F32, N, T, C), y = x, none = x;
+    uint32_t t = T, c = C;
+    fuzz_fit_shape(given, &t, &c);
+    dw_tensor x = dw_tensor_3d(values, DW_F32, N, t, c), y = x, none = x;
     dw_encoder *encoder;
     dw_decoder *decoder;
     model m;
     dw_config fitted = *given, *config = &fitted;
-    fuzz_fit(config, T, C);
+    fuzz_fit(config, t, c);
     size_t cap = dw_frame_bound(config, &x), len, reply_len;
     uint8_t *frame = malloc(cap), *sealed = malloc(cap);
     y.data = out;
