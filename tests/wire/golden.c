@@ -71,10 +71,10 @@ static void emit_config(golden *g, const uint8_t *frame)
                                          "mx",    "topk",    "randk",        "cocktail",
                                          "chunk", "lowrank", [11] = "blocks"};
     static const char *const names[256] = {
-        [1] = "bits",     [2] = "group",     [4] = "rounding", [6] = "key",    [7] = "dtype",
-        [8] = "prev",     [9] = "choose",    [11] = "audit",   [14] = "form",  [15] = "element",
-        [18] = "entropy", [26] = "keep",     [28] = "mask",    [29] = "chunk", [37] = "rank",
-        [40] = "width",   [41] = "codebook", [42] = "block"};
+        [1] = "bits",     [2] = "group",  [4] = "rounding", [6] = "key",       [7] = "dtype",
+        [8] = "prev",     [9] = "choose", [11] = "audit",   [14] = "form",     [15] = "element",
+        [18] = "entropy", [26] = "keep",  [28] = "mask",    [29] = "chunk",    [32] = "transform",
+        [33] = "rotate",  [37] = "rank",  [40] = "width",   [41] = "codebook", [42] = "block"};
     const dw_config *config = &g->pair.config;
     bool first = true;
     emit(g, "{\"config\": {\"codec\": \"%s\", \"parameters\": {", codecs[frame[6]]);

@@ -239,4 +239,24 @@ static const struct {
     {ENTRY + 14, 3, DW_ERR_FORMAT},          /* use: not allowed with role key */
 };
 
+/* The same for rotated values with a scale per row, 32 tokens of 32 channels. There are four
+ * parameters: 1, 2, 32 and 33. With a scale per channel the payload would be as long. */
+static const struct {
+    size_t at;
+    uint8_t value;
+    dw_status expected;
+} rotated_fields[] = {
+    {32, 40, DW_ERR_FORMAT},               /* C: not divisible; the payload would be longer, too */
+    {PARAMETERS + 12, 0xfe, DW_ERR_FORMAT}, /* group: channel */
+    {PARAMETERS + 16, 18, DW_ERR_FORMAT},   /* entropy in place of transform, beside rotate */
+    {PARAMETERS + 17, 1, DW_ERR_FORMAT},    /* zero */
+    {PARAMETERS + 20, 0, DW_ERR_FORMAT},    /* transform */
+    {PARAMETERS + 20, 1, DW_ERR_FORMAT},    /* transform: the default is never written */
+    {PARAMETERS + 20, 3, DW_ERR_FORMAT},    /* transform: one that does not exist */
+    {PARAMETERS + 24, 34, DW_ERR_FORMAT},   /* transform without rotate */
+    {PARAMETERS + 28, 0, DW_ERR_FORMAT},    /* rotate */
+    {PARAMETERS + 28, 32, DW_ERR_FORMAT},   /* rotate: not a power of four */
+    {PARAMETERS + 28, 64, DW_ERR_FORMAT},   /* rotate: it does not divide C */
+};
+
 #endif

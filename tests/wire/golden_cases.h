@@ -127,6 +127,25 @@ static const golden_case golden_blocks[] = {
     {"blocks_one", "blocks:codebook=quantile", DW_F32, DW_BF16, 1, 1, 1},
 };
 
+/* Cases whose values are rotated, filled in alike. */
+static const golden_case golden_rotated[] = {
+    {"rotated_direct_4", "direct:bits=4,transform=hadamard", DW_F32, DW_F32, 2, 3, 128},
+    {"rotated_direct_1", "direct:bits=1,group=16,transform=hadamard,rotate=256", DW_BF16, DW_F16, 1,
+     2, 256},
+    {"rotated_direct_256", "direct:bits=6,group=256,transform=hadamard,rotate=16", DW_F16, DW_F32,
+     1, 3, 272},
+    {"rotated_delta_4", "delta:bits=4,transform=hadamard", DW_F32, DW_F32, 2, 2, 64},
+    {"rotated_delta_row", "delta:bits=3,group=row,transform=hadamard,rotate=16,key=f16,prev=bf16",
+     DW_BF16, DW_BF16, 1, 3, 48},
+    {"rotated_long_row", "delta:bits=2,scale=mse,group=row,transform=hadamard,rotate=256,audit=2",
+     DW_F32, DW_BF16, 1, 1, 2304},
+    {"rotated_mx", "mx:transform=hadamard,rotate=16", DW_F16, DW_F32, 1, 3, 48},
+    {"rotated_delta_mx", "delta:form=mx,prev=f16,transform=hadamard", DW_F32, DW_F32, 1, 2, 128},
+    {"rotated_step", "delta:form=step,transform=hadamard,rotate=16", DW_F32, DW_F16, 2, 3, 48},
+    {"rotated_step_dither", "direct:form=step,group=16,rounding=dither,seed=3,transform=hadamard",
+     DW_BF16, DW_F32, 2, 2, 128},
+};
+
 /* Cases whose payloads are entropy-coded. Their input has many small values and few large ones, so
  * that even in small shapes the entropy-coded blocks are shorter than the tiles that they stand
  * for. make_golden.c defines four visits with such input; epochs: how many of them a case makes. */
@@ -162,6 +181,10 @@ static const struct golden_coded {
     {4,
      {"rans_dither_small", "direct:form=step,group=16,rounding=dither,step=2,entropy=rans", DW_BF16,
       DW_F32, 1, 2, 23}},
+    {4,
+     {"rotated_rans",
+      "delta:form=step,step=1.5,prev=bf16,entropy=rans,transform=hadamard,rotate=16", DW_BF16,
+      DW_BF16, 1, 5, 128}},
     {1,
      {"rans_groups", "direct:form=step,group=row,step=2,entropy=rans", DW_BF16, DW_BF16, 1, 17,
       1025}},
@@ -176,6 +199,7 @@ static const char *const golden_ties[][2] = {
     {"mx_ties_int8", "mx:element=int8"}, {"mx_ties_e4m3", "mx:element=e4m3"},
     {"mx_ties_e5m2", "mx:element=e5m2"}, {"mx_ties_e3m2", "mx:element=e3m2"},
     {"mx_ties_e2m3", "mx:element=e2m3"}, {"mx_ties_e2m1", "mx:element=e2m1"},
+    {"mx_ties_rotated", "mx:element=e4m3,transform=hadamard,rotate=16"},
 };
 
 #endif

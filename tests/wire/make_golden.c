@@ -247,6 +247,38 @@ static void bad_step(const char *directory, bool check)
     golden_finish(&g);
 }
 
+static void bad_rotated(const char *directory, bool check)
+{
+    golden g = golden_begin(directory, check, "bad_rotated",
+                            "direct:bits=4,group=row,transform=hadamard,rotate=16", DW_F32, DW_F32,
+                            1, 32, 32);
+    golden_fill(&g, 1, 1, 0);
+    golden_encode(&g);
+    for (unsigned i = 0; i < sizeof rotated_fields / sizeof *rotated_fields; i++)
+        golden_send_with(&g, rotated_fields[i].at, rotated_fields[i].value, 1,
+                         rotated_fields[i].expected);
+    golden_send(&g, DW_OK);
+    golden_finish(&g);
+}
+
+/* Encoders poison all pieces of a rotated block, because they rotate NaN. A frame can have a block of
+ * which one piece alone is poisoned. */
+static void rotated_poison(const char *directory, bool check)
+{
+    golden g = golden_begin(directory, check, "rotated_poison",
+                            "direct:bits=4,group=16,transform=hadamard", DW_F32, DW_F32, 1, 1, 192);
+    dw_entry_info entry;
+    golden_fill(&g, 1, 1, 0);
+    golden_encode(&g);
+    if (dw_frame_entries(g.pair.frame, g.pair.len, 0, 1, &entry)) golden_failures++;
+    uint8_t *scales = g.pair.frame + entry.payload_offset;
+    scales[2 * 5] = 0xc0; /* of the second block of 64, whose pieces are 4 to 7 */
+    scales[2 * 5 + 1] = 0x7f;
+    test_seal(g.pair.frame, g.pair.len);
+    golden_deliver(&g, g.pair.frame, g.pair.len, DW_OK);
+    golden_finish(&g);
+}
+
 static void out_of_step(const char *directory, bool check)
 {
     golden g = golden_begin(directory, check, "out_of_step", "delta:bits=4,group=32", DW_F32,
@@ -440,6 +472,10 @@ int main(int argc, char **argv)
     odd_blocks(d, check, "odd_blocks_linear", "blocks:codebook=linear,block=64");
     odd_blocks(d, check, "odd_blocks_quantile", "blocks:codebook=quantile");
     bad_blocks(d, check);
+    for (size_t i = 0; i < sizeof golden_rotated / sizeof *golden_rotated; i++)
+        good(d, check, &golden_rotated[i]);
+    bad_rotated(d, check);
+    rotated_poison(d, check);
     bad_step(d, check);
     out_of_step(d, check);
     dropped(d, check);

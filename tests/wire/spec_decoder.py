@@ -19,6 +19,7 @@ from collections import namedtuple
 import spec_blocks
 import spec_entropy
 import spec_rans
+import spec_rotated
 import spec_sparse
 from xxh3 import xxh3_64 as H
 
@@ -55,7 +56,7 @@ USES = {
 }
 WHOLE_ROW, CHANNEL, SAMPLE = 65535, 65534, 65533  # 1.2, group
 NEVER = 255  # 1.2, audit
-ROUNDING, FORM, ENTROPY = 4, 14, 18  # 1.2: parameters that frames may have or not
+ROUNDING, FORM, ENTROPY, TRANSFORM, ROTATE = 4, 14, 18, 32, 33  # 1.2: present or not
 KEY_ELEMENT, KEY_STEP = 64, 128  # 1.2, key: added to the number of an element; in steps
 DITHER = 3  # 1.2, rounding
 RANS = 2  # 1.2, entropy
@@ -101,6 +102,8 @@ PARAMETERS = {  # 1.2. Defaults are only used by a break: the page's frames have
     29: Parameter("chunk", ((CODEC_CHUNK, WITH_BITS),), [1 << i for i in range(7, 17)], 4096),
     41: Parameter("codebook", ALL_BLOCKS, (1, 2, 3), None),
     42: Parameter("block", SCALED_BLOCKS, spec_blocks.LENGTHS, None),
+    TRANSFORM: Parameter("transform", CODING, (spec_rotated.HADAMARD,), None),
+    ROTATE: Parameter("rotate", CODING, spec_rotated.WIDTHS, None),
 }
 # More values of `group` and `key`, by the value of parameter 14.
 GROUPS = {0: (CHANNEL,), STEPPED: (SAMPLE,)}
@@ -311,6 +314,7 @@ BREAKS.update(spec_rans.BREAKS)
 BREAKS.update(spec_entropy.BREAKS)
 BREAKS.update(spec_sparse.BREAKS)
 BREAKS.update(spec_blocks.BREAKS)
+BREAKS.update(spec_rotated.BREAKS)
 BREAKS.update({f"chain-without-{name}": f"the chain leaves {name} out (2)" for name in CHAIN})
 broken = set()
 
@@ -856,6 +860,7 @@ def parse_parameters(codec, block):
     for optional, needed in ((ROUNDING, "step-rounding-needed"), (ENTROPY, "entropy-needed")):
         if not any(number == optional for number, _, _ in rows) and needed not in broken:
             wanted = [number for number in wanted if number != optional]
+    wanted = [number for number in wanted if is_beside_rotation(number, rows)]
     if "entropy-of-raw" in broken and codec == CODEC_RAW:
         rows = [row for row in rows if row[0] != ENTROPY]
     if "block-unknown" in broken:
@@ -875,7 +880,19 @@ def parse_parameters(codec, block):
     by_channel = any(number == 2 and value == CHANNEL for number, _, value in rows)
     both = by_channel and ENTROPY in wanted
     need(not both or "entropy-of-channels" in broken, "FORMAT", "entropy of channels")
+    both = by_channel and TRANSFORM in wanted
+    need(not both or "rotate-of-channels" in broken, "FORMAT", "rotation of channels")
     return {PARAMETERS[number].name: value for number, _, value in rows}
+
+
+def is_beside_rotation(number, rows):
+    """1.2: whether a frame with these rows may have the parameter, as far as 32 decides."""
+    there = [row[0] for row in rows]
+    if number == TRANSFORM:
+        return TRANSFORM in there
+    if number == ROTATE:
+        return TRANSFORM in there or ("rotate-alone" in broken and ROTATE in there)
+    return number != 9 or TRANSFORM not in there
 
 
 def form_of(codec, rows):
@@ -920,6 +937,10 @@ def values_of(number, of):
         return (*values, 1, 2)
     if name == "entropy" and "entropy-any" in broken:
         return (*values, 1, 3)
+    if name == "transform" and "rotate-transform-any" in broken:
+        return (*values, 1, 3)
+    if name == "rotate" and "rotate-width-any" in broken:
+        return (*values, 32, 128)
     return (*values, *more.get(form, ()))
 
 
@@ -933,6 +954,8 @@ def check_codec(h, tables):
     dithered |= draws and "sparse-seed-refused" not in broken
     need(h.seed == 0 or dithered or "seed-any" in broken, "FORMAT", "seed")
     need(h.seed or not dithered or "step-seed-needed" not in broken, "FORMAT", "seed")
+    fits = h.C % parameters.get("rotate", 1) == 0 or "rotate-unfit" in broken
+    need(fits, "FORMAT", "rotated blocks that do not divide a token")
     for e in tables.entries:
         check_entry_of_codec(h, parameters, e)
     return parameters
@@ -1037,6 +1060,13 @@ def product_of(entry, scale):
         return entry[0] != scale[0], INFINITY
     value = F32.unpack(F32.pack((entry[0] != scale[0], entry[1] * scale[1]), 149))
     return value if "blocks-minus-zero" in broken else add((False, 0), value)
+
+
+def width_of(parameters, e):
+    """3.11: H; 0 where an entry is not rotated."""
+    if e.role == KEY and "rotate-key-plain" in broken:
+        return 0
+    return parameters.get("rotate", 0)
 
 
 def is_audited(parameters):
@@ -1638,6 +1668,15 @@ class Decoder:
             return make_blocks(h, parameters, payload)
         if method.form == FLOATS:
             return make_floats(payload, method.fmt, h.T * h.C, prev_fmt)
+        if width_of(parameters, e):
+            values = self._read(h, parameters, e, payload, None, None).values
+            rotated = width_of(parameters, e), held, prev_fmt, broken
+            return Made(*spec_rotated.made(sys.modules[__name__], values, *rotated), None, None)
+        return self._read(h, parameters, e, payload, held, prev_fmt)
+
+    def _read(self, h, parameters, e, payload, held, prev_fmt):
+        """3.2 to 3.4."""
+        method = method_of(h.codec, parameters, e.use)
         if method.form == MICROSCALED:
             return Microscaled(h.T, h.C, method, held, prev_fmt).read(payload)
         if method.form == STEPPED:
@@ -2023,6 +2062,12 @@ def ruled_payloads(decoder, step, frame):
         payload = plain_payload(h, parameters, e, payload)
         held = decoder.held.get((e.sample, e.slice)) if e.role == DELTA else None
         base = [held.fmt.unpack(b) for b in held.prev] if held else None
+        if width_of(parameters, e) and method.form in (MICROSCALED, STEPPED):
+            d = x if base is None else [difference(*pair) for pair in zip(x, base)]
+            x = spec_rotated.rotated(
+                sys.modules[__name__], d, width_of(parameters, e), broken
+            )
+            base = None
         if method.form == MICROSCALED:
             yield i, payload, mx_payload(method, h.T, h.C, x, base)
         if method.form == STEPPED:
