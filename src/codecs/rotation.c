@@ -13,11 +13,12 @@ dw_status dw_rotation_plan(dw_plan *made, dw_why *why)
     made->layout.rotates = width;
     if (width == 0 || made->c % width == 0) return DW_OK;
     if (why)
-        snprintf(why->text, sizeof why->text,
-                 "rotate=%u rotates blocks of %u channels, and %u channels cannot be divided into "
-                 "such blocks: give rotate=16, 64 or 256, whichever divides the number of channels, "
-                 "or leave transform out",
-                 (unsigned)width, (unsigned)width, (unsigned)made->c);
+        snprintf(
+            why->text, sizeof why->text,
+            "rotate=%u rotates blocks of %u channels, and %u channels cannot be divided into "
+            "such blocks: give rotate=16, 64 or 256, whichever divides the number of channels, "
+            "or leave transform out",
+            (unsigned)width, (unsigned)width, (unsigned)made->c);
     return DW_ERR_SHAPE;
 }
 
