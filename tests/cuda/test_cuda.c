@@ -307,12 +307,19 @@ static void a_config_without_kernel_is_unsupported(void **state)
         assert_int_equal(dw_params_on_device(&with, &why), DW_ERR_UNSUPPORTED);
         assert_non_null(strstr(why.text, "\"unknown\""));
     }
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(dw_config_parse(&config, i ? "blocks:block=64" : "topk:keep=0.1", NULL),
-                         DW_OK);
+    static const struct {
+        const char *text, *why;
+    } refused[] = {
+        {"topk:keep=0.1", "\"sparse\""},
+        {"lowrank:rank=2", "\"lowrank\""},
+        {"blocks:block=64", "\"blocks\""},
+        {"direct:bits=4,transform=hadamard", "transform cannot be used on a GPU"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        assert_int_equal(dw_config_parse(&config, refused[i].text, NULL), DW_OK);
         assert_int_equal(dw_encoder_create_cuda(&encoder, &config, cuda, DW_CUDA_DEVICE, &why),
                          DW_ERR_UNSUPPORTED);
-        assert_non_null(strstr(why.text, i ? "\"blocks\"" : "\"sparse\""));
+        assert_non_null(strstr(why.text, refused[i].why));
     }
     assert_int_equal(dw_config_parse(&config, "delta:key=f16", NULL), DW_OK);
     params.use[DW_USE_CHANGE].error = 0.1;

@@ -13,19 +13,21 @@ TEXTS = ["delta:bits=4", "delta:bits=1,prev=bf16", "direct:bits=6", "raw:bf16", 
 TEXTS += ["topk:keep=0.2,bits=4", "randk:keep=0.5"]
 TEXTS += ["cocktail:mask=0.3,seed=4", "chunk:chunk=128,keep=0.1", "chunk"]
 TEXTS += ["blocks:block=64", "blocks:codebook=quantile"]
+TEXTS += ["delta:bits=3,transform=hadamard,rotate=16", "direct:form=step,transform=hadamard"]
 
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("dtype", [numpy.float32, numpy.float16])
 def test_the_decoder_gives_what_the_encoder_expects(text, dtype):
     encoder, decoder = pair(text)
+    shape = (3, 5, 64 if "hadamard" in text else 70)
     for visit in range(3):
-        x = normal((3, 5, 70), visit, dtype)
+        x = normal(shape, visit, dtype)
         made = numpy.empty_like(x)
         frame = encoder.encode(x, [7, 2**64 - 1, 0], reconstruction=made)
         assert type(frame) is bytes and len(frame) <= encoder.bound(x)
         y, ids, reply = decoder.decode(frame)
-        assert ids == [7, 2**64 - 1, 0] and y.shape == (3, 5, 70)
+        assert ids == [7, 2**64 - 1, 0] and y.shape == shape
         assert y.dtype == ("f32" if dtype is numpy.float32 else "f16")
         assert same(y, made)
         assert reply is not None or Config(text).codec != "delta"
@@ -34,6 +36,13 @@ def test_the_decoder_gives_what_the_encoder_expects(text, dtype):
     assert encoder.counters().keys_held == decoder.counters().keys_held == held
     assert encoder.counters().frames == decoder.counters().frames == 3
     assert encoder.counters().acks == decoder.counters().acks
+
+
+def test_blocks_that_do_not_divide_a_token_are_refused():
+    encoder, _ = pair("direct:bits=4,transform=hadamard")
+    with refused("SHAPE", "rotate=64"):
+        encoder.encode(normal((2, 3, 70)), [1, 2])
+    assert len(encoder.encode(normal((2, 3, 128)), [1, 2])) > 0
 
 
 def test_counters_are_named_as_in_the_header():
