@@ -168,6 +168,7 @@ typedef enum dw_codec {
     DW_CODEC_COCKTAIL = 7, /* of values at random places, those of largest magnitude */
     DW_CODEC_CHUNK = 8,    /* of each chunk of a sample, the values of largest magnitude */
     DW_CODEC_LOWRANK = 9,  /* two thin matrices, whose product is close to the tensor (PowerSGD) */
+    DW_CODEC_TAH = 10,     /* tiles of channels, rotated, with 3 or 4 bits for each value */
     DW_CODEC_BLOCKS = 11   /* 8-bit codes with a codebook, and a scale for each block of values */
 } dw_codec;
 typedef enum dw_scale { DW_SCALE_ABSMAX = 1, DW_SCALE_SIGNED = 2, DW_SCALE_MSE = 3 } dw_scale;
@@ -203,12 +204,13 @@ typedef enum dw_form_name {
     DW_FORM_STEP = 4,      /* multiples of a step that a group, row or sample shares */
     DW_FORM_SPARSE = 5,    /* some of the values, and where they stand */
     DW_FORM_LOWRANK = 6,   /* a matrix as a product of two thin ones */
+    DW_FORM_TAH = 7,       /* rotated tiles, some with 4 bits for each value, others with 3 */
     DW_FORM_BLOCKS = 8     /* 8-bit codes with a codebook */
 } dw_form_name;
 
 /* Returns the name of a form as in docs/codecs.md: "floats", "quantized", "mx", "step", "sparse",
- * "lowrank", "blocks"; "none" for 0, the form of entries without a payload; "?" for others. Never
- * NULL. */
+ * "lowrank", "tah", "blocks"; "none" for 0, the form of entries without a payload; "?" for others.
+ * Never NULL. */
 DW_API const char *dw_form_string(dw_form_name form);
 
 /* Element formats of microscaling, as in the OCP Microscaling Formats (MX) Specification 1.0. */
@@ -292,6 +294,9 @@ typedef struct dw_config {
     uint32_t block; /* consecutive values that share a scale */
     dw_transform transform;
     uint32_t rotate; /* channels of a rotated block */
+    uint32_t tile;   /* channels of a tile of tah */
+    uint32_t tau;    /* in thousandths */
+    uint32_t share;  /* in millionths of the tiles of a sample */
 } dw_config;
 
 /* Sets all fields of a config to their defaults. struct_size: sizeof(dw_config) in the program.

@@ -20,6 +20,7 @@ typedef enum source {
     OF_MASK,     /* sparse: the largest of values at random places, with the option mask, too */
     OF_CHUNKS,   /* sparse: the largest values of each chunk, with the option chunk, too */
     OF_RANK,     /* lowrank: two thin matrices, with the options rank and bits or dtype */
+    OF_TILES,    /* rotated tiles, with the options tile, tau and share */
     OF_CODEBOOK, /* blocks, with the options codebook and block */
     EMPTY        /* no payload */
 } source;
@@ -44,13 +45,14 @@ static const struct codec_row {
     {DW_CODEC_COCKTAIL, false, {[DW_USE_WHOLE] = OF_MASK}},
     {DW_CODEC_CHUNK, false, {[DW_USE_WHOLE] = OF_CHUNKS}},
     {DW_CODEC_LOWRANK, false, {[DW_USE_WHOLE] = OF_RANK}},
+    {DW_CODEC_TAH, false, {[DW_USE_WHOLE] = OF_TILES}},
     {DW_CODEC_BLOCKS, false, {[DW_USE_WHOLE] = OF_CODEBOOK}},
 };
 enum { CODECS = sizeof codecs / sizeof *codecs };
 
 static const dw_form *const forms[] = {&dw_form_floats, &dw_form_quantized, &dw_form_mx,
                                        &dw_form_step,   &dw_form_sparse,    &dw_form_lowrank,
-                                       &dw_form_blocks};
+                                       &dw_form_tah,    &dw_form_blocks};
 enum { FORMS = sizeof forms / sizeof *forms };
 
 const char *dw_form_string(dw_form_name form)
@@ -169,6 +171,9 @@ static dw_form_params params_of(source of, const dw_config *config, dw_dtype x)
     case OF_MASK:
     case OF_CHUNKS: return sparse(config, false);
     case OF_RANK: return lowrank(config);
+    case OF_TILES:
+        return (dw_form_params){
+            .form = &dw_form_tah, .tile = config->tile, .tau = config->tau, .share = config->share};
     case EMPTY: return (dw_form_params){.form = &dw_form_skip};
     case OF_CODEBOOK: return blocked(config);
     }

@@ -102,6 +102,6 @@ typedef struct dw_form {
 } dw_form;
 
 extern const dw_form dw_form_blocks, dw_form_floats, dw_form_lowrank, dw_form_mx, dw_form_quantized,
-    dw_form_skip, dw_form_sparse, dw_form_step;
+    dw_form_skip, dw_form_sparse, dw_form_step, dw_form_tah;
 
 #endif

@@ -187,21 +187,11 @@ static bool find_one(const uint8_t *from, uint64_t bytes, uint64_t *at)
     return false;
 }
 
-/* Adds up neighbouring bits, pairs of bits and so on. Compilers make a call of their own library of
- * the builtin function, which the pure layer does not link. */
-static uint64_t count_ones(uint64_t word)
-{
-    word -= word >> 1 & UINT64_C(0x5555555555555555);
-    word = (word & UINT64_C(0x3333333333333333)) + (word >> 2 & UINT64_C(0x3333333333333333));
-    word = (word + (word >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
-    return word * UINT64_C(0x0101010101010101) >> 56;
-}
-
 static const char *read_mask(const dw_sparse *s, const uint8_t *from, uint64_t bytes, uint8_t *mask)
 {
     uint64_t ones = 0;
     memcpy(mask, from, (size_t)bytes);
-    for (uint64_t at = 0; at < s->m; at += 64) ones += count_ones(dw_mask_word(mask, at));
+    for (uint64_t at = 0; at < s->m; at += 64) ones += dw_mask_ones(dw_mask_word(mask, at));
     if (s->m % 8 && from[bytes - 1] >> s->m % 8) return "a mask has bits behind its last element";
     return ones == s->k ? NULL : "a mask does not have as many bits as the payload has values";
 }
@@ -252,7 +242,7 @@ static const char *check_chunks(const dw_sparse *s, const uint8_t *mask)
     for (uint64_t at = 0; at < s->m && s->chunk < s->m; at += chunk.n) {
         chunk = dw_sparse_chunk_at(s, at);
         uint64_t ones = 0;
-        for (uint64_t i = 0; i < chunk.n; i += 64) ones += count_ones(dw_mask_word(mask, at + i));
+        for (uint64_t i = 0; i < chunk.n; i += 64) ones += dw_mask_ones(dw_mask_word(mask, at + i));
         if (ones != chunk.k) return "a chunk does not have as many values as are sent of it";
     }
     return NULL;

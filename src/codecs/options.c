@@ -6,17 +6,12 @@
 
 #include "codecs/contraction.h"
 
-const dw_word dw_codec_words[] = {{"delta", DW_CODEC_DELTA},
-                                  {"direct", DW_CODEC_DIRECT},
-                                  {"raw", DW_CODEC_RAW},
-                                  {"mx", DW_CODEC_MX},
-                                  {"topk", DW_CODEC_TOPK},
-                                  {"randk", DW_CODEC_RANDK},
-                                  {"cocktail", DW_CODEC_COCKTAIL},
-                                  {"chunk", DW_CODEC_CHUNK},
-                                  {"lowrank", DW_CODEC_LOWRANK},
-                                  {"blocks", DW_CODEC_BLOCKS},
-                                  {0}};
+const dw_word dw_codec_words[] = {{"delta", DW_CODEC_DELTA},       {"direct", DW_CODEC_DIRECT},
+                                  {"raw", DW_CODEC_RAW},           {"mx", DW_CODEC_MX},
+                                  {"topk", DW_CODEC_TOPK},         {"randk", DW_CODEC_RANDK},
+                                  {"cocktail", DW_CODEC_COCKTAIL}, {"chunk", DW_CODEC_CHUNK},
+                                  {"lowrank", DW_CODEC_LOWRANK},   {"tah", DW_CODEC_TAH},
+                                  {"blocks", DW_CODEC_BLOCKS},     {0}};
 
 static const dw_word forms[] = {
     {"quantized", DW_FORM_QUANTIZED}, {"mx", DW_FORM_MX}, {"step", DW_FORM_STEP}, {0}};
@@ -73,7 +68,7 @@ static const dw_word scalings[] = {
     {"none", DW_SCALING_NONE}, {"unbiased", DW_SCALING_UNBIASED}, {0}};
 static const dw_word transforms[] = {
     {"none", DW_TRANSFORM_NONE}, {"hadamard", DW_TRANSFORM_HADAMARD}, {0}};
-static const dw_word rotations[] = {{"16", 16}, {"64", 64}, {"256", 256}, {0}};
+static const dw_word rotations[] = {{"16", 16}, {"64", 64}, {"256", 256}, {0}}; /* and tiles */
 static const dw_word replies[] = {{"always", DW_REPLIES_ALWAYS}, {"never", DW_REPLIES_NEVER}, {0}};
 static const dw_word codebooks[] = {{"dynamic", DW_CODEBOOK_DYNAMIC},
                                     {"linear", DW_CODEBOOK_LINEAR},
@@ -100,8 +95,9 @@ enum {
     LOWRANK = 1 << DW_CODEC_LOWRANK,
     SPARSE = TOPK | RANDK | COCKTAIL | CHUNK,
     HANDS_ON = SPARSE | LOWRANK, /* rows of values to another form, quantized or floats */
+    TAH = 1 << DW_CODEC_TAH,
     BLOCKS = 1 << DW_CODEC_BLOCKS,
-    WITHOUT_PREV = DIRECT | RAW | MX | HANDS_ON | BLOCKS,
+    WITHOUT_PREV = DIRECT | RAW | MX | HANDS_ON | TAH | BLOCKS,
     ALL = DELTA | WITHOUT_PREV
 };
 
@@ -310,6 +306,25 @@ static bool transform_fits(const dw_config *config, uint64_t transform)
            !(config->error && config->group && config->group < rotate);
 }
 
+static uint64_t four_fifths(const dw_config *config)
+{
+    (void)config;
+    return DW_KEEP_ALL / 5 * 4;
+}
+
+static uint64_t tau_of_one(const dw_config *config)
+{
+    (void)config;
+    return 1000;
+}
+
+/* The levels of a tile reach from its lowest value to its highest. The rule absmax would use only
+ * some of them. */
+static bool scale_fits(const dw_config *config, uint64_t scale)
+{
+    return config->codec != DW_CODEC_TAH || scale != DW_SCALE_ABSMAX;
+}
+
 static uint64_t best_rotation(const dw_config *config)
 {
     (void)config;
@@ -379,7 +394,7 @@ const dw_option dw_options[DW_OPTIONS] = {
      "bits per element that frames take on average; replaces step", "not set"},
     {22, "deadzone", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 500, 1000, 3, FIELD(deadzone), NULL, deadzone_fits,
      "values of up to so many steps become 0; only with nearest rounding", "0.5: plain nearest rounding"},
-    {3, "scale", DELTA | DIRECT | HANDS_ON, DW_SCOPE_QUANTIZED, DW_AGREE_NO, scales, 0, 0, false, FIELD(scale), best_scale, NULL,
+    {3, "scale", DELTA | DIRECT | HANDS_ON | TAH, DW_SCOPE_QUANTIZED, DW_AGREE_NO, scales, 0, 0, false, FIELD(scale), best_scale, scale_fits,
      "how the encoder finds a scale", "signed; mse for 1 bit; absmax with stochastic rounding and with chunk"},
     {4, "rounding", DELTA | DIRECT | HANDS_ON, DW_SCOPE_GROUPS, DW_AGREE_DITHER, roundings, 0, 0, false, FIELD(rounding), first, rounding_fits,
      "how the encoder rounds", "nearest"},
@@ -431,6 +446,12 @@ const dw_option dw_options[DW_OPTIONS] = {
      "hadamard: blocks of channels are rotated before they are coded, and rotated back", "none"},
     {33, "rotate", DELTA | DIRECT | MX, DW_SCOPE_ROTATED, DW_AGREE_FRAME, rotations, 0, 0, false, FIELD(rotate), best_rotation, NULL,
      "channels of a rotated block; only with transform", "64"},
+    {34, "tile", TAH, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, rotations, 0, 0, false, FIELD(tile), best_rotation, NULL,
+     "channels of a tile, which is rotated", "64"},
+    {35, "tau", TAH, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1000, 1000000000, 3, FIELD(tau), tau_of_one, NULL,
+     "the largest value of a tile is put first if it is more than so many times as large as the second", "1"},
+    {36, "share", TAH, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_KEEP_ALL, DW_KEEP_DECIMALS, FIELD(share), four_fifths, NULL,
+     "which part of the tiles has 4 bits for each value; the others have 3", "0.8"},
 };
 /* clang-format on */
 

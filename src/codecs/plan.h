@@ -33,6 +33,8 @@ struct dw_form_params {
     /* For the form blocks. block: elements that share a scale; not used with quantile. */
     dw_codebook codebook;
     uint32_t block;
+    /* For the form tah. tau: in thousandths. share: of tiles with 4 bits, in millionths. */
+    uint32_t tile, tau, share;
     const dw_stage *behind; /* NULL: no stage behind the form */
     uint32_t rotates;       /* channels of a rotated block; 0: no rotation */
     bool chooses;           /* pieces may be coded as a change or directly */

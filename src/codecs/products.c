@@ -27,7 +27,8 @@ static void load(const dw_matrix *m, uint64_t row, uint64_t column, uint64_t n, 
     for (uint64_t i = 0; i < n; i++) block[i] = values[i] * m->scale;
 }
 
-/* ---- Products with M -------------------------------------------------------------------------- */
+/* ---- Products with M --------------------------------------------------------------------------
+ */
 
 static void add_to_lanes(const float *a, const float *b, uint64_t n, float *lanes)
 {
@@ -81,7 +82,8 @@ void dw_product_columns(const dw_matrix *m, uint32_t r, const float *p, float *q
         }
 }
 
-/* ---- Vectors ---------------------------------------------------------------------------------- */
+/* ---- Vectors ----------------------------------------------------------------------------------
+ */
 
 /* In binary64, where these products are exact. */
 static double dot(const float *a, const float *b, uint64_t n)

@@ -9,7 +9,8 @@ void dw_residual_of_run(const dw_encode_job *job, const dw_run *run)
     float *next = run->next;
     for (uint32_t from = 0, to; from < run->segments; from = to + 1) {
         /* `to` becomes the next segment that is poisoned, or the end. */
-        for (to = from; to < run->segments && !dw_tiles_is_poisoned(layout, job->payload, run, to);) to++;
+        for (to = from; to < run->segments && !dw_tiles_is_poisoned(layout, job->payload, run, to);)
+            to++;
         uint64_t at = (uint64_t)from * layout->segment_channels,
                  end = (uint64_t)to * layout->segment_channels;
         if (end > run->channels) end = run->channels; /* the last segment may be shorter */

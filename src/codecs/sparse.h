@@ -54,6 +54,16 @@ static inline uint64_t dw_mask_word(const uint8_t *mask, uint64_t at)
     return dw_get(mask + at / 8, 8);
 }
 
+/* Adds up neighbouring bits, pairs of bits and so on. Compilers make a call of their own library of
+ * the builtin function, which the pure layer does not link. */
+static inline uint64_t dw_mask_ones(uint64_t word)
+{
+    word -= word >> 1 & UINT64_C(0x5555555555555555);
+    word = (word & UINT64_C(0x3333333333333333)) + (word >> 2 & UINT64_C(0x3333333333333333));
+    word = (word + (word >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return word * UINT64_C(0x0101010101010101) >> 56;
+}
+
 static inline void dw_mask_set(uint8_t *mask, uint64_t at)
 {
     mask[at / 8] |= (uint8_t)(1u << at % 8);

@@ -222,7 +222,7 @@ static void settle(const dw_encode_job *job, const dw_chunk_result *joined)
 typedef struct encoding {
     const dw_encode_job *job;
     const dw_encode_job *coded; /* the same, or, with a rotation, that of the rotated values */
-    uint16_t row; /* the step of a row that is cut into several tiles */
+    uint16_t row;               /* the step of a row that is cut into several tiles */
     dw_sums *sums;
 } encoding;
 
@@ -316,8 +316,7 @@ static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *re
     dw_walk walk;
     dw_rotation rotation;
     *result = (dw_chunk_result){0};
-    encoding e = {
-        .job = job, .coded = dw_rotation_begin(&rotation, job), .sums = &result->sums};
+    encoding e = {.job = job, .coded = dw_rotation_begin(&rotation, job), .sums = &result->sums};
     dw_walk_encode(&walk, job, chunk);
     dw_tiles_clear(job, &walk.chunk);
     while (dw_walk_next(&walk)) {

@@ -163,6 +163,8 @@ static void threads_change_no_bit(void **state)
         {"blocks:codebook=quantile,incarnation=7", 140, 1024, DW_BF16, 0},
         {"delta:bits=3,group=16,transform=hadamard,rotate=256,incarnation=7", 70, 1024, DW_BF16, 1},
         {"delta:form=step,entropy=rans,transform=hadamard,incarnation=7", 21, 4992, DW_F32, 0},
+        {"tah:incarnation=7", 70, 1024, DW_F32, 1},
+        {"tah:tile=16,share=0.5,incarnation=7", 300, 96, DW_BF16, 0},
     };
     test_random random = {test_seed()};
     (void)state;

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_tah.c - tests the codec tah: which tiles have 4 bits, pivots, errors, residuals, payloads
+ * that break a rule, and what is refused. */
+#include <math.h>
+
+#include "arithmetic/half.h"
+#include "base/tensor.h"
+#include "codecs/contraction.h"
+#include "support/seal.h"
+#include "support/tool.h"
+#include "wire/bytes.h"
+
+static const dw_key key = {3, 1};
+
+static uint64_t up16(uint64_t n)
+{
+    return (n + 15) / 16 * 16;
+}
+
+/* The parts of a payload with n tiles. */
+typedef struct parts {
+    uint8_t *mask, *pivots, *offsets, *codes;
+} parts;
+
+static parts parts_of(uint8_t *frame, size_t len, uint64_t n)
+{
+    dw_entry_info entry;
+    assert_int_equal(dw_frame_entries(frame, len, 0, 1, &entry), DW_OK);
+    uint8_t *payload = frame + entry.payload_offset;
+    uint64_t pivots = up16((n + 7) / 8), offsets = pivots + up16(n), codes = offsets + up16(2 * n);
+    return (parts){payload, payload + pivots, payload + offsets, payload + codes};
+}
+
+static bool is_wide(const parts *p, uint64_t tile)
+{
+    return p->mask[tile / 8] >> tile % 8 & 1;
+}
+
+static void rotate(float *v, uint32_t g)
+{
+    float made[256];
+    for (uint32_t i = 0; i < g; i++) v[i] /= (float)g;
+    for (uint32_t s = 1; s < g; s *= 2) {
+        for (uint32_t i = 0; i < g; i++) made[i] = i & s ? v[i - s] - v[i] : v[i] + v[i + s];
+        memcpy(v, made, g * sizeof *made);
+    }
+    for (uint32_t i = 0; i < g; i++) v[i] *= sqrtf((float)g);
+}
+
+/* ---- Pivots and wide tiles, compared with a search of the whole tile and a sort ----------------
+ */
+
+enum { MOST = 90 * 768, MOST_TILES = MOST / 16 };
+
+static const float *sorted;
+
+static int by_range(const void *a, const void *b)
+{
+    uint32_t i = *(const uint32_t *)a, k = *(const uint32_t *)b;
+    if (sorted[i] != sorted[k]) return sorted[i] > sorted[k] ? -1 : 1;
+    return i < k ? -1 : 1;
+}
+
+/* The pivot and the range of a tile, as docs/format.md says of the library. */
+static uint32_t pivot_of(float *tile, uint32_t g, float tau, float *range)
+{
+    uint32_t pivot = 0;
+    float second = 0, low, high;
+    for (uint32_t i = 1; i < g; i++)
+        if (fabsf(tile[i]) > fabsf(tile[pivot])) pivot = i;
+    for (uint32_t i = 0; i < g; i++)
+        if (i != pivot && fabsf(tile[i]) > second) second = fabsf(tile[i]);
+    if (!(fabsf(tile[pivot]) > tau * second)) pivot = 0;
+    float first = tile[0];
+    tile[0] = tile[pivot];
+    tile[pivot] = first;
+    rotate(tile, g);
+    low = high = tile[0];
+    for (uint32_t i = 1; i < g; i++) {
+        low = fminf(low, tile[i]);
+        high = fmaxf(high, tile[i]);
+    }
+    *range = high - low;
+    return pivot;
+}
+
+static void check_choices(uint32_t g, float tau, double share, dw_dtype dtype, uint32_t t,
+                          uint32_t c, int kind)
+{
+    static float x[MOST + 90 * 3], ranges[MOST_TILES];
+    static uint32_t pivots[MOST_TILES], order[MOST_TILES];
+    uint32_t n = t * c / g, wide = (uint32_t)ceil(n * share - 1e-9), stride = c + 3;
+    char text[80];
+    test_random random = {g + t + (uint64_t)kind};
+    test_pair pair;
+    dw_tensor tx = dw_tensor_3d(x, dtype, 1, t, c);
+    assert_true((size_t)t * c <= MOST && t <= 90);
+    tx.stride_t = stride;
+    tx.stride_n = (int64_t)t * stride;
+    for (uint32_t i = 0; i < t * c; i++) {
+        float value = kind == 1 ? (float)(test_next(&random) % 3) : test_normal(&random);
+        test_set(x, dtype, i / c * (size_t)stride + i % c, value * (i % 41 == 7 ? 9.0f : 1.0f));
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        float tile[256];
+        for (uint32_t k = 0; k < g; k++) {
+            uint32_t at = i * g + k;
+            tile[k] = test_get(x, dtype, at / c * (size_t)stride + at % c);
+        }
+        pivots[i] = pivot_of(tile, g, tau, &ranges[i]);
+        order[i] = i;
+    }
+    sorted = ranges;
+    qsort(order, n, sizeof *order, by_range);
+    snprintf(text, sizeof text, "tah:tile=%u,tau=%g,share=%g", g, (double)tau, share);
+    test_pair_open(&pair, text, 1, t, c, dtype);
+    test_pair_encode(&pair, &key, &tx);
+    assert_int_equal(pair.len, dw_frame_bound(&pair.config, &tx));
+    parts p = parts_of(pair.frame, pair.len, n);
+    for (uint32_t i = 0; i < n; i++) {
+        if (is_wide(&p, order[i]) != (i < wide)) fail_msg("%s: tile %u", text, order[i]);
+        if (p.pivots[i] != pivots[i]) fail_msg("%s: pivot of tile %u", text, i);
+    }
+    test_pair_close(&pair);
+}
+
+static void tiles_and_pivots_are_chosen(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        check_choices(64, 1, 0.8, DW_F32, 5, 192, kind);
+        check_choices(64, 2, 0.8, DW_BF16, 90, 768, kind);
+        check_choices(16, 1.5f, 0.3, DW_F16, 90, 768, kind);
+        check_choices(256, 1, 0.5, DW_F32, 33, 768, kind);
+        check_choices(64, 1, 1, DW_F32, 33, 128, kind);
+        check_choices(64, 1, 0.000001, DW_F32, 33, 128, kind);
+        check_choices(16, 3, 0.8, DW_F32, 1, 16, kind);
+    }
+}
+
+/* ---- What arrives -------------------------------------------------------------------------------
+ */
+
+static double norm(const float *values, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += (double)values[i] * values[i];
+    return sqrt(sum);
+}
+
+/* Activations with one percent of outlier channels, most of which are far from 0, too. */
+static void fill_outliers(test_random *random, float *x, uint32_t t, uint32_t c)
+{
+    for (uint32_t i = 0; i < t * c; i++) {
+        bool is_outlier = i % c % 100 == 37;
+        x[i] = test_normal(random) * (is_outlier ? 10.0f : 1.0f);
+        if (is_outlier && i % c % 200 == 37) x[i] += 25;
+    }
+}
+
+/* Sends x and returns the norm of the error, as a part of that of x. */
+static double error_of(const char *config, float *x, uint32_t t, uint32_t c, double *bits)
+{
+    static float y[MOST];
+    test_pair pair;
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, t, c), ty = dw_tensor_3d(y, DW_F32, 1, t, c);
+    test_pair_open(&pair, config, 1, t, c, DW_F32);
+    test_pair_encode(&pair, &key, &tx);
+    *bits = 8.0 * (double)pair.len / (t * c);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    for (uint32_t i = 0; i < t * c; i++) y[i] -= x[i];
+    test_pair_close(&pair);
+    return norm(y, (size_t)t * c) / norm(x, (size_t)t * c);
+}
+
+static void outliers_cost_little(void **state)
+{
+    enum { T = 64, C = 768 };
+    static float x[T * C];
+    static const char *const better[] = {"tah", "tah:scale=mse", "tah:tau=2", "tah:tile=16",
+                                         "tah:tile=256,share=1"};
+    test_random random = {test_seed()};
+    double bits;
+    (void)state;
+    fill_outliers(&random, x, T, C);
+    double direct = error_of("direct:bits=4", x, T, C, &bits);
+    for (size_t i = 0; i < sizeof better / sizeof *better; i++) {
+        double error = error_of(better[i], x, T, C, &bits);
+        printf("%s: %.2f bits, %.2f times the error of direct:bits=4\n", better[i], bits,
+               error / direct);
+        assert_true(error < 0.7 * direct);
+    }
+    (void)error_of("tah", x, T, C, &bits);
+    assert_true(bits > 4.4 && bits < 4.5);
+    assert_true(error_of("tah:share=1", x, T, C, &bits) <
+                error_of("tah:share=0.5", x, T, C, &bits));
+}
+
+/* A large value arrives nearly as it was, whichever element of its tile it is, and its neighbours
+ * do not suffer. */
+static void pivots_arrive(void **state)
+{
+    enum { C = 64 };
+    static float x[C], y[C];
+    test_random random = {2};
+    test_pair pair;
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, C), ty = dw_tensor_3d(y, DW_F32, 1, 1, C);
+    (void)state;
+    test_pair_open(&pair, "tah", 1, 1, C, DW_F32);
+    for (int at = 0; at < C; at++) {
+        test_fill(&random, x, DW_F32, C, 1);
+        x[at] = at % 2 ? 1000.0f : -1000.0f;
+        test_pair_encode(&pair, &key, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        for (int i = 0; i < C; i++) assert_true(fabsf(y[i] - x[i]) < (i == at ? 5.0f : 2.0f));
+    }
+    test_pair_close(&pair);
+}
+
+static void nan_stays_in_its_tile(void **state)
+{
+    enum { T = 6, C = 192, SIZE = T * C };
+    static float x[SIZE], y[SIZE], sum[SIZE];
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
+    dw_decode_options options = {.struct_size = sizeof options, .adds = 1, .factor = 0.5f};
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        test_random random = {1};
+        test_pair pair;
+        test_pair_open(&pair, "tah:share=0.5", 1, T, C, DW_F32);
+        test_fill(&random, x, DW_F32, SIZE, 1);
+        x[700] = bad[k];
+        test_pair_encode(&pair, &key, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        for (int i = 0; i < SIZE; i++) {
+            assert_true(isnan(y[i]) == (i / 64 == 700 / 64));
+            if (i / 64 != 700 / 64) assert_true(fabsf(x[i] - y[i]) < 1);
+        }
+        assert_int_equal(test_encoder_counters(pair.encoder).poisoned_groups, 1);
+        assert_int_equal(test_decoder_counters(pair.decoder).poisoned_groups, 1);
+        assert_int_equal(test_encoder_counters(pair.encoder).groups, SIZE / 64);
+        /* What is added to y is what would be written. */
+        test_fill(&random, sum, DW_F32, SIZE, 1);
+        dw_tensor to = dw_tensor_3d(sum, DW_F32, 1, T, C);
+        float before[SIZE];
+        memcpy(before, sum, sizeof sum);
+        assert_int_equal(dw_decode_with(pair.decoder, pair.frame, pair.len, &to, &options,
+                                        pair.reply, pair.reply_cap, &pair.reply_len),
+                         DW_OK);
+        for (int i = 0; i < SIZE; i++) {
+            volatile float half = 0.5f * y[i];
+            assert_true(isnan(y[i]) ? isnan(sum[i]) : sum[i] == before[i] + half);
+        }
+        test_pair_close(&pair);
+    }
+}
+
+/* ---- Residuals ----------------------------------------------------------------------------------
+ */
+
+static void residuals_are_bounded(void **state)
+{
+    enum { T = 4, C = 512, SIZE = T * C };
+    static float x[SIZE], y[SIZE], coded[SIZE], held[SIZE];
+    static const char *const configs[] = {"tah:feedback=ef", "tah:tile=16,tau=2,feedback=ef",
+                                          "tah:tile=256,share=1,feedback=ef",
+                                          "tah:scale=mse,share=0.1,feedback=ef"};
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C), view;
+    (void)state;
+    for (size_t k = 0; k < sizeof configs / sizeof *configs; k++) {
+        test_random random = {k};
+        test_pair pair;
+        test_pair_open(&pair, configs[k], 1, T, C, DW_F32);
+        dw_contraction contraction = dw_contraction_of(&pair.config);
+        assert_int_equal(contraction.kind, DW_CONTRACTS_BY_NORM);
+        memset(held, 0, sizeof held);
+        for (int visit = 0; visit < 12; visit++) {
+            fill_outliers(&random, x, T, C);
+            /* One large value in each tile, which is half at the top and half at the bottom. */
+            for (int i = 0; visit > 6 && i < SIZE; i++) x[i] = i % 2 ? 1.0f : -1.0f;
+            if (visit == 5) x[70] = NAN;
+            for (int i = 0; i < SIZE; i++) coded[i] = x[i] - held[i];
+            test_pair_encode(&pair, &key, &tx);
+            assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+            for (int i = 0; i < SIZE; i++) {
+                volatile float sum = held[i] + y[i];
+                if (!isnan(y[i])) held[i] = sum - x[i];
+            }
+            assert_int_equal(dw_encoder_peek(pair.encoder, key, &view), DW_OK);
+            assert_memory_equal(view.data, held, sizeof held);
+            if (visit != 5) assert_true(norm(held, SIZE) <= contraction.part * norm(coded, SIZE));
+        }
+        test_pair_close(&pair);
+    }
+}
+
+/* ---- Payloads that break a rule -----------------------------------------------------------------
+ */
+
+/* Whether a decoder takes a frame whose byte at `at` became `value`, with digests that fit. */
+static dw_status status_with(const test_pair *pair, uint64_t n, size_t at, uint8_t value)
+{
+    enum { T = 3, C = 192 };
+    static float y[T * C];
+    dw_tensor ty = dw_tensor_3d(y, DW_F32, 1, T, C);
+    dw_decoder *decoder;
+    uint8_t *copy = malloc(pair->len);
+    assert_non_null(copy);
+    memcpy(copy, pair->frame, pair->len);
+    parts p = parts_of(copy, pair->len, n);
+    p.mask[at] = value;
+    test_seal(copy, pair->len);
+    memset(y, 0x55, sizeof y);
+    assert_int_equal(dw_decoder_create(&decoder, &pair->config), DW_OK);
+    dw_status status = dw_decode(decoder, copy, pair->len, &ty, NULL, 0, NULL);
+    for (int i = 0; status && i < T * C; i++)
+        assert_int_equal(dw_bits_of(y[i]), 0x55555555); /* y stays as it was */
+    if (status) assert_non_null(strstr(dw_decoder_why(decoder), at < 16 ? "mask" : "pivot"));
+    dw_decoder_destroy(decoder);
+    free(copy);
+    return status;
+}
+
+static void hostile_payloads_are_refused(void **state)
+{
+    enum { T = 3, C = 192, TILES = 9 };
+    static float x[T * C];
+    test_random random = {4};
+    test_pair pair;
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C);
+    (void)state;
+    test_fill(&random, x, DW_F32, T * C, 1);
+    test_pair_open(&pair, "tah", 1, T, C, DW_F32);
+    test_pair_encode(&pair, &key, &tx);
+    parts p = parts_of(pair.frame, pair.len, TILES);
+    uint8_t first = p.mask[0], last = p.mask[1];
+    assert_int_equal(status_with(&pair, TILES, 0, first), DW_OK);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(status_with(&pair, TILES, 0, (uint8_t)(first ^ 1 << i)), DW_ERR_FORMAT);
+    assert_int_equal(status_with(&pair, TILES, 1, (uint8_t)(last ^ 1)), DW_ERR_FORMAT);
+    assert_int_equal(status_with(&pair, TILES, 1, (uint8_t)(last | 2)), DW_ERR_FORMAT);
+    assert_int_equal(status_with(&pair, TILES, 1, (uint8_t)(last | 0x80)), DW_ERR_FORMAT);
+    assert_int_equal(status_with(&pair, TILES, 2, 1), DW_OK); /* zeros, which readers ignore */
+    for (size_t i = 0; i < TILES; i++) {
+        assert_int_equal(status_with(&pair, TILES, 16 + i, 63), DW_OK);
+        assert_int_equal(status_with(&pair, TILES, 16 + i, 64), DW_ERR_FORMAT);
+        assert_int_equal(status_with(&pair, TILES, 16 + i, 255), DW_ERR_FORMAT);
+    }
+    assert_int_equal(status_with(&pair, TILES, 16 + TILES, 255), DW_OK);
+    test_pair_close(&pair);
+}
+
+/* ---- What is refused ----------------------------------------------------------------------------
+ */
+
+static void tiles_must_divide_a_token(void **state)
+{
+    static float x[2 * 128];
+    test_pair pair;
+    dw_tensor good = dw_tensor_3d(x, DW_F32, 1, 2, 128), bad = dw_tensor_3d(x, DW_F32, 1, 2, 96);
+    size_t len = 77;
+    (void)state;
+    test_pair_open(&pair, "tah", 1, 2, 128, DW_F32);
+    assert_int_equal(dw_encode(pair.encoder, &key, &bad, pair.frame, pair.cap, &len), DW_ERR_SHAPE);
+    assert_non_null(strstr(dw_encoder_why(pair.encoder), "tile=64"));
+    assert_non_null(strstr(dw_encoder_why(pair.encoder), "96 channels cannot be divided"));
+    assert_non_null(strstr(dw_encoder_why(pair.encoder), "tile=16, 64 or 256"));
+    assert_int_equal(dw_frame_bound(&pair.config, &bad), 0);
+    test_pair_encode(&pair, &key, &good);
+    test_pair_close(&pair);
+}
+
+static void configs_are_checked(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } wrong[] = {
+        {"tah:tile=32", "16 64 256"},           {"tah:tau=0.5", "from 1 to 1000000"},
+        {"tah:share=0", "from 0.000001 to 1"},  {"tah:share=1.1", "from 0.000001 to 1"},
+        {"tah:bits=4", "unknown option"},       {"tah:scale=absmax", "signed mse"},
+        {"direct:tile=64", "unknown option"},   {"tah:transform=hadamard", "unknown option"},
+        {"tah:entropy=rans", "unknown option"}, {"tah:tile=256,feedback=ef", "none unstable"},
+    };
+    static const char *const right[][2] = {
+        {"tah:tile=64,share=0.8,tau=1", "tah"},
+        {"tah:tile=256,feedback=unstable", "tah:feedback=unstable,tile=256"},
+        {"tah:tau=2.5,share=0.75,scale=mse", "tah:scale=mse,tau=2.5,share=0.75"},
+    };
+    dw_config config;
+    dw_why why;
+    char text[DW_CONFIG_TEXT_BYTES];
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(dw_config_parse(&config, wrong[i].text, &why), DW_ERR_CONFIG);
+        if (!strstr(why.text, wrong[i].says)) fail_msg("%s: %s", wrong[i].text, why.text);
+    }
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        assert_int_equal(dw_config_parse(&config, right[i][0], &why), DW_OK);
+        assert_int_equal(dw_config_format(&config, text, sizeof text), DW_OK);
+        assert_string_equal(text, right[i][1]);
+    }
+    assert_int_equal(dw_config_parse(&config, "tah:tau=3", &why), DW_OK);
+    assert_int_equal(dw_config_agreement(&config, text, sizeof text), DW_OK);
+    assert_string_equal(text, "tah"); /* the decoder does not know tau */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tiles_and_pivots_are_chosen),
+        cmocka_unit_test(outliers_cost_little),
+        cmocka_unit_test(pivots_arrive),
+        cmocka_unit_test(nan_stays_in_its_tile),
+        cmocka_unit_test(residuals_are_bounded),
+        cmocka_unit_test(hostile_payloads_are_refused),
+        cmocka_unit_test(tiles_must_divide_a_token),
+        cmocka_unit_test(configs_are_checked),
+    };
+    return cmocka_run_group_tests_name("tah", tests, NULL, NULL);
+}
