@@ -59,6 +59,9 @@ enum {
     PLAIN_EVAL,
     CHECK_EVERY,
     SAVE_EVERY,
+    LOCAL_STEPS,
+    OUTER_LR,
+    OUTER_MOMENTUM,
     LR,
     WARMUP,
     BETA1,
@@ -197,6 +200,14 @@ static const struct argp_option options[] = {
      "Peak of the learning rate, which falls linearly to 0 after the warm-up (default: 1e-3)", 6},
     {"warmup", WARMUP, "N", 0,
      "Steps in which the learning rate rises linearly to its peak (default: 0)", 6},
+    {"local-steps", LOCAL_STEPS, "N", 0,
+     "With --replicas: every replica takes N steps on its own, then the replicas average how far "
+     "their parameters have moved, in place of gradients (default: 1, which averages gradients)",
+     6},
+    {"outer-lr", OUTER_LR, "X", 0,
+     "With --local-steps: learning rate of the step along the average (default: 0.7)", 6},
+    {"outer-momentum", OUTER_MOMENTUM, "X", 0,
+     "With --local-steps: its Nesterov momentum; 0 switches it off (default: 0.9)", 6},
     {"beta1", BETA1, "X", 0, "AdamW: decay rate of the average of the gradient (default: 0.9)", 6},
     {"beta2", BETA2, "X", 0, "AdamW: decay rate of the average of its square (default: 0.95)", 6},
     {"weight-decay", WEIGHT_DECAY, "X", 0,
@@ -308,6 +319,7 @@ static uint32_t *whole_place(arguments *a, int key, uint64_t *least)
     case MICRO_BATCHES: return &c->micro_batches;
     case SLICES: return &c->slices;
     case REPEAT: return &c->repeat;
+    case LOCAL_STEPS: return &c->local_steps;
     case EPOCHS: return &c->epochs;
     case STEPS: return &c->steps;
     case WARMUP: return &c->warmup;
@@ -427,6 +439,11 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
         a->config.peer_timeout_ms = dw_timeout_number(state, name, value);
     else if (key == LR)
         a->config.lr = dw_real_number(state, name, value, 1e-12, 1e3);
+    else if (key == OUTER_LR)
+        a->config.outer_lr = dw_real_number(state, name, value, 1e-12, 1e3);
+    else if (key == OUTER_MOMENTUM)
+        a->config.outer_momentum =
+            none_below_zero(dw_real_number(state, name, value, 0, 1 - 1e-12));
     else if (key == BETA1)
         a->config.beta1 = dw_real_number(state, name, value, 1e-12, 1 - 1e-12);
     else if (key == BETA2)

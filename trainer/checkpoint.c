@@ -62,13 +62,15 @@ dw_status dw_checkpoint_write(const dw_checkpoint_place *place, const dw_part *p
     char path[4200], temporary[4200];
     /* params, grads, mean and square follow each other in memory; a checkpoint leaves grads out. */
     size_t vector = part->n * sizeof(float);
-    float *floats = malloc(3 * vector);
+    float *floats = calloc(3, vector);
     if (!floats)
         return dw_say(why, DW_ERR_NO_MEMORY, "out of memory while writing a checkpoint to %s",
                       place->directory);
     memcpy(floats, part->params, vector);
-    memcpy(floats + part->n, part->mean, vector);
-    memcpy(floats + 2 * part->n, part->square, vector);
+    if (!place->has_outer) {
+        memcpy(floats + part->n, part->mean, vector);
+        memcpy(floats + 2 * part->n, part->square, vector);
+    }
     part_header header = {.format = FORMAT,
                           .index = part->index,
                           .layers = place->shape.layers,

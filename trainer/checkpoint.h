@@ -10,13 +10,14 @@
  * run on several machines, the files of all DIRs must be copied into one.
  *
  * All replicas write the same files with the same bytes, so they may share a directory, or use one
- * on each machine. If the codec of the weight gradients keeps state (residuals or prev), each rank
- * R also writes gradients-R-<digest>.state, and the manifest names the grid, the codec and these
- * files.
+ * on each machine. If the codec of the weight gradients keeps state (residuals or prev), or if
+ * there are local steps (outer.h), each rank R also writes gradients-R-<digest>.state, and the
+ * manifest names the grid, the codec and these files. With local steps mean and square differ
+ * between replicas, so they are in the states, and zeros in the parts.
  *
  * A part file is little-endian: a header of 64 bytes (checkpoint.c), then 3 n floats. A state file:
- * a header of 48 bytes, then the bytes of replicas.h. manifest.c writes and reads the manifest, and
- * checkpoint.c the other files. */
+ * a header of 48 bytes, then the bytes of outer.h, then those of replicas.h. manifest.c writes and
+ * reads the manifest, and checkpoint.c the other files. */
 #ifndef DW_TRAINER_CHECKPOINT_H
 #define DW_TRAINER_CHECKPOINT_H
 
@@ -24,10 +25,12 @@
 
 #include "parameters.h"
 
-/* The files with what the codec of the gradients keeps on each rank of a grid. */
+enum { DW_CHECKPOINT_KEPT_BYTES = DW_CONFIG_TEXT_BYTES + 32 };
+
+/* The files with what each rank of a grid keeps: the codec of the gradients, and local steps. */
 typedef struct dw_checkpoint_states {
-    uint32_t stages, replicas; /* 0: nothing is kept */
-    char codec[DW_CONFIG_TEXT_BYTES];
+    uint32_t stages, replicas;            /* 0: nothing is kept */
+    char codec[DW_CHECKPOINT_KEPT_BYTES]; /* and whether there are local steps */
     uint64_t *digests; /* (stages * replicas): of the bytes; 0: this rank keeps nothing */
 } dw_checkpoint_states;
 
@@ -61,6 +64,7 @@ typedef struct dw_checkpoint_place {
     const char *directory;
     dw_model_shape shape;
     uint32_t step, writer;
+    bool has_outer; /* mean and square are written as zeros */
 } dw_checkpoint_place;
 
 /* Writes one part, or the state of this rank. No manifest names the file yet. Errors: IO,

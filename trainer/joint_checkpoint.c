@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "outer.h"
 #include "replicas.h"
 #include "sentence.h"
 
@@ -35,9 +36,9 @@ static dw_status check_start(const dw_checkpoint *start, const dw_settings *sett
                       start->directory, start->step, config->steps);
     if (states->replicas &&
         (states->replicas != config->replicas || states->stages != config->stages ||
-         strcmp(states->codec, settings->gradient_text)))
+         strcmp(states->codec, settings->kept_text)))
         return dw_say(why, DW_ERR_MISMATCH,
-                      "%.80s keeps the state of gradients of %u replicas of %u stages with %.60s; "
+                      "%.60s keeps the state of gradients of %u replicas of %u stages with %.80s; "
                       "continue with the same, or start from it with init",
                       start->directory, states->replicas, states->stages, states->codec);
     return DW_OK;
@@ -62,7 +63,13 @@ static dw_status load_state(dw_stage *stage, const dw_checkpoint *start)
     if (!start->states.digests[stage->settings->config.rank]) return DW_OK; /* it kept nothing */
     dw_status status =
         dw_checkpoint_read_state(start, stage->settings->config.rank, &bytes, &len, &stage->why);
-    if (status == DW_OK) status = dw_replicas_load(stage, bytes, len);
+    size_t outer = dw_outer_bytes(stage);
+    if (status == DW_OK && len < outer)
+        status = dw_say(&stage->why, DW_ERR_FORMAT,
+                        "the checkpoint's state of local steps is too short: %zu bytes of %zu", len,
+                        outer);
+    if (status == DW_OK) dw_outer_load(stage, bytes);
+    if (status == DW_OK) status = dw_replicas_load(stage, bytes + outer, len - outer);
     free(bytes);
     return status;
 }
@@ -77,6 +84,25 @@ dw_status dw_joint_checkpoint_load(dw_stage *stage, const dw_checkpoint *start)
 }
 
 /* ---- Saving ---------------------------------------------------------------------------------- */
+
+/* Makes the state of this rank: what local steps and the codec of its gradients keep. The caller
+ * frees *state, which is NULL if nothing is kept. */
+static dw_status make_state(dw_stage *stage, uint8_t **state, size_t *len)
+{
+    uint8_t *codec = NULL;
+    size_t outer = dw_outer_bytes(stage);
+    *state = NULL;
+    dw_status status = dw_replicas_save(stage, &codec, len);
+    if (status == DW_OK && outer + *len > 0 && !(*state = malloc(outer + *len)))
+        status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a checkpoint");
+    if (status == DW_OK && *state) {
+        dw_outer_save(stage, *state);
+        if (*len) memcpy(*state + outer, codec, *len);
+        *len += outer;
+    }
+    free(codec);
+    return status;
+}
 
 /* Writes the parts of this rank, and what the codec of its gradients keeps. Sets *digests to their
  * digests, which are strings because JSON integers are signed; the one of a state that is empty is
@@ -93,7 +119,7 @@ static dw_status write_files(dw_stage *stage, const dw_checkpoint_place *place, 
         status = dw_checkpoint_write(place, part, &digest, &stage->why);
         json_array_append_new(parts, json_sprintf("%" PRIu64, digest));
     }
-    if (status == DW_OK) status = dw_replicas_save(stage, &state, &len);
+    if (status == DW_OK) status = make_state(stage, &state, &len);
     if (status == DW_OK && len) {
         status = dw_checkpoint_write_state(place, state, len, &digest, &stage->why);
         kept = json_sprintf("%" PRIu64, digest);
@@ -149,7 +175,7 @@ static dw_status agree_on_manifest(dw_stage *stage, const dw_checkpoint_place *p
     uint64_t *parts = calloc(stage->total_parts, sizeof *parts);
     dw_checkpoint_states states = {.stages = stage->settings->config.stages,
                                    .digests = calloc(stage->settings->ranks, sizeof(uint64_t))};
-    snprintf(states.codec, sizeof states.codec, "%s", stage->settings->gradient_text);
+    snprintf(states.codec, sizeof states.codec, "%s", stage->settings->kept_text);
     if (!parts || !states.digests)
         status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a manifest");
     else
@@ -167,7 +193,8 @@ dw_status dw_joint_checkpoint_save(dw_stage *stage, uint32_t step)
     dw_checkpoint_place place = {.directory = config->save,
                                  .shape = stage->settings->shape,
                                  .step = step,
-                                 .writer = config->rank};
+                                 .writer = config->rank,
+                                 .has_outer = stage->settings->has_outer};
     json_t *digests = NULL;
     dw_status status = write_files(stage, &place, &digests);
     if (status == DW_OK) status = agree_on_manifest(stage, &place, digests);

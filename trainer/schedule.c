@@ -92,7 +92,8 @@ static dw_status backward(step *s)
     dw_stage *stage = s->stage;
     dw_piece p = next_backward(s);
     uint64_t since = dw_stage_now();
-    if (s->backwards + 1 == s->M * s->S) dw_model_watch(stage->model, average, stage);
+    if (s->backwards + 1 == s->M * s->S && !stage->settings->has_outer)
+        dw_model_watch(stage->model, average, stage);
     dw_model_backward(stage->model, p.slot, p.slice);
     dw_model_watch(stage->model, NULL, NULL);
     dw_stage_computed(stage, since);

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,7 @@ static void fill_defaults(dw_train_config *config)
     if (!config->schedule) config->schedule = "gpipe";
     if (!config->slices) config->slices = 1;
     if (!config->repeat) config->repeat = 1;
+    if (!config->local_steps) config->local_steps = 1;
     if (!config->epochs && !config->steps) config->epochs = 1;
     if (config->lr == 0) config->lr = 1e-3;
     if (config->beta1 == 0) config->beta1 = 0.9;
@@ -150,6 +152,49 @@ static dw_status check_numbers(const dw_train_config *config, dw_why *why)
     return DW_OK;
 }
 
+/* Fills in the settings of the outer optimizer, and checks that the parameters of replicas are only
+ * looked at where they are the same. */
+static dw_status check_local_steps(dw_settings *settings, const dw_train_config *given, dw_why *why)
+{
+    dw_train_config *config = &settings->config;
+    uint32_t n = config->local_steps;
+    const struct {
+        const char *name;
+        uint32_t steps;
+    } looks[] = {{"eval-every", given->eval_every},
+                 {"check-every", given->check_every},
+                 {"save-every", given->save_every}};
+    settings->has_outer = n > 1 || given->outer_momentum > 0;
+    if (!(given->outer_lr >= 0 && given->outer_lr < 1e6) || !(given->outer_momentum < 1))
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "outer-lr is %g and outer-momentum %g; give a rate from 0 to below 1e6 and a "
+                      "momentum below 1",
+                      given->outer_lr, given->outer_momentum);
+    if (config->replicas == 1 && (n > 1 || given->outer_lr != 0 || given->outer_momentum != 0))
+        return dw_say(
+            why, DW_ERR_ARGUMENT,
+            "%s has a meaning only with several replicas; give 2 or more, or leave it out",
+            n > 1                  ? "local-steps"
+            : given->outer_lr != 0 ? "outer-lr"
+                                   : "outer-momentum");
+    if (!settings->has_outer && given->outer_lr != 0)
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "outer-lr has a meaning only with local-steps from 2 on or with "
+                      "outer-momentum; give one of them, or leave it out");
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++)
+        if (looks[i].steps % n)
+            return dw_say(why, DW_ERR_ARGUMENT,
+                          "%s is %u, but replicas hold the same parameters only after every %u "
+                          "local-steps; give a multiple of %u",
+                          looks[i].name, looks[i].steps, n, n);
+    if (settings->has_outer && config->outer_lr == 0) config->outer_lr = 0.7;
+    if (settings->has_outer && config->outer_momentum == 0) config->outer_momentum = 0.9;
+    if (config->outer_momentum < 0) config->outer_momentum = 0;
+    snprintf(settings->kept_text, sizeof settings->kept_text, "%s%s", settings->gradient_text,
+             settings->has_outer ? " and local steps" : "");
+    return DW_OK;
+}
+
 static dw_status check_evaluation(const dw_train_config *config, dw_why *why)
 {
     if (config->plain_eval && config->stages == 1)
@@ -228,6 +273,7 @@ static dw_status resolve(dw_settings *settings, const dw_train_config *given, dw
         status = dw_boundaries_parse(&settings->backward, config->backward, false, settings->stage,
                                      config->stages, why);
     if (status == DW_OK) status = check_replicas(settings, given, why);
+    if (status == DW_OK) status = check_local_steps(settings, given, why);
     return status;
 }
 
@@ -264,7 +310,8 @@ dw_status dw_settings_count(dw_settings *settings, uint32_t samples, dw_why *why
                       "warmup is %u of %u steps; give fewer than there are steps", config->warmup,
                       config->steps);
     }
-    if (!config->eval_every) config->eval_every = settings->steps_per_epoch;
+    uint32_t n = config->local_steps;
+    if (!config->eval_every) config->eval_every = (settings->steps_per_epoch + n - 1) / n * n;
     if (!config->check_every) config->check_every = config->eval_every;
     return DW_OK;
 }
@@ -305,6 +352,9 @@ json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_
         {"steps", json_integer(config->steps)},
         {"eval-every", json_integer(config->eval_every)},
         {"plain-eval", json_boolean(config->plain_eval)},
+        {"local-steps", json_integer(config->local_steps)},
+        {"outer-lr", json_real(config->outer_lr)},
+        {"outer-momentum", json_real(config->outer_momentum)},
         {"check-every", json_integer(config->check_every)},
         {"save-every", json_integer(config->save ? config->save_every : 0)},
         {"save", json_string(config->save ? "yes" : "no")},

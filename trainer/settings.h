@@ -7,6 +7,7 @@
 #include <jansson.h>
 
 #include "boundaries.h"
+#include "checkpoint.h"
 #include "deltawire/trainer.h"
 #include "parameters.h"
 
@@ -19,6 +20,9 @@ typedef struct dw_settings {
     dw_config gradient;
     char gradient_text[DW_CONFIG_TEXT_BYTES];
     uint32_t ranks, stage, replica; /* of the grid; the place of this rank */
+    bool has_outer; /* replicas average differences of parameters, and not gradients; see outer.h */
+    /* What kind of state the ranks of a grid keep of gradients, for checkpoints. */
+    char kept_text[DW_CHECKPOINT_KEPT_BYTES];
     uint32_t steps_per_epoch;
     /* How many micro-batches this stage holds the activations of, at most: those that it has
      * computed forward and not yet backward. */

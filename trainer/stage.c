@@ -8,6 +8,7 @@
 
 #include "control.h"
 #include "meeting.h"
+#include "outer.h"
 #include "replicas.h"
 #include "sentence.h"
 
@@ -186,6 +187,7 @@ static void part_from(dw_stage *stage, dw_neighbour *neighbour, dw_status status
 
 void dw_stage_close(dw_stage *stage, dw_status status)
 {
+    dw_outer_close(stage);
     dw_replicas_close(stage, status);
     part_from(stage, &stage->before, status);
     part_from(stage, &stage->after, status);

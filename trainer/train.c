@@ -10,6 +10,7 @@
 #include "cost.h"
 #include "joint_checkpoint.h"
 #include "optimizer.h"
+#include "outer.h"
 #include "replicas.h"
 #include "schedule.h"
 #include "sentence.h"
@@ -66,7 +67,7 @@ static json_t *pack_report(run *r, double loss)
 }
 
 /* The first stage of each replica computes the norm over all parts. The gradients are the same in
- * all replicas, and so is the norm. */
+ * all replicas, and so is the norm; with local steps each replica has its own. */
 static dw_status find_norm(run *r, const json_t *reports, double *norm)
 {
     dw_stage *stage = &r->stage;
@@ -145,6 +146,13 @@ static dw_status agree_on_norm(run *r, double loss, double *norm, json_t **repor
     return DW_OK;
 }
 
+/* Whether the current step is the last one of a round of local steps. */
+static bool ends_round(const run *r)
+{
+    const dw_train_config *config = &r->settings.config;
+    return (r->step + 1) % config->local_steps == 0 || r->step + 1 == config->steps;
+}
+
 /* Clips the gradient and updates the parameters, with the same factors at every rank. Rank 0
  * collects the reports of the other replicas only after that, so that no update waits for them. */
 static dw_status update(run *r, double loss, double *mean_loss, double *norm, dw_train_cost *cost)
@@ -158,6 +166,11 @@ static dw_status update(run *r, double loss, double *mean_loss, double *norm, dw
     for (uint32_t i = 0; i < stage->n_parts; i++)
         dw_optimizer_update(&r->optimizer, dw_model_part(stage->model, i), r->step, *norm);
     dw_stage_computed(stage, since);
+    if (ends_round(r)) status = dw_outer_average(stage);
+    if (status < 0) {
+        json_decref(reports);
+        return status;
+    }
     status = dw_stage_join(stage, reports, &all);
     if (status < 0 || !is_rank_0(r)) return status;
     *mean_loss = mean_loss_of(r, all);
@@ -289,11 +302,12 @@ static void announce(run *r)
 static dw_status train(run *r)
 {
     const dw_train_config *config = &r->settings.config;
-    dw_status status = DW_OK;
-    if (r->start.n_parts)
+    dw_status status = dw_outer_open(&r->stage);
+    if (status == DW_OK && r->start.n_parts)
         status = dw_joint_checkpoint_load(&r->stage, &r->start);
     else
         dw_model_initialize(r->stage.model, config->seed);
+    dw_outer_begin(&r->stage);
     announce(r);
     r->began_ns = dw_stage_now();
     r->held_out_loss = r->plain_loss = (double)NAN;

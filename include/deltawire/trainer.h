@@ -63,6 +63,12 @@ extern "C" {
  * | beta1, beta2        | AdamW                                                         | 0.9, 0.95  |
  * | weight_decay        | of matrices; < 0: none                                        | 0.1        |
  * | clip                | limit for the gradient's norm over all stages; < 0: none      | 1          |
+ * | local_steps         | steps that a replica takes on its own, before the replicas    | 1          |
+ * |                     | average how far their parameters have moved, see outer_lr.    |            |
+ * |                     | eval_every, check_every and save_every are multiples of it    |            |
+ * | outer_lr, outer_    | of the step along that mean, by gradient descent with         | 0.7, 0.9   |
+ * | momentum            | Nesterov momentum; < 0: no momentum. With 1 local step only   |            |
+ * |                     | where momentum is given; otherwise gradients are averaged     |            |
  * | seed                | of parameters and shuffles                                    | 0          |
  * | init                | checkpoint whose parameters to start from                     | random     |
  * | resume              | checkpoint to continue: parameters, optimizer, step           | none       |
@@ -103,6 +109,8 @@ typedef struct dw_train_config {
     uint32_t check_every;
     uint32_t repeat;
     int plain_eval;
+    uint32_t local_steps;
+    double outer_lr, outer_momentum;
 } dw_train_config;
 
 /* What the run has cost so far. Seconds are those of one rank, or the mean of all. Bytes are sums

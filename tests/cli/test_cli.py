@@ -99,6 +99,8 @@ class Usage(Base):
             (["--local", "3"], "3 stages cannot share 2 layers"),
             (["--local", "4", "--replicas", "2", "--samples", "33"], "33 samples cannot be"),
             (["--local", "4", "--replicas", "2", "--gradient", "direct:bots=4"], "gradient codec"),
+            (["--local", "2", "--local-steps", "2"], "local-steps has a meaning only with several"),
+            (["--local", "2", "--outer-momentum", "0"], "outer-momentum has a meaning only with"),
             (["--local", "2", "--gradient", "raw:f32"], "only with several replicas"),
             (["--rank", "2", "--stages", "1", "--replicas", "2"], "no rank 2 among 2 replicas"),
             (
@@ -237,6 +239,16 @@ class Runs(Base):
         self.assertIn(f"({last['plain_loss']:.4f} without codecs)", result.stdout)
         self.train(*options, "--held-out", "3")
         self.assertIsNone(self.log_of("log")[-1]["plain_held_out_loss"])
+
+    def test_replicas_take_local_steps(self):
+        grid = ["--local", "2", "--stages", "1", "--replicas", "2", "--epochs", "4"]
+        grid += ["--gradient", "topk:keep=0.05,feedback=ef", "--log", self.path("log")]
+        sent = []
+        for options in [], ["--local-steps", "2", "--outer-lr", "1", "--outer-momentum", "0"]:
+            result = self.train(*grid, *options)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            sent.append(self.log_of("log")[-1]["raw_gradients"])
+        self.assertEqual(sent[0], 2 * sent[1])
 
     def test_a_slow_link_changes_the_codec(self):
         result = self.train(

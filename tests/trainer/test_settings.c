@@ -142,6 +142,21 @@ static void names_the_setting_that_is_wrong(void **state)
     REFUSED("plain-eval has a meaning only with several stages", config.rank = 0, config.stages = 1,
             config.connect = NULL, config.held_out = 3, config.plain_eval = 1);
     REFUSED("plain-eval needs held-out", config.plain_eval = 1);
+    REFUSED("local-steps has a meaning only with several replicas", config.local_steps = 2);
+    REFUSED("outer-lr has a meaning only with several replicas", config.outer_lr = 1);
+    REFUSED("outer-momentum has a meaning only with several replicas", config.outer_momentum = -1);
+    REFUSED("outer-lr has a meaning only with local-steps", config.replicas = 2,
+            config.outer_lr = 0.5);
+    REFUSED("outer-lr is 0 and outer-momentum 1; give", config.replicas = 2, config.local_steps = 2,
+            config.outer_momentum = 1);
+    REFUSED("outer-lr is -1 and", config.replicas = 2, config.local_steps = 2,
+            config.outer_lr = -1);
+    REFUSED("eval-every is 6, but replicas hold the same parameters only after every 4 local-steps",
+            config.replicas = 2, config.local_steps = 4, config.eval_every = 6);
+    REFUSED("check-every is 2, but", config.replicas = 2, config.local_steps = 4,
+            config.check_every = 2);
+    REFUSED("save-every is 5, but replicas hold", config.replicas = 2, config.local_steps = 4,
+            config.save_every = 5);
     REFUSED("init and resume", config.init = config.resume = "x");
     REFUSED("lr is -1", config.lr = -1);
     REFUSED("beta1 is 1", config.beta1 = 1);
@@ -273,6 +288,15 @@ static void counts_steps(void **state)
     assert_int_equal(s.steps_per_epoch, 30);
     assert_int_equal(s.config.steps, 60);
     assert_int_equal(s.config.eval_every, 30);
+    config.replicas = 2;
+    config.local_steps = 4;
+    config.listen = config.replica_listen = "tcp://:1";
+    assert_int_equal(dw_settings_resolve(&s, &config, &why), DW_OK);
+    assert_true(s.has_outer && s.config.outer_lr == 0.7 && s.config.outer_momentum == 0.9);
+    assert_int_equal(dw_settings_count(&s, 2 * 165, &why), DW_OK);
+    assert_int_equal(s.config.eval_every, 32); /* an epoch has 30 steps */
+    config.replicas = config.local_steps = 1;
+    config.listen = NULL;
     config.repeat = 300000000;
     assert_int_equal(dw_settings_resolve(&s, &config, &why), DW_OK);
     assert_int_equal(dw_settings_count(&s, 165, &why), DW_ERR_LIMIT);

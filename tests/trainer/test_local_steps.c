@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_local_steps.c - replicas that take several steps on their own: what they average, that all
+ * of them then hold the same parameters, and that a checkpoint continues with the same bits. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "outer.h"
+#include "pipeline.h"
+#include "stage.h"
+
+enum { LOCAL = 2 };
+
+/* Two replicas, two epochs of 4 steps with 2 times 8 samples. */
+static pipeline a_grid(void)
+{
+    pipeline run = a_run();
+    run.config.replicas = 2;
+    run.config.samples = 64;
+    run.config.epochs = 2;
+    run.config.local_steps = LOCAL;
+    return run;
+}
+
+static void one_local_step_averages_gradients(void **state)
+{
+    (void)state;
+    pipeline grid = a_grid(), one = a_grid(), momentum = a_grid();
+    grid.config.local_steps = 0;
+    one.config.local_steps = 1;
+    one.config.outer_momentum = -1;
+    momentum.config.local_steps = 1;
+    momentum.config.outer_momentum = 0.5;
+    run_pipeline(&grid, 2, NULL);
+    run_pipeline(&one, 2, NULL);
+    run_pipeline(&momentum, 2, NULL);
+    assert_all(&grid, DW_OK);
+    assert_all(&one, DW_OK);
+    assert_all(&momentum, DW_OK);
+    assert_same_run(&grid, &one);
+    assert_true(momentum.loss[0] == grid.loss[0] && momentum.loss[1] != grid.loss[1]);
+}
+
+/* ---- The arithmetic -------------------------------------------------------------------------- */
+
+static float moved(uint32_t replica, uint32_t round, uint32_t part, size_t k)
+{
+    return (float)((k * 7 + replica * 13 + round * 5 + part) % 31) / 64 - 0.2f;
+}
+
+/* What every replica must hold after the rounds, in 20 lines: DiLoCo's Algorithm 1 for 2 replicas.
+ */
+static void expect(float *params, const dw_part *part, uint32_t rounds, float lr, float keep)
+{
+    float *momentum = calloc(part->n, sizeof *momentum);
+    for (uint32_t round = 0; round < rounds; round++)
+        for (size_t k = 0; k < part->n; k++) {
+            float mean = 0;
+            for (uint32_t d = 0; d < 2; d++) {
+                float now = params[k] + moved(d, round, part->index, k);
+                mean += params[k] - now;
+            }
+            mean /= 2;
+            momentum[k] = keep * momentum[k] + mean;
+            params[k] = params[k] - lr * (mean + keep * momentum[k]);
+        }
+    free(momentum);
+}
+
+static void check_rounds(dw_stage *stage, rank *r, uint32_t rounds)
+{
+    const dw_train_config *config = &stage->settings->config;
+    float *expected[5] = {0};
+    for (uint32_t i = 0; i < stage->n_parts; i++) {
+        const dw_part *part = dw_model_part(stage->model, i);
+        expected[i] = malloc(part->n * sizeof(float));
+        memcpy(expected[i], part->params, part->n * sizeof(float));
+        expect(expected[i], part, rounds, (float)config->outer_lr, (float)config->outer_momentum);
+    }
+    for (uint32_t round = 0; round < rounds && r->status == DW_OK; round++) {
+        for (uint32_t i = 0; i < stage->n_parts; i++) {
+            dw_part *part = dw_model_part(stage->model, i);
+            for (size_t k = 0; k < part->n; k++)
+                part->params[k] += moved(stage->settings->replica, round, part->index, k);
+        }
+        r->status = dw_outer_average(stage);
+    }
+    for (uint32_t i = 0; i < stage->n_parts; i++) {
+        const dw_part *part = dw_model_part(stage->model, i);
+        if (memcmp(expected[i], part->params, part->n * sizeof(float))) r->status = DW_ERR_STATE;
+        for (size_t k = 0; k < part->n; k++)
+            if (part->grads[k] != 0) r->status = DW_ERR_STATE;
+        free(expected[i]);
+    }
+}
+
+static void *average_only(void *context)
+{
+    rank *r = context;
+    dw_settings settings;
+    dw_stage stage;
+    dw_train_hooks hooks = {.context = r, .on_listening = note_listening};
+    assert_int_equal(dw_settings_resolve(&settings, &r->config, &r->why), DW_OK);
+    assert_int_equal(dw_settings_count(&settings, r->config.samples, &r->why), DW_OK);
+    json_t *greeting = dw_settings_greeting(&settings, 0, 0), *value = NULL;
+    r->status = dw_stage_open(&stage, &settings, &hooks, greeting);
+    json_decref(greeting);
+    if (r->status < 0) return NULL;
+    assert_int_equal(dw_outer_open(&stage), DW_OK);
+    dw_model_initialize(stage.model, 1);
+    dw_outer_begin(&stage);
+    check_rounds(&stage, r, 3);
+    /* Nobody leaves before all have averaged. */
+    if (dw_stage_gather(&stage, json_true(), &value) == DW_OK) json_decref(value);
+    value = NULL;
+    if (dw_stage_spread(&stage, r->index ? NULL : json_true(), &value) == DW_OK) json_decref(value);
+    dw_stage_close(&stage, DW_OK);
+    return NULL;
+}
+
+static void to_average(rank *r)
+{
+    r->run_instead = average_only;
+}
+
+static void the_outer_step_is_that_of_the_paper(void **state)
+{
+    (void)state;
+    static const double settings[][2] = {{0, 0}, {1, -1}, {0.5, 0.75}};
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        pipeline run = a_grid();
+        run.config.outer_lr = settings[i][0];
+        run.config.outer_momentum = settings[i][1];
+        run_pipeline(&run, 2, to_average);
+        assert_all(&run, DW_OK);
+    }
+}
+
+/* ---- Runs ------------------------------------------------------------------------------------ */
+
+static void in_a_folder_of_its_own(rank *r)
+{
+    static char folders[RANKS_MAX][TEST_FOLDER_BYTES + 8];
+    snprintf(folders[r->index], sizeof folders[0], "%s/rank-%u", pipeline_folder, r->index);
+    r->config.save = folders[r->index];
+}
+
+static size_t read_manifest(const char *folder, char *text, size_t cap)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/manifest.json", folder);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    size_t len = fread(text, 1, cap, file);
+    fclose(file);
+    return len;
+}
+
+/* Part files are named by their digests, so equal manifests mean equal parameters. The parameters
+ * are compared by the run itself, too, after every round. The last round has one step. */
+static void replicas_end_each_round_the_same(void **state)
+{
+    (void)state;
+    static const char *const codecs[] = {"raw:f32", "topk:keep=0.05,feedback=ef", "direct:bits=2"};
+    for (int i = 0; i < 3; i++) {
+        char first[4096], other[4096];
+        pipeline run = a_grid();
+        run.config.gradient = codecs[i];
+        run.config.check_every = LOCAL;
+        run.config.epochs = 0;
+        run.config.steps = 7;
+        run_pipeline(&run, 2, in_a_folder_of_its_own);
+        assert_all(&run, DW_OK);
+        assert_int_equal(run.steps, 7);
+        assert_true(run.loss[6] < run.loss[0] - 0.3);
+        assert_int_equal(run.evals, 2); /* after 4 and 7 steps */
+        size_t len = read_manifest(run.ranks[0].config.save, first, sizeof first);
+        assert_non_null(strstr(first, "and local steps"));
+        for (uint32_t k = 1; k < 4; k++) {
+            assert_int_equal(read_manifest(run.ranks[k].config.save, other, sizeof other), len);
+            assert_memory_equal(first, other, len);
+        }
+    }
+}
+
+static void differences_are_sent_once_a_round(void **state)
+{
+    (void)state;
+    pipeline each = a_grid(), local = a_grid();
+    each.config.local_steps = 1;
+    run_pipeline(&each, 2, NULL);
+    run_pipeline(&local, 2, NULL);
+    assert_all(&each, DW_OK);
+    assert_all(&local, DW_OK);
+    assert_int_equal(each.summary.cost.raw_gradients, LOCAL * local.summary.cost.raw_gradients);
+    assert_true(local.summary.cost.bytes_gradients < each.summary.cost.bytes_gradients * 6 / 10);
+    assert_int_equal(local.so_far[0].raw_gradients, 0);
+    assert_true(local.loss[0] == each.loss[0]);
+    assert_true(fabs(local.loss[7] - each.loss[7]) < 0.5);
+}
+
+static void a_resumed_grid_gives_the_same_bits(void **state)
+{
+    (void)state;
+    static const char *const codecs[] = {"raw:f32", "direct:bits=4,feedback=ef", "delta:bits=4"};
+    for (int i = 0; i < 3; i++) {
+        pipeline whole = a_grid();
+        whole.config.gradient = codecs[i];
+        run_pipeline(&whole, 2, NULL);
+        assert_all(&whole, DW_OK);
+        assert_int_equal(whole.steps, 8);
+        pipeline cut = whole;
+        cut.config.save = pipeline_folder;
+        cut.config.save_every = 2 * LOCAL;
+        cut.stop_at_step = 2 * LOCAL + 1;
+        run_pipeline(&cut, 2, NULL);
+        assert_all(&cut, DW_ERR_CANCELLED);
+        pipeline resumed = whole;
+        resumed.config.resume = pipeline_folder;
+        run_pipeline(&resumed, 2, NULL);
+        assert_all(&resumed, DW_OK);
+        assert_memory_equal(resumed.loss + 4, whole.loss + 4, 4 * sizeof *whole.loss);
+        assert_true(resumed.held_out[resumed.evals - 1] == whole.held_out[whole.evals - 1]);
+        /* What a replica keeps belongs to local steps. Parameters belong to all. */
+        resumed.config.local_steps = 1;
+        run_pipeline(&resumed, 2, NULL);
+        assert_all(&resumed, DW_ERR_MISMATCH);
+        assert_non_null(strstr(resumed.ranks[2].why.text, "and local steps; continue with the"));
+        resumed.config.init = resumed.config.resume;
+        resumed.config.resume = NULL;
+        run_pipeline(&resumed, 1, NULL);
+        assert_all(&resumed, DW_OK);
+    }
+}
+
+/* A grid that averaged gradients so far can go on with local steps. */
+static void local_steps_can_begin_at_a_checkpoint(void **state)
+{
+    (void)state;
+    pipeline begun = a_grid(), next = a_grid();
+    begun.config.local_steps = 1;
+    begun.config.epochs = 1;
+    begun.config.save = pipeline_folder;
+    run_pipeline(&begun, 2, NULL);
+    assert_all(&begun, DW_OK);
+    next.config.resume = pipeline_folder;
+    run_pipeline(&next, 2, NULL);
+    assert_all(&next, DW_OK);
+    assert_true(next.loss[4] < begun.loss[0] - 0.3);
+}
+
+static void with_another_round(rank *r)
+{
+    if (r->index == 3) r->config.local_steps = 4;
+}
+
+static void ranks_agree_on_rounds(void **state)
+{
+    (void)state;
+    pipeline run = a_grid();
+    run_pipeline(&run, 2, with_another_round);
+    assert_all(&run, DW_ERR_MISMATCH);
+    assert_non_null(strstr(run.ranks[2].why.text, "was started with local-steps"));
+}
+
+static void a_stop_of_any_rank_ends_the_grid(void **state)
+{
+    (void)state;
+    pipeline run = a_grid();
+    run.config.epochs = 5;
+    assert_a_stop_ends(&run, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_local_step_averages_gradients),
+        cmocka_unit_test(the_outer_step_is_that_of_the_paper),
+        cmocka_unit_test(replicas_end_each_round_the_same),
+        cmocka_unit_test(differences_are_sent_once_a_round),
+        cmocka_unit_test(a_resumed_grid_gives_the_same_bits),
+        cmocka_unit_test(local_steps_can_begin_at_a_checkpoint),
+        cmocka_unit_test(ranks_agree_on_rounds),
+        cmocka_unit_test(a_stop_of_any_rank_ends_the_grid),
+    };
+    return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
+}
