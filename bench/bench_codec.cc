@@ -45,8 +45,8 @@ struct Case {
     bool encode;
     Variant variant;
     dw_codec codec;
-    /* bits: of a sparse codec, which percentage of the values is sent; of blocks the dw_codebook.
-     * group: of blocks the length of a block. */
+    /* bits: of a sparse codec, which percentage of the values is sent, 0: the default; of blocks
+     * the dw_codebook. group: of blocks the length of a block. */
     uint32_t bits, group;
     dw_element element; /* 0: not microscaled */
     bool steps;         /* the form step */
@@ -62,7 +62,7 @@ struct Case {
     }
     uint32_t channels() const { return static_cast<uint32_t>(elements() / tokens()); }
     size_t block() const { return bytes >= (8u << 20) ? 1 : 16; } /* calls in a row */
-    bool is_sparse() const { return codec == DW_CODEC_TOPK || codec == DW_CODEC_RANDK; }
+    bool is_sparse() const { return codec >= DW_CODEC_TOPK && codec <= DW_CODEC_CHUNK; }
     bool y_is_prev() const { return codec == DW_CODEC_DELTA && variant != kWriteY; }
     std::string name() const;
     dw_config config() const;
@@ -78,8 +78,8 @@ const char *word(dw_dtype dtype)
  * in blocks: the codebook */
 std::string Case::name() const
 {
-    const char *codecs[] = {"",      "delta", "direct", "raw", "mx", "topk",
-                            "randk", "",      "",       "",    "",   "blocks"};
+    const char *codecs[] = {"",      "delta",    "direct", "raw",     "mx",  "topk",
+                            "randk", "cocktail", "chunk",  "lowrank", "tah", "blocks"};
     const char *books[] = {"", "dynamic", "linear", "quantile"};
     const char *elements[] = {"", "int8", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1"};
     std::string s = encode ? "encode/" : "decode/";
@@ -422,12 +422,17 @@ const Codec kCodecs[] = {
     {kPlain, DW_CODEC_TOPK, 10, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_TOPK, 1, DW_GROUP_SAMPLE, DW_BF16, DW_BF16, kNoElement},
     {kFeedback, DW_CODEC_TOPK, 1, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
+    {kFeedback, DW_CODEC_TOPK, 1, DW_GROUP_SAMPLE, DW_BF16, DW_F32, kNoElement},
     {kPlain, DW_CODEC_RANDK, 1, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_BLOCKS, DW_CODEBOOK_DYNAMIC, 4096, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_BLOCKS, DW_CODEBOOK_DYNAMIC, 4096, DW_BF16, DW_BF16, kNoElement},
     {kPlain, DW_CODEC_BLOCKS, DW_CODEBOOK_LINEAR, 4096, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_BLOCKS, DW_CODEBOOK_QUANTILE, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
     {kFeedback, DW_CODEC_BLOCKS, DW_CODEBOOK_DYNAMIC, 4096, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_COCKTAIL, 0, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
+    {kFeedback, DW_CODEC_COCKTAIL, 0, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_CHUNK, 0, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
+    {kFeedback, DW_CODEC_CHUNK, 0, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_RAW, 32, 0, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_MX, 8, 32, DW_F32, DW_F32, DW_ELEMENT_INT8},
     {kPlain, DW_CODEC_MX, 8, 32, DW_F32, DW_F32, DW_ELEMENT_E4M3},

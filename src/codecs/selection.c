@@ -8,7 +8,7 @@
  * other 20 bits. A large sample is not counted three times: a few of its elements show a limit that
  * slightly more than k magnitudes probably reach. These are collected in one pass and counted. If
  * fewer than k reach the limit, or far too many, all elements are counted. So the result never
- * depends on the guess. */
+ * depends on the guess. Chunks, which are small, begin with the limit of the chunk before. */
 #include "codecs/selection.h"
 
 #include <math.h>
@@ -21,20 +21,38 @@ enum {
     GUESSED_FROM = 65536, /* smaller samples are counted whole */
     LINES = 1024,         /* how many places of a sample are looked at, ... */
     LINE = 16,            /* ... and how many neighbours at each: a line of the cache */
-    SPARE = LINES * LINE  /* room for the elements of all these places */
+    SPARE = LINES * LINE, /* room for the elements of all these places */
+    FEW = 32
 };
 
 /* ---- What is coded ----------------------------------------------------------------------------
  */
 
+/* The loops below have inner ones of fixed length, which compilers vectorize. */
+enum { ONCE = 16 };
+
+/* Keeps all bits of NaN, by which they are ordered; kernels->convert does not. */
 static void widen(const void *from, dw_dtype dtype, uint64_t n, float *to)
 {
     const uint16_t *half = from;
-    if (dtype == DW_F32) memcpy(to, from, n * sizeof *to);
-    if (dtype == DW_F16)
-        for (uint64_t i = 0; i < n; i++) to[i] = dw_f16_widen(half[i]);
-    if (dtype == DW_BF16)
-        for (uint64_t i = 0; i < n; i++) to[i] = dw_bf16_widen(half[i]);
+    uint64_t i = 0;
+    if (dtype == DW_F32) {
+        memcpy(to, from, n * sizeof *to);
+        return;
+    }
+    for (; dtype == DW_BF16 && i + ONCE <= n; i += ONCE)
+        for (int k = 0; k < ONCE; k++) to[i + k] = dw_bf16_widen(half[i + k]);
+    for (; dtype == DW_F16 && i + ONCE <= n; i += ONCE)
+        for (int k = 0; k < ONCE; k++) to[i + k] = dw_f16_widen(half[i + k]);
+    for (; i < n; i++) to[i] = dtype == DW_F16 ? dw_f16_widen(half[i]) : dw_bf16_widen(half[i]);
+}
+
+static void subtract(float *from, const float *values, uint64_t n)
+{
+    uint64_t i = 0;
+    for (; i + ONCE <= n; i += ONCE)
+        for (int k = 0; k < ONCE; k++) from[i + k] -= values[i + k];
+    for (; i < n; i++) from[i] -= values[i];
 }
 
 const float *dw_select_load(const dw_encode_job *job, uint64_t at, uint64_t n, float *block)
@@ -50,7 +68,7 @@ const float *dw_select_load(const dw_encode_job *job, uint64_t at, uint64_t n, f
         widen(dw_at(job->x, job->x_dtype, from), job->x_dtype, now, block + done);
     }
     const float *prev = job->prev;
-    for (uint64_t i = 0; prev && i < n; i++) block[i] -= prev[at + i];
+    if (prev) subtract(block, prev + at, n);
     return block;
 }
 
@@ -176,25 +194,6 @@ static uint32_t guess(const source *from, uint64_t k, float *room)
     return find_cut(&(source){.list = room, .n = SPARE}, (uint64_t)rank).least;
 }
 
-static void mask_above(const float *values, uint64_t n, uint32_t least, uint8_t *mask)
-{
-    enum { ONCE = 64 };
-    uint64_t whole = n / ONCE * ONCE;
-    uint8_t above[ONCE];
-    for (uint64_t i = 0; i < whole; i += ONCE) {
-        /* Signed, since processors without AVX-512 compare only such integers at once. */
-        for (int k = 0; k < ONCE; k++)
-            above[k] = (int32_t)magnitude(values[i + k]) >= (int32_t)least;
-        /* The product moves the lowest bits of eight bytes into its highest byte, in order. */
-        for (int k = 0; k < ONCE; k += 8)
-            mask[(i + k) / 8] =
-                (uint8_t)(dw_get(above + k, 8) * UINT64_C(0x0102040810204080) >> 56);
-    }
-    memset(mask + whole / 8, 0, (size_t)((n - whole + 7) / 8));
-    for (uint64_t i = whole; i < n; i++)
-        if (magnitude(values[i]) >= least) dw_mask_set(mask, i);
-}
-
 /* Sets the bits of all elements whose magnitude is at least `least`, and lists what is coded of
  * them. Returns their number; UINT64_MAX where there is no room for all. */
 static uint64_t collect(const source *from, uint32_t least, uint8_t *mask, float *list,
@@ -206,18 +205,18 @@ static uint64_t collect(const source *from, uint32_t least, uint8_t *mask, float
         uint64_t now = block_size(from->n, at);
         if (found + now > most) return UINT64_MAX;
         const float *values = read_block(from, at, now, room);
-        mask_above(values, now, least, mask + at / 8);
-        dw_mask_walk walk = {.mask = mask + at / 8, .n = now};
-        while (dw_mask_next(&walk)) list[found++] = values[walk.at];
+        found += from->job->kernels->collect(values, now, least, mask + at / 8, list + found);
     }
+    uint64_t bytes = (from->n + 7) / 8;
+    memset(mask + bytes, 0, (size_t)(dw_round_up(bytes, 8) - bytes)); /* words are read */
     return found;
 }
 
 /* Removes the elements that are not among the k largest from those that were collected. */
-static void thin(const float *list, uint64_t listed, uint64_t n, uint64_t k, uint8_t *mask,
-                 float *chosen)
+static cut thin(const float *list, uint64_t listed, uint64_t n, uint64_t k, uint8_t *mask,
+                float *chosen)
 {
-    cut c = find_cut(&(source){.list = list, .n = listed}, k);
+    cut found = find_cut(&(source){.list = list, .n = listed}, k), c = found;
     for (uint64_t at = 0; at < n; at += 64) {
         uint64_t word = dw_mask_word(mask, at), kept = word;
         for (; word; word &= word - 1) {
@@ -229,13 +228,14 @@ static void thin(const float *list, uint64_t listed, uint64_t n, uint64_t k, uin
         }
         dw_put(mask + at / 8, kept, 8);
     }
+    return found;
 }
 
 /* Counts all elements. */
-static void count_all(const source *from, uint64_t k, uint8_t *mask, float *chosen)
+static cut count_all(const source *from, uint64_t k, uint8_t *mask, float *chosen)
 {
     float room[DW_SELECT_BLOCK];
-    cut c = find_cut(from, k);
+    cut found = find_cut(from, k), c = found;
     memset(mask, 0, (size_t)dw_round_up((from->n + 7) / 8, 16));
     for (uint64_t at = 0; at < from->n; at += DW_SELECT_BLOCK) {
         uint64_t now = block_size(from->n, at);
@@ -246,19 +246,27 @@ static void count_all(const source *from, uint64_t k, uint8_t *mask, float *chos
                 *chosen++ = values[i];
             }
     }
+    return found;
+}
+
+/* A limit a little below that of the last elements. A few elements differ more from the next ones
+ * than many do. */
+static uint32_t below(cut last, uint64_t k)
+{
+    uint32_t less = k < FEW ? 1u << 21 : 1u << 20; /* a fourth or an eighth of an octave */
+    return last.least > less ? last.least - less : 1;
 }
 
 void dw_select_largest(const dw_encode_job *job, uint64_t at, uint64_t n, uint64_t k, uint8_t *mask,
-                       float *chosen, float *room)
+                       float *chosen, float *room, uint32_t *limit)
 {
     source from = {.job = job, .at = at, .n = n};
     uint64_t found = UINT64_MAX;
-    if (n >= GUESSED_FROM)
-        found = collect(&from, guess(&from, k, room), mask, room, list_most(n, k));
-    if (found >= k && found != UINT64_MAX)
-        thin(room, found, n, k, mask, chosen);
-    else
-        count_all(&from, k, mask, chosen);
+    if (n >= GUESSED_FROM) *limit = guess(&from, k, room);
+    if (n >= GUESSED_FROM || *limit) found = collect(&from, *limit, mask, room, list_most(n, k));
+    cut c = found >= k && found != UINT64_MAX ? thin(room, found, n, k, mask, chosen)
+                                              : count_all(&from, k, mask, chosen);
+    *limit = below(c, k);
 }
 
 /* ---- Random ones ------------------------------------------------------------------------------

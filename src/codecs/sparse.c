@@ -213,8 +213,9 @@ static void gather_masked(const dw_encode_job *job, const dw_sparse *s, float *v
                            .x_dtype = DW_F32,
                            .stride = (int64_t)s->m,
                            .kernels = job->kernels};
+    uint32_t limit = 0;
     memset(places, 0, (size_t)s->places_bytes);
-    dw_select_largest(&inner, 0, s->m, s->k, places, values, (float *)(void *)job->scratch);
+    dw_select_largest(&inner, 0, s->m, s->k, places, values, (float *)(void *)job->scratch, &limit);
     dw_sparse_spread(s, job->kernels, job->draws_key, places, job->payload);
 }
 
@@ -222,10 +223,11 @@ static void gather_masked(const dw_encode_job *job, const dw_sparse *s, float *v
 static void gather_largest(const dw_encode_job *job, const dw_sparse *s, float *values)
 {
     dw_sparse_chunk chunk = {0};
+    uint32_t limit = 0;
     for (uint64_t at = 0; at < s->m; at += chunk.n) {
         chunk = dw_sparse_chunk_at(s, at);
         dw_select_largest(job, at, chunk.n, chunk.k, job->payload + at / 8, values,
-                          (float *)(void *)job->scratch);
+                          (float *)(void *)job->scratch, &limit);
         values += chunk.k;
     }
 }
@@ -252,6 +254,23 @@ static void encode_values(const dw_encode_job *job, const dw_sparse *s, const fl
     }
 }
 
+/* Makes the new residual of n elements of which nothing is sent. That of values that are not finite
+ * stays as it was. */
+static void keep_all(const dw_encode_job *job, uint64_t at, uint64_t n, const float *x)
+{
+    float unused[DW_SELECT_BLOCK], *next = (float *)job->next + at;
+    const float *prev = job->prev ? (const float *)job->prev + at : NULL;
+    uint8_t mask[DW_SELECT_BLOCK / 8] = {0};
+    if (prev)
+        memcpy(next, prev, (size_t)n * sizeof *next);
+    else
+        memset(next, 0, (size_t)n * sizeof *next);
+    job->kernels->subtract(x, DW_F32, next, n);
+    if (!job->kernels->collect(x, n, DW_F32_INFINITY, mask, unused)) return;
+    dw_mask_walk walk = {.mask = mask, .n = n};
+    while (dw_mask_next(&walk)) next[walk.at] = prev ? prev[walk.at] : 0;
+}
+
 /* Makes the new residual (codecs/residual.h). Where x or the value that was sent is not finite, the
  * residual stays as it was. */
 static void keep_residual(const dw_encode_job *job, const dw_sparse *s, float *values)
@@ -267,14 +286,11 @@ static void keep_residual(const dw_encode_job *job, const dw_sparse *s, float *v
     for (uint64_t at = 0, now; at < s->n; at += now) {
         now = s->n - at < DW_SELECT_BLOCK ? s->n - at : (uint64_t)DW_SELECT_BLOCK;
         const float *x = dw_select_load(&plain, at, now, room);
-        for (uint64_t i = 0; i < now; i++) {
-            float held = prev ? prev[at + i] : 0, sent = 0;
-            if (has_next && walk.at == at + i) {
-                sent = *values++;
-                has_next = dw_mask_next(&walk);
-            }
-            bool counts = is_finite(sent) && is_finite(x[i]);
-            next[at + i] = counts ? dw_residual_of(held + sent, x[i]) : held;
+        keep_all(job, at, now, x);
+        for (; has_next && walk.at < at + now; has_next = dw_mask_next(&walk)) {
+            float held = prev ? prev[walk.at] : 0, sent = *values++, coded = x[walk.at - at];
+            bool counts = is_finite(sent) && is_finite(coded);
+            next[walk.at] = counts ? dw_residual_of(held + sent, coded) : held;
         }
     }
 }

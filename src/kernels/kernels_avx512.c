@@ -458,6 +458,7 @@ DW_VECTOR void h_in_turns(h16x16 even, h16x16 odd, h16x16 *first, h16x16 *second
 #include "kernels/kernels_encode.h"
 #include "kernels/kernels_finish.h"
 
+#include "kernels/kernels_collect_x86.h"
 #include "kernels/kernels_columns.h"
 #include "kernels/kernels_mx.h"
 #include "kernels/kernels_parts_x86.h"
@@ -482,4 +483,5 @@ const dw_kernels dw_kernels_avx512 = {
     digest,          digest_bytes,   stream,         norms,          add,
     subtract,        mx_encode,      mx_decode,      step_squares,   step_encode,
     step_decode,     dither_bytes,   count_parts,    sort_parts,     restore_parts,
-    histogram,       rans_encode,    rans_decode,    rotate,         unrotate};
+    histogram,       rans_encode,    rans_decode,    rotate,         unrotate,
+    collect};

@@ -504,6 +504,7 @@ static void subtract_c(const void *x, dw_dtype x_dtype, float *from, uint64_t n)
     }
 }
 
+#include "kernels/kernels_collect_c.h"
 #include "kernels/kernels_mx_c.h"
 #include "kernels/kernels_rans_c.h"
 #include "kernels/kernels_step_c.h"
@@ -539,4 +540,5 @@ const dw_kernels dw_kernels_c = {"c",
                                  rans_encode_c,
                                  rans_decode_c,
                                  rotate_c,
-                                 unrotate_c};
+                                 unrotate_c,
+                                 collect_c};

@@ -602,10 +602,16 @@ static void unrotate(const float *from, uint64_t n, uint32_t width, const void *
     dw_kernels_c.unrotate(from, n, width, prev, prev_dtype, to, to_dtype);
 }
 
+static uint64_t collect(const float *values, uint64_t n, uint32_t least, uint8_t *mask, float *list)
+{
+    return dw_kernels_c.collect(values, n, least, mask, list);
+}
+
 const dw_kernels dw_kernels_neon = {
     "neon",          encode,         decode,         extremes,       squares,
     column_extremes, column_squares, encode_columns, decode_columns, convert,
     digest,          digest_bytes,   stream,         norms,          add,
     subtract,        mx_encode,      mx_decode,      step_squares,   step_encode,
     step_decode,     dither_bytes,   count_parts,    sort_parts,     restore_parts,
-    histogram,       rans_encode,    rans_decode,    rotate,         unrotate};
+    histogram,       rans_encode,    rans_decode,    rotate,         unrotate,
+    collect};
