@@ -3,9 +3,9 @@
  * without sorting, or random ones.
  *
  * The k-th largest magnitude is found by counting: the bits of a magnitude, taken as an integer,
- * are ordered as magnitudes are. A histogram of their upper 11 bits says in which bin the k-th
- * largest lies; two more histograms, each of the magnitudes in the bin that was found, fix the
- * other 20 bits. A large sample is not counted three times: a few of its elements show a limit that
+ * are ordered as magnitudes are. A histogram of them says in which of 2048 bins the k-th largest
+ * lies; more histograms, each of the magnitudes in the bin that was found, narrow it down to one
+ * magnitude. A large sample is not counted so often: a few of its elements show a limit that
  * slightly more than k magnitudes probably reach. These are collected in one pass and counted. If
  * fewer than k reach the limit, or far too many, all elements are counted. So the result never
  * depends on the guess. Chunks, which are small, begin with the limit of the chunk before. */
@@ -126,37 +126,54 @@ static bool takes(cut *c, float value)
     return true;
 }
 
-enum { TOP_BITS = 11, BITS = 10, BINS = 1 << TOP_BITS };
+/* Few values need few bins, which are cleared and searched sooner. */
+enum { BITS = 11, BINS = 1 << BITS, BITS_OF_SMALL = 8, SMALL = 4096 };
 
-/* Counts the magnitudes whose bits from shift + bits on are `known`, by their next `bits`. */
-static void count_bins(const source *from, uint32_t known, int shift, int bits,
+/* Counts the magnitudes from low to high, by their distance from low in units of 2^shift. */
+static void count_bins(const source *from, uint32_t low, uint32_t high, int shift,
                        uint32_t counts[BINS])
 {
     float room[DW_SELECT_BLOCK];
-    uint32_t mask = (1u << bits) - 1;
-    memset(counts, 0, BINS * sizeof *counts);
+    uint32_t range = high - low;
+    memset(counts, 0, ((range >> shift) + 1) * sizeof *counts);
     for (uint64_t at = 0; at < from->n; at += DW_SELECT_BLOCK) {
         uint64_t n = block_size(from->n, at);
         const float *values = read_block(from, at, n, room);
         for (uint64_t i = 0; i < n; i++) {
-            uint32_t m = magnitude(values[i]);
-            if (m >> (shift + bits) == known) counts[m >> shift & mask]++;
+            uint32_t above = magnitude(values[i]) - low; /* those below low become very large */
+            if (above <= range) counts[above >> shift]++;
         }
+    }
+}
+
+/* The smallest magnitude of a list and the largest. */
+static void find_range(const source *from, uint32_t *low, uint32_t *high)
+{
+    *low = 0x7fffffffu;
+    *high = 0;
+    for (uint64_t i = 0; i < from->n; i++) {
+        uint32_t m = magnitude(from->list[i]);
+        if (m < *low) *low = m;
+        if (m > *high) *high = m;
     }
 }
 
 /* Finds the k largest of a source. 1 <= k <= n. */
 static cut find_cut(const source *from, uint64_t k)
 {
-    uint32_t counts[BINS], known = 0;
-    for (int shift = 2 * BITS; shift >= 0; shift -= BITS) {
-        int bits = shift == 2 * BITS ? TOP_BITS : BITS;
-        uint32_t bin = (1u << bits) - 1;
-        count_bins(from, known, shift, bits, counts);
+    uint32_t counts[BINS], low = 0, high = 0x7fffffffu;
+    int bits = from->n < SMALL ? BITS_OF_SMALL : BITS;
+    if (from->list) find_range(from, &low, &high);
+    for (;;) {
+        int shift = 0;
+        while ((high - low) >> shift >> bits) shift++;
+        uint32_t bin = (high - low) >> shift;
+        count_bins(from, low, high, shift, counts);
         while (k > counts[bin]) k -= counts[bin--];
-        known = known << bits | bin;
+        low += bin << shift;
+        if (shift == 0) return (cut){low, k};
+        if ((high - low) >> shift) high = low + (1u << shift) - 1;
     }
-    return (cut){known, k};
 }
 
 /* ---- The largest ------------------------------------------------------------------------------
