@@ -14,6 +14,8 @@
 /* Settings of the options `block` and `error`. */
 #define BLOCKS "64 256 4096"
 #define ERRORS "0.02 0.03 0.05 0.07 0.1 0.15 0.2 0.3 0.4"
+/* Settings of the option `keep`. */
+#define KEPT "0.01 0.02 0.05 0.1 0.2 0.3 0.5"
 
 /* clang-format off */
 const dw_family dw_families[] = {
@@ -29,6 +31,12 @@ const dw_family dw_families[] = {
     {"step, error", "direct:form=step,error=%s,entropy=rans", ERRORS, true},
     {"step, stochastic", "direct:form=step,step=%s,rounding=stochastic,seed=1,entropy=rans", STEPS, true},
     {"step, dither", "direct:form=step,step=%s,rounding=dither,seed=1,entropy=rans", STEPS, true},
+    {"topk", "topk:keep=%s", KEPT, false},
+    {"topk, 4 bits", "topk:keep=%s,bits=4", KEPT, false},
+    {"randk", "randk:keep=%s", KEPT, false},
+    {"cocktail", "cocktail:mask=0.5,keep=%s", KEPT, false},
+    {"chunk", "chunk:keep=%s", KEPT, false},
+    {"chunk, 4 bits", "chunk:keep=%s,bits=4", KEPT, false},
     {"delta, groups of 64", "delta:bits=%s,scale=signed", WIDTHS, false},
     {"delta, groups of 64, mse", "delta:bits=%s,scale=mse", WIDTHS, false},
     {"delta, rows, rans", "delta:bits=%s,group=row,scale=signed,entropy=rans", WIDTHS, false},

@@ -10,8 +10,8 @@
 enum { FIRST_CONFIG_BYTES = sizeof(dw_config) };
 
 /* THOUSANDTHS: the decimals of most options. MOST_DECIMALS: 10^18 is the largest power of ten that
- * power_of_ten may compute. DECIMAL_BYTES: room for a number with decimals as text. */
-enum { THOUSANDTHS = 3, MOST_DECIMALS = 18, DECIMAL_BYTES = 28 };
+ * power_of_ten may compute. */
+enum { THOUSANDTHS = 3, MOST_DECIMALS = 18 };
 
 dw_status dw_config_init(dw_config *config, size_t struct_size)
 {
@@ -86,13 +86,12 @@ static uint64_t power_of_ten(uint32_t decimals)
     return power;
 }
 
-/* Writes a number as text, without zeros at the end: 1400 with 3 decimals is "1.4". value: in units
- * of the last decimal. (printf with %f would write the decimal point of the locale.) */
-static void write_decimal(uint64_t value, uint32_t decimals, char out[DECIMAL_BYTES])
+/* printf with %f would write the decimal point of the locale. */
+void dw_option_write_decimal(uint64_t value, uint32_t decimals, char out[DW_DECIMAL_BYTES])
 {
     uint64_t one = power_of_ten(decimals);
     size_t used =
-        (size_t)snprintf(out, DECIMAL_BYTES, "%llu.%0*llu", (unsigned long long)(value / one),
+        (size_t)snprintf(out, DW_DECIMAL_BYTES, "%llu.%0*llu", (unsigned long long)(value / one),
                          (int)decimals, (unsigned long long)(value % one));
     while (out[used - 1] == '0') used--;
     if (out[used - 1] == '.') used--;
@@ -102,9 +101,9 @@ static void write_decimal(uint64_t value, uint32_t decimals, char out[DECIMAL_BY
 /* Writes to out which numbers an option accepts: those from its least value to `most`. */
 static void list_decimals(const dw_option *option, uint64_t most, char *out, size_t cap)
 {
-    char from[DECIMAL_BYTES], to[DECIMAL_BYTES];
-    write_decimal(option->least, option->decimals, from);
-    write_decimal(most, option->decimals, to);
+    char from[DW_DECIMAL_BYTES], to[DW_DECIMAL_BYTES];
+    dw_option_write_decimal(option->least, option->decimals, from);
+    dw_option_write_decimal(most, option->decimals, to);
     snprintf(out, cap, "%s%s from %s to %s%s", dw_option_prefix(option),
              *dw_option_prefix(option) ? " followed by a number" : "numbers", from, to,
              option->decimals == THOUSANDTHS ? " with up to three decimals" : "");
@@ -354,9 +353,9 @@ static size_t write_option(const dw_option *option, const dw_config *config, cha
 {
     bool bare = is_bare(option, config);
     uint64_t value = dw_option_get(option, config);
-    char decimal[DECIMAL_BYTES];
+    char decimal[DW_DECIMAL_BYTES];
     if (option->decimals) {
-        write_decimal(value, option->decimals, decimal);
+        dw_option_write_decimal(value, option->decimals, decimal);
         return (size_t)snprintf(room, cap, "%c%s=%s%s", mark, option->name,
                                 dw_option_prefix(option), decimal);
     }

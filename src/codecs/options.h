@@ -112,6 +112,11 @@ void dw_options_fill(dw_config *config, dw_agreement least);
 /* The effective value: what is set, else the default; 0 where there is neither. */
 uint64_t dw_option_value(const dw_option *option, const dw_config *config);
 
+/* Writes a number as text, without zeros at the end: 1400 with 3 decimals is "1.4". value: in units
+ * of the last decimal. */
+enum { DW_DECIMAL_BYTES = 28 };
+void dw_option_write_decimal(uint64_t value, uint32_t decimals, char out[DW_DECIMAL_BYTES]);
+
 const dw_word *dw_word_find(const dw_word *words, const char *text, size_t len);
 const char *dw_word_of(const dw_word *words, uint64_t value); /* NULL: there is none */
 

@@ -161,6 +161,7 @@ static void name_value(const dw_option *o, const uint8_t *parameter, char *text,
 {
     uint64_t value = parameter ? dw_get(parameter + 4, 4) : 0;
     const char *word = o->words ? dw_word_of(o->words, value) : NULL;
+    char decimal[DW_DECIMAL_BYTES];
     if (!parameter)
         snprintf(text, cap, "%s %s",
                  o->agrees == DW_AGREE_UNUSUAL  ? "the default"
@@ -169,7 +170,10 @@ static void name_value(const dw_option *o, const uint8_t *parameter, char *text,
                  o->name);
     else if (word)
         snprintf(text, cap, "%s=%s", o->name, word);
-    else
+    else if (o->decimals) {
+        dw_option_write_decimal(value, o->decimals, decimal);
+        snprintf(text, cap, "%s=%s", o->name, decimal);
+    } else
         snprintf(text, cap, "%s=%llu", o->name, (unsigned long long)value);
 }
 

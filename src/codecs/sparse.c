@@ -272,7 +272,7 @@ static void keep_all(const dw_encode_job *job, uint64_t at, uint64_t n, const fl
 }
 
 /* Makes the new residual (codecs/residual.h). Where x or the value that was sent is not finite, the
- * residual stays as it was. */
+ * residual stays as it was. (What is sent of an x that is not finite is not finite either.) */
 static void keep_residual(const dw_encode_job *job, const dw_sparse *s, float *values)
 {
     float room[DW_SELECT_BLOCK], *next = job->next;
@@ -288,9 +288,8 @@ static void keep_residual(const dw_encode_job *job, const dw_sparse *s, float *v
         const float *x = dw_select_load(&plain, at, now, room);
         keep_all(job, at, now, x);
         for (; has_next && walk.at < at + now; has_next = dw_mask_next(&walk)) {
-            float held = prev ? prev[walk.at] : 0, sent = *values++, coded = x[walk.at - at];
-            bool counts = is_finite(sent) && is_finite(coded);
-            next[walk.at] = counts ? dw_residual_of(held + sent, coded) : held;
+            float held = prev ? prev[walk.at] : 0, sent = *values++;
+            next[walk.at] = is_finite(sent) ? dw_residual_of(held + sent, x[walk.at - at]) : held;
         }
     }
 }

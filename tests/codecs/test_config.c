@@ -455,6 +455,10 @@ static void the_option_that_differs_is_named(void **state)
         {"delta:form=step", "delta:form=step,audit=9", "audit"},
         {"direct:form=step", "direct:bits=8", "form=step, but this decoder has the default form"},
         {"delta:bits=3", "delta:form=mx", "the default form, but this decoder has form=mx"},
+        {"topk:keep=0.0125", "topk", "keep=0.0125, but this decoder has keep=0.01"},
+        {"cocktail:mask=1e-6", "cocktail", "mask=0.000001, but this decoder has mask=0.1"},
+        {"chunk:chunk=128", "chunk", "chunk=128, but this decoder has chunk=4096"},
+        {"chunk", "topk", "codec chunk, but this decoder has topk"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
