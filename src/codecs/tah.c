@@ -235,7 +235,7 @@ static void keep_residual(const dw_encode_job *job, const dw_tah *tah, const uni
                           const float *coded)
 {
     float back[DW_TILE_ELEMENTS];
-    job->kernels->unrotate(coded, (uint64_t)u->rows * tah->g, tah->g, NULL, DW_F32, back, DW_F32);
+    job->kernels->rotate(coded, DW_F32, NULL, DW_F32, (uint64_t)u->rows * tah->g, tah->g, back);
     for (uint32_t i = 0; i < u->rows; i++) {
         uint64_t element = u->tiles[i] * tah->g;
         const void *prev = dw_at(job->prev, DW_F32, element);
@@ -358,8 +358,8 @@ static void decode(const dw_decode_job *job, uint64_t chunk, dw_chunk_result *re
                                .plan = &u.at.plan,
                                .kernels = job->kernels};
         u.at.plan.form->decode(&inner, 0, &unused);
-        job->kernels->unrotate(rotated, (uint64_t)u.at.rows * tah.g, tah.g, NULL, DW_F32, back,
-                               DW_F32);
+        job->kernels->rotate(rotated, DW_F32, NULL, DW_F32, (uint64_t)u.at.rows * tah.g, tah.g,
+                             back);
         for (uint32_t i = 0; i < u.at.rows; i++)
             write_tile(job, &tah, u.at.tiles[i], back + (size_t)i * tah.g,
                        is_poisoned(job->payload, &tah, &u.at, i));

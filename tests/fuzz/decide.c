@@ -70,8 +70,8 @@ static uint32_t pick_later_codec(const fuzz_input *front)
     return byte >= 0xb9 && byte < 0xd0 ? OLD_CODECS + byte % later : UINT32_MAX;
 }
 
-/* Whether to pick the options transform and rotate, which older codecs got later: as for codecs that
- * came later, some values of another byte say so. */
+/* Whether to pick the options transform and rotate, which older codecs got later: as for codecs
+ * that came later, some values of another byte say so. */
 enum { TRANSFORM = 32, ROTATE = 33 };
 
 static bool is_rotated(const fuzz_input *front)
@@ -154,6 +154,7 @@ void fuzz_fit_shape(const dw_config *config, uint32_t *t, uint32_t *c)
 {
     uint32_t block = 1;
     if (config->transform == DW_TRANSFORM_HADAMARD) block = config->rotate ? config->rotate : 64;
+    if (config->codec == DW_CODEC_TAH) block = config->tile ? config->tile : 64;
     *c = (*c + block - 1) / block * block;
     if ((uint64_t)*t * *c > FUZZ_ELEMENTS) *t = FUZZ_ELEMENTS / *c;
 }

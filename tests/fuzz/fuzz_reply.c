@@ -88,6 +88,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     p.config.transform = (dw_transform)0; /* the shape is fixed, and replies say nothing of values
                                            */
     p.config.rotate = 0;
+    if (p.config.codec == DW_CODEC_TAH)
+        p.config = (dw_config){.struct_size = sizeof p.config,
+                               .codec = DW_CODEC_DIRECT,
+                               .incarnation = p.config.incarnation,
+                               .allocator = p.config.allocator};
     fuzz_fit(&p.config, T, C);
     p.x = dw_tensor_3d(x, DW_F32, N, T, C);
     p.y = dw_tensor_3d(y, DW_F32, N, T, C);

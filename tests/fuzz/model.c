@@ -240,6 +240,8 @@ static bool make_entry(const model *m, const model_header *h, const model_params
                                     out->values);
     else if (way.form == LOWRANK)
         model_lowrank_values(&way, h->t, h->c, payload, out->values);
+    else if (way.form == TILED)
+        valid = model_tah_values(&way, h->t, h->c, payload, out->values);
     else if (way.form)
         model_values(&way, h->t, h->c, payload, based ? held->prev : NULL, dtype, draws_key(h, e),
                      out->values);

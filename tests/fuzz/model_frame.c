@@ -166,6 +166,7 @@ enum { FITTED = 100, QUANTILE = 3 };
 static bool codec_has(uint8_t codec, uint32_t form, bool rotates, uint32_t number)
 {
     bool quantizes = codec == DIRECT || codec == DELTA;
+    if (codec == TAH) return number == TILE || number == SHARE;
     if (codec == IN_BLOCKS) return number == CODEBOOK || (number == BLOCK && form != FITTED);
     if ((number == MASKED && codec == COCKTAIL) || (number == CHUNKED && codec == CHUNK))
         return true;
@@ -214,7 +215,9 @@ static bool value_is_possible(uint8_t codec, uint32_t number, uint32_t value, ui
     case CHOOSE: return value == 1 || value == 2;
     case AUDIT: return value >= 1 && value <= 255;
     case TRANSFORM: return value == 2;
-    case ROTATE: return value == 16 || value == 64 || value == 256;
+    case ROTATE:
+    case TILE: return value == 16 || value == 64 || value == 256;
+    case SHARE: return value >= 1 && value <= 1000000;
     default: return false;
     }
 }
@@ -306,6 +309,9 @@ static bool find_plain_way(const model_params *p, uint32_t use, model_way *way)
     case IN_BLOCKS * 8 + 1:
         *way = (model_way){.form = BLOCKS, .codebook = p->of[CODEBOOK], .block = p->of[BLOCK]};
         return true;
+    case TAH * 8 + 1:
+        *way = (model_way){.form = TILED, .tile = p->of[TILE], .share = p->of[SHARE]};
+        return true;
     case RAW * 8 + 1:
         *way = (model_way){.form = FLOATS, .dtype = (uint8_t)p->of[DTYPE]};
         return true;
@@ -334,6 +340,8 @@ static bool size_fits(const model_way *way, const model_header *h, const model_e
     }
     if (way->form == LOWRANK)
         return model_lowrank_size(way, h->t, h->c, (size_t)h->length) == e->payload_bytes;
+    if (way->form == TILED)
+        return model_tah_size(way, h->t, h->c, (size_t)h->length) == e->payload_bytes;
     if (!way->coded) return model_size(way, h->t, h->c, (size_t)h->length) == e->payload_bytes;
     size_t plain = model_size(way, h->t, h->c, MANY);
     return plain == SIZE_MAX || e->payload_bytes <= model_coded_most(way, h->t, h->c, plain);
@@ -343,6 +351,7 @@ static bool entries_fit_codec(const uint8_t *frame, const model_header *h, const
 {
     bool audited = p->codec == DELTA && p->of[AUDIT] != 255;
     if (p->of[ROTATE] && h->c % p->of[ROTATE]) return false;
+    if (p->of[TILE] && h->c % p->of[TILE]) return false;
     bool draws = p->of[ROUNDING] || p->codec == RANDK || p->codec == COCKTAIL;
     if ((h->seed && !draws) || (h->n_forgotten && p->codec != DELTA)) return false;
     for (uint32_t i = 0; i < h->n; i++) {
@@ -434,7 +443,9 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
                                         [CHOOSE] = config->choose ? config->choose : 1,
                                         [AUDIT] = config->audit ? config->audit : 1,
                                         [TRANSFORM] = config->transform,
-                                        [ROTATE] = config->rotate ? config->rotate : 64};
+                                        [ROTATE] = config->rotate ? config->rotate : 64,
+                                        [TILE] = config->tile ? config->tile : 64,
+                                        [SHARE] = config->share ? config->share : 800000};
     bool rotates = value[TRANSFORM] == 2;
     uint32_t n = 0;
     if (value[KEY_AS] == DW_KEY_RAW) value[KEY_AS] = own[x];
@@ -462,6 +473,7 @@ void model_store_payload(const dw_config *config, uint8_t x, uint32_t use, uint3
     if (!read_parameters(frame, &h, &p) || !model_find_way(&p, use, &way)) return;
     if (way.coded) model_store_sizes(&way, t, c, payload);
     if (way.form == SPARSE) model_sparse_store(&way, t, c, payload);
+    if (way.form == TILED) model_tah_store(&way, t, c, payload);
 }
 
 size_t model_payload_bytes(const dw_config *config, uint8_t x, uint32_t use, uint32_t t, uint32_t c,
@@ -474,7 +486,9 @@ size_t model_payload_bytes(const dw_config *config, uint8_t x, uint32_t use, uin
     h.n_parameters = (uint8_t)model_parameters(config, x, frame + HEADER);
     if (!read_parameters(frame, &h, &p) || !model_find_way(&p, use, &way)) return SIZE_MAX;
     if (way.rotates && c % way.rotates) return SIZE_MAX;
+    if (way.tile && c % way.tile) return SIZE_MAX;
     *form = way.form;
+    if (way.form == TILED) return model_tah_size(&way, t, c, most);
     if (way.form == SPARSE) return model_sparse_most(&way, t, c, most);
     if (way.form == LOWRANK) return model_lowrank_size(&way, t, c, most);
     size_t plain = model_size(&way, t, c, most);

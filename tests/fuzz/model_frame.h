@@ -17,6 +17,7 @@ enum {
     COCKTAIL = 7,
     CHUNK = 8,
     LOW = 9,
+    TAH = 10,
     IN_BLOCKS = 11
 };
 enum { STATELESS = 1, KEY = 2, CHANGE = 3, SKIP = 4, SYNC = 5 };
@@ -38,6 +39,8 @@ enum {
     CHUNKED = 29,
     TRANSFORM = 32,
     ROTATE = 33,
+    TILE = 34,
+    SHARE = 36,
     RANK = 37,
     WIDTH = 40,
     CODEBOOK = 41,
@@ -50,6 +53,7 @@ enum {
     STEPPED = 4,
     SPARSE = 5,
     LOWRANK = 6,
+    TILED = 7,
     BLOCKS = 8
 };
 

@@ -21,6 +21,7 @@ typedef struct model_way {
     uint32_t rank, width;
     uint32_t codebook, block; /* for the form blocks */
     uint32_t rotates;         /* 3.11: channels of a rotated block; 0: none */
+    uint32_t tile, share;     /* for the form tah */
 } model_way;
 
 /* 3.3: the way of writing microscaled values with this element. */
@@ -93,6 +94,14 @@ void model_lowrank_values(const model_way *way, uint32_t t, uint32_t c, const ui
 /* model_blocks.c: the same for the form blocks, whose payloads break no rule. */
 void model_blocks_values(const model_way *way, uint32_t t, uint32_t c, const uint8_t *payload,
                          model_value *values);
+/* model_tah.c (3.14): the size of a payload, or SIZE_MAX if it is more than `most`; writes a mask
+ * and pivots that keep the rules to a payload; makes the values, or returns false if the payload
+ * breaks a rule (step 8). */
+size_t model_tah_size(const model_way *way, uint32_t t, uint32_t c, size_t most);
+void model_tah_store(const model_way *way, uint32_t t, uint32_t c, uint8_t *payload);
+bool model_tah_values(const model_way *way, uint32_t t, uint32_t c, const uint8_t *payload,
+                      model_value *values);
+
 /* model_rotated.c (3.11): makes the values of an entry of those that were reconstructed without a
  * base. */
 void model_rotate_back(uint32_t width, size_t n, const uint8_t *prev, uint8_t prev_dtype,
