@@ -67,14 +67,14 @@ static bool comma(golden *g, bool first)
  * docs/format.md, 1.2; the list `own` of those that depend on the dtype of x; and the config. */
 static void emit_config(golden *g, const uint8_t *frame)
 {
-    static const char *const codecs[] = {"",      "delta",   "direct",       "raw",
-                                         "mx",    "topk",    "randk",        "cocktail",
-                                         "chunk", "lowrank", [11] = "blocks"};
+    static const char *const codecs[] = {"",      "delta",    "direct", "raw",     "mx",  "topk",
+                                         "randk", "cocktail", "chunk",  "lowrank", "tah", "blocks"};
     static const char *const names[256] = {
-        [1] = "bits",     [2] = "group",  [4] = "rounding", [6] = "key",       [7] = "dtype",
-        [8] = "prev",     [9] = "choose", [11] = "audit",   [14] = "form",     [15] = "element",
-        [18] = "entropy", [26] = "keep",  [28] = "mask",    [29] = "chunk",    [32] = "transform",
-        [33] = "rotate",  [37] = "rank",  [40] = "width",   [41] = "codebook", [42] = "block"};
+        [1] = "bits",      [2] = "group",  [4] = "rounding", [6] = "key",    [7] = "dtype",
+        [8] = "prev",      [9] = "choose", [11] = "audit",   [14] = "form",  [15] = "element",
+        [18] = "entropy",  [26] = "keep",  [28] = "mask",    [29] = "chunk", [32] = "transform",
+        [33] = "rotate",   [34] = "tile",  [36] = "share",   [37] = "rank",  [40] = "width",
+        [41] = "codebook", [42] = "block"};
     const dw_config *config = &g->pair.config;
     bool first = true;
     emit(g, "{\"config\": {\"codec\": \"%s\", \"parameters\": {", codecs[frame[6]]);

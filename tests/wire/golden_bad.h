@@ -246,7 +246,7 @@ static const struct {
     uint8_t value;
     dw_status expected;
 } rotated_fields[] = {
-    {32, 40, DW_ERR_FORMAT},               /* C: not divisible; the payload would be longer, too */
+    {32, 40, DW_ERR_FORMAT},                /* C: not divisible; the payload would be longer, too */
     {PARAMETERS + 12, 0xfe, DW_ERR_FORMAT}, /* group: channel */
     {PARAMETERS + 16, 18, DW_ERR_FORMAT},   /* entropy in place of transform, beside rotate */
     {PARAMETERS + 17, 1, DW_ERR_FORMAT},    /* zero */
@@ -257,6 +257,41 @@ static const struct {
     {PARAMETERS + 28, 0, DW_ERR_FORMAT},    /* rotate */
     {PARAMETERS + 28, 32, DW_ERR_FORMAT},   /* rotate: not a power of four */
     {PARAMETERS + 28, 64, DW_ERR_FORMAT},   /* rotate: it does not divide C */
+};
+
+/* The same for the codec tah: 3 tokens of 192 channels, two parameters, 34 and 36. The table has
+ * one entry, so its payload begins at 144: the mask of 9 tiles, then their pivots. */
+enum {
+    TAH_ENTRY = PARAMETERS + 2 * 8,
+    TAH_MASK = TAH_ENTRY + 48,
+    TAH_PIVOTS = TAH_MASK + 16,
+    TAH_OFFSETS = TAH_PIVOTS + 16
+};
+static const struct {
+    size_t at;
+    uint8_t value;
+    dw_status expected;
+} tah_fields[] = {
+    {6, 9, DW_ERR_FORMAT},                 /* a codec that does not exist */
+    {32, 200, DW_ERR_FORMAT},              /* C: tiles do not divide it */
+    {PARAMETERS, 33, DW_ERR_FORMAT},       /* rotate */
+    {PARAMETERS, 35, DW_ERR_FORMAT},       /* a parameter that frames do not contain */
+    {PARAMETERS + 4, 32, DW_ERR_FORMAT},   /* tile */
+    {PARAMETERS + 4, 0, DW_ERR_FORMAT},    /* tile */
+    {PARAMETERS + 12, 1, DW_ERR_MISMATCH}, /* share: there are as many wide tiles */
+    {PARAMETERS + 15, 1, DW_ERR_FORMAT},   /* share: more than all */
+    {TAH_ENTRY + 13, 2, DW_ERR_FORMAT},    /* form of an entry: quantized */
+    {TAH_ENTRY + 13, 6, DW_ERR_FORMAT},    /* a form that does not exist */
+    {TAH_ENTRY + 24, 16, DW_ERR_FORMAT},   /* payload_bytes */
+    {TAH_MASK, 0, DW_ERR_FORMAT},          /* too few wide tiles */
+    {TAH_MASK + 1, 2, DW_ERR_FORMAT},      /* a bit that is left over, in place of tile 8 */
+    {TAH_MASK + 1, 3, DW_ERR_FORMAT},      /* a bit that is left over */
+    {TAH_PIVOTS, 64, DW_ERR_FORMAT},       /* a pivot outside of its tile */
+    {TAH_PIVOTS + 8, 255, DW_ERR_FORMAT},  /* a pivot outside of its tile */
+    {TAH_PIVOTS + 8, 63, DW_OK},           /* another pivot */
+    {TAH_PIVOTS + 9, 255, DW_OK},          /* zeros, which readers ignore */
+    {TAH_OFFSETS + 1, 0xff, DW_OK},        /* another offset: huge, or NaN */
+    {TAH_OFFSETS + 3, 0x40, DW_OK},        /* another offset */
 };
 
 #endif

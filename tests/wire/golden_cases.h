@@ -127,6 +127,14 @@ static const golden_case golden_blocks[] = {
     {"blocks_one", "blocks:codebook=quantile", DW_F32, DW_BF16, 1, 1, 1},
 };
 
+/* Cases of the codec tah, filled in alike. */
+static const golden_case golden_tah[] = {
+    {"tah", "tah", DW_F32, DW_F32, 2, 3, 128},
+    {"tah_16", "tah:tile=16,share=0.3,scale=mse", DW_BF16, DW_F32, 1, 9, 48},
+    {"tah_256", "tah:tile=256,share=1,tau=2", DW_F16, DW_F16, 1, 3, 256},
+    {"tah_one", "tah:share=0.000001,tau=1.5", DW_F32, DW_BF16, 1, 5, 192},
+};
+
 /* Cases whose values are rotated, filled in alike. */
 static const golden_case golden_rotated[] = {
     {"rotated_direct_4", "direct:bits=4,transform=hadamard", DW_F32, DW_F32, 2, 3, 128},
@@ -196,9 +204,12 @@ static const struct golden_coded {
 
 /* Configs whose input consists of microscaling elements and of values half way between two. */
 static const char *const golden_ties[][2] = {
-    {"mx_ties_int8", "mx:element=int8"}, {"mx_ties_e4m3", "mx:element=e4m3"},
-    {"mx_ties_e5m2", "mx:element=e5m2"}, {"mx_ties_e3m2", "mx:element=e3m2"},
-    {"mx_ties_e2m3", "mx:element=e2m3"}, {"mx_ties_e2m1", "mx:element=e2m1"},
+    {"mx_ties_int8", "mx:element=int8"},
+    {"mx_ties_e4m3", "mx:element=e4m3"},
+    {"mx_ties_e5m2", "mx:element=e5m2"},
+    {"mx_ties_e3m2", "mx:element=e3m2"},
+    {"mx_ties_e2m3", "mx:element=e2m3"},
+    {"mx_ties_e2m1", "mx:element=e2m1"},
     {"mx_ties_rotated", "mx:element=e4m3,transform=hadamard,rotate=16"},
 };
 

@@ -261,8 +261,26 @@ static void bad_rotated(const char *directory, bool check)
     golden_finish(&g);
 }
 
-/* Encoders poison all pieces of a rotated block, because they rotate NaN. A frame can have a block of
- * which one piece alone is poisoned. */
+static void bad_tah(const char *directory, bool check)
+{
+    golden g = golden_begin(directory, check, "bad_tah", "tah", DW_F32, DW_F32, 1, 3, 192);
+    golden_fill(&g, 1, 1, 0);
+    golden_encode(&g);
+    uint8_t *copy = malloc(g.pair.len);
+    if (!copy) abort();
+    for (unsigned i = 0; i < sizeof tah_fields / sizeof *tah_fields; i++) {
+        memcpy(copy, g.pair.frame, g.pair.len);
+        copy[tah_fields[i].at] = tah_fields[i].value;
+        test_seal(copy, g.pair.len);
+        golden_deliver(&g, copy, g.pair.len, tah_fields[i].expected);
+    }
+    free(copy);
+    golden_send(&g, DW_OK);
+    golden_finish(&g);
+}
+
+/* Encoders poison all pieces of a rotated block, because they rotate NaN. A frame can have a block
+ * of which one piece alone is poisoned. */
 static void rotated_poison(const char *directory, bool check)
 {
     golden g = golden_begin(directory, check, "rotated_poison",
@@ -474,6 +492,9 @@ int main(int argc, char **argv)
     bad_blocks(d, check);
     for (size_t i = 0; i < sizeof golden_rotated / sizeof *golden_rotated; i++)
         good(d, check, &golden_rotated[i]);
+    for (size_t i = 0; i < sizeof golden_tah / sizeof *golden_tah; i++)
+        good(d, check, &golden_tah[i]);
+    bad_tah(d, check);
     bad_rotated(d, check);
     rotated_poison(d, check);
     bad_step(d, check);

@@ -21,6 +21,7 @@ import spec_entropy
 import spec_rans
 import spec_rotated
 import spec_sparse
+import spec_tah
 from xxh3 import xxh3_64 as H
 
 MASK32 = 0xFFFFFFFF
@@ -28,7 +29,7 @@ MASK64 = 0xFFFFFFFFFFFFFFFF
 
 CODEC_DELTA, CODEC_DIRECT, CODEC_RAW, CODEC_MX = range(1, 5)  # 1.1, codec
 CODEC_TOPK, CODEC_RANDK, CODEC_COCKTAIL, CODEC_CHUNK = range(5, 9)
-CODEC_BLOCKS = 11
+CODEC_TAH, CODEC_BLOCKS = 10, 11
 CODECS = {
     "delta": CODEC_DELTA,
     "direct": CODEC_DIRECT,
@@ -39,6 +40,7 @@ CODECS = {
     "cocktail": CODEC_COCKTAIL,
     "chunk": CODEC_CHUNK,
     "blocks": CODEC_BLOCKS,
+    "tah": CODEC_TAH,
 }
 FLAG_REPLY = 1  # 1.1, flags
 STATELESS, KEY, DELTA, SKIP, SYNC = 1, 2, 3, 4, 5  # 1.3, role
@@ -46,6 +48,7 @@ STATEFUL = (KEY, DELTA, SKIP, SYNC)
 FROM_BASE = (DELTA, SKIP)
 NO_PAYLOAD, FLOATS, QUANTIZED, MICROSCALED, STEPPED, SPARSE = range(6)  # 1.3, form
 BLOCKS = 8
+TAH = 7
 NOTHING, WHOLE, CHANGE, BRIEF, EXACT = 0, 1, 2, 3, 4  # 1.3, use
 USES = {
     STATELESS: (WHOLE, BRIEF),
@@ -104,6 +107,8 @@ PARAMETERS = {  # 1.2. Defaults are only used by a break: the page's frames have
     42: Parameter("block", SCALED_BLOCKS, spec_blocks.LENGTHS, None),
     TRANSFORM: Parameter("transform", CODING, (spec_rotated.HADAMARD,), None),
     ROTATE: Parameter("rotate", CODING, spec_rotated.WIDTHS, None),
+    34: Parameter("tile", ((CODEC_TAH, 0),), spec_tah.WIDTHS, None),
+    36: Parameter("share", ((CODEC_TAH, 0),), range(1, spec_tah.MILLION + 1), None),
 }
 # More values of `group` and `key`, by the value of parameter 14.
 GROUPS = {0: (CHANNEL,), STEPPED: (SAMPLE,)}
@@ -315,6 +320,7 @@ BREAKS.update(spec_entropy.BREAKS)
 BREAKS.update(spec_sparse.BREAKS)
 BREAKS.update(spec_blocks.BREAKS)
 BREAKS.update(spec_rotated.BREAKS)
+BREAKS.update(spec_tah.BREAKS)
 BREAKS.update({f"chain-without-{name}": f"the chain leaves {name} out (2)" for name in CHAIN})
 broken = set()
 
@@ -956,6 +962,8 @@ def check_codec(h, tables):
     need(h.seed or not dithered or "step-seed-needed" not in broken, "FORMAT", "seed")
     fits = h.C % parameters.get("rotate", 1) == 0 or "rotate-unfit" in broken
     need(fits, "FORMAT", "rotated blocks that do not divide a token")
+    fits = h.C % parameters.get("tile", 1) == 0 or "tah-unfit" in broken
+    need(fits, "FORMAT", "tiles that do not divide a token")
     for e in tables.entries:
         check_entry_of_codec(h, parameters, e)
     return parameters
@@ -972,6 +980,11 @@ def check_entry_of_codec(h, parameters, e):
     need((e.state_digest != 0) == digested, "FORMAT", "state_digest")
     if form == SPARSE:
         check_sparse_size(h, parameters, e)
+        return
+    if form == TAH:
+        need(h.T * (h.C // parameters["tile"]) <= spec_tah.MOST, "FORMAT", "tiles of a sample")
+        size = spec_tah.payload_bytes(sys.modules[__name__], h.T, h.C, parameters, broken)
+        need(e.payload_bytes == size, "FORMAT", "payload_bytes")
         return
     size = payload_size(h, parameters, e.use)
     if is_coded(h, parameters, e.use) and "entropy-as-plain" not in broken:
@@ -1083,6 +1096,8 @@ def method_of(codec, parameters, use):
         return Method(SPARSE, None, 0, False)
     if codec == CODEC_BLOCKS:
         return Method(BLOCKS, None, 8, False)
+    if codec == CODEC_TAH:
+        return Method(TAH, None, 0, False)
     if codec == CODEC_MX:
         return microscaling(parameters["element"], False)
     if codec == CODEC_DIRECT and "form" in parameters:
@@ -1168,6 +1183,12 @@ def plain_payload(h, parameters, e, payload):
     FORMAT if a rule is broken."""
     if h.codec in SPARSE_CODECS:
         return sparse_parts(h, parameters, e, payload)
+    if h.codec == CODEC_TAH:
+        try:
+            spec_tah.check(sys.modules[__name__], h.T, h.C, parameters, payload, broken)
+        except spec_tah.Invalid as rule:
+            raise Refused("FORMAT", str(rule)) from rule
+        return payload
     if not is_coded(h, parameters, e.use):
         return payload
     method = method_of(h.codec, parameters, e.use)
@@ -1666,6 +1687,9 @@ class Decoder:
             return make_sparse(h, parameters, e, payload)
         if method.form == BLOCKS:
             return make_blocks(h, parameters, payload)
+        if method.form == TAH:
+            values = spec_tah.make(sys.modules[__name__], h.T, h.C, parameters, payload, broken)
+            return Made(values, None, None, None)
         if method.form == FLOATS:
             return make_floats(payload, method.fmt, h.T * h.C, prev_fmt)
         if width_of(parameters, e):
