@@ -72,7 +72,8 @@ static bool shape_of(const dw_plan *plan, shape *s, bool *rank_fits)
     uint64_t most = s->rows < s->columns ? s->rows : s->columns;
     *rank_fits = params->width || rank <= most;
     s->r = (uint32_t)(rank < most ? rank : most);
-    return s->r * (s->rows + s->columns) < MOST_WORDS && plan_factor(params, s->r, s->rows, &s->p) &&
+    return s->r * (s->rows + s->columns) < MOST_WORDS &&
+           plan_factor(params, s->r, s->rows, &s->p) &&
            plan_factor(params, s->r, s->columns, &s->q);
 }
 
@@ -277,7 +278,8 @@ static void start(const dw_encode_job *job, const shape *s, float *q)
             draw_row(job, s, visits, k, q);
 }
 
-/* The power of two that brings a magnitude of these bits to [1, 2); of those below 2^-126, 2^126. */
+/* The power of two that brings a magnitude of these bits to [1, 2); of those below 2^-126, 2^126.
+ */
 static float scale_of(uint32_t magnitude)
 {
     uint32_t exponent = magnitude >> 23;
@@ -399,8 +401,7 @@ static bool keep_residual(const dw_encode_job *job, const shape *s, const room *
         make_values(s, own, at, now, values);
         for (uint64_t i = 0; i < now; i++) {
             float held = prev ? prev[at + i] : 0;
-            next[at + i] =
-                is_finite(values[i]) ? dw_residual_of(held + values[i], x[i]) : held;
+            next[at + i] = is_finite(values[i]) ? dw_residual_of(held + values[i], x[i]) : held;
             double whole = (double)x[i] - (double)held, less = (double)next[at + i];
             coded[i % DW_PRODUCT_LANES] += whole * whole;
             left[i % DW_PRODUCT_LANES] += less * less;

@@ -21,11 +21,12 @@ typedef struct dw_saved {
     bool is_base; /* the next delta may start from this copy */
     dw_key key;
     uint32_t t, c, audit;
-    uint32_t more; /* of a residual: how many words of 4 bytes follow the values */
+    uint32_t more;                  /* of a residual: how many words of 4 bytes follow the values */
     uint64_t incarnation, sequence; /* sequence: number of the encoder's last frame; 0 for a decoder
                                      */
     uint64_t version, chain, state_digest;
-    /* T*C values, and then those words: in this machine's byte order when written, in little-endian order after a read.
+    /* T*C values, and then those words: in this machine's byte order when written, in little-endian
+     * order after a read.
      */
     const void *prev;
 } dw_saved;

@@ -166,8 +166,7 @@ static double error_of(const bench *b)
 {
     double error = 0, whole = 0;
     for (size_t i = 0; i < (size_t)b->t * b->c; i++) {
-        double x = (double)test_get(b->x.data, b->x.dtype, place(b, i)),
-               y = (double)y_at(b, i);
+        double x = (double)test_get(b->x.data, b->x.dtype, place(b, i)), y = (double)y_at(b, i);
         error += (x - y) * (x - y);
         whole += x * x;
     }
@@ -327,8 +326,7 @@ static void the_product_is_added(void **state)
 {
     bench b;
     (void)state;
-    dw_decode_options options = {
-        .struct_size = sizeof options, .adds = 1, .factor = 0.375f};
+    dw_decode_options options = {.struct_size = sizeof options, .adds = 1, .factor = 0.375f};
     open_bench(&b, "lowrank:rank=3", DW_F32, 12, 300);
     fill(&b, 3, 7, 1);
     pass(&b);
@@ -336,9 +334,9 @@ static void the_product_is_added(void **state)
     assert_non_null(value);
     memcpy(value, b.y_room, sizeof(float) * 12 * 303);
     for (int i = 0; i < 12 * 303; i++) b.y_room[i] = (float)i;
-    assert_int_equal(dw_decode_with(b.pair.decoder, b.pair.frame, b.pair.len, &b.y, &options, NULL,
-                                    0, NULL),
-                     DW_OK);
+    assert_int_equal(
+        dw_decode_with(b.pair.decoder, b.pair.frame, b.pair.len, &b.y, &options, NULL, 0, NULL),
+        DW_OK);
     for (uint32_t i = 0; i < 12 * 303; i++) {
         volatile float product = 0.375f * value[i], sum = (float)i + product;
         if (i % 303 >= 300) sum = (float)i;
@@ -390,7 +388,7 @@ static void frames_of_such_ranks_are_refused(void **state)
         test_pair_open(&pair, "lowrank:rank=2", 1, 2, 32, DW_F32);
         dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 2, 32), ty = dw_tensor_3d(y, DW_F32, 1, 2, 32);
         test_pair_encode(&pair, &key, &tx);
-        if (own) dw_put(pair.frame + 28, 1, 4); /* T: one token alone */
+        if (own) dw_put(pair.frame + 28, 1, 4);          /* T: one token alone */
         if (!own) dw_put(pair.frame + 80 + 8 + 4, 3, 4); /* the second parameter: rank */
         test_seal(pair.frame, pair.len);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_FORMAT);
@@ -496,9 +494,9 @@ static void products_that_are_too_large_are_clamped(void **state)
         dw_decode_options options = {
             .struct_size = sizeof options, .adds = (uint8_t)adds, .factor = 1};
         for (int i = 0; i < 4 * 33; i++) b.y_room[i] = 0;
-        assert_int_equal(dw_decode_with(b.pair.decoder, b.pair.frame, b.pair.len, &b.y, &options,
-                                        NULL, 0, NULL),
-                         DW_OK);
+        assert_int_equal(
+            dw_decode_with(b.pair.decoder, b.pair.frame, b.pair.len, &b.y, &options, NULL, 0, NULL),
+            DW_OK);
         for (size_t at = 0; at < 120; at++) {
             uint32_t expected = at == 0 ? DW_F32_NAN : at < 30 ? DW_F32_LARGEST : 0;
             assert_int_equal(dw_bits_of(y_at(&b, at)), expected);
@@ -523,8 +521,7 @@ static void payloads_of_another_size_are_refused(void **state)
         dw_put(frame + at, entry.payload_bytes + (uint64_t)(int64_t)change, 8);
         dw_put(frame + 48, len, 8);
         test_seal(frame, len);
-        assert_int_equal(dw_decode(b.pair.decoder, frame, len, &b.y, NULL, 0, NULL),
-                         DW_ERR_FORMAT);
+        assert_int_equal(dw_decode(b.pair.decoder, frame, len, &b.y, NULL, 0, NULL), DW_ERR_FORMAT);
         assert_non_null(strstr(dw_decoder_why(b.pair.decoder), "payload's size"));
         free(frame);
         close_bench(&b);

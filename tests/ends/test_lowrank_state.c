@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_lowrank_state.c - tests the codec lowrank with feedback: its residuals, bit for bit; the
- * matrix that it keeps of each key; its errors, compared with the rule of PowerSGD; and restarts. */
+ * matrix that it keeps of each key; its errors, compared with the rule of PowerSGD; and restarts.
+ */
 #include <math.h>
 
 #include "arithmetic/half.h"
@@ -325,8 +326,7 @@ static void the_iteration_goes_on(void **state)
             }
             end(&f);
         }
-    if (sums[0] > sums[1] * 0.97)
-        fail_msg("with what is kept %g, anew %g", sums[0], sums[1]);
+    if (sums[0] > sums[1] * 0.97) fail_msg("with what is kept %g, anew %g", sums[0], sums[1]);
 }
 
 /* ---- PowerSGD ---------------------------------------------------------------------------------
@@ -402,7 +402,8 @@ static void power_sgd_is_not_ahead(void **state)
 
 /* The first gradient is 0 but for the upper left quarter, all others are 0 but for both quarters of
  * the diagonal. q of the first visit is 0 in the right half, and stays so for ever: with rank 1, M
- * times such a q is 0 in the lower half. PowerSGD+ (arXiv:2509.11254) draws it anew now and then. */
+ * times such a q is 0 in the lower half. PowerSGD+ (arXiv:2509.11254) draws it anew now and then.
+ */
 static double residual_of_blocks(const char *config, bool is_stuck, double *early)
 {
     static fixture f;

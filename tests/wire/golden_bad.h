@@ -272,7 +272,7 @@ static const struct {
     uint8_t value;
     dw_status expected;
 } tah_fields[] = {
-    {6, 9, DW_ERR_FORMAT},                 /* a codec that does not exist */
+    {6, 9, DW_ERR_FORMAT},                 /* codec lowrank */
     {32, 200, DW_ERR_FORMAT},              /* C: tiles do not divide it */
     {PARAMETERS, 33, DW_ERR_FORMAT},       /* rotate */
     {PARAMETERS, 35, DW_ERR_FORMAT},       /* a parameter that frames do not contain */
@@ -281,7 +281,7 @@ static const struct {
     {PARAMETERS + 12, 1, DW_ERR_MISMATCH}, /* share: there are as many wide tiles */
     {PARAMETERS + 15, 1, DW_ERR_FORMAT},   /* share: more than all */
     {TAH_ENTRY + 13, 2, DW_ERR_FORMAT},    /* form of an entry: quantized */
-    {TAH_ENTRY + 13, 6, DW_ERR_FORMAT},    /* a form that does not exist */
+    {TAH_ENTRY + 13, 6, DW_ERR_FORMAT},    /* form lowrank */
     {TAH_ENTRY + 24, 16, DW_ERR_FORMAT},   /* payload_bytes */
     {TAH_MASK, 0, DW_ERR_FORMAT},          /* too few wide tiles */
     {TAH_MASK + 1, 2, DW_ERR_FORMAT},      /* a bit that is left over, in place of tile 8 */
@@ -292,6 +292,49 @@ static const struct {
     {TAH_PIVOTS + 9, 255, DW_OK},          /* zeros, which readers ignore */
     {TAH_OFFSETS + 1, 0xff, DW_OK},        /* another offset: huge, or NaN */
     {TAH_OFFSETS + 3, 0x40, DW_OK},        /* another offset */
+};
+
+/* A frame of lowrank:rank=2 and a sample of 4 x 30, of floats of 4 bytes. Fields of it: byte `at`
+ * becomes `value`. P is at byte 144, Q at 176. */
+enum { LOWRANK_P = 80 + 2 * 8 + 48, LOWRANK_Q = LOWRANK_P + 32, LOWRANK_END = LOWRANK_Q + 240 };
+static const struct {
+    size_t at;
+    uint8_t value;
+    dw_status expected;
+} lowrank_fields[] = {
+    {80 + 8, 36, DW_ERR_FORMAT},      /* not the number of rank */
+    {80 + 8, 40, DW_ERR_FORMAT},      /* width without rank */
+    {80 + 12, 0, DW_ERR_FORMAT},      /* rank 0 */
+    {80 + 12, 1, DW_ERR_FORMAT},      /* a payload of another size */
+    {80 + 12, 5, DW_ERR_FORMAT},      /* a rank that 4 x 30 cannot have */
+    {80 + 13, 4, DW_ERR_FORMAT},      /* rank 1026 */
+    {28, 1, DW_ERR_FORMAT},           /* T */
+    {80 + 16 + 13, 5, DW_ERR_FORMAT}, /* form sparse */
+    {80 + 16 + 24, 0, DW_ERR_FORMAT}, /* payload_bytes */
+    {6, 5, DW_ERR_FORMAT},            /* codec topk */
+};
+
+/* Factors that no encoder writes: words of P and Q at these places. */
+static const struct {
+    struct {
+        uint16_t at;
+        uint32_t bits;
+    } words[4];
+} lowrank_factors[] = {
+    {{{LOWRANK_P, 0x7f800000}}},                          /* an infinity in P */
+    {{{LOWRANK_P + 28, 0xff800000}}},                     /* the last one of P */
+    {{{LOWRANK_Q, 0x7fc00000}}},                          /* a NaN in Q */
+    {{{LOWRANK_Q + 236, 0xff800001}}},                    /* the last one of Q */
+    {{{LOWRANK_P, 0x7f7fffff}, {LOWRANK_Q, 0x7f7fffff}}}, /* a product that overflows */
+    {{{LOWRANK_P, 0x7f7fffff},                            /* and another one against it */
+      {LOWRANK_Q, 0x7f7fffff},
+      {LOWRANK_P + 16, 0x7f7fffff},
+      {LOWRANK_Q + 120, 0xff7fffff}}},
+    {{{LOWRANK_P, 1}, {LOWRANK_Q, 0x3f000000}}}, /* a subnormal */
+    {{{LOWRANK_P, 0x3f800001},
+      {LOWRANK_Q, 0x3f800001},
+      {LOWRANK_P + 16, 0x3f800000},
+      {LOWRANK_Q + 120, 0xbf800002}}}, /* products that nearly cancel */
 };
 
 #endif

@@ -154,6 +154,23 @@ static const golden_case golden_rotated[] = {
      DW_BF16, DW_F32, 2, 2, 128},
 };
 
+/* Cases of the codec lowrank, with the same values. */
+static const golden_case golden_lowrank[] = {
+    {"lowrank", "lowrank:rank=2", DW_F32, DW_F32, 2, 5, 21},
+    {"lowrank_f16", "lowrank:rank=3", DW_F16, DW_BF16, 1, 4, 37},
+    {"lowrank_bf16", "lowrank:rank=1,dtype=bf16,iterations=8", DW_F32, DW_F16, 1, 7, 30},
+    {"lowrank_width", "lowrank:width=19,rank=5", DW_BF16, DW_F32, 2, 1, 100},
+    {"lowrank_wide", "lowrank:width=2000,dtype=f16", DW_F32, DW_F32, 1, 2, 9},
+    {"lowrank_tall", "lowrank:rank=6,width=4", DW_F32, DW_F32, 1, 3, 11},
+    {"lowrank_bits", "lowrank:rank=3,bits=4,group=64", DW_F32, DW_F32, 1, 16, 70},
+    {"lowrank_bits_16", "lowrank:rank=2,bits=6,group=16,width=40", DW_F16, DW_F32, 1, 3, 64},
+    {"lowrank_bits_row", "lowrank:rank=2,bits=3,group=row", DW_F32, DW_F16, 1, 2, 270},
+    {"lowrank_ef", "lowrank:rank=2,feedback=ef,restart=3", DW_F32, DW_F32, 1, 9, 33},
+    {"lowrank_ef_bits", "lowrank:rank=4,bits=8,feedback=ef,rounding=stochastic,seed=5", DW_BF16,
+     DW_BF16, 1, 5, 33},
+    {"lowrank_one", "lowrank:rank=1", DW_F32, DW_F32, 1, 1, 1},
+};
+
 /* Cases whose payloads are entropy-coded. Their input has many small values and few large ones, so
  * that even in small shapes the entropy-coded blocks are shorter than the tiles that they stand
  * for. make_golden.c defines four visits with such input; epochs: how many of them a case makes. */

@@ -297,6 +297,49 @@ static void rotated_poison(const char *directory, bool check)
     golden_finish(&g);
 }
 
+static void bad_lowrank(const char *directory, bool check)
+{
+    golden g =
+        golden_begin(directory, check, "bad_lowrank", "lowrank:rank=2", DW_F32, DW_F32, 1, 4, 30);
+    golden_fill(&g, 1, 1, 0);
+    golden_encode(&g);
+    if (g.pair.len != LOWRANK_END) golden_failures++;
+    for (unsigned i = 0; i < sizeof lowrank_fields / sizeof *lowrank_fields; i++)
+        golden_send_with(&g, lowrank_fields[i].at, lowrank_fields[i].value, 1,
+                         lowrank_fields[i].expected);
+    uint8_t *copy = malloc(g.pair.len);
+    if (!copy) abort();
+    for (unsigned i = 0; i < sizeof lowrank_factors / sizeof *lowrank_factors; i++) {
+        memcpy(copy, g.pair.frame, g.pair.len);
+        for (int k = 0; k < 4; k++)
+            if (lowrank_factors[i].words[k].at)
+                dw_put(copy + lowrank_factors[i].words[k].at, lowrank_factors[i].words[k].bits, 4);
+        test_seal(copy, g.pair.len);
+        golden_deliver(&g, copy, g.pair.len, DW_OK);
+    }
+    free(copy);
+    golden_send(&g, DW_OK);
+    golden_finish(&g);
+    g = golden_begin(directory, check, "bad_lowrank_width", "lowrank:rank=6,width=5,dtype=f32",
+                     DW_F32, DW_F32, 1, 3, 6);
+    golden_fill(&g, 1, 1, 0);
+    golden_encode(&g);
+    golden_send_with(&g, 80 + 16 + 4, 0, 1, DW_ERR_FORMAT); /* width 0 */
+    golden_send_with(&g, 80 + 16 + 4, 6, 1, DW_ERR_FORMAT); /* another size */
+    golden_send_with(&g, 80 + 8 + 4, 3, 1, DW_ERR_FORMAT);  /* rank */
+    golden_send_with(&g, 80 + 8 + 4, 7, 1, DW_ERR_MISMATCH);
+    golden_send(&g, DW_OK);
+    golden_finish(&g);
+    /* The payload would be one of rank 5 if ranks were cut down to the number of tokens. */
+    g = golden_begin(directory, check, "bad_lowrank_rank", "lowrank:rank=4", DW_F32, DW_F32, 1, 4,
+                     30);
+    golden_fill(&g, 1, 1, 0);
+    golden_encode(&g);
+    golden_send_with(&g, 80 + 8 + 4, 5, 1, DW_ERR_FORMAT);
+    golden_send(&g, DW_OK);
+    golden_finish(&g);
+}
+
 static void out_of_step(const char *directory, bool check)
 {
     golden g = golden_begin(directory, check, "out_of_step", "delta:bits=4,group=32", DW_F32,
@@ -484,6 +527,9 @@ int main(int argc, char **argv)
         good(d, check, &golden_sparse[i]);
     for (size_t i = 0; i < sizeof sparse_payloads / sizeof *sparse_payloads; i++)
         bad_sparse(d, check, i);
+    for (size_t i = 0; i < sizeof golden_lowrank / sizeof *golden_lowrank; i++)
+        good(d, check, &golden_lowrank[i]);
+    bad_lowrank(d, check);
     for (size_t i = 0; i < sizeof golden_blocks / sizeof *golden_blocks; i++)
         good(d, check, &golden_blocks[i]);
     odd_blocks(d, check, "odd_blocks", "blocks:block=64");

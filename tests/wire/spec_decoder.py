@@ -18,6 +18,7 @@ from collections import namedtuple
 
 import spec_blocks
 import spec_entropy
+import spec_lowrank
 import spec_rans
 import spec_rotated
 import spec_sparse
@@ -41,14 +42,14 @@ CODECS = {
     "chunk": CODEC_CHUNK,
     "blocks": CODEC_BLOCKS,
     "tah": CODEC_TAH,
+    "lowrank": 9,
 }
+CODEC_LOWRANK = CODECS["lowrank"]
 FLAG_REPLY = 1  # 1.1, flags
 STATELESS, KEY, DELTA, SKIP, SYNC = 1, 2, 3, 4, 5  # 1.3, role
 STATEFUL = (KEY, DELTA, SKIP, SYNC)
 FROM_BASE = (DELTA, SKIP)
-NO_PAYLOAD, FLOATS, QUANTIZED, MICROSCALED, STEPPED, SPARSE = range(6)  # 1.3, form
-BLOCKS = 8
-TAH = 7
+NO_PAYLOAD, FLOATS, QUANTIZED, MICROSCALED, STEPPED, SPARSE, LOWRANK, TAH, BLOCKS = range(9)  # 1.3
 NOTHING, WHOLE, CHANGE, BRIEF, EXACT = 0, 1, 2, 3, 4  # 1.3, use
 USES = {
     STATELESS: (WHOLE, BRIEF),
@@ -59,7 +60,7 @@ USES = {
 }
 WHOLE_ROW, CHANNEL, SAMPLE = 65535, 65534, 65533  # 1.2, group
 NEVER = 255  # 1.2, audit
-ROUNDING, FORM, ENTROPY, TRANSFORM, ROTATE = 4, 14, 18, 32, 33  # 1.2: present or not
+ROUNDING, FORM, ENTROPY, TRANSFORM, ROTATE, WIDTH = 4, 14, 18, 32, 33, 40  # 1.2: present or not
 KEY_ELEMENT, KEY_STEP = 64, 128  # 1.2, key: added to the number of an element; in steps
 DITHER = 3  # 1.2, rounding
 RANS = 2  # 1.2, entropy
@@ -73,7 +74,8 @@ Parameter = namedtuple("Parameter", "name codecs values default")
 DELTA_MX, DELTA_STEP = (CODEC_DELTA, MICROSCALED), (CODEC_DELTA, STEPPED)
 DIRECT_STEP = (CODEC_DIRECT, STEPPED)
 DELTAS = ((CODEC_DELTA, 0), DELTA_MX, DELTA_STEP)
-# The sparse codecs have a value of their own where there is parameter 1, in place of that of 14.
+# The codecs topk, randk and lowrank have a value of their own where there is parameter 1, in place
+# of that of 14.
 WITH_BITS = 1000
 SPARSE_FLOATS = ((CODEC_TOPK, 0), (CODEC_RANDK, 0))
 SPARSE_CODECS = (CODEC_TOPK, CODEC_RANDK, CODEC_COCKTAIL, CODEC_CHUNK)
@@ -81,17 +83,21 @@ SPARSE_BITS = tuple((codec, WITH_BITS) for codec in SPARSE_CODECS)
 # So has the codec blocks where the codebook is fitted.
 FITTED = 1001
 SCALED_BLOCKS, ALL_BLOCKS = ((CODEC_BLOCKS, 0),), ((CODEC_BLOCKS, 0), (CODEC_BLOCKS, FITTED))
+LOW_FLOATS, LOW_BITS = ((CODEC_LOWRANK, 0),), ((CODEC_LOWRANK, WITH_BITS),)
 QUANTIZING = ((CODEC_DELTA, 0), (CODEC_DIRECT, 0))
 STEPPING = (DELTA_STEP, DIRECT_STEP)
 CODING = (*DELTAS, (CODEC_DIRECT, 0), DIRECT_STEP, (CODEC_MX, 0))  # may be entropy-coded
 PARAMETERS = {  # 1.2. Defaults are only used by a break: the page's frames have every parameter.
-    1: Parameter("bits", QUANTIZING + SPARSE_BITS, range(1, 9), 4),
+    1: Parameter("bits", QUANTIZING + SPARSE_BITS + LOW_BITS, range(1, 9), 4),
     2: Parameter(
-        "group", QUANTIZING + STEPPING + SPARSE_BITS, (16, 32, 64, 128, 256, WHOLE_ROW), 64
+        "group",
+        QUANTIZING + STEPPING + SPARSE_BITS + LOW_BITS,
+        (16, 32, 64, 128, 256, WHOLE_ROW),
+        64,
     ),
     ROUNDING: Parameter("rounding", STEPPING, (DITHER,), None),
     6: Parameter("key", DELTAS, (32, 16, 17), 8),
-    7: Parameter("dtype", ((CODEC_RAW, 0), *SPARSE_FLOATS), (1, 2, 3), 1),
+    7: Parameter("dtype", ((CODEC_RAW, 0), *SPARSE_FLOATS, *LOW_FLOATS), (1, 2, 3), 1),
     8: Parameter("prev", DELTAS, (1, 2, 3), 1),
     9: Parameter("choose", DELTAS[:2], (1, 2), 1),
     11: Parameter("audit", DELTAS, range(1, NEVER + 1), 1),
@@ -109,6 +115,8 @@ PARAMETERS = {  # 1.2. Defaults are only used by a break: the page's frames have
     ROTATE: Parameter("rotate", CODING, spec_rotated.WIDTHS, None),
     34: Parameter("tile", ((CODEC_TAH, 0),), spec_tah.WIDTHS, None),
     36: Parameter("share", ((CODEC_TAH, 0),), range(1, spec_tah.MILLION + 1), None),
+    37: Parameter("rank", LOW_FLOATS + LOW_BITS, range(1, spec_lowrank.MOST_RANK + 1), 4),
+    WIDTH: Parameter("width", LOW_FLOATS + LOW_BITS, range(1, spec_lowrank.MOST_WIDTH + 1), None),
 }
 # More values of `group` and `key`, by the value of parameter 14.
 GROUPS = {0: (CHANNEL,), STEPPED: (SAMPLE,)}
@@ -321,6 +329,7 @@ BREAKS.update(spec_sparse.BREAKS)
 BREAKS.update(spec_blocks.BREAKS)
 BREAKS.update(spec_rotated.BREAKS)
 BREAKS.update(spec_tah.BREAKS)
+BREAKS.update(spec_lowrank.BREAKS)
 BREAKS.update({f"chain-without-{name}": f"the chain leaves {name} out (2)" for name in CHAIN})
 broken = set()
 
@@ -863,7 +872,12 @@ def parse_parameters(codec, block):
     if codec != CODEC_DELTA and of == DELTA_MX:
         wanted = [FORM, 15]
     rows = [row for row in rows if not is_let_through(row[0], form)]
-    for optional, needed in ((ROUNDING, "step-rounding-needed"), (ENTROPY, "entropy-needed")):
+    optional_ones = (
+        (ROUNDING, "step-rounding-needed"),
+        (ENTROPY, "entropy-needed"),
+        (WIDTH, "lowrank-width-needed"),
+    )
+    for optional, needed in optional_ones:
         if not any(number == optional for number, _, _ in rows) and needed not in broken:
             wanted = [number for number in wanted if number != optional]
     wanted = [number for number in wanted if is_beside_rotation(number, rows)]
@@ -906,7 +920,7 @@ def form_of(codec, rows):
     if codec == CODEC_BLOCKS:
         fitted = any(number == 41 and v == spec_blocks.QUANTILE for number, _, v in rows)
         return FITTED if fitted and "blocks-block-beside" not in broken else 0
-    if codec in (CODEC_TOPK, CODEC_RANDK):
+    if codec in (CODEC_TOPK, CODEC_RANDK, CODEC_LOWRANK):
         return WITH_BITS if any(number == 1 for number, _, _ in rows) else 0
     if codec in SPARSE_CODECS:
         return WITH_BITS
@@ -929,6 +943,8 @@ def values_of(number, of):
     (_, form), values, name = of, PARAMETERS[number].values, PARAMETERS[number].name
     if name == "form":
         return (form,)
+    if name == "width":  # too many for a list
+        return values
     more = {"key": KEYS, "group": GROUPS}.get(name, {})
     lax = {
         ("key", MICROSCALED): {"mx-key-bits": 0},
@@ -985,6 +1001,8 @@ def check_entry_of_codec(h, parameters, e):
         need(h.T * (h.C // parameters["tile"]) <= spec_tah.MOST, "FORMAT", "tiles of a sample")
         size = spec_tah.payload_bytes(sys.modules[__name__], h.T, h.C, parameters, broken)
         need(e.payload_bytes == size, "FORMAT", "payload_bytes")
+    if form == LOWRANK:
+        check_lowrank_size(h, parameters, e)
         return
     size = payload_size(h, parameters, e.use)
     if is_coded(h, parameters, e.use) and "entropy-as-plain" not in broken:
@@ -1082,6 +1100,89 @@ def width_of(parameters, e):
     return parameters.get("rotate", 0)
 
 
+def factor_size(r, L, parameters):
+    """3.12: the bytes of a factor, r rows of L values."""
+    if "bits" in parameters:
+        group = spec_lowrank.group_of(L, parameters["group"], broken)
+        return quantized_size(r, L, group, parameters["bits"], False)
+    return up(r * L * BY_CODE[parameters["dtype"]].size, 16)
+
+
+def matrix_of(h, parameters):
+    try:
+        return spec_lowrank.matrix(h.T, h.C, parameters, broken)
+    except spec_lowrank.Invalid as rule:
+        raise Refused("FORMAT", str(rule)) from rule
+
+
+def check_lowrank_size(h, parameters, e):
+    """Step 3, payload_bytes of the form lowrank (3.12)."""
+    R, W, r = matrix_of(h, parameters)
+    size = factor_size(r, R, parameters) + factor_size(r, W, parameters)
+    need(e.payload_bytes == size, "FORMAT", "payload_bytes")
+
+
+def read_factor(payload, r, L, parameters):
+    """3.12: the values of a factor, row by row; None is NaN or poisoned."""
+    if "bits" in parameters:
+        method = Method(QUANTIZED, None, parameters["bits"], False)
+        group = spec_lowrank.group_of(L, parameters["group"], broken)
+        values = Quantized(r, L, group, method, None, None).read(payload).values
+        return [v if v is None else F32.unpack(rn(F32, v)) for v in values]
+    made = make_floats(payload, BY_CODE[parameters["dtype"]], r * L, None)
+    if "lowrank-infinite" in broken:
+        return made.values
+    return [None if v is not None and v[1] == INFINITY else v for v in made.values]
+
+
+def rank_product_of(a, b):
+    """The binary32 product of two binary32."""
+    if INFINITY in (a[1], b[1]):  # only a break lets them come here
+        return a[0] != b[0], INFINITY
+    exact = a[0] != b[0], a[1] * b[1]
+    if "lowrank-product-exact" in broken:
+        return exact[0], exact[1] >> 149
+    return F32.unpack(F32.pack(exact, 149))
+
+
+def sum_of_ranks(pairs):
+    """3.12: s, or None if it is NaN."""
+    s = False, 0
+    for p, q in pairs:
+        if p is None or q is None:
+            return None
+        part = rank_product_of(p, q)
+        if s[1] == part[1] == INFINITY and s[0] != part[0]:
+            if "lowrank-meeting" not in broken:
+                return None
+        if "lowrank-sum-exact" in broken:
+            total = (-s[1] if s[0] else s[1]) + (-part[1] if part[0] else part[1])
+            s = total < 0, abs(total)
+        else:
+            s = add(s, part)
+    return s
+
+
+def make_lowrank(h, parameters, payload):
+    """3.12."""
+    R, W, r = matrix_of(h, parameters)
+    sizes = factor_size(r, R, parameters), factor_size(r, W, parameters)
+    first, second = payload[: sizes[0]], payload[sizes[0] :]
+    if "lowrank-q-first" in broken:
+        second, first = payload[: sizes[1]], payload[sizes[1] :]
+    P = read_factor(first, r, R, parameters)
+    Q = read_factor(second, r, W, parameters)
+    if None in P + Q and "lowrank-poison-reached" not in broken:
+        return Made([None] * (h.T * h.C), None, None, None)
+    order, across = spec_lowrank.ranks(r, broken), "lowrank-transposed" in broken
+    values = []
+    for n in range(h.T * h.C):
+        i, j = spec_lowrank.place(n, R, W, broken)
+        pairs = [(P[i * r + k if across else k * R + i], Q[k * W + j]) for k in order]
+        values.append(sum_of_ranks(pairs))
+    return Made(values, None, None, None)
+
+
 def is_audited(parameters):
     return parameters["audit"] != NEVER or "never-is-255" in broken
 
@@ -1098,6 +1199,8 @@ def method_of(codec, parameters, use):
         return Method(BLOCKS, None, 8, False)
     if codec == CODEC_TAH:
         return Method(TAH, None, 0, False)
+    if codec == CODEC_LOWRANK:
+        return Method(LOWRANK, None, 0, False)
     if codec == CODEC_MX:
         return microscaling(parameters["element"], False)
     if codec == CODEC_DIRECT and "form" in parameters:
@@ -1690,6 +1793,8 @@ class Decoder:
         if method.form == TAH:
             values = spec_tah.make(sys.modules[__name__], h.T, h.C, parameters, payload, broken)
             return Made(values, None, None, None)
+        if method.form == LOWRANK:
+            return make_lowrank(h, parameters, payload)
         if method.form == FLOATS:
             return make_floats(payload, method.fmt, h.T * h.C, prev_fmt)
         if width_of(parameters, e):
