@@ -45,8 +45,8 @@ struct Case {
     bool encode;
     Variant variant;
     dw_codec codec;
-    /* bits: of a sparse codec, which percentage of the values is sent, 0: the default; of blocks
-     * the dw_codebook. group: of blocks the length of a block. */
+    /* bits: of a sparse codec, which percentage of the values is sent, 0: the default; of lowrank,
+     * the rank; of blocks the dw_codebook. group: of blocks the length of a block. */
     uint32_t bits, group;
     dw_element element; /* 0: not microscaled */
     bool steps;         /* the form step */
@@ -63,6 +63,7 @@ struct Case {
     uint32_t channels() const { return static_cast<uint32_t>(elements() / tokens()); }
     size_t block() const { return bytes >= (8u << 20) ? 1 : 16; } /* calls in a row */
     bool is_sparse() const { return codec >= DW_CODEC_TOPK && codec <= DW_CODEC_CHUNK; }
+    bool is_lowrank() const { return codec == DW_CODEC_LOWRANK; }
     bool y_is_prev() const { return codec == DW_CODEC_DELTA && variant != kWriteY; }
     std::string name() const;
     dw_config config() const;
@@ -75,7 +76,7 @@ const char *word(dw_dtype dtype)
 
 /* <way>/<codec>/b<bits>/g<group>/<x>/<prev>/<isa>/<bytes of x>/t<threads>; microscaled: the element
  * in place of b<bits>; in steps: "step"; sparse: k<percent of the values that is sent>;
- * in blocks: the codebook */
+ * in blocks: the codebook; lowrank: r<rank> */
 std::string Case::name() const
 {
     const char *codecs[] = {"",      "delta",    "direct", "raw",     "mx",  "topk",
@@ -87,6 +88,7 @@ std::string Case::name() const
     s += (element                    ? elements[element]
           : steps                    ? "step"
           : is_sparse()              ? "k" + std::to_string(bits)
+          : is_lowrank()             ? "r" + std::to_string(bits)
           : codec == DW_CODEC_BLOCKS ? books[bits]
                                      : "b" + std::to_string(bits)) +
          "/g";
@@ -110,6 +112,9 @@ dw_config Case::config() const
     } else if (codec == DW_CODEC_BLOCKS) {
         config.codebook = static_cast<dw_codebook>(bits);
         if (bits != DW_CODEBOOK_QUANTILE) config.block = group;
+    } else if (is_lowrank()) {
+        config.rank = bits;
+        config.width = 1024; /* whatever the size of x is */
     } else if (element) {
         config.element = element;
         if (codec == DW_CODEC_DELTA) config.form = DW_FORM_MX;
@@ -433,6 +438,9 @@ const Codec kCodecs[] = {
     {kFeedback, DW_CODEC_COCKTAIL, 0, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_CHUNK, 0, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
     {kFeedback, DW_CODEC_CHUNK, 0, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_LOWRANK, 4, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
+    {kFeedback, DW_CODEC_LOWRANK, 4, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
+    {kFeedback, DW_CODEC_LOWRANK, 1, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_RAW, 32, 0, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_MX, 8, 32, DW_F32, DW_F32, DW_ELEMENT_INT8},
     {kPlain, DW_CODEC_MX, 8, 32, DW_F32, DW_F32, DW_ELEMENT_E4M3},

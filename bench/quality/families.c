@@ -11,6 +11,8 @@
  * the one before. */
 #define FINE  "0.1 0.12 0.15 0.18 0.22 0.27 0.33 0.4 0.48 0.58 0.7 0.85 1 1.2 1.4 1.7"
 #define STEPS FINE " 2 2.4 2.8 3.3 4 5 6"
+/* Settings of the option `rank`. */
+#define RANKS "1 2 4 8"
 /* Settings of the options `block` and `error`. */
 #define BLOCKS "64 256 4096"
 #define ERRORS "0.02 0.03 0.05 0.07 0.1 0.15 0.2 0.3 0.4"
@@ -37,6 +39,8 @@ const dw_family dw_families[] = {
     {"cocktail", "cocktail:mask=0.5,keep=%s", KEPT, false},
     {"chunk", "chunk:keep=%s", KEPT, false},
     {"chunk, 4 bits", "chunk:keep=%s,bits=4", KEPT, false},
+    {"lowrank", "lowrank:rank=%s,iterations=8", RANKS, false},
+    {"lowrank, 8 bits", "lowrank:rank=%s,iterations=8,bits=8", RANKS, false},
     {"delta, groups of 64", "delta:bits=%s,scale=signed", WIDTHS, false},
     {"delta, groups of 64, mse", "delta:bits=%s,scale=mse", WIDTHS, false},
     {"delta, rows, rans", "delta:bits=%s,group=row,scale=signed,entropy=rans", WIDTHS, false},

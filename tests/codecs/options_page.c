@@ -15,8 +15,15 @@ static void add(char *text, size_t cap, const char *more)
     snprintf(text + used, cap - used, "%s", more);
 }
 
+/* Writes which codecs have an option: their names, "all" or "all but delta". */
 static void write_codecs(const dw_option *option, char *text, size_t cap)
 {
+    uint32_t all = 0;
+    for (const dw_word *codec = dw_codec_words; codec->text; codec++)
+        all |= dw_codec_bit((dw_codec)codec->value);
+    if (option->codecs == all) add(text, cap, "all");
+    if (option->codecs == (all & ~dw_codec_bit(DW_CODEC_DELTA))) add(text, cap, "all but delta");
+    if (*text) return;
     for (const dw_word *codec = dw_codec_words; codec->text; codec++) {
         if (!(option->codecs & dw_codec_bit((dw_codec)codec->value))) continue;
         if (*text) add(text, cap, " ");
@@ -62,7 +69,7 @@ static char *table(void)
     add(text, cap, "|---|---|---|---|---|---|---|\n");
     for (int i = 0; i < DW_OPTIONS; i++) {
         const dw_option *o = &dw_options[i];
-        char row[1024], codecs[64] = "", values[256] = "";
+        char row[1024], codecs[128] = "", values[256] = "";
         write_codecs(o, codecs, sizeof codecs);
         write_values(o, values, sizeof values);
         snprintf(row, sizeof row, "| %s | %u | %s | %s | %s | %s | %s |\n", o->name, o->number,

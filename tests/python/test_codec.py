@@ -14,6 +14,7 @@ TEXTS += ["topk:keep=0.2,bits=4", "randk:keep=0.5"]
 TEXTS += ["cocktail:mask=0.3,seed=4", "chunk:chunk=128,keep=0.1", "chunk"]
 TEXTS += ["blocks:block=64", "blocks:codebook=quantile"]
 TEXTS += ["delta:bits=3,transform=hadamard,rotate=16", "direct:form=step,transform=hadamard"]
+TEXTS += ["topk:keep=0.2,bits=4", "randk:keep=0.5", "lowrank:rank=3", "lowrank:bits=8,width=32"]
 
 
 @pytest.mark.parametrize("text", TEXTS)
