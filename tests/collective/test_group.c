@@ -117,7 +117,8 @@ static void all_reduce_is_the_models(void **state)
                                          "direct:bits=2,feedback=ef",
                                          "delta:bits=2,group=row,prev=bf16",
                                          "direct:form=step,group=128,entropy=rans",
-                                         "mx:element=e4m3"};
+                                         "mx:element=e4m3",
+                                         "lowrank:rank=4,width=64,feedback=ef,restart=5"};
     for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++) {
         for (uint32_t ranks = 2; ranks <= 5; ranks += c < 4 ? 1 : 2) {
             /* Only some of them run over sockets, because that takes longer. */

@@ -64,6 +64,7 @@ def together(ranks, work, *, links=None, close=True, **options):
 
 
 CODECS = ["raw:f32", "delta:bits=4", "direct:bits=4,feedback=ef"]
+CODECS += ["lowrank:rank=4,width=64,feedback=ef"]
 
 
 @pytest.mark.parametrize("codec", CODECS)

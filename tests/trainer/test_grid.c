@@ -145,8 +145,12 @@ static void compressed_gradients_leave_the_replicas_the_same(void **state)
 static void a_resumed_grid_gives_the_same_bits(void **state)
 {
     (void)state;
-    static const char *const codecs[] = {"raw:f32", "direct:bits=3", "direct:bits=4,feedback=ef",
-                                         "chunk:feedback=ef", "delta:bits=4"};
+    static const char *const codecs[] = {"raw:f32",
+                                         "direct:bits=3",
+                                         "direct:bits=4,feedback=ef",
+                                         "chunk:feedback=ef",
+                                         "lowrank:rank=2,width=32,feedback=ef",
+                                         "delta:bits=4"};
     enum { CODECS = sizeof codecs / sizeof *codecs };
     for (int i = 0; i < CODECS; i++) {
         pipeline whole = a_grid();

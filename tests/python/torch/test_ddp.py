@@ -72,6 +72,8 @@ def rank_that_trains(rank, world, codec, exchange, dtype):
         (2, "cocktail:mask=0.5,feedback=ef", "auto", torch.float32),
         (3, "chunk:keep=0.1,feedback=ef", "parts", torch.bfloat16),
         (2, "chunk:keep=0.1,feedback=ef", "links", torch.float32),
+        (2, "lowrank:rank=2,width=16,feedback=ef", "auto", torch.float32),
+        (3, "lowrank:rank=2,width=16,bits=8,feedback=ef", "links", torch.bfloat16),
     ],
 )
 def test_all_ranks_hold_the_same_bits(world, codec, exchange, dtype):
