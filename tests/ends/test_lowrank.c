@@ -222,8 +222,9 @@ static void matrices_of_low_rank_arrive(void **state)
     expect_error("lowrank:rank=4,dtype=f16", 4, 0, 1e-5, 1e-3);
     expect_error("lowrank:rank=4,bits=8", 4, 0, 1e-4, 0.02);
     expect_error("lowrank:rank=4,bits=4", 4, 0, 1e-3, 0.25);
-    expect_error("lowrank:rank=4,bits=4,group=16,rounding=stochastic", 4, 0, 1e-3, 0.35);
-    expect_error("lowrank:rank=4,bits=2", 4, 0, 0.1, 0.9);
+    expect_error("lowrank:rank=4,bits=4,group=16,rounding=stochastic", 4, 0, 1e-3, 0.184);
+    /* Without the fit of q to the rounded p, these are 0.188 and 0.531. */
+    expect_error("lowrank:rank=4,bits=2", 4, 0, 0.1, 0.524);
     expect_error("lowrank:rank=4,iterations=8", 4, 0.1, 0.02, 0.06);
 }
 
