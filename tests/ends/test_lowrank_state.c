@@ -109,7 +109,7 @@ static void the_residual_is_what_was_not_sent(void **state)
             fill(&f, i % 3 ? 0.2f : 3.0f);
             /* Rounded at random and coarsely, many small values beside a large one lose more than
              * they are. */
-            for (int at = 0; i >= 8 && at < SIZE; at++) f.x[at] = at % 210 == 9 ? 12.0f : 1.0f;
+            for (int at = 0; i >= 8 && at < SIZE; at++) f.x[at] = at % 210 == 9 ? 1200.0f : 100.0f;
             if (i % 4 == 2) f.x[i * 7] = i == 2 ? NAN : INFINITY;
             if (i == 5) memset(f.x, 0, sizeof f.x);
             double coded = 0;
