@@ -60,14 +60,17 @@ static void pick_options(fuzz_input *input, dw_config *config, uint8_t least, ui
 /* The codecs that there were when most of the corpus was made. */
 enum { OLD_CODECS = 4 };
 
-/* Returns the number of a codec's word. It belongs to a codec that came later if the last byte but
- * one of the config is one of a few values, which the corpus from before does not have there;
- * otherwise it is too large. */
-static uint32_t pick_later_codec(const fuzz_input *front)
+/* Returns a codec that came later, or 0: one of LATER_CODECS numbers, by the last byte but one of
+ * the config, of which the corpus from before has none of these values. So inputs keep their
+ * meaning when a codec is added. */
+static dw_codec pick_later_codec(const fuzz_input *front)
 {
-    if (front->left < CONFIG_BYTES) return UINT32_MAX;
-    uint32_t byte = front->data[front->left - 2], later = count_words(dw_codec_words) - OLD_CODECS;
-    return byte >= 0xb9 && byte < 0xd0 ? OLD_CODECS + byte % later : UINT32_MAX;
+    enum { FIRST_BYTE = 0xb9, LAST_BYTE = 0xcf, LATER_CODECS = 12 };
+    if (front->left < CONFIG_BYTES) return (dw_codec)0;
+    uint32_t byte = front->data[front->left - 2];
+    uint32_t number = DW_CODEC_TOPK + (byte - FIRST_BYTE) % LATER_CODECS;
+    bool is_later = byte >= FIRST_BYTE && byte <= LAST_BYTE && dw_word_of(dw_codec_words, number);
+    return (dw_codec)(is_later ? number : 0);
 }
 
 /* Whether to pick the options transform and rotate, which older codecs got later: as for codecs
@@ -84,14 +87,14 @@ dw_config fuzz_config(fuzz_input *whole)
 {
     fuzz_input front = split_off(whole, CONFIG_BYTES), *input = &front;
     uint32_t how = front.left ? front.data[front.left - 1] % 4u : 0;
-    uint32_t other = pick_later_codec(&front);
+    dw_codec later = pick_later_codec(&front);
     bool rotates = is_rotated(&front);
     dw_config config;
     REQUIRE(dw_config_init(&config, sizeof config) == DW_OK);
     /* Delta is the most likely codec, because it has the most state. */
     uint32_t choice = fuzz_below(input, 2 * OLD_CODECS);
     config.codec = (dw_codec)dw_codec_words[choice < OLD_CODECS ? choice : 0].value;
-    if (other != UINT32_MAX) config.codec = (dw_codec)dw_codec_words[other].value;
+    if (later) config.codec = later;
     pick_options(input, &config, 0, 23);
     pick_options(input, &config, 24, TRANSFORM - 1);
     if (rotates) pick_options(input, &config, TRANSFORM, ROTATE);

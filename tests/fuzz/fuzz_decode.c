@@ -18,7 +18,7 @@ static const dw_key keys[KEYS] = {{.sample = 7},
 
 /* What the corpus must reach: frames that were encoded with each of five options; then what
  * model_coded.c notes while it reads entropy-coded payloads: the three kinds of groups, and every
- * rule of the format that a hostile payload breaks. */
+ * rule of the format that a hostile payload breaks; and the same of model_sparse.c. */
 const char *const fuzz_goals[] = {"error=",
                                   "error=abs:",
                                   "rate=",
@@ -40,6 +40,24 @@ const char *const fuzz_goals[] = {"error=",
                                   "end of a payload within its sizes",
                                   "end of a payload within a group",
                                   "length of a payload",
+                                  "sparse: random",
+                                  "sparse: places",
+                                  "FORMAT: sparse: short payload",
+                                  "FORMAT: sparse: zeros of the head",
+                                  "FORMAT: sparse: sizes",
+                                  "FORMAT: sparse: way",
+                                  "FORMAT: sparse: mask of another size",
+                                  "FORMAT: sparse: mask with too many values",
+                                  "FORMAT: sparse: mask with too few values",
+                                  "FORMAT: sparse: numbers' size",
+                                  "FORMAT: sparse: number out of range",
+                                  "FORMAT: sparse: number out of order",
+                                  "FORMAT: sparse: gaps of another size",
+                                  "FORMAT: sparse: missing gap",
+                                  "FORMAT: sparse: gap out of range",
+                                  "FORMAT: sparse: length of gaps",
+                                  "FORMAT: sparse: bits that are left over",
+                                  "FORMAT: sparse: values of a chunk",
                                   NULL};
 
 typedef struct world {

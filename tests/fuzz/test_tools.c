@@ -4,7 +4,7 @@
 #include "codecs/options.h"
 #include "model.h"
 
-enum { N = 2, T = 3, C = 40, SEEDS = 24000 };
+enum { N = 2, T = 3, C = 40, SEEDS = 60000 };
 
 static uint64_t next_random(uint64_t *state)
 {

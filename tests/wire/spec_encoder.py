@@ -19,7 +19,10 @@ LARGEST = {F32: 0x7F7FFFFF, F16: 0x7BFF, BF16: 0x7F7F}
 OF_KEY = {32: F32, 16: F16, 17: BF16}
 NUMBERS = {"bits": 1, "group": 2, "key": 6, "dtype": 7, "prev": 8, "choose": 9, "audit": 11}
 NUMBERS.update({"rounding": 4, "form": 14, "element": 15, "entropy": 18})
+NUMBERS.update({"keep": 26, "mask": 28, "chunk": 29})
 CODECS = {"delta": 1, "direct": 2, "raw": 3, "mx": 4}
+CODECS.update({"topk": 5, "randk": 6, "cocktail": 7, "chunk": 8})
+MILLION = 1000000  # 1.2, keep and mask
 STATELESS, KEY, DELTA, SKIP, SYNC = 1, 2, 3, 4, 5
 NOTHING, WHOLE, CHANGE, BRIEF, EXACT = 0, 1, 2, 3, 4
 ROW, CHANNEL, SAMPLE = 65535, 65534, 65533
@@ -196,6 +199,12 @@ class Dither:
         if self.block[0] != element // 8:
             self.block = element // 8, philox(self.key, element // 8)
         return (self.block[1][element % 8] + 0.5) / 65536 - 0.5
+
+
+def dither_numbers(fields, n):
+    """The first n 16-bit numbers of the generator. fields: what its key is made of (3.6)."""
+    key = H(struct.pack("<QQQQQ", *fields))
+    return [number for block in range(up(n, 8) // 8) for number in philox(key, block)][:n]
 
 
 def parts_of(codes, zs):
@@ -636,7 +645,9 @@ class Script:
             if name in self.own:
                 words += ["key=raw"] if name == "key" else []
             elif name == "dtype":
-                words.append(NAMES[value])
+                words.append(NAMES[value] if self.codec_told == "raw" else f"dtype={NAMES[value]}")
+            elif name in ("keep", "mask"):
+                words.append(f"{name}={value / MILLION}")
             elif name == "key" and value in OF_KEY:
                 words.append(f"key={NAMES[OF_KEY[value]]}")
             elif name == "form":

@@ -17,6 +17,7 @@ import sys
 from fractions import Fraction
 
 import entropy_scripts
+import sparse_scripts
 import spec_decoder
 from spec_encoder import (
     BF16,
@@ -1030,6 +1031,7 @@ ALONE = (
     bad_lengths,
     bad_zeros,
     *entropy_scripts.ALONE,
+    *sparse_scripts.ALONE,
 )
 
 
@@ -1041,6 +1043,7 @@ def all_scripts():
     made.update(in_steps())
     made.update(adding())
     made.update(entropy_scripts.random_scripts())
+    made.update(sparse_scripts.random_scripts())
     made.update(entropy_scripts.long_scripts())
     return {name: s.golden() for name, s in made.items()}
 
