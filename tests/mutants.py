@@ -1264,6 +1264,16 @@ MUTANTS_OF_DEMO = {
     "losses_of_one_number_of_stages": ("bench/losses.py", "self.runner.stages = stages", "self.runner.stages = 2", "losses"),
     "losses_of_one_width": ("bench/losses.py", 'self.runner.model["channels"] = options.channels', "pass", "losses"),
     "losses_of_known_pairs_only": ("bench/losses.py", "for pair in options.pair or PAIRS[stages]", "for pair in PAIRS[stages]", "losses"),
+    "compare_with_raw_of_other_seeds": ("bench/compare_page.py", 'own = [t for t in own if t["seed"] in raw]', 'own = [t for t in own if raw.setdefault(t["seed"], 2.0)]', "compare"),
+    "compare_wall_of_bare_links": ("bench/compare_page.py", 'walls = [t["wall_s"] for t in own if t["behind_wire"]]', 'walls = [t["wall_s"] for t in reversed(own)]', "compare"),
+    "compare_grid_with_pipeline": ("bench/compare_page.py", '"grid" if role == GRADIENT else "pipeline"', '"pipeline"', "compare"),
+    "compare_trains_again": ("bench/compare.py", "missing = [one for one in self.wanted() if not self.is_done(*one)]", "missing = self.wanted()", "compare"),
+    "compare_in_bytes": ("bench/compare.py", '"bits": 32 * summary', '"bits": 4 * summary', "compare"),
+    "compare_without_limit": ("bench/compare.py", "> 60 * self.options.minutes:", "> 6e9 + self.options.minutes:", "compare"),
+    "compare_of_other_settings": ("bench/compare.py", "if there != settings:", "if False:", "compare"),
+    "compare_one_direction_twice": ("bench/compare.py", "codecs = {**PARTNERS, role: method.texts[role]}", "codecs = {role: method.texts[role], **PARTNERS}", "compare"),
+    "compare_unknown_codec_trains": ("bench/compare.py", 'not in ("", *self.results["skipped"])', 'not in ("",)', "compare"),
+    "compare_speed_in_bytes": ("bench/speed.c", "8 * f.bytes / (double)COUNT", "f.bytes / (double)COUNT", "compare"),
 }
 # The pool of threads, against the suite pooled.
 MUTANTS_OF_THREADS = {

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+# compare_page.py - what compare.py writes about its results: docs/comparison.md and its picture.
+"""Results are dicts: "trainings" is a list of what train() of compare.py returned, "speeds" maps a
+codec's text to a line of the program speed, "skipped" maps a text to the sentence that says why it
+was left out, and "wall_bare" maps "pipeline" and "grid" to the seconds of an uncompressed training
+over links that are not slowed down."""
+
+import textwrap
+
+from compare_methods import ACTIVATIONS, BACKWARD, GRADIENT, METHODS, PARTNERS, ROLES
+from markdown_table import markdown
+
+TITLES = {
+    ACTIVATIONS: "Activations",
+    BACKWARD: "Gradients of activations",
+    GRADIENT: "Weight gradients",
+}
+# How the other directions were compressed, for the text above a table.
+BESIDE = {
+    ACTIVATIONS: f"`{PARTNERS[BACKWARD]}` for the gradients of activations",
+    BACKWARD: f"`{PARTNERS[ACTIVATIONS]}` for activations",
+    GRADIENT: f"`{PARTNERS[ACTIVATIONS]}` for activations and `{PARTNERS[BACKWARD]}` for their "
+    "gradients",
+}
+NOTABLE = 1.0  # percent over raw from which a loss is named under "What was lost"
+
+
+def mean(values):
+    values = list(values)
+    return sum(values) / len(values)
+
+
+def row_of(results, method, role):
+    """The figures of a method in a role, or None where it has none: bits per element, the mean loss
+    and by how many percent it is above raw's with the same seeds, how many seeds, the wall clock
+    behind the slow wire as a multiple of the bare link's (None: not measured)."""
+    of_role = [t for t in results["trainings"] if t["role"] == role and "failed" not in t]
+    own = [t for t in of_role if t["method"] == method.name]
+    raw = {t["seed"]: t["loss"] for t in of_role if t["method"] == METHODS[0].name}
+    own = [t for t in own if t["seed"] in raw]
+    if not own:
+        return None
+    walls = [t["wall_s"] for t in own if t["behind_wire"]]
+    bare = results["wall_bare"]["grid" if role == GRADIENT else "pipeline"]
+    excess = [100 * (t["loss"] / raw[t["seed"]] - 1) for t in own]
+    return {
+        "bits": mean(t["bits"] for t in own),
+        "loss": mean(t["loss"] for t in own),
+        "percent": mean(excess),
+        "least": min(excess),
+        "most": max(excess),
+        "seeds": len(own),
+        "wall": walls[0] / bare if walls else None,
+    }
+
+
+def table_of(results, role):
+    """The table of a role in Markdown, and [(title, row)] for the picture."""
+    rows, points = [], []
+    for method in METHODS:
+        figures = row_of(results, method, role)
+        if not figures:
+            continue
+        text = method.texts[role]
+        speed = results["speeds"].get(text, {})
+        wall = f"{figures['wall']:.2f}" if figures["wall"] else "-"
+        rows.append(
+            [
+                method.title,
+                f"`{text}`",
+                f"{figures['bits']:.2f}",
+                f"{figures['loss']:.4f}",
+                f"{figures['percent']:+.2f} %",
+                f"{figures['least']:+.2f} to {figures['most']:+.2f}",
+                wall,
+                *(f"{speed[k]:.2g}" if k in speed else "-" for k in ("encode_GBps", "decode_GBps")),
+            ]
+        )
+        points.append((method.title, figures))
+    head = ["method", "codec", "bits", "loss", "over raw", "seeds", "wall clock"]
+    return markdown([*head, "encode, GB/s", "decode"], rows), points
+
+
+def what_was_lost(results):
+    """Sentences about the methods whose loss is notably above raw's, the largest first, and about
+    those that could not be measured."""
+    lost, lines = [], []
+    for role in ROLES:
+        for method in METHODS[1:]:
+            figures = row_of(results, method, role)
+            if figures and figures["percent"] >= NOTABLE:
+                lost.append((figures["percent"], TITLES[role].lower(), method))
+    for percent, role, method in sorted(lost, key=lambda one: -one[0]):
+        lines.append(f"- {role[0].upper()}{role[1:]}, {method.title}: +{percent:.1f} %.")
+    for t in results["trainings"]:
+        if "failed" in t:
+            lines.append(f"- `{t['text']}` ({t['role']}) could not be trained with: {t['failed']}")
+    for text, sentence in results["skipped"].items():
+        lines.append(f"- `{text}` was left out: {sentence}")
+    return "\n".join(dict.fromkeys(lines)) or f"No loss was {NOTABLE:g} % above raw's or more."
+
+
+def claims():
+    rows = [[m.title, m.paper or "-", m.claim or "-"] for m in METHODS[1:] if m.paper or m.claim]
+    return markdown(["method", "paper", "what it says of itself"], rows)
+
+
+def page(results):
+    """The text of docs/comparison.md."""
+    settings = results["settings"]
+    parts = [
+        "# Methods of the literature, compared",
+        "",
+        *paragraph(
+            "Each method below is a codec of deltawire. `./run compare` fine-tunes the model of "
+            f"`./run demo` for {settings['epochs']} epochs with every one of them, "
+            f"with {settings['seeds']} seeds, and writes this page."
+        ),
+        "",
+        *paragraph(
+            "*bits* are per value, with first visits, headers, replies and evaluations. *loss* is "
+            "that of held-out text in nats per byte, the mean over the seeds; *over raw* compares "
+            "it with the same training in which the row's direction is not compressed, and *seeds* "
+            "are the least and the most of that. Differences below 0.15 % are chance. *wall clock* "
+            "is that behind a slow wire, as a multiple of an uncompressed training over a link "
+            "that is not slowed down; the wire is so slow that a training in which nothing is "
+            "compressed takes 8 times as long. It is that of the first seed, and of a run each. "
+            "Speeds are those of one thread with a tensor of 512 x 1024 f32, with the kernels of "
+            f"the machine: {settings['machine']}."
+        ),
+        "",
+        "![loss over raw against bits](comparison.png)",
+        "",
+    ]
+    for role in ROLES:
+        table, points = table_of(results, role)
+        if not points:
+            continue
+        where = "Two replicas of two stages" if role == GRADIENT else "Two stages"
+        parts += [f"## {TITLES[role]}", "", *paragraph(f"{where}, with {BESIDE[role]}."), ""]
+        parts += ["<!-- wide table -->", table]
+    parts += ["## What was lost", "", *bullets(what_was_lost(results)), ""]
+    parts += ["## What the papers say", ""]
+    parts += paragraph(
+        "Of their own methods, models and machines, so these figures cannot be compared with those "
+        "above or with each other."
+    )
+    parts += ["", "<!-- wide table -->", claims()]
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def paragraph(text):
+    return textwrap.wrap(text, 100, break_long_words=False, break_on_hyphens=False)
+
+
+def bullets(text):
+    """Wraps the lines of a list."""
+    lines = []
+    for line in text.split("\n"):
+        indent = "  " if line.startswith("- ") else ""
+        lines += textwrap.wrap(
+            line, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+    return lines
+
+
+def draw(results, path):
+    """Loss over raw against bits per value, a panel for each role."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    panels = [(role, table_of(results, role)[1]) for role in ROLES]
+    panels = [(role, points) for role, points in panels if points]
+    figure, axes = plt.subplots(1, len(panels), figsize=(6 * len(panels), 5.5), squeeze=False)
+    titles = [method.title for method in METHODS]
+    for axis, (role, points) in zip(axes[0], panels):
+        for title, figures in points:
+            index = titles.index(title)
+            marker = "os^Dv<>Ph*X8pd1"[index % 15]
+            below, above = (
+                figures["percent"] - figures["least"],
+                figures["most"] - figures["percent"],
+            )
+            axis.errorbar(
+                figures["bits"],
+                figures["percent"],
+                yerr=[[below], [above]],
+                marker=marker,
+                color=f"C{index % 10}",
+                capsize=2,
+                linestyle="none",
+                label=title,
+            )
+        axis.axhline(0, color="black", linewidth=0.8, linestyle=":")
+        axis.set_xscale("log")
+        axis.set_yscale("symlog", linthresh=1)
+        axis.set_xlabel("bits per value, with everything")
+        axis.set_ylabel("held-out loss above raw, %")
+        axis.set_title(TITLES[role])
+        axis.grid(alpha=0.3, which="both")
+        axis.legend(fontsize="x-small")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
