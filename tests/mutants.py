@@ -1170,7 +1170,7 @@ MUTANTS_OF_TRAINING = {
     "shares_are_uneven": ("trainer/data.c", "data->samples -= data->samples % replicas;", ""),
     "share_smaller_than_a_batch": ("trainer/data.c", "if (data->samples / replicas < batch)", "if (0)"),
     "grid_evaluates_all_twice": ("trainer/schedule.c", "data->held_out * replica / data->replicas)", "data->held_out * (replica > data->replica))"),
-    "gradients_leave_early": ("trainer/schedule.c", "if (s->backwards + 1 == s->M * s->S)", "if (s->backwards == 0)"),
+    "gradients_leave_early": ("trainer/schedule.c", "if (s->backwards + 1 == s->M * s->S && !stage->settings->has_outer)", "if (s->backwards == 0 && !stage->settings->has_outer)"),
     "gradients_are_summed": ("trainer/replicas.c", ".mean = 1};", ".mean = 0};"),
     "gradients_of_a_part_stay": ("trainer/model.c", "tell_done(model, b + model->owns_embed);", "if (b) tell_done(model, b + model->owns_embed);"),
     "losses_are_summed": ("trainer/train.c", "return sum / config->replicas;", "return sum;"),

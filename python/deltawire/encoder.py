@@ -145,7 +145,8 @@ class Encoder(Codec):
         return ffi.buffer(call.room, self._length[0])
 
     def _encode_new(self, keys: Any, tensor: Any, options: Any) -> bytes:
-        cap = core.dw_frame_bound(self._struct, tensor)
+        # Where the bound is 0, dw_encode_with refuses the tensor and says why.
+        cap = max(core.dw_frame_bound(self._struct, tensor), 1)
         if self._stream:
             return self._on_device(keys, tensor, cap)[:]
         if cap > self._cap:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rotate.h - the rotation of blocks of channels by a Hadamard matrix (docs/format.md, 3.11), in code
- * that C and CUDA share.
+ * rotate.h - the rotation of blocks of channels by a Hadamard matrix (docs/format.md, 3.11), in
+ * code that C and CUDA share.
  *
  * The matrix is symmetric and, divided by the root of its width, orthogonal, so the same function
  * rotates and rotates back. Widths are powers of four, whose roots are powers of two; then only the

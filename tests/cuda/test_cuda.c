@@ -288,6 +288,34 @@ static void options_of_the_cpu_make_no_object(void **state)
     rig_nothing_left();
 }
 
+static void codecs_without_kernels_are_unsupported(void **state)
+{
+    static const struct {
+        const char *text, *why;
+    } refused[] = {
+        {"topk:keep=0.1", "\"sparse\""},
+        {"cocktail", "\"sparse\""},
+        {"chunk", "\"sparse\""},
+        {"lowrank:rank=2", "\"lowrank\""},
+        {"tah", "\"tah\""},
+        {"blocks:block=64", "\"blocks\""},
+        {"direct:bits=4,transform=hadamard", "transform cannot be used on a GPU"},
+    };
+    dw_cuda *cuda = rig_open_cuda();
+    (void)state;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        dw_encoder *encoder;
+        dw_config config;
+        dw_why why;
+        assert_int_equal(dw_config_parse(&config, refused[i].text, NULL), DW_OK);
+        assert_int_equal(dw_encoder_create_cuda(&encoder, &config, cuda, DW_CUDA_DEVICE, &why),
+                         DW_ERR_UNSUPPORTED);
+        assert_null(encoder);
+        assert_non_null(strstr(why.text, refused[i].why));
+    }
+    dw_cuda_close(cuda);
+}
+
 static void a_config_without_kernel_is_unsupported(void **state)
 {
     dw_form unknown = {.name = "unknown"};
@@ -306,20 +334,6 @@ static void a_config_without_kernel_is_unsupported(void **state)
         with.use[use].form = &unknown;
         assert_int_equal(dw_params_on_device(&with, &why), DW_ERR_UNSUPPORTED);
         assert_non_null(strstr(why.text, "\"unknown\""));
-    }
-    static const struct {
-        const char *text, *why;
-    } refused[] = {
-        {"topk:keep=0.1", "\"sparse\""},
-        {"lowrank:rank=2", "\"lowrank\""},
-        {"blocks:block=64", "\"blocks\""},
-        {"direct:bits=4,transform=hadamard", "transform cannot be used on a GPU"},
-    };
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        assert_int_equal(dw_config_parse(&config, refused[i].text, NULL), DW_OK);
-        assert_int_equal(dw_encoder_create_cuda(&encoder, &config, cuda, DW_CUDA_DEVICE, &why),
-                         DW_ERR_UNSUPPORTED);
-        assert_non_null(strstr(why.text, refused[i].why));
     }
     assert_int_equal(dw_config_parse(&config, "delta:key=f16", NULL), DW_OK);
     params.use[DW_USE_CHANGE].error = 0.1;
@@ -555,6 +569,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_refused_frame_changes_nothing),
         cmocka_unit_test(a_damaged_copy_is_dropped),
         cmocka_unit_test(options_of_the_cpu_make_no_object),
+        cmocka_unit_test(codecs_without_kernels_are_unsupported),
         cmocka_unit_test(a_config_without_kernel_is_unsupported),
         cmocka_unit_test(launches_grow_up_to_a_grid),
         cmocka_unit_test(heads_announce_no_more_than_fits),

@@ -61,7 +61,8 @@ static void c_collects_what_reaches_the_limit(void **state)
             if (reaches) assert_memory_equal(&list[found++], &values[i], sizeof *values);
         }
         assert_true(found == all && found > 0);
-        for (uint64_t i = n; i < (n + 7) / 8 * 8; i++) assert_int_equal(mask[i / 8] >> i % 8 & 1, 0);
+        for (uint64_t i = n; i < (n + 7) / 8 * 8; i++)
+            assert_int_equal(mask[i / 8] >> i % 8 & 1, 0);
     }
 }
 

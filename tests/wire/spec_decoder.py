@@ -1001,6 +1001,7 @@ def check_entry_of_codec(h, parameters, e):
         need(h.T * (h.C // parameters["tile"]) <= spec_tah.MOST, "FORMAT", "tiles of a sample")
         size = spec_tah.payload_bytes(sys.modules[__name__], h.T, h.C, parameters, broken)
         need(e.payload_bytes == size, "FORMAT", "payload_bytes")
+        return
     if form == LOWRANK:
         check_lowrank_size(h, parameters, e)
         return

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # spec_rotated.py - the second decoder's rotated values, written from docs/format.md, 3.11.
-"""Values are pairs (negative, magnitude in units of 2^-149), as in spec_decoder.py, whose arithmetic
-the functions are given as `spec`; None is NaN."""
+"""Values are pairs (negative, magnitude in units of 2^-149), as in spec_decoder.py, whose
+arithmetic the functions are given as `spec`; None is NaN."""
 
 WIDTHS = (16, 64, 256)
 HADAMARD = 2
