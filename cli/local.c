@@ -40,7 +40,8 @@ typedef struct child {
 
 typedef struct local {
     child *children;
-    uint32_t stages, replicas, ranks, started;
+    uint32_t stages, ranks, started;
+    bool needs_replica_listen;
     const char *link;
     int argc;
     char **argv;
@@ -94,7 +95,7 @@ static void become_rank(const local *l, uint32_t rank, int tell, pid_t parent)
     snprintf(words[1], sizeof words[1], "--stages=%u", l->stages);
     snprintf(words[2], sizeof words[2], "--tell=%d", tell);
     for (int i = 0; i < 3; i++) argv[n++] = words[i];
-    if (l->replicas > 1) {
+    if (l->needs_replica_listen) {
         argv[n++] = "--replica-listen";
         argv[n++] = l->link;
     }
@@ -234,8 +235,8 @@ static void watch(local *l)
 int dw_run_local(const dw_train_config *config, const char *link, int argc, char **argv)
 {
     local l = {.stages = config->stages,
-               .replicas = config->replicas,
                .ranks = config->stages * config->replicas,
+               .needs_replica_listen = config->replicas > 1 || (config->tied && config->stages > 2),
                .link = link,
                .argc = argc,
                .argv = argv};

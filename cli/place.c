@@ -209,7 +209,8 @@ static dw_status take(dw_place *place, const char *link, const char *host, bool 
     if (status < 0) return status;
     if (config->rank + 1 < config->stages * config->replicas) config->listen = place->listen;
     if (config->rank > 0) config->connect = place->connect;
-    if (config->replicas > 1) config->replica_listen = place->replicas;
+    if (config->replicas > 1 || (config->tied && config->stages > 2))
+        config->replica_listen = place->replicas;
     return DW_OK;
 }
 

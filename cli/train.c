@@ -44,6 +44,7 @@ enum {
     CHANNELS,
     HEADS,
     CONTEXT,
+    TIED,
     TEXT,
     TEXT_OFFSET,
     SAMPLES,
@@ -110,7 +111,7 @@ static const struct argp_option options[] = {
     {"connect", CONNECT, "URI", 0, "Address on which rank R - 1 listens", 1},
     {"replica-listen", REPLICA_LISTEN, "URI", 0,
      "Address of this machine, with port 0, on which the same stage of other replicas can reach "
-     "this rank; only with --rank and --replicas",
+     "this rank; only with --rank and --replicas or --tied",
      1},
     {"open-timeout", OPEN_TIMEOUT, "SECONDS", 0,
      "Time in which the neighbouring ranks must connect at the start (default: 60)", 1},
@@ -161,6 +162,12 @@ static const struct argp_option options[] = {
     {"channels", CHANNELS, "C", 0, "Width of the model (default: 128)", 4},
     {"heads", HEADS, "H", 0, "Attention heads of a block (default: 4)", 4},
     {"context", CONTEXT, "T", 0, "Length of a sample in tokens, which are bytes (default: 128)", 4},
+
+    {"tied", TIED, 0, 0,
+     "Use one matrix as the embedding of tokens and to score tokens. The first and the last stage "
+     "have a copy each, whose gradients are added up, in one operation with the average over "
+     "--replicas. With --rank and three or more stages, these two ranks need --replica-listen",
+     4},
 
     {0, 0, 0, 0, "Data (the same at all ranks):", 5},
     {"text", TEXT, "FILE", 0, "Train on the bytes of FILE (required)", 5},
@@ -454,6 +461,8 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
         a->config.clip = none_below_zero(dw_real_number(state, name, value, 0, 1e9));
     else if (key == INSECURE)
         a->config.insecure_plaintext = 1;
+    else if (key == TIED)
+        a->config.tied = 1;
     else if (key == PLAIN_EVAL)
         a->config.plain_eval = 1;
     else if (key == QUIET)

@@ -10,6 +10,7 @@
 #include "control.h"
 #include "replicas.h"
 #include "sentence.h"
+#include "tied.h"
 
 /* The digests of all tensors of this stage, in order, as strings: integers of JSON are signed. */
 static json_t *list_digests(dw_stage *stage)
@@ -49,11 +50,11 @@ static dw_status judge(dw_stage *stage, json_t *own, json_t *theirs, uint32_t pe
 dw_status dw_agreement_check(dw_stage *stage, uint32_t step)
 {
     const dw_settings *settings = stage->settings;
-    if (settings->config.replicas == 1) return DW_OK;
+    dw_status status = dw_tied_check(stage, step);
+    if (status < 0 || settings->config.replicas == 1) return status;
     uint64_t since = dw_stage_now();
     json_t *own = list_digests(stage);
     dw_stage_computed(stage, since);
-    dw_status status = DW_OK;
     if (!own)
         status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for digests");
     else if (settings->replica > 0)

@@ -9,7 +9,8 @@
 
 #include "stage.h"
 
-/* Compares the parameters of this stage in all replicas. Every rank must call it after the same
+/* Compares the parameters of this stage in all replicas, and before that the copies of tied
+ * embeddings (tied.h) in each replica. Every rank must call it after the same
  * step. Errors: those of stage.h; MISMATCH at the rank of replica 0, with a sentence that names the
  * rank and the first tensor that differ. The other ranks get it as the reason why that rank stops.
  */

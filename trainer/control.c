@@ -60,7 +60,7 @@ dw_status dw_stage_check(dw_stage *stage)
                       stage->settings->config.rank);
     dw_status status = hear(stage, &stage->before);
     if (status == DW_OK) status = hear(stage, &stage->after);
-    for (uint32_t d = 0; d < stage->settings->config.replicas && status == DW_OK; d++) {
+    for (uint32_t d = 0; d < dw_replicas_peers(stage) && status == DW_OK; d++) {
         dw_neighbour *peer = dw_replicas_at(stage, d);
         if (peer) status = hear(stage, peer);
     }

@@ -12,6 +12,7 @@
 #include "outer.h"
 #include "replicas.h"
 #include "sentence.h"
+#include "tied.h"
 
 /* ---- Starting from a checkpoint -------------------------------------------------------------- */
 
@@ -22,13 +23,11 @@ static dw_status check_start(const dw_checkpoint *start, const dw_settings *sett
     const dw_train_config *config = &settings->config;
     const dw_model_shape *a = &start->shape, *b = &settings->shape;
     const dw_checkpoint_states *states = &start->states;
+    char found[DW_SHAPE_TEXT_BYTES], wanted[DW_SHAPE_TEXT_BYTES];
     if (memcmp(a, b, sizeof *a))
-        return dw_say(
-            why, DW_ERR_MISMATCH,
-            "%s holds a model of %u layers, %u channels, %u heads, context %u; asked for are "
-            "%u, %u, %u, %u",
-            start->directory, a->layers, a->channels, a->heads, a->context, b->layers, b->channels,
-            b->heads, b->context);
+        return dw_say(why, DW_ERR_MISMATCH, "%s holds a model of %s; asked for are %s",
+                      start->directory, dw_model_shape_text(a, found),
+                      dw_model_shape_text(b, wanted));
     if (!config->resume) return DW_OK;
     if (start->step >= config->steps)
         return dw_say(why, DW_ERR_ARGUMENT,
@@ -56,6 +55,26 @@ dw_status dw_joint_checkpoint_open(dw_checkpoint *start, const dw_settings *sett
     return status;
 }
 
+/* A state has what local steps keep, and then what the codecs of gradients keep: if there is a
+ * group of tied embeddings, the length of what the other group keeps (8 bytes, little-endian), what
+ * that one keeps, and what the group of tied embeddings keeps; otherwise only the second of these.
+ */
+static dw_status use_state(dw_stage *stage, const uint8_t *bytes, size_t len)
+{
+    size_t outer = dw_outer_bytes(stage), head = stage->tied ? sizeof(uint64_t) : 0;
+    uint64_t codec = len - outer;
+    bool is_whole = len >= outer + head;
+    if (is_whole && head) memcpy(&codec, bytes + outer, head);
+    if (!is_whole || codec > len - outer - head)
+        return dw_say(&stage->why, DW_ERR_FORMAT,
+                      "the checkpoint's state of this rank is too short: %zu bytes", len);
+    dw_outer_load(stage, bytes);
+    bytes += outer + head;
+    dw_status status = dw_replicas_load(stage, bytes, (size_t)codec);
+    if (status < 0) return status;
+    return dw_tied_load(stage, bytes + codec, len - outer - head - (size_t)codec);
+}
+
 static dw_status load_state(dw_stage *stage, const dw_checkpoint *start)
 {
     uint8_t *bytes;
@@ -63,13 +82,7 @@ static dw_status load_state(dw_stage *stage, const dw_checkpoint *start)
     if (!start->states.digests[stage->settings->config.rank]) return DW_OK; /* it kept nothing */
     dw_status status =
         dw_checkpoint_read_state(start, stage->settings->config.rank, &bytes, &len, &stage->why);
-    size_t outer = dw_outer_bytes(stage);
-    if (status == DW_OK && len < outer)
-        status = dw_say(&stage->why, DW_ERR_FORMAT,
-                        "the checkpoint's state of local steps is too short: %zu bytes of %zu", len,
-                        outer);
-    if (status == DW_OK) dw_outer_load(stage, bytes);
-    if (status == DW_OK) status = dw_replicas_load(stage, bytes + outer, len - outer);
+    if (status == DW_OK) status = use_state(stage, bytes, len);
     free(bytes);
     return status;
 }
@@ -85,22 +98,33 @@ dw_status dw_joint_checkpoint_load(dw_stage *stage, const dw_checkpoint *start)
 
 /* ---- Saving ---------------------------------------------------------------------------------- */
 
-/* Makes the state of this rank: what local steps and the codec of its gradients keep. The caller
- * frees *state, which is NULL if nothing is kept. */
+/* Makes the state of this rank, as use_state describes it. The caller frees *state, which is NULL
+ * if nothing is kept. */
 static dw_status make_state(dw_stage *stage, uint8_t **state, size_t *len)
 {
-    uint8_t *codec = NULL;
-    size_t outer = dw_outer_bytes(stage);
+    uint8_t *codec = NULL, *copies = NULL;
+    size_t outer = dw_outer_bytes(stage), n_codec, n_copies = 0;
     *state = NULL;
-    dw_status status = dw_replicas_save(stage, &codec, len);
-    if (status == DW_OK && outer + *len > 0 && !(*state = malloc(outer + *len)))
-        status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a checkpoint");
-    if (status == DW_OK && *state) {
-        dw_outer_save(stage, *state);
-        if (*len) memcpy(*state + outer, codec, *len);
-        *len += outer;
+    *len = 0;
+    dw_status status = dw_replicas_save(stage, &codec, &n_codec);
+    if (status == DW_OK) status = dw_tied_save(stage, &copies, &n_copies);
+    if (status == DW_OK && outer + n_codec + n_copies > 0) {
+        uint64_t head = n_codec;
+        size_t n_head = stage->tied ? sizeof head : 0;
+        *len = outer + n_head + n_codec + n_copies;
+        *state = malloc(*len);
+        if (!*state)
+            status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a checkpoint");
+        else {
+            uint8_t *at = *state;
+            dw_outer_save(stage, at);
+            memcpy(at += outer, &head, n_head);
+            if (n_codec) memcpy(at + n_head, codec, n_codec);
+            if (n_copies) memcpy(at + n_head + n_codec, copies, n_copies);
+        }
     }
     free(codec);
+    free(copies);
     return status;
 }
 

@@ -15,8 +15,9 @@
 #include "file.h"
 #include "sentence.h"
 
-/* Programs that know only format 1 would continue without the states. */
-enum { FORMAT = 1, FORMAT_WITH_STATES = 2 };
+/* Programs that know only format 1 would continue without the states. Those that do not know format
+ * 3 would take a model with tied embeddings for another one. */
+enum { FORMAT = 1, FORMAT_WITH_STATES = 2, FORMAT_OF_VARIANTS = 3 };
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
@@ -54,12 +55,13 @@ static json_t *manifest_of(const dw_checkpoint_place *place, const uint64_t *dig
         part_name(name, shape, i);
         json_object_set_new(parts, name, hex_of(digests[i]));
     }
-    json_t *manifest =
-        json_pack("{s:i, s:{s:I, s:I, s:I, s:I}, s:I, s:o}", "format",
-                  states->replicas ? FORMAT_WITH_STATES : FORMAT, "model", "layers",
-                  (json_int_t)shape->layers, "channels", (json_int_t)shape->channels, "heads",
-                  (json_int_t)shape->heads, "context", (json_int_t)shape->context, "step",
-                  (json_int_t)place->step, "parts", parts);
+    int format = shape->tied ? FORMAT_OF_VARIANTS : states->replicas ? FORMAT_WITH_STATES : FORMAT;
+    json_t *model = json_pack("{s:I, s:I, s:I, s:I}", "layers", (json_int_t)shape->layers,
+                              "channels", (json_int_t)shape->channels, "heads",
+                              (json_int_t)shape->heads, "context", (json_int_t)shape->context);
+    if (shape->tied) json_object_set_new(model, "tied", json_true());
+    json_t *manifest = json_pack("{s:i, s:o, s:I, s:o}", "format", format, "model", model, "step",
+                                 (json_int_t)place->step, "parts", parts);
     if (!manifest || !states->replicas) return manifest;
     if (json_object_set_new(manifest, "gradients", states_of(states)) == 0) return manifest;
     json_decref(manifest);
@@ -140,18 +142,20 @@ static dw_status read_manifest(dw_checkpoint *checkpoint, json_t *manifest, dw_w
 {
     json_int_t format = 0, L = 0, C = 0, H = 0, T = 0, step = -1;
     json_t *parts = NULL;
-    if (json_unpack(manifest, "{s:I, s:{s:I, s:I, s:I, s:I}, s:I, s:o}", "format", &format, "model",
-                    "layers", &L, "channels", &C, "heads", &H, "context", &T, "step", &step,
-                    "parts", &parts) ||
+    int tied = 0;
+    if (json_unpack(manifest, "{s:I, s:{s:I, s:I, s:I, s:I, s?b}, s:I, s:o}", "format", &format,
+                    "model", "layers", &L, "channels", &C, "heads", &H, "context", &T, "tied",
+                    &tied, "step", &step, "parts", &parts) ||
         L < 0 || C < 0 || H < 0 || T < 0 || L > UINT32_MAX || C > UINT32_MAX || H > UINT32_MAX ||
         T > UINT32_MAX || step < 0 || step > UINT32_MAX)
         return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json is not a checkpoint's manifest",
                       checkpoint->directory);
-    if (format != FORMAT && format != FORMAT_WITH_STATES)
+    if (format < FORMAT || format > FORMAT_OF_VARIANTS)
         return dw_say(why, DW_ERR_VERSION,
-                      "%s holds a checkpoint of format %d; this program reads formats %d and %d",
-                      checkpoint->directory, (int)format, FORMAT, FORMAT_WITH_STATES);
-    checkpoint->shape = (dw_model_shape){(uint32_t)L, (uint32_t)C, (uint32_t)H, (uint32_t)T};
+                      "%s holds a checkpoint of format %d; this program reads formats %d to %d",
+                      checkpoint->directory, (int)format, FORMAT, FORMAT_OF_VARIANTS);
+    checkpoint->shape =
+        (dw_model_shape){(uint32_t)L, (uint32_t)C, (uint32_t)H, (uint32_t)T, (uint32_t)tied};
     checkpoint->step = (uint32_t)step;
     dw_why shape_why;
     if (dw_model_shape_check(&checkpoint->shape, &shape_why) < 0)
@@ -169,8 +173,9 @@ static dw_status read_manifest(dw_checkpoint *checkpoint, json_t *manifest, dw_w
             return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json does not name the part %s",
                           checkpoint->directory, name);
     }
-    return format == FORMAT ? DW_OK
-                            : read_states(checkpoint, json_object_get(manifest, "gradients"), why);
+    json_t *states = json_object_get(manifest, "gradients");
+    bool has_states = format == FORMAT_WITH_STATES || (format == FORMAT_OF_VARIANTS && states);
+    return has_states ? read_states(checkpoint, states, why) : DW_OK;
 }
 
 dw_status dw_checkpoint_open(dw_checkpoint *checkpoint, const char *directory, dw_why *why)
@@ -228,9 +233,8 @@ dw_status dw_checkpoint_prepare(const char *directory, const dw_model_shape *sha
     bool same = !memcmp(&old.shape, shape, sizeof *shape);
     dw_checkpoint_close(&old);
     if (same) return DW_OK;
+    char text[DW_SHAPE_TEXT_BYTES];
     return dw_say(why, DW_ERR_MISMATCH,
-                  "%s holds a checkpoint of another model (%u layers, %u channels, %u heads, "
-                  "context %u); save to another directory",
-                  directory, old.shape.layers, old.shape.channels, old.shape.heads,
-                  old.shape.context);
+                  "%s holds a checkpoint of another model (%s); save to another directory",
+                  directory, dw_model_shape_text(&old.shape, text));
 }

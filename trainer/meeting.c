@@ -18,7 +18,7 @@ static uint64_t longest_message(const dw_train_config *config)
     dw_tensor piece = dw_tensor_3d(NULL, DW_F32, 1, DW_REPLICAS_PIECE / 2048, 2048);
     (void)dw_config_parse(&largest, "delta:key=f32", NULL);
     uint64_t longest = dw_frame_bound(&largest, &x), other = dw_frame_bound(&largest, &piece);
-    if (config->replicas > 1 && other > longest) longest = other;
+    if ((config->replicas > 1 || config->tied) && other > longest) longest = other;
     return longest + DW_MOST_CONTROL_BYTES;
 }
 

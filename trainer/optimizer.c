@@ -16,7 +16,7 @@ double dw_optimizer_rate(const dw_optimizer *optimizer, uint32_t step)
 
 double dw_optimizer_sum(const dw_part *part)
 {
-    return dw_sum_squares(part->grads, part->n);
+    return dw_sum_squares(part->grads, part->n_own);
 }
 
 double dw_optimizer_norm(const double *sums, uint32_t n_parts)

@@ -20,7 +20,7 @@ typedef struct dw_optimizer {
 /* The learning rate of a step, 0 <= step < steps. */
 double dw_optimizer_rate(const dw_optimizer *optimizer, uint32_t step);
 
-/* The sum of squares of a part's gradient. */
+/* The sum of squares of a part's gradient. A tied matrix counts as part of the embedding alone. */
 double dw_optimizer_sum(const dw_part *part);
 
 /* sqrt of the sums of all parts, added in order. */

@@ -3,6 +3,7 @@
 #include "parameters.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,15 +48,25 @@ uint32_t dw_model_parts(const dw_model_shape *shape)
     return shape->layers + 2;
 }
 
+const char *dw_model_shape_text(const dw_model_shape *shape, char text[DW_SHAPE_TEXT_BYTES])
+{
+    snprintf(text, DW_SHAPE_TEXT_BYTES, "%u layers, %u channels, %u heads, context %u%s",
+             shape->layers, shape->channels, shape->heads, shape->context,
+             shape->tied ? ", tied embeddings" : "");
+    return text;
+}
+
 static void add_tensor(dw_part *part, const char *name, uint32_t rows, uint32_t columns,
                        float deviation, float start)
 {
+    uint32_t stream = part->index * DW_PARAMETERS_MAX + part->n_tensors;
     part->tensors[part->n_tensors++] = (dw_parameter){.name = name,
                                                       .rows = rows,
                                                       .columns = columns,
                                                       .offset = part->n,
                                                       .deviation = deviation,
-                                                      .start = start};
+                                                      .start = start,
+                                                      .stream = stream};
     part->n += (size_t)rows * columns;
 }
 
@@ -75,6 +86,8 @@ static void list_tensors(dw_part *part, const dw_model_shape *shape)
         add_tensor(part, "norm.scale", 1, C, 0, 1);
         add_tensor(part, "norm.shift", 1, C, 0, 0);
         add_tensor(part, "logits", V, C, deviation, 0);
+        /* The same values as embed.tokens, whose stream is the first one. */
+        if (shape->tied) part->tensors[DW_HEAD_LOGITS].stream = DW_EMBED_TOKENS;
         return;
     }
     /* 2 L products are added to the residual stream; with this scale the variance of their sum does
@@ -100,6 +113,8 @@ dw_status dw_part_create(dw_part *part, const dw_model_shape *shape, uint32_t in
     memset(part, 0, sizeof *part);
     part->index = index;
     list_tensors(part, shape);
+    bool has_copy = shape->tied && index == shape->layers + 1;
+    part->n_own = has_copy ? part->tensors[DW_HEAD_LOGITS].offset : part->n;
     part->params = dw_floats(4 * part->n);
     if (!part->params) return DW_ERR_NO_MEMORY;
     part->grads = part->params + part->n;
@@ -142,7 +157,7 @@ void dw_part_initialize(dw_part *part, uint64_t seed)
         size_t n = (size_t)tensor->rows * tensor->columns;
         float *x = part->params + tensor->offset;
         if (tensor->deviation > 0)
-            draw_normal(x, n, tensor->deviation, seed, part->index * DW_PARAMETERS_MAX + k);
+            draw_normal(x, n, tensor->deviation, seed, tensor->stream);
         else
             for (size_t i = 0; i < n; i++) x[i] = tensor->start;
     }

@@ -15,10 +15,14 @@ enum { DW_VOCABULARY = 256 }; /* the tokens are bytes */
 /* | layers   | L: blocks                            | 1..9999                                 |
  * | channels | C: width of the residual stream      | multiple of 8 and of heads, up to 65536 |
  * | heads    | H: attention heads of C / H channels | 1..C                                    |
- * | context  | T: tokens of a sample                | 1..65536                                | */
+ * | context  | T: tokens of a sample                | 1..65536                                |
+ * | tied     | 1: embed.tokens and head.logits are  | 0, 1                                    |
+ * |          | one matrix, in two copies (tied.h)   |                                         | */
 typedef struct dw_model_shape {
-    uint32_t layers, channels, heads, context;
+    uint32_t layers, channels, heads, context, tied;
 } dw_model_shape;
+
+enum { DW_SHAPE_TEXT_BYTES = 120 };
 
 /* The tensors of a part, in their order in the vector; (rows, columns) in the comments. */
 enum { DW_EMBED_TOKENS, /* (V, C) */ DW_EMBED_POSITIONS /* (T, C) */ };
@@ -44,6 +48,7 @@ typedef struct dw_parameter {
     size_t offset;          /* in the part's vectors, in elements */
     float deviation; /* of the normal distribution of the initial values; 0: all are `start` */
     float start;
+    uint32_t stream; /* of the random numbers that the initial values are drawn from */
 } dw_parameter;
 
 enum { DW_PARAMETERS_MAX = 12 };
@@ -55,13 +60,17 @@ typedef struct dw_part {
     uint32_t index; /* 0 embed, 1..L blocks, L + 1 head */
     uint32_t n_tensors;
     dw_parameter tensors[DW_PARAMETERS_MAX];
-    size_t n;
+    size_t n, n_own; /* n_own: without a tied matrix at the end, which is a copy of the embedding's
+                      */
     float *params, *grads, *mean, *square;
 } dw_part;
 
 /* Returns ARGUMENT, with a sentence in *why, for an invalid shape. */
 dw_status dw_model_shape_check(const dw_model_shape *shape, dw_why *why);
 uint32_t dw_model_parts(const dw_model_shape *shape); /* L + 2 */
+
+/* Describes the model, as in "4 layers, 128 channels, 4 heads, context 128". Returns text. */
+const char *dw_model_shape_text(const dw_model_shape *shape, char text[DW_SHAPE_TEXT_BYTES]);
 
 /* Errors: NO_MEMORY. All vectors start as zero. */
 dw_status dw_part_create(dw_part *part, const dw_model_shape *shape, uint32_t index);

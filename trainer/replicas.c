@@ -12,15 +12,16 @@
 #include "deltawire/collective.h"
 #include "meeting.h"
 #include "sentence.h"
+#include "tied.h"
 
 enum { ADDRESS_BYTES = 700, GROUP_ID = 2 }; /* the channels have the number 1 */
 
 struct dw_replicas {
     dw_stage *stage;
-    dw_neighbour *others; /* (replicas): those that have a link of their own */
-    dw_group *group;
+    dw_neighbour *others; /* (peers): those that have a link of their own */
+    dw_group *group;      /* NULL: there is one replica */
     pthread_mutex_t lock;
-    char (*addresses)[ADDRESS_BYTES]; /* (replicas), under lock: where they listen; "": unknown */
+    char (*addresses)[ADDRESS_BYTES]; /* (peers), under lock: where they listen; "": unknown */
     bool *is_started;                 /* (parts of the stage) */
     dw_status status;                 /* of the first start that failed */
     uint64_t wait_ns, raw_bytes;
@@ -32,13 +33,40 @@ typedef struct telling {
     uint32_t to;
 } telling;
 
-dw_neighbour *dw_replicas_at(dw_stage *stage, uint32_t replica)
+uint32_t dw_replicas_peers(const dw_stage *stage)
 {
     const dw_settings *settings = stage->settings;
-    if (!stage->replicas || replica == settings->replica) return NULL;
-    if (settings->config.stages == 1 && replica + 1 == settings->replica) return &stage->before;
-    if (settings->config.stages == 1 && replica == settings->replica + 1) return &stage->after;
-    dw_neighbour *other = &stage->replicas->others[replica];
+    uint32_t replicas = settings->config.replicas;
+    if (!stage->replicas) return 0;
+    return dw_settings_has_far_end(settings) ? 2 * replicas : replicas;
+}
+
+/* The rank of peer i: first the same stage of every replica, then the other end of every replica.
+ */
+static uint32_t rank_of(const dw_settings *settings, uint32_t i)
+{
+    uint32_t stages = settings->config.stages, replicas = settings->config.replicas;
+    uint32_t other_end = settings->stage ? 0 : stages - 1;
+    return i % replicas * stages + (i < replicas ? settings->stage : other_end);
+}
+
+/* The peer that has this rank; UINT32_MAX: none. */
+static uint32_t peer_of(const dw_stage *stage, uint32_t rank)
+{
+    uint32_t n = dw_replicas_peers(stage), i = 0;
+    while (i < n && rank_of(stage->settings, i) != rank) i++;
+    return i < n ? i : UINT32_MAX;
+}
+
+dw_neighbour *dw_replicas_at(dw_stage *stage, uint32_t i)
+{
+    const dw_settings *settings = stage->settings;
+    if (i >= dw_replicas_peers(stage)) return NULL;
+    uint32_t rank = rank_of(settings, i), own = settings->config.rank;
+    if (rank == own) return NULL;
+    if (rank + 1 == own) return &stage->before;
+    if (rank == own + 1) return &stage->after;
+    dw_neighbour *other = &stage->replicas->others[i];
     return other->link ? other : NULL;
 }
 
@@ -59,9 +87,10 @@ static void take_address(void *context, const void *data, size_t len)
     if (sscanf(text, "%u %u %699s", &to, &from, uri) != 3) return;
     if (to > settings->config.rank && replicas->stage->after.link)
         dw_link_send(replicas->stage->after.link, DW_TAG_ADDRESS, data, len);
-    if (to != settings->config.rank || from / settings->config.stages >= settings->replica) return;
+    uint32_t peer = peer_of(replicas->stage, from);
+    if (to != settings->config.rank || from >= to || peer == UINT32_MAX) return;
     pthread_mutex_lock(&replicas->lock);
-    strcpy(replicas->addresses[from / settings->config.stages], uri);
+    strcpy(replicas->addresses[peer], uri);
     pthread_mutex_unlock(&replicas->lock);
 }
 
@@ -74,14 +103,14 @@ static void tell_address(void *context, const char *uri)
     if (len < (int)sizeof text) dw_link_send(stage->after.link, DW_TAG_ADDRESS, text, (size_t)len);
 }
 
-static dw_status await_address(dw_replicas *replicas, uint32_t replica, char uri[ADDRESS_BYTES])
+static dw_status await_address(dw_replicas *replicas, uint32_t peer, char uri[ADDRESS_BYTES])
 {
     dw_stage *stage = replicas->stage;
     const dw_train_config *config = &stage->settings->config;
     uint64_t end = dw_stage_now() + (uint64_t)config->open_timeout_ms * 1000000;
     for (;;) {
         pthread_mutex_lock(&replicas->lock);
-        strcpy(uri, replicas->addresses[replica]);
+        strcpy(uri, replicas->addresses[peer]);
         pthread_mutex_unlock(&replicas->lock);
         if (*uri) return DW_OK;
         dw_status status = dw_stage_check(stage);
@@ -89,8 +118,7 @@ static dw_status await_address(dw_replicas *replicas, uint32_t replica, char uri
         if (dw_stage_now() > end)
             return dw_say(&stage->why, DW_ERR_TIMEOUT,
                           "rank %u did not report its address to rank %u within %u ms",
-                          replica * config->stages + stage->settings->stage, config->rank,
-                          config->open_timeout_ms);
+                          rank_of(stage->settings, peer), config->rank, config->open_timeout_ms);
         struct timespec nap = {.tv_nsec = 2000000};
         nanosleep(&nap, NULL);
     }
@@ -98,29 +126,28 @@ static dw_status await_address(dw_replicas *replicas, uint32_t replica, char uri
 
 /* ---- Meeting --------------------------------------------------------------------------------- */
 
-static dw_status meet(dw_replicas *replicas, uint32_t replica, json_t *greeting)
+static dw_status meet(dw_replicas *replicas, uint32_t peer, json_t *greeting)
 {
     dw_stage *stage = replicas->stage;
     const dw_settings *settings = stage->settings;
     const char *listen = settings->config.replica_listen;
     size_t length = strlen(listen);
     char uri[ADDRESS_BYTES];
-    telling tells = {.replicas = replicas,
-                     .to = replica * settings->config.stages + settings->stage};
+    telling tells = {.replicas = replicas, .to = rank_of(settings, peer)};
     dw_meeting meeting = {.rank = tells.to, .uri = uri};
     dw_status status = DW_OK;
     /* A transport whose addresses are ranks: both ends name the other one. */
     bool is_numbered = length >= 3 && strcmp(listen + length - 3, "://") == 0;
     if (is_numbered) {
         snprintf(uri, sizeof uri, "%s%u", listen, meeting.rank);
-    } else if (replica > settings->replica) {
+    } else if (meeting.rank > settings->config.rank) {
         snprintf(uri, sizeof uri, "%s", listen);
         meeting.on_listening = tell_address;
         meeting.context = &tells;
     } else {
-        status = await_address(replicas, replica, uri);
+        status = await_address(replicas, peer, uri);
     }
-    return status < 0 ? status : dw_meet(stage, &replicas->others[replica], &meeting, greeting);
+    return status < 0 ? status : dw_meet(stage, &replicas->others[peer], &meeting, greeting);
 }
 
 /* Returns the timeout of the group. It is longer than peer_timeout_ms, within about which a link
@@ -132,26 +159,16 @@ static uint32_t group_timeout(const dw_train_config *config)
     return ms < INT32_MAX ? (uint32_t)ms : INT32_MAX;
 }
 
-static dw_status open_group(dw_replicas *replicas)
+dw_status dw_replicas_open_group(dw_stage *stage, dw_group **group, dw_group_config *config)
 {
-    dw_stage *stage = replicas->stage;
     const dw_settings *settings = stage->settings;
-    dw_link **links = calloc(settings->config.replicas, sizeof *links);
-    if (!links) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for the replicas");
-    for (uint32_t d = 0; d < settings->config.replicas; d++)
-        if (d != settings->replica) links[d] = dw_replicas_at(stage, d)->link;
     dw_why why = {.offset = -1};
-    dw_group_config config = {.struct_size = sizeof config,
-                              .id = GROUP_ID,
-                              .rank = settings->replica,
-                              .ranks = settings->config.replicas,
-                              .links = links,
-                              .codec = &settings->gradient,
-                              .open_timeout_ms = settings->config.open_timeout_ms,
-                              .timeout_ms = group_timeout(&settings->config),
-                              .piece = DW_REPLICAS_PIECE};
-    dw_status status = dw_group_open(&replicas->group, &config, &why);
-    free(links);
+    config->struct_size = sizeof *config;
+    config->codec = &settings->gradient;
+    config->open_timeout_ms = settings->config.open_timeout_ms;
+    config->timeout_ms = group_timeout(&settings->config);
+    config->piece = DW_REPLICAS_PIECE;
+    dw_status status = dw_group_open(group, config, &why);
     if (status == DW_OK) return DW_OK;
     dw_status stopped = dw_control_await_words(stage);
     if (stopped < 0) return stopped;
@@ -159,17 +176,52 @@ static dw_status open_group(dw_replicas *replicas)
                   settings->config.rank, why.text);
 }
 
+static dw_status open_group(dw_replicas *replicas)
+{
+    dw_stage *stage = replicas->stage;
+    const dw_settings *settings = stage->settings;
+    uint32_t D = settings->config.replicas;
+    if (D == 1) return DW_OK;
+    dw_link **links = calloc(D, sizeof *links);
+    if (!links) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for the replicas");
+    for (uint32_t d = 0; d < D; d++)
+        if (d != settings->replica) links[d] = dw_replicas_at(stage, d)->link;
+    dw_group_config config = {
+        .id = GROUP_ID, .rank = settings->replica, .ranks = D, .links = links};
+    dw_status status = dw_replicas_open_group(stage, &replicas->group, &config);
+    free(links);
+    return status;
+}
+
+/* Meets all peers, in the order of their ranks. A rank connects to the ranks with lower numbers
+ * before it listens for those with higher ones, so ranks do not wait for each other in a circle. */
+static dw_status meet_all(dw_replicas *replicas, json_t *greeting)
+{
+    dw_stage *stage = replicas->stage;
+    const dw_settings *settings = stage->settings;
+    uint32_t D = settings->config.replicas, n = dw_replicas_peers(stage);
+    dw_status status = DW_OK;
+    for (uint32_t k = 0; k < n && status == DW_OK; k++) {
+        /* Of the two ends of a replica the first stage has the lower rank. */
+        uint32_t other_end = n > D ? k % 2 == (settings->stage == 0) : 0;
+        uint32_t peer = n > D ? k / 2 + other_end * D : k;
+        if (rank_of(settings, peer) != settings->config.rank && !dw_replicas_at(stage, peer))
+            status = meet(replicas, peer, greeting);
+    }
+    return status;
+}
+
 dw_status dw_replicas_open(dw_stage *stage, json_t *greeting)
 {
     const dw_settings *settings = stage->settings;
     uint32_t D = settings->config.replicas;
-    if (D == 1) return DW_OK;
+    if (D == 1 && (!settings->config.tied || settings->config.stages == 1)) return DW_OK;
     dw_replicas *replicas = calloc(1, sizeof *replicas);
     if (!replicas) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for the replicas");
     replicas->stage = stage;
     pthread_mutex_init(&replicas->lock, NULL);
-    replicas->others = calloc(D, sizeof *replicas->others);
-    replicas->addresses = calloc(D, sizeof *replicas->addresses);
+    replicas->others = calloc((size_t)2 * D, sizeof *replicas->others);
+    replicas->addresses = calloc((size_t)2 * D, sizeof *replicas->addresses);
     replicas->is_started = calloc(stage->n_parts, sizeof *replicas->is_started);
     stage->replicas = replicas;
     if (!replicas->others || !replicas->addresses || !replicas->is_started)
@@ -178,11 +230,7 @@ dw_status dw_replicas_open(dw_stage *stage, json_t *greeting)
         dw_link_handle(stage->before.link, DW_TAG_ADDRESS, take_address, replicas);
     /* Addresses are passed on from now on, so all ranks must be here before the first is sent. */
     dw_status status = dw_control_assemble(stage);
-    /* A rank connects to the ranks with lower numbers before it listens for those with higher ones,
-     * so ranks do not wait for each other in a circle. */
-    for (uint32_t d = 0; d < D && status == DW_OK; d++)
-        if (d != settings->replica && !dw_replicas_at(stage, d))
-            status = meet(replicas, d, greeting);
+    if (status == DW_OK) status = meet_all(replicas, greeting);
     return status == DW_OK ? open_group(replicas) : status;
 }
 
@@ -191,10 +239,11 @@ void dw_replicas_close(dw_stage *stage, dw_status status)
     dw_replicas *replicas = stage->replicas;
     if (!replicas) return;
     if (stage->before.link) dw_link_handle(stage->before.link, DW_TAG_ADDRESS, NULL, NULL);
-    for (uint32_t d = 0; replicas->others && d < stage->settings->config.replicas; d++)
+    for (uint32_t d = 0; replicas->others && d < dw_replicas_peers(stage); d++)
         if (status < 0) dw_control_part(stage, &replicas->others[d], status);
+    dw_tied_close(stage);
     dw_group_close(replicas->group);
-    for (uint32_t d = 0; replicas->others && d < stage->settings->config.replicas; d++)
+    for (uint32_t d = 0; replicas->others && d < dw_replicas_peers(stage); d++)
         dw_link_close(replicas->others[d].link);
     stage->replicas = NULL;
     pthread_mutex_destroy(&replicas->lock);
@@ -206,76 +255,84 @@ void dw_replicas_close(dw_stage *stage, dw_status status)
 
 /* ---- Gradients ------------------------------------------------------------------------------- */
 
-/* Returns the bytes that this rank would send without a codec: to each other rank the part of the
- * gradient that this one owns, and to all of them its own part of the mean. */
-static uint64_t raw_bytes(const dw_settings *settings, uint64_t n)
+uint64_t dw_replicas_raw_bytes(uint64_t n, uint32_t member, uint32_t members)
 {
     uint64_t begin, own = 0;
-    dw_group_part(n, settings->replica, settings->config.replicas, &begin, &own);
-    return (n - own + own * (settings->config.replicas - 1)) * sizeof(float);
+    dw_group_part(n, member, members, &begin, &own);
+    return (n - own + own * (members - 1)) * sizeof(float);
 }
 
 void dw_replicas_start(dw_stage *stage, uint32_t i)
 {
     dw_replicas *replicas = stage->replicas;
-    if (!replicas || replicas->status < 0) return;
+    if (!replicas || !replicas->group || replicas->status < 0) return;
     const dw_part *part = dw_model_part(stage->model, i);
+    size_t begin, n;
+    dw_tied_rest(stage, part, &begin, &n);
     dw_group_job job = {.struct_size = sizeof job,
                         .operation = DW_ALL_REDUCE,
                         .dtype = DW_F32,
                         .slot = part->index,
-                        .n = part->n,
-                        .x = part->grads,
-                        .y = part->grads,
+                        .n = n,
+                        .x = part->grads + begin,
+                        .y = part->grads + begin,
                         .mean = 1};
     dw_status status = dw_group_start(replicas->group, &job);
     replicas->is_started[i] = status == DW_OK;
     if (status < 0) replicas->status = status;
-    replicas->raw_bytes += raw_bytes(stage->settings, part->n);
+    replicas->raw_bytes +=
+        dw_replicas_raw_bytes(n, stage->settings->replica, stage->settings->config.replicas);
 }
 
-/* Returns the error of a group that has failed, with a sentence in stage->why. In the group's own
- * sentence the number of a rank is that of a replica, so it is not quoted where a rank was lost. */
-static dw_status group_failed(dw_replicas *replicas, dw_status status)
+dw_status dw_replicas_failed(dw_stage *stage, dw_group *group, dw_status status,
+                             dw_replicas_member *rank_of_member)
 {
-    dw_stage *stage = replicas->stage;
     const dw_settings *settings = stage->settings;
     dw_status stopped = dw_control_await_words(stage);
     if (stopped < 0) return stopped;
-    int replica = dw_group_failed_rank(replicas->group);
-    uint32_t other =
-        (uint32_t)(replica < 0 ? 0 : replica) * settings->config.stages + settings->stage;
-    if (replica < 0 || other == settings->config.rank)
+    int member = dw_group_failed_rank(group);
+    uint32_t other = rank_of_member(settings, member < 0 ? 0 : (uint32_t)member);
+    if (member < 0 || other == settings->config.rank)
         return dw_say(&stage->why, status, "rank %u cannot average gradients: %.200s",
-                      settings->config.rank, dw_group_why(replicas->group));
+                      settings->config.rank, dw_group_why(group));
     if (status == DW_ERR_PEER || status == DW_ERR_TIMEOUT)
         return dw_say(&stage->why, status,
                       "rank %u lost rank %u, with which it averages gradients: %s",
                       settings->config.rank, other, dw_status_string(status));
     return dw_say(&stage->why, status, "rank %u cannot average gradients with rank %u: %.180s",
-                  settings->config.rank, other, dw_group_why(replicas->group));
+                  settings->config.rank, other, dw_group_why(group));
+}
+
+dw_status dw_replicas_wait(dw_stage *stage, dw_group *group, uint64_t slot,
+                           dw_replicas_member *rank_of_member)
+{
+    uint64_t since = dw_stage_now();
+    dw_status status;
+    do {
+        status = dw_stage_check(stage);
+        if (status < 0) break;
+        status = dw_group_wait(group, slot, DW_LOOK_MS);
+        if (status < 0) status = dw_replicas_failed(stage, group, status, rank_of_member);
+    } while (status == DW_PENDING);
+    uint64_t waited = dw_stage_now() - since;
+    stage->replicas->wait_ns += waited;
+    stage->wait_ns += waited;
+    return status;
 }
 
 dw_status dw_replicas_collect(dw_stage *stage)
 {
     dw_replicas *replicas = stage->replicas;
     if (!replicas) return DW_OK;
-    uint64_t since = dw_stage_now();
-    dw_status status = replicas->status < 0 ? group_failed(replicas, replicas->status) : DW_OK;
+    dw_status status = replicas->status < 0
+                           ? dw_replicas_failed(stage, replicas->group, replicas->status, rank_of)
+                           : DW_OK;
     for (uint32_t i = stage->n_parts; i-- > 0 && status == DW_OK;) {
         if (!replicas->is_started[i]) continue;
-        uint64_t slot = dw_model_part(stage->model, i)->index;
-        do {
-            status = dw_stage_check(stage);
-            if (status < 0) break;
-            status = dw_group_wait(replicas->group, slot, DW_LOOK_MS);
-            if (status < 0) status = group_failed(replicas, status);
-        } while (status == DW_PENDING);
+        status = dw_replicas_wait(stage, replicas->group, dw_model_part(stage->model, i)->index,
+                                  rank_of);
         replicas->is_started[i] = false;
     }
-    uint64_t waited = dw_stage_now() - since;
-    replicas->wait_ns += waited;
-    stage->wait_ns += waited;
     return status;
 }
 
@@ -301,13 +358,13 @@ static dw_status save_piece(void *context, uint64_t slot, const void *saved, siz
     return DW_OK;
 }
 
-dw_status dw_replicas_save(dw_stage *stage, uint8_t **bytes, size_t *len)
+dw_status dw_replicas_export(dw_stage *stage, dw_group *group, uint8_t **bytes, size_t *len)
 {
     saving all = {0};
     *bytes = NULL;
     *len = 0;
-    if (!stage->replicas) return DW_OK;
-    dw_status status = dw_group_export_all(stage->replicas->group, save_piece, &all);
+    if (!group) return DW_OK;
+    dw_status status = dw_group_export_all(group, save_piece, &all);
     if (status < 0) {
         free(all.bytes);
         return dw_say(&stage->why, status, "cannot save what the codec of the gradients keeps: %s",
@@ -318,16 +375,16 @@ dw_status dw_replicas_save(dw_stage *stage, uint8_t **bytes, size_t *len)
     return DW_OK;
 }
 
-dw_status dw_replicas_load(dw_stage *stage, const uint8_t *bytes, size_t len)
+dw_status dw_replicas_import(dw_stage *stage, dw_group *group, const uint8_t *bytes, size_t len)
 {
-    dw_status status = DW_OK;
+    dw_status status = group || !len ? DW_OK : DW_ERR_FORMAT;
     while (len > 0 && status == DW_OK) {
         uint64_t piece = 0;
         for (size_t i = 0; i < 8 && i < len; i++) piece |= (uint64_t)bytes[i] << (8 * i);
         if (len < 8 || piece > len - 8)
             status = DW_ERR_FORMAT;
         else
-            status = dw_group_import(stage->replicas->group, bytes + 8, (size_t)piece);
+            status = dw_group_import(group, bytes + 8, (size_t)piece);
         if (status < 0) break;
         bytes += 8 + piece;
         len -= 8 + (size_t)piece;
@@ -338,22 +395,39 @@ dw_status dw_replicas_load(dw_stage *stage, const uint8_t *bytes, size_t len)
                   dw_status_string(status));
 }
 
+dw_status dw_replicas_save(dw_stage *stage, uint8_t **bytes, size_t *len)
+{
+    return dw_replicas_export(stage, stage->replicas ? stage->replicas->group : NULL, bytes, len);
+}
+
+dw_status dw_replicas_load(dw_stage *stage, const uint8_t *bytes, size_t len)
+{
+    return dw_replicas_import(stage, stage->replicas ? stage->replicas->group : NULL, bytes, len);
+}
+
 /* ---- Costs ----------------------------------------------------------------------------------- */
+
+void dw_replicas_add_cost(dw_group *group, uint64_t raw_bytes, dw_train_cost *cost)
+{
+    dw_group_counters counters = {.struct_size = sizeof counters};
+    dw_group_count(group, &counters);
+    cost->codec_s += (double)counters.codec_ns * 1e-9;
+    cost->bytes_gradients += counters.sent_bytes;
+    cost->raw_gradients += raw_bytes;
+}
 
 void dw_replicas_cost(dw_stage *stage, dw_train_cost *cost)
 {
     dw_replicas *replicas = stage->replicas;
-    if (!replicas || !replicas->group) return;
-    dw_group_counters counters = {.struct_size = sizeof counters};
-    dw_group_count(replicas->group, &counters);
-    cost->codec_s += (double)counters.codec_ns * 1e-9;
+    if (!replicas) return;
+    if (replicas->group) dw_replicas_add_cost(replicas->group, replicas->raw_bytes, cost);
     cost->gradient_wait_s = (double)replicas->wait_ns * 1e-9;
-    cost->raw_gradients = replicas->raw_bytes;
-    cost->bytes_gradients = counters.sent_bytes;
-    for (uint32_t d = 0; d < stage->settings->config.replicas; d++) {
+    for (uint32_t i = 0; i < dw_replicas_peers(stage); i++) {
         dw_link_counters link = {.struct_size = sizeof link};
-        dw_neighbour *other = dw_replicas_at(stage, d);
-        if (other) dw_link_count(other->link, &link);
+        dw_neighbour *other = dw_replicas_at(stage, i);
+        /* The links of a pipeline carry tensors, and are counted as such. */
+        bool counts = other && (stage->settings->config.stages == 1 || !other->channel);
+        if (counts) dw_link_count(other->link, &link);
         cost->kernel_gradients += link.kernel_bytes_sent;
     }
 }

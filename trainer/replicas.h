@@ -12,27 +12,34 @@
  * rank. So users give only the addresses of the links between consecutive ranks. If a replica has
  * one stage, two consecutive ranks belong to the same stage, and use the link that they have.
  *
- * With one replica none of these functions does anything. Errors: as in stage.h. Threads: those of
- * the stage. */
+ * With tied embeddings (tied.h) the first and the last stages also have links to each other, those
+ * of all replicas to those of all replicas. The peers of a rank are the ranks of its stage, by
+ * their replicas, and then, if it is such an end of a pipeline, the other ends.
+ *
+ * Where there are no peers none of these functions does anything. Errors: as in stage.h. Threads:
+ * those of the stage. */
 #ifndef DW_TRAINER_REPLICAS_H
 #define DW_TRAINER_REPLICAS_H
 
+#include "deltawire/collective.h"
 #include "stage.h"
 
 /* The length of the pieces in which a gradient is sent, in floats; a multiple of 2048. */
 enum { DW_REPLICAS_PIECE = 65536 };
 
-/* Opens the links to this stage's ranks in the other replicas, and the group. To be called when
- * this rank has met its neighbours. greeting: borrowed. */
+/* Opens the links to this rank's peers, and the group of its stage. To be called when this rank has
+ * met its neighbours. greeting: borrowed. */
 dw_status dw_replicas_open(dw_stage *stage, json_t *greeting);
 
-/* If status < 0, sends stage->why to the other replicas. Closes the group and the links that
+/* If status < 0, sends stage->why to the peers. Closes the group and the links that
  * dw_replicas_open has opened. */
 void dw_replicas_close(dw_stage *stage, dw_status status);
 
-/* Returns the rank of this stage in another replica; NULL if that is this rank's own replica, or if
- * there is no link to it yet. */
-dw_neighbour *dw_replicas_at(dw_stage *stage, uint32_t replica);
+/* Returns the number of peers, of which this rank itself is one; 0: there are none. */
+uint32_t dw_replicas_peers(const dw_stage *stage);
+
+/* Returns peer i; NULL if that is this rank itself, or if there is no link to it yet. */
+dw_neighbour *dw_replicas_at(dw_stage *stage, uint32_t i);
 
 /* Starts to average the gradient of part i of this stage, which must not be touched until collect
  * has returned. An error is returned by collect. */
@@ -46,6 +53,23 @@ dw_status dw_replicas_collect(dw_stage *stage);
  * Errors also: FORMAT. */
 dw_status dw_replicas_save(dw_stage *stage, uint8_t **bytes, size_t *len);
 dw_status dw_replicas_load(dw_stage *stage, const uint8_t *bytes, size_t len);
+
+/* What groups of this rank have in common. Members are the ranks of a group. open_group: fills in
+ * the config but for id, rank, ranks and links. wait: until the operation of a slot has finished.
+ * failed: the error of a group that has failed, with a sentence in stage->why. In the group's own
+ * sentence the number of a rank is that of a member, so it is not quoted where a rank was lost.
+ * raw_bytes: what a member would send of n floats without a codec: to each other member the part
+ * that this one owns, and to all of them its own part of the mean. */
+typedef uint32_t dw_replicas_member(const dw_settings *settings, uint32_t member);
+dw_status dw_replicas_open_group(dw_stage *stage, dw_group **group, dw_group_config *config);
+dw_status dw_replicas_wait(dw_stage *stage, dw_group *group, uint64_t slot,
+                           dw_replicas_member *rank_of_member);
+dw_status dw_replicas_failed(dw_stage *stage, dw_group *group, dw_status status,
+                             dw_replicas_member *rank_of_member);
+dw_status dw_replicas_export(dw_stage *stage, dw_group *group, uint8_t **bytes, size_t *len);
+dw_status dw_replicas_import(dw_stage *stage, dw_group *group, const uint8_t *bytes, size_t len);
+uint64_t dw_replicas_raw_bytes(uint64_t n, uint32_t member, uint32_t members);
+void dw_replicas_add_cost(dw_group *group, uint64_t raw_bytes, dw_train_cost *cost);
 
 /* Adds to *cost the bytes of gradients that this rank has sent, and the time that it has waited for
  * their means. */

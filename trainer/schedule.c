@@ -9,6 +9,7 @@
 
 #include "replicas.h"
 #include "sentence.h"
+#include "tied.h"
 
 /* The current step: M micro-batches of N samples of T tokens, each divided into S slices. */
 typedef struct step {
@@ -81,6 +82,7 @@ static dw_status receive(dw_stage *stage, const dw_piece *p, bool wait)
 
 static void average(void *stage, uint32_t i)
 {
+    dw_tied_start(stage, i);
     dw_replicas_start(stage, i);
 }
 

@@ -113,11 +113,13 @@ static dw_status check_addresses(const dw_settings *settings, dw_why *why)
         return dw_say(why, DW_ERR_ARGUMENT,
                       "rank 0 is the first, so there is nobody to connect to; leave out "
                       "connect");
-    if (config->replicas > 1 && !config->replica_listen)
-        return dw_say(why, DW_ERR_ARGUMENT,
-                      "rank %u needs replica-listen, the address on which the same stage of other "
-                      "replicas can reach it, with port 0",
-                      rank);
+    bool has_far_end = dw_settings_has_far_end(settings) && config->stages > 2;
+    if ((config->replicas > 1 || has_far_end) && !config->replica_listen)
+        return dw_say(
+            why, DW_ERR_ARGUMENT,
+            "rank %u needs replica-listen, the address on which %s can reach it, with "
+            "port 0",
+            rank, has_far_end ? "the first and last stages" : "the same stage of other replicas");
     return DW_OK;
 }
 
@@ -181,6 +183,10 @@ static dw_status check_local_steps(dw_settings *settings, const dw_train_config 
         return dw_say(why, DW_ERR_ARGUMENT,
                       "outer-lr has a meaning only with local-steps from 2 on or with "
                       "outer-momentum; give one of them, or leave it out");
+    if (settings->has_outer && config->tied)
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "tied and local-steps are both given, but the copies of a tied matrix must "
+                      "be the same after every step; leave out one of them");
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++)
         if (looks[i].steps % n)
             return dw_say(why, DW_ERR_ARGUMENT,
@@ -258,8 +264,8 @@ static dw_status resolve(dw_settings *settings, const dw_train_config *given, dw
     settings->config = *config;
     fill_defaults(&settings->config);
     config = &settings->config;
-    settings->shape =
-        (dw_model_shape){config->layers, config->channels, config->heads, config->context};
+    settings->shape = (dw_model_shape){config->layers, config->channels, config->heads,
+                                       config->context, config->tied ? 1 : 0};
     dw_status status = dw_model_shape_check(&settings->shape, why);
     if (status == DW_OK) status = find_place(settings, why);
     if (status == DW_OK) status = check_numbers(config, why);
@@ -339,6 +345,7 @@ json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_
         {"channels", json_integer(config->channels)},
         {"heads", json_integer(config->heads)},
         {"context", json_integer(config->context)},
+        {"tied", json_boolean(config->tied)},
         {"forward", json_string(settings->forward.text)},
         {"backward", json_string(settings->backward.text)},
         {"gradient", json_string(settings->gradient_text)},

@@ -29,6 +29,15 @@ typedef struct dw_settings {
     uint32_t in_flight;
 } dw_settings;
 
+/* Whether this rank is the first or last stage of a pipeline whose other end has a copy of the same
+ * matrix (tied.h). */
+static inline bool dw_settings_has_far_end(const dw_settings *settings)
+{
+    const dw_train_config *config = &settings->config;
+    return config->tied && config->stages > 1 &&
+           (settings->stage == 0 || settings->stage + 1 == config->stages);
+}
+
 /* Errors: ARGUMENT, CONFIG, each with a sentence that names the setting. */
 dw_status dw_settings_resolve(dw_settings *settings, const dw_train_config *config, dw_why *why);
 

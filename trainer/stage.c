@@ -11,6 +11,7 @@
 #include "outer.h"
 #include "replicas.h"
 #include "sentence.h"
+#include "tied.h"
 
 enum { CHANNEL_ID = 1, PLAIN_CHANNEL_ID = 3 }; /* replicas.c has 2 */
 
@@ -168,6 +169,7 @@ dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_t
     if (status == DW_OK && config->rank + 1 < settings->ranks)
         status = meet(stage, &stage->after, config->rank + 1, greeting);
     if (status == DW_OK) status = dw_replicas_open(stage, greeting);
+    if (status == DW_OK) status = dw_tied_open(stage);
     if (status < 0) dw_stage_close(stage, status);
     return status;
 }
@@ -294,7 +296,7 @@ void dw_stage_settle(dw_stage *stage)
 {
     settle(stage->before.link);
     settle(stage->after.link);
-    for (uint32_t d = 0; d < stage->settings->config.replicas; d++) {
+    for (uint32_t d = 0; d < dw_replicas_peers(stage); d++) {
         dw_neighbour *peer = dw_replicas_at(stage, d);
         if (peer) settle(peer->link);
     }
@@ -339,4 +341,5 @@ void dw_stage_cost(dw_stage *stage, dw_train_cost *cost)
     cost->compute_s = (double)stage->compute_ns * 1e-9;
     cost->wait_s = (double)stage->wait_ns * 1e-9;
     dw_replicas_cost(stage, cost);
+    dw_tied_cost(stage, cost);
 }

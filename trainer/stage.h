@@ -43,6 +43,7 @@ typedef struct dw_neighbour {
 
 typedef struct dw_replicas dw_replicas;
 typedef struct dw_outer dw_outer;
+typedef struct dw_tied dw_tied;
 
 typedef struct dw_stage {
     const dw_settings *settings;
@@ -51,7 +52,8 @@ typedef struct dw_stage {
     dw_model *model;
     dw_threads *threads;        /* NULL: the codecs use one thread */
     dw_neighbour before, after; /* ranks with the next lower and the next higher number */
-    dw_replicas *replicas;      /* NULL: there is one replica */
+    dw_replicas *replicas;      /* NULL: this rank has no peers */
+    dw_tied *tied;              /* NULL: no other rank has a copy of a matrix of this one */
     dw_outer *outer;            /* NULL: there are no local steps */
     uint32_t step;              /* the current step, from 1; the caller sets it, for the records */
     uint64_t compute_ns, wait_ns;

@@ -14,6 +14,7 @@
 #include "replicas.h"
 #include "schedule.h"
 #include "sentence.h"
+#include "tied.h"
 
 typedef struct run {
     dw_settings settings;
@@ -160,6 +161,7 @@ static dw_status update(run *r, double loss, double *mean_loss, double *norm, dw
     dw_stage *stage = &r->stage;
     json_t *reports, *all;
     dw_status status = dw_replicas_collect(stage);
+    if (status == DW_OK) status = dw_tied_collect(stage);
     if (status == DW_OK) status = agree_on_norm(r, loss, norm, &reports);
     if (status < 0) return status;
     uint64_t since = dw_stage_now();
@@ -291,7 +293,8 @@ static void announce(run *r)
                             .first_step = r->first_step,
                             .samples = r->data.samples,
                             .held_out = r->data.held_out,
-                            .parameters = (V + T) * C + L * (12 * C * C + 13 * C) + 2 * C + V * C,
+                            .parameters = (V + T) * C + L * (12 * C * C + 13 * C) + 2 * C +
+                                          (config->tied ? 0 : V * C),
                             .forward = r->settings.forward.text,
                             .backward = r->settings.backward.text,
                             .gradient = r->settings.gradient_text,

@@ -21,6 +21,7 @@ extern "C" {
  * | connect             | URI at which the previous rank listens (all but the first)    | -          |
  * | replica_listen      | URI at which the same stage of other replicas can reach this  | -          |
  * |                     | rank, with port 0; "mpi://", without a rank. Only for D > 1   |            |
+ * |                     | or, if tied, K > 2 stages, of which the first reaches the last|            |
  * | transports,         | as in dw_link_options (transport.h), for links over a backend |            |
  * | contexts            | that is not built in                                          | none       |
  * | tls, insecure_      | as in dw_link_options, but the trainer sets the names:        |            |
@@ -40,6 +41,7 @@ extern "C" {
  * | gradient            | codec of the weight gradients, which replicas average         | raw:f32    |
  * | layers, channels    | L blocks of C channels                                        | 4, 128     |
  * | heads, context      | H attention heads, T tokens (bytes) per sample                | 4, 128     |
+ * | tied                | 1: the embedding of tokens is also the matrix of the logits   | 0          |
  * | text                | file to train on, read as bytes                               | -          |
  * | text_offset         | bytes to skip at its start                                    | 0          |
  * | samples             | N samples of T + 1 bytes each to train on. A replica keeps    | all        |
@@ -111,6 +113,7 @@ typedef struct dw_train_config {
     int plain_eval;
     uint32_t local_steps;
     double outer_lr, outer_momentum;
+    int tied;
 } dw_train_config;
 
 /* What the run has cost so far. Seconds are those of one rank, or the mean of all. Bytes are sums

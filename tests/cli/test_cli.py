@@ -240,6 +240,18 @@ class Runs(Base):
         self.train(*options, "--held-out", "3")
         self.assertIsNone(self.log_of("log")[-1]["plain_held_out_loss"])
 
+    def test_tied_embeddings(self):
+        for ranks in ["--local", "3"], ["--local", "6", "--replicas", "2"]:
+            result = self.train(*ranks, "--tied", "--layers", "3", "--log", self.path("log"))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            log = self.log_of("log")
+            self.assertGreater(log[-1]["raw_gradients"], 0)
+            tied = log[0]["parameters"]
+        self.train("--local", "3", "--layers", "3", "--log", self.path("log"))
+        parameters = self.log_of("log")[0]["parameters"]
+        self.assertEqual((parameters - tied) % 256, 0)
+        self.assertGreater(parameters, tied)
+
     def test_replicas_take_local_steps(self):
         grid = ["--local", "2", "--stages", "1", "--replicas", "2", "--epochs", "4"]
         grid += ["--gradient", "topk:keep=0.05,feedback=ef", "--log", self.path("log")]

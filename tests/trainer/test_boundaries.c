@@ -137,7 +137,7 @@ static void ranks_agree_on_all_boundaries(void **state)
     run_pipeline(&run, 3, with_another_codec_at_one_boundary);
     assert_all(&run, DW_ERR_MISMATCH);
     /* Either rank 2 or its neighbour notices it first, and then the other one is told. */
-    assert_non_null(strstr(run.ranks[2].why.text, "forward \""));
+    assert_non_null(strstr(run.ranks[2].why.text, "was started with forward"));
     assert_non_null(strstr(run.ranks[2].why.text, "\"0:direct:bits=5,1:direct\""));
 }
 

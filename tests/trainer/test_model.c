@@ -216,6 +216,11 @@ static void every_part_belongs_to_one_stage(void **state)
         }
 }
 
+#define SHAPE(l, c, h, t)                                                                          \
+    {                                                                                              \
+        .layers = l, .channels = c, .heads = h, .context = t                                       \
+    }
+
 static void rejects_impossible_shapes(void **state)
 {
     (void)state;
@@ -223,9 +228,11 @@ static void rejects_impossible_shapes(void **state)
         dw_model_shape shape;
         const char *word;
     } bad[] = {
-        {{0, 64, 4, 8}, "layers"},   {{10000, 64, 4, 8}, "layers"},  {{1, 0, 4, 8}, "channels"},
-        {{1, 60, 4, 8}, "channels"}, {{1, 64, 0, 8}, "heads"},       {{1, 64, 5, 8}, "heads"},
-        {{1, 64, 4, 0}, "context"},  {{1, 64, 4, 65537}, "context"}, {{1, 65544, 4, 8}, "channels"},
+        {SHAPE(0, 64, 4, 8), "layers"},      {SHAPE(10000, 64, 4, 8), "layers"},
+        {SHAPE(1, 0, 4, 8), "channels"},     {SHAPE(1, 60, 4, 8), "channels"},
+        {SHAPE(1, 64, 0, 8), "heads"},       {SHAPE(1, 64, 5, 8), "heads"},
+        {SHAPE(1, 64, 4, 0), "context"},     {SHAPE(1, 64, 4, 65537), "context"},
+        {SHAPE(1, 65544, 4, 8), "channels"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         dw_why why;
@@ -236,7 +243,7 @@ static void rejects_impossible_shapes(void **state)
         assert_null(model);
     }
     dw_model *model;
-    dw_model_shape wide = {1, 65536, 4, 65536};
+    dw_model_shape wide = SHAPE(1, 65536, 4, 65536);
     assert_int_equal(dw_model_create(&model, &wide, 0, 3, 65536, 1, 1), DW_ERR_LIMIT);
 }
 

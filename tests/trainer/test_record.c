@@ -234,7 +234,7 @@ static void assert_sent(const uint8_t *sent, uint32_t step, uint64_t id)
  * and the gradient that it receives. Compares both with the record. */
 static void assert_first_step(dw_data *data, const uint8_t *forward, const uint8_t *backward)
 {
-    dw_model_shape shape = {3, C, 2, T};
+    dw_model_shape shape = {.layers = 3, .channels = C, .heads = 2, .context = T};
     uint8_t samples[N * (T + 1)];
     dw_model *first, *last;
     assert_int_equal(dw_model_create(&first, &shape, 0, 3, N, 1, 1), DW_OK);

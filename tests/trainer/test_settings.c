@@ -139,6 +139,25 @@ static void names_the_setting_that_is_wrong(void **state)
             config.slices = 2, config.record = "x");
     REFUSED("65536 micro-batches of 65536 slices are more than 2^31", config.batch = 65536,
             config.micro_batches = 65536, config.context = 65536, config.slices = 65536);
+    REFUSED("init and resume", config.init = config.resume = "x");
+    REFUSED("lr is -1", config.lr = -1);
+    REFUSED("beta1 is 1", config.beta1 = 1);
+    REFUSED("heads is 5", config.heads = 5);
+    REFUSED("forward codec \"delta:bits=99\", at \"99\"", config.forward = "delta:bits=99");
+    REFUSED("backward codec \"dalta\"", config.backward = "dalta");
+    REFUSED("forward codec \"\"", config.forward = "raw|");
+    REFUSED("forward codec \"auto\"", config.forward = "raw|auto");
+    REFUSED("backward codec \"raw:f99\"", config.backward = "raw:f32|raw:f99|raw:f16");
+    REFUSED("\"delta\" is given twice", config.forward = "delta|raw|delta:bits=4");
+    REFUSED("number 1 has replies=never", config.forward = "raw:replies=never|delta");
+    REFUSED("more than 8 forward codecs", config.forward = "delta:bits=1|delta:bits=2|delta:bits=3|"
+                                                           "delta:bits=4|delta:bits=5|delta:bits=6|"
+                                                           "delta:bits=7|delta:bits=8|raw");
+}
+
+static void names_the_way_to_train_that_is_wrong(void **state)
+{
+    (void)state;
     REFUSED("plain-eval has a meaning only with several stages", config.rank = 0, config.stages = 1,
             config.connect = NULL, config.held_out = 3, config.plain_eval = 1);
     REFUSED("plain-eval needs held-out", config.plain_eval = 1);
@@ -157,20 +176,10 @@ static void names_the_setting_that_is_wrong(void **state)
             config.check_every = 2);
     REFUSED("save-every is 5, but replicas hold", config.replicas = 2, config.local_steps = 4,
             config.save_every = 5);
-    REFUSED("init and resume", config.init = config.resume = "x");
-    REFUSED("lr is -1", config.lr = -1);
-    REFUSED("beta1 is 1", config.beta1 = 1);
-    REFUSED("heads is 5", config.heads = 5);
-    REFUSED("forward codec \"delta:bits=99\", at \"99\"", config.forward = "delta:bits=99");
-    REFUSED("backward codec \"dalta\"", config.backward = "dalta");
-    REFUSED("forward codec \"\"", config.forward = "raw|");
-    REFUSED("forward codec \"auto\"", config.forward = "raw|auto");
-    REFUSED("backward codec \"raw:f99\"", config.backward = "raw:f32|raw:f99|raw:f16");
-    REFUSED("\"delta\" is given twice", config.forward = "delta|raw|delta:bits=4");
-    REFUSED("number 1 has replies=never", config.forward = "raw:replies=never|delta");
-    REFUSED("more than 8 forward codecs", config.forward = "delta:bits=1|delta:bits=2|delta:bits=3|"
-                                                           "delta:bits=4|delta:bits=5|delta:bits=6|"
-                                                           "delta:bits=7|delta:bits=8|raw");
+    REFUSED("tied and local-steps are both given", config.replicas = 2, config.local_steps = 2,
+            config.tied = 1);
+    REFUSED("needs replica-listen, the address on which the first and last stages",
+            config.stages = 3, config.rank = 2, config.tied = 1);
 }
 
 static json_t *greeting_of(dw_train_config config, uint64_t text, uint64_t checkpoint)
@@ -231,6 +240,7 @@ static void names_the_setting_that_differs_between_ranks(void **state)
     DIFFERS("micro-batches 8", config.micro_batches = 8);
     DIFFERS("schedule \"1f1b\"", config.schedule = "1f1b");
     DIFFERS("slices 2, this rank with 1", config.slices = 2);
+    DIFFERS("tied true, this rank with false", config.tied = 1);
     DIFFERS("repeat 2, this rank with 1", config.repeat = 2);
     DIFFERS("samples 120", config.samples = 120);
     DIFFERS("held-out 3", config.held_out = 3);
@@ -310,6 +320,7 @@ int main(void)
         cmocka_unit_test(limits_the_micro_batches_in_flight),
         cmocka_unit_test(several_codecs_are_candidates),
         cmocka_unit_test(names_the_setting_that_is_wrong),
+        cmocka_unit_test(names_the_way_to_train_that_is_wrong),
         cmocka_unit_test(names_the_setting_that_differs_between_ranks),
         cmocka_unit_test(names_a_peer_of_another_version),
         cmocka_unit_test(counts_steps),

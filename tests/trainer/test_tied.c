@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_tied.c - tied embeddings: any number of stages learns the same bits, all copies stay equal,
+ * and their gradients go through the codec with those of replicas. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "agreement.h"
+#include "checkpoint.h"
+#include "optimizer.h"
+#include "pipeline.h"
+#include "stage.h"
+
+enum { C = 32, V = 256 };
+
+static pipeline a_tied_run(void)
+{
+    pipeline run = a_run();
+    run.config.tied = 1;
+    return run;
+}
+
+static pipeline a_tied_grid(void)
+{
+    pipeline run = a_tied_run();
+    run.config.replicas = 2;
+    run.config.samples = 64;
+    run.config.epochs = 2;
+    return run;
+}
+
+/* Reads the embedding of tokens, or with head the matrix of the logits, from a checkpoint. */
+static void read_copy(const char *folder, bool head, float *copy)
+{
+    dw_checkpoint checkpoint;
+    dw_part part;
+    dw_why why;
+    assert_int_equal(dw_checkpoint_open(&checkpoint, folder, &why), DW_OK);
+    assert_int_equal(checkpoint.shape.tied, 1);
+    assert_int_equal(dw_part_create(&part, &checkpoint.shape, head ? 4 : 0), DW_OK);
+    if (dw_checkpoint_read(&checkpoint, &part, false, &why) < 0) fail_msg("%s", why.text);
+    const dw_parameter *tensor = &part.tensors[head ? DW_HEAD_LOGITS : DW_EMBED_TOKENS];
+    memcpy(copy, part.params + tensor->offset, V * C * sizeof *copy);
+    dw_part_destroy(&part);
+    dw_checkpoint_close(&checkpoint);
+}
+
+static void assert_copies_are_equal(const char *folder)
+{
+    static float embed[V * C], head[V * C];
+    read_copy(folder, false, embed);
+    read_copy(folder, true, head);
+    assert_memory_equal(embed, head, sizeof embed);
+}
+
+static void any_number_of_stages_gives_the_same_bits(void **state)
+{
+    (void)state;
+    pipeline one = a_tied_run(), untied = a_run();
+    one.config.save = pipeline_folder;
+    run_pipeline(&one, 1, NULL);
+    run_pipeline(&untied, 1, NULL);
+    assert_all(&one, DW_OK);
+    assert_all(&untied, DW_OK);
+    assert_true(one.loss[8] < one.loss[0] - 0.5 && one.loss[0] != untied.loss[0]);
+    assert_copies_are_equal(pipeline_folder);
+    for (uint32_t stages = 2; stages <= 3; stages++) {
+        pipeline many = one;
+        run_pipeline(&many, stages, NULL);
+        assert_all(&many, DW_OK);
+        assert_same_run(&one, &many);
+        assert_copies_are_equal(pipeline_folder);
+        /* Both ends send half of the sum to each other, twice. */
+        if (stages == 2) assert_true(many.summary.cost.raw_gradients == 2 * 9 * V * C * 4);
+    }
+}
+
+static void the_norm_counts_the_matrix_once(void **state)
+{
+    (void)state;
+    for (uint32_t tied = 0; tied <= 1; tied++) {
+        dw_model_shape shape = {
+            .layers = 3, .channels = C, .heads = 2, .context = 24, .tied = tied};
+        const double expected[] = {V * C + 24 * C, tied ? 2 * C : 2 * C + V * C};
+        for (uint32_t i = 0; i < 2; i++) {
+            dw_part part;
+            assert_int_equal(dw_part_create(&part, &shape, i * 4), DW_OK);
+            for (size_t k = 0; k < part.n; k++) part.grads[k] = 1;
+            assert_true(dw_optimizer_sum(&part) == expected[i]);
+            dw_part_destroy(&part);
+        }
+    }
+}
+
+static void replicas_learn_like_one_pipeline_with_a_larger_batch(void **state)
+{
+    (void)state;
+    pipeline one = a_tied_grid();
+    one.config.replicas = 0;
+    one.config.batch = 16;
+    one.config.micro_batches = 8;
+    one.config.epochs = 1;
+    run_pipeline(&one, 1, NULL);
+    assert_all(&one, DW_OK);
+    for (uint32_t stages = 1; stages <= 3; stages++) {
+        pipeline grid = a_tied_grid();
+        grid.config.epochs = 1;
+        grid.config.check_every = 1;
+        run_pipeline(&grid, stages, NULL);
+        assert_all(&grid, DW_OK);
+        assert_int_equal(grid.steps, one.steps);
+        for (uint32_t i = 0; i < one.steps; i++) {
+            assert_true(fabs(grid.loss[i] - one.loss[i]) < 1e-5);
+            assert_true(fabs(grid.norm[i] - one.norm[i]) < 1e-4 * one.norm[i]);
+        }
+    }
+}
+
+static void copies_are_equal_and_a_resumed_grid_too(void **state)
+{
+    (void)state;
+    static const char *const codecs[] = {"direct:bits=2", "topk:keep=0.05,feedback=ef",
+                                         "delta:bits=4"};
+    for (int i = 0; i < 3; i++) {
+        uint32_t stages = i == 1 ? 3 : 2;
+        pipeline whole = a_tied_grid();
+        whole.config.gradient = codecs[i];
+        whole.config.check_every = 1;
+        run_pipeline(&whole, stages, NULL);
+        assert_all(&whole, DW_OK);
+        assert_int_equal(whole.steps, 8);
+        pipeline cut = whole;
+        cut.config.save = pipeline_folder;
+        cut.config.save_every = 5;
+        cut.stop_at_step = 6;
+        run_pipeline(&cut, stages, NULL);
+        assert_all(&cut, DW_ERR_CANCELLED);
+        assert_copies_are_equal(pipeline_folder);
+        pipeline resumed = whole;
+        resumed.config.resume = pipeline_folder;
+        run_pipeline(&resumed, stages, NULL);
+        assert_all(&resumed, DW_OK);
+        assert_memory_equal(resumed.loss + 5, whole.loss + 5, 3 * sizeof *whole.loss);
+        assert_memory_equal(resumed.norm + 5, whole.norm + 5, 3 * sizeof *whole.norm);
+    }
+}
+
+/* One operation over all copies, in place of an average at each end and a sum between both. */
+static void copies_are_summed_with_the_replicas(void **state)
+{
+    (void)state;
+    pipeline grid = a_tied_grid();
+    run_pipeline(&grid, 2, NULL);
+    assert_all(&grid, DW_OK);
+    uint64_t own = 24 * C + 3 * (12 * C * C + 13 * C) + 2 * C, tied = V * C;
+    /* Each of 2 members sends half and half of the sum; of 4 members 3 quarters, twice. */
+    uint64_t floats = 2 * own + 4 * (2 * 3 * tied / 4);
+    assert_int_equal(grid.summary.cost.raw_gradients, 8 * floats * sizeof(float));
+}
+
+static void a_tied_model_is_another_one(void **state)
+{
+    (void)state;
+    pipeline run = a_tied_run(), untied = a_run();
+    run.config.save = pipeline_folder;
+    run_pipeline(&run, 1, NULL);
+    assert_all(&run, DW_OK);
+    untied.config.init = pipeline_folder;
+    run_pipeline(&untied, 2, NULL);
+    assert_all(&untied, DW_ERR_MISMATCH);
+    assert_non_null(strstr(untied.ranks[0].why.text, "context 24, tied embeddings; asked for are"));
+    untied.config.init = NULL;
+    untied.config.save = pipeline_folder;
+    run_pipeline(&untied, 1, NULL);
+    assert_all(&untied, DW_ERR_MISMATCH);
+    assert_non_null(strstr(untied.ranks[0].why.text, "another model (3 layers"));
+}
+
+/* ---- Copies that differ ---------------------------------------------------------------------- */
+
+static void *compare_only(void *context)
+{
+    rank *r = context;
+    dw_settings settings;
+    dw_stage stage;
+    dw_train_hooks hooks = {.context = r, .on_listening = note_listening};
+    assert_int_equal(dw_settings_resolve(&settings, &r->config, &r->why), DW_OK);
+    assert_int_equal(dw_settings_count(&settings, r->config.samples, &r->why), DW_OK);
+    json_t *greeting = dw_settings_greeting(&settings, 0, 0), *value = NULL;
+    r->status = dw_stage_open(&stage, &settings, &hooks, greeting);
+    json_decref(greeting);
+    if (r->status < 0) return NULL;
+    dw_model_initialize(stage.model, 1);
+    r->status = dw_agreement_check(&stage, 6);
+    if (r->status == DW_OK && r->index + 1 == r->run->n_ranks) {
+        dw_part *part = dw_model_part(stage.model, stage.n_parts - 1);
+        ((uint32_t *)part->params)[part->n - 1] ^= 1;
+    }
+    if (r->status == DW_OK) r->status = dw_agreement_check(&stage, 7);
+    if (r->status == DW_OK)
+        r->status = dw_stage_spread(&stage, r->index ? NULL : json_true(), &value);
+    json_decref(value);
+    r->why = stage.why;
+    dw_stage_close(&stage, r->status);
+    return NULL;
+}
+
+static void to_compare(rank *r)
+{
+    r->run_instead = compare_only;
+}
+
+static void copies_that_differ_are_noticed(void **state)
+{
+    (void)state;
+    for (uint32_t stages = 1; stages <= 3; stages++) {
+        char expected[100];
+        pipeline run = a_tied_run();
+        run_pipeline(&run, stages, to_compare);
+        assert_all(&run, DW_ERR_MISMATCH);
+        snprintf(expected, sizeof expected,
+                 "after step 7 rank 0 and rank %u hold different copies of the tied", stages - 1);
+        for (uint32_t i = 0; i < stages; i++)
+            assert_non_null(strstr(run.ranks[i].why.text, expected));
+    }
+}
+
+static void a_stop_of_any_rank_ends_the_grid(void **state)
+{
+    (void)state;
+    pipeline run = a_tied_grid();
+    run.config.epochs = 5;
+    assert_a_stop_ends(&run, 2);
+}
+
+static void with_untied_embeddings(rank *r)
+{
+    if (r->index == 2) r->config.tied = 0;
+}
+
+static void ranks_agree(void **state)
+{
+    (void)state;
+    pipeline run = a_tied_run();
+    run_pipeline(&run, 3, with_untied_embeddings);
+    assert_all(&run, DW_ERR_MISMATCH);
+    assert_non_null(strstr(run.ranks[0].why.text, "was started with tied"));
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, pipeline_set_up, pipeline_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(any_number_of_stages_gives_the_same_bits),
+        TEST(the_norm_counts_the_matrix_once),
+        TEST(replicas_learn_like_one_pipeline_with_a_larger_batch),
+        TEST(copies_are_equal_and_a_resumed_grid_too),
+        TEST(copies_are_summed_with_the_replicas),
+        TEST(a_tied_model_is_another_one),
+        TEST(copies_that_differ_are_noticed),
+        TEST(a_stop_of_any_rank_ends_the_grid),
+        TEST(ranks_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
