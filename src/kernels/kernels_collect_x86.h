@@ -5,7 +5,9 @@
  * one is stored over the rest. So nothing depends on how many there are. The list has room for as
  * many values as were looked at. kernels_collect_c.h has the same in plain C.
  *
- * Included after kernels_rans_x86.h, in the tables for AVX2 and for AVX-512. */
+ * Included after kernels_simd.h, in the tables for AVX2 and for AVX-512. */
+#include "kernels/rans_lanes.h"
+
 #ifdef __AVX512F__
 enum { COLLECTED_AT_ONCE = 16 };
 
