@@ -35,11 +35,13 @@ enum Variant {
     kDither,
     kCoded,
     kCodedDither,
-    kFeedback
+    kFeedback,
+    kHadamard,
+    kCodedHadamard
 };
-const char *const kVariantWords[] = {"",      "+choose",      "-audit",   "+y",
-                                     "+read", "+stochastic",  "+mse",     "+dither",
-                                     "+rans", "+dither+rans", "+feedback"};
+const char *const kVariantWords[] = {
+    "",        "+choose", "-audit",       "+y",        "+read",     "+stochastic",   "+mse",
+    "+dither", "+rans",   "+dither+rans", "+feedback", "+hadamard", "+hadamard+rans"};
 
 struct Case {
     bool encode;
@@ -64,6 +66,7 @@ struct Case {
     size_t block() const { return bytes >= (8u << 20) ? 1 : 16; } /* calls in a row */
     bool is_sparse() const { return codec >= DW_CODEC_TOPK && codec <= DW_CODEC_CHUNK; }
     bool is_lowrank() const { return codec == DW_CODEC_LOWRANK; }
+    bool is_tiled() const { return codec == DW_CODEC_TAH; } /* bits: wide tiles, in percent */
     bool y_is_prev() const { return codec == DW_CODEC_DELTA && variant != kWriteY; }
     std::string name() const;
     dw_config config() const;
@@ -76,7 +79,7 @@ const char *word(dw_dtype dtype)
 
 /* <way>/<codec>/b<bits>/g<group>/<x>/<prev>/<isa>/<bytes of x>/t<threads>; microscaled: the element
  * in place of b<bits>; in steps: "step"; sparse: k<percent of the values that is sent>;
- * in blocks: the codebook; lowrank: r<rank> */
+ * in blocks: the codebook; lowrank: r<rank>; tah: k<percent of wide tiles> */
 std::string Case::name() const
 {
     const char *codecs[] = {"",      "delta",    "direct", "raw",     "mx",  "topk",
@@ -85,12 +88,12 @@ std::string Case::name() const
     const char *elements[] = {"", "int8", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1"};
     std::string s = encode ? "encode/" : "decode/";
     s += std::string(codecs[codec]) + kVariantWords[variant] + "/";
-    s += (element                    ? elements[element]
-          : steps                    ? "step"
-          : is_sparse()              ? "k" + std::to_string(bits)
-          : is_lowrank()             ? "r" + std::to_string(bits)
-          : codec == DW_CODEC_BLOCKS ? books[bits]
-                                     : "b" + std::to_string(bits)) +
+    s += (element                     ? elements[element]
+          : steps                     ? "step"
+          : is_sparse() || is_tiled() ? "k" + std::to_string(bits)
+          : is_lowrank()              ? "r" + std::to_string(bits)
+          : codec == DW_CODEC_BLOCKS  ? books[bits]
+                                      : "b" + std::to_string(bits)) +
          "/g";
     s += group == DW_GROUP_ROW       ? "row"
          : group == DW_GROUP_SAMPLE  ? "sample"
@@ -115,6 +118,9 @@ dw_config Case::config() const
     } else if (is_lowrank()) {
         config.rank = bits;
         config.width = 1024; /* whatever the size of x is */
+    } else if (is_tiled()) {
+        config.share = bits * 10000;
+        config.tile = group;
     } else if (element) {
         config.element = element;
         if (codec == DW_CODEC_DELTA) config.form = DW_FORM_MX;
@@ -127,14 +133,17 @@ dw_config Case::config() const
     }
     if (codec == DW_CODEC_DELTA) {
         config.prev = prev;
-        if (!steps) config.choose = variant == kChoose ? DW_CHOOSE_GROUP : DW_CHOOSE_NEVER;
+        if (!steps && variant != kHadamard)
+            config.choose = variant == kChoose ? DW_CHOOSE_GROUP : DW_CHOOSE_NEVER;
         if (variant == kNoAudit) config.audit = DW_AUDIT_NEVER;
     }
     if (variant == kStochastic) config.rounding = DW_ROUNDING_STOCHASTIC;
     if (variant == kDither || variant == kCodedDither) config.rounding = DW_ROUNDING_DITHER;
     if (variant == kMse) config.scale = DW_SCALE_MSE;
     if (variant == kFeedback) config.feedback = DW_FEEDBACK_EF;
-    if (variant == kCoded || variant == kCodedDither) config.entropy = DW_ENTROPY_RANS;
+    if (variant == kCoded || variant == kCodedDither || variant == kCodedHadamard)
+        config.entropy = DW_ENTROPY_RANS;
+    if (variant == kHadamard || variant == kCodedHadamard) config.transform = DW_TRANSFORM_HADAMARD;
     config.replies = DW_REPLIES_NEVER; /* no undo copies, because no frame is lost here */
     config.incarnation = 1;
     return config;
@@ -428,6 +437,13 @@ const Codec kCodecs[] = {
     {kPlain, DW_CODEC_TOPK, 1, DW_GROUP_SAMPLE, DW_BF16, DW_BF16, kNoElement},
     {kFeedback, DW_CODEC_TOPK, 1, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
     {kFeedback, DW_CODEC_TOPK, 1, DW_GROUP_SAMPLE, DW_BF16, DW_F32, kNoElement},
+    {kHadamard, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, kNoElement},
+    {kHadamard, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16, kNoElement},
+    {kHadamard, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32, kNoElement},
+    {kHadamard, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
+    {kCodedHadamard, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
+    {kPlain, DW_CODEC_TAH, 80, 64, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_TAH, 80, 64, DW_BF16, DW_BF16, kNoElement},
     {kPlain, DW_CODEC_RANDK, 1, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_BLOCKS, DW_CODEBOOK_DYNAMIC, 4096, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_BLOCKS, DW_CODEBOOK_DYNAMIC, 4096, DW_BF16, DW_BF16, kNoElement},

@@ -596,6 +596,10 @@ MUTANTS = {
     "saved_matrix_of_any_rank": ("src/ends/encoder_plan.c", "p->held->more == dw_ticket_kept_bytes(t);", "true;", "lowrank_state"),
     "given_back_matrix_lost": ("src/ends/encoder_residual.c", "(const uint8_t *)prev + bytes, more);", "(const uint8_t *)prev + bytes, 0 * more);", "lowrank_state"),
     "saved_words_of_any_length": ("src/wire/saved.c", "DW_SAVED_HEADER_BYTES + 4 * (uint64_t)saved->more, &bytes)", "DW_SAVED_HEADER_BYTES, &bytes)", "lowrank_state"),
+    "vector_rotation_from_the_top": ("src/kernels/kernels_rotate.h", "for (size_t stride = 1; stride < n; stride *= 2)", "for (size_t stride = n / 2; stride >= 1; stride /= 2)", "kernels"),
+    "vector_rotation_lanes_in_another_order": ("src/kernels/kernels_rotate.h", "v = f_butterfly2(v); v = f_butterfly4(v);", "v = f_butterfly4(v); v = f_butterfly2(v);", "kernels"),
+    "vector_rotation_signs_of_avx2": ("src/kernels/kernels_avx2.c", "BUTTERFLY(x.b, EXCHANGED_BY(x.b, 0x4e), 0xcc)", "BUTTERFLY(x.b, EXCHANGED_BY(x.b, 0x4e), 0xc8)", "kernels"),
+    "vector_rotation_back_unclamped": ("src/kernels/kernels_rotate.h", "store(to, kind.x, at + LANES * i, f_add(base, v[i]));", "store_finite(to, kind.x, at + LANES * i, f_add(base, v[i]));", "kernels"),
 }
 
 # As MUTANTS, but in the cross build for 64-bit Arm.

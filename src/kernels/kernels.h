@@ -265,8 +265,9 @@ typedef struct dw_kernels {
     uint64_t (*rans_decode)(const dw_rans_decode_run *run);
     /* The rotation of blocks of `width` values, which is 16, 64 or 256, or 1: then nothing is
      * rotated (arithmetic/rotate.h). n: a multiple of the width. rotate writes x - prev, rotated;
-     * prev NULL: x. unrotate writes RN(prev + v), where v is `from`, rotated; from is finite, and
-     * prev NULL is +0. No memory may overlap. */
+     * prev NULL: x. Where an element is NaN, which NaN it is depends on the processor. unrotate
+     * writes RN(prev + v), where v is `from`, rotated; from is finite, and prev NULL is +0. No
+     * memory may overlap. */
     void (*rotate)(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
                    uint64_t n, uint32_t width, float *to);
     void (*unrotate)(const float *from, uint64_t n, uint32_t width, const void *prev,

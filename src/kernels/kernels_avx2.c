@@ -50,6 +50,35 @@ DW_VECTOR f32x16 f_sub(f32x16 x, f32x16 y)
 {
     return TWICE_F(_mm256_sub_ps, x, y);
 }
+/* Adds a register to itself with its lanes exchanged, after the signs of the lanes whose bits are
+ * set in `upper` are turned: see kernels_rotate.h. */
+#define BUTTERFLY(x, exchanged, upper)                                                             \
+    _mm256_add_ps(                                                                                 \
+        exchanged,                                                                                 \
+        _mm256_xor_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(                                    \
+                             _mm256_srlv_epi32(_mm256_set1_epi32(upper),                           \
+                                               _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),         \
+                             31))))
+#define EXCHANGED_BY(x, order) _mm256_permute_ps(x, order)
+DW_VECTOR f32x16 f_butterfly1(f32x16 x)
+{
+    return (f32x16){BUTTERFLY(x.a, EXCHANGED_BY(x.a, 0xb1), 0xaa),
+                    BUTTERFLY(x.b, EXCHANGED_BY(x.b, 0xb1), 0xaa)};
+}
+DW_VECTOR f32x16 f_butterfly2(f32x16 x)
+{
+    return (f32x16){BUTTERFLY(x.a, EXCHANGED_BY(x.a, 0x4e), 0xcc),
+                    BUTTERFLY(x.b, EXCHANGED_BY(x.b, 0x4e), 0xcc)};
+}
+DW_VECTOR f32x16 f_butterfly4(f32x16 x)
+{
+    return (f32x16){BUTTERFLY(x.a, _mm256_permute2f128_ps(x.a, x.a, 1), 0xf0),
+                    BUTTERFLY(x.b, _mm256_permute2f128_ps(x.b, x.b, 1), 0xf0)};
+}
+DW_VECTOR f32x16 f_butterfly8(f32x16 x)
+{
+    return (f32x16){_mm256_add_ps(x.a, x.b), _mm256_sub_ps(x.a, x.b)};
+}
 DW_VECTOR f32x16 f_mul(f32x16 x, f32x16 y)
 {
     return TWICE_F(_mm256_mul_ps, x, y);
@@ -534,19 +563,8 @@ DW_VECTOR void h_in_turns(h16x16 even, h16x16 odd, h16x16 *first, h16x16 *second
 #include "kernels/kernels_mx.h"
 #include "kernels/kernels_parts_x86.h"
 #include "kernels/kernels_rans_x86.h"
+#include "kernels/kernels_rotate.h"
 #include "kernels/kernels_step.h"
-
-static void rotate(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
-                   uint64_t n, uint32_t width, float *to)
-{
-    dw_kernels_c.rotate(x, x_dtype, prev, prev_dtype, n, width, to);
-}
-
-static void unrotate(const float *from, uint64_t n, uint32_t width, const void *prev,
-                     dw_dtype prev_dtype, void *to, dw_dtype to_dtype)
-{
-    dw_kernels_c.unrotate(from, n, width, prev, prev_dtype, to, to_dtype);
-}
 
 const dw_kernels dw_kernels_avx2 = {
     "avx2",          encode,         decode,         extremes,       squares,

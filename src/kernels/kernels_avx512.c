@@ -33,6 +33,26 @@ DW_VECTOR f32x16 f_sub(f32x16 a, f32x16 b)
 {
     return _mm512_sub_ps(a, b);
 }
+/* a + b in the lower lanes and a - b in the upper ones, whose bits are set in `upper`: see
+ * kernels_rotate.h. */
+#define BUTTERFLY(x, exchanged, upper)                                                             \
+    _mm512_add_ps(exchanged, _mm512_mask_xor_ps(x, upper, x, _mm512_set1_ps(-0.0f)))
+DW_VECTOR f32x16 f_butterfly1(f32x16 x)
+{
+    return BUTTERFLY(x, _mm512_permute_ps(x, 0xb1), 0xaaaa);
+}
+DW_VECTOR f32x16 f_butterfly2(f32x16 x)
+{
+    return BUTTERFLY(x, _mm512_permute_ps(x, 0x4e), 0xcccc);
+}
+DW_VECTOR f32x16 f_butterfly4(f32x16 x)
+{
+    return BUTTERFLY(x, _mm512_shuffle_f32x4(x, x, 0xb1), 0xf0f0);
+}
+DW_VECTOR f32x16 f_butterfly8(f32x16 x)
+{
+    return BUTTERFLY(x, _mm512_shuffle_f32x4(x, x, 0x4e), 0xff00);
+}
 DW_VECTOR f32x16 f_mul(f32x16 a, f32x16 b)
 {
     return _mm512_mul_ps(a, b);
@@ -463,19 +483,8 @@ DW_VECTOR void h_in_turns(h16x16 even, h16x16 odd, h16x16 *first, h16x16 *second
 #include "kernels/kernels_mx.h"
 #include "kernels/kernels_parts_x86.h"
 #include "kernels/kernels_rans_x86.h"
+#include "kernels/kernels_rotate.h"
 #include "kernels/kernels_step.h"
-
-static void rotate(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
-                   uint64_t n, uint32_t width, float *to)
-{
-    dw_kernels_c.rotate(x, x_dtype, prev, prev_dtype, n, width, to);
-}
-
-static void unrotate(const float *from, uint64_t n, uint32_t width, const void *prev,
-                     dw_dtype prev_dtype, void *to, dw_dtype to_dtype)
-{
-    dw_kernels_c.unrotate(from, n, width, prev, prev_dtype, to, to_dtype);
-}
 
 const dw_kernels dw_kernels_avx512 = {
     "avx512",        encode,         decode,         extremes,       squares,

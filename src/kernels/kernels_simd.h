@@ -34,6 +34,8 @@
  * | codes_of_levels                                                  | four blocks of levels -128 to 127, plus half, to 64 codes    |
  * | extremes_put extremes_take                                       | store the extremes of 16 pieces; load them, one lane each    |
  *
+ * Those of x86-64 also have f_butterfly1, 2, 4 and 8, for kernels_rotate.h.
+ *
  * Optional primitives; an instruction set that has them defines a macro of the same name:
  * wide table:
  * | codes_of_pairs with f_pair_parts                                 | codes_of_levels for two pairs; converts two blocks to a pair |

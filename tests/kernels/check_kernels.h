@@ -11,6 +11,7 @@ int check_runs(void);
 int check_scales(void);
 int check_columns(void);
 int check_floats(void);
+int check_rotations(void);
 int check_bytes(void);
 int check_collected(void);
 int check_frames(void);
