@@ -554,7 +554,7 @@ MUTANTS = {
     "rotated_bound": ("src/codecs/options.c", "return config->group != DW_GROUP_CHANNEL && !config->error_abs &&", "return config->group != DW_GROUP_CHANNEL &&", "rotated"),
     "rotated_norm_of_a_part": ("src/codecs/options.c", "config->group < rotate);", "config->group < rotate / 256);", "rotated"),
     "tah_pivot_of_any_size": ("src/codecs/tah.c", "> tau * (double)dw_float_of(second) ? pivot : 0;", "> 0 * tau * (double)dw_float_of(second) ? pivot : 0;", "tah"),
-    "tah_without_offset": ("src/codecs/tah.c", "offset = dw_bf16_finite(middle * root);", "offset = dw_bf16_finite(0 * middle * root);", "tah"),
+    "tah_without_offset": ("src/codecs/tah.c", "offset = dw_bf16_finite(first + (low +", "offset = dw_bf16_finite(0 * first + (low +", "tah"),
     "tah_poison_unseen": ("src/codecs/tah.c", "if (poisoned) { dw_fill_nan(out, dtype, tah->g);", "if (poisoned && tah->g > 256) { dw_fill_nan(out, dtype, tah->g);", "tah"),
     "tah_residual_of_poison": ("src/codecs/tah.c", "if (is_poisoned(job->payload, tah, u, i)) {", "if (0) {", "tah"),
     "tah_mask_unchecked": ("src/codecs/tah.c", "if (wide != tah.kind[DW_TAH_WIDE])", "if (wide > tah.n)", "tah"),

@@ -19,9 +19,6 @@
 #include "codecs/options.h"
 #include "codecs/tiles.h"
 
-/* Values are compared in so many lanes, for which compilers have vector instructions. */
-enum { LANES = 16 };
-
 static uint32_t magnitude(float value)
 {
     return dw_bits_of(value) & 0x7fffffffu;
@@ -56,68 +53,52 @@ static void load(const dw_encode_job *job, const dw_tah *tah, uint64_t tile, flo
 
 /* ---- Encode: pivots and ranges --------------------------------------------------------------- */
 
-/* The largest magnitude of a tile, as bits; a NaN is larger than all numbers. */
-static uint32_t largest_of(const float *tile, uint32_t g)
+/* The extremes of a tile; a NaN is larger than all numbers. */
+static dw_extremes extremes_of(const dw_encode_job *job, const float *tile, uint32_t g)
 {
-    int32_t lanes[LANES] = {0};
-    for (uint32_t at = 0; at < g; at += LANES)
-        for (uint32_t i = 0; i < LANES; i++) {
-            int32_t bits = (int32_t)magnitude(tile[at + i]);
-            lanes[i] = bits > lanes[i] ? bits : lanes[i];
-        }
-    for (uint32_t i = 1; i < LANES; i++) lanes[0] = lanes[i] > lanes[0] ? lanes[i] : lanes[0];
-    return (uint32_t)lanes[0];
+    dw_candidates found = {{0, 0}, {0, 0}};
+    job->kernels->extremes(tile, DW_F32, NULL, DW_F32, g, &found);
+    return found.delta;
 }
 
-/* The smallest and the largest value of a tile of finite values. */
-static void range_of(const float *tile, uint32_t g, float *low, float *high)
+static uint32_t largest_of(const dw_encode_job *job, const float *tile, uint32_t g)
 {
-    float least[LANES], most[LANES];
-    memcpy(least, tile, sizeof least);
-    memcpy(most, tile, sizeof most);
-    for (uint32_t at = LANES; at < g; at += LANES)
-        for (uint32_t i = 0; i < LANES; i++) {
-            float value = tile[at + i];
-            least[i] = value < least[i] ? value : least[i];
-            most[i] = value > most[i] ? value : most[i];
-        }
-    for (uint32_t i = 1; i < LANES; i++) {
-        least[0] = least[i] < least[0] ? least[i] : least[0];
-        most[0] = most[i] > most[0] ? most[i] : most[0];
-    }
-    *low = least[0];
-    *high = most[0];
+    return dw_extremes_largest(extremes_of(job, tile, g));
 }
 
 /* The pivot of a tile: the first of its largest values, if that is more than tau times as large as
  * the second largest; else the first element, which is exchanged with itself. */
-static uint32_t pivot_of(float *tile, uint32_t g, double tau)
+static uint32_t pivot_of(const dw_encode_job *job, float *tile, uint32_t g)
 {
-    uint32_t first = largest_of(tile, g), pivot = 0;
+    double tau = job->plan->params.tau / 1000.0;
+    uint32_t first = largest_of(job, tile, g), pivot = 0;
+    if (first >= DW_F32_INFINITY) return 0;
     while (magnitude(tile[pivot]) != first) pivot++;
     float kept = tile[pivot];
     tile[pivot] = 0;
-    uint32_t second = largest_of(tile, g);
+    uint32_t second = largest_of(job, tile, g);
     tile[pivot] = kept;
     return dw_float_of(first) > tau * (double)dw_float_of(second) ? pivot : 0;
 }
 
 /* Finds the pivot of a tile and writes it. Returns the key by which tiles are ordered: the range of
  * the rotated values. The values of tiles are distributed much alike once they are rotated, so the
- * entropy of values that are coded with the same step is larger where the range is. */
+ * entropy of values that are coded with the same step is larger where the range is. Without the
+ * first element, which moves all rotated values alike, their mean is 0, so one extreme is the
+ * smallest value and the other one the largest. */
 static uint32_t measure_tile(const dw_encode_job *job, const dw_tah *tah, uint64_t tile)
 {
-    float values[DW_ROTATE_MOST], rotated[DW_ROTATE_MOST], low, high;
-    uint32_t pivot = 0;
+    float values[DW_ROTATE_MOST], rotated[DW_ROTATE_MOST];
     load(job, tah, tile, values);
-    if (largest_of(values, tah->g) < DW_F32_INFINITY)
-        pivot = pivot_of(values, tah->g, job->plan->params.tau / 1000.0);
+    uint32_t pivot = pivot_of(job, values, tah->g);
     job->payload[tah->pivots_at + tile] = (uint8_t)pivot;
     exchange(values, pivot);
+    bool is_poisoned = magnitude(values[0]) >= DW_F32_INFINITY;
+    values[0] = 0;
     job->kernels->rotate(values, DW_F32, NULL, DW_F32, tah->g, tah->g, rotated);
-    if (largest_of(rotated, tah->g) >= DW_F32_INFINITY) return 0; /* poisoned: 3 bits will do */
-    range_of(rotated, tah->g, &low, &high);
-    return magnitude(high - low);
+    dw_extremes e = extremes_of(job, rotated, tah->g);
+    if (is_poisoned || dw_extremes_largest(e) >= DW_F32_INFINITY) return 0; /* 3 bits will do */
+    return magnitude(dw_float_of(e.positive) + dw_float_of(e.negative));
 }
 
 static void measure(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result)
@@ -209,22 +190,23 @@ static void finish(const uint8_t *payload, const dw_tah *tah, uint64_t tile, flo
 
 /* ---- Encode: values -------------------------------------------------------------------------- */
 
-/* Chooses the offset of a tile, writes it, and takes its part from every rotated value. The lowest
- * value is to lie on the lowest level and the highest one on the highest, of which there is one
- * level less above zero than below it. */
-static void take_offset(uint8_t *payload, const dw_tah *tah, int kind, uint64_t tile,
-                        float *rotated)
+/* Chooses the offset of a tile and writes it. first: the first element, without which the tile was
+ * rotated; what of it is not in the offset is added to every rotated value. The lowest value is to
+ * lie on the lowest level and the highest one on the highest, of which there is one level less
+ * above zero than below it. */
+static void take_offset(const dw_encode_job *job, const dw_tah *tah, int kind, uint64_t tile,
+                        float first, float *rotated)
 {
-    float low, high, root = root_of(tah), half = kind == DW_TAH_WIDE ? 8.0f : 4.0f;
-    uint8_t *to = payload + tah->offsets_at + 2 * tile;
-    uint16_t offset = 0;
-    if (largest_of(rotated, tah->g) < DW_F32_INFINITY) { /* else the scale will poison the tile */
-        range_of(rotated, tah->g, &low, &high);
-        float middle = low + (high - low) * (half / (2 * half - 1));
-        offset = dw_bf16_finite(middle * root);
-        float part = dw_bf16_widen(offset) / root;
-        for (uint32_t i = 0; i < tah->g; i++) rotated[i] -= part;
+    uint8_t *to = job->payload + tah->offsets_at + 2 * tile;
+    float root = root_of(tah), half = kind == DW_TAH_WIDE ? 8.0f : 4.0f;
+    dw_extremes e = extremes_of(job, rotated, tah->g);
+    uint16_t offset = 0; /* of a tile that will be poisoned by its scale */
+    if (dw_extremes_largest(e) < DW_F32_INFINITY && magnitude(first) < DW_F32_INFINITY) {
+        float low = -dw_float_of(e.negative), high = dw_float_of(e.positive);
+        offset = dw_bf16_finite(first + (low + (high - low) * (half / (2 * half - 1))) * root);
     }
+    float part = (first - dw_bf16_widen(offset)) / root;
+    for (uint32_t i = 0; i < tah->g; i++) rotated[i] += part;
     to[0] = (uint8_t)offset;
     to[1] = (uint8_t)(offset >> 8);
 }
@@ -255,15 +237,18 @@ static void encode_unit(const dw_encode_job *job, const dw_tah *tah, int kind, c
                         dw_sums *sums)
 {
     _Alignas(64) float values[DW_TILE_ELEMENTS], rotated[DW_TILE_ELEMENTS], coded[DW_TILE_ELEMENTS];
+    float first[DW_TILE_ELEMENTS / 16];
     dw_chunk_result result;
     for (uint32_t i = 0; i < u->rows; i++) {
         float *tile = values + (size_t)i * tah->g;
         load(job, tah, u->tiles[i], tile);
         exchange(tile, job->payload[tah->pivots_at + u->tiles[i]]);
+        first[i] = tile[0];
+        tile[0] = 0;
     }
     job->kernels->rotate(values, DW_F32, NULL, DW_F32, (uint64_t)u->rows * tah->g, tah->g, rotated);
     for (uint32_t i = 0; i < u->rows; i++)
-        take_offset(job->payload, tah, kind, u->tiles[i], rotated + (size_t)i * tah->g);
+        take_offset(job, tah, kind, u->tiles[i], first[i], rotated + (size_t)i * tah->g);
     dw_encode_job inner = {.layout = u->plan.layout,
                            .rule = {.scale = job->rule.scale},
                            .x = rotated,

@@ -74,6 +74,7 @@ static uint32_t pivot_of(float *tile, uint32_t g, float tau, float *range)
     float first = tile[0];
     tile[0] = tile[pivot];
     tile[pivot] = first;
+    tile[0] = 0; /* it moves all rotated values alike */
     rotate(tile, g);
     low = high = tile[0];
     for (uint32_t i = 1; i < g; i++) {
