@@ -41,6 +41,9 @@ const dw_family dw_families[] = {
     {"chunk, 4 bits", "chunk:keep=%s,bits=4", KEPT, false},
     {"lowrank", "lowrank:rank=%s,iterations=8", RANKS, false},
     {"lowrank, 8 bits", "lowrank:rank=%s,iterations=8,bits=8", RANKS, false},
+    {"groups of 64, hadamard", "direct:bits=%s,scale=signed,transform=hadamard", WIDTHS, false},
+    {"step, hadamard", "direct:form=step,step=%s,entropy=rans,transform=hadamard", STEPS, true},
+    {"tah", "tah:share=%s", "0.000001 0.2 0.5 0.8 1", false},
     {"delta, groups of 64", "delta:bits=%s,scale=signed", WIDTHS, false},
     {"delta, groups of 64, mse", "delta:bits=%s,scale=mse", WIDTHS, false},
     {"delta, rows, rans", "delta:bits=%s,group=row,scale=signed,entropy=rans", WIDTHS, false},
@@ -54,5 +57,6 @@ const dw_family dw_families[] = {
     {"blocks, dynamic", "blocks:block=%s", BLOCKS, false},
     {"blocks, linear", "blocks:codebook=linear,block=%s", BLOCKS, false},
     {"blocks, quantile", "blocks:codebook=%s", "quantile", false},
+    {"delta, step, hadamard", "delta:form=step,step=%s,entropy=rans,transform=hadamard", STEPS, true},
     {0}};
 /* clang-format on */
