@@ -305,6 +305,7 @@ static void codecs_without_kernels_are_unsupported(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         dw_encoder *encoder;
+        dw_decoder *decoder;
         dw_config config;
         dw_why why;
         assert_int_equal(dw_config_parse(&config, refused[i].text, NULL), DW_OK);
@@ -312,8 +313,13 @@ static void codecs_without_kernels_are_unsupported(void **state)
                          DW_ERR_UNSUPPORTED);
         assert_null(encoder);
         assert_non_null(strstr(why.text, refused[i].why));
+        assert_int_equal(dw_decoder_create_cuda(&decoder, &config, cuda, DW_CUDA_DEVICE, &why),
+                         DW_ERR_UNSUPPORTED);
+        assert_null(decoder);
+        assert_non_null(strstr(why.text, refused[i].why));
     }
     dw_cuda_close(cuda);
+    rig_nothing_left();
 }
 
 static void a_config_without_kernel_is_unsupported(void **state)

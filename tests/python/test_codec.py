@@ -14,14 +14,14 @@ TEXTS += ["topk:keep=0.2,bits=4", "randk:keep=0.5"]
 TEXTS += ["cocktail:mask=0.3,seed=4", "chunk:chunk=128,keep=0.1", "chunk"]
 TEXTS += ["blocks:block=64", "blocks:codebook=quantile"]
 TEXTS += ["delta:bits=3,transform=hadamard,rotate=16", "direct:form=step,transform=hadamard"]
-TEXTS += ["topk:keep=0.2,bits=4", "randk:keep=0.5", "lowrank:rank=3", "lowrank:bits=8,width=32"]
+TEXTS += ["lowrank:rank=3", "lowrank:bits=8,width=32", "tah"]
 
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("dtype", [numpy.float32, numpy.float16])
 def test_the_decoder_gives_what_the_encoder_expects(text, dtype):
     encoder, decoder = pair(text)
-    shape = (3, 5, 64 if "hadamard" in text else 70)
+    shape = (3, 5, 64 if "hadamard" in text or text == "tah" else 70)
     for visit in range(3):
         x = normal(shape, visit, dtype)
         made = numpy.empty_like(x)
