@@ -195,7 +195,7 @@ MUTANTS = {
     "step_dither_alone": ("src/codecs/options.c", "rounding != DW_ROUNDING_DITHER || is_stepped(config)", "rounding != DW_ROUNDING_DITHER || config"),
     "step_dither_limit": ("src/codecs/options.c", "return 3000;", "return 3001;"),
     "step_stochastic_limit": ("src/codecs/options.c", "return 1800;", "return 1801;"),
-    "step_direct_limit": ("src/codecs/options.c", "if (!is_delta && config->feedback != DW_FEEDBACK_EF) return STEP_MOST;", ""),
+    "step_direct_limit": ("src/codecs/options.c", "if (!is_delta && !is_bounded) return STEP_MOST;", ""),
     "step_quarter_of_least": ("src/codecs/options.c", "step / 4 < 10 ? 10 : step / 4", "step / 4"),
     "step_key_of_8_bits": ("src/codecs/options.c", "if (is_stepped(config)) return DW_KEY_STEP;", ""),
     "step_key_of_elements": ("src/codecs/options.c", "return !is_bits && !is_element;", "return !is_bits;"),
@@ -566,6 +566,10 @@ MUTANTS = {
     "tah_of_any_width": ("src/codecs/tah_layout.c", "if (plan->c % g) {", "if (plan->c % 16) {", "tah"),
     "tah_contracts_always": ("src/codecs/tah.c", "double levels = params->share < DW_KEEP_ALL ? 7 : 15,", "double levels = 15,", "tah"),
     "tah_absmax": ("src/codecs/options.c", "return config->codec != DW_CODEC_TAH || scale != DW_SCALE_ABSMAX;", "return config->codec != DW_CODEC_TAH || scale != 0;", "tah"),
+    "lazy_keys_of_samples": ("src/ends/encoder.h", "if (encoder->end.config.feedback == DW_FEEDBACK_LAZY) key.sample = i;", "", "feedback"),
+    "lazy_slices_mixed": ("src/ends/encoder.h", "== DW_FEEDBACK_LAZY) key.sample = i;", "== DW_FEEDBACK_LAZY) key.sample = i, key.slice = 0;", "feedback"),
+    "lazy_given_back_by_sample": ("src/ends/encoder_residual.c", "dw_key key = dw_encoder_held_key(g->encoder, g->entries[i].key, i);", "dw_key key = g->entries[i].key;", "feedback"),
+    "lazy_steps_unbounded": ("src/codecs/options.c", "|| config->feedback == DW_FEEDBACK_LAZY;", ";", "contraction"),
     "lowrank_rank_unchecked": ("src/codecs/lowrank.c", "*rank_fits = params->width || rank <= most;", "*rank_fits = true;", "lowrank"),
     "lowrank_width_beyond_the_end": ("src/codecs/lowrank.c", "params->width < s->n ? params->width : s->n", "params->width", "lowrank"),
     "lowrank_wide_groups": ("src/codecs/lowrank.c", "return narrow >= channels && narrow < group ? narrow : group;", "return group;", "lowrank"),
@@ -1072,6 +1076,7 @@ MUTANTS_OF_CHANNELS = {
     "choice_by_the_mean_pause": ("transports/channel/choice.c", "(seconds < mean ? of_shorter : of_longer)", "of_shorter"),
     "choice_stuck_at_no_pause": ("transports/channel/choice.c", "dw_forecast_larger(longest * mean, least_s)", "longest * mean"),
     "choice_measures_what_is_given": ("transports/channel/choice.c", "if (choice->compute_is_given) return;", ""),
+    "channel_restarts_compared": ("transports/channel/channel_greeting.c", "shared.iterations = shared.restart = 0;", "shared.iterations = 0;", "channel"),
 }
 # Frames of prev itself on a device, and channels whose tensors lie there, against the suite devices.
 MUTANTS_OF_DEVICES = {

@@ -192,8 +192,11 @@ typedef enum dw_replies { DW_REPLIES_ALWAYS = 1, DW_REPLIES_NEVER = 2 } dw_repli
 /* Error feedback: an encoder adds what it did not send of a key's tensor to the key's next one. */
 typedef enum dw_feedback {
     DW_FEEDBACK_NONE = 1,
-    DW_FEEDBACK_EF = 2,      /* refused where the residual could grow without bound */
-    DW_FEEDBACK_UNSTABLE = 3 /* like EF, but never refused */
+    DW_FEEDBACK_EF = 2,       /* refused where the residual could grow without bound */
+    DW_FEEDBACK_UNSTABLE = 3, /* like EF, but never refused */
+    /* Like EF, but the residual of place i of a frame goes to place i of the next frame of the same
+     * slice, whatever its samples are: docs/codecs/feedback.md. */
+    DW_FEEDBACK_LAZY = 4
 } dw_feedback;
 
 /* A form: a way to turn values into bytes. */
@@ -455,7 +458,8 @@ DW_API dw_status dw_encoder_forget(dw_encoder *encoder, dw_key key);
 DW_API dw_status dw_encoder_reset(dw_encoder *encoder);
 
 /* Sets *prev to a view of shape (1, T, C) of the key's prev or, with feedback, of its residual with
- * the opposite sign: how far the sum of all y is ahead of the sum of all x. It is read-only and
+ * the opposite sign: how far the sum of all y is ahead of the sum of all x. (With feedback=lazy,
+ * key.sample is here, and in dw_encoder_forget, the place in a frame.) It is read-only and
  * valid until the next call on the encoder. Errors: ARGUMENT (the key is not held). */
 DW_API dw_status dw_encoder_peek(const dw_encoder *encoder, dw_key key, dw_tensor *prev);
 

@@ -62,8 +62,11 @@ static const dw_word keys[] = {{"2", 2},
 static const dw_word dtypes[] = {{"f32", DW_F32}, {"f16", DW_F16}, {"bf16", DW_BF16}, {0}};
 static const dw_word choices[] = {{"group", DW_CHOOSE_GROUP}, {"never", DW_CHOOSE_NEVER}, {0}};
 static const dw_word entropies[] = {{"none", DW_ENTROPY_NONE}, {"rans", DW_ENTROPY_RANS}, {0}};
-static const dw_word feedbacks[] = {
-    {"none", DW_FEEDBACK_NONE}, {"ef", DW_FEEDBACK_EF}, {"unstable", DW_FEEDBACK_UNSTABLE}, {0}};
+static const dw_word feedbacks[] = {{"none", DW_FEEDBACK_NONE},
+                                    {"ef", DW_FEEDBACK_EF},
+                                    {"unstable", DW_FEEDBACK_UNSTABLE},
+                                    {"lazy", DW_FEEDBACK_LAZY},
+                                    {0}};
 static const dw_word scalings[] = {
     {"none", DW_SCALING_NONE}, {"unbiased", DW_SCALING_UNBIASED}, {0}};
 static const dw_word transforms[] = {
@@ -208,7 +211,8 @@ static bool rounding_fits(const dw_config *config, uint64_t rounding)
 uint32_t dw_option_step_most(const dw_config *config)
 {
     bool is_delta = config->codec == DW_CODEC_DELTA;
-    if (!is_delta && config->feedback != DW_FEEDBACK_EF) return STEP_MOST;
+    bool is_bounded = config->feedback == DW_FEEDBACK_EF || config->feedback == DW_FEEDBACK_LAZY;
+    if (!is_delta && !is_bounded) return STEP_MOST;
     if (config->rounding == DW_ROUNDING_DITHER) return 3000;
     if (config->rounding == DW_ROUNDING_STOCHASTIC) return 1800;
     return is_delta ? STEP_MOST : 950000 / (config->deadzone ? config->deadzone : 500);

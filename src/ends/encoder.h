@@ -120,6 +120,14 @@ static inline dw_dtype dw_ticket_dtype(const dw_encode_ticket *t)
     return t->plans->params.keeps_residual ? DW_F32 : t->plans->params.prev;
 }
 
+/* The key under which the encoder holds the state of place i of a frame. With feedback=lazy a
+ * residual belongs to the place, whatever the sample is. */
+static inline dw_key dw_encoder_held_key(const dw_encoder *encoder, dw_key key, uint32_t i)
+{
+    if (encoder->end.config.feedback == DW_FEEDBACK_LAZY) key.sample = i;
+    return key;
+}
+
 /* The bytes that the form keeps of a key beside a residual. */
 static inline uint64_t dw_ticket_kept_bytes(const dw_encode_ticket *t)
 {

@@ -42,9 +42,10 @@ static dw_status take_slot(dw_encode_ticket *t, uint32_t i, uint64_t *used)
     dw_encoder *encoder = t->encoder;
     dw_outgoing *p = &t->out[i];
     uint64_t bytes = copy_bytes(t);
-    dw_held *held = dw_predictor_find(&encoder->end.predictor, p->entry.key);
+    dw_key key = dw_encoder_held_key(encoder, p->entry.key, i);
+    dw_held *held = dw_predictor_find(&encoder->end.predictor, key);
     if (!held) {
-        dw_status status = dw_predictor_add(&encoder->end.predictor, p->entry.key, &held);
+        dw_status status = dw_predictor_add(&encoder->end.predictor, key, &held);
         if (status) return dw_encoder_fail(encoder, status, NULL);
         p->added = true;
     }

@@ -26,6 +26,13 @@ typedef struct giving {
     float *y, *held;
 } giving;
 
+/* What is held for entry i of the frame; NULL: nothing. */
+static dw_held *held_of(const giving *g, uint32_t i)
+{
+    dw_key key = dw_encoder_held_key(g->encoder, g->entries[i].key, i);
+    return dw_predictor_find(&g->encoder->end.predictor, key);
+}
+
 /* Checks that the residual of a key contains the frame, and that the frame has not been given back
  * yet. held: what is held of the key, or NULL. */
 static dw_status check_key(const giving *g, const dw_held *held)
@@ -101,7 +108,7 @@ static dw_status add_back(giving *g, uint32_t *taken)
     while (*taken < g->info.n && !status) {
         uint32_t i = *taken;
         dw_copy *fresh = &g->fresh[i];
-        const dw_held *held = dw_predictor_find(predictor, g->entries[i].key);
+        const dw_held *held = held_of(g, i);
         *fresh = held->now;
         status = dw_predictor_take(predictor, dw_held_bytes(held), 0, &used, &fresh->data);
         if (status) return dw_encoder_fail(g->encoder, status, NULL);
@@ -116,7 +123,7 @@ static void commit(const giving *g)
 {
     dw_predictor *predictor = &g->encoder->end.predictor;
     for (uint32_t i = 0; i < g->info.n; i++) {
-        dw_held *held = dw_predictor_find(predictor, g->entries[i].key);
+        dw_held *held = held_of(g, i);
         dw_held shape = {.t = held->t,
                          .c = held->c,
                          .dtype = held->dtype,
@@ -131,18 +138,16 @@ static void drop(const giving *g, uint32_t n)
 {
     dw_predictor *predictor = &g->encoder->end.predictor;
     for (uint32_t i = 0; i < n; i++) {
-        const dw_held *held = dw_predictor_find(predictor, g->entries[i].key);
+        const dw_held *held = held_of(g, i);
         dw_predictor_give(predictor, g->fresh[i].data, dw_held_bytes(held));
     }
 }
 
 static dw_status check_entries(const giving *g, const void *frame, size_t len)
 {
-    const dw_predictor *predictor = &g->encoder->end.predictor;
     dw_status status = dw_frame_entries(frame, len, 0, g->info.n, g->entries);
     if (status) return dw_encoder_fail(g->encoder, status, "the frame's tables cannot be read");
-    for (uint32_t i = 0; i < g->info.n && !status; i++)
-        status = check_key(g, dw_predictor_find(predictor, g->entries[i].key));
+    for (uint32_t i = 0; i < g->info.n && !status; i++) status = check_key(g, held_of(g, i));
     return status;
 }
 

@@ -91,6 +91,8 @@ static void codecs_that_do_not_contract_are_refused(void **state)
         assert_non_null(strstr(why.text, "feedback=ef"));
         assert_non_null(strstr(why.text, "none unstable"));
         assert_non_null(strstr(why.text, "smaller than what is coded"));
+        snprintf(text, sizeof text, "%s,feedback=lazy", not [i]);
+        assert_int_equal(dw_config_parse(&config, text, &why), DW_ERR_CONFIG);
         snprintf(text, sizeof text, "%s,feedback=unstable", not [i]);
         assert_int_equal(dw_config_parse(&config, text, &why), DW_OK);
         assert_int_equal(dw_config_parse(&config, not [i], &why), DW_OK);

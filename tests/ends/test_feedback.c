@@ -191,6 +191,69 @@ static void the_quota_counts_residuals(void **state)
     test_pair_close(&f.pair);
 }
 
+/* ---- feedback=lazy ---------------------------------------------------------------------------
+ */
+
+/* The residual of a place goes to the sample that has the place in the next frame, and to no other
+ * slice. f.r.held is that of place 0 in slice 0, and of place 1 in slice 1. */
+static void places_have_residuals_of_their_own(void **state)
+{
+    (void)state;
+    static float other[N * SIZE];
+    const dw_key first = {0, 0}, last = {1, 1};
+    dw_tensor held;
+    begin("direct:bits=3,feedback=lazy");
+    for (uint64_t i = 0; i < 4; i++) {
+        const dw_key frame[N] = {{100 + i, 0}, {200 - 5 * i, 1}},
+                     turned[N] = {{100 + i, 1}, {200 - 5 * i, 0}};
+        fill_kind(&f.random, f.x_room, 0, 0);
+        assert_int_equal(encode_with(frame, &f.x, NULL), DW_OK);
+        assert_int_equal(test_pair_decode(&f.pair, &f.y), DW_OK);
+        keep_rest(&f.r, &f.x);
+        for (int n = 0; n < N; n++) {
+            assert_int_equal(dw_encoder_peek(f.pair.encoder, n ? last : first, &held), DW_OK);
+            assert_memory_equal(held.data, f.r.held + n * SIZE, SIZE * sizeof(float));
+            assert_int_equal(dw_encoder_peek(f.pair.encoder, frame[n], &held), DW_ERR_ARGUMENT);
+        }
+        /* A frame of the other slices at these places changes none of this. */
+        fill_kind(&f.random, other, 0, 0);
+        dw_tensor x = dw_tensor_3d(other, DW_F32, N, T, C);
+        assert_int_equal(encode_with(turned, &x, NULL), DW_OK);
+    }
+    assert_int_equal(test_encoder_counters(f.pair.encoder).keys_held, 4);
+    test_pair_close(&f.pair);
+}
+
+/* The residuals of places are given back, saved and forgotten as those of keys are. */
+static void residuals_of_places_are_kept_like_others(void **state)
+{
+    (void)state;
+    dw_encoder *again;
+    dw_tensor held;
+    uint8_t saved[96 + 4 * SIZE];
+    size_t len;
+    const dw_key frame[N] = {{77, 0}, {78, 0}}, next[N] = {{78, 0}, {79, 0}}, second = {1, 0};
+    begin("direct:bits=3,feedback=lazy,incarnation=5");
+    fill_kind(&f.random, f.x_room, 0, 0);
+    assert_int_equal(encode_with(frame, &f.x, NULL), DW_OK);
+    assert_int_equal(encode_with(next, &f.x, NULL), DW_OK);
+    assert_int_equal(test_pair_decode(&f.pair, &f.y), DW_OK);
+    assert_int_equal(dw_encoder_peek(f.pair.encoder, second, &held), DW_OK);
+    memcpy(f.r.held, held.data, SIZE * sizeof(float));
+    assert_int_equal(dw_encoder_give_back(f.pair.encoder, f.pair.frame, f.pair.len), DW_OK);
+    assert_int_equal(dw_encoder_peek(f.pair.encoder, second, &held), DW_OK);
+    for (int i = 0; i < SIZE; i++)
+        assert_true(((const float *)held.data)[i] == f.r.held[i] - f.r.y[SIZE + i]);
+    assert_int_equal(dw_encoder_export(f.pair.encoder, second, saved, sizeof saved, &len), DW_OK);
+    assert_int_equal(dw_encoder_create(&again, &f.pair.config), DW_OK);
+    assert_int_equal(dw_encoder_import(again, saved, len), DW_OK);
+    assert_int_equal(dw_encoder_peek(again, second, &held), DW_OK);
+    assert_int_equal(dw_encoder_forget(again, second), DW_OK);
+    assert_int_equal(dw_encoder_peek(again, second, &held), DW_ERR_ARGUMENT);
+    dw_encoder_destroy(again);
+    test_pair_close(&f.pair);
+}
+
 /* ---- Saved residuals ------------------------------------------------------------------------- */
 
 static dw_status restore(void *context, dw_key key, const void *saved, size_t len)
@@ -395,6 +458,8 @@ int main(void)
         cmocka_unit_test(keys_are_forgotten_with_their_residuals),
         cmocka_unit_test(another_shape_begins_anew),
         cmocka_unit_test(the_quota_counts_residuals),
+        cmocka_unit_test(places_have_residuals_of_their_own),
+        cmocka_unit_test(residuals_of_places_are_kept_like_others),
         cmocka_unit_test(saved_residuals_continue),
         cmocka_unit_test(frames_are_given_back),
         cmocka_unit_test(poisoned_frames_are_given_back),

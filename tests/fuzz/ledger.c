@@ -35,6 +35,13 @@ bool ledger_is_kept(const ledger *l)
     return l->config.feedback > DW_FEEDBACK_NONE;
 }
 
+/* The number of the residual that sample n of a frame has. With feedback=lazy it is that of place
+ * n, whatever the sample is. */
+static uint32_t held_number(const ledger *l, uint32_t n, uint32_t which)
+{
+    return l->config.feedback == DW_FEEDBACK_LAZY ? 2 * n + which % 2 : which;
+}
+
 /* Decodes a frame to f32, in a decoder of its own. */
 static float *decoded(const ledger *l, const uint8_t *frame, size_t len, uint32_t n)
 {
@@ -91,7 +98,7 @@ void ledger_sent(ledger *l, const dw_encoder *encoder, const uint8_t *frame, siz
     if (!ledger_is_kept(l)) return;
     float *y = decoded(l, frame, len, x->n);
     for (uint32_t n = 0; n < x->n; n++) {
-        uint32_t key = which[n];
+        uint32_t key = held_number(l, n, which[n]);
         bool is_compared = true;
         if (dw_encoder_peek(encoder, ledger_key(key), &view) != DW_OK) {
             REQUIRE(l->config.quota_bytes != 0 && !l->held[key]);
@@ -119,12 +126,13 @@ void ledger_given(ledger *l, const dw_encoder *encoder, const uint8_t *frame, si
     REQUIRE(dw_frame_read(frame, len, &info, NULL) == DW_OK);
     float *y = decoded(l, frame, len, info.n);
     for (uint32_t n = 0; n < info.n; n++) {
-        REQUIRE(l->held[which[n]] != NULL);
+        uint32_t key = held_number(l, n, which[n]);
+        REQUIRE(l->held[key] != NULL);
         for (size_t i = 0; i < elements(l); i++) {
-            volatile float less = l->held[which[n]][i] - y[n * elements(l) + i];
-            if (isfinite(less)) l->held[which[n]][i] = less;
+            volatile float less = l->held[key][i] - y[n * elements(l) + i];
+            if (isfinite(less)) l->held[key][i] = less;
         }
-        compare(l, encoder, which[n], true);
+        compare(l, encoder, key, true);
     }
     free(y);
 }

@@ -12,6 +12,7 @@ static void tensors_arrive_as_without_a_link(void **state)
     }
     channels_carry(&channels_backends[1], "delta:bits=4,replies=never", 40, 3, NULL, 0);
     channels_carry(&channels_backends[1], "direct:bits=2,feedback=ef", 40, 3, NULL, 0);
+    channels_carry(&channels_backends[1], "lowrank:rank=2,feedback=lazy,restart=5", 40, 3, NULL, 0);
     channels_carry(&channels_backends[1],
                    "direct:form=step,step=2,rounding=dither,feedback=ef,incarnation=5", 40, 3, NULL,
                    0);
@@ -61,6 +62,8 @@ static void different_configs_are_a_mismatch_at_both_ends(void **state)
                  {"delta:bits=3,rounding=stochastic", "delta:bits=3", DW_OK},
                  {"delta:bits=3,seed=7", "delta:bits=3,seed=8", DW_OK},
                  {"direct:bits=3,feedback=ef,quota_bytes=100000", "direct:bits=3", DW_OK},
+                 {"lowrank:feedback=ef,restart=9,iterations=3", "lowrank:iterations=1", DW_OK},
+                 {"lowrank:rank=3", "lowrank:rank=2", DW_ERR_MISMATCH},
                  {"delta:bits=3", "delta:bits=3,rounding=stochastic,incarnation=5", DW_OK}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         test_channels channels;
