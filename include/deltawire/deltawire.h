@@ -296,10 +296,11 @@ typedef struct dw_config {
     dw_codebook codebook;
     uint32_t block; /* consecutive values that share a scale */
     dw_transform transform;
-    uint32_t rotate; /* channels of a rotated block */
-    uint32_t tile;   /* channels of a tile of tah */
-    uint32_t tau;    /* in thousandths */
-    uint32_t share;  /* in millionths of the tiles of a sample */
+    uint32_t rotate;  /* channels of a rotated block */
+    uint32_t tile;    /* channels of a tile of tah */
+    uint32_t tau;     /* in thousandths */
+    uint32_t share;   /* in millionths of the tiles of a sample */
+    uint32_t project; /* dw_projection_digest (projection.h) */
 } dw_config;
 
 /* Sets all fields of a config to their defaults. struct_size: sizeof(dw_config) in the program.

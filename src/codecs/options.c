@@ -127,6 +127,12 @@ static uint64_t best_rank(const dw_config *config)
     return 4;
 }
 
+static uint64_t nothing(const dw_config *config)
+{
+    (void)config;
+    return 0;
+}
+
 /* With feedback, every visit of a key continues the iteration of the visit before it. */
 static uint64_t best_iterations(const dw_config *config)
 {
@@ -456,6 +462,8 @@ const dw_option dw_options[DW_OPTIONS] = {
      "the largest value of a tile is put first if it is more than so many times as large as the second", "1"},
     {36, "share", TAH, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_KEEP_ALL, DW_KEEP_DECIMALS, FIELD(share), four_fifths, NULL,
      "which part of the tiles has 4 bits for each value; the others have 3", "0.8"},
+    {44, "project", ALL, DW_SCOPE_ALWAYS, DW_AGREE_UNUSUAL, NULL, 1, UINT32_MAX, false, FIELD(project), nothing, NULL,
+     "digest of the matrix by which the program projects tensors; both ends must have it", "0: not projected"},
 };
 /* clang-format on */
 
