@@ -75,12 +75,21 @@ static dw_codec pick_later_codec(const fuzz_input *front)
 
 /* Whether to pick the options transform and rotate, which older codecs got later: as for codecs
  * that came later, some values of another byte say so. */
-enum { TRANSFORM = 32, ROTATE = 33 };
+enum { TRANSFORM = 32, ROTATE = 33, PROJECT = 44 };
 
 static bool is_rotated(const fuzz_input *front)
 {
     uint32_t byte = front->left < CONFIG_BYTES ? 0 : front->data[front->left - 3];
     return (byte >= 0x99 && byte <= 0xab) || (byte >= 0xda && byte <= 0xea);
+}
+
+/* Whether the config says that tensors were projected. Then the last byte but two is one of a few
+ * values, which the corpus from before does not have there. */
+static bool picks_projection(const fuzz_input *front)
+{
+    if (front->left < CONFIG_BYTES) return false;
+    uint32_t byte = front->data[front->left - 3];
+    return byte >= 0xa3 && byte < 0xac;
 }
 
 dw_config fuzz_config(fuzz_input *whole)
@@ -89,6 +98,7 @@ dw_config fuzz_config(fuzz_input *whole)
     uint32_t how = front.left ? front.data[front.left - 1] % 4u : 0;
     dw_codec later = pick_later_codec(&front);
     bool rotates = is_rotated(&front);
+    bool is_projected = picks_projection(&front);
     dw_config config;
     REQUIRE(dw_config_init(&config, sizeof config) == DW_OK);
     /* Delta is the most likely codec, because it has the most state. */
@@ -98,7 +108,8 @@ dw_config fuzz_config(fuzz_input *whole)
     pick_options(input, &config, 0, 23);
     pick_options(input, &config, 24, TRANSFORM - 1);
     if (rotates) pick_options(input, &config, TRANSFORM, ROTATE);
-    pick_options(input, &config, ROTATE + 1, UINT8_MAX);
+    pick_options(input, &config, ROTATE + 1, PROJECT - 1);
+    if (is_projected) pick_options(input, &config, PROJECT, UINT8_MAX);
     /* Of error, error=abs and rate a config may set only one. `how` decides which one keeps its
      * value, so that each of them occurs often. */
     if (how != 3) config.error_abs = 0;

@@ -44,7 +44,8 @@ enum {
     RANK = 37,
     WIDTH = 40,
     CODEBOOK = 41,
-    BLOCK = 42
+    BLOCK = 42,
+    PROJECT = 44
 };
 enum {
     FLOATS = 1,

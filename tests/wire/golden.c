@@ -74,7 +74,7 @@ static void emit_config(golden *g, const uint8_t *frame)
         [8] = "prev",      [9] = "choose", [11] = "audit",   [14] = "form",  [15] = "element",
         [18] = "entropy",  [26] = "keep",  [28] = "mask",    [29] = "chunk", [32] = "transform",
         [33] = "rotate",   [34] = "tile",  [36] = "share",   [37] = "rank",  [40] = "width",
-        [41] = "codebook", [42] = "block"};
+        [41] = "codebook", [42] = "block", [44] = "project"};
     const dw_config *config = &g->pair.config;
     bool first = true;
     emit(g, "{\"config\": {\"codec\": \"%s\", \"parameters\": {", codecs[frame[6]]);

@@ -210,6 +210,19 @@ static const struct {
     {PARAMETERS + 12, 128, DW_ERR_FORMAT}, /* block: the payload would be shorter */
 };
 
+/* The same for floats of a projected tensor, with the parameters 7 and 44. */
+static const struct {
+    size_t at;
+    uint8_t value;
+    dw_status expected;
+} projected_fields[] = {
+    {PARAMETERS + 8, 43, DW_ERR_FORMAT},   /* a parameter that does not exist */
+    {PARAMETERS + 9, 1, DW_ERR_FORMAT},    /* zero */
+    {PARAMETERS + 12, 0, DW_ERR_FORMAT},   /* project: absent where it is 0 */
+    {PARAMETERS + 12, 8, DW_ERR_MISMATCH}, /* project: another matrix */
+    {PARAMETERS + 15, 1, DW_ERR_MISMATCH}, /* project: the value's top byte */
+};
+
 /* The same for a config whose changes are in steps, with dither. It has six parameters, too: 2, 4,
  * 6, 8, 11 and 14. Its seed is 0. */
 static const struct {

@@ -125,6 +125,8 @@ static const golden_case golden_blocks[] = {
     {"blocks_quantile", "blocks:codebook=quantile", DW_F32, DW_F32, 1, 9, 70},
     {"blocks_quantile_of_few", "blocks:codebook=quantile", DW_F16, DW_BF16, 2, 3, 31},
     {"blocks_one", "blocks:codebook=quantile", DW_F32, DW_BF16, 1, 1, 1},
+    {"projected", "delta:bits=3,key=raw,project=4294967295", DW_F32, DW_F32, 1, 3, 40},
+    {"projected_blocks", "blocks:codebook=quantile,project=77", DW_F32, DW_F32, 1, 1, 20},
 };
 
 /* Cases of the codec tah, filled in alike. */

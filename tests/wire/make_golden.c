@@ -212,6 +212,19 @@ static void bad_blocks(const char *directory, bool check)
     golden_finish(&g);
 }
 
+static void bad_project(const char *directory, bool check)
+{
+    golden g =
+        golden_begin(directory, check, "bad_project", "raw:f32,project=7", DW_F32, DW_F32, 1, 1, 4);
+    golden_fill(&g, 1, 1, 0);
+    golden_encode(&g);
+    for (unsigned i = 0; i < sizeof projected_fields / sizeof *projected_fields; i++)
+        golden_send_with(&g, projected_fields[i].at, projected_fields[i].value, 1,
+                         projected_fields[i].expected);
+    golden_send(&g, DW_OK);
+    golden_finish(&g);
+}
+
 /* Payloads that no encoder writes and every reader accepts: the first 64 codes are all codes in
  * steps of 4, and the first 4 bytes, which are a scale or an entry, have some hostile values. */
 static void odd_blocks(const char *directory, bool check, const char *name, const char *config)
@@ -543,6 +556,7 @@ int main(int argc, char **argv)
     bad_tah(d, check);
     bad_rotated(d, check);
     rotated_poison(d, check);
+    bad_project(d, check);
     bad_step(d, check);
     out_of_step(d, check);
     dropped(d, check);

@@ -60,7 +60,8 @@ USES = {
 }
 WHOLE_ROW, CHANNEL, SAMPLE = 65535, 65534, 65533  # 1.2, group
 NEVER = 255  # 1.2, audit
-ROUNDING, FORM, ENTROPY, TRANSFORM, ROTATE, WIDTH = 4, 14, 18, 32, 33, 40  # 1.2: present or not
+# Parameters that frames may have or not (1.2).
+ROUNDING, FORM, ENTROPY, TRANSFORM, ROTATE, WIDTH, PROJECT = 4, 14, 18, 32, 33, 40, 44  # 1.2
 KEY_ELEMENT, KEY_STEP = 64, 128  # 1.2, key: added to the number of an element; in steps
 DITHER = 3  # 1.2, rounding
 RANS = 2  # 1.2, entropy
@@ -87,6 +88,8 @@ LOW_FLOATS, LOW_BITS = ((CODEC_LOWRANK, 0),), ((CODEC_LOWRANK, WITH_BITS),)
 QUANTIZING = ((CODEC_DELTA, 0), (CODEC_DIRECT, 0))
 STEPPING = (DELTA_STEP, DIRECT_STEP)
 CODING = (*DELTAS, (CODEC_DIRECT, 0), DIRECT_STEP, (CODEC_MX, 0))  # may be entropy-coded
+EVERY = (*CODING, (CODEC_RAW, 0), *SPARSE_FLOATS, *SPARSE_BITS, *LOW_FLOATS, *LOW_BITS)
+EVERY += ((CODEC_TAH, 0), *ALL_BLOCKS)
 PARAMETERS = {  # 1.2. Defaults are only used by a break: the page's frames have every parameter.
     1: Parameter("bits", QUANTIZING + SPARSE_BITS + LOW_BITS, range(1, 9), 4),
     2: Parameter(
@@ -117,6 +120,7 @@ PARAMETERS = {  # 1.2. Defaults are only used by a break: the page's frames have
     36: Parameter("share", ((CODEC_TAH, 0),), range(1, spec_tah.MILLION + 1), None),
     37: Parameter("rank", LOW_FLOATS + LOW_BITS, range(1, spec_lowrank.MOST_RANK + 1), 4),
     WIDTH: Parameter("width", LOW_FLOATS + LOW_BITS, range(1, spec_lowrank.MOST_WIDTH + 1), None),
+    PROJECT: Parameter("project", EVERY, range(1, 1 << 32), None),
 }
 # More values of `group` and `key`, by the value of parameter 14.
 GROUPS = {0: (CHANNEL,), STEPPED: (SAMPLE,)}
@@ -325,6 +329,13 @@ BREAKS = {
 }
 BREAKS.update(spec_rans.BREAKS)
 BREAKS.update(spec_entropy.BREAKS)
+BREAKS.update(
+    {
+        "project-needed": "parameter 44 must be there (1.2)",
+        "project-refused": "no codec has parameter 44 (1.2)",
+        "project-unseen": "parameter 44 is not compared with the decoder's (2 step 4)",
+    }
+)
 BREAKS.update(spec_sparse.BREAKS)
 BREAKS.update(spec_blocks.BREAKS)
 BREAKS.update(spec_rotated.BREAKS)
@@ -872,12 +883,15 @@ def parse_parameters(codec, block):
     if codec != CODEC_DELTA and of == DELTA_MX:
         wanted = [FORM, 15]
     rows = [row for row in rows if not is_let_through(row[0], form)]
-    optional_ones = (
-        (ROUNDING, "step-rounding-needed"),
-        (ENTROPY, "entropy-needed"),
-        (WIDTH, "lowrank-width-needed"),
-    )
-    for optional, needed in optional_ones:
+    may_be_absent = {
+        ROUNDING: "step-rounding-needed",
+        ENTROPY: "entropy-needed",
+        WIDTH: "lowrank-width-needed",
+        PROJECT: "project-needed",
+    }
+    if "project-refused" in broken:
+        wanted = [number for number in wanted if number != PROJECT]
+    for optional, needed in may_be_absent.items():
         if not any(number == optional for number, _, _ in rows) and needed not in broken:
             wanted = [number for number in wanted if number != optional]
     wanted = [number for number in wanted if is_beside_rotation(number, rows)]
@@ -943,7 +957,7 @@ def values_of(number, of):
     (_, form), values, name = of, PARAMETERS[number].values, PARAMETERS[number].name
     if name == "form":
         return (form,)
-    if name == "width":  # too many for a list
+    if name in ("width", "project"):  # too many for a list
         return values
     more = {"key": KEYS, "group": GROUPS}.get(name, {})
     lax = {
@@ -1709,7 +1723,11 @@ class Decoder:
         """Steps 4 and 5."""
         if "mismatch-after-shape" in broken:
             need((h.N, h.T, h.C) == shape, "SHAPE")
-        mine = h.codec == self.codec and parameters == self._own_parameters(h)
+        own = self._own_parameters(h)
+        if "project-unseen" in broken:
+            own = {**own, "project": parameters.get("project")}
+            parameters = {"project": None, **parameters}
+        mine = h.codec == self.codec and parameters == own
         if "mismatch-unseen" in broken:
             mine = h.codec == self.codec
         need(mine, "MISMATCH")
