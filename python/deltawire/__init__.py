@@ -34,6 +34,7 @@ from deltawire.frame import (
 from deltawire.group import Group
 from deltawire.link import Link
 from deltawire.operation import Operation
+from deltawire.projection import Projection
 from deltawire.tensor import Tensor
 from deltawire.threads import Threads
 from deltawire.tls import Tls
@@ -53,6 +54,7 @@ __all__ = [
     "Link",
     "LinkCounters",
     "Operation",
+    "Projection",
     "ReplyEntry",
     "ReplyInfo",
     "Status",
