@@ -89,7 +89,7 @@ static bool picks_projection(const fuzz_input *front)
 {
     if (front->left < CONFIG_BYTES) return false;
     uint32_t byte = front->data[front->left - 3];
-    return byte >= 0xa3 && byte < 0xac;
+    return byte >= 0x99 && byte <= 0xb8;
 }
 
 dw_config fuzz_config(fuzz_input *whole)
