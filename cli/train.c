@@ -45,6 +45,7 @@ enum {
     HEADS,
     CONTEXT,
     TIED,
+    BOTTLENECK,
     TEXT,
     TEXT_OFFSET,
     SAMPLES,
@@ -163,6 +164,11 @@ static const struct argp_option options[] = {
     {"heads", HEADS, "H", 0, "Attention heads of a block (default: 4)", 4},
     {"context", CONTEXT, "T", 0, "Length of a sample in tokens, which are bytes (default: 128)", 4},
 
+    {"bottleneck", BOTTLENECK, "R", 0,
+     "Send R channels between stages in place of C: a matrix that is trained with the model makes "
+     "them of the C channels before sending, and another one makes C channels of them (default: no "
+     "bottleneck)",
+     4},
     {"tied", TIED, 0, 0,
      "Use one matrix as the embedding of tokens and to score tokens. The first and the last stage "
      "have a copy each, whose gradients are added up, in one operation with the average over "
@@ -320,6 +326,7 @@ static uint32_t *whole_place(arguments *a, int key, uint64_t *least)
     case CHANNELS: return &c->channels;
     case HEADS: return &c->heads;
     case CONTEXT: return &c->context;
+    case BOTTLENECK: return &c->bottleneck;
     case SAMPLES: return &c->samples;
     case HELD_OUT: return &c->held_out;
     case BATCH: return &c->batch;

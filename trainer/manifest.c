@@ -13,6 +13,7 @@
 
 #include "checkpoint.h"
 #include "file.h"
+#include "layout.h"
 #include "sentence.h"
 
 /* Programs that know only format 1 would continue without the states. Those that do not know format
@@ -20,16 +21,6 @@
 enum { FORMAT = 1, FORMAT_WITH_STATES = 2, FORMAT_OF_VARIANTS = 3 };
 
 /* ---- Writing --------------------------------------------------------------------------------- */
-
-static void part_name(char name[24], const dw_model_shape *shape, uint32_t index)
-{
-    if (index == 0)
-        strcpy(name, "embed");
-    else if (index == shape->layers + 1)
-        strcpy(name, "head");
-    else
-        snprintf(name, 24, "block-%02u", index - 1);
-}
 
 static json_t *hex_of(uint64_t digest)
 {
@@ -51,15 +42,20 @@ static json_t *manifest_of(const dw_checkpoint_place *place, const uint64_t *dig
     const dw_model_shape *shape = &place->shape;
     json_t *parts = json_object();
     for (uint32_t i = 0; i < dw_model_parts(shape); i++) {
-        char name[24];
-        part_name(name, shape, i);
+        char name[DW_PART_NAME_BYTES];
+        dw_part_name(shape, i, name);
         json_object_set_new(parts, name, hex_of(digests[i]));
     }
-    int format = shape->tied ? FORMAT_OF_VARIANTS : states->replicas ? FORMAT_WITH_STATES : FORMAT;
+    bool is_variant = shape->tied || shape->bottleneck;
+    int format = is_variant ? FORMAT_OF_VARIANTS : states->replicas ? FORMAT_WITH_STATES : FORMAT;
     json_t *model = json_pack("{s:I, s:I, s:I, s:I}", "layers", (json_int_t)shape->layers,
                               "channels", (json_int_t)shape->channels, "heads",
                               (json_int_t)shape->heads, "context", (json_int_t)shape->context);
     if (shape->tied) json_object_set_new(model, "tied", json_true());
+    if (shape->bottleneck) {
+        json_object_set_new(model, "bottleneck", json_integer(shape->bottleneck));
+        json_object_set_new(model, "stages", json_integer(shape->stages));
+    }
     json_t *manifest = json_pack("{s:i, s:o, s:I, s:o}", "format", format, "model", model, "step",
                                  (json_int_t)place->step, "parts", parts);
     if (!manifest || !states->replicas) return manifest;
@@ -140,22 +136,24 @@ static dw_status read_states(dw_checkpoint *checkpoint, json_t *gradients, dw_wh
 /* Reads the fields of a manifest whose digest has been verified. */
 static dw_status read_manifest(dw_checkpoint *checkpoint, json_t *manifest, dw_why *why)
 {
-    json_int_t format = 0, L = 0, C = 0, H = 0, T = 0, step = -1;
+    json_int_t format = 0, L = 0, C = 0, H = 0, T = 0, R = 0, K = 0, step = -1;
     json_t *parts = NULL;
     int tied = 0;
-    if (json_unpack(manifest, "{s:I, s:{s:I, s:I, s:I, s:I, s?b}, s:I, s:o}", "format", &format,
-                    "model", "layers", &L, "channels", &C, "heads", &H, "context", &T, "tied",
-                    &tied, "step", &step, "parts", &parts) ||
-        L < 0 || C < 0 || H < 0 || T < 0 || L > UINT32_MAX || C > UINT32_MAX || H > UINT32_MAX ||
-        T > UINT32_MAX || step < 0 || step > UINT32_MAX)
+    if (json_unpack(manifest, "{s:I, s:{s:I, s:I, s:I, s:I, s?b, s?I, s?I}, s:I, s:o}", "format",
+                    &format, "model", "layers", &L, "channels", &C, "heads", &H, "context", &T,
+                    "tied", &tied, "bottleneck", &R, "stages", &K, "step", &step, "parts",
+                    &parts) ||
+        R < 0 || K < 0 || R > UINT32_MAX || K > UINT32_MAX || L < 0 || C < 0 || H < 0 || T < 0 ||
+        L > UINT32_MAX || C > UINT32_MAX || H > UINT32_MAX || T > UINT32_MAX || step < 0 ||
+        step > UINT32_MAX)
         return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json is not a checkpoint's manifest",
                       checkpoint->directory);
     if (format < FORMAT || format > FORMAT_OF_VARIANTS)
         return dw_say(why, DW_ERR_VERSION,
                       "%s holds a checkpoint of format %d; this program reads formats %d to %d",
                       checkpoint->directory, (int)format, FORMAT, FORMAT_OF_VARIANTS);
-    checkpoint->shape =
-        (dw_model_shape){(uint32_t)L, (uint32_t)C, (uint32_t)H, (uint32_t)T, (uint32_t)tied};
+    checkpoint->shape = (dw_model_shape){(uint32_t)L,    (uint32_t)C, (uint32_t)H, (uint32_t)T,
+                                         (uint32_t)tied, (uint32_t)R, (uint32_t)K};
     checkpoint->step = (uint32_t)step;
     dw_why shape_why;
     if (dw_model_shape_check(&checkpoint->shape, &shape_why) < 0)
@@ -167,8 +165,8 @@ static dw_status read_manifest(dw_checkpoint *checkpoint, json_t *manifest, dw_w
         return dw_say(why, DW_ERR_NO_MEMORY, "out of memory while reading the checkpoint %s",
                       checkpoint->directory);
     for (uint32_t i = 0; i < checkpoint->n_parts; i++) {
-        char name[24];
-        part_name(name, &checkpoint->shape, i);
+        char name[DW_PART_NAME_BYTES];
+        dw_part_name(&checkpoint->shape, i, name);
         if (dw_parse_hex(json_string_value(json_object_get(parts, name)), &checkpoint->digests[i]))
             return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json does not name the part %s",
                           checkpoint->directory, name);

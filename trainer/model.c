@@ -12,14 +12,16 @@
  * says.
  *
  * | samples    | (N, T + 1) | bytes                                           |
+ * | received   | (B, R)     | with a bottleneck: what the stage before sent   |
  * | input      | (B, C)     | what the stage before sent, or the embedding    |
  * | blocks     | (n_blocks) | see block.h                                     |
  * | norm ...   | (B, C) (B) | the head's layer norm                           |
- * | logits     | (B, V)     | then their gradient                             | */
+ * | logits     | (B, V)     | then their gradient                             |
+ * | sent       | (B, R)     | with a bottleneck: for the next stage           | */
 typedef struct slot {
     uint32_t N; /* samples of this micro-batch */
     uint8_t *samples;
-    float *input, *norm, *mean, *rstd, *logits;
+    float *received, *input, *norm, *mean, *rstd, *logits, *sent;
     dw_block_memory *blocks;
 } slot;
 
@@ -27,12 +29,13 @@ struct dw_model {
     dw_model_shape shape;
     uint32_t n_parts, n_blocks, n_slots;
     dw_slices slices; /* N: that of the micro-batch that is computed now */
-    bool owns_embed, owns_head;
+    bool owns_embed, owns_head, widens, narrows;
     dw_part *parts, *first_block; /* blocks lie together */
     slot *slots;
     dw_block_scratch scratch;
     float *d_norm;   /* (R, C): gradient of `norm`; R: the number of rows of the longest slice */
     float *gradient; /* (R, C): see dw_model_gradient */
+    float *boundary; /* with a bottleneck: the same, of its channels */
     dw_model_part_done *done; /* see dw_model_watch */
     void *done_context;
 };
@@ -49,6 +52,9 @@ static dw_status create_slot(dw_model *model, slot *s)
         dw_status status = dw_block_memory_create(&s->blocks[i], &model->shape, &model->slices);
         if (status < 0) return status;
     }
+    size_t narrow = B * model->shape.bottleneck;
+    if (model->widens && !(s->received = dw_floats(narrow))) return DW_ERR_NO_MEMORY;
+    if (model->narrows && !(s->sent = dw_floats(narrow))) return DW_ERR_NO_MEMORY;
     if (!model->owns_head) return DW_OK;
     s->norm = dw_floats(B * C);
     s->mean = dw_floats(B);
@@ -64,6 +70,8 @@ static void destroy_slot(dw_model *model, slot *s)
     free(s->blocks);
     free(s->samples);
     free(s->input);
+    free(s->received);
+    free(s->sent);
     free(s->norm);
     free(s->mean);
     free(s->rstd);
@@ -77,6 +85,9 @@ static dw_status create_rooms(dw_model *model)
            R = (size_t)slices->room * dw_slice_longest(slices->T, slices->S);
     model->gradient = dw_floats(R * C);
     if (!model->gradient) return DW_ERR_NO_MEMORY;
+    if ((model->widens || model->narrows) &&
+        !(model->boundary = dw_floats(R * model->shape.bottleneck)))
+        return DW_ERR_NO_MEMORY;
     if (model->owns_head && !(model->d_norm = dw_floats(R * C))) return DW_ERR_NO_MEMORY;
     dw_status status =
         dw_block_scratch_create(&model->scratch, &model->shape, slices, model->n_blocks);
@@ -108,14 +119,17 @@ dw_status dw_model_create(dw_model **out, const dw_model_shape *shape, uint32_t 
     model->n_slots = n_slots;
     model->owns_embed = first == 0;
     model->owns_head = first + n_parts == dw_model_parts(shape);
-    model->n_blocks = n_parts - (uint32_t)model->owns_embed - (uint32_t)model->owns_head;
+    model->widens = dw_part_place_of(shape, first).kind == DW_PART_WIDEN;
+    model->narrows = dw_part_place_of(shape, first + n_parts - 1).kind == DW_PART_NARROW;
+    model->n_blocks = n_parts - (uint32_t)model->owns_embed - (uint32_t)model->owns_head -
+                      (uint32_t)model->widens - (uint32_t)model->narrows;
     model->parts = calloc(n_parts, sizeof *model->parts);
     model->slots = calloc(n_slots, sizeof *model->slots);
     status = model->parts && model->slots ? DW_OK : DW_ERR_NO_MEMORY;
     for (uint32_t i = 0; i < n_parts && status == DW_OK; i++)
         status = dw_part_create(&model->parts[i], shape, first + i);
     if (status == DW_OK) {
-        model->first_block = model->parts + model->owns_embed;
+        model->first_block = model->parts + model->owns_embed + model->widens;
         status = create_rooms(model);
     }
     if (status < 0) {
@@ -137,6 +151,7 @@ void dw_model_destroy(dw_model *model)
     free(model->slots);
     free(model->d_norm);
     free(model->gradient);
+    free(model->boundary);
     free(model);
 }
 
@@ -165,14 +180,26 @@ bool dw_model_owns_head(const dw_model *model)
     return model->owns_head;
 }
 
+/* A slice of a tensor of the bottleneck's channels. */
+static float *narrow_slice(const dw_model *model, float *whole, uint32_t slice)
+{
+    return whole + dw_slice_row(&model->slices, slice) * model->shape.bottleneck;
+}
+
+static float *input_of(const dw_model *model, const slot *s, uint32_t slice)
+{
+    return s->input + dw_slice_row(&model->slices, slice) * model->shape.channels;
+}
+
 float *dw_model_input(dw_model *model, uint32_t i, uint32_t slice)
 {
-    return model->slots[i].input + dw_slice_row(&model->slices, slice) * model->shape.channels;
+    const slot *s = &model->slots[i];
+    return model->widens ? narrow_slice(model, s->received, slice) : input_of(model, s, slice);
 }
 
 float *dw_model_gradient(dw_model *model)
 {
-    return model->gradient;
+    return model->boundary ? model->boundary : model->gradient;
 }
 
 /* The output of the last block of the stage, for one slice. */
@@ -184,7 +211,9 @@ static float *stream(const dw_model *model, const slot *s, uint32_t slice)
 
 float *dw_model_output(dw_model *model, uint32_t i, uint32_t slice)
 {
-    return model->owns_head ? NULL : stream(model, &model->slots[i], slice);
+    const slot *s = &model->slots[i];
+    if (model->narrows) return narrow_slice(model, s->sent, slice);
+    return model->owns_head ? NULL : stream(model, s, slice);
 }
 
 static void embed(const dw_model *model, slot *s, dw_slice slice, float *x)
@@ -269,7 +298,12 @@ void dw_model_forward(dw_model *model, uint32_t i, uint32_t slice, uint32_t N,
     slot *s = &model->slots[i];
     model->slices.N = s->N = N;
     if (samples) memcpy(s->samples, samples, (size_t)N * (model->shape.context + 1));
-    if (model->owns_embed) embed(model, s, slice_of(model, slice), dw_model_input(model, i, slice));
+    uint32_t C = model->shape.channels, R = model->shape.bottleneck,
+             rows = N * slice_of(model, slice).tokens;
+    if (model->owns_embed) embed(model, s, slice_of(model, slice), input_of(model, s, slice));
+    if (model->widens)
+        dw_matmul(input_of(model, s, slice), narrow_slice(model, s->received, slice),
+                  model->parts[0].params, 0, rows, C, R);
     const float *x = s->input;
     for (uint32_t b = 0; b < model->n_blocks; b++) {
         dw_block_forward(&model->first_block[b], &model->shape, &s->blocks[b], &model->slices,
@@ -277,6 +311,9 @@ void dw_model_forward(dw_model *model, uint32_t i, uint32_t slice, uint32_t N,
         x = s->blocks[b].y;
     }
     if (model->owns_head) score(model, s, slice);
+    if (model->narrows)
+        dw_matmul(narrow_slice(model, s->sent, slice), stream(model, s, slice),
+                  model->parts[model->n_parts - 1].params, 0, rows, R, C);
 }
 
 double dw_model_loss(dw_model *model, uint32_t i, uint32_t slice, bool backward, float scale)
@@ -304,6 +341,26 @@ static void tell_done(const dw_model *model, uint32_t i)
     if (model->done) model->done(model->done_context, i);
 }
 
+/* From the gradient at the boundary to that of the last block's output. */
+static void narrow_backward(dw_model *model, const slot *s, uint32_t slice)
+{
+    uint32_t C = model->shape.channels, R = model->shape.bottleneck,
+             rows = s->N * slice_of(model, slice).tokens;
+    dw_part *part = &model->parts[model->n_parts - 1];
+    dw_matmul_dw(part->grads, model->boundary, stream(model, s, slice), rows, R, C);
+    dw_matmul_dx(model->gradient, model->boundary, part->params, rows, R, C);
+}
+
+/* From the gradient of the first block's input to that at the boundary. */
+static void widen_backward(dw_model *model, const slot *s, uint32_t slice)
+{
+    uint32_t C = model->shape.channels, R = model->shape.bottleneck,
+             rows = s->N * slice_of(model, slice).tokens;
+    dw_part *part = &model->parts[0];
+    dw_matmul_dw(part->grads, model->gradient, narrow_slice(model, s->received, slice), rows, C, R);
+    dw_matmul_dx(model->boundary, model->gradient, part->params, rows, C, R);
+}
+
 void dw_model_backward(dw_model *model, uint32_t i, uint32_t slice)
 {
     const slot *s = &model->slots[i];
@@ -312,13 +369,16 @@ void dw_model_backward(dw_model *model, uint32_t i, uint32_t slice)
         score_backward(model, s, slice);
         tell_done(model, model->n_parts - 1);
     }
+    if (model->narrows) {
+        narrow_backward(model, s, slice);
+        tell_done(model, model->n_parts - 1);
+    }
     for (uint32_t b = model->n_blocks; b-- > 0;) {
         dw_block_backward(&model->first_block[b], &model->shape, &s->blocks[b], &model->slices,
                           slice, &model->scratch, b, model->gradient);
-        tell_done(model, b + model->owns_embed);
+        tell_done(model, b + model->owns_embed + model->widens);
     }
-    if (model->owns_embed) {
-        embed_backward(model, s, slice_of(model, slice));
-        tell_done(model, 0);
-    }
+    if (model->owns_embed) embed_backward(model, s, slice_of(model, slice));
+    if (model->widens) widen_backward(model, s, slice);
+    if (model->owns_embed || model->widens) tell_done(model, 0);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * model.h - a GPT-2-style decoder over bytes, cut into parts (embed, blocks, head), of which a
  * stage owns a contiguous range: pre-LayerNorm, causal attention, GELU (tanh form), learned
- * positions, untied head; f32.
+ * positions, untied head; f32. With a bottleneck (layout.h) a stage also owns the matrices that
+ * make R channels of C before the next stage, and C of R after the one before.
  *
  * A slot keeps what the backward pass needs of one micro-batch. It has N samples of T + 1 bytes:
  * byte t is an input token, and byte t + 1 is the token to predict. The tokens go through the model
@@ -14,7 +15,7 @@
 
 #include <stdbool.h>
 
-#include "parameters.h"
+#include "layout.h"
 
 typedef struct dw_model dw_model;
 
@@ -31,6 +32,8 @@ uint32_t dw_model_part_count(const dw_model *model);
 dw_part *dw_model_part(dw_model *model, uint32_t i);
 bool dw_model_owns_embed(const dw_model *model);
 bool dw_model_owns_head(const dw_model *model);
+
+/* In what follows, tensors at a boundary have C channels, or R with a bottleneck. */
 
 /* Where the caller puts the activation (N, tokens, C) of the previous stage before it calls forward
  * for the slice. The first stage does not use it. */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "layout.h"
 #include "ops.h"
 #include "random.h"
 
@@ -38,14 +39,17 @@ dw_status dw_model_shape_check(const dw_model_shape *shape, dw_why *why)
                  "heads is %u; give a number that divides the %u channels", H, C);
     else if (T < 1 || T > 65536)
         snprintf(why->text, sizeof why->text, "context is %u; give 1 to 65536 tokens", T);
+    else if (shape->bottleneck > C)
+        snprintf(why->text, sizeof why->text, "bottleneck is %u; give 1 to the %u channels",
+                 shape->bottleneck, C);
+    else if (shape->bottleneck && (shape->stages < 2 || shape->stages > L))
+        snprintf(why->text, sizeof why->text,
+                 "bottleneck has a meaning only with several stages, but there is %u; give 2 or "
+                 "more, or leave it out",
+                 shape->stages);
     else
         return DW_OK;
     return DW_ERR_ARGUMENT;
-}
-
-uint32_t dw_model_parts(const dw_model_shape *shape)
-{
-    return shape->layers + 2;
 }
 
 const char *dw_model_shape_text(const dw_model_shape *shape, char text[DW_SHAPE_TEXT_BYTES])
@@ -53,13 +57,17 @@ const char *dw_model_shape_text(const dw_model_shape *shape, char text[DW_SHAPE_
     snprintf(text, DW_SHAPE_TEXT_BYTES, "%u layers, %u channels, %u heads, context %u%s",
              shape->layers, shape->channels, shape->heads, shape->context,
              shape->tied ? ", tied embeddings" : "");
+    size_t used = strlen(text);
+    if (shape->bottleneck)
+        snprintf(text + used, DW_SHAPE_TEXT_BYTES - used, ", bottleneck %u of %u stages",
+                 shape->bottleneck, shape->stages);
     return text;
 }
 
 static void add_tensor(dw_part *part, const char *name, uint32_t rows, uint32_t columns,
                        float deviation, float start)
 {
-    uint32_t stream = part->index * DW_PARAMETERS_MAX + part->n_tensors;
+    uint32_t stream = part->first_stream + part->n_tensors;
     part->tensors[part->n_tensors++] = (dw_parameter){.name = name,
                                                       .rows = rows,
                                                       .columns = columns,
@@ -70,19 +78,29 @@ static void add_tensor(dw_part *part, const char *name, uint32_t rows, uint32_t 
     part->n += (size_t)rows * columns;
 }
 
+/* The matrix of a boundary. Both have the same stream, behind those of a model without boundaries.
+ */
+static void list_boundary(dw_part *part, const dw_model_shape *shape, dw_part_place place)
+{
+    uint32_t R = shape->bottleneck, C = shape->channels;
+    bool widens = place.kind == DW_PART_WIDEN;
+    add_tensor(part, "matrix", widens ? C : R, widens ? R : C, 1 / sqrtf((float)C), 0);
+    part->tensors[DW_BOUNDARY_MATRIX].stream =
+        (shape->layers + 2 + place.number) * DW_PARAMETERS_MAX;
+    part->tensors[DW_BOUNDARY_MATRIX].is_turned = widens;
+}
+
 /* The order is that of the enumerations in parameters.h. */
-static void list_tensors(dw_part *part, const dw_model_shape *shape)
+static void list_tensors(dw_part *part, const dw_model_shape *shape, dw_part_place place)
 {
     uint32_t L = shape->layers, C = shape->channels, T = shape->context, V = DW_VOCABULARY;
     float deviation = 0.02f;
-    if (part->index == 0) {
-        strcpy(part->name, "embed");
+    if (place.kind == DW_PART_EMBED) {
         add_tensor(part, "tokens", V, C, deviation, 0);
         add_tensor(part, "positions", T, C, deviation, 0);
         return;
     }
-    if (part->index == L + 1) {
-        strcpy(part->name, "head");
+    if (place.kind == DW_PART_HEAD) {
         add_tensor(part, "norm.scale", 1, C, 0, 1);
         add_tensor(part, "norm.shift", 1, C, 0, 0);
         add_tensor(part, "logits", V, C, deviation, 0);
@@ -90,10 +108,13 @@ static void list_tensors(dw_part *part, const dw_model_shape *shape)
         if (shape->tied) part->tensors[DW_HEAD_LOGITS].stream = DW_EMBED_TOKENS;
         return;
     }
+    if (place.kind != DW_PART_BLOCK) {
+        list_boundary(part, shape, place);
+        return;
+    }
     /* 2 L products are added to the residual stream; with this scale the variance of their sum does
      * not depend on L. */
     float residual = deviation / sqrtf(2.0f * (float)L);
-    snprintf(part->name, sizeof part->name, "block-%02u", part->index - 1);
     add_tensor(part, "norm1.scale", 1, C, 0, 1);
     add_tensor(part, "norm1.shift", 1, C, 0, 0);
     add_tensor(part, "qkv", 3 * C, C, deviation, 0);
@@ -112,8 +133,15 @@ dw_status dw_part_create(dw_part *part, const dw_model_shape *shape, uint32_t in
 {
     memset(part, 0, sizeof *part);
     part->index = index;
-    list_tensors(part, shape);
-    bool has_copy = shape->tied && index == shape->layers + 1;
+    dw_part_place place = dw_part_place_of(shape, index);
+    /* Those of a model without a bottleneck, so that all other parts begin as without one. */
+    uint32_t number = place.kind == DW_PART_EMBED  ? 0
+                      : place.kind == DW_PART_HEAD ? shape->layers + 1
+                                                   : place.number + 1;
+    part->first_stream = number * DW_PARAMETERS_MAX;
+    dw_part_name(shape, index, part->name);
+    list_tensors(part, shape, place);
+    bool has_copy = shape->tied && place.kind == DW_PART_HEAD;
     part->n_own = has_copy ? part->tensors[DW_HEAD_LOGITS].offset : part->n;
     part->params = dw_floats(4 * part->n);
     if (!part->params) return DW_ERR_NO_MEMORY;
@@ -136,16 +164,18 @@ static double unit(uint32_t bits)
 }
 
 /* The Box-Muller transform makes four normal numbers of four random words. */
-static void draw_normal(float *x, size_t n, float deviation, uint64_t seed, uint32_t stream)
+static void draw_normal(float *x, const dw_parameter *tensor, uint64_t seed)
 {
     double turn = 6.283185307179586;
+    size_t rows = tensor->rows, columns = tensor->columns, n = rows * columns;
     for (size_t i = 0; i < n; i += 4) {
-        philox4x32_ctr_t word = dw_random(seed, DW_RANDOM_PARAMETERS, stream, i / 4);
-        for (size_t pair = 0; pair < 2; pair++) {
-            double radius = deviation * sqrt(-2.0 * log(unit(word.v[2 * pair])));
+        philox4x32_ctr_t word = dw_random(seed, DW_RANDOM_PARAMETERS, tensor->stream, i / 4);
+        for (size_t k = 0; k < 4 && i + k < n; k++) {
+            size_t pair = k / 2, at = i + k;
+            double radius = tensor->deviation * sqrt(-2.0 * log(unit(word.v[2 * pair])));
             double angle = turn * unit(word.v[2 * pair + 1]);
-            if (i + 2 * pair < n) x[i + 2 * pair] = (float)(radius * cos(angle));
-            if (i + 2 * pair + 1 < n) x[i + 2 * pair + 1] = (float)(radius * sin(angle));
+            if (tensor->is_turned) at = at % rows * columns + at / rows;
+            x[at] = (float)(radius * (k % 2 ? sin(angle) : cos(angle)));
         }
     }
 }
@@ -157,7 +187,7 @@ void dw_part_initialize(dw_part *part, uint64_t seed)
         size_t n = (size_t)tensor->rows * tensor->columns;
         float *x = part->params + tensor->offset;
         if (tensor->deviation > 0)
-            draw_normal(x, n, tensor->deviation, seed, tensor->stream);
+            draw_normal(x, tensor, seed);
         else
             for (size_t i = 0; i < n; i++) x[i] = tensor->start;
     }

@@ -264,10 +264,15 @@ static dw_status resolve(dw_settings *settings, const dw_train_config *given, dw
     settings->config = *config;
     fill_defaults(&settings->config);
     config = &settings->config;
-    settings->shape = (dw_model_shape){config->layers, config->channels, config->heads,
-                                       config->context, config->tied ? 1 : 0};
-    dw_status status = dw_model_shape_check(&settings->shape, why);
-    if (status == DW_OK) status = find_place(settings, why);
+    settings->shape = (dw_model_shape){.layers = config->layers,
+                                       .channels = config->channels,
+                                       .heads = config->heads,
+                                       .context = config->context,
+                                       .tied = config->tied ? 1 : 0,
+                                       .bottleneck = config->bottleneck,
+                                       .stages = config->bottleneck ? config->stages : 0};
+    dw_status status = find_place(settings, why);
+    if (status == DW_OK) status = dw_model_shape_check(&settings->shape, why);
     if (status == DW_OK) status = check_numbers(config, why);
     if (status == DW_OK) status = check_slices(config, why);
     if (status == DW_OK) status = check_evaluation(config, why);
@@ -345,6 +350,7 @@ json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_
         {"channels", json_integer(config->channels)},
         {"heads", json_integer(config->heads)},
         {"context", json_integer(config->context)},
+        {"bottleneck", json_integer(config->bottleneck)},
         {"tied", json_boolean(config->tied)},
         {"forward", json_string(settings->forward.text)},
         {"backward", json_string(settings->backward.text)},

@@ -27,15 +27,6 @@ void dw_stage_computed(dw_stage *stage, uint64_t since)
     stage->compute_ns += dw_stage_now() - since;
 }
 
-void dw_stage_parts(const dw_model_shape *shape, uint32_t stage, uint32_t stages, uint32_t *first,
-                    uint32_t *n)
-{
-    uint32_t each = shape->layers / stages, over = shape->layers % stages;
-    uint32_t blocks = each + (stage < over), before = stage * each + (stage < over ? stage : over);
-    *first = stage == 0 ? 0 : 1 + before;
-    *n = blocks + (stage == 0) + (stage + 1 == stages);
-}
-
 /* ---- Neighbours ------------------------------------------------------------------------------ */
 
 /* The configs of one direction in the form that dw_channel_config needs; they use the threads of
@@ -126,7 +117,8 @@ static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, uint32_t rank, j
 static dw_status open_records(dw_stage *stage)
 {
     const dw_train_config *config = &stage->settings->config;
-    uint32_t T = config->context, C = config->channels, rank = config->rank;
+    uint32_t T = config->context, C = dw_boundary_channels(&stage->settings->shape),
+             rank = config->rank;
     uint32_t own = stage->settings->stage;
     dw_status status = DW_OK;
     if (own + 1 < config->stages)
@@ -205,7 +197,7 @@ static dw_tensor view(const dw_stage *stage, float *x, const dw_piece *piece)
 {
     const dw_train_config *config = &stage->settings->config;
     uint32_t tokens = dw_slice_of(config->context, config->slices, piece->slice).tokens;
-    return dw_tensor_3d(x, DW_F32, piece->N, tokens, config->channels);
+    return dw_tensor_3d(x, DW_F32, piece->N, tokens, dw_boundary_channels(&stage->settings->shape));
 }
 
 static dw_key key_of(const dw_stage *stage, const dw_piece *piece, uint32_t n)

@@ -20,6 +20,7 @@
 
 #include "deltawire/threads.h"
 #include "deltawire/transport.h"
+#include "layout.h"
 #include "model.h"
 #include "record.h"
 #include "settings.h"
@@ -60,11 +61,6 @@ typedef struct dw_stage {
     dw_why why;
 } dw_stage;
 
-/* The parts of a stage. Blocks are distributed evenly; the first stages take one more if there is a
- * remainder. */
-void dw_stage_parts(const dw_model_shape *shape, uint32_t stage, uint32_t stages, uint32_t *first,
-                    uint32_t *n);
-
 /* Creates the model, connects to the other ranks and compares greetings with them. The greeting is
  * borrowed. After an error the stage is closed, and only `why` may be read. */
 dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_train_hooks *hooks,
@@ -90,8 +86,9 @@ typedef struct dw_piece {
     bool is_first_use; /* with repeat: what codecs keep of these keys belongs to other samples */
 } dw_piece;
 
-/* Send and receive a piece (N, tokens, C) of a tensor. Receiving waits until it has arrived; with
- * wait = 0 it does not wait and may return PENDING. The received keys must be those of the piece.
+/* Send and receive a piece (N, tokens, channels of boundaries) of a tensor. Receiving waits until
+ * it has arrived; with wait = 0 it does not wait and may return PENDING. The received keys must be
+ * those of the piece.
  */
 dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const dw_piece *piece, float *x);
 dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const dw_piece *piece, float *x,

@@ -286,19 +286,20 @@ static void announce(run *r)
     if (!is_rank_0(r) || !r->hooks->on_start) return;
     const dw_train_config *config = &r->settings.config;
     uint64_t L = config->layers, C = config->channels, T = config->context, V = DW_VOCABULARY;
-    dw_train_start start = {.stages = config->stages,
-                            .replicas = config->replicas,
-                            .steps = config->steps,
-                            .steps_per_epoch = r->settings.steps_per_epoch,
-                            .first_step = r->first_step,
-                            .samples = r->data.samples,
-                            .held_out = r->data.held_out,
-                            .parameters = (V + T) * C + L * (12 * C * C + 13 * C) + 2 * C +
-                                          (config->tied ? 0 : V * C),
-                            .forward = r->settings.forward.text,
-                            .backward = r->settings.backward.text,
-                            .gradient = r->settings.gradient_text,
-                            .blas = openblas_get_corename()};
+    dw_train_start start = {
+        .stages = config->stages,
+        .replicas = config->replicas,
+        .steps = config->steps,
+        .steps_per_epoch = r->settings.steps_per_epoch,
+        .first_step = r->first_step,
+        .samples = r->data.samples,
+        .held_out = r->data.held_out,
+        .parameters = (V + T) * C + L * (12 * C * C + 13 * C) + 2 * C + (config->tied ? 0 : V * C) +
+                      2 * (config->stages - 1) * (uint64_t)config->bottleneck * C,
+        .forward = r->settings.forward.text,
+        .backward = r->settings.backward.text,
+        .gradient = r->settings.gradient_text,
+        .blas = openblas_get_corename()};
     r->hooks->on_start(r->hooks->context, &start);
 }
 

@@ -42,6 +42,8 @@ extern "C" {
  * | layers, channels    | L blocks of C channels                                        | 4, 128     |
  * | heads, context      | H attention heads, T tokens (bytes) per sample                | 4, 128     |
  * | tied                | 1: the embedding of tokens is also the matrix of the logits   | 0          |
+ * | bottleneck          | R: channels that boundaries send; learned matrices make them  | 0: C       |
+ * |                     | of the C channels and the reverse                             |            |
  * | text                | file to train on, read as bytes                               | -          |
  * | text_offset         | bytes to skip at its start                                    | 0          |
  * | samples             | N samples of T + 1 bytes each to train on. A replica keeps    | all        |
@@ -114,6 +116,7 @@ typedef struct dw_train_config {
     uint32_t local_steps;
     double outer_lr, outer_momentum;
     int tied;
+    uint32_t bottleneck;
 } dw_train_config;
 
 /* What the run has cost so far. Seconds are those of one rank, or the mean of all. Bytes are sums

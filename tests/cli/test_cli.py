@@ -97,6 +97,7 @@ class Usage(Base):
             (["--schedule", "2f2b"], "give gpipe or 1f1b"),
             (["--local", "2", "--slices", "200"], "200 slices cannot share"),
             (["--local", "3"], "3 stages cannot share 2 layers"),
+            (["--bottleneck", "8"], "bottleneck has a meaning only with several stages"),
             (["--local", "4", "--replicas", "2", "--samples", "33"], "33 samples cannot be"),
             (["--local", "4", "--replicas", "2", "--gradient", "direct:bots=4"], "gradient codec"),
             (["--local", "2", "--local-steps", "2"], "local-steps has a meaning only with several"),
@@ -239,6 +240,17 @@ class Runs(Base):
         self.assertIn(f"({last['plain_loss']:.4f} without codecs)", result.stdout)
         self.train(*options, "--held-out", "3")
         self.assertIsNone(self.log_of("log")[-1]["plain_held_out_loss"])
+
+    def test_a_bottleneck_sends_fewer_channels(self):
+        sent, parameters = [], []
+        for options in [], ["--bottleneck", "8"]:
+            result = self.train("--local", "2", *options, "--log", self.path("log"))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            log = self.log_of("log")
+            sent.append(log[-1]["raw_forward"])
+            parameters.append(log[0]["parameters"])
+        channels = sent[0] * 8 // sent[1]
+        self.assertEqual(parameters[1] - parameters[0], 2 * 8 * channels)
 
     def test_tied_embeddings(self):
         for ranks in ["--local", "3"], ["--local", "6", "--replicas", "2"]:

@@ -176,6 +176,9 @@ static void names_the_way_to_train_that_is_wrong(void **state)
             config.check_every = 2);
     REFUSED("save-every is 5, but replicas hold", config.replicas = 2, config.local_steps = 4,
             config.save_every = 5);
+    REFUSED("bottleneck is 129; give 1 to the 128 channels", config.bottleneck = 129);
+    REFUSED("bottleneck has a meaning only with several stages", config.rank = 0, config.stages = 1,
+            config.connect = NULL, config.bottleneck = 8);
     REFUSED("tied and local-steps are both given", config.replicas = 2, config.local_steps = 2,
             config.tied = 1);
     REFUSED("needs replica-listen, the address on which the first and last stages",
@@ -240,6 +243,7 @@ static void names_the_setting_that_differs_between_ranks(void **state)
     DIFFERS("micro-batches 8", config.micro_batches = 8);
     DIFFERS("schedule \"1f1b\"", config.schedule = "1f1b");
     DIFFERS("slices 2, this rank with 1", config.slices = 2);
+    DIFFERS("bottleneck 8, this rank with 0", config.bottleneck = 8);
     DIFFERS("tied true, this rank with false", config.tied = 1);
     DIFFERS("repeat 2, this rank with 1", config.repeat = 2);
     DIFFERS("samples 120", config.samples = 120);
