@@ -604,6 +604,17 @@ MUTANTS = {
     "vector_rotation_lanes_in_another_order": ("src/kernels/kernels_rotate.h", "v = f_butterfly2(v); v = f_butterfly4(v);", "v = f_butterfly4(v); v = f_butterfly2(v);", "kernels"),
     "vector_rotation_signs_of_avx2": ("src/kernels/kernels_avx2.c", "BUTTERFLY(x.b, EXCHANGED_BY(x.b, 0x4e), 0xcc)", "BUTTERFLY(x.b, EXCHANGED_BY(x.b, 0x4e), 0xc8)", "kernels"),
     "vector_rotation_back_unclamped": ("src/kernels/kernels_rotate.h", "store(to, kind.x, at + LANES * i, f_add(base, v[i]));", "store_finite(to, kind.x, at + LANES * i, f_add(base, v[i]));", "kernels"),
+    "project_of_last_channel": ("src/codecs/projection.c", "float factor = load(from, dtype, k);", "float factor = load(from, dtype, k + 1 < n ? k : 0);", "project"),
+    "project_keeps_any_nan": ("src/codecs/projection.c", "value = same_nan(value);", "if (!dtype) value = same_nan(value);", "project"),
+    "project_of_rows_that_touch": ("src/codecs/projection.c", "(uint64_t)t * (uint64_t)tensor->stride_t * dw_dtype_bytes", "(uint64_t)t * (uint64_t)tensor->c * dw_dtype_bytes", "project"),
+    "project_any_shape": ("src/codecs/projection.c", "if (x->c == p->c && z->c == p->r && x->n == z->n && x->t == z->t) return DW_OK;", "if (x->c <= p->c && z->c <= p->r && x->n >= z->n && x->t >= z->t) return DW_OK;", "project"),
+    "project_digest_of_the_end": ("src/codecs/projection.c", "dw_put(bytes, chain, 8);", "dw_put(bytes, chain & 0, 8);", "project"),
+    "project_digest_of_no_shape": ("src/codecs/projection.c", "dw_put(bytes + 12, p->r, 4);", "dw_put(bytes + 8, 0, 8);", "project"),
+    "project_infinite_matrix": ("src/codecs/projection.c", "if ((dw_bits_of(from[r]) & DW_F32_INFINITY) == DW_F32_INFINITY) {", "if (0) {", "project"),
+    "project_fits_nan": ("src/codecs/projection.c", "if (!is_finite_row(row, x->dtype, x->c)) continue;", "if (!is_finite_row(row, x->dtype, 1)) continue;", "project"),
+    "project_without_iteration": ("src/codecs/projection.c", "enum { ITERATIONS = 10 };", "enum { ITERATIONS = 0 };", "project"),
+    "project_dimension_lost": ("src/codecs/projection.c", "if (!(square > 1e-20 * before)) {", "if (0) {", "project"),
+    "project_in_no_frame": ("src/codecs/options.c", '{44, "project", ALL, DW_SCOPE_ALWAYS, DW_AGREE_UNUSUAL,', '{44, "project", ALL, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG,', "project"),
 }
 
 # As MUTANTS, but in the cross build for 64-bit Arm.
