@@ -491,6 +491,8 @@ MUTANTS = {
     "numbers_in_any_order": ("src/codecs/indices.c", "if (number < next) return", "if (number + 1 < next) return", "sparse"),
     "more_numbers_than_values": ("src/codecs/indices.c", "return read_bits(from, h->bytes, s->k * h->width) ?", "return 0 ?", "sparse"),
     "gaps_of_one_more": ("src/codecs/indices.c", "uint64_t gap = walk.at - next;", "uint64_t gap = walk.at - next + 64;", "sparse"),
+    "vector_collect_above": ("src/kernels/kernels_collect_x86.h", "_mm256_set1_epi32((int)least - 1)", "_mm256_set1_epi32((int)least)"),
+    "vector_collect_wide_above": ("src/kernels/kernels_collect_x86.h", "_mm512_cmpge_epu32_mask", "_mm512_cmpgt_epu32_mask"),
     "millionths_told": ("src/codecs/plan.c", "else if (o->decimals) {", "else if (0) {", "config"),
     "candidates_rounded_down": ("src/codecs/sparse.c", "s->m = s->draws ? part_of(s->n, params->mask) : s->n;", "s->m = s->draws ? (s->n * params->mask + DW_KEEP_ALL / 2) / DW_KEEP_ALL : s->n; s->m += s->m == 0;", "cocktail"),
     "kept_of_the_whole_sample": ("src/codecs/sparse.c", "s->keep = params->keep;", "s->keep = params->mask ? (uint32_t)(params->keep / 10 + 1) : params->keep;", "cocktail"),
