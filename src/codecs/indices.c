@@ -32,21 +32,31 @@ static uint32_t number_width(uint64_t n)
 /* ---- Encode -----------------------------------------------------------------------------------
  */
 
+/* Lists the places that are set in a mask, in the entry's memory, which the form has used before. */
+static const uint32_t *list_places(const dw_encode_job *job, const dw_sparse *s,
+                                   const uint8_t *mask)
+{
+    uint32_t *places = (uint32_t *)(void *)job->scratch, *to = places;
+    dw_mask_walk walk = {.mask = mask, .n = s->m};
+    while (dw_mask_next(&walk)) *to++ = (uint32_t)walk.at;
+    return places;
+}
+
 /* Chooses the shortest way. Of gaps, three widths around the best one for random places are
  * tried. */
-static head choose(const dw_sparse *s, const uint8_t *mask)
+static head choose(const dw_sparse *s, const uint32_t *places)
 {
     enum { TRIED = 3 };
     head best = {.way = MASK, .bytes = (s->m + 7) / 8};
     uint32_t width = number_width(s->chunk), least = number_width(s->m / s->k + 1);
-    uint64_t high[TRIED] = {0}, bytes = (s->k * width + 7) / 8, next = 0;
+    uint64_t high[TRIED] = {0}, bytes = (s->k * width + 7) / 8;
+    uint32_t next = 0;
     least = least > 2 ? least - 2 : 0;
     if (bytes < best.bytes) best = (head){NUMBERS, width, bytes};
-    dw_mask_walk walk = {.mask = mask, .n = s->m};
-    while (dw_mask_next(&walk)) {
-        uint64_t gap = walk.at - next;
+    for (uint64_t k = 0; k < s->k; k++) {
+        uint64_t gap = places[k] - next;
         for (uint32_t i = 0; i < TRIED; i++) high[i] += gap >> (least + i);
-        next = walk.at + 1;
+        next = places[k] + 1;
     }
     for (uint32_t i = 0; i < TRIED; i++) {
         bytes = (s->k * (least + i + 1) + high[i] + 7) / 8;
@@ -79,24 +89,23 @@ static void finish_bits(const writer *w)
 }
 
 /* Writes numbers or gaps to a description that is all zeros. */
-static void write_places(const dw_sparse *s, const uint8_t *mask, const head *h, uint8_t *to)
+static void write_places(const dw_sparse *s, const uint32_t *places, const head *h, uint8_t *to)
 {
     writer low = {.to = to};
-    uint64_t next = 0, at = s->k * h->width, lower = (UINT64_C(1) << h->width) - 1;
-    dw_mask_walk walk = {.mask = mask, .n = s->m};
-    while (dw_mask_next(&walk)) {
-        uint64_t value = h->way == GAPS ? walk.at - next : walk.at % s->chunk;
+    uint64_t at = s->k * h->width, lower = (UINT64_C(1) << h->width) - 1;
+    uint32_t next = 0, chunk = (uint32_t)s->chunk;
+    for (uint64_t k = 0; k < s->k; k++) {
+        uint32_t value = h->way == GAPS ? places[k] - next : places[k] % chunk;
         write_bits(&low, value & lower, h->width);
-        next = walk.at + 1;
+        next = places[k] + 1;
     }
     finish_bits(&low);
     if (h->way != GAPS) return;
     next = 0;
-    walk = (dw_mask_walk){.mask = mask, .n = s->m};
-    while (dw_mask_next(&walk)) {
-        at += (walk.at - next) >> h->width;
+    for (uint64_t k = 0; k < s->k; k++) {
+        at += (places[k] - next) >> h->width;
         dw_mask_set(to, at++);
-        next = walk.at + 1;
+        next = places[k] + 1;
     }
 }
 
@@ -110,7 +119,8 @@ static void encode(const dw_encode_job *job, uint64_t chunk)
         memcpy(job->coded, values, (size_t)s.values_bytes);
         return;
     }
-    head h = choose(&s, mask);
+    const uint32_t *places = list_places(job, &s, mask);
+    head h = choose(&s, places);
     uint8_t *to = job->coded + HEAD_BYTES;
     uint64_t padded = dw_round_up(h.bytes, 16);
     memset(job->coded, 0, HEAD_BYTES + (size_t)padded);
@@ -120,7 +130,7 @@ static void encode(const dw_encode_job *job, uint64_t chunk)
     if (h.way == MASK)
         memcpy(to, mask, (size_t)h.bytes);
     else
-        write_places(&s, mask, &h, to);
+        write_places(&s, places, &h, to);
     memcpy(to + padded, values, (size_t)s.values_bytes);
 }
 
@@ -293,9 +303,12 @@ static dw_status plan(dw_plan *made, dw_why *why)
     dw_sparse s;
     if (!dw_sparse_of(made, &s)) return dw_plan_too_large(why);
     made->plain_bytes = s.plain_bytes;
-    made->scratch_bytes =
-        made->params.is_random ? 0 : dw_select_room(s.chunk, dw_sparse_chunk_at(&s, 0).k);
     made->size_varies = !made->params.is_random;
+    if (made->size_varies) {
+        uint64_t listed = sizeof(uint32_t) * s.k; /* list_places */
+        made->scratch_bytes = dw_select_room(s.chunk, dw_sparse_chunk_at(&s, 0).k);
+        if (made->scratch_bytes < listed) made->scratch_bytes = listed;
+    }
     made->payload_bytes = s.values_bytes;
     if (made->size_varies) made->payload_bytes += HEAD_BYTES + s.places_bytes;
     return DW_OK;
