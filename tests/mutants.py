@@ -493,7 +493,7 @@ MUTANTS = {
     "gaps_of_one_more": ("src/codecs/indices.c", "uint64_t gap = places[k] - next;", "uint64_t gap = places[k] - next + 64;", "sparse"),
     "vector_collect_above": ("src/kernels/kernels_collect_x86.h", "_mm256_set1_epi32((int)least - 1)", "_mm256_set1_epi32((int)least)"),
     "vector_collect_wide_above": ("src/kernels/kernels_collect_x86.h", "_mm512_cmpge_epu32_mask", "_mm512_cmpgt_epu32_mask"),
-    "places_without_room": ("src/codecs/indices.c", "if (made->scratch_bytes < listed) made->scratch_bytes = listed;", "", "cocktail"),
+    "places_without_room": ("src/codecs/indices.c", "if (made->scratch_bytes < listed) made->scratch_bytes", "if (made->scratch_bytes < 0 * listed) made->scratch_bytes", "cocktail"),
     "millionths_told": ("src/codecs/plan.c", "else if (o->decimals) {", "else if (0) {", "config"),
     "candidates_rounded_down": ("src/codecs/sparse.c", "s->m = s->draws ? part_of(s->n, params->mask) : s->n;", "s->m = s->draws ? (s->n * params->mask + DW_KEEP_ALL / 2) / DW_KEEP_ALL : s->n; s->m += s->m == 0;", "cocktail"),
     "kept_of_the_whole_sample": ("src/codecs/sparse.c", "s->keep = params->keep;", "s->keep = params->mask ? (uint32_t)(params->keep / 10 + 1) : params->keep;", "cocktail"),
