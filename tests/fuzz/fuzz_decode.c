@@ -58,6 +58,12 @@ const char *const fuzz_goals[] = {"error=",
                                   "FORMAT: sparse: length of gaps",
                                   "FORMAT: sparse: bits that are left over",
                                   "FORMAT: sparse: values of a chunk",
+                                  "rotated: block",
+                                  "rotated: poisoned",
+                                  "tah: tiles",
+                                  "tah: bits that are left over",
+                                  "tah: number of wide tiles",
+                                  "tah: pivot",
                                   NULL};
 
 typedef struct world {
