@@ -67,7 +67,7 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--seeds", default="2")
     parser.add_argument("codecs", nargs="*", default=CODECS)
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     arguments.grid, arguments.small = (2, 2), False
     seeds = [int(seed) for seed in arguments.seeds.split(",")]
     grid = demo_grid.Grid(arguments)

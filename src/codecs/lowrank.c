@@ -98,14 +98,29 @@ static bool is_finite(float value)
     return (dw_bits_of(value) & DW_F32_INFINITY) != DW_F32_INFINITY;
 }
 
+/* The largest magnitude, as bits; a NaN is larger than an infinity. Several maxima at a time, so
+ * that compilers can use vectors. */
+static uint32_t largest_of(const float *values, uint64_t n)
+{
+    enum { LANES = DW_PRODUCT_LANES };
+    int32_t most[LANES] = {0};
+    uint64_t whole = n / LANES * LANES;
+    for (uint64_t i = 0; i < whole; i += LANES)
+        for (int lane = 0; lane < LANES; lane++) {
+            int32_t magnitude = (int32_t)(dw_bits_of(values[i + lane]) & 0x7fffffffu);
+            most[lane] = magnitude > most[lane] ? magnitude : most[lane];
+        }
+    for (uint64_t i = whole; i < n; i++) {
+        int32_t magnitude = (int32_t)(dw_bits_of(values[i]) & 0x7fffffffu);
+        most[0] = magnitude > most[0] ? magnitude : most[0];
+    }
+    for (int lane = 1; lane < LANES; lane++) most[0] = most[lane] > most[0] ? most[lane] : most[0];
+    return (uint32_t)most[0];
+}
+
 static bool all_finite(const float *values, uint64_t n)
 {
-    uint32_t most = 0;
-    for (uint64_t i = 0; i < n; i++) {
-        uint32_t magnitude = dw_bits_of(values[i]) & 0x7fffffffu;
-        most = magnitude > most ? magnitude : most;
-    }
-    return most < DW_F32_INFINITY;
+    return largest_of(values, n) < DW_F32_INFINITY;
 }
 
 /* ---- Decode -----------------------------------------------------------------------------------
@@ -247,16 +262,6 @@ static void draw_row(const dw_encode_job *job, const shape *s, uint32_t number, 
         for (uint64_t i = 0; i < now; i++)
             q[k * s->columns + at + i] = ((float)bytes[i] - 127.5f) / 128;
     }
-}
-
-static uint32_t largest_of(const float *values, uint64_t n)
-{
-    uint32_t most = 0;
-    for (uint64_t i = 0; i < n; i++) {
-        uint32_t magnitude = dw_bits_of(values[i]) & 0x7fffffffu;
-        most = magnitude > most ? magnitude : most;
-    }
-    return most;
 }
 
 static uint32_t visits_of(const dw_encode_job *job, const shape *s)

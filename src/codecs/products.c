@@ -14,6 +14,32 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+/* These three work on LANES elements at a time, and on memory that does not overlap, because then
+ * compilers need no special options to use vectors. */
+static void multiply(float factor, uint64_t n, float *values)
+{
+    uint64_t whole = n / LANES * LANES;
+    for (uint64_t i = 0; i < whole; i += LANES)
+        for (int lane = 0; lane < LANES; lane++) values[i + lane] *= factor;
+    for (uint64_t i = whole; i < n; i++) values[i] *= factor;
+}
+
+static void copy_multiple(float factor, const float *restrict from, uint64_t n, float *restrict to)
+{
+    uint64_t whole = n / LANES * LANES;
+    for (uint64_t i = 0; i < whole; i += LANES)
+        for (int lane = 0; lane < LANES; lane++) to[i + lane] = factor * from[i + lane];
+    for (uint64_t i = whole; i < n; i++) to[i] = factor * from[i];
+}
+
+static void add_multiple(float factor, const float *restrict from, uint64_t n, float *restrict to)
+{
+    uint64_t whole = n / LANES * LANES;
+    for (uint64_t i = 0; i < whole; i += LANES)
+        for (int lane = 0; lane < LANES; lane++) to[i + lane] += factor * from[i + lane];
+    for (uint64_t i = whole; i < n; i++) to[i] += factor * from[i];
+}
+
 /* How many values row number `row` has. */
 static uint64_t row_length(const dw_matrix *m, uint64_t row)
 {
@@ -24,7 +50,10 @@ static uint64_t row_length(const dw_matrix *m, uint64_t row)
 static void load(const dw_matrix *m, uint64_t row, uint64_t column, uint64_t n, float *block)
 {
     const float *values = dw_select_load(m->job, row * m->columns + column, n, block);
-    for (uint64_t i = 0; i < n; i++) block[i] = values[i] * m->scale;
+    if (values == block)
+        multiply(m->scale, n, block);
+    else
+        copy_multiple(m->scale, values, n, block);
 }
 
 /* ---- Products with M --------------------------------------------------------------------------
@@ -61,11 +90,6 @@ void dw_product_rows(const dw_matrix *m, uint32_t r, const float *q, float *p, f
     }
 }
 
-static void add_multiple(float factor, const float *from, uint64_t n, float *to)
-{
-    for (uint64_t i = 0; i < n; i++) to[i] += factor * from[i];
-}
-
 /* One strip of columns at a time, so that the sums stay in the first-level cache. */
 void dw_product_columns(const dw_matrix *m, uint32_t r, const float *p, float *q)
 {
@@ -96,11 +120,6 @@ static double dot(const float *a, const float *b, uint64_t n)
     for (uint64_t i = whole; i < n; i++) sums[i - whole] += (double)a[i] * (double)b[i];
     for (int lane = 0; lane < LANES; lane++) sum += sums[lane];
     return sum;
-}
-
-static void multiply(float factor, uint64_t n, float *values)
-{
-    for (uint64_t i = 0; i < n; i++) values[i] *= factor;
 }
 
 /* Gram-Schmidt. What is left of a vector is compared with what it was, because rounding leaves a
