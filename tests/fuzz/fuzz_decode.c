@@ -64,6 +64,8 @@ const char *const fuzz_goals[] = {"error=",
                                   "tah: bits that are left over",
                                   "tah: number of wide tiles",
                                   "tah: pivot",
+                                  "lowrank: product",
+                                  "lowrank: poisoned",
                                   NULL};
 
 typedef struct world {
