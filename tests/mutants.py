@@ -588,7 +588,7 @@ MUTANTS = {
     "lowrank_p_unfitted": ("src/codecs/lowrank.c", "dw_product_fit(s->r, s->rows, own->p, s->columns, own->q);", "", "lowrank"),
     "lowrank_never_kept": ("src/codecs/lowrank.c", "bool is_kept = job->kept &&", "bool is_kept = false && job->kept &&", "lowrank_state"),
     "lowrank_never_restarts": ("src/codecs/lowrank.c", "!(restart && visits % restart == 0);", "true;", "lowrank_state"),
-    "lowrank_zero_rows_stay": ("src/codecs/lowrank.c", "if (!is_kept || largest_of(q + k * s->columns, s->columns) == 0)", "if (!is_kept)", "lowrank_state"),
+    "lowrank_zero_rows_stay": ("src/codecs/lowrank.c", "if (!is_kept || dw_product_largest(q + k * s->columns, s->columns) == 0)", "if (!is_kept)", "lowrank_state"),
     "lowrank_visits_uncounted": ("src/codecs/lowrank.c", "uint32_t visits = visits_of(job, s) + 1;\n    if (!job->keeps) return;\n    for", "uint32_t visits = visits_of(job, s);\n    if (!job->keeps) return;\n    for", "lowrank_state"),
     "lowrank_zeros_are_kept": ("src/codecs/lowrank.c", "    if (job->kept)\n        memcpy(job->keeps, job->kept,", "    if (0)\n        memcpy(job->keeps, job->kept,", "lowrank_state"),
     "lowrank_coarse_is_sent": ("src/codecs/lowrank.c", "if (!keep_residual(job, &s, &own)) {", "if (keep_residual(job, &s, &own), 0) {", "lowrank_state"),

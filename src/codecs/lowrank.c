@@ -98,29 +98,9 @@ static bool is_finite(float value)
     return (dw_bits_of(value) & DW_F32_INFINITY) != DW_F32_INFINITY;
 }
 
-/* The largest magnitude, as bits; a NaN is larger than an infinity. Several maxima at a time, so
- * that compilers can use vectors. */
-static uint32_t largest_of(const float *values, uint64_t n)
-{
-    enum { LANES = DW_PRODUCT_LANES };
-    int32_t most[LANES] = {0};
-    uint64_t whole = n / LANES * LANES;
-    for (uint64_t i = 0; i < whole; i += LANES)
-        for (int lane = 0; lane < LANES; lane++) {
-            int32_t magnitude = (int32_t)(dw_bits_of(values[i + lane]) & 0x7fffffffu);
-            most[lane] = magnitude > most[lane] ? magnitude : most[lane];
-        }
-    for (uint64_t i = whole; i < n; i++) {
-        int32_t magnitude = (int32_t)(dw_bits_of(values[i]) & 0x7fffffffu);
-        most[0] = magnitude > most[0] ? magnitude : most[0];
-    }
-    for (int lane = 1; lane < LANES; lane++) most[0] = most[lane] > most[0] ? most[lane] : most[0];
-    return (uint32_t)most[0];
-}
-
 static bool all_finite(const float *values, uint64_t n)
 {
-    return largest_of(values, n) < DW_F32_INFINITY;
+    return dw_product_largest(values, n) < DW_F32_INFINITY;
 }
 
 /* ---- Decode -----------------------------------------------------------------------------------
@@ -279,7 +259,7 @@ static void start(const dw_encode_job *job, const shape *s, float *q)
     bool is_kept = job->kept && !(restart && visits % restart == 0);
     if (is_kept) memcpy(q, job->kept, (size_t)(4 * q_words(s)));
     for (uint32_t k = 0; k < s->r; k++)
-        if (!is_kept || largest_of(q + k * s->columns, s->columns) == 0)
+        if (!is_kept || dw_product_largest(q + k * s->columns, s->columns) == 0)
             draw_row(job, s, visits, k, q);
 }
 
@@ -300,7 +280,7 @@ static void keep_start(const dw_encode_job *job, const shape *s, const float *q)
     if (!job->keeps) return;
     for (uint32_t k = 0; k < s->r; k++) {
         const float *row = q + k * s->columns;
-        float scale = scale_of(largest_of(row, s->columns));
+        float scale = scale_of(dw_product_largest(row, s->columns));
         for (uint64_t i = 0; i < s->columns; i++) to[k * s->columns + i] = row[i] * scale;
     }
     memcpy(to + q_words(s), &visits, sizeof visits);
@@ -363,7 +343,7 @@ static uint32_t largest_coded(const dw_encode_job *job, const shape *s)
     uint32_t most = 0;
     for (uint64_t at = 0, now; at < s->n; at += now) {
         now = s->n - at < DW_SELECT_BLOCK ? s->n - at : (uint64_t)DW_SELECT_BLOCK;
-        uint32_t largest = largest_of(dw_select_load(job, at, now, block), now);
+        uint32_t largest = dw_product_largest(dw_select_load(job, at, now, block), now);
         most = largest > most ? largest : most;
     }
     return most;

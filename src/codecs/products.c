@@ -56,6 +56,23 @@ static void load(const dw_matrix *m, uint64_t row, uint64_t column, uint64_t n, 
         copy_multiple(m->scale, values, n, block);
 }
 
+uint32_t dw_product_largest(const float *values, uint64_t n)
+{
+    int32_t most[LANES] = {0};
+    uint64_t whole = n / LANES * LANES;
+    for (uint64_t i = 0; i < whole; i += LANES)
+        for (int lane = 0; lane < LANES; lane++) {
+            int32_t magnitude = (int32_t)(dw_bits_of(values[i + lane]) & 0x7fffffffu);
+            most[lane] = magnitude > most[lane] ? magnitude : most[lane];
+        }
+    for (uint64_t i = whole; i < n; i++) {
+        int32_t magnitude = (int32_t)(dw_bits_of(values[i]) & 0x7fffffffu);
+        most[0] = magnitude > most[0] ? magnitude : most[0];
+    }
+    for (int lane = 1; lane < LANES; lane++) most[0] = most[lane] > most[0] ? most[lane] : most[0];
+    return (uint32_t)most[0];
+}
+
 /* ---- Products with M --------------------------------------------------------------------------
  */
 

@@ -47,4 +47,7 @@ void dw_product_fit(uint32_t r, uint64_t rows, const float *p, uint64_t columns,
 void dw_product_values(uint32_t r, uint64_t rows, const float *p, uint64_t columns, const float *q,
                        uint64_t row, uint64_t column, uint64_t n, float *values);
 
+/* The largest magnitude of n values, as bits; a NaN is larger than an infinity. */
+uint32_t dw_product_largest(const float *values, uint64_t n);
+
 #endif
