@@ -32,7 +32,8 @@ static uint32_t number_width(uint64_t n)
 /* ---- Encode -----------------------------------------------------------------------------------
  */
 
-/* Lists the places that are set in a mask, in the entry's memory, which the form has used before. */
+/* Lists the places that are set in a mask, in the entry's memory, which the form has used before.
+ */
 static const uint32_t *list_places(const dw_encode_job *job, const dw_sparse *s,
                                    const uint8_t *mask)
 {
