@@ -532,7 +532,7 @@ MUTANTS = {
     "tiny_block_is_scaled": ("src/codecs/blocks.c", "else if (largest < least)", "else if (largest < least / 4)", "blocks"),
     "fitted_bad_value_is_number": ("src/codecs/blocks.c", "codes[i] = is_finite(values[i]) ? codes[i] : last;", "codes[i] = is_finite(values[i]) || last < 3 ? codes[i] : 0;", "blocks"),
     "block_rows_touch": ("src/codecs/blocks.c", "bool is_dense = stride == c;", "bool is_dense = true;", "blocks"),
-    "fitted_infinity_arrives": ("src/codecs/blocks.c", "if (poisoned || !is_finite(entries[i]))", "if (poisoned)", "blocks"),
+    "fitted_infinity_arrives": ("src/codecs/blocks.c", "if (!is_finite(scale) || !is_finite(entries[i]))", "if (!is_finite(scale))", "blocks"),
     "block_of_minus_zero": ("src/codecs/blocks.c", "values[i] = dw_f32_finite(0.0f + entries[i] * scale);", "values[i] = dw_f32_finite(entries[i] * scale);", "blocks"),
     "short_block_overflows": ("src/codecs/blocks.c", "to[i] = dw_f32_finite(to[i]);", "to[i] = to[i];", "blocks"),
     "fitted_to_the_same_channels": ("src/codecs/blocks.c", "(uint32_t)i * 2654435769u", "(uint32_t)i * 0u", "blocks"),

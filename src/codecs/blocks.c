@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "codecs/audit.h"
 #include "codecs/codebook.h"
 #include "codecs/emitting.h"
 #include "codecs/plan.h"
@@ -97,8 +96,7 @@ static float scale_at(const dw_plan *plan, const uint8_t *payload, uint64_t elem
     return is_fitted(plan) ? 1.0f : read_float(payload + 4 * (element / plan->params.block));
 }
 
-/* ---- Decode -----------------------------------------------------------------------------------
- */
+/* ---- Decode ---------------------------------------------------------------------------------- */
 
 /* What the codes of a block stand for, in a dtype: y of every code. */
 typedef union lookup {
@@ -109,7 +107,6 @@ typedef union lookup {
 static void make_lookup(const float *entries, float scale, dw_dtype dtype, lookup *to)
 {
     float values[DW_CODEBOOK_ENTRIES];
-    bool poisoned = !is_finite(scale);
     for (int i = 0; i < DW_CODEBOOK_ENTRIES; i++)
         values[i] = dw_f32_finite(0.0f + entries[i] * scale);
     for (int i = 0; dtype == DW_F16 && i < DW_CODEBOOK_ENTRIES; i++)
@@ -118,7 +115,7 @@ static void make_lookup(const float *entries, float scale, dw_dtype dtype, looku
         to->half[i] = dw_bf16_finite(values[i]);
     if (dtype == DW_F32) memcpy(to->wide, values, sizeof values);
     for (int i = 0; i < DW_CODEBOOK_ENTRIES; i++)
-        if (poisoned || !is_finite(entries[i]))
+        if (!is_finite(scale) || !is_finite(entries[i]))
             dw_fill_nan(dw_at(to, dtype, (uint64_t)i), dtype, 1);
 }
 
@@ -218,8 +215,7 @@ static void count(const dw_decode_job *job, dw_counters *counters)
     }
 }
 
-/* ---- Encode -----------------------------------------------------------------------------------
- */
+/* ---- Encode ---------------------------------------------------------------------------------- */
 
 /* The memory that the form has in job->room: of a dynamic codebook `nearest` alone. */
 typedef struct room {
@@ -461,8 +457,7 @@ static void encoded(const dw_encode_job *job, dw_chunk_result *result)
     }
 }
 
-/* ---- The row ----------------------------------------------------------------------------------
- */
+/* ---- The row --------------------------------------------------------------------------------- */
 
 static dw_status plan(dw_plan *made, dw_why *why)
 {

@@ -11,8 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- Entries ----------------------------------------------------------------------------------
- */
+/* ---- Entries --------------------------------------------------------------------------------- */
 
 void dw_codebook_linear(float entries[DW_CODEBOOK_ENTRIES])
 {
@@ -37,8 +36,7 @@ void dw_codebook_dynamic(float entries[DW_CODEBOOK_ENTRIES])
         }
 }
 
-/* ---- The nearest entry ------------------------------------------------------------------------
- */
+/* ---- The nearest entry ----------------------------------------------------------------------- */
 
 enum { CELL_SHIFT = 17 }; /* the bits of a float below its sign, exponent and 6 of its fraction */
 
@@ -108,8 +106,7 @@ void dw_nearest_codes(const dw_nearest *nearest, const float *values, float fact
     }
 }
 
-/* ---- Fitting ----------------------------------------------------------------------------------
- */
+/* ---- Fitting --------------------------------------------------------------------------------- */
 
 /* Sorts by counting 11, 11 and 10 bits at a time, the low ones first. The result is in fit->spare.
  */

@@ -32,8 +32,7 @@ static dw_status complain(dw_why *why, dw_status status, const char *sentence)
     return status;
 }
 
-/* ---- Making one -------------------------------------------------------------------------------
- */
+/* ---- Making one ------------------------------------------------------------------------------ */
 
 static uint64_t bytes_of(uint32_t c, uint32_t r)
 {
@@ -133,8 +132,7 @@ dw_tensor dw_projection_matrix(const dw_projection *p)
     return dw_tensor_3d((float *)(uintptr_t)p->matrix, DW_F32, 1, p->c, p->r);
 }
 
-/* ---- Projecting -------------------------------------------------------------------------------
- */
+/* ---- Projecting ------------------------------------------------------------------------------ */
 
 static float load(const void *from, dw_dtype dtype, uint32_t i)
 {
@@ -229,8 +227,7 @@ dw_status dw_unproject(const dw_projection *p, const dw_tensor *z, const dw_tens
     return status;
 }
 
-/* ---- Fitting ----------------------------------------------------------------------------------
- */
+/* ---- Fitting --------------------------------------------------------------------------------- */
 
 /* v and w: (C, R) in binary64; sums: (R). */
 typedef struct fitting {
