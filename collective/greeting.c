@@ -26,7 +26,7 @@
 
 enum { TEXT_BYTES = 256, HEAD_BYTES = 32, HELLO_BYTES = HEAD_BYTES + 2 * TEXT_BYTES };
 enum { MESSAGES_VERSION = 1 };
-_Static_assert((int)DW_CONFIG_TEXT_BYTES <= (int)TEXT_BYTES,
+_Static_assert((int)DW_AGREEMENT_TEXT_BYTES <= (int)TEXT_BYTES,
                "a longer text needs another layout of the greeting");
 /* How long to wait for one rank before the time is looked at again. */
 enum { SLICE_MS = 10 };

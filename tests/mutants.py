@@ -618,6 +618,7 @@ MUTANTS = {
     "project_without_iteration": ("src/codecs/projection.c", "enum { ITERATIONS = 10 };", "enum { ITERATIONS = 0 };", "project"),
     "project_dimension_lost": ("src/codecs/projection.c", "if (!(square > 1e-20 * before)) {", "if (0) {", "project"),
     "project_in_no_frame": ("src/codecs/options.c", '{44, "project", ALL, DW_SCOPE_ALWAYS, DW_AGREE_UNUSUAL,', '{44, "project", ALL, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG,', "project"),
+    "longest_text_cut": ("include/deltawire/deltawire.h", "DW_CONFIG_TEXT_BYTES = 320,", "DW_CONFIG_TEXT_BYTES = 256,", "config"),
 }
 
 # As MUTANTS, but in the cross build for 64-bit Arm.

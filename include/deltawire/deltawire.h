@@ -317,7 +317,10 @@ DW_API dw_status dw_config_parse_sized(dw_config *config, size_t struct_size, co
 /* Writes the canonical text of a config: the codec, then the options that are not default, in a
  * fixed order. Configs with the same meaning have the same text. Callbacks and the allocator do not
  * appear. cap: bytes of text. Errors: ARGUMENT, CONFIG, NO_ROOM; text is then "". */
-enum { DW_CONFIG_TEXT_BYTES = 256 }; /* enough for any config */
+enum {
+    DW_CONFIG_TEXT_BYTES = 320,   /* enough for any config */
+    DW_AGREEMENT_TEXT_BYTES = 256 /* enough for any text of dw_config_agreement */
+};
 DW_API dw_status dw_config_format(const dw_config *config, char *text, size_t cap);
 
 /* Like dw_config_format, but only with the options that both ends must agree on. Two ends can work

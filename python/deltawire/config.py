@@ -7,7 +7,7 @@ from typing import Any, Union
 from deltawire._library import core, ffi, native, pools
 from deltawire.errors import check, new_why, refuse
 
-TEXT_BYTES = 256  # DW_CONFIG_TEXT_BYTES
+TEXT_BYTES = 320  # DW_CONFIG_TEXT_BYTES
 
 
 class Config:

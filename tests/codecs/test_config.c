@@ -42,7 +42,7 @@ static void reads_and_writes_every_option(void **state)
          "replies=never,audit=255,quota_bytes=18446744073709551615,incarnation="
          "18446744073709551615"),
         "delta:form=step,group=row,error=0.000123456789,rounding=dither,key=f32",
-        /* the longest canonical text */
+        /* with all options of groups */
         ("delta:bits=8,group=channel,scale=signed,rounding=stochastic,seed=18446744073709551615,"
          "key=bf16,prev=bf16,choose=never,"
          "replies=never,audit=255,quota_bytes=18446744073709551615,incarnation="
@@ -400,6 +400,25 @@ static void forms_have_names(void **state)
     assert_string_equal(dw_form_string((dw_form_name)77), "?");
 }
 
+/* With all options that there can be beside each other, each of them in the longest way. */
+static void the_longest_text_has_room(void **state)
+{
+    static const char *const longest =
+        "delta:form=step,group=256,step=1.799,key_step=99.999,rounding=stochastic,"
+        "seed=18446744073709551615,key=bf16,prev=bf16,entropy=rans,skip=0.999,replies=never,"
+        "audit=254,quota_bytes=18446744073709551615,incarnation=18446744073709551615,"
+        "transform=hadamard,rotate=256";
+    dw_config config;
+    char text[DW_CONFIG_TEXT_BYTES];
+    (void)state;
+    assert_int_equal(dw_config_parse(&config, longest, NULL), DW_OK);
+    assert_int_equal(dw_config_format(&config, text, sizeof text), DW_OK);
+    assert_string_equal(text, longest);
+    assert_int_equal(dw_config_format(&config, text, strlen(longest)), DW_ERR_NO_ROOM);
+    config.rounding = DW_ROUNDING_DITHER;
+    assert_int_equal(dw_config_agreement(&config, text, DW_AGREEMENT_TEXT_BYTES), DW_OK);
+}
+
 static void a_short_buffer_is_refused(void **state)
 {
     dw_config config;
@@ -514,6 +533,7 @@ int main(void)
         cmocka_unit_test(the_allowed_values_are_told),
         cmocka_unit_test(a_struct_out_of_range_is_refused),
         cmocka_unit_test(forms_have_names),
+        cmocka_unit_test(the_longest_text_has_room),
         cmocka_unit_test(a_short_buffer_is_refused),
         cmocka_unit_test(different_configs_are_a_mismatch),
         cmocka_unit_test(the_option_that_differs_is_named),

@@ -20,7 +20,7 @@
  */
 enum { CONFIG_BYTES = 256, HEAD_BYTES = 4 };
 enum { HELLO_BYTES = HEAD_BYTES + 2 * DW_CHOICE_MOST * CONFIG_BYTES }; /* of the longest hello */
-_Static_assert((int)DW_CONFIG_TEXT_BYTES <= (int)CONFIG_BYTES,
+_Static_assert((int)DW_AGREEMENT_TEXT_BYTES <= (int)CONFIG_BYTES,
                "a longer text needs another layout of the greeting");
 
 /* A list of n configs in a hello; each text has CONFIG_BYTES. */
