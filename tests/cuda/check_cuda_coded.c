@@ -150,7 +150,7 @@ static void finish_payload(payload *p)
     if (p->moved)
         p->plan.plain_bytes = p->plan.payload_bytes;
     else
-        assert_true(dw_stage_rans.plan(&p->plan));
+        assert_int_equal(dw_stage_rans.plan(&p->plan, NULL), DW_OK);
     p->plain = allocate(p->plan.plain_bytes);
     fill_plain(p);
     if (!p->moved) {

@@ -100,7 +100,7 @@ static void draw_sample(sample *s)
                         .prev = s->prev_dtype,
                         .t = s->t,
                         .c = s->c};
-    assert_true(dw_form_floats.plan(&s->plan));
+    assert_int_equal(dw_form_floats.plan(&s->plan, NULL), DW_OK);
     size_t n = tensor_elements(s);
     s->x = allocate(n * dw_dtype_bytes(s->x_dtype));
     uint32_t mood = below(3); /* 0: random bits, often NaN; 1: ordinary values; 2: hostile */

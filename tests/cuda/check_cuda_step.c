@@ -78,7 +78,7 @@ static sample make_sample(uint32_t t, uint32_t c, uint32_t group, bool has_state
                                   .dithers = rounding == 2},
                        .t = t,
                        .c = c};
-    assert_true(dw_form_step.plan(&s.plan));
+    assert_int_equal(dw_form_step.plan(&s.plan, NULL), DW_OK);
     if (is_sensitive)
         fill_sensitive(&s);
     else

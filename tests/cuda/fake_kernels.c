@@ -266,7 +266,7 @@ static dw_plan plan_of_stage(const char *kernel, const dw_cuda_share *share,
                              const dw_layout *layout, const uint8_t *plain, const uint8_t *rest)
 {
     dw_plan plan = {.layout = *layout, .payload_bytes = layout->payload_bytes};
-    if (!dw_stage_rans.plan(&plan)) die(kernel, "the payload is too large");
+    if (dw_stage_rans.plan(&plan, NULL)) die(kernel, "the payload is too large");
     if (share->blocks[DW_CUDA_CODE] != dw_coded_of(layout).blocks)
         die(kernel, "wrong number of blocks that are coded");
     if ((uintptr_t)plain % DW_ROOM_ALIGNMENT || plain + layout->payload_bytes > rest)
