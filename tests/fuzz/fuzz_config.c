@@ -138,7 +138,8 @@ static void check_sizes(fuzz_input *input)
 /* Fills in a struct directly, valid or not. If it is valid, its text gives the same frames. */
 static void check_struct(fuzz_input *input)
 {
-    dw_config config = {.struct_size = sizeof config, .codec = (dw_codec)fuzz_below(input, 6)};
+    dw_config config = {.struct_size = sizeof config,
+                        .codec = (dw_codec)fuzz_below(input, DW_CODEC_BLOCKS + 2)};
     for (int i = 0; i < DW_OPTIONS; i++)
         if (fuzz_byte(input) & 1)
             dw_option_set(&dw_options[i], &config, pick_value(input, &dw_options[i]));

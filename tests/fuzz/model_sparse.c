@@ -179,9 +179,9 @@ static bool read_gaps(bits *b, uint32_t width, uint64_t n, uint64_t k, uint64_t 
     b->at = k * width;
     for (uint64_t j = 0; j < k; j++) {
         uint64_t high = 0;
-        while (b->at < b->n && !next_bit(b)) high++;
-        if (b->at > b->n || !(b->from[(b->at - 1) / 8] >> (b->at - 1) % 8 & 1))
-            return breaks("missing gap");
+        bool ends = false;
+        while (b->at < b->n && !(ends = next_bit(b))) high++;
+        if (!ends) return breaks("missing gap");
         if (high > n >> width) return breaks("gap out of range");
         places[j] = next + (high << width) + number_at(b, j * width, width);
         if (places[j] >= n) return breaks("gap out of range");

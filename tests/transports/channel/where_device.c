@@ -104,6 +104,11 @@ void where_damage(const dw_channel *channel, float *value)
     if (channel->cuda) fake->touch(false);
 }
 
+bool where_is_device(void)
+{
+    return on_device[0] || on_device[1];
+}
+
 long where_allocations(void)
 {
     return fake_cuda_get()->allocations - atomic_load(&own_allocations);

@@ -33,6 +33,11 @@ void where_damage(const dw_channel *channel, float *value)
     *value += 1.0f;
 }
 
+bool where_is_device(void)
+{
+    return false;
+}
+
 long where_allocations(void)
 {
     return 0;

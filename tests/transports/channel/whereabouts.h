@@ -22,6 +22,9 @@ dw_status where_recv(dw_channel *channel, int timeout_ms, dw_key *keys, const dw
 /* Changes a float of prev, as damaged memory would. */
 void where_damage(const dw_channel *channel, float *value);
 
+/* Whether an end uses the device, on which not all codecs can be computed. */
+bool where_is_device(void);
+
 /* How often the library has allocated device memory or pinned memory. */
 long where_allocations(void);
 
