@@ -150,8 +150,9 @@ static void check_struct(fuzz_input *input)
     REQUIRE(created == formatted); /* both are OK, or both are CONFIG */
     REQUIRE((created == DW_OK) == (encoder != NULL));
     dw_encoder_destroy(encoder);
-    float x[40] = {0};
-    dw_tensor view = dw_tensor_3d(x, DW_F32, 1, 2, 20);
+    /* A shape that all codecs can code, of which only the extents are read. */
+    float x = 0;
+    dw_tensor view = dw_tensor_3d(&x, DW_F32, 1, 1024, 1024);
     REQUIRE((dw_frame_bound(&config, &view) > 0) == (created == DW_OK));
     if (created != DW_OK) return;
     dw_config parsed;
