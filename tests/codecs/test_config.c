@@ -396,6 +396,10 @@ static void forms_have_names(void **state)
     assert_string_equal(dw_form_string(DW_FORM_QUANTIZED), "quantized");
     assert_string_equal(dw_form_string(DW_FORM_MX), "mx");
     assert_string_equal(dw_form_string(DW_FORM_STEP), "step");
+    assert_string_equal(dw_form_string(DW_FORM_SPARSE), "sparse");
+    assert_string_equal(dw_form_string(DW_FORM_LOWRANK), "lowrank");
+    assert_string_equal(dw_form_string(DW_FORM_TAH), "tah");
+    assert_string_equal(dw_form_string(DW_FORM_BLOCKS), "blocks");
     assert_string_equal(dw_form_string((dw_form_name)0), "none");
     assert_string_equal(dw_form_string((dw_form_name)77), "?");
 }
@@ -404,10 +408,9 @@ static void forms_have_names(void **state)
 static void the_longest_text_has_room(void **state)
 {
     static const char *const longest =
-        "delta:form=step,group=256,step=1.799,key_step=99.999,rounding=stochastic,"
-        "seed=18446744073709551615,key=bf16,prev=bf16,entropy=rans,skip=0.999,replies=never,"
-        "audit=254,quota_bytes=18446744073709551615,incarnation=18446744073709551615,"
-        "transform=hadamard,rotate=256";
+        "delta:form=step,transform=hadamard,rotate=256,group=256,step=1.799,key_step=99.999,"
+        "rounding=stochastic,seed=18446744073709551615,key=bf16,prev=bf16,entropy=rans,skip=0.999,"
+        "replies=never,audit=254,quota_bytes=18446744073709551615,incarnation=18446744073709551615";
     dw_config config;
     char text[DW_CONFIG_TEXT_BYTES];
     (void)state;
