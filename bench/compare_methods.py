@@ -109,7 +109,7 @@ METHODS = [
         {
             ACTIVATIONS: "lowrank:rank=8",
             BACKWARD: "lowrank:rank=8",
-            GRADIENT: "lowrank:rank=4,feedback=ef",
+            GRADIENT: "lowrank:rank=4,width=128,feedback=ef",
         },
         "PowerSGD, arXiv:1905.13727",
         "",

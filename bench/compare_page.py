@@ -114,7 +114,8 @@ def page(results):
         *paragraph(
             "Each method below is a codec of deltawire. `./run compare` fine-tunes the model of "
             f"`./run demo` for {settings['epochs']} epochs with every one of them, "
-            f"with {settings['seeds']} seeds, and writes this page."
+            f"with {settings['seeds']} {'seeds' if settings['seeds'] > 1 else 'seed'}, and writes "
+            "this page."
         ),
         "",
         *paragraph(

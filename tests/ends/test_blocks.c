@@ -414,7 +414,7 @@ static void configs_are_checked(void **state)
         {"blocks", "blocks"},
         {"blocks:codebook=dynamic,block=4096", "blocks"},
         {"blocks:block=65536,codebook=linear", "blocks:codebook=linear,block=65536"},
-        {"blocks:codebook=quantile,feedback=ef", "blocks:feedback=ef,codebook=quantile"},
+        {"blocks:codebook=quantile,feedback=ef", "blocks:codebook=quantile,feedback=ef"},
     };
     dw_config config;
     dw_why why;

@@ -318,9 +318,9 @@ static void configs_are_checked(void **state)
     static const char *const right[][2] = {
         {"cocktail", "cocktail"},
         {"cocktail:mask=0.1,keep=0.2,bits=4,group=64", "cocktail"},
-        {"cocktail:mask=1e-3,feedback=ef,seed=3", "cocktail:seed=3,feedback=ef,mask=0.001"},
+        {"cocktail:mask=1e-3,feedback=ef,seed=3", "cocktail:mask=0.001,seed=3,feedback=ef"},
         {"chunk:keep=0.015625,bits=2,chunk=4096,scale=absmax,group=16", "chunk"},
-        {"chunk:chunk=128,keep=1,feedback=ef", "chunk:keep=1,feedback=ef,chunk=128"},
+        {"chunk:chunk=128,keep=1,feedback=ef", "chunk:chunk=128,keep=1,feedback=ef"},
         {"chunk:scale=signed", "chunk:scale=signed"},
     };
     dw_config config;

@@ -423,9 +423,9 @@ static void configs_are_checked(void **state)
         {"lowrank", "lowrank"},
         {"lowrank:rank=4,iterations=2", "lowrank"},
         {"lowrank:rank=1,iterations=1", "lowrank:rank=1,iterations=1"},
-        {"lowrank:feedback=ef,iterations=1,restart=9", "lowrank:feedback=ef,restart=9"},
-        {"lowrank:feedback=ef,iterations=2", "lowrank:feedback=ef,iterations=2"},
-        {"lowrank:width=64,bits=8,group=64", "lowrank:bits=8,width=64"},
+        {"lowrank:feedback=ef,iterations=1,restart=9", "lowrank:restart=9,feedback=ef"},
+        {"lowrank:feedback=ef,iterations=2", "lowrank:iterations=2,feedback=ef"},
+        {"lowrank:width=64,bits=8,group=64", "lowrank:width=64,bits=8"},
     };
     dw_config config;
     dw_why why;

@@ -420,9 +420,9 @@ static void configs_are_checked(void **state)
         {"direct:rotate=64,transform=hadamard", "direct:transform=hadamard"},
         {"mx:transform=hadamard,rotate=16", "mx:transform=hadamard,rotate=16"},
         {"direct:form=step,error=0.1,group=64,transform=hadamard",
-         "direct:form=step,group=64,error=0.1,transform=hadamard"},
+         "direct:form=step,transform=hadamard,group=64,error=0.1"},
         {"delta:form=step,entropy=rans,rate=2,transform=hadamard",
-         "delta:form=step,rate=2,entropy=rans,transform=hadamard"},
+         "delta:form=step,transform=hadamard,rate=2,entropy=rans"},
     };
     dw_config config;
     dw_why why;

@@ -385,8 +385,8 @@ static void configs_are_checked(void **state)
     };
     static const char *const right[][2] = {
         {"tah:tile=64,share=0.8,tau=1", "tah"},
-        {"tah:tile=256,feedback=unstable", "tah:feedback=unstable,tile=256"},
-        {"tah:tau=2.5,share=0.75,scale=mse", "tah:scale=mse,tau=2.5,share=0.75"},
+        {"tah:tile=256,feedback=unstable", "tah:tile=256,feedback=unstable"},
+        {"tah:tau=2.5,share=0.75,scale=mse", "tah:share=0.75,tau=2.5,scale=mse"},
     };
     dw_config config;
     dw_why why;
