@@ -48,7 +48,8 @@ static fuzz_input split_off(fuzz_input *from, size_t bytes)
 }
 
 /* Picks values of the codec's options that have these numbers. Inputs of the corpus were made when
- * there were fewer options; later ones take their bytes from behind those. */
+ * there were fewer options; later ones take their bytes from behind those. Options are picked in
+ * the order of the rows, so rows that are moved change what inputs mean. */
 static void pick_options(fuzz_input *input, dw_config *config, uint8_t least, uint8_t most)
 {
     for (int i = 0; i < DW_OPTIONS; i++)
