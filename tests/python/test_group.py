@@ -385,11 +385,14 @@ def test_a_closed_link_closes_its_groups():
 
 def test_a_dead_rank():
     """Rank 2 leaves. The others learn which rank it was, and their tensors are as before."""
-    gone = threading.Event()
+    # All ranks have finished the first operation before rank 2 leaves. Otherwise a rank that is
+    # ahead could report it to one that is still at the first.
+    gone, begun = threading.Event(), threading.Barrier(3)
 
     def work(group):
         x = normal((5000,), group.rank)
         group.all_reduce(x)
+        begun.wait(60)
         if group.rank == 2:
             group.close()
             gone.set()
