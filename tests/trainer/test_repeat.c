@@ -29,7 +29,7 @@ static void one_use_is_the_default(void **state)
 {
     (void)state;
     pipeline run = a_run(), once = a_run();
-    run.config.forward = once.config.forward = "delta:bits=3";
+    run.config.forward = once.config.forward = "delta:bits=3,replies=never";
     once.config.repeat = 1;
     run_pipeline(&run, 2, NULL);
     run_pipeline(&once, 2, NULL);
