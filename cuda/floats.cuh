@@ -86,16 +86,11 @@ DW_DEVICE void dw_floats_store(void *y, dw_dtype dtype, const dw_layout *layout,
 
 /* ---- Values ---------------------------------------------------------------------------------- */
 
-DW_DEVICE bool dw_floats_is_finite(float value)
-{
-    return (dw_bits_of(value) & DW_F32_INFINITY) != DW_F32_INFINITY;
-}
-
 /* exact: an IEEE conversion, in which NaN and infinities are kept; otherwise RN, and everything not
  * finite becomes NaN. */
 DW_DEVICE uint32_t dw_floats_round(float value, dw_dtype dtype, bool exact)
 {
-    if (!exact) return dw_floats_is_finite(value) ? dw_narrow(value, dtype) : dw_nan_of(dtype);
+    if (!exact) return dw_is_finite(value) ? dw_narrow(value, dtype) : dw_nan_of(dtype);
     if (dtype == DW_F32) return dw_bits_of(value);
     return dtype == DW_F16 ? dw_f16_round(value) : dw_bf16_round(value);
 }
@@ -103,7 +98,7 @@ DW_DEVICE uint32_t dw_floats_round(float value, dw_dtype dtype, bool exact)
 /* What both ends keep of a transmitted value: RN of finite values, +0 otherwise. */
 DW_DEVICE uint32_t dw_floats_kept(float value, dw_dtype prev_dtype)
 {
-    return dw_floats_is_finite(value) ? dw_narrow(value, prev_dtype) : 0;
+    return dw_is_finite(value) ? dw_narrow(value, prev_dtype) : 0;
 }
 
 /* ---- Payload and digests --------------------------------------------------------------------- */
@@ -194,8 +189,7 @@ DW_DEVICE uint64_t dw_floats_encode_residual(const dw_encode_job *job, uint64_t 
             float x = dw_widen(bits[i], job->x_dtype);
             bits[i] = dw_floats_round(x - held.of[i], wire, job->is_exact);
             float sent = dw_widen(bits[i], wire);
-            next[i] = dw_bits_of(dw_floats_is_finite(sent) ? dw_residual_of(held.of[i] + sent, x)
-                                                           : held.of[i]);
+            next[i] = dw_bits_of(dw_residual_next(held.of[i], sent, x));
         }
         payload += dw_floats_put(job->payload, wire, &place, bits);
         dw_store_eight(job->next, DW_F32, place.dense, place.n, next);
@@ -228,7 +222,7 @@ DW_DEVICE void dw_floats_encode_stretch(const dw_cuda_encode_part *parts, uint32
             if (!same)
                 bits[i] = dw_floats_round(dw_widen(bits[i], job->x_dtype), wire, job->is_exact);
             float value = dw_widen(bits[i], wire);
-            if (!job->is_exact) poisoned += dw_floats_is_finite(value) ? 0 : 1;
+            if (!job->is_exact) poisoned += dw_is_finite(value) ? 0 : 1;
             next[i] = keeps ? dw_floats_kept(value, job->prev_dtype) : bits[i];
         }
         payload += dw_floats_put(job->payload, wire, &place, bits);
@@ -252,7 +246,7 @@ DW_DEVICE void dw_floats_emit(const dw_decode_job *job, const dw_floats_place *p
         if (job->is_exact)
             out[i] = wire == job->y_dtype ? bits[i] : dw_floats_round(value, job->y_dtype, true);
         else
-            out[i] = dw_floats_is_finite(value)
+            out[i] = dw_is_finite(value)
                          ? dw_narrow(dw_widen(next[i], job->prev_dtype), job->y_dtype)
                          : dw_nan_of(job->y_dtype);
     }

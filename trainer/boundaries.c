@@ -7,8 +7,8 @@
 
 #include "sentence.h"
 
-/* FAR: a number of more digits than any boundary has. */
-static const uint32_t NUMBERLESS = UINT32_MAX, FAR = UINT32_MAX - 1;
+/* In place of the number of a boundary: the entry has none, or one of too many digits. */
+static const uint32_t NUMBERLESS = UINT32_MAX, TOO_LARGE = UINT32_MAX - 1;
 enum { MOST_DIGITS = 9, ENTRY_BYTES = 4096 };
 
 /* An entry: its number is what stands before `codecs`, and its codecs are len characters. */
@@ -40,7 +40,8 @@ static entry next_entry(const char **at)
     entry found = {.boundary = NUMBERLESS, .begin = *at, .codecs = *at + number};
     if (number) found.boundary = 0;
     for (size_t i = 0; i + 1 < number; i++)
-        found.boundary = i < MOST_DIGITS ? found.boundary * 10 + (uint32_t)((*at)[i] - '0') : FAR;
+        found.boundary =
+            i < MOST_DIGITS ? found.boundary * 10 + (uint32_t)((*at)[i] - '0') : TOO_LARGE;
     const char *end = found.codecs;
     while (*end && !(*end == ',' && number_length(end + 1))) end++;
     found.len = (size_t)(end - found.codecs);

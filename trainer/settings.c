@@ -154,8 +154,8 @@ static dw_status check_numbers(const dw_train_config *config, dw_why *why)
     return DW_OK;
 }
 
-/* Fills in the settings of the outer optimizer, and checks that the parameters of replicas are only
- * looked at where they are the same. */
+/* Fills in the settings of the outer optimizer. Between its steps the parameters of the replicas
+ * differ, so evaluations, checks and checkpoints are only allowed at its steps. */
 static dw_status check_local_steps(dw_settings *settings, const dw_train_config *given, dw_why *why)
 {
     dw_train_config *config = &settings->config;

@@ -33,14 +33,23 @@ DW_API dw_status dw_projection_create(dw_projection **projection, const dw_tenso
  * values that are not finite are left out. Errors: also NO_MEMORY; *projection is then NULL. */
 DW_API dw_status dw_projection_fit(dw_projection **projection, const dw_tensor *x, uint32_t rank,
                                    const dw_allocator *allocator, dw_why *why);
-DW_API void dw_projection_destroy(dw_projection *projection); /* NULL is allowed */
+
+/* Frees a projection. NULL is allowed. */
+DW_API void dw_projection_destroy(dw_projection *projection);
 
 /* The value for the option `project`: 32 bits of a digest of the matrix and its shape; never 0. */
 DW_API uint32_t dw_projection_digest(const dw_projection *projection);
-DW_API dw_tensor dw_projection_matrix(const dw_projection *projection); /* only to be read */
 
+/* The matrix, f32 of shape (1, C, R), to be saved or sent to the other end. It belongs to the
+ * projection and must not be written. */
+DW_API dw_tensor dw_projection_matrix(const dw_projection *projection);
+
+/* Writes the coordinates of x to z: z = x U. */
 DW_API dw_status dw_project(const dw_projection *projection, const dw_tensor *x, const dw_tensor *z,
                             dw_why *why);
+
+/* Writes the tensor with the coordinates z to y: y = z U^T. This is the point of the subspace that
+ * lies closest to x, if the columns of U are orthonormal. */
 DW_API dw_status dw_unproject(const dw_projection *projection, const dw_tensor *z,
                               const dw_tensor *y, dw_why *why);
 #ifdef __cplusplus

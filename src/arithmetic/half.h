@@ -32,6 +32,11 @@ DW_INLINE float dw_float_of(uint32_t bits)
     return value;
 }
 
+DW_INLINE int dw_is_finite(float value)
+{
+    return (dw_bits_of(value) & DW_F32_INFINITY) != DW_F32_INFINITY;
+}
+
 DW_INLINE float dw_bf16_widen(uint16_t half)
 {
     return dw_float_of((uint32_t)half << 16);

@@ -139,7 +139,14 @@ DW_INLINE float dw_reconstruct(float base, int32_t code, int32_t half, float sca
 DW_INLINE float dw_residual_of(float sum, float x)
 {
     float rest = sum - x;
-    return (dw_bits_of(rest) & 0x7fffffffu) < DW_F32_INFINITY ? rest : 0.0f;
+    return dw_is_finite(rest) ? rest : 0.0f;
+}
+
+/* The new residual of an element of which `arrives` was sent. Where that is not finite, nothing
+ * arrives, and the residual stays as it was. */
+DW_INLINE float dw_residual_next(float held, float arrives, float x)
+{
+    return dw_is_finite(arrives) ? dw_residual_of(held + arrives, x) : held;
 }
 
 /* The scales that the mean-square search tries, and the data to compare them. Errors are measured

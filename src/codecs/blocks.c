@@ -10,15 +10,15 @@
 
 #include "base/mem.h"
 #include "codecs/codebook.h"
+#include "codecs/elements.h"
 #include "codecs/emitting.h"
 #include "codecs/plan.h"
-#include "codecs/selection.h"
 #include "codecs/tiles.h"
 #include "wire/bytes.h"
 
 /* A chunk has as many elements as the largest block. One part in so many is measured for the
  * counters. */
-enum { CHUNK = 65536, PART = DW_SELECT_BLOCK, LINEAR_ZERO = 128, DYNAMIC_ZERO = 127 };
+enum { CHUNK = 65536, PART = DW_ELEMENTS_BLOCK, LINEAR_ZERO = 128, DYNAMIC_ZERO = 127 };
 
 static bool is_fitted(const dw_plan *plan)
 {
@@ -57,11 +57,6 @@ static stretch chunk_of(const dw_plan *plan, uint64_t chunk)
 {
     uint64_t first = chunk * CHUNK, left = values_of(plan) - first;
     return (stretch){first, left < CHUNK ? left : (uint64_t)CHUNK};
-}
-
-static bool is_finite(float value)
-{
-    return (dw_bits_of(value) & DW_F32_INFINITY) != DW_F32_INFINITY;
 }
 
 static float read_float(const uint8_t *from)
@@ -115,7 +110,7 @@ static void make_lookup(const float *entries, float scale, dw_dtype dtype, looku
         to->half[i] = dw_bf16_finite(values[i]);
     if (dtype == DW_F32) memcpy(to->wide, values, sizeof values);
     for (int i = 0; i < DW_CODEBOOK_ENTRIES; i++)
-        if (!is_finite(scale) || !is_finite(entries[i]))
+        if (!dw_is_finite(scale) || !dw_is_finite(entries[i]))
             dw_fill_nan(dw_at(to, dtype, (uint64_t)i), dtype, 1);
 }
 
@@ -134,7 +129,7 @@ static void open_block(block *b, const float *entries, float scale, dw_dtype dty
 {
     b->entries = entries;
     b->scale = scale;
-    b->multiplies = length <= SHORT && dtype == DW_F32 && is_finite(scale);
+    b->multiplies = length <= SHORT && dtype == DW_F32 && dw_is_finite(scale);
     if (!b->multiplies) make_lookup(entries, scale, dtype, &b->of);
 }
 
@@ -205,13 +200,13 @@ static void count(const dw_decode_job *job, dw_counters *counters)
     counters->groups += blocks_of(plan);
     if (is_fitted(plan)) {
         read_entries(plan, job->payload, entries);
-        counters->poisoned_groups += !is_finite(entries[entries_of(plan) - 1]);
+        counters->poisoned_groups += !dw_is_finite(entries[entries_of(plan) - 1]);
         return;
     }
     for (uint64_t i = 0; i < blocks_of(plan); i++) {
         float scale = read_float(job->payload + 4 * i);
         counters->zero_groups += scale == 0;
-        counters->poisoned_groups += !is_finite(scale);
+        counters->poisoned_groups += !dw_is_finite(scale);
     }
 }
 
@@ -244,9 +239,9 @@ static void measure(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *r
     dw_squares *found = &result->squares;
     for (uint64_t done = 0, n; done < all.n; done += n) {
         n = part_of(all.n - done);
-        const float *values = dw_select_load(job, all.first + done, n, part);
+        const float *values = dw_elements_load(job, all.first + done, n, part);
         for (uint64_t i = 0; i < n; i++) {
-            bool counts = is_finite(values[i]);
+            bool counts = dw_is_finite(values[i]);
             uint32_t order = counts ? dw_order_of(values[i]) : 0, below = counts ? ~order : 0;
             found->n += !counts;
             if (order > found->largest) found->largest = order;
@@ -266,8 +261,8 @@ static uint32_t take_sample(const dw_encode_job *job, uint32_t *sampled)
         float one[1];
         uint64_t first = i * n / count, length = (i + 1) * n / count - first;
         uint64_t at = first + ((uint64_t)((uint32_t)i * 2654435769u) * length >> 32);
-        float value = *dw_select_load(job, at, 1, one);
-        if (is_finite(value)) sampled[found++] = dw_order_of(value);
+        float value = *dw_elements_load(job, at, 1, one);
+        if (dw_is_finite(value)) sampled[found++] = dw_order_of(value);
     }
     return found;
 }
@@ -300,16 +295,13 @@ static void settle(const dw_encode_job *job, const dw_chunk_result *joined)
 static uint32_t largest_of(const dw_encode_job *job, uint64_t first, uint64_t n)
 {
     float part[PART];
-    int32_t largest = 0; /* compilers vectorize the comparison of signed numbers */
+    uint32_t most = 0;
     for (uint64_t done = 0, now; done < n; done += now) {
         now = part_of(n - done);
-        const float *values = dw_select_load(job, first + done, now, part);
-        for (uint64_t i = 0; i < now; i++) {
-            int32_t bits = (int32_t)(dw_bits_of(values[i]) & 0x7fffffffu);
-            largest = bits > largest ? bits : largest;
-        }
+        uint32_t largest = dw_elements_largest(dw_elements_load(job, first + done, now, part), now);
+        most = largest > most ? largest : most;
     }
-    return (uint32_t)largest;
+    return most;
 }
 
 /* Adding 3 * 2^22 rounds to the nearest whole number, ties to even, which then stands in the lowest
@@ -359,7 +351,7 @@ static void write_codes(const dw_encode_job *job, const coding *how, const float
         dw_nearest_codes(&room_of(job)->nearest, values, how->factor, n, codes);
     if (!is_fitted(job->plan)) return;
     uint8_t last = (uint8_t)(entries_of(job->plan) - 1);
-    for (uint64_t i = 0; i < n; i++) codes[i] = is_finite(values[i]) ? codes[i] : last;
+    for (uint64_t i = 0; i < n; i++) codes[i] = dw_is_finite(values[i]) ? codes[i] : last;
 }
 
 /* Makes the new residual of a part (codecs/residual.h). Where nothing arrives, it stays. */
@@ -369,11 +361,9 @@ static void keep_residual(const dw_encode_job *job, uint64_t at, uint64_t n, con
     const float *prev = job->prev ? (const float *)job->prev + at : NULL;
     dw_encode_job plain = *job;
     plain.prev = NULL;
-    const float *x = dw_select_load(&plain, at, n, part);
-    for (uint64_t i = 0; i < n; i++) {
-        float held = prev ? prev[i] : 0;
-        next[i] = is_finite(arrives[i]) ? dw_residual_of(held + arrives[i], x[i]) : held;
-    }
+    const float *x = dw_elements_load(&plain, at, n, part);
+    for (uint64_t i = 0; i < n; i++)
+        next[i] = dw_residual_next(prev ? prev[i] : 0, arrives[i], x[i]);
 }
 
 /* Adds the norms of what is coded of a part, and of its error, to the counters' sums. */
@@ -384,7 +374,7 @@ static void measure_part(const dw_encode_job *job, uint64_t at, uint64_t n, cons
     dw_norms norms = {0, 0, 0}, of_x = {0, 0, 0};
     dw_encode_job plain = *job;
     plain.prev = NULL;
-    const float *x = dw_select_load(&plain, at, n, part);
+    const float *x = dw_elements_load(&plain, at, n, part);
     dw_norms_run call = {.x = coded,
                          .back = arrives,
                          .x_dtype = DW_F32,
@@ -411,7 +401,7 @@ static void encode_block(const dw_encode_job *job, const float *entries, uint64_
         bool is_measured = at / PART % DW_MEASURED_SHARE == 0;
         uint8_t *codes = job->payload + front_of(job->plan) + at;
         now = part_of(n - done);
-        const float *values = dw_select_load(job, at, now, part);
+        const float *values = dw_elements_load(job, at, now, part);
         write_codes(job, &how, values, now, codes);
         if (!is_measured && !job->keeps_residual) continue;
         if (!is_made) open_block(&from, entries, how.scale, DW_F32, length_of(job->plan));
@@ -453,7 +443,7 @@ static void encoded(const dw_encode_job *job, dw_chunk_result *result)
     result->payload_sum += job->kernels->digest_bytes(job->payload, 0, front);
     if (is_fitted(plan)) {
         result->sums.pieces = 1;
-        result->sums.poisoned = !is_finite(read_float(job->payload + used - 4));
+        result->sums.poisoned = !dw_is_finite(read_float(job->payload + used - 4));
     }
 }
 

@@ -5,6 +5,8 @@
  * is a new row here. If it needs a new form, that is a file of its own. */
 #include "codecs/codecs.h"
 
+#include "codecs/options.h"
+
 /* Where a use of a codec takes its form and the form's parameters from. */
 typedef enum source {
     NOTHING, /* the codec has no such use */
@@ -200,9 +202,7 @@ void dw_codec_fill(dw_params *params, const dw_config *config, dw_dtype x)
 
 void dw_codec_own_dtypes(dw_config *config, dw_dtype x)
 {
-    bool hands_on = config->codec == DW_CODEC_TOPK || config->codec == DW_CODEC_RANDK ||
-                    config->codec == DW_CODEC_LOWRANK;
-    bool sends_floats = config->codec == DW_CODEC_RAW || (hands_on && !config->bits);
+    bool sends_floats = config->codec == DW_CODEC_RAW || dw_option_nested_floats(config);
     if (sends_floats && !config->raw) config->raw = x;
     if (config->codec != DW_CODEC_DELTA) return;
     if (!config->prev) config->prev = x;

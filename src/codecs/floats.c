@@ -22,7 +22,7 @@ static uint32_t load_bits(const unsigned char *from, dw_dtype dtype)
 
 static uint32_t round_to(float value, dw_dtype dtype, int exact)
 {
-    if ((dw_bits_of(value) & 0x7f800000u) == DW_F32_INFINITY && !exact)
+    if (!dw_is_finite(value) && !exact)
         return dtype == DW_F32 ? DW_F32_NAN : dtype == DW_F16 ? DW_F16_NAN : DW_BF16_NAN;
     if (dtype == DW_F32) return dw_bits_of(value);
     if (dtype == DW_F16) return exact ? dw_f16_round(value) : dw_f16_finite(value);
@@ -56,11 +56,6 @@ static uint32_t load_native(const void *from, dw_dtype dtype, int same)
     return dw_bits_of(dtype == DW_F16 ? dw_f16_widen(half) : dw_bf16_widen(half));
 }
 
-static bool is_finite(uint32_t bits)
-{
-    return (bits & DW_F32_INFINITY) != DW_F32_INFINITY;
-}
-
 static uint64_t values_of(const dw_plan *plan)
 {
     return (uint64_t)plan->t * plan->c;
@@ -90,8 +85,8 @@ static void write_with_residual(const dw_encode_job *job)
               x = dw_float_of(load_native(dw_at(job->x, job->x_dtype, element), job->x_dtype, 0));
         uint32_t bits = round_to(x - held, form, job->is_exact);
         store_bits(job->payload + i * size, form, bits);
-        uint32_t sent = load_bits(job->payload + i * size, form);
-        next[i] = is_finite(sent) ? dw_residual_of(held + dw_float_of(sent), x) : held;
+        float sent = dw_float_of(load_bits(job->payload + i * size, form));
+        next[i] = dw_residual_next(held, sent, x);
     }
 }
 
@@ -115,8 +110,8 @@ static void write_payload(const dw_encode_job *job, dw_sums *sums)
         uint32_t bits = load_native(dw_at(job->x, job->x_dtype, element), job->x_dtype, same);
         if (!same) bits = round_to(dw_float_of(bits), form, job->is_exact);
         store_bits(job->payload + i * size, form, bits);
-        bool poisoned =
-            !same && !job->is_exact && !is_finite(load_bits(job->payload + i * size, form));
+        bool poisoned = !same && !job->is_exact &&
+                        !dw_is_finite(dw_float_of(load_bits(job->payload + i * size, form)));
         sums->poisoned += poisoned;
     }
 }
@@ -127,7 +122,8 @@ static void keep(const dw_plan *plan, const uint8_t *payload, void *next)
     uint64_t size = dw_dtype_bytes(plan->params.dtype), n = values_of(plan);
     for (uint64_t i = 0; i < n; i++) {
         uint32_t bits = load_bits(payload + i * size, plan->params.dtype);
-        uint32_t kept = is_finite(bits) ? round_to(dw_float_of(bits), plan->prev, 0) : 0;
+        uint32_t kept =
+            dw_is_finite(dw_float_of(bits)) ? round_to(dw_float_of(bits), plan->prev, 0) : 0;
         store_native(dw_at(next, plan->prev, i), plan->prev, kept);
     }
 }
@@ -148,7 +144,7 @@ static uint32_t value_of(const dw_decode_job *job, uint64_t i, bool same)
     if (same) return wire_bits(from, size);
     uint32_t bits = load_bits(from, form);
     if (job->is_exact) return round_to(dw_float_of(bits), job->y_dtype, 1);
-    if (!is_finite(bits)) return round_to(dw_float_of(DW_F32_NAN), job->y_dtype, 0);
+    if (!dw_is_finite(dw_float_of(bits))) return round_to(dw_float_of(DW_F32_NAN), job->y_dtype, 0);
     uint32_t kept = load_native(dw_at(job->next, job->prev_dtype, i), job->prev_dtype, 0);
     return round_to(dw_float_of(kept), job->y_dtype, 0);
 }

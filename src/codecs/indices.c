@@ -29,8 +29,7 @@ static uint32_t number_width(uint64_t n)
     return width;
 }
 
-/* ---- Encode -----------------------------------------------------------------------------------
- */
+/* ---- Encode ---------------------------------------------------------------------------------- */
 
 /* Lists the places that are set in a mask, in the entry's memory, which the form has used before.
  */
@@ -146,8 +145,7 @@ static void join(const dw_encode_job *job, dw_chunk_result *result)
     result->payload_sum = job->kernels->digest_bytes(job->coded, 0, bytes);
 }
 
-/* ---- Decode -----------------------------------------------------------------------------------
- */
+/* ---- Decode ---------------------------------------------------------------------------------- */
 
 static head read_head(const uint8_t *from)
 {

@@ -21,10 +21,11 @@
 
 #include "arithmetic/half.h"
 #include "arithmetic/quant.h"
+#include "codecs/elements.h"
 #include "codecs/emitting.h"
+#include "codecs/nested.h"
 #include "codecs/plan.h"
 #include "codecs/products.h"
-#include "codecs/selection.h"
 #include "codecs/tiles.h"
 
 /* The layout of a payload, and of the form's own memory. */
@@ -47,16 +48,10 @@ static uint32_t group_for(uint32_t group, uint64_t channels)
     return narrow >= channels && narrow < group ? narrow : group;
 }
 
-/* Plans p or q: r tokens of so many channels. */
+/* Plans p or q: r rows of so many channels. */
 static bool plan_factor(const dw_form_params *params, uint32_t r, uint64_t channels, dw_plan *made)
 {
-    *made = (dw_plan){.t = r, .c = (uint32_t)channels};
-    made->params = (dw_form_params){.form = params->bits ? &dw_form_quantized : &dw_form_floats,
-                                    .bits = params->bits,
-                                    .group = group_for(params->group, channels),
-                                    .dtype = params->dtype};
-    made->form = made->params.form;
-    return !made->form->plan(made, NULL);
+    return dw_nested_plan(params, r, channels, group_for(params->group, channels), made);
 }
 
 /* false: the sample is too large. *rank_fits: whether the sample's own shape allows the rank. */
@@ -93,41 +88,19 @@ static room room_of(const shape *s, uint8_t *memory)
     return (room){p, p + s->r * s->rows, p + s->r * (s->rows + s->columns)};
 }
 
-static bool is_finite(float value)
-{
-    return (dw_bits_of(value) & DW_F32_INFINITY) != DW_F32_INFINITY;
-}
-
 static bool all_finite(const float *values, uint64_t n)
 {
-    return dw_product_largest(values, n) < DW_F32_INFINITY;
+    return dw_elements_largest(values, n) < DW_F32_INFINITY;
 }
 
-/* ---- Decode -----------------------------------------------------------------------------------
- */
-
-/* Decodes p or q. */
-static void decode_factor(const struct dw_kernels *kernels, const dw_plan *plan,
-                          const uint8_t *payload, float *values)
-{
-    dw_chunk_result unused;
-    dw_decode_job inner = {.layout = plan->layout,
-                           .plan = plan,
-                           .payload = payload,
-                           .y = values,
-                           .y_dtype = DW_F32,
-                           .stride = (int64_t)plan->c,
-                           .is_exact = true,
-                           .kernels = kernels};
-    for (uint64_t i = 0; i < plan->chunks; i++) plan->form->decode(&inner, i, &unused);
-}
+/* ---- Decode ---------------------------------------------------------------------------------- */
 
 /* Decodes both. false: not all values are finite, so that the sample is poisoned. */
 static bool decode_factors(const struct dw_kernels *kernels, const shape *s, const uint8_t *payload,
                            const room *own)
 {
-    decode_factor(kernels, &s->p, payload, own->p);
-    decode_factor(kernels, &s->q, payload + s->p.payload_bytes, own->q);
+    dw_nested_decode(kernels, &s->p, payload, own->p);
+    dw_nested_decode(kernels, &s->q, payload + s->p.payload_bytes, own->q);
     return all_finite(own->p, s->r * (s->rows + s->columns));
 }
 
@@ -139,7 +112,7 @@ static void emit_part(const dw_decode_job *job, const float *values, uint64_t at
         return;
     }
     for (uint64_t i = 0; i < n; i++, at++)
-        if (is_finite(values[i]))
+        if (dw_is_finite(values[i]))
             dw_emit_values(job, values + i, DW_F32, at, 1);
         else if (job->adds)
             dw_emit_added(job, values + i, at, 1);
@@ -209,19 +182,11 @@ static void count(const dw_decode_job *job, dw_counters *counters)
     shape s;
     bool rank_fits;
     (void)shape_of(job->plan, &s, &rank_fits);
-    dw_decode_job inner = *job;
-    if (!s.p.form->count) return;
-    inner.layout = s.p.layout;
-    inner.plan = &s.p;
-    s.p.form->count(&inner, counters);
-    inner.layout = s.q.layout;
-    inner.plan = &s.q;
-    inner.payload = job->payload + s.p.payload_bytes;
-    s.q.form->count(&inner, counters);
+    dw_nested_count(job, &s.p, job->payload, counters);
+    dw_nested_count(job, &s.q, job->payload + s.p.payload_bytes, counters);
 }
 
-/* ---- Encode: where the iteration begins --------------------------------------------------------
- */
+/* ---- Encode: where the iteration begins ------------------------------------------------------ */
 
 static uint64_t q_words(const shape *s)
 {
@@ -233,10 +198,10 @@ static uint64_t q_words(const shape *s)
 static void draw_row(const dw_encode_job *job, const shape *s, uint32_t number, uint32_t k,
                      float *q)
 {
-    uint8_t bytes[DW_SELECT_BLOCK];
+    uint8_t bytes[DW_ELEMENTS_BLOCK];
     dw_dither dither = {.key = UINT64_C(0x6c6f7772616e6b00) + ((uint64_t)number << 32) + k};
     for (uint64_t at = 0, now; at < s->columns; at += now) {
-        now = s->columns - at < DW_SELECT_BLOCK ? s->columns - at : (uint64_t)DW_SELECT_BLOCK;
+        now = s->columns - at < DW_ELEMENTS_BLOCK ? s->columns - at : (uint64_t)DW_ELEMENTS_BLOCK;
         dither.element = at;
         job->kernels->dither_bytes(&dither, now, bytes);
         for (uint64_t i = 0; i < now; i++)
@@ -259,7 +224,7 @@ static void start(const dw_encode_job *job, const shape *s, float *q)
     bool is_kept = job->kept && !(restart && visits % restart == 0);
     if (is_kept) memcpy(q, job->kept, (size_t)(4 * q_words(s)));
     for (uint32_t k = 0; k < s->r; k++)
-        if (!is_kept || dw_product_largest(q + k * s->columns, s->columns) == 0)
+        if (!is_kept || dw_elements_largest(q + k * s->columns, s->columns) == 0)
             draw_row(job, s, visits, k, q);
 }
 
@@ -280,7 +245,7 @@ static void keep_start(const dw_encode_job *job, const shape *s, const float *q)
     if (!job->keeps) return;
     for (uint32_t k = 0; k < s->r; k++) {
         const float *row = q + k * s->columns;
-        float scale = scale_of(dw_product_largest(row, s->columns));
+        float scale = scale_of(dw_elements_largest(row, s->columns));
         for (uint64_t i = 0; i < s->columns; i++) to[k * s->columns + i] = row[i] * scale;
     }
     memcpy(to + q_words(s), &visits, sizeof visits);
@@ -298,32 +263,15 @@ static void keep_as_it_was(const dw_encode_job *job, const shape *s)
     memcpy((float *)job->keeps + q_words(s), &visits, sizeof visits);
 }
 
-/* ---- Encode -----------------------------------------------------------------------------------
- */
+/* ---- Encode ---------------------------------------------------------------------------------- */
 
-/* Writes p or q. number: 0 or 1, so that they are rounded with random numbers of their own. */
-static void encode_factor(const dw_encode_job *job, const dw_plan *plan, float *values,
+/* Writes p or q. number: 0 or 1. */
+static void encode_factor(const dw_encode_job *job, const dw_plan *plan, const float *values,
                           uint8_t *payload, uint32_t number, dw_sums *sums)
 {
-    dw_encode_job inner = *job;
-    inner.layout = plan->layout;
-    inner.plan = plan;
-    inner.x = values;
-    inner.x_dtype = DW_F32;
-    inner.stride = (int64_t)plan->c;
-    inner.prev = inner.kept = NULL;
-    inner.next = inner.keeps = NULL;
-    inner.keeps_residual = false;
-    inner.is_exact = false; /* values that are too large for the dtype are clamped */
-    inner.payload = payload;
-    inner.rule.dither_key ^= number;
-    for (uint64_t i = 0; i < plan->chunks; i++) {
-        dw_chunk_result result;
-        plan->form->encode(&inner, i, &result);
-        sums->pieces += result.sums.pieces;
-        sums->zero += result.sums.zero;
-        sums->poisoned += result.sums.poisoned;
-    }
+    dw_encode_job clamped = *job;
+    clamped.is_exact = false; /* values that are too large for the dtype are clamped */
+    dw_nested_encode(&clamped, plan, values, number, payload, sums);
 }
 
 /* Writes both with all values alike: zeros or NaN. */
@@ -339,11 +287,11 @@ static void write_alike(const dw_encode_job *job, const shape *s, const room *ow
  * finite. */
 static uint32_t largest_coded(const dw_encode_job *job, const shape *s)
 {
-    float block[DW_SELECT_BLOCK];
+    float block[DW_ELEMENTS_BLOCK];
     uint32_t most = 0;
     for (uint64_t at = 0, now; at < s->n; at += now) {
-        now = s->n - at < DW_SELECT_BLOCK ? s->n - at : (uint64_t)DW_SELECT_BLOCK;
-        uint32_t largest = dw_product_largest(dw_select_load(job, at, now, block), now);
+        now = s->n - at < DW_ELEMENTS_BLOCK ? s->n - at : (uint64_t)DW_ELEMENTS_BLOCK;
+        uint32_t largest = dw_elements_largest(dw_elements_load(job, at, now, block), now);
         most = largest > most ? largest : most;
     }
     return most;
@@ -363,7 +311,7 @@ static void factorize(const dw_encode_job *job, const shape *s, const room *own,
         dw_orthonormalize(s->r, s->rows, own->p);
     }
     encode_factor(job, &s->p, own->p, job->payload, 0, sums);
-    decode_factor(job->kernels, &s->p, job->payload, own->p);
+    dw_nested_decode(job->kernels, &s->p, job->payload, own->p);
     dw_product_columns(&m, s->r, own->p, own->q);
     dw_product_fit(s->r, s->rows, own->p, s->columns, own->q);
     keep_start(job, s, own->q);
@@ -382,11 +330,11 @@ static bool keep_residual(const dw_encode_job *job, const shape *s, const room *
     plain.prev = NULL;
     for (uint64_t at = 0, now; at < s->n; at += now) {
         now = block_at(s, at);
-        const float *x = dw_select_load(&plain, at, now, block);
+        const float *x = dw_elements_load(&plain, at, now, block);
         make_values(s, own, at, now, values);
         for (uint64_t i = 0; i < now; i++) {
             float held = prev ? prev[at + i] : 0;
-            next[at + i] = is_finite(values[i]) ? dw_residual_of(held + values[i], x[i]) : held;
+            next[at + i] = dw_residual_next(held, values[i], x[i]);
             double whole = (double)x[i] - (double)held, less = (double)next[at + i];
             coded[i % DW_PRODUCT_LANES] += whole * whole;
             left[i % DW_PRODUCT_LANES] += less * less;
@@ -438,8 +386,7 @@ static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *re
     result->payload_sum = job->kernels->digest_bytes(job->payload, 0, job->plan->payload_bytes);
 }
 
-/* ---- The row ----------------------------------------------------------------------------------
- */
+/* ---- The row --------------------------------------------------------------------------------- */
 
 static dw_status plan(dw_plan *made, dw_why *why)
 {
@@ -470,8 +417,7 @@ static dw_status plan(dw_plan *made, dw_why *why)
  * to come closer than 0. */
 static dw_contraction contracts(const dw_form_params *params, const dw_config *config)
 {
-    const dw_form *form = params->bits ? &dw_form_quantized : &dw_form_floats;
-    bool is_fine = form->contracts(params, config).kind != DW_CONTRACTS_NOT;
+    bool is_fine = dw_nested_contracts(params, config).kind != DW_CONTRACTS_NOT;
     return is_fine ? (dw_contraction){DW_CONTRACTS_BY_SHAPE, 1}
                    : (dw_contraction){DW_CONTRACTS_NOT, 1};
 }

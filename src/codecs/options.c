@@ -97,27 +97,26 @@ enum {
     CHUNK = 1 << DW_CODEC_CHUNK,
     LOWRANK = 1 << DW_CODEC_LOWRANK,
     SPARSE = TOPK | RANDK | COCKTAIL | CHUNK,
-    HANDS_ON = SPARSE | LOWRANK, /* rows of values to another form, quantized or floats */
+    NESTED = SPARSE | LOWRANK, /* with rows of values that another form writes (nested.h) */
     TAH = 1 << DW_CODEC_TAH,
     BLOCKS = 1 << DW_CODEC_BLOCKS,
-    WITHOUT_PREV = DIRECT | RAW | MX | HANDS_ON | TAH | BLOCKS,
+    WITHOUT_PREV = DIRECT | RAW | MX | NESTED | TAH | BLOCKS,
     ALL = DELTA | WITHOUT_PREV
 };
 
-static bool hands_on(const dw_config *config)
+static bool has_nested_rows(const dw_config *config)
 {
-    return dw_codec_bit(config->codec) & HANDS_ON;
+    return dw_codec_bit(config->codec) & NESTED;
 }
 
-/* The values that these codecs hand on are floats, unless bits are given. */
-static bool hands_on_floats(const dw_config *config)
+bool dw_option_nested_floats(const dw_config *config)
 {
     return dw_codec_bit(config->codec) & (TOPK | RANDK | LOWRANK) && !config->bits;
 }
 
 static uint64_t best_bits(const dw_config *config)
 {
-    if (hands_on_floats(config)) return 0;
+    if (dw_option_nested_floats(config)) return 0;
     return config->codec == DW_CODEC_CHUNK ? 2 : 4;
 }
 
@@ -133,7 +132,8 @@ static uint64_t nothing(const dw_config *config)
     return 0;
 }
 
-/* With feedback, every visit of a key continues the iteration of the visit before it. */
+/* With feedback, a visit of a key begins with what the last visit of this key found, so that one
+ * iteration is enough. */
 static uint64_t best_iterations(const dw_config *config)
 {
     return config->feedback > DW_FEEDBACK_NONE ? 1 : 2;
@@ -192,7 +192,7 @@ static bool group_fits(const dw_config *config, uint64_t group)
 {
     /* Sparse values stand in one row, so a channel would be a single value; of lowrank, a channel
      * would have one value of each row, which do not belong together. */
-    if (hands_on(config) && group == DW_GROUP_CHANNEL) return false;
+    if (has_nested_rows(config) && group == DW_GROUP_CHANNEL) return false;
     return group != (is_stepped(config) ? DW_GROUP_CHANNEL : DW_GROUP_SAMPLE);
 }
 
@@ -414,9 +414,9 @@ const dw_option dw_options[DW_OPTIONS] = {
      "what the codes stand for", "dynamic"},
     {42, "block", BLOCKS, DW_SCOPE_BLOCKS, DW_AGREE_FRAME, lengths, 0, 0, false, FIELD(block), usual_length, NULL,
      "consecutive values of a sample that share a scale; not with codebook=quantile", "4096"},
-    {1, "bits", DELTA | DIRECT | HANDS_ON, DW_SCOPE_BITS, DW_AGREE_FRAME, widths, 0, 0, false, FIELD(bits), best_bits, NULL,
+    {1, "bits", DELTA | DIRECT | NESTED, DW_SCOPE_BITS, DW_AGREE_FRAME, widths, 0, 0, false, FIELD(bits), best_bits, NULL,
      "bits per change (delta) or value (others)", "4; 2 with chunk; floats with topk, randk and lowrank"},
-    {2, "group", DELTA | DIRECT | HANDS_ON, DW_SCOPE_GROUPS, DW_AGREE_FRAME, groups, 0, 0, false, FIELD(group), best_group, group_fits,
+    {2, "group", DELTA | DIRECT | NESTED, DW_SCOPE_GROUPS, DW_AGREE_FRAME, groups, 0, 0, false, FIELD(group), best_group, group_fits,
      "channels that share a scale or step; sample: all values of a sample", "64; 16 with chunk; sample with form=step"},
     {16, "step", DELTA | DIRECT, DW_SCOPE_FACTOR, DW_AGREE_NO, NULL, 10, STEP_MOST, 3, FIELD(step), best_step, step_fits,
      "step, as a multiple of the root mean square of what is coded", "1"},
@@ -430,11 +430,11 @@ const dw_option dw_options[DW_OPTIONS] = {
      "bits per element that frames take on average; replaces step", "not set"},
     {22, "deadzone", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 500, 1000, 3, FIELD(deadzone), NULL, deadzone_fits,
      "values of up to so many steps become 0; only with nearest rounding", "0.5: plain nearest rounding"},
-    {3, "scale", DELTA | DIRECT | HANDS_ON | TAH, DW_SCOPE_QUANTIZED, DW_AGREE_NO, scales, 0, 0, false, FIELD(scale), best_scale, scale_fits,
+    {3, "scale", DELTA | DIRECT | NESTED | TAH, DW_SCOPE_QUANTIZED, DW_AGREE_NO, scales, 0, 0, false, FIELD(scale), best_scale, scale_fits,
      "how the encoder finds a scale", "signed; mse for 1 bit; absmax with stochastic rounding and with chunk"},
-    {4, "rounding", DELTA | DIRECT | HANDS_ON, DW_SCOPE_GROUPS, DW_AGREE_DITHER, roundings, 0, 0, false, FIELD(rounding), first, rounding_fits,
+    {4, "rounding", DELTA | DIRECT | NESTED, DW_SCOPE_GROUPS, DW_AGREE_DITHER, roundings, 0, 0, false, FIELD(rounding), first, rounding_fits,
      "how the encoder rounds", "nearest"},
-    {5, "seed", DELTA | DIRECT | HANDS_ON, DW_SCOPE_RANDOM, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(seed), NULL, NULL,
+    {5, "seed", DELTA | DIRECT | NESTED, DW_SCOPE_RANDOM, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(seed), NULL, NULL,
      "seed of stochastic rounding, dither and random places", "0"},
     {27, "scaling", RANDK, DW_SCOPE_ALWAYS, DW_AGREE_NO, scalings, 0, 0, false, FIELD(scaling), first, NULL,
      "unbiased: values are multiplied so that the mean of y over many frames is x", "none"},
@@ -497,16 +497,16 @@ bool dw_option_applies(const dw_option *option, const dw_config *config)
     case DW_SCOPE_ALWAYS: break;
     case DW_SCOPE_BITS: return !is_microscaled(config) && !is_stepped(config);
     case DW_SCOPE_QUANTIZED:
-        return !is_microscaled(config) && !is_stepped(config) && !hands_on_floats(config);
+        return !is_microscaled(config) && !is_stepped(config) && !dw_option_nested_floats(config);
     case DW_SCOPE_MX: return is_microscaled(config);
     case DW_SCOPE_STEP: return is_stepped(config);
     case DW_SCOPE_FACTOR:
         return is_stepped(config) && !config->error && !config->error_abs && !config->rate;
-    case DW_SCOPE_GROUPS: return !is_microscaled(config) && !hands_on_floats(config);
+    case DW_SCOPE_GROUPS: return !is_microscaled(config) && !dw_option_nested_floats(config);
     case DW_SCOPE_RANDOM:
         return config->codec == DW_CODEC_RANDK ||
-               (!is_microscaled(config) && !hands_on_floats(config));
-    case DW_SCOPE_FLOATS: return !hands_on(config) || hands_on_floats(config);
+               (!is_microscaled(config) && !dw_option_nested_floats(config));
+    case DW_SCOPE_FLOATS: return !has_nested_rows(config) || dw_option_nested_floats(config);
     case DW_SCOPE_CHOICES: return !is_stepped(config) && !is_rotated(config);
     case DW_SCOPE_BLOCKS: return config->codebook != DW_CODEBOOK_QUANTILE;
     case DW_SCOPE_ROTATED: return is_rotated(config);

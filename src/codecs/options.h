@@ -103,6 +103,9 @@ uint32_t dw_option_step_most(const dw_config *config);
  * an entry (dw_params_scale). */
 uint32_t dw_option_own_scale(const dw_config *config);
 
+/* Whether the codec has nested rows (nested.h) that are floats, because it has no bits. */
+bool dw_option_nested_floats(const dw_config *config);
+
 /* dw_option_fill stores the effective value of an option in the config: its default if it is not
  * set, and 0 if it does not apply. dw_options_fill does that for all options whose dw_agreement is
  * at least `least`. */

@@ -5,7 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "codecs/selection.h"
+#include "arithmetic/half.h"
+#include "codecs/elements.h"
 
 enum { LANES = DW_PRODUCT_LANES };
 
@@ -46,35 +47,17 @@ static uint64_t row_length(const dw_matrix *m, uint64_t row)
     return least(m->n - row * m->columns, m->columns);
 }
 
-/* Values [column, column + n) of a row, multiplied by the scale; n is at most DW_SELECT_BLOCK. */
+/* Values [column, column + n) of a row, multiplied by the scale; n is at most DW_ELEMENTS_BLOCK. */
 static void load(const dw_matrix *m, uint64_t row, uint64_t column, uint64_t n, float *block)
 {
-    const float *values = dw_select_load(m->job, row * m->columns + column, n, block);
+    const float *values = dw_elements_load(m->job, row * m->columns + column, n, block);
     if (values == block)
         multiply(m->scale, n, block);
     else
         copy_multiple(m->scale, values, n, block);
 }
 
-uint32_t dw_product_largest(const float *values, uint64_t n)
-{
-    int32_t most[LANES] = {0};
-    uint64_t whole = n / LANES * LANES;
-    for (uint64_t i = 0; i < whole; i += LANES)
-        for (int lane = 0; lane < LANES; lane++) {
-            int32_t magnitude = (int32_t)(dw_bits_of(values[i + lane]) & 0x7fffffffu);
-            most[lane] = magnitude > most[lane] ? magnitude : most[lane];
-        }
-    for (uint64_t i = whole; i < n; i++) {
-        int32_t magnitude = (int32_t)(dw_bits_of(values[i]) & 0x7fffffffu);
-        most[0] = magnitude > most[0] ? magnitude : most[0];
-    }
-    for (int lane = 1; lane < LANES; lane++) most[0] = most[lane] > most[0] ? most[lane] : most[0];
-    return (uint32_t)most[0];
-}
-
-/* ---- Products with M --------------------------------------------------------------------------
- */
+/* ---- Products with M ------------------------------------------------------------------------- */
 
 static void add_to_lanes(const float *a, const float *b, uint64_t n, float *lanes)
 {
@@ -89,12 +72,12 @@ static void add_to_lanes(const float *a, const float *b, uint64_t n, float *lane
 
 void dw_product_rows(const dw_matrix *m, uint32_t r, const float *q, float *p, float *lanes)
 {
-    float block[DW_SELECT_BLOCK];
+    float block[DW_ELEMENTS_BLOCK];
     for (uint64_t row = 0; row < m->rows; row++) {
         uint64_t length = row_length(m, row);
         memset(lanes, 0, (size_t)r * LANES * sizeof *lanes);
         for (uint64_t at = 0, now; at < length; at += now) {
-            now = least(length - at, DW_SELECT_BLOCK);
+            now = least(length - at, DW_ELEMENTS_BLOCK);
             load(m, row, at, now, block);
             for (uint32_t k = 0; k < r; k++)
                 add_to_lanes(block, q + k * m->columns + at, now, lanes + (size_t)k * LANES);
@@ -123,8 +106,7 @@ void dw_product_columns(const dw_matrix *m, uint32_t r, const float *p, float *q
         }
 }
 
-/* ---- Vectors ----------------------------------------------------------------------------------
- */
+/* ---- Vectors --------------------------------------------------------------------------------- */
 
 /* In binary64, where these products are exact. */
 static double dot(const float *a, const float *b, uint64_t n)

@@ -19,7 +19,7 @@
 /* Elements that are worked on at once, which stay in the first-level cache. */
 enum { DW_PRODUCT_BLOCK = 256, DW_PRODUCT_LANES = 16 };
 
-/* The n values of what a job codes (codecs/selection.h), cut into rows of `columns` values. The
+/* The n values of what a job codes (codecs/elements.h), cut into rows of `columns` values. The
  * last row may be shorter, and counts as filled up with zeros. */
 typedef struct dw_matrix {
     const dw_encode_job *job;
@@ -46,8 +46,5 @@ void dw_product_fit(uint32_t r, uint64_t rows, const float *p, uint64_t columns,
  * added in order, beginning with +0 (docs/format.md, 3.12). */
 void dw_product_values(uint32_t r, uint64_t rows, const float *p, uint64_t columns, const float *q,
                        uint64_t row, uint64_t column, uint64_t n, float *values);
-
-/* The largest magnitude of n values, as bits; a NaN is larger than an infinity. */
-uint32_t dw_product_largest(const float *values, uint64_t n);
 
 #endif

@@ -103,7 +103,7 @@ dw_status dw_projection_create(dw_projection **projection, const dw_tensor *matr
         const float *from = (const float *)matrix->data + c * matrix->stride_t;
         memcpy(made->matrix + (uint64_t)c * made->r, from, made->r * sizeof *from);
         for (uint32_t r = 0; r < made->r; r++)
-            if ((dw_bits_of(from[r]) & DW_F32_INFINITY) == DW_F32_INFINITY) {
+            if (!dw_is_finite(from[r])) {
                 dw_projection_destroy(made);
                 return complain(why, DW_ERR_ARGUMENT,
                                 "the matrix of a projection has a value that is not finite");
@@ -297,7 +297,7 @@ static void orthonormalize(const fitting *f)
 static bool is_finite_row(const void *row, dw_dtype dtype, uint32_t c)
 {
     for (uint32_t i = 0; i < c; i++)
-        if ((dw_bits_of(load(row, dtype, i)) & DW_F32_INFINITY) == DW_F32_INFINITY) return false;
+        if (!dw_is_finite(load(row, dtype, i))) return false;
     return true;
 }
 

@@ -36,8 +36,8 @@ typedef struct dw_rotation {
     _Alignas(64) float values[DW_TILE_ELEMENTS], back[DW_TILE_ELEMENTS];
 } dw_rotation;
 
-/* Part of a form's plan, after its layout was made. Errors: SHAPE, with a sentence, where blocks of
- * this width do not divide a token. */
+/* To be called when a form makes its plan, after it has made the layout. Errors: SHAPE, with a
+ * sentence, where blocks of this width do not divide a token. */
 dw_status dw_rotation_plan(dw_plan *made, dw_why *why);
 
 /* Returns the job for which the form's kernels are to be called. */

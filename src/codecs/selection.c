@@ -14,6 +14,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "codecs/elements.h"
 #include "codecs/sparse.h"
 #include "codecs/tiles.h"
 
@@ -25,65 +26,6 @@ enum {
     FEW = 32
 };
 
-/* ---- What is coded ----------------------------------------------------------------------------
- */
-
-/* The loops below have inner ones of fixed length, which compilers vectorize. */
-enum { ONCE = 16 };
-
-/* Keeps all bits of NaN, by which they are ordered; kernels->convert does not. */
-static void widen(const void *from, dw_dtype dtype, uint64_t n, float *to)
-{
-    const uint16_t *half = from;
-    uint64_t i = 0;
-    if (dtype == DW_F32) {
-        memcpy(to, from, n * sizeof *to);
-        return;
-    }
-    for (; dtype == DW_BF16 && i + ONCE <= n; i += ONCE)
-        for (int k = 0; k < ONCE; k++) to[i + k] = dw_bf16_widen(half[i + k]);
-    for (; dtype == DW_F16 && i + ONCE <= n; i += ONCE)
-        for (int k = 0; k < ONCE; k++) to[i + k] = dw_f16_widen(half[i + k]);
-    for (; i < n; i++) to[i] = dtype == DW_F16 ? dw_f16_widen(half[i]) : dw_bf16_widen(half[i]);
-}
-
-static void subtract(float *from, const float *values, uint64_t n)
-{
-    uint64_t i = 0;
-    for (; i + ONCE <= n; i += ONCE)
-        for (int k = 0; k < ONCE; k++) from[i + k] -= values[i + k];
-    for (; i < n; i++) from[i] -= values[i];
-}
-
-const float *dw_select_load(const dw_encode_job *job, uint64_t at, uint64_t n, float *block)
-{
-    uint64_t c = job->layout.c, stride = (uint64_t)job->stride;
-    bool is_dense = stride == c || job->layout.t == 1;
-    if (is_dense && !job->prev && job->x_dtype == DW_F32) return dw_at(job->x, DW_F32, at);
-    for (uint64_t done = 0, now; done < n; done += now) {
-        uint64_t row = (at + done) / c, column = (at + done) % c;
-        uint64_t left = is_dense ? n : c - column;
-        now = n - done < left ? n - done : left;
-        uint64_t from = is_dense ? at + done : row * stride + column;
-        widen(dw_at(job->x, job->x_dtype, from), job->x_dtype, now, block + done);
-    }
-    const float *prev = job->prev;
-    if (prev) subtract(block, prev + at, n);
-    return block;
-}
-
-void dw_select_gather(const dw_encode_job *job, const uint32_t *places, uint64_t n, float *values)
-{
-    const float *x = job->x, *prev = job->prev;
-    bool is_dense = job->stride == (int64_t)job->layout.c || job->layout.t == 1;
-    if (!is_dense || job->x_dtype != DW_F32) {
-        for (uint64_t i = 0; i < n; i++) values[i] = *dw_select_load(job, places[i], 1, &values[i]);
-        return;
-    }
-    for (uint64_t i = 0; i < n; i++) values[i] = x[places[i]];
-    for (uint64_t i = 0; prev && i < n; i++) values[i] -= prev[places[i]];
-}
-
 /* Where magnitudes are read from: what a job codes from element `at` on or, where list is not NULL,
  * a list. */
 typedef struct source {
@@ -94,12 +36,12 @@ typedef struct source {
 
 static const float *read_block(const source *from, uint64_t at, uint64_t n, float *block)
 {
-    return from->list ? from->list + at : dw_select_load(from->job, from->at + at, n, block);
+    return from->list ? from->list + at : dw_elements_load(from->job, from->at + at, n, block);
 }
 
 static uint64_t block_size(uint64_t n, uint64_t at)
 {
-    return n - at < DW_SELECT_BLOCK ? n - at : (uint64_t)DW_SELECT_BLOCK;
+    return n - at < DW_ELEMENTS_BLOCK ? n - at : (uint64_t)DW_ELEMENTS_BLOCK;
 }
 
 static uint32_t magnitude(float value)
@@ -107,8 +49,7 @@ static uint32_t magnitude(float value)
     return dw_bits_of(value) & 0x7fffffffu;
 }
 
-/* ---- Counting ---------------------------------------------------------------------------------
- */
+/* ---- Counting -------------------------------------------------------------------------------- */
 
 /* The largest values are those whose magnitude is above `least`, and the first `ties` of those
  * whose magnitude is equal to it. */
@@ -133,10 +74,10 @@ enum { BITS = 11, BINS = 1 << BITS, BITS_OF_SMALL = 8, SMALL = 4096 };
 static void count_bins(const source *from, uint32_t low, uint32_t high, int shift,
                        uint32_t counts[BINS])
 {
-    float room[DW_SELECT_BLOCK];
+    float room[DW_ELEMENTS_BLOCK];
     uint32_t range = high - low;
     memset(counts, 0, ((range >> shift) + 1) * sizeof *counts);
-    for (uint64_t at = 0; at < from->n; at += DW_SELECT_BLOCK) {
+    for (uint64_t at = 0; at < from->n; at += DW_ELEMENTS_BLOCK) {
         uint64_t n = block_size(from->n, at);
         const float *values = read_block(from, at, n, room);
         for (uint64_t i = 0; i < n; i++) {
@@ -176,14 +117,13 @@ static cut find_cut(const source *from, uint64_t k)
     }
 }
 
-/* ---- The largest ------------------------------------------------------------------------------
- */
+/* ---- The largest ----------------------------------------------------------------------------- */
 
 /* How many values can be collected. */
 static uint64_t list_most(uint64_t n, uint64_t k)
 {
     uint64_t most = 2 * k + SPARE;
-    return (most < n ? most : n) + DW_SELECT_BLOCK;
+    return (most < n ? most : n) + DW_ELEMENTS_BLOCK;
 }
 
 uint64_t dw_select_room(uint64_t n, uint64_t k)
@@ -216,9 +156,9 @@ static uint32_t guess(const source *from, uint64_t k, float *room)
 static uint64_t collect(const source *from, uint32_t least, uint8_t *mask, float *list,
                         uint64_t most)
 {
-    float room[DW_SELECT_BLOCK];
+    float room[DW_ELEMENTS_BLOCK];
     uint64_t found = 0;
-    for (uint64_t at = 0; at < from->n; at += DW_SELECT_BLOCK) {
+    for (uint64_t at = 0; at < from->n; at += DW_ELEMENTS_BLOCK) {
         uint64_t now = block_size(from->n, at);
         if (found + now > most) return UINT64_MAX;
         const float *values = read_block(from, at, now, room);
@@ -251,10 +191,10 @@ static cut thin(const float *list, uint64_t listed, uint64_t n, uint64_t k, uint
 /* Counts all elements. */
 static cut count_all(const source *from, uint64_t k, uint8_t *mask, float *chosen)
 {
-    float room[DW_SELECT_BLOCK];
+    float room[DW_ELEMENTS_BLOCK];
     cut found = find_cut(from, k), c = found;
     memset(mask, 0, (size_t)dw_round_up((from->n + 7) / 8, 16));
-    for (uint64_t at = 0; at < from->n; at += DW_SELECT_BLOCK) {
+    for (uint64_t at = 0; at < from->n; at += DW_ELEMENTS_BLOCK) {
         uint64_t now = block_size(from->n, at);
         const float *values = read_block(from, at, now, room);
         for (uint64_t i = 0; i < now; i++)
@@ -286,8 +226,7 @@ void dw_select_largest(const dw_encode_job *job, uint64_t at, uint64_t n, uint64
     *limit = below(c, k);
 }
 
-/* ---- Random ones ------------------------------------------------------------------------------
- */
+/* ---- Random ones ----------------------------------------------------------------------------- */
 
 uint64_t dw_select_stretch(uint64_t n, uint64_t k, uint64_t stretch)
 {

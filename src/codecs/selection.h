@@ -12,13 +12,6 @@
 
 #include "codecs/job.h"
 
-/* Elements that are read at once, which stay in the first-level cache. */
-enum { DW_SELECT_BLOCK = 2048 };
-
-/* What a job codes of n elements, at most DW_SELECT_BLOCK, from `at` on: x as binary32 or, where
- * there is a base, x - prev. Returns `block`, or the address of x itself. */
-const float *dw_select_load(const dw_encode_job *job, uint64_t at, uint64_t n, float *block);
-
 uint64_t dw_select_room(uint64_t n, uint64_t k);
 
 /* Of the n elements from `at` on, chooses the k of the largest magnitude; of equal ones those with
@@ -34,9 +27,6 @@ void dw_select_largest(const dw_encode_job *job, uint64_t at, uint64_t n, uint64
 enum { DW_SELECT_DRAWS = 512 };
 uint64_t dw_select_draw(const struct dw_kernels *kernels, uint64_t draws_key, uint64_t n,
                         uint64_t k, uint64_t first, uint32_t places[DW_SELECT_DRAWS]);
-
-/* Writes what is coded of n elements at any places. */
-void dw_select_gather(const dw_encode_job *job, const uint32_t *places, uint64_t n, float *values);
 
 /* How many elements stretch number `stretch` has. */
 uint64_t dw_select_stretch(uint64_t n, uint64_t k, uint64_t stretch);

@@ -13,7 +13,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "codecs/elements.h"
 #include "codecs/emitting.h"
+#include "codecs/nested.h"
 #include "codecs/options.h"
 #include "codecs/selection.h"
 #include "codecs/tiles.h"
@@ -37,13 +39,7 @@ bool dw_sparse_of(const dw_plan *plan, dw_sparse *s)
     s->chunk = params->chunk && params->chunk < s->m ? params->chunk : s->m;
     s->keep = params->keep;
     s->k = s->m / s->chunk * part_of(s->chunk, s->keep) + part_of(s->m % s->chunk, s->keep);
-    s->values = (dw_plan){.t = 1, .c = (uint32_t)s->k};
-    s->values.params = (dw_form_params){.form = params->bits ? &dw_form_quantized : &dw_form_floats,
-                                        .bits = params->bits,
-                                        .group = params->group,
-                                        .dtype = params->dtype};
-    s->values.form = s->values.params.form;
-    if (s->values.form->plan(&s->values, NULL)) return false;
+    if (!dw_nested_plan(params, 1, s->k, params->group, &s->values)) return false;
     s->mask_bytes = dw_round_up((s->n + 7) / 8, 16);
     s->values_bytes = s->values.payload_bytes;
     s->gathered_at = s->mask_bytes + s->values_bytes;
@@ -79,30 +75,7 @@ static float *gathered_at(const dw_sparse *s, const uint8_t *plain)
     return (float *)(void *)((uint8_t *)(uintptr_t)plain + s->gathered_at);
 }
 
-static bool is_finite(float value)
-{
-    return (dw_bits_of(value) & DW_F32_INFINITY) != DW_F32_INFINITY;
-}
-
-/* ---- Decode -----------------------------------------------------------------------------------
- */
-
-/* Makes the gathered values of the payload of the other form. */
-static void decode_values(const dw_decode_job *job, const dw_sparse *s, float *values)
-{
-    dw_decode_job inner = *job;
-    dw_chunk_result unused;
-    inner.layout = s->values.layout;
-    inner.plan = &s->values;
-    inner.payload = job->payload + s->mask_bytes;
-    inner.prev = inner.next = NULL;
-    inner.y = values;
-    inner.y_dtype = DW_F32;
-    inner.stride = (int64_t)s->k;
-    inner.is_exact = true;
-    inner.adds = false;
-    for (uint64_t i = 0; i < s->values.chunks; i++) s->values.form->decode(&inner, i, &unused);
-}
+/* ---- Decode ---------------------------------------------------------------------------------- */
 
 /* Writes a value to y: rounded and clamped as quantized values are, or converted as floats are. */
 static void write_value(const dw_decode_job *job, uint64_t at, float value, bool clamps)
@@ -113,7 +86,7 @@ static void write_value(const dw_decode_job *job, uint64_t at, float value, bool
         memcpy(y, &value, sizeof value);
         return;
     }
-    clamps = clamps && is_finite(value);
+    clamps = clamps && dw_is_finite(value);
     if (job->y_dtype == DW_F16)
         half = clamps ? dw_f16_finite(value) : dw_f16_round(value);
     else
@@ -160,7 +133,7 @@ static void decode(const dw_decode_job *job, uint64_t chunk, dw_chunk_result *re
     (void)result;
     (void)dw_sparse_of(job->plan, &s);
     float *values = gathered_at(&s, job->payload);
-    decode_values(job, &s, values);
+    dw_nested_decode(job->kernels, &s.values, job->payload + s.mask_bytes, values);
     if (job->adds)
         add_to_y(job, &s, values);
     else
@@ -171,15 +144,10 @@ static void count(const dw_decode_job *job, dw_counters *counters)
 {
     dw_sparse s;
     (void)dw_sparse_of(job->plan, &s);
-    dw_decode_job inner = *job;
-    inner.layout = s.values.layout;
-    inner.plan = &s.values;
-    inner.payload = job->payload + s.mask_bytes;
-    if (s.values.form->count) s.values.form->count(&inner, counters);
+    dw_nested_count(job, &s.values, job->payload + s.mask_bytes, counters);
 }
 
-/* ---- Encode -----------------------------------------------------------------------------------
- */
+/* ---- Encode ---------------------------------------------------------------------------------- */
 
 /* Gathers the values at random places. Each is multiplied by the number of elements that it was
  * drawn from, if the mean of y is to be x. */
@@ -189,7 +157,7 @@ static void gather_drawn(const dw_encode_job *job, const dw_sparse *s, float *va
     for (uint64_t first = 0; first < s->k; first += DW_SELECT_DRAWS) {
         uint64_t now = dw_select_draw(job->kernels, job->draws_key, s->n, s->k, first, places);
         float *to = values + first;
-        dw_select_gather(job, places, now, to);
+        dw_elements_gather(job, places, now, to);
         for (uint64_t i = 0; i < now; i++) {
             dw_mask_set(job->payload, places[i]);
             if (job->plan->params.unbiased)
@@ -206,7 +174,7 @@ static void gather_masked(const dw_encode_job *job, const dw_sparse *s, float *v
     uint8_t *places = job->payload + s->places_at;
     for (uint64_t first = 0; first < s->m; first += DW_SELECT_DRAWS) {
         uint64_t now = dw_select_draw(job->kernels, job->draws_key, s->n, s->m, first, drawn);
-        dw_select_gather(job, drawn, now, candidates + first);
+        dw_elements_gather(job, drawn, now, candidates + first);
     }
     dw_encode_job inner = {.layout = {.t = 1, .c = (uint32_t)s->m},
                            .x = candidates,
@@ -232,35 +200,13 @@ static void gather_largest(const dw_encode_job *job, const dw_sparse *s, float *
     }
 }
 
-static void encode_values(const dw_encode_job *job, const dw_sparse *s, const float *values,
-                          dw_sums *sums)
-{
-    dw_encode_job inner = *job;
-    inner.layout = s->values.layout;
-    inner.plan = &s->values;
-    inner.x = values;
-    inner.x_dtype = DW_F32;
-    inner.stride = (int64_t)s->k;
-    inner.prev = NULL;
-    inner.next = NULL;
-    inner.keeps_residual = false;
-    inner.payload = job->payload + s->mask_bytes;
-    for (uint64_t i = 0; i < s->values.chunks; i++) {
-        dw_chunk_result result;
-        s->values.form->encode(&inner, i, &result);
-        sums->pieces += result.sums.pieces;
-        sums->zero += result.sums.zero;
-        sums->poisoned += result.sums.poisoned;
-    }
-}
-
 /* Makes the new residual of n elements of which nothing is sent. That of values that are not finite
  * stays as it was. */
 static void keep_all(const dw_encode_job *job, uint64_t at, uint64_t n, const float *x)
 {
-    float unused[DW_SELECT_BLOCK], *next = (float *)job->next + at;
+    float unused[DW_ELEMENTS_BLOCK], *next = (float *)job->next + at;
     const float *prev = job->prev ? (const float *)job->prev + at : NULL;
-    uint8_t mask[DW_SELECT_BLOCK / 8] = {0};
+    uint8_t mask[DW_ELEMENTS_BLOCK / 8] = {0};
     if (prev)
         memcpy(next, prev, (size_t)n * sizeof *next);
     else
@@ -275,21 +221,20 @@ static void keep_all(const dw_encode_job *job, uint64_t at, uint64_t n, const fl
  * residual stays as it was. (What is sent of an x that is not finite is not finite either.) */
 static void keep_residual(const dw_encode_job *job, const dw_sparse *s, float *values)
 {
-    float room[DW_SELECT_BLOCK], *next = job->next;
+    float room[DW_ELEMENTS_BLOCK], *next = job->next;
     const float *prev = job->prev;
     dw_encode_job plain = *job;
-    dw_decode_job again = {.payload = job->payload, .kernels = job->kernels};
     plain.prev = NULL;
-    decode_values(&again, s, values);
+    dw_nested_decode(job->kernels, &s->values, job->payload + s->mask_bytes, values);
     dw_mask_walk walk = {.mask = job->payload, .n = s->n};
     bool has_next = dw_mask_next(&walk);
     for (uint64_t at = 0, now; at < s->n; at += now) {
-        now = s->n - at < DW_SELECT_BLOCK ? s->n - at : (uint64_t)DW_SELECT_BLOCK;
-        const float *x = dw_select_load(&plain, at, now, room);
+        now = s->n - at < DW_ELEMENTS_BLOCK ? s->n - at : (uint64_t)DW_ELEMENTS_BLOCK;
+        const float *x = dw_elements_load(&plain, at, now, room);
         keep_all(job, at, now, x);
         for (; has_next && walk.at < at + now; has_next = dw_mask_next(&walk)) {
             float held = prev ? prev[walk.at] : 0, sent = *values++;
-            next[walk.at] = is_finite(sent) ? dw_residual_of(held + sent, x[walk.at - at]) : held;
+            next[walk.at] = dw_residual_next(held, sent, x[walk.at - at]);
         }
     }
 }
@@ -308,12 +253,11 @@ static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *re
         gather_masked(job, &s, values);
     else
         gather_largest(job, &s, values);
-    encode_values(job, &s, values, &result->sums);
+    dw_nested_encode(job, &s.values, values, 0, job->payload + s.mask_bytes, &result->sums);
     if (job->keeps_residual) keep_residual(job, &s, values);
 }
 
-/* ---- The row ----------------------------------------------------------------------------------
- */
+/* ---- The row --------------------------------------------------------------------------------- */
 
 static dw_status plan(dw_plan *made, dw_why *why)
 {
@@ -336,11 +280,10 @@ static dw_status plan(dw_plan *made, dw_why *why)
  * be said. */
 static dw_contraction contracts(const dw_form_params *params, const dw_config *config)
 {
-    const dw_form *form = params->bits ? &dw_form_quantized : &dw_form_floats;
     bool is_stochastic = params->bits && config->rounding == DW_ROUNDING_STOCHASTIC;
-    dw_contraction inner = form->contracts(params, config), none = {DW_CONTRACTS_NOT, 1};
-    double lost = inner.part * inner.part, arrives = 1 - lost;
-    if (inner.kind != DW_CONTRACTS_ALWAYS || params->unbiased || params->bits == 1) return none;
+    dw_contraction nested = dw_nested_contracts(params, config), none = {DW_CONTRACTS_NOT, 1};
+    double lost = nested.part * nested.part, arrives = 1 - lost;
+    if (nested.kind != DW_CONTRACTS_ALWAYS || params->unbiased || params->bits == 1) return none;
     if (params->bits && params->group == DW_GROUP_ROW) return none;
     if (is_stochastic)
         arrives = 1 - params->group * lost / 4;

@@ -125,8 +125,7 @@ static void settle(const dw_encode_job *job, const dw_chunk_result *joined)
     memset(offsets_end, 0, (size_t)(job->payload + tah.codes_at[DW_TAH_WIDE] - offsets_end));
 }
 
-/* ---- Units: runs of tiles of one kind that the form quantized writes together -----------------
- */
+/* ---- Units: runs of tiles of one kind that the form quantized writes together ---------------- */
 
 typedef struct unit {
     dw_plan plan; /* of these tiles alone, as a sample */
@@ -152,7 +151,7 @@ static void units_of(units *u, const dw_tah *tah, const uint8_t *payload, uint64
     uint64_t all = tah->of[u->kind].layout.tiles;
     u->next = chunk * tah->chunk_units;
     u->end = u->next + tah->chunk_units < all ? u->next + tah->chunk_units : all;
-    u->walk = dw_tah_begin(tah, payload, u->kind, u->next * tah->rows);
+    u->walk = dw_tah_begin(payload, u->kind, u->next * tah->rows);
     u->at.rows = 0;
 }
 

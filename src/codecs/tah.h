@@ -40,11 +40,11 @@ dw_status dw_tah_of(const dw_plan *plan, dw_tah *tah, dw_why *why);
 /* A walk through the tiles of one kind, in order. */
 typedef struct dw_tah_walk {
     const uint8_t *mask;
-    uint64_t n, next, word, flip; /* flip: all bits set for the narrow tiles */
+    uint64_t next, word, flip; /* flip: all bits set for the narrow tiles */
 } dw_tah_walk;
 
 /* Begins a walk at tile number `first` of a kind. */
-dw_tah_walk dw_tah_begin(const dw_tah *tah, const uint8_t *payload, int kind, uint64_t first);
+dw_tah_walk dw_tah_begin(const uint8_t *payload, int kind, uint64_t first);
 
 /* Returns the number of the next tile. There must be one. */
 static inline uint64_t dw_tah_next(dw_tah_walk *walk)

@@ -60,10 +60,9 @@ dw_status dw_tah_of(const dw_plan *plan, dw_tah *tah, dw_why *why)
     return DW_OK;
 }
 
-dw_tah_walk dw_tah_begin(const dw_tah *tah, const uint8_t *payload, int kind, uint64_t first)
+dw_tah_walk dw_tah_begin(const uint8_t *payload, int kind, uint64_t first)
 {
-    dw_tah_walk walk = {
-        .mask = payload, .n = tah->n, .flip = kind == DW_TAH_NARROW ? UINT64_MAX : 0};
+    dw_tah_walk walk = {.mask = payload, .flip = kind == DW_TAH_NARROW ? UINT64_MAX : 0};
     while (first > 0) {
         uint64_t word = dw_mask_word(payload, walk.next) ^ walk.flip, ones = dw_mask_ones(word);
         walk.next += 64;

@@ -132,7 +132,7 @@ dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw
     return dw_decode_with(decoder, frame, len, y, NULL, reply, reply_cap, reply_len);
 }
 
-/* ---- Tickets -------------------------------------------------------------------------------- */
+/* ---- Tickets --------------------------------------------------------------------------------- */
 
 static dw_status check_item(const dw_decode_item *item)
 {

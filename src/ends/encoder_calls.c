@@ -201,7 +201,7 @@ dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n,
     return status;
 }
 
-/* ---- Tickets -------------------------------------------------------------------------------- */
+/* ---- Tickets --------------------------------------------------------------------------------- */
 
 size_t dw_frame_head_bound(uint32_t n)
 {

@@ -91,7 +91,7 @@ static dw_status take_off(const giving *g, const void *prev, float *y, void *nex
     if (status) return status;
     for (uint64_t i = 0; i < g->elements; i++) {
         float less = held[i] - y[i]; /* not finite where y is poisoned */
-        y[i] = (dw_bits_of(less) & 0x7fffffffu) < DW_F32_INFINITY ? less : held[i];
+        y[i] = dw_is_finite(less) ? less : held[i];
     }
     if (engine->copy) return engine->copy(engine->context, next, y, bytes, why);
     memcpy(next, y, bytes);

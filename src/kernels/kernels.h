@@ -272,10 +272,11 @@ typedef struct dw_kernels {
                    uint64_t n, uint32_t width, float *to);
     void (*unrotate)(const float *from, uint64_t n, uint32_t width, const void *prev,
                      dw_dtype prev_dtype, void *to, dw_dtype to_dtype);
-    /* Sets bit i % 8 of mask[i / 8] where the magnitude of value i, bits & 0x7fffffff, is at least
-     * `least`, at most 2^31 - 1, and clears it otherwise, also behind the last value. Writes these
-     * values to list, which has room for n, and returns their number. What is behind them in list
-     * has no meaning. */
+    /* Finds the values whose magnitude, bits & 0x7fffffff, is `least` or more; least is at most
+     * 2^31 - 1. Value i has bit i % 8 of mask[i / 8], which is set if it was found; all other bits
+     * of these bytes are cleared. The values that were found are written to list one behind the
+     * other, and their number is returned. list has room for n values, and those behind the ones
+     * that were found may be overwritten. */
     uint64_t (*collect)(const float *values, uint64_t n, uint32_t least, uint8_t *mask,
                         float *list);
 } dw_kernels;

@@ -33,8 +33,7 @@ static size_t up(size_t n, size_t m)
     return (n + m - 1) / m * m;
 }
 
-/* ---- The reference ----------------------------------------------------------------------------
- */
+/* ---- The reference --------------------------------------------------------------------------- */
 
 static int ascending(const void *a, const void *b)
 {
@@ -59,8 +58,8 @@ static void make_dynamic(float entries[ENTRIES])
     qsort(entries, ENTRIES, sizeof *entries, ascending);
 }
 
-/* Whether a value lies above the middle of two others, exactly: twice the value is compared with
- * the sum of the others and, where it is equal to it, with what the sum has lost by rounding. */
+/* Whether a value lies above the middle of two others, exactly. Twice the value is compared with
+ * the rounded sum of the others. If they are equal, the rounding error of the sum decides. */
 static bool is_above_middle(float value, float low, float high)
 {
     volatile double sum = (double)low + high, of_high = sum - low, of_low = sum - of_high;
@@ -133,8 +132,7 @@ static void reference_of_fitted(const uint8_t *payload, const float *x, uint32_t
                               : nan_of(dtype);
 }
 
-/* ---- What arrives ------------------------------------------------------------------------------
- */
+/* ---- What arrives ---------------------------------------------------------------------------- */
 
 /* Kinds of samples: normal values; a few magnitudes that are equal; all equal; magnitudes of all
  * orders; values that differ in their last bits; one large value among small ones; nothing but
@@ -219,8 +217,7 @@ static void the_nearest_codes_arrive(void **state)
                 }
 }
 
-/* ---- Fitted codebooks --------------------------------------------------------------------------
- */
+/* ---- Fitted codebooks ------------------------------------------------------------------------ */
 
 static void encode_fitted(test_pair *pair, uint32_t n)
 {
@@ -286,8 +283,7 @@ static void large_samples_are_sampled_evenly(void **state)
     test_pair_close(&pair);
 }
 
-/* ---- Payloads that no encoder writes -----------------------------------------------------------
- */
+/* ---- Payloads that no encoder writes --------------------------------------------------------- */
 
 /* Readers accept all scales, entries and codes. */
 static void any_payload_is_read(void **state)
@@ -393,14 +389,11 @@ static void values_are_added(void **state)
     }
 }
 
-/* ---- Configs -----------------------------------------------------------------------------------
- */
+/* ---- Configs --------------------------------------------------------------------------------- */
 
 static void configs_are_checked(void **state)
 {
-    static const struct {
-        const char *text, *says;
-    } wrong[] = {
+    static const test_wrong_config wrong[] = {
         {"blocks:block=100", "64 128 256 512 1024 2048 4096"},
         {"blocks:block=32", "64 128 256 512 1024 2048 4096"},
         {"blocks:block=131072", "65536"},
@@ -410,25 +403,14 @@ static void configs_are_checked(void **state)
         {"blocks:entropy=rans", "unknown option"},
         {"direct:block=64", "unknown option"},
     };
-    static const char *const right[][2] = {
+    static const test_right_config right[] = {
         {"blocks", "blocks"},
         {"blocks:codebook=dynamic,block=4096", "blocks"},
         {"blocks:block=65536,codebook=linear", "blocks:codebook=linear,block=65536"},
         {"blocks:codebook=quantile,feedback=ef", "blocks:codebook=quantile,feedback=ef"},
     };
-    dw_config config;
-    dw_why why;
-    char text[DW_CONFIG_TEXT_BYTES];
     (void)state;
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_int_equal(dw_config_parse(&config, wrong[i].text, &why), DW_ERR_CONFIG);
-        if (!strstr(why.text, wrong[i].says)) fail_msg("%s: %s", wrong[i].text, why.text);
-    }
-    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
-        assert_int_equal(dw_config_parse(&config, right[i][0], &why), DW_OK);
-        assert_int_equal(dw_config_format(&config, text, sizeof text), DW_OK);
-        assert_string_equal(text, right[i][1]);
-    }
+    test_configs(wrong, sizeof wrong / sizeof *wrong, right, sizeof right / sizeof *right);
 }
 
 int main(void)

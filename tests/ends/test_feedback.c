@@ -191,8 +191,7 @@ static void the_quota_counts_residuals(void **state)
     test_pair_close(&f.pair);
 }
 
-/* ---- feedback=lazy ---------------------------------------------------------------------------
- */
+/* ---- feedback=lazy --------------------------------------------------------------------------- */
 
 /* The residual of a place goes to the sample that has the place in the next frame, and to no other
  * slice. f.r.held is that of place 0 in slice 0, and of place 1 in slice 1. */

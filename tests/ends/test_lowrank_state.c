@@ -80,8 +80,7 @@ static double norm(const float *values)
     return sqrt(sum);
 }
 
-/* ---- Residuals --------------------------------------------------------------------------------
- */
+/* ---- Residuals ------------------------------------------------------------------------------- */
 
 /* Rounding so coarse that sometimes zeros are sent. */
 #define COARSE "lowrank:rank=1,bits=3,rounding=stochastic,group=256,width=420,feedback=ef"
@@ -173,8 +172,7 @@ static void spoiled_samples_are_forgotten(void **state)
     }
 }
 
-/* ---- What is kept -----------------------------------------------------------------------------
- */
+/* ---- What is kept ---------------------------------------------------------------------------- */
 
 typedef struct saved {
     uint8_t bytes[96 + 4 * SIZE + KEPT + 8];
@@ -339,8 +337,7 @@ static void the_iteration_goes_on(void **state)
     if (sums[0] > sums[1] * 0.97) fail_msg("with what is kept %g, anew %g", sums[0], sums[1]);
 }
 
-/* ---- PowerSGD ---------------------------------------------------------------------------------
- */
+/* ---- PowerSGD -------------------------------------------------------------------------------- */
 
 /* Algorithm 1 and 2 of PowerSGD (arXiv:1905.13727) for one worker, in binary64. e: the residual. */
 static void power_sgd(const float *x, int r, double *e, double *q)
@@ -407,8 +404,7 @@ static void power_sgd_is_not_ahead(void **state)
         }
 }
 
-/* ---- Restarts ---------------------------------------------------------------------------------
- */
+/* ---- Restarts -------------------------------------------------------------------------------- */
 
 /* The first gradient is 0 but for the upper left quarter, all others are 0 but for both quarters of
  * the diagonal. q of the first visit is 0 in the right half, and stays so for ever: with rank 1, M

@@ -5,8 +5,7 @@
 
 static const dw_key key = {3, 1};
 
-/* ---- Residuals ---------------------------------------------------------------------------------
- */
+/* ---- Residuals ------------------------------------------------------------------------------- */
 
 enum { N = 1 << 16, VISITS = 100 };
 
@@ -84,8 +83,7 @@ static void residuals_are_not_above_those_of_the_papers(void **state)
     }
 }
 
-/* ---- A training --------------------------------------------------------------------------------
- */
+/* ---- A training ------------------------------------------------------------------------------ */
 
 /* A net of two layers learns what another such net computes, from the mean of the gradients that
  * two workers send. */

@@ -24,8 +24,7 @@ static void rotate(float *values, size_t n, uint32_t width)
     }
 }
 
-/* ---- The same payloads as of a tensor that was rotated before ----------------------------------
- */
+/* ---- The same payloads as of a tensor that was rotated before -------------------------------- */
 
 static const struct {
     const char *plain;
@@ -175,8 +174,7 @@ static void changes_are_rotated(void **state)
     }
 }
 
-/* ---- NaN ----------------------------------------------------------------------------------------
- */
+/* ---- NaN ------------------------------------------------------------------------------------- */
 
 /* Fills y with what must arrive if element `at` of x is NaN: NaN in its block, and in its piece. */
 static void nan_stays_in_its_blocks(void **state)
@@ -243,8 +241,7 @@ static void huge_values_are_no_harm(void **state)
     test_pair_close(&pair);
 }
 
-/* ---- Errors -------------------------------------------------------------------------------------
- */
+/* ---- Errors ---------------------------------------------------------------------------------- */
 
 static double norm(const float *values, size_t n)
 {
@@ -375,8 +372,7 @@ static void residuals_are_bounded(void **state)
     }
 }
 
-/* ---- What is refused ----------------------------------------------------------------------------
- */
+/* ---- What is refused ------------------------------------------------------------------------- */
 
 static void blocks_must_divide_a_token(void **state)
 {
@@ -402,9 +398,7 @@ static void blocks_must_divide_a_token(void **state)
 
 static void configs_are_checked(void **state)
 {
-    static const struct {
-        const char *text, *says;
-    } wrong[] = {
+    static const test_wrong_config wrong[] = {
         {"direct:transform=fourier", "none hadamard"},
         {"direct:rotate=64", "not allowed with the other options"},
         {"direct:transform=hadamard,rotate=32", "16 64 256"},
@@ -415,7 +409,7 @@ static void configs_are_checked(void **state)
         {"raw:transform=hadamard", "unknown option"},
         {"topk:transform=hadamard", "unknown option"},
     };
-    static const char *const right[][2] = {
+    static const test_right_config right[] = {
         {"direct:transform=none", "direct"},
         {"direct:rotate=64,transform=hadamard", "direct:transform=hadamard"},
         {"mx:transform=hadamard,rotate=16", "mx:transform=hadamard,rotate=16"},
@@ -424,19 +418,8 @@ static void configs_are_checked(void **state)
         {"delta:form=step,entropy=rans,rate=2,transform=hadamard",
          "delta:form=step,transform=hadamard,rate=2,entropy=rans"},
     };
-    dw_config config;
-    dw_why why;
-    char text[DW_CONFIG_TEXT_BYTES];
     (void)state;
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_int_equal(dw_config_parse(&config, wrong[i].text, &why), DW_ERR_CONFIG);
-        if (!strstr(why.text, wrong[i].says)) fail_msg("%s: %s", wrong[i].text, why.text);
-    }
-    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
-        assert_int_equal(dw_config_parse(&config, right[i][0], &why), DW_OK);
-        assert_int_equal(dw_config_format(&config, text, sizeof text), DW_OK);
-        assert_string_equal(text, right[i][1]);
-    }
+    test_configs(wrong, sizeof wrong / sizeof *wrong, right, sizeof right / sizeof *right);
 }
 
 int main(void)

@@ -16,8 +16,7 @@ static uint32_t magnitude(float value)
     return dw_bits_of(value) & 0x7fffffffu;
 }
 
-/* ---- topk, compared with a sort ----------------------------------------------------------------
- */
+/* ---- topk, compared with a sort -------------------------------------------------------------- */
 
 static const float *sorted; /* what place_order compares */
 
@@ -131,8 +130,7 @@ static void the_largest_arrive(void **state)
                     check_largest(dtypes[d], kind, shapes[s][0], shapes[s][1], keeps[i]);
 }
 
-/* ---- Values ------------------------------------------------------------------------------------
- */
+/* ---- Values ---------------------------------------------------------------------------------- */
 
 enum { T = 8, C = 500, COUNT = T * C };
 
@@ -231,8 +229,7 @@ static void the_mean_of_unbiased_frames_is_x(void **state)
     test_pair_close(&pair);
 }
 
-/* ---- Payloads that break a rule ----------------------------------------------------------------
- */
+/* ---- Payloads that break a rule -------------------------------------------------------------- */
 
 static uint8_t *payload_of(const test_pair *pair)
 {
@@ -345,31 +342,17 @@ static void no_byte_can_do_harm(void **state)
         test_pair pair;
         dw_tensor ty = dw_tensor_3d(y, DW_F32, 1, T, C);
         pass(&pair, configs[i], x, y);
-        uint8_t *payload = payload_of(&pair), *copy = malloc(pair.len);
-        size_t head = 16 + (size_t)dw_get(payload + 4, 4);
-        assert_non_null(copy);
-        memcpy(copy, pair.frame, pair.len);
-        for (size_t at = 0; at < head; at += at < 64 ? 1 : 37)
-            for (int value = 0; value < 256; value += at < 20 ? 1 : 51) {
-                memcpy(pair.frame, copy, pair.len);
-                payload[at] = (uint8_t)value;
-                test_seal(pair.frame, pair.len);
-                dw_status status = test_pair_decode(&pair, &ty);
-                assert_true(status == DW_OK || status == DW_ERR_FORMAT);
-            }
-        free(copy);
+        uint8_t *payload = payload_of(&pair);
+        test_pair_spoil(&pair, payload, 16 + (size_t)dw_get(payload + 4, 4), &ty);
         test_pair_close(&pair);
     }
 }
 
-/* ---- Configs -----------------------------------------------------------------------------------
- */
+/* ---- Configs --------------------------------------------------------------------------------- */
 
 static void configs_are_checked(void **state)
 {
-    static const struct {
-        const char *text, *says;
-    } wrong[] = {
+    static const test_wrong_config wrong[] = {
         {"topk:keep=0", "from 0.000001 to 1"},
         {"topk:keep=1.5", "from 0.000001 to 1"},
         {"topk:keep=0.0000001", "from 0.000001 to 1"},
@@ -386,7 +369,7 @@ static void configs_are_checked(void **state)
         {"topk:bits=1,feedback=ef", "none unstable"},
         {"topk:bits=4,group=row,feedback=ef", "none unstable"},
     };
-    static const char *const right[][2] = {
+    static const test_right_config right[] = {
         {"topk", "topk"},
         {"topk:keep=0.01", "topk"},
         {"topk:bits=4,group=64", "topk:bits=4"},
@@ -394,19 +377,8 @@ static void configs_are_checked(void **state)
         {"randk:seed=4,scaling=unbiased,keep=1", "randk:keep=1,seed=4,scaling=unbiased"},
         {"topk:feedback=ef,keep=0.000001", "topk:keep=0.000001,feedback=ef"},
     };
-    dw_config config;
-    dw_why why;
-    char text[DW_CONFIG_TEXT_BYTES];
     (void)state;
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_int_equal(dw_config_parse(&config, wrong[i].text, &why), DW_ERR_CONFIG);
-        if (!strstr(why.text, wrong[i].says)) fail_msg("%s: %s", wrong[i].text, why.text);
-    }
-    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
-        assert_int_equal(dw_config_parse(&config, right[i][0], &why), DW_OK);
-        assert_int_equal(dw_config_format(&config, text, sizeof text), DW_OK);
-        assert_string_equal(text, right[i][1]);
-    }
+    test_configs(wrong, sizeof wrong / sizeof *wrong, right, sizeof right / sizeof *right);
 }
 
 int main(void)

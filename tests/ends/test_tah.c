@@ -47,8 +47,7 @@ static void rotate(float *v, uint32_t g)
     for (uint32_t i = 0; i < g; i++) v[i] *= sqrtf((float)g);
 }
 
-/* ---- Pivots and wide tiles, compared with a search of the whole tile and a sort ----------------
- */
+/* ---- Pivots and wide tiles, compared with a search of the whole tile and a sort -------------- */
 
 enum { MOST = 90 * 768, MOST_TILES = MOST / 16 };
 
@@ -139,8 +138,7 @@ static void tiles_and_pivots_are_chosen(void **state)
     }
 }
 
-/* ---- What arrives -------------------------------------------------------------------------------
- */
+/* ---- What arrives ---------------------------------------------------------------------------- */
 
 static double norm(const float *values, size_t n)
 {
@@ -257,8 +255,7 @@ static void nan_stays_in_its_tile(void **state)
     }
 }
 
-/* ---- Residuals ----------------------------------------------------------------------------------
- */
+/* ---- Residuals ------------------------------------------------------------------------------- */
 
 static void residuals_are_bounded(void **state)
 {
@@ -296,8 +293,7 @@ static void residuals_are_bounded(void **state)
     }
 }
 
-/* ---- Payloads that break a rule -----------------------------------------------------------------
- */
+/* ---- Payloads that break a rule -------------------------------------------------------------- */
 
 /* Whether a decoder takes a frame whose byte at `at` became `value`, with digests that fit. */
 static dw_status status_with(const test_pair *pair, uint64_t n, size_t at, uint8_t value)
@@ -352,8 +348,7 @@ static void hostile_payloads_are_refused(void **state)
     test_pair_close(&pair);
 }
 
-/* ---- What is refused ----------------------------------------------------------------------------
- */
+/* ---- What is refused ------------------------------------------------------------------------- */
 
 static void tiles_must_divide_a_token(void **state)
 {
@@ -374,16 +369,14 @@ static void tiles_must_divide_a_token(void **state)
 
 static void configs_are_checked(void **state)
 {
-    static const struct {
-        const char *text, *says;
-    } wrong[] = {
+    static const test_wrong_config wrong[] = {
         {"tah:tile=32", "16 64 256"},           {"tah:tau=0.5", "from 1 to 1000000"},
         {"tah:share=0", "from 0.000001 to 1"},  {"tah:share=1.1", "from 0.000001 to 1"},
         {"tah:bits=4", "unknown option"},       {"tah:scale=absmax", "signed mse"},
         {"direct:tile=64", "unknown option"},   {"tah:transform=hadamard", "unknown option"},
         {"tah:entropy=rans", "unknown option"}, {"tah:tile=256,feedback=ef", "none unstable"},
     };
-    static const char *const right[][2] = {
+    static const test_right_config right[] = {
         {"tah:tile=64,share=0.8,tau=1", "tah"},
         {"tah:tile=256,feedback=unstable", "tah:tile=256,feedback=unstable"},
         {"tah:tau=2.5,share=0.75,scale=mse", "tah:share=0.75,tau=2.5,scale=mse"},
@@ -392,15 +385,7 @@ static void configs_are_checked(void **state)
     dw_why why;
     char text[DW_CONFIG_TEXT_BYTES];
     (void)state;
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_int_equal(dw_config_parse(&config, wrong[i].text, &why), DW_ERR_CONFIG);
-        if (!strstr(why.text, wrong[i].says)) fail_msg("%s: %s", wrong[i].text, why.text);
-    }
-    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
-        assert_int_equal(dw_config_parse(&config, right[i][0], &why), DW_OK);
-        assert_int_equal(dw_config_format(&config, text, sizeof text), DW_OK);
-        assert_string_equal(text, right[i][1]);
-    }
+    test_configs(wrong, sizeof wrong / sizeof *wrong, right, sizeof right / sizeof *right);
     assert_int_equal(dw_config_parse(&config, "tah:tau=3", &why), DW_OK);
     assert_int_equal(dw_config_agreement(&config, text, sizeof text), DW_OK);
     assert_string_equal(text, "tah"); /* the decoder does not know tau */

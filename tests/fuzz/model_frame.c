@@ -152,15 +152,16 @@ static bool is_sparse(uint8_t codec)
     return codec >= TOPK && codec <= CHUNK;
 }
 
-/* Codecs whose values, or factors, are floats or quantized: the latter if there are bits. */
-static bool hands_on(uint8_t codec)
+/* Whether the codec has nested rows of values, which are quantized if the config has bits, and
+ * floats otherwise. */
+static bool has_nested_rows(uint8_t codec)
 {
     return is_sparse(codec) || codec == LOW;
 }
 
 /* The table in 1.2: which codec has the parameter, and which values are valid. form: parameter 14,
- * or 0; of the codecs that hand on QUANTIZED where there are bits; of blocks FITTED with quantile.
- * rotates: there is parameter 32. */
+ * or 0; of the codecs with nested rows QUANTIZED where there are bits; of blocks FITTED with
+ * quantile. rotates: there is parameter 32. */
 enum { FITTED = 100, QUANTILE = 3 };
 
 static bool codec_is_known(uint8_t codec)
@@ -176,7 +177,7 @@ static bool codec_has(uint8_t codec, uint32_t form, bool rotates, uint32_t numbe
     if (codec == IN_BLOCKS) return number == CODEBOOK || (number == BLOCK && form != FITTED);
     if ((number == MASKED && codec == COCKTAIL) || (number == CHUNKED && codec == CHUNK))
         return true;
-    if (hands_on(codec))
+    if (has_nested_rows(codec))
         return (is_sparse(codec) ? number == KEEP : number == RANK || number == WIDTH) ||
                (form == QUANTIZED ? number == BITS || number == GROUP : number == DTYPE);
     switch (number) {
@@ -204,7 +205,7 @@ static bool value_is_possible(uint8_t codec, uint32_t number, uint32_t value, ui
     case ELEMENT: return value >= 1 && value <= 6;
     case BITS: return value >= 1 && value <= 8;
     case GROUP:
-        if (hands_on(codec)) return is_group(value);
+        if (has_nested_rows(codec)) return is_group(value);
         return is_group(value) || value == (form == STEPPED ? 65533 : 65534);
     case KEEP:
     case MASKED: return value >= 1 && value <= 1000000;
@@ -245,7 +246,7 @@ static bool read_parameters(const uint8_t *frame, const model_header *h, model_p
         unknown |= value == 0;
     }
     uint32_t form = p->of[FORM];
-    if (hands_on(h->codec))
+    if (has_nested_rows(h->codec))
         form = p->of[BITS] || h->codec == COCKTAIL || h->codec == CHUNK ? QUANTIZED : 0;
     if (h->codec == IN_BLOCKS) form = p->of[CODEBOOK] == QUANTILE ? FITTED : 0;
     for (uint32_t number = 1; number < MODEL_PARAMETERS; number++) {
@@ -423,7 +424,8 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
     static const uint8_t own[] = {0, 32, 16, 17};
     uint8_t codec = config->codec ? (uint8_t)config->codec : DELTA;
     uint32_t form = config->form == DW_FORM_QUANTIZED ? 0 : (uint32_t)config->form;
-    if (hands_on(codec)) form = config->bits || codec == COCKTAIL || codec == CHUNK ? QUANTIZED : 0;
+    if (has_nested_rows(codec))
+        form = config->bits || codec == COCKTAIL || codec == CHUNK ? QUANTIZED : 0;
     uint32_t bits = codec == CHUNK ? 2 : 4;
     uint32_t keep = codec == COCKTAIL ? 200000 : codec == CHUNK ? 15625 : 10000;
     uint32_t group = form == STEPPED ? 65533 : codec == CHUNK ? 16 : 64;

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "arithmetic/half.h"
+#include "support/seal.h"
 
 uint64_t test_next(test_random *random)
 {
@@ -139,6 +140,43 @@ void test_pair_in_step(const test_pair *pair, dw_key key)
     assert_int_equal(a.t, b.t);
     assert_int_equal(a.c, b.c);
     assert_memory_equal(a.data, b.data, (size_t)a.t * a.c * dw_dtype_bytes(a.dtype));
+}
+
+void test_pair_spoil(test_pair *pair, uint8_t *payload, size_t n, const dw_tensor *y)
+{
+    uint8_t *copy = malloc(pair->len);
+    assert_non_null(copy);
+    memcpy(copy, pair->frame, pair->len);
+    for (size_t at = 0; at < n; at += at < 64 ? 1 : 37)
+        for (int value = 0; value < 256; value += at < 20 ? 1 : 51) {
+            memcpy(pair->frame, copy, pair->len);
+            payload[at] = (uint8_t)value;
+            test_seal(pair->frame, pair->len);
+            dw_status status = test_pair_decode(pair, y);
+            if (status != DW_OK && status != DW_ERR_FORMAT)
+                fail_msg("byte %zu of the payload is %d: status %d", at, value, status);
+        }
+    memcpy(pair->frame, copy, pair->len);
+    free(copy);
+}
+
+void test_configs(const test_wrong_config *wrong, size_t n_wrong, const test_right_config *right,
+                  size_t n_right)
+{
+    dw_config config;
+    dw_why why;
+    char text[DW_CONFIG_TEXT_BYTES];
+    for (size_t i = 0; i < n_wrong; i++) {
+        dw_status status = dw_config_parse(&config, wrong[i].text, &why);
+        if (status != DW_ERR_CONFIG) fail_msg("%s: status %d", wrong[i].text, status);
+        if (!strstr(why.text, wrong[i].says)) fail_msg("%s: %s", wrong[i].text, why.text);
+    }
+    for (size_t i = 0; i < n_right; i++) {
+        if (dw_config_parse(&config, right[i].text, &why))
+            fail_msg("%s: %s", right[i].text, why.text);
+        assert_int_equal(dw_config_format(&config, text, sizeof text), DW_OK);
+        assert_string_equal(text, right[i].becomes);
+    }
 }
 
 static void *count_allocate(void *context, size_t bytes, size_t alignment)

@@ -89,9 +89,9 @@ static void emit_config(golden *g, const uint8_t *frame)
         first = comma(g, first), emit(g, "\"prev\"");
     if (config->codec == DW_CODEC_DELTA && config->key == DW_KEY_RAW)
         first = comma(g, first), emit(g, "\"key\"");
-    bool hands_on = config->codec == DW_CODEC_TOPK || config->codec == DW_CODEC_RANDK ||
-                    config->codec == DW_CODEC_LOWRANK;
-    if ((config->codec == DW_CODEC_RAW || (hands_on && !config->bits)) && !config->raw)
+    bool has_nested_rows = config->codec == DW_CODEC_TOPK || config->codec == DW_CODEC_RANDK ||
+                           config->codec == DW_CODEC_LOWRANK;
+    if ((config->codec == DW_CODEC_RAW || (has_nested_rows && !config->bits)) && !config->raw)
         first = comma(g, first), emit(g, "\"dtype\"");
     emit(g, "]},\n \"encoder\": \"%s\",\n \"steps\": [\n", g->encoder);
 }
