@@ -18,15 +18,15 @@ suites_aarch64='bits,fuzz,-long'
 
 # What takes too long for ./run test without a part: it runs in the part long, which continuous
 # integration asks for.
-parts_long='clang aarch64 long'
-parts_cross='s390x aarch64'
+parts_long='clang cross s390x aarch64 long'
+parts_cross='cross s390x aarch64'
 
 # wanted NAME: whether this part runs, by itself or as a piece of the part that is asked for.
 wanted() {
     case $part in
     '') [[ " $parts_long " != *" $1 "* ]] ;;
     long) [[ " $parts_long " = *" $1 "* ]] ;;
-    cross) [[ " cross $parts_cross " = *" $1 "* ]] ;;
+    cross) [[ " $parts_cross " = *" $1 "* ]] ;;
     *) [ "$part" = "$1" ] ;;
     esac
 }
@@ -185,9 +185,9 @@ test_parts() {
         suites_aarch64=$suites_cross
         ;;
     python) suites_gcc=python suites_asan=python ;;
-    long) suites_gcc=long ;;
+    long) suites_gcc=long,emulated ;;
     esac
-    if wanted s390x || wanted aarch64; then find_cross; fi
+    if wanted cross; then find_cross; fi
     # shellcheck disable=SC2046
     start_builds $(wanted_builds)
     if wanted gcc && is_built gcc; then run_tests gcc gcc '*,-emulated,-python,-few,-long'; fi
