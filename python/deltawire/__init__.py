@@ -34,6 +34,7 @@ from deltawire.frame import (
 from deltawire.group import Group
 from deltawire.link import Link
 from deltawire.operation import Operation
+from deltawire.places import Places
 from deltawire.projection import Projection
 from deltawire.tensor import Tensor
 from deltawire.threads import Threads
@@ -54,6 +55,7 @@ __all__ = [
     "Link",
     "LinkCounters",
     "Operation",
+    "Places",
     "Projection",
     "ReplyEntry",
     "ReplyInfo",

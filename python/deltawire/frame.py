@@ -24,7 +24,8 @@ class Entry:
 
     role: what the entry does to the state of its id: "stateless", "key" (starts it), "delta"
         (changes it), "skip" (leaves it unchanged) or "sync" (replaces it).
-    form: how the values are encoded: "floats", "quantized", "mx", "step" or "none".
+    form: how the values are encoded: "floats", "quantized", "mx", "step", "sparse", "lowrank",
+        "tah", "blocks" or "none".
     base_chain: for "delta" and "skip", a digest of the history of the state that it starts from.
     payload_digest, state_digest: digests of the payload and of the new state; 0 means none.
     payload_offset, payload_bytes: the position and the size of the values in the frame.

@@ -297,6 +297,21 @@ static const char *decode(const dw_decode_job *job, uint64_t chunk)
     return why;
 }
 
+const char *dw_sparse_read(const dw_plan *plan, const uint8_t *payload, uint64_t bytes,
+                           uint64_t draws_key, uint8_t *plain, uint64_t *sum)
+{
+    dw_decode_job job = {.layout = plan->layout,
+                         .coded = payload,
+                         .plain = plain,
+                         .draws_key = draws_key,
+                         .payload_bytes = bytes,
+                         .plan = plan,
+                         .kernels = dw_kernels_choose(~0u)};
+    *sum = job.kernels->digest_bytes(payload, 0, bytes);
+    const char *why = prepare(&job);
+    return why ? why : decode(&job, 0);
+}
+
 static dw_status plan(dw_plan *made, dw_why *why)
 {
     dw_sparse s;

@@ -19,8 +19,8 @@ import sys
 import house
 
 COMMANDS = ("train", "advise", "inspect", "keygen")
-HEADERS = ("deltawire.h", "cuda.h", "projection.h", "transport.h", "tls.h", "mpi.h", "nccl.h")
-HEADERS += ("collective.h",)
+HEADERS = ("deltawire.h", "cuda.h", "places.h", "projection.h", "transport.h", "tls.h", "mpi.h")
+HEADERS += ("nccl.h", "collective.h")
 BEGIN, END = '.\\" generated: begin\n', '.\\" generated: end\n'
 OPTION = re.compile(r"^ {2,6}((?:-\S, )?--[\w-]+(?:=\S+)?)(?: +(.*))?$")
 SECTION = re.compile(r"^ (\S.*):$")

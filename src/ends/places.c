@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * places.c - reads which elements a sparse frame carries, gathers them and scatters them. */
+#include "deltawire/places.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "arithmetic/half.h"
+#include "base/tensor.h"
+#include "codecs/sparse.h"
+#include "ends/reading.h"
+#include "engine/engine.h"
+
+struct dw_places {
+    dw_allocator allocator;
+    uint32_t n, t, c, k;
+    uint32_t lists[]; /* (n, k) */
+};
+
+static dw_status complain(dw_why *why, dw_status status, const char *sentence)
+{
+    if (!why) return status;
+    why->offset = -1;
+    snprintf(why->text, sizeof why->text, "%s", sentence);
+    return status;
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+/* Does not overflow: a frame has at least k / 8 bytes for each of the n samples. */
+static uint64_t bytes_of(uint64_t n, uint64_t k)
+{
+    return sizeof(dw_places) + sizeof(uint32_t) * n * k;
+}
+
+/* A frame that is being read, and room for the plain payload of one entry. */
+typedef struct reading {
+    const uint8_t *frame;
+    dw_header header;
+    dw_config config;
+    dw_plans plans;
+    uint8_t *plain;
+} reading;
+
+static dw_status open_frame(reading *r, size_t len, dw_why *why)
+{
+    const char *reason = NULL;
+    bool intact;
+    dw_status status = dw_frame_open(r->frame, len, len, &r->header, &intact, &reason);
+    if (!status) {
+        reason = dw_frame_check(r->frame, &r->header, &r->plans, &r->config);
+        status = reason ? DW_ERR_FORMAT : DW_OK;
+    }
+    if (status && why) {
+        why->offset = -1;
+        snprintf(why->text, sizeof why->text, "the frame cannot be read: %s", reason);
+    }
+    return status;
+}
+
+/* Makes the mask of an entry. */
+static dw_status read_mask(const reading *r, const dw_plan *plan, const dw_entry *entry,
+                           dw_why *why)
+{
+    uint64_t sum, draws_key = dw_shared_draws_key(&r->header, entry->key);
+    const char *reason = dw_sparse_read(plan, r->frame + entry->payload_offset,
+                                        entry->payload_bytes, draws_key, r->plain, &sum);
+    if (dw_digest_of_sum(sum) != entry->payload_digest)
+        return complain(why, DW_ERR_CORRUPT, "a payload of the frame does not match its digest");
+    return reason ? complain(why, DW_ERR_FORMAT, reason) : DW_OK;
+}
+
+/* Reads all entries. Codecs with the form sparse have one use, so the plan is that of all. */
+static dw_status read_entries(const reading *r, const dw_plan *plan, dw_places *places, dw_why *why)
+{
+    uint64_t at = 0;
+    uint32_t *to = places->lists;
+    (void)dw_frame_table_end(r->header.n_parameters, r->header.n, r->header.n_forgotten, &at);
+    for (uint32_t i = 0; i < places->n; i++) {
+        dw_entry entry;
+        dw_frame_get_entry(r->frame, &r->header, i, &entry);
+        entry.payload_offset = at;
+        at += entry.payload_bytes;
+        dw_status status = read_mask(r, plan, &entry, why);
+        if (status) return status;
+        dw_mask_walk walk = {.mask = r->plain, .n = (uint64_t)places->t * places->c};
+        while (dw_mask_next(&walk)) *to++ = (uint32_t)walk.at;
+    }
+    return DW_OK;
+}
+
+static dw_status read_places(reading *r, const dw_plan *plan, const dw_allocator *allocator,
+                             dw_places **places, dw_why *why)
+{
+    dw_sparse sparse;
+    (void)dw_sparse_of(plan, &sparse);
+    uint64_t bytes = bytes_of(r->header.n, sparse.k);
+    dw_places *made = dw_mem_allocate(allocator, bytes);
+    r->plain = made ? dw_mem_allocate(allocator, plan->plain_bytes) : NULL;
+    dw_status status = DW_ERR_NO_MEMORY;
+    if (r->plain) {
+        *made = (dw_places){*allocator, r->header.n, r->header.t, r->header.c, (uint32_t)sparse.k};
+        status = read_entries(r, plan, made, why);
+        dw_mem_release(allocator, r->plain, plan->plain_bytes);
+    } else {
+        complain(why, status, "there is no memory for the places");
+    }
+    if (status)
+        dw_mem_release(allocator, made, bytes);
+    else
+        *places = made;
+    return status;
+}
+
+dw_status dw_places_read(dw_places **places, const void *frame, size_t len,
+                         const dw_allocator *allocator, dw_why *why)
+{
+    const dw_allocator none = {0};
+    dw_allocator own = dw_mem_allocator(allocator ? allocator : &none);
+    if (!places) return DW_ERR_ARGUMENT;
+    *places = NULL;
+    if (!frame) return complain(why, DW_ERR_ARGUMENT, "there is no frame");
+    reading r = {.frame = frame};
+    dw_status status = open_frame(&r, len, why);
+    if (status) return status;
+    const dw_plan *plan = &r.plans.of[DW_USE_WHOLE];
+    if (plan->form != &dw_form_sparse)
+        return complain(why, DW_ERR_UNSUPPORTED,
+                        "the frame carries all elements of its samples: only the codecs topk, "
+                        "randk, cocktail and chunk choose some");
+    return read_places(&r, plan, &own, places, why);
+}
+
+void dw_places_destroy(dw_places *places)
+{
+    if (!places) return;
+    dw_allocator allocator = places->allocator;
+    dw_mem_release(&allocator, places, bytes_of(places->n, places->k));
+}
+
+uint32_t dw_places_count(const dw_places *places)
+{
+    return places ? places->k : 0;
+}
+
+const uint32_t *dw_places_list(const dw_places *places, uint32_t sample)
+{
+    return places && sample < places->n ? places->lists + (uint64_t)sample * places->k : NULL;
+}
+
+/* ---- Moving values --------------------------------------------------------------------------- */
+
+static dw_status check(const dw_places *p, const dw_tensor *x, const dw_tensor *z,
+                       const dw_tensor *written, dw_why *why)
+{
+    if (!p || !x || !z) return complain(why, DW_ERR_ARGUMENT, "places and two tensors are needed");
+    dw_status status = dw_tensor_check(x);
+    if (!status) status = dw_tensor_check(z);
+    if (status) return complain(why, status, "one of the tensors is not valid");
+    if (z->dtype != DW_F32) return complain(why, DW_ERR_ARGUMENT, "the values at places are f32");
+    if (dw_tensor_overlaps(written))
+        return complain(why, DW_ERR_ARGUMENT, "samples of the tensor to be written overlap");
+    if (x->n == p->n && x->t == p->t && x->c == p->c && z->n == p->n && z->t == 1 && z->c == p->k)
+        return DW_OK;
+    if (why) {
+        why->offset = -1;
+        snprintf(why->text, sizeof why->text,
+                 "the places are %u of each sample of (%u, %u, %u), but the tensors are (%u, %u, "
+                 "%u) and (%u, %u, %u)",
+                 p->k, p->n, p->t, p->c, x->n, x->t, x->c, z->n, z->t, z->c);
+    }
+    return DW_ERR_SHAPE;
+}
+
+/* The address of the element at a place of a sample. */
+static void *element_at(const dw_tensor *x, void *sample, uint32_t place)
+{
+    uint64_t at = place / x->c * (uint64_t)x->stride_t + place % x->c;
+    return (uint8_t *)sample + at * dw_dtype_bytes(x->dtype);
+}
+
+dw_status dw_places_gather(const dw_places *p, const dw_tensor *x, const dw_tensor *z, dw_why *why)
+{
+    dw_status status = check(p, x, z, z, why);
+    for (uint32_t n = 0; !status && n < x->n; n++) {
+        const uint32_t *list = dw_places_list(p, n);
+        void *sample = dw_tensor_sample(x, n);
+        float *to = dw_tensor_sample(z, n);
+        for (uint32_t i = 0; i < p->k; i++) {
+            const void *from = element_at(x, sample, list[i]);
+            uint16_t half = 0;
+            if (x->dtype == DW_F32)
+                memcpy(to + i, from, sizeof *to);
+            else
+                memcpy(&half, from, sizeof half);
+            if (x->dtype == DW_F16) to[i] = dw_f16_widen(half);
+            if (x->dtype == DW_BF16) to[i] = dw_bf16_widen(half);
+        }
+    }
+    return status;
+}
+
+dw_status dw_places_scatter(const dw_places *p, const dw_tensor *z, const dw_tensor *y, dw_why *why)
+{
+    dw_status status = check(p, y, z, y, why);
+    for (uint32_t n = 0; !status && n < y->n; n++) {
+        const uint32_t *list = dw_places_list(p, n);
+        void *sample = dw_tensor_sample(y, n);
+        const float *from = dw_tensor_sample(z, n);
+        size_t size = dw_dtype_bytes(y->dtype);
+        for (uint32_t t = 0; t < y->t; t++) memset(element_at(y, sample, t * y->c), 0, y->c * size);
+        for (uint32_t i = 0; i < p->k; i++) {
+            void *to = element_at(y, sample, list[i]);
+            uint16_t half = y->dtype == DW_F16 ? dw_f16_round(from[i]) : dw_bf16_round(from[i]);
+            if (y->dtype == DW_F32)
+                memcpy(to, from + i, size);
+            else
+                memcpy(to, &half, size);
+        }
+    }
+    return status;
+}

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_places.c - tests the places that frames carry: compared with what is decoded, moved in every
+ * dtype, used for a backward pass, and read from damaged frames. */
+#include <math.h>
+
+#include "deltawire/places.h"
+#include "support/seal.h"
+#include "support/tool.h"
+#include "wire/bytes.h"
+
+enum { N = 3, T = 5, C = 107, GAP = 2, STRIDE = C + GAP, SIZE = T * C, ALL = N * T * STRIDE };
+
+static float x[ALL], y[ALL], z[N * SIZE];
+static const dw_key keys[N] = {{1, 0}, {2, 0}, {3, 0}};
+
+static dw_tensor dense(void *data, dw_dtype dtype)
+{
+    return dw_tensor_3d(data, dtype, N, T, C);
+}
+
+static dw_tensor with_gaps(void *data, dw_dtype dtype)
+{
+    dw_tensor view = dense(data, dtype);
+    view.stride_t = STRIDE;
+    view.stride_n = (int64_t)T * STRIDE;
+    return view;
+}
+
+/* Encodes random values, of which none is 0, and decodes them to y. */
+static void pass(test_pair *pair, const char *config)
+{
+    test_random random = {7};
+    dw_tensor tx = dense(x, DW_F32), ty = dense(y, DW_F32);
+    test_pair_open(pair, config, N, T, C, DW_F32);
+    test_fill(&random, x, DW_F32, N * SIZE, 1);
+    test_pair_encode(pair, keys, &tx);
+    assert_int_equal(test_pair_decode(pair, &ty), DW_OK);
+}
+
+static dw_places *places_of(const test_pair *pair)
+{
+    dw_places *places;
+    dw_why why = {0};
+    if (dw_places_read(&places, pair->frame, pair->len, NULL, &why)) fail_msg("%s", why.text);
+    return places;
+}
+
+static void places_are_those_of_y(void **state)
+{
+    static const struct {
+        const char *config;
+        double part;
+        bool has_zeros; /* values that are sent may be rounded to 0 */
+    } cases[] = {
+        {"topk:keep=0.1", 0.1, false},           {"topk:keep=0.001", 0.001, false},
+        {"topk:keep=1,dtype=bf16", 1, false},    {"topk:keep=0.3,bits=4,feedback=ef", 0.3, true},
+        {"randk:keep=0.1,seed=5", 0.1, false},   {"randk:keep=0.7,scaling=unbiased", 0.7, false},
+        {"cocktail:mask=1,keep=0.2", 0.2, true}, {"chunk:chunk=128,keep=0.25", 0.25, true}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        test_pair pair;
+        pass(&pair, cases[i].config);
+        dw_places *places = places_of(&pair);
+        uint32_t k = dw_places_count(places);
+        if (fabs(k - cases[i].part * SIZE) >= 4) fail_msg("%s: %u", cases[i].config, k);
+        for (uint32_t n = 0; n < N; n++) {
+            const uint32_t *list = dw_places_list(places, n);
+            for (uint32_t at = 0, next = 0; at < SIZE; at++) {
+                bool is_listed = next < k && list[next] == at;
+                bool arrives = y[n * SIZE + at] < 0 || y[n * SIZE + at] > 0;
+                if (arrives ? !is_listed : is_listed && !cases[i].has_zeros)
+                    fail_msg("%s: sample %u, place %u", cases[i].config, n, at);
+                next += is_listed;
+                if (at == SIZE - 1) assert_int_equal(next, k);
+            }
+        }
+        assert_null(dw_places_list(places, N));
+        dw_places_destroy(places);
+        test_pair_close(&pair);
+    }
+}
+
+static void check_moves(const dw_places *places, dw_dtype dtype)
+{
+    uint32_t k = dw_places_count(places), number = 0;
+    dw_tensor tx = with_gaps(x, dtype), ty = with_gaps(y, dtype),
+              tz = dw_tensor_3d(z, DW_F32, N, 1, k);
+    test_random random = {(uint64_t)dtype};
+    test_fill(&random, x, dtype, ALL, 1);
+    test_spoil(&random, x, dtype, ALL, true);
+    for (size_t i = 0; i < ALL; i++) test_set(y, dtype, i, 7);
+    assert_int_equal(dw_places_gather(places, &tx, &tz, NULL), DW_OK);
+    assert_int_equal(dw_places_scatter(places, &tz, &ty, NULL), DW_OK);
+    for (uint32_t n = 0; n < N; n++)
+        for (uint32_t t = 0; t < T; t++)
+            for (uint32_t c = 0; c < STRIDE; c++) {
+                uint32_t at = (n * T + t) * STRIDE + c, left = k - number % k;
+                const uint32_t *list = dw_places_list(places, n) + k - left;
+                bool is_next = number < (n + 1) * k && *list == t * C + c && c < C;
+                float value = test_get(x, dtype, at), wanted = c < C ? 0 : 7;
+                if (is_next && memcmp(&z[number], &value, sizeof value) != 0)
+                    fail_msg("z of place %u: %g, not %g", at, (double)z[number], (double)value);
+                if (is_next) wanted = z[number++];
+                value = test_get(y, dtype, at);
+                if (memcmp(&value, &wanted, sizeof value) != 0)
+                    fail_msg("y of place %u: %g, not %g", at, (double)value, (double)wanted);
+            }
+    assert_int_equal(number, N * k);
+}
+
+static void values_move_in_every_dtype(void **state)
+{
+    test_pair pair;
+    (void)state;
+    pass(&pair, "topk:keep=0.2");
+    dw_places *places = places_of(&pair);
+    check_moves(places, DW_F32);
+    check_moves(places, DW_F16);
+    check_moves(places, DW_BF16);
+    dw_places_destroy(places);
+    test_pair_close(&pair);
+}
+
+/* Halves that z brings to y are rounded to nearest, ties to even. */
+static void scattered_values_are_rounded(void **state)
+{
+    static uint16_t half[N * SIZE];
+    test_pair pair;
+    (void)state;
+    pass(&pair, "topk:keep=0.2");
+    dw_places *places = places_of(&pair);
+    uint32_t k = dw_places_count(places), at = dw_places_list(places, 0)[3];
+    dw_tensor ty = dense(half, DW_BF16), tz = dw_tensor_3d(z, DW_F32, N, 1, k);
+    memset(z, 0, sizeof z);
+    z[3] = 1.01171875f; /* between 1.0078125 and 1.015625, of which the second is even */
+    assert_int_equal(dw_places_scatter(places, &tz, &ty, NULL), DW_OK);
+    assert_true(test_get(half, DW_BF16, at) == 1.015625f);
+    z[3] = 1e9f;
+    ty.dtype = DW_F16;
+    assert_int_equal(dw_places_scatter(places, &tz, &ty, NULL), DW_OK);
+    assert_true(isinf(test_get(half, DW_F16, at)));
+    dw_places_destroy(places);
+    test_pair_close(&pair);
+}
+
+/* The backward pass of the two samples: what is at the forward's places arrives, in a frame that
+ * has no places. */
+static void a_backward_pass_sends_no_places(void **state)
+{
+    static float gradient[N * SIZE], back[N * SIZE], sent[N * SIZE];
+    test_pair forward, backward, apart;
+    test_random random = {3};
+    (void)state;
+    pass(&forward, "topk:keep=0.25,dtype=bf16");
+    dw_places *ours = places_of(&forward), *theirs = places_of(&forward);
+    uint32_t k = dw_places_count(ours);
+    dw_tensor tg = dense(gradient, DW_F32), tb = dense(back, DW_F32),
+              tz = dw_tensor_3d(z, DW_F32, N, 1, k), ts = dw_tensor_3d(sent, DW_F32, N, 1, k);
+    test_pair_open(&backward, "direct:bits=8", N, 1, k, DW_F32);
+    test_fill(&random, gradient, DW_F32, N * SIZE, 1);
+    assert_int_equal(dw_places_gather(theirs, &tg, &tz, NULL), DW_OK);
+    test_pair_encode(&backward, keys, &tz);
+    test_pair_open(&apart, "topk:keep=0.25,bits=8", N, T, C, DW_F32);
+    test_pair_encode(&apart, keys, &tg);
+    assert_true(backward.len + (size_t)N * SIZE / 8 < apart.len);
+    assert_int_equal(test_pair_decode(&backward, &ts), DW_OK);
+    assert_int_equal(dw_places_scatter(ours, &ts, &tb, NULL), DW_OK);
+    for (int i = 0; i < N * SIZE; i++) {
+        bool is_there = y[i] < 0 || y[i] > 0;
+        float error = fabsf(back[i] - (is_there ? gradient[i] : 0));
+        if (error > (is_there ? 0.05f : 0.0f)) fail_msg("element %d: %g", i, (double)error);
+    }
+    dw_places_destroy(ours);
+    dw_places_destroy(theirs);
+    test_pair_close(&forward);
+    test_pair_close(&backward);
+    test_pair_close(&apart);
+}
+
+/* ---- What is refused ------------------------------------------------------------------------- */
+
+static void other_tensors_are_refused(void **state)
+{
+    test_pair pair;
+    dw_why why;
+    dw_places *places;
+    (void)state;
+    pass(&pair, "topk:keep=0.2");
+    places = places_of(&pair);
+    dw_tensor tx = dense(x, DW_F32), tz = dw_tensor_3d(z, DW_F32, N, 1, dw_places_count(places)),
+              wrong = tz;
+    wrong.c--;
+    assert_int_equal(dw_places_gather(places, &tx, &wrong, &why), DW_ERR_SHAPE);
+    assert_non_null(strstr(why.text, "107 of each sample of (3, 5, 107)"));
+    wrong = tx;
+    wrong.t--;
+    assert_int_equal(dw_places_scatter(places, &tz, &wrong, &why), DW_ERR_SHAPE);
+    wrong = tz;
+    wrong.dtype = DW_BF16;
+    assert_int_equal(dw_places_gather(places, &tx, &wrong, &why), DW_ERR_ARGUMENT);
+    wrong = tx;
+    wrong.stride_n = 1;
+    assert_int_equal(dw_places_scatter(places, &tz, &wrong, &why), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_places_gather(places, &wrong, &tz, &why), DW_OK);
+    assert_int_equal(dw_places_gather(NULL, &tx, &tz, &why), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_places_gather(places, NULL, &tz, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_places_scatter(places, &tz, NULL, NULL), DW_ERR_ARGUMENT);
+    dw_places_destroy(places);
+    dw_places_destroy(NULL);
+    assert_int_equal(dw_places_count(NULL), 0);
+    assert_null(dw_places_list(NULL, 0));
+    test_pair_close(&pair);
+}
+
+static void other_frames_are_refused(void **state)
+{
+    static const char *const configs[] = {"direct", "raw", "delta", "lowrank:rank=2", "blocks"};
+    test_pair pair;
+    dw_places *places;
+    dw_why why;
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        pass(&pair, configs[i]);
+        assert_int_equal(dw_places_read(&places, pair.frame, pair.len, NULL, &why),
+                         DW_ERR_UNSUPPORTED);
+        assert_non_null(strstr(why.text, "all elements"));
+        assert_null(places);
+        test_pair_close(&pair);
+    }
+    assert_int_equal(dw_places_read(&places, NULL, 0, NULL, &why), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_places_read(NULL, x, 0, NULL, NULL), DW_ERR_ARGUMENT);
+}
+
+/* Any byte of a frame may be another one, with the digests as they were or computed again. */
+static void damaged_frames_are_refused(void **state)
+{
+    static const char *const configs[] = {"topk:keep=0.02", "randk:keep=0.02", "cocktail:keep=0.2",
+                                          "chunk:chunk=128,keep=0.02"};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        test_pair pair;
+        dw_places *places;
+        pass(&pair, configs[i]);
+        uint8_t *copy = malloc(pair.len);
+        assert_non_null(copy);
+        memcpy(copy, pair.frame, pair.len);
+        for (size_t at = 0; at < 2 * pair.len; at++) {
+            memcpy(pair.frame, copy, pair.len);
+            pair.frame[at / 2] ^= (uint8_t)(1u << (at / 2 + at % 2 * 3) % 8);
+            dw_status status = dw_places_read(&places, pair.frame, pair.len, NULL, NULL);
+            assert_true(status == DW_ERR_FORMAT || status == DW_ERR_VERSION ||
+                        status == DW_ERR_CORRUPT);
+            assert_null(places);
+            test_seal(pair.frame, pair.len);
+            status = dw_places_read(&places, pair.frame, pair.len, NULL, NULL);
+            assert_true(status == DW_OK || status == DW_ERR_FORMAT || status == DW_ERR_VERSION ||
+                        status == DW_ERR_UNSUPPORTED || status == DW_ERR_CORRUPT);
+            dw_places_destroy(places);
+        }
+        memcpy(pair.frame, copy, pair.len);
+        for (size_t len = 0; len < pair.len; len++)
+            assert_int_not_equal(dw_places_read(&places, pair.frame, len, NULL, NULL), DW_OK);
+        free(copy);
+        test_pair_close(&pair);
+    }
+}
+
+static void missing_memory_is_an_error(void **state)
+{
+    test_pair pair;
+    dw_places *places;
+    test_allocator allocator = {.fail_at = 0};
+    dw_allocator hooks = test_allocator_hooks(&allocator);
+    (void)state;
+    pass(&pair, "topk:keep=0.02");
+    for (; dw_places_read(&places, pair.frame, pair.len, &hooks, NULL); allocator.fail_at++) {
+        assert_true(allocator.fail_at < 3);
+        assert_null(places);
+        assert_int_equal(allocator.out_blocks, 0);
+        allocator.calls = 0;
+    }
+    assert_int_equal(allocator.fail_at, 2);
+    dw_places_destroy(places);
+    assert_int_equal(allocator.out_blocks, 0);
+    assert_int_equal(allocator.out_bytes, 0);
+    test_pair_close(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(places_are_those_of_y),
+        cmocka_unit_test(values_move_in_every_dtype),
+        cmocka_unit_test(scattered_values_are_rounded),
+        cmocka_unit_test(a_backward_pass_sends_no_places),
+        cmocka_unit_test(other_tensors_are_refused),
+        cmocka_unit_test(other_frames_are_refused),
+        cmocka_unit_test(damaged_frames_are_refused),
+        cmocka_unit_test(missing_memory_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
