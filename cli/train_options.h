@@ -26,6 +26,7 @@ enum dw_train_option {
     PEER_TIMEOUT,
     FORWARD,
     BACKWARD,
+    SAME_PLACES,
     GRADIENT,
     LAYERS,
     CHANNELS,

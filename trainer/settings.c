@@ -154,6 +154,23 @@ static dw_status check_numbers(const dw_train_config *config, dw_why *why)
     return DW_OK;
 }
 
+/* Activations of this rank's boundaries must say which of their elements they carry. */
+static dw_status check_same_places(const dw_boundaries *forward, dw_why *why)
+{
+    const dw_candidates *const all[] = {&forward->before, &forward->after};
+    for (int i = 0; i < 2; i++) {
+        dw_codec codec = all[i]->each[0].codec;
+        bool chooses = codec == DW_CODEC_TOPK || codec == DW_CODEC_RANDK ||
+                       codec == DW_CODEC_COCKTAIL || codec == DW_CODEC_CHUNK;
+        if (all[i]->n > 1 || !chooses)
+            return dw_say(why, DW_ERR_ARGUMENT,
+                          "same-places needs a forward codec that sends some elements, not %s; "
+                          "give topk, randk, cocktail or chunk at every boundary",
+                          all[i]->text);
+    }
+    return DW_OK;
+}
+
 /* Fills in the settings of the outer optimizer. Between its steps the parameters of the replicas
  * differ, so evaluations, checks and checkpoints are only allowed at its steps. */
 static dw_status check_local_steps(dw_settings *settings, const dw_train_config *given, dw_why *why)
@@ -283,6 +300,7 @@ static dw_status resolve(dw_settings *settings, const dw_train_config *given, dw
     if (status == DW_OK)
         status = dw_boundaries_parse(&settings->backward, config->backward, false, settings->stage,
                                      config->stages, why);
+    if (status == DW_OK && config->same_places) status = check_same_places(&settings->forward, why);
     if (status == DW_OK) status = check_replicas(settings, given, why);
     if (status == DW_OK) status = check_local_steps(settings, given, why);
     return status;
@@ -354,6 +372,7 @@ json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_
         {"tied", json_boolean(config->tied)},
         {"forward", json_string(settings->forward.text)},
         {"backward", json_string(settings->backward.text)},
+        {"same-places", json_boolean(config->same_places)},
         {"gradient", json_string(settings->gradient_text)},
         {"batch", json_integer(config->batch)},
         {"micro-batches", json_integer(config->micro_batches)},

@@ -10,6 +10,7 @@
 #include "meeting.h"
 #include "outer.h"
 #include "replicas.h"
+#include "same_places.h"
 #include "sentence.h"
 #include "tied.h"
 
@@ -76,6 +77,16 @@ static dw_status open_plain_channel(dw_stage *stage, dw_neighbour *neighbour, dw
     return dw_channel_open(&neighbour->plain, neighbour->link, &channel, why);
 }
 
+static dw_same_places *make_places(const dw_stage *stage, bool sends)
+{
+    const dw_settings *settings = stage->settings;
+    const dw_train_config *config = &settings->config;
+    uint64_t samples = config->batch / config->micro_batches;
+    return dw_same_places_create(settings->in_flight * config->slices,
+                                 samples * config->context * dw_boundary_channels(&settings->shape),
+                                 sends);
+}
+
 static dw_status open_channel(dw_stage *stage, dw_neighbour *neighbour, bool listens)
 {
     const dw_settings *settings = stage->settings;
@@ -85,6 +96,13 @@ static dw_status open_channel(dw_stage *stage, dw_neighbour *neighbour, bool lis
                                  .id = CHANNEL_ID,
                                  .open_timeout_ms = settings->config.open_timeout_ms};
     const dw_boundaries *ahead = &settings->forward, *back = &settings->backward;
+    if (settings->config.same_places) {
+        neighbour->places = make_places(stage, listens);
+        if (!neighbour->places)
+            return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for places");
+        channel.on_frame = dw_same_places_on_frame;
+        channel.frame_context = neighbour->places;
+    }
     set_direction(&forward, stage, listens ? &ahead->after : &ahead->before,
                   listens ? &channel.send : &channel.recv,
                   listens ? &channel.auto_send : &channel.auto_recv);
@@ -174,6 +192,8 @@ static void part_from(dw_stage *stage, dw_neighbour *neighbour, dw_status status
     if (status < 0) dw_control_part(stage, neighbour, status);
     dw_channel_close(neighbour->channel);
     dw_channel_close(neighbour->plain);
+    dw_same_places_destroy(neighbour->places);
+    neighbour->places = NULL;
     dw_link_close(neighbour->link);
     neighbour->channel = neighbour->plain = NULL;
     neighbour->link = NULL;
@@ -216,38 +236,55 @@ static dw_key *make_keys(dw_stage *stage, const dw_piece *piece)
     return keys;
 }
 
-dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const dw_piece *piece, float *x)
+static uint32_t number_of(const dw_stage *stage, const dw_piece *piece)
+{
+    return piece->slot * stage->settings->config.slices + piece->slice;
+}
+
+static dw_status send_tensor(dw_stage *stage, dw_neighbour *to, const dw_piece *piece,
+                             const dw_tensor *x)
 {
     dw_channel *channel = piece->is_plain ? to->plain : to->channel;
     bool drops = stage->settings->config.repeat > 1 && piece->is_first_use;
     dw_key *keys = make_keys(stage, piece);
     if (!keys) return DW_ERR_NO_MEMORY;
-    dw_tensor tensor = view(stage, x, piece);
     uint64_t since = dw_stage_now(), busy = dw_channel_sent(channel).busy_ns;
     dw_status status = DW_OK;
     for (uint32_t n = 0; drops && n < piece->N && status == DW_OK; n++)
         status = dw_channel_forget(channel, keys[n]);
-    if (status == DW_OK) status = dw_channel_send(channel, keys, &tensor);
+    if (status == DW_OK) status = dw_channel_send(channel, keys, x);
     stage->wait_ns += dw_stage_now() - since - (dw_channel_sent(channel).busy_ns - busy);
     free(keys);
-    if (status < 0) return dw_control_lost(stage, to, status, dw_channel_why(channel));
-    if (!to->record || piece->is_plain) return DW_OK;
+    return status < 0 ? dw_control_lost(stage, to, status, dw_channel_why(channel)) : DW_OK;
+}
+
+dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const dw_piece *piece, float *x)
+{
+    dw_same_places *places = piece->is_plain ? NULL : to->places;
+    bool is_gradient = to == &stage->before;
+    dw_tensor whole = view(stage, x, piece), sent = whole;
+    dw_status status = DW_OK;
+    if (places && is_gradient)
+        status = dw_same_places_gather(places, number_of(stage, piece), &whole, &sent, &stage->why);
+    if (status == DW_OK) status = send_tensor(stage, to, piece, &sent);
+    if (status == DW_OK && places && !is_gradient)
+        status = dw_same_places_keep(places, number_of(stage, piece), &stage->why);
+    if (status < 0 || !to->record || piece->is_plain) return status;
     return dw_record_add(to->record, stage->step, piece->ids, piece->N, x, &stage->why);
 }
 
-dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const dw_piece *piece, float *x,
-                        bool wait)
+static dw_status recv_tensor(dw_stage *stage, dw_neighbour *from, const dw_piece *piece,
+                             const dw_tensor *y, bool wait)
 {
     dw_channel *channel = piece->is_plain ? from->plain : from->channel;
     dw_key *keys = make_keys(stage, piece); /* overwritten by those that arrive */
     if (!keys) return DW_ERR_NO_MEMORY;
-    dw_tensor tensor = view(stage, x, piece);
     uint64_t since = dw_stage_now(), busy = dw_channel_received(channel).busy_ns;
     dw_status status;
     do {
         status = dw_stage_check(stage);
         if (status < 0) break;
-        status = dw_channel_recv(channel, wait ? DW_LOOK_MS : 0, keys, &tensor);
+        status = dw_channel_recv(channel, wait ? DW_LOOK_MS : 0, keys, y);
         if (status < 0) status = dw_control_lost(stage, from, status, dw_channel_why(channel));
     } while (status == DW_PENDING && wait);
     /* Decoding is part of receiving, but does not count as waiting. */
@@ -260,6 +297,22 @@ dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const dw_piece *pie
     }
     free(keys);
     return status;
+}
+
+dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const dw_piece *piece, float *x,
+                        bool wait)
+{
+    dw_same_places *places = piece->is_plain ? NULL : from->places;
+    bool is_gradient = from == &stage->after;
+    uint32_t number = number_of(stage, piece);
+    dw_tensor whole = view(stage, x, piece), received = whole;
+    dw_status status = DW_OK;
+    if (places && is_gradient)
+        status = dw_same_places_view(places, number, &whole, &received, &stage->why);
+    if (status == DW_OK) status = recv_tensor(stage, from, piece, &received, wait);
+    if (status != DW_OK || !places) return status;
+    return is_gradient ? dw_same_places_scatter(places, number, &received, &whole, &stage->why)
+                       : dw_same_places_keep(places, number, &stage->why);
 }
 
 dw_status dw_stage_flush(dw_stage *stage)
@@ -330,6 +383,7 @@ void dw_stage_cost(dw_stage *stage, dw_train_cost *cost)
         cost->kernel_forward = link.kernel_bytes_sent;
         cost->kernel_backward = link.kernel_bytes_received;
     }
+    if (stage->after.places) cost->raw_backward += dw_same_places_left_out(stage->after.places);
     cost->compute_s = (double)stage->compute_ns * 1e-9;
     cost->wait_s = (double)stage->wait_ns * 1e-9;
     dw_replicas_cost(stage, cost);

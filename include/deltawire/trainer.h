@@ -38,6 +38,9 @@ extern "C" {
  * |                     | bars: a channel chooses one for each frame (dw_channel_auto). |            |
  * |                     | "auto": a list of codecs that suit the direction. Boundary b, |            |
  * |                     | after stage b, can have its own: "direct:bits=4,1:raw,2:auto" |            |
+ * | same_places         | 1: gradients go back through the elements whose activations   | 0          |
+ * |                     | were sent, without their places. The forward is then one of   |            |
+ * |                     | topk, randk, cocktail and chunk                               |            |
  * | gradient            | codec of the weight gradients, which replicas average         | raw:f32    |
  * | layers, channels    | L blocks of C channels                                        | 4, 128     |
  * | heads, context      | H attention heads, T tokens (bytes) per sample                | 4, 128     |
@@ -117,6 +120,7 @@ typedef struct dw_train_config {
     double outer_lr, outer_momentum;
     int tied;
     uint32_t bottleneck;
+    int same_places;
 } dw_train_config;
 
 /* What the run has cost so far. Seconds are those of one rank, or the mean of all. Bytes are sums

@@ -197,6 +197,11 @@ DW_API const char *dw_link_why(dw_link *link);
  * | open_timeout_ms| limit for the peer to open the same id                     | 60000   |
  * | cuda           | the GPU that x, y and prev lie on; NULL: main memory       | NULL    |
  * | place          | where prev lies on it (cuda.h)                             | device  |
+ * | on_frame       | is called with the bytes of every frame that was encoded   | none    |
+ * |                | or decoded, before dw_channel_send or dw_channel_recv      |         |
+ * |                | returns, and by their thread. It must not use the channel. |         |
+ * |                | is_sent: 1 or 0. dw_places_read (places.h) can be its use  |         |
+ * | frame_context  | passed to on_frame                                         | NULL    |
  *
  * One end may use a GPU and the other the CPU, because the bits are the same. Threads: one thread
  * may send while another receives. */
@@ -240,6 +245,8 @@ typedef struct dw_channel_config {
     dw_cuda *cuda;
     dw_cuda_place place;
     const dw_channel_auto *auto_send, *auto_recv;
+    void (*on_frame)(void *context, int is_sent, const void *frame, size_t len);
+    void *frame_context;
 } dw_channel_config;
 
 /* Opens a channel, and waits for the peer to do so. Errors: ARGUMENT, CONFIG, MISMATCH (with both

@@ -48,6 +48,10 @@ class Channel(Shared):
     open_timeout: the maximum time in seconds until the other end has opened the channel.
     log: a function that is called with a sentence each time the channel changes the config with
         which it sends. The thread that sends calls it.
+    on_frame: a function that is called with (is_sent, frame) for every frame that was encoded or
+        decoded, frame being its bytes, before send or recv returns and by their thread; for Places,
+        for instance. It must not use the channel. The message of an exception that it raises goes
+        to stderr.
     Errors: ARGUMENT, CONFIG, MISMATCH (the configs of the two ends differ; the message has both),
     TIMEOUT, NO_MEMORY, and those of a failed link.
 
@@ -67,6 +71,7 @@ class Channel(Shared):
         threads: Union[int, Threads] = 0,
         open_timeout: float = 60.0,
         log: Optional[Callable[[str], Any]] = None,
+        on_frame: Optional[Callable[[bool, bytes], Any]] = None,
     ) -> None:
         super().__init__()
         if not isinstance(link, Link):
@@ -79,15 +84,17 @@ class Channel(Shared):
         timeout_ms = milliseconds(open_timeout, "open_timeout")
         sends, receives = _configs(send), _configs(recv)
         self._needs_ids = any(config._needs_ids() for config in sends)
-        if log is not None and not callable(log):
-            refuse(f"log must be callable, not {type(log).__name__}")
+        for name, function in (("log", log), ("on_frame", on_frame)):
+            if function is not None and not callable(function):
+                refuse(f"{name} must be callable, not {type(function).__name__}")
         self._pool = pool_of(threads)
         pool = self._pool._take() if self._pool else None
         self._sends = [struct_with(config, pool) for config in sends]
         self._receives = [struct_with(config, pool) for config in receives]
         how = ffi.new("dw_channel_config *", {"struct_size": ffi.sizeof("dw_channel_config")})
         how.id, how.open_timeout_ms = id, timeout_ms
-        kept = [_told(log)]
+        kept = [_told(log), _shown(on_frame)]
+        how.on_frame = kept[1]
         how.send, how.auto_send = _direction(send, self._sends, kept)
         how.recv, how.auto_recv = _direction(recv, self._receives, kept)
         self._kept = kept
@@ -277,6 +284,18 @@ def _told(log: Optional[Callable[[str], Any]]) -> Any:
         function(text_of(sentence))
 
     return ffi.callback("void(void *, const char *)", tell)
+
+
+def _shown(on_frame: Optional[Callable[[bool, bytes], Any]]) -> Any:
+    """Returns a C callback that passes frames to on_frame; NULL if on_frame is None."""
+    if on_frame is None:
+        return ffi.NULL
+    function = on_frame
+
+    def show(_context: Any, is_sent: int, frame: Any, length: int) -> None:
+        function(bool(is_sent), ffi.buffer(frame, length)[:])
+
+    return ffi.callback("void(void *, int, const void *, size_t)", show)
 
 
 def _open(link: Any, how: Any) -> Any:

@@ -209,6 +209,21 @@ def test_direct_channels_need_no_ids():
             assert back.recv(shape=(3, 2, 64)).ids == [0, 1, 2]
 
 
+def test_a_channel_shows_its_frames():
+    shown = []
+    links = both("loop://shown")
+    with links[0], links[1]:
+        config = Config("topk:keep=0.1")
+        to, back = channels(links, config, on_frame=lambda *frame: shown.append(frame))
+        with to, back:
+            to.send(normal((3, 2, 64)))
+            y = back.recv(shape=(3, 2, 64)).tensor
+    assert [is_sent for is_sent, _ in shown] == [True, False]
+    assert shown[0][1] == shown[1][1]
+    places = deltawire.Places(shown[0][1])
+    assert same(places.scatter(places.gather(y)), numpy.from_dlpack(y))
+
+
 def test_what_a_channel_refuses():
     one, other = both()
     with one, other:
@@ -277,6 +292,8 @@ def test_candidates_that_a_channel_refuses():
                     Channel(one, 1, **{way: wrong}, open_timeout=0.05)
         with refused("ARGUMENT", "log"):
             Channel(one, 1, send=["raw", "direct"], log="file")
+        with refused("ARGUMENT", "on_frame must be callable"):
+            Channel(one, 1, send="raw", on_frame=b"file")
 
 
 def test_a_close_ends_the_waits_of_other_threads():

@@ -86,6 +86,8 @@ struct dw_channel {
     dw_channel_codec send[DW_CHOICE_MOST], recv[DW_CHOICE_MOST];
     void (*log)(void *context, const char *sentence); /* dw_channel_auto.log; may be NULL */
     void *log_context;
+    void (*on_frame)(void *context, int is_sent, const void *frame, size_t len); /* may be NULL */
+    void *frame_context;
 
     /* NULL without a device. `sent` is protected by encoder_lock, `taken` by decoder_lock. */
     dw_cuda *cuda;

@@ -91,6 +91,8 @@ dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_
     }
     made->link = link;
     made->id = config->id;
+    made->on_frame = config->on_frame;
+    made->frame_context = config->frame_context;
     status = dw_channel_make_codecs(made, config, why);
     uint32_t timeout_ms = config->open_timeout_ms == 0 ? 60000 : config->open_timeout_ms;
     if (status == DW_OK) status = dw_channel_greet(made, timeout_ms, why);

@@ -293,6 +293,7 @@ static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_ch
     dw_status status = decode(channel, frame, frame_len, y, reply, reply_cap, &reply_len);
     if (status == DW_OK) {
         if (keys) dw_frame_keys(frame, frame_len, y->view->n, keys);
+        if (channel->on_frame) channel->on_frame(channel->frame_context, 0, frame, frame_len);
         if (room) {
             if (channel->receives > 1) write_times(channel, times);
             size_t body_len = times_bytes(channel) + reply_len;

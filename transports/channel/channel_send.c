@@ -332,6 +332,7 @@ static dw_status encode_into(dw_channel *channel, uint32_t codec, const dw_key *
     }
     if (channel->sends > 1)
         dw_channel_note_frame(channel, codec, x->view, len, dw_link_now_ns() - begin_ns);
+    if (channel->on_frame) channel->on_frame(channel->frame_context, 1, frame, len);
     uint64_t sequence = channel->next_sequence++;
     dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_FRAME, (dw_status)codec, sequence,
                      len);

@@ -89,6 +89,55 @@ static void drops_duplicates_and_fetches_what_was_lost(void **state)
     }
 }
 
+/* The last bytes that on_frame got at each end, and how often it was called. */
+typedef struct shown {
+    uint8_t *bytes[2];
+    size_t len[2];
+    int calls[2];
+} shown;
+
+static void show(void *context, int is_sent, const void *frame, size_t len)
+{
+    shown *s = context;
+    int end = is_sent ? 0 : 1;
+    s->bytes[end] = realloc(s->bytes[end], len);
+    assert_non_null(s->bytes[end]);
+    memcpy(s->bytes[end], frame, len);
+    s->len[end] = len;
+    s->calls[end]++;
+}
+
+/* A frame that arrived damaged is shown when its copy has been decoded, and not before. */
+static void frames_are_shown_at_both_ends(void **state)
+{
+    shown s = {0};
+    (void)state;
+    test_channels channels;
+    channels_prepare(&channels, &channels_backends[0], channels_configs[0], channels_configs[0]);
+    channels.wire.plans[0] =
+        (test_plan){.which = DW_TAG_FRAMES, .first = 1, .last = 1, .flip_at = -1};
+    for (int end = 0; end < 2; end++) {
+        channels.config[end].on_frame = show;
+        channels.config[end].frame_context = &s;
+    }
+    channels_try_open(&channels);
+    for (int i = 0; i < 3; i++) {
+        dw_key keys[N];
+        float y[N * T * C];
+        channels_send(&channels, i);
+        assert_int_equal(s.calls[0], i + 1);
+        assert_int_equal(s.calls[1], i);
+        assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
+        assert_int_equal(s.calls[1], i + 1);
+        assert_int_equal(s.len[0], s.len[1]);
+        assert_memory_equal(s.bytes[0], s.bytes[1], s.len[0]);
+    }
+    assert_int_equal(channels.wire.count[DW_TAG_RESENT], 1);
+    channels_close(&channels);
+    free(s.bytes[0]);
+    free(s.bytes[1]);
+}
+
 static void gives_up_on_a_frame_that_never_arrives_whole(void **state)
 {
     (void)state;
@@ -335,6 +384,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(heals_when_the_answer_is_damaged_too),
         cmocka_unit_test(heals_when_acknowledgements_and_requests_are_damaged),
         cmocka_unit_test(drops_duplicates_and_fetches_what_was_lost),
+        cmocka_unit_test(frames_are_shown_at_both_ends),
         cmocka_unit_test(gives_up_on_a_frame_that_never_arrives_whole),
         cmocka_unit_test(a_receiver_that_asks_without_end_is_refused),
         cmocka_unit_test(without_replies_a_damaged_frame_is_an_error),
