@@ -198,7 +198,7 @@ class Comparison:
             if place == "grid":
                 summary = self.grid.trained(*words, codecs[GRADIENT], seed=seed)
             else:
-                summary = self.pipeline.finetuned(*words, seed=seed)
+                summary = self.pipeline.finetuned(*words, more=method.options, seed=seed)
             result.update(figures(summary, role))
         except demo.Failed as failure:
             result["failed"] = str(failure).strip().splitlines()[-1]

@@ -10,8 +10,9 @@ ACTIVATIONS, BACKWARD, GRADIENT = "activations", "backward", "gradient"
 ROLES = (ACTIVATIONS, BACKWARD, GRADIENT)
 
 # name: for --only. title: for tables and the picture. texts: {role: the codec's text}. paper: where
-# the method comes from, and claim: what that says of itself; both may be "".
-Method = namedtuple("Method", "name title texts paper claim")
+# the method comes from, and claim: what that says of itself; both may be "". options: more options
+# of `deltawire train`, for pipelines.
+Method = namedtuple("Method", "name title texts paper claim options", defaults=[()])
 
 
 def everywhere(text, gradient=None):
@@ -74,6 +75,30 @@ METHODS = [
         everywhere("randk:keep=0.1", "randk:keep=0.01,feedback=ef"),
         "Bian et al., arXiv:2301.02654",
         "slow codecs lose on fast links",
+    ),
+    Method(
+        "topk-same",
+        "top-k, gradients of the same",
+        {ACTIVATIONS: "topk:keep=0.1"},
+        "Rudakov et al., arXiv:2401.07788",
+        "gradients with a mask of their own can make a training diverge",
+        ("--same-places",),
+    ),
+    Method(
+        "topk-same-4",
+        "the same, 4 bits",
+        {ACTIVATIONS: "topk:keep=0.1,bits=4"},
+        "",
+        "",
+        ("--same-places",),
+    ),
+    Method(
+        "randk-same",
+        "random-k, gradients of the same",
+        {ACTIVATIONS: "randk:keep=0.1"},
+        "",
+        "",
+        ("--same-places",),
     ),
     Method(
         "blocks",

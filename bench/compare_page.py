@@ -67,7 +67,7 @@ def table_of(results, role):
         rows.append(
             [
                 method.title,
-                f"`{text}`",
+                " ".join(f"`{word}`" for word in (text, *method.options)),
                 f"{figures['bits']:.2f}",
                 f"{figures['loss']:.4f}",
                 f"{figures['percent']:+.2f} %",

@@ -11,12 +11,13 @@ import torch.distributed as dist
 
 from deltawire._declarations import VERSION
 from deltawire.errors import DeltawireError, Status, fail
+from deltawire.places import Places
 from deltawire.torch import address, carrier_group, message, torch_stage
 from deltawire.torch import tensors as tensors_of
 from deltawire.torch.agreement import Agreement, group_of
 from deltawire.torch.carrier_group import EqualCountsLane, GroupLane
 from deltawire.torch.carrier_link import LinkLane
-from deltawire.torch.ends import Receiver, Sender, bytes_for
+from deltawire.torch.ends import Receiver, Sender, bytes_for, places_of
 from deltawire.torch.ids import Cutter
 from deltawire.torch.lane import Lane
 from deltawire.torch.message import ABORT, WITH_IDS, Message
@@ -32,6 +33,7 @@ class Side:
 
     mark: identifies the state that was loaded, to compare it with the neighbour's. None: no state.
     early: messages of this step that arrived before they were needed, by microbatch.
+    places: with same_places, the elements that were sent of the activation of each microbatch.
     """
 
     def __init__(self, other: int, sender: Sender, receiver: Receiver, watch: Watch) -> None:
@@ -41,6 +43,7 @@ class Side:
         self.marks_compared = False
         self.nonce: Optional[str] = None  # the neighbour's
         self.early: "dict[int, Message]" = {}
+        self.places: "dict[int, Places]" = {}
 
 
 class Compression:
@@ -187,6 +190,7 @@ class Compression:
         for side in (self.before, self.after):
             if side:
                 side.early.clear()
+                side.places.clear()
         self._end.begin(self)
 
     def _recover(self) -> None:
@@ -286,13 +290,21 @@ class Compression:
         self._compare_marks(side)
         if tensors:
             self._encoded = True
-        parts, kind = side.sender.parts(tensors, ids)
+        places = side.places.pop(microbatch, None) if side is self.before else None
+        parts, kind = side.sender.parts(tensors, ids, places)
+        if side is self.after:
+            self._keep_places(side, microbatch, parts, kind)
         told = self._told(side, parts, ids)
         data = message.pack(Message(kind, microbatch, self.step, told, parts))
         side.sender.messages += 1
         side.sender.message_bytes += len(data)
         side.lane.send(data)
         self._count()
+
+    def _keep_places(self, side: Side, microbatch: int, parts: Any, kind: int) -> None:
+        """Keeps the places of an activation for its gradient."""
+        if self.options.same_places and self.stage.has_backward and kind == WITH_IDS:
+            side.places[microbatch] = places_of(parts)
 
     def _told(self, side: Side, parts: Any, ids: Any) -> Any:
         """Returns the ids if the message must contain them because none of its frames does."""
@@ -344,7 +356,10 @@ class Compression:
         came, length = self._next(side, microbatch)
         side.receiver.messages += 1
         side.receiver.message_bytes += length
-        tensors, ids = side.receiver.tensors(came.parts, came.kind)
+        places = side.places.pop(microbatch, None) if side is self.after else None
+        tensors, ids = side.receiver.tensors(came.parts, came.kind, places)
+        if side is self.before:
+            self._keep_places(side, microbatch, came.parts, came.kind)
         if came.ids is not None:
             ids = came.ids
         self._count()

@@ -11,6 +11,7 @@ from deltawire.decoder import Decoder
 from deltawire.encoder import Encoder
 from deltawire.errors import DeltawireError, Status, fail
 from deltawire.frame import bound
+from deltawire.places import Places
 from deltawire.torch import tensors
 from deltawire.torch.message import EXACT, FRAME, WITH_IDS, WITHOUT_IDS, Part
 
@@ -120,15 +121,22 @@ class Sender(Ends):
     word = "the encoder"
 
     def parts(
-        self, given: "Sequence[torch.Tensor]", ids: "Optional[list[int]]"
+        self,
+        given: "Sequence[torch.Tensor]",
+        ids: "Optional[list[int]]",
+        places: Optional[Places] = None,
     ) -> "tuple[list[Part], int]":
-        """Returns the parts and the kind of the message. Errors: those of encode."""
+        """Returns the parts and the kind of the message. Errors: those of encode.
+
+        places: the elements that are sent of a gradient. None: all."""
         kind = WITHOUT_IDS if ids is None else WITH_IDS
-        made = [self._part(slot, tensor, ids, kind) for slot, tensor in enumerate(given)]
+        made = [self._part(slot, tensor, ids, kind, places) for slot, tensor in enumerate(given)]
         self.samples += len(ids) if ids is not None else 0
         return made, kind
 
-    def _part(self, slot: int, tensor: torch.Tensor, ids: Any, kind: int) -> Part:
+    def _part(
+        self, slot: int, tensor: torch.Tensor, ids: Any, kind: int, places: Optional[Places]
+    ) -> Part:
         shape = tuple(tensor.shape)
         dtype = tensors.DTYPES.get(tensor.dtype)
         if dtype is None:
@@ -143,6 +151,8 @@ class Sender(Ends):
             self.exact_tensors += 1
             return Part(EXACT, dtype, shape, tensors.exact(tensor))
         x = tensors.samples(tensor)
+        if places is not None:
+            x = places.gather(x)
         frame = self._end(kind, slot).encode(x, ids, stateless=ids is None)
         self.frame_bytes += len(frame)
         return Part(FRAME, dtype, shape, frame)
@@ -160,15 +170,19 @@ class Receiver(Ends):
     word = "the decoder"
 
     def tensors(
-        self, parts: "Sequence[Part]", kind: int
+        self, parts: "Sequence[Part]", kind: int, places: Optional[Places] = None
     ) -> "tuple[list[torch.Tensor], Optional[list[int]]]":
         """Returns the tensors, and the ids in their frames or None. Errors: those of decode, and
-        FORMAT."""
+        FORMAT.
+
+        places: the elements that arrive of a gradient; all others are 0. None: all arrive."""
         self.ids: "Optional[list[int]]" = None
-        made = [self._tensor(slot, part, kind) for slot, part in enumerate(parts)]
+        made = [self._tensor(slot, part, kind, places) for slot, part in enumerate(parts)]
         return made, self.ids
 
-    def _tensor(self, slot: int, part: Part, kind: int) -> torch.Tensor:
+    def _tensor(
+        self, slot: int, part: Part, kind: int, places: Optional[Places]
+    ) -> torch.Tensor:
         if part.how == EXACT:
             self.exact_tensors += 1
             whole = tensors.from_exact(part.dtype, part.shape, part.data)
@@ -183,6 +197,8 @@ class Receiver(Ends):
                 "ranks, and start all of them again",
             )
         made, view = tensors.room_for(dtype, part.shape)
+        if places is not None:
+            view = torch.empty((places.shape[0], 1, places.count))
         try:
             done = self._end(kind, slot).decode(part.data, view, reply=False)
         except DeltawireError as error:
@@ -195,9 +211,24 @@ class Receiver(Ends):
             raise
         if kind == WITH_IDS and self.config.codec == "delta":
             self.ids = done.ids
+        if places is not None:
+            made = torch.from_dlpack(places.scatter(view, tensors.CODED[dtype])).view(part.shape)
         self.frame_bytes += len(part.data)
         self.tensor_bytes += made.numel() * made.element_size()
         return made
+
+
+def places_of(parts: "Sequence[Part]") -> Places:
+    """The places of the one tensor of a message that codecs accept. Errors: UNSUPPORTED (there is
+    none, or more), those of Places."""
+    frames = [part.data for part in parts if part.how == FRAME]
+    if len(frames) != 1:
+        fail(
+            Status["UNSUPPORTED"],
+            f"same_places needs stages with one output tensor of floats, and this one has "
+            f"{len(frames)}: join them, or leave same_places out",
+        )
+    return Places(frames[0])
 
 
 def bytes_for(

@@ -8,6 +8,8 @@ from deltawire.errors import refuse
 from deltawire.torch import address
 from deltawire.torch.ends import without_replies
 
+CHOOSING = ("topk", "randk", "cocktail", "chunk")  # codecs whose frames carry some elements
+
 
 class Options:
     """compress_stage documents the options and has their defaults. Errors: ARGUMENT, CONFIG."""
@@ -24,6 +26,7 @@ class Options:
         dataset_size: Optional[int],
         equal_counts: Optional[bool],
         link: "Optional[dict[str, Any]]",
+        same_places: bool,
     ) -> None:
         self.forward = without_replies(forward)
         self.backward = without_replies(backward)
@@ -32,6 +35,11 @@ class Options:
             refuse(
                 "evaluate is the config of steps without ids, but the codec delta needs ids: give "
                 'another config, such as "direct:bits=8"'
+            )
+        if same_places and self.forward.codec not in CHOOSING:
+            refuse(
+                "same_places needs a forward codec that sends some elements, not "
+                f"{self.forward.text!r}: give one of {', '.join(CHOOSING)}"
             )
         address.check(carrier)
         if on_missing_ids not in ("error", "direct"):
@@ -43,6 +51,7 @@ class Options:
         self.carrier, self.on_missing_ids = carrier, on_missing_ids
         self.threads, self.dataset_size = threads, dataset_size
         self.equal_counts, self.link = equal_counts, dict(link or {})
+        self.same_places = bool(same_places)
 
     def agreed(self) -> "dict[str, Any]":
         """The options that must be the same on all ranks."""
@@ -53,4 +62,5 @@ class Options:
             "carrier": address.kind(self.carrier),
             "on_missing_ids": self.on_missing_ids,
             "equal_counts": self.equal_counts,
+            "same_places": self.same_places,
         }

@@ -237,6 +237,7 @@ def compress_stage(
     dataset_size: Optional[int] = None,
     equal_counts: Optional[bool] = None,
     link: "Optional[dict[str, Any]]" = None,
+    same_places: bool = False,
 ) -> Any:
     """Makes a pipeline stage of torch compress the tensors that it exchanges with its neighbours.
 
@@ -261,6 +262,9 @@ def compress_stage(
     equal_counts: whether the length of each message is sent before it, for backends that require
         equal sizes at both ends. None: yes if the backend is not gloo.
     link: more arguments for each deltawire.Link, for example {"tls": Tls(...)}.
+    same_places: with a forward of topk, randk, cocktail or chunk: gradients go back through those
+        elements whose activations were sent, without their places; all others are 0. Use it with
+        every such forward. Not in steps without ids. A stage then has one output tensor of floats.
 
     Returns the same stage. Its class is now a subclass of what it was, with the additional methods
     compression_stats, compression_state_dict, load_compression_state_dict, reset_compression and
@@ -283,6 +287,7 @@ def compress_stage(
         dataset_size=dataset_size,
         equal_counts=equal_counts,
         link=link,
+        same_places=same_places,
     )
     plain = type(stage)
     stage.__class__ = compressed(plain)
