@@ -1165,6 +1165,7 @@ MUTANTS_OF_PROGRAM = {
     "same_places_count_less": ("trainer/stage.c", "cost->raw_backward += dw_same_places_left_out(", "(void)dw_same_places_left_out(", "same_places"),
     "same_places_of_any_codec": ("trainer/settings.c", "if (all[i]->n > 1 || !chooses)", "if (!chooses)", "same_places"),
     "same_places_of_one_rank": ("trainer/settings.c", "{\"same-places\", json_boolean(config->same_places)},", "", "same_places"),
+    "handler_that_was_set_too_late": ("transports/link/wheel.c", "link->kicked || (by_thread && link->handlers_due)", "link->kicked", "link"),
     "frames_shown_short": ("transports/channel/channel_recv.c", "channel->on_frame(channel->frame_context, 0, frame, frame_len);", "channel->on_frame(channel->frame_context, 0, frame, frame_len - 1);", "channel_healing"),
     "frames_shown_at_one_end": ("transports/channel/channel_send.c", "if (channel->on_frame) channel->on_frame(", "if (0) channel->on_frame(", "channel_healing"),
     "changes_of_nobody": ("trainer/stage.c", ".log = stage->hooks->on_codec,", "", "cli"),

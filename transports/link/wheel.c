@@ -34,7 +34,9 @@ bool dw_link_sleep(dw_link *link, int64_t at_most_ns)
     if (at_most_ns < 0) at_most_ns = 0;
 
     pthread_mutex_lock(&link->lock);
-    bool kicked = link->kicked, by_thread = link->wheel == DW_WHEEL_THREAD;
+    bool by_thread = link->wheel == DW_WHEEL_THREAD;
+    /* A handler may have been set after the thread has last run them. */
+    bool kicked = link->kicked || (by_thread && link->handlers_due);
     link->kicked = false;
     link->sleeping = !kicked;
     if (by_thread && !kicked) {

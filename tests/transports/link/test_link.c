@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_link.c - arguments that a link refuses before it calls a backend, and the pool of its
  * buffers. */
+#include <unistd.h>
+
 #include "transports/suite/transport_suite.h"
 
 #include "common/buffer.h"
@@ -331,6 +333,61 @@ static void messages_are_limited_by_the_backend(void **state)
     suite_close(&pair);
 }
 
+/* ---- A handler that is set while the thread falls asleep ------------------------------------- */
+
+static struct {
+    dw_link *link; /* atomic: NULL until the test waits for the handler */
+    int polls;     /* since the message has arrived */
+    int handled;   /* atomic */
+} late;
+
+static void note_late(void *context, const void *data, size_t len)
+{
+    (void)context, (void)data, (void)len;
+    __atomic_store_n(&late.handled, 1, __ATOMIC_RELEASE);
+}
+
+static bool has_arrived(dw_link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    const dw_inbox *inbox = dw_inbox_find(&link->inboxes, TAG);
+    bool arrived = inbox && inbox->head;
+    pthread_mutex_unlock(&link->lock);
+    return arrived;
+}
+
+/* The thread of a link polls for the third time after a message when it has run all handlers and is
+ * about to sleep. */
+static void poll_late(const void *endpoint, int asks_kernel, dw_transport_state *state)
+{
+    suite_spoiled.poll(endpoint, asks_kernel, state);
+    dw_link *link = __atomic_load_n(&late.link, __ATOMIC_ACQUIRE);
+    if (!link || link->endpoint != endpoint || !has_arrived(link)) return;
+    if (++late.polls == 3) assert_int_equal(dw_link_handle(link, TAG, note_late, NULL), DW_OK);
+}
+
+static void a_handler_is_called_that_was_set_while_the_thread_fell_asleep(void **state)
+{
+    (void)state;
+    dw_transport in_late = suite_spoiled;
+    in_late.scheme = "late";
+    in_late.poll = poll_late;
+    const dw_transport *const more[] = {&in_late, NULL};
+    const suite_backend backend = {.name = "late", .uri = "loop://late-%d", .transports = more};
+    suite_pair pair;
+    suite_prepare(&pair, &backend);
+    pair.prefix[SUITE_LISTENER] = "late:";
+    suite_open(&pair);
+    __atomic_store_n(&late.link, pair.link[SUITE_LISTENER], __ATOMIC_RELEASE);
+    assert_int_equal(dw_link_send(pair.link[SUITE_CONNECTOR], TAG, "x", 1), DW_OK);
+    for (int ms = 0; !__atomic_load_n(&late.handled, __ATOMIC_ACQUIRE); ms++) {
+        assert_true(ms < SUITE_PATIENCE_MS);
+        usleep(1000);
+    }
+    __atomic_store_n(&late.link, NULL, __ATOMIC_RELEASE);
+    suite_close(&pair);
+}
+
 static void text_of_a_peer_cannot_control_a_terminal(void **state)
 {
     (void)state;
@@ -415,6 +472,7 @@ int main(void)
         cmocka_unit_test(a_hello_is_read_after_its_sender_left),
         cmocka_unit_test(refuses_traits_that_contradict_each_other),
         cmocka_unit_test(messages_are_limited_by_the_backend),
+        cmocka_unit_test(a_handler_is_called_that_was_set_while_the_thread_fell_asleep),
         cmocka_unit_test(each_backend_of_a_uri_gets_its_own_context),
         cmocka_unit_test(refuses_contexts_for_unused_transports),
         cmocka_unit_test(text_of_a_peer_cannot_control_a_terminal),
