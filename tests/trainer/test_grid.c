@@ -238,6 +238,8 @@ static void *compare_only(void *context)
     json_t *greeting = dw_settings_greeting(&settings, 0, 0);
     r->status = dw_stage_open(&stage, &settings, &hooks, greeting);
     json_decref(greeting);
+    /* Where the others have finished before this rank has met them all, opening fails. */
+    r->why = stage.why;
     if (r->status == DW_OK) {
         dw_model_initialize(stage.model, 1);
         r->status = dw_agreement_check(&stage, 6);
