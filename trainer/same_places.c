@@ -7,13 +7,14 @@
 
 #include "deltawire/places.h"
 #include "sentence.h"
+#include "stage.h"
 
 struct dw_same_places {
     bool sends;
     dw_places *last; /* of the last activation; NULL: it could not be read, as `status` says */
     dw_status status;
     dw_why why;
-    uint64_t left_out;
+    uint64_t left_out, busy_ns;
     uint32_t pieces;
     float *values; /* z */
     dw_places *kept[];
@@ -47,8 +48,10 @@ void dw_same_places_on_frame(void *context, int is_sent, const void *frame, size
 {
     dw_same_places *places = context;
     if ((is_sent != 0) != places->sends) return; /* a gradient */
+    uint64_t since = dw_stage_now();
     dw_places_destroy(places->last);
     places->status = dw_places_read(&places->last, frame, len, NULL, &places->why);
+    places->busy_ns += dw_stage_now() - since;
 }
 
 dw_status dw_same_places_keep(dw_same_places *places, uint32_t piece, dw_why *why)
@@ -74,15 +77,26 @@ dw_status dw_same_places_view(dw_same_places *places, uint32_t piece, const dw_t
 dw_status dw_same_places_gather(dw_same_places *places, uint32_t piece, const dw_tensor *x,
                                 dw_tensor *z, dw_why *why)
 {
+    uint64_t since = dw_stage_now();
     dw_status status = dw_same_places_view(places, piece, x, z, why);
-    return status < 0 ? status : dw_places_gather(places->kept[piece], x, z, why);
+    if (status == DW_OK) status = dw_places_gather(places->kept[piece], x, z, why);
+    places->busy_ns += dw_stage_now() - since;
+    return status;
 }
 
 dw_status dw_same_places_scatter(dw_same_places *places, uint32_t piece, const dw_tensor *z,
                                  const dw_tensor *x, dw_why *why)
 {
     places->left_out += sizeof(float) * x->n * ((uint64_t)x->t * x->c - z->c);
-    return dw_places_scatter(places->kept[piece], z, x, why);
+    uint64_t since = dw_stage_now();
+    dw_status status = dw_places_scatter(places->kept[piece], z, x, why);
+    places->busy_ns += dw_stage_now() - since;
+    return status;
+}
+
+uint64_t dw_same_places_busy_ns(const dw_same_places *places)
+{
+    return places->busy_ns;
 }
 
 uint64_t dw_same_places_left_out(const dw_same_places *places)

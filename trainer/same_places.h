@@ -41,7 +41,10 @@ dw_status dw_same_places_view(dw_same_places *places, uint32_t piece, const dw_t
 dw_status dw_same_places_scatter(dw_same_places *places, uint32_t piece, const dw_tensor *z,
                                  const dw_tensor *x, dw_why *why);
 
-/* Bytes, as f32, of the elements of all gradients that have arrived here without being sent. */
+/* The time that these calls have taken, also those of on_frame. */
+uint64_t dw_same_places_busy_ns(const dw_same_places *places);
+
+/* How many bytes, as f32, the elements that were left out of all gradients received here have. */
 uint64_t dw_same_places_left_out(const dw_same_places *places);
 
 #endif

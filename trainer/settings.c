@@ -154,19 +154,30 @@ static dw_status check_numbers(const dw_train_config *config, dw_why *why)
     return DW_OK;
 }
 
-/* Activations of this rank's boundaries must say which of their elements they carry. */
-static dw_status check_same_places(const dw_boundaries *forward, dw_why *why)
+/* Activations of this rank's boundaries must say which of their elements they carry. Gradients are
+ * rows of any length, and an element of them is another one at every visit, so a codec must neither
+ * need a shape nor keep anything. Values that were multiplied need gradients that are, too. */
+static dw_status check_same_places(const dw_candidates *forward, const dw_candidates *backward,
+                                   dw_why *why)
 {
-    const dw_candidates *const all[] = {&forward->before, &forward->after};
-    for (int i = 0; i < 2; i++) {
-        dw_codec codec = all[i]->each[0].codec;
-        bool chooses = codec == DW_CODEC_TOPK || codec == DW_CODEC_RANDK ||
-                       codec == DW_CODEC_COCKTAIL || codec == DW_CODEC_CHUNK;
-        if (all[i]->n > 1 || !chooses)
+    const dw_config *ahead = &forward->each[0];
+    bool chooses = ahead->codec == DW_CODEC_TOPK || ahead->codec == DW_CODEC_RANDK ||
+                   ahead->codec == DW_CODEC_COCKTAIL || ahead->codec == DW_CODEC_CHUNK;
+    if (forward->n > 1 || !chooses || ahead->scaling > DW_SCALING_NONE)
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "same-places needs a forward codec that sends some elements as they are, not "
+                      "%s; give topk, randk, cocktail or chunk at every boundary, without scaling",
+                      forward->text);
+    for (uint32_t i = 0; i < backward->n; i++) {
+        const dw_config *back = &backward->each[i];
+        if (back->codec == DW_CODEC_DELTA || back->codec == DW_CODEC_LOWRANK ||
+            back->codec == DW_CODEC_TAH || back->feedback > DW_FEEDBACK_NONE ||
+            back->transform > DW_TRANSFORM_NONE || back->project)
             return dw_say(why, DW_ERR_ARGUMENT,
-                          "same-places needs a forward codec that sends some elements, not %s; "
-                          "give topk, randk, cocktail or chunk at every boundary",
-                          all[i]->text);
+                          "same-places needs a backward codec for rows of any length that keeps "
+                          "nothing, not %s; give direct, raw, mx or blocks, without feedback, "
+                          "transform and project",
+                          backward->text);
     }
     return DW_OK;
 }
@@ -300,7 +311,10 @@ static dw_status resolve(dw_settings *settings, const dw_train_config *given, dw
     if (status == DW_OK)
         status = dw_boundaries_parse(&settings->backward, config->backward, false, settings->stage,
                                      config->stages, why);
-    if (status == DW_OK && config->same_places) status = check_same_places(&settings->forward, why);
+    if (status == DW_OK && config->same_places)
+        status = check_same_places(&settings->forward.before, &settings->backward.before, why);
+    if (status == DW_OK && config->same_places)
+        status = check_same_places(&settings->forward.after, &settings->backward.after, why);
     if (status == DW_OK) status = check_replicas(settings, given, why);
     if (status == DW_OK) status = check_local_steps(settings, given, why);
     return status;

@@ -241,6 +241,18 @@ static uint32_t number_of(const dw_stage *stage, const dw_piece *piece)
     return piece->slot * stage->settings->config.slices + piece->slice;
 }
 
+/* The time that encoding has taken so far, with that for places. */
+static uint64_t encoding_ns(const dw_neighbour *to, dw_channel *channel)
+{
+    return dw_channel_sent(channel).busy_ns + (to->places ? dw_same_places_busy_ns(to->places) : 0);
+}
+
+static uint64_t decoding_ns(const dw_neighbour *from, dw_channel *channel)
+{
+    return dw_channel_received(channel).busy_ns +
+           (from->places ? dw_same_places_busy_ns(from->places) : 0);
+}
+
 static dw_status send_tensor(dw_stage *stage, dw_neighbour *to, const dw_piece *piece,
                              const dw_tensor *x)
 {
@@ -248,12 +260,12 @@ static dw_status send_tensor(dw_stage *stage, dw_neighbour *to, const dw_piece *
     bool drops = stage->settings->config.repeat > 1 && piece->is_first_use;
     dw_key *keys = make_keys(stage, piece);
     if (!keys) return DW_ERR_NO_MEMORY;
-    uint64_t since = dw_stage_now(), busy = dw_channel_sent(channel).busy_ns;
+    uint64_t since = dw_stage_now(), busy = encoding_ns(to, channel);
     dw_status status = DW_OK;
     for (uint32_t n = 0; drops && n < piece->N && status == DW_OK; n++)
         status = dw_channel_forget(channel, keys[n]);
     if (status == DW_OK) status = dw_channel_send(channel, keys, x);
-    stage->wait_ns += dw_stage_now() - since - (dw_channel_sent(channel).busy_ns - busy);
+    stage->wait_ns += dw_stage_now() - since - (encoding_ns(to, channel) - busy);
     free(keys);
     return status < 0 ? dw_control_lost(stage, to, status, dw_channel_why(channel)) : DW_OK;
 }
@@ -279,7 +291,7 @@ static dw_status recv_tensor(dw_stage *stage, dw_neighbour *from, const dw_piece
     dw_channel *channel = piece->is_plain ? from->plain : from->channel;
     dw_key *keys = make_keys(stage, piece); /* overwritten by those that arrive */
     if (!keys) return DW_ERR_NO_MEMORY;
-    uint64_t since = dw_stage_now(), busy = dw_channel_received(channel).busy_ns;
+    uint64_t since = dw_stage_now(), busy = decoding_ns(from, channel);
     dw_status status;
     do {
         status = dw_stage_check(stage);
@@ -288,7 +300,7 @@ static dw_status recv_tensor(dw_stage *stage, dw_neighbour *from, const dw_piece
         if (status < 0) status = dw_control_lost(stage, from, status, dw_channel_why(channel));
     } while (status == DW_PENDING && wait);
     /* Decoding is part of receiving, but does not count as waiting. */
-    stage->wait_ns += dw_stage_now() - since - (dw_channel_received(channel).busy_ns - busy);
+    stage->wait_ns += dw_stage_now() - since - (decoding_ns(from, channel) - busy);
     for (uint32_t n = 0; n < piece->N && status == DW_OK; n++) {
         dw_key key = key_of(stage, piece, n);
         if (keys[n].sample != key.sample || keys[n].slice != key.slice)
@@ -384,6 +396,9 @@ void dw_stage_cost(dw_stage *stage, dw_train_cost *cost)
         cost->kernel_backward = link.kernel_bytes_received;
     }
     if (stage->after.places) cost->raw_backward += dw_same_places_left_out(stage->after.places);
+    const dw_same_places *const places[] = {stage->before.places, stage->after.places};
+    for (int i = 0; i < 2; i++)
+        if (places[i]) cost->codec_s += (double)dw_same_places_busy_ns(places[i]) * 1e-9;
     cost->compute_s = (double)stage->compute_ns * 1e-9;
     cost->wait_s = (double)stage->wait_ns * 1e-9;
     dw_replicas_cost(stage, cost);

@@ -197,10 +197,15 @@ DW_API const char *dw_link_why(dw_link *link);
  * | open_timeout_ms| limit for the peer to open the same id                     | 60000   |
  * | cuda           | the GPU that x, y and prev lie on; NULL: main memory       | NULL    |
  * | place          | where prev lies on it (cuda.h)                             | device  |
- * | on_frame       | is called with the bytes of every frame that was encoded   | none    |
- * |                | or decoded, before dw_channel_send or dw_channel_recv      |         |
- * |                | returns, and by their thread. It must not use the channel. |         |
- * |                | is_sent: 1 or 0. dw_places_read (places.h) can be its use  |         |
+ * | on_frame       | is called with the bytes of every frame that               | none    |
+ * |                | dw_channel_send encodes (is_sent: 1) or dw_channel_recv    |         |
+ * |                | decodes (0), before they return, by the thread that called |         |
+ * |                | them: both may call it at the same time. The bytes are     |         |
+ * |                | valid during the call, in which the peer waits for the     |         |
+ * |                | frame or its acknowledgement, and which must not use the   |         |
+ * |                | channel. With delta, a frame that arrives may be one that  |         |
+ * |                | replaces the frame that was sent. For dw_places_read       |         |
+ * |                | (places.h), for instance                                   |         |
  * | frame_context  | passed to on_frame                                         | NULL    |
  *
  * One end may use a GPU and the other the CPU, because the bits are the same. Threads: one thread

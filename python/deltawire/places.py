@@ -19,8 +19,9 @@ class Places:
     Errors: UNSUPPORTED (its codec sends all elements), FORMAT, VERSION, CORRUPT, NO_MEMORY.
 
     For a backward pass through the same elements: both ends make Places of the forward's frame. One
-    gathers the gradient there and sends it through any codec, without places; the other scatters
-    what arrives. Places do not change, and any number of threads may use them.
+    gathers the gradient there and sends it without places; the other scatters what arrives. The
+    codec must want no other shape and keep nothing of earlier tensors: direct, raw, mx, blocks and
+    sparse ones, without feedback. Places do not change, and any number of threads may use them.
     """
 
     __slots__ = ("_handle", "shape")

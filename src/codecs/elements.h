@@ -16,8 +16,8 @@
 /* Elements that are read at once, which stay in the first-level cache. */
 enum { DW_ELEMENTS_BLOCK = 2048 };
 
-/* What a job codes of n elements, at most DW_ELEMENTS_BLOCK, from element `at` on. Returns `block`,
- * or the address of x itself where x is binary32 and there is no base. */
+/* Reads what a job codes of n elements, at most DW_ELEMENTS_BLOCK, from element `at` on. Returns
+ * `block`, or the address of element `at` in x if x is dense and binary32, and there is no base. */
 const float *dw_elements_load(const dw_encode_job *job, uint64_t at, uint64_t n, float *block);
 
 /* Writes what is coded of n elements at any places. */

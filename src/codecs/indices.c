@@ -276,41 +276,63 @@ static void draw_all(const dw_decode_job *job, const dw_sparse *s, uint8_t *mask
     }
 }
 
+/* Makes the mask. places: where it says which candidates are sent; the same as mask where all
+ * elements are candidates. */
+static const char *make_mask(const dw_decode_job *job, const dw_sparse *s, uint8_t *mask,
+                             uint8_t *places)
+{
+    memset(mask, 0, (size_t)s->mask_bytes);
+    if (job->plan->params.is_random) {
+        draw_all(job, s, mask);
+        return NULL;
+    }
+    if (s->draws) memset(places, 0, (size_t)s->places_bytes);
+    const char *why = read_places(s, job->coded, places);
+    if (s->draws && !why) dw_sparse_spread(s, job->kernels, job->draws_key, places, mask);
+    return why;
+}
+
 static const char *decode(const dw_decode_job *job, uint64_t chunk)
 {
     dw_sparse s;
-    const char *why = NULL;
     (void)chunk;
     (void)dw_sparse_of(job->plan, &s);
-    uint8_t *mask = job->plain, *places = mask + s.places_at;
-    memset(mask, 0, (size_t)s.mask_bytes);
+    uint8_t *mask = job->plain;
+    const char *why = make_mask(job, &s, mask, mask + s.places_at);
     const uint8_t *values = job->coded;
-    if (job->plan->params.is_random) {
-        draw_all(job, &s, mask);
-    } else {
+    if (!job->plan->params.is_random)
         values += HEAD_BYTES + dw_round_up(read_head(job->coded).bytes, 16);
-        if (s.draws) memset(places, 0, (size_t)s.places_bytes);
-        why = read_places(&s, job->coded, places);
-        if (s.draws && !why) dw_sparse_spread(&s, job->kernels, job->draws_key, places, mask);
-    }
     memcpy(mask + s.mask_bytes, values, (size_t)s.values_bytes);
     return why;
 }
 
-const char *dw_sparse_read(const dw_plan *plan, const uint8_t *payload, uint64_t bytes,
-                           uint64_t draws_key, uint8_t *plain, uint64_t *sum)
+/* ---- Without an engine ----------------------------------------------------------------------- */
+
+dw_sparse_reader dw_sparse_reader_of(const dw_plan *plan)
 {
-    dw_decode_job job = {.layout = plan->layout,
+    dw_sparse_reader reader = {.plan = plan, .kernels = dw_kernels_choose(~0u)};
+    (void)dw_sparse_of(plan, &reader.sparse);
+    reader.room_bytes = reader.sparse.mask_bytes;
+    if (reader.sparse.draws) reader.room_bytes += reader.sparse.places_bytes;
+    return reader;
+}
+
+const char *dw_sparse_read(const dw_sparse_reader *reader, const uint8_t *payload, uint64_t bytes,
+                           uint64_t draws_key, uint8_t *room, uint64_t *sum)
+{
+    const dw_sparse *s = &reader->sparse;
+    dw_decode_job job = {.layout = reader->plan->layout,
                          .coded = payload,
-                         .plain = plain,
                          .draws_key = draws_key,
                          .payload_bytes = bytes,
-                         .plan = plan,
-                         .kernels = dw_kernels_choose(~0u)};
+                         .plan = reader->plan,
+                         .kernels = reader->kernels};
     *sum = job.kernels->digest_bytes(payload, 0, bytes);
     const char *why = prepare(&job);
-    return why ? why : decode(&job, 0);
+    return why ? why : make_mask(&job, s, room, s->draws ? room + s->mask_bytes : room);
 }
+
+/* ---- The row --------------------------------------------------------------------------------- */
 
 static dw_status plan(dw_plan *made, dw_why *why)
 {

@@ -104,7 +104,8 @@ static bool decode_factors(const struct dw_kernels *kernels, const shape *s, con
     return all_finite(own->p, s->r * (s->rows + s->columns));
 }
 
-/* Takes n values of y to their place, of which no two are in different tokens. */
+/* Writes n values to y, from number `at` of its memory on. There they are contiguous: in one token,
+ * or in several tokens with no gaps between them. */
 static void emit_part(const dw_decode_job *job, const float *values, uint64_t at, uint64_t n)
 {
     if (all_finite(values, n)) {
@@ -131,7 +132,7 @@ static void emit_values(const dw_decode_job *job, const float *values, uint64_t 
     }
 }
 
-/* Of sums that are not numbers, the NaN; all others, clamped to the largest number. */
+/* Replaces every NaN by the canonical one, and clamps other values to finite binary32 numbers. */
 static void clamp(float *values, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++) {
@@ -410,11 +411,11 @@ static dw_status plan(dw_plan *made, dw_why *why)
     return DW_OK;
 }
 
-/* The encoder sends nothing rather than a y that is further away from what is coded than 0 is. So
- * the error is never larger than what is coded. A row of q that is fitted to its row of p takes all
- * of M away that lies in the direction of p; that is, on average over random starts, at least a
- * part r / min(R, W) of its square. Refused is what the form of p and q cannot write well enough
- * to come closer than 0. */
+/* With error feedback, the encoder sends zeros if y would be further from M than 0 is, so the error
+ * is never larger than M in norm. Fitting q to p removes the projection of M onto the rows of p
+ * from the error: at least r / min(rows, columns) of M's squared norm, on average over random
+ * starts. Feedback is refused if p and q are rounded so coarsely that y may be no closer to M than
+ * 0 is. */
 static dw_contraction contracts(const dw_form_params *params, const dw_config *config)
 {
     bool is_fine = dw_nested_contracts(params, config).kind != DW_CONTRACTS_NOT;

@@ -15,9 +15,9 @@
 uint64_t dw_select_room(uint64_t n, uint64_t k);
 
 /* Of the n elements from `at` on, chooses the k of the largest magnitude; of equal ones those with
- * lower numbers. A NaN is larger than an infinity. 1 <= k <= n. limit: a magnitude that a few more
- * than k elements may reach, or 0; it becomes one for the next n elements. The result does not
- * depend on it. */
+ * lower numbers. A NaN is larger than an infinity. 1 <= k <= n.
+ * *limit: a guess, slightly too low, of the k-th largest magnitude; 0: no guess. The call replaces
+ * it by a guess for the next n elements. It affects only the speed, never the result. */
 void dw_select_largest(const dw_encode_job *job, uint64_t at, uint64_t n, uint64_t k, uint8_t *mask,
                        float *chosen, float *room, uint32_t *limit);
 

@@ -272,12 +272,14 @@ static dw_status plan(dw_plan *made, dw_why *why)
 }
 
 /* The k largest of n values have at least k / n of the sum of squares, and the largest of each
- * chunk have that of their chunks. A random one of m values has 1 / m of the sum on average. Of
- * what is sent, a part c is lost by rounding: as floats, of every value; quantized, of the largest
- * value in each group of g, and of no other value more than itself. With stochastic rounding the
+ * chunk have that of their chunks. A random one of m values has 1 / m of the sum on average.
+ *
+ * Rounding changes a float by at most a part c (nested.part) of itself. Of a quantized group of g
+ * values only the largest is sure to come that close. The others come at least as close as 0 would,
+ * so at least (1 - c^2) / g of the group's sum of squares arrives. With stochastic rounding the
  * mean square of an error is at most (c A)^2 / 4, where A is the largest value in the group. With 1
- * bit a value near 0 becomes larger. A whole row can have any number of values, so that nothing can
- * be said. */
+ * bit a value near 0 becomes larger, and a whole row can have any number of values: then nothing is
+ * known. */
 static dw_contraction contracts(const dw_form_params *params, const dw_config *config)
 {
     bool is_stochastic = params->bits && config->rounding == DW_ROUNDING_STOCHASTIC;

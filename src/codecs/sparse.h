@@ -48,11 +48,21 @@ dw_sparse_chunk dw_sparse_chunk_at(const dw_sparse *sparse, uint64_t at);
 void dw_sparse_spread(const dw_sparse *sparse, const struct dw_kernels *kernels, uint64_t draws_key,
                       const uint8_t *places, uint8_t *mask);
 
-/* Reads, without an engine, which elements of a sample a payload of a frame carries: their mask
- * becomes the first (T * C + 7) / 8 bytes of plain, which has room for plan->plain_bytes. *sum
- * becomes the sum to which the payload's digest belongs. Returns NULL, or what is wrong. */
-const char *dw_sparse_read(const dw_plan *plan, const uint8_t *payload, uint64_t bytes,
-                           uint64_t draws_key, uint8_t *plain, uint64_t *sum);
+/* Reads, without an engine, which elements payloads carry. Begin with dw_sparse_reader_of. */
+typedef struct dw_sparse_reader {
+    const dw_plan *plan;
+    const struct dw_kernels *kernels;
+    dw_sparse sparse;
+    uint64_t room_bytes;
+} dw_sparse_reader;
+
+dw_sparse_reader dw_sparse_reader_of(const dw_plan *plan);
+
+/* Reads a payload of a frame: the mask of the elements that it carries becomes the first (T * C +
+ * 7) / 8 bytes of room, of room_bytes. *sum becomes the sum to which the payload's digest belongs.
+ * Returns NULL, or what is wrong. */
+const char *dw_sparse_read(const dw_sparse_reader *reader, const uint8_t *payload, uint64_t bytes,
+                           uint64_t draws_key, uint8_t *room, uint64_t *sum);
 
 /* 64 bits of a mask, of which the lowest is that of element `at`, a multiple of 64. */
 static inline uint64_t dw_mask_word(const uint8_t *mask, uint64_t at)

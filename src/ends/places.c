@@ -27,19 +27,19 @@ static dw_status complain(dw_why *why, dw_status status, const char *sentence)
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-/* Does not overflow: a frame has at least k / 8 bytes for each of the n samples. */
 static uint64_t bytes_of(uint64_t n, uint64_t k)
 {
     return sizeof(dw_places) + sizeof(uint32_t) * n * k;
 }
 
-/* A frame that is being read, and room for the plain payload of one entry. */
+/* A frame that is being read, and room for the mask of one entry. */
 typedef struct reading {
     const uint8_t *frame;
     dw_header header;
     dw_config config;
     dw_plans plans;
-    uint8_t *plain;
+    dw_sparse_reader reader;
+    uint8_t *room;
 } reading;
 
 static dw_status open_frame(reading *r, size_t len, dw_why *why)
@@ -59,19 +59,18 @@ static dw_status open_frame(reading *r, size_t len, dw_why *why)
 }
 
 /* Makes the mask of an entry. */
-static dw_status read_mask(const reading *r, const dw_plan *plan, const dw_entry *entry,
-                           dw_why *why)
+static dw_status read_mask(const reading *r, const dw_entry *entry, dw_why *why)
 {
     uint64_t sum, draws_key = dw_shared_draws_key(&r->header, entry->key);
-    const char *reason = dw_sparse_read(plan, r->frame + entry->payload_offset,
-                                        entry->payload_bytes, draws_key, r->plain, &sum);
+    const char *reason = dw_sparse_read(&r->reader, r->frame + entry->payload_offset,
+                                        entry->payload_bytes, draws_key, r->room, &sum);
     if (dw_digest_of_sum(sum) != entry->payload_digest)
         return complain(why, DW_ERR_CORRUPT, "a payload of the frame does not match its digest");
     return reason ? complain(why, DW_ERR_FORMAT, reason) : DW_OK;
 }
 
 /* Reads all entries. Codecs with the form sparse have one use, so the plan is that of all. */
-static dw_status read_entries(const reading *r, const dw_plan *plan, dw_places *places, dw_why *why)
+static dw_status read_entries(const reading *r, dw_places *places, dw_why *why)
 {
     uint64_t at = 0;
     uint32_t *to = places->lists;
@@ -81,27 +80,30 @@ static dw_status read_entries(const reading *r, const dw_plan *plan, dw_places *
         dw_frame_get_entry(r->frame, &r->header, i, &entry);
         entry.payload_offset = at;
         at += entry.payload_bytes;
-        dw_status status = read_mask(r, plan, &entry, why);
+        dw_status status = read_mask(r, &entry, why);
         if (status) return status;
-        dw_mask_walk walk = {.mask = r->plain, .n = (uint64_t)places->t * places->c};
+        dw_mask_walk walk = {.mask = r->room, .n = (uint64_t)places->t * places->c};
         while (dw_mask_next(&walk)) *to++ = (uint32_t)walk.at;
     }
     return DW_OK;
 }
 
-static dw_status read_places(reading *r, const dw_plan *plan, const dw_allocator *allocator,
-                             dw_places **places, dw_why *why)
+/* A frame that is too short for its values asks for no memory. So the size of the places, at most
+ * 32 bytes for a byte of the frame, does not overflow. */
+static dw_status read_places(reading *r, const dw_allocator *allocator, dw_places **places,
+                             dw_why *why)
 {
-    dw_sparse sparse;
-    (void)dw_sparse_of(plan, &sparse);
-    uint64_t bytes = bytes_of(r->header.n, sparse.k);
+    const dw_sparse *sparse = &r->reader.sparse;
+    if (r->header.length / r->header.n < sparse->values_bytes)
+        return complain(why, DW_ERR_FORMAT, "the frame is too short for its values");
+    uint64_t bytes = bytes_of(r->header.n, sparse->k);
     dw_places *made = dw_mem_allocate(allocator, bytes);
-    r->plain = made ? dw_mem_allocate(allocator, plan->plain_bytes) : NULL;
+    r->room = made ? dw_mem_allocate(allocator, r->reader.room_bytes) : NULL;
     dw_status status = DW_ERR_NO_MEMORY;
-    if (r->plain) {
-        *made = (dw_places){*allocator, r->header.n, r->header.t, r->header.c, (uint32_t)sparse.k};
-        status = read_entries(r, plan, made, why);
-        dw_mem_release(allocator, r->plain, plan->plain_bytes);
+    if (r->room) {
+        *made = (dw_places){*allocator, r->header.n, r->header.t, r->header.c, (uint32_t)sparse->k};
+        status = read_entries(r, made, why);
+        dw_mem_release(allocator, r->room, r->reader.room_bytes);
     } else {
         complain(why, status, "there is no memory for the places");
     }
@@ -128,7 +130,8 @@ dw_status dw_places_read(dw_places **places, const void *frame, size_t len,
         return complain(why, DW_ERR_UNSUPPORTED,
                         "the frame carries all elements of its samples: only the codecs topk, "
                         "randk, cocktail and chunk choose some");
-    return read_places(&r, plan, &own, places, why);
+    r.reader = dw_sparse_reader_of(plan);
+    return read_places(&r, &own, places, why);
 }
 
 void dw_places_destroy(dw_places *places)
@@ -156,6 +159,7 @@ static dw_status check(const dw_places *p, const dw_tensor *x, const dw_tensor *
     if (!p || !x || !z) return complain(why, DW_ERR_ARGUMENT, "places and two tensors are needed");
     dw_status status = dw_tensor_check(x);
     if (!status) status = dw_tensor_check(z);
+    if (!status && (!x->data || !z->data)) status = DW_ERR_ARGUMENT;
     if (status) return complain(why, status, "one of the tensors is not valid");
     if (z->dtype != DW_F32) return complain(why, DW_ERR_ARGUMENT, "the values at places are f32");
     if (dw_tensor_overlaps(written))
@@ -165,8 +169,9 @@ static dw_status check(const dw_places *p, const dw_tensor *x, const dw_tensor *
     if (why) {
         why->offset = -1;
         snprintf(why->text, sizeof why->text,
-                 "the places are %u of each sample of (%u, %u, %u), but the tensors are (%u, %u, "
-                 "%u) and (%u, %u, %u)",
+                 "the frame carries %u elements of each sample of a tensor (%u, %u, %u), but the "
+                 "tensor given is (%u, %u, %u), and that of the values at the places is (%u, %u, "
+                 "%u)",
                  p->k, p->n, p->t, p->c, x->n, x->t, x->c, z->n, z->t, z->c);
     }
     return DW_ERR_SHAPE;
@@ -200,6 +205,17 @@ dw_status dw_places_gather(const dw_places *p, const dw_tensor *x, const dw_tens
     return status;
 }
 
+/* Finite values stay finite, as where a frame is decoded to 16 bits. */
+static uint16_t to_f16(float value)
+{
+    return dw_is_finite(value) ? dw_f16_finite(value) : dw_f16_round(value);
+}
+
+static uint16_t to_bf16(float value)
+{
+    return dw_is_finite(value) ? dw_bf16_finite(value) : dw_bf16_round(value);
+}
+
 dw_status dw_places_scatter(const dw_places *p, const dw_tensor *z, const dw_tensor *y, dw_why *why)
 {
     dw_status status = check(p, y, z, y, why);
@@ -211,7 +227,7 @@ dw_status dw_places_scatter(const dw_places *p, const dw_tensor *z, const dw_ten
         for (uint32_t t = 0; t < y->t; t++) memset(element_at(y, sample, t * y->c), 0, y->c * size);
         for (uint32_t i = 0; i < p->k; i++) {
             void *to = element_at(y, sample, list[i]);
-            uint16_t half = y->dtype == DW_F16 ? dw_f16_round(from[i]) : dw_bf16_round(from[i]);
+            uint16_t half = y->dtype == DW_F16 ? to_f16(from[i]) : to_bf16(from[i]);
             if (y->dtype == DW_F32)
                 memcpy(to, from + i, size);
             else

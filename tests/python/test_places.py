@@ -33,7 +33,7 @@ def test_what_has_no_places_is_refused():
         Places(frame)
     frame = bytearray(pair("randk:keep=0.1")[0].encode(normal((1, 4, 16))))
     places = Places(frame)
-    with refused("SHAPE", "7 of each sample of (1, 4, 16)"):
+    with refused("SHAPE", "7 elements of each sample of a tensor (1, 4, 16)"):
         places.gather(normal((1, 4, 15)))
     with refused("SHAPE", "(1, 1, 6)"):
         places.scatter(normal((1, 1, 6)))

@@ -96,7 +96,7 @@ static void other_settings_go_with_it(void **state)
     (void)state;
     pipeline two = a_sparse_run("cocktail:mask=0.5,keep=0.4"), three;
     use_uncompressed_evaluations_and_repeats(&two);
-    two.config.backward = "direct:bits=8,feedback=ef";
+    two.config.backward = "mx:element=e4m3";
     three = two;
     run_pipeline(&two, 2, NULL);
     assert_all(&two, DW_OK);
@@ -108,14 +108,28 @@ static void other_settings_go_with_it(void **state)
 
 static void other_codecs_are_refused(void **state)
 {
-    static const char *const wrong[] = {"raw:f32", "delta:bits=4", "topk|direct:bits=4",
-                                        "topk:keep=0.1,0:direct"};
+    static const struct {
+        const char *forward, *backward, *says;
+    } wrong[] = {
+        {"raw:f32", NULL, "give topk, randk, cocktail or chunk"},
+        {"delta:bits=4", NULL, "give topk, randk, cocktail or chunk"},
+        {"topk|direct:bits=4", NULL, "not topk|direct;"},
+        {"topk:keep=0.1,0:direct", NULL, "give topk, randk, cocktail or chunk"},
+        {"randk:scaling=unbiased", NULL, "without scaling"},
+        {"topk", "delta:bits=4", "backward codec"},
+        {"topk", "lowrank:rank=1", "rows of any length"},
+        {"topk", "tah", "give direct, raw, mx or blocks"},
+        {"topk", "direct:bits=4,feedback=lazy", "without feedback"},
+        {"topk", "direct:bits=4,transform=hadamard", "transform"},
+        {"topk", "raw|direct:project=7", "project"},
+    };
     (void)state;
-    for (int i = 0; i < 4; i++) {
-        pipeline run = a_sparse_run(wrong[i]);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        pipeline run = a_sparse_run(wrong[i].forward);
+        if (wrong[i].backward) run.config.backward = wrong[i].backward;
         run_pipeline(&run, 2, NULL);
         assert_all(&run, DW_ERR_ARGUMENT);
-        assert_non_null(strstr(run.ranks[0].why.text, "give topk, randk, cocktail or chunk"));
+        if (!strstr(run.ranks[0].why.text, wrong[i].says)) fail_msg("%s", run.ranks[0].why.text);
     }
 }
 

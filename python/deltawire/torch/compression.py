@@ -304,7 +304,9 @@ class Compression:
     def _keep_places(self, side: Side, microbatch: int, parts: Any, kind: int) -> None:
         """Keeps the places of an activation for its gradient."""
         if self.options.same_places and self.stage.has_backward and kind == WITH_IDS:
-            side.places[microbatch] = places_of(parts)
+            places = places_of(parts)
+            if places is not None:
+                side.places[microbatch] = places
 
     def _told(self, side: Side, parts: Any, ids: Any) -> Any:
         """Returns the ids if the message must contain them because none of its frames does."""

@@ -196,9 +196,17 @@ class Receiver(Ends):
                 "a message contains an invalid tensor: use the same version of deltawire on all "
                 "ranks, and start all of them again",
             )
-        made, view = tensors.room_for(dtype, part.shape)
-        if places is not None:
-            view = torch.empty((places.shape[0], 1, places.count))
+        if places is None:
+            made, view = tensors.room_for(dtype, part.shape)
+        elif places.shape == tensors.extents(part.shape):
+            view = torch.empty(
+                (places.shape[0], 1, places.count), dtype=torch.float32, device="cpu"
+            )
+        else:
+            fail(
+                Status["FORMAT"],
+                f"a gradient has the shape {part.shape}, and its activation had {places.shape}",
+            )
         try:
             done = self._end(kind, slot).decode(part.data, view, reply=False)
         except DeltawireError as error:
@@ -218,17 +226,17 @@ class Receiver(Ends):
         return made
 
 
-def places_of(parts: "Sequence[Part]") -> Places:
-    """The places of the one tensor of a message that codecs accept. Errors: UNSUPPORTED (there is
-    none, or more), those of Places."""
+def places_of(parts: "Sequence[Part]") -> Optional[Places]:
+    """The places of the one tensor of a message that codecs accept; None if there is none, because
+    all are sent without compression. Errors: UNSUPPORTED (there are several), those of Places."""
     frames = [part.data for part in parts if part.how == FRAME]
-    if len(frames) != 1:
+    if len(frames) > 1:
         fail(
             Status["UNSUPPORTED"],
-            f"same_places needs stages with one output tensor of floats, and this one has "
-            f"{len(frames)}: join them, or leave same_places out",
+            "same_places needs stages with one output tensor of float32, float16 or bfloat16, and "
+            f"this one has {len(frames)}: join them, or leave same_places out",
         )
-    return Places(frames[0])
+    return Places(frames[0]) if frames else None
 
 
 def bytes_for(

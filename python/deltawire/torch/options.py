@@ -2,13 +2,32 @@
 # options.py - Options: the arguments of compress_stage, after their values have been checked.
 from __future__ import annotations
 
+import re
 from typing import Any, Optional
 
+from deltawire.config import Config
 from deltawire.errors import refuse
 from deltawire.torch import address
 from deltawire.torch.ends import without_replies
 
 CHOOSING = ("topk", "randk", "cocktail", "chunk")  # codecs whose frames carry some elements
+
+# What keeps something of earlier tensors, or needs tensors of other shapes.
+NOT_FOR_PLACES = re.compile(r"(delta|lowrank|tah)\b|.*\b(feedback|transform|project)=(?!none)")
+
+
+def check_same_places(forward: Config, backward: Config) -> None:
+    if forward.codec not in CHOOSING or "scaling=unbiased" in forward.text:
+        refuse(
+            f"same_places needs a forward codec that sends some elements as they are, not "
+            f"{forward.text!r}: give one of {', '.join(CHOOSING)}, without scaling"
+        )
+    if NOT_FOR_PLACES.match(backward.text):
+        refuse(
+            "same_places needs a backward codec for rows of any length that keeps nothing, not "
+            f"{backward.text!r}: give direct, raw, mx or blocks, without feedback, transform and "
+            "project"
+        )
 
 
 class Options:
@@ -36,11 +55,8 @@ class Options:
                 "evaluate is the config of steps without ids, but the codec delta needs ids: give "
                 'another config, such as "direct:bits=8"'
             )
-        if same_places and self.forward.codec not in CHOOSING:
-            refuse(
-                "same_places needs a forward codec that sends some elements, not "
-                f"{self.forward.text!r}: give one of {', '.join(CHOOSING)}"
-            )
+        if same_places:
+            check_same_places(self.forward, self.backward)
         address.check(carrier)
         if on_missing_ids not in ("error", "direct"):
             refuse(f'on_missing_ids must be "error" or "direct", not {on_missing_ids!r}')
