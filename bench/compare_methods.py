@@ -78,7 +78,7 @@ METHODS = [
     ),
     Method(
         "topk-same",
-        "top-k, gradients of the same",
+        "top-k, same elements back",
         {ACTIVATIONS: "topk:keep=0.1"},
         "Rudakov et al., arXiv:2401.07788",
         "gradients with a mask of their own can make a training diverge",
@@ -86,7 +86,7 @@ METHODS = [
     ),
     Method(
         "topk-same-4",
-        "the same, 4 bits",
+        "top-k, 4 bits, same back",
         {ACTIVATIONS: "topk:keep=0.1,bits=4"},
         "",
         "",
@@ -94,7 +94,7 @@ METHODS = [
     ),
     Method(
         "randk-same",
-        "random-k, gradients of the same",
+        "random-k, same elements back",
         {ACTIVATIONS: "randk:keep=0.1"},
         "",
         "",
