@@ -179,7 +179,7 @@ def draw(results, path):
     for axis, (role, points) in zip(axes[0], panels):
         for title, figures in points:
             index = titles.index(title)
-            marker = "os^Dv<>Ph*X8pd1"[index % 15]
+            marker = "os^Dv<>Ph*X8pdH"[index % 15]
             below, above = (
                 figures["percent"] - figures["least"],
                 figures["most"] - figures["percent"],
@@ -197,6 +197,11 @@ def draw(results, path):
         axis.axhline(0, color="black", linewidth=0.8, linestyle=":")
         axis.set_xscale("log")
         axis.set_yscale("symlog", linthresh=1)
+        least = min(figures["least"] for _, figures in points)
+        most = max(figures["most"] for _, figures in points)
+        axis.set_ylim(1.4 * min(least, -0.2), 1.6 * max(most, 0.2))
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_major_formatter("{x:g}")
         axis.set_xlabel("bits per value, with everything")
         axis.set_ylabel("held-out loss above raw, %")
         axis.set_title(TITLES[role])
