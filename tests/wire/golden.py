@@ -6,16 +6,19 @@
 docs/format.md. First the correct decoder runs over all of them, and each file's breaks are noted,
 that is, those whose names the decoder asked for on the way. A break that was not asked for cannot
 change anything in that file. So each break is tried only with the files that asked for it, the
-shorter ones first, up to the first mismatch."""
+shorter ones first, up to the first mismatch. Files and breaks are shared out among processes, one
+for each core."""
 
 import functools
 import json
+import multiprocessing
 import pathlib
 import sys
 
 import spec_decoder
 
 here = pathlib.Path(__file__).resolve().parent
+files = {}  # the golden frames by name, the shortest first; set before the processes begin
 
 
 class Asked(set):
@@ -30,31 +33,38 @@ class Asked(set):
         return False
 
 
-def whole(files):
-    """{name of a file: breaks that were looked up}; ends the program at a mismatch."""
-    asked, steps = {}, 0
-    for name, golden in files.items():
-        spec_decoder.broken = Asked()
-        for what in spec_decoder.mismatches_of(golden):
-            sys.exit(f"the second decoder disagrees with {name}: {what}")
-        asked[name] = spec_decoder.broken.names
-        steps += len(golden["steps"])
-    print(f"{len(files)} files, {steps} steps: all as specified")
-    return asked
+def read_whole(name):
+    """The breaks that are looked up while a file is decoded, and the first mismatch or None."""
+    spec_decoder.broken = Asked()
+    what = next(iter(spec_decoder.mismatches_of(files[name])), None)
+    return spec_decoder.broken.names, what
 
 
-def is_caught(name, files, asked):
-    """Whether a decoder with this break disagrees with at least one file."""
+def is_caught(task):
+    """Whether a decoder with this break disagrees with at least one of these files."""
+    name, names = task
     spec_decoder.broken = {name}
-    for file, golden in files.items():
-        if name not in asked[file]:
-            continue
+    for file in names:
         try:
-            if next(spec_decoder.mismatches_of(golden), None):
+            if next(iter(spec_decoder.mismatches_of(files[file])), None):
                 return True
         except Exception:  # any error of a broken decoder counts
             return True
     return False
+
+
+def check(pool):
+    """Ends the program at a mismatch. Returns the breaks that no file catches."""
+    asked = {}
+    for name, (names, what) in zip(files, pool.imap(read_whole, files)):
+        if what:
+            sys.exit(f"the second decoder disagrees with {name}: {what}")
+        asked[name] = names
+    steps = sum(len(golden["steps"]) for golden in files.values())
+    print(f"{len(files)} files, {steps} steps: all as specified", flush=True)
+    breaks = list(spec_decoder.BREAKS)
+    tasks = [(one, [file for file in files if one in asked[file]]) for one in breaks]
+    return [one for one, caught in zip(breaks, pool.imap(is_caught, tasks)) if not caught]
 
 
 def main():
@@ -62,10 +72,11 @@ def main():
     if not all(folders):
         sys.exit("golden frames are missing")
     paths = sorted(sum(folders, []), key=lambda path: (path.stat().st_size, path.name))
-    files = {f"{path.parent.name}/{path.name}": json.loads(path.read_text()) for path in paths}
+    for path in paths:
+        files[f"{path.parent.name}/{path.name}"] = json.loads(path.read_text())
     spec_decoder.H = functools.lru_cache(maxsize=None)(spec_decoder.H)  # H itself has no breaks
-    asked = whole(files)
-    missed = [name for name in spec_decoder.BREAKS if not is_caught(name, files, asked)]
+    with multiprocessing.get_context("fork").Pool() as pool:  # after the files have been read
+        missed = check(pool)
     known = len(spec_decoder.BREAKS)
     print(f"{known - len(missed)} of {known} breaks are caught")
     sys.exit(f"not caught: {' '.join(missed)}" if missed else 0)

@@ -957,7 +957,7 @@ def values_of(number, of):
     (_, form), values, name = of, PARAMETERS[number].values, PARAMETERS[number].name
     if name == "form":
         return (form,)
-    if name in ("width", "project"):  # too many for a list
+    if isinstance(values, range):  # too many for a list
         return values
     more = {"key": KEYS, "group": GROUPS}.get(name, {})
     lax = {
