@@ -1513,7 +1513,7 @@ MUTANTS_OF_TORCH = {
     "pt_places_not_compared": ("python/deltawire/torch/options.py", '"same_places": self.same_places,', "", "test_same_places.py::test_what_is_refused"),
     "pt_places_of_several": ("python/deltawire/torch/ends.py", "if len(frames) > 1:", "if False:", "test_same_places.py::test_what_is_refused"),
     "pt_places_unused": ("python/deltawire/torch/ends.py", "x = places.gather(x)", "x = x", "test_same_places.py::test_gradients_have_no_places"),
-    "pt_places_of_any_codec": ("python/deltawire/torch/options.py", 'if forward.codec not in CHOOSING or "scaling=unbiased" in forward.text:', 'if "scaling=unbiased" in forward.text:', "test_same_places.py::test_codecs_that_send_all_elements_are_refused"),
+    "pt_places_of_any_codec": ("python/deltawire/torch/options.py", 'if forward.codec not in CHOOSING or "scaling=unbiased" in forward.text:', 'if "scaling=unbiased" in forward.text:', "test_same_places.py::test_codecs_that_are_refused"),
     "pt_evaluates_with_state": ("python/deltawire/torch/ends.py", "plain = kind == WITHOUT_IDS and self.plain is not None", "plain = False", "test_stage.py::test_evaluation_is_stateless"),
     "pt_any_dtype_travels": ("python/deltawire/torch/ends.py", "if dtype is None: fail(", "if False: fail(", "test_damage.py::test_a_dtype_that_cannot_travel"),
     "pt_failed_step_not_reset": ("python/deltawire/torch/compression.py", "if self._encoded: self.reset()", "if False: self.reset()", "test_damage.py::test_a_damaged_message_ends_one_step"),
