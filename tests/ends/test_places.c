@@ -273,6 +273,23 @@ static void damaged_frames_are_refused(void **state)
     }
 }
 
+/* What only the check of a payload's head notices: a bit that must be zero. */
+static void heads_of_payloads_are_checked(void **state)
+{
+    test_pair pair;
+    dw_places *places;
+    dw_entry_info entry;
+    dw_why why;
+    (void)state;
+    pass(&pair, "topk:keep=0.02");
+    assert_int_equal(dw_frame_entries(pair.frame, pair.len, 1, 1, &entry), DW_OK);
+    pair.frame[entry.payload_offset + 9] = 1;
+    test_seal(pair.frame, pair.len);
+    assert_int_equal(dw_places_read(&places, pair.frame, pair.len, NULL, &why), DW_ERR_FORMAT);
+    assert_non_null(strstr(why.text, "bits that must be zero"));
+    test_pair_close(&pair);
+}
+
 static void missing_memory_is_an_error(void **state)
 {
     test_pair pair;
@@ -304,6 +321,7 @@ int main(void)
         cmocka_unit_test(other_tensors_are_refused),
         cmocka_unit_test(other_frames_are_refused),
         cmocka_unit_test(damaged_frames_are_refused),
+        cmocka_unit_test(heads_of_payloads_are_checked),
         cmocka_unit_test(missing_memory_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
