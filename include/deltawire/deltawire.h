@@ -298,7 +298,8 @@ typedef struct dw_config {
     dw_transform transform;
     uint32_t rotate;  /* channels of a rotated block */
     uint32_t tile;    /* channels of a tile of tah */
-    uint32_t tau;     /* tah: when the largest value of a tile is put first, in thousandths */
+    uint32_t tau;     /* in thousandths: the largest value of a tile is put first if it is more than
+                         so many times as large as the second largest */
     uint32_t share;   /* in millionths of the tiles of a sample */
     uint32_t project; /* dw_projection_digest (projection.h) */
 } dw_config;

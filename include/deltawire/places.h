@@ -32,9 +32,9 @@ typedef struct dw_places dw_places;
 /* Reads which elements of each sample a frame carries. The frame may be damaged or malicious: it is
  * checked. *places takes 4 N k bytes, at most 32 for each byte of the frame, and the call another
  * T * C / 4 at most until it returns. So look at the shape of an untrusted frame first
- * (dw_frame_read). allocator: as in a config; NULL: malloc and free. Errors:
- * also NO_MEMORY, and as dw_frame_read; CORRUPT (a payload does not match its digest); FORMAT (a
- * payload breaks a rule); UNSUPPORTED (the frame's codec sends all elements). *places is then NULL.
+ * (dw_frame_read). allocator: as in a config; NULL: malloc and free. Errors: also NO_MEMORY, and as
+ * dw_frame_read; CORRUPT (a payload does not match its digest); FORMAT (a payload breaks a rule);
+ * UNSUPPORTED (the frame's codec sends all elements). *places is then NULL.
  */
 DW_API dw_status dw_places_read(dw_places **places, const void *frame, size_t len,
                                 const dw_allocator *allocator, dw_why *why);

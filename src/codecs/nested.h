@@ -18,8 +18,8 @@ bool dw_nested_plan(const dw_form_params *params, uint32_t t, uint64_t c, uint32
                     dw_plan *plan);
 
 /* Writes values as a job says, without a base or a residual of their own, and adds to sums how many
- * groups were zero or poisoned. number: of these rows in the payload, so that those of each number
- * are rounded with random numbers of their own. */
+ * groups were zero or poisoned. number: 0 for the first rows of a payload, 1 for the next: with
+ * stochastic rounding each have random numbers of their own. */
 void dw_nested_encode(const dw_encode_job *job, const dw_plan *plan, const float *values,
                       uint32_t number, uint8_t *payload, dw_sums *sums);
 

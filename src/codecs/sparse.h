@@ -53,7 +53,7 @@ typedef struct dw_sparse_reader {
     const dw_plan *plan;
     const struct dw_kernels *kernels;
     dw_sparse sparse;
-    uint64_t room_bytes;
+    uint64_t room_bytes; /* of memory that dw_sparse_read needs */
 } dw_sparse_reader;
 
 dw_sparse_reader dw_sparse_reader_of(const dw_plan *plan);

@@ -13,16 +13,21 @@ static void explain(dw_why *why, const char *what, const char *reason)
     snprintf(why->text, sizeof why->text, "the %s cannot be read: %s", what, reason);
 }
 
-/* Opens a frame and checks header, parameters and tables. */
+dw_status dw_frame_inspect(const uint8_t *frame, size_t len, dw_header *header, dw_plans *plans,
+                           dw_config *config, const char **reason)
+{
+    bool intact;
+    dw_status status = dw_frame_open(frame, len, len, header, &intact, reason);
+    if (status) return status;
+    *reason = dw_frame_check(frame, header, plans, config);
+    return *reason ? DW_ERR_FORMAT : DW_OK;
+}
+
 static dw_status open_frame(const void *frame, size_t len, dw_header *header, dw_config *config,
                             const char **reason)
 {
-    bool intact;
     dw_plans plans;
-    dw_status status = dw_frame_open(frame, len, len, header, &intact, reason);
-    if (status) return status;
-    *reason = dw_frame_check(frame, header, &plans, config);
-    return *reason ? DW_ERR_FORMAT : DW_OK;
+    return dw_frame_inspect(frame, len, header, &plans, config, reason);
 }
 
 dw_status dw_frame_read(const void *frame, size_t len, dw_frame_info *info, dw_why *why)

@@ -19,9 +19,7 @@ struct dw_places {
 
 static dw_status complain(dw_why *why, dw_status status, const char *sentence)
 {
-    if (!why) return status;
-    why->offset = -1;
-    snprintf(why->text, sizeof why->text, "%s", sentence);
+    if (why) snprintf(why->text, sizeof why->text, "%s", sentence);
     return status;
 }
 
@@ -41,22 +39,6 @@ typedef struct reading {
     dw_sparse_reader reader;
     uint8_t *room;
 } reading;
-
-static dw_status open_frame(reading *r, size_t len, dw_why *why)
-{
-    const char *reason = NULL;
-    bool intact;
-    dw_status status = dw_frame_open(r->frame, len, len, &r->header, &intact, &reason);
-    if (!status) {
-        reason = dw_frame_check(r->frame, &r->header, &r->plans, &r->config);
-        status = reason ? DW_ERR_FORMAT : DW_OK;
-    }
-    if (status && why) {
-        why->offset = -1;
-        snprintf(why->text, sizeof why->text, "the frame cannot be read: %s", reason);
-    }
-    return status;
-}
 
 /* Makes the mask of an entry. */
 static dw_status read_mask(const reading *r, const dw_entry *entry, dw_why *why)
@@ -119,11 +101,15 @@ dw_status dw_places_read(dw_places **places, const void *frame, size_t len,
 {
     const dw_allocator none = {0};
     dw_allocator own = dw_mem_allocator(allocator ? allocator : &none);
+    if (why) *why = (dw_why){.offset = -1};
     if (!places) return DW_ERR_ARGUMENT;
     *places = NULL;
     if (!frame) return complain(why, DW_ERR_ARGUMENT, "there is no frame");
     reading r = {.frame = frame};
-    dw_status status = open_frame(&r, len, why);
+    const char *reason;
+    dw_status status = dw_frame_inspect(frame, len, &r.header, &r.plans, &r.config, &reason);
+    if (status && why)
+        snprintf(why->text, sizeof why->text, "the frame cannot be read: %s", reason);
     if (status) return status;
     const dw_plan *plan = &r.plans.of[DW_USE_WHOLE];
     if (plan->form != &dw_form_sparse)
@@ -156,6 +142,7 @@ const uint32_t *dw_places_list(const dw_places *places, uint32_t sample)
 static dw_status check(const dw_places *p, const dw_tensor *x, const dw_tensor *z,
                        const dw_tensor *written, dw_why *why)
 {
+    if (why) *why = (dw_why){.offset = -1};
     if (!p || !x || !z) return complain(why, DW_ERR_ARGUMENT, "places and two tensors are needed");
     dw_status status = dw_tensor_check(x);
     if (!status) status = dw_tensor_check(z);
@@ -166,14 +153,12 @@ static dw_status check(const dw_places *p, const dw_tensor *x, const dw_tensor *
         return complain(why, DW_ERR_ARGUMENT, "samples of the tensor to be written overlap");
     if (x->n == p->n && x->t == p->t && x->c == p->c && z->n == p->n && z->t == 1 && z->c == p->k)
         return DW_OK;
-    if (why) {
-        why->offset = -1;
+    if (why)
         snprintf(why->text, sizeof why->text,
                  "the frame carries %u elements of each sample of a tensor (%u, %u, %u), but the "
                  "tensor given is (%u, %u, %u), and that of the values at the places is (%u, %u, "
                  "%u)",
                  p->k, p->n, p->t, p->c, x->n, x->t, x->c, z->n, z->t, z->c);
-    }
     return DW_ERR_SHAPE;
 }
 

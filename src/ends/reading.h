@@ -10,4 +10,9 @@
 const char *dw_frame_check(const uint8_t *frame, const dw_header *header, dw_plans *plans,
                            dw_config *config);
 
+/* Opens a frame and checks all of it but its payloads, for calls without a decoder. *reason: what
+ * is wrong, where that is an error: FORMAT, VERSION or CORRUPT. */
+dw_status dw_frame_inspect(const uint8_t *frame, size_t len, dw_header *header, dw_plans *plans,
+                           dw_config *config, const char **reason);
+
 #endif

@@ -35,7 +35,7 @@ bool dw_link_sleep(dw_link *link, int64_t at_most_ns)
 
     pthread_mutex_lock(&link->lock);
     bool by_thread = link->wheel == DW_WHEEL_THREAD;
-    /* A handler may have been set after the thread has last run them. */
+    /* A handler may have become due after the thread last ran those that were. */
     bool kicked = link->kicked || (by_thread && link->handlers_due);
     link->kicked = false;
     link->sleeping = !kicked;
