@@ -67,6 +67,10 @@ static const bench_case cases[] = {
      "direct:form=step,step=4,rounding=dither,entropy=rans", DW_BF16, false, DW_CUDA_DEVICE},
     {"decode/direct+dither+rans/step/sample/bf16/none",
      "direct:form=step,step=4,rounding=dither,entropy=rans", DW_BF16, true, DW_CUDA_DEVICE},
+    {"encode/delta+hadamard/b4/g128/bf16/bf16",
+     "delta:bits=4,group=128,transform=hadamard,replies=never", DW_BF16, false, DW_CUDA_DEVICE},
+    {"decode/delta+hadamard/b4/g128/bf16/bf16",
+     "delta:bits=4,group=128,transform=hadamard,replies=never", DW_BF16, true, DW_CUDA_DEVICE},
     {"encode/delta+pinned/b4/g128/bf16/bf16", "delta:bits=4,group=128,choose=never,replies=never",
      DW_BF16, false, DW_CUDA_PINNED},
 };

@@ -366,12 +366,22 @@ static void check_modes(gpu *g)
                  {"direct:form=step,step=4,rounding=dither,entropy=rans", DW_CUDA_DEVICE, false},
                  {"delta:form=step,group=64,rounding=dither,step=3,entropy=rans,replies=never",
                   DW_CUDA_DEVICE, true},
-                 {"mx:element=e4m3,entropy=rans", DW_CUDA_DEVICE, false}};
-    static const uint32_t shapes[][2] = {{1, 1},     {3, 100},  {17, 1000},
-                                         {65, 2048}, {9, 4100}, {128, 768}};
+                 {"mx:element=e4m3,entropy=rans", DW_CUDA_DEVICE, false},
+                 {"direct:bits=4,transform=hadamard", DW_CUDA_DEVICE, false},
+                 {"delta:bits=3,scale=mse,group=row,transform=hadamard,rotate=256,replies=never",
+                  DW_CUDA_DEVICE, true},
+                 {"delta:bits=2,group=16,prev=bf16,transform=hadamard,rotate=256,replies=never",
+                  DW_CUDA_PINNED, false},
+                 {"mx:element=e2m1,transform=hadamard,rotate=16", DW_CUDA_DEVICE, false},
+                 {"delta:form=step,rounding=dither,transform=hadamard,entropy=rans,replies=never",
+                  DW_CUDA_DEVICE, false}};
+    static const uint32_t shapes[][2] = {{1, 1},    {3, 100},   {17, 1000}, {65, 2048},
+                                         {9, 4100}, {128, 768}, {7, 4352}};
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         size_t elements = 0;
+        bool rotates = strstr(modes[i].codec, "transform") != NULL;
         for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+            if (rotates && shapes[k][1] % 256) continue; /* blocks do not divide these tokens */
             rig r;
             rig_open(&r, g, modes[i].codec, DW_F32 + (dw_dtype)((i + k) % 3), shapes[k][0],
                      shapes[k][1], modes[i].place, modes[i].pinned_frame);

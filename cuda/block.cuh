@@ -23,6 +23,15 @@ enum {
 };
 #define DW_ALL_LANES 0xffffffffu
 
+/* The variant of a kernel, beside its dtypes (0: the job's). */
+typedef enum dw_variant {
+    DW_PLAIN,
+    DW_SEARCHES,   /* tiles search for their scales */
+    DW_BY_COLUMNS, /* there is a scale per channel */
+    DW_ROTATED,    /* blocks of channels are rotated */
+    DW_SEARCHES_ROTATED
+} dw_variant;
+
 /* The largest size of a tile: 8 bits per element and a scale for every 16 elements. */
 enum { DW_STAGED_BYTES = DW_TILE_ELEMENTS + 2 * DW_TILE_ELEMENTS / 16 };
 
@@ -73,6 +82,9 @@ DW_DEVICE void dw_payload_store(uint8_t *to, dw_sixteen all)
 typedef struct dw_eight {
     float of[DW_EIGHT];
 } dw_eight;
+
+/* A mask of all elements of an eight. */
+#define DW_WHOLE_EIGHT ((1u << DW_EIGHT) - 1)
 
 DW_DEVICE uint32_t dw_size_of(dw_dtype dtype)
 {

@@ -16,7 +16,13 @@ typedef struct dw_choose_room {
      * strip, or 0 for a row. */
     uint32_t positive[2][DW_STRIP], negative[2][DW_STRIP];
     float sums[DW_ATTEMPTS][DW_STRIP];
+    float lanes[DW_ATTEMPTS][DW_NORM_LANES]; /* of a row */
 } dw_choose_room;
+
+/* So many rotated values of a row at a time. */
+typedef struct dw_window_room {
+    float values[DW_TILE_ELEMENTS];
+} dw_window_room;
 
 DW_DEVICE void dw_join_one(dw_extremes *to, float value)
 {
@@ -81,37 +87,97 @@ DW_DEVICE uint32_t dw_better_choice(const dw_choose_room *room, uint32_t place, 
     return (chosen & 0x10000u) | dw_attempts_best(attempts, sums);
 }
 
+/* Returns an eight of x - prev, rotated; `column` may lie behind the row, where there are zeros.
+ * Called by all threads together. */
+DW_DEVICE dw_eight dw_rotated_deltas(const dw_encode_job *job, uint64_t row, uint64_t column)
+{
+    uint32_t n = column < job->layout.c ? DW_EIGHT : 0; /* rows consist of whole eights */
+    dw_eight delta = dw_load_eight(job->x, job->x_dtype, row * (uint64_t)job->stride + column, n);
+    dw_eight base = dw_load_eight(job->prev, job->prev_dtype, row * job->layout.c + column, n);
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++) delta.of[i] -= base.of[i];
+    dw_rotate_eight(&delta, job->layout.rotates);
+    return delta;
+}
+
+/* The extremes of the rotated values of a row that this thread computes. */
+DW_DEVICE dw_extremes dw_rotated_extremes(const dw_encode_job *job, uint64_t row)
+{
+    dw_extremes all = {0, 0};
+    for (uint64_t from = 0; from < job->layout.c; from += DW_EIGHT * DW_CUDA_THREADS) {
+        dw_eight delta = dw_rotated_deltas(job, row, from + DW_EIGHT * threadIdx.x);
+        dw_extremes found = dw_extremes_of(&delta);
+        all.positive = max(all.positive, found.positive);
+        all.negative = max(all.negative, found.negative);
+    }
+    return all;
+}
+
+/* Stores the next rotated values of a row in the window, for all threads. Returns their number. */
+DW_DEVICE uint32_t dw_share_rotated(const dw_encode_job *job, uint64_t row, uint64_t from,
+                                    dw_window_room *window)
+{
+    uint64_t left = job->layout.c - from;
+    __syncthreads();
+    for (uint32_t at = DW_EIGHT * threadIdx.x; at < DW_TILE_ELEMENTS;
+         at += DW_EIGHT * DW_CUDA_THREADS) {
+        dw_eight delta = dw_rotated_deltas(job, row, from + at);
+        for (uint32_t i = 0; i < DW_EIGHT; i++) window->values[at + i] = delta.of[i];
+    }
+    __syncthreads();
+    return left < DW_TILE_ELEMENTS ? (uint32_t)left : (uint32_t)DW_TILE_ELEMENTS;
+}
+
+/* Returns this thread's sum for an attempt and a lane: that of every 16th value of a row. window:
+ * not NULL where values are rotated; then all threads must call it. */
+DW_DEVICE float dw_row_lane(const dw_encode_job *job, uint64_t row, dw_window_room *window,
+                            uint32_t chosen, float inverse, uint32_t lane)
+{
+    const dw_layout *layout = &job->layout;
+    float half = (float)(1u << (layout->bits - 1)), sum = 0;
+    if (!window) {
+        for (uint64_t i = lane; i < layout->c; i += DW_NORM_LANES)
+            sum += dw_attempt_square(dw_delta_at(job, row, i, dw_is_direct(chosen)), inverse, -half,
+                                     half - 1);
+        return sum;
+    }
+    for (uint64_t from = 0; from < layout->c; from += DW_TILE_ELEMENTS) {
+        uint32_t n = dw_share_rotated(job, row, from, window);
+        for (uint32_t i = lane; i < n; i += DW_NORM_LANES)
+            sum += dw_attempt_square(window->values[i], inverse, -half, half - 1);
+    }
+    return sum;
+}
+
 /* Searches for the scale of a row. For every attempt 16 sums are computed, each in order by one
  * thread; then one thread adds them in order. */
 DW_DEVICE uint32_t dw_search_row(const dw_encode_job *job, uint64_t row, dw_choose_room *room,
-                                 float (*lanes)[DW_NORM_LANES], uint32_t chosen,
-                                 dw_extremes extremes)
+                                 dw_window_room *window, uint32_t chosen, dw_extremes extremes)
 {
-    const dw_layout *layout = &job->layout;
-    float half = (float)(1u << (layout->bits - 1));
-    dw_attempts attempts = dw_attempts_of(extremes, layout->bits);
-    if (threadIdx.x < DW_ATTEMPTS * DW_NORM_LANES) {
-        uint32_t k = threadIdx.x / DW_NORM_LANES, lane = threadIdx.x % DW_NORM_LANES;
-        float sum = 0;
-        for (uint64_t i = lane; i < layout->c; i += DW_NORM_LANES)
-            sum += dw_attempt_square(dw_delta_at(job, row, i, dw_is_direct(chosen)),
-                                     attempts.inverse[k], -half, half - 1);
-        lanes[k][lane] = sum;
+    dw_attempts attempts = dw_attempts_of(extremes, job->layout.bits);
+    uint32_t k = threadIdx.x / DW_NORM_LANES, lane = threadIdx.x % DW_NORM_LANES;
+    if (window || k < DW_ATTEMPTS) {
+        float sum =
+            dw_row_lane(job, row, window, chosen, attempts.inverse[k < DW_ATTEMPTS ? k : 0], lane);
+        if (k < DW_ATTEMPTS) room->lanes[k][lane] = sum;
     }
     __syncthreads();
-    if (threadIdx.x < DW_ATTEMPTS) room->sums[threadIdx.x][0] = dw_lanes_sum(lanes[threadIdx.x]);
+    if (threadIdx.x < DW_ATTEMPTS)
+        room->sums[threadIdx.x][0] = dw_lanes_sum(room->lanes[threadIdx.x]);
     __syncthreads();
     return dw_better_choice(room, 0, chosen, &attempts);
 }
 
+/* window: NULL where values are not rotated. */
 DW_DEVICE void dw_choose_row(const dw_cuda_encode_part *part, uint64_t row, dw_choose_room *room,
-                             float (*lanes)[DW_NORM_LANES])
+                             dw_window_room *window)
 {
     const dw_encode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
     dw_extremes delta = {0, 0}, direct = {0, 0}, extremes;
     dw_clear_extremes(room);
-    for (uint64_t i = threadIdx.x; i < layout->c; i += DW_CUDA_THREADS) {
+    if (window) delta = dw_rotated_extremes(job, row);
+    for (uint64_t i = threadIdx.x; !window && i < layout->c; i += DW_CUDA_THREADS) {
         dw_join_one(&delta, dw_delta_at(job, row, i, false));
         dw_join_one(&direct, dw_value_at(job->x, job->x_dtype, row * (uint64_t)job->stride + i));
     }
@@ -119,7 +185,7 @@ DW_DEVICE void dw_choose_row(const dw_cuda_encode_part *part, uint64_t row, dw_c
     __syncthreads();
     uint32_t chosen = dw_first_choice(room, 0, job, &extremes);
     if (job->rule.scale == DW_SCALE_MSE && !dw_scale_is_flat(dw_scale_in(chosen)))
-        chosen = dw_search_row(job, row, room, lanes, chosen, extremes);
+        chosen = dw_search_row(job, row, room, window, chosen, extremes);
     for (uint64_t i = threadIdx.x; i < layout->row_segments; i += DW_CUDA_THREADS)
         part->share.chosen[row * layout->row_segments + i] = chosen;
 }
@@ -184,15 +250,22 @@ DW_DEVICE void dw_choose_strip(const dw_cuda_encode_part *part, uint64_t strip,
     if (threadIdx.x < DW_STRIP && channel < job->layout.c) dw_note_channel(part, channel, chosen);
 }
 
-DW_DEVICE void dw_choose_part(const dw_cuda_encode_part *parts, uint32_t n, dw_choose_room *room,
-                              float (*lanes)[DW_NORM_LANES])
+DW_DEVICE void dw_choose_part(const dw_cuda_encode_part *parts, uint32_t n, dw_choose_room *room)
 {
     uint64_t block;
     const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_CHOOSE, &block);
     if (part->job.layout.by_channel)
         dw_choose_strip(part, block, room);
     else
-        dw_choose_row(part, block, room, lanes);
+        dw_choose_row(part, block, room, NULL);
+}
+
+DW_DEVICE void dw_choose_rotated(const dw_cuda_encode_part *parts, uint32_t n, dw_choose_room *room,
+                                 dw_window_room *window)
+{
+    uint64_t row;
+    const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_CHOOSE, &row);
+    dw_choose_row(part, row, room, window);
 }
 
 #endif

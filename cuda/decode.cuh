@@ -8,6 +8,7 @@
 #define DW_CUDA_DECODE_CUH
 
 #include "place.cuh"
+#include "rotate.cuh"
 
 typedef struct dw_decode_room {
     __align__(16) uint8_t staged[DW_STAGED_BYTES];
@@ -189,21 +190,39 @@ DW_DEVICE uint64_t dw_store_values(const dw_decode_job *job, const dw_place *pla
     return dw_audit_eight(job->audit, bits, dtype, place->dense, place->n);
 }
 
+/* As dw_store_values, for an eight of a rotated block. bits: what the form has reconstructed
+ * without a base, in binary32. All threads of the warp call it together; n: 0 where an eight is
+ * padding. */
+template <bool HasState>
+DW_DEVICE uint64_t dw_store_rotated(const dw_decode_job *job, const dw_place *place,
+                                    const dw_eight *held, uint32_t bits[DW_EIGHT], dw_dtype dtype,
+                                    bool poisoned)
+{
+    dw_unrotate_eight(bits, held, job->layout.rotates, dtype, HasState, &poisoned);
+    if (!place->n) return 0;
+    return dw_store_values<HasState>(job, place, bits, dtype, poisoned ? DW_WHOLE_EIGHT : 0);
+}
+
 /* Decodes an eight of the staged tile and stores it. Returns its part of the state digest. */
-template <bool HasState, bool ByColumns>
+template <bool HasState, int Variant>
 DW_DEVICE uint64_t dw_store_decoded(const dw_decode_job *job, const dw_tile *tile,
                                     const dw_place *place, const dw_eight *held, dw_dtype dtype,
                                     const dw_decode_room *room)
 {
-    uint32_t out[DW_EIGHT];
+    const dw_eight none = {{0}};
+    uint32_t out[DW_EIGHT] = {0}, poisoned = 0;
+    if (place->n)
+        poisoned = dw_reconstruct_eight<Variant == DW_BY_COLUMNS>(
+            &job->layout, job->payload, tile, place, Variant == DW_ROTATED ? &none : held,
+            Variant == DW_ROTATED ? DW_F32 : dtype, Variant == DW_ROTATED || HasState, room, out);
+    if (Variant == DW_ROTATED)
+        return dw_store_rotated<HasState>(job, place, held, out, dtype, poisoned != 0);
     if (!place->n) return 0;
-    uint32_t poisoned = dw_reconstruct_eight<ByColumns>(&job->layout, job->payload, tile, place,
-                                                        held, dtype, HasState, room, out);
     return dw_store_values<HasState>(job, place, out, dtype, poisoned);
 }
 
 /* Type: the dtype of prev (with state) or of y (without state); 0: the job says which. */
-template <int Type, bool HasState, bool ByColumns>
+template <int Type, bool HasState, int Variant>
 DW_DEVICE void dw_decode_tile(const dw_cuda_decode_part *parts, uint32_t n, dw_decode_room *room)
 {
     uint64_t index, state = 0;
@@ -220,10 +239,10 @@ DW_DEVICE void dw_decode_tile(const dw_cuda_decode_part *parts, uint32_t n, dw_d
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
         const dw_place *place = &all.place[slot];
-        if (!ByColumns && place->stored && place->leads)
+        if (Variant != DW_BY_COLUMNS && place->stored && place->leads)
             counts += dw_count_of(dw_chosen_of<false>(layout, job->payload, &tile, place, 0, room));
         state +=
-            dw_store_decoded<HasState, ByColumns>(job, &tile, place, &all.held[slot], dtype, room);
+            dw_store_decoded<HasState, Variant>(job, &tile, place, &all.held[slot], dtype, room);
     }
     dw_end_decode(part, payload, state, counts, room);
 }

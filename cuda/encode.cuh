@@ -10,9 +10,7 @@
 
 #include "arithmetic/mx.h"
 #include "place.cuh"
-
-/* The variant of a kernel, beside its dtypes (0: the job's). */
-typedef enum dw_variant { DW_PLAIN, DW_SEARCHES, DW_BY_COLUMNS } dw_variant;
+#include "rotate.cuh"
 
 enum { DW_MOST_PIECES = DW_TILE_ELEMENTS / 16 };
 
@@ -228,9 +226,6 @@ DW_DEVICE void dw_put_codes(const uint32_t codes[DW_EIGHT], uint32_t bits, uint8
     }
 }
 
-/* A mask of all elements of an eight. */
-#define DW_WHOLE_EIGHT ((1u << DW_EIGHT) - 1)
-
 typedef struct dw_encoding {
     dw_eight delta, base;
     uint32_t codes[DW_EIGHT], next[DW_EIGHT];
@@ -278,7 +273,30 @@ typedef struct dw_eights {
     dw_place place[DW_SLOTS];
     dw_eight x[DW_SLOTS], dithers[DW_SLOTS];
     dw_encoding e[DW_SLOTS];
+    dw_eight held[DW_SLOTS]; /* with a rotation: prev, whose place as the base is taken by zeros */
 } dw_eights;
+
+/* Rotates what the eights of a thread code. */
+DW_DEVICE void dw_rotate_deltas(const dw_layout *layout, dw_eights *all)
+{
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        dw_encoding *e = &all->e[slot];
+        dw_rotate_eight(&e->delta, layout->rotates);
+        all->held[slot] = e->base;
+#pragma unroll
+        for (uint32_t i = 0; i < DW_EIGHT; i++) e->base.of[i] = 0.0f;
+    }
+}
+
+/* Makes the new prev of an eight from what its form decodes of a rotated block, which is binary32
+ * in e->next. poisoned: whether its piece is. */
+DW_DEVICE void dw_unrotate_encoded(const dw_encode_job *job, dw_encoding *e, const dw_eight *held,
+                                   dw_dtype prev_dtype, bool poisoned)
+{
+    if (job->next)
+        dw_unrotate_eight(e->next, held, job->layout.rotates, prev_dtype, true, &poisoned);
+}
 
 /* Decides scale and choice for the pieces of a thread's eights. Where a choice is direct, deltas
  * become x. */
@@ -319,7 +337,7 @@ DW_DEVICE void dw_decide(const dw_cuda_encode_part *part, const dw_tile *tile, u
         searched[slot].extremes = extremes;
         searched[slot].chosen = chosen[slot];
     }
-    if (Variant != DW_SEARCHES) return;
+    if (Variant != DW_SEARCHES && Variant != DW_SEARCHES_ROTATED) return;
     dw_search(search, layout, all->place, tile->segments, searched);
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) chosen[slot] = searched[slot].chosen;
@@ -455,6 +473,15 @@ DW_DEVICE uint32_t dw_poisoned_columns(const dw_cuda_encode_part *part, const dw
     return mask;
 }
 
+/* Whether the scale of a segment in the staged tile says that it is poisoned. */
+DW_DEVICE bool dw_poisoned_segment(const dw_layout *layout, const dw_encode_room *room,
+                                   uint32_t segment)
+{
+    return layout->scale_size == 1
+               ? room->staged[segment] == DW_MX_POISONED
+               : dw_scale_is_poisoned(*(const uint16_t *)(room->staged + 2 * segment));
+}
+
 /* Returns a mask of the poisoned elements of an eight, from the scales in the staged tile.
  * of_sample: the step of the sample, if it has one for all. */
 DW_DEVICE uint32_t dw_poisoned_eight(const dw_cuda_encode_part *part, const dw_place *place,
@@ -462,12 +489,14 @@ DW_DEVICE uint32_t dw_poisoned_eight(const dw_cuda_encode_part *part, const dw_p
 {
     const dw_layout *layout = &part->job.layout;
     if (layout->by_channel) return dw_poisoned_columns(part, place);
-    uint16_t scale = of_sample;
-    if (layout->scale_size == 1)
-        scale = room->staged[place->segment] == DW_MX_POISONED ? DW_BF16_NAN : 0;
-    else if (!layout->by_sample)
-        scale = *(const uint16_t *)(room->staged + 2 * place->segment);
-    return dw_scale_is_poisoned(scale) ? DW_WHOLE_EIGHT : 0;
+    if (layout->by_sample) return dw_scale_is_poisoned(of_sample) ? DW_WHOLE_EIGHT : 0;
+    /* A rotated block may have several segments. Then each of them poisons all others. */
+    uint32_t width = layout->segment_channels,
+             shared = layout->rotates > width ? layout->rotates / width : 1,
+             first = place->segment / shared * shared;
+    for (uint32_t i = first; i < first + shared; i++)
+        if (dw_poisoned_segment(layout, room, i)) return DW_WHOLE_EIGHT;
+    return 0;
 }
 
 /* Completes the residuals of a thread's eights, in which next is prev + y so far. It loads what it
@@ -507,12 +536,14 @@ DW_DEVICE uint64_t dw_store_encoded(const dw_encode_job *job, const dw_tile *til
     return dw_audit_eight(job->audit, e->next, prev_dtype, place->dense, place->n);
 }
 
+/* XType, PrevType: the dtypes of x and prev; 0: the job says which. */
 template <int XType, int PrevType, int Variant>
 DW_DEVICE void dw_encode_tile(const dw_cuda_encode_part *parts, uint32_t n, dw_encode_room *room,
                               dw_search_room *search)
 {
     uint64_t index, state = 0;
     uint32_t counts = 0, chosen[DW_SLOTS];
+    const bool rotates = Variant == DW_ROTATED || Variant == DW_SEARCHES_ROTATED;
     const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
     const dw_encode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
@@ -521,6 +552,7 @@ DW_DEVICE void dw_encode_tile(const dw_cuda_encode_part *parts, uint32_t n, dw_e
     dw_tile tile = dw_layout_tile(layout, index);
     dw_eights all;
     dw_load_eights(job, &tile, x_dtype, prev_dtype, &all);
+    if (rotates) dw_rotate_deltas(layout, &all);
     if (threadIdx.x < DW_MOST_PIECES / 32) room->choices[threadIdx.x] = 0;
     dw_pad_tile(layout, &tile, room);
     __syncthreads();
@@ -538,7 +570,10 @@ DW_DEVICE void dw_encode_tile(const dw_cuda_encode_part *parts, uint32_t n, dw_e
 #pragma unroll
             for (uint32_t i = 0; i < DW_EIGHT; i++)
                 dw_encode_one(e, i, chosen[slot], inverse, layout->bits, all.dithers[slot].of[i],
-                              prev_dtype);
+                              rotates ? DW_F32 : prev_dtype);
+            if (rotates)
+                dw_unrotate_encoded(job, e, &all.held[slot], prev_dtype,
+                                    dw_scale_is_poisoned(dw_scale_in(chosen[slot])));
         }
         state += dw_store_encoded(job, &tile, &all.place[slot], e, prev_dtype, room);
     }

@@ -35,35 +35,47 @@ ENCODE(dw_encode_bf16_f32, DW_BF16, DW_F32, DW_PLAIN)
 ENCODE(dw_encode_bf16_f16, DW_BF16, DW_F16, DW_PLAIN)
 ENCODE(dw_encode_bf16_bf16, DW_BF16, DW_BF16, DW_PLAIN)
 ENCODE(dw_encode_columns, 0, 0, DW_BY_COLUMNS)
+ENCODE(dw_encode_rotated, 0, 0, DW_ROTATED)
 
-KERNEL_OF_MANY_REGISTERS(dw_encode_mse)(const dw_cuda_encode_part *parts, uint32_t n)
-{
-    __shared__ dw_encode_room room;
-    __shared__ dw_search_room search;
-    dw_encode_tile<0, 0, DW_SEARCHES>(parts, n, &room, &search);
-}
+#define ENCODE_BY_SEARCH(name, variant)                                                            \
+    KERNEL_OF_MANY_REGISTERS(name)(const dw_cuda_encode_part *parts, uint32_t n)                   \
+    {                                                                                              \
+        __shared__ dw_encode_room room;                                                            \
+        __shared__ dw_search_room search;                                                          \
+        dw_encode_tile<0, 0, variant>(parts, n, &room, &search);                                   \
+    }
+ENCODE_BY_SEARCH(dw_encode_mse, DW_SEARCHES)
+ENCODE_BY_SEARCH(dw_encode_mse_rotated, DW_SEARCHES_ROTATED)
 
 KERNEL(dw_choose_scales)(const dw_cuda_encode_part *parts, uint32_t n)
 {
     __shared__ dw_choose_room room;
-    __shared__ float lanes[DW_ATTEMPTS][DW_NORM_LANES];
-    dw_choose_part(parts, n, &room, lanes);
+    dw_choose_part(parts, n, &room);
 }
 
-#define DECODE(name, type, has_state, by_columns)                                                  \
+KERNEL(dw_choose_scales_rotated)(const dw_cuda_encode_part *parts, uint32_t n)
+{
+    __shared__ dw_choose_room room;
+    __shared__ dw_window_room window;
+    dw_choose_rotated(parts, n, &room, &window);
+}
+
+#define DECODE(name, type, has_state, variant)                                                     \
     KERNEL(name)(const dw_cuda_decode_part *parts, uint32_t n)                                     \
     {                                                                                              \
         __shared__ dw_decode_room room;                                                            \
-        dw_decode_tile<type, has_state, by_columns>(parts, n, &room);                              \
+        dw_decode_tile<type, has_state, variant>(parts, n, &room);                                 \
     }
-DECODE(dw_decode_f32, DW_F32, true, false)
-DECODE(dw_decode_f16, DW_F16, true, false)
-DECODE(dw_decode_bf16, DW_BF16, true, false)
-DECODE(dw_decode_columns, 0, true, true)
-DECODE(dw_decode_direct_f32, DW_F32, false, false)
-DECODE(dw_decode_direct_f16, DW_F16, false, false)
-DECODE(dw_decode_direct_bf16, DW_BF16, false, false)
-DECODE(dw_decode_direct_columns, 0, false, true)
+DECODE(dw_decode_f32, DW_F32, true, DW_PLAIN)
+DECODE(dw_decode_f16, DW_F16, true, DW_PLAIN)
+DECODE(dw_decode_bf16, DW_BF16, true, DW_PLAIN)
+DECODE(dw_decode_columns, 0, true, DW_BY_COLUMNS)
+DECODE(dw_decode_rotated, 0, true, DW_ROTATED)
+DECODE(dw_decode_direct_f32, DW_F32, false, DW_PLAIN)
+DECODE(dw_decode_direct_f16, DW_F16, false, DW_PLAIN)
+DECODE(dw_decode_direct_bf16, DW_BF16, false, DW_PLAIN)
+DECODE(dw_decode_direct_columns, 0, false, DW_BY_COLUMNS)
+DECODE(dw_decode_direct_rotated, 0, false, DW_ROTATED)
 
 KERNEL(dw_floats_encode)(const dw_cuda_encode_part *parts, uint32_t n)
 {
@@ -105,7 +117,7 @@ KERNEL(dw_audit_decode)(const dw_cuda_decode_part *parts, uint32_t n)
     KERNEL(name)(const dw_cuda_encode_part *parts, uint32_t n)                                     \
     {                                                                                              \
         __shared__ dw_encode_room room;                                                            \
-        dw_mx_encode_tile<x, prev>(parts, n, &room);                                               \
+        dw_mx_encode_tile<x, prev, (x) == 0>(parts, n, &room);                                     \
     }
 MX_ENCODE(dw_mx_encode_f32_f32, DW_F32, DW_F32)
 MX_ENCODE(dw_mx_encode_f32_f16, DW_F32, DW_F16)
@@ -116,19 +128,22 @@ MX_ENCODE(dw_mx_encode_f16_bf16, DW_F16, DW_BF16)
 MX_ENCODE(dw_mx_encode_bf16_f32, DW_BF16, DW_F32)
 MX_ENCODE(dw_mx_encode_bf16_f16, DW_BF16, DW_F16)
 MX_ENCODE(dw_mx_encode_bf16_bf16, DW_BF16, DW_BF16)
+MX_ENCODE(dw_mx_encode_rotated, 0, 0)
 
 #define MX_DECODE(name, type, has_state)                                                           \
     KERNEL(name)(const dw_cuda_decode_part *parts, uint32_t n)                                     \
     {                                                                                              \
         __shared__ dw_decode_room room;                                                            \
-        dw_mx_decode_tile<type, has_state>(parts, n, &room);                                       \
+        dw_mx_decode_tile<type, has_state, (type) == 0>(parts, n, &room);                          \
     }
 MX_DECODE(dw_mx_decode_f32, DW_F32, true)
 MX_DECODE(dw_mx_decode_f16, DW_F16, true)
 MX_DECODE(dw_mx_decode_bf16, DW_BF16, true)
+MX_DECODE(dw_mx_decode_rotated, 0, true)
 MX_DECODE(dw_mx_decode_direct_f32, DW_F32, false)
 MX_DECODE(dw_mx_decode_direct_f16, DW_F16, false)
 MX_DECODE(dw_mx_decode_direct_bf16, DW_BF16, false)
+MX_DECODE(dw_mx_decode_direct_rotated, 0, false)
 
 KERNEL(dw_step_measure)(const dw_cuda_encode_part *parts, uint32_t n)
 {
@@ -141,7 +156,7 @@ KERNEL(dw_step_measure)(const dw_cuda_encode_part *parts, uint32_t n)
     {                                                                                              \
         __shared__ dw_encode_room room;                                                            \
         __shared__ dw_step_room steps;                                                             \
-        dw_step_encode_tile<x, prev>(parts, n, &room, &steps);                                     \
+        dw_step_encode_tile<x, prev, (x) == 0>(parts, n, &room, &steps);                           \
     }
 STEP_ENCODE(dw_step_encode_f32_f32, DW_F32, DW_F32)
 STEP_ENCODE(dw_step_encode_f32_f16, DW_F32, DW_F16)
@@ -152,19 +167,22 @@ STEP_ENCODE(dw_step_encode_f16_bf16, DW_F16, DW_BF16)
 STEP_ENCODE(dw_step_encode_bf16_f32, DW_BF16, DW_F32)
 STEP_ENCODE(dw_step_encode_bf16_f16, DW_BF16, DW_F16)
 STEP_ENCODE(dw_step_encode_bf16_bf16, DW_BF16, DW_BF16)
+STEP_ENCODE(dw_step_encode_rotated, 0, 0)
 
 #define STEP_DECODE(name, type, has_state)                                                         \
     KERNEL(name)(const dw_cuda_decode_part *parts, uint32_t n)                                     \
     {                                                                                              \
         __shared__ dw_decode_room room;                                                            \
-        dw_step_decode_tile<type, has_state>(parts, n, &room);                                     \
+        dw_step_decode_tile<type, has_state, (type) == 0>(parts, n, &room);                        \
     }
 STEP_DECODE(dw_step_decode_f32, DW_F32, true)
 STEP_DECODE(dw_step_decode_f16, DW_F16, true)
 STEP_DECODE(dw_step_decode_bf16, DW_BF16, true)
+STEP_DECODE(dw_step_decode_rotated, 0, true)
 STEP_DECODE(dw_step_decode_direct_f32, DW_F32, false)
 STEP_DECODE(dw_step_decode_direct_f16, DW_F16, false)
 STEP_DECODE(dw_step_decode_direct_bf16, DW_BF16, false)
+STEP_DECODE(dw_step_decode_direct_rotated, 0, false)
 
 KERNEL(dw_blocks_encode)(const dw_cuda_encode_part *parts, uint32_t n)
 {

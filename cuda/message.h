@@ -39,12 +39,18 @@
  *       bytes of choice bits
  *   dw_step_measure
  *       phase CHOOSE of the form step, for all dtypes: one block per tile. It is launched only
- * where a sample, or a row of several tiles, shares a step dw_step_encode_<x>_<prev>,
- * dw_step_decode_<prev>, dw_step_decode_direct_<y> phase TILES, for the form step dw_audit_encode,
- * dw_audit_decode phase AUDIT: the state digest where the number of channels is not a multiple of
- * four dw_floats_encode, dw_floats_decode phase TILES, for all dtypes: the form floats. Of the
- * layout only t, c and tiles are set; tiles are stretches of 2048 elements here, whose state digest
- * these kernels compute, too
+ *       where a sample, or a row of several tiles, shares a step
+ *   dw_step_encode_<x>_<prev>, dw_step_decode_<prev>, dw_step_decode_direct_<y>
+ *       phase TILES, for the form step
+ *   dw_encode_rotated, dw_encode_mse_rotated, dw_decode_rotated, dw_decode_direct_rotated, and the
+ *   same with dw_mx_ and dw_step_, but for mse
+ *       phase TILES, for all dtypes, where the layout rotates blocks of channels. In phase CHOOSE,
+ *       dw_choose_scales_rotated, or dw_step_measure
+ *   dw_audit_encode, dw_audit_decode
+ *       phase AUDIT: the state digest where the number of channels is not a multiple of four
+ *   dw_floats_encode, dw_floats_decode
+ *       phase TILES, for all dtypes: the form floats. Of the layout only t, c and tiles are set;
+ *       tiles are stretches of 2048 elements here, whose state digest these kernels compute, too
  *
  *   dw_blocks_encode, dw_blocks_decode
  *       phase CODE: one block of threads for every group of tiles that is coded together

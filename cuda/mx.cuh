@@ -45,7 +45,8 @@ DW_DEVICE void dw_mx_encode_eight(dw_encoding *e, dw_element element, dw_element
     }
 }
 
-template <int XType, int PrevType>
+/* XType, PrevType: the dtypes of x and prev; 0: the job says which. Rotates: so does the layout. */
+template <int XType, int PrevType, bool Rotates>
 DW_DEVICE void dw_mx_encode_tile(const dw_cuda_encode_part *parts, uint32_t n, dw_encode_room *room)
 {
     uint64_t index, state = 0;
@@ -53,12 +54,14 @@ DW_DEVICE void dw_mx_encode_tile(const dw_cuda_encode_part *parts, uint32_t n, d
     const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
     const dw_encode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
-    const dw_dtype x_dtype = (dw_dtype)XType, prev_dtype = (dw_dtype)PrevType;
+    const dw_dtype x_dtype = XType ? (dw_dtype)XType : job->x_dtype,
+                   prev_dtype = PrevType ? (dw_dtype)PrevType : job->prev_dtype;
     const dw_element element = (dw_element)layout->element;
     dw_element_facts facts = dw_element_facts_of(element);
     dw_tile tile = dw_layout_tile(layout, index);
     dw_eights all;
     dw_load_eights(job, &tile, x_dtype, prev_dtype, &all);
+    if (Rotates) dw_rotate_deltas(layout, &all);
     if (threadIdx.x < DW_MOST_PIECES / 32) room->choices[threadIdx.x] = 0;
     dw_pad_tile(layout, &tile, room);
     __syncthreads();
@@ -80,7 +83,9 @@ DW_DEVICE void dw_mx_encode_tile(const dw_cuda_encode_part *parts, uint32_t n, d
         for (uint32_t i = 0; i < DW_EIGHT; i++)
             if (is_direct) e->delta.of[i] = all.x[slot].of[i];
         counts += dw_mx_note(&all.place[slot], scale, is_direct, largest == 0, room);
-        dw_mx_encode_eight(e, element, facts, scale, is_direct, prev_dtype);
+        dw_mx_encode_eight(e, element, facts, scale, is_direct, Rotates ? DW_F32 : prev_dtype);
+        if (Rotates)
+            dw_unrotate_encoded(job, e, &all.held[slot], prev_dtype, scale == DW_MX_POISONED);
         state += dw_store_encoded(job, &tile, &all.place[slot], e, prev_dtype, room);
     }
     __syncthreads();
@@ -114,24 +119,30 @@ DW_DEVICE uint32_t dw_mx_reconstruct_eight(const dw_cuda_decode_part *part, cons
         out[i] = poisoned && !keeps ? dw_nan_of(dtype)
                                     : dw_narrow(poisoned ? held->of[i] : value, dtype);
     }
-    return poisoned ? (1u << DW_EIGHT) - 1 : 0;
+    return poisoned ? DW_WHOLE_EIGHT : 0;
 }
 
 /* Decodes an eight and stores it. Returns its part of the state digest. */
-template <bool HasState>
+template <bool HasState, bool Rotates>
 DW_DEVICE uint64_t dw_mx_store_decoded(const dw_cuda_decode_part *part, const dw_tile *tile,
                                        const dw_place *place, const dw_eight *held, dw_dtype dtype,
                                        const dw_decode_room *room)
 {
-    uint32_t out[DW_EIGHT];
+    const dw_eight none = {{0}};
+    uint32_t out[DW_EIGHT] = {0}, poisoned = 0;
+    if (place->n)
+        poisoned =
+            dw_mx_reconstruct_eight(part, tile, place, Rotates ? &none : held,
+                                    Rotates ? DW_F32 : dtype, Rotates || HasState, room, out);
+    if (Rotates)
+        return dw_store_rotated<HasState>(&part->job, place, held, out, dtype, poisoned != 0);
     if (!place->n) return 0;
-    uint32_t poisoned =
-        dw_mx_reconstruct_eight(part, tile, place, held, dtype, HasState, room, out);
     return dw_store_values<HasState>(&part->job, place, out, dtype, poisoned);
 }
 
-/* Type: prev's dtype with state, y's without. A decoder counts blocks of scale 0 as zero. */
-template <int Type, bool HasState>
+/* Type: prev's dtype with state, y's without; 0: the job says which. Rotates: so does the layout. A
+ * decoder counts blocks of scale 0 as zero. */
+template <int Type, bool HasState, bool Rotates>
 DW_DEVICE void dw_mx_decode_tile(const dw_cuda_decode_part *parts, uint32_t n, dw_decode_room *room)
 {
     uint64_t index, state = 0;
@@ -139,7 +150,7 @@ DW_DEVICE void dw_mx_decode_tile(const dw_cuda_decode_part *parts, uint32_t n, d
     const dw_cuda_decode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
     const dw_decode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
-    const dw_dtype dtype = (dw_dtype)Type;
+    const dw_dtype dtype = Type ? (dw_dtype)Type : HasState ? job->prev_dtype : job->y_dtype;
     dw_tile tile = dw_layout_tile(layout, index);
     dw_held_eights all;
     dw_load_held<HasState>(job, &tile, dtype, &all);
@@ -154,7 +165,8 @@ DW_DEVICE void dw_mx_decode_tile(const dw_cuda_decode_part *parts, uint32_t n, d
             if (layout->chooses) counts += job->payload[piece / 8] >> piece % 8 & 1;
             counts += (scale == 0 ? 1u << 10 : 0) + (scale == DW_MX_POISONED ? 1u << 20 : 0);
         }
-        state += dw_mx_store_decoded<HasState>(part, &tile, place, &all.held[slot], dtype, room);
+        state += dw_mx_store_decoded<HasState, Rotates>(part, &tile, place, &all.held[slot], dtype,
+                                                        room);
     }
     dw_end_decode(part, payload, state, counts, room);
 }

@@ -34,6 +34,17 @@ static const struct family {
     {DW_CUDA_AT_BLOCKS_ENCODE, 0, "dw_blocks_encode"},
     {DW_CUDA_AT_BLOCKS_DECODE, 0, "dw_blocks_decode"},
     {DW_CUDA_AT_JOIN, 0, "dw_join_payloads"},
+    {DW_CUDA_AT_ROTATED, 0, "dw_encode_rotated"},
+    {DW_CUDA_AT_MSE_ROTATED, 0, "dw_encode_mse_rotated"},
+    {DW_CUDA_AT_DECODE_ROTATED, 0, "dw_decode_rotated"},
+    {DW_CUDA_AT_DIRECT_ROTATED, 0, "dw_decode_direct_rotated"},
+    {DW_CUDA_AT_MX_ROTATED, 0, "dw_mx_encode_rotated"},
+    {DW_CUDA_AT_MX_DECODE_ROTATED, 0, "dw_mx_decode_rotated"},
+    {DW_CUDA_AT_MX_DIRECT_ROTATED, 0, "dw_mx_decode_direct_rotated"},
+    {DW_CUDA_AT_STEP_ROTATED, 0, "dw_step_encode_rotated"},
+    {DW_CUDA_AT_STEP_DECODE_ROTATED, 0, "dw_step_decode_rotated"},
+    {DW_CUDA_AT_STEP_DIRECT_ROTATED, 0, "dw_step_decode_direct_rotated"},
+    {DW_CUDA_AT_CHOOSE_ROTATED, 0, "dw_choose_scales_rotated"},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -52,8 +63,8 @@ void dw_cuda_kernel_name(int kernel, char name[DW_CUDA_NAME_BYTES])
         snprintf(name, DW_CUDA_NAME_BYTES, "%s", families[i].name);
 }
 
-/* The kernel of the family that a form names, for these dtypes as far as the family distinguishes
- * them. DW_CUDA_KERNELS: there is no such family. */
+/* The kernel of the family of this name, for these dtypes as far as the family distinguishes them.
+ * DW_CUDA_KERNELS: there is no such family. */
 static int kernel_of(const char *name, dw_dtype first, dw_dtype second)
 {
     int of_first = first - DW_F32, of_second = second - DW_F32;
@@ -61,6 +72,16 @@ static int kernel_of(const char *name, dw_dtype first, dw_dtype second)
     for (int i = 0; i < N_FAMILIES; i++)
         if (strcmp(families[i].name, name) == 0) return families[i].first + at[families[i].dtypes];
     return DW_CUDA_KERNELS;
+}
+
+/* The kernel that works on tiles. name: as the form gives it; with a rotation it ends differently.
+ */
+static int kernel_of_tiles(const char *name, const dw_layout *layout, dw_dtype first,
+                           dw_dtype second)
+{
+    char rotated[DW_CUDA_NAME_BYTES];
+    snprintf(rotated, sizeof rotated, "%s_rotated", name);
+    return kernel_of(layout->rotates ? rotated : name, first, second);
 }
 
 /* If the number of channels is not a multiple of four, the state digest takes a phase of its own,
@@ -119,11 +140,13 @@ dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
     const char *family = layout->by_channel ? form->encode_columns
                          : searches         ? form->encode_search
                                             : form->encode;
-    int tiles = kernel_of(family, job->x_dtype, has_state ? job->prev_dtype : job->x_dtype);
+    int tiles =
+        kernel_of_tiles(family, layout, job->x_dtype, has_state ? job->prev_dtype : job->x_dtype);
     dw_cuda_needs needs = {.kernel = {-1, tiles, -1, -1, -1}, .blocks = {0, layout->tiles}};
     bool tiles_decide = !layout->by_channel && !layout->by_sample && !layout->cut_rows;
     if (!tiles_decide) {
-        needs.kernel[DW_CUDA_CHOOSE] = kernel_of(form->choose, job->x_dtype, DW_F32);
+        needs.kernel[DW_CUDA_CHOOSE] =
+            kernel_of(layout->rotates ? form->choose_rotated : form->choose, DW_F32, DW_F32);
         needs.blocks[DW_CUDA_CHOOSE] = form->chooses_by_tile ? layout->tiles
                                        : layout->by_channel  ? ((uint64_t)layout->c + 31) / 32
                                                              : layout->t;
@@ -139,11 +162,11 @@ dw_cuda_needs dw_cuda_decode_needs(const dw_decode_job *job)
 {
     const dw_layout *layout = &job->layout;
     const dw_device_kernels *form = job->plan->form->device;
-    int kernel = job->next ? kernel_of(layout->by_channel ? form->decode_columns : form->decode,
-                                       job->prev_dtype, DW_F32)
-                           : kernel_of(layout->by_channel ? form->decode_direct_columns
-                                                          : form->decode_direct,
-                                       job->y_dtype, DW_F32);
+    const char *family = job->next ? layout->by_channel ? form->decode_columns : form->decode
+                         : layout->by_channel ? form->decode_direct_columns
+                                              : form->decode_direct;
+    int kernel =
+        kernel_of_tiles(family, layout, job->next ? job->prev_dtype : job->y_dtype, DW_F32);
     dw_cuda_needs needs = {.kernel = {-1, kernel, -1, -1, -1}, .blocks = {0, layout->tiles}};
     if (!form->blocks_are_stretches)
         need_audit(&needs, layout, job->next, job->audit, DW_CUDA_AT_AUDIT_DECODE);

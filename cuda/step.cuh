@@ -168,6 +168,7 @@ DW_DEVICE void dw_step_measure_tile(const dw_cuda_encode_part *parts, uint32_t n
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
         places[slot] = dw_place_of(&job->layout, &tile, job->stride, slot);
         delta[slot] = dw_load_deltas(job, &places[slot], job->x_dtype, job->prev_dtype, &base);
+        if (job->layout.rotates) dw_rotate_eight(&delta[slot], job->layout.rotates);
     }
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
@@ -318,8 +319,9 @@ DW_DEVICE void dw_count_clamped(dw_cuda_sums *sums, uint32_t mine)
     if (all && threadIdx.x % DW_WARP == 0) atomicAdd(&sums->clamped, (unsigned long long)all);
 }
 
-/* The kernel that encodes one tile. XType, PrevType: the dtypes of x and prev. */
-template <int XType, int PrevType>
+/* The kernel that encodes one tile. XType, PrevType: the dtypes of x and prev; 0: the job says
+ * which. Rotates: so does the layout. */
+template <int XType, int PrevType, bool Rotates>
 DW_DEVICE void dw_step_encode_tile(const dw_cuda_encode_part *parts, uint32_t n,
                                    dw_encode_room *room, dw_step_room *steps)
 {
@@ -328,10 +330,12 @@ DW_DEVICE void dw_step_encode_tile(const dw_cuda_encode_part *parts, uint32_t n,
     const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
     const dw_encode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
-    const dw_dtype x_dtype = (dw_dtype)XType, prev_dtype = (dw_dtype)PrevType;
+    const dw_dtype x_dtype = XType ? (dw_dtype)XType : job->x_dtype,
+                   prev_dtype = PrevType ? (dw_dtype)PrevType : job->prev_dtype;
     dw_tile tile = dw_layout_tile(layout, index);
     dw_eights all;
     dw_step_load(job, &tile, x_dtype, prev_dtype, &all);
+    if (Rotates) dw_rotate_deltas(layout, &all);
     dw_pad_tile(layout, &tile, room);
     dw_find_steps(part, &tile, index, &all, steps);
 #pragma unroll
@@ -340,7 +344,10 @@ DW_DEVICE void dw_step_encode_tile(const dw_cuda_encode_part *parts, uint32_t n,
         uint16_t step = place->stored ? steps->steps[place->segment] : 0;
         counts += dw_note_step(layout, place, step, room);
         clamped += dw_step_encode_eight(&all.e[slot], &all.dithers[slot], layout->dithers, step,
-                                        prev_dtype);
+                                        Rotates ? DW_F32 : prev_dtype);
+        if (Rotates)
+            dw_unrotate_encoded(job, &all.e[slot], &all.held[slot], prev_dtype,
+                                dw_scale_is_poisoned(step));
         state += dw_store_encoded(job, &tile, place, &all.e[slot], prev_dtype, room);
     }
     __syncthreads();
@@ -386,25 +393,30 @@ DW_DEVICE uint32_t dw_step_reconstruct_eight(const dw_decode_job *job, const dw_
         out[i] = poisoned && !keeps ? dw_nan_of(dtype)
                                     : dw_narrow(poisoned ? held->of[i] : value, dtype);
     }
-    return poisoned ? (1u << DW_EIGHT) - 1 : 0;
+    return poisoned ? DW_WHOLE_EIGHT : 0;
 }
 
 /* Decodes an eight and stores the new prev and y, or y alone where there is no state. Returns the
  * part of the state digest that belongs to this eight. */
-template <bool HasState>
+template <bool HasState, bool Rotates>
 DW_DEVICE uint64_t dw_step_store_decoded(const dw_decode_job *job, const dw_tile *tile,
                                          const dw_place *place, const dw_eight *held,
                                          dw_dtype dtype, const dw_decode_room *room)
 {
-    uint32_t out[DW_EIGHT];
+    const dw_eight none = {{0}};
+    uint32_t out[DW_EIGHT] = {0}, poisoned = 0;
+    if (place->n)
+        poisoned =
+            dw_step_reconstruct_eight(job, tile, place, Rotates ? &none : held,
+                                      Rotates ? DW_F32 : dtype, Rotates || HasState, room, out);
+    if (Rotates) return dw_store_rotated<HasState>(job, place, held, out, dtype, poisoned != 0);
     if (!place->n) return 0;
-    uint32_t poisoned =
-        dw_step_reconstruct_eight(job, tile, place, held, dtype, HasState, room, out);
     return dw_store_values<HasState>(job, place, out, dtype, poisoned);
 }
 
-/* The kernel that decodes one tile. Type: prev's dtype with state, y's dtype without. */
-template <int Type, bool HasState>
+/* The kernel that decodes one tile. Type: prev's dtype with state, y's dtype without; 0: the job
+ * says which. Rotates: so does the layout. */
+template <int Type, bool HasState, bool Rotates>
 DW_DEVICE void dw_step_decode_tile(const dw_cuda_decode_part *parts, uint32_t n,
                                    dw_decode_room *room)
 {
@@ -413,7 +425,7 @@ DW_DEVICE void dw_step_decode_tile(const dw_cuda_decode_part *parts, uint32_t n,
     const dw_cuda_decode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
     const dw_decode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
-    const dw_dtype dtype = (dw_dtype)Type;
+    const dw_dtype dtype = Type ? (dw_dtype)Type : HasState ? job->prev_dtype : job->y_dtype;
     dw_tile tile = dw_layout_tile(layout, index);
     dw_held_eights all;
     dw_load_held<HasState>(job, &tile, dtype, &all);
@@ -425,7 +437,8 @@ DW_DEVICE void dw_step_decode_tile(const dw_cuda_decode_part *parts, uint32_t n,
         bool is_first =
             layout->by_sample ? index == 0 && place->first == 0 : place->stored && place->leads;
         if (is_first) counts += dw_count_of(dw_step_at(job, place, room));
-        state += dw_step_store_decoded<HasState>(job, &tile, place, &all.held[slot], dtype, room);
+        state += dw_step_store_decoded<HasState, Rotates>(job, &tile, place, &all.held[slot], dtype,
+                                                          room);
     }
     dw_end_decode(part, payload, state, counts, room);
 }

@@ -64,13 +64,14 @@ typedef struct dw_stage {
 
 extern const dw_stage dw_stage_indices, dw_stage_rans;
 
-/* The kernels of a form on a device, named as in cuda/message.h without the dtypes at the end. */
+/* The kernels of a form on a device, named as in cuda/message.h without the dtypes at the end, or
+ * _rotated in their place. */
 typedef struct dw_device_kernels {
     const char *encode;
     /* Runs before `encode` where several tiles share a scale, which therefore cannot be found from
      * one tile alone: in rows of several tiles, channels and samples. NULL: the form has no such
      * layouts. */
-    const char *choose;
+    const char *choose, *choose_rotated;
     const char *encode_search; /* for tiles that search for their scales; NULL: no search */
     const char *decode;        /* with state */
     const char *decode_direct; /* without state */

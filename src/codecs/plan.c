@@ -95,9 +95,6 @@ static const char *option_not_on_device(const dw_params *params)
                "leave it out, or use the CPU";
     if (params->deadzone)
         return "deadzone cannot be used on a GPU yet: leave it out, or use the CPU";
-    for (int use = DW_USE_WHOLE; use < DW_USES; use++)
-        if (params->use[use].rotates)
-            return "transform cannot be used on a GPU yet: leave it out, or use the CPU";
     if (params->rate)
         return "rate cannot be used on a GPU, where the length of a frame is not known before the "
                "next one is made: give step instead, or use the CPU";

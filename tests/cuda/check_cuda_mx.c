@@ -140,7 +140,7 @@ static void check(sample_work *spec, sample_comparison *compare, uint32_t draws)
         /* Give some blocks scales that are common. */
         for (uint64_t i = 0; i < layout->pieces && sample_below(4); i++)
             expected.payload[dw_layout_scale(layout, i)] = (uint8_t)(110 + sample_below(30));
-        compare(&s, "mx", &expected, spec, draw % 2);
+        compare(&s, "dw_mx", &expected, spec, draw % 2);
         sample_free(&s);
     }
 }

@@ -146,7 +146,7 @@ static void compare(sample *s, sample_work *spec, sample_comparison *with, bool 
 {
     output expected = output_make(s, NULL);
     if (sample_below(2) == 0) spec_encode(s, &expected); /* a payload that an encoder has written */
-    with(s, "step", &expected, spec, backwards);
+    with(s, "dw_step", &expected, spec, backwards);
     sample_free(s);
 }
 

@@ -181,7 +181,12 @@ static void encode_part(const char *kernel, const dw_cuda_encode_part *part)
     bool mse = job->rule.scale == DW_SCALE_MSE && !layout->cut_rows && form == &dw_form_quantized;
     snprintf(wanted, sizeof wanted, "dw_%sencode_%s_%s", prefix_of(form), dtype_name(job->x_dtype),
              dtype_name(state ? job->prev_dtype : job->x_dtype));
-    expect(kernel, layout->by_channel ? "dw_encode_columns" : mse ? "dw_encode_mse" : wanted);
+    if (layout->rotates)
+        snprintf(wanted, sizeof wanted, "dw_%sencode%s_rotated", prefix_of(form),
+                 mse ? "_mse" : "");
+    else if (mse)
+        snprintf(wanted, sizeof wanted, "dw_encode_mse");
+    expect(kernel, layout->by_channel ? "dw_encode_columns" : wanted);
     bool audits = wants_audit(layout, job->next, job->audit);
     check_blocks(kernel, &part->share, layout, true, audits);
     check_chosen(kernel, &part->share, layout);
@@ -213,7 +218,9 @@ static void decode_part(const char *kernel, const dw_cuda_decode_part *part)
     bool state = job->next != NULL;
     const dw_form *form = form_of(kernel, layout);
     snprintf(wanted, sizeof wanted, "dw_%sdecode%s_%s", prefix_of(form), state ? "" : "_direct",
-             layout->by_channel ? "columns" : dtype_name(state ? job->prev_dtype : job->y_dtype));
+             layout->by_channel ? "columns"
+             : layout->rotates  ? "rotated"
+                                : dtype_name(state ? job->prev_dtype : job->y_dtype));
     expect(kernel, wanted);
     bool audits = wants_audit(layout, job->next, job->audit);
     check_blocks(kernel, &part->share, layout, false, audits);
@@ -254,7 +261,9 @@ static void settle_part(const dw_cuda_encode_part *part)
 
 static void choose_part(const char *kernel, const dw_cuda_encode_part *part)
 {
-    expect(kernel, part->job.step > 0 ? "dw_step_measure" : "dw_choose_scales");
+    expect(kernel, part->job.step > 0         ? "dw_step_measure"
+                   : part->job.layout.rotates ? "dw_choose_scales_rotated"
+                                              : "dw_choose_scales");
     check_chosen(kernel, &part->share, &part->job.layout);
     if (part->job.layout.by_sample) settle_part(part);
 }

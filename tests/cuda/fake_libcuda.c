@@ -13,7 +13,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 enum { OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_FOUND = 500, LAUNCH_FAILED = 719 };
-enum { MOST_BLOCKS = 4096, MOST_WORK = 4096, MOST_KERNELS = 64, PAGE = 4096 };
+enum { MOST_BLOCKS = 4096, MOST_WORK = 4096, MOST_KERNELS = 96, PAGE = 4096 };
 
 typedef struct work {
     const char *kernel; /* NULL: a copy */

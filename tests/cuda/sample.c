@@ -108,7 +108,7 @@ void output_digest(const sample *s, output *out)
 dw_encode_job sample_encode_job(const sample *s, const output *out)
 {
     return (dw_encode_job){.layout = s->plan.layout,
-                           .rule = {0, s->is_stochastic, s->dither_key},
+                           .rule = {s->scale, s->is_stochastic, s->dither_key},
                            .step = s->plan.params.step / 1000.0,
                            .x = sample_at(s->x, s->x_dtype, s->offset),
                            .x_dtype = s->x_dtype,
@@ -118,7 +118,8 @@ dw_encode_job sample_encode_job(const sample *s, const output *out)
                            .prev_dtype = s->prev_dtype,
                            .payload = out->payload,
                            .audit = s->audit,
-                           .draws_key = s->draws_key};
+                           .draws_key = s->draws_key,
+                           .keeps_residual = s->keeps_residual};
 }
 
 dw_decode_job sample_decode_job(const sample *s, const output *out)
@@ -143,7 +144,8 @@ typedef struct message {
 } message;
 
 /* Returns the share of the next part of a message. Phase CHOOSE is needed where several tiles share
- * a step; its memory is to be freed by free_share. */
+ * a scale; its memory is to be freed by the caller. The form step has a block for every tile there,
+ * the form quantized one for every row. */
 static dw_cuda_share make_share(const sample *s, bool encodes, message *m, int part)
 {
     const dw_layout *layout = &s->plan.layout;
@@ -153,7 +155,8 @@ static dw_cuda_share make_share(const sample *s, bool encodes, message *m, int p
     uint64_t stretches = (s->dense + DW_TILE_ELEMENTS - 1) / DW_TILE_ELEMENTS;
     made.blocks[DW_CUDA_TILES] = layout->tiles;
     if (encodes && (layout->by_sample || layout->cut_rows)) {
-        made.blocks[DW_CUDA_CHOOSE] = layout->tiles;
+        made.blocks[DW_CUDA_CHOOSE] =
+            s->plan.form == &dw_form_quantized ? layout->t : layout->tiles;
         made.chosen = (uint32_t *)(void *)sample_allocate(layout->tiles * sizeof(double));
     }
     if (s->audit.every && layout->c % 4 != 0)
@@ -190,16 +193,20 @@ static void encode(const sample *s, const char *family, output *out)
 {
     dw_cuda_encode_part parts[SAMPLE_PARTS];
     message m = {0};
-    char kernel[64], choose[64];
+    char kernel[64];
     memset(parts, 0, sizeof parts);
     for (int i = 0; i < SAMPLE_PARTS; i++) {
         parts[i].share = make_share(s, true, &m, i);
         parts[i].job = sample_encode_job(s, &out[i]);
     }
-    snprintf(choose, sizeof choose, "dw_%s_measure", family);
-    snprintf(kernel, sizeof kernel, "dw_%s_encode_%s_%s", family, names[s->x_dtype],
-             names[s->prev_dtype]);
-    launch(choose, parts, m.grid[DW_CUDA_CHOOSE]);
+    bool searches = s->scale == DW_SCALE_MSE && !m.grid[DW_CUDA_CHOOSE];
+    if (s->plan.layout.rotates)
+        snprintf(kernel, sizeof kernel, "%s_encode%s_rotated", family, searches ? "_mse" : "");
+    else
+        snprintf(kernel, sizeof kernel, "%s_encode_%s_%s", family, names[s->x_dtype],
+                 names[s->prev_dtype]);
+    launch(s->plan.form == &dw_form_quantized ? "dw_choose_scales_rotated" : "dw_step_measure",
+           parts, m.grid[DW_CUDA_CHOOSE]);
     launch(kernel, parts, m.grid[DW_CUDA_TILES]);
     launch("dw_audit_encode", parts, m.grid[DW_CUDA_AUDIT]);
     for (int i = 0; i < SAMPLE_PARTS; i++) {
@@ -218,8 +225,8 @@ static void decode(const sample *s, const char *family, output *out)
         parts[i].share = make_share(s, false, &m, i);
         parts[i].job = sample_decode_job(s, &out[i]);
     }
-    snprintf(kernel, sizeof kernel, "dw_%s_decode_%s%s", family, s->has_state ? "" : "direct_",
-             names[s->has_state ? s->prev_dtype : s->y_dtype]);
+    snprintf(kernel, sizeof kernel, "%s_decode_%s%s", family, s->has_state ? "" : "direct_",
+             s->plan.layout.rotates ? "rotated" : names[s->has_state ? s->prev_dtype : s->y_dtype]);
     launch(kernel, parts, m.grid[DW_CUDA_TILES]);
     launch("dw_audit_decode", parts, m.grid[DW_CUDA_AUDIT]);
     for (int i = 0; i < SAMPLE_PARTS; i++) take_report(&m, i, &out[i]);
@@ -235,10 +242,11 @@ static void same(const char *what, const void *expected, const void *found, size
     for (size_t i = 0; i < n; i++)
         if (((const uint8_t *)expected)[i] != ((const uint8_t *)found)[i])
             fail_msg("%s: byte %zu of %zu: x %d prev %d y %d (%u, %u) group %u element %u choice "
-                     "%d dither %d stochastic %d state %d",
+                     "%d dither %d stochastic %d state %d bits %u scale %d rotates %u",
                      what, i, n, (int)s->x_dtype, (int)s->prev_dtype, (int)s->y_dtype, layout->t,
                      layout->c, s->plan.params.group, layout->element, (int)layout->chooses,
-                     (int)layout->dithers, (int)s->is_stochastic, (int)s->has_state);
+                     (int)layout->dithers, (int)s->is_stochastic, (int)s->has_state, layout->bits,
+                     (int)s->scale, layout->rotates);
 }
 
 static void compare(const sample *s, const output *expected, const output *found)

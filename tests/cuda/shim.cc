@@ -223,6 +223,17 @@ const named kernels[] = {
     NAMED(dw_seal_heads, dw_cuda_head_part),
     ENCODER(dw_floats_encode),
     DECODER(dw_floats_decode),
+    ENCODER(dw_choose_scales_rotated),
+    ENCODER(dw_encode_rotated),
+    ENCODER(dw_encode_mse_rotated),
+    DECODER(dw_decode_rotated),
+    DECODER(dw_decode_direct_rotated),
+    ENCODER(dw_mx_encode_rotated),
+    DECODER(dw_mx_decode_rotated),
+    DECODER(dw_mx_decode_direct_rotated),
+    ENCODER(dw_step_encode_rotated),
+    DECODER(dw_step_decode_rotated),
+    DECODER(dw_step_decode_direct_rotated),
 };
 
 } // namespace

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_cuda.c - encoders and decoders on a device give the same bytes, states, replies and errors
  * as those on the CPU. */
+#include "epochs.h"
 #include "rig.h"
 
 #include "../../cuda/slab.h"
@@ -55,50 +56,14 @@ static const char *const configs[] = {
 };
 enum { N_CONFIGS = sizeof configs / sizeof *configs };
 
-static const struct shape {
-    uint32_t n, t, c;
-} shapes[] = {{1, 1, 1}, {3, 5, 100}, {1, 33, 96}, {1, 2, 2049}, {2, 40, 128}, {2, 1, 4128}};
+static const epochs_shape shapes[] = {{1, 1, 1},    {3, 5, 100},  {1, 33, 96},
+                                      {1, 2, 2049}, {2, 40, 128}, {2, 1, 4128}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
-
-static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
-
-/* Epochs with hostile values, lost frames and lost replies, the same ones for both pairs. */
-static void run_epochs(dw_cuda *cuda, const char *config, const struct shape *s, dw_dtype x,
-                       dw_dtype y, test_random *random)
-{
-    rig r;
-    dw_key keys[4];
-    rig_open(&r, cuda, config, s->n, s->t, s->c,
-             test_next(random) % 2 ? DW_CUDA_DEVICE : DW_CUDA_PINNED);
-    for (uint32_t i = 0; i < s->n; i++)
-        keys[i] = (dw_key){test_next(random), (uint32_t)test_next(random)};
-    for (int epoch = 0; epoch < 6; epoch++) {
-        size_t elements = (size_t)s->n * s->t * s->c;
-        test_fill(random, r.x, x, elements, epoch == 3 ? 1e-30f : 3.0f);
-        if (epoch == 2) test_spoil(random, r.x, x, elements, true);
-        rig_encode(&r, keys, x);
-        if (epoch == 3) continue;
-        rig_decode(&r, y);
-        if (epoch != 1) rig_feedback(&r);
-        for (uint32_t i = 0; i < s->n; i++) rig_in_step(&r, keys[i]);
-        if (epoch == 5 && r.config.feedback) rig_give_back(&r, keys);
-    }
-    rig_same_counters(&r);
-    rig_close(&r);
-}
 
 static void frames_tensors_and_replies_equal_those_of_the_cpu(void **state)
 {
-    test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
     (void)state;
-    for (int k = 0; k < N_CONFIGS; k++)
-        for (int i = 0; i < N_SHAPES; i++)
-            for (int j = 0; j < 3; j++)
-                run_epochs(cuda, configs[k], &shapes[i], dtypes[j], dtypes[(k + i + j) % 3],
-                           &random);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    epochs_compare(configs, N_CONFIGS, shapes, N_SHAPES);
 }
 
 static void a_full_quota_and_forgotten_keys_are_the_same(void **state)
@@ -299,7 +264,6 @@ static void codecs_without_kernels_are_unsupported(void **state)
         {"lowrank:rank=2", "\"lowrank\""},
         {"tah", "\"tah\""},
         {"blocks:block=64", "\"blocks\""},
-        {"direct:bits=4,transform=hadamard", "transform cannot be used on a GPU"},
     };
     dw_cuda *cuda = rig_open_cuda();
     (void)state;

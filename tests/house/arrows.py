@@ -39,6 +39,7 @@ OPEN_HEADERS = {
         "codecs/plan.h",
         "engine/engine.h",
         "arithmetic/mx.h",
+        "arithmetic/rotate.h",
         "arithmetic/step.h",
         "arithmetic/quant.h",
         "arithmetic/pack.h",
