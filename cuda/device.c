@@ -6,6 +6,25 @@
 #include "device.h"
 #include "image.h"
 
+dw_status dw_cuda_refuse(dw_why *why, dw_status status, const char *sentence)
+{
+    if (why) {
+        why->offset = -1;
+        snprintf(why->text, sizeof why->text, "%s", sentence);
+    }
+    return status;
+}
+
+dw_status dw_cuda_failed(const dw_cuda *cuda, dw_why *why, const char *what, dw_cuda_result error)
+{
+    if (why) {
+        why->offset = -1;
+        snprintf(why->text, sizeof why->text, "%s: the CUDA driver says: %s", what,
+                 dw_cuda_driver_error(&cuda->driver, error));
+    }
+    return error == DW_CUDA_OUT_OF_MEMORY ? DW_ERR_NO_MEMORY : DW_ERR_IO;
+}
+
 bool dw_cuda_enter(const dw_cuda *cuda, dw_cuda_result *error)
 {
     *error = cuda->driver.context_push(cuda->context);

@@ -31,6 +31,11 @@ dw_status dw_cuda_open_library(dw_cuda **cuda, const char *library, const void *
 /* Adds a user. dw_cuda_close removes one; the last one ends the device. */
 void dw_cuda_retain(dw_cuda *cuda);
 
+/* Return an error with a sentence in *why, which may be NULL: the status; or, of a call to the
+ * driver, NO_MEMORY or IO, with what the driver says behind `what`. */
+dw_status dw_cuda_refuse(dw_why *why, dw_status status, const char *sentence);
+dw_status dw_cuda_failed(const dw_cuda *cuda, dw_why *why, const char *what, dw_cuda_result error);
+
 bool dw_cuda_enter(const dw_cuda *cuda, dw_cuda_result *error);
 void dw_cuda_leave(const dw_cuda *cuda);
 

@@ -42,7 +42,8 @@ enum {
     DW_CUDA_AT_STEP_DECODE_ROTATED = 67,
     DW_CUDA_AT_STEP_DIRECT_ROTATED = 68,
     DW_CUDA_AT_CHOOSE_ROTATED = 69,
-    DW_CUDA_KERNELS = 70,
+    DW_CUDA_AT_PRODUCT = 70, /* see message_product.h; of no form */
+    DW_CUDA_KERNELS = 71,
     DW_CUDA_NAME_BYTES = 48
 };
 

@@ -5,37 +5,19 @@
 
 #include "device.h"
 
-static dw_status say(dw_why *why, dw_status status, const char *sentence)
-{
-    if (why) {
-        why->offset = -1;
-        snprintf(why->text, sizeof why->text, "%s", sentence);
-    }
-    return status;
-}
-
-static dw_status complain(const dw_cuda *cuda, dw_why *why, const char *what, dw_cuda_result error)
-{
-    if (why) {
-        why->offset = -1;
-        snprintf(why->text, sizeof why->text, "%s: the CUDA driver says: %s", what,
-                 dw_cuda_driver_error(&cuda->driver, error));
-    }
-    return error == DW_CUDA_OUT_OF_MEMORY ? DW_ERR_NO_MEMORY : DW_ERR_IO;
-}
-
 dw_status dw_cuda_pin(dw_cuda *cuda, size_t bytes, void **memory, dw_why *why)
 {
     dw_cuda_block block;
     if (memory) *memory = NULL;
     if (!cuda || !memory || bytes == 0)
-        return say(why, DW_ERR_ARGUMENT, "cuda or memory is NULL, or bytes is 0");
+        return dw_cuda_refuse(why, DW_ERR_ARGUMENT, "cuda or memory is NULL, or bytes is 0");
     dw_cuda_result error = dw_cuda_allocate(cuda, true, bytes, &block);
-    if (error) return complain(cuda, why, "host memory cannot be pinned", error);
+    if (error) return dw_cuda_failed(cuda, why, "host memory cannot be pinned", error);
     if (block.address != (dw_cuda_address)block.host) {
         dw_cuda_free(cuda, &block);
-        return say(why, DW_ERR_UNSUPPORTED,
-                   "this device has no unified addressing: it sees host memory at other addresses");
+        return dw_cuda_refuse(
+            why, DW_ERR_UNSUPPORTED,
+            "this device has no unified addressing: it sees host memory at other addresses");
     }
     *memory = block.host;
     return DW_OK;
@@ -51,12 +33,12 @@ dw_status dw_cuda_stream_create(dw_cuda *cuda, void **stream, dw_why *why)
     dw_cuda_stream made = NULL;
     dw_cuda_result error;
     if (stream) *stream = NULL;
-    if (!cuda || !stream) return say(why, DW_ERR_ARGUMENT, "cuda or stream is NULL");
+    if (!cuda || !stream) return dw_cuda_refuse(why, DW_ERR_ARGUMENT, "cuda or stream is NULL");
     if (dw_cuda_enter(cuda, &error)) {
         error = cuda->driver.stream_create(&made, DW_CUDA_STREAM_NON_BLOCKING);
         dw_cuda_leave(cuda);
     }
-    if (error) return complain(cuda, why, "no stream can be created", error);
+    if (error) return dw_cuda_failed(cuda, why, "no stream can be created", error);
     *stream = made;
     return DW_OK;
 }
@@ -74,19 +56,20 @@ static dw_status check_stream(const dw_cuda *cuda, void *stream, dw_why *why)
 {
     int capturing = 0;
     dw_cuda_result error = cuda->driver.stream_is_capturing(stream, &capturing);
-    if (error) return complain(cuda, why, "the stream's state cannot be queried", error);
+    if (error) return dw_cuda_failed(cuda, why, "the stream's state cannot be queried", error);
     if (!capturing) return DW_OK;
-    return say(why, DW_ERR_ARGUMENT,
-               "the stream is capturing a graph, so its work cannot be waited for: pass a stream "
-               "that is not capturing");
+    return dw_cuda_refuse(
+        why, DW_ERR_ARGUMENT,
+        "the stream is capturing a graph, so its work cannot be waited for: pass a stream "
+        "that is not capturing");
 }
 
 dw_status dw_cuda_stream_check(dw_cuda *cuda, void *stream, dw_why *why)
 {
     dw_cuda_result error;
-    if (!cuda) return say(why, DW_ERR_ARGUMENT, "cuda is NULL");
+    if (!cuda) return dw_cuda_refuse(why, DW_ERR_ARGUMENT, "cuda is NULL");
     if (!dw_cuda_enter(cuda, &error))
-        return complain(cuda, why, "the device's context cannot be made current", error);
+        return dw_cuda_failed(cuda, why, "the device's context cannot be made current", error);
     dw_status status = check_stream(cuda, stream, why);
     dw_cuda_leave(cuda);
     return status;
@@ -101,9 +84,9 @@ static dw_status copy_in_order(const dw_cuda *cuda, void *to, const void *from, 
     if (status) return status;
     if (bytes > 0)
         error = cuda->driver.copy((dw_cuda_address)to, (dw_cuda_address)from, bytes, stream);
-    if (error) return complain(cuda, why, "the copy cannot be enqueued", error);
+    if (error) return dw_cuda_failed(cuda, why, "the copy cannot be enqueued", error);
     error = cuda->driver.stream_synchronize(stream);
-    if (error) status = complain(cuda, why, "the stream failed", error);
+    if (error) status = dw_cuda_failed(cuda, why, "the stream failed", error);
     return status;
 }
 
@@ -111,18 +94,20 @@ dw_status dw_cuda_copy(dw_cuda *cuda, void *to, const void *from, size_t bytes, 
                        dw_why *why)
 {
     dw_cuda_result error;
-    if (!cuda) return say(why, DW_ERR_ARGUMENT, "cuda is NULL");
+    if (!cuda) return dw_cuda_refuse(why, DW_ERR_ARGUMENT, "cuda is NULL");
     if (bytes > 0 && (!to || !from))
-        return say(why, DW_ERR_ARGUMENT, "to or from is NULL, but bytes are to be copied");
+        return dw_cuda_refuse(why, DW_ERR_ARGUMENT,
+                              "to or from is NULL, but bytes are to be copied");
     if (!dw_cuda_enter(cuda, &error))
-        return complain(cuda, why, "the device's context cannot be made current", error);
+        return dw_cuda_failed(cuda, why, "the device's context cannot be made current", error);
     /* Another thread may be capturing, while waiting is forbidden in threads of the default mode.
      */
     int mode = DW_CUDA_CAPTURE_RELAXED;
     dw_status status;
     error = cuda->driver.exchange_capture_mode(&mode);
     if (error) {
-        status = complain(cuda, why, "the capture mode of this thread cannot be changed", error);
+        status =
+            dw_cuda_failed(cuda, why, "the capture mode of this thread cannot be changed", error);
     } else {
         status = copy_in_order(cuda, to, from, bytes, stream, why);
         (void)cuda->driver.exchange_capture_mode(&mode);

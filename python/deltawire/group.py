@@ -17,7 +17,7 @@ from deltawire.flat import Flat, refuse_length, refuse_other_overlap
 from deltawire.link import Link
 from deltawire.operation import Operation
 from deltawire.owner import Shared
-from deltawire.streams import GroupStream
+from deltawire.streams import LazyStream
 from deltawire.tensor import NAMES, Tensor, dtype_number
 from deltawire.threads import Threads, pool_of
 
@@ -123,7 +123,7 @@ class Group(Shared):
             setattr(how, name, given)
         self._pending: "dict[int, Operation]" = {}
         self._own: "list[Link]" = []
-        self._gpu = GroupStream()
+        self._gpu = LazyStream("group")
         self._pool = pool_of(threads)
         pool = self._pool._take() if self._pool else None
         try:

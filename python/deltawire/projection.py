@@ -2,12 +2,17 @@
 # projection.py - Projection: coordinates of tensors in a subspace, in front of any codec.
 from __future__ import annotations
 
+import threading
+from contextlib import nullcontext
 from typing import Any
 
 from deltawire._library import core, ffi
+from deltawire.device import Stream
 from deltawire.errors import check, new_why, refuse
+from deltawire.owner import Life
+from deltawire.streams import LazyStream, gpu_of
 from deltawire.tensor import Tensor
-from deltawire.views import View
+from deltawire.views import WRITES, View, reach, refuse_overlap
 
 
 class Projection:
@@ -19,10 +24,11 @@ class Projection:
 
     Both ends need the same matrix. `Config(f"delta:bits=2,project={p.digest}")` says which one:
     a decoder whose config has another digest refuses frames with MISMATCH. A Projection does not
-    change, and any number of threads may use it.
+    change, and any number of threads may use it; on a GPU they take turns. The matrix is copied to
+    the GPU when the first tensor there comes.
     """
 
-    __slots__ = ("_handle",)
+    __slots__ = ("_handle", "_gpu", "_on_device", "_lock", "_life")
 
     def __init__(self, matrix: Any) -> None:
         made, why, view = ffi.new("dw_projection **"), new_why(), View("the matrix")
@@ -31,7 +37,12 @@ class Projection:
             check(core.dw_projection_create(made, given, ffi.NULL, why), why)
         finally:
             view.drop()
-        self._handle = ffi.gc(made[0], core.dw_projection_destroy)
+        self._hold(made[0])
+
+    def _hold(self, handle: Any) -> None:
+        self._handle = ffi.gc(handle, core.dw_projection_destroy)
+        self._gpu, self._on_device = LazyStream("Projection"), ffi.NULL
+        self._lock, self._life = threading.Lock(), Life.now
 
     @classmethod
     def fit(cls, x: Any, rank: int) -> "Projection":
@@ -50,7 +61,7 @@ class Projection:
         finally:
             view.drop()
         fitted = cls.__new__(cls)
-        fitted._handle = ffi.gc(made[0], core.dw_projection_destroy)
+        fitted._hold(made[0])
         return fitted
 
     @property
@@ -71,29 +82,65 @@ class Projection:
         ffi.memmove(copy._view.data, own.data, copy.nbytes)
         return copy
 
-    def project(self, x: Any) -> Tensor:
-        """The coordinates of x, (N, T, C), as a tensor (N, T, R) of f32. Errors: SHAPE, ARGUMENT,
-        NO_MEMORY."""
-        why, view = new_why(), View("x")
-        try:
-            given = view.take(x, 0)
-            made = Tensor((given.n, given.t, self.shape[1]))
-            check(core.dw_project(self._handle, given, made._view, why), why)
-        finally:
-            view.drop()
-        return made
+    def project(self, x: Any, out: Any = None) -> Any:
+        """The coordinates of x, (N, T, C), as a tensor (N, T, R) of f32.
 
-    def unproject(self, z: Any, dtype: str = "f32") -> Tensor:
-        """The tensor (N, T, C) that has the coordinates z, (N, T, R). Errors: SHAPE, ARGUMENT,
-        NO_MEMORY."""
-        why, view = new_why(), View("z")
-        try:
-            given = view.take(z, 0)
-            made = Tensor((given.n, given.t, self.shape[0]), dtype)
-            check(core.dw_unproject(self._handle, given, made._view, why), why)
-        finally:
-            view.drop()
-        return made
+        out: a writable tensor of that shape, which is returned; None: a new Tensor. If x is on a
+            GPU, out must be a tensor there, too; then the bits are those of the CPU, and out is
+            complete when the call returns.
+        Errors: SHAPE, ARGUMENT, NO_MEMORY; UNSUPPORTED (x and out are in different places, or not
+        on the GPU of earlier tensors), IO (the GPU failed).
+        """
+        return self._multiply("project", x, out, "f32")
+
+    def unproject(self, z: Any, dtype: str = "f32", out: Any = None) -> Any:
+        """The tensor (N, T, C) that has the coordinates z, (N, T, R).
+
+        dtype: that of the new Tensor. out: as for project, of any dtype; it is used in place of a
+            new Tensor, and dtype is not used then.
+        Errors: those of project.
+        """
+        return self._multiply("unproject", z, out, dtype)
+
+    def _multiply(self, name: str, given: Any, out: Any, dtype: str) -> Any:
+        if self._life is not Life.now and gpu_of(given) is not None:
+            refuse("a GPU cannot be used in a forked process: make a new Projection here")
+        stream, why = self._gpu.of(given, out), new_why()
+        if stream is not None and out is None:
+            refuse(f"on a GPU, {name} needs out=, a tensor on cuda:{stream.number}")
+        view, made = View("the tensor", stream), View("out", stream)
+        with self._lock if stream is not None else nullcontext():
+            try:
+                source = view.take(given, 0)
+                if out is None:
+                    width = self.shape[name == "project"]
+                    out = Tensor((source.n, source.t, width), dtype)
+                to = made.take(out, WRITES)
+                refuse_overlap(to, *reach(source), "the tensor and out")
+                if stream is None:
+                    check(getattr(core, f"dw_{name}")(self._handle, source, to, why), why)
+                else:
+                    self._multiply_on(stream, name, source, to, why)
+            finally:
+                view.drop()
+                made.drop()
+        return out
+
+    def _multiply_on(self, stream: Stream, name: str, source: Any, to: Any, why: Any) -> None:
+        """The same on a GPU, and waits for it."""
+        if not self._on_device:
+            made = ffi.new("dw_cuda_projection **")
+            check(core.dw_cuda_projection_create(made, stream.cuda, self._handle, why), why)
+            self._on_device = made[0]
+        enqueue = getattr(core, f"dw_{name}_async")
+        check(enqueue(self._on_device, source, to, stream.call.stream, why), why)
+        check(core.dw_cuda_stream_wait(stream.cuda, stream.call.stream, why), why)
+
+    def __del__(self, life: Any = Life) -> None:
+        if getattr(self, "_life", None) is life.now:
+            if self._on_device:
+                core.dw_cuda_projection_destroy(self._on_device)
+            self._gpu.close()
 
     def __repr__(self) -> str:
         channels, rank = self.shape

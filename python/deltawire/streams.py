@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# streams.py - GroupStream: the stream of a group whose tensors are on a GPU.
+# streams.py - LazyStream: the stream of an object that learns from its first tensor whether it
+# works on a GPU.
 from __future__ import annotations
 
 import threading
@@ -24,12 +25,15 @@ def _place(number: Optional[int]) -> str:
     return "elsewhere" if number is None else f"on cuda:{number}"
 
 
-class GroupStream:
-    """Makes the stream when the first tensor on a GPU comes, and keeps it until close."""
+class LazyStream:
+    """Makes the stream when the first tensor on a GPU comes, and keeps it until close.
 
-    __slots__ = ("_stream", "_lock")
+    noun: what messages call the object."""
 
-    def __init__(self) -> None:
+    __slots__ = ("_noun", "_stream", "_lock")
+
+    def __init__(self, noun: str) -> None:
+        self._noun = noun
         self._stream: Optional[Stream] = None
         self._lock = threading.Lock()
 
@@ -56,13 +60,13 @@ class GroupStream:
             if self._stream.number != number:
                 fail(
                     UNSUPPORTED,
-                    f"the tensors are on cuda:{number}, but this group has worked on "
-                    f"cuda:{self._stream.number}: make another group for this GPU",
+                    f"the tensors are on cuda:{number}, but this {self._noun} has worked on "
+                    f"cuda:{self._stream.number}: make another {self._noun} for this GPU",
                 )
             return self._stream
 
     def close(self) -> None:
-        """Must be called after the group was closed. Calling it again does nothing."""
+        """Must be called after the object was closed. Calling it again does nothing."""
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()

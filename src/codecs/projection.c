@@ -4,7 +4,7 @@
  *
  * Subspace iteration: V becomes the orthonormalized X^T (X V), again and again. X^T X is never
  * made, so the memory is that of two matrices (C, R) in binary64. */
-#include "deltawire/projection.h"
+#include "codecs/projection.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -141,15 +141,9 @@ static float load(const void *from, dw_dtype dtype, uint32_t i)
     return dtype == DW_F16 ? dw_f16_widen(half) : dw_bf16_widen(half);
 }
 
-/* Processors differ in the bits of the NaN that they make, so all NaN become the same. */
-static float same_nan(float value)
-{
-    return (dw_bits_of(value) & 0x7fffffffu) > DW_F32_INFINITY ? dw_float_of(DW_F32_NAN) : value;
-}
-
 static void store(void *to, dw_dtype dtype, uint32_t i, float value)
 {
-    value = same_nan(value);
+    value = dw_same_nan(value);
     if (dtype == DW_F32)
         ((float *)to)[i] = value;
     else
@@ -193,24 +187,37 @@ static void multiply(const dw_tensor *from, const dw_tensor *to, const float *ma
     dw_cpu_leave_exact(mode);
 }
 
-static dw_status check(const dw_projection *p, const dw_tensor *x, const dw_tensor *z,
-                       const dw_tensor *written, dw_why *why)
+const float *dw_projection_columns(const dw_projection *p)
 {
-    if (!p || !x || !z)
+    return p->columns;
+}
+
+dw_status dw_projection_check(uint32_t c, uint32_t r, const dw_tensor *x, const dw_tensor *z,
+                              const dw_tensor *written, dw_why *why)
+{
+    if (c == 0 || !x || !z)
         return complain(why, DW_ERR_ARGUMENT, "a projection and two tensors are needed");
     dw_status status = dw_tensor_check(x);
     if (!status) status = dw_tensor_check(z);
     if (status) return complain(why, status, "one of the tensors is not valid");
+    if (!x->data || !z->data)
+        return complain(why, DW_ERR_ARGUMENT, "one of the tensors has no data");
     if (z->dtype != DW_F32) return complain(why, DW_ERR_ARGUMENT, "coordinates are f32");
     if (dw_tensor_overlaps(written))
         return complain(why, DW_ERR_ARGUMENT, "samples of the tensor to be written overlap");
-    if (x->c == p->c && z->c == p->r && x->n == z->n && x->t == z->t) return DW_OK;
+    if (x->c == c && z->c == r && x->n == z->n && x->t == z->t) return DW_OK;
     if (why)
         snprintf(why->text, sizeof why->text,
                  "the matrix projects %u channels onto %u coordinates, but the tensors are (%u, "
                  "%u, %u) and (%u, %u, %u)",
-                 p->c, p->r, x->n, x->t, x->c, z->n, z->t, z->c);
+                 c, r, x->n, x->t, x->c, z->n, z->t, z->c);
     return DW_ERR_SHAPE;
+}
+
+static dw_status check(const dw_projection *p, const dw_tensor *x, const dw_tensor *z,
+                       const dw_tensor *written, dw_why *why)
+{
+    return dw_projection_check(p ? p->c : 0, p ? p->r : 0, x, z, written, why);
 }
 
 dw_status dw_project(const dw_projection *p, const dw_tensor *x, const dw_tensor *z, dw_why *why)

@@ -213,6 +213,10 @@ static void wrong_shapes_are_refused(void **state)
     dw_tensor tx = with_gaps(x, DW_F32), tz = coordinates(z), other, m;
     dw_why why = {.text = ""};
     (void)state;
+    other = tx;
+    other.data = NULL;
+    expect(dw_project(p, &other, &tz, &why), DW_ERR_ARGUMENT, &why, "has no data");
+    expect(dw_unproject(p, &tz, &other, &why), DW_ERR_ARGUMENT, &why, "has no data");
     memset(z, 1, sizeof z);
     memcpy(back, z, sizeof z);
     other = tx, other.c = C - 1;

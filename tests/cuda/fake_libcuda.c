@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "../../cuda/message.h"
+#include "../../cuda/message_product.h"
 #include "fake_cuda.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -21,6 +21,7 @@ typedef struct work {
     const unsigned char *from; /* of a kernel launch: its parts */
     uint64_t bytes;            /* of a kernel launch: its grid */
     uint32_t n;
+    dw_cuda_product product; /* the argument of dw_multiply_tokens, which has no parts */
 } work;
 
 typedef struct block {
@@ -109,7 +110,8 @@ static void run_first(work *waiting, int *waits, int n)
     for (int i = 0; i < n; i++) {
         const work *w = &waiting[i];
         if (w->kernel)
-            (void)dw_shim_launch(w->kernel, w->from, w->n, w->bytes);
+            (void)dw_shim_launch(w->kernel, w->from ? (const void *)w->from : &w->product, w->n,
+                                 w->bytes);
         else
             memcpy(w->to, w->from, w->bytes);
     }
@@ -321,7 +323,7 @@ FUNCTION(cuMemcpyHtoDAsync_v2, uintptr_t to, const void *from, size_t bytes, voi
     pthread_mutex_lock(&lock);
     state.last_stream = stream;
     pthread_mutex_unlock(&lock);
-    add((work){NULL, (unsigned char *)to, from, bytes, 0}, stream);
+    add((work){.to = (unsigned char *)to, .from = from, .bytes = bytes}, stream);
     count(&state.copies, 1);
     return 0;
 }
@@ -332,7 +334,8 @@ FUNCTION(cuMemcpyAsync, uintptr_t to, uintptr_t from, size_t bytes, void *stream
     pthread_mutex_lock(&lock);
     state.last_stream = stream;
     pthread_mutex_unlock(&lock);
-    add((work){NULL, (unsigned char *)to, (const unsigned char *)from, bytes, 0}, stream);
+    add((work){.to = (unsigned char *)to, .from = (const unsigned char *)from, .bytes = bytes},
+        stream);
     return 0;
 }
 
@@ -396,7 +399,10 @@ FUNCTION(cuLaunchKernel, void *function, unsigned x, unsigned y, unsigned z, uns
     if (y * z * b * c != 1 || threads != DW_CUDA_THREADS || shared)
         die("a launch has an unexpected shape");
     work w = {.kernel = function, .bytes = x};
-    memcpy(&w.from, parameters[0], sizeof w.from);
+    if (strcmp(function, "dw_multiply_tokens") == 0)
+        memcpy(&w.product, parameters[0], sizeof w.product);
+    else
+        memcpy(&w.from, parameters[0], sizeof w.from);
     memcpy(&w.n, parameters[1], sizeof w.n);
     add(w, stream);
     count(&state.launches, 1);

@@ -37,6 +37,7 @@ OPEN_HEADERS = {
         "base/pool.h",
         "base/symbols.h",
         "codecs/plan.h",
+        "codecs/projection.h",
         "engine/engine.h",
         "arithmetic/mx.h",
         "arithmetic/rotate.h",

@@ -57,6 +57,22 @@ def test_another_matrix_is_a_mismatch():
             pair(text)[1].decode(frame)
 
 
+def test_results_may_have_a_place():
+    p = Projection(basis(12, 2))
+    x, z = normal((2, 3, 12)), numpy.zeros((2, 3, 2), numpy.float32)
+    assert p.project(x, out=z) is z
+    assert same(p.project(x), z)
+    y = numpy.zeros((2, 3, 12), numpy.float16)
+    assert p.unproject(z, out=y) is y
+    assert same(p.unproject(z, "f16"), y)
+    with refused("ARGUMENT", "coordinates are f32"):
+        p.project(x, out=numpy.zeros((2, 3, 2), numpy.float16))
+    with refused("SHAPE", "(2, 3, 3)"):
+        p.project(x, out=numpy.zeros((2, 3, 3), numpy.float32))
+    with refused("ARGUMENT", "overlap"):
+        p.unproject(x[:, :, :2], out=x)
+
+
 def test_wrong_shapes_are_refused():
     p = Projection(basis(12, 2))
     with refused("SHAPE", "12 channels onto 2 coordinates"):

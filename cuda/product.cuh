@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * product.cuh - multiplies the tokens of a tensor with a matrix.
+ *
+ * A warp has the columns of a block, one for each lane, and every fourth of its tokens. The factors
+ * pass through shared memory, DW_PRODUCT_DEPTH of them at a time. Products and sums are rounded
+ * separately, and every sum is made in the order of the factors, which therefore no two threads can
+ * share. The specification is src/codecs/projection.c. */
+#ifndef DW_CUDA_PRODUCT_CUH
+#define DW_CUDA_PRODUCT_CUH
+
+#include "block.cuh"
+#include "message_product.h"
+
+enum { DW_PRODUCT_DEPTH = 32, DW_PRODUCT_SUMS = DW_PRODUCT_TOKENS / DW_WARPS };
+
+typedef struct dw_product_room {
+    float factors[DW_PRODUCT_TOKENS][DW_PRODUCT_DEPTH];
+    float matrix[DW_PRODUCT_DEPTH][DW_PRODUCT_COLUMNS];
+} dw_product_room;
+
+/* The index of a token's first element. token: its number among those of all samples. */
+DW_DEVICE uint64_t dw_token_at(uint64_t token, uint32_t t, int64_t stride_n, int64_t stride_t)
+{
+    return token / t * (uint64_t)stride_n + token % t * (uint64_t)stride_t;
+}
+
+/* Loads factors `from` to `from` + DW_PRODUCT_DEPTH of the block's tokens, and the rows of the
+ * matrix that belong to them; what lies behind the end is +0. */
+DW_DEVICE void dw_product_load(const dw_cuda_product *p, uint64_t first_token,
+                               uint32_t first_column, uint32_t from, dw_product_room *room)
+{
+    uint64_t tokens = (uint64_t)p->n * p->t;
+    uint32_t lane = threadIdx.x % DW_WARP;
+    for (uint32_t i = threadIdx.x / DW_WARP; i < DW_PRODUCT_TOKENS; i += DW_WARPS) {
+        uint64_t token = first_token + i;
+        bool exists = token < tokens && lane < p->depth - from;
+        uint64_t at = dw_token_at(token, p->t, p->from_stride_n, p->from_stride_t) + from + lane;
+        room->factors[i][lane] =
+            exists ? dw_widen(dw_load_bits(p->from, p->from_dtype, at), p->from_dtype) : 0.0f;
+    }
+    for (uint32_t i = threadIdx.x / DW_WARP; i < DW_PRODUCT_DEPTH; i += DW_WARPS) {
+        bool exists = i < p->depth - from && lane < p->width - first_column;
+        room->matrix[i][lane] =
+            exists ? p->matrix[(uint64_t)(from + i) * p->width + first_column + lane] : 0.0f;
+    }
+}
+
+/* Bits of a result. As IEEE rounds it: too large values become infinite. */
+DW_DEVICE uint32_t dw_product_bits(float value, dw_dtype dtype)
+{
+    value = dw_same_nan(value);
+    if (dtype == DW_F32) return dw_bits_of(value);
+    return dtype == DW_F16 ? dw_f16_round(value) : dw_bf16_round(value);
+}
+
+DW_DEVICE void dw_product_block(const dw_cuda_product *p, dw_product_room *room)
+{
+    uint32_t across = (p->width + DW_PRODUCT_COLUMNS - 1) / DW_PRODUCT_COLUMNS;
+    uint64_t first_token = (uint64_t)(blockIdx.x / across) * DW_PRODUCT_TOKENS;
+    uint32_t first_column = blockIdx.x % across * DW_PRODUCT_COLUMNS;
+    uint32_t lane = threadIdx.x % DW_WARP, warp = threadIdx.x / DW_WARP;
+    float sums[DW_PRODUCT_SUMS];
+#pragma unroll
+    for (uint32_t i = 0; i < DW_PRODUCT_SUMS; i++) sums[i] = 0.0f;
+    for (uint32_t from = 0; from < p->depth; from += DW_PRODUCT_DEPTH) {
+        uint32_t left = p->depth - from,
+                 depth = left < DW_PRODUCT_DEPTH ? left : (uint32_t)DW_PRODUCT_DEPTH;
+        dw_product_load(p, first_token, first_column, from, room);
+        __syncthreads();
+        for (uint32_t k = 0; k < depth; k++) {
+            float of_column = room->matrix[k][lane];
+#pragma unroll
+            for (uint32_t i = 0; i < DW_PRODUCT_SUMS; i++)
+                sums[i] += room->factors[i * DW_WARPS + warp][k] * of_column;
+        }
+        __syncthreads();
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < DW_PRODUCT_SUMS; i++) {
+        uint64_t token = first_token + i * DW_WARPS + warp;
+        if (token >= (uint64_t)p->n * p->t || lane >= p->width - first_column) continue;
+        uint64_t at = dw_token_at(token, p->t, p->to_stride_n, p->to_stride_t);
+        dw_store_bits(p->to, p->to_dtype, at + first_column + lane,
+                      dw_product_bits(sums[i], p->to_dtype));
+    }
+}
+
+#endif
