@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gpu_check.c - compares encoders and decoders on a GPU with those on the CPU: frames and states,
- * byte by byte.
+ * gpu_check.c - compares encoders, decoders and projections on a GPU with those on the CPU, byte by
+ * byte.
  *
  * gpu_check [--golden DIR] [--elements N] [--threads N]: the golden frames of DIR; N elements for
  * every dtype and width (default 2^20), in tensors of at most 16 Mi. Prints a line per case; ends
@@ -13,6 +13,7 @@
 
 #include "gpu_golden.h"
 #include "gpu_nccl.h"
+#include "gpu_projection.h"
 
 enum { MOST_THREADS = 64, CHANNELS = 4096, MOST_TOKENS = 4096 };
 static unsigned threads = 4;
@@ -414,6 +415,7 @@ int main(int argc, char **argv)
     check_modes(&g);
     check_graph(&g, elements);
     check_nccl(&g);
+    report("projections", "project", (dw_dtype)0, gpu_projection_check(&g, elements));
     check_widths(&g, elements);
     gpu_close(&g);
     return EXIT_SUCCESS;
