@@ -162,11 +162,25 @@ static dw_status check(const dw_places *p, const dw_tensor *x, const dw_tensor *
     return DW_ERR_SHAPE;
 }
 
-/* The address of the element at a place of a sample. */
-static void *element_at(const dw_tensor *x, void *sample, uint32_t place)
+/* Finds elements of a sample by their places. Places ascend, so the token of the next one is found
+ * from that of the last, without a division. */
+typedef struct finder {
+    uint64_t end;   /* the first place of the next token */
+    uint64_t shift; /* from a place to the index of its element */
+    uint64_t gap;   /* elements between two tokens */
+    uint32_t c;
+} finder;
+
+static finder finder_of(const dw_tensor *x)
 {
-    uint64_t at = place / x->c * (uint64_t)x->stride_t + place % x->c;
-    return (uint8_t *)sample + at * dw_dtype_bytes(x->dtype);
+    uint64_t gap = x->t == 1 ? 0 : (uint64_t)x->stride_t - x->c;
+    return (finder){gap ? x->c : UINT64_MAX, 0, gap, x->c};
+}
+
+static uint64_t find(finder *f, uint32_t place)
+{
+    while (place >= f->end) f->end += f->c, f->shift += f->gap;
+    return place + f->shift;
 }
 
 dw_status dw_places_gather(const dw_places *p, const dw_tensor *x, const dw_tensor *z, dw_why *why)
@@ -174,18 +188,17 @@ dw_status dw_places_gather(const dw_places *p, const dw_tensor *x, const dw_tens
     dw_status status = check(p, x, z, z, why);
     for (uint32_t n = 0; !status && n < x->n; n++) {
         const uint32_t *list = dw_places_list(p, n);
-        void *sample = dw_tensor_sample(x, n);
+        const void *sample = dw_tensor_sample(x, n);
         float *to = dw_tensor_sample(z, n);
-        for (uint32_t i = 0; i < p->k; i++) {
-            const void *from = element_at(x, sample, list[i]);
-            uint16_t half = 0;
-            if (x->dtype == DW_F32)
-                memcpy(to + i, from, sizeof *to);
-            else
-                memcpy(&half, from, sizeof half);
-            if (x->dtype == DW_F16) to[i] = dw_f16_widen(half);
-            if (x->dtype == DW_BF16) to[i] = dw_bf16_widen(half);
-        }
+        finder f = finder_of(x);
+        if (x->dtype == DW_F32)
+            for (uint32_t i = 0; i < p->k; i++) to[i] = ((const float *)sample)[find(&f, list[i])];
+        else if (x->dtype == DW_F16)
+            for (uint32_t i = 0; i < p->k; i++)
+                to[i] = dw_f16_widen(((const uint16_t *)sample)[find(&f, list[i])]);
+        else
+            for (uint32_t i = 0; i < p->k; i++)
+                to[i] = dw_bf16_widen(((const uint16_t *)sample)[find(&f, list[i])]);
     }
     return status;
 }
@@ -209,15 +222,17 @@ dw_status dw_places_scatter(const dw_places *p, const dw_tensor *z, const dw_ten
         void *sample = dw_tensor_sample(y, n);
         const float *from = dw_tensor_sample(z, n);
         size_t size = dw_dtype_bytes(y->dtype);
-        for (uint32_t t = 0; t < y->t; t++) memset(element_at(y, sample, t * y->c), 0, y->c * size);
-        for (uint32_t i = 0; i < p->k; i++) {
-            void *to = element_at(y, sample, list[i]);
-            uint16_t half = y->dtype == DW_F16 ? to_f16(from[i]) : to_bf16(from[i]);
-            if (y->dtype == DW_F32)
-                memcpy(to, from + i, size);
-            else
-                memcpy(to, &half, size);
-        }
+        finder f = finder_of(y);
+        for (uint32_t t = 0; t < y->t; t++)
+            memset((uint8_t *)sample + t * (uint64_t)y->stride_t * size, 0, y->c * size);
+        if (y->dtype == DW_F32)
+            for (uint32_t i = 0; i < p->k; i++) ((float *)sample)[find(&f, list[i])] = from[i];
+        else if (y->dtype == DW_F16)
+            for (uint32_t i = 0; i < p->k; i++)
+                ((uint16_t *)sample)[find(&f, list[i])] = to_f16(from[i]);
+        else
+            for (uint32_t i = 0; i < p->k; i++)
+                ((uint16_t *)sample)[find(&f, list[i])] = to_bf16(from[i]);
     }
     return status;
 }

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * bench_places.cc - measures bytes of x per second of reading the places of a sparse frame, of
+ * gathering the elements at them, and of scattering values to them, compared with the limit of the
+ * memory.
+ *
+ * A name is <way>/k<percent of the elements>/<dtype of x>/<bytes of x>. The limit is that of a loop
+ * over the streams that must be read and written: a gather reads the cache lines that have places
+ * in them, a scatter writes all of y. */
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "deltawire/places.h"
+#include "limit.h"
+
+namespace
+{
+
+constexpr uint32_t kChannels = 1024;
+constexpr size_t kLine = 64;
+
+enum Way { kRead, kGather, kScatter };
+
+struct Case {
+    Way way;
+    uint32_t percent;
+    dw_dtype dtype;
+    size_t bytes; /* of x */
+
+    size_t elements() const { return bytes / (dtype == DW_F32 ? 4 : 2); }
+    std::string name() const
+    {
+        const char *ways[] = {"read", "gather", "scatter"};
+        return std::string(ways[way]) + "/k" + std::to_string(percent) + "/" +
+               (dtype == DW_F32 ? "f32" : "bf16") + "/" + std::to_string(bytes);
+    }
+};
+
+double median(std::vector<double> times)
+{
+    auto middle = times.begin() + static_cast<long>(times.size() / 2);
+    std::nth_element(times.begin(), middle, times.end());
+    return *middle;
+}
+
+/* A frame with the places of random values, and what is moved. */
+class Bench
+{
+  public:
+    explicit Bench(const Case &c) : case_(c)
+    {
+        std::string text = "topk:keep=" + std::to_string(c.percent / 100.0);
+        dw_config config;
+        x_ = make_buffer(c.bytes, false);
+        fill();
+        dw_tensor x = tensor();
+        dw_key key = {1, 0};
+        if (dw_config_parse(&config, text.c_str(), nullptr) != DW_OK) return;
+        frame_ = make_buffer(dw_frame_bound(&config, &x), false);
+        if (dw_encoder_create(&encoder_, &config) != DW_OK ||
+            dw_encode(encoder_, &key, &x, frame_.get(), dw_frame_bound(&config, &x), &len_) !=
+                DW_OK ||
+            read() != DW_OK)
+            return;
+        z_ = make_buffer(sizeof(float) * k(), false);
+        ready_ = true;
+    }
+    ~Bench()
+    {
+        dw_places_destroy(places_);
+        dw_encoder_destroy(encoder_);
+    }
+    Bench(const Bench &) = delete;
+    Bench &operator=(const Bench &) = delete;
+
+    bool ready() const { return ready_; }
+
+    dw_status call()
+    {
+        dw_tensor x = tensor(), z = dw_tensor_3d(z_.get(), DW_F32, 1, 1, k());
+        if (case_.way == kGather) return dw_places_gather(places_, &x, &z, nullptr);
+        if (case_.way == kScatter) return dw_places_scatter(places_, &z, &x, nullptr);
+        return read();
+    }
+
+    Traffic traffic() const
+    {
+        Traffic t;
+        Stream list = {z_.get(), sizeof(float) * k()}, values = list;
+        size_t touched = std::min(case_.bytes, kLine * k());
+        if (case_.way == kRead) {
+            t.reads.push_back({frame_.get(), len_});
+            t.writes.push_back(list);
+            return t;
+        }
+        t.reads.push_back(list);
+        if (case_.way == kGather) t.reads.push_back({x_.get(), touched / kLine * kLine});
+        if (case_.way == kScatter) t.reads.push_back(values);
+        t.writes.push_back(case_.way == kGather ? values : Stream{x_.get(), case_.bytes});
+        return t;
+    }
+
+  private:
+    uint32_t k() const { return dw_places_count(places_); }
+
+    dw_tensor tensor() const
+    {
+        size_t tokens = case_.elements() / kChannels;
+        return dw_tensor_3d(x_.get(), case_.dtype, 1, static_cast<uint32_t>(tokens), kChannels);
+    }
+
+    /* Sums of eight random numbers, which are distributed much like a normal distribution. */
+    void fill()
+    {
+        uint64_t random = 1;
+        for (size_t i = 0; i < case_.elements(); i++) {
+            float sum = 0;
+            for (int turn = 0; turn < 8; turn++) {
+                random = random * 6364136223846793005u + 1442695040888963407u;
+                sum += static_cast<float>(static_cast<int32_t>(random >> 32)) * 0x1p-31f;
+            }
+            uint32_t bits;
+            memcpy(&bits, &sum, sizeof bits);
+            if (case_.dtype == DW_F32)
+                reinterpret_cast<uint32_t *>(x_.get())[i] = bits;
+            else
+                reinterpret_cast<uint16_t *>(x_.get())[i] = static_cast<uint16_t>(bits >> 16);
+        }
+    }
+
+    dw_status read()
+    {
+        dw_places_destroy(places_);
+        return dw_places_read(&places_, frame_.get(), len_, nullptr, nullptr);
+    }
+
+    Case case_;
+    bool ready_ = false;
+    size_t len_ = 0;
+    dw_encoder *encoder_ = nullptr;
+    dw_places *places_ = nullptr;
+    Buffer x_, z_, frame_;
+};
+
+/* Calls and passes over the same traffic alternate. */
+void run(benchmark::State &state, const Case &c)
+{
+    Bench bench(c);
+    std::vector<double> times, limits;
+    dw_status status = bench.ready() ? DW_OK : DW_ERR_CONFIG;
+    for (auto _ : state) {
+        if (status != DW_OK) {
+            state.SkipWithError(dw_status_string(status));
+            return;
+        }
+        state.PauseTiming();
+        limits.push_back(limit_pass(bench.traffic(), false, nullptr));
+        state.ResumeTiming();
+        auto begin = std::chrono::steady_clock::now();
+        status = bench.call();
+        std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+        times.push_back(took.count());
+    }
+    double bytes = static_cast<double>(c.bytes);
+    state.counters["GBps"] = bytes / median(times) / 1e9;
+    state.counters["limit_GBps"] = bytes / median(limits) / 1e9;
+    state.counters["ratio"] = median(limits) / median(times);
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+    for (size_t bytes : {size_t(64) << 10, size_t(1) << 20, size_t(16) << 20})
+        for (dw_dtype dtype : {DW_F32, DW_BF16})
+            for (uint32_t percent : {1u, 10u, 30u})
+                for (Way way : {kRead, kGather, kScatter}) {
+                    Case c = {way, percent, dtype, bytes};
+                    benchmark::RegisterBenchmark(c.name().c_str(), [c](benchmark::State &state) {
+                        run(state, c);
+                    })->Unit(benchmark::kMicrosecond);
+                }
+    benchmark::Initialize(&argc, argv);
+    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+    if (benchmark::RunSpecifiedBenchmarks() == 0) return 1; /* no benchmark matches the filter */
+    benchmark::Shutdown();
+    return 0;
+}
