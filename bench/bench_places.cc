@@ -48,6 +48,41 @@ double median(std::vector<double> times)
     return *middle;
 }
 
+/* Sums of eight random numbers, which are distributed much like a normal distribution. */
+void fill(unsigned char *to, const Case &c)
+{
+    uint64_t random = 1;
+    for (size_t i = 0; i < c.elements(); i++) {
+        float sum = 0;
+        for (int turn = 0; turn < 8; turn++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            sum += static_cast<float>(static_cast<int32_t>(random >> 32)) * 0x1p-31f;
+        }
+        uint32_t bits;
+        memcpy(&bits, &sum, sizeof bits);
+        if (c.dtype == DW_F32)
+            reinterpret_cast<uint32_t *>(to)[i] = bits;
+        else
+            reinterpret_cast<uint16_t *>(to)[i] = static_cast<uint16_t>(bits >> 16);
+    }
+}
+
+/* What a call must read and write. list: as many bytes as the places have, and the values, too. */
+Traffic traffic_of(const Case &c, Stream frame, unsigned char *x, Stream list)
+{
+    Traffic t;
+    size_t touched = std::min(c.bytes, kLine * (list.bytes / sizeof(float))) / kLine * kLine;
+    if (c.way == kRead) {
+        t.reads.push_back(frame);
+        t.writes.push_back(list);
+        return t;
+    }
+    t.reads.push_back(list);
+    t.reads.push_back(c.way == kGather ? Stream{x, touched} : list);
+    t.writes.push_back(c.way == kGather ? list : Stream{x, c.bytes});
+    return t;
+}
+
 /* A frame with the places of random values, and what is moved. */
 class Bench
 {
@@ -57,7 +92,7 @@ class Bench
         std::string text = "topk:keep=" + std::to_string(c.percent / 100.0);
         dw_config config;
         x_ = make_buffer(c.bytes, false);
-        fill();
+        fill(x_.get(), c);
         dw_tensor x = tensor();
         dw_key key = {1, 0};
         if (dw_config_parse(&config, text.c_str(), nullptr) != DW_OK) return;
@@ -90,19 +125,7 @@ class Bench
 
     Traffic traffic() const
     {
-        Traffic t;
-        Stream list = {z_.get(), sizeof(float) * k()}, values = list;
-        size_t touched = std::min(case_.bytes, kLine * k());
-        if (case_.way == kRead) {
-            t.reads.push_back({frame_.get(), len_});
-            t.writes.push_back(list);
-            return t;
-        }
-        t.reads.push_back(list);
-        if (case_.way == kGather) t.reads.push_back({x_.get(), touched / kLine * kLine});
-        if (case_.way == kScatter) t.reads.push_back(values);
-        t.writes.push_back(case_.way == kGather ? values : Stream{x_.get(), case_.bytes});
-        return t;
+        return traffic_of(case_, {frame_.get(), len_}, x_.get(), {z_.get(), sizeof(float) * k()});
     }
 
   private:
@@ -112,25 +135,6 @@ class Bench
     {
         size_t tokens = case_.elements() / kChannels;
         return dw_tensor_3d(x_.get(), case_.dtype, 1, static_cast<uint32_t>(tokens), kChannels);
-    }
-
-    /* Sums of eight random numbers, which are distributed much like a normal distribution. */
-    void fill()
-    {
-        uint64_t random = 1;
-        for (size_t i = 0; i < case_.elements(); i++) {
-            float sum = 0;
-            for (int turn = 0; turn < 8; turn++) {
-                random = random * 6364136223846793005u + 1442695040888963407u;
-                sum += static_cast<float>(static_cast<int32_t>(random >> 32)) * 0x1p-31f;
-            }
-            uint32_t bits;
-            memcpy(&bits, &sum, sizeof bits);
-            if (case_.dtype == DW_F32)
-                reinterpret_cast<uint32_t *>(x_.get())[i] = bits;
-            else
-                reinterpret_cast<uint16_t *>(x_.get())[i] = static_cast<uint16_t>(bits >> 16);
-        }
     }
 
     dw_status read()
