@@ -67,19 +67,29 @@ void fill(unsigned char *to, const Case &c)
     }
 }
 
-/* What a call must read and write. list: as many bytes as the places have, and the values, too. */
-Traffic traffic_of(const Case &c, Stream frame, unsigned char *x, Stream list)
+/* How many cache lines of x have places in them. */
+size_t count_lines(const dw_places *places, const Case &c)
+{
+    const uint32_t *list = dw_places_list(places, 0);
+    size_t lines = 0, each = kLine / (c.dtype == DW_F32 ? 4 : 2), last = SIZE_MAX;
+    for (uint32_t i = 0; i < dw_places_count(places); last = list[i++] / each)
+        lines += list[i] / each != last;
+    return lines;
+}
+
+/* What a call must read and write. touched: the beginning of x, as many bytes as the cache lines
+ * have in which there are places. */
+Traffic traffic_of(const Case &c, Stream frame, Stream touched, Stream list, Stream values)
 {
     Traffic t;
-    size_t touched = std::min(c.bytes, kLine * (list.bytes / sizeof(float))) / kLine * kLine;
     if (c.way == kRead) {
         t.reads.push_back(frame);
         t.writes.push_back(list);
         return t;
     }
     t.reads.push_back(list);
-    t.reads.push_back(c.way == kGather ? Stream{x, touched} : list);
-    t.writes.push_back(c.way == kGather ? list : Stream{x, c.bytes});
+    t.reads.push_back(c.way == kGather ? touched : values);
+    t.writes.push_back(c.way == kGather ? values : Stream{touched.data, c.bytes});
     return t;
 }
 
@@ -103,6 +113,8 @@ class Bench
             read() != DW_OK)
             return;
         z_ = make_buffer(sizeof(float) * k(), false);
+        list_ = make_buffer(sizeof(float) * k(), false);
+        lines_ = count_lines(places_, c);
         ready_ = true;
     }
     ~Bench()
@@ -125,7 +137,9 @@ class Bench
 
     Traffic traffic() const
     {
-        return traffic_of(case_, {frame_.get(), len_}, x_.get(), {z_.get(), sizeof(float) * k()});
+        size_t bytes = sizeof(float) * k();
+        return traffic_of(case_, {frame_.get(), len_}, {x_.get(), kLine * lines_},
+                          {list_.get(), bytes}, {z_.get(), bytes});
     }
 
   private:
@@ -148,7 +162,8 @@ class Bench
     size_t len_ = 0;
     dw_encoder *encoder_ = nullptr;
     dw_places *places_ = nullptr;
-    Buffer x_, z_, frame_;
+    size_t lines_ = 0; /* of x, that have places */
+    Buffer x_, z_, list_, frame_;
 };
 
 /* Calls and passes over the same traffic alternate. */

@@ -211,13 +211,13 @@ DW_DEVICE uint64_t dw_store_decoded(const dw_decode_job *job, const dw_tile *til
 {
     const dw_eight none = {{0}};
     uint32_t out[DW_EIGHT] = {0}, poisoned = 0;
+    if (Variant != DW_ROTATED && !place->n) return 0;
     if (place->n)
         poisoned = dw_reconstruct_eight<Variant == DW_BY_COLUMNS>(
             &job->layout, job->payload, tile, place, Variant == DW_ROTATED ? &none : held,
             Variant == DW_ROTATED ? DW_F32 : dtype, Variant == DW_ROTATED || HasState, room, out);
     if (Variant == DW_ROTATED)
         return dw_store_rotated<HasState>(job, place, held, out, dtype, poisoned != 0);
-    if (!place->n) return 0;
     return dw_store_values<HasState>(job, place, out, dtype, poisoned);
 }
 

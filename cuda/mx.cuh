@@ -130,13 +130,13 @@ DW_DEVICE uint64_t dw_mx_store_decoded(const dw_cuda_decode_part *part, const dw
 {
     const dw_eight none = {{0}};
     uint32_t out[DW_EIGHT] = {0}, poisoned = 0;
+    if (!Rotates && !place->n) return 0;
     if (place->n)
         poisoned =
             dw_mx_reconstruct_eight(part, tile, place, Rotates ? &none : held,
                                     Rotates ? DW_F32 : dtype, Rotates || HasState, room, out);
     if (Rotates)
         return dw_store_rotated<HasState>(&part->job, place, held, out, dtype, poisoned != 0);
-    if (!place->n) return 0;
     return dw_store_values<HasState>(&part->job, place, out, dtype, poisoned);
 }
 

@@ -55,16 +55,16 @@ DW_DEVICE uint32_t dw_product_bits(float value, dw_dtype dtype)
 
 DW_DEVICE void dw_product_block(const dw_cuda_product *p, dw_product_room *room)
 {
-    uint32_t across = (p->width + DW_PRODUCT_COLUMNS - 1) / DW_PRODUCT_COLUMNS;
+    /* Rounded up without an overflow. */
+    uint32_t across = (p->width - 1) / DW_PRODUCT_COLUMNS + 1;
     uint64_t first_token = (uint64_t)(blockIdx.x / across) * DW_PRODUCT_TOKENS;
     uint32_t first_column = blockIdx.x % across * DW_PRODUCT_COLUMNS;
     uint32_t lane = threadIdx.x % DW_WARP, warp = threadIdx.x / DW_WARP;
     float sums[DW_PRODUCT_SUMS];
 #pragma unroll
     for (uint32_t i = 0; i < DW_PRODUCT_SUMS; i++) sums[i] = 0.0f;
-    for (uint32_t from = 0; from < p->depth; from += DW_PRODUCT_DEPTH) {
-        uint32_t left = p->depth - from,
-                 depth = left < DW_PRODUCT_DEPTH ? left : (uint32_t)DW_PRODUCT_DEPTH;
+    for (uint32_t from = 0, left = p->depth; left > 0;) {
+        uint32_t depth = left < DW_PRODUCT_DEPTH ? left : (uint32_t)DW_PRODUCT_DEPTH;
         dw_product_load(p, first_token, first_column, from, room);
         __syncthreads();
         for (uint32_t k = 0; k < depth; k++) {
@@ -74,6 +74,8 @@ DW_DEVICE void dw_product_block(const dw_cuda_product *p, dw_product_room *room)
                 sums[i] += room->factors[i * DW_WARPS + warp][k] * of_column;
         }
         __syncthreads();
+        from += depth;
+        left -= depth;
     }
 #pragma unroll
     for (uint32_t i = 0; i < DW_PRODUCT_SUMS; i++) {

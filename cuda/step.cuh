@@ -405,12 +405,12 @@ DW_DEVICE uint64_t dw_step_store_decoded(const dw_decode_job *job, const dw_tile
 {
     const dw_eight none = {{0}};
     uint32_t out[DW_EIGHT] = {0}, poisoned = 0;
+    if (!Rotates && !place->n) return 0;
     if (place->n)
         poisoned =
             dw_step_reconstruct_eight(job, tile, place, Rotates ? &none : held,
                                       Rotates ? DW_F32 : dtype, Rotates || HasState, room, out);
     if (Rotates) return dw_store_rotated<HasState>(job, place, held, out, dtype, poisoned != 0);
-    if (!place->n) return 0;
     return dw_store_values<HasState>(job, place, out, dtype, poisoned);
 }
 

@@ -144,7 +144,8 @@ DW_API dw_status dw_decode_cancel(dw_decode_ticket *ticket);
 /* Projections (projection.h) of tensors that the device reaches, with the bits of dw_project and
  * dw_unproject. create: copies the matrix to the device; `projection` is not needed afterwards.
  * project and unproject: enqueue z = x U, or y = z U^T, on a stream, which may be capturing, and do
- * not wait. Tensors and the projection must exist until the stream has done the work.
+ * not wait. Tensors and the projection must exist until the stream has done the work. x and z, or z
+ * and y, must not overlap.
  *
  * Errors: those of dw_project, with nothing enqueued; NO_MEMORY (create); LIMIT (too many tokens
  * for one launch); UNSUPPORTED (create: a build without kernels); IO (CUDA failed). Threads: any.

@@ -12,7 +12,8 @@
  *     z = x U,    y = z U^T
  *
  * Sums are made in binary32 in the order of the channels, or of the coordinates: the same bits on
- * every processor. Tensors are in main memory; cuda.h has the same for a GPU. Errors, with nothing
+ * every processor. Tensors are in main memory; cuda.h has the same for a GPU. x and z, or z and y,
+ * must not overlap. Errors, with nothing
  * written: ARGUMENT, LIMIT; SHAPE where extents differ, with both in *why, which may be NULL.
  * Threads: any number. */
 #ifndef DELTAWIRE_PROJECTION_H

@@ -6,7 +6,7 @@ import threading
 from contextlib import nullcontext
 from typing import Any
 
-from deltawire._library import core, ffi
+from deltawire._library import core, ffi, native
 from deltawire.device import Stream
 from deltawire.errors import check, new_why, refuse
 from deltawire.owner import Life
@@ -41,7 +41,7 @@ class Projection:
 
     def _hold(self, handle: Any) -> None:
         self._handle = ffi.gc(handle, core.dw_projection_destroy)
-        self._gpu, self._on_device = LazyStream("Projection"), ffi.NULL
+        self._gpu, self._on_device = LazyStream("Projection"), ffi.new("dw_cuda_projection **")
         self._lock, self._life = threading.Lock(), Life.now
 
     @classmethod
@@ -88,8 +88,8 @@ class Projection:
         out: a writable tensor of that shape, which is returned; None: a new Tensor. If x is on a
             GPU, out must be a tensor there, too; then the bits are those of the CPU, and out is
             complete when the call returns.
-        Errors: SHAPE, ARGUMENT, NO_MEMORY; UNSUPPORTED (x and out are in different places, or not
-        on the GPU of earlier tensors), IO (the GPU failed).
+        Errors: SHAPE, ARGUMENT, LIMIT (too many tokens), NO_MEMORY; UNSUPPORTED (x and out are in
+        different places, or not on the GPU of earlier tensors), IO (the GPU failed).
         """
         return self._multiply("project", x, out, "f32")
 
@@ -103,12 +103,17 @@ class Projection:
         return self._multiply("unproject", z, out, dtype)
 
     def _multiply(self, name: str, given: Any, out: Any, dtype: str) -> Any:
-        if self._life is not Life.now and gpu_of(given) is not None:
-            refuse("a GPU cannot be used in a forked process: make a new Projection here")
+        number = gpu_of(given)
+        if number is not None and self._life is not Life.now:
+            refuse(
+                "this Projection belongs to the process that made it, and this is another process "
+                "that was forked from it: make a new one here"
+            )
+        if number is not None and out is None:
+            refuse(f"on a GPU, {name} needs out=, a tensor on cuda:{number}")
         stream, why = self._gpu.of(given, out), new_why()
-        if stream is not None and out is None:
-            refuse(f"on a GPU, {name} needs out=, a tensor on cuda:{stream.number}")
-        view, made = View("the tensor", stream), View("out", stream)
+        noun = "x" if name == "project" else "z"
+        view, made = View(noun, stream), View("out", stream)
         with self._lock if stream is not None else nullcontext():
             try:
                 source = view.take(given, 0)
@@ -116,7 +121,7 @@ class Projection:
                     width = self.shape[name == "project"]
                     out = Tensor((source.n, source.t, width), dtype)
                 to = made.take(out, WRITES)
-                refuse_overlap(to, *reach(source), "the tensor and out")
+                refuse_overlap(to, *reach(source), f"{noun} and out")
                 if stream is None:
                     check(getattr(core, f"dw_{name}")(self._handle, source, to, why), why)
                 else:
@@ -128,18 +133,15 @@ class Projection:
 
     def _multiply_on(self, stream: Stream, name: str, source: Any, to: Any, why: Any) -> None:
         """The same on a GPU, and waits for it."""
-        if not self._on_device:
-            made = ffi.new("dw_cuda_projection **")
-            check(core.dw_cuda_projection_create(made, stream.cuda, self._handle, why), why)
-            self._on_device = made[0]
-        enqueue = getattr(core, f"dw_{name}_async")
-        check(enqueue(self._on_device, source, to, stream.call.stream, why), why)
-        check(core.dw_cuda_stream_wait(stream.cuda, stream.call.stream, why), why)
+        place = self._on_device
+        if not place[0]:
+            check(core.dw_cuda_projection_create(place, stream.cuda, self._handle, why), why)
+        back = name == "unproject"
+        check(native.dw_multiply_on_device(stream.call, place[0], back, source, to, why), why)
 
     def __del__(self, life: Any = Life) -> None:
         if getattr(self, "_life", None) is life.now:
-            if self._on_device:
-                core.dw_cuda_projection_destroy(self._on_device)
+            core.dw_cuda_projection_destroy(self._on_device[0])
             self._gpu.close()
 
     def __repr__(self) -> str:

@@ -353,8 +353,10 @@ def test_what_a_projection_on_a_gpu_refuses():
     p = Projection(normal((40, 6)))
     given = normal((2, 5, 40), 3)
     x, z = Array(given), Array(numpy.zeros((2, 5, 6), numpy.float32))
+    streams = leftovers()[1]
     with refused("ARGUMENT", "needs out=", "cuda:0"):
         p.project(x)
+    assert leftovers()[1] == streams  # the refusal has not bound it to this GPU
     with refused("UNSUPPORTED", "in the same place"):
         p.project(x, out=numpy.zeros((2, 5, 6), numpy.float32))
     with refused("UNSUPPORTED", "in the same place"):
@@ -382,6 +384,6 @@ def test_what_a_projection_on_a_gpu_refuses():
         try:
             p.project(x, out=z)
         except DeltawireError as error:
-            os._exit(0 if "forked process" in str(error) else 2)
+            os._exit(0 if "was forked" in str(error) else 2)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
