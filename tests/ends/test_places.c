@@ -123,6 +123,30 @@ static void values_move_in_every_dtype(void **state)
     }
 }
 
+/* Between two places there may be many tokens without any. */
+static void places_may_be_far_apart(void **state)
+{
+    enum { TOKENS = 90, WIDTH = 3, NEXT = 5 };
+    static float flat[TOKENS * WIDTH], spread[TOKENS * NEXT], got[TOKENS];
+    test_pair pair;
+    (void)state;
+    flat[1] = flat[4] = flat[199] = flat[268] = 9;
+    test_pair_open(&pair, "topk:keep=0.0148", 1, TOKENS, WIDTH, DW_F32);
+    dw_tensor tx = dw_tensor_3d(flat, DW_F32, 1, TOKENS, WIDTH);
+    test_pair_encode(&pair, keys, &tx);
+    dw_places *places = places_of(&pair);
+    assert_int_equal(dw_places_count(places), 4);
+    for (uint32_t i = 0; i < TOKENS * WIDTH; i++) spread[i / WIDTH * NEXT + i % WIDTH] = (float)i;
+    dw_tensor ts = dw_tensor_3d(spread, DW_F32, 1, TOKENS, WIDTH),
+              tz = dw_tensor_3d(got, DW_F32, 1, 1, 4);
+    ts.stride_t = NEXT;
+    assert_int_equal(dw_places_gather(places, &ts, &tz, NULL), DW_OK);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_true(got[i] == (float)dw_places_list(places, 0)[i] && flat[(int)got[i]] == 9);
+    dw_places_destroy(places);
+    test_pair_close(&pair);
+}
+
 /* Halves that z brings to y are rounded to nearest, ties to even. */
 static void scattered_values_are_rounded(void **state)
 {
@@ -318,6 +342,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(places_are_those_of_y),
         cmocka_unit_test(values_move_in_every_dtype),
+        cmocka_unit_test(places_may_be_far_apart),
         cmocka_unit_test(scattered_values_are_rounded),
         cmocka_unit_test(a_backward_pass_sends_no_places),
         cmocka_unit_test(other_tensors_are_refused),
