@@ -19,7 +19,8 @@ typedef struct dw_choose_room {
     float lanes[DW_ATTEMPTS][DW_NORM_LANES]; /* of a row */
 } dw_choose_room;
 
-/* So many rotated values of a row at a time. */
+/* The rotated values of a row that the threads of a block look at together; a longer row is
+ * rotated in several such windows. */
 typedef struct dw_window_room {
     float values[DW_TILE_ELEMENTS];
 } dw_window_room;
@@ -87,8 +88,8 @@ DW_DEVICE uint32_t dw_better_choice(const dw_choose_room *room, uint32_t place, 
     return (chosen & 0x10000u) | dw_attempts_best(attempts, sums);
 }
 
-/* Returns an eight of x - prev, rotated; `column` may lie behind the row, where there are zeros.
- * Called by all threads together. */
+/* Returns an eight of x - prev, rotated. Past the end of the row x and prev count as zeros. All
+ * threads must call it together. */
 DW_DEVICE dw_eight dw_rotated_deltas(const dw_encode_job *job, uint64_t row, uint64_t column)
 {
     uint32_t n = column < job->layout.c ? DW_EIGHT : 0; /* rows consist of whole eights */

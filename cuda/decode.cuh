@@ -190,17 +190,29 @@ DW_DEVICE uint64_t dw_store_values(const dw_decode_job *job, const dw_place *pla
     return dw_audit_eight(job->audit, bits, dtype, place->dense, place->n);
 }
 
-/* As dw_store_values, for an eight of a rotated block. bits: what the form has reconstructed
- * without a base, in binary32. All threads of the warp call it together; n: 0 where an eight is
- * padding. */
-template <bool HasState>
-DW_DEVICE uint64_t dw_store_rotated(const dw_decode_job *job, const dw_place *place,
-                                    const dw_eight *held, uint32_t bits[DW_EIGHT], dw_dtype dtype,
-                                    bool poisoned)
+/* Reconstructs an eight and stores it. Returns its part of the state digest.
+ *
+ * reconstruct(base, dtype, keeps, bits): the form's function. It adds what it decodes to the base,
+ * writes the bits of dtype, and returns a mask of poisoned elements, which keep the base, or
+ * otherwise become NaN. A rotated block is reconstructed without a base, in binary32, and then
+ * rotated back; all threads of the warp must take part in that, also where an eight is padding. */
+template <bool HasState, bool Rotates, typename Reconstruct>
+DW_DEVICE uint64_t dw_store_reconstructed(const dw_decode_job *job, const dw_place *place,
+                                          const dw_eight *held, dw_dtype dtype,
+                                          Reconstruct reconstruct)
 {
-    dw_unrotate_eight(bits, held, job->layout.rotates, dtype, HasState, &poisoned);
+    if (!Rotates) {
+        uint32_t bits[DW_EIGHT];
+        if (!place->n) return 0;
+        uint32_t poisoned = reconstruct(held, dtype, HasState, bits);
+        return dw_store_values<HasState>(job, place, bits, dtype, poisoned);
+    }
+    const dw_eight none = {{0}};
+    uint32_t bits[DW_EIGHT] = {0};
+    bool is_poisoned = place->n && reconstruct(&none, DW_F32, true, bits) != 0;
+    dw_unrotate_eight(bits, held, job->layout.rotates, dtype, HasState, &is_poisoned);
     if (!place->n) return 0;
-    return dw_store_values<HasState>(job, place, bits, dtype, poisoned ? DW_WHOLE_EIGHT : 0);
+    return dw_store_values<HasState>(job, place, bits, dtype, is_poisoned ? DW_WHOLE_EIGHT : 0);
 }
 
 /* Decodes an eight of the staged tile and stores it. Returns its part of the state digest. */
@@ -209,16 +221,12 @@ DW_DEVICE uint64_t dw_store_decoded(const dw_decode_job *job, const dw_tile *til
                                     const dw_place *place, const dw_eight *held, dw_dtype dtype,
                                     const dw_decode_room *room)
 {
-    const dw_eight none = {{0}};
-    uint32_t out[DW_EIGHT] = {0}, poisoned = 0;
-    if (Variant != DW_ROTATED && !place->n) return 0;
-    if (place->n)
-        poisoned = dw_reconstruct_eight<Variant == DW_BY_COLUMNS>(
-            &job->layout, job->payload, tile, place, Variant == DW_ROTATED ? &none : held,
-            Variant == DW_ROTATED ? DW_F32 : dtype, Variant == DW_ROTATED || HasState, room, out);
-    if (Variant == DW_ROTATED)
-        return dw_store_rotated<HasState>(job, place, held, out, dtype, poisoned != 0);
-    return dw_store_values<HasState>(job, place, out, dtype, poisoned);
+    return dw_store_reconstructed<HasState, Variant == DW_ROTATED>(
+        job, place, held, dtype,
+        [&](const dw_eight *base, dw_dtype made, bool keeps, uint32_t *bits) {
+            return dw_reconstruct_eight<Variant == DW_BY_COLUMNS>(
+                &job->layout, job->payload, tile, place, base, made, keeps, room, bits);
+        });
 }
 
 /* Type: the dtype of prev (with state) or of y (without state); 0: the job says which. */

@@ -6,198 +6,12 @@
 #ifndef DW_CUDA_ENCODE_CUH
 #define DW_CUDA_ENCODE_CUH
 
-#include <Random123/philox.h>
-
 #include "arithmetic/mx.h"
-#include "place.cuh"
+#include "dither.cuh"
 #include "rotate.cuh"
-
-enum { DW_MOST_PIECES = DW_TILE_ELEMENTS / 16 };
-
-/* The shared memory of a block. */
-typedef struct dw_encode_room {
-    __align__(16) uint8_t staged[DW_STAGED_BYTES]; /* the tile's bytes */
-    dw_found_room found;
-    uint32_t choices[DW_MOST_PIECES / 32];
-    /* For rows: extremes of x - prev, and of x. */
-    uint32_t positive[2][DW_MOST_PIECES], negative[2][DW_MOST_PIECES];
-    bool is_last;
-} dw_encode_room;
-
-typedef struct dw_search_room {
-    float squares[DW_TILE_ELEMENTS], lanes[DW_TILE_ELEMENTS], sums[DW_ATTEMPTS][DW_MOST_PIECES];
-} dw_search_room;
-
-/* ---- Scales ---------------------------------------------------------------------------------- */
-
-/* As signed integers negative floats are below 0; as unsigned ones they are above all positive
- * floats. */
-DW_DEVICE dw_extremes dw_extremes_of(const dw_eight *values)
-{
-    int32_t positive = 0;
-    uint32_t negative = 0;
-#pragma unroll
-    for (uint32_t i = 0; i < DW_EIGHT; i++) {
-        positive = max(positive, (int32_t)dw_bits_of(values->of[i]));
-        negative = max(negative, dw_bits_of(values->of[i]));
-    }
-    dw_extremes found = {(uint32_t)positive, negative >> 31 ? negative & 0x7fffffffu : 0};
-    return found;
-}
-
-/* Joins the extremes of groups, whose lanes are adjacent within a warp. */
-DW_DEVICE dw_extremes dw_join_lanes(dw_extremes mine, uint32_t lanes)
-{
-    for (uint32_t apart = 1; apart < lanes; apart *= 2) {
-        mine.positive =
-            max(mine.positive, __shfl_xor_sync(DW_ALL_LANES, mine.positive, (int)apart));
-        mine.negative =
-            max(mine.negative, __shfl_xor_sync(DW_ALL_LANES, mine.negative, (int)apart));
-    }
-    return mine;
-}
-
-/* Joins the extremes of pieces of any width. which: 0 for x - prev, 1 for x. */
-DW_DEVICE void dw_join_shared(dw_encode_room *room, dw_extremes found[DW_SLOTS],
-                              const dw_place *places, uint32_t which)
-{
-    for (uint32_t i = threadIdx.x; i < DW_MOST_PIECES; i += DW_CUDA_THREADS)
-        room->positive[which][i] = room->negative[which][i] = 0;
-    __syncthreads();
-#pragma unroll
-    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
-        if (!places[slot].stored) continue;
-        atomicMax(&room->positive[which][places[slot].segment], found[slot].positive);
-        atomicMax(&room->negative[which][places[slot].segment], found[slot].negative);
-    }
-    __syncthreads();
-#pragma unroll
-    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
-        if (!places[slot].stored) continue;
-        found[slot].positive = room->positive[which][places[slot].segment];
-        found[slot].negative = room->negative[which][places[slot].segment];
-    }
-}
-
-/* Replaces the extremes of a thread's eights by those of their pieces. */
-DW_DEVICE void dw_join_pieces(dw_encode_room *room, const dw_layout *layout,
-                              dw_extremes found[DW_SLOTS], const dw_place *places, uint32_t which)
-{
-    uint32_t width = layout->segment_width;
-    if (width > DW_WARP * DW_EIGHT || (width & (width - 1)) != 0) {
-        dw_join_shared(room, found, places, which);
-        return;
-    }
-#pragma unroll
-    for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
-        found[slot] = dw_join_lanes(found[slot], width / DW_EIGHT);
-}
-
-/* Adds the squares of one attempt in the order of the specification: 16 sums for every piece, then
- * the sum of these. */
-DW_DEVICE void dw_add_attempt(dw_search_room *room, const dw_layout *layout, uint32_t pieces,
-                              uint32_t k)
-{
-    uint32_t width = layout->segment_width;
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < pieces * DW_NORM_LANES; i += DW_CUDA_THREADS) {
-        const float *squares = room->squares + i / DW_NORM_LANES * width;
-        float sum = 0;
-        for (uint32_t at = i % DW_NORM_LANES; at < width; at += DW_NORM_LANES) sum += squares[at];
-        room->lanes[i] = sum;
-    }
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < pieces; i += DW_CUDA_THREADS)
-        room->sums[k][i] = dw_lanes_sum(room->lanes + i * DW_NORM_LANES);
-    __syncthreads();
-}
-
-/* The data of a search for one slot. */
-typedef struct dw_searched {
-    const dw_eight *deltas;
-    dw_extremes extremes;
-    uint32_t chosen; /* scale | direct << 16 */
-} dw_searched;
-
-DW_DEVICE bool dw_searches(const dw_place *place, const dw_searched *slot)
-{
-    return place->stored && !dw_scale_is_flat(dw_scale_in(slot->chosen));
-}
-
-/* The mean-square search. All threads take part; slots without a piece, or whose piece has no
- * scale, keep their choice. */
-DW_DEVICE void dw_search(dw_search_room *room, const dw_layout *layout, const dw_place *places,
-                         uint32_t pieces, dw_searched slots[DW_SLOTS])
-{
-    float half = (float)(1u << (layout->bits - 1)), sums[DW_SLOTS][DW_ATTEMPTS];
-    dw_attempts attempts[DW_SLOTS];
-#pragma unroll
-    for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
-        if (dw_searches(&places[slot], &slots[slot]))
-            attempts[slot] = dw_attempts_of(slots[slot].extremes, layout->bits);
-#pragma unroll
-    for (uint32_t k = 0; k < DW_ATTEMPTS; k++) {
-#pragma unroll
-        for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
-            bool searches = dw_searches(&places[slot], &slots[slot]);
-            for (uint32_t i = 0; places[slot].stored && i < DW_EIGHT; i++)
-                room->squares[places[slot].first + i] =
-                    searches ? dw_attempt_square(slots[slot].deltas->of[i],
-                                                 attempts[slot].inverse[k], -half, half - 1)
-                             : 0.0f;
-        }
-        dw_add_attempt(room, layout, pieces, k);
-#pragma unroll
-        for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
-            sums[slot][k] = places[slot].stored ? room->sums[k][places[slot].segment] : 0.0f;
-    }
-#pragma unroll
-    for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
-        if (dw_searches(&places[slot], &slots[slot]))
-            slots[slot].chosen =
-                (slots[slot].chosen & 0x10000u) | dw_attempts_best(&attempts[slot], sums[slot]);
-}
+#include "scales.cuh"
 
 /* ---- Codes ----------------------------------------------------------------------------------- */
-
-/* The random numbers of eight elements of the sample from `at` on: number i is the half i % 2 of
- * word i / 2; the other words have no meaning. Eight elements that do not start at a multiple of
- * eight take numbers of two counters, which are moved into place in three steps, because registers
- * cannot be indexed. */
-DW_DEVICE void dw_draw_eight(uint64_t dither_key, uint64_t at, uint32_t words[DW_EIGHT])
-{
-    philox4x32_key_t key = {{(uint32_t)dither_key, (uint32_t)(dither_key >> 32)}};
-    uint64_t counter = at / DW_EIGHT;
-    uint32_t skipped = (uint32_t)(at % DW_EIGHT);
-#pragma unroll
-    for (uint32_t call = 0; call < 2; call++, counter++) {
-        philox4x32_ctr_t count = {{(uint32_t)counter, (uint32_t)(counter >> 32), 0, 0}},
-                         made = {{0, 0, 0, 0}};
-        if (call == 0 || skipped) made = philox4x32_R(10, count, key);
-#pragma unroll
-        for (uint32_t i = 0; i < 4; i++) words[4 * call + i] = made.v[i];
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < 6; i++) words[i] = skipped & 4 ? words[i + 2] : words[i];
-#pragma unroll
-    for (uint32_t i = 0; i < 5; i++) words[i] = skipped & 2 ? words[i + 1] : words[i];
-#pragma unroll
-    for (uint32_t i = 0; i < 4; i++)
-        words[i] = skipped & 1 ? words[i] >> 16 | words[i + 1] << 16 : words[i];
-}
-
-/* The dithers of eight elements of the sample from `at` on; zero ones behind the n-th. */
-DW_DEVICE dw_eight dw_dithers(uint64_t dither_key, uint64_t at, uint32_t n)
-{
-    uint32_t words[DW_EIGHT];
-    dw_eight dithers;
-    dw_draw_eight(dither_key, at, words);
-#pragma unroll
-    for (uint32_t i = 0; i < DW_EIGHT; i++)
-        dithers.of[i] = dw_dither_of(
-            (uint16_t)(i < n ? words[i / 2] >> (16 * (i % 2)) & 0xffffu : DW_DITHER_NONE));
-    return dithers;
-}
 
 /* Writes eight codes to the planes of a tile with `elements` elements, starting at element
  * `first`. */
@@ -273,10 +87,11 @@ typedef struct dw_eights {
     dw_place place[DW_SLOTS];
     dw_eight x[DW_SLOTS], dithers[DW_SLOTS];
     dw_encoding e[DW_SLOTS];
-    dw_eight held[DW_SLOTS]; /* with a rotation: prev, whose place as the base is taken by zeros */
+    dw_eight held[DW_SLOTS]; /* with a rotation: prev; the base of each e is 0 then */
 } dw_eights;
 
-/* Rotates what the eights of a thread code. */
+/* Rotates the deltas of a thread's eights, and sets prev aside, because the form codes rotated
+ * values as if there were no prev. */
 DW_DEVICE void dw_rotate_deltas(const dw_layout *layout, dw_eights *all)
 {
 #pragma unroll

@@ -146,11 +146,14 @@ MX_DECODE(dw_mx_decode_direct_f16, DW_F16, false)
 MX_DECODE(dw_mx_decode_direct_bf16, DW_BF16, false)
 MX_DECODE(dw_mx_decode_direct_rotated, 0, false)
 
-KERNEL(dw_step_measure)(const dw_cuda_encode_part *parts, uint32_t n)
-{
-    __shared__ dw_measure_room room;
-    dw_step_measure_tile(parts, n, &room);
-}
+#define STEP_MEASURE(name, rotates)                                                                \
+    KERNEL(name)(const dw_cuda_encode_part *parts, uint32_t n)                                     \
+    {                                                                                              \
+        __shared__ dw_measure_room room;                                                           \
+        dw_step_measure_tile<rotates>(parts, n, &room);                                            \
+    }
+STEP_MEASURE(dw_step_measure, false)
+STEP_MEASURE(dw_step_measure_rotated, true)
 
 #define STEP_ENCODE(name, x, prev)                                                                 \
     KERNEL(name)(const dw_cuda_encode_part *parts, uint32_t n)                                     \

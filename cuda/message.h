@@ -43,9 +43,8 @@
  *   dw_step_encode_<x>_<prev>, dw_step_decode_<prev>, dw_step_decode_direct_<y>
  *       phase TILES, for the form step
  *   dw_encode_rotated, dw_encode_mse_rotated, dw_decode_rotated, dw_decode_direct_rotated, and the
- *   same with dw_mx_ and dw_step_, but for mse
- *       phase TILES, for all dtypes, where the layout rotates blocks of channels. In phase CHOOSE,
- *       dw_choose_scales_rotated, or dw_step_measure
+ *   same of mx and step; dw_choose_scales_rotated, dw_step_measure_rotated
+ *       in place of the kernels above, for all dtypes, where the layout rotates blocks of channels
  *   dw_audit_encode, dw_audit_decode
  *       phase AUDIT: the state digest where the number of channels is not a multiple of four
  *   dw_floats_encode, dw_floats_decode

@@ -128,16 +128,11 @@ DW_DEVICE uint64_t dw_mx_store_decoded(const dw_cuda_decode_part *part, const dw
                                        const dw_place *place, const dw_eight *held, dw_dtype dtype,
                                        const dw_decode_room *room)
 {
-    const dw_eight none = {{0}};
-    uint32_t out[DW_EIGHT] = {0}, poisoned = 0;
-    if (!Rotates && !place->n) return 0;
-    if (place->n)
-        poisoned =
-            dw_mx_reconstruct_eight(part, tile, place, Rotates ? &none : held,
-                                    Rotates ? DW_F32 : dtype, Rotates || HasState, room, out);
-    if (Rotates)
-        return dw_store_rotated<HasState>(&part->job, place, held, out, dtype, poisoned != 0);
-    return dw_store_values<HasState>(&part->job, place, out, dtype, poisoned);
+    return dw_store_reconstructed<HasState, Rotates>(
+        &part->job, place, held, dtype,
+        [&](const dw_eight *base, dw_dtype made, bool keeps, uint32_t *bits) {
+            return dw_mx_reconstruct_eight(part, tile, place, base, made, keeps, room, bits);
+        });
 }
 
 /* Type: prev's dtype with state, y's without; 0: the job says which. Rotates: so does the layout. A

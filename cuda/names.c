@@ -45,6 +45,7 @@ static const struct family {
     {DW_CUDA_AT_STEP_DECODE_ROTATED, 0, "dw_step_decode_rotated"},
     {DW_CUDA_AT_STEP_DIRECT_ROTATED, 0, "dw_step_decode_direct_rotated"},
     {DW_CUDA_AT_CHOOSE_ROTATED, 0, "dw_choose_scales_rotated"},
+    {DW_CUDA_AT_STEP_MEASURE_ROTATED, 0, "dw_step_measure_rotated"},
     {DW_CUDA_AT_PRODUCT, 0, "dw_multiply_tokens"},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
@@ -75,10 +76,9 @@ static int kernel_of(const char *name, dw_dtype first, dw_dtype second)
     return DW_CUDA_KERNELS;
 }
 
-/* The kernel that works on tiles. name: as the form gives it; with a rotation it ends differently.
- */
-static int kernel_of_tiles(const char *name, const dw_layout *layout, dw_dtype first,
-                           dw_dtype second)
+/* The same for a form's kernel, whose name has another end where the layout rotates blocks. */
+static int kernel_for_layout(const char *name, const dw_layout *layout, dw_dtype first,
+                             dw_dtype second)
 {
     char rotated[DW_CUDA_NAME_BYTES];
     snprintf(rotated, sizeof rotated, "%s_rotated", name);
@@ -142,12 +142,12 @@ dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
                          : searches         ? form->encode_search
                                             : form->encode;
     int tiles =
-        kernel_of_tiles(family, layout, job->x_dtype, has_state ? job->prev_dtype : job->x_dtype);
+        kernel_for_layout(family, layout, job->x_dtype, has_state ? job->prev_dtype : job->x_dtype);
     dw_cuda_needs needs = {.kernel = {-1, tiles, -1, -1, -1}, .blocks = {0, layout->tiles}};
     bool tiles_decide = !layout->by_channel && !layout->by_sample && !layout->cut_rows;
     if (!tiles_decide) {
         needs.kernel[DW_CUDA_CHOOSE] =
-            kernel_of(layout->rotates ? form->choose_rotated : form->choose, DW_F32, DW_F32);
+            kernel_for_layout(form->choose, layout, job->x_dtype, DW_F32);
         needs.blocks[DW_CUDA_CHOOSE] = form->chooses_by_tile ? layout->tiles
                                        : layout->by_channel  ? ((uint64_t)layout->c + 31) / 32
                                                              : layout->t;
@@ -167,7 +167,7 @@ dw_cuda_needs dw_cuda_decode_needs(const dw_decode_job *job)
                          : layout->by_channel ? form->decode_direct_columns
                                               : form->decode_direct;
     int kernel =
-        kernel_of_tiles(family, layout, job->next ? job->prev_dtype : job->y_dtype, DW_F32);
+        kernel_for_layout(family, layout, job->next ? job->prev_dtype : job->y_dtype, DW_F32);
     dw_cuda_needs needs = {.kernel = {-1, kernel, -1, -1, -1}, .blocks = {0, layout->tiles}};
     if (!form->blocks_are_stretches)
         need_audit(&needs, layout, job->next, job->audit, DW_CUDA_AT_AUDIT_DECODE);

@@ -31,7 +31,7 @@ enum {
     DW_CUDA_AT_BLOCKS_ENCODE = 56,
     DW_CUDA_AT_BLOCKS_DECODE = 57,
     DW_CUDA_AT_JOIN = 58,
-    DW_CUDA_AT_ROTATED = 59, /* from here on: with blocks of channels rotated */
+    DW_CUDA_AT_ROTATED = 59, /* this and the next ones: with rotated blocks of channels */
     DW_CUDA_AT_MSE_ROTATED = 60,
     DW_CUDA_AT_DECODE_ROTATED = 61,
     DW_CUDA_AT_DIRECT_ROTATED = 62,
@@ -42,8 +42,9 @@ enum {
     DW_CUDA_AT_STEP_DECODE_ROTATED = 67,
     DW_CUDA_AT_STEP_DIRECT_ROTATED = 68,
     DW_CUDA_AT_CHOOSE_ROTATED = 69,
-    DW_CUDA_AT_PRODUCT = 70, /* see message_product.h; of no form */
-    DW_CUDA_KERNELS = 71,
+    DW_CUDA_AT_STEP_MEASURE_ROTATED = 70,
+    DW_CUDA_AT_PRODUCT = 71, /* belongs to no form: message_product.h */
+    DW_CUDA_KERNELS = 72,
     DW_CUDA_NAME_BYTES = 48
 };
 

@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  * product.cuh - multiplies the tokens of a tensor with a matrix.
  *
- * A warp has the columns of a block, one for each lane, and every fourth of its tokens. The factors
- * pass through shared memory, DW_PRODUCT_DEPTH of them at a time. Products and sums are rounded
- * separately, and every sum is made in the order of the factors, which therefore no two threads can
- * share. The specification is src/codecs/projection.c. */
+ * A block of threads computes a rectangle of the result, of DW_PRODUCT_TOKENS tokens and
+ * DW_PRODUCT_COLUMNS columns. Each lane of a warp computes one of the columns; the warps share the
+ * tokens among them. Tokens and matrix pass through shared memory in pieces: DW_PRODUCT_DEPTH
+ * channels of every token, and the rows of the matrix that belong to these channels.
+ *
+ * A product is rounded before it is added, and each sum is computed by one thread in the order of
+ * the channels, because the order decides the bits. The specification is
+ * src/codecs/projection.c. */
 #ifndef DW_CUDA_PRODUCT_CUH
 #define DW_CUDA_PRODUCT_CUH
 
 #include "block.cuh"
 #include "message_product.h"
 
-enum { DW_PRODUCT_DEPTH = 32, DW_PRODUCT_SUMS = DW_PRODUCT_TOKENS / DW_WARPS };
+enum { DW_PRODUCT_DEPTH = DW_WARP, DW_PRODUCT_SUMS = DW_PRODUCT_TOKENS / DW_WARPS };
+static_assert((int)DW_PRODUCT_COLUMNS == (int)DW_WARP, "Each lane of a warp computes one column.");
 
 typedef struct dw_product_room {
     float factors[DW_PRODUCT_TOKENS][DW_PRODUCT_DEPTH];
@@ -24,8 +29,8 @@ DW_DEVICE uint64_t dw_token_at(uint64_t token, uint32_t t, int64_t stride_n, int
     return token / t * (uint64_t)stride_n + token % t * (uint64_t)stride_t;
 }
 
-/* Loads factors `from` to `from` + DW_PRODUCT_DEPTH of the block's tokens, and the rows of the
- * matrix that belong to them; what lies behind the end is +0. */
+/* Loads channels `from` to `from` + DW_PRODUCT_DEPTH of the block's tokens, and the rows of the
+ * matrix that belong to them. Channels, tokens and columns that do not exist count as +0. */
 DW_DEVICE void dw_product_load(const dw_cuda_product *p, uint64_t first_token,
                                uint32_t first_column, uint32_t from, dw_product_room *room)
 {

@@ -56,8 +56,8 @@ DW_DEVICE void dw_rotate_eight(dw_eight *v, uint32_t width)
     for (uint32_t i = 0; i < DW_EIGHT; i++) v->of[i] *= root;
 }
 
-/* True if the flag is set in any lane of the block: if one piece is poisoned, the whole block is
- * that has an element of it. */
+/* True if the flag is set in any lane of the block. A piece, which shares one scale, can have
+ * elements in several blocks; if it is poisoned, none of these blocks can be rotated back. */
 DW_DEVICE bool dw_rotate_any(bool mine, uint32_t width)
 {
     uint32_t lanes = width / DW_EIGHT, first = threadIdx.x % DW_WARP / lanes * lanes;
@@ -67,8 +67,8 @@ DW_DEVICE bool dw_rotate_any(bool mine, uint32_t width)
 
 /* Makes the values of an eight from those that a form has reconstructed without a base, which are
  * bits of a binary32: rotates them back, adds prev, and rounds to dtype. keeps: a poisoned block
- * keeps prev; otherwise it becomes NaN. *poisoned: whether the eight belongs to a poisoned piece;
- * becomes true for all of its block. */
+ * keeps prev; otherwise it becomes NaN. *poisoned: passed in, whether the piece of this eight is
+ * poisoned; passed out, whether any eight of its block belongs to a poisoned piece. */
 DW_DEVICE void dw_unrotate_eight(uint32_t bits[DW_EIGHT], const dw_eight *prev, uint32_t width,
                                  dw_dtype dtype, bool keeps, bool *poisoned)
 {

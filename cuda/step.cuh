@@ -154,7 +154,8 @@ DW_DEVICE dw_eight dw_load_deltas(const dw_encode_job *job, const dw_place *plac
 }
 
 /* The kernel of phase CHOOSE: stores the sum of squares of one tile. The last block also settles
- * the step of the sample, if the whole sample shares one. */
+ * the step of the sample, if the whole sample shares one. Rotates: so does the layout. */
+template <bool Rotates>
 DW_DEVICE void dw_step_measure_tile(const dw_cuda_encode_part *parts, uint32_t n,
                                     dw_measure_room *room)
 {
@@ -168,7 +169,7 @@ DW_DEVICE void dw_step_measure_tile(const dw_cuda_encode_part *parts, uint32_t n
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
         places[slot] = dw_place_of(&job->layout, &tile, job->stride, slot);
         delta[slot] = dw_load_deltas(job, &places[slot], job->x_dtype, job->prev_dtype, &base);
-        if (job->layout.rotates) dw_rotate_eight(&delta[slot], job->layout.rotates);
+        if (Rotates) dw_rotate_eight(&delta[slot], job->layout.rotates);
     }
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
@@ -403,15 +404,11 @@ DW_DEVICE uint64_t dw_step_store_decoded(const dw_decode_job *job, const dw_tile
                                          const dw_place *place, const dw_eight *held,
                                          dw_dtype dtype, const dw_decode_room *room)
 {
-    const dw_eight none = {{0}};
-    uint32_t out[DW_EIGHT] = {0}, poisoned = 0;
-    if (!Rotates && !place->n) return 0;
-    if (place->n)
-        poisoned =
-            dw_step_reconstruct_eight(job, tile, place, Rotates ? &none : held,
-                                      Rotates ? DW_F32 : dtype, Rotates || HasState, room, out);
-    if (Rotates) return dw_store_rotated<HasState>(job, place, held, out, dtype, poisoned != 0);
-    return dw_store_values<HasState>(job, place, out, dtype, poisoned);
+    return dw_store_reconstructed<HasState, Rotates>(
+        job, place, held, dtype,
+        [&](const dw_eight *base, dw_dtype made, bool keeps, uint32_t *bits) {
+            return dw_step_reconstruct_eight(job, tile, place, base, made, keeps, room, bits);
+        });
 }
 
 /* The kernel that decodes one tile. Type: prev's dtype with state, y's dtype without; 0: the job

@@ -71,7 +71,7 @@ typedef struct dw_device_kernels {
     /* Runs before `encode` where several tiles share a scale, which therefore cannot be found from
      * one tile alone: in rows of several tiles, channels and samples. NULL: the form has no such
      * layouts. */
-    const char *choose, *choose_rotated;
+    const char *choose;
     const char *encode_search; /* for tiles that search for their scales; NULL: no search */
     const char *decode;        /* with state */
     const char *decode_direct; /* without state */

@@ -230,7 +230,6 @@ static dw_contraction contracts(const dw_form_params *params, const dw_config *c
 static const dw_device_kernels kernels_on_a_device = {
     .encode = "dw_encode",
     .choose = "dw_choose_scales",
-    .choose_rotated = "dw_choose_scales_rotated",
     .encode_search = "dw_encode_mse",
     .decode = "dw_decode",
     .decode_direct = "dw_decode_direct",

@@ -18,7 +18,8 @@
  * Where the job's layout has no rotation, these functions return what they are given, and do
  * nothing.
  *
- * If a piece is poisoned, all blocks are that have a value in it.
+ * A piece, which shares one scale, can have values in several blocks. If it is poisoned, none of
+ * these blocks can be rotated back, so all of them are poisoned.
  *
  * Errors: SHAPE (dw_rotation_plan). State: none, but in the caller's dw_rotation. Threads: any,
  * each with one of its own. Source: QuaRot (Ashkboos et al., arXiv:2404.00456), for rotations by

@@ -367,7 +367,6 @@ static dw_contraction contracts(const dw_form_params *params, const dw_config *c
 static const dw_device_kernels kernels_on_a_device = {
     .encode = "dw_step_encode",
     .choose = "dw_step_measure",
-    .choose_rotated = "dw_step_measure",
     .decode = "dw_step_decode",
     .decode_direct = "dw_step_decode_direct",
     .chooses_by_tile = true,

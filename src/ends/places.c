@@ -162,8 +162,9 @@ static dw_status check(const dw_places *p, const dw_tensor *x, const dw_tensor *
     return DW_ERR_SHAPE;
 }
 
-/* Finds elements of a sample by their places. Places ascend, so the token of the next one is found
- * from that of the last, without a division where they are near to each other. */
+/* Turns places of a sample, which ascend, into indices of its elements. Both are equal, unless the
+ * tensor has gaps between its tokens. A division for every element would be slow, so the finder
+ * goes on from the token of the place before. */
 typedef struct finder {
     uint64_t end;   /* the first place of the next token */
     uint64_t shift; /* from a place to the index of its element */
@@ -179,7 +180,7 @@ static finder finder_of(const dw_tensor *x)
 
 static uint64_t find(finder *f, uint32_t place)
 {
-    enum { FAR = 16 }; /* tokens */
+    enum { FAR = 16 }; /* tokens; from here on one division is faster than single steps */
     if (place >= f->end && place - f->end >= (uint64_t)FAR * f->c) {
         uint64_t tokens = (place - f->end) / f->c;
         f->end += tokens * f->c;

@@ -97,55 +97,14 @@ static sample draw_sample(void)
     return make_sample(t, c, groups[sample_below(9)], sample_below(4) != 0, sample_below(4) == 0);
 }
 
-/* ---- The form on the CPU --------------------------------------------------------------------- */
-
-/* Encodes a sample as the CPU does, with the C kernels. */
-static void spec_encode(const sample *s, output *out)
-{
-    dw_encode_job job = sample_encode_job(s, out);
-    dw_chunk_result joined = {0}, one;
-    job.kernels = &dw_kernels_c;
-    job.plan = &s->plan;
-    for (uint64_t i = 0; i < s->plan.chunks && s->plan.measures; i++) {
-        dw_form_step.measure(&job, i, &one);
-        dw_squares_add(&joined.squares, &one.squares);
-    }
-    if (s->plan.measures) dw_form_step.settle(&job, &joined);
-    for (uint64_t i = 0; i < s->plan.chunks; i++) {
-        dw_form_step.encode(&job, i, &one);
-        dw_sums_add(&joined.sums, &one.sums);
-    }
-    out->zero = joined.sums.zero;
-    out->poisoned = joined.sums.poisoned;
-    out->clamped = joined.sums.clamped;
-    output_digest(s, out);
-}
-
-/* Decodes a payload as the CPU does, with the C kernels. */
-static void spec_decode(const sample *s, output *out)
-{
-    dw_decode_job job = sample_decode_job(s, out);
-    dw_counters counters = {0};
-    job.kernels = &dw_kernels_c;
-    job.plan = &s->plan;
-    for (uint64_t i = 0; i < s->plan.chunks; i++) {
-        dw_chunk_result unused;
-        dw_form_step.decode(&job, i, &unused);
-        if (job.next && job.y) dw_form_step.emit(&job, i);
-    }
-    dw_form_step.count(&job, &counters);
-    out->zero = counters.zero_groups;
-    out->poisoned = counters.poisoned_groups;
-    output_digest(s, out);
-}
-
 /* ---- Comparisons ----------------------------------------------------------------------------- */
 
 /* Compares the kernels with the specification, and frees the sample. */
 static void compare(sample *s, sample_work *spec, sample_comparison *with, bool backwards)
 {
     output expected = output_make(s, NULL);
-    if (sample_below(2) == 0) spec_encode(s, &expected); /* a payload that an encoder has written */
+    if (sample_below(2) == 0)
+        sample_spec_encode(s, &expected); /* a payload that an encoder has written */
     with(s, "dw_step", &expected, spec, backwards);
     sample_free(s);
 }
@@ -163,13 +122,13 @@ static void check(sample_work *spec, sample_comparison *with, uint32_t draws)
 static void frames_equal_those_of_the_cpu(void **state)
 {
     (void)state;
-    check(spec_encode, sample_compare_encode, 1800);
+    check(sample_spec_encode, sample_compare_encode, 1800);
 }
 
 static void tensors_equal_those_of_the_cpu(void **state)
 {
     (void)state;
-    check(spec_decode, sample_compare_decode, 1200);
+    check(sample_spec_decode, sample_compare_decode, 1200);
 }
 
 /* Returns the sum of squares of a tile of a sensitive sample whose rows have several tiles. */
@@ -227,11 +186,11 @@ static void large_samples_have_the_step_of_the_cpu(void **state)
     for (uint32_t i = 0; i < 4 && (i < 2 || share <= 6); i++) {
         sample s = i < 2 ? make_sample(shapes[i].t, shapes[i].c, DW_LAYOUT_SAMPLE, i, true)
                          : make_cut_sample(shapes[i].t, shapes[i].c);
-        compare(&s, spec_encode, sample_compare_encode, i % 2);
+        compare(&s, sample_spec_encode, sample_compare_encode, i % 2);
     }
     for (uint32_t i = 0; i < 96 / share; i++) { /* chunks of 24 tiles */
         sample s = make_sample(20, 4097, DW_LAYOUT_SAMPLE, i % 2, true);
-        compare(&s, spec_encode, sample_compare_encode, i % 2);
+        compare(&s, sample_spec_encode, sample_compare_encode, i % 2);
     }
 }
 

@@ -263,9 +263,11 @@ static void settle_part(const dw_cuda_encode_part *part)
 
 static void choose_part(const char *kernel, const dw_cuda_encode_part *part)
 {
-    expect(kernel, part->job.step > 0         ? "dw_step_measure"
-                   : part->job.layout.rotates ? "dw_choose_scales_rotated"
-                                              : "dw_choose_scales");
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "%s%s",
+             part->job.step > 0 ? "dw_step_measure" : "dw_choose_scales",
+             part->job.layout.rotates ? "_rotated" : "");
+    expect(kernel, wanted);
     check_chosen(kernel, &part->share, &part->job.layout);
     if (part->job.layout.by_sample) settle_part(part);
 }
@@ -420,7 +422,7 @@ int dw_shim_launch(const char *kernel, const void *parts, uint32_t n, uint64_t g
         return 1;
     }
     bool audits = strncmp(kernel, "dw_audit", 8) == 0, decodes = strstr(kernel, "decode") != NULL,
-         chooses = strncmp(kernel, "dw_choose", 9) == 0 || !strcmp(kernel, "dw_step_measure"),
+         chooses = strncmp(kernel, "dw_choose", 9) == 0 || !strncmp(kernel, "dw_step_measure", 15),
          codes = strncmp(kernel, "dw_blocks", 9) == 0, joins = !strcmp(kernel, "dw_join_payloads");
     int phase = audits    ? DW_CUDA_AUDIT
                 : chooses ? DW_CUDA_CHOOSE

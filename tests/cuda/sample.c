@@ -193,7 +193,7 @@ static void encode(const sample *s, const char *family, output *out)
 {
     dw_cuda_encode_part parts[SAMPLE_PARTS];
     message m = {0};
-    char kernel[64];
+    char kernel[64], choose[64];
     memset(parts, 0, sizeof parts);
     for (int i = 0; i < SAMPLE_PARTS; i++) {
         parts[i].share = make_share(s, true, &m, i);
@@ -205,8 +205,10 @@ static void encode(const sample *s, const char *family, output *out)
     else
         snprintf(kernel, sizeof kernel, "%s_encode_%s_%s", family, names[s->x_dtype],
                  names[s->prev_dtype]);
-    launch(s->plan.form == &dw_form_quantized ? "dw_choose_scales_rotated" : "dw_step_measure",
-           parts, m.grid[DW_CUDA_CHOOSE]);
+    snprintf(choose, sizeof choose, "%s%s",
+             s->plan.form == &dw_form_quantized ? "dw_choose_scales" : "dw_step_measure",
+             s->plan.layout.rotates ? "_rotated" : "");
+    launch(choose, parts, m.grid[DW_CUDA_CHOOSE]);
     launch(kernel, parts, m.grid[DW_CUDA_TILES]);
     launch("dw_audit_encode", parts, m.grid[DW_CUDA_AUDIT]);
     for (int i = 0; i < SAMPLE_PARTS; i++) {
@@ -230,6 +232,50 @@ static void decode(const sample *s, const char *family, output *out)
     launch(kernel, parts, m.grid[DW_CUDA_TILES]);
     launch("dw_audit_decode", parts, m.grid[DW_CUDA_AUDIT]);
     for (int i = 0; i < SAMPLE_PARTS; i++) take_report(&m, i, &out[i]);
+}
+
+/* ---- The forms on the CPU -------------------------------------------------------------------- */
+
+void sample_spec_encode(const sample *s, output *out)
+{
+    const dw_form *form = s->plan.form;
+    dw_encode_job job = sample_encode_job(s, out);
+    dw_chunk_result joined = {0}, one;
+    job.kernels = &dw_kernels_c;
+    job.plan = &s->plan;
+    for (uint64_t i = 0; i < s->plan.chunks && s->plan.measures; i++) {
+        form->measure(&job, i, &one);
+        dw_squares_add(&joined.squares, &one.squares);
+    }
+    if (s->plan.measures) form->settle(&job, &joined);
+    for (uint64_t i = 0; i < s->plan.chunks; i++) {
+        form->encode(&job, i, &one);
+        dw_sums_add(&joined.sums, &one.sums);
+    }
+    out->direct = joined.sums.direct;
+    out->zero = joined.sums.zero;
+    out->poisoned = joined.sums.poisoned;
+    out->clamped = joined.sums.clamped;
+    output_digest(s, out);
+}
+
+void sample_spec_decode(const sample *s, output *out)
+{
+    const dw_form *form = s->plan.form;
+    dw_decode_job job = sample_decode_job(s, out);
+    dw_counters counters = {0};
+    job.kernels = &dw_kernels_c;
+    job.plan = &s->plan;
+    for (uint64_t i = 0; i < s->plan.chunks; i++) {
+        dw_chunk_result unused;
+        form->decode(&job, i, &unused);
+        if (job.next && job.y) form->emit(&job, i);
+    }
+    form->count(&job, &counters);
+    out->direct = counters.direct_groups;
+    out->zero = counters.zero_groups;
+    out->poisoned = counters.poisoned_groups;
+    output_digest(s, out);
 }
 
 /* ---- Comparisons ----------------------------------------------------------------------------- */

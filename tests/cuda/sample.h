@@ -74,6 +74,9 @@ void output_digest(const sample *s, output *out);
 dw_encode_job sample_encode_job(const sample *s, const output *out);
 dw_decode_job sample_decode_job(const sample *s, const output *out);
 
+/* The form of the sample's plan on the CPU, with the C kernels. */
+sample_work sample_spec_encode, sample_spec_decode;
+
 /* Compares the kernels that encode or decode a sample with a specification. expected: holds what is
  * to be decoded, or written over, and is freed. The specification runs on it, the kernels run on
  * copies of it, and then all that both have written and reported must be equal.

@@ -226,6 +226,7 @@ const named kernels[] = {
     ENCODER(dw_floats_encode),
     DECODER(dw_floats_decode),
     ENCODER(dw_choose_scales_rotated),
+    ENCODER(dw_step_measure_rotated),
     ENCODER(dw_encode_rotated),
     ENCODER(dw_encode_mse_rotated),
     DECODER(dw_decode_rotated),

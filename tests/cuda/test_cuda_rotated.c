@@ -32,7 +32,7 @@ static const char *const configs[] = {
 };
 enum { N_CONFIGS = sizeof configs / sizeof *configs };
 
-/* All widths of blocks divide these numbers of channels. */
+/* Numbers of channels that are multiples of 256, so that blocks of every width fit. */
 static const epochs_shape shapes[] = {{1, 1, 256}, {3, 5, 768}, {2, 3, 2048}, {1, 2, 4352}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -42,7 +42,8 @@ static void frames_tensors_and_replies_equal_those_of_the_cpu(void **state)
     epochs_compare(configs, N_CONFIGS, shapes, N_SHAPES);
 }
 
-/* The shape is refused before anything is enqueued. The sentence says which words would fit. */
+/* The shape is refused before anything is enqueued, and the message names values of `rotate` that
+ * would be possible. */
 static void blocks_that_do_not_divide_a_token_are_refused(void **state)
 {
     dw_cuda *cuda = rig_open_cuda();
