@@ -553,7 +553,8 @@ DW_VECTOR void w_store_turns(void *to, w64 x, w64 y)
 #include "kernels/kernels_finish.h"
 
 #include "kernels/kernels_columns.h"
-#include "kernels/kernels_mx.h"
+#include "kernels/kernels_mx_decode.h"
+#include "kernels/kernels_mx_encode.h"
 #include "kernels/kernels_step.h"
 
 /* The entropy coder has no vector kernels here yet: a table lookup per lane and a store of some

@@ -73,7 +73,7 @@ static int make(fake_comm **made, int ranks, int rank, const char *name)
     if (!comm) return SYSTEM_ERROR;
     *comm = (fake_comm){
         .rank = rank, .ranks = ranks, .listener = -1, .socket = -1, .late = fake_nccl_get()->late};
-    snprintf(comm->name, sizeof comm->name, "%s", name);
+    snprintf(comm->name, sizeof comm->name, "%.*s", (int)sizeof comm->name - 1, name);
     fake_nccl_get()->comms++;
     *made = comm;
     join(comm);
