@@ -181,7 +181,7 @@ static dw_status answer(dw_link *link, const dw_rate_end *end, uint8_t *room, ui
     if (!*wanted) return DW_OK;
     status = dw_link_send(link, TAG, room, *wanted);
     if (status == DW_PENDING)
-        return dw_fail(why, DW_ERR_PROTOCOL, "the other end asks for more than it reads");
+        return dw_fail(why, DW_ERR_PROTOCOL, "the other end asks, but reads no answers");
     return status < 0 ? dw_fail(why, status, "%s", dw_link_why(link)) : DW_OK;
 }
 

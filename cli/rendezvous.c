@@ -442,7 +442,7 @@ dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_opt
     dw_rank_name(r->own_name, options->rank);
     if (options->tls) r->tls = *options->tls;
     r->tls.own_name = r->own_name;
-    /* Rank 0 accepts any rank, and then asks for its name. */
+    /* Under TLS, rank 0 accepts any name, and read_greeting compares it with the rank. */
     r->tls.peer_name = options->rank == 0 ? NULL : "rank/0";
     /* Rank 0 listens on the same port for one rank after another. The port is free again only if
      * connections are not resumed, hence grace=0ms. */

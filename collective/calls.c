@@ -69,8 +69,9 @@ static dw_status claim(dw_group *group, uint64_t number, dw_group_slot **slot)
     return status;
 }
 
-/* Hands the slot to who takes the group's turns, or gives it back. waits: the caller will wait for
- * the operation, and so take the turns itself. */
+/* Ends the preparation of a slot: the worker gets it (with a single rank, it is DONE at once);
+ * after an error it is IDLE again. waits: the caller will wait for the operation. It then takes the
+ * turns itself, so nobody is woken, unless another caller is taking them already. */
 static dw_status hand_over(dw_group *group, dw_group_slot *slot, dw_status status, bool waits)
 {
     pthread_mutex_lock(&group->lock);

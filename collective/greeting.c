@@ -165,8 +165,9 @@ static dw_status hear(dw_group *group, dw_lane *lane, int timeout_ms, bool *has_
     return status;
 }
 
-/* Listens to all ranks, also to those that were greeted if the link may lose messages: they may not
- * have heard it. What else they send is sent again. */
+/* Handles what has arrived from ranks that have not answered our greeting. If the link may lose
+ * messages, also from ranks that have: they ask again if our answer to them was lost. Their other
+ * messages are dropped here; they are not acknowledged, so those ranks repeat them. */
 static dw_status hear_all(dw_group *group, dw_lane **missing, dw_why *why)
 {
     *missing = NULL;

@@ -24,9 +24,9 @@ dw_piece dw_group_part_of(const dw_group *group, const dw_group_job *job, uint32
     return found;
 }
 
-/* Returns the length of the pieces of a buffer. Without a given one every part has PIECES, because
- * what is encoded, sent, added and decoded at the same time are pieces of a part: with one piece
- * each hop waits for the whole of the hop before. */
+/* Returns the length of the pieces of a buffer. If the config does not give it, a part has about
+ * PIECES pieces, within the limits of the group. One piece is encoded while another one is sent,
+ * added or decoded; with a single piece, each hop would wait for the end of the hop before. */
 static uint64_t piece_length(const dw_group *group, const dw_group_job *job)
 {
     enum { PIECES = 8 };
@@ -185,8 +185,8 @@ static void expect_confirmations(const dw_group *group, dw_group_slot *slot)
     for (uint32_t r = 0; r < group->ranks; r++) slot->owes_part[r] = is_root && r != group->rank;
 }
 
-/* Whether each value of x that is still needed lies where its own result will be, or outside of y,
- * so that results can be decoded into y before everything was read. */
+/* Whether results may be decoded into y before all of x was read: x and y do not overlap, or each
+ * value of x has the same address as its own result. Never if the buffers are on a GPU. */
 static bool may_land_in_y(const dw_group *group, const dw_group_job *job, uint64_t own_begin)
 {
     size_t each = dw_dtype_bytes(job->dtype);

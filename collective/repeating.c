@@ -69,10 +69,11 @@ static void send_again(dw_lane *lane, dw_kept *kept, int64_t now_ns)
 
 void dw_lane_acknowledge(dw_lane *lane, const dw_message *ack)
 {
-    /* Anything else would be about messages that were never sent, or is late. */
+    /* Ignores an acknowledgement on a link that needs none, and one of messages never sent. */
     if (lane->retry_ms == 0 || ack->number > lane->next_number) return;
     bool moved = false;
-    uint64_t later = ack->number; /* the message that is known to have arrived last */
+    /* The highest number that has arrived, or ack->number if no later message has. */
+    uint64_t later = ack->number;
     for (uint64_t i = lane->acknowledged; i < ack->number; i++) moved |= let_go(lane, i);
     for (unsigned bit = 0; bit < 64 && bit + 1 < DW_LANE_WINDOW; bit++) {
         uint64_t number = ack->number + 1 + bit;

@@ -37,7 +37,8 @@ dw_status dw_group_count(dw_group *group, dw_group_counters *counters)
     return DW_OK;
 }
 
-/* Adds the sums; what is current is added, too, because every encoder has its own. */
+/* Adds the counters of an encoder to *sum. Current values such as keys_held are added as well,
+ * because every encoder holds keys of its own. */
 static void add_counters(dw_counters *sum, const dw_encoder *encoder)
 {
     dw_counters one = {.struct_size = sizeof one};

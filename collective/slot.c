@@ -60,8 +60,9 @@ static layout lay_out(const dw_group *group, const dw_progress *now)
     for (uint32_t r = 0; r < group->ranks; r++) pieces += dw_group_pieces_of(group, job, r);
     layout at = {0};
     at.result = reserve(&at.bytes, shares ? job->n : job->dtype != DW_F32 ? now->count : 0, each);
-    /* Sums in f32 lie where the own part of the result will be: they are encoded before that is
-     * decoded over them. With error feedback they are still needed if the operation fails. */
+    /* Sums in f32 share memory with the own part of the result: a piece of the sums is encoded
+     * before its result is decoded to the same place. With error feedback they need memory of their
+     * own, because the sums are read again if the operation fails (undoing.c). */
     bool lie_there = job->dtype == DW_F32 && group->result.feedback <= DW_FEEDBACK_NONE;
     at.sums = adds && shares && lie_there
                   ? at.result + now->begin * each

@@ -18,8 +18,8 @@ DW_DEVICE uint64_t dw_stretch_sum(const void *prev, dw_dtype dtype, uint64_t ele
         uint32_t bits[4];
         for (uint32_t k = 0; k < 4; k++)
             bits[k] = first + i + k < elements ? dw_load_bits(prev, dtype, first + i + k) : 0;
-        bool no_second = dtype == DW_F32 && first + i + 2 >= elements; /* the pair's second word
-                                                                          does not exist */
+        /* In f32, four elements are two pairs of words; at the end the second one is missing. */
+        bool no_second = dtype == DW_F32 && first + i + 2 >= elements;
         sum += no_second ? dw_digest_pair(bits[0], bits[1], (uint32_t)(first + i))
                          : dw_digest_four(bits, dtype, first + i);
     }

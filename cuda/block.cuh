@@ -329,8 +329,9 @@ DW_DEVICE bool dw_is_last(const dw_cuda_share *share, bool *room)
     return dw_is_last_of(share, share->blocks[DW_CUDA_TILES] + share->blocks[DW_CUDA_AUDIT], room);
 }
 
-/* Returns true, in all threads, if this block is the last one of a phase to finish for its part of
- * the message, of which only the device sees what was written: CHOOSE, or the encoder's CODE. */
+/* Returns true, in all threads, if this block is the last one of its part to finish phase CHOOSE,
+ * or the encoder's phase CODE. It then sees the writes of the other blocks. The host need not see
+ * them, because it does not read what these phases write. */
 DW_DEVICE bool dw_is_last_measured(const dw_cuda_share *share, dw_cuda_phase phase, bool *room)
 {
     __threadfence();

@@ -144,8 +144,8 @@ DW_DEVICE uint64_t dw_floats_take(const uint8_t *payload, dw_dtype wire,
     return sum;
 }
 
-/* The digest of an eight of a new prev. The last word of prev may lack the second one of its
- * pair. */
+/* Returns the part of the state digest that belongs to an eight of a new prev. In f32, four
+ * elements are two pairs of words; at the end of prev the second pair may not exist. */
 DW_DEVICE uint64_t dw_floats_audit(dw_audit audit, dw_dtype dtype, const dw_floats_place *place,
                                    const uint32_t bits[DW_EIGHT])
 {

@@ -83,8 +83,9 @@ typedef struct dw_cuda_sums {
      * phase CODE; of CHOOSE counted only for the form step with one step per sample. */
     unsigned long long payload, state, direct, zero, poisoned, clamped, arrived, measured;
     /* Where the job has `coded`. coded: the digest of the payload in the frame. bad: what is wrong
-     * with a payload that is decoded, as dw_cuda_bad packs it; 0: nothing. payload_bytes: of an
-     * encoded payload; before the launch only where it is not coded but moved. */
+     * with a payload that is decoded, as dw_cuda_bad packs it; 0: nothing. payload_bytes: the
+     * size of an encoded payload in the frame. The host sets it for a payload that is only moved;
+     * otherwise the last block of phase CODE does. */
     unsigned long long coded, bad, payload_bytes;
 } dw_cuda_sums;
 

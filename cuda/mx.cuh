@@ -45,7 +45,8 @@ DW_DEVICE void dw_mx_encode_eight(dw_encoding *e, dw_element element, dw_element
     }
 }
 
-/* XType, PrevType: the dtypes of x and prev; 0: the job says which. Rotates: so does the layout. */
+/* The kernel that encodes one tile. XType, PrevType: the dtypes of x and prev; 0: the job says
+ * which. Rotates: whether the layout rotates blocks of channels. */
 template <int XType, int PrevType, bool Rotates>
 DW_DEVICE void dw_mx_encode_tile(const dw_cuda_encode_part *parts, uint32_t n, dw_encode_room *room)
 {
@@ -135,8 +136,9 @@ DW_DEVICE uint64_t dw_mx_store_decoded(const dw_cuda_decode_part *part, const dw
         });
 }
 
-/* Type: prev's dtype with state, y's without; 0: the job says which. Rotates: so does the layout. A
- * decoder counts blocks of scale 0 as zero. */
+/* The kernel that decodes one tile. Type: prev's dtype with state, y's dtype without; 0: the job
+ * says which. Rotates: whether the layout rotates blocks of channels. A decoder counts blocks of
+ * scale 0 as zero. */
 template <int Type, bool HasState, bool Rotates>
 DW_DEVICE void dw_mx_decode_tile(const dw_cuda_decode_part *parts, uint32_t n, dw_decode_room *room)
 {

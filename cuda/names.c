@@ -65,8 +65,8 @@ void dw_cuda_kernel_name(int kernel, char name[DW_CUDA_NAME_BYTES])
         snprintf(name, DW_CUDA_NAME_BYTES, "%s", families[i].name);
 }
 
-/* The kernel of the family of this name, for these dtypes as far as the family distinguishes them.
- * DW_CUDA_KERNELS: there is no such family. */
+/* Returns the number of a kernel of the family `name`. The family has a kernel for every pair of
+ * dtypes, for every first dtype, or one kernel. DW_CUDA_KERNELS: there is no such family. */
 static int kernel_of(const char *name, dw_dtype first, dw_dtype second)
 {
     int of_first = first - DW_F32, of_second = second - DW_F32;
@@ -121,8 +121,8 @@ static void need_stage(dw_cuda_needs *needs, const dw_plan *plan, const char *ke
     needs->blocks[DW_CUDA_CODE] = dw_coded_of(&plan->layout).blocks;
 }
 
-/* Adds what an encoder needs where payloads of the frame are coded: this one is coded, too, or it
- * is moved. */
+/* Adds what an encoder needs if any payload of the frame is entropy-coded. This payload is then
+ * entropy-coded as well (plan->behind), or it is only moved to its place in the frame. */
 static void need_join(dw_cuda_needs *needs, const dw_plan *plan)
 {
     needs->plain_bytes = needs->room_bytes = dw_room_up(plan->payload_bytes);

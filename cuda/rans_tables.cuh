@@ -9,9 +9,9 @@
 
 #include "coded.cuh"
 
-/* Shared memory for making a table. weights, counted: those that follow from frequencies and those
- * that follow from counts, of the present way and the one before it. start: the slots of a way that
- * may not be taken. */
+/* Shared memory for making a table. In way w, a symbol consists of 2^w codes. weights: the weights
+ * of symbols that follow from frequencies. counted: those that follow from counts. Way w uses array
+ * w % 2 of both. start: the slots of the way that is being tried, which may be rejected. */
 typedef struct dw_tables_room {
     uint32_t counts[256];
     uint32_t weights[2][DW_RANS_SYMBOLS], counted[2][DW_RANS_SYMBOLS];
@@ -40,7 +40,7 @@ DW_DEVICE void dw_share_slots(const uint32_t *weights, uint32_t symbols, uint16_
     __syncthreads();
 }
 
-/* Replaces symbols by pairs of them in `weights`, from one of its arrays to the other. */
+/* Computes the weights of all pairs of symbols, from array (way - 1) % 2 to array way % 2. */
 DW_DEVICE void dw_share_pairs(uint32_t weights[2][DW_RANS_SYMBOLS], uint32_t way, uint32_t symbols)
 {
     const uint32_t *from = weights[(way - 1) % 2];

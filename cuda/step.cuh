@@ -154,7 +154,7 @@ DW_DEVICE dw_eight dw_load_deltas(const dw_encode_job *job, const dw_place *plac
 }
 
 /* The kernel of phase CHOOSE: stores the sum of squares of one tile. The last block also settles
- * the step of the sample, if the whole sample shares one. Rotates: so does the layout. */
+ * the step of the sample, if the whole sample shares one. Rotates: whether the layout rotates. */
 template <bool Rotates>
 DW_DEVICE void dw_step_measure_tile(const dw_cuda_encode_part *parts, uint32_t n,
                                     dw_measure_room *room)
@@ -321,7 +321,7 @@ DW_DEVICE void dw_count_clamped(dw_cuda_sums *sums, uint32_t mine)
 }
 
 /* The kernel that encodes one tile. XType, PrevType: the dtypes of x and prev; 0: the job says
- * which. Rotates: so does the layout. */
+ * which. Rotates: whether the layout rotates blocks of channels. */
 template <int XType, int PrevType, bool Rotates>
 DW_DEVICE void dw_step_encode_tile(const dw_cuda_encode_part *parts, uint32_t n,
                                    dw_encode_room *room, dw_step_room *steps)
@@ -412,7 +412,7 @@ DW_DEVICE uint64_t dw_step_store_decoded(const dw_decode_job *job, const dw_tile
 }
 
 /* The kernel that decodes one tile. Type: prev's dtype with state, y's dtype without; 0: the job
- * says which. Rotates: so does the layout. */
+ * says which. Rotates: whether the layout rotates blocks of channels. */
 template <int Type, bool HasState, bool Rotates>
 DW_DEVICE void dw_step_decode_tile(const dw_cuda_decode_part *parts, uint32_t n,
                                    dw_decode_room *room)

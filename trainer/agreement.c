@@ -38,8 +38,8 @@ static dw_status judge(dw_stage *stage, json_t *own, json_t *theirs, uint32_t pe
             if (!json_equal(json_array_get(own, n), json_array_get(theirs, n)))
                 return dw_say(&stage->why, DW_ERR_MISMATCH,
                               "after step %u rank %u and rank %u hold different parameters, first "
-                              "in %s.%s: one of the two machines makes errors; resume from a "
-                              "checkpoint without it",
+                              "in %s.%s: one of the two machines computes wrongly; replace it, "
+                              "and resume from a checkpoint",
                               step, peer, stage->settings->config.rank, part->name,
                               part->tensors[k].name);
     }

@@ -55,10 +55,9 @@ dw_status dw_joint_checkpoint_open(dw_checkpoint *start, const dw_settings *sett
     return status;
 }
 
-/* A state has what local steps keep, and then what the codecs of gradients keep: if there is a
- * group of tied embeddings, the length of what the other group keeps (8 bytes, little-endian), what
- * that one keeps, and what the group of tied embeddings keeps; otherwise only the second of these.
- */
+/* A state consists of what local steps keep, and what the group that averages the gradients of a
+ * stage keeps. If there is a group of tied embeddings, the second item is preceded by its length
+ * (8 bytes, little-endian) and followed by what the group of tied embeddings keeps. */
 static dw_status use_state(dw_stage *stage, const uint8_t *bytes, size_t len)
 {
     size_t outer = dw_outer_bytes(stage), head = stage->tied ? sizeof(uint64_t) : 0;
@@ -176,7 +175,7 @@ static dw_status read_digests(dw_stage *stage, const json_t *ranks, uint64_t *pa
             if (n >= total && parts[n % total] != digest)
                 return dw_say(&stage->why, DW_ERR_MISMATCH,
                               "rank %u and rank %u save different bytes for part %u of the model: "
-                              "one of the two machines makes errors",
+                              "one of the two machines computes wrongly",
                               rank, rank % settings->config.stages, n % total);
             parts[n % total] = digest;
         }

@@ -16,8 +16,9 @@
 #include "layout.h"
 #include "sentence.h"
 
-/* Programs that know only format 1 would continue without the states. Those that do not know format
- * 3 would take a model with tied embeddings for another one. */
+/* A program refuses a format that it does not know. So a manifest that names states has format 2:
+ * with format 1, older programs would continue without the states. A manifest of a model with tied
+ * embeddings or a bottleneck has format 3: older programs would take it for another model. */
 enum { FORMAT = 1, FORMAT_WITH_STATES = 2, FORMAT_OF_VARIANTS = 3 };
 
 /* ---- Writing --------------------------------------------------------------------------------- */

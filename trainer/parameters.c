@@ -78,8 +78,8 @@ static void add_tensor(dw_part *part, const char *name, uint32_t rows, uint32_t 
     part->n += (size_t)rows * columns;
 }
 
-/* The matrix of a boundary. Both have the same stream, behind those of a model without boundaries.
- */
+/* Lists the matrix of a part narrow-b or widen-b. Both parts of boundary b draw from one stream of
+ * random numbers. These streams come after those of a model without a bottleneck. */
 static void list_boundary(dw_part *part, const dw_model_shape *shape, dw_part_place place)
 {
     uint32_t R = shape->bottleneck, C = shape->channels;
@@ -134,7 +134,8 @@ dw_status dw_part_create(dw_part *part, const dw_model_shape *shape, uint32_t in
     memset(part, 0, sizeof *part);
     part->index = index;
     dw_part_place place = dw_part_place_of(shape, index);
-    /* Those of a model without a bottleneck, so that all other parts begin as without one. */
+    /* The number of the part in a model without a bottleneck, so that a bottleneck does not change
+     * the initial values of embedding, blocks and head. Other parts: see list_boundary. */
     uint32_t number = place.kind == DW_PART_EMBED  ? 0
                       : place.kind == DW_PART_HEAD ? shape->layers + 1
                                                    : place.number + 1;

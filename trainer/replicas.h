@@ -54,12 +54,12 @@ dw_status dw_replicas_collect(dw_stage *stage);
 dw_status dw_replicas_save(dw_stage *stage, uint8_t **bytes, size_t *len);
 dw_status dw_replicas_load(dw_stage *stage, const uint8_t *bytes, size_t len);
 
-/* What groups of this rank have in common. Members are the ranks of a group. open_group: fills in
- * the config but for id, rank, ranks and links. wait: until the operation of a slot has finished.
- * failed: the error of a group that has failed, with a sentence in stage->why. In the group's own
- * sentence the number of a rank is that of a member, so it is not quoted where a rank was lost.
- * raw_bytes: what a member would send of n floats without a codec: to each other member the part
- * that this one owns, and to all of them its own part of the mean. */
+/* For all groups of this rank. A member is a rank of a group; its number there may differ from its
+ * rank in the run. open_group: fills in the config but for id, rank, ranks and links. wait: waits
+ * for the operation of a slot. failed: returns the error of a failed group, with a sentence in
+ * stage->why. If a rank was lost, the group's own sentence is not quoted, because it has the number
+ * of the member. raw_bytes: the bytes that a member sends for n floats without a codec: to every
+ * other member the part of its gradient that the other one owns, and its own part of the mean. */
 typedef uint32_t dw_replicas_member(const dw_settings *settings, uint32_t member);
 dw_status dw_replicas_open_group(dw_stage *stage, dw_group **group, dw_group_config *config);
 dw_status dw_replicas_wait(dw_stage *stage, dw_group *group, uint64_t slot,

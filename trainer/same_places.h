@@ -44,7 +44,7 @@ dw_status dw_same_places_scatter(dw_same_places *places, uint32_t piece, const d
 /* The time that these calls have taken, also those of on_frame. */
 uint64_t dw_same_places_busy_ns(const dw_same_places *places);
 
-/* Of all gradients received here: how many bytes of f32 the elements are that were not sent. */
+/* The bytes, as f32, of those elements of the received gradients that were not sent, so far. */
 uint64_t dw_same_places_left_out(const dw_same_places *places);
 
 #endif

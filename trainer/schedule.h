@@ -12,11 +12,11 @@
  * them all, and all other stages do so in the order in which gradients arrive, which is the same.
  *
  * A stage that holds as many micro-batches as it may (dw_settings.in_flight) waits for a gradient
- * before it begins another one. It holds a micro-batch from its first slice forward to the end of
- * its first slice backward, which is its last. So the limit is one of whole micro-batches, however
- * many slices they have, and a micro-batch that was begun always goes on. With GPipe
- * (arXiv:1811.06965) no stage waits. With 1F1B (arXiv:2006.09503) it takes less memory, and waits
- * for the network more often. */
+ * before it begins another one. It holds a micro-batch from the forward pass of its first slice to
+ * the end of the backward pass of the same slice, which comes last in backward order. So the limit
+ * counts whole micro-batches, and never stops one that was begun. With GPipe (arXiv:1811.06965) no
+ * stage waits. With 1F1B (arXiv:2006.09503) a stage takes less memory, and waits for the network
+ * more often. */
 #ifndef DW_TRAINER_SCHEDULE_H
 #define DW_TRAINER_SCHEDULE_H
 

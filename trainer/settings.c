@@ -154,9 +154,10 @@ static dw_status check_numbers(const dw_train_config *config, dw_why *why)
     return DW_OK;
 }
 
-/* Activations of this rank's boundaries must say which of their elements they carry. Gradients are
- * rows of any length, and an element of them is another one at every visit, so a codec must neither
- * need a shape nor keep anything. Values that were multiplied need gradients that are, too. */
+/* The forward codec must be a single one whose frames carry some elements of a tensor. Only the
+ * gradients of these elements are sent, as rows of any length. The elements differ from visit to
+ * visit, so the backward codec must keep no state. Scaling is refused, because the gradients of
+ * scaled values would have to be scaled as well. */
 static dw_status check_same_places(const dw_candidates *forward, const dw_candidates *backward,
                                    dw_why *why)
 {

@@ -161,8 +161,8 @@ dw_status dw_tied_check(dw_stage *stage, uint32_t step)
     if (!json_equal(json_array_get(json_array_get(all, 0), 0), json_array_get(end, 1)))
         status = dw_say(&stage->why, DW_ERR_MISMATCH,
                         "after step %u rank %u and rank %u hold different copies of the tied "
-                        "embedding: one of the two machines makes errors; resume from a checkpoint "
-                        "without it",
+                        "embedding: one of the two machines computes wrongly; replace it, and "
+                        "resume from a checkpoint",
                         step, config->rank, config->rank + config->stages - 1);
     json_decref(all);
     return status;

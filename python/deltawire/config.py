@@ -42,7 +42,7 @@ class Config:
 
     @property
     def codec(self) -> str:
-        """The codec's name: "delta", "direct", "raw" or "mx"."""
+        """The name of the codec, for example "delta", "direct" or "topk"."""
         return self._text.partition(":")[0]
 
     @property

@@ -527,8 +527,9 @@ def _place_in(links: Any) -> "tuple[int, int]":
 
 
 def _open(how: Any, links: "list[Link]", kept: Any) -> Ending:
-    """Opens a dw_group. No link can be closed before the call has returned, nor afterwards before
-    the group: after an interrupt, this may still run while the program closes the links."""
+    """Opens a dw_group. Its links cannot be closed during the call. Afterwards, closing a link
+    closes the group first. Both matter after an interrupt: this may then still run in a helper
+    thread while the program closes the links."""
     with contextlib.ExitStack() as stack:
         for link in links:
             link._begin()

@@ -117,10 +117,9 @@ static double upper_quartile(const double *numbers, uint32_t n)
     return exceeded_by(n / 4, numbers, n);
 }
 
-/* Returns by how much the travel times of empty messages usually differ, as far as the latest ones
- * and the frames of candidate c show it: the median minus the shortest one. A frame cannot travel
- * faster than an empty message, so if one did, even the shortest time was too long, by at least
- * this difference. `shortest`: that of the empty messages. */
+/* Returns the uncertainty of `shortest`, the shortest travel time of empty messages: the median of
+ * these times minus the shortest, or more. A frame cannot travel faster than an empty message. So
+ * if a frame of candidate c took less than `shortest`, the result is at least the difference. */
 static double scatter_of(const dw_choice *choice, const dw_choice_candidate *c, uint32_t deliveries,
                          double shortest)
 {
@@ -144,10 +143,10 @@ static double scatter_of(const dw_choice *choice, const dw_choice_candidate *c, 
  * held up behind a lost packet arrive at the same time, so most of them alone would appear
  * infinitely fast. Of lone frames the upper quartile of the rates counts, because other delays can
  * only make the link appear slower than it is. The very highest rates are ignored, because they may
- * result from empty messages that travelled slowly. For the same reason the time that a lone frame
- * took longer than an empty message counts as at least the spread of the times of empty messages:
- * a smaller difference says nothing, and by it a small frame on a busy machine could seem to have
- * travelled at any rate. The higher of the two results is returned. */
+ * result from empty messages that travelled slowly. For the same reason the excess of a lone frame
+ * counts as at least the result of scatter_of. A smaller excess is within the measurement error,
+ * and would make a small frame appear arbitrarily fast. The rate of queued frames or the rate of
+ * lone frames is returned, whichever is higher. */
 static double rate_of(const dw_choice *choice, const dw_choice_candidate *c)
 {
     double lone[DW_CHOICE_WINDOW], bytes = 0, seconds = 0;

@@ -142,8 +142,9 @@ static dw_status go_on_sending(mpi_end *end, mpi_request *request)
             return DW_OK;
         }
     }
-    /* A send is done when all its chunks were given to MPI, so that the next message can be
-     * announced while they travel. The network would fall idle in between otherwise. */
+    /* If the link heeds kept_sends, a send is done when MPI was given all its chunks. So the next
+     * message can be announced while they travel, and the network does not fall idle. Otherwise a
+     * send is done when MPI has sent all its chunks, because the link may then reuse the data. */
     dw_mpi_out_chunks(end, request->data, request->len, &request->posted);
     return request->posted == request->len && (end->heeds_kept || end->chunks_out.n == 0)
                ? DW_OK

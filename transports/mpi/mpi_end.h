@@ -79,8 +79,8 @@ typedef struct mpi_end {
         uint64_t message;     /* the number of the message, from 0 */
     } leaving[DW_MPI_WINDOW]; /* what each request of chunks_out sends */
     uint64_t answered;        /* sends that were reported done to the link */
-    /* The link keeps the data of sends that were reported done until kept_sends falls. Otherwise a
-     * send is reported done only when MPI has sent all its chunks. */
+    /* true: the link keeps the data of a send that was reported done until kept_sends falls, so a
+     * send is done when MPI was given all its chunks. false: only when MPI has sent all of them. */
     bool heeds_kept;
     uint64_t out_posted, in_posted, in_done; /* numbers of chunks, in total */
     /* The long message that is being received: */

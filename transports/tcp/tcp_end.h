@@ -439,7 +439,7 @@ int64_t dw_tcp_patience(const dw_tcp_end *end);
 /* tcp_send.c */
 /* false: too many messages are kept already, or an error */
 bool dw_tcp_keep(dw_tcp_end *end, dw_tcp_request *request);
-/* a call of the link's test would make progress on its send */
+/* Returns whether the send in progress would advance if the link tested it now. */
 bool dw_tcp_sends_on(const dw_tcp_end *end);
 /* Sends as much as the stripes can take: data, requests, acknowledgements. */
 void dw_tcp_give(dw_tcp_end *end);

@@ -32,8 +32,8 @@ static dw_status check_time(const dw_tcp_end *end, const dw_transport_open *how,
                               how->timeout_ms, strangers);
     }
     return dw_link_report(how->why, DW_ERR_TIMEOUT,
-                          "nothing answered at tcp://%.100s within %u ms (%s); has the "
-                          "other end been started, and does it listen there?",
+                          "the other end at tcp://%.100s did not accept the link within %u ms "
+                          "(%s); has it been started, and does it listen there?",
                           how->address, how->timeout_ms, end->trouble);
 }
 

@@ -46,7 +46,7 @@ static const phrase phrases[] = {
      "does not speak TLS; is its link without a key, or is it another program?"},
     {SSL_R_UNSUPPORTED_PROTOCOL, "offers no TLS 1.3"},
     {SSL_R_BINDER_DOES_NOT_VERIFY,
-     "holds another group key, or names two ends that do not meet here"},
+     "holds another group key, or other names (own_name, peer_name) than this end expects"},
     {SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE, "shows no certificate"},
     {SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC,
      "sent a record that was changed on the way, or is not from it"},

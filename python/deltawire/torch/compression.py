@@ -82,8 +82,8 @@ class Compression:
         self.agreement.compare(self._agreed())
         self.sides()
         if self.options.carrier == address.GROUP and self._counts_are_equal():
-            # Here and not later, when another rank may already be in torch's exchange of shapes
-            # and wait for this one, while this one waits for it to make these groups.
+            # All ranks must make these groups together. Later, another rank could already wait for
+            # this one in torch's exchange of shapes, and both would wait forever.
             mapping = self.stage.stage_index_to_group_rank
             carrier_group.make_one_way_groups(self._group, mapping)
         self._started = True

@@ -20,7 +20,8 @@ from deltawire.torch.ddp_traffic import Traffic
 class LinkedPeers:
     """What all exchanges of a hook have in common, over links. It has the methods of Peers.
 
-    spoiled: whether the group has something of a state that was not loaded, or was replaced.
+    spoiled: whether the group may hold parts of another state than the last one that was loaded:
+        of one that was loaded before it, or of one whose loading failed.
     """
 
     def __init__(

@@ -257,8 +257,8 @@ class FsdpState:
             self._peers.load_again()
 
     def _end_later(self) -> None:
-        """Lets _end_backward be called at the end of this backward. It is told so in each call,
-        because torch forgets what it was told if a backward ends with an exception."""
+        """Asks torch to call _end_backward at the end of this backward. Every call asks, because
+        torch drops earlier requests if a backward ends with an exception."""
         self._to_flush = True
         try:
             engine = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
