@@ -2,6 +2,7 @@
 # ddp_ranks.py - runs a function on several ranks, each in its own process, for tests of ddp_hook.
 """The ranks are forked from the test, which has already imported torch, and connect by a file."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -98,6 +99,19 @@ def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]
+
+
+def free_ports_in_a_row(count):
+    """Returns the first of several consecutive ports at which nobody listens now."""
+    while True:
+        first = free_port()
+        try:
+            with contextlib.ExitStack() as stack:
+                for port in range(first, first + count):
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+        except (OSError, OverflowError):  # one of them is taken, or past the last port
+            pass
 
 
 def small_model(seed=1, width=48, layers=3, dtype=torch.float32):

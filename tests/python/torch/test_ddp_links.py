@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 import deltawire  # noqa: E402
 import deltawire.torch  # noqa: E402
 from cut_links import Cutter  # noqa: E402
-from ddp_ranks import free_port, outcomes, results, small_model  # noqa: E402
+from ddp_ranks import free_port, free_ports_in_a_row, outcomes, results, small_model  # noqa: E402
 from test_ddp import Known, compressed, gradients_of, train  # noqa: E402
 from test_ddp_errors import refused  # noqa: E402
 from test_ddp_state import SAVED_AFTER, STEPS, Trainer, bits_of, rank_of_run  # noqa: E402
@@ -135,7 +135,7 @@ def rank_that_cannot_open(rank, world, port):
 
 def test_a_link_that_cannot_be_opened():
     """Rank 2 waits for an address of rank 1, and learns why there is none."""
-    _, first, second = outcomes(3, rank_that_cannot_open, free_port())
+    _, first, second = outcomes(3, rank_that_cannot_open, free_ports_in_a_row(2))
     refused(first, "ADDRESS", "the link between ranks 1 and 2")
     refused(second, "PEER", "ranks 1 and 2", "rank 1 has failed", "in use")
     assert (first.rank, second.rank) == (2, 1)
