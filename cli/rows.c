@@ -224,7 +224,7 @@ static void print_row(const char *scheme, const char *form, const char *state, c
     printf("%-8s %-34s %s%s\n", scheme, form, state, more);
 }
 
-/* Uses RTLD_LOCAL, because the libraries of different MPIs define the same symbols. */
+/* Loads the library with RTLD_LOCAL, because different MPIs define the same symbols. */
 static void print_module(const module *m)
 {
     char state[400];

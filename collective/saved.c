@@ -154,7 +154,7 @@ dw_status dw_group_forget(dw_group *group, uint64_t number)
         pthread_mutex_lock(&group->lock);
         if (status == DW_OK) group->counters.state_bytes -= slot->bytes;
         pthread_mutex_unlock(&group->lock);
-        /* Frees the buffers only. slot->visit must survive, because messages carry this number. */
+        /* This frees the slot's buffers only. slot->visit is kept, because messages carry it. */
         if (status == DW_OK) dw_slot_empty(group, slot);
         pthread_mutex_lock(&group->lock);
         slot->state = DW_SLOT_IDLE;

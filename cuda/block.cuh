@@ -330,8 +330,8 @@ DW_DEVICE bool dw_is_last(const dw_cuda_share *share, bool *room)
 }
 
 /* Returns true, in all threads, if this block is the last one of its part to finish phase CHOOSE,
- * or the encoder's phase CODE. It then sees the writes of the other blocks. The host need not see
- * them, because it does not read what these phases write. */
+ * or the encoder's phase CODE. It then sees the writes of the other blocks. A fence for the device
+ * is enough, because the host does not read what these phases write. */
 DW_DEVICE bool dw_is_last_measured(const dw_cuda_share *share, dw_cuda_phase phase, bool *room)
 {
     __threadfence();

@@ -44,7 +44,7 @@
  *       phase TILES, for the form step
  *   dw_encode_rotated, dw_encode_mse_rotated, dw_decode_rotated, dw_decode_direct_rotated, and the
  *   same of mx and step; dw_choose_scales_rotated, dw_step_measure_rotated
- *       in place of the kernels above, for all dtypes, where the layout rotates blocks of channels
+ *       variants of the kernels above, for all dtypes, for layouts that rotate blocks of channels
  *   dw_audit_encode, dw_audit_decode
  *       phase AUDIT: the state digest where the number of channels is not a multiple of four
  *   dw_floats_encode, dw_floats_decode
@@ -82,10 +82,10 @@ typedef struct dw_cuda_sums {
      * JOIN. measured: how many blocks of phase CHOOSE have finished, and then of the encoder's
      * phase CODE; of CHOOSE counted only for the form step with one step per sample. */
     unsigned long long payload, state, direct, zero, poisoned, clamped, arrived, measured;
-    /* Where the job has `coded`. coded: the digest of the payload in the frame. bad: what is wrong
-     * with a payload that is decoded, as dw_cuda_bad packs it; 0: nothing. payload_bytes: the
-     * size of an encoded payload in the frame. The host sets it for a payload that is only moved;
-     * otherwise the last block of phase CODE does. */
+    /* Used only where the job has `coded` set. coded: the digest of the payload in the frame. bad:
+     * the fault that was found in a payload while it was decoded, as packed by dw_cuda_bad, or 0.
+     * payload_bytes: the size that an encoded payload has in the frame. It is set by the host for a
+     * payload that is only moved, otherwise by the last block of phase CODE. */
     unsigned long long coded, bad, payload_bytes;
 } dw_cuda_sums;
 

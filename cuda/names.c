@@ -121,8 +121,9 @@ static void need_stage(dw_cuda_needs *needs, const dw_plan *plan, const char *ke
     needs->blocks[DW_CUDA_CODE] = dw_coded_of(&plan->layout).blocks;
 }
 
-/* Adds what an encoder needs if any payload of the frame is entropy-coded. This payload is then
- * entropy-coded as well (plan->behind), or it is only moved to its place in the frame. */
+/* Adds what an encoder needs for a payload of a frame in which at least one payload is
+ * entropy-coded. If plan->behind is set, this payload is entropy-coded. Otherwise it is only moved
+ * to its place in the frame. */
 static void need_join(dw_cuda_needs *needs, const dw_plan *plan)
 {
     needs->plain_bytes = needs->room_bytes = dw_room_up(plan->payload_bytes);

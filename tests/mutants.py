@@ -1670,6 +1670,7 @@ NEEDED = {
             "test_group_faults",
             "test_group_feedback",
             "test_group_open",
+            "test_group_processes",
             "test_group_state",
             "test_group_waiting",
             "soak_group",

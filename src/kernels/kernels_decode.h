@@ -267,7 +267,7 @@ DW_VECTOR coded look_up_values(coded c, size_t n, float scale, decode_kind kind)
 }
 #endif
 
-/* Decodes piece p of a run, with n elements, with the C kernel, because its scale is special (see
+/* Decodes piece p of a run by the C kernel. The piece has n elements and a special scale (see
  * SPECIAL_FROM in kernels_simd.h). */
 static void decode_special(const dw_decode_run *run, uint32_t p, size_t n)
 {

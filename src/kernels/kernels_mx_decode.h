@@ -190,8 +190,8 @@ static uint64_t mx_take_powers(const dw_mx_decode_run *run, float *powers)
     return special;
 }
 
-/* Decodes block i of a run, with n elements, with the C kernel, because its scale is special
- * (MX_SPECIAL_SCALE). */
+/* Decodes block i of a run by the C kernel. The block has n elements and a special scale (see
+ * MX_SPECIAL_SCALE). */
 static void mx_decode_special(const dw_mx_decode_run *run, uint32_t i, size_t n)
 {
     size_t at = (size_t)i * DW_MX_BLOCK * bytes_of(run->out_dtype);

@@ -264,33 +264,34 @@ typedef void mx_encode_function(const mx_chunk *chunk, const mx_rule *rule, uint
     {                                                                                              \
         mx_encode_chunks(chunk, rule, (mx_kind){__VA_ARGS__}, chunks, to, notes);                  \
     }
+/* Generates the variants for one dtype of x and one kind of elements: without state; prev f32, f16,
+ * bf16 without choice; the same three with a choice. */
+#define MX_ENCODE_SEVEN(name, x, int8)                                                             \
+    MX_ENCODE(name##_none, x, 0, 0, int8)                                                          \
+    MX_ENCODE(name##_f32, x, DW_F32, 0, int8)                                                      \
+    MX_ENCODE(name##_f16, x, DW_F16, 0, int8)                                                      \
+    MX_ENCODE(name##_bf16, x, DW_BF16, 0, int8)                                                    \
+    MX_ENCODE(name##_f32_chosen, x, DW_F32, 1, int8)                                               \
+    MX_ENCODE(name##_f16_chosen, x, DW_F16, 1, int8)                                               \
+    MX_ENCODE(name##_bf16_chosen, x, DW_BF16, 1, int8)
+#define MX_SEVEN_OF(name)                                                                          \
+    {                                                                                              \
+        name##_none, name##_f32, name##_f16, name##_bf16, name##_f32_chosen, name##_f16_chosen,    \
+            name##_bf16_chosen                                                                     \
+    }
 /* Generates all variants for one dtype of x, and a table of them. First index: 0 for float
- * elements, 1 for int8. Second index: without state; prev f32, f16, bf16 without choice; the same
- * three with a choice. */
+ * elements, 1 for int8. Second index: the order of MX_ENCODE_SEVEN. */
 #define MX_ENCODES(name, x)                                                                        \
-    MX_ENCODE(name##_none, x, 0, 0, 0)                                                             \
-    MX_ENCODE(name##_f32, x, DW_F32, 0, 0)                                                         \
-    MX_ENCODE(name##_f16, x, DW_F16, 0, 0)                                                         \
-    MX_ENCODE(name##_bf16, x, DW_BF16, 0, 0)                                                       \
-    MX_ENCODE(name##_f32_chosen, x, DW_F32, 1, 0)                                                  \
-    MX_ENCODE(name##_f16_chosen, x, DW_F16, 1, 0)                                                  \
-    MX_ENCODE(name##_bf16_chosen, x, DW_BF16, 1, 0)                                                \
-    MX_ENCODE(name##_none_int8, x, 0, 0, 1)                                                        \
-    MX_ENCODE(name##_f32_int8, x, DW_F32, 0, 1)                                                    \
-    MX_ENCODE(name##_f16_int8, x, DW_F16, 0, 1)                                                    \
-    MX_ENCODE(name##_bf16_int8, x, DW_BF16, 0, 1)                                                  \
-    MX_ENCODE(name##_f32_chosen_int8, x, DW_F32, 1, 1)                                             \
-    MX_ENCODE(name##_f16_chosen_int8, x, DW_F16, 1, 1)                                             \
-    MX_ENCODE(name##_bf16_chosen_int8, x, DW_BF16, 1, 1)                                           \
-    static mx_encode_function *const name[2][7] = {                                                \
-        {name##_none, name##_f32, name##_f16, name##_bf16, name##_f32_chosen, name##_f16_chosen,   \
-         name##_bf16_chosen},                                                                      \
-        {name##_none_int8, name##_f32_int8, name##_f16_int8, name##_bf16_int8,                     \
-         name##_f32_chosen_int8, name##_f16_chosen_int8, name##_bf16_chosen_int8}};
+    MX_ENCODE_SEVEN(name##_float, x, 0)                                                            \
+    MX_ENCODE_SEVEN(name##_int8, x, 1)                                                             \
+    static mx_encode_function *const name[2][7] = {MX_SEVEN_OF(name##_float),                      \
+                                                   MX_SEVEN_OF(name##_int8)};
 MX_ENCODES(mx_encode_f32, DW_F32)
 MX_ENCODES(mx_encode_f16, DW_F16)
 MX_ENCODES(mx_encode_bf16, DW_BF16)
 #undef MX_ENCODES
+#undef MX_SEVEN_OF
+#undef MX_ENCODE_SEVEN
 #undef MX_ENCODE
 
 /* Encodes a special block (see SPECIAL_FROM in kernels_simd.h) with the C kernel. */

@@ -143,10 +143,10 @@ static double scatter_of(const dw_choice *choice, const dw_choice_candidate *c, 
  * held up behind a lost packet arrive at the same time, so most of them alone would appear
  * infinitely fast. Of lone frames the upper quartile of the rates counts, because other delays can
  * only make the link appear slower than it is. The very highest rates are ignored, because they may
- * result from empty messages that travelled slowly. For the same reason the excess of a lone frame
- * counts as at least the result of scatter_of. A smaller excess is within the measurement error,
- * and would make a small frame appear arbitrarily fast. The rate of queued frames or the rate of
- * lone frames is returned, whichever is higher. */
+ * result from empty messages that travelled slowly. For the same reason, an excess of a lone frame
+ * that is smaller than the result of scatter_of is raised to it: it is within the measurement
+ * error, and would make a small frame appear arbitrarily fast. The rate of queued frames or the
+ * rate of lone frames is returned, whichever is higher. */
 static double rate_of(const dw_choice *choice, const dw_choice_candidate *c)
 {
     double lone[DW_CHOICE_WINDOW], bytes = 0, seconds = 0;
