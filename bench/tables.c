@@ -8,7 +8,7 @@
 
 const char *dw_bench_table(int i)
 {
-    static const char *const names[] = {"avx512", "avx2", "neon", "c"};
+    static const char *const names[] = {"vbmi2", "avx512", "avx2", "neon", "c"};
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         if (dw_kernels_find(names[k]) && i-- == 0) return names[k];
     return NULL;

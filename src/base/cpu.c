@@ -75,16 +75,17 @@ static uint64_t saved_registers(void)
 
 uint32_t dw_cpu_features(void)
 {
-    unsigned a, b, c, d, leaf7;
+    unsigned a, b, c, d, leaf7, more7;
     unsigned need1 = bit_OSXSAVE | bit_AVX | bit_F16C | bit_FMA;
     unsigned need512 = bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ;
     uint64_t ymm = 0x06, zmm = 0xe6;
     uint32_t features = 0;
     if (!__get_cpuid(1, &a, &b, &c, &d) || (c & need1) != need1) return 0;
-    if (!__get_cpuid_count(7, 0, &a, &leaf7, &c, &d)) return 0;
+    if (!__get_cpuid_count(7, 0, &a, &leaf7, &more7, &d)) return 0;
     uint64_t saved = saved_registers();
     if ((leaf7 & bit_AVX2) && (saved & ymm) == ymm) features |= DW_CPU_AVX2;
     if (features && (leaf7 & need512) == need512 && (saved & zmm) == zmm) features |= DW_CPU_AVX512;
+    if ((features & DW_CPU_AVX512) && (more7 & bit_AVX512VBMI2)) features |= DW_CPU_VBMI2;
     return features;
 }
 

@@ -33,6 +33,7 @@ enum {
     DW_CPU_AVX512 = 2, /* F, BW, VL and DQ */
     /* Advanced SIMD. The calling conventions of 64-bit Arm require it, so it is always there. */
     DW_CPU_NEON = 4,
+    DW_CPU_VBMI2 = 8, /* AVX-512 VBMI2. It is there only with DW_CPU_AVX512 */
     DW_CPU_ALL = 0x7fffffff
 };
 uint32_t dw_cpu_features(void);

@@ -15,6 +15,7 @@ static const struct {
 #ifdef DW_HAVE_X86_KERNELS
     {DW_CPU_AVX2, &dw_kernels_avx2},
     {DW_CPU_AVX512, &dw_kernels_avx512},
+    {DW_CPU_AVX512 | DW_CPU_VBMI2, &dw_kernels_vbmi2},
 #endif
 #ifdef DW_HAVE_NEON_KERNELS
     {DW_CPU_NEON, &dw_kernels_neon},

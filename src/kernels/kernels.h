@@ -283,7 +283,7 @@ typedef struct dw_kernels {
 
 extern const dw_kernels dw_kernels_c;
 #ifdef DW_HAVE_X86_KERNELS /* defined by src/kernels/meson.build where these kernels are built */
-extern const dw_kernels dw_kernels_avx2, dw_kernels_avx512;
+extern const dw_kernels dw_kernels_avx2, dw_kernels_avx512, dw_kernels_vbmi2;
 #endif
 #ifdef DW_HAVE_NEON_KERNELS
 extern const dw_kernels dw_kernels_neon;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels_avx512.c - the vector kernels with AVX-512: a block of 16 lanes is one register. */
+ * kernels_avx512.c - the vector kernels with AVX-512: a block of 16 lanes is one register. A second
+ * table has those functions that are faster with AVX-512 VBMI2. */
 #if !defined(__AVX512F__) || !defined(__AVX512BW__) || !defined(__AVX512VL__) ||                   \
     !defined(__AVX512DQ__)
 #error "build kernels_avx512.c, and no other file, with -mavx512f -mavx512bw -mavx512vl -mavx512dq"
@@ -354,7 +355,7 @@ DW_VECTOR uint64_t i_sum_products(i64x8 sum)
 }
 
 /* Philox: one counter per 64-bit lane. */
-enum { W_LANES = 8, SIDES = 2 };
+enum { W_LANES = 8, SIDES = 4 };
 DW_VECTOR w64 w_set(uint32_t value)
 {
     return _mm512_set1_epi64(value);
@@ -482,16 +483,21 @@ DW_VECTOR void h_in_turns(h16x16 even, h16x16 odd, h16x16 *first, h16x16 *second
 #include "kernels/kernels_columns.h"
 #include "kernels/kernels_mx_decode.h"
 #include "kernels/kernels_mx_encode.h"
+#include "kernels/kernels_parts_vbmi2.h"
 #include "kernels/kernels_parts_x86.h"
 #include "kernels/kernels_rans_x86.h"
 #include "kernels/kernels_rotate.h"
 #include "kernels/kernels_step.h"
 
-const dw_kernels dw_kernels_avx512 = {
-    "avx512",        encode,         decode,         extremes,       squares,
-    column_extremes, column_squares, encode_columns, decode_columns, convert,
-    digest,          digest_bytes,   stream,         norms,          add,
-    subtract,        mx_encode,      mx_decode,      step_squares,   step_encode,
-    step_decode,     dither_bytes,   count_parts,    sort_parts,     restore_parts,
-    histogram,       rans_encode,    rans_decode,    rotate,         unrotate,
-    collect};
+/* A table with these functions for the parts of dithered codes. */
+#define DW_KERNELS(name, count_parts, sort_parts, restore_parts)                                   \
+    {                                                                                              \
+        name, encode, decode, extremes, squares, column_extremes, column_squares, encode_columns,  \
+            decode_columns, convert, digest, digest_bytes, stream, norms, add, subtract,           \
+            mx_encode, mx_decode, step_squares, step_encode, step_decode, dither_bytes,            \
+            count_parts, sort_parts, restore_parts, histogram, rans_encode, rans_decode, rotate,   \
+            unrotate, collect                                                                      \
+    }
+const dw_kernels dw_kernels_avx512 = DW_KERNELS("avx512", count_parts, sort_parts, restore_parts);
+const dw_kernels dw_kernels_vbmi2 =
+    DW_KERNELS("vbmi2", count_parts_64, sort_parts_64, restore_parts_64);

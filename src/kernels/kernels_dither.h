@@ -31,20 +31,21 @@ static inline philox_keys philox_keys_of(uint64_t key)
     return keys;
 }
 
-/* Computes the eight numbers of each of the next SIDES * W_LANES counters. Since each round depends
- * on the one before, several registers of counters are processed in parallel. */
-DW_VECTOR void philox(uint64_t counter, const philox_keys *keys, uint16_t *to)
+/* Computes the eight numbers of each of the next sides * W_LANES counters. Since each round depends
+ * on the one before, several registers of counters are processed in parallel. sides: a constant, at
+ * most SIDES. */
+DW_VECTOR void philox(uint64_t counter, const philox_keys *keys, int sides, uint16_t *to)
 {
     const w64 first = w_set(0xD2511F53u), second = w_set(0xCD9E8D57u);
     w64 c0[SIDES], c1[SIDES], c2[SIDES], c3[SIDES];
-    for (int side = 0; side < SIDES; side++) {
+    for (int side = 0; side < sides; side++) {
         c0[side] = w_count(counter + (uint64_t)side * W_LANES);
         c1[side] = w_shr32(c0[side]);
         c2[side] = c3[side] = w_set(0);
     }
     for (int round = 0; round < 10; round++) {
         w64 low = w_fill(&keys->low[round]), high = w_fill(&keys->high[round]);
-        for (int side = 0; side < SIDES; side++) {
+        for (int side = 0; side < sides; side++) {
             w64 product = w_mul(c0[side], first), other = w_mul(c2[side], second);
             c0[side] = w_xor3(w_shr32(other), c1[side], low);
             c2[side] = w_xor3(w_shr32(product), c3[side], high);
@@ -52,7 +53,7 @@ DW_VECTOR void philox(uint64_t counter, const philox_keys *keys, uint16_t *to)
             c3[side] = product;
         }
     }
-    for (int side = 0; side < SIDES; side++)
+    for (int side = 0; side < sides; side++)
         w_store_turns(to + (size_t)side * 8 * W_LANES, w_join(c0[side], c1[side]),
                       w_join(c2[side], c3[side]));
 }
@@ -65,8 +66,10 @@ static const uint16_t *fill_parts(const dw_dither *dither, uint64_t first, size_
     philox_keys keys = philox_keys_of(dither->key);
     uint64_t counter = (dither->element + first) / 8;
     size_t skipped = (size_t)((dither->element + first) % 8), end = skipped + n;
-    for (size_t at = 0; at < end; at += SIDES * 8 * W_LANES, counter += SIDES * W_LANES)
-        philox(counter, &keys, to->all + at);
+    size_t at = 0;
+    for (; at + SIDES * 8 * W_LANES <= end; at += SIDES * 8 * W_LANES, counter += SIDES * W_LANES)
+        philox(counter, &keys, SIDES, to->all + at);
+    for (; at < end; at += 8 * W_LANES, counter += W_LANES) philox(counter, &keys, 1, to->all + at);
     for (size_t i = n; i < width; i++) to->all[skipped + i] = DW_DITHER_NONE;
     return to->all + skipped;
 }

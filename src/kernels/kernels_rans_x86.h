@@ -63,7 +63,12 @@ static uint32_t rans_symbols_of(uint32_t range, uint32_t per_symbol)
 
 /* ---- Histogram ------------------------------------------------------------------------------- */
 
-enum { COUNTED_AT_ONCE = 8, MOST_COUNTED = 32, MOST_TURNS = 255 /* a counter has 8 bits */ };
+enum {
+    COUNTED_AT_ONCE = 8,
+    MOST_COUNTED = 32, /* codes that are compared with all others */
+    MOST_TURNS = 255,  /* a counter has 8 bits */
+    FEW_OUTLIERS = 64  /* at most one code in so many is counted by itself */
+};
 
 /* Counts COUNTED_AT_ONCE codes from `first` on in so many times 32 codes. */
 static void count_some(const uint8_t *codes, uint64_t turns, uint32_t first, uint32_t *counts)
@@ -85,33 +90,89 @@ static void count_some(const uint8_t *codes, uint64_t turns, uint32_t first, uin
     }
 }
 
-/* Where few codes are possible, each of them is compared with all codes. */
-static void histogram(const uint8_t *codes, uint64_t n, uint32_t counts[256])
+/* Counts the codes from `first` to `last` in so many times 32 codes. */
+static void count_range(const uint8_t *codes, uint64_t turns, uint32_t first, uint32_t last,
+                        uint32_t *counts)
+{
+    for (uint64_t t = 0; t < turns; t += MOST_TURNS)
+        for (uint32_t c = first; c <= last; c += COUNTED_AT_ONCE)
+            count_some(codes + 32 * t, turns - t < MOST_TURNS ? turns - t : MOST_TURNS, c, counts);
+}
+
+/* The lowest and the highest of so many times 32 codes. */
+typedef struct code_range {
+    uint32_t first, last;
+} code_range;
+
+static code_range range_of(const uint8_t *codes, uint64_t turns)
 {
     __m256i least = _mm256_set1_epi8(-1), most = _mm256_setzero_si256();
-    uint64_t whole = n / 32;
     uint8_t low[32], high[32];
-    for (uint64_t t = 0; t < whole; t++) {
+    for (uint64_t t = 0; t < turns; t++) {
         __m256i some = _mm256_loadu_si256((const void *)(codes + 32 * t));
         least = _mm256_min_epu8(least, some);
         most = _mm256_max_epu8(most, some);
     }
     _mm256_storeu_si256((void *)low, least);
     _mm256_storeu_si256((void *)high, most);
-    uint32_t first = 255, last = 0;
+    code_range range = {255, 0};
     for (int i = 0; i < 32; i++) {
-        first = low[i] < first ? low[i] : first;
-        last = high[i] > last ? high[i] : last;
+        range.first = low[i] < range.first ? low[i] : range.first;
+        range.last = high[i] > range.last ? high[i] : range.last;
     }
-    if (whole == 0 || last - first >= MOST_COUNTED) {
+    return range;
+}
+
+/* Counts the codes that are below range.first or above range.last, one by one, in so many times 32
+ * codes. Returns false if it stopped because there are more than `most` of them. */
+static bool count_outliers(const uint8_t *codes, uint64_t turns, code_range range, uint64_t most,
+                           uint32_t *counts)
+{
+    __m256i first = _mm256_set1_epi8((char)range.first),
+            reach = _mm256_set1_epi8((char)(range.last - range.first));
+    for (uint64_t t = 0; t < turns; t++, codes += 32) {
+        __m256i above = _mm256_sub_epi8(_mm256_loadu_si256((const void *)codes), first);
+        __m256i is_in = _mm256_cmpeq_epi8(_mm256_min_epu8(above, reach), above);
+        uint32_t outliers = ~(uint32_t)_mm256_movemask_epi8(is_in);
+        uint32_t count = (uint32_t)_mm_popcnt_u32(outliers);
+        if (count > most) return false;
+        for (most -= count; outliers; outliers &= outliers - 1)
+            counts[codes[__builtin_ctz(outliers)]]++;
+    }
+    return true;
+}
+
+/* Codes of steps are spread around DW_STEP_ZERO, most of them close to it. Returns the smallest
+ * range around it, of at most MOST_COUNTED codes, that leaves few outliers, which it counts.
+ * Returns a range without codes if there is none. The size of the range is a multiple of
+ * COUNTED_AT_ONCE, so count_range counts no outlier again. */
+static code_range count_all_outliers(const uint8_t *codes, uint64_t turns, uint32_t *counts)
+{
+    for (uint32_t reach = COUNTED_AT_ONCE / 2; 2 * reach <= MOST_COUNTED; reach *= 2) {
+        code_range range = {DW_STEP_ZERO - reach, DW_STEP_ZERO + reach - 1};
+        if (count_outliers(codes, turns, range, 32 * turns / FEW_OUTLIERS, counts)) return range;
+        memset(counts, 0, 256 * sizeof *counts);
+    }
+    return (code_range){1, 0};
+}
+
+/* Where few codes are possible, or nearly all codes are close to the middle, each of these is
+ * compared with all codes. */
+static void histogram(const uint8_t *codes, uint64_t n, uint32_t counts[256])
+{
+    uint64_t turns = n / 32;
+    code_range range = range_of(codes, turns);
+    memset(counts, 0, 256 * sizeof *counts);
+    if (turns > 0 && range.last - range.first >= 2 * COUNTED_AT_ONCE) {
+        code_range near = count_all_outliers(codes, turns, counts);
+        if (near.first <= near.last || range.last - range.first >= MOST_COUNTED) range = near;
+    }
+    if (range.first > range.last) {
         dw_kernels_c.histogram(codes, n, counts);
         return;
     }
-    memset(counts, 0, 256 * sizeof *counts);
-    for (uint64_t t = 0; t < whole; t += MOST_TURNS)
-        for (uint32_t c = first; c <= last; c += COUNTED_AT_ONCE)
-            count_some(codes + 32 * t, whole - t < MOST_TURNS ? whole - t : MOST_TURNS, c, counts);
-    for (uint64_t i = 32 * whole; i < n; i++) counts[codes[i]]++;
+    count_range(codes, turns, range.first, range.last, counts);
+    for (uint64_t i = 32 * turns; i < n; i++) counts[codes[i]]++;
 }
 
 /* ---- Encode ---------------------------------------------------------------------------------- */

@@ -25,14 +25,14 @@ enum {
 
 /* The dithered codes of a block may be sorted into DW_PARTS parts (docs/format.md, 3.9). In memory
  * the parts follow each other, with DW_PART_GAP unused bytes behind each, so that kernels can
- * always load and store eight codes at a time.
+ * always load and store up to 64 codes at a time.
  *
  * | name  | meaning                                                                              |
  * | high  | (n) the high byte of each code's 16-bit random number, from which its part follows   |
  * | codes | (n) the codes in the order of the payload                                            |
  * | next  | (DW_PARTS) in: where each part begins; out: where it ends                            |
  */
-enum { DW_PART_GAP = 8 };
+enum { DW_PART_GAP = 64 };
 
 /* Encodes from the last symbol to the first. The words are written downwards from `end`, and up to
  * DW_RANS_ROOM bytes below the first of them have no meaning. All symbols that occur must have

@@ -377,21 +377,48 @@ static void the_end_of_a_block_is_told(rig *r)
 
 /* ---- The kernels themselves ------------------------------------------------------------------ */
 
+/* Checks every table's histogram of n codes. what: names the codes in the failure message. */
+static void count_with_all(rig *r, const uint8_t *codes, uint64_t n, const char *what)
+{
+    uint32_t expected[256] = {0}, counts[256];
+    for (uint64_t at = 0; at < n; at++) expected[codes[at]]++;
+    for (int t = 0; t < r->n_tables; t++) {
+        memset(counts, 0xee, sizeof counts);
+        r->tables[t]->histogram(codes, n, counts);
+        same_bytes("counts", expected, counts, sizeof counts, r->tables[t]->name, what);
+    }
+}
+
 /* Every table's histogram of codes is the one that is counted here. */
 static void counts_are_right(rig *r)
 {
     for (uint32_t i = 0; i < 300 / share; i++) {
         source s = any_source(r);
         uint64_t n = any_n(r);
-        const uint8_t *codes = draw(r, &s, n);
-        uint32_t expected[256] = {0}, counts[256];
-        for (uint64_t at = 0; at < n; at++) expected[codes[at]]++;
-        for (int t = 0; t < r->n_tables; t++) {
-            memset(counts, 0xee, sizeof counts);
-            r->tables[t]->histogram(codes, n, counts);
-            same_bytes("counts", expected, counts, sizeof counts, r->tables[t]->name,
-                       describe(&s, n));
+        count_with_all(r, draw(r, &s, n), n, describe(&s, n));
+    }
+}
+
+/* The same for codes that are close to 128, as those of steps are, with outliers: none, few, or
+ * many, anywhere or next to the others. */
+static void counts_of_steps_are_right(rig *r)
+{
+    static uint8_t codes[MOST_CODES];
+    for (uint32_t i = 0; i < 300 / share; i++) {
+        static const uint32_t reaches[] = {1, 3, 4, 7, 8, 12, 16, 20};
+        uint32_t reach = reaches[less_than(r, 8)], one_in = i % 3 == 0 ? 0 : i % 3 == 1 ? 100 : 9;
+        uint64_t n = any_n(r);
+        for (uint64_t at = 0; at < n; at++) {
+            codes[at] = (uint8_t)(128 - reach + less_than(r, 2 * reach));
+            if (one_in && less_than(r, one_in) == 0)
+                codes[at] = (uint8_t)(less_than(r, 2)   ? less_than(r, 256)
+                                      : less_than(r, 2) ? 128 + reach
+                                                        : 127 - reach);
         }
+        char what[80];
+        snprintf(what, sizeof what, "%u codes around 128, reach %u, outliers one in %u",
+                 (uint32_t)n, reach, one_in);
+        count_with_all(r, codes, n, what);
     }
 }
 
@@ -472,6 +499,7 @@ int main(int argc, char **argv)
         rans_test(each_rule_has_its_sentence),
         rans_test(the_end_of_a_block_is_told),
         rans_test(counts_are_right),
+        rans_test(counts_of_steps_are_right),
         rans_test(quotients_are_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) + check_parts();

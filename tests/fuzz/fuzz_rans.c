@@ -5,7 +5,7 @@
 #include "fuzz.h"
 #include "reach.h"
 
-enum { TABLES = 4 };
+enum { TABLES = 5 };
 
 /* What the corpus must reach: a valid block of either kind, and every sentence with which
  * src/entropy/rans.c refuses a block. */
@@ -36,7 +36,7 @@ const char *const fuzz_goals[] = {
 
 static int find_tables(const dw_kernels *tables[TABLES])
 {
-    static const char *const names[TABLES] = {"c", "avx2", "avx512", "neon"};
+    static const char *const names[TABLES] = {"c", "avx2", "avx512", "vbmi2", "neon"};
     int found = 0;
     for (int i = 0; i < TABLES; i++)
         if (dw_kernels_find(names[i])) tables[found++] = dw_kernels_find(names[i]);

@@ -4,8 +4,10 @@
 
 #include "base/cpu.h"
 
-const kernel_table kernel_tables[KERNEL_TABLES] = {
-    {"avx2", DW_CPU_AVX2}, {"avx512", DW_CPU_AVX512}, {"neon", DW_CPU_NEON}};
+const kernel_table kernel_tables[KERNEL_TABLES] = {{"avx2", DW_CPU_AVX2},
+                                                   {"avx512", DW_CPU_AVX512},
+                                                   {"vbmi2", DW_CPU_AVX512 | DW_CPU_VBMI2},
+                                                   {"neon", DW_CPU_NEON}};
 
 const dw_kernels *const specification = &dw_kernels_c;
 

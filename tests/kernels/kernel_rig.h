@@ -12,14 +12,14 @@
 #include "kernels/kernels.h"
 #include "support/tool.h"
 
-/* A table of kernels other than C's, and the flag DW_CPU_... that a processor must have for it. Of
+/* A table of kernels other than C's, and the flags DW_CPU_... that a processor must have for it. Of
  * the list, the last table that a processor can run is its best. */
 typedef struct kernel_table {
     const char *name;
     uint32_t needs;
 } kernel_table;
 
-enum { KERNEL_TABLES = 3 };
+enum { KERNEL_TABLES = 4 };
 extern const kernel_table kernel_tables[KERNEL_TABLES];
 
 extern const dw_kernels *const specification; /* C's table, with which all others are compared */
