@@ -259,8 +259,8 @@ enum { DW_AUDIT_NEVER = 0xff };
 typedef struct dw_config {
     size_t struct_size;
     dw_codec codec;
-    dw_form_name form; /* of changes: not DW_FORM_FLOATS; docs/codecs.md has all options */
-    dw_element element;
+    dw_form_name form;  /* of changes: not DW_FORM_FLOATS; docs/codecs.md has all options */
+    dw_element element; /* of sparse codecs: 0: their values are not microscaled */
     uint32_t bits, group;
     uint32_t step, key_step; /* in thousandths of the root mean square of what is coded */
     uint32_t rate;           /* in thousandths of a bit per element */

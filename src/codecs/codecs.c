@@ -114,6 +114,7 @@ static dw_form_params sparse(const dw_config *config, bool is_random)
     return (dw_form_params){.form = &dw_form_sparse,
                             .bits = config->bits,
                             .group = config->group,
+                            .element = config->element,
                             .dtype = config->raw,
                             .keep = config->keep,
                             .is_random = is_random,

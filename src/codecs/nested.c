@@ -4,6 +4,7 @@
 
 static const dw_form *form_of(const dw_form_params *params)
 {
+    if (params->element) return &dw_form_mx;
     return params->bits ? &dw_form_quantized : &dw_form_floats;
 }
 
@@ -11,8 +12,11 @@ bool dw_nested_plan(const dw_form_params *params, uint32_t t, uint64_t c, uint32
                     dw_plan *plan)
 {
     *plan = (dw_plan){.t = t, .c = (uint32_t)c};
-    plan->params = (dw_form_params){
-        .form = form_of(params), .bits = params->bits, .group = group, .dtype = params->dtype};
+    plan->params = (dw_form_params){.form = form_of(params),
+                                    .bits = params->bits,
+                                    .group = group,
+                                    .element = params->element,
+                                    .dtype = params->dtype};
     plan->form = plan->params.form;
     return !plan->form->plan(plan, NULL);
 }

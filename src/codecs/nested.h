@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * nested.h - rows of values inside a payload that another form writes: floats, or quantized if the
- * config has bits. For forms that send something else than the elements themselves: values without
- * places, or factors of a matrix.
+ * nested.h - rows of values inside a payload that another form writes: microscaled if the config
+ * has an element, quantized if it has bits, otherwise floats. For forms that send something else
+ * than the elements themselves: values without places, or factors of a matrix.
  *
  * | name    | shape  | unit  | meaning                                                 | owner  |
  * | values  | (t, c) |       | binary32, dense                                         | caller |

@@ -111,7 +111,8 @@ static bool has_nested_rows(const dw_config *config)
 
 bool dw_option_nested_floats(const dw_config *config)
 {
-    return dw_codec_bit(config->codec) & (TOPK | RANDK | LOWRANK) && !config->bits;
+    return dw_codec_bit(config->codec) & (TOPK | RANDK | LOWRANK) && !config->bits &&
+           !config->element;
 }
 
 static uint64_t best_bits(const dw_config *config)
@@ -167,7 +168,8 @@ static uint64_t first(const dw_config *config) /* the first of an option's words
 static bool is_microscaled(const dw_config *config)
 {
     return config->codec == DW_CODEC_MX ||
-           (config->codec == DW_CODEC_DELTA && config->form == DW_FORM_MX);
+           (config->codec == DW_CODEC_DELTA && config->form == DW_FORM_MX) ||
+           ((dw_codec_bit(config->codec) & SPARSE) && config->element);
 }
 
 static bool is_stepped(const dw_config *config)
@@ -348,9 +350,11 @@ static uint64_t groups_form(const dw_config *config)
 }
 
 /* The default element. For changes it is e2m1, which has 4 bits, the default of the quantized form.
- * For the codec mx it is e4m3, the 8-bit float with the longer fraction. */
+ * For the codec mx it is e4m3, the 8-bit float with the longer fraction. Values of sparse codecs
+ * are not microscaled by default. */
 static uint64_t best_element(const dw_config *config)
 {
+    if (dw_codec_bit(config->codec) & SPARSE) return 0;
     return config->codec == DW_CODEC_MX ? DW_ELEMENT_E4M3 : DW_ELEMENT_E2M1;
 }
 
@@ -384,8 +388,8 @@ static uint64_t best_scale(const dw_config *config)
 const dw_option dw_options[DW_OPTIONS] = {
     {14, "form", DELTA | DIRECT, DW_SCOPE_ALWAYS, DW_AGREE_UNUSUAL, forms, 0, 0, false, FIELD(form), groups_form, form_fits,
      "how changes (delta) or values (direct) become bytes", "quantized"},
-    {15, "element", DELTA | MX, DW_SCOPE_MX, DW_AGREE_FRAME, elements, 0, 0, false, FIELD(element), best_element, NULL,
-     "element format of microscaling", "e4m3; e2m1 for changes"},
+    {15, "element", DELTA | MX | SPARSE, DW_SCOPE_MX, DW_AGREE_FRAME, elements, 0, 0, false, FIELD(element), best_element, NULL,
+     "element format of microscaling; with topk, randk, cocktail and chunk in place of bits", "e4m3; e2m1 for changes; not set with topk, randk, cocktail and chunk"},
     {32, "transform", DELTA | DIRECT | MX, DW_SCOPE_ALWAYS, DW_AGREE_UNUSUAL, transforms, 0, 0, false, FIELD(transform), first, transform_fits,
      "hadamard: blocks of channels are rotated before they are coded, and rotated back", "none"},
     {33, "rotate", DELTA | DIRECT | MX, DW_SCOPE_ROTATED, DW_AGREE_FRAME, rotations, 0, 0, false, FIELD(rotate), best_rotation, NULL,
@@ -504,7 +508,7 @@ bool dw_option_applies(const dw_option *option, const dw_config *config)
         return is_stepped(config) && !config->error && !config->error_abs && !config->rate;
     case DW_SCOPE_GROUPS: return !is_microscaled(config) && !dw_option_nested_floats(config);
     case DW_SCOPE_RANDOM:
-        return config->codec == DW_CODEC_RANDK ||
+        return config->codec == DW_CODEC_RANDK || config->codec == DW_CODEC_COCKTAIL ||
                (!is_microscaled(config) && !dw_option_nested_floats(config));
     case DW_SCOPE_FLOATS: return !has_nested_rows(config) || dw_option_nested_floats(config);
     case DW_SCOPE_CHOICES: return !is_stepped(config) && !is_rotated(config);

@@ -2,8 +2,8 @@
  * sparse.c - the form that sends some values of a sample, and where they stand: the largest ones,
  * random ones, the largest of random ones, or the largest of each chunk (docs/format.md, 3.10).
  *
- * The chosen values are gathered into one row, which another form writes: floats, or quantized if
- * the config has bits. All other values arrive as 0.
+ * The chosen values are gathered into one row, which another form writes (nested.h). All other
+ * values arrive as 0.
  *
  * Sources: Stich, Cordonnier and Jaggi, Sparsified SGD with Memory (arXiv:1809.07599); Bian et al.
  * (arXiv:2301.02654); Wang et al., CocktailSGD (ICML 2023); Sarfi et al., SparseLoCo
@@ -13,6 +13,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "arithmetic/mx.h"
 #include "codecs/elements.h"
 #include "codecs/emitting.h"
 #include "codecs/nested.h"
@@ -274,23 +275,24 @@ static dw_status plan(dw_plan *made, dw_why *why)
 /* The k largest of n values have at least k / n of the sum of squares, and the largest of each
  * chunk have that of their chunks. A random one of m values has 1 / m of the sum on average.
  *
- * Rounding changes a float by at most a part c (nested.part) of itself. Of a quantized group of g
- * values only the largest is sure to come that close. The others come at least as close as 0 would,
- * so at least (1 - c^2) / g of the group's sum of squares arrives. With stochastic rounding the
- * mean square of an error is at most (c A)^2 / 4, where A is the largest value in the group. With 1
- * bit a value near 0 becomes larger, and a whole row can have any number of values: then nothing is
- * known. */
+ * Rounding changes a float by at most a part c (nested.part) of itself. Of a quantized group, or a
+ * microscaled block, of g values only the largest is sure to come that close. The others come at
+ * least as close as 0 would, so at least (1 - c^2) / g of the group's sum of squares arrives. With
+ * stochastic rounding the mean square of an error is at most (c A)^2 / 4, where A is the largest
+ * value in the group. With 1 bit a value near 0 becomes larger, and a whole row can have any number
+ * of values: then nothing is known. */
 static dw_contraction contracts(const dw_form_params *params, const dw_config *config)
 {
     bool is_stochastic = params->bits && config->rounding == DW_ROUNDING_STOCHASTIC;
     dw_contraction nested = dw_nested_contracts(params, config), none = {DW_CONTRACTS_NOT, 1};
     double lost = nested.part * nested.part, arrives = 1 - lost;
     if (nested.kind != DW_CONTRACTS_ALWAYS || params->unbiased || params->bits == 1) return none;
-    if (params->bits && params->group == DW_GROUP_ROW) return none;
+    uint32_t group = params->element ? DW_MX_BLOCK : params->bits ? params->group : 1;
+    if (group == DW_GROUP_ROW) return none;
     if (is_stochastic)
-        arrives = 1 - params->group * lost / 4;
-    else if (params->bits)
-        arrives /= params->group;
+        arrives = 1 - group * lost / 4;
+    else
+        arrives /= group;
     if (arrives <= 0) return none;
     uint32_t part = params->is_random ? params->keep : params->mask;
     if (!params->is_random) arrives *= (double)params->keep / DW_KEEP_ALL;

@@ -42,6 +42,10 @@ static void reads_and_writes_every_option(void **state)
          "replies=never,audit=255,quota_bytes=18446744073709551615,incarnation="
          "18446744073709551615"),
         "delta:form=step,group=row,error=0.000123456789,rounding=dither,key=f32",
+        "topk:element=e2m1,keep=0.02",
+        "randk:element=e4m3,seed=9,scaling=unbiased",
+        "cocktail:element=int8,mask=0.5,seed=3",
+        "chunk:element=e2m1,feedback=ef",
         /* with all options of groups */
         ("delta:bits=8,group=channel,scale=signed,rounding=stochastic,seed=18446744073709551615,"
          "key=bf16,prev=bf16,choose=never,"
@@ -478,6 +482,10 @@ static void the_option_that_differs_is_named(void **state)
         {"direct:form=step", "direct:bits=8", "form=step, but this decoder has the default form"},
         {"delta:bits=3", "delta:form=mx", "the default form, but this decoder has form=mx"},
         {"topk:keep=0.0125", "topk", "keep=0.0125, but this decoder has keep=0.01"},
+        {"topk:element=e2m1", "topk:element=e4m3",
+         "element=e2m1, but this decoder has element=e4m3"},
+        {"topk:element=e2m1", "topk:bits=4", "element"},
+        {"chunk", "chunk:element=int8", "element"},
         {"cocktail:mask=1e-6", "cocktail", "mask=0.000001, but this decoder has mask=0.1"},
         {"chunk:chunk=128", "chunk", "chunk=128, but this decoder has chunk=4096"},
         {"chunk", "topk", "codec chunk, but this decoder has topk"},

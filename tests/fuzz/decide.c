@@ -47,6 +47,14 @@ static fuzz_input split_off(fuzz_input *from, size_t bytes)
     return front;
 }
 
+/* The sparse codecs got the option element later than their other options. */
+enum { ELEMENT = 15 };
+
+static bool came_later(const dw_option *option, dw_codec codec)
+{
+    return option->number == ELEMENT && codec >= DW_CODEC_TOPK;
+}
+
 /* Picks values of the codec's options that have these numbers. Inputs of the corpus were made when
  * there were fewer options; later ones take their bytes from behind those. Options are picked in
  * the order of the rows, so rows that are moved change what inputs mean. */
@@ -54,7 +62,7 @@ static void pick_options(fuzz_input *input, dw_config *config, uint8_t least, ui
 {
     for (int i = 0; i < DW_OPTIONS; i++)
         if (dw_options[i].codecs & dw_codec_bit(config->codec) && dw_options[i].number >= least &&
-            dw_options[i].number <= most)
+            dw_options[i].number <= most && !came_later(&dw_options[i], config->codec))
             dw_option_set(&dw_options[i], config, pick(input, &dw_options[i]));
 }
 
@@ -93,6 +101,17 @@ static bool picks_projection(const fuzz_input *front)
     return byte >= 0x99 && byte <= 0xb8;
 }
 
+/* The same for the element of sparse codecs, by the last byte but three. */
+static void pick_element(const fuzz_input *front, fuzz_input *input, dw_config *config)
+{
+    uint32_t byte = front->left < CONFIG_BYTES ? 0 : front->data[front->left - 4];
+    if (byte < 0x46 || byte > 0x5d) return;
+    for (int i = 0; i < DW_OPTIONS; i++)
+        if (dw_options[i].codecs & dw_codec_bit(config->codec) &&
+            came_later(&dw_options[i], config->codec))
+            dw_option_set(&dw_options[i], config, pick(input, &dw_options[i]));
+}
+
 dw_config fuzz_config(fuzz_input *whole)
 {
     fuzz_input front = split_off(whole, CONFIG_BYTES), *input = &front;
@@ -100,6 +119,7 @@ dw_config fuzz_config(fuzz_input *whole)
     dw_codec later = pick_later_codec(&front);
     bool rotates = is_rotated(&front);
     bool is_projected = picks_projection(&front);
+    const fuzz_input all = front;
     dw_config config;
     REQUIRE(dw_config_init(&config, sizeof config) == DW_OK);
     /* Delta is the most likely codec, because it has the most state. */
@@ -111,6 +131,7 @@ dw_config fuzz_config(fuzz_input *whole)
     if (rotates) pick_options(input, &config, TRANSFORM, ROTATE);
     pick_options(input, &config, ROTATE + 1, PROJECT - 1);
     if (is_projected) pick_options(input, &config, PROJECT, UINT8_MAX);
+    pick_element(&all, input, &config);
     /* Of error, error=abs and rate a config may set only one. `how` decides which one keeps its
      * value, so that each of them occurs often. */
     if (how != 3) config.error_abs = 0;

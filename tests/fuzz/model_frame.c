@@ -152,15 +152,21 @@ static bool is_sparse(uint8_t codec)
     return codec >= TOPK && codec <= CHUNK;
 }
 
-/* Whether the codec has nested rows of values, which are quantized if the config has bits, and
- * floats otherwise. */
+/* Whether the codec has nested rows of values. */
 static bool has_nested_rows(uint8_t codec)
 {
     return is_sparse(codec) || codec == LOW;
 }
 
+/* The form of nested rows, or 0 where they are floats. element, bits: 0 where not given. */
+static uint32_t nested_form(uint8_t codec, uint32_t element, uint32_t bits)
+{
+    if (is_sparse(codec) && element) return MICROSCALED;
+    return bits || codec == COCKTAIL || codec == CHUNK ? QUANTIZED : 0;
+}
+
 /* The table in 1.2: which codec has the parameter, and which values are valid. form: parameter 14,
- * or 0; of the codecs with nested rows QUANTIZED where there are bits; of blocks FITTED with
+ * or 0; of the codecs with nested rows their form, or 0; of blocks FITTED with
  * quantile. rotates: there is parameter 32. */
 enum { FITTED = 100, QUANTILE = 3 };
 
@@ -179,7 +185,9 @@ static bool codec_has(uint8_t codec, uint32_t form, bool rotates, uint32_t numbe
         return true;
     if (has_nested_rows(codec))
         return (is_sparse(codec) ? number == KEEP : number == RANK || number == WIDTH) ||
-               (form == QUANTIZED ? number == BITS || number == GROUP : number == DTYPE);
+               (form == QUANTIZED     ? number == BITS || number == GROUP
+                : form == MICROSCALED ? number == ELEMENT
+                                      : number == DTYPE);
     switch (number) {
     case BITS: return quantizes && form == 0;
     case GROUP: return quantizes && form != MICROSCALED;
@@ -246,8 +254,7 @@ static bool read_parameters(const uint8_t *frame, const model_header *h, model_p
         unknown |= value == 0;
     }
     uint32_t form = p->of[FORM];
-    if (has_nested_rows(h->codec))
-        form = p->of[BITS] || h->codec == COCKTAIL || h->codec == CHUNK ? QUANTIZED : 0;
+    if (has_nested_rows(h->codec)) form = nested_form(h->codec, p->of[ELEMENT], p->of[BITS]);
     if (h->codec == IN_BLOCKS) form = p->of[CODEBOOK] == QUANTILE ? FITTED : 0;
     for (uint32_t number = 1; number < MODEL_PARAMETERS; number++) {
         bool there = p->of[number] != 0,
@@ -298,8 +305,9 @@ static bool find_plain_way(const model_params *p, uint32_t use, model_way *way)
     case COCKTAIL * 8 + 1:
     case CHUNK * 8 + 1:
         *way = (model_way){.form = SPARSE,
-                           .bits = p->of[BITS],
+                           .bits = way->bits, /* also those of an element */
                            .group = p->of[GROUP],
+                           .element = (uint8_t)p->of[ELEMENT],
                            .dtype = (uint8_t)p->of[DTYPE],
                            .keep = p->of[KEEP],
                            .mask = p->of[MASKED],
@@ -424,8 +432,7 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
     static const uint8_t own[] = {0, 32, 16, 17};
     uint8_t codec = config->codec ? (uint8_t)config->codec : DELTA;
     uint32_t form = config->form == DW_FORM_QUANTIZED ? 0 : (uint32_t)config->form;
-    if (has_nested_rows(codec))
-        form = config->bits || codec == COCKTAIL || codec == CHUNK ? QUANTIZED : 0;
+    if (has_nested_rows(codec)) form = nested_form(codec, (uint32_t)config->element, config->bits);
     uint32_t bits = codec == CHUNK ? 2 : 4;
     uint32_t keep = codec == COCKTAIL ? 200000 : codec == CHUNK ? 15625 : 10000;
     uint32_t group = form == STEPPED ? 65533 : codec == CHUNK ? 16 : 64;

@@ -42,6 +42,7 @@ static uint64_t kept_of(const model_way *way, uint64_t n)
 /* The way in which the k values are written. */
 static model_way inner_of(const model_way *way)
 {
+    if (way->element) return model_microscaled(way->element);
     return (model_way){.form = way->bits ? QUANTIZED : FLOATS,
                        .bits = way->bits,
                        .group = way->group,

@@ -11,10 +11,10 @@ typedef struct model_way {
     uint32_t bits, group;
     bool chooses;
     uint8_t dtype;   /* for the form floats */
-    uint8_t element; /* for the form mx; otherwise 0 */
+    uint8_t element; /* for the forms mx and sparse; otherwise 0 */
     bool dithers;    /* for the form step */
     bool coded;      /* entropy-coded (3.8) */
-    /* For the form sparse; bits, group and dtype are those of its values. */
+    /* For the form sparse; bits, group, element and dtype are those of its values. */
     uint32_t keep, mask, chunk; /* mask, chunk: 0 without the parameter */
     bool is_random;
     /* For the form lowrank; bits, group and dtype are those of its factors. width 0: not given. */

@@ -170,6 +170,14 @@ static bool is_possible(dw_codec codec, const dw_option *option, uint32_t word)
     return codec != DW_CODEC_DIRECT || strcmp(option->name, "form") != 0 || word != DW_FORM_MX;
 }
 
+/* The incarnation is always picked, and the values of sparse codecs are not microscaled by
+ * default. */
+static bool has_default(dw_codec codec, const dw_option *option)
+{
+    bool is_element = strcmp(option->name, "element") == 0 && codec >= DW_CODEC_TOPK;
+    return strcmp(option->name, "incarnation") != 0 && !is_element;
+}
+
 static void check_options(void)
 {
     uint8_t room[64];
@@ -188,7 +196,7 @@ static void check_options(void)
             for (uint32_t i = 0; option->words && option->words[i].text; i++)
                 if (is_possible((dw_codec)codec->value, option, option->words[i].value))
                     require_picked(row[i], codec->text, option->name, option->words[i].text);
-            if (strcmp(option->name, "incarnation") != 0)
+            if (has_default((dw_codec)codec->value, option))
                 require_picked(row[DEFAULT], codec->text, option->name, "the default");
             if (option->words) continue;
             require_picked(row[0], codec->text, option->name, "the least");

@@ -91,8 +91,9 @@ static void emit_config(golden *g, const uint8_t *frame)
         first = comma(g, first), emit(g, "\"key\"");
     bool has_nested_rows = config->codec == DW_CODEC_TOPK || config->codec == DW_CODEC_RANDK ||
                            config->codec == DW_CODEC_LOWRANK;
-    if ((config->codec == DW_CODEC_RAW || (has_nested_rows && !config->bits)) && !config->raw)
-        first = comma(g, first), emit(g, "\"dtype\"");
+    bool sends_floats =
+        config->codec == DW_CODEC_RAW || (has_nested_rows && !config->bits && !config->element);
+    if (sends_floats && !config->raw) first = comma(g, first), emit(g, "\"dtype\"");
     emit(g, "]},\n \"encoder\": \"%s\",\n \"steps\": [\n", g->encoder);
 }
 

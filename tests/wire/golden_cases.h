@@ -113,6 +113,12 @@ static const golden_case golden_sparse[] = {
     {"chunk_mask", "chunk:chunk=256,keep=0.4,group=row", DW_BF16, DW_BF16, 1, 5, 120},
     {"chunk_short", "chunk", DW_F32, DW_F16, 2, 2, 50},
     {"chunk_whole", "chunk:chunk=128", DW_BF16, DW_F32, 1, 8, 32},
+    {"topk_int8", "topk:element=int8,keep=0.3", DW_F32, DW_BF16, 2, 3, 50},
+    {"topk_e2m1", "topk:element=e2m1,keep=0.02", DW_BF16, DW_F32, 1, 9, 90},
+    {"randk_e4m3", "randk:element=e4m3,keep=0.2,scaling=unbiased,seed=6", DW_F16, DW_F16, 2, 4, 60},
+    {"cocktail_e5m2", "cocktail:element=e5m2,mask=0.5,seed=11", DW_F32, DW_F32, 1, 6, 100},
+    {"cocktail_e3m2", "cocktail:element=e3m2,mask=0.3,keep=0.5", DW_BF16, DW_F16, 1, 3, 70},
+    {"chunk_e2m3", "chunk:element=e2m3,chunk=128,keep=0.3", DW_F32, DW_BF16, 2, 3, 80},
 };
 
 /* Cases of the codec blocks, filled in likewise. */

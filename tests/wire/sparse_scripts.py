@@ -89,8 +89,11 @@ def add(s, frame, key=A, way=MASK, w=None, numbers=None, may_be_long=False):
     """Adds an entry, with random values. numbers: of the candidates; otherwise random ones. What
     would be longer than a mask is written as one, unless it may be too long."""
     shape, p = Shape(s.T * s.C, s.parameters), s.parameters
-    make = Payloads(s.random, 1, shape.k, s.y if "bits" in p else F32, calm=s.calm)
-    if "bits" in p:
+    floats = "dtype" in p
+    make = Payloads(s.random, 1, shape.k, F32 if floats else s.y, calm=s.calm)
+    if "element" in p:
+        values, y, _ = make.microscaled(p["element"], False, None, False)
+    elif not floats:
         values, y, _ = make.quantized(p["bits"], p["group"], False, None, False)
     else:
         values, y, _ = make.floats(p["dtype"], False)
@@ -157,6 +160,20 @@ def random_scripts():
         s = script("chunk", n, y, number, chunk=(128, 256, 65536)[number % 3], **quantized)
         send(s, (MASK, 0), (NUMBERS, None), (GAPS, number % 5))
         yield f"sparse_chunk_{number}", s
+
+
+def microscaled_scripts():
+    """Every codec with every element; more and fewer values than a block has."""
+    more = {"topk": {}, "randk": {}, "cocktail": {"mask": 500000}, "chunk": {"chunk": 128}}
+    for element in range(1, 7):
+        for number, codec in enumerate(more):
+            y, n = (F32, F16, BF16)[(element + number) % 3], ((3, 70), (1, 300))[element % 2]
+            keep = (400000, 50000, 700000)[element % 3]
+            s = script(codec, n, y, element, keep=keep, element=element, **more[codec])
+            s.seed = 0 if codec in ("topk", "chunk") else element
+            ways = ((None, None),) * 2 if codec == "randk" else ((MASK, 0), (NUMBERS, None))
+            send(s, *ways)
+            yield f"sparse_{codec}_element_{element}", s
 
 
 # ------------------------------------------------------------------------------------------------
@@ -279,4 +296,24 @@ def bad_sparse_fields():
     return s
 
 
-ALONE = (bad_sparse_places, bad_chunks, bad_sparse_fields)
+def bad_elements():
+    """Parameter 15 of sparse codecs: not beside parameters 1 and 2, or 7, and only elements that
+    there are. In rows 0 and 1 the codec has element and keep."""
+    s = script("topk", (1, 200), keep=300000, element=6)
+    send(s, (MASK, 0))
+    for change, status in (
+        *((row(0, 2, value), "FORMAT") for value in (0, 7, 2**31)),
+        (row(0, 2, 5), "MISMATCH"),
+        (rows(lambda r: [[1, 0, 4], [2, 0, 32]] + r), "FORMAT"),
+        (rows(lambda r: [[1, 0, 4]] + r), "FORMAT"),
+        (rows(lambda r: [[7, 0, F32]] + r), "FORMAT"),
+        (rows(lambda r: r[1:]), "FORMAT"),
+    ):
+        frame = s.frame()
+        add(s, frame)
+        change(frame)
+        s.deliver(frame, status, 0)
+    return s
+
+
+ALONE = (bad_sparse_places, bad_chunks, bad_sparse_fields, bad_elements)

@@ -76,11 +76,13 @@ DELTA_MX, DELTA_STEP = (CODEC_DELTA, MICROSCALED), (CODEC_DELTA, STEPPED)
 DIRECT_STEP = (CODEC_DIRECT, STEPPED)
 DELTAS = ((CODEC_DELTA, 0), DELTA_MX, DELTA_STEP)
 # The codecs topk, randk and lowrank have a value of their own where there is parameter 1, in place
-# of that of 14.
-WITH_BITS = 1000
+# of that of 14; and the sparse ones another where there is parameter 15.
+WITH_BITS, WITH_ELEMENT = 1000, 1002
 SPARSE_FLOATS = ((CODEC_TOPK, 0), (CODEC_RANDK, 0))
 SPARSE_CODECS = (CODEC_TOPK, CODEC_RANDK, CODEC_COCKTAIL, CODEC_CHUNK)
 SPARSE_BITS = tuple((codec, WITH_BITS) for codec in SPARSE_CODECS)
+SPARSE_MX = tuple((codec, WITH_ELEMENT) for codec in SPARSE_CODECS)
+ALL_SPARSE = SPARSE_FLOATS + SPARSE_BITS + SPARSE_MX
 # So has the codec blocks where the codebook is fitted.
 FITTED = 1001
 SCALED_BLOCKS, ALL_BLOCKS = ((CODEC_BLOCKS, 0),), ((CODEC_BLOCKS, 0), (CODEC_BLOCKS, FITTED))
@@ -88,7 +90,7 @@ LOW_FLOATS, LOW_BITS = ((CODEC_LOWRANK, 0),), ((CODEC_LOWRANK, WITH_BITS),)
 QUANTIZING = ((CODEC_DELTA, 0), (CODEC_DIRECT, 0))
 STEPPING = (DELTA_STEP, DIRECT_STEP)
 CODING = (*DELTAS, (CODEC_DIRECT, 0), DIRECT_STEP, (CODEC_MX, 0))  # may be entropy-coded
-EVERY = (*CODING, (CODEC_RAW, 0), *SPARSE_FLOATS, *SPARSE_BITS, *LOW_FLOATS, *LOW_BITS)
+EVERY = (*CODING, (CODEC_RAW, 0), *ALL_SPARSE, *LOW_FLOATS, *LOW_BITS)
 EVERY += ((CODEC_TAH, 0), *ALL_BLOCKS)
 PARAMETERS = {  # 1.2. Defaults are only used by a break: the page's frames have every parameter.
     1: Parameter("bits", QUANTIZING + SPARSE_BITS + LOW_BITS, range(1, 9), 4),
@@ -105,13 +107,21 @@ PARAMETERS = {  # 1.2. Defaults are only used by a break: the page's frames have
     9: Parameter("choose", DELTAS[:2], (1, 2), 1),
     11: Parameter("audit", DELTAS, range(1, NEVER + 1), 1),
     FORM: Parameter("form", (DELTA_MX, *STEPPING), (), None),
-    15: Parameter("element", (DELTA_MX, (CODEC_MX, 0)), range(1, 7), 2),
+    15: Parameter("element", (DELTA_MX, (CODEC_MX, 0), *SPARSE_MX), range(1, 7), 2),
     ENTROPY: Parameter("entropy", CODING, (RANS,), None),
-    26: Parameter("keep", SPARSE_FLOATS + SPARSE_BITS, range(1, spec_sparse.MILLION + 1), None),
+    26: Parameter("keep", ALL_SPARSE, range(1, spec_sparse.MILLION + 1), None),
     28: Parameter(
-        "mask", ((CODEC_COCKTAIL, WITH_BITS),), range(1, spec_sparse.MILLION + 1), 100000
+        "mask",
+        ((CODEC_COCKTAIL, WITH_BITS), (CODEC_COCKTAIL, WITH_ELEMENT)),
+        range(1, spec_sparse.MILLION + 1),
+        100000,
     ),
-    29: Parameter("chunk", ((CODEC_CHUNK, WITH_BITS),), [1 << i for i in range(7, 17)], 4096),
+    29: Parameter(
+        "chunk",
+        ((CODEC_CHUNK, WITH_BITS), (CODEC_CHUNK, WITH_ELEMENT)),
+        [1 << i for i in range(7, 17)],
+        4096,
+    ),
     41: Parameter("codebook", ALL_BLOCKS, (1, 2, 3), None),
     42: Parameter("block", SCALED_BLOCKS, spec_blocks.LENGTHS, None),
     TRANSFORM: Parameter("transform", CODING, (spec_rotated.HADAMARD,), None),
@@ -878,7 +888,8 @@ def parse_parameters(codec, block):
     form = form_of(codec, rows)
     of = (CODEC_DELTA if "step-of-mx" in broken and form == MICROSCALED else codec), form
     wanted = [number for number, row in PARAMETERS.items() if of in row.codecs]
-    if codec in (CODEC_TOPK, CODEC_RANDK) and form and "sparse-bits-and-dtype" in broken:
+    floats_too = codec in (CODEC_TOPK, CODEC_RANDK) and form == WITH_BITS
+    if floats_too and "sparse-bits-and-dtype" in broken:
         wanted = [1, 2, 7, 26]
     if codec != CODEC_DELTA and of == DELTA_MX:
         wanted = [FORM, 15]
@@ -934,6 +945,9 @@ def form_of(codec, rows):
     if codec == CODEC_BLOCKS:
         fitted = any(number == 41 and v == spec_blocks.QUANTILE for number, _, v in rows)
         return FITTED if fitted and "blocks-block-beside" not in broken else 0
+    told = codec in SPARSE_CODECS and any(number == 15 for number, _, _ in rows)
+    if told and "sparse-element-refused" not in broken:
+        return WITH_ELEMENT
     if codec in (CODEC_TOPK, CODEC_RANDK, CODEC_LOWRANK):
         return WITH_BITS if any(number == 1 for number, _, _ in rows) else 0
     if codec in SPARSE_CODECS:
@@ -948,6 +962,7 @@ def is_let_through(number, form):
         MICROSCALED: {"mx-form-beside": (1, 2), "step-rounding-alone": (4,)},
         STEPPED: {"step-bits-beside": (1,), "step-choose-beside": (9,)},
         0: {"step-rounding-alone": (4,)},
+        WITH_ELEMENT: {"sparse-element-beside-bits": (1, 2)},
     }
     return any(name in broken and number in of for name, of in lax.get(form, {}).items())
 
@@ -1038,6 +1053,9 @@ def values_of_sparse(h, parameters):
     if "bits" in parameters:
         method = Method(QUANTIZED, None, parameters["bits"], False)
         return shape, method, quantized_size(1, k, parameters["group"], method.bits, False)
+    if "element" in parameters:
+        method = microscaling(parameters["element"], False)
+        return shape, method, quantized_size(1, k, BLOCK, method.bits, False, 1)
     method = Method(FLOATS, BY_CODE[parameters["dtype"]], 0, False)
     return shape, method, up(k * method.fmt.size, 16)
 
@@ -1059,8 +1077,11 @@ def make_sparse(h, parameters, e, payload):
     places, values = payload
     shape, method, _ = values_of_sparse(h, parameters)
     count, k = h.T * h.C, shape.k
-    if method.form == QUANTIZED:
-        made = Quantized(1, k, parameters["group"], method, None, None).read(values)
+    if method.form in (QUANTIZED, MICROSCALED):
+        if method.form == QUANTIZED:
+            made = Quantized(1, k, parameters["group"], method, None, None).read(values)
+        else:
+            made = Microscaled(1, k, method, None, None).read(values)
         all_values = [(False, 0)] * count
         for place, value in zip(places, made.values):
             all_values[place] = value

@@ -32,6 +32,8 @@ BREAKS = {
     "sparse-draw-mod": "a draw is taken mod m (3.10)",
     "sparse-seed-refused": "a seed is refused with randk (1.1)",
     "sparse-bits-and-dtype": "parameter 7 must be there beside parameter 1 (1.2)",
+    "sparse-element-refused": "the sparse codecs do not have parameter 15 (1.2)",
+    "sparse-element-beside-bits": "parameters 1 and 2 may be there beside 15 (1.2)",
     "cocktail-kept-of-all": "k is a part of the values, not of the candidates (3.10)",
     "cocktail-mask-down": "the number of candidates is rounded down (3.10)",
     "cocktail-places": "places of cocktail are those in the sample (3.10)",

@@ -1044,6 +1044,7 @@ def all_scripts():
     made.update(adding())
     made.update(entropy_scripts.random_scripts())
     made.update(sparse_scripts.random_scripts())
+    made.update(sparse_scripts.microscaled_scripts())
     made.update(entropy_scripts.long_scripts())
     return {name: s.golden() for name, s in made.items()}
 
