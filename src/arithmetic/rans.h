@@ -333,7 +333,7 @@ DW_INLINE uint8_t dw_part_mask(uint8_t high)
 }
 
 /* Returns the part of a code, which is |z| in units of 1/8, rounded down. high: the high byte of
- * the code's random number. z is not negative where it is 128 or more, and the bytes 127 - b and
+ * the code's random number. If this byte is 128 or more, z is not negative. The bytes 127 - b and
  * 128 + b stand for the same |z|. */
 DW_INLINE uint32_t dw_part_of(uint8_t high)
 {

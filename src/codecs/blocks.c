@@ -16,8 +16,9 @@
 #include "codecs/tiles.h"
 #include "wire/bytes.h"
 
-/* A chunk has as many elements as the largest block. One part in so many is measured for the
- * counters. */
+/* CHUNK: the elements of a chunk, as many as the largest block has. PART: elements that are worked
+ * on at once; one part in DW_MEASURED_SHARE is measured for the counters. The last two: the codes
+ * that stand for 0. */
 enum { CHUNK = 65536, PART = DW_ELEMENTS_BLOCK, LINEAR_ZERO = 128, DYNAMIC_ZERO = 127 };
 
 static bool is_fitted(const dw_plan *plan)
@@ -114,8 +115,9 @@ static void make_lookup(const float *entries, float scale, dw_dtype dtype, looku
             dw_fill_nan(dw_at(to, dtype, (uint64_t)i), dtype, 1);
 }
 
-/* A block, when it is decoded. A short one has fewer codes than a lookup has entries, so its values
- * are multiplied one by one, unless they are poisoned or not to be binary32. */
+/* A block while it is decoded. The values of a short block are multiplied one by one, because a
+ * lookup does not pay for so few codes. Poisoned blocks, and those whose values are wanted in 16
+ * bits, always use a lookup. */
 typedef struct block {
     const float *entries;
     float scale;
@@ -228,8 +230,9 @@ static uint64_t part_of(uint64_t left)
     return left < PART ? left : (uint64_t)PART;
 }
 
-/* The extremes of what is coded, as numbers of which the larger one counts: the order of the
- * largest value, and of the smallest one inverted. n: how many values are not finite. */
+/* Finds the extremes of what is coded, both as maxima of integers. largest: dw_order_of the largest
+ * finite value; x_largest: dw_order_of the smallest one, with all bits inverted. n: how many values
+ * are not finite. */
 static void measure(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result)
 {
     float part[PART];
@@ -463,10 +466,11 @@ static dw_status plan(dw_plan *made, dw_why *why)
     return DW_OK;
 }
 
-/* Half of the largest distance of two neighbouring entries, of a block whose largest magnitude is
- * 1: of linear 1 / 254; of dynamic 0.9 / 128. The parts are a little larger, because u is rounded.
- * Of quantile, 0 and both extremes are entries, so two neighbours are at most as far apart as the
- * largest magnitude. */
+/* The error is at most half of the largest distance of two neighbouring entries. If the largest
+ * magnitude of a block is 1, that is 1 / 254 with linear and 0.9 / 128 with dynamic. The parts
+ * below are a little larger, because the quotient of value and scale is rounded. With quantile, 0
+ * and both extremes are entries, so neighbours are at most as far apart as the largest magnitude.
+ */
 static dw_contraction contracts(const dw_form_params *params, const dw_config *config)
 {
     (void)config;

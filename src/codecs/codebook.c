@@ -19,9 +19,9 @@ void dw_codebook_linear(float entries[DW_CODEBOOK_ENTRIES])
 }
 
 /* Every decade below 1 has twice as many entries as the one below it: the middles of intervals of
- * equal length. Numerator and denominator are whole numbers that binary64 holds exactly, and
- * rounding the quotient twice gives the same bits as rounding it once (the page's table says so).
- */
+ * equal length. Numerator and denominator are whole numbers that binary64 holds exactly. The
+ * quotient is rounded twice, to binary64 and to binary32, which gives the same bits as rounding it
+ * once (those of the table in docs/format.md, 3.13). */
 void dw_codebook_dynamic(float entries[DW_CODEBOOK_ENTRIES])
 {
     double power = 1e7;

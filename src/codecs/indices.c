@@ -244,7 +244,8 @@ static const char *read_gaps(const dw_sparse *s, const head *h, const uint8_t *f
     return is_end ? NULL : "there are more gaps than values";
 }
 
-/* Numbers say by their places to which chunk they belong; a mask and gaps do not. */
+/* Checks that every chunk has as many values as are sent of it. Where places are sent as numbers
+ * this need not be checked: the position of a number in the list says to which chunk it belongs. */
 static const char *check_chunks(const dw_sparse *s, const uint8_t *mask)
 {
     dw_sparse_chunk chunk = {0};

@@ -39,8 +39,9 @@ typedef struct shape {
  * because the size of what is kept has 32 bits. */
 #define MOST_WORDS (UINT64_C(1) << 31)
 
-/* Rows that are shorter than a group have a group that is not much longer than they are: padding
- * could make a payload longer than a frame may be. */
+/* Returns the group for rows of so many channels. Where a smaller power of two from 16 to 256 holds
+ * a whole row, it replaces `group`. Otherwise padding could make a payload longer than a frame may
+ * be. */
 static uint32_t group_for(uint32_t group, uint64_t channels)
 {
     uint32_t narrow = 16;
@@ -141,7 +142,8 @@ static void clamp(float *values, uint64_t n)
     }
 }
 
-/* n values of what the decoder makes of a payload, of which row and column begin at number `at`. */
+/* Computes n values of p^T q as a decoder does, from number `at` of the sample on. All of them are
+ * in one row of the matrix. */
 static void make_values(const shape *s, const room *own, uint64_t at, uint64_t n, float *values)
 {
     dw_product_values(s->r, s->rows, own->p, s->columns, own->q, at / s->columns, at % s->columns,
@@ -194,8 +196,8 @@ static uint64_t q_words(const shape *s)
     return s->r * s->columns;
 }
 
-/* Row k of random matrix number `number`: 256 values that are as often negative as positive. The
- * format leaves the start to the encoder, so the key is any number. */
+/* Draws row k of random matrix number `number`. A value is one of 256 equally probable ones, half
+ * of them negative. The format leaves the start to the encoder, so any key will do. */
 static void draw_row(const dw_encode_job *job, const shape *s, uint32_t number, uint32_t k,
                      float *q)
 {
@@ -217,8 +219,8 @@ static uint32_t visits_of(const dw_encode_job *job, const shape *s)
     return visits;
 }
 
-/* The matrix from which the iteration begins. A row of zeros would stay one for ever, so it is
- * drawn. */
+/* Sets q to the matrix from which the iteration begins: the one that was kept of the key, or a
+ * random one. A kept row of zeros is replaced by a random row, because no iteration changes it. */
 static void start(const dw_encode_job *job, const shape *s, float *q)
 {
     uint32_t visits = visits_of(job, s), restart = job->plan->params.restart;
@@ -252,7 +254,8 @@ static void keep_start(const dw_encode_job *job, const shape *s, const float *q)
     memcpy(to + q_words(s), &visits, sizeof visits);
 }
 
-/* The sample says nothing: what is kept stays as it was. */
+/* For a sample that is poisoned or counts as 0: keeps the old q, or zeros if there is none, and
+ * counts the visit. */
 static void keep_as_it_was(const dw_encode_job *job, const shape *s)
 {
     uint32_t visits = visits_of(job, s) + 1;
@@ -298,8 +301,8 @@ static uint32_t largest_coded(const dw_encode_job *job, const shape *s)
     return most;
 }
 
-/* Finds p and q, and writes them. magnitude: the largest one of what is coded, whose exponent is
- * taken away first, so that no sum overflows. */
+/* Finds p and q, and writes them. magnitude: the largest magnitude of what is coded. All values are
+ * first multiplied by the power of two that brings it to [1, 2), so that no sum overflows. */
 static void factorize(const dw_encode_job *job, const shape *s, const room *own, uint32_t magnitude,
                       dw_sums *sums)
 {
@@ -378,7 +381,7 @@ static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *re
     if (job->keeps_residual && !is_poisoned) {
         (void)decode_factors(job->kernels, &s, job->payload, &own);
         if (!keep_residual(job, &s, &own)) {
-            /* Rounded too coarsely to come any closer: nothing is sent. */
+            /* p and q are rounded so coarsely that y is further from M than 0 is: sends zeros. */
             result->sums = (dw_sums){0};
             write_alike(job, &s, &own, 0, &result->sums);
             (void)keep_residual(job, &s, &own);

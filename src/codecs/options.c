@@ -213,9 +213,9 @@ static bool rounding_fits(const dw_config *config, uint64_t rounding)
  * a coded change must be smaller than the change. The variance of the error is step^2 / 12 with
  * dither, and up to step^2 / 4 with stochastic rounding; so steps from sqrt(12) and from 2 times
  * the root mean square of the change on are too large. The limits stay a little below that. Nearest
- * rounding never makes the error larger than the change, whatever the step. With feedback, it must
- * make the error smaller, and it may not leave all values at 0, which are at most the dead zone
- * (half a step by default). */
+ * rounding never makes the error larger than the change, whatever the step. With feedback, however,
+ * the error must be smaller than what is coded. Nearest rounding is wrong by at most the dead zone
+ * (half a step by default), so the dead zone must be below the root mean square. */
 uint32_t dw_option_step_most(const dw_config *config)
 {
     bool is_delta = config->codec == DW_CODEC_DELTA;
@@ -226,7 +226,8 @@ uint32_t dw_option_step_most(const dw_config *config)
     return is_delta ? STEP_MOST : 950000 / (config->deadzone ? config->deadzone : 500);
 }
 
-/* Of a step that is too large for feedback, the error is reported for the option feedback. */
+/* Refuses steps that are too large for the codec delta. A step that is too large for feedback is
+ * reported as an error of the option feedback instead (feedback_fits). */
 static bool step_fits(const dw_config *config, uint64_t step)
 {
     return config->codec != DW_CODEC_DELTA || step <= dw_option_step_most(config);
@@ -363,8 +364,8 @@ static bool key_is_quantized(const dw_config *config)
     return config->key == 0 || (config->key >= 2 && config->key <= 8);
 }
 
-/* Of values that are the largest of a chunk, with 2 bits: groups of 16 and absmax left the smallest
- * residuals (docs/codecs/chunk.md). */
+/* The codec chunk has absmax as its default: with 2 bits, groups of 16 and absmax left the smallest
+ * residuals (docs/codecs/chunk.md). With 1 bit it has no default of its own. */
 uint32_t dw_option_own_scale(const dw_config *config)
 {
     return config->codec == DW_CODEC_CHUNK && config->bits != 1 ? (uint32_t)DW_SCALE_ABSMAX : 0;

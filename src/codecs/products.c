@@ -121,9 +121,10 @@ static double dot(const float *a, const float *b, uint64_t n)
     return sum;
 }
 
-/* Gram-Schmidt. What is left of a vector is compared with what it was, because rounding leaves a
- * rest of a vector that the others make up. Twice, because a small rest is not orthogonal enough
- * after one turn. */
+/* Gram-Schmidt. A vector that depends linearly on those before it leaves only rounding errors. So
+ * the rest of a vector is compared with its original length, and becomes 0 if it is too short. What
+ * lies along the vectors before is subtracted twice, because after one turn a small rest is not
+ * orthogonal enough. */
 void dw_orthonormalize(uint32_t r, uint64_t n, float *p)
 {
     /* least_rest: of the square of the norm. least_square: below it, a factor might overflow. */

@@ -280,9 +280,9 @@ static uint64_t farthest_channel(const fitting *f, uint32_t r)
     return best;
 }
 
-/* Makes the columns of v orthonormal, one after the other. Each is freed twice from those before
- * it, because once leaves rounding errors. If nothing is left of it, because x has fewer
- * dimensions, a unit vector takes its place. */
+/* Makes the columns of v orthonormal, one after the other. What lies along the columns before it is
+ * subtracted twice from each column, because once leaves rounding errors. If nothing remains of a
+ * column, because x has fewer dimensions than v has columns, a unit vector takes its place. */
 static void orthonormalize(const fitting *f)
 {
     for (uint32_t r = 0; r < f->r; r++) {

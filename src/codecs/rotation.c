@@ -105,7 +105,8 @@ void dw_rotation_decode(const dw_decode_job *job, const dw_run *run, dw_run_deco
     dw_dtype dtype = state ? job->prev_dtype : adds ? DW_F32 : job->y_dtype;
     void *out = state ? run->next : adds ? values : dw_at(job->y, job->y_dtype, at);
     const void *prev = state ? dw_at(job->prev, job->prev_dtype, run->element) : NULL;
-    /* As with state, because then poisoned pieces are 0, which does no harm to their neighbours. */
+    /* Decoded as if with state and without prev, because then poisoned pieces become 0 and not NaN,
+     * which the rotation would spread to all values of their blocks. */
     dw_decode_job inner = *job;
     dw_run inner_run = *run;
     inner.layout.rotates = 0;

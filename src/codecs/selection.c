@@ -206,8 +206,8 @@ static cut count_all(const source *from, uint64_t k, uint8_t *mask, float *chose
     return found;
 }
 
-/* A limit a little below that of the last elements. A few elements differ more from the next ones
- * than many do. */
+/* Returns a guess for the next chunk: a little below the k-th largest magnitude of the last one. If
+ * k is small, this magnitude differs more from chunk to chunk, so the distance is larger. */
 static uint32_t below(cut last, uint64_t k)
 {
     uint32_t less = k < FEW ? 1u << 21 : 1u << 20; /* a fourth or an eighth of an octave */

@@ -37,7 +37,8 @@ static void exchange(float *tile, uint32_t pivot)
     tile[pivot] = first;
 }
 
-/* The root of the width by which an offset of the first element appears in each rotated value. */
+/* The square root of a tile's width. A number that is added to the first element of a tile adds
+ * this number, divided by the root, to every rotated value. */
 static float root_of(const dw_tah *tah)
 {
     return dw_rotate_root(tah->g);
@@ -189,10 +190,10 @@ static void finish(const uint8_t *payload, const dw_tah *tah, uint64_t tile, flo
 
 /* ---- Encode: values -------------------------------------------------------------------------- */
 
-/* Chooses the offset of a tile and writes it. first: the first element, without which the tile was
- * rotated; what of it is not in the offset is added to every rotated value. The lowest value is to
- * lie on the lowest level and the highest one on the highest, of which there is one level less
- * above zero than below it. */
+/* Chooses the offset of a tile and writes it. first: the first element, which was replaced by 0
+ * before the tile was rotated. Adds to every rotated value what remains of it: (first - offset) /
+ * root. The offset is chosen so that the lowest rotated value then lies on the lowest level and the
+ * highest on the highest; there is one level less above zero than below it. */
 static void take_offset(const dw_encode_job *job, const dw_tah *tah, int kind, uint64_t tile,
                         float first, float *rotated)
 {
@@ -377,9 +378,9 @@ static dw_status plan(dw_plan *made, dw_why *why)
     return DW_OK;
 }
 
-/* The range of g values is at most the root of 2 times their norm, and the steps are the range,
- * divided by 7 or 15, a scale that is rounded to a bf16, and half of a step is lost of each value.
- * The offset, a bf16 as well, can be wrong by 2^-8 of the largest value. */
+/* The range of g values is at most the square root of 2 times their norm. The step is the range
+ * divided by 7 or 15, rounded up to a bf16, which makes it larger by at most 2^-7. Each value is
+ * wrong by at most half a step. The offset, a bf16, can be wrong by 2^-8 of the largest value. */
 static dw_contraction contracts(const dw_form_params *params, const dw_config *config)
 {
     double levels = params->share < DW_KEEP_ALL ? 7 : 15,

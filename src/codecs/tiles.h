@@ -200,7 +200,8 @@ void dw_tiles_clear(const dw_encode_job *job, const dw_chunk *chunk);
 /* The sum of the payload digest over a chunk's tiles. */
 uint64_t dw_tiles_payload_sum(const dw_encode_job *job, const dw_chunk *chunk);
 
-/* Decodes a run that was just encoded, of a job without state, to binary32. */
+/* Decodes one run: the function of a form that dw_tiles_measure_run calls for a run that was just
+ * encoded, and dw_rotation_decode for the rotated values of any run. */
 typedef void dw_run_decoder(const dw_decode_job *job, const dw_run *run);
 
 /* The number of parts into which a measured tile is divided; one of them is measured. */

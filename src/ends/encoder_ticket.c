@@ -69,8 +69,9 @@ static bool prepare_draft(dw_encode_ticket *t)
                                        dw_ticket_head_most(t), sizeof *t->draft);
 }
 
-/* For a device, which has memory of its own for plain payloads: if a payload of the frame is to be
- * coded, all payloads behind it move. */
+/* For a device, which has memory of its own for plain payloads: if any payload of the frame has a
+ * stage, sets `coded` in all jobs, because the device then moves all payloads together
+ * (codecs/job.h). */
 static void prepare_moves(dw_encode_ticket *t)
 {
     bool moves = false;

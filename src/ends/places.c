@@ -70,8 +70,8 @@ static dw_status read_entries(const reading *r, dw_places *places, dw_why *why)
     return DW_OK;
 }
 
-/* A frame that is too short for its values asks for no memory. So the size of the places, at most
- * 32 bytes for a byte of the frame, does not overflow. */
+/* No memory is allocated for a frame that is too short for its values. So the size of the
+ * places, at most 32 bytes for a byte of the frame, does not overflow. */
 static dw_status read_places(reading *r, const dw_allocator *allocator, dw_places **places,
                              dw_why *why)
 {

@@ -25,8 +25,8 @@ void dw_weights_of_frequencies(const uint16_t *frequencies, uint32_t range, uint
 uint32_t dw_weights_of_pairs(const uint32_t *weights, uint32_t symbols, uint32_t *pairs);
 
 /* Divides the 4096 slots among the symbols: symbol s gets the slots start[s] to start[s + 1] - 1.
- * Every symbol whose weight is not 0 gets one. The others are divided in proportion to the part of
- * each weight that is above what one slot is worth. */
+ * Every symbol whose weight is not 0 gets one slot. The remaining slots are divided in proportion
+ * to the part of each weight that is above what one slot is worth. */
 void dw_slots_of_weights(const uint32_t *weights, uint32_t symbols, uint16_t *start);
 
 /* About how many bits n symbols take that occur as these weights say, and have these slots. */

@@ -156,7 +156,8 @@ static size_t put_block(const dw_kernels *kernels, rans_work *w, const draft *d,
     if (d->front_bytes > most) return 0;
     uint64_t room = (most - d->front_bytes) / 2;
     uint8_t *end = (uint8_t *)(w + 1) + DW_RANS_ROOM + 2 * room;
-    /* The estimate is exact to one byte in a hundred. So here ends what cannot fit. */
+    /* The estimate is wrong by at most one byte in a hundred. A draft that exceeds the room by more
+     * cannot fit, so its words are not made. */
     if (d->bits / 16 > room + room / 64 + DW_RANS_STATES) return 0;
     uint64_t words = put_words(kernels, w, d, end, room);
     if (words > room) return 0;

@@ -51,10 +51,10 @@ const char *dw_rans_sentence(uint32_t fault);
  * off; the functions that decode it find that out. */
 bool dw_rans_has_parts(const uint8_t *from, size_t bytes);
 
-/* Returns NULL, and the block's own bytes in *used: behind it may be others, up to `bytes`, which
- * are not looked at. Or a sentence that says what is wrong with the block; then codes has any
- * contents, and *used is not set. Reads nothing beyond from + bytes, and writes nothing beyond
- * codes + n. Damage that leaves a valid block gives other codes. */
+/* Decodes a block. Returns NULL, and sets *used to the length of the block; the bytes behind it, up
+ * to `bytes`, may belong to other blocks. Or returns a sentence that says what is wrong with the
+ * block; then codes has any contents, and *used is not set. Reads nothing beyond from + bytes, and
+ * writes nothing beyond codes + n. Damage that leaves a valid block gives other codes. */
 const char *dw_rans_decode(const dw_kernels *kernels, const uint8_t *from, size_t bytes,
                            uint8_t *codes, uint64_t n, void *work, size_t *used);
 

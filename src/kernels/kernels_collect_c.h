@@ -21,7 +21,8 @@ static uint64_t collect_c(const float *values, uint64_t n, uint32_t least, uint8
     uint64_t found = 0, whole = n / ONCE * ONCE;
     for (uint64_t i = 0; i < whole; i += ONCE) {
         uint32_t any = 0;
-        /* Signed, since processors without AVX-512 compare only such integers at once. */
+        /* As signed integers, because x86-64 has vector comparisons of unsigned ones only with
+         * AVX-512. */
         for (int k = 0; k < ONCE; k++)
             any |= (int32_t)(dw_bits_of(values[i + k]) & 0x7fffffffu) >= (int32_t)least;
         for (int k = 0; !any && k < ONCE; k += 8) mask[(i + k) / 8] = 0;

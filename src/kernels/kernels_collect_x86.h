@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * kernels_collect_x86.h - finds values whose magnitude reaches a limit, with AVX2 or AVX-512.
  *
- * A whole vector of values is stored at the end of the list, those that were found first; the next
- * one is stored over the rest. So nothing depends on how many there are. The list has room for as
- * many values as were looked at. kernels_collect_c.h has the same in plain C.
+ * Each step stores a whole vector at the end of the list: the values that it found, and behind them
+ * values without meaning, which the next step overwrites. So no branch depends on how many were
+ * found. The list has room for as many values as were looked at. kernels_collect_c.h has the same
+ * in plain C.
  *
  * Included after kernels_simd.h, in the tables for AVX2 and for AVX-512. */
 #include "kernels/rans_lanes.h"

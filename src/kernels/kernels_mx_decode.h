@@ -2,8 +2,8 @@
  * kernels_mx_decode.h - vector kernels that decode for microscaling.
  *
  * A part of the vector kernels: see kernels_simd.h. It comes after the file for decode, whose
- * helpers it uses. Poisoned blocks, and those with very large or very small scales, which
- * kernels_mx_encode.h does not produce either, are left to C.
+ * helpers it uses. Poisoned blocks, and others with a very large scale (MX_SPECIAL_SCALE), are
+ * left to C.
  *
  * Codes are converted to floats by way of f16, whose exponent and fraction are wide enough for all
  * elements: sign, exponent and fraction are moved to their places in an f16, and the conversion

@@ -557,8 +557,8 @@ DW_VECTOR void w_store_turns(void *to, w64 x, w64 y)
 #include "kernels/kernels_mx_encode.h"
 #include "kernels/kernels_step.h"
 
-/* The entropy coder has no vector kernels here yet: a table lookup per lane and a store of some
- * lanes close to each other, which it would need, are no instructions of this processor. */
+/* The entropy coder has no vector kernels here yet. They would need to look up each lane in a large
+ * table, and to store selected lanes side by side; Advanced SIMD has no instructions for either. */
 static void histogram(const uint8_t *codes, uint64_t n, uint32_t counts[256])
 {
     dw_kernels_c.histogram(codes, n, counts);

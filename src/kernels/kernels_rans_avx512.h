@@ -61,7 +61,8 @@ DW_VECTOR __m512i rans_encode_step(__m512i x, const uint8_t *s, const uint64_t *
     __mmask16 full =
         _mm512_cmpgt_epi32_mask(_mm512_add_epi32(_mm512_srli_epi32(x, 20), missing), low);
     int count = _mm_popcnt_u32(full);
-    /* The words of the lanes in order, behind what has no meaning. */
+    /* Moves the words of the full lanes, in order, to the end of the vector. What lies in front of
+     * them has no meaning. */
     __m512i order =
         _mm512_add_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
                          _mm512_set1_epi32(count));

@@ -156,8 +156,8 @@ static code_range count_all_outliers(const uint8_t *codes, uint64_t turns, uint3
     return (code_range){1, 0};
 }
 
-/* Where few codes are possible, or nearly all codes are close to the middle, each of these is
- * compared with all codes. */
+/* If all codes lie in a small range, or nearly all are close to DW_STEP_ZERO, every code value of
+ * that range is compared with all codes. Otherwise the C kernel counts. */
 static void histogram(const uint8_t *codes, uint64_t n, uint32_t counts[256])
 {
     uint64_t turns = n / 32;
@@ -263,8 +263,8 @@ static void rans_fill_slots(const dw_rans_decode_run *run)
     for (uint32_t s = 0; s < symbols; s++) {
         uint32_t start = run->start[s], f = run->start[s + 1] - start;
         __m256i slot = _mm256_add_epi32(_mm256_set1_epi32((int)(f | s << RANS_SYMBOL_AT)), ranks);
-        /* What is too much is overwritten by the next symbol, or lies in the scratch's last part.
-         */
+        /* Eight entries are stored at a time. Surplus ones are overwritten by the next symbol, or
+         * lie behind the table, where the scratch has more room. */
         for (uint32_t i = 0; i < f; i += 8) {
             _mm256_storeu_si256((void *)(run->scratch + start + i), slot);
             slot = _mm256_add_epi32(slot, _mm256_set1_epi32(8 << DW_RANS_BITS));

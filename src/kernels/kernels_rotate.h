@@ -32,8 +32,9 @@ DW_VECTOR void rotate_vectors(f32x16 *v, size_t n)
     for (size_t i = 0; i < n; i++) v[i] = f_mul(v[i], last);
 }
 
-/* What the loops of a kernel know when they are compiled. n: vectors of a block; 0: none is
- * rotated. has_prev: 0: there is no prev. */
+/* The variant of a kernel, known when its loop is compiled. x: the dtype of x, or in unrotate that
+ * of the result. has_prev: 0: there is no prev. In the functions below, n is the number of vectors
+ * of a block; 0: nothing is rotated. */
 typedef struct rotate_kind {
     dw_dtype x, prev;
     int has_prev;

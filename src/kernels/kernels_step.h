@@ -294,7 +294,8 @@ DW_VECTOR void step_decode_block(const step_span *s, size_t at, step_kind kind)
 }
 
 /* Decodes the 32 bf16 from `at` on, as a vector of the even and one of the odd ones. Each 16 bits
- * of codes hold one code of both. */
+ * of codes hold the code of an even element in the lower byte, and of the next, odd one in the
+ * upper. */
 DW_VECTOR void step_decode_pair(const step_span *s, size_t at, int dithered)
 {
     i32x16 words = i_take16(s->codes + at);

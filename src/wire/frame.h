@@ -35,7 +35,7 @@ typedef enum dw_use {
     DW_USE_WHOLE = 1,  /* x itself: key entries and stateless entries */
     DW_USE_CHANGE = 2, /* x - prev: delta entries */
     DW_USE_BRIEF = 3,  /* x itself, in the form of changes: stateless entries that must be short */
-    DW_USE_EXACT = 4,  /* prev itself: sync entries */
+    DW_USE_EXACT = 4,  /* prev itself, or with error=abs x, as floats: sync entries */
 } dw_use;
 enum { DW_USES = 5 };
 
