@@ -72,7 +72,9 @@ const char *dw_decoder_why(const dw_decoder *decoder)
 
 /* The length of a frame with a delta for every key whose prev the decoder holds, and with x itself
  * for all others. An encoder that would have to send x itself where the decoder expects a delta can
- * still keep to this length: it sends a stateless entry, which can be as short as a delta. */
+ * still keep to this length: it sends a stateless entry, which can be as short as a delta. With
+ * error=abs it cannot, because such an entry might not keep to the bound. Then any entry may carry
+ * x itself, or floats, and the longest of all is expected. */
 dw_status dw_decoder_expect(dw_decoder *decoder, const dw_key *keys, const dw_tensor *shape,
                             size_t *len)
 {
@@ -87,9 +89,9 @@ dw_status dw_decoder_expect(dw_decoder *decoder, const dw_key *keys, const dw_te
         dw_plan_cache_get(&decoder->end.plans, &decoder->end.config, shape->dtype, shape->t,
                           shape->c, &status, &decoder->end.why);
     if (!plans) return status;
-    /* With error=abs any entry may carry floats instead, which then may be longer. */
     uint64_t whole = plans->of[DW_USE_WHOLE].payload_bytes,
-             exact = plans->params.bound > 0 ? plans->of[DW_USE_EXACT].payload_bytes : 0;
+             exact = plans->of[DW_USE_EXACT].payload_bytes, longest = whole > exact ? whole : exact;
+    bool has_bound = plans->params.bound > 0;
     for (uint32_t i = 0; i < shape->n; i++) {
         const dw_held *held = plans->params.keeps_prev && keys
                                   ? dw_predictor_find(&decoder->end.predictor, keys[i])
@@ -98,8 +100,8 @@ dw_status dw_decoder_expect(dw_decoder *decoder, const dw_key *keys, const dw_te
                      held->dtype == plans->params.prev &&
                      held->incarnation == decoder->end.incarnation;
         uint64_t one = based ? plans->of[DW_USE_CHANGE].payload_bytes : whole;
-        if (!dw_size_add(total, one > exact ? one : exact, &total))
-            return dw_decoder_fail(decoder, DW_ERR_LIMIT, NULL);
+        if (has_bound && longest > one) one = longest;
+        if (!dw_size_add(total, one, &total)) return dw_decoder_fail(decoder, DW_ERR_LIMIT, NULL);
     }
     if (!dw_frame_table_end(plans->params.n_parameters, shape->n, 0, &end) ||
         !dw_size_add(total, end, &total) || total > PTRDIFF_MAX)

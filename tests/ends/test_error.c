@@ -346,6 +346,30 @@ static void what_is_too_far_is_sent_as_floats(void **state)
     test_pair_close(&pair);
 }
 
+/* The decoder expects a change, but the encoder has forgotten the key and sends x itself, in f32,
+ * which is longer than prev in bf16. The frame is not longer than the decoder expects. */
+static void a_forgotten_key_is_not_longer_than_expected(void **state)
+{
+    float x[64] = {1, 2, 3}, y[64];
+    size_t expected;
+    test_pair pair;
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
+    dw_encode_options options = {.struct_size = sizeof options};
+    (void)state;
+    test_pair_open(&pair, "delta:form=step,key=f32,prev=bf16,error=abs:0.5", 1, 1, 64, DW_F32);
+    test_pair_encode(&pair, keys, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    assert_int_equal(dw_decoder_expect(pair.decoder, keys, &tx, &expected), DW_OK);
+    assert_int_equal(dw_encoder_forget(pair.encoder, keys[0]), DW_OK);
+    options.limit = expected;
+    assert_int_equal(
+        dw_encode_with(pair.encoder, keys, &tx, &options, pair.frame, pair.cap, &pair.len), DW_OK);
+    assert_true(pair.len <= expected);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    for (int i = 0; i < 64; i++) assert_true(fabsf(x[i] - y[i]) <= 0.5f);
+    test_pair_close(&pair);
+}
+
 /* With the option `limit`, key entries may be sent as short as changes. Such short entries might
  * not keep to the bound, so with error=abs the call fails instead: NO_ROOM, and nothing has
  * changed. */
@@ -374,6 +398,7 @@ int main(void)
         cmocka_unit_test(every_value_is_within_the_bound),
         cmocka_unit_test(a_bound_is_used),
         cmocka_unit_test(what_is_too_far_is_sent_as_floats),
+        cmocka_unit_test(a_forgotten_key_is_not_longer_than_expected),
         cmocka_unit_test(a_limit_makes_no_short_entries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
