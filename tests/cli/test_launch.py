@@ -67,6 +67,28 @@ def free_port():
         return one.getsockname()[1]
 
 
+def wait_until(is_so):
+    """The test fails later if it is never so."""
+    end = time.monotonic() + 60
+    while not is_so() and time.monotonic() < end:
+        time.sleep(0.02)
+
+
+def is_connected(port):
+    """Whether a client's connection to this port of the loopback interface is established."""
+    established, wanted = "01", f"0100007F:{port:04X}"
+    with open("/proc/net/tcp") as file:
+        rows = [line.split() for line in file.readlines()[1:]]
+    return any(row[2] == wanted and row[3] == established for row in rows)
+
+
+def handles(pid, number):
+    """Whether a process has installed a handler for a signal."""
+    with open(f"/proc/{pid}/status") as file:
+        caught = next(line for line in file if line.startswith("SigCgt"))
+    return int(caught.split()[1], 16) >> (number - 1) & 1
+
+
 class Base(scratch.Scratch):
     def losses(self, name):
         with open(self.path(name)) as file:
@@ -282,9 +304,11 @@ class Rendezvous(Base):
             self.refused(1, str(port), ["--link", f"tcp://127.0.0.1:{port}"], RANK=0, WORLD_SIZE=2)
 
     def test_ranks_of_another_run_are_refused(self):
-        link = ["--link", f"tcp://127.0.0.1:{free_port()}", "--open-timeout", "10"]
+        port = free_port()
+        link = ["--link", f"tcp://127.0.0.1:{port}", "--open-timeout", "100"]
         first = self.start(link, RANK=0, WORLD_SIZE=3)
         second = self.start(link, RANK=1, WORLD_SIZE=3)
+        wait_until(lambda: is_connected(port))
         time.sleep(0.5)
         self.refused(1, "two processes", link, RANK=1, WORLD_SIZE=3)
         self.refused(1, "rank 0 was started for 3", link, RANK=2, WORLD_SIZE=4)
@@ -297,7 +321,8 @@ class Rendezvous(Base):
     def test_ctrl_c_ends_the_wait(self):
         for link in f"tcp://127.0.0.1:{free_port()}", f"file://{self.path('nobody')}":
             process = self.start(["--link", link], RANK=1, WORLD_SIZE=2)
-            time.sleep(0.5)
+            wait_until(lambda: handles(process.pid, signal.SIGINT))
+            time.sleep(0.2)
             process.send_signal(signal.SIGINT)
             process.check(130)
             self.assertIn("Ctrl-C", process.err)

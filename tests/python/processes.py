@@ -46,15 +46,19 @@ def printed_by(program):
 
 INTERRUPTED = """
 import os, signal, threading
-def strike():  # repeated, because the first signal may come before the wait has begun
+def strike():  # repeated, until Python has handled one
     while not over.wait(0.2): os.kill(os.getpid(), signal.SIGINT)
+def once(number, frame):
+    if not over.is_set():
+        over.set()
+        raise KeyboardInterrupt
 over = threading.Event()
+signal.signal(signal.SIGINT, once)
 %s
 try:
     threading.Thread(target=strike, daemon=True).start()
     wait()
 except KeyboardInterrupt:
-    over.set()
     print("interrupted")
 %s
 """

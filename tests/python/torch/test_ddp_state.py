@@ -203,6 +203,8 @@ def rank_refused(rank, world, folder, saved_by, options, inner=None, change=None
     """The error of loading what a rank saved, or of the first backward. change: what is done to the
     state before."""
     trainer = Trainer(inner=inner and inner(), **options)
+    # A rank that is refused ends, which it must not do while others still connect to it.
+    dist.barrier()
     whole = torch.load(os.path.join(folder, f"rank{saved_by[rank]}.pt"), weights_only=True)
     state = change(whole[2]) if change else whole[2]
     trainer.state.load_compression_state_dict(state)

@@ -139,11 +139,12 @@ static void repaired_frames_are_not_measured(void **state)
     channels_close(&channels);
 }
 
-/* The measured rate is that of the link if frames queue up in front of it, and it does not depend
- * on how long frames stay in the receiver's queue before the program receives them. */
-static void the_rate_is_that_of_the_link(void **state)
+/* A busy machine can take time away from either end of a measurement, so every measurement is
+ * repeated until one is right. A wrong rule would be wrong at each of them. */
+enum { ATTEMPTS = 20 };
+
+static double rate_of_a_full_link(void)
 {
-    (void)state;
     enum { FRAMES = 2 * DW_CHOICE_WINDOW }; /* enough for a queue in front of the link */
     test_channels channels;
     several s;
@@ -160,31 +161,51 @@ static void the_rate_is_that_of_the_link(void **state)
     for (int i = 0; i < FRAMES; i++)
         assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
     double rate = rate_of(&channels);
-    print_message("%g bytes per second of 125000\n", rate);
-    /* The last 16 frames take half a second. A busy machine can take a part of it away from either
-     * end of this time. */
-    assert_true(rate > 125000 / 2.0 && rate < 125000 * 2.0);
     channels_close(&channels);
+    return rate;
+}
 
-    enum { LIES_MS = 300 };
+/* The rate of a fast link whose receiver takes each frame only after a while. */
+static double rate_of_frames_that_lie(int lies_ms)
+{
+    test_channels channels;
+    several s;
+    dw_key keys[N];
+    float y[N * T * C];
     several_prepare(&channels, &s, &channels_backends[0], "raw:f32|delta:bits=2");
     several_open(&channels);
     for (int i = 0; i <= DW_CHOICE_DELIVERIES; i++) { /* the first is not measured */
         several_force(channels.end[0], 0);
         channels_send(&channels, i);
-        suite_sleep_ms(LIES_MS);
+        suite_sleep_ms(lies_ms);
         assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
     }
-    assert_true(rate_of(&channels) > TENSOR_BYTES / (LIES_MS * 1e-3 / 2));
+    double rate = rate_of(&channels);
     channels_close(&channels);
+    return rate;
 }
 
-/* A frame that travels hardly longer than an empty message shows that the link is fast, even if
- * both travel for a long time. */
-static void a_distant_link_is_not_a_slow_one(void **state)
+/* The measured rate is that of the link if frames queue up in front of it, and it does not depend
+ * on how long frames stay in the receiver's queue before the program receives them. */
+static void the_rate_is_that_of_the_link(void **state)
 {
     (void)state;
-    enum { DELAY_MS = 100 };
+    enum { LIES_MS = 300 };
+    bool is_right = false;
+    for (int i = 0; i < ATTEMPTS && !is_right; i++) {
+        double rate = rate_of_a_full_link();
+        print_message("%g bytes per second of 125000\n", rate);
+        is_right = rate > 125000 / 2.0 && rate < 125000 * 2.0;
+    }
+    assert_true(is_right);
+    is_right = false;
+    for (int i = 0; i < ATTEMPTS && !is_right; i++)
+        is_right = rate_of_frames_that_lie(LIES_MS) > TENSOR_BYTES / (LIES_MS * 1e-3 / 2);
+    assert_true(is_right);
+}
+
+static double rate_of_a_distant_link(void)
+{
     test_channels channels;
     several s;
     dw_key keys[N];
@@ -199,8 +220,21 @@ static void a_distant_link_is_not_a_slow_one(void **state)
         assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
         dw_channel_wait_acknowledged(channels.end[0]);
     }
-    assert_true(rate_of(&channels) > TENSOR_BYTES / (DELAY_MS * 1e-3));
+    double rate = rate_of(&channels);
     channels_close(&channels);
+    return rate;
+}
+
+/* A frame that travels hardly longer than an empty message shows that the link is fast, even if
+ * both travel for a long time. */
+static void a_distant_link_is_not_a_slow_one(void **state)
+{
+    (void)state;
+    enum { DELAY_MS = 100 };
+    bool is_right = false;
+    for (int i = 0; i < ATTEMPTS && !is_right; i++)
+        is_right = rate_of_a_distant_link() > TENSOR_BYTES / (DELAY_MS * 1e-3);
+    assert_true(is_right);
 }
 
 /* Invented PINGs and PONGs can only mislead the choice; the tensors arrive all the same. */

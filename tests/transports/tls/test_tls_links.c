@@ -124,7 +124,7 @@ static void a_listener_goes_on_waiting_for_the_right_peer(void **state)
         if (!strstr(why.text, me.uri + 6) || !strstr(why.text, "another group key"))
             fail_msg("%s", why.text);
     }
-    assert_int_equal(dial(me.uri, NULL, 300, &link, &why), DW_ERR_TIMEOUT); /* without TLS */
+    assert_int_equal(dial(me.uri, NULL, 2000, &link, &why), DW_ERR_TIMEOUT); /* without TLS */
     if (!strstr(why.text, "does it expect TLS?")) fail_msg("%s", why.text);
     if (dial(me.uri, &own[1], 60000, &link, &why) != DW_OK) fail_msg("%s", why.text);
     pthread_join(me.thread, NULL);
