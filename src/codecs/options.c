@@ -109,10 +109,16 @@ static bool has_nested_rows(const dw_config *config)
     return dw_codec_bit(config->codec) & NESTED;
 }
 
+/* Other codecs do not look at the element. */
+static bool has_sparse_element(const dw_config *config)
+{
+    return dw_codec_bit(config->codec) & SPARSE && config->element;
+}
+
 bool dw_option_nested_floats(const dw_config *config)
 {
     return dw_codec_bit(config->codec) & (TOPK | RANDK | LOWRANK) && !config->bits &&
-           !config->element;
+           !has_sparse_element(config);
 }
 
 static uint64_t best_bits(const dw_config *config)
@@ -169,7 +175,7 @@ static bool is_microscaled(const dw_config *config)
 {
     return config->codec == DW_CODEC_MX ||
            (config->codec == DW_CODEC_DELTA && config->form == DW_FORM_MX) ||
-           ((dw_codec_bit(config->codec) & SPARSE) && config->element);
+           has_sparse_element(config);
 }
 
 static bool is_stepped(const dw_config *config)
