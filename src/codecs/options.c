@@ -109,7 +109,8 @@ static bool has_nested_rows(const dw_config *config)
     return dw_codec_bit(config->codec) & NESTED;
 }
 
-/* Other codecs do not look at the element. */
+/* Returns whether the values of a sparse codec are microscaled. In a config struct of a codec that
+ * has no option element, the field may have any value and means nothing. */
 static bool has_sparse_element(const dw_config *config)
 {
     return dw_codec_bit(config->codec) & SPARSE && config->element;

@@ -145,7 +145,8 @@ static bool count_outliers(const uint8_t *codes, uint64_t turns, code_range rang
 /* Codes of steps are spread around DW_STEP_ZERO, most of them close to it. Returns the smallest
  * range around it, of at most MOST_COUNTED codes, that leaves few outliers, which it counts.
  * Returns a range without codes if there is none. The size of the range is a multiple of
- * COUNTED_AT_ONCE, so count_range counts no outlier again. */
+ * COUNTED_AT_ONCE, so count_range then counts the codes of the range alone, and no outlier twice.
+ */
 static code_range count_all_outliers(const uint8_t *codes, uint64_t turns, uint32_t *counts)
 {
     for (uint32_t reach = COUNTED_AT_ONCE / 2; 2 * reach <= MOST_COUNTED; reach *= 2) {

@@ -68,9 +68,11 @@ def free_port():
 
 
 def wait_until(is_so):
-    """The test fails later if it is never so."""
+    """Waits until the function is_so returns true. The test fails if it never does."""
     end = time.monotonic() + 60
-    while not is_so() and time.monotonic() < end:
+    while not is_so():
+        if time.monotonic() > end:
+            raise AssertionError("waited for 60 s in vain")
         time.sleep(0.02)
 
 
