@@ -260,9 +260,14 @@ static void does_not_allocate_in_steady_state(void **state)
         channels_prepare(&channels, &plain, channels_configs[c], channels_configs[c]);
         channels.links.prefix[0] = channels.links.prefix[1] = NULL; /* "spoiled:" would allocate */
         channels_try_open(&channels);
-        long before = 0;
-        for (int i = 0; i < 90; i++) {
-            if (i == 30) before = suite_allocations() + where_allocations();
+        enum { WINDOW = 60, WINDOWS = 10 };
+        long before = 0, made = 0;
+        for (int i = 0; i < 30 + WINDOWS * WINDOW; i++) {
+            if (i % WINDOW == 30) {
+                made = suite_allocations() + where_allocations() - before;
+                if (i > 30 && made <= 10) break;
+                before = suite_allocations() + where_allocations();
+            }
             dw_key keys[N];
             float y[N * T * C];
             channels_send(&channels, i);
@@ -272,8 +277,8 @@ static void does_not_allocate_in_steady_state(void **state)
             dw_channel_wait_acknowledged(channels.end[0]);
         }
         /* There are 60 frames and as many replies. How many buffers are in use at the same time
-         * depends on the timing of threads. */
-        assert_in_range(suite_allocations() + where_allocations() - before, 0, 10);
+         * depends on the timing of threads, so on a busy machine many may be new, but only once. */
+        assert_in_range(made, 0, 10);
         channels_close(&channels);
     }
 }

@@ -226,14 +226,14 @@ static double rate_of_a_distant_link(void)
 }
 
 /* A frame that travels hardly longer than an empty message shows that the link is fast, even if
- * both travel for a long time. */
+ * both travel for a long time: the rate is much larger than bytes divided by that time. */
 static void a_distant_link_is_not_a_slow_one(void **state)
 {
     (void)state;
     enum { DELAY_MS = 100 };
     bool is_right = false;
     for (int i = 0; i < ATTEMPTS && !is_right; i++)
-        is_right = rate_of_a_distant_link() > TENSOR_BYTES / (DELAY_MS * 1e-3);
+        is_right = rate_of_a_distant_link() > 4 * TENSOR_BYTES / (DELAY_MS * 1e-3);
     assert_true(is_right);
 }
 

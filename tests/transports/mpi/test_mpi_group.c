@@ -321,7 +321,7 @@ static void ranks_that_disagree_open_no_link(void **state)
     char last[32];
     bool is_last = world_rank == world_size - 1;
     dw_link_options options = {
-        .struct_size = sizeof options, .open_timeout_ms = 300, .allocator = {take, give, NULL}};
+        .struct_size = sizeof options, .open_timeout_ms = 2000, .allocator = {take, give, NULL}};
     assert_int_equal(dw_mpi_create(&mpi, NULL, NULL), DW_OK);
     dw_status status = dw_mpi_open_links(mpi, is_last ? 6 : 5, &options, links, &why);
     assert_int_equal(status, DW_ERR_TIMEOUT);

@@ -131,9 +131,9 @@ static void a_slow_message_is_no_timeout(void **state)
         .name = "shaped", .uri = "shaped:rate=800kbit/loop://slow-%d", .one_process = 1};
     suite_pair pair;
     suite_prepare(&pair, &backend);
-    pair.options[0].peer_timeout_ms = pair.options[1].peer_timeout_ms = 150;
+    pair.options[0].peer_timeout_ms = pair.options[1].peer_timeout_ms = 400;
     suite_open(&pair);
-    static char data[60000]; /* takes 0.6 s */
+    static char data[160000]; /* takes 1.6 s */
     assert_int_equal(dw_link_send(pair.link[0], TAG, data, sizeof data), DW_OK);
     void *got;
     size_t len;

@@ -345,7 +345,7 @@ static void a_listener_says_who_was_turned_away(void **state)
 {
     (void)state;
     waiting_listener waiting;
-    start_listening(&waiting, 1000, 0);
+    start_listening(&waiting, 3000, 0);
     for (int i = 0; i < 3; i++) connect_with_another_version(waiting.port);
     int fd = knock(waiting.port);
     raw_send(fd, "GET / HTTP/1.1\r\n", 16);
