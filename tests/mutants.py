@@ -10,6 +10,7 @@ the test that runs their source on the CPU; those of links by the inputs of the 
 deltawire.torch by the Python that DW_TORCH_PYTHON names, if it has torch. Part of `./run soak`."""
 
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -1631,75 +1632,10 @@ MUTANTS_OF_TORCH = {
     "pt_loaded_too_late": ("python/deltawire/torch/ddp.py", "if self._seen or self._steps:", "if False:", "test_ddp_state.py::test_a_state_is_loaded_before_the_first_backward"),
 }
 # fmt: on
+# What ninja must build besides the programs that meson knows the tests of a suite to need.
 NEEDED = {
-    "program": [
-        "cli/all",
-        "tests/cli/make_frame",
-        "tests/cli/test_link_rate",
-        "tests/transports/nccl/all",
-        "transports/all",
-    ],
-    "training": [
-        f"tests/trainer/test_{name}"
-        for name in (
-            "checkpoint",
-            "data",
-            "grid",
-            "model",
-            "ops",
-            "optimizer",
-            "record",
-            "settings",
-            "slices",
-            "train",
-        )
-    ],
-    "pooled": ["tests/threads/test_threads"],
-    "quality": ["bench/quality/quality"],
-    "python": ["python_package"],
+    "program": ["cli/all", "transports/all"],
     "torch": ["python_package", "torch_package"],
-    "peers": ["tests/fuzz/replay_records", "tests/fuzz/replay_link"],
-    "frames": [f"tests/fuzz/replay_{name}" for name in ("decode", "round_trip", "reply")],
-    "sized": ["tests/transports/common/test_sized"],
-    "rows": [
-        f"tests/transports/{name}"
-        for name in (
-            "link/test_link",
-            "link/test_memory",
-            "shaped/test_shaped_faults",
-            "nccl/test_nccl",
-        )
-    ],
-    "channels": [
-        f"tests/transports/channel/test_{name}"
-        for name in ("channel", "channel_auto", "channel_rate", "choice")
-    ],
-    "collective": [
-        f"tests/collective/{name}"
-        for name in (
-            "test_group",
-            "test_group_faults",
-            "test_group_feedback",
-            "test_group_open",
-            "test_group_processes",
-            "test_group_state",
-            "test_group_waiting",
-            "soak_group",
-        )
-    ]
-    + ["tests/fuzz/replay_group"],
-    "bounds": [
-        "tests/transports/link/test_flood",
-        "tests/transports/link/test_memory",
-        "tests/transports/loop/suite_loop",
-        "tests/transports/shaped/test_shaped",
-        "tests/transports/tcp/test_tcp",
-        "tests/transports/link/test_link",
-        "tests/cli/test_rendezvous",
-        "tests/cli/make_frame",
-        "cli/deltawire",
-    ],
-    "demo": ["cli/deltawire"],
 }
 TORCH_SECONDS = 900  # for the tests of one mutant
 ARM_TOOLS = ["aarch64-linux-gnu-gcc", "qemu-aarch64"]
@@ -1776,8 +1712,21 @@ def try_suite(build, suite, tests):
     return done.returncode, done.stdout + done.stderr
 
 
+def needed_by(build, suite):
+    """What ninja must build before the tests of a suite run."""
+    command = ["meson", "introspect", str(build), "--tests", "--targets"]
+    known = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    made = {target["id"]: target["filename"] for target in known["targets"]}
+    tests = [test for test in known["tests"] if suite in (s.split(":")[-1] for s in test["suite"])]
+    files = {file for test in tests for id in test["depends"] for file in made[id]}
+    names = {os.path.relpath(file, build) for file in files}
+    if any(not test["depends"] for test in tests):
+        names.add("tests/all")  # a script that names its programs by their paths
+    return [*NEEDED.get(suite, []), *sorted(names)]
+
+
 def build_and_test(build, suite, tests):
-    needed = NEEDED.get(suite, ["tests/all"])
+    needed = needed_by(build, suite)
     compiled = subprocess.run(["ninja", "-C", str(build), *needed], capture_output=True, text=True)
     if compiled.returncode != 0:
         compiled = subprocess.run(["ninja", "-C", str(build)], capture_output=True, text=True)
