@@ -453,7 +453,7 @@ class Ends(Base):
     def test_a_rank_of_a_grid_that_stands_still_is_named(self):
         # The others wait for each other, too, but only one of them is to blame.
         for victim in 0, 3:
-            process = self.start_long("--local", "4", "--replicas", "2", "--peer-timeout", "2")
+            process = self.start_long("--local", "4", "--replicas", "2", "--peer-timeout", "4")
             ranks = children_of(process.pid)
             os.kill(ranks[victim], signal.SIGSTOP)
             others = [pid for rank, pid in enumerate(ranks) if rank != victim]

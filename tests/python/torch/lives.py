@@ -40,7 +40,7 @@ class Plan:
         self.options, self.dies, self.step = options, dies, step
         self.midway, self.stops, self.loads = midway, stops, loads or {}
         self.ports = ports
-        self.timeout = [5 if stops else 60, 60]  # in the first life and the second
+        self.timeout = [10 if stops else 60, 60]  # in the first life and the second
 
 
 def _end_oneself(plan):

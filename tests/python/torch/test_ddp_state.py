@@ -183,7 +183,7 @@ def test_states_that_do_not_belong_together(who, step, hook, tmp_path):
 
 def rank_of_failure(rank, world, folder):
     """A state that is saved after a backward that failed belongs to no other one."""
-    trainer = Trainer(hook={"timeout": 2.0})
+    trainer = Trainer(hook={"timeout": 5.0})
     for number in range(SAVED_AFTER):
         trainer.step(rank, number)
     before = trainer.state.compression_state_dict()["mark"]
