@@ -10,7 +10,10 @@ pipelines, and how long a rank waits for means in a step, after its backward pas
 is more exact where steps vary; it includes waiting for a replica that is late. Each is compared to
 the time that the wire needs for the gradients that a rank sends. The rest of that time is hidden
 behind the backward passes. An all-reduce takes at least as long as the wire needs, so the true part
-is at least as large."""
+is at least as large.
+
+With --gflops every rank has a simulated processor of that speed (slow_products.c), so the ranks do
+not compete for the cores of this machine, and steps vary less."""
 
 import argparse
 import json
@@ -20,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 
+import simulated
 from markdown_table import markdown
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -43,7 +47,9 @@ def start(given, replicas, gradient, log):
     options |= {name: getattr(given, name.replace("-", "_")) for name in names}
     words = [str(word) for name, value in options.items() for word in ("--" + name, value)]
     program = given.build / "cli" / "deltawire"
-    return subprocess.Popen([program, "train", "--quiet", *words], stdout=subprocess.DEVNULL)
+    environment = simulated.environment(given.build, given.gflops)
+    words = [program, "train", "--quiet", *words]
+    return subprocess.Popen(words, stdout=subprocess.DEVNULL, env=environment)
 
 
 def train(given, gradient):
@@ -86,6 +92,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "demo")
     parser.add_argument("--rate", default="100mbit")
     parser.add_argument("--gradients", nargs="+", default=["raw:f32", "direct:bits=4,feedback=ef"])
+    parser.add_argument("--gflops", type=float, help="speed of a simulated processor")
     numbers = {"stages": 2, "replicas": 2, "layers": 4, "channels": 256, "heads": 4}
     numbers |= {"context": 128, "batch": 16, "micro-batches": 4, "steps": 8, "rounds": 5}
     for name, value in numbers.items():

@@ -9,13 +9,13 @@ rounds, and the first step of each run does not count. Losses must be those with
 
 import argparse
 import json
-import os
 import pathlib
 import statistics
 import subprocess
 import sys
 import tempfile
 
+import simulated
 from markdown_table import markdown
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -23,10 +23,6 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 def steps_of(given, stages, slices):
     """Runs a training. Returns the seconds and the losses of its steps."""
-    environment = dict(os.environ)
-    if given.gflops:
-        environment["LD_PRELOAD"] = str(given.build / "bench" / "libslow_products.so")
-        environment["DW_GFLOPS"] = str(given.gflops)
     options = {
         "text": ROOT / "docs" / "format.md",
         "layers": given.layers,
@@ -43,6 +39,7 @@ def steps_of(given, stages, slices):
         options["log"] = log.name
         words = [str(word) for name, value in options.items() for word in ("--" + name, value)]
         program = given.build / "cli" / "deltawire"
+        environment = simulated.environment(given.build, given.gflops)
         subprocess.run([program, "train", "--quiet", *words], check=True, stdout=2, env=environment)
         events = [json.loads(line) for line in log]
     steps = [event for event in events if event["event"] == "step"]
