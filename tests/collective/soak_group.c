@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * soak_group.c - random all-reduces over links with random faults: messages that are lost, doubled,
  * reordered or damaged, wires that stall, ranks that die, leave, are late or disagree. Counts wrong
- * sums, pairs of ranks that returned OK with different bits, and hangs; there must be none.
+ * sums, pairs of ranks that returned OK with different bits, hangs, and errors that blame a rank to
+ * which nothing has happened or that come too late; there must be none.
  *
  * soak_group [COUNT [SEED]]: at least COUNT all-reduces. Every world has a seed of its own, which
  * is printed if something is wrong. */
@@ -9,6 +10,11 @@
 #include "group_rig.h"
 
 enum { PIECE = 2048, FLOATS_MOST = 9000, ROUNDS_MOST = 40, AT_ONCE_MOST = 4, HANG_MS = 180000 };
+
+/* The limit of a group in a world where a rank meets its fate, and how many times as long an error
+ * may take. A busy machine makes ranks late to which nothing has happened, so a world that fails by
+ * that is repeated with a limit four times as long. */
+enum { LIMIT_MS = 1000, LATE = 3 };
 
 typedef enum fate { FATE_NONE, FATE_DIES, FATE_LEAVES, FATE_IS_LATE, FATE_DISAGREES } fate;
 
@@ -28,12 +34,17 @@ typedef struct world {
     char uri[160];
     fate fate;
     uint32_t victim, doom; /* the rank that has this fate, and the round in which it has it */
-    uint32_t rounds;
+    uint32_t rounds, limit_ms;
+    _Atomic int64_t met_ns;     /* when the victim met its fate; 0: not yet */
+    int64_t error_ns[RIG_MOST]; /* how long the first error took, see note_error */
+    dw_status error[RIG_MOST];  /* the first error of each rank; 0: none */
+    int is_unnoticed;           /* a rank was late and did not learn of it */
     round_of_sums round[ROUNDS_MOST];
 } world;
 
 static struct counts {
-    uint64_t sums, ok, errors, wrong, different, hangs, changed, unnamed, worlds;
+    uint64_t sums, ok, errors, wrong, different, hangs, changed, misnamed, late, repeated, worlds;
+    double slowest; /* the longest time to an error, in limits of its group */
 } counts;
 
 static uint64_t draw(uint64_t *state, uint64_t below)
@@ -43,6 +54,13 @@ static uint64_t draw(uint64_t *state, uint64_t below)
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
     return (z ^ (z >> 31)) % below;
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 /* ---- What a rank does ------------------------------------------------------------------------ */
@@ -64,11 +82,20 @@ static dw_group_job job_of(const world *w, uint32_t round, uint32_t rank, uint32
     return job;
 }
 
+/* Does not come before the others have given this rank up. */
+static void come_late(world *w, uint32_t rank)
+{
+    int64_t end_ns = now_ns() + (int64_t)w->limit_ms * (LATE + 1) * 1000000;
+    while (dw_group_failed_rank(w->rig.group[rank]) < 0 && now_ns() < end_ns) suite_sleep_ms(2);
+    w->is_unnoticed = dw_group_failed_rank(w->rig.group[rank]) < 0;
+}
+
 /* Does what the fate of the world says to one rank. Returns whether this rank takes part in further
  * operations. */
 static int meets_fate(world *w, uint32_t rank, dw_group_job *job)
 {
     dw_group *group = w->rig.group[rank];
+    w->met_ns = now_ns();
     switch (w->fate) {
     case FATE_DIES:
         for (uint32_t r = 0; r < w->rig.ranks; r++)
@@ -78,10 +105,20 @@ static int meets_fate(world *w, uint32_t rank, dw_group_job *job)
         dw_group_close(group);
         w->rig.group[rank] = NULL;
         return 0;
-    case FATE_IS_LATE: suite_sleep_ms(1500); return 1;
+    case FATE_IS_LATE: come_late(w, rank); return 1;
     case FATE_DISAGREES: job->n += 1 + draw(&w->state, 3000); return 1;
     default: return 1;
     }
+}
+
+/* Notes the first error of a rank. An operation waits for a rank from its own start, and for
+ * nothing before the fate. */
+static void note_error(world *w, uint32_t rank, dw_status status, int64_t start_ns)
+{
+    if (status >= 0 || w->error[rank] != DW_OK) return;
+    int64_t met_ns = w->met_ns;
+    w->error[rank] = status;
+    w->error_ns[rank] = now_ns() - (met_ns > start_ns ? met_ns : start_ns);
 }
 
 static void live(void *context, uint32_t rank)
@@ -90,6 +127,7 @@ static void live(void *context, uint32_t rank)
     uint64_t state = w->seed * 31 + rank;
     for (uint32_t k = 0; k < w->rounds; k++) {
         round_of_sums *round = &w->round[k];
+        int64_t start_ns = now_ns();
         uint32_t first = (uint32_t)draw(&state, round->n);
         for (uint32_t i = 0; i < round->n; i++) {
             uint32_t slot = (first + i) % round->n;
@@ -100,12 +138,14 @@ static void live(void *context, uint32_t rank)
             static _Thread_local float other[FLOATS_MOST + 4000];
             if (job.n != round->length[slot]) job.x = job.y = other;
             round->status[rank][slot] = dw_group_start(w->rig.group[rank], &job);
+            note_error(w, rank, round->status[rank][slot], start_ns);
         }
         for (uint32_t i = 0; i < round->n; i++) {
             dw_status *status = &round->status[rank][i];
             if (*status != DW_OK) continue;
             *status = dw_group_wait(w->rig.group[rank], i, HANG_MS);
             if (*status == DW_PENDING) return;
+            note_error(w, rank, *status, start_ns);
         }
         if (draw(&state, 8) == 0) suite_sleep_ms((int)draw(&state, 4));
     }
@@ -174,27 +214,74 @@ static void judge_slot(world *w, group_model *model, uint32_t k, uint32_t i)
     }
 }
 
-/* Whether an operation ended with an error on this rank. CANCELLED: it did not start. */
-static int has_failed(const world *w, uint32_t rank)
+/* Whether what may have come of a busy machine is tried again with a longer limit. */
+static int may_repeat(const world *w)
 {
-    for (uint32_t k = 0; k < w->rounds; k++)
-        for (uint32_t i = 0; i < w->round[k].n; i++)
-            if (w->round[k].status[rank][i] < 0 && w->round[k].status[rank][i] != DW_ERR_CANCELLED)
-                return 1;
-    return 0;
+    return w->fate != FATE_NONE && 4 * w->limit_ms <= SUITE_LONGEST_LIMIT_MS;
 }
 
-/* Every rank on which an operation failed must name a rank. */
-static void judge_names(const world *w)
+/* Whether the error of a rank is the one that the fate must cause. A victim that dies may tell that
+ * its links are lost as long as it has one, so what it reports may blame others, and what it finds
+ * itself is of no concern. Of two ranks that disagree each may be the one that differs. */
+static int is_due(const world *w, uint32_t rank, int named, const char *why)
 {
+    char victim[32], reports[32];
+    snprintf(victim, sizeof victim, "rank %u ", w->victim);
+    snprintf(reports, sizeof reports, "rank %u reports: ", w->victim);
+    dw_status status = w->error[rank];
+    switch (w->fate) {
+    case FATE_DIES:
+        if (rank == w->victim) return 1;
+        if (strncmp(why, reports, strlen(reports)) == 0) return 1;
+        return (status == DW_OK || status == DW_ERR_PEER) && named == (int)w->victim;
+    case FATE_LEAVES: return (status == DW_OK || status == DW_ERR_PEER) && named == (int)w->victim;
+    case FATE_IS_LATE:
+        return (status == DW_OK || status == DW_ERR_TIMEOUT) && named == (int)w->victim;
+    case FATE_DISAGREES:
+        return (status == DW_OK || status == DW_ERR_MISMATCH) &&
+               (named == (int)w->victim || strstr(why, victim));
+    default: return 0;
+    }
+}
+
+/* Every rank on which an operation failed must name a rank, and the victim where that is to blame.
+ * Returns whether a rank has blamed one that was late only because the machine is busy. */
+static int judge_names(const world *w)
+{
+    int is_busy = 0;
     for (uint32_t r = 0; r < w->rig.ranks; r++) {
         dw_group *group = w->rig.group[r];
-        int named = group ? dw_group_failed_rank(group) : -1;
-        if (named < -1 || named >= (int)w->rig.ranks || (group && named < 0 && has_failed(w, r))) {
-            counts.unnamed++;
-            complain(w, "names no rank", 0, 0, r);
+        if (!group) continue;
+        int named = dw_group_failed_rank(group);
+        if (named < 0 && w->error[r] == DW_OK) continue;
+        if (named >= 0 && named < (int)w->rig.ranks && is_due(w, r, named, dw_group_why(group)))
+            continue;
+        if (named >= 0 && w->error[r] == DW_ERR_TIMEOUT && may_repeat(w)) {
+            is_busy = 1;
+            continue;
         }
+        counts.misnamed++;
+        complain(w, "blames another rank than the one to blame", 0, 0, r);
     }
+    return is_busy;
+}
+
+/* Returns whether an error came so late that the world must be repeated. */
+static int judge_times(const world *w)
+{
+    int is_late = w->is_unnoticed;
+    double slowest = 0;
+    for (uint32_t r = 0; r < w->rig.ranks; r++) {
+        double limits = (double)w->error_ns[r] / 1e6 / w->limit_ms;
+        if (limits > slowest) slowest = limits;
+    }
+    if (slowest > LATE) is_late = 1;
+    if (is_late && may_repeat(w)) return 1;
+    if (slowest > counts.slowest) counts.slowest = slowest;
+    if (!is_late) return 0;
+    counts.late++;
+    complain(w, "an error came too late or never", 0, 0, w->victim);
+    return 0;
 }
 
 /* ---- Worlds ---------------------------------------------------------------------------------- */
@@ -202,7 +289,8 @@ static void judge_names(const world *w)
 static void choose(world *w)
 {
     static const char *const codecs[] = {"raw:f32", "direct:bits=4", "delta:bits=4",
-                                         "direct:form=step,group=128,entropy=rans"};
+                                         "direct:form=step,group=128,entropy=rans",
+                                         "direct:bits=2,feedback=ef"};
     static const char *const faults[] = {"loss=4%",
                                          "duplicate=6%",
                                          "corrupt=4%",
@@ -211,7 +299,7 @@ static void choose(world *w)
                                          "loss=3%,duplicate=3%,corrupt=3%,reorder=3%:3ms",
                                          NULL,
                                          NULL};
-    w->codec = codecs[draw(&w->state, 4)];
+    w->codec = codecs[draw(&w->state, 5)];
     const char *fault = faults[draw(&w->state, 8)];
     const char *wire = draw(&w->state, 4) ? "loop://soak-%d" : "tcp://127.0.0.1:0";
     if (fault)
@@ -262,11 +350,14 @@ static void free_buffers(world *w)
     }
 }
 
-static void run_world(uint64_t seed)
+/* limit_ms: of groups in which a rank meets its fate. Returns whether the world must be repeated
+ * with a longer limit. */
+static int run_world(uint64_t seed, uint32_t limit_ms)
 {
     static world w;
     memset(&w, 0, sizeof w);
     w.seed = w.state = seed;
+    w.limit_ms = limit_ms;
     choose(&w);
     uint32_t ranks = 2 + (uint32_t)draw(&w.state, 3);
     w.rounds = 1 + (uint32_t)draw(&w.state, ROUNDS_MOST);
@@ -274,7 +365,7 @@ static void run_world(uint64_t seed)
     w.doom = (uint32_t)draw(&w.state, w.rounds);
     rig_link(&w.rig, w.uri, ranks, w.codec, NULL);
     for (uint32_t r = 0; r < ranks; r++)
-        if (w.fate != FATE_NONE) w.rig.config[r].timeout_ms = 1000;
+        if (w.fate != FATE_NONE) w.rig.config[r].timeout_ms = limit_ms;
     rig_open(&w.rig);
     fill(&w);
     rig_each(&w.rig, live, &w);
@@ -282,26 +373,32 @@ static void run_world(uint64_t seed)
     model_create(&model, ranks, PIECE, 0, w.codec, NULL);
     for (uint32_t k = 0; k < w.rounds; k++)
         for (uint32_t i = 0; i < w.round[k].n; i++) judge_slot(&w, &model, k, i);
-    judge_names(&w);
+    int again = judge_names(&w);
+    again = judge_times(&w) || again;
     model_destroy(&model);
     rig_close(&w.rig);
     free_buffers(&w);
     counts.worlds++;
+    return again;
 }
 
 static void no_sum_is_wrong(void **state)
 {
     uint64_t *arguments = *state;
-    for (uint64_t seed = arguments[1]; counts.sums < arguments[0]; seed++) run_world(seed);
+    for (uint64_t seed = arguments[1]; counts.sums < arguments[0]; seed++)
+        for (uint32_t limit = LIMIT_MS; run_world(seed, limit); limit *= 4) counts.repeated++;
     printf("%llu all-reduces in %llu worlds: %llu results, %llu errors; %llu wrong sums, %llu "
-           "different, %llu hangs, %llu buffers changed, %llu without a name\n",
+           "different, %llu hangs, %llu buffers changed, %llu blame another rank, %llu too late; "
+           "the slowest error took %.2f of the limit, and %llu worlds were repeated\n",
            (unsigned long long)counts.sums, (unsigned long long)counts.worlds,
            (unsigned long long)counts.ok, (unsigned long long)counts.errors,
            (unsigned long long)counts.wrong, (unsigned long long)counts.different,
            (unsigned long long)counts.hangs, (unsigned long long)counts.changed,
-           (unsigned long long)counts.unnamed);
-    assert_int_equal(
-        counts.wrong + counts.different + counts.hangs + counts.changed + counts.unnamed, 0);
+           (unsigned long long)counts.misnamed, (unsigned long long)counts.late, counts.slowest,
+           (unsigned long long)counts.repeated);
+    assert_int_equal(counts.wrong + counts.different + counts.hangs + counts.changed +
+                         counts.misnamed + counts.late,
+                     0);
 }
 
 int main(int argc, char **argv)
