@@ -255,6 +255,68 @@ def test_a_damaged_frame_is_not_received(ranks, damage):
     assert answers[1] == ("CORRUPT", True, [0, 1, 2, 3])
 
 
+HEADER = 24
+
+
+def damaged_headers(rank, world):
+    """Each byte of a header is damaged once, each under a tag of its own, and one header is cut:
+    what the receiver says, twice for each tag, and the ids of a frame under another tag."""
+    from deltawire.torch import p2p
+
+    x = torch.randn(4, 6, 32, generator=torch.Generator().manual_seed(3))
+    kept, said = [], []
+    for at in range(HEADER + 1):
+        if rank == 0:
+            real = p2p.tensors.of_buffer
+
+            def of_buffer(data):
+                if len(data) == HEADER:
+                    data[at : at + 1] = [data[at] ^ 1] if at < HEADER else []
+                    data = data if at < HEADER else data[:-9]
+                return real(data)
+
+            with replaced(p2p.tensors, "of_buffer", of_buffer):
+                kept.append(deltawire.torch.isend(x, 1, range(4), tag=at))
+            continue
+        y = torch.zeros(4, 6, 32)
+        for _ in range(2):
+            try:
+                deltawire.torch.recv(y, 0, tag=at)
+            except deltawire.DeltawireError as error:
+                said.append(error.status.name)
+        assert not y.any()
+    if rank == 0:
+        deltawire.torch.send(x, 1, range(4), tag=HEADER + 1)
+        return None
+    return said, deltawire.torch.recv(y, 0, tag=HEADER + 1)
+
+
+def test_damaged_headers_are_refused(ranks):
+    """No frame is received whose length is unknown, neither then nor by the next call."""
+    said, ids = ranks.run(2, damaged_headers)[1]
+    assert said == ["FORMAT", "PROTOCOL"] * 4 + ["CORRUPT", "PROTOCOL"] * (HEADER - 3)
+    assert ids == [0, 1, 2, 3]
+
+
+def exchange_between_versions(rank, world):
+    from deltawire.torch import p2p
+
+    x = torch.ones(4, 6, 32)
+    with replaced(p2p, "VERSION", f"0.0.{7 + rank}"):
+        if rank == 0:
+            deltawire.torch.send(x, 1, range(4))
+            return None
+        try:
+            deltawire.torch.recv(x, 0)
+        except deltawire.DeltawireError as error:
+            return error.status.name, error.why
+
+
+def test_send_and_recv_of_different_versions(ranks):
+    status, why = ranks.run(2, exchange_between_versions)[1]
+    assert status == "MISMATCH" and "version" in why and "0.0.8" in why
+
+
 # --- the hook ----------------------------------------------------------------------------------
 
 
