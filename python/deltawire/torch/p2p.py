@@ -97,6 +97,9 @@ class Sent:
             self._wire.lost(error)
         self._works = []
 
+    def __reduce__(self) -> Any:
+        refuse("a Sent cannot be pickled or copied: call its wait() in the process that made it")
+
 
 class Receipt:
     """A frame that is being received.
@@ -120,6 +123,9 @@ class Receipt:
         if self._error is not None:
             raise self._error
         return self._ids
+
+    def __reduce__(self) -> Any:
+        refuse("a Receipt cannot be pickled or copied: call its wait() in the process that made it")
 
     def _complete(self) -> None:
         wire = self._wire

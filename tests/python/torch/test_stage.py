@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_stage.py - compressed stages: ids, evaluation, shapes, dtypes, carriers and mistakes.
+import copy
+import pickle
 import warnings
 
 import pytest
@@ -261,13 +263,15 @@ def misuse(rank, world):
     refused(compress_stage, stage(), carrier="grup")
     refused(compress_stage, stage(), on_missing_ids="maybe")
     refused(compress_stage, stage(), dataset_size=0)
+    refused(pickle.dumps, made)
+    refused(copy.deepcopy, made)
     refused(made.load_compression_state_dict, {"format": 1, "stage_index": 5, "num_stages": 9})
     return said, type(made).__mro__[1] is pipelining.PipelineStage
 
 
 def test_misuse(ranks):
     words = ["already", "PipelineStage", "99", "evaluate", "carrier", "on_missing_ids"]
-    words += ["dataset_size", "stage 5 of 9"]
+    words += ["dataset_size", "cannot be pickled", "cannot be pickled", "stage 5 of 9"]
     for said, is_subclass in ranks.run(2, misuse):
         assert is_subclass and len(said) == len(words)
         for sentence, word in zip(said, words):
