@@ -40,6 +40,9 @@ class Tls:
     def __repr__(self) -> str:  # without the keys, so that they do not get into logs
         return f"Tls(own_name={self.own_name!r}, peer_name={self.peer_name!r}, ...)"
 
+    def __reduce__(self) -> Any:
+        refuse("a Tls cannot be pickled or copied, because it may hold keys: make another one")
+
     def _struct(self) -> "tuple[Any, list[Any]]":
         """Returns a dw_tls_options * and a list of the objects that own its memory."""
         made = ffi.new("dw_tls_options *", {"struct_size": ffi.sizeof("dw_tls_options")})

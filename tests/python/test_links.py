@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_links.py - links and channels: messages, tensors, interrupted waits, and close.
+import copy
 import gc
+import pickle
 import threading
 import warnings
 
@@ -433,9 +435,13 @@ def test_after_a_fork_links_are_refused():
         assert back.recv(shape=(1, 2, 64), timeout=30).ids == [1]
 
 
-def test_nothing_is_pickled():
-    import pickle
+def test_keys_are_not_pickled():
+    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+        with refused("ARGUMENT", "cannot be pickled", "keys"):
+            attempt(Tls(own_name="rank/0", group_key=KEY))
 
+
+def test_nothing_is_pickled():
     one, other = both("loop://pickle")
     with one, other:
         with refused("ARGUMENT", "cannot be pickled"):

@@ -4,22 +4,26 @@
 process. So a receive is posted with a buffer for the largest message that the tensor shapes allow,
 and both ends know its size. Before a longer message, the sender sends a short message of the kind
 LONG with the length; the long message itself has another tag, for which the receiver then posts a
-buffer of that length.
+buffer of that length. If a message of the kind LONG was damaged, its long message is received and
+dropped when the next one arrives, which tells how many there were and how long they are at most.
 
-Some backends, such as NCCL, require that both ends name the same size. There, 8 bytes with the
-length precede each message. Such backends have no tags, so the messages of all lanes from one rank
-to another arrive in a single order, that of torch's schedule. Each direction between two ranks has
-a process group of its own, because sends and receives in one queue would block each other."""
+Some backends, such as NCCL, require that both ends name the same size. There, 16 bytes with the
+length and its digest precede each message. Such backends have no tags, so the messages of all lanes
+from one rank to another arrive in a single order, that of torch's schedule. Each direction between
+two ranks has a process group of its own, because sends and receives in one queue would block each
+other."""
 
 from __future__ import annotations
 
 import collections
+import hashlib
 import weakref
 from typing import Any, Callable, Optional
 
 import torch
 import torch.distributed as dist
 
+from deltawire.errors import DeltawireError, Status, fail
 from deltawire.torch import tensors
 from deltawire.torch.lane import Lane
 from deltawire.torch.message import LONG, Message, pack, unpack
@@ -62,6 +66,7 @@ class GroupLane(Lane):
         self._posted: "collections.deque[tuple[Any, bytearray]]" = collections.deque()
         self._end = StepEnd.of(group)
         self._unwaited: "list[Any]" = []
+        self._longs_sent = self._longs_taken = self._longest = 0
 
     def send(self, data: bytearray, waits: bool = True) -> None:
         if self._their_room is None:
@@ -69,7 +74,10 @@ class GroupLane(Lane):
         if len(data) <= self._their_room:
             self._isend(data, self._tag_out, waits)
             return
-        self._isend(pack(Message(LONG, 0, 0, length=len(data))), self._tag_out)
+        self._longest = max(self._longest, len(data))
+        counts = {"number": self._longs_sent, "largest": self._longest}
+        self._isend(pack(Message(LONG, 0, 0, length=len(data), **counts)), self._tag_out)
+        self._longs_sent += 1
         self._isend(data, self._tag_out + 1)
 
     def _isend(self, data: bytearray, tag: int, waits: bool = True) -> None:
@@ -109,11 +117,18 @@ class GroupLane(Lane):
             self.post()
         work, room = self._posted.popleft()
         data = self._arrived(work, room)
-        head = unpack(data[: min(len(data), 64)]) if data[4] == LONG else None
-        if head is None:
+        if data[4] != LONG:
             return data
-        room = bytearray(head.length)
-        return self._arrived(self._irecv(room, self._tag_in + 1), room)
+        head = unpack(data[:64])
+        while self._longs_taken < head.number:  # these were announced by damaged messages
+            self._take_long(head.largest)
+        return self._take_long(head.length)
+
+    def _take_long(self, length: int) -> memoryview:
+        room = tensors.buffer_for(length, f"stage {self.other}")
+        data = self._arrived(self._irecv(room, self._tag_in + 1), room)
+        self._longs_taken += 1
+        return data
 
     def _arrived(self, work: Any, room: bytearray) -> memoryview:
         try:
@@ -144,7 +159,7 @@ class EqualCountsLane(GroupLane):
         self.inbox: "collections.deque[bytearray]" = collections.deque()
 
     def send(self, data: bytearray, waits: bool = True) -> None:
-        for part in (torch.tensor([len(data)], dtype=torch.int64), tensors.of_buffer(data)):
+        for part in (_with_digest(len(data)), tensors.of_buffer(data)):
             part = part.to(self._device)
             try:
                 work = dist.isend(part, dst=_global(self._group, self._rank), group=self._out)
@@ -162,6 +177,8 @@ class EqualCountsLane(GroupLane):
         try:
             while not self.inbox:
                 self._edge.receive(self._device)
+        except DeltawireError:
+            raise
         except RuntimeError as error:
             self.lost(error)
         self._waiting -= 1
@@ -187,9 +204,16 @@ class Edge:
     def receive(self, device: torch.device) -> None:
         """Receives a message and puts it into the inbox of the lane that has waited longest."""
         lane = self.order.popleft()
-        length = torch.zeros(1, dtype=torch.int64, device=device)
-        dist.recv(length, src=self._source, group=self._group)
-        data = bytearray(int(length.item()))
+        head = torch.zeros(2, dtype=torch.int64, device=device)
+        dist.recv(head, src=self._source, group=self._group)
+        length = int(head[0].item())
+        if not torch.equal(head.cpu(), _with_digest(length)):
+            fail(
+                Status["CORRUPT"],
+                f"the length of a message of rank {self._source} was damaged on the way, so its "
+                "messages cannot be told from each other any more: start all ranks again",
+            )
+        data = tensors.buffer_for(length, f"rank {self._source}")
         room = tensors.of_buffer(data)
         there = room.to(device)  # the same tensor if the device is the CPU
         dist.recv(there, src=self._source, group=self._group)
@@ -211,6 +235,12 @@ def make_one_way_groups(group: Any, ranks_of_stages: "dict[int, int]") -> None:
             members = [_global(group, rank) for rank in edge]
             made[edge] = dist.new_group(members, use_local_synchronization=True)
     _one_way[group] = made
+
+
+def _with_digest(length: int) -> torch.Tensor:
+    told = length.to_bytes(8, "little", signed=True)
+    digest = hashlib.blake2b(told, digest_size=8).digest()
+    return torch.tensor([length, int.from_bytes(digest, "little", signed=True)])
 
 
 def _global(group: Any, rank: int) -> int:

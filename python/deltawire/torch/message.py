@@ -4,29 +4,36 @@
 
 Numbers in parentheses are sizes in bytes:
 
-    header   magic "dwp1" (4), kind (1), 1 if ids follow, else 0 (1), number of tensors (2),
-             microbatch (4), step (8)
+    header   magic "dwp2" (4), kind (1), 1 if ids follow, else 0 (1), number of tensors (2),
+             microbatch (4), step (8), digest of all bytes of the message but this digest and the
+             frames, which have digests of their own (8)
     ids      only if the header says so: number of ids (4), each id (8)
     tensor   FRAME or EXACT (1), dtype (1), number of dimensions (2), size of the data (8), each
              dimension (4), data: a frame of deltawire, or the uncompressed elements
 
 After the header, two kinds of messages have something else instead: LONG has the length of the
-message that follows it (8), and ABORT has the length of an error message (2) and its UTF-8 text."""
+message that follows it (8), the number of LONG messages before it on the same lane (8) and the
+largest length of all these messages (8); ABORT has the length of an error message (2) and its UTF-8
+text."""
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from typing import Any, NamedTuple, Optional, Sequence
 
-from deltawire.errors import DeltawireError, Status
+from deltawire.errors import Status, fail
 
-FORMAT = 1
-MAGIC = b"dwp1"
+FORMAT = 2
+MAGIC = b"dwp2"
 WITH_IDS, WITHOUT_IDS, LONG, ABORT = 1, 2, 3, 4
 FRAME, EXACT = 1, 2
 
 _HEAD = struct.Struct("<4sBBHIQ")
 _PART = struct.Struct("<BBHQ")
+_LONG = struct.Struct("<QQQ")
+_DIGEST = 8
+_START = _HEAD.size + _DIGEST
 SHORTEST_ROOM = 512  # enough for LONG, and for an ABORT, whose text is truncated if necessary
 
 
@@ -45,28 +52,42 @@ class Message(NamedTuple):
     parts: "Sequence[Part]" = ()
     why: str = ""
     length: int = 0
+    number: int = 0
+    largest: int = 0
 
 
 def pack(message: Message) -> bytearray:
     ids = message.ids
-    made = bytearray(
-        _HEAD.pack(
-            *(MAGIC, message.kind, ids is not None, len(message.parts)),
-            *(message.microbatch, message.step),
-        )
+    head = _HEAD.pack(
+        *(MAGIC, message.kind, ids is not None, len(message.parts)),
+        *(message.microbatch, message.step),
     )
+    made, digest = bytearray(head) + bytes(_DIGEST), _digest(head)
+
+    def put(piece: Any) -> None:
+        digest.update(piece)
+        made.extend(piece)
+
     if message.kind == LONG:
-        return made + struct.pack("<Q", message.length)
-    if message.kind == ABORT:
-        said = message.why.encode()[: SHORTEST_ROOM - _HEAD.size - 2]
-        return made + struct.pack("<H", len(said)) + said
-    if ids is not None:
-        made += struct.pack(f"<I{len(ids)}Q", len(ids), *ids)
+        put(_LONG.pack(message.length, message.number, message.largest))
+    elif message.kind == ABORT:
+        said = message.why.encode()[: SHORTEST_ROOM - _START - 2]
+        put(struct.pack("<H", len(said)) + said)
+    elif ids is not None:
+        put(struct.pack(f"<I{len(ids)}Q", len(ids), *ids))
     for part in message.parts:
-        made += _PART.pack(part.how, part.dtype, len(part.shape), len(part.data))
-        made += struct.pack(f"<{len(part.shape)}I", *part.shape)
-        made += part.data
+        put(_PART.pack(part.how, part.dtype, len(part.shape), len(part.data)))
+        put(struct.pack(f"<{len(part.shape)}I", *part.shape))
+        if part.how == FRAME:
+            made += part.data
+        else:
+            put(part.data)
+    made[_HEAD.size : _START] = digest.digest()
     return made
+
+
+def _digest(head: Any) -> Any:
+    return hashlib.blake2b(head, digest_size=_DIGEST)
 
 
 def room(parts: "Sequence[tuple[int, int]]", samples: int) -> int:
@@ -75,41 +96,57 @@ def room(parts: "Sequence[tuple[int, int]]", samples: int) -> int:
     parts: for each tensor, the maximum size of its data and the number of its dimensions.
     samples: the maximum number of ids."""
     tensors = sum(_PART.size + 4 * extents + size for size, extents in parts)
-    return max(SHORTEST_ROOM, _HEAD.size + 4 + 8 * samples + tensors)
+    return max(SHORTEST_ROOM, _START + 4 + 8 * samples + tensors)
 
 
 def size_of(message: Message) -> int:
     """Returns the size in bytes of a message that was unpacked."""
     ids = 4 + 8 * len(message.ids) if message.ids is not None else 0
     parts = sum(_PART.size + 4 * len(part.shape) + len(part.data) for part in message.parts)
-    return _HEAD.size + ids + parts
+    return _START + ids + parts
 
 
 def unpack(data: memoryview) -> Message:
-    """Reads a message. data may be longer than the message. Errors: FORMAT."""
+    """Reads a message. data may be longer than the message. Errors: FORMAT, CORRUPT."""
     try:
-        return _unpack(data)
-    except (struct.error, UnicodeDecodeError):
+        made, end, unchecked = _unpack(data)
+    except struct.error:
         _refuse()
+    digest, at = _digest(data[: _HEAD.size]), _START
+    for start, stop in unchecked:
+        digest.update(data[at:start])
+        at = stop
+    digest.update(data[at:end])
+    if digest.digest() != data[_HEAD.size : _START]:
+        fail(
+            Status["CORRUPT"],
+            "a message of a stage was damaged on the way: run the step again; if it happens again, "
+            "look for faults of the network and the memory of both ranks",
+        )
+    return made
 
 
-def _unpack(data: memoryview) -> Message:
+def _unpack(data: memoryview) -> "tuple[Message, int, list[tuple[int, int]]]":
+    """Returns the message, where it ends, and where its frames lie."""
     magic, kind, has_ids, count, microbatch, step = _HEAD.unpack_from(data)
     if magic != MAGIC or kind not in (WITH_IDS, WITHOUT_IDS, LONG, ABORT):
         _refuse()
-    at = _HEAD.size
+    at = _START
     if kind == LONG:
-        return Message(kind, microbatch, step, length=struct.unpack_from("<Q", data, at)[0])
+        length, number, largest = _LONG.unpack_from(data, at)
+        made = Message(kind, microbatch, step, length=length, number=number, largest=largest)
+        return made, at + _LONG.size, []
     if kind == ABORT:
         (length,) = struct.unpack_from("<H", data, at)
-        said = bytes(data[at + 2 : at + 2 + length]).decode(errors="replace")
-        return Message(kind, microbatch, step, why=said)
+        end = at + 2 + length
+        said = bytes(data[at + 2 : end]).decode(errors="replace")
+        return Message(kind, microbatch, step, why=said), end, []
     ids = None
     if has_ids:
         (n,) = struct.unpack_from("<I", data, at)
         ids = list(struct.unpack_from(f"<{n}Q", data, at + 4))
         at += 4 + 8 * n
-    parts = []
+    parts, frames = [], []
     for _ in range(count):
         how, dtype, extents, length = _PART.unpack_from(data, at)
         at += _PART.size
@@ -118,12 +155,14 @@ def _unpack(data: memoryview) -> Message:
         if at + length > len(data):
             _refuse()
         parts.append(Part(how, dtype, shape, data[at : at + length]))
+        if how == FRAME:
+            frames.append((at, at + length))
         at += length
-    return Message(kind, microbatch, step, ids, parts)
+    return Message(kind, microbatch, step, ids, parts), at, frames
 
 
 def _refuse() -> Any:
-    raise DeltawireError(
+    fail(
         Status["FORMAT"],
         "a stage received data that is not a message of deltawire: make every stage of the "
         "pipeline with compress_stage, and use its tags for nothing else",

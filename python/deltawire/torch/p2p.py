@@ -5,7 +5,9 @@ each peer, group and tag, which lives as long as the group. So calls with the sa
 same order at both ends, as torch requires, too.
 
 A header of 24 bytes with the length precedes each frame, so that the sizes of sends and receives
-are equal, as some backends require."""
+are equal, as some backends require, and gloo ends a process that receives more than it expects. If
+the header was damaged, nothing more is received with this tag: the next frame would be taken for
+the one whose length is unknown."""
 
 from __future__ import annotations
 
@@ -18,6 +20,7 @@ from typing import Any, Optional
 import torch
 import torch.distributed as dist
 
+from deltawire._declarations import VERSION
 from deltawire.config import Config
 from deltawire.decoder import Decoder
 from deltawire.encoder import Encoder
@@ -28,8 +31,14 @@ from deltawire.torch.agreement import group_of
 from deltawire.torch.ends import without_replies
 
 TAGS = 1 << 21
-_HEAD = struct.Struct("<4sIQ8s")  # magic, 1 if there are ids, size of the frame, digest
-_MAGIC = b"dws1"
+# Magic, twice the size of the frame plus 1 if there are ids, digests of the config and the version.
+_HEAD = struct.Struct("<4sQ4s4s")
+_HEAD_BYTES = _HEAD.size + 4  # with a digest of all these
+_MAGIC = b"dws2"
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=4).digest()
 
 
 class _Wire:
@@ -41,9 +50,10 @@ class _Wire:
         self.group, self.peer, self.config = group, peer, config
         self.tags = (TAGS + 2 * tag, TAGS + 2 * tag + 1)
         self.end: Any = Encoder(config) if sends else Decoder(config)
-        self.digest = hashlib.blake2b(config.agreement.encode(), digest_size=8).digest()
+        self.digests = (_digest(config.agreement.encode()), _digest(VERSION.encode()))
         self.device = tensors.device_for(group)
         self.posted: "collections.deque[Receipt]" = collections.deque()
+        self.damaged = False  # whether a frame was sent whose length is not known here
 
     @classmethod
     def find(cls, group: Any, peer: int, tag: int, config: Any, sends: bool) -> "_Wire":
@@ -87,6 +97,9 @@ class Sent:
             self._wire.lost(error)
         self._works = []
 
+    def __reduce__(self) -> Any:
+        refuse("a Sent cannot be pickled or copied: call its wait() in the process that made it")
+
 
 class Receipt:
     """A frame that is being received.
@@ -97,7 +110,7 @@ class Receipt:
 
     def __init__(self, wire: _Wire, tensor: torch.Tensor) -> None:
         self._wire, self._tensor = wire, tensor
-        self._head = torch.zeros(_HEAD.size, dtype=torch.uint8, device=wire.device)
+        self._head = torch.zeros(_HEAD_BYTES, dtype=torch.uint8, device=wire.device)
         self._done = False
         self._ids: "Optional[list[int]]" = None
         self._error: Optional[BaseException] = None
@@ -111,6 +124,9 @@ class Receipt:
             raise self._error
         return self._ids
 
+    def __reduce__(self) -> Any:
+        refuse("a Receipt cannot be pickled or copied: call its wait() in the process that made it")
+
     def _complete(self) -> None:
         wire = self._wire
         wire.posted.popleft()
@@ -122,33 +138,41 @@ class Receipt:
 
     def _receive(self) -> "Optional[list[int]]":
         wire = self._wire
+        _refuse_damaged(wire)
         try:
             self._work.wait()
-            magic, has_ids, length, digest = _HEAD.unpack(bytes(self._head.cpu().tolist()))
-            if magic != _MAGIC:
-                fail(
-                    Status["FORMAT"],
-                    f"rank {wire.peer} sent something else than a frame: use the functions of "
-                    "deltawire.torch at both ends, with the same tag",
-                )
-            data = bytearray(length)
+            wire.damaged = True  # until its length is known and a receive is posted
+            size, *digests = _read_head(wire, bytes(self._head.cpu().tolist()))
+            data = tensors.buffer_for(size >> 1, f"rank {wire.peer}")
             room = tensors.of_buffer(data)
             there = room.to(wire.device)
-            _call(wire, dist.irecv, there, wire.tags[1]).wait()
+            work = _call(wire, dist.irecv, there, wire.tags[1])
+            wire.damaged = False
+            work.wait()
             if there is not room:
                 room.copy_(there)
         except RuntimeError as error:
             if isinstance(error, DeltawireError):
                 raise
             wire.lost(error)
-        if digest != wire.digest:
+        self._compare(digests)
+        ids = self._decode(data)
+        return ids if size & 1 else None
+
+    def _compare(self, digests: "list[bytes]") -> None:
+        wire = self._wire
+        if digests[1] != wire.digests[1]:
+            fail(
+                Status["MISMATCH"],
+                f"rank {wire.peer} has another version of deltawire than {VERSION}: install the "
+                "same version on all ranks",
+            )
+        if digests[0] != wire.digests[0]:
             fail(
                 Status["MISMATCH"],
                 f"rank {wire.peer} sends with another config than {wire.config.text!r}: give both "
                 "ends the same config, and use another tag for each config",
             )
-        ids = self._decode(data)
-        return ids if has_ids else None
 
     def _decode(self, data: bytearray) -> "list[int]":
         info, wanted = frame_info(data), tensors.extents(tuple(self._tensor.shape))
@@ -164,6 +188,33 @@ class Receipt:
         with torch.no_grad():
             self._tensor.copy_(made)
         return ids
+
+
+def _refuse_damaged(wire: _Wire) -> None:
+    if wire.damaged:
+        fail(
+            Status["PROTOCOL"],
+            f"an earlier frame of rank {wire.peer} with this tag was damaged, so its frames cannot "
+            "be told from each other any more: start all ranks again, or use another tag",
+        )
+
+
+def _read_head(wire: _Wire, head: bytes) -> "tuple[int, bytes, bytes]":
+    """Returns what the header says after the magic. Errors: FORMAT, CORRUPT."""
+    magic, size, config, version = _HEAD.unpack(head[: _HEAD.size])
+    if magic != _MAGIC:
+        fail(
+            Status["FORMAT"],
+            f"rank {wire.peer} sent something else than a frame: use the functions of "
+            "deltawire.torch at both ends, with the same tag and the same version of deltawire",
+        )
+    if _digest(head[: _HEAD.size]) != head[_HEAD.size :]:
+        fail(
+            Status["CORRUPT"],
+            f"the header of a frame of rank {wire.peer} was damaged on the way: start all ranks "
+            "again, or use another tag",
+        )
+    return size, config, version
 
 
 def _call(wire: _Wire, what: Any, tensor: torch.Tensor, tag: int) -> Any:
@@ -204,7 +255,8 @@ def isend(
     _check(tensor)
     given = ids.tolist() if isinstance(ids, torch.Tensor) else ids
     frame = wire.end.encode(tensors.samples(tensor), given, stateless=stateless)
-    head = bytearray(_HEAD.pack(_MAGIC, ids is not None, len(frame), wire.digest))
+    head = bytearray(_HEAD.pack(_MAGIC, len(frame) << 1 | (ids is not None), *wire.digests))
+    head += _digest(head)
     works = []
     for data, number in ((head, wire.tags[0]), (bytearray(frame), wire.tags[1])):
         part = tensors.of_buffer(data).to(wire.device)
@@ -226,7 +278,8 @@ def irecv(
     config, group, tag: as for isend.
 
     Returns a Receipt. Its wait() decodes the frame and returns the ids of the samples, or None.
-    Errors of wait: SHAPE, MISMATCH, FORMAT, CORRUPT, BASE, PEER; the tensor is unchanged then.
+    Errors of wait: SHAPE, MISMATCH, FORMAT, CORRUPT, BASE, PEER, NO_MEMORY, and PROTOCOL (the
+    header of an earlier frame was damaged); the tensor is unchanged then.
     """
     _check(tensor)
     return Receipt(_Wire.find(group, src, tag, config, False), tensor)

@@ -149,6 +149,12 @@ class Overridden:
 
     # --- new methods ---------------------------------------------------------------------------
 
+    def __reduce__(self: Any) -> Any:
+        refuse(
+            "a compressed stage cannot be pickled or copied: save its submod and what "
+            "compression_state_dict() returns, and make a new stage in the process that uses it"
+        )
+
     def compression_stats(self: Any) -> "dict[str, Any]":
         """Returns statistics as a dictionary: the index of the stage, the number of steps, and a
         dictionary for each direction in which the neighbour is on another rank: forward_sent,

@@ -8,6 +8,8 @@ from typing import Any, Optional
 import torch
 import torch.distributed as dist
 
+from deltawire.errors import Status, fail
+
 # The numbers of dtypes in messages. They must never change.
 DTYPES = {
     torch.float32: 1,
@@ -85,6 +87,18 @@ def from_exact(dtype: int, shape: "tuple[int, ...]", data: memoryview) -> Option
     if len(data):
         room[:] = data
     return made
+
+
+def buffer_for(length: int, sender: str) -> bytearray:
+    """Returns a buffer for a message whose length the sender has told. Errors: NO_MEMORY."""
+    try:
+        return bytearray(length)
+    except (MemoryError, OverflowError):
+        fail(
+            Status["NO_MEMORY"],
+            f"{sender} sends {length} bytes, and this rank has no memory for them: give both ends "
+            "tensors of the same shape, or send them in smaller parts",
+        )
 
 
 def of_buffer(data: Any) -> torch.Tensor:

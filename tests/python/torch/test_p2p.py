@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_p2p.py - send, recv, isend and irecv.
+import pickle
+
 import torch
 
 import deltawire.torch as dwt
@@ -34,40 +36,43 @@ def exchange(rank, world):
     if rank == 0:
         a = dwt.isend(flat, 1, config="direct:bits=8", tag=1)
         b = dwt.isend(flat + 1, 1, config="direct:bits=8", tag=1)
+        refused(expect, "cannot be pickled", pickle.dumps, a)
         b.wait(), a.wait()
     else:
         y, z = torch.empty(24, 32, dtype=torch.bfloat16), torch.empty(24, 32)
         a = dwt.irecv(y, 0, config="direct:bits=8", tag=1)
         b = dwt.irecv(z, 0, config="direct:bits=8", tag=1)
+        refused(expect, "cannot be pickled", pickle.dumps, a)
         expect("no ids", b.wait() is None and a.wait() is None)
         expect("order", near(y, flat, 0.02) and near(z, flat + 1, 0.02))
     mistakes(rank, x, expect)
     return wrong
 
 
-def mistakes(rank, x, expect):
-    def refused(word, function, *args, **named):
-        try:
-            function(*args, **named)
-        except DeltawireError as error:
-            expect(error.why, word in error.why)
-        else:
-            expect(word, False)
+def refused(expect, word, function, *args, **named):
+    try:
+        function(*args, **named)
+    except DeltawireError as error:
+        expect(error.why, word in error.why)
+    else:
+        expect(word, False)
 
+
+def mistakes(rank, x, expect):
     if rank == 0:
-        refused("another config", dwt.send, x, 1, range(4), config="delta:bits=2")
-        refused("coded", dwt.send, x.double(), 1, range(4))
-        refused("ids", dwt.send, x, 1)
+        refused(expect, "another config", dwt.send, x, 1, range(4), config="delta:bits=2")
+        refused(expect, "coded", dwt.send, x.double(), 1, range(4))
+        refused(expect, "ids", dwt.send, x, 1)
         dwt.send(x, 1, [0, 1, 2, 3])
         dwt.send(x, 1, [0, 1, 2, 3])
         dwt.send(x, 1, config="direct:bits=4", tag=2)
     else:
         y = torch.zeros(4, 6, 16)
-        refused("shape", dwt.recv, y, 0)
+        refused(expect, "shape", dwt.recv, y, 0)
         expect("untouched", not y.any())
         z = torch.empty(4, 6, 32)
         expect("in step", dwt.recv(z, 0) == [0, 1, 2, 3] and near(z, x, 0.05))
-        refused("another config", dwt.recv, z, 0, config="direct:bits=5", tag=2)
+        refused(expect, "another config", dwt.recv, z, 0, config="direct:bits=5", tag=2)
 
 
 def test_exchange(ranks):
