@@ -16,7 +16,7 @@ message that follows it (8), and ABORT has the length of an error message (2) an
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple, NoReturn, Optional, Sequence
 
 from deltawire.errors import DeltawireError, Status
 
@@ -122,7 +122,7 @@ def _unpack(data: memoryview) -> Message:
     return Message(kind, microbatch, step, ids, parts)
 
 
-def _refuse() -> Any:
+def _refuse() -> NoReturn:
     raise DeltawireError(
         Status["FORMAT"],
         "a stage received data that is not a message of deltawire: make every stage of the "
