@@ -1528,6 +1528,15 @@ MUTANTS_OF_PYTHON = {
     "py_group_pool_kept": ("python/deltawire/group.py", "            self._pool._give_back()", "            pass"),
     "py_group_links_without_options": ("python/deltawire/group.py", "**dict(more or {})", ""),
     "py_group_not_closed_by_link": ("python/deltawire/group.py", "link._channels.add(self)", "pass"),
+    "py_status_of_another_number": ("python/deltawire/errors.py", "CORRUPT = -9\n", "CORRUPT = -99\n"),
+    "py_counter_of_no_header": ("python/deltawire/counters.py", "    keys_held: int\n", "    keys_hold: int\n"),
+    "py_counters_in_another_order": ("python/deltawire/counters.py", "    acks: int\n    nacks: int\n", "    nacks: int\n    acks: int\n"),
+    "py_squares_are_integers": ("python/deltawire/counters.py", "x_square: float", "x_square: int"),
+    "py_frames_of_any_type": ("python/deltawire/encoder.py", ") -> bytes: ...", ") -> Any: ..."),
+    "py_sends_with_any_name": ("python/deltawire/torch/p2p.py", "    stateless: bool = False,\n) -> int:", "    stateless: bool = False,\n    **named: Any,\n) -> int:"),
+    "py_receives_with_any_tag": ("python/deltawire/torch/p2p.py", "    tag: int = 0,\n) -> \"Optional[list[int]]\":", "    tag: Any = 0,\n) -> \"Optional[list[int]]\":"),
+    "py_stages_of_any_type": ("python/deltawire/torch/stage.py", ') -> "CompressedStage":', ") -> Any:"),
+    "py_refusals_that_return": ("python/deltawire/torch/message.py", "def _refuse() -> NoReturn:", "def _refuse() -> Any:"),
     "py_one_config_of_a_list": ("python/deltawire/channel.py", "if not isinstance(given, (list, tuple)):", "if True:"),
 }
 # Its calls on a GPU, against the suite python_gpu.

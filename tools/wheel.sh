@@ -47,7 +47,7 @@ wheel_try() {
         export PATH=$work/empty/bin PYTHONNOUSERSITE=1
         unset PYTHONPATH DW_TEST_LIBRARIES LD_LIBRARY_PATH
         python -m pip install --quiet --disable-pip-version-check "$file" &&
-            python -X dev -W error "$root/tests/python/try_wheel.py"
+            python -X dev -W error "$root/tests/python/try_wheel.py" "$file"
     ) || die "the wheel does not work in an empty environment"
 }
 

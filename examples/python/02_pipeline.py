@@ -46,8 +46,7 @@ def train(rank, compressed):
         for ids in torch.randperm(SAMPLES).split(BATCH):  # the index of a sample is its id  # 2
             optimizer.zero_grad()
             if rank == 0:
-                named = {"sample_ids": ids} if compressed else {}
-                schedule.step(x[ids], **named)  # 3
+                schedule.step(x[ids], **({"sample_ids": ids} if compressed else {}))  # 3
             else:
                 schedule.step(target=y[ids], losses=losses)
             optimizer.step()

@@ -62,7 +62,8 @@ def watched(
     call() has not returned after 50 ms, its thread is left running in the background."""
     if threading.current_thread() is not threading.main_thread():
         return call()
-    lock, done, box = threading.Lock(), threading.Event(), {}
+    lock, done = threading.Lock(), threading.Event()
+    box: "dict[str, Any]" = {}
 
     def work() -> None:
         try:

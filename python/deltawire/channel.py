@@ -253,7 +253,8 @@ class Channel(Shared):
 def _configs(given: Codecs) -> "list[Config]":
     if given is None:
         return []
-    return [Config(c) for c in given] if isinstance(given, (list, tuple)) else [Config(given)]
+    several: "Sequence[Any]" = given if isinstance(given, (list, tuple)) else [given]
+    return [Config(config) for config in several]
 
 
 def _direction(given: Codecs, structs: Any, kept: "list[Any]") -> "tuple[Any, Any]":

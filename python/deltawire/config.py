@@ -21,6 +21,7 @@ class Config:
     """
 
     __slots__ = ("_text", "_struct")
+    _text: str
 
     def __init__(self, text: Union[str, "Config"]) -> None:
         if isinstance(text, Config):
@@ -61,7 +62,9 @@ class Config:
         return self._text
 
     def __eq__(self, other: object) -> bool:
-        return self._text == other._text if isinstance(other, Config) else NotImplemented
+        if not isinstance(other, Config):
+            return NotImplemented
+        return self._text == other._text
 
     def __hash__(self) -> int:
         return hash(self._text)

@@ -2,26 +2,12 @@
 # counters.py - counters of codecs and links: named tuples with the field names of the C headers.
 from __future__ import annotations
 
-import collections
-from typing import Any
+from typing import Any, NamedTuple
 
-from deltawire._library import ffi
-
-
-def _fields(struct: str) -> list[str]:
-    return [name for name, _ in ffi.typeof(struct).fields if name != "struct_size"]
+# The fields are written out for type checkers; a test compares them with the headers.
 
 
-_Counters: Any = collections.namedtuple("_Counters", _fields("dw_counters"))  # type: ignore[misc]
-_LinkCounters: Any = collections.namedtuple(  # type: ignore[misc]
-    "_LinkCounters", _fields("dw_link_counters")
-)
-_GroupCounters: Any = collections.namedtuple(  # type: ignore[misc]
-    "_GroupCounters", _fields("dw_group_counters")
-)
-
-
-class Counters(_Counters):
+class Counters(NamedTuple):
     """What an encoder or decoder has counted since it was made.
 
     frames, key_entries, delta_entries, stateless_entries, skipped_entries; raw_bytes,
@@ -32,7 +18,30 @@ class Counters(_Counters):
     each field.
     """
 
-    __slots__ = ()
+    frames: int
+    key_entries: int
+    delta_entries: int
+    stateless_entries: int
+    skipped_entries: int
+    raw_bytes: int
+    encoded_bytes: int
+    groups: int
+    direct_groups: int
+    zero_groups: int
+    poisoned_groups: int
+    clamped_values: int
+    acks: int
+    nacks: int
+    rebases: int
+    resyncs: int
+    rejected_frames: int
+    keys_held: int
+    state_bytes: int
+    slack_bytes: int
+    busy_ns: int
+    x_square: float
+    delta_square: float
+    error_square: float
 
     @property
     def ratio(self) -> float:
@@ -48,7 +57,7 @@ class Counters(_Counters):
         return hits / stateful if stateful else 0.0
 
 
-class LinkCounters(_LinkCounters):
+class LinkCounters(NamedTuple):
     """What a link has counted since it was opened.
 
     messages_sent, messages_received; bytes_sent, bytes_received (on the wire); queued_bytes (the
@@ -56,10 +65,24 @@ class LinkCounters(_LinkCounters):
     kernel_bytes_received; retransmits, resent_bytes, reconnects. transport.h documents each field.
     """
 
-    __slots__ = ()
+    messages_sent: int
+    messages_received: int
+    bytes_sent: int
+    bytes_received: int
+    queued_bytes: int
+    recv_wait_ns: int
+    send_wait_ns: int
+    kernel_bytes_sent: int
+    kernel_bytes_received: int
+    queue_ns: int
+    retransmits: int
+    rtt_ns: int
+    resent_bytes: int
+    reconnects: int
+    retry_ms: int
 
 
-class GroupCounters(_GroupCounters):
+class GroupCounters(NamedTuple):
     """What a group has counted on this rank since it was opened.
 
     started, finished (operations); raw_bytes, encoded_bytes (of the floats that were encoded, and
@@ -68,7 +91,18 @@ class GroupCounters(_GroupCounters):
     values: slots, state_bytes. collective.h documents each field.
     """
 
-    __slots__ = ()
+    started: int
+    finished: int
+    raw_bytes: int
+    encoded_bytes: int
+    sent_bytes: int
+    received_bytes: int
+    poisoned: int
+    repeated: int
+    slots: int
+    state_bytes: int
+    codec_ns: int
+    wait_ns: int
 
 
 def codec_counters(struct: Any) -> Counters:

@@ -111,6 +111,7 @@ class Decoder(Codec):
         if add is not None:
             self._refuse_on_device("add=", "decode into a tensor of its own, and add that")
         if out is None:
+            assert self._stream is not None
             info, device = self._read(frame, False), f"cuda:{self._stream.number}"
             shape = (info.n, info.t, info.c)
             refuse(f"a decoder on a GPU needs out=, a tensor on {device} of the shape {shape}")

@@ -2,7 +2,7 @@
 # encoder.py - Encoder: tensors to frames.
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+from typing import Any, Optional, Union, overload
 
 from deltawire._library import core, ffi, native
 from deltawire.bytes_in import Bytes
@@ -49,6 +49,32 @@ class Encoder(Codec):
         )
         self._room: Any = None
         self._cap = 0
+
+    @overload
+    def encode(
+        self,
+        x: Any,
+        ids: Optional[Ids] = None,
+        out: None = None,
+        *,
+        stateless: bool = False,
+        limit: int = 0,
+        reconstruction: Any = None,
+        rows_are_samples: bool = False,
+    ) -> bytes: ...
+
+    @overload
+    def encode(
+        self,
+        x: Any,
+        ids: Optional[Ids] = None,
+        out: Any = None,
+        *,
+        stateless: bool = False,
+        limit: int = 0,
+        reconstruction: Any = None,
+        rows_are_samples: bool = False,
+    ) -> Any: ...
 
     def encode(
         self,
@@ -137,6 +163,7 @@ class Encoder(Codec):
 
         Returns the frame as a buffer, which is valid until the next call."""
         stream = self._stream
+        assert stream is not None
         call = stream.reserve(max(cap, 1))
         status = native.dw_encode_on_device(
             call, self._handle, keys, tensor, self._length, stream.why

@@ -8,16 +8,35 @@ from typing import Any, NoReturn, Optional
 from deltawire._library import core, ffi
 
 
-def _statuses() -> dict[str, int]:
-    """The names in the C header without their prefix: DW_ERR_CORRUPT becomes CORRUPT."""
-    names = ffi.typeof("dw_status").relements
-    return {n.replace("DW_ERR_", "").replace("DW_", ""): v for n, v in names.items()}
+class Status(enum.IntEnum):
+    """The kind of an error: Status.CORRUPT, Status.SHAPE, ...
 
+    The names and numbers are those of dw_status in deltawire.h, without the prefix: DW_ERR_CORRUPT
+    is CORRUPT. They are written out for type checkers; a test compares them with the header."""
 
-Status = enum.IntEnum("Status", _statuses(), module=__name__)  # type: ignore[misc]
-Status.__doc__ = """The kind of an error: Status.CORRUPT, Status.SHAPE, ...
-
-The names and numbers are those of dw_status in deltawire.h."""
+    PENDING = 1
+    OK = 0
+    ARGUMENT = -1
+    CONFIG = -2
+    NO_MEMORY = -3
+    NO_ROOM = -4
+    UNSUPPORTED = -5
+    LIMIT = -6
+    FORMAT = -7
+    VERSION = -8
+    CORRUPT = -9
+    SHAPE = -10
+    MISMATCH = -11
+    IO = -12
+    STALE = -20
+    BASE = -21
+    STATE = -22
+    TIMEOUT = -40
+    PEER = -41
+    ADDRESS = -42
+    CANCELLED = -43
+    PROTOCOL = -44
+    AUTH = -45
 
 
 class DeltawireError(RuntimeError):

@@ -143,10 +143,9 @@ class Group(Shared):
                 refuse("link= has arguments for links that the group opens: give URIs, too")
             return [at for _, at in given]
         for r, uri in given:
+            options: "dict[str, Any]" = {"open_timeout": open_timeout, **dict(more or {})}
             try:
-                made = Link(
-                    uri, self._rank < r, **{"open_timeout": open_timeout, **dict(more or {})}
-                )
+                made = Link(uri, self._rank < r, **options)
             except DeltawireError as error:
                 fail(error.status, f"the link to rank {r}: {error.why}", rank=r)
             self._own.append(made)
@@ -540,4 +539,4 @@ def _open(how: Any, links: "list[Link]", kept: Any) -> Ending:
         ending = Ending(made[0])
         for link in links:
             link._endings.append(ending)
-        return ending
+    return ending

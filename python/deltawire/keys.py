@@ -73,7 +73,7 @@ def pack_any(ids: Ids) -> "tuple[Any, int]":
 
 def unpack(keys: Any) -> "list[Id]":
     """Converts a dw_key[] back to a list of ids."""
-    words = memoryview(ffi.buffer(keys)).cast("Q").tolist()
+    words: "list[Any]" = memoryview(ffi.buffer(keys)).cast("Q").tolist()
     slices = [word >> SLICE_SHIFT & 0xFFFFFFFF for word in words[1::2]]
     if any(slices):
         return [(s, p) if p else s for s, p in zip(words[::2], slices)]

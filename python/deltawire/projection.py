@@ -114,7 +114,8 @@ class Projection:
         stream, why = self._gpu.of(given, out), new_why()
         noun = "x" if name == "project" else "z"
         view, made = View(noun, stream), View("out", stream)
-        with self._lock if stream is not None else nullcontext():
+        alone: Any = self._lock if stream is not None else nullcontext()
+        with alone:
             try:
                 source = view.take(given, 0)
                 if out is None:

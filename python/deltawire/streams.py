@@ -45,15 +45,15 @@ class LazyStream:
         GPU), NO_MEMORY."""
         places = {name: gpu_of(at) for name, at in (("x", x), ("out", out)) if at is not None}
         numbers = set(places.values())
-        if numbers <= {None}:
-            return None
         if len(numbers) > 1:
             fail(
                 UNSUPPORTED,
                 f"x is {_place(places['x'])} and out is {_place(places['out'])}: give both in the "
                 "same place",
             )
-        (number,) = numbers
+        number = next(iter(numbers), None)
+        if number is None:
+            return None
         with self._lock:
             if self._stream is None:
                 self._stream = Stream(number)

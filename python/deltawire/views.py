@@ -209,6 +209,7 @@ class View:
         """Makes the view of a tensor on the GPU of self.stream.
 
         __dlpack__ lets this stream wait for the work on x that its owner has enqueued."""
+        assert self.stream is not None
         ask = getattr(x, "__dlpack_device__", None)
         kind, number = (int(value) for value in ask()) if ask else (CPU, 0)
         if kind != CUDA_MANAGED and (kind, number) != (CUDA, self.stream.number):
@@ -267,11 +268,11 @@ class View:
             refuse(f"{self.name} is read-only, but must be written: give a writable tensor")
         if held.ndim < 1 or held.ndim > 4:
             refuse(f"{self.name} has {held.ndim} dimensions: give a tensor with one to four")
-        size = held.itemsize
-        if any(step % size for step in held.strides):
+        size, extents, steps = held.itemsize, held.shape or (), held.strides or ()
+        if any(step % size for step in steps):
             refuse(f"the strides of {self.name} are not whole elements: make it contiguous")
-        shape = ffi.new("int64_t[]", list(held.shape))
-        strides = ffi.new("int64_t[]", [step // size for step in held.strides])
+        shape = ffi.new("int64_t[]", list(extents))
+        strides = ffi.new("int64_t[]", [step // size for step in steps])
         managed = ffi.new("dw_dl_managed *")
         tensor = managed.tensor
         tensor.data = ffi.cast("void *", _address_of(held))

@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-# try_wheel.py - tests an installed wheel on a machine without numpy and without a compiler.
+# try_wheel.py - tests an installed wheel on a machine without numpy and without a compiler. Its
+# argument is the file that was installed.
 import array
 import importlib.metadata
 import os
 import pathlib
 import shutil
+import sys
 import threading
 
 import deltawire
 
+# One wheel serves every Python 3.
+file = pathlib.Path(sys.argv[1]).name
+assert file.startswith("deltawire-") and "-py3-none-manylinux" in file, file
 place = pathlib.Path(deltawire.__file__).parent
 assert "site-packages" in place.parts, place
 assert not any(shutil.which(name) for name in ("cc", "gcc", "clang")), os.environ["PATH"]
 names = {path.name for path in place.iterdir()}
-for part in ("", "-link", "-collective", "-threads"):
+for part in ("", "-link", "-collective", "-threads", "-python"):
     assert f"libdeltawire{part}.so.0" in names, names
 assert "py.typed" in names
 

@@ -136,7 +136,8 @@ def _topic(lower: int, higher: int) -> str:
 
 def _opened(meeting: Meeting, other: int, carrier: str, more: More) -> Link:
     """Opens the link to another rank."""
-    options = {"open_timeout": meeting.timeout, **(more(other) if callable(more) else more or {})}
+    given = more(other) if callable(more) else more or {}
+    options: "dict[str, Any]" = {"open_timeout": meeting.timeout, **given}
     topic = _topic(min(other, meeting.rank), max(other, meeting.rank))
     try:
         if meeting.rank < other:

@@ -40,9 +40,10 @@ TESTED = {
 def signature(method: Any) -> str:
     """The parameters of a method, in the notation of TESTED."""
     words = []
+    kinds = inspect.Parameter
+    star: "dict[Any, str]" = {kinds.VAR_POSITIONAL: "*", kinds.VAR_KEYWORD: "**"}
     for name, parameter in inspect.signature(method).parameters.items():
-        star = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
-        default = "" if parameter.default is inspect.Parameter.empty else "="
+        default = "" if parameter.default is kinds.empty else "="
         words.append(star.get(parameter.kind, "") + name + default)
     return " ".join(words)
 

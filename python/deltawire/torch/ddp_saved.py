@@ -15,7 +15,7 @@ weights_only=True:
 from __future__ import annotations
 
 import uuid
-from typing import Any, Callable
+from typing import Any, Callable, NoReturn
 
 import torch
 
@@ -116,7 +116,7 @@ def load_ends(ends: "dict[str, Any]", states: "dict[str, Any]") -> None:
             end.import_state(data)
 
 
-def _refuse(kind: str, reason: str) -> Any:
+def _refuse(kind: str, reason: str) -> NoReturn:
     raise DeltawireError(
         Status["FORMAT"],
         f"this is not the compression state of a {FUNCTIONS[kind]}, or it is damaged ({reason}): "

@@ -25,7 +25,10 @@ class Job:
     steps: the functions of the three steps. finished: a function that returns the result.
     future: the torch.futures.Future with the result.
     done: set at the end. error: the exception after a failure, valid when done is set.
+    x: the tensor that is exchanged; whoever makes the job sets it.
     """
+
+    x: Any
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple, NoReturn, Optional, Sequence
 
 from deltawire.errors import Status, fail
 
@@ -161,7 +161,7 @@ def _unpack(data: memoryview) -> "tuple[Message, int, list[tuple[int, int]]]":
     return Message(kind, microbatch, step, ids, parts), at, frames
 
 
-def _refuse() -> Any:
+def _refuse() -> NoReturn:
     fail(
         Status["FORMAT"],
         "a stage received data that is not a message of deltawire: make every stage of the "

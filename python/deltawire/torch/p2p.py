@@ -15,7 +15,7 @@ import collections
 import hashlib
 import struct
 import weakref
-from typing import Any, Optional
+from typing import Any, NoReturn, Optional
 
 import torch
 import torch.distributed as dist
@@ -71,7 +71,7 @@ class _Wire:
             )
         return wires[key]
 
-    def lost(self, error: BaseException) -> Any:
+    def lost(self, error: BaseException) -> NoReturn:
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise DeltawireError(
             Status["PEER"],
@@ -285,16 +285,33 @@ def irecv(
     return Receipt(_Wire.find(group, src, tag, config, False), tensor)
 
 
-def send(tensor: torch.Tensor, dst: int, ids: Any = None, **named: Any) -> int:
-    """Calls isend and waits. Returns the size of the frame in bytes."""
-    sent = isend(tensor, dst, ids, **named)
+def send(
+    tensor: torch.Tensor,
+    dst: int,
+    ids: Any = None,
+    *,
+    config: Any = "delta:bits=4",
+    group: Any = None,
+    tag: int = 0,
+    stateless: bool = False,
+) -> int:
+    """Calls isend with these arguments and waits. Returns the size of the frame in bytes."""
+    sent = isend(tensor, dst, ids, config=config, group=group, tag=tag, stateless=stateless)
     sent.wait()
     return sent.frame_bytes
 
 
-def recv(tensor: torch.Tensor, src: int, **named: Any) -> "Optional[list[int]]":
-    """Calls irecv and waits. Returns the ids of the samples, or None if there were none."""
-    return irecv(tensor, src, **named).wait()
+def recv(
+    tensor: torch.Tensor,
+    src: int,
+    *,
+    config: Any = "delta:bits=4",
+    group: Any = None,
+    tag: int = 0,
+) -> "Optional[list[int]]":
+    """Calls irecv with these arguments and waits. Returns the ids of the samples, or None if there
+    were none."""
+    return irecv(tensor, src, config=config, group=group, tag=tag).wait()
 
 
 def _check(tensor: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from typing import Any, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Iterator, Optional
 
 import torch
 from torch.distributed import pipelining
@@ -20,15 +20,79 @@ from deltawire.torch.compression import Compression
 from deltawire.torch.options import Options
 
 
-class Overridden:
-    """The methods of torch's class that are overridden, and the new ones.
-
-    compressed() copies them into a subclass of torch's class. Overridden cannot be a second base
-    class, because compress_stage changes the class of an existing object, and Python allows that
-    only for classes with the same memory layout."""
+class Added:
+    """The methods that a compressed stage has besides those of torch's class."""
 
     _compression: Optional[Compression] = None
+
+    def __reduce__(self: Any) -> Any:
+        refuse(
+            "a compressed stage cannot be pickled or copied: save its submod and what "
+            "compression_state_dict() returns, and make a new stage in the process that uses it"
+        )
+
+    def compression_stats(self: Any) -> "dict[str, Any]":
+        """Returns statistics as a dictionary: the index of the stage, the number of steps, and a
+        dictionary for each direction in which the neighbour is on another rank: forward_sent,
+        forward_received, backward_sent, backward_received. These have the entries
+
+        config: the text of the config.
+        messages, message_bytes: the messages, and their size, including frames, ids and headers.
+        frame_bytes: the size of the frames. tensor_bytes: the size of the tensors, uncompressed.
+        exact_tensors: the number of tensors sent without compression, because no codec accepts
+            them: integers, or a first dimension that is not the number of samples.
+        samples, key_entries, delta_entries, stateless_entries, skipped_entries: the number of
+            samples with ids, and how entries were coded. hit_rate: the fraction of delta and
+            skipped entries among these and key entries.
+        poisoned_groups: the number of groups that contained NaN or infinity.
+        keys_held, state_bytes: the number of ids with state, and the memory that it takes."""
+        with self._ours() as compression:
+            return compression.stats()
+
+    def compression_state_dict(self: Any) -> "dict[str, Any]":
+        """Returns the compression state of this stage, for torch.save. Call it on all ranks, after
+        the same step."""
+        with self._ours() as compression:
+            return compression.save()
+
+    def load_compression_state_dict(self: Any, state: "dict[str, Any]") -> None:
+        """Restores a state that compression_state_dict returned. Call it on all ranks, after the
+        schedule is made and before its first step. If only some ranks restore their state, there is
+        a warning and all ids start without state.
+
+        Errors: MISMATCH (saved by another stage or with another config), ARGUMENT (after the first
+        step), CORRUPT, LIMIT."""
+        with self._ours() as compression:
+            compression.load(state)
+
+    def reset_compression(self: Any) -> None:
+        """Discards the state of what this stage sends, so that all ids start without state. It may
+        be called on a single rank."""
+        with self._ours() as compression:
+            compression.reset()
+
+    def close_compression(self: Any) -> None:
+        """Closes the links of this stage, so that a new stage can listen at the same port, for
+        example after another rank has died. No step can follow. Can be called twice."""
+        with self._ours() as compression:
+            compression.close()
+
+    @contextlib.contextmanager
+    def _ours(self: Any) -> Iterator[Compression]:
+        assert self._compression is not None
+        yield self._compression
+
+
+class Overridden:
+    """The methods of torch's class that are overridden.
+
+    compressed() copies them and those of Added into a subclass of torch's class. Neither can be a
+    second base class, because compress_stage changes the class of an existing object, and Python
+    allows that only for classes with the same memory layout."""
+
+    _compression: Optional[Compression]
     _compressed_class: Any = None
+    stage_index: int
 
     def _torchs(self: Any) -> Any:
         """Returns a proxy for calling the methods of torch's class, as super() does."""
@@ -147,71 +211,13 @@ class Overridden:
     def _validate_fwd_outputs(self: Any, outputs: Any) -> None:
         """Does nothing, like _validate_fwd_input: the message tells the shape."""
 
-    # --- new methods ---------------------------------------------------------------------------
-
-    def __reduce__(self: Any) -> Any:
-        refuse(
-            "a compressed stage cannot be pickled or copied: save its submod and what "
-            "compression_state_dict() returns, and make a new stage in the process that uses it"
-        )
-
-    def compression_stats(self: Any) -> "dict[str, Any]":
-        """Returns statistics as a dictionary: the index of the stage, the number of steps, and a
-        dictionary for each direction in which the neighbour is on another rank: forward_sent,
-        forward_received, backward_sent, backward_received. These have the entries
-
-        config: the text of the config.
-        messages, message_bytes: the messages, and their size, including frames, ids and headers.
-        frame_bytes: the size of the frames. tensor_bytes: the size of the tensors, uncompressed.
-        exact_tensors: the number of tensors sent without compression, because no codec accepts
-            them: integers, or a first dimension that is not the number of samples.
-        samples, key_entries, delta_entries, stateless_entries, skipped_entries: the number of
-            samples with ids, and how entries were coded. hit_rate: the fraction of delta and
-            skipped entries among these and key entries.
-        poisoned_groups: the number of groups that contained NaN or infinity.
-        keys_held, state_bytes: the number of ids with state, and the memory that it takes."""
-        with self._ours() as compression:
-            return compression.stats()
-
-    def compression_state_dict(self: Any) -> "dict[str, Any]":
-        """Returns the compression state of this stage, for torch.save. Call it on all ranks, after
-        the same step."""
-        with self._ours() as compression:
-            return compression.save()
-
-    def load_compression_state_dict(self: Any, state: "dict[str, Any]") -> None:
-        """Restores a state that compression_state_dict returned. Call it on all ranks, after the
-        schedule is made and before its first step. If only some ranks restore their state, there is
-        a warning and all ids start without state.
-
-        Errors: MISMATCH (saved by another stage or with another config), ARGUMENT (after the first
-        step), CORRUPT, LIMIT."""
-        with self._ours() as compression:
-            compression.load(state)
-
-    def reset_compression(self: Any) -> None:
-        """Discards the state of what this stage sends, so that all ids start without state. It may
-        be called on a single rank."""
-        with self._ours() as compression:
-            compression.reset()
-
-    def close_compression(self: Any) -> None:
-        """Closes the links of this stage, so that a new stage can listen at the same port, for
-        example after another rank has died. No step can follow. Can be called twice."""
-        with self._ours() as compression:
-            compression.close()
-
-    @contextlib.contextmanager
-    def _ours(self: Any) -> Iterator[Compression]:
-        assert self._compression is not None
-        yield self._compression
-
 
 def compressed(plain: type) -> type:
     """Returns the compressed subclass of one of torch's stage classes."""
     if plain not in _classes:
         own = ("__dict__", "__weakref__", "__doc__", "__qualname__")
-        body = {name: what for name, what in vars(Overridden).items() if name not in own}
+        methods = {**vars(Added), **vars(Overridden)}
+        body = {name: what for name, what in methods.items() if name not in own}
         made: Any = type("Compressed" + plain.__name__, (plain,), body)
         made._compressed_class = made
         _classes[plain] = made
@@ -221,7 +227,20 @@ def compressed(plain: type) -> type:
 _classes: "dict[type, type]" = {}
 
 
-class PipelineStage(compressed(pipelining.PipelineStage)):
+if TYPE_CHECKING:
+    from torch.distributed.pipelining.stage import _PipelineStageBase
+
+    class CompressedStage(Added, _PipelineStageBase):
+        """What compress_stage returns, as far as a type checker can know."""
+
+    class _PlainStage(Added, pipelining.PipelineStage):
+        """What PipelineStage extends."""
+
+else:
+    _PlainStage = compressed(pipelining.PipelineStage)
+
+
+class PipelineStage(_PlainStage):
     """torch.distributed.pipelining.PipelineStage, with the options of compress_stage as additional
     keyword arguments."""
 
@@ -244,7 +263,7 @@ def compress_stage(
     equal_counts: Optional[bool] = None,
     link: "Optional[dict[str, Any]]" = None,
     same_places: bool = False,
-) -> Any:
+) -> "CompressedStage":
     """Makes a pipeline stage of torch compress the tensors that it exchanges with its neighbours.
 
         stage = deltawire.torch.compress_stage(PipelineStage(module, index, stages, device))

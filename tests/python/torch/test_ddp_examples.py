@@ -17,7 +17,6 @@ def said(name):
     command = [sys.executable, str(EXAMPLES / name)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len((EXAMPLES / name).read_text().splitlines()) < 80
     return done.stdout
 
 

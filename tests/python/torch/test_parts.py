@@ -8,6 +8,7 @@ import re
 import pytest
 import torch
 
+import deltawire.torch
 from deltawire import DeltawireError
 from deltawire.torch import compatibility, ids, message, stage, tensors
 from deltawire.torch.message import ABORT, EXACT, FRAME, LONG, WITH_IDS, Message, Part
@@ -125,6 +126,18 @@ def test_signatures():
     assert "get_fwd_send_ops takes (self chunk peer)" in text and "(self fwd_chunk_id)" in text
     assert "2.6" in text and torch.__version__ in text
     assert len(compatibility.differences(object)) == len(compatibility.TESTED["2.6"])
+
+
+def test_everything_has_help():
+    for name in deltawire.torch.__all__:
+        thing = getattr(deltawire.torch, name)
+        assert thing.__doc__ and len(thing.__doc__) > 20, name
+        kinds = thing.__mro__ if isinstance(thing, type) else ()
+        ours = [kind for kind in kinds if kind.__module__.startswith("deltawire.")]
+        torchs = {part for kind in kinds if kind not in ours for part in vars(kind)}
+        for part, value in ((p, v) for kind in ours for p, v in vars(kind).items()):
+            if not part.startswith("_") and callable(value) and part not in torchs:
+                assert value.__doc__, f"{name}.{part}"
 
 
 def test_the_manual_has_the_defaults_of_all_options():
