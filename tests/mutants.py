@@ -1523,6 +1523,7 @@ MUTANTS_OF_PYTHON = {
     "py_receives_with_any_tag": ("python/deltawire/torch/p2p.py", "    tag: int = 0,\n) -> \"Optional[list[int]]\":", "    tag: Any = 0,\n) -> \"Optional[list[int]]\":"),
     "py_stages_of_any_type": ("python/deltawire/torch/stage.py", ') -> "CompressedStage":', ") -> Any:"),
     "py_refusals_that_return": ("python/deltawire/torch/message.py", "def _refuse() -> NoReturn:", "def _refuse() -> Any:"),
+    "py_errors_of_many_lines": ("python/deltawire/errors.py", "return (str(error).strip().splitlines() or", "return ([str(error)] or"),
     "py_one_config_of_a_list": ("python/deltawire/channel.py", "if not isinstance(given, (list, tuple)):", "if True:"),
 }
 # Its calls on a GPU, against the suite python_gpu.
