@@ -1537,6 +1537,7 @@ MUTANTS_OF_PYTHON = {
     "py_receives_with_any_tag": ("python/deltawire/torch/p2p.py", "    tag: int = 0,\n) -> \"Optional[list[int]]\":", "    tag: Any = 0,\n) -> \"Optional[list[int]]\":"),
     "py_stages_of_any_type": ("python/deltawire/torch/stage.py", ') -> "CompressedStage":', ") -> Any:"),
     "py_refusals_that_return": ("python/deltawire/torch/message.py", "def _refuse() -> NoReturn:", "def _refuse() -> Any:"),
+    "py_errors_of_many_lines": ("python/deltawire/errors.py", "return (str(error).strip().splitlines() or", "return ([str(error)] or"),
     "py_one_config_of_a_list": ("python/deltawire/channel.py", "if not isinstance(given, (list, tuple)):", "if True:"),
 }
 # Its calls on a GPU, against the suite python_gpu.
@@ -1664,6 +1665,8 @@ MUTANTS_OF_TORCH = {
     "pt_fsdp_arguments_not_compared": ("python/deltawire/torch/fsdp.py", 'self._meeting.compare("the beginning", record, ADVICE)', "pass", "test_fsdp.py::test_ranks_with_different_arguments"),
     "pt_fsdp_every_torch": ("python/deltawire/torch/fsdp.py", 'if not hasattr(FSDPModule, "set_custom_reduce_scatter"):', "if False:", "test_fsdp.py::test_mistakes"),
     "pt_fsdp_state_not_loaded": ("python/deltawire/torch/fsdp.py", "self._held = {layout.digest: exchange for layout, _, exchange in read}", "", "test_fsdp.py::test_a_restarted_world_goes_on_to_the_bit"),
+    "pt_jax_bf16_as_f16": ("python/native/native.c", "dtype == DW_BF16 ? DL_BFLOAT", "0 ? DL_BFLOAT", "test_jax.py"),
+    "pt_jax_copies_what_is_not_aligned": ("python/native/native.c", "ALIGNMENT = 64", "ALIGNMENT = 16", "test_jax.py"),
     "pt_loaded_too_late": ("python/deltawire/torch/ddp.py", "if self._seen or self._steps:", "if False:", "test_ddp_state.py::test_a_state_is_loaded_before_the_first_backward"),
 }
 # fmt: on
@@ -1725,7 +1728,7 @@ def try_torch(build, tests):
     )
     try:
         said, _ = run.communicate(timeout=TORCH_SECONDS)
-        return run.returncode, said
+        return run.returncode if run.returncode != 5 else 0, said  # 5: all tests were skipped
     except subprocess.TimeoutExpired:
         return 1, f"not done after {TORCH_SECONDS} s"
     finally:

@@ -10,5 +10,5 @@ install_torch() {
     say "$1: torch from the package index, about 3 GB"
     "$python" -m venv "$1" || die "no virtual environment could be made in $1"
     "$1/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
-        torch numpy cffi pytest lightning
+        torch numpy cffi pytest lightning jax
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from deltawire._library import ffi
-from deltawire.errors import UNSUPPORTED, fail, refuse
+from deltawire.errors import UNSUPPORTED, fail, line_of, refuse
 from deltawire.views import HOST, VERSIONED, capsule_of, managed_of
 
 INT, UINT = 0, 1  # type codes of DLPack
@@ -52,7 +52,7 @@ class Bytes:
         try:
             capsule = capsule_of(given)
         except Exception as error:
-            refuse(f"{name} cannot be exported by DLPack: {error}")
+            refuse(f"{name} cannot be exported by DLPack: {line_of(error)}")
         managed, versioned = managed_of(capsule)
         kind = "dw_dl_versioned *" if versioned == VERSIONED else "dw_dl_managed *"
         whole = ffi.cast(kind, managed)

@@ -91,6 +91,11 @@ def refuse(sentence: str) -> NoReturn:
     raise DeltawireError(ARGUMENT, sentence)
 
 
+def line_of(error: BaseException) -> str:
+    """The first line of what another library says; the rest would not fit into a sentence."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def new_why() -> Any:
     return ffi.new("dw_why *")
 

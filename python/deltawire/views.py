@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 from deltawire._library import core, ffi, locked, native
 from deltawire.device import Stream
-from deltawire.errors import UNSUPPORTED, check, fail, new_why, refuse
+from deltawire.errors import UNSUPPORTED, check, fail, line_of, new_why, refuse
 from deltawire.tensor import BYTES, CPU, NAMES, Tensor, dtype_number, extents_of
 
 CUDA, CUDA_MANAGED = 2, 13  # managed memory can be reached from all devices
@@ -222,7 +222,7 @@ class View:
         try:
             capsule = capsule_of(x, stream=self.stream.address)
         except Exception as error:
-            refuse(f"{self.name} cannot be exported by DLPack: {error}")
+            refuse(f"{self.name} cannot be exported by DLPack: {line_of(error)}")
         self._keep(capsule, flags)
 
     def _take_dlpack(self, x: Any, flags: int) -> None:
@@ -232,7 +232,7 @@ class View:
             if has_buffer(x):
                 self._take_buffer(x, flags)
                 return
-            refuse(f"{self.name} cannot be exported by DLPack: {error}")
+            refuse(f"{self.name} cannot be exported by DLPack: {line_of(error)}")
         self._keep(capsule, flags)
 
     def _keep(self, capsule: Any, flags: int) -> None:

@@ -71,6 +71,8 @@ def test_capsules_that_are_refused():
             encoder.encode(Odd(gives))
     with refused("ARGUMENT", "cannot be exported", "requires grad"):
         encoder.encode(Odd(RuntimeError("it requires grad")))
+    with refused("ARGUMENT", "cannot be exported", "no values"):
+        encoder.encode(Odd(RuntimeError("no values\nbut much to say about it")))
     with refused("ARGUMENT", "cannot be exported", "two"):
         encoder.encode(Odd(TypeError("two")))
 
