@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # check_hidden.py - tests hidden.py: its table for a tiny model.
 """usage: check_hidden.py BUILD, a build folder that has the trainer. The bytes of gradients are
-judged: 4 bits and a scale for each value, for half of the model in each rank. So are two times: with
-f32 on this wire, nearly all of the wire's time must be waited for; and a simulated processor makes a
-step take at least as long as its products need."""
+judged: 4 bits and a scale for each value, for half of the model in each rank. So are two times:
+with f32 on this wire, nearly all of the wire's time must be waited for; and a simulated processor
+makes a step take at least as long as its products need."""
 
 import pathlib
 import subprocess
