@@ -1630,6 +1630,14 @@ MUTANTS_OF_TORCH = {
     "pt_fsdp_every_torch": ("python/deltawire/torch/fsdp.py", 'if not hasattr(FSDPModule, "set_custom_reduce_scatter"):', "if False:", "test_fsdp.py::test_mistakes"),
     "pt_fsdp_state_not_loaded": ("python/deltawire/torch/fsdp.py", "self._held = {layout.digest: exchange for layout, _, exchange in read}", "", "test_fsdp.py::test_a_restarted_world_goes_on_to_the_bit"),
     "pt_loaded_too_late": ("python/deltawire/torch/ddp.py", "if self._seen or self._steps:", "if False:", "test_ddp_state.py::test_a_state_is_loaded_before_the_first_backward"),
+    "pt_stage_in_a_child": ("python/deltawire/torch/compression.py", 'processes.refuse_fork(self._life, "stage")', "pass", "test_processes.py::test_a_stage_is_refused_after_a_fork"),
+    "pt_child_gives_up": ("python/deltawire/torch/compression.py", "if self._failed or not processes.is_ours(self._life):", "if self._failed:", "test_processes.py::test_an_error_of_a_child_is_not_told_to_the_neighbours"),
+    "pt_group_in_a_child": ("python/deltawire/torch/agreement.py", "processes.refuse_inherited(group)", "pass", "test_processes.py::test_p2p_is_refused_after_a_fork"),
+    "pt_send_waits_in_a_child": ("python/deltawire/torch/p2p.py", 'processes.refuse_fork(self._wire.life, "send")', "pass", "test_processes.py::test_p2p_is_refused_after_a_fork"),
+    "pt_recv_waits_in_a_child": ("python/deltawire/torch/p2p.py", 'processes.refuse_fork(self._wire.life, "receive")', "pass", "test_processes.py::test_p2p_is_refused_after_a_fork"),
+    "pt_hook_in_a_child": ("python/deltawire/torch/ddp.py", 'processes.refuse_fork(self._life, "hook") if self._closed:', "if self._closed:", "test_processes.py::test_a_hook_is_refused_after_a_fork"),
+    "pt_child_closes_sums": ("python/deltawire/torch/ddp_sums.py", "if processes.is_ours(self._life):", "if True:", "test_processes.py::test_a_hook_is_refused_after_a_fork"),
+    "pt_shards_in_a_child": ("python/deltawire/torch/fsdp.py", 'processes.refuse_fork(self._life, "FsdpState") if self._closed:', "if self._closed:", "test_processes.py::test_shards_are_refused_after_a_fork"),
 }
 # fmt: on
 # What ninja must build besides the programs that meson knows the tests of a suite to need.

@@ -11,8 +11,9 @@ import torch.distributed as dist
 
 from deltawire._declarations import VERSION
 from deltawire.errors import DeltawireError, Status, fail
+from deltawire.owner import Life
 from deltawire.places import Places
-from deltawire.torch import address, carrier_group, message, torch_stage
+from deltawire.torch import address, carrier_group, message, processes, torch_stage
 from deltawire.torch import tensors as tensors_of
 from deltawire.torch.agreement import Agreement, group_of
 from deltawire.torch.carrier_group import EqualCountsLane, GroupLane
@@ -51,7 +52,7 @@ class Compression:
     attributes of torch's stage but never calls its methods."""
 
     def __init__(self, stage: Any, options: Options) -> None:
-        self.stage, self.options = stage, options
+        self.stage, self.options, self._life = stage, options, Life.now
         self.step = 0
         self.ids: "dict[int, Optional[list[int]]]" = {}
         self._chunks = 0
@@ -72,6 +73,10 @@ class Compression:
             "the format of messages": message.FORMAT,
             **self.options.agreed(),
         }
+
+    def refuse_fork(self) -> None:
+        """Raises an error in a process that was forked from the one of the stage."""
+        processes.refuse_fork(self._life, "stage")
 
     # --- before the first step -----------------------------------------------------------------
 
@@ -178,6 +183,7 @@ class Compression:
 
     def begin(self) -> None:
         """Begins a step."""
+        self.refuse_fork()
         self._refuse_closed()
         self._look()
         if self._failed:
@@ -219,7 +225,7 @@ class Compression:
 
     def give_up(self, error: BaseException) -> None:
         """Tells both neighbours that the step has failed here, so that they do not wait for it."""
-        if self._failed:
+        if self._failed or not processes.is_ours(self._life):
             return
         self._failed = True
         self._end.drop(self)
@@ -435,7 +441,7 @@ class Compression:
         return [nonce, self.step]
 
     def close(self) -> None:
-        """Closes the links to the neighbours. Can be called twice."""
+        """Closes the links to the neighbours, in a forked process nothing. Can be called twice."""
         self._closed = True
         for side in (self.before, self.after):
             if side and side.lane:

@@ -23,7 +23,8 @@ from deltawire.decoder import Decoder
 from deltawire.encoder import Encoder
 from deltawire.errors import DeltawireError, Status, fail, refuse
 from deltawire.frame import frame_info
-from deltawire.torch import tensors
+from deltawire.owner import Life
+from deltawire.torch import processes, tensors
 from deltawire.torch.agreement import group_of
 from deltawire.torch.ends import without_replies
 
@@ -38,7 +39,7 @@ class _Wire:
     _of: "weakref.WeakKeyDictionary[Any, dict[Any, _Wire]]" = weakref.WeakKeyDictionary()
 
     def __init__(self, group: Any, peer: int, tag: int, config: Config, sends: bool) -> None:
-        self.group, self.peer, self.config = group, peer, config
+        self.group, self.peer, self.config, self.life = group, peer, config, Life.now
         self.tags = (TAGS + 2 * tag, TAGS + 2 * tag + 1)
         self.end: Any = Encoder(config) if sends else Decoder(config)
         self.digest = hashlib.blake2b(config.agreement.encode(), digest_size=8).digest()
@@ -80,6 +81,7 @@ class Sent:
         self._wire, self._works, self.frame_bytes = wire, works, length
 
     def wait(self) -> None:
+        processes.refuse_fork(self._wire.life, "send")
         try:
             for work, _ in self._works:
                 work.wait()
@@ -105,6 +107,7 @@ class Receipt:
         wire.posted.append(self)
 
     def wait(self) -> "Optional[list[int]]":
+        processes.refuse_fork(self._wire.life, "receive")
         while not self._done:
             self._wire.posted[0]._complete()  # in the order in which they were posted
         if self._error is not None:
