@@ -1638,6 +1638,19 @@ MUTANTS_OF_TORCH = {
     "pt_hook_in_a_child": ("python/deltawire/torch/ddp.py", 'processes.refuse_fork(self._life, "hook") if self._closed:', "if self._closed:", "test_processes.py::test_a_hook_is_refused_after_a_fork"),
     "pt_child_closes_sums": ("python/deltawire/torch/ddp_sums.py", "if processes.is_ours(self._life):", "if True:", "test_processes.py::test_a_hook_is_refused_after_a_fork"),
     "pt_shards_in_a_child": ("python/deltawire/torch/fsdp.py", 'processes.refuse_fork(self._life, "FsdpState") if self._closed:', "if self._closed:", "test_processes.py::test_shards_are_refused_after_a_fork"),
+    "pt_child_has_helpers": ("python/deltawire/torch/waits.py", "os.register_at_fork(after_in_child=_idle.clear)", "", "test_processes.py::test_a_child_has_helpers_of_its_own"),
+    "pt_recv_blocks": ("python/deltawire/torch/carrier_group.py", "return Wait(work.wait, tensor), room", "return Wait(work.wait, tensor, True), room", "test_processes.py::test_an_interrupt_ends_the_wait_for_a_message[group]"),
+    "pt_equal_counts_block": ("python/deltawire/torch/carrier_group.py", "Wait(lambda: self._message(length))", "Wait(lambda: self._message(length), here=True)", "test_processes.py::test_an_interrupt_ends_the_wait_for_a_message[equal_counts]"),
+    "pt_send_blocks": ("python/deltawire/torch/carrier_group.py", 'Wait(work.wait, tensor, tensor.device.type != "cpu").end()', "work.wait()", "test_processes.py::test_an_interrupt_ends_the_wait_for_a_send"),
+    "pt_interrupted_recv_dropped": ("python/deltawire/torch/carrier_group.py", "except RuntimeError as error: self._posted.popleft()", "except BaseException as error:\n                self._posted.popleft()\n                if isinstance(error, KeyboardInterrupt):\n                    raise", "test_processes.py::test_an_interrupted_wait_loses_no_message"),
+    "pt_interrupt_not_told": ("python/deltawire/torch/stage.py", "except BaseException as error:  # KeyboardInterrupt, too", "except Exception as error:", "test_processes.py::test_an_interrupt_ends_the_wait_for_a_message[link]"),
+    "pt_interrupt_told_first": ("python/deltawire/torch/compression.py", "if isinstance(error, Exception):", "if True:", "test_processes.py::test_an_interrupted_stage_does_not_wait_for_its_neighbour"),
+    "pt_half_a_step_goes_on": ("python/deltawire/torch/compression.py", "for stage in self._end.in_step():", "for stage in ():", "test_processes.py::test_a_step_that_ended_between_two_stages_is_given_up"),
+    "pt_p2p_recv_blocks": ("python/deltawire/torch/p2p.py", "Wait(lambda: _arrived(wire, work, head))", "Wait(lambda: _arrived(wire, work, head), here=True)", "test_processes.py::test_an_interrupt_ends_the_waits_of_p2p"),
+    "pt_p2p_send_blocks": ("python/deltawire/torch/p2p.py", 'Wait(work.wait, part, part.device.type != "cpu")', "Wait(work.wait, part, True)", "test_processes.py::test_an_interrupt_ends_the_waits_of_p2p"),
+    "pt_p2p_frame_lost": ("python/deltawire/torch/p2p.py", "if wire.posted and wire.posted[-1].left:", "if False:", "test_processes.py::test_an_interrupt_ends_the_waits_of_p2p"),
+    "pt_shards_block": ("python/deltawire/torch/ddp_exchange.py", "Wait(job.work.wait).end()", "job.work.wait()", "test_processes.py::test_an_interrupt_ends_a_backward_of_shards"),
+    "pt_interrupted_shards_go_on": ("python/deltawire/torch/fsdp.py", "except BaseException as error:", "except Exception as error:", "test_processes.py::test_an_interrupt_ends_a_backward_of_shards"),
 }
 # fmt: on
 # What ninja must build besides the programs that meson knows the tests of a suite to need.

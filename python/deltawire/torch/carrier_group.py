@@ -24,6 +24,7 @@ from deltawire.torch import tensors
 from deltawire.torch.lane import Lane
 from deltawire.torch.message import LONG, Message, pack, unpack
 from deltawire.torch.step_end import StepEnd
+from deltawire.torch.waits import Wait
 
 TAGS = 1 << 20  # the first tag of deltawire; torch's own schedules use 0
 _one_way: "weakref.WeakKeyDictionary[Any, dict[tuple[int, int], Any]]" = (
@@ -59,7 +60,7 @@ class GroupLane(Lane):
         self._tag_out, self._tag_in = tags
         self.room, self._ask_room = room, their_room
         self._their_room: Optional[int] = None
-        self._posted: "collections.deque[tuple[Any, bytearray]]" = collections.deque()
+        self._posted: "collections.deque[tuple[Wait, bytearray]]" = collections.deque()
         self._end = StepEnd.of(group)
         self._unwaited: "list[Any]" = []
 
@@ -89,38 +90,37 @@ class GroupLane(Lane):
     def _sent(self, work: Any, tensor: torch.Tensor) -> None:
         """Waits until a message is sent. tensor is its memory, which must live until then."""
         try:
-            work.wait()
+            Wait(work.wait, tensor, tensor.device.type != "cpu").end()
         except RuntimeError as error:
             self.lost(error)
 
     def post(self) -> None:
-        room = bytearray(self.room)
-        self._posted.append((self._irecv(room, self._tag_in), room))
+        self._posted.append(self._irecv(bytearray(self.room), self._tag_in))
 
-    def _irecv(self, room: bytearray, tag: int) -> Any:
+    def _irecv(self, room: bytearray, tag: int) -> "tuple[Wait, bytearray]":
         tensor = tensors.of_buffer(room)
         try:
-            return dist.irecv(tensor, group=self._group, group_src=self._rank, tag=tag)
+            work = dist.irecv(tensor, group=self._group, group_src=self._rank, tag=tag)
+            return Wait(work.wait, tensor), room
         except RuntimeError as error:
             self.lost(error)
 
     def take(self) -> memoryview:
         if not self._posted:
             self.post()
-        work, room = self._posted.popleft()
-        data = self._arrived(work, room)
-        head = unpack(data[: min(len(data), 64)]) if data[4] == LONG else None
-        if head is None:
-            return data
-        room = bytearray(head.length)
-        return self._arrived(self._irecv(room, self._tag_in + 1), room)
-
-    def _arrived(self, work: Any, room: bytearray) -> memoryview:
-        try:
-            work.wait()
-        except RuntimeError as error:
-            self.lost(error)
-        return memoryview(room)
+        while True:
+            wait, room = self._posted[0]  # stays there if an interrupt ends the wait
+            try:
+                wait.end()
+            except RuntimeError as error:
+                self._posted.popleft()
+                self.lost(error)
+            data = memoryview(room)
+            if data[4] != LONG:
+                self._posted.popleft()
+                return data
+            head = unpack(data[: min(len(data), 64)])
+            self._posted[0] = self._irecv(bytearray(head.length), self._tag_in + 1)
 
 
 class EqualCountsLane(GroupLane):
@@ -176,6 +176,7 @@ class Edge:
     def __init__(self, group: Any, one_way: Any, rank: int) -> None:
         self._source, self._group = _global(group, rank), one_way if one_way else group
         self.order: "collections.deque[EqualCountsLane]" = collections.deque()
+        self._wait: Optional[Wait] = None  # for the next message
 
     @classmethod
     def of(cls, group: Any, one_way: Any, rank: int) -> "Edge":
@@ -186,16 +187,23 @@ class Edge:
 
     def receive(self, device: torch.device) -> None:
         """Receives a message and puts it into the inbox of the lane that has waited longest."""
-        lane = self.order.popleft()
-        length = torch.zeros(1, dtype=torch.int64, device=device)
+        if self._wait is None:
+            length = torch.zeros(1, dtype=torch.int64, device=device)
+            self._wait = Wait(lambda: self._message(length))
+        data = self._wait.end()
+        self._wait = None
+        self.order.popleft().inbox.append(data)
+
+    def _message(self, length: torch.Tensor) -> bytearray:
+        """Receives a message and its length, for which there is a tensor."""
         dist.recv(length, src=self._source, group=self._group)
         data = bytearray(int(length.item()))
         room = tensors.of_buffer(data)
-        there = room.to(device)  # the same tensor if the device is the CPU
+        there = room.to(length.device)  # the same tensor if the device is the CPU
         dist.recv(there, src=self._source, group=self._group)
         if there is not room:
             room.copy_(there)
-        lane.inbox.append(data)
+        return data
 
 
 def make_one_way_groups(group: Any, ranks_of_stages: "dict[int, int]") -> None:

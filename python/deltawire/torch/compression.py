@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire._declarations import VERSION
+from deltawire._waiting import SLICE_S
 from deltawire.errors import DeltawireError, Status, fail
 from deltawire.owner import Life
 from deltawire.places import Places
@@ -24,6 +25,7 @@ from deltawire.torch.lane import Lane
 from deltawire.torch.message import ABORT, WITH_IDS, Message
 from deltawire.torch.options import Options
 from deltawire.torch.step_end import StepEnd
+from deltawire.torch.waits import Wait
 from deltawire.torch.watch import Watch
 
 STOPPED = "stopped the step because of this error: "
@@ -64,6 +66,7 @@ class Compression:
         self._end = StepEnd.of(self._group)
         self.agreement = Agreement(self._group, stage.stage_index, stage.num_stages)
         self.agreement.tell("options", self._agreed())
+        self._telling: Optional[Wait] = None  # gives up the last step
         self.before: Optional[Side] = None  # None: on this rank, or not existing
         self.after: Optional[Side] = None
 
@@ -185,7 +188,11 @@ class Compression:
         """Begins a step."""
         self.refuse_fork()
         self._refuse_closed()
+        if self._telling:
+            self._telling.end()  # before messages of the next step
         self._look()
+        for stage in self._end.in_step():
+            stage.give_up(RuntimeError("an exception ended the schedule between two stages"))
         if self._failed:
             self._recover()
         self.step += 1
@@ -224,7 +231,10 @@ class Compression:
         self._end.count(self, self._chunks * sides * ways)
 
     def give_up(self, error: BaseException) -> None:
-        """Tells both neighbours that the step has failed here, so that they do not wait for it."""
+        """Tells both neighbours that the step has failed here, so that they do not wait for it.
+
+        After an interrupt this rank waits no longer than for a moment. If a lane is not ready yet,
+        the neighbour is told in the background."""
         if self._failed or not processes.is_ours(self._life):
             return
         self._failed = True
@@ -232,6 +242,14 @@ class Compression:
         why = getattr(error, "why", None) or f"{type(error).__name__}: {error}"
         why = why.rpartition(STOPPED)[2]  # the first error, not the chain of stages that passed it
         data = message.pack(Message(ABORT, 0, self.step, why=why))
+        self._telling = Wait(lambda: self._tell(data))
+        if isinstance(error, Exception):
+            self._telling.end()
+        else:
+            self._telling.begin()
+            self._telling.done.wait(SLICE_S)
+
+    def _tell(self, data: bytearray) -> None:
         for side in (self.before, self.after):
             if side and side.lane:
                 try:

@@ -214,8 +214,10 @@ class FsdpState:
                 out.copy_(part)
             if not lasts:
                 self._peers.forget(exchange)
-        except Exception as error:
+        except BaseException as error:
             self._error = as_ours(error)
+            if not isinstance(error, Exception):
+                raise  # KeyboardInterrupt; the next backward raises _error
             raise self._error from error
         self._calls += 1
         self._raw_bytes += x.numel() * x.element_size()

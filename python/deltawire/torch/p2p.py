@@ -27,6 +27,7 @@ from deltawire.owner import Life
 from deltawire.torch import processes, tensors
 from deltawire.torch.agreement import group_of
 from deltawire.torch.ends import without_replies
+from deltawire.torch.waits import Wait
 
 TAGS = 1 << 21
 _HEAD = struct.Struct("<4sIQ8s")  # magic, 1 if there are ids, size of the frame, digest
@@ -74,36 +75,44 @@ class _Wire:
 class Sent:
     """A frame that is being sent.
 
-    frame_bytes: its size. wait(): waits until torch has sent it. Errors of wait: PEER.
+    frame_bytes: its size. wait(): waits until torch has sent it. After an interrupt it may be
+        called again. Errors of wait: PEER.
     """
 
     def __init__(self, wire: _Wire, works: "list[tuple[Any, torch.Tensor]]", length: int) -> None:
         self._wire, self._works, self.frame_bytes = wire, works, length
+        self._waits = [Wait(work.wait, part, part.device.type != "cpu") for work, part in works]
 
     def wait(self) -> None:
         processes.refuse_fork(self._wire.life, "send")
         try:
-            for work, _ in self._works:
-                work.wait()
+            for wait in self._waits:
+                wait.end()
         except RuntimeError as error:
             self._wire.lost(error)
-        self._works = []
+        self._works, self._waits = [], []
 
 
 class Receipt:
     """A frame that is being received.
 
     wait(): waits until it has arrived and is decoded. Returns the ids of its samples, or None if it
-        was sent without ids.
+        was sent without ids. After an interrupt it may be called again.
+    left: whether nobody will call wait() any more, because an interrupt has ended recv. The next
+        receipt takes what arrives for this one.
     """
 
     def __init__(self, wire: _Wire, tensor: torch.Tensor) -> None:
         self._wire, self._tensor = wire, tensor
-        self._head = torch.zeros(_HEAD.size, dtype=torch.uint8, device=wire.device)
-        self._done = False
+        self._done = self.left = False
         self._ids: "Optional[list[int]]" = None
         self._error: Optional[BaseException] = None
-        self._work = _call(wire, dist.irecv, self._head, wire.tags[0])
+        if wire.posted and wire.posted[-1].left:
+            self._arrival = wire.posted.pop()._arrival
+        else:
+            head = torch.zeros(_HEAD.size, dtype=torch.uint8, device=wire.device)
+            work = _call(wire, dist.irecv, head, wire.tags[0])
+            self._arrival = Wait(lambda: _arrived(wire, work, head))
         wire.posted.append(self)
 
     def wait(self) -> "Optional[list[int]]":
@@ -115,35 +124,22 @@ class Receipt:
         return self._ids
 
     def _complete(self) -> None:
-        wire = self._wire
-        wire.posted.popleft()
-        self._done = True
         try:
-            self._ids = self._receive()
+            has_ids, digest, data = self._arrival.end()  # an interrupt leaves all as it was
+            self._leave()
+            self._ids = self._taken(has_ids, digest, data)
         except DeltawireError as error:
+            if not self._done:
+                self._leave()
             self._error = error
 
-    def _receive(self) -> "Optional[list[int]]":
+    def _leave(self) -> None:
+        self._wire.posted.popleft()
+        self._done = True
+
+    def _taken(self, has_ids: bool, digest: bytes, data: bytearray) -> "Optional[list[int]]":
+        """Decodes the frame into the tensor. Returns its ids."""
         wire = self._wire
-        try:
-            self._work.wait()
-            magic, has_ids, length, digest = _HEAD.unpack(bytes(self._head.cpu().tolist()))
-            if magic != _MAGIC:
-                fail(
-                    Status["FORMAT"],
-                    f"rank {wire.peer} sent something else than a frame: use the functions of "
-                    "deltawire.torch at both ends, with the same tag",
-                )
-            data = bytearray(length)
-            room = tensors.of_buffer(data)
-            there = room.to(wire.device)
-            _call(wire, dist.irecv, there, wire.tags[1]).wait()
-            if there is not room:
-                room.copy_(there)
-        except RuntimeError as error:
-            if isinstance(error, DeltawireError):
-                raise
-            wire.lost(error)
         if digest != wire.digest:
             fail(
                 Status["MISMATCH"],
@@ -167,6 +163,32 @@ class Receipt:
         with torch.no_grad():
             self._tensor.copy_(made)
         return ids
+
+
+def _arrived(wire: _Wire, work: Any, head: torch.Tensor) -> "tuple[bool, bytes, bytearray]":
+    """Waits for a header and its frame. Returns whether there are ids, the digest, and the frame.
+
+    Errors: FORMAT, PEER."""
+    try:
+        work.wait()
+        magic, has_ids, length, digest = _HEAD.unpack(bytes(head.cpu().tolist()))
+        if magic != _MAGIC:
+            fail(
+                Status["FORMAT"],
+                f"rank {wire.peer} sent something else than a frame: use the functions of "
+                "deltawire.torch at both ends, with the same tag",
+            )
+        data = bytearray(length)
+        room = tensors.of_buffer(data)
+        there = room.to(head.device)
+        _call(wire, dist.irecv, there, wire.tags[1]).wait()
+        if there is not room:
+            room.copy_(there)
+    except RuntimeError as error:
+        if isinstance(error, DeltawireError):
+            raise
+        wire.lost(error)
+    return bool(has_ids), digest, data
 
 
 def _call(wire: _Wire, what: Any, tensor: torch.Tensor, tag: int) -> Any:
@@ -243,8 +265,15 @@ def send(tensor: torch.Tensor, dst: int, ids: Any = None, **named: Any) -> int:
 
 
 def recv(tensor: torch.Tensor, src: int, **named: Any) -> "Optional[list[int]]":
-    """Calls irecv and waits. Returns the ids of the samples, or None if there were none."""
-    return irecv(tensor, src, **named).wait()
+    """Calls irecv and waits. Returns the ids of the samples, or None if there were none.
+
+    An interrupt, such as Ctrl-C, ends the wait. The next recv or irecv then takes the frame."""
+    receipt = irecv(tensor, src, **named)
+    try:
+        return receipt.wait()
+    except BaseException:
+        receipt.left = not receipt._done
+        raise
 
 
 def _check(tensor: Any) -> None:

@@ -42,7 +42,7 @@ class Overridden:
         compression.refuse_fork()
         try:
             yield compression
-        except Exception as error:
+        except BaseException as error:  # KeyboardInterrupt, too
             compression.give_up(error)
             raise
 
