@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from deltawire.errors import DeltawireError, Status
+from deltawire.torch import processes
 
 # For each process group and stage index: the number of pipelines made so far. It tells pipelines of
 # the same process group apart.
@@ -21,7 +22,12 @@ _counts: "weakref.WeakKeyDictionary[Any, dict[int, int]]" = weakref.WeakKeyDicti
 
 
 def group_of(group: Any) -> Any:
-    return group if group is not None else dist.group.WORLD
+    """Returns the process group, or the default group for None.
+
+    Errors: ARGUMENT (it belongs to the process from which this one was forked)."""
+    group = group if group is not None else dist.group.WORLD
+    processes.refuse_inherited(group)
+    return group
 
 
 class Agreement:

@@ -28,6 +28,7 @@ from deltawire.torch import tensors
 from deltawire.torch.lane import Lane
 from deltawire.torch.message import LONG, Message, pack, unpack
 from deltawire.torch.step_end import StepEnd
+from deltawire.torch.waits import Wait
 
 TAGS = 1 << 20  # the first tag of deltawire; torch's own schedules use 0
 _one_way: "weakref.WeakKeyDictionary[Any, dict[tuple[int, int], Any]]" = (
@@ -63,10 +64,13 @@ class GroupLane(Lane):
         self._tag_out, self._tag_in = tags
         self.room, self._ask_room = room, their_room
         self._their_room: Optional[int] = None
-        self._posted: "collections.deque[tuple[Any, bytearray]]" = collections.deque()
+        self._posted: "collections.deque[tuple[Wait, bytearray]]" = collections.deque()
         self._end = StepEnd.of(group)
         self._unwaited: "list[Any]" = []
         self._longs_sent = self._longs_taken = self._longest = 0
+        # A long message that was announced, and the receive of one, until they have arrived.
+        self._announced: Optional[Message] = None
+        self._long: "Optional[tuple[Wait, bytearray]]" = None
 
     def send(self, data: bytearray, waits: bool = True) -> None:
         if self._their_room is None:
@@ -97,42 +101,58 @@ class GroupLane(Lane):
     def _sent(self, work: Any, tensor: torch.Tensor) -> None:
         """Waits until a message is sent. tensor is its memory, which must live until then."""
         try:
-            work.wait()
+            Wait(work.wait, tensor, tensor.device.type != "cpu").end()
         except RuntimeError as error:
             self.lost(error)
 
     def post(self) -> None:
-        room = bytearray(self.room)
-        self._posted.append((self._irecv(room, self._tag_in), room))
+        self._posted.append(self._irecv(bytearray(self.room), self._tag_in))
 
-    def _irecv(self, room: bytearray, tag: int) -> Any:
+    def _irecv(self, room: bytearray, tag: int) -> "tuple[Wait, bytearray]":
         tensor = tensors.of_buffer(room)
         try:
-            return dist.irecv(tensor, group=self._group, group_src=self._rank, tag=tag)
+            work = dist.irecv(tensor, group=self._group, group_src=self._rank, tag=tag)
+            return Wait(work.wait, tensor), room
         except RuntimeError as error:
             self.lost(error)
 
     def take(self) -> memoryview:
         if not self._posted:
             self.post()
-        work, room = self._posted.popleft()
-        data = self._arrived(work, room)
-        if data[4] != LONG:
-            return data
-        head = unpack(data[:64])
-        while self._longs_taken < head.number:  # these were announced by damaged messages
-            self._take_long(head.largest)
-        return self._take_long(head.length)
+        if self._announced is None:
+            try:
+                data = self._arrived(self._posted[0])
+            except DeltawireError:
+                self._posted.popleft()
+                raise
+            self._posted.popleft()
+            if data[4] != LONG:
+                return data
+            self._announced = unpack(data[:64])
+        try:
+            while self._longs_taken < self._announced.number:  # announced by damaged messages
+                self._take_long(self._announced.largest)
+            data = self._take_long(self._announced.length)
+        except DeltawireError:
+            self._announced = self._long = None
+            raise
+        self._announced = None
+        return data
 
     def _take_long(self, length: int) -> memoryview:
-        room = tensors.buffer_for(length, f"stage {self.other}")
-        data = self._arrived(self._irecv(room, self._tag_in + 1), room)
+        if self._long is None:
+            room = tensors.buffer_for(length, f"stage {self.other}")
+            self._long = self._irecv(room, self._tag_in + 1)
+        data = self._arrived(self._long)
+        self._long = None
         self._longs_taken += 1
         return data
 
-    def _arrived(self, work: Any, room: bytearray) -> memoryview:
+    def _arrived(self, posted: "tuple[Wait, bytearray]") -> memoryview:
+        """Waits for a receive. If an interrupt ends the wait, take() continues where it was."""
+        wait, room = posted
         try:
-            work.wait()
+            wait.end()
         except RuntimeError as error:
             self.lost(error)
         return memoryview(room)
@@ -193,6 +213,7 @@ class Edge:
     def __init__(self, group: Any, one_way: Any, rank: int) -> None:
         self._source, self._group = _global(group, rank), one_way if one_way else group
         self.order: "collections.deque[EqualCountsLane]" = collections.deque()
+        self._wait: Optional[Wait] = None  # for the next message
 
     @classmethod
     def of(cls, group: Any, one_way: Any, rank: int) -> "Edge":
@@ -203,8 +224,20 @@ class Edge:
 
     def receive(self, device: torch.device) -> None:
         """Receives a message and puts it into the inbox of the lane that has waited longest."""
-        lane = self.order.popleft()
-        head = torch.zeros(2, dtype=torch.int64, device=device)
+        if self._wait is None:
+            head = torch.zeros(2, dtype=torch.int64, device=device)
+            self._wait = Wait(lambda: self._message(head))
+        try:
+            data = self._wait.end()
+        except RuntimeError:
+            self._wait = None
+            self.order.popleft()
+            raise
+        self._wait = None
+        self.order.popleft().inbox.append(data)
+
+    def _message(self, head: torch.Tensor) -> bytearray:
+        """Receives a message and its header, for which there is a tensor."""
         dist.recv(head, src=self._source, group=self._group)
         length = int(head[0].item())
         if not torch.equal(head.cpu(), _with_digest(length)):
@@ -215,11 +248,11 @@ class Edge:
             )
         data = tensors.buffer_for(length, f"rank {self._source}")
         room = tensors.of_buffer(data)
-        there = room.to(device)  # the same tensor if the device is the CPU
+        there = room.to(head.device)  # the same tensor if the device is the CPU
         dist.recv(there, src=self._source, group=self._group)
         if there is not room:
             room.copy_(there)
-        lane.inbox.append(data)
+        return data
 
 
 def make_one_way_groups(group: Any, ranks_of_stages: "dict[int, int]") -> None:

@@ -10,9 +10,11 @@ import torch
 import torch.distributed as dist
 
 from deltawire._declarations import VERSION
+from deltawire._waiting import SLICE_S
 from deltawire.errors import DeltawireError, Status, fail
+from deltawire.owner import Life
 from deltawire.places import Places
-from deltawire.torch import address, carrier_group, message, torch_stage
+from deltawire.torch import address, carrier_group, message, processes, torch_stage
 from deltawire.torch import tensors as tensors_of
 from deltawire.torch.agreement import Agreement, group_of
 from deltawire.torch.carrier_group import EqualCountsLane, GroupLane
@@ -23,6 +25,7 @@ from deltawire.torch.lane import Lane
 from deltawire.torch.message import ABORT, WITH_IDS, Message
 from deltawire.torch.options import Options
 from deltawire.torch.step_end import StepEnd
+from deltawire.torch.waits import Wait
 from deltawire.torch.watch import Watch
 
 STOPPED = "stopped the step because of this error: "
@@ -51,7 +54,7 @@ class Compression:
     attributes of torch's stage but never calls its methods."""
 
     def __init__(self, stage: Any, options: Options) -> None:
-        self.stage, self.options = stage, options
+        self.stage, self.options, self._life = stage, options, Life.now
         self.step = 0
         self.ids: "dict[int, Optional[list[int]]]" = {}
         self._chunks = 0
@@ -63,6 +66,7 @@ class Compression:
         self._end = StepEnd.of(self._group)
         self.agreement = Agreement(self._group, stage.stage_index, stage.num_stages)
         self.agreement.tell("options", self._agreed())
+        self._telling: Optional[Wait] = None  # gives up the last step
         self.before: Optional[Side] = None  # None: on this rank, or not existing
         self.after: Optional[Side] = None
 
@@ -72,6 +76,10 @@ class Compression:
             "the format of messages": message.FORMAT,
             **self.options.agreed(),
         }
+
+    def refuse_fork(self) -> None:
+        """Raises an error in a process that was forked from the one of the stage."""
+        processes.refuse_fork(self._life, "stage")
 
     # --- before the first step -----------------------------------------------------------------
 
@@ -178,8 +186,13 @@ class Compression:
 
     def begin(self) -> None:
         """Begins a step."""
+        self.refuse_fork()
         self._refuse_closed()
+        if self._telling:
+            self._telling.end()  # before messages of the next step
         self._look()
+        for stage in self._end.in_step():
+            stage.give_up(RuntimeError("an exception ended the schedule between two stages"))
         if self._failed:
             self._recover()
         self.step += 1
@@ -218,14 +231,25 @@ class Compression:
         self._end.count(self, self._chunks * sides * ways)
 
     def give_up(self, error: BaseException) -> None:
-        """Tells both neighbours that the step has failed here, so that they do not wait for it."""
-        if self._failed:
+        """Tells both neighbours that the step has failed here, so that they do not wait for it.
+
+        After an interrupt this rank waits no longer than for a moment. If a lane is not ready yet,
+        the neighbour is told in the background."""
+        if self._failed or not processes.is_ours(self._life):
             return
         self._failed = True
         self._end.drop(self)
         why = getattr(error, "why", None) or f"{type(error).__name__}: {error}"
         why = why.rpartition(STOPPED)[2]  # the first error, not the chain of stages that passed it
         data = message.pack(Message(ABORT, 0, self.step, why=why))
+        self._telling = Wait(lambda: self._tell(data))
+        if isinstance(error, Exception):
+            self._telling.end()
+        else:
+            self._telling.begin()
+            self._telling.done.wait(SLICE_S)
+
+    def _tell(self, data: bytearray) -> None:
         for side in (self.before, self.after):
             if side and side.lane:
                 try:
@@ -435,7 +459,7 @@ class Compression:
         return [nonce, self.step]
 
     def close(self) -> None:
-        """Closes the links to the neighbours. Can be called twice."""
+        """Closes the links to the neighbours, in a forked process nothing. Can be called twice."""
         self._closed = True
         for side in (self.before, self.after):
             if side and side.lane:

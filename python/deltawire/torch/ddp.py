@@ -10,7 +10,6 @@ docs/python.md explains how gradients are averaged, and what happens when torch 
 # DistributedDataParallel checks the type annotations of a hook. They must be types, not strings, so
 # this file must not import annotations from __future__.
 
-import os
 import uuid
 import warnings
 import weakref
@@ -24,8 +23,10 @@ from torch.utils.weak import WeakIdKeyDictionary
 import deltawire
 from deltawire.config import Config
 from deltawire.errors import DeltawireError, Status, refuse
+from deltawire.owner import Life
 from deltawire.threads import pool_of
-from deltawire.torch import address, ddp_saved
+from deltawire.torch import address, ddp_saved, processes
+from deltawire.torch.agreement import group_of
 from deltawire.torch.carrier_sums import More
 from deltawire.torch.ddp_agree import Meeting
 from deltawire.torch.ddp_exchange import Peers
@@ -151,7 +152,7 @@ class DdpState:
         self._seen: List[int] = []  # the digests of the buckets of this backward, in order
         self._jobs: List[Job] = []
         self._steps = self._raw_bytes = self._key_buckets = 0
-        self._process = os.getpid()
+        self._life = Life.now
         self._closed = False
         self._end: Any = None  # closes the hook; None: the ranks have not met
 
@@ -175,6 +176,7 @@ class DdpState:
         sent_bytes: the size of the frames, each counted as often as it was sent. With links, the
             size of all messages.
         """
+        processes.refuse_fork(self._life, "hook")
         traffic = Traffic() if self._peers is None else self._peers.traffic()
         return {
             "steps": self._steps,
@@ -188,7 +190,8 @@ class DdpState:
 
     def close_compression(self) -> None:
         """Ends the hook: closes its links and gives their ports back. Calling it again does
-        nothing. A hook that is collected, or alive when the interpreter ends, is closed, too."""
+        nothing, and neither does calling it in a forked process. A hook that is collected, or
+        alive when the interpreter ends, is closed, too."""
         self._closed = True
         if self._end is not None:
             self._end()
@@ -198,9 +201,9 @@ class DdpState:
         the same step.
 
         Errors: ARGUMENT (torch.distributed was not initialized, or a backward is under way)."""
+        self._refuse_unusable()
         if self._peers is None or self._jobs:
             refuse("save the compression state between two steps, after the ranks have met")
-        self._refuse_closed()
         failed = self._crew.error is not None
         seen = [digest for digest in self._seen if digest in self._buckets]
         held = self._peers.states([self._buckets[digest] for digest in seen])
@@ -216,9 +219,9 @@ class DdpState:
         Errors: MISMATCH (a state of another world size, rank, codec, exchange or model; the model
         is checked in the first backward if model= was not given), FORMAT, CORRUPT, ARGUMENT (it is
         too late)."""
+        self._refuse_unusable()
         if self._seen or self._steps:
             refuse("load the compression state before the first backward")
-        self._refuse_closed()
         if self._peers is None:
             self._begin()
         assert self._peers is not None
@@ -252,7 +255,8 @@ class DdpState:
             "names": self._names_lie(),
         }
 
-    def _refuse_closed(self) -> None:
+    def _refuse_unusable(self) -> None:
+        processes.refuse_fork(self._life, "hook")
         if self._closed:
             refuse("this hook was closed: make a new ddp_hook for a new model")
 
@@ -267,7 +271,7 @@ class DdpState:
 
     def _begin(self) -> None:
         """Compares the arguments with the other ranks, and makes the process groups."""
-        group = self._group if self._group is not None else dist.group.WORLD
+        group = group_of(self._group)
         ranks = dist.get_process_group_ranks(group)
         rank = dist.get_rank(group)
         if rank < 0:
@@ -296,9 +300,7 @@ class DdpState:
         self._end = weakref.finalize(self, _end, self._crew, self._peers)
 
     def _exchange(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        if os.getpid() != self._process:
-            refuse("this hook belongs to the process that made it: make a new one after the fork")
-        self._refuse_closed()
+        self._refuse_unusable()
         if self._peers is None:
             self._begin()
         assert self._peers is not None

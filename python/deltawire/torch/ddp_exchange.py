@@ -21,6 +21,7 @@ from deltawire.torch.ddp_agree import Meeting
 from deltawire.torch.ddp_layout import Layout
 from deltawire.torch.ddp_traffic import Traffic
 from deltawire.torch.gloo_groups import groups_of
+from deltawire.torch.waits import Wait
 
 GATHER_WORLD = 2  # the largest number of ranks for which "auto" means "gather"
 ALIGNMENT = 64  # elements; so that parts begin at the beginning of a group
@@ -230,7 +231,7 @@ class Split:
 
     def total(self, job: Any) -> torch.Tensor:
         """Returns the sum of this rank's part, in float32."""
-        job.work.wait()
+        Wait(job.work.wait).end()  # FSDP calls it in the main thread
         here = self._peers.rank
         for rank in range(self._peers.world):
             if rank != here:

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from deltawire.config import Config
-from deltawire.torch import tensors
+from deltawire.owner import Life
+from deltawire.torch import processes, tensors
 from deltawire.torch.carrier_sums import More, Sums
 from deltawire.torch.ddp_agree import Meeting
 from deltawire.torch.ddp_layout import Layout
@@ -39,7 +40,7 @@ class LinkedPeers:
         self.sums = Sums(meeting, carrier, link, codec, sums, threads)
         self._loaded: "list[bytes]" = []  # the pieces of the state that was loaded
         self._loading: "list[bytes]" = []
-        self._spoils = False
+        self._spoils, self._life = False, Life.now
         self._last = Traffic()
 
     def exchange(self, layout: Layout, dtype: torch.dtype) -> "Summed":
@@ -88,8 +89,9 @@ class LinkedPeers:
             self.sums.group._import(piece)
 
     def close(self) -> None:
-        self.traffic()
-        self.sums.close()
+        if processes.is_ours(self._life):  # also called when the interpreter of a child ends
+            self.traffic()
+            self.sums.close()
 
 
 class Summed:

@@ -15,8 +15,10 @@ import torch.distributed as dist
 import deltawire
 from deltawire.config import Config
 from deltawire.errors import DeltawireError, Status, fail, refuse
+from deltawire.owner import Life
 from deltawire.threads import pool_of
-from deltawire.torch import address, ddp_saved, tensors
+from deltawire.torch import address, ddp_saved, processes, tensors
+from deltawire.torch.agreement import group_of
 from deltawire.torch.carrier_sums import More
 from deltawire.torch.ddp_agree import Meeting
 from deltawire.torch.ddp_layout import Layout
@@ -80,7 +82,7 @@ class FsdpState:
             refuse(f"timeout must be a number of seconds above 0, not {timeout!r}")
         self._codec, self._carrier = without_replies(codec), carrier
         modules = _sharded(model)
-        group = _group_of([param_group for _, _, param_group in modules])
+        group = group_of(_group_of([param_group for _, _, param_group in modules]))
         ranks = dist.get_process_group_ranks(group)
         seconds = timeout or dist.distributed_c10d.default_pg_timeout.total_seconds()
         self._meeting = Meeting(ranks, dist.get_rank(group), seconds, "compress_fsdp")
@@ -106,6 +108,7 @@ class FsdpState:
         self._mark: Optional[list] = None  # of the state that was loaded
         self._error: Optional[DeltawireError] = None
         self._to_flush = self._closed = False
+        self._life = Life.now
         self._steps = self._calls = self._raw_bytes = 0
         self._end = weakref.finalize(self, self._peers.close)
         for (_, module, _), one in zip(modules, made):
@@ -118,6 +121,7 @@ class FsdpState:
         modules: the number of modules of which something was exchanged. raw_bytes, frames,
         frame_bytes, sent_bytes: as in the stats of ddp_hook.
         """
+        processes.refuse_fork(self._life, "FsdpState")
         traffic = self._peers.traffic()
         return {
             "steps": self._steps,
@@ -134,7 +138,7 @@ class FsdpState:
         the same backward.
 
         Errors: ARGUMENT (a backward is under way)."""
-        self._refuse_closed()
+        self._refuse_unusable()
         if self._to_flush and self._error is None:
             refuse("save the compression state between two backward passes")
         mark = ddp_saved.mark_of(self._nonce, self._calls, self._error is not None)
@@ -152,7 +156,7 @@ class FsdpState:
 
         Errors: MISMATCH (another world size, rank, codec, carrier or model), FORMAT, CORRUPT,
         ARGUMENT (it is too late)."""
-        self._refuse_closed()
+        self._refuse_unusable()
         if self._calls:
             refuse("load the compression state before the first backward")
         ddp_saved.check(state, "fsdp", self._same())
@@ -172,8 +176,9 @@ class FsdpState:
         self._peers.end_loading()
 
     def close_compression(self) -> None:
-        """Closes the links and gives their ports back. Calling it again does nothing. A state that
-        is collected, or alive when the interpreter ends, is closed, too."""
+        """Closes the links and gives their ports back. Calling it again does nothing, and neither
+        does calling it in a forked process. A state that is collected, or alive when the
+        interpreter ends, is closed, too."""
         self._closed = True
         self._end()
 
@@ -186,14 +191,15 @@ class FsdpState:
             "carrier": address.kind(self._carrier),
         }
 
-    def _refuse_closed(self) -> None:
+    def _refuse_unusable(self) -> None:
+        processes.refuse_fork(self._life, "FsdpState")
         if self._closed:
             refuse("this compression was closed: shard a new model, and call compress_fsdp for it")
 
     def reduce(self, layout: Layout, x: torch.Tensor, out: torch.Tensor, mean: bool) -> None:
         """The reduce-scatter of a module. After an error, all further ones raise it, too, because
         the ranks may have different states."""
-        self._refuse_closed()
+        self._refuse_unusable()
         if self._error is not None:
             raise self._error
         try:
@@ -208,8 +214,10 @@ class FsdpState:
                 out.copy_(part)
             if not lasts:
                 self._peers.forget(exchange)
-        except Exception as error:
+        except BaseException as error:
             self._error = as_ours(error)
+            if not isinstance(error, Exception):
+                raise  # KeyboardInterrupt; the next backward raises _error
             raise self._error from error
         self._calls += 1
         self._raw_bytes += x.numel() * x.element_size()

@@ -26,9 +26,11 @@ from deltawire.decoder import Decoder
 from deltawire.encoder import Encoder
 from deltawire.errors import DeltawireError, Status, fail, refuse
 from deltawire.frame import frame_info
-from deltawire.torch import tensors
+from deltawire.owner import Life
+from deltawire.torch import processes, tensors
 from deltawire.torch.agreement import group_of
 from deltawire.torch.ends import without_replies
+from deltawire.torch.waits import Wait
 
 TAGS = 1 << 21
 # Magic, twice the size of the frame plus 1 if there are ids, digests of the config and the version.
@@ -47,7 +49,7 @@ class _Wire:
     _of: "weakref.WeakKeyDictionary[Any, dict[Any, _Wire]]" = weakref.WeakKeyDictionary()
 
     def __init__(self, group: Any, peer: int, tag: int, config: Config, sends: bool) -> None:
-        self.group, self.peer, self.config = group, peer, config
+        self.group, self.peer, self.config, self.life = group, peer, config, Life.now
         self.tags = (TAGS + 2 * tag, TAGS + 2 * tag + 1)
         self.end: Any = Encoder(config) if sends else Decoder(config)
         self.digests = (_digest(config.agreement.encode()), _digest(VERSION.encode()))
@@ -83,19 +85,22 @@ class _Wire:
 class Sent:
     """A frame that is being sent.
 
-    frame_bytes: its size. wait(): waits until torch has sent it. Errors of wait: PEER.
+    frame_bytes: its size. wait(): waits until torch has sent it. After an interrupt it may be
+        called again. Errors of wait: PEER.
     """
 
     def __init__(self, wire: _Wire, works: "list[tuple[Any, torch.Tensor]]", length: int) -> None:
         self._wire, self._works, self.frame_bytes = wire, works, length
+        self._waits = [Wait(work.wait, part, part.device.type != "cpu") for work, part in works]
 
     def wait(self) -> None:
+        processes.refuse_fork(self._wire.life, "send")
         try:
-            for work, _ in self._works:
-                work.wait()
+            for wait in self._waits:
+                wait.end()
         except RuntimeError as error:
             self._wire.lost(error)
-        self._works = []
+        self._works, self._waits = [], []
 
     def __reduce__(self) -> Any:
         refuse("a Sent cannot be pickled or copied: call its wait() in the process that made it")
@@ -105,19 +110,26 @@ class Receipt:
     """A frame that is being received.
 
     wait(): waits until it has arrived and is decoded. Returns the ids of its samples, or None if it
-        was sent without ids.
+        was sent without ids. After an interrupt it may be called again.
+    left: whether nobody will call wait() any more, because an interrupt has ended recv. The next
+        receipt takes what arrives for this one.
     """
 
     def __init__(self, wire: _Wire, tensor: torch.Tensor) -> None:
         self._wire, self._tensor = wire, tensor
-        self._head = torch.zeros(_HEAD_BYTES, dtype=torch.uint8, device=wire.device)
-        self._done = False
+        self._done = self.left = False
         self._ids: "Optional[list[int]]" = None
         self._error: Optional[BaseException] = None
-        self._work = _call(wire, dist.irecv, self._head, wire.tags[0])
+        if wire.posted and wire.posted[-1].left:
+            self._arrival = wire.posted.pop()._arrival
+        else:
+            head = torch.zeros(_HEAD_BYTES, dtype=torch.uint8, device=wire.device)
+            work = _call(wire, dist.irecv, head, wire.tags[0])
+            self._arrival = Wait(lambda: _arrived(wire, work, head))
         wire.posted.append(self)
 
     def wait(self) -> "Optional[list[int]]":
+        processes.refuse_fork(self._wire.life, "receive")
         while not self._done:
             self._wire.posted[0]._complete()  # in the order in which they were posted
         if self._error is not None:
@@ -128,33 +140,23 @@ class Receipt:
         refuse("a Receipt cannot be pickled or copied: call its wait() in the process that made it")
 
     def _complete(self) -> None:
-        wire = self._wire
-        wire.posted.popleft()
-        self._done = True
         try:
-            self._ids = self._receive()
+            size, digests, data = self._arrival.end()  # an interrupt leaves all as it was
+            self._leave()
+            self._ids = self._taken(size, digests, data)
         except DeltawireError as error:
+            if not self._done:
+                self._leave()
             self._error = error
 
-    def _receive(self) -> "Optional[list[int]]":
-        wire = self._wire
-        _refuse_damaged(wire)
-        try:
-            self._work.wait()
-            wire.damaged = True  # until its length is known and a receive is posted
-            size, *digests = _read_head(wire, bytes(self._head.cpu().tolist()))
-            data = tensors.buffer_for(size >> 1, f"rank {wire.peer}")
-            room = tensors.of_buffer(data)
-            there = room.to(wire.device)
-            work = _call(wire, dist.irecv, there, wire.tags[1])
-            wire.damaged = False
-            work.wait()
-            if there is not room:
-                room.copy_(there)
-        except RuntimeError as error:
-            if isinstance(error, DeltawireError):
-                raise
-            wire.lost(error)
+    def _leave(self) -> None:
+        self._wire.posted.popleft()
+        self._done = True
+
+    def _taken(
+        self, size: int, digests: "list[bytes]", data: bytearray
+    ) -> "Optional[list[int]]":
+        """Decodes the frame into the tensor. Returns its ids."""
         self._compare(digests)
         ids = self._decode(data)
         return ids if size & 1 else None
@@ -188,6 +190,33 @@ class Receipt:
         with torch.no_grad():
             self._tensor.copy_(made)
         return ids
+
+
+def _arrived(
+    wire: _Wire, work: Any, head: torch.Tensor
+) -> "tuple[int, list[bytes], bytearray]":
+    """Waits for a header and its frame. Returns the size and the digests that the header has, and
+    the frame.
+
+    Errors: FORMAT, CORRUPT, PROTOCOL, LIMIT, PEER."""
+    _refuse_damaged(wire)
+    try:
+        work.wait()
+        wire.damaged = True  # until its length is known and a receive is posted
+        size, *digests = _read_head(wire, bytes(head.cpu().tolist()))
+        data = tensors.buffer_for(size >> 1, f"rank {wire.peer}")
+        room = tensors.of_buffer(data)
+        there = room.to(head.device)
+        frame = _call(wire, dist.irecv, there, wire.tags[1])
+        wire.damaged = False
+        frame.wait()
+        if there is not room:
+            room.copy_(there)
+    except RuntimeError as error:
+        if isinstance(error, DeltawireError):
+            raise
+        wire.lost(error)
+    return size, digests, data
 
 
 def _refuse_damaged(wire: _Wire) -> None:
@@ -310,8 +339,15 @@ def recv(
     tag: int = 0,
 ) -> "Optional[list[int]]":
     """Calls irecv with these arguments and waits. Returns the ids of the samples, or None if there
-    were none."""
-    return irecv(tensor, src, config=config, group=group, tag=tag).wait()
+    were none.
+
+    An interrupt, such as Ctrl-C, ends the wait. The next recv or irecv then takes the frame."""
+    receipt = irecv(tensor, src, config=config, group=group, tag=tag)
+    try:
+        return receipt.wait()
+    except BaseException:
+        receipt.left = not receipt._done
+        raise
 
 
 def _check(tensor: Any) -> None:

@@ -73,13 +73,15 @@ class Added:
 
     def close_compression(self: Any) -> None:
         """Closes the links of this stage, so that a new stage can listen at the same port, for
-        example after another rank has died. No step can follow. Can be called twice."""
-        with self._ours() as compression:
-            compression.close()
+        example after another rank has died. No step can follow. Can be called twice, and does
+        nothing in a forked process."""
+        assert self._compression is not None
+        self._compression.close()
 
     @contextlib.contextmanager
     def _ours(self: Any) -> Iterator[Compression]:
         assert self._compression is not None
+        self._compression.refuse_fork()
         yield self._compression
 
 
@@ -103,9 +105,10 @@ class Overridden:
         """If an exception leaves the block, the step ends with an error on the neighbours, too."""
         compression = self._compression
         assert compression is not None
+        compression.refuse_fork()
         try:
             yield compression
-        except Exception as error:
+        except BaseException as error:  # KeyboardInterrupt, too
             compression.give_up(error)
             raise
 

@@ -49,11 +49,15 @@ class StepEnd:
         self._abandoned += self._waits
         self._waits = []
 
+    def in_step(self) -> "list[Any]":
+        """Returns the stages that have sent or received some messages of the step, but not all."""
+        return [stage for stage, counted in list(self._open.items()) if counted]
+
     def later(self, wait: "Callable[[], None]") -> None:
         """Registers a function that the end of the step calls to wait for a send."""
         self._waits.append(wait)
 
     def wait(self) -> None:
-        waits, self._waits = self._waits, []
-        for wait in waits:
-            wait()
+        while self._waits:
+            self._waits[0]()  # stays there if an interrupt ends the wait, for it owns memory
+            del self._waits[0]
