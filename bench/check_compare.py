@@ -257,7 +257,7 @@ def check_page():
     assert figures(summary, BACKWARD) == {"loss": 1.5, "wall_s": 3.0, "bits": 2}
     assert figures(summary, GRADIENT)["bits"] == 16
     assert figures(summary, GRADIENT, 0.25)["bits"] == 4
-    assert "--local-steps 3" not in page
+    assert "--local-steps 3" not in page and "--bottleneck" not in page
 
 
 def check_runs():

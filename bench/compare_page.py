@@ -24,11 +24,12 @@ BESIDE = {
 }
 # What the options of rows mean, for the text above a table.
 OPTIONS = {
-    ACTIVATIONS: "Rows with `--repeat` use every batch in 5 steps in a row and make a fifth of the "
+    "--repeat": "Rows with `--repeat` use every batch in 5 steps in a row and make a fifth of the "
     "epochs, so each sample is visited as often as in the other rows; evaluations send first "
-    "visits. Rows with `--bottleneck` send 32 channels of 128 in both directions, and their model "
-    "was pre-trained with the bottleneck; bits are per value of 128 channels.",
-    GRADIENT: "An epoch has 3 steps. In rows with `--local-steps 3` the replicas send what an "
+    "visits.",
+    "--bottleneck": "Rows with `--bottleneck` send 32 channels of 128 in both directions, and "
+    "their model was pre-trained with the bottleneck; bits are per value of 128 channels.",
+    "--local-steps": "An epoch has 3 steps. In rows with `--local-steps 3` the replicas send what an "
     "epoch has changed, 5 times in all; bits are per parameter and step. Differences of many "
     "steps, in a longer training: [trainer.md](trainer.md#figures).",
 }
@@ -198,8 +199,9 @@ def page(results):
         where = "Two replicas of two stages" if role == GRADIENT else "Two stages"
         words = f"{where}, with {BESIDE[role]}."
         parts += [f"## {TITLES[role]}", "", *paragraph(words), ""]
-        if role in OPTIONS and any(m.options for m in METHODS if row_of(results, m, role)):
-            parts += [*paragraph(OPTIONS[role]), ""]
+        given = {word for m in METHODS if row_of(results, m, role) for word in m.options}
+        if explained := " ".join(OPTIONS[word] for word in OPTIONS if word in given):
+            parts += [*paragraph(explained), ""]
         parts += ["<!-- wide table -->", table]
     parts += ["## What was lost", "", *bullets(what_was_lost(results)), ""]
     parts += ["## What was not trained", "", *paragraph(PROJECTION), ""]
@@ -238,7 +240,7 @@ def draw(results, path):
 
     panels = [(role, table_of(results, role)[1]) for role in ROLES]
     panels = [(role, points) for role, points in panels if points]
-    figure, axes = plt.subplots(1, len(panels), figsize=(6 * len(panels), 5.5), squeeze=False)
+    figure, axes = plt.subplots(1, len(panels), figsize=(6 * len(panels), 7), squeeze=False)
     titles = [method.title for method in METHODS]
     for axis, (role, points) in zip(axes[0], panels):
         for title, figures in points:
@@ -270,6 +272,8 @@ def draw(results, path):
         axis.set_ylabel("held-out loss above raw, %")
         axis.set_title(TITLES[role])
         axis.grid(alpha=0.3, which="both")
-        axis.legend(fontsize="x-small")
+        axis.legend(  # below, where it hides no point
+            fontsize="x-small", loc="upper center", bbox_to_anchor=(0.5, -0.12), ncol=2
+        )
     figure.tight_layout()
     figure.savefig(path, dpi=110)
