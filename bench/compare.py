@@ -8,7 +8,11 @@ stored as soon as it is there, so a run that was interrupted continues where it 
 To save time, one training with the first seed gives both the loss and the wall clock behind the
 slow wire; the other seeds train over links that are not slowed down, which gives the same bits and
 the same losses. The pre-trained model is one for all trainings, and each speed is measured once for
-each codec, whatever its roles."""
+each codec, whatever its roles.
+
+Losses and bits are the same on a busy machine, but times are not: with --untimed nothing is timed.
+Results of several machines go together. A training is compared with raw's on the same machine, so
+raw is trained again where that is missing, and a wall clock with that machine's bare link."""
 
 import argparse
 import json
@@ -30,6 +34,7 @@ from compare_methods import (  # noqa: E402
     PARTNERS,
     ROLES,
     named,
+    option,
     texts_of,
 )
 
@@ -59,14 +64,22 @@ def speeds_of(program, texts):
     return {line["codec"]: line for line in lines}
 
 
-def figures(summary, role):
-    """What a training's summary says of a role."""
+def figures(summary, role, share=1):
+    """What a training's summary says of a role. share: which part of all values is given to the
+    codec; the bits are per value of all."""
     way = WAYS[role]
     return {
         "loss": summary["held_out_loss"],
         "wall_s": summary["wall_s"],
-        "bits": 32 * summary[f"bytes_{way}"] / summary[f"raw_{way}"],
+        "bits": share * 32 * summary[f"bytes_{way}"] / summary[f"raw_{way}"],
     }
+
+
+def share_of(method, channels):
+    """Which part of all values a method gives to its codec: the channels of its bottleneck, or one
+    step in so many local ones."""
+    narrow = option(method, "--bottleneck", channels) / channels
+    return narrow / option(method, "--local-steps", 1)
 
 
 class Comparison:
@@ -76,12 +89,13 @@ class Comparison:
         words = {"out": self.out, "build": options.build, "small": options.quick}
         self.pipeline = demo.Demo(argparse.Namespace(**words))
         self.grid = demo_grid.Grid(argparse.Namespace(**words, grid=(2, 2)))
-        for runner in (self.pipeline, self.grid):
+        self.narrow = demo.Demo(argparse.Namespace(**{**words, "out": self.out / "bottleneck"}))
+        for runner in (self.pipeline, self.grid, self.narrow):
             runner.finetune["epochs"] = min(EPOCHS, runner.finetune["epochs"])
         self.speed = pathlib.Path(options.build) / "bench" / "speed"
         if not self.speed.exists():
             raise demo.Failed(f"{self.speed} is not built: `./run compare` builds it")
-        self.methods = named(options.only)
+        self.methods, self.machine = named(options.only), machine()
         self.results = self.read()
         self.trained = 0
 
@@ -92,16 +106,15 @@ class Comparison:
             "model": self.pipeline.model,
             "pipeline": self.pipeline.finetune,
             "grid": self.grid.finetune,
-            "machine": machine(),
         }
-        results = {"trainings": [], "speeds": {}, "wall_bare": {}, "rates": {}}
+        results = {"trainings": [], "speeds": {}, "machines": {}}
         if self.file.exists():
             results = json.loads(self.file.read_text())
             there = {name: results["settings"].get(name) for name in settings}
             if there != settings:
                 raise demo.Failed(
-                    f"{self.file} has results of other settings or of another machine: move it "
-                    "away, or name another file with --results"
+                    f"{self.file} has results of other settings: move it away, or name another "
+                    "file with --results"
                 )
         again = set(self.options.again)
         results["trainings"] = [t for t in results["trainings"] if t["method"] not in again]
@@ -109,6 +122,7 @@ class Comparison:
         results["speeds"] = {k: v for k, v in results["speeds"].items() if k not in gone}
         seeds = max(self.options.seeds, results.get("settings", {}).get("seeds", 1))
         results.update(settings={**settings, "seeds": seeds}, skipped={})
+        results["machines"].setdefault(self.machine, {"rates": {}, "wall_bare": {}})
         return results
 
     def write(self):
@@ -122,9 +136,13 @@ class Comparison:
         library does not know."""
         speeds = self.results["speeds"]
         missing = [text for text in texts_of(self.methods) if text not in speeds]
-        demo.say(f"speeds of {len(missing)} codecs")
-        found = speeds_of(self.speed, missing)
-        speeds.update({text: line for text, line in found.items() if "refused" not in line})
+        if missing and self.options.untimed:
+            found = speeds_of(self.speed, ["--parse", *missing])
+        else:
+            demo.say(f"speeds of {len(missing)} codecs")
+            found = speeds_of(self.speed, missing)
+            taken = {text: line for text, line in found.items() if "refused" not in line}
+            speeds.update({k: {**line, "machine": self.machine} for k, line in taken.items()})
         for text, line in found.items():
             if "refused" in line:
                 sentence = f"the library does not take it: {line['refused']}"
@@ -137,24 +155,44 @@ class Comparison:
         seed first, so that a run that is interrupted has something of every method."""
         first = demo.FINETUNE["seed"]
         return [
-            (method, role, seed, seed == first)
+            (method, role, seed, seed == first and not self.options.untimed)
             for seed in range(first, first + self.options.seeds)
             for method in self.methods
             for role in ROLES
             if method.texts.get(role, "") not in ("", *self.results["skipped"])
         ]
 
-    def is_done(self, method, role, seed, behind_wire):
-        key = (method.name, role, seed, method.texts[role])
-        return any(
-            (t["method"], t["role"], t["seed"], t["text"]) == key
-            and (t["behind_wire"] or not behind_wire)
+    def stored(self, method, role, seed, machines):
+        """The results of such a training on one of these machines."""
+        key = (method.name, role, seed, method.texts[role], list(method.options))
+        return [
+            t
             for t in self.results["trainings"]
-        )
+            if (t["method"], t["role"], t["seed"], t["text"], t.get("options", [])) == key
+            and t["machine"] in machines
+        ]
+
+    def is_done(self, method, role, seed, behind_wire, machines):
+        found = self.stored(method, role, seed, machines)
+        return any(t["behind_wire"] or not behind_wire for t in found)
+
+    def missing(self):
+        """The trainings that are left to do: of those that are wanted, what no machine has done,
+        and raw's on this machine where another method is compared with it."""
+        machines, raw, wanted = self.results["machines"], METHODS[0], self.wanted()
+        left = [one for one in wanted if not self.is_done(*one, machines)]
+        beside = {(role, seed) for _, role, seed, _ in left}
+        return [
+            one
+            for one in wanted
+            if one in left
+            or (one[0] is raw and one[1:3] in beside and not self.is_done(*one, [self.machine]))
+        ]
 
     def calibrate(self):
         """Finds the rates of the wires that make an uncompressed training 8 times as slow."""
-        rates, walls = self.results["rates"], self.results["wall_bare"]
+        here = self.results["machines"][self.machine]
+        rates, walls = here["rates"], here["wall_bare"]
         if "pipeline" not in rates:
             epochs = self.pipeline.finetune["epochs"]
             bare, rates["pipeline"] = demo.calibrate(
@@ -180,39 +218,58 @@ class Comparison:
     def train(self, method, role, seed, behind_wire):
         """Trains once, and stores the result. A training that the codec does not allow is stored
         with the sentence that it ended with."""
-        codecs = {**PARTNERS, role: method.texts[role]}
-        forward, backward = codecs[ACTIVATIONS], codecs[BACKWARD]
+        forward, backward, gradient = ({**PARTNERS, role: method.texts[role]}.get(r) for r in ROLES)
         place = "grid" if role == GRADIENT else "pipeline"
-        link = demo.shaped(self.results["rates"][place]) if behind_wire else BARE
+        rates = self.results["machines"][self.machine]["rates"]
+        link = demo.shaped(rates[place]) if behind_wire else BARE
         wire = "slow wire" if behind_wire else "bare links"
-        words = ("training", f"{method.title} for {role}, seed {seed}, {wire}")
-        words += (self.text, self.model, link, forward, backward)
+        runner, model, more = self.runner(method, place)
+        epochs = max(1, runner.finetune["epochs"] // option(method, "--repeat", 1))
+        words = ("training", f"{method.title} for {role}, seed {seed}, {wire}", self.text, model)
+        words += (link, forward, backward, *([gradient] if role == GRADIENT else []))
         result = {
             "method": method.name,
             "role": role,
             "seed": seed,
             "text": method.texts[role],
+            "options": list(method.options),
+            "machine": self.machine,
             "behind_wire": behind_wire,
         }
+        train = runner.trained if place == "grid" else runner.finetuned
         try:
-            if place == "grid":
-                summary = self.grid.trained(*words, codecs[GRADIENT], seed=seed)
-            else:
-                summary = self.pipeline.finetuned(*words, more=method.options, seed=seed)
-            result.update(figures(summary, role))
+            summary = train(*words, more=more, seed=seed, epochs=epochs)
+            result.update(figures(summary, role, share_of(method, runner.model["channels"])))
         except demo.Failed as failure:
             result["failed"] = str(failure).strip().splitlines()[-1]
             demo.say(f"failed: {result['failed']}")
+        self.store(method, result)
+
+    def runner(self, method, place):
+        """What trains with this method, from which model, and with which more options. A bottleneck
+        is a part of the model, so the model is pre-trained with it."""
+        width = option(method, "--bottleneck", 0)
+        if not width:
+            return (self.grid if place == "grid" else self.pipeline), self.model, method.options
+        self.narrow.model["bottleneck"] = width
+        return self.narrow, self.narrow.pretrained(self.before), ()
+
+    def store(self, method, result):
+        """Stores a result, in place of one of the same training; of raw each machine has one."""
+        machines = [self.machine] if method is METHODS[0] else self.results["machines"]
+        old = self.stored(method, result["role"], result["seed"], machines)
+        self.results["trainings"] = [t for t in self.results["trainings"] if t not in old]
         self.results["trainings"].append(result)
         self.trained += 1
         self.write()
 
     def run(self):
-        before, self.text = demo.texts(argparse.Namespace(text=self.options.text), self.out)
+        self.before, self.text = demo.texts(argparse.Namespace(text=self.options.text), self.out)
         self.check_codecs()
-        missing = [one for one in self.wanted() if not self.is_done(*one)]
+        missing = self.missing()
         if missing:
-            self.model = self.pipeline.pretrained(before)
+            self.model = self.pipeline.pretrained(self.before)
+        if any(behind_wire for _, _, _, behind_wire in missing):
             self.calibrate()
         for number, one in enumerate(missing):
             if time.monotonic() - self.started > 60 * self.options.minutes:
@@ -268,6 +325,11 @@ def arguments():
         default=40,
         metavar="M",
         help="begin no training when so many minutes are over (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--untimed",
+        action="store_true",
+        help="measure losses and bits alone, for a machine that does other things as well",
     )
     parser.add_argument(
         "--quick",

@@ -11,8 +11,12 @@ ROLES = (ACTIVATIONS, BACKWARD, GRADIENT)
 
 # name: for --only. title: for tables and the picture. texts: {role: the codec's text}. paper: where
 # the method comes from, and claim: what that says of itself; both may be "". options: more options
-# of `deltawire train`, for pipelines.
+# of `deltawire train`.
 Method = namedtuple("Method", "name title texts paper claim options", defaults=[()])
+
+BOTTLENECK = ("--bottleneck", "32")
+REPEAT = ("--repeat", "5")  # in a fifth of the epochs, so that each sample is used as often
+LOCAL = ("--local-steps", "3", "--outer-momentum", "0", "--outer-lr", "1")
 
 
 def everywhere(text, gradient=None):
@@ -43,6 +47,22 @@ METHODS = [
         "AQ-SGD, arXiv:2206.01299",
         "2 to 4 bits: 4.3 times as fast end to end, 4.9 times with compressed gradients",
     ),
+    Method(
+        "skip",
+        "changes, small ones skipped",
+        {ACTIVATIONS: "delta:bits=2,skip=0.3"},
+        "SplitCom, arXiv:2602.10564",
+        "98.6 % fewer bytes from the clients",
+    ),
+    Method(
+        "repeat",
+        "changes, 5 times in a row (Clapping)",
+        {ACTIVATIONS: "delta:bits=2"},
+        "Clapping, arXiv:2509.19029",
+        "one state per link in place of one per sample",
+        REPEAT,
+    ),
+    Method("repeat-raw", "raw f32, 5 times in a row", {ACTIVATIONS: "raw:f32"}, "", "", REPEAT),
     Method(
         "mx",
         "microscaling, 4 bits",
@@ -129,6 +149,15 @@ METHODS = [
         "1 to 3 % of what many steps changed, with 2 bits: more than 97 times smaller",
     ),
     Method(
+        "chunk-local",
+        "top-k of chunks, 3 local steps (SparseLoCo)",
+        {GRADIENT: "chunk:feedback=ef"},
+        "",
+        "",
+        LOCAL,
+    ),
+    Method("raw-local", "raw f32, 3 local steps", {GRADIENT: "raw:f32"}, "", "", LOCAL),
+    Method(
         "lowrank",
         "low rank",
         {
@@ -145,6 +174,22 @@ METHODS = [
         {BACKWARD: "lowrank:rank=8,feedback=lazy"},
         "Optimus-CC, arXiv:2301.09830",
         "up to 44.91 % faster (not checked)",
+    ),
+    Method(
+        "bottleneck",
+        "bottleneck of 32 channels, 4 bits",
+        {ACTIVATIONS: "direct:bits=4,group=32"},
+        "Bian et al., arXiv:2301.02654",
+        "",
+        BOTTLENECK,
+    ),
+    Method(
+        "bottleneck-raw",
+        "bottleneck of 32 channels, f32",
+        {ACTIVATIONS: "raw:f32"},
+        "",
+        "",
+        BOTTLENECK,
     ),
     Method(
         "tah",
@@ -166,6 +211,15 @@ METHODS = [
     ),
 ]
 
+# The trainer has no option for this one, so that it is only named on the page.
+PROJECT = Method(
+    "project",
+    "projection",
+    {},
+    "Protocol Models, arXiv:2506.01260",
+    "up to 100 times smaller; 80 Mbit/s train as 100 Gbit/s, with weights that keep the subspace",
+)
+
 
 def named(names):
     """The methods with these names, with raw in front of them; all where names is empty."""
@@ -174,6 +228,12 @@ def named(names):
         known = " ".join(method.name for method in METHODS)
         raise ValueError(f"unknown method {' '.join(sorted(unknown))}; known: {known}")
     return [m for m in METHODS if not names or m.name in names or m is METHODS[0]]
+
+
+def option(method, name, default):
+    """The number that this method gives to an option of `deltawire train`."""
+    words = method.options
+    return int(words[words.index(name) + 1]) if name in words else default
 
 
 def texts_of(methods):

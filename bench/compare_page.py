@@ -2,12 +2,12 @@
 # compare_page.py - what compare.py writes about its results: docs/comparison.md and its picture.
 """Results are dicts: "trainings" is a list of what train() of compare.py returned, "speeds" maps a
 codec's text to a line of the program speed, "skipped" maps a text to the sentence that says why it
-was left out, and "wall_bare" maps "pipeline" and "grid" to the seconds of an uncompressed training
-over links that are not slowed down."""
+was left out, and "machines" says of each machine in "wall_bare" how many seconds an uncompressed
+training over links that are not slowed down took there, of a "pipeline" and of a "grid"."""
 
 import textwrap
 
-from compare_methods import ACTIVATIONS, BACKWARD, GRADIENT, METHODS, PARTNERS, ROLES
+from compare_methods import ACTIVATIONS, BACKWARD, GRADIENT, METHODS, PARTNERS, PROJECT, ROLES
 from markdown_table import markdown
 
 TITLES = {
@@ -22,6 +22,23 @@ BESIDE = {
     GRADIENT: f"`{PARTNERS[ACTIVATIONS]}` for activations and `{PARTNERS[BACKWARD]}` for their "
     "gradients",
 }
+# What the options of rows mean, for the text above a table.
+OPTIONS = {
+    "--repeat": "Rows with `--repeat` use every batch in 5 steps in a row and make a fifth of the "
+    "epochs, so each sample is visited as often as in the other rows; evaluations send first "
+    "visits.",
+    "--bottleneck": "Rows with `--bottleneck` send 32 channels of 128 in both directions, and "
+    "their model was pre-trained with the bottleneck; bits are per value of 128 channels.",
+    "--local-steps": "An epoch has 3 steps. In rows with `--local-steps 3` the replicas send what "
+    "an epoch has changed, 5 times in all; bits are per parameter and step. Differences of many "
+    "steps, in a longer training: [trainer.md](trainer.md#figures).",
+}
+# The method that deltawire has, but its trainer does not.
+PROJECTION = (
+    "[project](codecs/project.md), coordinates in a subspace of principal components, is not among "
+    "the rows: the trainer has no option for it. Its page says what recorded activations of this "
+    "model lose by it."
+)
 NOTABLE = 1.0  # percent over raw from which a loss is named under "What was lost"
 
 
@@ -36,13 +53,17 @@ def row_of(results, method, role):
     behind the slow wire as a multiple of the bare link's (None: not measured)."""
     of_role = [t for t in results["trainings"] if t["role"] == role and "failed" not in t]
     own = [t for t in of_role if t["method"] == method.name]
-    raw = {t["seed"]: t["loss"] for t in of_role if t["method"] == METHODS[0].name}
-    own = [t for t in own if t["seed"] in raw]
+    raw = {(t["machine"], t["seed"]): t["loss"] for t in of_role if t["method"] == METHODS[0].name}
+    own = [t for t in own if (t["machine"], t["seed"]) in raw]
     if not own:
         return None
-    walls = [t["wall_s"] for t in own if t["behind_wire"]]
-    bare = results["wall_bare"]["grid" if role == GRADIENT else "pipeline"]
-    excess = [100 * (t["loss"] / raw[t["seed"]] - 1) for t in own]
+    if method is METHODS[0]:  # of several machines, the row is that of one
+        first = next(name for name in results["machines"] if any(t["machine"] == name for t in own))
+        own = [t for t in own if t["machine"] == first]
+    where = "grid" if role == GRADIENT else "pipeline"
+    bare = {name: one["wall_bare"].get(where) for name, one in results["machines"].items()}
+    walls = [t["wall_s"] / bare[t["machine"]] for t in own if t["behind_wire"]]
+    excess = [100 * (t["loss"] / raw[t["machine"], t["seed"]] - 1) for t in own]
     return {
         "bits": mean(t["bits"] for t in own),
         "loss": mean(t["loss"] for t in own),
@@ -50,7 +71,7 @@ def row_of(results, method, role):
         "least": min(excess),
         "most": max(excess),
         "seeds": len(own),
-        "wall": walls[0] / bare if walls else None,
+        "wall": walls[0] if walls else None,
     }
 
 
@@ -67,7 +88,7 @@ def table_of(results, role):
         rows.append(
             [
                 method.title,
-                " ".join(f"`{word}`" for word in (text, *method.options)),
+                f"`{text}`" + (f" `{' '.join(method.options)}`" if method.options else ""),
                 f"{figures['bits']:.2f}",
                 f"{figures['loss']:.4f}",
                 f"{figures['percent']:+.2f} %",
@@ -100,9 +121,45 @@ def what_was_lost(results):
     return "\n".join(dict.fromkeys(lines)) or f"No loss was {NOTABLE:g} % above raw's or more."
 
 
+def untrained(results):
+    """Names the rows that have no training yet, or ""."""
+    names = [
+        f"{method.title} ({TITLES[role].lower()})"
+        for role in ROLES
+        for method in METHODS
+        if method.texts.get(role, "") not in ("", *results["skipped"])
+        and not any(t["method"] == method.name and t["role"] == role for t in results["trainings"])
+    ]
+    return f"Not trained yet, which `./run compare` will do: {'; '.join(names)}." if names else ""
+
+
 def claims():
-    rows = [[m.title, m.paper or "-", m.claim or "-"] for m in METHODS[1:] if m.paper or m.claim]
+    known = [method for method in (*METHODS[1:], PROJECT) if method.paper or method.claim]
+    rows = [[method.title, method.paper or "-", method.claim or "-"] for method in known]
     return markdown(["method", "paper", "what it says of itself"], rows)
+
+
+def machines_text(results):
+    """On which machines the rows were trained and timed."""
+    parts = []
+    for name in results["machines"]:
+        own = [t for t in results["trainings"] if t["machine"] == name and "failed" not in t]
+        timed = any(t["behind_wire"] for t in own)
+        if own and timed:
+            parts.append(f"Times and speeds were measured on this machine: {name}.")
+        elif own:
+            titles = [m.title for m in METHODS[1:] if any(t["method"] == m.name for t in own)]
+            parts.append(
+                f"On another machine, {name}, which did other things as well, nothing was timed: "
+                f"{'; '.join(titles)}. These are compared with raw's trainings there."
+            )
+    wanted = results["settings"]["seeds"]
+    for role in ROLES:
+        rows = [(m.title, row_of(results, m, role)) for m in METHODS]
+        fewer = [f"{t}, {r['seeds']}" for t, r in rows if r and r["seeds"] < wanted]
+        if fewer:
+            parts.append(f"{TITLES[role]} with fewer seeds: {'; '.join(fewer)}.")
+    return " ".join(parts)
 
 
 def page(results):
@@ -126,9 +183,11 @@ def page(results):
             "is that behind a slow wire, as a multiple of an uncompressed training over a link "
             "that is not slowed down; the wire is so slow that a training in which nothing is "
             "compressed takes 8 times as long. It is that of the first seed, and of a run each. "
-            "Speeds are those of one thread with a tensor of 512 x 1024 f32, with the kernels of "
-            f"the machine: {settings['machine']}."
+            "Speeds are those of one thread with a tensor of 512 x 1024 f32. Rows with options of "
+            "`deltawire train` are compared with raw without these options."
         ),
+        "",
+        *paragraph(machines_text(results)),
         "",
         "![loss over raw against bits](comparison.png)",
         "",
@@ -138,9 +197,16 @@ def page(results):
         if not points:
             continue
         where = "Two replicas of two stages" if role == GRADIENT else "Two stages"
-        parts += [f"## {TITLES[role]}", "", *paragraph(f"{where}, with {BESIDE[role]}."), ""]
+        words = f"{where}, with {BESIDE[role]}."
+        parts += [f"## {TITLES[role]}", "", *paragraph(words), ""]
+        given = {word for m in METHODS if row_of(results, m, role) for word in m.options}
+        if explained := " ".join(OPTIONS[word] for word in OPTIONS if word in given):
+            parts += [*paragraph(explained), ""]
         parts += ["<!-- wide table -->", table]
     parts += ["## What was lost", "", *bullets(what_was_lost(results)), ""]
+    parts += ["## What was not trained", "", *paragraph(PROJECTION), ""]
+    if left := untrained(results):
+        parts += [*paragraph(left), ""]
     parts += ["## What the papers say", ""]
     parts += paragraph(
         "Of their own methods, models and machines, so these figures cannot be compared with those "
@@ -174,7 +240,7 @@ def draw(results, path):
 
     panels = [(role, table_of(results, role)[1]) for role in ROLES]
     panels = [(role, points) for role, points in panels if points]
-    figure, axes = plt.subplots(1, len(panels), figsize=(6 * len(panels), 5.5), squeeze=False)
+    figure, axes = plt.subplots(1, len(panels), figsize=(6 * len(panels), 7), squeeze=False)
     titles = [method.title for method in METHODS]
     for axis, (role, points) in zip(axes[0], panels):
         for title, figures in points:
@@ -206,6 +272,8 @@ def draw(results, path):
         axis.set_ylabel("held-out loss above raw, %")
         axis.set_title(TITLES[role])
         axis.grid(alpha=0.3, which="both")
-        axis.legend(fontsize="x-small")
+        axis.legend(  # below, where it hides no point
+            fontsize="x-small", loc="upper center", bbox_to_anchor=(0.5, -0.12), ncol=2
+        )
     figure.tight_layout()
     figure.savefig(path, dpi=110)

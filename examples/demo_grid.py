@@ -41,9 +41,12 @@ class Grid(demo.Demo):
             self.finetune.update(GRID)
             self.finetune["samples"] *= self.replicas // 2 or 1
 
-    def trained(self, name, title, text, model, link, forward, backward, gradient, **other):
+    def trained(
+        self, name, title, text, model, link, forward, backward, gradient, more=(), **other
+    ):
+        """more: more options of `deltawire train`. other: settings in place of the demo's."""
         self.place = self.grid
-        more = ["--gradient", gradient]
+        more = ["--gradient", gradient, *more]
         return self.finetuned(name, title, text, model, link, forward, backward, more, **other)
 
 
