@@ -79,8 +79,10 @@ class GroupLane(Lane):
             self._isend(data, self._tag_out, waits)
             return
         self._longest = max(self._longest, len(data))
-        counts = {"number": self._longs_sent, "largest": self._longest}
-        self._isend(pack(Message(LONG, 0, 0, length=len(data), **counts)), self._tag_out)
+        announced = Message(
+            LONG, 0, 0, length=len(data), number=self._longs_sent, largest=self._longest
+        )
+        self._isend(pack(announced), self._tag_out)
         self._longs_sent += 1
         self._isend(data, self._tag_out + 1)
 

@@ -2,7 +2,7 @@
 # lane.py - Lane: sends messages to a neighbouring stage and receives messages from it.
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from deltawire.errors import DeltawireError, Status
 
@@ -36,7 +36,7 @@ class Lane:
     def close(self) -> None:
         """Closes what belongs to this lane alone. torch's process group does not."""
 
-    def lost(self, error: BaseException) -> Any:
+    def lost(self, error: BaseException) -> NoReturn:
         """Raises the error for a neighbour that cannot be reached any more."""
         said = str(error).strip().splitlines()
         raise DeltawireError(

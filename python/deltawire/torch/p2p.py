@@ -120,6 +120,7 @@ class Receipt:
         self._done = self.left = False
         self._ids: "Optional[list[int]]" = None
         self._error: Optional[BaseException] = None
+        self._arrival: Wait
         if wire.posted and wire.posted[-1].left:
             self._arrival = wire.posted.pop()._arrival
         else:
