@@ -1582,6 +1582,7 @@ MUTANTS_OF_TORCH = {
     "pt_stage_pickled": ("python/deltawire/torch/stage.py", "def __reduce__(self: Any) -> Any:", "def __reduced__(self: Any) -> Any:", "test_stage.py::test_misuse"),
     "pt_receipt_pickled": ("python/deltawire/torch/p2p.py", 'def __reduce__(self) -> Any: refuse("a Receipt', 'def __reduced__(self) -> Any: refuse("a Receipt', "test_p2p.py::test_exchange"),
     "pt_sent_pickled": ("python/deltawire/torch/p2p.py", 'def __reduce__(self) -> Any: refuse("a Sent', 'def __reduced__(self) -> Any: refuse("a Sent', "test_p2p.py::test_exchange"),
+    "pt_cut_link_is_lost": ("python/deltawire/torch/carrier_link.py", 'options = {"open_timeout": timeout, **options}', 'options = {"open_timeout": timeout, **options, "peer_timeout": 0.001}', "test_stage.py::test_broken_connections_heal"),
     "pt_sum_not_divided": ("python/deltawire/torch/ddp_exchange.py", "total.div_(self._peers.world)", "pass", "test_ddp.py::test_a_gathered_mean_is_that_of_the_frames"),
     "pt_parts_not_divided": ("python/deltawire/torch/ddp_exchange.py", "self.total(job).div_(self._peers.world)", "self.total(job)", "test_ddp.py::test_a_mean_by_parts_is_that_of_the_frames"),
     "pt_buckets_kept": ("python/deltawire/torch/ddp.py", "for gone in [digest for digest in self._buckets if digest not in self._seen]:", "for gone in ():", "test_ddp.py::test_buckets_are_recognized_by_their_parameters"),
