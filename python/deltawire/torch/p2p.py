@@ -25,7 +25,7 @@ from deltawire.errors import DeltawireError, Status, fail, refuse
 from deltawire.frame import frame_info
 from deltawire.torch import tensors
 from deltawire.torch.agreement import group_of
-from deltawire.torch.ends import without_replies
+from deltawire.torch.ends import of_encoder, without_replies
 
 TAGS = 1 << 21
 _HEAD = struct.Struct("<4sIQ8s")  # magic, 1 if there are ids, size of the frame, digest
@@ -40,7 +40,8 @@ class _Wire:
     def __init__(self, group: Any, peer: int, tag: int, config: Config, sends: bool) -> None:
         self.group, self.peer, self.config = group, peer, config
         self.tags = (TAGS + 2 * tag, TAGS + 2 * tag + 1)
-        self.end: Any = Encoder(config) if sends else Decoder(config)
+        own = of_encoder(config, "send", dist.get_rank(group), peer, tag)
+        self.end: Any = Encoder(own) if sends else Decoder(config)
         self.digest = hashlib.blake2b(config.agreement.encode(), digest_size=8).digest()
         self.device = tensors.device_for(group)
         self.posted: "collections.deque[Receipt]" = collections.deque()
