@@ -562,6 +562,7 @@ MUTANTS = {
     "rotated_dither_of_the_run": ("src/codecs/rotation.c", "r->run.row = r->run.column = 0;", "r->run.row = r->run.column = r->run.element = 0;", "rotated"),
     "rotated_step_of_plain_squares": ("src/codecs/step.c", "if (job->layout.rotates) { job->kernels->rotate(x, x_dtype, prev,", "if (0) { job->kernels->rotate(x, x_dtype, prev,", "rotated"),
     "rotated_choices": ("src/codecs/codecs.c", "config->form != DW_FORM_STEP && !rotates;", "config->form != DW_FORM_STEP;", "rotated"),
+    "room_of_the_first_entry": ("src/ends/end.c", "work.room = memory + at + of.plain + of.scratch;", "work.room = memory + of.plain + of.scratch;", "parallel"),
     "rotated_sum_of_codes": ("src/codecs/tiles.h", "|| walk->layout->rotates)", "|| 0)", "parallel"),
     "rotated_any_width": ("src/codecs/rotation.c", "if (width == 0 || made->c % width == 0) return DW_OK;", "if (width == 0 || made->c % 16 == 0) return DW_OK;", "rotated"),
     "rotated_channels": ("src/codecs/options.c", "return config->group != DW_GROUP_CHANNEL && !config->error_abs &&", "return !config->error_abs &&", "rotated"),
