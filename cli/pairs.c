@@ -18,12 +18,17 @@ static const char *const usual_pairs[][DW_FORECAST_WAYS] = {
     {"delta:bits=4", "direct:bits=6"},
     {"delta:bits=3", "direct:bits=6"},
     {"delta:bits=2", "direct:bits=4"},
+    {"delta:bits=2", "direct:bits=2,rounding=stochastic"},
+    {"direct:form=step,step=0.5,entropy=rans",
+     "direct:form=step,step=2,rounding=dither,entropy=rans"},
     {"delta:form=step,step=0.7,key_step=0.1,entropy=rans",
      "delta:form=step,step=1,key_step=0.4,rounding=dither,entropy=rans"},
     {"delta:form=step,step=1.05,key_step=0.1,entropy=rans",
      "delta:form=step,step=1.46,key_step=0.5,rounding=dither,entropy=rans"},
     {"delta:form=step,step=1.65,entropy=rans",
      "direct:form=step,step=3,rounding=dither,entropy=rans"},
+    {"delta:form=step,step=2.2,entropy=rans",
+     "direct:form=step,step=6,rounding=dither,entropy=rans"},
 };
 
 dw_status dw_pairs_add(dw_pairs *pairs, const char *text, dw_why *why)

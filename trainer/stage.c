@@ -14,7 +14,11 @@
 #include "sentence.h"
 #include "tied.h"
 
-enum { CHANNEL_ID = 1, PLAIN_CHANNEL_ID = 3 }; /* replicas.c has 2 */
+enum { CHANNEL_ID = 1, PLAIN_CHANNEL_ID = 3 }; /* replicas.c has 2, tied.c has 4 */
+
+/* The id of the channel at boundary b is CHANNEL_ID + b * CHANNEL_IDS. From the id a channel
+ * derives the incarnation of its encoder, so boundaries do not share their random numbers. */
+enum { CHANNEL_IDS = 4 };
 
 uint64_t dw_stage_now(void)
 {
@@ -92,8 +96,9 @@ static dw_status open_channel(dw_stage *stage, dw_neighbour *neighbour, bool lis
     const dw_settings *settings = stage->settings;
     direction forward, backward;
     dw_why why = {.offset = -1};
+    uint32_t boundary = settings->config.rank % settings->config.stages - !listens;
     dw_channel_config channel = {.struct_size = sizeof channel,
-                                 .id = CHANNEL_ID,
+                                 .id = CHANNEL_ID + boundary * CHANNEL_IDS,
                                  .open_timeout_ms = settings->config.open_timeout_ms};
     const dw_boundaries *ahead = &settings->forward, *back = &settings->backward;
     if (settings->config.same_places) {

@@ -208,8 +208,9 @@ DW_API const char *dw_link_why(dw_link *link);
  * |                | (places.h), for instance                                   |         |
  * | frame_context  | passed to on_frame                                         | NULL    |
  *
- * One end may use a GPU and the other the CPU, because the bits are the same. Threads: one thread
- * may send while another receives. */
+ * One end may use a GPU and the other the CPU, because the bits are the same. An incarnation in a
+ * config is not the encoder's, which derives its own from it, the id and the role of the link, so
+ * that both ends and all channels differ. Threads: one thread may send while another receives. */
 typedef struct dw_channel dw_channel;
 
 /* Several configs ("candidates") for one direction of a channel. For each frame the sender predicts

@@ -7,6 +7,7 @@
 # How long codecs and links take differs from run to run, so no time is judged; except that a link
 # that was made slow cannot be faster than that.
 import json
+import pathlib
 import re
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import scratch
 PROGRAM = sys.argv.pop(1)
 RUN = ["--rate", "20kbit", "--compute-ms", "5"]
 SHAPE = scratch.options(batch=8, micro_batches=2, context=16, channels=64)
+CODECS_PAGE = pathlib.Path(__file__).parents[2] / "docs" / "codecs.md"
 PAIRS = ["raw:f32/raw:f32", "delta:bits=2/direct:bits=4", "direct:bits=2/direct:bits=2"]
 
 
@@ -115,6 +117,16 @@ class Forecast(unittest.TestCase):
         pair = ["--batch", "64", "--context", "2048", "--channels", "4096", "raw:bf16/raw:bf16"]
         said = self.json(*pair)["pairs"][0]["forward"]
         self.assertAlmostEqual(said["bytes"] / (2 * 64 * 2048 * 4096), 1, places=2)
+
+    def test_recommended_pairs_are_compared(self):
+        """Without pairs, all those are compared that the first table of docs/codecs.md names."""
+        table = CODECS_PAGE.read_text().partition("## Options")[0]
+        named = re.findall(r"^\| [^|]* \| `([^`|]*)` \| `([^`|]*)` \|", table, re.M)
+        self.assertGreater(len(named), 6)
+        rows = self.json()["pairs"]
+        compared = [(row["forward"]["codec"], row["backward"]["codec"]) for row in rows]
+        self.assertEqual(set(named) - set(compared), set())
+        self.assertEqual(len(set(compared)), len(compared))
 
     def test_table(self):
         """Without --json a table is printed: four lines, and then one line per pair."""

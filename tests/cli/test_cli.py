@@ -292,6 +292,20 @@ class Runs(Base):
         after = log[log.index(changes[0]) + 1]
         self.assertEqual((after["event"], after["step"]), ("step", changes[0]["step"]))
 
+    def test_boundaries_have_channels_of_their_own(self):
+        """A channel derives its encoder's incarnation from its id, so no two boundaries may have
+        the same id."""
+        result = run(
+            *("train", "--text", self.text, *scratch.options(layers=3, samples=32)),
+            *(*scratch.SMALL, "--local", "3", "--epochs", "4"),
+            *("--link", "shaped:rate=2mbit/tcp://127.0.0.1:0"),
+            *("--forward", "raw:f32|direct:bits=2", "--backward", "raw:f32|direct:bits=3"),
+        )
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for rank, channel, bits in (0, 1, 2), (1, 1, 3), (1, 5, 2), (2, 5, 3):
+            says = rf"(?m)^rank {rank} \| channel {channel}: from frame \d+ on direct:bits={bits} "
+            self.assertRegex(result.stdout, says)
+
     def test_kernel_counters_agree_with_ours(self):
         self.assertEqual(
             self.train("--local", "2", "--epochs", "4", "--log", self.path("log")).returncode, 0

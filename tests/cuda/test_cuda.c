@@ -258,11 +258,9 @@ static void codecs_without_kernels_are_unsupported(void **state)
     static const struct {
         const char *text, *why;
     } refused[] = {
-        {"topk:keep=0.1", "\"sparse\""},
-        {"cocktail", "\"sparse\""},
-        {"chunk", "\"sparse\""},
-        {"lowrank:rank=2", "\"lowrank\""},
-        {"tah", "\"tah\""},
+        {"topk:keep=0.1", "\"sparse\""},   {"randk:keep=0.1", "\"sparse\""},
+        {"cocktail", "\"sparse\""},        {"chunk", "\"sparse\""},
+        {"lowrank:rank=2", "\"lowrank\""}, {"tah", "\"tah\""},
         {"blocks:block=64", "\"blocks\""},
     };
     dw_cuda *cuda = rig_open_cuda();

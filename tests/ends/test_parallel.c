@@ -165,6 +165,14 @@ static void threads_change_no_bit(void **state)
         {"delta:form=step,entropy=rans,transform=hadamard,incarnation=7", 21, 4992, DW_F32, 0},
         {"tah:incarnation=7", 70, 1024, DW_F32, 1},
         {"tah:tile=16,share=0.5,incarnation=7", 300, 96, DW_BF16, 0},
+        {"topk:keep=0.05,incarnation=7", 90, 1000, DW_F32, 1},
+        {"topk:keep=0.1,bits=4,rounding=stochastic,incarnation=7", 70, 1024, DW_BF16, 0},
+        {"randk:keep=0.1,scaling=unbiased,incarnation=7", 90, 1000, DW_F32, 1},
+        {"cocktail:incarnation=7", 90, 1000, DW_F32, 1},
+        {"chunk:chunk=1024,keep=0.05,incarnation=7", 90, 1000, DW_BF16, 1},
+        {"chunk:element=e4m3,incarnation=7", 70, 1024, DW_F32, 0},
+        {"lowrank:rank=3,incarnation=7", 90, 1000, DW_F32, 1},
+        {"lowrank:rank=2,bits=8,incarnation=7", 70, 1024, DW_BF16, 0},
     };
     test_random random = {test_seed()};
     (void)state;

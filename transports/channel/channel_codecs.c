@@ -4,6 +4,9 @@
 #include <math.h>
 #include <string.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "channel/channel.h"
 
 static uint64_t monotonic_ns(void *context)
@@ -33,6 +36,17 @@ static dw_status explain(const dw_channel *channel, dw_status status, const dw_w
                           said->text[0] ? said->text : dw_status_string(status));
 }
 
+uint64_t dw_channel_incarnation(const dw_channel *channel, uint64_t given)
+{
+    unsigned char bytes[16];
+    if (given == 0) return 0;
+    dw_put64(bytes, given);
+    dw_put32(bytes + 8, channel->id);
+    dw_put32(bytes + 12, channel->link->listens);
+    uint64_t own = XXH3_64bits(bytes, sizeof bytes);
+    return own ? own : 1;
+}
+
 /* Creates an encoder and appends it to channel->send. */
 static dw_status make_encoder(dw_channel *channel, const dw_config *config, dw_cuda_place place,
                               dw_why *why)
@@ -41,9 +55,11 @@ static dw_status make_encoder(dw_channel *channel, const dw_config *config, dw_c
     dw_channel_codec *codec = &channel->send[channel->sends];
     dw_status status = take_config(&codec->config, config, why);
     if (status != DW_OK) return status;
-    status = channel->cuda ? dw_encoder_create_cuda(&codec->encoder, &codec->config, channel->cuda,
-                                                    place, &said)
-                           : dw_encoder_create_why(&codec->encoder, &codec->config, &said);
+    dw_config own = codec->config;
+    own.incarnation = dw_channel_incarnation(channel, own.incarnation);
+    status = channel->cuda
+                 ? dw_encoder_create_cuda(&codec->encoder, &own, channel->cuda, place, &said)
+                 : dw_encoder_create_why(&codec->encoder, &own, &said);
     channel->sends += status == DW_OK;
     return explain(channel, status, &said, why);
 }

@@ -79,6 +79,7 @@ struct dw_link {
     dw_owner owner;
     dw_allocator allocator;
     dw_transport transport;
+    bool listens; /* its role, which is the other one at the peer */
     uint32_t peer_timeout_ms, close_timeout_ms;
     /* Of the backend; 0 unless it may lose, double, reorder or damage messages */
     uint32_t retry_ms;

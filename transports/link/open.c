@@ -266,6 +266,7 @@ static dw_status make_link(dw_link **made, const dw_transport *transport,
     link->pool.allocator = link->inboxes.allocator = &link->allocator;
     dw_inbox_begin(&link->inboxes);
     link->transport = *transport;
+    link->listens = options->role == DW_LINK_LISTEN;
     link->peer_timeout_ms = options->peer_timeout_ms;
     link->close_timeout_ms = options->close_timeout_ms;
     link->max_message_bytes = link->own_max_message_bytes = options->max_message_bytes;

@@ -102,12 +102,13 @@ class Compression:
         index = stage.stage_index
         forward = (options.forward, options.evaluate, options.threads)
         backward = (options.backward, None, options.threads)
+        to_before, to_after = f"{index} to {index - 1}", f"{index} to {index + 1}"
         if self.before is None and not stage.is_first and not torch_stage.is_here(stage, index - 1):
             watch = Watch(options.dataset_size, f"backward by stage {index}")
-            self.before = Side(index - 1, Sender(*backward), Receiver(*forward), watch)
+            self.before = Side(index - 1, Sender(*backward, to_before), Receiver(*forward), watch)
         if self.after is None and not stage.is_last and not torch_stage.is_here(stage, index + 1):
             watch = Watch(options.dataset_size, f"forward by stage {index}")
-            self.after = Side(index + 1, Sender(*forward), Receiver(*backward), watch)
+            self.after = Side(index + 1, Sender(*forward, to_after), Receiver(*backward), watch)
 
     def prepared(self, microbatches: int) -> None:
         """Makes the lanes. Called after torch has prepared the stage, when the shapes are known."""

@@ -20,6 +20,7 @@ from deltawire.torch import ddp_saved
 from deltawire.torch.ddp_agree import Meeting
 from deltawire.torch.ddp_layout import Layout
 from deltawire.torch.ddp_traffic import Traffic
+from deltawire.torch.ends import of_encoder
 from deltawire.torch.gloo_groups import groups_of
 from deltawire.torch.waits import Wait
 
@@ -148,7 +149,7 @@ class Gather:
 
     def __init__(self, peers: Peers, id: int, x: torch.Tensor) -> None:
         self._peers, self._key = peers, (id, 0)
-        self._encoder = Encoder(peers.codec, peers.threads)
+        self._encoder = Encoder(of_encoder(peers.codec, "all", peers.rank), peers.threads)
         self._receiver = Receiver(peers, peers.codec)
         self._out, self._in = Room(1), Room(peers.world)
         self._made = torch.empty(x.numel(), dtype=torch.float32)
@@ -197,7 +198,10 @@ class Split:
 
     def __init__(self, peers: Peers, id: int, size: int, dtype: torch.dtype) -> None:
         self._peers, self._id, self._size = peers, id, size
-        self._encoders = {rank: Encoder(peers.codec, peers.threads) for rank in peers.others()}
+        self._encoders = {
+            rank: Encoder(of_encoder(peers.codec, "part", peers.rank, rank), peers.threads)
+            for rank in peers.others()
+        }
         self._receiver = Receiver(peers, peers.codec)
         self._out, self._in = Room(peers.world), Room(peers.world)
         self._sum = torch.empty(size, dtype=torch.float32)
@@ -261,7 +265,7 @@ class Parts(Split):
     def __init__(self, peers: Peers, id: int, x: torch.Tensor) -> None:
         super().__init__(peers, id, part_elements(x.numel(), peers.world), x.dtype)
         self._sums, self._sums_receiver = (
-            Encoder(peers.sums, peers.threads),
+            Encoder(of_encoder(peers.sums, "sums", peers.rank), peers.threads),
             Receiver(peers, peers.sums),
         )
         self._sums_out, self._sums_in = Room(1), Room(peers.world)

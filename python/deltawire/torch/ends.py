@@ -2,6 +2,7 @@
 # ends.py - Sender and Receiver: encode the tensors of a message, and decode them.
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Optional, Sequence
 
 import torch
@@ -25,19 +26,39 @@ def without_replies(text: Any) -> Config:
     return Config(given.partition(":")[0] + ":" + ",".join(words))
 
 
+def of_encoder(config: Config, *place: Any) -> Config:
+    """Returns the config of the encoder at this place of a run.
+
+    Encoders with the same incarnation and seed would draw the same random numbers for a key
+    (docs/format.md, 3.6). So an incarnation in the config is made different for each place, in a
+    way that a run can repeat."""
+    name, _, options = config.text.partition(":")
+    words = options.split(",")
+    given = [word for word in words if word.startswith("incarnation=")]
+    if not given:
+        return config
+    text = "/".join(str(part) for part in (given[0], *place))
+    own = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") or 1
+    words = [word for word in words if word not in given] + [f"incarnation={own}"]
+    return Config(name + ":" + ",".join(words))
+
+
 class Ends:
     """The base class of Sender and Receiver. It has an encoder or decoder for each tensor of a
     message, which is made when it is first needed.
 
     config: for tensors with ids.
     plain: for tensors without ids. None: they use config, without state.
+    place: names the sender among those of the run, for the incarnations of its encoders.
     """
 
     make: Any = None
     word = ""
 
-    def __init__(self, config: Config, plain: Optional[Config], threads: int) -> None:
-        self.config, self.plain, self.threads = config, plain, threads
+    def __init__(
+        self, config: Config, plain: Optional[Config], threads: int, place: str = ""
+    ) -> None:
+        self.config, self.plain, self.threads, self.place = config, plain, threads, place
         self._made: "dict[tuple[str, int], Any]" = {}
         self.messages = self.message_bytes = self.frame_bytes = self.tensor_bytes = 0
         self.exact_tensors = self.samples = 0
@@ -46,8 +67,12 @@ class Ends:
         plain = kind == WITHOUT_IDS and self.plain is not None
         key = ("plain" if plain else "", slot)
         if key not in self._made:
-            self._made[key] = self.make(self.plain if plain else self.config, self.threads)
+            self._made[key] = self._make(*key)
         return self._made[key]
+
+    def _make(self, which: str, slot: int) -> Any:
+        config = self.plain if which and self.plain is not None else self.config
+        return self.make(of_encoder(config, self.place, which, slot), self.threads)
 
     def stateful(self) -> "dict[int, Any]":
         """Returns the encoders or decoders with state, by the tensor's position in the message."""
@@ -105,7 +130,7 @@ class Ends:
             )
         made: "dict[tuple[str, int], Any]" = {}
         for slot, held in saved["slots"].items():
-            end = self.make(self.config, self.threads)
+            end = self._make("", int(slot))
             at, data = 0, tensors.as_bytes(held["states"])
             for length in held["lengths"].tolist():
                 end.import_state(bytes(data[at : at + length]))

@@ -29,7 +29,7 @@ from deltawire.frame import frame_info
 from deltawire.owner import Life
 from deltawire.torch import processes, tensors
 from deltawire.torch.agreement import group_of
-from deltawire.torch.ends import without_replies
+from deltawire.torch.ends import of_encoder, without_replies
 from deltawire.torch.waits import Wait
 
 TAGS = 1 << 21
@@ -51,7 +51,8 @@ class _Wire:
     def __init__(self, group: Any, peer: int, tag: int, config: Config, sends: bool) -> None:
         self.group, self.peer, self.config, self.life = group, peer, config, Life.now
         self.tags = (TAGS + 2 * tag, TAGS + 2 * tag + 1)
-        self.end: Any = Encoder(config) if sends else Decoder(config)
+        own = of_encoder(config, "send", dist.get_rank(group), peer, tag)
+        self.end: Any = Encoder(own) if sends else Decoder(config)
         self.digests = (_digest(config.agreement.encode()), _digest(VERSION.encode()))
         self.device = tensors.device_for(group)
         self.posted: "collections.deque[Receipt]" = collections.deque()

@@ -4,13 +4,16 @@ import ast
 import pathlib
 import random
 import re
+import types
 
 import pytest
 import torch
 
 import deltawire.torch
-from deltawire import DeltawireError
-from deltawire.torch import compatibility, ids, message, stage, tensors
+from deltawire import Config, DeltawireError, frame_info
+from deltawire.torch import compatibility, ends, ids, message, stage, tensors
+from deltawire.torch.compression import Compression
+from deltawire.torch.ddp_exchange import Gather, Parts
 from deltawire.torch.message import ABORT, EXACT, FRAME, LONG, WITH_IDS, Message, Part
 
 MANUAL = pathlib.Path(__file__).parents[3] / "docs" / "python.md"
@@ -100,6 +103,52 @@ def test_samples_are_copied_only_where_they_must():
         assert torch.equal(made, gaps) and made.is_contiguous()
     assert tensors.samples(torch.zeros(3, 5)).shape == (3, 1, 5)
     assert tensors.samples(torch.zeros(3, 2, 4, 5)).shape == (3, 8, 5)
+
+
+OWN_LIFE = Config("direct:bits=4,incarnation=7")
+
+
+def lives_of_stage(index):
+    """The incarnations in what a stage between two others sends: to both sides in two tensors, and
+    once more to the stage after it without ids, for which it has other encoders."""
+    options = types.SimpleNamespace(
+        forward=OWN_LIFE, backward=OWN_LIFE, evaluate=OWN_LIFE, threads=0, dataset_size=None
+    )
+    ranks = {index + d: index + d for d in (-1, 0, 1)}
+    of_torch = types.SimpleNamespace(
+        stage_index=index,
+        is_first=False,
+        is_last=False,
+        group_rank=index,
+        stage_index_to_group_rank=ranks,
+    )
+    made = types.SimpleNamespace(stage=of_torch, options=options, before=None, after=None)
+    Compression.sides(made)
+    x = [torch.randn(2, 4, 64)] * 2
+    sent = [side.sender.parts(x, [1, 2])[0] for side in (made.before, made.after)]
+    sent.append(made.after.sender.parts(x, None)[0])
+    return [frame_info(part.data).incarnation for parts in sent for part in parts]
+
+
+def lives_of_rank(rank):
+    """The incarnations of the encoders with which a rank of three computes means."""
+    others = [other for other in range(3) if other != rank]
+    peers = types.SimpleNamespace(
+        rank=rank, world=3, threads=0, codec=OWN_LIFE, sums=OWN_LIFE, others=lambda: others
+    )
+    parts, gather = Parts(peers, 5, torch.zeros(1000)), Gather(peers, 5, torch.zeros(1000))
+    encoders = [*parts._encoders.values(), parts._sums, gather._encoder]
+    frames = [bytes(encoder.encode(torch.randn(1, 1, 64), [(1, 0)])) for encoder in encoders]
+    return [frame_info(frame).incarnation for frame in frames]
+
+
+def test_senders_share_no_incarnation():
+    """Otherwise they would draw the same numbers for the same key. A run can be repeated."""
+    lives = [*lives_of_stage(1), *lives_of_stage(2), *lives_of_rank(0), *lives_of_rank(1)]
+    assert len(set(lives)) == len(lives) == 20
+    again = [*lives_of_stage(1), *lives_of_stage(2), *lives_of_rank(0), *lives_of_rank(1)]
+    assert lives == again
+    assert ends.of_encoder(Config("direct:bits=4"), 1) == Config("direct:bits=4")
 
 
 def test_ids_of_microbatches():

@@ -205,7 +205,11 @@ void channels_carry(const suite_backend *backend, const char *config, int tensor
     channels_try_open(&channels);
     for (int i = 0; i < 2; i++) assert_int_equal(channels.status[i], DW_OK);
     test_reference reference = {.next = 0};
-    test_pair_open(&reference.pair, config, N, T, C, DW_F32);
+    char own[DW_CONFIG_TEXT_BYTES];
+    dw_config alike = channels.codec[0];
+    alike.incarnation = dw_channel_incarnation(channels.end[0], alike.incarnation);
+    assert_int_equal(dw_config_format(&alike, own, sizeof own), DW_OK);
+    test_pair_open(&reference.pair, own, N, T, C, DW_F32);
     int sent = 0;
     for (int i = 0; i < tensors; i++) {
         while (sent < tensors && sent < i + ahead) channels_send(&channels, sent++);

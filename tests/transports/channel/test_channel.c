@@ -42,6 +42,61 @@ static void a_forgotten_key_starts_anew(void **state)
     channels_close(&channels);
 }
 
+/* ---- Incarnations -------------------------------------------------------------------------- */
+
+static void note_incarnation(void *context, int is_sent, const void *frame, size_t len)
+{
+    dw_frame_info info = {.struct_size = sizeof info};
+    assert_int_equal(dw_frame_read(frame, len, &info, NULL), DW_OK);
+    if (is_sent) *(uint64_t *)context = info.incarnation;
+}
+
+/* Both ends send by the same config over channel `id`. found: the incarnations in their frames. */
+static void find_incarnations(uint32_t id, const char *config, uint64_t found[2])
+{
+    test_channels channels;
+    channels_prepare(&channels, &channels_backends[0], config, config);
+    for (int i = 0; i < 2; i++) {
+        channels.config[i].id = id;
+        channels.config[i].send = channels.config[i].recv = &channels.codec[i];
+        channels.config[i].on_frame = note_incarnation;
+        channels.config[i].frame_context = &found[i];
+    }
+    channels_try_open(&channels);
+    dw_key keys[N];
+    float x[N * T * C];
+    channels_make_tensor(0, keys, x);
+    for (int i = 0; i < 2; i++) {
+        dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+        assert_int_equal(channels.status[i], DW_OK);
+        assert_int_equal(where_send(channels.end[i], keys, &view), DW_OK);
+    }
+    for (int i = 0; i < 2; i++) {
+        dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+        assert_int_equal(where_recv(channels.end[i], PATIENCE_MS, keys, &view), DW_OK);
+    }
+    channels_close(&channels);
+}
+
+/* Otherwise they would draw the same numbers for the same key. */
+static void encoders_share_no_incarnation(void **state)
+{
+    (void)state;
+    enum { OPENED = 5, FOUND = 2 * OPENED };
+    const char *config = "direct:bits=4,incarnation=7", *other = "direct:bits=4,incarnation=8";
+    uint64_t found[FOUND], again[2];
+    find_incarnations(ID, config, found);
+    find_incarnations(ID + 1, config, found + 2);
+    find_incarnations(ID, other, found + 4);
+    find_incarnations(ID, "direct:bits=4", found + 6);
+    find_incarnations(ID, "direct:bits=4", found + 8);
+    for (int i = 0; i < FOUND; i++) {
+        for (int k = 0; k < i; k++) assert_true(found[i] != found[k]);
+    }
+    find_incarnations(ID, config, again);
+    assert_memory_equal(again, found, sizeof again);
+}
+
 /* ---- Opening --------------------------------------------------------------------------------- */
 
 static void different_configs_are_a_mismatch_at_both_ends(void **state)
@@ -289,6 +344,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensors_arrive_as_without_a_link),
         cmocka_unit_test(a_forgotten_key_starts_anew),
+        cmocka_unit_test(encoders_share_no_incarnation),
         cmocka_unit_test(different_configs_are_a_mismatch_at_both_ends),
         cmocka_unit_test(equal_configs_match_however_they_are_written),
         cmocka_unit_test(opening_alone_is_a_timeout),
