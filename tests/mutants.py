@@ -1579,20 +1579,17 @@ MUTANTS_OF_TORCH = {
     "pt_options_not_compared": ("python/deltawire/torch/compression.py", "self.agreement.compare(self._agreed())", "pass", "test_stage.py::test_other_config_is_found_at_start"),
     "pt_versions_not_compared": ("python/deltawire/torch/compression.py", '"the version of deltawire": VERSION,', "", "test_damage.py::test_stages_of_different_versions"),
     "pt_part_past_the_end": ("python/deltawire/torch/message.py", "if at + length > len(data):", "if False:", "test_parts.py::test_damaged_messages_are_refused"),
-<<<<<<< HEAD
     "pt_messages_not_checked": ("python/deltawire/torch/message.py", "if digest.digest() != data[_HEAD.size : _START]:", "if False:", "test_parts.py::test_damaged_messages_are_refused"),
-    "pt_lost_long_not_dropped": ("python/deltawire/torch/carrier_group.py", "while self._longs_taken < head.number:", "while False:", "test_damage.py::test_a_damaged_announcement_of_a_long_message[28]"),
-    "pt_lost_long_as_long_as_the_next": ("python/deltawire/torch/carrier_group.py", "self._take_long(head.largest)", "self._take_long(head.length)", "test_damage.py::test_a_damaged_announcement_of_a_long_message[28]"),
+    "pt_lost_long_not_dropped": ("python/deltawire/torch/carrier_group.py", "while self._longs_taken < self._announced.number:", "while False:", "test_damage.py::test_a_damaged_announcement_of_a_long_message[28]"),
+    "pt_lost_long_as_long_as_the_next": ("python/deltawire/torch/carrier_group.py", "self._take_long(self._announced.largest)", "self._take_long(self._announced.length)", "test_damage.py::test_a_damaged_announcement_of_a_long_message[28]"),
     "pt_counts_not_checked": ("python/deltawire/torch/carrier_group.py", "if not torch.equal(head.cpu(), _with_digest(length)):", "if False:", "test_damage.py::test_a_damaged_length_before_a_message"),
     "pt_no_memory_unnamed": ("python/deltawire/torch/tensors.py", "except (MemoryError, OverflowError):", "except OverflowError:", "test_parts.py::test_a_buffer_that_is_too_large"),
-=======
     "pt_lives_of_sides": ("python/deltawire/torch/compression.py", "Sender(*backward, to_before)", "Sender(*backward)", "test_parts.py::test_senders_share_no_incarnation"),
     "pt_lives_of_slots": ("python/deltawire/torch/ends.py", "of_encoder(config, self.place, which, slot)", "of_encoder(config, self.place, which)", "test_parts.py::test_senders_share_no_incarnation"),
     "pt_lives_without_ids": ("python/deltawire/torch/ends.py", "of_encoder(config, self.place, which, slot)", "of_encoder(config, self.place, slot)", "test_parts.py::test_senders_share_no_incarnation"),
     "pt_lives_of_ranks": ("python/deltawire/torch/ddp_exchange.py", 'of_encoder(peers.codec, "all", peers.rank)', 'of_encoder(peers.codec, "all")', "test_parts.py::test_senders_share_no_incarnation"),
     "pt_lives_of_parts": ("python/deltawire/torch/ddp_exchange.py", 'of_encoder(peers.codec, "part", peers.rank, rank)', 'of_encoder(peers.codec, "part", peers.rank)', "test_parts.py::test_senders_share_no_incarnation"),
     "pt_lives_of_means": ("python/deltawire/torch/ddp_exchange.py", 'of_encoder(peers.sums, "sums", peers.rank)', "peers.sums", "test_parts.py::test_senders_share_no_incarnation"),
->>>>>>> work-g
     "pt_gaps_not_copied": ("python/deltawire/torch/tensors.py", "return flat if dense else flat.contiguous()", "return flat", "test_parts.py::test_samples_are_copied_only_where_they_must"),
     "pt_no_word_of_memory": ("python/deltawire/torch/watch.py", "if held > self._size:", "if False:", "test_stage.py::test_warns_if_ids_do_not_recur"),
     "pt_places_of_all_steps": ("python/deltawire/torch/compression.py", "if self.options.same_places and self.stage.has_backward and kind == WITH_IDS:", "if self.options.same_places and self.stage.has_backward:", "test_same_places.py::test_steps_without_ids_have_all_places"),

@@ -2,7 +2,7 @@
 # ddp.py - ddp_hook: compresses the gradients of DistributedDataParallel.
 """A program needs these two lines:
 
-    hook = deltawire.torch.ddp_hook("delta:bits=4")
+    hook = deltawire.torch.ddp_hook("direct:bits=4")
     model.register_comm_hook(*hook)          # model: a DistributedDataParallel
 
 docs/python.md explains how gradients are averaged, and what happens when torch rebuilds buckets."""
@@ -44,7 +44,7 @@ OTHER_BUCKETS = "wrap the same model, with the same options, on all ranks"
 
 
 def ddp_hook(
-    codec: Union[str, Config] = "delta:bits=4",
+    codec: Union[str, Config] = "direct:bits=4",
     *,
     sums: Union[str, Config, None] = None,
     exchange: str = "auto",
@@ -62,9 +62,10 @@ def ddp_hook(
     frames. Then all ranks have the same bits: the mean over all ranks. The hook divides by the
     number of ranks, so do not divide yourself.
 
-    codec: the config of gradients. "delta:..." keeps the last reconstruction of every bucket on all
-        ranks and sends the change; "direct:..." keeps no state; "direct:...,feedback=ef" keeps what
-        was not sent of every bucket, at the rank that sends, and adds it to the next gradients.
+    codec: the config of gradients. "direct:..." keeps no state; "delta:..." keeps the last
+        reconstruction of every bucket on all ranks and sends the change; "direct:...,feedback=ef"
+        keeps what was not sent of every bucket, at the rank that sends, and adds it to the next
+        gradients.
     sums: the config of the means of parts, used with "parts" only. None: the same as codec.
     exchange: "gather": each rank sends its frame to all others. Gradients are quantized once, and a
         rank sends its frame (number of ranks - 1) times. "parts": each rank averages one part of

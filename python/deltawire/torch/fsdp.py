@@ -34,7 +34,7 @@ ADVICE = (
 
 def compress_fsdp(
     model: torch.nn.Module,
-    codec: Union[str, Config] = "direct:bits=4,feedback=ef",
+    codec: Union[str, Config] = "direct:bits=4",
     *,
     threads: Any = 0,
     timeout: Optional[float] = None,
@@ -49,9 +49,9 @@ def compress_fsdp(
     adds up what it receives, in f32 and in the order of the ranks.
 
     model: a module with modules that fully_shard has sharded, over the same ranks.
-    codec: the config of gradients. "direct:...,feedback=ef" keeps what was not sent of a module, at
-        the rank that sends, and adds it to the module's next gradients; "delta:..." keeps the last
-        reconstruction at both ends; "direct:..." keeps no state.
+    codec: the config of gradients. "direct:..." keeps no state; "direct:...,feedback=ef" keeps what
+        was not sent of a module, at the rank that sends, and adds it to the module's next
+        gradients; "delta:..." keeps the last reconstruction at both ends.
     threads: the number of threads that share the work of a codec, or a deltawire.Threads.
     timeout: the maximum time in seconds that a rank waits for the others. None: torch's default.
     carrier, link: those of ddp_hook: process groups with the backend gloo, or links.
