@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_published.c - compares the codecs cocktail and chunk, with feedback, with the rules of their
  * papers: how large residuals become, and the loss of a training, in a hundredth of the bytes. */
-#include "published.h"
+#include "../../bench/published.h"
+
+#include "support/tool.h"
 
 static const dw_key key = {3, 1};
 
@@ -28,7 +30,8 @@ enum rule { COCKTAIL, SPARSELOCO };
 static double residual_of_rule(enum rule rule, const float *sizes)
 {
     static float x[N], sent[N], error[N];
-    test_random random = {9}, places = {11};
+    test_random random = {9};
+    published_random places = {11};
     double sum = 0;
     memset(error, 0, sizeof error);
     for (int visit = 0; visit < VISITS; visit++) {
@@ -139,7 +142,8 @@ static double learn(const net *of, const net *teacher, test_random *random, net 
 }
 
 /* Sends a gradient by the rule of a paper, or by a codec if it is not NULL. */
-static void send(enum rule rule, test_pair *pair, test_random *places, net *gradient, float *error)
+static void send(enum rule rule, test_pair *pair, published_random *places, net *gradient,
+                 float *error)
 {
     static net arrived;
     float *from = &gradient->first[0][0], *to = &arrived.first[0][0];
@@ -162,7 +166,8 @@ static double loss_of(enum rule rule, const char *config, uint64_t seed)
     static net of, teacher, gradient;
     static float error[WORKERS][WEIGHTS];
     test_pair pairs[WORKERS];
-    test_random data = {100 + seed}, places = {7 + seed}, check = {55};
+    test_random data = {100 + seed}, check = {55};
+    published_random places = {7 + seed};
     double loss = 0;
     draw(&teacher, 1);
     draw(&of, 200 + seed);

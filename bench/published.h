@@ -1,17 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
- * published.h - the rules of CocktailSGD (ICML 2023) and SparseLoCo (arXiv:2508.15706), as short as
- * they can be written: what arrives of a gradient, and what is added to the next one. */
-#ifndef DW_TEST_PUBLISHED_H
-#define DW_TEST_PUBLISHED_H
+ * published.h - the rules of CocktailSGD (ICML 2023), SparseLoCo (arXiv:2508.15706) and PowerSGD
+ * (arXiv:1905.13727), as short as they can be written: what arrives of a gradient, and what is
+ * added to the next one. */
+#ifndef DW_BENCH_PUBLISHED_H
+#define DW_BENCH_PUBLISHED_H
 
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/tool.h"
-
 enum { PUBLISHED_CHUNK = 4096, PUBLISHED_KEPT = 64 }; /* SparseLoCo: 64 of 64 x 64 values */
+
+typedef struct published_random {
+    uint64_t state;
+} published_random;
+
+static inline double published_uniform(published_random *random) /* [0, 1) */
+{
+    uint64_t z = random->state += UINT64_C(0x9E3779B97F4A7C15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
+}
 
 typedef struct published_place {
     float value;
@@ -28,15 +39,15 @@ static inline int published_larger_first(const void *a, const void *b)
 
 /* CocktailSGD: of the values at random places, a tenth of all, the largest fifth, with 4 bits: in
  * steps of a seventh of the largest of 64 neighbours. error: what was not sent. */
-static inline void published_cocktail(test_random *random, const float *gradient, float *error,
+static inline void published_cocktail(published_random *random, const float *gradient, float *error,
                                       float *sent, uint32_t n)
 {
     published_place *places = malloc(n * sizeof *places);
     uint32_t candidates = 0;
-    assert_non_null(places);
+    if (!places) abort();
     for (uint32_t i = 0; i < n; i++) {
         error[i] += gradient[i], sent[i] = 0;
-        if (test_uniform(random) < 0.1) places[candidates++] = (published_place){error[i], i};
+        if (published_uniform(random) < 0.1) places[candidates++] = (published_place){error[i], i};
     }
     qsort(places, candidates, sizeof *places, published_larger_first);
     for (uint32_t i = 0; i < candidates / 5; i++) sent[places[i].at] = places[i].value;
@@ -80,6 +91,50 @@ static inline void published_sparseloco(float decay, const float *gradient, floa
             }
     }
     for (uint32_t i = 0; i < n; i++) error[i] -= sent[i];
+}
+
+/* Gram-Schmidt: makes row k of the matrix p, whose rows before it are orthonormal, orthonormal,
+ * too. What is left of a row that depends on them is mostly rounding, so it is done twice. */
+static inline void published_orthonormalize(float *p, uint32_t k, uint32_t columns)
+{
+    float *row = p + (size_t)k * columns;
+    double square = 0;
+    for (uint32_t j = 0; j < 2 * k; j++) {
+        const float *other = p + (size_t)(j % k) * columns;
+        double dot = 0;
+        for (uint32_t i = 0; i < columns; i++) dot += (double)row[i] * other[i];
+        for (uint32_t i = 0; i < columns; i++) row[i] -= (float)dot * other[i];
+    }
+    for (uint32_t i = 0; i < columns; i++) square += (double)row[i] * row[i];
+    for (uint32_t i = 0; i < columns && square > 0; i++) row[i] /= (float)sqrt(square);
+}
+
+/* PowerSGD: P = M Q is made orthonormal, then Q = M^T P, and P Q^T is what arrives. Q is kept for
+ * the next visit. The matrix M has rows of `width` values; q has `rank` rows of that length. The
+ * workers average P and Q, and both are linear in M. So the mean of what they send is this rule,
+ * applied once to the mean of what they have, and the mean of their errors is the error. */
+static inline void published_powersgd(uint32_t rank, uint32_t width, const float *gradient,
+                                      float *error, float *q, float *sent, uint32_t n)
+{
+    uint32_t rows = (n + width - 1) / width;
+    if (rank > rows) rank = rows;
+    if (rank > width) rank = width;
+    float *p = calloc((size_t)rank * rows, sizeof *p);
+    if (!p) abort();
+    for (uint32_t i = 0; i < n; i++) error[i] += gradient[i], sent[i] = 0;
+    for (uint32_t k = 0; k < rank; k++)
+        for (uint32_t i = 0; i < n; i++)
+            p[k * rows + i / width] += error[i] * q[k * width + i % width];
+    for (uint32_t k = 0; k < rank; k++) published_orthonormalize(p, k, rows);
+    memset(q, 0, (size_t)rank * width * sizeof *q);
+    for (uint32_t k = 0; k < rank; k++)
+        for (uint32_t i = 0; i < n; i++)
+            q[k * width + i % width] += error[i] * p[k * rows + i / width];
+    for (uint32_t k = 0; k < rank; k++)
+        for (uint32_t i = 0; i < n; i++)
+            sent[i] += p[k * rows + i / width] * q[k * width + i % width];
+    for (uint32_t i = 0; i < n; i++) error[i] -= sent[i];
+    free(p);
 }
 
 #endif
