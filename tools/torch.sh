@@ -28,6 +28,6 @@ cmd_torch() {
     [ $# -gt 0 ] || set -- -q
     local folders=$built/src:$built/transports:$built/collective:$built/threads:$built/python
     PYTHONPATH=$built/python DW_TEST_LIBRARIES=$folders PYTHONDONTWRITEBYTECODE=1 \
-        OMP_NUM_THREADS=1 timeout "${DW_TORCH_SECONDS:-600}" "$venv/bin/python" -m pytest \
+        OMP_NUM_THREADS=1 timeout "${DW_TORCH_SECONDS:-1200}" "$venv/bin/python" -m pytest \
         -p no:cacheprovider "$@" "$root/tests/python/torch"
 }
