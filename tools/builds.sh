@@ -16,6 +16,10 @@ configure() {
             return 1
         fi
         printf '%s\n' "$stamp" >"$dir/.run-stamp"
+    elif ! ninja -C "$dir" build.ninja </dev/null >"$build/setup.log" 2>&1; then
+        # Meson runs again if a meson.build has changed, so that it knows all tests from now on.
+        tail -n 30 "$build/setup.log" >&2
+        return 1
     fi
 }
 
