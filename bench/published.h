@@ -93,8 +93,9 @@ static inline void published_sparseloco(float decay, const float *gradient, floa
     for (uint32_t i = 0; i < n; i++) error[i] -= sent[i];
 }
 
-/* Gram-Schmidt: makes row k of the matrix p, whose rows before it are orthonormal, orthonormal,
- * too. What is left of a row that depends on them is mostly rounding, so it is done twice. */
+/* Gram-Schmidt: changes row k of the matrix p so that the rows 0 to k are orthonormal. The rows
+ * before it must be so already. If row k is nearly a sum of these, its remainder is mostly rounding
+ * errors and not orthogonal to them. So they are subtracted twice. */
 static inline void published_orthonormalize(float *p, uint32_t k, uint32_t columns)
 {
     float *row = p + (size_t)k * columns;

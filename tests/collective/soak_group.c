@@ -11,9 +11,9 @@
 
 enum { PIECE = 2048, FLOATS_MOST = 9000, ROUNDS_MOST = 40, AT_ONCE_MOST = 4, HANG_MS = 180000 };
 
-/* The limit of a group in a world where a rank meets its fate, and how many times as long an error
- * may take. A busy machine makes ranks late to which nothing has happened, so a world that fails by
- * that is repeated with a limit four times as long. */
+/* LIMIT_MS: timeout_ms of the groups in which one rank has a fate other than FATE_NONE. LATE: every
+ * error must come within so many times that limit. On a busy machine a healthy rank may be late,
+ * too. A world that fails for this reason is run again with a limit four times as long. */
 enum { LIMIT_MS = 1000, LATE = 3 };
 
 typedef enum fate { FATE_NONE, FATE_DIES, FATE_LEAVES, FATE_IS_LATE, FATE_DISAGREES } fate;
@@ -350,8 +350,8 @@ static void free_buffers(world *w)
     }
 }
 
-/* limit_ms: of groups in which a rank meets its fate. Returns whether the world must be repeated
- * with a longer limit. */
+/* limit_ms: timeout_ms of groups in which one rank has a fate. Returns whether the world must be
+ * repeated with a longer limit. */
 static int run_world(uint64_t seed, uint32_t limit_ms)
 {
     static world w;

@@ -172,11 +172,12 @@ void dw_channel_destroy_codecs(dw_channel *channel);
 /* Returns the sums of the counters of n encoders or decoders. The caller holds the lock of the
  * direction: encoder_lock or decoder_lock. */
 dw_counters dw_channel_count(const dw_channel_codec *codecs, uint32_t n);
-/* The incarnation of an encoder of this channel. Encoders with the same incarnation and seed would
- * make the same random numbers for a key (docs/format.md, 3.6). So an incarnation that the caller
- * chose is made different for each channel of a link and for both ends, in a way that a run can
- * repeat: it becomes the digest of the given one (8 bytes), the id (4) and 1 at the end that
- * listens, 0 at the other one (4). 0 stays 0, with which the encoder takes a random one. */
+/* Returns the incarnation for an encoder of this channel whose config has the incarnation `given`.
+ * Two encoders with the same incarnation and seed would draw the same random numbers for a key
+ * (docs/format.md, 3.6). So each channel of a link and each of its ends gets another number, and
+ * the same one whenever the program runs again: the XXH3 digest of `given` (8 bytes), the channel's
+ * id (4), and 1 at the end that listens or 0 at the other end (4). For 0 it returns 0, which makes
+ * the encoder take a random one. */
 uint64_t dw_channel_incarnation(const dw_channel *channel, uint64_t given);
 
 /* channel_choose.c. The caller holds encoder_lock, and there are several send configs.
