@@ -11,6 +11,8 @@
  * the one before. */
 #define FINE  "0.1 0.12 0.15 0.18 0.22 0.27 0.33 0.4 0.48 0.58 0.7 0.85 1 1.2 1.4 1.7"
 #define STEPS FINE " 2 2.4 2.8 3.3 4 5 6"
+/* Along a trellis, half a step makes the error that a whole one makes otherwise. */
+#define ALONG "0.05 0.06 0.075 0.09 " FINE " 2 2.4 2.8"
 /* Settings of the option `rank`. */
 #define RANKS "1 2 4 8"
 /* Settings of the options `block` and `error`. */
@@ -33,6 +35,7 @@ const dw_family dw_families[] = {
     {"step, error", "direct:form=step,error=%s,entropy=rans", ERRORS, true},
     {"step, stochastic", "direct:form=step,step=%s,rounding=stochastic,seed=1,entropy=rans", STEPS, true},
     {"step, dither", "direct:form=step,step=%s,rounding=dither,seed=1,entropy=rans", STEPS, true},
+    {"step, trellis", "direct:form=step,step=%s,rounding=trellis,entropy=rans", ALONG, true},
     {"topk", "topk:keep=%s", KEPT, false},
     {"topk, 4 bits", "topk:keep=%s,bits=4", KEPT, false},
     {"randk", "randk:keep=%s", KEPT, false},
@@ -54,6 +57,7 @@ const dw_family dw_families[] = {
     {"delta, step, error", "delta:form=step,error=%s,entropy=rans", ERRORS, true},
     {"delta, step, stochastic", "delta:form=step,step=%s,rounding=stochastic,seed=1,entropy=rans", FINE, true},
     {"delta, step, dither", "delta:form=step,step=%s,rounding=dither,seed=1,entropy=rans", FINE " 2 2.4 2.8", true},
+    {"delta, step, trellis", "delta:form=step,step=%s,rounding=trellis,entropy=rans", ALONG, true},
     {"blocks, dynamic", "blocks:block=%s", BLOCKS, false},
     {"blocks, linear", "blocks:codebook=linear,block=%s", BLOCKS, false},
     {"blocks, quantile", "blocks:codebook=%s", "quantile", false},

@@ -43,6 +43,7 @@ typedef struct dw_layout {
     bool by_sample;       /* there is one piece, the whole sample */
     bool scales_in_tiles; /* every tile begins with the scales of its pieces */
     bool dithers;         /* form step: the codes have subtractive dither (arithmetic/step.h) */
+    bool may_trellis;     /* form step: the codes may follow a trellis (arithmetic/trellis.h) */
     /* Blocks of so many channels are rotated (arithmetic/rotate.h); 0: none are. It divides c, so
        every segment, or as many segments as make a block, and every run hold whole blocks. */
     uint32_t rotates;
@@ -159,6 +160,7 @@ DW_INLINE bool dw_layout_make_step(dw_layout *layout, uint32_t t, uint32_t c, ui
 {
     bool made = dw_layout_make_scaled(layout, t, c, 8, group, 2, false);
     layout->dithers = dithers;
+    layout->may_trellis = !dithers;
     return made;
 }
 

@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "arithmetic/trellis.h"
 #include "base/shared.h"
 
 enum {
@@ -58,6 +59,7 @@ typedef enum dw_rans_fault {
     DW_RANS_WORDS_LEFT,
     DW_RANS_LAST_STATE,
     DW_RANS_EMPTY_PART,
+    DW_RANS_TRELLIS_TABLE,
     DW_RANS_BLOCK_SHORT,
     DW_RANS_CODES_WIDE,
     DW_RANS_PAYLOAD_SHORT,
@@ -209,6 +211,13 @@ DW_INLINE uint8_t *dw_rans_put_frequencies(const dw_rans_table *table, uint8_t *
     return to;
 }
 
+/* The byte of a block's header that says how many tables it has: one, those of dithered codes in
+ * parts, or those of codes that follow a trellis. */
+DW_INLINE uint8_t dw_rans_parts_byte(uint32_t tables)
+{
+    return tables == 1 ? 0 : tables == DW_PARTS ? 1 : 2;
+}
+
 /* Writes what stands in front of the words. Returns the end of what was written. */
 DW_INLINE uint8_t *dw_rans_put_front(const dw_rans_table *tables, uint32_t parts,
                                      const uint32_t *states, uint32_t words, uint8_t *to)
@@ -219,7 +228,7 @@ DW_INLINE uint8_t *dw_rans_put_front(const dw_rans_table *tables, uint32_t parts
         *to++ = (uint8_t)table->least;
         *to++ = (uint8_t)(table->range - 1);
         if (i == 0) {
-            *to++ = parts > 1;
+            *to++ = dw_rans_parts_byte(parts);
             *to++ = (uint8_t)words;
             *to++ = (uint8_t)(words >> 8);
         }
@@ -286,17 +295,28 @@ DW_INLINE dw_rans_fault dw_rans_read_frequencies(dw_rans_reader *r, dw_rans_tabl
     return DW_RANS_RIGHT;
 }
 
+/* Checks the head of one of the tables of codes that follow a trellis. Its codes are indices plus
+ * 128, and a code that always follows would have all slots. */
+DW_INLINE dw_rans_fault dw_rans_judge_trellis(const dw_rans_table *table)
+{
+    uint32_t least = DW_TRELLIS_ZERO - DW_TRELLIS_INDEX, most = DW_TRELLIS_ZERO + DW_TRELLIS_INDEX;
+    bool is_right = table->per_symbol == 1 && table->range > 1 && table->least >= least &&
+                    table->least + table->range - 1 <= most;
+    return is_right ? DW_RANS_RIGHT : DW_RANS_TRELLIS_TABLE;
+}
+
 /* Reads and checks what stands in front of the states. */
 DW_INLINE dw_rans_fault dw_rans_read_front(dw_rans_reader *r, dw_rans_table *tables, uint32_t parts)
 {
     dw_rans_fault wrong = DW_RANS_RIGHT;
     if (r->bytes < DW_RANS_HEADER_BYTES) return DW_RANS_NO_HEADER;
-    if (r->from[3] != (parts > 1)) return DW_RANS_PARTS_BYTE;
+    if (r->from[3] != dw_rans_parts_byte(parts)) return DW_RANS_PARTS_BYTE;
     r->words = r->from[4] | (uint32_t)r->from[5] << 8;
     r->bit = 0;
     for (uint32_t i = 0; i < parts && !wrong; i++) {
         size_t at = r->bit / 8;
         wrong = dw_rans_read_head(r, at, &tables[i]);
+        if (!wrong && parts == DW_TRELLIS_KINDS) wrong = dw_rans_judge_trellis(&tables[i]);
         r->bit += (size_t)8 * (i == 0 ? DW_RANS_HEADER_BYTES : DW_RANS_HEAD_BYTES);
         if (!wrong) wrong = dw_rans_read_frequencies(r, &tables[i]);
     }
@@ -320,6 +340,12 @@ DW_INLINE dw_rans_fault dw_rans_judge_length(const dw_rans_reader *r, bool has_s
 DW_INLINE bool dw_rans_says_parts(const uint8_t *from, size_t bytes)
 {
     return bytes >= DW_RANS_HEADER_BYTES && from[3] == 1;
+}
+
+/* The same for whether its codes follow a trellis. */
+DW_INLINE bool dw_rans_says_trellis(const uint8_t *from, size_t bytes)
+{
+    return bytes >= DW_RANS_HEADER_BYTES && from[3] == 2;
 }
 
 /* ---- Parts of dithered codes ----------------------------------------------------------------- */

@@ -139,23 +139,27 @@ DW_INLINE uint16_t dw_step_below(double step)
  * delta divided by this number. Proof: dw_step_below makes the step smaller by less than 1 in 128,
  * so a delta is at most 126 * 128 / 127 steps large, which is below 127.5 with a dither of 1/2. */
 #define DW_STEPS_UNCLAMPED 126.0
+/* The same for codes along a trellis, which are limited to 124 steps (arithmetic/trellis.h). */
+#define DW_TRELLIS_UNCLAMPED 123.0
 
 /* Returns the step, as a bf16, with which the norm |x - y| is hardly ever more than `error` times
  * the norm |x|. NaN if a delta is NaN or infinite.
  *
- * With dither the expected square of the error of a value is step^2 / 12, and with stochastic
- * rounding it is step^2 / 6. With nearest rounding it is about step^2 / 12 as well, unless the
+ * parts, unclamped: by the rounding. The expected square of the error of a value is step^2 / parts:
+ * step^2 / 12 with dither, step^2 / 6 with stochastic rounding, and less than step^2 / 4 along a
+ * trellis whose levels are chosen by nothing but their errors. With nearest rounding it is about step^2 / 12 as well, unless the
  * values were made to be rounded badly. The mean of n squares exceeds its expectation hardly ever
  * by more than the factor 1 + 4 / sqrt(n), which is more than 3 standard deviations away; so the
  * step is chosen for a mean that is smaller by this factor. A step with which values would be
- * clamped is replaced by the smallest one with which none is, although the error then exceeds
- * `error`. */
-DW_INLINE uint16_t dw_step_of_error(const dw_squares *squares, double error, int is_stochastic)
+ * clamped, because they are more than `unclamped` steps large, is replaced by the smallest one with
+ * which none is, although the error then exceeds `error`. */
+DW_INLINE uint16_t dw_step_of_error(const dw_squares *squares, double error, double parts,
+                                    double unclamped)
 {
     if (squares->largest >= DW_F32_INFINITY) return DW_BF16_NAN;
-    double n = (double)squares->n, parts = is_stochastic ? 6 : 12,
+    double n = (double)squares->n,
            step = error * sqrt(parts * (squares->x_sum / n) / (1 + 4 / sqrt(n))),
-           least = (double)dw_float_of(squares->largest) / DW_STEPS_UNCLAMPED;
+           least = (double)dw_float_of(squares->largest) / unclamped;
     return dw_step_below(step > least ? step : least);
 }
 

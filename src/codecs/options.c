@@ -39,6 +39,7 @@ static const dw_word scales[] = {
 static const dw_word roundings[] = {{"nearest", DW_ROUNDING_NEAREST},
                                     {"stochastic", DW_ROUNDING_STOCHASTIC},
                                     {"dither", DW_ROUNDING_DITHER},
+                                    {"trellis", DW_ROUNDING_TRELLIS},
                                     {0}};
 static const dw_word keys[] = {{"2", 2},
                                {"3", 3},
@@ -211,8 +212,12 @@ static bool entropy_fits(const dw_config *config, uint64_t entropy)
     return entropy == DW_ENTROPY_NONE || config->group != DW_GROUP_CHANNEL;
 }
 
+/* Without an entropy coder, codes along a trellis would take as many bits as others. The trellis
+ * bounds no single error. */
 static bool rounding_fits(const dw_config *config, uint64_t rounding)
 {
+    if (rounding == DW_ROUNDING_TRELLIS)
+        return is_stepped(config) && config->entropy == DW_ENTROPY_RANS && !config->error_abs;
     return rounding != DW_ROUNDING_DITHER || is_stepped(config);
 }
 
@@ -222,7 +227,9 @@ static bool rounding_fits(const dw_config *config, uint64_t rounding)
  * the root mean square of the change on are too large. The limits stay a little below that. Nearest
  * rounding never makes the error larger than the change, whatever the step. With feedback, however,
  * the error must be smaller than what is coded. Nearest rounding is wrong by at most the dead zone
- * (half a step by default), so the dead zone must be below the root mean square. */
+ * (half a step by default), so the dead zone must be below the root mean square. Rounding along a
+ * trellis never makes the error larger than the change either, because making all values 0 is one of
+ * the ways that it compares; the norm of its error is about half a step. */
 uint32_t dw_option_step_most(const dw_config *config)
 {
     bool is_delta = config->codec == DW_CODEC_DELTA;
@@ -230,6 +237,7 @@ uint32_t dw_option_step_most(const dw_config *config)
     if (!is_delta && !is_bounded) return STEP_MOST;
     if (config->rounding == DW_ROUNDING_DITHER) return 3000;
     if (config->rounding == DW_ROUNDING_STOCHASTIC) return 1800;
+    if (config->rounding == DW_ROUNDING_TRELLIS) return is_delta ? STEP_MOST : 1700;
     return is_delta ? STEP_MOST : 950000 / (config->deadzone ? config->deadzone : 500);
 }
 
@@ -445,7 +453,7 @@ const dw_option dw_options[DW_OPTIONS] = {
     {3, "scale", DELTA | DIRECT | NESTED | TAH, DW_SCOPE_QUANTIZED, DW_AGREE_NO, scales, 0, 0, false, FIELD(scale), best_scale, scale_fits,
      "how the encoder finds a scale", "signed; mse for 1 bit; absmax with stochastic rounding and with chunk"},
     {4, "rounding", DELTA | DIRECT | NESTED, DW_SCOPE_GROUPS, DW_AGREE_DITHER, roundings, 0, 0, false, FIELD(rounding), first, rounding_fits,
-     "how the encoder rounds", "nearest"},
+     "how the encoder rounds; dither and trellis only with form=step, trellis only with entropy=rans", "nearest"},
     {5, "seed", DELTA | DIRECT | NESTED, DW_SCOPE_RANDOM, DW_AGREE_NO, NULL, 1, UINT64_MAX, false, FIELD(seed), NULL, NULL,
      "seed of stochastic rounding, dither and random places", "0"},
     {27, "scaling", RANDK, DW_SCOPE_ALWAYS, DW_AGREE_NO, scalings, 0, 0, false, FIELD(scaling), first, NULL,
@@ -562,6 +570,9 @@ const char *dw_option_condition(const dw_option *option)
     if (option->fits == feedback_fits)
         return "ef only where the error is smaller than what is coded, and without error=abs: "
                "docs/codecs/feedback.md";
+    if (option->fits == rounding_fits)
+        return "dither only with form=step, trellis only with form=step and entropy=rans and "
+               "without error=abs";
     if (option->fits == deadzone_fits) return "only with rounding=nearest, and without error";
     if (option->fits == transform_fits)
         return "hadamard not with group=channel or error=abs, and with error only if rotate is not "

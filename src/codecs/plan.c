@@ -68,6 +68,7 @@ static void resolve(dw_params *params, const dw_config *taken, dw_dtype x)
     params->audit = params->keeps_prev && config.audit != DW_AUDIT_NEVER ? config.audit : 0;
     params->wants_reply = config.replies != DW_REPLIES_NEVER;
     params->is_stochastic = config.rounding == DW_ROUNDING_STOCHASTIC;
+    params->is_trellis = config.rounding == DW_ROUNDING_TRELLIS;
     params->scale = config.scale ? config.scale : (dw_scale)dw_option_own_scale(&config);
     params->skip = params->keeps_prev ? config.skip : 0;
     params->bound = (double)config.error_abs / 1e12;
@@ -95,6 +96,9 @@ static const char *option_not_on_device(const dw_params *params)
                "leave it out, or use the CPU";
     if (params->deadzone)
         return "deadzone cannot be used on a GPU yet: leave it out, or use the CPU";
+    if (params->is_trellis)
+        return "rounding=trellis cannot be used on a GPU yet: leave it out, or use the CPU (a GPU "
+               "decodes such frames if its config leaves it out, too)";
     if (params->rate)
         return "rate cannot be used on a GPU, where the length of a frame is not known before the "
                "next one is made: give step instead, or use the CPU";

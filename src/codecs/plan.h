@@ -50,7 +50,7 @@ typedef struct dw_params {
     dw_form_params use[DW_USES];
     dw_dtype prev;  /* 0: prev is not kept */
     uint32_t audit; /* stride of the state digest; 0: none */
-    bool wants_reply, is_stochastic;
+    bool wants_reply, is_stochastic, is_trellis;
     double bound; /* the largest error of any value; 0: not limited */
     /* For encoders only. skip, deadzone and rate: the options of these names, in thousandths; 0:
      * not set. step_most: the largest step that may be taken to reach the rate, in thousandths of

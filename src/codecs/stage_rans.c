@@ -21,6 +21,7 @@
 typedef struct block_work {
     uint8_t *codes;         /* the block's codes, one per byte; not used if the block is bare */
     uint8_t *high, *parted; /* with dither: see codecs/dither_parts.h */
+    uint8_t *marks;         /* of codes that follow a trellis */
     uint8_t *coder;         /* the memory `work` of entropy/rans.h */
     uint64_t bytes;         /* the size of all of it */
 } block_work;
@@ -30,12 +31,14 @@ static block_work work_of(const dw_layout *layout, uint8_t *memory)
 {
     uint64_t each = dw_round_up(dw_block_most_codes(layout), 64),
              codes = dw_blocks_are_bare(layout) ? 0 : each,
-             sorting = layout->dithers ? each + dw_dither_parts_bytes(each) : 0;
+             sorting = layout->dithers       ? each + dw_dither_parts_bytes(each)
+                       : layout->may_trellis ? each
+                                             : 0;
     block_work w = {.bytes = codes + sorting +
                              dw_round_up(dw_rans_work_bytes(dw_block_most_codes(layout)), 64)};
     if (!memory) return w;
     w.codes = memory;
-    w.high = memory + codes;
+    w.high = w.marks = memory + codes; /* no codes have both */
     w.parted = w.high + each;
     w.coder = w.high + sorting;
     return w;
@@ -85,9 +88,14 @@ static uint64_t encode_block(const dw_encode_job *job, const dw_coded_block *b, 
             take_apart(layout, b, job->payload, to, work->codes);
             codes = work->codes;
         }
-        bool has_parts = sort_codes(job, b, work, codes, counts);
+        bool has_parts = sort_codes(job, b, work, codes, counts), is_trellis = job->rule.is_trellis;
+        if (is_trellis) {
+            uint8_t states[DW_TRELLIS_LANES] = {0};
+            job->kernels->trellis_marks(codes, b->codes, states, work->marks);
+        }
         dw_rans_codes all = {.codes = codes,
                              .parted = has_parts ? work->parted : NULL,
+                             .marks = is_trellis ? work->marks : NULL,
                              .n = b->codes,
                              .counts = counts};
         size_t coded = dw_rans_encode(job->kernels, &all, to + b->scales,
@@ -223,6 +231,9 @@ static const char *decode_block(const dw_decode_job *job, const dw_coded_block *
     const char *why =
         layout->dithers && dw_rans_has_parts(block_from, coded)
             ? decode_parts(job, b, work, block_from, coded, codes, &used)
+        : layout->may_trellis && dw_rans_has_trellis(block_from, coded)
+            ? dw_rans_decode_trellis(job->kernels, block_from, coded, codes, b->codes, work->coder,
+                                     &used)
             : dw_rans_decode(job->kernels, block_from, coded, codes, b->codes, work->coder, &used);
     if (why) return why;
     if (used != coded) return dw_rans_sentence(DW_RANS_BLOCK_SHORT);

@@ -313,7 +313,9 @@ dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i)
     uint32_t every = p->fresh.data ? params->audit : 0; /* 0 without prev */
     dw_encode_job job = {
         .layout = plan->layout,
-        .rule = {dw_params_scale(params, plan->params.bits), params->is_stochastic, 0},
+        .rule = {.scale = dw_params_scale(params, plan->params.bits),
+                 .is_stochastic = params->is_stochastic,
+                 .is_trellis = params->is_trellis && plan->form == &dw_form_step},
         .zone = (float)params->deadzone / 1000,
         .step = params->rate ? t->encoder->rate.step : (double)plan->params.step / 1000,
         .x = t->has_x ? dw_tensor_sample(&t->x, i) : p->fresh.data,

@@ -12,7 +12,7 @@
  * Such a feedback loop converges if the gain times the slope of the rate over log2(step) is
  * below 2. With nearest rounding the slope is at most 1; for normally distributed values it is 0.6
  * at a rate of 0.4 bits. With dither and stochastic rounding it is half of the rate, where the rate
- * is low. */
+ * is low. Along a trellis it may be more than 1 at low rates, so there the gain is 1. */
 #include "ends/rate.h"
 
 /* Returns 2^x. It does not call libm, because the last digits of libm's result are not the same on
@@ -44,11 +44,12 @@ static bool rounds_randomly(const dw_params *params)
 }
 
 /* Normally distributed values take about `wanted` bits each if the step is 2^(2 - wanted) times
- * their root mean square. At less than one bit, random rounding needs a larger step. */
+ * their root mean square. At less than one bit, random rounding needs a larger step. Along a trellis
+ * the step is little more than half as large, because only every other level can follow. */
 void dw_rate_begin(dw_rate *rate, const dw_params *params)
 {
     if (!params->rate) return;
-    double wanted = (double)params->rate / 1000, step = power_of_two(2 - wanted);
+    double wanted = (double)params->rate / 1000, step = power_of_two((params->is_trellis ? 1.13 : 2) - wanted);
     rate->debt = 0;
     set_step(rate, params, rounds_randomly(params) && wanted < 1 ? step / wanted : step);
 }
@@ -60,7 +61,9 @@ void dw_rate_learn(dw_rate *rate, const dw_params *params, double bits, bool is_
     /* The debt is limited. Otherwise, if the rate was out of reach for long because the step has
      * limits, many later frames would be far from the wanted rate to make up for it. */
     double most = 1 + 2 * wanted,
-           gain = rounds_randomly(params) ? clamp(1.5 / wanted, 1, 20) : clamp(1 / wanted, 1, 2.5);
+           gain = rounds_randomly(params) ? clamp(1.5 / wanted, 1, 20)
+                     : params->is_trellis   ? 1
+                                            : clamp(1 / wanted, 1, 2.5);
     rate->debt = clamp(rate->debt + error, -most, most);
     if (!is_coded) return;
     double change = clamp(gain * (error + rate->debt / 4), -2, 2);

@@ -4,7 +4,7 @@
  * words is written and read by arithmetic/rans.h.
  *
  * Below, a table means the frequencies of codes and what follows from them. A block has one table,
- * or four parts with a table each. */
+ * or four parts with a table each, or two kinds with a table each, where codes follow a trellis. */
 #include "entropy/rans.h"
 
 #include "entropy/frequencies.h"
@@ -28,7 +28,7 @@ typedef struct rans_work {
         planning plan;
     } scratch;
     uint32_t states[DW_RANS_STATES];
-    /* An encoder uses the first for the block without parts and the others for that with parts,
+    /* An encoder uses the first for the block with one table and the others for that with several,
      * because it makes both and compares them. A decoder uses as many as its block has. */
     dw_rans_table tables[1 + DW_PARTS];
 } rans_work;
@@ -53,10 +53,11 @@ static rans_work *aligned(void *work)
 
 /* A block for which all is decided but its words are not yet made. */
 typedef struct draft {
-    const uint8_t *codes;   /* of all parts, with DW_PART_GAP bytes behind each */
+    const uint8_t *codes;   /* of all parts, with DW_PART_GAP bytes behind each; or the marks */
     const uint32_t *counts; /* the number of codes in each part */
-    uint32_t parts;         /* 1 for a block without parts */
-    dw_rans_table *tables;  /* one for each part */
+    uint32_t parts;         /* 1 for a block without parts, also if its codes follow a trellis */
+    bool is_trellis;        /* codes are marks, and there are two tables */
+    dw_rans_table *tables;  /* one for each part, or for each kind */
     size_t front_bytes;     /* the length of what stands in front of the words */
     uint64_t bits;          /* an estimate of what the words take */
 } draft;
@@ -81,16 +82,16 @@ static uint64_t choose_per_symbol(planning *w, dw_rans_table *table, uint64_t n)
     return least_bits;
 }
 
-/* Makes the table of a part with n codes, which were counted before, and adds to the draft what the
- * part takes. */
-static void plan_part(planning *w, dw_rans_table *table, uint64_t n, draft *d)
+/* Makes the table of n codes, which were counted before, except for per_symbol and start. Returns
+ * how many bits the table takes in the block. */
+static uint32_t plan_table(planning *w, dw_rans_table *table, uint64_t n)
 {
     uint32_t last = 255, table_bits = 0;
     *table = (dw_rans_table){.per_symbol = 1};
     while (w->counts[table->least] == 0) table->least++;
     while (w->counts[last] == 0) last--;
     table->range = last - table->least + 1;
-    if (table->range == 1) return;
+    if (table->range == 1) return 0;
     dw_weights_of_counts(w->counts + table->least, table->range, n, w->counted[0]);
     dw_slots_of_weights(w->counted[0], table->range, w->start[0]);
     for (uint32_t c = 0; c < table->range; c++) {
@@ -99,6 +100,15 @@ static void plan_part(planning *w, dw_rans_table *table, uint64_t n, draft *d)
         if (f > table->frequencies[table->fill]) table->fill = c;
         table_bits += dw_frequency_bits(f);
     }
+    return table_bits;
+}
+
+/* Makes the table of a part with n codes, which were counted before, and adds to the draft what the
+ * part takes. */
+static void plan_part(planning *w, dw_rans_table *table, uint64_t n, draft *d)
+{
+    uint32_t table_bits = plan_table(w, table, n);
+    if (table->range == 1) return;
     d->front_bytes += (table_bits + 7) / 8;
     d->bits += choose_per_symbol(w, table, n);
 }
@@ -118,6 +128,87 @@ static draft plan_block(const dw_kernels *kernels, rans_work *w, const uint8_t *
     return d;
 }
 
+/* Collects from the counts of marks those of one kind, as counts of indices plus 128. The table of a
+ * kind has two codes or more. So if fewer occur, one or two are counted that do not. Returns the sum
+ * of all counts. */
+static uint32_t count_kind(planning *w, const uint32_t *marks, uint32_t kind)
+{
+    uint32_t n = 0, occurring = 0, middle = DW_TRELLIS_ZERO;
+    memset(w->counts, 0, sizeof w->counts);
+    for (uint32_t c = DW_TRELLIS_ZERO - DW_TRELLIS_INDEX; c <= DW_TRELLIS_ZERO + DW_TRELLIS_INDEX;
+         c++) {
+        w->counts[c] = marks[2 * c - DW_TRELLIS_ZERO + kind];
+        n += w->counts[c];
+        occurring += w->counts[c] > 0;
+        if (w->counts[c] > 0) middle = c;
+    }
+    uint32_t beside = middle > DW_TRELLIS_ZERO ? middle - 1 : middle + 1;
+    if (occurring == 0) w->counts[middle] = 1;
+    if (occurring <= 1) w->counts[beside] = 1;
+    return n + (occurring == 0) + (occurring <= 1);
+}
+
+/* Returns a draft of a block whose codes follow a trellis. n: how many there are. tables: memory for
+ * two tables. */
+static draft plan_trellis(const dw_kernels *kernels, rans_work *w, const uint8_t *marks,
+                          const uint32_t *n, dw_rans_table *tables)
+{
+    draft d = {.codes = marks, .counts = n, .parts = 1, .is_trellis = true, .tables = tables};
+    planning *plan = &w->scratch.plan;
+    uint32_t counts[256];
+    kernels->histogram(marks, *n, counts);
+    d.front_bytes = DW_RANS_HEADER_BYTES + DW_RANS_HEAD_BYTES + DW_RANS_STATE_BYTES;
+    for (uint32_t kind = 0; kind < DW_TRELLIS_KINDS; kind++) {
+        uint32_t of_kind = count_kind(plan, counts, kind);
+        d.front_bytes += (plan_table(plan, &tables[kind], of_kind) + 7) / 8;
+        memcpy(tables[kind].start, plan->start[0], sizeof tables[kind].start);
+        d.bits += dw_bits_of_slots(plan->counted[0], tables[kind].range, plan->start[0], of_kind);
+    }
+    return d;
+}
+
+/* The first slots and the frequencies of symbols. */
+typedef struct symbol_slots {
+    uint16_t start[DW_RANS_SYMBOLS], frequencies[DW_RANS_SYMBOLS];
+} symbol_slots;
+
+static void slots_of_table(const dw_rans_table *table, symbol_slots *to)
+{
+    uint32_t symbols = dw_symbols_of(table->range, table->per_symbol);
+    for (uint32_t s = 0; s < symbols; s++) {
+        to->start[s] = table->start[s];
+        to->frequencies[s] = (uint16_t)(table->start[s + 1] - table->start[s]);
+    }
+}
+
+/* Makes the words of a block whose codes follow a trellis. Its symbols are marks, and each has the
+ * slots that the table of its kind gives it. */
+static uint64_t put_trellis_words(const dw_kernels *kernels, rans_work *w, const draft *d,
+                                  uint8_t *end, uint64_t room)
+{
+    symbol_slots slots = {{0}, {0}};
+    for (int i = 0; i < DW_RANS_STATES; i++) w->states[i] = DW_RANS_LOWEST;
+    for (uint32_t kind = 0; kind < DW_TRELLIS_KINDS; kind++) {
+        const dw_rans_table *table = &d->tables[kind];
+        for (uint32_t s = 0; s < table->range; s++) {
+            uint32_t mark = 2 * (table->least + s) - DW_TRELLIS_ZERO + kind;
+            slots.start[mark] = table->start[s];
+            slots.frequencies[mark] = table->frequencies[s];
+        }
+    }
+    dw_rans_encode_run run = {.codes = d->codes,
+                              .n = *d->counts,
+                              .per_symbol = 1,
+                              .range = DW_RANS_SYMBOLS,
+                              .start = slots.start,
+                              .frequencies = slots.frequencies,
+                              .states = w->states,
+                              .scratch = w->scratch.kernel,
+                              .end = end,
+                              .most = room};
+    return kernels->rans_encode(&run);
+}
+
 /* Makes the words of all parts, from the last part to the first, and writes them downwards from
  * `end`. Returns how many there are. A number above `room` means that they did not fit, and that
  * not all were made. */
@@ -131,14 +222,17 @@ static uint64_t put_words(const dw_kernels *kernels, rans_work *w, const draft *
     for (uint32_t i = d->parts; i-- > 0 && words <= room;) {
         const dw_rans_table *table = &d->tables[i];
         behind -= d->counts[i] + DW_PART_GAP;
+        symbol_slots slots;
         if (table->range == 1) continue;
+        slots_of_table(table, &slots);
         dw_rans_encode_run run = {.codes = behind,
                                   .n = d->counts[i],
                                   .per_symbol = table->per_symbol,
                                   .least = table->least,
                                   .range = table->range,
                                   .fill = table->fill,
-                                  .start = table->start,
+                                  .start = slots.start,
+                                  .frequencies = slots.frequencies,
                                   .states = w->states,
                                   .scratch = w->scratch.kernel,
                                   .end = end - 2 * words,
@@ -159,9 +253,12 @@ static size_t put_block(const dw_kernels *kernels, rans_work *w, const draft *d,
     /* The estimate is wrong by at most one byte in a hundred. A draft that exceeds the room by more
      * cannot fit, so its words are not made. */
     if (d->bits / 16 > room + room / 64 + DW_RANS_STATES) return 0;
-    uint64_t words = put_words(kernels, w, d, end, room);
+    uint64_t words = d->is_trellis ? put_trellis_words(kernels, w, d, end, room)
+                                   : put_words(kernels, w, d, end, room);
     if (words > room) return 0;
-    uint8_t *behind = dw_rans_put_front(d->tables, d->parts, w->states, (uint32_t)words, to);
+    uint8_t *behind =
+        dw_rans_put_front(d->tables, d->is_trellis ? (uint32_t)DW_TRELLIS_KINDS : d->parts,
+                          w->states, (uint32_t)words, to);
     memcpy(behind, end - 2 * words, 2 * words);
     return d->front_bytes + 2 * words;
 }
@@ -173,8 +270,10 @@ size_t dw_rans_encode(const dw_kernels *kernels, const dw_rans_codes *codes, uin
     size_t bound = dw_rans_bound(codes->n);
     uint32_t n = (uint32_t)codes->n;
     draft best = plan_block(kernels, w, codes->codes, &n, 1, w->tables);
-    if (codes->parted) {
-        draft d = plan_block(kernels, w, codes->parted, codes->counts, DW_PARTS, w->tables + 1);
+    if (codes->parted || codes->marks) {
+        draft d = codes->marks
+                      ? plan_trellis(kernels, w, codes->marks, &n, w->tables + 1)
+                      : plan_block(kernels, w, codes->parted, codes->counts, DW_PARTS, w->tables + 1);
         if (8 * d.front_bytes + d.bits < 8 * best.front_bytes + best.bits) best = d;
     }
     return put_block(kernels, w, &best, to, cap < bound ? cap : bound);
@@ -225,6 +324,25 @@ static dw_rans_fault decode_part(const dw_kernels *kernels, rans_work *w, const 
     return *taken > r->words ? DW_RANS_WORDS_END : DW_RANS_RIGHT;
 }
 
+/* Decodes the n codes of a block that follow a trellis. *used becomes the number of words that they
+ * took. */
+static dw_rans_fault decode_trellis_codes(const dw_kernels *kernels, rans_work *w,
+                                          const dw_rans_reader *r, uint8_t *codes, uint64_t n,
+                                          uint64_t *used)
+{
+    for (uint32_t kind = 0; kind < DW_TRELLIS_KINDS; kind++)
+        find_slots(&w->scratch.plan, &w->tables[kind]);
+    dw_rans_trellis_run run = {.codes = codes,
+                               .n = n,
+                               .tables = w->tables,
+                               .states = w->states,
+                               .scratch = w->scratch.kernel,
+                               .words = r->from + r->states + DW_RANS_STATE_BYTES,
+                               .count = r->words};
+    *used = kernels->rans_decode_trellis(&run);
+    return *used > r->words ? DW_RANS_WORDS_END : DW_RANS_RIGHT;
+}
+
 /* After the last code every state must be what the encoder began with. */
 static dw_rans_fault judge_end(const rans_work *w, uint64_t words, uint64_t used)
 {
@@ -257,6 +375,20 @@ static dw_rans_fault decode(const dw_kernels *kernels, dw_rans_reader *r, uint8_
     return wrong;
 }
 
+static dw_rans_fault decode_trellis(const dw_kernels *kernels, dw_rans_reader *r, uint8_t *codes,
+                                    uint64_t n, rans_work *w, size_t *used)
+{
+    size_t block_bytes;
+    uint64_t taken = 0;
+    dw_rans_fault wrong = dw_rans_read_front(r, w->tables, DW_TRELLIS_KINDS);
+    if (!wrong) wrong = dw_rans_judge_length(r, true, n, &block_bytes);
+    if (!wrong) wrong = read_states(r->from + r->states, w->states);
+    if (!wrong) wrong = decode_trellis_codes(kernels, w, r, codes, n, &taken);
+    if (!wrong) wrong = judge_end(w, r->words, taken);
+    if (!wrong) *used = block_bytes;
+    return wrong;
+}
+
 bool dw_rans_has_parts(const uint8_t *from, size_t bytes)
 {
     return dw_rans_says_parts(from, bytes);
@@ -268,6 +400,18 @@ const char *dw_rans_decode(const dw_kernels *kernels, const uint8_t *from, size_
     uint32_t count = (uint32_t)n;
     dw_rans_reader r = {.from = from, .bytes = bytes};
     return dw_rans_sentence(decode(kernels, &r, codes, &count, 1, aligned(work), used));
+}
+
+bool dw_rans_has_trellis(const uint8_t *from, size_t bytes)
+{
+    return dw_rans_says_trellis(from, bytes);
+}
+
+const char *dw_rans_decode_trellis(const dw_kernels *kernels, const uint8_t *from, size_t bytes,
+                                   uint8_t *codes, uint64_t n, void *work, size_t *used)
+{
+    dw_rans_reader r = {.from = from, .bytes = bytes};
+    return dw_rans_sentence(decode_trellis(kernels, &r, codes, n, aligned(work), used));
 }
 
 const char *dw_rans_decode_parts(const dw_kernels *kernels, const uint8_t *from, size_t bytes,
@@ -301,6 +445,8 @@ const char *dw_rans_sentence(uint32_t fault)
         [DW_RANS_WORDS_LEFT] = "an entropy-coded block has more words than its codes need",
         [DW_RANS_LAST_STATE] = "a state of an entropy-coded block does not end at 65536",
         [DW_RANS_EMPTY_PART] = "a part of an entropy-coded block has no codes",
+        [DW_RANS_TRELLIS_TABLE] =
+            "a table of an entropy-coded block is not one of codes that follow a trellis",
         [DW_RANS_BLOCK_SHORT] = "an entropy-coded block is shorter than its size says",
         [DW_RANS_CODES_WIDE] = "an entropy-coded block has codes of more bits than its form",
         [DW_RANS_PAYLOAD_SHORT] = "an entropy-coded payload is too short",

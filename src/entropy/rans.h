@@ -8,6 +8,8 @@
  * | parted  | the same codes, sorted into DW_PARTS parts; each part has frequencies of its own. The  |
  * |         | parts follow each other with DW_PART_GAP unused bytes behind each. NULL: no parts      |
  * | counts  | (DW_PARTS) the number of codes in each part, at least 1; both ends know them           |
+ * | marks   | (n) the marks of codes that follow a trellis (arithmetic/trellis.h); NULL: they follow |
+ * |         | none. Never together with parted                                                      |
  * | kernels | the table whose loops are used; all tables make the same block                         |
  * | work    | memory of dw_rans_work_bytes(n) bytes, of any contents and alignment                   |
  *
@@ -31,12 +33,12 @@ size_t dw_rans_work_bytes(uint64_t n);
 
 /* What an encoder is given: see the table above. */
 typedef struct dw_rans_codes {
-    const uint8_t *codes, *parted;
+    const uint8_t *codes, *parted, *marks;
     uint64_t n;
     const uint32_t *counts;
 } dw_rans_codes;
 
-/* Writes a block without parts or one with parts, whichever is shorter. Returns its length in
+/* Writes a block with one table, or one with a table for each part or kind, whichever is shorter. Returns its length in
  * bytes. Returns 0, and leaves `to` unchanged, where the block would be longer than cap or
  * dw_rans_bound(n), so that coding would not save anything. A caller that can store the codes
  * without coding in fewer than n bytes passes one byte less than that as cap. */
@@ -62,5 +64,10 @@ const char *dw_rans_decode(const dw_kernels *kernels, const uint8_t *from, size_
  * DW_PART_GAP unused bytes behind each. */
 const char *dw_rans_decode_parts(const dw_kernels *kernels, const uint8_t *from, size_t bytes,
                                  uint8_t *codes, const uint32_t *counts, void *work, size_t *used);
+
+/* The same two functions for a block whose codes follow a trellis. */
+bool dw_rans_has_trellis(const uint8_t *from, size_t bytes);
+const char *dw_rans_decode_trellis(const dw_kernels *kernels, const uint8_t *from, size_t bytes,
+                                   uint8_t *codes, uint64_t n, void *work, size_t *used);
 
 #endif

@@ -39,6 +39,7 @@
 #include "arithmetic/step.h"
 #include "deltawire/deltawire.h"
 #include "kernels/rans_run.h"
+#include "kernels/trellis_run.h"
 
 /* The extremes of both candidates for coding a piece: x - base and, where there is a choice, x. */
 typedef struct dw_candidates {
@@ -263,6 +264,13 @@ typedef struct dw_kernels {
      * missing. */
     uint64_t (*rans_encode)(const dw_rans_encode_run *run);
     uint64_t (*rans_decode)(const dw_rans_decode_run *run);
+    /* The same for codes that follow a trellis. */
+    uint64_t (*rans_decode_trellis)(const dw_rans_trellis_run *run);
+    /* Trellis-coded quantization (trellis_run.h). trellis_encode finds the codes of up to 64 rows.
+     * trellis_marks writes the marks of n codes that follow a trellis; states (32) are those in
+     * front of the first code, and become those behind the last one. */
+    void (*trellis_encode)(dw_trellis_run *run);
+    void (*trellis_marks)(const uint8_t *codes, uint64_t n, uint8_t *states, uint8_t *marks);
     /* The rotation of blocks of `width` values, which is 16, 64 or 256, or 1: then nothing is
      * rotated (arithmetic/rotate.h). n: a multiple of the width. rotate writes x - prev, rotated;
      * prev NULL: x. Where an element is NaN, which NaN it is depends on the processor. unrotate

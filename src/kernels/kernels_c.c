@@ -508,6 +508,7 @@ static void subtract_c(const void *x, dw_dtype x_dtype, float *from, uint64_t n)
 #include "kernels/kernels_mx_c.h"
 #include "kernels/kernels_rans_c.h"
 #include "kernels/kernels_step_c.h"
+#include "kernels/kernels_trellis_c.h"
 
 #include "kernels/kernels_rotate_c.h"
 
@@ -539,6 +540,9 @@ const dw_kernels dw_kernels_c = {"c",
                                  histogram_c,
                                  rans_encode_c,
                                  rans_decode_c,
+                                 rans_decode_trellis_c,
+                                 trellis_encode_c,
+                                 trellis_marks_c,
                                  rotate_c,
                                  unrotate_c,
                                  collect_c};

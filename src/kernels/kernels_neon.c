@@ -557,6 +557,8 @@ DW_VECTOR void w_store_turns(void *to, w64 x, w64 y)
 #include "kernels/kernels_mx_encode.h"
 #include "kernels/kernels_step.h"
 
+#include "kernels/kernels_trellis.h"
+
 /* The entropy coder has no vector kernels here yet. They would need to look up each lane in a large
  * table, and to store selected lanes side by side; Advanced SIMD has no instructions for either. */
 static void histogram(const uint8_t *codes, uint64_t n, uint32_t counts[256])
@@ -591,6 +593,16 @@ static uint64_t rans_decode(const dw_rans_decode_run *run)
     return dw_kernels_c.rans_decode(run);
 }
 
+static uint64_t rans_decode_trellis(const dw_rans_trellis_run *run)
+{
+    return dw_kernels_c.rans_decode_trellis(run);
+}
+
+static void trellis_marks(const uint8_t *codes, uint64_t n, uint8_t *states, uint8_t *marks)
+{
+    dw_kernels_c.trellis_marks(codes, n, states, marks);
+}
+
 static void rotate(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
                    uint64_t n, uint32_t width, float *to)
 {
@@ -614,5 +626,5 @@ const dw_kernels dw_kernels_neon = {
     digest,          digest_bytes,   stream,         norms,          add,
     subtract,        mx_encode,      mx_decode,      step_squares,   step_encode,
     step_decode,     dither_bytes,   count_parts,    sort_parts,     restore_parts,
-    histogram,       rans_encode,    rans_decode,    rotate,         unrotate,
-    collect};
+    histogram,       rans_encode,    rans_decode,    rans_decode_trellis,
+    trellis_encode,  trellis_marks,  rotate,         unrotate,       collect};

@@ -28,11 +28,13 @@ DW_VECTOR __m256i rans_lanes_of(const uint64_t *table, uint32_t set)
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(table + set)));
 }
 
-/* Decodes one symbol of each of eight states. */
-DW_VECTOR __m256i rans_decode_step(__m256i *states, const uint32_t *slots, const uint8_t **words)
+/* Decodes one symbol of each of eight states. index: the entries of `slots` that the states select.
+ * Returns these entries. */
+DW_VECTOR __m256i rans_step(__m256i *states, __m256i index, const uint32_t *slots,
+                            const uint8_t **words)
 {
     __m256i x = *states, low = _mm256_set1_epi32(DW_RANS_SLOTS - 1);
-    __m256i slot = rans_eight_slots(slots, _mm256_and_si256(x, low));
+    __m256i slot = rans_eight_slots(slots, index);
     __m256i f = _mm256_and_si256(slot, low);
     __m256i rank = _mm256_and_si256(_mm256_srli_epi32(slot, DW_RANS_BITS), low);
     x = _mm256_add_epi32(_mm256_mullo_epi32(f, _mm256_srli_epi32(x, DW_RANS_BITS)), rank);
@@ -42,7 +44,45 @@ DW_VECTOR __m256i rans_decode_step(__m256i *states, const uint32_t *slots, const
     next = _mm256_permutevar8x32_epi32(next, rans_lanes_of(rans_words_of_lanes, set));
     *words += 2 * _mm_popcnt_u32(set);
     *states = _mm256_blendv_epi8(x, _mm256_or_si256(_mm256_slli_epi32(x, 16), next), needs);
+    return slot;
+}
+
+DW_VECTOR __m256i rans_decode_step(__m256i *states, const uint32_t *slots, const uint8_t **words)
+{
+    __m256i index = _mm256_and_si256(*states, _mm256_set1_epi32(DW_RANS_SLOTS - 1));
+    return _mm256_srli_epi32(rans_step(states, index, slots, words), RANS_SYMBOL_AT);
+}
+
+/* The same where codes follow a trellis. The table of kind 1 lies behind that of kind 0. */
+DW_VECTOR __m256i rans_trellis_step(__m256i *states, __m256i *trellis, const uint32_t *slots,
+                                    const uint8_t **words)
+{
+    __m256i one = _mm256_set1_epi32(1), t = *trellis;
+    __m256i index = _mm256_and_si256(*states, _mm256_set1_epi32(DW_RANS_SLOTS - 1));
+    __m256i kind = _mm256_srli_epi32(t, 1);
+    index = _mm256_or_si256(index, _mm256_slli_epi32(kind, DW_RANS_BITS));
+    __m256i slot = rans_step(states, index, slots, words);
+    __m256i is_odd = _mm256_srli_epi32(slot, RANS_SYMBOL_AT + 1);
+    __m256i low = _mm256_and_si256(_mm256_xor_si256(t, is_odd), one);
+    *trellis = _mm256_or_si256(_mm256_slli_epi32(low, 1), kind);
     return _mm256_srli_epi32(slot, RANS_SYMBOL_AT);
+}
+
+/* Joins the symbols of 32 states, eight in each vector, to bytes in order. */
+DW_VECTOR __m256i rans_bytes(__m256i a, __m256i b, __m256i c, __m256i d)
+{
+    __m256i all = _mm256_packus_epi16(_mm256_packus_epi32(a, b), _mm256_packus_epi32(c, d));
+    return _mm256_permutevar8x32_epi32(all, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+DW_VECTOR __m256i rans_trellis_group(rans_group *x, rans_group *trellis, const uint32_t *slots,
+                                     const uint8_t **words)
+{
+    __m256i a = rans_trellis_step(&x->a, &trellis->a, slots, words),
+            b = rans_trellis_step(&x->b, &trellis->b, slots, words),
+            c = rans_trellis_step(&x->c, &trellis->c, slots, words),
+            d = rans_trellis_step(&x->d, &trellis->d, slots, words);
+    return rans_bytes(a, b, c, d);
 }
 
 /* Returns the symbols as bytes. */
@@ -50,8 +90,7 @@ DW_VECTOR __m256i rans_decode_group(rans_group *x, const uint32_t *slots, const 
 {
     __m256i a = rans_decode_step(&x->a, slots, words), b = rans_decode_step(&x->b, slots, words),
             c = rans_decode_step(&x->c, slots, words), d = rans_decode_step(&x->d, slots, words);
-    __m256i all = _mm256_packus_epi16(_mm256_packus_epi32(a, b), _mm256_packus_epi32(c, d));
-    return _mm256_permutevar8x32_epi32(all, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    return rans_bytes(a, b, c, d);
 }
 
 /* Encodes one symbol of each of eight states. */

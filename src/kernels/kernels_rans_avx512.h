@@ -17,11 +17,12 @@ DW_VECTOR void rans_give(uint32_t *states, rans_group x)
     _mm512_storeu_si512((void *)(states + 16), x.b);
 }
 
-/* Decodes one symbol of each of sixteen states. Returns the symbols as bytes. */
-DW_VECTOR __m128i rans_decode_step(__m512i *states, const uint32_t *slots, const uint8_t **words)
+/* Decodes one symbol of each of sixteen states. index: the entries of `slots` that the states select.
+ * Returns these entries. */
+DW_VECTOR __m512i rans_step(__m512i *states, __m512i index, const uint32_t *slots,
+                            const uint8_t **words)
 {
     __m512i x = *states, low = _mm512_set1_epi32(DW_RANS_SLOTS - 1);
-    __m512i index = _mm512_and_si512(x, low);
     __m256i first = rans_eight_slots(slots, _mm512_castsi512_si256(index)),
             second = rans_eight_slots(slots, _mm512_extracti64x4_epi64(index, 1));
     __m512i slot = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
@@ -33,7 +34,38 @@ DW_VECTOR __m128i rans_decode_step(__m512i *states, const uint32_t *slots, const
     next = _mm512_maskz_expand_epi32(needs, next);
     *words += 2 * _mm_popcnt_u32(needs);
     *states = _mm512_mask_or_epi32(x, needs, _mm512_slli_epi32(x, 16), next);
+    return slot;
+}
+
+/* Returns the symbols as bytes. */
+DW_VECTOR __m128i rans_decode_step(__m512i *states, const uint32_t *slots, const uint8_t **words)
+{
+    __m512i index = _mm512_and_si512(*states, _mm512_set1_epi32(DW_RANS_SLOTS - 1));
+    return _mm512_cvtepi32_epi8(
+        _mm512_srli_epi32(rans_step(states, index, slots, words), RANS_SYMBOL_AT));
+}
+
+/* The same where codes follow a trellis. The table of kind 1 lies behind that of kind 0. */
+DW_VECTOR __m128i rans_trellis_step(__m512i *states, __m512i *trellis, const uint32_t *slots,
+                                    const uint8_t **words)
+{
+    __m512i one = _mm512_set1_epi32(1), t = *trellis;
+    __m512i index = _mm512_and_si512(*states, _mm512_set1_epi32(DW_RANS_SLOTS - 1));
+    __m512i kind = _mm512_srli_epi32(t, 1);
+    index = _mm512_or_si512(index, _mm512_slli_epi32(kind, DW_RANS_BITS));
+    __m512i slot = rans_step(states, index, slots, words);
+    __m512i is_odd = _mm512_srli_epi32(slot, RANS_SYMBOL_AT + 1);
+    __m512i low = _mm512_and_si512(_mm512_xor_si512(t, is_odd), one);
+    *trellis = _mm512_or_si512(_mm512_slli_epi32(low, 1), kind);
     return _mm512_cvtepi32_epi8(_mm512_srli_epi32(slot, RANS_SYMBOL_AT));
+}
+
+DW_VECTOR __m256i rans_trellis_group(rans_group *x, rans_group *trellis, const uint32_t *slots,
+                                     const uint8_t **words)
+{
+    __m128i a = rans_trellis_step(&x->a, &trellis->a, slots, words),
+            b = rans_trellis_step(&x->b, &trellis->b, slots, words);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
 }
 
 DW_VECTOR __m256i rans_decode_group(rans_group *x, const uint32_t *slots, const uint8_t **words)

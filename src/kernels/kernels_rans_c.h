@@ -37,7 +37,7 @@ static uint64_t rans_encode_c(const dw_rans_encode_run *run)
     for (uint64_t j = symbols; j-- > 0;) {
         uint32_t symbol = rans_symbol(run, j * run->per_symbol),
                  x = run->states[j % DW_RANS_STATES];
-        uint32_t start = run->start[symbol], f = run->start[symbol + 1] - start;
+        uint32_t start = run->start[symbol], f = run->frequencies[symbol];
         if (x >> (32 - DW_RANS_BITS) >= f) {
             if (++words > run->most) return words;
             run->end[-2 * (int64_t)words] = (uint8_t)x;
@@ -84,6 +84,43 @@ static uint64_t rans_decode_c(const dw_rans_decode_run *run)
         run->states[j % DW_RANS_STATES] = x;
         for (uint32_t i = 0; i < per_symbol && at + i < run->n; i++)
             run->codes[at + i] = spelling[4 * s + i];
+    }
+    return words;
+}
+
+/* Writes the index plus 128 of every slot of both kinds. */
+static void trellis_spell(const dw_rans_trellis_run *run, uint8_t *of_slot)
+{
+    for (uint32_t kind = 0; kind < DW_TRELLIS_KINDS; kind++) {
+        const dw_rans_table *table = &run->tables[kind];
+        uint32_t symbol = 0;
+        for (uint32_t slot = 0; slot < DW_RANS_SLOTS; slot++) {
+            while (slot >= table->start[symbol + 1]) symbol++;
+            of_slot[kind * DW_RANS_SLOTS + slot] = (uint8_t)symbol;
+        }
+    }
+}
+
+static uint64_t rans_decode_trellis_c(const dw_rans_trellis_run *run)
+{
+    uint8_t *of_slot = (uint8_t *)run->scratch, trellis[DW_TRELLIS_LANES] = {0};
+    uint64_t words = 0;
+    trellis_spell(run, of_slot);
+    for (uint64_t at = 0; at < run->n; at++) {
+        uint32_t lane = at % DW_TRELLIS_LANES, kind = trellis[lane] >> 1, x = run->states[lane];
+        const dw_rans_table *table = &run->tables[kind];
+        uint32_t slot = x % DW_RANS_SLOTS, s = of_slot[kind * DW_RANS_SLOTS + slot];
+        uint32_t start = table->start[s], f = table->start[s + 1] - start;
+        x = f * (x >> DW_RANS_BITS) + slot - start;
+        if (x < DW_RANS_LOWEST) {
+            if (words == run->count) return words + 1;
+            x = x << 16 | run->words[2 * words] | (uint32_t)run->words[2 * words + 1] << 8;
+            words++;
+        }
+        run->states[lane] = x;
+        uint8_t mark = (uint8_t)(2 * (table->least + s) - DW_TRELLIS_ZERO + kind);
+        run->codes[at] = dw_trellis_code(mark);
+        trellis[lane] = (uint8_t)dw_trellis_next(trellis[lane], dw_trellis_mark_is_odd(mark));
     }
     return words;
 }

@@ -247,7 +247,7 @@ static uint64_t rans_encode(const dw_rans_encode_run *run)
         if (words > run->most) return words;
     }
     for (uint32_t s = 0; s < symbols; s++) {
-        uint32_t start = run->start[s], f = run->start[s + 1] - start;
+        uint32_t start = run->start[s], f = run->frequencies[s];
         entries[s] = f > 0 ? rans_entry(f, start) : 0;
     }
     if (run->per_symbol == 1) return rans_encode_groups(run, groups, words, 1);
@@ -257,20 +257,25 @@ static uint64_t rans_encode(const dw_rans_encode_run *run)
 
 /* ---- Decode ---------------------------------------------------------------------------------- */
 
-static void rans_fill_slots(const dw_rans_decode_run *run)
+/* Fills the slots of one symbol, `start` to start + f - 1. Eight entries are stored at a time.
+ * Surplus ones are overwritten by the next symbol, or lie behind the table, where the scratch has
+ * more room. */
+DW_VECTOR void rans_fill_symbol(uint32_t *slots, uint32_t start, uint32_t f, uint32_t symbol)
 {
     __m256i ranks = _mm256_slli_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), DW_RANS_BITS);
-    uint32_t symbols = rans_symbols_of(run->range, run->per_symbol);
-    for (uint32_t s = 0; s < symbols; s++) {
-        uint32_t start = run->start[s], f = run->start[s + 1] - start;
-        __m256i slot = _mm256_add_epi32(_mm256_set1_epi32((int)(f | s << RANS_SYMBOL_AT)), ranks);
-        /* Eight entries are stored at a time. Surplus ones are overwritten by the next symbol, or
-         * lie behind the table, where the scratch has more room. */
-        for (uint32_t i = 0; i < f; i += 8) {
-            _mm256_storeu_si256((void *)(run->scratch + start + i), slot);
-            slot = _mm256_add_epi32(slot, _mm256_set1_epi32(8 << DW_RANS_BITS));
-        }
+    __m256i slot = _mm256_add_epi32(_mm256_set1_epi32((int)(f | symbol << RANS_SYMBOL_AT)), ranks);
+    for (uint32_t i = 0; i < f; i += 8) {
+        _mm256_storeu_si256((void *)(slots + start + i), slot);
+        slot = _mm256_add_epi32(slot, _mm256_set1_epi32(8 << DW_RANS_BITS));
     }
+}
+
+static void rans_fill_slots(const dw_rans_decode_run *run)
+{
+    uint32_t symbols = rans_symbols_of(run->range, run->per_symbol);
+    for (uint32_t s = 0; s < symbols; s++)
+        rans_fill_symbol(run->scratch, run->start[s], (uint32_t)(run->start[s + 1] - run->start[s]),
+                         s);
 }
 
 /* Quotients by range, and by its square, of symbols, which are less than 256. */
@@ -388,4 +393,109 @@ static uint64_t rans_decode(const dw_rans_decode_run *run)
                                          : rans_decode_groups(run, groups, &w, 4);
     if (!enough || !rans_decode_rest(run, groups * group, &w)) return run->count + 1;
     return (w.bytes_before + (uint64_t)(w.next - (w.is_copy ? w.copy : run->words))) / 2;
+}
+
+/* ---- Codes that follow a trellis (arithmetic/trellis.h) --------------------------------------- */
+
+/* The symbols of the slots are marks. */
+static void rans_fill_trellis(const dw_rans_trellis_run *run)
+{
+    for (uint32_t kind = 0; kind < DW_TRELLIS_KINDS; kind++) {
+        const dw_rans_table *table = &run->tables[kind];
+        for (uint32_t s = 0; s < table->range; s++)
+            rans_fill_symbol(run->scratch + kind * DW_RANS_SLOTS, table->start[s],
+                             (uint32_t)(table->start[s + 1] - table->start[s]),
+                             2 * (table->least + s) - DW_TRELLIS_ZERO + kind);
+    }
+}
+
+/* The codes of 32 marks, as dw_trellis_code has it for one. The comparison is signed, so that bytes
+ * are compared after the top bit was turned, which makes DW_TRELLIS_ZERO 0. */
+DW_VECTOR __m256i rans_codes_of_marks(__m256i marks)
+{
+    __m256i turned = _mm256_xor_si256(marks, _mm256_set1_epi8((char)0x80)),
+            is_odd = _mm256_and_si256(marks, _mm256_set1_epi8(1));
+    __m256i above = _mm256_cmpgt_epi8(turned, _mm256_setzero_si256()),
+            beyond = _mm256_cmpgt_epi8(turned, _mm256_set1_epi8(1));
+    __m256i nearer =
+        _mm256_add_epi8(_mm256_and_si256(is_odd, above), _mm256_and_si256(is_odd, beyond));
+    return _mm256_sub_epi8(marks, nearer);
+}
+
+/* Decodes whole groups. trellis: the trellis states. Returns false where words are missing. */
+DW_VECTOR bool rans_decode_trellis_groups(const dw_rans_trellis_run *run, uint64_t groups,
+                                          rans_words *w, uint32_t *trellis)
+{
+    rans_group x = rans_take(run->states), t = rans_take(trellis);
+    const uint8_t *next = w->next, *end = w->end;
+    for (uint64_t g = 0; g < groups; g++) {
+        if (end - next < RANS_GROUP_BYTES) {
+            w->next = next;
+            if (!rans_last_words(w, run->words)) return false;
+            next = w->next;
+            end = w->end;
+        }
+        __m256i marks = rans_trellis_group(&x, &t, run->scratch, &next);
+        _mm256_storeu_si256((void *)(run->codes + g * DW_RANS_STATES), rans_codes_of_marks(marks));
+    }
+    rans_give(run->states, x);
+    rans_give(trellis, t);
+    w->next = next;
+    return next <= end;
+}
+
+/* The codes behind the whole groups, one by one. Returns false where words are missing. */
+static bool rans_decode_trellis_rest(const dw_rans_trellis_run *run, uint64_t at, rans_words *w,
+                                     const uint32_t *trellis)
+{
+    for (uint32_t j = 0; at < run->n; at++, j++) {
+        uint32_t x = run->states[j], kind = trellis[j] >> 1,
+                 slot = run->scratch[kind * DW_RANS_SLOTS + x % DW_RANS_SLOTS];
+        x = slot % DW_RANS_SLOTS * (x >> DW_RANS_BITS) + (slot >> DW_RANS_BITS) % DW_RANS_SLOTS;
+        if (x < DW_RANS_LOWEST) {
+            if (w->next == w->end) return false;
+            x = x << 16 | w->next[0] | (uint32_t)w->next[1] << 8;
+            w->next += 2;
+        }
+        run->states[j] = x;
+        run->codes[at] = dw_trellis_code((uint8_t)(slot >> RANS_SYMBOL_AT));
+    }
+    return true;
+}
+
+static uint64_t rans_decode_trellis(const dw_rans_trellis_run *run)
+{
+    uint32_t trellis[DW_RANS_STATES] = {0};
+    uint64_t groups = run->n / DW_RANS_STATES;
+    rans_words w = {.next = run->words, .end = run->words + 2 * run->count};
+    rans_fill_trellis(run);
+    if (!rans_decode_trellis_groups(run, groups, &w, trellis) ||
+        !rans_decode_trellis_rest(run, groups * DW_RANS_STATES, &w, trellis))
+        return run->count + 1;
+    return (w.bytes_before + (uint64_t)(w.next - (w.is_copy ? w.copy : run->words))) / 2;
+}
+
+/* The marks of 32 codes. *states: a byte each. */
+DW_VECTOR __m256i trellis_marks_of(__m256i codes, __m256i *states)
+{
+    __m256i zero = _mm256_setzero_si256(), one = _mm256_set1_epi8(1),
+            top = _mm256_set1_epi8((char)0x80);
+    __m256i level = _mm256_xor_si256(codes, top); /* less 128, as a signed byte */
+    __m256i size = _mm256_avg_epu8(_mm256_abs_epi8(level), zero); /* of the index */
+    __m256i index = _mm256_sign_epi8(size, level), s = *states;
+    __m256i kind = _mm256_and_si256(_mm256_srli_epi16(s, 1), one);
+    __m256i low = _mm256_and_si256(_mm256_xor_si256(s, size), one);
+    *states = _mm256_or_si256(_mm256_add_epi8(low, low), kind);
+    return _mm256_xor_si256(_mm256_add_epi8(_mm256_add_epi8(index, index), kind), top);
+}
+
+static void trellis_marks(const uint8_t *codes, uint64_t n, uint8_t *states, uint8_t *marks)
+{
+    __m256i s = _mm256_loadu_si256((const void *)states);
+    uint64_t whole = n / DW_TRELLIS_LANES * DW_TRELLIS_LANES;
+    for (uint64_t at = 0; at < whole; at += DW_TRELLIS_LANES)
+        _mm256_storeu_si256((void *)(marks + at),
+                            trellis_marks_of(_mm256_loadu_si256((const void *)(codes + at)), &s));
+    _mm256_storeu_si256((void *)states, s);
+    dw_kernels_c.trellis_marks(codes + whole, n - whole, states, marks + whole);
 }

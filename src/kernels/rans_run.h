@@ -7,8 +7,9 @@
  * | codes, n   | the codes of the block; all are at least `least` and less than least + range          |
  * | per_symbol | codes to a symbol: 1, 2 or 4; range to the power of per_symbol is at most 256         |
  * | fill       | code minus least that fills the last symbol up                                        |
- * | start      | (symbols + 1) symbol s has the slots start[s] to start[s + 1] - 1 of 4096; the last   |
- * |            | entry is 4096, and no symbol has all slots                                            |
+ * | start      | encode: the first slot of each symbol. decode: (symbols + 1) symbol s has the slots   |
+ * |            | start[s] to start[s + 1] - 1; the last entry is 4096. No symbol has all slots         |
+ * | frequencies| encode: how many slots each symbol has                                                |
  * | states     | (DW_RANS_STATES) in: where coding starts; out: where it ended                         |
  * | scratch    | (DW_RANS_SCRATCH) for tables that the kernel makes; aligned to 64 bytes               |
  *
@@ -17,9 +18,10 @@
 #define DW_RANS_RUN_H
 
 #include "arithmetic/rans.h"
+#include "arithmetic/trellis.h"
 
 enum {
-    DW_RANS_SCRATCH = DW_RANS_SLOTS + 512, /* words of 32 bits */
+    DW_RANS_SCRATCH = DW_TRELLIS_KINDS * DW_RANS_SLOTS + 512, /* words of 32 bits */
     DW_RANS_ROOM = 128 /* bytes in front of the words that an encoder may overwrite */
 };
 
@@ -41,7 +43,7 @@ typedef struct dw_rans_encode_run {
     const uint8_t *codes;
     uint64_t n;
     uint32_t per_symbol, least, range, fill;
-    const uint16_t *start;
+    const uint16_t *start, *frequencies;
     uint32_t *states, *scratch;
     uint8_t *end;
     uint64_t most; /* where more words than this are needed, encoding stops */
@@ -58,5 +60,16 @@ typedef struct dw_rans_decode_run {
     const uint8_t *words;
     uint64_t count; /* of words; where there are fewer than the symbols need, decoding stops */
 } dw_rans_decode_run;
+
+/* The same for a block whose codes follow a trellis: its tables are those of the two kinds, with
+ * indices plus 128 as codes, and all trellis states begin at 0. */
+typedef struct dw_rans_trellis_run {
+    uint8_t *codes;
+    uint64_t n;
+    const dw_rans_table *tables;
+    uint32_t *states, *scratch;
+    const uint8_t *words;
+    uint64_t count;
+} dw_rans_trellis_run;
 
 #endif
