@@ -260,6 +260,31 @@ static void bad_step(const char *directory, bool check)
     golden_finish(&g);
 }
 
+/* The values are small ones, of which the indices are -1, 0 and 1. */
+static void bad_trellis(const char *directory, bool check)
+{
+    golden g = golden_begin(directory, check, "bad_trellis",
+                            "direct:form=step,step=1,rounding=trellis,entropy=rans", DW_F32, DW_F32,
+                            1, 4, 200);
+    golden_fill(&g, 1, 1, 0);
+    for (size_t i = 0; i < (size_t)g.t * g.c; i++) g.data[i] *= g.data[i] * g.data[i];
+    golden_encode(&g);
+    dw_entry_info entry;
+    if (dw_frame_entries(g.pair.frame, g.pair.len, 0, 1, &entry)) golden_failures++;
+    uint8_t *copy = malloc(g.pair.len);
+    if (!copy) abort();
+    if (g.pair.frame[entry.payload_offset + 35] != 2) golden_failures++;
+    for (unsigned i = 0; i < sizeof trellis_bytes / sizeof *trellis_bytes; i++) {
+        memcpy(copy, g.pair.frame, g.pair.len);
+        copy[entry.payload_offset + trellis_bytes[i].at] = trellis_bytes[i].value;
+        test_seal(copy, g.pair.len);
+        golden_deliver(&g, copy, g.pair.len, DW_ERR_FORMAT);
+    }
+    free(copy);
+    golden_send(&g, DW_OK);
+    golden_finish(&g);
+}
+
 static void bad_rotated(const char *directory, bool check)
 {
     golden g = golden_begin(directory, check, "bad_rotated",
@@ -558,6 +583,7 @@ int main(int argc, char **argv)
     rotated_poison(d, check);
     bad_project(d, check);
     bad_step(d, check);
+    bad_trellis(d, check);
     out_of_step(d, check);
     dropped(d, check);
     lives(d, check);

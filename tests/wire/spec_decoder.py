@@ -1347,7 +1347,8 @@ def plain_payload(h, parameters, e, payload):
     generator = generator_of(h, parameters, e)
     z = generator.z if generator else None
     try:
-        return spec_entropy.plain_payload(payload, front, tiles, per_row, z, broken)
+        in_steps = method.form == STEPPED
+        return spec_entropy.plain_payload(payload, front, tiles, per_row, z, in_steps, broken)
     except spec_entropy.Invalid as rule:
         raise Refused("FORMAT", str(rule)) from rule
 
