@@ -94,6 +94,23 @@ static void step_ties(const char *directory, bool check)
     golden_finish(&g);
 }
 
+/* Half steps, of which many lie half way between two levels, and many sequences of levels cost the
+ * same. The largest value of each row is 123 and the error is small, so that the step is 1. */
+static void trellis_ties(const char *directory, bool check)
+{
+    golden g = golden_begin(directory, check, "trellis_ties",
+                            "direct:form=step,group=row,rounding=trellis,error=0.001,entropy=rans",
+                            DW_F32, DW_F32, 1, 4, 300);
+    test_random random = {11};
+    g.tells_x = 1;
+    for (size_t i = 0; i < (size_t)g.t * g.c; i++) {
+        int halves = (int)(test_next(&random) % 41) - 20;
+        g.data[i] = i % g.c == 7 ? 123 : (float)halves / 2;
+    }
+    golden_encode_and_send(&g);
+    golden_finish(&g);
+}
+
 /* The step lies so near to where it is rounded otherwise that the order of the sums shows: without
  * any rounding, three times the root mean square is 1 + 2^-8 + 2^-24, which is half way between two
  * binary32, and the lower one of them is half way between two bf16. */
@@ -559,6 +576,7 @@ int main(int argc, char **argv)
         coded(d, check, &golden_coded[i].of, golden_coded[i].epochs);
     step_ties(d, check);
     step_sums(d, check);
+    trellis_ties(d, check);
     bad_bytes(d, check);
     bad_mx(d, check);
     for (size_t i = 0; i < sizeof golden_sparse / sizeof *golden_sparse; i++)

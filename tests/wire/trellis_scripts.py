@@ -6,7 +6,6 @@
 break each rule for them. Parameters have the names of entropy_scripts.py."""
 
 import random
-import struct
 
 from entropy_scripts import (
     ONE,
@@ -25,7 +24,6 @@ from entropy_scripts import (
 )
 from spec_encoder import (
     BF16,
-    BRIEF,
     DELTA,
     DITHER,
     F16,
@@ -73,9 +71,7 @@ def codes_for(s, spread, begins=()):
     """Returns random codes of the elements of the next sample of a script, such that blocks with a
     trellis can hold them and the padding. The arguments are those of possible."""
     width = width_of(s)
-    padded = possible(
-        s.random, s.T * width, spread, lambda i: i % width >= s.C, begins
-    )
+    padded = possible(s.random, s.T * width, spread, lambda i: i % width >= s.C, begins)
     return [padded[t * width + c] for t in range(s.T) for c in range(s.C)]
 
 
@@ -305,7 +301,8 @@ def bad_trellis_mx():
     frame = s.frame()
     make = Payloads(s.random, 4, 256, F32, coded=True)
     make.block = trellis
-    add_entry(s, frame, STATELESS, 3, make.microscaled(INT8, False, None, False, None, [128] * 1024))
+    made = make.microscaled(INT8, False, None, False, None, [128] * 1024)
+    add_entry(s, frame, STATELESS, 3, made)
     s.deliver(frame, "FORMAT", 0)
     return s
 
