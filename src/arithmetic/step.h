@@ -142,12 +142,16 @@ DW_INLINE uint16_t dw_step_below(double step)
 /* The same for codes along a trellis, which are limited to 124 steps (arithmetic/trellis.h). */
 #define DW_TRELLIS_UNCLAMPED 123.0
 
+/* The mean square of the error along a trellis whose levels are chosen by nothing but their errors
+ * is at most step^2 / 3.75. (With small steps it was step^2 / 3.79; with larger ones it is less.) */
+#define DW_TRELLIS_PARTS 3.75
+
 /* Returns the step, as a bf16, with which the norm |x - y| is hardly ever more than `error` times
  * the norm |x|. NaN if a delta is NaN or infinite.
  *
  * parts, unclamped: by the rounding. The expected square of the error of a value is step^2 / parts:
- * step^2 / 12 with dither, step^2 / 6 with stochastic rounding, and less than step^2 / 4 along a
- * trellis whose levels are chosen by nothing but their errors. With nearest rounding it is about step^2 / 12 as well, unless the
+ * step^2 / 12 with dither, step^2 / 6 with stochastic rounding, step^2 / DW_TRELLIS_PARTS along a
+ * trellis. With nearest rounding it is about step^2 / 12 as well, unless the
  * values were made to be rounded badly. The mean of n squares exceeds its expectation hardly ever
  * by more than the factor 1 + 4 / sqrt(n), which is more than 3 standard deviations away; so the
  * step is chosen for a mean that is smaller by this factor. A step with which values would be

@@ -237,7 +237,7 @@ uint32_t dw_option_step_most(const dw_config *config)
     if (!is_delta && !is_bounded) return STEP_MOST;
     if (config->rounding == DW_ROUNDING_DITHER) return 3000;
     if (config->rounding == DW_ROUNDING_STOCHASTIC) return 1800;
-    if (config->rounding == DW_ROUNDING_TRELLIS) return is_delta ? STEP_MOST : 1700;
+    if (config->rounding == DW_ROUNDING_TRELLIS) return is_delta ? STEP_MOST : 1260;
     return is_delta ? STEP_MOST : 950000 / (config->deadzone ? config->deadzone : 500);
 }
 

@@ -194,7 +194,7 @@ static uint16_t step_of(const dw_encode_job *job, const dw_squares *squares)
         of.x_largest = of.largest;
     }
     if (params->error > 0 && job->rule.is_trellis)
-        return dw_step_of_error(&of, params->error, 4, DW_TRELLIS_UNCLAMPED);
+        return dw_step_of_error(&of, params->error, DW_TRELLIS_PARTS, DW_TRELLIS_UNCLAMPED);
     if (params->error > 0)
         return dw_step_of_error(&of, params->error, job->rule.is_stochastic ? 6 : 12,
                                 DW_STEPS_UNCLAMPED);
@@ -411,8 +411,8 @@ static dw_status plan(dw_plan *made, dw_why *why)
 /* Rounding to the nearest step and dither are wrong by at most half a step, a dead zone by at most
  * its width, stochastic rounding by at most a step; the largest magnitude of a piece is at least
  * its root mean square. The mean square of the error is step^2 / 12 with dither, and at most step^2
- * / 4 with stochastic rounding, whatever is coded. Along a trellis it was at most 0.3 step^2 with all
- * steps and distributions that were measured. (A value of more than 127 steps is clamped, but
+ * / 4 with stochastic rounding, whatever is coded. Along a trellis it was at most 0.5 step^2 with all
+ * values that were measured, which include values that are all the same. (A value of more than 127 steps is clamped, but
  * the error remains a part of it.) */
 static dw_contraction contracts(const dw_form_params *params, const dw_config *config)
 {
@@ -422,7 +422,7 @@ static dw_contraction contracts(const dw_form_params *params, const dw_config *c
            zone = config->deadzone ? config->deadzone / 1000.0 : 0.5;
     if (config->rounding == DW_ROUNDING_TRELLIS)
         return dw_contraction_by(DW_CONTRACTS_ON_AVERAGE,
-                                 0.55 * (params->error > 0 ? 2 * params->error : step));
+                                 0.75 * (params->error > 0 ? 1.94 * params->error : step));
     if (params->error > 0) step = params->error * (is_stochastic ? root_of_6 : root_of_12);
     dw_contraction always =
         dw_contraction_by(DW_CONTRACTS_ALWAYS, is_stochastic ? step : step * zone);

@@ -37,6 +37,7 @@ static void reads_and_writes_every_option(void **state)
         "delta:form=step,group=row,rate=1.2,entropy=rans",
         "delta:form=step,step=1.2,deadzone=0.62",
         "direct:form=step,rate=1.2,deadzone=0.625,entropy=rans",
+        "delta:form=step,step=0.7,rounding=trellis,entropy=rans",
         ("delta:form=step,group=row,error=abs:999999.999999999999,rounding=stochastic,"
          "seed=18446744073709551615,key=raw,prev=bf16,entropy=rans,"
          "replies=never,audit=255,quota_bytes=18446744073709551615,incarnation="
@@ -242,6 +243,10 @@ static const struct {
     {"delta:form=step,deadzone=0.6,rounding=stochastic", "'deadzone=0.6'", 16},
     {"delta:form=step,deadzone=0.6,error=0.1", "'deadzone=0.6'", 16},
     {"delta:form=step,deadzone=0.6,error=abs:1", "'deadzone=0.6'", 16},
+    {"delta:form=step,rounding=trellis", "'rounding=trellis'", 16},
+    {"delta:rounding=trellis,entropy=rans", "'rounding=trellis'", 6},
+    {"delta:form=step,entropy=rans,error=abs:1,rounding=trellis", "'rounding=trellis'", 41},
+    {"delta:form=step,entropy=rans,deadzone=0.6,rounding=trellis", "'deadzone=0.6'", 29},
     {"delta:form=step,rate=1", "'rate=1'", 16},
     {"delta:form=step,rate=1,entropy=none", "'rate=1'", 16},
     {"delta:rate=1,entropy=rans", "'rate'", 6},
@@ -321,6 +326,7 @@ static void the_allowed_values_are_told(void **state)
          "numbers from 0.0001 to 1, or abs: followed by a number from 0.0000"},
         {"delta:form=step,rate=1", "only with entropy=rans"},
         {"delta:form=step,deadzone=0.6,rounding=dither", "only with rounding=nearest"},
+        {"delta:form=step,rounding=trellis", "entropy=rans"},
         {"delta:form=step,error=abs:1,skip=0.1", "not with error=abs"},
         {"delta:form=step,error=abs:1000000",
          "abs: followed by a number from 0.000000000001 to 999999.999999999999"},

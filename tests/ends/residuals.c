@@ -20,6 +20,7 @@ const char *const residual_codecs[CODECS] = {
     "direct:form=step,step=3,rounding=dither,entropy=rans",
     "direct:form=step,step=0.9,rounding=stochastic",
     "direct:form=step,error=0.4,entropy=rans",
+    "direct:form=step,step=0.8,rounding=trellis,entropy=rans",
     "direct:form=step,error=0.8,rounding=dither",
     "direct:form=step,rate=2,entropy=rans",
     "direct:bits=4,entropy=rans",

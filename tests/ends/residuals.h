@@ -12,7 +12,7 @@ enum { N = 2, T = 9, C = 530, SIZE = T * C };
 static const dw_key keys[N] = {{7, 0}, {9, 1}};
 
 /* Configs of all forms. */
-enum { CODECS = 44 };
+enum { CODECS = 45 };
 extern const char *const residual_codecs[CODECS];
 
 /* Writes the config of a codec to text, with the same incarnation in every encoder, so that all

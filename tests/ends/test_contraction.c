@@ -80,6 +80,7 @@ static void codecs_that_do_not_contract_are_refused(void **state)
         "direct:form=step,step=4,rounding=dither",
         "direct:form=step,step=2,rounding=stochastic",
         "direct:form=step,error=0.6",
+        "direct:form=step,step=1.3,rounding=trellis,entropy=rans",
         "direct:form=step,error=0.97,rounding=dither",
     };
     dw_config config;

@@ -154,6 +154,7 @@ static void the_reconstruction_is_what_arrives(void **state)
                                           "delta:form=step,group=32,key=f16",
                                           "direct:form=step,group=row,rounding=stochastic",
                                           "direct:form=step,rounding=dither",
+                                          "delta:form=step,rounding=trellis,entropy=rans",
                                           "raw:bf16"};
     static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
     test_random random = {5};

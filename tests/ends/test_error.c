@@ -71,6 +71,10 @@ static void as_much_is_lost_as_asked_for(void **state)
         {"error=3e-1,rounding=stochastic", 0.3, 0.95, SIZE},
         {"error=0.1,group=row", 0.1, 0.83, C},
         {"error=0.1,group=row,rounding=dither", 0.1, 0.83, C},
+        {"error=0.05,rounding=trellis,entropy=rans", 0.05, 0.9, SIZE},
+        {"error=0.1,rounding=trellis,entropy=rans", 0.1, 0.85, SIZE},
+        {"error=0.1,group=row,rounding=trellis,entropy=rans", 0.1, 0.75, C},
+        {"error=0.6,rounding=trellis,entropy=rans", 0.6, 0.4, SIZE},
         /* With large steps, nearest rounding has a smaller error than step / sqrt(12), which the
          * encoder reckons with. */
         {"error=0.7", 0.7, 0.5, SIZE},

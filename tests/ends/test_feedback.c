@@ -332,6 +332,7 @@ static void frames_are_given_back(void **state)
     static const char *const configs[] = {
         "direct:bits=4,feedback=ef",
         "direct:form=step,step=2,rounding=dither,entropy=rans,feedback=ef",
+        "direct:form=step,step=0.7,rounding=trellis,entropy=rans,feedback=ef",
         "mx:element=e2m1,feedback=ef", "raw:bf16,feedback=ef"};
     enum { FRAMES = 3 };
     static float y[FRAMES][N * SIZE];

@@ -122,6 +122,7 @@ static void every_allocation_may_fail_once(void **state)
     (void)state;
     fail_each_allocation("delta:bits=4,incarnation=3");
     fail_each_allocation("delta:form=step,rounding=dither,entropy=rans,incarnation=3");
+    fail_each_allocation("delta:form=step,rounding=trellis,entropy=rans,incarnation=3");
     fail_each_allocation("tah:tile=16,feedback=ef,incarnation=3");
     fail_each_allocation("lowrank:rank=2,width=12,feedback=ef,incarnation=3");
     fail_each_allocation("blocks:codebook=quantile,feedback=ef,incarnation=3");

@@ -44,6 +44,7 @@ static const struct {
     {"direct:form=step,group=16,rounding=dither,seed=9", 64, 9, 128},
     {"direct:form=step,error=0.1", 16, 4, 144},
     {"direct:form=step,rounding=dither,step=3,entropy=rans", 16, 60, 128},
+    {"direct:form=step,rounding=trellis,step=0.6,entropy=rans", 16, 60, 128},
     {"direct:bits=3,entropy=rans", 64, 60, 128},
 };
 enum { MOST = 60 * 320, GAP = 5 };

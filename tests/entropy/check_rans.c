@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * check_rans.c - tests entropy-coded blocks (docs/format.md, 3.7): every table of kernels makes and
  * reads the same blocks, between guard pages, and the slow model of the page (rans_model.h) agrees.
- * The tests of blocks in parts are in check_parts.c.
+ * The tests of blocks in parts are in check_parts.c, those of blocks whose codes follow a trellis in
+ * check_trellis_blocks.c.
  *
  * usage: check_rans [--share N]
  * With --share, the tests make only one in N of their random draws. */
@@ -443,11 +444,13 @@ static uint32_t hard_state(rig *r, uint32_t f)
 static uint64_t encode_pairs(rig *r, const dw_kernels *kernels, const uint16_t *start,
                              const uint8_t *codes, uint64_t n, uint32_t *states, uint8_t *end)
 {
+    uint16_t frequencies[2] = {(uint16_t)(start[1] - start[0]), (uint16_t)(start[2] - start[1])};
     dw_rans_encode_run run = {.codes = codes,
                               .n = n,
                               .per_symbol = 1,
                               .range = 2,
                               .start = start,
+                              .frequencies = frequencies,
                               .states = states,
                               .scratch = (uint32_t *)(void *)r->work.start,
                               .end = end,
@@ -502,5 +505,5 @@ int main(int argc, char **argv)
         rans_test(counts_of_steps_are_right),
         rans_test(quotients_are_exact),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL) + check_parts();
+    return cmocka_run_group_tests(tests, NULL, NULL) + check_parts() + check_trellis_blocks();
 }

@@ -115,4 +115,7 @@ void must_decode(rig *r, const dw_kernels *kernels, const uint8_t *block, size_t
  * failed. */
 int check_parts(void);
 
+/* The same for blocks whose codes follow a trellis. */
+int check_trellis_blocks(void);
+
 #endif
