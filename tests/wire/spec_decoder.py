@@ -2151,7 +2151,7 @@ def step_of(sums, n, factor):
 
 def step_of_error(sums, largest, n, error):
     """Step 4 with error and a trellis, as the bits of a bf16. sums: those of x; largest: D."""
-    s = error * math.sqrt(4 * (sum(sums) / n) / (1 + 4 / math.sqrt(n)))
+    s = error * math.sqrt(3.75 * (sum(sums) / n) / (1 + 4 / math.sqrt(n)))
     magnitude = int(math.ldexp(max(s, as_double((False, largest)) / 123), 149 + 60))
     return F32.pack((False, magnitude), 60) >> 16
 
