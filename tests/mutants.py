@@ -463,7 +463,6 @@ MUTANTS = {
     "trellis_words_without_end": ("src/kernels/kernels_rans_c.h", "if (words == run->count) return words + 1; x = x << 16 | run->words[2 * words] | (uint32_t)run->words[2 * words + 1] << 8; words++; } run->states[lane] = x;", "x = x << 16 | run->words[2 * words] | (uint32_t)run->words[2 * words + 1] << 8; words++; } run->states[lane] = x;"),
     "trellis_words_turned": ("src/kernels/kernels_rans_c.h", "x = x << 16 | run->words[2 * words] | (uint32_t)run->words[2 * words + 1] << 8; words++; } run->states[lane] = x;", "x = x << 16 | run->words[2 * words + 1] | (uint32_t)run->words[2 * words] << 8; words++; } run->states[lane] = x;"),
     "trellis_never": ("src/entropy/rans.c", "if (codes->parted || codes->marks) {", "if (codes->parted) {"),
-    "trellis_table_of_one_code": ("src/entropy/rans.c", "if (occurring <= 1) w->counts[beside] = 1;", ""),
     "trellis_table_of_no_code": ("src/entropy/rans.c", "if (occurring == 0) w->counts[middle] = 1;", ""),
     "trellis_goes_on": ("src/codecs/trellis.c", "if (is_first) memset(tile->states", "if (0 * is_first) memset(tile->states"),
     "trellis_begins_with_tiles": ("src/codecs/trellis.c", "if (is_first) memset(tile->states", "if (is_first || 1) memset(tile->states"),

@@ -259,6 +259,9 @@ static const struct golden_coded {
     {1,
      {"trellis_long_rows", "direct:form=step,rounding=trellis,step=1.4,entropy=rans", DW_BF16,
       DW_BF16, 1, 9, 4097}},
+    {1,
+     {"trellis_cut_rows", "direct:form=step,group=row,rounding=trellis,step=0.7,entropy=rans",
+      DW_BF16, DW_F32, 1, 3, 2065}},
 };
 
 /* Configs whose input consists of microscaling elements and of values half way between two. */
