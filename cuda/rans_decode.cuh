@@ -12,13 +12,14 @@
 #include "rans_tables.cuh"
 
 /* entries: for every slot its symbol, how many slots this has (from bit 8), and the number of the
- * slot among them (from bit 20). spelling: the codes of every symbol, the first one lowest. from,
- * bytes: the block in the frame. */
+ * slot among them (from bit 20); where codes follow a trellis, those of kind 1 behind those of kind 0,
+ * with marks as symbols. spelling: the codes of every symbol, the first one lowest. parts: how many
+ * tables the block has. from, bytes: the block in the frame. */
 typedef struct dw_rans_decode_room {
     dw_block_room block;
     dw_tables_room make;
     dw_rans_table tables[DW_PARTS];
-    uint32_t entries[DW_RANS_SLOTS], spelling[DW_RANS_SYMBOLS], states[DW_RANS_STATES];
+    uint32_t entries[DW_TRELLIS_KINDS * DW_RANS_SLOTS], spelling[DW_RANS_SYMBOLS], states[DW_RANS_STATES];
     dw_rans_reader reader;
     uint64_t from;
     uint32_t bytes, parts, taken, is_wrong;
@@ -74,18 +75,20 @@ DW_DEVICE void dw_put_symbol(uint8_t *to, uint32_t spelled, uint32_t per_symbol,
 }
 
 /* Decodes the n codes of a part with one warp. Lane j % 32 decodes symbol j; *state is the lane's
- * state. taken: how many words the earlier parts have used. Returns how many have been used after
+ * state. follows: the codes follow a trellis, of which every lane has a state of its own. taken: how many words the earlier parts have used. Returns how many have been used after
  * this part. If that is more than the block has, zeros were read in place of the missing ones. */
+template <bool follows>
 DW_DEVICE uint32_t dw_take_part(const dw_rans_decode_room *room, const dw_rans_table *table,
                                 dw_rans_words *words, uint32_t taken, uint32_t n, uint8_t *codes,
                                 uint32_t *state)
 {
-    uint32_t lane = threadIdx.x, k = table->per_symbol, symbols = (n + k - 1) / k, x = *state;
+    uint32_t lane = threadIdx.x, k = table->per_symbol, symbols = (n + k - 1) / k, x = *state,
+             trellis = 0;
     dw_words_begin(words, taken);
     for (uint32_t first = 0; first < symbols; first += DW_RANS_STATES) {
         uint32_t j = first + lane;
         bool active = j < symbols;
-        uint32_t entry = room->entries[x % DW_RANS_SLOTS],
+        uint32_t kind = trellis >> 1, entry = room->entries[kind * DW_RANS_SLOTS + x % DW_RANS_SLOTS],
                  next = (entry >> 8 & (DW_RANS_SLOTS - 1)) * (x >> DW_RANS_BITS) + (entry >> 20);
         bool is_low = active && next < DW_RANS_LOWEST;
         uint32_t low = __ballot_sync(DW_ALL_LANES, is_low), all = (uint32_t)__popc(low);
@@ -94,6 +97,12 @@ DW_DEVICE uint32_t dw_take_part(const dw_rans_decode_room *room, const dw_rans_t
         dw_words_go_on(words, taken);
         if (!active) continue;
         x = is_low ? next << 16 | word : next;
+        if (follows) {
+            uint8_t mark = (uint8_t)entry;
+            codes[j] = dw_trellis_code(mark);
+            trellis = dw_trellis_next(trellis, dw_trellis_mark_is_odd(mark));
+            continue;
+        }
         dw_put_symbol(codes + (uint64_t)j * k, room->spelling[entry & 0xff], k, n - j * k);
     }
     *state = x;
@@ -102,8 +111,10 @@ DW_DEVICE uint32_t dw_take_part(const dw_rans_decode_room *room, const dw_rans_t
 
 /* ---- Tables ---------------------------------------------------------------------------------- */
 
-/* Makes entries and spelling from the slots of a table. */
-DW_DEVICE void dw_make_entries(const dw_rans_table *table, dw_rans_decode_room *room)
+/* Makes the entry of each slot of a table. first, apart: the number of the first symbol, and by how
+ * much that of each symbol exceeds the one before. */
+DW_DEVICE void dw_fill_entries(const dw_rans_table *table, uint32_t first, uint32_t apart,
+                               uint32_t *entries)
 {
     uint32_t symbols = dw_symbols_of(table->range, table->per_symbol);
     for (uint32_t slot = threadIdx.x; slot < DW_RANS_SLOTS; slot += DW_CUDA_THREADS) {
@@ -116,8 +127,15 @@ DW_DEVICE void dw_make_entries(const dw_rans_table *table, dw_rans_decode_room *
                 high = middle;
         }
         uint32_t start = table->start[low], f = table->start[low + 1] - start;
-        room->entries[slot] = low | f << 8 | (slot - start) << 20;
+        entries[slot] = (first + apart * low) | f << 8 | (slot - start) << 20;
     }
+}
+
+/* Makes entries and spelling from the slots of a table. */
+DW_DEVICE void dw_make_entries(const dw_rans_table *table, dw_rans_decode_room *room)
+{
+    uint32_t symbols = dw_symbols_of(table->range, table->per_symbol);
+    dw_fill_entries(table, 0, 1, room->entries);
     for (uint32_t s = threadIdx.x; s < symbols; s += DW_CUDA_THREADS) {
         uint32_t rest = s, spelled = 0;
         for (uint32_t i = 0; i < table->per_symbol; i++, rest /= table->range)
@@ -133,7 +151,7 @@ DW_DEVICE dw_rans_fault dw_read_front(dw_rans_decode_room *room, const uint32_t 
 {
     size_t used = 0;
     dw_rans_reader *r = &room->reader;
-    for (uint32_t i = 0; room->parts > 1 && i < DW_PARTS; i++)
+    for (uint32_t i = 0; room->parts == DW_PARTS && i < DW_PARTS; i++)
         if (counts[i] == 0) return DW_RANS_EMPTY_PART;
     dw_rans_fault wrong = dw_rans_read_front(r, room->tables, room->parts);
     if (!wrong)
@@ -156,31 +174,54 @@ DW_DEVICE dw_rans_fault dw_agree(dw_rans_decode_room *room, bool is_wrong, dw_ra
     return room->fault;
 }
 
+/* Decodes the n codes of a block that follow a trellis. The other parameters are those of
+ * dw_take_part. */
+DW_DEVICE uint32_t dw_take_trellis(dw_rans_decode_room *room, dw_rans_words *words, uint32_t n,
+                                   uint8_t *codes, uint32_t *state)
+{
+    uint32_t taken = 0;
+    for (uint32_t kind = 0; kind < DW_TRELLIS_KINDS; kind++) {
+        dw_rans_table *table = &room->tables[kind];
+        dw_find_slots(table, &room->make);
+        dw_fill_entries(table, 2 * table->least - DW_TRELLIS_ZERO + kind, 2,
+                        room->entries + kind * DW_RANS_SLOTS);
+        __syncthreads();
+    }
+    if (threadIdx.x < DW_WARP)
+        taken = dw_take_part<true>(room, &room->tables[0], words, 0, n, codes, state);
+    return taken;
+}
+
 /* Decodes the parts of a block whose front has been read: their codes, one part behind the other.
  * counts: how many codes each part has. */
 DW_DEVICE dw_rans_fault dw_take_parts(dw_rans_decode_room *room, const uint32_t *counts,
                                       uint8_t *codes)
 {
-    bool in_warp = threadIdx.x < DW_WARP,
+    bool in_warp = threadIdx.x < DW_WARP, follows = room->parts == DW_TRELLIS_KINDS,
          has_states = dw_rans_needs_states(room->tables, room->parts);
     const dw_rans_reader *r = &room->reader;
     const uint8_t *states = r->from + r->states;
-    uint32_t x = DW_RANS_LOWEST;
+    uint32_t x = DW_RANS_LOWEST, parts = follows ? 1 : room->parts;
     dw_rans_words words = {states + DW_RANS_STATE_BYTES, r->words, 0, 0, 0};
     for (uint32_t i = 0; has_states && in_warp && i < 4; i++)
         x = (i ? x : 0) | (uint32_t)states[4 * threadIdx.x + i] << (8 * i);
     if (dw_agree(room, x < DW_RANS_LOWEST, DW_RANS_LOW_STATE)) return room->fault;
-    for (uint32_t i = 0; i < room->parts; codes += counts[i++]) {
+    for (uint32_t i = 0; i < parts; codes += counts[i++]) {
         dw_rans_table *table = &room->tables[i];
-        if (table->range == 1) {
+        uint32_t taken = 0;
+        if (!follows && table->range == 1) {
             for (uint32_t at = threadIdx.x; at < counts[i]; at += DW_CUDA_THREADS)
                 codes[at] = (uint8_t)table->least;
             continue;
         }
-        dw_find_slots(table, &room->make);
-        dw_make_entries(table, room);
-        uint32_t taken = 0;
-        if (in_warp) taken = dw_take_part(room, table, &words, room->taken, counts[i], codes, &x);
+        if (follows) {
+            taken = dw_take_trellis(room, &words, counts[i], codes, &x);
+        } else {
+            dw_find_slots(table, &room->make);
+            dw_make_entries(table, room);
+            if (in_warp)
+                taken = dw_take_part<false>(room, table, &words, room->taken, counts[i], codes, &x);
+        }
         __syncthreads();
         if (threadIdx.x == 0) room->taken = taken;
         if (dw_agree(room, taken > r->words, DW_RANS_WORDS_END)) return room->fault;
@@ -202,12 +243,15 @@ DW_DEVICE dw_rans_fault dw_decode_codes(const dw_decode_job *job, const uint8_t 
     if (threadIdx.x == 0) {
         room->reader.from = from;
         room->reader.bytes = bytes;
-        room->parts = layout->dithers && dw_rans_says_parts(from, bytes) ? DW_PARTS : 1;
+        bool has_kinds = layout->may_trellis && dw_rans_says_trellis(from, bytes);
+        room->parts = layout->dithers && dw_rans_says_parts(from, bytes) ? DW_PARTS
+                      : has_kinds                                        ? DW_TRELLIS_KINDS
+                                                                         : 1;
         room->taken = room->is_wrong = 0;
         room->block.counts[0] = (uint32_t)room->block.block.codes;
     }
     __syncthreads();
-    bool has_parts = room->parts > 1;
+    bool has_parts = room->parts == DW_PARTS;
     if (has_parts) dw_count_parts(layout, job->draws_key, &room->block);
     if (threadIdx.x == 0) room->fault = dw_read_front(room, room->block.counts);
     __syncthreads();

@@ -71,7 +71,7 @@ DW_INLINE uint8_t dw_trellis_code(uint8_t mark)
  * (dw_trellis_shrink), and 0 costs one bit more in kind 1 than the levels beside it, because its
  * neighbours are nearer (DW_TRELLIS_ZERO_COSTS). Both constants are in squares of a step, and were
  * found by measurement for values of a normal and of a Laplace distribution: bench/README.md. */
-#define DW_TRELLIS_ZERO_COSTS   0.48f
+#define DW_TRELLIS_ZERO_COSTS   0.6f
 #define DW_TRELLIS_SQUARE_COSTS 0.22
 
 /* What a value is multiplied by before it is rounded. mean_square: of many values, in squares of a

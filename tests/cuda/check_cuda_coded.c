@@ -21,11 +21,12 @@ static uint32_t share = 1;
 
 enum { MOST_PARTS = 4 };
 
-/* One payload. moved: it is not coded, only moved behind others. */
+/* One payload. moved: it is not coded, only moved behind others. follows: its codes follow a trellis,
+ * which kernels only decode. */
 typedef struct payload {
     dw_plan plan;
     uint64_t draws_key;
-    bool moved;
+    bool moved, follows;
     uint8_t *plain, *coded; /* coded: as the CPU makes it */
     uint64_t bytes, sum;    /* of the payload in the frame */
 } payload;
@@ -74,9 +75,30 @@ enum { EQUAL, NORMAL_1, NORMAL_2, NORMAL_3, NORMAL_4, ANY, KINDS };
 /* If set, the kinds of two blocks in turn; otherwise they are drawn. */
 static const uint32_t *kinds;
 
+/* If set, half of the payloads that can follow a trellis do. */
+static bool draws_trellises;
+
+/* Fills the codes of a block that follow a trellis. */
+static void fill_trellis(const dw_coded_block *b, uint8_t *codes)
+{
+    uint8_t states[DW_TRELLIS_LANES] = {0};
+    float size = (float)(1 + sample_below(100)) / 10;
+    for (uint64_t i = 0; i < b->codes; i++) {
+        uint8_t *state = &states[i % DW_TRELLIS_LANES];
+        int32_t index = (int32_t)(test_normal(&sample_source) * size + 1000.5f) - 1000;
+        if (index > DW_TRELLIS_INDEX || index < -DW_TRELLIS_INDEX) index = DW_TRELLIS_INDEX;
+        codes[i] = dw_trellis_code((uint8_t)(DW_TRELLIS_ZERO + 2 * index + (*state >> 1)));
+        *state = (uint8_t)dw_trellis_next(*state, (uint32_t)index & 1);
+    }
+}
+
 /* Fills the codes of a block. */
 static void fill_codes(const payload *p, const dw_coded_block *b, uint8_t *codes)
 {
+    if (p->follows) {
+        fill_trellis(b, codes);
+        return;
+    }
     const dw_layout *layout = &p->plan.layout;
     uint32_t kind = kinds ? kinds[b->number % 2] : sample_below(KINDS),
              most = (1u << layout->bits) - 1, base = sample_below(most + 1);
@@ -130,6 +152,7 @@ static void spec_encode(payload *p)
                          .payload = p->plain,
                          .coded = coded,
                          .scratch = scratch,
+                         .rule = {.is_trellis = p->follows},
                          .draws_key = p->draws_key,
                          .plan = &p->plan,
                          .kernels = &dw_kernels_c};
@@ -167,6 +190,7 @@ static payload make_payload(uint32_t t, uint32_t c, bool moved)
 {
     payload p = {.moved = moved, .draws_key = test_next(&sample_source)};
     draw_layout(&p.plan.layout, t, c);
+    p.follows = draws_trellises && !moved && p.plan.layout.may_trellis && sample_below(2);
     finish_payload(&p);
     return p;
 }
@@ -393,11 +417,13 @@ static void many_blocks_are_placed(void **state)
 
 static payload draw_coded(void)
 {
+    draws_trellises = true;
     payload p = draw_payload();
     while (p.moved) {
         free_payload(&p);
         p = draw_payload();
     }
+    draws_trellises = false;
     return p;
 }
 
