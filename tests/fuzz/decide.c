@@ -28,10 +28,18 @@ static uint64_t pick_number(fuzz_input *input, const dw_option *option)
     }
 }
 
+/* The last word of the option rounding, trellis, came later than the others (pick_trellis). */
+enum { ROUNDING = 4 };
+
+static uint32_t is_later_word(const dw_option *option)
+{
+    return option->number == ROUNDING;
+}
+
 static uint64_t pick(fuzz_input *input, const dw_option *option)
 {
     if (!option->words) return pick_number(input, option);
-    uint32_t choice = fuzz_below(input, count_words(option->words) + 1);
+    uint32_t choice = fuzz_below(input, count_words(option->words) + 1 - is_later_word(option));
     return choice ? option->words[choice - 1].value : 0;
 }
 
@@ -112,6 +120,18 @@ static void pick_element(const fuzz_input *front, fuzz_input *input, dw_config *
             dw_option_set(&dw_options[i], config, pick(input, &dw_options[i]));
 }
 
+/* Whether codes follow a trellis, by the last byte but four. Then the form is step and there is an
+ * entropy coder, without which they cannot. */
+static void pick_trellis(const fuzz_input *front, dw_config *config)
+{
+    uint32_t byte = front->left < CONFIG_BYTES ? 0 : front->data[front->left - 5];
+    bool is_picked = (byte >= 0x79 && byte <= 0x88) || (byte >= 0x8b && byte <= 0x9b);
+    if (!is_picked || (config->codec != DW_CODEC_DELTA && config->codec != DW_CODEC_DIRECT)) return;
+    config->form = DW_FORM_STEP;
+    config->entropy = DW_ENTROPY_RANS;
+    config->rounding = DW_ROUNDING_TRELLIS;
+}
+
 dw_config fuzz_config(fuzz_input *whole)
 {
     fuzz_input front = split_off(whole, CONFIG_BYTES), *input = &front;
@@ -132,6 +152,7 @@ dw_config fuzz_config(fuzz_input *whole)
     pick_options(input, &config, ROTATE + 1, PROJECT - 1);
     if (is_projected) pick_options(input, &config, PROJECT, UINT8_MAX);
     pick_element(&all, input, &config);
+    pick_trellis(&all, &config);
     /* Of error, error=abs and rate a config may set only one. `how` decides which one keeps its
      * value, so that each of them occurs often. */
     if (how != 3) config.error_abs = 0;

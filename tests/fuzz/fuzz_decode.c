@@ -18,7 +18,7 @@ static const dw_key keys[KEYS] = {{.sample = 7},
                                   {.sample = 0x5a5a5a5a5a5a5a5a}};
 
 /* What the corpus must reach: frames that were encoded with each of five options; then what
- * model_coded.c notes while it reads entropy-coded payloads: the three kinds of groups, and every
+ * model_coded.c notes while it reads entropy-coded payloads: the four kinds of groups, and every
  * rule of the format that a hostile payload breaks; and the same of model_sparse.c. */
 const char *const fuzz_goals[] = {"error=",
                                   "error=abs:",
@@ -37,6 +37,9 @@ const char *const fuzz_goals[] = {"error=",
                                   "words",
                                   "words of a block in parts",
                                   "part without codes",
+                                  "block with a trellis",
+                                  "head of a table of a trellis",
+                                  "words of a block with a trellis",
                                   "bits of a code",
                                   "end of a payload within its sizes",
                                   "end of a payload within a group",

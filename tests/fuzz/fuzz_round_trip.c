@@ -13,6 +13,7 @@ enum { KEYS = 5, IN_FLIGHT = 4, MOST_N = 3, MOST_STEPS = 40, LIVES = 8 };
 /* What the corpus must reach: a decoder accepted a frame that was encoded with this. */
 const char *const fuzz_goals[] = {"entropy-coded",
                                   "entropy-coded, with dither",
+                                  "entropy-coded, along a trellis",
                                   "error=",
                                   "error=abs:",
                                   "rate=",
@@ -270,6 +271,8 @@ static void note_accepted(const world *w, const flight *f)
     if (is_coded) fuzz_reach("entropy-coded");
     if (is_coded && config->rounding == DW_ROUNDING_DITHER)
         fuzz_reach("entropy-coded, with dither");
+    if (is_coded && config->rounding == DW_ROUNDING_TRELLIS)
+        fuzz_reach("entropy-coded, along a trellis");
     if (config->error) fuzz_reach("error=");
     if (config->error_abs) fuzz_reach("error=abs:");
     if (config->rate) fuzz_reach("rate=");

@@ -10,6 +10,7 @@ typedef struct coded_block {
     uint64_t first, tiles; /* tiles */
     uint64_t plain, scales, codes;
     const model_part *parts; /* the part of each of its codes; NULL: the codes have no dither */
+    bool may_trellis;        /* the codes may follow a trellis */
 } coded_block;
 
 static coded_block block_at(const model_tile *tiles, uint64_t first, uint64_t n)
@@ -112,14 +113,30 @@ static uint64_t check_part(const uint8_t *block, uint64_t bytes, uint64_t head, 
     return symbols > 256 ? 0 : check_frequencies(block, bytes, behind, range);
 }
 
+/* What the rules of a trellis demand of the head of a table, which begins at byte `head`. */
+static bool is_of_trellis(const uint8_t *block, uint64_t head)
+{
+    uint32_t least = block[head + 1], range = block[head + 2] + 1u;
+    return (block[head] == 1 && range > 1 && least >= 65 && least + range - 1 <= 191) ||
+           breaks("head of a table of a trellis");
+}
+
+static uint32_t byte_of_parts(uint32_t parts)
+{
+    return parts == RANS_MODEL_TRELLIS ? 2 : parts > 1;
+}
+
 static bool block_is_possible(const uint8_t *block, uint64_t bytes, uint64_t n, uint32_t parts)
 {
-    if (bytes < 6 || bytes >= n || block[3] != (parts > 1)) return breaks("header of a block");
+    if (bytes < 6 || bytes >= n || block[3] != byte_of_parts(parts))
+        return breaks("header of a block");
     uint64_t words = model_get(block + 4, 2), at = 0;
     bool has_states = false;
     for (uint32_t i = 0; i < parts; i++) {
+        uint64_t head = at;
         at = check_part(block, bytes, at, at + (i ? 3 : 6), &has_states);
         if (!at) return breaks("head or frequencies of a part");
+        if (parts == RANS_MODEL_TRELLIS && !is_of_trellis(block, head)) return false;
     }
     if (!has_states) return (words == 0 && bytes == at) || breaks("words of a block of one code");
     if (at + 128 + 2 * words != bytes) return breaks("number of words");
@@ -144,6 +161,10 @@ static bool decode_block(const coded_block *b, const uint8_t *block, uint64_t by
 {
     uint32_t counts[RANS_MODEL_PARTS] = {(uint32_t)b->codes};
     bool in_parts = b->parts && bytes >= 6 && block[3];
+    if (b->may_trellis && bytes >= 6 && block[3] == 2)
+        return block_is_possible(block, bytes, b->codes, RANS_MODEL_TRELLIS) &&
+               (rans_model_decode(block, (size_t)bytes, counts, RANS_MODEL_TRELLIS, codes) ||
+                breaks("words of a block with a trellis"));
     if (!in_parts)
         return block_is_possible(block, bytes, b->codes, 1) &&
                (rans_model_decode(block, (size_t)bytes, counts, 1, codes) || breaks("words"));
@@ -191,7 +212,10 @@ static bool read_block(const model_way *way, const model_tile *tiles, const code
     bool valid = decode_block(b, from + b->scales, size - b->scales, codes);
     for (uint64_t i = 0; valid && i < b->codes; i++)
         valid = codes[i] >> way->bits == 0 || breaks("bits of a code");
-    if (valid) fuzz_reach(b->parts && from[b->scales + 3] ? "block in parts" : "block");
+    if (valid)
+        fuzz_reach(!from[b->scales + 3] ? "block"
+                   : b->parts           ? "block in parts"
+                                        : "block with a trellis");
     for (uint64_t i = 0; valid && i < b->tiles; i++, tile++) {
         memcpy(plain + tile->offset, from, tile->scales);
         from += tile->scales;
@@ -229,6 +253,7 @@ uint8_t *model_plain(const model_way *way, uint32_t t, uint32_t c, uint64_t draw
     for (uint64_t i = 0; valid && i < n; number++) {
         coded_block b = block_at(tiles, i, n);
         b.parts = parts ? parts + codes : NULL;
+        b.may_trellis = way->form == STEPPED && !way->dithers;
         uint64_t size = model_get(payload + front + 4 * number, 4);
         valid = at + size <= bytes ? read_block(way, tiles, &b, payload + at, size, plain)
                                    : breaks("end of a payload within a group");

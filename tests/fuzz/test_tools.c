@@ -159,13 +159,13 @@ static void require_picked(uint32_t times, const char *codec, const char *option
 }
 
 /* Some words belong to no config of a codec: direct is never microscaled, because mx is; the values
- * of sparse codecs, and the factors of lowrank, are rows, and are not in steps, which dither
- * needs. */
+ * of sparse codecs, and the factors of lowrank, are rows, and are not in steps, which dither and a
+ * trellis need. */
 static bool is_possible(dw_codec codec, const dw_option *option, uint32_t word)
 {
     if (codec >= DW_CODEC_TOPK && codec <= DW_CODEC_LOWRANK)
         return word != DW_GROUP_CHANNEL && word != DW_GROUP_SAMPLE &&
-               (strcmp(option->name, "rounding") != 0 || word != DW_ROUNDING_DITHER);
+               (strcmp(option->name, "rounding") != 0 || word < DW_ROUNDING_DITHER);
     if (codec == DW_CODEC_TAH && strcmp(option->name, "scale") == 0) return word != DW_SCALE_ABSMAX;
     return codec != DW_CODEC_DIRECT || strcmp(option->name, "form") != 0 || word != DW_FORM_MX;
 }

@@ -347,7 +347,7 @@ def refuse(s, codes, block, role=DELTA, resize=None):
     other arguments are those of stepped."""
     frame = s.frame()
     stepped(s, frame, codes, block, role, resize)
-    s.deliver(frame, "FORMAT", 2 if role == DELTA else 0)
+    s.deliver(frame, "FORMAT", 0 if role == STATELESS else 2)
 
 
 def changed(ks, how, F=None, least=None):

@@ -350,4 +350,17 @@ static const struct {
       {LOWRANK_Q + 120, 0xbf800002}}}, /* products that nearly cancel */
 };
 
+/* Changes of the front of a block with a trellis, whose payload has 16 bytes of scale and 16 of
+ * sizes in front of it. Both tables have indices from -1 to 1. */
+static const struct {
+    unsigned at;
+    uint8_t value;
+} trellis_bytes[] = {
+    {32, 0},   {32, 2},  {32, 4},              /* k */
+    {33, 0},   {33, 64}, {33, 190}, {33, 255}, /* least */
+    {34, 0},   {34, 1},  {34, 255},            /* R - 1 */
+    {35, 0},   {35, 1},  {35, 3},   {35, 255}, /* parts */
+    {37, 255},                                 /* W */
+};
+
 #endif

@@ -23,6 +23,7 @@ import spec_rans
 import spec_rotated
 import spec_sparse
 import spec_tah
+import spec_viterbi
 from xxh3 import xxh3_64 as H
 
 MASK32 = 0xFFFFFFFF
@@ -338,6 +339,7 @@ BREAKS = {
     "replaced-untold": "a frame of a replaced incarnation is answered NACK (6)",
 }
 BREAKS.update(spec_rans.BREAKS)
+BREAKS.update(spec_viterbi.BREAKS)
 BREAKS.update(spec_entropy.BREAKS)
 BREAKS.update(
     {
@@ -1347,7 +1349,8 @@ def plain_payload(h, parameters, e, payload):
     generator = generator_of(h, parameters, e)
     z = generator.z if generator else None
     try:
-        return spec_entropy.plain_payload(payload, front, tiles, per_row, z, broken)
+        in_steps = method.form == STEPPED
+        return spec_entropy.plain_payload(payload, front, tiles, per_row, z, in_steps, broken)
     except spec_entropy.Invalid as rule:
         raise Refused("FORMAT", str(rule)) from rule
 
@@ -2146,16 +2149,26 @@ def step_of(sums, n, factor):
     return min(BF16.pack(F32.unpack(F32.pack((False, magnitude), 60))), 0x7F7F)
 
 
+def step_of_error(sums, largest, n, error):
+    """Step 4 with error and a trellis, as the bits of a bf16. sums: those of x; largest: D."""
+    s = error * math.sqrt(3.75 * (sum(sums) / n) / (1 + 4 / math.sqrt(n)))
+    magnitude = int(math.ldexp(max(s, as_double((False, largest)) / 123), 149 + 60))
+    return F32.pack((False, magnitude), 60) >> 16
+
+
+def scaled_by(d, s):
+    """Step 5: u."""
+    if s == 0:
+        return False, 0
+    inverse = F32.unpack(F32.pack((False, (1 << 400) // s), 102))
+    if "step-write-divides" in broken:
+        return F32.unpack(F32.pack((d[0], (d[1] << 400) // s), 251))
+    return F32.unpack(F32.pack((d[0], d[1] * inverse[1]), 149))
+
+
 def level_of(d, s, z):
     """Step 5; z in units of 2^-17."""
-    if s == 0:
-        scaled_, exact = (False, 0), 0
-    else:
-        inverse = F32.unpack(F32.pack((False, (1 << 400) // s), 102))
-        scaled_ = F32.unpack(F32.pack((d[0], d[1] * inverse[1]), 149))
-        if "step-write-divides" in broken:
-            scaled_ = F32.unpack(F32.pack((d[0], (d[1] << 400) // s), 251))
-    scaled_ = add(scaled_, (z < 0, abs(z) << 132))
+    scaled_ = add(scaled_by(d, s), (z < 0, abs(z) << 132))
     level = round_shift(min(scaled_[1], 1000 << 149), 149)
     if "step-write-ties" in broken:
         level = min(scaled_[1], 1000 << 149) + (1 << 148) >> 149
@@ -2186,7 +2199,21 @@ def added_in_order(sums, C):
     return [sum(sums[i : i + per]) for i in range(0, len(sums), per)]
 
 
-def stepped_payload(h, group, x, base, factor, generator):
+def trellis_codes(h, group, d, steps, options):
+    """Step 6: the codes of each segment, by the number of its first element. d: the deltas, or None
+    where they are poisoned; steps: the scale of each segment, by that number."""
+    tiles = [[(s.start, s.w, s.g) for s in tile] for tile in tiles_of(h.T, h.C, group)]
+    per_row = pieces_per_row(h.C, group) if long_rows(h.C, group) else 0
+    u = [None] * len(d)
+    for start, w, _ in (segment for tile in tiles for segment in tile):
+        if BF16.is_finite(steps[start]):
+            s = BF16.unpack(steps[start])[1]
+            u[start : start + w] = [as_double(scaled_by(v, s)) for v in d[start : start + w]]
+    groups = spec_entropy.groups_of(tiles, per_row, broken)
+    return spec_viterbi.codes_of(groups, u, "error" not in options, broken)
+
+
+def stepped_payload(h, group, x, base, factor, generator, options):
     """The payload for x, a list of values or None for NaN. base: the same, or None."""
     d = x if base is None else [difference(a, b) for a, b in zip(x, base)]
     d = [None if v is None or v[1] >= INFINITY else v for v in d]
@@ -2200,7 +2227,11 @@ def stepped_payload(h, group, x, base, factor, generator):
         bits = BF16.nan
         if not poisoned:
             sums = [sum_of_squares([(at, cut(segment)) for at, segment in tile]) for tile in piece]
-            bits = step_of(added_in_order(sums, h.C) if group == SAMPLE else sums, n, factor)
+            sums = added_in_order(sums, h.C) if group == SAMPLE else sums
+            bits = step_of(sums, n, factor)
+            if "error" in options:
+                largest = max(v[1] for segment in segments for v in cut(segment))
+                bits = step_of_error(sums, largest, n, float(options["error"]))
         s = 0 if poisoned else BF16.unpack(bits)[1]
         for segment in segments:
             z = lambda i: generator.z(segment.start + i) if generator else 0
@@ -2208,6 +2239,8 @@ def stepped_payload(h, group, x, base, factor, generator):
                 128 if poisoned else level_of(v, s, z(i)) + 128 for i, v in enumerate(cut(segment))
             ]
             steps[segment.start], codes[segment.start] = bits, own + [128] * (segment.g - segment.w)
+    if options.get("rounding") == "trellis":
+        codes = trellis_codes(h, group, d, steps, options)
     front = padded(struct.pack("<H", steps[0])) if group == SAMPLE else b""
     for tile in tiles_of(h.T, h.C, group):
         own = [steps[segment.start] for segment in tile]
@@ -2242,7 +2275,7 @@ def ruled_payloads(decoder, step, frame):
         if method.form == STEPPED:
             generator = encoder_generator(h, parameters, e, decoder.options)
             how = x, base, factor_of(h, e, decoder.options), generator
-            yield i, payload, stepped_payload(h, parameters["group"], *how)
+            yield i, payload, stepped_payload(h, parameters["group"], *how, decoder.options)
 
 
 # ------------------------------------------------------------------------------------------------

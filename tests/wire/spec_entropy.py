@@ -123,10 +123,14 @@ class Payload:
 
     front: the number of bytes in front of its tiles. tiles, per_row: all tiles, and as for
     count_groups. z: a function that returns the dither of an element, given by its number in the
-    sample, in units of 2^-17; None: the payload is without dither."""
+    sample, in units of 2^-17; None: the payload is without dither. in_steps: its form is 4."""
 
-    def __init__(self, front, tiles, per_row, z, broken):
+    def __init__(self, front, tiles, per_row, z, in_steps, broken):
         self.front, self.z, self.broken = front, z, broken
+        follows = in_steps or "trellis-any-form" in broken
+        undithered = z is None or "trellis-dithered" in broken
+        # What read_block is given: its blocks may have a trellis.
+        self.kept = [0] * 32 if follows and undithered else None
         self.groups = groups_of(tiles, per_row, broken)
 
     def plain(self, payload):
@@ -193,7 +197,7 @@ class Payload:
             counts = [len(part) for part in parts]
         if "parts-refused" in broken:
             counts = None
-        made, size = read_block(data, stored, counts, broken)
+        made, size = read_block(data, stored, counts, self.kept, broken)
         need(size == len(data) or "entropy-size-of-block" in broken, "bytes behind a block")
         most = 255 if "entropy-wide-codes" in broken else (1 << sum(tiles[0].widths)) - 1
         need(max(map(max, filter(None, made))) <= most, "a code of too many bits")
@@ -237,10 +241,10 @@ class Payload:
         return (256 - code) % 256
 
 
-def plain_payload(payload, front, tiles, per_row, z, broken):
+def plain_payload(payload, front, tiles, per_row, z, in_steps, broken):
     """Returns the plain payload; raises Invalid if a rule is broken. The arguments are those of the
     class Payload."""
-    return Payload(front, tiles, per_row, z, broken).plain(payload)
+    return Payload(front, tiles, per_row, z, in_steps, broken).plain(payload)
 
 
 __all__ = ["BREAKS", "Invalid", "Tile", "count_groups", "plain_payload"]

@@ -10,6 +10,8 @@ names."""
 import struct
 from collections import namedtuple
 
+import spec_trellis
+
 SLOTS = 4096
 STATES = 32
 LEAST_STATE = 1 << 16
@@ -33,7 +35,7 @@ BREAKS = {
     "rans-k-3": "k = 3 is taken as 2 (3.7)",
     "rans-code-256": "least + R - 1 may be larger than 255 (3.7)",
     "rans-many-symbols": "R^k may be larger than 256 (3.7)",
-    "rans-parts-any": "the field `parts` may be larger than 1 (3.7)",
+    "rans-parts-any": "the field `parts` may be larger than 2, which is 1 then (3.7)",
     "rans-weight-nearest": "weights are rounded to the nearest (3.7)",
     "rans-weight-0": "a weight that is rounded down to 0 is 0 (3.7)",
     "rans-slots-whole": "slots are shared out by w, not by what is above 4096 (3.7)",
@@ -51,6 +53,7 @@ BREAKS = {
     "rans-part-j": "j is not 0 again in the next part (3.7)",
     "rans-part-states": "every part has its own states (3.7)",
     "rans-fill-checked": "the digits that fill up the last symbol must be those of writers (3.7)",
+    **spec_trellis.BREAKS,
 }
 
 # The head of one part, and its frequencies: a list of R numbers, or None if R is 1.
@@ -177,6 +180,15 @@ def slots_of(table, broken):
     return B + [before + (T * shared >> 32) if "rans-slots-last" in broken else SLOTS]
 
 
+class Slots:
+    """The slots of a table. B: as in 3.7; symbols: the symbol of each slot."""
+
+    def __init__(self, table, broken):
+        self.B = slots_of(table, broken)
+        ends = zip(self.B, self.B[1:])
+        self.symbols = [s for s, (first, end) in enumerate(ends) for _ in range(first, end)]
+
+
 class States:
     """The 32 states of a block, and the words that they read. Reads both from the reader."""
 
@@ -203,28 +215,41 @@ class States:
     def part(self, table, count):
         """Decodes the next part. count: how many codes it has. Returns them, without the digits
         that fill up the last symbol."""
-        B, R, codes = slots_of(table, self.broken), len(table.F), []
-        symbols = [s for s in range(len(B) - 1) for _ in range(B[s], B[s + 1])]
-        early = LEAST_STATE + ("rans-word-early" in self.broken)
+        slots, R, codes = Slots(table, self.broken), len(table.F), []
         if "rans-part-j" not in self.broken:
             self.j = 0
         if "rans-part-states" in self.broken:
             self.x = list(self.first)
         for _ in range(-(-count // table.k)):
-            at = self.j % self.count
-            x, self.j = self.x[at], self.j + 1
-            slot = x % SLOTS
-            # Without a deliberate error, every slot belongs to a symbol.
-            need(slot < len(symbols), "a slot of no symbol")
-            s = symbols[slot]
-            x = (B[s + 1] - B[s]) * (x // SLOTS) + slot - B[s]
-            if x < early:
-                below = "rans-word-below" in self.broken
-                x = x + (self.word() << 16) if below else (x << 16) + self.word()
-            self.x[at] = x
-            codes += self.codes_of(s, table, R)
+            codes += self.codes_of(self.symbol(slots), table, R)
         self.check_fill(table, codes[count:])
         return codes[:count]
+
+    def symbol(self, slots):
+        """Reads the next symbol. slots: those of its table."""
+        B, at = slots.B, self.j % self.count
+        x, self.j = self.x[at], self.j + 1
+        slot = x % SLOTS
+        # Without a deliberate error, every slot belongs to a symbol.
+        need(slot < len(slots.symbols), "a slot of no symbol")
+        s = slots.symbols[slot]
+        x = (B[s + 1] - B[s]) * (x // SLOTS) + slot - B[s]
+        if x < LEAST_STATE + ("rans-word-early" in self.broken):
+            below = "rans-word-below" in self.broken
+            x = x + (self.word() << 16) if below else (x << 16) + self.word()
+        self.x[at] = x
+        return s
+
+    def trellis(self, tables, count, kept):
+        """Decodes the codes of a block with a trellis. count: how many there are; kept: as for
+        spec_trellis.Trellis. Returns them."""
+        trellis, codes = spec_trellis.Trellis(self.broken, kept), []
+        tables = [table._replace(k=1, F=table.F or [SLOTS]) for table in tables]
+        slots = [Slots(table, self.broken) for table in tables]
+        for _ in range(count):
+            number = trellis.table()
+            codes.append(trellis.code(tables[number].least + self.symbol(slots[number])))
+        return codes
 
     def codes_of(self, s, table, R):
         """Returns the k codes of symbol s."""
@@ -249,16 +274,20 @@ class States:
         need(ended, "a state does not end with 2^16")
 
 
-def read_block(data, n, parts, broken):
+def read_block(data, n, parts, kept, broken):
     """Decodes the block at the front of `data`.
 
     n: the number of its codes. parts: the number of codes in each of the four parts, or None if the
-    block must not have parts. Returns (made, size): made is a list with one list of codes for each
-    part, or with a single list if the block has no parts; size is the number of the block's bytes.
+    block must not have parts. kept: as for spec_trellis.Trellis, or None if the block must not have
+    a trellis. Returns (made, size): made is a list with one list of codes for each part, or with a
+    single list if the block has no parts; size is the number of the block's bytes.
     """
     reader = Reader(data, broken)
     *head, cut, W = struct.unpack("<BBBBH", reader.take(6))
-    need(cut <= 1 or "rans-parts-any" in broken, "the field parts")
+    need(cut <= 2 or "rans-parts-any" in broken, "the field parts")
+    if cut == 2 and "trellis-refused" not in broken:
+        need(kept is not None, "a trellis that a block must not have")
+        return read_trellis(reader, head, W, n, kept)
     need(not cut or parts is not None, "parts that a block must not have")
     tables = [read_table(reader, head, broken)]
     for _ in range(3 if cut else 0):
@@ -277,3 +306,18 @@ def read_block(data, n, parts, broken):
     if states:
         states.end()
     return made, reader.at
+
+
+def read_trellis(reader, head, W, n, kept):
+    """Decodes a block with a trellis, of which the header was read. The other arguments and the
+    result are those of read_block."""
+    broken = reader.broken
+    tables = [read_table(reader, head, broken)]
+    tables.append(read_table(reader, reader.take(3), broken))
+    reader.end_byte()
+    fault = spec_trellis.fault_of(tables, broken)
+    need(fault is None, fault)
+    states = States(reader, W, broken)
+    codes = states.trellis(tables, n, kept)
+    states.end()
+    return [codes], reader.at

@@ -101,3 +101,67 @@ class Block:
             data += bytes(head) + self.string(own)
         data += struct.pack(f"<{len(self.states)}I", *self.states)
         return data + struct.pack(f"<{len(self.words)}H", *self.words) + self.tail
+
+
+class Walk:
+    """Goes through the codes of a block with a trellis, one after the other."""
+
+    def __init__(self):
+        self.t, self.i = [0] * 32, 0
+
+    def table(self):
+        """Returns which table the next code is written with."""
+        return int(self.t[self.i % 32] >= 2)
+
+    def step(self, m):
+        """Goes over a code of this index. Returns the code."""
+        lane, nearer = self.i % 32, self.table() if m else 0
+        self.t[lane] = ((self.t[lane] ^ m) & 1) << 1 | self.t[lane] >> 1
+        self.i += 1
+        return 128 + (2 * m - nearer if m > 0 else 2 * m + nearer)
+
+    def over(self, code):
+        """Goes over this code, which must be possible here. Returns its table and its index."""
+        q, table = code - 128, self.table()
+        m = (abs(q) + 1) // 2 * (-1 if q < 0 else 1)
+        assert self.step(m) == code, "a code that cannot be here"
+        return table, m
+
+
+def possible(random_, n, spread, is_padding=lambda i: False, begins=()):
+    """Returns n random codes that a block with a trellis can hold. spread: the standard deviation
+    of indices; is_padding: whether code i is of padding, which is 128; begins: the codes with which
+    further blocks begin."""
+    codes, walk = [], Walk()
+    for i in range(n):
+        walk = Walk() if i in begins else walk
+        m = 0 if is_padding(i) else round(random_.gauss(0, spread))
+        codes.append(walk.step(max(-63, min(63, m))))
+    return codes
+
+
+class TrellisBlock(Block):
+    """A block with a trellis. Its fields are those of Block, with a head and frequencies for each
+    of the two tables. codes: codes that can be in such a block. F, least: for each table, or None
+    for those of the indices that occur; ends, small: as for Block."""
+
+    def __init__(self, codes, F=None, least=None, ends=2**16, small=False):
+        walk = Walk()
+        pairs = [walk.over(code) for code in codes]
+        # A table must have two codes or more, also if fewer occur.
+        occur = [[128 + m for table, m in pairs if table == i] or [128] for i in (0, 1)]
+        occur = [own if min(own) < max(own) else [*own, own[0] + 1] for own in occur]
+        self.F = F or [frequencies(own) for own in occur]
+        least = least or [min(own) for own in occur]
+        self.heads = [[1, first, len(own) - 1] for first, own in zip(least, self.F)]
+        self.cut, self.ones, self.tail, self.W, self.small = 2, 0, b"", None, small
+        self.x, self.words = [2**16] * 31 + [ends], []
+        of = [slots(own, 1) for own in self.F]
+        for i, (table, m) in reversed(list(enumerate(pairs))):
+            B, f = of[table][128 + m - least[table]]
+            x = self.x[i % 32]
+            if x >= 2**20 * f or (small and i == 0):
+                self.words.insert(0, x % 2**16)
+                x //= 2**16
+            self.x[i % 32] = 4096 * (x // f) + x % f + B
+        self.states = self.x

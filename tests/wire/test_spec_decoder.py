@@ -19,6 +19,7 @@ from fractions import Fraction
 import entropy_scripts
 import sparse_scripts
 import spec_decoder
+import trellis_scripts
 from spec_encoder import (
     BF16,
     BRIEF,
@@ -1032,6 +1033,7 @@ ALONE = (
     bad_zeros,
     *entropy_scripts.ALONE,
     *sparse_scripts.ALONE,
+    *trellis_scripts.ALONE,
 )
 
 
@@ -1046,6 +1048,7 @@ def all_scripts():
     made.update(sparse_scripts.random_scripts())
     made.update(sparse_scripts.microscaled_scripts())
     made.update(entropy_scripts.long_scripts())
+    made.update(trellis_scripts.trellis_scripts())
     return {name: s.golden() for name, s in made.items()}
 
 
