@@ -831,7 +831,7 @@ MUTANTS_OF_GPU = {
     "gpu_decode_words_without_end": ("cuda/rans_decode.cuh", "if (dw_agree(room, taken > r->words, DW_RANS_WORDS_END)) return room->fault;", "", "cuda_kernels_coded"),
     "gpu_decode_words_behind_the_end": ("cuda/rans_decode.cuh", "return i < words->count ? at[0]", "return i < words->count + 4096 ? at[0]", "cuda_kernels_coded"),
     "gpu_decode_words_again": ("cuda/rans_decode.cuh", "words->now = words->then;", "", "cuda_kernels_coded"),
-    "gpu_decode_words_of_the_part": ("cuda/rans_decode.cuh", "dw_take_part(room, table, &words, room->taken,", "dw_take_part(room, table, &words, 0,", "cuda_kernels_coded"),
+    "gpu_decode_words_of_the_part": ("cuda/rans_decode.cuh", "dw_take_part<false>(room, table, &words, room->taken,", "dw_take_part<false>(room, table, &words, 0,", "cuda_kernels_coded"),
     "gpu_decode_words_left": ("cuda/rans_decode.cuh", "if (dw_agree(room, room->taken < r->words, DW_RANS_WORDS_LEFT)) return room->fault;", "", "cuda_kernels_coded"),
     "gpu_decode_any_last_state": ("cuda/rans_decode.cuh", "return dw_agree(room, x != DW_RANS_LOWEST, DW_RANS_LAST_STATE);", "return DW_RANS_RIGHT;", "cuda_kernels_coded"),
     "gpu_decode_low_state": ("cuda/rans_decode.cuh", "if (dw_agree(room, x < DW_RANS_LOWEST, DW_RANS_LOW_STATE)) return room->fault;", "", "cuda_kernels_coded"),

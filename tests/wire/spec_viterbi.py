@@ -10,7 +10,7 @@ import struct
 
 LANES = 32
 MOST = 124
-ZERO_COSTS = struct.unpack("<f", struct.pack("<f", 0.48))[0]
+ZERO_COSTS = struct.unpack("<f", struct.pack("<f", 0.6))[0]
 NOT_REACHED = float("inf")
 
 BREAKS = {
@@ -18,7 +18,7 @@ BREAKS = {
     "trellis-write-of-payload": "encoders: M is the mean of the tile and of those before it (5)",
     "trellis-write-padding": "encoders: M counts padding, too (5)",
     "trellis-write-zero": "encoders: q = 0 costs nothing more (5)",
-    "trellis-write-frugal": "encoders: G and 0.48 count with `error`, too (5)",
+    "trellis-write-frugal": "encoders: G and 0.6 count with `error`, too (5)",
     "trellis-write-tiles": "encoders: t begins at 0 with each tile (5)",
     "trellis-write-groups": "encoders: t goes on from group to group (5)",
     "trellis-write-limit": "encoders: v is at most 126 (5)",
