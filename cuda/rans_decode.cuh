@@ -12,14 +12,15 @@
 #include "rans_tables.cuh"
 
 /* entries: for every slot its symbol, how many slots this has (from bit 8), and the number of the
- * slot among them (from bit 20); where codes follow a trellis, those of kind 1 behind those of kind 0,
- * with marks as symbols. spelling: the codes of every symbol, the first one lowest. parts: how many
- * tables the block has. from, bytes: the block in the frame. */
+ * slot among them (from bit 20); where codes follow a trellis, those of kind 1 behind those of kind
+ * 0, with marks as symbols. spelling: the codes of every symbol, the first one lowest. parts: how
+ * many tables the block has. from, bytes: the block in the frame. */
 typedef struct dw_rans_decode_room {
     dw_block_room block;
     dw_tables_room make;
     dw_rans_table tables[DW_PARTS];
-    uint32_t entries[DW_TRELLIS_KINDS * DW_RANS_SLOTS], spelling[DW_RANS_SYMBOLS], states[DW_RANS_STATES];
+    uint32_t entries[DW_TRELLIS_KINDS * DW_RANS_SLOTS], spelling[DW_RANS_SYMBOLS],
+        states[DW_RANS_STATES];
     dw_rans_reader reader;
     uint64_t from;
     uint32_t bytes, parts, taken, is_wrong;
@@ -75,8 +76,9 @@ DW_DEVICE void dw_put_symbol(uint8_t *to, uint32_t spelled, uint32_t per_symbol,
 }
 
 /* Decodes the n codes of a part with one warp. Lane j % 32 decodes symbol j; *state is the lane's
- * state. follows: the codes follow a trellis, of which every lane has a state of its own. taken: how many words the earlier parts have used. Returns how many have been used after
- * this part. If that is more than the block has, zeros were read in place of the missing ones. */
+ * state. follows: the codes follow a trellis, of which every lane has a state of its own. taken:
+ * how many words the earlier parts have used. Returns how many have been used after this part. If
+ * that is more than the block has, zeros were read in place of the missing ones. */
 template <bool follows>
 DW_DEVICE uint32_t dw_take_part(const dw_rans_decode_room *room, const dw_rans_table *table,
                                 dw_rans_words *words, uint32_t taken, uint32_t n, uint8_t *codes,
@@ -88,7 +90,8 @@ DW_DEVICE uint32_t dw_take_part(const dw_rans_decode_room *room, const dw_rans_t
     for (uint32_t first = 0; first < symbols; first += DW_RANS_STATES) {
         uint32_t j = first + lane;
         bool active = j < symbols;
-        uint32_t kind = trellis >> 1, entry = room->entries[kind * DW_RANS_SLOTS + x % DW_RANS_SLOTS],
+        uint32_t kind = trellis >> 1,
+                 entry = room->entries[kind * DW_RANS_SLOTS + x % DW_RANS_SLOTS],
                  next = (entry >> 8 & (DW_RANS_SLOTS - 1)) * (x >> DW_RANS_BITS) + (entry >> 20);
         bool is_low = active && next < DW_RANS_LOWEST;
         uint32_t low = __ballot_sync(DW_ALL_LANES, is_low), all = (uint32_t)__popc(low);

@@ -176,8 +176,7 @@ typedef enum dw_rounding {
     DW_ROUNDING_NEAREST = 1,
     DW_ROUNDING_STOCHASTIC = 2,
     DW_ROUNDING_DITHER = 3, /* stochastic, and the decoder subtracts the dither again */
-    DW_ROUNDING_TRELLIS = 4 /* many values jointly, so that they take the fewest bits for their
-                               error; only with the form step and an entropy coder */
+    DW_ROUNDING_TRELLIS = 4 /* many values jointly, to need fewer bits; with entropy coding */
 } dw_rounding;
 typedef enum dw_choose { DW_CHOOSE_GROUP = 1, DW_CHOOSE_NEVER = 2 } dw_choose;
 typedef enum dw_entropy { DW_ENTROPY_NONE = 1, DW_ENTROPY_RANS = 2 } dw_entropy;

@@ -143,7 +143,8 @@ DW_INLINE uint16_t dw_step_below(double step)
 #define DW_TRELLIS_UNCLAMPED 123.0
 
 /* The mean square of the error along a trellis whose levels are chosen by nothing but their errors
- * is at most step^2 / 3.75. (With small steps it was step^2 / 3.79; with larger ones it is less.) */
+ * is at most step^2 / 3.75. (With small steps it was step^2 / 3.79; with larger ones it is less.)
+ */
 #define DW_TRELLIS_PARTS 3.75
 
 /* Returns the step, as a bf16, with which the norm |x - y| is hardly ever more than `error` times

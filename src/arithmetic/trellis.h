@@ -2,12 +2,12 @@
  * trellis.h - the arithmetic of trellis-coded quantization, in code that C and CUDA share.
  *
  * Values are rounded to levels, which are whole multiples of a step, from -126 to 126. Each of 32
- * lanes (element i belongs to lane i mod 32) is in one of four states. In states 0 and 1 a value may
- * only become an even level, in states 2 and 3 only 0 or an odd level. So an entropy coder that
+ * lanes (element i belongs to lane i mod 32) is in one of four states. In states 0 and 1 a value
+ * may only become an even level, in states 2 and 3 only 0 or an odd level. So an entropy coder that
  * knows the state has half as many levels to tell apart, but the values that can be expressed by a
  * whole lane lie more densely than the multiples of two steps do: which levels come next is decided
- * by the levels before. An encoder finds the best sequence of levels of a lane with the algorithm of
- * Viterbi. At equal bits the error is smaller than that of single values rounded to the nearest.
+ * by the levels before. An encoder finds the best sequence of levels of a lane with the algorithm
+ * of Viterbi. At equal bits the error is smaller than that of single values rounded to the nearest.
  *
  * wide table:
  * | name  | meaning                                                                                  |
@@ -96,9 +96,9 @@ DW_INLINE int dw_trellis_is_limited(float scaled)
     return scaled > DW_TRELLIS_MOST || scaled < -DW_TRELLIS_MOST;
 }
 
-/* Returns the level nearest to a magnitude, of those of a kind whose index is odd, or even. They are
- * four steps apart. Adding 1.5 * 2^25, whose last place is worth 4, rounds to a multiple of 4. Level
- * 0, which kind 1 has instead of level -1, is nearest up to 1.5. Padding has level 0. */
+/* Returns the level nearest to a magnitude, of those of a kind whose index is odd, or even. They
+ * are four steps apart. Adding 1.5 * 2^25, whose last place is worth 4, rounds to a multiple of 4.
+ * Level 0, which kind 1 has instead of level -1, is nearest up to 1.5. Padding has level 0. */
 DW_INLINE float dw_trellis_level(float magnitude, uint32_t kind, uint32_t index_is_odd)
 {
     float offset = kind ? (index_is_odd ? 1.0f : 3.0f) : (index_is_odd ? 2.0f : 0.0f);

@@ -71,7 +71,7 @@ typedef struct dw_audit {
 typedef struct dw_rule {
     dw_scale scale;
     int is_stochastic;
-    int is_trellis; /* codes follow a trellis (arithmetic/trellis.h) */
+    int is_trellis;      /* codes follow a trellis (arithmetic/trellis.h) */
     uint64_t dither_key; /* seeds the dither of this visit of the sample */
 } dw_rule;
 

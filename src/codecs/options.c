@@ -228,8 +228,8 @@ static bool rounding_fits(const dw_config *config, uint64_t rounding)
  * rounding never makes the error larger than the change, whatever the step. With feedback, however,
  * the error must be smaller than what is coded. Nearest rounding is wrong by at most the dead zone
  * (half a step by default), so the dead zone must be below the root mean square. Rounding along a
- * trellis never makes the error larger than the change either, because making all values 0 is one of
- * the ways that it compares; the norm of its error is about half a step. */
+ * trellis never makes the error larger than the change either, because making all values 0 is one
+ * of the ways that it compares; the norm of its error is about half a step. */
 uint32_t dw_option_step_most(const dw_config *config)
 {
     bool is_delta = config->codec == DW_CODEC_DELTA;

@@ -7,8 +7,8 @@
  * sample is read twice: `measure` adds up the squares of each chunk, `settle` computes the step and
  * writes it into the payload, and only then are chunks encoded.
  *
- * With rounding=trellis a chunk is read twice in any case: `choose_codes` finds the codes of all its
- * tiles (codecs/trellis.h), and then its runs are completed as with other roundings.
+ * With rounding=trellis a chunk is read twice in any case: `choose_codes` finds the codes of all
+ * its tiles (codecs/trellis.h), and then its runs are completed as with other roundings.
  *
  * Source: subtractive dither is universal quantization (Ziv 1985; Zamir and Feder 1992). */
 #include <string.h>
@@ -411,9 +411,9 @@ static dw_status plan(dw_plan *made, dw_why *why)
 /* Rounding to the nearest step and dither are wrong by at most half a step, a dead zone by at most
  * its width, stochastic rounding by at most a step; the largest magnitude of a piece is at least
  * its root mean square. The mean square of the error is step^2 / 12 with dither, and at most step^2
- * / 4 with stochastic rounding, whatever is coded. Along a trellis it was at most 0.5 step^2 with all
- * values that were measured, which include values that are all the same. (A value of more than 127 steps is clamped, but
- * the error remains a part of it.) */
+ * / 4 with stochastic rounding, whatever is coded. Along a trellis it was at most 0.5 step^2 with
+ * all values that were measured, which include values that are all the same. (A value of more than
+ * 127 steps is clamped, but the error remains a part of it.) */
 static dw_contraction contracts(const dw_form_params *params, const dw_config *config)
 {
     static const double root_of_6 = 2.449489742783178, root_of_12 = 3.4641016151377546;

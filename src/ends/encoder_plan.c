@@ -311,29 +311,29 @@ dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i)
     const dw_plan *plan = plan_of(t, p->entry.use);
     const dw_params *params = &t->plans->params;
     uint32_t every = p->fresh.data ? params->audit : 0; /* 0 without prev */
-    dw_encode_job job = {
-        .layout = plan->layout,
-        .rule = {.scale = dw_params_scale(params, plan->params.bits),
-                 .is_stochastic = params->is_stochastic,
-                 .is_trellis = params->is_trellis && plan->form == &dw_form_step},
-        .zone = (float)params->deadzone / 1000,
-        .step = params->rate ? t->encoder->rate.step : (double)plan->params.step / 1000,
-        .x = t->has_x ? dw_tensor_sample(&t->x, i) : p->fresh.data,
-        .x_dtype = t->has_x ? t->x.dtype : params->prev,
-        .stride = t->has_x ? t->x.stride_t : (int64_t)t->header.c,
-        .prev = p->base ? p->base->data : NULL,
-        .next = p->fresh.data,
-        .prev_dtype = t->has_x ? dw_ticket_dtype(t) : params->prev,
-        .keeps_residual = params->keeps_residual && p->fresh.data,
-        .kept = kept_of(t, p),
-        .keeps = kept_in(t, p->fresh.data),
-        .payload = t->frame + p->entry.payload_offset,
-        .entry = i,
-        .audit = dw_audit_of(every, p->entry.key, t->header.sequence),
-        .is_exact = p->entry.role != DW_ROLE_KEY,
-        .wire_dtype = plan->params.dtype,
-        .plan = plan,
-        .kernels = dw_engine_kernels(&t->encoder->end.engine)};
+    dw_encode_job job = {.layout = plan->layout,
+                         .rule = {.scale = dw_params_scale(params, plan->params.bits),
+                                  .is_stochastic = params->is_stochastic,
+                                  .is_trellis = params->is_trellis && plan->form == &dw_form_step},
+                         .zone = (float)params->deadzone / 1000,
+                         .step = params->rate ? t->encoder->rate.step
+                                              : (double)plan->params.step / 1000,
+                         .x = t->has_x ? dw_tensor_sample(&t->x, i) : p->fresh.data,
+                         .x_dtype = t->has_x ? t->x.dtype : params->prev,
+                         .stride = t->has_x ? t->x.stride_t : (int64_t)t->header.c,
+                         .prev = p->base ? p->base->data : NULL,
+                         .next = p->fresh.data,
+                         .prev_dtype = t->has_x ? dw_ticket_dtype(t) : params->prev,
+                         .keeps_residual = params->keeps_residual && p->fresh.data,
+                         .kept = kept_of(t, p),
+                         .keeps = kept_in(t, p->fresh.data),
+                         .payload = t->frame + p->entry.payload_offset,
+                         .entry = i,
+                         .audit = dw_audit_of(every, p->entry.key, t->header.sequence),
+                         .is_exact = p->entry.role != DW_ROLE_KEY,
+                         .wire_dtype = plan->params.dtype,
+                         .plan = plan,
+                         .kernels = dw_engine_kernels(&t->encoder->end.engine)};
     if (params->is_stochastic)
         job.rule.dither_key =
             dw_draws_key(t->encoder->end.config.seed, p->entry.key, t->header.sequence);

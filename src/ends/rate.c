@@ -44,12 +44,13 @@ static bool rounds_randomly(const dw_params *params)
 }
 
 /* Normally distributed values take about `wanted` bits each if the step is 2^(2 - wanted) times
- * their root mean square. At less than one bit, random rounding needs a larger step. Along a trellis
- * the step is little more than half as large, because only every other level can follow. */
+ * their root mean square. At less than one bit, random rounding needs a larger step. Along a
+ * trellis the step is little more than half as large, because only every other level can follow. */
 void dw_rate_begin(dw_rate *rate, const dw_params *params)
 {
     if (!params->rate) return;
-    double wanted = (double)params->rate / 1000, step = power_of_two((params->is_trellis ? 1.13 : 2) - wanted);
+    double wanted = (double)params->rate / 1000,
+           step = power_of_two((params->is_trellis ? 1.13 : 2) - wanted);
     rate->debt = 0;
     set_step(rate, params, rounds_randomly(params) && wanted < 1 ? step / wanted : step);
 }
@@ -60,10 +61,9 @@ void dw_rate_learn(dw_rate *rate, const dw_params *params, double bits, bool is_
     if (!params->rate) return;
     /* The debt is limited. Otherwise, if the rate was out of reach for long because the step has
      * limits, many later frames would be far from the wanted rate to make up for it. */
-    double most = 1 + 2 * wanted,
-           gain = rounds_randomly(params) ? clamp(1.5 / wanted, 1, 20)
-                     : params->is_trellis   ? 1
-                                            : clamp(1 / wanted, 1, 2.5);
+    double most = 1 + 2 * wanted, gain = rounds_randomly(params) ? clamp(1.5 / wanted, 1, 20)
+                                         : params->is_trellis    ? 1
+                                                                 : clamp(1 / wanted, 1, 2.5);
     rate->debt = clamp(rate->debt + error, -most, most);
     if (!is_coded) return;
     double change = clamp(gain * (error + rate->debt / 4), -2, 2);

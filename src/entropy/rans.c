@@ -128,9 +128,9 @@ static draft plan_block(const dw_kernels *kernels, rans_work *w, const uint8_t *
     return d;
 }
 
-/* Collects from the counts of marks those of one kind, as counts of indices plus 128. The table of a
- * kind has two codes or more. So if fewer occur, one or two are counted that do not. Returns the sum
- * of all counts. */
+/* Collects from the counts of marks those of one kind, as counts of indices plus 128. The table of
+ * a kind has two codes or more. So if fewer occur, one or two are counted that do not. Returns the
+ * sum of all counts. */
 static uint32_t count_kind(planning *w, const uint32_t *marks, uint32_t kind)
 {
     uint32_t n = 0, occurring = 0, middle = DW_TRELLIS_ZERO;
@@ -148,8 +148,8 @@ static uint32_t count_kind(planning *w, const uint32_t *marks, uint32_t kind)
     return n + (occurring == 0) + (occurring <= 1);
 }
 
-/* Returns a draft of a block whose codes follow a trellis. n: how many there are. tables: memory for
- * two tables. */
+/* Returns a draft of a block whose codes follow a trellis. n: how many there are. tables: memory
+ * for two tables. */
 static draft plan_trellis(const dw_kernels *kernels, rans_work *w, const uint8_t *marks,
                           const uint32_t *n, dw_rans_table *tables)
 {
@@ -271,9 +271,9 @@ size_t dw_rans_encode(const dw_kernels *kernels, const dw_rans_codes *codes, uin
     uint32_t n = (uint32_t)codes->n;
     draft best = plan_block(kernels, w, codes->codes, &n, 1, w->tables);
     if (codes->parted || codes->marks) {
-        draft d = codes->marks
-                      ? plan_trellis(kernels, w, codes->marks, &n, w->tables + 1)
-                      : plan_block(kernels, w, codes->parted, codes->counts, DW_PARTS, w->tables + 1);
+        draft d = codes->marks ? plan_trellis(kernels, w, codes->marks, &n, w->tables + 1)
+                               : plan_block(kernels, w, codes->parted, codes->counts, DW_PARTS,
+                                            w->tables + 1);
         if (8 * d.front_bytes + d.bits < 8 * best.front_bytes + best.bits) best = d;
     }
     return put_block(kernels, w, &best, to, cap < bound ? cap : bound);

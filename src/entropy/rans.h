@@ -38,10 +38,10 @@ typedef struct dw_rans_codes {
     const uint32_t *counts;
 } dw_rans_codes;
 
-/* Writes a block with one table, or one with a table for each part or kind, whichever is shorter. Returns its length in
- * bytes. Returns 0, and leaves `to` unchanged, where the block would be longer than cap or
- * dw_rans_bound(n), so that coding would not save anything. A caller that can store the codes
- * without coding in fewer than n bytes passes one byte less than that as cap. */
+/* Writes a block with one table, or one with a table for each part or kind, whichever is shorter.
+ * Returns its length in bytes. Returns 0, and leaves `to` unchanged, where the block would be
+ * longer than cap or dw_rans_bound(n), so that coding would not save anything. A caller that can
+ * store the codes without coding in fewer than n bytes passes one byte less than that as cap. */
 size_t dw_rans_encode(const dw_kernels *kernels, const dw_rans_codes *codes, uint8_t *to,
                       size_t cap, void *work);
 

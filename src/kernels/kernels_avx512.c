@@ -498,7 +498,7 @@ DW_VECTOR void h_in_turns(h16x16 even, h16x16 odd, h16x16 *first, h16x16 *second
             decode_columns, convert, digest, digest_bytes, stream, norms, add, subtract,           \
             mx_encode, mx_decode, step_squares, step_encode, step_decode, dither_bytes,            \
             count_parts, sort_parts, restore_parts, histogram, rans_encode, rans_decode,           \
-            rans_decode_trellis, trellis_encode, trellis_marks, rotate, unrotate, collect                                                                      \
+            rans_decode_trellis, trellis_encode, trellis_marks, rotate, unrotate, collect          \
     }
 const dw_kernels dw_kernels_avx512 = DW_KERNELS("avx512", count_parts, sort_parts, restore_parts);
 const dw_kernels dw_kernels_vbmi2 =

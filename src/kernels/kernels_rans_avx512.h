@@ -17,8 +17,8 @@ DW_VECTOR void rans_give(uint32_t *states, rans_group x)
     _mm512_storeu_si512((void *)(states + 16), x.b);
 }
 
-/* Decodes one symbol of each of sixteen states. index: the entries of `slots` that the states select.
- * Returns these entries. */
+/* Decodes one symbol of each of sixteen states. index: the entries of `slots` that the states
+ * select. Returns these entries. */
 DW_VECTOR __m512i rans_step(__m512i *states, __m512i index, const uint32_t *slots,
                             const uint8_t **words)
 {

@@ -395,7 +395,8 @@ static uint64_t rans_decode(const dw_rans_decode_run *run)
     return (w.bytes_before + (uint64_t)(w.next - (w.is_copy ? w.copy : run->words))) / 2;
 }
 
-/* ---- Codes that follow a trellis (arithmetic/trellis.h) --------------------------------------- */
+/* ---- Codes that follow a trellis (arithmetic/trellis.h) ---------------------------------------
+ */
 
 /* The symbols of the slots are marks. */
 static void rans_fill_trellis(const dw_rans_trellis_run *run)
@@ -480,7 +481,7 @@ DW_VECTOR __m256i trellis_marks_of(__m256i codes, __m256i *states)
 {
     __m256i zero = _mm256_setzero_si256(), one = _mm256_set1_epi8(1),
             top = _mm256_set1_epi8((char)0x80);
-    __m256i level = _mm256_xor_si256(codes, top); /* less 128, as a signed byte */
+    __m256i level = _mm256_xor_si256(codes, top);                 /* less 128, as a signed byte */
     __m256i size = _mm256_avg_epu8(_mm256_abs_epi8(level), zero); /* of the index */
     __m256i index = _mm256_sign_epi8(size, level), s = *states;
     __m256i kind = _mm256_and_si256(_mm256_srli_epi16(s, 1), one);

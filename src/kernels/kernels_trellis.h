@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * kernels_trellis.h - vector kernels for trellis-coded quantization.
  *
- * A part of the vector kernels: see kernels_simd.h, which comes before it. A block of 16 lanes holds
- * half of the 32 lanes of a row, and the halves are encoded one after the other. The functions are
- * those of arithmetic/trellis.h for a block, with the same sums and products. */
+ * A part of the vector kernels: see kernels_simd.h, which comes before it. A block of 16 lanes
+ * holds half of the 32 lanes of a row, and the halves are encoded one after the other. The
+ * functions are those of arithmetic/trellis.h for a block, with the same sums and products. */
 
 /* The magnitudes of a block that are rounded. The lanes of padding are set in `padding`, and their
  * magnitudes have no meaning. */
@@ -107,8 +107,7 @@ DW_VECTOR i32x16 trellis_back(f32x16 scaled, i32x16 higher, i32x16 *state)
     i32x16 odd = i_and(i_add(is_higher, i_shr(*state, 1)), one), kind = i_and(*state, one);
     *state = i_add(i_shl(kind, 1), is_higher);
     i32x16 is_kind_1 = i_greater(kind, i_set(0)), is_even = i_greater(one, odd);
-    i32x16 offset =
-        i_add(i_shl(odd, 1), i_and(is_kind_1, i_sub(i_set(3), i_shl(odd, 2))));
+    i32x16 offset = i_add(i_shl(odd, 1), i_and(is_kind_1, i_sub(i_set(3), i_shl(odd, 2))));
     i32x16 is_zero = i_and(i_and(is_kind_1, is_even), f_less(b.magnitude, f_set(1.5f)));
     i32x16 level = i_nearest(trellis_round(b.magnitude, f_whole(offset)));
     level = i_andnot(i_or(is_zero, b.padding), level);
@@ -135,7 +134,8 @@ DW_VECTOR uint64_t trellis_encode_half(const dw_trellis_run *run, uint32_t first
     }
     i32x16 state = trellis_end(s);
     i_store(last, state);
-    for (int lane = 0; lane < LANES; lane++) run->states[first + (uint32_t)lane] = (uint8_t)last[lane];
+    for (int lane = 0; lane < LANES; lane++)
+        run->states[first + (uint32_t)lane] = (uint8_t)last[lane];
     ROLLED for (uint32_t row = run->rows, n; row > 0; row -= n)
     {
         i32x16 l[4] = {i_set(0), i_set(0), i_set(0), i_set(0)};
@@ -144,13 +144,12 @@ DW_VECTOR uint64_t trellis_encode_half(const dw_trellis_run *run, uint32_t first
         for (uint32_t i = n; i-- > 0;) {
             uint32_t at = row - n + i;
             l[i] = trellis_back(f_mul(f_load(scaled + at * DW_TRELLIS_LANES), shrink),
-                                     i_load(higher[at]), &state);
+                                i_load(higher[at]), &state);
         }
-        codes_put8(codes,
-                   codes_of_levels(l[0], l[1], l[2], l[3], DW_TRELLIS_ZERO));
+        codes_put8(codes, codes_of_levels(l[0], l[1], l[2], l[3], DW_TRELLIS_ZERO));
         for (uint32_t i = 0; i < n; i++)
-            memcpy(run->codes + (row - n + i) * DW_TRELLIS_LANES + first,
-                   codes + (size_t)i * LANES, LANES);
+            memcpy(run->codes + (row - n + i) * DW_TRELLIS_LANES + first, codes + (size_t)i * LANES,
+                   LANES);
     }
     return step_count(outside);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels_trellis_c.h - the kernels of trellis-coded quantization in plain C: the specification that
- * all other tables must match.
+ * kernels_trellis_c.h - the kernels of trellis-coded quantization in plain C: the specification
+ * that all other tables must match.
  *
  * Included by kernels_c.c. */
 

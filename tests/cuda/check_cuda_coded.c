@@ -21,8 +21,8 @@ static uint32_t share = 1;
 
 enum { MOST_PARTS = 4 };
 
-/* One payload. moved: it is not coded, only moved behind others. follows: its codes follow a trellis,
- * which kernels only decode. */
+/* One payload. moved: it is not coded, only moved behind others. follows: its codes follow a
+ * trellis, which kernels only decode. */
 typedef struct payload {
     dw_plan plan;
     uint64_t draws_key;

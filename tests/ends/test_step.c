@@ -79,9 +79,9 @@ static void gaps_change_no_bit(void **state)
 {
     static const char *const codecs[] = {"direct", "delta"}, *const groups[] = {"sample", "row",
                                                                                 "64", "16"};
-    static const char *const roundings[] = {"nearest", "stochastic", "dither", "dither,error=0.2",
-                                             "trellis,entropy=rans",
-                                             "trellis,entropy=rans,error=0.2"};
+    static const char *const roundings[] = {
+        "nearest",          "stochastic",           "dither",
+        "dither,error=0.2", "trellis,entropy=rans", "trellis,entropy=rans,error=0.2"};
     static const uint32_t shapes[][2] = {{1, 1}, {5, 64}, {7, 70}, {40, 100}, {3, 2100}, {2, 4096}};
     test_random random = {test_seed()};
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_trellis.c - tests rounding=trellis through encoder and decoder: what it gains, that the error
- * is never larger than what is coded, poison, clamped values, and frames that are refused. */
+ * test_trellis.c - tests rounding=trellis through encoder and decoder: what it gains, that the
+ * error is never larger than what is coded, poison, clamped values, and frames that are refused. */
 #include <math.h>
 
 #include "step_rig.h"
@@ -47,8 +47,8 @@ static double sent(const char *config, const float *x, double *error)
     return bits;
 }
 
-/* At the same error, rounding along a trellis takes at least 0.08 bits less than nearest rounding, at
- * all rates from 1.1 to 4 bits. Between two steps of nearest rounding, the bits are those of a
+/* At the same error, rounding along a trellis takes at least 0.08 bits less than nearest rounding,
+ * at all rates from 1.1 to 4 bits. Between two steps of nearest rounding, the bits are those of a
  * straight line over the logarithm of the error. */
 static void fewer_bits_at_the_same_error(void **state)
 {
@@ -86,8 +86,9 @@ static void errors_never_exceed_what_is_coded(void **state)
         test_random random = {5};
         test_pair pair;
         char config[96];
-        snprintf(config, sizeof config, "delta:form=step,step=%g,key_step=%g,rounding=trellis,"
-                                        "entropy=rans",
+        snprintf(config, sizeof config,
+                 "delta:form=step,step=%g,key_step=%g,rounding=trellis,"
+                 "entropy=rans",
                  steps[k], steps[k]);
         test_pair_open(&pair, config, 1, T, C, DW_F32);
         draw(&random, k % 2, x, SIZE);
@@ -157,8 +158,8 @@ static uint8_t *parts_of(test_pair *pair)
     return pair->frame + entry.payload_offset + 32 + 3;
 }
 
-/* The decoder needs no option to read a trellis. It refuses one where codes are dithered, and one in
- * codes that are not in steps. */
+/* The decoder needs no option to read a trellis. It refuses one where codes are dithered, and one
+ * in codes that are not in steps. */
 static void decoders_need_no_option(void **state)
 {
     static const char *const others[] = {
@@ -170,7 +171,8 @@ static void decoders_need_no_option(void **state)
     test_pair pair, plain;
     (void)state;
     draw(&random, false, x, SIZE);
-    test_pair_open(&pair, "direct:form=step,step=0.4,rounding=trellis,entropy=rans", 1, T, C, DW_F32);
+    test_pair_open(&pair, "direct:form=step,step=0.4,rounding=trellis,entropy=rans", 1, T, C,
+                   DW_F32);
     test_pair_open(&plain, "direct:form=step,entropy=rans", 1, T, C, DW_F32);
     test_pair_encode(&pair, keys, &tx);
     assert_int_equal(*parts_of(&pair), 2);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * check_rans.c - tests entropy-coded blocks (docs/format.md, 3.7): every table of kernels makes and
  * reads the same blocks, between guard pages, and the slow model of the page (rans_model.h) agrees.
- * The tests of blocks in parts are in check_parts.c, those of blocks whose codes follow a trellis in
- * check_trellis_blocks.c.
+ * The tests of blocks in parts are in check_parts.c, those of blocks whose codes follow a trellis
+ * in check_trellis_blocks.c.
  *
  * usage: check_rans [--share N]
  * With --share, the tests make only one in N of their random draws. */

@@ -34,8 +34,9 @@ static void draw_codes(rig *r, uint64_t n, float size, uint8_t *codes, uint8_t *
     }
 }
 
-/* Encodes codes that follow a trellis. The encoder writes a block with one table if that is shorter,
- * so it gets noise as its codes; every block that it writes has the tables of a trellis. */
+/* Encodes codes that follow a trellis. The encoder writes a block with one table if that is
+ * shorter, so it gets noise as its codes; every block that it writes has the tables of a trellis.
+ */
 static size_t encode_trellis(rig *r, const dw_kernels *kernels, const uint8_t *marks, uint64_t n,
                              uint8_t *to, size_t cap)
 {
@@ -147,8 +148,8 @@ static void tables_make_the_same_trellis(rig *r)
     assert_true(paid > draws / 4);
 }
 
-/* Of both kinds a block tells apart only half as many levels as it has in all: so it is shorter than
- * one with a single table. The encoder chooses the shorter one. */
+/* Of both kinds a block tells apart only half as many levels as it has in all: so it is shorter
+ * than one with a single table. The encoder chooses the shorter one. */
 static void a_trellis_is_shorter(rig *r)
 {
     static uint8_t codes[16384], marks[16384], block[16384];

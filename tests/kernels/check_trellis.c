@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_trellis.c - tests the kernels of trellis-coded quantization. The C kernels are compared with
- * a search through all sequences of levels that a lane can have, those of every other table that
- * this processor can run with the C kernels, byte by byte.
+ * check_trellis.c - tests the kernels of trellis-coded quantization. The C kernels are compared
+ * with a search through all sequences of levels that a lane can have, those of every other table
+ * that this processor can run with the C kernels, byte by byte.
  *
  * check_trellis [--share N]: only one in N of the random draws, for emulated processors. */
 #include <float.h>
@@ -13,8 +13,8 @@ enum { LANES = DW_TRELLIS_LANES, FEW_ROWS = 9, DRAWS = 400 };
 
 /* ---- The model ------------------------------------------------------------------------------- */
 
-/* The levels that may follow a state are every other multiple of a step, so a lane is a walk through
- * this table: the state behind an even and behind an odd index. */
+/* The levels that may follow a state are every other multiple of a step, so a lane is a walk
+ * through this table: the state behind an even and behind an odd index. */
 static const uint32_t model_next[4][2] = {{0, 2}, {2, 0}, {1, 3}, {3, 1}};
 
 /* The level of a kind with an index of this parity that is nearest to a magnitude, by comparing all
@@ -69,8 +69,7 @@ static float cost_of_codes(const dw_trellis_run *run, uint32_t lane, uint32_t st
             assert_int_equal(level, 0);
         else if (level != 0)
             assert_true(!signbit(value) == (level > 0));
-        float error =
-            isnan(value) ? 0 : fminf(fabsf(value), DW_TRELLIS_MOST) - (float)magnitude;
+        float error = isnan(value) ? 0 : fminf(fabsf(value), DW_TRELLIS_MOST) - (float)magnitude;
         float square = error * error;
         if (!isnan(value) && kind && level == 0) square = square + run->zero_costs;
         cost = cost + square;
@@ -105,7 +104,8 @@ static float any_value(bench *b, float size)
 
 static void draw_case(bench *b, trellis_case *c, uint32_t most_rows)
 {
-    static const float shrinks[] = {1, 0.5f, 0.9f, 0.01f}, costs[] = {0, DW_TRELLIS_ZERO_COSTS, 0.3f};
+    static const float shrinks[] = {1, 0.5f, 0.9f, 0.01f},
+                       costs[] = {0, DW_TRELLIS_ZERO_COSTS, 0.3f};
     float size = ldexpf(1, (int)below(b, 10) - 2);
     c->run = (dw_trellis_run){.scaled = c->scaled,
                               .rows = 1 + below(b, most_rows),

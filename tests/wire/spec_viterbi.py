@@ -10,7 +10,7 @@ import struct
 
 LANES = 32
 MOST = 124
-ZERO_COSTS = struct.unpack("<f", struct.pack("<f", 0.6))[0]
+ZERO_COSTS = struct.unpack("<f", struct.pack("<f", 0.72))[0]
 NOT_REACHED = float("inf")
 
 BREAKS = {
@@ -18,7 +18,7 @@ BREAKS = {
     "trellis-write-of-payload": "encoders: M is the mean of the tile and of those before it (5)",
     "trellis-write-padding": "encoders: M counts padding, too (5)",
     "trellis-write-zero": "encoders: q = 0 costs nothing more (5)",
-    "trellis-write-frugal": "encoders: G and 0.6 count with `error`, too (5)",
+    "trellis-write-frugal": "encoders: G and 0.72 count with `error`, too (5)",
     "trellis-write-tiles": "encoders: t begins at 0 with each tile (5)",
     "trellis-write-groups": "encoders: t goes on from group to group (5)",
     "trellis-write-limit": "encoders: v is at most 126 (5)",
@@ -106,7 +106,7 @@ class Chooser:
         M = sum(sums) / n if n else 0.0
         if not self.frugal or not M < 1e9 or "trellis-write-whole" in self.broken:
             return 1.0
-        return single(M / (M + 0.22))
+        return single(M / (M + 0.24))
 
     def tile(self, us):
         """Returns the codes of a tile. us: u of each, or None for padding."""
