@@ -154,13 +154,19 @@ static void make_any_entry(draft *d, uint32_t i, fuzz_input *input, const draft_
         (void)make_entry(d, i, input, world, STATELESS, 1);
 }
 
+/* Whether places may be drawn alike, which bit 1 of the flags says. */
+static bool draws_places(const dw_config *config)
+{
+    return config->codec == DW_CODEC_RANDK || config->codec == DW_CODEC_COCKTAIL;
+}
+
 void draft_make_up(draft *d, fuzz_input *input, const draft_world *world)
 {
     memset(d, 0, sizeof *d);
     uint8_t *h = d->header;
     memcpy(h, "DWF1\2", 5);
     h[6] = (uint8_t)world->model->config.codec;
-    h[7] = fuzz_byte(input) & 1;
+    h[7] = fuzz_byte(input) & (draws_places(&world->model->config) ? 3 : 1);
     put(h + 8, 8, world->incarnation);
     put(h + 16, 8, world->sequence);
     put(h + AT_T, 4, world->t);

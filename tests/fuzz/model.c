@@ -213,7 +213,7 @@ static uint64_t draws_key(const model_header *h, const model_entry *e)
     model_put(b + 16, 8, e->key.slice);
     model_put(b + 24, 8, h->sequence);
     model_put(b + 32, 8, h->incarnation);
-    return model_hash(b, sizeof b);
+    return model_hash(b, h->flags & 2 ? 24 : sizeof b);
 }
 
 /* Returns false if the payload is coded or sparse and breaks a rule (step 8). */

@@ -86,7 +86,7 @@ static dw_status open_header(const uint8_t *frame, size_t len, model_header *h)
                         .n_parameters = frame[41],
                         .length = model_get(frame + 48, 8),
                         .seed = model_get(frame + 56, 8)};
-    if (h->flags > 1 || !h->incarnation || !h->sequence || !h->n || !h->t || !h->c)
+    if (h->flags > 3 || !h->incarnation || !h->sequence || !h->n || !h->t || !h->c)
         return DW_ERR_FORMAT;
     if (!model_bytes(h->x) || h->n_parameters > 32 || model_get(frame + 42, 6))
         return DW_ERR_FORMAT;
@@ -368,7 +368,9 @@ static bool entries_fit_codec(const uint8_t *frame, const model_header *h, const
     bool audited = p->codec == DELTA && p->of[AUDIT] != 255;
     if (p->of[ROTATE] && h->c % p->of[ROTATE]) return false;
     if (p->of[TILE] && h->c % p->of[TILE]) return false;
-    bool draws = p->of[ROUNDING] || p->codec == RANDK || p->codec == COCKTAIL;
+    bool draws_places = p->codec == RANDK || p->codec == COCKTAIL;
+    bool draws = p->of[ROUNDING] || draws_places;
+    if ((h->flags & 2) && !draws_places) return false;
     if ((h->seed && !draws) || (h->n_forgotten && p->codec != DELTA)) return false;
     for (uint32_t i = 0; i < h->n; i++) {
         model_entry e = model_entry_at(frame, h, i);
