@@ -1067,6 +1067,13 @@ MUTANTS_OF_GROUPS = {
     "results_are_not_undone": ("collective/undoing.c", "if (config->feedback <= DW_FEEDBACK_NONE) return true;", "if (is_shared || config->feedback <= DW_FEEDBACK_NONE) return true;"),
     "frames_kept_for_ever": ("collective/worker.c", "dw_undoing_end(group, slot, false);", ""),
     "residuals_not_taken_back": ("collective/open.c", "|| config->feedback > DW_FEEDBACK_NONE;", ";"),
+    "places_of_each_rank": ("collective/coders.c", "group->rank == 0 ? group->nonce : group->lanes[0].peer_nonce;", "group->nonce;"),
+    "places_of_each_hop": ("collective/coders.c", "head->visit, head->part) | 1;", "head->visit, head->part + 1000 * (head->flags & DW_MESSAGE_HOP2)) | 1;"),
+    "places_of_all_visits": ("collective/coders.c", "head->visit, head->part) | 1;", "0, head->part) | 1;"),
+    "places_of_all_parts": ("collective/coders.c", "head->visit, head->part) | 1;", "head->visit, 0) | 1;"),
+    "places_of_all_groups": ("collective/coders.c", "dw_message_seed(common, group->codec.seed, 0);", "dw_message_seed(0 * common, group->codec.seed, 0);"),
+    "places_of_unbiased_hops": ("collective/coders.c", "if (config->scaling == DW_SCALING_UNBIASED) return 0;", ""),
+    "places_of_no_life": ("collective/coders.c", "if (group->codec.incarnation) common = group->codec.incarnation;", ""),
     "poison_uncounted": ("collective/sharing.c", "group->count.poisoned += after.poisoned_groups - before.poisoned_groups;", ""),
 }
 # What the two ends of a channel must agree on, and channels with several configs, against
