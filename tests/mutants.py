@@ -905,9 +905,12 @@ MUTANTS_OF_LINKS = {
     "hello_not_looked_for_again": ("transports/link/open.c", "has_failed ? 2 : 1; looks > 0 &&", "has_failed ? 0 : 1; looks > 0 &&"),
     "peers_limit_ignored": ("transports/link/open.c", "if (peer_max < link->max_message_bytes) link->max_message_bytes = peer_max;", "(void)peer_max;"),
 }
-# What only the fuzzers of frames see, by their random inputs and their model.
+# What only the fuzzers of frames see, by their corpora, random inputs and model.
 MUTANTS_OF_FRAMES = {
     "tah_clamps_what_it_rotates_back": ("src/codecs/tah.c", "job->kernels->rotate(rotated, DW_F32, NULL, DW_F32, (uint64_t)u.at.rows * tah.g, tah.g, back);", "job->kernels->unrotate(rotated, (uint64_t)u.at.rows * tah.g, tah.g, NULL, DW_F32, back, DW_F32);"),
+    "blocks_code_of_no_entry": ("src/codecs/blocks.c", "read_float(payload + 4 * i) : dw_float_of(DW_F32_NAN);", "read_float(payload + 4 * i) : 0;"),
+    "payloads_longer_than_planned": ("src/codecs/plan.c", ": entry->payload_bytes != plan->payload_bytes)", ": entry->payload_bytes < plan->payload_bytes)"),
+    "lowrank_sums_unclamped": ("src/codecs/lowrank.c", "is_nan ? dw_float_of(DW_F32_NAN) : dw_f32_finite(values[i]);", "is_nan ? dw_float_of(DW_F32_NAN) : values[i];"),
     "length_bound": ("src/wire/frame.c", "dw_size_multiply(all, 9, &all)", "dw_size_multiply(all, 8, &all)"),
     "skip_without_zero_digest": ("src/wire/frame.c", "if (empty != (entry->payload_digest == 0) || (empty && entry->payload_bytes))", "if (empty && entry->payload_bytes)"),
     "stateless_use_exact": ("src/wire/frame.c", "return use == DW_USE_WHOLE || use == DW_USE_BRIEF;", "return use == DW_USE_WHOLE || use == DW_USE_BRIEF || use == DW_USE_EXACT;"),

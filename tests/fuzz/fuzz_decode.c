@@ -67,6 +67,17 @@ const char *const fuzz_goals[] = {"error=",
                                   "tah: pivot",
                                   "lowrank: product",
                                   "lowrank: poisoned",
+                                  "lowrank: sum that is not finite",
+                                  "FORMAT: lowrank: rank and shape",
+                                  "FORMAT: lowrank: size of the factors",
+                                  "blocks: dynamic",
+                                  "blocks: linear",
+                                  "blocks: fitted",
+                                  "blocks: poisoned by a scale",
+                                  "blocks: poisoned by an entry",
+                                  "blocks: code without an entry",
+                                  "FORMAT: blocks: size",
+                                  "sparse: drawn alike",
                                   NULL};
 
 typedef struct world {
