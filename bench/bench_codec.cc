@@ -52,6 +52,7 @@ struct Case {
     uint32_t bits, group;
     dw_element element; /* 0: not microscaled */
     bool steps;         /* the form step */
+    uint32_t step;      /* in thousandths; 0: the default, 1 */
     dw_dtype x, prev;
     const char *table;
     size_t bytes; /* of x */
@@ -68,6 +69,7 @@ struct Case {
     bool is_lowrank() const { return codec == DW_CODEC_LOWRANK; }
     bool is_tiled() const { return codec == DW_CODEC_TAH; } /* bits: wide tiles, in percent */
     bool y_is_prev() const { return codec == DW_CODEC_DELTA && variant != kWriteY; }
+    std::string step_word() const;
     std::string name() const;
     dw_config config() const;
 };
@@ -77,9 +79,16 @@ const char *word(dw_dtype dtype)
     return dtype == DW_F32 ? "f32" : dtype == DW_F16 ? "f16" : "bf16";
 }
 
+/* "step", with the step behind it where it is not the default: "step1.4". */
+std::string Case::step_word() const
+{
+    std::string tenths = step % 1000 ? "." + std::to_string(step % 1000 / 100) : "";
+    return step ? "step" + std::to_string(step / 1000) + tenths : "step";
+}
+
 /* <way>/<codec>/b<bits>/g<group>/<x>/<prev>/<isa>/<bytes of x>/t<threads>; microscaled: the element
- * in place of b<bits>; in steps: "step"; sparse: k<percent of the values that is sent>;
- * in blocks: the codebook; lowrank: r<rank>; tah: k<percent of wide tiles> */
+ * in place of b<bits>; in steps: "step" or "step<step>"; sparse: k<percent of the values that is
+ * sent>; in blocks: the codebook; lowrank: r<rank>; tah: k<percent of wide tiles> */
 std::string Case::name() const
 {
     const char *codecs[] = {"",      "delta",    "direct", "raw",     "mx",  "topk",
@@ -89,7 +98,7 @@ std::string Case::name() const
     std::string s = encode ? "encode/" : "decode/";
     s += std::string(codecs[codec]) + kVariantWords[variant] + "/";
     s += (element                     ? elements[element]
-          : steps                     ? "step"
+          : steps                     ? step_word()
           : is_sparse() || is_tiled() ? "k" + std::to_string(bits)
           : is_lowrank()              ? "r" + std::to_string(bits)
           : codec == DW_CODEC_BLOCKS  ? books[bits]
@@ -126,6 +135,7 @@ dw_config Case::config() const
         if (codec == DW_CODEC_DELTA) config.form = DW_FORM_MX;
     } else if (steps) {
         config.form = DW_FORM_STEP;
+        config.step = step;
         config.group = group;
     } else {
         config.bits = bits;
@@ -396,6 +406,7 @@ struct Codec {
     dw_dtype x, prev;
     dw_element element; /* kNoElement unless values are microscaled */
     bool steps = false; /* whether the form is step */
+    uint32_t step = 0;  /* in thousandths; 0: the default */
 };
 constexpr dw_element kNoElement = static_cast<dw_element>(0);
 const Codec kCodecs[] = {
@@ -470,6 +481,13 @@ const Codec kCodecs[] = {
     {kDither, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
     {kCoded, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
     {kCodedDither, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
+    /* With these steps codes of our x take 1.6 bits (1.2, 1.3) and 0.8 bits (2.3, 2.8). */
+    {kCoded, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true, 1200},
+    {kCoded, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true, 2300},
+    {kCodedDither, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true, 1300},
+    {kCodedDither, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true, 2800},
+    {kCoded, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true, 1200},
+    {kCoded, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true, 2300},
     {kCoded, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
     {kCoded, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_BF16, DW_BF16, kNoElement, true},
     {kCoded, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, kNoElement},
@@ -491,7 +509,7 @@ void add_cases(std::vector<Case> &all, const char *table, size_t bytes)
             for (int threads = 1; threads <= (k.variant == kPlain ? 2 : 1); threads++)
                 if (!(encode ? decoder_only : encoder_only))
                     all.push_back({encode, k.variant, k.codec, k.bits, k.group, k.element, k.steps,
-                                   k.x, k.prev, table, bytes, threads});
+                                   k.step, k.x, k.prev, table, bytes, threads});
     }
 }
 

@@ -6,6 +6,7 @@
 #define DW_BENCH_PUBLISHED_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,11 +96,13 @@ static inline void published_sparseloco(float decay, const float *gradient, floa
 
 /* Gram-Schmidt: changes row k of the matrix p so that the rows 0 to k are orthonormal. The rows
  * before it must be so already. If row k is nearly a sum of these, its remainder is mostly rounding
- * errors and not orthogonal to them. So they are subtracted twice. */
+ * errors and not orthogonal to them. So they are subtracted twice. If it is their sum, what is left
+ * are rounding errors alone, and the row becomes 0: otherwise a direction would be sent twice. */
 static inline void published_orthonormalize(float *p, uint32_t k, uint32_t columns)
 {
     float *row = p + (size_t)k * columns;
-    double square = 0;
+    double square = 0, before = 0;
+    for (uint32_t i = 0; i < columns; i++) before += (double)row[i] * row[i];
     for (uint32_t j = 0; j < 2 * k; j++) {
         const float *other = p + (size_t)(j % k) * columns;
         double dot = 0;
@@ -107,13 +110,15 @@ static inline void published_orthonormalize(float *p, uint32_t k, uint32_t colum
         for (uint32_t i = 0; i < columns; i++) row[i] -= (float)dot * other[i];
     }
     for (uint32_t i = 0; i < columns; i++) square += (double)row[i] * row[i];
-    for (uint32_t i = 0; i < columns && square > 0; i++) row[i] /= (float)sqrt(square);
+    float norm = square > 1e-10 * before ? (float)sqrt(square) : INFINITY;
+    for (uint32_t i = 0; i < columns; i++) row[i] /= norm;
 }
 
 /* PowerSGD: P = M Q is made orthonormal, then Q = M^T P, and P Q^T is what arrives. Q is kept for
  * the next visit. The matrix M has rows of `width` values; q has `rank` rows of that length. The
  * workers average P and Q, and both are linear in M. So the mean of what they send is this rule,
- * applied once to the mean of what they have, and the mean of their errors is the error. */
+ * applied once to the mean of what they have, and the mean of their errors is the error. A row of P
+ * that is 0 leaves its row of Q as it was, for later visits. */
 static inline void published_powersgd(uint32_t rank, uint32_t width, const float *gradient,
                                       float *error, float *q, float *sent, uint32_t n)
 {
@@ -127,10 +132,14 @@ static inline void published_powersgd(uint32_t rank, uint32_t width, const float
         for (uint32_t i = 0; i < n; i++)
             p[k * rows + i / width] += error[i] * q[k * width + i % width];
     for (uint32_t k = 0; k < rank; k++) published_orthonormalize(p, k, rows);
-    memset(q, 0, (size_t)rank * width * sizeof *q);
-    for (uint32_t k = 0; k < rank; k++)
+    for (uint32_t k = 0; k < rank; k++) {
+        bool is_zero = true;
+        for (uint32_t i = 0; i < rows && is_zero; i++) is_zero = fabsf(p[k * rows + i]) <= 0;
+        if (is_zero) continue;
+        memset(q + (size_t)k * width, 0, width * sizeof *q);
         for (uint32_t i = 0; i < n; i++)
             q[k * width + i % width] += error[i] * p[k * rows + i / width];
+    }
     for (uint32_t k = 0; k < rank; k++)
         for (uint32_t i = 0; i < n; i++)
             sent[i] += p[k * rows + i / width] * q[k * width + i % width];

@@ -2,6 +2,10 @@
  * coders.c - the encoders and decoders of a group. All slots share them, because an encoder that
  * keeps state takes at least two mebibytes.
  *
+ * Codecs that draw the places of what they send (randk, cocktail) draw the same ones on all ranks,
+ * and on both hops of an operation. Then a sum has values at as many places as a contribution, and
+ * the second hop does not leave most of them out again.
+ *
  * Slots may be started in any order, so a decoder does not see frames in the order in which they
  * were encoded. That is allowed for frames of different keys, but not after a frame that announces
  * forgotten keys. So no encoder announces any: each rank drops the state of a slot by itself. */
@@ -52,6 +56,25 @@ dw_status dw_coders_make(dw_group *group, dw_group_coders *coders)
     return status;
 }
 
+/* ---- Places ---------------------------------------------------------------------------------- */
+
+void dw_coders_agree(dw_group *group)
+{
+    uint64_t common = group->rank == 0 ? group->nonce : group->lanes[0].peer_nonce;
+    if (group->codec.incarnation) common = group->codec.incarnation;
+    group->places = dw_message_seed(common, group->codec.seed, 0);
+}
+
+/* Returns what encoders draw places from: the same number for a part on all ranks and hops, another
+ * one at each visit. With scaling=unbiased each hop multiplies what it sends by how seldom it sends
+ * it. That is right only if the hops draw apart, so 0 is returned then. */
+static uint64_t places_of(const dw_group *group, const dw_message *head)
+{
+    const dw_config *config = head->flags & DW_MESSAGE_HOP2 ? &group->result : &group->codec;
+    if (config->scaling == DW_SCALING_UNBIASED) return 0;
+    return dw_message_seed(group->places, head->visit, head->part) | 1;
+}
+
 /* ---- Frames ---------------------------------------------------------------------------------- */
 
 bool dw_coders_encode(dw_group *group, dw_group_slot *slot, dw_encoder *encoder,
@@ -60,7 +83,8 @@ bool dw_coders_encode(dw_group *group, dw_group_slot *slot, dw_encoder *encoder,
 {
     dw_key key = {.sample = head->slot, .slice = head->piece};
     int64_t begin_ns = dw_group_now_ns();
-    dw_status status = dw_encode(encoder, &key, x, frame, cap, len);
+    dw_encode_options options = {.struct_size = sizeof options, .places = places_of(group, head)};
+    dw_status status = dw_encode_with(encoder, &key, x, &options, frame, cap, len);
     group->count.codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
     group->count.raw_bytes += (uint64_t)x->t * x->c * dw_dtype_bytes(x->dtype);
     group->count.encoded_bytes += *len;

@@ -2,8 +2,9 @@
  * greeting.c - the ranks of a group compare their configs, and agree on a session with each other.
  *
  * Each pair of ranks exchanges greetings until both have one that repeats their own random number
- * (nonce). So a greeting that is left from an earlier group opens nothing. On links that may lose
- * messages greetings are repeated. The body:
+ * (nonce). All ranks know that of rank 0 then, which is part of what places are drawn from. So a
+ * greeting that is left from an earlier group opens nothing. On links that may lose messages
+ * greetings are repeated. The body:
  *
  * | offset | bytes | field                                                                |
  * | 0      | 1     | major version of the frame format                                    |
@@ -43,7 +44,7 @@ static void tell_hello(dw_lane *lane, bool wants)
     dw_message_put(hello + 4, group->rank, 4);
     dw_message_put(hello + 8, group->ranks, 4);
     dw_message_put(hello + 12, group->piece, 4);
-    dw_message_put(hello + 16, lane->nonce, 8);
+    dw_message_put(hello + 16, group->nonce, 8);
     dw_message_put(hello + 24, lane->peer_nonce, 8);
     dw_config_agreement(&group->codec, (char *)hello + HEAD_BYTES, TEXT_BYTES);
     dw_config_agreement(&group->result, (char *)hello + HEAD_BYTES + TEXT_BYTES, TEXT_BYTES);
@@ -111,7 +112,7 @@ static dw_status read_hello(dw_group *group, dw_lane *lane, const unsigned char 
     if (status == DW_OK)
         status = compare_text(group, lane, &group->result, texts + TEXT_BYTES, "results", why);
     lane->peer_nonce = dw_message_get(hello + 16, 8);
-    *is_answer = dw_message_get(hello + 24, 8) == lane->nonce;
+    *is_answer = dw_message_get(hello + 24, 8) == group->nonce;
     return status;
 }
 
@@ -227,9 +228,10 @@ dw_status dw_group_greet(dw_group *group, dw_why *why)
     dw_status status = greet_all(group, why);
     for (uint32_t r = 0; r < group->ranks && status == DW_OK; r++) {
         dw_lane *lane = &group->lanes[r];
-        lane->seal_seed = dw_message_seed(lane->nonce, lane->peer_nonce, group->rank);
-        lane->open_seed = dw_message_seed(lane->peer_nonce, lane->nonce, r);
+        lane->seal_seed = dw_message_seed(group->nonce, lane->peer_nonce, group->rank);
+        lane->open_seed = dw_message_seed(lane->peer_nonce, group->nonce, r);
     }
+    if (status == DW_OK) dw_coders_agree(group);
     /* The others should not wait for this rank. */
     for (uint32_t r = 0; r < group->ranks && status != DW_OK; r++) {
         dw_message head = {.kind = DW_MESSAGE_REFUSE, .slot = (uint64_t)(int64_t)status};

@@ -95,7 +95,7 @@ typedef struct dw_lane {
     dw_link *link; /* NULL: this rank itself */
     bool has_handler;
     uint32_t retry_ms; /* 0: the link loses, doubles, reorders and damages nothing */
-    uint64_t nonce, peer_nonce;
+    uint64_t peer_nonce;
     bool is_greeted;               /* that rank has repeated our nonce */
     uint64_t seal_seed, open_seed; /* of the digests of messages that are sent, and that arrive */
 
@@ -212,7 +212,8 @@ struct dw_group {
     uint32_t id, rank, ranks, open_timeout_ms, timeout_ms;
     uint32_t piece; /* the given length of pieces in floats; 0: chosen, within these limits */
     uint32_t shortest_piece, longest_piece;
-    uint64_t max_early_bytes;
+    uint64_t max_early_bytes, nonce;
+    uint64_t places;                      /* what places are drawn from; the same on all ranks */
     dw_config codec, result, rounding[2]; /* rounding: sums to f16 and to bf16 */
     bool keeps_state[2];                  /* whether codec and result keep anything of a key */
     dw_group_coders coders;
@@ -337,8 +338,10 @@ dw_status dw_device_fetch(dw_group_slot *slot, dw_why *why);
 void dw_device_store(dw_group *group, const dw_group_slot *slot, const void *from, size_t bytes);
 void dw_device_end(dw_group *group);
 
-/* coders.c. make: after an error they must be destroyed. forget: drops what they keep of a slot;
+/* coders.c. agree: sets what places are drawn from, once all ranks were greeted. make: after an
+ * error they must be destroyed. forget: drops what they keep of a slot;
  * the caller is a visitor. */
+void dw_coders_agree(dw_group *group);
 dw_status dw_coders_make(dw_group *group, dw_group_coders *coders);
 void dw_coders_destroy(dw_group *group, dw_group_coders *coders);
 dw_status dw_coders_forget(dw_group *group, uint64_t slot);

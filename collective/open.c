@@ -234,6 +234,7 @@ static dw_status open_link(dw_group *group, const dw_group_config *config, uint3
 
 static dw_status take_links(dw_group *group, const dw_group_config *config, dw_why *why)
 {
+    group->nonce = random_number();
     group->owns_links = config->uris != NULL;
     for (uint32_t r = 0; r < group->ranks; r++) {
         dw_lane *lane = &group->lanes[r];
@@ -256,7 +257,6 @@ static dw_status take_links(dw_group *group, const dw_group_config *config, dw_w
                                 "group %u: the link to rank %u belongs to another process",
                                 group->id, r);
         lane->retry_ms = (uint32_t)counters.retry_ms;
-        lane->nonce = random_number();
     }
     return DW_OK;
 }

@@ -276,6 +276,13 @@ MUTANTS = {
     "step_scale_uncounted": ("src/codecs/tiles.c", "if (!in_tiles) count_scales(", "if (layout->by_channel) count_scales("),
     "step_front_undigested": ("src/arithmetic/layout.h", ": layout->choice_bytes + layout->scale_bytes;", ": layout->choice_bytes;"),
     "step_pieces_of_rows": ("src/arithmetic/layout.h", "layout->by_sample ? 1 : layout->segments;", "layout->segments;"),
+    "places_drawn_apart": ("src/codecs/plan.c", "header->draws_alike ? ALIKE_BYTES : sizeof bytes", "sizeof bytes"),
+    "places_always_alike": ("src/codecs/plan.c", "header->draws_alike ? ALIKE_BYTES : sizeof bytes", "header->draws_alike < 2 ? ALIKE_BYTES : sizeof bytes"),
+    "rounding_drawn_alike": ("src/codecs/plan.c", "if (!own.draws_alike) return dw_draws_key", "return dw_draws_key"),
+    "alike_with_any_codec": ("src/ends/decoder_read.c", "if (header->draws_alike && !draws_places)", "if (0)"),
+    "dither_is_places": ("src/codecs/plan.c", "return plan->draws && (plan->params.is_random || plan->params.mask);", "return plan->draws;"),
+    "places_of_the_frame_before": ("src/ends/encoder_calls.c", "t->places = options.places;", "if (options.places) t->places = options.places;"),
+    "alike_untold": ("src/ends/inspect.c", ".draws_alike = header.draws_alike,", ""),
     "step_dither_without_life": ("src/codecs/plan.c", "dw_put(bytes + VISIT_BYTES, header->incarnation, 8);", "dw_put(bytes + VISIT_BYTES, 0, 8);"),
     "mismatch_by_number": ("src/codecs/plan.c", "name_difference(&dw_options[i], own,", "name_difference(&dw_options[DW_OPTIONS - 1 - i], own,"),
     "step_told_by_frames": ("src/codecs/plan.c", "    resolve(&again, config, x);\n    fill_agreed(config, x);\n", "    resolve(&again, config, x);\n    fill_agreed(config, x);\n    fill_steps(config);\n"),
@@ -930,9 +937,12 @@ MUTANTS_OF_LINKS = {
     "hello_not_looked_for_again": ("transports/link/open.c", "has_failed ? 2 : 1; looks > 0 &&", "has_failed ? 0 : 1; looks > 0 &&"),
     "peers_limit_ignored": ("transports/link/open.c", "if (peer_max < link->max_message_bytes) link->max_message_bytes = peer_max;", "(void)peer_max;"),
 }
-# What only the fuzzers of frames see, by their random inputs and their model.
+# What only the fuzzers of frames see, by their corpora, random inputs and model.
 MUTANTS_OF_FRAMES = {
     "tah_clamps_what_it_rotates_back": ("src/codecs/tah.c", "job->kernels->rotate(rotated, DW_F32, NULL, DW_F32, (uint64_t)u.at.rows * tah.g, tah.g, back);", "job->kernels->unrotate(rotated, (uint64_t)u.at.rows * tah.g, tah.g, NULL, DW_F32, back, DW_F32);"),
+    "blocks_code_of_no_entry": ("src/codecs/blocks.c", "read_float(payload + 4 * i) : dw_float_of(DW_F32_NAN);", "read_float(payload + 4 * i) : 0;"),
+    "payloads_longer_than_planned": ("src/codecs/plan.c", ": entry->payload_bytes != plan->payload_bytes)", ": entry->payload_bytes < plan->payload_bytes)"),
+    "lowrank_sums_unclamped": ("src/codecs/lowrank.c", "is_nan ? dw_float_of(DW_F32_NAN) : dw_f32_finite(values[i]);", "is_nan ? dw_float_of(DW_F32_NAN) : values[i];"),
     "length_bound": ("src/wire/frame.c", "dw_size_multiply(all, 9, &all)", "dw_size_multiply(all, 8, &all)"),
     "skip_without_zero_digest": ("src/wire/frame.c", "if (empty != (entry->payload_digest == 0) || (empty && entry->payload_bytes))", "if (empty && entry->payload_bytes)"),
     "stateless_use_exact": ("src/wire/frame.c", "return use == DW_USE_WHOLE || use == DW_USE_BRIEF;", "return use == DW_USE_WHOLE || use == DW_USE_BRIEF || use == DW_USE_EXACT;"),
@@ -1092,6 +1102,13 @@ MUTANTS_OF_GROUPS = {
     "results_are_not_undone": ("collective/undoing.c", "if (config->feedback <= DW_FEEDBACK_NONE) return true;", "if (is_shared || config->feedback <= DW_FEEDBACK_NONE) return true;"),
     "frames_kept_for_ever": ("collective/worker.c", "dw_undoing_end(group, slot, false);", ""),
     "residuals_not_taken_back": ("collective/open.c", "|| config->feedback > DW_FEEDBACK_NONE;", ";"),
+    "places_of_each_rank": ("collective/coders.c", "group->rank == 0 ? group->nonce : group->lanes[0].peer_nonce;", "group->nonce;"),
+    "places_of_each_hop": ("collective/coders.c", "head->visit, head->part) | 1;", "head->visit, head->part + 1000 * (head->flags & DW_MESSAGE_HOP2)) | 1;"),
+    "places_of_all_visits": ("collective/coders.c", "head->visit, head->part) | 1;", "0, head->part) | 1;"),
+    "places_of_all_parts": ("collective/coders.c", "head->visit, head->part) | 1;", "head->visit, 0) | 1;"),
+    "places_of_all_groups": ("collective/coders.c", "dw_message_seed(common, group->codec.seed, 0);", "dw_message_seed(0 * common, group->codec.seed, 0);"),
+    "places_of_unbiased_hops": ("collective/coders.c", "if (config->scaling == DW_SCALING_UNBIASED) return 0;", ""),
+    "places_of_no_life": ("collective/coders.c", "if (group->codec.incarnation) common = group->codec.incarnation;", ""),
     "poison_uncounted": ("collective/sharing.c", "group->count.poisoned += after.poisoned_groups - before.poisoned_groups;", ""),
 }
 # What the two ends of a channel must agree on, and channels with several configs, against

@@ -412,17 +412,18 @@ DW_API dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_ten
  * | name           | meaning                                                                     |
  * | struct_size    | sizeof(dw_encode_options)                                                   |
  * | stateless      | not 0: all entries are stateless; keys may be NULL                          |
- * | limit          | not 0: the largest length of the frame in bytes. Key entries that do not    |
- * |                | fit are sent stateless, as short as a delta; announcing forgotten keys can  |
- * |                | wait                                                                        |
- * | reconstruction | NULL, or a tensor of x's shape that receives what the decoder will make of  |
- * |                | the frame                                                                   |
+ * | limit          | not 0: most bytes of the frame. Key entries that do not fit are stateless,  |
+ * |                | and as short as a delta; announcing forgotten keys can wait                 |
+ * | reconstruction | NULL, or a tensor of x's shape that receives what the decoder will decode   |
+ * | places         | not 0: randk and cocktail draw places by this number and the keys alone, so |
+ * |                | encoders with the same one draw alike. Give each frame of a key another one |
  */
 typedef struct dw_encode_options {
     size_t struct_size;
     int stateless;
     size_t limit;
     const dw_tensor *reconstruction;
+    uint64_t places;
 } dw_encode_options;
 
 /* Like dw_encode, with options (NULL: none). Errors: those of dw_encode; NO_ROOM also where no
@@ -578,9 +579,9 @@ typedef struct dw_frame_info {
     uint64_t length; /* bytes of the frame; bytes behind it do not belong to it */
     uint32_t n, t, c;
     dw_dtype x;
-    int wants_reply;
-    uint32_t n_forgotten; /* keys that the decoder is told to drop */
-    dw_config config;     /* the options that both ends must agree on, defaults filled in */
+    int wants_reply, draws_alike; /* draws_alike: its places follow from seed and keys alone */
+    uint32_t n_forgotten;         /* keys that the decoder is told to drop */
+    dw_config config;             /* the options that both ends must agree on, defaults filled in */
 } dw_frame_info;
 
 typedef struct dw_entry_info {

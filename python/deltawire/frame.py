@@ -52,6 +52,7 @@ class FrameInfo:
     length: the size of the frame in bytes.
     shape, dtype: those of the encoded tensor: (N, T, C), and "f32", "f16" or "bf16".
     wants_reply: whether the encoder asks for a reply.
+    draws_alike: whether the places of randk and cocktail follow from seed and ids alone.
     config: the options that encoder and decoder must have in common.
     entries: a list with one Entry for each sample.
     forgotten: the ids that the decoder is told to forget.
@@ -65,6 +66,7 @@ class FrameInfo:
     shape: "tuple[int, int, int]"
     dtype: str
     wants_reply: bool
+    draws_alike: bool
     config: Config
     entries: "list[Entry]"
     forgotten: "list[Id]"
@@ -104,6 +106,7 @@ def _read(pointer: Any, length: int) -> FrameInfo:
         shape=(info.n, info.t, info.c),
         dtype=NAMES[info.x],
         wants_reply=bool(info.wants_reply),
+        draws_alike=bool(info.draws_alike),
         config=config_of(ffi.addressof(info, "config")),
         entries=[_entry(entries[i]) for i in range(info.n)],
         forgotten=forgotten,

@@ -229,7 +229,7 @@ dw_audit dw_audit_of(uint32_t every, dw_key key, uint64_t sequence)
     return (dw_audit){every, (uint32_t)(dw_digest_bytes(bytes, sizeof bytes) % every)};
 }
 
-enum { VISIT_BYTES = 32 };
+enum { ALIKE_BYTES = 24, VISIT_BYTES = 32 };
 
 static void put_visit(uint8_t bytes[VISIT_BYTES], uint64_t seed, dw_key key, uint64_t sequence)
 {
@@ -251,7 +251,21 @@ uint64_t dw_shared_draws_key(const dw_header *header, dw_key key)
     uint8_t bytes[VISIT_BYTES + 8];
     put_visit(bytes, header->seed, key, header->sequence);
     dw_put(bytes + VISIT_BYTES, header->incarnation, 8);
-    return dw_digest_bytes(bytes, sizeof bytes);
+    return dw_digest_bytes(bytes, header->draws_alike ? ALIKE_BYTES : sizeof bytes);
+}
+
+bool dw_plan_draws_places(const dw_plan *plan)
+{
+    return plan->draws && (plan->params.is_random || plan->params.mask);
+}
+
+uint64_t dw_rounding_key(const dw_header *header, uint64_t seed, dw_key key)
+{
+    dw_header own = *header;
+    if (!own.draws_alike) return dw_draws_key(seed, key, own.sequence);
+    own.seed = seed;
+    own.draws_alike = false;
+    return dw_shared_draws_key(&own, key);
 }
 
 const char *dw_plans_bad_entry(const dw_plans *plans, const dw_entry *entry)

@@ -133,8 +133,17 @@ dw_audit dw_audit_of(uint32_t every, dw_key key, uint64_t sequence);
 uint64_t dw_draws_key(uint64_t seed, dw_key key, uint64_t sequence);
 
 /* A seed for the random numbers that both ends share (docs/format.md, 3.6). The incarnation sees to
- * it that two encoders never share them, whatever their seeds. */
+ * it that two encoders do not share them, whatever their seeds, unless the header says that they
+ * draw places alike. */
 uint64_t dw_shared_draws_key(const dw_header *header, dw_key key);
+
+/* A seed for the stochastic rounding of a key's values. seed: that of the config. Encoders that
+ * draw places alike round the same values, so there the incarnation is part of it: with the same
+ * random numbers, their errors would add up. */
+uint64_t dw_rounding_key(const dw_header *header, uint64_t seed, dw_key key);
+
+/* Whether the form draws places, and not dither. */
+bool dw_plan_draws_places(const dw_plan *plan);
 
 /* Checks an entry of a frame against the plans for its parameters. Returns NULL, or what is
  * wrong. */

@@ -12,10 +12,15 @@ static const uint8_t *block_of(const uint8_t *frame)
 
 static const char *bad_entries(const uint8_t *frame, const dw_header *header, const dw_plans *plans)
 {
-    bool draws = false;
-    for (int use = 0; use < DW_USES; use++)
-        draws = draws || (plans->of[use].form && plans->of[use].draws);
+    bool draws = false, draws_places = false;
+    for (int use = 0; use < DW_USES; use++) {
+        const dw_plan *plan = &plans->of[use];
+        draws = draws || (plan->form && plan->draws);
+        draws_places = draws_places || (plan->form && dw_plan_draws_places(plan));
+    }
     if (header->seed && !draws) return "it has a seed, but none of its forms uses one";
+    if (header->draws_alike && !draws_places)
+        return "its places are to be those of other encoders, but its codec draws none";
     if (header->n_forgotten && !plans->params.keeps_prev)
         return "it announces forgotten keys, but its codec keeps no keys";
     for (uint32_t i = 0; i < header->n; i++) {

@@ -62,6 +62,7 @@ struct dw_encode_ticket {
     const dw_key *keys; /* read while the frame is booked; NULL: none are needed */
     dw_tensor x;        /* data NULL: prev itself is sent */
     bool has_x, is_stateless;
+    uint64_t places;         /* as in dw_encode_options */
     bool is_whole;           /* the device completes the head within the frame */
     uint64_t room;           /* bytes that the frame may take */
     uint32_t most_forgotten; /* number of forgotten keys that it may announce */

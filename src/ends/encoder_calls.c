@@ -121,6 +121,7 @@ dw_status dw_encode_with(dw_encoder *encoder, const dw_key *keys, const dw_tenso
     t->x = *x;
     t->has_x = true;
     t->is_stateless = options.stateless != 0;
+    t->places = options.places;
     t->frame = frame;
     t->room = options.limit && options.limit < cap ? options.limit : cap;
     t->most_forgotten = UINT32_MAX;
@@ -169,6 +170,7 @@ static dw_status book_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n
     if (!t) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     t->x = shape;
     t->has_x = t->is_stateless = false;
+    t->places = 0;
     t->frame = frame;
     t->room = cap;
     t->most_forgotten = most_forgotten;
@@ -245,6 +247,7 @@ static dw_status book_item(dw_encode_item *item)
     t->x = *item->x;
     t->has_x = true;
     t->is_stateless = false;
+    t->places = 0;
     t->frame = item->frame;
     t->room = item->cap;
     t->most_forgotten = t->x.n;

@@ -336,7 +336,7 @@ dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i)
                          .kernels = dw_engine_kernels(&t->encoder->end.engine)};
     if (params->is_stochastic)
         job.rule.dither_key =
-            dw_draws_key(t->encoder->end.config.seed, p->entry.key, t->header.sequence);
+            dw_rounding_key(&t->header, t->encoder->end.config.seed, p->entry.key);
     if (plan->draws) job.draws_key = dw_shared_draws_key(&t->header, p->entry.key);
     return job;
 }

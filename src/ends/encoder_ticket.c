@@ -152,9 +152,14 @@ static dw_status describe(dw_encode_ticket *t)
                             .c = t->x.c,
                             .x = t->x.dtype,
                             .n_parameters = params->n_parameters};
-    for (int use = 0; use < DW_USES; use++)
-        if (t->plans->of[use].form && t->plans->of[use].draws)
-            t->header.seed = encoder->end.config.seed;
+    for (int use = 0; use < DW_USES; use++) {
+        const dw_plan *plan = &t->plans->of[use];
+        if (plan->form && plan->draws) t->header.seed = encoder->end.config.seed;
+        if (plan->form && dw_plan_draws_places(plan) && t->places) {
+            t->header.seed = t->places;
+            t->header.draws_alike = true;
+        }
+    }
     t->sums = (dw_sums){0};
     return DW_OK;
 }

@@ -54,6 +54,7 @@ dw_status dw_frame_read(const void *frame, size_t len, dw_frame_info *info, dw_w
                            .c = header.c,
                            .x = header.x,
                            .wants_reply = header.wants_reply,
+                           .draws_alike = header.draws_alike,
                            .n_forgotten = header.n_forgotten,
                            .config = config};
     return dw_struct_give(info, &found, sizeof found) ? DW_OK : DW_ERR_ARGUMENT;

@@ -30,7 +30,7 @@ enum {
     AT_TABLE_DIGEST = DW_TABLE_DIGEST_AT,
     AT_HEADER_DIGEST = DW_HEADER_DIGEST_AT,
 };
-enum { FLAG_WANTS_REPLY = 1 };
+enum { FLAG_WANTS_REPLY = 1, FLAG_DRAWS_ALIKE = 2 };
 
 /* Offsets of the fields of an entry (docs/format.md, 1.3). */
 enum {
@@ -130,7 +130,8 @@ void dw_frame_seal(uint8_t *frame, const dw_header *header)
     frame[AT_MAJOR] = DW_FORMAT_MAJOR;
     frame[AT_MINOR] = DW_FORMAT_MINOR;
     frame[AT_CODEC] = header->codec;
-    frame[AT_FLAGS] = header->wants_reply ? FLAG_WANTS_REPLY : 0;
+    frame[AT_FLAGS] = (uint8_t)((header->wants_reply ? FLAG_WANTS_REPLY : 0) |
+                                (header->draws_alike ? FLAG_DRAWS_ALIKE : 0));
     dw_put(frame + AT_INCARNATION, header->incarnation, 8);
     dw_put(frame + AT_SEQUENCE, header->sequence, 8);
     dw_put(frame + AT_N, header->n, 4);
@@ -152,6 +153,7 @@ static void read_header(const uint8_t *frame, dw_header *header)
                           .version_minor = frame[AT_MINOR],
                           .codec = frame[AT_CODEC],
                           .wants_reply = (frame[AT_FLAGS] & FLAG_WANTS_REPLY) != 0,
+                          .draws_alike = (frame[AT_FLAGS] & FLAG_DRAWS_ALIKE) != 0,
                           .incarnation = dw_get(frame + AT_INCARNATION, 8),
                           .sequence = dw_get(frame + AT_SEQUENCE, 8),
                           .seed = dw_get(frame + AT_SEED, 8),
@@ -185,7 +187,7 @@ static bool length_is_possible(const dw_header *header)
 static const char *bad_field(const uint8_t *frame, const dw_header *header)
 {
     uint64_t bytes;
-    if (frame[AT_FLAGS] & ~FLAG_WANTS_REPLY) return "unknown flags";
+    if (frame[AT_FLAGS] & ~(FLAG_WANTS_REPLY | FLAG_DRAWS_ALIKE)) return "unknown flags";
     if (header->incarnation == 0 || header->sequence == 0) return "incarnation or sequence is zero";
     if (header->n == 0 || header->t == 0 || header->c == 0) return "an extent is zero";
     if (dw_dtype_bytes(header->x) == 0) return "unknown dtype of x";

@@ -43,6 +43,7 @@ typedef struct dw_header {
     uint8_t version_major, version_minor;
     uint8_t codec; /* its number in frames */
     bool wants_reply;
+    bool draws_alike; /* places follow from seed and key alone */
     uint64_t incarnation, sequence, seed;
     uint32_t n, t, c;
     dw_dtype x;

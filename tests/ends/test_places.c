@@ -80,6 +80,109 @@ static void places_are_those_of_y(void **state)
     }
 }
 
+/* Encodes x of a fresh encoder with this config and number, and returns the frame's places. */
+static dw_places *places_by(test_pair *pair, const char *config, uint64_t number)
+{
+    dw_tensor tx = dense(x, DW_F32), ty = dense(y, DW_F32);
+    dw_encode_options options = {.struct_size = sizeof options, .places = number};
+    dw_frame_info info = {.struct_size = sizeof info};
+    test_pair_open(pair, config, N, T, C, DW_F32);
+    assert_int_equal(
+        dw_encode_with(pair->encoder, keys, &tx, &options, pair->frame, pair->cap, &pair->len),
+        DW_OK);
+    assert_int_equal(test_pair_decode(pair, &ty), DW_OK);
+    assert_int_equal(dw_frame_read(pair->frame, pair->len, &info, NULL), DW_OK);
+    assert_int_equal(info.draws_alike, number != 0);
+    if (number) assert_int_equal(info.seed, number);
+    return places_of(pair);
+}
+
+static bool are_equal(const dw_places *one, const dw_places *other, uint32_t sample)
+{
+    uint32_t k = dw_places_count(one);
+    assert_int_equal(k, dw_places_count(other));
+    return memcmp(dw_places_list(one, sample), dw_places_list(other, sample), k * sizeof k) == 0;
+}
+
+/* Encoders draw the same places if they are given the same number, and only then. */
+static void places_are_drawn_alike(void **state)
+{
+    static const char *const configs[] = {"randk:keep=0.1,seed=3", "cocktail:mask=0.1,keep=1"};
+    static const struct {
+        uint64_t numbers[2];
+        bool are_equal;
+    } cases[] = {{{7, 7}, true}, {{7, 8}, false}, {{0, 7}, false}, {{0, 0}, false}};
+    (void)state;
+    test_random random = {7};
+    test_fill(&random, x, DW_F32, N * SIZE, 1);
+    for (int i = 0; i < 2; i++) {
+        for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+            test_pair pairs[2];
+            dw_places *one = places_by(&pairs[0], configs[i], cases[k].numbers[0]);
+            dw_places *other = places_by(&pairs[1], configs[i], cases[k].numbers[1]);
+            for (uint32_t n = 0; n < N; n++)
+                assert_int_equal(are_equal(one, other, n), cases[k].are_equal);
+            assert_false(are_equal(one, one, 0) &&
+                         !memcmp(dw_places_list(one, 0), dw_places_list(one, 1), 40));
+            dw_places_destroy(one);
+            dw_places_destroy(other);
+            test_pair_close(&pairs[0]);
+            test_pair_close(&pairs[1]);
+        }
+    }
+}
+
+/* With the same places and seed, two encoders that round at random do not round alike. */
+static void rounding_is_not_drawn_alike(void **state)
+{
+    static float first[N * SIZE];
+    static const char config[] = "randk:keep=0.5,bits=3,rounding=stochastic,seed=3";
+    test_pair pairs[2];
+    int differ = 0, arrive = 0;
+    (void)state;
+    test_random random = {7};
+    test_fill(&random, x, DW_F32, N * SIZE, 1);
+    dw_places_destroy(places_by(&pairs[0], config, 5));
+    memcpy(first, y, sizeof first);
+    dw_places_destroy(places_by(&pairs[1], config, 5));
+    for (int i = 0; i < N * SIZE; i++) {
+        arrive += y[i] < 0 || y[i] > 0;
+        differ += memcmp(&first[i], &y[i], sizeof *y) != 0;
+    }
+    if (differ < arrive / 8) fail_msg("%d of %d values differ", differ, arrive);
+    test_pair_close(&pairs[0]);
+    test_pair_close(&pairs[1]);
+}
+
+/* Codecs that draw no places make the same frames with and without the number. */
+static void others_ignore_the_number(void **state)
+{
+    static const char *const configs[] = {"topk:keep=0.1", "direct:bits=4", "delta:bits=4",
+                                          "direct:form=step,rounding=dither,seed=4",
+                                          "chunk:chunk=128"};
+    (void)state;
+    test_random random = {7};
+    test_fill(&random, x, DW_F32, N * SIZE, 1);
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        char config[100];
+        test_pair pairs[2];
+        snprintf(config, sizeof config, "%s,incarnation=9", configs[i]);
+        for (uint64_t number = 0; number < 2; number++) {
+            dw_tensor tx = dense(x, DW_F32);
+            dw_encode_options options = {.struct_size = sizeof options, .places = number};
+            test_pair *pair = &pairs[number];
+            test_pair_open(pair, config, N, T, C, DW_F32);
+            assert_int_equal(dw_encode_with(pair->encoder, keys, &tx, &options, pair->frame,
+                                            pair->cap, &pair->len),
+                             DW_OK);
+        }
+        assert_int_equal(pairs[0].len, pairs[1].len);
+        assert_memory_equal(pairs[0].frame, pairs[1].frame, pairs[0].len);
+        test_pair_close(&pairs[0]);
+        test_pair_close(&pairs[1]);
+    }
+}
+
 static void check_moves(const dw_places *places, dw_dtype dtype)
 {
     uint32_t k = dw_places_count(places), number = 0;
@@ -341,6 +444,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(places_are_those_of_y),
+        cmocka_unit_test(places_are_drawn_alike),
+        cmocka_unit_test(rounding_is_not_drawn_alike),
+        cmocka_unit_test(others_ignore_the_number),
         cmocka_unit_test(values_move_in_every_dtype),
         cmocka_unit_test(places_may_be_far_apart),
         cmocka_unit_test(scattered_values_are_rounded),

@@ -154,13 +154,19 @@ static void make_any_entry(draft *d, uint32_t i, fuzz_input *input, const draft_
         (void)make_entry(d, i, input, world, STATELESS, 1);
 }
 
+/* Whether places may be drawn alike, which bit 1 of the flags says. */
+static bool draws_places(const dw_config *config)
+{
+    return config->codec == DW_CODEC_RANDK || config->codec == DW_CODEC_COCKTAIL;
+}
+
 void draft_make_up(draft *d, fuzz_input *input, const draft_world *world)
 {
     memset(d, 0, sizeof *d);
     uint8_t *h = d->header;
     memcpy(h, "DWF1\2", 5);
     h[6] = (uint8_t)world->model->config.codec;
-    h[7] = fuzz_byte(input) & 1;
+    h[7] = fuzz_byte(input) & (draws_places(&world->model->config) ? 3 : 1);
     put(h + 8, 8, world->incarnation);
     put(h + 16, 8, world->sequence);
     put(h + AT_T, 4, world->t);
@@ -337,6 +343,24 @@ static void change_coded(draft *d, fuzz_input *input, uint32_t i)
     }
 }
 
+/* Changes a payload of factors, or of scales or entries in front of codes: its length by whole
+ * units of 16 bytes, or a float in it to one that is hostile. */
+static void change_parts(draft *d, fuzz_input *input, uint32_t i)
+{
+    static const uint32_t floats[] = {0x7f800000, 0xff800000, 0x7fc00001, 0x7f7fffff,
+                                      0xff7fffff, 0x00000001, 0x80000000, 0x7f000000};
+    uint64_t bytes = get(d->entry[i] + BYTES, 8), units = 1 + fuzz_below(input, 4);
+    switch (fuzz_below(input, 4)) {
+    case 0: change_length(d, i, bytes + 16 * units); return;
+    case 1: change_length(d, i, bytes > 16 * units ? bytes - 16 * units : 0); return;
+    default:
+        for (; units > 0; units--) {
+            uint64_t at = (uint64_t)fuzz_below(input, 64) * 4;
+            if (at + 4 <= bytes) put(d->payload[i] + at, 4, floats[fuzz_below(input, 8)]);
+        }
+    }
+}
+
 /* Changes the payload of one entry: some of its bytes, or, if the config has an entropy coder,
  * usually what change_coded changes. */
 static void change_payload(draft *d, fuzz_input *input, const dw_config *config)
@@ -345,6 +369,11 @@ static void change_payload(draft *d, fuzz_input *input, const dw_config *config)
     uint64_t bytes = d->n_entries ? get(d->entry[i] + BYTES, 8) : 0;
     if (d->n_entries && config->entropy == DW_ENTROPY_RANS && fuzz_byte(input) % 4) {
         change_coded(d, input, i);
+        return;
+    }
+    bool has_parts = config->codec == DW_CODEC_LOWRANK || config->codec == DW_CODEC_BLOCKS;
+    if (has_parts && bytes > 0 && fuzz_byte(input) % 4 == 3) {
+        change_parts(d, input, i);
         return;
     }
     for (uint32_t edits = 1 + fuzz_below(input, 4); edits > 0 && bytes > 0; edits--) {

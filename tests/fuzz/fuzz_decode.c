@@ -70,6 +70,17 @@ const char *const fuzz_goals[] = {"error=",
                                   "tah: pivot",
                                   "lowrank: product",
                                   "lowrank: poisoned",
+                                  "lowrank: sum that is not finite",
+                                  "FORMAT: lowrank: rank and shape",
+                                  "FORMAT: lowrank: size of the factors",
+                                  "blocks: dynamic",
+                                  "blocks: linear",
+                                  "blocks: fitted",
+                                  "blocks: poisoned by a scale",
+                                  "blocks: poisoned by an entry",
+                                  "blocks: code without an entry",
+                                  "FORMAT: blocks: size",
+                                  "sparse: drawn alike",
                                   NULL};
 
 typedef struct world {
@@ -262,6 +273,7 @@ static void inspect(const uint8_t *frame, size_t len)
     REQUIRE(info.incarnation == h.incarnation && info.sequence == h.sequence);
     REQUIRE(info.seed == h.seed && info.n_forgotten == h.n_forgotten);
     REQUIRE(info.x == (dw_dtype)h.x && (info.wants_reply != 0) == (h.flags & 1));
+    REQUIRE((info.draws_alike != 0) == (h.flags >> 1 & 1));
     uint8_t block[8 * MODEL_PARAMETERS];
     uint32_t n = model_parameters(&info.config, h.x, block);
     REQUIRE(n == h.n_parameters && memcmp(block, frame + 80, (size_t)8 * n) == 0);

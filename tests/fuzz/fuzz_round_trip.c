@@ -132,6 +132,7 @@ static dw_encode_options pick_options(fuzz_input *input, size_t cap, size_t expe
         options.limit = 1 + fuzz_below(input, 1 << 16) % (cap < 65535 ? cap : 65535);
     options.stateless = expected != PLAIN && (how >> 2 & 7) == 1;
     if ((how >> 5 & 1) == 1) options.reconstruction = reconstruction;
+    if (how >> 6 == 3) options.places = how;
     return options;
 }
 

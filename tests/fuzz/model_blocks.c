@@ -52,14 +52,21 @@ static float load(const uint8_t *from)
 static model_value scaled(float entry, float scale)
 {
     volatile float value = entry * scale;
-    if (isnan(scale) || isinf(scale)) return (model_value){.poisoned = true};
+    if (isnan(scale) || isinf(scale)) {
+        fuzz_reach("blocks: poisoned by a scale");
+        return (model_value){.poisoned = true};
+    }
     return (model_value){.r = 0.0f + value};
 }
 
 static model_value fitted(const uint8_t *payload, uint64_t there, uint32_t code)
 {
     float entry = code < there ? load(payload + 4 * (size_t)code) : NAN;
-    if (isnan(entry) || isinf(entry)) return (model_value){.poisoned = true};
+    if (code >= there) fuzz_reach("blocks: code without an entry");
+    if (isnan(entry) || isinf(entry)) {
+        if (code < there) fuzz_reach("blocks: poisoned by an entry");
+        return (model_value){.poisoned = true};
+    }
     return (model_value){.r = 0.0f + entry};
 }
 
@@ -67,7 +74,8 @@ void model_blocks_values(const model_way *way, uint32_t t, uint32_t c, const uin
                          model_value *values)
 {
     uint64_t n = (uint64_t)t * c, front = front_bytes(way, n);
-    fuzz_reach(way->codebook == QUANTILE ? "blocks: fitted" : "blocks: scaled");
+    static const char *const books[] = {"blocks: dynamic", "blocks: linear", "blocks: fitted"};
+    fuzz_reach(books[way->codebook - 1]);
     for (uint64_t i = 0; i < n; i++) {
         uint32_t code = payload[front + i];
         const uint8_t *scale = payload + (way->codebook == QUANTILE ? 0 : 4 * (i / way->block));

@@ -5,6 +5,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "reach.h"
+
 /* Wide enough for any product of the fields of a header. */
 __extension__ typedef unsigned __int128 wide;
 
@@ -86,7 +88,7 @@ static dw_status open_header(const uint8_t *frame, size_t len, model_header *h)
                         .n_parameters = frame[41],
                         .length = model_get(frame + 48, 8),
                         .seed = model_get(frame + 56, 8)};
-    if (h->flags > 1 || !h->incarnation || !h->sequence || !h->n || !h->t || !h->c)
+    if (h->flags > 3 || !h->incarnation || !h->sequence || !h->n || !h->t || !h->c)
         return DW_ERR_FORMAT;
     if (!model_bytes(h->x) || h->n_parameters > 32 || model_get(frame + 42, 6))
         return DW_ERR_FORMAT;
@@ -344,6 +346,18 @@ bool model_find_way(const model_params *p, uint32_t use, model_way *way)
     return true;
 }
 
+/* Whether the factors have the size that rank, width and shape demand. */
+static bool lowrank_fits(const model_way *way, const model_header *h, const model_entry *e)
+{
+    size_t bytes = model_lowrank_size(way, h->t, h->c, (size_t)h->length);
+    bool fits = bytes == e->payload_bytes;
+    if (bytes == SIZE_MAX)
+        fuzz_reach("FORMAT: lowrank: rank and shape");
+    else if (!fits)
+        fuzz_reach("FORMAT: lowrank: size of the factors");
+    return fits;
+}
+
 /* A coded payload may have any size up to its largest one; its own sizes are checked in step 8. No
  * frame here is as long as MANY bytes. */
 static bool size_fits(const model_way *way, const model_header *h, const model_entry *e)
@@ -354,11 +368,14 @@ static bool size_fits(const model_way *way, const model_header *h, const model_e
         if (largest == SIZE_MAX) return !way->is_random && (uint64_t)h->t * h->c <= 1u << 31;
         return way->is_random ? e->payload_bytes == largest : e->payload_bytes <= largest;
     }
-    if (way->form == LOWRANK)
-        return model_lowrank_size(way, h->t, h->c, (size_t)h->length) == e->payload_bytes;
+    if (way->form == LOWRANK) return lowrank_fits(way, h, e);
     if (way->form == TILED)
         return model_tah_size(way, h->t, h->c, (size_t)h->length) == e->payload_bytes;
-    if (!way->coded) return model_size(way, h->t, h->c, (size_t)h->length) == e->payload_bytes;
+    if (!way->coded) {
+        bool fits = model_size(way, h->t, h->c, (size_t)h->length) == e->payload_bytes;
+        if (!fits && way->form == BLOCKS) fuzz_reach("FORMAT: blocks: size");
+        return fits;
+    }
     size_t plain = model_size(way, h->t, h->c, MANY);
     return plain == SIZE_MAX || e->payload_bytes <= model_coded_most(way, h->t, h->c, plain);
 }
@@ -368,7 +385,9 @@ static bool entries_fit_codec(const uint8_t *frame, const model_header *h, const
     bool audited = p->codec == DELTA && p->of[AUDIT] != 255;
     if (p->of[ROTATE] && h->c % p->of[ROTATE]) return false;
     if (p->of[TILE] && h->c % p->of[TILE]) return false;
-    bool draws = p->of[ROUNDING] || p->codec == RANDK || p->codec == COCKTAIL;
+    bool draws_places = p->codec == RANDK || p->codec == COCKTAIL;
+    bool draws = p->of[ROUNDING] || draws_places;
+    if ((h->flags & 2) && !draws_places) return false;
     if ((h->seed && !draws) || (h->n_forgotten && p->codec != DELTA)) return false;
     for (uint32_t i = 0; i < h->n; i++) {
         model_entry e = model_entry_at(frame, h, i);

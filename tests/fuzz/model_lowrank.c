@@ -97,6 +97,7 @@ void model_lowrank_values(const model_way *way, uint32_t t, uint32_t c, const ui
             product = p[k * m.rows + i / m.columns] * q[k * m.columns + i % m.columns];
             s = s + product;
         }
+        if (is_finite && s - s != 0) fuzz_reach("lowrank: sum that is not finite");
         values[i] = (model_value){.r = s, .poisoned = !is_finite || s != s};
     }
     free(p);

@@ -18,7 +18,9 @@ static const struct {
     {6, 0, DW_ERR_FORMAT},                 /* codec */
     {6, 9, DW_ERR_FORMAT},                 /* a codec that does not exist */
     {6, 2, DW_ERR_FORMAT},                 /* a codec that has other parameters */
-    {7, 2, DW_ERR_FORMAT},                 /* flags */
+    {7, 2, DW_ERR_FORMAT},                 /* flags: the codec draws no places */
+    {7, 3, DW_ERR_FORMAT},                 /* flags: the same, with a reply */
+    {7, 4, DW_ERR_FORMAT},                 /* flags */
     {28, 0, DW_ERR_FORMAT},                /* T */
     {35, 1, DW_ERR_FORMAT},                /* C: a shape that is too large */
     {36, 1, DW_ERR_FORMAT},                /* F: the tables would end elsewhere */
@@ -231,6 +233,7 @@ static const struct {
     dw_status expected;
 } step_fields[] = {
     {6, 2, DW_ERR_FORMAT},                   /* codec: this one has three parameters */
+    {7, 3, DW_ERR_FORMAT},                   /* flags: dither is not drawn alike */
     {56, 1, DW_ERR_STATE},                   /* seed: allowed, but then the new prev is another */
     {PARAMETERS, 1, DW_ERR_FORMAT},          /* bits: not allowed together with form */
     {PARAMETERS + 4, 0xfe, DW_ERR_FORMAT},   /* group: channel */

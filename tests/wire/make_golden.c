@@ -558,6 +558,25 @@ static void brief(const char *directory, bool check)
     golden_finish(&g);
 }
 
+/* Places that are drawn alike: by this number and the keys alone, in the first two frames and in
+ * the last. */
+static void alike(const char *directory, bool check, const char *name, const char *config)
+{
+    golden g = golden_begin(directory, check, name, config, DW_F32, DW_F32, 2, 3, 100);
+    dw_tensor x = dw_tensor_3d(g.data, g.x, g.n, g.t, g.c);
+    dw_encode_options options = {.struct_size = sizeof options};
+    for (uint64_t i = 1; i <= 4; i++) {
+        golden_fill(&g, i, 1, 0);
+        options.places = i == 3 ? 0 : UINT64_C(0x1234567890abcdef);
+        if (dw_encode_with(g.pair.encoder, g.keys, &x, &options, g.pair.frame, g.pair.cap,
+                           &g.pair.len))
+            golden_failures++;
+        golden_send(&g, DW_OK);
+    }
+    golden_send_with(&g, 7, 7, 1, DW_ERR_FORMAT); /* flags */
+    golden_finish(&g);
+}
+
 int main(int argc, char **argv)
 {
     if (!test_can_run()) return 77;
@@ -581,6 +600,8 @@ int main(int argc, char **argv)
     bad_mx(d, check);
     for (size_t i = 0; i < sizeof golden_sparse / sizeof *golden_sparse; i++)
         good(d, check, &golden_sparse[i]);
+    alike(d, check, "alike_randk", "randk:keep=0.1,seed=5");
+    alike(d, check, "alike_cocktail", "cocktail:mask=0.4,rounding=stochastic");
     for (size_t i = 0; i < sizeof sparse_payloads / sizeof *sparse_payloads; i++)
         bad_sparse(d, check, i);
     for (size_t i = 0; i < sizeof golden_lowrank / sizeof *golden_lowrank; i++)

@@ -24,6 +24,7 @@ from spec_scripts import A, B, row, rows
 
 MASK, NUMBERS, GAPS = 1, 2, 3
 SPARSE = 5
+ALIKE = 2  # 1.1, flags
 
 
 def part(a, p):
@@ -99,6 +100,8 @@ def add(s, frame, key=A, way=MASK, w=None, numbers=None, may_be_long=False):
         values, y, _ = make.floats(p["dtype"], False)
         y = [converted(b, F32, s.y) for b in y]
     generator = (frame.seed, *key, frame.sequence, frame.incarnation)
+    if frame.flags & ALIKE:
+        generator = generator[:3]
     if s.codec == "randk":
         places, payload = drawn(shape.n, shape.k, generator), values
     else:
@@ -122,9 +125,11 @@ def script(codec, shape, y=F32, seed=1, calm=False, **parameters):
     return Script(random.Random(seed), codec, parameters, shape, y, calm=calm)
 
 
-def send(s, *ways, status="OK", change=None):
-    """Sends a frame with an entry for each way, (way, w). change: of the payload of the first."""
+def send(s, *ways, status="OK", change=None, alike=False):
+    """Sends a frame with an entry for each way, (way, w). change: of the payload of the first.
+    alike: places are drawn by seed and key alone."""
     frame = s.frame()
+    frame.flags |= ALIKE if alike else 0
     for key, (way, w) in zip((A, B, (9, 9)), ways):
         add(s, frame, key, way, w)
     if change:
@@ -174,6 +179,30 @@ def microscaled_scripts():
             ways = ((None, None),) * 2 if codec == "randk" else ((MASK, 0), (NUMBERS, None))
             send(s, *ways)
             yield f"sparse_{codec}_element_{element}", s
+
+
+def alike():
+    """Frames whose places are drawn by seed and key alone, of two encoders, and in between others.
+    Only randk and cocktail may write them."""
+    s = script("cocktail", (3, 70), keep=200000, mask=400000, bits=4, group=16)
+    for s.seed in (7, 7, 0, 2**64 - 1):
+        send(s, (MASK, 0), (GAPS, 2), alike=True)
+        send(s, (MASK, 0))
+    s.incarnation += 5
+    send(s, (NUMBERS, None), (MASK, 0), alike=True)
+    s.codec, s.parameters = "topk", {"keep": 200000, "bits": 4, "group": 16}
+    s.seed = 0
+    send(s, (MASK, 0), status="FORMAT", alike=True)
+    return s
+
+
+def alike_randk():
+    """The same with randk, of which places are all that differs."""
+    s = script("randk", (2, 90), keep=300000, dtype=F32)
+    for s.seed in (7, 7, 0):
+        send(s, (None, None), (None, None), alike=True)
+        send(s, (None, None))
+    return s
 
 
 # ------------------------------------------------------------------------------------------------
@@ -316,4 +345,4 @@ def bad_elements():
     return s
 
 
-ALONE = (bad_sparse_places, bad_chunks, bad_sparse_fields, bad_elements)
+ALONE = (alike, alike_randk, bad_sparse_places, bad_chunks, bad_sparse_fields, bad_elements)

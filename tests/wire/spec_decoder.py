@@ -46,7 +46,7 @@ CODECS = {
     "lowrank": 9,
 }
 CODEC_LOWRANK = CODECS["lowrank"]
-FLAG_REPLY = 1  # 1.1, flags
+FLAG_REPLY, FLAG_ALIKE = 1, 2  # 1.1, flags
 STATELESS, KEY, DELTA, SKIP, SYNC = 1, 2, 3, 4, 5  # 1.3, role
 STATEFUL = (KEY, DELTA, SKIP, SYNC)
 FROM_BASE = (DELTA, SKIP)
@@ -827,7 +827,7 @@ def parse_header(frame):
 def check_ranges(h):
     """1.1: the ranges of the fields, except for those that step 3 checks."""
     rules = {
-        "flags": h.flags <= FLAG_REPLY or "reserved-flags" in broken,
+        "flags": h.flags <= (FLAG_REPLY | FLAG_ALIKE) or "reserved-flags" in broken,
         "incarnation": h.incarnation != 0,
         "sequence": h.sequence != 0,
         "N, T, C": min(h.N, h.T, h.C) >= 1 and h.N * h.T * h.C * 4 < 1 << 63,
@@ -1004,6 +1004,11 @@ def check_codec(h, tables):
     need(h.codec == CODEC_DELTA or h.F == 0, "FORMAT", "forgotten keys")
     dithered = "rounding" in parameters and "step-seed-refused" not in broken
     draws = h.codec in (CODEC_RANDK, CODEC_COCKTAIL)
+    alike = h.flags & FLAG_ALIKE
+    if "alike-with-dither" in broken:
+        alike = alike and not dithered
+    need(draws or not alike or "alike-any" in broken, "FORMAT", "places that are not drawn")
+    need(not alike or "alike-refused" not in broken, "FORMAT", "places that are drawn alike")
     dithered |= draws and "sparse-seed-refused" not in broken
     need(h.seed == 0 or dithered or "seed-any" in broken, "FORMAT", "seed")
     need(h.seed or not dithered or "step-seed-needed" not in broken, "FORMAT", "seed")
@@ -1359,7 +1364,10 @@ def sparse_parts(h, parameters, e, payload):
     """3.10: the places, and the payload of the values."""
     n = h.T * h.C
     shape, _, V = values_of_sparse(h, parameters)
-    generator = Generator(h.seed, e.sample, e.slice, h.sequence, h.incarnation)
+    fields = [h.seed, e.sample, e.slice, h.sequence, h.incarnation]
+    if h.flags & FLAG_ALIKE and "alike-unseen" not in broken:
+        fields = fields[:4] if "alike-sequence" in broken else fields[:3]
+    generator = Generator(*fields)
     if h.codec == CODEC_RANDK:
         return spec_sparse.drawn(n, shape.k, generator.part, broken), payload
     try:

@@ -203,7 +203,7 @@ class Dither:
 
 def dither_numbers(fields, n):
     """The first n 16-bit numbers of the generator. fields: what its key is made of (3.6)."""
-    key = H(struct.pack("<QQQQQ", *fields))
+    key = H(struct.pack(f"<{len(fields)}Q", *fields))
     return [number for block in range(up(n, 8) // 8) for number in philox(key, block)][:n]
 
 

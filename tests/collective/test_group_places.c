@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_group_places.c - codecs that draw the places of what they send draw the same ones on all
+ * ranks and both hops of an operation, and other ones for each part, visit and group. */
+#include <stdbool.h>
+#include <string.h>
+
+#include "group_rig.h"
+
+enum { RANKS = 3, PIECE = 2048, PIECES = 6, N = PIECE * PIECES, PATIENCE_MS = 60000 };
+
+typedef struct deed {
+    group_rig *rig;
+    dw_group_job job;
+    float *x[RANKS], *y[RANKS];
+} deed;
+
+static void run_one(void *context, uint32_t rank)
+{
+    deed *act = context;
+    dw_group_job job = act->job;
+    job.x = act->x[rank];
+    job.y = act->y[rank];
+    if (dw_group_run(act->rig->group[rank], &job, PATIENCE_MS) != DW_OK)
+        fail_msg("rank %u: %s", rank, dw_group_why(act->rig->group[rank]));
+}
+
+/* Sums random numbers over all ranks, in slot 5. y: the result, which is the same on all ranks. */
+static void add_up(group_rig *rig, float *sums, float *y)
+{
+    deed act = {.rig = rig,
+                .job = {.struct_size = sizeof act.job,
+                        .operation = DW_ALL_REDUCE,
+                        .slot = 5,
+                        .n = N,
+                        .dtype = DW_F32}};
+    memset(sums, 0, N * sizeof *sums);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        act.x[r] = malloc(N * sizeof *y);
+        act.y[r] = malloc(N * sizeof *y);
+        rig_fill(act.x[r], DW_F32, N, 100 + r);
+        for (int i = 0; i < N; i++) sums[i] += act.x[r][i];
+    }
+    rig_each(rig, run_one, &act);
+    memcpy(y, act.y[0], N * sizeof *y);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        assert_memory_equal(act.y[r], y, N * sizeof *y);
+        free(act.x[r]);
+        free(act.y[r]);
+    }
+}
+
+static bool arrives(float value)
+{
+    return value < 0 || value > 0;
+}
+
+/* How many values of a piece arrive. */
+static int count(const float *y, int piece)
+{
+    int n = 0;
+    for (int i = piece * PIECE; i < (piece + 1) * PIECE; i++) n += arrives(y[i]);
+    return n;
+}
+
+/* How many values arrive of both a piece of one result and a piece of another. */
+static int in_common(const float *one, const float *other)
+{
+    int n = 0;
+    for (int i = 0; i < PIECE; i++) n += arrives(one[i]) && arrives(other[i]);
+    return n;
+}
+
+/* Of two pieces that are drawn apart, a quarter each, a sixteenth is in common on average: 128. */
+static void check_apart(const float *one, const float *other, const char *what)
+{
+    int common = in_common(one, other);
+    if (common > 256) fail_msg("%s: %d of 512 places are the same", what, common);
+}
+
+/* A value that arrives is the sum of what all ranks have. */
+static void sums_arrive_whole(void **state)
+{
+    static float sums[N], first[N], second[N];
+    (void)state;
+    group_rig rig;
+    rig_start(&rig, "loop://places-%d", RANKS, "randk:keep=0.25");
+    add_up(&rig, sums, first);
+    add_up(&rig, sums, second);
+    for (int piece = 0; piece < PIECES; piece++) {
+        assert_int_equal(count(first, piece), PIECE / 4);
+        assert_int_equal(count(second, piece), PIECE / 4);
+        check_apart(first + piece * PIECE, second + piece * PIECE, "two visits");
+    }
+    for (int i = 0; i < N; i++)
+        if (arrives(first[i]) && memcmp(&first[i], &sums[i], sizeof sums[i]) != 0)
+            fail_msg("value %d is %g, not %g", i, (double)first[i], (double)sums[i]);
+    check_apart(first, first + PIECES / RANKS * PIECE, "two parts");
+    check_apart(first, first + PIECE, "two pieces");
+    rig_close_groups(&rig);
+    rig_open(&rig);
+    add_up(&rig, sums, second);
+    check_apart(first, second, "another group");
+    rig_close(&rig);
+}
+
+/* The largest values of a mask are not the same on all ranks, but all are in the mask. */
+static void masks_are_the_same(void **state)
+{
+    static float sums[N], y[N], of_randk[N];
+    (void)state;
+    group_rig rig;
+    rig_start(&rig, "loop://places-%d", RANKS, "cocktail:mask=0.25,keep=1,bits=8,incarnation=9");
+    add_up(&rig, sums, y);
+    rig_close(&rig);
+    rig_start(&rig, "loop://places-%d", RANKS, "randk:keep=0.25,incarnation=9");
+    add_up(&rig, sums, of_randk);
+    rig_close(&rig);
+    for (int piece = 0; piece < PIECES; piece++)
+        if (count(y, piece) < PIECE / 4 - 40)
+            fail_msg("piece %d has %d values", piece, count(y, piece));
+    for (int i = 0; i < N; i++)
+        if (arrives(y[i]) && !arrives(of_randk[i])) fail_msg("place %d is of another mask", i);
+}
+
+/* Where each hop multiplies what it sends so that its mean is right, hops draw apart: with common
+ * places the second hop would multiply without having left anything out. */
+static void unbiased_hops_draw_apart(void **state)
+{
+    static float sums[N], y[N];
+    (void)state;
+    group_rig rig;
+    rig_start(&rig, "loop://places-%d", RANKS, "randk:keep=0.25,scaling=unbiased");
+    add_up(&rig, sums, y);
+    rig_close(&rig);
+    for (int piece = 0; piece < PIECES; piece++)
+        if (count(y, piece) > PIECE / 4 - 100)
+            fail_msg("piece %d has %d values", piece, count(y, piece));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_arrive_whole),
+        cmocka_unit_test(masks_are_the_same),
+        cmocka_unit_test(unbiased_hops_draw_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
