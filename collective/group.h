@@ -141,6 +141,17 @@ typedef struct dw_group_coders {
     dw_decoder **take;
 } dw_group_coders;
 
+/* The most bytes that a frame of t rows of c values has under a config. */
+typedef struct dw_group_bound {
+    const dw_config *config; /* NULL: the entry is not used */
+    dw_dtype dtype;
+    uint32_t t, c;
+    size_t bytes;
+} dw_group_bound;
+
+/* Both hops, with pieces of the usual length and a shorter last one, of a few buffers. */
+enum { DW_GROUP_BOUNDS = 16 };
+
 /* An operation in progress; used by the worker alone, except by the caller that starts it. */
 typedef struct dw_progress {
     dw_group_job job;
@@ -250,11 +261,13 @@ struct dw_group {
     dw_group_slot *running, *last_running; /* operations in progress, oldest first */
     uint64_t early_bytes;
     dw_group_counters count; /* copied to `published` after every turn */
-    bool is_blocked;         /* a link had no room for a message */
-    int64_t looked_ns;       /* the time at which `look` last ran (worker.c) */
-    int64_t pinged_ns;       /* the time at which other ranks were last told for whom this waits */
-    bool has_closed;         /* the worker has begun to close the group */
-    int64_t closing_ns;      /* the time at which it did so */
+    dw_group_bound bounds[DW_GROUP_BOUNDS];
+    uint32_t next_bound; /* the entry that is replaced next */
+    bool is_blocked;     /* a link had no room for a message */
+    int64_t looked_ns;   /* the time at which `look` last ran (worker.c) */
+    int64_t pinged_ns;   /* the time at which other ranks were last told for whom this waits */
+    bool has_closed;     /* the worker has begun to close the group */
+    int64_t closing_ns;  /* the time at which it did so */
 };
 
 /* After fork() the child has neither the group's thread nor its locks. */
@@ -342,6 +355,9 @@ void dw_device_end(dw_group *group);
 dw_status dw_coders_make(dw_group *group, dw_group_coders *coders);
 void dw_coders_destroy(dw_group *group, dw_group_coders *coders);
 dw_status dw_coders_forget(dw_group *group, uint64_t slot);
+/* The bound of frames of x under one of the group's configs. Called by the worker. It remembers
+ * bounds, because to compute one takes several times as long as to encode a short piece. */
+size_t dw_coders_bound(dw_group *group, const dw_config *config, const dw_tensor *x);
 /* Encode and decode the piece that `head` names, and count what that costs. If they return false,
  * the group has failed. encode: into at most cap bytes at `frame`; with error feedback a copy of
  * the frame is kept. decode: a frame of rank `from` into *y. y NULL: the piece is empty, and so
