@@ -230,6 +230,7 @@ struct dw_group {
     dw_lane *lanes; /* (ranks) */
     bool owns_links, has_thread;
     pthread_t thread;
+    int bell;      /* an eventfd, by which a caller that takes the turns is woken */
     void *scratch; /* the worker's: room for one frame that this rank makes for itself */
     size_t scratch_bytes;
 
@@ -243,10 +244,12 @@ struct dw_group {
     dw_arrivals inbox;
     uint64_t inbox_bytes;
     dw_arrival_pool pool;
-    dw_cuda *cuda;   /* the GPU of all jobs that have one; set once, together with `stream` */
-    void *stream;    /* of the group's own */
-    bool is_working; /* a turn is being taken */
-    bool is_driven;  /* by a caller that waits, not by the thread */
+    dw_cuda *cuda;      /* the GPU of all jobs that have one; set once, together with `stream` */
+    void *stream;       /* of the group's own */
+    bool is_working;    /* a turn is being taken */
+    bool is_driven;     /* turns are taken by a caller that waits, not by the thread */
+    pthread_t driver;   /* this caller */
+    bool driver_serves; /* it is in dw_link_attend, so that `bell` wakes it and `driven` does not */
     bool is_visited, is_closing;
     uint32_t visitors;
     int64_t thread_wakes_ns; /* when the thread wakes up by itself */
@@ -376,12 +379,13 @@ int64_t dw_group_turn(dw_group *group);
 bool dw_group_may_end(const dw_group *group, int64_t now_ns);
 int64_t dw_group_now_ns(void);
 
-/* driver.c. run_worker: the group's thread, which takes turns until the group is closed. ring:
- * wakes who takes the turns; the caller holds the lock, as for the two that follow. may_drive:
- * whether a caller may take the turns now. drive: takes them until the operation of the slot has
- * ended, the time is over or there is a visitor. visit and leave: nobody takes turns in between. */
+/* driver.c. The caller of the second to fourth function holds the lock. run_worker: the group's
+ * thread, which takes turns until the group is closed. unlock_and_wake: releases the lock, and
+ * wakes who takes the turns. may_drive: whether a caller may take the turns now. drive: takes them
+ * until the operation of the slot has ended, the time is over or there is a visitor. visit and
+ * leave: nobody takes turns in between. */
 void *dw_group_run_worker(void *group);
-pthread_cond_t *dw_group_bell(dw_group *group);
+void dw_group_unlock_and_wake(dw_group *group);
 bool dw_group_may_drive(const dw_group *group);
 void dw_group_drive(dw_group *group, bool (*has_ended)(const dw_group_slot *),
                     const dw_group_slot *slot, int64_t deadline_ns);
