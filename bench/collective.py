@@ -183,10 +183,9 @@ def run(adder, network, ranks, words, folder):
     words = [*words, "--interface", network.INTERFACE, "--out", prefix]
     commands = [list(map(str, one)) for one in adder.processes(network, ranks, words)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    # Linux schedules each session as a group. mpirun's ranks are in one, so all others are, too.
     running = [
-        subprocess.Popen(
-            one, env=environment, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
-        )
+        subprocess.Popen(one, env=environment, stdin=subprocess.DEVNULL, stdout=2, process_group=0)
         for one in commands
     ]
     wait_for(running, lambda: is_complete(folder, ranks, n_sizes), " ".join(commands[0]))

@@ -24,11 +24,11 @@ static bool encode(dw_group *group, dw_group_slot *slot, uint32_t to, uint32_t p
     return dw_coders_encode(group, slot, group->coders.contribute[to], &head, &x, frame, cap, len);
 }
 
-static size_t bound_of(const dw_group *group, const dw_group_slot *slot, dw_piece at)
+static size_t bound_of(dw_group *group, const dw_group_slot *slot, dw_piece at)
 {
     if (at.count == 0) return 0;
     dw_tensor x = dw_adding_source(slot, at);
-    return dw_frame_bound(&group->codec, &x);
+    return dw_coders_bound(group, &group->codec, &x);
 }
 
 /* Finds the rank to which the next piece is sent, and room for a message to it. Every rank begins

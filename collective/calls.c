@@ -74,6 +74,7 @@ static dw_status claim(dw_group *group, uint64_t number, dw_group_slot **slot)
  * turns itself, so nobody is woken, unless another caller is taking them already. */
 static dw_status hand_over(dw_group *group, dw_group_slot *slot, dw_status status, bool waits)
 {
+    bool wakes = false;
     pthread_mutex_lock(&group->lock);
     if (status == DW_OK) status = group->status;
     if (status == DW_OK && group->ranks > 1) {
@@ -84,13 +85,16 @@ static dw_status hand_over(dw_group *group, dw_group_slot *slot, dw_status statu
         else
             group->started = slot;
         group->last_started = slot;
-        if (!waits || group->is_driven) pthread_cond_signal(dw_group_bell(group));
+        wakes = !waits || group->is_driven;
     } else {
         slot->state = status == DW_OK ? DW_SLOT_DONE : DW_SLOT_IDLE;
         group->counters.finished += status == DW_OK;
     }
     group->counters.started += status == DW_OK;
-    pthread_mutex_unlock(&group->lock);
+    if (wakes)
+        dw_group_unlock_and_wake(group);
+    else
+        pthread_mutex_unlock(&group->lock);
     return status;
 }
 

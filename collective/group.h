@@ -141,6 +141,17 @@ typedef struct dw_group_coders {
     dw_decoder **take;
 } dw_group_coders;
 
+/* The most bytes that a frame of t rows of c values has under a config. */
+typedef struct dw_group_bound {
+    const dw_config *config; /* NULL: the entry is not used */
+    dw_dtype dtype;
+    uint32_t t, c;
+    size_t bytes;
+} dw_group_bound;
+
+/* Both hops, with pieces of the usual length and a shorter last one, of a few buffers. */
+enum { DW_GROUP_BOUNDS = 16 };
+
 /* An operation in progress; used by the worker alone, except by the caller that starts it. */
 typedef struct dw_progress {
     dw_group_job job;
@@ -220,6 +231,7 @@ struct dw_group {
     dw_lane *lanes; /* (ranks) */
     bool owns_links, has_thread;
     pthread_t thread;
+    int bell;      /* an eventfd, by which a caller that takes the turns is woken */
     void *scratch; /* the worker's: room for one frame that this rank makes for itself */
     size_t scratch_bytes;
 
@@ -233,10 +245,12 @@ struct dw_group {
     dw_arrivals inbox;
     uint64_t inbox_bytes;
     dw_arrival_pool pool;
-    dw_cuda *cuda;   /* the GPU of all jobs that have one; set once, together with `stream` */
-    void *stream;    /* of the group's own */
-    bool is_working; /* a turn is being taken */
-    bool is_driven;  /* by a caller that waits, not by the thread */
+    dw_cuda *cuda;      /* the GPU of all jobs that have one; set once, together with `stream` */
+    void *stream;       /* of the group's own */
+    bool is_working;    /* a turn is being taken */
+    bool is_driven;     /* turns are taken by a caller that waits, not by the thread */
+    pthread_t driver;   /* this caller */
+    bool driver_serves; /* it is in dw_link_attend, so that `bell` wakes it and `driven` does not */
     bool is_visited, is_closing;
     uint32_t visitors;
     int64_t thread_wakes_ns; /* when the thread wakes up by itself */
@@ -251,11 +265,13 @@ struct dw_group {
     dw_group_slot *running, *last_running; /* operations in progress, oldest first */
     uint64_t early_bytes;
     dw_group_counters count; /* copied to `published` after every turn */
-    bool is_blocked;         /* a link had no room for a message */
-    int64_t looked_ns;       /* the time at which `look` last ran (worker.c) */
-    int64_t pinged_ns;       /* the time at which other ranks were last told for whom this waits */
-    bool has_closed;         /* the worker has begun to close the group */
-    int64_t closing_ns;      /* the time at which it did so */
+    dw_group_bound bounds[DW_GROUP_BOUNDS];
+    uint32_t next_bound; /* the entry that is replaced next */
+    bool is_blocked;     /* a link had no room for a message */
+    int64_t looked_ns;   /* the time at which `look` last ran (worker.c) */
+    int64_t pinged_ns;   /* the time at which other ranks were last told for whom this waits */
+    bool has_closed;     /* the worker has begun to close the group */
+    int64_t closing_ns;  /* the time at which it did so */
 };
 
 /* After fork() the child has neither the group's thread nor its locks. */
@@ -345,6 +361,9 @@ void dw_coders_agree(dw_group *group);
 dw_status dw_coders_make(dw_group *group, dw_group_coders *coders);
 void dw_coders_destroy(dw_group *group, dw_group_coders *coders);
 dw_status dw_coders_forget(dw_group *group, uint64_t slot);
+/* The bound of frames of x under one of the group's configs. Called by the worker. It remembers
+ * bounds, because to compute one takes several times as long as to encode a short piece. */
+size_t dw_coders_bound(dw_group *group, const dw_config *config, const dw_tensor *x);
 /* Encode and decode the piece that `head` names, and count what that costs. If they return false,
  * the group has failed. encode: into at most cap bytes at `frame`; with error feedback a copy of
  * the frame is kept. decode: a frame of rank `from` into *y. y NULL: the piece is empty, and so
@@ -363,12 +382,13 @@ int64_t dw_group_turn(dw_group *group);
 bool dw_group_may_end(const dw_group *group, int64_t now_ns);
 int64_t dw_group_now_ns(void);
 
-/* driver.c. run_worker: the group's thread, which takes turns until the group is closed. ring:
- * wakes who takes the turns; the caller holds the lock, as for the two that follow. may_drive:
- * whether a caller may take the turns now. drive: takes them until the operation of the slot has
- * ended, the time is over or there is a visitor. visit and leave: nobody takes turns in between. */
+/* driver.c. The caller of the second to fourth function holds the lock. run_worker: the group's
+ * thread, which takes turns until the group is closed. unlock_and_wake: releases the lock, and
+ * wakes who takes the turns. may_drive: whether a caller may take the turns now. drive: takes them
+ * until the operation of the slot has ended, the time is over or there is a visitor. visit and
+ * leave: nobody takes turns in between. */
 void *dw_group_run_worker(void *group);
-pthread_cond_t *dw_group_bell(dw_group *group);
+void dw_group_unlock_and_wake(dw_group *group);
 bool dw_group_may_drive(const dw_group *group);
 void dw_group_drive(dw_group *group, bool (*has_ended)(const dw_group_slot *),
                     const dw_group_slot *slot, int64_t deadline_ns);

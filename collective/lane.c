@@ -28,9 +28,7 @@ static void put_in_inbox(dw_lane *lane, const void *data, size_t len)
     if (!arrival) lane->damage = DW_ERR_NO_MEMORY;
     if (group->inbox_bytes > group->max_early_bytes + DW_LANE_AHEAD_BYTES)
         lane->damage = DW_ERR_LIMIT;
-    pthread_cond_t *bell = dw_group_bell(group);
-    pthread_mutex_unlock(&group->lock);
-    pthread_cond_signal(bell); /* without the lock, which the woken thread needs at once */
+    dw_group_unlock_and_wake(group);
 }
 
 void dw_lane_take(void *context, const void *data, size_t len)

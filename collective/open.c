@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * open.c - opening and closing groups. */
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -144,6 +146,7 @@ static void free_group(dw_group *group)
     dw_group_memory_give(&allocator, group->scratch, group->scratch_bytes);
     pthread_cond_destroy(&group->finished);
     pthread_cond_destroy(&group->driven);
+    if (group->bell >= 0) close(group->bell);
     pthread_cond_destroy(&group->work);
     pthread_mutex_destroy(&group->lock);
     dw_group_memory_give(&allocator, group, sizeof *group);
@@ -166,6 +169,7 @@ static dw_group *make_group(const dw_group_config *config)
     group->max_early_bytes =
         config->max_early_bytes ? config->max_early_bytes : DEFAULT_EARLY_BYTES;
     group->failed_rank = -1;
+    group->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     /* With these attributes none of them can fail on Linux. */
     pthread_mutex_init(&group->lock, NULL);
     pthread_condattr_t monotonic;
@@ -317,7 +321,10 @@ dw_status dw_group_open(dw_group **group, const dw_group_config *given, dw_why *
     if (status != DW_OK) return status;
     dw_group *made = make_group(&config);
     if (!made) return dw_group_say(why, DW_ERR_NO_MEMORY, "group %u: no memory", config.id);
-    status = take_configs(made, &config, why);
+    status = made->bell >= 0
+                 ? take_configs(made, &config, why)
+                 : dw_group_say(why, DW_ERR_IO, "group %u: the system cannot make an eventfd: %s",
+                                config.id, strerror(errno));
     if (status == DW_OK) status = take_links(made, &config, why);
     if (status == DW_OK) status = dw_group_greet(made, why);
     if (status == DW_OK) status = set_handlers(made, why);

@@ -112,7 +112,7 @@ bool dw_sharing_share(dw_group *group, dw_group_slot *slot)
     size_t cap = 0, len;
     if (at.count > 0) {
         dw_tensor x = dw_sharing_source(slot, at);
-        cap = dw_frame_bound(&group->result, &x);
+        cap = dw_coders_bound(group, &group->result, &x);
     }
     unsigned char *bodies[DW_GROUP_MOST_RANKS] = {NULL};
     if (!begin_all(group, cap, bodies)) return false;

@@ -989,6 +989,11 @@ MUTANTS_OF_SIZES = {
 }
 # What a backend says of itself, and who is given what, against the suite rows.
 MUTANTS_OF_ROWS = {
+    "two_call_a_handler": ("transports/link/inbox.c", "if (inbox->is_due || inbox == inboxes->attended || !inbox->handle || !inbox->head) return;", "if (inbox->is_due || !inbox->handle || !inbox->head) return;", "attend"),
+    "attends_to_nothing": ("transports/link/attend.c", "bool may = inbox && inbox->handle && !is_handling && dw_link_may_drive(link);", "bool may = inbox && inbox->handle && is_handling && dw_link_may_drive(link);", "attend"),
+    "deaf_to_the_bell": ("transports/link/attend.c", "return waits[0].revents;", "return false;", "attend"),
+    "attends_to_the_dead": ("transports/link/attend.c", "return has_called || has_ended;", "(void)has_ended;\n    return has_called;", "attend"),
+    "removed_under_a_caller": ("transports/link/calls.c", "if (link->calling && link->inboxes.attended->tag == tag)", "if (0)", "attend"),
     "faults_without_a_time": ("transports/link/open.c", "if (has_faults != (traits.retry_ms > 0)) {", "if (0) {"),
     "doubled_is_no_fault": ("transports/link/open.c", "traits.loses || traits.doubles ||", "traits.loses ||"),
     "carries_any_length": ("transports/link/open.c", "if (link->own_max_message_bytes > most)", "if (0)"),
@@ -1068,7 +1073,9 @@ MUTANTS_OF_GROUPS = {
     "links_are_not_watched": ("collective/worker.c", "        dw_lane_probe(lane);\n", ""),
     "pieces_as_long_as_they_may_be": ("collective/operation.c", "return length < group->longest_piece ? length : group->longest_piece;", "return group->longest_piece;"),
     "pieces_of_any_shortness": ("collective/operation.c", "if (length < group->shortest_piece) return group->shortest_piece;", ""),
-    "nothing_is_left_to_the_thread": ("collective/driver.c", "if (has_work || now_ns + sleep_ns < group->thread_wakes_ns) pthread_cond_signal(&group->work);", "(void)has_work;"),
+    "bounds_of_any_shape": ("collective/coders.c", "known->t == x->t && known->c == x->c)", "known->t == x->t)"),
+    "bounds_of_any_hop": ("collective/coders.c", "if (known->config == config && known->dtype", "if (known->config && known->dtype"),
+    "nothing_is_left_to_the_thread": ("collective/driver.c", "if (is_left || now_ns + sleep_ns < group->thread_wakes_ns) pthread_cond_signal(&group->work);", "(void)is_left;"),
     "sums_rounded_as_callers_like": ("collective/driver.c", "    fesetenv(FE_DFL_ENV); /* as the thread does */\n", ""),
     "rounding_of_callers_lost": ("collective/driver.c", "    fesetenv(&own);\n", ""),
     "nothing_is_repeated": ("collective/worker.c", "        dw_lane_repeat(lane, now_ns);\n", ""),

@@ -157,6 +157,23 @@ DW_API dw_status dw_link_wait_room(dw_link *link, size_t cap, int timeout_ms);
 typedef void (*dw_link_handler)(void *context, const void *data, size_t len);
 DW_API dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, void *context);
 
+/* Waits for messages that go to the handlers of one tag, on several links at once. As long as it
+ * waits, the calling thread does the work of the links' threads, and calls these handlers itself,
+ * so that a message wakes one thread and not two. Handlers that are called so must not close a
+ * link. A link that another thread is driving is left to it, with its handler, which should then
+ * write to wake_fd.
+ *
+ * | name       | meaning                                                                     |
+ * | links      | n links, at most DW_ATTEND_MOST; NULL: left out                             |
+ * | wake_fd    | a descriptor, of the caller, that ends the wait when it is readable; or -1  |
+ * | timeout_ns | < 0: no limit                                                               |
+ *
+ * OK: a handler was called, a link has ended, or wake_fd is readable. PENDING: nothing of this
+ * happened in time. Errors: ARGUMENT. */
+enum { DW_ATTEND_MOST = 256 };
+DW_API dw_status dw_link_attend(dw_link *const *links, size_t n, uint32_t tag, int wake_fd,
+                                int64_t timeout_ns);
+
 typedef struct dw_link_counters {
     size_t struct_size;
     uint64_t messages_sent, messages_received;

@@ -303,6 +303,15 @@ void dw_link_retain(dw_link *link, void *data)
     pthread_mutex_unlock(&link->lock);
 }
 
+/* Whether another thread is in a handler of this tag. */
+static bool is_handled_elsewhere(const dw_link *link, uint32_t tag)
+{
+    if (link->calling && link->inboxes.attended->tag == tag)
+        return !pthread_equal(pthread_self(), link->attendant);
+    return link->handling && link->handling_tag == tag &&
+           !pthread_equal(pthread_self(), link->thread);
+}
+
 dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, void *context)
 {
     if (!is_usable(link)) return DW_ERR_ARGUMENT;
@@ -321,12 +330,11 @@ dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, vo
     }
     if (status == DW_OK && inbox) {
         dw_inbox_set_handler(&link->inboxes, inbox, handle, context);
-        if (handle && inbox->head) dw_link_call_handlers(link);
+        if (inbox->is_due) dw_link_call_handlers(link);
+        if (inbox == link->inboxes.attended) dw_link_wake(link);
     }
-    if (!handle && !pthread_equal(pthread_self(), link->thread)) {
-        while (link->handling && link->handling_tag == tag)
-            pthread_cond_wait(&link->handled, &link->lock);
-    }
+    while (!handle && is_handled_elsewhere(link, tag))
+        pthread_cond_wait(&link->handled, &link->lock);
     inbox = dw_inbox_find(&link->inboxes, tag);
     if (inbox) dw_inbox_tidy(&link->inboxes, inbox);
     end_call(link);

@@ -104,7 +104,7 @@ dw_inbox *dw_inbox_get(dw_inboxes *inboxes, uint32_t tag)
  * messages, a handler or waiting callers. */
 void dw_inbox_tidy(dw_inboxes *inboxes, dw_inbox *inbox)
 {
-    if (inbox->head || inbox->waiters || inbox->handle) return;
+    if (inbox->head || inbox->waiters || inbox->handle || inbox == inboxes->attended) return;
     dw_inbox **at = bucket_of(inboxes, inbox->tag);
     while (*at != inbox) at = &(*at)->next;
     *at = inbox->next;
@@ -141,7 +141,7 @@ void dw_inbox_empty(dw_inboxes *inboxes)
 
 static void make_due(dw_inboxes *inboxes, dw_inbox *inbox)
 {
-    if (inbox->is_due || !inbox->handle || !inbox->head) return;
+    if (inbox->is_due || inbox == inboxes->attended || !inbox->handle || !inbox->head) return;
     inbox->is_due = true;
     inbox->next_due = NULL;
     if (inboxes->due)
@@ -181,23 +181,45 @@ dw_buffer *dw_inbox_take(dw_inboxes *inboxes, dw_inbox *inbox)
 
 /* ---- Handlers -------------------------------------------------------------------------------- */
 
+/* Takes the inbox off the list `due`. */
+static void make_undue(dw_inboxes *inboxes, dw_inbox *inbox)
+{
+    if (!inbox->is_due) return;
+    dw_inbox *before = NULL;
+    for (dw_inbox *at = inboxes->due; at != inbox; at = at->next_due) before = at;
+    if (before)
+        before->next_due = inbox->next_due;
+    else
+        inboxes->due = inbox->next_due;
+    if (inboxes->last_due == inbox) inboxes->last_due = before;
+    inbox->is_due = false;
+}
+
 void dw_inbox_set_handler(dw_inboxes *inboxes, dw_inbox *inbox, dw_link_handler handle,
                           void *context)
 {
     inbox->handle = handle;
     inbox->handle_context = context;
-    if (handle) {
+    if (handle)
         make_due(inboxes, inbox);
-    } else if (inbox->is_due) {
-        dw_inbox *before = NULL;
-        for (dw_inbox *at = inboxes->due; at != inbox; at = at->next_due) before = at;
-        if (before)
-            before->next_due = inbox->next_due;
-        else
-            inboxes->due = inbox->next_due;
-        if (inboxes->last_due == inbox) inboxes->last_due = before;
-        inbox->is_due = false;
-    }
+    else
+        make_undue(inboxes, inbox);
+}
+
+void dw_inbox_attend(dw_inboxes *inboxes, dw_inbox *inbox)
+{
+    make_undue(inboxes, inbox);
+    inboxes->attended = inbox;
+}
+
+bool dw_inbox_leave(dw_inboxes *inboxes)
+{
+    dw_inbox *inbox = inboxes->attended;
+    inboxes->attended = NULL;
+    make_due(inboxes, inbox);
+    bool is_due = inbox->is_due;
+    dw_inbox_tidy(inboxes, inbox);
+    return is_due;
 }
 
 dw_inbox *dw_inbox_next_due(dw_inboxes *inboxes)

@@ -7,6 +7,7 @@
  * | open.c     | options, choice of the backend by URI, greeting, close                   |
  * | calls.c    | the public calls: sending, receiving, waiting, counting                  |
  * | wheel.c    | who calls the backend: the link's thread, or a caller that waits anyway  |
+ * | attend.c   | a caller that waits on several links                                     |
  * | progress.c | sending, receiving, handlers, timeouts                                   |
  * | takedown.c | the end: the backend is closed, all memory is freed                      |
  * | inbox.c    | arrived messages by tag, handlers                                        |
@@ -66,6 +67,7 @@ typedef struct dw_inboxes {
     uint64_t key[2];
     dw_inbox *unused;
     dw_inbox *due, *last_due; /* a queue: handlers are called in this order */
+    dw_inbox *attended;       /* not in it, because a caller in dw_link_attend calls its handler */
     uint64_t bytes;           /* memory of the messages that arrived and were not received yet */
     uint64_t taken;           /* messages taken out so far */
 } dw_inboxes;
@@ -144,8 +146,10 @@ struct dw_link {
     bool sleeping;           /* the holder of the wheel is, or is about to be, in poll */
     bool handling;           /* a handler runs ... */
     uint32_t handling_tag;   /* ... for this tag */
-    uint32_t callers;        /* running calls that may release the lock before they end */
-    bool is_abandoned;       /* closed by a handler: the thread frees the link when it ends */
+    bool calling;            /* a caller in dw_link_attend, `attendant`, runs the handler */
+    pthread_t attendant;
+    uint32_t callers;  /* running calls that may release the lock before they end */
+    bool is_abandoned; /* closed by a handler: the thread frees the link when it ends */
     bool closing, bye_received, bye_queued, bye_sent;
     int64_t bye_deadline_ns;
     dw_status status; /* DW_OK while the link lives; set once */
@@ -155,12 +159,14 @@ struct dw_link {
     dw_link_counters counters;
 };
 
-/* notice.c; for all but ring the caller holds the lock. wake: the holder of the wheel looks at the
- * link again. fail: ends the link with an error; only the first sentence is kept. call_handlers:
- * the thread runs the handlers soon, even while a caller has the wheel. */
+/* notice.c; for all but ring and hush the caller holds the lock. wake: the holder of the wheel
+ * looks at the link again. fail: ends the link with an error; only the first sentence is kept.
+ * ring: wakes who sleeps at a bell. hush: forgets that it was rung. call_handlers: the thread runs
+ * the handlers soon, even while a caller has the wheel. */
 void dw_link_fail(dw_link *link, dw_status status, const char *sentence);
 void dw_link_wake(dw_link *link);
-void dw_link_ring(const struct dw_bell *bell); /* needs no lock */
+void dw_link_ring(const struct dw_bell *bell);
+void dw_link_hush(const struct dw_bell *bell);
 void dw_link_call_handlers(dw_link *link);
 
 /* queue.c; the caller holds the lock. count_unsent: adds `more`, which may be negative, to the
@@ -187,6 +193,10 @@ dw_buffer *dw_inbox_take(dw_inboxes *inboxes, dw_inbox *inbox);
 void dw_inbox_set_handler(dw_inboxes *inboxes, dw_inbox *inbox, dw_link_handler handle,
                           void *context);
 dw_inbox *dw_inbox_next_due(dw_inboxes *inboxes);
+/* attend: this inbox becomes `attended`. leave: none is; returns whether there are messages for its
+ * handler. */
+void dw_inbox_attend(dw_inboxes *inboxes, dw_inbox *inbox);
+bool dw_inbox_leave(dw_inboxes *inboxes);
 void dw_inbox_tidy(dw_inboxes *inboxes, dw_inbox *inbox); /* removes it if nothing needs it */
 /* Frees the inboxes, but not the messages, which belong to the pool. */
 void dw_inbox_empty(dw_inboxes *inboxes);
@@ -201,11 +211,14 @@ void dw_link_take_down(dw_link *link);
 
 /* wheel.c */
 void *dw_link_run(void *link);
-/* The caller of these holds the lock. may_drive: whether the caller may take the wheel. drive:
- * takes the wheel and does the work of the link's thread until has_ended (called under the lock)
- * returns true, the link ends, or the deadline has passed. push_now: sends what is queued without
- * waking the thread. drive and push_now release the lock in between. */
+/* The caller of these holds the lock. may_drive: whether the caller may take the wheel. take_wheel,
+ * leave_wheel: takes it; gives it back, when the next look is due after next_ns. drive: takes the
+ * wheel and does the work of the link's thread until has_ended (called under the lock) returns
+ * true, the link ends, or the deadline has passed. push_now: sends what is queued without waking
+ * the thread. drive and push_now release the lock in between. */
 bool dw_link_may_drive(const dw_link *link);
+void dw_link_take_wheel(dw_link *link);
+void dw_link_leave_wheel(dw_link *link, int64_t next_ns);
 void dw_link_drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_t what),
                    uint64_t what, int64_t deadline_ns);
 void dw_link_push_now(dw_link *link);

@@ -242,7 +242,7 @@ static dw_status sort_in(dw_link *link, size_t len, dw_why *why)
         link->counters.bytes_received = state.wire_received;
     if (inbox) {
         dw_inbox_put(&link->inboxes, inbox, fit(link, buffer));
-        if (inbox->handle) dw_link_call_handlers(link);
+        if (inbox->is_due) dw_link_call_handlers(link);
         if (inbox->waiters > 0) pthread_cond_broadcast(&link->arrived);
     } else {
         if (!link->closing) status = DW_ERR_NO_MEMORY;

@@ -9,7 +9,6 @@
  * thread then stands by. It takes the wheel back a moment after the last caller has given it back,
  * or at once if there is something left to do. */
 #include <poll.h>
-#include <unistd.h>
 
 #include "link/link.h"
 
@@ -47,8 +46,8 @@ bool dw_link_sleep(dw_link *link, int64_t at_most_ns)
     pthread_mutex_unlock(&link->lock);
     if (kicked) return true;
 
-    int bell = by_thread ? link->thread_bell.read : link->caller_bell.read;
-    struct pollfd wait[2] = {{.fd = bell, .events = POLLIN},
+    const struct dw_bell *bell = by_thread ? &link->thread_bell : &link->caller_bell;
+    struct pollfd wait[2] = {{.fd = bell->read, .events = POLLIN},
                              {.fd = state.wait_fd, .events = (short)state.wait_events}};
     struct timespec time = {.tv_sec = (time_t)(at_most_ns / 1000000000),
                             .tv_nsec = (long)(at_most_ns % 1000000000)};
@@ -62,11 +61,7 @@ bool dw_link_sleep(dw_link *link, int64_t at_most_ns)
         if (by_thread) link->wheel = DW_WHEEL_THREAD;
     }
     pthread_mutex_unlock(&link->lock);
-    if (wait[0].revents) {
-        char bytes[64];
-        while (read(bell, bytes, sizeof bytes) > 0) {
-        }
-    }
+    if (wait[0].revents) dw_link_hush(bell);
     return ours;
 }
 
@@ -78,16 +73,15 @@ bool dw_link_may_drive(const dw_link *link)
            link->status == DW_OK && !link->closing && !link->broken;
 }
 
-static void take(dw_link *link)
+void dw_link_take_wheel(dw_link *link)
 {
     link->wheel = DW_WHEEL_CALLER;
     link->sleeping = false;
-    link->thread_needed = false; /* the caller does the work, or sets this again in `leave` */
+    link->thread_needed = false; /* the caller does the work, or sets this again when it leaves */
 }
 
-/* Gives the wheel back. The thread is woken if it is needed earlier than it would wake up by
- * itself. */
-static void leave(dw_link *link, int64_t next_ns)
+/* The thread is woken if it is needed earlier than it would wake up by itself. */
+void dw_link_leave_wheel(dw_link *link, int64_t next_ns)
 {
     int64_t now = dw_link_now_ns();
     bool busy = link->sending || link->queue_head || link->kicked || link->receiving_paused ||
@@ -117,19 +111,19 @@ static int64_t next_look(dw_link *link)
 
 void dw_link_push_now(dw_link *link)
 {
-    take(link);
+    dw_link_take_wheel(link);
     pthread_mutex_unlock(&link->lock);
     dw_link_push(link);
     int64_t next_ns = next_look(link);
     pthread_mutex_lock(&link->lock);
-    leave(link, next_ns);
+    dw_link_leave_wheel(link, next_ns);
 }
 
 void dw_link_drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_t what),
                    uint64_t what, int64_t deadline_ns)
 {
     int64_t next_ns = 0;
-    take(link);
+    dw_link_take_wheel(link);
     while (!has_ended(link, what) && link->status == DW_OK && !link->closing && !link->broken) {
         /* If the last test has just found nothing, the loop sleeps at once, without another test
          * that would find nothing. */
@@ -148,7 +142,7 @@ void dw_link_drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_
     }
     /* Calls that only send do not set this: they must not keep the thread from receiving. */
     link->left_ns = dw_link_now_ns();
-    leave(link, next_ns);
+    dw_link_leave_wheel(link, next_ns);
 }
 
 /* ---- The thread ------------------------------------------------------------------------------ */
