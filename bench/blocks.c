@@ -5,12 +5,12 @@
 #include "entropy/rans.h"
 
 static const dw_kernels *kernels;
-static uint8_t work[1 << 17]; /* more than dw_rans_work_bytes(DW_BENCH_CODES) */
+static uint8_t work[1 << 17]; /* more than dw_rans_work_bytes of DW_BENCH_CODES */
 
 void dw_bench_blocks_use(const char *table)
 {
     kernels = dw_kernels_find(table);
-    if (dw_rans_work_bytes(DW_BENCH_CODES) > sizeof work) kernels = NULL;
+    if (dw_rans_work_bytes(DW_BENCH_CODES, false) > sizeof work) kernels = NULL;
 }
 
 size_t dw_bench_block_encode(const uint8_t *codes, uint8_t *block)

@@ -34,8 +34,10 @@ static block_work work_of(const dw_layout *layout, uint8_t *memory)
              sorting = layout->dithers       ? each + dw_dither_parts_bytes(each)
                        : layout->may_trellis ? each
                                              : 0;
-    block_work w = {.bytes = codes + sorting +
-                             dw_round_up(dw_rans_work_bytes(dw_block_most_codes(layout)), 64)};
+    block_work w = {
+        .bytes =
+            codes + sorting +
+            dw_round_up(dw_rans_work_bytes(dw_block_most_codes(layout), layout->may_trellis), 64)};
     if (!memory) return w;
     w.codes = memory;
     w.high = w.marks = memory + codes; /* no codes have both */

@@ -38,9 +38,14 @@ size_t dw_rans_bound(uint64_t n)
     return (size_t)n - 1;
 }
 
-size_t dw_rans_work_bytes(uint64_t n)
+/* What lies behind a rans_work: an encoder's words, or the slots of a decoder that follows a
+ * trellis. */
+enum { WORK_BYTES = (sizeof(rans_work) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT };
+
+size_t dw_rans_work_bytes(uint64_t n, bool may_trellis)
 {
-    return ALIGNMENT + sizeof(rans_work) + DW_RANS_ROOM + (size_t)n;
+    size_t words = DW_RANS_ROOM + (size_t)n, slots = sizeof(uint32_t) * DW_TRELLIS_SCRATCH;
+    return ALIGNMENT + WORK_BYTES + (may_trellis && slots > words ? slots : words);
 }
 
 static rans_work *aligned(void *work)
@@ -249,7 +254,7 @@ static size_t put_block(const dw_kernels *kernels, rans_work *w, const draft *d,
 {
     if (d->front_bytes > most) return 0;
     uint64_t room = (most - d->front_bytes) / 2;
-    uint8_t *end = (uint8_t *)(w + 1) + DW_RANS_ROOM + 2 * room;
+    uint8_t *end = (uint8_t *)w + WORK_BYTES + DW_RANS_ROOM + 2 * room;
     /* The estimate is wrong by at most one byte in a hundred. A draft that exceeds the room by more
      * cannot fit, so its words are not made. */
     if (d->bits / 16 > room + room / 64 + DW_RANS_STATES) return 0;
@@ -336,7 +341,7 @@ static dw_rans_fault decode_trellis_codes(const dw_kernels *kernels, rans_work *
                                .n = n,
                                .tables = w->tables,
                                .states = w->states,
-                               .scratch = w->scratch.kernel,
+                               .scratch = (uint32_t *)(void *)((uint8_t *)w + WORK_BYTES),
                                .words = r->from + r->states + DW_RANS_STATE_BYTES,
                                .count = r->words};
     *used = kernels->rans_decode_trellis(&run);

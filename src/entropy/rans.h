@@ -11,7 +11,7 @@
  * | marks   | (n) the marks of codes that follow a trellis (arithmetic/trellis.h); NULL: they follow |
  * |         | none. Never together with parted                                                      |
  * | kernels | the table whose loops are used; all tables make the same block                         |
- * | work    | memory of dw_rans_work_bytes(n) bytes, of any contents and alignment                   |
+ * | work    | memory of dw_rans_work_bytes(n, ...) bytes, of any contents and alignment                   |
  *
  * Errors: encode returns 0 where a block would be too long, and decode a sentence where a block is
  * damaged. Neither allocates. Threads: the functions have no state; each call needs a work of its
@@ -29,7 +29,8 @@ enum { DW_RANS_MOST_CODES = 1 << 16 };
 /* The longest block of n codes. A block is always shorter than its codes. */
 size_t dw_rans_bound(uint64_t n);
 
-size_t dw_rans_work_bytes(uint64_t n);
+/* may_trellis: blocks whose codes follow a trellis are decoded, too, which takes more. */
+size_t dw_rans_work_bytes(uint64_t n, bool may_trellis);
 
 /* What an encoder is given: see the table above. */
 typedef struct dw_rans_codes {

@@ -66,7 +66,7 @@ static size_t encode_parts(rig *r, const dw_kernels *kernels, const uint8_t *par
     uint8_t *codes = dirty(r, r->codes, n + GAPS);
     spread(parted, counts, codes);
     dw_rans_codes all = {.codes = noise, .parted = codes, .n = n, .counts = counts};
-    return dw_rans_encode(kernels, &all, to, cap, dirty(r, r->work, dw_rans_work_bytes(n)));
+    return dw_rans_encode(kernels, &all, to, cap, dirty(r, r->work, dw_rans_work_bytes(n, false)));
 }
 
 /* Decodes a block in parts, as `decode` does with a plain one. Returns its codes without gaps; or
@@ -79,7 +79,7 @@ static const uint8_t *decode_parts(rig *r, const dw_kernels *kernels, const uint
     size_t used = 0;
     memcpy(from, block, bytes);
     *wrong = dw_rans_decode_parts(kernels, from, bytes, back, counts,
-                                  dirty(r, r->work, dw_rans_work_bytes(n)), &used);
+                                  dirty(r, r->work, dw_rans_work_bytes(n, false)), &used);
     assert_true(*wrong || (used > 0 && used <= bytes));
     return *wrong ? NULL : gather(back, counts, before);
 }

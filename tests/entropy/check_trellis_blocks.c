@@ -45,7 +45,7 @@ static size_t encode_trellis(rig *r, const dw_kernels *kernels, const uint8_t *m
     uint8_t *guarded_marks = dirty(r, r->codes, n);
     memcpy(guarded_marks, marks, n);
     dw_rans_codes all = {.codes = noise, .marks = guarded_marks, .n = n};
-    return dw_rans_encode(kernels, &all, to, cap, dirty(r, r->work, dw_rans_work_bytes(n)));
+    return dw_rans_encode(kernels, &all, to, cap, dirty(r, r->work, dw_rans_work_bytes(n, true)));
 }
 
 static const uint8_t *decode_trellis(rig *r, const dw_kernels *kernels, const uint8_t *block,
@@ -55,7 +55,7 @@ static const uint8_t *decode_trellis(rig *r, const dw_kernels *kernels, const ui
     size_t used = 0;
     memcpy(from, block, bytes);
     *wrong = dw_rans_decode_trellis(kernels, from, bytes, back, n,
-                                    dirty(r, r->work, dw_rans_work_bytes(n)), &used);
+                                    dirty(r, r->work, dw_rans_work_bytes(n, true)), &used);
     assert_true(*wrong || used == bytes);
     return *wrong ? NULL : back;
 }
@@ -157,13 +157,13 @@ static void a_trellis_is_shorter(rig *r)
     size_t plain = encode(r, specification, codes, sizeof codes, block, sizeof codes);
     dw_rans_codes all = {.codes = codes, .marks = marks, .n = sizeof codes};
     size_t bytes = dw_rans_encode(specification, &all, block, sizeof codes,
-                                  dirty(r, r->work, dw_rans_work_bytes(sizeof codes)));
+                                  dirty(r, r->work, dw_rans_work_bytes(sizeof codes, true)));
     assert_true(bytes > 0 && bytes < plain * 9 / 10);
     assert_true(dw_rans_has_trellis(block, bytes));
     memset(codes, 128, sizeof codes); /* nothing but zeros need six bytes and no trellis */
     memset(marks, 128, sizeof marks);
     assert_int_equal(dw_rans_encode(specification, &all, block, sizeof codes,
-                                    dirty(r, r->work, dw_rans_work_bytes(sizeof codes))),
+                                    dirty(r, r->work, dw_rans_work_bytes(sizeof codes, true))),
                      6);
     assert_false(dw_rans_has_trellis(block, 6));
 }

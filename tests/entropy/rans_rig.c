@@ -24,7 +24,7 @@ void on_a_rig(void **state)
     r.from = slot_open(RANS_MODEL_MOST);
     r.to = slot_open(MOST_CODES);
     r.back = slot_open(MOST_CODES + GAPS);
-    r.work = slot_open(dw_rans_work_bytes(MOST_CODES));
+    r.work = slot_open(dw_rans_work_bytes(MOST_CODES, true));
     what->check(&r);
     slot slots[] = {r.codes, r.from, r.to, r.back, r.work};
     for (size_t i = 0; i < sizeof slots / sizeof *slots; i++) slot_close(slots[i]);
@@ -93,7 +93,7 @@ size_t encode(rig *r, const dw_kernels *kernels, const uint8_t *codes, uint64_t 
               size_t cap)
 {
     return dw_rans_encode(kernels, &(dw_rans_codes){.codes = codes, .n = n}, to, cap,
-                          dirty(r, r->work, dw_rans_work_bytes(n)));
+                          dirty(r, r->work, dw_rans_work_bytes(n, false)));
 }
 
 const uint8_t *decode(rig *r, const dw_kernels *kernels, const uint8_t *block, size_t bytes,
@@ -102,8 +102,8 @@ const uint8_t *decode(rig *r, const dw_kernels *kernels, const uint8_t *block, s
     uint8_t *from = dirty(r, r->from, bytes), *back = dirty(r, r->back, n);
     size_t used = 0;
     memcpy(from, block, bytes);
-    *wrong = dw_rans_decode(kernels, from, bytes, back, n, dirty(r, r->work, dw_rans_work_bytes(n)),
-                            &used);
+    *wrong = dw_rans_decode(kernels, from, bytes, back, n,
+                            dirty(r, r->work, dw_rans_work_bytes(n, false)), &used);
     assert_true(*wrong || (used > 0 && used <= bytes));
     return *wrong ? NULL : back;
 }

@@ -92,7 +92,7 @@ static void decode_by_all(const uint8_t *block, size_t bytes, uint64_t n, kind a
     const dw_kernels *tables[TABLES];
     int count = find_tables(tables);
     uint8_t *from = exact(bytes), *first = exact(n + GAPS), *codes = exact(n + GAPS),
-            *work = exact(dw_rans_work_bytes(n));
+            *work = exact(dw_rans_work_bytes(n, true));
     const char *said = NULL;
     size_t used = 0, used_first = 0;
     if (bytes > 0) memcpy(from, block, bytes);
@@ -125,7 +125,7 @@ static size_t encode_by_all(const dw_rans_codes *codes, size_t cap, uint8_t *blo
     const dw_kernels *tables[TABLES];
     int count = find_tables(tables);
     size_t bytes = 0;
-    uint8_t *to = exact(cap), *work = exact(dw_rans_work_bytes(codes->n));
+    uint8_t *to = exact(cap), *work = exact(dw_rans_work_bytes(codes->n, true));
     for (int i = 0; i < count; i++) {
         size_t made = dw_rans_encode(tables[i], codes, to, cap, work);
         REQUIRE(made <= cap && made <= dw_rans_bound(codes->n));
