@@ -35,13 +35,14 @@ enum Variant {
     kDither,
     kCoded,
     kCodedDither,
+    kTrellis,
     kFeedback,
     kHadamard,
     kCodedHadamard
 };
 const char *const kVariantWords[] = {
-    "",        "+choose", "-audit",       "+y",        "+read",     "+stochastic",   "+mse",
-    "+dither", "+rans",   "+dither+rans", "+feedback", "+hadamard", "+hadamard+rans"};
+    "",        "+choose", "-audit",       "+y",       "+read",     "+stochastic", "+mse",
+    "+dither", "+rans",   "+dither+rans", "+trellis", "+feedback", "+hadamard",   "+hadamard+rans"};
 
 struct Case {
     bool encode;
@@ -149,9 +150,11 @@ dw_config Case::config() const
     }
     if (variant == kStochastic) config.rounding = DW_ROUNDING_STOCHASTIC;
     if (variant == kDither || variant == kCodedDither) config.rounding = DW_ROUNDING_DITHER;
+    if (variant == kTrellis) config.rounding = DW_ROUNDING_TRELLIS;
     if (variant == kMse) config.scale = DW_SCALE_MSE;
     if (variant == kFeedback) config.feedback = DW_FEEDBACK_EF;
-    if (variant == kCoded || variant == kCodedDither || variant == kCodedHadamard)
+    if (variant == kCoded || variant == kCodedDither || variant == kTrellis ||
+        variant == kCodedHadamard)
         config.entropy = DW_ENTROPY_RANS;
     if (variant == kHadamard || variant == kCodedHadamard) config.transform = DW_TRANSFORM_HADAMARD;
     config.replies = DW_REPLIES_NEVER; /* no undo copies, because no frame is lost here */
@@ -486,6 +489,8 @@ const Codec kCodecs[] = {
     {kCoded, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true, 2300},
     {kCodedDither, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true, 1300},
     {kCodedDither, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true, 2800},
+    {kTrellis, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true, 700},
+    {kTrellis, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true, 700},
     {kCoded, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true, 1200},
     {kCoded, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true, 2300},
     {kCoded, DW_CODEC_DELTA, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},

@@ -288,7 +288,7 @@ MUTANTS = {
     "step_told_by_frames": ("src/codecs/plan.c", "    resolve(&again, config, x);\n    fill_agreed(config, x);\n", "    resolve(&again, config, x);\n    fill_agreed(config, x);\n    fill_steps(config);\n"),
     "rans_work_too_large": ("src/arithmetic/coded.h", "return tiles * dw_layout_tile(layout, 0).elements;", "return DW_BLOCK_TILES * DW_TILE_ELEMENTS + 0 * tiles;"),
     "step_default_missing": ("src/codecs/plan.c", "    fill_steps(&config);\n", ""),
-    "step_seed_of_any_frame": ("src/ends/decoder_read.c", "draws = draws || (plans->of[use].form && plans->of[use].draws);", "draws = true;"),
+    "step_seed_of_any_frame": ("src/ends/decoder_read.c", "draws = draws || (plan->form && plan->draws);", "draws = true;"),
     "step_seed_unsent": ("src/ends/encoder_ticket.c", "t->header.seed = encoder->end.config.seed;", "t->header.seed = 0;"),
     "step_clamped_lost": ("src/ends/encoder_commit.c", "counters->clamped_values += t->sums.clamped;", ""),
     "mx_run_in_front": ("src/codecs/mx.c", ".first = r->first_segment * DW_MX_BLOCK, .sum", ".first = 0, .sum"),

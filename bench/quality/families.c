@@ -9,10 +9,9 @@
 #define ELEMENTS "e2m1 e2m3 e3m2 e4m3 e5m2 int8"
 /* Settings of the option `step`, in root mean squares of a piece. Each is about a fifth larger than
  * the one before. */
-#define FINE  "0.1 0.12 0.15 0.18 0.22 0.27 0.33 0.4 0.48 0.58 0.7 0.85 1 1.2 1.4 1.7"
+#define ALONG "0.1 0.12 0.15 0.18 0.22 0.27 0.33 0.4 0.48 0.58 0.7 0.85 1 1.2 1.4" /* a trellis */
+#define FINE  ALONG " 1.7"
 #define STEPS FINE " 2 2.4 2.8 3.3 4 5 6"
-/* Along a trellis, half a step makes the error that a whole one makes otherwise. */
-#define ALONG FINE " 2 2.4 2.8"
 /* Settings of the option `rank`. */
 #define RANKS "1 2 4 8"
 /* Settings of the options `block` and `error`. */

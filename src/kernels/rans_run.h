@@ -21,7 +21,7 @@
 #include "arithmetic/trellis.h"
 
 enum {
-    DW_RANS_SCRATCH = DW_RANS_SLOTS + 512, /* words of 32 bits */
+    DW_RANS_SCRATCH = DW_RANS_SLOTS + 512,                /* words of 32 bits */
     DW_TRELLIS_SCRATCH = DW_RANS_SCRATCH + DW_RANS_SLOTS, /* the same of a dw_rans_trellis_run */
     DW_RANS_ROOM = 128 /* bytes in front of the words that an encoder may overwrite */
 };

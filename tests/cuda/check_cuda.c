@@ -179,7 +179,9 @@ static void free_output(output *out)
 static dw_encode_job encode_job(const shape *s, const sample *given, const output *out)
 {
     dw_encode_job job = {.layout = given->layout,
-                         .rule = {s->scale, s->stochastic, given->dither_key},
+                         .rule = {.scale = s->scale,
+                                  .is_stochastic = s->stochastic,
+                                  .dither_key = given->dither_key},
                          .x_dtype = s->x,
                          .x = (unsigned char *)given->x + s->offset * dw_dtype_bytes(s->x),
                          .stride = s->stride,

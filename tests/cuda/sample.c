@@ -107,19 +107,20 @@ void output_digest(const sample *s, output *out)
 
 dw_encode_job sample_encode_job(const sample *s, const output *out)
 {
-    return (dw_encode_job){.layout = s->plan.layout,
-                           .rule = {s->scale, s->is_stochastic, s->dither_key},
-                           .step = s->plan.params.step / 1000.0,
-                           .x = sample_at(s->x, s->x_dtype, s->offset),
-                           .x_dtype = s->x_dtype,
-                           .stride = s->stride,
-                           .prev = s->has_prev ? s->prev : NULL,
-                           .next = s->has_state ? out->next : NULL,
-                           .prev_dtype = s->prev_dtype,
-                           .payload = out->payload,
-                           .audit = s->audit,
-                           .draws_key = s->draws_key,
-                           .keeps_residual = s->keeps_residual};
+    return (dw_encode_job){
+        .layout = s->plan.layout,
+        .rule = {.scale = s->scale, .is_stochastic = s->is_stochastic, .dither_key = s->dither_key},
+        .step = s->plan.params.step / 1000.0,
+        .x = sample_at(s->x, s->x_dtype, s->offset),
+        .x_dtype = s->x_dtype,
+        .stride = s->stride,
+        .prev = s->has_prev ? s->prev : NULL,
+        .next = s->has_state ? out->next : NULL,
+        .prev_dtype = s->prev_dtype,
+        .payload = out->payload,
+        .audit = s->audit,
+        .draws_key = s->draws_key,
+        .keeps_residual = s->keeps_residual};
 }
 
 dw_decode_job sample_decode_job(const sample *s, const output *out)
