@@ -484,7 +484,6 @@ MUTANTS = {
     "avx512_trellis_next": ("src/kernels/kernels_rans_avx512.h", "_mm512_srli_epi32(slot, RANS_SYMBOL_AT + 1);", "_mm512_srli_epi32(slot, RANS_SYMBOL_AT);"),
     "vector_trellis_codes": ("src/kernels/kernels_rans_x86.h", "beyond = _mm256_cmpgt_epi8(turned, _mm256_set1_epi8(1));", "beyond = _mm256_cmpgt_epi8(turned, _mm256_set1_epi8(3));"),
     "vector_trellis_marks": ("src/kernels/kernels_rans_x86.h", "_mm256_avg_epu8(_mm256_abs_epi8(level), zero);", "_mm256_and_si256(_mm256_srli_epi16(_mm256_abs_epi8(level), 1), _mm256_set1_epi8(0x7f));"),
-    "vector_trellis_rest_without_words": ("src/kernels/kernels_rans_x86.h", "x % DW_RANS_SLOTS]; x = slot % DW_RANS_SLOTS * (x >> DW_RANS_BITS) + (slot >> DW_RANS_BITS) % DW_RANS_SLOTS; if (x < DW_RANS_LOWEST) { if (w->next == w->end) return false; x = x << 16 | w->next[0] | (uint32_t)w->next[1] << 8; w->next += 2; } run->states[j] = x; run->codes[at] =", "x % DW_RANS_SLOTS]; x = slot % DW_RANS_SLOTS * (x >> DW_RANS_BITS) + (slot >> DW_RANS_BITS) % DW_RANS_SLOTS; if (x < DW_RANS_LOWEST) { x = x << 16 | w->next[0] | (uint32_t)w->next[1] << 8; w->next += 2; } run->states[j] = x; run->codes[at] ="),
     "rans_pair_without_slot": ("src/arithmetic/rans.h", "weight == 0 && product > 0 ? 1 : weight", "weight"),
     "rans_slots_by_weight": ("src/arithmetic/rans.h", "return weight > DW_SLOT_WEIGHT ? weight - DW_SLOT_WEIGHT : 0;", "return weight;"),
     "rans_flat_logarithm": ("src/arithmetic/rans.h", "(logarithms[i + 1] - logarithms[i]) * rest / 64;", "0 * rest;"),
