@@ -502,7 +502,7 @@ MUTANTS = {
     "vector_rans_no_more": ("src/kernels/kernels_rans_x86.h", "more = 1;", ""),
     "vector_rans_inverse_of_one": ("src/kernels/kernels_rans_x86.h", "|| f == 1) {", ") {"),
     "vector_rans_inverse_rounded": ("src/kernels/kernels_rans_x86.h", "> (uint64_t)1 << (12 + shift) ||", "> (uint64_t)1 << (13 + shift) ||"),
-    "vector_rans_reads_behind": ("src/kernels/kernels_rans_x86.h", "if (end - next < RANS_GROUP_BYTES) { w->next = next; if (!rans_last_words(w, run->words)) return false; next = w->next; end = w->end; } __m256i symbols", "if (end - next < RANS_GROUP_BYTES / 4) { w->next = next; if (!rans_last_words(w, run->words)) return false; next = w->next; end = w->end; } __m256i symbols"),
+    "vector_rans_reads_behind": ("src/kernels/kernels_rans_x86.h", "if (*end - *next >= RANS_GROUP_BYTES) return true;", "if (*end - *next >= RANS_GROUP_BYTES / 4) return true;"),
     "vector_rans_words_forgotten": ("src/kernels/kernels_rans_x86.h", "w->bytes_before = (uint64_t)(w->next - begin);", "w->bytes_before = 0;"),
     "vector_rans_counter_wraps": ("src/kernels/kernels_rans_x86.h", "MOST_TURNS = 255", "MOST_TURNS = 256"),
     "vector_rans_counts_whole": ("src/kernels/kernels_rans_x86.h", "for (uint64_t i = 32 * turns; i < n; i++) counts[codes[i]]++;", ""),

@@ -566,40 +566,8 @@ DW_VECTOR void h_in_turns(h16x16 even, h16x16 odd, h16x16 *first, h16x16 *second
 #include "kernels/kernels_rans_x86.h"
 #include "kernels/kernels_rotate.h"
 #include "kernels/kernels_step.h"
-
 #include "kernels/kernels_trellis.h"
 
-const dw_kernels dw_kernels_avx2 = {"avx2",
-                                    encode,
-                                    decode,
-                                    extremes,
-                                    squares,
-                                    column_extremes,
-                                    column_squares,
-                                    encode_columns,
-                                    decode_columns,
-                                    convert,
-                                    digest,
-                                    digest_bytes,
-                                    stream,
-                                    norms,
-                                    add,
-                                    subtract,
-                                    mx_encode,
-                                    mx_decode,
-                                    step_squares,
-                                    step_encode,
-                                    step_decode,
-                                    dither_bytes,
-                                    count_parts,
-                                    sort_parts,
-                                    restore_parts,
-                                    histogram,
-                                    rans_encode,
-                                    rans_decode,
-                                    rans_decode_trellis,
-                                    trellis_encode,
-                                    trellis_marks,
-                                    rotate,
-                                    unrotate,
-                                    collect};
+#include "kernels/kernels_table.h"
+
+const dw_kernels dw_kernels_avx2 = DW_KERNELS("avx2", count_parts, sort_parts, restore_parts);

@@ -488,18 +488,10 @@ DW_VECTOR void h_in_turns(h16x16 even, h16x16 odd, h16x16 *first, h16x16 *second
 #include "kernels/kernels_rans_x86.h"
 #include "kernels/kernels_rotate.h"
 #include "kernels/kernels_step.h"
-
 #include "kernels/kernels_trellis.h"
 
-/* A table with these functions for the parts of dithered codes. */
-#define DW_KERNELS(name, count_parts, sort_parts, restore_parts)                                   \
-    {                                                                                              \
-        name, encode, decode, extremes, squares, column_extremes, column_squares, encode_columns,  \
-            decode_columns, convert, digest, digest_bytes, stream, norms, add, subtract,           \
-            mx_encode, mx_decode, step_squares, step_encode, step_decode, dither_bytes,            \
-            count_parts, sort_parts, restore_parts, histogram, rans_encode, rans_decode,           \
-            rans_decode_trellis, trellis_encode, trellis_marks, rotate, unrotate, collect          \
-    }
+#include "kernels/kernels_table.h"
+
 const dw_kernels dw_kernels_avx512 = DW_KERNELS("avx512", count_parts, sort_parts, restore_parts);
 const dw_kernels dw_kernels_vbmi2 =
     DW_KERNELS("vbmi2", count_parts_64, sort_parts_64, restore_parts_64);

@@ -556,7 +556,6 @@ DW_VECTOR void w_store_turns(void *to, w64 x, w64 y)
 #include "kernels/kernels_mx_decode.h"
 #include "kernels/kernels_mx_encode.h"
 #include "kernels/kernels_step.h"
-
 #include "kernels/kernels_trellis.h"
 
 /* The entropy coder has no vector kernels here yet. They would need to look up each lane in a large
@@ -568,37 +567,6 @@ static void histogram(const uint8_t *codes, uint64_t n, uint32_t counts[256])
 
 #include "kernels/kernels_neon_c.h"
 
-const dw_kernels dw_kernels_neon = {"neon",
-                                    encode,
-                                    decode,
-                                    extremes,
-                                    squares,
-                                    column_extremes,
-                                    column_squares,
-                                    encode_columns,
-                                    decode_columns,
-                                    convert,
-                                    digest,
-                                    digest_bytes,
-                                    stream,
-                                    norms,
-                                    add,
-                                    subtract,
-                                    mx_encode,
-                                    mx_decode,
-                                    step_squares,
-                                    step_encode,
-                                    step_decode,
-                                    dither_bytes,
-                                    count_parts,
-                                    sort_parts,
-                                    restore_parts,
-                                    histogram,
-                                    rans_encode,
-                                    rans_decode,
-                                    rans_decode_trellis,
-                                    trellis_encode,
-                                    trellis_marks,
-                                    rotate,
-                                    unrotate,
-                                    collect};
+#include "kernels/kernels_table.h"
+
+const dw_kernels dw_kernels_neon = DW_KERNELS("neon", count_parts, sort_parts, restore_parts);

@@ -343,6 +343,20 @@ static bool rans_last_words(rans_words *w, const uint8_t *begin)
     return true;
 }
 
+/* Called before every group: sees to it that loads do not pass the end of the block. *next and *end
+ * are those of *w, which a loop keeps in registers. Returns false where words were read that are
+ * not there. */
+DW_VECTOR bool rans_has_words(rans_words *w, const uint8_t *begin, const uint8_t **next,
+                              const uint8_t **end)
+{
+    if (*end - *next >= RANS_GROUP_BYTES) return true;
+    w->next = *next;
+    if (!rans_last_words(w, begin)) return false;
+    *next = w->next;
+    *end = w->end;
+    return true;
+}
+
 DW_VECTOR bool rans_decode_groups(const dw_rans_decode_run *run, uint64_t groups, rans_words *w,
                                   uint32_t per_symbol)
 {
@@ -350,12 +364,7 @@ DW_VECTOR bool rans_decode_groups(const dw_rans_decode_run *run, uint64_t groups
     rans_group x = rans_take(run->states);
     const uint8_t *next = w->next, *end = w->end;
     for (uint64_t g = 0; g < groups; g++) {
-        if (end - next < RANS_GROUP_BYTES) {
-            w->next = next;
-            if (!rans_last_words(w, run->words)) return false;
-            next = w->next;
-            end = w->end;
-        }
+        if (!rans_has_words(w, run->words, &next, &end)) return false;
         __m256i symbols = rans_decode_group(&x, run->scratch, &next);
         rans_put_codes(run->codes + g * DW_RANS_STATES * per_symbol, symbols, per_symbol, digits);
     }
@@ -430,12 +439,7 @@ DW_VECTOR bool rans_decode_trellis_groups(const dw_rans_trellis_run *run, uint64
     rans_group x = rans_take(run->states), t = rans_take(trellis);
     const uint8_t *next = w->next, *end = w->end;
     for (uint64_t g = 0; g < groups; g++) {
-        if (end - next < RANS_GROUP_BYTES) {
-            w->next = next;
-            if (!rans_last_words(w, run->words)) return false;
-            next = w->next;
-            end = w->end;
-        }
+        if (!rans_has_words(w, run->words, &next, &end)) return false;
         __m256i marks = rans_trellis_group(&x, &t, run->scratch, &next);
         _mm256_storeu_si256((void *)(run->codes + g * DW_RANS_STATES), rans_codes_of_marks(marks));
     }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * kernels_trellis.h - vector kernels for trellis-coded quantization.
  *
- * A part of the vector kernels: see kernels_simd.h, which comes before it. A block of 16 lanes
- * holds half of the 32 lanes of a row, and the halves are encoded one after the other. The
- * functions are those of arithmetic/trellis.h for a block, with the same sums and products. */
+ * A part of the vector kernels: see kernels_simd.h, which comes before it, as does kernels_step.h.
+ * A block of 16 lanes holds half of the 32 lanes of a row, and the halves are encoded one after the
+ * other. The functions are those of arithmetic/trellis.h for a block, with the same sums and
+ * products. */
 
 /* The magnitudes of a block that are rounded. The lanes of padding are set in `padding`, and their
  * magnitudes have no meaning. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * check_trellis_blocks.c - tests entropy-coded blocks whose codes follow a trellis (docs/format.md,
- * 3.7): every table of kernels makes and reads the same blocks, between guard pages, and a slow
- * model of the page reads them, too. check_rans.c runs these tests. */
+ * 3.7): every table of kernels makes and reads the same blocks, between guard pages, and the slow
+ * model of the page agrees. check_rans.c runs these tests. */
 #include <math.h>
 
 #include "rans_rig.h"
 #include "wire/bytes.h"
 
-enum { LANES = 32, SLOTS_OF_ALL = 4096 };
+enum { LANES = 32 };
 
 /* ---- Codes ----------------------------------------------------------------------------------- */
 
@@ -60,68 +60,12 @@ static const uint8_t *decode_trellis(rig *r, const dw_kernels *kernels, const ui
     return *wrong ? NULL : back;
 }
 
-/* ---- The model ------------------------------------------------------------------------------- */
-
-typedef struct model_table {
-    uint32_t least, range, f[256];
-} model_table;
-
-static uint32_t take(const uint8_t *block, size_t *bit, uint32_t count)
-{
-    uint32_t value = 0;
-    for (uint32_t i = 0; i < count; i++, ++*bit)
-        value |= (uint32_t)(block[*bit / 8] >> *bit % 8 & 1) << i;
-    return value;
-}
-
-static void read_table(const uint8_t *block, size_t *at, size_t head, model_table *t)
-{
-    assert_int_equal(block[*at], 1);
-    t->least = block[*at + 1];
-    t->range = block[*at + 2] + 1u;
-    size_t bit = 8 * (*at + head);
-    for (uint32_t i = 0; i < t->range; i++) {
-        uint32_t length = take(block, &bit, 4);
-        t->f[i] = length ? take(block, &bit, length - 1) | 1u << (length - 1) : 0;
-    }
-    *at = (bit + 7) / 8;
-}
-
-/* Decodes a block of the library by the words of the page. */
-static void model_decode(const uint8_t *block, size_t bytes, uint8_t *codes, uint64_t n)
-{
-    static model_table tables[2];
-    uint8_t trellis[LANES] = {0};
-    uint32_t states[LANES];
-    size_t at = 0, words = dw_get(block + 4, 2);
-    assert_int_equal(block[3], 2);
-    read_table(block, &at, 6, &tables[0]);
-    read_table(block, &at, 3, &tables[1]);
-    for (int i = 0; i < LANES; i++, at += 4) states[i] = (uint32_t)dw_get(block + at, 4);
-    assert_int_equal(at + 2 * words, bytes);
-    for (uint64_t i = 0; i < n; i++) {
-        uint32_t kind = trellis[i % LANES] >> 1, *x = &states[i % LANES];
-        uint32_t place = *x % SLOTS_OF_ALL, s = 0, start = 0;
-        const model_table *t = &tables[kind];
-        for (; start + t->f[s] <= place; s++) start += t->f[s];
-        *x = t->f[s] * (*x / SLOTS_OF_ALL) + place - start;
-        if (*x < 65536) {
-            *x = *x << 16 | (uint32_t)dw_get(block + at, 2);
-            at += 2;
-        }
-        int index = (int)(t->least + s) - 128;
-        codes[i] = (uint8_t)(128 + level_of(index, kind));
-        trellis[i % LANES] = next_state[trellis[i % LANES]][index & 1];
-    }
-    assert_int_equal(at, bytes);
-    for (int i = 0; i < LANES; i++) assert_int_equal(states[i], 65536);
-}
-
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
 static void tables_make_the_same_trellis(rig *r)
 {
-    static uint8_t codes[MOST_CODES], marks[MOST_CODES], block[MOST_CODES], by_model[MOST_CODES];
+    static uint8_t codes[MOST_CODES], marks[MOST_CODES], block[MOST_CODES], by_model[MOST_CODES],
+        again[RANS_MODEL_MOST];
     uint32_t paid = 0, draws = 300 / share;
     const char *wrong;
     for (uint32_t i = 0; i < draws; i++) {
@@ -142,8 +86,14 @@ static void tables_make_the_same_trellis(rig *r)
         if (bytes == 0) continue;
         paid++;
         assert_true(dw_rans_has_trellis(block, bytes) && !dw_rans_has_parts(block, bytes));
-        model_decode(block, bytes, by_model, n);
+        const uint32_t count = (uint32_t)n;
+        rans_model tables[RANS_MODEL_PARTS];
+        assert_true(rans_model_decode(block, bytes, &count, RANS_MODEL_TRELLIS, by_model));
         same_bytes("the model's codes", codes, by_model, n, "c", "of a trellis");
+        assert_int_equal(rans_model_read(block, bytes, tables), RANS_MODEL_TRELLIS);
+        size_t made = rans_model_encode(tables, &count, RANS_MODEL_TRELLIS, codes, again);
+        assert_int_equal(made, bytes);
+        same_bytes("the model's block", block, again, bytes, "c", "of a trellis");
     }
     assert_true(paid > draws / 4);
 }
