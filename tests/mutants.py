@@ -1538,6 +1538,7 @@ MUTANTS_OF_PYTHON = {
     "py_slices_lost": ("python/deltawire/keys.py", "if any(slices):", "if all(slices):"),
     "py_ids_not_needed": ("python/deltawire/encoder.py", "elif stateless or not self._needs_ids:", "else:\n                keys, stateless = ffi.NULL, True\n            if False:"),
     "py_stateless_ignored": ("python/deltawire/encoder.py", "options.stateless = bool(stateless)", "options.stateless = ids_given = 0"),
+    "py_places_ignored": ("python/deltawire/encoder.py", "options.places = _places(places)", "_places(places)"),
     "py_limit_ignored": ("python/deltawire/encoder.py", "options.limit = limit", "options.limit = 0"),
     "py_frame_over_x": ("python/deltawire/encoder.py", 'refuse_overlap(tensor, room.pointer, room.length, "x and out")', ""),
     "py_out_over_frame": ("python/deltawire/decoder.py", 'refuse_overlap(y, given.pointer, given.length, "out and the frame")', ""),

@@ -15,6 +15,12 @@ from deltawire.threads import Threads
 from deltawire.views import ROWS, WRITES, View, reach, refuse_overlap
 
 
+def _places(places: int) -> int:
+    if not isinstance(places, int) or not 0 <= places < 2**64:
+        refuse(f"places must be an int from 0 to 2**64 - 1, not {places!r}")
+    return places
+
+
 class Encoder(Codec):
     """Turns tensors into frames. Make one for each tensor that a model sends, in each direction.
 
@@ -60,6 +66,7 @@ class Encoder(Codec):
         stateless: bool = False,
         limit: int = 0,
         reconstruction: Any = None,
+        places: int = 0,
         rows_are_samples: bool = False,
     ) -> bytes: ...
 
@@ -73,6 +80,7 @@ class Encoder(Codec):
         stateless: bool = False,
         limit: int = 0,
         reconstruction: Any = None,
+        places: int = 0,
         rows_are_samples: bool = False,
     ) -> Any: ...
 
@@ -85,6 +93,7 @@ class Encoder(Codec):
         stateless: bool = False,
         limit: int = 0,
         reconstruction: Any = None,
+        places: int = 0,
         rows_are_samples: bool = False,
     ) -> Any:
         """Encodes x as one frame and updates the state of its ids, as the decoder will.
@@ -98,6 +107,9 @@ class Encoder(Codec):
         stateless: do not read or change the state. The same ids may be encoded with state later.
         limit: the maximum size of the frame in bytes; 0: no limit.
         reconstruction: a tensor of x's shape that receives what the decoder will reconstruct.
+        places: not 0: the codecs randk and cocktail draw the places of what they send by this
+            number and the ids alone, so that encoders with the same one send the same places. Give
+            each frame of an id another number.
         rows_are_samples: a two-dimensional x has the shape (N, C), not (T, C).
 
         Returns the frame: bytes, or the part of out that holds it (for a buffer, a memoryview).
@@ -124,8 +136,9 @@ class Encoder(Codec):
             options = ffi.NULL
             if self._stream:
                 self._refuse_options(stateless, limit, reconstruction)
-            elif stateless or limit or reconstruction is not None:
+            elif stateless or limit or places or reconstruction is not None:
                 options = self._told(stateless, limit, reconstruction, rows)
+                options.places = _places(places)
             if out is None:
                 return self._encode_new(keys, tensor, options)
             return self._encode_into(keys, tensor, options, out)

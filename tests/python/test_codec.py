@@ -164,6 +164,22 @@ def test_a_limit_is_kept():
         decoder.expect([1, 2, 3], x)
 
 
+def test_encoders_with_equal_places_send_the_same_places():
+    x = normal((2, 8, 64))
+    sent = []
+    for places in (7, 7, 8):
+        encoder, decoder = pair("randk:keep=0.1")
+        frame = encoder.encode(x, [1, 2], places=places)
+        assert deltawire.frame_info(frame).draws_alike
+        sent.append(numpy.from_dlpack(decoder.decode(frame).tensor) != 0)
+        assert not deltawire.frame_info(encoder.encode(x, [1, 2])).draws_alike
+    assert numpy.array_equal(sent[0], sent[1])
+    assert not numpy.array_equal(sent[0], sent[2])
+    for wrong in (-1, 2**64, "7"):
+        with refused("ARGUMENT", "places must be an int"):
+            encoder.encode(x, [1, 2], places=wrong)
+
+
 def test_decode_writes_into_out():
     encoder, decoder = pair("direct:bits=8")
     x = normal((2, 3, 64))
