@@ -144,14 +144,14 @@ METHODS = [
     Method(
         "chunk",
         "top-k of chunks",
-        {GRADIENT: "chunk:feedback=ef"},
+        {GRADIENT: "chunk:feedback=ef,decay=0.95"},
         "SparseLoCo, arXiv:2508.15706",
         "1 to 3 % of what many steps changed, with 2 bits: more than 97 times smaller",
     ),
     Method(
         "chunk-local",
         "top-k of chunks, 3 local steps (SparseLoCo)",
-        {GRADIENT: "chunk:feedback=ef"},
+        {GRADIENT: "chunk:feedback=ef,decay=0.95"},
         "",
         "",
         LOCAL,

@@ -2,10 +2,9 @@
  * undoing.c - error feedback in operations that fail: residuals become what they were before.
  *
  * An encoder changes the residual of a piece as soon as it encodes the piece, so the frames of an
- * operation are kept until it has finished. With x, y and e as in docs/codecs/feedback.md, giving a
- * frame back leaves x + e as the residual. The next operation would then send x as well, although
- * the caller was told that this operation has failed, and may repeat it. So -x is encoded, and that
- * frame is given back, too. This leaves e, up to rounding. */
+ * operation are kept until it has finished. To give them back would not be enough: the residuals
+ * would then contain x, and the next operation would send it as well, although the caller was told
+ * that this operation has failed, and may repeat it. So they are undone. */
 #include <string.h>
 
 #include "group.h"
@@ -37,49 +36,25 @@ bool dw_undoing_keep(dw_group *group, dw_group_slot *slot, const dw_message *hea
     return true;
 }
 
-/* Writes -x, in the dtype of x. Only signs change, so nothing is rounded, and NaN stays NaN. */
-static void negate(const dw_tensor *x, uint64_t count, unsigned char *to)
-{
-    size_t each = dw_dtype_bytes(x->dtype);
-    memcpy(to, x->data, (size_t)count * each);
-    if (each == 4)
-        for (uint64_t i = 0; i < count; i++) ((uint32_t *)(void *)to)[i] ^= 0x80000000u;
-    else
-        for (uint64_t i = 0; i < count; i++) ((uint16_t *)(void *)to)[i] ^= 0x8000u;
-}
-
-/* Takes back what a frame did to the residual of its key. room: of one piece in f32. */
-static dw_status undo(dw_group *group, const dw_group_slot *slot, dw_arrival *made,
-                      unsigned char *room)
+/* Takes back what a frame did to the residual of its key. */
+static dw_status undo(dw_group *group, const dw_group_slot *slot, dw_arrival *made)
 {
     const dw_message *head = &made->head;
-    dw_encoder *encoder = encoder_of(group, head);
-    dw_key key = {.sample = slot->number, .slice = head->piece};
     dw_piece at = dw_group_piece_at(group, &slot->now.job, head->part, head->piece);
     dw_tensor x =
         head->flags & DW_MESSAGE_HOP2 ? dw_sharing_source(slot, at) : dw_adding_source(slot, at);
-    size_t len;
-    dw_status status = dw_encoder_give_back(encoder, dw_arrival_bytes(made), made->len);
-    if (status != DW_OK) return status;
-    negate(&x, at.count, room);
-    x.data = room;
-    status = dw_encode(encoder, &key, &x, group->scratch, group->scratch_bytes, &len);
-    return status == DW_OK ? dw_encoder_give_back(encoder, group->scratch, len) : status;
+    return dw_encoder_undo(encoder_of(group, head), dw_arrival_bytes(made), made->len, &x);
 }
 
 void dw_undoing_end(dw_group *group, dw_group_slot *slot, bool undoes)
 {
-    size_t bytes = group->longest_piece * sizeof(float);
-    unsigned char *room = NULL;
-    if (undoes && slot->now.made.head) room = dw_group_memory_take(&group->allocator, bytes);
     dw_arrival *made;
     while ((made = dw_arrivals_get(&slot->now.made)) != NULL) {
         /* A residual that cannot be restored is dropped: to lose a residual does less harm than to
          * count a gradient twice. */
-        if (undoes && (!room || undo(group, slot, made, room) != DW_OK))
+        if (undoes && undo(group, slot, made) != DW_OK)
             dw_encoder_forget(encoder_of(group, &made->head),
                               (dw_key){.sample = slot->number, .slice = made->head.piece});
         dw_arrival_give(group, made);
     }
-    dw_group_memory_give(&group->allocator, room, bytes);
 }

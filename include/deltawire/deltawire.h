@@ -303,6 +303,7 @@ typedef struct dw_config {
                          so many times as large as the second largest */
     uint32_t share;   /* in millionths of the tiles of a sample */
     uint32_t project; /* dw_projection_digest (projection.h) */
+    uint32_t decay;   /* in thousandths: what residuals are multiplied by at each visit */
 } dw_config;
 
 /* Sets all fields of a config to their defaults. struct_size: sizeof(dw_config) in the program.
@@ -399,7 +400,8 @@ DW_API void dw_encoder_destroy(dw_encoder *encoder); /* NULL is allowed */
  * With feedback, which codecs without prev have, the encoder keeps a residual of each key instead,
  * in f32: what it was given and has not sent. It codes x plus the residual. The residual is 0 for a
  * tensor of another shape than the last one of its key, and nothing is kept of a sample for which
- * config.quota_bytes leaves no room. Poisoned groups keep their residual.
+ * config.quota_bytes leaves no room. Poisoned groups keep their residual. With decay=d, all
+ * residuals of the frame's keys are then multiplied by d.
  *
  * Errors: ARGUMENT, NO_ROOM, NO_MEMORY, LIMIT (also where no encoding of x keeps to error=abs),
  * UNSUPPORTED (an encoder on a GPU). An error leaves the state unchanged.
@@ -446,13 +448,22 @@ DW_API dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint
                                    size_t cap, size_t *len);
 
 /* With feedback: a frame was not delivered, and never will be. Adds what it carried back to the
- * residuals of its keys, so that the next frames of the keys carry it. frame: the bytes that
+ * residuals of its keys, so that the next frames of the keys carry it; with decay=d, d times that,
+ * however many visits have been since. frame: the bytes that
  * dw_encode made, which may have been sent or not. Where it is unknown whether the decoder has got
  * the frame, do not call this, or a gradient may count twice. Frames of the same key must be given
  * back in the order in which they were made. Frames that were made with the option stateless must
  * not be given back. Errors: ARGUMENT (also: no feedback; a key in a frame in flight; residuals
  * that do not contain this frame), NO_MEMORY, and those of dw_decode; nothing is changed then. */
 DW_API dw_status dw_encoder_give_back(dw_encoder *encoder, const void *frame, size_t len);
+
+/* With feedback: a frame was not delivered, never will be, and its x will be given again. The
+ * residuals of its keys become what they were before the frame was made, up to rounding. (After
+ * dw_encoder_give_back they contain x, too.) x: what the frame was made of; with an encoder on a
+ * GPU in its memory, and written by nobody any more. Errors: those of dw_encoder_give_back;
+ * ARGUMENT also where a later frame of a key was made; SHAPE. Nothing is changed then. */
+DW_API dw_status dw_encoder_undo(dw_encoder *encoder, const void *frame, size_t len,
+                                 const dw_tensor *x);
 
 /* Drops the copies of a key and announces this to the decoder in the next frames that have room
  * (dw_frame_bound leaves some). It is announced again until the decoder has answered; until then

@@ -290,6 +290,27 @@ class Encoder(Codec):
             finally:
                 self._busy.release()
 
+    def undo(self, frame: Any, x: Any, *, rows_are_samples: bool = False) -> None:
+        """With feedback=ef: the residuals of a frame's ids become what they were before the frame
+        was made, up to rounding. For frames that certainly do not arrive and whose x will be
+        encoded again; each once, and only the last one of its ids.
+
+        frame: the bytes that encode returned, not of a stateless frame.
+        x: the tensor that it was made of, unchanged.
+        Errors: those of give_back, and ARGUMENT (a later frame of an id was made), SHAPE; nothing
+        has changed then.
+        """
+        self._enter()
+        try:
+            tensor = self._x.take(x, ROWS if rows_are_samples else 0)
+            with Bytes(frame, "the frame") as given:
+                self._check(
+                    core.dw_encoder_undo(self._handle, given.pointer, given.length, tensor)
+                )
+        finally:
+            self._x.drop()
+            self._busy.release()
+
     def reset(self) -> None:
         """Forgets all ids and starts again, as a new encoder would. With the next frame, the
         decoder drops its state, too."""

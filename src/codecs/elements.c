@@ -10,8 +10,7 @@
 /* The loops below have inner ones of fixed length, which compilers vectorize. */
 enum { ONCE = 16 };
 
-/* Keeps all bits of NaN, by which they are ordered; kernels->convert does not. */
-static void widen(const void *from, dw_dtype dtype, uint64_t n, float *to)
+void dw_elements_widen(const void *from, dw_dtype dtype, uint64_t n, float *to)
 {
     const uint16_t *half = from;
     uint64_t i = 0;
@@ -44,7 +43,7 @@ const float *dw_elements_load(const dw_encode_job *job, uint64_t at, uint64_t n,
         uint64_t left = is_dense ? n : c - column;
         now = n - done < left ? n - done : left;
         uint64_t from = is_dense ? at + done : row * stride + column;
-        widen(dw_at(job->x, job->x_dtype, from), job->x_dtype, now, block + done);
+        dw_elements_widen(dw_at(job->x, job->x_dtype, from), job->x_dtype, now, block + done);
     }
     const float *prev = job->prev;
     if (prev) subtract(block, prev + at, n);

@@ -24,6 +24,10 @@ const float *dw_elements_load(const dw_encode_job *job, uint64_t at, uint64_t n,
 void dw_elements_gather(const dw_encode_job *job, const uint32_t *places, uint64_t n,
                         float *values);
 
+/* Converts n values to binary32. Keeps infinities, and all bits of NaN, by which they are ordered;
+ * kernels->convert does neither. */
+void dw_elements_widen(const void *from, dw_dtype dtype, uint64_t n, float *to);
+
 /* The largest magnitude of n values, as bits; a NaN is larger than an infinity. */
 uint32_t dw_elements_largest(const float *values, uint64_t n);
 

@@ -63,11 +63,12 @@ typedef struct dw_option {
 
 extern const dw_option dw_options[];
 enum {
-    DW_OPTIONS = 41,
+    DW_OPTIONS = 42,
     DW_ERROR_DECIMALS = 12,
     DW_KEEP_DECIMALS = 6,
     DW_KEEP_ALL = 1000000,
-    DW_RANK_MOST = 1024
+    DW_RANK_MOST = 1024,
+    DW_DECAY_NONE = 1000 /* thousandths */
 };
 
 static inline uint32_t dw_codec_bit(dw_codec codec)
@@ -124,6 +125,12 @@ const dw_word *dw_word_find(const dw_word *words, const char *text, size_t len);
 const char *dw_word_of(const dw_word *words, uint64_t value); /* NULL: there is none */
 
 extern const dw_word dw_codec_words[];
+
+/* What residuals are multiplied by at each visit of their key, in thousandths. */
+static inline uint32_t dw_config_decay(const dw_config *config)
+{
+    return config->feedback > DW_FEEDBACK_NONE && config->decay ? config->decay : DW_DECAY_NONE;
+}
 
 /* Copies a caller's config, which may be shorter or longer than this version's struct. Errors:
  * CONFIG (struct_size is not set, or unknown fields are not zero). */

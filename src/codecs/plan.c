@@ -75,6 +75,7 @@ static void resolve(dw_params *params, const dw_config *taken, dw_dtype x)
     params->rate = config.rate;
     params->deadzone = config.deadzone;
     params->keeps_residual = config.feedback > DW_FEEDBACK_NONE;
+    params->decay = dw_config_decay(&config);
     params->step_most = dw_option_step_most(&config);
     write_block(params, &config);
 }
@@ -96,6 +97,8 @@ static const char *option_not_on_device(const dw_params *params)
                "leave it out, or use the CPU";
     if (params->deadzone)
         return "deadzone cannot be used on a GPU yet: leave it out, or use the CPU";
+    if (params->decay != DW_DECAY_NONE)
+        return "decay cannot be used on a GPU yet: leave it out, or use the CPU";
     if (params->is_trellis)
         return "rounding=trellis cannot be used on a GPU yet: leave it out, or use the CPU (a GPU "
                "decodes such frames if its config leaves it out, too)";

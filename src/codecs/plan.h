@@ -47,6 +47,7 @@ typedef struct dw_params {
     uint8_t codec; /* its number in frames */
     bool keeps_prev;
     bool keeps_residual; /* encoders only, and never together with keeps_prev */
+    uint32_t decay;      /* in thousandths: what residuals are multiplied by at each visit */
     dw_form_params use[DW_USES];
     dw_dtype prev;  /* 0: prev is not kept */
     uint32_t audit; /* stride of the state digest; 0: none */

@@ -31,3 +31,9 @@ void dw_residual_of_columns(const dw_encode_job *job, const dw_column_run *run)
                                    to - from);
     }
 }
+
+void dw_residual_fade(float *residual, uint64_t n, uint32_t decay)
+{
+    float factor = dw_residual_factor(decay);
+    for (uint64_t i = 0; i < n; i++) residual[i] *= factor;
+}

@@ -28,10 +28,10 @@ bool dw_skip_fits(const dw_plans *plans, const dw_kernels *kernels, const void *
                   const void *base)
 {
     uint32_t largest = 0;
-    double part = (double)plans->params.skip / 1000;
     if (plans->params.skip == 0) return false;
     dw_cpu_mode mode = dw_cpu_enter_exact();
-    double change = squares_of(plans, kernels, x, stride, base, &largest),
+    double part = (double)plans->params.skip / 1000,
+           change = squares_of(plans, kernels, x, stride, base, &largest),
            all = squares_of(plans, kernels, x, stride, NULL, &largest);
     bool fits = largest < DW_F32_INFINITY && change <= part * part * all;
     dw_cpu_leave_exact(mode);

@@ -12,7 +12,7 @@
  * | encoder_commit.c  | a frame that is done: sealed and committed                            |
  * | encoder_calls.c   | the public calls that make frames                                     |
  * | encoder_replies.c | what an encoder learns from replies                                   |
- * | encoder_residual.c| gives a frame that was not delivered back to the residuals            |
+ * | encoder_residual.c| residuals of frames that were not delivered: given back, or undone    |
  * | rate.c            | finds the step with which frames have the rate that the config gives  |
  * | end.c             | what encoder and decoder have in common                               | */
 #ifndef DW_ENCODER_H
@@ -164,6 +164,9 @@ dw_head dw_ticket_draft(dw_encode_ticket *t);
 void dw_ticket_close_gaps(dw_encode_ticket *t);
 void dw_ticket_seal(dw_encode_ticket *t, uint8_t *head);
 void dw_ticket_commit(dw_encode_ticket *t);
+
+/* encoder_calls.c. Whether x can be encoded; sets a sentence where it cannot. */
+dw_status dw_encoder_check_tensor(dw_encoder *encoder, const dw_tensor *x);
 
 /* encoder_replies.c. Applies one entry of a reply: which of our copies does the decoder hold? */
 void dw_encoder_learn(dw_encoder *encoder, const dw_reply_entry *entry, bool accepted);

@@ -7,7 +7,7 @@
 #include "base/tensor.h"
 #include "ends/encoder.h"
 
-static dw_status check_tensor(dw_encoder *encoder, const dw_tensor *x)
+dw_status dw_encoder_check_tensor(dw_encoder *encoder, const dw_tensor *x)
 {
     if (!x || !x->data) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
     if (x->n == 0)
@@ -111,7 +111,7 @@ dw_status dw_encode_with(dw_encoder *encoder, const dw_key *keys, const dw_tenso
     if (encoder->end.engine.device)
         return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,
                                "this encoder computes on a GPU: call dw_encode_async");
-    dw_status status = check_tensor(encoder, x);
+    dw_status status = dw_encoder_check_tensor(encoder, x);
     if (!status) status = take_options(encoder, given, &options);
     if (!status) status = check_reconstruction(encoder, x, options.reconstruction);
     if (status) return status;
@@ -232,7 +232,7 @@ static dw_status check_item(const dw_encode_item *item)
         return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,
                                "this encoder computes on the CPU: call dw_encode");
     if (!item->frame) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
-    dw_status status = check_tensor(encoder, item->x);
+    dw_status status = dw_encoder_check_tensor(encoder, item->x);
     if (status) return status;
     if ((uintptr_t)item->frame % 16) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, misaligned);
     return DW_OK;

@@ -5,6 +5,7 @@
 
 #include "base/cpu.h"
 #include "base/tensor.h"
+#include "codecs/residual.h"
 #include "ends/encoder.h"
 
 /* A frame on a device announces at most t->most_forgotten keys, which bounds its head. */
@@ -134,6 +135,12 @@ static void learn_rate(const dw_encode_ticket *t)
  * from number `chain` to number `version`. */
 static void commit_residual(dw_encode_ticket *t, dw_outgoing *p, const dw_held *shape)
 {
+    uint32_t decay = t->plans->params.decay;
+    if (decay != DW_DECAY_NONE) {
+        dw_cpu_mode mode = dw_cpu_enter_exact();
+        dw_residual_fade(p->fresh.data, (uint64_t)t->header.t * t->header.c, decay);
+        dw_cpu_leave_exact(mode);
+    }
     bool continues = p->base && p->held->incarnation == t->header.incarnation;
     p->fresh.version = t->header.sequence;
     p->fresh.chain = continues ? p->base->chain : t->header.sequence;

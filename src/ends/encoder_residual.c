@@ -1,29 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0
- * encoder_residual.c - error feedback: adds a frame that was not delivered back to the residuals of
- * its keys (codecs/residual.h). */
+ * encoder_residual.c - error feedback: the residuals of a frame that was not delivered
+ * (codecs/residual.h). What it carried is added back to them, or they become what they were. */
 #include <string.h>
 
 #include "arithmetic/half.h"
 #include "base/cpu.h"
 #include "base/tensor.h"
+#include "codecs/elements.h"
+#include "codecs/residual.h"
 #include "ends/encoder.h"
 
-/* A frame that is given back.
+/* A frame that is given back, or undone.
  *
- * | name    | shape     | meaning                                              |
- * | entries | (N)       | the frame's entries                                  |
- * | fresh   | (N)       | the new copies of their keys                         |
- * | y       | (N, T, C) | f32: what the frame carried                          |
- * | held    | (T, C)    | f32: room for a residual that lies on a device       |
+ * | name    | shape     | meaning                                                              |
+ * | x       | (N, T, C) | what the frame was made of, if it is undone; NULL: it is given back  |
+ * | entries | (N)       | the frame's entries                                                  |
+ * | fresh   | (N)       | the new copies of their keys                                         |
+ * | y       | (N, T, C) | f32: what the frame carried                                          |
+ * | held    | (T, C)    | f32: room for a residual that lies on a device                       |
+ * | row     | (C)       | f32: room for a row of x                                             |
+ * | fetched | (C)       | room for a row of x that lies on a device, in its dtype              |
  *
  * What the form keeps beside a residual stays as it is. */
 typedef struct giving {
     dw_encoder *encoder;
+    const dw_tensor *x;
     dw_frame_info info;
     uint64_t elements; /* of a sample */
+    float decay;
     dw_entry_info *entries;
     dw_copy *fresh;
-    float *y, *held;
+    float *y, *held, *row, *fetched;
 } giving;
 
 /* What is held for entry i of the frame; NULL: nothing. */
@@ -51,6 +58,10 @@ static dw_status check_key(const giving *g, const dw_held *held)
                                "this frame, or a later one of the same key, has been given back "
                                "already: give frames back in the order in which they were made, "
                                "each once");
+    if (g->x && g->info.sequence != held->now.version)
+        return dw_encoder_fail(g->encoder, DW_ERR_ARGUMENT,
+                               "a later frame of a key was made: only the last one can be undone, "
+                               "this one can be given back");
     return DW_OK;
 }
 
@@ -74,11 +85,56 @@ static dw_status decode(const giving *g, const void *frame, size_t len)
     return status;
 }
 
-/* Computes next = prev - y of one sample; where y is poisoned, next = prev. y becomes the result,
- * too. `more` bytes follow the values of prev; there are none on a device, whose forms keep nothing
- * else. Residuals on a device are copied to main memory and back, because this is rare. */
-static dw_status take_off(const giving *g, const void *prev, float *y, void *next, uint64_t more)
+/* The residual, negated, of which the frame was not made: y becomes held - decay y. Where y is
+ * poisoned, the frame changed nothing. */
+static void give_back_y(const giving *g, const float *held, float *y)
 {
+    for (uint64_t i = 0; i < g->elements; i++) {
+        float carried = g->decay * y[i], less = held[i] - carried;
+        y[i] = dw_is_finite(less) ? less : held[i];
+    }
+}
+
+/* Returns row t of sample n of x as f32; NULL: it could not be copied from the device. */
+static const float *row_of_x(const giving *g, uint32_t n, uint32_t t, dw_status *status)
+{
+    const dw_engine *engine = &g->encoder->end.engine;
+    size_t each = dw_dtype_bytes(g->x->dtype);
+    const void *at = (const uint8_t *)dw_tensor_sample(g->x, n) +
+                     (ptrdiff_t)t * (ptrdiff_t)g->x->stride_t * (ptrdiff_t)each;
+    if (engine->copy) {
+        *status =
+            engine->copy(engine->context, g->fetched, at, each * g->info.c, &g->encoder->end.why);
+        at = g->fetched;
+    }
+    if (*status) return NULL;
+    dw_elements_widen(at, g->x->dtype, g->info.c, g->row);
+    return g->row;
+}
+
+/* The residual, negated, before the frame of sample n: commit made decay (before + y - x) of it, or
+ * decay times `before` where y is poisoned or x is not finite. */
+static dw_status undo_y(const giving *g, uint32_t n, const float *held, float *y)
+{
+    dw_status status = DW_OK;
+    for (uint32_t t = 0; t < g->info.t; t++) {
+        const float *x = row_of_x(g, n, t, &status);
+        if (!x) return status;
+        for (uint32_t c = 0; c < g->info.c; c++) {
+            uint64_t i = (uint64_t)t * g->info.c + c;
+            float after = held[i] / g->decay, less = after - y[i], before = less + x[c];
+            y[i] = dw_is_finite(before) ? before : after;
+        }
+    }
+    return DW_OK;
+}
+
+/* Makes the new residual of sample n in `next`, and in y, too. `more` bytes follow the values of
+ * prev; there are none on a device, whose forms keep nothing else. Residuals on a device are copied
+ * to main memory and back, because this is rare. */
+static dw_status take_off(const giving *g, uint32_t n, const void *prev, void *next, uint64_t more)
+{
+    float *y = g->y + n * g->elements;
     const dw_engine *engine = &g->encoder->end.engine;
     dw_why *why = &g->encoder->end.why;
     uint64_t bytes = 4 * g->elements;
@@ -88,11 +144,9 @@ static dw_status take_off(const giving *g, const void *prev, float *y, void *nex
         held = g->held;
         status = engine->copy(engine->context, g->held, prev, bytes, why);
     }
+    if (!status && g->x) status = undo_y(g, n, held, y);
     if (status) return status;
-    for (uint64_t i = 0; i < g->elements; i++) {
-        float less = held[i] - y[i]; /* not finite where y is poisoned */
-        y[i] = dw_is_finite(less) ? less : held[i];
-    }
+    if (!g->x) give_back_y(g, held, y);
     if (engine->copy) return engine->copy(engine->context, next, y, bytes, why);
     memcpy(next, y, bytes);
     memcpy((uint8_t *)next + bytes, (const uint8_t *)prev + bytes, more);
@@ -114,7 +168,7 @@ static dw_status add_back(giving *g, uint32_t *taken)
         if (status) return dw_encoder_fail(g->encoder, status, NULL);
         ++*taken;
         fresh->chain = g->info.sequence + 1;
-        status = take_off(g, held->now.data, g->y + i * g->elements, fresh->data, held->more);
+        status = take_off(g, i, held->now.data, fresh->data, held->more);
     }
     return status;
 }
@@ -152,12 +206,13 @@ static dw_status check_entries(const giving *g, const void *frame, size_t len)
 }
 
 /* The entries have been checked, so the frame has the shape of what is held. */
-static dw_status give_back(giving *g, const void *frame, size_t len)
+static dw_status take_back(giving *g, const void *frame, size_t len)
 {
     uint32_t taken = 0;
     dw_status status = decode(g, frame, len);
     if (status) return status;
     dw_cpu_mode mode = dw_cpu_enter_exact();
+    g->decay = dw_residual_factor(dw_config_decay(&g->encoder->end.config));
     status = add_back(g, &taken);
     dw_cpu_leave_exact(mode);
     if (!status)
@@ -167,17 +222,20 @@ static dw_status give_back(giving *g, const void *frame, size_t len)
     return status;
 }
 
-/* Gives the frame back, with room for its y. */
+/* Takes the frame back, with room for its y and for two rows. */
 static dw_status with_room(giving *g, const void *frame, size_t len)
 {
     const dw_allocator *allocator = &g->encoder->end.allocator;
-    uint64_t bytes;
-    if (!dw_size_multiply(g->elements, (uint64_t)4 * (g->info.n + UINT64_C(1)), &bytes))
+    uint64_t bytes, rows = (uint64_t)4 * 2 * g->info.c;
+    if (!dw_size_multiply(g->elements, (uint64_t)4 * (g->info.n + UINT64_C(1)), &bytes) ||
+        !dw_size_add(bytes, rows, &bytes))
         return dw_encoder_fail(g->encoder, DW_ERR_LIMIT, NULL);
     g->y = dw_mem_allocate(allocator, bytes);
     if (!g->y) return dw_encoder_fail(g->encoder, DW_ERR_NO_MEMORY, NULL);
     g->held = g->y + g->info.n * g->elements;
-    dw_status status = give_back(g, frame, len);
+    g->row = g->held + g->elements;
+    g->fetched = g->row + g->info.c;
+    dw_status status = take_back(g, frame, len);
     dw_mem_release(allocator, g->y, bytes);
     return status;
 }
@@ -193,13 +251,18 @@ static dw_status open_frame(giving *g, const void *frame, size_t len)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
                                "another encoder made this frame, or this one before it was reset");
     g->elements = (uint64_t)g->info.t * g->info.c;
+    const dw_tensor *x = g->x;
+    if (x && (x->n != g->info.n || x->t != g->info.t || x->c != g->info.c))
+        return dw_encoder_fail(encoder, DW_ERR_SHAPE,
+                               "x does not have the shape of the frame, which was made of another "
+                               "tensor");
     return DW_OK;
 }
 
-dw_status dw_encoder_give_back(dw_encoder *encoder, const void *frame, size_t len)
+/* x: NULL: the frame is given back; else it is undone. */
+static dw_status take(dw_encoder *encoder, const void *frame, size_t len, const dw_tensor *x)
 {
-    giving g = {.encoder = encoder};
-    if (!encoder) return DW_ERR_ARGUMENT;
+    giving g = {.encoder = encoder, .x = x};
     const dw_allocator *allocator = &encoder->end.allocator;
     if (!frame) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
     if (encoder->end.config.feedback <= DW_FEEDBACK_NONE)
@@ -217,4 +280,16 @@ dw_status dw_encoder_give_back(dw_encoder *encoder, const void *frame, size_t le
     dw_mem_release(allocator, g.fresh, g.info.n * sizeof *g.fresh);
     dw_mem_release(allocator, g.entries, g.info.n * sizeof *g.entries);
     return status;
+}
+
+dw_status dw_encoder_give_back(dw_encoder *encoder, const void *frame, size_t len)
+{
+    return encoder ? take(encoder, frame, len, NULL) : DW_ERR_ARGUMENT;
+}
+
+dw_status dw_encoder_undo(dw_encoder *encoder, const void *frame, size_t len, const dw_tensor *x)
+{
+    if (!encoder) return DW_ERR_ARGUMENT;
+    dw_status status = dw_encoder_check_tensor(encoder, x);
+    return status ? status : take(encoder, frame, len, x);
 }

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/cpu.h"
 #include "base/tensor.h"
 
 static void free_tickets(dw_encoder *encoder, dw_encode_ticket *t)
@@ -115,10 +116,12 @@ static dw_status prepare_jobs(dw_encode_ticket *t)
         !dw_end_grow(&encoder->end, &t->announced, &t->announced_cap, t->header.n_forgotten,
                      sizeof *t->announced))
         return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    dw_cpu_mode mode = dw_cpu_enter_exact(); /* jobs contain quotients of options */
     for (uint32_t i = 0; i < n; i++) {
         t->out[i].job = dw_ticket_job(t, i);
         t->jobs[i] = &t->out[i].job;
     }
+    dw_cpu_leave_exact(mode);
     return prepare_work(t) ? DW_OK : dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
 }
 

@@ -280,6 +280,7 @@ static void a_failed_operation_leaves_residuals_as_they_were(void **state)
     dw_group_job job = {.operation = DW_ALL_REDUCE, .n = FLOATS, .dtype = DW_F32};
     lose_rank_2(job, coarse, coarse, 0);
     lose_rank_2(job, coarse, coarse, 1);
+    lose_rank_2(job, "direct:bits=2,feedback=ef,decay=0.9", "mx:feedback=ef,decay=0.5", 0);
     job.mean = 1;
     lose_rank_2(job, coarse, "mx:element=e2m1,feedback=ef", 0);
     job.dtype = DW_BF16;

@@ -20,6 +20,7 @@ static void run(dw_cuda *cuda, const char *config, const epochs_shape *s, dw_dty
         rig_decode(&r, y);
         if (epoch != 1) rig_feedback(&r);
         for (uint32_t i = 0; i < s->n; i++) rig_in_step(&r, keys[i]);
+        if (epoch == 4 && r.config.feedback) rig_undo(&r, keys, x);
         if (epoch == 5 && r.config.feedback) rig_give_back(&r, keys);
     }
     rig_same_counters(&r);

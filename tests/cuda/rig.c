@@ -214,6 +214,16 @@ void rig_give_back(rig *r, const dw_key *keys)
     assert_int_equal(dw_encoder_give_back(r->encoder, r->frame, r->len), DW_ERR_ARGUMENT);
 }
 
+void rig_undo(rig *r, const dw_key *keys, dw_dtype x)
+{
+    dw_tensor on_device = dw_tensor_3d(r->device_x, x, r->n, r->t, r->c),
+              on_host = dw_tensor_3d(r->x, x, r->n, r->t, r->c);
+    assert_int_equal(dw_encoder_undo(r->encoder, r->frame, r->len, &on_device), DW_OK);
+    assert_int_equal(dw_encoder_undo(r->cpu_encoder, r->frame, r->len, &on_host), DW_OK);
+    for (uint32_t i = 0; i < r->n; i++) rig_in_step(r, keys[i]);
+    assert_int_equal(dw_encoder_undo(r->encoder, r->frame, r->len, &on_device), DW_ERR_ARGUMENT);
+}
+
 static void same_counters(dw_counters device, dw_counters cpu)
 {
     device.state_bytes = cpu.state_bytes; /* these two depend on the allocator */

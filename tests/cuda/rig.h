@@ -42,6 +42,8 @@ dw_status rig_decode_start(rig *r, dw_dtype y, dw_decode_ticket **ticket);
 void rig_feedback(rig *r);
 /* Both encoders take the frame back. keys: of the frame. */
 void rig_give_back(rig *r, const dw_key *keys);
+/* Both encoders undo the frame, which is the last one, made of r->x in dtype x. */
+void rig_undo(rig *r, const dw_key *keys, dw_dtype x);
 
 /* Checks that encoder and decoder hold the same bits of the key, on the device and on the CPU. */
 void rig_in_step(rig *r, dw_key key);

@@ -228,7 +228,8 @@ static void options_of_the_cpu_make_no_object(void **state)
                    {"delta:form=step,deadzone=0.6", "deadzone"},
                    {"delta:form=step,rate=2,entropy=rans", "rate"},
                    {"delta:form=step,error=0.1", "error"},
-                   {"direct:form=step,error=abs:1", "error"}};
+                   {"direct:form=step,error=abs:1", "error"},
+                   {"direct:bits=2,feedback=ef,decay=0.9", "decay"}};
     enum { REFUSED = sizeof refused / sizeof *refused };
     dw_cuda *cuda = rig_open_cuda();
     (void)state;

@@ -20,9 +20,9 @@ extern const char *const residual_codecs[CODECS];
 const char *text_of(size_t codec, const char *more, char text[160]);
 
 /* held: the residual, negated, as the test expects it. coded: what the encoder must code. y: what
- * the decoder made of it. */
+ * the decoder made of it. decay: 0: there is none. */
 typedef struct reference {
-    float held[N * SIZE], coded[N * SIZE], y[N * SIZE];
+    float held[N * SIZE], coded[N * SIZE], y[N * SIZE], decay;
 } reference;
 
 /* Computes r->coded from x. */

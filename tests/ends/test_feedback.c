@@ -34,13 +34,13 @@ static const char *dtype_to_name(size_t codec, dw_dtype dtype)
 }
 
 /* Compares an encoder with feedback with one that gets what is to be coded, which is f32 whatever x
- * is. */
-static void check_codec(size_t codec, dw_dtype dtype, bool is_poisoned)
+ * is. decay: 0: there is none. */
+static void check_codec(size_t codec, dw_dtype dtype, bool is_poisoned, float decay)
 {
     static float room[N * T * (C + GAP)];
     static reference r;
     static float sent[N * SIZE];
-    char with[160], without[160];
+    char with[160], without[160], options[40];
     test_pair pair, plain;
     test_random random = {codec * 3 + dtype};
     dw_tensor x = dw_tensor_3d(room, dtype, N, T, C),
@@ -49,7 +49,10 @@ static void check_codec(size_t codec, dw_dtype dtype, bool is_poisoned)
     x.stride_t = C + GAP;
     x.stride_n = T * x.stride_t;
     memset(&r, 0, sizeof r);
-    test_pair_open(&pair, text_of(codec, ",feedback=ef", with), N, T, C, DW_F32);
+    r.decay = decay;
+    snprintf(options, sizeof options, decay > 0 ? ",feedback=ef,decay=%g" : ",feedback=ef",
+             (double)decay);
+    test_pair_open(&pair, text_of(codec, options, with), N, T, C, DW_F32);
     test_pair_open(&plain, text_of(codec, dtype_to_name(codec, dtype), without), N, T, C, DW_F32);
     for (int visit = 0; visit < VISITS; visit++) {
         fill(&random, &x, is_poisoned && visit % 2);
@@ -78,7 +81,16 @@ static void the_residual_is_what_was_not_sent(void **state)
     static const dw_dtype dtypes[] = {DW_F32, DW_BF16, DW_F16};
     for (size_t codec = 0; codec < CODECS; codec++)
         for (int poisoned = 0; poisoned < 2; poisoned++)
-            for (int i = 0; i < 3; i++) check_codec(codec, dtypes[i], poisoned);
+            for (int i = 0; i < 3; i++) check_codec(codec, dtypes[i], poisoned, 0);
+}
+
+static void residuals_decay(void **state)
+{
+    (void)state;
+    for (size_t codec = 0; codec < CODECS; codec++) {
+        check_codec(codec, DW_F32, codec % 2, 0.875f);
+        check_codec(codec, codec % 2 ? DW_BF16 : DW_F16, !(codec % 2), 0.001f);
+    }
 }
 
 /* ---- Keys ------------------------------------------------------------------------------------ */
@@ -472,6 +484,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_residual_is_what_was_not_sent),
+        cmocka_unit_test(residuals_decay),
         cmocka_unit_test(stateless_frames_leave_residuals_alone),
         cmocka_unit_test(keys_are_forgotten_with_their_residuals),
         cmocka_unit_test(another_shape_begins_anew),

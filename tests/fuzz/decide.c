@@ -92,7 +92,7 @@ static dw_codec pick_later_codec(const fuzz_input *front)
 
 /* Whether to pick the options transform and rotate, which older codecs got later: as for codecs
  * that came later, some values of another byte say so. */
-enum { TRANSFORM = 32, ROTATE = 33, PROJECT = 44 };
+enum { TRANSFORM = 32, ROTATE = 33, PROJECT = 44, DECAY = 45 };
 
 static bool is_rotated(const fuzz_input *front)
 {
@@ -132,6 +132,16 @@ static void pick_trellis(const fuzz_input *front, dw_config *config)
     config->rounding = DW_ROUNDING_TRELLIS;
 }
 
+/* Whether residuals decay, by the last byte but five. Then there are residuals. */
+static void pick_decay(const fuzz_input *front, fuzz_input *input, dw_config *config)
+{
+    uint32_t byte = front->left < CONFIG_BYTES ? 0 : front->data[front->left - 6];
+    if (!((byte >= 0x1b && byte <= 0x2d) || (byte >= 0x89 && byte <= 0x92))) return;
+    pick_options(input, config, DECAY, DECAY);
+    if (config->feedback <= DW_FEEDBACK_NONE && config->codec != DW_CODEC_DELTA)
+        config->feedback = DW_FEEDBACK_EF;
+}
+
 dw_config fuzz_config(fuzz_input *whole)
 {
     fuzz_input front = split_off(whole, CONFIG_BYTES), *input = &front;
@@ -150,9 +160,10 @@ dw_config fuzz_config(fuzz_input *whole)
     pick_options(input, &config, 24, TRANSFORM - 1);
     if (rotates) pick_options(input, &config, TRANSFORM, ROTATE);
     pick_options(input, &config, ROTATE + 1, PROJECT - 1);
-    if (is_projected) pick_options(input, &config, PROJECT, UINT8_MAX);
+    if (is_projected) pick_options(input, &config, PROJECT, PROJECT);
     pick_element(&all, input, &config);
     pick_trellis(&all, &config);
+    pick_decay(&all, input, &config);
     /* Of error, error=abs and rate a config may set only one. `how` decides which one keeps its
      * value, so that each of them occurs often. */
     if (how != 3) config.error_abs = 0;

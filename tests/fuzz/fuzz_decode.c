@@ -505,6 +505,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (w.config.codec != DW_CODEC_DELTA) { /* a decoder takes no part in feedback */
         w.config.feedback = (dw_feedback)0;
         w.config.quota_bytes = 0;
+        w.config.decay = 0;
         w.config.restart = 0;
     }
     uint32_t t, c, n = 1 + fuzz_below(&input, MOST_N);

@@ -21,6 +21,8 @@ const char *const fuzz_goals[] = {"entropy-coded",
                                   "an entry of role skip",
                                   "feedback=",
                                   "a frame that is given back",
+                                  "decay=",
+                                  "a frame that is undone",
                                   NULL};
 
 /* A frame on the network, and the encoder's prev after it, which the decoder must hold when it has
@@ -145,6 +147,21 @@ static void require_nothing_done(const world *w, const dw_counters *before)
     REQUIRE(dw_encoder_why(w->encoder)[0]);
 }
 
+/* Sometimes a frame is undone as soon as it is made, as if it could not be sent. Only with decay=,
+ * so that inputs from before that option keep their meaning. A key for which the quota left no room
+ * has no residual that could be undone. */
+static bool is_undone(world *w, fuzz_input *input, const flight *f, const dw_tensor *x)
+{
+    if (!w->config.decay || f->is_stateless || fuzz_byte(input) % 4 != 1) return false;
+    dw_status status = dw_encoder_undo(w->encoder, f->frame, f->len, x);
+    if (status == DW_ERR_ARGUMENT && w->config.quota_bytes) return false;
+    REQUIRE(status == DW_OK);
+    ledger_undone(&w->residuals, w->encoder, f->frame, f->len, x, f->which);
+    fuzz_reach("a frame that is undone");
+    REQUIRE(dw_encoder_undo(w->encoder, f->frame, f->len, x) == DW_ERR_ARGUMENT);
+    return true;
+}
+
 /* Sends a frame. Returns false if no frame could be made as short as the limit. */
 static bool send_frame(world *w, fuzz_input *input, const uint32_t *which, uint32_t n,
                        size_t expected)
@@ -194,6 +211,10 @@ static bool send_frame(world *w, fuzz_input *input, const uint32_t *which, uint3
     remember_prev(w, f);
     if (!options.stateless) ledger_sent(&w->residuals, w->encoder, f->frame, f->len, &x, which);
     if (options.stateless) REQUIRE(!f->any_state);
+    if (is_undone(w, input, f, &x)) {
+        remove_flight(w, w->n_wire - 1);
+        return false;
+    }
     return true;
 }
 
@@ -279,6 +300,7 @@ static void note_accepted(const world *w, const flight *f)
     if (config->rate) fuzz_reach("rate=");
     if (config->deadzone) fuzz_reach("deadzone=");
     if (config->feedback > DW_FEEDBACK_NONE) fuzz_reach("feedback=");
+    if (config->decay) fuzz_reach("decay=");
     for (uint32_t i = 0; i < f->n; i++) {
         dw_entry_info entry;
         REQUIRE(dw_frame_entries(f->frame, f->len, i, 1, &entry) == DW_OK);

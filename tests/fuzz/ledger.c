@@ -11,7 +11,8 @@ static size_t elements(const ledger *l)
 
 void ledger_open(ledger *l, const dw_config *config, dw_dtype dtype, uint32_t t, uint32_t c)
 {
-    *l = (ledger){.config = *config, .dtype = dtype, .t = t, .c = c};
+    float decay = config->decay ? (float)config->decay / 1000 : 1;
+    *l = (ledger){.config = *config, .dtype = dtype, .t = t, .c = c, .decay = decay};
 }
 
 void ledger_forget(ledger *l, uint32_t which)
@@ -113,6 +114,7 @@ void ledger_sent(ledger *l, const dw_encoder *encoder, const uint8_t *frame, siz
             if (is_huge(*held) || is_huge(value) || is_huge(from)) is_compared = false;
             /* A sparse codec need not send a value that is not finite. */
             if (isfinite(value) && isfinite(from)) *held = isfinite(rest) ? rest : 0.0f;
+            *held *= l->decay;
         }
         compare(l, encoder, key, is_compared);
     }
@@ -129,8 +131,27 @@ void ledger_given(ledger *l, const dw_encoder *encoder, const uint8_t *frame, si
         uint32_t key = held_number(l, n, which[n]);
         REQUIRE(l->held[key] != NULL);
         for (size_t i = 0; i < elements(l); i++) {
-            volatile float less = l->held[key][i] - y[n * elements(l) + i];
+            volatile float carried = l->decay * y[n * elements(l) + i],
+                           less = l->held[key][i] - carried;
             if (isfinite(less)) l->held[key][i] = less;
+        }
+        compare(l, encoder, key, true);
+    }
+    free(y);
+}
+
+void ledger_undone(ledger *l, const dw_encoder *encoder, const uint8_t *frame, size_t len,
+                   const dw_tensor *x, const uint32_t *which)
+{
+    float *y = decoded(l, frame, len, x->n);
+    for (uint32_t n = 0; n < x->n; n++) {
+        uint32_t key = held_number(l, n, which[n]);
+        REQUIRE(l->held[key] != NULL);
+        for (size_t i = 0; i < elements(l); i++) {
+            volatile float after = l->held[key][i] / l->decay,
+                           less = after - y[n * elements(l) + i],
+                           before = less + at(x, n, (uint32_t)(i / l->c), (uint32_t)(i % l->c));
+            l->held[key][i] = isfinite(before) ? before : after;
         }
         compare(l, encoder, key, true);
     }

@@ -13,6 +13,7 @@ typedef struct ledger {
     dw_config config;
     dw_dtype dtype;
     uint32_t t, c;
+    float decay;
     float *held[LEDGER_KEYS]; /* NULL: no residual */
 } ledger;
 
@@ -32,6 +33,11 @@ void ledger_sent(ledger *l, const dw_encoder *encoder, const uint8_t *frame, siz
  * same. */
 void ledger_given(ledger *l, const dw_encoder *encoder, const uint8_t *frame, size_t len,
                   const uint32_t *which);
+
+/* To be called when this frame of x, the last one of its keys, was undone (dw_encoder_undo).
+ * Requires the same. */
+void ledger_undone(ledger *l, const dw_encoder *encoder, const uint8_t *frame, size_t len,
+                   const dw_tensor *x, const uint32_t *which);
 
 void ledger_forget(ledger *l, uint32_t which);
 void ledger_forget_all(ledger *l);

@@ -116,6 +116,24 @@ def test_feedback_adds_what_was_not_sent():
         deltawire.Encoder("direct:bits=4").give_back(frame)
 
 
+def test_a_frame_is_undone():
+    encoder = deltawire.Encoder("chunk:chunk=64,keep=0.1,feedback=ef,decay=0.9")
+    for seed in range(3):
+        encoder.encode(normal((3, 4, 64), seed), IDS)
+    before = [numpy.from_dlpack(encoder.peek(id)).copy() for id in IDS]
+    x = normal((3, 4, 64), 12)
+    frame = encoder.encode(x, IDS)
+    with refused("SHAPE", "shape"):
+        encoder.undo(frame, x[:, :, :32])
+    with refused("ARGUMENT"):
+        encoder.undo(frame, "x")
+    encoder.undo(frame, x)
+    for id, was in zip(IDS, before):
+        assert numpy.allclose(numpy.from_dlpack(encoder.peek(id)), was, atol=1e-5)
+    with refused("ARGUMENT", "each once"):
+        encoder.undo(frame, x)
+
+
 def test_resync_gives_the_tensor_that_was_missed():
     encoder, decoder = trained()
     made = numpy.empty((3, 4, 64), numpy.float32)

@@ -49,8 +49,8 @@ static const char *text_at(const texts *list, uint32_t i)
 }
 
 /* The canonical text of the part of a config that both ends must have in common. Rounding, the
- * choice of scales, feedback, iterations, restarts, seed and incarnation concern the encoder only:
- * what the decoder needs of them is in the frames. */
+ * choice of scales, feedback, its decay, iterations, restarts, seed and incarnation concern the
+ * encoder only: what the decoder needs of them is in the frames. */
 static dw_status shared_text(const dw_config *config, char *text)
 {
     dw_config shared = *config;
@@ -58,7 +58,7 @@ static dw_status shared_text(const dw_config *config, char *text)
     shared.rounding = 0;
     shared.seed = 0;
     shared.feedback = 0;
-    shared.iterations = shared.restart = 0;
+    shared.iterations = shared.restart = shared.decay = 0;
     if (shared.codec != DW_CODEC_DELTA) shared.quota_bytes = 0; /* of residuals */
     shared.incarnation = 0;
     return dw_config_format(&shared, text, CONFIG_BYTES);

@@ -105,23 +105,24 @@ static void different_configs_are_a_mismatch_at_both_ends(void **state)
     static const struct {
         const char *sends, *receives;
         dw_status status;
-    } cases[] = {{"delta:bits=3", "delta:bits=5", DW_ERR_MISMATCH},
-                 {"delta:bits=4", "delta", DW_OK}, /* the same config in other words */
-                 {"delta:bits=3,key=raw", "delta:bits=3", DW_ERR_MISMATCH},
-                 {"delta:bits=3,group=32", "delta:bits=3", DW_ERR_MISMATCH},
-                 {"delta:bits=3,prev=bf16", "delta:bits=3", DW_ERR_MISMATCH},
-                 {"delta:bits=3,replies=never", "delta:bits=3", DW_ERR_MISMATCH},
-                 {"delta:bits=3,quota_bytes=100000", "delta:bits=3", DW_ERR_MISMATCH},
-                 {"delta:bits=3", NULL, DW_ERR_MISMATCH},
-                 {"direct:bits=3", "delta:bits=3", DW_ERR_MISMATCH},
-                 /* Only the encoder needs to know the way in which scales are chosen. */
-                 {"delta:bits=3,scale=mse", "delta:bits=3", DW_OK},
-                 {"delta:bits=3,rounding=stochastic", "delta:bits=3", DW_OK},
-                 {"delta:bits=3,seed=7", "delta:bits=3,seed=8", DW_OK},
-                 {"direct:bits=3,feedback=ef,quota_bytes=100000", "direct:bits=3", DW_OK},
-                 {"lowrank:feedback=ef,restart=9,iterations=3", "lowrank:iterations=1", DW_OK},
-                 {"lowrank:rank=3", "lowrank:rank=2", DW_ERR_MISMATCH},
-                 {"delta:bits=3", "delta:bits=3,rounding=stochastic,incarnation=5", DW_OK}};
+    } cases[] = {
+        {"delta:bits=3", "delta:bits=5", DW_ERR_MISMATCH},
+        {"delta:bits=4", "delta", DW_OK}, /* the same config in other words */
+        {"delta:bits=3,key=raw", "delta:bits=3", DW_ERR_MISMATCH},
+        {"delta:bits=3,group=32", "delta:bits=3", DW_ERR_MISMATCH},
+        {"delta:bits=3,prev=bf16", "delta:bits=3", DW_ERR_MISMATCH},
+        {"delta:bits=3,replies=never", "delta:bits=3", DW_ERR_MISMATCH},
+        {"delta:bits=3,quota_bytes=100000", "delta:bits=3", DW_ERR_MISMATCH},
+        {"delta:bits=3", NULL, DW_ERR_MISMATCH},
+        {"direct:bits=3", "delta:bits=3", DW_ERR_MISMATCH},
+        /* Only the encoder needs to know the way in which scales are chosen. */
+        {"delta:bits=3,scale=mse", "delta:bits=3", DW_OK},
+        {"delta:bits=3,rounding=stochastic", "delta:bits=3", DW_OK},
+        {"delta:bits=3,seed=7", "delta:bits=3,seed=8", DW_OK},
+        {"direct:bits=3,feedback=ef,quota_bytes=100000", "direct:bits=3", DW_OK},
+        {"lowrank:feedback=ef,decay=0.9,restart=9,iterations=3", "lowrank:iterations=1", DW_OK},
+        {"lowrank:rank=3", "lowrank:rank=2", DW_ERR_MISMATCH},
+        {"delta:bits=3", "delta:bits=3,rounding=stochastic,incarnation=5", DW_OK}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         test_channels channels;
         if (where_is_device() && strncmp(cases[i].sends, "lowrank", 7) == 0) continue;
