@@ -16,6 +16,7 @@ Method = namedtuple("Method", "name title texts paper claim options", defaults=[
 
 BOTTLENECK = ("--bottleneck", "32")
 REPEAT = ("--repeat", "5")  # in a fifth of the epochs, so that each sample is used as often
+ONE_HOP = ("--hops", "1")  # every replica sends to all, as SparseLoCo's do
 LOCAL = ("--local-steps", "3", "--outer-momentum", "0", "--outer-lr", "1")
 
 
@@ -141,20 +142,22 @@ METHODS = [
         "CocktailSGD, ICML 2023",
         "gradients 117 times smaller; about 1.2 times as slow at 500 Mbit/s",
     ),
+    Method("chunk", "top-k of chunks", {GRADIENT: "chunk:feedback=ef"}, "", ""),
     Method(
-        "chunk",
-        "top-k of chunks",
+        "chunk-hop",
+        "top-k of chunks, one hop (SparseLoCo)",
         {GRADIENT: "chunk:feedback=ef,decay=0.95"},
         "SparseLoCo, arXiv:2508.15706",
         "1 to 3 % of what many steps changed, with 2 bits: more than 97 times smaller",
+        ONE_HOP,
     ),
     Method(
         "chunk-local",
-        "top-k of chunks, 3 local steps (SparseLoCo)",
+        "the same, 3 local steps (SparseLoCo)",
         {GRADIENT: "chunk:feedback=ef,decay=0.95"},
         "",
         "",
-        LOCAL,
+        ONE_HOP + LOCAL,
     ),
     Method("raw-local", "raw f32, 3 local steps", {GRADIENT: "raw:f32"}, "", "", LOCAL),
     Method(

@@ -3,7 +3,7 @@
 # gradient_losses.py - measures how much loss codecs of weight gradients cost: compares the held-out
 # loss of the demo's grid with each of them to that of the grid that sends everything raw, and to
 # that of the rules that papers give.
-"""usage: gradient_losses.py BUILD OUT [--seeds 2,3] [--local-steps N] [CODEC...]
+"""usage: gradient_losses.py BUILD OUT [--seeds 2,3] [--local-steps N] [--hops N] [CODEC...]
 
 Fine-tunes the demo's model as two replicas of two stages (examples/demo_grid.py), on links that are
 not slowed down, with activations and their gradients as f32 and each CODEC for weight gradients.
@@ -11,6 +11,7 @@ Without a CODEC: lowrank of ranks 1 to 32 with feedback, in floats and with 8 bi
 begins with "rule:" is the rule of a paper in place of a codec, such as rule:powersgd:4:128; the
 head of published_rules.c lists them. --local-steps: replicas exchange the differences of N steps,
 with SparseLoCo's outer step, which adds their mean to the parameters; epochs stay as they are.
+--hops 1: codecs send gradients to all replicas; rules have hops of their own.
 
 BUILD: a build with the program. OUT: a folder, where the result of each training is stored as soon
 as it is done, so a run that was interrupted goes on where it stopped. The seeds of a codec follow
@@ -49,6 +50,8 @@ class Grid(demo_grid.Grid):
             # Error feedback takes the place of an outer momentum (docs/trainer.md).
             local = {"local-steps": arguments.local_steps, "outer-lr": 1, "outer-momentum": 0}
             self.finetune.update(local)
+        if arguments.hops:
+            self.finetune["hops"] = arguments.hops
 
     def result_of(self, text, model, codec, seed):
         """The summary of a training, which is stored under a name that says settings and seed."""
@@ -100,6 +103,7 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--seeds", default="2")
     parser.add_argument("--local-steps", type=int, default=0)
+    parser.add_argument("--hops", type=int, default=0)
     parser.add_argument("--small", action="store_true", help="a tiny model: a check, no result")
     parser.add_argument("--text", help="as for ./run demo")
     parser.add_argument("codecs", nargs="*", default=CODECS)

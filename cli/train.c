@@ -59,6 +59,7 @@ static uint32_t *whole_place(arguments *a, int key, uint64_t *least)
     case SLICES: return &c->slices;
     case REPEAT: return &c->repeat;
     case LOCAL_STEPS: return &c->local_steps;
+    case HOPS: return &c->hops;
     case EPOCHS: return &c->epochs;
     case STEPS: return &c->steps;
     case WARMUP: return &c->warmup;

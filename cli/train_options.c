@@ -83,6 +83,12 @@ const struct argp_option dw_train_options[] = {
      "Codec for weight gradients, which replicas average, such as direct:bits=4; only with "
      "--replicas (default: raw:f32)",
      3},
+    {"hops", HOPS, "1|2", 0,
+     "With --replicas: 2: every replica adds up a part of the gradients and sends the result, "
+     "which "
+     "is compressed a second time; 1: all send all to all, which takes as many bytes with two "
+     "replicas and more with several (default: 2)",
+     3},
 
     {0, 0, 0, 0, "Model (the same at all ranks):", 4},
     {"layers", LAYERS, "L", 0, "Number of transformer blocks (default: 4)", 4},

@@ -50,6 +50,7 @@ enum dw_train_option {
     CHECK_EVERY,
     SAVE_EVERY,
     LOCAL_STEPS,
+    HOPS,
     OUTER_LR,
     OUTER_MOMENTUM,
     LR,

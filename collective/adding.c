@@ -13,18 +13,19 @@ dw_tensor dw_adding_source(const dw_group_slot *slot, dw_piece at)
     return dw_group_view(x + at.begin * dw_dtype_bytes(job->dtype), job->dtype, at.count);
 }
 
-/* Encodes this rank's contribution to one piece of a rank's part. */
-static bool encode(dw_group *group, dw_group_slot *slot, uint32_t to, uint32_t piece, dw_piece at,
-                   void *frame, size_t cap, size_t *len)
+bool dw_adding_encode(dw_group *group, dw_group_slot *slot, uint32_t part, uint32_t piece,
+                      void *frame, size_t cap, size_t *len)
 {
+    dw_piece at = dw_group_piece_at(group, &slot->now.job, part, piece);
     *len = 0;
     if (at.count == 0) return true;
     dw_tensor x = dw_adding_source(slot, at);
-    dw_message head = dw_operation_message(slot, 1, to, piece);
-    return dw_coders_encode(group, slot, group->coders.contribute[to], &head, &x, frame, cap, len);
+    dw_message head = dw_operation_message(slot, 1, part, piece);
+    return dw_coders_encode(group, slot, group->coders.contribute[part], &head, &x, frame, cap,
+                            len);
 }
 
-static size_t bound_of(dw_group *group, const dw_group_slot *slot, dw_piece at)
+size_t dw_adding_bound(dw_group *group, const dw_group_slot *slot, dw_piece at)
 {
     if (at.count == 0) return 0;
     dw_tensor x = dw_adding_source(slot, at);
@@ -43,7 +44,7 @@ static bool find_next(dw_group *group, dw_group_slot *slot, uint32_t *to, size_t
         *to = (group->rank + 1 + (now->step + i) % (group->ranks - 1)) % group->ranks;
         uint32_t piece = slot->contributed[*to];
         if (piece == dw_group_pieces_of(group, &now->job, *to)) continue;
-        *cap = bound_of(group, slot, dw_group_piece_at(group, &now->job, *to, piece));
+        *cap = dw_adding_bound(group, slot, dw_group_piece_at(group, &now->job, *to, piece));
         if (dw_lane_begin(&group->lanes[*to], *cap, body) == DW_OK) {
             now->step = (now->step + i + 1) % (group->ranks - 1);
             return true;
@@ -74,11 +75,11 @@ bool dw_adding_contribute(dw_group *group, dw_group_slot *slot)
     unsigned char *body;
     if (now->left_to_contribute == 0) return false;
     if (now->job.operation == DW_BROADCAST) return confirm(group, slot);
+    if (dw_group_gathers(group, &now->job)) return dw_gathering_contribute(group, slot);
     if (!find_next(group, slot, &to, &cap, &body)) return false;
     dw_lane *lane = &group->lanes[to];
     uint32_t piece = slot->contributed[to];
-    dw_piece at = dw_group_piece_at(group, &now->job, to, piece);
-    if (!encode(group, slot, to, piece, at, body, cap, &len)) {
+    if (!dw_adding_encode(group, slot, to, piece, body, cap, &len)) {
         dw_lane_drop(lane, body);
         return false;
     }
@@ -95,7 +96,8 @@ bool dw_adding_contribute(dw_group *group, dw_group_slot *slot)
 static bool add(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t piece, dw_piece at,
                 const void *frame, size_t len)
 {
-    dw_message head = dw_operation_message(slot, 1, group->rank, piece);
+    dw_message head =
+        dw_operation_message(slot, 1, dw_group_own_part(group, &slot->now.job), piece);
     dw_tensor y = dw_group_view(slot->sums + (at.begin - slot->now.begin), DW_F32, at.count);
     dw_decode_options options = {.struct_size = sizeof options, .adds = from > 0, .factor = 1};
     return dw_coders_decode(group, group->coders.add[from], &head, from, frame, len,
@@ -105,8 +107,8 @@ static bool add(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t pi
 static bool add_own(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_piece at)
 {
     size_t len;
-    return encode(group, slot, group->rank, piece, at, group->scratch, group->scratch_bytes,
-                  &len) &&
+    return dw_adding_encode(group, slot, group->rank, piece, group->scratch, group->scratch_bytes,
+                            &len) &&
            add(group, slot, group->rank, piece, at, group->scratch, len);
 }
 
@@ -120,17 +122,18 @@ static void end_sum(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_pie
         for (uint64_t i = 0; i < at.count; i++) sums[i] /= ranks;
     }
     now->left_to_add--;
-    if (dw_group_shares(&now->job)) slot->ready[now->ready_end++] = piece;
+    if (dw_group_shares(group, &now->job)) slot->ready[now->ready_end++] = piece;
 }
 
 /* Adds contributions to a piece in the order of the ranks, until one has not arrived yet. */
 static void add_due(dw_group *group, dw_group_slot *slot, uint32_t piece)
 {
-    dw_piece at = dw_group_piece_at(group, &slot->now.job, group->rank, piece);
+    const dw_group_job *job = &slot->now.job;
+    dw_piece at = dw_group_piece_at(group, job, dw_group_own_part(group, job), piece);
     uint32_t *next = &slot->added[piece];
     while (*next < group->ranks) {
         dw_arrival **waiting = &slot->waiting[(size_t)piece * group->ranks + *next];
-        if (*next == group->rank) {
+        if (*next == group->rank && !dw_group_gathers(group, job)) {
             if (!add_own(group, slot, piece, at)) return;
         } else if (*waiting) {
             dw_arrival *arrival = *waiting;
@@ -150,7 +153,8 @@ static void add_due(dw_group *group, dw_group_slot *slot, uint32_t piece)
 bool dw_adding_add_own(dw_group *group, dw_group_slot *slot)
 {
     dw_progress *now = &slot->now;
-    if (group->rank != 0 || !dw_group_adds(&now->job) || now->own_next >= now->own_pieces)
+    if (group->rank != 0 || !dw_group_adds(&now->job) || dw_group_gathers(group, &now->job) ||
+        now->own_next >= now->own_pieces)
         return false;
     uint32_t piece = now->own_next++;
     if (slot->added[piece] == 0) add_due(group, slot, piece);
@@ -172,6 +176,14 @@ static void take_confirmation(dw_group *group, dw_group_slot *slot, dw_arrival *
     }
 }
 
+void dw_adding_put(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_arrival *arrival)
+{
+    uint32_t from = arrival->from;
+    slot->waiting[(size_t)piece * group->ranks + from] = arrival;
+    if (slot->added[piece] == from || slot->added[piece] == group->rank)
+        add_due(group, slot, piece);
+}
+
 void dw_adding_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
 {
     const dw_progress *now = &slot->now;
@@ -181,10 +193,9 @@ void dw_adding_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
         take_confirmation(group, slot, arrival);
         return;
     }
-    bool fits = dw_group_adds(&now->job) && head->part == group->rank &&
+    bool fits = dw_group_adds(&now->job) && head->part == dw_group_own_part(group, &now->job) &&
                 head->piece < now->own_pieces && slot->added[head->piece] <= from;
-    dw_arrival **waiting = fits ? &slot->waiting[(size_t)head->piece * group->ranks + from] : NULL;
-    if (!fits || *waiting) {
+    if (!fits || slot->waiting[(size_t)head->piece * group->ranks + from]) {
         dw_arrival_give(group, arrival);
         dw_group_fail(group, DW_ERR_PROTOCOL, from,
                       "slot %llu: rank %u sent a contribution that is not due",
@@ -192,8 +203,5 @@ void dw_adding_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
         return;
     }
     slot->owes_part[from]--;
-    uint32_t piece = head->piece;
-    *waiting = arrival;
-    if (slot->added[piece] == from || slot->added[piece] == group->rank)
-        add_due(group, slot, piece);
+    dw_adding_put(group, slot, head->piece, arrival);
 }

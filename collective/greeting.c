@@ -10,7 +10,8 @@
  * | 0      | 1     | major version of the frame format                                    |
  * | 1      | 1     | minor version                                                        |
  * | 2      | 1     | version of the group's messages                                      |
- * | 3      | 1     | 1: the sender has not seen its own nonce yet, and wants an answer    |
+ * | 3      | 1     | bit 0: the sender has not seen its own nonce yet, and wants an       |
+ * |        |       | answer; bit 1: an all-reduce has one hop                             |
  * | 4      | 4     | rank of the sender                                                   |
  * | 8      | 4     | number of ranks                                                      |
  * | 12     | 4     | length of pieces                                                     |
@@ -26,7 +27,7 @@
 #include "group.h"
 
 enum { TEXT_BYTES = 256, HEAD_BYTES = 32, HELLO_BYTES = HEAD_BYTES + 2 * TEXT_BYTES };
-enum { MESSAGES_VERSION = 1 };
+enum { MESSAGES_VERSION = 1, WANTS_ANSWER = 1, HAS_ONE_HOP = 2 };
 _Static_assert((int)DW_AGREEMENT_TEXT_BYTES <= (int)TEXT_BYTES,
                "a longer text needs another layout of the greeting");
 /* How long to wait for one rank before the time is looked at again. */
@@ -40,7 +41,9 @@ static uint32_t tag_of(const dw_group *group)
 static void tell_hello(dw_lane *lane, bool wants)
 {
     const dw_group *group = lane->group;
-    unsigned char hello[HELLO_BYTES] = {DW_FORMAT_MAJOR, DW_FORMAT_MINOR, MESSAGES_VERSION, wants};
+    unsigned char hello[HELLO_BYTES] = {
+        DW_FORMAT_MAJOR, DW_FORMAT_MINOR, MESSAGES_VERSION,
+        (unsigned char)((wants ? WANTS_ANSWER : 0) | (group->hops == 1 ? HAS_ONE_HOP : 0))};
     dw_message_put(hello + 4, group->rank, 4);
     dw_message_put(hello + 8, group->ranks, 4);
     dw_message_put(hello + 12, group->piece, 4);
@@ -62,7 +65,7 @@ void dw_group_answer_hello(dw_lane *lane, const dw_arrival *arrival)
         return;
     }
     /* Our last greeting was lost. */
-    if (arrival->head.body_len == HELLO_BYTES && hello[3] &&
+    if (arrival->head.body_len == HELLO_BYTES && hello[3] & WANTS_ANSWER &&
         dw_message_get(hello + 16, 8) == lane->peer_nonce)
         tell_hello(lane, false);
 }
@@ -107,6 +110,11 @@ static dw_status read_hello(dw_group *group, dw_lane *lane, const unsigned char 
         return dw_group_say(why, DW_ERR_MISMATCH,
                             "group %u: pieces have %u floats on rank %u and %u on rank %u",
                             group->id, group->piece, group->rank, piece, lane->rank);
+    uint32_t hops = hello[3] & HAS_ONE_HOP ? 1 : 2;
+    if (hops != group->hops)
+        return dw_group_say(why, DW_ERR_MISMATCH,
+                            "group %u: an all-reduce has %u hops on rank %u and %u on rank %u",
+                            group->id, group->hops, group->rank, hops, lane->rank);
     const char *texts = (const char *)hello + HEAD_BYTES;
     dw_status status = compare_text(group, lane, &group->codec, texts, "contributions", why);
     if (status == DW_OK)
@@ -133,7 +141,8 @@ static dw_status take(dw_group *group, dw_lane *lane, const unsigned char *messa
     }
     if (head.kind != DW_MESSAGE_HELLO) return DW_OK;
     dw_status status = read_hello(group, lane, body, head.body_len, is_greeted, why);
-    if (status == DW_OK && body[3]) tell_hello(lane, !*is_greeted && !lane->is_greeted);
+    if (status == DW_OK && (body[3] & WANTS_ANSWER))
+        tell_hello(lane, !*is_greeted && !lane->is_greeted);
     return status;
 }
 

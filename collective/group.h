@@ -13,7 +13,9 @@
  * | worker.c      | a turn of the group's work                                                 |
  * | operation.c   | what an operation expects and when it is finished                          |
  * | adding.c      | hop 1: contributions are encoded, sent, received and added                 |
+ * | gathering.c   | an all-reduce in one hop: a contribution goes to all, who add it           |
  * | sharing.c     | hop 2: results are encoded, sent, received and decoded                     |
+ * | everyone.c    | the same message to all other ranks                                        |
  * | undoing.c     | residuals of operations that failed become what they were before           |
  * | failing.c     | how a group fails, and tells the other ranks                               |
  * | driver.c      | who takes the turns: the group's thread, or a caller that waits            |
@@ -221,6 +223,7 @@ struct dw_group {
     pid_t owner;
     dw_allocator allocator;
     uint32_t id, rank, ranks, open_timeout_ms, timeout_ms;
+    uint32_t hops;  /* of an all-reduce */
     uint32_t piece; /* the given length of pieces in floats; 0: chosen, within these limits */
     uint32_t shortest_piece, longest_piece;
     uint64_t max_early_bytes, nonce;
@@ -296,8 +299,13 @@ dw_tensor dw_group_view(const void *data, dw_dtype dtype, uint64_t count);
 /* How many floats this rank reads from x, and writes to y. */
 uint64_t dw_group_reads(const dw_group *group, const dw_group_job *job);
 uint64_t dw_group_writes(const dw_group *group, const dw_group_job *job);
-bool dw_group_adds(const dw_group_job *job);   /* whether the operation has hop 1 */
-bool dw_group_shares(const dw_group_job *job); /* whether it has hop 2 */
+/* adds: whether the operation has hop 1. shares: whether it has hop 2. gathers: whether it is an
+ * all-reduce in one hop. Then the whole buffer is one part, which every rank adds for itself.
+ * own_part: the part that this rank adds. */
+bool dw_group_adds(const dw_group_job *job);
+bool dw_group_shares(const dw_group *group, const dw_group_job *job);
+bool dw_group_gathers(const dw_group *group, const dw_group_job *job);
+uint32_t dw_group_own_part(const dw_group *group, const dw_group_job *job);
 /* begin: begins an operation that a caller has started. take: handles a message of any operation,
  * which belongs to the function. push: sends one frame if there is one and the queue has room;
  * returns whether it did anything. */
@@ -319,6 +327,16 @@ bool dw_adding_add_own(dw_group *group, dw_group_slot *slot);
 void dw_adding_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival);
 /* What is contributed: a piece of the caller's x. */
 dw_tensor dw_adding_source(const dw_group_slot *slot, dw_piece at);
+/* Encodes this rank's contribution to one piece of a part, of at most bound_of bytes. */
+bool dw_adding_encode(dw_group *group, dw_group_slot *slot, uint32_t part, uint32_t piece,
+                      void *frame, size_t cap, size_t *len);
+size_t dw_adding_bound(dw_group *group, const dw_group_slot *slot, dw_piece at);
+/* Takes a contribution, also of this rank, to a piece; adds what is due. */
+void dw_adding_put(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_arrival *arrival);
+
+/* gathering.c. Encodes the next piece, sends it to all, and takes it itself; returns whether it
+ * did. */
+bool dw_gathering_contribute(dw_group *group, dw_group_slot *slot);
 
 /* sharing.c. share: encodes one piece and sends it to all, and returns whether it did. take:
  * handles a result, which belongs to the function. restore: y becomes what it was before the
@@ -328,6 +346,15 @@ void dw_sharing_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival);
 void dw_sharing_restore(const dw_group *group, dw_group_slot *slot);
 /* What is shared: the sums of a piece, or a piece of the caller's own part. */
 dw_tensor dw_sharing_source(const dw_group_slot *slot, dw_piece at);
+
+/* everyone.c. A message to all other ranks, with the same body; bodies[r] is for rank r, the own
+ * one is NULL. begin: room in all links, or in none. end: copies the first len bytes at `body`,
+ * which may be one of the bodies, and sends; head: without a number. Returns false if the group has
+ * failed. drop: returns the room. */
+bool dw_everyone_begin(dw_group *group, size_t cap, unsigned char *bodies[DW_GROUP_MOST_RANKS]);
+bool dw_everyone_end(dw_group *group, unsigned char *bodies[DW_GROUP_MOST_RANKS],
+                     const dw_message *head, const unsigned char *body, size_t len);
+void dw_everyone_drop(dw_group *group, unsigned char *bodies[DW_GROUP_MOST_RANKS]);
 
 /* undoing.c. keep: with error feedback, keeps a copy of a frame that was just made; head: the
  * header of its message. Returns false if the group has failed. end: frees the copies of an

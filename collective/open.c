@@ -51,6 +51,9 @@ static dw_status check(const dw_group_config *config, dw_why *why)
         return dw_group_say(why, DW_ERR_ARGUMENT,
                             "group %u: pieces of %u floats: use a multiple of %d, at most %d",
                             config->id, config->piece, DW_GROUP_TILE, MOST_PIECE);
+    if (config->hops > 2)
+        return dw_group_say(why, DW_ERR_ARGUMENT, "group %u: %u hops: an all-reduce has 1 or 2",
+                            config->id, config->hops);
     return DW_OK;
 }
 
@@ -162,6 +165,7 @@ static dw_group *make_group(const dw_group_config *config)
     group->id = config->id;
     group->rank = config->rank;
     group->ranks = config->ranks;
+    group->hops = config->hops ? config->hops : 2;
     group->piece = config->piece;
     group->longest_piece = config->piece ? config->piece : DEFAULT_PIECE;
     group->timeout_ms = config->timeout_ms ? config->timeout_ms : DEFAULT_TIMEOUT_MS;

@@ -11,15 +11,31 @@ bool dw_group_adds(const dw_group_job *job)
     return job->operation == DW_ALL_REDUCE || job->operation == DW_REDUCE_SCATTER;
 }
 
-bool dw_group_shares(const dw_group_job *job)
+bool dw_group_gathers(const dw_group *group, const dw_group_job *job)
 {
-    return job->operation != DW_REDUCE_SCATTER;
+    return group->hops == 1 && job->operation == DW_ALL_REDUCE;
+}
+
+bool dw_group_shares(const dw_group *group, const dw_group_job *job)
+{
+    return job->operation != DW_REDUCE_SCATTER && !dw_group_gathers(group, job);
+}
+
+/* Whether the whole buffer is one part, that of rank root. */
+static bool is_whole(const dw_group *group, const dw_group_job *job)
+{
+    return job->operation == DW_BROADCAST || dw_group_gathers(group, job);
+}
+
+uint32_t dw_group_own_part(const dw_group *group, const dw_group_job *job)
+{
+    return dw_group_gathers(group, job) ? job->root : group->rank;
 }
 
 dw_piece dw_group_part_of(const dw_group *group, const dw_group_job *job, uint32_t part)
 {
     dw_piece found = {0, 0};
-    if (job->operation == DW_BROADCAST) return part == job->root ? (dw_piece){0, job->n} : found;
+    if (is_whole(group, job)) return part == job->root ? (dw_piece){0, job->n} : found;
     dw_group_part(job->n, part, group->ranks, &found.begin, &found.count);
     return found;
 }
@@ -31,7 +47,7 @@ static uint64_t piece_length(const dw_group *group, const dw_group_job *job)
 {
     enum { PIECES = 8 };
     if (group->piece) return group->piece;
-    uint64_t parts = job->operation == DW_BROADCAST ? 1 : group->ranks;
+    uint64_t parts = is_whole(group, job) ? 1 : group->ranks;
     uint64_t tiles = job->n / (parts * PIECES * DW_GROUP_TILE) + 1, length = tiles * DW_GROUP_TILE;
     if (length < group->shortest_piece) return group->shortest_piece;
     return length < group->longest_piece ? length : group->longest_piece;
@@ -40,7 +56,7 @@ static uint64_t piece_length(const dw_group *group, const dw_group_job *job)
 uint32_t dw_group_pieces_of(const dw_group *group, const dw_group_job *job, uint32_t part)
 {
     uint64_t count = dw_group_part_of(group, job, part).count;
-    uint32_t owner = job->operation == DW_BROADCAST ? job->root : group->ranks - 1;
+    uint32_t owner = is_whole(group, job) ? job->root : group->ranks - 1;
     if (job->n == 0) return part == owner;
     uint64_t length = piece_length(group, job);
     return (uint32_t)((count + length - 1) / length);
@@ -202,21 +218,23 @@ static void set_out(dw_group *group, dw_group_slot *slot)
     dw_progress *now = &slot->now;
     const dw_group_job *job = &now->job;
     uint64_t pieces = 0;
-    now->lands_in_y = dw_group_shares(job) && may_land_in_y(group, job, now->begin);
+    bool shares = dw_group_shares(group, job);
+    now->lands_in_y = shares && may_land_in_y(group, job, now->begin);
     for (uint32_t r = 0; r < group->ranks; r++) {
         uint32_t of_rank = dw_group_pieces_of(group, job, r);
         slot->first_piece[r] = pieces;
         pieces += of_rank;
         slot->contributed[r] = 0;
         slot->owes_part[r] = dw_group_adds(job) && r != group->rank ? now->own_pieces : 0;
-        slot->owes_result[r] = dw_group_shares(job) && r != group->rank ? of_rank : 0;
+        slot->owes_result[r] = shares && r != group->rank ? of_rank : 0;
     }
     now->left_to_contribute = dw_group_adds(job) ? pieces - now->own_pieces : 0;
+    if (dw_group_gathers(group, job)) now->left_to_contribute = now->own_pieces;
     now->left_to_add = dw_group_adds(job) ? now->own_pieces : 0;
     if (job->operation == DW_BROADCAST) expect_confirmations(group, slot);
-    now->left_to_share = dw_group_shares(job) ? now->own_pieces : 0;
-    now->left_to_take = dw_group_shares(job) ? pieces - now->own_pieces : 0;
-    if (dw_group_shares(job)) memset(slot->taken, 0, (size_t)pieces);
+    now->left_to_share = shares ? now->own_pieces : 0;
+    now->left_to_take = shares ? pieces - now->own_pieces : 0;
+    if (shares) memset(slot->taken, 0, (size_t)pieces);
     if (dw_group_adds(job)) {
         memset(slot->added, 0, now->own_pieces * sizeof *slot->added);
         memset(slot->waiting, 0, (size_t)now->own_pieces * group->ranks * sizeof *slot->waiting);
@@ -283,7 +301,7 @@ static dw_status round_sums(dw_group *group, dw_group_slot *slot)
     dw_status status = dw_encoder_create(&encoder, config);
     if (status == DW_OK) status = dw_decoder_create(&decoder, config);
     for (uint32_t i = 0; status == DW_OK && i < now->own_pieces; i++) {
-        dw_piece at = dw_group_piece_at(group, &now->job, group->rank, i);
+        dw_piece at = dw_group_piece_at(group, &now->job, dw_group_own_part(group, &now->job), i);
         uint64_t offset = at.begin - now->begin;
         if (at.count == 0) continue;
         dw_tensor x = dw_group_view(slot->sums + offset, DW_F32, at.count);
@@ -303,9 +321,9 @@ void dw_operation_deliver(dw_group *group, dw_group_slot *slot)
     const dw_group_job *job = &slot->now.job;
     size_t bytes = (size_t)dw_group_writes(group, job) * dw_dtype_bytes(job->dtype);
     const void *from = slot->result;
-    if (job->operation == DW_REDUCE_SCATTER && job->dtype == DW_F32) {
+    if (!dw_group_shares(group, job) && job->dtype == DW_F32) {
         from = slot->sums;
-    } else if (job->operation == DW_REDUCE_SCATTER) {
+    } else if (!dw_group_shares(group, job)) {
         dw_status status = round_sums(group, slot);
         if (status != DW_OK) {
             dw_group_fail(group, status, group->rank, "slot %llu: the sums cannot be rounded: %s",

@@ -36,7 +36,7 @@ void dw_sharing_restore(const dw_group *group, dw_group_slot *slot)
 {
     const dw_group_job *job = &slot->now.job;
     size_t each = dw_dtype_bytes(job->dtype);
-    for (uint32_t r = 0; r < group->ranks && dw_group_shares(job); r++) {
+    for (uint32_t r = 0; r < group->ranks && dw_group_shares(group, job); r++) {
         for (uint32_t piece = 0; piece < dw_group_pieces_of(group, job, r); piece++) {
             if (!(slot->taken[slot->first_piece[r] + piece] & DW_PIECE_OVERWRITTEN)) continue;
             dw_piece at = dw_group_piece_at(group, job, r, piece);
@@ -65,32 +65,11 @@ static bool accept(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t
     return true;
 }
 
-/* Takes room for a message to every other rank, or for none. */
-static bool begin_all(dw_group *group, size_t cap, unsigned char **bodies)
-{
-    for (uint32_t r = 0; r < group->ranks; r++) {
-        bodies[r] = NULL;
-        if (r == group->rank || dw_lane_begin(&group->lanes[r], cap, &bodies[r]) == DW_OK) continue;
-        while (r-- > 0)
-            if (bodies[r]) dw_lane_drop(&group->lanes[r], bodies[r]);
-        return false;
-    }
-    return true;
-}
-
-static void drop_all(dw_group *group, unsigned char **bodies)
-{
-    for (uint32_t r = 0; r < group->ranks; r++)
-        if (bodies[r]) dw_lane_drop(&group->lanes[r], bodies[r]);
-}
-
-/* Encodes the piece into the first of the messages, copies it to the others, and takes the result
- * itself. */
+/* Encodes the piece into one of the messages, and takes the result itself. */
 static bool fill(dw_group *group, dw_group_slot *slot, uint32_t piece, size_t cap,
-                 unsigned char **bodies, size_t *len)
+                 unsigned char *first, size_t *len)
 {
     dw_piece at = dw_group_piece_at(group, &slot->now.job, group->rank, piece);
-    unsigned char *first = bodies[group->rank == 0 ? 1 : 0]; /* there are two ranks at least */
     dw_message head = dw_operation_message(slot, 2, group->rank, piece);
     *len = 0;
     if (at.count > 0) {
@@ -98,8 +77,6 @@ static bool fill(dw_group *group, dw_group_slot *slot, uint32_t piece, size_t ca
         if (!dw_coders_encode(group, slot, group->coders.share, &head, &x, first, cap, len))
             return false;
     }
-    for (uint32_t r = 0; r < group->ranks; r++)
-        if (first && bodies[r] && bodies[r] != first) memcpy(bodies[r], first, *len);
     return accept(group, slot, group->rank, piece, first, *len);
 }
 
@@ -114,20 +91,15 @@ bool dw_sharing_share(dw_group *group, dw_group_slot *slot)
         dw_tensor x = dw_sharing_source(slot, at);
         cap = dw_coders_bound(group, &group->result, &x);
     }
-    unsigned char *bodies[DW_GROUP_MOST_RANKS] = {NULL};
-    if (!begin_all(group, cap, bodies)) return false;
-    if (!fill(group, slot, piece, cap, bodies, &len)) {
-        drop_all(group, bodies);
+    unsigned char *bodies[DW_GROUP_MOST_RANKS];
+    if (!dw_everyone_begin(group, cap, bodies)) return false;
+    unsigned char *first = bodies[group->rank == 0 ? 1 : 0]; /* there are two ranks at least */
+    if (!fill(group, slot, piece, cap, first, &len)) {
+        dw_everyone_drop(group, bodies);
         return false;
     }
-    for (uint32_t r = 0; r < group->ranks; r++) {
-        dw_message head = dw_operation_message(slot, 2, group->rank, piece);
-        if (!bodies[r]) continue;
-        if (dw_lane_end(&group->lanes[r], bodies[r], &head, len) == DW_OK) continue;
-        for (r++; r < group->ranks; r++)
-            if (bodies[r]) dw_lane_drop(&group->lanes[r], bodies[r]);
-        return false;
-    }
+    dw_message head = dw_operation_message(slot, 2, group->rank, piece);
+    if (!dw_everyone_end(group, bodies, &head, first, len)) return false;
     now->ready_first++;
     now->left_to_share--;
     return true;
@@ -138,7 +110,7 @@ void dw_sharing_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
     dw_progress *now = &slot->now;
     const dw_message *head = &arrival->head;
     uint32_t from = arrival->from;
-    bool fits = dw_group_shares(&now->job) && head->part == from &&
+    bool fits = dw_group_shares(group, &now->job) && head->part == from &&
                 head->piece < dw_group_pieces_of(group, &now->job, from);
     unsigned char *taken = fits ? &slot->taken[slot->first_piece[from] + head->piece] : NULL;
     if (!fits || *taken) {

@@ -56,7 +56,7 @@ static layout lay_out(const dw_group *group, const dw_progress *now)
 {
     const dw_group_job *job = &now->job;
     uint64_t ranks = group->ranks, pieces = 0, each = dw_dtype_bytes(job->dtype);
-    bool adds = dw_group_adds(job), shares = dw_group_shares(job);
+    bool adds = dw_group_adds(job), shares = dw_group_shares(group, job);
     for (uint32_t r = 0; r < group->ranks; r++) pieces += dw_group_pieces_of(group, job, r);
     layout at = {0};
     at.result = reserve(&at.bytes, shares ? job->n : job->dtype != DW_F32 ? now->count : 0, each);
@@ -142,10 +142,11 @@ dw_status dw_slot_prepare(dw_group *group, dw_group_slot *slot, const dw_group_j
                           dw_why *why)
 {
     slot->now = (dw_progress){.job = *job, .start_ns = dw_group_now_ns()};
-    dw_piece own = dw_group_part_of(group, job, group->rank);
+    uint32_t part = dw_group_own_part(group, job);
+    dw_piece own = dw_group_part_of(group, job, part);
     slot->now.begin = own.begin;
     slot->now.count = own.count;
-    slot->now.own_pieces = dw_group_pieces_of(group, job, group->rank);
+    slot->now.own_pieces = dw_group_pieces_of(group, job, part);
     return make_buffers(group, slot, why);
 }
 

@@ -168,6 +168,7 @@ dw_status dw_replicas_open_group(dw_stage *stage, dw_group **group, dw_group_con
     config->open_timeout_ms = settings->config.open_timeout_ms;
     config->timeout_ms = group_timeout(&settings->config);
     config->piece = DW_REPLICAS_PIECE;
+    config->hops = settings->config.hops;
     dw_status status = dw_group_open(group, config, &why);
     if (status == DW_OK) return DW_OK;
     dw_status stopped = dw_control_await_words(stage);

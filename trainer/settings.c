@@ -33,6 +33,7 @@ static void fill_defaults(dw_train_config *config)
     if (!config->slices) config->slices = 1;
     if (!config->repeat) config->repeat = 1;
     if (!config->local_steps) config->local_steps = 1;
+    if (!config->hops) config->hops = 2;
     if (!config->epochs && !config->steps) config->epochs = 1;
     if (config->lr == 0) config->lr = 1e-3;
     if (config->beta1 == 0) config->beta1 = 0.9;
@@ -78,11 +79,15 @@ static dw_status find_place(dw_settings *settings, dw_why *why)
 static dw_status check_replicas(dw_settings *settings, const dw_train_config *given, dw_why *why)
 {
     uint32_t samples = given->samples, replicas = settings->config.replicas;
-    if (replicas == 1 && (given->gradient || given->check_every))
+    if (replicas == 1 && (given->gradient || given->check_every || given->hops))
         return dw_say(
             why, DW_ERR_ARGUMENT,
             "%s has a meaning only with several replicas; give 2 or more, or leave it out",
-            given->gradient ? "gradient" : "check-every");
+            given->gradient      ? "gradient"
+            : given->check_every ? "check-every"
+                                 : "hops");
+    if (given->hops > 2)
+        return dw_say(why, DW_ERR_ARGUMENT, "hops is %u; give 1 or 2", given->hops);
     if (samples % replicas)
         return dw_say(why, DW_ERR_ARGUMENT,
                       "%u samples cannot be divided evenly among %u replicas; give %u", samples,
@@ -225,8 +230,8 @@ static dw_status check_local_steps(dw_settings *settings, const dw_train_config 
     if (settings->has_outer && config->outer_lr == 0) config->outer_lr = 0.7;
     if (settings->has_outer && config->outer_momentum == 0) config->outer_momentum = 0.9;
     if (config->outer_momentum < 0) config->outer_momentum = 0;
-    snprintf(settings->kept_text, sizeof settings->kept_text, "%s%s", settings->gradient_text,
-             settings->has_outer ? " and local steps" : "");
+    snprintf(settings->kept_text, sizeof settings->kept_text, "%s%s%s", settings->gradient_text,
+             config->hops == 1 ? " in one hop" : "", settings->has_outer ? " and local steps" : "");
     return DW_OK;
 }
 
@@ -399,6 +404,7 @@ json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_
         {"steps", json_integer(config->steps)},
         {"eval-every", json_integer(config->eval_every)},
         {"plain-eval", json_boolean(config->plain_eval)},
+        {"hops", json_integer(config->hops)},
         {"local-steps", json_integer(config->local_steps)},
         {"outer-lr", json_real(config->outer_lr)},
         {"outer-momentum", json_real(config->outer_momentum)},

@@ -26,7 +26,11 @@ extern "C" {
  * adds what all ranks sent, in the order of the ranks, in binary32. Rank r's own part goes through
  * the codec like the others. In the second hop rank r encodes its sum (or mean) once and sends the
  * same frames to all ranks. All ranks, r too, take the decoded result. So all ranks end with the
- * same bits, and these do not depend on the transport or on what arrives first. */
+ * same bits, and these do not depend on the transport or on what arrives first.
+ *
+ * With hops = 1 each rank sends its whole buffer to all instead, and adds for itself what all sent,
+ * in the same order. Nothing is encoded twice, and nobody waits for an owner. With two ranks that
+ * takes as many bytes; with D ranks D / 2 times as many. */
 typedef struct dw_group dw_group;
 
 /* Configuration of a group. Set struct_size and zero the rest, as described in transport.h; zero
@@ -57,11 +61,12 @@ typedef struct dw_group dw_group;
  * |                 |         |       | and added at the same time                  |             |
  * | max_early_bytes |         | bytes | limit for messages of operations that other | 1 GiB       |
  * |                 |         |       | ranks have started and this one has not     |             |
+ * | hops            |         |       | of an all-reduce: 1 or 2                    | 2           |
  * | allocator       |         |       | for all memory of the group; called by any  | malloc,     |
  * |                 |         |       | thread. (codec and result have their own)   | free        |
  *
- * id, ranks, codec, result and piece must be the same on all ranks. The configs are copied. They
- * must not have group=channel, which has no meaning in a flat buffer. */
+ * id, ranks, codec, result, piece and hops must be the same on all ranks. The configs are copied.
+ * They must not have group=channel, which has no meaning in a flat buffer. */
 typedef struct dw_group_config {
     size_t struct_size;
     uint32_t id, rank, ranks;
@@ -72,6 +77,7 @@ typedef struct dw_group_config {
     const dw_config *codec, *result;
     uint64_t max_early_bytes;
     dw_allocator allocator;
+    uint32_t hops;
 } dw_group_config;
 
 /* Opens a group, and waits until all ranks have done so. Each group has a thread, which encodes and

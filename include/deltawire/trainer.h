@@ -64,6 +64,7 @@ extern "C" {
  * | eval_every          | steps between held-out evaluations; there is always one after | an epoch's |
  * |                     | the last step                                                 |            |
  * | plain_eval          | 1: evaluations also compute the loss without codecs           | 0          |
+ * | hops                | 1: replicas send gradients to all; 2: each adds up a part     | 2          |
  * | check_every         | steps between comparisons of the replicas' parameters         | eval_every |
  * | save_every          | steps between checkpoints                                     | at the end |
  * | lr, warmup          | peak of the learning rate, steps of linear rise to it         | 1e-3, 0    |
@@ -121,6 +122,7 @@ typedef struct dw_train_config {
     int tied;
     uint32_t bottleneck;
     int same_places;
+    uint32_t hops;
 } dw_train_config;
 
 /* What the run has cost so far. Seconds are those of one rank, or the mean of all. Bytes are sums

@@ -268,7 +268,9 @@ class Runs(Base):
         grid = ["--local", "2", "--stages", "1", "--replicas", "2", "--epochs", "4"]
         grid += ["--gradient", "topk:keep=0.05,feedback=ef", "--log", self.path("log")]
         sent = []
-        for options in [], ["--local-steps", "2", "--outer-lr", "1", "--outer-momentum", "0"]:
+        for options in ["--hops", "1"], [
+            *("--local-steps", "2", "--outer-lr", "1", "--outer-momentum", "0")
+        ]:
             result = self.train(*grid, *options)
             self.assertEqual(result.returncode, 0, result.stderr)
             sent.append(self.log_of("log")[-1]["raw_gradients"])

@@ -19,7 +19,7 @@ void model_create(group_model *model, uint32_t ranks, uint32_t piece, uint64_t s
                   const char *codec, const char *result)
 {
     dw_config first, second;
-    *model = (group_model){.ranks = ranks, .piece = piece, .slot = slot};
+    *model = (group_model){.ranks = ranks, .piece = piece, .hops = 2, .slot = slot};
     check(dw_config_parse(&first, codec, NULL));
     check(dw_config_parse(&second, result ? result : codec, NULL));
     first.replies = second.replies = DW_REPLIES_NEVER;
@@ -74,32 +74,64 @@ static uint64_t part_begin(uint64_t n, uint32_t rank, uint32_t ranks)
          at < (end) && (count = (end)-at < (model)->piece ? (end)-at : (model)->piece, 1);         \
          at += (model)->piece, index++)
 
-void model_sums(group_model *model, const dw_group_job *job, const void *const *x, float *sums)
+/* The sums of the buffer from `begin` to `end`, which is a part. */
+static void sums_of_part(group_model *model, const dw_group_job *job, const void *const *x,
+                         uint32_t part, uint64_t begin, uint64_t end, float *sums)
 {
     size_t bytes = dw_dtype_bytes(job->dtype);
     float *one = malloc(model->piece * sizeof *one);
-    for (uint32_t owner = 0; owner < model->ranks; owner++) {
-        uint64_t end = part_begin(job->n, owner + 1, model->ranks);
-        FOR_EACH_PIECE(model, part_begin(job->n, owner, model->ranks), end, piece, at, count)
-        {
-            for (uint32_t from = 0; from < model->ranks; from++) {
-                const unsigned char *bytes_of_x = x[from];
-                dw_tensor in = view(bytes_of_x + at * bytes, job->dtype, count);
-                dw_tensor out = view(from == 0 ? sums + at : one, DW_F32, count);
-                dw_key key = {.sample = model->slot, .slice = (uint32_t)piece};
-                carry(model->contribute[from][owner], model->add[from][owner], key, &in, &out);
-                for (uint64_t i = 0; from > 0 && i < count; i++) sums[at + i] += one[i];
-            }
-            for (uint64_t i = 0; job->mean && i < count; i++) sums[at + i] /= (float)model->ranks;
+    FOR_EACH_PIECE(model, begin, end, piece, at, count)
+    {
+        for (uint32_t from = 0; from < model->ranks; from++) {
+            const unsigned char *bytes_of_x = x[from];
+            dw_tensor in = view(bytes_of_x + at * bytes, job->dtype, count);
+            dw_tensor out = view(from == 0 ? sums + at : one, DW_F32, count);
+            dw_key key = {.sample = model->slot, .slice = (uint32_t)piece};
+            carry(model->contribute[from][part], model->add[from][part], key, &in, &out);
+            for (uint64_t i = 0; from > 0 && i < count; i++) sums[at + i] += one[i];
         }
+        for (uint64_t i = 0; job->mean && i < count; i++) sums[at + i] /= (float)model->ranks;
     }
     free(one);
+}
+
+void model_sums(group_model *model, const dw_group_job *job, const void *const *x, float *sums)
+{
+    for (uint32_t owner = 0; owner < model->ranks; owner++)
+        sums_of_part(model, job, x, owner, part_begin(job->n, owner, model->ranks),
+                     part_begin(job->n, owner + 1, model->ranks), sums);
+}
+
+/* One hop: everybody gets everything, and rounds the sums once. */
+static void all_reduce_at_once(group_model *model, const dw_group_job *job, const void *const *x,
+                               float *sums, void *y)
+{
+    dw_encoder *encoder;
+    dw_decoder *decoder;
+    const char *plain = job->dtype == DW_F16 ? "raw:f16" : "raw:bf16";
+    sums_of_part(model, job, x, 0, 0, job->n, sums);
+    if (job->n == 0) return;
+    if (job->dtype == DW_F32) {
+        memcpy(y, sums, (size_t)job->n * sizeof *sums);
+        return;
+    }
+    check(dw_encoder_create_text(&encoder, plain, NULL));
+    check(dw_decoder_create_text(&decoder, plain, NULL));
+    dw_tensor in = view(sums, DW_F32, job->n), out = view(y, job->dtype, job->n);
+    carry(encoder, decoder, (dw_key){0, 0}, &in, &out);
+    dw_encoder_destroy(encoder);
+    dw_decoder_destroy(decoder);
 }
 
 void model_all_reduce(group_model *model, const dw_group_job *job, const void *const *x, void *y)
 {
     float *sums = malloc((size_t)job->n * sizeof *sums + 1);
     size_t bytes = dw_dtype_bytes(job->dtype);
+    if (model->hops == 1) {
+        all_reduce_at_once(model, job, x, sums, y);
+        free(sums);
+        return;
+    }
     model_sums(model, job, x, sums);
     for (uint32_t owner = 0; owner < model->ranks; owner++) {
         uint64_t end = part_begin(job->n, owner + 1, model->ranks);

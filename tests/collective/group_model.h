@@ -10,6 +10,7 @@ enum { MODEL_MOST = 6 };
 
 typedef struct group_model {
     uint32_t ranks, piece;
+    uint32_t hops;                                  /* of an all-reduce: 2 after model_create */
     uint64_t slot;                                  /* of the next operation; may be changed */
     dw_encoder *contribute[MODEL_MOST][MODEL_MOST]; /* [from][to] */
     dw_decoder *add[MODEL_MOST][MODEL_MOST];        /* [from][to] */

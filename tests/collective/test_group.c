@@ -94,6 +94,7 @@ static void all_lengths(group_rig *rig, const char *codec, const char *result,
 {
     group_model model;
     model_create(&model, rig->ranks, PIECE, 0, codec, result);
+    if (rig->config[0].hops) model.hops = rig->config[0].hops;
     for (int i = 0; i < LENGTHS; i++) {
         model.slot = 1000 * (uint64_t)operation + (uint64_t)i;
         for (uint64_t visit = 0; visit < 3; visit++) {
@@ -128,6 +129,56 @@ static void all_reduce_is_the_models(void **state)
             rig_close(&rig);
         }
     }
+}
+
+static void open_with_one_hop(group_rig *rig, const char *uri, uint32_t ranks, const char *codec)
+{
+    rig_link(rig, uri, ranks, codec, "direct:bits=8");
+    for (uint32_t r = 0; r < ranks; r++) rig->config[r].hops = 1;
+    rig_open(rig);
+}
+
+/* The other operations of such a group have their usual hops. */
+static void one_hop_is_the_models(void **state)
+{
+    (void)state;
+    static const char *const codecs[] = {"raw:f32",
+                                         "direct:bits=4",
+                                         "delta:bits=4",
+                                         "direct:bits=2,feedback=ef",
+                                         "chunk:chunk=256,feedback=ef,decay=0.9",
+                                         "direct:form=step,group=128,entropy=rans"};
+    for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++) {
+        for (uint32_t ranks = 2; ranks <= 4; ranks++) {
+            group_rig rig;
+            open_with_one_hop(&rig, uris[ranks == 3], ranks, codecs[c]);
+            all_lengths(&rig, codecs[c], "direct:bits=8", DW_ALL_REDUCE);
+            if (c == 1 && ranks == 3)
+                for (int other = DW_REDUCE_SCATTER; other <= DW_BROADCAST; other++)
+                    all_lengths(&rig, codecs[c], "direct:bits=8", (dw_operation)other);
+            rig_close(&rig);
+        }
+    }
+}
+
+static void halves_are_summed_in_one_hop(void **state)
+{
+    (void)state;
+    static const dw_dtype dtypes[] = {DW_BF16, DW_F16};
+    group_rig rig;
+    open_with_one_hop(&rig, uris[0], 3, "direct:bits=6");
+    for (int d = 0; d < 2; d++) {
+        group_model model;
+        model_create(&model, 3, PIECE, 50 + (uint64_t)d, "direct:bits=6", NULL);
+        model.hops = 1;
+        for (int i = 0; i < LENGTHS; i++)
+            compare(&rig, &model,
+                    (dw_group_job){
+                        .operation = DW_ALL_REDUCE, .n = lengths[i], .dtype = dtypes[d], .mean = 1},
+                    900 + (uint64_t)i, i % 2);
+        model_destroy(&model);
+    }
+    rig_close(&rig);
 }
 
 static void the_hops_may_have_different_codecs(void **state)
@@ -331,6 +382,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_reduce_is_the_models),
+        cmocka_unit_test(one_hop_is_the_models),
+        cmocka_unit_test(halves_are_summed_in_one_hop),
         cmocka_unit_test(the_hops_may_have_different_codecs),
         cmocka_unit_test(pieces_are_as_long_as_the_buffer_asks_for),
         cmocka_unit_test(the_other_operations_are_the_models),

@@ -308,15 +308,16 @@ static void wait_for_contributions(const group_rig *rig, int rank, uint64_t fram
 /* Rank 2 never starts the operation, so ranks 0 and 1 have only contributed when they learn that it
  * is lost. Values that are no numbers keep their residuals, too. forgets: slot 4, which all ranks
  * have used before, is forgotten in between. */
-static void wait_in_vain_for_rank_2(int forgets)
+static void wait_in_vain_for_rank_2(int forgets, dw_operation operation, uint32_t hops)
 {
     enum { VISITS = 3, PIECES = 5 }; /* of the whole buffer */
     static deed act;
     static records before[2], after[2];
     group_rig rig;
-    rig_start(&rig, loop, RANKS, "direct:bits=2,group=64,feedback=ef");
-    act =
-        (deed){.rig = &rig, .job = {.operation = DW_REDUCE_SCATTER, .n = FLOATS, .dtype = DW_F32}};
+    rig_link(&rig, loop, RANKS, "direct:bits=2,group=64,feedback=ef,decay=0.9", NULL);
+    for (int r = 0; r < RANKS; r++) rig.config[r].hops = hops;
+    rig_open(&rig);
+    act = (deed){.rig = &rig, .job = {.operation = operation, .n = FLOATS, .dtype = DW_F32}};
     for (unsigned visit = 0; visit < VISITS; visit++) run(&act, visit);
     act.job.slot = 4;
     for (unsigned visit = 0; forgets && visit < VISITS; visit++) run(&act, visit);
@@ -347,13 +348,15 @@ static void wait_in_vain_for_rank_2(int forgets)
 static void a_rank_that_never_comes_costs_no_residuals(void **state)
 {
     (void)state;
-    wait_in_vain_for_rank_2(0);
+    wait_in_vain_for_rank_2(0, DW_REDUCE_SCATTER, 2);
+    wait_in_vain_for_rank_2(0, DW_ALL_REDUCE, 1);
 }
 
 static void nor_does_it_if_another_slot_is_forgotten_in_between(void **state)
 {
     (void)state;
-    wait_in_vain_for_rank_2(1);
+    wait_in_vain_for_rank_2(1, DW_REDUCE_SCATTER, 2);
+    wait_in_vain_for_rank_2(1, DW_ALL_REDUCE, 1);
 }
 
 int main(void)

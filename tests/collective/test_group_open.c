@@ -9,7 +9,7 @@ static const char *const loop = "loop://opening-%d";
 static void groups_that_do_not_fit_do_not_open(void **state)
 {
     (void)state;
-    for (int what = 0; what < 6; what++) {
+    for (int what = 0; what < 7; what++) {
         group_rig rig;
         const char *words = NULL;
         rig_link(&rig, loop, 3, "direct:bits=4", NULL);
@@ -24,6 +24,9 @@ static void groups_that_do_not_fit_do_not_open(void **state)
         } else if (what == 2) {
             rig.config[1].piece = 4096;
             words = "4096";
+        } else if (what == 6) {
+            rig.config[1].hops = 1;
+            words = "hops";
         } else if (what == 3) { /* two links exchanged */
             dw_link *link = rig.links[1][0];
             rig.links[1][0] = rig.links[1][2];
@@ -61,7 +64,7 @@ static void bad_configs_are_refused(void **state)
     dw_group *group;
     dw_why why;
     rig_link(&rig, loop, 3, "raw:f32", NULL);
-    for (int what = 0; what < 9; what++) {
+    for (int what = 0; what < 10; what++) {
         dw_group_config config = rig.config[0];
         dw_link *links[3] = {NULL, rig.links[0][1], rig.links[0][2]};
         config.links = links;
@@ -74,6 +77,7 @@ static void bad_configs_are_refused(void **state)
         if (what == 6) links[2] = NULL;
         if (what == 7) links[2] = links[1];
         if (what == 8) config.piece = 1000;
+        if (what == 9) config.hops = 3;
         assert_int_equal(dw_group_open(&group, &config, &why), DW_ERR_ARGUMENT);
         assert_null(group);
         assert_string_not_equal(why.text, "");

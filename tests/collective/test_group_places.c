@@ -78,6 +78,27 @@ static void check_apart(const float *one, const float *other, const char *what)
 }
 
 /* A value that arrives is the sum of what all ranks have. */
+static void sums_arrive_whole_in_one_hop(void **state)
+{
+    static float sums[N], first[N], second[N];
+    (void)state;
+    group_rig rig;
+    rig_link(&rig, "loop://places-%d", RANKS, "randk:keep=0.25", NULL);
+    for (uint32_t r = 0; r < RANKS; r++) rig.config[r].hops = 1;
+    rig_open(&rig);
+    add_up(&rig, sums, first);
+    add_up(&rig, sums, second);
+    for (int piece = 0; piece < PIECES; piece++) {
+        assert_int_equal(count(first, piece), PIECE / 4);
+        check_apart(first + piece * PIECE, second + piece * PIECE, "two visits");
+    }
+    for (int i = 0; i < N; i++)
+        if (arrives(first[i]) && memcmp(&first[i], &sums[i], sizeof sums[i]) != 0)
+            fail_msg("value %d is %g, not %g", i, (double)first[i], (double)sums[i]);
+    check_apart(first, first + PIECE, "two pieces");
+    rig_close(&rig);
+}
+
 static void sums_arrive_whole(void **state)
 {
     static float sums[N], first[N], second[N];
@@ -141,6 +162,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_arrive_whole),
+        cmocka_unit_test(sums_arrive_whole_in_one_hop),
         cmocka_unit_test(masks_are_the_same),
         cmocka_unit_test(unbiased_hops_draw_apart),
     };

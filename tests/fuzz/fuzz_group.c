@@ -47,7 +47,8 @@ static struct run {
 
 static const float untouched = -3.5f;
 
-const char *const fuzz_goals[] = {"an operation finished", "a group failed", NULL};
+const char *const fuzz_goals[] = {"an operation finished", "an operation of one hop finished",
+                                  "a group failed", NULL};
 
 void dw_link_close(dw_link *link)
 {
@@ -134,7 +135,7 @@ static void answer_hello(dw_link *link, const unsigned char *message, size_t len
     link->hello = malloc(len);
     link->hello_len = len;
     memcpy(link->hello, message, len);
-    dw_message_put(link->hello + DW_MESSAGE_BYTES + 3, 0, 1);
+    link->hello[DW_MESSAGE_BYTES + 3] &= 0xfe; /* it wants no answer */
     dw_message_put(link->hello + DW_MESSAGE_BYTES + 4, link->peer, 4);
     dw_message_put(link->hello + NONCE_AT, link->nonce, 8);
     dw_message_put(link->hello + ECHO_AT, link->group_nonce, 8);
@@ -272,10 +273,10 @@ static void say_data(fuzz_input *input, dw_link *link)
     operation *op = &run.operation[slot];
     unsigned wrong = fuzz_byte(input);
     const dw_group_job *job = &op->job;
-    uint32_t part = hop == 2 ? link->peer : run.rank;
+    uint32_t part = hop == 2 ? link->peer : dw_group_own_part(run.group, job);
     int confirms = op->runs && hop == 1 && job->operation == DW_BROADCAST && piece == 0 &&
                    job->root == run.rank && !op->has_sent[link->peer][0][0];
-    int is_due = op->runs && (hop == 2 ? dw_group_shares(job) : dw_group_adds(job)) &&
+    int is_due = op->runs && (hop == 2 ? dw_group_shares(run.group, job) : dw_group_adds(job)) &&
                  piece < dw_group_pieces_of(run.group, job, part) &&
                  !op->has_sent[link->peer][hop - 1][piece];
     dw_piece at = is_due ? dw_group_piece_at(run.group, job, part, piece) : (dw_piece){0, 100};
@@ -323,9 +324,9 @@ static void say_all_due(dw_link *link, uint32_t slot)
 {
     operation *op = &run.operation[slot];
     for (int hop = 1; hop <= 2 && op->runs; hop++) {
-        uint32_t part = hop == 2 ? link->peer : run.rank;
+        uint32_t part = hop == 2 ? link->peer : dw_group_own_part(run.group, &op->job);
         uint32_t pieces = dw_group_pieces_of(run.group, &op->job, part);
-        bool owes = hop == 2 ? dw_group_shares(&op->job) : dw_group_adds(&op->job);
+        bool owes = hop == 2 ? dw_group_shares(run.group, &op->job) : dw_group_adds(&op->job);
         if (hop == 1 && op->job.operation == DW_BROADCAST && op->job.root == run.rank) {
             owes = true;
             pieces = 1;
@@ -403,6 +404,7 @@ static void test(uint32_t slot)
     if (status == DW_OK) {
         op->visit++;
         fuzz_reach("an operation finished");
+        if (dw_group_gathers(run.group, &op->job)) fuzz_reach("an operation of one hop finished");
         return;
     }
     REQUIRE(is_same && run.has_reason);
@@ -449,6 +451,7 @@ static void open_group(fuzz_input *input)
                                          "delta:bits=4,incarnation=5",
                                          "direct:form=step,entropy=rans,incarnation=5"};
     unsigned how = fuzz_byte(input);
+    bool has_one_hop = how >= 0xc0 && how <= 0xef; /* no input from before hops began so */
     dw_link *links[RANKS];
     REQUIRE(dw_config_parse(&run.codec, codecs[how % 4], NULL) == DW_OK);
     dw_config theirs = run.codec;
@@ -472,7 +475,8 @@ static void open_group(fuzz_input *input)
                               .links = links,
                               .codec = &run.codec,
                               .max_early_bytes = 1 << 20,
-                              .allocator = {take, give, NULL}};
+                              .allocator = {take, give, NULL},
+                              .hops = has_one_hop ? 1 : 2};
     dw_why why;
     dw_status status = dw_group_open(&run.group, &config, &why);
     if (status != DW_OK) fprintf(stderr, "%s\n", why.text);

@@ -309,6 +309,20 @@ def test_what_a_group_refuses_at_the_start():
         together(2, lambda group: None, codec=["direct:bits=5", "direct:bits=3"])
 
 
+def test_a_sum_in_one_hop():
+    def work(group):
+        return bits(group.all_reduce(normal((5000,), group.rank)))
+
+    by_hops = [together(3, work, codec="direct:bits=8", result="raw:bf16", hops=h) for h in (1, 2)]
+    for found in by_hops:
+        assert (found[0] == found[1]).all() and (found[0] == found[2]).all()
+    # The result of one hop is not rounded by the config `result`.
+    assert (by_hops[0][0] & 0xFFFF).any() and not (by_hops[1][0] & 0xFFFF).any()
+    for wrong in (3, -1, 1.0):
+        with refused("ARGUMENT", "hops"):
+            Group([None], hops=wrong)
+
+
 def test_sums_have_a_config_of_their_own():
     def work(group):
         return bits(group.all_reduce(normal((5000,), group.rank)))

@@ -142,6 +142,30 @@ static void compressed_gradients_leave_the_replicas_the_same(void **state)
     }
 }
 
+/* Floats have the same sums in one hop as in two. What is rounded is rounded once, and what a rank
+ * keeps of it is of another kind. */
+static void gradients_need_one_hop(void **state)
+{
+    (void)state;
+    pipeline two = a_grid(), one = two;
+    char manifest[4096];
+    one.config.hops = 1;
+    run_pipeline(&two, 2, NULL);
+    run_pipeline(&one, 2, NULL);
+    assert_all(&one, DW_OK);
+    assert_same_run(&two, &one);
+    two.config.gradient = one.config.gradient = "direct:bits=2,feedback=ef";
+    two.config.check_every = one.config.check_every = 1;
+    run_pipeline(&two, 2, NULL);
+    run_pipeline(&one, 2, in_a_folder_of_its_own);
+    assert_all(&two, DW_OK);
+    assert_all(&one, DW_OK);
+    assert_memory_not_equal(two.loss, one.loss, one.steps * sizeof *one.loss);
+    manifest[read_file(one.ranks[0].config.save, "manifest.json", manifest, sizeof manifest - 1)] =
+        0;
+    assert_non_null(strstr(manifest, "feedback=ef in one hop"));
+}
+
 static void a_resumed_grid_gives_the_same_bits(void **state)
 {
     (void)state;
@@ -330,6 +354,7 @@ int main(void)
         cmocka_unit_test(replicas_learn_like_one_pipeline_with_a_larger_batch),
         cmocka_unit_test(any_schedule_and_any_slices),
         cmocka_unit_test(compressed_gradients_leave_the_replicas_the_same),
+        cmocka_unit_test(gradients_need_one_hop),
         cmocka_unit_test(a_resumed_grid_gives_the_same_bits),
         cmocka_unit_test(costs_of_gradients_are_reported),
         cmocka_unit_test(a_parameter_that_differs_is_named),

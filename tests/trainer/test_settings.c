@@ -113,6 +113,8 @@ static void names_the_setting_that_is_wrong(void **state)
     REFUSED("needs replica-listen", config.replicas = 2, config.listen = "tcp://:1");
     REFUSED("gradient has a meaning only with several", config.gradient = "raw:f32");
     REFUSED("check-every has a meaning only with several", config.check_every = 3);
+    REFUSED("hops has a meaning only with several", config.hops = 1);
+    REFUSED("hops is 3; give 1 or 2", config.replicas = 2, config.hops = 3);
     REFUSED("100 samples cannot be divided evenly among 3 replicas; give 99", config.replicas = 3,
             config.samples = 100);
     REFUSED("gradient codec \"direct:bots=4\", at \"bots", config.replicas = 2,

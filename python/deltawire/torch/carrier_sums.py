@@ -42,9 +42,10 @@ class Sums:
         codec: Config,
         result: Config,
         threads: Any,
+        hops: int = 2,
     ) -> None:
         self._rank, self._timeout = meeting.rank, meeting.timeout
-        self._configs, self._threads = (codec, result), threads
+        self._configs, self._threads, self._hops = (codec, result), threads, hops
         self._links: "list[Optional[Link]]" = []
         self._made = 0
         self._group: Optional[Group] = None
@@ -78,6 +79,7 @@ class Sums:
             threads=self._threads,
             timeout=self._timeout,
             open_timeout=self._timeout,
+            hops=self._hops,
         )
 
     def start(self, operation: str, slot: int, x: Any, out: Any, mean: bool) -> Any:

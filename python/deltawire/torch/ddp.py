@@ -29,7 +29,7 @@ from deltawire.torch import address, ddp_saved, processes
 from deltawire.torch.agreement import group_of
 from deltawire.torch.carrier_sums import More
 from deltawire.torch.ddp_agree import Meeting
-from deltawire.torch.ddp_exchange import Peers
+from deltawire.torch.ddp_exchange import Peers, gathers
 from deltawire.torch.ddp_layout import Layout
 from deltawire.torch.ddp_resume import Resume
 from deltawire.torch.ddp_sums import LinkedPeers
@@ -78,8 +78,8 @@ def ddp_hook(
     timeout: the maximum time in seconds that a rank waits for the others. None: torch's default.
     carrier: "group": process groups of the hook's own with the backend gloo, also for gradients on
         a GPU. Or the address at which this rank listens for links from the ranks above it, such as
-        "tcp://10.0.0.7": a deltawire.Group over links, which always works as "parts" does. Without
-        a port any free ones are taken, otherwise this one and those after it.
+        "tcp://10.0.0.7": a deltawire.Group over links. Without a port any free ones are taken,
+        otherwise this one and those after it.
     link: with an address, more arguments of each deltawire.Link, such as {"tls": Tls(...)}; or a
         function that returns them for the link to a rank.
 
@@ -128,8 +128,6 @@ class DdpState:
         address.check(carrier)
         if carrier == address.GROUP and link is not None:
             refuse('link has arguments of links, but carrier is "group": give an address, too')
-        if carrier != address.GROUP and exchange == "gather":
-            refuse('links compute means by parts: give exchange="auto", or carrier="group"')
         self._arguments = (codec, sums, exchange, timeout, carrier)
         self._carrier, self._link = carrier, link
         self._codec = without_replies(codec)
@@ -294,9 +292,10 @@ class DdpState:
         self._nonce = self._meeting.hear("the nonce", uuid.uuid4().hex)[0]
         configs = (self._codec, self._sums, self._threads)
         if self._carrier == address.GROUP:
-            self._peers = Peers(self._meeting, self._way, *configs)
+            self._peers = Peers(self._meeting, self._way, *configs, self._nonce)
         else:
-            self._peers = LinkedPeers(self._meeting, self._carrier, self._link, *configs)
+            hops = 1 if gathers(self._way, len(ranks)) else 2
+            self._peers = LinkedPeers(self._meeting, self._carrier, self._link, *configs, hops)
         self._crew = Crew()
         self._end = weakref.finalize(self, _end, self._crew, self._peers)
 

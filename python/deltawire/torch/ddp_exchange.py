@@ -6,6 +6,7 @@ same number on all ranks that have decoded the same frames."""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Callable
 
 import torch
@@ -25,6 +26,11 @@ from deltawire.torch.gloo_groups import groups_of
 from deltawire.torch.waits import Wait
 
 GATHER_WORLD = 2  # the largest number of ranks for which "auto" means "gather"
+
+
+def gathers(way: str, world: int) -> bool:
+    """Whether each rank sends its frames to all others, so that gradients are quantized once."""
+    return way == "gather" or (way == "auto" and world <= GATHER_WORLD)
 ALIGNMENT = 64  # elements; so that parts begin at the beginning of a group
 
 
@@ -37,16 +43,17 @@ class Peers:
     way: "auto", "gather" or "parts".
     codec, sums: the configs of gradients, and of the means of parts.
     threads: for all encoders and decoders.
+    nonce: a text that all ranks have, another one for each hook.
     """
 
     groups = 2  # the number of process groups
     spoiled = False  # only exchanges have state, and those that are not complete are dropped
 
     def __init__(
-        self, meeting: Meeting, way: str, codec: Config, sums: Config, threads: Any
+        self, meeting: Meeting, way: str, codec: Config, sums: Config, threads: Any, nonce: str
     ) -> None:
         self.rank, self.world, self.threads = meeting.rank, len(meeting.ranks), threads
-        self.way, self.codec, self.sums = way, codec, sums
+        self.way, self.codec, self.sums, self.nonce = way, codec, sums, nonce
         made = groups_of(meeting, self.groups) if self.world > 1 else []
         self.first, self.second = (*made, None, None)[:2]
         self._traffic = Traffic()
@@ -58,9 +65,18 @@ class Peers:
     def exchange(self, layout: Layout, dtype: torch.dtype) -> Any:
         """Makes the exchange of a bucket, of the same kind on all ranks."""
         elements = layout.elements()
-        by_parts = self.way == "parts" or self.way == "auto" and self.world > GATHER_WORLD
+        by_parts = not gathers(self.way, self.world)
         kind = Parts if by_parts and can_be_cut(elements, self.world) else Gather
         return kind(self, layout.digest, torch.empty(elements, dtype=dtype))
+
+    def places(self, config: Config, key: "tuple[int, int]", visit: int) -> int:
+        """What randk and cocktail draw places from (Encoder.encode): the same number on all ranks
+        for a part of a bucket and its mean. Otherwise the second collective would leave out most of
+        what the first one has carried. With scaling=unbiased they must draw apart."""
+        if "scaling=unbiased" in config.text:
+            return 0
+        name = f"{self.nonce} {key[0]} {key[1]} {visit}".encode()
+        return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little") | 1
 
     def traffic(self) -> Traffic:
         return self._traffic
@@ -152,6 +168,7 @@ class Gather:
         self._encoder = Encoder(of_encoder(peers.codec, "all", peers.rank), peers.threads)
         self._receiver = Receiver(peers, peers.codec)
         self._out, self._in = Room(1), Room(peers.world)
+        self._visits = 0
         self._made = torch.empty(x.numel(), dtype=torch.float32)
         self._sum = None if x.dtype == torch.float32 else torch.empty_like(self._made)
 
@@ -159,8 +176,14 @@ class Gather:
         length = self._receiver.length(lambda rank: self._key, job.x)
         out = self._out.fit(length)
         self._in.fit(length)
+        self._visits += 1
         frame = self._encoder.encode(
-            job.x, [self._key], out, limit=length, reconstruction=self._made
+            job.x,
+            [self._key],
+            out,
+            limit=length,
+            reconstruction=self._made,
+            places=self._peers.places(self._peers.codec, self._key, self._visits),
         )
         self._peers.count(len(frame), self._peers.world - 1)
         job.work = dist.all_gather(self._in.rows, out, group=self._peers.first, async_op=True)
@@ -197,7 +220,7 @@ class Split:
     """
 
     def __init__(self, peers: Peers, id: int, size: int, dtype: torch.dtype) -> None:
-        self._peers, self._id, self._size = peers, id, size
+        self._peers, self._id, self._size, self._visits = peers, id, size, 0
         self._encoders = {
             rank: Encoder(of_encoder(peers.codec, "part", peers.rank, rank), peers.threads)
             for rank in peers.others()
@@ -226,9 +249,15 @@ class Split:
         here = self._peers.rank
         length = self._receiver.length(lambda rank: self._key(here), self._whole(job.x, here))
         out, room = self._out.fit(length), self._in.fit(length)
+        self._visits += 1
         for rank in self._peers.others():
+            key = self._key(rank)
             frame = self._encoders[rank].encode(
-                self._whole(job.x, rank), [self._key(rank)], self._out.rows[rank], limit=length
+                self._whole(job.x, rank),
+                [key],
+                self._out.rows[rank],
+                limit=length,
+                places=self._peers.places(self._peers.codec, key, self._visits),
             )
             self._peers.count(len(frame), 1)
         job.work = dist.all_to_all_single(room, out, group=self._peers.first, async_op=True)
@@ -278,7 +307,12 @@ class Parts(Split):
         out = self._sums_out.fit(length)
         self._sums_in.fit(length)
         frame = self._sums.encode(
-            self._sum, [self._key(here)], out, limit=length, reconstruction=self._made
+            self._sum,
+            [self._key(here)],
+            out,
+            limit=length,
+            reconstruction=self._made,
+            places=self._peers.places(self._peers.sums, self._key(here), self._visits),
         )
         self._peers.count(len(frame), self._peers.world - 1)
         job.work = dist.all_gather(self._sums_in.rows, out, group=self._peers.second, async_op=True)

@@ -33,11 +33,12 @@ class LinkedPeers:
         codec: Config,
         sums: Config,
         threads: Any,
+        hops: int = 2,
     ) -> None:
         self.rank, self.world, self.spoiled = meeting.rank, len(meeting.ranks), False
         self.keeps = codec._needs_ids() or sums._needs_ids()
         self.may_drop = "quota_bytes" in codec.text or "quota_bytes" in sums.text
-        self.sums = Sums(meeting, carrier, link, codec, sums, threads)
+        self.sums = Sums(meeting, carrier, link, codec, sums, threads, hops)
         self._loaded: "list[bytes]" = []  # the pieces of the state that was loaded
         self._loading: "list[bytes]" = []
         self._spoils, self._life = False, Life.now

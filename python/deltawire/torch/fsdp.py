@@ -98,7 +98,7 @@ class FsdpState:
         self._nonce = self._meeting.hear("the nonce", uuid.uuid4().hex)[0]
         pool = pool_of(threads) or 0
         self._peers: Any = (
-            ShardPeers(self._meeting, "parts", self._codec, self._codec, pool)
+            ShardPeers(self._meeting, "parts", self._codec, self._codec, pool, self._nonce)
             if carrier == address.GROUP
             else LinkedShardPeers(self._meeting, carrier, link, self._codec, self._codec, pool)
         )

@@ -105,6 +105,36 @@ def test_feedback_makes_up_for_what_was_not_sent(exchange):
     assert with_it[0] == with_it[1] and 5 * with_it[0] < without[0]
 
 
+def rank_of_places(rank, world, codec, exchange):
+    """Which elements of a mean arrive, in two steps with the same gradients."""
+    inner = nn.Linear(8192, 1, bias=False)
+    model, _ = compressed(inner, codec, exchange)
+    found = []
+    for step in range(2):
+        model(torch.full((1, 8192), 1.0 + rank)).sum().backward()
+        found.append(inner.weight.grad.flatten().clone())
+        inner.weight.grad = None
+    return found
+
+
+@pytest.mark.parametrize("exchange", ["gather", "parts", "links"])
+def test_all_ranks_send_the_same_places(exchange):
+    """So a quarter of the means arrive, and these are right. In the next step others do."""
+    world = 3
+    found = results(world, rank_of_places, "randk:keep=0.25", exchange)
+    for means in zip(*found):
+        assert all(torch.equal(mean, means[0]) for mean in means)
+    first, second = found[0]
+    for mean in first, second:
+        there = mean != 0
+        # Of its own part a rank of "parts" has all values, before the mean is sent.
+        assert abs(there.float().mean().item() - 0.25) < 0.01
+        assert torch.allclose(mean[there], torch.tensor(2.0))
+    assert ((first != 0) & (second != 0)).float().mean().item() < 0.1
+    apart = results(world, rank_of_places, "randk:keep=0.25,scaling=unbiased", exchange)
+    assert not torch.allclose(apart[0][0][apart[0][0] != 0], torch.tensor(2.0))
+
+
 # The codec raw:f32 is lossless, and with two ranks the division by the number of ranks is exact. So
 # the results must have the same bits as without a hook, in all modes of DistributedDataParallel.
 

@@ -116,7 +116,6 @@ def test_invalid_arguments():
     for given, said in (
         ({"timeout": 0}, "timeout"),
         ({"carrier": "10.0.0.7"}, "tcp://10.0.0.7"),
-        ({**LINKS, "exchange": "gather"}, "links compute means by parts"),
         ({"link": {"insecure_plaintext": True}}, "give an address"),
     ):
         with pytest.raises(deltawire.DeltawireError, match=said):

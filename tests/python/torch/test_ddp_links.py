@@ -25,9 +25,9 @@ EF = "direct:bits=3,feedback=ef"
 # The bits of the mean are those of a Group.
 
 
-def rank_of_means(rank, world, codec, sums, dtype, count, steps):
+def rank_of_means(rank, world, codec, sums, dtype, count, steps, exchange):
     model = DistributedDataParallel(Known(count).to(dtype))
-    state, hook = deltawire.torch.ddp_hook(codec, sums=sums, **LINKS)
+    state, hook = deltawire.torch.ddp_hook(codec, sums=sums, exchange=exchange, **LINKS)
     model.register_comm_hook(state, hook)
     means = []
     for step in range(steps):
@@ -37,7 +37,7 @@ def rank_of_means(rank, world, codec, sums, dtype, count, steps):
     return means
 
 
-def by_a_group(world, codec, sums, work):
+def by_a_group(world, codec, sums, work, hops=2):
     """Returns work(group) for each rank of a Group, whose ranks are threads of this process."""
     name = f"loop://plain{os.getpid()}"
     found = [None] * world
@@ -47,7 +47,7 @@ def by_a_group(world, codec, sums, work):
             None if rank == other else f"{name}-{min(rank, other)}-{max(rank, other)}"
             for other in range(world)
         ]
-        with deltawire.Group(links, codec, sums) as group:
+        with deltawire.Group(links, codec, sums, hops=hops) as group:
             found[rank] = work(group)
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(world)]
@@ -59,14 +59,16 @@ def by_a_group(world, codec, sums, work):
 
 
 @pytest.mark.parametrize(
-    "world, codec, sums, dtype",
+    "world, codec, sums, dtype, exchange, hops",
     [
-        (2, EF, None, torch.float32),
-        (3, "delta:bits=2", "direct:bits=8", torch.bfloat16),
-        (3, "direct:bits=4", EF, torch.float16),
+        (2, EF, None, torch.float32, "auto", 1),
+        (2, EF, None, torch.float32, "parts", 2),
+        (3, "delta:bits=2", "direct:bits=8", torch.bfloat16, "auto", 2),
+        (3, "direct:bits=4", EF, torch.float16, "parts", 2),
+        (3, "chunk:chunk=256,feedback=ef,decay=0.9", None, torch.bfloat16, "gather", 1),
     ],
 )
-def test_the_mean_is_that_of_a_group(world, codec, sums, dtype):
+def test_the_mean_is_that_of_a_group(world, codec, sums, dtype, exchange, hops):
     count, steps = 9001, 5
 
     def work(group):
@@ -77,8 +79,8 @@ def test_the_mean_is_that_of_a_group(world, codec, sums, dtype):
             means.append(x.view(torch.uint8).numpy().tobytes())
         return means
 
-    expected = by_a_group(world, codec, sums, work)
-    found = results(world, rank_of_means, codec, sums, dtype, count, steps)
+    expected = by_a_group(world, codec, sums, work, hops)
+    found = results(world, rank_of_means, codec, sums, dtype, count, steps, exchange)
     assert found == expected == expected[:1] * world
 
 
