@@ -29,7 +29,7 @@ OPTIONS = {
     "visits.",
     "--bottleneck": "Rows with `--bottleneck` send 32 channels of 128 in both directions, and "
     "their model was pre-trained with the bottleneck; bits are per value of 128 channels.",
-    "--hops": "Replicas average gradients in two hops, which compress both; in rows with `--hops 1` "
+    "--hops": "Replicas average gradients in two hops, and both compress; in rows with `--hops 1` "
     "they send them to each other, in as many bytes.",
     "--local-steps": "An epoch has 3 steps. In rows with `--local-steps 3` the replicas send what "
     "an epoch has changed, 5 times in all; bits are per parameter and step. Differences of many "
