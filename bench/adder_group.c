@@ -74,7 +74,8 @@ adder adder_open(const adder_place *place)
                               .ranks = place->ranks,
                               .uris = uris,
                               .link_options = &options,
-                              .codec = &codec};
+                              .codec = &codec,
+                              .hops = place->hops};
     if (dw_group_open(&group, &config, &why) != DW_OK)
         bench_die("rank %u: %s", place->rank, why.text);
     return (adder){.context = group,

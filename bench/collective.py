@@ -26,6 +26,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 RATES = {"loopback": None, "1gbit": 1e9, "100mbit": 1e8}  # bits per second
 SIZES = [1 << 10, 1 << 15, 1 << 20, 1 << 24, 1 << 26, 1 << 28]
 CODEC = "direct:bits=4,feedback=ef"
+ONE_HOP = "the codec in one hop"
 PARTING_SECONDS = 10
 LOOPBACK_RATE = 4e9  # a guess, from which only the number of repetitions follows
 MPIS = {"Open MPI": "openmpi", "MPICH": "mpich"}
@@ -35,10 +36,10 @@ MPIS = {"Open MPI": "openmpi", "MPICH": "mpich"}
 
 
 class Group:
-    """Our group: one process for each rank."""
+    """Our group: one process for each rank. hops: of an all-reduce."""
 
-    def __init__(self, build, codec):
-        self.program, self.codec = build / "bench_group", codec
+    def __init__(self, build, codec, hops=2):
+        self.program, self.codec, self.hops = build / "bench_group", codec, hops
 
     def missing(self):
         """Says why it cannot be measured, or None."""
@@ -48,7 +49,8 @@ class Group:
         addresses = ",".join(network.address(rank) for rank in range(ranks))
         for rank in range(ranks):
             place = ["--rank", rank, "--ranks", ranks, "--addresses", addresses]
-            yield network.command(rank, [self.program, *place, "--codec", self.codec, *words])
+            group = ["--codec", self.codec, "--hops", self.hops]
+            yield network.command(rank, [self.program, *place, *group, *words])
 
 
 class Mpi:
@@ -239,7 +241,7 @@ def table(given, names, network, ranks, found):
     head = ["buffer", *(f"{name}, ms" for name in names), "raw / best other", "raw / codec"]
     head += ["raw / its bytes", "codec / its bytes"] if rate else []
     head += ["raw: coding, waiting", "codec: coding, waiting"]
-    others = [name for name in names if name not in ("raw:f32", given.codec)]
+    others = [name for name in names if name not in ("raw:f32", given.codec, ONE_HOP)]
     rows = []
     for size in given.sizes:
         seconds = {name: found[name, size][0] for name in names}
@@ -283,6 +285,7 @@ def draw(given, results, path):
 def adders_of(given, folder):
     """Returns {name: adder} of all that can be measured, and says what cannot."""
     wanted = {codec: Group(given.build, codec) for codec in ("raw:f32", given.codec)}
+    wanted[ONE_HOP] = Group(given.build, given.codec, hops=1)
     wanted |= {name: Mpi(given.build, kind, folder) for name, kind in MPIS.items()}
     wanted["gloo"] = Gloo(given.torch)
     for name, adder in list(wanted.items()):

@@ -143,18 +143,20 @@ def claims():
 
 def machines_text(results):
     """On which machines the rows were trained and timed."""
-    parts = []
+    parts, timed = [], []
     for name in results["machines"]:
         own = [t for t in results["trainings"] if t["machine"] == name and "failed" not in t]
-        timed = any(t["behind_wire"] for t in own)
-        if own and timed:
-            parts.append(f"Times and speeds were measured on this machine: {name}.")
+        if any(t["behind_wire"] for t in own):
+            timed.append(name)
         elif own:
             titles = [m.title for m in METHODS[1:] if any(t["method"] == m.name for t in own)]
             parts.append(
                 f"On another machine, {name}, which did other things as well, nothing was timed: "
                 f"{'; '.join(titles)}. These are compared with raw's trainings there."
             )
+    if timed:
+        where = "this machine" if len(timed) == 1 else "these machines, each row on one of them"
+        parts.insert(0, f"Times and speeds were measured on {where}: {'; '.join(timed)}.")
     wanted = results["settings"]["seeds"]
     for role in ROLES:
         rows = [(m.title, row_of(results, m, role)) for m in METHODS]

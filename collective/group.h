@@ -327,7 +327,7 @@ bool dw_adding_add_own(dw_group *group, dw_group_slot *slot);
 void dw_adding_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival);
 /* What is contributed: a piece of the caller's x. */
 dw_tensor dw_adding_source(const dw_group_slot *slot, dw_piece at);
-/* Encodes this rank's contribution to one piece of a part, of at most bound_of bytes. */
+/* Encodes this rank's contribution to one piece of a part. bound: the most bytes that it takes. */
 bool dw_adding_encode(dw_group *group, dw_group_slot *slot, uint32_t part, uint32_t piece,
                       void *frame, size_t cap, size_t *len);
 size_t dw_adding_bound(dw_group *group, const dw_group_slot *slot, dw_piece at);
