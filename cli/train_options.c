@@ -84,9 +84,8 @@ const struct argp_option dw_train_options[] = {
      "--replicas (default: raw:f32)",
      3},
     {"hops", HOPS, "1|2", 0,
-     "With --replicas: 2: every replica adds up a part of the gradients and sends the result, "
-     "which "
-     "is compressed a second time; 1: all send all to all, which takes as many bytes with two "
+     "With --replicas: 2: every replica adds up a part of the gradients and sends the result, so "
+     "it is compressed a second time; 1: all send all to all, which takes as many bytes with two "
      "replicas and more with several (default: 2)",
      3},
 

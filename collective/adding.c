@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * adding.c - hop 1: every rank's contributions to a part are added by the rank that owns it, in the
- * order of the ranks. The bits of a sum depend on the order, so a contribution that arrives before
- * its turn is kept until those of all lower ranks have been added. */
+ * adding.c - hop 1: every rank's contributions to a part are added by the rank that owns it (in an
+ * all-reduce of one hop: by every rank), in the order of the ranks. The bits of a sum depend on the
+ * order, so a contribution that arrives before its turn is kept until those of all lower ranks have
+ * been added. */
 #include "group.h"
 
 /* ---- Sending --------------------------------------------------------------------------------- */
@@ -21,8 +22,8 @@ bool dw_adding_encode(dw_group *group, dw_group_slot *slot, uint32_t part, uint3
     if (at.count == 0) return true;
     dw_tensor x = dw_adding_source(slot, at);
     dw_message head = dw_operation_message(slot, 1, part, piece);
-    return dw_coders_encode(group, slot, group->coders.contribute[part], &head, &x, frame, cap,
-                            len);
+    return dw_coders_encode(group, slot, dw_coders_contributing(group, &head), &head, &x, frame,
+                            cap, len);
 }
 
 size_t dw_adding_bound(dw_group *group, const dw_group_slot *slot, dw_piece at)
@@ -100,8 +101,10 @@ static bool add(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t pi
         dw_operation_message(slot, 1, dw_group_own_part(group, &slot->now.job), piece);
     dw_tensor y = dw_group_view(slot->sums + (at.begin - slot->now.begin), DW_F32, at.count);
     dw_decode_options options = {.struct_size = sizeof options, .adds = from > 0, .factor = 1};
-    return dw_coders_decode(group, group->coders.add[from], &head, from, frame, len,
-                            at.count > 0 ? &y : NULL, &options);
+    dw_decoder *decoder = dw_coders_adding(group, &head, from);
+    /* What is decoded here is a part of the result in an all-reduce of one hop. */
+    return (dw_group_gathers(group, &slot->now.job) ? dw_coders_decode_result : dw_coders_decode)(
+        group, decoder, &head, from, frame, len, at.count > 0 ? &y : NULL, &options);
 }
 
 static bool add_own(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_piece at)

@@ -17,13 +17,16 @@ void dw_coders_destroy(dw_group *group, dw_group_coders *coders)
         if (coders->contribute) dw_encoder_destroy(coders->contribute[r]);
         if (coders->add) dw_decoder_destroy(coders->add[r]);
         if (coders->take) dw_decoder_destroy(coders->take[r]);
+        if (coders->gathered) dw_decoder_destroy(coders->gathered[r]);
     }
     dw_encoder_destroy(coders->share);
+    dw_encoder_destroy(coders->gather);
     size_t bytes = group->ranks * sizeof(void *);
     dw_group_memory_give(&group->allocator, coders->contribute, bytes);
     dw_group_memory_give(&group->allocator, coders->add, bytes);
     dw_group_memory_give(&group->allocator, coders->take, bytes);
-    *coders = (dw_group_coders){NULL, NULL, NULL, NULL};
+    dw_group_memory_give(&group->allocator, coders->gathered, bytes);
+    *coders = (dw_group_coders){0};
 }
 
 /* Encoders with the same incarnation would make the same random numbers, and their errors would add
@@ -37,10 +40,24 @@ static dw_config config_for(const dw_config *config, uint32_t rank, uint32_t to)
     return own;
 }
 
+/* Those of an all-reduce in one hop are apart: all ranks get the frames of one encoder then, and a
+ * decoder takes frames of a single encoder. */
+static dw_status make_gathering(dw_group *group, dw_group_coders *coders)
+{
+    coders->gathered =
+        dw_group_memory_zeroed(&group->allocator, group->ranks * sizeof *coders->gathered);
+    if (!coders->gathered) return DW_ERR_NO_MEMORY;
+    dw_config config = config_for(&group->codec, group->rank, group->ranks + 1);
+    dw_status status = dw_encoder_create(&coders->gather, &config);
+    for (uint32_t r = 0; r < group->ranks && status == DW_OK; r++)
+        status = dw_decoder_create(&coders->gathered[r], &group->codec);
+    return status;
+}
+
 dw_status dw_coders_make(dw_group *group, dw_group_coders *coders)
 {
     size_t bytes = group->ranks * sizeof(void *);
-    *coders = (dw_group_coders){NULL, NULL, NULL, NULL};
+    *coders = (dw_group_coders){0};
     coders->contribute = dw_group_memory_zeroed(&group->allocator, bytes);
     coders->add = dw_group_memory_zeroed(&group->allocator, bytes);
     coders->take = dw_group_memory_zeroed(&group->allocator, bytes);
@@ -53,7 +70,22 @@ dw_status dw_coders_make(dw_group *group, dw_group_coders *coders)
         if (status == DW_OK) status = dw_decoder_create(&coders->add[r], &group->codec);
         if (status == DW_OK) status = dw_decoder_create(&coders->take[r], &group->result);
     }
-    return status;
+    return status == DW_OK && group->hops == 1 ? make_gathering(group, coders) : status;
+}
+
+static bool is_gathered(const dw_group *group, const dw_message *head)
+{
+    return group->hops == 1 && head->operation == DW_ALL_REDUCE;
+}
+
+dw_encoder *dw_coders_contributing(const dw_group *group, const dw_message *head)
+{
+    return is_gathered(group, head) ? group->coders.gather : group->coders.contribute[head->part];
+}
+
+dw_decoder *dw_coders_adding(const dw_group *group, const dw_message *head, uint32_t from)
+{
+    return is_gathered(group, head) ? group->coders.gathered[from] : group->coders.add[from];
 }
 
 /* ---- Places ---------------------------------------------------------------------------------- */
@@ -111,6 +143,18 @@ bool dw_coders_decode(dw_group *group, dw_decoder *decoder, const dw_message *he
     return false;
 }
 
+bool dw_coders_decode_result(dw_group *group, dw_decoder *decoder, const dw_message *head,
+                             uint32_t from, const void *frame, size_t len, const dw_tensor *y,
+                             const dw_decode_options *options)
+{
+    dw_counters before = {.struct_size = sizeof before}, after = before;
+    dw_decoder_counters(decoder, &before);
+    if (!dw_coders_decode(group, decoder, head, from, frame, len, y, options)) return false;
+    dw_decoder_counters(decoder, &after);
+    group->count.poisoned += after.poisoned_groups - before.poisoned_groups;
+    return true;
+}
+
 size_t dw_coders_bound(dw_group *group, const dw_config *config, const dw_tensor *x)
 {
     for (uint32_t i = 0; i < DW_GROUP_BOUNDS; i++) {
@@ -166,11 +210,15 @@ dw_status dw_coders_forget(dw_group *group, uint64_t slot)
             status = move_encoder(old->contribute[r], made.contribute[r], slot);
         if (group->keeps_state[0] && status == DW_OK)
             status = move_decoder(old->add[r], made.add[r], slot);
+        if (group->keeps_state[0] && status == DW_OK && made.gathered)
+            status = move_decoder(old->gathered[r], made.gathered[r], slot);
         if (group->keeps_state[1] && status == DW_OK)
             status = move_decoder(old->take[r], made.take[r], slot);
     }
     if (group->keeps_state[1] && status == DW_OK)
         status = move_encoder(old->share, made.share, slot);
+    if (group->keeps_state[0] && status == DW_OK && made.gather)
+        status = move_encoder(old->gather, made.gather, slot);
     dw_group_coders *unused = status == DW_OK ? old : &made;
     dw_coders_destroy(group, unused);
     if (status == DW_OK) group->coders = made;

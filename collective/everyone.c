@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * everyone.c - the same message to all other ranks. It is sent to all or to none, as long as no
- * link fails: a rank whose link is full holds up the others, because they would otherwise have to
- * be remembered one by one. */
+ * link fails: a rank whose link is full holds up the others, because otherwise each slot would have
+ * to note which ranks have the message already. */
 #include <string.h>
 
 #include "group.h"

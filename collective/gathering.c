@@ -5,15 +5,18 @@
  *
  * The rest is that of hop 1 (adding.c), as if the buffer were one part that belongs to every
  * rank. */
+#include <string.h>
+
 #include "group.h"
 
-/* Encodes a piece into a message of this rank to itself, which has no number and no digest. NULL:
- * the group has failed. */
-static dw_arrival *encode(dw_group *group, dw_group_slot *slot, uint32_t part, uint32_t piece,
-                          size_t cap)
+/* Encodes a piece to `scratch`, and copies it to a message of this rank to itself, which has no
+ * number and no digest. NULL: the group has failed. */
+static dw_arrival *encode(dw_group *group, dw_group_slot *slot, uint32_t part, uint32_t piece)
 {
-    dw_arrival *made = dw_arrival_take(group, DW_MESSAGE_BYTES + cap);
     size_t len;
+    if (!dw_adding_encode(group, slot, part, piece, group->scratch, group->scratch_bytes, &len))
+        return NULL;
+    dw_arrival *made = dw_arrival_take(group, DW_MESSAGE_BYTES + len);
     if (!made) {
         dw_group_fail(group, DW_ERR_NO_MEMORY, group->rank,
                       "slot %llu: rank %u has no memory for its contribution",
@@ -22,12 +25,8 @@ static dw_arrival *encode(dw_group *group, dw_group_slot *slot, uint32_t part, u
     }
     made->from = group->rank;
     made->head = dw_operation_message(slot, 1, part, piece);
-    if (!dw_adding_encode(group, slot, part, piece, dw_arrival_bytes(made) + DW_MESSAGE_BYTES, cap,
-                          &len)) {
-        dw_arrival_give(group, made);
-        return NULL;
-    }
     made->head.body_len = len;
+    memcpy(dw_arrival_bytes(made) + DW_MESSAGE_BYTES, group->scratch, len);
     return made;
 }
 
@@ -38,7 +37,7 @@ bool dw_gathering_contribute(dw_group *group, dw_group_slot *slot)
     size_t cap = dw_adding_bound(group, slot, dw_group_piece_at(group, &now->job, part, piece));
     unsigned char *bodies[DW_GROUP_MOST_RANKS];
     if (!dw_everyone_begin(group, cap, bodies)) return false;
-    dw_arrival *made = encode(group, slot, part, piece, cap);
+    dw_arrival *made = encode(group, slot, part, piece);
     if (!made) {
         dw_everyone_drop(group, bodies);
         return false;

@@ -135,12 +135,15 @@ typedef enum dw_slot_state {
 } dw_slot_state;
 
 /* The encoders and decoders of a group. contribute[r]: hop 1, to rank r. add[r]: hop 1, from rank
- * r. share: hop 2. take[r]: hop 2, from rank r. Keys are (slot, piece of the part). */
+ * r. share: hop 2. take[r]: hop 2, from rank r. gather and gathered[r]: an all-reduce in one hop;
+ * NULL in groups that have two. Keys are (slot, piece of the part). */
 typedef struct dw_group_coders {
     dw_encoder **contribute;
     dw_decoder **add;
     dw_encoder *share;
     dw_decoder **take;
+    dw_encoder *gather;
+    dw_decoder **gathered;
 } dw_group_coders;
 
 /* The most bytes that a frame of t rows of c values has under a config. */
@@ -230,6 +233,8 @@ struct dw_group {
     uint64_t places;                      /* what places are drawn from; the same on all ranks */
     dw_config codec, result, rounding[2]; /* rounding: sums to f16 and to bf16 */
     bool keeps_state[2];                  /* whether codec and result keep anything of a key */
+    dw_encoder *round[2];                 /* of the two configs of rounding, without state */
+    dw_decoder *rounded[2];
     dw_group_coders coders;
     dw_lane *lanes; /* (ranks) */
     bool owns_links, has_thread;
@@ -385,6 +390,13 @@ void dw_device_end(dw_group *group);
  * error they must be destroyed. forget: drops what they keep of a slot;
  * the caller is a visitor. */
 void dw_coders_agree(dw_group *group);
+/* What encodes, and what decodes, the contribution of rank `from` that `head` names. */
+dw_encoder *dw_coders_contributing(const dw_group *group, const dw_message *head);
+dw_decoder *dw_coders_adding(const dw_group *group, const dw_message *head, uint32_t from);
+/* The same as decode, below, and counts what has become poisoned. */
+bool dw_coders_decode_result(dw_group *group, dw_decoder *decoder, const dw_message *head,
+                             uint32_t from, const void *frame, size_t len, const dw_tensor *y,
+                             const dw_decode_options *options);
 dw_status dw_coders_make(dw_group *group, dw_group_coders *coders);
 void dw_coders_destroy(dw_group *group, dw_group_coders *coders);
 dw_status dw_coders_forget(dw_group *group, uint64_t slot);

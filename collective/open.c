@@ -143,6 +143,10 @@ static void free_group(dw_group *group)
     dw_slot_free_all(group);
     dw_device_end(group);
     dw_coders_destroy(group, &group->coders);
+    for (int i = 0; i < 2; i++) {
+        dw_encoder_destroy(group->round[i]);
+        dw_decoder_destroy(group->rounded[i]);
+    }
     dw_arrival_free_all(group);
     dw_allocator allocator = group->allocator;
     dw_group_memory_give(&allocator, group->lanes, group->ranks * sizeof *group->lanes);
@@ -206,6 +210,10 @@ static dw_status take_configs(dw_group *group, const dw_group_config *config, dw
     group->scratch = dw_group_memory_take(&group->allocator, group->scratch_bytes);
     if (!group->scratch) group->scratch_bytes = 0;
     status = group->scratch ? dw_coders_make(group, &group->coders) : DW_ERR_NO_MEMORY;
+    for (int i = 0; i < 2 && status == DW_OK; i++) {
+        status = dw_encoder_create(&group->round[i], &group->rounding[i]);
+        if (status == DW_OK) status = dw_decoder_create(&group->rounded[i], &group->rounding[i]);
+    }
     if (status == DW_OK) return DW_OK;
     return dw_group_say(why, status, "group %u: no memory", group->id);
 }

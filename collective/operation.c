@@ -21,21 +21,25 @@ bool dw_group_shares(const dw_group *group, const dw_group_job *job)
     return job->operation != DW_REDUCE_SCATTER && !dw_group_gathers(group, job);
 }
 
-/* Whether the whole buffer is one part, that of rank root. */
-static bool is_whole(const dw_group *group, const dw_group_job *job)
+/* Whether the whole buffer is one part: that of the root in a broadcast, and of all ranks in an
+ * all-reduce of one hop, where it has the number 0. */
+static bool is_whole(const dw_group *group, const dw_group_job *job, uint32_t *number)
 {
-    return job->operation == DW_BROADCAST || dw_group_gathers(group, job);
+    bool is_broadcast = job->operation == DW_BROADCAST;
+    *number = is_broadcast ? job->root : 0;
+    return is_broadcast || dw_group_gathers(group, job);
 }
 
 uint32_t dw_group_own_part(const dw_group *group, const dw_group_job *job)
 {
-    return dw_group_gathers(group, job) ? job->root : group->rank;
+    return dw_group_gathers(group, job) ? 0 : group->rank;
 }
 
 dw_piece dw_group_part_of(const dw_group *group, const dw_group_job *job, uint32_t part)
 {
     dw_piece found = {0, 0};
-    if (is_whole(group, job)) return part == job->root ? (dw_piece){0, job->n} : found;
+    uint32_t whole;
+    if (is_whole(group, job, &whole)) return part == whole ? (dw_piece){0, job->n} : found;
     dw_group_part(job->n, part, group->ranks, &found.begin, &found.count);
     return found;
 }
@@ -47,7 +51,8 @@ static uint64_t piece_length(const dw_group *group, const dw_group_job *job)
 {
     enum { PIECES = 8 };
     if (group->piece) return group->piece;
-    uint64_t parts = is_whole(group, job) ? 1 : group->ranks;
+    uint32_t whole;
+    uint64_t parts = is_whole(group, job, &whole) ? 1 : group->ranks;
     uint64_t tiles = job->n / (parts * PIECES * DW_GROUP_TILE) + 1, length = tiles * DW_GROUP_TILE;
     if (length < group->shortest_piece) return group->shortest_piece;
     return length < group->longest_piece ? length : group->longest_piece;
@@ -56,8 +61,9 @@ static uint64_t piece_length(const dw_group *group, const dw_group_job *job)
 uint32_t dw_group_pieces_of(const dw_group *group, const dw_group_job *job, uint32_t part)
 {
     uint64_t count = dw_group_part_of(group, job, part).count;
-    uint32_t owner = is_whole(group, job) ? job->root : group->ranks - 1;
-    if (job->n == 0) return part == owner;
+    uint32_t whole;
+    if (!is_whole(group, job, &whole)) whole = group->ranks - 1;
+    if (job->n == 0) return part == whole;
     uint64_t length = piece_length(group, job);
     return (uint32_t)((count + length - 1) / length);
 }
@@ -295,11 +301,10 @@ bool dw_operation_is_finished(const dw_group_slot *slot)
 static dw_status round_sums(dw_group *group, dw_group_slot *slot)
 {
     const dw_progress *now = &slot->now;
-    const dw_config *config = &group->rounding[now->job.dtype == DW_BF16];
-    dw_encoder *encoder = NULL;
-    dw_decoder *decoder = NULL;
-    dw_status status = dw_encoder_create(&encoder, config);
-    if (status == DW_OK) status = dw_decoder_create(&decoder, config);
+    bool is_bf16 = now->job.dtype == DW_BF16;
+    dw_encoder *encoder = group->round[is_bf16];
+    dw_decoder *decoder = group->rounded[is_bf16];
+    dw_status status = DW_OK;
     for (uint32_t i = 0; status == DW_OK && i < now->own_pieces; i++) {
         dw_piece at = dw_group_piece_at(group, &now->job, dw_group_own_part(group, &now->job), i);
         uint64_t offset = at.begin - now->begin;
@@ -311,8 +316,6 @@ static dw_status round_sums(dw_group *group, dw_group_slot *slot)
         status = dw_encode(encoder, &key, &x, group->scratch, group->scratch_bytes, &len);
         if (status == DW_OK) status = dw_decode(decoder, group->scratch, len, &y, NULL, 0, NULL);
     }
-    dw_encoder_destroy(encoder);
-    dw_decoder_destroy(decoder);
     return status;
 }
 

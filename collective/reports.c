@@ -68,6 +68,7 @@ dw_status dw_group_codecs(dw_group *group, dw_counters *contributed, dw_counters
     for (uint32_t r = 0; r < group->ranks; r++)
         add_counters(&to_ranks, group->coders.contribute[r]);
     add_counters(&to_all, group->coders.share);
+    if (group->coders.gather) add_counters(&to_ranks, group->coders.gather);
     dw_group_leave(group);
     give(contributed, &to_ranks);
     give(results, &to_all);

@@ -6,11 +6,12 @@
  * | offset | bytes | field                                                                |
  * | 0      | 4     | "DWGS"                                                               |
  * | 4      | 4     | 1: encoder of contributions; 2: decoder of contributions; 3: encoder |
- * |        |       | of results; 4: decoder of results                                    |
+ * |        |       | of results; 4: decoder of results; 5: encoder of contributions to    |
+ * |        |       | all, in an all-reduce of one hop; 6: decoder of these                |
  * | 8      | 8     | slot                                                                 |
  * | 16     | 4     | rank that saved it                                                   |
  * | 20     | 4     | number of ranks                                                      |
- * | 24     | 4     | the other rank; of 3: 0                                              |
+ * | 24     | 4     | the other rank; of 3 and 5: 0                                        |
  * | 28     | 4     | 0                                                                    |
  * | 32     |       | what dw_encoder_export or dw_decoder_export wrote                    |
  */
@@ -19,7 +20,14 @@
 #include "group.h"
 
 enum { HEAD_BYTES = 32 };
-enum { OF_CONTRIBUTION = 1, OF_ADDING = 2, OF_SHARING = 3, OF_TAKING = 4 };
+enum {
+    OF_CONTRIBUTION = 1,
+    OF_ADDING = 2,
+    OF_SHARING = 3,
+    OF_TAKING = 4,
+    OF_GATHERING = 5,
+    OF_GATHERED = 6
+};
 static const char magic[4] = {'D', 'W', 'G', 'S'};
 
 /* ---- Export ---------------------------------------------------------------------------------- */
@@ -66,10 +74,16 @@ static dw_status export_all(exporter *e)
         if (status == DW_OK) status = dw_decoder_export_all(coders->add[r], visit_saved, e);
         e->kind = OF_TAKING;
         if (status == DW_OK) status = dw_decoder_export_all(coders->take[r], visit_saved, e);
+        e->kind = OF_GATHERED;
+        if (status == DW_OK && coders->gathered)
+            status = dw_decoder_export_all(coders->gathered[r], visit_saved, e);
     }
     e->other = 0;
     e->kind = OF_SHARING;
     if (status == DW_OK) status = dw_encoder_export_all(coders->share, visit_saved, e);
+    e->kind = OF_GATHERING;
+    if (status == DW_OK && coders->gather)
+        status = dw_encoder_export_all(coders->gather, visit_saved, e);
     return status;
 }
 
@@ -108,6 +122,8 @@ static dw_status import_into(const dw_group_coders *coders, uint32_t kind, uint3
     case OF_CONTRIBUTION: return dw_encoder_import(coders->contribute[other], saved, len);
     case OF_ADDING: return dw_decoder_import(coders->add[other], saved, len);
     case OF_SHARING: return dw_encoder_import(coders->share, saved, len);
+    case OF_GATHERING: return dw_encoder_import(coders->gather, saved, len);
+    case OF_GATHERED: return dw_decoder_import(coders->gathered[other], saved, len);
     default: return dw_decoder_import(coders->take[other], saved, len);
     }
 }
@@ -119,11 +135,12 @@ dw_status dw_group_import(dw_group *group, const void *saved, size_t len)
     if (len < HEAD_BYTES || memcmp(bytes, magic, sizeof magic) != 0) return DW_ERR_FORMAT;
     uint32_t kind = (uint32_t)dw_message_get(bytes + 4, 4);
     uint32_t other = (uint32_t)dw_message_get(bytes + 24, 4);
-    if (kind < OF_CONTRIBUTION || kind > OF_TAKING || dw_message_get(bytes + 28, 4) != 0)
+    if (kind < OF_CONTRIBUTION || kind > OF_GATHERED || dw_message_get(bytes + 28, 4) != 0)
         return DW_ERR_FORMAT;
+    bool is_of_result = kind == OF_SHARING || kind == OF_TAKING;
     if (dw_message_get(bytes + 16, 4) != group->rank ||
         dw_message_get(bytes + 20, 4) != group->ranks || other >= group->ranks ||
-        !group->keeps_state[kind >= OF_SHARING])
+        !group->keeps_state[is_of_result] || (kind >= OF_GATHERING && group->hops != 1))
         return DW_ERR_MISMATCH;
     dw_group_visit(group);
     pthread_mutex_lock(&group->lock);

@@ -57,12 +57,7 @@ static bool accept(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t
     if (at.count == 0) return dw_coders_decode(group, decoder, &head, from, frame, len, NULL, NULL);
     unsigned char *taken = &slot->taken[slot->first_piece[from] + piece];
     dw_tensor y = dw_group_view(room_for(slot, taken, at), job->dtype, at.count);
-    dw_counters before = {.struct_size = sizeof before}, after = before;
-    dw_decoder_counters(decoder, &before);
-    if (!dw_coders_decode(group, decoder, &head, from, frame, len, &y, NULL)) return false;
-    dw_decoder_counters(decoder, &after);
-    group->count.poisoned += after.poisoned_groups - before.poisoned_groups;
-    return true;
+    return dw_coders_decode_result(group, decoder, &head, from, frame, len, &y, NULL);
 }
 
 /* Encodes the piece into one of the messages, and takes the result itself. */

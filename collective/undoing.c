@@ -12,7 +12,7 @@
 static dw_encoder *encoder_of(const dw_group *group, const dw_message *head)
 {
     return head->flags & DW_MESSAGE_HOP2 ? group->coders.share
-                                         : group->coders.contribute[head->part];
+                                         : dw_coders_contributing(group, head);
 }
 
 bool dw_undoing_keep(dw_group *group, dw_group_slot *slot, const dw_message *head,

@@ -563,7 +563,7 @@ MUTANTS = {
     "poison_given_back": ("src/ends/encoder_residual.c", "? less : held[i];", "? less : 0;", "feedback"),
     "given_back_undecayed": ("src/ends/encoder_residual.c", "float carried = g->decay * y[i],", "float carried = y[i],", "undo"),
     "undone_undecayed": ("src/ends/encoder_residual.c", "held[i] / g->decay", "held[i]", "undo"),
-    "undone_with_poison": ("src/ends/encoder_residual.c", "y[i] = dw_is_finite(before) ? before : after;", "y[i] = before;", "undo"),
+    "undone_with_poison": ("src/ends/encoder_residual.c", "y[i] = dw_is_finite(before) ? before : dw_is_finite(after) ? after : held[i];", "y[i] = before;", "undo"),
     "undone_out_of_order": ("src/ends/encoder_residual.c", "if (g->x && g->info.sequence != held->now.version)", "if (0)", "undo"),
     "undone_by_another_shape": ("src/ends/encoder_residual.c", "x->t != g->info.t || x->c != g->info.c))", "x->t != g->info.t))", "undo"),
     "undone_by_dense_rows": ("src/ends/encoder_residual.c", "(ptrdiff_t)t * (ptrdiff_t)g->x->stride_t", "(ptrdiff_t)t * (ptrdiff_t)g->info.c", "undo"),
@@ -1061,7 +1061,7 @@ MUTANTS_OF_GROUPS = {
     "mean_unchecked": ("collective/operation.c", "&& mean == (job->mean != 0)) return true;", ") return true;"),
     "operation_unchecked": ("collective/operation.c", "head->operation == job->operation && ", ""),
     "root_unchecked": ("collective/operation.c", "head->rank == job->root && ", ""),
-    "empty_buffers_meet_nobody": ("collective/operation.c", "if (job->n == 0) return part == owner;", ""),
+    "empty_buffers_meet_nobody": ("collective/operation.c", "if (job->n == 0) return part == whole;", "if (job->n == 0) return 0;"),
     "early_without_end": ("collective/operation.c", "if (group->early_bytes <= group->max_early_bytes) {", "if (1) {"),
     "early_of_later_visits": ("collective/operation.c", "} else if (slot->is_begun && arrival->head.visit == slot->visit) {", "} else if (slot->is_begun) {"),
     "failures_change_y": ("collective/failing.c", "    if (slot->is_begun) dw_sharing_restore(group, slot); /* first, because y may be x */\n", ""),
@@ -1115,8 +1115,10 @@ MUTANTS_OF_GROUPS = {
     "failures_cost_residuals": ("collective/failing.c", "dw_undoing_end(group, slot, group->status != DW_ERR_CANCELLED);", "dw_undoing_end(group, slot, false);"),
     "failures_leave_inputs": ("collective/undoing.c", "return dw_encoder_undo(encoder_of(group, head), dw_arrival_bytes(made), made->len, &x);", "return (void)x, dw_encoder_give_back(encoder_of(group, head), dw_arrival_bytes(made), made->len);"),
     "own_contribution_first": ("collective/adding.c", "if (*next == group->rank && !dw_group_gathers(group, job)) {", "if (*next == group->rank) {"),
+    "gathered_with_the_others": ("collective/coders.c", "return group->hops == 1 && head->operation == DW_ALL_REDUCE;", "return 0 * head->operation * group->hops;"),
+    "gathered_poison_uncounted": ("collective/adding.c", "(dw_group_gathers(group, &slot->now.job) ? dw_coders_decode_result : dw_coders_decode)", "(dw_coders_decode)"),
     "gathered_and_shared": ("collective/operation.c", "return job->operation != DW_REDUCE_SCATTER && !dw_group_gathers(group, job);", "return job->operation != DW_REDUCE_SCATTER;"),
-    "gathered_by_parts": ("collective/operation.c", "return job->operation == DW_BROADCAST || dw_group_gathers(group, job);", "return job->operation == DW_BROADCAST;"),
+    "gathered_by_parts": ("collective/operation.c", "return is_broadcast || dw_group_gathers(group, job);", "return is_broadcast;"),
     "everyone_but_the_last": ("collective/everyone.c", "if (len > 0 && bodies[r] && bodies[r] != body)", "if (len > 0 && bodies[r] && bodies[r] != body && r + 1 < group->ranks)"),
     "everyone_with_one_number": ("collective/everyone.c", "dw_message own = *head; /* every link has numbers of its own */", "dw_message own = *head; if (r > 0) group->lanes[r].next_number++;"),
     "hops_not_compared": ("collective/greeting.c", "if (hops != group->hops)", "if (0)"),
@@ -1133,7 +1135,7 @@ MUTANTS_OF_GROUPS = {
     "places_of_all_groups": ("collective/coders.c", "dw_message_seed(common, group->codec.seed, 0);", "dw_message_seed(0 * common, group->codec.seed, 0);"),
     "places_of_unbiased_hops": ("collective/coders.c", "if (config->scaling == DW_SCALING_UNBIASED) return 0;", ""),
     "places_of_no_life": ("collective/coders.c", "if (group->codec.incarnation) common = group->codec.incarnation;", ""),
-    "poison_uncounted": ("collective/sharing.c", "group->count.poisoned += after.poisoned_groups - before.poisoned_groups;", ""),
+    "poison_uncounted": ("collective/coders.c", "group->count.poisoned += after.poisoned_groups - before.poisoned_groups;", ""),
 }
 # What the two ends of a channel must agree on, and channels with several configs, against
 # test_channel.c, test_channel_auto.c, test_channel_rate.c and test_choice.c.

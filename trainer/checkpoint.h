@@ -30,7 +30,7 @@ enum { DW_CHECKPOINT_KEPT_BYTES = DW_CONFIG_TEXT_BYTES + 32 };
 /* The files with what each rank of a grid keeps: the codec of the gradients, and local steps. */
 typedef struct dw_checkpoint_states {
     uint32_t stages, replicas;            /* 0: nothing is kept */
-    char codec[DW_CHECKPOINT_KEPT_BYTES]; /* and whether there are local steps */
+    char codec[DW_CHECKPOINT_KEPT_BYTES]; /* one hop or two, and whether there are local steps */
     uint64_t *digests; /* (stages * replicas): of the bytes; 0: this rank keeps nothing */
 } dw_checkpoint_states;
 

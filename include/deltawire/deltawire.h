@@ -459,9 +459,11 @@ DW_API dw_status dw_encoder_give_back(dw_encoder *encoder, const void *frame, si
 
 /* With feedback: a frame was not delivered, never will be, and its x will be given again. The
  * residuals of its keys become what they were before the frame was made, up to rounding. (After
- * dw_encoder_give_back they contain x, too.) x: what the frame was made of; with an encoder on a
- * GPU in its memory, and written by nobody any more. Errors: those of dw_encoder_give_back;
- * ARGUMENT also where a later frame of a key was made; SHAPE. Nothing is changed then. */
+ * dw_encoder_give_back they contain x, too.) A residual of another shape, which the frame replaced,
+ * stays lost; earlier frames of the keys can no longer be given back. x: what the frame was made
+ * of, in its dtype; with an encoder on a GPU in its memory, and written by nobody any more. Errors:
+ * those of dw_encoder_give_back; ARGUMENT also where a later frame of a key was made; SHAPE; LIMIT.
+ * Nothing is changed then. */
 DW_API dw_status dw_encoder_undo(dw_encoder *encoder, const void *frame, size_t len,
                                  const dw_tensor *x);
 

@@ -65,9 +65,10 @@ class Group(Shared):
     max_early_bytes: the limit for messages of operations that other ranks have started and this one
         has not. 0: 1 GiB.
     link: with URIs: more arguments of each Link, such as {"tls": Tls(...)}.
-    hops: of an all_reduce. 2: each rank adds up a part, and sends the sums to all, which the config
-        result compresses. 1: each rank sends its tensor to all, and adds up all of them: nothing is
-        compressed twice. With two ranks that is as many bytes, with D ranks D / 2 times as many.
+    hops: of an all_reduce, 1 or 2 (0: 2). 2: each rank adds up a part, and sends the sums to
+        all, which the config result compresses. 1: each rank sends its tensor to all, and adds up
+        all of them: nothing is compressed twice. With two ranks that is as many bytes, with D ranks
+        D / 2 times as many.
     Errors: ARGUMENT, CONFIG, MISMATCH (a rank has another config, or another number of ranks),
     TIMEOUT (a rank did not open the group), NO_MEMORY, VERSION, PROTOCOL, and those of links.
 

@@ -56,8 +56,8 @@ static dw_status check_key(const giving *g, const dw_held *held)
     if (g->info.sequence < held->now.chain || g->info.sequence > held->now.version)
         return dw_encoder_fail(g->encoder, DW_ERR_ARGUMENT,
                                "this frame, or a later one of the same key, has been given back "
-                               "already: give frames back in the order in which they were made, "
-                               "each once");
+                               "or undone already: give frames back in the order in which they "
+                               "were made, each once");
     if (g->x && g->info.sequence != held->now.version)
         return dw_encoder_fail(g->encoder, DW_ERR_ARGUMENT,
                                "a later frame of a key was made: only the last one can be undone, "
@@ -85,8 +85,8 @@ static dw_status decode(const giving *g, const void *frame, size_t len)
     return status;
 }
 
-/* The residual, negated, of which the frame was not made: y becomes held - decay y. Where y is
- * poisoned, the frame changed nothing. */
+/* What the residual, negated, would be if the frame had carried nothing: y becomes held - decay y.
+ * Where y is poisoned, the frame has carried nothing. */
 static void give_back_y(const giving *g, const float *held, float *y)
 {
     for (uint64_t i = 0; i < g->elements; i++) {
@@ -123,7 +123,7 @@ static dw_status undo_y(const giving *g, uint32_t n, const float *held, float *y
         for (uint32_t c = 0; c < g->info.c; c++) {
             uint64_t i = (uint64_t)t * g->info.c + c;
             float after = held[i] / g->decay, less = after - y[i], before = less + x[c];
-            y[i] = dw_is_finite(before) ? before : after;
+            y[i] = dw_is_finite(before) ? before : dw_is_finite(after) ? after : held[i];
         }
     }
     return DW_OK;

@@ -24,7 +24,7 @@ void model_create(group_model *model, uint32_t ranks, uint32_t piece, uint64_t s
     check(dw_config_parse(&second, result ? result : codec, NULL));
     first.replies = second.replies = DW_REPLIES_NEVER;
     for (uint32_t from = 0; from < ranks; from++) {
-        for (uint32_t to = 0; to < ranks; to++) {
+        for (uint32_t to = 0; to <= ranks; to++) {
             check(dw_encoder_create(&model->contribute[from][to], &first));
             check(dw_decoder_create(&model->add[from][to], &first));
         }
@@ -36,7 +36,7 @@ void model_create(group_model *model, uint32_t ranks, uint32_t piece, uint64_t s
 void model_destroy(group_model *model)
 {
     for (uint32_t from = 0; from < model->ranks; from++) {
-        for (uint32_t to = 0; to < model->ranks; to++) {
+        for (uint32_t to = 0; to <= model->ranks; to++) {
             dw_encoder_destroy(model->contribute[from][to]);
             dw_decoder_destroy(model->add[from][to]);
         }
@@ -109,7 +109,7 @@ static void all_reduce_at_once(group_model *model, const dw_group_job *job, cons
     dw_encoder *encoder;
     dw_decoder *decoder;
     const char *plain = job->dtype == DW_F16 ? "raw:f16" : "raw:bf16";
-    sums_of_part(model, job, x, 0, 0, job->n, sums);
+    sums_of_part(model, job, x, model->ranks, 0, job->n, sums);
     if (job->n == 0) return;
     if (job->dtype == DW_F32) {
         memcpy(y, sums, (size_t)job->n * sizeof *sums);

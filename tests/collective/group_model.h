@@ -12,8 +12,8 @@ typedef struct group_model {
     uint32_t ranks, piece;
     uint32_t hops;                                  /* of an all-reduce: 2 after model_create */
     uint64_t slot;                                  /* of the next operation; may be changed */
-    dw_encoder *contribute[MODEL_MOST][MODEL_MOST]; /* [from][to] */
-    dw_decoder *add[MODEL_MOST][MODEL_MOST];        /* [from][to] */
+    dw_encoder *contribute[MODEL_MOST][MODEL_MOST]; /* [from][to]; [from][ranks]: in one hop */
+    dw_decoder *add[MODEL_MOST][MODEL_MOST];        /* [from][to]; the same */
     dw_encoder *share[MODEL_MOST];
     dw_decoder *take[MODEL_MOST];
 } group_model;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_group.c - the results of operations are those of the model, bit for bit, on all ranks. */
+#include <math.h>
+
 #include "group.h"
 #include "group_model.h"
 #include "group_rig.h"
@@ -159,6 +161,53 @@ static void one_hop_is_the_models(void **state)
             rig_close(&rig);
         }
     }
+}
+
+/* Slots of a codec that keeps state may be used for different operations. */
+static void one_hop_goes_with_other_operations(void **state)
+{
+    (void)state;
+    static const dw_operation operations[] = {DW_ALL_REDUCE, DW_REDUCE_SCATTER, DW_ALL_GATHER};
+    group_rig rig;
+    group_model model;
+    open_with_one_hop(&rig, uris[0], 3, "delta:bits=4");
+    model_create(&model, 3, PIECE, 0, "delta:bits=4", "direct:bits=8");
+    model.hops = 1;
+    for (uint64_t i = 0; i < 12; i++) {
+        model.slot = i % 3;
+        dw_group_job job = {.operation = operations[i % 3], .n = 5000, .dtype = DW_F32};
+        compare(&rig, &model, job, 70 + i, 0);
+    }
+    model_destroy(&model);
+    rig_close(&rig);
+}
+
+/* All ranks count the groups of channels in which a contribution has a NaN. */
+static void poison_is_counted_in_one_hop(void **state)
+{
+    (void)state;
+    enum { N = 3000, RANKS = 3 };
+    static float x[RANKS][N], y[RANKS][N];
+    group_rig rig;
+    deed act = {.rig = &rig};
+    open_with_one_hop(&rig, uris[0], RANKS, "direct:bits=4");
+    for (uint32_t r = 0; r < RANKS; r++) {
+        rig_fill(x[r], DW_F32, N, r);
+        act.job[r] = (dw_group_job){.struct_size = sizeof act.job[r],
+                                    .operation = DW_ALL_REDUCE,
+                                    .n = N,
+                                    .x = x[r],
+                                    .y = y[r]};
+    }
+    x[0][5] = x[1][2999] = x[2][6] = NAN;
+    run_all(&act);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        dw_group_counters counters = {.struct_size = sizeof counters};
+        assert_int_equal(dw_group_count(rig.group[r], &counters), DW_OK);
+        assert_int_equal(counters.poisoned, 3);
+        assert_true(isnan(y[r][5]) && isnan(y[r][2999]) && !isnan(y[r][64]));
+    }
+    rig_close(&rig);
 }
 
 static void halves_are_summed_in_one_hop(void **state)
@@ -383,6 +432,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_reduce_is_the_models),
         cmocka_unit_test(one_hop_is_the_models),
+        cmocka_unit_test(one_hop_goes_with_other_operations),
+        cmocka_unit_test(poison_is_counted_in_one_hop),
         cmocka_unit_test(halves_are_summed_in_one_hop),
         cmocka_unit_test(the_hops_may_have_different_codecs),
         cmocka_unit_test(pieces_are_as_long_as_the_buffer_asks_for),

@@ -135,6 +135,8 @@ static void residuals_become_what_they_were(void **state)
                                          "chunk:chunk=128,keep=0.1",
                                          "cocktail:mask=0.3,keep=0.3,group=16",
                                          "topk:keep=0.1",
+                                         "lowrank:rank=2",
+                                         "direct:bits=4,group=channel",
                                          "blocks:block=64",
                                          "raw:bf16"};
     for (size_t k = 0; k < sizeof codecs / sizeof *codecs; k++) {

@@ -117,7 +117,7 @@ def test_feedback_adds_what_was_not_sent():
 
 
 def test_a_frame_is_undone():
-    encoder = deltawire.Encoder("chunk:chunk=64,keep=0.1,feedback=ef,decay=0.9")
+    encoder = deltawire.Encoder("chunk:chunk=128,keep=0.1,feedback=ef,decay=0.9")
     for seed in range(3):
         encoder.encode(normal((3, 4, 64), seed), IDS)
     before = [numpy.from_dlpack(encoder.peek(id)).copy() for id in IDS]

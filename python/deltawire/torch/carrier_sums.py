@@ -5,7 +5,7 @@ carrier and tells the other one the port through torch's store. The links are op
 their pairs of ranks, so no ranks wait for each other in a circle.
 
 Links reconnect when a connection breaks, and can encrypt. The group sums what all ranks contribute
-in two hops; docs/collective.md says how."""
+in one hop or two; docs/collective.md says how."""
 
 from __future__ import annotations
 

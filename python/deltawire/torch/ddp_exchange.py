@@ -26,12 +26,12 @@ from deltawire.torch.gloo_groups import groups_of
 from deltawire.torch.waits import Wait
 
 GATHER_WORLD = 2  # the largest number of ranks for which "auto" means "gather"
+ALIGNMENT = 64  # elements; so that parts begin at the beginning of a group
 
 
 def gathers(way: str, world: int) -> bool:
     """Whether each rank sends its frames to all others, so that gradients are quantized once."""
     return way == "gather" or (way == "auto" and world <= GATHER_WORLD)
-ALIGNMENT = 64  # elements; so that parts begin at the beginning of a group
 
 
 class Peers:

@@ -36,8 +36,9 @@ class LinkedPeers:
         hops: int = 2,
     ) -> None:
         self.rank, self.world, self.spoiled = meeting.rank, len(meeting.ranks), False
-        self.keeps = codec._needs_ids() or sums._needs_ids()
-        self.may_drop = "quota_bytes" in codec.text or "quota_bytes" in sums.text
+        used = [codec] if hops == 1 else [codec, sums]
+        self.keeps = any(config._needs_ids() for config in used)
+        self.may_drop = any("quota_bytes" in config.text for config in used)
         self.sums = Sums(meeting, carrier, link, codec, sums, threads, hops)
         self._loaded: "list[bytes]" = []  # the pieces of the state that was loaded
         self._loading: "list[bytes]" = []
@@ -108,7 +109,7 @@ class Summed:
         self._peers.sums.finish(job.work)
 
     def finish(self, job: Any) -> None:
-        """Does nothing: the group has done the second hop, too."""
+        """Does nothing: the group has done all hops."""
 
     def load(self, states: "dict[str, Any]") -> None:
         """Errors: ValueError, and those of Group.load_state_dict."""

@@ -131,8 +131,9 @@ def test_all_ranks_send_the_same_places(exchange):
         assert torch.allclose(mean[there], torch.tensor(2.0))
     assert ((first != 0) & (second != 0)).float().mean().item() < 0.1
     apart = results(world, rank_of_places, "randk:keep=0.25,scaling=unbiased", exchange)
-    mean = torch.tensor(apart[0][0])
-    assert not torch.allclose(mean[mean != 0], torch.tensor(8.0))
+    if exchange == "gather":  # a place is drawn by any of three ranks
+        there = torch.tensor(apart[0][0]) != 0
+        assert abs(there.float().mean().item() - (1 - 0.75**3)) < 0.02
 
 
 # The codec raw:f32 is lossless, and with two ranks the division by the number of ranks is exact. So
