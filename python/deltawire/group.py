@@ -127,6 +127,7 @@ class Group(Shared):
             if not isinstance(given, int) or not 0 <= given < most:
                 refuse(f"{name} must be an int from 0 to {most - 1}, not {given!r}")
             setattr(how, name, given)
+        self._hops = hops or 2
         self._pending: "dict[int, Operation]" = {}
         self._own: "list[Link]" = []
         self._gpu = LazyStream("group")
@@ -423,6 +424,7 @@ class Group(Shared):
             "ranks": self._ranks,
             "codec": self._config.agreement,
             "result": self._result.agreement,
+            "hops": self._hops,
         }
 
     # ---- Reports ---------------------------------------------------------------------------------

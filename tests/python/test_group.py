@@ -471,8 +471,15 @@ def test_nan_is_the_same_everywhere():
     together(2, work, codec="direct:bits=4,group=64")
 
 
-@pytest.mark.parametrize("codec", ["delta:bits=4,incarnation=5", "direct:bits=2,feedback=ef"])
-def test_state_is_saved_and_loaded(codec):
+@pytest.mark.parametrize(
+    "codec, hops",
+    [
+        ("delta:bits=4,incarnation=5", 2),
+        ("direct:bits=2,feedback=ef", 2),
+        ("delta:bits=3,incarnation=5", 1),
+    ],
+)
+def test_state_is_saved_and_loaded(codec, hops):
     """A group that loads the state goes on with the same bits; one that has forgotten does not."""
     xs = [normal((6000,), step) for step in range(6)]
 
@@ -485,14 +492,14 @@ def test_state_is_saved_and_loaded(codec):
             group.load_state_dict(state)
         return state, rest
 
-    said = together(2, first, codec=codec)
+    said = together(2, first, codec=codec, hops=hops)
     assert said[0][1] == said[1][1] and said[0][0]["pieces"]
 
     def again(group):
         group.load_state_dict(said[group.rank][0])
         return [bits(group.all_reduce(x, slot=4)).tobytes() for x in xs[3:]]
 
-    assert together(2, again, codec=codec) == [said[0][1]] * 2
+    assert together(2, again, codec=codec, hops=hops) == [said[0][1]] * 2
 
     def forgets(group):
         made = [bits(group.all_reduce(xs[0], slot=4)).tobytes()]
@@ -500,7 +507,7 @@ def test_state_is_saved_and_loaded(codec):
         group.forget(77)
         return [*made, *(bits(group.all_reduce(x, slot=4)).tobytes() for x in xs[:1] + xs[3:])]
 
-    fresh = together(2, forgets, codec=codec)
+    fresh = together(2, forgets, codec=codec, hops=hops)
     assert fresh[0] == fresh[1] and fresh[0][2:] != said[0][1]
     assert fresh[0][0] == fresh[0][1]  # as if it were the first operation
 
@@ -509,7 +516,9 @@ def test_state_is_saved_and_loaded(codec):
         with refused("MISMATCH", "rank"):
             group.load_state_dict(said[1 - group.rank][0])
         with refused("MISMATCH", "codec"):
-            group.load_state_dict({**state, "codec": "direct:bits=3"})
+            group.load_state_dict({**state, "codec": "direct:bits=5"})
+        with refused("MISMATCH", "hops"):
+            group.load_state_dict({**state, "hops": 3 - hops})
         for broken in (None, {}, {"pieces": 5}):
             with refused("FORMAT"):
                 group.load_state_dict(broken)
@@ -518,7 +527,7 @@ def test_state_is_saved_and_loaded(codec):
         with refused("ARGUMENT", "no bytes"):
             group.load_state_dict({**state, "pieces": [5]})
 
-    together(2, wrong, codec=codec)
+    together(2, wrong, codec=codec, hops=hops)
 
 
 def test_a_slot_in_use_is_not_forgotten():
