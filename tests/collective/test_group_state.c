@@ -306,11 +306,12 @@ static void any_allocation_may_fail(void **state)
     static deed act;
     static const char *const uris[] = {"loop://state-%d", "shaped:duplicate=1%/loop://state-%d"};
     static const char *const codecs[] = {"delta:bits=4", "direct:bits=4,feedback=ef"};
-    for (int u = 0; u < 2; u++) {
-        int ends = 0;
+    for (int kind = 0; kind < 4; kind++) {
+        int ends = 0, u = kind % 2;
         for (long n = 0; !ends; n++) {
             group_rig rig;
             rig_link(&rig, uris[u], 2, codecs[u], NULL);
+            for (int r = 0; r < 2; r++) rig.config[r].hops = kind < 2 ? 2 : 1;
             use_allocator(&rig);
             atomic_store(&rig_calls, 0);
             atomic_store(&rig_refused_call, n);
@@ -336,13 +337,13 @@ static void any_allocation_may_fail(void **state)
     atomic_store(&rig_refused_call, -1);
 }
 
-static void nothing_is_allocated_in_steady_state(void **state)
+static void little_is_allocated(uint32_t hops)
 {
-    (void)state;
     static deed act;
     group_rig rig;
     atomic_store(&rig_refused_call, -1);
     rig_link(&rig, "loop://state-%d", 2, "delta:bits=4", NULL);
+    for (int r = 0; r < 2; r++) rig.config[r].hops = hops;
     use_allocator(&rig);
     rig_open(&rig);
     /* How many messages wait at the same time depends on the threads: hence some operations. */
@@ -351,6 +352,13 @@ static void nothing_is_allocated_in_steady_state(void **state)
     for (int visit = 20; visit < 60; visit++) run(&act, &rig, 1, FLOATS, visit);
     assert_in_range(atomic_load(&rig_calls) - before, 0, 3);
     rig_close(&rig);
+}
+
+static void nothing_is_allocated_in_steady_state(void **state)
+{
+    (void)state;
+    little_is_allocated(1);
+    little_is_allocated(2);
 }
 
 int main(void)
