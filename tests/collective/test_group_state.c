@@ -142,12 +142,13 @@ static void saved_state_continues_bit_for_bit(void **state)
 
 /* ---- Forgetting ------------------------------------------------------------------------------ */
 
-static void a_forgotten_slot_begins_anew(void **state)
+static void forget_slot_1(uint32_t hops)
 {
-    (void)state;
     static deed act;
     group_rig rig;
-    rig_start(&rig, "loop://state-%d", 3, "delta:bits=3");
+    rig_link(&rig, "loop://state-%d", 3, "delta:bits=3", NULL);
+    for (int r = 0; r < 3; r++) rig.config[r].hops = hops;
+    rig_open(&rig);
     for (int visit = 0; visit < 2; visit++) {
         run(&act, &rig, 1, FLOATS, visit);
         run(&act, &rig, 2, FLOATS, visit);
@@ -170,6 +171,13 @@ static void a_forgotten_slot_begins_anew(void **state)
         run(&act, &rig, 1, FLOATS, visit);
     }
     rig_close(&rig);
+}
+
+static void a_forgotten_slot_begins_anew(void **state)
+{
+    (void)state;
+    forget_slot_1(1);
+    forget_slot_1(2);
 }
 
 /* A rank may forget a slot and use it again before another rank has forgotten it. */
