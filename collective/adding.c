@@ -101,10 +101,8 @@ static bool add(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t pi
         dw_operation_message(slot, 1, dw_group_own_part(group, &slot->now.job), piece);
     dw_tensor y = dw_group_view(slot->sums + (at.begin - slot->now.begin), DW_F32, at.count);
     dw_decode_options options = {.struct_size = sizeof options, .adds = from > 0, .factor = 1};
-    dw_decoder *decoder = dw_coders_adding(group, &head, from);
-    /* What is decoded here is a part of the result in an all-reduce of one hop. */
-    return (dw_group_gathers(group, &slot->now.job) ? dw_coders_decode_result : dw_coders_decode)(
-        group, decoder, &head, from, frame, len, at.count > 0 ? &y : NULL, &options);
+    return dw_coders_decode(group, dw_coders_adding(group, &head, from), &head, from, frame, len,
+                            at.count > 0 ? &y : NULL, &options);
 }
 
 static bool add_own(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_piece at)

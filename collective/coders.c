@@ -40,8 +40,9 @@ static dw_config config_for(const dw_config *config, uint32_t rank, uint32_t to)
     return own;
 }
 
-/* Those of an all-reduce in one hop are apart: all ranks get the frames of one encoder then, and a
- * decoder takes frames of a single encoder. */
+/* An all-reduce in one hop has an encoder and decoders of its own. A decoder takes the frames of a
+ * single encoder, and here all ranks get the frames of the same one; in a reduce-scatter of the
+ * same group each rank gets those of another one. */
 static dw_status make_gathering(dw_group *group, dw_group_coders *coders)
 {
     coders->gathered =
@@ -131,9 +132,14 @@ bool dw_coders_decode(dw_group *group, dw_decoder *decoder, const dw_message *he
                       const dw_decode_options *options)
 {
     dw_status status = len == 0 ? DW_OK : DW_ERR_FORMAT;
+    dw_counters before = {.struct_size = sizeof before}, after = before;
+    bool is_result = head->flags & DW_MESSAGE_HOP2 || is_gathered(group, head);
+    if (is_result) dw_decoder_counters(decoder, &before);
     int64_t begin_ns = dw_group_now_ns();
     if (y) status = dw_decode_with(decoder, frame, len, y, options, NULL, 0, NULL);
     group->count.codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
+    if (is_result) dw_decoder_counters(decoder, &after);
+    group->count.poisoned += after.poisoned_groups - before.poisoned_groups;
     if (status == DW_OK) return true;
     dw_group_fail(group, status, from,
                   "slot %llu: piece %u of rank %u's %s cannot be decoded: %.100s",
@@ -141,18 +147,6 @@ bool dw_coders_decode(dw_group *group, dw_decoder *decoder, const dw_message *he
                   head->flags & DW_MESSAGE_HOP2 ? "result" : "contribution",
                   y ? dw_decoder_why(decoder) : "it should be empty");
     return false;
-}
-
-bool dw_coders_decode_result(dw_group *group, dw_decoder *decoder, const dw_message *head,
-                             uint32_t from, const void *frame, size_t len, const dw_tensor *y,
-                             const dw_decode_options *options)
-{
-    dw_counters before = {.struct_size = sizeof before}, after = before;
-    dw_decoder_counters(decoder, &before);
-    if (!dw_coders_decode(group, decoder, head, from, frame, len, y, options)) return false;
-    dw_decoder_counters(decoder, &after);
-    group->count.poisoned += after.poisoned_groups - before.poisoned_groups;
-    return true;
 }
 
 size_t dw_coders_bound(dw_group *group, const dw_config *config, const dw_tensor *x)

@@ -233,7 +233,7 @@ struct dw_group {
     uint64_t places;                      /* what places are drawn from; the same on all ranks */
     dw_config codec, result, rounding[2]; /* rounding: sums to f16 and to bf16 */
     bool keeps_state[2];                  /* whether codec and result keep anything of a key */
-    dw_encoder *round[2];                 /* of the two configs of rounding, without state */
+    dw_encoder *round[2];                 /* of the two configs `rounding`; they keep nothing */
     dw_decoder *rounded[2];
     dw_group_coders coders;
     dw_lane *lanes; /* (ranks) */
@@ -336,7 +336,8 @@ dw_tensor dw_adding_source(const dw_group_slot *slot, dw_piece at);
 bool dw_adding_encode(dw_group *group, dw_group_slot *slot, uint32_t part, uint32_t piece,
                       void *frame, size_t cap, size_t *len);
 size_t dw_adding_bound(dw_group *group, const dw_group_slot *slot, dw_piece at);
-/* Takes a contribution, also of this rank, to a piece; adds what is due. */
+/* Stores a contribution to a piece, of any rank, until its turn comes; then adds all contributions
+ * whose turn has come. */
 void dw_adding_put(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_arrival *arrival);
 
 /* gathering.c. Encodes the next piece, sends it to all, and takes it itself; returns whether it
@@ -387,26 +388,23 @@ void dw_device_store(dw_group *group, const dw_group_slot *slot, const void *fro
 void dw_device_end(dw_group *group);
 
 /* coders.c. agree: sets what places are drawn from, once all ranks were greeted. make: after an
- * error they must be destroyed. forget: drops what they keep of a slot;
- * the caller is a visitor. */
+ * error they must be destroyed. forget: drops what they keep of a slot; the caller is a visitor.
+ * contributing: encodes this rank's contribution that `head` names. adding: decodes that of rank
+ * `from`. */
 void dw_coders_agree(dw_group *group);
-/* What encodes, and what decodes, the contribution of rank `from` that `head` names. */
-dw_encoder *dw_coders_contributing(const dw_group *group, const dw_message *head);
-dw_decoder *dw_coders_adding(const dw_group *group, const dw_message *head, uint32_t from);
-/* The same as decode, below, and counts what has become poisoned. */
-bool dw_coders_decode_result(dw_group *group, dw_decoder *decoder, const dw_message *head,
-                             uint32_t from, const void *frame, size_t len, const dw_tensor *y,
-                             const dw_decode_options *options);
 dw_status dw_coders_make(dw_group *group, dw_group_coders *coders);
 void dw_coders_destroy(dw_group *group, dw_group_coders *coders);
 dw_status dw_coders_forget(dw_group *group, uint64_t slot);
+dw_encoder *dw_coders_contributing(const dw_group *group, const dw_message *head);
+dw_decoder *dw_coders_adding(const dw_group *group, const dw_message *head, uint32_t from);
 /* The bound of frames of x under one of the group's configs. Called by the worker. It remembers
  * bounds, because to compute one takes several times as long as to encode a short piece. */
 size_t dw_coders_bound(dw_group *group, const dw_config *config, const dw_tensor *x);
 /* Encode and decode the piece that `head` names, and count what that costs. If they return false,
  * the group has failed. encode: into at most cap bytes at `frame`; with error feedback a copy of
  * the frame is kept. decode: a frame of rank `from` into *y. y NULL: the piece is empty, and so
- * must be the frame. options: as in dw_decode_with. */
+ * must be the frame. options: as in dw_decode_with. Poisoned groups are counted where the frame is
+ * a result, or a part of one in an all-reduce of one hop. */
 bool dw_coders_encode(dw_group *group, dw_group_slot *slot, dw_encoder *encoder,
                       const dw_message *head, const dw_tensor *x, void *frame, size_t cap,
                       size_t *len);

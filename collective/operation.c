@@ -21,25 +21,28 @@ bool dw_group_shares(const dw_group *group, const dw_group_job *job)
     return job->operation != DW_REDUCE_SCATTER && !dw_group_gathers(group, job);
 }
 
-/* Whether the whole buffer is one part: that of the root in a broadcast, and of all ranks in an
- * all-reduce of one hop, where it has the number 0. */
-static bool is_whole(const dw_group *group, const dw_group_job *job, uint32_t *number)
+/* Whether the whole buffer is one part. */
+static bool has_one_part(const dw_group *group, const dw_group_job *job)
 {
-    bool is_broadcast = job->operation == DW_BROADCAST;
-    *number = is_broadcast ? job->root : 0;
-    return is_broadcast || dw_group_gathers(group, job);
+    return job->operation == DW_BROADCAST || dw_group_gathers(group, job);
+}
+
+/* The number of this part: in a broadcast that of the root; in an all-reduce of one hop, where it
+ * belongs to all ranks, 0. */
+static uint32_t number_of_it(const dw_group_job *job)
+{
+    return job->operation == DW_BROADCAST ? job->root : 0;
 }
 
 uint32_t dw_group_own_part(const dw_group *group, const dw_group_job *job)
 {
-    return dw_group_gathers(group, job) ? 0 : group->rank;
+    return dw_group_gathers(group, job) ? number_of_it(job) : group->rank;
 }
 
 dw_piece dw_group_part_of(const dw_group *group, const dw_group_job *job, uint32_t part)
 {
     dw_piece found = {0, 0};
-    uint32_t whole;
-    if (is_whole(group, job, &whole)) return part == whole ? (dw_piece){0, job->n} : found;
+    if (has_one_part(group, job)) return part == number_of_it(job) ? (dw_piece){0, job->n} : found;
     dw_group_part(job->n, part, group->ranks, &found.begin, &found.count);
     return found;
 }
@@ -51,8 +54,7 @@ static uint64_t piece_length(const dw_group *group, const dw_group_job *job)
 {
     enum { PIECES = 8 };
     if (group->piece) return group->piece;
-    uint32_t whole;
-    uint64_t parts = is_whole(group, job, &whole) ? 1 : group->ranks;
+    uint64_t parts = has_one_part(group, job) ? 1 : group->ranks;
     uint64_t tiles = job->n / (parts * PIECES * DW_GROUP_TILE) + 1, length = tiles * DW_GROUP_TILE;
     if (length < group->shortest_piece) return group->shortest_piece;
     return length < group->longest_piece ? length : group->longest_piece;
@@ -61,9 +63,8 @@ static uint64_t piece_length(const dw_group *group, const dw_group_job *job)
 uint32_t dw_group_pieces_of(const dw_group *group, const dw_group_job *job, uint32_t part)
 {
     uint64_t count = dw_group_part_of(group, job, part).count;
-    uint32_t whole;
-    if (!is_whole(group, job, &whole)) whole = group->ranks - 1;
-    if (job->n == 0) return part == whole;
+    uint32_t last = has_one_part(group, job) ? number_of_it(job) : group->ranks - 1;
+    if (job->n == 0) return part == last;
     uint64_t length = piece_length(group, job);
     return (uint32_t)((count + length - 1) / length);
 }

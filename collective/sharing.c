@@ -57,7 +57,7 @@ static bool accept(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t
     if (at.count == 0) return dw_coders_decode(group, decoder, &head, from, frame, len, NULL, NULL);
     unsigned char *taken = &slot->taken[slot->first_piece[from] + piece];
     dw_tensor y = dw_group_view(room_for(slot, taken, at), job->dtype, at.count);
-    return dw_coders_decode_result(group, decoder, &head, from, frame, len, &y, NULL);
+    return dw_coders_decode(group, decoder, &head, from, frame, len, &y, NULL);
 }
 
 /* Encodes the piece into one of the messages, and takes the result itself. */

@@ -30,7 +30,7 @@ extern "C" {
  *
  * With hops = 1 each rank sends its whole buffer to all instead, and adds for itself what all sent,
  * in the same order. Nothing is encoded twice, and nobody waits for an owner. With two ranks that
- * takes as many bytes; with D ranks D / 2 times as many. */
+ * takes as many bytes; with D ranks D / 2 times as many. The config `result` is not used then. */
 typedef struct dw_group dw_group;
 
 /* Configuration of a group. Set struct_size and zero the rest, as described in transport.h; zero
@@ -230,8 +230,10 @@ typedef struct dw_group_counters {
     uint64_t encoded_bytes;     /* of the frames that were made of them */
     uint64_t sent_bytes;        /* of messages given to links, including headers and repetitions */
     uint64_t received_bytes;
-    uint64_t poisoned; /* groups or blocks with NaN or Inf in results; the same on all ranks */
-    uint64_t repeated; /* messages sent again, because they were lost or damaged */
+    /* groups or blocks with NaN or Inf, in results, or in contributions to an all-reduce of one
+     * hop; the same on all ranks */
+    uint64_t poisoned;
+    uint64_t repeated;           /* messages sent again, because they were lost or damaged */
     uint64_t slots, state_bytes; /* current: slots; memory that they take, without codec state */
     uint64_t codec_ns;           /* time spent encoding and decoding, by whichever thread */
     uint64_t wait_ns;            /* time that callers spent in dw_group_wait and dw_group_run */

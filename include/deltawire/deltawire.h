@@ -448,8 +448,8 @@ DW_API dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint
                                    size_t cap, size_t *len);
 
 /* With feedback: a frame was not delivered, and never will be. Adds what it carried back to the
- * residuals of its keys, so that the next frames of the keys carry it; with decay=d, d times that,
- * however many visits have been since. frame: the bytes that
+ * residuals of its keys, so that the next frames of the keys carry it. With decay=d, what it
+ * carried is multiplied by d once, even if there were more visits since. frame: the bytes that
  * dw_encode made, which may have been sent or not. Where it is unknown whether the decoder has got
  * the frame, do not call this, or a gradient may count twice. Frames of the same key must be given
  * back in the order in which they were made. Frames that were made with the option stateless must

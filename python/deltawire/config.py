@@ -55,6 +55,10 @@ class Config:
         """Whether an encoder keeps state under ids: the codec delta, or feedback."""
         return self.codec == "delta" or self._struct.feedback > core.DW_FEEDBACK_NONE
 
+    def _is_unbiased(self) -> bool:
+        """Whether randk multiplies its values, because a mean over many frames shall be right."""
+        return bool(self._struct.scaling == core.DW_SCALING_UNBIASED)
+
     def __repr__(self) -> str:
         return f"Config({self._text!r})"
 

@@ -153,11 +153,11 @@ DW_INLINE uint16_t dw_step_below(double step)
  * parts, unclamped: by the rounding. The expected square of the error of a value is step^2 / parts:
  * step^2 / 12 with dither, step^2 / 6 with stochastic rounding, step^2 / DW_TRELLIS_PARTS along a
  * trellis. With nearest rounding it is about step^2 / 12 as well, unless the values were made to be
- * rounded badly. The mean of n squares exceeds its expectation hardly ever
- * by more than the factor 1 + 4 / sqrt(n), which is more than 3 standard deviations away; so the
- * step is chosen for a mean that is smaller by this factor. A step with which values would be
- * clamped, because they are more than `unclamped` steps large, is replaced by the smallest one with
- * which none is, although the error then exceeds `error`. */
+ * rounded badly. The mean of n squares exceeds its expectation hardly ever by more than the factor
+ * 1 + 4 / sqrt(n), which is more than 3 standard deviations away; so the step is chosen for a mean
+ * that is smaller by this factor. A step with which values would be clamped, because they are more
+ * than `unclamped` steps large, is replaced by the smallest one with which none is, although the
+ * error then exceeds `error`. */
 DW_INLINE uint16_t dw_step_of_error(const dw_squares *squares, double error, double parts,
                                     double unclamped)
 {

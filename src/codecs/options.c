@@ -155,7 +155,7 @@ static uint64_t best_keep(const dw_config *config)
     return config->codec == DW_CODEC_CHUNK ? DW_KEEP_ALL / 64 : DW_KEEP_ALL / 100;
 }
 
-static uint64_t whole(const dw_config *config)
+static uint64_t no_decay(const dw_config *config)
 {
     (void)config;
     return DW_DECAY_NONE;
@@ -484,7 +484,7 @@ const dw_option dw_options[DW_OPTIONS] = {
      "state digest over one stretch of prev in so many; 255: none", "1"},
     {24, "feedback", WITHOUT_PREV, DW_SCOPE_ALWAYS, DW_AGREE_NO, feedbacks, 0, 0, false, FIELD(feedback), first, feedback_fits,
      "whether the encoder adds what it did not send of a key's tensor to the next one", "none"},
-    {45, "decay", WITHOUT_PREV, DW_SCOPE_FEEDBACK, DW_AGREE_NO, NULL, 1, DW_DECAY_NONE, 3, FIELD(decay), whole, NULL,
+    {45, "decay", WITHOUT_PREV, DW_SCOPE_FEEDBACK, DW_AGREE_NO, NULL, 1, DW_DECAY_NONE, 3, FIELD(decay), no_decay, NULL,
      "what residuals are multiplied by at each visit of their key; only with feedback", "1"},
     {12, "quota_bytes", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, NULL, 1, UINT64_MAX, false, FIELD(quota_bytes), NULL, NULL,
      "limit for the bytes of prev; the same at both ends", "no limit"},

@@ -28,13 +28,15 @@
 void dw_residual_of_run(const dw_encode_job *job, const dw_run *run);
 void dw_residual_of_columns(const dw_encode_job *job, const dw_column_run *run);
 
-/* Multiplies the residuals of n values by decay, in thousandths, after a visit: the longer ago a
- * value was left out, the less of it is sent (SparseLoCo, arXiv:2508.15706). Both functions are to
- * be called in the exact floating-point mode (base/cpu.h), as the quotient is rounded. */
+/* The option decay, which is in thousandths, as a number. It is rounded, so call this and the next
+ * function in the exact floating-point mode (base/cpu.h). */
 static inline float dw_residual_factor(uint32_t decay)
 {
     return (float)decay / 1000;
 }
+
+/* Multiplies n residuals by the option decay, once in each visit. So the longer ago a value was
+ * left out, the less of it is sent (SparseLoCo, arXiv:2508.15706). */
 void dw_residual_fade(float *residual, uint64_t n, uint32_t decay);
 
 /* Completes the residual of a run, if the job keeps one. */

@@ -10,7 +10,7 @@
 #include "codecs/residual.h"
 #include "ends/encoder.h"
 
-/* A frame that is given back, or undone.
+/* A frame that was not delivered: it is given back, or undone.
  *
  * | name    | shape     | meaning                                                              |
  * | x       | (N, T, C) | what the frame was made of, if it is undone; NULL: it is given back  |
@@ -22,7 +22,7 @@
  * | fetched | (C)       | room for a row of x that lies on a device, in its dtype              |
  *
  * What the form keeps beside a residual stays as it is. */
-typedef struct giving {
+typedef struct returned {
     dw_encoder *encoder;
     const dw_tensor *x;
     dw_frame_info info;
@@ -31,10 +31,10 @@ typedef struct giving {
     dw_entry_info *entries;
     dw_copy *fresh;
     float *y, *held, *row, *fetched;
-} giving;
+} returned;
 
 /* What is held for entry i of the frame; NULL: nothing. */
-static dw_held *held_of(const giving *g, uint32_t i)
+static dw_held *held_of(const returned *g, uint32_t i)
 {
     dw_key key = dw_encoder_held_key(g->encoder, g->entries[i].key, i);
     return dw_predictor_find(&g->encoder->end.predictor, key);
@@ -42,7 +42,7 @@ static dw_held *held_of(const giving *g, uint32_t i)
 
 /* Checks that the residual of a key contains the frame, and that the frame has not been given back
  * yet. held: what is held of the key, or NULL. */
-static dw_status check_key(const giving *g, const dw_held *held)
+static dw_status check_key(const returned *g, const dw_held *held)
 {
     if (!held || !held->now.data || held->incarnation != g->info.incarnation ||
         held->t != g->info.t || held->c != g->info.c)
@@ -66,7 +66,7 @@ static dw_status check_key(const giving *g, const dw_held *held)
 }
 
 /* Decodes the frame, with all checks of a decoder. */
-static dw_status decode(const giving *g, const void *frame, size_t len)
+static dw_status decode(const returned *g, const void *frame, size_t len)
 {
     dw_encoder *encoder = g->encoder;
     dw_config config = encoder->end.config;
@@ -85,9 +85,9 @@ static dw_status decode(const giving *g, const void *frame, size_t len)
     return status;
 }
 
-/* What the residual, negated, would be if the frame had carried nothing: y becomes held - decay y.
+/* y becomes the residual, negated, as it would be if the frame had carried nothing: held - decay y.
  * Where y is poisoned, the frame has carried nothing. */
-static void give_back_y(const giving *g, const float *held, float *y)
+static void give_back_y(const returned *g, const float *held, float *y)
 {
     for (uint64_t i = 0; i < g->elements; i++) {
         float carried = g->decay * y[i], less = held[i] - carried;
@@ -96,7 +96,7 @@ static void give_back_y(const giving *g, const float *held, float *y)
 }
 
 /* Returns row t of sample n of x as f32; NULL: it could not be copied from the device. */
-static const float *row_of_x(const giving *g, uint32_t n, uint32_t t, dw_status *status)
+static const float *row_of_x(const returned *g, uint32_t n, uint32_t t, dw_status *status)
 {
     const dw_engine *engine = &g->encoder->end.engine;
     size_t each = dw_dtype_bytes(g->x->dtype);
@@ -112,9 +112,9 @@ static const float *row_of_x(const giving *g, uint32_t n, uint32_t t, dw_status 
     return g->row;
 }
 
-/* The residual, negated, before the frame of sample n: commit made decay (before + y - x) of it, or
- * decay times `before` where y is poisoned or x is not finite. */
-static dw_status undo_y(const giving *g, uint32_t n, const float *held, float *y)
+/* y becomes the residual of sample n, negated, before the frame. The frame's commit has replaced it
+ * by decay (before + y - x) or, where y is poisoned or x is not finite, by decay times before. */
+static dw_status undo_y(const returned *g, uint32_t n, const float *held, float *y)
 {
     dw_status status = DW_OK;
     for (uint32_t t = 0; t < g->info.t; t++) {
@@ -132,7 +132,8 @@ static dw_status undo_y(const giving *g, uint32_t n, const float *held, float *y
 /* Makes the new residual of sample n in `next`, and in y, too. `more` bytes follow the values of
  * prev; there are none on a device, whose forms keep nothing else. Residuals on a device are copied
  * to main memory and back, because this is rare. */
-static dw_status take_off(const giving *g, uint32_t n, const void *prev, void *next, uint64_t more)
+static dw_status make_residual(const returned *g, uint32_t n, const void *prev, void *next,
+                               uint64_t more)
 {
     float *y = g->y + n * g->elements;
     const dw_engine *engine = &g->encoder->end.engine;
@@ -154,7 +155,7 @@ static dw_status take_off(const giving *g, uint32_t n, const void *prev, void *n
 }
 
 /* Makes the new residuals in new slots. The slots of the first *taken keys have been taken. */
-static dw_status add_back(giving *g, uint32_t *taken)
+static dw_status make_residuals(returned *g, uint32_t *taken)
 {
     dw_predictor *predictor = &g->encoder->end.predictor;
     uint64_t used = predictor->held_bytes + predictor->reserved_bytes;
@@ -168,12 +169,12 @@ static dw_status add_back(giving *g, uint32_t *taken)
         if (status) return dw_encoder_fail(g->encoder, status, NULL);
         ++*taken;
         fresh->chain = g->info.sequence + 1;
-        status = take_off(g, i, held->now.data, fresh->data, held->more);
+        status = make_residual(g, i, held->now.data, fresh->data, held->more);
     }
     return status;
 }
 
-static void commit(const giving *g)
+static void commit(const returned *g)
 {
     dw_predictor *predictor = &g->encoder->end.predictor;
     for (uint32_t i = 0; i < g->info.n; i++) {
@@ -188,7 +189,7 @@ static void commit(const giving *g)
 }
 
 /* Gives the slots of the first n keys back. */
-static void drop(const giving *g, uint32_t n)
+static void drop(const returned *g, uint32_t n)
 {
     dw_predictor *predictor = &g->encoder->end.predictor;
     for (uint32_t i = 0; i < n; i++) {
@@ -197,7 +198,7 @@ static void drop(const giving *g, uint32_t n)
     }
 }
 
-static dw_status check_entries(const giving *g, const void *frame, size_t len)
+static dw_status check_entries(const returned *g, const void *frame, size_t len)
 {
     dw_status status = dw_frame_entries(frame, len, 0, g->info.n, g->entries);
     if (status) return dw_encoder_fail(g->encoder, status, "the frame's tables cannot be read");
@@ -206,14 +207,14 @@ static dw_status check_entries(const giving *g, const void *frame, size_t len)
 }
 
 /* The entries have been checked, so the frame has the shape of what is held. */
-static dw_status take_back(giving *g, const void *frame, size_t len)
+static dw_status replace_residuals(returned *g, const void *frame, size_t len)
 {
     uint32_t taken = 0;
     dw_status status = decode(g, frame, len);
     if (status) return status;
     dw_cpu_mode mode = dw_cpu_enter_exact();
     g->decay = dw_residual_factor(dw_config_decay(&g->encoder->end.config));
-    status = add_back(g, &taken);
+    status = make_residuals(g, &taken);
     dw_cpu_leave_exact(mode);
     if (!status)
         commit(g);
@@ -223,7 +224,7 @@ static dw_status take_back(giving *g, const void *frame, size_t len)
 }
 
 /* Takes the frame back, with room for its y and for two rows. */
-static dw_status with_room(giving *g, const void *frame, size_t len)
+static dw_status with_room(returned *g, const void *frame, size_t len)
 {
     const dw_allocator *allocator = &g->encoder->end.allocator;
     uint64_t bytes, rows = (uint64_t)4 * 2 * g->info.c;
@@ -235,13 +236,13 @@ static dw_status with_room(giving *g, const void *frame, size_t len)
     g->held = g->y + g->info.n * g->elements;
     g->row = g->held + g->elements;
     g->fetched = g->row + g->info.c;
-    dw_status status = take_back(g, frame, len);
+    dw_status status = replace_residuals(g, frame, len);
     dw_mem_release(allocator, g->y, bytes);
     return status;
 }
 
 /* Reads what the frame says of itself, without its tables. */
-static dw_status open_frame(giving *g, const void *frame, size_t len)
+static dw_status open_frame(returned *g, const void *frame, size_t len)
 {
     dw_encoder *encoder = g->encoder;
     g->info = (dw_frame_info){.struct_size = sizeof g->info};
@@ -260,9 +261,10 @@ static dw_status open_frame(giving *g, const void *frame, size_t len)
 }
 
 /* x: NULL: the frame is given back; else it is undone. */
-static dw_status take(dw_encoder *encoder, const void *frame, size_t len, const dw_tensor *x)
+static dw_status return_frame(dw_encoder *encoder, const void *frame, size_t len,
+                              const dw_tensor *x)
 {
-    giving g = {.encoder = encoder, .x = x};
+    returned g = {.encoder = encoder, .x = x};
     const dw_allocator *allocator = &encoder->end.allocator;
     if (!frame) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
     if (encoder->end.config.feedback <= DW_FEEDBACK_NONE)
@@ -284,12 +286,12 @@ static dw_status take(dw_encoder *encoder, const void *frame, size_t len, const 
 
 dw_status dw_encoder_give_back(dw_encoder *encoder, const void *frame, size_t len)
 {
-    return encoder ? take(encoder, frame, len, NULL) : DW_ERR_ARGUMENT;
+    return encoder ? return_frame(encoder, frame, len, NULL) : DW_ERR_ARGUMENT;
 }
 
 dw_status dw_encoder_undo(dw_encoder *encoder, const void *frame, size_t len, const dw_tensor *x)
 {
     if (!encoder) return DW_ERR_ARGUMENT;
     dw_status status = dw_encoder_check_tensor(encoder, x);
-    return status ? status : take(encoder, frame, len, x);
+    return status ? status : return_frame(encoder, frame, len, x);
 }

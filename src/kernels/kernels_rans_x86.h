@@ -343,9 +343,10 @@ static bool rans_last_words(rans_words *w, const uint8_t *begin)
     return true;
 }
 
-/* Called before every group: sees to it that loads do not pass the end of the block. *next and *end
- * are those of *w, which a loop keeps in registers. Returns false where words were read that are
- * not there. */
+/* To be called before each group of codes is decoded. Near the end of the block it lets *w continue
+ * in a copy of the last words, so that a load never passes the end of the block. The loop has its
+ * own copies of w->next and w->end, in *next and *end, so that they stay in registers. Returns
+ * false if the codes so far have used more words than the block has. */
 DW_VECTOR bool rans_has_words(rans_words *w, const uint8_t *begin, const uint8_t **next,
                               const uint8_t **end)
 {

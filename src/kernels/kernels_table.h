@@ -2,8 +2,8 @@
  * kernels_table.h - the table of an instruction set whose kernels have the names of their rows in
  * dw_kernels.
  *
- * Included by the file of each instruction set, after its kernels. Those for the parts of dithered
- * codes are parameters, because there are two versions of them for AVX-512. */
+ * Included by the file of each instruction set, after its kernels. The three kernels for the parts
+ * of dithered codes are arguments of the macro, because AVX-512 has two versions of each. */
 #ifndef DW_KERNELS_TABLE_H
 #define DW_KERNELS_TABLE_H
 

@@ -163,7 +163,8 @@ static void one_hop_is_the_models(void **state)
     }
 }
 
-/* Slots of a codec that keeps state may be used for different operations. */
+/* In one group, with a codec that keeps state, slot 0 is for all-reduces in one hop, slot 1 for
+ * reduce-scatters, and slot 2 for all-gathers. */
 static void one_hop_goes_with_other_operations(void **state)
 {
     (void)state;

@@ -24,7 +24,7 @@ struct dw_link {
     size_t hello_len;
     uint64_t retry_ms, nonce, group_nonce, next_number;
     int is_full, is_lost;
-    dw_encoder *contribute, *share; /* of that rank */
+    dw_encoder *contribute, *share, *gather; /* of that rank */
 };
 
 typedef struct operation {
@@ -250,7 +250,7 @@ static int change_head(fuzz_input *input, dw_message *head)
 }
 
 /* A frame of the right shape for a piece. */
-static size_t make_frame(dw_link *link, int hop, uint64_t slot, uint32_t piece, dw_piece at,
+static size_t make_frame(dw_encoder *encoder, int hop, uint64_t slot, uint32_t piece, dw_piece at,
                          dw_dtype dtype, unsigned char *frame, size_t cap)
 {
     static float values[PIECE];
@@ -260,8 +260,7 @@ static size_t make_frame(dw_link *link, int hop, uint64_t slot, uint32_t piece, 
     /* Half floats have any bits. */
     dw_tensor x = dw_group_view(values, hop == 2 && dtype != DW_F32 ? DW_F32 : dtype, at.count);
     dw_key key = {.sample = slot, .slice = piece};
-    REQUIRE(dw_encode(hop == 2 ? link->share : link->contribute, &key, &x, frame, cap, &len) ==
-            DW_OK);
+    REQUIRE(dw_encode(encoder, &key, &x, frame, cap, &len) == DW_OK);
     return len;
 }
 
@@ -283,8 +282,11 @@ static void say_data(fuzz_input *input, dw_link *link)
     static unsigned char frame[1 << 17];
     if (confirms) at.count = 0;
     is_due |= confirms;
-    size_t len =
-        make_frame(link, hop, slot, piece, at, is_due ? job->dtype : DW_F32, frame, sizeof frame);
+    dw_encoder *encoder = hop == 2                           ? link->share
+                          : dw_group_gathers(run.group, job) ? link->gather
+                                                             : link->contribute;
+    size_t len = make_frame(encoder, hop, slot, piece, at, is_due ? job->dtype : DW_F32, frame,
+                            sizeof frame);
     dw_message head = {
         .kind = DW_MESSAGE_DATA,
         .operation = (uint8_t)job->operation,
@@ -464,6 +466,8 @@ static void open_group(fuzz_input *input)
         REQUIRE(dw_encoder_create(&run.link[r].contribute, &theirs) == DW_OK);
         theirs.incarnation = 20 + r;
         REQUIRE(dw_encoder_create(&run.link[r].share, &theirs) == DW_OK);
+        theirs.incarnation = 30 + r;
+        REQUIRE(dw_encoder_create(&run.link[r].gather, &theirs) == DW_OK);
         links[r] = &run.link[r];
     }
     dw_group_config config = {.struct_size = sizeof config,
@@ -501,6 +505,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (uint32_t r = 0; r < RANKS; r++) {
         dw_encoder_destroy(run.link[r].contribute);
         dw_encoder_destroy(run.link[r].share);
+        dw_encoder_destroy(run.link[r].gather);
         free(run.link[r].hello);
     }
     REQUIRE(run.live == 0);

@@ -151,7 +151,8 @@ void ledger_undone(ledger *l, const dw_encoder *encoder, const uint8_t *frame, s
             volatile float after = l->held[key][i] / l->decay,
                            less = after - y[n * elements(l) + i],
                            before = less + at(x, n, (uint32_t)(i / l->c), (uint32_t)(i % l->c));
-            l->held[key][i] = isfinite(before) ? before : after;
+            if (isfinite(before) || isfinite(after))
+                l->held[key][i] = isfinite(before) ? before : after;
         }
         compare(l, encoder, key, true);
     }

@@ -73,7 +73,7 @@ class Peers:
         """What randk and cocktail draw places from (Encoder.encode): the same number on all ranks
         for a part of a bucket and its mean. Otherwise the second collective would leave out most of
         what the first one has carried. With scaling=unbiased they must draw apart."""
-        if "scaling=unbiased" in config.text:
+        if config._is_unbiased():
             return 0
         name = f"{self.nonce} {key[0]} {key[1]} {visit}".encode()
         return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little") | 1

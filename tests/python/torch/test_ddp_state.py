@@ -85,6 +85,7 @@ WORLDS = [
     (3, {"codec": "direct:bits=3,feedback=ef", "hook": {"exchange": "parts"}}),
     (2, {"codec": "direct:bits=4,feedback=ef", "hook": LINKS}),
     (3, {"codec": "delta:bits=3", "hook": {**LINKS, "sums": "direct:bits=4,feedback=ef"}}),
+    (2, {"codec": "direct:bits=4", "hook": {**LINKS, "sums": "delta:bits=4"}}),  # sums: not used
     (2, {"static_graph": True, "named": False, "hook": LINKS}),
 ]
 
