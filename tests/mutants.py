@@ -1120,7 +1120,7 @@ MUTANTS_OF_GROUPS = {
     "gathered_with_the_others": ("collective/coders.c", "return group->hops == 1 && head->operation == DW_ALL_REDUCE;", "return 0 * head->operation * group->hops;"),
     "gathered_poison_uncounted": ("collective/coders.c", "head->flags & DW_MESSAGE_HOP2 || is_gathered(group, head);", "head->flags & DW_MESSAGE_HOP2;"),
     "gathered_and_shared": ("collective/operation.c", "return job->operation != DW_REDUCE_SCATTER && !dw_group_gathers(group, job);", "return job->operation != DW_REDUCE_SCATTER;"),
-    "gathered_by_parts": ("collective/operation.c", "return job->operation == DW_BROADCAST || dw_group_gathers(group, job);", "return job->operation == DW_BROADCAST;"),
+    "gathered_by_parts": ("collective/operation.c", "return job->operation == DW_BROADCAST || dw_group_gathers(group, job);", "return job->operation == DW_BROADCAST || group->hops == 3;"),
     "everyone_but_the_last": ("collective/everyone.c", "if (len > 0 && bodies[r] && bodies[r] != body)", "if (len > 0 && bodies[r] && bodies[r] != body && r + 1 < group->ranks)"),
     "everyone_with_one_number": ("collective/everyone.c", "dw_message own = *head; /* every link has numbers of its own */", "dw_message own = *head; if (r > 0) group->lanes[r].next_number++;"),
     "hops_not_compared": ("collective/greeting.c", "if (hops != group->hops)", "if (0)"),
