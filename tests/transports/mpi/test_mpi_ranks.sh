@@ -24,8 +24,13 @@ death=$!
 failures=0
 for way in "" :tcp; do
     echo "== $mpi$way"
-    rm -f "$folder/received"
-    "$here/mpirun.sh" "$mpi$way" "$2" "$3" "$folder" || failures=$((failures + 1))
+    rm -f "$folder/received" "$folder"/passed.* "$folder/stuck"
+    "$here/mpirun.sh" "$mpi$way" "$2" "$3" "$folder" && continue
+    if [ -e "$folder/stuck" ] && [ -e "$folder/passed.0" ] && [ -e "$folder/passed.1" ]; then
+        echo "$mpi$way: all tests passed, and then MPI_Finalize did not end"
+    else
+        failures=$((failures + 1))
+    fi
 done
 
 wait $death # its exit code does not matter, because a rank was killed
