@@ -148,9 +148,8 @@ static bool sleep_until(attendance *all, int64_t deadline_ns)
     struct pollfd waits[1 + 2 * DW_ATTEND_MOST];
     int64_t now_ns = dw_link_now_ns(), until_ns = prepare(all, waits, now_ns, deadline_ns);
     int64_t left_ns = until_ns > now_ns ? until_ns - now_ns : 0;
-    struct timespec time = {.tv_sec = (time_t)(left_ns / 1000000000),
-                            .tv_nsec = (long)(left_ns % 1000000000)};
-    ppoll(waits, 1 + 2 * all->n, until_ns == INT64_MAX ? NULL : &time, NULL);
+    if (until_ns == INT64_MAX) left_ns = INT64_MAX;
+    dw_link_poll(all->n > 0 ? &all->links[0].link->spinner : NULL, waits, 1 + 2 * all->n, left_ns);
     now_ns = dw_link_now_ns();
     for (size_t i = 0; i < all->n; i++) {
         attended *one = &all->links[i];

@@ -8,6 +8,7 @@
  * | calls.c    | the public calls: sending, receiving, waiting, counting                  |
  * | wheel.c    | who calls the backend: the link's thread, or a caller that waits anyway  |
  * | attend.c   | a caller that waits on several links                                     |
+ * | spinner.c  | a caller asks for a moment before it sleeps, where that is of use        |
  * | progress.c | sending, receiving, handlers, timeouts                                   |
  * | takedown.c | the end: the backend is closed, all memory is freed                      |
  * | inbox.c    | arrived messages by tag, handlers                                        |
@@ -17,6 +18,7 @@
 #ifndef DW_LINK_H
 #define DW_LINK_H
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
 
@@ -52,6 +54,12 @@ typedef struct dw_inbox {
  * it back. THREAD: the link's thread. ASLEEP: the link's thread, but it sleeps in poll, and a
  * caller may take the wheel. CALLER: a thread of the program, inside a call of the link. */
 typedef enum dw_wheel { DW_WHEEL_FREE, DW_WHEEL_THREAD, DW_WHEEL_ASLEEP, DW_WHEEL_CALLER } dw_wheel;
+
+/* Whether a caller that waits asks for a moment before it sleeps (spinner.c). vain: the share of
+ * the last waits in which asking was of no use. slept: the waits that have not asked. */
+typedef struct dw_spinner {
+    uint32_t vain, slept;
+} dw_spinner;
 
 /* The table of inboxes has at least 2^DW_INBOX_LEAST_BITS buckets. At most DW_INBOX_UNUSED_MOST
  * unused inboxes are kept for new tags. */
@@ -112,6 +120,7 @@ struct dw_link {
     /* The last dw_link_watch released messages that the backend had kept. A caller may wait for
      * that. */
     bool has_settled;
+    dw_spinner spinner;
     /* For the timeout of callers that wait while nothing is received, because unread messages take
      * more than max_arrived_bytes. full_ns: how long such callers have waited since a message was
      * last taken out, measured until full_looked_ns. full_looked_ns: the time of that measurement;
@@ -222,6 +231,12 @@ void dw_link_leave_wheel(dw_link *link, int64_t next_ns);
 void dw_link_drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_t what),
                    uint64_t what, int64_t deadline_ns);
 void dw_link_push_now(dw_link *link);
+
+/* spinner.c. asks: whether the next wait asks before it sleeps. learn: whether that was of use.
+ * poll: waits for descriptors like poll; spinner NULL: sleeps at once. */
+bool dw_spinner_asks(dw_spinner *spinner);
+void dw_spinner_learn(dw_spinner *spinner, bool is_useful);
+void dw_link_poll(dw_spinner *spinner, struct pollfd *waits, size_t n, int64_t at_most_ns);
 
 /* progress.c; to be called with the wheel. */
 int dw_link_push(dw_link *link);      /* returns how many messages were sent */

@@ -13,8 +13,11 @@
 #include "link/link.h"
 
 /* How long the wheel stays free for the next call: longer than a program that exchanges messages
- * takes from one call to the next, but much shorter than any timeout. */
-static const int64_t standby_ns = DW_NS_PER_MS;
+ * takes from one call to the next, but much shorter than any timeout. While the program goes on
+ * calling, the thread wakes up this often in vain, so this grows to a part of the time for which it
+ * has done so. */
+static const int64_t standby_ns = DW_NS_PER_MS, longest_standby_ns = 4 * DW_NS_PER_MS;
+enum { STANDBY_PART = 16 };
 
 /* ---- Sleeping -------------------------------------------------------------------------------- */
 
@@ -49,9 +52,7 @@ bool dw_link_sleep(dw_link *link, int64_t at_most_ns)
     const struct dw_bell *bell = by_thread ? &link->thread_bell : &link->caller_bell;
     struct pollfd wait[2] = {{.fd = bell->read, .events = POLLIN},
                              {.fd = state.wait_fd, .events = (short)state.wait_events}};
-    struct timespec time = {.tv_sec = (time_t)(at_most_ns / 1000000000),
-                            .tv_nsec = (long)(at_most_ns % 1000000000)};
-    ppoll(wait, state.wait_fd >= 0 ? 2 : 1, at_most_ns == INT64_MAX ? NULL : &time, NULL);
+    dw_link_poll(by_thread ? NULL : &link->spinner, wait, state.wait_fd >= 0 ? 2 : 1, at_most_ns);
 
     pthread_mutex_lock(&link->lock);
     if (by_thread) link->thread_polls = false;
@@ -96,7 +97,7 @@ void dw_link_leave_wheel(dw_link *link, int64_t next_ns)
         if (busy)
             dw_link_wake(link);
         else if (link->thread_wakes_ns == INT64_MAX)
-            /* The thread then takes the wheel at left_ns + standby_ns, or now if that is over. */
+            /* The thread then takes the wheel when it is not kept free any more (free_until). */
             pthread_cond_signal(&link->standby);
     }
 }
@@ -147,9 +148,18 @@ void dw_link_drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_
 
 /* ---- The thread ------------------------------------------------------------------------------ */
 
+/* Until when the wheel stays free for callers, who have had it since begun_ns. */
+static int64_t free_until(const dw_link *link, int64_t begun_ns)
+{
+    int64_t part_ns = (link->left_ns - begun_ns) / STANDBY_PART;
+    if (part_ns > longest_standby_ns) part_ns = longest_standby_ns;
+    return link->left_ns + (part_ns > standby_ns ? part_ns : standby_ns);
+}
+
 /* Waits until the thread has the wheel, and runs handlers meanwhile. */
 static void stand_by(dw_link *link)
 {
+    int64_t begun_ns = dw_link_now_ns();
     pthread_mutex_lock(&link->lock);
     for (;;) {
         if (link->handlers_due) {
@@ -158,7 +168,7 @@ static void stand_by(dw_link *link)
             pthread_mutex_lock(&link->lock);
             continue;
         }
-        int64_t free_ns = link->left_ns + standby_ns;
+        int64_t free_ns = free_until(link, begun_ns);
         bool is_over = dw_link_now_ns() >= free_ns;
         if (link->wheel == DW_WHEEL_FREE && (link->thread_needed || is_over)) break;
         if (is_over) {
