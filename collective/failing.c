@@ -23,8 +23,10 @@ dw_status dw_group_say(dw_why *why, dw_status status, const char *format, ...)
  * x may have been freed already. */
 static void drop_messages(dw_group *group, dw_group_slot *slot)
 {
-    if (slot->is_begun) dw_sharing_restore(group, slot); /* first, because y may be x */
+    if (slot->is_begun) dw_keeping_restore(group, slot); /* first, because y may be x */
     dw_undoing_end(group, slot, group->status != DW_ERR_CANCELLED);
+    for (dw_arrival *left; (left = dw_arrivals_get(&slot->now.arrived)) != NULL;)
+        dw_arrival_give(group, left);
     if (slot->is_begun && dw_group_adds(&slot->now.job)) {
         size_t n = (size_t)slot->now.own_pieces * group->ranks;
         for (size_t i = 0; i < n; i++) {

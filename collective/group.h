@@ -15,6 +15,7 @@
  * | adding.c      | hop 1: contributions are encoded, sent, received and added                 |
  * | gathering.c   | an all-reduce in one hop: a contribution goes to all, who add it           |
  * | sharing.c     | hop 2: results are encoded, sent, received and decoded                     |
+ * | keeping.c     | what y held before an operation                                            |
  * | everyone.c    | the same message to all other ranks                                        |
  * | undoing.c     | residuals of operations that failed become what they were before           |
  * | failing.c     | how a group fails, and tells the other ranks                               |
@@ -177,12 +178,12 @@ typedef struct dw_progress {
     bool lands_in_y;
     uint32_t ready_first, ready_end;
     uint64_t left_to_take, left_to_share;
+    dw_arrivals arrived; /* results that wait to be decoded */
     /* With error feedback: copies of the frames that this rank has made, oldest first. */
     dw_arrivals made;
 } dw_progress;
 
-/* What happened to the result of a piece: y has changed there; the result of another rank's part
- * was taken. */
+/* What happened to the result of a piece: y has changed there; that of another rank has arrived. */
 enum { DW_PIECE_OVERWRITTEN = 1, DW_PIECE_TAKEN = 2 };
 
 typedef struct dw_group_slot {
@@ -345,13 +346,18 @@ void dw_adding_put(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_arri
 bool dw_gathering_contribute(dw_group *group, dw_group_slot *slot);
 
 /* sharing.c. share: encodes one piece and sends it to all, and returns whether it did. take:
- * handles a result, which belongs to the function. restore: y becomes what it was before the
- * operation. */
+ * handles a result, which belongs to the function. accept: decodes a result that waits; returns
+ * whether there was one. */
 bool dw_sharing_share(dw_group *group, dw_group_slot *slot);
 void dw_sharing_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival);
-void dw_sharing_restore(const dw_group *group, dw_group_slot *slot);
+bool dw_sharing_accept(dw_group *group, dw_group_slot *slot);
 /* What is shared: the sums of a piece, or a piece of the caller's own part. */
 dw_tensor dw_sharing_source(const dw_group_slot *slot, dw_piece at);
+
+/* keeping.c. room: where the result of a piece is decoded to; taken: the flags of the piece.
+ * restore: y becomes what it was before the operation. */
+unsigned char *dw_keeping_room(dw_group_slot *slot, unsigned char *taken, dw_piece at);
+void dw_keeping_restore(const dw_group *group, dw_group_slot *slot);
 
 /* everyone.c. A message to all other ranks, with the same body; bodies[r] is for rank r, the own
  * one is NULL. begin: room in all links, or in none. end: copies the first len bytes at `body`,

@@ -280,14 +280,15 @@ void dw_operation_begin(dw_group *group, dw_group_slot *slot)
     look_for_closed(group, slot);
 }
 
+/* Contributions first: a wire carries messages in their order, and the work of other ranks begins
+ * with them. If results came first, a slow rank would send its last contribution at the very end,
+ * and all others would have to add it, and to send their results, after that. */
 bool dw_operation_push(dw_group *group, dw_group_slot *slot)
 {
-    /* Results first: other ranks wait for them, and they end an operation. */
+    if (dw_adding_contribute(group, slot)) return true;
+    if (group->status != DW_OK) return false;
     if (dw_sharing_share(group, slot)) return true;
-    if (group->status != DW_OK) return false;
-    bool has_sent = dw_adding_contribute(group, slot);
-    if (group->status != DW_OK) return false;
-    return dw_adding_add_own(group, slot) || has_sent;
+    return group->status == DW_OK && dw_adding_add_own(group, slot);
 }
 
 bool dw_operation_is_finished(const dw_group_slot *slot)

@@ -2,11 +2,9 @@
  * sharing.c - hop 2: the rank that owns a part encodes it once and sends the same frames to all.
  * All ranks, the owner too, take what the frames decode to.
  *
- * Pieces are decoded into y, if it lies in main memory, as they arrive, because copying the whole
- * result at the end would take time in which nothing is sent. What y held before is kept, so that
- * an error leaves it unchanged. */
-#include <string.h>
-
+ * Pieces are decoded into y, if it lies in main memory, before the operation ends, because copying
+ * the whole result at the end would take time in which nothing is sent. But nobody else waits for
+ * that. So results that arrive wait while this rank can still encode, send or add something. */
 #include "group.h"
 
 dw_tensor dw_sharing_source(const dw_group_slot *slot, dw_piece at)
@@ -19,33 +17,6 @@ dw_tensor dw_sharing_source(const dw_group_slot *slot, dw_piece at)
     return dw_group_view(x + (at.begin - now->begin) * bytes, now->job.dtype, at.count);
 }
 
-/* Returns where the result of a piece belongs. */
-static unsigned char *room_for(dw_group_slot *slot, unsigned char *taken, dw_piece at)
-{
-    const dw_group_job *job = &slot->now.job;
-    size_t each = dw_dtype_bytes(job->dtype);
-    unsigned char *kept = slot->result + at.begin * each;
-    if (!slot->now.lands_in_y) return kept; /* and copied to y at the end */
-    unsigned char *y = (unsigned char *)job->y + at.begin * each;
-    memcpy(kept, y, (size_t)at.count * each);
-    *taken |= DW_PIECE_OVERWRITTEN;
-    return y;
-}
-
-void dw_sharing_restore(const dw_group *group, dw_group_slot *slot)
-{
-    const dw_group_job *job = &slot->now.job;
-    size_t each = dw_dtype_bytes(job->dtype);
-    for (uint32_t r = 0; r < group->ranks && dw_group_shares(group, job); r++) {
-        for (uint32_t piece = 0; piece < dw_group_pieces_of(group, job, r); piece++) {
-            if (!(slot->taken[slot->first_piece[r] + piece] & DW_PIECE_OVERWRITTEN)) continue;
-            dw_piece at = dw_group_piece_at(group, job, r, piece);
-            memcpy((unsigned char *)job->y + at.begin * each, slot->result + at.begin * each,
-                   (size_t)at.count * each);
-        }
-    }
-}
-
 /* Decodes a piece of a rank's part. */
 static bool accept(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t piece,
                    const void *frame, size_t len)
@@ -56,7 +27,7 @@ static bool accept(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t
     dw_piece at = dw_group_piece_at(group, job, from, piece);
     if (at.count == 0) return dw_coders_decode(group, decoder, &head, from, frame, len, NULL, NULL);
     unsigned char *taken = &slot->taken[slot->first_piece[from] + piece];
-    dw_tensor y = dw_group_view(room_for(slot, taken, at), job->dtype, at.count);
+    dw_tensor y = dw_group_view(dw_keeping_room(slot, taken, at), job->dtype, at.count);
     return dw_coders_decode(group, decoder, &head, from, frame, len, &y, NULL);
 }
 
@@ -112,11 +83,22 @@ void dw_sharing_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
         dw_group_fail(group, DW_ERR_PROTOCOL, from,
                       "slot %llu: rank %u sent a result that is not due",
                       (unsigned long long)slot->number, from);
-    } else if (accept(group, slot, from, head->piece, dw_arrival_body(arrival),
-                      (size_t)head->body_len)) {
+    } else {
         *taken |= DW_PIECE_TAKEN;
         slot->owes_result[from]--;
-        now->left_to_take--;
+        dw_arrivals_put(&now->arrived, arrival);
+        return;
     }
     dw_arrival_give(group, arrival);
+}
+
+bool dw_sharing_accept(dw_group *group, dw_group_slot *slot)
+{
+    dw_arrival *arrival = dw_arrivals_get(&slot->now.arrived);
+    if (!arrival) return false;
+    if (accept(group, slot, arrival->from, arrival->head.piece, dw_arrival_body(arrival),
+               (size_t)arrival->head.body_len))
+        slot->now.left_to_take--;
+    dw_arrival_give(group, arrival);
+    return true;
 }

@@ -73,7 +73,8 @@ static void look_at_damage(dw_group *group)
     }
 }
 
-/* Sends one frame: of the oldest operation that has one and room for it. */
+/* Sends one frame: of the oldest operation that has one and room for it. If there is none, decodes
+ * a result. */
 static bool push(dw_group *group)
 {
     group->is_blocked = false;
@@ -81,6 +82,8 @@ static bool push(dw_group *group)
         if (dw_operation_push(group, slot)) return true;
         if (group->status != DW_OK) return false;
     }
+    for (dw_group_slot *slot = group->running; slot; slot = slot->next_running)
+        if (dw_sharing_accept(group, slot)) return true;
     return false;
 }
 
