@@ -10,17 +10,96 @@
 #include "codecs/tiles.h"
 #include "wire/bytes.h"
 
-/* Conversions of one value between dtypes. exact: an IEEE conversion, as entries without state use
- * it; otherwise rounded to nearest and clamped, and everything not finite becomes NaN. */
-static uint32_t load_bits(const unsigned char *from, dw_dtype dtype)
+/* ---- Stretches of a sample --------------------------------------------------------------------
+ */
+
+/* Consecutive values of one row, or of several without gaps: few enough to stay in the first-level
+ * cache between the steps. first: their place in the payload and in prev; place: in the tensor. */
+typedef struct stretch {
+    uint64_t first, place, n;
+} stretch;
+
+static uint64_t values_of(const dw_plan *plan)
 {
-    uint32_t single = from[0] | (uint32_t)from[1] << 8;
-    if (dtype == DW_F32) return single | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
-    return dw_bits_of(dtype == DW_F16 ? dw_f16_widen((uint16_t)single)
-                                      : dw_bf16_widen((uint16_t)single));
+    return (uint64_t)plan->t * plan->c;
 }
 
-static uint32_t round_to(float value, dw_dtype dtype, int exact)
+/* Advances to the next stretch; the first one follows one of zeros. false: there is none. stride:
+ * that of the tensor. */
+static bool next_stretch(stretch *p, const dw_plan *plan, int64_t stride)
+{
+    uint64_t all = values_of(plan), c = plan->c;
+    p->first += p->n;
+    if (p->first == all) return false;
+    bool is_dense = stride == (int64_t)c;
+    p->place = is_dense ? p->first : p->first / c * (uint64_t)stride + p->first % c;
+    p->n = is_dense ? all - p->first : c - p->first % c;
+    if (p->n > DW_TILE_ELEMENTS) p->n = DW_TILE_ELEMENTS;
+    return true;
+}
+
+/* Values of any dtype, in the byte order of the processor. */
+typedef union values {
+    float wide[DW_TILE_ELEMENTS];
+    uint16_t half[DW_TILE_ELEMENTS];
+} values;
+
+/* Reads and writes the bits of value number i. */
+static uint32_t bits_at(const void *from, dw_dtype dtype, uint64_t i)
+{
+    uint32_t bits;
+    uint16_t half;
+    if (dtype == DW_F32) {
+        memcpy(&bits, (const char *)from + 4 * i, sizeof bits);
+        return bits;
+    }
+    memcpy(&half, (const char *)from + 2 * i, sizeof half);
+    return half;
+}
+
+static void store(void *to, dw_dtype dtype, uint64_t i, uint32_t bits)
+{
+    uint16_t half = (uint16_t)bits;
+    if (dtype == DW_F32)
+        memcpy((char *)to + 4 * i, &bits, sizeof bits);
+    else
+        memcpy((char *)to + 2 * i, &half, sizeof half);
+}
+
+/* Copies n values to or from the payload, where they are little-endian and not aligned. */
+static void put_wire(const void *from, dw_dtype dtype, uint64_t n, uint8_t *payload)
+{
+    size_t size = dw_dtype_bytes(dtype);
+    if (dw_host_is_little_endian())
+        memcpy(payload, from, n * size);
+    else
+        for (uint64_t i = 0; i < n; i++)
+            dw_put(payload + i * size, bits_at(from, dtype, i), (int)size);
+}
+
+static void get_wire(const uint8_t *payload, dw_dtype dtype, uint64_t n, void *to)
+{
+    size_t size = dw_dtype_bytes(dtype);
+    if (dw_host_is_little_endian()) {
+        memcpy(to, payload, n * size);
+        return;
+    }
+    for (uint64_t i = 0; i < n; i++)
+        store(to, dtype, i, (uint32_t)dw_get(payload + i * size, (int)size));
+}
+
+/* ---- Conversions ----------------------------------------------------------------------------- */
+
+static float value_at(const void *from, dw_dtype dtype, uint64_t i)
+{
+    uint32_t bits = bits_at(from, dtype, i);
+    if (dtype == DW_F32) return dw_float_of(bits);
+    return dtype == DW_F16 ? dw_f16_widen((uint16_t)bits) : dw_bf16_widen((uint16_t)bits);
+}
+
+/* exact: an IEEE conversion, as entries without state use it; otherwise rounded to nearest and
+ * clamped, and everything not finite becomes NaN. */
+static uint32_t round_to(float value, dw_dtype dtype, bool exact)
 {
     if (!dw_is_finite(value) && !exact)
         return dtype == DW_F32 ? DW_F32_NAN : dtype == DW_F16 ? DW_F16_NAN : DW_BF16_NAN;
@@ -29,65 +108,71 @@ static uint32_t round_to(float value, dw_dtype dtype, int exact)
     return exact ? dw_bf16_round(value) : dw_bf16_finite(value);
 }
 
-static void store_bits(unsigned char *to, dw_dtype dtype, uint32_t bits)
+/* The largest magnitude of n values, as bits of their dtype. */
+static uint32_t largest_of(const void *from, dw_dtype dtype, uint64_t n)
 {
-    for (size_t i = 0; i < dw_dtype_bytes(dtype); i++) to[i] = (unsigned char)(bits >> (8 * i));
-}
-
-static void store_native(void *to, dw_dtype dtype, uint32_t bits)
-{
-    uint16_t half = (uint16_t)bits;
-    if (dtype == DW_F32)
-        memcpy(to, &bits, sizeof bits);
-    else
-        memcpy(to, &half, sizeof half);
-}
-
-static uint32_t load_native(const void *from, dw_dtype dtype, int same)
-{
-    uint32_t bits = 0;
-    uint16_t half;
-    if (dtype == DW_F32) {
-        memcpy(&bits, from, sizeof bits);
-        return bits;
+    uint32_t most = 0;
+    uint16_t most_half = 0;
+    for (uint64_t i = 0; dtype == DW_F32 && i < n; i++) {
+        uint32_t magnitude = bits_at(from, DW_F32, i) & 0x7fffffffu;
+        most = magnitude > most ? magnitude : most;
     }
-    memcpy(&half, from, sizeof half);
-    if (same) return half;
-    return dw_bits_of(dtype == DW_F16 ? dw_f16_widen(half) : dw_bf16_widen(half));
-}
-
-static uint64_t values_of(const dw_plan *plan)
-{
-    return (uint64_t)plan->t * plan->c;
-}
-
-/* Copies rows between tensor and payload where both have the same dtype and byte order. */
-static void copy_rows(const dw_plan *plan, unsigned char *to, uint64_t to_stride,
-                      const unsigned char *from, uint64_t from_stride)
-{
-    size_t row = plan->c * dw_dtype_bytes(plan->params.dtype);
-    for (uint64_t t = 0; t < plan->t; t++) memcpy(to + t * to_stride, from + t * from_stride, row);
-}
-
-/* Sends x and the residual of error feedback together (codecs/residual.h), and makes the new
- * residual. Values that do not become finite are sent as they are, and leave their residual as it
- * was. */
-static void write_with_residual(const dw_encode_job *job)
-{
-    const dw_plan *plan = job->plan;
-    dw_dtype form = plan->params.dtype;
-    uint64_t size = dw_dtype_bytes(form), n = values_of(plan);
-    const float *prev = job->prev;
-    float *next = job->next;
-    for (uint64_t i = 0; i < n; i++) {
-        uint64_t element = i / plan->c * (uint64_t)job->stride + i % plan->c;
-        float held = prev ? prev[i] : 0,
-              x = dw_float_of(load_native(dw_at(job->x, job->x_dtype, element), job->x_dtype, 0));
-        uint32_t bits = round_to(x - held, form, job->is_exact);
-        store_bits(job->payload + i * size, form, bits);
-        float sent = dw_float_of(load_bits(job->payload + i * size, form));
-        next[i] = dw_residual_next(held, sent, x);
+    for (uint64_t i = 0; dtype != DW_F32 && i < n; i++) {
+        uint16_t magnitude = (uint16_t)(bits_at(from, DW_F16, i) & 0x7fffu);
+        most_half = magnitude > most_half ? magnitude : most_half;
     }
+    return dtype == DW_F32 ? most : most_half;
+}
+
+static bool are_finite(const void *from, dw_dtype dtype, uint64_t n)
+{
+    static const uint32_t infinity[] = {DW_F32_INFINITY, 0x7c00, 0x7f80};
+    return largest_of(from, dtype, n) < infinity[dtype - DW_F32];
+}
+
+/* The smallest magnitudes, as bits of the dtype of the row, that become infinite in the dtype of
+ * the column (exactly converted), or are so already. */
+static const uint32_t too_large[3][3] = {
+    {DW_F32_INFINITY, 0x477ff000, 0x7f7f8000}, {0x7c00, 0x7c00, 0x7c00}, {0x7f80, 0x4780, 0x7f80}};
+
+/* Converts n values. Where all become finite, both kinds of conversion are what the kernels do. */
+static void convert(const dw_kernels *kernels, const void *from, dw_dtype from_dtype, uint64_t n,
+                    void *to, dw_dtype to_dtype, bool exact)
+{
+    uint32_t limit = too_large[from_dtype - DW_F32][to_dtype - DW_F32];
+    bool same = exact && from_dtype == to_dtype; /* NaN keeps its bits, too */
+    if (same || largest_of(from, from_dtype, n) < limit) {
+        kernels->convert(from, from_dtype, to, to_dtype, n);
+        return;
+    }
+    for (uint64_t i = 0; i < n; i++)
+        store(to, to_dtype, i, round_to(value_at(from, from_dtype, i), to_dtype, exact));
+}
+
+/* ---- Encode ---------------------------------------------------------------------------------- */
+
+/* What is sent of a stretch: x and the residual of error feedback together (codecs/residual.h).
+ * Makes the new residual. Values that do not become finite are sent as they are, and leave their
+ * residual as it was. */
+static void make_with_residual(const dw_encode_job *job, const stretch *p, values *wire)
+{
+    dw_dtype form = job->plan->params.dtype;
+    static const float nothing[DW_TILE_ELEMENTS];
+    const float *prev = job->prev ? (const float *)job->prev + p->first : nothing;
+    float *next = (float *)job->next + p->first;
+    values x, coded, sent;
+    convert(job->kernels, dw_at(job->x, job->x_dtype, p->place), job->x_dtype, p->n, &x, DW_F32,
+            true);
+    for (uint64_t i = 0; i < p->n; i++) coded.wide[i] = x.wide[i] - prev[i];
+    convert(job->kernels, &coded, DW_F32, p->n, wire, form, job->is_exact);
+    convert(job->kernels, wire, form, p->n, &sent, DW_F32, true);
+    if (!are_finite(&sent, DW_F32, p->n)) {
+        for (uint64_t i = 0; i < p->n; i++)
+            next[i] = dw_residual_next(prev[i], sent.wide[i], x.wide[i]);
+        return;
+    }
+    for (uint64_t i = 0; i < p->n; i++) next[i] = prev[i] + sent.wide[i];
+    job->kernels->subtract(&x, DW_F32, next, p->n);
 }
 
 static void write_payload(const dw_encode_job *job, dw_sums *sums)
@@ -95,93 +180,80 @@ static void write_payload(const dw_encode_job *job, dw_sums *sums)
     const dw_plan *plan = job->plan;
     dw_dtype form = plan->params.dtype;
     uint64_t size = dw_dtype_bytes(form), n = values_of(plan);
-    bool same = job->is_exact && form == job->x_dtype;
     memset(job->payload + n * size, 0, (size_t)(plan->payload_bytes - n * size));
-    if (job->keeps_residual) {
-        write_with_residual(job);
-        return;
-    }
-    if (same && dw_host_is_little_endian()) {
-        copy_rows(plan, job->payload, plan->c * size, job->x, (uint64_t)job->stride * size);
-        return;
-    }
-    for (uint64_t i = 0; i < n; i++) {
-        uint64_t element = i / plan->c * (uint64_t)job->stride + i % plan->c;
-        uint32_t bits = load_native(dw_at(job->x, job->x_dtype, element), job->x_dtype, same);
-        if (!same) bits = round_to(dw_float_of(bits), form, job->is_exact);
-        store_bits(job->payload + i * size, form, bits);
-        bool poisoned = !same && !job->is_exact &&
-                        !dw_is_finite(dw_float_of(load_bits(job->payload + i * size, form)));
-        sums->poisoned += poisoned;
+    for (stretch p = {0, 0, 0}; next_stretch(&p, plan, job->stride);) {
+        const void *x = dw_at(job->x, job->x_dtype, p.place);
+        values wire;
+        if (job->keeps_residual) {
+            make_with_residual(job, &p, &wire);
+        } else if (job->is_exact && form == job->x_dtype) {
+            put_wire(x, form, p.n, job->payload + p.first * size);
+            continue;
+        } else {
+            convert(job->kernels, x, job->x_dtype, p.n, &wire, form, job->is_exact);
+        }
+        put_wire(&wire, form, p.n, job->payload + p.first * size);
+        bool counts = !job->is_exact && !job->keeps_residual && !are_finite(&wire, form, p.n);
+        for (uint64_t i = 0; i < p.n && counts; i++)
+            sums->poisoned += !dw_is_finite(value_at(&wire, form, i));
     }
 }
 
 /* Writes the new prev: RN of finite values, +0 for all others. */
-static void keep(const dw_plan *plan, const uint8_t *payload, void *next)
+static void keep(const dw_plan *plan, const dw_kernels *kernels, const uint8_t *payload, void *next)
 {
-    uint64_t size = dw_dtype_bytes(plan->params.dtype), n = values_of(plan);
-    for (uint64_t i = 0; i < n; i++) {
-        uint32_t bits = load_bits(payload + i * size, plan->params.dtype);
-        uint32_t kept =
-            dw_is_finite(dw_float_of(bits)) ? round_to(dw_float_of(bits), plan->prev, 0) : 0;
-        store_native(dw_at(next, plan->prev, i), plan->prev, kept);
+    dw_dtype form = plan->params.dtype;
+    for (stretch p = {0, 0, 0}; next_stretch(&p, plan, (int64_t)plan->c);) {
+        values wire;
+        void *to = dw_at(next, plan->prev, p.first);
+        get_wire(payload + p.first * dw_dtype_bytes(form), form, p.n, &wire);
+        if (are_finite(&wire, form, p.n)) {
+            kernels->convert(&wire, form, to, plan->prev, p.n);
+            continue;
+        }
+        for (uint64_t i = 0; i < p.n; i++) {
+            float value = value_at(&wire, form, i);
+            store(to, plan->prev, i, dw_is_finite(value) ? round_to(value, plan->prev, false) : 0);
+        }
     }
 }
 
-static uint32_t wire_bits(const unsigned char *from, uint64_t size)
-{
-    uint32_t bits = from[0] | (uint32_t)from[1] << 8;
-    return size == 4 ? bits | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24 : bits;
-}
+/* ---- Decode ---------------------------------------------------------------------------------- */
 
-/* The value for y: an exact conversion where there is no state; where there is, RN of the new prev,
- * or NaN where the transmitted value was not finite. */
-static uint32_t value_of(const dw_decode_job *job, uint64_t i, bool same)
+/* The values of a stretch for y: an exact conversion where there is no state; where there is, RN of
+ * the new prev, or NaN where the transmitted value was not finite. */
+static void make_y(const dw_decode_job *job, const stretch *p, void *to, dw_dtype dtype)
 {
     dw_dtype form = job->plan->params.dtype;
-    uint64_t size = dw_dtype_bytes(form);
-    const unsigned char *from = job->payload + i * size;
-    if (same) return wire_bits(from, size);
-    uint32_t bits = load_bits(from, form);
-    if (job->is_exact) return round_to(dw_float_of(bits), job->y_dtype, 1);
-    if (!dw_is_finite(dw_float_of(bits))) return round_to(dw_float_of(DW_F32_NAN), job->y_dtype, 0);
-    uint32_t kept = load_native(dw_at(job->next, job->prev_dtype, i), job->prev_dtype, 0);
-    return round_to(dw_float_of(kept), job->y_dtype, 0);
-}
-
-/* Adds all values to y as binary32, part of a row at a time. */
-static void add_to_y(const dw_decode_job *job)
-{
-    const dw_plan *plan = job->plan;
-    dw_decode_job wide = *job; /* like *job, but with a y of f32 */
-    float values[DW_TILE_ELEMENTS];
-    wide.y_dtype = DW_F32;
-    bool same = job->is_exact && plan->params.dtype == DW_F32;
-    for (uint64_t t = 0; t < plan->t; t++)
-        for (uint64_t c = 0, now; c < plan->c; c += now) {
-            now = plan->c - c < DW_TILE_ELEMENTS ? plan->c - c : DW_TILE_ELEMENTS;
-            for (uint64_t k = 0; k < now; k++)
-                values[k] = dw_float_of(value_of(&wide, t * plan->c + c + k, same));
-            dw_emit_added(job, values, t * (uint64_t)job->stride + c, now);
-        }
+    values wire;
+    get_wire(job->payload + p->first * dw_dtype_bytes(form), form, p->n, &wire);
+    if (job->is_exact) {
+        convert(job->kernels, &wire, form, p->n, to, dtype, true);
+        return;
+    }
+    job->kernels->convert(dw_at(job->next, job->prev_dtype, p->first), job->prev_dtype, to, dtype,
+                          p->n);
+    if (are_finite(&wire, form, p->n)) return;
+    for (uint64_t i = 0; i < p->n; i++)
+        if (!dw_is_finite(value_at(&wire, form, i))) dw_fill_nan(dw_at(to, dtype, i), dtype, 1);
 }
 
 static void write_y(const dw_decode_job *job)
 {
-    if (job->adds) {
-        add_to_y(job);
-        return;
-    }
     const dw_plan *plan = job->plan;
-    uint64_t size = dw_dtype_bytes(plan->params.dtype), n = values_of(plan);
-    bool same = job->is_exact && plan->params.dtype == job->y_dtype;
-    if (same && dw_host_is_little_endian()) {
-        copy_rows(plan, job->y, (uint64_t)job->stride * size, job->payload, plan->c * size);
-        return;
-    }
-    for (uint64_t i = 0; i < n; i++) {
-        uint64_t element = i / plan->c * (uint64_t)job->stride + i % plan->c;
-        store_native(dw_at(job->y, job->y_dtype, element), job->y_dtype, value_of(job, i, same));
+    dw_dtype form = plan->params.dtype;
+    bool copies = job->is_exact && !job->adds && form == job->y_dtype;
+    for (stretch p = {0, 0, 0}; next_stretch(&p, plan, job->stride);) {
+        values wide;
+        void *y = dw_at(job->y, job->y_dtype, p.place);
+        if (copies) {
+            get_wire(job->payload + p.first * dw_dtype_bytes(form), form, p.n, y);
+        } else if (!job->adds) {
+            make_y(job, &p, y, job->y_dtype);
+        } else {
+            make_y(job, &p, &wide, DW_F32);
+            dw_emit_added(job, wide.wide, p.place, p.n);
+        }
     }
 }
 
@@ -192,7 +264,7 @@ static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *re
     write_payload(job, &result->sums);
     result->payload_sum = job->kernels->digest_bytes(job->payload, 0, job->plan->payload_bytes);
     if (!job->next || job->keeps_residual) return;
-    if (job->next != job->x) keep(job->plan, job->payload, job->next);
+    if (job->next != job->x) keep(job->plan, job->kernels, job->payload, job->next);
     result->state_sum =
         dw_state_sum(job->kernels, job->next, job->prev_dtype, values_of(job->plan), job->audit);
 }
@@ -204,7 +276,7 @@ static void decode(const dw_decode_job *job, uint64_t chunk, dw_chunk_result *re
         write_y(job);
         return;
     }
-    keep(job->plan, job->payload, job->next);
+    keep(job->plan, job->kernels, job->payload, job->next);
     result->state_sum =
         dw_state_sum(job->kernels, job->next, job->prev_dtype, values_of(job->plan), job->audit);
 }
