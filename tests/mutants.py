@@ -60,7 +60,6 @@ MUTANTS = {
     "floats_of_nan_are_old": ("src/codecs/floats.c", "if (are_finite(&wire, form, p->n)) return;", "return;"),
     "floats_poison_uncounted": ("src/codecs/floats.c", "bool counts = !job->is_exact &&", "bool counts = 0 &&"),
     "floats_rows_touch": ("src/codecs/floats.c", "bool is_dense = stride == (int64_t)c;", "bool is_dense = 1;"),
-    "floats_nan_is_rounded": ("src/codecs/floats.c", "bool same = exact && from_dtype == to_dtype;", "bool same = 0;"),
     "code_not_clamped": ("src/arithmetic/quant.h", "level = level > half - 1 ? half - 1 : level;", ""),
     "planes_high_first": ("src/arithmetic/pack.h", "return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;",
                           "return left >= 8 ? 8 : left & 1 ? 1 : left & 2 ? 2 : 4;"),
