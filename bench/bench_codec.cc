@@ -49,7 +49,8 @@ struct Case {
     Variant variant;
     dw_codec codec;
     /* bits: of a sparse codec, which percentage of the values is sent, 0: the default; of lowrank,
-     * the rank; of blocks the dw_codebook. group: of blocks the length of a block. */
+     * the rank; of blocks the dw_codebook; of raw 16: bf16. group: of blocks the length of a block.
+     */
     uint32_t bits, group;
     dw_element element; /* 0: not microscaled */
     bool steps;         /* the form step */
@@ -119,7 +120,7 @@ dw_config Case::config() const
     config.struct_size = sizeof config;
     config.codec = codec;
     if (codec == DW_CODEC_RAW) {
-        config.raw = x;
+        config.raw = bits == 16 ? DW_BF16 : x;
     } else if (is_sparse()) {
         config.keep = bits * 10000;
     } else if (codec == DW_CODEC_BLOCKS) {
@@ -472,6 +473,8 @@ const Codec kCodecs[] = {
     {kFeedback, DW_CODEC_LOWRANK, 4, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
     {kFeedback, DW_CODEC_LOWRANK, 1, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_RAW, 32, 0, DW_F32, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_RAW, 16, 0, DW_F32, DW_F32, kNoElement},
+    {kFeedback, DW_CODEC_RAW, 16, 0, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_MX, 8, 32, DW_F32, DW_F32, DW_ELEMENT_INT8},
     {kPlain, DW_CODEC_MX, 8, 32, DW_F32, DW_F32, DW_ELEMENT_E4M3},
     {kPlain, DW_CODEC_MX, 8, 32, DW_BF16, DW_BF16, DW_ELEMENT_E4M3},

@@ -15,7 +15,7 @@ NAME = re.compile(
     r"(encode|decode)/(delta([+](choose|y|stochastic|mse|dither|rans|trellis|hadamard)|-audit)?|"
     r"direct([+](read|stochastic|dither|rans|dither[+]rans|trellis|feedback|hadamard|"
     r"hadamard[+]rans))?|"
-    r"raw|mx([+]feedback)?|(topk|cocktail|chunk|lowrank|tah|blocks)([+]feedback)?|randk)/"
+    r"(raw|mx|topk|cocktail|chunk|lowrank|tah|blocks)([+]feedback)?|randk)/"
     r"(b\d+|int8|e\dm\d|step[\d.]*|k\d+|r\d+|dynamic|linear|quantile)/"
     r"g(\d+|row|channel|sample)/(f32|f16|bf16)/(f32|f16|bf16|none)/"
     r"[a-z0-9]+/\d+/t\d+$"

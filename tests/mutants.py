@@ -56,6 +56,7 @@ MUTANTS = {
     "floats_f16_overflows_late": ("src/codecs/floats.c", "0x477ff000, 0x7f7f8000}", "0x47800000, 0x7f7f8000}"),
     "floats_bf16_overflows_late": ("src/codecs/floats.c", "0x477ff000, 0x7f7f8000}", "0x477ff000, DW_F32_INFINITY}"),
     "floats_bf16_fits_f16": ("src/codecs/floats.c", "{0x7f80, 0x4780, 0x7f80}", "{0x7f80, 0x7f80, 0x7f80}"),
+    "floats_halves_unchecked": ("src/codecs/floats.c", "&& !(found_half >> 15)", ""),
     "floats_keep_infinity": ("src/codecs/floats.c", "if (are_finite(&wire, form, p.n)) {", "if (1) {"),
     "floats_of_nan_are_old": ("src/codecs/floats.c", "if (are_finite(&wire, form, p->n)) return;", "return;"),
     "floats_poison_uncounted": ("src/codecs/floats.c", "bool counts = !job->is_exact &&", "bool counts = 0 &&"),

@@ -108,26 +108,23 @@ static uint32_t round_to(float value, dw_dtype dtype, bool exact)
     return exact ? dw_bf16_round(value) : dw_bf16_finite(value);
 }
 
-/* The largest magnitude of n values, as bits of their dtype. */
-static uint32_t largest_of(const void *from, dw_dtype dtype, uint64_t n)
+/* Whether the bits of all magnitudes are less than a limit, which is at most infinity. The sign
+ * bits of the differences say so, in a loop that compilers turn into vector instructions. */
+static bool are_below(uint32_t limit, const void *from, dw_dtype dtype, uint64_t n)
 {
-    uint32_t most = 0;
-    uint16_t most_half = 0;
-    for (uint64_t i = 0; dtype == DW_F32 && i < n; i++) {
-        uint32_t magnitude = bits_at(from, DW_F32, i) & 0x7fffffffu;
-        most = magnitude > most ? magnitude : most;
-    }
-    for (uint64_t i = 0; dtype != DW_F32 && i < n; i++) {
-        uint16_t magnitude = (uint16_t)(bits_at(from, DW_F16, i) & 0x7fffu);
-        most_half = magnitude > most_half ? magnitude : most_half;
-    }
-    return dtype == DW_F32 ? most : most_half;
+    uint32_t found = 0;
+    uint16_t found_half = 0;
+    for (uint64_t i = 0; dtype == DW_F32 && i < n; i++)
+        found |= limit - 1 - (bits_at(from, DW_F32, i) & 0x7fffffffu);
+    for (uint64_t i = 0; dtype != DW_F32 && i < n; i++)
+        found_half |= (uint16_t)(limit - 1 - (bits_at(from, DW_F16, i) & 0x7fffu));
+    return !(found >> 31) && !(found_half >> 15);
 }
 
 static bool are_finite(const void *from, dw_dtype dtype, uint64_t n)
 {
     static const uint32_t infinity[] = {DW_F32_INFINITY, 0x7c00, 0x7f80};
-    return largest_of(from, dtype, n) < infinity[dtype - DW_F32];
+    return are_below(infinity[dtype - DW_F32], from, dtype, n);
 }
 
 /* The smallest magnitudes, as bits of the dtype of the row, that become infinite in the dtype of
@@ -141,7 +138,7 @@ static void convert(const dw_kernels *kernels, const void *from, dw_dtype from_d
 {
     uint32_t limit = too_large[from_dtype - DW_F32][to_dtype - DW_F32];
     bool same = exact && from_dtype == to_dtype; /* NaN keeps its bits, too */
-    if (same || largest_of(from, from_dtype, n) < limit) {
+    if (same || are_below(limit, from, from_dtype, n)) {
         kernels->convert(from, from_dtype, to, to_dtype, n);
         return;
     }
