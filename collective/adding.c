@@ -185,6 +185,14 @@ void dw_adding_put(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_arri
         add_due(group, slot, piece);
 }
 
+/* The most bytes that a contribution to a piece has. It waits in memory for its turn, so a longer
+ * one is refused. */
+static uint64_t longest_contribution(dw_group *group, const dw_group_slot *slot, uint32_t part,
+                                     uint32_t piece)
+{
+    return dw_adding_bound(group, slot, dw_group_piece_at(group, &slot->now.job, part, piece));
+}
+
 void dw_adding_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
 {
     const dw_progress *now = &slot->now;
@@ -195,11 +203,12 @@ void dw_adding_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
         return;
     }
     bool fits = dw_group_adds(&now->job) && head->part == dw_group_own_part(group, &now->job) &&
-                head->piece < now->own_pieces && slot->added[head->piece] <= from;
+                head->piece < now->own_pieces && slot->added[head->piece] <= from &&
+                head->body_len <= longest_contribution(group, slot, head->part, head->piece);
     if (!fits || slot->waiting[(size_t)head->piece * group->ranks + from]) {
         dw_arrival_give(group, arrival);
         dw_group_fail(group, DW_ERR_PROTOCOL, from,
-                      "slot %llu: rank %u sent a contribution that is not due",
+                      "slot %llu: rank %u sent a contribution that is not due or too long",
                       (unsigned long long)slot->number, from);
         return;
     }

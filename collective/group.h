@@ -174,7 +174,7 @@ typedef struct dw_progress {
     uint32_t own_next; /* at rank 0: the next own piece to which its own contribution is added */
     /* Hop 2. Own pieces that are ready to be sent: ready[ready_first .. ready_end). left_to_take:
      * pieces of all ranks that are not decoded. left_to_share: own pieces that are not sent.
-     * lands_in_y: results are decoded into y as they arrive, not into `result`. */
+     * lands_in_y: results are decoded into y, not into `result`. */
     bool lands_in_y;
     uint32_t ready_first, ready_end;
     uint64_t left_to_take, left_to_share;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * keeping.c - what y held before an operation. Results are decoded into y as they arrive, so each
- * piece is copied before, and copied back if the operation fails. */
+ * keeping.c - what y held before an operation. Results are decoded into y while others may still
+ * be missing, so each piece is copied before, and copied back if the operation fails. */
 #include <string.h>
 #ifdef __SSE2__
 #include <emmintrin.h>

@@ -3,8 +3,9 @@
  * All ranks, the owner too, take what the frames decode to.
  *
  * Pieces are decoded into y, if it lies in main memory, before the operation ends, because copying
- * the whole result at the end would take time in which nothing is sent. But nobody else waits for
- * that. So results that arrive wait while this rank can still encode, send or add something. */
+ * the whole result at the end would take time in which nothing is sent. But no other rank waits for
+ * that. So results of others wait while this rank can still encode or send something of the same or
+ * an earlier operation. */
 #include "group.h"
 
 dw_tensor dw_sharing_source(const dw_group_slot *slot, dw_piece at)
@@ -71,17 +72,28 @@ bool dw_sharing_share(dw_group *group, dw_group_slot *slot)
     return true;
 }
 
+/* The most bytes that the result of a piece has. It waits in memory, so a longer one is refused. */
+static uint64_t longest_result(dw_group *group, const dw_group_slot *slot, uint32_t part,
+                               uint32_t piece)
+{
+    const dw_group_job *job = &slot->now.job;
+    dw_piece at = dw_group_piece_at(group, job, part, piece);
+    dw_tensor x = dw_group_view(NULL, dw_group_adds(job) ? DW_F32 : job->dtype, at.count);
+    return at.count > 0 ? dw_coders_bound(group, &group->result, &x) : 0;
+}
+
 void dw_sharing_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
 {
     dw_progress *now = &slot->now;
     const dw_message *head = &arrival->head;
     uint32_t from = arrival->from;
     bool fits = dw_group_shares(group, &now->job) && head->part == from &&
-                head->piece < dw_group_pieces_of(group, &now->job, from);
+                head->piece < dw_group_pieces_of(group, &now->job, from) &&
+                head->body_len <= longest_result(group, slot, from, head->piece);
     unsigned char *taken = fits ? &slot->taken[slot->first_piece[from] + head->piece] : NULL;
     if (!fits || *taken) {
         dw_group_fail(group, DW_ERR_PROTOCOL, from,
-                      "slot %llu: rank %u sent a result that is not due",
+                      "slot %llu: rank %u sent a result that is not due or too long",
                       (unsigned long long)slot->number, from);
     } else {
         *taken |= DW_PIECE_TAKEN;

@@ -73,17 +73,17 @@ static void look_at_damage(dw_group *group)
     }
 }
 
-/* Sends one frame: of the oldest operation that has one and room for it. If there is none, decodes
- * a result. */
+/* Does one piece of work of the oldest operation that has any: sends a frame for which there is
+ * room, or else decodes a result. So an operation whose results have arrived does not wait for
+ * later ones. */
 static bool push(dw_group *group)
 {
     group->is_blocked = false;
     for (dw_group_slot *slot = group->running; slot; slot = slot->next_running) {
         if (dw_operation_push(group, slot)) return true;
         if (group->status != DW_OK) return false;
-    }
-    for (dw_group_slot *slot = group->running; slot; slot = slot->next_running)
         if (dw_sharing_accept(group, slot)) return true;
+    }
     return false;
 }
 

@@ -10,8 +10,7 @@
 #include "codecs/tiles.h"
 #include "wire/bytes.h"
 
-/* ---- Stretches of a sample --------------------------------------------------------------------
- */
+/* ---- Stretches of a sample ------------------------------------------------------------------- */
 
 /* Consecutive values of one row, or of several without gaps: few enough to stay in the first-level
  * cache between the steps. first: their place in the payload and in prev; place: in the tensor. */
@@ -232,7 +231,8 @@ static void make_y(const dw_decode_job *job, const stretch *p, void *to, dw_dtyp
                           p->n);
     if (are_finite(&wire, form, p->n)) return;
     for (uint64_t i = 0; i < p->n; i++)
-        if (!dw_is_finite(value_at(&wire, form, i))) dw_fill_nan(dw_at(to, dtype, i), dtype, 1);
+        if (!dw_is_finite(value_at(&wire, form, i)))
+            store(to, dtype, i, round_to(dw_float_of(DW_F32_NAN), dtype, false));
 }
 
 static void write_y(const dw_decode_job *job)

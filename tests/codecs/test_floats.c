@@ -4,7 +4,7 @@
 #include "arithmetic/half.h"
 #include "support/tool.h"
 
-enum { ROWS = 2, COLUMNS = 2500, GAP = 3, N = ROWS * COLUMNS, ROOM = ROWS * (COLUMNS + GAP) };
+enum { ROWS = 2, COLUMNS = 2500, GAP = 3, ROOM = ROWS * (COLUMNS + GAP) };
 
 static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
 static const char *const names[] = {"raw:f32", "raw:f16", "raw:bf16"};

@@ -142,6 +142,15 @@ static int64_t prepare(attendance *all, struct pollfd *waits, int64_t now_ns, in
     return until_ns;
 }
 
+/* Whose experience says whether to ask before the sleep. NULL: never, because a backend without a
+ * descriptor is only found ready by its own functions. */
+static dw_spinner *spinner_of(attendance *all, const struct pollfd *waits)
+{
+    for (size_t i = 0; i < all->n; i++)
+        if (waits[2 + 2 * i].fd < 0) return NULL;
+    return all->n > 0 ? &all->links[0].link->spinner : NULL;
+}
+
 /* Sleeps until something may have happened. Returns whether wake_fd is readable. */
 static bool sleep_until(attendance *all, int64_t deadline_ns)
 {
@@ -149,7 +158,7 @@ static bool sleep_until(attendance *all, int64_t deadline_ns)
     int64_t now_ns = dw_link_now_ns(), until_ns = prepare(all, waits, now_ns, deadline_ns);
     int64_t left_ns = until_ns > now_ns ? until_ns - now_ns : 0;
     if (until_ns == INT64_MAX) left_ns = INT64_MAX;
-    dw_link_poll(all->n > 0 ? &all->links[0].link->spinner : NULL, waits, 1 + 2 * all->n, left_ns);
+    dw_link_poll(spinner_of(all, waits), waits, 1 + 2 * all->n, left_ns);
     now_ns = dw_link_now_ns();
     for (size_t i = 0; i < all->n; i++) {
         attended *one = &all->links[i];

@@ -56,7 +56,8 @@ typedef struct dw_inbox {
 typedef enum dw_wheel { DW_WHEEL_FREE, DW_WHEEL_THREAD, DW_WHEEL_ASLEEP, DW_WHEEL_CALLER } dw_wheel;
 
 /* Whether a caller that waits asks for a moment before it sleeps (spinner.c). vain: the share of
- * the last waits in which asking was of no use. slept: the waits that have not asked. */
+ * the last waits in which asking was of no use, in units of 1 / 65536. slept: how many waits have
+ * not asked while that was too much. */
 typedef struct dw_spinner {
     uint32_t vain, slept;
 } dw_spinner;
@@ -149,13 +150,14 @@ struct dw_link {
     bool thread_polls; /* the thread is in poll, even if a caller has taken the wheel since ... */
     int64_t thread_wakes_ns; /* ... and returns from poll at this time at the latest */
     int64_t left_ns;         /* when a caller last ended its wait for a message */
-    bool thread_needed;      /* the thread must take the wheel at once */
-    bool handlers_due;       /* a message for a handler has arrived */
-    bool kicked;             /* something changed since the holder of the wheel last looked */
-    bool sleeping;           /* the holder of the wheel is, or is about to be, in poll */
-    bool handling;           /* a handler runs ... */
-    uint32_t handling_tag;   /* ... for this tag */
-    bool calling;            /* a caller in dw_link_attend, `attendant`, runs the handler */
+    int64_t due_ns;     /* when, by the last caller, the backend or a timeout is to be looked at */
+    bool thread_needed; /* the thread must take the wheel at once */
+    bool handlers_due;  /* a message for a handler has arrived */
+    bool kicked;        /* something changed since the holder of the wheel last looked */
+    bool sleeping;      /* the holder of the wheel is, or is about to be, in poll */
+    bool handling;      /* a handler runs ... */
+    uint32_t handling_tag; /* ... for this tag */
+    bool calling;          /* a caller in dw_link_attend, `attendant`, runs the handler */
     pthread_t attendant;
     uint32_t callers;  /* running calls that may release the lock before they end */
     bool is_abandoned; /* closed by a handler: the thread frees the link when it ends */

@@ -4,10 +4,10 @@
  * 4 to 8 us for the sender, and as much again until the other thread runs.
  *
  * Between two questions the caller leaves the processor to other threads. But asking is of no use
- * where messages take long. And it does harm where ranks share processors with programs of other
- * sessions: Linux divides the time between sessions first, and a caller that asks uses up the time
- * of the rank for whose message it waits. So each link learns how often asking was of use, and its
- * callers sleep at once while that is seldom. */
+ * where messages take long. And it can do harm where other programs want all processors: a caller
+ * that asks uses up the time that the scheduler would give to it, or to the rank for whose message
+ * it waits, a moment later. So each link learns how often asking was of use, and its callers sleep
+ * at once while that is seldom. */
 #include <sched.h>
 
 #include "link/link.h"
@@ -37,25 +37,30 @@ void dw_spinner_learn(dw_spinner *spinner, bool is_useful)
         spinner->vain -= spinner->vain / DW_SPINNER_MEMORY;
 }
 
-/* Returns whether one of the descriptors became ready. */
-static bool ask(struct pollfd *waits, size_t n, int64_t at_most_ns)
+/* What came of asking. AT_ONCE says nothing about the use of asking again. */
+typedef enum answer { NOT_READY, AT_ONCE, READY } answer;
+
+static answer ask(struct pollfd *waits, size_t n, int64_t end_ns)
 {
-    int64_t end_ns = dw_link_now_ns() + at_most_ns;
+    if (poll(waits, n, 0) > 0) return AT_ONCE;
     do {
-        if (poll(waits, n, 0) > 0) return true;
         sched_yield();
+        if (poll(waits, n, 0) > 0) return READY;
     } while (dw_link_now_ns() < end_ns);
-    return poll(waits, n, 0) > 0; /* after a yield that took long */
+    return NOT_READY;
 }
 
 void dw_link_poll(dw_spinner *spinner, struct pollfd *waits, size_t n, int64_t at_most_ns)
 {
-    if (spinner && at_most_ns > 0 && dw_spinner_asks(spinner)) {
-        bool is_short = at_most_ns < spin_ns; /* the end of such a wait says nothing */
-        bool is_ready = ask(waits, n, is_short ? at_most_ns : spin_ns);
-        if (is_ready || !is_short) dw_spinner_learn(spinner, is_ready);
-        if (is_ready || is_short) return;
-        if (at_most_ns != INT64_MAX) at_most_ns -= spin_ns;
+    /* A wait that is shorter is one for the clock, not for a message. */
+    if (spinner && at_most_ns >= spin_ns && dw_spinner_asks(spinner)) {
+        int64_t begun_ns = dw_link_now_ns();
+        answer found = ask(waits, n, begun_ns + spin_ns);
+        if (found != AT_ONCE) dw_spinner_learn(spinner, found == READY);
+        if (found != NOT_READY) return;
+        /* A yield may have taken much longer than that. */
+        if (at_most_ns != INT64_MAX) at_most_ns -= dw_link_now_ns() - begun_ns;
+        if (at_most_ns < 0) at_most_ns = 0;
     }
     struct timespec time = {.tv_sec = (time_t)(at_most_ns / 1000000000),
                             .tv_nsec = (long)(at_most_ns % 1000000000)};

@@ -13,11 +13,11 @@
 #include "link/link.h"
 
 /* How long the wheel stays free for the next call: longer than a program that exchanges messages
- * takes from one call to the next, but much shorter than any timeout. While the program goes on
- * calling, the thread wakes up this often in vain, so this grows to a part of the time for which it
- * has done so. */
-static const int64_t standby_ns = DW_NS_PER_MS, longest_standby_ns = 4 * DW_NS_PER_MS;
-enum { STANDBY_PART = 16 };
+ * takes from one call to the next, but much shorter than any timeout. Each time it is over the
+ * thread wakes up, in vain if the program has called again. So it is twice as long for a program
+ * that has called again and again for a while. */
+static const int64_t standby_ns = DW_NS_PER_MS, long_standby_ns = 2 * DW_NS_PER_MS,
+                     while_ns = 16 * DW_NS_PER_MS;
 
 /* ---- Sleeping -------------------------------------------------------------------------------- */
 
@@ -39,6 +39,8 @@ bool dw_link_sleep(dw_link *link, int64_t at_most_ns)
     bool by_thread = link->wheel == DW_WHEEL_THREAD;
     /* A handler may have become due after the thread last ran those that were. */
     bool kicked = link->kicked || (by_thread && link->handlers_due);
+    /* Other waits are for the peer's acknowledgement, which may come late. */
+    bool asks = !by_thread && link->waiters > 0 && state.wait_fd >= 0;
     link->kicked = false;
     link->sleeping = !kicked;
     if (by_thread && !kicked) {
@@ -52,7 +54,7 @@ bool dw_link_sleep(dw_link *link, int64_t at_most_ns)
     const struct dw_bell *bell = by_thread ? &link->thread_bell : &link->caller_bell;
     struct pollfd wait[2] = {{.fd = bell->read, .events = POLLIN},
                              {.fd = state.wait_fd, .events = (short)state.wait_events}};
-    dw_link_poll(by_thread ? NULL : &link->spinner, wait, state.wait_fd >= 0 ? 2 : 1, at_most_ns);
+    dw_link_poll(asks ? &link->spinner : NULL, wait, state.wait_fd >= 0 ? 2 : 1, at_most_ns);
 
     pthread_mutex_lock(&link->lock);
     if (by_thread) link->thread_polls = false;
@@ -94,11 +96,13 @@ void dw_link_leave_wheel(dw_link *link, int64_t next_ns)
             dw_link_wake(link);
     } else {
         link->wheel = DW_WHEEL_FREE;
+        link->due_ns = next_ns == INT64_MAX ? INT64_MAX : now + next_ns;
+        bool sleeps_long = link->thread_wakes_ns - now > standby_ns;
         if (busy)
             dw_link_wake(link);
-        else if (link->thread_wakes_ns == INT64_MAX)
-            /* The thread then takes the wheel when it is not kept free any more (free_until). */
-            pthread_cond_signal(&link->standby);
+        else if (link->thread_wakes_ns == INT64_MAX ||
+                 (sleeps_long && link->due_ns < link->thread_wakes_ns))
+            pthread_cond_signal(&link->standby); /* it then sleeps until free_until */
     }
 }
 
@@ -148,12 +152,13 @@ void dw_link_drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_
 
 /* ---- The thread ------------------------------------------------------------------------------ */
 
-/* Until when the wheel stays free for callers, who have had it since begun_ns. */
+/* Until when the wheel stays free for callers, who have had it since begun_ns. What is due earlier
+ * has to wait for a short standby at most. */
 static int64_t free_until(const dw_link *link, int64_t begun_ns)
 {
-    int64_t part_ns = (link->left_ns - begun_ns) / STANDBY_PART;
-    if (part_ns > longest_standby_ns) part_ns = longest_standby_ns;
-    return link->left_ns + (part_ns > standby_ns ? part_ns : standby_ns);
+    int64_t least_ns = link->left_ns + standby_ns, most_ns = link->left_ns + long_standby_ns;
+    if (link->left_ns - begun_ns < while_ns || link->due_ns <= least_ns) return least_ns;
+    return link->due_ns < most_ns ? link->due_ns : most_ns;
 }
 
 /* Waits until the thread has the wheel, and runs handlers meanwhile. */

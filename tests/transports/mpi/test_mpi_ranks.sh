@@ -26,7 +26,9 @@ for way in "" :tcp; do
     echo "== $mpi$way"
     rm -f "$folder/received" "$folder"/passed.* "$folder/stuck"
     "$here/mpirun.sh" "$mpi$way" "$2" "$3" "$folder" && continue
-    if [ -e "$folder/stuck" ] && [ -e "$folder/passed.0" ] && [ -e "$folder/passed.1" ]; then
+    # See stop_finalizing in test_mpi_ranks.c; seen with no other MPI, and no other way.
+    if [ "$mpi$way" = mpich:tcp ] && [ -e "$folder/stuck" ] && [ -e "$folder/passed.0" ] &&
+        [ -e "$folder/passed.1" ]; then
         echo "$mpi$way: all tests passed, and then MPI_Finalize did not end"
     else
         failures=$((failures + 1))
