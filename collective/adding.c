@@ -190,7 +190,10 @@ void dw_adding_put(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_arri
 static uint64_t longest_contribution(dw_group *group, const dw_group_slot *slot, uint32_t part,
                                      uint32_t piece)
 {
-    return dw_adding_bound(group, slot, dw_group_piece_at(group, &slot->now.job, part, piece));
+    const dw_group_job *job = &slot->now.job;
+    dw_piece at = dw_group_piece_at(group, job, part, piece);
+    dw_tensor x = dw_group_view(NULL, job->dtype, at.count);
+    return at.count > 0 ? dw_coders_bound(group, &group->codec, &x) : 0;
 }
 
 void dw_adding_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
