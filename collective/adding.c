@@ -28,9 +28,7 @@ bool dw_adding_encode(dw_group *group, dw_group_slot *slot, uint32_t part, uint3
 
 size_t dw_adding_bound(dw_group *group, const dw_group_slot *slot, dw_piece at)
 {
-    if (at.count == 0) return 0;
-    dw_tensor x = dw_adding_source(slot, at);
-    return dw_coders_bound(group, &group->codec, &x);
+    return dw_coders_bound(group, &group->codec, slot->now.job.dtype, at.count);
 }
 
 /* Finds the rank to which the next piece is sent, and room for a message to it. Every rank begins
@@ -185,15 +183,18 @@ void dw_adding_put(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_arri
         add_due(group, slot, piece);
 }
 
-/* The most bytes that a contribution to a piece has. It waits in memory for its turn, so a longer
- * one is refused. */
-static uint64_t longest_contribution(dw_group *group, const dw_group_slot *slot, uint32_t part,
-                                     uint32_t piece)
+/* A contribution waits in memory for its turn, so one that is longer than any frame is refused. */
+static bool is_due(dw_group *group, const dw_group_slot *slot, const dw_arrival *arrival)
 {
-    const dw_group_job *job = &slot->now.job;
-    dw_piece at = dw_group_piece_at(group, job, part, piece);
-    dw_tensor x = dw_group_view(NULL, job->dtype, at.count);
-    return at.count > 0 ? dw_coders_bound(group, &group->codec, &x) : 0;
+    const dw_progress *now = &slot->now;
+    const dw_message *head = &arrival->head;
+    uint32_t part = dw_group_own_part(group, &now->job);
+    if (!dw_group_adds(&now->job) || head->part != part || head->piece >= now->own_pieces)
+        return false;
+    size_t place = (size_t)head->piece * group->ranks + arrival->from;
+    if (slot->added[head->piece] > arrival->from || slot->waiting[place]) return false;
+    dw_piece at = dw_group_piece_at(group, &now->job, part, head->piece);
+    return head->body_len <= dw_adding_bound(group, slot, at);
 }
 
 void dw_adding_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
@@ -205,10 +206,7 @@ void dw_adding_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
         take_confirmation(group, slot, arrival);
         return;
     }
-    bool fits = dw_group_adds(&now->job) && head->part == dw_group_own_part(group, &now->job) &&
-                head->piece < now->own_pieces && slot->added[head->piece] <= from &&
-                head->body_len <= longest_contribution(group, slot, head->part, head->piece);
-    if (!fits || slot->waiting[(size_t)head->piece * group->ranks + from]) {
+    if (!is_due(group, slot, arrival)) {
         dw_arrival_give(group, arrival);
         dw_group_fail(group, DW_ERR_PROTOCOL, from,
                       "slot %llu: rank %u sent a contribution that is not due or too long",

@@ -149,17 +149,18 @@ bool dw_coders_decode(dw_group *group, dw_decoder *decoder, const dw_message *he
     return false;
 }
 
-size_t dw_coders_bound(dw_group *group, const dw_config *config, const dw_tensor *x)
+size_t dw_coders_bound(dw_group *group, const dw_config *config, dw_dtype dtype, uint64_t count)
 {
+    if (count == 0) return 0;
+    dw_tensor x = dw_group_view(NULL, dtype, count);
     for (uint32_t i = 0; i < DW_GROUP_BOUNDS; i++) {
         const dw_group_bound *known = &group->bounds[i];
-        if (known->config == config && known->dtype == x->dtype && known->t == x->t &&
-            known->c == x->c)
+        if (known->config == config && known->dtype == dtype && known->t == x.t && known->c == x.c)
             return known->bytes;
     }
-    size_t bytes = dw_frame_bound(config, x);
+    size_t bytes = dw_frame_bound(config, &x);
     group->bounds[group->next_bound++ % DW_GROUP_BOUNDS] =
-        (dw_group_bound){.config = config, .dtype = x->dtype, .t = x->t, .c = x->c, .bytes = bytes};
+        (dw_group_bound){.config = config, .dtype = dtype, .t = x.t, .c = x.c, .bytes = bytes};
     return bytes;
 }
 

@@ -183,8 +183,8 @@ typedef struct dw_progress {
     dw_arrivals made;
 } dw_progress;
 
-/* What happened to the result of a piece: y has changed there; that of another rank has arrived. */
-enum { DW_PIECE_OVERWRITTEN = 1, DW_PIECE_TAKEN = 2 };
+/* What happened to the result of a piece: y has changed there; another rank has sent it. */
+enum { DW_PIECE_OVERWRITTEN = 1, DW_PIECE_ARRIVED = 2 };
 
 typedef struct dw_group_slot {
     struct dw_group_slot *next;         /* in the table */
@@ -403,9 +403,10 @@ void dw_coders_destroy(dw_group *group, dw_group_coders *coders);
 dw_status dw_coders_forget(dw_group *group, uint64_t slot);
 dw_encoder *dw_coders_contributing(const dw_group *group, const dw_message *head);
 dw_decoder *dw_coders_adding(const dw_group *group, const dw_message *head, uint32_t from);
-/* The bound of frames of x under one of the group's configs. Called by the worker. It remembers
- * bounds, because to compute one takes several times as long as to encode a short piece. */
-size_t dw_coders_bound(dw_group *group, const dw_config *config, const dw_tensor *x);
+/* The most bytes that the frame of a piece of so many values has, under one of the group's configs;
+ * an empty piece has none. Called by the worker. It remembers bounds, because to compute one takes
+ * several times as long as to encode a short piece. */
+size_t dw_coders_bound(dw_group *group, const dw_config *config, dw_dtype dtype, uint64_t count);
 /* Encode and decode the piece that `head` names, and count what that costs. If they return false,
  * the group has failed. encode: into at most cap bytes at `frame`; with error feedback a copy of
  * the frame is kept. decode: a frame of rank `from` into *y. y NULL: the piece is empty, and so

@@ -47,17 +47,21 @@ static bool fill(dw_group *group, dw_group_slot *slot, uint32_t piece, size_t ca
     return accept(group, slot, group->rank, piece, first, *len);
 }
 
+/* The most bytes that the result of a piece has. Sums are in binary32, whatever x is. */
+static size_t bound(dw_group *group, const dw_group_slot *slot, dw_piece at)
+{
+    const dw_group_job *job = &slot->now.job;
+    dw_dtype dtype = dw_group_adds(job) ? DW_F32 : job->dtype;
+    return dw_coders_bound(group, &group->result, dtype, at.count);
+}
+
 bool dw_sharing_share(dw_group *group, dw_group_slot *slot)
 {
     dw_progress *now = &slot->now;
     if (now->ready_first == now->ready_end) return false;
     uint32_t piece = slot->ready[now->ready_first];
     dw_piece at = dw_group_piece_at(group, &now->job, group->rank, piece);
-    size_t cap = 0, len;
-    if (at.count > 0) {
-        dw_tensor x = dw_sharing_source(slot, at);
-        cap = dw_coders_bound(group, &group->result, &x);
-    }
+    size_t cap = bound(group, slot, at), len;
     unsigned char *bodies[DW_GROUP_MOST_RANKS];
     if (!dw_everyone_begin(group, cap, bodies)) return false;
     unsigned char *first = bodies[group->rank == 0 ? 1 : 0]; /* there are two ranks at least */
@@ -72,36 +76,32 @@ bool dw_sharing_share(dw_group *group, dw_group_slot *slot)
     return true;
 }
 
-/* The most bytes that the result of a piece has. It waits in memory, so a longer one is refused. */
-static uint64_t longest_result(dw_group *group, const dw_group_slot *slot, uint32_t part,
-                               uint32_t piece)
+/* A result waits in memory until it is decoded, so one that is longer than any frame is refused. */
+static bool is_due(dw_group *group, const dw_group_slot *slot, const dw_arrival *arrival)
 {
     const dw_group_job *job = &slot->now.job;
-    dw_piece at = dw_group_piece_at(group, job, part, piece);
-    dw_tensor x = dw_group_view(NULL, dw_group_adds(job) ? DW_F32 : job->dtype, at.count);
-    return at.count > 0 ? dw_coders_bound(group, &group->result, &x) : 0;
+    const dw_message *head = &arrival->head;
+    uint32_t part = arrival->from;
+    if (!dw_group_shares(group, job) || head->part != part ||
+        head->piece >= dw_group_pieces_of(group, job, part) ||
+        slot->taken[slot->first_piece[part] + head->piece])
+        return false;
+    return head->body_len <= bound(group, slot, dw_group_piece_at(group, job, part, head->piece));
 }
 
 void dw_sharing_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
 {
-    dw_progress *now = &slot->now;
-    const dw_message *head = &arrival->head;
     uint32_t from = arrival->from;
-    bool fits = dw_group_shares(group, &now->job) && head->part == from &&
-                head->piece < dw_group_pieces_of(group, &now->job, from) &&
-                head->body_len <= longest_result(group, slot, from, head->piece);
-    unsigned char *taken = fits ? &slot->taken[slot->first_piece[from] + head->piece] : NULL;
-    if (!fits || *taken) {
+    if (!is_due(group, slot, arrival)) {
+        dw_arrival_give(group, arrival);
         dw_group_fail(group, DW_ERR_PROTOCOL, from,
                       "slot %llu: rank %u sent a result that is not due or too long",
                       (unsigned long long)slot->number, from);
-    } else {
-        *taken |= DW_PIECE_TAKEN;
-        slot->owes_result[from]--;
-        dw_arrivals_put(&now->arrived, arrival);
         return;
     }
-    dw_arrival_give(group, arrival);
+    slot->taken[slot->first_piece[from] + arrival->head.piece] |= DW_PIECE_ARRIVED;
+    slot->owes_result[from]--;
+    dw_arrivals_put(&slot->now.arrived, arrival);
 }
 
 bool dw_sharing_accept(dw_group *group, dw_group_slot *slot)
