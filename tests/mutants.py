@@ -1106,7 +1106,7 @@ MUTANTS_OF_GROUPS = {
     "links_are_not_watched": ("collective/worker.c", "        dw_lane_probe(lane);\n", ""),
     "pieces_as_long_as_they_may_be": ("collective/operation.c", "return length < group->longest_piece ? length : group->longest_piece;", "return group->longest_piece;"),
     "pieces_of_any_shortness": ("collective/operation.c", "if (length < group->shortest_piece) return group->shortest_piece;", ""),
-    "bounds_of_any_shape": ("collective/coders.c", "known->t == x->t && known->c == x->c)", "known->t == x->t)"),
+    "bounds_of_any_shape": ("collective/coders.c", "known->t == x.t && known->c == x.c)", "known->t == x.t)"),
     "bounds_of_any_hop": ("collective/coders.c", "if (known->config == config && known->dtype", "if (known->config && known->dtype"),
     "nothing_is_left_to_the_thread": ("collective/driver.c", "if (is_left || now_ns + sleep_ns < group->thread_wakes_ns) pthread_cond_signal(&group->work);", "(void)is_left;"),
     "sums_rounded_as_callers_like": ("collective/driver.c", "    fesetenv(FE_DFL_ENV); /* as the thread does */\n", ""),

@@ -23,8 +23,8 @@ static uint64_t values_of(const dw_plan *plan)
     return (uint64_t)plan->t * plan->c;
 }
 
-/* Advances to the next stretch; the first one follows one of zeros. false: there is none. stride:
- * that of the tensor. */
+/* Advances to the next stretch; begin with {0, 0, 0}. false: there is none. stride: that of the
+ * tensor. */
 static bool next_stretch(stretch *p, const dw_plan *plan, int64_t stride)
 {
     uint64_t all = values_of(plan), c = plan->c;
@@ -107,8 +107,10 @@ static uint32_t round_to(float value, dw_dtype dtype, bool exact)
     return exact ? dw_bf16_round(value) : dw_bf16_finite(value);
 }
 
-/* Whether the bits of all magnitudes are less than a limit, which is at most infinity. The sign
- * bits of the differences say so, in a loop that compilers turn into vector instructions. */
+/* Whether all magnitudes are smaller than a limit, given as the bits of the dtype: without the
+ * sign, bits are in the order of the numbers, and NaN is above infinity. If limit - 1 - magnitude
+ * is negative, its highest bit is set; all differences are combined by OR, which compilers turn
+ * into vector instructions. */
 static bool are_below(uint32_t limit, const void *from, dw_dtype dtype, uint64_t n)
 {
     uint32_t found = 0;
@@ -126,12 +128,13 @@ static bool are_finite(const void *from, dw_dtype dtype, uint64_t n)
     return are_below(infinity[dtype - DW_F32], from, dtype, n);
 }
 
-/* The smallest magnitudes, as bits of the dtype of the row, that become infinite in the dtype of
- * the column (exactly converted), or are so already. */
+/* too_large[from][to]: the smallest magnitude, as bits of `from`, that is infinite or becomes so by
+ * an exact conversion to `to`. */
 static const uint32_t too_large[3][3] = {
     {DW_F32_INFINITY, 0x477ff000, 0x7f7f8000}, {0x7c00, 0x7c00, 0x7c00}, {0x7f80, 0x4780, 0x7f80}};
 
-/* Converts n values. Where all become finite, both kinds of conversion are what the kernels do. */
+/* Converts n values. If all of them become finite, then exact and clamped conversion do the same,
+ * and a kernel does it; otherwise they are converted one by one. */
 static void convert(const dw_kernels *kernels, const void *from, dw_dtype from_dtype, uint64_t n,
                     void *to, dw_dtype to_dtype, bool exact)
 {

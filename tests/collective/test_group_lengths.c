@@ -82,7 +82,8 @@ static void has_refused(const bench *b)
     assert_non_null(strstr(b->group.why.text, "too long"));
 }
 
-/* Sums are sent as the codec codes f32, whatever the dtype of the buffers is. */
+/* What is encoded as a result is the sum, which is f32 even if the buffers are bf16. So the longest
+ * frame follows from f32. */
 static void a_result_is_as_long_as_a_frame_at_most(void **state)
 {
     (void)state;

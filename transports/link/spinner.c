@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * spinner.c - a caller that waits for a message asks again and again for a moment, and sleeps only
- * then. To wake a thread that sleeps takes longer than a short message takes over a fast network:
- * 4 to 8 us for the sender, and as much again until the other thread runs.
+ * spinner.c - spinning: a caller that waits for a message asks the kernel again and again for up to
+ * 100 us whether something has arrived, and sleeps only then. To wake a thread that sleeps takes
+ * longer than a short message takes over a fast network: 4 to 8 us for the sender, and as much
+ * again until the other thread runs.
  *
- * Between two questions the caller leaves the processor to other threads. But asking is of no use
- * where messages take long. And it can do harm where other programs want all processors: a caller
- * that asks uses up the time that the scheduler would give to it, or to the rank for whose message
- * it waits, a moment later. So each link learns how often asking was of use, and its callers sleep
- * at once while that is seldom. */
+ * Between two questions the caller yields the processor to other threads. But spinning is in vain
+ * where messages take longer. And it can do harm where other programs want all processors: it uses
+ * up time that the scheduler would give to this process, or to its peer, a moment later. So each
+ * link measures how often spinning was in vain, and its callers sleep at once if that is often. */
 #include <sched.h>
 
 #include "link/link.h"
@@ -16,9 +16,10 @@
  * their messages took so long that asking was not of use. */
 static const int64_t spin_ns = 100000;
 
-/* The share of waits in which asking was of no use moves by 1 / MEMORY of the distance to its limit
- * with each wait. While it is higher than MOST, only each PROBE-th wait asks, to find out whether
- * this has changed; if that was of use, the next one asks as well. */
+/* `vain` is the share of waits whose asking was in vain, as an exponential moving average: each
+ * wait has a weight of 1 / MEMORY. ALL stands for a share of 1. While it is higher than MOST, only
+ * each PROBE-th wait asks, to find out whether this has changed; if something arrives then, the
+ * next wait asks as well. */
 enum { DW_SPINNER_ALL = 1 << 16, DW_SPINNER_MOST = DW_SPINNER_ALL / 4, DW_SPINNER_MEMORY = 16 };
 enum { DW_SPINNER_PROBE = 64 };
 
@@ -37,7 +38,7 @@ void dw_spinner_learn(dw_spinner *spinner, bool is_useful)
         spinner->vain -= spinner->vain / DW_SPINNER_MEMORY;
 }
 
-/* What came of asking. AT_ONCE says nothing about the use of asking again. */
+/* AT_ONCE: something was there before; that does not say whether it pays to ask more than once. */
 typedef enum answer { NOT_READY, AT_ONCE, READY } answer;
 
 static answer ask(struct pollfd *waits, size_t n, int64_t end_ns)
@@ -52,7 +53,7 @@ static answer ask(struct pollfd *waits, size_t n, int64_t end_ns)
 
 void dw_link_poll(dw_spinner *spinner, struct pollfd *waits, size_t n, int64_t at_most_ns)
 {
-    /* A wait that is shorter is one for the clock, not for a message. */
+    /* Shorter waits are for a timer, which a caller that spins would not see any earlier. */
     if (spinner && at_most_ns >= spin_ns && dw_spinner_asks(spinner)) {
         int64_t begun_ns = dw_link_now_ns();
         answer found = ask(waits, n, begun_ns + spin_ns);

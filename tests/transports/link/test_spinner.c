@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_spinner.c - when a caller asks before it sleeps, and that it waits correctly either way. */
+ * test_spinner.c - spinning before the sleep (transports/link/spinner.c): when a caller does it,
+ * and that it waits as long as it should with and without it. */
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
