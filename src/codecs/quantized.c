@@ -29,24 +29,19 @@ static void decode_run(const dw_decode_job *job, const dw_run *r, uint64_t *sum,
     const dw_layout *layout = &job->layout;
     bool state = job->next != NULL, adds = job->adds && !state;
     uint64_t at = r->row * (uint64_t)job->stride + r->column;
-    float values[DW_TILE_ELEMENTS]; /* the values to be added to y */
     if (layout->rotates) {
         dw_rotation_decode(job, r, decode_encoded);
         return;
     }
     dw_decode_run call = {
-        .out_dtype = state  ? job->prev_dtype
-                     : adds ? DW_F32
-                            : job->y_dtype,
+        .out_dtype = state ? job->prev_dtype : job->y_dtype,
         .prev_dtype = job->prev_dtype,
         .bits = layout->bits,
         .width = dw_run_width(layout, r),
         .pieces = r->segments,
         .channels = r->channels,
         .prev = dw_at(job->prev, job->prev_dtype, r->element),
-        .out = state  ? r->next
-               : adds ? values
-                      : dw_at(job->y, job->y_dtype, at),
+        .out = state ? r->next : dw_at(job->y, job->y_dtype, at),
         .poison_keeps = state,
         .scales = job->payload + r->tile.offset + 2 * (uint64_t)r->first_segment,
         .choices = layout->chooses ? job->payload : NULL,
@@ -57,9 +52,10 @@ static void decode_run(const dw_decode_job *job, const dw_run *r, uint64_t *sum,
         .sum = sum,
         .element = r->element,
         .past = past,
+        .adds = adds,
+        .factor = job->factor,
     };
     job->kernels->decode(&call);
-    if (adds) dw_emit_added(job, values, at, r->channels);
 }
 
 static void decode(const dw_decode_job *job, uint64_t index, dw_chunk_result *result)
@@ -101,6 +97,7 @@ typedef struct encoding {
     dw_piece_counts counts;
     dw_chosen row;
     bool is_far;
+    bool completes; /* the kernel completes the residual of the run */
 } encoding;
 
 static void encode_run(encoding *e, const dw_run *r)
@@ -128,6 +125,7 @@ static void encode_run(encoding *e, const dw_run *r)
         .row = layout->cut_rows ? &e->row : NULL,
         .dither = job->rule.is_stochastic ? &dither : NULL,
         .is_far = e->is_far,
+        .rests = e->completes,
         .counts = &e->counts,
     };
     e->job->kernels->encode(&call);
@@ -167,6 +165,14 @@ static dw_chosen choose_row(const dw_encode_job *job, uint64_t row)
     return chosen;
 }
 
+/* Whether the kernel may complete the residual itself, in the same pass. A rotation still needs
+ * what the decoder gets, and so does the measurement of errors. */
+static bool may_complete(const dw_encode_job *job, uint64_t tile)
+{
+    return job->keeps_residual && !job->layout.rotates && !job->layout.chooses &&
+           !dw_tiles_is_measured(&job->layout, tile);
+}
+
 static void encode(const dw_encode_job *job, uint64_t index, dw_chunk_result *result)
 {
     const dw_layout *layout = &job->layout;
@@ -184,10 +190,11 @@ static void encode(const dw_encode_job *job, uint64_t index, dw_chunk_result *re
     while (dw_walk_next(&walk)) {
         if (layout->cut_rows && walk.tile % layout->row_segments == 0)
             e.row = choose_row(job, walk.run.row);
+        e.completes = may_complete(job, walk.tile);
         encode_run(&e, dw_rotation_load(&rotation, &walk.run));
         dw_rotation_store(&rotation, &walk.run);
         dw_tiles_measure(job, walk.tile, &walk.run, decode_encoded, &result->sums);
-        dw_residual_follow(job, &walk.run);
+        if (!e.completes) dw_residual_follow(job, &walk.run);
         dw_walk_done(&walk, job->kernels);
     }
     result->state_sum = walk.trail.sum;

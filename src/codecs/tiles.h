@@ -210,6 +210,11 @@ static inline uint32_t dw_measured_parts(const dw_layout *layout)
     return layout->tile_segments < 8 ? layout->tile_segments : 8;
 }
 
+static inline bool dw_tiles_is_measured(const dw_layout *layout, uint64_t tile)
+{
+    return tile % (DW_MEASURED_SHARE / dw_measured_parts(layout)) == 0;
+}
+
 void dw_tiles_measure_run(const dw_encode_job *job, uint64_t tile, const dw_run *run,
                           dw_run_decoder *decode, dw_sums *sums);
 
@@ -218,7 +223,7 @@ void dw_tiles_measure_run(const dw_encode_job *job, uint64_t tile, const dw_run 
 static inline void dw_tiles_measure(const dw_encode_job *job, uint64_t tile, const dw_run *run,
                                     dw_run_decoder *decode, dw_sums *sums)
 {
-    if (tile % (DW_MEASURED_SHARE / dw_measured_parts(&job->layout)) == 0)
+    if (dw_tiles_is_measured(&job->layout, tile))
         dw_tiles_measure_run(job, tile, run, decode, sums);
 }
 

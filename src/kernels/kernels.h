@@ -19,10 +19,14 @@
  * | row           |                  |       | scale and choice of the whole row, if it has several runs  |
  * | dither        |                  |       | NULL: nearest rounding                                     |
  * | is_far        |                  |       | x and prev are not in the caches: prefetch early           |
+ * | rests         |                  |       | next, in f32, becomes what it would be, minus x: the new   |
+ * |               |                  |       | residual of error feedback. There are no choices then      |
  * | sum           |                  |       | NULL, or where to add the digest of out                    |
  * | element       |                  |       | the number of the run's first element, for the digest      |
  * | past          |                  |       | out may be stored past the caches; then the caller calls   |
  * |               |                  |       | stream with last = 1 afterwards, possibly with 0 bytes     |
+ * | adds, factor  |                  |       | out += factor * value, as the function add does it;        |
+ * |               |                  |       | without prev, sum and past                                 |
  *
  * Runs of microscaling have the same fields under other names: their pieces are blocks of 32, whose
  * scales are bytes. There prev is NULL where next is NULL.
@@ -74,7 +78,7 @@ typedef struct dw_encode_run {
     uint32_t tile_elements, first;
     const dw_chosen *row;
     const dw_dither *dither;
-    int is_far;
+    int is_far, rests;
     dw_piece_counts *counts;
 } dw_encode_run;
 
@@ -91,6 +95,8 @@ typedef struct dw_decode_run {
     uint32_t tile_elements, first;
     uint64_t *sum, element;
     int past; /* see the table above; not together with sum */
+    int adds;
+    float factor;
 } dw_decode_run;
 
 /* Microscaling: docs/format.md, 3.3 and 5. */

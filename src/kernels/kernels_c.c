@@ -212,6 +212,12 @@ static void keep(const void *prev, uint64_t n, void *to, dw_dtype dtype)
         memset(to, 0, bytes);
 }
 
+/* Completes a residual (codecs/residual.h). */
+static void take_away(const float *x, uint64_t n, float *from)
+{
+    for (uint64_t i = 0; i < n; i++) from[i] = dw_residual_of(from[i], x[i]);
+}
+
 static void store_scale(uint8_t *scales, uint32_t i, uint16_t scale)
 {
     scales[2 * i] = (uint8_t)scale;
@@ -242,6 +248,7 @@ static void encode_piece(const dw_encode_run *run, uint32_t i, uint64_t at, uint
         keep(run->prev ? element(run->prev, run->prev_dtype, at) : NULL, n, next, run->prev_dtype);
     else
         reconstruct(p->codes, p->base, n, run->bits, scale, next, run->prev_dtype);
+    if (run->rests && !dw_scale_is_poisoned(scale)) take_away(p->x, n, next);
 }
 
 static void encode_c(const dw_encode_run *run)
@@ -281,6 +288,30 @@ static uint64_t digest_c(const void *elements, dw_dtype dtype, uint64_t first, u
     return sum;
 }
 
+/* IEEE conversion: infinities are kept, and NaN becomes one pattern per dtype. */
+static void store_sum(float sum, void *to, dw_dtype dtype, uint64_t i)
+{
+    uint32_t bits = dw_bits_of(sum);
+    float one = dw_float_of((bits & 0x7fffffffu) > DW_F32_INFINITY ? DW_F32_NAN : bits);
+    if (dtype == DW_F32)
+        ((float *)to)[i] = one;
+    else
+        ((uint16_t *)to)[i] = dtype == DW_F16 ? dw_f16_round(one) : dw_bf16_round(one);
+}
+
+static void add_c(const float *from, float factor, void *to, dw_dtype to_dtype, uint64_t n)
+{
+    float wide[256];
+    for (uint64_t at = 0; at < n; at += 256) {
+        uint64_t now = n - at < 256 ? n - at : 256;
+        widen(element(to, to_dtype, at), to_dtype, now, wide);
+        for (uint64_t i = 0; i < now; i++) {
+            float product = factor * from[at + i];
+            store_sum(wide[i] + product, to, to_dtype, at + i);
+        }
+    }
+}
+
 static void decode_piece(const dw_decode_run *run, uint32_t i, uint64_t at, uint64_t n)
 {
     uint8_t codes[DW_TILE_ELEMENTS];
@@ -306,12 +337,26 @@ static void decode_piece(const dw_decode_run *run, uint32_t i, uint64_t at, uint
     reconstruct(codes, base, n, run->bits, scale, out, run->out_dtype);
 }
 
+static void decode_and_add_piece(const dw_decode_run *run, uint32_t i, uint64_t at, uint64_t n)
+{
+    float values[DW_TILE_ELEMENTS];
+    dw_decode_run plain = *run;
+    plain.out_dtype = DW_F32;
+    plain.out = values;
+    decode_piece(&plain, i, 0, n);
+    add_c(values, run->factor, (void *)(uintptr_t)element(run->out, run->out_dtype, at),
+          run->out_dtype, n);
+}
+
 static void decode_c(const dw_decode_run *run)
 {
     uint64_t left = run->channels;
     for (uint32_t i = 0; i < run->pieces; i++) {
         uint64_t n = left < run->width ? left : run->width;
-        decode_piece(run, i, run->channels - left, n);
+        if (run->adds)
+            decode_and_add_piece(run, i, run->channels - left, n);
+        else
+            decode_piece(run, i, run->channels - left, n);
         left -= n;
     }
     if (run->sum) *run->sum += digest_c(run->out, run->out_dtype, run->element, run->channels);
@@ -470,37 +515,13 @@ static void norms_c(const dw_norms_run *run, dw_norms *norms)
     }
 }
 
-/* IEEE conversion: infinities are kept, and NaN becomes one pattern per dtype. */
-static void store_sum(float sum, void *to, dw_dtype dtype, uint64_t i)
-{
-    uint32_t bits = dw_bits_of(sum);
-    float one = dw_float_of((bits & 0x7fffffffu) > DW_F32_INFINITY ? DW_F32_NAN : bits);
-    if (dtype == DW_F32)
-        ((float *)to)[i] = one;
-    else
-        ((uint16_t *)to)[i] = dtype == DW_F16 ? dw_f16_round(one) : dw_bf16_round(one);
-}
-
-static void add_c(const float *from, float factor, void *to, dw_dtype to_dtype, uint64_t n)
-{
-    float wide[256];
-    for (uint64_t at = 0; at < n; at += 256) {
-        uint64_t now = n - at < 256 ? n - at : 256;
-        widen(element(to, to_dtype, at), to_dtype, now, wide);
-        for (uint64_t i = 0; i < now; i++) {
-            float product = factor * from[at + i];
-            store_sum(wide[i] + product, to, to_dtype, at + i);
-        }
-    }
-}
-
 static void subtract_c(const void *x, dw_dtype x_dtype, float *from, uint64_t n)
 {
     float wide[256];
     for (uint64_t at = 0; at < n; at += 256) {
         uint64_t now = n - at < 256 ? n - at : 256;
         widen(element(x, x_dtype, at), x_dtype, now, wide);
-        for (uint64_t i = 0; i < now; i++) from[at + i] = dw_residual_of(from[at + i], wide[i]);
+        take_away(wide, now, from + at);
     }
 }
 

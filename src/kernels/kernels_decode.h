@@ -46,14 +46,14 @@ typedef struct coded {
 } coded;
 
 /* The values of codes: a table where they can be looked up, else scale and offset to compute
- * them. */
+ * them. factor: of values that are added. */
 typedef struct levels {
-    f32x16 table, scale, zero_level;
+    f32x16 table, scale, zero_level, factor;
 } levels;
 
 DW_VECTOR levels levels_of(float scale, uint32_t bits)
 {
-    levels v = {f_set(0), f_set(scale), f_set(MAGIC + (float)(1 << (bits - 1)))};
+    levels v = {f_set(0), f_set(scale), f_set(MAGIC + (float)(1 << (bits - 1))), f_set(1)};
 #ifdef f_lookup
     static const _Alignas(64) float by_low_bits[4][LANES] = {
         {-1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1},
@@ -174,10 +174,11 @@ DW_VECTOR code_pair take_pair(planes from, uint32_t bits)
 }
 
 /* The variant of a decode kernel. digests: the digest is computed from registers, for f32 and bf16
- * only. past: results bypass the caches; only without a base, and aligned to a cache line. */
+ * only. past: results bypass the caches; only without a base, and aligned to a cache line. adds:
+ * values are added to what `out` holds; only without a base. */
 typedef struct decode_kind {
     dw_dtype dtype;
-    uint32_t bits, digests, past;
+    uint32_t bits, digests, past, adds;
 } decode_kind;
 
 /* Stores 64 bytes. */
@@ -187,6 +188,16 @@ DW_VECTOR void put_line(unsigned char *to, i32x16 made, decode_kind kind)
         i_stream(to, made);
     else
         i_store(to, made);
+}
+
+/* Adds the first n elements, 16, 32 or 64, to what `out` holds. */
+DW_VECTOR void add_values(coded c, size_t n, levels v, decode_kind kind)
+{
+    for (size_t at = 0; at < n; at += LANES) {
+        i32x16 codes = take_loose(planes_on(c.codes, kind.bits, at), kind.bits);
+        f32x16 value = add_level(f_set(0), codes, v, kind.bits), old = load(c.out, kind.dtype, at);
+        store_finite(c.out, kind.dtype, at, sum_of(old, value, v.factor));
+    }
 }
 
 /* Decodes the first n elements, 16, 32 or 64, and returns the digest so far. bf16 is processed in
@@ -226,16 +237,21 @@ DW_VECTOR tally decode_blocks(coded c, size_t n, levels v, decode_kind kind)
 /* Decodes the first n elements and returns the state behind them. */
 DW_VECTOR coded decode_step(coded c, size_t n, levels v, decode_kind kind)
 {
-    tally made = decode_blocks(c, n, v, kind);
+    tally made = c.made;
+    if (kind.adds)
+        add_values(c, n, v, kind);
+    else
+        made = decode_blocks(c, n, v, kind);
     size_t bytes = n * bytes_of(kind.dtype);
     return (coded){planes_on(c.codes, kind.bits, n), c.base + bytes, c.out + bytes, c.ahead + bytes,
                    made};
 }
 
 /* Decodes n elements of one piece, a multiple of 16, and returns the state behind them. */
-DW_VECTOR coded decode_values(coded c, size_t n, float scale, decode_kind kind)
+DW_VECTOR coded decode_values(coded c, size_t n, float scale, float factor, decode_kind kind)
 {
     levels v = levels_of(scale, kind.bits);
+    if (kind.adds) v.factor = f_set(factor);
     ROLLED for (; n >= 4 * LANES; n -= 4 * LANES) c = decode_step(c, 4 * LANES, v, kind);
     ROLLED for (; n >= 2 * LANES; n -= 2 * LANES) c = decode_step(c, 2 * LANES, v, kind);
     if ((kind.digests || kind.past) && kind.dtype == DW_BF16)
@@ -328,7 +344,7 @@ DW_VECTOR void decode_pieces(const dw_decode_run *given, uint32_t pieces, const 
     if (kind.digests) c.made = tally_from((uint32_t)(run.element / (4 / bytes_of(kind.dtype))));
     for (uint32_t p = 0; p < pieces; p++, prev += step) {
 #ifdef h_lookup
-        if (kind.bits == 4 && kind.dtype != DW_F32 && !kind.digests && !run.prev &&
+        if (kind.bits == 4 && kind.dtype != DW_F32 && !kind.digests && !kind.adds && !run.prev &&
             run.width % (4 * LANES) == 0) {
             c = look_up_values(c, run.width, scales[p], kind);
             continue;
@@ -336,7 +352,7 @@ DW_VECTOR void decode_pieces(const dw_decode_run *given, uint32_t pieces, const 
 #endif
         c.base = run.choices ? chosen_prev(prev, run.choices, run.first_piece + p) : prev;
         c.ahead = (uintptr_t)prev + AHEAD * bytes_of(kind.dtype);
-        c = decode_values(c, run.width, scales[p], kind);
+        c = decode_values(c, run.width, scales[p], run.factor, kind);
     }
     if (kind.digests) *run.sum += i_sum_products(c.made.sum);
 }
@@ -348,22 +364,25 @@ typedef void decode_function(const dw_decode_run *run, uint32_t pieces, const fl
     {                                                                                              \
         decode_pieces(run, pieces, scales, (decode_kind){__VA_ARGS__});                            \
     }
-#define DECODE_DTYPE(name, dtype, digests, past)                                                   \
-    DECODE(decode_##name##_1, dtype, 1, digests, past)                                             \
-    DECODE(decode_##name##_2, dtype, 2, digests, past)                                             \
-    DECODE(decode_##name##_3, dtype, 3, digests, past)                                             \
-    DECODE(decode_##name##_4, dtype, 4, digests, past)                                             \
-    DECODE(decode_##name##_5, dtype, 5, digests, past)                                             \
-    DECODE(decode_##name##_6, dtype, 6, digests, past)                                             \
-    DECODE(decode_##name##_7, dtype, 7, digests, past)                                             \
-    DECODE(decode_##name##_8, dtype, 8, digests, past)
-DECODE_DTYPE(f32, DW_F32, 0, 0)
-DECODE_DTYPE(f16, DW_F16, 0, 0)
-DECODE_DTYPE(bf16, DW_BF16, 0, 0)
-DECODE_DTYPE(f32_digest, DW_F32, 1, 0)
-DECODE_DTYPE(bf16_digest, DW_BF16, 1, 0)
-DECODE_DTYPE(f32_past, DW_F32, 0, 1)
-DECODE_DTYPE(bf16_past, DW_BF16, 0, 1)
+#define DECODE_DTYPE(name, dtype, ...)                                                             \
+    DECODE(decode_##name##_1, dtype, 1, __VA_ARGS__)                                               \
+    DECODE(decode_##name##_2, dtype, 2, __VA_ARGS__)                                               \
+    DECODE(decode_##name##_3, dtype, 3, __VA_ARGS__)                                               \
+    DECODE(decode_##name##_4, dtype, 4, __VA_ARGS__)                                               \
+    DECODE(decode_##name##_5, dtype, 5, __VA_ARGS__)                                               \
+    DECODE(decode_##name##_6, dtype, 6, __VA_ARGS__)                                               \
+    DECODE(decode_##name##_7, dtype, 7, __VA_ARGS__)                                               \
+    DECODE(decode_##name##_8, dtype, 8, __VA_ARGS__)
+DECODE_DTYPE(f32, DW_F32, 0, 0, 0)
+DECODE_DTYPE(f16, DW_F16, 0, 0, 0)
+DECODE_DTYPE(bf16, DW_BF16, 0, 0, 0)
+DECODE_DTYPE(f32_digest, DW_F32, 1, 0, 0)
+DECODE_DTYPE(bf16_digest, DW_BF16, 1, 0, 0)
+DECODE_DTYPE(f32_past, DW_F32, 0, 1, 0)
+DECODE_DTYPE(bf16_past, DW_BF16, 0, 1, 0)
+DECODE_DTYPE(f32_add, DW_F32, 0, 0, 1)
+DECODE_DTYPE(f16_add, DW_F16, 0, 0, 1)
+DECODE_DTYPE(bf16_add, DW_BF16, 0, 0, 1)
 #undef DECODE_DTYPE
 #undef DECODE
 
@@ -372,7 +391,7 @@ DECODE_DTYPE(bf16_past, DW_BF16, 0, 1)
 static void decode_short(const dw_decode_run *run, decode_function *decode_whole, uint32_t p,
                          size_t n, float scale)
 {
-    _Alignas(64) unsigned char base[4 * LANES] = {0}, out[4 * LANES];
+    _Alignas(64) unsigned char base[4 * LANES] = {0}, out[4 * LANES] = {0};
     size_t size = bytes_of(run->out_dtype), at = (size_t)p * run->width, rest = n % LANES,
            whole = n - rest;
     dw_decode_run part = *run;
@@ -392,18 +411,24 @@ static void decode_short(const dw_decode_run *run, decode_function *decode_whole
     part.first += (uint32_t)whole;
     part.width = LANES;
     part.out = out;
+    memcpy(out, end, rest * size); /* for kernels that add to it */
     decode_whole(&part, 1, &scale);
     memcpy(end, out, rest * size);
+}
+
+static int has_special(const dw_decode_run *run, const piece_scales *scales)
+{
+    uint32_t special = 0;
+    for (uint32_t from = 0; from < run->pieces; from += BATCH)
+        special |= scales->special[from / BATCH];
+    return special != 0;
 }
 
 /* Whether the digest can be computed from registers, that is, whether they hold exactly what is
  * stored. */
 static int may_digest(const dw_decode_run *run, const piece_scales *scales)
 {
-    uint32_t special = 0;
-    for (uint32_t from = 0; from < run->pieces; from += BATCH)
-        special |= scales->special[from / BATCH];
-    return run->sum && run->out_dtype != DW_F16 && !special &&
+    return run->sum && run->out_dtype != DW_F16 && !has_special(run, scales) &&
            run->channels == (uint64_t)run->pieces * run->width &&
            run->width % (run->out_dtype == DW_F32 ? LANES : 2 * LANES) == 0;
 }
@@ -414,6 +439,21 @@ static int may_pass(const dw_decode_run *run)
 {
     return run->past && !run->prev && run->out_dtype != DW_F16 && (uintptr_t)run->out % 64 == 0 &&
            run->width * bytes_of(run->out_dtype) % 64 == 0;
+}
+
+static void decode(const dw_decode_run *run);
+
+/* Adds the values of a run that has special pieces. They cannot be corrected after they were added,
+ * so all values are decoded first. */
+static void add_decoded(const dw_decode_run *run)
+{
+    float values[DW_TILE_ELEMENTS];
+    dw_decode_run plain = *run;
+    plain.adds = 0;
+    plain.out_dtype = DW_F32;
+    plain.out = values;
+    decode(&plain);
+    add(values, run->factor, run->out, run->out_dtype, run->channels);
 }
 
 static void decode(const dw_decode_run *run)
@@ -428,6 +468,8 @@ static void decode(const dw_decode_run *run)
         ALL_BITS(decode_f32_digest), {0}, ALL_BITS(decode_bf16_digest)};
     static decode_function *const passing[3][8] = {
         ALL_BITS(decode_f32_past), {0}, ALL_BITS(decode_bf16_past)};
+    static decode_function *const adding[3][8] = {
+        ALL_BITS(decode_f32_add), ALL_BITS(decode_f16_add), ALL_BITS(decode_bf16_add)};
 #undef ALL_BITS
     piece_scales scales;
     uint32_t full = (uint32_t)(run->channels / run->width);
@@ -439,7 +481,12 @@ static void decode(const dw_decode_run *run)
         digesting[run->out_dtype - DW_F32][run->bits - 1](run, full, scales.wide);
         return;
     }
-    decode_function *decode_whole = table[run->out_dtype - DW_F32][run->bits - 1];
+    if (run->adds && has_special(run, &scales)) {
+        add_decoded(run);
+        return;
+    }
+    decode_function *decode_whole =
+        (run->adds ? adding : table)[run->out_dtype - DW_F32][run->bits - 1];
     if (may_pass(run))
         passing[run->out_dtype - DW_F32][run->bits - 1](run, full, scales.wide);
     else

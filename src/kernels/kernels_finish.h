@@ -6,7 +6,7 @@
 
 /* Chunks of 64 elements: where their data is read and written. */
 typedef struct span {
-    const unsigned char *from; /* deltas; or x, where the plan says reads_x */
+    const unsigned char *from; /* deltas; or x, where the kind or the plan says so */
     const unsigned char *prev;
     unsigned char *next;
     const float *scale, *inverse;
@@ -24,12 +24,21 @@ typedef struct span {
  * one bit. The other variants support only nearest rounding to a scale that covers all values.
  * chooses: pieces may be direct. Then the deltas are computed again from x, because the sweep did
  * not know the base of each piece. Exception: with `any` but without `pairs`, the deltas are read
- * from the scratch, where those of direct pieces were already replaced by x. */
+ * from the scratch, where those of direct pieces were already replaced by x. rests: 0, or the dtype
+ * of x; then x is read, too, and taken away from the new prev. This is what `subtract` does. The
+ * pieces that are not special have finite rests, so no rest must be replaced by 0. */
 typedef struct finish_kind {
     int prev, pairs, chooses;
     uint32_t bits;
-    int any;
+    int any, rests;
 } finish_kind;
+
+/* What finish reads of one element at `from`, in bytes. */
+DW_VECTOR size_t from_size(finish_kind kind)
+{
+    if (kind.rests) return bytes_of((dw_dtype)kind.rests);
+    return kind.pairs && (!kind.prev || kind.chooses) ? 2 : 4;
+}
 
 /* Writes 64 codes to the planes at `tile`, starting at element `first`. */
 DW_VECTOR void put64(codes64 codes, uint32_t bits, uint8_t *tile, size_t elements, size_t first)
@@ -79,16 +88,23 @@ DW_VECTOR f32x16 advance(const span *s, size_t block, f32x16 base, i32x16 level)
     return f_muladd(f_whole(level), f_set(s->scale[block]), base);
 }
 
+/* 16 floats at `from`: deltas, or x. */
+DW_VECTOR f32x16 load_from(const span *s, size_t at, finish_kind kind)
+{
+    return load(s->from, kind.rests ? (dw_dtype)kind.rests : DW_F32, at);
+}
+
 /* Codes block number `block` of the span's first chunk and returns its levels. */
 DW_VECTOR i32x16 finish_block(const span *s, size_t block, f32x16 top, finish_kind kind)
 {
     size_t at = block * LANES;
     dw_dtype dtype = kind.prev ? (dw_dtype)kind.prev : DW_F32;
-    f32x16 delta = f_load(s->from + 4 * at), base = f_set(0);
+    f32x16 x = load_from(s, at, kind), delta = x, base = f_set(0);
     if (kind.prev) base = chosen_base(s, block, load(s->prev, dtype, at), kind.chooses);
-    if (kind.chooses) delta = f_sub(delta, base);
+    if (kind.chooses || kind.rests) delta = f_sub(x, base);
     i32x16 level = level_of(delta, s->inverse[block], top);
-    if (kind.prev) store_sum(s->next, dtype, at, advance(s, block, base, level));
+    f32x16 next = advance(s, block, base, level);
+    if (kind.prev) store_sum(s->next, dtype, at, kind.rests ? f_sub(next, x) : next);
     return level;
 }
 
@@ -99,7 +115,11 @@ DW_VECTOR i32x16 finish_any(const span *s, size_t block, ends all, finish_kind k
 {
     size_t at = block * LANES;
     const uint16_t *dithers = s->dithers ? s->dithers + at : NULL;
-    f32x16 delta = f_load(s->from + 4 * at), inverse = f_set(s->inverse[block]);
+    f32x16 x = load_from(s, at, kind), delta = x, base = f_set(0),
+           inverse = f_set(s->inverse[block]);
+    if (kind.prev)
+        base = chosen_base(s, block, load(s->prev, (dw_dtype)kind.prev, at), kind.chooses);
+    if (kind.rests) delta = f_sub(x, base);
     steps d;
     if (s->bits == 1) {
         d = steps_of(delta, inverse, 1, dithers);
@@ -108,10 +128,8 @@ DW_VECTOR i32x16 finish_any(const span *s, size_t block, ends all, finish_kind k
         d = steps_within(dithers ? f_add(scaled, dither_of(dithers)) : scaled, all);
     }
     if (kind.prev) {
-        dw_dtype dtype = (dw_dtype)kind.prev;
-        f32x16 base = load(s->prev, dtype, at);
-        base = chosen_base(s, block, base, kind.chooses);
-        store_sum(s->next, dtype, at, f_muladd(d.level, f_set(s->scale[block]), base));
+        f32x16 next = f_muladd(d.level, f_set(s->scale[block]), base);
+        store_sum(s->next, (dw_dtype)kind.prev, at, kind.rests ? f_sub(next, x) : next);
     }
     return d.step;
 }
@@ -225,7 +243,7 @@ DW_VECTOR void finish(const span *given, finish_kind kind)
     ROLLED for (size_t left = s.n; left; left -= CHUNK)
     {
         finish_chunk(&s, all, kind, bits);
-        s.from += (kind.pairs && (!kind.prev || kind.chooses) ? 2 : 4) * CHUNK;
+        s.from += from_size(kind) * CHUNK;
         s.prev += size * CHUNK;
         if (kind.prev) s.next += size * CHUNK;
         s.scale += CHUNK / LANES;
@@ -244,38 +262,44 @@ typedef void finish_function(const span *s);
     {                                                                                              \
         finish(s, (finish_kind){__VA_ARGS__});                                                     \
     }
-#define FINISHES(name, ...)                                                                        \
-    FINISH(name##_2, __VA_ARGS__, 2, 0)                                                            \
-    FINISH(name##_3, __VA_ARGS__, 3, 0)                                                            \
-    FINISH(name##_4, __VA_ARGS__, 4, 0)                                                            \
-    FINISH(name##_5, __VA_ARGS__, 5, 0)                                                            \
-    FINISH(name##_6, __VA_ARGS__, 6, 0)                                                            \
-    FINISH(name##_7, __VA_ARGS__, 7, 0)                                                            \
-    FINISH(name##_8, __VA_ARGS__, 8, 0)                                                            \
+#define FINISHES(name, rests, ...)                                                                 \
+    FINISH(name##_2, __VA_ARGS__, 2, 0, rests)                                                     \
+    FINISH(name##_3, __VA_ARGS__, 3, 0, rests)                                                     \
+    FINISH(name##_4, __VA_ARGS__, 4, 0, rests)                                                     \
+    FINISH(name##_5, __VA_ARGS__, 5, 0, rests)                                                     \
+    FINISH(name##_6, __VA_ARGS__, 6, 0, rests)                                                     \
+    FINISH(name##_7, __VA_ARGS__, 7, 0, rests)                                                     \
+    FINISH(name##_8, __VA_ARGS__, 8, 0, rests)                                                     \
     static finish_function *const name[] = {name##_2, name##_3, name##_4, name##_5,                \
                                             name##_6, name##_7, name##_8};
-FINISHES(finish_floats, 0, 0, 0)
-FINISHES(finish_f32, DW_F32, 0, 0)
-FINISHES(finish_f32_chosen, DW_F32, 0, 1)
+FINISHES(finish_floats, 0, 0, 0, 0)
+FINISHES(finish_f32, 0, DW_F32, 0, 0)
+FINISHES(finish_f32_chosen, 0, DW_F32, 0, 1)
+FINISHES(finish_f32_rest, DW_F32, DW_F32, 0, 0)
 #ifdef codes_of_pairs
-FINISHES(finish_halves, 0, 1, 0)
-FINISHES(finish_pairs, DW_BF16, 1, 0)
-FINISHES(finish_pairs_chosen, DW_BF16, 1, 1)
+FINISHES(finish_halves, 0, 0, 1, 0)
+FINISHES(finish_pairs, 0, DW_BF16, 1, 0)
+FINISHES(finish_pairs_chosen, 0, DW_BF16, 1, 1)
 #endif
 /* less common cases: one function for all numbers of bits */
-FINISH(finish_bf16, DW_BF16, 0, 0, 0, 0)
-FINISH(finish_f16, DW_F16, 0, 0, 0, 0)
-FINISH(finish_any_floats, 0, 0, 0, 0, 1)
-FINISH(finish_any_f32, DW_F32, 0, 0, 0, 1)
-FINISH(finish_any_f32_chosen, DW_F32, 0, 1, 0, 1)
-FINISH(finish_any_f16, DW_F16, 0, 0, 0, 1)
-FINISH(finish_any_f16_chosen, DW_F16, 0, 1, 0, 1)
-FINISH(finish_any_bf16, DW_BF16, 0, 0, 0, 1)
-FINISH(finish_any_bf16_chosen, DW_BF16, 0, 1, 0, 1)
+FINISH(finish_bf16, DW_BF16, 0, 0, 0, 0, 0)
+FINISH(finish_f16, DW_F16, 0, 0, 0, 0, 0)
+FINISH(finish_f16_rest, DW_F32, 0, 0, 0, 0, DW_F16)
+FINISH(finish_bf16_rest, DW_F32, 0, 0, 0, 0, DW_BF16)
+FINISH(finish_any_floats, 0, 0, 0, 0, 1, 0)
+FINISH(finish_any_f32, DW_F32, 0, 0, 0, 1, 0)
+FINISH(finish_any_f32_chosen, DW_F32, 0, 1, 0, 1, 0)
+FINISH(finish_any_f32_rest, DW_F32, 0, 0, 0, 1, DW_F32)
+FINISH(finish_any_f16_rest, DW_F32, 0, 0, 0, 1, DW_F16)
+FINISH(finish_any_bf16_rest, DW_F32, 0, 0, 0, 1, DW_BF16)
+FINISH(finish_any_f16, DW_F16, 0, 0, 0, 1, 0)
+FINISH(finish_any_f16_chosen, DW_F16, 0, 1, 0, 1, 0)
+FINISH(finish_any_bf16, DW_BF16, 0, 0, 0, 1, 0)
+FINISH(finish_any_bf16_chosen, DW_BF16, 0, 1, 0, 1, 0)
 #ifdef codes_of_pairs
-FINISH(finish_dithered_halves, 0, 1, 0, 0, 1)
-FINISH(finish_dithered_pairs, DW_BF16, 1, 0, 0, 1)
-FINISH(finish_dithered_pairs_chosen, DW_BF16, 1, 1, 0, 1)
+FINISH(finish_dithered_halves, 0, 1, 0, 0, 1, 0)
+FINISH(finish_dithered_pairs, DW_BF16, 1, 0, 0, 1, 0)
+FINISH(finish_dithered_pairs_chosen, DW_BF16, 1, 1, 0, 1, 0)
 #endif
 #undef FINISHES
 #undef FINISH
@@ -316,6 +340,17 @@ static plan plan_any(const dw_encode_run *run, sweep_function *const *by_prev)
                   finishes[run->prev_dtype - DW_F32][run->choices != NULL], 0, 0};
 }
 
+/* A plan that takes x away from the new prev, for the residual of error feedback. */
+static plan plan_for_rests(const dw_encode_run *run, int any)
+{
+    sweep_function *const sweeps[] = {extremes_f32, extremes_f16, extremes_bf16};
+    finish_function *const finishes[2][3] = {
+        {finish_f32_rest[any ? 0 : run->bits - 2], finish_f16_rest, finish_bf16_rest},
+        {finish_any_f32_rest, finish_any_f16_rest, finish_any_bf16_rest}};
+    int x = run->x_dtype - DW_F32;
+    return (plan){sweeps[x], finishes[any][x], 0, 1};
+}
+
 static plan plan_without_state(const dw_encode_run *run, int pairs)
 {
     uint32_t bits = run->bits - 2;
@@ -340,7 +375,9 @@ static plan plan_for(const dw_encode_run *run)
     uint32_t chooses = run->choices != NULL, bits = run->bits - 2;
     int pairs = run->width % 32 == 0, x_is_prev = run->x_dtype == run->prev_dtype;
     sweep_function *const *by_prev = sweeps[chooses][run->x_dtype - DW_F32];
-    if (run->dither || run->scale == DW_SCALE_MSE || run->bits == 1) return plan_any(run, by_prev);
+    int any = run->dither || run->scale == DW_SCALE_MSE || run->bits == 1;
+    if (run->rests) return plan_for_rests(run, any);
+    if (any) return plan_any(run, by_prev);
     if (!run->next) return plan_without_state(run, pairs);
     if (chooses) {
         if (run->prev_dtype == DW_F32 && x_is_prev)

@@ -24,8 +24,22 @@ static void run_encode(const dw_kernels *kernels, const shape *s, const void *x,
                          .tile_elements = s->tile_pieces * s->width,
                          .first = s->first * s->width,
                          .row = s->whole_row ? row : NULL,
+                         .rests = s->rests,
                          .counts = &out->counts};
     kernels->encode(&run);
+}
+
+/* Completes the residual of an encoded run in a step of its own. */
+static void take_x_away(const shape *s, const unsigned char *x, encoded *out)
+{
+    for (uint32_t i = 0; i < s->pieces; i++) {
+        uint64_t from = (uint64_t)i * s->width, n = s->channels - from;
+        if (n > s->width) n = s->width;
+        uint16_t scale = (uint16_t)(out->scales[2 * i] | out->scales[2 * i + 1] << 8);
+        if (!dw_scale_is_poisoned(scale))
+            specification->subtract(x + from * dw_dtype_bytes(s->x), s->x,
+                                    (float *)out->next + from, n);
+    }
 }
 
 static void check_encode(bench *b, const shape *s)
@@ -50,7 +64,10 @@ static void check_encode(bench *b, const shape *s)
     if (extremes->positive < DW_F32_INFINITY / 2)
         extremes->positive += below(b, 2) << 23; /* as if the rest of the row had larger values */
     row.scale = dw_scale_of(*extremes, s->bits, s->scale != DW_SCALE_ABSMAX);
-    run_encode(specification, s, plain_x, plain_prev, &row, &spec);
+    shape in_two_steps = *s;
+    in_two_steps.rests = false;
+    run_encode(specification, &in_two_steps, plain_x, plain_prev, &row, &spec);
+    if (s->rests) take_x_away(s, plain_x, &spec);
     run_encode(b->kernels, s, x, prev, &row, &out);
     same_encoded(&spec, &out, b->kernels->name, describe(s));
 }
@@ -99,6 +116,44 @@ static void check_decode(bench *b, const shape *s)
     same_bytes("digest", &sums[0], &sums[1], sizeof sums[0], b->kernels->name, describe(s));
 }
 
+/* Decodes any codes and any scales, and adds them to any values. */
+static void check_add(bench *b, const shape *s)
+{
+    static float values[MOST];
+    static unsigned char expected[4 * MOST];
+    static const float factors[] = {1, -1, 0.3f, 0x1p40f, 0, INFINITY};
+    size_t bytes = s->channels * dw_dtype_bytes(s->prev);
+    uint8_t *scales = guarded(b, SLOT_SCALES, 2 * (size_t)s->pieces),
+            *codes = guarded(b, SLOT_CODES, code_bytes_of(s));
+    if (s->hostile < 2) /* scales that are common in practice */
+        for (uint32_t i = 0; i < s->pieces; i++)
+            scales[2 * i + 1] = (uint8_t)(0x3c + below(b, 6) + (below(b, 2) << 7));
+    unsigned char *out = guarded(b, SLOT_NEXT, bytes);
+    if (s->hostile < 2) test_fill(&b->random, out, s->prev, s->channels, 1);
+    if (s->hostile && s->channels) test_spoil(&b->random, out, s->prev, s->channels, true);
+    memcpy(expected, out, bytes);
+    dw_decode_run run = {.out_dtype = DW_F32,
+                         .bits = s->bits,
+                         .width = s->width,
+                         .pieces = s->pieces,
+                         .channels = s->channels,
+                         .out = values,
+                         .poison_keeps = s->has_next,
+                         .scales = scales,
+                         .codes = codes,
+                         .first_piece = s->first_piece,
+                         .tile_elements = s->tile_pieces * s->width,
+                         .first = s->first * s->width};
+    specification->decode(&run);
+    run.factor = factors[below(b, sizeof factors / sizeof *factors)];
+    specification->add(values, run.factor, expected, s->prev, s->channels);
+    run.adds = 1;
+    run.out_dtype = s->prev;
+    run.out = out;
+    b->kernels->decode(&run);
+    same_bytes("added", expected, out, bytes, b->kernels->name, describe(s));
+}
+
 static const uint32_t widths[] = {16, 32, 64, 128, 256, 96, 160, 1024, 2048};
 enum { WIDTHS = sizeof widths / sizeof *widths };
 
@@ -128,6 +183,11 @@ static void decoded_runs_equal_those_of_c(bench *b)
     check_every_kind(b, check_decode, drawn(b, 5, 1));
 }
 
+static void added_runs_equal_those_of_c(bench *b)
+{
+    check_every_kind(b, check_add, drawn(b, 5, 1));
+}
+
 static void every_size_up_to_300_equals_that_of_c(bench *b)
 {
     for (uint64_t n = 0; n <= 300; n++)
@@ -135,6 +195,7 @@ static void every_size_up_to_300_equals_that_of_c(bench *b)
             shape s = shape_of(b, any_dtype(b), any_dtype(b), 1 + below(b, 8), widths[w], n);
             check_encode(b, &s);
             check_decode(b, &s);
+            check_add(b, &s);
         }
 }
 
@@ -143,6 +204,7 @@ int check_runs(void)
     const struct CMUnitTest tests[] = {
         kernel_test(for_each_table, encoded_runs_equal_those_of_c),
         kernel_test(for_each_table, decoded_runs_equal_those_of_c),
+        kernel_test(for_each_table, added_runs_equal_those_of_c),
         kernel_test(for_each_table, every_size_up_to_300_equals_that_of_c),
     };
     return cmocka_run_group_tests_name("runs", tests, NULL, NULL);
