@@ -30,6 +30,7 @@ enum Variant {
     kNoAudit,
     kWriteY,
     kReadY,
+    kAdd,
     kStochastic,
     kMse,
     kDither,
@@ -40,9 +41,10 @@ enum Variant {
     kHadamard,
     kCodedHadamard
 };
-const char *const kVariantWords[] = {
-    "",        "+choose", "-audit",       "+y",       "+read",     "+stochastic", "+mse",
-    "+dither", "+rans",   "+dither+rans", "+trellis", "+feedback", "+hadamard",   "+hadamard+rans"};
+const char *const kVariantWords[] = {"",          "+choose",   "-audit",        "+y",
+                                     "+read",     "+add",      "+stochastic",   "+mse",
+                                     "+dither",   "+rans",     "+dither+rans",  "+trellis",
+                                     "+feedback", "+hadamard", "+hadamard+rans"};
 
 struct Case {
     bool encode;
@@ -258,9 +260,13 @@ class Bench
     {
         if (case_.encode) return encode(&frames_[0], seconds);
         dw_tensor y = tensor(case_.y_is_prev() ? nullptr : y_.get());
+        dw_decode_options options = {};
+        options.struct_size = sizeof options;
+        options.adds = case_.variant == kAdd;
+        options.factor = 1;
         auto begin = std::chrono::steady_clock::now();
-        dw_status status = dw_decode(decoder_, frames_[turn_].data.get(), frames_[turn_].len, &y,
-                                     nullptr, 0, nullptr);
+        dw_status status = dw_decode_with(decoder_, frames_[turn_].data.get(), frames_[turn_].len,
+                                          &y, &options, nullptr, 0, nullptr);
         *seconds = seconds_since(begin) + read_y(false);
         return status;
     }
@@ -281,6 +287,7 @@ class Bench
                next = {limit_next_.get(), state_bytes_};
         if (case_.encode) t.reads.push_back({x_[pass % kVariants].get(), case_.bytes});
         (case_.encode ? t.writes : t.reads).push_back(frame);
+        if (case_.variant == kAdd) t.reads.push_back({y_.get(), case_.bytes});
         if (!case_.encode && !case_.y_is_prev()) t.writes.push_back({y_.get(), case_.bytes});
         if (state_bytes_ > 0) { /* the next pass reads what this one wrote, as with prev */
             t.reads.push_back(pass % 2 ? next : prev);
@@ -443,6 +450,9 @@ const Codec kCodecs[] = {
     {kPlain, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16, kNoElement},
     {kReadY, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32, kNoElement},
     {kReadY, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16, kNoElement},
+    {kAdd, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32, kNoElement},
+    {kAdd, DW_CODEC_DIRECT, 8, 64, DW_F32, DW_F32, kNoElement},
+    {kAdd, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16, kNoElement},
     {kFeedback, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32, kNoElement},
     {kFeedback, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_F32, kNoElement},
     {kFeedback, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
@@ -512,7 +522,7 @@ void add_cases(std::vector<Case> &all, const char *table, size_t bytes)
 {
     for (const Codec &k : kCodecs) {
         bool encoder_only = k.variant == kStochastic || k.variant == kMse || k.variant == kFeedback,
-             decoder_only = k.variant == kWriteY || k.variant == kReadY;
+             decoder_only = k.variant == kWriteY || k.variant == kReadY || k.variant == kAdd;
         for (bool encode : {true, false})
             for (int threads = 1; threads <= (k.variant == kPlain ? 2 : 1); threads++)
                 if (!(encode ? decoder_only : encoder_only))
