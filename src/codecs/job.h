@@ -94,7 +94,8 @@ typedef struct dw_encode_job {
     uint32_t entry; /* its number in the frame */
     /* prev and next are a residual (codecs/residual.h), which the decoder does not have. */
     bool keeps_residual;
-    dw_audit audit; /* of the state digest of next */
+    bool bypasses_caches; /* next is stored past the caches, whatever its size */
+    dw_audit audit;       /* of the state digest of next */
     /* Seeds the random numbers that both ends share, for this visit. */
     uint64_t draws_key;
     bool is_exact;       /* floats: IEEE conversion, in which NaN and infinities are kept */
@@ -121,6 +122,7 @@ typedef struct dw_decode_job {
     dw_dtype wire_dtype;
     bool adds; /* y += factor * value instead of y = value */
     float factor;
+    bool bypasses_caches;                   /* y is stored past the caches, whatever its size */
     uint64_t payload_bytes, payload_digest; /* as the frame says */
     const struct dw_plan *plan;
     const struct dw_kernels *kernels;

@@ -18,8 +18,8 @@ enum { STREAMED_Y_BYTES = 16 << 20 };
 static bool streams_y(const dw_decode_job *job)
 {
     uint64_t elements = (uint64_t)job->layout.t * job->layout.c;
-    return !job->next && !job->adds && !job->layout.rotates &&
-           elements * dw_dtype_bytes(job->y_dtype) >= STREAMED_Y_BYTES;
+    bool is_large = elements * dw_dtype_bytes(job->y_dtype) >= STREAMED_Y_BYTES;
+    return !job->next && !job->adds && !job->layout.rotates && (is_large || job->bypasses_caches);
 }
 
 static dw_run_decoder decode_encoded;

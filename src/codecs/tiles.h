@@ -85,6 +85,18 @@ static inline bool dw_rows_touch(const dw_layout *layout, int64_t stride)
            stride == (int64_t)layout->c;
 }
 
+/* Whether new values can be stored past the caches: every tile is exactly one stretch and one run,
+ * and begins at a cache line. */
+static inline bool dw_walk_may_stream(const dw_walk *walk, const void *next)
+{
+    const dw_layout *layout = walk->layout;
+    bool whole =
+        layout->cut_rows
+            ? layout->c % DW_TILE_ELEMENTS == 0
+            : walk->rows_touch && layout->tile_segments * layout->segment_width == DW_TILE_ELEMENTS;
+    return next && whole && (uintptr_t)next % 64 == 0;
+}
+
 static inline void dw_walk_start_trail(dw_walk *walk, dw_audit audit, void *next, dw_dtype dtype)
 {
     dw_trail *t = &walk->trail;
@@ -96,13 +108,8 @@ static inline void dw_walk_start_trail(dw_walk *walk, dw_audit audit, void *next
     t->end = walk->chunk.first_element + walk->chunk.elements;
     t->first = next && audit.every ? dw_next_stretch(audit, walk->chunk.first_element) : UINT64_MAX;
     t->sum = 0;
-    /* Every tile is exactly one stretch, and one run. */
-    bool whole =
-        layout->cut_rows
-            ? layout->c % DW_TILE_ELEMENTS == 0
-            : walk->rows_touch && layout->tile_segments * layout->segment_width == DW_TILE_ELEMENTS;
-    t->streams = whole && t->elements * dw_dtype_bytes(dtype) >= DW_STREAMED_BYTES &&
-                 (uintptr_t)next % 64 == 0;
+    t->streams =
+        t->elements * dw_dtype_bytes(dtype) >= DW_STREAMED_BYTES && dw_walk_may_stream(walk, next);
 }
 
 /* stride: the distance of tokens in the tensor that is read (encode) or written (decode): that of x
@@ -123,6 +130,7 @@ static inline void dw_walk_start(dw_walk *walk, const dw_layout *layout, uint64_
 static inline void dw_walk_encode(dw_walk *walk, const dw_encode_job *job, uint64_t chunk)
 {
     dw_walk_start(walk, &job->layout, chunk, job->stride, job->audit, job->next, job->prev_dtype);
+    if (job->bypasses_caches) walk->trail.streams = dw_walk_may_stream(walk, job->next);
 }
 
 /* Tells the trail that n elements of the new prev, starting at `element`, are complete. */

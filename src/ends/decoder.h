@@ -61,6 +61,7 @@ struct dw_decode_ticket {
     dw_tensor y;
     bool adds;
     float factor;
+    bool bypasses_caches, only_checks;
     dw_incoming *in;
     uint32_t n_planned; /* entries [0, n_planned) are planned */
     uint64_t growth;    /* bytes by which its keys will increase their share of the quota */

@@ -43,7 +43,7 @@ static dw_status receive(dw_decode_ticket *t)
     }
     dw_status status = dw_arrival_judge(t);
     dw_decode_ticket_close(t);
-    if (status) {
+    if (status || t->only_checks) {
         dw_arrival_drop(t);
         return status;
     }
@@ -59,10 +59,10 @@ static dw_status finish(dw_decode_ticket *t, void *reply, size_t reply_cap, size
 {
     dw_decoder *decoder = t->decoder;
     dw_status status = receive(t);
-    bool answers = t->tables_intact && reply && reply_cap >= dw_reply_bound(t->header.n) &&
-                   dw_decoder_asks_for_reply(t);
+    bool answers = t->tables_intact && reply && !t->only_checks &&
+                   reply_cap >= dw_reply_bound(t->header.n) && dw_decoder_asks_for_reply(t);
     if (answers) *reply_len = dw_decoder_write_reply(t, status != DW_OK, reply);
-    if (status) decoder->end.counters.rejected_frames++;
+    if (status && !t->only_checks) decoder->end.counters.rejected_frames++;
     return status;
 }
 
@@ -119,6 +119,8 @@ dw_status dw_decode_with(dw_decoder *decoder, const void *frame, size_t len, con
     t->y = *y;
     t->adds = options.adds != 0;
     t->factor = options.factor;
+    t->bypasses_caches = options.bypass_caches != 0;
+    t->only_checks = options.only_checks != 0;
     run(t, len);
     status = finish(t, reply, reply_cap, reply_len);
     dw_decode_ticket_give(t);

@@ -124,6 +124,7 @@ dw_decode_job dw_arrival_job(const dw_decode_ticket *t, uint32_t i)
                          .is_exact = p->entry.role == DW_ROLE_STATELESS,
                          .wire_dtype = plan->params.dtype,
                          .adds = t->adds,
+                         .bypasses_caches = t->bypasses_caches,
                          .factor = t->factor,
                          .payload_bytes = p->entry.payload_bytes,
                          .payload_digest = p->entry.role == DW_ROLE_SKIP ? dw_digest_of_sum(0)

@@ -63,6 +63,7 @@ struct dw_encode_ticket {
     dw_tensor x;        /* data NULL: prev itself is sent */
     bool has_x, is_stateless;
     uint64_t places;         /* as in dw_encode_options */
+    bool bypasses_caches;    /* as well */
     bool is_whole;           /* the device completes the head within the frame */
     uint64_t room;           /* bytes that the frame may take */
     uint32_t most_forgotten; /* number of forgotten keys that it may announce */

@@ -122,6 +122,7 @@ dw_status dw_encode_with(dw_encoder *encoder, const dw_key *keys, const dw_tenso
     t->has_x = true;
     t->is_stateless = options.stateless != 0;
     t->places = options.places;
+    t->bypasses_caches = options.bypass_caches != 0;
     t->frame = frame;
     t->room = options.limit && options.limit < cap ? options.limit : cap;
     t->most_forgotten = UINT32_MAX;
@@ -169,7 +170,7 @@ static dw_status book_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n
     dw_encode_ticket *t = dw_ticket_take(encoder);
     if (!t) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     t->x = shape;
-    t->has_x = t->is_stateless = false;
+    t->has_x = t->is_stateless = t->bypasses_caches = false;
     t->places = 0;
     t->frame = frame;
     t->room = cap;
@@ -246,7 +247,7 @@ static dw_status book_item(dw_encode_item *item)
     if (!t) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     t->x = *item->x;
     t->has_x = true;
-    t->is_stateless = false;
+    t->is_stateless = t->bypasses_caches = false;
     t->places = 0;
     t->frame = item->frame;
     t->room = item->cap;

@@ -325,6 +325,7 @@ dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i)
                          .next = p->fresh.data,
                          .prev_dtype = t->has_x ? dw_ticket_dtype(t) : params->prev,
                          .keeps_residual = params->keeps_residual && p->fresh.data,
+                         .bypasses_caches = t->bypasses_caches,
                          .kept = kept_of(t, p),
                          .keeps = kept_in(t, p->fresh.data),
                          .payload = t->frame + p->entry.payload_offset,
