@@ -298,6 +298,7 @@ void dw_link_release(dw_link *link, void *data)
 
 void dw_link_retain(dw_link *link, void *data)
 {
+    if (!is_usable(link) || !data) return;
     pthread_mutex_lock(&link->lock);
     dw_buffer_of(data)->refs++;
     pthread_mutex_unlock(&link->lock);

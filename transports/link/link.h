@@ -188,9 +188,6 @@ void dw_link_append(dw_link *link, dw_buffer *buffer);
 /* calls.c, for channels. Like dw_link_send_begin, but for answers, which must not wait: the queue
  * may grow to twice its limit and one message more. Beyond that the link fails. */
 dw_status dw_link_send_begin_always(dw_link *link, uint32_t tag, size_t cap, void **room);
-/* Adds a reference to a message that was begun, received or passed to a handler: it stays valid
- * until one more dw_link_release. */
-void dw_link_retain(dw_link *link, void *data);
 
 /* inbox.c; the caller holds the lock. set_handler: NULL removes the handler. next_due: removes the
  * inbox whose handler is to be called next from the list and returns it; NULL: there is none.

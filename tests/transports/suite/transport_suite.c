@@ -343,6 +343,67 @@ static void handlers_run_while_a_caller_waits_for_something_else(void **state)
     suite_close(&pair);
 }
 
+/* Messages that a handler keeps. */
+enum { RETAINED = 20 };
+
+typedef struct retainer {
+    dw_link *link;
+    atomic_int n;
+    void *data[RETAINED];
+    size_t len[RETAINED];
+} retainer;
+
+/* Keeps every second message. */
+static void retain(void *context, const void *data, size_t len)
+{
+    retainer *keeps = context;
+    uint64_t n = (uint64_t)keeps->n;
+    if (n % 2 == 0) {
+        keeps->data[n / 2] = (void *)(uintptr_t)data;
+        keeps->len[n / 2] = len;
+        dw_link_retain(keeps->link, keeps->data[n / 2]);
+    }
+    keeps->n++;
+}
+
+static size_t retained_len(uint64_t n)
+{
+    return n % 4 == 0 ? 100 : 40000;
+}
+
+static void retained_messages_stay_as_they_are(void **state)
+{
+    suite_pair pair;
+    open_pair(&pair, state);
+    retainer keeps = {.link = pair.link[1]};
+    void *sent[RETAINED] = {NULL};
+    assert_int_equal(dw_link_handle(pair.link[1], TAG, retain, &keeps), DW_OK);
+    for (uint64_t n = 0; n < 2 * RETAINED; n++) {
+        void *room;
+        size_t len = retained_len(n);
+        while (dw_link_send_begin(pair.link[0], TAG, len, &room) == DW_PENDING) suite_sleep_ms(1);
+        suite_fill(room, len, n);
+        if (n % 2 == 1) {
+            sent[n / 2] = room;
+            dw_link_retain(pair.link[0], room);
+        }
+        assert_int_equal(dw_link_send_end(pair.link[0], room, len), DW_OK);
+    }
+    while (keeps.n < 2 * RETAINED) suite_sleep_ms(1);
+    for (uint64_t n = 0; n < 50; n++) suite_send(pair.link[0], TAG + 1, n, retained_len(n));
+    for (uint64_t n = 0; n < 50; n++) suite_expect(pair.link[1], TAG + 1, n, retained_len(n));
+    for (uint64_t n = 0; n < RETAINED; n++) {
+        assert_true(suite_is(keeps.data[n], keeps.len[n], 2 * n, retained_len(2 * n)));
+        assert_true(suite_is(sent[n], retained_len(2 * n + 1), 2 * n + 1, retained_len(2 * n + 1)));
+        if (n % 3 == 0) continue; /* the link frees what is not given back */
+        dw_link_release(pair.link[1], keeps.data[n]);
+        dw_link_release(pair.link[0], sent[n]);
+    }
+    dw_link_retain(pair.link[0], NULL);
+    dw_link_retain(NULL, sent[0]);
+    suite_close(&pair);
+}
+
 int run_transport_suite(const suite_backend *backend)
 {
     void *state = (void *)(uintptr_t)backend;
@@ -362,6 +423,7 @@ int run_transport_suite(const suite_backend *backend)
         CASE(refuses_messages_beyond_the_limit_of_either_end),
         CASE(handlers_get_messages_in_order_and_may_send),
         CASE(handlers_run_while_a_caller_waits_for_something_else),
+        CASE(retained_messages_stay_as_they_are),
     };
 #undef CASE
     /* The other half of the suite comes first, because one of its tests forks a peer, while this
