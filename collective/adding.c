@@ -2,7 +2,13 @@
  * adding.c - hop 1: every rank's contributions to a part are added by the rank that owns it (in an
  * all-reduce of one hop: by every rank), in the order of the ranks. The bits of a sum depend on the
  * order, so a contribution that arrives before its turn is kept until those of all lower ranks have
- * been added. */
+ * been added.
+ *
+ * While this rank has contributions to send, those of others wait, because other ranks and the
+ * wires wait for the former. Later several are added to a piece at once, while its sums are in the
+ * caches. */
+#include <string.h>
+
 #include "group.h"
 
 /* ---- Sending --------------------------------------------------------------------------------- */
@@ -15,15 +21,14 @@ dw_tensor dw_adding_source(const dw_group_slot *slot, dw_piece at)
 }
 
 bool dw_adding_encode(dw_group *group, dw_group_slot *slot, uint32_t part, uint32_t piece,
-                      void *frame, size_t cap, size_t *len)
+                      dw_frame_room *frame)
 {
     dw_piece at = dw_group_piece_at(group, &slot->now.job, part, piece);
-    *len = 0;
+    frame->len = 0;
     if (at.count == 0) return true;
     dw_tensor x = dw_adding_source(slot, at);
     dw_message head = dw_operation_message(slot, 1, part, piece);
-    return dw_coders_encode(group, slot, dw_coders_contributing(group, &head), &head, &x, frame,
-                            cap, len);
+    return dw_coders_encode(group, slot, dw_coders_contributing(group, &head), &head, &x, frame);
 }
 
 size_t dw_adding_bound(dw_group *group, const dw_group_slot *slot, dw_piece at)
@@ -35,16 +40,17 @@ size_t dw_adding_bound(dw_group *group, const dw_group_slot *slot, dw_piece at)
  * with the rank after itself, so that they do not all send to the same rank at the same time. A
  * rank that receives slowly does not hold up the others: it is passed over while its link is full.
  * Returns false if nothing can be sent now. */
-static bool find_next(dw_group *group, dw_group_slot *slot, uint32_t *to, size_t *cap,
-                      unsigned char **body)
+static bool find_next(dw_group *group, dw_group_slot *slot, uint32_t *to, dw_frame_room *frame)
 {
     dw_progress *now = &slot->now;
     for (uint32_t i = 0; i + 1 < group->ranks && group->status == DW_OK; i++) {
         *to = (group->rank + 1 + (now->step + i) % (group->ranks - 1)) % group->ranks;
         uint32_t piece = slot->contributed[*to];
         if (piece == dw_group_pieces_of(group, &now->job, *to)) continue;
-        *cap = dw_adding_bound(group, slot, dw_group_piece_at(group, &now->job, *to, piece));
-        if (dw_lane_begin(&group->lanes[*to], *cap, body) == DW_OK) {
+        dw_piece at = dw_group_piece_at(group, &now->job, *to, piece);
+        frame->cap = dw_adding_bound(group, slot, at);
+        frame->lane = &group->lanes[*to];
+        if (dw_lane_begin(frame->lane, frame->cap, &frame->at) == DW_OK) {
             now->step = (now->step + i + 1) % (group->ranks - 1);
             return true;
         }
@@ -70,20 +76,18 @@ bool dw_adding_contribute(dw_group *group, dw_group_slot *slot)
 {
     dw_progress *now = &slot->now;
     uint32_t to;
-    size_t cap, len;
-    unsigned char *body;
+    dw_frame_room frame;
     if (now->left_to_contribute == 0) return false;
     if (now->job.operation == DW_BROADCAST) return confirm(group, slot);
     if (dw_group_gathers(group, &now->job)) return dw_gathering_contribute(group, slot);
-    if (!find_next(group, slot, &to, &cap, &body)) return false;
-    dw_lane *lane = &group->lanes[to];
+    if (!find_next(group, slot, &to, &frame)) return false;
     uint32_t piece = slot->contributed[to];
-    if (!dw_adding_encode(group, slot, to, piece, body, cap, &len)) {
-        dw_lane_drop(lane, body);
+    if (!dw_adding_encode(group, slot, to, piece, &frame)) {
+        dw_lane_drop(frame.lane, frame.at);
         return false;
     }
     dw_message head = dw_operation_message(slot, 1, to, piece);
-    if (dw_lane_end(lane, body, &head, len) != DW_OK) return false;
+    if (dw_lane_end(frame.lane, frame.at, &head, frame.len) != DW_OK) return false;
     slot->contributed[to]++;
     now->left_to_contribute--;
     return true;
@@ -105,10 +109,9 @@ static bool add(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t pi
 
 static bool add_own(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_piece at)
 {
-    size_t len;
-    return dw_adding_encode(group, slot, group->rank, piece, group->scratch, group->scratch_bytes,
-                            &len) &&
-           add(group, slot, group->rank, piece, at, group->scratch, len);
+    dw_frame_room frame = {.at = group->scratch, .cap = group->scratch_bytes};
+    return dw_adding_encode(group, slot, group->rank, piece, &frame) &&
+           add(group, slot, group->rank, piece, at, frame.at, frame.len);
 }
 
 static void end_sum(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_piece at)
@@ -149,14 +152,27 @@ static void add_due(dw_group *group, dw_group_slot *slot, uint32_t piece)
     end_sum(group, slot, piece, at);
 }
 
-bool dw_adding_add_own(dw_group *group, dw_group_slot *slot)
+static void put_due(dw_group_slot *slot, uint32_t piece)
 {
     dw_progress *now = &slot->now;
-    if (group->rank != 0 || !dw_group_adds(&now->job) || dw_group_gathers(group, &now->job) ||
-        now->own_next >= now->own_pieces)
-        return false;
-    uint32_t piece = now->own_next++;
-    if (slot->added[piece] == 0) add_due(group, slot, piece);
+    slot->due[now->due_end++ % now->own_pieces] = piece;
+}
+
+void dw_adding_begin(dw_group *group, dw_group_slot *slot)
+{
+    dw_progress *now = &slot->now;
+    memset(slot->added, 0, now->own_pieces * sizeof *slot->added);
+    memset(slot->waiting, 0, (size_t)now->own_pieces * group->ranks * sizeof *slot->waiting);
+    /* At rank 0 the own contribution is the first one, and need not arrive. */
+    bool begins = group->rank == 0 && !dw_group_gathers(group, &now->job);
+    for (uint32_t piece = 0; begins && piece < now->own_pieces; piece++) put_due(slot, piece);
+}
+
+bool dw_adding_add(dw_group *group, dw_group_slot *slot)
+{
+    dw_progress *now = &slot->now;
+    if (now->due_first == now->due_end) return false;
+    add_due(group, slot, slot->due[now->due_first++ % now->own_pieces]);
     return true;
 }
 
@@ -179,7 +195,10 @@ void dw_adding_put(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_arri
 {
     uint32_t from = arrival->from;
     slot->waiting[(size_t)piece * group->ranks + from] = arrival;
-    if (slot->added[piece] == from || slot->added[piece] == group->rank)
+    if (slot->added[piece] != from) return;
+    if (slot->now.left_to_contribute > 0)
+        put_due(slot, piece);
+    else
         add_due(group, slot, piece);
 }
 

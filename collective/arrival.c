@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arrival.c - memory for messages that arrived. Blocks have a power of two as their size and are
- * used again, so that nothing is allocated once an operation has run. */
+ * used again, so that nothing is allocated once an operation has run. Long messages stay where the
+ * link has put them. */
 #include <string.h>
 
 #include "group.h"
@@ -29,13 +30,39 @@ dw_arrival *dw_arrival_take(dw_group *group, size_t len)
     }
     pthread_mutex_unlock(&group->lock);
     if (!arrival) arrival = dw_group_memory_take(&group->allocator, DW_ARRIVAL_HEAD + room);
-    if (arrival) *arrival = (dw_arrival){.room = room, .len = len};
+    if (arrival)
+        *arrival = (dw_arrival){.room = room, .len = len, .bytes = dw_arrival_room(arrival)};
     return arrival;
+}
+
+dw_arrival *dw_arrival_copy(dw_group *group, const void *message, size_t len)
+{
+    dw_arrival *arrival = dw_arrival_take(group, len);
+    if (arrival && len > 0) memcpy(dw_arrival_room(arrival), message, len);
+    return arrival;
+}
+
+dw_arrival *dw_arrival_hold(dw_group *group, dw_link *link, const void *message, size_t len)
+{
+    if (len < group->thresholds.held_from) return dw_arrival_copy(group, message, len);
+    dw_arrival *arrival = dw_arrival_take(group, 0);
+    if (!arrival) return NULL;
+    dw_link_retain(link, (void *)(uintptr_t)message);
+    arrival->len = len;
+    arrival->bytes = message;
+    arrival->link = link;
+    return arrival;
+}
+
+size_t dw_arrival_weight(const dw_arrival *arrival)
+{
+    return DW_ARRIVAL_HEAD + arrival->room + (arrival->link ? arrival->len : 0);
 }
 
 void dw_arrival_give(dw_group *group, dw_arrival *arrival)
 {
     if (!arrival) return;
+    if (arrival->link) dw_link_release(arrival->link, (void *)(uintptr_t)arrival->bytes);
     unsigned class = class_of(arrival->room);
     pthread_mutex_lock(&group->lock);
     bool keeps = group->pool.unused_bytes + arrival->room <= UNUSED_MOST;

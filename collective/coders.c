@@ -111,17 +111,19 @@ static uint64_t places_of(const dw_group *group, const dw_message *head)
 /* ---- Frames ---------------------------------------------------------------------------------- */
 
 bool dw_coders_encode(dw_group *group, dw_group_slot *slot, dw_encoder *encoder,
-                      const dw_message *head, const dw_tensor *x, void *frame, size_t cap,
-                      size_t *len)
+                      const dw_message *head, const dw_tensor *x, dw_frame_room *frame)
 {
     dw_key key = {.sample = head->slot, .slice = head->piece};
     int64_t begin_ns = dw_group_now_ns();
-    dw_encode_options options = {.struct_size = sizeof options, .places = places_of(group, head)};
-    dw_status status = dw_encode_with(encoder, &key, x, &options, frame, cap, len);
+    dw_encode_options options = {.struct_size = sizeof options,
+                                 .places = places_of(group, head),
+                                 .bypass_caches = slot->now.is_large};
+    dw_status status =
+        dw_encode_with(encoder, &key, x, &options, frame->at, frame->cap, &frame->len);
     group->count.codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
     group->count.raw_bytes += (uint64_t)x->t * x->c * dw_dtype_bytes(x->dtype);
-    group->count.encoded_bytes += *len;
-    if (status == DW_OK) return dw_undoing_keep(group, slot, head, frame, *len);
+    group->count.encoded_bytes += frame->len;
+    if (status == DW_OK) return dw_undoing_keep(group, slot, head, frame);
     dw_group_fail(group, status, group->rank, "slot %llu: rank %u cannot encode it: %.120s",
                   (unsigned long long)head->slot, group->rank, dw_encoder_why(encoder));
     return false;

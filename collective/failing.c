@@ -37,7 +37,8 @@ static void drop_messages(dw_group *group, dw_group_slot *slot)
     slot->is_begun = false;
 }
 
-/* Ends all operations. Called with the lock, which is released in between. */
+/* Ends all operations: those that are safe well, because y has been changed already, and is not
+ * kept. Called with the lock, which is released in between. */
 static void end_operations(dw_group *group, dw_group_slot **list, dw_group_slot **last)
 {
     while (*list) {
@@ -45,9 +46,14 @@ static void end_operations(dw_group *group, dw_group_slot **list, dw_group_slot 
         *list = slot->next_running;
         if (!*list) *last = NULL;
         pthread_mutex_unlock(&group->lock);
-        drop_messages(group, slot);
+        bool is_done = slot->is_begun && slot->now.is_safe && dw_sharing_finish(group, slot);
+        if (is_done)
+            dw_operation_end(group, slot);
+        else
+            drop_messages(group, slot);
         pthread_mutex_lock(&group->lock);
         slot->state = DW_SLOT_FAILED;
+        if (is_done) dw_operation_set_done(group, slot);
     }
 }
 

@@ -5,28 +5,20 @@
  *
  * The rest is that of hop 1 (adding.c), as if the buffer were one part that belongs to every
  * rank. */
-#include <string.h>
-
 #include "group.h"
 
-/* Encodes a piece to `scratch`, and copies it to a message of this rank to itself, which has no
- * number and no digest. NULL: the group has failed. */
+/* Encodes a piece to `scratch`, and copies it to a message of this rank to itself. NULL: the group
+ * has failed. */
 static dw_arrival *encode(dw_group *group, dw_group_slot *slot, uint32_t part, uint32_t piece)
 {
-    size_t len;
-    if (!dw_adding_encode(group, slot, part, piece, group->scratch, group->scratch_bytes, &len))
-        return NULL;
-    dw_arrival *made = dw_arrival_take(group, DW_MESSAGE_BYTES + len);
-    if (!made) {
+    dw_frame_room frame = {.at = group->scratch, .cap = group->scratch_bytes};
+    if (!dw_adding_encode(group, slot, part, piece, &frame)) return NULL;
+    dw_message head = dw_operation_message(slot, 1, part, piece);
+    dw_arrival *made = dw_operation_to_self(group, &head, &frame);
+    if (!made)
         dw_group_fail(group, DW_ERR_NO_MEMORY, group->rank,
                       "slot %llu: rank %u has no memory for its contribution",
                       (unsigned long long)slot->number, group->rank);
-        return NULL;
-    }
-    made->from = group->rank;
-    made->head = dw_operation_message(slot, 1, part, piece);
-    made->head.body_len = len;
-    memcpy(dw_arrival_bytes(made) + DW_MESSAGE_BYTES, group->scratch, len);
     return made;
 }
 

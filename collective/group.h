@@ -61,12 +61,15 @@ enum { DW_LANE_AHEAD_BYTES = 8 << 20 };
  * a receiver keeps that arrived before an earlier one. */
 enum { DW_LANE_WINDOW = 64 };
 
-/* A message that arrived. Its bytes follow this struct in memory, at offset DW_ARRIVAL_HEAD. */
+/* A message that arrived. Its bytes follow this struct in memory, at offset DW_ARRIVAL_HEAD, or, if
+ * it is long, lie in memory of the link that it came from. */
 typedef struct dw_arrival {
     struct dw_arrival *next;
-    size_t room, len; /* of the bytes: allocated, and used */
-    uint32_t from;    /* the rank that sent it */
-    dw_message head;  /* filled in by the worker */
+    size_t room, len;           /* room behind the struct; length of the message */
+    const unsigned char *bytes; /* the message */
+    dw_link *link;              /* which has these bytes; NULL: they follow */
+    uint32_t from;              /* the rank that sent it */
+    dw_message head;            /* filled in by the worker */
 } dw_arrival;
 
 enum { DW_ARRIVAL_HEAD = 128 };
@@ -135,6 +138,14 @@ typedef enum dw_slot_state {
     DW_SLOT_FAILED
 } dw_slot_state;
 
+/* Where a frame is encoded to: cap bytes at `at`, of which it takes len. lane: the one in whose
+ * message they are; NULL: they are elsewhere. */
+typedef struct dw_frame_room {
+    unsigned char *at;
+    size_t cap, len;
+    dw_lane *lane;
+} dw_frame_room;
+
 /* The encoders and decoders of a group. contribute[r]: hop 1, to rank r. add[r]: hop 1, from rank
  * r. share: hop 2. take[r]: hop 2, from rank r. gather and gathered[r]: an all-reduce in one hop;
  * NULL in groups that have two. Keys are (slot, piece of the part). */
@@ -161,6 +172,7 @@ enum { DW_GROUP_BOUNDS = 16 };
 /* An operation in progress; used by the worker alone, except by the caller that starts it. */
 typedef struct dw_progress {
     dw_group_job job;
+    bool is_large;         /* its buffers and residuals do not stay in the caches */
     uint64_t begin, count; /* the own part */
     uint32_t own_pieces;
     int64_t start_ns;
@@ -171,15 +183,18 @@ typedef struct dw_progress {
     uint64_t left_to_contribute;
     uint32_t step;
     uint32_t left_to_add;
-    uint32_t own_next; /* at rank 0: the next own piece to which its own contribution is added */
+    uint32_t due_first, due_end; /* the queue `due`; they count, and their places are modulo
+                                    own_pieces */
     /* Hop 2. Own pieces that are ready to be sent: ready[ready_first .. ready_end). left_to_take:
      * pieces of all ranks that are not decoded. left_to_share: own pieces that are not sent.
-     * lands_in_y: results are decoded into y, not into `result`. */
-    bool lands_in_y;
+     * lands_in_y: results are decoded into y, not into `result`. is_safe: all results have arrived,
+     * and nothing can go wrong any more (sharing.c). */
+    bool lands_in_y, is_safe;
     uint32_t ready_first, ready_end;
     uint64_t left_to_take, left_to_share;
-    dw_arrivals arrived; /* results that wait to be decoded */
-    /* With error feedback: copies of the frames that this rank has made, oldest first. */
+    uint64_t n_arrived;
+    dw_arrivals arrived; /* n_arrived results that wait to be decoded */
+    /* With error feedback: messages with the frames that this rank has made, oldest first. */
     dw_arrivals made;
 } dw_progress;
 
@@ -211,6 +226,7 @@ typedef struct dw_group_slot {
     unsigned char *result;
     uint32_t *ready;       /* (own pieces) */
     uint32_t *added;       /* (own pieces): how many ranks were added */
+    uint32_t *due;         /* (own pieces): a queue of pieces that have a contribution to add */
     dw_arrival **waiting;  /* (own pieces, ranks): contributions whose turn has not come */
     unsigned char *taken;  /* (all pieces): a set of DW_PIECE_... */
     uint32_t *owes_part;   /* (ranks): contributions that have not arrived */
@@ -222,6 +238,17 @@ typedef struct dw_group_slot {
 
 enum { DW_SLOT_BUCKETS = 256 };
 
+/* held_from: messages of so many bytes or more stay in memory of their link; shorter ones are
+ * copied, because that takes less time than to lock the link twice. large_from: operations of so
+ * many floats or more use more memory than the caches hold. Groups copy the global one when they
+ * are opened; only tests change it. */
+typedef struct dw_group_thresholds {
+    size_t held_from;
+    uint64_t large_from;
+} dw_group_thresholds;
+
+extern dw_group_thresholds dw_group_all_thresholds;
+
 struct dw_group {
     /* Fixed after open. */
     pid_t owner;
@@ -230,6 +257,7 @@ struct dw_group {
     uint32_t hops;  /* of an all-reduce */
     uint32_t piece; /* the given length of pieces in floats; 0: chosen, within these limits */
     uint32_t shortest_piece, longest_piece;
+    dw_group_thresholds thresholds;
     uint64_t max_early_bytes, nonce;
     uint64_t places;                      /* what places are drawn from; the same on all ranks */
     dw_config codec, result, rounding[2]; /* rounding: sums to f16 and to bf16 */
@@ -319,26 +347,33 @@ void dw_operation_begin(dw_group *group, dw_group_slot *slot);
 void dw_operation_take(dw_group *group, dw_arrival *arrival);
 bool dw_operation_push(dw_group *group, dw_group_slot *slot);
 bool dw_operation_is_finished(const dw_group_slot *slot);
+/* end: after it the slot holds no messages, and x and y belong to the caller again. set_done: the
+ * caller of this one holds the lock. */
+void dw_operation_end(dw_group *group, dw_group_slot *slot);
+void dw_operation_set_done(dw_group *group, dw_group_slot *slot);
 /* Copies what is not in y yet to y. */
 void dw_operation_deliver(dw_group *group, dw_group_slot *slot);
-/* The header of a message about this operation. */
+/* The header of a message about this operation. to_self: a message of this rank to itself, which
+ * has no number and no digest. NULL: no memory. */
 dw_message dw_operation_message(const dw_group_slot *slot, int hop, uint32_t part, uint32_t piece);
+dw_arrival *dw_operation_to_self(dw_group *group, const dw_message *head,
+                                 const dw_frame_room *frame);
 
-/* adding.c. contribute: sends the next contribution, and returns whether it did. add_own: at rank
- * 0, adds its own contribution to the next piece, and returns whether there was one; the other
- * ranks add theirs after those of lower ranks. take: handles a contribution, which belongs to the
- * function. */
+/* adding.c. begin: nothing has been added. contribute: sends the next contribution, and returns
+ * whether it did. add: adds contributions that wait, to one piece; returns whether there were any.
+ * take: handles a contribution, which belongs to the function. */
+void dw_adding_begin(dw_group *group, dw_group_slot *slot);
 bool dw_adding_contribute(dw_group *group, dw_group_slot *slot);
-bool dw_adding_add_own(dw_group *group, dw_group_slot *slot);
+bool dw_adding_add(dw_group *group, dw_group_slot *slot);
 void dw_adding_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival);
 /* What is contributed: a piece of the caller's x. */
 dw_tensor dw_adding_source(const dw_group_slot *slot, dw_piece at);
 /* Encodes this rank's contribution to one piece of a part. bound: the most bytes that it takes. */
 bool dw_adding_encode(dw_group *group, dw_group_slot *slot, uint32_t part, uint32_t piece,
-                      void *frame, size_t cap, size_t *len);
+                      dw_frame_room *frame);
 size_t dw_adding_bound(dw_group *group, const dw_group_slot *slot, dw_piece at);
-/* Stores a contribution to a piece, of any rank, until its turn comes; then adds all contributions
- * whose turn has come. */
+/* Stores a contribution to a piece, of any rank, until its turn comes and this rank has sent all of
+ * its own; then adds all contributions whose turn has come. */
 void dw_adding_put(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_arrival *arrival);
 
 /* gathering.c. Encodes the next piece, sends it to all, and takes it itself; returns whether it
@@ -347,15 +382,19 @@ bool dw_gathering_contribute(dw_group *group, dw_group_slot *slot);
 
 /* sharing.c. share: encodes one piece and sends it to all, and returns whether it did. take:
  * handles a result, which belongs to the function. accept: decodes a result that waits; returns
- * whether there was one. */
+ * whether there was one. finish: decodes all that wait, in an operation that is safe; returns
+ * whether the operation is finished. */
 bool dw_sharing_share(dw_group *group, dw_group_slot *slot);
 void dw_sharing_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival);
 bool dw_sharing_accept(dw_group *group, dw_group_slot *slot);
+bool dw_sharing_finish(dw_group *group, dw_group_slot *slot);
 /* What is shared: the sums of a piece, or a piece of the caller's own part. */
 dw_tensor dw_sharing_source(const dw_group_slot *slot, dw_piece at);
 
-/* keeping.c. room: where the result of a piece is decoded to; taken: the flags of the piece.
- * restore: y becomes what it was before the operation. */
+/* keeping.c. y: where a piece lies in y. room: where the result of a piece is decoded to, after
+ * what is there was kept; taken: the flags of the piece. restore: y becomes what it was before the
+ * operation. */
+unsigned char *dw_keeping_y(const dw_group_slot *slot, dw_piece at);
 unsigned char *dw_keeping_room(dw_group_slot *slot, unsigned char *taken, dw_piece at);
 void dw_keeping_restore(const dw_group *group, dw_group_slot *slot);
 
@@ -368,12 +407,11 @@ bool dw_everyone_end(dw_group *group, unsigned char *bodies[DW_GROUP_MOST_RANKS]
                      const dw_message *head, const unsigned char *body, size_t len);
 void dw_everyone_drop(dw_group *group, unsigned char *bodies[DW_GROUP_MOST_RANKS]);
 
-/* undoing.c. keep: with error feedback, keeps a copy of a frame that was just made; head: the
- * header of its message. Returns false if the group has failed. end: frees the copies of an
- * operation that has ended; undoes: restores the residuals first, for which x and the sums must
- * still be there. */
+/* undoing.c. keep: with error feedback, keeps a frame that was just made; head: the header of its
+ * message. Returns false if the group has failed. end: frees the frames of an operation that has
+ * ended; undoes: restores the residuals first, for which x and the sums must still be there. */
 bool dw_undoing_keep(dw_group *group, dw_group_slot *slot, const dw_message *head,
-                     const void *frame, size_t len);
+                     const dw_frame_room *frame);
 void dw_undoing_end(dw_group *group, dw_group_slot *slot, bool undoes);
 
 /* slot.c. find: NULL if there is none; the caller holds the lock. get: makes one. prepare: memory
@@ -408,13 +446,12 @@ dw_decoder *dw_coders_adding(const dw_group *group, const dw_message *head, uint
  * several times as long as to encode a short piece. */
 size_t dw_coders_bound(dw_group *group, const dw_config *config, dw_dtype dtype, uint64_t count);
 /* Encode and decode the piece that `head` names, and count what that costs. If they return false,
- * the group has failed. encode: into at most cap bytes at `frame`; with error feedback a copy of
- * the frame is kept. decode: a frame of rank `from` into *y. y NULL: the piece is empty, and so
- * must be the frame. options: as in dw_decode_with. Poisoned groups are counted where the frame is
- * a result, or a part of one in an all-reduce of one hop. */
+ * the group has failed. encode: with error feedback the frame is kept. decode: a frame of rank
+ * `from` into *y. y NULL: the piece is empty, and so must be the frame. options: as in
+ * dw_decode_with. Poisoned groups are counted where the frame is a result, or a part of one in an
+ * all-reduce of one hop. */
 bool dw_coders_encode(dw_group *group, dw_group_slot *slot, dw_encoder *encoder,
-                      const dw_message *head, const dw_tensor *x, void *frame, size_t cap,
-                      size_t *len);
+                      const dw_message *head, const dw_tensor *x, dw_frame_room *frame);
 bool dw_coders_decode(dw_group *group, dw_decoder *decoder, const dw_message *head, uint32_t from,
                       const void *frame, size_t len, const dw_tensor *y,
                       const dw_decode_options *options);
@@ -490,19 +527,24 @@ void dw_lane_tell_ack(dw_lane *lane);
 void dw_lane_repeat(dw_lane *lane, int64_t now_ns);
 void dw_lane_let_go(dw_lane *lane); /* frees all copies */
 
-/* arrival.c. take: memory for a message of len bytes; NULL: none. */
+/* arrival.c. take: memory for a message of len bytes; NULL: none. copy: with a message in it. hold:
+ * the same, for a message in memory of a link, which a handler was given or which is being written;
+ * the link keeps it until give. weight: how many bytes of memory it takes. */
 dw_arrival *dw_arrival_take(dw_group *group, size_t len);
+dw_arrival *dw_arrival_copy(dw_group *group, const void *message, size_t len);
+dw_arrival *dw_arrival_hold(dw_group *group, dw_link *link, const void *message, size_t len);
+size_t dw_arrival_weight(const dw_arrival *arrival);
 void dw_arrival_give(dw_group *group, dw_arrival *arrival);
 void dw_arrival_free_all(dw_group *group);
 void dw_arrivals_put(dw_arrivals *list, dw_arrival *arrival);
 dw_arrival *dw_arrivals_get(dw_arrivals *list);
-static inline unsigned char *dw_arrival_bytes(dw_arrival *arrival)
+static inline unsigned char *dw_arrival_room(dw_arrival *arrival)
 {
     return (unsigned char *)arrival + DW_ARRIVAL_HEAD;
 }
 static inline const unsigned char *dw_arrival_body(const dw_arrival *arrival)
 {
-    return (const unsigned char *)arrival + DW_ARRIVAL_HEAD + DW_MESSAGE_BYTES;
+    return arrival->bytes + DW_MESSAGE_BYTES;
 }
 
 /* greeting.c. greet: exchanges greetings with all ranks. answer: handles a greeting that arrives

@@ -31,13 +31,19 @@ static void copy_past(unsigned char *to, const unsigned char *from, size_t n)
     memcpy(to, from, n);
 }
 
+unsigned char *dw_keeping_y(const dw_group_slot *slot, dw_piece at)
+{
+    const dw_group_job *job = &slot->now.job;
+    return (unsigned char *)job->y + at.begin * dw_dtype_bytes(job->dtype);
+}
+
 unsigned char *dw_keeping_room(dw_group_slot *slot, unsigned char *taken, dw_piece at)
 {
     const dw_group_job *job = &slot->now.job;
     size_t each = dw_dtype_bytes(job->dtype);
     unsigned char *kept = slot->result + at.begin * each;
     if (!slot->now.lands_in_y) return kept; /* and copied to y at the end */
-    unsigned char *y = (unsigned char *)job->y + at.begin * each;
+    unsigned char *y = dw_keeping_y(slot, at);
     copy_past(kept, y, (size_t)at.count * each);
     *taken |= DW_PIECE_OVERWRITTEN;
     return y;
@@ -51,8 +57,7 @@ void dw_keeping_restore(const dw_group *group, dw_group_slot *slot)
         for (uint32_t piece = 0; piece < dw_group_pieces_of(group, job, r); piece++) {
             if (!(slot->taken[slot->first_piece[r] + piece] & DW_PIECE_OVERWRITTEN)) continue;
             dw_piece at = dw_group_piece_at(group, job, r, piece);
-            memcpy((unsigned char *)job->y + at.begin * each, slot->result + at.begin * each,
-                   (size_t)at.count * each);
+            memcpy(dw_keeping_y(slot, at), slot->result + at.begin * each, (size_t)at.count * each);
         }
     }
 }

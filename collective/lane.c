@@ -15,13 +15,10 @@ static uint32_t tag_of(const dw_lane *lane, uint32_t which)
 static void put_in_inbox(dw_lane *lane, const void *data, size_t len)
 {
     dw_group *group = lane->group;
-    dw_arrival *arrival = dw_arrival_take(group, len);
-    if (arrival) {
-        arrival->from = lane->rank;
-        memcpy(dw_arrival_bytes(arrival), data, len);
-    }
+    dw_arrival *arrival = dw_arrival_hold(group, lane->link, data, len);
     pthread_mutex_lock(&group->lock);
     if (arrival) {
+        arrival->from = lane->rank;
         group->inbox_bytes += len + DW_ARRIVAL_HEAD;
         dw_arrivals_put(&group->inbox, arrival);
     }
@@ -93,7 +90,7 @@ static void sort_strange(dw_lane *lane, dw_arrival *arrival)
 {
     dw_group *group = lane->group;
     bool is_hello =
-        dw_message_read(dw_arrival_bytes(arrival), arrival->len, 0, true, &arrival->head) &&
+        dw_message_read(arrival->bytes, arrival->len, 0, true, &arrival->head) &&
         (arrival->head.kind == DW_MESSAGE_HELLO || arrival->head.kind == DW_MESSAGE_REFUSE);
     if (is_hello) {
         dw_group_answer_hello(lane, arrival);
@@ -123,8 +120,7 @@ void dw_lane_sort(dw_lane *lane, dw_arrival *arrival)
 {
     dw_group *group = lane->group;
     dw_message *head = &arrival->head;
-    if (!dw_message_read(dw_arrival_bytes(arrival), arrival->len, lane->open_seed,
-                         lane->retry_ms > 0, head)) {
+    if (!dw_message_read(arrival->bytes, arrival->len, lane->open_seed, lane->retry_ms > 0, head)) {
         sort_strange(lane, arrival);
         return;
     }

@@ -17,6 +17,8 @@ enum {
 };
 #define DEFAULT_EARLY_BYTES (UINT64_C(1) << 30)
 
+dw_group_thresholds dw_group_all_thresholds = {.held_from = 16384, .large_from = 4 << 20};
+
 /* ---- The config ------------------------------------------------------------------------------ */
 
 static dw_status check(const dw_group_config *config, dw_why *why)
@@ -133,14 +135,13 @@ static uint32_t shortest_for(const dw_group *group)
 
 static void free_group(dw_group *group)
 {
-    for (uint32_t r = 0; group->lanes && r < group->ranks; r++) {
-        dw_lane *lane = &group->lanes[r];
-        dw_lane_let_go(lane);
-        if (group->owns_links) dw_link_close(lane->link);
-    }
+    for (uint32_t r = 0; group->lanes && r < group->ranks; r++) dw_lane_let_go(&group->lanes[r]);
     dw_arrival *arrival;
     while ((arrival = dw_arrivals_get(&group->inbox)) != NULL) dw_arrival_give(group, arrival);
     dw_slot_free_all(group);
+    /* After all messages were given back, because some lie in memory of the links. */
+    for (uint32_t r = 0; group->lanes && group->owns_links && r < group->ranks; r++)
+        dw_link_close(group->lanes[r].link);
     dw_device_end(group);
     dw_coders_destroy(group, &group->coders);
     for (int i = 0; i < 2; i++) {
@@ -170,6 +171,7 @@ static dw_group *make_group(const dw_group_config *config)
     group->rank = config->rank;
     group->ranks = config->ranks;
     group->hops = config->hops ? config->hops : 2;
+    group->thresholds = dw_group_all_thresholds;
     group->piece = config->piece;
     group->longest_piece = config->piece ? config->piece : DEFAULT_PIECE;
     group->timeout_ms = config->timeout_ms ? config->timeout_ms : DEFAULT_TIMEOUT_MS;

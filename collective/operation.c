@@ -117,6 +117,22 @@ dw_message dw_operation_message(const dw_group_slot *slot, int hop, uint32_t par
         .piece = piece};
 }
 
+dw_arrival *dw_operation_to_self(dw_group *group, const dw_message *head,
+                                 const dw_frame_room *frame)
+{
+    size_t len = DW_MESSAGE_BYTES + frame->len;
+    dw_arrival *made =
+        frame->lane ? dw_arrival_hold(group, frame->lane->link, frame->at - DW_MESSAGE_BYTES, len)
+                    : dw_arrival_take(group, len);
+    if (!made) return NULL;
+    made->from = group->rank;
+    made->head = *head;
+    made->head.body_len = frame->len;
+    if (!frame->lane && frame->len > 0)
+        memcpy(dw_arrival_room(made) + DW_MESSAGE_BYTES, frame->at, frame->len);
+    return made;
+}
+
 static const char *name_of(unsigned operation)
 {
     static const char *const names[] = {"?", "all-reduce", "reduce-scatter", "all-gather",
@@ -162,12 +178,12 @@ static void take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
 /* An operation that has not begun here: the message waits for it. */
 static void keep_early(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
 {
-    group->early_bytes += DW_ARRIVAL_HEAD + arrival->room;
+    group->early_bytes += dw_arrival_weight(arrival);
     if (group->early_bytes <= group->max_early_bytes) {
         dw_arrivals_put(&slot->early, arrival);
         return;
     }
-    group->early_bytes -= DW_ARRIVAL_HEAD + arrival->room;
+    group->early_bytes -= dw_arrival_weight(arrival);
     uint32_t from = arrival->from;
     dw_arrival_give(group, arrival);
     dw_group_fail(group, DW_ERR_LIMIT, from,
@@ -227,6 +243,7 @@ static void set_out(dw_group *group, dw_group_slot *slot)
     uint64_t pieces = 0;
     bool shares = dw_group_shares(group, job);
     now->lands_in_y = shares && may_land_in_y(group, job, now->begin);
+    now->is_large = job->n >= group->thresholds.large_from;
     for (uint32_t r = 0; r < group->ranks; r++) {
         uint32_t of_rank = dw_group_pieces_of(group, job, r);
         slot->first_piece[r] = pieces;
@@ -240,11 +257,10 @@ static void set_out(dw_group *group, dw_group_slot *slot)
     now->left_to_add = dw_group_adds(job) ? now->own_pieces : 0;
     if (job->operation == DW_BROADCAST) expect_confirmations(group, slot);
     now->left_to_share = shares ? now->own_pieces : 0;
-    now->left_to_take = shares ? pieces - now->own_pieces : 0;
+    now->left_to_take = shares ? pieces : 0;
     if (shares) memset(slot->taken, 0, (size_t)pieces);
     if (dw_group_adds(job)) {
-        memset(slot->added, 0, now->own_pieces * sizeof *slot->added);
-        memset(slot->waiting, 0, (size_t)now->own_pieces * group->ranks * sizeof *slot->waiting);
+        dw_adding_begin(group, slot);
     } else {
         /* There is nothing to wait for: all own pieces are ready. */
         for (uint32_t i = 0; i < now->own_pieces; i++) slot->ready[i] = i;
@@ -269,7 +285,7 @@ void dw_operation_begin(dw_group *group, dw_group_slot *slot)
     slot->early = (dw_arrivals){NULL, NULL};
     dw_arrival *arrival;
     while ((arrival = dw_arrivals_get(&early)) != NULL) {
-        group->early_bytes -= DW_ARRIVAL_HEAD + arrival->room;
+        group->early_bytes -= dw_arrival_weight(arrival);
         if (group->status != DW_OK)
             dw_arrival_give(group, arrival);
         else if (arrival->head.visit == slot->visit)
@@ -288,7 +304,7 @@ bool dw_operation_push(dw_group *group, dw_group_slot *slot)
     if (dw_adding_contribute(group, slot)) return true;
     if (group->status != DW_OK) return false;
     if (dw_sharing_share(group, slot)) return true;
-    return group->status == DW_OK && dw_adding_add_own(group, slot);
+    return group->status == DW_OK && dw_adding_add(group, slot);
 }
 
 bool dw_operation_is_finished(const dw_group_slot *slot)
@@ -296,6 +312,20 @@ bool dw_operation_is_finished(const dw_group_slot *slot)
     const dw_progress *now = &slot->now;
     return now->left_to_contribute == 0 && now->left_to_add == 0 && now->left_to_share == 0 &&
            now->left_to_take == 0;
+}
+
+void dw_operation_end(dw_group *group, dw_group_slot *slot)
+{
+    slot->visit++;
+    slot->is_begun = false;
+    dw_undoing_end(group, slot, false);
+}
+
+void dw_operation_set_done(dw_group *group, dw_group_slot *slot)
+{
+    slot->state = DW_SLOT_DONE;
+    group->counters.finished++;
+    group->published = group->count; /* a caller who has waited sees what the operation counted */
 }
 
 /* Rounds the own part of the sums to 16 bits: with the codec of plain floats, so that the rounding

@@ -23,9 +23,8 @@ bool dw_lane_has_window(const dw_lane *lane)
 
 dw_status dw_lane_keep(dw_lane *lane, uint64_t number, const void *message, size_t len)
 {
-    dw_arrival *copy = dw_arrival_take(lane->group, len);
+    dw_arrival *copy = dw_arrival_copy(lane->group, message, len);
     if (!copy) return DW_ERR_NO_MEMORY;
-    memcpy(dw_arrival_bytes(copy), message, len);
     if (lane->acknowledged == number) {
         lane->silence_ns = dw_group_now_ns();
         lane->repeats = 0;
@@ -61,7 +60,7 @@ static void send_again(dw_lane *lane, dw_kept *kept, int64_t now_ns)
     kept->sent_ns = now_ns;
     kept->repeats++;
     dw_status status = dw_link_send(lane->link, lane->group->id << 8 | DW_LANE_MESSAGES,
-                                    dw_arrival_bytes(kept->copy), kept->copy->len);
+                                    kept->copy->bytes, kept->copy->len);
     if (status != DW_OK) return; /* the queue is full, or the link has failed: later */
     lane->group->count.repeated++;
     lane->group->count.sent_bytes += kept->copy->len;

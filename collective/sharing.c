@@ -4,8 +4,14 @@
  *
  * Pieces are decoded into y, if it lies in main memory, before the operation ends, because copying
  * the whole result at the end would take time in which nothing is sent. But no other rank waits for
- * that. So results of others wait while this rank can still encode or send something of the same or
- * an earlier operation. */
+ * that. So results wait while this rank can still encode or send something of the same or an
+ * earlier operation.
+ *
+ * What y held is kept for the case that the operation fails (keeping.c). In a large operation that
+ * is as much memory traffic as all the rest of hop 2. But once this rank has sent all, and all
+ * results have arrived and were checked, nothing can fail any more: what is decoded from then on
+ * overwrites y, and the operation ends well even if the group fails meanwhile. On a busy machine
+ * that is nearly everything. */
 #include "group.h"
 
 dw_tensor dw_sharing_source(const dw_group_slot *slot, dw_piece at)
@@ -18,33 +24,89 @@ dw_tensor dw_sharing_source(const dw_group_slot *slot, dw_piece at)
     return dw_group_view(x + (at.begin - now->begin) * bytes, now->job.dtype, at.count);
 }
 
-/* Decodes a piece of a rank's part. */
-static bool accept(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t piece,
-                   const void *frame, size_t len)
+/* Decodes a piece of a rank's part to `to`. only_checks: says only whether that will work. */
+static bool decode(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t piece,
+                   const void *frame, size_t len, unsigned char *to, bool only_checks)
 {
     const dw_group_job *job = &slot->now.job;
     dw_message head = dw_operation_message(slot, 2, from, piece);
-    dw_decoder *decoder = group->coders.take[from];
     dw_piece at = dw_group_piece_at(group, job, from, piece);
-    if (at.count == 0) return dw_coders_decode(group, decoder, &head, from, frame, len, NULL, NULL);
-    unsigned char *taken = &slot->taken[slot->first_piece[from] + piece];
-    dw_tensor y = dw_group_view(dw_keeping_room(slot, taken, at), job->dtype, at.count);
-    return dw_coders_decode(group, decoder, &head, from, frame, len, &y, NULL);
+    dw_tensor y = dw_group_view(to, job->dtype, at.count);
+    dw_decode_options options = {.struct_size = sizeof options,
+                                 .bypass_caches = slot->now.is_large,
+                                 .only_checks = only_checks};
+    return dw_coders_decode(group, group->coders.take[from], &head, from, frame, len,
+                            at.count > 0 ? &y : NULL, &options);
 }
 
-/* Encodes the piece into one of the messages, and takes the result itself. */
-static bool fill(dw_group *group, dw_group_slot *slot, uint32_t piece, size_t cap,
-                 unsigned char *first, size_t *len)
+/* Takes a result into y, or to where it waits until it is copied to y. */
+static bool accept(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t piece,
+                   const void *frame, size_t len)
+{
+    dw_progress *now = &slot->now;
+    dw_piece at = dw_group_piece_at(group, &now->job, from, piece);
+    unsigned char *taken = &slot->taken[slot->first_piece[from] + piece];
+    unsigned char *to = now->is_safe ? dw_keeping_y(slot, at) : dw_keeping_room(slot, taken, at);
+    if (!decode(group, slot, from, piece, frame, len, to, false)) return false;
+    now->left_to_take--;
+    return true;
+}
+
+static bool accept_arrival(dw_group *group, dw_group_slot *slot)
+{
+    dw_arrival *arrival = dw_arrivals_get(&slot->now.arrived);
+    slot->now.n_arrived--;
+    bool is_accepted = accept(group, slot, arrival->from, arrival->head.piece,
+                              dw_arrival_body(arrival), (size_t)arrival->head.body_len);
+    dw_arrival_give(group, arrival);
+    return is_accepted;
+}
+
+static void put_arrived(dw_group_slot *slot, dw_arrival *arrival)
+{
+    dw_arrivals_put(&slot->now.arrived, arrival);
+    slot->now.n_arrived++;
+}
+
+/* Finds out whether the operation is safe from now on. Frames of codecs that keep state cannot be
+ * checked without decoding them. */
+static void check_arrived(dw_group *group, dw_group_slot *slot)
+{
+    dw_progress *now = &slot->now;
+    if (now->is_safe || !now->is_large || !now->lands_in_y ||
+        group->result.codec == DW_CODEC_DELTA || now->left_to_contribute > 0 ||
+        now->left_to_add > 0 || now->left_to_share > 0 || now->n_arrived < now->left_to_take)
+        return;
+    for (dw_arrival *arrival = now->arrived.head; arrival; arrival = arrival->next) {
+        const dw_message *head = &arrival->head;
+        dw_piece at = dw_group_piece_at(group, &now->job, arrival->from, head->piece);
+        if (!decode(group, slot, arrival->from, head->piece, dw_arrival_body(arrival),
+                    (size_t)head->body_len, dw_keeping_y(slot, at), true))
+            return;
+    }
+    now->is_safe = true;
+}
+
+/* Encodes the piece into one of the messages, and takes the result itself, in a large operation
+ * later: no other rank waits for that. */
+static bool fill(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_frame_room *frame)
 {
     dw_piece at = dw_group_piece_at(group, &slot->now.job, group->rank, piece);
     dw_message head = dw_operation_message(slot, 2, group->rank, piece);
-    *len = 0;
+    frame->len = 0;
     if (at.count > 0) {
         dw_tensor x = dw_sharing_source(slot, at);
-        if (!dw_coders_encode(group, slot, group->coders.share, &head, &x, first, cap, len))
-            return false;
+        if (!dw_coders_encode(group, slot, group->coders.share, &head, &x, frame)) return false;
     }
-    return accept(group, slot, group->rank, piece, first, *len);
+    if (!slot->now.is_large) return accept(group, slot, group->rank, piece, frame->at, frame->len);
+    dw_arrival *own = dw_operation_to_self(group, &head, frame);
+    if (own)
+        put_arrived(slot, own);
+    else
+        dw_group_fail(group, DW_ERR_NO_MEMORY, group->rank,
+                      "slot %llu: rank %u has no memory for its own result",
+                      (unsigned long long)slot->number, group->rank);
+    return own != NULL;
 }
 
 /* The most bytes that the result of a piece has. Sums are in binary32, whatever x is. */
@@ -61,16 +123,18 @@ bool dw_sharing_share(dw_group *group, dw_group_slot *slot)
     if (now->ready_first == now->ready_end) return false;
     uint32_t piece = slot->ready[now->ready_first];
     dw_piece at = dw_group_piece_at(group, &now->job, group->rank, piece);
-    size_t cap = bound(group, slot, at), len;
+    dw_frame_room frame = {.cap = bound(group, slot, at)};
     unsigned char *bodies[DW_GROUP_MOST_RANKS];
-    if (!dw_everyone_begin(group, cap, bodies)) return false;
-    unsigned char *first = bodies[group->rank == 0 ? 1 : 0]; /* there are two ranks at least */
-    if (!fill(group, slot, piece, cap, first, &len)) {
+    if (!dw_everyone_begin(group, frame.cap, bodies)) return false;
+    uint32_t first = group->rank == 0 ? 1 : 0; /* there are two ranks at least */
+    frame.at = bodies[first];
+    frame.lane = &group->lanes[first];
+    if (!fill(group, slot, piece, &frame)) {
         dw_everyone_drop(group, bodies);
         return false;
     }
     dw_message head = dw_operation_message(slot, 2, group->rank, piece);
-    if (!dw_everyone_end(group, bodies, &head, first, len)) return false;
+    if (!dw_everyone_end(group, bodies, &head, frame.at, frame.len)) return false;
     now->ready_first++;
     now->left_to_share--;
     return true;
@@ -101,16 +165,20 @@ void dw_sharing_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
     }
     slot->taken[slot->first_piece[from] + arrival->head.piece] |= DW_PIECE_ARRIVED;
     slot->owes_result[from]--;
-    dw_arrivals_put(&slot->now.arrived, arrival);
+    put_arrived(slot, arrival);
 }
 
 bool dw_sharing_accept(dw_group *group, dw_group_slot *slot)
 {
-    dw_arrival *arrival = dw_arrivals_get(&slot->now.arrived);
-    if (!arrival) return false;
-    if (accept(group, slot, arrival->from, arrival->head.piece, dw_arrival_body(arrival),
-               (size_t)arrival->head.body_len))
-        slot->now.left_to_take--;
-    dw_arrival_give(group, arrival);
+    if (!slot->now.arrived.head) return false;
+    check_arrived(group, slot);
+    if (group->status == DW_OK) accept_arrival(group, slot);
     return true;
+}
+
+bool dw_sharing_finish(dw_group *group, dw_group_slot *slot)
+{
+    while (slot->now.arrived.head && accept_arrival(group, slot)) {
+    }
+    return slot->now.left_to_take == 0;
 }

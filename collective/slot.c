@@ -47,7 +47,7 @@ static uint64_t reserve(uint64_t *bytes, uint64_t n, uint64_t each)
 
 /* Where the arrays of a slot begin in its memory. */
 typedef struct layout {
-    uint64_t sums, result, ready, added, waiting, taken, owes_part, owes_result, contributed,
+    uint64_t sums, result, ready, added, due, waiting, taken, owes_part, owes_result, contributed,
         first_piece;
     uint64_t staged, staged_bytes, bytes;
 } layout;
@@ -69,6 +69,7 @@ static layout lay_out(const dw_group *group, const dw_progress *now)
                   : reserve(&at.bytes, adds ? now->count : 0, sizeof(float));
     at.ready = reserve(&at.bytes, now->own_pieces, sizeof(uint32_t));
     at.added = reserve(&at.bytes, adds ? now->own_pieces : 0, sizeof(uint32_t));
+    at.due = reserve(&at.bytes, adds ? now->own_pieces : 0, sizeof(uint32_t));
     at.waiting = reserve(&at.bytes, adds ? now->own_pieces * ranks : 0, sizeof(dw_arrival *));
     at.taken = reserve(&at.bytes, shares ? pieces : 0, 1);
     at.owes_part = reserve(&at.bytes, ranks, sizeof(uint32_t));
@@ -127,6 +128,7 @@ static dw_status make_buffers(dw_group *group, dw_group_slot *slot, dw_why *why)
     slot->result = memory + at.result;
     slot->ready = (void *)(memory + at.ready);
     slot->added = (void *)(memory + at.added);
+    slot->due = (void *)(memory + at.due);
     slot->waiting = (void *)(memory + at.waiting);
     slot->taken = memory + at.taken;
     slot->owes_part = (void *)(memory + at.owes_part);

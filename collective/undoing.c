@@ -5,8 +5,6 @@
  * operation are kept until it has finished. To give them back would not be enough: the residuals
  * would then contain x, and the next operation would send it as well, although the caller was told
  * that this operation has failed, and may repeat it. So they are undone. */
-#include <string.h>
-
 #include "group.h"
 
 static dw_encoder *encoder_of(const dw_group *group, const dw_message *head)
@@ -16,13 +14,13 @@ static dw_encoder *encoder_of(const dw_group *group, const dw_message *head)
 }
 
 bool dw_undoing_keep(dw_group *group, dw_group_slot *slot, const dw_message *head,
-                     const void *frame, size_t len)
+                     const dw_frame_room *frame)
 {
     bool is_shared = head->flags & DW_MESSAGE_HOP2;
     const dw_config *config = is_shared ? &group->result : &group->codec;
     if (config->feedback <= DW_FEEDBACK_NONE) return true;
-    dw_arrival *copy = dw_arrival_take(group, len);
-    if (!copy) { /* the residual cannot be restored */
+    dw_arrival *made = dw_operation_to_self(group, head, frame);
+    if (!made) { /* the residual cannot be restored */
         dw_encoder_forget(encoder_of(group, head),
                           (dw_key){.sample = slot->number, .slice = head->piece});
         dw_group_fail(group, DW_ERR_NO_MEMORY, group->rank,
@@ -30,9 +28,7 @@ bool dw_undoing_keep(dw_group *group, dw_group_slot *slot, const dw_message *hea
                       (unsigned long long)slot->number, group->rank);
         return false;
     }
-    copy->head = *head;
-    memcpy(dw_arrival_bytes(copy), frame, len);
-    dw_arrivals_put(&slot->now.made, copy);
+    dw_arrivals_put(&slot->now.made, made);
     return true;
 }
 
@@ -43,7 +39,8 @@ static dw_status undo(dw_group *group, const dw_group_slot *slot, dw_arrival *ma
     dw_piece at = dw_group_piece_at(group, &slot->now.job, head->part, head->piece);
     dw_tensor x =
         head->flags & DW_MESSAGE_HOP2 ? dw_sharing_source(slot, at) : dw_adding_source(slot, at);
-    return dw_encoder_undo(encoder_of(group, head), dw_arrival_bytes(made), made->len, &x);
+    return dw_encoder_undo(encoder_of(group, head), dw_arrival_body(made),
+                           (size_t)made->head.body_len, &x);
 }
 
 void dw_undoing_end(dw_group *group, dw_group_slot *slot, bool undoes)

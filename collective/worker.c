@@ -89,9 +89,7 @@ static bool push(dw_group *group)
 
 static void end_operation(dw_group *group, dw_group_slot *slot, dw_group_slot *before)
 {
-    slot->visit++;
-    slot->is_begun = false;
-    dw_undoing_end(group, slot, false);
+    dw_operation_end(group, slot);
     pthread_mutex_lock(&group->lock);
     if (before)
         before->next_running = slot->next_running;
@@ -99,9 +97,7 @@ static void end_operation(dw_group *group, dw_group_slot *slot, dw_group_slot *b
         group->running = slot->next_running;
     if (group->last_running == slot) group->last_running = before;
     slot->next_running = NULL;
-    slot->state = DW_SLOT_DONE;
-    group->counters.finished++;
-    group->published = group->count; /* a caller who has waited sees what the operation counted */
+    dw_operation_set_done(group, slot);
     pthread_cond_broadcast(&group->finished);
     pthread_mutex_unlock(&group->lock);
 }

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_group_order.c - in which order a rank does its work: what other ranks wait for comes first.
+ * And what becomes of an operation whose results have all arrived when the group fails. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "group_rig.h"
+
+#include "group.h"
+
+enum { RANKS = 3, PIECE = 2048, OWN_PIECES = 2, PART = OWN_PIECES * PIECE, N = RANKS * PART };
+
+/* A group without links, and an operation that has begun. */
+typedef struct bench {
+    dw_group group;
+    dw_lane lanes[RANKS];
+    dw_group_slot slot;
+    dw_encoder *encoder[RANKS]; /* of the other ranks */
+    float x[N], y[N], before[N];
+} bench;
+
+static void set_up(bench *b, uint32_t rank)
+{
+    memset(b, 0, sizeof *b);
+    dw_group *group = &b->group;
+    group->allocator = dw_group_allocator(NULL);
+    group->ranks = RANKS;
+    group->rank = rank;
+    group->hops = 2;
+    group->piece = PIECE;
+    group->lanes = b->lanes;
+    group->thresholds = (dw_group_thresholds){.held_from = 16384, .large_from = 0};
+    group->failed_rank = -1;
+    assert_int_equal(dw_config_parse(&group->codec, "direct:bits=4,replies=never", NULL), DW_OK);
+    group->result = group->codec;
+    assert_int_equal(dw_coders_make(group, &group->coders), DW_OK);
+    pthread_mutex_init(&group->lock, NULL);
+    pthread_cond_init(&group->finished, NULL);
+    for (uint32_t r = 0; r < RANKS; r++)
+        assert_int_equal(dw_encoder_create(&b->encoder[r], &group->codec), DW_OK);
+    dw_tensor piece = dw_tensor_3d(b->x, DW_F32, 1, 1, PIECE);
+    group->scratch_bytes = dw_frame_bound(&group->codec, &piece);
+    group->scratch = malloc(group->scratch_bytes);
+    for (int i = 0; i < N; i++) b->x[i] = (float)(i % 61 - 30) * 0.125f;
+    for (int i = 0; i < N; i++) b->before[i] = b->y[i] = (float)i;
+    dw_group_job job = {.operation = DW_ALL_REDUCE, .dtype = DW_F32, .n = N, .x = b->x, .y = b->y};
+    assert_int_equal(dw_slot_prepare(group, &b->slot, &job, NULL), DW_OK);
+    b->slot.state = DW_SLOT_RUNNING;
+    group->running = group->last_running = &b->slot;
+    dw_operation_begin(group, &b->slot);
+}
+
+static void take_down(bench *b)
+{
+    dw_group *group = &b->group;
+    for (dw_arrival *left; (left = dw_arrivals_get(&b->slot.now.arrived)) != NULL;)
+        dw_arrival_give(group, left);
+    for (uint32_t i = 0; b->slot.is_begun && i < OWN_PIECES * RANKS; i++)
+        dw_arrival_give(group, b->slot.waiting[i]);
+    dw_slot_empty(group, &b->slot);
+    dw_coders_destroy(group, &group->coders);
+    for (uint32_t r = 0; r < RANKS; r++) dw_encoder_destroy(b->encoder[r]);
+    dw_arrival_free_all(group);
+    pthread_mutex_destroy(&group->lock);
+    pthread_cond_destroy(&group->finished);
+    free(group->scratch);
+}
+
+/* A message of rank `from` about a piece: of x, or, in hop 2, of x + 1. */
+static dw_arrival *message(bench *b, uint32_t from, int hop, uint32_t part, uint32_t piece)
+{
+    unsigned char frame[8192];
+    float values[PIECE];
+    size_t len;
+    for (int i = 0; i < PIECE; i++)
+        values[i] = b->x[part * PART + piece * PIECE + (uint32_t)i] + (float)(hop - 1);
+    dw_tensor x = dw_tensor_3d(values, DW_F32, 1, 1, PIECE);
+    dw_key key = {.sample = b->slot.number, .slice = piece};
+    assert_int_equal(dw_encode(b->encoder[from], &key, &x, frame, sizeof frame, &len), DW_OK);
+    dw_arrival *arrival = dw_arrival_take(&b->group, DW_MESSAGE_BYTES + len);
+    assert_non_null(arrival);
+    memcpy(dw_arrival_room(arrival) + DW_MESSAGE_BYTES, frame, len);
+    arrival->from = from;
+    arrival->head = dw_operation_message(&b->slot, hop, part, piece);
+    arrival->head.body_len = len;
+    return arrival;
+}
+
+/* ---- Contributions --------------------------------------------------------------------------- */
+
+static void contributions_of_others_wait_for_the_own_ones(void **state)
+{
+    (void)state;
+    bench b;
+    set_up(&b, 2);
+    assert_int_equal(b.slot.now.left_to_contribute, (RANKS - 1) * OWN_PIECES);
+    dw_adding_take(&b.group, &b.slot, message(&b, 1, 1, 2, 0)); /* not the first one to be added */
+    dw_adding_take(&b.group, &b.slot, message(&b, 0, 1, 2, 1));
+    dw_adding_take(&b.group, &b.slot, message(&b, 0, 1, 2, 0));
+    assert_int_equal(b.slot.added[0], 0);
+    assert_int_equal(b.slot.added[1], 0);
+    assert_true(dw_adding_add(&b.group, &b.slot)); /* piece 1 was due first, and rank 1 is missing
+                                                    */
+    assert_int_equal(b.slot.added[0], 0);
+    assert_int_equal(b.slot.added[1], 1);
+    assert_true(dw_adding_add(&b.group, &b.slot));
+    assert_int_equal(b.slot.added[0], RANKS);
+    assert_int_equal(b.slot.now.ready_end, 1);
+    assert_false(dw_adding_add(&b.group, &b.slot));
+    b.slot.now.left_to_contribute = 0; /* nothing to wait for any more */
+    dw_adding_take(&b.group, &b.slot, message(&b, 1, 1, 2, 1));
+    assert_int_equal(b.slot.added[1], RANKS);
+    assert_false(dw_adding_add(&b.group, &b.slot));
+    assert_int_equal(b.group.status, DW_OK);
+    take_down(&b);
+}
+
+static void rank_0_begins_with_its_own(void **state)
+{
+    (void)state;
+    bench b;
+    set_up(&b, 0);
+    dw_adding_take(&b.group, &b.slot, message(&b, 1, 1, 0, 1));
+    assert_int_equal(b.slot.added[1], 0);
+    assert_true(dw_adding_add(&b.group, &b.slot));
+    assert_true(dw_adding_add(&b.group, &b.slot));
+    assert_int_equal(b.slot.added[0], 1);
+    assert_int_equal(b.slot.added[1], 2);
+    assert_false(dw_adding_add(&b.group, &b.slot));
+    take_down(&b);
+}
+
+/* ---- Results --------------------------------------------------------------------------------- */
+
+enum { PIECES = RANKS * OWN_PIECES };
+
+/* As if all contributions and own results were sent. but: this piece (of all) has not arrived. */
+static void let_arrive(bench *b, uint32_t but)
+{
+    b->slot.now.left_to_contribute = b->slot.now.left_to_add = b->slot.now.left_to_share = 0;
+    for (uint32_t i = 0; i < PIECES; i++) {
+        if (i == but) continue;
+        dw_arrival *result = message(b, i / OWN_PIECES, 2, i / OWN_PIECES, i % OWN_PIECES);
+        dw_sharing_take(&b->group, &b->slot, result);
+        assert_int_equal(b->group.status, DW_OK);
+    }
+}
+
+/* Whether y has the result of this piece; else it must be what it was. */
+static int has_result(const bench *b, uint32_t piece)
+{
+    const float *y = b->y + piece * PIECE, *x = b->x + piece * PIECE;
+    if (memcmp(y, b->before + piece * PIECE, PIECE * sizeof *y) == 0) return 0;
+    for (int i = 0; i < PIECE; i++) assert_in_range((long)((y[i] - x[i]) * 1000), 500, 1500);
+    return 1;
+}
+
+static int results(const bench *b)
+{
+    int n = 0;
+    for (uint32_t piece = 0; piece < PIECES; piece++) n += has_result(b, piece);
+    return n;
+}
+
+static void lose_a_rank(bench *b)
+{
+    dw_group_fail(&b->group, DW_ERR_PEER, 1, "rank 1 is lost");
+    assert_int_equal(b->group.status, DW_ERR_PEER);
+    assert_null(b->group.running);
+}
+
+static void an_operation_that_has_all_ends_well(void **state)
+{
+    (void)state;
+    for (int accepted = 1; accepted < PIECES; accepted++) {
+        bench b;
+        set_up(&b, 2);
+        let_arrive(&b, PIECES);
+        for (int i = 0; i < accepted; i++) assert_true(dw_sharing_accept(&b.group, &b.slot));
+        assert_int_equal(results(&b), accepted);
+        lose_a_rank(&b);
+        assert_int_equal(b.slot.state, DW_SLOT_DONE);
+        assert_int_equal(b.slot.visit, 1);
+        assert_int_equal(b.group.counters.finished, 1);
+        assert_int_equal(results(&b), PIECES);
+        take_down(&b);
+    }
+}
+
+static void one_that_lacks_a_result_changes_nothing(void **state)
+{
+    (void)state;
+    for (uint32_t missing = 0; missing < PIECES; missing++) {
+        bench b;
+        set_up(&b, 2);
+        let_arrive(&b, missing);
+        for (int i = 0; i + 1 < PIECES; i++) assert_true(dw_sharing_accept(&b.group, &b.slot));
+        assert_int_equal(results(&b), PIECES - 1);
+        lose_a_rank(&b);
+        assert_int_equal(b.slot.state, DW_SLOT_FAILED);
+        assert_int_equal(results(&b), 0);
+        take_down(&b);
+    }
+}
+
+/* The results of a rank that has still something to send may not be the last ones that fail. */
+static void one_with_work_to_do_changes_nothing(void **state)
+{
+    (void)state;
+    for (int left = 0; left < 3; left++) {
+        bench b;
+        set_up(&b, 2);
+        let_arrive(&b, PIECES);
+        if (left == 0) b.slot.now.left_to_contribute = 1;
+        if (left == 1) b.slot.now.left_to_add = 1;
+        if (left == 2) b.slot.now.left_to_share = 1;
+        for (int i = 0; i < PIECES; i++) assert_true(dw_sharing_accept(&b.group, &b.slot));
+        assert_int_equal(results(&b), PIECES);
+        lose_a_rank(&b);
+        assert_int_equal(b.slot.state, DW_SLOT_FAILED);
+        assert_int_equal(results(&b), 0);
+        take_down(&b);
+    }
+}
+
+/* All results are checked before the first one overwrites y. */
+static void a_damaged_result_changes_nothing(void **state)
+{
+    (void)state;
+    for (uint32_t damaged = 0; damaged < PIECES; damaged++) {
+        bench b;
+        set_up(&b, 2);
+        let_arrive(&b, PIECES);
+        dw_arrival *arrival = b.slot.now.arrived.head;
+        for (uint32_t i = 0; i < damaged; i++) arrival = arrival->next;
+        dw_arrival_room(arrival)[arrival->len - 1] ^= 1;
+        assert_true(dw_sharing_accept(&b.group, &b.slot));
+        assert_int_equal(b.group.status, DW_ERR_CORRUPT);
+        assert_int_equal(b.group.failed_rank, damaged / OWN_PIECES);
+        assert_int_equal(b.slot.state, DW_SLOT_FAILED);
+        assert_int_equal(results(&b), 0);
+        take_down(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(contributions_of_others_wait_for_the_own_ones),
+        cmocka_unit_test(rank_0_begins_with_its_own),
+        cmocka_unit_test(an_operation_that_has_all_ends_well),
+        cmocka_unit_test(one_that_lacks_a_result_changes_nothing),
+        cmocka_unit_test(one_with_work_to_do_changes_nothing),
+        cmocka_unit_test(a_damaged_result_changes_nothing),
+    };
+    return cmocka_run_group_tests_name("group order", tests, NULL, NULL);
+}
