@@ -38,7 +38,7 @@ dw_status dw_arrival_judge(dw_decode_ticket *t)
         p->fresh.state_digest = dw_digest_of_sum(t->results[i].state_sum);
         if (p->fresh.state_digest == p->entry.state_digest) continue;
         status = DW_ERR_STATE;
-        p->drops_copy = p->entry.base_chain != 0;
+        p->drops_copy = p->entry.base_chain != 0 && !t->only_checks;
     }
     return status ? dw_decoder_fail(decoder, status, NULL) : DW_OK;
 }

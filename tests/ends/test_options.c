@@ -132,6 +132,30 @@ static void a_check_says_what_a_decode_returns_and_changes_nothing(void **state)
     }
 }
 
+/* A decode drops a copy that has changed by itself; a check does not even do that. */
+static void a_check_keeps_a_copy_that_is_damaged(void **state)
+{
+    (void)state;
+    test_pair pair;
+    enum { T = 2, C = 64 };
+    float x[N * T * C], y[N * T * C];
+    test_random random = {test_seed()};
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C), held;
+    test_pair_open(&pair, "delta:bits=4", N, T, C, DW_F32);
+    test_fill(&random, x, DW_F32, N * T * C, 1.0f);
+    test_pair_encode(&pair, keys, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    test_pair_encode(&pair, keys, &tx); /* x has not changed, so no group is coded directly */
+    assert_int_equal(dw_decoder_peek(pair.decoder, keys[0], &held), DW_OK);
+    ((float *)held.data)[5] += 1;
+    assert_int_equal(check(&pair, &ty), DW_ERR_STATE);
+    assert_int_equal(check(&pair, &ty), DW_ERR_STATE);
+    assert_int_equal(dw_decoder_peek(pair.decoder, keys[0], &held), DW_OK);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STATE);
+    assert_int_not_equal(dw_decoder_peek(pair.decoder, keys[0], &held), DW_OK);
+    test_pair_close(&pair);
+}
+
 /* So whoever has checked several frames can decode all of them. */
 static void what_was_checked_needs_no_memory(void **state)
 {
@@ -164,6 +188,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stores_past_the_caches_give_the_same_bits),
         cmocka_unit_test(a_check_says_what_a_decode_returns_and_changes_nothing),
+        cmocka_unit_test(a_check_keeps_a_copy_that_is_damaged),
         cmocka_unit_test(what_was_checked_needs_no_memory),
     };
     return cmocka_run_group_tests_name("options", tests, NULL, NULL);

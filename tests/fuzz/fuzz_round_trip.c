@@ -135,6 +135,7 @@ static dw_encode_options pick_options(fuzz_input *input, size_t cap, size_t expe
     options.stateless = expected != PLAIN && (how >> 2 & 7) == 1;
     if ((how >> 5 & 1) == 1) options.reconstruction = reconstruction;
     if (how >> 6 == 3) options.places = how;
+    options.bypass_caches = how >> 6 == 2;
     return options;
 }
 
