@@ -578,7 +578,6 @@ MUTANTS = {
     "checks_are_answered": ("src/ends/decoder_calls.c", "reply && !t->only_checks && reply_cap", "reply && reply_cap", "options"),
     "checks_are_counted": ("src/ends/decoder_calls.c", "if (status && !t->only_checks)", "if (status)", "options"),
     "checks_drop_copies": ("src/ends/decoder_commit.c", "p->entry.base_chain != 0 && !t->only_checks;", "p->entry.base_chain != 0;", "options"),
-    "checks_for_ever": ("src/ends/decoder_ticket.c", "t->bypasses_caches = t->only_checks = false;", "t->bypasses_caches = false;", "options"),
     "given_back_twice": ("src/ends/encoder_residual.c", "fresh->chain = g->info.sequence + 1;", "", "feedback"),
     "back_of_other_incarnation": ("src/ends/encoder_residual.c", "if (g->info.incarnation != encoder->end.incarnation)", "if (0)", "feedback"),
     "step_blamed_for_feedback": ("src/codecs/options.c", "return config->codec != DW_CODEC_DELTA || step <=", "return step <=", "contraction"),

@@ -50,7 +50,7 @@ class Decoder(Codec):
         self._info = ffi.new("dw_frame_info *", {"struct_size": ffi.sizeof("dw_frame_info")})
         self._length, self._why = ffi.new("size_t *"), new_why()
         self._options = ffi.new(
-            "dw_decode_options *", {"struct_size": ffi.sizeof("dw_decode_options"), "adds": 1}
+            "dw_decode_options *", {"struct_size": ffi.sizeof("dw_decode_options")}
         )
         self._keys, self._reply = ffi.new("dw_key[]", 1), ffi.new("char[]", 0)
         self._answers = 0  # the number of samples for which the reply buffer is large enough
@@ -64,6 +64,7 @@ class Decoder(Codec):
         dtype: Optional[str] = None,
         add: Optional[float] = None,
         reply: bool = True,
+        bypass_caches: bool = False,
         rows_are_samples: bool = False,
     ) -> Decoded:
         """Decodes a frame and updates the state of its ids, as the encoder did.
@@ -75,6 +76,8 @@ class Decoder(Codec):
             encoded.
         add: computes out[i] += add * value instead of out[i] = value. Needs out, and a CPU.
         reply: whether to make a reply for the encoder.
+        bypass_caches: out is stored past the caches, because it will not be read soon. Only the
+            speed depends on it.
         rows_are_samples: a two-dimensional out has the shape (N, C), not (T, C).
 
         Returns Decoded(tensor, ids, reply).
@@ -98,9 +101,12 @@ class Decoder(Codec):
                     y = self._y.take(out, WRITES | (ROWS if rows_are_samples else 0))
                     refuse_overlap(y, given.pointer, given.length, "out and the frame")
                 options = ffi.NULL
-                if add is not None:
+                if not self._stream and (add is not None or bypass_caches):
                     options = self._options
-                    options.factor = _factor(add)
+                    options.adds = add is not None
+                    options.factor = 0 if add is None else _factor(add)
+                    options.bypass_caches = bool(bypass_caches)
+                    options.only_checks = False
                 said = self._run(given, y, options, reply)
                 return Decoded(out, self._ids_of(given, y.n), said)
         finally:
@@ -115,6 +121,24 @@ class Decoder(Codec):
             info, device = self._read(frame, False), f"cuda:{self._stream.number}"
             shape = (info.n, info.t, info.c)
             refuse(f"a decoder on a GPU needs out=, a tensor on {device} of the shape {shape}")
+
+    def check(self, frame: Any) -> None:
+        """Says whether decode would accept this frame now, and changes nothing.
+
+        Errors: those of decode, and UNSUPPORTED for a decoder on a GPU. No reply is made."""
+        self._enter()
+        try:
+            with Bytes(frame, "the frame") as given:
+                if self._stream:
+                    self._refuse_on_device("check", "decode the frame into a tensor of its own")
+                options = self._options
+                options.adds, options.only_checks = False, True
+                info = self._read(given, False, options)
+                n, t, c = info.n, info.t, info.c
+                y = ffi.new("dw_tensor *", (ffi.NULL, core.DW_F32, n, t, c, t * c, c))
+                self._run(given, y, options, False)
+        finally:
+            self._busy.release()
 
     def advance(self, frame: Any, *, reply: bool = True) -> Decoded:
         """Updates the state of the frame's ids as decode does, but writes no tensor.
@@ -132,12 +156,12 @@ class Decoder(Codec):
         finally:
             self._busy.release()
 
-    def _read(self, frame: Bytes, wants: bool) -> Any:
+    def _read(self, frame: Bytes, wants: bool, options: Any = ffi.NULL) -> Any:
         """The frame's dw_frame_info. A frame that cannot even be read is counted as rejected, and
-        answered if possible."""
+        answered if possible, unless the options say that it is only checked."""
         info = self._info
         if core.dw_frame_read(frame.pointer, frame.length, info, self._why) < 0:
-            self._run(frame, self._nothing, ffi.NULL, wants)
+            self._run(frame, self._nothing, options, wants)
             refuse("the head of this frame cannot be read")
         return info
 

@@ -67,6 +67,7 @@ class Encoder(Codec):
         limit: int = 0,
         reconstruction: Any = None,
         places: int = 0,
+        bypass_caches: bool = False,
         rows_are_samples: bool = False,
     ) -> bytes: ...
 
@@ -81,6 +82,7 @@ class Encoder(Codec):
         limit: int = 0,
         reconstruction: Any = None,
         places: int = 0,
+        bypass_caches: bool = False,
         rows_are_samples: bool = False,
     ) -> Any: ...
 
@@ -94,6 +96,7 @@ class Encoder(Codec):
         limit: int = 0,
         reconstruction: Any = None,
         places: int = 0,
+        bypass_caches: bool = False,
         rows_are_samples: bool = False,
     ) -> Any:
         """Encodes x as one frame and updates the state of its ids, as the decoder will.
@@ -110,6 +113,8 @@ class Encoder(Codec):
         places: not 0: the codecs randk and cocktail draw the places of what they send by this
             number and the ids alone, so that encoders with the same one send the same places. Give
             each frame of an id another number.
+        bypass_caches: the new state is stored past the caches, because it will have left them
+            before it is needed again. Only the speed depends on it.
         rows_are_samples: a two-dimensional x has the shape (N, C), not (T, C).
 
         Returns the frame: bytes, or the part of out that holds it (for a buffer, a memoryview).
@@ -136,9 +141,10 @@ class Encoder(Codec):
             options = ffi.NULL
             if self._stream:
                 self._refuse_options(stateless, limit, reconstruction)
-            elif stateless or limit or places or reconstruction is not None:
+            elif stateless or limit or places or bypass_caches or reconstruction is not None:
                 options = self._told(stateless, limit, reconstruction, rows)
                 options.places = _places(places)
+                options.bypass_caches = bool(bypass_caches)
             if out is None:
                 return self._encode_new(keys, tensor, options)
             return self._encode_into(keys, tensor, options, out)

@@ -38,7 +38,6 @@ dw_decode_ticket *dw_decode_ticket_take(dw_decoder *decoder)
     }
     t->decoder = decoder;
     t->adds = false;
-    t->bypasses_caches = t->only_checks = false;
     t->next = decoder->tickets;
     decoder->tickets = t;
     return t;

@@ -229,6 +229,35 @@ def test_rows_are_tokens_or_samples():
         decoder.decode(encoder.encode(x, rows_are_samples=True), out)
 
 
+def test_check_says_what_decode_will_do():
+    encoder, decoder = pair("delta:bits=4")
+    x = normal((1, 2, 64))
+    frame = encoder.encode(x, [5], bypass_caches=True)
+    decoder.check(frame)
+    for bad in (frame[:-1], b"nothing"):
+        with refused("FORMAT"):
+            decoder.check(bad)
+    with refused("CORRUPT"):
+        decoder.check(frame[:-1] + bytes([frame[-1] ^ 1]))
+    counters = decoder.counters()
+    assert (counters.frames, counters.keys_held, counters.rejected_frames) == (0, 0, 0)
+    assert decoder.decode(frame, bypass_caches=True).ids == [5]
+    with refused("STALE"):
+        decoder.check(frame)
+
+
+def test_a_decode_keeps_no_option_of_the_call_before():
+    encoder, decoder = pair("direct:bits=4")
+    x = normal((2, 3, 64))
+    frame = encoder.encode(x, stateless=True)
+    want, out = decoder.decode(frame).tensor, numpy.zeros_like(x)
+    decoder.decode(frame, out, add=1)
+    decoder.check(frame)
+    assert same(out, want)
+    decoder.decode(frame, out, bypass_caches=True)
+    assert same(out, want)
+
+
 def test_advance_gives_no_tensor():
     encoder, decoder = pair()
     x = normal((2, 3, 64))
