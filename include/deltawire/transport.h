@@ -140,9 +140,8 @@ DW_API dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void 
                               size_t *len);
 /* Returns a received message to the link. */
 DW_API void dw_link_release(dw_link *link, void *data);
-/* Keeps a message that was passed to a handler, or the room for one between dw_link_send_begin and
- * dw_link_send_end, so that it is valid until one more dw_link_release. The bytes must not be
- * changed after they were sent. Such messages do not count in max_queued_bytes. */
+/* In a handler, or between dw_link_send_begin and _end: the message stays valid, and unchanged,
+ * until one more dw_link_release. It does not count in max_queued_bytes then. */
 DW_API void dw_link_retain(dw_link *link, void *data);
 
 /* Waits until everything queued was handed to the operating system; with tcp, until the peer's end
