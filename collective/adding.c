@@ -4,9 +4,9 @@
  * order, so a contribution that arrives before its turn is kept until those of all lower ranks have
  * been added.
  *
- * While this rank has contributions to send, those of others wait, because other ranks and the
- * wires wait for the former. Later several are added to a piece at once, while its sums are in the
- * caches. */
+ * While this rank has contributions to send, those of others wait, if they are short, because other
+ * ranks and the wires wait for the former. Later several are added to a piece at once, while its
+ * sums are in the caches. */
 #include <string.h>
 
 #include "group.h"
@@ -196,7 +196,7 @@ void dw_adding_put(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_arri
     uint32_t from = arrival->from;
     slot->waiting[(size_t)piece * group->ranks + from] = arrival;
     if (slot->added[piece] != from) return;
-    if (slot->now.left_to_contribute > 0)
+    if (slot->now.left_to_contribute > 0 && slot->now.is_short)
         put_due(slot, piece);
     else
         add_due(group, slot, piece);

@@ -172,8 +172,8 @@ enum { DW_GROUP_BOUNDS = 16 };
 /* An operation in progress; used by the worker alone, except by the caller that starts it. */
 typedef struct dw_progress {
     dw_group_job job;
-    bool is_large;         /* its buffers and residuals do not stay in the caches */
-    uint64_t begin, count; /* the own part */
+    bool is_short, is_large; /* its frames; the operation: see dw_group_thresholds */
+    uint64_t begin, count;   /* the own part */
     uint32_t own_pieces;
     int64_t start_ns;
     /* Hop 1. left_to_contribute: pieces that this rank has not sent; in a BROADCAST its
@@ -239,12 +239,15 @@ typedef struct dw_group_slot {
 enum { DW_SLOT_BUCKETS = 256 };
 
 /* held_from: messages of so many bytes or more stay in memory of their link; shorter ones are
- * copied, because that takes less time than to lock the link twice. large_from: operations of so
- * many floats or more use more memory than the caches hold. Groups copy the global one when they
- * are opened; only tests change it. */
+ * copied, because that takes less time than to lock the link twice. ratio: frames are short if y
+ * has at least so many times their bytes; others take as much memory traffic as what they are
+ * decoded to, so it does not pay to let them wait. large_from: operations of so many floats or
+ * more, with short frames, are large: they use more memory than the caches hold. Groups copy the
+ * global one when they are opened; only tests change it. */
 typedef struct dw_group_thresholds {
     size_t held_from;
     uint64_t large_from;
+    uint32_t ratio;
 } dw_group_thresholds;
 
 extern dw_group_thresholds dw_group_all_thresholds;
@@ -388,8 +391,10 @@ bool dw_sharing_share(dw_group *group, dw_group_slot *slot);
 void dw_sharing_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival);
 bool dw_sharing_accept(dw_group *group, dw_group_slot *slot);
 bool dw_sharing_finish(dw_group *group, dw_group_slot *slot);
-/* What is shared: the sums of a piece, or a piece of the caller's own part. */
+/* What is shared: the sums of a piece, or a piece of the caller's own part. bound: the most bytes
+ * that the result of a piece has. */
 dw_tensor dw_sharing_source(const dw_group_slot *slot, dw_piece at);
+size_t dw_sharing_bound(dw_group *group, const dw_group_slot *slot, dw_piece at);
 
 /* keeping.c. y: where a piece lies in y. room: where the result of a piece is decoded to, after
  * what is there was kept; taken: the flags of the piece. restore: y becomes what it was before the

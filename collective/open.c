@@ -17,7 +17,8 @@ enum {
 };
 #define DEFAULT_EARLY_BYTES (UINT64_C(1) << 30)
 
-dw_group_thresholds dw_group_all_thresholds = {.held_from = 16384, .large_from = 4 << 20};
+dw_group_thresholds dw_group_all_thresholds = {
+    .held_from = 16384, .large_from = 4 << 20, .ratio = 2};
 
 /* ---- The config ------------------------------------------------------------------------------ */
 

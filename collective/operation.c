@@ -235,6 +235,15 @@ static bool may_land_in_y(const dw_group *group, const dw_group_job *job, uint64
     return !job->cuda && (is_apart || x == y + first * each);
 }
 
+static bool are_frames_short(dw_group *group, const dw_group_slot *slot)
+{
+    const dw_group_job *job = &slot->now.job;
+    uint32_t part = has_one_part(group, job) ? number_of_it(job) : 0;
+    dw_piece first = dw_group_piece_at(group, job, part, 0);
+    uint64_t bytes = first.count * dw_dtype_bytes(job->dtype);
+    return bytes >= group->thresholds.ratio * (uint64_t)dw_sharing_bound(group, slot, first);
+}
+
 /* What every rank owes, and what this rank has to do. */
 static void set_out(dw_group *group, dw_group_slot *slot)
 {
@@ -243,7 +252,8 @@ static void set_out(dw_group *group, dw_group_slot *slot)
     uint64_t pieces = 0;
     bool shares = dw_group_shares(group, job);
     now->lands_in_y = shares && may_land_in_y(group, job, now->begin);
-    now->is_large = job->n >= group->thresholds.large_from;
+    now->is_short = are_frames_short(group, slot);
+    now->is_large = now->is_short && job->n >= group->thresholds.large_from;
     for (uint32_t r = 0; r < group->ranks; r++) {
         uint32_t of_rank = dw_group_pieces_of(group, job, r);
         slot->first_piece[r] = pieces;

@@ -32,8 +32,9 @@ static bool decode(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t
     dw_message head = dw_operation_message(slot, 2, from, piece);
     dw_piece at = dw_group_piece_at(group, job, from, piece);
     dw_tensor y = dw_group_view(to, job->dtype, at.count);
+    /* What y held was just read, unless the operation is safe; so y is in the caches. */
     dw_decode_options options = {.struct_size = sizeof options,
-                                 .bypass_caches = slot->now.is_large,
+                                 .bypass_caches = slot->now.is_large && slot->now.is_safe,
                                  .only_checks = only_checks};
     return dw_coders_decode(group, group->coders.take[from], &head, from, frame, len,
                             at.count > 0 ? &y : NULL, &options);
@@ -109,8 +110,8 @@ static bool fill(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_frame_
     return own != NULL;
 }
 
-/* The most bytes that the result of a piece has. Sums are in binary32, whatever x is. */
-static size_t bound(dw_group *group, const dw_group_slot *slot, dw_piece at)
+/* Sums are in binary32, whatever x is. */
+size_t dw_sharing_bound(dw_group *group, const dw_group_slot *slot, dw_piece at)
 {
     const dw_group_job *job = &slot->now.job;
     dw_dtype dtype = dw_group_adds(job) ? DW_F32 : job->dtype;
@@ -123,7 +124,7 @@ bool dw_sharing_share(dw_group *group, dw_group_slot *slot)
     if (now->ready_first == now->ready_end) return false;
     uint32_t piece = slot->ready[now->ready_first];
     dw_piece at = dw_group_piece_at(group, &now->job, group->rank, piece);
-    dw_frame_room frame = {.cap = bound(group, slot, at)};
+    dw_frame_room frame = {.cap = dw_sharing_bound(group, slot, at)};
     unsigned char *bodies[DW_GROUP_MOST_RANKS];
     if (!dw_everyone_begin(group, frame.cap, bodies)) return false;
     uint32_t first = group->rank == 0 ? 1 : 0; /* there are two ranks at least */
@@ -150,7 +151,8 @@ static bool is_due(dw_group *group, const dw_group_slot *slot, const dw_arrival 
         head->piece >= dw_group_pieces_of(group, job, part) ||
         slot->taken[slot->first_piece[part] + head->piece])
         return false;
-    return head->body_len <= bound(group, slot, dw_group_piece_at(group, job, part, head->piece));
+    dw_piece at = dw_group_piece_at(group, job, part, head->piece);
+    return head->body_len <= dw_sharing_bound(group, slot, at);
 }
 
 void dw_sharing_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)

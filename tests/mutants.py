@@ -984,7 +984,7 @@ MUTANTS_OF_FRAMES = {
     "stale_before_base": ("src/ends/decoder_plan.c", "if (status < worst) worst = status;", "if (status && !worst) worst = status;"),
     "forgets_what_it_carries": ("src/ends/decoder_plan.c", "if (held && held->mark == decoder->calls)\n            return", "if (held && held->mark == 0)\n            return"),
     "skip_with_digest": ("src/ends/decoder_plan.c", ".payload_digest = p->entry.role == DW_ROLE_SKIP ? dw_digest_of_sum(0) : p->entry.payload_digest", ".payload_digest = p->entry.payload_digest"),
-    "gives_up_without_base": ("src/ends/decoder_commit.c", "p->drops_copy = p->entry.base_chain != 0;", "p->drops_copy = true;"),
+    "gives_up_without_base": ("src/ends/decoder_commit.c", "p->drops_copy = p->entry.base_chain != 0 && !t->only_checks;", "p->drops_copy = !t->only_checks;"),
     "skip_in_dense_y": ("src/codecs/skip.c", "t * (uint64_t)job->stride, made->c);", "t * made->c, made->c);"),
     "limit_ignored": ("src/ends/encoder_calls.c", "t->room = options.limit && options.limit < cap ? options.limit : cap;", "t->room = cap;"),
     "longer_than_expected": ("src/ends/encoder_plan.c", "if (total > t->room) shorten(t, end, &payload);", "if (total > 2 * t->room) shorten(t, end, &payload);"),
@@ -1079,9 +1079,9 @@ MUTANTS_OF_BOUNDS = {
 }
 # Groups, against tests/collective.
 MUTANTS_OF_GROUPS = {
-    "sums_in_order_of_arrival": ("collective/adding.c", "if (slot->added[piece] != from) return;\n    if (slot->now.left_to_contribute > 0) put_due(slot, piece); else add_due(group, slot, piece);",
+    "sums_in_order_of_arrival": ("collective/adding.c", "if (slot->added[piece] != from) return;\n    if (slot->now.left_to_contribute > 0 && slot->now.is_short) put_due(slot, piece); else add_due(group, slot, piece);",
                                  "dw_piece at_once = dw_group_piece_at(group, &slot->now.job, group->rank, piece);\n    (void)put_due;\n    slot->waiting[(size_t)piece * group->ranks + from] = NULL;\n    slot->added[piece] += add(group, slot, from, piece, at_once, dw_arrival_body(arrival), (size_t)arrival->head.body_len);\n    dw_arrival_give(group, arrival);\n    if (slot->added[piece] == group->rank) add_due(group, slot, piece);"),
-    "contributions_are_added_at_once": ("collective/adding.c", "if (slot->now.left_to_contribute > 0) put_due", "if (0) put_due"),
+    "contributions_are_added_at_once": ("collective/adding.c", "if (slot->now.left_to_contribute > 0 && slot->now.is_short)", "if (0)"),
     "rank_0_never_begins": ("collective/adding.c", "for (uint32_t piece = 0; begins && piece < now->own_pieces; piece++)", "for (uint32_t piece = 0; !begins && piece < 0; piece++)"),
     "safe_with_work_to_do": ("collective/sharing.c", "now->left_to_contribute > 0 || now->left_to_add > 0 || now->left_to_share > 0 ||", ""),
     "safe_before_all_has_arrived": ("collective/sharing.c", "now->n_arrived < now->left_to_take)", "0)"),
@@ -1109,7 +1109,7 @@ MUTANTS_OF_GROUPS = {
     "keeps_nothing": ("collective/keeping.c", "    copy_past(kept, y, (size_t)at.count * each);\n", "    (void)copy_past;\n"),
     "all_is_copied_back": ("collective/keeping.c", "if (!(slot->taken[slot->first_piece[r] + piece] & DW_PIECE_OVERWRITTEN)) continue;", ""),
     "arrived_results_leak": ("collective/failing.c", "    for (dw_arrival *left; (left = dw_arrivals_get(&slot->now.arrived)) != NULL;) dw_arrival_give(group, left);\n", ""),
-    "result_of_any_length": ("collective/sharing.c", "return head->body_len <= bound(group, slot, dw_group_piece_at(group, job, part, head->piece));", "return true;"),
+    "result_of_any_length": ("collective/sharing.c", "return head->body_len <= dw_sharing_bound(group, slot, at);", "(void)at;\n    return true;"),
     "contribution_of_any_length": ("collective/adding.c", "return head->body_len <= dw_adding_bound(group, slot, at);", "(void)at;\n    return true;"),
     "nobody_is_told": ("collective/failing.c", "for (uint32_t i = 0; i < group->ranks; i++) dw_group_tell_abort(group, &group->lanes[i], false);", ""),
     "told_once": ("collective/worker.c", "dw_group_tell_abort(group, lane, true);", "(void)0;"),
@@ -1616,7 +1616,7 @@ MUTANTS_OF_PYTHON = {
     "py_frame_over_x": ("python/deltawire/encoder.py", 'refuse_overlap(tensor, room.pointer, room.length, "x and out")', ""),
     "py_out_over_frame": ("python/deltawire/decoder.py", 'refuse_overlap(y, given.pointer, given.length, "out and the frame")', ""),
     "py_reply_dropped": ("python/deltawire/decoder.py", "self._fail(status, reply)", "self._fail(status)"),
-    "py_add_ignored": ("python/deltawire/decoder.py", "options.factor = _factor(add)", "options.factor = _factor(add) * 0"),
+    "py_add_ignored": ("python/deltawire/decoder.py", "else _factor(add)", "else _factor(add) * 0"),
     "py_second_thread_goes_in": ("python/deltawire/owner.py", "if not self._busy.acquire(False):", "if self._busy.acquire(False) and False:"),
     "py_fork_unnoticed": ("python/deltawire/owner.py", "os.register_at_fork(after_in_child=_forked)", ""),
     "py_pickled": ("python/deltawire/owner.py", "def __reduce__(self) -> Any:", "def __reduced__(self) -> Any:"),

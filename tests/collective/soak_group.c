@@ -367,7 +367,7 @@ static int run_world(uint64_t seed, uint32_t limit_ms)
     rig_link(&w.rig, w.uri, ranks, w.codec, NULL);
     /* Half of the worlds take every operation for a large one, and no copies of messages. */
     dw_group_thresholds usual = dw_group_all_thresholds;
-    if (seed / 3 % 2) dw_group_all_thresholds = (dw_group_thresholds){0, 0};
+    if (seed / 3 % 2) dw_group_all_thresholds = (dw_group_thresholds){0, 0, 0};
     uint32_t hops = seed % 3 ? 2 : 1; /* not drawn, so that worlds stay what they were */
     for (uint32_t r = 0; r < ranks; r++) {
         w.rig.config[r].hops = hops;

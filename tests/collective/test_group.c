@@ -446,6 +446,6 @@ int main(void)
     };
     int failed = cmocka_run_group_tests_name("group", tests, NULL, NULL);
     /* Every operation is a large one, and messages stay in memory of their links. */
-    dw_group_all_thresholds = (dw_group_thresholds){0, 0};
+    dw_group_all_thresholds = (dw_group_thresholds){0, 0, 0};
     return failed + cmocka_run_group_tests_name("group of large operations", tests, NULL, NULL);
 }

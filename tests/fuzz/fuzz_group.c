@@ -510,7 +510,7 @@ static void open_group(fuzz_input *input)
     /* Some groups take every operation for a large one, and no copies of messages. */
     static dw_group_thresholds usual;
     if (usual.held_from == 0) usual = dw_group_all_thresholds;
-    dw_group_all_thresholds = run.rank % 2 == 1 ? (dw_group_thresholds){0, 0} : usual;
+    dw_group_all_thresholds = run.rank % 2 == 1 ? (dw_group_thresholds){0, 0, 0} : usual;
     dw_why why;
     dw_status status = dw_group_open(&run.group, &config, &why);
     if (status != DW_OK) fprintf(stderr, "%s\n", why.text);
