@@ -13,7 +13,7 @@ import tempfile
 
 NAME = re.compile(
     r"(encode|decode)/(delta([+](choose|y|stochastic|mse|dither|rans|trellis|hadamard)|-audit)?|"
-    r"direct([+](read|stochastic|dither|rans|dither[+]rans|trellis|feedback|hadamard|"
+    r"direct([+](read|add|stochastic|dither|rans|dither[+]rans|trellis|feedback|hadamard|"
     r"hadamard[+]rans))?|"
     r"(raw|mx|topk|cocktail|chunk|lowrank|tah|blocks)([+]feedback)?|randk)/"
     r"(b\d+|int8|e\dm\d|step[\d.]*|k\d+|r\d+|dynamic|linear|quantile)/"
