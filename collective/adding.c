@@ -158,22 +158,32 @@ static void put_due(dw_group_slot *slot, uint32_t piece)
     slot->due[now->due_end++ % now->own_pieces] = piece;
 }
 
+/* Rank 0's own contribution is the first one, and need not arrive, so all pieces are queued at the
+ * beginning. */
+static bool begins_with_own(const dw_group *group, const dw_group_slot *slot)
+{
+    return group->rank == 0 && !dw_group_gathers(group, &slot->now.job);
+}
+
 void dw_adding_begin(dw_group *group, dw_group_slot *slot)
 {
     dw_progress *now = &slot->now;
     memset(slot->added, 0, now->own_pieces * sizeof *slot->added);
     memset(slot->waiting, 0, (size_t)now->own_pieces * group->ranks * sizeof *slot->waiting);
-    /* At rank 0 the own contribution is the first one, and need not arrive. */
-    bool begins = group->rank == 0 && !dw_group_gathers(group, &now->job);
+    bool begins = begins_with_own(group, slot);
     for (uint32_t piece = 0; begins && piece < now->own_pieces; piece++) put_due(slot, piece);
 }
 
 bool dw_adding_add(dw_group *group, dw_group_slot *slot)
 {
     dw_progress *now = &slot->now;
-    if (now->due_first == now->due_end) return false;
-    add_due(group, slot, slot->due[now->due_first++ % now->own_pieces]);
-    return true;
+    while (now->due_first != now->due_end) {
+        uint32_t piece = slot->due[now->due_first++ % now->own_pieces];
+        if (!now->may_wait && slot->added[piece] > 0) continue; /* something arrived before */
+        add_due(group, slot, piece);
+        return true;
+    }
+    return false;
 }
 
 static void take_confirmation(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
@@ -193,10 +203,12 @@ static void take_confirmation(dw_group *group, dw_group_slot *slot, dw_arrival *
 
 void dw_adding_put(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_arrival *arrival)
 {
-    uint32_t from = arrival->from;
+    const dw_progress *now = &slot->now;
+    uint32_t from = arrival->from, next = slot->added[piece];
     slot->waiting[(size_t)piece * group->ranks + from] = arrival;
-    if (slot->added[piece] != from) return;
-    if (slot->now.left_to_contribute > 0 && slot->now.is_short)
+    bool is_due = next == from || (!now->may_wait && next == 0 && begins_with_own(group, slot));
+    if (!is_due) return;
+    if (now->may_wait && now->left_to_contribute > 0)
         put_due(slot, piece);
     else
         add_due(group, slot, piece);

@@ -47,22 +47,24 @@ dw_arrival *dw_arrival_hold(dw_group *group, dw_link *link, const void *message,
     if (len < group->thresholds.held_from) return dw_arrival_copy(group, message, len);
     dw_arrival *arrival = dw_arrival_take(group, 0);
     if (!arrival) return NULL;
-    dw_link_retain(link, (void *)(uintptr_t)message);
+    arrival->held = dw_link_retain(link, message);
     arrival->len = len;
     arrival->bytes = message;
     arrival->link = link;
     return arrival;
 }
 
+/* The blocks of links have powers of two as their sizes, too. */
 size_t dw_arrival_weight(const dw_arrival *arrival)
 {
-    return DW_ARRIVAL_HEAD + arrival->room + (arrival->link ? arrival->len : 0);
+    size_t held = arrival->link ? (size_t)1 << class_of(arrival->len) : 0;
+    return DW_ARRIVAL_HEAD + arrival->room + held;
 }
 
 void dw_arrival_give(dw_group *group, dw_arrival *arrival)
 {
     if (!arrival) return;
-    if (arrival->link) dw_link_release(arrival->link, (void *)(uintptr_t)arrival->bytes);
+    if (arrival->link) dw_link_release(arrival->link, arrival->held);
     unsigned class = class_of(arrival->room);
     pthread_mutex_lock(&group->lock);
     bool keeps = group->pool.unused_bytes + arrival->room <= UNUSED_MOST;

@@ -166,6 +166,15 @@ size_t dw_coders_bound(dw_group *group, const dw_config *config, dw_dtype dtype,
     return bytes;
 }
 
+/* Not those with state, which would have to be decoded, and not those whose bytes are coded once
+ * more. */
+bool dw_coders_can_check(const dw_config *config)
+{
+    bool is_plain = config->codec == DW_CODEC_DIRECT || config->codec == DW_CODEC_MX ||
+                    config->codec == DW_CODEC_RAW || config->codec == DW_CODEC_BLOCKS;
+    return is_plain && config->entropy <= DW_ENTROPY_NONE;
+}
+
 /* ---- Forgetting ------------------------------------------------------------------------------ */
 
 /* Where the state of all slots but one goes. */
@@ -200,6 +209,9 @@ static dw_status move_decoder(dw_decoder *from, dw_decoder *to, uint64_t without
 dw_status dw_coders_forget(dw_group *group, uint64_t slot)
 {
     if (!group->keeps_state[0] && !group->keeps_state[1]) return DW_OK;
+    /* Results were checked by the decoders that go now; only those have memory for all of them. */
+    for (dw_group_slot *other = group->running; other; other = other->next_running)
+        if (other->now.is_safe) (void)dw_sharing_finish(group, other);
     dw_group_coders made, *old = &group->coders;
     dw_status status = dw_coders_make(group, &made);
     for (uint32_t r = 0; r < group->ranks && status == DW_OK; r++) {

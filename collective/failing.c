@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * failing.c - how a group fails: all operations in progress end with the same error, and the other
- * ranks are told, so that they need not wait for their own timeouts. */
+ * failing.c - how a group fails: operations in progress end with the same error, except those that
+ * are safe (sharing.c), and the other ranks are told, so that they need not wait for their own
+ * timeouts. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -28,13 +28,14 @@
  * | sized.c       | structs of callers that were compiled with another version                 |
  * | memory.c      | memory from the caller's allocator                                         |
  *
- * Threads. The handlers of links only copy a message to the inbox. Everything else happens in turns
- * (worker.c), which are taken by one thread at a time, the worker: the group's own thread, or a
- * caller that waits (driver.c). So a link's heartbeat never waits for a codec, messages of several
- * links need no lock against each other, and sums are computed in an environment for floating point
- * that the group controls. `lock` protects what callers, handlers and the worker share; it is never
- * held while something is encoded, decoded or copied. The rest is the worker's alone; a caller that
- * needs it becomes a visitor first (dw_group_visit), for whom the worker waits between two turns.
+ * Threads. The handlers of links only put a message into the inbox. Everything else happens in
+ * turns (worker.c), which are taken by one thread at a time, the worker: the group's own thread, or
+ * a caller that waits (driver.c). So a link's heartbeat never waits for a codec, messages of
+ * several links need no lock against each other, and sums are computed in an environment for
+ * floating point that the group controls. `lock` protects what callers, handlers and the worker
+ * share; it is never held while something is encoded, decoded or copied. The rest is the worker's
+ * alone; a caller that needs it becomes a visitor first (dw_group_visit), for whom the worker waits
+ * between two turns.
  */
 #ifndef DW_GROUP_H
 #define DW_GROUP_H
@@ -61,13 +62,14 @@ enum { DW_LANE_AHEAD_BYTES = 8 << 20 };
  * a receiver keeps that arrived before an earlier one. */
 enum { DW_LANE_WINDOW = 64 };
 
-/* A message that arrived. Its bytes follow this struct in memory, at offset DW_ARRIVAL_HEAD, or, if
- * it is long, lie in memory of the link that it came from. */
+/* A message that arrived, or is kept. Its bytes follow this struct in memory, at offset
+ * DW_ARRIVAL_HEAD, or, if it is long, lie in memory of the link that received or sent it. */
 typedef struct dw_arrival {
     struct dw_arrival *next;
     size_t room, len;           /* room behind the struct; length of the message */
     const unsigned char *bytes; /* the message */
     dw_link *link;              /* which has these bytes; NULL: they follow */
+    void *held;                 /* what the link gets back */
     uint32_t from;              /* the rank that sent it */
     dw_message head;            /* filled in by the worker */
 } dw_arrival;
@@ -172,8 +174,8 @@ enum { DW_GROUP_BOUNDS = 16 };
 /* An operation in progress; used by the worker alone, except by the caller that starts it. */
 typedef struct dw_progress {
     dw_group_job job;
-    bool is_short, is_large; /* its frames; the operation: see dw_group_thresholds */
-    uint64_t begin, count;   /* the own part */
+    bool is_large;         /* see dw_group_thresholds */
+    uint64_t begin, count; /* the own part */
     uint32_t own_pieces;
     int64_t start_ns;
     /* Hop 1. left_to_contribute: pieces that this rank has not sent; in a BROADCAST its
@@ -181,6 +183,7 @@ typedef struct dw_progress {
      * room. left_to_add: own pieces whose sum is not complete; at the root of a BROADCAST:
      * confirmations that have not arrived. */
     uint64_t left_to_contribute;
+    bool may_wait; /* contributions of others are short */
     uint32_t step;
     uint32_t left_to_add;
     uint32_t due_first, due_end; /* the queue `due`; they count, and their places are modulo
@@ -188,8 +191,8 @@ typedef struct dw_progress {
     /* Hop 2. Own pieces that are ready to be sent: ready[ready_first .. ready_end). left_to_take:
      * pieces of all ranks that are not decoded. left_to_share: own pieces that are not sent.
      * lands_in_y: results are decoded into y, not into `result`. is_safe: all results have arrived,
-     * and nothing can go wrong any more (sharing.c). */
-    bool lands_in_y, is_safe;
+     * and nothing can go wrong any more; may_be_safe: it pays to find that out (sharing.c). */
+    bool lands_in_y, may_be_safe, is_safe;
     uint32_t ready_first, ready_end;
     uint64_t left_to_take, left_to_share;
     uint64_t n_arrived;
@@ -239,11 +242,11 @@ typedef struct dw_group_slot {
 enum { DW_SLOT_BUCKETS = 256 };
 
 /* held_from: messages of so many bytes or more stay in memory of their link; shorter ones are
- * copied, because that takes less time than to lock the link twice. ratio: frames are short if y
- * has at least so many times their bytes; others take as much memory traffic as what they are
- * decoded to, so it does not pay to let them wait. large_from: operations of so many floats or
- * more, with short frames, are large: they use more memory than the caches hold. Groups copy the
- * global one when they are opened; only tests change it. */
+ * copied, because that takes less time than to lock the link twice. large_from: operations of so
+ * many floats or more use more memory than the caches hold. ratio: frames are short if the floats
+ * in them have at least so many times their bytes; longer ones take as much memory traffic as what
+ * they are decoded to, so it does not pay to let them wait. Groups copy the global one when they
+ * are opened; only tests change it. */
 typedef struct dw_group_thresholds {
     size_t held_from;
     uint64_t large_from;
@@ -375,8 +378,8 @@ dw_tensor dw_adding_source(const dw_group_slot *slot, dw_piece at);
 bool dw_adding_encode(dw_group *group, dw_group_slot *slot, uint32_t part, uint32_t piece,
                       dw_frame_room *frame);
 size_t dw_adding_bound(dw_group *group, const dw_group_slot *slot, dw_piece at);
-/* Stores a contribution to a piece, of any rank, until its turn comes and this rank has sent all of
- * its own; then adds all contributions whose turn has come. */
+/* Stores a contribution to a piece, of any rank, until its turn comes; then adds all contributions
+ * whose turn has come, or leaves that to dw_adding_add. */
 void dw_adding_put(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_arrival *arrival);
 
 /* gathering.c. Encodes the next piece, sends it to all, and takes it itself; returns whether it
@@ -450,6 +453,8 @@ dw_decoder *dw_coders_adding(const dw_group *group, const dw_message *head, uint
  * an empty piece has none. Called by the worker. It remembers bounds, because to compute one takes
  * several times as long as to encode a short piece. */
 size_t dw_coders_bound(dw_group *group, const dw_config *config, dw_dtype dtype, uint64_t count);
+/* Whether frames under this config can be checked for much less than it takes to decode them. */
+bool dw_coders_can_check(const dw_config *config);
 /* Encode and decode the piece that `head` names, and count what that costs. If they return false,
  * the group has failed. encode: with error feedback the frame is kept. decode: a frame of rank
  * `from` into *y. y NULL: the piece is empty, and so must be the frame. options: as in

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * keeping.c - what y held before an operation. Results are decoded into y while others may still
- * be missing, so each piece is copied before, and copied back if the operation fails. */
+ * be missing, so each piece is copied before, and copied back if the operation fails; not once the
+ * operation is safe (sharing.c). */
 #include <string.h>
 #ifdef __SSE2__
 #include <emmintrin.h>

@@ -121,14 +121,16 @@ dw_arrival *dw_operation_to_self(dw_group *group, const dw_message *head,
                                  const dw_frame_room *frame)
 {
     size_t len = DW_MESSAGE_BYTES + frame->len;
+    /* A frame that is much shorter than its room would keep all of the room. */
+    bool holds = frame->lane && frame->len >= frame->cap / 2;
     dw_arrival *made =
-        frame->lane ? dw_arrival_hold(group, frame->lane->link, frame->at - DW_MESSAGE_BYTES, len)
-                    : dw_arrival_take(group, len);
+        holds ? dw_arrival_hold(group, frame->lane->link, frame->at - DW_MESSAGE_BYTES, len)
+              : dw_arrival_take(group, len);
     if (!made) return NULL;
     made->from = group->rank;
     made->head = *head;
     made->head.body_len = frame->len;
-    if (!frame->lane && frame->len > 0)
+    if (!holds && frame->len > 0)
         memcpy(dw_arrival_room(made) + DW_MESSAGE_BYTES, frame->at, frame->len);
     return made;
 }
@@ -235,13 +237,20 @@ static bool may_land_in_y(const dw_group *group, const dw_group_job *job, uint64
     return !job->cuda && (is_apart || x == y + first * each);
 }
 
-static bool are_frames_short(dw_group *group, const dw_group_slot *slot)
+/* Decides what waits in this operation: see adding.c and sharing.c. */
+static void decide_waiting(dw_group *group, dw_group_slot *slot)
 {
-    const dw_group_job *job = &slot->now.job;
+    dw_progress *now = &slot->now;
+    const dw_group_job *job = &now->job;
+    const dw_group_thresholds *thresholds = &group->thresholds;
     uint32_t part = has_one_part(group, job) ? number_of_it(job) : 0;
     dw_piece first = dw_group_piece_at(group, job, part, 0);
-    uint64_t bytes = first.count * dw_dtype_bytes(job->dtype);
-    return bytes >= group->thresholds.ratio * (uint64_t)dw_sharing_bound(group, slot, first);
+    uint64_t bytes = first.count * dw_dtype_bytes(job->dtype), ratio = thresholds->ratio;
+    now->is_large = job->n >= thresholds->large_from;
+    now->may_wait = bytes >= ratio * dw_adding_bound(group, slot, first);
+    now->may_be_safe = now->is_large && now->lands_in_y &&
+                       bytes >= ratio * dw_sharing_bound(group, slot, first) &&
+                       dw_coders_can_check(&group->result);
 }
 
 /* What every rank owes, and what this rank has to do. */
@@ -252,8 +261,7 @@ static void set_out(dw_group *group, dw_group_slot *slot)
     uint64_t pieces = 0;
     bool shares = dw_group_shares(group, job);
     now->lands_in_y = shares && may_land_in_y(group, job, now->begin);
-    now->is_short = are_frames_short(group, slot);
-    now->is_large = now->is_short && job->n >= group->thresholds.large_from;
+    decide_waiting(group, slot);
     for (uint32_t r = 0; r < group->ranks; r++) {
         uint32_t of_rank = dw_group_pieces_of(group, job, r);
         slot->first_piece[r] = pieces;

@@ -31,10 +31,11 @@ static bool decode(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t
     const dw_group_job *job = &slot->now.job;
     dw_message head = dw_operation_message(slot, 2, from, piece);
     dw_piece at = dw_group_piece_at(group, job, from, piece);
-    dw_tensor y = dw_group_view(to, job->dtype, at.count);
-    /* What y held was just read, unless the operation is safe; so y is in the caches. */
+    dw_tensor y;
+    if (at.count > 0) y = dw_group_view(to, job->dtype, at.count);
+    /* In an operation that is not safe, what y held was just copied, so y is in the caches. */
     dw_decode_options options = {.struct_size = sizeof options,
-                                 .bypass_caches = slot->now.is_large && slot->now.is_safe,
+                                 .bypass_caches = slot->now.is_safe,
                                  .only_checks = only_checks};
     return dw_coders_decode(group, group->coders.take[from], &head, from, frame, len,
                             at.count > 0 ? &y : NULL, &options);
@@ -47,7 +48,8 @@ static bool accept(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t
     dw_progress *now = &slot->now;
     dw_piece at = dw_group_piece_at(group, &now->job, from, piece);
     unsigned char *taken = &slot->taken[slot->first_piece[from] + piece];
-    unsigned char *to = now->is_safe ? dw_keeping_y(slot, at) : dw_keeping_room(slot, taken, at);
+    unsigned char *to = NULL; /* y may be NULL where nothing is in it */
+    if (at.count > 0) to = now->is_safe ? dw_keeping_y(slot, at) : dw_keeping_room(slot, taken, at);
     if (!decode(group, slot, from, piece, frame, len, to, false)) return false;
     now->left_to_take--;
     return true;
@@ -69,27 +71,26 @@ static void put_arrived(dw_group_slot *slot, dw_arrival *arrival)
     slot->now.n_arrived++;
 }
 
-/* Finds out whether the operation is safe from now on. Frames of codecs that keep state cannot be
- * checked without decoding them. */
+/* Finds out whether the operation is safe from now on. */
 static void check_arrived(dw_group *group, dw_group_slot *slot)
 {
     dw_progress *now = &slot->now;
-    if (now->is_safe || !now->is_large || !now->lands_in_y ||
-        group->result.codec == DW_CODEC_DELTA || now->left_to_contribute > 0 ||
-        now->left_to_add > 0 || now->left_to_share > 0 || now->n_arrived < now->left_to_take)
+    if (now->is_safe || !now->may_be_safe || now->left_to_contribute > 0 || now->left_to_add > 0 ||
+        now->left_to_share > 0 || now->n_arrived < now->left_to_take)
         return;
     for (dw_arrival *arrival = now->arrived.head; arrival; arrival = arrival->next) {
         const dw_message *head = &arrival->head;
         dw_piece at = dw_group_piece_at(group, &now->job, arrival->from, head->piece);
+        unsigned char *to = at.count > 0 ? dw_keeping_y(slot, at) : NULL;
         if (!decode(group, slot, arrival->from, head->piece, dw_arrival_body(arrival),
-                    (size_t)head->body_len, dw_keeping_y(slot, at), true))
+                    (size_t)head->body_len, to, true))
             return;
     }
     now->is_safe = true;
 }
 
-/* Encodes the piece into one of the messages, and takes the result itself, in a large operation
- * later: no other rank waits for that. */
+/* Encodes the piece into one of the messages, and takes the result itself, later if the operation
+ * may become safe: no other rank waits for that. */
 static bool fill(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_frame_room *frame)
 {
     dw_piece at = dw_group_piece_at(group, &slot->now.job, group->rank, piece);

@@ -62,8 +62,8 @@ typedef struct dw_group dw_group;
  * | max_early_bytes |         | bytes | limit for messages of operations that other | 1 GiB       |
  * |                 |         |       | ranks have started and this one has not     |             |
  * | hops            |         |       | of an all-reduce: 1 or 2                    | 2           |
- * | allocator       |         |       | for all memory of the group; called by any  | malloc,     |
- * |                 |         |       | thread. (codec and result have their own)   | free        |
+ * | allocator       |         |       | for the memory of the group; called by any  | malloc,     |
+ * |                 |         |       | thread. (Codecs and links have their own)   | free        |
  *
  * id, ranks, codec, result, piece and hops must be the same on all ranks. The configs are copied.
  * They must not have group=channel, which has no meaning in a flat buffer. */
@@ -91,10 +91,10 @@ typedef struct dw_group_config {
  * dw_group_close does nothing. Source: collective/open.c. */
 DW_API dw_status dw_group_open(dw_group **group, const dw_group_config *config, dw_why *why);
 
-/* Closes a group, before its links. Operations that have not finished are dropped, and the other
- * ranks that still wait for this one get PEER. On links that may lose messages it waits until the
- * other ranks have received everything, for at most 5 seconds. No other call may run or follow.
- * NULL is allowed. */
+/* Closes a group, before its links. Operations that have not finished are dropped (one that has all
+ * results still writes y), and the other ranks that still wait for this one get PEER. On links that
+ * may lose messages it waits until the other ranks have received everything, for at most 5 seconds.
+ * No other call may run or follow. NULL is allowed. */
 DW_API void dw_group_close(dw_group *group);
 
 /* ---------------------------------------------------------------------------------------------
@@ -178,10 +178,10 @@ DW_API dw_status dw_group_start(dw_group *group, const dw_group_job *job);
  * (MISMATCH), or a message is damaged or refused on a link that does not repair it (CORRUPT and
  * others), or a limit is exceeded (NO_MEMORY, LIMIT), or a result cannot be copied to a GPU (IO;
  * only then y is undefined, on that rank), all operations that have not finished end with this
- * error on all ranks, within timeout_ms. dw_group_why has the sentence, and dw_group_failed_rank
- * the rank to blame. From then on every call that would start something returns the same error. A
- * rank that had finished keeps its result, and gets the error from its next call. Never do two
- * ranks get OK with different bits.
+ * error on all ranks, within timeout_ms; on a rank that has all results one may still end well.
+ * dw_group_why has the sentence, and dw_group_failed_rank the rank to blame. From then on every
+ * call that would start something returns the same error. A rank that had finished keeps its
+ * result, and gets the error from its next call. Never do two ranks get OK with different bits.
  *
  * State of codecs after an operation that ended with an error: with feedback=ef residuals are as
  * before the operation, up to rounding, or are dropped if memory is lacking. With delta do not

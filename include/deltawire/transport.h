@@ -140,9 +140,9 @@ DW_API dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void 
                               size_t *len);
 /* Returns a received message to the link. */
 DW_API void dw_link_release(dw_link *link, void *data);
-/* In a handler, or between dw_link_send_begin and _end: the message stays valid, and unchanged,
- * until one more dw_link_release. It does not count in max_queued_bytes then. */
-DW_API void dw_link_retain(dw_link *link, void *data);
+/* A message that was received, was passed to a handler or was begun stays valid, and unchanged
+ * after it was sent, until one more dw_link_release, of the pointer that this returns. */
+DW_API void *dw_link_retain(dw_link *link, const void *data);
 
 /* Waits until everything queued was handed to the operating system; with tcp, until the peer's end
  * has received it. timeout_ms and PENDING: as dw_link_recv. */

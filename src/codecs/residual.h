@@ -5,7 +5,7 @@
  * The residual is held with the opposite sign: it is the sum of all y minus the sum of all x, that
  * is, how far the decoder is ahead. Then the forms need nothing new: they code x - prev as they
  * would code a change, and make next = prev + y. Only one step remains, next - x, and that is what
- * this file does.
+ * this file does, for kernels that do not do it themselves (`rests` in kernels/kernels.h).
  *
  *     coded            x + e           = x - prev      where prev = -e
  *     next residual    x + e - y       = -(prev + y - x)

@@ -346,6 +346,22 @@ static void reduce_scatter_rounds_halves_once(void **state)
     rig_close(&rig);
 }
 
+static void empty_buffers_may_be_null(void **state)
+{
+    (void)state;
+    static const dw_operation all[] = {DW_ALL_REDUCE, DW_REDUCE_SCATTER, DW_ALL_GATHER,
+                                       DW_BROADCAST};
+    group_rig rig;
+    rig_start(&rig, "loop://empty%d", 3, "direct:bits=4");
+    for (int i = 0; i < 4; i++) {
+        deed act = {.rig = &rig};
+        for (uint32_t r = 0; r < rig.ranks; r++)
+            act.job[r] = (dw_group_job){.struct_size = sizeof act.job[r], .operation = all[i]};
+        run_all(&act);
+    }
+    rig_close(&rig);
+}
+
 static void one_rank_copies(void **state)
 {
     (void)state;
@@ -441,6 +457,7 @@ int main(void)
         cmocka_unit_test(the_other_operations_are_the_models),
         cmocka_unit_test(halves_are_summed_in_binary32),
         cmocka_unit_test(reduce_scatter_rounds_halves_once),
+        cmocka_unit_test(empty_buffers_may_be_null),
         cmocka_unit_test(one_rank_copies),
         cmocka_unit_test(slots_may_be_started_in_any_order),
     };

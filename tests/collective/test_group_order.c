@@ -130,6 +130,27 @@ static void rank_0_begins_with_its_own(void **state)
     take_down(&b);
 }
 
+/* Long frames are added at once. */
+static void long_contributions_do_not_wait(void **state)
+{
+    (void)state;
+    for (uint32_t rank = 0; rank < RANKS; rank += 2) {
+        bench b;
+        set_up(&b, rank);
+        b.slot.now.may_wait = false;
+        for (uint32_t from = 0; from < RANKS; from++)
+            if (from != rank) dw_adding_take(&b.group, &b.slot, message(&b, from, 1, rank, 1));
+        assert_int_equal(b.slot.added[1], RANKS);
+        assert_int_equal(b.slot.now.ready_end, 1);
+        assert_int_equal(dw_adding_add(&b.group, &b.slot), rank == 0); /* of piece 0, its own */
+        assert_int_equal(b.slot.added[0], rank == 0);
+        assert_false(dw_adding_add(&b.group, &b.slot));
+        assert_int_equal(b.slot.now.ready_end, 1);
+        assert_int_equal(b.slot.now.left_to_add, OWN_PIECES - 1);
+        take_down(&b);
+    }
+}
+
 /* ---- Results --------------------------------------------------------------------------------- */
 
 enum { PIECES = RANKS * OWN_PIECES };
@@ -223,6 +244,22 @@ static void one_with_work_to_do_changes_nothing(void **state)
     }
 }
 
+/* The decoders that have checked the results are replaced. */
+static void forgetting_a_slot_completes_what_is_safe(void **state)
+{
+    (void)state;
+    bench b;
+    set_up(&b, 2);
+    b.group.keeps_state[0] = true;
+    let_arrive(&b, PIECES);
+    assert_true(dw_sharing_accept(&b.group, &b.slot));
+    assert_int_equal(dw_coders_forget(&b.group, 77), DW_OK);
+    assert_int_equal(results(&b), PIECES);
+    lose_a_rank(&b);
+    assert_int_equal(b.slot.state, DW_SLOT_DONE);
+    take_down(&b);
+}
+
 /* All results are checked before the first one overwrites y. */
 static void a_damaged_result_changes_nothing(void **state)
 {
@@ -248,9 +285,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contributions_of_others_wait_for_the_own_ones),
         cmocka_unit_test(rank_0_begins_with_its_own),
+        cmocka_unit_test(long_contributions_do_not_wait),
         cmocka_unit_test(an_operation_that_has_all_ends_well),
         cmocka_unit_test(one_that_lacks_a_result_changes_nothing),
         cmocka_unit_test(one_with_work_to_do_changes_nothing),
+        cmocka_unit_test(forgetting_a_slot_completes_what_is_safe),
         cmocka_unit_test(a_damaged_result_changes_nothing),
     };
     return cmocka_run_group_tests_name("group order", tests, NULL, NULL);

@@ -136,10 +136,12 @@ void dw_link_release(dw_link *link, void *data)
     drop_message(data);
 }
 
-void dw_link_retain(dw_link *link, void *data)
+void *dw_link_retain(dw_link *link, const void *data)
 {
+    void *message = (void *)(uintptr_t)data;
     (void)link;
-    ++*references_of(data);
+    ++*references_of(message);
+    return message;
 }
 
 dw_status dw_link_send_begin(dw_link *link, uint32_t tag, size_t cap, void **room)

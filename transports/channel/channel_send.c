@@ -31,7 +31,7 @@ static dw_kept_frame *keep(dw_channel *channel, uint64_t sequence, void *message
     for (; i < sequence && channel->kept_bytes + len > channel->link->max_queued_bytes; i++) {
         let_go(channel, slot_of(channel, i));
     }
-    dw_link_retain(channel->link, message);
+    (void)dw_link_retain(channel->link, message);
     dw_kept_frame *kept = slot_of(channel, sequence);
     *kept = (dw_kept_frame){.message = message, .len = len, .codec = codec};
     channel->kept_bytes += len;
@@ -244,7 +244,7 @@ static void answer_if_free(dw_channel *channel)
 void dw_channel_queue_reply(dw_channel *channel, const void *data)
 {
     void *message = (void *)(uintptr_t)data;
-    dw_link_retain(channel->link, message);
+    (void)dw_link_retain(channel->link, message);
     dw_buffer *buffer = dw_buffer_of(message);
     buffer->next = NULL;
     pthread_mutex_lock(&channel->replies_lock);

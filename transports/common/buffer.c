@@ -28,7 +28,7 @@ dw_buffer *dw_buffer_take(dw_buffer_pool *pool, size_t cap)
         if (!buffer) return NULL;
         pool->allocations++;
         buffer->cap = (size_t)room;
-        buffer->size_class = (uint16_t)size_class;
+        buffer->size_class = (uint8_t)size_class;
         buffer->older = pool->newest;
         buffer->newer = NULL;
         if (pool->newest) pool->newest->newer = buffer;

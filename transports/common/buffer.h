@@ -15,8 +15,8 @@ typedef struct dw_buffer {
     struct dw_buffer *older, *newer; /* list of all buffers that the pool has made */
     size_t cap, len;                 /* of the payload: room, and used bytes */
     uint32_t tag, kind;
-    uint16_t refs; /* references: the queue, the program and a channel may each hold one */
-    uint16_t size_class;
+    uint32_t refs : 24; /* references: of the queue, the program, channels and groups */
+    uint32_t size_class : 8;
     /* Of a received message: the time at which its last byte arrived (dw_link_now_us). */
     uint32_t arrived_us;
 } dw_buffer;

@@ -296,12 +296,14 @@ void dw_link_release(dw_link *link, void *data)
     pthread_mutex_unlock(&link->lock);
 }
 
-void dw_link_retain(dw_link *link, void *data)
+void *dw_link_retain(dw_link *link, const void *data)
 {
-    if (!is_usable(link) || !data) return;
+    void *message = (void *)(uintptr_t)data; /* handlers get pointers to const */
+    if (!is_usable(link) || !data) return NULL;
     pthread_mutex_lock(&link->lock);
-    dw_buffer_of(data)->refs++;
+    dw_buffer_of(message)->refs++;
     pthread_mutex_unlock(&link->lock);
+    return message;
 }
 
 /* Whether another thread is in a handler of this tag. */

@@ -359,9 +359,8 @@ static void retain(void *context, const void *data, size_t len)
     retainer *keeps = context;
     uint64_t n = (uint64_t)keeps->n;
     if (n % 2 == 0) {
-        keeps->data[n / 2] = (void *)(uintptr_t)data;
+        keeps->data[n / 2] = dw_link_retain(keeps->link, data);
         keeps->len[n / 2] = len;
-        dw_link_retain(keeps->link, keeps->data[n / 2]);
     }
     keeps->n++;
 }
@@ -384,8 +383,7 @@ static void retained_messages_stay_as_they_are(void **state)
         while (dw_link_send_begin(pair.link[0], TAG, len, &room) == DW_PENDING) suite_sleep_ms(1);
         suite_fill(room, len, n);
         if (n % 2 == 1) {
-            sent[n / 2] = room;
-            dw_link_retain(pair.link[0], room);
+            sent[n / 2] = dw_link_retain(pair.link[0], room);
         }
         assert_int_equal(dw_link_send_end(pair.link[0], room, len), DW_OK);
     }
@@ -399,8 +397,8 @@ static void retained_messages_stay_as_they_are(void **state)
         dw_link_release(pair.link[1], keeps.data[n]);
         dw_link_release(pair.link[0], sent[n]);
     }
-    dw_link_retain(pair.link[0], NULL);
-    dw_link_retain(NULL, sent[0]);
+    assert_null(dw_link_retain(pair.link[0], NULL));
+    assert_null(dw_link_retain(NULL, sent[0]));
     suite_close(&pair);
 }
 
