@@ -1080,7 +1080,7 @@ MUTANTS_OF_BOUNDS = {
 # Groups, against tests/collective.
 MUTANTS_OF_GROUPS = {
     "sums_in_order_of_arrival": ("collective/adding.c", "if (!is_due) return;\n    if (now->may_wait && now->left_to_contribute > 0) put_due(slot, piece); else add_due(group, slot, piece);",
-                                 "dw_piece at_once = dw_group_piece_at(group, &slot->now.job, group->rank, piece);\n    (void)put_due;\n    slot->waiting[(size_t)piece * group->ranks + from] = NULL;\n    slot->added[piece] += add(group, slot, from, piece, at_once, dw_arrival_body(arrival), (size_t)arrival->head.body_len);\n    dw_arrival_give(group, arrival);\n    if (slot->added[piece] == group->rank) add_due(group, slot, piece);"),
+                                 "dw_piece at_once = dw_group_piece_at(group, &slot->now.job, group->rank, piece);\n    (void)put_due, (void)is_due;\n    slot->waiting[(size_t)piece * group->ranks + from] = NULL;\n    slot->added[piece] += add(group, slot, from, piece, at_once, dw_arrival_body(arrival), (size_t)arrival->head.body_len);\n    dw_arrival_give(group, arrival);\n    if (slot->added[piece] == group->rank) add_due(group, slot, piece);"),
     "contributions_are_added_at_once": ("collective/adding.c", "if (now->may_wait && now->left_to_contribute > 0) put_due", "if (0) put_due"),
     "rank_0_never_begins": ("collective/adding.c", "for (uint32_t piece = 0; begins && piece < now->own_pieces; piece++)", "for (uint32_t piece = 0; begins && piece < 0 * now->own_pieces; piece++)"),
     "raw_contributions_wait_at_rank_0": ("collective/adding.c", "(!now->may_wait && next == 0 && begins_with_own(group, slot));", "(0 && begins_with_own(group, slot));"),
@@ -1176,7 +1176,7 @@ MUTANTS_OF_GROUPS = {
     "gathered_halves_not_rounded": ("collective/operation.c", "} else if (!dw_group_shares(group, job)) {", "} else if (job->operation == DW_REDUCE_SCATTER) {"),
     "sums_under_results": ("collective/slot.c", "&& group->result.feedback <= DW_FEEDBACK_NONE;", ";"),
     "results_are_not_undone": ("collective/undoing.c", "if (config->feedback <= DW_FEEDBACK_NONE) return true;", "if (is_shared || config->feedback <= DW_FEEDBACK_NONE) return true;"),
-    "frames_kept_for_ever": ("collective/operation.c", "dw_undoing_end(group, slot, false);", ""),
+    "frames_kept_for_ever": ("collective/operation.c", "dw_undoing_end(group, slot, false);", "(void)group;"),
     "residuals_not_taken_back": ("collective/open.c", "|| config->feedback > DW_FEEDBACK_NONE;", ";"),
     "places_of_each_rank": ("collective/coders.c", "group->rank == 0 ? group->nonce : group->lanes[0].peer_nonce;", "group->nonce;"),
     "places_of_each_hop": ("collective/coders.c", "head->visit, head->part) | 1;", "head->visit, head->part + 1000 * (head->flags & DW_MESSAGE_HOP2)) | 1;"),
