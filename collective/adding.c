@@ -179,7 +179,8 @@ bool dw_adding_add(dw_group *group, dw_group_slot *slot)
     dw_progress *now = &slot->now;
     while (now->due_first != now->due_end) {
         uint32_t piece = slot->due[now->due_first++ % now->own_pieces];
-        if (!now->may_wait && slot->added[piece] > 0) continue; /* something arrived before */
+        /* A contribution that did not wait has brought the own one along (dw_adding_put). */
+        if (!now->may_wait && slot->added[piece] > 0) continue;
         add_due(group, slot, piece);
         return true;
     }
@@ -206,8 +207,8 @@ void dw_adding_put(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_arri
     const dw_progress *now = &slot->now;
     uint32_t from = arrival->from, next = slot->added[piece];
     slot->waiting[(size_t)piece * group->ranks + from] = arrival;
-    bool is_due = next == from || (!now->may_wait && next == 0 && begins_with_own(group, slot));
-    if (!is_due) return;
+    bool own_is_next = next == 0 && begins_with_own(group, slot);
+    if (next != from && (now->may_wait || !own_is_next)) return;
     if (now->may_wait && now->left_to_contribute > 0)
         put_due(slot, piece);
     else

@@ -186,8 +186,9 @@ typedef struct dw_progress {
     bool may_wait; /* contributions of others are short */
     uint32_t step;
     uint32_t left_to_add;
-    uint32_t due_first, due_end; /* the queue `due`; they count, and their places are modulo
-                                    own_pieces */
+    /* How many pieces have left the queue `due`, and have been put into it. Number i is at
+     * due[i % own_pieces]. */
+    uint32_t due_first, due_end;
     /* Hop 2. Own pieces that are ready to be sent: ready[ready_first .. ready_end). left_to_take:
      * pieces of all ranks that are not decoded. left_to_share: own pieces that are not sent.
      * lands_in_y: results are decoded into y, not into `result`. is_safe: all results have arrived,

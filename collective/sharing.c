@@ -10,8 +10,7 @@
  * What y held is kept for the case that the operation fails (keeping.c). In a large operation that
  * is as much memory traffic as all the rest of hop 2. But once this rank has sent all, and all
  * results have arrived and were checked, nothing can fail any more: what is decoded from then on
- * overwrites y, and the operation ends well even if the group fails meanwhile. On a busy machine
- * that is nearly everything. */
+ * overwrites y, and the operation ends well even if the group fails meanwhile. */
 #include "group.h"
 
 dw_tensor dw_sharing_source(const dw_group_slot *slot, dw_piece at)
@@ -100,7 +99,8 @@ static bool fill(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_frame_
         dw_tensor x = dw_sharing_source(slot, at);
         if (!dw_coders_encode(group, slot, group->coders.share, &head, &x, frame)) return false;
     }
-    if (!slot->now.is_large) return accept(group, slot, group->rank, piece, frame->at, frame->len);
+    if (!slot->now.may_be_safe)
+        return accept(group, slot, group->rank, piece, frame->at, frame->len);
     dw_arrival *own = dw_operation_to_self(group, &head, frame);
     if (own)
         put_arrived(slot, own);

@@ -1079,11 +1079,11 @@ MUTANTS_OF_BOUNDS = {
 }
 # Groups, against tests/collective.
 MUTANTS_OF_GROUPS = {
-    "sums_in_order_of_arrival": ("collective/adding.c", "if (!is_due) return;\n    if (now->may_wait && now->left_to_contribute > 0) put_due(slot, piece); else add_due(group, slot, piece);",
-                                 "dw_piece at_once = dw_group_piece_at(group, &slot->now.job, group->rank, piece);\n    (void)put_due, (void)is_due;\n    slot->waiting[(size_t)piece * group->ranks + from] = NULL;\n    slot->added[piece] += add(group, slot, from, piece, at_once, dw_arrival_body(arrival), (size_t)arrival->head.body_len);\n    dw_arrival_give(group, arrival);\n    if (slot->added[piece] == group->rank) add_due(group, slot, piece);"),
+    "sums_in_order_of_arrival": ("collective/adding.c", "if (next != from && (now->may_wait || !own_is_next)) return;\n    if (now->may_wait && now->left_to_contribute > 0) put_due(slot, piece); else add_due(group, slot, piece);",
+                                 "dw_piece at_once = dw_group_piece_at(group, &slot->now.job, group->rank, piece);\n    (void)put_due, (void)own_is_next;\n    slot->waiting[(size_t)piece * group->ranks + from] = NULL;\n    slot->added[piece] += add(group, slot, from, piece, at_once, dw_arrival_body(arrival), (size_t)arrival->head.body_len);\n    dw_arrival_give(group, arrival);\n    if (slot->added[piece] == group->rank) add_due(group, slot, piece);"),
     "contributions_are_added_at_once": ("collective/adding.c", "if (now->may_wait && now->left_to_contribute > 0) put_due", "if (0) put_due"),
     "rank_0_never_begins": ("collective/adding.c", "for (uint32_t piece = 0; begins && piece < now->own_pieces; piece++)", "for (uint32_t piece = 0; begins && piece < 0 * now->own_pieces; piece++)"),
-    "raw_contributions_wait_at_rank_0": ("collective/adding.c", "(!now->may_wait && next == 0 && begins_with_own(group, slot));", "(0 && begins_with_own(group, slot));"),
+    "raw_contributions_wait_at_rank_0": ("collective/adding.c", "(now->may_wait || !own_is_next)", "(1 || !own_is_next)"),
     "added_again_at_rank_0": ("collective/adding.c", "if (!now->may_wait && slot->added[piece] > 0) continue;", ""),
     "forgotten_under_safe_results": ("collective/coders.c", "if (other->now.is_safe) (void)dw_sharing_finish(group, other);", "(void)other;"),
     "safe_with_work_to_do": ("collective/sharing.c", "now->left_to_contribute > 0 || now->left_to_add > 0 || now->left_to_share > 0 ||", ""),

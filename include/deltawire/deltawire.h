@@ -420,7 +420,7 @@ DW_API dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_ten
  * | places         | not 0: randk and cocktail draw places by this number and the keys alone, so |
  * |                | encoders with the same one draw alike. Give each frame of a key another one |
  * | bypass_caches  | not 0: for speed, a prev or residual that will not be needed soon is stored |
- * |                | past the caches where it can be, as if it had 32 MiB                        |
+ * |                | past the caches where that is possible, as those of 32 MiB and more are     |
  */
 typedef struct dw_encode_options {
     size_t struct_size;
@@ -525,9 +525,10 @@ DW_API dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, c
 /* Options of dw_decode_with. adds: not 0: y[i] += factor * value, computed as RN(y + RN(factor *
  * value)) in binary32 and rounded once more to y's dtype (docs/format.md, 5). NaN and infinities of
  * y and of poisoned groups follow IEEE 754. bypass_caches: not 0: for speed, a y that will not be
- * read soon is stored past the caches where it can be, as if it had 16 MiB. only_checks: not 0:
- * returns what a decode would, but changes neither state nor y, and writes no reply. After DW_OK
- * the decoder has all memory for the frame, so a stateless one can be decoded without fail. */
+ * read soon is stored past the caches where that is possible, as those of 16 MiB and more are.
+ * only_checks: not 0: returns what a decode would, but changes neither state nor y, and writes no
+ * reply. After DW_OK the decoder has all memory for the frame, so to decode a stateless one cannot
+ * fail. */
 typedef struct dw_decode_options {
     size_t struct_size; /* sizeof(dw_decode_options) */
     int adds;

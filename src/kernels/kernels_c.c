@@ -212,7 +212,7 @@ static void keep(const void *prev, uint64_t n, void *to, dw_dtype dtype)
         memset(to, 0, bytes);
 }
 
-/* Completes a residual (codecs/residual.h). */
+/* Takes x away from what is in `from`, as the kernel subtract does for error feedback. */
 static void take_away(const float *x, uint64_t n, float *from)
 {
     for (uint64_t i = 0; i < n; i++) from[i] = dw_residual_of(from[i], x[i]);

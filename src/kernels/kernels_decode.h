@@ -443,8 +443,9 @@ static int may_pass(const dw_decode_run *run)
 
 static void decode(const dw_decode_run *run);
 
-/* Adds the values of a run that has special pieces. They cannot be corrected after they were added,
- * so all values are decoded first. */
+/* Adds the values of a run that has special pieces (see SPECIAL_FROM). The vector kernel decodes
+ * these wrongly, which could not be corrected after they were added. So all values are decoded and
+ * corrected first. */
 static void add_decoded(const dw_decode_run *run)
 {
     float values[DW_TILE_ELEMENTS];
