@@ -44,6 +44,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "arrival.h"
 #include "deltawire/collective.h"
 #include "memory.h"
 #include "message.h"
@@ -61,33 +62,6 @@ enum { DW_LANE_AHEAD_BYTES = 8 << 20 };
 /* On a link that may lose messages: how many messages may be without acknowledgement, and how many
  * a receiver keeps that arrived before an earlier one. */
 enum { DW_LANE_WINDOW = 64 };
-
-/* A message that arrived, or is kept. Its bytes follow this struct in memory, at offset
- * DW_ARRIVAL_HEAD, or, if it is long, lie in memory of the link that received or sent it. */
-typedef struct dw_arrival {
-    struct dw_arrival *next;
-    size_t room, len;           /* room behind the struct; length of the message */
-    const unsigned char *bytes; /* the message */
-    dw_link *link;              /* which has these bytes; NULL: they follow */
-    void *held;                 /* what the link gets back */
-    uint32_t from;              /* the rank that sent it */
-    dw_message head;            /* filled in by the worker */
-} dw_arrival;
-
-enum { DW_ARRIVAL_HEAD = 128 };
-_Static_assert(sizeof(dw_arrival) <= DW_ARRIVAL_HEAD, "the bytes follow the struct");
-
-typedef struct dw_arrivals {
-    dw_arrival *head, *tail;
-} dw_arrivals;
-
-/* Blocks of memory for messages that are not in use at the moment, so that later messages need no
- * allocation. unused[i]: a list of blocks for 2^i bytes. */
-enum { DW_ARRIVAL_CLASSES = 40 };
-typedef struct dw_arrival_pool {
-    dw_arrival *unused[DW_ARRIVAL_CLASSES];
-    uint64_t unused_bytes;
-} dw_arrival_pool;
 
 /* A message that was sent and is not acknowledged yet; only on links that may lose messages. */
 typedef struct dw_kept {
@@ -537,26 +511,6 @@ void dw_lane_acknowledge(dw_lane *lane, const dw_message *ack);
 void dw_lane_tell_ack(dw_lane *lane);
 void dw_lane_repeat(dw_lane *lane, int64_t now_ns);
 void dw_lane_let_go(dw_lane *lane); /* frees all copies */
-
-/* arrival.c. take: memory for a message of len bytes; NULL: none. copy: with a message in it. hold:
- * the same, for a message in memory of a link, which a handler was given or which is being written;
- * the link keeps it until give. weight: how many bytes of memory it takes. */
-dw_arrival *dw_arrival_take(dw_group *group, size_t len);
-dw_arrival *dw_arrival_copy(dw_group *group, const void *message, size_t len);
-dw_arrival *dw_arrival_hold(dw_group *group, dw_link *link, const void *message, size_t len);
-size_t dw_arrival_weight(const dw_arrival *arrival);
-void dw_arrival_give(dw_group *group, dw_arrival *arrival);
-void dw_arrival_free_all(dw_group *group);
-void dw_arrivals_put(dw_arrivals *list, dw_arrival *arrival);
-dw_arrival *dw_arrivals_get(dw_arrivals *list);
-static inline unsigned char *dw_arrival_room(dw_arrival *arrival)
-{
-    return (unsigned char *)arrival + DW_ARRIVAL_HEAD;
-}
-static inline const unsigned char *dw_arrival_body(const dw_arrival *arrival)
-{
-    return arrival->bytes + DW_MESSAGE_BYTES;
-}
 
 /* greeting.c. greet: exchanges greetings with all ranks. answer: handles a greeting that arrives
  * after the group has opened. */

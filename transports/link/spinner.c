@@ -16,10 +16,11 @@
  * their messages took so long that asking was not of use. */
 static const int64_t spin_ns = 100000;
 
-/* `vain` is the share of waits whose asking was in vain, as an exponential moving average: each
- * wait has a weight of 1 / MEMORY. ALL stands for a share of 1. While it is higher than MOST, only
- * each PROBE-th wait asks, to find out whether this has changed; if something arrives then, the
- * next wait asks as well. */
+/* `vain` of a spinner says how large a share of the recent waits has asked in vain. It is an
+ * exponential moving average, in which each wait counts for 1 / DW_SPINNER_MEMORY, and
+ * DW_SPINNER_ALL stands for all waits. While the share is larger than DW_SPINNER_MOST, callers
+ * sleep at once. Only each DW_SPINNER_PROBE-th wait still asks, to find out whether this has
+ * changed; if something arrives then, the next wait asks as well. */
 enum { DW_SPINNER_ALL = 1 << 16, DW_SPINNER_MOST = DW_SPINNER_ALL / 4, DW_SPINNER_MEMORY = 16 };
 enum { DW_SPINNER_PROBE = 64 };
 
