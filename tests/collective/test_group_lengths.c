@@ -6,7 +6,7 @@
 
 #include "group_rig.h"
 
-#include "group.h"
+#include "lone_group.h"
 
 enum { RANKS = 3, OWN = 2, FROM = 1, PIECE = 2048, N = 3 * 2 * PIECE, PIECES = 6 };
 
@@ -24,17 +24,7 @@ typedef struct bench {
 static void set_up(bench *b, const char *codec, dw_dtype dtype)
 {
     memset(b, 0, sizeof *b);
-    dw_group *group = &b->group;
-    group->allocator = dw_group_allocator(NULL);
-    group->ranks = RANKS;
-    group->rank = OWN;
-    group->hops = 2;
-    group->piece = PIECE;
-    group->lanes = b->lanes;
-    assert_int_equal(dw_config_parse(&group->codec, codec, NULL), DW_OK);
-    group->result = group->codec;
-    pthread_mutex_init(&group->lock, NULL);
-    pthread_cond_init(&group->finished, NULL);
+    lone_group_open(&b->group, b->lanes, RANKS, OWN, PIECE, codec);
     dw_group_slot *slot = &b->slot;
     slot->now.job = (dw_group_job){.operation = DW_ALL_REDUCE, .dtype = dtype, .n = N};
     slot->now.own_pieces = 2;
@@ -52,9 +42,7 @@ static void set_up(bench *b, const char *codec, dw_dtype dtype)
 
 static void take_down(bench *b)
 {
-    dw_arrival_free_all(&b->group);
-    pthread_mutex_destroy(&b->group.lock);
-    pthread_cond_destroy(&b->group.finished);
+    lone_group_close(&b->group);
 }
 
 static dw_arrival *message(bench *b, uint32_t part, uint64_t body_len)

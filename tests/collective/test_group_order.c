@@ -6,7 +6,7 @@
 
 #include "group_rig.h"
 
-#include "group.h"
+#include "lone_group.h"
 
 enum { RANKS = 3, PIECE = 2048, OWN_PIECES = 2, PART = OWN_PIECES * PIECE, N = RANKS * PART };
 
@@ -23,19 +23,9 @@ static void set_up(bench *b, uint32_t rank)
 {
     memset(b, 0, sizeof *b);
     dw_group *group = &b->group;
-    group->allocator = dw_group_allocator(NULL);
-    group->ranks = RANKS;
-    group->rank = rank;
-    group->hops = 2;
-    group->piece = PIECE;
-    group->lanes = b->lanes;
-    group->thresholds = (dw_group_thresholds){.held_from = 16384, .large_from = 0};
-    group->failed_rank = -1;
-    assert_int_equal(dw_config_parse(&group->codec, "direct:bits=4,replies=never", NULL), DW_OK);
-    group->result = group->codec;
+    lone_group_open(group, b->lanes, RANKS, rank, PIECE, "direct:bits=4,replies=never");
+    group->thresholds.large_from = 0;
     assert_int_equal(dw_coders_make(group, &group->coders), DW_OK);
-    pthread_mutex_init(&group->lock, NULL);
-    pthread_cond_init(&group->finished, NULL);
     for (uint32_t r = 0; r < RANKS; r++)
         assert_int_equal(dw_encoder_create(&b->encoder[r], &group->codec), DW_OK);
     dw_tensor piece = dw_tensor_3d(b->x, DW_F32, 1, 1, PIECE);
@@ -60,9 +50,7 @@ static void take_down(bench *b)
     dw_slot_empty(group, &b->slot);
     dw_coders_destroy(group, &group->coders);
     for (uint32_t r = 0; r < RANKS; r++) dw_encoder_destroy(b->encoder[r]);
-    dw_arrival_free_all(group);
-    pthread_mutex_destroy(&group->lock);
-    pthread_cond_destroy(&group->finished);
+    lone_group_close(group);
     free(group->scratch);
 }
 
