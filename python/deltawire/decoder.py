@@ -77,7 +77,7 @@ class Decoder(Codec):
         add: computes out[i] += add * value instead of out[i] = value. Needs out, and a CPU.
         reply: whether to make a reply for the encoder.
         bypass_caches: out is stored past the caches, because it will not be read soon. Only the
-            speed depends on it.
+            speed depends on it; a GPU ignores it.
         rows_are_samples: a two-dimensional out has the shape (N, C), not (T, C).
 
         Returns Decoded(tensor, ids, reply).

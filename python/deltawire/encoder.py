@@ -114,7 +114,7 @@ class Encoder(Codec):
             number and the ids alone, so that encoders with the same one send the same places. Give
             each frame of an id another number.
         bypass_caches: the new state is stored past the caches, because it will have left them
-            before it is needed again. Only the speed depends on it.
+            before it is needed again. Only the speed depends on it; a GPU ignores it.
         rows_are_samples: a two-dimensional x has the shape (N, C), not (T, C).
 
         Returns the frame: bytes, or the part of out that holds it (for a buffer, a memoryview).

@@ -33,8 +33,8 @@ typedef struct finish_kind {
     int any, rests;
 } finish_kind;
 
-/* What finish reads of one element at `from`, in bytes. */
-DW_VECTOR size_t from_size(finish_kind kind)
+/* The bytes of one element at `from`. */
+DW_VECTOR size_t source_size(finish_kind kind)
 {
     if (kind.rests) return bytes_of((dw_dtype)kind.rests);
     return kind.pairs && (!kind.prev || kind.chooses) ? 2 : 4;
@@ -243,7 +243,7 @@ DW_VECTOR void finish(const span *given, finish_kind kind)
     ROLLED for (size_t left = s.n; left; left -= CHUNK)
     {
         finish_chunk(&s, all, kind, bits);
-        s.from += from_size(kind) * CHUNK;
+        s.from += source_size(kind) * CHUNK;
         s.prev += size * CHUNK;
         if (kind.prev) s.next += size * CHUNK;
         s.scale += CHUNK / LANES;
