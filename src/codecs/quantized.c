@@ -97,7 +97,8 @@ typedef struct encoding {
     dw_piece_counts counts;
     dw_chosen row;
     bool is_far;
-    bool completes; /* the kernel completes the residual of the run */
+    bool completes; /* the kernel completes the residual */
+    bool past;      /* the kernel stores it past the caches */
 } encoding;
 
 static void encode_run(encoding *e, const dw_run *r)
@@ -126,6 +127,7 @@ static void encode_run(encoding *e, const dw_run *r)
         .dither = job->rule.is_stochastic ? &dither : NULL,
         .is_far = e->is_far,
         .rests = e->completes,
+        .past = e->past,
         .counts = &e->counts,
     };
     e->job->kernels->encode(&call);
@@ -166,11 +168,10 @@ static dw_chosen choose_row(const dw_encode_job *job, uint64_t row)
 }
 
 /* Whether the kernel may complete the residual itself, in the same pass. A rotation still needs
- * what the decoder gets, and so does the measurement of errors. */
-static bool may_complete(const dw_encode_job *job, uint64_t tile)
+ * what the decoder gets. */
+static bool may_complete(const dw_encode_job *job)
 {
-    return job->keeps_residual && !job->layout.rotates && !job->layout.chooses &&
-           !dw_tiles_is_measured(&job->layout, tile);
+    return job->keeps_residual && !job->layout.rotates && !job->layout.chooses;
 }
 
 static void encode(const dw_encode_job *job, uint64_t index, dw_chunk_result *result)
@@ -185,18 +186,24 @@ static void encode(const dw_encode_job *job, uint64_t index, dw_chunk_result *re
     dw_rotation rotation;
     dw_walk_encode(&walk, job, index);
     encoding e = {.job = dw_rotation_begin(&rotation, job),
-                  .is_far = walk.trail.streams && !layout->rotates};
+                  .is_far = walk.trail.streams && !layout->rotates,
+                  .completes = may_complete(job)};
+    /* Nothing reads a complete residual, so the kernel can store it to its place at once. */
+    e.past = e.completes && walk.trail.streams && !job->audit.every;
+    walk.trail.streams &= !e.past;
     dw_tiles_clear(job, &walk.chunk);
     while (dw_walk_next(&walk)) {
         if (layout->cut_rows && walk.tile % layout->row_segments == 0)
             e.row = choose_row(job, walk.run.row);
-        e.completes = may_complete(job, walk.tile);
         encode_run(&e, dw_rotation_load(&rotation, &walk.run));
         dw_rotation_store(&rotation, &walk.run);
-        dw_tiles_measure(job, walk.tile, &walk.run, decode_encoded, &result->sums);
+        dw_run made = walk.run;
+        if (e.completes) made.next = NULL; /* it does not hold what the decoder gets any more */
+        dw_tiles_measure(job, walk.tile, &made, decode_encoded, &result->sums);
         if (!e.completes) dw_residual_follow(job, &walk.run);
         dw_walk_done(&walk, job->kernels);
     }
+    if (e.past) job->kernels->stream(job->next, job->payload, 0, true);
     result->state_sum = walk.trail.sum;
     result->payload_sum = dw_tiles_payload_sum(job, &walk.chunk);
     dw_tiles_take_counts(&e.counts, &result->sums);

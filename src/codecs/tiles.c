@@ -106,14 +106,18 @@ void dw_tiles_measure_run(const dw_encode_job *job, uint64_t tile, const dw_run 
                          .back = r.next,
                          .back_dtype = job->prev_dtype,
                          .n = r.channels};
-    if (!job->next) {
+    if (!r.next) {
         dw_decode_job again = {.layout = job->layout,
                                .kernels = job->kernels,
                                .payload = job->payload,
+                               .prev = job->prev,
+                               .prev_dtype = job->prev_dtype,
+                               .next = job->next ? decoded : NULL,
                                .y = decoded,
                                .y_dtype = DW_F32,
                                .draws_key = job->draws_key};
-        r.row = r.column = 0; /* its place in y */
+        r.next = again.next;
+        if (!r.next) r.row = r.column = 0; /* its place in y */
         decode(&again, &r);
         call.back = decoded;
         call.back_dtype = DW_F32;

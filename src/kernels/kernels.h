@@ -23,8 +23,9 @@
  * |               |                  |       | residual of error feedback. There are no choices then      |
  * | sum           |                  |       | NULL, or where to add the digest of out                    |
  * | element       |                  |       | the number of the run's first element, for the digest      |
- * | past          |                  |       | out may be stored past the caches; then the caller calls   |
- * |               |                  |       | stream with last = 1 afterwards, possibly with 0 bytes     |
+ * | past          |                  |       | out, or next with `rests`, may be stored past the caches;  |
+ * |               |                  |       | then the caller calls stream with last = 1 afterwards,     |
+ * |               |                  |       | possibly with 0 bytes                                      |
  * | adds, factor  |                  |       | out += factor * value, as the function add does it;        |
  * |               |                  |       | without prev, sum and past                                 |
  *
@@ -78,7 +79,7 @@ typedef struct dw_encode_run {
     uint32_t tile_elements, first;
     const dw_chosen *row;
     const dw_dither *dither;
-    int is_far, rests;
+    int is_far, rests, past;
     dw_piece_counts *counts;
 } dw_encode_run;
 

@@ -28,12 +28,14 @@ typedef struct scratch {
     parts parts;                                    /* random numbers for stochastic rounding */
 } scratch;
 
-/* Full pieces that are contiguous in memory. */
+/* Full pieces that are contiguous in memory. far: prev comes from main memory, so the sweep
+ * prefetches that of the next section. past: next is stored past the caches. */
 typedef struct section {
     const unsigned char *x, *prev; /* prev: no_prev where there is none */
     unsigned char *next;
     uint32_t piece, pieces; /* within the run */
     size_t channels;        /* less than pieces * width only if it is a single short piece */
+    int far, past;
 } section;
 
 /* -------------------------------------------------------------------------------------------
@@ -88,6 +90,15 @@ typedef struct sweep_kind {
     int has_prev, pairs, chooses, stores; /* stores: deltas are stored; otherwise finish reads x */
 } sweep_kind;
 
+/* Prefetches prev of the next section while the sweep reads n blocks of this one. The finish
+ * prefetches x. So there are memory accesses under way in both steps. */
+DW_VECTOR void ask_prev(const section *s, sweep_kind kind, size_t at, int n)
+{
+    size_t ahead = (size_t)bytes_of(kind.prev) * (s->channels + at);
+    for (size_t from = 0; from < (size_t)n * LANES * bytes_of(kind.prev); from += 64)
+        DW_PREFETCH_FAR(s->prev, ahead + from);
+}
+
 /* Processes n blocks (of 16 elements), starting at element `at` of a section: stores their deltas
  * and joins their extremes with those of the piece so far. first: they are the first blocks of the
  * piece. */
@@ -97,6 +108,7 @@ DW_VECTOR void sweep_blocks(const section *s, sweep_kind kind, size_t at, int n,
     four x = load_blocks(s->x, kind.x, at, kind.pairs, n), d = x;
     if (kind.has_prev) {
         four base = load_blocks(s->prev, kind.prev, at, kind.pairs, n);
+        if (s->far) ask_prev(s, kind, at, n);
         for (int k = 0; k < n; k++) d.part[k] = f_sub(x.part[k], base.part[k]);
     }
     for (int k = 0; kind.stores && k < n; k++) f_store(delta + at + (size_t)k * LANES, d.part[k]);

@@ -15,7 +15,8 @@ typedef struct span {
     uint8_t *tile;
     size_t elements, first, n;  /* n: a multiple of 64 */
     const unsigned char *ahead; /* the part of x that the next sweep will read; or NULL */
-    int far;                    /* prefetch prev, too; both come from main memory */
+    int far;                    /* x comes from main memory */
+    int past;                   /* next is stored past the caches */
     uint32_t bits;
 } span;
 
@@ -94,6 +95,15 @@ DW_VECTOR f32x16 load_from(const span *s, size_t at, finish_kind kind)
     return load(s->from, kind.rests ? (dw_dtype)kind.rests : DW_F32, at);
 }
 
+/* Stores a block of the new prev, or of the new residual. */
+DW_VECTOR void store_next(const span *s, size_t at, finish_kind kind, f32x16 next, f32x16 x)
+{
+    if (kind.rests && s->past)
+        i_stream(s->next + sizeof(float) * at, f_bits(f_sub(next, x)));
+    else
+        store_sum(s->next, (dw_dtype)kind.prev, at, kind.rests ? f_sub(next, x) : next);
+}
+
 /* Codes block number `block` of the span's first chunk and returns its levels. */
 DW_VECTOR i32x16 finish_block(const span *s, size_t block, f32x16 top, finish_kind kind)
 {
@@ -104,7 +114,7 @@ DW_VECTOR i32x16 finish_block(const span *s, size_t block, f32x16 top, finish_ki
     if (kind.chooses || kind.rests) delta = f_sub(x, base);
     i32x16 level = level_of(delta, s->inverse[block], top);
     f32x16 next = advance(s, block, base, level);
-    if (kind.prev) store_sum(s->next, dtype, at, kind.rests ? f_sub(next, x) : next);
+    if (kind.prev) store_next(s, at, kind, next, x);
     return level;
 }
 
@@ -128,8 +138,7 @@ DW_VECTOR i32x16 finish_any(const span *s, size_t block, ends all, finish_kind k
         d = steps_within(dithers ? f_add(scaled, dither_of(dithers)) : scaled, all);
     }
     if (kind.prev) {
-        f32x16 next = f_muladd(d.level, f_set(s->scale[block]), base);
-        store_sum(s->next, (dw_dtype)kind.prev, at, kind.rests ? f_sub(next, x) : next);
+        store_next(s, at, kind, f_muladd(d.level, f_set(s->scale[block]), base), x);
     }
     return d.step;
 }
@@ -201,10 +210,8 @@ DW_VECTOR void ask_ahead(const span *s, finish_kind kind)
 {
     for (size_t line = 0; !s->far && line < ahead_lines(kind); line++)
         DW_PREFETCH(s->ahead, 64 * line);
-    for (size_t line = 0; s->far && line < ahead_lines(kind); line++) {
+    for (size_t line = 0; s->far && line < ahead_lines(kind); line++)
         DW_PREFETCH_FAR(s->ahead, 64 * line);
-        DW_PREFETCH_FAR(s->prev, 4 * DW_TILE_ELEMENTS + 64 * line);
-    }
 }
 
 /* Codes the first chunk of a span. */
@@ -422,6 +429,7 @@ static void finish_rest(const plan *with, const span *s, size_t n, size_t from_s
     rest.next = next;
     rest.tile = tile;
     rest.elements = rest.n = CHUNK;
+    rest.past = 0; /* it is read at once */
     rest.first = 0;
     with->finish(&rest);
     if (s->next) memcpy(s->next, next, n * size);
@@ -458,10 +466,10 @@ static int asks_far(const dw_encode_run *run)
 /* Whether finish prefetches the x of the next sweep. Without state it does so if finish reads x.
  * With state it does not do so for x in f32: together with the data of this run, the next x would
  * not fit the first-level cache, and the hardware prefetcher does better. The exception is data in
- * main memory (asks_far), which is prefetched into the second-level cache. */
-static int asks_ahead(const dw_encode_run *run, const plan *with)
+ * main memory (far), which is prefetched into the second-level cache. */
+static int asks_ahead(const dw_encode_run *run, const plan *with, int far)
 {
-    return run->next ? run->x_dtype != DW_F32 || asks_far(run) : with->reads_x;
+    return run->next ? run->x_dtype != DW_F32 || far : with->reads_x;
 }
 
 static void encode_section(const dw_encode_run *run, const plan *with, const section *s, scratch *b)
@@ -489,8 +497,9 @@ static void encode_section(const dw_encode_run *run, const plan *with, const sec
                 .elements = run->tile_elements,
                 .first = run->first + (size_t)s->piece * run->width,
                 .n = whole,
-                .ahead = asks_ahead(run, with) ? s->x + total * x_size : NULL,
-                .far = asks_far(run),
+                .ahead = asks_ahead(run, with, s->far) ? s->x + total * x_size : NULL,
+                .far = s->far,
+                .past = s->past,
                 .bits = run->bits};
     with->finish(&all);
     if (whole < total) {
@@ -525,7 +534,7 @@ static void encode_short(const dw_encode_run *run, const plan *with, uint32_t pi
         memcpy(prev, (const unsigned char *)run->prev + at * size, n * size);
         memset(prev + n * size, 0, (run->width - n) * size);
     }
-    section s = {x, run->prev ? prev : no_prev, run->next ? next : NULL, piece, 1, n};
+    section s = {x, run->prev ? prev : no_prev, run->next ? next : NULL, piece, 1, n, 0, 0};
     encode_section(run, with, &s, b);
     if (run->next) memcpy((unsigned char *)run->next + at * size, next, n * size);
 }
@@ -537,10 +546,17 @@ static uint32_t section_elements(const dw_encode_run *run)
     return run->next && run->prev_dtype == DW_F32 ? DW_TILE_ELEMENTS / 2 : DW_TILE_ELEMENTS;
 }
 
+/* Whether the new residual can be stored past the caches: every block begins at a cache line. */
+static int may_pass_next(const dw_encode_run *run)
+{
+    return run->past && (uintptr_t)run->next % 64 == 0;
+}
+
 static void encode(const dw_encode_run *run)
 {
     scratch b;
     plan with = plan_for(run);
+    int far = asks_far(run), past = may_pass_next(run);
     uint32_t full = (uint32_t)(run->channels / run->width);
     uint32_t most = section_elements(run) / run->width;
     if (!most) most = 1; /* a whole row */
@@ -553,7 +569,9 @@ static void encode(const dw_encode_run *run)
                      run->next ? (unsigned char *)run->next + at * bytes_of(run->prev_dtype) : NULL,
                      piece,
                      pieces,
-                     (size_t)pieces * run->width};
+                     (size_t)pieces * run->width,
+                     far,
+                     past};
         encode_section(run, &with, &s, &b);
     }
     if (full < run->pieces)

@@ -33,6 +33,16 @@ static const char *dtype_to_name(size_t codec, dw_dtype dtype)
     return dtype == DW_F16 ? ",dtype=f16" : ",dtype=bf16";
 }
 
+/* The errors are those of x and the residual together, up to rounding. */
+static void expect_errors(const dw_encoder *encoder, const dw_encoder *plain, const char *codec)
+{
+    dw_counters a = test_encoder_counters(encoder), b = test_encoder_counters(plain);
+    if (!(fabs(a.error_square - b.error_square) <= 1e-4 * b.error_square) ||
+        !(fabs(a.delta_square - b.delta_square) <= 1e-4 * b.delta_square))
+        fail_msg("%s: errors %g of %g, without feedback %g of %g", codec, a.error_square,
+                 a.delta_square, b.error_square, b.delta_square);
+}
+
 /* Compares an encoder with feedback with one that gets what is to be coded, which is f32 whatever x
  * is. decay: 0: there is none. */
 static void check_codec(size_t codec, dw_dtype dtype, bool is_poisoned, float decay)
@@ -71,6 +81,7 @@ static void check_codec(size_t codec, dw_dtype dtype, bool is_poisoned, float de
         expect_held(pair.encoder, &r, with);
     }
     assert_true(test_encoder_counters(pair.encoder).state_bytes >= sizeof r.held);
+    if (!is_poisoned) expect_errors(pair.encoder, plain.encoder, with);
     test_pair_close(&plain);
     test_pair_close(&pair);
 }

@@ -9,11 +9,11 @@ const char *describe(const shape *s)
     static char text[256];
     snprintf(text, sizeof text,
              "x %s prev %s%s%s bits %u width %u channels %lu of tile %u from %u, choice %d scale "
-             "%d hostile %d row %d dither %d rests %d",
+             "%d hostile %d row %d dither %d rests %d past %d far %d",
              dtype_names[s->x], dtype_names[s->prev], s->has_prev ? "" : " (none)",
              s->has_next ? "" : " (no state)", (unsigned)s->bits, (unsigned)s->width,
              (unsigned long)s->channels, (unsigned)s->tile_pieces, (unsigned)s->first, s->chooses,
-             (int)s->scale, s->hostile, s->whole_row, s->dithers, s->rests);
+             (int)s->scale, s->hostile, s->whole_row, s->dithers, s->rests, s->past, s->far);
     return text;
 }
 
@@ -36,6 +36,8 @@ shape shape_of(bench *b, dw_dtype x, dw_dtype prev, uint32_t bits, uint32_t widt
     s.hostile = (int)below(b, 3);
     s.whole_row = s.pieces == 1 && below(b, 4) == 0;
     s.rests = s.has_next && !s.chooses && s.prev == DW_F32 && below(b, 2);
+    s.past = s.rests && below(b, 2); /* next may be aligned to a page or not */
+    s.far = below(b, 2);
     return s;
 }
 

@@ -7,7 +7,7 @@
 
 typedef struct shape {
     dw_dtype x, prev;
-    bool has_prev, has_next, chooses, whole_row, dithers, rests;
+    bool has_prev, has_next, chooses, whole_row, dithers, rests, past, far;
     int hostile; /* 1: also very large and very small values; 2: also x that is not finite */
     dw_scale scale;
     dw_dither dither; /* used if `dithers` is set */

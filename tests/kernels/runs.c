@@ -24,9 +24,12 @@ static void run_encode(const dw_kernels *kernels, const shape *s, const void *x,
                          .tile_elements = s->tile_pieces * s->width,
                          .first = s->first * s->width,
                          .row = s->whole_row ? row : NULL,
+                         .is_far = s->far,
                          .rests = s->rests,
+                         .past = s->past,
                          .counts = &out->counts};
     kernels->encode(&run);
+    if (run.past) kernels->stream(out->next, out->next, 0, 1);
 }
 
 /* Completes the residual of an encoded run in a step of its own. */
@@ -65,7 +68,7 @@ static void check_encode(bench *b, const shape *s)
         extremes->positive += below(b, 2) << 23; /* as if the rest of the row had larger values */
     row.scale = dw_scale_of(*extremes, s->bits, s->scale != DW_SCALE_ABSMAX);
     shape in_two_steps = *s;
-    in_two_steps.rests = false;
+    in_two_steps.rests = in_two_steps.past = false;
     run_encode(specification, &in_two_steps, plain_x, plain_prev, &row, &spec);
     if (s->rests) take_x_away(s, plain_x, &spec);
     run_encode(b->kernels, s, x, prev, &row, &out);
