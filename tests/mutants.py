@@ -954,6 +954,8 @@ MUTANTS_OF_LINKS = {
     "numbers_without_end": ("transports/tcp/tcp_arriving.c", "stripe->message >= end->awaited + DW_TCP_ARRIVING_MOST || ", ""),
     "acknowledged_too_early": ("transports/tcp/tcp_arriving.c", "return end->whole < most ? end->whole : most;", "return end->whole + 1 < most ? end->whole + 1 : most;"),
     "order_of_arrival": ("transports/tcp/tcp_arriving.c", "if (stripe->message == end->awaited) {\n        begin_direct", "if (stripe->message >= end->awaited) {\n        begin_direct"),
+    "near_messages_use_all_stripes": ("transports/tcp/tcp_send.c", "(is_near(end) && len <= end->window)", "0"),
+    "long_near_messages_use_one_stripe": ("transports/tcp/tcp_send.c", "(is_near(end) && len <= end->window)", "is_near(end)"),
     "acknowledged_never_sent": ("transports/tcp/tcp_send.c", "if (whole > end->next_message) {", "if (0) {"),
     "limit_ignored": ("transports/tcp/tcp_send.c", "if (kept->position + (uint64_t)end->cursor_chunk * kept->chunk_len >= end->peer_limit) break;", ""),
     "lost_chunks_stay_lost": ("transports/tcp/tcp_send.c", "            end->cursor = number;\n            end->cursor_chunk = chunk;\n", ""),

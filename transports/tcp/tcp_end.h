@@ -304,7 +304,7 @@ typedef struct dw_tcp_end {
     struct dw_tcp_request *posted;
     bool is_direct; /* the awaited message is read straight into the link's buffer */
     /* A stripe was read since a receive last returned DW_PENDING, and the last such read returned
-     * less than it asked for. */
+     * less than it asked for, or nothing. */
     bool has_looked;
     unsigned hot; /* the stripe that was read last */
     dw_tcp_stash *unused;

@@ -146,24 +146,37 @@ static dw_tcp_stripe *find_free(const dw_tcp_end *end, unsigned first)
     return NULL;
 }
 
-/* Where the round trip is short, one connection is fast enough for all short messages. So they wait
- * for the first stripe: what other stripes carried would arrive out of order and have to be
- * stashed. */
+/* Where the round trip is short, one connection fills the wire. */
+static bool is_near(const dw_tcp_end *end)
+{
+    return end->window == DW_TCP_NEAR_WINDOW_BYTES;
+}
+
+/* Whether a message waits for the first stripe although another one is free. What that one carried
+ * would arrive out of order: it would have to be stashed, or would delay the messages before it. An
+ * all-reduce of 64 MiB by four ranks takes 3 % less time if no message of up to the window uses
+ * another stripe. Only longer ones are divided. */
 static bool must_wait(const dw_tcp_end *end)
 {
     const dw_tcp_stripe *usual = &end->stripes[0];
-    return end->window == DW_TCP_NEAR_WINDOW_BYTES && usual->is_open && usual->is_writing &&
-           !usual->is_late && !usual->is_broken;
+    return is_near(end) && usual->is_open && usual->is_writing && !usual->is_late &&
+           !usual->is_broken;
 }
 
-/* Short messages use the first free stripe, so that the receiver knows where to look. Chunks use
- * the stripes in turn. NULL: no stripe now. */
-static dw_tcp_stripe *choose(dw_tcp_end *end, bool is_short)
+static dw_tcp_stripe *next_in_turn(dw_tcp_end *end)
 {
-    if (is_short) return must_wait(end) ? NULL : find_free(end, 0);
     dw_tcp_stripe *stripe = find_free(end, end->next_stripe);
     if (stripe) end->next_stripe = (unsigned)(stripe - end->stripes) + 1;
     return stripe;
+}
+
+/* Short messages use the first free stripe, so that the receiver knows where to look. Chunks use
+ * the stripes in turn. len: of the message. NULL: no stripe now. */
+static dw_tcp_stripe *choose(dw_tcp_end *end, size_t len)
+{
+    if (len <= DW_TCP_AHEAD_BYTES || (is_near(end) && len <= end->window))
+        return must_wait(end) ? NULL : find_free(end, 0);
+    return next_in_turn(end);
 }
 
 bool dw_tcp_can_tell(const dw_tcp_end *end)
@@ -213,7 +226,7 @@ void dw_tcp_give(dw_tcp_end *end)
     while ((kept = find_chunk(end)) != NULL) {
         if (kept->position + (uint64_t)end->cursor_chunk * kept->chunk_len >= end->peer_limit)
             break;
-        dw_tcp_stripe *stripe = choose(end, kept->len <= DW_TCP_AHEAD_BYTES);
+        dw_tcp_stripe *stripe = choose(end, kept->len);
         if (!stripe) break;
         begin_chunk(end, stripe, kept, end->cursor, end->cursor_chunk);
         dw_tcp_write(end, stripe);
@@ -313,7 +326,7 @@ void dw_tcp_overtake(dw_tcp_end *end, int64_t now, int64_t patience_ns)
     dw_tcp_kept *kept = kept_of(end, end->acked);
     for (uint32_t chunk = 0; chunk < kept->chunks; chunk++) {
         if (kept->on[chunk] & (uint8_t)~stuck) continue;
-        dw_tcp_stripe *stripe = choose(end, false);
+        dw_tcp_stripe *stripe = next_in_turn(end);
         if (!stripe) return;
         end->resent_bytes += chunk_bytes(kept, chunk);
         begin_chunk(end, stripe, kept, end->acked, chunk);

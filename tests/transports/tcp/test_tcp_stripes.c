@@ -52,6 +52,47 @@ static void a_stripe_that_never_connects_does_not_matter(void **state)
     proxy_pair_close(&pair);
 }
 
+/* Opens a pair whose stripes other than the first have stalled. */
+static void open_with_one_stripe(proxy_pair *pair)
+{
+    *pair = (proxy_pair){.options = {NULL, NULL}};
+    proxy_pair_open(pair);
+    wait_for_stripes(pair, 4);
+    for (int i = 1; i < 4; i++) proxy_stall(pair->proxy, i, 1);
+}
+
+/* Where the round trip is short, only the first stripe carries messages that fit the window, 4 MiB
+ * with their headers. If others stall, nothing needs to be sent again. */
+static void messages_up_to_the_window_use_the_first_stripe(void **state)
+{
+    (void)state;
+    proxy_pair pair;
+    open_with_one_stripe(&pair);
+    for (uint64_t n = 0; n < 12; n++)
+        suite_send(pair.link[n & 1], TAG, n, (n / 2 % 3 + 1) * MEBIBYTE);
+    for (uint64_t n = 0; n < 12; n++)
+        suite_expect(pair.link[!(n & 1)], TAG, n, (n / 2 % 3 + 1) * MEBIBYTE);
+    for (int i = 0; i < 2; i++) assert_int_equal(counted(pair.link[i]).resent_bytes, 0);
+    proxy_pair_close(&pair);
+}
+
+static void longer_messages_use_all_stripes(void **state)
+{
+    (void)state;
+    proxy_pair pair;
+    open_with_one_stripe(&pair);
+    for (uint64_t n = 0; n < 2; n++) suite_send(pair.link[n], TAG, n, 4 * MEBIBYTE);
+    for (uint64_t n = 0; n < 2; n++) suite_expect(pair.link[!n], TAG, n, 4 * MEBIBYTE);
+    /* Later messages, because counters are not updated at once. */
+    for (uint64_t n = 2; n < 6; n++) {
+        suite_send(pair.link[n & 1], TAG, n, 10);
+        suite_expect(pair.link[!(n & 1)], TAG, n, 10);
+    }
+    /* Of both ends together: stripes that have stalled early may never be open at the dialler. */
+    assert_true(counted(pair.link[0]).resent_bytes + counted(pair.link[1]).resent_bytes > 0);
+    proxy_pair_close(&pair);
+}
+
 /* One stripe after the other stalls while messages are sent. What it carried is sent again by
  * others, and no message waits for it. */
 static void a_stalled_stripe_does_not_block_the_others(void **state)
@@ -387,6 +428,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_smaller_number_of_stripes_counts),
         cmocka_unit_test(a_stripe_that_never_connects_does_not_matter),
+        cmocka_unit_test(messages_up_to_the_window_use_the_first_stripe),
+        cmocka_unit_test(longer_messages_use_all_stripes),
         cmocka_unit_test(a_stalled_stripe_does_not_block_the_others),
         cmocka_unit_test(unreceived_bytes_are_bounded),
         cmocka_unit_test(records_may_arrive_in_any_order_and_twice),
