@@ -28,6 +28,7 @@ SIZES = [1 << 10, 1 << 15, 1 << 20, 1 << 24, 1 << 26, 1 << 28]
 CODEC = "direct:bits=4,feedback=ef"
 ONE_HOP = "the codec in one hop"
 PARTING_SECONDS = 10
+ENOUGH_SECONDS = 5  # for the sums of one size
 LOOPBACK_RATE = 4e9  # a guess, from which only the number of repetitions follows
 MPIS = {"Open MPI": "openmpi", "MPICH": "mpich"}
 
@@ -132,12 +133,14 @@ def least_seconds(network, ranks, size):
 
 
 def sizes_text(given, network, ranks, first_round):
-    """Which sizes are measured in a round, and how many times. Very long sums are in one round."""
+    """Which sizes are measured in a round, and how many times. Very long sums are in one round. Few
+    sums would not tell what one costs in a long row of them: a rank that is ready early begins the
+    next one while others end the last."""
     words = []
     for size in given.sizes:
         seconds = least_seconds(network, ranks, size) + 1e-3
         if first_round or seconds < 5:
-            words.append(f"{size}x{max(1, min(given.repeats, round(1.5 / seconds)))}")
+            words.append(f"{size}x{max(1, min(given.repeats, round(ENOUGH_SECONDS / seconds)))}")
     return ",".join(words)
 
 
