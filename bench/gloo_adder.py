@@ -11,6 +11,8 @@ import re
 import subprocess
 import time
 
+WARM_UPS = 3  # as in bench_group.c
+
 
 def sent_bytes(interface):
     """The number of bytes that the kernel has sent, as in bench_group.c."""
@@ -32,8 +34,9 @@ def sent_between(dist, interface):
 def measure(dist, torch, given, size, repeats):
     """Returns the line for one size."""
     values = torch.randn(size // 4) * 1e-3
-    dist.all_reduce(values)
-    values *= 1e-3  # repeated sums grow
+    for _ in range(WARM_UPS):
+        dist.all_reduce(values)
+        values *= 1e-3  # repeated sums grow
     sent = sent_between(dist, given.interface)
     begun = time.monotonic()
     for _ in range(repeats):
