@@ -188,7 +188,7 @@ static void encode(const dw_encode_job *job, uint64_t index, dw_chunk_result *re
     encoding e = {.job = dw_rotation_begin(&rotation, job),
                   .is_far = walk.trail.streams && !layout->rotates,
                   .completes = may_complete(job)};
-    /* Nothing reads a complete residual, so the kernel can store it to its place at once. */
+    /* Nothing here reads a complete residual, so the kernel can store it to its place at once. */
     e.past = e.completes && walk.trail.streams && !job->audit.every;
     walk.trail.streams &= !e.past;
     dw_tiles_clear(job, &walk.chunk);

@@ -228,7 +228,7 @@ void dw_tiles_measure_run(const dw_encode_job *job, uint64_t tile, const dw_run 
 
 /* Adds to the sums the distance of x from its base and of the reconstruction from x, for about one
  * element in DW_MEASURED_SHARE. The reconstruction is at run->next; if that is NULL, it is decoded
- * for these elements. prev must then be in f32. */
+ * for these elements; prev, if there is one, must be in f32 then. */
 static inline void dw_tiles_measure(const dw_encode_job *job, uint64_t tile, const dw_run *run,
                                     dw_run_decoder *decode, dw_sums *sums)
 {

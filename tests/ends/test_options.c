@@ -15,12 +15,13 @@ typedef struct shape {
 
 static const shape shapes[] = {{8, 2048, DW_F32, 0}, {16, 1024, DW_F32, 0}, {4, 4096, DW_BF16, 0},
                                {8, 2048, DW_F16, 0}, {8, 2048, DW_F32, 4},  {8, 2000, DW_F32, 0},
-                               {3, 100, DW_BF16, 2}, {1, 1, DW_F32, 0}};
+                               {4, 4096, DW_F32, 0}, {3, 100, DW_BF16, 2},  {1, 1, DW_F32, 0}};
 static const char *const codecs[] = {"delta:bits=4",
                                      "delta:bits=3,prev=bf16",
                                      "direct:bits=4",
                                      "direct:bits=8",
                                      "direct:bits=4,feedback=ef",
+                                     "direct:bits=4,group=row,feedback=ef",
                                      "direct:form=step,step=1,feedback=ef",
                                      "delta:bits=2,transform=hadamard",
                                      "mx:element=e2m1,feedback=ef",

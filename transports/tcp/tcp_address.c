@@ -46,6 +46,7 @@ static dw_status read_option(const dw_transport_open *how, dw_tcp_options *optio
         if (strspn(word + 8, "0123456789") != len - 8 || n < 1 || n > DW_TCP_STRIPES_MOST)
             return blame(how, word + 8, "write a number of connections from 1 to 8");
         options->stripes = (unsigned)n;
+        options->uses_all = true;
         return DW_OK;
     }
     if (len > 11 && !strncmp(word, "congestion=", 11)) {

@@ -32,7 +32,7 @@
  *
  * - A message of up to DW_TCP_CHUNK_BYTES is sent as one record (MESSAGE), a longer one in chunks
  * (CHUNK). The length of the chunks follows from the length of the message. They are sent in order,
- * each on any stripe that is free.
+ * each on any stripe that the sender chooses (tcp_send.c).
  * - The sender keeps a message's bytes until the peer has received all of it. What was sent on a
  * stripe that was lost is sent again on another; a receiver drops what it has already.
  * - STATE carries only whole and limit. ASK requests an ECHO on the same stripe. LEAVE is the last
@@ -228,6 +228,7 @@ typedef struct dw_tcp_arriving {
 
 typedef struct dw_tcp_options {
     unsigned stripes;
+    bool uses_all; /* stripes= was given: all carry messages, even if the round trip is short */
     int64_t grace_ns;
     char congestion[DW_TCP_CONGESTION_BYTES]; /* "": the system's default */
 } dw_tcp_options;
@@ -292,7 +293,7 @@ typedef struct dw_tcp_end {
     uint32_t cursor_chunk; /* and the first chunk of it that may be unsent */
     uint64_t next_position, peer_limit;
     const struct dw_tcp_request *sending; /* the link's send in progress */
-    unsigned next_stripe;                 /* chunks are spread over the stripes in turn */
+    unsigned next_stripe;                 /* where the next search for a free stripe begins */
 
     /* Receiving. */
     dw_tcp_arriving *arriving; /* a ring of DW_TCP_ARRIVING_MOST, indexed by message number */

@@ -73,7 +73,7 @@ static ptrdiff_t read_once(dw_tcp_end *end, dw_tcp_stripe *stripe, bool *is_shor
         ptrdiff_t n = dw_stream_read(&stripe->stream, stripe->room + stripe->done, left);
         if (n > 0) {
             stripe->done += (size_t)n;
-            /* TLS returns one of its records at a time. */
+            /* A call on TLS ends after some records, even if there are more in the socket. */
             *is_short = (size_t)n < left && !stripe->stream.cover;
             if (stripe->message == end->awaited) end->moved_awaited = true;
             if (stripe->done == stripe->len) dw_tcp_finish_chunk(end, stripe);
@@ -102,7 +102,8 @@ void dw_tcp_read(dw_tcp_end *end, dw_tcp_stripe *stripe)
         if (is_short && !stripe->is_broken && !dw_stream_has_more(&stripe->stream)) return;
         ptrdiff_t n = read_once(end, stripe, &is_short);
         if (n == DW_STREAM_WAIT && !stripe->is_broken) {
-            end->has_looked = true;
+            /* Bytes that TLS has buffered for other stripes are not reported by epoll. */
+            if (!stripe->stream.cover) end->has_looked = true;
             return;
         }
         if (n <= 0) {

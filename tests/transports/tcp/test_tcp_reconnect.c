@@ -124,6 +124,7 @@ static void every_message_arrives_once_under_cuts(void **state)
         abort();
     print_message("seed %llu\n", (unsigned long long)seed);
     talk_under_cuts("?grace=60s", 250, seed);
+    talk_under_cuts("?grace=60s&stripes=4", 250, seed + 2); /* all of them carry messages */
     talk_under_cuts("?grace=60s&stripes=1", 250, seed + 1);
 }
 

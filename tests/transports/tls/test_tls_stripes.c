@@ -24,7 +24,7 @@ static dw_tls_options own[2];
 
 static void open_pair(proxy_pair *pair)
 {
-    *pair = (proxy_pair){.options = {"?grace=60s", "?grace=60s"},
+    *pair = (proxy_pair){.options = {"?stripes=4&grace=60s", "?stripes=4&grace=60s"},
                          .max_queued_bytes = 8 << 20,
                          .tls = {&own[0], &own[1]}};
     proxy_pair_open(pair);
