@@ -139,7 +139,7 @@ def sizes_text(given, network, ranks, first_round):
     words = []
     for size in given.sizes:
         seconds = least_seconds(network, ranks, size) + 1e-3
-        if first_round or seconds < 5:
+        if first_round or seconds < ENOUGH_SECONDS:
             words.append(f"{size}x{max(1, min(given.repeats, round(ENOUGH_SECONDS / seconds)))}")
     return ",".join(words)
 

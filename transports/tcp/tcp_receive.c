@@ -73,7 +73,8 @@ static ptrdiff_t read_once(dw_tcp_end *end, dw_tcp_stripe *stripe, bool *is_shor
         ptrdiff_t n = dw_stream_read(&stripe->stream, stripe->room + stripe->done, left);
         if (n > 0) {
             stripe->done += (size_t)n;
-            /* A call on TLS ends after some records, even if there are more in the socket. */
+            /* A call on TLS ends after some records, so that it returned less than was asked for
+             * does not mean that the socket is empty. */
             *is_short = (size_t)n < left && !stripe->stream.cover;
             if (stripe->message == end->awaited) end->moved_awaited = true;
             if (stripe->done == stripe->len) dw_tcp_finish_chunk(end, stripe);
@@ -102,7 +103,8 @@ void dw_tcp_read(dw_tcp_end *end, dw_tcp_stripe *stripe)
         if (is_short && !stripe->is_broken && !dw_stream_has_more(&stripe->stream)) return;
         ptrdiff_t n = read_once(end, stripe, &is_short);
         if (n == DW_STREAM_WAIT && !stripe->is_broken) {
-            /* Bytes that TLS has buffered for other stripes are not reported by epoll. */
+            /* Not over TLS: epoll does not report bytes that TLS has buffered for other stripes,
+             * so the next receive looks for them. */
             if (!stripe->stream.cover) end->has_looked = true;
             return;
         }

@@ -66,8 +66,8 @@ static void open_with_one_stripe(proxy_pair *pair, const char *options)
     for (int i = 1; i < 4; i++) proxy_stall(pair->proxy, i, 1);
 }
 
-/* Where the round trip is short, only the first stripe carries messages that fit the window, 4 MiB
- * with their headers. If others stall, nothing needs to be sent again. */
+/* Where the round trip is short, only the first stripe carries messages that, with their header,
+ * are not longer than the window of 4 MiB. So if the other stripes stall, nothing is sent again. */
 static void messages_up_to_the_window_use_the_first_stripe(void **state)
 {
     (void)state;
@@ -156,8 +156,8 @@ static int64_t stalled_ns(int n)
     return took_ns;
 }
 
-/* Many messages on a stripe that stalls take hardly longer than one: each would take half a second
- * if they were sent again one after the other. */
+/* Many messages on a stripe that has stalled take hardly longer than one. If they were sent again
+ * one after the other, each of them would take half a second. */
 static void all_that_has_stalled_is_sent_again_at_once(void **state)
 {
     (void)state;
