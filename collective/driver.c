@@ -24,14 +24,12 @@ void dw_group_unlock_and_wake(dw_group *group)
     pthread_cond_signal(bell); /* without the lock, which the woken thread needs at once */
 }
 
-/* Takes a turn, and returns how long there is nothing to do then. The lock is held before and
- * after. */
-static int64_t take_turn(dw_group *group)
+/* Takes a turn, and returns how long there is nothing to do then, from *turned_ns on. The lock is
+ * held before and after. */
+static int64_t take_turn(dw_group *group, int64_t *turned_ns)
 {
     group->is_working = true;
-    pthread_mutex_unlock(&group->lock);
-    int64_t sleep_ns = dw_group_turn(group);
-    pthread_mutex_lock(&group->lock);
+    int64_t sleep_ns = dw_group_turn(group, turned_ns);
     group->is_working = false;
     if (group->visitors > 0) pthread_cond_broadcast(&group->finished);
     return sleep_ns;
@@ -40,8 +38,8 @@ static int64_t take_turn(dw_group *group)
 static bool has_work(const dw_group *group)
 {
     bool knows_closing = group->has_closed;
-    return group->inbox.head || group->started || group->is_closing != knows_closing ||
-           group->visitors > 0;
+    return group->inbox.head || group->started || group->is_damaged ||
+           group->is_closing != knows_closing || group->visitors > 0;
 }
 
 static void sleep_until_work(dw_group *group, pthread_cond_t *bell, int64_t until_ns)
@@ -67,10 +65,10 @@ void *dw_group_run_worker(void *context)
         group->thread_wakes_ns = INT64_MAX;
         while (group->visitors > 0 || group->is_visited || group->is_driven)
             pthread_cond_wait(&group->work, &group->lock);
-        int64_t sleep_ns = take_turn(group);
-        if (dw_group_may_end(group, dw_group_now_ns())) break;
+        int64_t now_ns, sleep_ns = take_turn(group, &now_ns);
+        if (dw_group_may_end(group, now_ns)) break;
         if (sleep_ns <= 0 || group->visitors > 0) continue;
-        group->thread_wakes_ns = dw_group_now_ns() + sleep_ns;
+        group->thread_wakes_ns = now_ns + sleep_ns;
         sleep_until_work(group, &group->work, group->thread_wakes_ns);
     }
     pthread_mutex_unlock(&group->lock);
@@ -139,8 +137,7 @@ void dw_group_drive(dw_group *group, bool (*has_ended)(const dw_group_slot *),
     /* A last turn after the end finds out how long there is nothing to do. */
     while ((!has_ended(slot) || (sleep_ns == 0 && !group->running)) && group->visitors == 0 &&
            !group->is_visited) {
-        sleep_ns = take_turn(group);
-        now_ns = dw_group_now_ns();
+        sleep_ns = take_turn(group, &now_ns);
         if (now_ns >= deadline_ns) break;
         if (has_ended(slot) || sleep_ns == 0 || group->visitors > 0) continue;
         int64_t wakes_ns = now_ns + sleep_ns;

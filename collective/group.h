@@ -99,7 +99,8 @@ typedef struct dw_lane {
     dw_status lost;     /* not DW_OK: the link has failed; what had arrived is in the inbox */
     bool is_lost;       /* dw_lane_settle has reacted to `lost` */
 
-    /* Protected by the group's lock: an error that the handler found. */
+    /* Protected by the group's lock: an error that the handler found. If there is one, the group's
+     * is_damaged is true. */
     dw_status damage;
 } dw_lane;
 
@@ -262,6 +263,7 @@ struct dw_group {
     dw_group_slot *started, *last_started; /* operations that the worker has not seen yet */
     dw_arrivals inbox;
     uint64_t inbox_bytes;
+    bool is_damaged; /* the worker has not seen the `damage` of a lane yet */
     dw_arrival_pool pool;
     dw_cuda *cuda;      /* the GPU of all jobs that have one; set once, together with `stream` */
     void *stream;       /* of the group's own */
@@ -442,8 +444,9 @@ bool dw_coders_decode(dw_group *group, dw_decoder *decoder, const dw_message *he
                       const dw_decode_options *options);
 
 /* worker.c. Does everything that there is to do, and returns after how many nanoseconds the next
- * turn is due if nothing happens. */
-int64_t dw_group_turn(dw_group *group);
+ * turn is due if nothing happens; *turned_ns: the time from which these count. The lock is held
+ * before and after. */
+int64_t dw_group_turn(dw_group *group, int64_t *turned_ns);
 /* Whether all that was promised to other ranks is done, so that a closing group may end. */
 bool dw_group_may_end(const dw_group *group, int64_t now_ns);
 int64_t dw_group_now_ns(void);

@@ -25,6 +25,7 @@ static void put_in_inbox(dw_lane *lane, const void *data, size_t len)
     if (!arrival) lane->damage = DW_ERR_NO_MEMORY;
     if (group->inbox_bytes > group->max_early_bytes + DW_LANE_AHEAD_BYTES)
         lane->damage = DW_ERR_LIMIT;
+    group->is_damaged |= lane->damage != DW_OK;
     dw_group_unlock_and_wake(group);
 }
 

@@ -19,15 +19,10 @@ int64_t dw_group_now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static void take_inbox(dw_group *group)
+static void sort_inbox(dw_group *group, dw_arrivals *inbox)
 {
-    pthread_mutex_lock(&group->lock);
-    dw_arrivals inbox = group->inbox;
-    group->inbox = (dw_arrivals){NULL, NULL};
-    group->inbox_bytes = 0;
-    pthread_mutex_unlock(&group->lock);
     dw_arrival *arrival;
-    while ((arrival = dw_arrivals_get(&inbox)) != NULL)
+    while ((arrival = dw_arrivals_get(inbox)) != NULL)
         dw_lane_sort(&group->lanes[arrival->from], arrival);
 }
 
@@ -55,12 +50,10 @@ static void begin_operations(dw_group *group)
 static void look_at_damage(dw_group *group)
 {
     for (uint32_t i = 0; i < group->ranks; i++) {
-        dw_lane *lane = &group->lanes[i];
-        if (!lane->link) continue;
         pthread_mutex_lock(&group->lock);
-        dw_status damage = lane->damage;
+        dw_status damage = group->lanes[i].damage;
         /* The group fails now, but acknowledgements and goodbyes are still needed. */
-        lane->damage = DW_OK;
+        group->lanes[i].damage = DW_OK;
         pthread_mutex_unlock(&group->lock);
         if (damage != DW_OK)
             dw_group_fail(group, damage, damage == DW_ERR_LIMIT ? i : group->rank,
@@ -69,7 +62,6 @@ static void look_at_damage(dw_group *group)
                                 "max_early_bytes have arrived"
                               : "no memory for a message from rank %u",
                           i);
-        dw_lane_settle(lane);
     }
 }
 
@@ -154,22 +146,9 @@ static void look(dw_group *group, int64_t now_ns)
     group->looked_ns = now_ns;
 }
 
-int64_t dw_group_turn(dw_group *group)
+/* How many nanoseconds there is nothing to do if nothing happens. */
+static int64_t idle_ns(const dw_group *group, bool has_pushed, bool is_closing)
 {
-    take_inbox(group);
-    begin_operations(group);
-    look_at_damage(group);
-    bool has_pushed = push(group);
-    finish_operations(group);
-    for (uint32_t i = 0; i < group->ranks; i++)
-        if (group->lanes[i].link) dw_lane_tell_ack(&group->lanes[i]);
-    int64_t now_ns = dw_group_now_ns();
-    if (now_ns - group->looked_ns >= LOOK_MS * (int64_t)DW_NS_IN_MS) look(group, now_ns);
-    pthread_mutex_lock(&group->lock);
-    group->published = group->count;
-    bool is_closing = group->is_closing;
-    pthread_mutex_unlock(&group->lock);
-    if (is_closing) close_lanes(group, now_ns);
     if (has_pushed) return 0;
     if (group->is_blocked) return ROOM_MS * (int64_t)DW_NS_IN_MS;
     bool has_unacknowledged = false;
@@ -180,6 +159,35 @@ int64_t dw_group_turn(dw_group *group)
     }
     return (group->running || has_unacknowledged || is_closing ? LOOK_MS : IDLE_MS) *
            (int64_t)DW_NS_IN_MS;
+}
+
+/* What comes from other threads is taken at the start, all at once, because a short operation has
+ * four turns and would notice more locks in each. What comes later is for the next turn, which is
+ * due at once then (has_work in driver.c). */
+int64_t dw_group_turn(dw_group *group, int64_t *turned_ns)
+{
+    dw_arrivals inbox = group->inbox;
+    bool is_closing = group->is_closing, is_damaged = group->is_damaged;
+    bool has_started = group->started != NULL;
+    group->inbox = (dw_arrivals){NULL, NULL};
+    group->inbox_bytes = 0;
+    group->is_damaged = false;
+    pthread_mutex_unlock(&group->lock);
+    sort_inbox(group, &inbox);
+    if (has_started) begin_operations(group);
+    if (is_damaged) look_at_damage(group);
+    for (uint32_t i = 0; i < group->ranks; i++) dw_lane_settle(&group->lanes[i]);
+    bool has_pushed = push(group);
+    finish_operations(group);
+    for (uint32_t i = 0; i < group->ranks; i++)
+        if (group->lanes[i].link) dw_lane_tell_ack(&group->lanes[i]);
+    int64_t now_ns = *turned_ns = dw_group_now_ns();
+    if (now_ns - group->looked_ns >= LOOK_MS * (int64_t)DW_NS_IN_MS) look(group, now_ns);
+    if (is_closing) close_lanes(group, now_ns);
+    int64_t left_ns = idle_ns(group, has_pushed, is_closing);
+    pthread_mutex_lock(&group->lock);
+    group->published = group->count;
+    return left_ns;
 }
 
 bool dw_group_may_end(const dw_group *group, int64_t now_ns)

@@ -1060,6 +1060,8 @@ MUTANTS_OF_ROWS = {
 }
 # What peers and strangers may cost, against the suite bounds.
 MUTANTS_OF_BOUNDS = {
+    "the_backend's_clock_is_forgotten": ("transports/link/progress.c", "link->look_ns = after(now, link->state.wake_ns < 0 ? INT64_MAX : link->state.wake_ns);", "link->look_ns = INT64_MAX;", "shaped"),
+    "timeouts_are_never_due": ("transports/link/progress.c", "    link->look_ns = least(link->look_ns, after(now, least(until, until_kernel)));\n", "    (void)until_kernel;\n", "tcp_bytes"),
     "no_bound_while_one_waits": ("transports/link/progress.c", "bool is_full = bytes > link->max_arrived_bytes;", "bool is_full = false;"),
     "never_paused": ("transports/link/progress.c", "is_full || (bytes > link->max_queued_bytes && link->waiters == 0);", "is_full;"),
     "full_for_ever": ("transports/link/progress.c", "left->full <= 0 && link->full_taken == link->inboxes.taken", "0"),
@@ -1122,6 +1124,7 @@ MUTANTS_OF_GROUPS = {
     "result_of_any_length": ("collective/sharing.c", "return head->body_len <= dw_sharing_bound(group, slot, at);", "(void)at;\n    return true;"),
     "contribution_of_any_length": ("collective/adding.c", "return head->body_len <= dw_adding_bound(group, slot, at);", "(void)at;\n    return true;"),
     "nobody_is_told": ("collective/failing.c", "for (uint32_t i = 0; i < group->ranks; i++) dw_group_tell_abort(group, &group->lanes[i], false);", ""),
+    "damage_is_not_seen": ("collective/lane.c", "    group->is_damaged |= lane->damage != DW_OK;\n", ""),
     "told_once": ("collective/worker.c", "dw_group_tell_abort(group, lane, true);", "(void)0;"),
     "blames_nobody": ("collective/failing.c", "group->failed_rank = (int)rank;", ";"),
     "blames_itself": ("collective/failing.c", "group->failed_rank = (int)rank;", "group->failed_rank = (int)group->rank;"),

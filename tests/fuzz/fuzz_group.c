@@ -205,13 +205,22 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, r
     return __real_pthread_create(thread, attributes, start, context);
 }
 
+static int64_t take_turn(int64_t *turned_ns)
+{
+    pthread_mutex_lock(&run.group->lock);
+    int64_t left_ns = dw_group_turn(run.group, turned_ns);
+    pthread_mutex_unlock(&run.group->lock);
+    return left_ns;
+}
+
 /* The group is being closed: turns until it may end. */
 int __wrap_pthread_join(pthread_t thread, void **result)
 {
     if (!run.group) return __real_pthread_join(thread, result);
     for (int i = 0; i < 1000; i++) {
-        dw_group_turn(run.group);
-        if (dw_group_may_end(run.group, dw_group_now_ns())) return 0;
+        int64_t now_ns;
+        take_turn(&now_ns);
+        if (dw_group_may_end(run.group, now_ns)) return 0;
         fuzz_clock_move(20 * (int64_t)DW_NS_IN_MS);
     }
     REQUIRE(!"a closed group ends");
@@ -220,8 +229,9 @@ int __wrap_pthread_join(pthread_t thread, void **result)
 
 static void turn(void)
 {
+    int64_t now_ns;
     for (int i = 0; i < 300; i++)
-        if (dw_group_turn(run.group) > 0) return;
+        if (take_turn(&now_ns) > 0) return;
     REQUIRE(!"a turn finds an end");
 }
 

@@ -44,7 +44,7 @@ void unthreaded_turn(void)
     link->wheel = DW_WHEEL_THREAD;
     dw_link_pass(link);
     dw_link_run_handlers(link);
-    if (!link->broken) dw_link_watch(link);
+    dw_link_watch(link, dw_link_now_ns());
     link->wheel = before;
 }
 

@@ -9,9 +9,7 @@
 /* A link whose wheel the caller has. */
 typedef struct attended {
     dw_link *link;
-    bool is_idle;    /* the last look found nothing, and nothing has happened since */
-    int64_t next_ns; /* after this time its timeouts are to be checked again */
-    int64_t due_ns;  /* at this time the backend or the timeouts want a look */
+    bool is_idle; /* the last look found nothing, and nothing has happened since */
 } attended;
 
 typedef struct attendance {
@@ -39,18 +37,15 @@ static void claim(attendance *all, dw_link *link)
         is_idle = link->is_dry && !link->sending && !link->queue_head && !inbox->head;
     }
     pthread_mutex_unlock(&link->lock);
-    if (may)
-        all->links[all->n++] =
-            (attended){.link = link, .is_idle = is_idle, .next_ns = dw_link_watch(link)};
+    if (may) all->links[all->n++] = (attended){.link = link, .is_idle = is_idle};
 }
 
-static void give_back(const attended *one)
+static void give_back(dw_link *link, int64_t now_ns)
 {
-    dw_link *link = one->link;
     pthread_mutex_lock(&link->lock);
     if (dw_inbox_leave(&link->inboxes)) dw_link_call_handlers(link);
-    link->left_ns = dw_link_now_ns();
-    dw_link_leave_wheel(link, one->next_ns);
+    link->left_ns = now_ns;
+    dw_link_leave_wheel(link, now_ns);
     if (link->waiters > 0) dw_link_wake(link); /* other callers wait for messages of other tags */
     if (--link->callers == 0 && link->closing) pthread_cond_broadcast(&link->handled);
     pthread_mutex_unlock(&link->lock);
@@ -84,8 +79,9 @@ static bool hand_over(dw_link *link)
     return has_called || has_ended;
 }
 
-/* Moves what can be moved. Returns whether there is something that the caller waits for. */
-static bool work(attendance *all)
+/* Moves what can be moved; now_ns: the time at which all links were last looked at. Returns whether
+ * there is something that the caller waits for. */
+static bool work(attendance *all, int64_t now_ns)
 {
     bool has_come = false;
     for (size_t i = 0; i < all->n; i++) {
@@ -93,7 +89,7 @@ static bool work(attendance *all)
         dw_link *link = one->link;
         if (one->is_idle) continue;
         one->is_idle = dw_link_pass(link) == 0;
-        one->next_ns = link->broken ? 0 : dw_link_watch(link);
+        dw_link_watch(link, now_ns);
         has_come |= hand_over(link);
     }
     return has_come;
@@ -121,23 +117,19 @@ static void get_up(dw_link *link, bool is_rung)
     if (is_rung) dw_link_hush(&link->caller_bell);
 }
 
-/* What to wait for. Returns until when. */
-static int64_t prepare(attendance *all, struct pollfd *waits, int64_t now_ns, int64_t until_ns)
+/* What to wait for. Returns until when; 0: not at all. */
+static int64_t prepare(attendance *all, struct pollfd *waits, int64_t until_ns)
 {
     waits[0] = (struct pollfd){.fd = all->wake_fd, .events = POLLIN};
     for (size_t i = 0; i < all->n; i++) {
         attended *one = &all->links[i];
         dw_link *link = one->link;
-        dw_transport_state state = DW_NO_STATE;
-        if (!link->broken) link->transport.poll(link->endpoint, 0, &state);
-        int64_t left_ns = one->next_ns;
-        if (state.wake_ns >= 0 && state.wake_ns < left_ns) left_ns = state.wake_ns;
         one->is_idle &= lie_down(link);
-        if (!one->is_idle) left_ns = 0;
-        one->due_ns = left_ns > INT64_MAX - now_ns ? INT64_MAX : now_ns + left_ns;
-        if (one->due_ns < until_ns) until_ns = one->due_ns;
+        int64_t due_ns = one->is_idle ? link->look_ns : 0;
+        if (due_ns < until_ns) until_ns = due_ns;
         waits[1 + 2 * i] = (struct pollfd){.fd = link->caller_bell.read, .events = POLLIN};
-        waits[2 + 2 * i] = (struct pollfd){.fd = state.wait_fd, .events = (short)state.wait_events};
+        waits[2 + 2 * i] =
+            (struct pollfd){.fd = link->state.wait_fd, .events = (short)link->state.wait_events};
     }
     return until_ns;
 }
@@ -151,20 +143,21 @@ static dw_spinner *spinner_of(attendance *all, const struct pollfd *waits)
     return all->n > 0 ? &all->links[0].link->spinner : NULL;
 }
 
-/* Sleeps until something may have happened. Returns whether wake_fd is readable. */
-static bool sleep_until(attendance *all, int64_t deadline_ns)
+/* Sleeps until something may have happened; *now_ns becomes the time at which it was found. Returns
+ * whether wake_fd is readable. */
+static bool sleep_until(attendance *all, int64_t *now_ns, int64_t deadline_ns)
 {
     struct pollfd waits[1 + 2 * DW_ATTEND_MOST];
-    int64_t now_ns = dw_link_now_ns(), until_ns = prepare(all, waits, now_ns, deadline_ns);
-    int64_t left_ns = until_ns > now_ns ? until_ns - now_ns : 0;
+    int64_t until_ns = prepare(all, waits, deadline_ns);
+    int64_t left_ns = until_ns > *now_ns ? until_ns - *now_ns : 0;
     if (until_ns == INT64_MAX) left_ns = INT64_MAX;
     dw_link_poll(spinner_of(all, waits), waits, 1 + 2 * all->n, left_ns);
-    now_ns = dw_link_now_ns();
+    *now_ns = dw_link_now_ns();
     for (size_t i = 0; i < all->n; i++) {
         attended *one = &all->links[i];
         bool is_rung = waits[1 + 2 * i].revents, is_ready = waits[2 + 2 * i].revents;
         get_up(one->link, is_rung);
-        one->is_idle &= !is_rung && !is_ready && now_ns < one->due_ns;
+        one->is_idle &= !is_rung && !is_ready && *now_ns < one->link->look_ns;
         if (!one->is_idle) one->link->is_dry = false;
     }
     return waits[0].revents;
@@ -185,10 +178,11 @@ dw_status dw_link_attend(dw_link *const *links, size_t n, uint32_t tag, int wake
         if (links[i] && dw_owner_is_us(&links[i]->owner)) claim(&all, links[i]);
     bool has_come, is_late;
     do {
-        is_late = deadline_ns != INT64_MAX && dw_link_now_ns() >= deadline_ns;
-        has_come = sleep_until(&all, deadline_ns);
-        has_come |= work(&all);
+        is_late = now_ns >= deadline_ns;
+        has_come = sleep_until(&all, &now_ns, deadline_ns);
+        has_come |= work(&all, now_ns);
+        now_ns = dw_link_now_ns();
     } while (!has_come && !is_late);
-    for (size_t i = 0; i < all.n; i++) give_back(&all.links[i]);
+    for (size_t i = 0; i < all.n; i++) give_back(all.links[i].link, now_ns);
     return has_come ? DW_OK : DW_PENDING;
 }

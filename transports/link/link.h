@@ -118,6 +118,11 @@ struct dw_link {
     uint64_t send_moved_bytes, recv_moved_bytes, recv_whole_bytes;
     bool broken; /* the backend must not be called any more */
     bool is_dry; /* a receive is in flight, and its last test found nothing */
+    /* What the backend said when it was last asked what it waits for, and the time at which the
+     * link is to be looked at again at the latest: the earliest of the backend's and the timeouts'.
+     * Valid as long as the backend is not called. */
+    dw_transport_state state;
+    int64_t look_ns;
     /* The last dw_link_watch released messages that the backend had kept. A caller may wait for
      * that. */
     bool has_settled;
@@ -220,13 +225,13 @@ void dw_link_take_down(dw_link *link);
 /* wheel.c */
 void *dw_link_run(void *link);
 /* The caller of these holds the lock. may_drive: whether the caller may take the wheel. take_wheel,
- * leave_wheel: takes it; gives it back, when the next look is due after next_ns. drive: takes the
- * wheel and does the work of the link's thread until has_ended (called under the lock) returns
- * true, the link ends, or the deadline has passed. push_now: sends what is queued without waking
- * the thread. drive and push_now release the lock in between. */
+ * leave_wheel: takes it; gives it back. drive: takes the wheel and does the work of the link's
+ * thread until has_ended (called under the lock) returns true, the link ends, or the deadline has
+ * passed. push_now: sends what is queued without waking the thread. drive and push_now release the
+ * lock in between. */
 bool dw_link_may_drive(const dw_link *link);
 void dw_link_take_wheel(dw_link *link);
-void dw_link_leave_wheel(dw_link *link, int64_t next_ns);
+void dw_link_leave_wheel(dw_link *link, int64_t now_ns);
 void dw_link_drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_t what),
                    uint64_t what, int64_t deadline_ns);
 void dw_link_push_now(dw_link *link);
@@ -238,17 +243,23 @@ void dw_spinner_learn(dw_spinner *spinner, bool is_useful);
 void dw_link_poll(dw_spinner *spinner, struct pollfd *waits, size_t n, int64_t at_most_ns);
 
 /* progress.c; to be called with the wheel. */
-int dw_link_push(dw_link *link);      /* returns how many messages were sent */
-int dw_link_pass(dw_link *link);      /* sends and receives; returns how many messages moved */
-int64_t dw_link_watch(dw_link *link); /* checks timeouts; returns the time until the next check */
-bool dw_link_part(dw_link *link, int64_t *left_ns); /* the goodbye; returns whether to go on */
-void dw_link_run_handlers(dw_link *link);           /* needs no wheel; called by the thread only */
+int dw_link_push(dw_link *link); /* returns how many messages were sent */
+int dw_link_pass(dw_link *link); /* sends and receives; returns how many messages moved */
+/* ask: sets `state` and `look_ns` by what the backend says now. watch: the same, and checks the
+ * timeouts; it is called after each pass, before the wheel is given back. If the link is broken,
+ * nobody is asked, and a look is due at once. */
+void dw_link_ask(dw_link *link, bool asks_kernel, int64_t now_ns);
+void dw_link_watch(dw_link *link, int64_t now_ns);
+/* The goodbye; returns whether to go on. *until_ns is lowered to its deadline. */
+bool dw_link_part(dw_link *link, int64_t *until_ns);
+void dw_link_run_handlers(dw_link *link); /* needs no wheel; called by the thread only */
 /* start_send: starts to send the buffer. start_recv: takes a buffer of room_bytes and starts to
  * receive into it. */
 dw_status dw_link_start_send(dw_link *link, dw_buffer *buffer);
 void dw_link_keep_sent(dw_link *link); /* the send in flight is complete */
 dw_status dw_link_start_recv(dw_link *link, size_t room_bytes);
-/* Sleeps until something may have happened. false: a caller has taken the wheel. */
-bool dw_link_sleep(dw_link *link, int64_t at_most_ns);
+/* Sleeps until something may have happened or a look is due, but no longer than until_ns. Returns
+ * false if a caller has taken the wheel. */
+bool dw_link_sleep(dw_link *link, int64_t until_ns);
 
 #endif

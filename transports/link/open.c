@@ -198,14 +198,15 @@ static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t dead
             return dw_link_report(how->why, DW_ERR_CANCELLED,
                                   "opening the link to %s was cancelled", link->peer);
         }
-        int64_t left = deadline_ns - dw_link_now_ns();
-        if (left <= 0 || has_failed) {
-            if (left > 0) return sent;
+        int64_t now_ns = dw_link_now_ns();
+        if (now_ns >= deadline_ns || has_failed) {
+            if (now_ns < deadline_ns) return sent;
             return dw_link_report(how->why, DW_ERR_TIMEOUT,
                                   "%s accepted the connection but did not greet within %u ms",
                                   link->peer, how->timeout_ms);
         }
-        dw_link_sleep(link, left < look_ns ? left : look_ns);
+        dw_link_ask(link, false, now_ns);
+        dw_link_sleep(link, deadline_ns - now_ns < look_ns ? deadline_ns : now_ns + look_ns);
     }
     dw_status read = read_hello(link, len, how->why);
     if (read != DW_OK) return read;
@@ -289,11 +290,10 @@ static dw_status make_link(dw_link **made, const dw_transport *transport,
 
 static dw_status start_thread(dw_link *link, dw_why *why)
 {
-    dw_transport_state state = DW_NO_STATE;
-    link->transport.poll(link->endpoint, 0, &state);
-    link->recv_whole_bytes = link->recv_moved_bytes = state.wire_received;
-    link->counters.bytes_sent = link->send_moved_bytes = state.wire_sent;
-    link->counters.bytes_received = state.wire_received;
+    dw_link_ask(link, false, dw_link_now_ns());
+    link->recv_whole_bytes = link->recv_moved_bytes = link->state.wire_received;
+    link->counters.bytes_sent = link->send_moved_bytes = link->state.wire_sent;
+    link->counters.bytes_received = link->state.wire_received;
     /* All signals are blocked in this thread: signal handlers of the program run in its own
      * threads. */
     sigset_t all, before;

@@ -333,6 +333,12 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* The time `left` nanoseconds after now; INT64_MAX: never. */
+static int64_t after(int64_t now, int64_t left)
+{
+    return left > INT64_MAX - now ? INT64_MAX : now + left;
+}
+
 static void copy_counters(dw_link *link, const dw_transport_state *state, bool has_asked_kernel)
 {
     link->counters.bytes_sent = state->wire_sent;
@@ -378,17 +384,25 @@ static void fail_where_it_stands_still(dw_link *link, const patience *left)
     if (sentence[0]) dw_link_fail(link, status, sentence);
 }
 
+void dw_link_ask(dw_link *link, bool asks_kernel, int64_t now)
+{
+    link->state = DW_NO_STATE;
+    link->look_ns = now;
+    if (link->broken) return;
+    link->transport.poll(link->endpoint, asks_kernel, &link->state);
+    link->look_ns = after(now, link->state.wake_ns < 0 ? INT64_MAX : link->state.wake_ns);
+}
+
 /* Checks the timeouts by the counters of the backend: it is an error if a send, its
  * acknowledgement, or the rest of a message that has begun to arrive makes no progress for too
- * long. Between messages a peer may be silent for any time. Returns the nanoseconds until the next
- * check. */
-int64_t dw_link_watch(dw_link *link)
+ * long. Between messages a peer may be silent for any time. */
+void dw_link_watch(dw_link *link, int64_t now)
 {
-    int64_t now = dw_link_now_ns();
     int64_t limit = (int64_t)link->peer_timeout_ms * DW_NS_PER_MS;
     bool asks = link->kernel_stale && now - link->kernel_asked_ns >= kernel_age_ns;
-    dw_transport_state state = DW_NO_STATE;
-    link->transport.poll(link->endpoint, asks, &state);
+    dw_link_ask(link, asks, now);
+    if (link->broken) return;
+    dw_transport_state state = link->state;
     bool sent = state.wire_sent != link->send_moved_bytes,
          received = state.wire_received != link->recv_moved_bytes;
     /* No lock is needed: only the holder of the wheel changes `kept`. */
@@ -424,17 +438,17 @@ int64_t dw_link_watch(dw_link *link)
     int64_t until = least(least(left.send, left.full), least(left.kept, left.recv));
     int64_t until_kernel =
         link->kernel_stale ? link->kernel_asked_ns + kernel_age_ns - now : INT64_MAX;
-    if (until > 0 && !asks && !sent && !received && !settles) return least(until, until_kernel);
-
-    pthread_mutex_lock(&link->lock);
-    settle(link, state.kept_sends);
-    copy_counters(link, &state, asks);
-    if (link->status != DW_OK)
-        until = INT64_MAX; /* the link has failed already; the goodbye has its own deadline */
-    else
-        fail_where_it_stands_still(link, &left);
-    pthread_mutex_unlock(&link->lock);
-    return least(until, until_kernel);
+    if (until <= 0 || asks || sent || received || settles) {
+        pthread_mutex_lock(&link->lock);
+        settle(link, state.kept_sends);
+        copy_counters(link, &state, asks);
+        if (link->status != DW_OK)
+            until = INT64_MAX; /* the link has failed already; the goodbye has its own deadline */
+        else
+            fail_where_it_stands_still(link, &left);
+        pthread_mutex_unlock(&link->lock);
+    }
+    link->look_ns = least(link->look_ns, after(now, least(until, until_kernel)));
 }
 
 /* ---- Parting --------------------------------------------------------------------------------- */
@@ -454,9 +468,8 @@ static void drop_queue(dw_link *link)
 
 /* Each end sends a goodbye and waits for the other's before it closes the connection. So no byte is
  * unread when the connection is closed; otherwise a TCP reset could destroy bytes that the other
- * end has not read yet. Returns whether to go on. *left_ns is lowered to the time until the
- * deadline. */
-bool dw_link_part(dw_link *link, int64_t *left_ns)
+ * end has not read yet. */
+bool dw_link_part(dw_link *link, int64_t *until_ns)
 {
     bool go_on = true;
     pthread_mutex_lock(&link->lock);
@@ -476,10 +489,10 @@ bool dw_link_part(dw_link *link, int64_t *left_ns)
             }
             link->bye_queued = true;
         }
-        int64_t left = link->bye_deadline_ns - dw_link_now_ns();
+        bool is_late = dw_link_now_ns() >= link->bye_deadline_ns;
         /* While the backend keeps the goodbye, it may have to send it again. */
-        if (left <= 0 || (link->bye_sent && link->bye_received && link->kept == 0)) go_on = false;
-        if (left < *left_ns) *left_ns = left;
+        if (is_late || (link->bye_sent && link->bye_received && link->kept == 0)) go_on = false;
+        *until_ns = least(*until_ns, link->bye_deadline_ns);
     }
     pthread_mutex_unlock(&link->lock);
     return go_on;

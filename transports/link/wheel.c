@@ -21,40 +21,34 @@ static const int64_t standby_ns = DW_NS_PER_MS, long_standby_ns = 2 * DW_NS_PER_
 
 /* ---- Sleeping -------------------------------------------------------------------------------- */
 
-static int64_t backend_wakes(dw_link *link, dw_transport_state *state)
+bool dw_link_sleep(dw_link *link, int64_t until_ns)
 {
-    *state = DW_NO_STATE;
-    link->transport.poll(link->endpoint, 0, state);
-    return state->wake_ns < 0 ? INT64_MAX : state->wake_ns;
-}
-
-bool dw_link_sleep(dw_link *link, int64_t at_most_ns)
-{
-    dw_transport_state state;
-    int64_t wakes = backend_wakes(link, &state);
-    if (wakes < at_most_ns) at_most_ns = wakes;
-    if (at_most_ns < 0) at_most_ns = 0;
+    /* Read here, because a caller that takes the wheel changes them. */
+    struct pollfd wait[2] = {{.events = POLLIN},
+                             {.fd = link->state.wait_fd, .events = (short)link->state.wait_events}};
+    if (link->look_ns < until_ns) until_ns = link->look_ns;
 
     pthread_mutex_lock(&link->lock);
     bool by_thread = link->wheel == DW_WHEEL_THREAD;
     /* A handler may have become due after the thread last ran those that were. */
     bool kicked = link->kicked || (by_thread && link->handlers_due);
     /* Other waits are for the peer's acknowledgement, which may come late. */
-    bool asks = !by_thread && link->waiters > 0 && state.wait_fd >= 0;
+    bool asks = !by_thread && link->waiters > 0 && wait[1].fd >= 0;
     link->kicked = false;
     link->sleeping = !kicked;
     if (by_thread && !kicked) {
         link->wheel = DW_WHEEL_ASLEEP;
         link->thread_polls = true;
-        link->thread_wakes_ns = at_most_ns == INT64_MAX ? INT64_MAX : dw_link_now_ns() + at_most_ns;
+        link->thread_wakes_ns = until_ns;
     }
     pthread_mutex_unlock(&link->lock);
     if (kicked) return true;
 
     const struct dw_bell *bell = by_thread ? &link->thread_bell : &link->caller_bell;
-    struct pollfd wait[2] = {{.fd = bell->read, .events = POLLIN},
-                             {.fd = state.wait_fd, .events = (short)state.wait_events}};
-    dw_link_poll(asks ? &link->spinner : NULL, wait, state.wait_fd >= 0 ? 2 : 1, at_most_ns);
+    wait[0].fd = bell->read;
+    int64_t left_ns = until_ns == INT64_MAX ? INT64_MAX : until_ns - dw_link_now_ns();
+    dw_link_poll(asks ? &link->spinner : NULL, wait, wait[1].fd >= 0 ? 2 : 1,
+                 left_ns > 0 ? left_ns : 0);
 
     pthread_mutex_lock(&link->lock);
     if (by_thread) link->thread_polls = false;
@@ -84,20 +78,18 @@ void dw_link_take_wheel(dw_link *link)
 }
 
 /* The thread is woken if it is needed earlier than it would wake up by itself. */
-void dw_link_leave_wheel(dw_link *link, int64_t next_ns)
+void dw_link_leave_wheel(dw_link *link, int64_t now_ns)
 {
-    int64_t now = dw_link_now_ns();
     bool busy = link->sending || link->queue_head || link->kicked || link->receiving_paused ||
                 link->broken || link->closing || link->status != DW_OK;
     if (link->thread_polls) {
         link->wheel = DW_WHEEL_ASLEEP;
         link->sleeping = true;
-        if (busy || (next_ns != INT64_MAX && now + next_ns < link->thread_wakes_ns))
-            dw_link_wake(link);
+        if (busy || link->look_ns < link->thread_wakes_ns) dw_link_wake(link);
     } else {
         link->wheel = DW_WHEEL_FREE;
-        link->due_ns = next_ns == INT64_MAX ? INT64_MAX : now + next_ns;
-        bool sleeps_long = link->thread_wakes_ns - now > standby_ns;
+        link->due_ns = link->look_ns;
+        bool sleeps_long = link->thread_wakes_ns - now_ns > standby_ns;
         if (busy)
             dw_link_wake(link);
         else if (link->thread_wakes_ns == INT64_MAX ||
@@ -106,28 +98,20 @@ void dw_link_leave_wheel(dw_link *link, int64_t next_ns)
     }
 }
 
-static int64_t next_look(dw_link *link)
-{
-    dw_transport_state state;
-    int64_t clock = link->broken ? 0 : dw_link_watch(link),
-            backend = link->broken ? 0 : backend_wakes(link, &state);
-    return clock < backend ? clock : backend;
-}
-
 void dw_link_push_now(dw_link *link)
 {
     dw_link_take_wheel(link);
     pthread_mutex_unlock(&link->lock);
     dw_link_push(link);
-    int64_t next_ns = next_look(link);
+    int64_t now_ns = dw_link_now_ns();
+    dw_link_watch(link, now_ns);
     pthread_mutex_lock(&link->lock);
-    dw_link_leave_wheel(link, next_ns);
+    dw_link_leave_wheel(link, now_ns);
 }
 
 void dw_link_drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_t what),
                    uint64_t what, int64_t deadline_ns)
 {
-    int64_t next_ns = 0;
     dw_link_take_wheel(link);
     while (!has_ended(link, what) && link->status == DW_OK && !link->closing && !link->broken) {
         /* If the last test has just found nothing, the loop sleeps at once, without another test
@@ -136,18 +120,19 @@ void dw_link_drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_
         pthread_mutex_unlock(&link->lock);
         int moved = is_idle ? 0 : dw_link_pass(link);
         link->has_settled = false;
-        if (!link->broken) next_ns = dw_link_watch(link);
-        int64_t left = deadline_ns == INT64_MAX ? INT64_MAX : deadline_ns - dw_link_now_ns();
-        if (moved == 0 && !link->has_settled && !link->broken && left > 0) {
-            dw_link_sleep(link, left < next_ns ? left : next_ns);
+        int64_t now_ns = dw_link_now_ns();
+        bool is_late = now_ns >= deadline_ns;
+        dw_link_watch(link, now_ns);
+        if (moved == 0 && !link->has_settled && !link->broken && !is_late) {
+            dw_link_sleep(link, deadline_ns);
             link->is_dry = false;
         }
         pthread_mutex_lock(&link->lock);
-        if (left <= 0) break;
+        if (is_late) break;
     }
     /* Calls that only send do not set this: they must not keep the thread from receiving. */
     link->left_ns = dw_link_now_ns();
-    dw_link_leave_wheel(link, next_ns);
+    dw_link_leave_wheel(link, link->left_ns);
 }
 
 /* ---- The thread ------------------------------------------------------------------------------ */
@@ -203,9 +188,10 @@ static bool turn(dw_link *link, bool *ours)
     int moved = link->broken ? 0 : dw_link_pass(link);
     dw_link_run_handlers(link);
     if (link->broken) return false;
-    int64_t left_ns = dw_link_watch(link);
-    if (!dw_link_part(link, &left_ns)) return false;
-    if (moved == 0) *ours = dw_link_sleep(link, left_ns);
+    dw_link_watch(link, dw_link_now_ns());
+    int64_t until_ns = INT64_MAX;
+    if (!dw_link_part(link, &until_ns)) return false;
+    if (moved == 0) *ours = dw_link_sleep(link, until_ns);
     return true;
 }
 
