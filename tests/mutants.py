@@ -1029,6 +1029,8 @@ MUTANTS_OF_SIZES = {
 MUTANTS_OF_ROWS = {
     "two_call_a_handler": ("transports/link/inbox.c", "if (inbox->is_due || inbox == inboxes->attended || !inbox->handle || !inbox->head) return;", "if (inbox->is_due || !inbox->handle || !inbox->head) return;", "attend"),
     "attends_to_nothing": ("transports/link/attend.c", "bool may = inbox && inbox->handle && !is_handling && dw_link_may_drive(link);", "bool may = inbox && inbox->handle && is_handling && dw_link_may_drive(link);", "attend"),
+    "thread_wakes_in_vain": ("transports/link/wheel.c", "if (is_vain && patience_ns < longest_standby_ns) patience_ns *= 2;", "if (is_vain && patience_ns > longest_standby_ns) patience_ns *= 2;", "link"),
+    "thread_is_ever_more_patient": ("transports/link/wheel.c", "    int64_t patience_ns = standby_ns;\n", "    static _Thread_local int64_t patience_ns;\n    if (patience_ns == 0) patience_ns = standby_ns;\n", "link"),
     "deaf_to_the_bell": ("transports/link/attend.c", "return waits[0].revents;", "return false;", "attend"),
     "attends_to_the_dead": ("transports/link/attend.c", "return has_called || has_ended;", "(void)has_ended;\n    return has_called;", "attend"),
     "spinner_never_learns": ("transports/link/spinner.c", "return spinner->vain <= DW_SPINNER_MOST || ++spinner->slept % DW_SPINNER_PROBE == 0;", "return spinner->vain <= DW_SPINNER_ALL || ++spinner->slept % DW_SPINNER_PROBE == 0;", "spinner"),

@@ -45,7 +45,7 @@ static void give_back(dw_link *link, int64_t now_ns)
     pthread_mutex_lock(&link->lock);
     if (dw_inbox_leave(&link->inboxes)) dw_link_call_handlers(link);
     link->left_ns = now_ns;
-    dw_link_leave_wheel(link, now_ns);
+    dw_link_leave_wheel(link);
     if (link->waiters > 0) dw_link_wake(link); /* other callers wait for messages of other tags */
     if (--link->callers == 0 && link->closing) pthread_cond_broadcast(&link->handled);
     pthread_mutex_unlock(&link->lock);

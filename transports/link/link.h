@@ -155,14 +155,13 @@ struct dw_link {
     bool thread_polls; /* the thread is in poll, even if a caller has taken the wheel since ... */
     int64_t thread_wakes_ns; /* ... and returns from poll at this time at the latest */
     int64_t left_ns;         /* when a caller last ended its wait for a message */
-    int64_t due_ns;     /* when, by the last caller, the backend or a timeout is to be looked at */
-    bool thread_needed; /* the thread must take the wheel at once */
-    bool handlers_due;  /* a message for a handler has arrived */
-    bool kicked;        /* something changed since the holder of the wheel last looked */
-    bool sleeping;      /* the holder of the wheel is, or is about to be, in poll */
-    bool handling;      /* a handler runs ... */
-    uint32_t handling_tag; /* ... for this tag */
-    bool calling;          /* a caller in dw_link_attend, `attendant`, runs the handler */
+    bool thread_needed;      /* the thread must take the wheel at once */
+    bool handlers_due;       /* a message for a handler has arrived */
+    bool kicked;             /* something changed since the holder of the wheel last looked */
+    bool sleeping;           /* the holder of the wheel is, or is about to be, in poll */
+    bool handling;           /* a handler runs ... */
+    uint32_t handling_tag;   /* ... for this tag */
+    bool calling;            /* a caller in dw_link_attend, `attendant`, runs the handler */
     pthread_t attendant;
     uint32_t callers;  /* running calls that may release the lock before they end */
     bool is_abandoned; /* closed by a handler: the thread frees the link when it ends */
@@ -231,7 +230,7 @@ void *dw_link_run(void *link);
  * lock in between. */
 bool dw_link_may_drive(const dw_link *link);
 void dw_link_take_wheel(dw_link *link);
-void dw_link_leave_wheel(dw_link *link, int64_t now_ns);
+void dw_link_leave_wheel(dw_link *link);
 void dw_link_drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_t what),
                    uint64_t what, int64_t deadline_ns);
 void dw_link_push_now(dw_link *link);

@@ -8,16 +8,18 @@
  * backend itself, and a caller that sends a short message passes it to the backend itself. The
  * thread then stands by. It takes the wheel back a moment after the last caller has given it back,
  * or at once if there is something left to do. */
+#include <errno.h>
 #include <poll.h>
 
 #include "link/link.h"
 
 /* How long the wheel stays free for the next call: longer than a program that exchanges messages
  * takes from one call to the next, but much shorter than any timeout. Each time it is over the
- * thread wakes up, in vain if the program has called again. So it is twice as long for a program
- * that has called again and again for a while. */
-static const int64_t standby_ns = DW_NS_PER_MS, long_standby_ns = 2 * DW_NS_PER_MS,
-                     while_ns = 16 * DW_NS_PER_MS;
+ * thread wakes up, in vain if the program has called again. So it is twice as long after each time
+ * that was in vain, up to the longest, until the thread takes the wheel. Whatever the backend or a
+ * timeout wants has to wait so long after the last call; while the program calls, the calls do it.
+ */
+static const int64_t standby_ns = DW_NS_PER_MS, longest_standby_ns = 8 * DW_NS_PER_MS;
 
 /* ---- Sleeping -------------------------------------------------------------------------------- */
 
@@ -78,7 +80,7 @@ void dw_link_take_wheel(dw_link *link)
 }
 
 /* The thread is woken if it is needed earlier than it would wake up by itself. */
-void dw_link_leave_wheel(dw_link *link, int64_t now_ns)
+void dw_link_leave_wheel(dw_link *link)
 {
     bool busy = link->sending || link->queue_head || link->kicked || link->receiving_paused ||
                 link->broken || link->closing || link->status != DW_OK;
@@ -88,13 +90,10 @@ void dw_link_leave_wheel(dw_link *link, int64_t now_ns)
         if (busy || link->look_ns < link->thread_wakes_ns) dw_link_wake(link);
     } else {
         link->wheel = DW_WHEEL_FREE;
-        link->due_ns = link->look_ns;
-        bool sleeps_long = link->thread_wakes_ns - now_ns > standby_ns;
         if (busy)
             dw_link_wake(link);
-        else if (link->thread_wakes_ns == INT64_MAX ||
-                 (sleeps_long && link->due_ns < link->thread_wakes_ns))
-            pthread_cond_signal(&link->standby); /* it then sleeps until free_until */
+        else if (link->thread_wakes_ns == INT64_MAX)
+            pthread_cond_signal(&link->standby); /* it then waits for the end of its standby */
     }
 }
 
@@ -103,10 +102,9 @@ void dw_link_push_now(dw_link *link)
     dw_link_take_wheel(link);
     pthread_mutex_unlock(&link->lock);
     dw_link_push(link);
-    int64_t now_ns = dw_link_now_ns();
-    dw_link_watch(link, now_ns);
+    dw_link_watch(link, dw_link_now_ns());
     pthread_mutex_lock(&link->lock);
-    dw_link_leave_wheel(link, now_ns);
+    dw_link_leave_wheel(link);
 }
 
 void dw_link_drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_t what),
@@ -132,24 +130,15 @@ void dw_link_drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_
     }
     /* Calls that only send do not set this: they must not keep the thread from receiving. */
     link->left_ns = dw_link_now_ns();
-    dw_link_leave_wheel(link, link->left_ns);
+    dw_link_leave_wheel(link);
 }
 
 /* ---- The thread ------------------------------------------------------------------------------ */
 
-/* Until when the wheel stays free for callers, who have had it since begun_ns. What is due earlier
- * has to wait for a short standby at most. */
-static int64_t free_until(const dw_link *link, int64_t begun_ns)
-{
-    int64_t least_ns = link->left_ns + standby_ns, most_ns = link->left_ns + long_standby_ns;
-    if (link->left_ns - begun_ns < while_ns || link->due_ns <= least_ns) return least_ns;
-    return link->due_ns < most_ns ? link->due_ns : most_ns;
-}
-
 /* Waits until the thread has the wheel, and runs handlers meanwhile. */
 static void stand_by(dw_link *link)
 {
-    int64_t begun_ns = dw_link_now_ns();
+    int64_t patience_ns = standby_ns;
     pthread_mutex_lock(&link->lock);
     for (;;) {
         if (link->handlers_due) {
@@ -158,7 +147,7 @@ static void stand_by(dw_link *link)
             pthread_mutex_lock(&link->lock);
             continue;
         }
-        int64_t free_ns = free_until(link, begun_ns);
+        int64_t free_ns = link->left_ns + patience_ns;
         bool is_over = dw_link_now_ns() >= free_ns;
         if (link->wheel == DW_WHEEL_FREE && (link->thread_needed || is_over)) break;
         if (is_over) {
@@ -173,7 +162,9 @@ static void stand_by(dw_link *link)
              * gives the wheel back before does not have to signal `standby`, which would cost time
              * in every call. */
             link->thread_wakes_ns = free_ns;
-            pthread_cond_timedwait(&link->standby, &link->lock, &at);
+            int error = pthread_cond_timedwait(&link->standby, &link->lock, &at);
+            bool is_vain = error == ETIMEDOUT && link->left_ns + patience_ns > free_ns;
+            if (is_vain && patience_ns < longest_standby_ns) patience_ns *= 2;
         }
     }
     link->wheel = DW_WHEEL_THREAD;

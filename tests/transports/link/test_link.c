@@ -388,6 +388,61 @@ static void a_handler_is_called_that_was_set_while_the_thread_fell_asleep(void *
     suite_close(&pair);
 }
 
+/* ---- The standby of the thread ----------------------------------------------------------------
+ */
+
+static dw_wheel link_wheel(dw_link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    dw_wheel wheel = link->wheel;
+    pthread_mutex_unlock(&link->lock);
+    return wheel;
+}
+
+/* For how long the thread still waits for callers before it takes the wheel; 0: it does not. */
+static int64_t standby_left(dw_link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    bool stands_by = link->wheel == DW_WHEEL_FREE && !link->thread_polls;
+    int64_t until_ns = stands_by && link->thread_wakes_ns != INT64_MAX ? link->thread_wakes_ns : 0;
+    int64_t left_ns = until_ns - link->left_ns;
+    pthread_mutex_unlock(&link->lock);
+    return until_ns == 0 ? 0 : left_ns;
+}
+
+static void call_once(suite_pair *pair)
+{
+    suite_send(pair->link[0], TAG, 1, SHORT_BYTES);
+    suite_expect(pair->link[1], TAG, 1, SHORT_BYTES);
+}
+
+static void the_thread_wakes_rarely_while_callers_come_again(void **state)
+{
+    (void)state;
+    const suite_backend loop = {.name = "loop", .uri = "loop://standby-%d", .one_process = 1};
+    suite_pair pair;
+    suite_prepare(&pair, &loop);
+    suite_open(&pair);
+    dw_link *link = pair.link[1];
+    for (int round = 0; round < 2; round++) {
+        int64_t begun_ns = dw_link_now_ns(),
+                patience_ns = (int64_t)SUITE_PATIENCE_MS * DW_NS_PER_MS, first_ns = 0,
+                longest_ns = 0;
+        while (longest_ns < 6 * DW_NS_PER_MS) {
+            assert_true(dw_link_now_ns() - begun_ns < patience_ns);
+            call_once(&pair);
+            longest_ns = standby_left(link);
+            if (first_ns == 0) first_ns = longest_ns;
+        }
+        assert_true(first_ns <= DW_NS_PER_MS);
+        while (link_wheel(link) != DW_WHEEL_ASLEEP) { /* nobody calls any more */
+            assert_true(dw_link_now_ns() - begun_ns < patience_ns);
+            usleep(1000);
+        }
+    }
+    suite_close(&pair);
+}
+
 static void text_of_a_peer_cannot_control_a_terminal(void **state)
 {
     (void)state;
@@ -473,6 +528,7 @@ int main(void)
         cmocka_unit_test(refuses_traits_that_contradict_each_other),
         cmocka_unit_test(messages_are_limited_by_the_backend),
         cmocka_unit_test(a_handler_is_called_that_was_set_while_the_thread_fell_asleep),
+        cmocka_unit_test(the_thread_wakes_rarely_while_callers_come_again),
         cmocka_unit_test(each_backend_of_a_uri_gets_its_own_context),
         cmocka_unit_test(refuses_contexts_for_unused_transports),
         cmocka_unit_test(text_of_a_peer_cannot_control_a_terminal),
