@@ -146,8 +146,8 @@ static void look(dw_group *group, int64_t now_ns)
     group->looked_ns = now_ns;
 }
 
-/* How many nanoseconds there is nothing to do if nothing happens. */
-static int64_t idle_ns(const dw_group *group, bool has_pushed, bool is_closing)
+/* After how many nanoseconds the next turn is due if nothing happens before. */
+static int64_t until_next_turn(const dw_group *group, bool has_pushed, bool is_closing)
 {
     if (has_pushed) return 0;
     if (group->is_blocked) return ROOM_MS * (int64_t)DW_NS_IN_MS;
@@ -161,9 +161,9 @@ static int64_t idle_ns(const dw_group *group, bool has_pushed, bool is_closing)
            (int64_t)DW_NS_IN_MS;
 }
 
-/* What comes from other threads is taken at the start, all at once, because a short operation has
- * four turns and would notice more locks in each. What comes later is for the next turn, which is
- * due at once then (has_work in driver.c). */
+/* All that other threads have left for the worker is taken at the start, under one lock: a short
+ * operation takes four turns, so each lock in a turn costs it time. If more comes later, the next
+ * turn follows at once (has_work in driver.c). */
 int64_t dw_group_turn(dw_group *group, int64_t *turned_ns)
 {
     dw_arrivals inbox = group->inbox;
@@ -184,7 +184,7 @@ int64_t dw_group_turn(dw_group *group, int64_t *turned_ns)
     int64_t now_ns = *turned_ns = dw_group_now_ns();
     if (now_ns - group->looked_ns >= LOOK_MS * (int64_t)DW_NS_IN_MS) look(group, now_ns);
     if (is_closing) close_lanes(group, now_ns);
-    int64_t left_ns = idle_ns(group, has_pushed, is_closing);
+    int64_t left_ns = until_next_turn(group, has_pushed, is_closing);
     pthread_mutex_lock(&group->lock);
     group->published = group->count;
     return left_ns;

@@ -224,10 +224,10 @@ void dw_link_take_down(dw_link *link);
 /* wheel.c */
 void *dw_link_run(void *link);
 /* The caller of these holds the lock. may_drive: whether the caller may take the wheel. take_wheel,
- * leave_wheel: takes it; gives it back. drive: takes the wheel and does the work of the link's
- * thread until has_ended (called under the lock) returns true, the link ends, or the deadline has
- * passed. push_now: sends what is queued without waking the thread. drive and push_now release the
- * lock in between. */
+ * leave_wheel: the caller takes the wheel, and gives it back. drive: takes the wheel and does the
+ * work of the link's thread until has_ended (called under the lock) returns true, the link ends, or
+ * the deadline has passed. push_now: sends what is queued without waking the thread. drive and
+ * push_now release the lock in between. */
 bool dw_link_may_drive(const dw_link *link);
 void dw_link_take_wheel(dw_link *link);
 void dw_link_leave_wheel(dw_link *link);

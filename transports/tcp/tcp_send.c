@@ -162,7 +162,7 @@ static bool uses_first(const dw_tcp_end *end, size_t len)
            (is_near(end) && !end->options.uses_all && len <= end->window);
 }
 
-/* Whether such a message waits for the first stripe although another one is free. */
+/* Whether a message that uses the first stripe waits for it although another stripe is free. */
 static bool must_wait(const dw_tcp_end *end)
 {
     const dw_tcp_stripe *first = &end->stripes[0];
@@ -318,8 +318,8 @@ static uint8_t find_stuck(dw_tcp_end *end, int64_t now, int64_t patience_ns)
     return stuck;
 }
 
-/* Sends the chunks of a message that were only sent on stripes that are stuck again on others.
- * Returns false if no stripe is free. */
+/* Sends once more, on other stripes, those chunks of a message that were only sent on stuck
+ * stripes. Returns false if no stripe is free for them. */
 static bool send_again(dw_tcp_end *end, uint64_t number, uint8_t stuck)
 {
     dw_tcp_kept *kept = kept_of(end, number);

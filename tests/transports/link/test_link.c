@@ -388,8 +388,7 @@ static void a_handler_is_called_that_was_set_while_the_thread_fell_asleep(void *
     suite_close(&pair);
 }
 
-/* ---- The standby of the thread ----------------------------------------------------------------
- */
+/* ---- The standby of the thread --------------------------------------------------------------- */
 
 static dw_wheel link_wheel(dw_link *link)
 {

@@ -81,8 +81,8 @@ static void messages_up_to_the_window_use_the_first_stripe(void **state)
     proxy_pair_close(&pair);
 }
 
-/* Sends a message in each direction; others than the first stripe have stalled, so parts of it are
- * sent again. */
+/* Sends a message in each direction while all stripes but the first have stalled. The parts of it
+ * that went by those must be sent again. */
 static void use_all_stripes(const char *options, size_t len)
 {
     proxy_pair pair;
