@@ -27,7 +27,7 @@
 #include "group.h"
 
 enum { TEXT_BYTES = 256, HEAD_BYTES = 32, HELLO_BYTES = HEAD_BYTES + 2 * TEXT_BYTES };
-enum { MESSAGES_VERSION = 1, WANTS_ANSWER = 1, HAS_ONE_HOP = 2 };
+enum { MESSAGES_VERSION = 2, WANTS_ANSWER = 1, HAS_ONE_HOP = 2 };
 _Static_assert((int)DW_AGREEMENT_TEXT_BYTES <= (int)TEXT_BYTES,
                "a longer text needs another layout of the greeting");
 /* How long to wait for one rank before the time is looked at again. */

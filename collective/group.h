@@ -55,13 +55,14 @@ enum { DW_GROUP_TILE = 2048, DW_GROUP_MOST_RANKS = 256, DW_NS_IN_MS = 1000000 };
  * tag says whether the link has failed. */
 enum { DW_LANE_MESSAGES = 0, DW_LANE_PROBE = 1 };
 
-/* A sender stops while this many bytes wait in the queue of a link. Otherwise the queue of a slow
- * link would hold all messages of an operation at the same time. */
-enum { DW_LANE_AHEAD_BYTES = 8 << 20 };
+/* A sender stops while so many bytes wait in the queue of a link that the backend has not taken.
+ * The backend has enough of its own to keep the wire busy, and what is encoded too early only
+ * takes memory, and processors from ranks that still have an earlier operation to end. */
+enum { DW_LANE_UNSENT_BYTES = 1 << 20 };
 
-/* On a link that may lose messages: how many messages may be without acknowledgement, and how many
- * a receiver keeps that arrived before an earlier one. */
-enum { DW_LANE_WINDOW = 64 };
+/* On a link that may lose messages: how many messages, and how many bytes of them, may be without
+ * acknowledgement, and how many messages a receiver keeps that arrived before an earlier one. */
+enum { DW_LANE_WINDOW = 64, DW_LANE_AHEAD_BYTES = 8 << 20 };
 
 /* A message that was sent and is not acknowledged yet; only on links that may lose messages. */
 typedef struct dw_kept {

@@ -148,7 +148,7 @@ static bool has_room(const dw_lane *lane)
     if (lane->retry_ms > 0 && !dw_lane_has_window(lane)) return false;
     dw_link_counters counters = {.struct_size = sizeof counters};
     dw_link_count(lane->link, &counters);
-    return counters.queued_bytes < DW_LANE_AHEAD_BYTES;
+    return counters.unsent_bytes < DW_LANE_UNSENT_BYTES;
 }
 
 dw_status dw_lane_begin(dw_lane *lane, size_t body_cap, unsigned char **body)

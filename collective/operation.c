@@ -47,17 +47,44 @@ dw_piece dw_group_part_of(const dw_group *group, const dw_group_job *job, uint32
     return found;
 }
 
-/* Returns the length of the pieces of a buffer. If the config does not give it, a part has about
- * PIECES pieces, within the limits of the group. One piece is encoded while another one is sent,
- * added or decoded; with a single piece, each hop would wait for the end of the hop before. */
-static uint64_t piece_length(const dw_group *group, const dw_group_job *job)
+/* How a part is cut: into pieces of the length `whole`, as long as more than two of them are left,
+ * and then each time into half of what is left, until halves would be shorter than `least`. */
+typedef struct part_cut {
+    uint64_t whole, least;
+} part_cut;
+
+/* If the config does not give the length, a part has about PIECES whole pieces, within the limits
+ * of the group. One piece is encoded while another one is sent, added or decoded; with a single
+ * piece, each hop would wait for the end of the hop before. The last pieces are shorter because
+ * what is left to do when they have arrived is done while nothing is sent. */
+static part_cut cut_of(const dw_group *group, const dw_group_job *job)
 {
-    enum { PIECES = 8 };
-    if (group->piece) return group->piece;
+    enum { PIECES = 8, LEAST_OF_LONGEST = 8 };
+    if (group->piece) return (part_cut){group->piece, group->piece};
     uint64_t parts = has_one_part(group, job) ? 1 : group->ranks;
-    uint64_t tiles = job->n / (parts * PIECES * DW_GROUP_TILE) + 1, length = tiles * DW_GROUP_TILE;
-    if (length < group->shortest_piece) return group->shortest_piece;
-    return length < group->longest_piece ? length : group->longest_piece;
+    uint64_t tiles = job->n / (parts * PIECES * DW_GROUP_TILE) + 1, whole = tiles * DW_GROUP_TILE;
+    if (whole > group->longest_piece) whole = group->longest_piece;
+    if (whole < group->shortest_piece) whole = group->shortest_piece;
+    uint64_t least = group->longest_piece / LEAST_OF_LONGEST;
+    return (part_cut){whole, least > group->shortest_piece ? least : group->shortest_piece};
+}
+
+/* Returns the length of the next piece if so much of the part is left. */
+static uint64_t next_length(part_cut cut, uint64_t left)
+{
+    uint64_t length = cut.whole;
+    if (left <= 2 * cut.whole && left >= 2 * cut.least) {
+        uint64_t tiles = (left / 2 + DW_GROUP_TILE - 1) / DW_GROUP_TILE,
+                 half = tiles * DW_GROUP_TILE;
+        if (half < length) length = half;
+    }
+    return left < length ? left : length;
+}
+
+/* Returns how many pieces come before the first one that is half of what is left. */
+static uint64_t whole_pieces(part_cut cut, uint64_t count)
+{
+    return count > 2 * cut.whole ? (count - cut.whole - 1) / cut.whole : 0;
 }
 
 uint32_t dw_group_pieces_of(const dw_group *group, const dw_group_job *job, uint32_t part)
@@ -65,17 +92,21 @@ uint32_t dw_group_pieces_of(const dw_group *group, const dw_group_job *job, uint
     uint64_t count = dw_group_part_of(group, job, part).count;
     uint32_t last = has_one_part(group, job) ? number_of_it(job) : group->ranks - 1;
     if (job->n == 0) return part == last;
-    uint64_t length = piece_length(group, job);
-    return (uint32_t)((count + length - 1) / length);
+    part_cut cut = cut_of(group, job);
+    uint64_t pieces = whole_pieces(cut, count), left = count - pieces * cut.whole;
+    for (; left > 0; pieces++) left -= next_length(cut, left);
+    return (uint32_t)pieces;
 }
 
 dw_piece dw_group_piece_at(const dw_group *group, const dw_group_job *job, uint32_t part,
                            uint32_t piece)
 {
     dw_piece whole = dw_group_part_of(group, job, part);
-    uint64_t length = piece_length(group, job), before = piece * length;
-    uint64_t left = whole.count - before;
-    return (dw_piece){whole.begin + before, left < length ? left : length};
+    part_cut cut = cut_of(group, job);
+    uint64_t first = whole_pieces(cut, whole.count), at = piece < first ? piece : first;
+    uint64_t before = at * cut.whole;
+    for (; at < piece; at++) before += next_length(cut, whole.count - before);
+    return (dw_piece){whole.begin + before, next_length(cut, whole.count - before)};
 }
 
 dw_tensor dw_group_view(const void *data, dw_dtype dtype, uint64_t count)

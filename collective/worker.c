@@ -6,9 +6,10 @@
 #include "group.h"
 
 /* How long the worker sleeps at most: LOOK_MS while anything is in progress, because links and
- * timeouts are checked so often; IDLE_MS otherwise; ROOM_MS while the queue of a link is full,
- * because a link does not report when its queue has room again. */
-enum { LOOK_MS = 20, IDLE_MS = 500, ROOM_MS = 1 };
+ * timeouts are checked so often; IDLE_MS otherwise; ROOM_NS while the queue of a link is full,
+ * because a link does not report when its queue has room again. A fast network sends
+ * DW_LANE_UNSENT_BYTES in about that time. */
+enum { LOOK_MS = 20, IDLE_MS = 500, ROOM_NS = 250000 };
 /* A group that is closed waits at most this long for acknowledgements. */
 enum { CLOSE_MS = 5000 };
 
@@ -150,7 +151,7 @@ static void look(dw_group *group, int64_t now_ns)
 static int64_t until_next_turn(const dw_group *group, bool has_pushed, bool is_closing)
 {
     if (has_pushed) return 0;
-    if (group->is_blocked) return ROOM_MS * (int64_t)DW_NS_IN_MS;
+    if (group->is_blocked) return ROOM_NS;
     bool has_unacknowledged = false;
     for (uint32_t i = 0; i < group->ranks; i++) {
         const dw_lane *lane = &group->lanes[i];

@@ -1086,6 +1086,8 @@ MUTANTS_OF_BOUNDS = {
     "waits_for_a_fifo": ("cli/rendezvous.c", "O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC", "O_RDONLY | O_NOFOLLOW | O_CLOEXEC"),
     "follows_links_of_others": ("cli/rendezvous.c", "O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC", "O_RDONLY | O_NONBLOCK | O_CLOEXEC"),
     "sent_by_the_clock_alone": ("transports/shaped/shaped.c", "end->left_bytes = end->base_bytes + end->shaped_bytes;", ""),
+    "unsent_bytes_never_leave": ("transports/link/queue.c", "link->unsent_bytes -= buffer->len;", "(void)buffer;"),
+    "unsent_bytes_are_not_counted": ("transports/link/queue.c", "    link->unsent_bytes += buffer->len;\n", ""),
     "unused_tags_without_end": ("transports/link/inbox.c", "if (inboxes->n_unused < DW_INBOX_UNUSED_MOST) {", "if (1) {"),
 }
 # Groups, against tests/collective.
@@ -1141,8 +1143,12 @@ MUTANTS_OF_GROUPS = {
     "leaving_is_not_noticed": ("collective/lateness.c", "if (group->lanes[r].is_closed && owes(group, r)) {", "if (0) {"),
     "no_goodbye": ("collective/worker.c", "if (is_closing) close_lanes(group, now_ns);", "if (is_closing) { group->has_closed = true; group->closing_ns = 0; }"),
     "links_are_not_watched": ("collective/worker.c", "        dw_lane_probe(lane);\n", ""),
-    "pieces_as_long_as_they_may_be": ("collective/operation.c", "return length < group->longest_piece ? length : group->longest_piece;", "return group->longest_piece;"),
-    "pieces_of_any_shortness": ("collective/operation.c", "if (length < group->shortest_piece) return group->shortest_piece;", ""),
+    "pieces_as_long_as_they_may_be": ("collective/operation.c", "if (whole < group->shortest_piece) whole = group->shortest_piece;", "whole = group->longest_piece;"),
+    "pieces_of_any_shortness": ("collective/operation.c", "if (whole < group->shortest_piece) whole = group->shortest_piece;", ""),
+    "last_pieces_are_long": ("collective/operation.c", "if (half < length) length = half;", "(void)half;"),
+    "last_pieces_of_any_shortness": ("collective/operation.c", "return (part_cut){whole, least > group->shortest_piece ? least : group->shortest_piece};", "return (part_cut){whole, least / 16};"),
+    "all_is_encoded_at_once": ("collective/lane.c", "return counters.unsent_bytes < DW_LANE_UNSENT_BYTES;", "return counters.unsent_bytes < UINT64_MAX;"),
+    "one_message_is_encoded_at_a_time": ("collective/lane.c", "return counters.unsent_bytes < DW_LANE_UNSENT_BYTES;", "return counters.unsent_bytes == 0;"),
     "bounds_of_any_shape": ("collective/coders.c", "known->t == x.t && known->c == x.c)", "known->t == x.t)"),
     "bounds_of_any_hop": ("collective/coders.c", "if (known->config == config && known->dtype", "if (known->config && known->dtype"),
     "nothing_is_left_to_the_thread": ("collective/driver.c", "if (is_left || now_ns + sleep_ns < group->thread_wakes_ns) pthread_cond_signal(&group->work);", "(void)is_left;"),

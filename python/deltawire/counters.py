@@ -60,8 +60,8 @@ class Counters(NamedTuple):
 class LinkCounters(NamedTuple):
     """What a link has counted since it was opened.
 
-    messages_sent, messages_received; bytes_sent, bytes_received (on the wire); queued_bytes (the
-    current value); recv_wait_ns, send_wait_ns, queue_ns, rtt_ns; kernel_bytes_sent,
+    messages_sent, messages_received; bytes_sent, bytes_received (on the wire); queued_bytes,
+    unsent_bytes (current values); recv_wait_ns, send_wait_ns, queue_ns, rtt_ns; kernel_bytes_sent,
     kernel_bytes_received; retransmits, resent_bytes, reconnects. transport.h documents each field.
     """
 
@@ -80,6 +80,7 @@ class LinkCounters(NamedTuple):
     resent_bytes: int
     reconnects: int
     retry_ms: int
+    unsent_bytes: int
 
 
 class GroupCounters(NamedTuple):

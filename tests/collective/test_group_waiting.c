@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_group_waiting.c - callers that wait do the group's work: what that means for other
- * operations, for other calls and for the caller's own floating point. */
+ * operations, for other calls and for the caller's own floating point. And how much waits to be
+ * sent meanwhile. */
 #include <fenv.h>
 #include <unistd.h>
 
+#include "group.h"
 #include "group_rig.h"
 
 enum { PATIENCE_MS = 60000, FLOATS = 200000, SHORT = 3000, ROUNDS = 100 };
@@ -129,12 +131,45 @@ static void sums_do_not_depend_on_the_rounding_mode_of_callers(void **state)
     }
 }
 
+/* ---- Links ----------------------------------------------------------------------------------- */
+
+enum { LONG = 1 << 21, PIECE_BYTES = 131072 };
+
+/* The wire takes a third of a second for what a rank contributes, 4 MiB; the worker could encode
+ * all of it in some milliseconds. */
+static void little_is_encoded_before_the_wire_can_take_it(void **state)
+{
+    (void)state;
+    static float x[2][LONG], y[2][LONG];
+    group_rig rig;
+    rig_link(&rig, "shaped:rate=100mbit/loop://waiting-%d", 2, "raw:f32", NULL);
+    for (int r = 0; r < 2; r++) rig.config[r].piece = PIECE_BYTES / sizeof(float);
+    rig_open(&rig);
+    for (uint32_t r = 0; r < 2; r++) {
+        rig_fill(x[r], DW_F32, LONG, r);
+        dw_group_job job = {
+            .struct_size = sizeof job, .operation = DW_ALL_REDUCE, .n = LONG, .x = x[r], .y = y[r]};
+        assert_int_equal(dw_group_start(rig.group[r], &job), DW_OK);
+    }
+    uint64_t most = 0;
+    while (dw_group_wait(rig.group[0], 0, 1) == DW_PENDING) {
+        dw_link_counters now = {.struct_size = sizeof now};
+        assert_int_equal(dw_link_count(rig.links[0][1], &now), DW_OK);
+        if (now.unsent_bytes > most) most = now.unsent_bytes;
+    }
+    assert_in_range(most, DW_LANE_UNSENT_BYTES, DW_LANE_UNSENT_BYTES + 2 * PIECE_BYTES);
+    assert_int_equal(dw_group_wait(rig.group[1], 0, PATIENCE_MS), DW_OK);
+    assert_memory_equal(y[0], y[1], sizeof y[0]);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_thread_continues_what_a_caller_leaves),
         cmocka_unit_test(other_calls_need_not_wait_for_a_caller_who_waits),
         cmocka_unit_test(sums_do_not_depend_on_the_rounding_mode_of_callers),
+        cmocka_unit_test(little_is_encoded_before_the_wire_can_take_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -355,6 +355,7 @@ dw_status dw_link_count(dw_link *link, dw_link_counters *counters)
         now = link->counters;
         now.queued_bytes = link->queued_bytes;
         now.retry_ms = link->retry_ms;
+        now.unsent_bytes = link->unsent_bytes;
         pthread_mutex_unlock(&link->lock);
     }
     dw_status given = dw_give_told(counters, &now, sizeof now, "dw_link_counters", NULL);

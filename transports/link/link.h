@@ -145,7 +145,8 @@ struct dw_link {
     dw_buffer *kept_head, *kept_tail;
     uint64_t kept;         /* how many */
     uint64_t queued_bytes; /* of messages reserved, queued, in flight and kept */
-    uint64_t unsent;       /* messages queued and in flight */
+    uint64_t unsent;       /* messages queued and in flight ... */
+    uint64_t unsent_bytes; /* ... and their payload */
     int64_t unsent_ns;     /* when `unsent` last changed */
     dw_inboxes inboxes;
     uint32_t waiters; /* threads in dw_link_recv that have found no message */
@@ -184,10 +185,10 @@ void dw_link_ring(const struct dw_bell *bell);
 void dw_link_hush(const struct dw_bell *bell);
 void dw_link_call_handlers(dw_link *link);
 
-/* queue.c; the caller holds the lock. count_unsent: adds `more`, which may be negative, to the
- * number of messages that wait to be sent. */
-void dw_link_count_unsent(dw_link *link, int more);
+/* queue.c; the caller holds the lock. append: the message waits to be sent from now on. has_left:
+ * an appended message does not wait any more. */
 void dw_link_append(dw_link *link, dw_buffer *buffer);
+void dw_link_has_left(dw_link *link, const dw_buffer *buffer);
 
 /* calls.c, for channels. Like dw_link_send_begin, but for answers, which must not wait: the queue
  * may grow to twice its limit and one message more. Beyond that the link fails. */

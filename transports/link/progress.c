@@ -76,7 +76,7 @@ static void keep(dw_link *link, const dw_transport_state *state)
 {
     dw_buffer *sent = link->sending;
     link->sending = NULL;
-    if (sent->kind != DW_KIND_HELLO) dw_link_count_unsent(link, -1);
+    if (sent->kind != DW_KIND_HELLO) dw_link_has_left(link, sent);
     sent->next = NULL;
     if (link->kept_tail)
         link->kept_tail->next = sent;
@@ -458,7 +458,7 @@ static void drop_queue(dw_link *link)
     while (link->queue_head) {
         dw_buffer *buffer = link->queue_head;
         link->queue_head = buffer->next;
-        dw_link_count_unsent(link, -1);
+        dw_link_has_left(link, buffer);
         if (buffer->kind == DW_KIND_DATA)
             link->queued_bytes -= (uint64_t)buffer->len + DW_BUFFER_PREFIX_BYTES;
         dw_buffer_drop(&link->pool, buffer);

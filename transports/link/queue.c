@@ -4,15 +4,11 @@
 
 /* queue_ns grows by the number of waiting messages times the time since the last change. So it is
  * the sum of the waiting times of all messages. */
-void dw_link_count_unsent(dw_link *link, int more)
+static void pass_time(dw_link *link)
 {
     int64_t now = dw_link_now_ns();
     link->counters.queue_ns += link->unsent * (uint64_t)(now - link->unsent_ns);
     link->unsent_ns = now;
-    if (more > 0)
-        link->unsent += (uint64_t)more;
-    else
-        link->unsent -= (uint64_t)-more;
 }
 
 void dw_link_append(dw_link *link, dw_buffer *buffer)
@@ -23,5 +19,14 @@ void dw_link_append(dw_link *link, dw_buffer *buffer)
     else
         link->queue_head = buffer;
     link->queue_tail = buffer;
-    dw_link_count_unsent(link, 1);
+    pass_time(link);
+    link->unsent++;
+    link->unsent_bytes += buffer->len;
+}
+
+void dw_link_has_left(dw_link *link, const dw_buffer *buffer)
+{
+    pass_time(link);
+    link->unsent--;
+    link->unsent_bytes -= buffer->len;
 }

@@ -240,9 +240,12 @@ static void waits_for_room_and_not_for_an_empty_queue(void **state)
     assert_int_equal(dw_link_wait_room(pair.link[0], len, 20), DW_PENDING);
     assert_int_equal(dw_link_wait_room(pair.link[0], 1000, 0), DW_OK);
     assert_int_equal(dw_link_flush(pair.link[0], 0), DW_PENDING);
+    dw_link_counters now = counted(pair.link[0]);
+    assert_int_equal(now.unsent_bytes, (sent - now.messages_sent) * len);
     for (uint64_t n = 0; n < sent; n++) suite_expect(pair.link[1], TAG, n, len);
     assert_int_equal(dw_link_wait_room(pair.link[0], len, SUITE_PATIENCE_MS), DW_OK);
     assert_int_equal(dw_link_flush(pair.link[0], SUITE_PATIENCE_MS), DW_OK);
+    assert_int_equal(counted(pair.link[0]).unsent_bytes, 0);
     suite_close(&pair);
 }
 
