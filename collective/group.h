@@ -55,13 +55,15 @@ enum { DW_GROUP_TILE = 2048, DW_GROUP_MOST_RANKS = 256, DW_NS_IN_MS = 1000000 };
  * tag says whether the link has failed. */
 enum { DW_LANE_MESSAGES = 0, DW_LANE_PROBE = 1 };
 
-/* A sender stops while so many bytes wait in the queue of a link that the backend has not taken.
- * The backend has enough of its own to keep the wire busy, and what is encoded too early only
- * takes memory, and processors from ranks that still have an earlier operation to end. */
+/* A rank sends nothing more on a link while so many bytes wait there which the backend has not
+ * taken yet. The backend has enough of its own to keep the wire busy. To encode more than that too
+ * early costs memory, and, where ranks share processors, the time of those that still have an
+ * earlier operation to end. */
 enum { DW_LANE_UNSENT_BYTES = 1 << 20 };
 
 /* On a link that may lose messages: how many messages, and how many bytes of them, may be without
- * acknowledgement, and how many messages a receiver keeps that arrived before an earlier one. */
+ * acknowledgement, and how many messages a receiver keeps that arrived before an earlier one. The
+ * inbox of a group may hold so many bytes more than max_early_bytes. */
 enum { DW_LANE_WINDOW = 64, DW_LANE_AHEAD_BYTES = 8 << 20 };
 
 /* A message that was sent and is not acknowledged yet; only on links that may lose messages. */

@@ -55,8 +55,8 @@ typedef struct part_cut {
 
 /* If the config does not give the length, a part has about PIECES whole pieces, within the limits
  * of the group. One piece is encoded while another one is sent, added or decoded; with a single
- * piece, each hop would wait for the end of the hop before. The last pieces are shorter because
- * what is left to do when they have arrived is done while nothing is sent. */
+ * piece, each hop would wait for the end of the hop before. The last pieces are shorter, because
+ * nothing is sent while they are decoded. */
 static part_cut cut_of(const dw_group *group, const dw_group_job *job)
 {
     enum { PIECES = 8, LEAST_OF_LONGEST = 8 };
@@ -69,7 +69,7 @@ static part_cut cut_of(const dw_group *group, const dw_group_job *job)
     return (part_cut){whole, least > group->shortest_piece ? least : group->shortest_piece};
 }
 
-/* Returns the length of the next piece if so much of the part is left. */
+/* Returns the length of the next piece. left: how many floats of the part are in no piece yet. */
 static uint64_t next_length(part_cut cut, uint64_t left)
 {
     uint64_t length = cut.whole;
@@ -81,7 +81,7 @@ static uint64_t next_length(part_cut cut, uint64_t left)
     return left < length ? left : length;
 }
 
-/* Returns how many pieces come before the first one that is half of what is left. */
+/* Returns how many pieces have the length `whole` before no more than two of them are left. */
 static uint64_t whole_pieces(part_cut cut, uint64_t count)
 {
     return count > 2 * cut.whole ? (count - cut.whole - 1) / cut.whole : 0;

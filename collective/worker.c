@@ -7,8 +7,8 @@
 
 /* How long the worker sleeps at most: LOOK_MS while anything is in progress, because links and
  * timeouts are checked so often; IDLE_MS otherwise; ROOM_NS while the queue of a link is full,
- * because a link does not report when its queue has room again. A fast network sends
- * DW_LANE_UNSENT_BYTES in about that time. */
+ * because a link does not report when its queue has room again. In that time a network
+ * of 4 GB/s sends all that may wait in the queue (DW_LANE_UNSENT_BYTES). */
 enum { LOOK_MS = 20, IDLE_MS = 500, ROOM_NS = 250000 };
 /* A group that is closed waits at most this long for acknowledgements. */
 enum { CLOSE_MS = 5000 };

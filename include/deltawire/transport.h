@@ -193,7 +193,7 @@ typedef struct dw_link_counters {
      * fastest connection. From the backend: bytes sent again, connections made again. */
     uint64_t retransmits, rtt_ns, resent_bytes, reconnects;
     uint64_t retry_ms; /* as in dw_transport_traits; 0: messages arrive complete, once, in order */
-    uint64_t unsent_bytes; /* now: of queued_bytes, what the backend has not had all of */
+    uint64_t unsent_bytes; /* now: the payload of messages of which bytes have not left yet */
 } dw_link_counters;
 /* Fills *counters; the caller sets counters->struct_size first. Errors: ARGUMENT. */
 DW_API dw_status dw_link_count(dw_link *link, dw_link_counters *counters);

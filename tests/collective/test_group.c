@@ -241,7 +241,9 @@ static void the_hops_may_have_different_codecs(void **state)
     rig_close(&rig);
 }
 
-/* Compares the lengths of the pieces of part 1. Lengths that are not given are 0. */
+/* Checks that the last pieces of part 1 have the expected lengths, up to five, of which the unused
+ * ones are 0, that those before are as long as the first of these, and that no gap is between
+ * them. */
 static void expect_pieces(const dw_group *group, const dw_group_job *job, const uint64_t *expected)
 {
     dw_piece part = dw_group_part_of(group, job, 1);
@@ -262,9 +264,9 @@ static void expect_pieces(const dw_group *group, const dw_group_job *job, const 
 static void pieces_are_as_long_as_the_buffer_asks_for(void **state)
 {
     (void)state;
-    /* Of two ranks; 16 tiles of 2048 floats in 8 bits have more than 32 KiB. The last five pieces;
-     * those before are as long as the first of these. The last ones are halves of what is left, if
-     * these are not shorter than 32768 floats. */
+    /* Of two ranks; 16 tiles of 2048 floats in 8 bits have more than 32 KiB. `lengths` are those of
+     * the last pieces; all pieces before them are as long as the first of these. The last two or
+     * more are halves of what is left of the part, unless halves are shorter than 32768 floats. */
     static const struct {
         dw_operation operation;
         uint64_t n, lengths[5];

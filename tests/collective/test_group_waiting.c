@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_group_waiting.c - callers that wait do the group's work: what that means for other
- * operations, for other calls and for the caller's own floating point. And how much waits to be
- * sent meanwhile. */
+ * operations, for other calls and for the caller's own floating point. And how much of an
+ * operation waits on a link until the wire can take it. */
 #include <fenv.h>
 #include <unistd.h>
 
@@ -151,12 +151,14 @@ static void little_is_encoded_before_the_wire_can_take_it(void **state)
             .struct_size = sizeof job, .operation = DW_ALL_REDUCE, .n = LONG, .x = x[r], .y = y[r]};
         assert_int_equal(dw_group_start(rig.group[r], &job), DW_OK);
     }
+    dw_status status;
     uint64_t most = 0;
-    while (dw_group_wait(rig.group[0], 0, 1) == DW_PENDING) {
+    while ((status = dw_group_wait(rig.group[0], 0, 1)) == DW_PENDING) {
         dw_link_counters now = {.struct_size = sizeof now};
         assert_int_equal(dw_link_count(rig.links[0][1], &now), DW_OK);
         if (now.unsent_bytes > most) most = now.unsent_bytes;
     }
+    assert_int_equal(status, DW_OK);
     assert_in_range(most, DW_LANE_UNSENT_BYTES, DW_LANE_UNSENT_BYTES + 2 * PIECE_BYTES);
     assert_int_equal(dw_group_wait(rig.group[1], 0, PATIENCE_MS), DW_OK);
     assert_memory_equal(y[0], y[1], sizeof y[0]);

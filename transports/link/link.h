@@ -186,7 +186,7 @@ void dw_link_hush(const struct dw_bell *bell);
 void dw_link_call_handlers(dw_link *link);
 
 /* queue.c; the caller holds the lock. append: the message waits to be sent from now on. has_left:
- * an appended message does not wait any more. */
+ * a message that was appended has been sent, or dropped, and does not wait any more. */
 void dw_link_append(dw_link *link, dw_buffer *buffer);
 void dw_link_has_left(dw_link *link, const dw_buffer *buffer);
 
