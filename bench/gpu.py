@@ -3,17 +3,19 @@
 # gpu.py - runs the checks, sanitizers and benchmarks of ./run gpu after the programs are built, and
 # writes a JSON file and a picture.
 """usage: gpu.py --name | [--build DIR] [--out FILE.json] [--elements N] [--most N] [--repeats N]
-[--threads N]
+[--threads N] [--commit TEXT]
 
 Runs gpu_check (frames and states of the GPU against those of the CPU), gpu_link (two processes
-joined over NCCL), compute-sanitizer over a small gpu_check where it is installed, and gpu_bench;
-writes one JSON file with date, device, driver, clocks and commit, and beside it a picture of the
-bandwidth, as a fraction of that of a copy, against the size. Exit 77: there is no GPU."""
+joined over NCCL), gpu_bench, the tests of the Python package with torch's tensors on the GPU, and
+compute-sanitizer over a small gpu_check where it is installed; writes one JSON file with date,
+device, driver, clocks and commit, and beside it a picture of the bandwidth, as a fraction of that
+of a copy, against the size. Exit 77: there is no GPU."""
 
 import argparse
 import ctypes
 import datetime
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -32,6 +34,7 @@ GOALS = {
     "encode/delta/b2/g64/bf16/bf16": 0.85,
     "encode/delta/b3/g64/bf16/bf16": 0.85,
 }
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEADLINE = 540  # seconds for everything: rented machines often have a limit of ten minutes
 STARTED = time.monotonic()
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -111,6 +114,27 @@ def check_link(program, log):
     if status == ABSENT:
         return " / ".join(lines[-1:]).replace("\t", ": ")
     return " / ".join(lines) if status == 0 else "FAILED: " + " / ".join(lines[-4:])
+
+
+def check_python(build, log):
+    """The result of tests/python/torch/test_gpu.py, with the python3 of this machine."""
+    needs = "import cffi, pytest, torch; assert torch.cuda.is_available()"
+    ready = subprocess.run([sys.executable, "-c", needs], capture_output=True, text=True)
+    if ready.returncode != 0:
+        return f"not tested: {(ready.stderr.strip().splitlines() or ['no torch'])[-1]}"
+    if not (build / "python/deltawire").exists():
+        return "not built"
+    print("== tensors of torch, in Python", flush=True)
+    folders = [str(build / name) for name in ("src", "transports", "collective", "threads")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(build / "python"), os.environ.get("PYTHONPATH")])
+    )
+    os.environ["DW_TEST_LIBRARIES"] = os.pathsep.join([*folders, str(build / "python")])
+    tests = ROOT / "tests/python/torch/test_gpu.py"
+    status, lines = run(
+        [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", tests], log, 200
+    )
+    return lines[-1] if status == 0 else "FAILED: " + " / ".join(lines[-6:])
 
 
 def figures(lines):
@@ -243,6 +267,7 @@ def main():
     parser.add_argument("--most", type=int, default=64 << 20)
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--threads", type=int, default=16)
+    parser.add_argument("--commit", help="the commit of the sources, if this is no checkout")
     options = parser.parse_args()
     if options.name:
         print(device_name() or "none")
@@ -250,12 +275,11 @@ def main():
     log, today = [], datetime.date.today().isoformat()
     out = options.out or options.build / "gpu.json"
     print("== frames and states against the CPU", flush=True)
-    golden = pathlib.Path(__file__).resolve().parent.parent / "tests" / "wire" / "golden"
     status, checked = run(
         [
             options.build / "bench/gpu_check",
             "--golden",
-            golden,
+            ROOT / "tests/wire/golden",
             "--elements",
             options.elements,
             "--threads",
@@ -277,11 +301,13 @@ def main():
     )
     if status:
         return 1
+    python = check_python(options.build.resolve(), log)
     made = {
         "date": today,
-        "commit": commit(pathlib.Path(__file__).parent),
+        "commit": options.commit or commit(ROOT),
         **figures(lines),
         "link": link,
+        "python": python,
         "checked": [line.split("\t")[1:] for line in checked if line.startswith("same\t")],
         "sanitizers": sanitize(options.build / "bench/gpu_check", log),
         "log": log,
@@ -300,7 +326,7 @@ def main():
     print(f"== {out}")
     return (
         1
-        if link.startswith("FAILED")
+        if "FAILED" in link + python
         or any(finding.startswith("FOUND") for finding in made["sanitizers"].values())
         else 0
     )

@@ -71,6 +71,9 @@ static const bench_case cases[] = {
      "delta:bits=4,group=128,transform=hadamard,replies=never", DW_BF16, false, DW_CUDA_DEVICE},
     {"decode/delta+hadamard/b4/g128/bf16/bf16",
      "delta:bits=4,group=128,transform=hadamard,replies=never", DW_BF16, true, DW_CUDA_DEVICE},
+    {"encode/direct+feedback/b4/g64/f32/f32", "direct:bits=4,feedback=ef", DW_F32, false,
+     DW_CUDA_DEVICE},
+    {"decode/direct/b4/g64/f32/none", "direct:bits=4", DW_F32, true, DW_CUDA_DEVICE},
     {"encode/delta+pinned/b4/g128/bf16/bf16", "delta:bits=4,group=128,choose=never,replies=never",
      DW_BF16, false, DW_CUDA_PINNED},
 };
@@ -94,12 +97,18 @@ static bool is_delta(const rig *r)
     return strncmp(r->of->codec, "delta", 5) == 0;
 }
 
+/* Whether the encoder keeps a tensor for each key: prev, or the residual of the error feedback. */
+static bool keeps_tensor(const rig *r)
+{
+    return is_delta(r) || strstr(r->of->codec, "feedback=ef") != NULL;
+}
+
 /* The bytes that must be read and written. */
 static size_t traffic(const rig *r)
 {
     size_t payload = r->len - r->head_len;
     if (r->of->decodes) return payload + (is_delta(r) ? 2 : 1) * r->bytes;
-    return payload + (is_delta(r) ? 3 : 1) * r->bytes;
+    return payload + (keeps_tensor(r) ? 3 : 1) * r->bytes;
 }
 
 static void finish_encode(rig *r)
@@ -199,7 +208,7 @@ static void rig_close(rig *r)
 static gpu_graph *prepare(rig *r)
 {
     put_x(r, 1);
-    if (is_delta(r)) {
+    if (keeps_tensor(r)) {
         start_encode(r);
         finish_encode(r);
         if (r->of->decodes) {

@@ -375,7 +375,14 @@ static void check_modes(gpu *g)
                   DW_CUDA_PINNED, false},
                  {"mx:element=e2m1,transform=hadamard,rotate=16", DW_CUDA_DEVICE, false},
                  {"delta:form=step,rounding=dither,transform=hadamard,entropy=rans,replies=never",
-                  DW_CUDA_DEVICE, false}};
+                  DW_CUDA_DEVICE, false},
+                 {"direct:bits=4,feedback=ef", DW_CUDA_DEVICE, false},
+                 {"direct:bits=2,group=row,scale=mse,feedback=ef", DW_CUDA_PINNED, true},
+                 {"direct:form=step,rounding=dither,step=3,feedback=ef", DW_CUDA_DEVICE, true},
+                 {"direct:bits=3,feedback=ef,entropy=rans", DW_CUDA_DEVICE, false},
+                 {"mx:element=e2m1,feedback=ef", DW_CUDA_DEVICE, false},
+                 {"raw:f32", DW_CUDA_DEVICE, false},
+                 {"raw:bf16,feedback=ef", DW_CUDA_PINNED, false}};
     static const uint32_t shapes[][2] = {{1, 1},    {3, 100},   {17, 1000}, {65, 2048},
                                          {9, 4100}, {128, 768}, {7, 4352}};
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {

@@ -97,6 +97,24 @@ DW_DEVICE float dw_widen(uint32_t bits, dw_dtype dtype)
     return dtype == DW_F16 ? dw_f16_widen((uint16_t)bits) : dw_bf16_widen((uint16_t)bits);
 }
 
+/* Every NaN that a GPU makes is 0x7fffffff. This is for tests that run the kernels on a CPU. */
+#ifndef DW_MADE_BY_GPU
+#define DW_MADE_BY_GPU(value) (value)
+#endif
+
+DW_DEVICE float dw_minus(float x, float base)
+{
+    return DW_MADE_BY_GPU(x - base);
+}
+
+/* x - base as CPUs compute it: where x is NaN, its bits, made quiet. */
+DW_DEVICE float dw_minus_keeping_nan(float x, float base)
+{
+    uint32_t bits = dw_bits_of(x);
+    bool is_nan = (bits & 0x7fffffffu) > DW_F32_INFINITY;
+    return is_nan ? dw_float_of(bits | 0x00400000u) : dw_minus(x, base);
+}
+
 /* RN of docs/format.md; returns bits. */
 DW_DEVICE uint32_t dw_narrow(float value, dw_dtype dtype)
 {

@@ -42,7 +42,7 @@ DW_DEVICE float dw_delta_at(const dw_encode_job *job, uint64_t row, uint64_t col
 {
     float x = dw_value_at(job->x, job->x_dtype, row * (uint64_t)job->stride + column);
     return job->prev && !direct
-               ? x - dw_value_at(job->prev, job->prev_dtype, row * job->layout.c + column)
+               ? dw_minus(x, dw_value_at(job->prev, job->prev_dtype, row * job->layout.c + column))
                : x;
 }
 
@@ -72,8 +72,7 @@ DW_DEVICE uint32_t dw_first_choice(const dw_choose_room *room, uint32_t place,
 {
     dw_extremes delta = {room->positive[0][place], room->negative[0][place]};
     dw_extremes direct = {room->positive[1][place], room->negative[1][place]};
-    bool is_direct =
-        job->layout.chooses && dw_extremes_largest(direct) < dw_extremes_largest(delta);
+    bool is_direct = job->layout.chooses && dw_is_direct_better(direct, delta);
     *extremes = is_direct ? direct : delta;
     uint16_t scale = dw_scale_of(*extremes, job->layout.bits, job->rule.scale != DW_SCALE_ABSMAX);
     return scale | (is_direct ? 0x10000u : 0);

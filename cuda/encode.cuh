@@ -139,8 +139,7 @@ DW_DEVICE void dw_decide(const dw_cuda_encode_part *part, const dw_tile *tile, u
         if (layout->cut_rows) {
             chosen[slot] = part->share.chosen[index];
         } else {
-            bool is_direct = layout->chooses &&
-                             dw_extremes_largest(direct[slot]) < dw_extremes_largest(delta[slot]);
+            bool is_direct = layout->chooses && dw_is_direct_better(direct[slot], delta[slot]);
             extremes = is_direct ? direct[slot] : delta[slot];
             chosen[slot] = dw_scale_of(extremes, layout->bits, job->rule.scale != DW_SCALE_ABSMAX) |
                            (is_direct ? 0x10000u : 0);
@@ -269,7 +268,7 @@ DW_DEVICE void dw_load_eights(const dw_encode_job *job, const dw_tile *tile, dw_
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
 #pragma unroll
         for (uint32_t i = 0; i < DW_EIGHT; i++) {
-            all->e[slot].delta.of[i] = all->x[slot].of[i] - all->e[slot].base.of[i];
+            all->e[slot].delta.of[i] = dw_minus(all->x[slot].of[i], all->e[slot].base.of[i]);
             all->dithers[slot].of[i] = 0.0f;
         }
         if (job->rule.is_stochastic)

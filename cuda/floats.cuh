@@ -187,7 +187,7 @@ DW_DEVICE uint64_t dw_floats_encode_residual(const dw_encode_job *job, uint64_t 
 #pragma unroll
         for (uint32_t i = 0; i < DW_EIGHT; i++) {
             float x = dw_widen(bits[i], job->x_dtype);
-            bits[i] = dw_floats_round(x - held.of[i], wire, job->is_exact);
+            bits[i] = dw_floats_round(dw_minus_keeping_nan(x, held.of[i]), wire, job->is_exact);
             float sent = dw_widen(bits[i], wire);
             next[i] = dw_bits_of(dw_residual_next(held.of[i], sent, x));
         }

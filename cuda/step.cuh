@@ -149,7 +149,7 @@ DW_DEVICE dw_eight dw_load_deltas(const dw_encode_job *job, const dw_place *plac
     dw_eight delta = dw_load_eight(job->x, x_dtype, place->tensor, place->n);
     *base = dw_load_eight(job->prev, prev_dtype, place->dense, place->n);
 #pragma unroll
-    for (uint32_t i = 0; i < DW_EIGHT; i++) delta.of[i] -= base->of[i];
+    for (uint32_t i = 0; i < DW_EIGHT; i++) delta.of[i] = dw_minus(delta.of[i], base->of[i]);
     return delta;
 }
 

@@ -59,6 +59,7 @@ MUTANTS = {
     "floats_halves_unchecked": ("src/codecs/floats.c", "&& !(found_half >> 15)", ""),
     "floats_keep_infinity": ("src/codecs/floats.c", "if (are_finite(&wire, form, p.n)) {", "if (1) {"),
     "floats_of_nan_are_old": ("src/codecs/floats.c", "if (are_finite(&wire, form, p->n)) return;", "return;"),
+    "choice_by_bits_of_nan": ("src/arithmetic/quant.h", "return of_x < DW_F32_INFINITY && of_x <", "return of_x <"),
     "floats_poison_uncounted": ("src/codecs/floats.c", "bool counts = !job->is_exact &&", "bool counts = 0 &&"),
     "floats_rows_touch": ("src/codecs/floats.c", "bool is_dense = stride == (int64_t)c;", "bool is_dense = 1;"),
     "code_not_clamped": ("src/arithmetic/quant.h", "level = level > half - 1 ? half - 1 : level;", ""),
@@ -749,6 +750,7 @@ MUTANTS_OF_ARM = {
 
 # The kernels for GPUs, whose source the test cuda_kernels runs on the CPU.
 MUTANTS_OF_GPU = {
+    "gpu_floats_residual_of_nan": ("cuda/floats.cuh", "dw_minus_keeping_nan(x, held.of[i])", "dw_minus(x, held.of[i])"),
     "gpu_floats_keep_poison": ("cuda/floats.cuh", "return dw_is_finite(value) ? dw_narrow(value, prev_dtype) : 0;", "return dw_narrow(value, prev_dtype);"),
     "gpu_floats_clamp_what_is_exact": ("cuda/floats.cuh", "return dtype == DW_F16 ? dw_f16_round(value) : dw_bf16_round(value);", "return dw_narrow(value, dtype);"),
     "gpu_floats_rows_touch": ("cuda/floats.cuh", "return at + 1 + (uint64_t)stride - layout->c;", "return at + (uint64_t)stride - layout->c;"),

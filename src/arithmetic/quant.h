@@ -31,6 +31,15 @@ DW_INLINE uint32_t dw_extremes_largest(dw_extremes extremes)
     return extremes.positive > extremes.negative ? extremes.positive : extremes.negative;
 }
 
+/* Whether an encoder codes x itself in place of x - prev, given their extremes in a piece: where x
+ * is smaller. Not where x has NaN or infinite values, which poison the piece in both cases:
+ * processors differ in the bits of the NaN that a difference is. */
+DW_INLINE int dw_is_direct_better(dw_extremes direct, dw_extremes delta)
+{
+    uint32_t of_x = dw_extremes_largest(direct);
+    return of_x < DW_F32_INFINITY && of_x < dw_extremes_largest(delta);
+}
+
 /* L of docs/format.md, 5: a scale is a magnitude divided by L, rounded up. Levels reach from
  * -2^(bits-1) to 2^(bits-1) - 1. uses_all: the magnitude belongs on the lowest level, so L is
  * 2^(bits-1). Otherwise this level, which only one sign has, is not needed, and L is one less. One

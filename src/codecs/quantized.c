@@ -150,8 +150,7 @@ static dw_chosen choose_row(const dw_encode_job *job, uint64_t row)
         s = dw_rotation_source(job, row, at, buffer);
         kernels->extremes(s.x, s.x_dtype, s.prev, s.prev_dtype, s.n, &found);
     }
-    dw_chosen chosen = {0, job->layout.chooses && dw_extremes_largest(found.direct) <
-                                                      dw_extremes_largest(found.delta)};
+    dw_chosen chosen = {0, job->layout.chooses && dw_is_direct_better(found.direct, found.delta)};
     dw_extremes extremes = chosen.direct ? found.direct : found.delta;
     chosen.scale = dw_scale_of(extremes, job->layout.bits, job->rule.scale != DW_SCALE_ABSMAX);
     if (job->rule.scale != DW_SCALE_MSE || dw_scale_is_flat(chosen.scale)) return chosen;

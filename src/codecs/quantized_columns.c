@@ -110,8 +110,7 @@ static void choose_columns(strip *s, const dw_encode_job *job, dw_chosen *chosen
     }
     for (uint32_t i = 0; i < s->columns.n; i++) {
         dw_extremes delta = delta_of(&extremes, i), direct = direct_of(&extremes, i);
-        chosen[i].direct =
-            layout->chooses && dw_extremes_largest(direct) < dw_extremes_largest(delta);
+        chosen[i].direct = layout->chooses && dw_is_direct_better(direct, delta);
         chosen[i].scale = dw_scale_of(chosen[i].direct ? direct : delta, layout->bits,
                                       job->rule.scale != DW_SCALE_ABSMAX);
         set_column(s, i, chosen[i]);

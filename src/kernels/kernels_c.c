@@ -165,7 +165,7 @@ static dw_chosen choose(piece *p, const dw_encode_run *run)
     } else {
         join_extremes(p->delta, run->width, &delta);
         if (run->choices) join_extremes(p->x, run->width, &direct);
-        chosen.direct = run->choices && dw_extremes_largest(direct) < dw_extremes_largest(delta);
+        chosen.direct = run->choices && dw_is_direct_better(direct, delta);
     }
     if (chosen.direct) {
         memcpy(p->delta, p->x, run->width * sizeof *p->delta);

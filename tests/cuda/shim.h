@@ -60,6 +60,16 @@ template <typename Type> static inline void __stcs(Type *to, Type value)
     *to = value;
 }
 
+/* The NaN that a GPU makes, in place of that of this CPU. */
+static inline float shim_made_by_gpu(float value)
+{
+    uint32_t bits, nan = 0x7fffffffu;
+    memcpy(&bits, &value, sizeof bits);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) memcpy(&value, &nan, sizeof value);
+    return value;
+}
+#define DW_MADE_BY_GPU(value) shim_made_by_gpu(value)
+
 static inline unsigned max(unsigned a, unsigned b)
 {
     return a > b ? a : b;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ranks.py - Ranks: runs a function on several ranks of a gloo group, each in its own process.
+# ranks.py - Ranks: runs a function on several ranks of a process group, each in its own process.
 """Many tests share the processes, because importing torch takes seconds. Each run has a process
 group of its own."""
 
@@ -19,22 +19,26 @@ def _serve(pipe):
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     while True:
         try:
-            function, rank, world, store, args, timeout = pipe.recv()
+            given = pipe.recv()
         except EOFError:
             return
         try:
-            answer = (True, _run(function, rank, world, store, args, timeout))
+            answer = (True, _run(*given))
         except BaseException as error:
             named = (type(error).__name__, getattr(error, "status", None), str(error))
             answer = (False, (named, traceback.format_exc()))
         pipe.send(answer)
 
 
-def _run(function, rank, world, store, args, timeout):
+def _run(function, rank, world, store, args, timeout, backend):
     import torch.distributed as dist
 
+    if "nccl" in backend:
+        from gpu_ranks import use_nccl
+
+        use_nccl(rank)
     dist.init_process_group(
-        "gloo",
+        backend,
         init_method=f"file://{store}",
         rank=rank,
         world_size=world,
@@ -68,15 +72,16 @@ class Ranks:
             self._workers.append((process, ours))
         return self._workers[i]
 
-    def run(self, world, function, *args, timeout=TIMEOUT_S, may_die=()):
+    def run(self, world, function, *args, timeout=TIMEOUT_S, may_die=(), backend="gloo"):
         """Calls function(rank, world, *args) on each rank, and returns a list of the results.
 
-        may_die: ranks that may die without a result; theirs is None."""
+        may_die: ranks that may die without a result; theirs is None. backend: of the process
+        group."""
         with tempfile.TemporaryDirectory() as folder:
             store = os.path.join(folder, "store")
             workers = [self._worker(i) for i in range(world)]
             for rank, (_, pipe) in enumerate(workers):
-                pipe.send((function, rank, world, store, args, timeout))
+                pipe.send((function, rank, world, store, args, timeout, backend))
             answers, broken = [], False
             for rank, (process, pipe) in enumerate(workers):
                 try:
