@@ -3,7 +3,7 @@
 # gpu.py - runs the checks, sanitizers and benchmarks of ./run gpu after the programs are built, and
 # writes a JSON file and a picture.
 """usage: gpu.py --name | [--build DIR] [--out FILE.json] [--elements N] [--most N] [--repeats N]
-[--threads N] [--commit TEXT]
+[--threads N] [--seconds N] [--commit TEXT]
 
 Runs gpu_check (frames and states of the GPU against those of the CPU), gpu_link (two processes
 joined over NCCL), gpu_bench, the tests of the Python package with torch's tensors on the GPU, and
@@ -35,9 +35,15 @@ GOALS = {
     "encode/delta/b3/g64/bf16/bf16": 0.85,
 }
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DEADLINE = 540  # seconds for everything: rented machines often have a limit of ten minutes
-STARTED = time.monotonic()
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
+
+
+class Log(list):
+    """What was run, and when everything must end."""
+
+    def __init__(self, seconds):
+        super().__init__()
+        self.end = time.monotonic() + seconds
 
 
 def device_name():
@@ -59,7 +65,7 @@ def device_name():
 def run(command, log, limit):
     """(exit status, output). The output is shown as it arrives. Ends the command after `limit`
     seconds, or when the time for everything is over."""
-    limit = min(limit, max(DEADLINE - (time.monotonic() - STARTED), 1))
+    limit = min(limit, max(log.end - time.monotonic(), 1))
     log.append({"command": " ".join(map(str, command))})
     process = subprocess.Popen(
         list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -267,12 +273,18 @@ def main():
     parser.add_argument("--most", type=int, default=64 << 20)
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--threads", type=int, default=16)
+    parser.add_argument(
+        "--seconds",
+        type=int,
+        default=540,
+        help="for everything; rented machines often have a limit of ten minutes",
+    )
     parser.add_argument("--commit", help="the commit of the sources, if this is no checkout")
     options = parser.parse_args()
     if options.name:
         print(device_name() or "none")
         return 0 if device_name() else ABSENT
-    log, today = [], datetime.date.today().isoformat()
+    log, today = Log(options.seconds), datetime.date.today().isoformat()
     out = options.out or options.build / "gpu.json"
     print("== frames and states against the CPU", flush=True)
     status, checked = run(

@@ -35,6 +35,11 @@ typedef enum dw_variant {
 /* The largest size of a tile: 8 bits per element and a scale for every 16 elements. */
 enum { DW_STAGED_BYTES = DW_TILE_ELEMENTS + 2 * DW_TILE_ELEMENTS / 16 };
 
+/* A constant that templates take from the type of an argument. */
+template <bool Value> struct dw_is {
+    static const bool value = Value;
+};
+
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
 typedef struct __align__(16) dw_sixteen
@@ -115,6 +120,12 @@ DW_DEVICE float dw_minus_keeping_nan(float x, float base)
     return is_nan ? dw_float_of(bits | 0x00400000u) : dw_minus(x, base);
 }
 
+/* The number of least to most that is nearest to one that is not NaN. */
+DW_DEVICE float dw_within(float value, float least, float most)
+{
+    return fminf(fmaxf(value, least), most);
+}
+
 /* RN of docs/format.md; returns bits. */
 DW_DEVICE uint32_t dw_narrow(float value, dw_dtype dtype)
 {
@@ -122,9 +133,57 @@ DW_DEVICE uint32_t dw_narrow(float value, dw_dtype dtype)
     return dtype == DW_F16 ? dw_f16_finite(value) : dw_bf16_finite(value);
 }
 
+/* RN of two numbers that are not NaN, to 16 bits each: the second one in the upper half. Rounded, a
+ * number above the largest one is infinite; then its magnitude is one too large. */
+DW_DEVICE uint32_t dw_narrow_pair(float lower, float upper, dw_dtype dtype)
+{
+#ifdef __CUDA_ARCH__
+    uint32_t pair, largest = dtype == DW_F16 ? 0x7bff7bffu : 0x7f7f7f7fu;
+    if (dtype == DW_F16)
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(upper), "f"(lower));
+    else
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(upper), "f"(lower));
+    return (pair & 0x80008000u) | __vminu2(pair & 0x7fff7fffu, largest);
+#else
+    return dw_narrow(lower, dtype) | dw_narrow(upper, dtype) << 16;
+#endif
+}
+
+/* RN of eight numbers that are not NaN; returns bits. */
+DW_DEVICE void dw_narrow_eight(const float values[DW_EIGHT], dw_dtype dtype,
+                               uint32_t bits[DW_EIGHT])
+{
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i += 2) {
+        if (dtype == DW_F32) {
+            bits[i] = dw_bits_of(dw_within(values[i], -FLT_MAX, FLT_MAX));
+            bits[i + 1] = dw_bits_of(dw_within(values[i + 1], -FLT_MAX, FLT_MAX));
+        } else {
+            uint32_t pair = dw_narrow_pair(values[i], values[i + 1], dtype);
+            bits[i] = pair & 0xffffu;
+            bits[i + 1] = pair >> 16;
+        }
+    }
+}
+
 DW_DEVICE uint32_t dw_nan_of(dw_dtype dtype)
 {
     return dtype == DW_F32 ? DW_F32_NAN : dtype == DW_F16 ? DW_F16_NAN : DW_BF16_NAN;
+}
+
+/* RN of eight decoded values of one piece; returns a mask of poisoned ones. held: prev. keeps: a
+ * poisoned piece keeps it; otherwise it becomes NaN. */
+DW_DEVICE uint32_t dw_narrow_piece(const dw_eight *values, const dw_eight *held, bool poisoned,
+                                   bool keeps, dw_dtype dtype, uint32_t bits[DW_EIGHT])
+{
+    if (!poisoned) {
+        dw_narrow_eight(values->of, dtype, bits);
+        return 0;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++)
+        bits[i] = keeps ? dw_narrow(held->of[i], dtype) : dw_nan_of(dtype);
+    return DW_WHOLE_EIGHT;
 }
 
 DW_DEVICE uint32_t dw_load_bits(const void *from, dw_dtype dtype, uint64_t at)
@@ -170,11 +229,12 @@ DW_DEVICE dw_eight dw_load_eight(const void *from, dw_dtype dtype, uint64_t at, 
     return loaded;
 }
 
+/* is_whole: it is known that n is eight and that the place is aligned. */
 DW_DEVICE void dw_store_eight(void *to, dw_dtype dtype, uint64_t at, uint32_t n,
-                              const uint32_t bits[DW_EIGHT])
+                              const uint32_t bits[DW_EIGHT], bool is_whole)
 {
     uint8_t *place = (uint8_t *)to + at * dw_size_of(dtype);
-    if (n == DW_EIGHT && dw_is_aligned(place, 16)) {
+    if (is_whole || (n == DW_EIGHT && dw_is_aligned(place, 16))) {
         dw_sixteen words[2];
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) {
@@ -261,6 +321,20 @@ DW_DEVICE uint32_t dw_find_part(const Part *parts, uint32_t n, dw_cuda_phase pha
     return low;
 }
 
+/* Finds the part of a block and copies it to shared memory, where its fields are read at once. A
+ * fence at the end of a block empties the first-level cache, and the fields are needed often. */
+template <typename Part>
+DW_DEVICE const Part *dw_take_part(const Part *parts, uint32_t n, dw_cuda_phase phase, Part *room,
+                                   uint64_t *block)
+{
+    const uint32_t *from = (const uint32_t *)(parts + dw_find_part(parts, n, phase, block));
+    uint32_t *to = (uint32_t *)room;
+    for (uint32_t i = threadIdx.x; i < sizeof(Part) / sizeof *from; i += DW_CUDA_THREADS)
+        to[i] = from[i];
+    __syncthreads();
+    return room;
+}
+
 /* Adds a number of every thread; the result is valid in thread 0. The warp sums are exact, because
  * each adds 32 numbers of at most 22 bits. room: one word per warp. */
 DW_DEVICE uint64_t dw_block_sum(uint64_t mine, uint64_t *room)
@@ -286,37 +360,45 @@ DW_DEVICE bool dw_is_direct(uint32_t chosen)
     return chosen >> 16 != 0;
 }
 
-/* The counts of a piece, packed with ten bits each: direct, of scale 0, poisoned. The sums over a
- * block fit. */
-DW_DEVICE uint32_t dw_count_of(uint32_t chosen)
+/* What a thread, or a block, has found in its tiles. payload, state: its parts of the digests.
+ * direct, zero, poisoned: the numbers of such pieces. clamped: the number of such values. */
+typedef struct dw_found {
+    uint64_t payload, state;
+    uint32_t direct, zero, poisoned, clamped;
+} dw_found;
+
+DW_DEVICE void dw_count(dw_found *found, uint32_t chosen)
 {
     uint16_t scale = dw_scale_in(chosen);
-    return (dw_is_direct(chosen) ? 1u : 0) | (scale == 0 ? 1u << 10 : 0) |
-           (dw_scale_is_poisoned(scale) ? 1u << 20 : 0);
+    found->direct += dw_is_direct(chosen) ? 1u : 0;
+    found->zero += scale == 0 ? 1u : 0;
+    found->poisoned += dw_scale_is_poisoned(scale) ? 1u : 0;
 }
 
 /* Shared memory for joining the results of a block's threads. */
 typedef struct dw_found_room {
     uint64_t sums[2][DW_WARPS];
-    uint32_t counts[DW_WARPS];
 } dw_found_room;
 
-/* Adds a block's results to the sums of its part. counts: packed as by dw_count_of. */
-DW_DEVICE void dw_add_block(dw_cuda_sums *sums, uint64_t payload, uint64_t state, uint32_t counts,
-                            dw_found_room *room)
+/* Adds a number of every thread of a warp to a sum. */
+DW_DEVICE void dw_add_warp(unsigned long long *sum, uint32_t mine)
 {
-    uint32_t warp_counts = __reduce_add_sync(DW_ALL_LANES, counts);
-    if (threadIdx.x % DW_WARP == 0) room->counts[threadIdx.x / DW_WARP] = warp_counts;
-    payload = dw_block_sum(payload, room->sums[0]);
-    state = dw_block_sum(state, room->sums[1]);
+    uint32_t all = __reduce_add_sync(DW_ALL_LANES, mine);
+    if (all && threadIdx.x % DW_WARP == 0) atomicAdd(sum, (unsigned long long)all);
+}
+
+/* Adds what the threads of a block have found to the sums of its part. */
+DW_DEVICE void dw_add_block(dw_cuda_sums *sums, const dw_found *found, dw_found_room *room)
+{
+    dw_add_warp(&sums->direct, found->direct);
+    dw_add_warp(&sums->zero, found->zero);
+    dw_add_warp(&sums->poisoned, found->poisoned);
+    dw_add_warp(&sums->clamped, found->clamped);
+    uint64_t payload = dw_block_sum(found->payload, room->sums[0]),
+             state = dw_block_sum(found->state, room->sums[1]);
     if (threadIdx.x != 0) return;
-    uint32_t all = 0;
-    for (uint32_t warp = 0; warp < DW_WARPS; warp++) all += room->counts[warp];
     if (payload) atomicAdd(&sums->payload, (unsigned long long)payload);
     if (state) atomicAdd(&sums->state, (unsigned long long)state);
-    if (all & 0x3ffu) atomicAdd(&sums->direct, (unsigned long long)(all & 0x3ffu));
-    if (all >> 10 & 0x3ffu) atomicAdd(&sums->zero, (unsigned long long)(all >> 10 & 0x3ffu));
-    if (all >> 20) atomicAdd(&sums->poisoned, (unsigned long long)(all >> 20));
 }
 
 /* The digest of the bytes in front of the tiles, which other blocks have written. */

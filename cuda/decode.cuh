@@ -12,44 +12,80 @@
 
 typedef struct dw_decode_room {
     __align__(16) uint8_t staged[DW_STAGED_BYTES];
+    __align__(16) uint8_t arriving[DW_STAGED_BYTES]; /* of the next tile */
+    dw_cuda_decode_part part;
     dw_found_room found;
     bool is_last;
 } dw_decode_room;
 
+/* Asks for this thread's part of the bytes of a whole tile. */
+DW_DEVICE void dw_ask_tile(const dw_decode_job *job, const dw_ahead *ahead, uint64_t index,
+                           dw_decode_room *room)
+{
+    const dw_layout *layout = &job->layout;
+    if (!ahead->memory || index == DW_NO_TILE) return;
+    const uint8_t *from =
+        job->payload + layout->choice_bytes + layout->scale_bytes + index * layout->tile_bytes;
+    for (uint32_t at = 16 * threadIdx.x; at < layout->tile_bytes; at += 16 * DW_CUDA_THREADS)
+        dw_copy_ahead(room->arriving + at, from + at);
+}
+
 /* Loads a tile into shared memory, sixteen bytes at a time. Returns the digest of the bytes that
- * this thread loaded. */
-DW_DEVICE uint64_t dw_take_tile(const uint8_t *payload, const dw_tile *tile, dw_decode_room *room)
+ * this thread loaded. Where tiles are asked for ahead, it has come when dw_load_held returns; now
+ * the next one is asked for. */
+template <bool Whole>
+DW_DEVICE uint64_t dw_take_tile(const dw_decode_job *job, const dw_tile *tile,
+                                const dw_ahead *ahead, dw_decode_room *room)
 {
     uint64_t sum = 0;
     for (uint32_t at = 16 * threadIdx.x; at < tile->bytes; at += 16 * DW_CUDA_THREADS) {
-        dw_sixteen all = dw_payload_load(payload + tile->offset + at);
+        dw_sixteen all = Whole && ahead->memory ? *(const dw_sixteen *)(room->arriving + at)
+                                                : dw_payload_load(job->payload + tile->offset + at);
         *(dw_sixteen *)(room->staged + at) = all;
         sum += dw_digest_sixteen(all, tile->offset + at);
     }
+    if (Whole) dw_ask_tile(job, ahead, ahead->next, room);
     return sum;
+}
+
+/* Reads one plane of eight codes: of the first four to *low, of the others to *high. Behind them
+ * there may be other bits. */
+DW_DEVICE void dw_get_plane(const uint8_t *at, uint32_t width, uint32_t *low, uint32_t *high)
+{
+    if (width == 8) {
+        *low = ((const uint32_t *)at)[0];
+        *high = ((const uint32_t *)at)[1];
+    } else if (width == 4) {
+        *low = *(const uint32_t *)at;
+        *high = *low >> 16;
+    } else if (width == 2) {
+        *low = *(const uint16_t *)at;
+        *high = *low >> 8;
+    } else {
+        *low = *at;
+        *high = *low >> 4;
+    }
 }
 
 DW_DEVICE void dw_get_codes(const uint8_t *tile, uint32_t bits, uint32_t elements, uint32_t first,
                             uint32_t codes[DW_EIGHT])
 {
+    uint32_t low, high;
+    if (dw_plane_width(bits, 0) == bits) { /* the codes as they are */
+        uint32_t mask = (1u << bits) - 1u;
+        dw_get_plane(tile + first / 8 * bits, bits, &low, &high);
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) {
+            codes[i] = low >> (bits * i) & mask;
+            codes[4 + i] = high >> (bits * i) & mask;
+        }
+        return;
+    }
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++) codes[i] = 0;
     for (uint32_t from = 0; from < bits;) {
-        uint32_t width = dw_plane_width(bits, from), mask = (1u << width) - 1u, low, high;
-        const uint8_t *at = tile + elements / 8 * from + first / 8 * width;
-        if (width == 8) {
-            low = ((const uint32_t *)at)[0];
-            high = ((const uint32_t *)at)[1];
-        } else if (width == 4) {
-            low = *(const uint32_t *)at;
-            high = low >> 16;
-        } else if (width == 2) {
-            low = *(const uint16_t *)at;
-            high = low >> 8;
-        } else {
-            low = *at;
-            high = low >> 4;
-        }
+        uint32_t width = dw_plane_width(bits, from), mask = (1u << width) - 1u;
+        dw_get_plane(tile + elements / 8 * from + first / 8 * width, width, &low, &high);
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) {
             codes[i] |= (low >> (width * i) & mask) << from;
@@ -77,6 +113,22 @@ DW_DEVICE uint32_t dw_chosen_of(const dw_layout *layout, const uint8_t *payload,
     return chosen;
 }
 
+/* Computes the new prev of the eight elements of one piece that is not poisoned, or y, as bits of
+ * the dtype. */
+DW_DEVICE void dw_reconstruct_scaled(const uint32_t codes[DW_EIGHT], uint32_t chosen, int32_t half,
+                                     const dw_eight *held, dw_dtype dtype, uint32_t out[DW_EIGHT])
+{
+    float scale = dw_bf16_widen(dw_scale_in(chosen)), values[DW_EIGHT];
+    uint32_t each = half == 1 ? 2 : 1, first = DW_MAGIC_BITS - (uint32_t)half;
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++) {
+        float base = dw_is_direct(chosen) ? 0.0f : held->of[i],
+              level = dw_float_of(codes[i] * each + first) - DW_MAGIC;
+        values[i] = base + level * scale;
+    }
+    dw_narrow_eight(values, dtype, out);
+}
+
 /* Computes the new prev of eight elements, or y, as bits of the dtype. keeps: poisoned pieces keep
  * what was held; otherwise they become NaN. Returns a mask of poisoned elements. */
 template <bool ByColumns>
@@ -89,7 +141,13 @@ DW_DEVICE uint32_t dw_reconstruct_eight(const dw_layout *layout, const uint8_t *
     int32_t half = 1 << (layout->bits - 1);
     dw_get_codes(room->staged + (tile->codes - tile->offset), layout->bits, tile->elements,
                  place->first, codes);
-    if (!ByColumns) chosen = dw_chosen_of<false>(layout, payload, tile, place, 0, room);
+    if (!ByColumns) {
+        chosen = dw_chosen_of<false>(layout, payload, tile, place, 0, room);
+        if (!dw_scale_is_poisoned(dw_scale_in(chosen))) {
+            dw_reconstruct_scaled(codes, chosen, half, held, dtype, out);
+            return 0;
+        }
+    }
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++) {
         if (ByColumns)
@@ -118,7 +176,7 @@ DW_DEVICE void dw_emit(const dw_decode_job *job, const dw_place *place,
                       : dw_narrow(dw_widen(next[i], prev_dtype), job->y_dtype);
         if (poisoned >> i & 1) bits[i] = dw_nan_of(job->y_dtype);
     }
-    dw_store_eight(job->y, job->y_dtype, place->tensor, place->n, bits);
+    dw_store_eight(job->y, job->y_dtype, place->tensor, place->n, bits, place->is_whole);
 }
 
 /* Channels do not belong to one tile, so the last block counts them. */
@@ -136,10 +194,10 @@ DW_DEVICE void dw_count_channels(const dw_cuda_decode_part *part)
     __syncthreads();
 }
 
-DW_DEVICE void dw_end_decode(const dw_cuda_decode_part *part, uint64_t payload, uint64_t state,
-                             uint32_t counts, dw_decode_room *room)
+DW_DEVICE void dw_end_decode(const dw_cuda_decode_part *part, const dw_found *found,
+                             dw_decode_room *room)
 {
-    dw_add_block(part->share.sums, payload, state, counts, &room->found);
+    dw_add_block(part->share.sums, found, &room->found);
     if (!dw_is_last(&part->share, &room->is_last)) return;
     dw_count_channels(part);
     uint64_t front =
@@ -157,20 +215,34 @@ typedef struct dw_held_eights {
     dw_eight held[DW_SLOTS];
 } dw_held_eights;
 
+/* The stride of y, or of prev where y is not wanted. */
+template <bool HasState> DW_DEVICE int64_t dw_stride_of(const dw_decode_job *job)
+{
+    return HasState && !job->y ? (int64_t)job->layout.c : job->stride;
+}
+
 /* Loads prev of all eights of a thread, or zeros where there is no state. dtype: prev's dtype, or
  * y's without state. */
-template <bool HasState>
-DW_DEVICE void dw_load_held(const dw_decode_job *job, const dw_tile *tile, dw_dtype dtype,
-                            dw_held_eights *all)
+template <bool HasState, bool Whole>
+DW_DEVICE void dw_load_held(const dw_decode_job *job, const dw_tile *tile, uint64_t index,
+                            dw_dtype dtype, const dw_ahead *ahead, dw_held_eights *all)
 {
-    const dw_layout *layout = &job->layout;
+    const void *prev = HasState ? job->prev : NULL;
+    dw_raw_eight raw[DW_SLOTS];
+    if (Whole && ahead->memory) dw_wait_ahead();
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
-        all->place[slot] =
-            dw_place_of(layout, tile, HasState && !job->y ? (int64_t)layout->c : job->stride, slot);
-        all->held[slot] = dw_load_eight(HasState ? job->prev : NULL, dtype, all->place[slot].dense,
-                                        all->place[slot].n);
+        dw_place *place = &all->place[slot];
+        *place = dw_place_in<Whole>(&job->layout, tile, index, dw_stride_of<HasState>(job), slot);
+        if (Whole) raw[slot] = dw_raw_of(ahead, 0, prev, dtype, place->dense, slot);
     }
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        const dw_place *place = &all->place[slot];
+        all->held[slot] = Whole ? dw_widen_raw(&raw[slot], dtype)
+                                : dw_load_eight(prev, dtype, place->dense, place->n);
+    }
+    if (Whole) dw_ask_eights(ahead, 0, prev, ahead->next);
 }
 
 /* Stores a decoded eight: the new prev and y, or y alone without state. bits: the values in dtype.
@@ -181,10 +253,10 @@ DW_DEVICE uint64_t dw_store_values(const dw_decode_job *job, const dw_place *pla
                                    const uint32_t bits[DW_EIGHT], dw_dtype dtype, uint32_t poisoned)
 {
     if (!HasState) {
-        dw_store_eight(job->y, dtype, place->tensor, place->n, bits);
+        dw_store_eight(job->y, dtype, place->tensor, place->n, bits, place->is_whole);
         return 0;
     }
-    dw_store_eight(job->next, dtype, place->dense, place->n, bits);
+    dw_store_eight(job->next, dtype, place->dense, place->n, bits, place->is_whole);
     if (job->y) dw_emit(job, place, bits, dtype, poisoned);
     if (!job->audit.every || job->layout.c % 4 != 0) return 0;
     return dw_audit_eight(job->audit, bits, dtype, place->dense, place->n);
@@ -229,30 +301,69 @@ DW_DEVICE uint64_t dw_store_decoded(const dw_decode_job *job, const dw_tile *til
         });
 }
 
-/* Type: the dtype of prev (with state) or of y (without state); 0: the job says which. */
-template <int Type, bool HasState, int Variant>
-DW_DEVICE void dw_decode_tile(const dw_cuda_decode_part *parts, uint32_t n, dw_decode_room *room)
+template <bool HasState, int Variant, bool Whole>
+DW_DEVICE void dw_decode_tile(const dw_decode_job *job, uint64_t index, dw_dtype dtype,
+                              dw_decode_room *room, const dw_ahead *ahead, dw_found *found)
 {
-    uint64_t index, state = 0;
-    uint32_t counts = 0;
-    const dw_cuda_decode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
-    const dw_decode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
-    const dw_dtype dtype = Type ? (dw_dtype)Type : HasState ? job->prev_dtype : job->y_dtype;
-    dw_tile tile = dw_layout_tile(layout, index);
+    dw_tile tile = dw_tile_of<Whole>(layout, index);
     dw_held_eights all;
-    dw_load_held<HasState>(job, &tile, dtype, &all);
-    uint64_t payload = dw_take_tile(job->payload, &tile, room);
+    dw_load_held<HasState, Whole>(job, &tile, index, dtype, ahead, &all);
+    found->payload += dw_take_tile<Whole>(job, &tile, ahead, room);
     __syncthreads();
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
         const dw_place *place = &all.place[slot];
         if (Variant != DW_BY_COLUMNS && place->stored && place->leads)
-            counts += dw_count_of(dw_chosen_of<false>(layout, job->payload, &tile, place, 0, room));
-        state +=
+            dw_count(found, dw_chosen_of<false>(layout, job->payload, &tile, place, 0, room));
+        found->state +=
             dw_store_decoded<HasState, Variant>(job, &tile, place, &all.held[slot], dtype, room);
     }
-    dw_end_decode(part, payload, state, counts, room);
+}
+
+/* Decodes the tiles of a block, each with decode(part, index, dtype, ahead, found, whole), where
+ * whole.value says whether the tile is whole. memory: for what is asked for ahead, or NULL. Type:
+ * the dtype of prev (with state) or of y (without state); 0: the job says which. */
+template <int Type, bool HasState, typename Decode>
+DW_DEVICE void dw_for_decoded_tiles(const dw_cuda_decode_part *parts, uint32_t n,
+                                    dw_decode_room *room, dw_sixteen *memory, Decode decode)
+{
+    uint64_t index;
+    dw_found found = {0};
+    const dw_cuda_decode_part *part = dw_take_part(parts, n, DW_CUDA_TILES, &room->part, &index);
+    const dw_decode_job *job = &part->job;
+    const dw_dtype dtype = Type ? (dw_dtype)Type : HasState ? job->prev_dtype : job->y_dtype;
+    const uint64_t whole =
+        dw_whole_tiles(&part->share, &job->layout, dw_stride_of<HasState>(job), job->y,
+                       HasState ? job->prev : NULL, HasState ? job->next : NULL);
+    const uint64_t blocks = part->share.blocks[DW_CUDA_TILES];
+    dw_ahead ahead = {memory, DW_NO_TILE};
+    if (Type && index < whole) {
+        dw_ask_eights(&ahead, 0, HasState ? job->prev : NULL, index);
+        dw_ask_tile(job, &ahead, index, room);
+    }
+    for (; index < job->layout.tiles; index += blocks) {
+        ahead.next = index + blocks < whole ? index + blocks : DW_NO_TILE;
+        if (Type && index < whole)
+            decode(part, index, dtype, &ahead, &found, dw_is<Type != 0>());
+        else
+            decode(part, index, dtype, &ahead, &found, dw_is<false>());
+        __syncthreads(); /* the next tile is staged in the same place */
+    }
+    dw_end_decode(part, &found, room);
+}
+
+template <int Type, bool HasState, int Variant>
+DW_DEVICE void dw_decode_tiles(const dw_cuda_decode_part *parts, uint32_t n, dw_decode_room *room,
+                               dw_sixteen *memory)
+{
+    dw_for_decoded_tiles<Type, HasState>(
+        parts, n, room, memory,
+        [&](const dw_cuda_decode_part *part, uint64_t index, dw_dtype dtype, const dw_ahead *ahead,
+            dw_found *found, auto whole) {
+            dw_decode_tile<HasState, Variant, whole.value>(&part->job, index, dtype, room, ahead,
+                                                           found);
+        });
 }
 
 #endif

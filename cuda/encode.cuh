@@ -13,29 +13,51 @@
 
 /* ---- Codes ----------------------------------------------------------------------------------- */
 
+/* Writes one plane of eight codes: of the first four in `low`, of the others in `high`. */
+DW_DEVICE void dw_put_plane(uint32_t low, uint32_t high, uint32_t width, uint8_t *to)
+{
+    if (width == 8) {
+        ((uint32_t *)to)[0] = low;
+        ((uint32_t *)to)[1] = high;
+    } else if (width == 4) {
+        *(uint32_t *)to = low | high << 16;
+    } else if (width == 2) {
+        *(uint16_t *)to = (uint16_t)(low | high << 8);
+    } else {
+        *to = (uint8_t)(low | high << 4);
+    }
+}
+
+/* Joins four codes that have no more bits than they should. bits should be a constant. */
+DW_DEVICE uint32_t dw_join_codes(const uint32_t *codes, uint32_t bits)
+{
+    return codes[0] + (codes[1] << bits) + (codes[2] << 2 * bits) + (codes[3] << 3 * bits);
+}
+
 /* Writes eight codes to the planes of a tile with `elements` elements, starting at element
  * `first`. */
 DW_DEVICE void dw_put_codes(const uint32_t codes[DW_EIGHT], uint32_t bits, uint8_t *tile,
                             uint32_t elements, uint32_t first)
 {
+    if (dw_plane_width(bits, 0) == bits) { /* the codes as they are */
+        uint32_t low, high;
+        if (bits == 4)
+            low = dw_join_codes(codes, 4), high = dw_join_codes(codes + 4, 4);
+        else if (bits == 2)
+            low = dw_join_codes(codes, 2), high = dw_join_codes(codes + 4, 2);
+        else
+            low = dw_join_codes(codes, bits), high = dw_join_codes(codes + 4, bits);
+        dw_put_plane(low, high, bits, tile + first / 8 * bits);
+        return;
+    }
     for (uint32_t from = 0; from < bits;) {
         uint32_t width = dw_plane_width(bits, from), mask = (1u << width) - 1u, low = 0, high = 0;
-        uint8_t *to = tile + elements / 8 * from + first / 8 * width;
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) {
             low |= (codes[i] >> from & mask) << (width * i);
             high |= (codes[4 + i] >> from & mask) << (width * i);
         }
-        if (width == 8) {
-            ((uint32_t *)to)[0] = low;
-            ((uint32_t *)to)[1] = high;
-        } else if (width == 4) {
-            *(uint32_t *)to = low | high << 16;
-        } else if (width == 2) {
-            *(uint16_t *)to = (uint16_t)(low | high << 8);
-        } else {
-            *to = (uint8_t)(low | high << 4);
-        }
+        dw_put_plane(low, high, width, tile + elements / 8 * from + first / 8 * width);
         from += width;
     }
 }
@@ -80,12 +102,61 @@ DW_DEVICE void dw_encode_one(dw_encoding *e, uint32_t i, uint32_t chosen, float 
     e->next[i] = dw_narrow(dw_scale_is_poisoned(scale) ? e->base.of[i] : value, prev_dtype);
 }
 
+/* The dithers of stochastic rounding; zeros for nearest rounding. */
+DW_DEVICE dw_eight dw_rounding_dithers(const dw_encode_job *job, const dw_place *place)
+{
+    const dw_eight none = {{0}};
+    return job->rule.is_stochastic ? dw_dithers(job->rule.dither_key, place->dense, place->n)
+                                   : none;
+}
+
+/* The same for the eight elements of one piece that has a scale, with two bits or more: levels are
+ * the last places of floats around DW_MAGIC, which are clamped and decoded as floats. */
+DW_DEVICE void dw_encode_scaled(const dw_encode_job *job, const dw_place *place, dw_encoding *e,
+                                uint32_t chosen, float inverse, dw_dtype prev_dtype)
+{
+    uint32_t bits = job->layout.bits;
+    float scaled[DW_EIGHT];
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++) scaled[i] = e->delta.of[i] * inverse;
+    if (job->rule.is_stochastic) {
+        dw_eight dithers = dw_dithers(job->rule.dither_key, place->dense, place->n);
+#pragma unroll
+        for (uint32_t i = 0; i < DW_EIGHT; i++) scaled[i] += dithers.of[i];
+    }
+    float half = dw_float_of_level(1 << (bits - 1)), scale = dw_bf16_widen(dw_scale_in(chosen)),
+          least = DW_MAGIC - half, most = DW_MAGIC + (half - 1.0f), values[DW_EIGHT];
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++) {
+        float level = dw_within(scaled[i] + DW_MAGIC, least, most),
+              base = dw_is_direct(chosen) ? 0.0f : e->base.of[i];
+        e->codes[i] = dw_bits_of(level) - dw_bits_of(least);
+        values[i] = base + (level - DW_MAGIC) * scale;
+    }
+    dw_narrow_eight(values, prev_dtype, e->next);
+}
+
+DW_DEVICE void dw_encode_eight(const dw_encode_job *job, const dw_place *place, dw_encoding *e,
+                               uint32_t chosen, dw_dtype prev_dtype)
+{
+    uint32_t bits = job->layout.bits;
+    float inverse = dw_scale_inverse(dw_scale_in(chosen));
+    if (inverse != 0.0f && bits > 1) {
+        dw_encode_scaled(job, place, e, chosen, inverse, prev_dtype);
+        return;
+    }
+    dw_eight dithers = dw_rounding_dithers(job, place);
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++)
+        dw_encode_one(e, i, chosen, inverse, bits, dithers.of[i], prev_dtype);
+}
+
 /* ---- A tile ---------------------------------------------------------------------------------- */
 
 /* A thread's part of a tile. */
 typedef struct dw_eights {
     dw_place place[DW_SLOTS];
-    dw_eight x[DW_SLOTS], dithers[DW_SLOTS];
+    dw_eight x[DW_SLOTS];
     dw_encoding e[DW_SLOTS];
     dw_eight held[DW_SLOTS]; /* with a rotation: prev; the base of each e is 0 then */
 } dw_eights;
@@ -144,9 +215,11 @@ DW_DEVICE void dw_decide(const dw_cuda_encode_part *part, const dw_tile *tile, u
             chosen[slot] = dw_scale_of(extremes, layout->bits, job->rule.scale != DW_SCALE_ABSMAX) |
                            (is_direct ? 0x10000u : 0);
         }
+        if (layout->chooses) {
 #pragma unroll
-        for (uint32_t i = 0; i < DW_EIGHT; i++)
-            if (dw_is_direct(chosen[slot])) all->e[slot].delta.of[i] = all->x[slot].of[i];
+            for (uint32_t i = 0; i < DW_EIGHT; i++)
+                if (dw_is_direct(chosen[slot])) all->e[slot].delta.of[i] = all->x[slot].of[i];
+        }
         searched[slot].deltas = &all->e[slot].delta;
         searched[slot].extremes = extremes;
         searched[slot].chosen = chosen[slot];
@@ -169,31 +242,32 @@ DW_DEVICE void dw_pad_tile(const dw_layout *layout, const dw_tile *tile, dw_enco
         room->staged[codes_end + threadIdx.x] = 0;
 }
 
-/* The first eight of every piece stores its scale and its choice. Returns its counts. */
-DW_DEVICE uint32_t dw_note_piece(const dw_cuda_encode_part *part, const dw_tile *tile,
-                                 const dw_place *place, uint32_t chosen, dw_encode_room *room)
+/* The first eight of every piece stores its scale and its choice, and counts the piece. */
+DW_DEVICE void dw_note_piece(const dw_cuda_encode_part *part, const dw_tile *tile,
+                             const dw_place *place, uint32_t chosen, dw_encode_room *room,
+                             dw_found *found)
 {
-    if (!place->stored || !place->leads) return 0;
+    if (!place->stored || !place->leads) return;
     *(uint16_t *)(room->staged + 2 * place->segment) = dw_scale_in(chosen);
     if (dw_is_direct(chosen) && !part->share.chosen)
         atomicOr(&room->choices[place->segment / 32], 1u << place->segment % 32);
     if (part->share.chosen) part->share.chosen[tile->first_segment + place->segment] = chosen;
-    return dw_count_of(chosen);
+    dw_count(found, chosen);
 }
 
 /* Encodes with a scale per channel: the scales are decided already, and every element has its
  * own. */
 DW_DEVICE void dw_encode_columns(const dw_cuda_encode_part *part, const dw_place *place,
-                                 const dw_eight *x, const dw_eight *dithers, dw_dtype prev_dtype,
-                                 dw_encoding *e)
+                                 const dw_eight *x, dw_dtype prev_dtype, dw_encoding *e)
 {
+    const dw_eight dithers = dw_rounding_dithers(&part->job, place);
     const dw_layout *layout = &part->job.layout;
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++) {
         uint32_t chosen = i < place->n ? part->share.chosen[place->column + i] : 0;
         if (dw_is_direct(chosen)) e->delta.of[i] = x->of[i];
         dw_encode_one(e, i, chosen, dw_scale_inverse(dw_scale_in(chosen)), layout->bits,
-                      dithers->of[i], prev_dtype);
+                      dithers.of[i], prev_dtype);
     }
 }
 
@@ -244,8 +318,10 @@ DW_DEVICE void dw_gather_choices(const dw_cuda_encode_part *part)
     __syncthreads();
 }
 
-DW_DEVICE void dw_end_encode(const dw_cuda_encode_part *part, dw_encode_room *room)
+DW_DEVICE void dw_end_encode(const dw_cuda_encode_part *part, const dw_found *found,
+                             dw_encode_room *room)
 {
+    dw_add_block(part->share.sums, found, &room->found);
     if (!dw_is_last(&part->share, &room->is_last)) return;
     dw_gather_choices(part);
     uint64_t front =
@@ -253,27 +329,23 @@ DW_DEVICE void dw_end_encode(const dw_cuda_encode_part *part, dw_encode_room *ro
     if (threadIdx.x == 0) dw_report_tiles(&part->share, front);
 }
 
-/* Issues all loads of a thread before any result is used. */
-DW_DEVICE void dw_load_eights(const dw_encode_job *job, const dw_tile *tile, dw_dtype x_dtype,
-                              dw_dtype prev_dtype, dw_eights *all)
+template <bool Whole>
+DW_DEVICE void dw_load_eights(const dw_encode_job *job, const dw_tile *tile, uint64_t index,
+                              dw_dtype x_dtype, dw_dtype prev_dtype, const dw_ahead *ahead,
+                              dw_eights *all)
 {
+    dw_eight base[DW_SLOTS];
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
+        all->place[slot] = dw_place_in<Whole>(&job->layout, tile, index, job->stride, slot);
+    dw_load_two<Whole>(job->x, x_dtype, job->prev, prev_dtype, all->place, ahead, all->x, base);
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
-        all->place[slot] = dw_place_of(&job->layout, tile, job->stride, slot);
-        all->x[slot] = dw_load_eight(job->x, x_dtype, all->place[slot].tensor, all->place[slot].n);
-        all->e[slot].base =
-            dw_load_eight(job->prev, prev_dtype, all->place[slot].dense, all->place[slot].n);
-    }
-#pragma unroll
-    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        all->e[slot].base = base[slot];
 #pragma unroll
         for (uint32_t i = 0; i < DW_EIGHT; i++) {
             all->e[slot].delta.of[i] = dw_minus(all->x[slot].of[i], all->e[slot].base.of[i]);
-            all->dithers[slot].of[i] = 0.0f;
         }
-        if (job->rule.is_stochastic)
-            all->dithers[slot] =
-                dw_dithers(job->rule.dither_key, all->place[slot].dense, all->place[slot].n);
     }
 }
 
@@ -330,7 +402,7 @@ DW_DEVICE void dw_keep_residuals(const dw_cuda_encode_part *part, const dw_tile 
         for (uint32_t i = 0; i < DW_EIGHT; i++)
             if (!(poisoned >> i & 1))
                 next[i] = dw_bits_of(dw_residual_of(dw_float_of(next[i]), x.of[i]));
-        dw_store_eight(job->next, DW_F32, place.dense, place.n, next);
+        dw_store_eight(job->next, DW_F32, place.dense, place.n, next, false);
     }
 }
 
@@ -345,27 +417,23 @@ DW_DEVICE uint64_t dw_store_encoded(const dw_encode_job *job, const dw_tile *til
         dw_put_codes(e->codes, layout->bits, room->staged + (tile->codes - tile->offset),
                      tile->elements, place->first);
     if (!job->next || !place->n) return 0;
-    dw_store_eight(job->next, prev_dtype, place->dense, place->n, e->next);
+    dw_store_eight(job->next, prev_dtype, place->dense, place->n, e->next, place->is_whole);
     if (!job->audit.every || layout->c % 4 != 0) return 0;
     return dw_audit_eight(job->audit, e->next, prev_dtype, place->dense, place->n);
 }
 
-/* XType, PrevType: the dtypes of x and prev; 0: the job says which. */
-template <int XType, int PrevType, int Variant>
-DW_DEVICE void dw_encode_tile(const dw_cuda_encode_part *parts, uint32_t n, dw_encode_room *room,
-                              dw_search_room *search)
+template <int Variant, bool Whole>
+DW_DEVICE void dw_encode_tile(const dw_cuda_encode_part *part, uint64_t index, dw_dtype x_dtype,
+                              dw_dtype prev_dtype, dw_encode_room *room, dw_search_room *search,
+                              const dw_ahead *ahead, dw_found *found)
 {
-    uint64_t index, state = 0;
-    uint32_t counts = 0, chosen[DW_SLOTS];
+    uint32_t chosen[DW_SLOTS];
     const bool rotates = Variant == DW_ROTATED || Variant == DW_SEARCHES_ROTATED;
-    const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
     const dw_encode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
-    const dw_dtype x_dtype = XType ? (dw_dtype)XType : job->x_dtype,
-                   prev_dtype = PrevType ? (dw_dtype)PrevType : job->prev_dtype;
-    dw_tile tile = dw_layout_tile(layout, index);
+    dw_tile tile = dw_tile_of<Whole>(layout, index);
     dw_eights all;
-    dw_load_eights(job, &tile, x_dtype, prev_dtype, &all);
+    dw_load_eights<Whole>(job, &tile, index, x_dtype, prev_dtype, ahead, &all);
     if (rotates) dw_rotate_deltas(layout, &all);
     if (threadIdx.x < DW_MOST_PIECES / 32) room->choices[threadIdx.x] = 0;
     dw_pad_tile(layout, &tile, room);
@@ -376,28 +444,65 @@ DW_DEVICE void dw_encode_tile(const dw_cuda_encode_part *parts, uint32_t n, dw_e
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
         dw_encoding *e = &all.e[slot];
         if (Variant == DW_BY_COLUMNS) {
-            dw_encode_columns(part, &all.place[slot], &all.x[slot], &all.dithers[slot], prev_dtype,
-                              e);
+            dw_encode_columns(part, &all.place[slot], &all.x[slot], prev_dtype, e);
         } else {
-            float inverse = dw_scale_inverse(dw_scale_in(chosen[slot]));
-            counts += dw_note_piece(part, &tile, &all.place[slot], chosen[slot], room);
-#pragma unroll
-            for (uint32_t i = 0; i < DW_EIGHT; i++)
-                dw_encode_one(e, i, chosen[slot], inverse, layout->bits, all.dithers[slot].of[i],
-                              rotates ? DW_F32 : prev_dtype);
+            dw_note_piece(part, &tile, &all.place[slot], chosen[slot], room, found);
+            dw_encode_eight(job, &all.place[slot], e, chosen[slot], rotates ? DW_F32 : prev_dtype);
             if (rotates)
                 dw_unrotate_encoded(job, e, &all.held[slot], prev_dtype,
                                     dw_scale_is_poisoned(dw_scale_in(chosen[slot])));
         }
-        state += dw_store_encoded(job, &tile, &all.place[slot], e, prev_dtype, room);
+        found->state += dw_store_encoded(job, &tile, &all.place[slot], e, prev_dtype, room);
     }
     __syncthreads();
-    uint64_t payload = dw_put_tile(job, &tile, room);
+    found->payload += dw_put_tile(job, &tile, room);
     if (Variant != DW_BY_COLUMNS && layout->chooses && !part->share.chosen)
         dw_put_choices(job, &tile, index, room);
     if (prev_dtype == DW_F32 && job->keeps_residual) dw_keep_residuals(part, &tile, room, 0);
-    dw_add_block(part->share.sums, payload, state, counts, &room->found);
-    dw_end_encode(part, room);
+}
+
+/* Encodes the tiles of a block, each with encode(part, index, x_dtype, prev_dtype, ahead, found,
+ * whole), where whole.value says whether the tile is whole. memory: for what is asked for ahead, or
+ * NULL. XType, PrevType: the dtypes of x and prev; 0: the job says which. */
+template <int XType, int PrevType, typename Encode>
+DW_DEVICE void dw_for_tiles(const dw_cuda_encode_part *parts, uint32_t n, dw_encode_room *room,
+                            dw_sixteen *memory, Encode encode)
+{
+    uint64_t index;
+    dw_found found = {0};
+    const dw_cuda_encode_part *part = dw_take_part(parts, n, DW_CUDA_TILES, &room->part, &index);
+    const dw_encode_job *job = &part->job;
+    const dw_dtype x_dtype = XType ? (dw_dtype)XType : job->x_dtype,
+                   prev_dtype = PrevType ? (dw_dtype)PrevType : job->prev_dtype;
+    const uint64_t whole =
+        dw_whole_tiles(&part->share, &job->layout, job->stride, job->x, job->prev, job->next);
+    const uint64_t blocks = part->share.blocks[DW_CUDA_TILES];
+    dw_ahead ahead = {memory, DW_NO_TILE};
+    if (XType && index < whole) {
+        dw_ask_eights(&ahead, 0, job->x, index);
+        dw_ask_eights(&ahead, 1, job->prev, index);
+    }
+    for (; index < job->layout.tiles; index += blocks) {
+        ahead.next = index + blocks < whole ? index + blocks : DW_NO_TILE;
+        if (XType && index < whole)
+            encode(part, index, x_dtype, prev_dtype, &ahead, &found, dw_is<XType != 0>());
+        else
+            encode(part, index, x_dtype, prev_dtype, &ahead, &found, dw_is<false>());
+        __syncthreads(); /* the next tile is staged in the same place */
+    }
+    dw_end_encode(part, &found, room);
+}
+
+template <int XType, int PrevType, int Variant>
+DW_DEVICE void dw_encode_tiles(const dw_cuda_encode_part *parts, uint32_t n, dw_encode_room *room,
+                               dw_sixteen *memory, dw_search_room *search)
+{
+    dw_for_tiles<XType, PrevType>(
+        parts, n, room, memory,
+        [&](const dw_cuda_encode_part *part, uint64_t index, dw_dtype x, dw_dtype prev,
+            const dw_ahead *ahead, dw_found *found, auto whole) {
+            dw_encode_tile<Variant, whole.value>(part, index, x, prev, room, search, ahead, found);
+        });
 }
 
 #endif

@@ -190,7 +190,8 @@ dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, dw_cuda *cu
     owner *o = dw_mem_allocate(&allocator, sizeof *o);
     if (!o) return DW_ERR_NO_MEMORY;
     memset(o, 0, sizeof *o);
-    o->engine = (dw_cuda_engine){.cuda = cuda, .allocator = allocator, .users = 1};
+    o->engine = (dw_cuda_engine){
+        .cuda = cuda, .allocator = allocator, .users = 1, .is_far = place == DW_CUDA_PINNED};
     dw_allocator own = dw_mem_allocator(&config->allocator);
     dw_cuda_slab_init(&o->slab, cuda, place == DW_CUDA_PINNED, &own);
     *engine = (dw_engine){.name = "cuda",

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
- * floats.cuh - the form floats, encode and decode: a stretch of 2048 elements per block, DW_SLOTS
- * eights per thread, in one pass.
+ * floats.cuh - the form floats, encode and decode: stretches of 2048 elements, DW_SLOTS eights of
+ * each per thread, in one pass.
  *
- * These stretches are also those of the state digest, so a block is audited as a whole or not at
- * all. Source: docs/format.md, 3.1. The specification is src/codecs/floats.c. */
+ * These stretches are also those of the state digest, so each is audited as a whole or not at all.
+ * Source: docs/format.md, 3.1. The specification is src/codecs/floats.c. */
 #ifndef DW_CUDA_FLOATS_CUH
 #define DW_CUDA_FLOATS_CUH
 
 #include "block.cuh"
 
 typedef struct dw_floats_room {
+    union {
+        dw_cuda_encode_part encode;
+        dw_cuda_decode_part decode;
+    };
     dw_found_room found;
     bool is_last;
 } dw_floats_room;
@@ -73,7 +77,7 @@ DW_DEVICE void dw_floats_store(void *y, dw_dtype dtype, const dw_layout *layout,
 {
     uint64_t at;
     if (dw_floats_touch(layout, stride, place, &at)) {
-        dw_store_eight(y, dtype, at, place->n, bits);
+        dw_store_eight(y, dtype, at, place->n, bits, false);
         return;
     }
     uint64_t column = place->dense % layout->c;
@@ -161,11 +165,10 @@ DW_DEVICE uint64_t dw_floats_audit(dw_audit audit, dw_dtype dtype, const dw_floa
     return sum;
 }
 
-/* poisoned: the number of this thread's poisoned elements; a block has fewer than 2^12. */
-DW_DEVICE void dw_floats_end(const dw_cuda_share *share, uint64_t payload, uint64_t state,
-                             uint32_t poisoned, dw_floats_room *room)
+DW_DEVICE void dw_floats_end(const dw_cuda_share *share, const dw_found *found,
+                             dw_floats_room *room)
 {
-    dw_add_block(share->sums, payload, state, poisoned << 20, &room->found);
+    dw_add_block(share->sums, found, &room->found);
     if (dw_is_last(share, &room->is_last) && threadIdx.x == 0) dw_report_tiles(share, 0);
 }
 
@@ -192,24 +195,19 @@ DW_DEVICE uint64_t dw_floats_encode_residual(const dw_encode_job *job, uint64_t 
             next[i] = dw_bits_of(dw_residual_next(held.of[i], sent, x));
         }
         payload += dw_floats_put(job->payload, wire, &place, bits);
-        dw_store_eight(job->next, DW_F32, place.dense, place.n, next);
+        dw_store_eight(job->next, DW_F32, place.dense, place.n, next, false);
     }
     return payload;
 }
 
-DW_DEVICE void dw_floats_encode_stretch(const dw_cuda_encode_part *parts, uint32_t n,
-                                        dw_floats_room *room)
+DW_DEVICE void dw_floats_encode_stretch(const dw_encode_job *job, uint64_t index, dw_found *found)
 {
-    uint64_t index, payload = 0, state = 0;
-    uint32_t poisoned = 0;
-    const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
-    const dw_encode_job *job = &part->job;
     const dw_dtype wire = job->wire_dtype;
     /* A sync entry carries prev itself, which is not changed. */
     const bool same = job->is_exact && wire == job->x_dtype,
                keeps = job->next && job->next != job->x;
     if (job->keeps_residual) {
-        dw_floats_end(&part->share, dw_floats_encode_residual(job, index), 0, 0, room);
+        found->payload += dw_floats_encode_residual(job, index);
         return;
     }
 #pragma unroll
@@ -222,15 +220,25 @@ DW_DEVICE void dw_floats_encode_stretch(const dw_cuda_encode_part *parts, uint32
             if (!same)
                 bits[i] = dw_floats_round(dw_widen(bits[i], job->x_dtype), wire, job->is_exact);
             float value = dw_widen(bits[i], wire);
-            if (!job->is_exact) poisoned += dw_is_finite(value) ? 0 : 1;
+            if (!job->is_exact) found->poisoned += dw_is_finite(value) ? 0 : 1;
             next[i] = keeps ? dw_floats_kept(value, job->prev_dtype) : bits[i];
         }
-        payload += dw_floats_put(job->payload, wire, &place, bits);
+        found->payload += dw_floats_put(job->payload, wire, &place, bits);
         if (!job->next) continue;
-        if (keeps) dw_store_eight(job->next, job->prev_dtype, place.dense, place.n, next);
-        state += dw_floats_audit(job->audit, job->prev_dtype, &place, next);
+        if (keeps) dw_store_eight(job->next, job->prev_dtype, place.dense, place.n, next, false);
+        found->state += dw_floats_audit(job->audit, job->prev_dtype, &place, next);
     }
-    dw_floats_end(&part->share, payload, state, poisoned, room);
+}
+
+DW_DEVICE void dw_floats_encode_stretches(const dw_cuda_encode_part *parts, uint32_t n,
+                                          dw_floats_room *room)
+{
+    uint64_t index;
+    dw_found found = {0};
+    const dw_cuda_encode_part *part = dw_take_part(parts, n, DW_CUDA_TILES, &room->encode, &index);
+    for (; index < part->job.layout.tiles; index += part->share.blocks[DW_CUDA_TILES])
+        dw_floats_encode_stretch(&part->job, index, &found);
+    dw_floats_end(&part->share, &found, room);
 }
 
 /* Writes y of an eight: without state, the transmitted values; with state, RN of the new prev, or
@@ -253,29 +261,35 @@ DW_DEVICE void dw_floats_emit(const dw_decode_job *job, const dw_floats_place *p
     dw_floats_store(job->y, job->y_dtype, &job->layout, job->stride, place, out);
 }
 
-DW_DEVICE void dw_floats_decode_stretch(const dw_cuda_decode_part *parts, uint32_t n,
-                                        dw_floats_room *room)
+DW_DEVICE void dw_floats_decode_stretch(const dw_decode_job *job, uint64_t index, dw_found *found)
 {
-    uint64_t index, payload = 0, state = 0;
-    const dw_cuda_decode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
-    const dw_decode_job *job = &part->job;
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
         dw_floats_place place = dw_floats_place_of(&job->layout, index, slot);
         uint32_t bits[DW_EIGHT], next[DW_EIGHT];
-        payload += dw_floats_take(job->payload, job->wire_dtype, &place, bits);
+        found->payload += dw_floats_take(job->payload, job->wire_dtype, &place, bits);
 #pragma unroll
         for (uint32_t i = 0; i < DW_EIGHT; i++)
             next[i] = job->next && i < place.n
                           ? dw_floats_kept(dw_widen(bits[i], job->wire_dtype), job->prev_dtype)
                           : 0;
         if (job->next) {
-            dw_store_eight(job->next, job->prev_dtype, place.dense, place.n, next);
-            state += dw_floats_audit(job->audit, job->prev_dtype, &place, next);
+            dw_store_eight(job->next, job->prev_dtype, place.dense, place.n, next, false);
+            found->state += dw_floats_audit(job->audit, job->prev_dtype, &place, next);
         }
         if (job->y) dw_floats_emit(job, &place, bits, next);
     }
-    dw_floats_end(&part->share, payload, state, 0, room);
+}
+
+DW_DEVICE void dw_floats_decode_stretches(const dw_cuda_decode_part *parts, uint32_t n,
+                                          dw_floats_room *room)
+{
+    uint64_t index;
+    dw_found found = {0};
+    const dw_cuda_decode_part *part = dw_take_part(parts, n, DW_CUDA_TILES, &room->decode, &index);
+    for (; index < part->job.layout.tiles; index += part->share.blocks[DW_CUDA_TILES])
+        dw_floats_decode_stretch(&part->job, index, &found);
+    dw_floats_end(&part->share, &found, room);
 }
 
 #endif

@@ -14,17 +14,29 @@
 #include "rans_encode.cuh"
 #include "step.cuh"
 
-/* Four blocks per multiprocessor, with two eights of x and prev per thread, keep enough loads in
- * flight. The search computes more than it loads, so it gets more registers instead. */
-#define KERNEL(name) extern "C" __global__ void __launch_bounds__(DW_CUDA_THREADS, 4) name
+/* How many blocks share a multiprocessor, and with it its registers. What was fastest on an H100:
+ * for encoders of 16-bit numbers five, for others four. The search needs so many registers that
+ * there are two. */
+#define KERNEL_OF(blocks, name)                                                                    \
+    extern "C" __global__ void __launch_bounds__(DW_CUDA_THREADS, blocks) name
+#define KERNEL(name) KERNEL_OF(4, name)
 #define KERNEL_OF_MANY_REGISTERS(name)                                                             \
     extern "C" __global__ void __launch_bounds__(DW_CUDA_THREADS, 2) name
 
+/* Whole tiles of 16-bit numbers are asked for ahead, one tensor or two. */
+#define IS_16_BITS(dtype)  ((dtype) == DW_F16 || (dtype) == DW_BF16)
+#define TWO_AHEAD(x, prev) (IS_16_BITS(x) && IS_16_BITS(prev) ? 2 : 0)
+#define ONE_AHEAD(type)    (IS_16_BITS(type) ? 1 : 0)
+#define AHEAD_ROOM(tensors)                                                                        \
+    __shared__ dw_sixteen memory[(tensors) ? (tensors)*DW_AHEAD_SIXTEENS : 1];                     \
+    dw_sixteen *ahead = (tensors) ? memory : NULL
+
 #define ENCODE(name, x, prev, variant)                                                             \
-    KERNEL(name)(const dw_cuda_encode_part *parts, uint32_t n)                                     \
+    KERNEL_OF(TWO_AHEAD(x, prev) ? 5 : 4, name)(const dw_cuda_encode_part *parts, uint32_t n)      \
     {                                                                                              \
         __shared__ dw_encode_room room;                                                            \
-        dw_encode_tile<x, prev, variant>(parts, n, &room, NULL);                                   \
+        AHEAD_ROOM(TWO_AHEAD(x, prev));                                                            \
+        dw_encode_tiles<x, prev, variant>(parts, n, &room, ahead, NULL);                           \
     }
 ENCODE(dw_encode_f32_f32, DW_F32, DW_F32, DW_PLAIN)
 ENCODE(dw_encode_f32_f16, DW_F32, DW_F16, DW_PLAIN)
@@ -43,7 +55,7 @@ ENCODE(dw_encode_rotated, 0, 0, DW_ROTATED)
     {                                                                                              \
         __shared__ dw_encode_room room;                                                            \
         __shared__ dw_search_room search;                                                          \
-        dw_encode_tile<0, 0, variant>(parts, n, &room, &search);                                   \
+        dw_encode_tiles<0, 0, variant>(parts, n, &room, NULL, &search);                            \
     }
 ENCODE_BY_SEARCH(dw_encode_mse, DW_SEARCHES)
 ENCODE_BY_SEARCH(dw_encode_mse_rotated, DW_SEARCHES_ROTATED)
@@ -65,7 +77,8 @@ KERNEL(dw_choose_scales_rotated)(const dw_cuda_encode_part *parts, uint32_t n)
     KERNEL(name)(const dw_cuda_decode_part *parts, uint32_t n)                                     \
     {                                                                                              \
         __shared__ dw_decode_room room;                                                            \
-        dw_decode_tile<type, has_state, variant>(parts, n, &room);                                 \
+        AHEAD_ROOM(ONE_AHEAD(type));                                                               \
+        dw_decode_tiles<type, has_state, variant>(parts, n, &room, ahead);                         \
     }
 DECODE(dw_decode_f32, DW_F32, true, DW_PLAIN)
 DECODE(dw_decode_f16, DW_F16, true, DW_PLAIN)
@@ -81,13 +94,13 @@ DECODE(dw_decode_direct_rotated, 0, false, DW_ROTATED)
 KERNEL(dw_floats_encode)(const dw_cuda_encode_part *parts, uint32_t n)
 {
     __shared__ dw_floats_room room;
-    dw_floats_encode_stretch(parts, n, &room);
+    dw_floats_encode_stretches(parts, n, &room);
 }
 
 KERNEL(dw_floats_decode)(const dw_cuda_decode_part *parts, uint32_t n)
 {
     __shared__ dw_floats_room room;
-    dw_floats_decode_stretch(parts, n, &room);
+    dw_floats_decode_stretches(parts, n, &room);
 }
 
 KERNEL(dw_audit_encode)(const dw_cuda_encode_part *parts, uint32_t n)
@@ -97,10 +110,9 @@ KERNEL(dw_audit_encode)(const dw_cuda_encode_part *parts, uint32_t n)
     const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_AUDIT, &block);
     const dw_encode_job *job = &part->job;
     uint64_t elements = (uint64_t)job->layout.t * job->layout.c;
-    dw_add_block(part->share.sums, 0,
-                 dw_stretch_sum(job->next, job->prev_dtype, elements, job->audit, block), 0,
-                 &room.found);
-    dw_end_encode(part, &room);
+    dw_found found = {0};
+    found.state = dw_stretch_sum(job->next, job->prev_dtype, elements, job->audit, block);
+    dw_end_encode(part, &found, &room);
 }
 
 KERNEL(dw_audit_decode)(const dw_cuda_decode_part *parts, uint32_t n)
@@ -110,15 +122,17 @@ KERNEL(dw_audit_decode)(const dw_cuda_decode_part *parts, uint32_t n)
     const dw_cuda_decode_part *part = parts + dw_find_part(parts, n, DW_CUDA_AUDIT, &block);
     const dw_decode_job *job = &part->job;
     uint64_t elements = (uint64_t)job->layout.t * job->layout.c;
-    dw_end_decode(part, 0, dw_stretch_sum(job->next, job->prev_dtype, elements, job->audit, block),
-                  0, &room);
+    dw_found found = {0};
+    found.state = dw_stretch_sum(job->next, job->prev_dtype, elements, job->audit, block);
+    dw_end_decode(part, &found, &room);
 }
 
 #define MX_ENCODE(name, x, prev)                                                                   \
-    KERNEL(name)(const dw_cuda_encode_part *parts, uint32_t n)                                     \
+    KERNEL_OF(TWO_AHEAD(x, prev) ? 5 : 4, name)(const dw_cuda_encode_part *parts, uint32_t n)      \
     {                                                                                              \
         __shared__ dw_encode_room room;                                                            \
-        dw_mx_encode_tile<x, prev, (x) == 0>(parts, n, &room);                                     \
+        AHEAD_ROOM(TWO_AHEAD(x, prev));                                                            \
+        dw_mx_encode_tiles<x, prev, (x) == 0>(parts, n, &room, ahead);                             \
     }
 MX_ENCODE(dw_mx_encode_f32_f32, DW_F32, DW_F32)
 MX_ENCODE(dw_mx_encode_f32_f16, DW_F32, DW_F16)
@@ -135,7 +149,8 @@ MX_ENCODE(dw_mx_encode_rotated, 0, 0)
     KERNEL(name)(const dw_cuda_decode_part *parts, uint32_t n)                                     \
     {                                                                                              \
         __shared__ dw_decode_room room;                                                            \
-        dw_mx_decode_tile<type, has_state, (type) == 0>(parts, n, &room);                          \
+        AHEAD_ROOM(ONE_AHEAD(type));                                                               \
+        dw_mx_decode_tiles<type, has_state, (type) == 0>(parts, n, &room, ahead);                  \
     }
 MX_DECODE(dw_mx_decode_f32, DW_F32, true)
 MX_DECODE(dw_mx_decode_f16, DW_F16, true)
@@ -150,7 +165,7 @@ MX_DECODE(dw_mx_decode_direct_rotated, 0, false)
     KERNEL(name)(const dw_cuda_encode_part *parts, uint32_t n)                                     \
     {                                                                                              \
         __shared__ dw_measure_room room;                                                           \
-        dw_step_measure_tile<rotates>(parts, n, &room);                                            \
+        dw_step_measure_tiles<rotates>(parts, n, &room);                                           \
     }
 STEP_MEASURE(dw_step_measure, false)
 STEP_MEASURE(dw_step_measure_rotated, true)
@@ -159,8 +174,9 @@ STEP_MEASURE(dw_step_measure_rotated, true)
     KERNEL(name)(const dw_cuda_encode_part *parts, uint32_t n)                                     \
     {                                                                                              \
         __shared__ dw_encode_room room;                                                            \
+        AHEAD_ROOM(TWO_AHEAD(x, prev));                                                            \
         __shared__ dw_step_room steps;                                                             \
-        dw_step_encode_tile<x, prev, (x) == 0>(parts, n, &room, &steps);                           \
+        dw_step_encode_tiles<x, prev, (x) == 0>(parts, n, &room, ahead, &steps);                   \
     }
 STEP_ENCODE(dw_step_encode_f32_f32, DW_F32, DW_F32)
 STEP_ENCODE(dw_step_encode_f32_f16, DW_F32, DW_F16)
@@ -177,7 +193,8 @@ STEP_ENCODE(dw_step_encode_rotated, 0, 0)
     KERNEL(name)(const dw_cuda_decode_part *parts, uint32_t n)                                     \
     {                                                                                              \
         __shared__ dw_decode_room room;                                                            \
-        dw_step_decode_tile<type, has_state, (type) == 0>(parts, n, &room);                        \
+        AHEAD_ROOM(ONE_AHEAD(type));                                                               \
+        dw_step_decode_tiles<type, has_state, (type) == 0>(parts, n, &room, ahead);                \
     }
 STEP_DECODE(dw_step_decode_f32, DW_F32, true)
 STEP_DECODE(dw_step_decode_f16, DW_F16, true)

@@ -121,6 +121,27 @@ static dw_status sort(dw_launch *launch, dw_jobs jobs, dw_why *why)
     return DW_OK;
 }
 
+/* A block has to find its part, to wait until its stores have arrived, and to add its sums. So for
+ * large tensors there are fewer blocks than tiles: about as many as the largest GPUs run at a time,
+ * and these four times, because blocks do not all take equally long. */
+enum { MANY_BLOCKS = 2048 };
+
+static dw_status share_tiles(dw_launch *launch)
+{
+    uint64_t tiles = 0;
+    for (uint32_t i = 0; i < launch->n; i++) tiles += launch->places[i].needs.blocks[DW_CUDA_TILES];
+    if (tiles > INT32_MAX) return DW_ERR_LIMIT; /* a block counts the elements of its tiles */
+    launch->tiles_each = tiles > MANY_BLOCKS ? (tiles + MANY_BLOCKS - 1) / MANY_BLOCKS : 1;
+    return DW_OK;
+}
+
+static uint64_t blocks_of(const dw_launch *launch, uint32_t i, int phase)
+{
+    const dw_cuda_needs *needs = &launch->places[i].needs;
+    if (!needs->by_tile[phase]) return needs->blocks[phase];
+    return (needs->blocks[phase] + launch->tiles_each - 1) / launch->tiles_each;
+}
+
 static dw_status make_room(dw_launch *launch)
 {
     uint64_t chosen_bytes, device;
@@ -151,8 +172,10 @@ static dw_cuda_share share_of(const dw_launch *launch, uint32_t i)
                                  (dw_cuda_address)(sums_at(launch) + i * sizeof(dw_cuda_sums))),
         .report = reports_of(launch) + i,
         .serial = place->serial,
+        .is_far = launch->engine->is_far,
     };
-    memcpy(share.blocks, place->needs.blocks, sizeof share.blocks);
+    for (int phase = 0; phase < DW_CUDA_PHASES; phase++)
+        share.blocks[phase] = blocks_of(launch, i, phase);
     return share;
 }
 
@@ -198,6 +221,7 @@ dw_status dw_launch_fill(dw_launch *launch, dw_jobs jobs, uint32_t n, dw_heads h
     launch->n = n;
     dw_status status = sort(launch, jobs, why);
     if (!status) status = make_room(launch);
+    if (!status) status = share_tiles(launch);
     if (status) return status;
     memset(host(launch, 0), 0, (size_t)(reports_at(launch) + (uint64_t)n * sizeof(dw_cuda_report)));
     for (uint32_t i = 0; i < n; i++) {
@@ -206,7 +230,7 @@ dw_status dw_launch_fill(dw_launch *launch, dw_jobs jobs, uint32_t n, dw_heads h
         place->serial = ++*serial;
         write_part(launch, i, jobs, i, group->blocks);
         for (int phase = 0; phase < DW_CUDA_PHASES; phase++) {
-            group->blocks[phase] += place->needs.blocks[phase];
+            group->blocks[phase] += blocks_of(launch, i, phase);
             if (group->blocks[phase] > INT32_MAX) return DW_ERR_LIMIT;
         }
     }

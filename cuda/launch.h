@@ -38,6 +38,7 @@ struct dw_launch {
     uint32_t n_groups;
     dw_cuda_group *groups;
     dw_cuda_place_of *places; /* one per job */
+    uint64_t tiles_each;      /* how many tiles a block processes, where it may process several */
     uint64_t groups_cap, places_cap, chosen, rooms;
     dw_cuda_block staged, device;
     uint64_t staged_bytes, device_bytes;
@@ -65,6 +66,7 @@ struct dw_cuda_engine {
     dw_allocator allocator;
     uint64_t serial; /* of the last part that was written */
     unsigned users;  /* its encoder or decoder, and every launch that is not spare */
+    bool is_far;     /* its encoder or decoder keeps prev in pinned memory of the host */
     dw_launch *spare;
     dw_cuda_stream copy_stream; /* for saving and restoring copies of prev; NULL until the first use
                                  */

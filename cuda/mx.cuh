@@ -18,15 +18,16 @@ DW_DEVICE uint32_t dw_mx_largest(dw_extremes extremes)
     return largest < DW_F32_INFINITY ? largest : DW_F32_INFINITY;
 }
 
-/* The first eight of every block of 32 stores its scale and its choice. Returns its counts, packed
- * as by dw_count_of. */
-DW_DEVICE uint32_t dw_mx_note(const dw_place *place, uint32_t scale, bool direct, bool zero,
-                              dw_encode_room *room)
+/* The first eight of every block of 32 stores its scale and its choice, and counts the block. */
+DW_DEVICE void dw_mx_note(const dw_place *place, uint32_t scale, bool direct, bool zero,
+                          dw_encode_room *room, dw_found *found)
 {
-    if (!place->stored || !place->leads) return 0;
+    if (!place->stored || !place->leads) return;
     room->staged[place->segment] = (uint8_t)scale;
     if (direct) atomicOr(&room->choices[place->segment / 32], 1u << place->segment % 32);
-    return (direct ? 1u : 0) | (zero ? 1u << 10 : 0) | (scale == DW_MX_POISONED ? 1u << 20 : 0);
+    found->direct += direct ? 1u : 0;
+    found->zero += zero ? 1u : 0;
+    found->poisoned += scale == DW_MX_POISONED ? 1u : 0;
 }
 
 /* Computes codes and new prev of eight elements of one block. */
@@ -36,32 +37,32 @@ DW_DEVICE void dw_mx_encode_eight(dw_encoding *e, dw_element element, dw_element
     bool poisoned = scale == DW_MX_POISONED;
     float inverse = poisoned ? 0.0f : dw_mx_inverse(scale),
           power = poisoned ? 0.0f : dw_mx_power(scale);
+    float values[DW_EIGHT];
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++) {
         float base = direct ? 0.0f : e->base.of[i];
         e->codes[i] = poisoned ? 0 : dw_mx_code_of(e->delta.of[i], inverse, facts, element);
-        float value = base + dw_mx_value_of((uint8_t)e->codes[i], facts, element) * power;
-        e->next[i] = dw_narrow(poisoned ? e->base.of[i] : value, prev_dtype);
+        values[i] = base + dw_mx_value_of((uint8_t)e->codes[i], facts, element) * power;
     }
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++)
+        if (poisoned) values[i] = e->base.of[i];
+    dw_narrow_eight(values, prev_dtype, e->next);
 }
 
-/* The kernel that encodes one tile. XType, PrevType: the dtypes of x and prev; 0: the job says
- * which. Rotates: whether the layout rotates blocks of channels. */
-template <int XType, int PrevType, bool Rotates>
-DW_DEVICE void dw_mx_encode_tile(const dw_cuda_encode_part *parts, uint32_t n, dw_encode_room *room)
+/* Rotates: whether the layout rotates blocks of channels. */
+template <bool Rotates, bool Whole>
+DW_DEVICE void dw_mx_encode_tile(const dw_cuda_encode_part *part, uint64_t index, dw_dtype x_dtype,
+                                 dw_dtype prev_dtype, dw_encode_room *room, const dw_ahead *ahead,
+                                 dw_found *found)
 {
-    uint64_t index, state = 0;
-    uint32_t counts = 0;
-    const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
     const dw_encode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
-    const dw_dtype x_dtype = XType ? (dw_dtype)XType : job->x_dtype,
-                   prev_dtype = PrevType ? (dw_dtype)PrevType : job->prev_dtype;
     const dw_element element = (dw_element)layout->element;
     dw_element_facts facts = dw_element_facts_of(element);
-    dw_tile tile = dw_layout_tile(layout, index);
+    dw_tile tile = dw_tile_of<Whole>(layout, index);
     dw_eights all;
-    dw_load_eights(job, &tile, x_dtype, prev_dtype, &all);
+    dw_load_eights<Whole>(job, &tile, index, x_dtype, prev_dtype, ahead, &all);
     if (Rotates) dw_rotate_deltas(layout, &all);
     if (threadIdx.x < DW_MOST_PIECES / 32) room->choices[threadIdx.x] = 0;
     dw_pad_tile(layout, &tile, room);
@@ -83,18 +84,29 @@ DW_DEVICE void dw_mx_encode_tile(const dw_cuda_encode_part *parts, uint32_t n, d
 #pragma unroll
         for (uint32_t i = 0; i < DW_EIGHT; i++)
             if (is_direct) e->delta.of[i] = all.x[slot].of[i];
-        counts += dw_mx_note(&all.place[slot], scale, is_direct, largest == 0, room);
+        dw_mx_note(&all.place[slot], scale, is_direct, largest == 0, room, found);
         dw_mx_encode_eight(e, element, facts, scale, is_direct, Rotates ? DW_F32 : prev_dtype);
         if (Rotates)
             dw_unrotate_encoded(job, e, &all.held[slot], prev_dtype, scale == DW_MX_POISONED);
-        state += dw_store_encoded(job, &tile, &all.place[slot], e, prev_dtype, room);
+        found->state += dw_store_encoded(job, &tile, &all.place[slot], e, prev_dtype, room);
     }
     __syncthreads();
-    uint64_t payload = dw_put_tile(job, &tile, room);
+    found->payload += dw_put_tile(job, &tile, room);
     if (layout->chooses) dw_put_choices(job, &tile, index, room);
     if (prev_dtype == DW_F32 && job->keeps_residual) dw_keep_residuals(part, &tile, room, 0);
-    dw_add_block(part->share.sums, payload, state, counts, &room->found);
-    dw_end_encode(part, room);
+}
+
+/* XType, PrevType: the dtypes of x and prev; 0: the job says which. */
+template <int XType, int PrevType, bool Rotates>
+DW_DEVICE void dw_mx_encode_tiles(const dw_cuda_encode_part *parts, uint32_t n,
+                                  dw_encode_room *room, dw_sixteen *memory)
+{
+    dw_for_tiles<XType, PrevType>(
+        parts, n, room, memory,
+        [&](const dw_cuda_encode_part *part, uint64_t index, dw_dtype x, dw_dtype prev,
+            const dw_ahead *ahead, dw_found *found, auto whole) {
+            dw_mx_encode_tile<Rotates, whole.value>(part, index, x, prev, room, ahead, found);
+        });
 }
 
 /* Computes the new prev of eight elements, or y, as bits; like dw_reconstruct_eight. */
@@ -113,14 +125,13 @@ DW_DEVICE uint32_t dw_mx_reconstruct_eight(const dw_cuda_decode_part *part, cons
     float power = poisoned ? 0.0f : dw_mx_power(scale);
     dw_get_codes(room->staged + (tile->codes - tile->offset), facts.bits, tile->elements,
                  place->first, codes);
+    dw_eight values;
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++) {
         float base = direct ? 0.0f : held->of[i];
-        float value = base + dw_mx_value_of((uint8_t)codes[i], facts, element) * power;
-        out[i] = poisoned && !keeps ? dw_nan_of(dtype)
-                                    : dw_narrow(poisoned ? held->of[i] : value, dtype);
+        values.of[i] = base + dw_mx_value_of((uint8_t)codes[i], facts, element) * power;
     }
-    return poisoned ? DW_WHOLE_EIGHT : 0;
+    return dw_narrow_piece(&values, held, poisoned, keeps, dtype, out);
 }
 
 /* Decodes an eight and stores it. Returns its part of the state digest. */
@@ -136,22 +147,18 @@ DW_DEVICE uint64_t dw_mx_store_decoded(const dw_cuda_decode_part *part, const dw
         });
 }
 
-/* The kernel that decodes one tile. Type: prev's dtype with state, y's dtype without; 0: the job
- * says which. Rotates: whether the layout rotates blocks of channels. A decoder counts blocks of
- * scale 0 as zero. */
-template <int Type, bool HasState, bool Rotates>
-DW_DEVICE void dw_mx_decode_tile(const dw_cuda_decode_part *parts, uint32_t n, dw_decode_room *room)
+/* Rotates: whether the layout rotates blocks of channels. A decoder counts blocks of scale 0 as
+ * zero. */
+template <bool HasState, bool Rotates, bool Whole>
+DW_DEVICE void dw_mx_decode_tile(const dw_cuda_decode_part *part, uint64_t index, dw_dtype dtype,
+                                 dw_decode_room *room, const dw_ahead *ahead, dw_found *found)
 {
-    uint64_t index, state = 0;
-    uint32_t counts = 0;
-    const dw_cuda_decode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
     const dw_decode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
-    const dw_dtype dtype = Type ? (dw_dtype)Type : HasState ? job->prev_dtype : job->y_dtype;
-    dw_tile tile = dw_layout_tile(layout, index);
+    dw_tile tile = dw_tile_of<Whole>(layout, index);
     dw_held_eights all;
-    dw_load_held<HasState>(job, &tile, dtype, &all);
-    uint64_t payload = dw_take_tile(job->payload, &tile, room);
+    dw_load_held<HasState, Whole>(job, &tile, index, dtype, ahead, &all);
+    found->payload += dw_take_tile<Whole>(job, &tile, ahead, room);
     __syncthreads();
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
@@ -159,13 +166,27 @@ DW_DEVICE void dw_mx_decode_tile(const dw_cuda_decode_part *parts, uint32_t n, d
         if (place->stored && place->leads) {
             uint64_t piece = tile.first_segment + place->segment;
             uint32_t scale = room->staged[place->segment];
-            if (layout->chooses) counts += job->payload[piece / 8] >> piece % 8 & 1;
-            counts += (scale == 0 ? 1u << 10 : 0) + (scale == DW_MX_POISONED ? 1u << 20 : 0);
+            if (layout->chooses) found->direct += job->payload[piece / 8] >> piece % 8 & 1;
+            found->zero += scale == 0 ? 1u : 0;
+            found->poisoned += scale == DW_MX_POISONED ? 1u : 0;
         }
-        state += dw_mx_store_decoded<HasState, Rotates>(part, &tile, place, &all.held[slot], dtype,
-                                                        room);
+        found->state += dw_mx_store_decoded<HasState, Rotates>(part, &tile, place, &all.held[slot],
+                                                               dtype, room);
     }
-    dw_end_decode(part, payload, state, counts, room);
+}
+
+/* Type: prev's dtype with state, y's dtype without; 0: the job says which. */
+template <int Type, bool HasState, bool Rotates>
+DW_DEVICE void dw_mx_decode_tiles(const dw_cuda_decode_part *parts, uint32_t n,
+                                  dw_decode_room *room, dw_sixteen *memory)
+{
+    dw_for_decoded_tiles<Type, HasState>(
+        parts, n, room, memory,
+        [&](const dw_cuda_decode_part *part, uint64_t index, dw_dtype dtype, const dw_ahead *ahead,
+            dw_found *found, auto whole) {
+            dw_mx_decode_tile<HasState, Rotates, whole.value>(part, index, dtype, room, ahead,
+                                                              found);
+        });
 }
 
 #endif

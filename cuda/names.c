@@ -144,7 +144,8 @@ dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
                                             : form->encode;
     int tiles =
         kernel_for_layout(family, layout, job->x_dtype, has_state ? job->prev_dtype : job->x_dtype);
-    dw_cuda_needs needs = {.kernel = {-1, tiles, -1, -1, -1}, .blocks = {0, layout->tiles}};
+    dw_cuda_needs needs = {
+        .kernel = {-1, tiles, -1, -1, -1}, .blocks = {0, layout->tiles}, .by_tile = {false, true}};
     bool tiles_decide = !layout->by_channel && !layout->by_sample && !layout->cut_rows;
     if (!tiles_decide) {
         needs.kernel[DW_CUDA_CHOOSE] =
@@ -152,6 +153,7 @@ dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
         needs.blocks[DW_CUDA_CHOOSE] = form->chooses_by_tile ? layout->tiles
                                        : layout->by_channel  ? ((uint64_t)layout->c + 31) / 32
                                                              : layout->t;
+        needs.by_tile[DW_CUDA_CHOOSE] = form->chooses_by_tile;
     }
     need_chosen(&needs, layout, tiles_decide, form->chooses_by_tile);
     if (!form->blocks_are_stretches)
@@ -169,7 +171,8 @@ dw_cuda_needs dw_cuda_decode_needs(const dw_decode_job *job)
                                               : form->decode_direct;
     int kernel =
         kernel_for_layout(family, layout, job->next ? job->prev_dtype : job->y_dtype, DW_F32);
-    dw_cuda_needs needs = {.kernel = {-1, kernel, -1, -1, -1}, .blocks = {0, layout->tiles}};
+    dw_cuda_needs needs = {
+        .kernel = {-1, kernel, -1, -1, -1}, .blocks = {0, layout->tiles}, .by_tile = {false, true}};
     if (!form->blocks_are_stretches)
         need_audit(&needs, layout, job->next, job->audit, DW_CUDA_AT_AUDIT_DECODE);
     if (job->coded) need_stage(&needs, job->plan, job->plan->behind->decode_on_device, false);

@@ -13,6 +13,7 @@ enum { DW_MOST_PIECES = DW_TILE_ELEMENTS / 16 };
 /* The shared memory of a block. */
 typedef struct dw_encode_room {
     __align__(16) uint8_t staged[DW_STAGED_BYTES]; /* the tile's bytes */
+    dw_cuda_encode_part part;
     dw_found_room found;
     uint32_t choices[DW_MOST_PIECES / 32];
     /* For rows: extremes of x - prev, and of x. */
@@ -39,16 +40,23 @@ DW_DEVICE dw_extremes dw_extremes_of(const dw_eight *values)
     return found;
 }
 
-/* Joins the extremes of groups, whose lanes are adjacent within a warp. */
-DW_DEVICE dw_extremes dw_join_lanes(dw_extremes mine, uint32_t lanes)
+/* Joins the extremes of groups, whose lanes are adjacent within a warp: of all slots together,
+ * because an exchange takes longer than the next one can wait. */
+DW_DEVICE void dw_join_lanes(dw_extremes found[DW_SLOTS], uint32_t lanes)
 {
     for (uint32_t apart = 1; apart < lanes; apart *= 2) {
-        mine.positive =
-            max(mine.positive, __shfl_xor_sync(DW_ALL_LANES, mine.positive, (int)apart));
-        mine.negative =
-            max(mine.negative, __shfl_xor_sync(DW_ALL_LANES, mine.negative, (int)apart));
+        dw_extremes other[DW_SLOTS];
+#pragma unroll
+        for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+            other[slot].positive = __shfl_xor_sync(DW_ALL_LANES, found[slot].positive, (int)apart);
+            other[slot].negative = __shfl_xor_sync(DW_ALL_LANES, found[slot].negative, (int)apart);
+        }
+#pragma unroll
+        for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+            found[slot].positive = max(found[slot].positive, other[slot].positive);
+            found[slot].negative = max(found[slot].negative, other[slot].negative);
+        }
     }
-    return mine;
 }
 
 /* Joins the extremes of pieces of any width. which: 0 for x - prev, 1 for x. */
@@ -82,9 +90,7 @@ DW_DEVICE void dw_join_pieces(dw_encode_room *room, const dw_layout *layout,
         dw_join_shared(room, found, places, which);
         return;
     }
-#pragma unroll
-    for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
-        found[slot] = dw_join_lanes(found[slot], width / DW_EIGHT);
+    dw_join_lanes(found, width / DW_EIGHT);
 }
 
 /* Adds the squares of one attempt in the order of the specification: 16 sums for every piece, then

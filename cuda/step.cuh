@@ -88,6 +88,7 @@ typedef struct dw_measure_room {
         dw_squares_room squares;
         dw_join_room join;
     };
+    dw_cuda_encode_part part;
     bool is_last;
 } dw_measure_room;
 
@@ -142,42 +143,69 @@ DW_DEVICE void dw_settle_sample(const dw_cuda_encode_part *part, dw_join_room *r
     if (dw_scale_is_poisoned(step)) atomicAdd(&part->share.sums->poisoned, 1ull);
 }
 
-/* Returns the deltas of an eight, which are x - prev. *base becomes prev. */
-DW_DEVICE dw_eight dw_load_deltas(const dw_encode_job *job, const dw_place *place, dw_dtype x_dtype,
-                                  dw_dtype prev_dtype, dw_eight *base)
+/* Finds the eights of a thread and loads their deltas, which are x - prev, and prev. index: the
+ * number of the tile. */
+template <bool Whole>
+DW_DEVICE void dw_load_deltas(const dw_encode_job *job, const dw_tile *tile, uint64_t index,
+                              dw_dtype x_dtype, dw_dtype prev_dtype, const dw_ahead *ahead,
+                              dw_place places[DW_SLOTS], dw_eight delta[DW_SLOTS],
+                              dw_eight base[DW_SLOTS])
 {
-    dw_eight delta = dw_load_eight(job->x, x_dtype, place->tensor, place->n);
-    *base = dw_load_eight(job->prev, prev_dtype, place->dense, place->n);
-#pragma unroll
-    for (uint32_t i = 0; i < DW_EIGHT; i++) delta.of[i] = dw_minus(delta.of[i], base->of[i]);
-    return delta;
-}
-
-/* The kernel of phase CHOOSE: stores the sum of squares of one tile. The last block also settles
- * the step of the sample, if the whole sample shares one. Rotates: whether the layout rotates. */
-template <bool Rotates>
-DW_DEVICE void dw_step_measure_tile(const dw_cuda_encode_part *parts, uint32_t n,
-                                    dw_measure_room *room)
-{
-    uint64_t index;
-    const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_CHOOSE, &index);
-    const dw_encode_job *job = &part->job;
-    dw_tile tile = dw_layout_tile(&job->layout, index);
-    dw_eight delta[DW_SLOTS], base;
-    dw_place places[DW_SLOTS];
-#pragma unroll
-    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
-        places[slot] = dw_place_of(&job->layout, &tile, job->stride, slot);
-        delta[slot] = dw_load_deltas(job, &places[slot], job->x_dtype, job->prev_dtype, &base);
-        if (Rotates) dw_rotate_eight(&delta[slot], job->layout.rotates);
-    }
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
-        dw_share_deltas(&room->squares, &places[slot], &delta[slot]);
-    dw_add_squares(&room->squares, 1, tile.elements);
-    if (threadIdx.x == 0) ((double *)part->share.chosen)[index] = dw_step_sum(room->squares.lanes);
-    if (!job->layout.by_sample ||
-        !dw_is_last_measured(&part->share, DW_CUDA_CHOOSE, &room->is_last))
+        places[slot] = dw_place_in<Whole>(&job->layout, tile, index, job->stride, slot);
+    dw_load_two<Whole>(job->x, x_dtype, job->prev, prev_dtype, places, ahead, delta, base);
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+#pragma unroll
+        for (uint32_t i = 0; i < DW_EIGHT; i++)
+            delta[slot].of[i] = dw_minus(delta[slot].of[i], base[slot].of[i]);
+    }
+}
+
+/* Stores the sum of squares of one tile. Rotates: whether the layout rotates. */
+template <bool Rotates, bool Whole>
+DW_DEVICE void dw_step_measure_tile(const dw_cuda_encode_part *part, uint64_t index,
+                                    const dw_ahead *ahead, dw_squares_room *room)
+{
+    const dw_encode_job *job = &part->job;
+    dw_tile tile = dw_tile_of<Whole>(&job->layout, index);
+    dw_eight delta[DW_SLOTS], base[DW_SLOTS];
+    dw_place places[DW_SLOTS];
+    dw_load_deltas<Whole>(job, &tile, index, job->x_dtype, job->prev_dtype, ahead, places, delta,
+                          base);
+#pragma unroll
+    for (uint32_t slot = 0; Rotates && slot < DW_SLOTS; slot++)
+        dw_rotate_eight(&delta[slot], job->layout.rotates);
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
+        dw_share_deltas(room, &places[slot], &delta[slot]);
+    dw_add_squares(room, 1, tile.elements);
+    if (threadIdx.x == 0) ((double *)part->share.chosen)[index] = dw_step_sum(room->lanes);
+}
+
+/* The kernel of phase CHOOSE: measures the tiles of a block. The last block also settles the step
+ * of the sample, if the whole sample shares one. */
+template <bool Rotates>
+DW_DEVICE void dw_step_measure_tiles(const dw_cuda_encode_part *parts, uint32_t n,
+                                     dw_measure_room *room)
+{
+    uint64_t index;
+    const dw_cuda_encode_part *part = dw_take_part(parts, n, DW_CUDA_CHOOSE, &room->part, &index);
+    const dw_layout *layout = &part->job.layout;
+    const dw_encode_job *job = &part->job;
+    const uint64_t whole =
+        dw_whole_tiles(&part->share, layout, job->stride, job->x, job->prev, NULL);
+    const uint64_t blocks = part->share.blocks[DW_CUDA_CHOOSE];
+    const dw_ahead ahead = {NULL, DW_NO_TILE};
+    for (; index < layout->tiles; index += blocks) {
+        if (!Rotates && index < whole)
+            dw_step_measure_tile<Rotates, !Rotates>(part, index, &ahead, &room->squares);
+        else
+            dw_step_measure_tile<Rotates, false>(part, index, &ahead, &room->squares);
+        __syncthreads(); /* the next tile is measured in the same place */
+    }
+    if (!layout->by_sample || !dw_is_last_measured(&part->share, DW_CUDA_CHOOSE, &room->is_last))
         return;
     dw_settle_sample(part, &room->join);
 }
@@ -258,84 +286,79 @@ DW_DEVICE float dw_step_value_of(int32_t level, float z, float step)
     return amount * step;
 }
 
-/* Computes the codes and the new prev of eight elements of one piece. z: the dither, which is added
- * before values are rounded; 0 for nearest rounding. subtracts: the decoder subtracts the dither
- * from the levels, and so must this function for the new prev. Returns how many values were
- * clamped; padding never is. */
-DW_DEVICE uint32_t dw_step_encode_eight(dw_encoding *e, const dw_eight *z, bool subtracts,
-                                        uint16_t step, dw_dtype prev_dtype)
+/* The dithers of eight values, which are added before values are rounded; zeros for nearest
+ * rounding. */
+DW_DEVICE dw_eight dw_step_dithers(const dw_encode_job *job, const dw_place *place)
 {
+    const dw_eight none = {{0}};
+    if (job->layout.dithers) return dw_dithers(job->draws_key, place->dense, place->n);
+    return job->rule.is_stochastic ? dw_dithers(job->rule.dither_key, place->dense, place->n)
+                                   : none;
+}
+
+/* Computes the codes and the new prev of eight elements of one piece. Where dithers are
+ * subtractive, the decoder subtracts them from the levels, and so must this function for the new
+ * prev. Returns how many values were clamped; padding never is. */
+DW_DEVICE uint32_t dw_step_encode_eight(const dw_encode_job *job, const dw_place *place,
+                                        dw_encoding *e, uint16_t step, dw_dtype prev_dtype)
+{
+    const bool subtracts = job->layout.dithers;
+    const dw_eight z = dw_step_dithers(job, place);
     bool poisoned = dw_scale_is_poisoned(step);
     float inverse = dw_step_inverse(step), width = dw_bf16_widen(step);
+    float values[DW_EIGHT];
     uint32_t clamped = 0;
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++) {
-        float scaled = dw_step_scaled(e->delta.of[i], inverse, z->of[i]);
+        float scaled = dw_step_scaled(e->delta.of[i], inverse, z.of[i]);
         int32_t level = poisoned ? 0 : dw_step_level_of(scaled);
-        float value = e->base.of[i] + dw_step_value_of(level, subtracts ? z->of[i] : 0.0f, width);
+        values[i] = e->base.of[i] + dw_step_value_of(level, subtracts ? z.of[i] : 0.0f, width);
         clamped += !poisoned && dw_step_is_clamped(scaled) ? 1u : 0u;
         e->codes[i] = (uint32_t)(level + DW_STEP_ZERO);
-        e->next[i] = dw_narrow(poisoned ? e->base.of[i] : value, prev_dtype);
     }
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++)
+        if (poisoned) values[i] = e->base.of[i];
+    dw_narrow_eight(values, prev_dtype, e->next);
     return clamped;
 }
 
-/* Loads the deltas, the base and the dithers of all eights of a thread. All loads are issued before
- * a result is used. */
-DW_DEVICE void dw_step_load(const dw_encode_job *job, const dw_tile *tile, dw_dtype x_dtype,
-                            dw_dtype prev_dtype, dw_eights *all)
+/* Loads the deltas and the base of all eights of a thread. */
+template <bool Whole>
+DW_DEVICE void dw_step_load(const dw_encode_job *job, const dw_tile *tile, uint64_t index,
+                            dw_dtype x_dtype, dw_dtype prev_dtype, const dw_ahead *ahead,
+                            dw_eights *all)
 {
-    bool dithers = job->layout.dithers;
-    uint64_t key = dithers ? job->draws_key : job->rule.dither_key;
+    dw_eight delta[DW_SLOTS], base[DW_SLOTS];
+    dw_load_deltas<Whole>(job, tile, index, x_dtype, prev_dtype, ahead, all->place, delta, base);
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
-        all->place[slot] = dw_place_of(&job->layout, tile, job->stride, slot);
-        all->e[slot].delta =
-            dw_load_deltas(job, &all->place[slot], x_dtype, prev_dtype, &all->e[slot].base);
-    }
-#pragma unroll
-    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
-#pragma unroll
-        for (uint32_t i = 0; i < DW_EIGHT; i++) all->dithers[slot].of[i] = 0.0f;
-        if (dithers || job->rule.is_stochastic)
-            all->dithers[slot] = dw_dithers(key, all->place[slot].dense, all->place[slot].n);
+        all->e[slot].delta = delta[slot];
+        all->e[slot].base = base[slot];
     }
 }
 
-/* Stages the step of a piece for the tile's bytes. Does nothing if this eight is not the first of
- * its piece, or if the step lies in front of the tiles. Returns the counts for the piece, packed as
- * by dw_count_of, or 0. */
-DW_DEVICE uint32_t dw_note_step(const dw_layout *layout, const dw_place *place, uint16_t step,
-                                dw_encode_room *room)
+/* Stages the step of a piece for the tile's bytes, and counts the piece. Does nothing if this eight
+ * is not the first of its piece, or if the step lies in front of the tiles. */
+DW_DEVICE void dw_note_step(const dw_layout *layout, const dw_place *place, uint16_t step,
+                            dw_encode_room *room, dw_found *found)
 {
-    if (layout->by_sample || !place->stored || !place->leads) return 0;
+    if (layout->by_sample || !place->stored || !place->leads) return;
     *(uint16_t *)(room->staged + 2 * place->segment) = step;
-    return dw_count_of(step);
+    dw_count(found, step);
 }
 
-/* Adds the numbers of clamped values that the threads of a warp have found. */
-DW_DEVICE void dw_count_clamped(dw_cuda_sums *sums, uint32_t mine)
+/* Rotates: whether the layout rotates blocks of channels. */
+template <bool Rotates, bool Whole>
+DW_DEVICE void dw_step_encode_tile(const dw_cuda_encode_part *part, uint64_t index,
+                                   dw_dtype x_dtype, dw_dtype prev_dtype, dw_encode_room *room,
+                                   dw_step_room *steps, const dw_ahead *ahead, dw_found *found)
 {
-    uint32_t all = __reduce_add_sync(DW_ALL_LANES, mine);
-    if (all && threadIdx.x % DW_WARP == 0) atomicAdd(&sums->clamped, (unsigned long long)all);
-}
-
-/* The kernel that encodes one tile. XType, PrevType: the dtypes of x and prev; 0: the job says
- * which. Rotates: whether the layout rotates blocks of channels. */
-template <int XType, int PrevType, bool Rotates>
-DW_DEVICE void dw_step_encode_tile(const dw_cuda_encode_part *parts, uint32_t n,
-                                   dw_encode_room *room, dw_step_room *steps)
-{
-    uint64_t index, state = 0;
-    uint32_t counts = 0, clamped = 0;
-    const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
     const dw_encode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
-    const dw_dtype x_dtype = XType ? (dw_dtype)XType : job->x_dtype,
-                   prev_dtype = PrevType ? (dw_dtype)PrevType : job->prev_dtype;
-    dw_tile tile = dw_layout_tile(layout, index);
+    dw_tile tile = dw_tile_of<Whole>(layout, index);
     dw_eights all;
-    dw_step_load(job, &tile, x_dtype, prev_dtype, &all);
+    dw_step_load<Whole>(job, &tile, index, x_dtype, prev_dtype, ahead, &all);
     if (Rotates) dw_rotate_deltas(layout, &all);
     dw_pad_tile(layout, &tile, room);
     dw_find_steps(part, &tile, index, &all, steps);
@@ -343,21 +366,32 @@ DW_DEVICE void dw_step_encode_tile(const dw_cuda_encode_part *parts, uint32_t n,
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
         const dw_place *place = &all.place[slot];
         uint16_t step = place->stored ? steps->steps[place->segment] : 0;
-        counts += dw_note_step(layout, place, step, room);
-        clamped += dw_step_encode_eight(&all.e[slot], &all.dithers[slot], layout->dithers, step,
-                                        Rotates ? DW_F32 : prev_dtype);
+        dw_note_step(layout, place, step, room, found);
+        found->clamped +=
+            dw_step_encode_eight(job, place, &all.e[slot], step, Rotates ? DW_F32 : prev_dtype);
         if (Rotates)
             dw_unrotate_encoded(job, &all.e[slot], &all.held[slot], prev_dtype,
                                 dw_scale_is_poisoned(step));
-        state += dw_store_encoded(job, &tile, place, &all.e[slot], prev_dtype, room);
+        found->state += dw_store_encoded(job, &tile, place, &all.e[slot], prev_dtype, room);
     }
     __syncthreads();
-    uint64_t payload = dw_put_tile(job, &tile, room);
-    dw_count_clamped(part->share.sums, clamped);
+    found->payload += dw_put_tile(job, &tile, room);
     if (prev_dtype == DW_F32 && job->keeps_residual)
         dw_keep_residuals(part, &tile, room, steps->steps[0]);
-    dw_add_block(part->share.sums, payload, state, counts, &room->found);
-    dw_end_encode(part, room);
+}
+
+/* XType, PrevType: the dtypes of x and prev; 0: the job says which. */
+template <int XType, int PrevType, bool Rotates>
+DW_DEVICE void dw_step_encode_tiles(const dw_cuda_encode_part *parts, uint32_t n,
+                                    dw_encode_room *room, dw_sixteen *memory, dw_step_room *steps)
+{
+    dw_for_tiles<XType, PrevType>(
+        parts, n, room, memory,
+        [&](const dw_cuda_encode_part *part, uint64_t index, dw_dtype x, dw_dtype prev,
+            const dw_ahead *ahead, dw_found *found, auto whole) {
+            dw_step_encode_tile<Rotates, whole.value>(part, index, x, prev, room, steps, ahead,
+                                                      found);
+        });
 }
 
 /* ---- Decode ---------------------------------------------------------------------------------- */
@@ -387,14 +421,12 @@ DW_DEVICE uint32_t dw_step_reconstruct_eight(const dw_decode_job *job, const dw_
     if (job->layout.dithers) z = dw_dithers(job->draws_key, place->dense, place->n);
     dw_get_codes(room->staged + (tile->codes - tile->offset), 8, tile->elements, place->first,
                  codes);
+    dw_eight value;
 #pragma unroll
-    for (uint32_t i = 0; i < DW_EIGHT; i++) {
-        float value =
+    for (uint32_t i = 0; i < DW_EIGHT; i++)
+        value.of[i] =
             held->of[i] + dw_step_value_of((int32_t)codes[i] - DW_STEP_ZERO, z.of[i], width);
-        out[i] = poisoned && !keeps ? dw_nan_of(dtype)
-                                    : dw_narrow(poisoned ? held->of[i] : value, dtype);
-    }
-    return poisoned ? DW_WHOLE_EIGHT : 0;
+    return dw_narrow_piece(&value, held, poisoned, keeps, dtype, out);
 }
 
 /* Decodes an eight and stores the new prev and y, or y alone where there is no state. Returns the
@@ -411,33 +443,40 @@ DW_DEVICE uint64_t dw_step_store_decoded(const dw_decode_job *job, const dw_tile
         });
 }
 
-/* The kernel that decodes one tile. Type: prev's dtype with state, y's dtype without; 0: the job
- * says which. Rotates: whether the layout rotates blocks of channels. */
-template <int Type, bool HasState, bool Rotates>
-DW_DEVICE void dw_step_decode_tile(const dw_cuda_decode_part *parts, uint32_t n,
-                                   dw_decode_room *room)
+/* Rotates: whether the layout rotates blocks of channels. */
+template <bool HasState, bool Rotates, bool Whole>
+DW_DEVICE void dw_step_decode_tile(const dw_decode_job *job, uint64_t index, dw_dtype dtype,
+                                   dw_decode_room *room, const dw_ahead *ahead, dw_found *found)
 {
-    uint64_t index, state = 0;
-    uint32_t counts = 0;
-    const dw_cuda_decode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
-    const dw_decode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
-    const dw_dtype dtype = Type ? (dw_dtype)Type : HasState ? job->prev_dtype : job->y_dtype;
-    dw_tile tile = dw_layout_tile(layout, index);
+    dw_tile tile = dw_tile_of<Whole>(layout, index);
     dw_held_eights all;
-    dw_load_held<HasState>(job, &tile, dtype, &all);
-    uint64_t payload = dw_take_tile(job->payload, &tile, room);
+    dw_load_held<HasState, Whole>(job, &tile, index, dtype, ahead, &all);
+    found->payload += dw_take_tile<Whole>(job, &tile, ahead, room);
     __syncthreads();
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
         const dw_place *place = &all.place[slot];
         bool is_first =
             layout->by_sample ? index == 0 && place->first == 0 : place->stored && place->leads;
-        if (is_first) counts += dw_count_of(dw_step_at(job, place, room));
-        state += dw_step_store_decoded<HasState, Rotates>(job, &tile, place, &all.held[slot], dtype,
-                                                          room);
+        if (is_first) dw_count(found, dw_step_at(job, place, room));
+        found->state += dw_step_store_decoded<HasState, Rotates>(job, &tile, place, &all.held[slot],
+                                                                 dtype, room);
     }
-    dw_end_decode(part, payload, state, counts, room);
+}
+
+/* Type: prev's dtype with state, y's dtype without; 0: the job says which. */
+template <int Type, bool HasState, bool Rotates>
+DW_DEVICE void dw_step_decode_tiles(const dw_cuda_decode_part *parts, uint32_t n,
+                                    dw_decode_room *room, dw_sixteen *memory)
+{
+    dw_for_decoded_tiles<Type, HasState>(
+        parts, n, room, memory,
+        [&](const dw_cuda_decode_part *part, uint64_t index, dw_dtype dtype, const dw_ahead *ahead,
+            dw_found *found, auto whole) {
+            dw_step_decode_tile<HasState, Rotates, whole.value>(&part->job, index, dtype, room,
+                                                                ahead, found);
+        });
 }
 
 #endif

@@ -16,6 +16,8 @@
 #include "entropy/rans.h"
 #include "fake_cuda.h"
 
+enum { MOST_BLOCKS = 2048 }; /* of all tiles, and one more for each part */
+
 static void die(const char *kernel, const char *what)
 {
     fprintf(stderr, "fake kernels: %s: %s\n", kernel, what);
@@ -63,9 +65,10 @@ static void check_chosen(const char *kernel, const dw_cuda_share *share, const d
     if (wanted) memset(share->chosen, 0xab, words * sizeof *share->chosen);
 }
 
-static uint64_t choose_blocks(const char *kernel, const dw_layout *layout)
+/* tile_blocks: the number of blocks that share the tiles. */
+static uint64_t choose_blocks(const char *kernel, const dw_layout *layout, uint64_t tile_blocks)
 {
-    if (is_stepped(kernel)) return layout->by_sample || layout->cut_rows ? layout->tiles : 0;
+    if (is_stepped(kernel)) return layout->by_sample || layout->cut_rows ? tile_blocks : 0;
     return layout->by_channel ? ((uint64_t)layout->c + 31) / 32 : layout->cut_rows ? layout->t : 0;
 }
 
@@ -81,10 +84,10 @@ static void check_blocks(const char *kernel, const dw_cuda_share *share, const d
     static const dw_cuda_sums nothing;
     if (share->frame) sums.payload_bytes = 0; /* of a payload that is moved, this is its size */
     if (!encodes) sums.coded = sums.bad = 0;  /* blocks are decoded before the tiles */
-    if (share->blocks[DW_CUDA_CHOOSE] != (encodes ? choose_blocks(kernel, layout) : 0))
+    uint64_t blocks = share->blocks[DW_CUDA_TILES];
+    if (share->blocks[DW_CUDA_CHOOSE] != (encodes ? choose_blocks(kernel, layout, blocks) : 0))
         die(kernel, "wrong number of blocks that choose scales");
-    if (share->blocks[DW_CUDA_TILES] != layout->tiles)
-        die(kernel, "wrong number of blocks for tiles");
+    if (blocks < 1 || blocks > layout->tiles) die(kernel, "wrong number of blocks for tiles");
     if ((share->blocks[DW_CUDA_AUDIT] != 0) != audits)
         die(kernel, "blocks for an audit are missing, or present without need");
     if (memcmp(&sums, &nothing, sizeof nothing) != 0) die(kernel, "sums are not zero");
@@ -454,6 +457,7 @@ int dw_shim_launch(const char *kernel, const void *parts, uint32_t n, uint64_t g
             encode_part(kernel, out);
     }
     dw_cpu_leave_exact(mode);
+    if (phase == DW_CUDA_TILES && grid > MOST_BLOCKS + n) die(kernel, "too many blocks for tiles");
     if (blocks != grid) die(kernel, "the number of blocks is not that of the parts");
     return 1;
 }

@@ -11,6 +11,7 @@
 #ifndef DW_SHIM_H
 #define DW_SHIM_H
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

@@ -458,6 +458,30 @@ static void launches_grow_up_to_a_grid(void **state)
     rig_nothing_left();
 }
 
+/* Tensors of more tiles than there are blocks in a grid: blocks take several tiles each. */
+static void blocks_share_the_tiles_of_large_frames(void **state)
+{
+    static const char *const large[] = {"delta:bits=4", "direct:form=step,step=4",
+                                        "raw:bf16,replies=never"};
+    const dw_key keys[] = {{1, 0}, {2, 0}, {3, 0}};
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    rig r;
+    (void)state;
+    for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
+        rig_open(&r, cuda, large[i], 3, 701, 2048, DW_CUDA_DEVICE);
+        for (int visit = 0; visit < 2; visit++) {
+            test_fill(&random, r.x, DW_F32, 3 * 701 * 2048, 1.0f);
+            rig_encode(&r, keys, DW_F32);
+            rig_decode(&r, DW_BF16);
+            rig_feedback(&r);
+        }
+        rig_close(&r);
+    }
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
 /* A head of the bound's size is always enough: frames announce no more forgotten keys than fit. */
 static void heads_announce_no_more_than_fits(void **state)
 {
@@ -541,6 +565,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(codecs_without_kernels_are_unsupported),
         cmocka_unit_test(a_config_without_kernel_is_unsupported),
         cmocka_unit_test(launches_grow_up_to_a_grid),
+        cmocka_unit_test(blocks_share_the_tiles_of_large_frames),
         cmocka_unit_test(heads_announce_no_more_than_fits),
         cmocka_unit_test(slots_are_reused),
         cmocka_unit_test(free_memory_goes_back_to_the_driver),
