@@ -66,7 +66,8 @@ def run(command, log, limit):
     """(exit status, output). The output is shown as it arrives. Ends the command after `limit`
     seconds, or when the time for everything is over."""
     limit = min(limit, max(log.end - time.monotonic(), 1))
-    log.append({"command": " ".join(map(str, command))})
+    words = [str(word).replace(f"{ROOT}/", "") for word in command]
+    log.append({"command": " ".join(words).replace(sys.executable, "python3")})
     process = subprocess.Popen(
         list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -93,8 +94,9 @@ def sanitize(program, log):
         return {"compute-sanitizer": "not installed"}
     for name in SANITIZERS:
         print(f"== compute-sanitizer --tool {name}", flush=True)
+        how = ["--tool", name, "--error-exitcode", "9"]
         status, lines = run(
-            [tool, "--tool", name, "--error-exitcode", "9", program, "--elements", "65536"], log, 60
+            [tool, *how, program, "--elements", "65536", "--nccl", "0"], log, 60
         )
         refused, late = any("not supported" in line for line in lines), any(
             line.startswith("stopped after") for line in lines
@@ -235,21 +237,25 @@ def draw(made, path):
     except ImportError:
         print("   no picture: matplotlib is not installed")
         return
-    figure, axes = plot.subplots(figsize=(9, 5.5))
-    for name in dict.fromkeys(case["name"] for case in made["bench"]):
-        points = sorted(
-            {(case["elements"], case["share"]) for case in made["bench"] if case["name"] == name}
-        )
-        axes.plot(*zip(*points), marker="o", label=name)
-    axes.set_xscale("log", base=2)
-    axes.set_ylim(0, None)
-    axes.axhline(1, color="black", linewidth=0.8)
-    axes.set_xlabel("elements")
-    axes.set_ylabel("share of the bandwidth of a copy")
-    axes.set_title(made["device"]["name"])
-    axes.legend(fontsize=7)
+    figure, panels = plot.subplots(1, 2, figsize=(15, 7), sharey=True)
+    for axes, way in zip(panels, ("encode", "decode")):
+        names = [case["name"] for case in made["bench"] if case["name"].startswith(way)]
+        for i, name in enumerate(dict.fromkeys(names)):
+            points = sorted(
+                {(c["elements"], c["share"]) for c in made["bench"] if c["name"] == name}
+            )
+            label = name.removeprefix(way + "/")
+            color, marker = plot.cm.tab10(i % 10), "osv"[i // 10 % 3]
+            axes.plot(*zip(*points), marker=marker, markersize=4, color=color, label=label)
+        axes.set_xscale("log", base=2)
+        axes.set_ylim(0, None)
+        axes.axhline(1, color="black", linewidth=0.8)
+        axes.set_xlabel("elements")
+        axes.set_title(f"{way}, {made['device']['name']}")
+        axes.legend(fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.12))
+    panels[0].set_ylabel("share of the bandwidth of a copy")
     figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=100)
     print(f"== picture: {path}")
 
 
