@@ -95,9 +95,7 @@ def sanitize(program, log):
     for name in SANITIZERS:
         print(f"== compute-sanitizer --tool {name}", flush=True)
         how = ["--tool", name, "--error-exitcode", "9"]
-        status, lines = run(
-            [tool, *how, program, "--elements", "65536", "--nccl", "0"], log, 60
-        )
+        status, lines = run([tool, *how, program, "--elements", "65536", "--nccl", "0"], log, 60)
         refused, late = any("not supported" in line for line in lines), any(
             line.startswith("stopped after") for line in lines
         )
@@ -107,7 +105,9 @@ def sanitize(program, log):
             else (
                 "no time left"
                 if late
-                else "clean" if status == 0 else "FOUND SOMETHING: " + " / ".join(lines[-6:])
+                else "clean"
+                if status == 0
+                else "FOUND SOMETHING: " + " / ".join(lines[-6:])
             )
         )
     return found

@@ -98,9 +98,7 @@ def rank_of_pipeline(rank, world, device, options):
         Part(rank, world).to(device), rank, world, torch.device(device)
     )
     deltawire.torch.compress_stage(stage, **options)
-    schedule = pipelining.Schedule1F1B(
-        stage, 4, loss_fn=lambda made, y: (made - y).square().mean()
-    )
+    schedule = pipelining.Schedule1F1B(stage, 4, loss_fn=lambda made, y: (made - y).square().mean())
     optimizer = torch.optim.AdamW(stage.submod.parameters(), lr=3e-3)
     made = torch.Generator().manual_seed(9)
     x = torch.randn(32, 8, 16, generator=made)
