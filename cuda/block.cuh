@@ -102,7 +102,8 @@ DW_DEVICE float dw_widen(uint32_t bits, dw_dtype dtype)
     return dtype == DW_F16 ? dw_f16_widen((uint16_t)bits) : dw_bf16_widen((uint16_t)bits);
 }
 
-/* Every NaN that a GPU makes is 0x7fffffff. This is for tests that run the kernels on a CPU. */
+/* Whenever a GPU makes a NaN, its bits are 0x7fffffff. Tests that run the kernels on a CPU define
+ * this macro so that they are the same there. */
 #ifndef DW_MADE_BY_GPU
 #define DW_MADE_BY_GPU(value) (value)
 #endif
@@ -133,8 +134,9 @@ DW_DEVICE uint32_t dw_narrow(float value, dw_dtype dtype)
     return dtype == DW_F16 ? dw_f16_finite(value) : dw_bf16_finite(value);
 }
 
-/* RN of two numbers that are not NaN, to 16 bits each: the second one in the upper half. Rounded, a
- * number above the largest one is infinite; then its magnitude is one too large. */
+/* RN of two numbers that are not NaN, to 16 bits each: the second one in the upper half. Numbers
+ * that are too large are rounded to infinity, whose bits are those of the largest number plus one;
+ * the minimum brings them back. */
 DW_DEVICE uint32_t dw_narrow_pair(float lower, float upper, dw_dtype dtype)
 {
 #ifdef __CUDA_ARCH__

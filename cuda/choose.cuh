@@ -95,7 +95,7 @@ DW_DEVICE dw_eight dw_rotated_deltas(const dw_encode_job *job, uint64_t row, uin
     dw_eight delta = dw_load_eight(job->x, job->x_dtype, row * (uint64_t)job->stride + column, n);
     dw_eight base = dw_load_eight(job->prev, job->prev_dtype, row * job->layout.c + column, n);
 #pragma unroll
-    for (uint32_t i = 0; i < DW_EIGHT; i++) delta.of[i] -= base.of[i];
+    for (uint32_t i = 0; i < DW_EIGHT; i++) delta.of[i] = dw_minus(delta.of[i], base.of[i]);
     dw_rotate_eight(&delta, job->layout.rotates);
     return delta;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * decode.cuh - decodes payload and prev to the new prev, or to y: one tile per block, DW_SLOTS
- * eights per thread, in one pass.
+ * decode.cuh - decodes payload and prev to the new prev, or to y: a block takes tiles in turn, and
+ * a thread DW_SLOTS eights of each, in one pass.
  *
  * Payloads come from outside: their bytes determine values, but never an address. Source:
  * docs/format.md, 3 to 5. */

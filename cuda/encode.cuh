@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * encode.cuh - encodes x and prev to a payload and the new prev: one tile per block, DW_SLOTS
- * eights per thread, in one pass.
+ * encode.cuh - encodes x and prev to a payload and the new prev: a block takes tiles in turn, and a
+ * thread DW_SLOTS eights of each, in one pass.
  *
  * Source: docs/format.md, 3 to 5. The specification is src/kernels/kernels_c.c. */
 #ifndef DW_CUDA_ENCODE_CUH
@@ -110,8 +110,8 @@ DW_DEVICE dw_eight dw_rounding_dithers(const dw_encode_job *job, const dw_place 
                                    : none;
 }
 
-/* The same for the eight elements of one piece that has a scale, with two bits or more: levels are
- * the last places of floats around DW_MAGIC, which are clamped and decoded as floats. */
+/* As dw_encode_one, for the eight elements of a piece that has a scale, with two bits or more.
+ * Levels are the last places of floats around DW_MAGIC, which are clamped and decoded as floats. */
 DW_DEVICE void dw_encode_scaled(const dw_encode_job *job, const dw_place *place, dw_encoding *e,
                                 uint32_t chosen, float inverse, dw_dtype prev_dtype)
 {

@@ -15,8 +15,8 @@
 #include "step.cuh"
 
 /* How many blocks share a multiprocessor, and with it its registers. What was fastest on an H100:
- * for encoders of 16-bit numbers five, for others four. The search needs so many registers that
- * there are two. */
+ * five for encoders of 16-bit numbers, four for the others and for the form step. The search needs
+ * so many registers that there are two. */
 #define KERNEL_OF(blocks, name)                                                                    \
     extern "C" __global__ void __launch_bounds__(DW_CUDA_THREADS, blocks) name
 #define KERNEL(name) KERNEL_OF(4, name)

@@ -122,24 +122,30 @@ static dw_status sort(dw_launch *launch, dw_jobs jobs, dw_why *why)
 }
 
 /* A block has to find its part, to wait until its stores have arrived, and to add its sums. So for
- * large tensors there are fewer blocks than tiles: about as many as the largest GPUs run at a time,
- * and these four times, because blocks do not all take equally long. */
+ * large tensors there are fewer blocks than tiles: about four times as many as the largest GPUs run
+ * at a time, because blocks do not all take equally long. */
 enum { MANY_BLOCKS = 2048 };
 
 static dw_status share_tiles(dw_launch *launch)
 {
-    uint64_t tiles = 0;
-    for (uint32_t i = 0; i < launch->n; i++) tiles += launch->places[i].needs.blocks[DW_CUDA_TILES];
-    if (tiles > INT32_MAX) return DW_ERR_LIMIT; /* a block counts the elements of its tiles */
-    launch->tiles_each = tiles > MANY_BLOCKS ? (tiles + MANY_BLOCKS - 1) / MANY_BLOCKS : 1;
+    for (uint32_t g = 0; g < launch->n_groups; g++) launch->groups[g].tiles_each = 0;
+    for (uint32_t i = 0; i < launch->n; i++) {
+        const dw_cuda_place_of *place = &launch->places[i];
+        launch->groups[place->group].tiles_each += place->needs.blocks[DW_CUDA_TILES];
+    }
+    for (uint32_t g = 0; g < launch->n_groups; g++) {
+        uint64_t *tiles = &launch->groups[g].tiles_each;
+        if (*tiles > INT32_MAX) return DW_ERR_LIMIT; /* so that a block's counts fit 32 bits */
+        *tiles = *tiles > MANY_BLOCKS ? (*tiles + MANY_BLOCKS - 1) / MANY_BLOCKS : 1;
+    }
     return DW_OK;
 }
 
 static uint64_t blocks_of(const dw_launch *launch, uint32_t i, int phase)
 {
-    const dw_cuda_needs *needs = &launch->places[i].needs;
-    if (!needs->by_tile[phase]) return needs->blocks[phase];
-    return (needs->blocks[phase] + launch->tiles_each - 1) / launch->tiles_each;
+    const dw_cuda_place_of *place = &launch->places[i];
+    uint64_t blocks = place->needs.blocks[phase], each = launch->groups[place->group].tiles_each;
+    return place->needs.by_tile[phase] ? (blocks + each - 1) / each : blocks;
 }
 
 static dw_status make_room(dw_launch *launch)

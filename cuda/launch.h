@@ -25,6 +25,7 @@ typedef struct dw_cuda_group {
     int kernel[DW_CUDA_PHASES];
     uint32_t first, n;
     uint64_t blocks[DW_CUDA_PHASES];
+    uint64_t tiles_each; /* how many tiles a block processes, where it may process several */
 } dw_cuda_group;
 
 /* `staged` begins with parts and sums, which are copied to the device together. The reports behind
@@ -38,7 +39,6 @@ struct dw_launch {
     uint32_t n_groups;
     dw_cuda_group *groups;
     dw_cuda_place_of *places; /* one per job */
-    uint64_t tiles_each;      /* how many tiles a block processes, where it may process several */
     uint64_t groups_cap, places_cap, chosen, rooms;
     dw_cuda_block staged, device;
     uint64_t staged_bytes, device_bytes;

@@ -19,7 +19,7 @@
  * | frame   |       | where the payloads of the frame begin; encode parts whose job has `coded`, else NULL | part          |
  * | entry   |       | the number of the part's entry in its frame: the sums of the frame's first entry are | part          |
  * |         |       | sums[-entry]                                                                         |               |
- * | is_far  |       | whether prev lies in the memory of the host; may be wrong, but kernels are slower then      | part          |
+ * | is_far  |       | whether prev lies in the memory of the host; a wrong value changes only the speed           | part          |
  *
  * Parts whose job has `coded` also have a room in device memory, as cuda/room.h lays it out: it
  * begins at the job's payload, and its rest at the job's scratch.
@@ -40,9 +40,10 @@
  *       phase TILES, for microscaling; `chosen` is NULL, because a tile has whole blocks and whole
  *       bytes of choice bits
  *   dw_step_measure
- *       phase CHOOSE of the form step, for all dtypes: the sum of squares of each tile. It is
- * launched only where a sample, or a row of several tiles, shares a step dw_step_encode_<x>_<prev>,
- * dw_step_decode_<prev>, dw_step_decode_direct_<y> phase TILES, for the form step
+ *       phase CHOOSE of the form step, for all dtypes: the sum of squares of each tile; only where
+ *       a sample, or a row of several tiles, shares a step
+ *   dw_step_encode_<x>_<prev>, dw_step_decode_<prev>, dw_step_decode_direct_<y>
+ *       phase TILES, for the form step
  *   dw_encode_rotated, dw_encode_mse_rotated, dw_decode_rotated, dw_decode_direct_rotated, and the
  *   same of mx and step; dw_choose_scales_rotated, dw_step_measure_rotated
  *       variants of the kernels above, for all dtypes, for layouts that rotate blocks of channels

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mx.cuh - microscaling, encode and decode: a thread block processes one tile of 64 blocks of 32
- * elements, with four threads for each of these.
+ * mx.cuh - microscaling, encode and decode: a thread block takes tiles of 64 blocks of 32 elements
+ * in turn, with four threads for each of these blocks.
  *
  * Source: docs/format.md, 3.3 and 5. Loads, places, codes and digests are those of the quantized
  * form. */
@@ -10,13 +10,6 @@
 #include "arithmetic/mx.h"
 #include "decode.cuh"
 #include "encode.cuh"
-
-/* NaN counts as infinite, because processors differ in the bits of a NaN. */
-DW_DEVICE uint32_t dw_mx_largest(dw_extremes extremes)
-{
-    uint32_t largest = dw_extremes_largest(extremes);
-    return largest < DW_F32_INFINITY ? largest : DW_F32_INFINITY;
-}
 
 /* The first eight of every block of 32 stores its scale and its choice, and counts the block. */
 DW_DEVICE void dw_mx_note(const dw_place *place, uint32_t scale, bool direct, bool zero,
@@ -78,9 +71,9 @@ DW_DEVICE void dw_mx_encode_tile(const dw_cuda_encode_part *part, uint64_t index
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
         dw_encoding *e = &all.e[slot];
-        uint32_t of_delta = dw_mx_largest(delta[slot]), of_x = dw_mx_largest(direct[slot]);
-        bool is_direct = layout->chooses && of_x < of_delta;
-        uint32_t largest = is_direct ? of_x : of_delta, scale = dw_mx_scale_of(largest, facts.top);
+        bool is_direct = layout->chooses && dw_is_direct_better(direct[slot], delta[slot]);
+        uint32_t largest = dw_extremes_largest(is_direct ? direct[slot] : delta[slot]),
+                 scale = dw_mx_scale_of(largest, facts.top);
 #pragma unroll
         for (uint32_t i = 0; i < DW_EIGHT; i++)
             if (is_direct) e->delta.of[i] = all.x[slot].of[i];

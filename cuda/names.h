@@ -52,10 +52,10 @@ void dw_cuda_kernel_name(int kernel, char name[DW_CUDA_NAME_BYTES]);
 
 /* kernel: the number of the kernel for each phase; -1: none; DW_CUDA_KERNELS: one that does not
  * exist. blocks: the number of blocks for each phase; where by_tile is set, the number of tiles, of
- * which a block may process several. chosen_room: how many elements of `chosen`
- * are reserved; has_chosen: whether they are used. plain_bytes, room_bytes: of the form's payload,
- * and of the whole room (room.h), where the job has one; else 0. When a captured launch is used
- * again for another frame, all but has_chosen must be as captured (dw_launch_refill). */
+ * which a block may process several. chosen_room: how many elements of `chosen` are reserved;
+ * has_chosen: whether they are used. plain_bytes, room_bytes: of the form's payload, and of the
+ * whole room (room.h), where the job has one; else 0. When a captured launch is used again for
+ * another frame, all but has_chosen must be as captured (dw_launch_refill). */
 typedef struct dw_cuda_needs {
     int kernel[DW_CUDA_PHASES];
     uint64_t blocks[DW_CUDA_PHASES];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * place.cuh - where the eights of a tile lie in a tensor and in prev. */
+ * place.cuh - where the eights of a tile lie in a tensor and in prev; whole tiles, and how they are
+ * asked for ahead. */
 #ifndef DW_CUDA_PLACE_CUH
 #define DW_CUDA_PLACE_CUH
 
@@ -75,7 +76,7 @@ DW_DEVICE uint64_t dw_whole_tiles(const dw_cuda_share *share, const dw_layout *l
 {
     bool aligned = (((uintptr_t)x | (uintptr_t)prev | (uintptr_t)next) & 15) == 0,
          touches = layout->last_channels == layout->segment_width && stride == (int64_t)layout->c;
-    if (share->is_far || !aligned || !touches || layout->by_channel || layout->rotates ||
+    if ((share->is_far && prev) || !aligned || !touches || layout->by_channel || layout->rotates ||
         layout->tile_segments * layout->segment_width != DW_TILE_ELEMENTS)
         return 0;
     return layout->segments / layout->tile_segments;
@@ -123,8 +124,8 @@ typedef struct dw_raw_eight {
 DW_DEVICE dw_raw_eight dw_fetch_eight(const void *tensor, dw_dtype dtype, uint64_t at)
 {
     dw_raw_eight raw = {{{{0, 0, 0, 0}}, {{0, 0, 0, 0}}}};
-    const uint8_t *place = (const uint8_t *)tensor + at * dw_size_of(dtype);
     if (!tensor) return raw;
+    const uint8_t *place = (const uint8_t *)tensor + at * dw_size_of(dtype);
     raw.half[0] = dw_passing_load(place);
     if (dtype == DW_F32) raw.half[1] = dw_passing_load(place + 16);
     return raw;
@@ -189,8 +190,8 @@ DW_DEVICE void dw_wait_ahead(void)
 DW_DEVICE void dw_ask_eights(const dw_ahead *ahead, uint32_t which, const void *tensor,
                              uint64_t tile)
 {
-    const dw_sixteen *from = (const dw_sixteen *)tensor + tile * (DW_TILE_ELEMENTS / DW_EIGHT);
     if (!ahead->memory || !tensor || tile == DW_NO_TILE) return;
+    const dw_sixteen *from = (const dw_sixteen *)tensor + tile * (DW_TILE_ELEMENTS / DW_EIGHT);
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
         uint32_t mine = slot * DW_CUDA_THREADS + threadIdx.x;

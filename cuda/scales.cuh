@@ -40,8 +40,8 @@ DW_DEVICE dw_extremes dw_extremes_of(const dw_eight *values)
     return found;
 }
 
-/* Joins the extremes of groups, whose lanes are adjacent within a warp: of all slots together,
- * because an exchange takes longer than the next one can wait. */
+/* Joins the extremes of groups, whose lanes are adjacent within a warp. The exchanges of all slots
+ * are under way at the same time. */
 DW_DEVICE void dw_join_lanes(dw_extremes found[DW_SLOTS], uint32_t lanes)
 {
     for (uint32_t apart = 1; apart < lanes; apart *= 2) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * step.cuh - the kernels of the form step: measure, encode and decode. A thread block works on one
- * tile, and each of its threads on DW_SLOTS eights (groups of eight elements).
+ * step.cuh - the kernels of the form step: measure, encode and decode. A thread block takes tiles
+ * in turn, and each of its threads DW_SLOTS eights (groups of eight elements) of a tile.
  *
  * An encoder needs the sum of the squares of all deltas that share a step. These sums are made in
  * binary64 and in the order of docs/format.md, 5, because the step depends on how each sum is

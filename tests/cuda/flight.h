@@ -8,8 +8,8 @@
 
 typedef struct flight {
     dw_key keys[2];
-    uint8_t *device_frame, *device_x;
-    uint8_t cpu_frame[4096], head[512];
+    uint8_t *device_frame, *device_x, *cpu_frame;
+    uint8_t head[512];
     size_t cpu_len;
     dw_encode_ticket *out;
     dw_decode_ticket *in;

@@ -7,9 +7,9 @@ enum { T = 3, C = 64 };
 
 /* Replays of a captured encode and a captured decode give the same results as new calls on the CPU,
  * with other keys. Once every key has its memory, a replay makes no call of the driver. */
-static void replay_steps(rig *r, flight *f, test_random *random)
+static void replay_steps(rig *r, flight *f, test_random *random, int steps)
 {
-    for (int step = 0; step < 40; step++) {
+    for (int step = 0; step < steps; step++) {
         long calls = fake_cuda_get()->calls;
         for (uint32_t k = 0; k < 2; k++) f->keys[k] = (dw_key){test_next(random) % 4, k};
         if (step == 0) {
@@ -59,13 +59,32 @@ static void a_captured_frame_can_be_repeated(void **state)
         rig_open(&r, cuda, words[w], 2, T, w == 1 ? 198 : C,
                  w % 2 ? DW_CUDA_PINNED : DW_CUDA_DEVICE);
         flight_open(&f, &r);
-        replay_steps(&r, &f, &random);
+        replay_steps(&r, &f, &random, 40);
         rig_same_counters(&r);
         assert_int_equal(dw_encode_cancel(f.out), DW_OK);
         assert_int_equal(dw_decode_cancel(f.in), DW_OK);
         flight_close(&f);
         rig_close(&r);
     }
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* The tiles are more than the blocks of a grid, and each block takes several. */
+static void a_large_captured_frame_can_be_repeated(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    flight f = {.out = NULL};
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "direct:bits=4", 2, 1030, 2048, DW_CUDA_DEVICE);
+    flight_open(&f, &r);
+    replay_steps(&r, &f, &random, 3);
+    assert_int_equal(dw_encode_cancel(f.out), DW_OK);
+    assert_int_equal(dw_decode_cancel(f.in), DW_OK);
+    flight_close(&f);
+    rig_close(&r);
     dw_cuda_close(cuda);
     rig_nothing_left();
 }
@@ -154,6 +173,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_captured_frame_can_be_repeated),
+        cmocka_unit_test(a_large_captured_frame_can_be_repeated),
         cmocka_unit_test(a_frame_that_needs_other_kernels_is_refused),
         cmocka_unit_test(memory_is_given_back_while_a_stream_captures),
     };

@@ -109,7 +109,7 @@ def test_work_that_was_enqueued_before_comes_before(own_stream):
 
 
 def test_threads_with_a_stream_each():
-    wrong = []
+    said = [None] * 6
 
     def work(number):
         codec = f"delta:bits={number + 2}"
@@ -119,14 +119,16 @@ def test_threads_with_a_stream_each():
                 given = normal((2, 64, 512), 100 * number + visit)
                 ours = there.encode(given.pin_memory().to("cuda:0", non_blocking=True), [1, 2])
                 if payloads(ours) != payloads(here.encode(given, [1, 2])):
-                    wrong.append((number, visit))
+                    said[number] = f"visit {visit} differs"
+                    return
+        said[number] = "same"
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(100)
-    assert not wrong and not any(thread.is_alive() for thread in threads)
+    assert said == ["same"] * 6
 
 
 def test_states_go_from_the_gpu_to_the_cpu_and_back():
@@ -219,10 +221,10 @@ def test_sums_have_the_bits_of_tensors_in_main_memory(codec, dtype):
                 y = x if visit == 1 else torch.empty_like(x)
                 group.all_reduce(x, y, slot=2, mean=True)
                 if bits(y) != bits(wanted):
-                    return f"visit {visit}"
-        return None
+                    return f"visit {visit} differs"
+        return "same"
 
-    assert by_a_group(3, codec, work) == [None] * 3
+    assert by_a_group(3, codec, work) == ["same"] * 3
 
 
 # Trainings, in two processes that share the GPU.
