@@ -35,8 +35,9 @@ typedef enum dw_variant {
 /* The largest size of a tile: 8 bits per element and a scale for every 16 elements. */
 enum { DW_STAGED_BYTES = DW_TILE_ELEMENTS + 2 * DW_TILE_ELEMENTS / 16 };
 
-/* A constant that templates take from the type of an argument. */
-template <bool Value> struct dw_is {
+/* A constant as a type. A generic lambda that gets such an argument can use it as a parameter of a
+ * template. */
+template <bool Value> struct dw_constant {
     static const bool value = Value;
 };
 
@@ -121,8 +122,8 @@ DW_DEVICE float dw_minus_keeping_nan(float x, float base)
     return is_nan ? dw_float_of(bits | 0x00400000u) : dw_minus(x, base);
 }
 
-/* The number of least to most that is nearest to one that is not NaN. */
-DW_DEVICE float dw_within(float value, float least, float most)
+/* Clamps a value, which is not NaN, to the range from least to most. */
+DW_DEVICE float dw_clamp(float value, float least, float most)
 {
     return fminf(fmaxf(value, least), most);
 }
@@ -158,8 +159,8 @@ DW_DEVICE void dw_narrow_eight(const float values[DW_EIGHT], dw_dtype dtype,
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i += 2) {
         if (dtype == DW_F32) {
-            bits[i] = dw_bits_of(dw_within(values[i], -FLT_MAX, FLT_MAX));
-            bits[i + 1] = dw_bits_of(dw_within(values[i + 1], -FLT_MAX, FLT_MAX));
+            bits[i] = dw_bits_of(dw_clamp(values[i], -FLT_MAX, FLT_MAX));
+            bits[i + 1] = dw_bits_of(dw_clamp(values[i + 1], -FLT_MAX, FLT_MAX));
         } else {
             uint32_t pair = dw_narrow_pair(values[i], values[i + 1], dtype);
             bits[i] = pair & 0xffffu;
@@ -323,10 +324,11 @@ DW_DEVICE uint32_t dw_find_part(const Part *parts, uint32_t n, dw_cuda_phase pha
     return low;
 }
 
-/* Finds the part of a block and copies it to shared memory, where its fields are read at once. A
- * fence at the end of a block empties the first-level cache, and the fields are needed often. */
+/* Finds the part of a block, copies it to shared memory, and returns the copy. Its fields are
+ * needed often, and the first-level cache does not keep them, because every block that ends empties
+ * it with a fence. */
 template <typename Part>
-DW_DEVICE const Part *dw_take_part(const Part *parts, uint32_t n, dw_cuda_phase phase, Part *room,
+DW_DEVICE const Part *dw_load_part(const Part *parts, uint32_t n, dw_cuda_phase phase, Part *room,
                                    uint64_t *block)
 {
     const uint32_t *from = (const uint32_t *)(parts + dw_find_part(parts, n, phase, block));

@@ -7,7 +7,7 @@
 #ifndef DW_CUDA_DECODE_CUH
 #define DW_CUDA_DECODE_CUH
 
-#include "place.cuh"
+#include "load.cuh"
 #include "rotate.cuh"
 
 typedef struct dw_decode_room {
@@ -18,38 +18,39 @@ typedef struct dw_decode_room {
     bool is_last;
 } dw_decode_room;
 
-/* Asks for this thread's part of the bytes of a whole tile. */
-DW_DEVICE void dw_ask_tile(const dw_decode_job *job, const dw_ahead *ahead, uint64_t index,
-                           dw_decode_room *room)
+/* Starts to copy this thread's part of the bytes of a whole tile. */
+DW_DEVICE void dw_prefetch_payload(const dw_decode_job *job, const dw_prefetch *prefetch,
+                                   uint64_t index, dw_decode_room *room)
 {
     const dw_layout *layout = &job->layout;
-    if (!ahead->memory || index == DW_NO_TILE) return;
+    if (!prefetch->memory || index == DW_NO_TILE) return;
     const uint8_t *from =
         job->payload + layout->choice_bytes + layout->scale_bytes + index * layout->tile_bytes;
     for (uint32_t at = 16 * threadIdx.x; at < layout->tile_bytes; at += 16 * DW_CUDA_THREADS)
-        dw_copy_ahead(room->arriving + at, from + at);
+        dw_copy_async(room->arriving + at, from + at);
 }
 
 /* Loads a tile into shared memory, sixteen bytes at a time. Returns the digest of the bytes that
- * this thread loaded. Where tiles are asked for ahead, it has come when dw_load_held returns; now
- * the next one is asked for. */
+ * this thread loaded. If tiles are prefetched, dw_load_held must have been called before, because
+ * it waits for the copies, and the next tile is prefetched. */
 template <bool Whole>
 DW_DEVICE uint64_t dw_take_tile(const dw_decode_job *job, const dw_tile *tile,
-                                const dw_ahead *ahead, dw_decode_room *room)
+                                const dw_prefetch *prefetch, dw_decode_room *room)
 {
     uint64_t sum = 0;
     for (uint32_t at = 16 * threadIdx.x; at < tile->bytes; at += 16 * DW_CUDA_THREADS) {
-        dw_sixteen all = Whole && ahead->memory ? *(const dw_sixteen *)(room->arriving + at)
-                                                : dw_payload_load(job->payload + tile->offset + at);
+        dw_sixteen all = Whole && prefetch->memory
+                             ? *(const dw_sixteen *)(room->arriving + at)
+                             : dw_payload_load(job->payload + tile->offset + at);
         *(dw_sixteen *)(room->staged + at) = all;
         sum += dw_digest_sixteen(all, tile->offset + at);
     }
-    if (Whole) dw_ask_tile(job, ahead, ahead->next, room);
+    if (Whole) dw_prefetch_payload(job, prefetch, prefetch->next, room);
     return sum;
 }
 
-/* Reads one plane of eight codes: of the first four to *low, of the others to *high. Behind them
- * there may be other bits. */
+/* Reads one plane of eight codes: of the first four to *low, of the others to *high. Bits of these
+ * words above those of four codes have no meaning. */
 DW_DEVICE void dw_get_plane(const uint8_t *at, uint32_t width, uint32_t *low, uint32_t *high)
 {
     if (width == 8) {
@@ -113,45 +114,36 @@ DW_DEVICE uint32_t dw_chosen_of(const dw_layout *layout, const uint8_t *payload,
     return chosen;
 }
 
-/* Computes the new prev of the eight elements of one piece that is not poisoned, or y, as bits of
- * the dtype. */
-DW_DEVICE void dw_reconstruct_scaled(const uint32_t codes[DW_EIGHT], uint32_t chosen, int32_t half,
-                                     const dw_eight *held, dw_dtype dtype, uint32_t out[DW_EIGHT])
+/* Decodes the codes of eight elements of one piece. If the piece is poisoned, the values have no
+ * meaning. */
+DW_DEVICE dw_eight dw_decode_scaled(const uint32_t codes[DW_EIGHT], uint32_t chosen, int32_t half,
+                                    const dw_eight *held)
 {
-    float scale = dw_bf16_widen(dw_scale_in(chosen)), values[DW_EIGHT];
+    float scale = dw_bf16_widen(dw_scale_in(chosen));
     uint32_t each = half == 1 ? 2 : 1, first = DW_MAGIC_BITS - (uint32_t)half;
+    dw_eight values;
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++) {
         float base = dw_is_direct(chosen) ? 0.0f : held->of[i],
               level = dw_float_of(codes[i] * each + first) - DW_MAGIC;
-        values[i] = base + level * scale;
+        values.of[i] = base + level * scale;
     }
-    dw_narrow_eight(values, dtype, out);
+    return values;
 }
 
-/* Computes the new prev of eight elements, or y, as bits of the dtype. keeps: poisoned pieces keep
- * what was held; otherwise they become NaN. Returns a mask of poisoned elements. */
-template <bool ByColumns>
-DW_DEVICE uint32_t dw_reconstruct_eight(const dw_layout *layout, const uint8_t *payload,
-                                        const dw_tile *tile, const dw_place *place,
-                                        const dw_eight *held, dw_dtype dtype, bool keeps,
-                                        const dw_decode_room *room, uint32_t out[DW_EIGHT])
+/* Computes the new prev of eight elements of different pieces, as dw_reconstruct_eight does. */
+DW_DEVICE uint32_t dw_reconstruct_columns(const dw_layout *layout, const uint8_t *payload,
+                                          const dw_tile *tile, const dw_place *place,
+                                          const uint32_t codes[DW_EIGHT], const dw_eight *held,
+                                          dw_dtype dtype, bool keeps, const dw_decode_room *room,
+                                          uint32_t out[DW_EIGHT])
 {
-    uint32_t codes[DW_EIGHT], poisoned = 0, chosen = 0;
+    uint32_t poisoned = 0;
     int32_t half = 1 << (layout->bits - 1);
-    dw_get_codes(room->staged + (tile->codes - tile->offset), layout->bits, tile->elements,
-                 place->first, codes);
-    if (!ByColumns) {
-        chosen = dw_chosen_of<false>(layout, payload, tile, place, 0, room);
-        if (!dw_scale_is_poisoned(dw_scale_in(chosen))) {
-            dw_reconstruct_scaled(codes, chosen, half, held, dtype, out);
-            return 0;
-        }
-    }
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++) {
-        if (ByColumns)
-            chosen = i < place->n ? dw_chosen_of<true>(layout, payload, tile, place, i, room) : 0;
+        uint32_t chosen =
+            i < place->n ? dw_chosen_of<true>(layout, payload, tile, place, i, room) : 0;
         uint16_t scale = dw_scale_in(chosen);
         bool is_poisoned = dw_scale_is_poisoned(scale);
         float base = dw_is_direct(chosen) ? 0.0f : held->of[i];
@@ -162,6 +154,28 @@ DW_DEVICE uint32_t dw_reconstruct_eight(const dw_layout *layout, const uint8_t *
         poisoned |= is_poisoned ? 1u << i : 0;
     }
     return poisoned;
+}
+
+/* Computes the new prev of eight elements, or y, as bits of the dtype. keeps: poisoned pieces keep
+ * what was held; otherwise they become NaN. Returns a mask of poisoned elements. */
+template <bool ByColumns>
+DW_DEVICE uint32_t dw_reconstruct_eight(const dw_layout *layout, const uint8_t *payload,
+                                        const dw_tile *tile, const dw_place *place,
+                                        const dw_eight *held, dw_dtype dtype, bool keeps,
+                                        const dw_decode_room *room, uint32_t out[DW_EIGHT])
+{
+    uint32_t codes[DW_EIGHT];
+    dw_get_codes(room->staged + (tile->codes - tile->offset), layout->bits, tile->elements,
+                 place->first, codes);
+    if (ByColumns) {
+        return dw_reconstruct_columns(layout, payload, tile, place, codes, held, dtype, keeps, room,
+                                      out);
+    } else {
+        uint32_t chosen = dw_chosen_of<false>(layout, payload, tile, place, 0, room);
+        bool is_poisoned = dw_scale_is_poisoned(dw_scale_in(chosen));
+        dw_eight values = dw_decode_scaled(codes, chosen, 1 << (layout->bits - 1), held);
+        return dw_narrow_piece(&values, held, is_poisoned, keeps, dtype, out);
+    }
 }
 
 /* Writes y from the new prev: rounded once more, and NaN where pieces are poisoned. */
@@ -221,28 +235,16 @@ template <bool HasState> DW_DEVICE int64_t dw_stride_of(const dw_decode_job *job
     return HasState && !job->y ? (int64_t)job->layout.c : job->stride;
 }
 
-/* Loads prev of all eights of a thread, or zeros where there is no state. dtype: prev's dtype, or
- * y's without state. */
+/* Finds the eights of a thread and loads prev, or zeros where there is no state. index: the number
+ * of the tile. dtype: prev's dtype, or y's without state. */
 template <bool HasState, bool Whole>
 DW_DEVICE void dw_load_held(const dw_decode_job *job, const dw_tile *tile, uint64_t index,
-                            dw_dtype dtype, const dw_ahead *ahead, dw_held_eights *all)
+                            dw_dtype dtype, const dw_prefetch *prefetch, dw_held_eights *all)
 {
-    const void *prev = HasState ? job->prev : NULL;
-    dw_raw_eight raw[DW_SLOTS];
-    if (Whole && ahead->memory) dw_wait_ahead();
-#pragma unroll
-    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
-        dw_place *place = &all->place[slot];
-        *place = dw_place_in<Whole>(&job->layout, tile, index, dw_stride_of<HasState>(job), slot);
-        if (Whole) raw[slot] = dw_raw_of(ahead, 0, prev, dtype, place->dense, slot);
-    }
-#pragma unroll
-    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
-        const dw_place *place = &all->place[slot];
-        all->held[slot] = Whole ? dw_widen_raw(&raw[slot], dtype)
-                                : dw_load_eight(prev, dtype, place->dense, place->n);
-    }
-    if (Whole) dw_ask_eights(ahead, 0, prev, ahead->next);
+    dw_eight none[DW_SLOTS];
+    dw_find_places<Whole>(&job->layout, tile, index, dw_stride_of<HasState>(job), all->place);
+    dw_load_two<Whole>(NULL, dtype, HasState ? job->prev : NULL, dtype, all->place, prefetch, none,
+                       all->held);
 }
 
 /* Stores a decoded eight: the new prev and y, or y alone without state. bits: the values in dtype.
@@ -303,13 +305,13 @@ DW_DEVICE uint64_t dw_store_decoded(const dw_decode_job *job, const dw_tile *til
 
 template <bool HasState, int Variant, bool Whole>
 DW_DEVICE void dw_decode_tile(const dw_decode_job *job, uint64_t index, dw_dtype dtype,
-                              dw_decode_room *room, const dw_ahead *ahead, dw_found *found)
+                              dw_decode_room *room, const dw_prefetch *prefetch, dw_found *found)
 {
     const dw_layout *layout = &job->layout;
     dw_tile tile = dw_tile_of<Whole>(layout, index);
     dw_held_eights all;
-    dw_load_held<HasState, Whole>(job, &tile, index, dtype, ahead, &all);
-    found->payload += dw_take_tile<Whole>(job, &tile, ahead, room);
+    dw_load_held<HasState, Whole>(job, &tile, index, dtype, prefetch, &all);
+    found->payload += dw_take_tile<Whole>(job, &tile, prefetch, room);
     __syncthreads();
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
@@ -321,8 +323,8 @@ DW_DEVICE void dw_decode_tile(const dw_decode_job *job, uint64_t index, dw_dtype
     }
 }
 
-/* Decodes the tiles of a block, each with decode(part, index, dtype, ahead, found, whole), where
- * whole.value says whether the tile is whole. memory: for what is asked for ahead, or NULL. Type:
+/* Decodes the tiles of a block, each with decode(part, index, dtype, prefetch, found, whole), where
+ * whole.value says whether the tile is whole. memory: that of dw_prefetch, or NULL. Type:
  * the dtype of prev (with state) or of y (without state); 0: the job says which. */
 template <int Type, bool HasState, typename Decode>
 DW_DEVICE void dw_for_decoded_tiles(const dw_cuda_decode_part *parts, uint32_t n,
@@ -330,24 +332,24 @@ DW_DEVICE void dw_for_decoded_tiles(const dw_cuda_decode_part *parts, uint32_t n
 {
     uint64_t index;
     dw_found found = {0};
-    const dw_cuda_decode_part *part = dw_take_part(parts, n, DW_CUDA_TILES, &room->part, &index);
+    const dw_cuda_decode_part *part = dw_load_part(parts, n, DW_CUDA_TILES, &room->part, &index);
     const dw_decode_job *job = &part->job;
     const dw_dtype dtype = Type ? (dw_dtype)Type : HasState ? job->prev_dtype : job->y_dtype;
     const uint64_t whole =
         dw_whole_tiles(&part->share, &job->layout, dw_stride_of<HasState>(job), job->y,
                        HasState ? job->prev : NULL, HasState ? job->next : NULL);
     const uint64_t blocks = part->share.blocks[DW_CUDA_TILES];
-    dw_ahead ahead = {memory, DW_NO_TILE};
+    dw_prefetch prefetch = {memory, DW_NO_TILE};
     if (Type && index < whole) {
-        dw_ask_eights(&ahead, 0, HasState ? job->prev : NULL, index);
-        dw_ask_tile(job, &ahead, index, room);
+        dw_prefetch_two(&prefetch, NULL, HasState ? job->prev : NULL, index);
+        dw_prefetch_payload(job, &prefetch, index, room);
     }
     for (; index < job->layout.tiles; index += blocks) {
-        ahead.next = index + blocks < whole ? index + blocks : DW_NO_TILE;
+        prefetch.next = index + blocks < whole ? index + blocks : DW_NO_TILE;
         if (Type && index < whole)
-            decode(part, index, dtype, &ahead, &found, dw_is<Type != 0>());
+            decode(part, index, dtype, &prefetch, &found, dw_constant<Type != 0>());
         else
-            decode(part, index, dtype, &ahead, &found, dw_is<false>());
+            decode(part, index, dtype, &prefetch, &found, dw_constant<false>());
         __syncthreads(); /* the next tile is staged in the same place */
     }
     dw_end_decode(part, &found, room);
@@ -359,9 +361,9 @@ DW_DEVICE void dw_decode_tiles(const dw_cuda_decode_part *parts, uint32_t n, dw_
 {
     dw_for_decoded_tiles<Type, HasState>(
         parts, n, room, memory,
-        [&](const dw_cuda_decode_part *part, uint64_t index, dw_dtype dtype, const dw_ahead *ahead,
-            dw_found *found, auto whole) {
-            dw_decode_tile<HasState, Variant, whole.value>(&part->job, index, dtype, room, ahead,
+        [&](const dw_cuda_decode_part *part, uint64_t index, dw_dtype dtype,
+            const dw_prefetch *prefetch, dw_found *found, auto whole) {
+            dw_decode_tile<HasState, Variant, whole.value>(&part->job, index, dtype, room, prefetch,
                                                            found);
         });
 }

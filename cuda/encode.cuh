@@ -28,7 +28,7 @@ DW_DEVICE void dw_put_plane(uint32_t low, uint32_t high, uint32_t width, uint8_t
     }
 }
 
-/* Joins four codes that have no more bits than they should. bits should be a constant. */
+/* Joins four codes of `bits` bits each. If bits is a constant, every code takes one instruction. */
 DW_DEVICE uint32_t dw_join_codes(const uint32_t *codes, uint32_t bits)
 {
     return codes[0] + (codes[1] << bits) + (codes[2] << 2 * bits) + (codes[3] << 3 * bits);
@@ -128,7 +128,7 @@ DW_DEVICE void dw_encode_scaled(const dw_encode_job *job, const dw_place *place,
           least = DW_MAGIC - half, most = DW_MAGIC + (half - 1.0f), values[DW_EIGHT];
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++) {
-        float level = dw_within(scaled[i] + DW_MAGIC, least, most),
+        float level = dw_clamp(scaled[i] + DW_MAGIC, least, most),
               base = dw_is_direct(chosen) ? 0.0f : e->base.of[i];
         e->codes[i] = dw_bits_of(level) - dw_bits_of(least);
         values[i] = base + (level - DW_MAGIC) * scale;
@@ -329,23 +329,22 @@ DW_DEVICE void dw_end_encode(const dw_cuda_encode_part *part, const dw_found *fo
     if (threadIdx.x == 0) dw_report_tiles(&part->share, front);
 }
 
+/* Finds the eights of a thread and loads x, prev as their base, and the deltas x - prev. index: the
+ * number of the tile. */
 template <bool Whole>
 DW_DEVICE void dw_load_eights(const dw_encode_job *job, const dw_tile *tile, uint64_t index,
-                              dw_dtype x_dtype, dw_dtype prev_dtype, const dw_ahead *ahead,
+                              dw_dtype x_dtype, dw_dtype prev_dtype, const dw_prefetch *prefetch,
                               dw_eights *all)
 {
     dw_eight base[DW_SLOTS];
-#pragma unroll
-    for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
-        all->place[slot] = dw_place_in<Whole>(&job->layout, tile, index, job->stride, slot);
-    dw_load_two<Whole>(job->x, x_dtype, job->prev, prev_dtype, all->place, ahead, all->x, base);
+    dw_find_places<Whole>(&job->layout, tile, index, job->stride, all->place);
+    dw_load_two<Whole>(job->x, x_dtype, job->prev, prev_dtype, all->place, prefetch, all->x, base);
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
         all->e[slot].base = base[slot];
 #pragma unroll
-        for (uint32_t i = 0; i < DW_EIGHT; i++) {
-            all->e[slot].delta.of[i] = dw_minus(all->x[slot].of[i], all->e[slot].base.of[i]);
-        }
+        for (uint32_t i = 0; i < DW_EIGHT; i++)
+            all->e[slot].delta.of[i] = dw_minus(all->x[slot].of[i], base[slot].of[i]);
     }
 }
 
@@ -425,7 +424,7 @@ DW_DEVICE uint64_t dw_store_encoded(const dw_encode_job *job, const dw_tile *til
 template <int Variant, bool Whole>
 DW_DEVICE void dw_encode_tile(const dw_cuda_encode_part *part, uint64_t index, dw_dtype x_dtype,
                               dw_dtype prev_dtype, dw_encode_room *room, dw_search_room *search,
-                              const dw_ahead *ahead, dw_found *found)
+                              const dw_prefetch *prefetch, dw_found *found)
 {
     uint32_t chosen[DW_SLOTS];
     const bool rotates = Variant == DW_ROTATED || Variant == DW_SEARCHES_ROTATED;
@@ -433,7 +432,7 @@ DW_DEVICE void dw_encode_tile(const dw_cuda_encode_part *part, uint64_t index, d
     const dw_layout *layout = &job->layout;
     dw_tile tile = dw_tile_of<Whole>(layout, index);
     dw_eights all;
-    dw_load_eights<Whole>(job, &tile, index, x_dtype, prev_dtype, ahead, &all);
+    dw_load_eights<Whole>(job, &tile, index, x_dtype, prev_dtype, prefetch, &all);
     if (rotates) dw_rotate_deltas(layout, &all);
     if (threadIdx.x < DW_MOST_PIECES / 32) room->choices[threadIdx.x] = 0;
     dw_pad_tile(layout, &tile, room);
@@ -461,33 +460,30 @@ DW_DEVICE void dw_encode_tile(const dw_cuda_encode_part *part, uint64_t index, d
     if (prev_dtype == DW_F32 && job->keeps_residual) dw_keep_residuals(part, &tile, room, 0);
 }
 
-/* Encodes the tiles of a block, each with encode(part, index, x_dtype, prev_dtype, ahead, found,
- * whole), where whole.value says whether the tile is whole. memory: for what is asked for ahead, or
- * NULL. XType, PrevType: the dtypes of x and prev; 0: the job says which. */
+/* Encodes the tiles of a block, each with encode(part, index, x_dtype, prev_dtype, prefetch, found,
+ * whole), where whole.value says whether the tile is whole. memory: that of dw_prefetch, or NULL.
+ * XType, PrevType: the dtypes of x and prev; 0: the job says which. */
 template <int XType, int PrevType, typename Encode>
 DW_DEVICE void dw_for_tiles(const dw_cuda_encode_part *parts, uint32_t n, dw_encode_room *room,
                             dw_sixteen *memory, Encode encode)
 {
     uint64_t index;
     dw_found found = {0};
-    const dw_cuda_encode_part *part = dw_take_part(parts, n, DW_CUDA_TILES, &room->part, &index);
+    const dw_cuda_encode_part *part = dw_load_part(parts, n, DW_CUDA_TILES, &room->part, &index);
     const dw_encode_job *job = &part->job;
     const dw_dtype x_dtype = XType ? (dw_dtype)XType : job->x_dtype,
                    prev_dtype = PrevType ? (dw_dtype)PrevType : job->prev_dtype;
     const uint64_t whole =
         dw_whole_tiles(&part->share, &job->layout, job->stride, job->x, job->prev, job->next);
     const uint64_t blocks = part->share.blocks[DW_CUDA_TILES];
-    dw_ahead ahead = {memory, DW_NO_TILE};
-    if (XType && index < whole) {
-        dw_ask_eights(&ahead, 0, job->x, index);
-        dw_ask_eights(&ahead, 1, job->prev, index);
-    }
+    dw_prefetch prefetch = {memory, DW_NO_TILE};
+    if (XType && index < whole) dw_prefetch_two(&prefetch, job->x, job->prev, index);
     for (; index < job->layout.tiles; index += blocks) {
-        ahead.next = index + blocks < whole ? index + blocks : DW_NO_TILE;
+        prefetch.next = index + blocks < whole ? index + blocks : DW_NO_TILE;
         if (XType && index < whole)
-            encode(part, index, x_dtype, prev_dtype, &ahead, &found, dw_is<XType != 0>());
+            encode(part, index, x_dtype, prev_dtype, &prefetch, &found, dw_constant<XType != 0>());
         else
-            encode(part, index, x_dtype, prev_dtype, &ahead, &found, dw_is<false>());
+            encode(part, index, x_dtype, prev_dtype, &prefetch, &found, dw_constant<false>());
         __syncthreads(); /* the next tile is staged in the same place */
     }
     dw_end_encode(part, &found, room);
@@ -500,8 +496,9 @@ DW_DEVICE void dw_encode_tiles(const dw_cuda_encode_part *parts, uint32_t n, dw_
     dw_for_tiles<XType, PrevType>(
         parts, n, room, memory,
         [&](const dw_cuda_encode_part *part, uint64_t index, dw_dtype x, dw_dtype prev,
-            const dw_ahead *ahead, dw_found *found, auto whole) {
-            dw_encode_tile<Variant, whole.value>(part, index, x, prev, room, search, ahead, found);
+            const dw_prefetch *prefetch, dw_found *found, auto whole) {
+            dw_encode_tile<Variant, whole.value>(part, index, x, prev, room, search, prefetch,
+                                                 found);
         });
 }
 

@@ -191,7 +191,7 @@ dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, dw_cuda *cu
     if (!o) return DW_ERR_NO_MEMORY;
     memset(o, 0, sizeof *o);
     o->engine = (dw_cuda_engine){
-        .cuda = cuda, .allocator = allocator, .users = 1, .is_far = place == DW_CUDA_PINNED};
+        .cuda = cuda, .allocator = allocator, .users = 1, .prev_on_host = place == DW_CUDA_PINNED};
     dw_allocator own = dw_mem_allocator(&config->allocator);
     dw_cuda_slab_init(&o->slab, cuda, place == DW_CUDA_PINNED, &own);
     *engine = (dw_engine){.name = "cuda",

@@ -235,7 +235,7 @@ DW_DEVICE void dw_floats_encode_stretches(const dw_cuda_encode_part *parts, uint
 {
     uint64_t index;
     dw_found found = {0};
-    const dw_cuda_encode_part *part = dw_take_part(parts, n, DW_CUDA_TILES, &room->encode, &index);
+    const dw_cuda_encode_part *part = dw_load_part(parts, n, DW_CUDA_TILES, &room->encode, &index);
     for (; index < part->job.layout.tiles; index += part->share.blocks[DW_CUDA_TILES])
         dw_floats_encode_stretch(&part->job, index, &found);
     dw_floats_end(&part->share, &found, room);
@@ -286,7 +286,7 @@ DW_DEVICE void dw_floats_decode_stretches(const dw_cuda_decode_part *parts, uint
 {
     uint64_t index;
     dw_found found = {0};
-    const dw_cuda_decode_part *part = dw_take_part(parts, n, DW_CUDA_TILES, &room->decode, &index);
+    const dw_cuda_decode_part *part = dw_load_part(parts, n, DW_CUDA_TILES, &room->decode, &index);
     for (; index < part->job.layout.tiles; index += part->share.blocks[DW_CUDA_TILES])
         dw_floats_decode_stretch(&part->job, index, &found);
     dw_floats_end(&part->share, &found, room);

@@ -23,20 +23,22 @@
 #define KERNEL_OF_MANY_REGISTERS(name)                                                             \
     extern "C" __global__ void __launch_bounds__(DW_CUDA_THREADS, 2) name
 
-/* Whole tiles of 16-bit numbers are asked for ahead, one tensor or two. */
-#define IS_16_BITS(dtype)  ((dtype) == DW_F16 || (dtype) == DW_BF16)
-#define TWO_AHEAD(x, prev) (IS_16_BITS(x) && IS_16_BITS(prev) ? 2 : 0)
-#define ONE_AHEAD(type)    (IS_16_BITS(type) ? 1 : 0)
-#define AHEAD_ROOM(tensors)                                                                        \
-    __shared__ dw_sixteen memory[(tensors) ? (tensors)*DW_AHEAD_SIXTEENS : 1];                     \
-    dw_sixteen *ahead = (tensors) ? memory : NULL
+/* The tensors that are prefetched (load.cuh): x and prev if both have 16 bits, or prev alone. */
+#define IS_16_BITS(dtype)          ((dtype) == DW_F16 || (dtype) == DW_BF16)
+#define PREFETCHED_OF_TWO(x, prev) (IS_16_BITS(x) && IS_16_BITS(prev) ? 2 : 0)
+#define PREFETCHED_OF_ONE(type)    (IS_16_BITS(type) ? 1 : 0)
+/* Declares `prefetched`, the memory for so many tensors, or NULL for none. */
+#define PREFETCH_ROOM(tensors)                                                                     \
+    __shared__ dw_sixteen memory[(tensors) ? (tensors)*DW_PREFETCH_SIXTEENS : 1];                  \
+    dw_sixteen *prefetched = (tensors) ? memory : NULL
 
 #define ENCODE(name, x, prev, variant)                                                             \
-    KERNEL_OF(TWO_AHEAD(x, prev) ? 5 : 4, name)(const dw_cuda_encode_part *parts, uint32_t n)      \
+    KERNEL_OF(PREFETCHED_OF_TWO(x, prev) ? 5 : 4, name)                                            \
+    (const dw_cuda_encode_part *parts, uint32_t n)                                                 \
     {                                                                                              \
         __shared__ dw_encode_room room;                                                            \
-        AHEAD_ROOM(TWO_AHEAD(x, prev));                                                            \
-        dw_encode_tiles<x, prev, variant>(parts, n, &room, ahead, NULL);                           \
+        PREFETCH_ROOM(PREFETCHED_OF_TWO(x, prev));                                                 \
+        dw_encode_tiles<x, prev, variant>(parts, n, &room, prefetched, NULL);                      \
     }
 ENCODE(dw_encode_f32_f32, DW_F32, DW_F32, DW_PLAIN)
 ENCODE(dw_encode_f32_f16, DW_F32, DW_F16, DW_PLAIN)
@@ -77,8 +79,8 @@ KERNEL(dw_choose_scales_rotated)(const dw_cuda_encode_part *parts, uint32_t n)
     KERNEL(name)(const dw_cuda_decode_part *parts, uint32_t n)                                     \
     {                                                                                              \
         __shared__ dw_decode_room room;                                                            \
-        AHEAD_ROOM(ONE_AHEAD(type));                                                               \
-        dw_decode_tiles<type, has_state, variant>(parts, n, &room, ahead);                         \
+        PREFETCH_ROOM(PREFETCHED_OF_ONE(type));                                                    \
+        dw_decode_tiles<type, has_state, variant>(parts, n, &room, prefetched);                    \
     }
 DECODE(dw_decode_f32, DW_F32, true, DW_PLAIN)
 DECODE(dw_decode_f16, DW_F16, true, DW_PLAIN)
@@ -128,11 +130,12 @@ KERNEL(dw_audit_decode)(const dw_cuda_decode_part *parts, uint32_t n)
 }
 
 #define MX_ENCODE(name, x, prev)                                                                   \
-    KERNEL_OF(TWO_AHEAD(x, prev) ? 5 : 4, name)(const dw_cuda_encode_part *parts, uint32_t n)      \
+    KERNEL_OF(PREFETCHED_OF_TWO(x, prev) ? 5 : 4, name)                                            \
+    (const dw_cuda_encode_part *parts, uint32_t n)                                                 \
     {                                                                                              \
         __shared__ dw_encode_room room;                                                            \
-        AHEAD_ROOM(TWO_AHEAD(x, prev));                                                            \
-        dw_mx_encode_tiles<x, prev, (x) == 0>(parts, n, &room, ahead);                             \
+        PREFETCH_ROOM(PREFETCHED_OF_TWO(x, prev));                                                 \
+        dw_mx_encode_tiles<x, prev, (x) == 0>(parts, n, &room, prefetched);                        \
     }
 MX_ENCODE(dw_mx_encode_f32_f32, DW_F32, DW_F32)
 MX_ENCODE(dw_mx_encode_f32_f16, DW_F32, DW_F16)
@@ -149,8 +152,8 @@ MX_ENCODE(dw_mx_encode_rotated, 0, 0)
     KERNEL(name)(const dw_cuda_decode_part *parts, uint32_t n)                                     \
     {                                                                                              \
         __shared__ dw_decode_room room;                                                            \
-        AHEAD_ROOM(ONE_AHEAD(type));                                                               \
-        dw_mx_decode_tiles<type, has_state, (type) == 0>(parts, n, &room, ahead);                  \
+        PREFETCH_ROOM(PREFETCHED_OF_ONE(type));                                                    \
+        dw_mx_decode_tiles<type, has_state, (type) == 0>(parts, n, &room, prefetched);             \
     }
 MX_DECODE(dw_mx_decode_f32, DW_F32, true)
 MX_DECODE(dw_mx_decode_f16, DW_F16, true)
@@ -174,9 +177,9 @@ STEP_MEASURE(dw_step_measure_rotated, true)
     KERNEL(name)(const dw_cuda_encode_part *parts, uint32_t n)                                     \
     {                                                                                              \
         __shared__ dw_encode_room room;                                                            \
-        AHEAD_ROOM(TWO_AHEAD(x, prev));                                                            \
+        PREFETCH_ROOM(PREFETCHED_OF_TWO(x, prev));                                                 \
         __shared__ dw_step_room steps;                                                             \
-        dw_step_encode_tiles<x, prev, (x) == 0>(parts, n, &room, ahead, &steps);                   \
+        dw_step_encode_tiles<x, prev, (x) == 0>(parts, n, &room, prefetched, &steps);              \
     }
 STEP_ENCODE(dw_step_encode_f32_f32, DW_F32, DW_F32)
 STEP_ENCODE(dw_step_encode_f32_f16, DW_F32, DW_F16)
@@ -193,8 +196,8 @@ STEP_ENCODE(dw_step_encode_rotated, 0, 0)
     KERNEL(name)(const dw_cuda_decode_part *parts, uint32_t n)                                     \
     {                                                                                              \
         __shared__ dw_decode_room room;                                                            \
-        AHEAD_ROOM(ONE_AHEAD(type));                                                               \
-        dw_step_decode_tiles<type, has_state, (type) == 0>(parts, n, &room, ahead);                \
+        PREFETCH_ROOM(PREFETCHED_OF_ONE(type));                                                    \
+        dw_step_decode_tiles<type, has_state, (type) == 0>(parts, n, &room, prefetched);           \
     }
 STEP_DECODE(dw_step_decode_f32, DW_F32, true)
 STEP_DECODE(dw_step_decode_f16, DW_F16, true)

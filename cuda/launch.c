@@ -128,13 +128,13 @@ enum { MANY_BLOCKS = 2048 };
 
 static dw_status share_tiles(dw_launch *launch)
 {
-    for (uint32_t g = 0; g < launch->n_groups; g++) launch->groups[g].tiles_each = 0;
+    for (uint32_t g = 0; g < launch->n_groups; g++) launch->groups[g].tiles_per_block = 0;
     for (uint32_t i = 0; i < launch->n; i++) {
         const dw_cuda_place_of *place = &launch->places[i];
-        launch->groups[place->group].tiles_each += place->needs.blocks[DW_CUDA_TILES];
+        launch->groups[place->group].tiles_per_block += place->needs.blocks[DW_CUDA_TILES];
     }
     for (uint32_t g = 0; g < launch->n_groups; g++) {
-        uint64_t *tiles = &launch->groups[g].tiles_each;
+        uint64_t *tiles = &launch->groups[g].tiles_per_block;
         if (*tiles > INT32_MAX) return DW_ERR_LIMIT; /* so that a block's counts fit 32 bits */
         *tiles = *tiles > MANY_BLOCKS ? (*tiles + MANY_BLOCKS - 1) / MANY_BLOCKS : 1;
     }
@@ -144,7 +144,8 @@ static dw_status share_tiles(dw_launch *launch)
 static uint64_t blocks_of(const dw_launch *launch, uint32_t i, int phase)
 {
     const dw_cuda_place_of *place = &launch->places[i];
-    uint64_t blocks = place->needs.blocks[phase], each = launch->groups[place->group].tiles_each;
+    uint64_t blocks = place->needs.blocks[phase],
+             each = launch->groups[place->group].tiles_per_block;
     return place->needs.by_tile[phase] ? (blocks + each - 1) / each : blocks;
 }
 
@@ -178,7 +179,7 @@ static dw_cuda_share share_of(const dw_launch *launch, uint32_t i)
                                  (dw_cuda_address)(sums_at(launch) + i * sizeof(dw_cuda_sums))),
         .report = reports_of(launch) + i,
         .serial = place->serial,
-        .is_far = launch->engine->is_far,
+        .prev_on_host = launch->engine->prev_on_host,
     };
     for (int phase = 0; phase < DW_CUDA_PHASES; phase++)
         share.blocks[phase] = blocks_of(launch, i, phase);

@@ -25,7 +25,7 @@ typedef struct dw_cuda_group {
     int kernel[DW_CUDA_PHASES];
     uint32_t first, n;
     uint64_t blocks[DW_CUDA_PHASES];
-    uint64_t tiles_each; /* how many tiles a block processes, where it may process several */
+    uint64_t tiles_per_block; /* how many tiles a block processes, where it may process several */
 } dw_cuda_group;
 
 /* `staged` begins with parts and sums, which are copied to the device together. The reports behind
@@ -64,9 +64,9 @@ void dw_launch_release(dw_launch *launch); /* frees its memory, but not the stru
 struct dw_cuda_engine {
     dw_cuda *cuda;
     dw_allocator allocator;
-    uint64_t serial; /* of the last part that was written */
-    unsigned users;  /* its encoder or decoder, and every launch that is not spare */
-    bool is_far;     /* its encoder or decoder keeps prev in pinned memory of the host */
+    uint64_t serial;   /* of the last part that was written */
+    unsigned users;    /* its encoder or decoder, and every launch that is not spare */
+    bool prev_on_host; /* its encoder or decoder keeps prev in pinned memory of the host */
     dw_launch *spare;
     dw_cuda_stream copy_stream; /* for saving and restoring copies of prev; NULL until the first use
                                  */

@@ -19,7 +19,7 @@
  * | frame   |       | where the payloads of the frame begin; encode parts whose job has `coded`, else NULL | part          |
  * | entry   |       | the number of the part's entry in its frame: the sums of the frame's first entry are | part          |
  * |         |       | sums[-entry]                                                                         |               |
- * | is_far  |       | whether prev lies in the memory of the host; a wrong value changes only the speed           | part          |
+ * | prev_on_host |  | whether prev lies in the memory of the host; a wrong value changes only the speed    | part          |
  *
  * Parts whose job has `coded` also have a room in device memory, as cuda/room.h lays it out: it
  * begins at the job's payload, and its rest at the job's scratch.
@@ -118,7 +118,7 @@ typedef struct dw_cuda_share {
     uint64_t serial;
     uint8_t *frame;
     uint32_t entry;
-    bool is_far;
+    bool prev_on_host;
 } dw_cuda_share;
 
 typedef struct dw_cuda_encode_part {

@@ -46,8 +46,8 @@ DW_DEVICE void dw_mx_encode_eight(dw_encoding *e, dw_element element, dw_element
 /* Rotates: whether the layout rotates blocks of channels. */
 template <bool Rotates, bool Whole>
 DW_DEVICE void dw_mx_encode_tile(const dw_cuda_encode_part *part, uint64_t index, dw_dtype x_dtype,
-                                 dw_dtype prev_dtype, dw_encode_room *room, const dw_ahead *ahead,
-                                 dw_found *found)
+                                 dw_dtype prev_dtype, dw_encode_room *room,
+                                 const dw_prefetch *prefetch, dw_found *found)
 {
     const dw_encode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
@@ -55,7 +55,7 @@ DW_DEVICE void dw_mx_encode_tile(const dw_cuda_encode_part *part, uint64_t index
     dw_element_facts facts = dw_element_facts_of(element);
     dw_tile tile = dw_tile_of<Whole>(layout, index);
     dw_eights all;
-    dw_load_eights<Whole>(job, &tile, index, x_dtype, prev_dtype, ahead, &all);
+    dw_load_eights<Whole>(job, &tile, index, x_dtype, prev_dtype, prefetch, &all);
     if (Rotates) dw_rotate_deltas(layout, &all);
     if (threadIdx.x < DW_MOST_PIECES / 32) room->choices[threadIdx.x] = 0;
     dw_pad_tile(layout, &tile, room);
@@ -97,8 +97,8 @@ DW_DEVICE void dw_mx_encode_tiles(const dw_cuda_encode_part *parts, uint32_t n,
     dw_for_tiles<XType, PrevType>(
         parts, n, room, memory,
         [&](const dw_cuda_encode_part *part, uint64_t index, dw_dtype x, dw_dtype prev,
-            const dw_ahead *ahead, dw_found *found, auto whole) {
-            dw_mx_encode_tile<Rotates, whole.value>(part, index, x, prev, room, ahead, found);
+            const dw_prefetch *prefetch, dw_found *found, auto whole) {
+            dw_mx_encode_tile<Rotates, whole.value>(part, index, x, prev, room, prefetch, found);
         });
 }
 
@@ -144,14 +144,14 @@ DW_DEVICE uint64_t dw_mx_store_decoded(const dw_cuda_decode_part *part, const dw
  * zero. */
 template <bool HasState, bool Rotates, bool Whole>
 DW_DEVICE void dw_mx_decode_tile(const dw_cuda_decode_part *part, uint64_t index, dw_dtype dtype,
-                                 dw_decode_room *room, const dw_ahead *ahead, dw_found *found)
+                                 dw_decode_room *room, const dw_prefetch *prefetch, dw_found *found)
 {
     const dw_decode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
     dw_tile tile = dw_tile_of<Whole>(layout, index);
     dw_held_eights all;
-    dw_load_held<HasState, Whole>(job, &tile, index, dtype, ahead, &all);
-    found->payload += dw_take_tile<Whole>(job, &tile, ahead, room);
+    dw_load_held<HasState, Whole>(job, &tile, index, dtype, prefetch, &all);
+    found->payload += dw_take_tile<Whole>(job, &tile, prefetch, room);
     __syncthreads();
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
@@ -175,9 +175,9 @@ DW_DEVICE void dw_mx_decode_tiles(const dw_cuda_decode_part *parts, uint32_t n,
 {
     dw_for_decoded_tiles<Type, HasState>(
         parts, n, room, memory,
-        [&](const dw_cuda_decode_part *part, uint64_t index, dw_dtype dtype, const dw_ahead *ahead,
-            dw_found *found, auto whole) {
-            dw_mx_decode_tile<HasState, Rotates, whole.value>(part, index, dtype, room, ahead,
+        [&](const dw_cuda_decode_part *part, uint64_t index, dw_dtype dtype,
+            const dw_prefetch *prefetch, dw_found *found, auto whole) {
+            dw_mx_decode_tile<HasState, Rotates, whole.value>(part, index, dtype, room, prefetch,
                                                               found);
         });
 }

@@ -6,7 +6,7 @@
 #ifndef DW_CUDA_SCALES_CUH
 #define DW_CUDA_SCALES_CUH
 
-#include "place.cuh"
+#include "load.cuh"
 
 enum { DW_MOST_PIECES = DW_TILE_ELEMENTS / 16 };
 

@@ -143,43 +143,19 @@ DW_DEVICE void dw_settle_sample(const dw_cuda_encode_part *part, dw_join_room *r
     if (dw_scale_is_poisoned(step)) atomicAdd(&part->share.sums->poisoned, 1ull);
 }
 
-/* Finds the eights of a thread and loads their deltas, which are x - prev, and prev. index: the
- * number of the tile. */
-template <bool Whole>
-DW_DEVICE void dw_load_deltas(const dw_encode_job *job, const dw_tile *tile, uint64_t index,
-                              dw_dtype x_dtype, dw_dtype prev_dtype, const dw_ahead *ahead,
-                              dw_place places[DW_SLOTS], dw_eight delta[DW_SLOTS],
-                              dw_eight base[DW_SLOTS])
-{
-#pragma unroll
-    for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
-        places[slot] = dw_place_in<Whole>(&job->layout, tile, index, job->stride, slot);
-    dw_load_two<Whole>(job->x, x_dtype, job->prev, prev_dtype, places, ahead, delta, base);
-#pragma unroll
-    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
-#pragma unroll
-        for (uint32_t i = 0; i < DW_EIGHT; i++)
-            delta[slot].of[i] = dw_minus(delta[slot].of[i], base[slot].of[i]);
-    }
-}
-
 /* Stores the sum of squares of one tile. Rotates: whether the layout rotates. */
 template <bool Rotates, bool Whole>
 DW_DEVICE void dw_step_measure_tile(const dw_cuda_encode_part *part, uint64_t index,
-                                    const dw_ahead *ahead, dw_squares_room *room)
+                                    const dw_prefetch *prefetch, dw_squares_room *room)
 {
     const dw_encode_job *job = &part->job;
     dw_tile tile = dw_tile_of<Whole>(&job->layout, index);
-    dw_eight delta[DW_SLOTS], base[DW_SLOTS];
-    dw_place places[DW_SLOTS];
-    dw_load_deltas<Whole>(job, &tile, index, job->x_dtype, job->prev_dtype, ahead, places, delta,
-                          base);
-#pragma unroll
-    for (uint32_t slot = 0; Rotates && slot < DW_SLOTS; slot++)
-        dw_rotate_eight(&delta[slot], job->layout.rotates);
+    dw_eights all;
+    dw_load_eights<Whole>(job, &tile, index, job->x_dtype, job->prev_dtype, prefetch, &all);
+    if (Rotates) dw_rotate_deltas(&job->layout, &all);
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
-        dw_share_deltas(room, &places[slot], &delta[slot]);
+        dw_share_deltas(room, &all.place[slot], &all.e[slot].delta);
     dw_add_squares(room, 1, tile.elements);
     if (threadIdx.x == 0) ((double *)part->share.chosen)[index] = dw_step_sum(room->lanes);
 }
@@ -191,18 +167,18 @@ DW_DEVICE void dw_step_measure_tiles(const dw_cuda_encode_part *parts, uint32_t 
                                      dw_measure_room *room)
 {
     uint64_t index;
-    const dw_cuda_encode_part *part = dw_take_part(parts, n, DW_CUDA_CHOOSE, &room->part, &index);
+    const dw_cuda_encode_part *part = dw_load_part(parts, n, DW_CUDA_CHOOSE, &room->part, &index);
     const dw_layout *layout = &part->job.layout;
     const dw_encode_job *job = &part->job;
     const uint64_t whole =
         dw_whole_tiles(&part->share, layout, job->stride, job->x, job->prev, NULL);
     const uint64_t blocks = part->share.blocks[DW_CUDA_CHOOSE];
-    const dw_ahead ahead = {NULL, DW_NO_TILE};
+    const dw_prefetch prefetch = {NULL, DW_NO_TILE};
     for (; index < layout->tiles; index += blocks) {
         if (!Rotates && index < whole)
-            dw_step_measure_tile<Rotates, !Rotates>(part, index, &ahead, &room->squares);
+            dw_step_measure_tile<Rotates, !Rotates>(part, index, &prefetch, &room->squares);
         else
-            dw_step_measure_tile<Rotates, false>(part, index, &ahead, &room->squares);
+            dw_step_measure_tile<Rotates, false>(part, index, &prefetch, &room->squares);
         __syncthreads(); /* the next tile is measured in the same place */
     }
     if (!layout->by_sample || !dw_is_last_measured(&part->share, DW_CUDA_CHOOSE, &room->is_last))
@@ -323,21 +299,6 @@ DW_DEVICE uint32_t dw_step_encode_eight(const dw_encode_job *job, const dw_place
     return clamped;
 }
 
-/* Loads the deltas and the base of all eights of a thread. */
-template <bool Whole>
-DW_DEVICE void dw_step_load(const dw_encode_job *job, const dw_tile *tile, uint64_t index,
-                            dw_dtype x_dtype, dw_dtype prev_dtype, const dw_ahead *ahead,
-                            dw_eights *all)
-{
-    dw_eight delta[DW_SLOTS], base[DW_SLOTS];
-    dw_load_deltas<Whole>(job, tile, index, x_dtype, prev_dtype, ahead, all->place, delta, base);
-#pragma unroll
-    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
-        all->e[slot].delta = delta[slot];
-        all->e[slot].base = base[slot];
-    }
-}
-
 /* Stages the step of a piece for the tile's bytes, and counts the piece. Does nothing if this eight
  * is not the first of its piece, or if the step lies in front of the tiles. */
 DW_DEVICE void dw_note_step(const dw_layout *layout, const dw_place *place, uint16_t step,
@@ -352,13 +313,14 @@ DW_DEVICE void dw_note_step(const dw_layout *layout, const dw_place *place, uint
 template <bool Rotates, bool Whole>
 DW_DEVICE void dw_step_encode_tile(const dw_cuda_encode_part *part, uint64_t index,
                                    dw_dtype x_dtype, dw_dtype prev_dtype, dw_encode_room *room,
-                                   dw_step_room *steps, const dw_ahead *ahead, dw_found *found)
+                                   dw_step_room *steps, const dw_prefetch *prefetch,
+                                   dw_found *found)
 {
     const dw_encode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
     dw_tile tile = dw_tile_of<Whole>(layout, index);
     dw_eights all;
-    dw_step_load<Whole>(job, &tile, index, x_dtype, prev_dtype, ahead, &all);
+    dw_load_eights<Whole>(job, &tile, index, x_dtype, prev_dtype, prefetch, &all);
     if (Rotates) dw_rotate_deltas(layout, &all);
     dw_pad_tile(layout, &tile, room);
     dw_find_steps(part, &tile, index, &all, steps);
@@ -388,8 +350,8 @@ DW_DEVICE void dw_step_encode_tiles(const dw_cuda_encode_part *parts, uint32_t n
     dw_for_tiles<XType, PrevType>(
         parts, n, room, memory,
         [&](const dw_cuda_encode_part *part, uint64_t index, dw_dtype x, dw_dtype prev,
-            const dw_ahead *ahead, dw_found *found, auto whole) {
-            dw_step_encode_tile<Rotates, whole.value>(part, index, x, prev, room, steps, ahead,
+            const dw_prefetch *prefetch, dw_found *found, auto whole) {
+            dw_step_encode_tile<Rotates, whole.value>(part, index, x, prev, room, steps, prefetch,
                                                       found);
         });
 }
@@ -446,13 +408,14 @@ DW_DEVICE uint64_t dw_step_store_decoded(const dw_decode_job *job, const dw_tile
 /* Rotates: whether the layout rotates blocks of channels. */
 template <bool HasState, bool Rotates, bool Whole>
 DW_DEVICE void dw_step_decode_tile(const dw_decode_job *job, uint64_t index, dw_dtype dtype,
-                                   dw_decode_room *room, const dw_ahead *ahead, dw_found *found)
+                                   dw_decode_room *room, const dw_prefetch *prefetch,
+                                   dw_found *found)
 {
     const dw_layout *layout = &job->layout;
     dw_tile tile = dw_tile_of<Whole>(layout, index);
     dw_held_eights all;
-    dw_load_held<HasState, Whole>(job, &tile, index, dtype, ahead, &all);
-    found->payload += dw_take_tile<Whole>(job, &tile, ahead, room);
+    dw_load_held<HasState, Whole>(job, &tile, index, dtype, prefetch, &all);
+    found->payload += dw_take_tile<Whole>(job, &tile, prefetch, room);
     __syncthreads();
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
@@ -472,10 +435,10 @@ DW_DEVICE void dw_step_decode_tiles(const dw_cuda_decode_part *parts, uint32_t n
 {
     dw_for_decoded_tiles<Type, HasState>(
         parts, n, room, memory,
-        [&](const dw_cuda_decode_part *part, uint64_t index, dw_dtype dtype, const dw_ahead *ahead,
-            dw_found *found, auto whole) {
+        [&](const dw_cuda_decode_part *part, uint64_t index, dw_dtype dtype,
+            const dw_prefetch *prefetch, dw_found *found, auto whole) {
             dw_step_decode_tile<HasState, Rotates, whole.value>(&part->job, index, dtype, room,
-                                                                ahead, found);
+                                                                prefetch, found);
         });
 }
 

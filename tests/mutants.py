@@ -750,8 +750,8 @@ MUTANTS_OF_ARM = {
 
 # The kernels for GPUs, whose source the test cuda_kernels runs on the CPU.
 MUTANTS_OF_GPU = {
-    "same_tile_asked_for_again": ("cuda/encode.cuh", "ahead.next = index + blocks < whole ? index + blocks :", "ahead.next = index + blocks < whole ? index :"),
-    "same_tile_asked_for_by_decoders": ("cuda/decode.cuh", "ahead.next = index + blocks < whole ? index + blocks :", "ahead.next = index + blocks < whole ? index :"),
+    "same_tile_prefetched_again": ("cuda/encode.cuh", "prefetch.next = index + blocks < whole ? index + blocks :", "prefetch.next = index + blocks < whole ? index :"),
+    "same_tile_prefetched_by_decoders": ("cuda/decode.cuh", "prefetch.next = index + blocks < whole ? index + blocks :", "prefetch.next = index + blocks < whole ? index :"),
     "no_barrier_between_tiles": ("cuda/encode.cuh", "        __syncthreads(); /* the next tile is staged in the same place */\n", ""),
     "whole_tile_at_the_end": ("cuda/place.cuh", "return layout->segments / layout->tile_segments;", "return layout->tiles;"),
     "whole_tiles_with_gaps": ("cuda/place.cuh", "touches = layout->last_channels == layout->segment_width && stride == (int64_t)layout->c;", "touches = layout->last_channels == layout->segment_width && stride != 0;"),
@@ -807,7 +807,7 @@ MUTANTS_OF_GPU = {
     "gpu_rotated_row_of_x": ("cuda/choose.cuh", "    dw_rotate_eight(&delta, job->layout.rotates);\n", ""),
     "gpu_rotated_search_of_a_window": ("cuda/choose.cuh", "for (uint64_t from = 0; from < layout->c; from += DW_TILE_ELEMENTS) {", "for (uint64_t from = 0; from < DW_TILE_ELEMENTS; from += DW_TILE_ELEMENTS) {"),
     "gpu_rotated_window_behind_the_row": ("cuda/choose.cuh", "column < job->layout.c ? DW_EIGHT : 0; /*", "DW_EIGHT; /*"),
-    "gpu_rotated_squares_of_x": ("cuda/step.cuh", "for (uint32_t slot = 0; Rotates && slot < DW_SLOTS; slot++)", "for (uint32_t slot = 0; 0 && slot < DW_SLOTS; slot++)"),
+    "gpu_rotated_squares_of_x": ("cuda/step.cuh", "if (Rotates) dw_rotate_deltas(&job->layout, &all);", ""),
     "gpu_rotated_state_in_f32": ("cuda/step.cuh", "Rotates ? DW_F32 : prev_dtype);", "prev_dtype);"),
     "gpu_product_keeps_nan": ("cuda/product.cuh", "    value = dw_same_nan(value);\n", ""),
     "gpu_product_without_gaps": ("cuda/product.cuh", "token / t * (uint64_t)stride_n + token % t * (uint64_t)stride_t;", "token * (uint64_t)stride_t + (uint64_t)stride_n * 0;"),

@@ -258,7 +258,8 @@ static void count_blocks(const dw_layout *layout, int has_state, dw_audit audit,
     uint64_t elements = (uint64_t)layout->t * layout->c,
              stretches = (elements + DW_TILE_ELEMENTS - 1) / DW_TILE_ELEMENTS;
     memset(blocks, 0, DW_CUDA_PHASES * sizeof *blocks);
-    blocks[DW_CUDA_TILES] = 1 + test_next(&source) % layout->tiles; /* they share the tiles */
+    /* They share the tiles. */
+    blocks[DW_CUDA_TILES] = 1 + test_next(&source) % layout->tiles;
     if (encodes && layout->by_channel) blocks[DW_CUDA_CHOOSE] = ((uint64_t)layout->c + 31) / 32;
     if (encodes && layout->cut_rows && !layout->by_channel) blocks[DW_CUDA_CHOOSE] = layout->t;
     if (!has_state || !audit.every || layout->c % 4 == 0) return;

@@ -201,8 +201,8 @@ static dw_cuda_share share_of(message *m, uint32_t i, const sample *s)
     dw_cuda_share made = {
         .sums = &m->sums[i], .report = &m->reports[i], .serial = 1 + test_next(&source) / 2};
     made.first[DW_CUDA_TILES] = m->grid;
-    made.blocks[DW_CUDA_TILES] = 1 + test_next(&source) % s->plan.layout.tiles; /* they share them
-                                                                                 */
+    /* They share the tiles. */
+    made.blocks[DW_CUDA_TILES] = 1 + test_next(&source) % s->plan.layout.tiles;
     m->grid += made.blocks[DW_CUDA_TILES];
     return made;
 }

@@ -16,7 +16,9 @@
 #include "entropy/rans.h"
 #include "fake_cuda.h"
 
-enum { MOST_BLOCKS = 2048 }; /* of all tiles, and one more for each part */
+/* A grid of the phase TILES has at most so many blocks, and for each part one more, which may have
+ * fewer tiles than the others. */
+enum { MOST_BLOCKS = 2048 };
 
 static void die(const char *kernel, const char *what)
 {

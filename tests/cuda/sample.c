@@ -145,8 +145,8 @@ typedef struct message {
 } message;
 
 /* Returns the share of the next part of a message. Phase CHOOSE is needed where several tiles share
- * a scale; its memory is to be freed by the caller. The form quantized has a block for every row
- * there. */
+ * a scale; the caller frees `chosen`. In that phase the form quantized has a block for every row.
+ */
 static dw_cuda_share make_share(const sample *s, bool encodes, message *m, int part)
 {
     const dw_layout *layout = &s->plan.layout;
@@ -154,7 +154,8 @@ static dw_cuda_share make_share(const sample *s, bool encodes, message *m, int p
                           .report = &m->reports[part],
                           .serial = 1 + test_next(&sample_source) / 2};
     uint64_t stretches = (s->dense + DW_TILE_ELEMENTS - 1) / DW_TILE_ELEMENTS;
-    uint64_t blocks = 1 + test_next(&sample_source) % layout->tiles; /* they share the tiles */
+    /* They share the tiles. */
+    uint64_t blocks = 1 + test_next(&sample_source) % layout->tiles;
     made.blocks[DW_CUDA_TILES] = blocks;
     if (encodes && (layout->by_sample || layout->cut_rows)) {
         made.blocks[DW_CUDA_CHOOSE] = s->plan.form == &dw_form_quantized ? layout->t : blocks;

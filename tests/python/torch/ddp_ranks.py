@@ -130,6 +130,21 @@ def batch_of(rank, step, dtype=torch.float32):
     return x.to(dtype), y.to(dtype)
 
 
+def gradients_of(rank, step, count):
+    return torch.randn(count, generator=torch.Generator().manual_seed(17 * rank + step))
+
+
+class Known(nn.Module):
+    """A model with one bucket of count elements, whose gradients are the input."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.weights = nn.Parameter(torch.zeros(count))
+
+    def forward(self, gradients):
+        return (self.weights * gradients).sum()
+
+
 def bits_of(model):
     """The bytes of all parameters."""
     flat = torch.cat([p.detach().reshape(-1).view(torch.uint8) for p in model.parameters()])

@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 import deltawire.torch
-from ddp_ranks import batch_of, bits_of, small_model
+from ddp_ranks import Known, batch_of, bits_of, gradients_of, small_model
 
 PAUSE_CYCLES = 100_000_000  # of the GPU's clock: some 50 ms
 
@@ -27,21 +27,6 @@ def use_nccl(rank):
     """Settings with which NCCL takes several ranks on one GPU: each rank claims to be a machine."""
     os.environ["NCCL_HOSTID"] = f"deltawire-{rank}"
     os.environ.update(NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1", NCCL_NET="Socket")
-
-
-def gradients_of(rank, step, count):
-    return torch.randn(count, generator=torch.Generator().manual_seed(17 * rank + step))
-
-
-class Known(nn.Module):
-    """A model whose gradients are its input."""
-
-    def __init__(self, count):
-        super().__init__()
-        self.weights = nn.Parameter(torch.zeros(count))
-
-    def forward(self, gradients):
-        return (self.weights * gradients).sum()
 
 
 def rank_of_means(rank, world, device, codec, dtype, carrier, count, steps):
@@ -59,11 +44,8 @@ def rank_of_means(rank, world, device, codec, dtype, carrier, count, steps):
     return means
 
 
-def rank_that_trains(rank, world, device, codec, carrier):
-    """The bits of the parameters at the end, the losses, and what was sent."""
-    model = DistributedDataParallel(small_model().to(device), bucket_cap_mb=0.02)
-    state, hook = deltawire.torch.ddp_hook(codec, carrier=carrier)
-    model.register_comm_hook(state, hook)
+def train(model, rank, device):
+    """Trains for 24 steps and returns the losses."""
     optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-2), []
     for step in range(24):
         x, y = (part.to(device) for part in batch_of(rank, step % 4))
@@ -72,6 +54,15 @@ def rank_that_trains(rank, world, device, codec, carrier):
         losses.append(loss.item())
         optimizer.step()
         optimizer.zero_grad()
+    return losses
+
+
+def rank_that_trains(rank, world, device, codec, carrier):
+    """The bits of the parameters at the end, the losses, and what was sent."""
+    model = DistributedDataParallel(small_model().to(device), bucket_cap_mb=0.02)
+    state, hook = deltawire.torch.ddp_hook(codec, carrier=carrier)
+    model.register_comm_hook(state, hook)
+    losses = train(model, rank, device)
     stats = state.stats()
     return bits_of(model.module.cpu()), losses, stats
 
@@ -132,12 +123,5 @@ def rank_of_fsdp(rank, world, device, codec, carrier):
             dist.fsdp.fully_shard(module, mesh=mesh)
     dist.fsdp.fully_shard(model, mesh=mesh)
     state = codec and deltawire.torch.compress_fsdp(model, codec, carrier=carrier)
-    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-2), []
-    for step in range(24):
-        x, y = (part.to(device) for part in batch_of(rank, step % 4))
-        loss = (model(x) - y).square().mean()
-        loss.backward()
-        losses.append(loss.item())
-        optimizer.step()
-        optimizer.zero_grad()
+    losses = train(model, rank, device)
     return losses, state and state.stats()["sent_bytes"]

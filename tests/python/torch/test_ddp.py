@@ -12,7 +12,14 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 import deltawire  # noqa: E402
 import deltawire.torch  # noqa: E402
-from ddp_ranks import batch_of, bits_of, results, small_model  # noqa: E402
+from ddp_ranks import (  # noqa: E402
+    Known,
+    batch_of,
+    bits_of,
+    gradients_of,
+    results,
+    small_model,
+)
 
 CAP = 0.02  # the size of a bucket in MiB, so that the small model has several buckets
 LINKS = "tcp://127.0.0.1"
@@ -210,21 +217,6 @@ def test_uneven_inputs_join(exchange):
 
 
 # The bits of the mean: the decoded frames are added in the order of ranks, in float32.
-
-
-def gradients_of(rank, step, count):
-    return torch.randn(count, generator=torch.Generator().manual_seed(17 * rank + step))
-
-
-class Known(nn.Module):
-    """A model with one bucket of count elements, whose gradients are the input."""
-
-    def __init__(self, count):
-        super().__init__()
-        self.weights = nn.Parameter(torch.zeros(count))
-
-    def forward(self, gradients):
-        return (self.weights * gradients).sum()
 
 
 def rank_of_mean(rank, world, codec, exchange, count, steps):

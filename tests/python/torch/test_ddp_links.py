@@ -13,8 +13,16 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 import deltawire  # noqa: E402
 import deltawire.torch  # noqa: E402
 from cut_links import Cutter  # noqa: E402
-from ddp_ranks import free_port, free_ports_in_a_row, outcomes, results, small_model  # noqa: E402
-from test_ddp import Known, compressed, gradients_of, train  # noqa: E402
+from ddp_ranks import (  # noqa: E402
+    Known,
+    free_port,
+    free_ports_in_a_row,
+    gradients_of,
+    outcomes,
+    results,
+    small_model,
+)
+from test_ddp import compressed, train  # noqa: E402
 from test_ddp_errors import refused  # noqa: E402
 from test_ddp_state import SAVED_AFTER, STEPS, Trainer, bits_of, rank_of_run  # noqa: E402
 

@@ -17,8 +17,15 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E4
 import deltawire  # noqa: E402
 import deltawire.torch  # noqa: E402
 from cut_links import Cutter  # noqa: E402
-from ddp_ranks import batch_of, outcomes, results, small_model  # noqa: E402
-from test_ddp import Known, Partly, Wire, gradients_of  # noqa: E402
+from ddp_ranks import (  # noqa: E402
+    Known,
+    batch_of,
+    gradients_of,
+    outcomes,
+    results,
+    small_model,
+)
+from test_ddp import Partly, Wire  # noqa: E402
 from test_ddp_errors import refused  # noqa: E402
 from test_ddp_links import LINKS, by_a_group  # noqa: E402
 
