@@ -1,17 +1,48 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# check_collective.py - tests collective.py with small buffers on the loopback interface.
+# check_collective.py - tests collective.py with small buffers on the loopback interface, and links
+# whose rates vary.
 """usage: check_collective.py BUILD, the folder of bench_group. Times are not judged; the bytes that
 the kernel counted are."""
 
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
+import time
+
+from slow_network import SlowNetwork
+from varying_rates import VaryingRates
 
 SIZE = 1 << 20
+
+
+def mbit(namespace, interface):
+    """The rate of an interface."""
+    show = ["tc", "-n", namespace, "qdisc", "show", "dev", interface]
+    shown = subprocess.run(show, capture_output=True, text=True, check=True).stdout
+    number, unit = re.search(r"rate ([0-9.]+)([KMG]?)bit", shown).groups()
+    return float(number) * {"": 1e-6, "K": 1e-3, "M": 1, "G": 1e3}[unit]
+
+
+def check_rates():
+    """The rates of both directions of all links change, and stay within their range."""
+    with SlowNetwork(2, "1gbit") as network:
+        ends = [(name, network.INTERFACE) for name in network.names]
+        ends += [(network.hub, "leg0"), (network.hub, "leg1")]
+        assert [mbit(*end) for end in ends] == [1000] * 4
+        least = fastest = 1000
+        with VaryingRates(network, 1e9):
+            for _ in range(40):
+                time.sleep(0.05)
+                found = [mbit(*end) for end in ends]
+                least, fastest = min(least, *found), min(fastest, max(found))
+        assert 300 <= least < fastest < 1000, (least, fastest)
+        found = [mbit(*end) for end in ends]
+        assert found[:2] == found[2:] and found[0] != found[1], found
 
 
 def main():
@@ -37,6 +68,7 @@ def main():
         assert one >= least / (10 if "codec" in name or "bits" in name else 1), (name, one, least)
     if os.geteuid() == 0:
         assert sent["raw:f32"] < 1.1 * least, sent
+        check_rates()
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@
 """Adds buffers of several sizes over several ranks: by a group with raw:f32 and with a codec, by
 MPI_Allreduce of Open MPI and MPICH through TCP, and by torch.distributed with gloo. All take turns
 on the same networks: the loopback interface, and ranks in namespaces of their own whose links are
-limited by tc (veth and tbf, which need root). Writes tables, JSON and a picture."""
+limited by tc (veth and tbf, which need root), to a rate that varies if that is wanted. Writes
+tables, JSON and a picture."""
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -21,9 +23,14 @@ import time
 from loopback import Loopback
 from markdown_table import markdown
 from slow_network import SlowNetwork
+from varying_rates import VaryingRates
 
 HERE = pathlib.Path(__file__).resolve().parent
-RATES = {"loopback": None, "1gbit": 1e9, "100mbit": 1e8}  # bits per second
+# Bits per second. VARYING: of rates between that and 0.3 times as much (varying_rates.py).
+VARYING = "-varying"
+RATES = {"loopback": None, "1gbit": 1e9, "100mbit": 1e8}
+RATES |= {name + VARYING: rate for name, rate in RATES.items() if rate}
+USUAL = [name for name in RATES if not name.endswith(VARYING)]
 SIZES = [1 << 10, 1 << 15, 1 << 20, 1 << 24, 1 << 26, 1 << 28]
 CODEC = "direct:bits=4,feedback=ef"
 ONE_HOP = "the codec in one hop"
@@ -210,14 +217,17 @@ def run(adder, network, ranks, words, folder):
 
 def measure(given, adders, network, ranks, folder):
     """Returns {(adder, size): [median seconds, sent bytes, coding, waiting]} of one network."""
-    rounds = {}
-    opened = SlowNetwork(ranks, network) if RATES[network] else Loopback()
+    rounds, rate = {}, RATES[network]
+    opened = SlowNetwork(ranks, network.removesuffix(VARYING)) if rate else Loopback()
+    varies = network.endswith(VARYING)
     with opened:
         for turn in range(given.rounds):
             words = ["--sizes", sizes_text(given, network, ranks, turn == 0)]
             for name, adder in adders.items():
                 say(f"{network}, {ranks} ranks, round {turn + 1} of {given.rounds}: {name}")
-                for size, figures in run(adder, opened, ranks, words, folder).items():
+                with VaryingRates(opened, rate) if varies else contextlib.nullcontext():
+                    found = run(adder, opened, ranks, words, folder)
+                for size, figures in found.items():
                     rounds.setdefault((name, size), []).append(figures)
     return {key: list(map(statistics.median, zip(*figures))) for key, figures in rounds.items()}
 
@@ -240,7 +250,7 @@ def congestion_control():
 
 def table(given, names, network, ranks, found):
     """The seconds of each adder, and what the group's own figures say of them."""
-    rate = RATES[network]
+    rate = None if network.endswith(VARYING) else RATES[network]
     head = ["buffer", *(f"{name}, ms" for name in names), "raw / best other", "raw / codec"]
     head += ["raw / its bytes", "codec / its bytes"] if rate else []
     head += ["raw: coding, waiting", "codec: coding, waiting"]
@@ -304,7 +314,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", type=pathlib.Path, required=True, help="folder of bench_group")
     parser.add_argument("--torch", type=pathlib.Path, help="a Python that has torch, for gloo")
-    parser.add_argument("--networks", nargs="+", choices=RATES, default=list(RATES))
+    parser.add_argument("--networks", nargs="+", choices=RATES, default=USUAL)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="in bytes")
     parser.add_argument("--codec", default=CODEC)

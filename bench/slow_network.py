@@ -32,6 +32,11 @@ class SlowNetwork:
         return f"10.77.0.{rank + 1}"
 
     @staticmethod
+    def limit(rate):
+        """The words by which tc limits an interface to a rate."""
+        return f"root tbf rate {rate} burst 128kb latency 200ms"
+
+    @staticmethod
     def sent_bytes():
         """The number of bytes that the kernel has sent from the namespace of the caller."""
         counter = f"/sys/class/net/{SlowNetwork.INTERFACE}/statistics/tx_bytes"
@@ -64,7 +69,7 @@ class SlowNetwork:
         )
 
     def __enter__(self):
-        limit = f"root tbf rate {self.rate} burst 128kb latency 200ms"
+        limit = self.limit(self.rate)
         wire = self.INTERFACE
         try:
             _run(f"ip netns add {self.hub}")

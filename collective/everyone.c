@@ -1,22 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * everyone.c - the same message to all other ranks. It is sent to all or to none, as long as no
- * link fails: a rank whose link is full holds up the others, because otherwise each slot would have
- * to note which ranks have the message already. */
+ * everyone.c - messages to all other ranks, with the same body. Every link takes them at its own
+ * pace: a message that has no room in some links now is kept until they have room, so a rank that
+ * receives slowly for a while does not hold up the others. What is kept of a long message is memory
+ * of a link that was given it already. */
 #include <string.h>
 
 #include "group.h"
-
-bool dw_everyone_begin(dw_group *group, size_t cap, unsigned char *bodies[DW_GROUP_MOST_RANKS])
-{
-    for (uint32_t r = 0; r < group->ranks; r++) {
-        bodies[r] = NULL;
-        if (r == group->rank || dw_lane_begin(&group->lanes[r], cap, &bodies[r]) == DW_OK) continue;
-        while (r-- > 0)
-            if (bodies[r]) dw_lane_drop(&group->lanes[r], bodies[r]);
-        return false;
-    }
-    return true;
-}
 
 void dw_everyone_drop(dw_group *group, unsigned char *bodies[DW_GROUP_MOST_RANKS])
 {
@@ -24,20 +13,109 @@ void dw_everyone_drop(dw_group *group, unsigned char *bodies[DW_GROUP_MOST_RANKS
         if (bodies[r]) dw_lane_drop(&group->lanes[r], bodies[r]);
 }
 
-bool dw_everyone_end(dw_group *group, unsigned char *bodies[DW_GROUP_MOST_RANKS],
-                     const dw_message *head, const unsigned char *body, size_t len)
+/* Whether there is a rank that lacks more messages than are left to be made. The others wait for it
+ * then, so that all ranks get their last message at about the same time: if some links had nothing
+ * left to carry, the others would not be faster for it. */
+static bool is_one_far_behind(const dw_group *group, const dw_group_slot *slot)
 {
-    /* All copies first: `body` may be one of the bodies, which is gone once it was sent. */
+    uint32_t made = slot->now.made_for_all, left = slot->now.own_pieces - made;
     for (uint32_t r = 0; r < group->ranks; r++)
-        if (len > 0 && bodies[r] && bodies[r] != body) memcpy(bodies[r], body, len);
-    for (uint32_t r = 0; r < group->ranks; r++) {
-        dw_message own = *head; /* every link has numbers of its own */
-        if (!bodies[r]) continue;
-        dw_status status = dw_lane_end(&group->lanes[r], bodies[r], &own, len);
-        bodies[r] = NULL;
-        if (status == DW_OK) continue;
-        dw_everyone_drop(group, bodies);
+        if (r != group->rank && made - slot->sent[r] > left) return true;
+    return false;
+}
+
+bool dw_everyone_begin(dw_group *group, const dw_group_slot *slot, dw_frame_room *frame,
+                       unsigned char *bodies[DW_GROUP_MOST_RANKS])
+{
+    if (is_one_far_behind(group, slot)) return false;
+    frame->lane = NULL;
+    for (uint32_t r = 0; r < group->ranks; r++) bodies[r] = NULL;
+    for (uint32_t r = 0; r < group->ranks && group->status == DW_OK; r++) {
+        dw_lane *lane = &group->lanes[r];
+        if (r == group->rank || slot->sent[r] < slot->now.made_for_all) continue;
+        if (dw_lane_begin(lane, frame->cap, &bodies[r]) != DW_OK || frame->lane) continue;
+        frame->lane = lane;
+        frame->at = bodies[r];
+    }
+    if (frame->lane && group->status == DW_OK) return true;
+    dw_everyone_drop(group, bodies);
+    return false;
+}
+
+static bool send_to(dw_group *group, dw_group_slot *slot, uint32_t r, unsigned char *body,
+                    const dw_message *head, size_t len)
+{
+    dw_message own = *head; /* every link has numbers of its own */
+    if (dw_lane_end(&group->lanes[r], body, &own, len) != DW_OK) return false;
+    slot->sent[r]++;
+    slot->now.left_to_send--;
+    return true;
+}
+
+/* Keeps the message, if a link has no room for it. */
+static bool keep(dw_group *group, dw_group_slot *slot, unsigned char *const *bodies,
+                 const dw_message *head, const dw_frame_room *frame)
+{
+    dw_arrival **kept = &slot->kept[slot->now.made_for_all];
+    bool goes_to_all = true;
+    for (uint32_t r = 0; r < group->ranks; r++) goes_to_all &= r == group->rank || bodies[r];
+    *kept = goes_to_all ? NULL : dw_operation_to_self(group, head, frame);
+    if (!*kept && !goes_to_all) {
+        dw_group_fail(group, DW_ERR_NO_MEMORY, group->rank,
+                      "slot %llu: rank %u has no memory for a message that a link has no room for",
+                      (unsigned long long)slot->number, group->rank);
         return false;
     }
+    slot->now.made_for_all++;
+    slot->now.left_to_send += group->ranks - 1;
     return true;
+}
+
+bool dw_everyone_end(dw_group *group, dw_group_slot *slot,
+                     unsigned char *bodies[DW_GROUP_MOST_RANKS], const dw_message *head,
+                     const dw_frame_room *frame)
+{
+    bool goes_on = keep(group, slot, bodies, head, frame);
+    /* All copies first: the frame may lie in one of the bodies, which is gone once it was sent. */
+    for (uint32_t r = 0; goes_on && r < group->ranks; r++)
+        if (frame->len > 0 && bodies[r] && bodies[r] != frame->at)
+            memcpy(bodies[r], frame->at, frame->len);
+    for (uint32_t r = 0; goes_on && r < group->ranks; r++) {
+        if (!bodies[r]) continue;
+        goes_on = send_to(group, slot, r, bodies[r], head, frame->len);
+        bodies[r] = NULL;
+    }
+    if (!goes_on) dw_everyone_drop(group, bodies);
+    return goes_on;
+}
+
+static bool has_reached_all(const dw_group *group, const dw_group_slot *slot, uint32_t number)
+{
+    for (uint32_t r = 0; r < group->ranks; r++)
+        if (r != group->rank && slot->sent[r] <= number) return false;
+    return true;
+}
+
+bool dw_everyone_send(dw_group *group, dw_group_slot *slot)
+{
+    const dw_progress *now = &slot->now;
+    for (uint32_t i = 1; now->left_to_send > 0 && i < group->ranks; i++) {
+        uint32_t r = (group->rank + i) % group->ranks, number = slot->sent[r];
+        if (number == now->made_for_all) continue;
+        dw_arrival **kept = &slot->kept[number];
+        size_t len = (size_t)(*kept)->head.body_len;
+        unsigned char *body;
+        if (dw_lane_begin(&group->lanes[r], len, &body) != DW_OK) {
+            if (group->status != DW_OK) return false; /* nothing is kept any more */
+            continue;
+        }
+        if (len > 0) memcpy(body, dw_arrival_body(*kept), len);
+        if (!send_to(group, slot, r, body, &(*kept)->head, len)) return false;
+        if (has_reached_all(group, slot, number)) {
+            dw_arrival_give(group, *kept);
+            *kept = NULL;
+        }
+        return true;
+    }
+    return false;
 }

@@ -35,6 +35,10 @@ static void drop_messages(dw_group *group, dw_group_slot *slot)
             slot->waiting[i] = NULL;
         }
     }
+    for (uint32_t i = 0; slot->is_begun && i < slot->now.own_pieces; i++) {
+        dw_arrival_give(group, slot->kept[i]);
+        slot->kept[i] = NULL;
+    }
     slot->is_begun = false;
 }
 

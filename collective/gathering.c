@@ -7,14 +7,12 @@
  * rank. */
 #include "group.h"
 
-/* Encodes a piece to `scratch`, and copies it to a message of this rank to itself. NULL: the group
- * has failed. */
-static dw_arrival *encode(dw_group *group, dw_group_slot *slot, uint32_t part, uint32_t piece)
+/* Encodes a piece, and makes a message of this rank to itself. NULL: the group has failed. */
+static dw_arrival *encode(dw_group *group, dw_group_slot *slot, const dw_message *head,
+                          dw_frame_room *frame)
 {
-    dw_frame_room frame = {.at = group->scratch, .cap = group->scratch_bytes};
-    if (!dw_adding_encode(group, slot, part, piece, &frame)) return NULL;
-    dw_message head = dw_operation_message(slot, 1, part, piece);
-    dw_arrival *made = dw_operation_to_self(group, &head, &frame);
+    if (!dw_adding_encode(group, slot, head->part, head->piece, frame)) return NULL;
+    dw_arrival *made = dw_operation_to_self(group, head, frame);
     if (!made)
         dw_group_fail(group, DW_ERR_NO_MEMORY, group->rank,
                       "slot %llu: rank %u has no memory for its contribution",
@@ -26,16 +24,18 @@ bool dw_gathering_contribute(dw_group *group, dw_group_slot *slot)
 {
     dw_progress *now = &slot->now;
     uint32_t part = dw_group_own_part(group, &now->job), piece = slot->contributed[group->rank];
-    size_t cap = dw_adding_bound(group, slot, dw_group_piece_at(group, &now->job, part, piece));
+    dw_piece at = dw_group_piece_at(group, &now->job, part, piece);
+    dw_message head = dw_operation_message(slot, 1, part, piece);
+    dw_frame_room frame = {.cap = dw_adding_bound(group, slot, at)};
     unsigned char *bodies[DW_GROUP_MOST_RANKS];
-    if (!dw_everyone_begin(group, cap, bodies)) return false;
-    dw_arrival *made = encode(group, slot, part, piece);
+    if (dw_everyone_send(group, slot)) return true;
+    if (group->status != DW_OK || !dw_everyone_begin(group, slot, &frame, bodies)) return false;
+    dw_arrival *made = encode(group, slot, &head, &frame);
     if (!made) {
         dw_everyone_drop(group, bodies);
         return false;
     }
-    if (!dw_everyone_end(group, bodies, &made->head, dw_arrival_body(made),
-                         (size_t)made->head.body_len)) {
+    if (!dw_everyone_end(group, slot, bodies, &head, &frame)) {
         dw_arrival_give(group, made);
         return false;
     }

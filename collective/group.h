@@ -16,7 +16,7 @@
  * | gathering.c   | an all-reduce in one hop: a contribution goes to all, who add it           |
  * | sharing.c     | hop 2: results are encoded, sent, received and decoded                     |
  * | keeping.c     | what y held before an operation                                            |
- * | everyone.c    | the same message to all other ranks                                        |
+ * | everyone.c    | messages with the same body to all other ranks                             |
  * | undoing.c     | residuals of operations that failed become what they were before           |
  * | failing.c     | how a group fails, and tells the other ranks                               |
  * | driver.c      | who takes the turns: the group's thread, or a caller that waits            |
@@ -176,6 +176,10 @@ typedef struct dw_progress {
     uint64_t left_to_take, left_to_share;
     uint64_t n_arrived;
     dw_arrivals arrived; /* n_arrived results that wait to be decoded */
+    /* Messages with the same body to all other ranks (everyone.c): how many this rank has made, and
+     * how many copies of them have not been sent. */
+    uint32_t made_for_all;
+    uint64_t left_to_send;
     /* With error feedback: messages with the frames that this rank has made, oldest first. */
     dw_arrivals made;
 } dw_progress;
@@ -215,6 +219,8 @@ typedef struct dw_group_slot {
     uint32_t *owes_result; /* (ranks): results that have not arrived */
     uint32_t *contributed; /* (ranks): pieces that this rank has sent to a rank */
     uint64_t *first_piece; /* (ranks): where `taken` begins for each part */
+    uint32_t *sent;        /* (ranks): messages with the same body that a rank was sent */
+    dw_arrival **kept;     /* (own pieces): those that not all ranks were sent yet; else NULL */
     dw_arrivals early;     /* messages of operations that have not begun here; the worker's */
 } dw_group_slot;
 
@@ -386,14 +392,19 @@ unsigned char *dw_keeping_y(const dw_group_slot *slot, dw_piece at);
 unsigned char *dw_keeping_room(dw_group_slot *slot, unsigned char *taken, dw_piece at);
 void dw_keeping_restore(const dw_group *group, dw_group_slot *slot);
 
-/* everyone.c. A message to all other ranks, with the same body; bodies[r] is for rank r, the own
- * one is NULL. begin: room in all links, or in none. end: copies the first len bytes at `body`,
- * which may be one of the bodies, and sends; head: without a number. Returns false if the group has
- * failed. drop: returns the room. */
-bool dw_everyone_begin(dw_group *group, size_t cap, unsigned char *bodies[DW_GROUP_MOST_RANKS]);
-bool dw_everyone_end(dw_group *group, unsigned char *bodies[DW_GROUP_MOST_RANKS],
-                     const dw_message *head, const unsigned char *body, size_t len);
+/* everyone.c. Messages of an operation to all other ranks, with the same body. begin: finds room
+ * for a frame of frame->cap bytes in the links to ranks that have all earlier messages: bodies[r]
+ * is for rank r, or NULL, and the frame is in the first of them. Returns false if there is room in
+ * none, or a rank is too far behind. end: sends the frame to the ranks that have a body, and keeps
+ * it for the others; head: without a number. Returns false if the group has failed. drop: returns
+ * the room. send: sends one message that was kept to one rank; returns whether it did. */
+bool dw_everyone_begin(dw_group *group, const dw_group_slot *slot, dw_frame_room *frame,
+                       unsigned char *bodies[DW_GROUP_MOST_RANKS]);
+bool dw_everyone_end(dw_group *group, dw_group_slot *slot,
+                     unsigned char *bodies[DW_GROUP_MOST_RANKS], const dw_message *head,
+                     const dw_frame_room *frame);
 void dw_everyone_drop(dw_group *group, unsigned char *bodies[DW_GROUP_MOST_RANKS]);
+bool dw_everyone_send(dw_group *group, dw_group_slot *slot);
 
 /* undoing.c. keep: with error feedback, keeps a frame that was just made; head: the header of its
  * message. Returns false if the group has failed. end: frees the frames of an operation that has

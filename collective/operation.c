@@ -297,7 +297,7 @@ static void set_out(dw_group *group, dw_group_slot *slot)
         uint32_t of_rank = dw_group_pieces_of(group, job, r);
         slot->first_piece[r] = pieces;
         pieces += of_rank;
-        slot->contributed[r] = 0;
+        slot->contributed[r] = slot->sent[r] = 0;
         slot->owes_part[r] = dw_group_adds(job) && r != group->rank ? now->own_pieces : 0;
         slot->owes_result[r] = shares && r != group->rank ? of_rank : 0;
     }
@@ -308,6 +308,7 @@ static void set_out(dw_group *group, dw_group_slot *slot)
     now->left_to_share = shares ? now->own_pieces : 0;
     now->left_to_take = shares ? pieces : 0;
     if (shares) memset(slot->taken, 0, (size_t)pieces);
+    memset(slot->kept, 0, now->own_pieces * sizeof *slot->kept);
     if (dw_group_adds(job)) {
         dw_adding_begin(group, slot);
     } else {
@@ -352,6 +353,8 @@ bool dw_operation_push(dw_group *group, dw_group_slot *slot)
 {
     if (dw_adding_contribute(group, slot)) return true;
     if (group->status != DW_OK) return false;
+    if (dw_everyone_send(group, slot)) return true;
+    if (group->status != DW_OK) return false;
     if (dw_sharing_share(group, slot)) return true;
     return group->status == DW_OK && dw_adding_add(group, slot);
 }
@@ -360,7 +363,7 @@ bool dw_operation_is_finished(const dw_group_slot *slot)
 {
     const dw_progress *now = &slot->now;
     return now->left_to_contribute == 0 && now->left_to_add == 0 && now->left_to_share == 0 &&
-           now->left_to_take == 0;
+           now->left_to_send == 0 && now->left_to_take == 0;
 }
 
 void dw_operation_end(dw_group *group, dw_group_slot *slot)

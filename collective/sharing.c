@@ -75,7 +75,7 @@ static void check_arrived(dw_group *group, dw_group_slot *slot)
 {
     dw_progress *now = &slot->now;
     if (now->is_safe || !now->may_be_safe || now->left_to_contribute > 0 || now->left_to_add > 0 ||
-        now->left_to_share > 0 || now->n_arrived < now->left_to_take)
+        now->left_to_share > 0 || now->left_to_send > 0 || now->n_arrived < now->left_to_take)
         return;
     for (dw_arrival *arrival = now->arrived.head; arrival; arrival = arrival->next) {
         const dw_message *head = &arrival->head;
@@ -127,16 +127,13 @@ bool dw_sharing_share(dw_group *group, dw_group_slot *slot)
     dw_piece at = dw_group_piece_at(group, &now->job, group->rank, piece);
     dw_frame_room frame = {.cap = dw_sharing_bound(group, slot, at)};
     unsigned char *bodies[DW_GROUP_MOST_RANKS];
-    if (!dw_everyone_begin(group, frame.cap, bodies)) return false;
-    uint32_t first = group->rank == 0 ? 1 : 0; /* there are two ranks at least */
-    frame.at = bodies[first];
-    frame.lane = &group->lanes[first];
+    if (!dw_everyone_begin(group, slot, &frame, bodies)) return false;
     if (!fill(group, slot, piece, &frame)) {
         dw_everyone_drop(group, bodies);
         return false;
     }
     dw_message head = dw_operation_message(slot, 2, group->rank, piece);
-    if (!dw_everyone_end(group, bodies, &head, frame.at, frame.len)) return false;
+    if (!dw_everyone_end(group, slot, bodies, &head, &frame)) return false;
     now->ready_first++;
     now->left_to_share--;
     return true;

@@ -31,23 +31,33 @@ void rig_each(const group_rig *rig, void (*work)(void *context, uint32_t rank), 
     pthread_attr_destroy(&small);
 }
 
+/* prefix: of the URI at both ends; NULL: none. */
+static void open_pair(group_rig *rig, uint32_t low, uint32_t high, const char *prefix)
+{
+    static suite_backend backend; /* of all pairs */
+    suite_pair *pair = &rig->pairs[low][high];
+    backend = (suite_backend){.name = "group", .uri = rig->uri};
+    suite_prepare(pair, &backend);
+    pair->prefix[0] = pair->prefix[1] = prefix;
+    suite_open(pair);
+    rig->links[low][high] = pair->link[SUITE_LISTENER];
+    rig->links[high][low] = pair->link[SUITE_CONNECTOR];
+}
+
+void rig_link_again(group_rig *rig, uint32_t low, uint32_t high, const char *prefix)
+{
+    suite_close(&rig->pairs[low][high]);
+    open_pair(rig, low, high, prefix);
+}
+
 void rig_link(group_rig *rig, const char *uri, uint32_t ranks, const char *codec,
               const char *result)
 {
     memset(rig, 0, sizeof *rig);
     rig->ranks = ranks;
     rig->uri = uri;
-    for (uint32_t low = 0; low < ranks; low++) {
-        for (uint32_t high = low + 1; high < ranks; high++) {
-            static suite_backend backend;
-            suite_pair *pair = &rig->pairs[low][high];
-            backend = (suite_backend){.name = "group", .uri = uri};
-            suite_prepare(pair, &backend);
-            suite_open(pair);
-            rig->links[low][high] = pair->link[SUITE_LISTENER];
-            rig->links[high][low] = pair->link[SUITE_CONNECTOR];
-        }
-    }
+    for (uint32_t low = 0; low < ranks; low++)
+        for (uint32_t high = low + 1; high < ranks; high++) open_pair(rig, low, high, NULL);
     for (uint32_t r = 0; r < ranks; r++) {
         assert_int_equal(dw_config_parse(&rig->codec[r], codec, NULL), DW_OK);
         assert_int_equal(dw_config_parse(&rig->result[r], result ? result : codec, NULL), DW_OK);

@@ -25,6 +25,9 @@ typedef struct group_rig {
 /* Opens links between all ranks, and fills in the configs. result: NULL: the same as codec. */
 void rig_link(group_rig *rig, const char *uri, uint32_t ranks, const char *codec,
               const char *result);
+/* Before rig_open: the link between two ranks is opened again with another prefix of its URI, such
+ * as "shaped:rate=1mbit/". low < high. */
+void rig_link_again(group_rig *rig, uint32_t low, uint32_t high, const char *prefix);
 void rig_try_open(group_rig *rig); /* opens the groups, which may fail: see `status` */
 void rig_open(group_rig *rig);     /* all three; the test fails unless all is open */
 /* rig_link and rig_open. */
