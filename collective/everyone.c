@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * everyone.c - messages to all other ranks, with the same body. Every link takes them at its own
  * pace: a message that has no room in some links now is kept until they have room, so a rank that
- * receives slowly for a while does not hold up the others. What is kept of a long message is memory
- * of a link that was given it already. */
+ * receives slowly for a while does not hold up the others. A long message is not copied for that:
+ * the link that it was written for keeps it (dw_operation_to_self). */
 #include <string.h>
 
 #include "group.h"
@@ -13,9 +13,9 @@ void dw_everyone_drop(dw_group *group, unsigned char *bodies[DW_GROUP_MOST_RANKS
         if (bodies[r]) dw_lane_drop(&group->lanes[r], bodies[r]);
 }
 
-/* Whether there is a rank that lacks more messages than are left to be made. The others wait for it
- * then, so that all ranks get their last message at about the same time: if some links had nothing
- * left to carry, the others would not be faster for it. */
+/* Whether there is a rank that lacks more messages than are left to be made. No other message is
+ * made then, so that all ranks get their last message at about the same time: if some links had
+ * nothing left to carry, the others would not be faster for it. */
 static bool is_one_far_behind(const dw_group *group, const dw_group_slot *slot)
 {
     uint32_t made = slot->now.made_for_all, left = slot->now.own_pieces - made;

@@ -94,6 +94,8 @@ typedef struct dw_lane {
     uint32_t repeats;   /* since something was last acknowledged */
     int64_t silence_ns; /* the time at which a message was last acknowledged or repeated */
     int64_t heard_ns;   /* the time at which a message of an operation last arrived */
+    uint64_t moved;     /* a sum of counters, which grows when the link moves */
+    int64_t moved_ns;   /* the time at which it last grew */
     int64_t told_ns;    /* the time at which that rank was last told the group's error */
     uint32_t waits_for; /* the rank for which that rank says that it waits; UINT32_MAX: none */
     bool has_learnt;    /* that rank has sent an error of the group, so it knows of one */
@@ -168,7 +170,7 @@ typedef struct dw_progress {
      * due[i % own_pieces]. */
     uint32_t due_first, due_end;
     /* Hop 2. Own pieces that are ready to be sent: ready[ready_first .. ready_end). left_to_take:
-     * pieces of all ranks that are not decoded. left_to_share: own pieces that are not sent.
+     * pieces of all ranks that are not decoded. left_to_share: own pieces that are not encoded.
      * lands_in_y: results are decoded into y, not into `result`. is_safe: all results have arrived,
      * and nothing can go wrong any more; may_be_safe: it pays to find that out (sharing.c). */
     bool lands_in_y, may_be_safe, is_safe;
@@ -220,8 +222,9 @@ typedef struct dw_group_slot {
     uint32_t *contributed; /* (ranks): pieces that this rank has sent to a rank */
     uint64_t *first_piece; /* (ranks): where `taken` begins for each part */
     uint32_t *sent;        /* (ranks): messages with the same body that a rank was sent */
-    dw_arrival **kept;     /* (own pieces): those that not all ranks were sent yet; else NULL */
-    dw_arrivals early;     /* messages of operations that have not begun here; the worker's */
+    dw_arrival **kept; /* (own pieces): messages that some ranks have not been sent yet; else NULL
+                        */
+    dw_arrivals early; /* messages of operations that have not begun here; the worker's */
 } dw_group_slot;
 
 enum { DW_SLOT_BUCKETS = 256 };
@@ -368,11 +371,11 @@ size_t dw_adding_bound(dw_group *group, const dw_group_slot *slot, dw_piece at);
  * whose turn has come, or leaves that to dw_adding_add. */
 void dw_adding_put(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_arrival *arrival);
 
-/* gathering.c. Encodes the next piece, sends it to all, and takes it itself; returns whether it
- * did. */
+/* gathering.c. Encodes the next piece for all, and takes it itself, or sends one that was kept;
+ * returns whether it did either. */
 bool dw_gathering_contribute(dw_group *group, dw_group_slot *slot);
 
-/* sharing.c. share: encodes one piece and sends it to all, and returns whether it did. take:
+/* sharing.c. share: encodes one piece for all, and returns whether it did. take:
  * handles a result, which belongs to the function. accept: decodes a result that waits; returns
  * whether there was one. finish: decodes all that wait, in an operation that is safe; returns
  * whether the operation is finished. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * lateness.c - finds the rank that owes something for too long. A rank that owes a result may
- * itself wait for another one. So contributions, which depend on nobody else, have a shorter limit
- * than results, and ranks that wait tell each other for whom. */
+ * lateness.c - finds the rank that owes something for too long, or takes nothing. A rank that owes
+ * a result may itself wait for another one. So what depends on nobody else, as contributions do,
+ * has a shorter limit than results, and ranks that wait tell each other for whom. */
 #include "group.h"
 
 /* Contributions may take this fraction of timeout_ms, and results all of it. */
@@ -16,20 +16,39 @@ typedef struct debtor {
     int64_t for_ns;
     uint64_t slot;
     bool is_own; /* it owes something that depends on nobody else */
+    bool takes;  /* what it owes is to take messages */
 } debtor;
 
-static void consider(debtor *worst, uint32_t rank, int64_t for_ns, uint64_t slot, bool is_own)
+static void consider(debtor *worst, debtor one)
 {
-    if (worst->rank != UINT32_MAX &&
-        (worst->is_own > is_own || (worst->is_own == is_own && worst->for_ns >= for_ns)))
-        return;
-    *worst = (debtor){rank, for_ns, slot, is_own};
+    if (worst->rank == UINT32_MAX || one.is_own > worst->is_own ||
+        (one.is_own == worst->is_own && one.for_ns > worst->for_ns))
+        *worst = one;
+}
+
+/* Whether messages are kept until the link to a rank has room (everyone.c). */
+static bool is_kept_for(const dw_group_slot *slot, uint32_t rank)
+{
+    return slot->now.left_to_send > 0 && slot->sent[rank] < slot->now.made_for_all;
+}
+
+/* Notes when a link last moved: it was given a message, or had one acknowledged, or the operating
+ * system had bytes acknowledged. bytes_sent would not do, because it counts heartbeats that wait.
+ * Called every LOOK_MS (worker.c). */
+static void look_for_movement(dw_lane *lane, int64_t now_ns)
+{
+    dw_link_counters counters = {.struct_size = sizeof counters};
+    dw_link_count(lane->link, &counters);
+    uint64_t moved = lane->next_number + lane->acknowledged + counters.kernel_bytes_sent;
+    if (moved != lane->moved) lane->moved_ns = now_ns;
+    lane->moved = moved;
 }
 
 /* The time counts from the start of the operation here, or from when something last came from that
  * rank: a rank that is busy sending other operations is not late. */
 static void look_at(const dw_group *group, const dw_group_slot *slot, int64_t now_ns, debtor *worst)
 {
+    int64_t limit_ns = (int64_t)group->timeout_ms * DW_NS_IN_MS;
     for (uint32_t r = 0; r < group->ranks; r++) {
         const dw_lane *lane = &group->lanes[r];
         if (!lane->link) continue;
@@ -37,14 +56,29 @@ static void look_at(const dw_group *group, const dw_group_slot *slot, int64_t no
             lane->heard_ns > slot->now.start_ns ? lane->heard_ns : slot->now.start_ns;
         bool is_own = slot->owes_part[r] > 0 || slot->now.job.operation != DW_ALL_REDUCE;
         if (slot->owes_part[r] > 0 || slot->owes_result[r] > 0)
-            consider(worst, r, now_ns - since_ns, slot->number, is_own);
+            consider(worst, (debtor){r, now_ns - since_ns, slot->number, is_own, false});
+        since_ns = lane->moved_ns > slot->now.start_ns ? lane->moved_ns : slot->now.start_ns;
+        /* A link that is slow, but moves, must not hide a rank that owes a result. */
+        if (is_kept_for(slot, r) && now_ns - since_ns > limit_ns / PINGS)
+            consider(worst, (debtor){r, now_ns - since_ns, slot->number, true, true});
     }
 }
 
-static bool owes(const dw_group *group, uint32_t rank)
+/* Whether a rank lacks messages that all ranks get from this one. */
+static bool lacks_any(const dw_group *group, const dw_group_slot *slot, uint32_t rank)
+{
+    const dw_progress *now = &slot->now;
+    bool gathers = dw_group_gathers(group, &now->job);
+    return is_kept_for(slot, rank) || (gathers ? now->left_to_contribute : now->left_to_share) > 0;
+}
+
+/* Whether an operation cannot have finished on that rank. */
+static bool has_not_finished(const dw_group *group, uint32_t rank)
 {
     for (const dw_group_slot *slot = group->running; slot; slot = slot->next_running)
-        if (slot->owes_part[rank] > 0 || slot->owes_result[rank] > 0) return true;
+        if (slot->owes_part[rank] > 0 || slot->owes_result[rank] > 0 ||
+            lacks_any(group, slot, rank))
+            return true;
     return false;
 }
 
@@ -62,12 +96,14 @@ static void ping(dw_group *group, const debtor *worst, int64_t now_ns)
 void dw_group_check_lateness(dw_group *group, int64_t now_ns)
 {
     for (uint32_t r = 0; r < group->ranks; r++) {
-        if (group->lanes[r].is_closed && owes(group, r)) {
+        if (group->lanes[r].is_closed && has_not_finished(group, r)) {
             dw_group_fail(group, DW_ERR_PEER, r,
                           "rank %u closed its group before an operation had finished", r);
             return;
         }
     }
+    for (uint32_t r = 0; r < group->ranks; r++)
+        if (group->lanes[r].link && group->running) look_for_movement(&group->lanes[r], now_ns);
     debtor worst = {.rank = UINT32_MAX};
     for (const dw_group_slot *slot = group->running; slot; slot = slot->next_running)
         look_at(group, slot, now_ns, &worst);
@@ -78,8 +114,9 @@ void dw_group_check_lateness(dw_group *group, int64_t now_ns)
         uint32_t rank = worst.rank, behind = group->lanes[rank].waits_for;
         if (!worst.is_own && behind < group->ranks && behind != group->rank) rank = behind;
         dw_group_fail(group, DW_ERR_TIMEOUT, rank,
-                      "slot %llu: rank %u has sent nothing for %lld ms; has it started the same "
-                      "operations?",
+                      worst.takes ? "slot %llu: rank %u has taken nothing for %lld ms"
+                                  : "slot %llu: rank %u has sent nothing for %lld ms; has it "
+                                    "started the same operations?",
                       (unsigned long long)worst.slot, rank,
                       (long long)(worst.for_ns / DW_NS_IN_MS));
         return;
