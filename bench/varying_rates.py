@@ -24,41 +24,33 @@ class VaryingRates:
 
     def __init__(self, network, rate):
         self.network, self.rate = network, rate
+        self._tcs = []  # of the hub and of each rank
         self._ends = threading.Event()
-        self._failed = False
         self._thread = threading.Thread(target=self._change_rates)
 
     def _change_rates(self):
-        # One tc for each namespace reads all changes; to start one for each takes too much time.
-        namespaces = [self.network.hub, *self.network.names]
-        tcs = [
-            subprocess.Popen(["tc", "-n", name, "-batch", "-"], stdin=subprocess.PIPE, text=True)
-            for name in namespaces
-        ]
-        try:
-            self._tell(tcs)
-        except BrokenPipeError:
-            self._failed = True
-        for tc in tcs:
-            with contextlib.suppress(BrokenPipeError):
-                tc.stdin.close()
-            self._failed |= tc.wait() != 0
-
-    def _tell(self, tcs):
         chance, due = random.Random(1), time.monotonic()
         while not self._ends.wait(max(0, due - time.monotonic())):
             due += self.PAUSE
             rank = chance.randrange(len(self.network.names))
             limit = SlowNetwork.limit(f"{round(self.rate * chance.uniform(self.LEAST, 1))}bit")
-            for tc, end in ((tcs[0], f"leg{rank}"), (tcs[1 + rank], self.network.INTERFACE)):
-                print(f"qdisc change dev {end} {limit}", file=tc.stdin, flush=True)
+            for tc, end in ((0, f"leg{rank}"), (1 + rank, self.network.INTERFACE)):
+                with contextlib.suppress(BrokenPipeError):  # it has failed: see __exit__
+                    print(f"qdisc change dev {end} {limit}", file=self._tcs[tc].stdin, flush=True)
 
     def __enter__(self):
+        # One tc for each namespace reads all changes; to start one for each takes too much time.
+        for name in (self.network.hub, *self.network.names):
+            words = ["tc", "-n", name, "-batch", "-"]
+            self._tcs.append(subprocess.Popen(words, stdin=subprocess.PIPE, text=True))
         self._thread.start()
         return self
 
     def __exit__(self, *_):
         self._ends.set()
         self._thread.join()
-        if self._failed:
+        for tc in self._tcs:
+            with contextlib.suppress(BrokenPipeError):
+                tc.stdin.close()
+        if any([tc.wait() for tc in self._tcs]):  # waits for all
             raise RuntimeError("tc could not change the rates of the links")

@@ -222,9 +222,8 @@ typedef struct dw_group_slot {
     uint32_t *contributed; /* (ranks): pieces that this rank has sent to a rank */
     uint64_t *first_piece; /* (ranks): where `taken` begins for each part */
     uint32_t *sent;        /* (ranks): messages with the same body that a rank was sent */
-    dw_arrival **kept; /* (own pieces): messages that some ranks have not been sent yet; else NULL
-                        */
-    dw_arrivals early; /* messages of operations that have not begun here; the worker's */
+    dw_arrival **kept;     /* (own pieces): messages that some rank was not sent yet; else NULL */
+    dw_arrivals early;     /* messages of operations that have not begun here; the worker's */
 } dw_group_slot;
 
 enum { DW_SLOT_BUCKETS = 256 };

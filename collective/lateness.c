@@ -4,7 +4,7 @@
  * has a shorter limit than results, and ranks that wait tell each other for whom. */
 #include "group.h"
 
-/* Contributions may take this fraction of timeout_ms, and results all of it. */
+/* What depends on nobody else may take this fraction of timeout_ms, and results all of it. */
 #define OWN_LIMIT 0.8
 
 /* A rank that waits tells the others so after every PINGS-th part of timeout_ms. */
@@ -32,9 +32,16 @@ static bool is_kept_for(const dw_group_slot *slot, uint32_t rank)
     return slot->now.left_to_send > 0 && slot->sent[rank] < slot->now.made_for_all;
 }
 
+static bool is_anything_kept_for(const dw_group *group, uint32_t rank)
+{
+    for (const dw_group_slot *slot = group->running; slot; slot = slot->next_running)
+        if (is_kept_for(slot, rank)) return true;
+    return false;
+}
+
 /* Notes when a link last moved: it was given a message, or had one acknowledged, or the operating
- * system had bytes acknowledged. bytes_sent would not do, because it counts heartbeats that wait.
- * Called every LOOK_MS (worker.c). */
+ * system had bytes acknowledged. `bytes_sent` cannot tell, because it counts heartbeats, too, which
+ * a link takes that takes nothing else. Called every LOOK_MS (worker.c) while messages are kept. */
 static void look_for_movement(dw_lane *lane, int64_t now_ns)
 {
     dw_link_counters counters = {.struct_size = sizeof counters};
@@ -44,8 +51,10 @@ static void look_for_movement(dw_lane *lane, int64_t now_ns)
     lane->moved = moved;
 }
 
-/* The time counts from the start of the operation here, or from when something last came from that
- * rank: a rank that is busy sending other operations is not late. */
+/* Looks for the rank that is most to blame for what one operation waits for. If a rank owes
+ * messages, the time counts from the start of the operation here, or from when something last came
+ * from that rank: a rank that is busy sending other operations is not late. If messages are kept
+ * for it, the time counts from when its link last moved. */
 static void look_at(const dw_group *group, const dw_group_slot *slot, int64_t now_ns, debtor *worst)
 {
     int64_t limit_ns = (int64_t)group->timeout_ms * DW_NS_IN_MS;
@@ -103,7 +112,8 @@ void dw_group_check_lateness(dw_group *group, int64_t now_ns)
         }
     }
     for (uint32_t r = 0; r < group->ranks; r++)
-        if (group->lanes[r].link && group->running) look_for_movement(&group->lanes[r], now_ns);
+        if (group->lanes[r].link && is_anything_kept_for(group, r))
+            look_for_movement(&group->lanes[r], now_ns);
     debtor worst = {.rank = UINT32_MAX};
     for (const dw_group_slot *slot = group->running; slot; slot = slot->next_running)
         look_at(group, slot, now_ns, &worst);

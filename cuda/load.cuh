@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * load.cuh - loads the eights of a thread from a tensor and from prev. Whole tiles of 16-bit
- * numbers are prefetched: while a block processes a tile, its next one is copied to shared memory.
+ * load.cuh - loads what a thread processes, groups of eight neighbouring elements (an "eight"
+ * each), from a tensor and from prev. Whole tiles of 16-bit numbers are prefetched: while a block
+ * processes a tile, its next one is copied to shared memory.
  *
  * Every thread prefetches only what it uses itself, so it does not have to wait for others. Tiles
  * of f32 are not prefetched: each thread needs 32 bytes there, of which one copy takes 16, so the

@@ -173,15 +173,16 @@ DW_API dw_status dw_group_start(dw_group *group, const dw_group_job *job);
  * (nothing was started in this slot, or another thread waits for it); or the error of a group that
  * has failed: y is unchanged, and the slot is free.
  *
- * How a group fails: if a rank dies or closes the group (PEER), owes something for timeout_ms
- * (TIMEOUT), starts an operation of a slot with another length, dtype, operation, mean or root
- * (MISMATCH), or a message is damaged or refused on a link that does not repair it (CORRUPT and
- * others), or a limit is exceeded (NO_MEMORY, LIMIT), or a result cannot be copied to a GPU (IO;
- * only then y is undefined, on that rank), all operations that have not finished end with this
- * error on all ranks, within timeout_ms; on a rank that has all results one may still end well.
- * dw_group_why has the sentence, and dw_group_failed_rank the rank to blame. From then on every
- * call that would start something returns the same error. A rank that had finished keeps its
- * result, and gets the error from its next call. Never do two ranks get OK with different bits.
+ * How a group fails: if a rank dies or closes the group (PEER), owes something or takes
+ * nothing for timeout_ms (TIMEOUT), starts an operation of a slot with another length, dtype,
+ * operation, mean or root (MISMATCH), or a message is damaged or refused on a link that does not
+ * repair it (CORRUPT and others), or a limit is exceeded (NO_MEMORY, LIMIT), or a result cannot be
+ * copied to a GPU (IO; only then y is undefined, on that rank), all operations that have not
+ * finished end with this error on all ranks, within timeout_ms; on a rank that has all results one
+ * may still end well. dw_group_why has the sentence, and dw_group_failed_rank the rank to blame.
+ * From then on every call that would start something returns the same error. A rank that had
+ * finished keeps its result, and gets the error from its next call. Never do two ranks get OK with
+ * different bits.
  *
  * State of codecs after an operation that ended with an error: with feedback=ef residuals are as
  * before the operation, up to rounding, or are dropped if memory is lacking. With delta do not

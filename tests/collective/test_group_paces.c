@@ -22,6 +22,7 @@ typedef struct scene {
 
 static scene act;
 
+/* The timeout_ms of the groups that are opened next. */
 static uint32_t limit_ms[RANKS] = {TIMEOUT_MS, TIMEOUT_MS, TIMEOUT_MS, TIMEOUT_MS};
 
 static void open_groups(const char *codec, uint32_t hops, uint32_t piece, const char *slow)
@@ -62,8 +63,10 @@ static uint64_t given_to(uint32_t rank)
     return now.messages_sent + now.unsent_bytes / (act.piece * sizeof(float));
 }
 
-/* By how many messages the fast link is ahead of the slow one since `before`. If time passes
- * between the two looks, the answer is too small. */
+/* By how many messages the fast link is ahead of the slow one since `before`. The fast one is
+ * looked at first: if messages are sent between the two looks, the answer is too small, never too
+ * large.
+ */
 static uint64_t lead_since(const uint64_t before[RANKS])
 {
     uint64_t fast = given_to(1) - before[1];
@@ -90,12 +93,14 @@ static void close_groups(void)
 
 /* ---- Ahead ----------------------------------------------------------------------------------- */
 
-/* The slow link is given 8 messages (DW_LANE_UNSENT_BYTES), or 9 if one leaves. The fast one is
- * given the 13th, before which the slow one lacks 4 and 4 are left, and no other. */
+/* The slow link takes 8 messages (DW_LANE_UNSENT_BYTES), or 9 if one leaves. When rank 0 has made
+ * 12, the slow link lacks 4, and 4 are left to be made, so the 13th is made, too. Then the slow
+ * link lacks more than are left, and no other is made. */
 enum { LEAST_LEAD = 4, MOST_LEAD = 5, WHILE_MS = 100 };
 
-/* What is kept for the slow link is freed when another rank leaves. The limit is so long that ranks
- * send no messages about whom they wait for, which would be counted, too. */
+/* Looks how far the fast link is ahead, then has another rank leave: what was kept for the slow
+ * link must be freed. timeout_ms is long, because ranks that wait tell each other so after an
+ * eighth of it, and given_to would count these messages, too. */
 static void is_ahead_but_not_far(dw_operation operation, uint32_t hops)
 {
     for (uint32_t r = 0; r < RANKS; r++) limit_ms[r] = 2 * PATIENCE_MS;

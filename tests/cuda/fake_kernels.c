@@ -16,8 +16,8 @@
 #include "entropy/rans.h"
 #include "fake_cuda.h"
 
-/* A grid of the phase TILES has at most so many blocks, and for each part one more, which may have
- * fewer tiles than the others. */
+/* A grid of the phase TILES has at most so many blocks, and one more for each part, because the
+ * number of a part's blocks is rounded up. */
 enum { MOST_BLOCKS = 2048 };
 
 static void die(const char *kernel, const char *what)
