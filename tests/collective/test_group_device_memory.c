@@ -96,16 +96,18 @@ static void memory_is_what_is_read(void **state)
 }
 
 /* Rank 1 lacks main memory at one point after the other. If start says so, the same call works
- * then; if it is lacking later, the group fails. */
+ * then; if it is lacking later, the group fails. A repeated greeting of the other rank may need the
+ * memory before start does. Start then reports that the group has failed, and the point is tried
+ * again. */
 static void any_allocation_may_fail(void **state)
 {
     (void)state;
     static group_rig rig;
     static rig_operation act;
     int refused = 0;
-    bool ends = false;
+    bool ends = false, has_failed_before;
     dw_group_job job = {.operation = DW_ALL_REDUCE, .dtype = DW_F32, .n = LONG, .slot = 4};
-    for (long n = 0; !ends; n++) {
+    for (long n = 0; !ends; n += !has_failed_before) {
         dw_cuda *cuda = device_open();
         rig_link(&rig, loop, 2, "direct:bits=4,feedback=ef", NULL);
         rig.config[1].allocator = rig_allocator();
@@ -114,9 +116,9 @@ static void any_allocation_may_fail(void **state)
         long first = atomic_load(&rig_calls);
         atomic_store(&rig_refused_call, first + n);
         dw_status status = dw_group_start(rig.group[1], &act.job[1]);
-        if (status != DW_OK) {
-            assert_int_equal(status, DW_ERR_NO_MEMORY);
-            assert_int_equal(dw_group_failed_rank(rig.group[1]), -1);
+        assert_true(status == DW_OK || status == DW_ERR_NO_MEMORY);
+        has_failed_before = status != DW_OK && dw_group_failed_rank(rig.group[1]) != -1;
+        if (status != DW_OK && !has_failed_before) {
             refused++;
             assert_int_equal(dw_group_start(rig.group[1], &act.job[1]), DW_OK);
         }
