@@ -37,6 +37,8 @@ ONE_HOP = "the codec in one hop"
 PARTING_SECONDS = 10
 ENOUGH_SECONDS = 5  # for the sums of one size
 LOOPBACK_RATE = 4e9  # a guess, from which only the number of repetitions follows
+CONGESTION = "/proc/sys/net/ipv4/tcp_congestion_control"  # each namespace has its own
+ALLOWED = pathlib.Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 MPIS = {"Open MPI": "openmpi", "MPICH": "mpich"}
 
 
@@ -215,12 +217,29 @@ def run(adder, network, ranks, words, folder):
     return found
 
 
+def congestion_control(network, ranks, wanted):
+    """Sets the kernel's algorithm for TCP, which decides how several connections share a link, in
+    the namespaces of all ranks, if one is wanted. Returns the name of the one that is used."""
+    for rank in range(ranks if wanted else 0):
+        command = network.command(rank, ["tee", CONGESTION])
+        done = subprocess.run(command, input=wanted, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(
+                f"network namespaces may not use {wanted}, but only {ALLOWED.read_text()}"
+                f"To allow it: sysctl net.ipv4.{ALLOWED.name}='... {wanted}'"
+            )
+    shown = subprocess.run(network.command(0, ["cat", CONGESTION]), capture_output=True, text=True)
+    return shown.stdout.strip()
+
+
 def measure(given, adders, network, ranks, folder):
-    """Returns {(adder, size): [median seconds, sent bytes, coding, waiting]} of one network."""
+    """Returns {(adder, size): [median seconds, sent bytes, coding, waiting]} of one network, and
+    the name of TCP's congestion control."""
     rounds, rate = {}, RATES[network]
     opened = SlowNetwork(ranks, network.removesuffix(VARYING)) if rate else Loopback()
     varies = network.endswith(VARYING)
     with opened:
+        tcp = congestion_control(opened, ranks, given.congestion)
         for turn in range(given.rounds):
             words = ["--sizes", sizes_text(given, network, ranks, turn == 0)]
             for name, adder in adders.items():
@@ -229,7 +248,8 @@ def measure(given, adders, network, ranks, folder):
                     found = run(adder, opened, ranks, words, folder)
                 for size, figures in found.items():
                     rounds.setdefault((name, size), []).append(figures)
-    return {key: list(map(statistics.median, zip(*figures))) for key, figures in rounds.items()}
+    medians = {key: list(map(statistics.median, zip(*one))) for key, one in rounds.items()}
+    return medians, tcp
 
 
 # ---- Reports
@@ -243,13 +263,9 @@ def bytes_text(size):
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
 
 
-def congestion_control():
-    """The kernel's algorithm for TCP, which decides how several connections share a link."""
-    return pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
-
-
-def table(given, names, network, ranks, found):
+def table(given, names, place, found):
     """The seconds of each adder, and what the group's own figures say of them."""
+    network = place["network"]
     rate = None if network.endswith(VARYING) else RATES[network]
     head = ["buffer", *(f"{name}, ms" for name in names), "raw / best other", "raw / codec"]
     head += ["raw / its bytes", "codec / its bytes"] if rate else []
@@ -266,7 +282,7 @@ def table(given, names, network, ranks, found):
             row += [f"{one[0] * rate / (8 * one[1]):.3f}" for one in (raw, coded)]
         row += [f"{one[2] / one[0]:.0%}, {one[3] / one[0]:.0%}" for one in (raw, coded)]
         rows.append(row)
-    title = f"{network}, {ranks} ranks, TCP with {congestion_control()}"
+    title = f"{network}, {place['ranks']} ranks, TCP with {place['tcp']}"
     return f"{title}\n\n" + markdown(head, rows)
 
 
@@ -320,8 +336,12 @@ def parse():
     parser.add_argument("--codec", default=CODEC)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=200, help="sums of a size, at most")
+    parser.add_argument("--congestion", help="TCP's congestion control; without it: the system's")
     parser.add_argument("--out", type=pathlib.Path, help="JSON; a picture is written beside it")
-    return parser.parse_args()
+    given = parser.parse_args()
+    if given.congestion and os.geteuid() != 0:
+        parser.error("--congestion is set in network namespaces, which need root")
+    return given
 
 
 def main():
@@ -336,12 +356,12 @@ def main():
                 say(f"{network} is not measured: namespaces and tc need root")
                 continue
             for ranks in given.ranks:
-                found = measure(given, adders, network, ranks, folder)
-                print(table(given, list(adders), network, ranks, found), flush=True)
+                found, tcp = measure(given, adders, network, ranks, folder)
+                place = {"network": network, "ranks": ranks, "tcp": tcp}
+                print(table(given, list(adders), place, found), flush=True)
                 figures = {one: {} for one in adders}
                 for (one, size), values in found.items():
                     figures[one][size] = values
-                place = {"network": network, "ranks": ranks, "tcp": congestion_control()}
                 results.append({**place, "figures": figures})
     if given.out:
         given.out.write_text(json.dumps(results, indent=1) + "\n")
