@@ -228,8 +228,8 @@ def congestion_control(network, ranks, wanted):
                 f"network namespaces may not use {wanted}, but only {ALLOWED.read_text()}"
                 f"To allow it: sysctl net.ipv4.{ALLOWED.name}='... {wanted}'"
             )
-    shown = subprocess.run(network.command(0, ["cat", CONGESTION]), capture_output=True, text=True)
-    return shown.stdout.strip()
+    shown = subprocess.check_output(network.command(0, ["cat", CONGESTION]), text=True)
+    return shown.strip()
 
 
 def measure(given, adders, network, ranks, folder):

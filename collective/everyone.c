@@ -13,9 +13,9 @@ void dw_everyone_drop(dw_group *group, unsigned char *bodies[DW_GROUP_MOST_RANKS
         if (bodies[r]) dw_lane_drop(&group->lanes[r], bodies[r]);
 }
 
-/* Whether there is a rank that lacks more messages than are left to be made. No other message is
- * made then, so that all ranks get their last message at about the same time: if some links had
- * nothing left to carry, the others would not be faster for it. */
+/* Whether the number of messages that some rank was not sent yet exceeds the number of those that
+ * are left to be made. No new message is made then, so that all ranks get their last message at
+ * about the same time: if some links had nothing left to carry, the others would not be faster. */
 static bool is_one_far_behind(const dw_group *group, const dw_group_slot *slot)
 {
     uint32_t made = slot->now.made_for_all, left = slot->now.own_pieces - made;

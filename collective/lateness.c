@@ -4,7 +4,8 @@
  * has a shorter limit than results, and ranks that wait tell each other for whom. */
 #include "group.h"
 
-/* What depends on nobody else may take this fraction of timeout_ms, and results all of it. */
+/* A rank has this fraction of timeout_ms for what it can do without waiting for another rank
+ * (contributions, and taking messages), and all of timeout_ms for results. */
 #define OWN_LIMIT 0.8
 
 /* A rank that waits tells the others so after every PINGS-th part of timeout_ms. */
@@ -15,8 +16,8 @@ typedef struct debtor {
     uint32_t rank; /* UINT32_MAX: none */
     int64_t for_ns;
     uint64_t slot;
-    bool is_own; /* it owes something that depends on nobody else */
-    bool takes;  /* what it owes is to take messages */
+    bool is_own; /* it could do what it owes without waiting for another rank */
+    bool takes;  /* what it owes is to take messages, not to send them */
 } debtor;
 
 static void consider(debtor *worst, debtor one)
@@ -40,8 +41,9 @@ static bool is_anything_kept_for(const dw_group *group, uint32_t rank)
 }
 
 /* Notes when a link last moved: it was given a message, or had one acknowledged, or the operating
- * system had bytes acknowledged. `bytes_sent` cannot tell, because it counts heartbeats, too, which
- * a link takes that takes nothing else. Called every LOOK_MS (worker.c) while messages are kept. */
+ * system had bytes acknowledged. `bytes_sent` cannot tell, because it counts heartbeats, too, and a
+ * link to a rank that takes no messages still takes those. Called every LOOK_MS (worker.c) while
+ * messages are kept. */
 static void look_for_movement(dw_lane *lane, int64_t now_ns)
 {
     dw_link_counters counters = {.struct_size = sizeof counters};

@@ -8,8 +8,9 @@
 enum { RANKS = 4, SLOW = 3, PIECE = 32768, PIECES = 16, LONG = PIECE * PIECES };
 enum { PATIENCE_MS = 60000, TIMEOUT_MS = 10000 };
 
-/* Of the link between the ranks 0 and SLOW: it takes 1.7 seconds for all messages, or carries none
- * while a test runs, only short ones. */
+/* Two rates of the link between the ranks 0 and SLOW. With the first, all messages of an operation
+ * take 1.7 seconds. With the second, a message takes 16 seconds or more, so none arrives while a
+ * test looks; greetings and other short messages do. */
 #define SLOWLY "shaped:rate=10mbit/"
 #define NEVER  "shaped:rate=64kbit/"
 
@@ -65,8 +66,7 @@ static uint64_t given_to(uint32_t rank)
 
 /* By how many messages the fast link is ahead of the slow one since `before`. The fast one is
  * looked at first: if messages are sent between the two looks, the answer is too small, never too
- * large.
- */
+ * large. */
 static uint64_t lead_since(const uint64_t before[RANKS])
 {
     uint64_t fast = given_to(1) - before[1];
