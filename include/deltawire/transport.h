@@ -213,8 +213,6 @@ DW_API const char *dw_link_why(dw_link *link);
  * | name           | meaning                                                    | default |
  * | id             | 1..0xffff, used once per link. Its tags are id << 8 ...    | -       |
  * | send, recv     | configs; NULL: no tensors in that direction                | NULL    |
- * | auto_send,     | instead of send or recv: several configs, one of which the | NULL    |
- * | auto_recv      | sender chooses for each frame; not allowed with cuda       |         |
  * | open_timeout_ms| limit for the peer to open the same id                     | 60000   |
  * | cuda           | the GPU that x, y and prev lie on; NULL: main memory       | NULL    |
  * | place          | where prev lies on it (cuda.h)                             | device  |
@@ -234,36 +232,6 @@ DW_API const char *dw_link_why(dw_link *link);
  * that both ends and all channels differ. Threads: one thread may send while another receives. */
 typedef struct dw_channel dw_channel;
 
-/* Several configs ("candidates") for one direction of a channel. For each frame the sender predicts
- * from its measurements how long a training step lasts with each candidate, and uses the first
- * candidate whose step is at most 3 % longer than the shortest one. Small differences do not cause
- * a change, and no change follows another within 16 frames (docs/transports.md, A codec for every
- * frame). Both ends must pass the same candidates in the same order. Only the sender uses the
- * fields after n.
- *
- * | name          | shape | unit | meaning                                     | owner  | default |
- * | candidates    | (n)   |      | different configs, in descending quality    | caller | -       |
- * | n             |       |      | number of candidates, 2..8                  |        | -       |
- * | micro_batches |       |      | number of frames sent in a training step    |        | 4       |
- * | compute_s     |       | s    | time for which the program computes between |        | 0       |
- * |               |       |      | two frames; 0: the channel measures it      |        |         |
- * | log           |       |      | called with a sentence for each change, by  | caller | none    |
- * |               |       |      | the thread that sends; it may call          |        |         |
- * |               |       |      | functions of the channel                    |        |         |
- * | log_context   |       |      | passed to log                               | caller | NULL    |
- *
- * Errors: those of dw_channel_open; also CONFIG if two candidates are equal or have the same
- * incarnation (other than 0), or a candidate has replies = never. The candidates are not used after
- * dw_channel_open has returned. */
-typedef struct dw_channel_auto {
-    size_t struct_size;
-    const dw_config *const *candidates;
-    uint32_t n, micro_batches;
-    double compute_s;
-    void (*log)(void *context, const char *sentence);
-    void *log_context;
-} dw_channel_auto;
-
 typedef struct dw_channel_config {
     size_t struct_size;
     uint32_t id;
@@ -271,14 +239,13 @@ typedef struct dw_channel_config {
     uint32_t open_timeout_ms;
     dw_cuda *cuda;
     dw_cuda_place place;
-    const dw_channel_auto *auto_send, *auto_recv;
     void (*on_frame)(void *context, int is_sent, const void *frame, size_t len);
     void *frame_context;
 } dw_channel_config;
 
 /* Opens a channel, and waits for the peer to do so. Errors: ARGUMENT, CONFIG, MISMATCH (with both
  * configs in *why), TIMEOUT, NO_MEMORY, those of the link; with cuda also those of
- * dw_encoder_create_cuda, and UNSUPPORTED if auto_send or auto_recv is set. */
+ * dw_encoder_create_cuda. */
 DW_API dw_status dw_channel_open(dw_channel **channel, dw_link *link,
                                  const dw_channel_config *config, dw_why *why);
 /* Closes a channel, before its link. Waits until the peer has received what was sent, because it
@@ -312,11 +279,10 @@ DW_API dw_status dw_channel_recv_cuda(dw_channel *channel, int timeout_ms, dw_ke
                                       const dw_tensor *y, void *stream);
 
 /* Drops the state of a key that this end sends; see dw_encoder_forget. The peer is told with the
- * next frame; if there are several configs, with the next frame of each config. */
+ * next frame. */
 DW_API dw_status dw_channel_forget(dw_channel *channel, dw_key key);
 
-/* Return the counters of the channel's encoder and of its decoder. If a direction has several
- * configs, the counters are sums over the encoders or decoders of all of them. */
+/* Return the counters of the channel's encoder and of its decoder. */
 DW_API dw_counters dw_channel_sent(dw_channel *channel);
 DW_API dw_counters dw_channel_received(dw_channel *channel);
 DW_API const char *dw_channel_why(dw_channel *channel); /* the last error, in a sentence */

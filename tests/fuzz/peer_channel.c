@@ -4,15 +4,13 @@
 #include "mem_wire.h"
 
 enum { FRAMES = 64, CONTROLS_MOST = 20000, ROWS = 2, COLUMNS = 16, VALUES = ROWS * COLUMNS };
-enum { CODECS = 2 }; /* the configs of each direction, if there are several */
 
 static struct {
     dw_channel *channel; /* of the link; the rest is the peer's */
-    uint32_t n;          /* how many configs each direction of the channel has: 1 or CODECS */
-    dw_config configs[CODECS];
-    dw_encoder *encoders[CODECS];
-    dw_decoder *decoders[CODECS];
-    float made[FRAMES][VALUES]; /* the prev that each frame of the encoders leads to */
+    dw_config config;
+    dw_encoder *encoder;
+    dw_decoder *decoder;
+    float made[FRAMES][VALUES]; /* the prev that each frame of the encoder leads to */
     unsigned n_made, controls;
     uint64_t next_sequence;
     unsigned char reply[256];
@@ -23,27 +21,21 @@ static struct {
 void peer_channel_start(void)
 {
     memset(&peer, 0, sizeof peer);
-    peer.n = 1;
-    for (uint32_t i = 0; i < CODECS; i++) {
-        dw_config *config = &peer.configs[i];
-        *config = (dw_config){.struct_size = sizeof *config,
+    peer.config = (dw_config){.struct_size = sizeof peer.config,
                               .codec = DW_CODEC_DELTA,
-                              .bits = 4 - i,
+                              .bits = 4,
                               .group = 16,
                               .prev = DW_F32,
-                              .incarnation = 5 + i};
-        REQUIRE(dw_encoder_create(&peer.encoders[i], config) == DW_OK &&
-                dw_decoder_create(&peer.decoders[i], config) == DW_OK);
-        config->incarnation = 0x1234 + i;
-    }
+                              .incarnation = 5};
+    REQUIRE(dw_encoder_create(&peer.encoder, &peer.config) == DW_OK &&
+            dw_decoder_create(&peer.decoder, &peer.config) == DW_OK);
+    peer.config.incarnation = 0x1234;
 }
 
 void peer_channel_end(void)
 {
-    for (uint32_t i = 0; i < CODECS; i++) {
-        dw_encoder_destroy(peer.encoders[i]);
-        dw_decoder_destroy(peer.decoders[i]);
-    }
+    dw_encoder_destroy(peer.encoder);
+    dw_decoder_destroy(peer.decoder);
 }
 
 dw_channel *peer_channel(void)
@@ -55,16 +47,13 @@ void peer_channel_hear(const unsigned char *data, size_t len)
 {
     dw_envelope envelope;
     REQUIRE(dw_envelope_read(data, len, 0, &envelope));
-    size_t times = peer.n > 1 ? DW_TIMES_BYTES : 0;
-    if (envelope.kind == DW_ENVELOPE_ACK && envelope.body_len > times)
-        for (uint32_t i = 0; i < peer.n; i++)
-            dw_encoder_feedback(peer.encoders[i], envelope.body + times, envelope.body_len - times);
+    if (envelope.kind == DW_ENVELOPE_ACK && envelope.body_len > 0)
+        dw_encoder_feedback(peer.encoder, envelope.body, envelope.body_len);
     if (envelope.kind != DW_ENVELOPE_FRAME && envelope.kind != DW_ENVELOPE_RESENT) return;
-    REQUIRE((uint32_t)envelope.about < peer.n);
     float y[VALUES];
     dw_tensor there = dw_tensor_3d(y, DW_F32, 1, ROWS, COLUMNS);
-    dw_decode(peer.decoders[envelope.about], envelope.body, envelope.body_len, &there, peer.reply,
-              sizeof peer.reply, &peer.reply_len);
+    dw_decode(peer.decoder, envelope.body, envelope.body_len, &there, peer.reply, sizeof peer.reply,
+              &peer.reply_len);
     peer.reply_sequence = envelope.sequence;
 }
 
@@ -79,24 +68,21 @@ static void *add_envelope(uint32_t which, size_t body_len)
     return data + DW_LINK_HEADER_BYTES;
 }
 
-/* Sends the peer's greeting, which may be damaged, and decides how many configs there are. */
+/* Sends the peer's greeting, which may be damaged. */
 static void say_channel_hello(fuzz_input *input)
 {
     unsigned how = fuzz_byte(input);
-    peer.n = how % 4 == 3 ? CODECS : 1;
-    uint32_t bytes = 4 + 2 * peer.n * DW_CONFIG_TEXT_BYTES;
+    const uint32_t bytes = 2 + 2 * DW_AGREEMENT_TEXT_BYTES;
     unsigned char *message = add_envelope(DW_TAG_CONTROL, bytes);
     if (!message) return;
     memset(message, 0, DW_ENVELOPE_BYTES + bytes);
     unsigned char *hello = message + DW_ENVELOPE_BYTES;
     hello[0] = DW_FORMAT_MAJOR;
     hello[1] = DW_FORMAT_MINOR;
-    hello[2] = hello[3] = (unsigned char)(peer.n - 1);
-    for (uint32_t i = 0; i < 2 * peer.n; i++)
-        REQUIRE(dw_config_format(&peer.configs[i % peer.n],
-                                 (char *)hello + 4 + i * DW_CONFIG_TEXT_BYTES,
-                                 DW_CONFIG_TEXT_BYTES) == DW_OK);
-    if (how >= 200) hello[fuzz_below(input, how & 8 ? 4 : bytes)] ^= fuzz_byte(input);
+    for (int i = 0; i < 2; i++)
+        REQUIRE(dw_config_agreement(&peer.config, (char *)hello + 2 + i * DW_AGREEMENT_TEXT_BYTES,
+                                    DW_AGREEMENT_TEXT_BYTES) == DW_OK);
+    if (how >= 200) hello[fuzz_below(input, how & 8 ? 2 : bytes)] ^= fuzz_byte(input);
     dw_envelope_seal(message, 0, DW_ENVELOPE_HELLO, how >= 250 ? DW_PENDING : DW_OK, 0, bytes);
 }
 
@@ -108,23 +94,21 @@ void say_frame(fuzz_input *input, uint32_t *numbers)
     if (peer.n_made == FRAMES) return;
     unsigned which = fuzz_byte(input);
     dw_key key = {.sample = which % 3};
-    uint32_t codec = which / 3 % peer.n;
     for (int i = 0; i < VALUES; i++)
         x[i] = (float)((int)(*numbers * 7 + (unsigned)i * 13) % 101 - 50);
     ++*numbers;
     dw_tensor there = dw_tensor_3d(x, DW_F32, 1, ROWS, COLUMNS);
-    REQUIRE(dw_encode(peer.encoders[codec], &key, &there, frame, sizeof frame, &len) == DW_OK);
+    REQUIRE(dw_encode(peer.encoder, &key, &there, frame, sizeof frame, &len) == DW_OK);
     dw_tensor prev;
-    REQUIRE(dw_encoder_peek(peer.encoders[codec], key, &prev) == DW_OK && prev.dtype == DW_F32);
+    REQUIRE(dw_encoder_peek(peer.encoder, key, &prev) == DW_OK && prev.dtype == DW_F32);
     memcpy(peer.made[peer.n_made++], prev.data, sizeof peer.made[0]);
     unsigned how = fuzz_byte(input);
     unsigned char *message = add_envelope(how >= 224 ? DW_TAG_RESENT : DW_TAG_FRAMES, len);
     if (!message) return;
     memcpy(message + DW_ENVELOPE_BYTES, frame, len);
     uint64_t sequence = how < 160 ? peer.next_sequence++ : peer.next_sequence + how % 8 - 4;
-    if (peer.n > 1 && which >= 240) codec = which - 240; /* the peer lies about the config */
-    dw_envelope_seal(message, 0, how >= 224 ? DW_ENVELOPE_RESENT : DW_ENVELOPE_FRAME,
-                     (dw_status)codec, sequence, len);
+    dw_envelope_seal(message, 0, how >= 224 ? DW_ENVELOPE_RESENT : DW_ENVELOPE_FRAME, DW_OK,
+                     sequence, len);
     if (how >= 120 && how < 160)
         message[fuzz_below(input, (uint32_t)(DW_ENVELOPE_BYTES + len))] ^=
             1 + fuzz_byte(input) % 255;
@@ -134,27 +118,20 @@ bool say_control(fuzz_input *input)
 {
     static const dw_status about[] = {DW_OK,        DW_ERR_CORRUPT, DW_ERR_BASE,  DW_ERR_STATE,
                                       DW_ERR_STALE, DW_PENDING,     DW_ERR_FORMAT};
-    const unsigned kinds = DW_ENVELOPE_PONG - DW_ENVELOPE_HELLO + 1;
+    const unsigned kinds = DW_ENVELOPE_CLOSED - DW_ENVELOPE_HELLO + 1;
     const dw_envelope_kind kind = (dw_envelope_kind)(DW_ENVELOPE_HELLO + fuzz_byte(input) % kinds);
     dw_status status = about[fuzz_byte(input) % 7];
     unsigned how = fuzz_byte(input), which = fuzz_byte(input) % 16;
     uint64_t sequence = how < 128   ? peer.reply_sequence + how % 4
                         : how < 250 ? how % 64
                                     : UINT64_MAX;
-    /* With several configs, times are in front of the reply in an ACK. */
-    size_t times = peer.n > 1 && kind == DW_ENVELOPE_ACK ? DW_TIMES_BYTES : 0,
-           len = how & 1 ? times + peer.reply_len : 0;
-    if (kind >= DW_ENVELOPE_PING && how >= 128) sequence *= fuzz_bytes(input, 8);
+    size_t len = how & 1 ? peer.reply_len : 0;
     for (unsigned i = which & 8 ? 10 * fuzz_below(input, 3000) : 1;
          i > 0 && peer.controls < CONTROLS_MOST; i--, peer.controls++) {
         unsigned char *message =
-            add_envelope(which % 8 <= DW_TAG_TRIPS ? which % 8 : DW_TAG_CONTROL, len);
+            add_envelope(which % 8 <= DW_TAG_RESENT ? which % 8 : DW_TAG_CONTROL, len);
         if (!message) return false;
-        if (len > 0 && times > 0) {
-            dw_put32(message + DW_ENVELOPE_BYTES, (uint32_t)sequence * 0x10001u);
-            dw_put32(message + DW_ENVELOPE_BYTES + 4, how);
-        }
-        if (len > 0) memcpy(message + DW_ENVELOPE_BYTES + times, peer.reply, peer.reply_len);
+        if (len > 0) memcpy(message + DW_ENVELOPE_BYTES, peer.reply, len);
         dw_envelope_seal(message, 0, kind, status, sequence, len);
         if (which == 7 || which == 15) message[DW_ENVELOPE_BYTES - 1] ^= 1;
     }
@@ -168,15 +145,11 @@ void open_channel(dw_link *link, fuzz_input *input)
     dw_why why;
     if (peer.channel) return;
     say_channel_hello(input);
-    const dw_config *configs[CODECS] = {&peer.configs[0], &peer.configs[1]};
-    const dw_channel_auto several = {
-        .struct_size = sizeof several, .candidates = configs, .n = CODECS};
-    dw_channel_config config = {
-        .struct_size = sizeof config, .id = PEER_CHANNEL, .open_timeout_ms = 3000};
-    if (peer.n > 1)
-        config.auto_send = config.auto_recv = &several;
-    else
-        config.send = config.recv = configs[0];
+    const dw_channel_config config = {.struct_size = sizeof config,
+                                      .id = PEER_CHANNEL,
+                                      .send = &peer.config,
+                                      .recv = &peer.config,
+                                      .open_timeout_ms = 3000};
     dw_status status = dw_channel_open(&peer.channel, link, &config, &why);
     REQUIRE((status == DW_OK) == (peer.channel != NULL));
     REQUIRE(status == DW_OK || why.text[0]);

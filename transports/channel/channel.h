@@ -3,9 +3,7 @@
  *
  * | file               | owns                                                             |
  * | channel_open.c     | opening, closing                                                 |
- * | channel_codecs.c   | encoders and decoders: one for each config of a direction        |
- * | channel_choose.c   | measurements by which the config of the next frame is chosen     |
- * | choice.c           | the choice itself, computed from these measurements              |
+ * | channel_codecs.c   | creating and destroying the encoder and the decoder              |
  * | channel_greeting.c | check that both ends agree on config and format                  |
  * | channel_send.c     | encoder, copies of unacknowledged frames, answers to requests    |
  * | channel_recv.c     | decoder, requests for rejected frames                            |
@@ -18,15 +16,13 @@
 
 #include <stdbool.h>
 
-#include "channel/choice.h"
 #include "channel/envelope.h"
 #include "link/link.h"
 
 /* The tags of a channel are id << 8 | one of these. CONTROL: greetings, acknowledgements, requests.
  * FRAMES: frames, in order. RESENT: answers to requests for frames; they have a separate tag, so
- * later frames stay queued in the link while a receiver waits for an answer. TRIPS: PING and PONG,
- * which measure the delay of the link. */
-enum { DW_TAG_CONTROL = 0, DW_TAG_FRAMES = 1, DW_TAG_RESENT = 2, DW_TAG_TRIPS = 3 };
+ * later frames stay queued in the link while a receiver waits for an answer. */
+enum { DW_TAG_CONTROL = 0, DW_TAG_FRAMES = 1, DW_TAG_RESENT = 2 };
 
 /* The sender keeps copies of frames until they are acknowledged: at most this many, and at most
  * max_queued_bytes of the link. Beyond that the oldest copies are released. A request for such a
@@ -45,21 +41,8 @@ enum { DW_CHANNEL_ANSWERS = 64, DW_CHANNEL_PATIENCE = 64 };
 typedef struct dw_kept_frame {
     void *message; /* envelope and frame, a buffer of the link; NULL: acknowledged or released */
     size_t len;
-    int resent;       /* how often it was sent again */
-    uint32_t codec;   /* the index in dw_channel.send of the encoder that made the frame */
-    uint32_t sent_us; /* the time at which it was queued (dw_link_now_us) */
+    int resent; /* how often it was sent again */
 } dw_kept_frame;
-
-/* A config of one direction, with its encoder at the sender or its decoder at the receiver; the
- * other pointer is NULL. If a direction has several configs, each has its own encoder and decoder,
- * which share no state with the others. So the sender may use any config for any frame, and a frame
- * affects only the encoder and the decoder of its config. */
-typedef struct dw_channel_codec {
-    dw_config config;
-    dw_encoder *encoder;
-    dw_decoder *decoder;
-    uint64_t first_visits; /* the encoder's counter key_entries after its last frame */
-} dw_channel_codec;
 
 /* Index of dw_channel.why: the last error of each direction. */
 enum { DW_WHY_SEND = 0, DW_WHY_RECV = 1 };
@@ -80,12 +63,10 @@ typedef struct dw_channel_stage {
 struct dw_channel {
     dw_link *link;
     uint32_t id;
-    /* The number of configs of each direction; 0: no tensors are sent in that direction. If there
-     * are several, all of them have replies = always. */
-    uint32_t sends, receives;
-    dw_channel_codec send[DW_CHOICE_MOST], recv[DW_CHOICE_MOST];
-    void (*log)(void *context, const char *sentence); /* dw_channel_auto.log; may be NULL */
-    void *log_context;
+    /* NULL: no tensors are sent, or received; then the config is not set. */
+    dw_encoder *encoder;
+    dw_decoder *decoder;
+    dw_config send, recv;
     void (*on_frame)(void *context, int is_sent, const void *frame, size_t len); /* may be NULL */
     void *frame_context;
 
@@ -99,16 +80,6 @@ struct dw_channel {
      * never waits for it. If the lock is taken, the thread leaves control messages in the queue
      * `replies`, and the holder of the lock processes them before its call ends. */
     pthread_mutex_t encoder_lock;
-    dw_choice choice; /* used only if there are several configs */
-    /* idle_ns: the time at which the last frame had been queued; 0: no frame was queued since the
-     * last call of dw_channel_choose. next_trial: the number of the first frame before which the
-     * configs that are still unknown may be tried (again). */
-    int64_t idle_ns;
-    uint64_t next_trial;
-    /* The time at which the first PING arrived (by the receiver's clock) minus the time at which it
-     * was sent (by our clock). It is subtracted from all later travel times, which then fit in 32
-     * bits. */
-    uint32_t clocks_us;
     /* Frames [acknowledged, next_sequence) are not acknowledged yet. */
     uint64_t next_sequence, acknowledged;
     dw_kept_frame kept[DW_CHANNEL_KEPT];
@@ -135,10 +106,6 @@ struct dw_channel {
     void *ahead; /* message with a later frame: the frames between were lost */
     size_t ahead_len;
     uint64_t ahead_sequence;
-    /* The arrival time of the last frame that was decoded; valid if has_arrived. Both are used only
-     * if there are several configs. */
-    uint32_t arrived_us;
-    bool has_arrived;
     int64_t heard_ns; /* the time at which a message last arrived or was last requested */
     /* If the link may lose messages: the time after heard_ns after which to request a frame again.
      */
@@ -165,13 +132,10 @@ dw_status dw_channel_report(dw_channel *channel, int direction, dw_status status
                             const char *sentence);
 dw_status dw_channel_report_link(dw_channel *channel, int direction, dw_status status);
 
-/* channel_codecs.c. make: creates the encoders and decoders for all configs; for an error, *why is
- * a sentence. destroy: destroys them; it must also be called after make has failed. */
+/* channel_codecs.c. make: creates the encoder and the decoder; for an error, *why is a sentence.
+ * destroy: destroys them; it must also be called after make has failed. */
 dw_status dw_channel_make_codecs(dw_channel *channel, const dw_channel_config *config, dw_why *why);
 void dw_channel_destroy_codecs(dw_channel *channel);
-/* Returns the sums of the counters of n encoders or decoders. The caller holds the lock of the
- * direction: encoder_lock or decoder_lock. */
-dw_counters dw_channel_count(const dw_channel_codec *codecs, uint32_t n);
 /* Returns the incarnation for an encoder of this channel whose config has the incarnation `given`.
  * Two encoders with the same incarnation and seed would draw the same random numbers for a key
  * (docs/format.md, 3.6). So each channel of a link and each of its ends gets another number, and
@@ -180,35 +144,13 @@ dw_counters dw_channel_count(const dw_channel_codec *codecs, uint32_t n);
  * the encoder take a random one. */
 uint64_t dw_channel_incarnation(const dw_channel *channel, uint64_t given);
 
-/* channel_choose.c. The caller holds encoder_lock, and there are several send configs.
- * choose: returns the index of the config for the next frame, which will carry x. If it is not the
- * same as before, writes a sentence with the reason to `change`, otherwise "".
- * note_frame: records that x was encoded with config number `codec` into a frame of len bytes, in
- * encode_ns nanoseconds.
- * note_delivery: records the times in an ACK, whose body has at least DW_TIMES_BYTES.
- * note_trip: records the times in a PONG.
- * start_trip: sends a PING if all frames are acknowledged. */
-enum { DW_CHANGE_BYTES = 1024 };
-uint32_t dw_channel_choose(dw_channel *channel, const dw_tensor *x, char change[DW_CHANGE_BYTES]);
-void dw_channel_note_frame(dw_channel *channel, uint32_t codec, const dw_tensor *x, size_t len,
-                           int64_t encode_ns);
-void dw_channel_note_delivery(dw_channel *channel, const dw_envelope *ack);
-void dw_channel_note_trip(dw_channel *channel, const dw_envelope *pong);
-void dw_channel_start_trip(dw_channel *channel);
-/* The handler of DW_TAG_TRIPS; called by the link's thread, without encoder_lock. It answers a PING
- * and queues a PONG for the holder of encoder_lock. It is installed only if one of the directions
- * has several configs. */
-void dw_channel_take_trip(void *channel, const void *data, size_t len);
-
 /* channel_greeting.c. greet: exchanges greetings and checks that both ends have the same config.
  * tell_hello: sends the greeting; about = DW_PENDING: also asks the peer to send its own again. */
 dw_status dw_channel_greet(dw_channel *channel, uint32_t timeout_ms, dw_why *why);
 dw_status dw_channel_tell_hello(dw_channel *channel, dw_status about);
 
-/* channel_send.c. take_control: the handler of DW_TAG_CONTROL; called by the link's thread.
- * queue_reply: queues a message of the peer for the holder of encoder_lock; called by handlers. */
+/* channel_send.c. take_control: the handler of DW_TAG_CONTROL; called by the link's thread. */
 void dw_channel_take_control(void *channel, const void *data, size_t len);
-void dw_channel_queue_reply(dw_channel *channel, const void *data);
 /* Waits until the peer has acknowledged all frames or has closed, the link has ended, or its
  * close_timeout_ms is over. */
 void dw_channel_wait_acknowledged(dw_channel *channel);

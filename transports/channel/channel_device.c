@@ -27,7 +27,7 @@ static dw_status make_room(dw_channel *channel, dw_channel_stage *stage, size_t 
 
 dw_status dw_channel_device_open(dw_channel *channel, dw_why *why)
 {
-    if (!channel->sends) return DW_OK;
+    if (!channel->encoder) return DW_OK;
     return dw_cuda_stream_create(channel->cuda, &channel->answers, why);
 }
 
@@ -60,7 +60,7 @@ static dw_status fetch(dw_channel *channel, dw_encode_ticket *ticket, void *stre
     dw_status status = dw_cuda_stream_wait(channel->cuda, stream, why);
     if (status == DW_OK) {
         status = dw_encode_finish(ticket, frame, cap, &head_len, len);
-        if (status != DW_OK) give_why(why, status, dw_encoder_why(channel->send[0].encoder));
+        if (status != DW_OK) give_why(why, status, dw_encoder_why(channel->encoder));
     }
     if (status != DW_OK) return channel->device_status = DW_ERR_IO;
     memcpy((unsigned char *)frame + head_len, (unsigned char *)channel->sent.memory + head_len,
@@ -75,9 +75,9 @@ dw_status dw_channel_device_encode(dw_channel *channel, const dw_key *keys,
     dw_encode_ticket *ticket;
     dw_status status = prepare(channel, x->stream, cap, why);
     if (status != DW_OK) return status;
-    status = dw_encode_async(channel->send[0].encoder, keys, x->view, channel->sent.memory, cap,
-                             x->stream, &ticket);
-    if (status != DW_OK) return give_why(why, status, dw_encoder_why(channel->send[0].encoder));
+    status = dw_encode_async(channel->encoder, keys, x->view, channel->sent.memory, cap, x->stream,
+                             &ticket);
+    if (status != DW_OK) return give_why(why, status, dw_encoder_why(channel->encoder));
     return fetch(channel, ticket, x->stream, frame, cap, len, why);
 }
 
@@ -89,9 +89,9 @@ dw_status dw_channel_device_resync(dw_channel *channel, const dw_key *keys, uint
     dw_encode_ticket *ticket;
     dw_status status = prepare(channel, channel->answers, cap, why);
     if (status != DW_OK) return status;
-    status = dw_encoder_resync_async(channel->send[0].encoder, keys, n, channel->sent.memory, cap,
+    status = dw_encoder_resync_async(channel->encoder, keys, n, channel->sent.memory, cap,
                                      channel->answers, &ticket);
-    if (status != DW_OK) return give_why(why, status, dw_encoder_why(channel->send[0].encoder));
+    if (status != DW_OK) return give_why(why, status, dw_encoder_why(channel->encoder));
     return fetch(channel, ticket, channel->answers, frame, cap, len, why);
 }
 
@@ -106,9 +106,9 @@ dw_status dw_channel_device_decode(dw_channel *channel, const void *frame, size_
     if (status == DW_OK) status = make_room(channel, &channel->taken, len ? len : 1, why);
     if (status != DW_OK) return status;
     memcpy(channel->taken.memory, frame, len);
-    status = dw_decode_async(channel->recv[0].decoder, frame, len, channel->taken.memory, len,
-                             y->view, y->stream, &ticket);
-    if (status != DW_OK) return give_why(why, status, dw_decoder_why(channel->recv[0].decoder));
+    status = dw_decode_async(channel->decoder, frame, len, channel->taken.memory, len, y->view,
+                             y->stream, &ticket);
+    if (status != DW_OK) return give_why(why, status, dw_decoder_why(channel->decoder));
     /* A frame that was rejected at once has no work on the stream: finish returns its error here.
      */
     status = dw_decode_finish(ticket, reply, reply_cap, reply_len);
@@ -121,6 +121,5 @@ dw_status dw_channel_device_decode(dw_channel *channel, const void *frame, size_
             return dw_link_report(why, DW_ERR_IO,
                                   "the stream is idle, but the tensor was not decoded");
     }
-    return status == DW_OK ? DW_OK
-                           : give_why(why, status, dw_decoder_why(channel->recv[0].decoder));
+    return status == DW_OK ? DW_OK : give_why(why, status, dw_decoder_why(channel->decoder));
 }

@@ -36,21 +36,10 @@ static void free_channel(dw_channel *channel)
     dw_memory_give(&channel->link->allocator, channel, sizeof *channel);
 }
 
-static void remove_handlers(dw_channel *channel)
-{
-    dw_link_handle(channel->link, dw_channel_tag(channel, DW_TAG_CONTROL), NULL, NULL);
-    dw_link_handle(channel->link, dw_channel_tag(channel, DW_TAG_TRIPS), NULL, NULL);
-}
-
-static dw_status set_handlers(dw_channel *channel, dw_why *why)
+static dw_status set_handler(dw_channel *channel, dw_why *why)
 {
     dw_status status = dw_link_handle(channel->link, dw_channel_tag(channel, DW_TAG_CONTROL),
                                       dw_channel_take_control, channel);
-    if (status == DW_OK && (channel->sends > 1 || channel->receives > 1)) {
-        status = dw_link_handle(channel->link, dw_channel_tag(channel, DW_TAG_TRIPS),
-                                dw_channel_take_trip, channel);
-        if (status != DW_OK) remove_handlers(channel);
-    }
     if (status == DW_OK) return DW_OK;
     return dw_link_report(why, status, "channel %u: %s", channel->id, dw_link_why(channel->link));
 }
@@ -74,7 +63,7 @@ dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_
         return dw_link_report(why, DW_ERR_ARGUMENT, "%u is not a valid channel id; use 1 to 65535",
                               config->id);
     }
-    if (!config->send && !config->recv && !config->auto_send && !config->auto_recv) {
+    if (!config->send && !config->recv) {
         return dw_link_report(why, DW_ERR_ARGUMENT,
                               "channel %u: set a send config, a recv config, or both", config->id);
     }
@@ -98,7 +87,7 @@ dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_
     if (status == DW_OK) status = dw_channel_greet(made, timeout_ms, why);
     made->heard_ns = dw_link_now_ns();
     made->patience_ms = link->retry_ms;
-    if (status == DW_OK) status = set_handlers(made, why);
+    if (status == DW_OK) status = set_handler(made, why);
     if (status != DW_OK) {
         free_channel(made);
         return status;
@@ -111,13 +100,13 @@ void dw_channel_close(dw_channel *channel)
 {
     if (!channel || !dw_owner_is_us(&channel->link->owner)) return;
     /* The peer may still request frames that it has not acknowledged. */
-    if (channel->sends && channel->send[0].config.replies != DW_REPLIES_NEVER)
+    if (channel->encoder && channel->send.replies != DW_REPLIES_NEVER)
         dw_channel_wait_acknowledged(channel);
-    if (channel->sends) {
+    if (channel->encoder) {
         dw_channel_tell(channel, DW_TAG_FRAMES, DW_ENVELOPE_CLOSED, DW_OK, 0, NULL, 0);
         dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_CLOSED, DW_OK, 0, NULL, 0);
     }
     dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_CLOSED, DW_OK, 0, NULL, 0);
-    remove_handlers(channel);
+    dw_link_handle(channel->link, dw_channel_tag(channel, DW_TAG_CONTROL), NULL, NULL);
     free_channel(channel);
 }

@@ -28,7 +28,7 @@ static void release(dw_channel *channel, void **message)
 
 static bool can_ask(const dw_channel *channel)
 {
-    return channel->recv[0].config.replies != DW_REPLIES_NEVER;
+    return channel->recv.replies != DW_REPLIES_NEVER;
 }
 
 static dw_status request(dw_channel *channel, dw_status because, const void *reply,
@@ -234,35 +234,13 @@ static void accept_frame(dw_channel *channel)
     channel->patience_ms = channel->link->retry_ms;
 }
 
-/* Writes to `times` the DW_TIMES_BYTES (envelope.h) of the frame in `held`, which was decoded, and
- * remembers its arrival time for the next call. */
-static void write_times(dw_channel *channel, unsigned char *times)
-{
-    uint32_t arrived_us = dw_buffer_of(channel->held)->arrived_us;
-    uint32_t since = arrived_us - channel->arrived_us;
-    bool is_known = channel->has_arrived && since <= INT32_MAX && !channel->requested;
-    dw_put32(times, is_known ? since : DW_TIME_UNKNOWN);
-    dw_put32(times + 4, arrived_us);
-    channel->arrived_us = arrived_us;
-    channel->has_arrived = true;
-}
-
-/* Like dw_decode, for the frame in `held`, with the decoder of the config that its envelope names.
- * y is in main memory or on the device. */
+/* Like dw_decode; y is in main memory or on the device. */
 static dw_status decode(dw_channel *channel, const void *frame, size_t frame_len,
                         const dw_channel_tensor *y, void *reply, size_t reply_cap,
                         size_t *reply_len)
 {
     dw_why why;
-    uint32_t codec = dw_get32((const unsigned char *)channel->held + 4);
-    if (codec >= channel->receives) {
-        dw_link_report(&why, DW_ERR_PROTOCOL,
-                       "frame %llu was made with config %u, and this channel has %u; does "
-                       "something else use its tags?",
-                       (unsigned long long)channel->expected, codec, channel->receives);
-        return report(channel, DW_ERR_PROTOCOL, why.text);
-    }
-    dw_decoder *decoder = channel->recv[codec].decoder;
+    dw_decoder *decoder = channel->decoder;
     pthread_mutex_lock(&channel->decoder_lock);
     dw_status status =
         channel->cuda ? dw_channel_device_decode(channel, frame, frame_len, y, reply, reply_cap,
@@ -274,12 +252,6 @@ static dw_status decode(dw_channel *channel, const void *frame, size_t frame_len
     return status;
 }
 
-/* Returns the number of bytes in front of the reply in the body of an ACK. */
-static size_t times_bytes(const dw_channel *channel)
-{
-    return channel->receives > 1 ? DW_TIMES_BYTES : 0;
-}
-
 /* Decodes into y, writes the reply to `room`, behind an envelope, and sends it. room = NULL: no
  * reply. */
 static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_channel_tensor *y,
@@ -287,20 +259,17 @@ static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_ch
 {
     const unsigned char *frame = (const unsigned char *)channel->held + DW_ENVELOPE_BYTES;
     size_t frame_len = channel->held_len - DW_ENVELOPE_BYTES;
-    unsigned char *times = room ? room + DW_ENVELOPE_BYTES : NULL;
-    unsigned char *reply = room ? times + times_bytes(channel) : NULL;
+    unsigned char *reply = room ? room + DW_ENVELOPE_BYTES : NULL;
     size_t reply_len = 0;
     dw_status status = decode(channel, frame, frame_len, y, reply, reply_cap, &reply_len);
     if (status == DW_OK) {
         if (keys) dw_frame_keys(frame, frame_len, y->view->n, keys);
         if (channel->on_frame) channel->on_frame(channel->frame_context, 0, frame, frame_len);
         if (room) {
-            if (channel->receives > 1) write_times(channel, times);
-            size_t body_len = times_bytes(channel) + reply_len;
             dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_ACK, DW_OK,
-                             channel->expected, body_len);
+                             channel->expected, reply_len);
             /* If the link has ended, the next call returns that. */
-            dw_status told = dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + body_len);
+            dw_status told = dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + reply_len);
             channel->controls_told += told == DW_OK;
         }
         accept_frame(channel);
@@ -330,7 +299,7 @@ static dw_status decode_held(dw_channel *channel, dw_key *keys, const dw_channel
     if (can_ask(channel)) {
         dw_status status =
             dw_link_send_begin_always(channel->link, dw_channel_tag(channel, DW_TAG_CONTROL),
-                                      DW_ENVELOPE_BYTES + times_bytes(channel) + reply_cap, &room);
+                                      DW_ENVELOPE_BYTES + reply_cap, &room);
         if (status == DW_ERR_NO_MEMORY) return report(channel, status, "no memory for a reply");
         if (status != DW_OK)
             room = NULL; /* the link has ended; frames that arrived before are still decoded */
@@ -342,7 +311,7 @@ static dw_status receive(dw_channel *channel, int timeout_ms, dw_key *keys,
                          const dw_channel_tensor *y)
 {
     if (!channel || !dw_owner_is_us(&channel->link->owner)) return DW_ERR_ARGUMENT;
-    if (!channel->receives || !y->view) {
+    if (!channel->decoder || !y->view) {
         return report(channel, DW_ERR_ARGUMENT,
                       "receiving needs a channel that was opened with a recv config, "
                       "and a tensor");
@@ -377,10 +346,11 @@ dw_status dw_channel_recv_cuda(dw_channel *channel, int timeout_ms, dw_key *keys
 
 dw_counters dw_channel_received(dw_channel *channel)
 {
-    if (!channel || !channel->receives || !dw_owner_is_us(&channel->link->owner))
+    if (!channel || !channel->decoder || !dw_owner_is_us(&channel->link->owner))
         return (dw_counters){0};
+    dw_counters counters = {.struct_size = sizeof counters};
     pthread_mutex_lock(&channel->decoder_lock);
-    dw_counters counters = dw_channel_count(channel->recv, channel->receives);
+    (void)dw_decoder_counters(channel->decoder, &counters);
     pthread_mutex_unlock(&channel->decoder_lock);
     return counters;
 }

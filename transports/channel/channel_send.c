@@ -22,8 +22,7 @@ static void let_go(dw_channel *channel, dw_kept_frame *kept)
 
 /* The message belongs to the link; another reference keeps the link from reusing its buffer. Older
  * copies are released if max_queued_bytes is exceeded. */
-static dw_kept_frame *keep(dw_channel *channel, uint64_t sequence, void *message, size_t len,
-                           uint32_t codec)
+static void keep(dw_channel *channel, uint64_t sequence, void *message, size_t len, int resent)
 {
     let_go(channel, slot_of(channel, sequence));
     uint64_t oldest = sequence > DW_CHANNEL_KEPT ? sequence - DW_CHANNEL_KEPT : 0;
@@ -32,10 +31,8 @@ static dw_kept_frame *keep(dw_channel *channel, uint64_t sequence, void *message
         let_go(channel, slot_of(channel, i));
     }
     (void)dw_link_retain(channel->link, message);
-    dw_kept_frame *kept = slot_of(channel, sequence);
-    *kept = (dw_kept_frame){.message = message, .len = len, .codec = codec};
+    *slot_of(channel, sequence) = (dw_kept_frame){.message = message, .len = len, .resent = resent};
     channel->kept_bytes += len;
-    return kept;
 }
 
 static void publish_outstanding(dw_channel *channel)
@@ -68,13 +65,13 @@ static dw_status refuse(dw_channel *channel, uint64_t sequence, const char *sent
 }
 
 /* Like dw_encoder_resync, for prev in main memory or on the device. */
-static dw_status make_resync(dw_channel *channel, uint32_t codec, const dw_key *keys, uint32_t n,
-                             void *frame, size_t cap, size_t *len, dw_why *why)
+static dw_status make_resync(dw_channel *channel, const dw_key *keys, uint32_t n, void *frame,
+                             size_t cap, size_t *len, dw_why *why)
 {
     if (channel->cuda) return dw_channel_device_resync(channel, keys, n, frame, cap, len, why);
-    dw_encoder *encoder = channel->send[codec].encoder;
-    dw_status status = dw_encoder_resync(encoder, keys, n, frame, cap, len);
-    return status == DW_OK ? DW_OK : dw_link_report(why, status, "%s", dw_encoder_why(encoder));
+    dw_status status = dw_encoder_resync(channel->encoder, keys, n, frame, cap, len);
+    if (status == DW_OK) return DW_OK;
+    return dw_link_report(why, status, "%s", dw_encoder_why(channel->encoder));
 }
 
 /* The state of the receiver differs from ours. A frame that carries prev itself brings it back into
@@ -82,7 +79,6 @@ static dw_status make_resync(dw_channel *channel, uint32_t codec, const dw_key *
 static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_frame *kept)
 {
     int resent = kept->resent;
-    uint32_t codec = kept->codec;
     const unsigned char *frame = (const unsigned char *)kept->message + DW_ENVELOPE_BYTES;
     size_t frame_len = kept->len - DW_ENVELOPE_BYTES;
     dw_frame_info info = {.struct_size = sizeof info};
@@ -92,7 +88,7 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
     dw_key *keys = dw_memory_take(allocator, (size_t)info.n * sizeof *keys);
     if (!keys) return DW_ERR_NO_MEMORY;
     dw_frame_keys(frame, frame_len, info.n, keys); /* cannot fail: the frame was read above */
-    dw_config exact = channel->send[codec].config;
+    dw_config exact = channel->send;
     exact.key = DW_KEY_F32;
     /* dw_frame_bound uses only the shape; the pointer is not read. */
     dw_tensor shape = dw_tensor_3d(keys, info.x, info.n, info.t, info.c);
@@ -107,12 +103,12 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
     } else if (status == DW_OK) {
         size_t len;
         dw_why why;
-        dw_status made = make_resync(channel, codec, keys, info.n,
+        dw_status made = make_resync(channel, keys, info.n,
                                      (unsigned char *)room + DW_ENVELOPE_BYTES, cap, &len, &why);
         if (made == DW_OK) {
-            dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_RESENT, (dw_status)codec,
-                             sequence, len);
-            keep(channel, sequence, room, DW_ENVELOPE_BYTES + len, codec)->resent = resent;
+            dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_RESENT, DW_OK, sequence,
+                             len);
+            keep(channel, sequence, room, DW_ENVELOPE_BYTES + len, resent);
             status = dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + len);
         } else {
             dw_link_send_end(channel->link, room, DW_LINK_DROP);
@@ -145,15 +141,14 @@ static dw_status send_again(dw_channel *channel, const dw_envelope *request)
         /* The reply says what the receiver holds, so that the version of the new frame is higher.
          * If the reply cannot be read, the request is answered all the same. */
         if (request->body_len > 0)
-            dw_encoder_feedback(channel->send[kept->codec].encoder, request->body,
-                                request->body_len);
+            dw_encoder_feedback(channel->encoder, request->body, request->body_len);
         return resync(channel, sequence, kept);
     }
     /* The frame was damaged on the way: send the same bytes again. The encoder need not know,
      * because its state does not change: after decoding the copy the receiver has the same state.
      */
-    return dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_RESENT, (dw_status)kept->codec,
-                           sequence, (const unsigned char *)kept->message + DW_ENVELOPE_BYTES,
+    return dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_RESENT, DW_OK, sequence,
+                           (const unsigned char *)kept->message + DW_ENVELOPE_BYTES,
                            kept->len - DW_ENVELOPE_BYTES);
 }
 
@@ -167,24 +162,6 @@ static void end_without_answer(dw_channel *channel, dw_status status)
     pthread_mutex_unlock(&channel->link->lock);
 }
 
-/* Processes an ACK: its times, the decoder's reply, and the acknowledgement itself. The copy of the
- * frame may have been released, so it is not known which encoder made the frame. So the reply is
- * passed to all encoders: it names the incarnation of the encoder that it is for, and the others
- * ignore it. */
-static void take_ack(dw_channel *channel, const dw_envelope *ack)
-{
-    const unsigned char *reply = ack->body;
-    size_t reply_len = ack->body_len;
-    if (channel->sends > 1 && reply_len >= DW_TIMES_BYTES) {
-        dw_channel_note_delivery(channel, ack);
-        reply += DW_TIMES_BYTES;
-        reply_len -= DW_TIMES_BYTES;
-    }
-    for (uint32_t i = 0; reply_len > 0 && i < channel->sends; i++)
-        dw_encoder_feedback(channel->send[i].encoder, reply, reply_len);
-    acknowledge(channel, ack->sequence);
-}
-
 static void answer(dw_channel *channel, dw_buffer *message)
 {
     dw_envelope envelope;
@@ -192,9 +169,9 @@ static void answer(dw_channel *channel, dw_buffer *message)
                           &envelope))
         return; /* cannot happen: it was checked before it was queued */
     if (envelope.kind == DW_ENVELOPE_ACK) {
-        take_ack(channel, &envelope);
-    } else if (envelope.kind == DW_ENVELOPE_PONG) {
-        dw_channel_note_trip(channel, &envelope);
+        if (envelope.body_len > 0)
+            dw_encoder_feedback(channel->encoder, envelope.body, envelope.body_len);
+        acknowledge(channel, envelope.sequence);
     } else {
         end_without_answer(channel, send_again(channel, &envelope));
     }
@@ -241,7 +218,8 @@ static void answer_if_free(dw_channel *channel)
     }
 }
 
-void dw_channel_queue_reply(dw_channel *channel, const void *data)
+/* Queues a message of the peer for the holder of encoder_lock. */
+static void queue_reply(dw_channel *channel, const void *data)
 {
     void *message = (void *)(uintptr_t)data;
     (void)dw_link_retain(channel->link, message);
@@ -265,7 +243,7 @@ void dw_channel_take_control(void *context, const void *data, size_t len)
     if (!dw_envelope_read(data, len, channel->link->session, &envelope)) {
         /* Control messages arrive in order, so the number of this one is known although none of its
          * bytes can be trusted. */
-        if (!channel->sends) return;
+        if (!channel->encoder) return;
         end_without_answer(channel, dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_REPEAT,
                                                     DW_OK, number, NULL, 0));
         return;
@@ -282,9 +260,10 @@ void dw_channel_take_control(void *context, const void *data, size_t len)
         end_without_answer(channel, dw_channel_tell_hello(channel, DW_OK));
         return;
     }
-    if (!channel->sends || (envelope.kind != DW_ENVELOPE_ACK && envelope.kind != DW_ENVELOPE_AGAIN))
+    if (!channel->encoder ||
+        (envelope.kind != DW_ENVELOPE_ACK && envelope.kind != DW_ENVELOPE_AGAIN))
         return;
-    dw_channel_queue_reply(channel, data);
+    queue_reply(channel, data);
 }
 
 /* ---- The public side ------------------------------------------------------------------------- */
@@ -311,43 +290,37 @@ static bool is_closed_by_peer(dw_channel *channel)
 }
 
 /* Encodes x into `room`, behind an envelope, and queues the message. The caller holds encoder_lock.
- * codec: the index in channel->send of the config. bound: the maximum length of the frame. */
-static dw_status encode_into(dw_channel *channel, uint32_t codec, const dw_key *keys,
-                             const dw_channel_tensor *x, void *room, size_t bound)
+ * bound: the maximum length of the frame. */
+static dw_status encode_into(dw_channel *channel, const dw_key *keys, const dw_channel_tensor *x,
+                             void *room, size_t bound)
 {
     answer_all(channel);
     size_t len;
     dw_why why;
     unsigned char *frame = (unsigned char *)room + DW_ENVELOPE_BYTES;
-    dw_encoder *encoder = channel->send[codec].encoder;
-    int64_t begin_ns = dw_link_now_ns();
     dw_status status = channel->cuda
                            ? dw_channel_device_encode(channel, keys, x, frame, bound, &len, &why)
-                           : dw_encode(encoder, keys, x->view, frame, bound, &len);
+                           : dw_encode(channel->encoder, keys, x->view, frame, bound, &len);
     if (status != DW_OK) {
         dw_channel_report(channel, DW_WHY_SEND, status,
-                          channel->cuda ? why.text : dw_encoder_why(encoder));
+                          channel->cuda ? why.text : dw_encoder_why(channel->encoder));
         dw_link_send_end(channel->link, room, DW_LINK_DROP);
         return status;
     }
-    if (channel->sends > 1)
-        dw_channel_note_frame(channel, codec, x->view, len, dw_link_now_ns() - begin_ns);
     if (channel->on_frame) channel->on_frame(channel->frame_context, 1, frame, len);
     uint64_t sequence = channel->next_sequence++;
-    dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_FRAME, (dw_status)codec, sequence,
-                     len);
-    if (channel->send[codec].config.replies != DW_REPLIES_NEVER) {
-        keep(channel, sequence, room, DW_ENVELOPE_BYTES + len, codec)->sent_us = dw_link_now_us();
+    dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_FRAME, DW_OK, sequence, len);
+    if (channel->send.replies != DW_REPLIES_NEVER) {
+        keep(channel, sequence, room, DW_ENVELOPE_BYTES + len, 0);
         publish_outstanding(channel);
     }
     status = dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + len);
-    channel->idle_ns = dw_link_now_ns();
     return status == DW_OK ? DW_OK : dw_channel_report_link(channel, DW_WHY_SEND, status);
 }
 
 static dw_status check_send(dw_channel *channel, const dw_key *keys, const dw_channel_tensor *x)
 {
-    if (!channel->sends || !keys || !x->view) {
+    if (!channel->encoder || !keys || !x->view) {
         return dw_channel_report(
             channel, DW_WHY_SEND, DW_ERR_ARGUMENT,
             "sending needs a channel that was opened with a send config, keys and a tensor");
@@ -365,30 +338,12 @@ static dw_status check_send(dw_channel *channel, const dw_key *keys, const dw_ch
     return DW_OK;
 }
 
-/* Returns the index in channel->send of the config for the next frame, which will carry x. If it is
- * not the same as before, calls the program's log function. */
-static uint32_t choose(dw_channel *channel, const dw_tensor *x)
-{
-    char change[DW_CHANGE_BYTES];
-    if (channel->sends == 1) return 0;
-    pthread_mutex_lock(&channel->encoder_lock);
-    answer_all(channel);
-    uint32_t codec = dw_channel_choose(channel, x, change);
-    dw_channel_start_trip(channel);
-    pthread_mutex_unlock(&channel->encoder_lock);
-    answer_if_free(channel);
-    /* The lock is not held here, because the log function may call functions of the channel. */
-    if (change[0] && channel->log) channel->log(channel->log_context, change);
-    return codec;
-}
-
 static dw_status send_tensor(dw_channel *channel, const dw_key *keys, const dw_channel_tensor *x)
 {
     if (!channel || !dw_owner_is_us(&channel->link->owner)) return DW_ERR_ARGUMENT;
     dw_status status = check_send(channel, keys, x);
     if (status != DW_OK) return status;
-    uint32_t codec = choose(channel, x->view);
-    size_t bound = dw_frame_bound(&channel->send[codec].config, x->view);
+    size_t bound = dw_frame_bound(&channel->send, x->view);
     if (bound == 0) {
         return dw_channel_report(
             channel, DW_WHY_SEND, DW_ERR_ARGUMENT,
@@ -404,7 +359,7 @@ static dw_status send_tensor(dw_channel *channel, const dw_key *keys, const dw_c
     }
     if (status != DW_OK) return dw_channel_report_link(channel, DW_WHY_SEND, status);
     pthread_mutex_lock(&channel->encoder_lock);
-    status = encode_into(channel, codec, keys, x, room, bound);
+    status = encode_into(channel, keys, x, room, bound);
     pthread_mutex_unlock(&channel->encoder_lock);
     answer_if_free(channel);
     return status;
@@ -425,18 +380,14 @@ dw_status dw_channel_send_cuda(dw_channel *channel, const dw_key *keys, const dw
 dw_status dw_channel_forget(dw_channel *channel, dw_key key)
 {
     if (!channel || !dw_owner_is_us(&channel->link->owner)) return DW_ERR_ARGUMENT;
-    if (!channel->sends) {
+    if (!channel->encoder) {
         return dw_channel_report(channel, DW_WHY_SEND, DW_ERR_ARGUMENT,
                                  "this channel sends nothing, so it has no keys to forget");
     }
     pthread_mutex_lock(&channel->encoder_lock);
-    dw_status status = DW_OK;
-    for (uint32_t i = 0; i < channel->sends && status == DW_OK; i++) {
-        status = dw_encoder_forget(channel->send[i].encoder, key);
-        if (status != DW_OK)
-            dw_channel_report(channel, DW_WHY_SEND, status,
-                              dw_encoder_why(channel->send[i].encoder));
-    }
+    dw_status status = dw_encoder_forget(channel->encoder, key);
+    if (status != DW_OK)
+        dw_channel_report(channel, DW_WHY_SEND, status, dw_encoder_why(channel->encoder));
     pthread_mutex_unlock(&channel->encoder_lock);
     answer_if_free(channel);
     return status;
@@ -444,10 +395,11 @@ dw_status dw_channel_forget(dw_channel *channel, dw_key key)
 
 dw_counters dw_channel_sent(dw_channel *channel)
 {
-    if (!channel || !channel->sends || !dw_owner_is_us(&channel->link->owner))
+    if (!channel || !channel->encoder || !dw_owner_is_us(&channel->link->owner))
         return (dw_counters){0};
+    dw_counters counters = {.struct_size = sizeof counters};
     pthread_mutex_lock(&channel->encoder_lock);
-    dw_counters counters = dw_channel_count(channel->send, channel->sends);
+    (void)dw_encoder_counters(channel->encoder, &counters);
     pthread_mutex_unlock(&channel->encoder_lock);
     answer_if_free(channel);
     return counters;

@@ -17,8 +17,6 @@ typedef struct dw_buffer {
     uint32_t tag, kind;
     uint32_t refs : 24; /* references: of the queue, the program, channels and groups */
     uint32_t size_class : 8;
-    /* Of a received message: the time at which its last byte arrived (dw_link_now_us). */
-    uint32_t arrived_us;
 } dw_buffer;
 
 /* The header of the link and the payload follow the struct. The payload starts on a cache line. */

@@ -44,13 +44,6 @@ static inline bool dw_link_is_set(const volatile int *flag)
     return __atomic_load_n(flag, __ATOMIC_RELAXED);
 }
 
-/* The monotonic clock in microseconds, modulo 2^32. Differences between two times are correct if
- * less than an hour passed between them. */
-static inline uint32_t dw_link_now_us(void)
-{
-    return (uint32_t)(dw_link_now_ns() / 1000);
-}
-
 enum { DW_NS_PER_MS = 1000000 };
 
 #endif

@@ -206,7 +206,6 @@ static dw_buffer *fit(dw_link *link, dw_buffer *buffer)
     if (!own) return buffer;
     own->tag = buffer->tag;
     own->len = buffer->len;
-    own->arrived_us = buffer->arrived_us;
     memcpy(dw_buffer_payload(own), dw_buffer_payload(buffer), buffer->len);
     dw_buffer_drop(&link->pool, buffer);
     return own;
@@ -233,7 +232,6 @@ static dw_status sort_in(dw_link *link, size_t len, dw_why *why)
     }
     buffer->tag = dw_get32(wire);
     buffer->len = len - DW_LINK_HEADER_BYTES;
-    buffer->arrived_us = dw_link_now_us();
     dw_status status = DW_OK;
     pthread_mutex_lock(&link->lock);
     dw_inbox *inbox = link->closing ? NULL : dw_inbox_get(&link->inboxes, buffer->tag);

@@ -114,15 +114,11 @@ void channels_close(test_channels *channels)
 void channels_lose_state(test_channels *channels)
 {
     dw_channel *receiver = channels->end[1];
-    for (uint32_t i = 0; i < receiver->receives; i++) {
-        dw_channel_codec *codec = &receiver->recv[i];
-        dw_decoder_destroy(codec->decoder);
-        assert_int_equal(receiver->cuda
-                             ? dw_decoder_create_cuda(&codec->decoder, &codec->config,
-                                                      receiver->cuda, DW_CUDA_DEVICE, NULL)
-                             : dw_decoder_create(&codec->decoder, &codec->config),
-                         DW_OK);
-    }
+    dw_decoder_destroy(receiver->decoder);
+    assert_int_equal(receiver->cuda ? dw_decoder_create_cuda(&receiver->decoder, &receiver->recv,
+                                                             receiver->cuda, DW_CUDA_DEVICE, NULL)
+                                    : dw_decoder_create(&receiver->decoder, &receiver->recv),
+                     DW_OK);
 }
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
@@ -184,7 +180,7 @@ static void expect_all_acknowledged(test_channels *channels, int tensors)
 {
     dw_channel *sender = channels->end[0];
     /* With other codecs a decoder sends no reply, so nothing is acknowledged. */
-    uint64_t acks = sender->send[0].config.codec == DW_CODEC_DELTA ? (uint64_t)tensors : 0;
+    uint64_t acks = sender->send.codec == DW_CODEC_DELTA ? (uint64_t)tensors : 0;
     uint64_t kept = 1;
     for (int i = 0; i < 1000 && (kept > 0 || dw_channel_sent(sender).acks < acks); i++) {
         suite_sleep_ms(5);

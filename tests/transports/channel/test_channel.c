@@ -177,6 +177,47 @@ static void equal_configs_match_however_they_are_written(void **state)
     }
 }
 
+/* Opens a channel that receives raw:f32. The peer's greeting has this body. status: what opening
+ * returns. says: a part of the sentence. */
+static void greet(const void *body, size_t len, dw_status status, const char *says)
+{
+    test_channels channels;
+    unsigned char message[DW_ENVELOPE_BYTES + 1024];
+    channels_prepare(&channels, &channels_backends[0], NULL, "raw:f32");
+    suite_open(&channels.links);
+    dw_link *peer = channels.links.link[0];
+    memcpy(message + DW_ENVELOPE_BYTES, body, len);
+    dw_envelope_seal(message, peer->session, DW_ENVELOPE_HELLO, DW_OK, 0, len);
+    assert_int_equal(dw_link_send(peer, ID << 8, message, DW_ENVELOPE_BYTES + len), DW_OK);
+    dw_status found = dw_channel_open(&channels.end[1], channels.links.link[1], &channels.config[1],
+                                      &channels.why[1]);
+    if (found != status || !strstr(channels.why[1].text, says))
+        fail_msg("%zu bytes: %d, \"%s\"", len, (int)found, channels.why[1].text);
+    channels_close(&channels);
+}
+
+static void greetings_are_not_trusted(void **state)
+{
+    (void)state;
+    enum { TEXT = 256, HELLO = 2 + 2 * TEXT };
+    unsigned char body[HELLO + 1] = {DW_FORMAT_MAJOR, DW_FORMAT_MINOR};
+    memcpy(body + 2, "raw:f32", 7);
+    greet(body, HELLO, DW_OK, "");
+    greet(body, HELLO - 1, DW_ERR_PROTOCOL, "malformed");
+    greet(body, HELLO + 1, DW_ERR_PROTOCOL, "malformed");
+    greet(body, 0, DW_ERR_PROTOCOL, "malformed");
+    body[1]++;
+    greet(body, HELLO, DW_ERR_VERSION, "run the same release");
+    body[1]--;
+    body[2] = 'w'; /* a word that nobody knows */
+    greet(body, HELLO, DW_ERR_MISMATCH, "the peer sends 'waw:f32'");
+    for (int i = 0; i < 2; i++) { /* a text without a terminating zero */
+        memset(body + 2, 0, 2 * TEXT);
+        memset(body + 2 + (size_t)i * TEXT, 'x', TEXT);
+        greet(body, HELLO, DW_ERR_PROTOCOL, "malformed");
+    }
+}
+
 static void opening_alone_is_a_timeout(void **state)
 {
     (void)state;
@@ -348,6 +389,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(encoders_share_no_incarnation),
         cmocka_unit_test(different_configs_are_a_mismatch_at_both_ends),
         cmocka_unit_test(equal_configs_match_however_they_are_written),
+        cmocka_unit_test(greetings_are_not_trusted),
         cmocka_unit_test(opening_alone_is_a_timeout),
         cmocka_unit_test(an_id_that_is_open_is_refused),
         cmocka_unit_test(a_wrong_shape_keeps_the_frame_for_another_call),

@@ -235,8 +235,7 @@ static void recover(const char *config, int lose_all)
             } else {
                 dw_tensor prev;
                 dw_key key = {.sample = 3, .slice = 4};
-                assert_int_equal(dw_decoder_peek(channels.end[1]->recv[0].decoder, key, &prev),
-                                 DW_OK);
+                assert_int_equal(dw_decoder_peek(channels.end[1]->decoder, key, &prev), DW_OK);
                 where_damage(channels.end[1], (float *)prev.data + 17);
             }
         }
