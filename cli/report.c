@@ -17,8 +17,8 @@
 struct dw_report {
     dw_report_options options;
     FILE *log;
-    int log_error;                    /* errno of the first line that could not be written */
-    uint32_t steps, first_step, step; /* step: the last completed step; only rank 0 sets it */
+    int log_error; /* errno of the first line that could not be written */
+    uint32_t steps, first_step;
     dw_train_cost last; /* so_far of the previous step; the difference is the cost of a step */
 };
 
@@ -103,7 +103,7 @@ static void on_start(void *context, const dw_train_start *start)
 {
     dw_report *report = context;
     report->steps = start->steps;
-    report->first_step = report->step = start->first_step;
+    report->first_step = start->first_step;
     printf("model     %.2f M parameters on %u stage%s", (double)start->parameters * 1e-6,
            start->stages, start->stages == 1 ? "" : "s");
     if (start->replicas > 1) printf(" in each of %u replicas", start->replicas);
@@ -162,17 +162,6 @@ static void on_step(void *context, const dw_train_step *step)
         fflush(stdout);
     }
     report->last = *now;
-    report->step = step->step;
-}
-
-/* Every rank prints its changes, but only rank 0 writes a log, and only rank 0 knows the step. */
-static void on_codec(void *context, const char *sentence)
-{
-    dw_report *report = context;
-    if (!report->options.quiet) printf("rank %u | %s\n", report->options.rank, sentence);
-    fflush(stdout);
-    log_line(report, json_pack("{s:s, s:I, s:s}", "event", "codec", "step",
-                               (json_int_t)report->step + 1, "sentence", sentence));
 }
 
 static void on_eval(void *context, const dw_train_eval *eval)
@@ -284,7 +273,6 @@ void dw_report_hooks(dw_report *report, dw_train_hooks *hooks)
     hooks->on_eval = on_eval;
     hooks->on_save = on_save;
     hooks->on_summary = on_summary;
-    hooks->on_codec = on_codec;
 }
 
 int dw_report_close(dw_report *report)

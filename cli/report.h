@@ -11,9 +11,8 @@
 typedef struct dw_report dw_report;
 typedef struct dw_report_options {
     const char *log; /* JSONL file, NULL: none */
-    int tell; /* pipe of a child of --local to its parent; -1: this process is no such child */
-    uint32_t rank;
-    bool quiet;           /* no lines for steps, evaluations, checkpoints and codecs */
+    int tell;   /* pipe of a child of --local to its parent; -1: this process is no such child */
+    bool quiet; /* no lines for steps, evaluations and checkpoints */
     uint32_t print_every; /* steps from one line to the next */
     /* Passes the address on which this rank listens to the next rank. NULL: it is printed, and the
      * user passes it on. */

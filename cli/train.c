@@ -235,7 +235,6 @@ static int run_rank(arguments *a)
     }
     if (a->link) a->report.place = place;
     if (a->config.rank) a->report.log = NULL; /* rank 0 logs for all */
-    a->report.rank = a->config.rank;
     if (dw_report_open(&report, &a->report)) {
         dw_place_leave(place, false);
         return DW_EXIT_FAILED;

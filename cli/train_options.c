@@ -62,17 +62,14 @@ const struct argp_option dw_train_options[] = {
 
     {0, 0, 0, 0, "Compression (the same at all ranks):", 3},
     {"forward", FORWARD, "CODEC", 0,
-     "Codec for activations, which go from rank R to R + 1 (default: raw:f32). If several codecs "
-     "are given, separated by | and ordered from the best quality to the smallest size, the "
-     "sending rank chooses one of them for every tensor, and prints each change with its reason. "
-     "The word auto stands for a list of usual codecs. Boundary B, between stages B and B + 1, can "
-     "have codecs of its own, after its number and a colon: "
+     "Codec for activations, which go from rank R to R + 1 (default: raw:f32). Boundary B, between "
+     "stages B and B + 1, can have a codec of its own, after its number and a colon: "
      "delta:bits=4,1:topk:keep=0.1,2:raw:f32. "
      "The first entry may have no number, and is for all boundaries without an entry",
      3},
     {"backward", BACKWARD, "CODEC", 0,
-     "Codec for gradients, which go from rank R + 1 to R (default: raw:f32). Several codecs, auto, "
-     "and a codec for every boundary can be given as for --forward",
+     "Codec for gradients, which go from rank R + 1 to R (default: raw:f32). A codec for every "
+     "boundary can be given as for --forward",
      3},
     {"same-places", SAME_PLACES, 0, 0,
      "Send the gradients of those elements whose activations were sent, through the codec of "

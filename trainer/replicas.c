@@ -164,7 +164,7 @@ dw_status dw_replicas_open_group(dw_stage *stage, dw_group **group, dw_group_con
     const dw_settings *settings = stage->settings;
     dw_why why = {.offset = -1};
     config->struct_size = sizeof *config;
-    config->codec = &settings->gradient;
+    config->codec = &settings->gradient.config;
     config->open_timeout_ms = settings->config.open_timeout_ms;
     config->timeout_ms = group_timeout(&settings->config);
     config->piece = DW_REPLICAS_PIECE;

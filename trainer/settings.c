@@ -93,8 +93,14 @@ static dw_status check_replicas(dw_settings *settings, const dw_train_config *gi
                       "%u samples cannot be divided evenly among %u replicas; give %u", samples,
                       replicas,
                       samples - samples % replicas ? samples - samples % replicas : replicas);
-    return dw_candidates_parse_gradient(&settings->gradient, settings->gradient_text,
-                                        settings->config.gradient, why);
+    const char *text = settings->config.gradient;
+    dw_status status = dw_codec_setting_parse(&settings->gradient, text, "gradient", why);
+    if (status == DW_OK && settings->gradient.config.group == DW_GROUP_CHANNEL)
+        return dw_say(why, DW_ERR_CONFIG,
+                      "gradient codec \"%.60s\": group=channel has no meaning for gradients, which "
+                      "are sent as one row; give a number",
+                      text);
+    return status;
 }
 
 static dw_status check_addresses(const dw_settings *settings, dw_why *why)
@@ -159,32 +165,29 @@ static dw_status check_numbers(const dw_train_config *config, dw_why *why)
     return DW_OK;
 }
 
-/* The forward codec must be a single one whose frames carry some elements of a tensor. Only the
- * gradients of these elements are sent, as rows of any length. The elements differ from visit to
- * visit, so the backward codec must keep no state. Scaling is refused, because the gradients of
- * scaled values would have to be scaled as well. */
-static dw_status check_same_places(const dw_candidates *forward, const dw_candidates *backward,
-                                   dw_why *why)
+/* The frames of the forward codec must carry some elements of a tensor. Only the gradients of these
+ * elements are sent, as rows of any length. The elements differ from visit to visit, so the
+ * backward codec must keep no state. Scaling is refused, because the gradients of scaled values
+ * would have to be scaled as well. */
+static dw_status check_same_places(const dw_codec_setting *forward,
+                                   const dw_codec_setting *backward, dw_why *why)
 {
-    const dw_config *ahead = &forward->each[0];
+    const dw_config *ahead = &forward->config, *back = &backward->config;
     bool chooses = ahead->codec == DW_CODEC_TOPK || ahead->codec == DW_CODEC_RANDK ||
                    ahead->codec == DW_CODEC_COCKTAIL || ahead->codec == DW_CODEC_CHUNK;
-    if (forward->n > 1 || !chooses || ahead->scaling > DW_SCALING_NONE)
+    if (!chooses || ahead->scaling > DW_SCALING_NONE)
         return dw_say(why, DW_ERR_ARGUMENT,
                       "same-places needs a forward codec that sends some elements as they are, not "
                       "%s; give topk, randk, cocktail or chunk at every boundary, without scaling",
                       forward->text);
-    for (uint32_t i = 0; i < backward->n; i++) {
-        const dw_config *back = &backward->each[i];
-        if (back->codec == DW_CODEC_DELTA || back->codec == DW_CODEC_LOWRANK ||
-            back->codec == DW_CODEC_TAH || back->feedback > DW_FEEDBACK_NONE ||
-            back->transform > DW_TRANSFORM_NONE || back->project)
-            return dw_say(why, DW_ERR_ARGUMENT,
-                          "same-places needs a backward codec for rows of any length that keeps "
-                          "nothing, not %s; give direct, raw, mx or blocks, without feedback, "
-                          "transform and project",
-                          backward->text);
-    }
+    if (back->codec == DW_CODEC_DELTA || back->codec == DW_CODEC_LOWRANK ||
+        back->codec == DW_CODEC_TAH || back->feedback > DW_FEEDBACK_NONE ||
+        back->transform > DW_TRANSFORM_NONE || back->project)
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "same-places needs a backward codec for rows of any length that keeps "
+                      "nothing, not %s; give direct, raw, mx or blocks, without feedback, "
+                      "transform and project",
+                      backward->text);
     return DW_OK;
 }
 
@@ -230,7 +233,7 @@ static dw_status check_local_steps(dw_settings *settings, const dw_train_config 
     if (settings->has_outer && config->outer_lr == 0) config->outer_lr = 0.7;
     if (settings->has_outer && config->outer_momentum == 0) config->outer_momentum = 0.9;
     if (config->outer_momentum < 0) config->outer_momentum = 0;
-    snprintf(settings->kept_text, sizeof settings->kept_text, "%s%s%s", settings->gradient_text,
+    snprintf(settings->kept_text, sizeof settings->kept_text, "%s%s%s", settings->gradient.text,
              config->hops == 1 ? " in one hop" : "", settings->has_outer ? " and local steps" : "");
     return DW_OK;
 }
@@ -312,11 +315,11 @@ static dw_status resolve(dw_settings *settings, const dw_train_config *given, dw
     if (status == DW_OK) status = check_evaluation(config, why);
     if (status == DW_OK) status = find_in_flight(settings, why);
     if (status == DW_OK)
-        status = dw_boundaries_parse(&settings->forward, config->forward, true, settings->stage,
-                                     config->stages, why);
+        status = dw_boundaries_parse(&settings->forward, config->forward, "forward",
+                                     settings->stage, config->stages, why);
     if (status == DW_OK)
-        status = dw_boundaries_parse(&settings->backward, config->backward, false, settings->stage,
-                                     config->stages, why);
+        status = dw_boundaries_parse(&settings->backward, config->backward, "backward",
+                                     settings->stage, config->stages, why);
     if (status == DW_OK && config->same_places)
         status = check_same_places(&settings->forward.before, &settings->backward.before, why);
     if (status == DW_OK && config->same_places)
@@ -393,7 +396,7 @@ json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_
         {"forward", json_string(settings->forward.text)},
         {"backward", json_string(settings->backward.text)},
         {"same-places", json_boolean(config->same_places)},
-        {"gradient", json_string(settings->gradient_text)},
+        {"gradient", json_string(settings->gradient.text)},
         {"batch", json_integer(config->batch)},
         {"micro-batches", json_integer(config->micro_batches)},
         {"schedule", json_string(config->schedule)},

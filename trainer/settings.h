@@ -17,8 +17,7 @@ typedef struct dw_settings {
     dw_train_config config;
     dw_model_shape shape;
     dw_boundaries forward, backward;
-    dw_config gradient;
-    char gradient_text[DW_CONFIG_TEXT_BYTES];
+    dw_codec_setting gradient;
     uint32_t ranks, stage, replica; /* of the grid; the place of this rank */
     bool has_outer; /* replicas average differences of parameters, and not gradients; see outer.h */
     /* What kind of state the ranks of a grid keep of gradients, for checkpoints. */

@@ -34,50 +34,28 @@ void dw_stage_computed(dw_stage *stage, uint64_t since)
 
 /* ---- Neighbours ------------------------------------------------------------------------------ */
 
-/* The configs of one direction in the form that dw_channel_config needs; they use the threads of
- * this stage. */
-typedef struct direction {
-    dw_config each[DW_CANDIDATES_MOST];
-    const dw_config *list[DW_CANDIDATES_MOST];
-    dw_channel_auto several;
-} direction;
-
-/* Fills *d from the candidates. If there is one candidate, sets *one to it, otherwise sets *several
- * to all of them; the other pointer stays as it is. Both point into *d. */
-static void set_direction(direction *d, const dw_stage *stage, const dw_candidates *candidates,
-                          const dw_config **one, const dw_channel_auto **several)
+/* Returns the config for a channel of this stage; it uses the stage's threads. */
+static dw_config with_threads(const dw_stage *stage, const dw_codec_setting *codec)
 {
-    for (uint32_t i = 0; i < candidates->n; i++) {
-        d->each[i] = candidates->each[i];
-        d->list[i] = &d->each[i];
-        if (!stage->threads) continue;
-        d->each[i].parallel_for = dw_threads_parallel_for;
-        d->each[i].parallel_context = stage->threads;
+    dw_config config = codec->config;
+    if (stage->threads) {
+        config.parallel_for = dw_threads_parallel_for;
+        config.parallel_context = stage->threads;
     }
-    d->several = (dw_channel_auto){.struct_size = sizeof d->several,
-                                   .candidates = d->list,
-                                   .n = candidates->n,
-                                   .micro_batches = stage->settings->config.micro_batches *
-                                                    stage->settings->config.slices,
-                                   .log = stage->hooks->on_codec,
-                                   .log_context = stage->hooks->context};
-    if (candidates->n == 1)
-        *one = d->list[0];
-    else
-        *several = &d->several;
+    return config;
 }
 
 static dw_status open_plain_channel(dw_stage *stage, dw_neighbour *neighbour, dw_why *why)
 {
-    dw_candidates floats;
-    direction both;
-    dw_channel_config channel = {.struct_size = sizeof channel,
-                                 .id = PLAIN_CHANNEL_ID,
-                                 .open_timeout_ms = stage->settings->config.open_timeout_ms};
-    dw_status status = dw_candidates_parse(&floats, "raw:f32", true, "plain", why);
+    dw_codec_setting floats;
+    dw_status status = dw_codec_setting_parse(&floats, "raw:f32", "plain", why);
     if (status < 0) return status;
-    set_direction(&both, stage, &floats, &channel.send, &channel.auto_send);
-    channel.recv = channel.send;
+    const dw_config both = with_threads(stage, &floats);
+    const dw_channel_config channel = {.struct_size = sizeof channel,
+                                       .id = PLAIN_CHANNEL_ID,
+                                       .send = &both,
+                                       .recv = &both,
+                                       .open_timeout_ms = stage->settings->config.open_timeout_ms};
     return dw_channel_open(&neighbour->plain, neighbour->link, &channel, why);
 }
 
@@ -94,13 +72,16 @@ static dw_same_places *make_places(const dw_stage *stage, bool sends)
 static dw_status open_channel(dw_stage *stage, dw_neighbour *neighbour, bool listens)
 {
     const dw_settings *settings = stage->settings;
-    direction forward, backward;
+    const dw_boundaries *ahead = &settings->forward, *back = &settings->backward;
+    const dw_config forward = with_threads(stage, listens ? &ahead->after : &ahead->before);
+    const dw_config backward = with_threads(stage, listens ? &back->after : &back->before);
     dw_why why = {.offset = -1};
     uint32_t boundary = settings->config.rank % settings->config.stages - !listens;
     dw_channel_config channel = {.struct_size = sizeof channel,
                                  .id = CHANNEL_ID + boundary * CHANNEL_IDS,
+                                 .send = listens ? &forward : &backward,
+                                 .recv = listens ? &backward : &forward,
                                  .open_timeout_ms = settings->config.open_timeout_ms};
-    const dw_boundaries *ahead = &settings->forward, *back = &settings->backward;
     if (settings->config.same_places) {
         neighbour->places = make_places(stage, listens);
         if (!neighbour->places)
@@ -108,12 +89,6 @@ static dw_status open_channel(dw_stage *stage, dw_neighbour *neighbour, bool lis
         channel.on_frame = dw_same_places_on_frame;
         channel.frame_context = neighbour->places;
     }
-    set_direction(&forward, stage, listens ? &ahead->after : &ahead->before,
-                  listens ? &channel.send : &channel.recv,
-                  listens ? &channel.auto_send : &channel.auto_recv);
-    set_direction(&backward, stage, listens ? &back->after : &back->before,
-                  listens ? &channel.recv : &channel.send,
-                  listens ? &channel.auto_recv : &channel.auto_send);
     dw_status status = dw_channel_open(&neighbour->channel, neighbour->link, &channel, &why);
     if (status == DW_OK && settings->config.plain_eval)
         status = open_plain_channel(stage, neighbour, &why);

@@ -298,7 +298,7 @@ static void announce(run *r)
                       2 * (config->stages - 1) * (uint64_t)config->bottleneck * C,
         .forward = r->settings.forward.text,
         .backward = r->settings.backward.text,
-        .gradient = r->settings.gradient_text,
+        .gradient = r->settings.gradient.text,
         .blas = openblas_get_corename()};
     r->hooks->on_start(r->hooks->context, &start);
 }

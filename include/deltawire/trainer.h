@@ -34,10 +34,8 @@ extern "C" {
  * | threads             | threads for the codecs; the bits do not depend on it          | 1          |
  * |---------------------|                                                               |            |
  * | forward, backward   | codec of the activations, of the gradients (dw_config_parse). | raw:f32    |
- * |                     | Up to 8 codecs in descending quality, separated by vertical   |            |
- * |                     | bars: a channel chooses one for each frame (dw_channel_auto). |            |
- * |                     | "auto": a list of codecs that suit the direction. Boundary b, |            |
- * |                     | after stage b, can have its own: "direct:bits=4,1:raw,2:auto" |            |
+ * |                     | Boundary b, after stage b, can have its own:                  |            |
+ * |                     | "direct:bits=4,1:raw"                                         |            |
  * | same_places         | 1: gradients go back through the elements whose activations   | 0          |
  * |                     | were sent, without their places. The forward is then one of   |            |
  * |                     | topk, randk, cocktail and chunk                               |            |
@@ -179,8 +177,7 @@ typedef struct dw_train_summary {
 } dw_train_summary;
 
 /* Callbacks; each may be NULL. They are called in the caller's thread, and only by rank 0, except
- * two: on_listening is called by every rank that listens, and on_codec by every rank when a channel
- * changes the codec of the tensors that this rank sends. */
+ * on_listening, which every rank that listens calls. */
 typedef struct dw_train_hooks {
     void *context;
     void (*on_listening)(void *context, const char *uri);
@@ -189,7 +186,6 @@ typedef struct dw_train_hooks {
     void (*on_eval)(void *context, const dw_train_eval *eval);
     void (*on_save)(void *context, const char *directory, uint32_t step);
     void (*on_summary)(void *context, const dw_train_summary *summary);
-    void (*on_codec)(void *context, const char *sentence); /* the change, and the reason for it */
     /* If it becomes non-zero, all ranks end soon; this one returns CANCELLED. */
     const volatile int *stop;
 } dw_train_hooks;

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, NamedTuple, Optional, Union
 
 from deltawire._library import core, ffi, links
 from deltawire._waiting import Deadline, milliseconds, watched
 from deltawire.config import Config, struct_with
 from deltawire.counters import Counters, codec_counters
-from deltawire.errors import PENDING, TIMEOUT, check, fail, new_why, refuse, text_of
+from deltawire.errors import PENDING, TIMEOUT, check, fail, new_why, refuse
 from deltawire.keys import Id, Ids, key_of, pack, unpack
 from deltawire.link import QUEUE_FULL, Link
 from deltawire.owner import Shared
 from deltawire.tensor import Tensor
 from deltawire.threads import Threads, pool_of
 from deltawire.views import ROWS, WRITES, View
-
-
-Codecs = Union[str, Config, Sequence[Union[str, Config]], None]
 
 
 class Received(NamedTuple):
@@ -40,14 +37,9 @@ class Channel(Shared):
     link: a Link. The other end of it opens a channel with the same id.
     id: an int from 1 to 65535, used only once on a link.
     send, recv: the configs, or their texts, of the two directions. The send of one end is the recv
-        of the other. None: no tensors are sent in this direction. A list of 2 to 8 configs, in
-        descending quality: the sender chooses one of them for each frame, usually the first one
-        with which a training step takes about as little time as with the fastest. Both ends must
-        pass the same list.
+        of the other. None: no tensors are sent in this direction.
     threads: the number of threads that share the work of the codecs, or a Threads.
     open_timeout: the maximum time in seconds until the other end has opened the channel.
-    log: a function that is called with a sentence each time the channel changes the config with
-        which it sends. The thread that sends calls it.
     on_frame: a function that is called with (is_sent, frame) for every frame that was encoded or
         decoded, frame being its bytes, before send or recv returns and by their thread; for Places,
         for instance. It must not use the channel. The message of an exception that it raises goes
@@ -65,12 +57,11 @@ class Channel(Shared):
         self,
         link: Link,
         id: int,
-        send: Codecs = None,
-        recv: Codecs = None,
+        send: Union[str, Config, None] = None,
+        recv: Union[str, Config, None] = None,
         *,
         threads: Union[int, Threads] = 0,
         open_timeout: float = 60.0,
-        log: Optional[Callable[[str], Any]] = None,
         on_frame: Optional[Callable[[bool, bytes], Any]] = None,
     ) -> None:
         super().__init__()
@@ -82,22 +73,19 @@ class Channel(Shared):
         self._sending, self._receiving = threading.Lock(), threading.Lock()
         self._x, self._y = View("x"), View("out")
         timeout_ms = milliseconds(open_timeout, "open_timeout")
-        sends, receives = _configs(send), _configs(recv)
-        self._needs_ids = any(config._needs_ids() for config in sends)
-        for name, function in (("log", log), ("on_frame", on_frame)):
-            if function is not None and not callable(function):
-                refuse(f"{name} must be callable, not {type(function).__name__}")
+        sends = None if send is None else Config(send)
+        receives = None if recv is None else Config(recv)
+        self._needs_ids = sends is not None and sends._needs_ids()
+        if on_frame is not None and not callable(on_frame):
+            refuse(f"on_frame must be callable, not {type(on_frame).__name__}")
         self._pool = pool_of(threads)
         pool = self._pool._take() if self._pool else None
-        self._sends = [struct_with(config, pool) for config in sends]
-        self._receives = [struct_with(config, pool) for config in receives]
+        self._sends = ffi.NULL if sends is None else struct_with(sends, pool)
+        self._receives = ffi.NULL if receives is None else struct_with(receives, pool)
         how = ffi.new("dw_channel_config *", {"struct_size": ffi.sizeof("dw_channel_config")})
         how.id, how.open_timeout_ms = id, timeout_ms
-        kept = [_told(log), _shown(on_frame)]
-        how.on_frame = kept[1]
-        how.send, how.auto_send = _direction(send, self._sends, kept)
-        how.recv, how.auto_recv = _direction(recv, self._receives, kept)
-        self._kept = kept
+        how.send, how.recv = self._sends, self._receives
+        how.on_frame = self._on_frame = _shown(on_frame)
         try:
             link._begin()
             try:
@@ -145,7 +133,7 @@ class Channel(Shared):
                     "ids"
                 )
             keys = pack(range(tensor.n) if ids is None else ids, tensor.n)
-            cap = max(core.dw_frame_bound(struct, tensor) for struct in self._sends)
+            cap = core.dw_frame_bound(self._sends, tensor)
             # dw_channel_send waits for room in the queue, too, but Ctrl-C could not interrupt it.
             link = self._link._handle
             status = self._wait(lambda ms: links.dw_link_wait_room(link, cap, ms), deadline)
@@ -248,43 +236,6 @@ class Channel(Shared):
     def _stop(self, lock: Any) -> None:
         lock.release()
         self._finish()
-
-
-def _configs(given: Codecs) -> "list[Config]":
-    if given is None:
-        return []
-    several: "Sequence[Any]" = given if isinstance(given, (list, tuple)) else [given]
-    return [Config(config) for config in several]
-
-
-def _direction(given: Codecs, structs: Any, kept: "list[Any]") -> "tuple[Any, Any]":
-    """Returns the pointers to a config and to a dw_channel_auto for one direction of
-    dw_channel_config; at least one of them is NULL.
-
-    given: the argument send or recv of Channel. structs: its configs as C structs.
-    kept: a list whose first element is the log callback. Objects that must live as long as the
-    channel are appended to it.
-    """
-    if not isinstance(given, (list, tuple)):
-        return (structs[0] if structs else ffi.NULL), ffi.NULL
-    pointers = ffi.new("dw_config *[]", structs)
-    several = ffi.new("dw_channel_auto *", {"struct_size": ffi.sizeof("dw_channel_auto")})
-    several.candidates = ffi.cast("const dw_config *const *", pointers)
-    several.n, several.log = len(structs), kept[0]
-    kept += [pointers, several]
-    return ffi.NULL, several
-
-
-def _told(log: Optional[Callable[[str], Any]]) -> Any:
-    """Returns a C callback that passes its sentence to log; NULL if log is None."""
-    if log is None:
-        return ffi.NULL
-    function = log
-
-    def tell(_context: Any, sentence: Any) -> None:
-        function(text_of(sentence))
-
-    return ffi.callback("void(void *, const char *)", tell)
 
 
 def _shown(on_frame: Optional[Callable[[bool, bytes], Any]]) -> Any:

@@ -236,6 +236,10 @@ def test_what_a_channel_refuses():
             Channel("link", 1, send="raw")
         with refused("CONFIG"):
             Channel(one, 1, send="delta:bits=9")
+        with refused("ARGUMENT", "Config"):
+            Channel(one, 1, recv=["raw"])
+        with refused("ARGUMENT", "on_frame must be callable"):
+            Channel(one, 1, send="raw", on_frame=b"file")
         with refused("TIMEOUT"):
             Channel(one, 9, send="raw", open_timeout=0.05)
         said = {}
@@ -254,48 +258,6 @@ def test_what_a_channel_refuses():
         assert said["error"].status.name == "MISMATCH"
     with refused("ARGUMENT", "closed"):
         Channel(one, 3, send="raw")
-
-
-def test_a_channel_chooses_among_configs():
-    configs = ["raw:f32", Config("direct:bits=4"), "direct:bits=2"]
-    said, sizes = [], []
-    x = numpy.random.default_rng(0).standard_normal((2, 4, 512), dtype=numpy.float32)
-    one, other = both("shaped:rate=2mbit/tcp://127.0.0.1:0")
-    with one, other:
-        sends, receives = channels((one, other), configs, log=said.append)
-        for _ in range(40):
-            before = sends.sent().encoded_bytes
-            sends.send(x)
-            y = numpy.empty_like(x)
-            assert receives.recv(y).ids == [0, 1]
-            sizes.append(sends.sent().encoded_bytes - before)
-            assert abs(y - x).max() < 3 and same(y, x) == (sizes[-1] > x.nbytes)
-    assert sizes[0] > x.nbytes > 4 * sizes[-1]
-    assert said and said[0].startswith("channel 5: from frame") and "raw:f32" in said[0]
-
-
-def test_a_delta_among_configs_needs_ids():
-    x = numpy.zeros((2, 4, 64), dtype=numpy.float32)
-    one, other = both()
-    with one, other:
-        sends, receives = channels((one, other), ("raw", "delta"))
-        with refused("ARGUMENT", "ids"):
-            sends.send(x)
-        sends.send(x, [4, 5])
-        assert receives.recv(shape=x.shape).ids == [4, 5]
-
-
-def test_candidates_that_a_channel_refuses():
-    one, other = both()
-    with one, other:
-        for wrong in (["raw"], [], ["raw"] * 2, ["raw", "direct:replies=never"], ["raw", 5]):
-            for way in ("send", "recv"):
-                with refused("CONFIG" if len(wrong) == 2 and wrong[1] != 5 else "ARGUMENT"):
-                    Channel(one, 1, **{way: wrong}, open_timeout=0.05)
-        with refused("ARGUMENT", "log"):
-            Channel(one, 1, send=["raw", "direct"], log="file")
-        with refused("ARGUMENT", "on_frame must be callable"):
-            Channel(one, 1, send="raw", on_frame=b"file")
 
 
 def test_a_close_ends_the_waits_of_other_threads():

@@ -198,17 +198,6 @@ static void every_slice_has_a_prev_of_its_own(void **state)
     assert_true(frames[1] - frames[0] < frames[0] / 5);
 }
 
-static void slices_go_with_a_choice_of_codecs(void **state)
-{
-    (void)state;
-    pipeline run = a_run();
-    run.config.forward = run.config.backward = "auto";
-    run.config.slices = 3;
-    run_pipeline(&run, 3, NULL);
-    assert_all(&run, DW_OK);
-    assert_int_equal(run.steps, 9);
-}
-
 /* A checkpoint knows no slices, so a run that continues may have others. */
 static void a_resumed_run_gives_the_same_bits(void **state)
 {
@@ -242,7 +231,6 @@ int main(void)
         cmocka_unit_test(rejects_impossible_numbers_of_slices),
         RUN(slices_give_the_losses_of_whole_samples),
         RUN(every_slice_has_a_prev_of_its_own),
-        RUN(slices_go_with_a_choice_of_codecs),
         RUN(a_resumed_run_gives_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
