@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "base/forecast.h"
 #include "complain.h"
+#include "forecast.h"
 #include "keys.h"
 #include "numbers.h"
 #include "pairs.h"

@@ -2,6 +2,7 @@
  * pairs.c - pairs of codecs: the list, what each pair costs, and their order. */
 #include "pairs.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -81,9 +82,8 @@ dw_status dw_pairs_measure(dw_pairs *pairs, const dw_forecast_run *run,
             if (cancelled && *cancelled)
                 status = dw_fail(why, DW_ERR_CANCELLED, "stopped while measuring");
         }
-        pairs->choices[i] =
-            (dw_forecast_choice){.step_s = dw_forecast_step(run, p->ways),
-                                 .error = dw_forecast_larger(p->ways[0].error, p->ways[1].error)};
+        pairs->choices[i] = (dw_forecast_choice){.step_s = dw_forecast_step(run, p->ways),
+                                                 .error = fmax(p->ways[0].error, p->ways[1].error)};
     }
     dw_speed_close(speed);
     return status;

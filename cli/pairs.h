@@ -4,8 +4,8 @@
 #ifndef DW_CLI_PAIRS_H
 #define DW_CLI_PAIRS_H
 
-#include "base/forecast.h"
 #include "deltawire/deltawire.h"
+#include "forecast.h"
 
 enum { DW_PAIRS_MOST = 64, DW_PAIRS_CODEC_BYTES = 256 };
 

@@ -9,6 +9,7 @@
 #include "rate.h"
 
 #include <endian.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -132,8 +133,8 @@ static dw_status measure(dw_link *link, const dw_rate_end *end, uint8_t *room, b
         if (status < 0) return status;
         /* Only the time beyond the round trip is the time of sending. If the round trip is nearly
          * all of it, that difference is too inexact, so it is at least a 16th of the time. */
-        seconds = dw_forecast_larger(seconds - round_trip, seconds / 16);
-        *rate = (double)len / dw_forecast_larger(seconds, 1e-9);
+        seconds = fmax(seconds - round_trip, seconds / 16);
+        *rate = (double)len / fmax(seconds, 1e-9);
         if (seconds >= LONG_S) break;
     }
     return DW_OK;

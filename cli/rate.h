@@ -4,8 +4,8 @@
 #ifndef DW_CLI_RATE_H
 #define DW_CLI_RATE_H
 
-#include "base/forecast.h"
 #include "deltawire/transport.h"
+#include "forecast.h"
 
 /* One end of a link that is measured.
  *

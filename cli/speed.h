@@ -4,8 +4,8 @@
 #ifndef DW_CLI_SPEED_H
 #define DW_CLI_SPEED_H
 
-#include "base/forecast.h"
 #include "deltawire/deltawire.h"
+#include "forecast.h"
 
 typedef struct dw_speed dw_speed;
 

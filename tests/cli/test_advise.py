@@ -31,7 +31,7 @@ def advise(*arguments, **options):
 
 
 def step_of(all_, pair):
-    """Computes how long a step takes with a pair of codecs, as src/base/forecast.h describes it:
+    """Computes how long a step takes with a pair of codecs, as cli/forecast.h describes it:
     the time that the first micro-batch needs for its way through all stages and links, and for each
     of the others the time of the slowest part of that way. all_: what advise has printed with
     --json; pair: one of its pairs. Returns seconds."""

@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_forecast.c - tests the forecast of how long a step of a pipeline takes (src/base/forecast.h)
+ * test_forecast.c - tests the forecast of how long a step of a pipeline takes (cli/forecast.h)
  * with steps that can be computed by hand, and the choice among codecs that follows from it. */
-#include "base/forecast.h"
-#include "support/tool.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "../../cli/forecast.h"
 
 /* A step has 4 micro-batches, and a stage computes for 10 s on each of them. A link carries 100
  * bytes per second forward and 50 backward, with a delay of 2 s. In a dw_forecast_way the numbers
