@@ -236,7 +236,7 @@ def test_what_a_channel_refuses():
             Channel("link", 1, send="raw")
         with refused("CONFIG"):
             Channel(one, 1, send="delta:bits=9")
-        with refused("ARGUMENT", "Config"):
+        with refused("ARGUMENT", "a config is a text"):
             Channel(one, 1, recv=["raw"])
         with refused("ARGUMENT", "on_frame must be callable"):
             Channel(one, 1, send="raw", on_frame=b"file")

@@ -119,7 +119,7 @@ static void different_configs_are_a_mismatch_at_both_ends(void **state)
         {"delta:bits=3,scale=mse", "delta:bits=3", DW_OK},
         {"delta:bits=3,rounding=stochastic", "delta:bits=3", DW_OK},
         {"delta:bits=3,seed=7", "delta:bits=3,seed=8", DW_OK},
-        {"direct:form=step,step=2", "direct:form=step,error=0.1", DW_OK},
+        {"direct:form=step,step=2", "direct:form=step,step=3", DW_OK},
         {"direct:form=step,rounding=dither", "direct:form=step", DW_ERR_MISMATCH},
         {"direct:bits=3,feedback=ef,quota_bytes=100000", "direct:bits=3", DW_OK},
         {"lowrank:feedback=ef,decay=0.9,restart=9,iterations=3", "lowrank:iterations=1", DW_OK},
