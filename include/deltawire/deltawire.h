@@ -157,12 +157,17 @@ typedef struct dw_key {
  * Configuration. A config can be written as text: "delta:bits=4,group=64,key=8,prev=bf16",
  * "direct:bits=6", "raw:f32". docs/codecs.md lists all options with their values and defaults; the
  * fields of dw_config have the options' names (raw is the option dtype). Zero means the default in
- * every field. */
+ * every field.
+ *
+ * Codecs and options have two tiers. STABLE: all engines have them. COMPARISON: methods of the
+ * literature, which lose against these, and may change or go: docs/codecs/for_comparison.md. */
+typedef enum dw_tier { DW_TIER_STABLE = 1, DW_TIER_COMPARISON = 2 } dw_tier;
 typedef enum dw_codec {
-    DW_CODEC_DELTA = 1,    /* the change since the sample's last visit (AQ-SGD) */
-    DW_CODEC_DIRECT = 2,   /* the tensor itself, quantized in groups */
-    DW_CODEC_RAW = 3,      /* floats without quantization */
-    DW_CODEC_MX = 4,       /* the tensor itself, in an OCP microscaling (MX) format */
+    DW_CODEC_DELTA = 1,  /* the change since the sample's last visit (AQ-SGD) */
+    DW_CODEC_DIRECT = 2, /* the tensor itself, quantized in groups or in steps */
+    DW_CODEC_RAW = 3,    /* floats without quantization */
+    DW_CODEC_MX = 4,     /* the tensor itself, in an OCP microscaling (MX) format */
+    /* for comparison: */
     DW_CODEC_TOPK = 5,     /* the values of largest magnitude, and where they stand */
     DW_CODEC_RANDK = 6,    /* values at random places, which both ends know */
     DW_CODEC_COCKTAIL = 7, /* of values at random places, those of largest magnitude */
@@ -186,7 +191,8 @@ typedef enum dw_codebook {
     DW_CODEBOOK_QUANTILE = 3 /* fitted to the values of each sample, and sent with them */
 } dw_codebook;
 typedef enum dw_scaling { DW_SCALING_NONE = 1, DW_SCALING_UNBIASED = 2 } dw_scaling;
-/* HADAMARD: blocks of channels are rotated, so that large values are spread over a block. */
+/* HADAMARD: blocks of channels are rotated, so that large values are spread over a block. It is for
+ * comparison. */
 typedef enum dw_transform { DW_TRANSFORM_NONE = 1, DW_TRANSFORM_HADAMARD = 2 } dw_transform;
 typedef enum dw_replies { DW_REPLIES_ALWAYS = 1, DW_REPLIES_NEVER = 2 } dw_replies;
 
@@ -206,10 +212,11 @@ typedef enum dw_form_name {
     DW_FORM_QUANTIZED = 2, /* 1 to 8 bits per value, and a scale for each group */
     DW_FORM_MX = 3,        /* OCP microscaling: blocks of 32 share a power of two as their scale */
     DW_FORM_STEP = 4,      /* multiples of a step that a group, row or sample shares */
-    DW_FORM_SPARSE = 5,    /* some of the values, and where they stand */
-    DW_FORM_LOWRANK = 6,   /* a matrix as a product of two thin ones */
-    DW_FORM_TAH = 7,       /* rotated tiles, some with 4 bits for each value, others with 3 */
-    DW_FORM_BLOCKS = 8     /* 8-bit codes with a codebook */
+    /* for comparison: */
+    DW_FORM_SPARSE = 5,  /* some of the values, and where they stand */
+    DW_FORM_LOWRANK = 6, /* a matrix as a product of two thin ones */
+    DW_FORM_TAH = 7,     /* rotated tiles, some with 4 bits for each value, others with 3 */
+    DW_FORM_BLOCKS = 8   /* 8-bit codes with a codebook */
 } dw_form_name;
 
 /* Returns the name of a form as in docs/codecs.md: "floats", "quantized", "mx", "step", "sparse",
@@ -276,7 +283,7 @@ typedef struct dw_config {
     dw_dtype raw, prev;
     dw_choose choose;
     dw_entropy entropy; /* of the codes; frames then vary in size */
-    uint32_t skip;      /* in thousandths */
+    uint32_t skip;      /* in thousandths; for comparison */
     dw_replies replies;
     uint32_t audit;
     uint64_t quota_bytes, incarnation;
@@ -293,7 +300,7 @@ typedef struct dw_config {
     dw_scaling scaling; /* of the values that randk sends */
     uint32_t mask;      /* in millionths of the values of a sample; keep is then a part of these */
     uint32_t chunk;     /* how many values a chunk has */
-    uint32_t rank, iterations, restart, width; /* lowrank: docs/codecs/lowrank.md */
+    uint32_t rank, iterations, restart, width; /* of lowrank */
     dw_codebook codebook;
     uint32_t block; /* consecutive values that share a scale */
     dw_transform transform;
@@ -325,6 +332,10 @@ enum {
     DW_AGREEMENT_TEXT_BYTES = 256 /* enough for any text of dw_config_agreement */
 };
 DW_API dw_status dw_config_format(const dw_config *config, char *text, size_t cap);
+
+/* Returns the tier of a config: COMPARISON if its codec or an option that is set has that tier,
+ * else STABLE; 0 if config is NULL or not valid. */
+DW_API dw_tier dw_config_tier(const dw_config *config);
 
 /* Like dw_config_format, but only with the options that both ends must agree on. Two ends can work
  * together if these texts are equal. */

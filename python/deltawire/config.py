@@ -47,6 +47,12 @@ class Config:
         return self._text.partition(":")[0]
 
     @property
+    def tier(self) -> str:
+        """ "stable", or "for comparison": the codec, or an option that is set, may change or go."""
+        is_stable = core.dw_config_tier(self._struct) == core.DW_TIER_STABLE
+        return "stable" if is_stable else "for comparison"
+
+    @property
     def agreement(self) -> str:
         """The part of the text that must be the same at the encoder and the decoder."""
         return _format(core.dw_config_agreement, self._struct)

@@ -29,26 +29,28 @@ typedef enum source {
 
 static const struct codec_row {
     dw_codec wire;
+    dw_tier tier;
     bool keeps_prev;
     source of[DW_USES];
 } codecs[] = {
     {DW_CODEC_DELTA,
+     DW_TIER_STABLE,
      true,
      {[DW_USE_NONE] = EMPTY,
       [DW_USE_WHOLE] = OF_KEY,
       [DW_USE_CHANGE] = OF_FORM,
       [DW_USE_BRIEF] = OF_FORM,
       [DW_USE_EXACT] = OF_PREV}},
-    {DW_CODEC_DIRECT, false, {[DW_USE_WHOLE] = OF_FORM}},
-    {DW_CODEC_RAW, false, {[DW_USE_WHOLE] = OF_DTYPE}},
-    {DW_CODEC_MX, false, {[DW_USE_WHOLE] = OF_ELEMENT}},
-    {DW_CODEC_TOPK, false, {[DW_USE_WHOLE] = OF_LARGEST}},
-    {DW_CODEC_RANDK, false, {[DW_USE_WHOLE] = OF_RANDOM}},
-    {DW_CODEC_COCKTAIL, false, {[DW_USE_WHOLE] = OF_MASK}},
-    {DW_CODEC_CHUNK, false, {[DW_USE_WHOLE] = OF_CHUNKS}},
-    {DW_CODEC_LOWRANK, false, {[DW_USE_WHOLE] = OF_RANK}},
-    {DW_CODEC_TAH, false, {[DW_USE_WHOLE] = OF_TILES}},
-    {DW_CODEC_BLOCKS, false, {[DW_USE_WHOLE] = OF_CODEBOOK}},
+    {DW_CODEC_DIRECT, DW_TIER_STABLE, false, {[DW_USE_WHOLE] = OF_FORM}},
+    {DW_CODEC_RAW, DW_TIER_STABLE, false, {[DW_USE_WHOLE] = OF_DTYPE}},
+    {DW_CODEC_MX, DW_TIER_STABLE, false, {[DW_USE_WHOLE] = OF_ELEMENT}},
+    {DW_CODEC_TOPK, DW_TIER_COMPARISON, false, {[DW_USE_WHOLE] = OF_LARGEST}},
+    {DW_CODEC_RANDK, DW_TIER_COMPARISON, false, {[DW_USE_WHOLE] = OF_RANDOM}},
+    {DW_CODEC_COCKTAIL, DW_TIER_COMPARISON, false, {[DW_USE_WHOLE] = OF_MASK}},
+    {DW_CODEC_CHUNK, DW_TIER_COMPARISON, false, {[DW_USE_WHOLE] = OF_CHUNKS}},
+    {DW_CODEC_LOWRANK, DW_TIER_COMPARISON, false, {[DW_USE_WHOLE] = OF_RANK}},
+    {DW_CODEC_TAH, DW_TIER_COMPARISON, false, {[DW_USE_WHOLE] = OF_TILES}},
+    {DW_CODEC_BLOCKS, DW_TIER_COMPARISON, false, {[DW_USE_WHOLE] = OF_CODEBOOK}},
 };
 enum { CODECS = sizeof codecs / sizeof *codecs };
 
@@ -66,9 +68,31 @@ const char *dw_form_string(dw_form_name form)
 
 bool dw_codec_is_known(uint8_t wire)
 {
+    return dw_codec_tier((dw_codec)wire) != 0;
+}
+
+dw_tier dw_codec_tier(dw_codec codec)
+{
     for (int i = 0; i < CODECS; i++)
-        if (codecs[i].wire == wire) return true;
-    return false;
+        if (codecs[i].wire == codec) return codecs[i].tier;
+    return (dw_tier)0;
+}
+
+dw_tier dw_config_tier(const dw_config *config)
+{
+    dw_config all;
+    if (!config || dw_config_take(&all, config, NULL) != DW_OK ||
+        dw_config_check(&all, NULL) != DW_OK)
+        return (dw_tier)0;
+    for (int i = 0; i < DW_OPTIONS; i++) {
+        const dw_option *option = &dw_options[i];
+        dw_config without = all;
+        if (dw_option_is_stable(option) || !dw_option_applies(option, &all)) continue;
+        dw_option_set(option, &without, 0);
+        if (dw_option_value(option, &all) != dw_option_value(option, &without))
+            return DW_TIER_COMPARISON;
+    }
+    return dw_codec_tier(all.codec);
 }
 
 static dw_dtype dtype_of_key(uint32_t key, dw_dtype x)

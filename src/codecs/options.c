@@ -148,7 +148,7 @@ static uint64_t best_iterations(const dw_config *config)
     return config->feedback > DW_FEEDBACK_NONE ? 1 : 2;
 }
 
-/* Of cocktail and chunk as in the papers (docs/codecs/cocktail.md, docs/codecs/chunk.md). */
+/* Of cocktail and chunk as in the papers (docs/codecs/for_comparison.md). */
 static uint64_t best_keep(const dw_config *config)
 {
     if (config->codec == DW_CODEC_COCKTAIL) return DW_KEEP_ALL / 5;
@@ -386,7 +386,7 @@ static bool key_is_quantized(const dw_config *config)
 }
 
 /* The codec chunk has absmax as its default: with 2 bits, groups of 16 and absmax left the smallest
- * residuals (docs/codecs/chunk.md). With 1 bit it has no default of its own. */
+ * residuals (docs/codecs/for_comparison.md). With 1 bit it has no default of its own. */
 uint32_t dw_option_own_scale(const dw_config *config)
 {
     return config->codec == DW_CODEC_CHUNK && config->bits != 1 ? (uint32_t)DW_SCALE_ABSMAX : 0;
@@ -516,6 +516,16 @@ void dw_option_set(const dw_option *option, dw_config *config, uint64_t value)
         memcpy(field, &value, sizeof value);
     else
         memcpy(field, &narrow, sizeof narrow);
+}
+
+/* By docs/comparison.md a skipped sample loses, and rotated values and projected tensors gain
+ * nothing that was measured. */
+bool dw_option_is_stable(const dw_option *option)
+{
+    static const char *const others[] = {"skip", "transform", "rotate", "project"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(option->name, others[i]) == 0) return false;
+    return true;
 }
 
 bool dw_option_applies(const dw_option *option, const dw_config *config)

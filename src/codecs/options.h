@@ -82,6 +82,9 @@ void dw_option_set(const dw_option *option, dw_config *config, uint64_t value);
 /* Whether the option has a meaning in this config, whose codec must be known. */
 bool dw_option_applies(const dw_option *option, const dw_config *config);
 
+/* Whether the option is of the stable tier, in the codecs that are. */
+bool dw_option_is_stable(const dw_option *option);
+
 /* Whether a value other than 0 is allowed together with the rest of the config. The option must
  * apply. */
 bool dw_option_fits(const dw_option *option, const dw_config *config, uint64_t value);

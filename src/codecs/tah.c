@@ -7,7 +7,8 @@
  * has the form quantized write the values. A chunk holds tiles of one kind, which lie anywhere in
  * the sample.
  *
- * Source: TAH-Quant (He et al., arXiv:2506.01352). docs/codecs/tah.md says where we differ. */
+ * Source: TAH-Quant (He et al., arXiv:2506.01352). docs/codecs/for_comparison.md says where
+ * we differ. */
 #include "codecs/tah.h"
 
 #include <math.h>

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codecs/codecs.h"
 #include "codecs/options.h"
 
 static void add(char *text, size_t cap, const char *more)
@@ -48,6 +49,16 @@ static void write_values(const dw_option *option, char *text, size_t cap)
     }
 }
 
+/* An option is for comparison itself, or because no stable codec has it. */
+static const char *tier_of(const dw_option *option)
+{
+    for (const dw_word *codec = dw_codec_words; codec->text && dw_option_is_stable(option); codec++)
+        if ((option->codecs & dw_codec_bit((dw_codec)codec->value)) &&
+            dw_codec_tier((dw_codec)codec->value) == DW_TIER_STABLE)
+            return "stable";
+    return "for comparison";
+}
+
 static const char *agreement_of(const dw_option *option)
 {
     switch (option->agrees) {
@@ -65,15 +76,16 @@ static char *table(void)
     size_t cap = 16384;
     char *text = calloc(1, cap);
     if (!text) exit(1);
-    add(text, cap, "| option | number | codecs | values | default | meaning | both ends |\n");
-    add(text, cap, "|---|---|---|---|---|---|---|\n");
+    add(text, cap,
+        "| option | number | tier | codecs | values | default | meaning | both ends |\n");
+    add(text, cap, "|---|---|---|---|---|---|---|---|\n");
     for (int i = 0; i < DW_OPTIONS; i++) {
         const dw_option *o = &dw_options[i];
         char row[1024], codecs[128] = "", values[256] = "";
         write_codecs(o, codecs, sizeof codecs);
         write_values(o, values, sizeof values);
-        snprintf(row, sizeof row, "| %s | %u | %s | %s | %s | %s | %s |\n", o->name, o->number,
-                 codecs, values, o->default_text, o->means, agreement_of(o));
+        snprintf(row, sizeof row, "| %s | %u | %s | %s | %s | %s | %s | %s |\n", o->name, o->number,
+                 tier_of(o), codecs, values, o->default_text, o->means, agreement_of(o));
         add(text, cap, row);
     }
     return text;
