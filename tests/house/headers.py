@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# headers.py - checks that each public header compiles alone, as C11 and C++17, with gcc and clang.
+# headers.py - checks that each public header compiles alone, as C11 and C++17, with gcc and clang,
+# and says what its functions do.
 """headers.py ROOT. Exits 77 if one of the four compilers is missing."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -48,6 +50,11 @@ def check(root, compilers=None):
         source = house.text(root, path)
         if 'extern "C"' not in source and "(" in house.without_comments(source):
             complaints.append(f'{path}: declares functions without extern "C" for C++')
+        # Functions that stand together may share a comment.
+        for block in source.split("\n\n"):
+            function = re.search(r"^DW_API[^;(]*?(\w+)\(", block, re.M)
+            if function and "/*" not in block:
+                complaints.append(f"{path}: no comment says what {function[1]} does")
     return complaints
 
 

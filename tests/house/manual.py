@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# manual.py - checks that the manual pages agree with the program and the headers, and that troff
-# accepts them.
-"""manual.py ROOT [PROGRAM] [--write]
+# manual.py - checks that the manual page agrees with the program, and that troff accepts it.
+"""manual.py ROOT PROGRAM [--write]
 
 The part of docs/deltawire.1 between ".\\" generated: begin" and ".\\" generated: end" contains the
-commands and options of the program, as --help prints them; that of docs/deltawire.3 contains the
-functions of the public headers. With PROGRAM the first is compared, without it the second. Then
-groff formats the pages and mandoc, if it is installed, checks them: neither may print a warning.
-Exits 77 if groff is missing. --write updates the page."""
+commands and options of the program, as --help prints them. Then groff formats the page and mandoc,
+if it is installed, checks it: neither may print a warning. Exits 77 if groff is missing. --write
+updates the page."""
 
 import pathlib
 import re
@@ -19,12 +17,10 @@ import sys
 import house
 
 COMMANDS = ("train", "advise", "inspect", "keygen")
-HEADERS = ("deltawire.h", "cuda.h", "places.h", "projection.h", "transport.h", "tls.h", "mpi.h")
-HEADERS += ("nccl.h", "collective.h")
+PAGE = "docs/deltawire.1"
 BEGIN, END = '.\\" generated: begin\n', '.\\" generated: end\n'
 OPTION = re.compile(r"^ {2,6}((?:-\S, )?--[\w-]+(?:=\S+)?)(?: +(.*))?$")
 SECTION = re.compile(r"^ (\S.*):$")
-FUNCTION = re.compile(r"^(?:DW_API|static inline|#define)\b[^;{(]*?\b(dw_\w+)\(", re.M)
 VERSION = re.compile(r'define DW_VERSION_STRING "([^"]+)"')
 
 
@@ -76,20 +72,9 @@ def commands(program):
     return "\n".join(page) + "\n"
 
 
-def functions(root):
-    page = []
-    for name in HEADERS:
-        source = house.text(root, f"{house.PUBLIC_HEADERS}/{name}")
-        found = list(dict.fromkeys(FUNCTION.findall(source)))
-        page += [".TP", f".I deltawire/{name}"]
-        page += [f".BR {function} ()," for function in found[:-1]]
-        page += [f".BR {function} ()" for function in found[-1:]]
-    return "\n".join(page) + "\n"
-
-
-def compare(root, name, generated, write):
-    """Complaints about a page whose generated part or version is outdated."""
-    path = pathlib.Path(root) / "docs" / name
+def compare(root, generated, write):
+    """Complaints if the generated part or the version is outdated."""
+    path = pathlib.Path(root) / PAGE
     text = path.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     stored, _, after = rest.partition(END)
@@ -99,31 +84,28 @@ def compare(root, name, generated, write):
         old, new = stored.splitlines(), generated.splitlines()
         less = [line for line in new if line not in old][:3]
         more = [line for line in old if line not in new][:3]
-        yield f"docs/{name} is old: it lacks {less}, and has {more}; renew it by manual.py --write"
+        yield f"{PAGE} is old: it lacks {less}, and has {more}; renew it by manual.py --write"
     version = VERSION.search(house.text(root, f"{house.PUBLIC_HEADERS}/version.h"))[1]
     if f'"deltawire {version}"' not in text:
-        yield f"docs/{name} is not that of version {version}"
+        yield f"{PAGE} is not that of version {version}"
 
 
-def lint(root, name):
+def lint(root):
     """The warnings of groff and mandoc."""
-    path = pathlib.Path(root) / "docs" / name
+    path = pathlib.Path(root) / PAGE
     ways = [["groff", "-man", "-Tutf8", "-ww", "-z"], ["mandoc", "-T", "lint", "-W", "warning"]]
     for way in ways:
         if shutil.which(way[0]):
             done = subprocess.run([*way, path], capture_output=True, text=True, check=False)
             if done.returncode or done.stdout or done.stderr:
-                yield f"{way[0]} of docs/{name}: {done.stdout}{done.stderr}"
+                yield f"{way[0]} of {PAGE}: {done.stdout}{done.stderr}"
 
 
 def main():
-    words = [word for word in sys.argv[1:] if word != "--write"]
-    root, write = words[0], "--write" in sys.argv
-    name = "deltawire.1" if len(words) > 1 else "deltawire.3"
-    generated = commands(words[1]) if len(words) > 1 else functions(root)
-    complaints = list(compare(root, name, generated, write)) + list(lint(root, name))
+    root, program = [word for word in sys.argv[1:] if word != "--write"]
+    complaints = list(compare(root, commands(program), "--write" in sys.argv)) + list(lint(root))
     if not complaints and not shutil.which("groff"):
-        print("manual: no groff here: the layout of the pages was not checked")
+        print("manual: no groff here: the layout of the page was not checked")
         sys.exit(77)
     house.report("manual", complaints)
 

@@ -35,7 +35,6 @@ expect 2 '--filter needs a regular expression' "$root/run" test --filter
 expect 2 "'(' is not a regular expression" "$root/run" test --filter '('
 expect 2 'fuzz takes a number of seconds' "$root/run" fuzz soon
 expect 2 "format knows no '--fast'" "$root/run" format --fast
-expect 2 'docs takes no arguments' "$root/run" docs now
 expect 2 'soak takes a number of minutes' "$root/run" soak forever
 
 # For every command in the usage there must be a file with its function, which bash can parse.
