@@ -14,7 +14,6 @@ import house
 ROOM_ARROWS = {
     "include": {"include"},
     "src": {"include", "src"},  # for its own folders see FOLDER_ARROWS
-    "stores": {"include", "stores"},
     "transports": {"include", "transports"},  # for its own folders see FOLDER_ARROWS
     "collective": {"include", "collective"},
     "threads": {"include"},

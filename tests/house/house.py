@@ -7,7 +7,6 @@ import sys
 ROOMS = (
     "include",
     "src",
-    "stores",
     "cuda",
     "threads",
     "transports",
