@@ -32,10 +32,8 @@ build_part() {
 
 compile_for() {
     local files=()
-    if [ "$1" != everything ]; then
-        mapfile -t files < <(tests_in "$2" "$1" --targets "$build/$2")
-        [ ${#files[@]} -gt 0 ] || return 0 # nothing that was asked for has to be compiled
-    fi
+    mapfile -t files < <(tests_in "$2" "$1" --targets "$build/$2")
+    [ ${#files[@]} -gt 0 ] || return 0 # nothing that was asked for has to be compiled
     compile "$2" "${files[@]}"
 }
 
@@ -43,6 +41,11 @@ compile_for() {
 # ./run soak compiles them for all.
 build_part_gcc() {
     build_part "$1" gcc gcc "${options_checked[@]}" -Dgpu_archs=90 -Dbench=enabled
+}
+# Neither MPI nor what the trainer, the Python package and the benchmarks need.
+build_part_quick() {
+    build_part "$1" quick gcc -Dwerror=true -Dtests=enabled -Dtransports=enabled -Dtls=enabled \
+        -Dtrainer=disabled -Dmpi=disabled -Dpython=disabled -Dbench=disabled "${options_no_gpu[@]}"
 }
 build_part_archs() {
     build_part "$1" archs gcc -Dtests=enabled -Dtransports=disabled -Dtrainer=disabled \

@@ -18,14 +18,14 @@ cmd_soak() {
     need "${packages_build[@]}" "${packages_test[@]}"
     mkdir -p "$results"
     build_part_asan_vectors everything || die "the build failed"
-    build_part_tsan threads,mpi,program,devices || die "the build failed"
+    build_part_tsan threads,mpi,trainer,devices || die "the build failed"
     run_once debug build_part_debug bits
     run_once archs build_part_archs cuda
     "$python" "$root/tests/house/tidy.py" "$root" "$build/asan-vectors" </dev/null ||
         [ $? = 77 ] || die "clang-tidy has found something"
     run_once asan-vectors build_part_asan_vectors pure
     run_once tsan build_part_tsan mpi
-    run_once tsan build_part_tsan program
+    run_once tsan build_part_tsan trainer
     run_once tsan build_part_tsan devices
     run_once asan build_part_asan mpich
     say "what ./run test leaves out of the parts valgrind and cross"

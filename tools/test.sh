@@ -7,12 +7,22 @@
 part=
 quick=
 builder= # the process that makes the builds
+# Without a part every test runs where it can find most, and not in every build: links, groups, Open
+# MPI and the program under sanitizers, where there is a shorter run of a test that one. The part
+# long runs these with gcc, too.
+tests_gcc='*,few,-emulated,-python,-long,-transports,-program,-openmpi'
+tests_gcc_alone='*,-emulated,-python,-few,-long'
+tests_asan='*,few,-house,-bench,-mpich,-python,-long'
+tests_asan_alone='*,-house,-bench,-mpich,-python,-few,-long'
+tests_long='long,slow,transports,program,-few'
 # What compares the bits of kernels takes most of the time under valgrind: it runs there only where
 # the part is asked for.
-suites_valgrind='pure,examples,-threads,-slow,-bits'
+suites_valgrind='pure,few,examples,-threads,-slow,-bits'
 # The part asan runs the other suites, and is compiled by clang as well.
 suites_clang='pure,cuda,fuzz,examples,-few,-long'
-suites_tsan='threads,transports,trainer,-mpi,-program,-devices'
+# Of the trainer three trainings whose ranks are threads of one process: the others take the same
+# ways through links, groups and the pool of threads.
+suites_tsan='threads,transports,-program,-devices'
 suites_cross='pure,fuzz,examples,-long'
 suites_aarch64='bits,fuzz,-long'
 
@@ -83,7 +93,11 @@ test_arguments() {
 
 cmd_test() {
     test_arguments "$@"
-    need "${packages_build[@]}" "${packages_test[@]}"
+    if [ "$quick" ]; then
+        need "${packages_quick[@]}"
+    else
+        need "${packages_build[@]}" "${packages_test[@]}"
+    fi
     "$python" "$root/tests/house/pick_tests.py" --filter "$filter" <<<'[]' || exit 2
     rm -rf "$results"
     mkdir -p "$results"
@@ -91,10 +105,11 @@ cmd_test() {
     "$python" "$root/tests/house/count_results.py" "$results"
 }
 
-# For the daily loop; it shares the build of the part gcc.
+# For the daily loop. Its build has nothing that these tests do not need: so it is quick the first
+# time, too, and takes few packages.
 test_quick() {
-    local suites='pure,transports,house,-mpi,-devices,-long'
-    if build_part_gcc "$suites"; then run_tests quick gcc "$suites"; fi
+    local suites='pure,few,transports,house,-devices,-long'
+    if build_part_quick "$suites"; then run_tests quick quick "$suites"; fi
 }
 
 # What each build of ./run test is for, in the order in which its tests run.
@@ -176,24 +191,26 @@ test_parts() {
     # A filter means that somebody waits for few tests; without one all must compile.
     [ -z "$filter" ] || everything='*'
     # A single part needs no more than its own tests, but `gcc` compiles everything.
-    suites_gcc=$everything suites_asan='*,-house,-mpich,-long'
+    suites_gcc=$everything suites_asan=$tests_asan,python
     case $part in
+    gcc) tests_gcc=$tests_gcc_alone ;;
+    asan) tests_asan=$tests_asan_alone ;;
     valgrind)
         suites_valgrind=${suites_valgrind%,-bits}
         suites_gcc=$suites_valgrind
         ;;
     cross)
         suites_gcc=emulated
-        suites_cross=${suites_cross%,-long}
+        suites_cross=${suites_cross%-long}long
         suites_aarch64=$suites_cross
         ;;
     python) suites_gcc=python suites_asan=python ;;
-    long) suites_gcc=long,emulated ;;
+    long) suites_gcc=$tests_long,emulated ;;
     esac
     if wanted cross; then find_cross; fi
     # shellcheck disable=SC2046
     start_builds $(wanted_builds)
-    if wanted gcc && is_built gcc; then run_tests gcc gcc '*,-emulated,-python,-few,-long'; fi
+    if wanted gcc && is_built gcc; then run_tests gcc gcc "$tests_gcc"; fi
     # What needs only this build comes first, while the next ones are made.
     if wanted valgrind && is_built gcc; then
         # Threads have TSan; the rest must be clean here, leaks and all.
@@ -204,9 +221,7 @@ test_parts() {
     if wanted cross && [ "$can_cross" ] && is_built gcc; then run_tests cross-x86 gcc emulated; fi
     if wanted python && is_built gcc; then run_tests python gcc python; fi
     if wanted clang && is_built clang; then run_tests clang clang "$suites_clang"; fi
-    if wanted asan && is_built asan; then
-        run_tests asan asan '*,-house,-mpich,-python,-few,-long'
-    fi
+    if wanted asan && is_built asan; then run_tests asan asan "$tests_asan"; fi
     if wanted tsan && is_built tsan; then
         run_tests tsan tsan "$suites_tsan" --timeout-multiplier 6
     fi
@@ -215,7 +230,7 @@ test_parts() {
     if wanted python && is_built asan; then
         run_tests python-asan asan python
     fi
-    if wanted long && is_built gcc; then run_tests long gcc long; fi
+    if wanted long && is_built gcc; then run_tests long gcc "$tests_long"; fi
     wait "$builder" || true
     builder=
 }

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # headers.py - checks that each public header compiles alone, as C11 and C++17, with gcc and clang,
 # and says what its functions do.
-"""headers.py ROOT. Exits 77 if one of the four compilers is missing."""
+"""headers.py ROOT. Compilers that are missing are named, and left out; ./run test installs them."""
 
 import re
 import shutil
@@ -29,13 +29,14 @@ COMPILERS = [
 ]
 
 
-def check(root, compilers=None):
-    complaints = []
+def check(root):
+    there = [way for way in COMPILERS if shutil.which(way[0])]
+    complaints = [] if there else ["no compiler is installed"]
     for path in house.files(root, {".h"}, (house.PUBLIC_HEADERS,)):
         name = path.relative_to("include")
         # Included twice to detect a missing guard; the declaration detects an incomplete last line.
         program = f'#include "{name}"\n#include "{name}"\nextern int after_the_header;\n'
-        for compiler, options in compilers or COMPILERS:
+        for compiler, options in there:
             done = subprocess.run(
                 [compiler, *options, *STRICT, "-I", str(house.pathlib.Path(root) / "include"), "-"],
                 input=program,
@@ -62,5 +63,4 @@ if __name__ == "__main__":
     absent = [compiler for compiler, _ in COMPILERS if not shutil.which(compiler)]
     if absent:
         print(f"headers: no {', '.join(absent)} here")
-        sys.exit(77)
     house.report("headers", check(sys.argv[1]))

@@ -4,9 +4,11 @@
 """Reads `meson introspect --tests` from stdin, and prints "project:name" per line for `meson test`.
 
 --suites: "*" selects all; "a,b" those in a or b; "-" in front of a suite excludes it: "*,-house".
+  The suite few contains shorter runs: where it is named, NAME_few takes the place of NAME.
 --filter: a regular expression that is searched in "suite/name"; if empty, it selects all.
 --programs DIRECTORY: only tests whose command was built there, and no scripts; for valgrind.
---targets BUILD: prints what Ninja must build for these tests instead, relative to BUILD.
+--targets BUILD: prints what Ninja must build for these tests instead, relative to BUILD. With
+  --suites everything: all but the programs of long tests, which Meson would build as well.
 """
 
 import argparse
@@ -30,16 +32,26 @@ def picked(tests, suites, pattern, programs=""):
             yield test
 
 
+def without_longer(tests, suites):
+    """Where the suite few is asked for, NAME goes if NAME_few is there."""
+    shorter = {test["name"] for test in tests} if "few" in suites.split(",") else ()
+    return [test for test in tests if f"{test['name']}_few" not in shorter]
+
+
 def pick(*which):
     """The names of the tests as `meson test` expects them."""
-    for test in picked(*which):
+    for test in without_longer(list(picked(*which)), which[1]):
         yield f"{test['suite'][0].split(':')[0]}:{test['name']}"
 
 
 def targets_of(tests, targets, build):
     """The files that these tests need, relative to the folder of the build."""
     wanted = {name for test in tests for name in test["depends"]}
-    files = [name for target in targets if target["id"] in wanted for name in target["filename"]]
+    return files_of([target for target in targets if target["id"] in wanted], build)
+
+
+def files_of(targets, build):
+    files = [name for target in targets for name in target["filename"]]
     return sorted(str(pathlib.PurePath(name).relative_to(build)) for name in files)
 
 
@@ -60,8 +72,12 @@ def main():
         sys.exit(2)
     which = json.load(sys.stdin), options.suites, pattern, options.programs
     if options.targets:
-        known = pathlib.Path(options.targets, "meson-info", "intro-targets.json").read_text()
-        found = targets_of(picked(*which), json.loads(known), options.targets)
+        text = pathlib.Path(options.targets, "meson-info", "intro-targets.json").read_text()
+        known = json.loads(text)
+        if options.suites == "everything":
+            found = files_of([one for one in known if one["build_by_default"]], options.targets)
+        else:
+            found = targets_of(picked(*which), known, options.targets)
     else:
         found = pick(*which)
     for name in found:
