@@ -19,7 +19,7 @@ tests_long='long,slow,transports,program,-few'
 # the part is asked for.
 suites_valgrind='pure,few,examples,-threads,-slow,-bits'
 # The part asan runs the other suites, and is compiled by clang as well.
-suites_clang='pure,cuda,fuzz,examples,-few,-long'
+suites_clang='pure,cuda,fuzz,examples,-long'
 # Of the trainer three trainings whose ranks are threads of one process: the others take the same
 # ways through links, groups and the pool of threads.
 suites_tsan='threads,transports,-program,-devices'
