@@ -127,9 +127,11 @@ def tests_of(tree, suite):
     """The names of a suite's tests, and the files that they need built."""
     known = subprocess.check_output(["meson", "introspect", "--tests", str(tree / "build")])
     pick = [sys.executable, str(tree / "tests/house/pick_tests.py"), "--suites", suite]
-    picked = (subprocess.check_output([*pick, *more], input=known, text=False).decode().split()
-              for more in ([], ["--targets", str(tree / "build")]))
-    return tuple(picked)
+    targets = ["--targets", str(tree / "build")]
+    return [
+        subprocess.check_output([*pick, *more], input=known).decode().split()
+        for more in ([], targets)
+    ]
 
 
 def complaint(tree, suite):
