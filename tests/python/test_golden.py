@@ -11,11 +11,19 @@ GOLDEN = pathlib.Path(__file__).parents[1] / "wire" / "golden"
 FILES = sorted(GOLDEN.glob("*.json"))
 
 
+def told(data):
+    """What a golden file tells of these bytes: themselves, or a digest (tests/wire/golden.h)."""
+    if len(data) <= 256:
+        return data.hex()
+    digest = 0xCBF29CE484222325
+    for byte in data:
+        digest = (digest ^ byte) * 0x100000001B3 % 2**64
+    return f"#{digest:016x}"
+
+
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_golden(path):
     golden = json.loads(path.read_text())
-    if "encoder" not in golden:
-        pytest.skip("this file does not name one encoder")
     decoder = deltawire.Decoder(golden["encoder"])
     compared = 0
     for step in golden["steps"]:
@@ -24,7 +32,7 @@ def test_golden(path):
         if step["status"] == "OK":
             y, ids, reply = decoder.decode(frame, dtype=step["y_dtype"])
             assert y.shape == (step["n"], step["t"], step["c"]) and len(ids) == step["n"]
-            assert bytes(y.memoryview().cast("B")) == bytes.fromhex(step["y"])
+            assert told(bytes(y.memoryview().cast("B"))) == step["y"]
             compared += 1
         else:
             with pytest.raises(deltawire.DeltawireError) as caught:
@@ -32,7 +40,7 @@ def test_golden(path):
             assert caught.value.status.name == step["status"]
             reply = caught.value.reply
         assert reply == want
-    assert compared or not golden["steps"]
+    assert compared
 
 
 def test_there_are_golden_frames():

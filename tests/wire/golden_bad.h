@@ -10,11 +10,13 @@
 enum { PARAMETERS = 80, ENTRY = PARAMETERS + 6 * 8, SECOND = ENTRY + 48, TABLES_END = SECOND + 48 };
 
 /* One byte is changed, and the digests are computed again. */
-static const struct {
-    size_t at;
+typedef struct golden_change {
+    uint16_t at;
     uint8_t value;
     dw_status expected;
-} fields[] = {
+} golden_change;
+
+static const golden_change delta_fields[] = {
     {6, 0, DW_ERR_FORMAT},                 /* codec */
     {6, 9, DW_ERR_FORMAT},                 /* a codec that does not exist */
     {6, 2, DW_ERR_FORMAT},                 /* a codec that has other parameters */
@@ -64,11 +66,7 @@ static const struct {
 /* The same for a config whose changes are microscaled. It has six parameters, too: 6, 8, 9, 11, 14
  * and 15. Changes are e4m3 and keys are e5m2. Some other elements are as long as these, so that
  * only the comparison with the config detects them (DW_ERR_MISMATCH). */
-static const struct {
-    size_t at;
-    uint8_t value;
-    dw_status expected;
-} mx_fields[] = {
+static const golden_change mx_fields[] = {
     {6, 4, DW_ERR_FORMAT},                 /* codec: this one has a single parameter */
     {56, 1, DW_ERR_FORMAT},                /* seed: must be 0 without stochastic rounding */
     {PARAMETERS, 1, DW_ERR_FORMAT},        /* bits: not allowed together with form */
@@ -103,7 +101,7 @@ static const struct {
  * 64; or 15 of 300. 255: the last byte of the places. Of chunk there are numbers 10 and 74 of two
  * chunks and 10 of a third one; and values whose gaps are longer after the last but one change, so
  * that one of them moves to the next chunk. */
-static const struct {
+static const struct golden_sparse {
     const char *name, *config;
     uint32_t c, every; /* elements, and which of them are large */
     struct {
@@ -190,11 +188,7 @@ static const struct {
 };
 
 /* The same for the codec blocks with blocks of 64 values, which has the parameters 41 and 42. */
-static const struct {
-    size_t at;
-    uint8_t value;
-    dw_status expected;
-} blocks_fields[] = {
+static const golden_change blocks_fields[] = {
     {6, 3, DW_ERR_FORMAT},                 /* codec: this one has another parameter */
     {6, 7, DW_ERR_FORMAT},                 /* codec: one that does not exist */
     {56, 1, DW_ERR_FORMAT},                /* seed: must be 0 */
@@ -213,11 +207,7 @@ static const struct {
 };
 
 /* The same for floats of a projected tensor, with the parameters 7 and 44. */
-static const struct {
-    size_t at;
-    uint8_t value;
-    dw_status expected;
-} projected_fields[] = {
+static const golden_change projected_fields[] = {
     {PARAMETERS + 8, 43, DW_ERR_FORMAT},   /* a parameter that does not exist */
     {PARAMETERS + 9, 1, DW_ERR_FORMAT},    /* zero */
     {PARAMETERS + 12, 0, DW_ERR_FORMAT},   /* project: absent where it is 0 */
@@ -227,11 +217,7 @@ static const struct {
 
 /* The same for a config whose changes are in steps, with dither. It has six parameters, too: 2, 4,
  * 6, 8, 11 and 14. Its seed is 0. */
-static const struct {
-    size_t at;
-    uint8_t value;
-    dw_status expected;
-} step_fields[] = {
+static const golden_change step_fields[] = {
     {6, 2, DW_ERR_FORMAT},                   /* codec: this one has three parameters */
     {7, 3, DW_ERR_FORMAT},                   /* flags: dither is not drawn alike */
     {56, 1, DW_ERR_STATE},                   /* seed: allowed, but then the new prev is another */
@@ -255,13 +241,9 @@ static const struct {
     {ENTRY + 14, 3, DW_ERR_FORMAT},          /* use: not allowed with role key */
 };
 
-/* The same for rotated values with a scale per row, 32 tokens of 32 channels. There are four
+/* The same for rotated values with a scale per row, 16 tokens of 16 channels. There are four
  * parameters: 1, 2, 32 and 33. With a scale per channel the payload would be as long. */
-static const struct {
-    size_t at;
-    uint8_t value;
-    dw_status expected;
-} rotated_fields[] = {
+static const golden_change rotated_fields[] = {
     {32, 40, DW_ERR_FORMAT},                /* C: not divisible; the payload would be longer, too */
     {PARAMETERS + 12, 0xfe, DW_ERR_FORMAT}, /* group: channel */
     {PARAMETERS + 16, 18, DW_ERR_FORMAT},   /* entropy in place of transform, beside rotate */
@@ -283,11 +265,7 @@ enum {
     TAH_PIVOTS = TAH_MASK + 16,
     TAH_OFFSETS = TAH_PIVOTS + 16
 };
-static const struct {
-    size_t at;
-    uint8_t value;
-    dw_status expected;
-} tah_fields[] = {
+static const golden_change tah_fields[] = {
     {6, 9, DW_ERR_FORMAT},                 /* codec lowrank */
     {32, 200, DW_ERR_FORMAT},              /* C: tiles do not divide it */
     {PARAMETERS, 33, DW_ERR_FORMAT},       /* rotate */
@@ -313,11 +291,7 @@ static const struct {
 /* A frame of lowrank:rank=2 and a sample of 4 x 30, of floats of 4 bytes. Fields of it: byte `at`
  * becomes `value`. P is at byte 144, Q at 176. */
 enum { LOWRANK_P = 80 + 2 * 8 + 48, LOWRANK_Q = LOWRANK_P + 32, LOWRANK_END = LOWRANK_Q + 240 };
-static const struct {
-    size_t at;
-    uint8_t value;
-    dw_status expected;
-} lowrank_fields[] = {
+static const golden_change lowrank_fields[] = {
     {80 + 8, 36, DW_ERR_FORMAT},      /* not the number of rank */
     {80 + 8, 40, DW_ERR_FORMAT},      /* width without rank */
     {80 + 12, 0, DW_ERR_FORMAT},      /* rank 0 */
@@ -353,17 +327,57 @@ static const struct {
       {LOWRANK_Q + 120, 0xbf800002}}}, /* products that nearly cancel */
 };
 
-/* Changes of the front of a block with a trellis, whose payload has 16 bytes of scale and 16 of
- * sizes in front of it. Both tables have indices from -1 to 1. */
-static const struct {
-    unsigned at;
-    uint8_t value;
-} trellis_bytes[] = {
-    {32, 0},   {32, 2},  {32, 4},              /* k */
-    {33, 0},   {33, 64}, {33, 190}, {33, 255}, /* least */
-    {34, 0},   {34, 1},  {34, 255},            /* R - 1 */
-    {35, 0},   {35, 1},  {35, 3},   {35, 255}, /* parts */
-    {37, 255},                                 /* W */
+/* The same for rank 6 in rows of 5, a sample of 3 x 6, and for rank 4 of 4 x 30, of which the
+ * payload would be one of rank 5 if ranks were cut down to the number of tokens. */
+static const golden_change lowrank_widths[] = {
+    {80 + 16 + 4, 0, DW_ERR_FORMAT},  /* width 0 */
+    {80 + 16 + 4, 6, DW_ERR_FORMAT},  /* another size */
+    {80 + 8 + 4, 3, DW_ERR_FORMAT},   /* rank */
+    {80 + 8 + 4, 7, DW_ERR_MISMATCH}, /* rank */
+};
+static const golden_change lowrank_ranks[] = {{80 + 8 + 4, 5, DW_ERR_FORMAT}};
+
+/* Changes of the front of a block with a trellis, whose payload, at 160, has 16 bytes of scale and
+ * 16 of sizes in front of it. Both tables have indices from -1 to 1. */
+enum { TRELLIS_BLOCK = 80 + 4 * 8 + 48 + 32 };
+static const golden_change trellis_fields[] = {
+    {TRELLIS_BLOCK, 0, DW_ERR_FORMAT},       /* k */
+    {TRELLIS_BLOCK, 2, DW_ERR_FORMAT},       /* k */
+    {TRELLIS_BLOCK, 4, DW_ERR_FORMAT},       /* k */
+    {TRELLIS_BLOCK + 1, 0, DW_ERR_FORMAT},   /* least */
+    {TRELLIS_BLOCK + 1, 64, DW_ERR_FORMAT},  /* least */
+    {TRELLIS_BLOCK + 1, 190, DW_ERR_FORMAT}, /* least */
+    {TRELLIS_BLOCK + 1, 255, DW_ERR_FORMAT}, /* least */
+    {TRELLIS_BLOCK + 2, 0, DW_ERR_FORMAT},   /* R - 1 */
+    {TRELLIS_BLOCK + 2, 1, DW_ERR_FORMAT},   /* R - 1 */
+    {TRELLIS_BLOCK + 2, 255, DW_ERR_FORMAT}, /* R - 1 */
+    {TRELLIS_BLOCK + 3, 0, DW_ERR_FORMAT},   /* parts */
+    {TRELLIS_BLOCK + 3, 1, DW_ERR_FORMAT},   /* parts */
+    {TRELLIS_BLOCK + 3, 3, DW_ERR_FORMAT},   /* parts */
+    {TRELLIS_BLOCK + 3, 255, DW_ERR_FORMAT}, /* parts */
+    {TRELLIS_BLOCK + 5, 255, DW_ERR_FORMAT}, /* W */
+};
+
+/* Of each config, a valid frame of ordinary values is sent with each of the changes, and then as it
+ * is. */
+#define CHANGES(table) table, sizeof table / sizeof *table
+static const struct golden_bad {
+    const char *name, *config;
+    uint32_t n, t, c;
+    const golden_change *changes;
+    size_t count;
+} golden_bad[] = {
+    {"bad_fields", "delta:bits=4", 2, 1, 32, CHANGES(delta_fields)},
+    {"bad_mx", "delta:form=mx,element=e4m3,key=e5m2", 2, 1, 32, CHANGES(mx_fields)},
+    {"bad_step", "delta:form=step,rounding=dither,group=row", 2, 1, 32, CHANGES(step_fields)},
+    {"bad_rotated", "direct:bits=4,group=row,transform=hadamard,rotate=16", 1, 16, 16,
+     CHANGES(rotated_fields)},
+    {"bad_tah", "tah", 1, 3, 192, CHANGES(tah_fields)},
+    {"bad_lowrank", "lowrank:rank=2", 1, 4, 30, CHANGES(lowrank_fields)},
+    {"bad_lowrank_width", "lowrank:rank=6,width=5,dtype=f32", 1, 3, 6, CHANGES(lowrank_widths)},
+    {"bad_lowrank_rank", "lowrank:rank=4", 1, 4, 30, CHANGES(lowrank_ranks)},
+    {"bad_blocks", "blocks:block=64", 1, 5, 60, CHANGES(blocks_fields)},
+    {"bad_project", "raw:f32,project=7", 1, 1, 4, CHANGES(projected_fields)},
 };
 
 #endif

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * read_golden.c - decodes the frames of golden files, and compares status, y, reply and prev with
- * the expected values in the files.
+ * read_golden.c - gives the frames of golden files to the library's decoder and to the model of
+ * docs/format.md in tests/fuzz/, which knows nothing of the library, and compares the status, y,
+ * reply and prev of both with those of the files.
  *
- * read_golden DIR... reads every DIR/NAME.json. The frames of golden/ come from make_golden, which
- * has decoded them already. Those of golden_page/ come from spec_encoder.py, which is written from
- * docs/format.md alone and also computes the expected results. The files are read as plain text,
- * relying on the order in which make_golden and spec_encoder.py write the fields. */
+ * read_golden DIR reads every DIR/NAME.json. golden.h says what they contain. The files are read as
+ * plain text, relying on the order in which make_golden writes the fields. */
 #include <glob.h>
 
+#include "fuzz/model.h"
+#include "golden_digest.h"
 #include "golden_status.h"
 #include "support/tool.h"
 
@@ -16,18 +17,31 @@ typedef struct golden {
     char *at; /* the position after what was read last */
     int step;
     dw_decoder *decoder;
+    model model;
 } golden;
 
+/* Bytes, or their digest. */
 typedef struct field {
     uint8_t *data;
     size_t len;
+    bool is_digest;
+    uint64_t digest;
 } field;
+
+/* What one of the two decoders makes of a frame. */
+typedef struct outcome {
+    const char *who;
+    dw_status status;
+    const char *why;
+    uint8_t *y, reply[512];
+    size_t reply_len;
+} outcome;
 
 static int failures, steps;
 
-static void complain(const golden *g, const char *what)
+static void complain(const golden *g, const char *who, const char *what)
 {
-    printf("%s, step %d: %s\n", g->path, g->step, what);
+    printf("%s, step %d: %s: %s\n", g->path, g->step, who, what);
     failures++;
 }
 
@@ -82,42 +96,57 @@ static void word(golden *g, const char *name, char *to, size_t cap)
 static field bytes(golden *g, const char *name)
 {
     const char *hex = must_find(g, name) + 1;
-    field f = {.len = strcspn(hex, "\"") / 2};
+    size_t letters = strcspn(hex, "\"");
+    field f = {.is_digest = *hex == '#'};
+    if (f.is_digest)
+        f.digest = strtoull(hex + 1, NULL, 16);
+    else
+        f.len = letters / 2;
     f.data = malloc(f.len ? f.len : 1);
     if (!f.data) abort();
     for (size_t i = 0; i < f.len; i++) {
         char digits[3] = {hex[2 * i], hex[2 * i + 1], '\0'};
         f.data[i] = (uint8_t)strtoul(digits, NULL, 16);
     }
-    g->at += 2 * f.len + 2;
+    g->at += letters + 2;
     return f;
 }
 
-/* Compares elements in memory with those of a file, where the low byte comes first. */
-static bool same_floats(const void *data, dw_dtype dtype, field golden_bits)
+/* Compares n elements in memory with those of a file, where the low byte comes first. */
+static bool same_floats(const void *data, size_t n, dw_dtype dtype, field wanted)
 {
     size_t size = dw_dtype_bytes(dtype);
-    for (size_t i = 0; i < golden_bits.len / size; i++) {
+    uint8_t *found = malloc(n * size + 1);
+    if (!found) abort();
+    for (size_t i = 0; i < n; i++) {
         uint32_t bits = size == 4 ? ((const uint32_t *)data)[i] : ((const uint16_t *)data)[i];
-        for (size_t k = 0; k < size; k++)
-            if (golden_bits.data[i * size + k] != (uint8_t)(bits >> 8 * k)) return false;
+        for (size_t k = 0; k < size; k++) found[i * size + k] = (uint8_t)(bits >> 8 * k);
     }
-    return true;
+    bool same = wanted.is_digest
+                    ? golden_digest(found, n * size) == wanted.digest
+                    : wanted.len == n * size && memcmp(found, wanted.data, n * size) == 0;
+    free(found);
+    return same;
 }
 
 /* y of a refused frame must be unchanged: all bytes are SPOILT. */
 enum { SPOILT = 0xa5 };
 
-static void check_y(const golden *g, const dw_tensor *y, size_t len, field wanted, bool accepted)
+static void check_outcome(const golden *g, const outcome *o, const char *status, dw_tensor y,
+                          field wanted, field reply)
 {
-    const uint8_t *data = y->data;
-    if (accepted && (wanted.len != len || !same_floats(data, y->dtype, wanted)))
-        complain(g, "y differs");
-    for (size_t i = 0; i < len && !accepted; i++) {
-        if (data[i] == SPOILT) continue;
-        complain(g, "y of a refused frame was written");
-        return;
+    size_t n = (size_t)y.n * y.t * y.c, len = n * dw_dtype_bytes(y.dtype), changed = 0;
+    if (strcmp(status, golden_status(o->status)) != 0) {
+        printf("%s, step %d: %s: %s, specified %s: %s\n", g->path, g->step, o->who,
+               golden_status(o->status), status, o->why);
+        failures++;
     }
+    for (size_t i = 0; i < len; i++) changed += o->y[i] != SPOILT;
+    if (o->status == DW_OK && !same_floats(o->y, n, y.dtype, wanted))
+        complain(g, o->who, "y differs");
+    if (o->status != DW_OK && changed) complain(g, o->who, "y of a refused frame was written");
+    if (reply.len != o->reply_len || memcmp(reply.data, o->reply, reply.len) != 0)
+        complain(g, o->who, "the reply differs");
 }
 
 /* Checks the prev of every key that the step names. */
@@ -129,70 +158,50 @@ static void check_prev(golden *g)
         dw_tensor prev = {0};
         key.slice = (uint32_t)number(g, "slice");
         field bits = bytes(g, "bits");
-        bool held = dw_decoder_peek(g->decoder, key, &prev) == DW_OK;
-        size_t len = held ? (size_t)prev.t * prev.c * dw_dtype_bytes(prev.dtype) : 0;
-        if (len != bits.len || !same_floats(prev.data, held ? prev.dtype : DW_F16, bits))
-            complain(g, "prev differs");
+        if (dw_decoder_peek(g->decoder, key, &prev)) prev = (dw_tensor){.dtype = DW_F16};
+        if (!same_floats(prev.data, (size_t)prev.t * prev.c, prev.dtype, bits))
+            complain(g, "library", "prev differs");
+        const model_held *held = model_find(&g->model, key);
+        if (!same_floats(held ? held->prev : NULL, held ? (size_t)held->t * held->c : 0,
+                         held ? (dw_dtype)held->dtype : DW_F16, bits))
+            complain(g, "model", "prev differs");
         free(bits.data);
     }
 }
 
-/* Reads the factor of a step that adds to y, and the y before it. */
-static void read_added(golden *g, float *factor, void *data, size_t len, dw_dtype dtype)
-{
-    uint32_t bits = (uint32_t)number(g, "factor");
-    field before = bytes(g, "y");
-    size_t size = dw_dtype_bytes(dtype);
-    memcpy(factor, &bits, sizeof bits);
-    if (before.len != len) abort();
-    for (size_t i = 0; i < len / size; i++) {
-        uint32_t element = 0;
-        for (size_t k = 0; k < size; k++) element |= (uint32_t)before.data[i * size + k] << 8 * k;
-        if (size == 4)
-            ((uint32_t *)data)[i] = element;
-        else
-            ((uint16_t *)data)[i] = (uint16_t)element;
-    }
-    free(before.data);
-}
-
 static void check_step(golden *g)
 {
-    static uint8_t reply[1 << 16];
     char name[16];
-    size_t reply_len = 0;
     field frame = bytes(g, "frame");
     uint32_t n = (uint32_t)number(g, "n"), t = (uint32_t)number(g, "t");
     uint32_t c = (uint32_t)number(g, "c");
     word(g, "y_dtype", name, sizeof name);
     dw_dtype dtype = !strcmp(name, "f32") ? DW_F32 : !strcmp(name, "f16") ? DW_F16 : DW_BF16;
     size_t len = (size_t)n * t * c * dw_dtype_bytes(dtype);
-    void *data = malloc(len);
-    if (!data) abort();
-    memset(data, SPOILT, len);
-    dw_decode_options options = {.struct_size = sizeof options};
-    if (find(g, "adds", find(g, "status", NULL))) {
-        options.adds = 1;
-        read_added(g, &options.factor, data, len, dtype);
-    }
-    dw_tensor y = dw_tensor_3d(data, dtype, n, t, c);
-    dw_status status = dw_decode_with(g->decoder, frame.data, frame.len, &y, &options, reply,
-                                      sizeof reply, &reply_len);
+    outcome library = {.who = "library", .y = malloc(len)};
+    outcome second = {.who = "model", .why = "", .y = malloc(len)};
+    if (!library.y || !second.y) abort();
+    memset(library.y, SPOILT, len);
+    memset(second.y, SPOILT, len);
+    dw_tensor y = dw_tensor_3d(library.y, dtype, n, t, c), modelled = y;
+    modelled.data = second.y;
+    library.status = dw_decode(g->decoder, frame.data, frame.len, &y, library.reply,
+                               sizeof library.reply, &library.reply_len);
+    library.why = dw_decoder_why(g->decoder);
+    model_answer answer = model_decode(&g->model, frame.data, frame.len, &modelled, NULL,
+                                       second.reply, sizeof second.reply);
+    second.status = answer.status;
+    second.reply_len = answer.reply_len;
     word(g, "status", name, sizeof name);
-    if (strcmp(name, golden_status(status)) != 0) {
-        printf("%s, step %d: %s, specified %s: %s\n", g->path, g->step, golden_status(status), name,
-               dw_decoder_why(g->decoder));
-        failures++;
-    }
-    field golden_y = bytes(g, "y"), golden_reply = bytes(g, "reply");
-    check_y(g, &y, len, golden_y, status == DW_OK);
-    if (golden_reply.len != reply_len || memcmp(golden_reply.data, reply, reply_len) != 0)
-        complain(g, "the reply differs");
+    field wanted = bytes(g, "y"), reply = bytes(g, "reply");
+    check_outcome(g, &library, name, y, wanted, reply);
+    check_outcome(g, &second, name, y, wanted, reply);
     check_prev(g);
-    free(data);
+    free(library.y);
+    free(second.y);
     free(frame.data);
-    free(golden_y.data);
-    free(golden_reply.data);
+    free(wanted.data);
+    free(reply.data);
     g->step++;
     steps++;
 }
@@ -205,9 +214,11 @@ static void check_file(const char *path)
     dw_why why = {.text = ""};
     word(&g, "encoder", config_text, sizeof config_text);
     if (dw_config_parse(&config, config_text, &why) || dw_decoder_create(&g.decoder, &config)) {
-        complain(&g, why.text);
+        complain(&g, "library", why.text);
     } else {
+        model_open(&g.model, &config);
         while (find(&g, "frame", NULL)) check_step(&g);
+        model_close(&g.model);
         dw_decoder_destroy(g.decoder);
     }
     free(text);
@@ -215,18 +226,17 @@ static void check_file(const char *path)
 
 int main(int argc, char **argv)
 {
+    char pattern[512];
+    glob_t files;
     if (!test_can_run()) return 77;
-    for (int i = 1; i < argc; i++) {
-        char pattern[512];
-        glob_t files;
-        snprintf(pattern, sizeof pattern, "%s/*.json", argv[i]);
-        if (glob(pattern, 0, NULL, &files)) {
-            printf("no golden files in %s\n", argv[i]);
-            return 1;
-        }
-        for (size_t k = 0; k < files.gl_pathc; k++) check_file(files.gl_pathv[k]);
-        globfree(&files);
+    if (argc != 2) return 2;
+    snprintf(pattern, sizeof pattern, "%s/*.json", argv[1]);
+    if (glob(pattern, 0, NULL, &files)) {
+        printf("no golden files in %s\n", argv[1]);
+        return 1;
     }
+    for (size_t k = 0; k < files.gl_pathc; k++) check_file(files.gl_pathv[k]);
+    globfree(&files);
     printf("%d steps, %d failures\n", steps, failures);
     return failures || !steps ? 1 : 0;
 }
