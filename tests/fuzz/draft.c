@@ -2,28 +2,18 @@
  * draft.c - takes frames apart, changes or invents their parts, and assembles them again. */
 #include "draft.h"
 
-enum { HEADER = 80, PARAMETER = 8, ENTRY = 48, FORGOTTEN = 16 };
+#include "model_frame.h"
+#include "support/seal.h"
+
 enum { AT_N = 24, AT_T = 28, AT_C = 32, AT_F = 36, AT_P = 41, AT_LENGTH = 48 };
-enum { ROLE = 12, FORM = 13, USE = 14, BASE = 16, BYTES = 24, STATE = 40 };
-enum { STATELESS = 1, KEY = 2, DELTA = 3, SKIP = 4, SYNC = 5 };
+/* In an entry. */
+enum { AT_ROLE = 12, AT_FORM = 13, AT_USE = 14, AT_BASE = 16, AT_BYTES = 24, AT_STATE = 40 };
 enum { MOST_PAYLOAD = 1 << 16 };
-
-static uint64_t get(const uint8_t *at, int bytes)
-{
-    uint64_t value = 0;
-    for (int i = 0; i < bytes; i++) value |= (uint64_t)at[i] << (8 * i);
-    return value;
-}
-
-static void put(uint8_t *at, int bytes, uint64_t value)
-{
-    for (int i = 0; i < bytes; i++) at[i] = (uint8_t)(value >> (8 * i));
-}
 
 static void put_key(uint8_t *at, dw_key key)
 {
-    put(at, 8, key.sample);
-    put(at + 8, 4, key.slice);
+    model_put(at, 8, key.sample);
+    model_put(at + 8, 4, key.slice);
 }
 
 static uint8_t *copy(const uint8_t *from, uint64_t bytes)
@@ -45,8 +35,8 @@ void draft_read(draft *d, const uint8_t *frame)
     memset(d, 0, sizeof *d);
     memcpy(d->header, frame, HEADER);
     d->n_parameters = frame[AT_P];
-    d->n_entries = (uint32_t)get(frame + AT_N, 4);
-    d->n_forgotten = (uint32_t)get(frame + AT_F, 4);
+    d->n_entries = (uint32_t)model_get(frame + AT_N, 4);
+    d->n_forgotten = (uint32_t)model_get(frame + AT_F, 4);
     REQUIRE(d->n_parameters <= DRAFT_PARAMETERS && d->n_entries <= DRAFT_ENTRIES);
     REQUIRE(d->n_forgotten <= DRAFT_FORGOTTEN);
     const uint8_t *at = frame + HEADER;
@@ -58,7 +48,7 @@ void draft_read(draft *d, const uint8_t *frame)
     at += (size_t)FORGOTTEN * d->n_forgotten;
     at = frame + ((size_t)(at - frame) + 15) / 16 * 16;
     for (uint32_t i = 0; i < d->n_entries; i++) {
-        uint64_t bytes = get(d->entry[i] + BYTES, 8);
+        uint64_t bytes = model_get(d->entry[i] + AT_BYTES, 8);
         d->payload[i] = copy(at, bytes);
         at += bytes;
     }
@@ -70,21 +60,22 @@ uint8_t *draft_write(const draft *d, size_t *len)
                     (size_t)FORGOTTEN * d->n_forgotten;
     size_t end = (tables + 15) / 16 * 16, at = HEADER;
     *len = end;
-    for (uint32_t i = 0; i < d->n_entries; i++) *len += (size_t)get(d->entry[i] + BYTES, 8);
+    for (uint32_t i = 0; i < d->n_entries; i++)
+        *len += (size_t)model_get(d->entry[i] + AT_BYTES, 8);
     uint8_t *frame = calloc(*len, 1);
     REQUIRE(frame != NULL);
     memcpy(frame, d->header, HEADER);
     frame[AT_P] = (uint8_t)d->n_parameters;
-    put(frame + AT_N, 4, d->n_entries);
-    put(frame + AT_F, 4, d->n_forgotten);
-    put(frame + AT_LENGTH, 8, *len);
+    model_put(frame + AT_N, 4, d->n_entries);
+    model_put(frame + AT_F, 4, d->n_forgotten);
+    model_put(frame + AT_LENGTH, 8, *len);
     memcpy(frame + at, d->parameter, (size_t)PARAMETER * d->n_parameters);
     at += (size_t)PARAMETER * d->n_parameters;
     memcpy(frame + at, d->entry, (size_t)ENTRY * d->n_entries);
     at += (size_t)ENTRY * d->n_entries;
     memcpy(frame + at, d->forgotten, (size_t)FORGOTTEN * d->n_forgotten);
     for (uint32_t i = 0; i < d->n_entries; i++) {
-        size_t bytes = (size_t)get(d->entry[i] + BYTES, 8);
+        size_t bytes = (size_t)model_get(d->entry[i] + AT_BYTES, 8);
         memcpy(frame + end, d->payload[i], bytes);
         end += bytes;
     }
@@ -113,21 +104,23 @@ static bool make_entry(draft *d, uint32_t i, fuzz_input *input, const draft_worl
                        uint8_t role, uint8_t use)
 {
     uint8_t *e = d->entry[i], form = 0, x = d->header[40];
-    uint32_t t = (uint32_t)get(d->header + AT_T, 4), c = (uint32_t)get(d->header + AT_C, 4);
-    dw_key key = {get(e, 8), (uint32_t)get(e + 8, 4)};
+    uint32_t t = (uint32_t)model_get(d->header + AT_T, 4),
+             c = (uint32_t)model_get(d->header + AT_C, 4);
+    dw_key key = {model_get(e, 8), (uint32_t)model_get(e + 8, 4)};
     const model_held *held = model_find(world->model, key);
     bool audits = world->model->config.audit != DW_AUDIT_NEVER && role != STATELESS;
-    bool based = role == DELTA || role == SKIP;
+    bool based = role == CHANGE || role == SKIP;
     if (x < 1 || x > 3) return false;
     size_t bytes = model_payload_bytes(&world->model->config, x, use, t, c, MOST_PAYLOAD, &form);
     if (bytes == SIZE_MAX) return false;
-    e[ROLE] = role;
-    e[FORM] = form;
-    e[USE] = use;
-    put(e + BASE, 8, !based ? 0 : held ? held->chain : 1);
-    put(e + BYTES, 8, bytes);
-    put(e + BYTES + 8, 8, 0); /* the digest of an empty payload; that of others is computed later */
-    put(e + STATE, 8, audits);
+    e[AT_ROLE] = role;
+    e[AT_FORM] = form;
+    e[AT_USE] = use;
+    model_put(e + AT_BASE, 8, !based ? 0 : held ? held->chain : 1);
+    model_put(e + AT_BYTES, 8, bytes);
+    model_put(e + AT_BYTES + 8, 8, 0); /* the digest of an empty payload; that of others is computed
+                                          later */
+    model_put(e + AT_STATE, 8, audits);
     free(d->payload[i]);
     d->payload[i] = copy(e, 0);
     if (bytes == 0) return true;
@@ -144,10 +137,10 @@ static bool make_entry(draft *d, uint32_t i, fuzz_input *input, const draft_worl
 static void make_any_entry(draft *d, uint32_t i, fuzz_input *input, const draft_world *world)
 {
     static const uint8_t kinds[20][2] = {
-        {DELTA, 2}, {DELTA, 2},     {DELTA, 2},     {DELTA, 2},     {KEY, 1},
-        {KEY, 1},   {KEY, 1},       {SYNC, 4},      {SYNC, 4},      {SKIP, 0},
-        {SKIP, 0},  {SKIP, 0},      {STATELESS, 1}, {STATELESS, 1}, {STATELESS, 3},
-        {DELTA, 2}, {STATELESS, 1}, {DELTA, 1},     {KEY, 3},       {STATELESS, 4}};
+        {CHANGE, 2}, {CHANGE, 2},    {CHANGE, 2},    {CHANGE, 2},    {KEY, 1},
+        {KEY, 1},    {KEY, 1},       {SYNC, 4},      {SYNC, 4},      {SKIP, 0},
+        {SKIP, 0},   {SKIP, 0},      {STATELESS, 1}, {STATELESS, 1}, {STATELESS, 3},
+        {CHANGE, 2}, {STATELESS, 1}, {CHANGE, 1},    {KEY, 3},       {STATELESS, 4}};
     uint32_t kind = fuzz_below(input, 20);
     bool keeps = world->model->config.codec == DW_CODEC_DELTA || fuzz_byte(input) % 16 == 1;
     if (!keeps || !make_entry(d, i, input, world, kinds[kind][0], kinds[kind][1]))
@@ -167,10 +160,10 @@ void draft_make_up(draft *d, fuzz_input *input, const draft_world *world)
     memcpy(h, "DWF1\2", 5);
     h[6] = (uint8_t)world->model->config.codec;
     h[7] = fuzz_byte(input) & (draws_places(&world->model->config) ? 3 : 1);
-    put(h + 8, 8, world->incarnation);
-    put(h + 16, 8, world->sequence);
-    put(h + AT_T, 4, world->t);
-    put(h + AT_C, 4, world->c);
+    model_put(h + 8, 8, world->incarnation);
+    model_put(h + 16, 8, world->sequence);
+    model_put(h + AT_T, 4, world->t);
+    model_put(h + AT_C, 4, world->c);
     h[40] = (uint8_t)world->x;
     d->n_parameters = model_parameters(&world->model->config, h[40], d->parameter[0]);
     d->n_entries = world->n;
@@ -214,7 +207,7 @@ static void change_parameters(draft *d, fuzz_input *input)
         memcpy(d->parameter[k], spare, PARAMETER);
         return;
     default: /* changes a value to another small one, which is often valid */
-        if (n > 0) put(d->parameter[i] + 4, 4, 1 + fuzz_below(input, 8));
+        if (n > 0) model_put(d->parameter[i] + 4, 4, 1 + fuzz_below(input, 8));
         return;
     }
 }
@@ -222,7 +215,7 @@ static void change_parameters(draft *d, fuzz_input *input)
 /* Replaces entry i by a copy of entry k. */
 static void copy_entry(draft *d, uint32_t i, uint32_t k)
 {
-    uint8_t *payload = copy(d->payload[k], get(d->entry[k] + BYTES, 8));
+    uint8_t *payload = copy(d->payload[k], model_get(d->entry[k] + AT_BYTES, 8));
     free(d->payload[i]);
     d->payload[i] = payload;
     memcpy(d->entry[i], d->entry[k], ENTRY);
@@ -234,7 +227,7 @@ static void change_entries(draft *d, fuzz_input *input, const draft_world *world
     if (n == 0) return;
     switch (fuzz_below(input, 7)) {
     case 6: /* the state digest, which the chain does not cover */
-        put(d->entry[i] + STATE, 8, d->entry[i][STATE] == 0);
+        model_put(d->entry[i] + AT_STATE, 8, d->entry[i][AT_STATE] == 0);
         return;
     case 0: /* removes an entry */
         copy_entry(d, i, n - 1);
@@ -279,9 +272,11 @@ static void change_header(draft *d, fuzz_input *input, const draft_world *world)
 {
     uint8_t *h = d->header;
     switch (fuzz_below(input, 6)) {
-    case 0: put(h + 8, 8, world->incarnation + fuzz_below(input, 3)); return; /* incarnation */
+    case 0:
+        model_put(h + 8, 8, world->incarnation + fuzz_below(input, 3));
+        return; /* incarnation */
     case 1:
-    case 2: put(h + 16, 8, world->sequence + fuzz_below(input, 6) - 3); return; /* sequence */
+    case 2: model_put(h + 16, 8, world->sequence + fuzz_below(input, 6) - 3); return; /* sequence */
     case 3: h[7] ^= 1; return;
     case 4:
         h[40] = (uint8_t)(1 + fuzz_below(input, 3));
@@ -295,7 +290,7 @@ static void change_header(draft *d, fuzz_input *input, const draft_world *world)
 
 static void change_value(fuzz_input *input, uint8_t *at, int bytes)
 {
-    uint64_t value = get(at, bytes), how = fuzz_below(input, 8);
+    uint64_t value = model_get(at, bytes), how = fuzz_below(input, 8);
     switch (how) {
     case 0: value = 0; break;
     case 1: value = 1; break;
@@ -306,20 +301,20 @@ static void change_value(fuzz_input *input, uint8_t *at, int bytes)
     case 6: value = fuzz_byte(input); break;
     default: value = fuzz_bytes(input, bytes); break;
     }
-    put(at, bytes, value);
+    model_put(at, bytes, value);
 }
 
 /* Changes the length of the payload of entry i: cuts off its end, or appends zeros. bytes: the new
  * length. */
 static void change_length(draft *d, uint32_t i, uint64_t bytes)
 {
-    uint64_t had = get(d->entry[i] + BYTES, 8);
+    uint64_t had = model_get(d->entry[i] + AT_BYTES, 8);
     uint8_t *payload = calloc(bytes ? bytes : 1, 1);
     REQUIRE(payload != NULL);
     memcpy(payload, d->payload[i], bytes < had ? bytes : had);
     free(d->payload[i]);
     d->payload[i] = payload;
-    put(d->entry[i] + BYTES, 8, bytes);
+    model_put(d->entry[i] + AT_BYTES, 8, bytes);
 }
 
 /* Changes the entropy-coded payload of entry i: its length, or some byte among its first 256. There
@@ -327,7 +322,7 @@ static void change_length(draft *d, uint32_t i, uint64_t bytes)
  * so that most changes break a rule of the format. */
 static void change_coded(draft *d, fuzz_input *input, uint32_t i)
 {
-    uint64_t bytes = get(d->entry[i] + BYTES, 8), at;
+    uint64_t bytes = model_get(d->entry[i] + AT_BYTES, 8), at;
     uint32_t front = bytes < 256 ? (uint32_t)bytes : 256;
     if (bytes == 0) return;
     switch (fuzz_below(input, 6)) {
@@ -349,14 +344,14 @@ static void change_parts(draft *d, fuzz_input *input, uint32_t i)
 {
     static const uint32_t floats[] = {0x7f800000, 0xff800000, 0x7fc00001, 0x7f7fffff,
                                       0xff7fffff, 0x00000001, 0x80000000, 0x7f000000};
-    uint64_t bytes = get(d->entry[i] + BYTES, 8), units = 1 + fuzz_below(input, 4);
+    uint64_t bytes = model_get(d->entry[i] + AT_BYTES, 8), units = 1 + fuzz_below(input, 4);
     switch (fuzz_below(input, 4)) {
     case 0: change_length(d, i, bytes + 16 * units); return;
     case 1: change_length(d, i, bytes > 16 * units ? bytes - 16 * units : 0); return;
     default:
         for (; units > 0; units--) {
             uint64_t at = (uint64_t)fuzz_below(input, 64) * 4;
-            if (at + 4 <= bytes) put(d->payload[i] + at, 4, floats[fuzz_below(input, 8)]);
+            if (at + 4 <= bytes) model_put(d->payload[i] + at, 4, floats[fuzz_below(input, 8)]);
         }
     }
 }
@@ -366,7 +361,7 @@ static void change_parts(draft *d, fuzz_input *input, uint32_t i)
 static void change_payload(draft *d, fuzz_input *input, const dw_config *config)
 {
     uint32_t i = fuzz_below(input, d->n_entries ? d->n_entries : 1);
-    uint64_t bytes = d->n_entries ? get(d->entry[i] + BYTES, 8) : 0;
+    uint64_t bytes = d->n_entries ? model_get(d->entry[i] + AT_BYTES, 8) : 0;
     if (d->n_entries && config->entropy == DW_ENTROPY_RANS && fuzz_byte(input) % 4) {
         change_coded(d, input, i);
         return;
@@ -394,6 +389,24 @@ void draft_change(draft *d, fuzz_input *input, const draft_world *world)
     }
 }
 
+/* ---- Digests. -------------------------------------------------------------------------------- */
+
+void fuzz_seal_frame(uint8_t *frame, size_t len)
+{
+    test_seal(frame, len);
+}
+
+enum { REPLY_HEADER = 48, REPLY_ENTRY = 40 };
+
+void fuzz_seal_reply(uint8_t *reply, size_t len)
+{
+    if (len < REPLY_HEADER) return;
+    uint64_t table_bytes = REPLY_ENTRY * model_get(reply + 24, 4);
+    if (table_bytes > len - REPLY_HEADER) table_bytes = len - REPLY_HEADER;
+    model_put(reply + 32, 8, model_hash(reply + REPLY_HEADER, table_bytes));
+    model_put(reply + 40, 8, model_hash(reply, 40));
+}
+
 /* ---- Fields. --------------------------------------------------------------------------------- */
 
 typedef struct field {
@@ -418,8 +431,8 @@ void fuzz_change_field(fuzz_input *input, uint8_t *frame, size_t len)
                                   {15, 1}, {16, 8}, {24, 8}, {32, 8}, {40, 8}};
     static const field forgotten[] = {{0, 8}, {8, 4}, {12, 4}};
     if (len < HEADER) return;
-    uint32_t p = frame[AT_P], n = (uint32_t)get(frame + AT_N, 4),
-             f = (uint32_t)get(frame + AT_F, 4);
+    uint32_t p = frame[AT_P], n = (uint32_t)model_get(frame + AT_N, 4),
+             f = (uint32_t)model_get(frame + AT_F, 4);
     size_t entries = HEADER + (size_t)PARAMETER * p, forgets = entries + (size_t)ENTRY * n;
     switch (fuzz_below(input, 4)) {
     case 0: change_one(input, frame, len, 0, header, sizeof header / sizeof *header); return;
@@ -444,9 +457,8 @@ void fuzz_change_reply_field(fuzz_input *input, uint8_t *reply, size_t len)
     static const field header[] = {{0, 4},  {4, 1},  {5, 1},  {6, 1},  {7, 1}, {8, 8},
                                    {16, 8}, {24, 4}, {28, 4}, {32, 8}, {40, 8}};
     static const field entry[] = {{0, 8}, {8, 4}, {12, 1}, {13, 3}, {16, 8}, {24, 8}, {32, 8}};
-    enum { REPLY_HEADER = 48, REPLY_ENTRY = 40 };
     if (len < REPLY_HEADER) return;
-    uint32_t n = (uint32_t)get(reply + 24, 4);
+    uint32_t n = (uint32_t)model_get(reply + 24, 4);
     if (fuzz_byte(input) & 1)
         change_one(input, reply, len, 0, header, sizeof header / sizeof *header);
     else

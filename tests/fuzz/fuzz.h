@@ -51,6 +51,15 @@ static inline uint64_t fuzz_bytes(fuzz_input *input, int bytes)
     return value;
 }
 
+/* Random numbers that are the same on every machine: splitmix64. */
+static inline uint64_t fuzz_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
 /* A valid config of any codec, made from the library's own table of options: every word of every
  * option is possible, and numbers at and between the limits. The incarnation is never random, so
  * that an input does the same in every run. The config allocates with fuzz_allocator. */

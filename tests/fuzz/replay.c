@@ -79,23 +79,14 @@ static int replay_path(const char *path, int *files)
     return failed;
 }
 
-/* splitmix64 */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
 /* Returns an input, which the caller frees. */
 static uint8_t *make_random(unsigned long long seed, size_t *size)
 {
     uint64_t state = seed;
-    *size = next_random(&state) % 513;
+    *size = fuzz_random(&state) % 513;
     uint8_t *data = malloc(*size ? *size : 1);
     REQUIRE(data != NULL);
-    for (size_t i = 0; i < *size; i++) data[i] = (uint8_t)next_random(&state);
+    for (size_t i = 0; i < *size; i++) data[i] = (uint8_t)fuzz_random(&state);
     return data;
 }
 

@@ -96,95 +96,43 @@ static const golden_change mx_fields[] = {
     {ENTRY + 14, 3, DW_ERR_FORMAT},        /* use: not allowed with role key */
 };
 
-/* Payloads of topk and chunk whose bytes are changed one at a time. Each must be refused with
- * FORMAT. There are two values in a sample of 50 elements, numbers 10 and 40; or every other one of
- * 64; or 15 of 300. 255: the last byte of the places. Of chunk there are numbers 10 and 74 of two
- * chunks and 10 of a third one; and values whose gaps are longer after the last but one change, so
- * that one of them moves to the next chunk. */
+/* Payloads of topk and chunk whose bytes are changed one at a time: `at`, value, `at`, value and so
+ * on. Each must be refused with FORMAT. There are two values in a sample of 50 elements, numbers 10
+ * and 40; or every other one of 64; or 15 of 300. 255: the last byte of the places. Of chunk there
+ * are numbers 10 and 74 of two chunks and 10 of a third one; and values whose gaps are longer after
+ * the last but one change, so that one of them moves to the next chunk. */
 static const struct golden_sparse {
     const char *name, *config;
     uint32_t c, every; /* elements, and which of them are large */
-    struct {
-        uint8_t at, value;
-    } changes[16];
-} sparse_payloads[] = {
-    {"bad_topk_numbers",
-     "topk:keep=0.03",
-     50,
-     30,
-     {{0, 0},
-      {0, 1},
-      {0, 3},
-      {0, 4},
-      {1, 5},
-      {1, 7},
-      {2, 1},
-      {3, 1},
-      {4, 1},
-      {4, 3},
-      {5, 1},
-      {8, 1},
-      {17, 0x02},
-      {17, 0x0f},
-      {17, 0x1a},
-      {15, 1}}},
-    {"bad_topk_mask",
-     "topk:keep=0.5",
-     64,
-     2,
-     {{0, 0},
-      {0, 2},
-      {1, 1},
-      {2, 1},
-      {4, 7},
-      {4, 9},
-      {7, 1},
-      {16, 0},
-      {16, 0xff},
-      {23, 0xff},
-      {15, 1}}},
-    {"bad_topk_gaps",
-     "topk:keep=0.05",
-     300,
-     20,
-     {{0, 0},
-      {0, 1},
-      {0, 2},
-      {1, 32},
-      {1, 255},
-      {2, 1},
-      {4, 1},
-      {6, 1},
-      {8, 1},
-      {255, 0},
-      {255, 0xff}}},
+    uint32_t count;
+    uint8_t changes[32];
+} golden_sparse[] = {
+    {"bad_topk_numbers", "topk:keep=0.03", 50, 30, 16, {0,  0,    0,  1,    0,  3,    0,  4,
+                                                        1,  5,    1,  7,    2,  1,    3,  1,
+                                                        4,  1,    4,  3,    5,  1,    8,  1,
+                                                        17, 0x02, 17, 0x0f, 17, 0x1a, 15, 1}},
+    {"bad_topk_mask", "topk:keep=0.5", 64, 2, 11, {0, 0, 0, 2,  1, 1,  2,    1,  4,    7,  4,
+                                                   9, 7, 1, 16, 0, 16, 0xff, 23, 0xff, 15, 1}},
+    {"bad_topk_gaps", "topk:keep=0.05", 300, 20, 11, {0, 0, 0, 1, 0, 2, 1, 32,  1, 255, 2,
+                                                      1, 4, 1, 6, 1, 8, 1, 255, 0, 255, 0xff}},
     {"bad_chunk_numbers",
      "chunk:chunk=128,keep=0.01",
      300,
      64,
-     {{0, 0},
-      {0, 1},
-      {0, 3},
-      {1, 6},
-      {1, 8},
-      {1, 9},
-      {4, 4},
-      {4, 6},
-      {16, 74},
-      {19, 0xa0},
-      {20, 0x03},
-      {20, 0x08},
-      {15, 1}}},
+     13,
+     {0, 0, 0, 1, 0, 3, 1, 6, 1, 8, 1, 9, 4, 4, 4, 6, 16, 74, 19, 0xa0, 20, 0x03, 20, 0x08, 15, 1}},
     {"bad_chunk_gaps",
      "chunk:chunk=128,keep=0.05",
      310,
      18,
-     {{0, 0}, {0, 1}, {0, 2}, {1, 32}, {2, 1}, {4, 1}, {16, 0x7f}, {255, 0}}},
+     8,
+     {0, 0, 0, 1, 0, 2, 1, 32, 2, 1, 4, 1, 16, 0x7f, 255, 0}},
     {"bad_cocktail",
      "cocktail:mask=0.5,keep=0.5",
      256,
      1,
-     {{0, 0}, {0, 2}, {1, 1}, {4, 31}, {4, 33}, {16, 0xff}, {31, 0}, {15, 1}}},
+     8,
+     {0, 0, 0, 2, 1, 1, 4, 31, 4, 33, 16, 0xff, 31, 0, 15, 1}},
 };
 
 /* The same for the codec blocks with blocks of 64 values, which has the parameters 41 and 42. */
