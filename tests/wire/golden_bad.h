@@ -287,7 +287,7 @@ static const golden_change lowrank_ranks[] = {{80 + 8 + 4, 5, DW_ERR_FORMAT}};
 
 /* Changes of the front of a block with a trellis, whose payload, at 160, has 16 bytes of scale and
  * 16 of sizes in front of it. Both tables have indices from -1 to 1. */
-enum { TRELLIS_BLOCK = 80 + 4 * 8 + 48 + 32 };
+enum { TRELLIS_ENTRY = 80 + 3 * 8, TRELLIS_PAYLOAD = 160, TRELLIS_BLOCK = TRELLIS_PAYLOAD + 32 };
 static const golden_change trellis_fields[] = {
     {TRELLIS_BLOCK, 0, DW_ERR_FORMAT},       /* k */
     {TRELLIS_BLOCK, 2, DW_ERR_FORMAT},       /* k */

@@ -183,6 +183,10 @@ static void bad_bytes(void)
     golden_send(&g, DW_ERR_SHAPE);
     g.frame_n = 2;
     golden_send_cut(&g, g.pair.len + 1, DW_OK); /* bytes after the end of a frame are ignored */
+    dw_put(g.pair.frame + ENTRY + 24, UINT64_C(1) << 63, 8); /* sizes whose sum is 2^64 */
+    dw_put(g.pair.frame + SECOND + 24, UINT64_C(1) << 63, 8);
+    test_seal_tables(g.pair.frame, g.pair.len);
+    golden_send(&g, DW_ERR_FORMAT);
     golden_finish(&g);
 }
 
@@ -198,6 +202,16 @@ static void bad_trellis(void)
     for (unsigned i = 0; i < sizeof trellis_fields / sizeof *trellis_fields; i++)
         golden_send_with(&g, trellis_fields[i].at, trellis_fields[i].value, true, DW_ERR_FORMAT);
     golden_send(&g, DW_OK);
+    /* A payload that ends in the head of its block, which has 3 bytes, and one without sizes. */
+    const size_t lens[] = {48, 16};
+    for (int i = 0; i < 2; i++) {
+        size_t len = TRELLIS_PAYLOAD + lens[i];
+        dw_put(g.pair.frame + 48, len, 8);
+        dw_put(g.pair.frame + TRELLIS_ENTRY + 24, lens[i], 8);
+        dw_put(g.pair.frame + TRELLIS_PAYLOAD + 16, 3, 4);
+        test_seal(g.pair.frame, len);
+        golden_deliver(&g, g.pair.frame, len, DW_ERR_FORMAT);
+    }
     golden_finish(&g);
 }
 
@@ -404,6 +418,81 @@ static void lives(void)
     golden_finish(&g);
 }
 
+/* More incarnations than a decoder remembers. */
+static void many_lives(void)
+{
+    golden g = golden_begin("many_lives", "delta:bits=1,audit=255", DW_F32, DW_F32, 1, 1, 16);
+    golden_fill(&g, 1, 1, 0);
+    for (uint64_t life = 1; life <= 18; life++) {
+        dw_encoder_destroy(g.pair.encoder);
+        g.pair.config.incarnation = life;
+        if (dw_encoder_create(&g.pair.encoder, &g.pair.config)) golden_failures++;
+        golden_use_kernels(&g);
+        golden_encode_and_send(&g);
+    }
+    golden_finish(&g);
+}
+
+/* Frames of an encoder with another codec; deltas whose base has another shape or dtype; and the
+ * same key in another shape and dtype. */
+static void mismatches(void)
+{
+    golden g = golden_begin("mismatches", "delta:bits=4", DW_F32, DW_F32, 1, 1, 128);
+    dw_tensor x = dw_tensor_3d(g.data, g.x, 1, 1, 128);
+    test_pair other;
+    golden_fill(&g, 1, 1, 0);
+    golden_encode_and_send(&g);
+    test_pair_feedback(&g.pair);
+    test_pair_open(&other, "direct:bits=4,incarnation=5", 1, 1, 128, DW_F32);
+    test_pair_encode(&other, g.keys, &x);
+    golden_deliver(&g, other.frame, other.len, DW_ERR_MISMATCH);
+    test_pair_close(&other);
+    golden_fill(&g, 2, 1, 0);
+    golden_encode(&g);
+    g.frame_c = 127; /* all payloads have as many bytes */
+    golden_send_with(&g, 32, 127, true, DW_ERR_BASE);
+    g.frame_t = 2;
+    g.frame_c = 64;
+    g.pair.frame[28] = 2;
+    golden_send_with(&g, 32, 64, true, DW_ERR_BASE);
+    g.frame_t = 1;
+    g.frame_c = 128;
+    g.pair.frame[28] = 1;
+    g.pair.frame[40] = DW_BF16;
+    golden_send_with(&g, PARAMETERS + 28, DW_BF16, true, DW_ERR_BASE);
+    g.c = g.frame_c = 16;
+    golden_encode_and_send(&g);
+    g.x = DW_BF16;
+    golden_fill(&g, 3, 1, 0);
+    golden_encode_and_send(&g);
+    golden_finish(&g);
+}
+
+/* A frame announces that two keys are forgotten, of which the decoder never got the second; and one
+ * names the first one twice. */
+static void forgotten(void)
+{
+    golden g = golden_begin("forgotten", "delta:bits=4,quota_bytes=4096", DW_F32, DW_F32, 2, 1, 16);
+    const dw_key held[2] = {g.keys[0], g.keys[1]};
+    golden_fill(&g, 1, 1, 0);
+    golden_encode_and_send(&g);
+    for (uint64_t turn = 0; turn < 2; turn++) {
+        g.keys[0] = (dw_key){7, 0};
+        g.keys[1] = held[1];
+        golden_encode(&g); /* lost */
+        dw_encoder_forget(g.pair.encoder, held[turn]);
+        dw_encoder_forget(g.pair.encoder, g.keys[0]);
+        g.keys[0] = (dw_key){8, 0};
+        g.keys[1] = (dw_key){9, 0};
+        golden_encode(&g);
+        uint8_t *names = g.pair.frame + TABLES_END;
+        if (turn) memcpy(names + 16, names, 16);
+        test_seal_tables(g.pair.frame, g.pair.len);
+        golden_send(&g, DW_OK);
+    }
+    golden_finish(&g);
+}
+
 /* A frame of role skip, which leaves prev as it is, the same frame again, and then one with a wrong
  * base. */
 static void skipped(void)
@@ -493,6 +582,9 @@ int main(int argc, char **argv)
     out_of_step();
     dropped();
     lives();
+    many_lives();
+    mismatches();
+    forgotten();
     rounded_twice();
     skipped();
     brief();
