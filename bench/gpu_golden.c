@@ -18,6 +18,7 @@ typedef struct golden {
     dw_config config;
     dw_encoder *encoder;
     dw_decoder *decoder;
+    int step;
 } golden;
 
 /* Bytes of a field, or '#' and their digest; data is the reader's to free. */
@@ -121,14 +122,16 @@ static void same(const golden *d, const char *what, field expected, const uint8_
                  size_t len)
 {
     if (expected.is_digest) {
-        gpu_expect(digest_of(found, len) == expected.digest, "%s: %s differs", d->path, what);
+        gpu_expect(digest_of(found, len) == expected.digest, "%s, step %d: %s differs", d->path,
+                   d->step, what);
         return;
     }
-    gpu_expect(expected.len == len, "%s: %s: %zu bytes, golden are %zu", d->path, what, len,
-               expected.len);
+    gpu_expect(expected.len == len, "%s, step %d: %s: %zu bytes, golden are %zu", d->path, d->step,
+               what, len, expected.len);
     for (size_t i = 0; i < len; i++)
-        gpu_expect(expected.data[i] == found[i], "%s: %s: byte %zu of %zu is %02x, golden is %02x",
-                   d->path, what, i, len, found[i], expected.data[i]);
+        gpu_expect(expected.data[i] == found[i],
+                   "%s, step %d: %s: byte %zu of %zu is %02x, golden is %02x", d->path, d->step,
+                   what, i, len, found[i], expected.data[i]);
 }
 
 static void *on_device(field f)
@@ -225,6 +228,7 @@ static void check_step(golden *d, bool has_state)
     free(frame.data);
     free(y.data);
     free(reply.data);
+    d->step++;
 }
 
 /* 1: checked; 0: there are no GPU kernels for it; -1: the file has only frames. */
