@@ -125,6 +125,7 @@ static void trellis_ties(void)
     golden_finish(&g);
 }
 
+/* Sends the frame with each of the changes, and then as it is. */
 static void bad(const struct golden_bad *of)
 {
     golden g = golden_begin(of->name, of->config, DW_F32, DW_F32, of->n, of->t, of->c);
@@ -200,7 +201,8 @@ static void bad_trellis(void)
     golden_encode(&g);
     if (g.pair.frame[TRELLIS_BLOCK + 3] != 2) golden_failures++;
     for (unsigned i = 0; i < sizeof trellis_fields / sizeof *trellis_fields; i++)
-        golden_send_with(&g, trellis_fields[i].at, trellis_fields[i].value, true, DW_ERR_FORMAT);
+        golden_send_with(&g, trellis_fields[i].at, trellis_fields[i].value, true,
+                         trellis_fields[i].expected);
     golden_send(&g, DW_OK);
     /* A payload that ends in the head of its block, which has 3 bytes, and one without sizes. */
     const size_t lens[] = {48, 16};
@@ -468,8 +470,8 @@ static void mismatches(void)
     golden_finish(&g);
 }
 
-/* A frame announces that two keys are forgotten, of which the decoder never got the second; and one
- * names the first one twice. */
+/* Frames announce that keys are forgotten: one that the decoder holds and one that it never got;
+ * then one that it holds, twice. */
 static void forgotten(void)
 {
     golden g = golden_begin("forgotten", "delta:bits=4,quota_bytes=4096", DW_F32, DW_F32, 2, 1, 16);
