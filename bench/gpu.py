@@ -3,13 +3,14 @@
 # gpu.py - runs the checks, sanitizers and benchmarks of ./run gpu after the programs are built, and
 # writes a JSON file and a picture.
 """usage: gpu.py --name | [--build DIR] [--out FILE.json] [--elements N] [--most N] [--repeats N]
-[--threads N] [--seconds N] [--commit TEXT]
+[--threads N] [--seconds N] [--commit TEXT] [--table FILE.md]
 
 Runs gpu_check (frames and states of the GPU against those of the CPU), gpu_link (two processes
 joined over NCCL), gpu_bench, the tests of the Python package with torch's tensors on the GPU, and
-compute-sanitizer over a small gpu_check where it is installed; writes one JSON file with date,
-device, driver, clocks and commit, and beside it a picture of the bandwidth, as a fraction of that
-of a copy, against the size. Exit 77: there is no GPU."""
+compute-sanitizer over a small gpu_check where it is installed. Writes one JSON file with date,
+device, driver, clocks and commit, beside it a picture of the bandwidth, as a fraction of that of a
+copy, against the size, and with --table a table of the largest tensors, which is to be committed.
+Exit 77: there is no GPU."""
 
 import argparse
 import ctypes
@@ -20,6 +21,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 
@@ -105,9 +107,7 @@ def sanitize(program, log):
             else (
                 "no time left"
                 if late
-                else "clean"
-                if status == 0
-                else "FOUND SOMETHING: " + " / ".join(lines[-6:])
+                else "clean" if status == 0 else "FOUND SOMETHING: " + " / ".join(lines[-6:])
             )
         )
     return found
@@ -260,6 +260,34 @@ def draw(made, path):
     print(f"== picture: {path}")
 
 
+def table(made):
+    """What is kept of a run: where and when, what was checked, and the largest tensors."""
+    largest = max(case["elements"] for case in made["bench"])
+    device, driver = made["device"]["name"], made["device"]["driver_version"]
+    lines = [
+        f"# {device}, {made['date']}",
+        "",
+        f"`./run gpu` at commit {made['commit']}, driver API {driver}; {largest} elements. Share:",
+        "of the bandwidth of a copy of as many bytes, in the same run.",
+        "",
+        f"- Same bits as the CPU: {len(made['checked'])} comparisons. Python: {made['python']}.",
+        *(f"- {way['way']}: {way['GBps']} GB/s." for way in made["bus"]),
+        *(f"- {it['name']}, {it['elements']} elements: {it['us']} us." for it in made["launch"]),
+        *(f"- {name}: {found}." for name, found in made["sanitizers"].items()),
+        "",
+        "<!-- wide table -->",
+        "| case | us | GB/s | share |",
+        "|---|---|---|---|",
+    ]
+    rows = (
+        f"| `{case['name']}` | {case['us']:.0f} | {case['GBps']:.0f} | {case['share']:.2f} |"
+        for case in made["bench"]
+        if case["elements"] == largest
+    )
+    folded = (textwrap.fill(line, 100, subsequent_indent="  ") for line in lines)
+    return "\n".join([*folded, *rows, ""])
+
+
 def commit(root):
     found = subprocess.run(
         ["git", "-C", root, "describe", "--always", "--dirty", "--abbrev=12"],
@@ -276,6 +304,7 @@ def main():
     )
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build/gpu"))
     parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--table", type=pathlib.Path)
     parser.add_argument("--elements", type=int, default=10**9)
     parser.add_argument("--most", type=int, default=64 << 20)
     parser.add_argument("--repeats", type=int, default=20)
@@ -340,6 +369,8 @@ def main():
     add_bus_shares(made)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(made, indent=1) + "\n")
+    if options.table:
+        options.table.write_text(table(made))
     compare(made)
     draw(made, out.with_suffix(".png"))
     print(f"== {out}")

@@ -10,5 +10,5 @@ cmd_compare() {
     configure release gcc --buildtype=release -Dtests=disabled -Dbench=disabled -Dtrainer=enabled \
         -Dtransports=enabled "${options_no_gpu[@]}" || die "the build could not be set up"
     compile release || die "the build failed"
-    exec "$python" "$root/bench/compare.py" --build "$build/release" "$@"
+    exec "$python" "$root/study/compare.py" --build "$build/release" "$@"
 }

@@ -8,7 +8,8 @@ cmd_coverage() {
     [ $# -eq 0 ] || usage_error "coverage takes no arguments"
     need "${packages_build[@]}" "${packages_test[@]}"
     mkdir -p "$results"
-    local dir=$build/coverage how='-fprofile-instr-generate -fcoverage-mapping' file names objects=()
+    local dir=$build/coverage how='-fprofile-instr-generate -fcoverage-mapping'
+    local file names objects=()
     build_part everything coverage clang "${options_checked[@]}" "${options_no_gpu[@]}" \
         -Dbench=disabled -Db_lundef=false -Doptimization=1 \
         "-Dc_args=$how" "-Dc_link_args=$how" "-Dcpp_args=$how" "-Dcpp_link_args=$how" ||

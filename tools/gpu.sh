@@ -27,5 +27,5 @@ cmd_gpu() {
         -Dmpi=disabled -Dcuda=enabled || die "the build could not be set up"
     compile gpu || die "the build failed"
     exec "$anywhere" "$root/bench/gpu.py" --build "$build/gpu" \
-        --out "$root/bench/results/gpu-${device//[^A-Za-z0-9]/-}-$(date -u +%Y-%m-%d).json" "$@"
+        --table "$root/bench/results/gpu-${device//[^A-Za-z0-9]/-}.md" "$@"
 }

@@ -15,7 +15,7 @@ cmd_quality() {
     configure quality gcc --buildtype=release -Dtests=disabled -Dbench=enabled -Dtrainer=enabled \
         -Dtransports=enabled "-Dzfp=$zfp" "${options_no_gpu[@]}" ||
         die "the build could not be set up"
-    compile quality bench/quality/quality cli/deltawire || die "the build failed"
-    exec "$python" "$root/bench/quality/quality.py" --build "$build/quality" \
+    compile quality study/quality cli/deltawire || die "the build failed"
+    exec "$python" "$root/study/quality/quality.py" --build "$build/quality" \
         --out "$build/quality/quality.json" "$@"
 }

@@ -10,5 +10,5 @@ cmd_scales() {
     configure scales gcc --buildtype=release -Dtests=disabled -Dbench=enabled -Dtrainer=enabled \
         -Dtransports=enabled "${options_no_gpu[@]}" || die "the build could not be set up"
     compile scales || die "the build failed"
-    exec "$python" "$root/bench/scales.py" --build "$build/scales" --out "$build/scales/out" "$@"
+    exec "$python" "$root/study/scales.py" --build "$build/scales" --out "$build/scales/out" "$@"
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * record.h - files of the tensors that a rank sends, for comparing codecs on real tensors.
- * bench/replay.c reads them.
+ * study/replay.c reads them.
  *
  * DIR/forward-R.record holds the activations that rank R sends to rank R + 1, DIR/backward-R.record
  * the gradients that it sends to rank R - 1, in the order in which they were sent, including those

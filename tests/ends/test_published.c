@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_published.c - compares the codecs cocktail and chunk, with feedback, with the rules of their
  * papers: how large residuals become, and the loss of a training, in a hundredth of the bytes. */
-#include "../../bench/published.h"
+#include "../../study/published.h"
 
 #include "support/tool.h"
 

@@ -22,6 +22,7 @@ ROOM_ARROWS = {
     "cli": {"include", "trainer", "cli"},
     "examples": {"include", "examples"},
     "bench": {"include", "bench"},
+    "study": {"include", "bench", "study"},
     "python": {"include", "python"},
     "tools": set(),  # only scripts
     "tests": set(house.ROOMS),  # tests may include any header

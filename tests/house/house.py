@@ -15,6 +15,7 @@ ROOMS = (
     "cli",
     "examples",
     "bench",
+    "study",
     "tests",
     "python",
     "tools",

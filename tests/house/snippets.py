@@ -27,6 +27,7 @@ def documents(root):
         *sorted(root.glob("*.md")),
         *sorted((root / "docs").glob("**/*.md")),
         *sorted((root / "bench").glob("*.md")),
+        *sorted((root / "study").glob("*.md")),
     ]
 
 

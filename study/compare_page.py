@@ -216,7 +216,7 @@ def page(results):
         "Of their own methods, models and machines, so these figures cannot be compared with those "
         "above or with each other. The rules of CocktailSGD, SparseLoCo and PowerSGD themselves, "
         "in place of our codecs in the same training, are in "
-        "[bench/README.md](../bench/README.md), *Beside the rules of papers*."
+        "[study/README.md](../study/README.md), *Beside the rules of papers*."
     )
     parts += ["", "<!-- wide table -->", claims()]
     return "\n".join(parts).rstrip("\n") + "\n"

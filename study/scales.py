@@ -12,7 +12,8 @@ import pathlib
 import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "examples"))
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "bench")]
 import demo  # noqa: E402 (the model, its texts and settings are the demo's)
 from markdown_table import markdown  # noqa: E402
 
@@ -242,7 +243,7 @@ def run(options):
         ],
         "raw f32, recorded",
     )
-    program = build / "bench" / "replay"
+    program = build / "study" / "replay"
     forward = replay(program, record / "forward-0.record", grid("delta"), out / "forward.json")
     backward = replay(program, record / "backward-1.record", grid("direct"), out / "backward.json")
     tables = [

@@ -10,11 +10,34 @@ largest of 64, 32 and 16 values that divides the number of channels sent. The Py
 imported is used, with NumPy."""
 
 import argparse
+import pathlib
+import struct
+import sys
 
 import deltawire
 import numpy as np
-from attempts import read
-from markdown_table import markdown
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bench"))
+from markdown_table import markdown  # noqa: E402
+
+
+def read(path, most):
+    """The tensors of a record (trainer/record.h), of its first `most` samples: (whether these are
+    gradients, [(sample, first visit, (T, C))] in order)."""
+    data = np.memmap(path, np.uint8, "r")
+    magic, version, direction, _, tokens, channels, _ = struct.unpack("<8s6I", bytes(data[:32]))
+    if magic != b"DW-SENT\0" or version != 1:
+        raise SystemExit(f"projection.py: {path} is no record")
+    each = 16 + 4 * tokens * channels
+    seen, visits = set(), []
+    for at in range(32, len(data) - each + 1, each):
+        (sample,) = struct.unpack("<Q", bytes(data[at + 8 : at + 16]))
+        if sample in seen or len(seen) < most:
+            tensor = data[at + 16 : at + each].view(np.float32).reshape(tokens, channels)
+            visits.append((sample, sample not in seen, tensor))
+            seen.add(sample)
+    return direction == 2, visits
+
 
 FITTED = 64  # first visits
 

@@ -16,7 +16,8 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent / "examples")]
+ROOT = HERE.parent.parent
+sys.path[:0] = [str(HERE), str(ROOT / "bench"), str(ROOT / "examples")]
 import demo  # noqa: E402 (the model, its texts and settings are the demo's)
 import frontier  # noqa: E402
 import sets  # noqa: E402
@@ -319,7 +320,7 @@ def run(options):
     result.parent.mkdir(parents=True, exist_ok=True)
     folder = pathlib.Path(options.record) if options.record else recorded(options, out)
     chosen = [*synthetic(out, options.small), *boundaries(folder)]
-    program = pathlib.Path(options.build) / "bench" / "quality" / "quality"
+    program = pathlib.Path(options.build) / "study" / "quality"
     all_sets = []
     for name, title, path in chosen:
         demo.say(f"{title}: every codec and every baseline")

@@ -22,7 +22,7 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "examples")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "examples"), str(HERE.parent / "bench")]
 import compare_page  # noqa: E402
 import demo  # noqa: E402 (the model, its texts and settings are the demo's)
 import demo_grid  # noqa: E402
@@ -92,7 +92,7 @@ class Comparison:
         self.narrow = demo.Demo(argparse.Namespace(**{**words, "out": self.out / "bottleneck"}))
         for runner in (self.pipeline, self.grid, self.narrow):
             runner.finetune["epochs"] = min(EPOCHS, runner.finetune["epochs"])
-        self.speed = pathlib.Path(options.build) / "bench" / "speed"
+        self.speed = pathlib.Path(options.build) / "study" / "speed"
         if not self.speed.exists():
             raise demo.Failed(f"{self.speed} is not built: `./run compare` builds it")
         self.methods, self.machine = named(options.only), machine()
@@ -347,7 +347,7 @@ def arguments():
     parser.add_argument(
         "--results",
         metavar="FILE.json",
-        help="where results are stored (default: bench/results/compare.json)",
+        help="where results are stored (default: compare.json in --out)",
     )
     parser.add_argument(
         "--page", metavar="FILE.md", help="the page to write (default: docs/comparison.md)"
@@ -358,9 +358,7 @@ def arguments():
     out = pathlib.Path(options.out or ("build/compare-quick" if options.quick else "build/compare"))
     root = HERE.parent
     options.out = out
-    options.results = options.results or (
-        out / "compare.json" if options.quick else HERE / "results" / "compare.json"
-    )
+    options.results = options.results or out / "compare.json"
     options.page = options.page or (
         out / "comparison.md" if options.quick else root / "docs" / "comparison.md"
     )

@@ -12,7 +12,8 @@ import json
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "examples"))
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "bench")]
 import demo  # noqa: E402 (the model, its texts and settings are the demo's)
 from markdown_table import markdown  # noqa: E402
 

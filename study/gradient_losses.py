@@ -24,7 +24,8 @@ import os
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "examples"))
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "bench")]
 import demo  # noqa: E402 (the model, its texts and settings are the demo's)
 import demo_grid  # noqa: E402
 from markdown_table import markdown  # noqa: E402
@@ -45,7 +46,7 @@ class Grid(demo_grid.Grid):
 
     def __init__(self, arguments):
         super().__init__(arguments)
-        self.rules = pathlib.Path(arguments.build).resolve() / "bench" / "libpublished_rules.so"
+        self.rules = pathlib.Path(arguments.build).resolve() / "study" / "libpublished_rules.so"
         if arguments.local_steps:
             # Error feedback takes the place of an outer momentum (docs/trainer.md).
             local = {"local-steps": arguments.local_steps, "outer-lr": 1, "outer-momentum": 0}
