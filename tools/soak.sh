@@ -43,9 +43,6 @@ cmd_soak() {
     say "the installed library, with vector kernels in every build"
     "$python" "$root/tests/house/install.py" "$root" --all </dev/null ||
         die "a program that uses the library failed"
-    say "strangers at the door of a link under TLS"
-    "$build/asan-vectors/tests/transports/tls/hostile_peers" 10000 </dev/null ||
-        die "a stranger got past, or the honest link was harmed"
     say "all-reduces over links with faults, and ranks that die, leave or disagree"
     "$build/asan-vectors/tests/collective/soak_group" 100000 </dev/null ||
         die "a sum was wrong, ranks had different bits, or a rank hung"

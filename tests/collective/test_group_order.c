@@ -139,6 +139,37 @@ static void long_contributions_do_not_wait(void **state)
     }
 }
 
+/* ---- Lengths --------------------------------------------------------------------------------- */
+
+/* Messages wait in memory, so those that are longer than any frame of their piece are refused. Both
+ * contributions and results are f32 here; results are also where the buffers are halves. */
+static void a_message_is_as_long_as_a_frame_at_most(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        bool is_result = i & 1, is_too_long = i & 2;
+        dw_dtype dtype = i & 4 ? DW_BF16 : DW_F32;
+        bench b;
+        set_up(&b, 2);
+        b.slot.now.job.dtype = dtype;
+        dw_tensor piece = dw_tensor_3d(NULL, is_result ? DW_F32 : dtype, 1, 1, PIECE);
+        size_t len = dw_frame_bound(&b.group.codec, &piece) + is_too_long;
+        dw_arrival *arrival = dw_arrival_take(&b.group, DW_MESSAGE_BYTES + len);
+        assert_non_null(arrival);
+        arrival->from = 1;
+        arrival->head = dw_operation_message(&b.slot, is_result ? 2 : 1, is_result ? 1 : 2, 0);
+        arrival->head.body_len = len;
+        if (is_result)
+            dw_sharing_take(&b.group, &b.slot, arrival);
+        else
+            dw_adding_take(&b.group, &b.slot, arrival);
+        assert_int_equal(b.group.status, is_too_long ? DW_ERR_PROTOCOL : DW_OK);
+        if (is_too_long) assert_int_equal(b.group.failed_rank, 1);
+        if (is_too_long) assert_non_null(strstr(b.group.why.text, "too long"));
+        take_down(&b);
+    }
+}
+
 /* ---- Results --------------------------------------------------------------------------------- */
 
 enum { PIECES = RANKS * OWN_PIECES };
@@ -274,6 +305,7 @@ int main(void)
         cmocka_unit_test(contributions_of_others_wait_for_the_own_ones),
         cmocka_unit_test(rank_0_begins_with_its_own),
         cmocka_unit_test(long_contributions_do_not_wait),
+        cmocka_unit_test(a_message_is_as_long_as_a_frame_at_most),
         cmocka_unit_test(an_operation_that_has_all_ends_well),
         cmocka_unit_test(one_that_lacks_a_result_changes_nothing),
         cmocka_unit_test(one_with_work_to_do_changes_nothing),

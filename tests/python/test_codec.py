@@ -7,7 +7,7 @@ import pytest
 from rig import bits, normal, pair, refused, same
 
 import deltawire
-from deltawire import Config, Decoder, Encoder, Tensor, Threads
+from deltawire import Config, Encoder, Tensor, Threads
 
 TEXTS = ["delta:bits=4", "delta:bits=1,prev=bf16", "direct:bits=6", "raw:bf16", "mx:element=e4m3"]
 TEXTS += ["topk:keep=0.2,bits=4", "randk:keep=0.5"]
@@ -267,23 +267,6 @@ def test_advance_gives_no_tensor():
     assert same(decoder.peek(9), made[1:])
     with refused("FORMAT"):
         decoder.advance(b"nothing")
-
-
-def test_a_reply_repairs_a_lost_frame():
-    encoder, decoder = pair()
-    x = normal((1, 4, 64))
-    encoder.feedback(decoder.decode(encoder.encode(x, [1])).reply)
-    for visit in range(3):
-        encoder.encode(x * (2 + visit), [1])  # lost
-    with refused("BASE") as caught:
-        decoder.decode(encoder.encode(x * 9, [1]))
-    assert not deltawire.reply_info(caught.value.reply).accepted
-    encoder.feedback(caught.value.reply)
-    made = numpy.empty_like(x)
-    frame = encoder.encode(x * 10, [1], reconstruction=made)
-    assert same(decoder.decode(frame).tensor, made)
-    encoder.feedback(None)  # a decoder that has nothing to send back returns None
-    assert decoder.decode(encoder.encode(x, [1]), reply=False).reply is None
 
 
 def test_configs():

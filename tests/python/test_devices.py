@@ -171,32 +171,6 @@ def test_an_object_that_cannot_be_made_leaves_nothing(made, place):
     assert len(kept) == 3
 
 
-def test_damaged_frames():
-    encoder, decoder = on_gpu()
-    x, y = Array(normal(SHAPE)), Array(normal(SHAPE))
-    frame = encoder.encode(x, IDS)
-    for at in (0, 4, 9, 70, 100, len(frame) - 20):
-        damaged = bytearray(frame)
-        damaged[at] ^= 1
-        with pytest.raises(DeltawireError) as caught:
-            decoder.decode(damaged, out=y)
-        assert caught.value.status.name in ("FORMAT", "CORRUPT", "VERSION") and caught.value.why
-    for size in (0, 79, 200, len(frame) - 1):
-        with refused("FORMAT"):
-            decoder.decode(frame[:size], out=y)
-    small = Array(normal((3, 4, 95)))
-    with refused("SHAPE") as caught:
-        decoder.decode(frame, out=small)
-    assert caught.value.reply
-    damaged = bytearray(frame)
-    damaged[-20] ^= 1
-    with refused("CORRUPT") as caught:
-        decoder.decode(damaged, out=y)
-    encoder.feedback(caught.value.reply)
-    decoder.decode(encoder.encode(x, IDS), out=y)
-    assert decoder.counters().keys_held == 3
-
-
 def test_states_go_from_a_gpu_to_a_cpu_and_back():
     encoder, decoder = on_gpu()
     x, y = Array(normal(SHAPE)), Array(normal(SHAPE))
@@ -219,25 +193,6 @@ def test_states_go_from_a_gpu_to_a_cpu_and_back():
     assert (bits(y.read()) == bits(here[1].decode(ours).tensor)).all()
 
 
-def test_resync_forget_and_advance():
-    encoder, decoder = on_gpu()
-    x, y = Array(normal(SHAPE)), Array(numpy.zeros(SHAPE, numpy.float32))
-    encoder.encode(x, IDS)  # this frame is lost
-    assert decoder.advance(encoder.resync(IDS)).ids == IDS
-    x.write(normal(SHAPE, 2))
-    decoder.decode(encoder.encode(x, IDS), out=y)
-    encoder.forget(IDS[0])
-    x.write(normal(SHAPE, 3))
-    frame = encoder.encode(x, [1, 2, 3])
-    assert frame_info(frame).forgotten == [5]
-    decoder.decode(frame, out=y)
-    assert decoder.counters().keys_held == 5
-    with refused("ARGUMENT", "nothing is held"):
-        encoder.resync([77])
-    encoder.reset()
-    assert encoder.counters().keys_held == 0
-
-
 def test_every_call_of_the_driver_may_fail():
     given = normal(SHAPE)
     x, y = Array(given), Array(numpy.zeros_like(given))
@@ -258,27 +213,6 @@ def test_every_call_of_the_driver_may_fail():
             break
         at += 1
     assert failures == {"NO_MEMORY", "UNSUPPORTED", "IO"} and at > 30
-
-
-def test_a_call_that_failed_can_be_repeated():
-    encoder, decoder = on_gpu()
-    x, y = Array(normal(SHAPE)), Array(numpy.zeros(SHAPE, numpy.float32))
-    decoder.decode(encoder.encode(x, IDS), out=y)
-    refusals = 0
-    for at in range(40):
-        x.write(normal(SHAPE, at))
-        state.calls, state.fail_at = 0, at
-        try:
-            frame = encoder.encode(x, IDS)
-        except DeltawireError as error:
-            refusals += 1
-            assert error.status.name in ("NO_MEMORY", "IO"), error
-            state.fail_at = -1
-            frame = encoder.encode(x, IDS)
-        state.fail_at = -1
-        assert {e.role for e in frame_info(frame).entries} == {"delta"}
-        decoder.decode(frame, out=y)
-    assert refusals > 2
 
 
 def test_a_stream_that_fails_is_an_error():

@@ -105,19 +105,6 @@ def test_all_ranks_get_the_same_bits(ranks, codec):
             assert (ranks == 1) == same(y, total)
 
 
-def test_feedback_makes_up_for_what_was_not_sent():
-    """The sums over steps differ from those of the inputs by the last residual alone."""
-    x = normal((5000,), 3)
-
-    def work(group):
-        return sum(numpy.from_dlpack(group.all_reduce(x)) for _ in range(40)).ravel()
-
-    def error(codec):
-        return float(numpy.abs(together(2, work, codec=codec)[0] - 80 * x).mean())
-
-    assert error("direct:bits=2,feedback=ef") * 5 < error("direct:bits=2")
-
-
 def test_scatter_gather_and_broadcast():
     n, ranks = 3 * 2048 + 100, 3
 
@@ -323,15 +310,6 @@ def test_a_sum_in_one_hop():
             Group([None], hops=wrong)
 
 
-def test_sums_have_a_config_of_their_own():
-    def work(group):
-        return bits(group.all_reduce(normal((5000,), group.rank)))
-
-    plain, rounded = (together(2, work, result=result)[0] for result in (None, "raw:bf16"))
-    assert (plain & 0xFFFF).any() and not (rounded & 0xFFFF).any()
-    assert numpy.abs(rounded.view("f") - plain.view("f")).max() < 0.05
-
-
 def test_a_pool_of_threads():
     pool = Threads(2)
 
@@ -442,33 +420,6 @@ def test_a_late_rank():
             over.set()
 
     together(2, work, timeout=0.3)
-
-
-def test_ranks_that_disagree():
-    for calls in (
-        (lambda g: g.all_reduce(normal((10,))), lambda g: g.all_reduce(normal((11,)))),
-        (lambda g: g.all_reduce(normal((10,))), lambda g: g.all_reduce(normal((10,)), mean=True)),
-        (lambda g: g.broadcast(normal((10,))), lambda g: g.all_reduce(normal((10,)))),
-    ):
-
-        def work(group):
-            with refused("MISMATCH", "rank ") as caught:
-                calls[group.rank](group)
-                calls[group.rank](group)  # who had finished learns it from the next call
-            assert caught.value.rank in (0, 1)
-
-        together(2, work, timeout=20)
-
-
-def test_nan_is_the_same_everywhere():
-    def work(group):
-        x = normal((512,), group.rank)
-        x[70] = numpy.nan if group.rank else 0
-        y = numpy.from_dlpack(group.all_reduce(x)).ravel()
-        assert numpy.isnan(y[64:128]).all() and not numpy.isnan(y[:64]).any()
-        assert group.counters().poisoned == 1
-
-    together(2, work, codec="direct:bits=4,group=64")
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_group_processes.py - groups whose ranks are processes: the same bits, a rank that is killed,
-# a fork, interrupts, and the interpreter's lock and end.
-import hashlib
-import socket
-import subprocess
+# test_group_processes.py - groups and the process around them: a fork, interrupts, and the
+# interpreter's lock and end.
 import sys
 
 import pytest
 from processes import in_child, interrupt, printed_by
-from rig import bits, normal, refused
-from test_group import CODECS, together
+from rig import normal, refused
+from test_group import together
 
 
 def test_after_a_fork_a_group_is_refused():
@@ -39,66 +36,6 @@ def test_after_a_fork_a_group_is_refused():
     assert operation.wait() is not None
     for group in (one, other):
         group.close()
-
-
-PROCESS = """
-import deltawire, hashlib, numpy, sys
-rank, port, codec = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-links = [None, None]
-links[1 - rank] = "tcp://127.0.0.1:" + port
-with deltawire.Group(links, codec, timeout=float(sys.argv[4]), open_timeout=60) as group:
-    for step in range(3):
-        x = numpy.random.default_rng(10 * step + rank).standard_normal(9000, dtype=numpy.float32)
-        y = numpy.from_dlpack(group.all_reduce(x, slot=1))
-    print(hashlib.sha256(y.tobytes()).hexdigest(), flush=True)
-    if len(sys.argv) > 5:
-        if rank == 1:
-            import os; os.kill(os.getpid(), 9)
-        try:
-            while True: group.all_reduce(x, slot=1)
-        except deltawire.DeltawireError as error:
-            print(error.status.name, error.rank, "rank 1" in error.why)
-"""
-
-
-def free_port():
-    """A port of the loopback interface that nobody uses."""
-    with socket.socket() as room:
-        room.bind(("127.0.0.1", 0))
-        return str(room.getsockname()[1])
-
-
-def processes(codec, timeout="60", *more):
-    """Runs PROCESS as two ranks. Returns what they printed."""
-    port = free_port()
-    runs = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROCESS, str(rank), port, codec, timeout, *more],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in (0, 1)
-    ]
-    return [run.communicate(timeout=120)[0].split() for run in runs]
-
-
-@pytest.mark.parametrize("codec", CODECS)
-def test_two_processes_over_tcp(codec):
-    one, other = processes(codec)
-    assert one == other and len(one) == 1
-
-    def work(group):
-        for step in range(3):
-            y = group.all_reduce(normal((9000,), 10 * step + group.rank), slot=1)
-        return hashlib.sha256(bits(y).tobytes()).hexdigest()
-
-    assert together(2, work, codec=codec)[0] == one[0]  # the transport makes no difference
-
-
-def test_a_killed_process():
-    """Its link waits for it to connect again, so the group's timeout decides."""
-    one, other = processes("delta:bits=4", "3", "die")
-    assert one[0] == other[0] and one[2:] == ["1", "True"] and one[1] in ("PEER", "TIMEOUT")
 
 
 TWO_RANKS = """

@@ -115,20 +115,6 @@ def test_what_a_link_refuses():
                 one.send(3, data)
 
 
-def test_a_full_queue_is_waited_for():
-    one, other = both(max_queued_bytes=100_000)
-    with one, other:
-        sent = 0
-        with refused("TIMEOUT", "stayed full"):
-            while True:  # nobody receives them
-                other.send(3, bytes(50_000), timeout=0.05)
-                sent += 1
-        for _ in range(sent):
-            assert len(one.recv(3)) == 50_000
-        other.send(3, b"again", timeout=30)
-        assert one.recv(3) == b"again"
-
-
 def test_a_dead_peer_is_an_error():
     one, other = both()
     with one:

@@ -147,19 +147,6 @@ def test_resync_gives_the_tensor_that_was_missed():
             encoder.resync(wrong)
 
 
-def test_a_replaced_encoder_starts_again():
-    encoder, decoder = trained()
-    other = Encoder("delta:bits=4")
-    x = normal((1, 4, 64), 4)
-    other.feedback(decoder.decode(other.encode(x, [5])).reply)
-    with pytest.raises(DeltawireError) as caught:
-        decoder.decode(encoder.encode(x, [5]))
-    assert deltawire.reply_info(caught.value.reply).replaced
-    encoder.feedback(caught.value.reply)
-    made = numpy.empty_like(x)
-    assert same(decoder.decode(encoder.encode(x, [5], reconstruction=made)).tensor, made)
-
-
 def test_an_import_of_many_stops_at_the_first_bad_one():
     encoder, _ = trained()
     states = list(encoder.export_states().values())

@@ -13,20 +13,19 @@ class Cutter:
 
     length: the proxy breaks each connection after so many bytes.
     pause_s: how long it waits after each part that it has received.
-    module: the module that opens the links.
     """
 
-    def __init__(self, length, pause_s=0.0, module=carrier_sums):
-        self._length, self._pause_s, self._module, self._real = length, pause_s, module, module.Link
+    def __init__(self, length, pause_s=0.0):
+        self._length, self._pause_s, self._real = length, pause_s, carrier_sums.Link
 
     def __enter__(self):
         def through_proxy(uri, listen=False, **more):
             return self._real(uri if listen else self._proxy(uri), listen, **more)
 
-        self._module.Link = through_proxy
+        carrier_sums.Link = through_proxy
 
     def __exit__(self, *_):
-        self._module.Link = self._real
+        carrier_sums.Link = self._real
 
     def _proxy(self, uri):
         head, _, rest = uri.rpartition(":")

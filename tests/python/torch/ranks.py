@@ -72,11 +72,9 @@ class Ranks:
             self._workers.append((process, ours))
         return self._workers[i]
 
-    def run(self, world, function, *args, timeout=TIMEOUT_S, may_die=(), backend="gloo"):
+    def run(self, world, function, *args, timeout=TIMEOUT_S, backend="gloo"):
         """Calls function(rank, world, *args) on each rank, and returns a list of the results.
-
-        may_die: ranks that may die without a result; theirs is None. backend: of the process
-        group."""
+        backend: of the process group."""
         with tempfile.TemporaryDirectory() as folder:
             store = os.path.join(folder, "store")
             workers = [self._worker(i) for i in range(world)]
@@ -90,7 +88,7 @@ class Ranks:
                     process.join()
                     broken = True
                     died = (("died", None, str(process.exitcode)), "the process died")
-                    answers.append((rank in may_die, None if rank in may_die else died))
+                    answers.append((False, died))
         if broken or not all(fine for fine, _ in answers):
             self.stop()
         errors = {rank: what[0] for rank, (fine, what) in enumerate(answers) if not fine}

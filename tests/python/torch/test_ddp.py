@@ -90,28 +90,6 @@ def test_all_ranks_hold_the_same_bits(world, codec, exchange, dtype):
         assert sum(losses[-4:]) < 0.98 * sum(losses[:4])
 
 
-def rank_of_sums(rank, world, codec, exchange):
-    """The error of the sum of all gradients, which are the same in every step."""
-    mine = torch.randn(2, 4096, generator=torch.Generator().manual_seed(5))[rank]
-    inner = nn.Linear(4096, 1, bias=False)
-    model, state = compressed(inner, codec, exchange)
-    total = torch.zeros(4096)
-    for step in range(30):
-        model(mine[None]).sum().backward()  # the gradient is `mine`
-        total += inner.weight.grad.flatten()
-        inner.weight.grad = None
-    wanted = 30 * torch.randn(2, 4096, generator=torch.Generator().manual_seed(5)).mean(0)
-    return (total - wanted).abs().mean().item()
-
-
-@pytest.mark.parametrize("exchange", ["gather", "parts", "links"])
-def test_feedback_makes_up_for_what_was_not_sent(exchange):
-    """With feedback, the sums differ from those of the gradients by the last residuals alone."""
-    with_it = results(2, rank_of_sums, "direct:bits=2,feedback=ef", exchange)
-    without = results(2, rank_of_sums, "direct:bits=2", exchange)
-    assert with_it[0] == with_it[1] and 5 * with_it[0] < without[0]
-
-
 def rank_of_places(rank, world, codec, exchange):
     """Which elements of a mean arrive, in two steps with the same gradients."""
     inner = nn.Linear(8192, 1, bias=False)
@@ -250,7 +228,7 @@ def mean_in_order(tensors):
     return total / len(tensors)
 
 
-@pytest.mark.parametrize("codec", ["delta:bits=2", "direct:bits=3"])
+@pytest.mark.parametrize("codec", ["delta:bits=2", "direct:bits=2,feedback=ef"])
 def test_a_gathered_mean_is_that_of_the_frames(codec):
     count, world, steps = 3001, 3, 4
     found = results(world, rank_of_mean, codec, "gather", count, steps)
@@ -261,7 +239,7 @@ def test_a_gathered_mean_is_that_of_the_frames(codec):
         assert [means[step] for means in found] == [expected] * world
 
 
-@pytest.mark.parametrize("codec", ["delta:bits=2", "direct:bits=3"])
+@pytest.mark.parametrize("codec", ["delta:bits=2", "direct:bits=2,feedback=ef"])
 def test_a_mean_by_parts_is_that_of_the_frames(codec):
     count, world, steps, size = 3333, 3, 4, 1152  # a third of 3333, rounded up to a multiple of 64
     found = results(world, rank_of_mean, codec, "parts", count, steps)

@@ -116,12 +116,6 @@ def test_broken_connections_heal():
     assert whole[1][1] == 0 and healed[1][1] > 0
 
 
-def test_lost_and_damaged_messages_heal():
-    whole = results(2, rank_that_trains, LINKS["carrier"])
-    carrier = "shaped:loss=5%,corrupt=5%,duplicate=2%,seed=3/tcp://127.0.0.1"
-    assert results(2, rank_that_trains, carrier) == whole
-
-
 def of_each_peer(rank):
     def of(other):
         key = bytes(range(64))
@@ -240,17 +234,6 @@ def test_a_refused_state_leaves_nothing(change, tmp_path):
     anew = results(2, rank_after_a_damaged_state, str(tmp_path), change, False)
     assert anew == results(2, rank_of_no_state, str(tmp_path))
     assert anew[0][1] > 0 and anew[0][0] != whole[0][0]
-
-
-def rank_of_another_carrier(rank, world, folder):
-    trainer = Trainer(codec=EF)
-    trainer.load(os.path.join(folder, f"rank{rank}.pt"))
-
-
-def test_a_state_of_another_carrier_is_refused(tmp_path):
-    results(2, rank_of_run, str(tmp_path), 0, {"codec": EF, "hook": LINKS})
-    for error in outcomes(2, rank_of_another_carrier, str(tmp_path)):
-        refused(error, "MISMATCH", "carrier = 'link'", "carrier is 'group'")
 
 
 # The end.

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_stage.py - compressed stages: ids, evaluation, shapes, dtypes, carriers and mistakes.
-import contextlib
 import copy
 import pickle
 import warnings
@@ -11,9 +10,8 @@ from torch import nn
 
 import pipelines
 import small_gpt
-from cut_links import Cutter
 from deltawire import DeltawireError
-from deltawire.torch import carrier_link, compress_stage
+from deltawire.torch import compress_stage
 from pipelines import Pipe
 from ranks import Failed
 
@@ -203,24 +201,6 @@ def test_carriers_give_the_same_losses(ranks, name):
     group = ranks.run(2, by_carrier, name, {})
     for options in ({"equal_counts": True}, {"carrier": "tcp://127.0.0.1"}):
         assert ranks.run(2, by_carrier, name, options) == group
-
-
-def over_cut_links(rank, world, length):
-    """Rank 1 connects through a proxy that breaks the connection after so many bytes."""
-    cutter = Cutter(length, module=carrier_link) if length and rank else contextlib.nullcontext()
-    with cutter:
-        pipe = Pipe(rank, world, "1f1b", options={"carrier": "tcp://127.0.0.1"})
-        x, y = small_gpt.samples(8, 32)
-        losses = [pipe.step(x, y, torch.arange(8)) for _ in range(8)]
-    sides = (pipe.stages[0]._compression.before, pipe.stages[0]._compression.after)
-    return losses, sum(side.lane.counters().reconnects for side in sides if side)
-
-
-def test_broken_connections_heal(ranks):
-    whole = ranks.run(2, over_cut_links, 0)
-    healed = ranks.run(2, over_cut_links, 20000)
-    assert [losses for losses, _ in healed] == [losses for losses, _ in whole]
-    assert whole[1][1] == 0 and healed[1][1] > 0
 
 
 def tls_options(rank):

@@ -198,24 +198,6 @@ static void answers_have_a_stream_of_their_own(void **state)
     channels_close(&channels);
 }
 
-static void a_lost_state_is_restored_key_by_key(void **state)
-{
-    (void)state;
-    test_channels channels;
-    test_reference reference = {.next = 0};
-    channels_open(&channels, &channels_backends[0], "delta:bits=3");
-    test_pair_open(&reference.pair, "delta:bits=3", N, T, C, DW_F32);
-    for (int i = 0; i < 9; i++) {
-        channels_send(&channels, i);
-        if (i == 5) channels_lose_state(&channels);
-        channels_expect(&channels, &reference, i);
-    }
-    assert_int_equal(dw_channel_sent(channels.end[0]).resyncs, KEYS);
-    assert_int_equal(dw_channel_received(channels.end[1]).key_entries, KEYS);
-    test_pair_close(&reference.pair);
-    channels_close(&channels);
-}
-
 /* The staging memory is as large as the first frame, and must grow for a larger one. */
 static void a_larger_tensor_gets_more_memory(void **state)
 {
@@ -253,7 +235,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_stream_that_fails_ends_its_direction),
         cmocka_unit_test(a_failing_driver_is_reported),
         cmocka_unit_test(answers_have_a_stream_of_their_own),
-        cmocka_unit_test(a_lost_state_is_restored_key_by_key),
         cmocka_unit_test(a_larger_tensor_gets_more_memory),
     };
     return cmocka_run_group_tests_name("channel on a device", tests, NULL, NULL);

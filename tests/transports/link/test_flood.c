@@ -165,12 +165,6 @@ static void withstand(const flood *what, uint64_t least_messages)
     assert_int_equal(ended, 0);
 }
 
-static void empty_messages_of_one_tag(void **state)
-{
-    (void)state;
-    withstand(&(flood){.len = 0}, 300000);
-}
-
 static void empty_messages_of_ever_new_tags(void **state)
 {
     (void)state;
@@ -293,7 +287,6 @@ static void a_table_of_tags_grows_and_shrinks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(empty_messages_of_one_tag),
         cmocka_unit_test(empty_messages_of_ever_new_tags),
         cmocka_unit_test(messages_of_a_kibibyte),
         cmocka_unit_test(a_waiting_call_goes_on_when_others_receive),

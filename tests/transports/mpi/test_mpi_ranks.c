@@ -34,16 +34,6 @@ static void carries_every_size_both_ways(void **state)
     dw_link_close(link);
 }
 
-static void many_small_messages_wait_for_credit_and_arrive_in_order(void **state)
-{
-    (void)state;
-    enum { N = 20000 };
-    dw_link *link = rig_open(0);
-    for (uint64_t i = 0; i < N; i++) suite_send(link, TAG + (uint32_t)(i % 2), i, i % 50);
-    for (uint64_t i = 0; i < N; i++) suite_expect(link, TAG + (uint32_t)(i % 2), i, i % 50);
-    dw_link_close(link);
-}
-
 static void links_of_different_numbers_are_different(void **state)
 {
     (void)state;
@@ -93,79 +83,7 @@ static void messages_of_the_program_are_not_mixed_with_ours(void **state)
     dw_link_close(link);
 }
 
-/* ---- Load and errors ------------------------------------------------------------------------- */
-
-enum { LOAD = 60, LOAD_TAGS = 3 };
-
-static size_t load_bytes(uint64_t n)
-{
-    static const size_t lengths[] = {3 << 20, 0, 700, 8193, 1 << 20, 60000};
-    return lengths[n % (sizeof lengths / sizeof *lengths)];
-}
-
-static void *send_load(void *context)
-{
-    unsigned char *data = malloc(load_bytes(0));
-    dw_status status = DW_OK;
-    for (uint64_t n = 0; n < LOAD && status >= DW_OK;) {
-        suite_fill(data, load_bytes(n), n);
-        status = dw_link_send(context, TAG + (uint32_t)n % LOAD_TAGS, data, load_bytes(n));
-        if (status == DW_PENDING)
-            status = dw_link_wait_room(context, load_bytes(n), SUITE_PATIENCE_MS);
-        else
-            n++;
-    }
-    free(data);
-    return (void *)(intptr_t)status;
-}
-
-/* Both ranks send more than can be queued, and neither waits for the other before it sends. */
-static void both_ranks_send_at_once(void **state)
-{
-    (void)state;
-    dw_link_options options = rig_options(rig_me);
-    options.max_queued_bytes = 4 << 20;
-    dw_link *link = rig_open_with(1, &options);
-    pthread_t thread;
-    void *sent;
-    assert_int_equal(pthread_create(&thread, NULL, send_load, link), 0);
-    for (uint64_t n = 0; n < LOAD; n++)
-        suite_expect(link, TAG + (uint32_t)n % LOAD_TAGS, n, load_bytes(n));
-    pthread_join(thread, &sent);
-    assert_int_equal((intptr_t)sent, DW_OK);
-    dw_link_close(link);
-}
-
-/* Messages that were accepted but not received are in rank 0's queue, in the 32 notes that MPI may
- * carry, or in rank 1's queue. */
-static void a_full_queue_is_pending_until_there_is_room(void **state)
-{
-    (void)state;
-    static const size_t lengths[] = {300000, 3000};
-    dw_link_options options = rig_options(rig_me);
-    options.max_queued_bytes = 1 << 20;
-    for (int i = 0; i < 2; i++) {
-        size_t len = lengths[i];
-        dw_link *link = rig_open_with(2 + i, &options);
-        uint64_t sent = 0;
-        if (rig_me == 0) {
-            sent = suite_send_until_full(link, TAG, len);
-            uint64_t queued = counted(link).queued_bytes;
-            dw_status room = dw_link_wait_room(link, len, 20);
-            /* This comes before any check that may fail, because rank 1 waits for it. */
-            MPI_Send(&sent, 1, MPI_UINT64_T, rig_other, 4, rig_program);
-            assert_in_range(sent * len, 1 << 20, 3 << 20);
-            assert_in_range(queued, (1 << 20) - len, (1 << 20) + len);
-            assert_int_equal(room, DW_PENDING);
-            assert_int_equal(dw_link_wait_room(link, len, SUITE_PATIENCE_MS), DW_OK);
-            suite_send(link, TAG, sent, len);
-        } else {
-            MPI_Recv(&sent, 1, MPI_UINT64_T, rig_other, 4, rig_program, MPI_STATUS_IGNORE);
-            for (uint64_t n = 0; n <= sent; n++) suite_expect(link, TAG, n, len);
-        }
-        dw_link_close(link);
-    }
-}
+/* ---- Errors ---------------------------------------------------------------------------------- */
 
 static void a_rank_that_receives_nothing_is_a_timeout(void **state)
 {
@@ -188,31 +106,6 @@ static void a_rank_that_receives_nothing_is_a_timeout(void **state)
     MPI_Barrier(rig_program); /* rank 1 has waited here all the time */
     assert_int_equal(status, DW_ERR_TIMEOUT);
     assert_true(rig_me == 1 || strstr(dw_link_why(link), "rank 1 took no"));
-    dw_link_close(link);
-}
-
-static void *cancel_soon(void *context)
-{
-    suite_sleep_ms(50);
-    dw_link_cancel(context);
-    return NULL;
-}
-
-static void cancelling_ends_the_calls_of_both_ranks(void **state)
-{
-    (void)state;
-    dw_link *link = rig_open(5);
-    pthread_t thread;
-    void *data;
-    size_t len;
-    if (rig_me == 0) pthread_create(&thread, NULL, cancel_soon, link);
-    assert_int_equal(dw_link_recv(link, TAG, -1, &data, &len),
-                     rig_me == 0 ? DW_ERR_CANCELLED : DW_ERR_PEER);
-    assert_int_equal(dw_link_send(link, TAG, "x", 1), rig_me == 0 ? DW_ERR_CANCELLED : DW_ERR_PEER);
-    assert_non_null(
-        strstr(dw_link_why(link),
-               rig_me == 0 ? "cancelled" : "rank 0 closed its end of the link without a goodbye"));
-    if (rig_me == 0) pthread_join(thread, NULL);
     dw_link_close(link);
 }
 
@@ -376,15 +269,10 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(carries_every_size_both_ways, rig_together),
-        cmocka_unit_test_setup(many_small_messages_wait_for_credit_and_arrive_in_order,
-                               rig_together),
         cmocka_unit_test_setup(links_of_different_numbers_are_different, rig_together),
         cmocka_unit_test_setup(messages_move_while_the_programs_call_nothing, rig_together),
         cmocka_unit_test_setup(messages_of_the_program_are_not_mixed_with_ours, rig_together),
-        cmocka_unit_test_setup(both_ranks_send_at_once, rig_together),
-        cmocka_unit_test_setup(a_full_queue_is_pending_until_there_is_room, rig_together),
         cmocka_unit_test_setup(a_rank_that_receives_nothing_is_a_timeout, rig_together),
-        cmocka_unit_test_setup(cancelling_ends_the_calls_of_both_ranks, rig_together),
         cmocka_unit_test_setup(cancelling_within_a_message_delivers_no_part, rig_together),
         cmocka_unit_test_setup(a_link_outlives_its_dw_mpi, rig_together),
     };

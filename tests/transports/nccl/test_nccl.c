@@ -49,51 +49,6 @@ static void sends_and_receives_have_the_same_size(void **state)
     }
 }
 
-typedef struct talker {
-    dw_link *link;
-    dw_status status;
-} talker;
-
-static void *talk(void *context)
-{
-    talker *me = context;
-    unsigned char *data = malloc(3 << 20);
-    for (uint64_t n = 0; n < 30 && me->status == DW_OK; n++) {
-        size_t len = n % 3 == 0 ? 2500000 + n : n % 3 == 1 ? 100 + n : 20000 + n;
-        suite_fill(data, len, n);
-        me->status = dw_link_send(me->link, RIG_TAG, data, len);
-    }
-    free(data);
-    return NULL;
-}
-
-static void both_directions_run_at_once(void **state)
-{
-    (void)state;
-    for (int late = 0; late < 4; late += 3) {
-        suite_pair pair;
-        rig_prepare(&pair, "nccl:tcp://127.0.0.1:0");
-        fake_nccl_get()->late = late;
-        suite_open(&pair);
-        talker talkers[2] = {{.link = pair.link[0]}, {.link = pair.link[1]}};
-        pthread_t threads[2];
-        for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, talk, &talkers[i]);
-        for (uint64_t n = 0; n < 30; n++) {
-            for (int i = 0; i < 2; i++)
-                suite_expect(pair.link[i], RIG_TAG, n,
-                             n % 3 == 0   ? 2500000 + n
-                             : n % 3 == 1 ? 100 + n
-                                          : 20000 + n);
-        }
-        for (int i = 0; i < 2; i++) {
-            pthread_join(threads[i], NULL);
-            assert_int_equal(talkers[i].status, DW_OK);
-        }
-        suite_close(&pair);
-        rig_nothing_is_left();
-    }
-}
-
 /* An idle link must have no receive on the GPU, because it would delay the program's own work. */
 static void an_idle_link_has_no_work_on_the_gpu(void **state)
 {
@@ -118,22 +73,6 @@ static void an_idle_link_has_no_work_on_the_gpu(void **state)
     assert_true(fake_nccl_is_idle());
     assert_int_equal(counted(pair.link[0]).messages_sent, 4); /* three earlier ones, and one */
     for (uint64_t n = 0; n < 4; n++) suite_expect(pair.link[1], RIG_TAG, n, 2000000);
-    suite_close(&pair);
-    rig_nothing_is_left();
-}
-
-static void shaped_in_front_of_nccl_works(void **state)
-{
-    (void)state;
-    suite_pair pair;
-    rig_prepare(&pair, "shaped:delay=5ms/nccl:loop://shaped-%d");
-    suite_open(&pair);
-    assert_non_null(strstr(pair.uri, "shaped:delay=5ms/nccl:loop://"));
-    for (uint64_t n = 0; n < 4; n++) {
-        suite_send(pair.link[n % 2], RIG_TAG, n, 1500000);
-        suite_expect(pair.link[1 - n % 2], RIG_TAG, n, 1500000);
-    }
-    assert_int_equal(fake_nccl_now().sends, 8);
     suite_close(&pair);
     rig_nothing_is_left();
 }
@@ -272,9 +211,7 @@ int main(int argc, char **argv)
     rig_common = rig_create(NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sends_and_receives_have_the_same_size),
-        cmocka_unit_test(both_directions_run_at_once),
         cmocka_unit_test(an_idle_link_has_no_work_on_the_gpu),
-        cmocka_unit_test(shaped_in_front_of_nccl_works),
         cmocka_unit_test(gpu_memory_is_used_without_staging),
     };
     failed += cmocka_run_group_tests_name("nccl", tests, NULL, NULL);

@@ -21,19 +21,6 @@ static void meet_by_key(tls_pair *pair)
 
 /* ---- Bytes ----------------------------------------------------------------------------------- */
 
-static void carries_every_size_both_ways(void **state)
-{
-    (void)state;
-    static const size_t sizes[] = {1, 2, 7, 100, 4096, 16383, 16384, 16385, 32768, 50000, 300000};
-    tls_pair pair = {0};
-    meet_by_key(&pair);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        tls_pair_move(&pair, LISTENER, sizes[i], i);
-        tls_pair_move(&pair, CONNECTOR, sizes[i], i + 100);
-    }
-    tls_pair_free(&pair);
-}
-
 static void carries_single_bytes_and_fills_small_buffers(void **state)
 {
     (void)state;
@@ -332,7 +319,6 @@ static void hands_out_no_tickets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(carries_every_size_both_ways),
         cmocka_unit_test(carries_single_bytes_and_fills_small_buffers),
         cmocka_unit_test(hides_what_it_carries),
         cmocka_unit_test(changes_keys_in_mid_stream),

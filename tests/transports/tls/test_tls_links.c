@@ -224,17 +224,6 @@ static void a_transport_without_tls_says_so(void **state)
     suite_close(&pair);
 }
 
-static void says_what_is_wrong_with_the_keys(void **state)
-{
-    (void)state;
-    dw_tls_options options = own[1];
-    dw_link *link;
-    dw_why why;
-    options.group_key_bytes = 16;
-    assert_int_equal(dial("tcp://127.0.0.1:1", &options, 1000, &link, &why), DW_ERR_ARGUMENT);
-    assert_non_null(strstr(why.text, "16 bytes"));
-}
-
 /* ---- Sessions -------------------------------------------------------------------------------- */
 
 /* An envelope of one session must not be valid in another one. The test changes every byte that the
@@ -291,17 +280,6 @@ static void a_channel_refuses_messages_of_another_session(void **state)
     channels_close(&channels);
 }
 
-static void channels_heal_under_tls(void **state)
-{
-    (void)state;
-    const suite_backend backend = {.name = "tls",
-                                   .uri = "tcp://127.0.0.1:0",
-                                   .transports = channels_backends[1].transports,
-                                   .tls = {&own[0], &own[1]}};
-    const test_plan plans[] = {{.which = DW_TAG_FRAMES, .first = 3, .last = 4, .flip_at = -1}};
-    channels_carry(&backend, "delta:bits=4", 12, 3, plans, 1);
-}
-
 int main(void)
 {
     static const unsigned char other_key[32] = "not the key of this group";
@@ -317,10 +295,8 @@ int main(void)
         cmocka_unit_test(says_that_nobody_answers_the_handshake),
         cmocka_unit_test(needs_tls_except_on_loopback),
         cmocka_unit_test(a_transport_without_tls_says_so),
-        cmocka_unit_test(says_what_is_wrong_with_the_keys),
         cmocka_unit_test(an_envelope_belongs_to_its_session),
         cmocka_unit_test(a_channel_refuses_messages_of_another_session),
-        cmocka_unit_test(channels_heal_under_tls),
     };
     return cmocka_run_group_tests_name("tls_links", tests, NULL, NULL);
 }

@@ -378,6 +378,36 @@ static void refuses_bytes_that_are_not_tls(void **state)
     }
 }
 
+/* The first message of an honest dialler, as a thief could have recorded it: sent again as it was,
+ * and with each of its bytes changed. */
+static void refuses_a_recorded_hello(void **state)
+{
+    (void)state;
+    const dw_tls_options listener = tls_with_group_key("rank/0", NULL),
+                         connector = tls_with_group_key("rank/1", "rank/0");
+    unsigned char hello[2000];
+    tls_pair honest = {0};
+    tls_pair_make(&honest, NULL, &connector);
+    assert_int_equal(dw_tls_shake(&honest.end[CONNECTOR].stream), DW_PENDING);
+    tls_pair_carry(&honest);
+    size_t len = honest.end[CONNECTOR].said_len;
+    assert_in_range(len, 100, sizeof hello);
+    memcpy(hello, honest.end[CONNECTOR].said, len);
+    tls_pair_free(&honest);
+    for (size_t at = 0; at <= len; at++) {
+        tls_pair pair = {0};
+        tls_pair_make(&pair, &listener, NULL);
+        if (at > 0) hello[at - 1] ^= 0x11;
+        tls_pair_say(&pair, CONNECTOR, hello, len);
+        if (at > 0) hello[at - 1] ^= 0x11;
+        tls_pair_shake(&pair);
+        shutdown(pair.end[CONNECTOR].stream.fd, SHUT_RDWR);
+        tls_pair_shake(&pair);
+        assert_true(pair.end[LISTENER].status < 0);
+        tls_pair_free(&pair);
+    }
+}
+
 /* A first message without end: our end reads at most 16 KiB of it. */
 static void reads_little_from_strangers(void **state)
 {
@@ -482,6 +512,7 @@ int main(void)
         cmocka_unit_test(refuses_foreign_clients),
         cmocka_unit_test(refuses_servers_without_proof),
         cmocka_unit_test(refuses_bytes_that_are_not_tls),
+        cmocka_unit_test(refuses_a_recorded_hello),
         cmocka_unit_test(reads_little_from_strangers),
         cmocka_unit_test(the_handshake_has_a_deadline),
         cmocka_unit_test(notices_a_peer_that_hangs_up),
