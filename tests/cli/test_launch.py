@@ -169,16 +169,7 @@ class Rendezvous(Base):
                 dict(PMI_RANK=r, PMI_SIZE=3),
             ),
             "options": lambda r, port: (
-                [
-                    "--link",
-                    f"tcp://127.0.0.1:{port}",
-                    "--rank",
-                    str(r),
-                    "--stages",
-                    "3",
-                    "--host",
-                    "127.0.0.1",
-                ],
+                scratch.options(link=f"tcp://127.0.0.1:{port}", rank=r, stages=3, host="127.0.0.1"),
                 dict(SLURM_PROCID=0, SLURM_NTASKS=1),
             ),
             "file": lambda r, port: (
@@ -204,54 +195,27 @@ class Rendezvous(Base):
         self.assertEqual(len(process.err.splitlines()), 1, process.err)
 
     def test_says_what_is_missing(self):
-        self.refused(2, "MASTER_ADDR", ["--link", "env://"], RANK=0, WORLD_SIZE=2)
-        self.refused(2, "--rank and --stages", ["--link", "env://"])
-        self.refused(
-            2, 'RANK is "x"', ["--link", "env://"], RANK="x", WORLD_SIZE=2, MASTER_ADDR="localhost"
-        )
-        self.refused(
-            2,
-            "RANK=2 and WORLD_SIZE=2",
-            ["--link", "env://"],
-            RANK=2,
-            WORLD_SIZE=2,
-            MASTER_ADDR="localhost",
-        )
-        self.refused(
-            2,
-            "MASTER_PORT",
-            ["--link", "env://"],
-            RANK=0,
-            WORLD_SIZE=2,
-            MASTER_ADDR="localhost",
-            MASTER_PORT="70000",
-        )
-        self.refused(2, "mpi://, env://", ["--link", "loop://x"], RANK=0, WORLD_SIZE=2)
+        two = {"RANK": 0, "WORLD_SIZE": 2}
+        there = {**two, "MASTER_ADDR": "localhost"}
+        for word, variables in [
+            ("MASTER_ADDR", two),
+            ("--rank and --stages", {}),
+            ('RANK is "x"', {**there, "RANK": "x"}),
+            ("RANK=2 and WORLD_SIZE=2", {**there, "RANK": 2}),
+            ("MASTER_PORT", {**there, "MASTER_PORT": "70000"}),
+        ]:
+            self.refused(2, word, ["--link", "env://"], **variables)
+        self.refused(2, "mpi://, env://", ["--link", "loop://x"], **two)
         if MPIS:  # without the library of mpi, the error would be another one
-            link = ["--link", "mpi://"]
-            link += ["--rank", "0", "--stages", "2"]
+            link = scratch.options(link="mpi://", rank=0, stages=2)
             self.refused(2, "leave out --rank", link)
-        self.refused(
-            1,
-            "no-such-host.invalid",
-            ["--link", "tcp://no-such-host.invalid:1"],
-            RANK=1,
-            WORLD_SIZE=2,
-        )
-        self.refused(
-            1,
-            "cannot reach rank 0",
-            ["--link", f"tcp://127.0.0.1:{free_port()}", "--open-timeout", "0.3"],
-            RANK=1,
-            WORLD_SIZE=2,
-        )
-        self.refused(
-            1,
-            "rank 0 did not report its address",
-            ["--link", f"file://{self.path('nobody')}", "--open-timeout", "0.3"],
-            RANK=1,
-            WORLD_SIZE=2,
-        )
+        soon = ["--open-timeout", "0.3"]
+        for word, link in [
+            ("no-such-host.invalid", ["tcp://no-such-host.invalid:1"]),
+            ("cannot reach rank 0", [f"tcp://127.0.0.1:{free_port()}", *soon]),
+            ("rank 0 did not report its address", [f"file://{self.path('nobody')}", *soon]),
+        ]:
+            self.refused(1, word, ["--link", *link], RANK=1, WORLD_SIZE=2)
 
     def test_a_rendezvous_that_is_no_file_is_named_at_once(self):
         os.mkdir(self.path("run.0"))
@@ -290,20 +254,6 @@ class Rendezvous(Base):
             ]
             with self.subTest(link[0]):
                 self.assertEqual(self.run_ranks(ranks), expected)
-
-    def test_a_grid_that_does_not_fit_is_refused_at_every_rank(self):
-        link = ["--link", f"tcp://127.0.0.1:{free_port()}"]
-        for rank in range(3):
-            three = {"RANK": rank, "WORLD_SIZE": 3}
-            self.refused(2, "cannot be divided evenly", [*link, "--replicas", "2"], **three)
-            self.refused(2, "1 replica of 2 stages need 2", [*link, "--stages", "2"], **three)
-
-    def test_a_port_in_use_is_named_at_once(self):
-        with socket.socket() as other:
-            other.bind(("127.0.0.1", 0))
-            other.listen()
-            port = other.getsockname()[1]
-            self.refused(1, str(port), ["--link", f"tcp://127.0.0.1:{port}"], RANK=0, WORLD_SIZE=2)
 
     def test_ranks_of_another_run_are_refused(self):
         port = free_port()
@@ -500,33 +450,16 @@ class Keys(Base):
         first.check()
 
     def test_tcp_to_other_machines_needs_a_key(self):
+        there = "tcp://192.0.2.1:7000"
         for arguments in (
-            [
-                "--link",
-                "tcp://192.0.2.1:7000",
-                "--rank",
-                "0",
-                "--stages",
-                "2",
-                "--host",
-                "192.0.2.1",
-            ],
-            ["--rank", "0", "--stages", "2", "--listen", "tcp://0.0.0.0:0"],
-            ["--rank", "1", "--stages", "2", "--connect", "tcp://192.0.2.1:7000"],
+            scratch.options(link=there, rank=0, stages=2, host="192.0.2.1"),
+            scratch.options(rank=0, stages=2, listen="tcp://0.0.0.0:0"),
+            scratch.options(rank=1, stages=2, connect=there),
         ):
             self.failing("--insecure-plaintext", arguments)
-        with_option = [
-            "--rank",
-            "0",
-            "--stages",
-            "2",
-            "--listen",
-            "tcp://0.0.0.0:0",
-            "--open-timeout",
-            "0.2",
-        ]
-        self.failing("no peer connected", [*with_option, "--insecure-plaintext"])
-        self.failing("no peer connected", [*with_option, "--group-key", self.key()])
+        alone = scratch.options(rank=0, stages=2, listen="tcp://0.0.0.0:0", open_timeout=0.2)
+        self.failing("no peer connected", [*alone, "--insecure-plaintext"])
+        self.failing("no peer connected", [*alone, "--group-key", self.key()])
 
     def test_options_that_contradict_each_other(self):
         key = self.key()
@@ -559,27 +492,16 @@ class Keys(Base):
         subprocess.run(
             ["sh", "-e", "-c", making], cwd=self.directory, check=True, capture_output=True
         )
+        files = [(self.path(f"rank{r}.pem"), self.path(f"rank{r}.key")) for r in (0, 1)]
         return [
-            [
-                "--certificate",
-                self.path(f"rank{r}.pem"),
-                "--key",
-                self.path(f"rank{r}.key"),
-                "--ca",
-                self.path("ca.pem"),
-            ]
-            for r in (0, 1)
+            scratch.options(certificate=pem, key=key, ca=self.path("ca.pem")) for pem, key in files
         ]
 
     def test_a_certificate_is_for_its_rank(self):
         if not shutil.which("openssl"):
             self.skipTest("no openssl program here")
-        link, own = [
-            "--link",
-            f"tcp://127.0.0.1:{free_port()}",
-            "--open-timeout",
-            "20",
-        ], self.certificates()
+        link = scratch.options(link=f"tcp://127.0.0.1:{free_port()}", open_timeout=20)
+        own = self.certificates()
         first = self.start([*link, *own[0]], RANK=0, WORLD_SIZE=3)
         self.failing("own_name is rank/2", [*link, *own[1]], code=2, RANK=2, WORLD_SIZE=3)
         second = self.start([*link, *own[1]], RANK=1, WORLD_SIZE=3)

@@ -29,14 +29,14 @@ SMALL = [
 SKIPPED = 77
 
 
-def run(*command):
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def run(command):
+    return subprocess.run(command.split(), capture_output=True, text=True, check=False)
 
 
-def must(*command):
-    result = run(*command)
+def must(command):
+    result = run(command)
     if result.returncode:
-        raise RuntimeError(" ".join(command) + ": " + (result.stderr or result.stdout).strip())
+        raise RuntimeError(command + ": " + (result.stderr or result.stdout).strip())
 
 
 class Lan:
@@ -49,8 +49,8 @@ class Lan:
         self.made = []
         try:
             self.make(self.switch)
-            self.inside(self.switch, "ip", "link", "add", "br0", "type", "bridge")
-            self.inside(self.switch, "ip", "link", "set", "br0", "up")
+            self.inside(self.switch, "ip link add br0 type bridge")
+            self.inside(self.switch, "ip link set br0 up")
             for rank, machine in enumerate(self.machines):
                 self.make(machine)
                 self.plug(rank, machine, rate)
@@ -59,75 +59,39 @@ class Lan:
             raise
 
     def make(self, name):
-        must("ip", "netns", "add", name)
+        must(f"ip netns add {name}")
         self.made.append(name)
-        self.inside(name, "ip", "link", "set", "lo", "up")
+        self.inside(name, "ip link set lo up")
 
-    def inside(self, name, *command):
-        must("ip", "netns", "exec", name, *command)
+    def inside(self, name, command):
+        must(f"ip netns exec {name} {command}")
 
     def plug(self, rank, machine, rate):
-        must(
-            "ip",
-            "link",
-            "add",
-            "eth0",
-            "netns",
-            machine,
-            "type",
-            "veth",
-            "peer",
-            "name",
-            f"port{rank}",
-            "netns",
-            self.switch,
-        )
-        self.inside(machine, "ip", "address", "add", f"10.77.0.{rank + 1}/24", "dev", "eth0")
-        self.inside(machine, "ip", "link", "set", "eth0", "up")
-        self.inside(self.switch, "ip", "link", "set", f"port{rank}", "master", "br0", "up")
+        must(f"ip link add eth0 netns {machine} type veth peer name port{rank} netns {self.switch}")
+        self.inside(machine, f"ip address add 10.77.0.{rank + 1}/24 dev eth0")
+        self.inside(machine, "ip link set eth0 up")
+        self.inside(self.switch, f"ip link set port{rank} master br0 up")
+        limit = f"tbf rate {rate} burst 64kb latency 200ms"
         for where, wire in ((machine, "eth0"), (self.switch, f"port{rank}")):
-            self.inside(
-                where,
-                "tc",
-                "qdisc",
-                "add",
-                "dev",
-                wire,
-                "root",
-                "tbf",
-                "rate",
-                rate,
-                "burst",
-                "64kb",
-                "latency",
-                "200ms",
-            )
+            self.inside(where, f"tc qdisc add dev {wire} root {limit}")
 
     def cut(self, rank):
-        self.inside(self.switch, "ip", "link", "set", f"port{rank}", "down")
+        self.inside(self.switch, f"ip link set port{rank} down")
 
     def mend(self, rank):
-        self.inside(self.switch, "ip", "link", "set", f"port{rank}", "up")
+        self.inside(self.switch, f"ip link set port{rank} up")
 
     def damage(self, rank):
         """Starts a process that changes bytes that are sent to a rank, until it is killed."""
-        port, inner = f"port{rank}", f"inner{rank}"
-        self.inside(
-            self.switch, "ip", "link", "add", inner, "type", "veth", "peer", "name", f"outer{rank}"
-        )
-        self.inside(self.switch, "ip", "link", "set", port, "nomaster")
-        self.inside(self.switch, "ip", "link", "set", f"outer{rank}", "master", "br0", "up")
-        for where, name in (
-            (self.switch, port),
-            (self.switch, inner),
-            (self.switch, f"outer{rank}"),
-            (self.machines[rank], "eth0"),
-        ):
-            # Each Ethernet frame must be a single packet.
-            self.inside(where, "ip", "link", "set", name, "gso_max_segs", "1", "up")
-        for other, machine in enumerate(self.machines):
-            self.inside(machine, "ip", "link", "set", "eth0", "gso_max_segs", "1")
-            self.inside(self.switch, "ip", "link", "set", f"port{other}", "gso_max_segs", "1")
+        port, inner, outer = f"port{rank}", f"inner{rank}", f"outer{rank}"
+        self.inside(self.switch, f"ip link add {inner} type veth peer name {outer}")
+        self.inside(self.switch, f"ip link set {port} nomaster")
+        self.inside(self.switch, f"ip link set {outer} master br0 up")
+        # Each Ethernet frame must be a single packet.
+        for name in (inner, outer, *(f"port{other}" for other in range(RANKS))):
+            self.inside(self.switch, f"ip link set {name} gso_max_segs 1 up")
+        for machine in self.machines:
+            self.inside(machine, "ip link set eth0 gso_max_segs 1 up")
         process = subprocess.Popen(
             ["ip", "netns", "exec", self.switch, "/usr/bin/python3", damage.__file__, port, inner],
             stdout=subprocess.PIPE,
@@ -139,7 +103,7 @@ class Lan:
 
     def close(self):
         for name in reversed(self.made):
-            run("ip", "netns", "delete", name)
+            run(f"ip netns delete {name}")
 
 
 def why_not():
@@ -170,18 +134,9 @@ class Machines(scratch.Scratch):
         super().tearDown()
 
     def train(self, epochs, *arguments, before=()):
+        fixed = [PROGRAM, "train", "--text", self.text, *SMALL, "--epochs", str(epochs)]
         process = subprocess.Popen(
-            [
-                *before,
-                PROGRAM,
-                "train",
-                "--text",
-                self.text,
-                *SMALL,
-                "--epochs",
-                str(epochs),
-                *arguments,
-            ],
+            [*before, *fixed, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -191,18 +146,12 @@ class Machines(scratch.Scratch):
 
     def start_ranks(self, rate, epochs, *arguments):
         self.lan = Lan(rate)
+        place = scratch.options(link="tcp://10.77.0.1:7000", stages=RANKS, log=self.path("log"))
+        place += arguments or scratch.options(group_key=self.path("run.key"))
         return [
             self.train(
                 epochs,
-                "--link",
-                "tcp://10.77.0.1:7000",
-                "--rank",
-                str(rank),
-                "--stages",
-                str(RANKS),
-                "--log",
-                self.path("log"),
-                *(arguments or ("--group-key", self.path("run.key"))),
+                *("--rank", str(rank), *place),
                 before=("ip", "netns", "exec", self.lan.machines[rank]),
             )
             for rank in range(RANKS)
@@ -233,16 +182,16 @@ class Machines(scratch.Scratch):
             out, err = process.communicate(timeout=100)
             self.assertEqual(process.returncode, 0, err + out)
 
+    def steps_so_far(self):
+        return sum(event["event"] == "step" for event in self.events("log"))
+
     def wait_for_steps(self, ranks, steps):
         deadline = time.monotonic() + 100
-        while sum(event["event"] == "step" for event in self.events("log")) < steps:
+        while self.steps_so_far() < steps:
             self.assertLess(time.monotonic(), deadline)
             for process in ranks:
                 self.assertIsNone(process.poll(), "a rank ended early")
             time.sleep(0.02)
-
-    def steps_so_far(self):
-        return sum(event["event"] == "step" for event in self.events("log"))
 
     def test_four_machines_give_the_losses_of_one(self):
         for rate in ("100mbit", "1gbit"):
@@ -265,12 +214,7 @@ class Machines(scratch.Scratch):
     def test_a_rank_that_is_killed_is_named_by_its_neighbours(self):
         ranks = self.start_ranks("100mbit", 1000)
         self.wait_for_steps(ranks, 3)
-        victim = subprocess.run(
-            ["ip", "netns", "pids", self.lan.machines[2]],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        victim = run(f"ip netns pids {self.lan.machines[2]}")
         os.kill(int(victim.stdout.split()[0]), signal.SIGKILL)
         for rank in (0, 1, 3):
             out, err = ranks[rank].communicate(timeout=60)

@@ -126,6 +126,83 @@ void assert_a_stop_ends(pipeline *run, uint32_t stages)
     }
 }
 
+pipeline assert_resumes(const pipeline *whole, uint32_t stages, uint32_t save_after)
+{
+    pipeline cut = *whole, resumed = *whole;
+    cut.config.save = resumed.config.resume = pipeline_folder;
+    cut.config.save_every = save_after;
+    cut.stop_at_step = save_after + 1;
+    run_pipeline(&cut, stages, NULL);
+    assert_all(&cut, DW_ERR_CANCELLED);
+    assert_int_equal(cut.saves, 1);
+    run_pipeline(&resumed, stages, NULL);
+    assert_all(&resumed, DW_OK);
+    assert_int_equal(resumed.steps, whole->steps);
+    uint32_t left = whole->steps - save_after;
+    assert_memory_equal(resumed.loss + save_after, whole->loss + save_after,
+                        left * sizeof *whole->loss);
+    assert_memory_equal(resumed.norm + save_after, whole->norm + save_after,
+                        left * sizeof *whole->norm);
+    if (whole->evals > 0)
+        assert_true(resumed.held_out[resumed.evals - 1] == whole->held_out[whole->evals - 1]);
+    return resumed;
+}
+
+void in_a_folder_of_its_own(rank *r)
+{
+    static char folders[RANKS_MAX][TEST_FOLDER_BYTES + 8];
+    snprintf(folders[r->index], sizeof folders[0], "%s/rank-%u", pipeline_folder, r->index);
+    r->config.save = folders[r->index];
+}
+
+static size_t read_manifest(const rank *r, char text[MANIFEST_BYTES])
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/manifest.json", r->config.save);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    size_t len = fread(text, 1, MANIFEST_BYTES - 1, file);
+    text[len] = '\0';
+    fclose(file);
+    return len;
+}
+
+void assert_same_manifests(const pipeline *run, char text[MANIFEST_BYTES])
+{
+    char other[MANIFEST_BYTES];
+    size_t len = read_manifest(&run->ranks[0], text);
+    for (uint32_t k = 1; k < run->n_ranks; k++) {
+        assert_int_equal(read_manifest(&run->ranks[k], other), len);
+        assert_memory_equal(text, other, len);
+    }
+}
+
+void run_at_a_stage(rank *r, void (*work)(dw_stage *stage, rank *r))
+{
+    dw_settings settings;
+    dw_stage stage;
+    dw_train_hooks hooks = {.context = r, .on_listening = note_listening};
+    json_t *value = NULL;
+    assert_int_equal(dw_settings_resolve(&settings, &r->config, &r->why), DW_OK);
+    assert_int_equal(dw_settings_count(&settings, r->config.samples, &r->why), DW_OK);
+    json_t *greeting = dw_settings_greeting(&settings, 0, 0);
+    r->status = dw_stage_open(&stage, &settings, &hooks, greeting);
+    json_decref(greeting);
+    /* Where the others have finished before this rank has met them all, opening fails. */
+    r->why = stage.why;
+    if (r->status != DW_OK) return;
+    dw_model_initialize(stage.model, 1);
+    work(&stage, r);
+    if (r->status == DW_OK) r->status = dw_stage_gather(&stage, json_true(), &value);
+    json_decref(value);
+    value = NULL;
+    if (r->status == DW_OK)
+        r->status = dw_stage_spread(&stage, r->index ? NULL : json_true(), &value);
+    json_decref(value);
+    r->why = stage.why;
+    dw_stage_close(&stage, r->status);
+}
+
 pipeline a_run(void)
 {
     return (pipeline){.config = {.struct_size = sizeof(dw_train_config),

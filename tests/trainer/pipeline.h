@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "deltawire/trainer.h"
+#include "stage.h"
 #include "support/folder.h"
 
 enum { STAGES_MAX = 3, RANKS_MAX = 6, STEPS_MAX = 40 };
@@ -57,6 +58,22 @@ void note_listening(void *rank, const char *uri);
 /* Runs the pipeline once for each rank, and lets that rank be asked to stop at step 3. Fails the
  * test unless all ranks then end, and say who was asked. */
 void assert_a_stop_ends(pipeline *run, uint32_t stages);
+
+/* Runs it again, saves after so many steps and is stopped in the next one, and resumes. Fails the
+ * test unless all that follows has the bits of the whole run. Returns the resumed run; the
+ * checkpoint stays in pipeline_folder. */
+pipeline assert_resumes(const pipeline *whole, uint32_t stages, uint32_t save_after);
+
+/* For run_pipeline: each rank saves into a folder of its own. Part files are named by their
+ * digests, so equal manifests mean equal parameters. assert_same_manifests leaves them in the text.
+ */
+enum { MANIFEST_BYTES = 4096 };
+void in_a_folder_of_its_own(rank *r);
+void assert_same_manifests(const pipeline *run, char text[MANIFEST_BYTES]);
+
+/* In place of training a rank only does this: it opens its stage, with a model of seed 1, and calls
+ * work. Nobody leaves before all have done so. */
+void run_at_a_stage(rank *r, void (*work)(dw_stage *stage, rank *r));
 
 /* Fails the test unless every rank has ended with this status. */
 void assert_all(const pipeline *run, dw_status status);

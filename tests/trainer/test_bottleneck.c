@@ -197,18 +197,8 @@ static void a_resumed_run_gives_the_same_bits(void **state)
         whole.config.backward = "direct:bits=6,group=16";
         run_pipeline(&whole, 2, NULL);
         assert_all(&whole, DW_OK);
-        pipeline cut = whole, other = a_narrow_run();
-        cut.config.save = pipeline_folder;
-        cut.config.save_every = 4;
-        cut.stop_at_step = 6;
-        run_pipeline(&cut, 2, NULL);
-        assert_all(&cut, DW_ERR_CANCELLED);
-        pipeline resumed = whole;
-        resumed.config.resume = pipeline_folder;
-        run_pipeline(&resumed, 2, NULL);
-        assert_all(&resumed, DW_OK);
-        assert_memory_equal(resumed.loss + 4, whole.loss + 4, 5 * sizeof *whole.loss);
-        assert_memory_equal(resumed.norm + 4, whole.norm + 4, 5 * sizeof *whole.norm);
+        assert_resumes(&whole, 2, 4);
+        pipeline other = a_narrow_run();
         /* The parts depend on the number of stages. */
         other.config.init = pipeline_folder;
         run_pipeline(&other, 3, NULL);
@@ -221,20 +211,6 @@ static void a_resumed_run_gives_the_same_bits(void **state)
     }
 }
 
-static void with_another_bottleneck(rank *r)
-{
-    if (r->index == 1) r->config.bottleneck = 13;
-}
-
-static void ranks_agree(void **state)
-{
-    (void)state;
-    pipeline run = a_narrow_run();
-    run_pipeline(&run, 2, with_another_bottleneck);
-    assert_all(&run, DW_ERR_MISMATCH);
-    assert_non_null(strstr(run.ranks[0].why.text, "was started with bottleneck"));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,7 +219,6 @@ int main(void)
         cmocka_unit_test(the_matrices_begin_as_a_projection),
         cmocka_unit_test(fewer_channels_are_sent_and_the_model_learns),
         cmocka_unit_test(a_resumed_run_gives_the_same_bits),
-        cmocka_unit_test(ranks_agree),
     };
     return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
 }
