@@ -58,7 +58,7 @@ class Forecast(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)
 
-    def test_steps_are_what_the_model_says(self):
+    def test_advised_step_times_follow_the_forecast(self):
         """The step of every pair is the one that is computed here, for 2 and for 5 stages."""
         for stages in ("2", "5"):
             said = self.json("--stages", stages, "--delay-ms", "30")
@@ -70,7 +70,7 @@ class Forecast(unittest.TestCase):
             for pair in said["pairs"]:
                 self.assertAlmostEqual(pair["step_s"] / step_of(said, pair), 1, places=6)
 
-    def test_the_best_is_first(self):
+    def test_best_pair_is_listed_first(self):
         """Each row is the best of those that follow: among the ones whose steps are at most 3 %
         longer than the shortest, it is the one with the smallest error."""
         rows = self.json()["pairs"]
@@ -128,7 +128,7 @@ class Forecast(unittest.TestCase):
         self.assertEqual(set(named) - set(compared), set())
         self.assertEqual(len(set(compared)), len(compared))
 
-    def test_table(self):
+    def test_advise_prints_a_table(self):
         """Without --json a table is printed: four lines, and then one line per pair."""
         done = advise(*RUN, *SHAPE, *PAIRS)
         lines = done.stdout.splitlines()
@@ -223,7 +223,7 @@ class Links(scratch.Scratch):
         self.assertGreater(said["bits_per_second_forward"], 1e3)
         self.assertGreater(said["delay_s"], 0.009)
 
-    def test_ctrl_c(self):
+    def test_ctrl_c_ends_advise_at_both_ends(self):
         """Stops an end that waits, and one that measures codecs after the link: the other end is
         done then, and 64 pairs of large tensors take much longer than the signal."""
         other, _ = self.listen()
@@ -246,7 +246,7 @@ class Links(scratch.Scratch):
         self.assertEqual((first.returncode, printed), (130, ""), said)
         self.assertEqual(said, "deltawire: stopped by Ctrl-C before the end\n")
 
-    def test_nobody_listens(self):
+    def test_advise_to_an_address_without_listener_is_an_error(self):
         """If no link can be opened, one sentence says so, and the program ends with 1 or 2."""
         done = advise("--connect", "tcp://127.0.0.1:1", "--open-timeout", "0.3", *RUN[2:])
         self.assertEqual(done.returncode, 1, done.stderr)
@@ -258,7 +258,7 @@ class Links(scratch.Scratch):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("smoke", done.stderr)
 
-    def test_the_other_end_is_something_else(self):
+    def test_advise_and_train_do_not_talk_to_each_other(self):
         """If one end is `advise` and the other `train`, both end with a sentence, in both
         directions: first `train` connects to `advise --listen`, then `advise --connect` to
         `train`."""

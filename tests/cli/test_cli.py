@@ -153,7 +153,7 @@ class Usage(Base):
                 )
             self.assert_one_sentence(result, 1, "standard output")
 
-    def test_commands(self):
+    def test_help_version_and_unknown_commands(self):
         self.assertEqual(run().returncode, 2)
         self.assert_one_sentence(run("trian"), 2, "trian")
         self.assertRegex(run("--version").stdout, r"^deltawire \d+\.\d+\.\d+\n$")
@@ -166,7 +166,7 @@ class Usage(Base):
             self.assertEqual(run("help", *command).stdout, result.stdout)
         self.assertIn("--local 2", run("train", "--help").stdout)  # from the examples
 
-    def test_bad_texts(self):
+    def test_unusable_texts_are_named(self):
         open(self.path("empty"), "w").close()
         with open(self.path("short"), "w") as file:
             file.write("x" * 100)

@@ -194,7 +194,7 @@ class Rendezvous(Base):
         self.assertIn(word, process.err)
         self.assertEqual(len(process.err.splitlines()), 1, process.err)
 
-    def test_says_what_is_missing(self):
+    def test_incomplete_rendezvous_is_an_error(self):
         two = {"RANK": 0, "WORLD_SIZE": 2}
         there = {**two, "MASTER_ADDR": "localhost"}
         for word, variables in [

@@ -67,7 +67,7 @@ static dw_status ask_and_be_silent(int questions, const char *uri, uint32_t sile
     return s.status;
 }
 
-static void a_silent_end_is_given_up(void **state)
+static void rate_server_gives_up_a_silent_client(void **state)
 {
     (void)state;
     static const char *const uris[] = {"loop://silent-0", "loop://silent-2"};
@@ -88,6 +88,6 @@ static void a_silent_end_is_given_up(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_silent_end_is_given_up)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rate_server_gives_up_a_silent_client)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

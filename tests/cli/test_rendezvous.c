@@ -115,7 +115,7 @@ static dw_rendezvous *begin_as_rank_0(char *uri, size_t cap)
 }
 
 /* These are more than there are places for, and more than rank 0 could wait for one by one. */
-static void silent_links_delay_nobody(void **state)
+static void silent_clients_delay_no_rank(void **state)
 {
     (void)state;
     enum { SILENT = 40 };
@@ -164,7 +164,7 @@ static dw_rendezvous *begin_by_files(const char *uri, uint32_t rank)
     return rendezvous;
 }
 
-static void links_and_fifos_in_the_folder_are_refused(void **state)
+static void symlinks_and_fifos_in_the_rendezvous_folder_are_refused(void **state)
 {
     (void)state;
     char folder[] = "/tmp/rendezvous-XXXXXX", uri[100], path[80], fresh[90], victim[80], told[100];
@@ -205,9 +205,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_is_known_by_its_key),
-        cmocka_unit_test(silent_links_delay_nobody),
+        cmocka_unit_test(silent_clients_delay_no_rank),
         cmocka_unit_test(rank_0_reports_whom_it_refused),
-        cmocka_unit_test(links_and_fifos_in_the_folder_are_refused),
+        cmocka_unit_test(symlinks_and_fifos_in_the_rendezvous_folder_are_refused),
     };
     return cmocka_run_group_tests_name("rendezvous", tests, NULL, NULL);
 }

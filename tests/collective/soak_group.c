@@ -391,7 +391,7 @@ static int run_world(uint64_t seed, uint32_t limit_ms)
     return again;
 }
 
-static void no_sum_is_wrong(void **state)
+static void random_groups_with_faults_give_no_wrong_sum(void **state)
 {
     uint64_t *arguments = *state;
     for (uint64_t seed = arguments[1]; counts.sums < arguments[0]; seed++)
@@ -414,7 +414,8 @@ int main(int argc, char **argv)
 {
     uint64_t arguments[2] = {argc > 1 ? strtoull(argv[1], NULL, 10) : 400,
                              argc > 2 ? strtoull(argv[2], NULL, 10) : 1};
-    const struct CMUnitTest tests[] = {
-        {.name = "no_sum_is_wrong", .test_func = no_sum_is_wrong, .initial_state = arguments}};
+    const struct CMUnitTest tests[] = {{.name = "random_groups_with_faults_give_no_wrong_sum",
+                                        .test_func = random_groups_with_faults_give_no_wrong_sum,
+                                        .initial_state = arguments}};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

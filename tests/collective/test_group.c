@@ -109,7 +109,7 @@ static void all_lengths(group_rig *rig, const char *codec, const char *result,
     model_destroy(&model);
 }
 
-static void all_reduce_is_the_models(void **state)
+static void all_reduce_gives_the_bits_of_the_model(void **state)
 {
     (void)state;
     static const char *const codecs[] = {"raw:f32",
@@ -140,7 +140,7 @@ static void open_with_one_hop(group_rig *rig, const char *uri, uint32_t ranks, c
 }
 
 /* The other operations of such a group have their usual hops. */
-static void one_hop_is_the_models(void **state)
+static void one_hop_gives_the_bits_of_the_model(void **state)
 {
     (void)state;
     static const char *const codecs[] = {"raw:f32",
@@ -164,7 +164,7 @@ static void one_hop_is_the_models(void **state)
 
 /* In one group, with a codec that keeps state, slot 0 is for all-reduces in one hop, slot 1 for
  * reduce-scatters, and slot 2 for all-gathers. */
-static void one_hop_goes_with_other_operations(void **state)
+static void one_hop_sums_work_beside_other_operations(void **state)
 {
     (void)state;
     static const dw_operation operations[] = {DW_ALL_REDUCE, DW_REDUCE_SCATTER, DW_ALL_GATHER};
@@ -182,7 +182,7 @@ static void one_hop_goes_with_other_operations(void **state)
     rig_close(&rig);
 }
 
-static void the_hops_may_have_different_codecs(void **state)
+static void contributions_and_results_may_have_different_codecs(void **state)
 {
     (void)state;
     group_rig rig;
@@ -212,7 +212,7 @@ static void expect_pieces(const dw_group *group, const dw_group_job *job, const 
     assert_int_equal(begin, part.begin + part.count);
 }
 
-static void pieces_are_as_long_as_the_buffer_asks_for(void **state)
+static void piece_lengths_follow_from_the_buffer_length(void **state)
 {
     (void)state;
     /* Of two ranks; 16 tiles of 2048 floats in 8 bits have more than 32 KiB. `lengths` are those of
@@ -243,7 +243,7 @@ static void pieces_are_as_long_as_the_buffer_asks_for(void **state)
     rig_close(&rig);
 }
 
-static void the_other_operations_are_the_models(void **state)
+static void scatter_gather_and_broadcast_give_the_bits_of_the_model(void **state)
 {
     (void)state;
     static const char *const codecs[][2] = {
@@ -263,7 +263,7 @@ static void the_other_operations_are_the_models(void **state)
     }
 }
 
-static void halves_are_summed_in_binary32(void **state)
+static void f16_and_bf16_are_summed_in_binary32(void **state)
 {
     (void)state;
     static const dw_dtype dtypes[] = {DW_BF16, DW_F16};
@@ -293,7 +293,7 @@ static void halves_are_summed_in_binary32(void **state)
 }
 
 /* Every rank gets its part of the sums, rounded once. */
-static void reduce_scatter_rounds_halves_once(void **state)
+static void reduce_scatter_rounds_bf16_once(void **state)
 {
     (void)state;
     enum { N = 3 * 2048 + 100, RANKS = 3 };
@@ -343,7 +343,7 @@ static void empty_buffers_may_be_null(void **state)
     rig_close(&rig);
 }
 
-static void one_rank_copies(void **state)
+static void group_of_one_rank_copies(void **state)
 {
     (void)state;
     group_rig rig;
@@ -428,16 +428,16 @@ static void slots_may_be_started_in_any_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_reduce_is_the_models),
-        cmocka_unit_test(one_hop_is_the_models),
-        cmocka_unit_test(one_hop_goes_with_other_operations),
-        cmocka_unit_test(the_hops_may_have_different_codecs),
-        cmocka_unit_test(pieces_are_as_long_as_the_buffer_asks_for),
-        cmocka_unit_test(the_other_operations_are_the_models),
-        cmocka_unit_test(halves_are_summed_in_binary32),
-        cmocka_unit_test(reduce_scatter_rounds_halves_once),
+        cmocka_unit_test(all_reduce_gives_the_bits_of_the_model),
+        cmocka_unit_test(one_hop_gives_the_bits_of_the_model),
+        cmocka_unit_test(one_hop_sums_work_beside_other_operations),
+        cmocka_unit_test(contributions_and_results_may_have_different_codecs),
+        cmocka_unit_test(piece_lengths_follow_from_the_buffer_length),
+        cmocka_unit_test(scatter_gather_and_broadcast_give_the_bits_of_the_model),
+        cmocka_unit_test(f16_and_bf16_are_summed_in_binary32),
+        cmocka_unit_test(reduce_scatter_rounds_bf16_once),
         cmocka_unit_test(empty_buffers_may_be_null),
-        cmocka_unit_test(one_rank_copies),
+        cmocka_unit_test(group_of_one_rank_copies),
         cmocka_unit_test(slots_may_be_started_in_any_order),
     };
     int failed = cmocka_run_group_tests_name("group", tests, NULL, NULL);

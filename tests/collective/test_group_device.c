@@ -132,7 +132,7 @@ static void follow(dw_cuda *cuda, void *stream)
     rig_close(&rig);
 }
 
-static void operations_follow_the_work_of_their_stream(void **state)
+static void operations_wait_for_earlier_work_on_their_stream(void **state)
 {
     (void)state;
     dw_cuda *cuda = device_open();
@@ -269,7 +269,7 @@ static void a_failing_driver_is_reported(void **state)
 }
 
 /* An operation that ends with an error of another rank writes nothing to the device. */
-static void y_is_unchanged_after_an_error(void **state)
+static void device_output_is_unchanged_after_an_error(void **state)
 {
     (void)state;
     static group_rig rig;
@@ -294,11 +294,11 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buffers_on_a_device_give_the_same_bits),
         cmocka_unit_test(one_rank_copies_on_the_device),
-        cmocka_unit_test(operations_follow_the_work_of_their_stream),
+        cmocka_unit_test(operations_wait_for_earlier_work_on_their_stream),
         cmocka_unit_test(a_rank_that_only_receives_waits_for_its_stream),
         cmocka_unit_test(bad_jobs_are_refused),
         cmocka_unit_test(a_failing_driver_is_reported),
-        cmocka_unit_test(y_is_unchanged_after_an_error),
+        cmocka_unit_test(device_output_is_unchanged_after_an_error),
     };
     if (argc != 2) return 2;
     device_library = argv[1];

@@ -8,7 +8,7 @@ static const char loop[] = "loop://device-memory-%d";
 
 /* Pinned memory is counted, kept by the slot, and freed by dw_group_forget. A slot that is used for
  * buffers of both kinds allocates nothing either. */
-static void memory_belongs_to_the_slot(void **state)
+static void forgotten_slot_frees_its_pinned_memory(void **state)
 {
     (void)state;
     static group_rig rig;
@@ -52,7 +52,7 @@ static uint64_t state_bytes(const group_rig *rig, uint32_t rank)
 /* A slot takes as much more as the part of x that the rank reads. A smaller buffer on the device
  * does not make the slot's memory smaller: the next one in main memory would need another
  * allocation. */
-static void memory_is_what_is_read(void **state)
+static void slot_memory_is_as_large_as_its_input(void **state)
 {
     (void)state;
     static group_rig rig;
@@ -142,8 +142,8 @@ static void any_allocation_may_fail(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_belongs_to_the_slot),
-        cmocka_unit_test(memory_is_what_is_read),
+        cmocka_unit_test(forgotten_slot_frees_its_pinned_memory),
+        cmocka_unit_test(slot_memory_is_as_large_as_its_input),
         cmocka_unit_test(any_allocation_may_fail),
     };
     if (argc != 2) return 2;

@@ -168,7 +168,7 @@ static void ranks_that_disagree_get_an_error(void **state)
     }
 }
 
-static void a_slot_is_used_once_at_a_time(void **state)
+static void slot_in_use_is_refused(void **state)
 {
     (void)state;
     static deed act;
@@ -270,7 +270,7 @@ static void a_rank_may_leave_when_it_has_finished(void **state)
 /* Ranks 0 and 2 start the operation, and rank 1 does not. Both must name rank 1. In the first world
  * the whole buffer is the part of rank 2, so rank 0 waits only for a result of rank 2, which itself
  * waits for rank 1. */
-static void a_late_rank_is_named(void **state)
+static void late_rank_is_named_at_all_ranks(void **state)
 {
     (void)state;
     static deed act;
@@ -304,7 +304,7 @@ static void a_late_rank_is_named(void **state)
 
 /* Half of all messages are lost, also those with the error of the group. So the error is sent again
  * to a rank that has not answered. */
-static void an_error_is_told_again(void **state)
+static void group_error_is_repeated_over_a_lossy_link(void **state)
 {
     (void)state;
     static deed act;
@@ -343,7 +343,7 @@ static suite_verdict damage(void *context, unsigned char *message, size_t *len, 
 /* Over a link that promises to deliver messages unchanged, damage is found by the digests of
  * frames.
  */
-static void damage_that_nobody_repairs_is_an_error(void **state)
+static void damaged_frame_on_a_reliable_link_fails_the_group(void **state)
 {
     (void)state;
     static deed act;
@@ -370,7 +370,7 @@ static void damage_that_nobody_repairs_is_an_error(void **state)
     rig_close(&rig);
 }
 
-static void a_value_that_is_no_number_poisons_its_group(void **state)
+static void nan_poisons_only_its_group_of_channels(void **state)
 {
     (void)state;
     static deed act;
@@ -406,14 +406,14 @@ int main(void)
         cmocka_unit_test(lossy_links_give_the_same_sums),
         cmocka_unit_test(links_may_be_of_different_backends),
         cmocka_unit_test(ranks_that_disagree_get_an_error),
-        cmocka_unit_test(a_slot_is_used_once_at_a_time),
+        cmocka_unit_test(slot_in_use_is_refused),
         cmocka_unit_test(bad_jobs_are_refused),
         cmocka_unit_test(a_rank_that_leaves_fails_the_group),
         cmocka_unit_test(a_rank_may_leave_when_it_has_finished),
-        cmocka_unit_test(a_late_rank_is_named),
-        cmocka_unit_test(an_error_is_told_again),
-        cmocka_unit_test(damage_that_nobody_repairs_is_an_error),
-        cmocka_unit_test(a_value_that_is_no_number_poisons_its_group),
+        cmocka_unit_test(late_rank_is_named_at_all_ranks),
+        cmocka_unit_test(group_error_is_repeated_over_a_lossy_link),
+        cmocka_unit_test(damaged_frame_on_a_reliable_link_fails_the_group),
+        cmocka_unit_test(nan_poisons_only_its_group_of_channels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,7 +82,7 @@ static double bias_after(const char *codec, const char *result, unsigned visits)
 
 /* Without feedback the error of every visit is much the same, and the mean keeps it. With feedback
  * the difference of the sums is that of the residuals alone, which do not grow. */
-static void sums_approach_those_of_the_inputs(void **state)
+static void feedback_removes_the_bias_of_sums(void **state)
 {
     (void)state;
     double neither = bias_after("direct:bits=2", "direct:bits=2", 40);
@@ -96,7 +96,7 @@ static void sums_approach_those_of_the_inputs(void **state)
 /* Codecs that send a few values of each frame do so over both hops. What they leave out is sent
  * later, so the difference of the sums does not grow; without feedback, it grows with every visit.
  */
-static void values_that_are_left_out_are_sent_later(void **state)
+static void feedback_sends_left_out_values_later(void **state)
 {
     static const char *const codecs[] = {"cocktail:mask=0.5,keep=0.4", "chunk:chunk=512,keep=0.1"};
     (void)state;
@@ -274,7 +274,7 @@ static void lose_rank_2(dw_group_job job, const char *codec, const char *result,
     remove_trap(&t);
 }
 
-static void a_failed_operation_leaves_residuals_as_they_were(void **state)
+static void all_reduce_that_fails_leaves_residuals_unchanged(void **state)
 {
     (void)state;
     dw_group_job job = {.operation = DW_ALL_REDUCE, .n = FLOATS, .dtype = DW_F32};
@@ -287,7 +287,7 @@ static void a_failed_operation_leaves_residuals_as_they_were(void **state)
     lose_rank_2(job, "direct:form=step,rounding=dither,feedback=ef", coarse, 1);
 }
 
-static void so_does_a_gather_that_fails(void **state)
+static void all_gather_that_fails_leaves_residuals_unchanged(void **state)
 {
     (void)state;
     dw_group_job job = {.operation = DW_ALL_GATHER, .n = FLOATS, .dtype = DW_F32};
@@ -345,14 +345,14 @@ static void wait_in_vain_for_rank_2(int forgets, dw_operation operation, uint32_
     rig_close(&rig);
 }
 
-static void a_rank_that_never_comes_costs_no_residuals(void **state)
+static void missing_rank_leaves_residuals_unchanged(void **state)
 {
     (void)state;
     wait_in_vain_for_rank_2(0, DW_REDUCE_SCATTER, 2);
     wait_in_vain_for_rank_2(0, DW_ALL_REDUCE, 1);
 }
 
-static void nor_does_it_if_another_slot_is_forgotten_in_between(void **state)
+static void missing_rank_leaves_residuals_unchanged_when_a_slot_is_forgotten(void **state)
 {
     (void)state;
     wait_in_vain_for_rank_2(1, DW_REDUCE_SCATTER, 2);
@@ -362,12 +362,12 @@ static void nor_does_it_if_another_slot_is_forgotten_in_between(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_approach_those_of_the_inputs),
-        cmocka_unit_test(values_that_are_left_out_are_sent_later),
-        cmocka_unit_test(a_failed_operation_leaves_residuals_as_they_were),
-        cmocka_unit_test(so_does_a_gather_that_fails),
-        cmocka_unit_test(a_rank_that_never_comes_costs_no_residuals),
-        cmocka_unit_test(nor_does_it_if_another_slot_is_forgotten_in_between),
+        cmocka_unit_test(feedback_removes_the_bias_of_sums),
+        cmocka_unit_test(feedback_sends_left_out_values_later),
+        cmocka_unit_test(all_reduce_that_fails_leaves_residuals_unchanged),
+        cmocka_unit_test(all_gather_that_fails_leaves_residuals_unchanged),
+        cmocka_unit_test(missing_rank_leaves_residuals_unchanged),
+        cmocka_unit_test(missing_rank_leaves_residuals_unchanged_when_a_slot_is_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

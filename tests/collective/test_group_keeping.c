@@ -69,7 +69,7 @@ static size_t overwrite(bench *b, unsigned which)
     return bytes;
 }
 
-static void y_comes_back(void **state)
+static void overwritten_output_is_restored(void **state)
 {
     (void)state;
     static const uint32_t pieces[] = {2048, 16384, 20480, 262144};
@@ -89,7 +89,7 @@ static void y_comes_back(void **state)
 }
 
 /* Only what was overwritten is copied back: the caller may have other values elsewhere. */
-static void the_rest_stays(void **state)
+static void only_overwritten_pieces_are_restored(void **state)
 {
     (void)state;
     bench b;
@@ -104,7 +104,7 @@ static void the_rest_stays(void **state)
 }
 
 /* Results that are not decoded into y go where they are kept until the end. */
-static void nothing_is_kept_where_y_is_not_touched(void **state)
+static void untouched_output_is_not_restored(void **state)
 {
     (void)state;
     bench b;
@@ -120,9 +120,9 @@ static void nothing_is_kept_where_y_is_not_touched(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(y_comes_back),
-        cmocka_unit_test(the_rest_stays),
-        cmocka_unit_test(nothing_is_kept_where_y_is_not_touched),
+        cmocka_unit_test(overwritten_output_is_restored),
+        cmocka_unit_test(only_overwritten_pieces_are_restored),
+        cmocka_unit_test(untouched_output_is_not_restored),
     };
     return cmocka_run_group_tests_name("group keeping", tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 
 static const char *const loop = "loop://opening-%d";
 
-static void groups_that_do_not_fit_do_not_open(void **state)
+static void ranks_with_different_configs_open_no_group(void **state)
 {
     (void)state;
     for (int what = 0; what < 7; what++) {
@@ -57,7 +57,7 @@ static void groups_that_do_not_fit_do_not_open(void **state)
     }
 }
 
-static void bad_configs_are_refused(void **state)
+static void bad_group_configs_are_refused(void **state)
 {
     (void)state;
     group_rig rig;
@@ -203,7 +203,7 @@ static suite_verdict forge(void *context, unsigned char *bytes, size_t *len, uin
     return SUITE_PASS;
 }
 
-static void text_of_a_peer_is_safe_to_print(void **state)
+static void text_of_a_peer_is_printed_without_control_characters(void **state)
 {
     (void)state;
     group_rig rig;
@@ -222,10 +222,10 @@ static void text_of_a_peer_is_safe_to_print(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(groups_that_do_not_fit_do_not_open),
-        cmocka_unit_test(bad_configs_are_refused),
+        cmocka_unit_test(ranks_with_different_configs_open_no_group),
+        cmocka_unit_test(bad_group_configs_are_refused),
         cmocka_unit_test(messages_of_an_earlier_group_are_ignored),
-        cmocka_unit_test(text_of_a_peer_is_safe_to_print),
+        cmocka_unit_test(text_of_a_peer_is_printed_without_control_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -76,7 +76,7 @@ static dw_arrival *message(bench *b, uint32_t from, int hop, uint32_t part, uint
 
 /* ---- Contributions --------------------------------------------------------------------------- */
 
-static void contributions_of_others_wait_for_the_own_ones(void **state)
+static void received_contributions_wait_for_own_contributions(void **state)
 {
     (void)state;
     bench b;
@@ -103,7 +103,7 @@ static void contributions_of_others_wait_for_the_own_ones(void **state)
     take_down(&b);
 }
 
-static void rank_0_begins_with_its_own(void **state)
+static void rank_0_adds_its_own_contribution_first(void **state)
 {
     (void)state;
     bench b;
@@ -143,7 +143,7 @@ static void long_contributions_do_not_wait(void **state)
 
 /* Messages wait in memory, so those that are longer than any frame of their piece are refused. Both
  * contributions and results are f32 here; results are also where the buffers are halves. */
-static void a_message_is_as_long_as_a_frame_at_most(void **state)
+static void message_longer_than_any_frame_is_refused(void **state)
 {
     (void)state;
     for (int i = 0; i < 8; i++) {
@@ -209,7 +209,7 @@ static void lose_a_rank(bench *b)
     assert_null(b->group.running);
 }
 
-static void an_operation_that_has_all_ends_well(void **state)
+static void operation_with_all_results_succeeds_when_a_rank_is_lost(void **state)
 {
     (void)state;
     for (int accepted = 1; accepted < PIECES; accepted++) {
@@ -227,7 +227,7 @@ static void an_operation_that_has_all_ends_well(void **state)
     }
 }
 
-static void one_that_lacks_a_result_changes_nothing(void **state)
+static void operation_that_lacks_a_result_leaves_output_unchanged(void **state)
 {
     (void)state;
     for (uint32_t missing = 0; missing < PIECES; missing++) {
@@ -244,7 +244,7 @@ static void one_that_lacks_a_result_changes_nothing(void **state)
 }
 
 /* The results of a rank that has still something to send may not be the last ones that fail. */
-static void one_with_work_to_do_changes_nothing(void **state)
+static void operation_with_unsent_data_leaves_output_unchanged(void **state)
 {
     (void)state;
     for (int left = 0; left < 3; left++) {
@@ -264,7 +264,7 @@ static void one_with_work_to_do_changes_nothing(void **state)
 }
 
 /* The decoders that have checked the results are replaced. */
-static void forgetting_a_slot_completes_what_is_safe(void **state)
+static void forgetting_a_slot_completes_received_results(void **state)
 {
     (void)state;
     bench b;
@@ -280,7 +280,7 @@ static void forgetting_a_slot_completes_what_is_safe(void **state)
 }
 
 /* All results are checked before the first one overwrites y. */
-static void a_damaged_result_changes_nothing(void **state)
+static void damaged_result_leaves_output_unchanged(void **state)
 {
     (void)state;
     for (uint32_t damaged = 0; damaged < PIECES; damaged++) {
@@ -302,15 +302,15 @@ static void a_damaged_result_changes_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(contributions_of_others_wait_for_the_own_ones),
-        cmocka_unit_test(rank_0_begins_with_its_own),
+        cmocka_unit_test(received_contributions_wait_for_own_contributions),
+        cmocka_unit_test(rank_0_adds_its_own_contribution_first),
         cmocka_unit_test(long_contributions_do_not_wait),
-        cmocka_unit_test(a_message_is_as_long_as_a_frame_at_most),
-        cmocka_unit_test(an_operation_that_has_all_ends_well),
-        cmocka_unit_test(one_that_lacks_a_result_changes_nothing),
-        cmocka_unit_test(one_with_work_to_do_changes_nothing),
-        cmocka_unit_test(forgetting_a_slot_completes_what_is_safe),
-        cmocka_unit_test(a_damaged_result_changes_nothing),
+        cmocka_unit_test(message_longer_than_any_frame_is_refused),
+        cmocka_unit_test(operation_with_all_results_succeeds_when_a_rank_is_lost),
+        cmocka_unit_test(operation_that_lacks_a_result_leaves_output_unchanged),
+        cmocka_unit_test(operation_with_unsent_data_leaves_output_unchanged),
+        cmocka_unit_test(forgetting_a_slot_completes_received_results),
+        cmocka_unit_test(damaged_result_leaves_output_unchanged),
     };
     return cmocka_run_group_tests_name("group order", tests, NULL, NULL);
 }

@@ -118,13 +118,13 @@ static void is_ahead_but_not_far(dw_operation operation, uint32_t hops)
     for (uint32_t r = 0; r < RANKS; r++) limit_ms[r] = TIMEOUT_MS;
 }
 
-static void a_slow_link_does_not_hold_up_a_broadcast(void **state)
+static void slow_link_delays_no_other_rank_of_a_broadcast(void **state)
 {
     (void)state;
     is_ahead_but_not_far(DW_BROADCAST, 2);
 }
 
-static void nor_a_sum_in_one_hop(void **state)
+static void slow_link_delays_no_other_rank_of_a_one_hop_sum(void **state)
 {
     (void)state;
     is_ahead_but_not_far(DW_ALL_REDUCE, 1);
@@ -143,7 +143,7 @@ static void a_broadcast_over_a_slow_link_is_complete(void **state)
 }
 
 /* The whole buffer of every rank goes to all ranks, with residuals, so frames are kept twice. */
-static void a_sum_in_one_hop_is_complete(void **state)
+static void a_one_hop_sum_over_a_slow_link_is_complete(void **state)
 {
     (void)state;
     open_groups("direct:bits=8,feedback=ef", 1, PIECE, SLOWLY);
@@ -172,7 +172,7 @@ static void disagree(void)
 
 /* The root has made the last of eight messages, and one rank lacks it, when the group fails: if the
  * root ends well nevertheless, then that rank must do so, too. */
-static void the_root_is_not_safe_before_all_is_sent(void **state)
+static void broadcast_root_fails_while_a_rank_lacks_data(void **state)
 {
     (void)state;
     dw_group_thresholds usual = dw_group_all_thresholds;
@@ -193,7 +193,7 @@ static void the_root_is_not_safe_before_all_is_sent(void **state)
 
 /* The root has given everything to the other ranks, and owes it only to one that takes nothing:
  * this rank, and no other, is late. */
-static void a_rank_that_takes_nothing_is_late(void **state)
+static void rank_that_accepts_no_data_is_a_timeout(void **state)
 {
     (void)state;
     limit_ms[0] = TIMEOUT_MS / 3;
@@ -210,12 +210,12 @@ static void a_rank_that_takes_nothing_is_late(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slow_link_does_not_hold_up_a_broadcast),
-        cmocka_unit_test(nor_a_sum_in_one_hop),
+        cmocka_unit_test(slow_link_delays_no_other_rank_of_a_broadcast),
+        cmocka_unit_test(slow_link_delays_no_other_rank_of_a_one_hop_sum),
         cmocka_unit_test(a_broadcast_over_a_slow_link_is_complete),
-        cmocka_unit_test(a_sum_in_one_hop_is_complete),
-        cmocka_unit_test(the_root_is_not_safe_before_all_is_sent),
-        cmocka_unit_test(a_rank_that_takes_nothing_is_late),
+        cmocka_unit_test(a_one_hop_sum_over_a_slow_link_is_complete),
+        cmocka_unit_test(broadcast_root_fails_while_a_rank_lacks_data),
+        cmocka_unit_test(rank_that_accepts_no_data_is_a_timeout),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -112,7 +112,7 @@ static void all_ranks_draw_the_same_places_in_one_hop_and_in_two(void **state)
 }
 
 /* The largest values of a mask are not the same on all ranks, but all are in the mask. */
-static void masks_are_the_same(void **state)
+static void cocktail_masks_are_equal_on_all_ranks(void **state)
 {
     static float sums[N], y[N], of_randk[N];
     (void)state;
@@ -132,7 +132,7 @@ static void masks_are_the_same(void **state)
 
 /* Where each hop multiplies what it sends so that its mean is right, hops draw apart: with common
  * places the second hop would multiply without having left anything out. */
-static void unbiased_hops_draw_apart(void **state)
+static void unbiased_hops_draw_different_places(void **state)
 {
     static float sums[N], y[N];
     (void)state;
@@ -149,8 +149,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ranks_draw_the_same_places_in_one_hop_and_in_two),
-        cmocka_unit_test(masks_are_the_same),
-        cmocka_unit_test(unbiased_hops_draw_apart),
+        cmocka_unit_test(cocktail_masks_are_equal_on_all_ranks),
+        cmocka_unit_test(unbiased_hops_draw_different_places),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

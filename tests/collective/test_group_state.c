@@ -181,7 +181,7 @@ static void a_forgotten_slot_begins_anew(void **state)
 }
 
 /* A rank may forget a slot and use it again before another rank has forgotten it. */
-static void ranks_need_not_forget_at_the_same_time(void **state)
+static void ranks_may_forget_a_slot_at_different_times(void **state)
 {
     (void)state;
     static deed act;
@@ -227,7 +227,7 @@ static void early_messages_are_limited(void **state)
     rig_close(&rig);
 }
 
-static void counters_count(void **state)
+static void group_counters_count(void **state)
 {
     (void)state;
     static deed act;
@@ -255,7 +255,7 @@ static void counters_count(void **state)
     rig_close(&rig);
 }
 
-static void parts_are_cut_at_tiles(void **state)
+static void parts_of_ranks_begin_at_multiples_of_2048(void **state)
 {
     (void)state;
     static const uint64_t lengths[] = {0, 1, 2048, 2049, 100000, UINT64_C(1) << 40};
@@ -375,10 +375,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(saved_state_continues_bit_for_bit),
         cmocka_unit_test(a_forgotten_slot_begins_anew),
-        cmocka_unit_test(ranks_need_not_forget_at_the_same_time),
+        cmocka_unit_test(ranks_may_forget_a_slot_at_different_times),
         cmocka_unit_test(early_messages_are_limited),
-        cmocka_unit_test(counters_count),
-        cmocka_unit_test(parts_are_cut_at_tiles),
+        cmocka_unit_test(group_counters_count),
+        cmocka_unit_test(parts_of_ranks_begin_at_multiples_of_2048),
         cmocka_unit_test(any_allocation_may_fail),
         cmocka_unit_test(nothing_is_allocated_in_steady_state),
     };

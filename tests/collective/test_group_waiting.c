@@ -71,7 +71,7 @@ static void wait_for_one(void *context, uint32_t rank)
     }
 }
 
-static void the_thread_continues_what_a_caller_leaves(void **state)
+static void group_thread_continues_when_callers_stop_waiting(void **state)
 {
     (void)state;
     static deed act;
@@ -96,7 +96,7 @@ static void wait_or_forget(void *context, uint32_t rank)
     act->is_wrong[1] |= dw_group_run(act->rig->group[1], &job, PATIENCE_MS) != DW_OK;
 }
 
-static void other_calls_need_not_wait_for_a_caller_who_waits(void **state)
+static void forget_returns_while_another_thread_waits(void **state)
 {
     (void)state;
     static deed act;
@@ -138,7 +138,7 @@ enum { LONG = 1 << 20, PIECE_BYTES = 131072 };
 /* The wire takes nearly two seconds for what a rank contributes, 2 MiB. The worker could encode all
  * of it in some milliseconds, and is much faster than the wire under ThreadSanitizer, too, on a
  * machine that has other work. */
-static void little_is_encoded_before_the_wire_can_take_it(void **state)
+static void encoding_waits_for_a_slow_link(void **state)
 {
     (void)state;
     static float x[2][LONG], y[2][LONG];
@@ -169,10 +169,10 @@ static void little_is_encoded_before_the_wire_can_take_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_thread_continues_what_a_caller_leaves),
-        cmocka_unit_test(other_calls_need_not_wait_for_a_caller_who_waits),
+        cmocka_unit_test(group_thread_continues_when_callers_stop_waiting),
+        cmocka_unit_test(forget_returns_while_another_thread_waits),
         cmocka_unit_test(sums_do_not_depend_on_the_rounding_mode_of_callers),
-        cmocka_unit_test(little_is_encoded_before_the_wire_can_take_it),
+        cmocka_unit_test(encoding_waits_for_a_slow_link),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -231,19 +231,13 @@ def test_rows_are_tokens_or_samples():
 
 def test_check_says_what_decode_will_do():
     encoder, decoder = pair("delta:bits=4")
-    x = normal((1, 2, 64))
-    frame = encoder.encode(x, [5], bypass_caches=True)
+    frame = encoder.encode(normal((1, 2, 64)), [5], bypass_caches=True)
     decoder.check(frame)
-    for bad in (frame[:-1], b"nothing"):
-        with refused("FORMAT"):
+    for bad, status in ((frame[:-1], "FORMAT"), (frame[:-1] + bytes([frame[-1] ^ 1]), "CORRUPT")):
+        with refused(status):
             decoder.check(bad)
-    with refused("CORRUPT"):
-        decoder.check(frame[:-1] + bytes([frame[-1] ^ 1]))
-    counters = decoder.counters()
-    assert (counters.frames, counters.keys_held, counters.rejected_frames) == (0, 0, 0)
+    assert decoder.counters().frames == 0
     assert decoder.decode(frame, bypass_caches=True).ids == [5]
-    with refused("STALE"):
-        decoder.check(frame)
 
 
 def test_a_decode_keeps_no_option_of_the_call_before():
@@ -269,7 +263,7 @@ def test_advance_gives_no_tensor():
         decoder.advance(b"nothing")
 
 
-def test_configs():
+def test_configs_are_canonical_and_compare():
     config = Config("delta:group=64,bits=3")
     assert config.text == str(config) == "delta:bits=3" and config.codec == "delta"
     assert repr(config) == "Config('delta:bits=3')"
@@ -285,7 +279,7 @@ def test_configs():
         Config("delta\0:bits=4")
 
 
-def test_bounds():
+def test_bounds_of_frames_and_replies():
     encoder = Encoder("delta:bits=4")
     x = normal((2, 3, 64))
     assert encoder.bound(x) == encoder.bound((2, 3, 64), "f32") == deltawire.bound("delta", x)

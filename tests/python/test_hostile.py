@@ -155,7 +155,7 @@ def test_memory_that_overlaps_or_cannot_be_written():
     ends.decoder.decode(memoryview(both)[: len(frame)], numpy.empty_like(x))
 
 
-def test_closed_objects():
+def test_closed_objects_refuse_all_calls():
     encoder, decoder = pair()
     x = normal((1, 2, 64))
     with encoder as same_one:
@@ -198,7 +198,7 @@ def test_closed_objects():
     assert encoder.bound(x) > 0
 
 
-def test_objects_that_were_never_made():
+def test_constructors_refuse_bad_configs():
     for text in ("delta:bits=9", "nothing", ""):
         for kind in (Encoder, Decoder):
             with refused("CONFIG"):

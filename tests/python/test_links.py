@@ -56,7 +56,7 @@ def channels(links, config="delta:bits=4", **options):
 
 
 @pytest.mark.parametrize("uri", ["tcp://127.0.0.1:0", "loop://python", "shaped:delay=1ms/loop://p"])
-def test_messages(uri):
+def test_messages_arrive_over_each_transport(uri):
     one, other = both(uri)
     with one, other:
         other.send(3, b"hello")
@@ -129,7 +129,7 @@ def test_a_dead_peer_is_an_error():
             one.recv(3)
 
 
-def test_tls():
+def test_tls_names_both_ends():
     one, other = both(
         mine={"tls": Tls(own_name="rank/0", group_key=KEY)},
         theirs={"tls": Tls(own_name="rank/1", peer_name="rank/0", group_key=KEY)},
@@ -151,7 +151,7 @@ def test_tls():
 
 
 @pytest.mark.parametrize("threads", [0, 2])
-def test_channels(threads):
+def test_tensors_arrive_through_a_channel(threads):
     links = both(close_timeout=0.3)  # short, because the last tensor is never received
     with links[0], links[1]:
         to, back = channels(links, threads=threads)

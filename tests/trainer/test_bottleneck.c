@@ -24,7 +24,7 @@ enum { N = 3, T = 13, C = 24, R = 5, K = 3 };
 static const dw_model_shape shape = {
     .layers = 4, .channels = C, .heads = 3, .context = T, .bottleneck = R, .stages = K};
 
-static void every_part_has_its_place(void **state)
+static void bottleneck_parts_have_their_places(void **state)
 {
     (void)state;
     static const char *const names[] = {"embed",    "block-00", "block-01",  "narrow-00",
@@ -125,7 +125,7 @@ static void gradients_agree_with_finite_differences(void **state)
     }
 }
 
-static void the_matrices_begin_as_a_projection(void **state)
+static void bottleneck_matrices_begin_as_a_projection(void **state)
 {
     (void)state;
     dw_part narrow, widen, block, plain;
@@ -163,7 +163,7 @@ static pipeline a_narrow_run(void)
     return run;
 }
 
-static void fewer_channels_are_sent_and_the_model_learns(void **state)
+static void bottleneck_sends_fewer_channels_and_learns(void **state)
 {
     (void)state;
     pipeline wide = a_run(), narrow = a_narrow_run(), coded = a_narrow_run();
@@ -214,10 +214,10 @@ static void a_resumed_run_gives_the_same_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_part_has_its_place),
+        cmocka_unit_test(bottleneck_parts_have_their_places),
         cmocka_unit_test(gradients_agree_with_finite_differences),
-        cmocka_unit_test(the_matrices_begin_as_a_projection),
-        cmocka_unit_test(fewer_channels_are_sent_and_the_model_learns),
+        cmocka_unit_test(bottleneck_matrices_begin_as_a_projection),
+        cmocka_unit_test(bottleneck_sends_fewer_channels_and_learns),
         cmocka_unit_test(a_resumed_run_gives_the_same_bits),
     };
     return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);

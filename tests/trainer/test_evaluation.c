@@ -28,7 +28,7 @@ static void assert_changes_nothing(pipeline *run, uint32_t stages)
     assert_true(isnan(without.plain[0]) && isnan(without.summary.plain_held_out_loss));
 }
 
-static void floats_lose_nothing(void **state)
+static void plain_evaluation_equals_evaluation_with_floats(void **state)
 {
     (void)state;
     for (uint32_t replicas = 1; replicas <= 2; replicas++) {
@@ -42,7 +42,7 @@ static void floats_lose_nothing(void **state)
     }
 }
 
-static void codecs_change_the_loss_and_their_state_stays(void **state)
+static void plain_evaluation_leaves_codec_state_unchanged(void **state)
 {
     (void)state;
     static const char *const codecs[] = {"topk:keep=0.2", "delta:bits=2,replies=never"};
@@ -110,7 +110,7 @@ static void records_have_no_plain_tensors(void **state)
     assert_memory_equal(bytes[0], bytes[1], len[0]);
 }
 
-static void all_that_is_sent_is_counted(void **state)
+static void bytes_of_plain_evaluations_are_counted(void **state)
 {
     (void)state;
     pipeline run = a_run();
@@ -130,7 +130,7 @@ static void with_plain_evaluations(rank *r)
     r->config.plain_eval = r->index == 1;
 }
 
-static void ranks_agree(void **state)
+static void ranks_with_different_plain_eval_are_refused(void **state)
 {
     (void)state;
     pipeline run = a_run();
@@ -142,12 +142,12 @@ static void ranks_agree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(floats_lose_nothing),
-        cmocka_unit_test(codecs_change_the_loss_and_their_state_stays),
+        cmocka_unit_test(plain_evaluation_equals_evaluation_with_floats),
+        cmocka_unit_test(plain_evaluation_leaves_codec_state_unchanged),
         cmocka_unit_test(the_plain_loss_is_that_of_one_stage),
         cmocka_unit_test(records_have_no_plain_tensors),
-        cmocka_unit_test(all_that_is_sent_is_counted),
-        cmocka_unit_test(ranks_agree),
+        cmocka_unit_test(bytes_of_plain_evaluations_are_counted),
+        cmocka_unit_test(ranks_with_different_plain_eval_are_refused),
     };
     return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
 }

@@ -67,7 +67,7 @@ static void replicas_learn_like_one_pipeline_with_a_larger_batch(void **state)
     }
 }
 
-static void any_schedule_and_any_slices(void **state)
+static void grid_bits_do_not_depend_on_the_schedule(void **state)
 {
     (void)state;
     pipeline first = a_grid();
@@ -118,7 +118,7 @@ static void compressed_gradients_leave_the_replicas_the_same(void **state)
 
 /* Floats have the same sums in one hop as in two. What is rounded is rounded once, and what a rank
  * keeps of it is of another kind. */
-static void gradients_need_one_hop(void **state)
+static void gradients_can_be_summed_in_one_hop(void **state)
 {
     (void)state;
     pipeline two = a_grid(), one = two;
@@ -273,7 +273,7 @@ static void ranks_of_a_grid_learn_which_setting_differs(void **state)
     assert_non_null(strstr(run.ranks[2].why.text, "was started with gradient"));
 }
 
-static void a_gradient_that_is_no_number_ends_all(void **state)
+static void nan_gradient_ends_all_ranks(void **state)
 {
     (void)state;
     pipeline run = a_grid();
@@ -288,15 +288,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replicas_learn_like_one_pipeline_with_a_larger_batch),
-        cmocka_unit_test(any_schedule_and_any_slices),
+        cmocka_unit_test(grid_bits_do_not_depend_on_the_schedule),
         cmocka_unit_test(compressed_gradients_leave_the_replicas_the_same),
-        cmocka_unit_test(gradients_need_one_hop),
+        cmocka_unit_test(gradients_can_be_summed_in_one_hop),
         cmocka_unit_test(a_resumed_grid_gives_the_same_bits),
         cmocka_unit_test(costs_of_gradients_are_reported),
         cmocka_unit_test(a_parameter_that_differs_is_named),
         cmocka_unit_test(a_stop_of_any_rank_ends_the_grid),
         cmocka_unit_test(ranks_of_a_grid_learn_which_setting_differs),
-        cmocka_unit_test(a_gradient_that_is_no_number_ends_all),
+        cmocka_unit_test(nan_gradient_ends_all_ranks),
     };
     return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
 }

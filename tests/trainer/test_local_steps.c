@@ -119,7 +119,7 @@ static void to_average(rank *r)
     r->run_instead = average_only;
 }
 
-static void the_outer_step_is_that_of_the_paper(void **state)
+static void outer_step_is_that_of_diloco(void **state)
 {
     (void)state;
     static const double settings[][2] = {{0, 0}, {1, -1}, {0.5, 0.75}};
@@ -136,7 +136,7 @@ static void the_outer_step_is_that_of_the_paper(void **state)
 
 /* The parameters are compared by the run itself, too, after every round. The last round has one
  * step. */
-static void replicas_end_each_round_the_same(void **state)
+static void replicas_hold_equal_parameters_after_each_round(void **state)
 {
     (void)state;
     static const char *const codecs[] = {"raw:f32", "topk:keep=0.05,feedback=ef"};
@@ -157,7 +157,7 @@ static void replicas_end_each_round_the_same(void **state)
     }
 }
 
-static void differences_are_sent_once_a_round(void **state)
+static void local_steps_send_differences_once_a_round(void **state)
 {
     (void)state;
     pipeline each = a_grid(), local = a_grid();
@@ -217,7 +217,7 @@ static void with_another_round(rank *r)
     if (r->index == 3) r->config.local_steps = 4;
 }
 
-static void ranks_agree_on_rounds(void **state)
+static void ranks_with_different_local_steps_are_refused(void **state)
 {
     (void)state;
     pipeline run = a_grid();
@@ -230,12 +230,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_local_step_averages_gradients),
-        cmocka_unit_test(the_outer_step_is_that_of_the_paper),
-        cmocka_unit_test(replicas_end_each_round_the_same),
-        cmocka_unit_test(differences_are_sent_once_a_round),
+        cmocka_unit_test(outer_step_is_that_of_diloco),
+        cmocka_unit_test(replicas_hold_equal_parameters_after_each_round),
+        cmocka_unit_test(local_steps_send_differences_once_a_round),
         cmocka_unit_test(a_resumed_grid_gives_the_same_bits),
         cmocka_unit_test(local_steps_can_begin_at_a_checkpoint),
-        cmocka_unit_test(ranks_agree_on_rounds),
+        cmocka_unit_test(ranks_with_different_local_steps_are_refused),
     };
     return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
 }

@@ -193,7 +193,7 @@ static void cross_entropy_agrees_with_libm(void **state)
 }
 
 /* NaN and infinity must stay visible, and not become finite numbers. */
-static void keeps_a_nan(void **state)
+static void ops_keep_a_nan(void **state)
 {
     (void)state;
     fill_all(1);
@@ -215,7 +215,7 @@ int main(void)
         cmocka_unit_test(layernorm_agrees_with_its_definition),
         cmocka_unit_test(softmax_ignores_later_tokens),
         cmocka_unit_test(cross_entropy_agrees_with_libm),
-        cmocka_unit_test(keeps_a_nan),
+        cmocka_unit_test(ops_keep_a_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,7 @@ static float noise(uint32_t stream, size_t i)
     return (float)dw_random(1, DW_RANDOM_PARAMETERS, stream, i).v[0] / 2147483648.0f - 1;
 }
 
-static void the_rate_rises_and_falls_linearly(void **state)
+static void learning_rate_rises_and_falls_linearly(void **state)
 {
     (void)state;
     const double expected[] = {0.25, 0.5, 0.75, 1, 1, 15.0 / 16, 14.0 / 16};
@@ -77,7 +77,7 @@ static void updates_agree_with_the_definition(void **state)
     dw_part_destroy(&part);
 }
 
-static void vectors_do_not_decay(void **state)
+static void weight_decay_leaves_vectors_alone(void **state)
 {
     (void)state;
     dw_part part;
@@ -134,9 +134,9 @@ static void the_norm_adds_parts_in_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_rate_rises_and_falls_linearly),
+        cmocka_unit_test(learning_rate_rises_and_falls_linearly),
         cmocka_unit_test(updates_agree_with_the_definition),
-        cmocka_unit_test(vectors_do_not_decay),
+        cmocka_unit_test(weight_decay_leaves_vectors_alone),
         cmocka_unit_test(a_small_gradient_is_not_clipped),
         cmocka_unit_test(the_norm_adds_parts_in_order),
     };

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_record.c - the bytes of records, the records of complete runs, and the errors of records
- * that cannot be written.
- *
- * In a complete run every rank is a thread, and the threads are connected by the backend loop. */
-#include <pthread.h>
+ * that cannot be written. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -18,26 +15,9 @@
 #include <cmocka.h>
 
 #include "data.h"
-#include "deltawire/trainer.h"
 #include "model.h"
+#include "pipeline.h"
 #include "record.h"
-#include "support/folder.h"
-
-static char directory[TEST_FOLDER_BYTES];
-
-static int set_up(void **state)
-{
-    (void)state;
-    return test_folder(directory, "record");
-}
-
-static int tear_down(void **state)
-{
-    char command[128];
-    (void)state;
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    return system(command);
-}
 
 /* Fills x with first, first + 1, first + 2, ... */
 static void count_up(float *x, size_t n, float first)
@@ -57,7 +37,7 @@ static void writes_the_bytes_that_the_header_shows(void **state)
     dw_record *record;
     (void)state;
     count_up(x, 12, 1);
-    snprintf(place, sizeof place, "%s/new", directory);
+    snprintf(place, sizeof place, "%s/new", pipeline_folder);
     for (int times = 0; times < 2; times++) { /* the second record replaces the first */
         assert_int_equal(dw_record_create(&record, place, DW_BACKWARD, 3, 2, 3, 256, NULL), DW_OK);
         assert_int_equal(dw_record_add(record, 5, (uint32_t[]){9, UINT32_MAX}, 2, x, NULL), DW_OK);
@@ -82,12 +62,13 @@ static void an_unwritable_place_is_an_error_at_once(void **state)
     dw_why why = {.offset = -1};
     char place[128], file[160];
     (void)state;
-    snprintf(place, sizeof place, "%s/none/below", directory);
+    snprintf(place, sizeof place, "%s/none/below", pipeline_folder);
     assert_int_equal(dw_record_create(&record, place, DW_FORWARD, 0, 2, 3, 1, &why), DW_ERR_IO);
     assert_non_null(strstr(why.text, place));
-    snprintf(file, sizeof file, "%s/forward-0.record", directory);
+    snprintf(file, sizeof file, "%s/forward-0.record", pipeline_folder);
     assert_int_equal(symlink("/dev/full", file), 0);
-    assert_int_equal(dw_record_create(&record, directory, DW_FORWARD, 0, 2, 3, 1, &why), DW_ERR_IO);
+    assert_int_equal(dw_record_create(&record, pipeline_folder, DW_FORWARD, 0, 2, 3, 1, &why),
+                     DW_ERR_IO);
     assert_non_null(strstr(why.text, file));
     assert_non_null(strstr(why.text, "No space left"));
     char *endless = calloc(1, 5000);
@@ -110,7 +91,8 @@ static void a_disk_that_fills_up_is_an_error(void **state)
     dw_why why = {.offset = -1};
     struct rlimit before, little;
     (void)state;
-    assert_int_equal(dw_record_create(&record, directory, DW_FORWARD, 1, 64, 64, 1, &why), DW_OK);
+    assert_int_equal(dw_record_create(&record, pipeline_folder, DW_FORWARD, 1, 64, 64, 1, &why),
+                     DW_OK);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     little = before;
     little.rlim_cur = 1000;
@@ -130,88 +112,32 @@ static void a_disk_that_fills_up_is_an_error(void **state)
 
 /* ---- Complete runs --------------------------------------------------------------------------- */
 
-/* 3 epochs of 3 steps with 8 samples each, out of 26 (two are left over), and 7 held-out ones. */
-
-enum {
-    STAGES_MAX = 3,
-    T = 24,
-    C = 32,
-    M = 4,
-    N = 2,
-    SAMPLES = 26,
-    HELD_OUT = 7,
-    EPOCHS = 3,
-    SEED = 4
-};
+/* a_run has 3 epochs of 3 steps with 8 samples each, out of 26 (two are left over), and 7 held-out
+ * ones. */
+enum { T = 24, C = 32, M = 4, N = 2, SAMPLES = 26, HELD_OUT = 7, EPOCHS = 3, SEED = 4 };
 enum { TRAINED = 24, VISITS = TRAINED + HELD_OUT }; /* tensors per epoch */
 enum { VALUES = T * C * 4, SENT = 16 + VALUES }; /* bytes of a tensor without and with its header */
 
-typedef struct rank_run {
-    dw_train_config config;
-    dw_status status;
-    dw_why why;
-    double held_out_loss;
-    pthread_t thread;
-} rank_run;
-
-static void on_summary(void *context, const dw_train_summary *summary)
-{
-    ((rank_run *)context)->held_out_loss = summary->held_out_loss;
-}
-
-static void *run_rank(void *context)
-{
-    rank_run *run = context;
-    dw_train_hooks hooks = {.context = run, .on_summary = on_summary};
-    run->status = dw_train(&run->config, &hooks, &run->why);
-    return NULL;
-}
-
 /* Runs all stages and returns the held-out loss. Nothing is recorded where the path is NULL. */
-static double run_pipeline(uint32_t stages, const char *text, const char *forward,
-                           const char *record)
+static double run_stages(uint32_t stages, const char *forward, const char *record)
 {
-    static const char *const places[] = {"loop://record-0", "loop://record-1"};
-    rank_run ranks[STAGES_MAX];
-    memset(ranks, 0, sizeof ranks);
-    for (uint32_t i = 0; i < stages; i++) {
-        ranks[i].config = (dw_train_config){.struct_size = sizeof(dw_train_config),
-                                            .rank = i,
-                                            .stages = stages,
-                                            .listen = i + 1 < stages ? places[i] : NULL,
-                                            .connect = i ? places[i - 1] : NULL,
-                                            .record = record,
-                                            .forward = forward,
-                                            .layers = 3,
-                                            .channels = C,
-                                            .heads = 2,
-                                            .context = T,
-                                            .text = text,
-                                            .samples = SAMPLES,
-                                            .held_out = HELD_OUT,
-                                            .batch = M * N,
-                                            .micro_batches = M,
-                                            .epochs = EPOCHS,
-                                            .lr = 3e-3,
-                                            .seed = SEED};
-        assert_int_equal(pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]), 0);
-    }
-    for (uint32_t i = 0; i < stages; i++) pthread_join(ranks[i].thread, NULL);
-    for (uint32_t i = 0; i < stages; i++)
-        if (ranks[i].status)
-            fail_msg("rank %u: status %d, %s", i, (int)ranks[i].status, ranks[i].why.text);
-    return ranks[0].held_out_loss;
+    pipeline run = a_run();
+    run.config.forward = forward;
+    run.config.record = record;
+    run_pipeline(&run, stages, NULL);
+    assert_all(&run, DW_OK);
+    return run.summary.held_out_loss;
 }
 
 /* Reads the record of the tensors that this rank sent; the caller frees it. */
-static uint8_t *record_of(const char *way, uint32_t rank, size_t tensors)
+static uint8_t *record_of(const char *way, uint32_t sender, size_t tensors)
 {
     static const char magic[8] = "DW-SENT";
-    const uint32_t head[] = {1, *way == 'f' ? 1 : 2, rank, T, C, SAMPLES};
+    const uint32_t head[] = {1, *way == 'f' ? 1 : 2, sender, T, C, SAMPLES};
     size_t len = tensors * SENT;
     char path[128];
     uint8_t *bytes = malloc(len), start[32];
-    snprintf(path, sizeof path, "%s/%s-%u.record", directory, way, rank);
+    snprintf(path, sizeof path, "%s/%s-%u.record", pipeline_folder, way, sender);
     FILE *file = fopen(path, "rb");
     assert_true(file && bytes);
     assert_int_equal(fread(start, 1, sizeof start, file), sizeof start);
@@ -260,10 +186,10 @@ static void assert_first_step(dw_data *data, const uint8_t *forward, const uint8
     dw_model_destroy(last);
 }
 
-static void assert_same_record(const char *way, uint32_t rank, const uint8_t *expected,
+static void assert_same_record(const char *way, uint32_t sender, const uint8_t *expected,
                                size_t tensors, size_t alike)
 {
-    uint8_t *record = record_of(way, rank, tensors);
+    uint8_t *record = record_of(way, sender, tensors);
     assert_memory_equal(record, expected, alike * SENT);
     free(record);
 }
@@ -273,20 +199,13 @@ static void assert_same_record(const char *way, uint32_t rank, const uint8_t *ex
 static void records_contain_what_was_sent(void **state)
 {
     dw_data data;
-    char text[80];
     (void)state;
-    snprintf(text, sizeof text, "%s/text", directory);
-    FILE *file = fopen(text, "w");
-    assert_non_null(file);
-    for (uint32_t i = 0, x = 1; i < 1000; i++)
-        fputc('a' + (int)((x = x * 1103515245 + 12345) >> 28), file);
-    fclose(file);
-    double plain = run_pipeline(2, text, NULL, NULL),
-           recorded = run_pipeline(2, text, NULL, directory);
+    double plain = run_stages(2, NULL, NULL), recorded = run_stages(2, NULL, pipeline_folder);
     assert_true(plain > 0 && plain == recorded);
     uint8_t *forward = record_of("forward", 0, EPOCHS * VISITS),
             *backward = record_of("backward", 1, EPOCHS * TRAINED);
-    assert_int_equal(dw_data_open(&data, text, 0, SAMPLES, HELD_OUT, T, M * N, SEED, NULL), DW_OK);
+    assert_int_equal(dw_data_open(&data, pipeline_text, 0, SAMPLES, HELD_OUT, T, M * N, SEED, NULL),
+                     DW_OK);
     for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
         const uint8_t *there = forward + (size_t)epoch * VISITS * SENT,
                       *back = backward + (size_t)epoch * TRAINED * SENT;
@@ -300,18 +219,18 @@ static void records_contain_what_was_sent(void **state)
     }
     assert_first_step(&data, forward, backward);
     /* The boundary between two stages is the second boundary of three stages. */
-    run_pipeline(3, text, NULL, directory);
+    run_stages(3, NULL, pipeline_folder);
     assert_same_record("forward", 1, forward, EPOCHS * VISITS, EPOCHS * VISITS);
     assert_same_record("backward", 2, backward, EPOCHS * TRAINED, EPOCHS * TRAINED);
     /* A record contains the input of the encoder, not its reconstruction. */
-    run_pipeline(2, text, "delta:bits=2", directory);
+    run_stages(2, "delta:bits=2", pipeline_folder);
     assert_same_record("forward", 0, forward, EPOCHS * VISITS, M * N);
     dw_data_close(&data);
     free(forward);
     free(backward);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, pipeline_set_up, pipeline_tear_down)
 
 int main(void)
 {

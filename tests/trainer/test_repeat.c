@@ -25,7 +25,7 @@ static pipeline a_repeated_run(void)
     return run;
 }
 
-static void one_use_is_the_default(void **state)
+static void repeat_1_is_the_default(void **state)
 {
     (void)state;
     pipeline run = a_run(), once = a_run();
@@ -67,7 +67,7 @@ static uint64_t frames_of(const pipeline *run, uint32_t step)
     return run->so_far[step].frames_forward - before;
 }
 
-static void later_uses_are_changes(void **state)
+static void repeated_batches_are_sent_as_deltas(void **state)
 {
     (void)state;
     for (uint32_t slices = 1; slices <= 3; slices += 2) {
@@ -87,7 +87,7 @@ static void later_uses_are_changes(void **state)
     }
 }
 
-static void state_is_that_of_one_batch(void **state)
+static void repeated_batches_keep_the_state_of_one_batch(void **state)
 {
     (void)state;
     pipeline run = a_repeated_run(), grows = a_repeated_run(), grid = a_repeated_run();
@@ -134,10 +134,10 @@ static void a_resumed_run_gives_the_same_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_use_is_the_default),
+        cmocka_unit_test(repeat_1_is_the_default),
         cmocka_unit_test(a_batch_is_used_in_consecutive_steps),
-        cmocka_unit_test(later_uses_are_changes),
-        cmocka_unit_test(state_is_that_of_one_batch),
+        cmocka_unit_test(repeated_batches_are_sent_as_deltas),
+        cmocka_unit_test(repeated_batches_keep_the_state_of_one_batch),
         cmocka_unit_test(a_resumed_run_gives_the_same_bits),
     };
     return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);

@@ -21,7 +21,7 @@ static pipeline a_sparse_run(const char *forward)
 }
 
 /* topk:keep=1 sends the floats themselves. */
-static void all_places_change_nothing(void **state)
+static void same_places_with_all_elements_changes_nothing(void **state)
 {
     (void)state;
     pipeline plain = a_run();
@@ -40,7 +40,7 @@ static void all_places_change_nothing(void **state)
     }
 }
 
-static void runs_do_not_depend_on_the_schedule(void **state)
+static void same_places_bits_do_not_depend_on_the_schedule(void **state)
 {
     static const char *const configs[] = {"topk:keep=0.2", "randk:keep=0.2,incarnation=5",
                                           "chunk:keep=0.2,chunk=512", "topk:keep=0.2"};
@@ -60,7 +60,7 @@ static void runs_do_not_depend_on_the_schedule(void **state)
     }
 }
 
-static void gradients_have_no_places(void **state)
+static void same_places_gradients_carry_no_places(void **state)
 {
     (void)state;
     pipeline same = a_sparse_run("topk:keep=0.25,bits=8"), apart = same, dense = same;
@@ -91,7 +91,7 @@ static void use_uncompressed_evaluations_and_repeats(pipeline *run)
     run->config.epochs = 1;
 }
 
-static void other_settings_go_with_it(void **state)
+static void same_places_works_with_other_settings(void **state)
 {
     (void)state;
     pipeline two = a_sparse_run("cocktail:mask=0.5,keep=0.4"), three;
@@ -106,7 +106,7 @@ static void other_settings_go_with_it(void **state)
     assert_all(&three, DW_OK);
 }
 
-static void other_codecs_are_refused(void **state)
+static void same_places_refuses_unsuitable_codecs(void **state)
 {
     static const struct {
         const char *forward, *backward, *says;
@@ -137,7 +137,7 @@ static void differ(rank *r)
     r->config.same_places = r->index == 0;
 }
 
-static void all_ranks_need_the_same_setting(void **state)
+static void ranks_with_different_same_places_are_refused(void **state)
 {
     (void)state;
     pipeline run = a_sparse_run("topk:keep=0.1");
@@ -149,12 +149,12 @@ static void all_ranks_need_the_same_setting(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_places_change_nothing),
-        cmocka_unit_test(runs_do_not_depend_on_the_schedule),
-        cmocka_unit_test(gradients_have_no_places),
-        cmocka_unit_test(other_settings_go_with_it),
-        cmocka_unit_test(other_codecs_are_refused),
-        cmocka_unit_test(all_ranks_need_the_same_setting),
+        cmocka_unit_test(same_places_with_all_elements_changes_nothing),
+        cmocka_unit_test(same_places_bits_do_not_depend_on_the_schedule),
+        cmocka_unit_test(same_places_gradients_carry_no_places),
+        cmocka_unit_test(same_places_works_with_other_settings),
+        cmocka_unit_test(same_places_refuses_unsuitable_codecs),
+        cmocka_unit_test(ranks_with_different_same_places_are_refused),
     };
     return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
 }

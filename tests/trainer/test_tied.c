@@ -82,7 +82,7 @@ static void any_number_of_stages_gives_the_same_bits(void **state)
     }
 }
 
-static void the_norm_counts_the_matrix_once(void **state)
+static void gradient_norm_counts_the_tied_matrix_once(void **state)
 {
     (void)state;
     for (uint32_t tied = 0; tied <= 1; tied++) {
@@ -123,7 +123,7 @@ static void replicas_learn_like_one_pipeline_with_a_larger_batch(void **state)
     }
 }
 
-static void copies_are_equal_and_a_resumed_grid_too(void **state)
+static void resumed_tied_grid_gives_the_same_bits(void **state)
 {
     (void)state;
     static const char *const codecs[] = {"topk:keep=0.05,feedback=ef", "delta:bits=4"};
@@ -140,7 +140,7 @@ static void copies_are_equal_and_a_resumed_grid_too(void **state)
 }
 
 /* One operation over all copies, in place of an average at each end and a sum between both. */
-static void copies_are_summed_with_the_replicas(void **state)
+static void tied_copies_are_summed_with_the_replicas(void **state)
 {
     (void)state;
     pipeline grid = a_tied_grid();
@@ -152,7 +152,7 @@ static void copies_are_summed_with_the_replicas(void **state)
     assert_int_equal(grid.summary.cost.raw_gradients, 8 * floats * sizeof(float));
 }
 
-static void a_tied_model_is_another_one(void **state)
+static void untied_run_refuses_a_tied_checkpoint(void **state)
 {
     (void)state;
     pipeline run = a_tied_run(), untied = a_run();
@@ -193,7 +193,7 @@ static void to_compare(rank *r)
     r->run_instead = compare_only;
 }
 
-static void copies_that_differ_are_noticed(void **state)
+static void tied_copies_that_differ_are_noticed(void **state)
 {
     (void)state;
     for (uint32_t stages = 1; stages <= 3; stages++) {
@@ -214,12 +214,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(any_number_of_stages_gives_the_same_bits),
-        TEST(the_norm_counts_the_matrix_once),
+        TEST(gradient_norm_counts_the_tied_matrix_once),
         TEST(replicas_learn_like_one_pipeline_with_a_larger_batch),
-        TEST(copies_are_equal_and_a_resumed_grid_too),
-        TEST(copies_are_summed_with_the_replicas),
-        TEST(a_tied_model_is_another_one),
-        TEST(copies_that_differ_are_noticed),
+        TEST(resumed_tied_grid_gives_the_same_bits),
+        TEST(tied_copies_are_summed_with_the_replicas),
+        TEST(untied_run_refuses_a_tied_checkpoint),
+        TEST(tied_copies_that_differ_are_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,7 +130,7 @@ def rank_that_lives_on(process, _, folder, hook):
 
 
 @pytest.mark.parametrize("linked", [False, True])
-def test_the_other_rank_lives_on(linked, tmp_path):
+def test_surviving_rank_goes_on_when_the_other_is_restarted(linked, tmp_path):
     hook = {"carrier": f"tcp://127.0.0.1:{free_port()}"} if linked else {}
     whole = results(2, rank_of_run, str(tmp_path), 0, {"hook": hook})
     first, killed, second = outcomes(3, rank_that_lives_on, str(tmp_path), hook)

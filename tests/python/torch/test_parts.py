@@ -86,7 +86,7 @@ def test_a_buffer_that_is_too_large():
         assert refusal.value.status.name == "NO_MEMORY"
 
 
-def test_room_is_enough():
+def test_room_for_messages_is_large_enough():
     parts = [Part(EXACT, 1, (2, 3, 4), b"x" * 1000), Part(EXACT, 1, (2,), b"y" * 9)]
     packed = message.pack(Message(WITH_IDS, 1, 1, list(range(7)), parts))
     assert len(packed) <= message.room([(1000, 3), (9, 1)], 7)

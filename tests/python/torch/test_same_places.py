@@ -19,7 +19,7 @@ def losses_of(ranks, name, **options):
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved"])
-def test_all_places_change_nothing(ranks, name):
+def test_same_places_with_all_elements_changes_nothing(ranks, name):
     raw = losses_of(ranks, name, forward="raw", backward="raw")
     same = losses_of(ranks, name, forward="topk:keep=1", backward="raw", same_places=True)
     assert same == raw

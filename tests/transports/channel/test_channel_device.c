@@ -15,7 +15,7 @@ static dw_status try_open(test_channels *channels, dw_why *why)
     return status;
 }
 
-static void a_place_needs_a_device_and_a_valid_value(void **state)
+static void place_of_a_config_needs_a_device(void **state)
 {
     (void)state;
     test_channels channels;
@@ -173,7 +173,7 @@ static void a_failing_driver_is_reported(void **state)
 
 /* A receiver may request prev itself while the caller's stream is busy, so the channel encodes it
  * in a stream of its own. */
-static void answers_have_a_stream_of_their_own(void **state)
+static void resent_states_use_a_stream_of_their_own(void **state)
 {
     (void)state;
     static unsigned char frame[1 << 16];
@@ -229,12 +229,12 @@ int main(int argc, char **argv)
 {
     where_begin(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_place_needs_a_device_and_a_valid_value),
+        cmocka_unit_test(place_of_a_config_needs_a_device),
         cmocka_unit_test(calls_for_the_other_kind_of_memory_are_unsupported),
         cmocka_unit_test(a_stream_that_captures_is_refused),
         cmocka_unit_test(a_stream_that_fails_ends_its_direction),
         cmocka_unit_test(a_failing_driver_is_reported),
-        cmocka_unit_test(answers_have_a_stream_of_their_own),
+        cmocka_unit_test(resent_states_use_a_stream_of_their_own),
         cmocka_unit_test(a_larger_tensor_gets_more_memory),
     };
     return cmocka_run_group_tests_name("channel on a device", tests, NULL, NULL);

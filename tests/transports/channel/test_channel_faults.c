@@ -110,7 +110,7 @@ static void every_kind_of_message_may_be_lost_or_duplicated(void **state)
 
 /* The receiver has often asked for a frame that was not sent yet, and gets as many answers that say
  * so. When the frame arrives damaged, these must not count as failed attempts. */
-static void late_answers_do_not_count_as_attempts(void **state)
+static void late_resends_do_not_count_as_attempts(void **state)
 {
     (void)state;
     const suite_backend backend = {.name = "may lose",
@@ -137,7 +137,7 @@ static void late_answers_do_not_count_as_attempts(void **state)
 }
 
 /* The first messages are the greetings of the channels. */
-static void lost_greetings_are_repeated(void **state)
+static void lost_channel_hellos_are_repeated(void **state)
 {
     (void)state;
     for (unsigned seed = 1; seed <= 8; seed++) {
@@ -160,7 +160,7 @@ static void lost_greetings_are_repeated(void **state)
 }
 
 /* A receiver that waits while nothing is sent asks from time to time, and more and more seldom. */
-static void waiting_costs_few_messages(void **state)
+static void idle_receiver_sends_few_requests(void **state)
 {
     (void)state;
     const suite_backend backend = {.name = "idle",
@@ -180,7 +180,7 @@ static void waiting_costs_few_messages(void **state)
     channels_close(&channels);
 }
 
-static void without_losses_a_receiver_does_not_ask(void **state)
+static void receiver_sends_no_request_over_a_reliable_link(void **state)
 {
     (void)state;
     test_channels channels;
@@ -221,10 +221,10 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_fault_is_healed),
         cmocka_unit_test(every_kind_of_message_may_be_lost_or_duplicated),
-        cmocka_unit_test(late_answers_do_not_count_as_attempts),
-        cmocka_unit_test(lost_greetings_are_repeated),
-        cmocka_unit_test(waiting_costs_few_messages),
-        cmocka_unit_test(without_losses_a_receiver_does_not_ask),
+        cmocka_unit_test(late_resends_do_not_count_as_attempts),
+        cmocka_unit_test(lost_channel_hellos_are_repeated),
+        cmocka_unit_test(idle_receiver_sends_few_requests),
+        cmocka_unit_test(receiver_sends_no_request_over_a_reliable_link),
         cmocka_unit_test(a_broken_link_is_an_error_at_both_ends),
     };
     return cmocka_run_group_tests_name("channel faults", tests, NULL, NULL);

@@ -21,7 +21,7 @@ static dw_status open_without_peer(const void *options, dw_why *why)
     return status;
 }
 
-static void refuses_impossible_sizes(void **state)
+static void structs_of_impossible_size_are_refused(void **state)
 {
     (void)state;
     static const size_t sizes[] = {0, 1, sizeof(size_t) - 1, 4097, SIZE_MAX};
@@ -50,7 +50,7 @@ static void refuses_impossible_sizes(void **state)
     }
 }
 
-static void accepts_options_of_an_older_caller(void **state)
+static void options_of_an_older_caller_are_accepted(void **state)
 {
     (void)state;
     dw_why why;
@@ -75,7 +75,7 @@ static void accepts_options_of_an_older_caller(void **state)
 #endif
 }
 
-static void accepts_options_of_a_newer_caller(void **state)
+static void options_of_a_newer_caller_are_accepted_if_unset(void **state)
 {
     (void)state;
     dw_why why;
@@ -104,7 +104,7 @@ static void accepts_options_of_a_newer_caller(void **state)
     assert_non_null(strstr(why.text, "dw_tls_options"));
 }
 
-static void fills_counters_for_any_age(void **state)
+static void link_counters_are_filled_for_callers_of_any_age(void **state)
 {
     (void)state;
     static const suite_backend loop = {.name = "loop", .uri = "loop://counted-%d"};
@@ -143,7 +143,7 @@ static dw_status open_channel(dw_link *link, const void *config, dw_why *why)
 }
 
 /* The other end opens no channel, so a valid config ends in a timeout. */
-static void opens_channels_for_any_age(void **state)
+static void channel_configs_of_any_age_are_accepted(void **state)
 {
     (void)state;
     static const suite_backend loop = {.name = "loop", .uri = "loop://channels-%d"};
@@ -204,11 +204,11 @@ static void refuses_a_backend_with_unknown_abilities(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses_impossible_sizes),
-        cmocka_unit_test(accepts_options_of_an_older_caller),
-        cmocka_unit_test(accepts_options_of_a_newer_caller),
-        cmocka_unit_test(fills_counters_for_any_age),
-        cmocka_unit_test(opens_channels_for_any_age),
+        cmocka_unit_test(structs_of_impossible_size_are_refused),
+        cmocka_unit_test(options_of_an_older_caller_are_accepted),
+        cmocka_unit_test(options_of_a_newer_caller_are_accepted_if_unset),
+        cmocka_unit_test(link_counters_are_filled_for_callers_of_any_age),
+        cmocka_unit_test(channel_configs_of_any_age_are_accepted),
         cmocka_unit_test(refuses_a_backend_with_unknown_abilities),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -93,7 +93,7 @@ static void *send_all(void *context)
 
 /* ---- Who calls the handlers ------------------------------------------------------------------ */
 
-static void the_caller_handles_the_messages_of_all_links_in_order(void **state)
+static void attend_handles_messages_of_all_links_in_order(void **state)
 {
     (void)state;
     for (size_t k = 0; k < sizeof backends / sizeof *backends; k++) {
@@ -132,7 +132,7 @@ static void ignore(void *context, const void *data, size_t len)
     (void)context, (void)data, (void)len;
 }
 
-static void the_bell_and_the_time_end_the_wait(void **state)
+static void attend_ends_at_an_event_or_a_timeout(void **state)
 {
     (void)state;
     static board b;
@@ -173,7 +173,7 @@ static void wait_until_attended(dw_link *link)
     }
 }
 
-static void the_end_of_a_link_ends_the_wait(void **state)
+static void attend_ends_when_a_link_ends(void **state)
 {
     (void)state;
     for (size_t k = 0; k < sizeof backends / sizeof *backends; k++) {
@@ -205,7 +205,7 @@ static void note(void *context, const void *data, size_t len)
     atomic_fetch_add((atomic_int *)context, 1);
 }
 
-static void other_tags_keep_their_handlers_and_callers(void **state)
+static void attend_leaves_other_tags_to_their_handlers(void **state)
 {
     (void)state;
     static board b;
@@ -262,7 +262,7 @@ static void *remove_handler(void *context)
     return NULL;
 }
 
-static void a_handler_is_not_removed_while_a_caller_runs_it(void **state)
+static void handler_is_not_removed_while_a_caller_runs_it(void **state)
 {
     (void)state;
     static board b;
@@ -288,11 +288,11 @@ static void a_handler_is_not_removed_while_a_caller_runs_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_caller_handles_the_messages_of_all_links_in_order),
-        cmocka_unit_test(the_bell_and_the_time_end_the_wait),
-        cmocka_unit_test(the_end_of_a_link_ends_the_wait),
-        cmocka_unit_test(other_tags_keep_their_handlers_and_callers),
-        cmocka_unit_test(a_handler_is_not_removed_while_a_caller_runs_it),
+        cmocka_unit_test(attend_handles_messages_of_all_links_in_order),
+        cmocka_unit_test(attend_ends_at_an_event_or_a_timeout),
+        cmocka_unit_test(attend_ends_when_a_link_ends),
+        cmocka_unit_test(attend_leaves_other_tags_to_their_handlers),
+        cmocka_unit_test(handler_is_not_removed_while_a_caller_runs_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -165,13 +165,13 @@ static void withstand(const flood *what, uint64_t least_messages)
     assert_int_equal(ended, 0);
 }
 
-static void empty_messages_of_ever_new_tags(void **state)
+static void flood_of_empty_messages_with_new_tags_is_bounded(void **state)
 {
     (void)state;
     withstand(&(flood){.len = 0, .has_many_tags = 1}, 200000);
 }
 
-static void messages_of_a_kibibyte(void **state)
+static void flood_of_unreceived_messages_is_bounded(void **state)
 {
     (void)state;
     withstand(&(flood){.len = 1024}, 60000);
@@ -201,7 +201,7 @@ static void *send_much(void *context)
     return NULL;
 }
 
-static void a_waiting_call_goes_on_when_others_receive(void **state)
+static void waiting_receive_continues_when_others_make_room(void **state)
 {
     (void)state;
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0"};
@@ -247,7 +247,7 @@ static unsigned longest_chain(const dw_inboxes *inboxes)
     return longest;
 }
 
-static void a_table_of_tags_grows_and_shrinks(void **state)
+static void tag_table_grows_and_shrinks(void **state)
 {
     (void)state;
     enum { TAGS = 20000 };
@@ -287,10 +287,10 @@ static void a_table_of_tags_grows_and_shrinks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(empty_messages_of_ever_new_tags),
-        cmocka_unit_test(messages_of_a_kibibyte),
-        cmocka_unit_test(a_waiting_call_goes_on_when_others_receive),
-        cmocka_unit_test(a_table_of_tags_grows_and_shrinks),
+        cmocka_unit_test(flood_of_empty_messages_with_new_tags_is_bounded),
+        cmocka_unit_test(flood_of_unreceived_messages_is_bounded),
+        cmocka_unit_test(waiting_receive_continues_when_others_make_room),
+        cmocka_unit_test(tag_table_grows_and_shrinks),
     };
     return cmocka_run_group_tests_name("flood", tests, NULL, NULL);
 }

@@ -59,7 +59,7 @@ static void refuses_a_transport_with_missing_functions(void **state)
     }
 }
 
-static void refuses_options_of_impossible_size(void **state)
+static void refuses_impossible_link_options(void **state)
 {
     (void)state;
     dw_why why;
@@ -415,7 +415,7 @@ static void call_once(suite_pair *pair)
     suite_expect(pair->link[1], TAG, 1, SHORT_BYTES);
 }
 
-static void the_thread_wakes_rarely_while_callers_come_again(void **state)
+static void link_thread_wakes_rarely_while_callers_come_again(void **state)
 {
     (void)state;
     const suite_backend loop = {.name = "loop", .uri = "loop://standby-%d", .one_process = 1};
@@ -464,7 +464,7 @@ static void text_of_a_peer_cannot_control_a_terminal(void **state)
     }
 }
 
-static void every_call_refuses_null(void **state)
+static void every_link_call_refuses_null(void **state)
 {
     (void)state;
     void *data = NULL;
@@ -492,7 +492,7 @@ static void every_call_refuses_null(void **state)
     suite_close(&pair);
 }
 
-static void the_pool_keeps_buffers_up_to_its_limit(void **state)
+static void buffer_pool_keeps_buffers_up_to_its_limit(void **state)
 {
     (void)state;
     const dw_allocator allocator = dw_memory_allocator(NULL);
@@ -521,18 +521,18 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refuses_a_uri_without_a_known_scheme),
         cmocka_unit_test(refuses_a_transport_with_missing_functions),
-        cmocka_unit_test(refuses_options_of_impossible_size),
+        cmocka_unit_test(refuses_impossible_link_options),
         cmocka_unit_test(a_loop_needs_a_free_name),
         cmocka_unit_test(a_hello_is_read_after_its_sender_left),
         cmocka_unit_test(refuses_traits_that_contradict_each_other),
         cmocka_unit_test(messages_are_limited_by_the_backend),
         cmocka_unit_test(a_handler_is_called_that_was_set_while_the_thread_fell_asleep),
-        cmocka_unit_test(the_thread_wakes_rarely_while_callers_come_again),
+        cmocka_unit_test(link_thread_wakes_rarely_while_callers_come_again),
         cmocka_unit_test(each_backend_of_a_uri_gets_its_own_context),
         cmocka_unit_test(refuses_contexts_for_unused_transports),
         cmocka_unit_test(text_of_a_peer_cannot_control_a_terminal),
-        cmocka_unit_test(every_call_refuses_null),
-        cmocka_unit_test(the_pool_keeps_buffers_up_to_its_limit),
+        cmocka_unit_test(every_link_call_refuses_null),
+        cmocka_unit_test(buffer_pool_keeps_buffers_up_to_its_limit),
     };
     return cmocka_run_group_tests_name("link", tests, NULL, NULL);
 }

@@ -71,7 +71,7 @@ static int is_worth_testing(const loop_end *side)
     return poll(&wait, 1, 0) > 0;
 }
 
-static void a_notice_stays_until_its_own_request_is_tested(void **state)
+static void loop_wakeup_stays_until_its_request_is_tested(void **state)
 {
     (void)state;
     loop_end side[2];
@@ -94,7 +94,7 @@ static void a_notice_stays_until_its_own_request_is_tested(void **state)
     }
 }
 
-static void a_message_is_lost_when_its_sender_closes(void **state)
+static void loop_message_is_lost_when_its_sender_closes(void **state)
 {
     (void)state;
     loop_end side[2];
@@ -112,8 +112,8 @@ static void a_message_is_lost_when_its_sender_closes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_notice_stays_until_its_own_request_is_tested),
-        cmocka_unit_test(a_message_is_lost_when_its_sender_closes),
+        cmocka_unit_test(loop_wakeup_stays_until_its_request_is_tested),
+        cmocka_unit_test(loop_message_is_lost_when_its_sender_closes),
     };
     return cmocka_run_group_tests_name("bare loop", tests, NULL, NULL);
 }

@@ -41,7 +41,7 @@ static void ignore_listening(void *context, const char *uri)
 
 /* Uses the backend without a link. An end that neither sends nor receives must still answer the
  * other's farewell when it is turned. */
-static void an_end_that_does_nothing_answers_a_farewell(void **state)
+static void idle_end_answers_the_close_of_the_other(void **state)
 {
     (void)state;
     static const volatile int never = 0;
@@ -85,7 +85,7 @@ static void two_ends_of_the_same_role_do_not_connect(void **state)
     assert_non_null(strstr(why.text, "other role"));
 }
 
-static void says_what_is_wrong_with_an_address(void **state)
+static void mpi_address_error_names_the_wrong_part(void **state)
 {
     (void)state;
     const struct {
@@ -116,9 +116,9 @@ int run_mpi_opening(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(an_open_that_timed_out_does_not_disturb_the_next, rig_together),
-        cmocka_unit_test_setup(an_end_that_does_nothing_answers_a_farewell, rig_together),
+        cmocka_unit_test_setup(idle_end_answers_the_close_of_the_other, rig_together),
         cmocka_unit_test_setup(two_ends_of_the_same_role_do_not_connect, rig_together),
-        cmocka_unit_test_setup(says_what_is_wrong_with_an_address, rig_together),
+        cmocka_unit_test_setup(mpi_address_error_names_the_wrong_part, rig_together),
     };
     return cmocka_run_group_tests_name("opening links of mpi", tests, NULL, NULL);
 }

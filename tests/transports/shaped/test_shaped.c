@@ -58,7 +58,7 @@ static double wire_seconds(int messages, size_t wire_len, double bits_per_second
 }
 
 /* On the wire, the link adds 8 bytes to a message, tcp another 8, and loop none. */
-static void one_large_message_takes_its_time(void **state)
+static void large_message_takes_as_long_as_the_rate_says(void **state)
 {
     (void)state;
     takes("shaped:rate=40mbit/loop://one-%d", 1, 999992, wire_seconds(1, 1000000, 40e6));
@@ -173,7 +173,7 @@ static void counts_the_bytes_on_the_wire(void **state)
 
 /* Eight messages take 8 ms each on this wire, but their sends are completed earlier. When a flush
  * has returned, the counters must contain all of them. */
-static void counters_agree_with_a_flush(void **state)
+static void flush_returns_after_messages_are_counted(void **state)
 {
     (void)state;
     const suite_backend backend = {.name = "shaped",
@@ -193,7 +193,7 @@ static void counters_agree_with_a_flush(void **state)
     suite_close(&pair);
 }
 
-static void names_the_word_that_is_wrong(void **state)
+static void shaped_uri_error_names_the_wrong_word(void **state)
 {
     (void)state;
     const struct {
@@ -242,14 +242,14 @@ static void names_the_word_that_is_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_large_message_takes_its_time),
+        cmocka_unit_test(large_message_takes_as_long_as_the_rate_says),
         cmocka_unit_test(many_small_messages_take_no_longer_than_few_large_ones),
         cmocka_unit_test(many_messages_are_delayed_only_once),
         cmocka_unit_test(the_two_directions_do_not_slow_each_other),
         cmocka_unit_test(a_slow_message_is_no_timeout),
         cmocka_unit_test(counts_the_bytes_on_the_wire),
-        cmocka_unit_test(counters_agree_with_a_flush),
-        cmocka_unit_test(names_the_word_that_is_wrong),
+        cmocka_unit_test(flush_returns_after_messages_are_counted),
+        cmocka_unit_test(shaped_uri_error_names_the_wrong_word),
     };
     return cmocka_run_group_tests_name("shaped", tests, NULL, NULL);
 }

@@ -291,7 +291,7 @@ static void the_same_seed_gives_the_same_faults(void **state)
 
 /* ---- Messages without faults ----------------------------------------------------------------- */
 
-static void greetings_and_goodbyes_have_no_faults(void **state)
+static void hello_and_goodbye_messages_have_no_faults(void **state)
 {
     (void)state;
     fault_wire wire;
@@ -312,7 +312,7 @@ static void greetings_and_goodbyes_have_no_faults(void **state)
     close_wire(&wire);
 }
 
-static void a_message_without_successor_is_held_for_a_limited_time(void **state)
+static void reorder_holds_the_last_message_for_a_limited_time(void **state)
 {
     (void)state;
     fault_wire wire;
@@ -438,7 +438,7 @@ static uint64_t messages_until_cut(const char *words)
     return through;
 }
 
-static void the_link_breaks_when_it_should(void **state)
+static void disconnect_breaks_the_link_after_the_given_traffic(void **state)
 {
     (void)state;
     assert_int_equal(messages_until_cut("disconnect=100,time=virtual"), 100);
@@ -462,12 +462,12 @@ int main(void)
         cmocka_unit_test(each_fault_has_the_requested_frequency),
         cmocka_unit_test(faults_do_not_depend_on_each_other),
         cmocka_unit_test(the_same_seed_gives_the_same_faults),
-        cmocka_unit_test(greetings_and_goodbyes_have_no_faults),
-        cmocka_unit_test(a_message_without_successor_is_held_for_a_limited_time),
+        cmocka_unit_test(hello_and_goodbye_messages_have_no_faults),
+        cmocka_unit_test(reorder_holds_the_last_message_for_a_limited_time),
         cmocka_unit_test(virtual_time_needs_no_waiting),
         cmocka_unit_test(jitter_is_spread_evenly_on_top_of_the_delay),
         cmocka_unit_test(a_stall_delays_all_later_messages),
-        cmocka_unit_test(the_link_breaks_when_it_should),
+        cmocka_unit_test(disconnect_breaks_the_link_after_the_given_traffic),
     };
     return cmocka_run_group_tests_name("shaped faults", tests, NULL, NULL);
 }

@@ -123,7 +123,7 @@ static void *wait_for_one(void *context)
 
 /* A caller that waits does the work of the link's thread. The thread must take over again when the
  * caller has its message. */
-static void reads_on_without_callers(void **state)
+static void reads_messages_while_no_caller_waits(void **state)
 {
     suite_pair pair;
     open_pair(&pair, state);
@@ -414,7 +414,7 @@ int run_transport_suite(const suite_backend *backend)
         CASE(carries_256_mebibytes_in_one_message),
         CASE(carries_many_messages_in_flight),
         CASE(carries_both_directions_at_once),
-        CASE(reads_on_without_callers),
+        CASE(reads_messages_while_no_caller_waits),
         CASE(sends_what_is_queued_before_it_closes),
         CASE(does_not_allocate_in_steady_state),
         CASE(gives_back_dropped_and_shortened_room),

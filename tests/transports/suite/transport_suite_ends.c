@@ -467,7 +467,7 @@ static suite_verdict send_nothing(void *context, unsigned char *message, size_t 
     return n == 0 ? SUITE_DROP : SUITE_PASS;
 }
 
-static void refuses_foreign_greetings(void **state)
+static void refuses_invalid_hello_messages(void **state)
 {
     const suite_backend *backend = backend_of(state);
     static const dw_transport *known[8];
@@ -551,7 +551,7 @@ int run_transport_suite_ends(const suite_backend *backend)
         CASE(a_peer_that_receives_nothing_is_a_timeout),
         CASE(an_idle_link_stays_open),
         CASE(open_times_out_without_a_peer),
-        CASE(refuses_foreign_greetings),
+        CASE(refuses_invalid_hello_messages),
         CASE(a_message_of_unknown_kind_ends_the_link),
     };
 #undef CASE

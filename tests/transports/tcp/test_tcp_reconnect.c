@@ -128,31 +128,6 @@ static void every_message_arrives_once_under_cuts(void **state)
     talk_under_cuts("?grace=60s&stripes=1", 250, seed + 1);
 }
 
-static void reconnects_after_a_pause(void **state)
-{
-    (void)state;
-    proxy_pair pair = {.options = {"?grace=60s", "?grace=60s"}};
-    proxy_pair_open(&pair);
-    suite_send(pair.link[0], TAG, 1, 3000000);
-    suite_expect(pair.link[1], TAG, 1, 3000000);
-    proxy_refuse(pair.proxy, 1);
-    proxy_cut(pair.proxy, PROXY_ALL, 0);
-    for (uint64_t n = 2; n < 6; n++) {
-        suite_send(pair.link[0], TAG, n, 700000);
-        suite_send(pair.link[1], TAG, n, 70);
-    }
-    void *data;
-    size_t len;
-    assert_int_equal(dw_link_recv(pair.link[1], TAG, 300, &data, &len), DW_PENDING);
-    proxy_refuse(pair.proxy, 0);
-    for (uint64_t n = 2; n < 6; n++) {
-        suite_expect(pair.link[1], TAG, n, 700000);
-        suite_expect(pair.link[0], TAG, n, 70);
-    }
-    assert_true(counted(pair.link[1]).reconnects > 0);
-    proxy_pair_close(&pair);
-}
-
 /* An idle link notices a cut, too, and reconnects before a message needs the connections. */
 static void an_idle_link_reconnects(void **state)
 {
@@ -211,7 +186,7 @@ static void tell_parent(void *context, const char *uri)
     if (write(*(const int *)context, uri, strlen(uri) + 1) < 0) abort();
 }
 
-static void a_dialler_knows_at_once_that_its_listener_was_killed(void **state)
+static void connecting_end_notices_at_once_that_the_listener_was_killed(void **state)
 {
     (void)state;
     int ends[2];
@@ -242,7 +217,7 @@ static void a_dialler_knows_at_once_that_its_listener_was_killed(void **state)
     close(ends[1]);
 }
 
-static void a_goodbye_needs_no_new_connection(void **state)
+static void closing_a_link_opens_no_new_connection(void **state)
 {
     (void)state;
     proxy_pair pair = {.options = {"?grace=3600s", "?grace=3600s"}};
@@ -281,7 +256,7 @@ static int answer_to(int port, unsigned char session, unsigned char stripe)
     return n == (ssize_t)sizeof answer ? answer[26] : -1;
 }
 
-static void strangers_get_no_place_in_a_session(void **state)
+static void unknown_client_cannot_join_a_session(void **state)
 {
     (void)state;
     proxy_pair pair = {.options = {NULL, NULL}};
@@ -298,7 +273,7 @@ static void strangers_get_no_place_in_a_session(void **state)
 }
 
 /* Diallers that are welcomed and leave before they have sent anything else take nobody's place. */
-static void a_silent_dialler_takes_no_place(void **state)
+static void client_that_leaves_early_takes_no_stripe(void **state)
 {
     (void)state;
     proxy_pair pair = {.options = {NULL, NULL}, .early_guests = 5};
@@ -312,15 +287,14 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         /* This one forks, so it runs while there is only one thread. */
-        cmocka_unit_test(a_dialler_knows_at_once_that_its_listener_was_killed),
+        cmocka_unit_test(connecting_end_notices_at_once_that_the_listener_was_killed),
         cmocka_unit_test_prestate(every_message_arrives_once_under_cuts, argc > 1 ? argv[1] : NULL),
-        cmocka_unit_test(reconnects_after_a_pause),
         cmocka_unit_test(an_idle_link_reconnects),
         cmocka_unit_test(a_peer_that_does_not_return_is_given_up),
         cmocka_unit_test(a_peer_that_leaves_is_not_waited_for),
-        cmocka_unit_test(a_goodbye_needs_no_new_connection),
-        cmocka_unit_test(strangers_get_no_place_in_a_session),
-        cmocka_unit_test(a_silent_dialler_takes_no_place),
+        cmocka_unit_test(closing_a_link_opens_no_new_connection),
+        cmocka_unit_test(unknown_client_cannot_join_a_session),
+        cmocka_unit_test(client_that_leaves_early_takes_no_stripe),
     };
     return cmocka_run_group_tests_name("tcp_reconnect", tests, NULL, NULL);
 }

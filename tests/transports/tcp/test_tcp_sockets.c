@@ -57,7 +57,7 @@ static void expect_options(int fd, const char *congestion)
 }
 
 /* Dialler and listener set the options of all their sockets, each for itself. */
-static void all_stripes_have_the_same_options(void **state)
+static void all_connections_of_a_link_have_the_same_socket_options(void **state)
 {
     (void)state;
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0?congestion=reno"};
@@ -114,7 +114,7 @@ static void *wait_for_a_peer(void *context)
 /* Strangers send nothing, or a byte from time to time, to a listener that waits and to one that has
  * its peer. The last byte is sent before the ten seconds are over, so that only the clock can wake
  * the link. */
-static void a_stranger_has_ten_seconds_to_send_a_hello(void **state)
+static void connection_without_a_hello_is_closed_after_ten_seconds(void **state)
 {
     (void)state;
     static const char hello[] = "DWTCP\n\2C";
@@ -160,8 +160,8 @@ static void a_stranger_has_ten_seconds_to_send_a_hello(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_stripes_have_the_same_options),
-        cmocka_unit_test(a_stranger_has_ten_seconds_to_send_a_hello),
+        cmocka_unit_test(all_connections_of_a_link_have_the_same_socket_options),
+        cmocka_unit_test(connection_without_a_hello_is_closed_after_ten_seconds),
     };
     return cmocka_run_group_tests_name("sockets of tcp", tests, NULL, NULL);
 }

@@ -102,12 +102,7 @@ static void longer_messages_use_all_stripes(void **state)
 {
     (void)state;
     use_all_stripes(NULL, 4 * MEBIBYTE);
-}
-
-static void stripes_that_were_asked_for_carry_messages(void **state)
-{
-    (void)state;
-    use_all_stripes("?stripes=4", 3 * MEBIBYTE);
+    use_all_stripes("?stripes=4", 3 * MEBIBYTE); /* stripes that were asked for */
 }
 
 /* One stripe after the other stalls while messages are sent. What it carried is sent again by
@@ -411,7 +406,7 @@ static void an_invalid_record_ends_the_link(void **state)
     }
 }
 
-static void names_the_option_that_is_wrong(void **state)
+static void tcp_uri_error_names_the_wrong_option(void **state)
 {
     (void)state;
     const struct {
@@ -433,16 +428,6 @@ static void names_the_option_that_is_wrong(void **state)
         assert_non_null(strstr(why.text, i == 6 ? "congestion control" : cases[i].blamed));
         assert_string_equal(cases[i].uri + why.offset, cases[i].blamed);
     }
-}
-
-static void an_available_congestion_control_can_be_chosen(void **state)
-{
-    (void)state;
-    proxy_pair pair = {.options = {"?congestion=reno", "?stripes=2&congestion=reno"}};
-    proxy_pair_open(&pair);
-    suite_send(pair.link[0], TAG, 1, MEBIBYTE);
-    suite_expect(pair.link[1], TAG, 1, MEBIBYTE);
-    proxy_pair_close(&pair);
 }
 
 /* Without grace, the port is free again as soon as the peer is connected: one address can serve
@@ -470,15 +455,13 @@ int main(void)
         cmocka_unit_test(a_stripe_that_never_connects_does_not_matter),
         cmocka_unit_test(messages_up_to_the_window_use_the_first_stripe),
         cmocka_unit_test(longer_messages_use_all_stripes),
-        cmocka_unit_test(stripes_that_were_asked_for_carry_messages),
         cmocka_unit_test(a_stalled_stripe_does_not_block_the_others),
         cmocka_unit_test(all_that_has_stalled_is_sent_again_at_once),
         cmocka_unit_test(unreceived_bytes_are_bounded),
         cmocka_unit_test(records_may_arrive_in_any_order_and_twice),
         cmocka_unit_test(an_acknowledgement_wakes_a_waiting_send),
         cmocka_unit_test(an_invalid_record_ends_the_link),
-        cmocka_unit_test(names_the_option_that_is_wrong),
-        cmocka_unit_test(an_available_congestion_control_can_be_chosen),
+        cmocka_unit_test(tcp_uri_error_names_the_wrong_option),
         cmocka_unit_test(a_port_can_serve_one_peer_after_the_other),
     };
     return cmocka_run_group_tests_name("tcp_stripes", tests, NULL, NULL);

@@ -8,7 +8,7 @@
 
 #include "tls/tls.h"
 
-static void keys_are_refused_with_a_sentence(void **state)
+static void keys_are_refused_in_a_build_without_tls(void **state)
 {
     (void)state;
     const dw_tls_options options = {.struct_size = sizeof options,
@@ -31,6 +31,6 @@ static void keys_are_refused_with_a_sentence(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(keys_are_refused_with_a_sentence)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(keys_are_refused_in_a_build_without_tls)};
     return cmocka_run_group_tests_name("no_tls", tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@ static void meet_by_key(tls_pair *pair)
 
 /* ---- Bytes ----------------------------------------------------------------------------------- */
 
-static void carries_single_bytes_and_fills_small_buffers(void **state)
+static void tls_carries_single_bytes_and_fills_small_buffers(void **state)
 {
     (void)state;
     tls_pair pair = {.at_most = 1};
@@ -37,7 +37,7 @@ static void carries_single_bytes_and_fills_small_buffers(void **state)
 
 /* What is sent cannot be read on the wire, and sending the same bytes twice makes different
  * records. */
-static void hides_what_it_carries(void **state)
+static void tls_hides_what_it_carries(void **state)
 {
     (void)state;
     tls_pair pair = {0};
@@ -67,7 +67,7 @@ static void count_key_updates(int writes, int version, int content, const void *
         ++*(int *)count;
 }
 
-static void changes_keys_in_mid_stream(void **state)
+static void tls_changes_keys_in_mid_stream(void **state)
 {
     (void)state;
     tls_pair pair = {.at_most = 777};
@@ -205,7 +205,7 @@ static void reports_bytes_that_openssl_has_read(void **state)
 
 /* ---- Ends ------------------------------------------------------------------------------------ */
 
-static void distinguishes_an_end_from_a_cut(void **state)
+static void tls_distinguishes_a_close_from_a_cut(void **state)
 {
     (void)state;
     for (int is_cut = 0; is_cut < 2; is_cut++) {
@@ -296,7 +296,7 @@ static void count_tickets(int writes, int version, int content, const void *data
         ++*(int *)count;
 }
 
-static void hands_out_no_tickets(void **state)
+static void tls_hands_out_no_session_tickets(void **state)
 {
     (void)state;
     const dw_tls_options listener = tls_with_group_key("rank/0", NULL),
@@ -319,16 +319,16 @@ static void hands_out_no_tickets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(carries_single_bytes_and_fills_small_buffers),
-        cmocka_unit_test(hides_what_it_carries),
-        cmocka_unit_test(changes_keys_in_mid_stream),
+        cmocka_unit_test(tls_carries_single_bytes_and_fills_small_buffers),
+        cmocka_unit_test(tls_hides_what_it_carries),
+        cmocka_unit_test(tls_changes_keys_in_mid_stream),
         cmocka_unit_test(reads_on_while_an_answer_cannot_be_written),
         cmocka_unit_test(waits_for_the_direction_that_openssl_needs),
         cmocka_unit_test(reports_bytes_that_openssl_has_read),
-        cmocka_unit_test(distinguishes_an_end_from_a_cut),
+        cmocka_unit_test(tls_distinguishes_a_close_from_a_cut),
         cmocka_unit_test(a_changed_byte_breaks_the_stream),
         cmocka_unit_test(each_session_has_its_own_number),
-        cmocka_unit_test(hands_out_no_tickets),
+        cmocka_unit_test(tls_hands_out_no_session_tickets),
     };
     return cmocka_run_group_tests_name("tls", tests, NULL, NULL);
 }

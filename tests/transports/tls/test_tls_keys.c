@@ -64,7 +64,7 @@ static void refuses_wrong_keys_and_names_in_the_same_way(void **state)
 
 /* End a both listens and dials. An attacker that sends a's own handshake back to a, as if it came
  * from b, must be refused. */
-static void refuses_its_own_handshake(void **state)
+static void reflected_handshake_is_refused(void **state)
 {
     (void)state;
     const dw_tls_options dials = tls_with_group_key("a", "b");
@@ -149,7 +149,7 @@ static void expect(const dw_tls_options *options, dw_link_role role, dw_status s
     assert_null(context);
 }
 
-static void says_what_is_wrong_with_the_options(void **state)
+static void tls_options_error_names_the_wrong_option(void **state)
 {
     (void)state;
     static const struct {
@@ -217,10 +217,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refuses_wrong_keys_and_names_in_the_same_way),
-        cmocka_unit_test(refuses_its_own_handshake),
+        cmocka_unit_test(reflected_handshake_is_refused),
         cmocka_unit_test(every_pair_has_a_key_of_its_own),
         cmocka_unit_test(reads_only_valid_identities),
-        cmocka_unit_test(says_what_is_wrong_with_the_options),
+        cmocka_unit_test(tls_options_error_names_the_wrong_option),
         cmocka_unit_test(reads_a_key_file_only_if_it_is_private),
     };
     return cmocka_run_group_tests_name("keys of tls", tests, NULL, NULL);

@@ -18,7 +18,7 @@ static dw_tls_options own[2], wrong_key, wrong_name;
 
 /* ---- Which ends connect ---------------------------------------------------------------------- */
 
-static void both_ends_know_the_name_of_the_other(void **state)
+static void both_ends_know_the_tls_name_of_the_other(void **state)
 {
     (void)state;
     const suite_backend backend = {
@@ -135,7 +135,7 @@ static void a_listener_goes_on_waiting_for_the_right_peer(void **state)
     dw_link_close(link);
 }
 
-static void a_listener_says_who_was_turned_away(void **state)
+static void tls_listener_timeout_names_the_refused_clients(void **state)
 {
     (void)state;
     listening me;
@@ -153,7 +153,7 @@ static void a_listener_says_who_was_turned_away(void **state)
 }
 
 /* To a listener without TLS, a TLS handshake is nonsense from a stranger. */
-static void says_that_nobody_answers_the_handshake(void **state)
+static void tls_timeout_asks_whether_the_listener_has_tls(void **state)
 {
     (void)state;
     listening me;
@@ -288,11 +288,11 @@ int main(void)
     wrong_key.group_key = other_key;
     wrong_name = tls_with_group_key("rank/1", "rank/2");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_ends_know_the_name_of_the_other),
+        cmocka_unit_test(both_ends_know_the_tls_name_of_the_other),
         cmocka_unit_test(shaped_in_front_of_tls_works),
         cmocka_unit_test(a_listener_goes_on_waiting_for_the_right_peer),
-        cmocka_unit_test(a_listener_says_who_was_turned_away),
-        cmocka_unit_test(says_that_nobody_answers_the_handshake),
+        cmocka_unit_test(tls_listener_timeout_names_the_refused_clients),
+        cmocka_unit_test(tls_timeout_asks_whether_the_listener_has_tls),
         cmocka_unit_test(needs_tls_except_on_loopback),
         cmocka_unit_test(a_transport_without_tls_says_so),
         cmocka_unit_test(an_envelope_belongs_to_its_session),

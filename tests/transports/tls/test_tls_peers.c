@@ -380,7 +380,7 @@ static void refuses_bytes_that_are_not_tls(void **state)
 
 /* The first message of an honest dialler, as a thief could have recorded it: sent again as it was,
  * and with each of its bytes changed. */
-static void refuses_a_recorded_hello(void **state)
+static void recorded_or_changed_hello_is_refused(void **state)
 {
     (void)state;
     const dw_tls_options listener = tls_with_group_key("rank/0", NULL),
@@ -409,7 +409,7 @@ static void refuses_a_recorded_hello(void **state)
 }
 
 /* A first message without end: our end reads at most 16 KiB of it. */
-static void reads_little_from_strangers(void **state)
+static void unauthenticated_peer_is_read_at_most_16_kib(void **state)
 {
     (void)state;
     const dw_tls_options both[2] = {tls_with_group_key("rank/0", NULL),
@@ -481,7 +481,7 @@ static void notices_a_peer_that_hangs_up(void **state)
 }
 
 /* Two diallers, or two listeners, cannot connect to each other. */
-static void roles_are_not_interchangeable(void **state)
+static void handshake_with_itself_is_refused(void **state)
 {
     (void)state;
     tls_pair dialling = {0};
@@ -512,11 +512,11 @@ int main(void)
         cmocka_unit_test(refuses_foreign_clients),
         cmocka_unit_test(refuses_servers_without_proof),
         cmocka_unit_test(refuses_bytes_that_are_not_tls),
-        cmocka_unit_test(refuses_a_recorded_hello),
-        cmocka_unit_test(reads_little_from_strangers),
+        cmocka_unit_test(recorded_or_changed_hello_is_refused),
+        cmocka_unit_test(unauthenticated_peer_is_read_at_most_16_kib),
         cmocka_unit_test(the_handshake_has_a_deadline),
         cmocka_unit_test(notices_a_peer_that_hangs_up),
-        cmocka_unit_test(roles_are_not_interchangeable),
+        cmocka_unit_test(handshake_with_itself_is_refused),
     };
     return cmocka_run_group_tests_name("tls_peers", tests, make_certificates, free_certificates);
 }

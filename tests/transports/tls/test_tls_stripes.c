@@ -44,7 +44,7 @@ static void talk(const proxy_pair *pair, uint64_t n, size_t len)
     suite_expect(pair->link[0], MY_TAG, n + 1000, len / 3);
 }
 
-static void cuts_are_healed(void **state)
+static void tls_link_heals_cut_connections(void **state)
 {
     (void)state;
     proxy_pair pair;
@@ -72,7 +72,7 @@ static void cuts_are_healed(void **state)
 }
 
 /* Without TLS, the changed byte would be delivered as a wrong value. */
-static void a_changed_byte_loses_no_message(void **state)
+static void tls_link_heals_changed_bytes(void **state)
 {
     (void)state;
     proxy_pair pair;
@@ -148,8 +148,8 @@ int main(void)
     own[0] = tls_with_group_key("rank/0", NULL);
     own[1] = tls_with_group_key("rank/1", "rank/0");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cuts_are_healed),
-        cmocka_unit_test(a_changed_byte_loses_no_message),
+        cmocka_unit_test(tls_link_heals_cut_connections),
+        cmocka_unit_test(tls_link_heals_changed_bytes),
         cmocka_unit_test(only_the_same_peer_can_rejoin_a_session),
     };
     return cmocka_run_group_tests_name("tls_stripes", tests, NULL, NULL);
