@@ -9,8 +9,6 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import types
-import unittest.mock
 
 KEYS = [
     *("speedup", "speedup2", "speedup3", "slowdown_raw", "codec_share"),
@@ -144,32 +142,6 @@ def check_grid_aims():
         assert len(missed) == 1, (word, missed)
 
 
-def check_slowdown():
-    """Checks that the demo makes its link so slow as --wire says, or 8 times slower than computing
-    without it. Instead of training, the function `calibrate` tells which slowdown it was asked for.
-    """
-    import demo
-
-    class Asked(Exception):
-        """Carries the slowdown out of demo.run, which ends with it."""
-
-    def calibrate(runner, text, model, epochs, slowdown):
-        raise Asked(slowdown)
-
-    runner = types.SimpleNamespace(pretrained=lambda text: None, finetune={"epochs": 1})
-    fakes = {
-        "calibrate": calibrate,
-        "Demo": lambda arguments: runner,
-        "texts": lambda arguments, out: (None, None),
-    }
-    for wire, slowdown in ((None, 8), (20, 20)):
-        with unittest.mock.patch.multiple(demo, **fakes):
-            try:
-                demo.run(types.SimpleNamespace(wire=wire, grid=None, out="nowhere"))
-            except Asked as asked:
-                assert asked.args == (slowdown,), asked.args
-
-
 def check_median():
     """Of three runs in turn, that of median wall clock counts, with its log."""
     import demo
@@ -197,7 +169,6 @@ def main():
     source, build = map(pathlib.Path, sys.argv[1:3])
     text = source / "docs" / "format.md"
     check_aims(source)
-    check_slowdown()
     check_median()
     check_grid_aims()
     with tempfile.TemporaryDirectory(prefix="deltawire-demo-") as folder:

@@ -286,16 +286,6 @@ class Mpi(Base):
         if not MPIS:
             self.skipTest("no MPI here")
 
-    def test_every_mpi_gives_the_same_losses(self):
-        four = self.local(4)
-        for mpi in MPIS:
-            for link in "mpi://", "shaped:rate=1gbit,delay=1ms/mpi://":
-                with self.subTest(mpi + " " + link):
-                    self.start(
-                        ["--link", link, "--log", self.path("log")], before=[MPIRUN, mpi, "4"]
-                    ).check()
-                    self.assertEqual(self.losses("log"), four)
-
     def test_a_rank_that_cannot_start_ends_the_job(self):
         for mpi in MPIS:
             process = self.start(["--link", "mpi://", "--layers", "2"], before=[MPIRUN, mpi, "3"])
@@ -423,18 +413,6 @@ class Keys(Base):
             self.assertEqual(result.returncode, code)
             self.assertIn(word, result.stderr)
         self.assertEqual(first.read_bytes(), before)
-
-    def test_a_run_under_a_key_has_the_same_losses(self):
-        key, port = self.key(), free_port()
-        expected = self.local(3)
-        link = ["--link", f"tcp://127.0.0.1:{port}", "--group-key", key]
-        self.assertEqual(
-            self.run_ranks([(link, dict(RANK=rank, WORLD_SIZE=3)) for rank in range(3)]), expected
-        )
-        self.start(
-            ["--local", "3", "--log", self.path("log")], DELTAWIRE_GROUP_KEY_FILE=key
-        ).check()
-        self.assertEqual(self.losses("log"), expected)
 
     def test_a_rank_with_another_key_is_refused(self):
         port, key, other = free_port(), self.key(), self.key("other.key")

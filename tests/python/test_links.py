@@ -329,19 +329,9 @@ def fill(link):
 """
 WAITS = {
     "listen": "wait = lambda: listen(open_timeout=600)",
-    "connect": "wait = lambda: deltawire.Link('tcp://127.0.0.1:1', open_timeout=600)",
     "recv": "one, other = pair(); wait = lambda: one.recv(3)",
     "send": "one, other = pair(); wait = lambda: fill(other)",
     "channel": "one, other = pair(); wait = lambda: deltawire.Channel(one, 4, send='raw')",
-    "channel_recv": """
-one, other = pair()
-made = []
-thread = threading.Thread(target=lambda: made.append(deltawire.Channel(one, 4, send='raw')))
-thread.start()
-to = deltawire.Channel(other, 4, recv='raw')
-thread.join()
-wait = lambda: to.recv(shape=(1, 2, 3))
-""",
     "close": """
 one, other = pair()
 try:

@@ -2,14 +2,6 @@
  * pipeline.c - starts a thread for each rank, and notes what rank 0 reports. */
 #include "pipeline.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 char pipeline_text[80], pipeline_folder[TEST_FOLDER_BYTES];
 
 void note_listening(void *context, const char *uri)

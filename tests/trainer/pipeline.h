@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  * pipeline.h - complete runs of the trainer in one process, for tests: every rank is a thread with
- * links of its own over tcp on loopback. */
+ * links of its own over tcp on loopback. Includes what every test needs. */
 #ifndef DW_TEST_PIPELINE_H
 #define DW_TEST_PIPELINE_H
 
 #include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
 
 #include "deltawire/trainer.h"
 #include "stage.h"

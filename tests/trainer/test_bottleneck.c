@@ -2,16 +2,6 @@
  * test_bottleneck.c - the matrices around a boundary: their gradients agree with finite
  * differences, they begin as a projection, and runs with them learn, resume and agree. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "layout.h"
 #include "model.h"

@@ -2,14 +2,6 @@
  * test_evaluation.c - the held-out loss with codecs and without them: each is what it says, and the
  * second one changes nothing. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "pipeline.h"
 

@@ -2,16 +2,6 @@
  * test_grid.c - replicas of a pipeline: they learn like one pipeline with a larger batch, always
  * hold the same parameters, continue from a checkpoint with the same bits, and end together. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "agreement.h"
 #include "pipeline.h"

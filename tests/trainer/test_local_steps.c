@@ -2,15 +2,6 @@
  * test_local_steps.c - replicas that take several steps on their own: what they average, that all
  * of them then hold the same parameters, and that a checkpoint continues with the same bits. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "outer.h"
 #include "pipeline.h"

@@ -1,18 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_record.c - the bytes of records, the records of complete runs, and the errors of records
  * that cannot be written. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "data.h"
 #include "model.h"

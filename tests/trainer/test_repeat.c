@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_repeat.c - a batch that is used several times in a row: later uses are changes since the one
  * before, and codecs keep the state of one batch, however many samples there are. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "pipeline.h"
 
 enum { REPEAT = 3 };

@@ -2,14 +2,6 @@
  * test_same_places.c - gradients that go back through the elements whose activations were sent:
  * with all elements a run is that without the setting, with some of them a run does not depend on
  * the schedule, and the places of one piece are not those of another. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "pipeline.h"
 
 static pipeline a_sparse_run(const char *forward)

@@ -2,14 +2,6 @@
  * test_slices.c - slices cover all tokens, and a model that computes slice by slice gives the
  * losses and gradients of one that computes whole samples. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "model.h"
 #include "pipeline.h"

@@ -5,16 +5,7 @@
  * Neither can be told from the results: a mean that is begun late has the same bits, and norms that
  * differ in their last bits give parameters that hardly differ. So the linker puts functions of
  * this file in front of three others, which note that they were called. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "block.h"
 #include "deltawire/collective.h"

@@ -2,15 +2,6 @@
  * test_tied.c - tied embeddings: any number of stages learns the same bits, all copies stay equal,
  * and their gradients go through the codec with those of replicas. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "agreement.h"
 #include "checkpoint.h"

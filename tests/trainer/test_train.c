@@ -2,16 +2,6 @@
  * test_train.c - complete runs: any number of stages gives the same bits, a seed gives the same run
  * again, a checkpoint continues a run, and every run ends cleanly. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "deltawire/transport.h"
 #include "pipeline.h"
@@ -105,28 +95,6 @@ static void a_seeded_run_repeats_bit_for_bit(void **state)
         run_pipeline(&other, stages, NULL);
         assert_true(other.loss[8] != first.loss[8]);
     }
-}
-
-static void over_loop(rank *r)
-{
-    static const char *const links[STAGES_MAX] = {"loop://train-0", "loop://train-1",
-                                                  "loop://train-2"};
-    if (r->config.listen) r->config.listen = links[r->index];
-}
-
-static void the_backend_changes_no_bit(void **state)
-{
-    (void)state;
-    pipeline tcp = a_run();
-    tcp.config.forward = "delta:bits=3";
-    tcp.config.backward = "direct:bits=6";
-    pipeline loop = tcp;
-    run_pipeline(&tcp, 3, NULL);
-    run_pipeline(&loop, 3, over_loop);
-    assert_all(&tcp, DW_OK);
-    assert_all(&loop, DW_OK);
-    assert_same_run(&tcp, &loop);
-    assert_int_equal(loop.summary.cost.kernel_forward, 0); /* the backend loop uses no socket */
 }
 
 static void compression_is_lossy_small_and_counted(void **state)
@@ -336,7 +304,6 @@ int main(void)
         TEST(any_number_of_stages_gives_the_same_bits),
         TEST(the_schedule_changes_no_bit),
         TEST(a_seeded_run_repeats_bit_for_bit),
-        TEST(the_backend_changes_no_bit),
         TEST(compression_is_lossy_small_and_counted),
         TEST(evaluates_on_the_samples_after_the_training_ones),
         TEST(a_single_stage_waits_for_nobody),

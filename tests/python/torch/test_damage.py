@@ -118,7 +118,7 @@ def steps_with_damaged_lengths(rank, world, at):
 
 
 @needs_texts
-@pytest.mark.parametrize("at", [0, 4, 8, 12, 21, 28, 29, 34, 36])
+@pytest.mark.parametrize("at", [4, 12, 29])
 def test_a_damaged_announcement_of_a_long_message(ranks, at):
     """gloo would end a process that receives more than it expects. The long message is taken for no
     other one, and the next step works."""

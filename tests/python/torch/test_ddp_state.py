@@ -71,15 +71,11 @@ def rank_of_run(rank, world, folder, first, options):
 
 WORLDS = [
     (2, {}),
-    (2, {"named": False}),
     (2, {"codec": "delta:bits=3", "hook": {"exchange": "parts"}}),
     (3, {"codec": "delta:bits=2,rounding=stochastic,seed=7", "hook": {"exchange": "parts"}}),
     (3, {"hook": {"exchange": "gather", "sums": "direct:bits=8"}}),
     (2, {"find_unused_parameters": True}),
     (2, {"static_graph": True}),
-    (2, {"gradient_as_bucket_view": True}),
-    (2, {"codec": "direct:bits=5"}),
-    (2, {"codec": "direct:bits=4,feedback=ef"}),
     (3, {"codec": "direct:bits=3,feedback=ef", "hook": {"exchange": "parts"}}),
     (2, {"codec": "direct:bits=4,feedback=ef", "hook": LINKS}),
     (3, {"codec": "delta:bits=3", "hook": {**LINKS, "sums": "direct:bits=4,feedback=ef"}}),

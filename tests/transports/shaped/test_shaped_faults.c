@@ -249,26 +249,6 @@ static void each_fault_has_the_requested_frequency(void **state)
     assert_true(found.lost + found.doubled + found.overtaken + found.damaged == 0);
 }
 
-static void faults_do_not_depend_on_each_other(void **state)
-{
-    (void)state;
-    enum { N = 20000 };
-    static unsigned char is_lost[2][N];
-    for (int with = 0; with < 2; with++) {
-        send_all(
-            with
-                ? "loss=10%,duplicate=20%,corrupt=20%,stall=5%:1s,jitter=1s,rate=1mbit,time=virtual"
-                : "loss=10%,time=virtual",
-            DW_LINK_LISTEN, N);
-        memset(is_lost[with], 1, N);
-        for (size_t i = 0; i < notes.n; i++) is_lost[with][notes.at[i].number] = 0;
-    }
-    assert_memory_equal(is_lost[0], is_lost[1], N);
-    size_t doubled = 0;
-    for (size_t i = 1; i < notes.n; i++) doubled += notes.at[i].number == notes.at[i - 1].number;
-    is_about(doubled, N, 0.9 * 0.2);
-}
-
 static void the_same_seed_gives_the_same_faults(void **state)
 {
     (void)state;
@@ -460,7 +440,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_traits_say_which_faults_can_occur),
         cmocka_unit_test(each_fault_has_the_requested_frequency),
-        cmocka_unit_test(faults_do_not_depend_on_each_other),
         cmocka_unit_test(the_same_seed_gives_the_same_faults),
         cmocka_unit_test(hello_and_goodbye_messages_have_no_faults),
         cmocka_unit_test(reorder_holds_the_last_message_for_a_limited_time),

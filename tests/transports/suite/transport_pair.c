@@ -357,28 +357,6 @@ long suite_allocations(void)
     return atomic_load(&allocations);
 }
 
-static atomic_long until_failure = -1;
-static atomic_int failed;
-
-void suite_fail_allocation(long n)
-{
-    atomic_store(&failed, 0);
-    atomic_store(&until_failure, n);
-}
-
-int suite_allocation_has_failed(void)
-{
-    return atomic_load(&failed);
-}
-
-static int may_allocate(void)
-{
-    atomic_fetch_add(&allocations, 1);
-    if (atomic_load(&until_failure) < 0 || atomic_fetch_sub(&until_failure, 1) != 0) return 1;
-    atomic_store(&failed, 1);
-    return 0;
-}
-
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t n, size_t bytes);
 void *__real_realloc(void *memory, size_t bytes);
@@ -390,20 +368,24 @@ void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
 
 void *__wrap_malloc(size_t bytes)
 {
-    return may_allocate() ? __real_malloc(bytes) : NULL;
+    atomic_fetch_add(&allocations, 1);
+    return __real_malloc(bytes);
 }
 
 void *__wrap_calloc(size_t n, size_t bytes)
 {
-    return may_allocate() ? __real_calloc(n, bytes) : NULL;
+    atomic_fetch_add(&allocations, 1);
+    return __real_calloc(n, bytes);
 }
 
 void *__wrap_realloc(void *memory, size_t bytes)
 {
-    return may_allocate() ? __real_realloc(memory, bytes) : NULL;
+    atomic_fetch_add(&allocations, 1);
+    return __real_realloc(memory, bytes);
 }
 
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
 {
-    return may_allocate() ? __real_aligned_alloc(alignment, bytes) : NULL;
+    atomic_fetch_add(&allocations, 1);
+    return __real_aligned_alloc(alignment, bytes);
 }

@@ -81,9 +81,6 @@ void suite_sleep_ms(int ms);
 
 /* How often the library has called malloc, calloc, realloc or aligned_alloc, by -Wl,--wrap. */
 long suite_allocations(void);
-/* Call number n from now (0: the next one) returns NULL, once. n < 0: no call does. */
-void suite_fail_allocation(long n);
-int suite_allocation_has_failed(void);
 
 /* ---- A backend that changes what another one sends ------------------------------------------- */
 

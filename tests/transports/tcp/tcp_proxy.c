@@ -226,22 +226,12 @@ void proxy_stall_from(tcp_proxy *proxy, int first)
     pthread_mutex_unlock(&proxy->lock);
 }
 
-static uint64_t moved(tcp_proxy *proxy, int way)
-{
-    pthread_mutex_lock(&proxy->lock);
-    uint64_t bytes = proxy->moved[way];
-    pthread_mutex_unlock(&proxy->lock);
-    return bytes;
-}
-
 uint64_t proxy_forward(tcp_proxy *proxy)
 {
-    return moved(proxy, 0);
-}
-
-uint64_t proxy_backward(tcp_proxy *proxy)
-{
-    return moved(proxy, 1);
+    pthread_mutex_lock(&proxy->lock);
+    uint64_t bytes = proxy->moved[0];
+    pthread_mutex_unlock(&proxy->lock);
+    return bytes;
 }
 
 /* ---- Pairs ----------------------------------------------------------------------------------- */

@@ -25,7 +25,6 @@ void proxy_corrupt(tcp_proxy *proxy, int which);
 void proxy_refuse(tcp_proxy *proxy, int on);        /* closes new connections at once */
 void proxy_stall_from(tcp_proxy *proxy, int first); /* stalls this one and all later ones */
 uint64_t proxy_forward(tcp_proxy *proxy);           /* all bytes from diallers so far */
-uint64_t proxy_backward(tcp_proxy *proxy);
 
 /* A pair of links with a proxy between them: end 0 listens. options: the query that is appended to
  * the address in each end's URI. */

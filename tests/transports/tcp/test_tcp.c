@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "knock.h"
+#include "transports/suite/listener.h"
 
 enum { TAG = 1, TCP_HELLO = 48, RECORD = 32, CHUNK_RECORD = 48, LINK_HEADER = 8, HELLO = 32 };
 
@@ -74,50 +75,13 @@ static const unsigned char greeting[TCP_HELLO + RECORD + LINK_HEADER + HELLO] = 
     '.',
     '1'};
 
-/* A link that listens in a thread of its own, so that the test can be its peer. */
-typedef struct waiting_listener {
-    dw_link *link;
-    dw_status status;
-    dw_why why;
-    dw_link_options options;
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    int port;
-} waiting_listener;
-
-static void note_port(void *context, const char *uri)
-{
-    waiting_listener *waiting = context;
-    pthread_mutex_lock(&waiting->lock);
-    waiting->port = port_of(uri);
-    pthread_cond_broadcast(&waiting->changed);
-    pthread_mutex_unlock(&waiting->lock);
-}
-
-static void *wait_for_peer(void *context)
-{
-    waiting_listener *waiting = context;
-    waiting->status = dw_link_open(&waiting->link, "tcp://127.0.0.1:0?grace=200ms",
-                                   &waiting->options, &waiting->why);
-    return NULL;
-}
-
-static void start_listening(waiting_listener *waiting, uint32_t open_timeout_ms,
+static void start_listening(suite_listener *waiting, uint32_t open_timeout_ms,
                             uint32_t peer_timeout_ms)
 {
-    *waiting = (waiting_listener){.options = {.struct_size = sizeof(dw_link_options),
-                                              .role = DW_LINK_LISTEN,
-                                              .open_timeout_ms = open_timeout_ms,
-                                              .peer_timeout_ms = peer_timeout_ms,
-                                              .on_listening = note_port,
-                                              .listening_context = waiting}};
-    pthread_mutex_init(&waiting->lock, NULL);
-    pthread_cond_init(&waiting->changed, NULL);
-    pthread_create(&waiting->thread, NULL, wait_for_peer, waiting);
-    pthread_mutex_lock(&waiting->lock);
-    while (waiting->port == 0) pthread_cond_wait(&waiting->changed, &waiting->lock);
-    pthread_mutex_unlock(&waiting->lock);
+    *waiting = (suite_listener){
+        .options = {.open_timeout_ms = open_timeout_ms, .peer_timeout_ms = peer_timeout_ms},
+        .uri = "tcp://127.0.0.1:0?grace=200ms"};
+    suite_listen(waiting);
 }
 
 static dw_status try_to_open(const char *uri, dw_link_role role, dw_why *why)
@@ -250,7 +214,7 @@ static void connect_with_another_version(int port)
 static void listener_ignores_clients_that_are_not_deltawire(void **state)
 {
     (void)state;
-    waiting_listener waiting;
+    suite_listener waiting;
     start_listening(&waiting, 30000, 0);
     enum { STRANGERS = 120 };
     int strangers[STRANGERS]; /* more silent ones than a listener keeps at the same time */
@@ -267,7 +231,7 @@ static void listener_ignores_clients_that_are_not_deltawire(void **state)
     late_dialler dialler;
     snprintf(dialler.uri, sizeof dialler.uri, "tcp://127.0.0.1:%d", waiting.port);
     dial(&dialler);
-    pthread_join(waiting.thread, NULL);
+    suite_listened(&waiting);
     if (waiting.status != DW_OK || dialler.status != DW_OK)
         fail_msg("%s / %s", waiting.why.text, dialler.why.text);
     assert_int_equal(dw_link_send(dialler.link, TAG, "hello", 5), DW_OK);
@@ -329,7 +293,7 @@ static void says_that_the_listener_is_another_program(void **state)
 static void listener_timeout_names_the_refused_clients(void **state)
 {
     (void)state;
-    waiting_listener waiting;
+    suite_listener waiting;
     start_listening(&waiting, 3000, 0);
     for (int i = 0; i < 3; i++) connect_with_another_version(waiting.port);
     int fd = knock(waiting.port);
@@ -338,7 +302,7 @@ static void listener_timeout_names_the_refused_clients(void **state)
     while (recv(fd, &none, 1, 0) > 0) { /* until the listener closes the connection */
     }
     close(fd);
-    pthread_join(waiting.thread, NULL);
+    suite_listened(&waiting);
     assert_int_equal(waiting.status, DW_ERR_TIMEOUT);
     if (!strstr(waiting.why.text, "; 4 were turned away, the last one: 127.0.0.1:") ||
         !strstr(waiting.why.text,
@@ -353,11 +317,11 @@ static void listener_timeout_names_the_refused_clients(void **state)
 static dw_status status_after(const void *bytes, size_t len, uint32_t peer_timeout_ms, int hang_up,
                               char *why, size_t why_cap)
 {
-    waiting_listener waiting;
+    suite_listener waiting;
     start_listening(&waiting, 30000, peer_timeout_ms);
     int fd = knock(waiting.port);
     raw_send(fd, greeting, sizeof greeting);
-    pthread_join(waiting.thread, NULL);
+    suite_listened(&waiting);
     if (waiting.status != DW_OK) fail_msg("%s", waiting.why.text);
     raw_send(fd, bytes, len);
     if (hang_up) shutdown(fd, SHUT_WR);

@@ -3,15 +3,13 @@
  * when an end gives up its peer. */
 #include "transports/suite/transport_suite.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "knock.h"
 #include "tcp_proxy.h"
 #include "transports/suite/counted.h"
 
@@ -245,10 +243,7 @@ static int answer_to(int port, unsigned char session, unsigned char stripe)
     unsigned char hello[48] = {'D', 'W', 'T',     'C',           'P',     '\n',
                                2,   'C', session, [24] = stripe, [25] = 4},
                   answer[48] = {0};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
+    int fd = knock(port);
     assert_int_equal(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
     ssize_t n = recv(fd, answer, sizeof answer, MSG_WAITALL);
     for (int i = 8; i < 24; i++) assert_int_equal(answer[i], 0); /* the session stays secret */

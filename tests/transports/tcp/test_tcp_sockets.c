@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "knock.h"
+#include "transports/suite/listener.h"
 
 enum { TAG = 1, STRIPES = 4, MOST_FDS = 256 };
 
@@ -87,30 +88,6 @@ static int is_hung_up_on(int fd)
     return poll(&look, 1, 0) > 0 && recv(fd, &byte, 1, MSG_DONTWAIT) <= 0;
 }
 
-typedef struct waiter {
-    volatile int cancelled;
-    int port;
-    dw_status status;
-} waiter;
-
-static void note_port(void *context, const char *uri)
-{
-    __atomic_store_n(&((waiter *)context)->port, port_of(uri), __ATOMIC_RELEASE);
-}
-
-static void *wait_for_a_peer(void *context)
-{
-    waiter *me = context;
-    const dw_link_options options = {.struct_size = sizeof options,
-                                     .role = DW_LINK_LISTEN,
-                                     .on_listening = note_port,
-                                     .listening_context = me,
-                                     .cancelled = &me->cancelled};
-    dw_link *link;
-    me->status = dw_link_open(&link, "tcp://127.0.0.1:0", &options, NULL);
-    return NULL;
-}
-
 /* Strangers send nothing, or a byte from time to time, to a listener that waits and to one that has
  * its peer. The last byte is sent before the ten seconds are over, so that only the clock can wake
  * the link. */
@@ -122,10 +99,8 @@ static void connection_without_a_hello_is_closed_after_ten_seconds(void **state)
     suite_pair pair;
     suite_prepare(&pair, &tcp);
     suite_open(&pair);
-    waiter waiting = {.port = 0};
-    pthread_t thread;
-    pthread_create(&thread, NULL, wait_for_a_peer, &waiting);
-    while (!__atomic_load_n(&waiting.port, __ATOMIC_ACQUIRE)) suite_sleep_ms(1);
+    suite_listener waiting = {.uri = "tcp://127.0.0.1:0"};
+    suite_listen(&waiting);
     enum { STRANGERS = 4, MS = 1000000 };
     int strangers[STRANGERS];
     int64_t gone_ns[STRANGERS] = {0};
@@ -152,7 +127,7 @@ static void connection_without_a_hello_is_closed_after_ten_seconds(void **state)
     suite_send(pair.link[1], TAG, 1, 1000);
     suite_expect(pair.link[0], TAG, 1, 1000);
     __atomic_store_n(&waiting.cancelled, 1, __ATOMIC_RELAXED);
-    pthread_join(thread, NULL);
+    suite_listened(&waiting);
     assert_int_equal(waiting.status, DW_ERR_CANCELLED);
     suite_close(&pair);
 }

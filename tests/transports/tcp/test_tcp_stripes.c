@@ -3,15 +3,13 @@
  * and records may arrive in any order. */
 #include "transports/suite/transport_suite.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <stdatomic.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include "knock.h"
 #include "tcp_proxy.h"
 #include "transports/suite/counted.h"
+#include "transports/suite/listener.h"
 
 enum { TAG = 5, OPENING = 6, MEBIBYTE = 1 << 20 };
 
@@ -238,40 +236,16 @@ static unsigned char *make_message(uint64_t n, size_t len)
 }
 
 typedef struct by_hand {
+    suite_listener listener;
     dw_link *link;
-    dw_status status;
-    atomic_int port;
-    pthread_t thread;
     int fd[2];
 } by_hand;
-
-static void note_port(void *context, const char *uri)
-{
-    by_hand *hand = context;
-    atomic_store(&hand->port, atoi(strrchr(uri, ':') + 1));
-}
-
-static void *listen_for_hand(void *context)
-{
-    by_hand *hand = context;
-    const dw_link_options options = {.struct_size = sizeof options,
-                                     .role = DW_LINK_LISTEN,
-                                     .open_timeout_ms = 30000,
-                                     .on_listening = note_port,
-                                     .listening_context = hand};
-    hand->status = dw_link_open(&hand->link, "tcp://127.0.0.1:0?grace=100ms", &options, NULL);
-    return NULL;
-}
 
 static int dial_by_hand(const by_hand *hand, unsigned char *session, unsigned char stripe)
 {
     unsigned char hello[48] = {'D', 'W', 'T', 'C', 'P', '\n', 2, 'C', [24] = stripe, [25] = 2},
                   answer[48];
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons((uint16_t)atomic_load(&hand->port))};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
+    int fd = knock(hand->listener.port);
     memcpy(hello + 8, session, 16);
     put(hello + 40, 16 * MEBIBYTE, 8);
     send_all(fd, hello, sizeof hello);
@@ -284,16 +258,17 @@ static int dial_by_hand(const by_hand *hand, unsigned char *session, unsigned ch
 /* Opens a session with two stripes, and sends the link's greeting, which is message 0. */
 static void open_by_hand(by_hand *hand)
 {
-    *hand = (by_hand){.link = NULL};
-    pthread_create(&hand->thread, NULL, listen_for_hand, hand);
-    while (atomic_load(&hand->port) == 0) suite_sleep_ms(1);
+    *hand = (by_hand){.listener = {.options = {.open_timeout_ms = 30000},
+                                   .uri = "tcp://127.0.0.1:0?grace=100ms"}};
+    suite_listen(&hand->listener);
     unsigned char session[16] = {0};
     hand->fd[0] = dial_by_hand(hand, session, 0);
     unsigned char greeting[40] = {[4] = 2, [8] = 'D', 'W',        'L', 'K',
                                   1,       [20] = 1,  [24] = '0', '.', '1'};
     send_part(hand->fd[0], 1, 0, greeting, sizeof greeting, 0, sizeof greeting);
-    pthread_join(hand->thread, NULL);
-    assert_int_equal(hand->status, DW_OK);
+    suite_listened(&hand->listener);
+    assert_int_equal(hand->listener.status, DW_OK);
+    hand->link = hand->listener.link;
     hand->fd[1] = dial_by_hand(hand, session, 1);
 }
 

@@ -2,13 +2,8 @@
  * test_tls.c - streams under TLS: data of all sizes, cut connections, key updates, closing. */
 #include <errno.h>
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "tls_pair.h"
 

@@ -3,14 +3,10 @@
  * ends say. */
 #include "transports/suite/transport_suite.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include "common/report.h"
 #include "tls_pair.h"
 #include "transports/channel/channel_pair.h"
+#include "transports/suite/listener.h"
 
 enum { MY_TAG = 7 };
 
@@ -59,47 +55,11 @@ static void shaped_in_front_of_tls_works(void **state)
     suite_close(&pair);
 }
 
-typedef struct listening {
-    dw_link_options options;
-    dw_link *link;
-    dw_status status;
-    dw_why why;
-    char uri[128];
-    pthread_mutex_t lock;
-    pthread_cond_t is_told;
-    pthread_t thread;
-} listening;
-
-static void note(void *context, const char *uri)
+static void begin_listening(suite_listener *me, const dw_tls_options *tls, uint32_t timeout_ms)
 {
-    listening *me = context;
-    pthread_mutex_lock(&me->lock);
-    snprintf(me->uri, sizeof me->uri, "%s", uri);
-    pthread_cond_broadcast(&me->is_told);
-    pthread_mutex_unlock(&me->lock);
-}
-
-static void *listen_for_one(void *context)
-{
-    listening *me = context;
-    me->status = dw_link_open(&me->link, "tcp://127.0.0.1:0", &me->options, &me->why);
-    return NULL;
-}
-
-static void begin_listening(listening *me, const dw_tls_options *tls, uint32_t timeout_ms)
-{
-    *me = (listening){.options = {.struct_size = sizeof(dw_link_options),
-                                  .role = DW_LINK_LISTEN,
-                                  .open_timeout_ms = timeout_ms,
-                                  .on_listening = note,
-                                  .listening_context = me,
-                                  .tls = tls}};
-    pthread_mutex_init(&me->lock, NULL);
-    pthread_cond_init(&me->is_told, NULL);
-    assert_int_equal(pthread_create(&me->thread, NULL, listen_for_one, me), 0);
-    pthread_mutex_lock(&me->lock);
-    while (!me->uri[0]) pthread_cond_wait(&me->is_told, &me->lock);
-    pthread_mutex_unlock(&me->lock);
+    *me = (suite_listener){.options = {.open_timeout_ms = timeout_ms, .tls = tls},
+                           .uri = "tcp://127.0.0.1:0"};
+    suite_listen(me);
 }
 
 static dw_status dial(const char *uri, const dw_tls_options *tls, uint32_t timeout_ms,
@@ -114,20 +74,20 @@ static dw_status dial(const char *uri, const dw_tls_options *tls, uint32_t timeo
 static void a_listener_goes_on_waiting_for_the_right_peer(void **state)
 {
     (void)state;
-    listening me;
+    suite_listener me;
     dw_link *link = NULL;
     dw_why why;
     begin_listening(&me, &own[0], 60000);
     const dw_tls_options *const wrong[] = {&wrong_key, &wrong_name};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_int_equal(dial(me.uri, wrong[i], 60000, &link, &why), DW_ERR_AUTH);
-        if (!strstr(why.text, me.uri + 6) || !strstr(why.text, "another group key"))
+        assert_int_equal(dial(me.at, wrong[i], 60000, &link, &why), DW_ERR_AUTH);
+        if (!strstr(why.text, me.at + 6) || !strstr(why.text, "another group key"))
             fail_msg("%s", why.text);
     }
-    assert_int_equal(dial(me.uri, NULL, 2000, &link, &why), DW_ERR_TIMEOUT); /* without TLS */
+    assert_int_equal(dial(me.at, NULL, 2000, &link, &why), DW_ERR_TIMEOUT); /* without TLS */
     if (!strstr(why.text, "does it expect TLS?")) fail_msg("%s", why.text);
-    if (dial(me.uri, &own[1], 60000, &link, &why) != DW_OK) fail_msg("%s", why.text);
-    pthread_join(me.thread, NULL);
+    if (dial(me.at, &own[1], 60000, &link, &why) != DW_OK) fail_msg("%s", why.text);
+    suite_listened(&me);
     if (me.status != DW_OK) fail_msg("%s", me.why.text);
     suite_send(link, MY_TAG, 1, 5000);
     suite_expect(me.link, MY_TAG, 1, 5000);
@@ -138,14 +98,14 @@ static void a_listener_goes_on_waiting_for_the_right_peer(void **state)
 static void tls_listener_timeout_names_the_refused_clients(void **state)
 {
     (void)state;
-    listening me;
+    suite_listener me;
     dw_link *link = NULL;
     dw_why why;
     dw_status dialled = DW_ERR_TIMEOUT;
     for (uint32_t limit = 700; dialled != DW_ERR_AUTH; limit *= 4) {
         begin_listening(&me, &own[0], limit);
-        dialled = dial(me.uri, &wrong_key, limit, &link, &why);
-        pthread_join(me.thread, NULL);
+        dialled = dial(me.at, &wrong_key, limit, &link, &why);
+        suite_listened(&me);
         assert_int_equal(me.status, DW_ERR_TIMEOUT);
         if (limit > SUITE_LONGEST_LIMIT_MS) fail_msg("never refused: %s", why.text);
     }
@@ -156,13 +116,13 @@ static void tls_listener_timeout_names_the_refused_clients(void **state)
 static void tls_timeout_asks_whether_the_listener_has_tls(void **state)
 {
     (void)state;
-    listening me;
+    suite_listener me;
     dw_link *link = NULL;
     dw_why why;
     begin_listening(&me, NULL, 4000);
-    assert_int_equal(dial(me.uri, &own[1], 3000, &link, &why), DW_ERR_TIMEOUT);
+    assert_int_equal(dial(me.at, &own[1], 3000, &link, &why), DW_ERR_TIMEOUT);
     if (!strstr(why.text, "without TLS?")) fail_msg("%s", why.text);
-    pthread_join(me.thread, NULL);
+    suite_listened(&me);
     assert_int_equal(me.status, DW_ERR_TIMEOUT);
 }
 

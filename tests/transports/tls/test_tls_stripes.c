@@ -3,19 +3,16 @@
  * other peer can join its session. */
 #include "transports/suite/transport_suite.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/random.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "common/report.h"
 #include "link/link.h"
 #include "tcp/tcp_end.h"
 #include "tls_pair.h"
 #include "transports/suite/counted.h"
+#include "transports/tcp/knock.h"
 #include "transports/tcp/tcp_proxy.h"
 
 enum { MY_TAG = 3 };
@@ -100,13 +97,10 @@ static int answer_to(int port, const dw_tls_options *tls, const unsigned char *s
     unsigned char hello[DW_TCP_HELLO_BYTES] =
         {'D', 'W', 'T', 'C', 'P', '\n', DW_TCP_VERSION, 'C', [24] = stripe, [25] = 4},
                   answer[DW_TCP_HELLO_BYTES];
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     dw_tls_context *context;
     dw_why why;
-    dw_stream stream = {.fd = socket(AF_INET, SOCK_STREAM, 0)};
+    dw_stream stream = {.fd = knock(port)};
     memcpy(hello + 8, session, DW_TCP_SESSION_BYTES);
-    assert_int_equal(connect(stream.fd, (const struct sockaddr *)&address, sizeof address), 0);
     fcntl(stream.fd, F_SETFL, O_NONBLOCK);
     assert_int_equal(dw_tls_context_create(&context, tls, DW_LINK_CONNECT, NULL, &why), DW_OK);
     assert_int_equal(dw_tls_cover(&stream, context, INT64_MAX), DW_OK);
