@@ -194,6 +194,25 @@ static void dials_until_somebody_listens(void **state)
     dw_link_close(dialler.link);
 }
 
+/* All else about IPv6 is as with IPv4, over which the suite runs. */
+static void links_work_over_ipv6(void **state)
+{
+    (void)state;
+    const suite_backend six = {.name = "tcp over IPv6", .uri = "tcp://[::1]:0"};
+    suite_pair pair;
+    suite_prepare(&pair, &six);
+    suite_try_open(&pair);
+    if (pair.status[SUITE_LISTENER] == DW_ERR_ADDRESS) skip(); /* no IPv6 on this machine */
+    for (int i = 0; i < 2; i++)
+        if (pair.status[i] != DW_OK) fail_msg("%s", pair.why[i].text);
+    assert_non_null(strstr(pair.uri, "tcp://[::1]:"));
+    for (uint64_t n = 0; n < 4; n++) {
+        suite_send(pair.link[n & 1], TAG, n, 3000000);
+        suite_expect(pair.link[!(n & 1)], TAG, n, 3000000);
+    }
+    suite_close(&pair);
+}
+
 /* ---- Strangers ------------------------------------------------------------------------------- */
 
 /* Connects as an end of another version. Its eight bytes are no proof of identity, so the listener
@@ -368,6 +387,7 @@ int main(void)
         cmocka_unit_test(says_that_a_port_is_in_use),
         cmocka_unit_test(says_that_nobody_listens),
         cmocka_unit_test(dials_until_somebody_listens),
+        cmocka_unit_test(links_work_over_ipv6),
         cmocka_unit_test(listener_ignores_clients_that_are_not_deltawire),
         cmocka_unit_test(says_that_the_listener_is_another_program),
         cmocka_unit_test(listener_timeout_names_the_refused_clients),
