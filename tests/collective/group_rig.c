@@ -117,6 +117,26 @@ void rig_close(group_rig *rig)
             suite_close(&rig->pairs[low][high]);
 }
 
+static void run_one(void *context, uint32_t rank)
+{
+    rig_deed *deed = context;
+    deed->job[rank].struct_size = sizeof deed->job[rank];
+    deed->status[rank] = dw_group_run(deed->rig->group[rank], &deed->job[rank], RIG_PATIENCE_MS);
+}
+
+void rig_run(rig_deed *deed)
+{
+    rig_each(deed->rig, run_one, deed);
+}
+
+void rig_run_well(rig_deed *deed)
+{
+    rig_run(deed);
+    for (uint32_t r = 0; r < deed->rig->ranks; r++)
+        if (deed->status[r] != DW_OK)
+            fail_msg("rank %u: %d: %s", r, (int)deed->status[r], dw_group_why(deed->rig->group[r]));
+}
+
 /* ---- Buffers --------------------------------------------------------------------------------- */
 
 static uint64_t next_random(uint64_t *state)

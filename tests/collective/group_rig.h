@@ -38,6 +38,17 @@ void rig_close(group_rig *rig);        /* groups and links */
 /* Calls work(context, rank) for every rank, each in a thread of its own. */
 void rig_each(const group_rig *rig, void (*work)(void *context, uint32_t rank), void *context);
 
+/* An operation on all ranks: each rank runs its own job. rig_run_well fails the test unless all
+ * return OK. */
+enum { RIG_PATIENCE_MS = 60000 };
+typedef struct rig_deed {
+    group_rig *rig;
+    dw_group_job job[RIG_MOST]; /* struct_size is filled in */
+    dw_status status[RIG_MOST];
+} rig_deed;
+void rig_run(rig_deed *deed);
+void rig_run_well(rig_deed *deed);
+
 /* An allocator that counts its calls and the bytes that are allocated now, and refuses the call
  * with this number; -1: none. wrong_sizes: how many blocks were given back with another size. */
 extern atomic_long rig_calls, rig_refused_call, rig_live_bytes, rig_wrong_sizes;

@@ -8,26 +8,6 @@ enum { PATIENCE_MS = 60000, PIECE = 2048 };
 
 /* ---- One operation on all ranks -------------------------------------------------------------- */
 
-typedef struct deed {
-    group_rig *rig;
-    dw_group_job job[RIG_MOST];
-    dw_status status[RIG_MOST];
-} deed;
-
-static void run_one(void *context, uint32_t rank)
-{
-    deed *act = context;
-    act->status[rank] = dw_group_run(act->rig->group[rank], &act->job[rank], PATIENCE_MS);
-}
-
-static void run_all(deed *act)
-{
-    rig_each(act->rig, run_one, act);
-    for (uint32_t r = 0; r < act->rig->ranks; r++)
-        if (act->status[r] != DW_OK)
-            fail_msg("rank %u: %d: %s", r, (int)act->status[r], dw_group_why(act->rig->group[r]));
-}
-
 /* Runs an operation on all ranks, with buffers of their own, and compares the results. seed: of the
  * values. in_place: y is x. */
 static void compare(group_rig *rig, group_model *model, dw_group_job job, uint64_t seed,
@@ -35,8 +15,7 @@ static void compare(group_rig *rig, group_model *model, dw_group_job job, uint64
 {
     size_t bytes = dw_dtype_bytes(job.dtype), whole = (size_t)job.n * bytes + 1;
     void *x[RIG_MOST], *kept[RIG_MOST], *y[RIG_MOST];
-    deed act = {.rig = rig};
-    job.struct_size = sizeof job;
+    rig_deed act = {.rig = rig};
     job.slot = model->slot;
     for (uint32_t r = 0; r < rig->ranks; r++) {
         uint64_t begin, count;
@@ -54,7 +33,7 @@ static void compare(group_rig *rig, group_model *model, dw_group_job job, uint64
         act.job[r].x = x[r];
         act.job[r].y = y[r];
     }
-    run_all(&act);
+    rig_run_well(&act);
     void *expected = malloc(whole);
     float *sums = malloc((size_t)job.n * sizeof *sums + 1);
     const void *const *inputs = (const void *const *)kept;
@@ -299,18 +278,14 @@ static void reduce_scatter_rounds_bf16_once(void **state)
     enum { N = 3 * 2048 + 100, RANKS = 3 };
     group_rig rig;
     uint16_t x[RANKS][N], y[RANKS][N];
-    deed act = {.rig = &rig};
+    rig_deed act = {.rig = &rig};
     rig_start(&rig, uris[0], RANKS, "raw:f32");
     for (uint32_t r = 0; r < RANKS; r++) {
         for (int i = 0; i < N; i++) x[r][i] = 0x3f80 + (uint16_t)(i % 100); /* 1 to 1.8 */
-        act.job[r] = (dw_group_job){.struct_size = sizeof act.job[r],
-                                    .operation = DW_REDUCE_SCATTER,
-                                    .dtype = DW_BF16,
-                                    .n = N,
-                                    .x = x[r],
-                                    .y = y[r]};
+        act.job[r] = (dw_group_job){
+            .operation = DW_REDUCE_SCATTER, .dtype = DW_BF16, .n = N, .x = x[r], .y = y[r]};
     }
-    run_all(&act);
+    rig_run_well(&act);
     for (uint32_t r = 0; r < RANKS; r++) {
         uint64_t begin, count;
         dw_group_part(N, r, RANKS, &begin, &count);
@@ -335,10 +310,9 @@ static void empty_buffers_may_be_null(void **state)
     group_rig rig;
     rig_start(&rig, "loop://empty%d", 3, "direct:bits=4");
     for (int i = 0; i < 4; i++) {
-        deed act = {.rig = &rig};
-        for (uint32_t r = 0; r < rig.ranks; r++)
-            act.job[r] = (dw_group_job){.struct_size = sizeof act.job[r], .operation = all[i]};
-        run_all(&act);
+        rig_deed act = {.rig = &rig};
+        for (uint32_t r = 0; r < rig.ranks; r++) act.job[r] = (dw_group_job){.operation = all[i]};
+        rig_run_well(&act);
     }
     rig_close(&rig);
 }

@@ -89,24 +89,7 @@ static void bad_group_configs_are_refused(void **state)
 
 /* ---- What an earlier group has left ---------------------------------------------------------- */
 
-enum { PATIENCE_MS = 60000, FLOATS = 100 };
-
-typedef struct deed {
-    group_rig *rig;
-    dw_status status[2];
-    float x[2][FLOATS], y[2][FLOATS];
-} deed;
-
-static void sum(void *context, uint32_t rank)
-{
-    deed *act = context;
-    dw_group_job job = {.struct_size = sizeof job,
-                        .operation = DW_ALL_REDUCE,
-                        .n = FLOATS,
-                        .x = act->x[rank],
-                        .y = act->y[rank]};
-    act->status[rank] = dw_group_run(act->rig->group[rank], &job, PATIENCE_MS);
-}
+enum { FLOATS = 100 };
 
 /* Finds a message of this kind in what a link sends, which begins with a header of the link itself.
  * Returns NULL if it is none; *len becomes its length. */
@@ -162,7 +145,10 @@ static void messages_of_an_earlier_group_are_ignored(void **state)
     (void)state;
     static recorder kept;
     group_rig rig;
-    deed act = {.rig = &rig};
+    float x[2][FLOATS], y[2][FLOATS];
+    rig_deed act = {.rig = &rig};
+    for (int r = 0; r < 2; r++)
+        act.job[r] = (dw_group_job){.operation = DW_ALL_REDUCE, .n = FLOATS, .x = x[r], .y = y[r]};
     suite_pair pair;
     rig_link(&rig, loop, 2, "raw:f32", NULL);
     spoil_link(&rig, &pair, "shaped:duplicate=1%,seed=8/loop://recorded-%d",
@@ -170,15 +156,14 @@ static void messages_of_an_earlier_group_are_ignored(void **state)
     for (int group = 0; group < 2; group++) {
         rig_open(&rig);
         for (int r = 0; r < 2; r++)
-            for (int i = 0; i < FLOATS; i++) act.x[r][i] = (float)(100 * group + 10 * r + i);
+            for (int i = 0; i < FLOATS; i++) x[r][i] = (float)(100 * group + 10 * r + i);
         if (group == 1)
             assert_int_equal(
                 dw_link_send(rig.links[0][1], rig.config[0].id << 8, kept.message, kept.len),
                 DW_OK);
-        rig_each(&rig, sum, &act);
+        rig_run_well(&act);
         for (int r = 0; r < 2; r++) {
-            assert_int_equal(act.status[r], DW_OK);
-            for (int i = 0; i < FLOATS; i++) assert_true(act.y[r][i] == act.x[0][i] + act.x[1][i]);
+            for (int i = 0; i < FLOATS; i++) assert_true(y[r][i] == x[0][i] + x[1][i]);
         }
         assert_true(kept.len > 0);
         rig_close_groups(&rig);

@@ -6,46 +6,24 @@
 
 #include "group_rig.h"
 
-enum { RANKS = 3, PIECE = 2048, PIECES = 6, N = PIECE * PIECES, PATIENCE_MS = 60000 };
-
-typedef struct deed {
-    group_rig *rig;
-    dw_group_job job;
-    float *x[RANKS], *y[RANKS];
-} deed;
-
-static void run_one(void *context, uint32_t rank)
-{
-    deed *act = context;
-    dw_group_job job = act->job;
-    job.x = act->x[rank];
-    job.y = act->y[rank];
-    if (dw_group_run(act->rig->group[rank], &job, PATIENCE_MS) != DW_OK)
-        fail_msg("rank %u: %s", rank, dw_group_why(act->rig->group[rank]));
-}
+enum { RANKS = 3, PIECE = 2048, PIECES = 6, N = PIECE * PIECES };
 
 /* Sums random numbers over all ranks, in slot 5. y: the result, which is the same on all ranks. */
 static void add_up(group_rig *rig, float *sums, float *y)
 {
-    deed act = {.rig = rig,
-                .job = {.struct_size = sizeof act.job,
-                        .operation = DW_ALL_REDUCE,
-                        .slot = 5,
-                        .n = N,
-                        .dtype = DW_F32}};
+    rig_deed act = {.rig = rig};
     memset(sums, 0, N * sizeof *sums);
     for (uint32_t r = 0; r < RANKS; r++) {
-        act.x[r] = malloc(N * sizeof *y);
-        act.y[r] = malloc(N * sizeof *y);
-        rig_fill(act.x[r], DW_F32, N, 100 + r);
-        for (int i = 0; i < N; i++) sums[i] += act.x[r][i];
+        float *x = malloc(N * sizeof *x);
+        rig_fill(x, DW_F32, N, 100 + r);
+        for (int i = 0; i < N; i++) sums[i] += x[i];
+        act.job[r] = (dw_group_job){.operation = DW_ALL_REDUCE, .slot = 5, .n = N, .x = x, .y = x};
     }
-    rig_each(rig, run_one, &act);
-    memcpy(y, act.y[0], N * sizeof *y);
+    rig_run_well(&act);
+    memcpy(y, act.job[0].y, N * sizeof *y);
     for (uint32_t r = 0; r < RANKS; r++) {
-        assert_memory_equal(act.y[r], y, N * sizeof *y);
-        free(act.x[r]);
-        free(act.y[r]);
+        assert_memory_equal(act.job[r].y, y, N * sizeof *y);
+        free(act.job[r].y);
     }
 }
 

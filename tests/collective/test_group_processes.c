@@ -84,32 +84,21 @@ static void a_process_that_dies_is_named(void **state)
     }
 }
 
-typedef struct sums {
-    group_rig rig;
-    dw_group_job job[2];
-    dw_status status[2];
-    float x[2][FLOATS], y[2][FLOATS];
-} sums;
-
-static void add_up(void *context, uint32_t rank)
-{
-    sums *all = context;
-    all->status[rank] = dw_group_run(all->rig.group[rank], &all->job[rank], PATIENCE_MS);
-}
-
 static void a_forked_child_must_not_use_a_group(void **state)
 {
     (void)state;
-    static sums all;
-    rig_start(&all.rig, "loop://processes-%d", 2, "raw:f32");
+    static float x[2][FLOATS], y[2][FLOATS];
+    group_rig rig;
+    rig_deed all = {.rig = &rig};
+    rig_start(&rig, "loop://processes-%d", 2, "raw:f32");
     for (int r = 0; r < 2; r++)
         all.job[r] = (dw_group_job){.struct_size = sizeof all.job[r],
                                     .operation = DW_ALL_REDUCE,
                                     .slot = 3,
                                     .n = FLOATS,
-                                    .x = all.x[r],
-                                    .y = all.y[r]};
-    dw_group *group = all.rig.group[0];
+                                    .x = x[r],
+                                    .y = y[r]};
+    dw_group *group = rig.group[0];
     pid_t child = fork();
     if (child == 0) {
         int refused = dw_group_start(group, &all.job[0]) == DW_ERR_ARGUMENT &&
@@ -121,13 +110,11 @@ static void a_forked_child_must_not_use_a_group(void **state)
     int ended;
     assert_int_equal(waitpid(child, &ended, 0), child);
     assert_int_equal(ended, 0);
-    for (int i = 0; i < FLOATS; i++) all.x[0][i] = all.x[1][i] = (float)i;
-    rig_each(&all.rig, add_up, &all);
-    for (int r = 0; r < 2; r++) {
-        assert_int_equal(all.status[r], DW_OK);
-        for (int i = 0; i < FLOATS; i++) assert_true(all.y[r][i] == 2 * (float)i);
-    }
-    rig_close(&all.rig);
+    for (int i = 0; i < FLOATS; i++) x[0][i] = x[1][i] = (float)i;
+    rig_run_well(&all);
+    for (int r = 0; r < 2; r++)
+        for (int i = 0; i < FLOATS; i++) assert_true(y[r][i] == 2 * (float)i);
+    rig_close(&rig);
 }
 
 int main(void)

@@ -58,6 +58,8 @@ void channels_make_tensor(int i, dw_key keys[N], float x[N * T * C]);
 void channels_send(test_channels *channels, int i);
 dw_status channels_receive(test_channels *channels, int timeout_ms, dw_key keys[N],
                            float y[N * T * C]);
+dw_status channels_take(test_channels *channels);   /* receives a tensor, and drops it */
+void channels_pass(test_channels *channels, int i); /* sends tensor i and takes it */
 
 /* What must arrive: the same tensors, encoded and decoded without a link. */
 typedef struct test_reference {
