@@ -258,38 +258,6 @@ class Runs(Base):
             sent.append(self.log_of("log")[-1]["raw_gradients"])
         self.assertEqual(sent[0], 2 * sent[1])
 
-    def test_a_slow_link_changes_the_codec(self):
-        result = self.train(
-            *("--local", "2", "--link", "shaped:rate=2mbit/tcp://127.0.0.1:0", "--epochs", "4"),
-            *("--forward", "raw:f32|direct:bits=2", "--backward", "raw:f32|direct:bits=3"),
-            *("--log", self.path("log")),
-        )
-        self.assertEqual(result.returncode, 0, result.stderr)
-        says = r"channel 1: from frame \d+ on direct:bits=%d is used instead of raw:f32, because"
-        for rank in 0, 1:
-            self.assertRegex(result.stdout, rf"(?m)^rank {rank} \| {says % (2 + rank)}")
-        log = self.log_of("log")
-        self.assertEqual(log[0]["forward"], "raw:f32|direct:bits=2")
-        changes = [line for line in log if line["event"] == "codec"]
-        self.assertRegex(changes[0]["sentence"], says % 2)
-        # A change belongs to the step whose line follows it.
-        after = log[log.index(changes[0]) + 1]
-        self.assertEqual((after["event"], after["step"]), ("step", changes[0]["step"]))
-
-    def test_boundaries_have_channels_of_their_own(self):
-        """A channel derives its encoder's incarnation from its id, so no two boundaries may have
-        the same id."""
-        result = run(
-            *("train", "--text", self.text, *scratch.options(layers=3, samples=32)),
-            *(*scratch.SMALL, "--local", "3", "--epochs", "4"),
-            *("--link", "shaped:rate=2mbit/tcp://127.0.0.1:0"),
-            *("--forward", "raw:f32|direct:bits=2", "--backward", "raw:f32|direct:bits=3"),
-        )
-        self.assertEqual(result.returncode, 0, result.stderr)
-        for rank, channel, bits in (0, 1, 2), (1, 1, 3), (1, 5, 2), (2, 5, 3):
-            says = rf"(?m)^rank {rank} \| channel {channel}: from frame \d+ on direct:bits={bits} "
-            self.assertRegex(result.stdout, says)
-
     def test_the_log_of_a_grid_is_complete(self):
         grid = ["--local", "4", "--stages", "2", "--replicas", "2", "--gradient", "direct:bits=4"]
         result = self.train(*grid, "--log", self.path("log"))

@@ -119,6 +119,8 @@ static void different_configs_are_a_mismatch_at_both_ends(void **state)
         {"delta:bits=3,scale=mse", "delta:bits=3", DW_OK},
         {"delta:bits=3,rounding=stochastic", "delta:bits=3", DW_OK},
         {"delta:bits=3,seed=7", "delta:bits=3,seed=8", DW_OK},
+        {"direct:form=step,step=2", "direct:form=step,step=3", DW_OK},
+        {"direct:form=step,rounding=dither", "direct:form=step", DW_ERR_MISMATCH},
         {"direct:bits=3,feedback=ef,quota_bytes=100000", "direct:bits=3", DW_OK},
         {"lowrank:feedback=ef,decay=0.9,restart=9,iterations=3", "lowrank:iterations=1", DW_OK},
         {"lowrank:rank=3", "lowrank:rank=2", DW_ERR_MISMATCH},
@@ -144,6 +146,47 @@ static void different_configs_are_a_mismatch_at_both_ends(void **state)
                 fail_msg("%s", channels.why[k].text);
         }
         channels_close(&channels);
+    }
+}
+
+/* Opens a channel that receives raw:f32. The peer's greeting has this body. status: what opening
+ * returns. says: a part of the sentence. */
+static void greet(const void *body, size_t len, dw_status status, const char *says)
+{
+    test_channels channels;
+    unsigned char message[DW_ENVELOPE_BYTES + 1024];
+    channels_prepare(&channels, &channels_backends[0], NULL, "raw:f32");
+    suite_open(&channels.links);
+    dw_link *peer = channels.links.link[0];
+    memcpy(message + DW_ENVELOPE_BYTES, body, len);
+    dw_envelope_seal(message, peer->session, DW_ENVELOPE_HELLO, DW_OK, 0, len);
+    assert_int_equal(dw_link_send(peer, ID << 8, message, DW_ENVELOPE_BYTES + len), DW_OK);
+    dw_status found = dw_channel_open(&channels.end[1], channels.links.link[1], &channels.config[1],
+                                      &channels.why[1]);
+    if (found != status || !strstr(channels.why[1].text, says))
+        fail_msg("%zu bytes: %d, \"%s\"", len, (int)found, channels.why[1].text);
+    channels_close(&channels);
+}
+
+static void malformed_channel_hellos_are_refused(void **state)
+{
+    (void)state;
+    enum { TEXT = 256, HELLO = 2 + 2 * TEXT };
+    unsigned char body[HELLO + 1] = {DW_FORMAT_MAJOR, DW_FORMAT_MINOR};
+    memcpy(body + 2, "raw:f32", 7);
+    greet(body, HELLO, DW_OK, "");
+    greet(body, HELLO - 1, DW_ERR_PROTOCOL, "malformed");
+    greet(body, HELLO + 1, DW_ERR_PROTOCOL, "malformed");
+    greet(body, 0, DW_ERR_PROTOCOL, "malformed");
+    body[1]++;
+    greet(body, HELLO, DW_ERR_VERSION, "run the same release");
+    body[1]--;
+    body[2] = 'w'; /* a word that nobody knows */
+    greet(body, HELLO, DW_ERR_MISMATCH, "the peer sends 'waw:f32'");
+    for (int i = 0; i < 2; i++) { /* a text without a terminating zero */
+        memset(body + 2, 0, 2 * TEXT);
+        memset(body + 2 + (size_t)i * TEXT, 'x', TEXT);
+        greet(body, HELLO, DW_ERR_PROTOCOL, "malformed");
     }
 }
 
@@ -308,6 +351,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_forgotten_key_starts_anew),
         cmocka_unit_test(encoders_share_no_incarnation),
         cmocka_unit_test(different_configs_are_a_mismatch_at_both_ends),
+        cmocka_unit_test(malformed_channel_hellos_are_refused),
         cmocka_unit_test(opening_alone_is_a_timeout),
         cmocka_unit_test(an_id_that_is_open_is_refused),
         cmocka_unit_test(a_wrong_shape_keeps_the_frame_for_another_call),

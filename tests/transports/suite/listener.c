@@ -17,6 +17,7 @@ static void *open_link(void *context)
 {
     suite_listener *me = context;
     me->status = dw_link_open(&me->link, me->uri, &me->options, &me->why);
+    if (!me->at[0]) note_address(me, "nowhere"); /* or suite_listen would wait for ever */
     return NULL;
 }
 
