@@ -39,7 +39,7 @@ static void every_half_widens_to_its_value_and_rounds_back(void **state)
 
 /* Between neighbours a < b, what lies below the middle must round to a, what lies above it to b,
  * and the middle itself to the one of the two that is even. */
-static void rounds_to_nearest_even_between_all_neighbours(void **state)
+static void halves_round_to_nearest_even(void **state)
 {
     (void)state;
     for (uint32_t h = 0; h < 0x7bff; h++) {
@@ -264,7 +264,7 @@ static void chunks_cover_the_sample(void **state)
 /* Rows near the limit of 32 bits: nothing overflows, the last chunk ends at the end of the sample,
  * the last tile at the end of the payload, and every channel lies in the chunk that is computed
  * from its number. */
-static void the_longest_rows_are_covered_too(void **state)
+static void layouts_cover_the_longest_rows(void **state)
 {
     static const uint32_t longest[] = {UINT32_MAX,       UINT32_MAX - 1,    UINT32_MAX - 15,
                                        UINT32_MAX - 254, UINT32_MAX - 255,  UINT32_MAX - 256,
@@ -303,7 +303,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_half_widens_to_its_value_and_rounds_back),
-        cmocka_unit_test(rounds_to_nearest_even_between_all_neighbours),
+        cmocka_unit_test(halves_round_to_nearest_even),
         cmocka_unit_test(the_largest_values_clamp_and_the_rest_overflows),
         cmocka_unit_test(scale_is_the_smallest_that_covers),
         cmocka_unit_test(scales_at_the_edges_stay_normal_and_finite),
@@ -314,7 +314,7 @@ int main(void)
         cmocka_unit_test(dithers_are_the_middles_of_equal_parts),
         cmocka_unit_test(tiles_cover_the_payload),
         cmocka_unit_test(chunks_cover_the_sample),
-        cmocka_unit_test(the_longest_rows_are_covered_too),
+        cmocka_unit_test(layouts_cover_the_longest_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,7 +73,7 @@ static void check_code(const mx_model *m, float value, float inverse)
 
 /* Every element, every tie between two, and the floats next to them, with both signs, at every
  * scale at which they are finite. */
-static void rounds_to_the_nearest_element(void **state)
+static void mx_rounds_to_the_nearest_element(void **state)
 {
     (void)state;
     for (const mx_model *m = mx_models + 1; m <= mx_models + DW_ELEMENTS; m++)
@@ -164,7 +164,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elements_have_the_values_of_the_table),
         cmocka_unit_test(elements_have_the_ends_of_the_standard),
-        cmocka_unit_test(rounds_to_the_nearest_element),
+        cmocka_unit_test(mx_rounds_to_the_nearest_element),
         cmocka_unit_test(only_canonical_codes_are_written),
         cmocka_unit_test(scales_are_those_of_the_largest_exponent),
         cmocka_unit_test(blocks_have_scales_of_one_byte),

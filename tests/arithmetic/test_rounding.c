@@ -66,7 +66,7 @@ static void check_level(uint32_t bits, int level, double share)
     close_rounder(&r);
 }
 
-static void every_level_is_right_on_average(void **state)
+static void stochastic_rounding_is_right_on_average(void **state)
 {
     static const double shares[] = {0.5, 0.25, 0.9, 0.03};
     (void)state;
@@ -78,7 +78,7 @@ static void every_level_is_right_on_average(void **state)
 }
 
 /* One bit: every y is s or -s, and their mean is x. */
-static void one_bit_is_right_on_average(void **state)
+static void stochastic_rounding_to_one_bit_is_right_on_average(void **state)
 {
     (void)state;
     for (float value = -0.9f; value < 1; value += 0.3f) {
@@ -111,7 +111,7 @@ static double correlation(const int8_t *a, const int8_t *b, int lag)
     return (double)sum / sqrt((double)n);
 }
 
-static void neighbours_keys_and_versions_are_independent(void **state)
+static void random_numbers_of_keys_and_versions_are_independent(void **state)
 {
     static int8_t first[ELEMENTS], again[ELEMENTS], other_key[ELEMENTS], other_slice[ELEMENTS],
         other_seed[ELEMENTS];
@@ -137,7 +137,7 @@ static void neighbours_keys_and_versions_are_independent(void **state)
 
 /* The random number of an element depends on its place in the sample alone, so it is the same
  * however the sample is cut into rows, groups and strips. */
-static void the_numbers_belong_to_the_elements(void **state)
+static void random_numbers_belong_to_elements(void **state)
 {
     static const char *const cuts[] = {"group=16", "group=64", "group=256", "group=row",
                                        "group=channel"};
@@ -166,10 +166,10 @@ static void the_numbers_belong_to_the_elements(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_level_is_right_on_average),
-        cmocka_unit_test(one_bit_is_right_on_average),
-        cmocka_unit_test(neighbours_keys_and_versions_are_independent),
-        cmocka_unit_test(the_numbers_belong_to_the_elements),
+        cmocka_unit_test(stochastic_rounding_is_right_on_average),
+        cmocka_unit_test(stochastic_rounding_to_one_bit_is_right_on_average),
+        cmocka_unit_test(random_numbers_of_keys_and_versions_are_independent),
+        cmocka_unit_test(random_numbers_belong_to_elements),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@ static dl_tensor floats(int32_t ndim, int64_t *shape, int64_t *strides)
     return (dl_tensor){memory, {2, 1}, ndim, {2, 32, 1}, shape, strides, 64};
 }
 
-static void takes_one_two_and_three_extents(void **state)
+static void dlpack_takes_one_to_three_extents(void **state)
 {
     int64_t shape[] = {2, 3, 5}, strides[] = {40, 8, 1};
     int stream;
@@ -53,7 +53,7 @@ static void takes_one_two_and_three_extents(void **state)
     assert_true(view.tensor.n == 1 && view.tensor.t == 1 && view.tensor.c == 5);
 }
 
-static void knows_three_dtypes(void **state)
+static void dlpack_knows_three_dtypes(void **state)
 {
     static const struct {
         data_type type;
@@ -79,7 +79,7 @@ static void knows_three_dtypes(void **state)
     }
 }
 
-static void refuses_what_cannot_be_walked(void **state)
+static void dlpack_refuses_other_layouts(void **state)
 {
     int64_t shape[] = {2, 3, 5, 1, 1}, gaps[] = {30, 10, 2}, woven[] = {15, 4, 1},
             huge[] = {1 << 30, 1 << 30, 16}, none[] = {2, 0, 5};
@@ -117,7 +117,7 @@ static bool is_view(const dw_dlpack_view *view, uint32_t n, uint32_t t, uint32_t
            x->stride_t == stride_t && x->data == memory + 16;
 }
 
-static void joins_the_two_middle_ones_of_four(void **state)
+static void dlpack_joins_the_middle_two_of_four_extents(void **state)
 {
     int64_t shape[] = {2, 3, 4, 5}, padded[] = {90, 28, 7, 1}, cut[] = {100, 32, 7, 1},
             uneven[] = {90, 29, 7, 1}, flat[] = {2, 1, 4, 5}, tall[] = {2, 3, 1, 5},
@@ -221,11 +221,12 @@ static void versioned_tensors_say_what_may_be_done(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(joins_the_two_middle_ones_of_four),
-                                       cmocka_unit_test(rows_are_tokens_or_samples),
-                                       cmocka_unit_test(versioned_tensors_say_what_may_be_done),
-                                       cmocka_unit_test(takes_one_two_and_three_extents),
-                                       cmocka_unit_test(knows_three_dtypes),
-                                       cmocka_unit_test(refuses_what_cannot_be_walked)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dlpack_joins_the_middle_two_of_four_extents),
+        cmocka_unit_test(rows_are_tokens_or_samples),
+        cmocka_unit_test(versioned_tensors_say_what_may_be_done),
+        cmocka_unit_test(dlpack_takes_one_to_three_extents),
+        cmocka_unit_test(dlpack_knows_three_dtypes),
+        cmocka_unit_test(dlpack_refuses_other_layouts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@ static void check_sums(const world *w)
     assert_int_equal(w->pool.taken_bytes + dw_pool_slack(&w->pool), w->counts.out_bytes);
 }
 
-static void slots_are_taken_again(void **state)
+static void pools_reuse_slots(void **state)
 {
     enum { SLOTS = 64, BYTES = 100000 };
     world w;
@@ -241,7 +241,7 @@ static void free_chunks_are_returned_when_memory_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_are_taken_again),
+        cmocka_unit_test(pools_reuse_slots),
         cmocka_unit_test(one_chunk_serves_every_size_that_fits),
         cmocka_unit_test(powers_of_two_fill_chunks),
         cmocka_unit_test(a_steady_state_allocates_nothing),

@@ -23,7 +23,7 @@ static void assert_seconds(double seconds, double expected)
 }
 
 /* One stage alone has no link: codecs take no time. */
-static void a_single_stage_only_computes(void **state)
+static void forecast_of_a_single_stage_only_computes(void **state)
 {
     dw_forecast_run run = slow;
     const dw_forecast_way ways[2] = {{1e9, 5, 5, 0}, {1e9, 5, 5, 0}};
@@ -70,7 +70,7 @@ static void a_stage_between_others_codes_twice(void **state)
 /* Among the choices whose steps are at most 3 % longer than the shortest, the best is the one with
  * the smallest error. A choice that is taken no longer counts. In `choices` the numbers are the
  * seconds of a step and the error; order: the numbers of the choices, the best first. */
-static void the_best_is_fast_and_then_exact(void **state)
+static void forecast_prefers_fast_and_then_exact(void **state)
 {
     dw_forecast_choice choices[] = {
         {10.0, 0.1, false}, {5.0, 0.9, false}, {5.1, 0.2, false}, {5.2, 0.1, false}};
@@ -87,10 +87,10 @@ static void the_best_is_fast_and_then_exact(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_single_stage_only_computes),
+        cmocka_unit_test(forecast_of_a_single_stage_only_computes),
         cmocka_unit_test(the_slowest_part_sets_the_pace),
         cmocka_unit_test(a_stage_between_others_codes_twice),
-        cmocka_unit_test(the_best_is_fast_and_then_exact),
+        cmocka_unit_test(forecast_prefers_fast_and_then_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

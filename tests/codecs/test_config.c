@@ -3,7 +3,7 @@
 #include "support/tool.h"
 
 /* Text that is already canonical comes back unchanged. */
-static void reads_and_writes_every_option(void **state)
+static void config_texts_have_every_option(void **state)
 {
     static const char *const texts[] = {
         "delta",
@@ -310,7 +310,7 @@ static void options_are_listed_once(void **state)
 }
 
 /* Where only a part of a range is allowed, the sentence has its end. */
-static void the_allowed_values_are_told(void **state)
+static void errors_tell_the_allowed_values(void **state)
 {
     static const struct {
         const char *text, *allowed;
@@ -463,7 +463,7 @@ static void the_longest_text_has_room(void **state)
     assert_int_equal(dw_config_agreement(&config, text, DW_AGREEMENT_TEXT_BYTES), DW_OK);
 }
 
-static void a_short_buffer_is_refused(void **state)
+static void config_format_refuses_a_short_buffer(void **state)
 {
     dw_config config;
     char text[16];
@@ -543,7 +543,7 @@ static void the_option_that_differs_is_named(void **state)
 }
 
 /* What only the encoder must know may differ. */
-static void private_options_may_differ(void **state)
+static void private_options_are_no_mismatch(void **state)
 {
     float x[64] = {1}, y[64];
     static const char *const cases[][2] = {
@@ -572,21 +572,21 @@ static void private_options_may_differ(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_and_writes_every_option),
+        cmocka_unit_test(config_texts_have_every_option),
         cmocka_unit_test(defaults_are_left_out),
         cmocka_unit_test(structs_of_other_lengths_are_accepted),
         cmocka_unit_test(ends_are_created_from_texts),
         cmocka_unit_test(errors_give_the_offset_of_the_wrong_word),
         cmocka_unit_test(options_are_listed_once),
-        cmocka_unit_test(the_allowed_values_are_told),
+        cmocka_unit_test(errors_tell_the_allowed_values),
         cmocka_unit_test(a_struct_out_of_range_is_refused),
         cmocka_unit_test(forms_have_names),
         cmocka_unit_test(configs_for_comparison_are_told_from_stable_ones),
         cmocka_unit_test(the_longest_text_has_room),
-        cmocka_unit_test(a_short_buffer_is_refused),
+        cmocka_unit_test(config_format_refuses_a_short_buffer),
         cmocka_unit_test(different_configs_are_a_mismatch),
         cmocka_unit_test(the_option_that_differs_is_named),
-        cmocka_unit_test(private_options_may_differ),
+        cmocka_unit_test(private_options_are_no_mismatch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

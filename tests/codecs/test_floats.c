@@ -88,7 +88,7 @@ static void compare_added(const test_pair *pair, const void *x, dw_dtype from, d
 }
 
 /* One hard value stands among others, which are ordinary ones. */
-static void each_value_is_converted_as_alone(void **state)
+static void rows_are_converted_as_single_values_are(void **state)
 {
     (void)state;
     static uint32_t x[ROOM];
@@ -112,6 +112,6 @@ static void each_value_is_converted_as_alone(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_value_is_converted_as_alone)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_converted_as_single_values_are)};
     return cmocka_run_group_tests_name("floats", tests, NULL, NULL);
 }

@@ -86,7 +86,7 @@ static void products_are_sums_in_order(void **state)
 
 /* x lies in a subspace of R dimensions, but for a little noise: what the fitted matrix leaves of it
  * is the noise, and its columns are orthonormal. */
-static void the_subspace_is_found(void **state)
+static void projection_finds_the_subspace(void **state)
 {
     enum { ROWS = 200 };
     static float data[ROWS * C], part[ROWS * R], again[ROWS * C];
@@ -250,7 +250,7 @@ static void wrong_shapes_are_refused(void **state)
     dw_projection_destroy(NULL);
 }
 
-static void memory_may_run_out(void **state)
+static void projection_reports_missing_memory(void **state)
 {
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 4, C), m = dw_tensor_3d(matrix, DW_F32, 1, C, R);
     (void)state;
@@ -277,12 +277,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_sums_in_order),
-        cmocka_unit_test(the_subspace_is_found),
+        cmocka_unit_test(projection_finds_the_subspace),
         cmocka_unit_test(missing_dimensions_are_filled),
         cmocka_unit_test(the_digest_tells_matrices_apart),
         cmocka_unit_test(frames_say_which_matrix),
         cmocka_unit_test(wrong_shapes_are_refused),
-        cmocka_unit_test(memory_may_run_out),
+        cmocka_unit_test(projection_reports_missing_memory),
     };
     return cmocka_run_group_tests_name("project", tests, NULL, NULL);
 }

@@ -95,6 +95,14 @@ void rig_close(rig *r)
     free(r->cpu_y);
 }
 
+void rig_end(rig *r)
+{
+    dw_cuda *cuda = r->cuda;
+    rig_close(r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
 dw_status rig_encode_start(rig *r, const dw_key *keys, dw_dtype dtype, dw_encode_ticket **ticket)
 {
     dw_tensor x = dw_tensor_3d(r->device_x, dtype, r->n, r->t, r->c);

@@ -27,6 +27,8 @@ dw_cuda *rig_open_cuda(void);
 void rig_open(rig *r, dw_cuda *cuda, const char *config, uint32_t n, uint32_t t, uint32_t c,
               dw_cuda_place place);
 void rig_close(rig *r);
+/* Closes r and its device, on which nothing may be left then. */
+void rig_end(rig *r);
 
 /* Both encoders encode r->x, converted to dtype x. Both frames have the same bytes; r->frame. */
 void rig_encode(rig *r, const dw_key *keys, dw_dtype x);

@@ -76,6 +76,7 @@ output output_make(const sample *s, const output *like)
     output out = {.payload = sample_allocate(payload),
                   .next = sample_allocate(next),
                   .y = sample_allocate(y)};
+    if (s->is_sync) memcpy(out.next, s->x, next);
     if (!like) return out;
     memcpy(out.payload, like->payload, payload);
     memcpy(out.next, like->next, next);
@@ -105,13 +106,18 @@ void output_digest(const sample *s, output *out)
 
 /* ---- The kernels ----------------------------------------------------------------------------- */
 
+static bool has_floats(const sample *s)
+{
+    return s->plan.form == &dw_form_floats;
+}
+
 dw_encode_job sample_encode_job(const sample *s, const output *out)
 {
     return (dw_encode_job){
         .layout = s->plan.layout,
         .rule = {.scale = s->scale, .is_stochastic = s->is_stochastic, .dither_key = s->dither_key},
         .step = s->plan.params.step / 1000.0,
-        .x = sample_at(s->x, s->x_dtype, s->offset),
+        .x = s->is_sync ? out->next : sample_at(s->x, s->x_dtype, s->offset),
         .x_dtype = s->x_dtype,
         .stride = s->stride,
         .prev = s->has_prev ? s->prev : NULL,
@@ -120,7 +126,9 @@ dw_encode_job sample_encode_job(const sample *s, const output *out)
         .payload = out->payload,
         .audit = s->audit,
         .draws_key = s->draws_key,
-        .keeps_residual = s->keeps_residual};
+        .keeps_residual = s->keeps_residual,
+        .is_exact = has_floats(s) && (s->is_sync || !s->has_state),
+        .wire_dtype = s->plan.params.dtype};
 }
 
 dw_decode_job sample_decode_job(const sample *s, const output *out)
@@ -134,7 +142,9 @@ dw_decode_job sample_decode_job(const sample *s, const output *out)
                            .y_dtype = s->y_dtype,
                            .stride = s->stride,
                            .audit = s->audit,
-                           .draws_key = s->draws_key};
+                           .draws_key = s->draws_key,
+                           .is_exact = has_floats(s) && !s->has_state,
+                           .wire_dtype = s->plan.params.dtype};
 }
 
 /* A message in host memory, apart from its jobs. */
@@ -145,8 +155,8 @@ typedef struct message {
 } message;
 
 /* Returns the share of the next part of a message. Phase CHOOSE is needed where several tiles share
- * a scale; the caller frees `chosen`. In that phase the form quantized has a block for every row.
- */
+ * a scale or a choice; the caller frees `chosen`. In that phase the form quantized has a block for
+ * every row, or for 32 channels. */
 static dw_cuda_share make_share(const sample *s, bool encodes, message *m, int part)
 {
     const dw_layout *layout = &s->plan.layout;
@@ -157,11 +167,17 @@ static dw_cuda_share make_share(const sample *s, bool encodes, message *m, int p
     /* They share the tiles. */
     uint64_t blocks = 1 + test_next(&sample_source) % layout->tiles;
     made.blocks[DW_CUDA_TILES] = blocks;
-    if (encodes && (layout->by_sample || layout->cut_rows)) {
-        made.blocks[DW_CUDA_CHOOSE] = s->plan.form == &dw_form_quantized ? layout->t : blocks;
-        made.chosen = (uint32_t *)(void *)sample_allocate(layout->tiles * sizeof(double));
+    bool is_quantized = s->plan.form == &dw_form_quantized;
+    bool shares_scales = layout->by_sample || layout->by_channel || layout->cut_rows;
+    if (encodes && shares_scales && !has_floats(s))
+        made.blocks[DW_CUDA_CHOOSE] = !is_quantized        ? blocks
+                                      : layout->by_channel ? ((uint64_t)layout->c + 31) / 32
+                                                           : layout->t;
+    if (encodes && (shares_scales || (layout->chooses && layout->tile_segments % 8))) {
+        uint64_t most = layout->pieces > 2 * layout->tiles ? layout->pieces : 2 * layout->tiles;
+        made.chosen = (uint32_t *)(void *)sample_allocate(most * sizeof *made.chosen);
     }
-    if (s->audit.every && layout->c % 4 != 0)
+    if (s->audit.every && layout->c % 4 != 0 && !has_floats(s))
         made.blocks[DW_CUDA_AUDIT] = (stretches + s->audit.every - 1) / s->audit.every;
     for (int phase = 0; phase < DW_CUDA_PHASES; phase++) {
         made.first[phase] = m->grid[phase];
@@ -178,10 +194,11 @@ static void launch(const char *kernel, const void *parts, uint64_t grid)
 
 /* Takes over what the kernels have reported of a part. The sums must be zero again, so that a graph
  * can launch the same parts once more. */
-static void take_report(const message *m, int part, output *out)
+static void take_report(const message *m, int part, uint64_t serial, output *out)
 {
     static const dw_cuda_sums nothing;
     const dw_cuda_report *report = &m->reports[part];
+    assert_int_equal(report->serial, serial);
     out->payload_sum = report->payload;
     out->state_sum = report->state;
     out->direct = report->direct;
@@ -201,20 +218,26 @@ static void encode(const sample *s, const char *family, output *out)
         parts[i].share = make_share(s, true, &m, i);
         parts[i].job = sample_encode_job(s, &out[i]);
     }
+    const dw_layout *layout = &s->plan.layout;
     bool searches = s->scale == DW_SCALE_MSE && !m.grid[DW_CUDA_CHOOSE];
-    if (s->plan.layout.rotates)
+    if (layout->rotates)
         snprintf(kernel, sizeof kernel, "%s_encode%s_rotated", family, searches ? "_mse" : "");
+    else if (has_floats(s) || layout->by_channel || searches)
+        snprintf(kernel, sizeof kernel, "%s_encode%s", family,
+                 layout->by_channel ? "_columns"
+                 : searches         ? "_mse"
+                                    : "");
     else
         snprintf(kernel, sizeof kernel, "%s_encode_%s_%s", family, names[s->x_dtype],
                  names[s->prev_dtype]);
     snprintf(choose, sizeof choose, "%s%s",
              s->plan.form == &dw_form_quantized ? "dw_choose_scales" : "dw_step_measure",
-             s->plan.layout.rotates ? "_rotated" : "");
+             layout->rotates ? "_rotated" : "");
     launch(choose, parts, m.grid[DW_CUDA_CHOOSE]);
     launch(kernel, parts, m.grid[DW_CUDA_TILES]);
     launch("dw_audit_encode", parts, m.grid[DW_CUDA_AUDIT]);
     for (int i = 0; i < SAMPLE_PARTS; i++) {
-        take_report(&m, i, &out[i]);
+        take_report(&m, i, parts[i].share.serial, &out[i]);
         free(parts[i].share.chosen);
     }
 }
@@ -229,11 +252,17 @@ static void decode(const sample *s, const char *family, output *out)
         parts[i].share = make_share(s, false, &m, i);
         parts[i].job = sample_decode_job(s, &out[i]);
     }
-    snprintf(kernel, sizeof kernel, "%s_decode_%s%s", family, s->has_state ? "" : "direct_",
-             s->plan.layout.rotates ? "rotated" : names[s->has_state ? s->prev_dtype : s->y_dtype]);
+    const dw_layout *layout = &s->plan.layout;
+    if (has_floats(s))
+        snprintf(kernel, sizeof kernel, "%s_decode", family);
+    else
+        snprintf(kernel, sizeof kernel, "%s_decode_%s%s", family, s->has_state ? "" : "direct_",
+                 layout->rotates      ? "rotated"
+                 : layout->by_channel ? "columns"
+                                      : names[s->has_state ? s->prev_dtype : s->y_dtype]);
     launch(kernel, parts, m.grid[DW_CUDA_TILES]);
     launch("dw_audit_decode", parts, m.grid[DW_CUDA_AUDIT]);
-    for (int i = 0; i < SAMPLE_PARTS; i++) take_report(&m, i, &out[i]);
+    for (int i = 0; i < SAMPLE_PARTS; i++) take_report(&m, i, parts[i].share.serial, &out[i]);
 }
 
 /* ---- The forms on the CPU -------------------------------------------------------------------- */
@@ -273,7 +302,7 @@ void sample_spec_decode(const sample *s, output *out)
         form->decode(&job, i, &unused);
         if (job.next && job.y) form->emit(&job, i);
     }
-    form->count(&job, &counters);
+    if (form->count) form->count(&job, &counters);
     out->direct = counters.direct_groups;
     out->zero = counters.zero_groups;
     out->poisoned = counters.poisoned_groups;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * sample.h - what check_cuda_mx.c, check_cuda_step.c and others share: random samples, and
+ * sample.h - what check_cuda.c, check_cuda_step.c and others share: random samples, and
  * comparisons of the kernels of cuda/, executed on the CPU, with a specification.
  *
  * A kernel processes a message of SAMPLE_PARTS equal samples, so that indices of parts matter, too.
@@ -23,6 +23,7 @@ typedef struct sample {
     dw_dtype x_dtype, prev_dtype, y_dtype;
     bool has_prev, has_state, with_y, is_stochastic;
     bool keeps_residual; /* encoders: next is what is left of x + prev */
+    bool is_sync;        /* floats: the entry carries prev itself, so x is the new prev */
     dw_scale scale;      /* for the form quantized */
     int64_t stride;
     size_t offset, dense, tensor;
@@ -81,8 +82,8 @@ sample_work sample_spec_encode, sample_spec_decode;
  * to be decoded, or written over, and is freed. The specification runs on it, the kernels run on
  * copies of it, and then all that both have written and reported must be equal.
  *
- * family: what the names of the kernels begin with, "dw", "dw_mx" or "dw_step". backwards: blocks
- * and threads run from the last to the first. */
+ * family: what the names of the kernels begin with, "dw", "dw_mx", "dw_step" or "dw_floats".
+ * backwards: blocks and threads run from the last to the first. */
 typedef void sample_comparison(const sample *s, const char *family, output *expected,
                                sample_work *spec, bool backwards);
 sample_comparison sample_compare_encode, sample_compare_decode;

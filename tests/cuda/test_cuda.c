@@ -66,6 +66,57 @@ static void frames_tensors_and_replies_equal_those_of_the_cpu(void **state)
     epochs_compare(configs, N_CONFIGS, shapes, N_SHAPES);
 }
 
+static const char *const rotated[] = {
+    "direct:bits=4,transform=hadamard",
+    "direct:bits=2,scale=signed,group=256,transform=hadamard,rotate=16",
+    "direct:bits=3,scale=mse,group=16,transform=hadamard,rotate=256",
+    "direct:bits=4,group=row,scale=mse,transform=hadamard,rotate=16",
+    "direct:bits=1,group=row,transform=hadamard,rotate=256",
+    "delta:bits=3,transform=hadamard,prev=bf16",
+    "delta:bits=2,group=row,transform=hadamard,rotate=256,key=4,audit=3",
+    "delta:bits=5,group=32,rounding=stochastic,seed=9,transform=hadamard,prev=f16,key=raw",
+    "delta:bits=4,transform=hadamard,rotate=16,replies=never",
+    "direct:bits=3,transform=hadamard,feedback=ef",
+    "direct:bits=2,group=16,transform=hadamard,rotate=256,feedback=ef",
+    "mx:transform=hadamard",
+    "mx:element=e2m1,transform=hadamard,rotate=256,feedback=ef",
+    "delta:form=mx,element=int8,transform=hadamard,rotate=16,prev=f16,audit=3",
+    "direct:form=step,transform=hadamard",
+    "direct:form=step,rounding=dither,step=4,seed=3,transform=hadamard,rotate=256",
+    "direct:form=step,group=row,step=0.5,transform=hadamard,rotate=16",
+    "direct:form=step,group=16,step=2,rounding=dither,transform=hadamard,rotate=256,feedback=ef",
+    "delta:form=step,transform=hadamard,prev=bf16",
+    "delta:form=step,group=64,rounding=stochastic,transform=hadamard,rotate=256,audit=2",
+    "delta:form=step,group=row,rounding=dither,step=1.2,transform=hadamard,key=f32,prev=f16",
+    "delta:bits=2,transform=hadamard,entropy=rans",
+    "direct:form=step,rounding=dither,step=3,transform=hadamard,entropy=rans",
+    "mx:element=e4m3,transform=hadamard,entropy=rans",
+};
+
+/* Numbers of channels that are multiples of 256, so that blocks of every width fit. */
+static const epochs_shape rotated_shapes[] = {{1, 1, 256}, {3, 5, 768}, {2, 3, 2048}, {1, 2, 4352}};
+
+static void rotated_frames_and_tensors_equal_those_of_the_cpu(void **state)
+{
+    (void)state;
+    epochs_compare(rotated, sizeof rotated / sizeof *rotated, rotated_shapes, 4);
+}
+
+/* The shape is refused before anything is enqueued, and the message names values of `rotate` that
+ * would be possible. */
+static void blocks_that_do_not_divide_a_token_are_refused(void **state)
+{
+    dw_encode_ticket *ticket = NULL;
+    dw_key key = {1, 0};
+    rig r;
+    (void)state;
+    rig_open(&r, rig_open_cuda(), "direct:bits=4,transform=hadamard", 1, 2, 96, DW_CUDA_DEVICE);
+    assert_int_equal(rig_encode_start(&r, &key, DW_F32, &ticket), DW_ERR_SHAPE);
+    assert_null(ticket);
+    assert_non_null(strstr(dw_encoder_why(r.encoder), "give rotate=16, 64 or 256"));
+    rig_end(&r);
+}
+
 static void a_full_quota_and_forgotten_keys_are_the_same(void **state)
 {
     test_random random = {test_seed()};
@@ -104,12 +155,11 @@ static void a_full_quota_and_forgotten_keys_are_the_same(void **state)
 static void a_forgotten_key_without_room_is_still_announced(void **state)
 {
     test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
     dw_frame_info info = {.struct_size = sizeof info};
     dw_key a = {1, 0}, b = {2, 0};
     rig r;
     (void)state;
-    rig_open(&r, cuda, "delta:bits=4,quota_bytes=256", 1, 3, 64, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), "delta:bits=4,quota_bytes=256", 1, 3, 64, DW_CUDA_DEVICE);
     test_fill(&random, r.x, DW_F32, 3 * 64, 1.0f);
     r.t = 1;
     rig_encode(&r, &a, DW_F32);
@@ -130,9 +180,7 @@ static void a_forgotten_key_without_room_is_still_announced(void **state)
     }
     assert_int_equal(info.n_forgotten, 1);
     rig_same_counters(&r);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 /* Some changes to a frame are found by the host, others only by the device. The decoder on the CPU
@@ -184,13 +232,12 @@ static void a_refused_frame_changes_nothing(void **state)
 static void a_damaged_copy_is_dropped(void **state)
 {
     test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
     dw_key key = {1, 0};
     dw_tensor prev;
     dw_decode_ticket *ticket;
     rig r;
     (void)state;
-    rig_open(&r, cuda, "delta:bits=4", 1, 4, 64, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), "delta:bits=4", 1, 4, 64, DW_CUDA_DEVICE);
     test_fill(&random, r.x, DW_F32, 256, 1.0f);
     rig_encode(&r, &key, DW_F32);
     rig_decode(&r, DW_F32);
@@ -213,9 +260,7 @@ static void a_damaged_copy_is_dropped(void **state)
     assert_int_equal(dw_encode_finish(again, r.head, r.head_cap, &r.head_len, &r.len), DW_OK);
     assert_int_equal(dw_frame_entries(r.head, r.len, 0, 1, &entry), DW_OK);
     assert_int_equal(entry.role, DW_ROLE_KEY);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 /* An option that only the CPU can do is refused when an encoder or a decoder is created on a GPU.
@@ -435,13 +480,12 @@ static void free_memory_goes_back_to_the_driver(void **state)
 static void launches_grow_up_to_a_grid(void **state)
 {
     enum { MANY = 60 };
-    dw_cuda *cuda = rig_open_cuda();
     dw_encode_ticket *ticket = NULL;
     dw_key keys[MANY];
     rig r;
     (void)state;
     for (uint32_t i = 0; i < MANY; i++) keys[i] = (dw_key){i, 0};
-    rig_open(&r, cuda, "direct:bits=4", MANY, 1, 2048, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), "direct:bits=4", MANY, 1, 2048, DW_CUDA_DEVICE);
     static const uint32_t samples[] = {1, 3, MANY, 2};
     for (size_t i = 0; i < 4; i++) {
         r.n = samples[i];
@@ -453,9 +497,7 @@ static void launches_grow_up_to_a_grid(void **state)
         dw_encode_async(r.encoder, keys, &x, r.device_frame, SIZE_MAX / 2, NULL, &ticket),
         DW_ERR_LIMIT);
     assert_non_null(strstr(dw_encoder_why(r.encoder), "grid"));
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 /* Tensors of more tiles than there are blocks in a grid: blocks take several tiles each. */
@@ -485,11 +527,10 @@ static void blocks_share_the_tiles_of_large_frames(void **state)
 /* A head of the bound's size is always enough: frames announce no more forgotten keys than fit. */
 static void heads_announce_no_more_than_fits(void **state)
 {
-    dw_cuda *cuda = rig_open_cuda();
     dw_encode_ticket *ticket;
     rig r;
     (void)state;
-    rig_open(&r, cuda, "delta:bits=1,key=8", 1, 8, 64, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), "delta:bits=1,key=8", 1, 8, 64, DW_CUDA_DEVICE);
     for (int round = 0; round < 2; round++)
         for (uint32_t k = 0; k < 8; k++) {
             assert_int_equal(rig_encode_start(&r, &(dw_key){k, 0}, DW_F32, &ticket), DW_OK);
@@ -499,20 +540,17 @@ static void heads_announce_no_more_than_fits(void **state)
             for (uint32_t i = 1; i < 8 && k == 7 && round == 0; i++)
                 assert_int_equal(dw_encoder_forget(r.encoder, (dw_key){i, 0}), DW_OK);
         }
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 /* The given head is shorter than the frame's length says: nothing behind its end may be read. */
 static void nothing_is_read_behind_a_short_head(void **state)
 {
-    dw_cuda *cuda = rig_open_cuda();
     dw_key keys[2] = {{1, 0}, {2, 0}};
     dw_decode_ticket *ticket;
     rig r;
     (void)state;
-    rig_open(&r, cuda, "delta:bits=4", 2, 2, 64, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, 2, 64, DW_CUDA_DEVICE);
     rig_encode(&r, keys, DW_F32);
     dw_tensor y = dw_tensor_3d(r.device_y, DW_F32, 2, 2, 64);
     for (size_t head_len = 0; head_len <= r.head_len; head_len++) {
@@ -526,12 +564,10 @@ static void nothing_is_read_behind_a_short_head(void **state)
         assert_int_equal(dw_decode_finish(ticket, r.reply, r.reply_cap, &r.reply_len),
                          head_len < r.head_len ? DW_ERR_FORMAT : DW_OK);
     }
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
-static void a_missing_part_is_named(void **state)
+static void opening_names_the_missing_part(void **state)
 {
     dw_cuda *cuda = (dw_cuda *)1;
     dw_why why;
@@ -557,6 +593,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frames_tensors_and_replies_equal_those_of_the_cpu),
+        cmocka_unit_test(rotated_frames_and_tensors_equal_those_of_the_cpu),
+        cmocka_unit_test(blocks_that_do_not_divide_a_token_are_refused),
         cmocka_unit_test(a_full_quota_and_forgotten_keys_are_the_same),
         cmocka_unit_test(a_forgotten_key_without_room_is_still_announced),
         cmocka_unit_test(a_refused_frame_changes_nothing),
@@ -570,7 +608,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(slots_are_reused),
         cmocka_unit_test(free_memory_goes_back_to_the_driver),
         cmocka_unit_test(nothing_is_read_behind_a_short_head),
-        cmocka_unit_test(a_missing_part_is_named),
+        cmocka_unit_test(opening_names_the_missing_part),
     };
     if (argc != 2) return 2;
     rig_library = argv[1];

@@ -200,13 +200,13 @@ static void whole_frames_have_the_sizes_that_payloads_became(void **state)
 static void captured_frames_differ_in_length(void **state)
 {
     test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
     rig r;
     size_t lengths[20], different = 0;
     dw_encode_ticket *out = NULL;
     dw_decode_ticket *in = NULL;
     (void)state;
-    rig_open(&r, cuda, "delta:form=step,rounding=dither,entropy=rans", 2, 12, 256, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), "delta:form=step,rounding=dither,entropy=rans", 2, 12, 256,
+             DW_CUDA_DEVICE);
     for (int step = 0; step < 20; step++) {
         dw_key keys[2] = {{0, 0}, {1, 0}};
         long calls = fake_cuda_get()->calls;
@@ -244,9 +244,7 @@ static void captured_frames_differ_in_length(void **state)
     assert_int_equal(dw_encode_cancel(out), DW_OK);
     assert_int_equal(dw_decode_cancel(in), DW_OK);
     rig_same_counters(&r);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 /* Frames of several encoders in one launch, with and without coding: each is joined by itself. */

@@ -34,11 +34,10 @@ static void forget_some(rig *r, test_random *random)
 static void several_frames_fly_at_once(void **state)
 {
     test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
     flight flights[FLIGHTS];
     rig r;
     (void)state;
-    rig_open(&r, cuda, "delta:bits=4,quota_bytes=9000", 2, T, C, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), "delta:bits=4,quota_bytes=9000", 2, T, C, DW_CUDA_DEVICE);
     for (int i = 0; i < FLIGHTS; i++) flight_open(&flights[i], &r);
     for (int step = 0; step < 200; step++) {
         deal_keys(flights, &random);
@@ -71,9 +70,7 @@ static void several_frames_fly_at_once(void **state)
     /* The quota also covers copies of frames in flight. */
     assert_true(test_encoder_counters(r.encoder).stateless_entries > 0);
     for (int i = 0; i < FLIGHTS; i++) flight_close(&flights[i]);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 /* A key can be in one frame in flight only. Until then calls for it are refused, and replies about
@@ -81,13 +78,12 @@ static void several_frames_fly_at_once(void **state)
 static void a_key_in_flight_is_not_changed(void **state)
 {
     test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
     dw_key keys[2] = {{1, 0}, {2, 0}};
     dw_encode_ticket *ticket, *other = NULL;
     flight f = {.keys = {{1, 0}, {2, 0}}};
     rig r;
     (void)state;
-    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&f, &r);
     for (int step = 0; step < 12; step++) {
         /* Frames 0, 3, ... are lost. The NACK is passed to the encoder while the next one is in
@@ -119,9 +115,7 @@ static void a_key_in_flight_is_not_changed(void **state)
     assert_true(test_encoder_counters(r.encoder).nacks > 2);
     rig_same_counters(&r);
     flight_close(&f);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 /* A frame announced that a key is forgotten. Its ACK comes while a new frame that carries the key
@@ -129,12 +123,11 @@ static void a_key_in_flight_is_not_changed(void **state)
 static void a_forgotten_key_returns_before_the_ack(void **state)
 {
     test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
     flight f[2] = {{.keys = {{1, 0}, {2, 0}}}, {.keys = {{1, 0}, {3, 0}}}};
     dw_key others[2] = {{4, 0}, {5, 0}};
     rig r;
     (void)state;
-    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     for (int i = 0; i < 2; i++) flight_open(&f[i], &r);
     test_fill(&random, r.x, DW_F32, 2 * T * C, 1.0f);
     rig_encode(&r, f[0].keys, DW_F32);
@@ -155,21 +148,18 @@ static void a_forgotten_key_returns_before_the_ack(void **state)
     for (uint32_t k = 1; k < 6; k++) rig_in_step(&r, (dw_key){k, 0});
     rig_same_counters(&r);
     for (int i = 0; i < 2; i++) flight_close(&f[i]);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 static void a_cancelled_frame_leaves_no_trace(void **state)
 {
     test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
     dw_encode_ticket *out;
     dw_decode_ticket *in;
     dw_key keys[2] = {{1, 0}, {2, 0}}, others[2] = {{3, 0}, {2, 0}};
     rig r;
     (void)state;
-    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     test_fill(&random, r.x, DW_F32, 2 * T * C, 1.0f);
     rig_encode(&r, keys, DW_F32);
     assert_int_equal(dw_encoder_forget(r.encoder, keys[1]), DW_OK);
@@ -209,9 +199,7 @@ static void a_cancelled_frame_leaves_no_trace(void **state)
     assert_memory_equal(&before, &after, sizeof before);
     rig_decode(&r, DW_F32);
     assert_int_equal(r.status, DW_OK);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 /* Encodes, decodes and passes the reply on. Returns the status if the encode could not start. */
@@ -319,12 +307,11 @@ static void every_call_of_the_driver_may_fail(void **state)
 static void a_steady_state_allocates_nothing(void **state)
 {
     test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
     flight f = {.out = NULL};
     long host = 0, device = 0;
     rig r;
     (void)state;
-    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&f, &r);
     for (int step = 0; step < 200; step++) {
         if (step == 100) {
@@ -344,9 +331,7 @@ static void a_steady_state_allocates_nothing(void **state)
     assert_int_equal(fake_cuda_get()->allocations, device);
     assert_int_equal(fake_cuda_get()->synchronizations, 0);
     flight_close(&f);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 /* A new encoder sends frames while one of the old encoder is in flight; late frames of the old one
@@ -403,9 +388,7 @@ static void two_incarnations_do_not_mix(void **state)
     flight_close(&old);
     flight_close(&new);
     flight_close(&late);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 /* A key was forgotten, or belongs to an earlier incarnation, and a new frame that carries it is in

@@ -87,10 +87,9 @@ static void nothing_is_decoded(rig *r, const dw_tensor *y)
 
 static void every_pointer_may_be_null(void **state)
 {
-    dw_cuda *cuda = rig_open_cuda();
     rig r;
     (void)state;
-    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     dw_tensor x = dw_tensor_3d(r.device_x, DW_F32, 2, T, C);
     assert_int_equal(dw_cuda_open(NULL, 0, NULL), DW_ERR_ARGUMENT);
     dw_cuda_close(NULL);
@@ -98,21 +97,18 @@ static void every_pointer_may_be_null(void **state)
     nothing_is_encoded(&r, &x);
     nothing_is_decoded(&r, &x);
     assert_int_equal(fake_cuda_get()->launches + fake_cuda_get()->copies, 0);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 /* Tensors with impossible shapes, or that must not be written: nothing is enqueued for them. */
 static void bad_views_are_refused(void **state)
 {
-    dw_cuda *cuda = rig_open_cuda();
     dw_key keys[2] = {{1, 0}, {2, 0}};
     dw_encode_ticket *out;
     dw_decode_ticket *in;
     rig r;
     (void)state;
-    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     struct {
         dw_tensor view;
         dw_status encode, decode;
@@ -145,9 +141,7 @@ static void bad_views_are_refused(void **state)
             bad[i].decode);
     }
     assert_int_equal(test_encoder_counters(r.encoder).keys_held, 0);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 /* Calls for tickets that were ended, that were never captured, or with too little room. dw_cuda may
@@ -257,10 +251,9 @@ static void hostile_frames_are_refused_as_on_the_cpu(void **state)
     long seen[64] = {0};
     (void)state;
     for (int w = 0; w < 4; w++) {
-        dw_cuda *cuda = rig_open_cuda();
         uint8_t bad[4096];
         rig r;
-        rig_open(&r, cuda, words[w], 2, T, C, DW_CUDA_PINNED);
+        rig_open(&r, rig_open_cuda(), words[w], 2, T, C, DW_CUDA_PINNED);
         for (int step = 0; step < 60; step++) {
             dw_key keys[2] = {{test_next(&random) % 4, 0}, {test_next(&random) % 4, 1}};
             if (test_next(&random) % 3 == 0) {
@@ -291,9 +284,7 @@ static void hostile_frames_are_refused_as_on_the_cpu(void **state)
         assert_int_equal(a.rejected_frames, b.rejected_frames);
         assert_int_equal(a.frames, b.frames);
         assert_int_equal(a.keys_held, b.keys_held);
-        rig_close(&r);
-        dw_cuda_close(cuda);
-        rig_nothing_left();
+        rig_end(&r);
     }
     static const dw_status all[] = {DW_OK,        DW_ERR_FORMAT, DW_ERR_VERSION, DW_ERR_MISMATCH,
                                     DW_ERR_SHAPE, DW_ERR_BASE,   DW_ERR_CORRUPT};

@@ -155,7 +155,7 @@ static void too_many_tokens_are_a_limit(void **state)
 }
 
 /* Every call to the driver fails once: there is no object then, and nothing is left. */
-static void failures_leave_nothing(void **state)
+static void failed_projections_leave_nothing_allocated(void **state)
 {
     fake_cuda *fake = fake_cuda_get();
     dw_projection *p = make_projection(C, R);
@@ -211,7 +211,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(products_have_the_bits_of_the_cpu),
         cmocka_unit_test(wrong_tensors_enqueue_nothing),
         cmocka_unit_test(too_many_tokens_are_a_limit),
-        cmocka_unit_test(failures_leave_nothing),
+        cmocka_unit_test(failed_projections_leave_nothing_allocated),
         cmocka_unit_test(a_missing_kernel_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

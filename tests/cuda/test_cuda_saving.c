@@ -113,12 +113,11 @@ static void keys_in_flight_are_not_saved(void **state)
 {
     static saved_end out, in, all;
     test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
     flight f = {.keys = {keys[0], {9, 0}}};
     size_t len;
     rig r;
     (void)state;
-    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&f, &r);
     visit(&r, &random);
     save_encoder(r.encoder, &out);
@@ -142,9 +141,7 @@ static void keys_in_flight_are_not_saved(void **state)
     rig_feedback(&r);
     visit(&r, &random);
     flight_close(&f);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 /* A stream captures, but the copies for saving go through another stream, so the capture is not
@@ -153,10 +150,9 @@ static void saving_does_not_disturb_a_capture(void **state)
 {
     static saved_end before, after;
     test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
     rig r;
     (void)state;
-    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     visit(&r, &random);
     save_encoder(r.encoder, &before);
     fake_cuda_get()->graph = 0;
@@ -166,9 +162,7 @@ static void saving_does_not_disturb_a_capture(void **state)
     save_encoder(r.encoder, &after);
     fake_cuda_get()->capturing = false;
     same_saved(&before, &after);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 /* Exports or imports once while one call of the driver or one allocation fails: the error has a
@@ -208,7 +202,7 @@ static long fail_in_turn(rig *r, const saved_end *given, bool exports, bool driv
     return failed;
 }
 
-static void a_failure_changes_nothing(void **state)
+static void a_failed_save_changes_nothing(void **state)
 {
     static saved_end given;
     test_random random = {test_seed()};
@@ -250,7 +244,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(states_saved_on_a_device_equal_those_of_the_cpu),
         cmocka_unit_test(keys_in_flight_are_not_saved),
         cmocka_unit_test(saving_does_not_disturb_a_capture),
-        cmocka_unit_test(a_failure_changes_nothing),
+        cmocka_unit_test(a_failed_save_changes_nothing),
     };
     if (argc != 2) return 2;
     rig_library = argv[1];

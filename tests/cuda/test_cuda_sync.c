@@ -86,12 +86,11 @@ static void a_decoder_that_missed_a_frame_gets_prev_itself(void **state)
 static void a_damaged_copy_is_replaced(void **state)
 {
     test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
     dw_decode_ticket *ticket;
     dw_tensor prev, mine;
     rig r;
     (void)state;
-    rig_open(&r, cuda, configs[0], N, T, C, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), configs[0], N, T, C, DW_CUDA_DEVICE);
     exchange(&r, &random);
     assert_int_equal(dw_decoder_peek(r.decoder, keys[1], &prev), DW_OK);
     rig_to_device((float *)prev.data + 17, &(float){777.0f}, sizeof(float));
@@ -112,20 +111,17 @@ static void a_damaged_copy_is_replaced(void **state)
         rig_from_device(here, mine.data, sizeof here);
         assert_memory_equal(there, here, sizeof here);
     }
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 static void wrong_arguments_are_refused(void **state)
 {
     test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
     dw_encode_ticket *ticket = NULL, *other = NULL;
     size_t head_len, len;
     rig r;
     (void)state;
-    rig_open(&r, cuda, configs[0], N, T, C, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), configs[0], N, T, C, DW_CUDA_DEVICE);
     uint8_t *frame = r.device_frame;
     assert_int_equal(dw_encoder_resync_async(r.encoder, keys, N, frame, r.room, NULL, &ticket),
                      DW_ERR_ARGUMENT);
@@ -169,9 +165,7 @@ static void wrong_arguments_are_refused(void **state)
     assert_int_equal(rig_encode_start(&r, keys, DW_F32, &ticket), DW_OK);
     fake_cuda_get()->run();
     assert_int_equal(dw_encode_finish(ticket, r.head, r.head_cap, &head_len, &len), DW_OK);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 /* Each call of the driver fails in turn: the error has a sentence, nothing changes, and the same
@@ -179,12 +173,11 @@ static void wrong_arguments_are_refused(void **state)
 static void a_failing_driver_changes_nothing(void **state)
 {
     test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
     fake_cuda *fake = fake_cuda_get();
     int failed = 0;
     rig r;
     (void)state;
-    rig_open(&r, cuda, configs[0], N, T, C, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), configs[0], N, T, C, DW_CUDA_DEVICE);
     exchange(&r, &random);
     for (long at = 0;; at++) {
         dw_encode_ticket *ticket = NULL;
@@ -206,22 +199,19 @@ static void a_failing_driver_changes_nothing(void **state)
     }
     assert_true(failed > 2);
     in_step(&r);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 /* A captured frame of prev itself can be repeated with other keys, but only of the same shape. */
 static void a_captured_frame_can_be_repeated(void **state)
 {
     test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
     fake_cuda *fake = fake_cuda_get();
     dw_encode_ticket *ticket;
     dw_key other[N] = {{11, 0}, {12, 0}}, smaller[N] = {{21, 0}, {22, 0}};
     rig r;
     (void)state;
-    rig_open(&r, cuda, configs[0], N, T, C, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), configs[0], N, T, C, DW_CUDA_DEVICE);
     exchange(&r, &random);
     test_fill(&random, r.x, DW_F32, r.tensor_bytes / 4, 1.0f);
     rig_encode(&r, other, DW_F32);
@@ -245,9 +235,7 @@ static void a_captured_frame_can_be_repeated(void **state)
     }
     assert_int_equal(dw_encode_cancel(ticket), DW_OK);
     fake->drop_graph(0);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 int main(int argc, char **argv)

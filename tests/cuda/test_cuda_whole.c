@@ -74,10 +74,9 @@ static void a_later_send_gets_the_whole_frame(void **state)
     uint8_t sent[SENT];
     (void)state;
     for (size_t w = 0; w < sizeof words / sizeof *words; w++) {
-        dw_cuda *cuda = rig_open_cuda();
         flight f = {.out = NULL};
         rig r;
-        rig_open(&r, cuda, words[w], 2, T, w == 3 ? 98 : C,
+        rig_open(&r, rig_open_cuda(), words[w], 2, T, w == 3 ? 98 : C,
                  w % 2 ? DW_CUDA_PINNED : DW_CUDA_DEVICE);
         flight_open(&f, &r);
         assert_int_equal(dw_encoder_whole_frames(r.encoder, 1), DW_OK);
@@ -98,14 +97,12 @@ static void a_later_send_gets_the_whole_frame(void **state)
         }
         rig_same_counters(&r);
         flight_close(&f);
-        rig_close(&r);
-        dw_cuda_close(cuda);
-        rig_nothing_left();
+        rig_end(&r);
     }
 }
 
 /* Tables of lengths for which XXH3 works differently, and a frame in pinned memory of the host. */
-static void heads_of_any_length(void **state)
+static void heads_of_any_length_are_completed(void **state)
 {
     enum { MOST = 100, BIG = 1 << 18 };
     static const uint32_t n_samples[] = {1, 2, 3, 4, 5, 20, 21, 22, 42, 43, MOST};
@@ -141,9 +138,7 @@ static void heads_of_any_length(void **state)
             assert_int_equal(len, cpu_len);
         }
         dw_cuda_free(cuda, &block);
-        rig_close(&r);
-        dw_cuda_close(cuda);
-        rig_nothing_left();
+        rig_end(&r);
     }
     free(x);
 }
@@ -153,12 +148,11 @@ static void heads_of_any_length(void **state)
 static void finish_waits_for_the_head(void **state)
 {
     test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
     flight f = {.keys = {{1, 0}, {2, 0}}};
     size_t len;
     rig r;
     (void)state;
-    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&f, &r);
     assert_int_equal(dw_encoder_whole_frames(r.encoder, 1), DW_OK);
     for (int step = 0; step < 3; step++) {
@@ -170,21 +164,18 @@ static void finish_waits_for_the_head(void **state)
         end_whole(&r, &f, false);
     }
     flight_close(&f);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 /* An encoder that no longer makes whole frames does not change the ones that it made. */
 static void a_finished_head_is_not_changed(void **state)
 {
     test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
     flight whole = {.keys = {{1, 0}, {2, 0}}}, other = {.keys = {{3, 0}, {4, 0}}};
     uint8_t sent[SENT];
     rig r;
     (void)state;
-    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&whole, &r);
     flight_open(&other, &r);
     assert_int_equal(dw_encoder_whole_frames(r.encoder, 1), DW_OK);
@@ -199,13 +190,11 @@ static void a_finished_head_is_not_changed(void **state)
     was_sent(&whole, sent);
     flight_close(&whole);
     flight_close(&other);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 /* In a launch of three frames two are whole frames, each in its own memory. */
-static void some_of_many_are_whole(void **state)
+static void one_launch_makes_whole_frames_and_others(void **state)
 {
     enum { MANY = 3 };
     test_random random = {test_seed()};
@@ -304,9 +293,7 @@ static void a_graph_sends_whole_frames(void **state)
     rig_same_counters(&r);
     assert_int_equal(dw_encode_cancel(f.out), DW_OK);
     flight_close(&f);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 /* A frame is sent and decoded, and then cancelled by the encoder: the next frames heal that. */
@@ -342,9 +329,7 @@ static void a_cancelled_frame_that_was_sent_heals(void **state)
             assert_int_equal(dw_encoder_feedback(r.encoder, reply, reply_len), DW_OK);
     }
     flight_close(&f);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 static void whole_frames_that_are_impossible_are_refused(void **state)
@@ -356,9 +341,8 @@ static void whole_frames_that_are_impossible_are_refused(void **state)
     rig r;
     (void)state;
     fake_cuda_get()->missing = "dw_seal_heads";
-    dw_cuda *cuda = rig_open_cuda();
     fake_cuda_get()->missing = NULL;
-    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&f, &r);
     assert_int_equal(dw_encoder_whole_frames(NULL, 1), DW_ERR_ARGUMENT);
     assert_int_equal(dw_encoder_whole_frames(r.cpu_encoder, 1), DW_ERR_UNSUPPORTED);
@@ -379,9 +363,7 @@ static void whole_frames_that_are_impossible_are_refused(void **state)
     flight_end(&f);
     assert_int_equal(dw_encode_length(f.out, &len), DW_ERR_ARGUMENT);
     flight_close(&f);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 /* Call number n of the driver, or allocation number n, fails: nothing is started, and the call
@@ -414,7 +396,7 @@ static bool start_failing(rig *r, flight *f, long *calls, long *fail_at, long n)
     return true;
 }
 
-static void a_failure_starts_nothing(void **state)
+static void a_failed_whole_frame_starts_nothing(void **state)
 {
     long driver = 0, memory = 0, none = 0;
     (void)state;
@@ -452,12 +434,11 @@ static void a_failure_starts_nothing(void **state)
 static void a_steady_state_allocates_nothing(void **state)
 {
     test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
     flight f = {.out = NULL};
     long host = 0, device = 0;
     rig r;
     (void)state;
-    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&f, &r);
     assert_int_equal(dw_encoder_whole_frames(r.encoder, 1), DW_OK);
     for (int step = 0; step < 100; step++) {
@@ -473,23 +454,21 @@ static void a_steady_state_allocates_nothing(void **state)
     assert_int_equal(r.allocator.calls, host);
     assert_int_equal(fake_cuda_get()->allocations, device);
     flight_close(&f);
-    rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_end(&r);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_later_send_gets_the_whole_frame),
-        cmocka_unit_test(heads_of_any_length),
+        cmocka_unit_test(heads_of_any_length_are_completed),
         cmocka_unit_test(finish_waits_for_the_head),
         cmocka_unit_test(a_finished_head_is_not_changed),
-        cmocka_unit_test(some_of_many_are_whole),
+        cmocka_unit_test(one_launch_makes_whole_frames_and_others),
         cmocka_unit_test(a_graph_sends_whole_frames),
         cmocka_unit_test(a_cancelled_frame_that_was_sent_heals),
         cmocka_unit_test(whole_frames_that_are_impossible_are_refused),
-        cmocka_unit_test(a_failure_starts_nothing),
+        cmocka_unit_test(a_failed_whole_frame_starts_nothing),
         cmocka_unit_test(a_steady_state_allocates_nothing),
     };
     if (argc != 2) return 2;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_cocktail.c - tests the codecs cocktail and chunk: which values arrive, compared with
- * counting; and payloads that break a rule although all digests are right. */
+ * counting; and configs. */
 #include <math.h>
 
 #include "arithmetic/half.h"
@@ -110,7 +110,7 @@ static void check_chunks(dw_dtype dtype, int kind, uint32_t t, uint32_t c, uint3
     test_pair_close(&pair);
 }
 
-static void the_largest_of_each_chunk_arrive(void **state)
+static void chunk_sends_the_largest_of_each_chunk(void **state)
 {
     static const uint32_t shapes[][2] = {{1, 1}, {1, 127}, {5, 77}, {2, 4096}, {700, 100}};
     static const uint32_t chunks[] = {128, 4096, 65536};
@@ -171,7 +171,7 @@ static void check_mask(dw_dtype dtype, int kind, uint32_t t, uint32_t c, double 
     test_pair_close(&pair);
 }
 
-static void the_largest_of_the_mask_arrive(void **state)
+static void cocktail_sends_the_largest_of_the_mask(void **state)
 {
     static const uint32_t shapes[][2] = {{1, 1}, {1, 127}, {5, 77}, {2, 4096}, {700, 100}};
     static const double masks[] = {0.1, 0.3, 1}, keeps[] = {0.0001, 0.2, 1};
@@ -186,100 +186,9 @@ static void the_largest_of_the_mask_arrive(void **state)
     check_mask(DW_F32, NORMAL, 1, MOST, 0.99, 0.01);
 }
 
-/* ---- Payloads that break a rule -------------------------------------------------------------- */
-
-enum { C = 4000 };
-enum { MASK = 1, NUMBERS = 2, GAPS = 3 };
-
-static uint8_t *payload_of(const test_pair *pair)
-{
-    dw_entry_info entry;
-    assert_int_equal(dw_frame_entries(pair->frame, pair->len, 0, 1, &entry), DW_OK);
-    return pair->frame + entry.payload_offset;
-}
-
-/* Of two chunks of 2000 values half is sent, with a mask. A bit of the first chunk moves to the
- * second: the number of all bits stays. */
-static void a_value_in_another_chunk_is_refused(void **state)
-{
-    static float x[C], y[C];
-    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, C), ty = dw_tensor_3d(y, DW_F32, 1, 1, C);
-    test_pair pair;
-    (void)state;
-    for (int i = 0; i < C; i++) x[i] = i % 2 ? 1.0f : 0.0f, y[i] = 5;
-    test_pair_open(&pair, "chunk:chunk=2048,keep=0.5", 1, 1, C, DW_F32);
-    test_pair_encode(&pair, &key, &tx);
-    uint8_t *payload = payload_of(&pair);
-    assert_int_equal(payload[0], MASK);
-    assert_int_equal(payload[16], 0xaa);
-    payload[16] = 0xa8;
-    payload[16 + 2048 / 8] = 0xab;
-    test_seal(pair.frame, pair.len);
-    assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_FORMAT);
-    assert_non_null(strstr(dw_decoder_why(pair.decoder), "a chunk does not have as many values"));
-    for (int i = 0; i < C; i++) assert_true(y[i] == 5);
-    test_pair_close(&pair);
-}
-
-/* Numbers of chunk are those in a chunk: 7 bits here. In the second chunk they begin anew; the last
- * chunk has 32 values. */
-static void numbers_begin_anew_in_each_chunk(void **state)
-{
-    static const struct {
-        int third, last;
-        const char *says; /* NULL: valid */
-    } cases[] = {{5, 31, NULL}, {5, 32, "out of range"}, {127, 0, "out of order"}, {0, 0, NULL}};
-    float x[288] = {0}, y[288];
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        test_pair pair;
-        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 288), ty = dw_tensor_3d(y, DW_F32, 1, 1, 288);
-        x[10] = x[100] = x[128 + 20] = x[128 + 127] = x[256 + 3] = 1;
-        test_pair_open(&pair, "chunk:chunk=128,keep=0.01", 1, 1, 288, DW_F32);
-        test_pair_encode(&pair, &key, &tx);
-        uint8_t *payload = payload_of(&pair);
-        assert_int_equal(payload[0], NUMBERS);
-        assert_int_equal(payload[1], 7);
-        uint64_t numbers = 10 | 100 << 7 | 20 << 14 | 127 << 21 | UINT64_C(3) << 28;
-        assert_int_equal(dw_get(payload + 16, 8), numbers);
-        numbers = 10 | 100 << 7 | (uint64_t)cases[i].third << 14 | 127 << 21;
-        dw_put(payload + 16, numbers | (uint64_t)cases[i].last << 28, 8);
-        test_seal(pair.frame, pair.len);
-        dw_status status = test_pair_decode(&pair, &ty);
-        assert_int_equal(status, cases[i].says ? DW_ERR_FORMAT : DW_OK);
-        if (cases[i].says) assert_non_null(strstr(dw_decoder_why(pair.decoder), cases[i].says));
-        if (!cases[i].says)
-            assert_true(y[128 + cases[i].third] != 0 && y[256 + cases[i].last] != 0);
-        test_pair_close(&pair);
-    }
-}
-
-/* Any single byte of what stands in front of the values can have any value: the decoder refuses the
- * frame, or decodes it. (AddressSanitizer sees whether anything behind the frame is read.) */
-static void no_byte_can_do_harm(void **state)
-{
-    static const char *const configs[] = {
-        "chunk:chunk=512,keep=0.5", "chunk:chunk=128,keep=0.01", "chunk:chunk=1024,keep=0.02",
-        "cocktail:keep=0.5",        "cocktail:keep=0.0001",      "cocktail:keep=0.05,mask=0.5"};
-    static float x[C], y[C];
-    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, C), ty = dw_tensor_3d(y, DW_F32, 1, 1, C);
-    bool ways[4] = {false};
-    (void)state;
-    fill(x, DW_F32, NORMAL, C);
-    for (int i = 0; i < 6; i++) {
-        test_pair pair;
-        pass(&pair, configs[i], &tx, &ty);
-        uint8_t *payload = payload_of(&pair);
-        ways[payload[0]] = true;
-        test_pair_spoil(&pair, payload, 16 + (size_t)dw_get(payload + 4, 4), &ty);
-        test_pair_close(&pair);
-    }
-    assert_true(ways[MASK] && ways[NUMBERS] && ways[GAPS]);
-}
-
 /* ---- Configs --------------------------------------------------------------------------------- */
 
-static void configs_are_checked(void **state)
+static void wrong_cocktail_configs_are_refused(void **state)
 {
     static const test_wrong_config wrong[] = {
         {"cocktail:mask=0", "from 0.000001 to 1"},
@@ -314,12 +223,9 @@ static void configs_are_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_largest_of_each_chunk_arrive),
-        cmocka_unit_test(the_largest_of_the_mask_arrive),
-        cmocka_unit_test(a_value_in_another_chunk_is_refused),
-        cmocka_unit_test(numbers_begin_anew_in_each_chunk),
-        cmocka_unit_test(no_byte_can_do_harm),
-        cmocka_unit_test(configs_are_checked),
+        cmocka_unit_test(chunk_sends_the_largest_of_each_chunk),
+        cmocka_unit_test(cocktail_sends_the_largest_of_the_mask),
+        cmocka_unit_test(wrong_cocktail_configs_are_refused),
     };
     return cmocka_run_group_tests_name("cocktail", tests, NULL, NULL);
 }

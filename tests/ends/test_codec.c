@@ -230,7 +230,7 @@ static void delta_converges_where_direct_does_not(void **state)
 
 /* prev goes from the largest number to 0 by changes alone, and each step must leave less of it. An
  * infinite step would lead to the largest number of the other sign, and so on without end. */
-static void the_largest_changes_converge(void **state)
+static void delta_converges_after_the_largest_changes(void **state)
 {
     enum { C = 64, T = 3, VISITS = 48 };
     static const char *const scales[] = {"absmax", "signed", "mse"}, *const groups[] = {"64", "row",
@@ -362,7 +362,7 @@ static void microscaled_blocks_are_counted(void **state)
     test_pair_close(&pair);
 }
 
-static void the_bound_is_exact_for_first_visits(void **state)
+static void frame_bound_is_exact_for_first_visits(void **state)
 {
     float x[6 * 200] = {0};
     (void)state;
@@ -449,12 +449,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_default_scale_is_the_one_that_suits_the_bits),
         cmocka_unit_test(signed_scale_puts_the_extreme_on_the_last_level),
         cmocka_unit_test(delta_converges_where_direct_does_not),
-        cmocka_unit_test(the_largest_changes_converge),
+        cmocka_unit_test(delta_converges_after_the_largest_changes),
         cmocka_unit_test(poisoned_values_do_not_reach_prev),
         cmocka_unit_test(groups_with_a_useless_base_are_coded_directly),
         cmocka_unit_test(raw_passes_every_bit),
         cmocka_unit_test(microscaled_blocks_are_counted),
-        cmocka_unit_test(the_bound_is_exact_for_first_visits),
+        cmocka_unit_test(frame_bound_is_exact_for_first_visits),
         cmocka_unit_test(steady_state_allocates_nothing),
         cmocka_unit_test(y_whose_samples_overlap_is_refused),
     };

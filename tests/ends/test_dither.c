@@ -128,7 +128,7 @@ static void prev_approaches_x_at_the_largest_steps(void **state)
 
 /* Where key entries do not fit into the limit of a frame, stateless entries carry x, as short as a
  * change, and where the caller asks for it, all entries are stateless. All of them are dithered. */
-static void brief_entries_are_dithered_too(void **state)
+static void short_entries_are_dithered(void **state)
 {
     float x[N * 64], y[N * 64], told[N * 64];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, 1, 64), ty = tx, tz = tx;
@@ -163,7 +163,7 @@ int main(void)
         cmocka_unit_test(dither_is_drawn_anew_for_every_visit),
         cmocka_unit_test(dithered_errors_do_not_depend_on_x),
         cmocka_unit_test(prev_approaches_x_at_the_largest_steps),
-        cmocka_unit_test(brief_entries_are_dithered_too),
+        cmocka_unit_test(short_entries_are_dithered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

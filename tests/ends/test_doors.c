@@ -65,7 +65,7 @@ static void a_stream_is_split_into_frames(void **state)
 
 /* The decoder expects frames of one length. The encoder never exceeds it, whatever state either end
  * has lost. */
-static void a_limit_is_kept(void **state)
+static void frames_never_exceed_frame_bytes(void **state)
 {
     test_pair pair;
     float x[N * T * C], y[N * T * C];
@@ -111,7 +111,7 @@ static void a_limit_is_kept(void **state)
     test_pair_close(&pair);
 }
 
-static void entries_are_stateless_by_call(void **state)
+static void entries_are_stateless_where_a_call_says_so(void **state)
 {
     test_pair pair;
     float x[N * T * C], y[N * T * C];
@@ -141,7 +141,7 @@ static void entries_are_stateless_by_call(void **state)
 }
 
 /* The encoder's reconstruction equals what the decoder will output. */
-static void the_reconstruction_is_what_arrives(void **state)
+static void a_reconstruction_equals_the_decoded_tensor(void **state)
 {
     static const char *const configs[] = {"delta:bits=3",
                                           "delta:bits=2,group=channel,prev=f16",
@@ -284,7 +284,7 @@ static void a_reset_starts_every_key_anew(void **state)
 
 /* A frame that does not change prev still advances version and chain, and later frames start from
  * these. */
-static void a_skip_keeps_prev(void **state)
+static void frames_after_an_unchanged_sample_heal(void **state)
 {
     test_pair pair;
     float x[T * C], y[T * C], z[T * C];
@@ -317,7 +317,7 @@ static void a_skip_keeps_prev(void **state)
 }
 
 /* The text of an error names the field, and promises recovery only if recovery will follow. */
-static void sentences_name_what_is_wrong(void **state)
+static void error_sentences_name_what_is_wrong(void **state)
 {
     test_pair pair;
     float x[N * T * C], y[N * T * C];
@@ -438,14 +438,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stream_is_split_into_frames),
-        cmocka_unit_test(a_limit_is_kept),
-        cmocka_unit_test(entries_are_stateless_by_call),
-        cmocka_unit_test(the_reconstruction_is_what_arrives),
+        cmocka_unit_test(frames_never_exceed_frame_bytes),
+        cmocka_unit_test(entries_are_stateless_where_a_call_says_so),
+        cmocka_unit_test(a_reconstruction_equals_the_decoded_tensor),
         cmocka_unit_test(decodes_add_to_what_is_there),
         cmocka_unit_test(a_reset_starts_every_key_anew),
-        cmocka_unit_test(a_skip_keeps_prev),
+        cmocka_unit_test(frames_after_an_unchanged_sample_heal),
         cmocka_unit_test(saved_ends_continue_where_they_stopped),
-        cmocka_unit_test(sentences_name_what_is_wrong),
+        cmocka_unit_test(error_sentences_name_what_is_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

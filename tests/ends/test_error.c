@@ -57,7 +57,7 @@ static void check_pieces(const char *config, const float *x, const float *y, siz
 
 /* At every visit and with every rounding, the error of each sample or row is at most what the
  * option allows, and nearly as much. */
-static void as_much_is_lost_as_asked_for(void **state)
+static void the_error_is_the_one_asked_for(void **state)
 {
     static const struct {
         const char *options;
@@ -110,7 +110,7 @@ static void as_much_is_lost_as_asked_for(void **state)
 /* If a value is more than 127 steps away from its base, the encoder takes a larger step than the
  * option asks for, so that no value is clamped: every value is off by at most half a step, or by a
  * whole step with stochastic rounding. */
-static void nothing_is_clamped(void **state)
+static void an_error_limit_clamps_no_value(void **state)
 {
     static const char *const configs[] = {"direct:form=step,error=0.001",
                                           "delta:form=step,error=0.001,rounding=dither",
@@ -137,7 +137,7 @@ static void nothing_is_clamped(void **state)
 
 /* A sample of zeros has the norm 0, so that no error is a part of it. Such a sample must arrive
  * nevertheless: after each visit, y is at most 1/252 of what it was before. */
-static void zeros_arrive(void **state)
+static void tensors_of_zeros_keep_an_error_limit(void **state)
 {
     static float x[N * SIZE], y[N * SIZE];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C);
@@ -289,7 +289,7 @@ static void every_value_is_within_the_bound(void **state)
 
 /* Where codes can keep to the bound, the encoder sends codes and no floats, and the largest error
  * of a frame is nearly the bound. */
-static void a_bound_is_used(void **state)
+static void an_absolute_bound_is_nearly_reached(void **state)
 {
     static float x[N * SIZE], y[N * SIZE];
     test_random random = {8};
@@ -319,7 +319,7 @@ static void a_bound_is_used(void **state)
 
 /* A sample that has changed too much for codes to keep to the bound is sent as floats, in an entry
  * of role sync, which the counter `resyncs` counts. */
-static void what_is_too_far_is_sent_as_floats(void **state)
+static void values_too_far_for_a_bound_are_sent_as_floats(void **state)
 {
     float x[2 * 64], y[2 * 64];
     size_t expected;
@@ -352,7 +352,7 @@ static void what_is_too_far_is_sent_as_floats(void **state)
 
 /* The decoder expects a change, but the encoder has forgotten the key and sends x itself, in f32,
  * which is longer than prev in bf16. The frame is not longer than the decoder expects. */
-static void a_forgotten_key_is_not_longer_than_expected(void **state)
+static void frames_of_forgotten_keys_are_not_longer_than_expected(void **state)
 {
     float x[64] = {1, 2, 3}, y[64];
     size_t expected;
@@ -377,7 +377,7 @@ static void a_forgotten_key_is_not_longer_than_expected(void **state)
 /* With the option `limit`, key entries may be sent as short as changes. Such short entries might
  * not keep to the bound, so with error=abs the call fails instead: NO_ROOM, and nothing has
  * changed. */
-static void a_limit_makes_no_short_entries(void **state)
+static void an_error_limit_makes_no_short_entries(void **state)
 {
     float x[64] = {1, 2, 3};
     test_pair pair;
@@ -396,14 +396,14 @@ static void a_limit_makes_no_short_entries(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_much_is_lost_as_asked_for),
-        cmocka_unit_test(nothing_is_clamped),
-        cmocka_unit_test(zeros_arrive),
+        cmocka_unit_test(the_error_is_the_one_asked_for),
+        cmocka_unit_test(an_error_limit_clamps_no_value),
+        cmocka_unit_test(tensors_of_zeros_keep_an_error_limit),
         cmocka_unit_test(every_value_is_within_the_bound),
-        cmocka_unit_test(a_bound_is_used),
-        cmocka_unit_test(what_is_too_far_is_sent_as_floats),
-        cmocka_unit_test(a_forgotten_key_is_not_longer_than_expected),
-        cmocka_unit_test(a_limit_makes_no_short_entries),
+        cmocka_unit_test(an_absolute_bound_is_nearly_reached),
+        cmocka_unit_test(values_too_far_for_a_bound_are_sent_as_floats),
+        cmocka_unit_test(frames_of_forgotten_keys_are_not_longer_than_expected),
+        cmocka_unit_test(an_error_limit_makes_no_short_entries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

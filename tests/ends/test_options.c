@@ -158,7 +158,7 @@ static void a_check_keeps_a_copy_that_is_damaged(void **state)
 }
 
 /* So whoever has checked several frames can decode all of them. */
-static void what_was_checked_needs_no_memory(void **state)
+static void decodes_of_checked_frames_need_no_memory(void **state)
 {
     (void)state;
     for (int i = 0; i < CODECS; i++) {
@@ -190,7 +190,7 @@ int main(void)
         cmocka_unit_test(stores_past_the_caches_give_the_same_bits),
         cmocka_unit_test(a_check_says_what_a_decode_returns_and_changes_nothing),
         cmocka_unit_test(a_check_keeps_a_copy_that_is_damaged),
-        cmocka_unit_test(what_was_checked_needs_no_memory),
+        cmocka_unit_test(decodes_of_checked_frames_need_no_memory),
     };
     return cmocka_run_group_tests_name("options", tests, NULL, NULL);
 }

@@ -54,7 +54,7 @@ static double mean_of(test_pair *pair, float *x, test_random *random, source fro
 
 /* The mean of 50 frames is within 1 % of the rate, as docs/codecs.md promises, from the first frame
  * on. */
-static void frames_take_so_many_bits(void **state)
+static void frames_take_as_many_bits_as_the_rate_says(void **state)
 {
     static const struct {
         const char *codec, *options;
@@ -125,7 +125,7 @@ static void a_changed_source_is_followed(void **state)
 
 /* The rate 0.05 would need steps that are larger than the option `step` allows for dithered
  * changes. The encoder keeps to that limit, so prev comes closer to the same x with every visit. */
-static void steps_keep_their_limits(void **state)
+static void a_rate_keeps_steps_within_limits(void **state)
 {
     static float x[SIZE], y[SIZE];
     test_random random = {5};
@@ -150,7 +150,7 @@ static void steps_keep_their_limits(void **state)
 /* The encoder learns from the lengths of the frames that it made. A call that fails for lack of
  * room changes nothing, and neither does the rounding mode of the calling thread: two encoders of
  * which one meets both make the same frames. */
-static void only_frames_that_were_made_count(void **state)
+static void failed_encodes_do_not_count_for_a_rate(void **state)
 {
     static const char config[] = "delta:form=step,entropy=rans,rate=1.1,skip=0.9,incarnation=7";
     static float x[SIZE];
@@ -272,10 +272,10 @@ static void an_encoder_with_saved_keys_begins_anew(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_take_so_many_bits),
+        cmocka_unit_test(frames_take_as_many_bits_as_the_rate_says),
         cmocka_unit_test(a_changed_source_is_followed),
-        cmocka_unit_test(steps_keep_their_limits),
-        cmocka_unit_test(only_frames_that_were_made_count),
+        cmocka_unit_test(a_rate_keeps_steps_within_limits),
+        cmocka_unit_test(failed_encodes_do_not_count_for_a_rate),
         cmocka_unit_test(a_reset_encoder_begins_anew),
         cmocka_unit_test(an_encoder_with_saved_keys_begins_anew),
     };

@@ -125,7 +125,7 @@ static void payloads_are_those_of_rotated_tensors(void **state)
 }
 
 /* A change is x - prev, rotated; and prev becomes prev plus what is rotated back. */
-static void changes_are_rotated(void **state)
+static void delta_rotates_changes(void **state)
 {
     static const char *const forms[] = {"bits=4,choose=never", "form=mx,choose=never",
                                         "form=step,group=row"};
@@ -221,7 +221,7 @@ static void nan_stays_in_its_blocks(void **state)
 
 /* Sums of the largest values there are do not become NaN: x is finite, and so is y, or the block is
  * poisoned as a whole. */
-static void huge_values_are_no_harm(void **state)
+static void sums_of_huge_values_become_no_nan(void **state)
 {
     enum { C = 256 };
     static float x[C], y[C];
@@ -272,7 +272,7 @@ static double error_of(const char *config, const float *x, uint32_t t, uint32_t 
     return norm(y, (size_t)t * c) / norm(x, (size_t)t * c);
 }
 
-static void outliers_cost_less(void **state)
+static void rotation_lowers_the_error_of_outliers(void **state)
 {
     enum { T = 64, C = 768 };
     static float x[T * C];
@@ -326,7 +326,7 @@ static double largest(const float *values, size_t n)
 }
 
 /* What a form states of its contraction holds for rotated values. */
-static void residuals_are_bounded(void **state)
+static void residuals_of_rotated_values_are_bounded(void **state)
 {
     enum { T = 4, C = 320, SIZE = T * C };
     static float x[SIZE], y[SIZE], coded[SIZE], held[SIZE];
@@ -397,7 +397,7 @@ static void blocks_must_divide_a_token(void **state)
     test_pair_close(&pair);
 }
 
-static void configs_are_checked(void **state)
+static void wrong_rotated_configs_are_refused(void **state)
 {
     static const test_wrong_config wrong[] = {
         {"direct:transform=fourier", "none hadamard"},
@@ -427,14 +427,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(payloads_are_those_of_rotated_tensors),
-        cmocka_unit_test(changes_are_rotated),
+        cmocka_unit_test(delta_rotates_changes),
         cmocka_unit_test(nan_stays_in_its_blocks),
-        cmocka_unit_test(huge_values_are_no_harm),
-        cmocka_unit_test(outliers_cost_less),
+        cmocka_unit_test(sums_of_huge_values_become_no_nan),
+        cmocka_unit_test(rotation_lowers_the_error_of_outliers),
         cmocka_unit_test(changes_keep_to_an_error),
-        cmocka_unit_test(residuals_are_bounded),
+        cmocka_unit_test(residuals_of_rotated_values_are_bounded),
         cmocka_unit_test(blocks_must_divide_a_token),
-        cmocka_unit_test(configs_are_checked),
+        cmocka_unit_test(wrong_rotated_configs_are_refused),
     };
     return cmocka_run_group_tests_name("rotated", tests, NULL, NULL);
 }

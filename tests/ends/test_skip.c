@@ -19,7 +19,7 @@ static double norm_of_difference(const float *a, const float *b)
 
 /* A sample that moves a little at every visit is skipped until it has left the distance, which is
  * measured from what the decoder holds; so what arrives is never further away than that. */
-static void what_arrives_is_never_further_away(void **state)
+static void skipping_never_adds_to_the_distance(void **state)
 {
     static float x[N * COUNT], y[N * COUNT];
     test_random random = {test_seed()};
@@ -50,7 +50,7 @@ static void what_arrives_is_never_further_away(void **state)
     test_pair_close(&pair);
 }
 
-static void what_did_not_change_costs_no_payload(void **state)
+static void unchanged_samples_cost_no_payload(void **state)
 {
     static float x[COUNT], wide[T * (C + GAP)], y[COUNT], z[COUNT];
     test_random random = {test_seed()};
@@ -131,8 +131,8 @@ static void the_distance_is_that_from_the_copy_of_the_decoder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_arrives_is_never_further_away),
-        cmocka_unit_test(what_did_not_change_costs_no_payload),
+        cmocka_unit_test(skipping_never_adds_to_the_distance),
+        cmocka_unit_test(unchanged_samples_cost_no_payload),
         cmocka_unit_test(values_that_are_not_finite_are_sent),
         cmocka_unit_test(the_distance_is_that_from_the_copy_of_the_decoder),
     };

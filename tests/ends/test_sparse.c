@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_sparse.c - tests the codecs topk and randk: which values arrive, compared with a sort; and
- * payloads that break a rule although all digests are right. */
+ * configs. tests/fuzz compares what decoders make of payloads that break a rule with its model. */
 #include <math.h>
 
 #include "arithmetic/half.h"
@@ -117,7 +117,7 @@ static void check_largest(dw_dtype dtype, int kind, uint32_t t, uint32_t c, doub
     test_pair_close(&pair);
 }
 
-static void the_largest_arrive(void **state)
+static void topk_sends_the_largest_values(void **state)
 {
     static const uint32_t shapes[][2] = {{1, 1}, {1, 63}, {5, 33}, {1, 4096}, {700, 100}};
     static const double keeps[] = {0.000001, 0.01, 0.2, 1};
@@ -146,7 +146,7 @@ static void pass(test_pair *pair, const char *config, float *x, float *y)
 }
 
 /* Quantized values are those that direct makes of a row of the chosen values. */
-static void values_are_quantized_as_a_row(void **state)
+static void topk_quantizes_values_as_direct_does(void **state)
 {
     static float x[COUNT], y[COUNT], row[COUNT], direct[COUNT];
     static const char *const rests[] = {"bits=4", "bits=3,group=16", "bits=8,group=row",
@@ -179,7 +179,7 @@ static void values_are_quantized_as_a_row(void **state)
 
 /* With randk there is one value of each stretch, which is x or, unbiased, as many times x as the
  * stretch has elements. Other frames have other places. */
-static void one_value_of_each_stretch_arrives(void **state)
+static void randk_sends_one_value_of_each_stretch(void **state)
 {
     static float x[COUNT], y[COUNT], other[COUNT];
     (void)state;
@@ -209,7 +209,7 @@ static void one_value_of_each_stretch_arrives(void **state)
 
 /* Every element of a stretch is drawn equally often: the mean of many unbiased frames is x, within
  * five standard deviations. */
-static void the_mean_of_unbiased_frames_is_x(void **state)
+static void unbiased_randk_frames_average_to_x(void **state)
 {
     enum { FRAMES = 4000, WIDTH = 40, STRETCH = 8 };
     static float x[WIDTH], y[WIDTH];
@@ -229,128 +229,9 @@ static void the_mean_of_unbiased_frames_is_x(void **state)
     test_pair_close(&pair);
 }
 
-/* ---- Payloads that break a rule -------------------------------------------------------------- */
-
-static uint8_t *payload_of(const test_pair *pair)
-{
-    dw_entry_info entry;
-    assert_int_equal(dw_frame_entries(pair->frame, pair->len, 0, 1, &entry), DW_OK);
-    return pair->frame + entry.payload_offset;
-}
-
-enum { MASK = 1, NUMBERS = 2, GAPS = 3 };
-
-/* A change of a payload: byte `at` becomes `to`. */
-typedef struct damage {
-    int way, at, to;
-    const char *says; /* part of the decoder's sentence */
-} damage;
-
-static void expect_refused(const char *config, const damage *d)
-{
-    static float x[COUNT], y[COUNT];
-    test_pair pair;
-    dw_tensor ty = dw_tensor_3d(y, DW_F32, 1, T, C);
-    pass(&pair, config, x, y);
-    uint8_t *payload = payload_of(&pair);
-    assert_int_equal(payload[0], d->way);
-    assert_int_not_equal(payload[d->at], d->to);
-    payload[d->at] = (uint8_t)d->to;
-    test_seal(pair.frame, pair.len);
-    for (int i = 0; i < COUNT; i++) y[i] = 5;
-    dw_status status = test_pair_decode(&pair, &ty);
-    if (status != DW_ERR_FORMAT || !strstr(dw_decoder_why(pair.decoder), d->says))
-        fail_msg("%s, byte %d = %d: %s", config, d->at, d->to, dw_decoder_why(pair.decoder));
-    for (int i = 0; i < COUNT; i++) assert_true(y[i] == 5);
-    test_pair_close(&pair);
-}
-
-/* Of 4000 values, 2000 are sent with a mask, 1 by its number, which takes 12 bits, and 40 with
- * gaps, whose lower parts take 5 to 7 bits. */
-static void payloads_that_break_a_rule_are_refused(void **state)
-{
-    static const damage masks[] = {
-        {MASK, 0, 0, "valid way"},       {MASK, 0, 4, "valid way"},
-        {MASK, 0, NUMBERS, "valid way"}, {MASK, 0, 255, "valid way"},
-        {MASK, 1, 1, "valid way"},       {MASK, 2, 1, "must be zero"},
-        {MASK, 3, 1, "must be zero"},    {MASK, 4, 0, "do not add up"},
-        {MASK, 4, 0xf5, "valid way"},    {MASK, 7, 255, "do not add"},
-        {MASK, 8, 1, "must be zero"},    {MASK, 15, 1, "must be zero"},
-        {MASK, 16, 255, "as many bits"}, {MASK, 16, 0, "as many bits"},
-    };
-    static const damage numbers[] = {
-        {NUMBERS, 1, 11, "valid way"},       {NUMBERS, 1, 13, "valid way"},
-        {NUMBERS, 4, 1, "valid way"},        {NUMBERS, 4, 3, "valid way"},
-        {NUMBERS, 4, 17, "do not add"},      {NUMBERS, 0, MASK, "valid way"},
-        {NUMBERS, 17, 0x10, "more numbers"},
-    };
-    static const damage gaps[] = {
-        {GAPS, 1, 32, "valid way"}, {GAPS, 1, 255, "valid way"}, {GAPS, 1, 31, "valid way"},
-        {GAPS, 4, 1, "do not add"}, {GAPS, 16 + 30, 0, ""},      {GAPS, 16 + 32, 255, ""},
-        {GAPS, 16 + 33, 0, ""},
-    };
-    (void)state;
-    for (size_t i = 0; i < sizeof masks / sizeof *masks; i++)
-        expect_refused("topk:keep=0.5", &masks[i]);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        expect_refused("topk:keep=0.0001", &numbers[i]);
-    for (size_t i = 0; i < sizeof gaps / sizeof *gaps; i++)
-        expect_refused("topk:keep=0.01", &gaps[i]);
-}
-
-/* The numbers of two elements: equal and descending ones are refused, and ones that are too
- * large. */
-static void wrong_numbers_are_refused(void **state)
-{
-    static const struct {
-        int second;
-        const char *says;
-    } cases[] = {{0, "out of order"},
-                 {9, "out of order"},
-                 {10, "out of order"},
-                 {50, "out of range"},
-                 {63, "out of range"}};
-    float x[50] = {0}, y[50];
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        test_pair pair;
-        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 50), ty = tx;
-        ty.data = y;
-        x[10] = 2, x[40] = 3;
-        test_pair_open(&pair, "topk:keep=0.03", 1, 1, 50, DW_F32);
-        test_pair_encode(&pair, &key, &tx);
-        uint8_t *payload = payload_of(&pair);
-        assert_int_equal(payload[0], NUMBERS);
-        assert_int_equal(dw_get(payload + 16, 2), 10 | 40 << 6);
-        dw_put(payload + 16, (uint64_t)(10 | cases[i].second << 6), 2);
-        test_seal(pair.frame, pair.len);
-        assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_FORMAT);
-        assert_non_null(strstr(dw_decoder_why(pair.decoder), cases[i].says));
-        test_pair_close(&pair);
-    }
-}
-
-/* Any single byte of what stands in front of the values can have any value: the decoder refuses the
- * frame or decodes k values, and nothing else is written. (AddressSanitizer sees whether anything
- * behind the frame is read.) */
-static void no_byte_can_do_harm(void **state)
-{
-    static const char *const configs[] = {"topk:keep=0.5", "topk:keep=0.0001", "topk:keep=0.01"};
-    static float x[COUNT], y[COUNT];
-    (void)state;
-    for (int i = 0; i < 3; i++) {
-        test_pair pair;
-        dw_tensor ty = dw_tensor_3d(y, DW_F32, 1, T, C);
-        pass(&pair, configs[i], x, y);
-        uint8_t *payload = payload_of(&pair);
-        test_pair_spoil(&pair, payload, 16 + (size_t)dw_get(payload + 4, 4), &ty);
-        test_pair_close(&pair);
-    }
-}
-
 /* ---- Configs --------------------------------------------------------------------------------- */
 
-static void configs_are_checked(void **state)
+static void wrong_sparse_configs_are_refused(void **state)
 {
     static const test_wrong_config wrong[] = {
         {"topk:keep=0", "from 0.000001 to 1"},
@@ -384,14 +265,11 @@ static void configs_are_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_largest_arrive),
-        cmocka_unit_test(values_are_quantized_as_a_row),
-        cmocka_unit_test(one_value_of_each_stretch_arrives),
-        cmocka_unit_test(the_mean_of_unbiased_frames_is_x),
-        cmocka_unit_test(payloads_that_break_a_rule_are_refused),
-        cmocka_unit_test(wrong_numbers_are_refused),
-        cmocka_unit_test(no_byte_can_do_harm),
-        cmocka_unit_test(configs_are_checked),
+        cmocka_unit_test(topk_sends_the_largest_values),
+        cmocka_unit_test(topk_quantizes_values_as_direct_does),
+        cmocka_unit_test(randk_sends_one_value_of_each_stretch),
+        cmocka_unit_test(unbiased_randk_frames_average_to_x),
+        cmocka_unit_test(wrong_sparse_configs_are_refused),
     };
     return cmocka_run_group_tests_name("sparse", tests, NULL, NULL);
 }

@@ -75,7 +75,7 @@ static void compare_gaps(const char *config, uint32_t t, uint32_t c, dw_dtype dt
 }
 
 /* Gaps between tokens change no bit of a frame, with any codec, group and rounding. */
-static void gaps_change_no_bit(void **state)
+static void gaps_between_rows_change_no_bit(void **state)
 {
     static const char *const codecs[] = {"direct", "delta"}, *const groups[] = {"sample", "row",
                                                                                 "64", "16"};
@@ -242,7 +242,7 @@ static double largest_distance(const float *x, const float *y, size_t n)
 /* A change of more than 127 steps is clamped, and the counter `clamped_values` counts it. What is
  * left of it belongs to the change of the next visit, so that the value arrives after some visits.
  */
-static void clamped_values_catch_up(void **state)
+static void clamped_values_arrive_with_later_frames(void **state)
 {
     enum { T = 4, C = 1024, SIZE = T * C, VISITS = 40 };
     static float x[SIZE], y[SIZE];
@@ -282,7 +282,7 @@ static void clamped_values_catch_up(void **state)
 
 /* With deadzone=0.75, values of up to 0.75 steps become 0. All others are rounded to the nearest
  * step, as without a dead zone. */
-static void a_dead_zone_becomes_zero(void **state)
+static void values_in_the_dead_zone_become_zero(void **state)
 {
     static float x[512], y[512], plain[512];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 2, 256), ty = tx;
@@ -348,7 +348,7 @@ static void counters_describe_the_frame(void **state)
 
 /* dw_frame_read tells the form of a frame, but not the options step and key_step: frames contain
  * the steps themselves, and not the factors that the encoder computed them with. */
-static void frames_do_not_say_the_factor(void **state)
+static void frames_carry_the_step_and_not_its_factor(void **state)
 {
     static const float x[64] = {1};
     test_pair pair;
@@ -367,15 +367,15 @@ static void frames_do_not_say_the_factor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gaps_change_no_bit),
+        cmocka_unit_test(gaps_between_rows_change_no_bit),
         cmocka_unit_test(the_step_is_a_multiple_of_the_root_mean_square),
         cmocka_unit_test(the_callers_rounding_mode_does_not_matter),
         cmocka_unit_test(poison_reaches_what_shares_the_step),
         cmocka_unit_test(a_poisoned_key_entry_starts_from_zero),
-        cmocka_unit_test(clamped_values_catch_up),
-        cmocka_unit_test(a_dead_zone_becomes_zero),
+        cmocka_unit_test(clamped_values_arrive_with_later_frames),
+        cmocka_unit_test(values_in_the_dead_zone_become_zero),
         cmocka_unit_test(counters_describe_the_frame),
-        cmocka_unit_test(frames_do_not_say_the_factor),
+        cmocka_unit_test(frames_carry_the_step_and_not_its_factor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,7 +50,7 @@ static double sent(const char *config, const float *x, double *error)
 /* At the same error, rounding along a trellis takes at least 0.07 bits less than nearest rounding,
  * at all rates from 1.1 to 4 bits. Between two steps of nearest rounding, the bits are those of a
  * straight line over the logarithm of the error. */
-static void fewer_bits_at_the_same_error(void **state)
+static void trellis_takes_fewer_bits_at_the_same_error(void **state)
 {
     static const double steps[] = {0.12, 0.2, 0.36, 0.6, 0.8, 1.1};
     static float x[SIZE];
@@ -131,7 +131,7 @@ static void poison_stays_in_its_row(void **state)
 }
 
 /* Values of more than 124 steps are limited, and counted. */
-static void far_values_are_counted(void **state)
+static void clamped_values_of_a_trellis_are_counted(void **state)
 {
     static float x[SIZE], y[SIZE];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
@@ -160,7 +160,7 @@ static uint8_t *parts_of(test_pair *pair)
 
 /* The decoder needs no option to read a trellis. It refuses one where codes are dithered, and one
  * in codes that are not in steps. */
-static void decoders_need_no_option(void **state)
+static void decoders_read_a_trellis_without_an_option(void **state)
 {
     static const char *const others[] = {
         "direct:form=step,rounding=dither,step=0.5,entropy=rans,incarnation=7",
@@ -196,10 +196,10 @@ static void decoders_need_no_option(void **state)
 int main(void)
 {
     if (!test_can_run()) return 77;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(fewer_bits_at_the_same_error),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(trellis_takes_fewer_bits_at_the_same_error),
                                        cmocka_unit_test(errors_never_exceed_what_is_coded),
                                        cmocka_unit_test(poison_stays_in_its_row),
-                                       cmocka_unit_test(far_values_are_counted),
-                                       cmocka_unit_test(decoders_need_no_option)};
+                                       cmocka_unit_test(clamped_values_of_a_trellis_are_counted),
+                                       cmocka_unit_test(decoders_read_a_trellis_without_an_option)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,7 +125,7 @@ static void check_undo(const char *codec, float decay, dw_dtype dtype)
     end();
 }
 
-static void residuals_become_what_they_were(void **state)
+static void undo_restores_residuals(void **state)
 {
     (void)state;
     static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
@@ -146,7 +146,7 @@ static void residuals_become_what_they_were(void **state)
 }
 
 /* What a frame carried comes back as what a visit later would have left of it. */
-static void what_is_given_back_has_decayed(void **state)
+static void frames_given_back_have_decayed(void **state)
 {
     (void)state;
     begin("chunk:chunk=128,keep=0.1", 0.75f, DW_F32);
@@ -221,8 +221,8 @@ static void decay_needs_feedback(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(residuals_become_what_they_were),
-        cmocka_unit_test(what_is_given_back_has_decayed),
+        cmocka_unit_test(undo_restores_residuals),
+        cmocka_unit_test(frames_given_back_have_decayed),
         cmocka_unit_test(only_the_last_frame_of_a_key_is_undone),
         cmocka_unit_test(decay_needs_feedback),
     };

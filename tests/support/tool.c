@@ -6,7 +6,6 @@
 #include <stdbool.h>
 
 #include "arithmetic/half.h"
-#include "support/seal.h"
 
 uint64_t test_next(test_random *random)
 {
@@ -140,24 +139,6 @@ void test_pair_in_step(const test_pair *pair, dw_key key)
     assert_int_equal(a.t, b.t);
     assert_int_equal(a.c, b.c);
     assert_memory_equal(a.data, b.data, (size_t)a.t * a.c * dw_dtype_bytes(a.dtype));
-}
-
-void test_pair_spoil(test_pair *pair, uint8_t *payload, size_t n, const dw_tensor *y)
-{
-    uint8_t *copy = malloc(pair->len);
-    assert_non_null(copy);
-    memcpy(copy, pair->frame, pair->len);
-    for (size_t at = 0; at < n; at += at < 64 ? 1 : 37)
-        for (int value = 0; value < 256; value += at < 20 ? 1 : 51) {
-            memcpy(pair->frame, copy, pair->len);
-            payload[at] = (uint8_t)value;
-            test_seal(pair->frame, pair->len);
-            dw_status status = test_pair_decode(pair, y);
-            if (status != DW_OK && status != DW_ERR_FORMAT)
-                fail_msg("byte %zu of the payload is %d: status %d", at, value, status);
-        }
-    memcpy(pair->frame, copy, pair->len);
-    free(copy);
 }
 
 void test_configs(const test_wrong_config *wrong, size_t n_wrong, const test_right_config *right,

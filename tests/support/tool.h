@@ -78,11 +78,6 @@ void test_pair_feedback(test_pair *pair);
 /* Checks that both ends hold the same bits of prev for the key, or both hold nothing. */
 void test_pair_in_step(const test_pair *pair, dw_key key);
 
-/* Gives each of the first n bytes of the frame's payload other values, some of the bytes only a
- * few, and decodes each such frame, with its digests computed again: it is decoded, or refused with
- * FORMAT. The frame must have one entry. */
-void test_pair_spoil(test_pair *pair, uint8_t *payload, size_t n, const dw_tensor *y);
-
 /* Config texts that are refused with CONFIG, and words of the sentence that says why; and texts
  * that are accepted, with what dw_config_format makes of them. */
 typedef struct test_wrong_config {

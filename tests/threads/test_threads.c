@@ -61,7 +61,7 @@ static dw_threads *make(uint32_t n)
     return pool;
 }
 
-static void does_every_piece_once(void **state)
+static void workers_do_every_piece_once(void **state)
 {
     (void)state;
     for (uint32_t threads = 1; threads <= 5; threads++) {
@@ -81,7 +81,7 @@ static void meet(void *context, size_t i)
     pthread_barrier_wait(context);
 }
 
-static void works_in_several_threads(void **state)
+static void workers_run_in_several_threads(void **state)
 {
     (void)state;
     for (unsigned threads = 2; threads <= 3; threads++) {
@@ -100,7 +100,7 @@ static void *call_often(void *pool)
     return NULL;
 }
 
-static void serves_several_callers(void **state)
+static void workers_serve_several_callers(void **state)
 {
     enum { CALLERS = 4 };
     dw_threads *pool = make(3);
@@ -166,7 +166,7 @@ static int fork_and_work(dw_threads *pool)
     return child > 0 && waitpid(child, &status, 0) == child ? status : -1;
 }
 
-static void survives_a_fork(void **state)
+static void workers_survive_a_fork(void **state)
 {
     (void)state;
     for (int i = 0; i < 5; i++) {
@@ -190,7 +190,7 @@ static void fork_inside(void *context, size_t i)
 }
 
 /* The fork happens during a call of the parent, and the child has a copy of the state of it. */
-static void survives_a_fork_in_a_call(void **state)
+static void workers_survive_a_fork_in_a_call(void **state)
 {
     (void)state;
     forking f = {make(3), -1};
@@ -222,7 +222,7 @@ static void *take_the_lock_often(void *context)
  * does not exist, so nobody would release the lock. The same is true of the lock of
  * AddressSanitizer's allocator: about one child in ten thousand waits for it for ever when it
  * starts threads. So builds with AddressSanitizer skip this test. */
-static void survives_a_fork_while_the_lock_is_held(void **state)
+static void workers_survive_a_fork_while_the_lock_is_held(void **state)
 {
     (void)state;
     if (FORKS_WITH_A_LOCK) skip();
@@ -256,7 +256,7 @@ static void look_at_mask(void *context, size_t i)
         __atomic_fetch_add(&m->open, 1, __ATOMIC_RELAXED);
 }
 
-static void takes_no_signals(void **state)
+static void workers_take_no_signals(void **state)
 {
     sigset_t set;
     masks m = {.caller = pthread_self()};
@@ -271,7 +271,7 @@ static void takes_no_signals(void **state)
     dw_threads_destroy(pool);
 }
 
-static void refuses_with_a_sentence(void **state)
+static void wrong_numbers_of_workers_are_refused(void **state)
 {
     dw_threads *pool = (dw_threads *)state;
     dw_why why;
@@ -293,15 +293,15 @@ int main(void)
 {
     alarm(100); /* ends a test that hangs */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(does_every_piece_once),
-        cmocka_unit_test(works_in_several_threads),
-        cmocka_unit_test(serves_several_callers),
+        cmocka_unit_test(workers_do_every_piece_once),
+        cmocka_unit_test(workers_run_in_several_threads),
+        cmocka_unit_test(workers_serve_several_callers),
         cmocka_unit_test(pieces_may_call),
-        cmocka_unit_test(survives_a_fork),
-        cmocka_unit_test(survives_a_fork_in_a_call),
-        cmocka_unit_test(survives_a_fork_while_the_lock_is_held),
-        cmocka_unit_test(takes_no_signals),
-        cmocka_unit_test(refuses_with_a_sentence),
+        cmocka_unit_test(workers_survive_a_fork),
+        cmocka_unit_test(workers_survive_a_fork_in_a_call),
+        cmocka_unit_test(workers_survive_a_fork_while_the_lock_is_held),
+        cmocka_unit_test(workers_take_no_signals),
+        cmocka_unit_test(wrong_numbers_of_workers_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
