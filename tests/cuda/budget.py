@@ -90,12 +90,13 @@ def release(files):
 
 def as_text(nvcc, measured):
     """The budget as JSON, with a line for each kernel."""
-    arches = [
-        f' "{arch}": {{\n'
-        + ",\n".join(f'"{name}":{json.dumps(limits, separators=(",", ":"))}' for name, limits in kernels.items())
-        + "\n }"
-        for arch, kernels in measured.items()
-    ]
+    arches = []
+    for arch, kernels in measured.items():
+        lines = [
+            f'"{kernel}":{json.dumps(limits, separators=(",", ":"))}'
+            for kernel, limits in kernels.items()
+        ]
+        arches.append(f' "{arch}": {{\n' + ",\n".join(lines) + "\n }")
     return f'{{"nvcc": "{nvcc}", "kernels": {{\n' + ",\n".join(arches) + "\n}}\n"
 
 

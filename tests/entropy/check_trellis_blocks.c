@@ -100,7 +100,7 @@ static void tables_make_the_same_trellis(rig *r)
 
 /* Of both kinds a block tells apart only half as many levels as it has in all: so it is shorter
  * than one with a single table. The encoder chooses the shorter one. */
-static void a_trellis_is_shorter(rig *r)
+static void blocks_with_a_trellis_are_shorter(rig *r)
 {
     static uint8_t codes[16384], marks[16384], block[16384];
     draw_codes(r, sizeof codes, 1, codes, marks);
@@ -147,7 +147,7 @@ static void refuse_byte(rig *r, size_t at, uint8_t value, const char *word)
     expect_refused(r, block, bytes, 8192, word);
 }
 
-static void each_rule_of_a_trellis_is_kept(rig *r)
+static void blocks_that_break_a_rule_of_the_trellis_are_refused(rig *r)
 {
     static uint8_t block[MOST_CODES];
     size_t bytes = sample(r, block, 8192);
@@ -176,8 +176,8 @@ static void each_rule_of_a_trellis_is_kept(rig *r)
 
 int check_trellis_blocks(void)
 {
-    const struct CMUnitTest tests[] = {rans_test(tables_make_the_same_trellis),
-                                       rans_test(a_trellis_is_shorter),
-                                       rans_test(each_rule_of_a_trellis_is_kept)};
+    const struct CMUnitTest tests[] = {
+        rans_test(tables_make_the_same_trellis), rans_test(blocks_with_a_trellis_are_shorter),
+        rans_test(blocks_that_break_a_rule_of_the_trellis_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
