@@ -341,8 +341,8 @@ static void whole_frames_that_are_impossible_are_refused(void **state)
     rig r;
     (void)state;
     fake_cuda_get()->missing = "dw_seal_heads";
-    fake_cuda_get()->missing = NULL;
     rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    fake_cuda_get()->missing = NULL;
     flight_open(&f, &r);
     assert_int_equal(dw_encoder_whole_frames(NULL, 1), DW_ERR_ARGUMENT);
     assert_int_equal(dw_encoder_whole_frames(r.cpu_encoder, 1), DW_ERR_UNSUPPORTED);

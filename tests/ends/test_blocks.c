@@ -169,6 +169,24 @@ static void fill(void *x, dw_dtype dtype, int kind, uint32_t t, uint32_t c, uint
 static float x[MOST], y[MOST], dense[MOST];
 static uint32_t expected[MOST];
 
+/* Adds the frame once more to the y that was made of it: y becomes y + 0.3 * y, but for numbers
+ * near the largest. */
+static void check_sum(test_pair *pair, const dw_tensor *ty)
+{
+    static float before[MOST];
+    dw_decode_options options = {.struct_size = sizeof options, .adds = 1, .factor = 0.3f};
+    if (ty->dtype != DW_F32) return;
+    memcpy(before, y, sizeof y);
+    assert_int_equal(
+        dw_decode_with(pair->decoder, pair->frame, pair->len, ty, &options, NULL, 0, NULL), DW_OK);
+    for (size_t i = 0; i < (size_t)ty->t * (size_t)ty->stride_t; i++) {
+        volatile float product = 0.3f * before[i], sum = before[i] + product;
+        float wanted = i % (size_t)ty->stride_t >= ty->c ? before[i] : sum;
+        if (!(fabsf(before[i]) > 1e38f))
+            assert_true(isnan(before[i]) ? isnan(y[i]) : y[i] == wanted);
+    }
+}
+
 static void check(int codebook, uint32_t block, dw_dtype dtype, int kind, uint32_t t, uint32_t c)
 {
     uint32_t stride = c + (t > 1 ? GAP : 0), n = t * c;
@@ -198,6 +216,7 @@ static void check(int codebook, uint32_t block, dw_dtype dtype, int kind, uint32
                      (unsigned)t, (unsigned)c, at, (double)dense[at],
                      (unsigned)bits_at(y, dtype, i), (unsigned)expected[at]);
     }
+    check_sum(&pair, &ty);
     test_pair_close(&pair);
 }
 

@@ -65,6 +65,24 @@ static void coded_values_are_those_of_plain_payloads(void **state)
     }
 }
 
+/* With another size of the first group both groups are wrong. The frame is refused, the decoder
+ * holds no copy of the sample, and y keeps its values. */
+static void payloads_of_two_wrong_groups_are_refused(void **state)
+{
+    static float x[COUNT], y[COUNT];
+    test_pair pair;
+    (void)state;
+    encode(&pair, "delta:form=step,group=256,entropy=rans", x);
+    for (int by = -1; by <= 1; by += 2) {
+        dw_put(payload_of(&pair), dw_get(payload_of(&pair), 4) + (uint64_t)by, 4);
+        for (int k = 0; k < COUNT; k++) y[k] = 5;
+        assert_int_equal(decode(&pair, y), by < 0 ? DW_ERR_FORMAT : DW_OK);
+        for (int k = 0; k < COUNT && by < 0; k++) assert_true(y[k] == 5);
+        assert_int_equal(test_decoder_counters(pair.decoder).keys_held, by < 0 ? 0 : 1);
+    }
+    test_pair_close(&pair);
+}
+
 /* One frame carries three samples. With key=f32 their key entries are floats, which are not entropy
  * coded; their changes are. When coded payloads have become shorter, the payloads behind them must
  * move. At the third visit one key was forgotten, so that a frame contains both kinds. */
@@ -182,6 +200,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(coded_values_are_those_of_plain_payloads),
+        cmocka_unit_test(payloads_of_two_wrong_groups_are_refused),
         cmocka_unit_test(payloads_of_both_kinds_share_a_frame),
         cmocka_unit_test(rows_that_are_cut_are_grouped_by_eight),
         cmocka_unit_test(dither_that_is_known_makes_codes_shorter),

@@ -421,6 +421,46 @@ static void encoders_without_feedback_take_nothing_back(void **state)
     test_pair_close(&f.pair);
 }
 
+/* ---- Failed allocations ---------------------------------------------------------------------- */
+
+/* Whatever allocation fails, the residual remains, and the call succeeds when it is repeated. */
+static void failed_allocations_change_nothing(void **state)
+{
+    (void)state;
+    test_allocator allocator = {.fail_at = -1};
+    begin("direct:bits=4,feedback=ef");
+    test_pair_close(&f.pair);
+    dw_config config;
+    assert_int_equal(dw_config_parse(&config, "direct:bits=4,feedback=ef", NULL), DW_OK);
+    config.allocator = test_allocator_hooks(&allocator);
+    for (int64_t fail_at = 0, failed = 1; failed; fail_at++) {
+        dw_encoder *encoder;
+        size_t len = 0;
+        allocator.fail_at = -1;
+        assert_int_equal(dw_encoder_create(&encoder, &config), DW_OK);
+        uint8_t *frame = malloc(1 << 20);
+        memset(&f.r, 0, sizeof f.r);
+        fill_kind(&f.random, f.x_room, 0, 0);
+        allocator.calls = 0;
+        allocator.fail_at = fail_at;
+        dw_status status = dw_encode(encoder, keys, &f.x, frame, 1 << 20, &len), back = DW_OK;
+        if (!status) back = dw_encoder_give_back(encoder, frame, len);
+        failed = status || back;
+        allocator.fail_at = -1;
+        if (status) {
+            assert_int_equal(status, DW_ERR_NO_MEMORY);
+            dw_tensor held;
+            assert_int_equal(dw_encoder_peek(encoder, keys[0], &held), DW_ERR_ARGUMENT);
+            assert_int_equal(dw_encode(encoder, keys, &f.x, frame, 1 << 20, &len), DW_OK);
+        }
+        if (back) assert_int_equal(back, DW_ERR_NO_MEMORY);
+        if (failed) assert_int_equal(dw_encoder_give_back(encoder, frame, len), DW_OK);
+        free(frame);
+        dw_encoder_destroy(encoder);
+        assert_int_equal(allocator.out_blocks, 0);
+    }
+}
+
 /* ---- EF21 ------------------------------------------------------------------------------------ */
 
 /* EF21 (Richtarik, Sokolov and Fatkhullin, arXiv:2106.05203) is the codec delta with the tensor's
@@ -466,6 +506,7 @@ int main(void)
         cmocka_unit_test(frames_are_given_back),
         cmocka_unit_test(poisoned_frames_are_given_back),
         cmocka_unit_test(encoders_without_feedback_take_nothing_back),
+        cmocka_unit_test(failed_allocations_change_nothing),
         cmocka_unit_test(delta_is_ef21),
     };
     return cmocka_run_group_tests_name("feedback", tests, NULL, NULL);

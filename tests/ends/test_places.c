@@ -368,6 +368,40 @@ static void other_frames_are_refused(void **state)
     assert_int_equal(dw_places_read(NULL, x, 0, NULL, NULL), DW_ERR_ARGUMENT);
 }
 
+/* Any byte of a frame may be another one, with the digests as they were or computed again. */
+static void damaged_frames_are_refused(void **state)
+{
+    static const char *const configs[] = {"topk:keep=0.02", "randk:keep=0.02", "cocktail:keep=0.2",
+                                          "chunk:chunk=128,keep=0.02"};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        test_pair pair;
+        dw_places *places;
+        pass(&pair, configs[i]);
+        uint8_t *copy = malloc(pair.len);
+        assert_non_null(copy);
+        memcpy(copy, pair.frame, pair.len);
+        for (size_t at = 0; at < 2 * pair.len; at++) {
+            memcpy(pair.frame, copy, pair.len);
+            pair.frame[at / 2] ^= (uint8_t)(1u << (at / 2 + at % 2 * 3) % 8);
+            dw_status status = dw_places_read(&places, pair.frame, pair.len, NULL, NULL);
+            assert_true(status == DW_ERR_FORMAT || status == DW_ERR_VERSION ||
+                        status == DW_ERR_CORRUPT);
+            assert_null(places);
+            test_seal(pair.frame, pair.len);
+            status = dw_places_read(&places, pair.frame, pair.len, NULL, NULL);
+            assert_true(status == DW_OK || status == DW_ERR_FORMAT || status == DW_ERR_VERSION ||
+                        status == DW_ERR_UNSUPPORTED || status == DW_ERR_CORRUPT);
+            dw_places_destroy(places);
+        }
+        memcpy(pair.frame, copy, pair.len);
+        for (size_t len = 0; len < pair.len; len++)
+            assert_int_not_equal(dw_places_read(&places, pair.frame, len, NULL, NULL), DW_OK);
+        free(copy);
+        test_pair_close(&pair);
+    }
+}
+
 static void missing_memory_is_an_error(void **state)
 {
     test_pair pair;
@@ -402,6 +436,7 @@ int main(void)
         cmocka_unit_test(a_backward_pass_sends_no_places),
         cmocka_unit_test(other_tensors_are_refused),
         cmocka_unit_test(other_frames_are_refused),
+        cmocka_unit_test(damaged_frames_are_refused),
         cmocka_unit_test(missing_memory_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

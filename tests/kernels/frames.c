@@ -89,7 +89,7 @@ static void frames_equal_those_of_c(bench *b)
         {"delta:bits=2,group=row,prev=bf16,incarnation=7,audit=3", 4100, 4096, DW_F32},
     };
     size_t small = 6, all = sizeof cases / sizeof *cases;
-    for (size_t i = 0; i < (b->share > 1 ? small : all); i++) {
+    for (size_t i = 0; i < (b->share > 2 ? small : all); i++) {
         void *data = repeated_values(b, cases[i].x, (size_t)cases[i].t * cases[i].c + 3);
         dw_tensor x = dw_tensor_3d(data, cases[i].x, 1, cases[i].t, cases[i].c);
         journey expected, found;
@@ -146,7 +146,7 @@ static void large_samples_equal_those_of_c(bench *b)
         {1, DW_LAYOUT_CHANNEL, 2100, 2048, DW_F32, 0, 0},
     };
     size_t all = sizeof cases / sizeof *cases;
-    for (size_t i = 0; i < (b->share > 1 ? 2 : all); i++) {
+    for (size_t i = 0; i < (b->share > 2 ? 2 : all); i++) {
         const large *l = &cases[i];
         dw_layout layout;
         assert_true(dw_layout_make(&layout, l->t, l->c, l->bits, l->group, false));
