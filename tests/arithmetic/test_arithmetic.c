@@ -22,7 +22,6 @@ static double value_of(uint32_t bits, int exponent_bits, int fraction_bits)
 
 static void every_half_widens_to_its_value_and_rounds_back(void **state)
 {
-    (void)state;
     for (uint32_t h = 0; h < 0x10000; h++) {
         if ((h & 0x7c00) != 0x7c00) {
             assert_true((double)dw_f16_widen((uint16_t)h) == value_of(h, 5, 10));
@@ -41,7 +40,6 @@ static void every_half_widens_to_its_value_and_rounds_back(void **state)
  * and the middle itself to the one of the two that is even. */
 static void halves_round_to_nearest_even(void **state)
 {
-    (void)state;
     for (uint32_t h = 0; h < 0x7bff; h++) {
         float a = dw_f16_widen((uint16_t)h), b = dw_f16_widen((uint16_t)(h + 1)),
               middle = (a + b) / 2;
@@ -60,7 +58,6 @@ static void halves_round_to_nearest_even(void **state)
 
 static void the_largest_values_clamp_and_the_rest_overflows(void **state)
 {
-    (void)state;
     assert_int_equal(dw_f16_round(65519.99f), 0x7bff);
     assert_int_equal(dw_f16_round(65520.0f), 0x7c00);
     assert_int_equal(dw_f16_finite(65520.0f), 0x7bff);
@@ -76,7 +73,6 @@ static void the_largest_values_clamp_and_the_rest_overflows(void **state)
  * the other binades are the same) and every L. */
 static void scale_is_the_smallest_that_covers(void **state)
 {
-    (void)state;
     for (uint32_t width = 1; width <= 8; width++)
         for (int uses_all = 0; uses_all < 2; uses_all++)
             for (uint32_t bits = dw_bits_of(1.0f); bits < dw_bits_of(4.0f); bits += 37) {
@@ -89,7 +85,6 @@ static void scale_is_the_smallest_that_covers(void **state)
 
 static void scales_at_the_edges_stay_normal_and_finite(void **state)
 {
-    (void)state;
     for (uint32_t bits = 2; bits <= 8; bits++)
         for (int is_signed = 0; is_signed < 2; is_signed++) {
             assert_int_equal(dw_scale_of((dw_extremes){DW_ZERO_BELOW - 1, 0}, bits, is_signed), 0);
@@ -110,7 +105,6 @@ static void scales_at_the_edges_stay_normal_and_finite(void **state)
  * scale with a finite product. */
 static void the_last_level_is_finite(void **state)
 {
-    (void)state;
     for (uint32_t width = 1; width <= 8; width++)
         for (int uses_all = 0; uses_all < 2; uses_all++) {
             float levels = (float)dw_levels(width, uses_all);
@@ -137,7 +131,6 @@ static void the_last_level_is_finite(void **state)
 
 static void codes_round_ties_to_even_and_stay_in_range(void **state)
 {
-    (void)state;
     for (int32_t half = 2; half <= 128; half *= 2)
         for (int32_t q = -half - 2; q <= half + 1; q++) {
             int32_t even = q % 2 == 0 ? q : q + 1, clamped = even < -half      ? -half
@@ -150,7 +143,6 @@ static void codes_round_ties_to_even_and_stay_in_range(void **state)
 static void packing_is_the_bits_of_the_format(void **state)
 {
     test_random random = {test_seed()};
-    (void)state;
     for (uint32_t bits = 1; bits <= 8; bits++) {
         uint8_t codes[2048], back[2048], tile[2048];
         for (size_t n = 16; n <= 2048; n += n < 64 ? 16 : 496) {
@@ -179,7 +171,6 @@ static void packing_is_the_bits_of_the_format(void **state)
 /* With one bit there is no level for zero: the sign decides, and -0 counts as positive. */
 static void one_bit_is_the_sign(void **state)
 {
-    (void)state;
     assert_int_equal(dw_code_of(1e-30f, 1.0f, 1, 0.0f), 1);
     assert_int_equal(dw_code_of(-1e-30f, 1.0f, 1, 0.0f), 0);
     assert_int_equal(dw_code_of(-0.0f, 1.0f, 1, 0.0f), 1);
@@ -192,7 +183,6 @@ static void one_bit_is_the_sign(void **state)
 /* All 65536 dithers are different and symmetric in (-1/2, 1/2), and none of them moves a zero. */
 static void dithers_are_the_middles_of_equal_parts(void **state)
 {
-    (void)state;
     for (uint32_t part = 0; part < 65536; part++) {
         float dither = dw_dither_of((uint16_t)part);
         assert_true((double)dither == ((double)part + 0.5) / 65536.0 - 0.5);
@@ -208,7 +198,6 @@ static const uint32_t channels[] = {1, 31, 64, 100, 1024, 1600, 2047, 2048, 2049
  * that of the payload. */
 static void tiles_cover_the_payload(void **state)
 {
-    (void)state;
     for (int g = 0; g < 7; g++)
         for (int c = 0; c < 10; c++)
             for (uint32_t bits = 1; bits <= 8; bits++) {
@@ -238,7 +227,6 @@ static void tiles_cover_the_payload(void **state)
  * every element of prev once. */
 static void chunks_cover_the_sample(void **state)
 {
-    (void)state;
     for (int g = 0; g < 7; g++)
         for (int c = 0; c < 10; c++)
             for (uint32_t t = 1; t <= 300; t += 23) {
@@ -270,7 +258,6 @@ static void layouts_cover_the_longest_rows(void **state)
                                        UINT32_MAX - 254, UINT32_MAX - 255,  UINT32_MAX - 256,
                                        UINT32_MAX - 257, UINT32_MAX - 2047, UINT32_MAX - 2048};
     static const uint32_t tokens[] = {1, 2, 9, 1 << 20};
-    (void)state;
     for (int g = 0; g < 7; g++)
         for (size_t c = 0; c < sizeof longest / sizeof *longest; c++)
             for (size_t t = 0; t < sizeof tokens / sizeof *tokens; t++) {

@@ -19,7 +19,6 @@ static bool same_float(float a, double b)
 /* All codes: 256 each of int8, E4M3 and E5M2, 64 each of E3M2 and E2M3, 16 of E2M1. */
 static void elements_have_the_values_of_the_table(void **state)
 {
-    (void)state;
     for (const mx_model *m = mx_models + 1; m <= mx_models + DW_ELEMENTS; m++) {
         dw_element_facts facts = dw_element_facts_of(element_of(m));
         assert_int_equal(facts.bits, m->bits);
@@ -38,7 +37,6 @@ static void elements_have_the_values_of_the_table(void **state)
 /* The largest and smallest numbers that the text of the standard gives. */
 static void elements_have_the_ends_of_the_standard(void **state)
 {
-    (void)state;
     static const struct {
         dw_element element;
         uint8_t code;
@@ -75,7 +73,6 @@ static void check_code(const mx_model *m, float value, float inverse)
  * scale at which they are finite. */
 static void mx_rounds_to_the_nearest_element(void **state)
 {
-    (void)state;
     for (const mx_model *m = mx_models + 1; m <= mx_models + DW_ELEMENTS; m++)
         for (int code = 0; code <= m->last; code++)
             for (int scale = 0; scale <= 254; scale++) {
@@ -96,7 +93,6 @@ static void mx_rounds_to_the_nearest_element(void **state)
 /* The encoder writes only canonical codes: no -0, no infinity, no NaN, no -128. */
 static void only_canonical_codes_are_written(void **state)
 {
-    (void)state;
     for (const mx_model *m = mx_models + 1; m <= mx_models + DW_ELEMENTS; m++) {
         dw_element_facts facts = dw_element_facts_of(element_of(m));
         int sign = 1 << (m->bits - 1);
@@ -115,7 +111,6 @@ static void only_canonical_codes_are_written(void **state)
 /* Every exponent with its smallest and its largest mantissa, and all subnormal powers of two. */
 static void scales_are_those_of_the_largest_exponent(void **state)
 {
-    (void)state;
     for (const mx_model *m = mx_models + 1; m <= mx_models + DW_ELEMENTS; m++) {
         for (uint32_t exponent = 0; exponent < 255; exponent++)
             for (int k = 0; k < 2; k++) {
@@ -138,7 +133,6 @@ static void scales_are_those_of_the_largest_exponent(void **state)
  * codes. The last tile has fewer blocks, and zeros fill its scales up to a multiple of 16 bytes. */
 static void blocks_have_scales_of_one_byte(void **state)
 {
-    (void)state;
     dw_layout layout;
     /* Each row has 31 whole blocks and one of 8 values. */
     assert_true(dw_layout_make_mx(&layout, 3, 1000, DW_ELEMENT_E2M1, 4, true));

@@ -69,7 +69,6 @@ static void check_level(uint32_t bits, int level, double share)
 static void stochastic_rounding_is_right_on_average(void **state)
 {
     static const double shares[] = {0.5, 0.25, 0.9, 0.03};
-    (void)state;
     for (uint32_t bits = 2; bits <= 8; bits++) {
         int most = (1 << (bits - 1)) - 1, step = most / 8 + 1;
         for (int level = -most; level < most; level += step)
@@ -80,7 +79,6 @@ static void stochastic_rounding_is_right_on_average(void **state)
 /* One bit: every y is s or -s, and their mean is x. */
 static void stochastic_rounding_to_one_bit_is_right_on_average(void **state)
 {
-    (void)state;
     for (float value = -0.9f; value < 1; value += 0.3f) {
         rounder r = open_rounder("direct:bits=1,rounding=stochastic", T, G);
         double sum = 0, n = (double)(ELEMENTS - T);
@@ -117,7 +115,6 @@ static void random_numbers_of_keys_and_versions_are_independent(void **state)
         other_seed[ELEMENTS];
     rounder r = open_rounder("direct:bits=4,rounding=stochastic,seed=1", T, G);
     rounder seeded = open_rounder("direct:bits=4,rounding=stochastic,seed=2", T, G);
-    (void)state;
     flips(&r, (dw_key){1, 0}, first);
     flips(&r, (dw_key){1, 0}, again);
     flips(&r, (dw_key){2, 0}, other_key);
@@ -143,7 +140,6 @@ static void random_numbers_belong_to_elements(void **state)
                                        "group=channel"};
     enum { ROWS = 31, COLUMNS = 2100 };
     float *expected = NULL;
-    (void)state;
     for (size_t k = 0; k < sizeof cuts / sizeof *cuts; k++) {
         char config[96];
         snprintf(config, sizeof config, "direct:bits=4,rounding=stochastic,seed=9,%s", cuts[k]);

@@ -200,7 +200,6 @@ static void the_callers_mode_changes_no_bit_and_is_not_changed(void **state)
         {"direct:bits=5,group=32,incarnation=7", DW_F16},
         {"raw:f16,incarnation=7", DW_F32},
     };
-    (void)state;
     fill_x();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (uint32_t mask = 0; mask < 8; mask++)
@@ -212,7 +211,6 @@ static void the_callers_mode_changes_no_bit_and_is_not_changed(void **state)
 static void subnormal_sums_are_kept(void **state)
 {
     static journey j;
-    (void)state;
     fill_x();
     travel(&j, "delta:bits=8,scale=signed,key=raw,prev=f32,choose=never,incarnation=7", DW_F32,
            dw_kernels_choose(~0u), mode_get());

@@ -33,7 +33,6 @@ static void dlpack_takes_one_to_three_extents(void **state)
     int64_t shape[] = {2, 3, 5}, strides[] = {40, 8, 1};
     int stream;
     dw_dlpack_view view;
-    (void)state;
     dl_tensor t = floats(3, shape, strides);
     assert_int_equal(dw_tensor_from_dlpack(&view, &t, &stream), DW_OK);
     assert_ptr_equal(view.tensor.data, memory + 16);
@@ -63,7 +62,6 @@ static void dlpack_knows_three_dtypes(void **state)
                                        {4, 32, 1}, {2, 32, 2}, {1, 16, 1}};
     int64_t shape[] = {4};
     dw_dlpack_view view = {.device_id = 77};
-    (void)state;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         dl_tensor t = floats(1, shape, NULL);
         t.dtype = types[i].type;
@@ -85,7 +83,6 @@ static void dlpack_refuses_other_layouts(void **state)
             huge[] = {1 << 30, 1 << 30, 16}, none[] = {2, 0, 5};
     int64_t backwards[] = {-15, 5, 1}, column[] = {1}, apart[] = {9};
     dw_dlpack_view view;
-    (void)state;
     dl_tensor t = floats(3, shape, gaps);
     assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_ERR_ARGUMENT);
     t = floats(3, shape, woven);
@@ -125,7 +122,6 @@ static void dlpack_joins_the_middle_two_of_four_extents(void **state)
     int64_t huge[] = {1, 1 << 17, 1 << 16, 1};
     dw_dlpack_view view;
     dw_why why;
-    (void)state;
     dl_tensor t = floats(4, shape, NULL);
     assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_OK);
     assert_true(is_view(&view, 2, 12, 5, 60, 5));
@@ -152,7 +148,6 @@ static void rows_are_tokens_or_samples(void **state)
     int64_t shape[] = {8, 5}, strides[] = {6, 1};
     dw_dlpack_view view;
     dw_why why = {"?", 0};
-    (void)state;
     dl_tensor t = floats(2, shape, strides);
     assert_int_equal(dw_tensor_from_dlpack_managed(&view, &t, 0, NULL, &why), DW_OK);
     assert_true(is_view(&view, 1, 8, 5, 40, 6));
@@ -190,7 +185,6 @@ static void versioned_tensors_say_what_may_be_done(void **state)
     versioned v = {{1, 3}, NULL, NULL, 0, floats(3, shape, NULL)};
     dw_dlpack_view view = {.device_id = 77};
     dw_why why;
-    (void)state;
     unsigned reads = DW_DLPACK_VERSIONED, writes = reads | DW_DLPACK_WRITES;
     v.version.major = 2;
     assert_int_equal(dw_tensor_from_dlpack_managed(&view, &v, reads, NULL, &why),

@@ -37,7 +37,6 @@ static void pools_reuse_slots(void **state)
     enum { SLOTS = 64, BYTES = 100000 };
     world w;
     void *slots[SLOTS];
-    (void)state;
     open_world(&w);
     for (int round = 0; round < 100; round++) {
         long calls = w.counts.calls;
@@ -63,7 +62,6 @@ static void pools_reuse_slots(void **state)
 static void one_chunk_serves_every_size_that_fits(void **state)
 {
     world w;
-    (void)state;
     open_world(&w);
     for (int round = 0; round < 4; round++)
         for (uint64_t bytes = 1; bytes < MIB; bytes += 1 + bytes / 7) {
@@ -79,7 +77,6 @@ static void one_chunk_serves_every_size_that_fits(void **state)
 /* The slots of a chunk fill it exactly; no part is lost. */
 static void powers_of_two_fill_chunks(void **state)
 {
-    (void)state;
     for (uint64_t bytes = 64; bytes <= MIB; bytes *= 2) {
         world w;
         open_world(&w);
@@ -100,7 +97,6 @@ static void a_steady_state_allocates_nothing(void **state)
     enum { KEYS = 60 };
     uint64_t bytes[KEYS];
     test_random random = {test_seed()};
-    (void)state;
     for (int lengths = 1; lengths <= 8; lengths *= 2)
         for (uint64_t largest = 4096; largest <= 8 * MIB; largest *= 4) {
             void *held[KEYS] = {NULL};
@@ -134,7 +130,6 @@ static void slots_stay_apart(void **state)
     static uint64_t bytes[SLOTS];
     test_random random = {test_seed()};
     world w;
-    (void)state;
     open_world(&w);
     for (int step = 0; step < 40000; step++) {
         uint64_t i = test_next(&random) % SLOTS;
@@ -167,7 +162,6 @@ static void records_do_not_fragment_copies(void **state)
     enum { KEYS = 8 };
     void *copies[KEYS];
     world w;
-    (void)state;
     open_world(&w);
     for (int i = 0; i < KEYS; i++) {
         assert_non_null(dw_pool_take(&w.pool, 200));
@@ -184,7 +178,6 @@ static void memory_is_returned_when_fewer_keys_remain(void **state)
 {
     enum { MANY = 200 };
     static void *slots[MANY];
-    (void)state;
     for (uint64_t bytes = 60000; bytes <= 3 * MIB; bytes += 2 * MIB) {
         world w;
         open_world(&w);
@@ -202,7 +195,6 @@ static void memory_is_returned_when_fewer_keys_remain(void **state)
 static void sizes_used_once_do_not_accumulate(void **state)
 {
     world w;
-    (void)state;
     open_world(&w);
     for (uint64_t bytes = MIB + MIB / 2; bytes < 40 * (uint64_t)MIB; bytes += MIB) {
         dw_pool_give(&w.pool, dw_pool_take(&w.pool, bytes));
@@ -216,7 +208,6 @@ static void sizes_used_once_do_not_accumulate(void **state)
 static void free_chunks_are_returned_when_memory_ends(void **state)
 {
     world w;
-    (void)state;
     open_world(&w);
     void *small = dw_pool_take(&w.pool, 1000), *large = dw_pool_take(&w.pool, 5 * MIB);
     dw_pool_give(&w.pool, large);

@@ -27,7 +27,6 @@ static void forecast_of_a_single_stage_only_computes(void **state)
 {
     dw_forecast_run run = slow;
     const dw_forecast_way ways[2] = {{1e9, 5, 5, 0}, {1e9, 5, 5, 0}};
-    (void)state;
     run.stages = 1;
     assert_seconds(dw_forecast_step(&run, ways), 40);
 }
@@ -37,7 +36,6 @@ static void forecast_of_a_single_stage_only_computes(void **state)
  * then the link forward, then the link backward. */
 static void the_slowest_part_sets_the_pace(void **state)
 {
-    (void)state;
     /* The way of the first micro-batch: 2 x 10 s of computing; forward 1 s to encode, 2 s on the
      * link, 3 s to decode and 2 s of delay; backward 4 s to encode, 2 s on the link, 2 s to decode
      * and 2 s of delay. The slowest part is the second stage: it computes for 10 s, decodes for 3 s
@@ -58,7 +56,6 @@ static void a_stage_between_others_codes_twice(void **state)
 {
     dw_forecast_run run = slow;
     const dw_forecast_way ways[2] = {{200, 1, 3, 0}, {100, 4, 2, 0}};
-    (void)state;
     run.stages = 3;
     assert_seconds(dw_forecast_step(&run, ways),
                    30 + 2 * ((1 + 2 + 3 + 2) + (4 + 2 + 2 + 2)) + 3 * 20);
@@ -75,7 +72,6 @@ static void forecast_prefers_fast_and_then_exact(void **state)
     dw_forecast_choice choices[] = {
         {10.0, 0.1, false}, {5.0, 0.9, false}, {5.1, 0.2, false}, {5.2, 0.1, false}};
     const size_t order[] = {2, 1, 3, 0};
-    (void)state;
     for (size_t i = 0; i < 4; i++) {
         size_t best = dw_forecast_best(choices, 4);
         assert_int_equal(best, order[i]);

@@ -141,37 +141,31 @@ static void check(const dw_form *form, bool encodes, uint32_t draws)
 
 static void quantized_frames_equal_those_of_the_cpu(void **state)
 {
-    (void)state;
     check(&dw_form_quantized, true, 1800);
 }
 
 static void quantized_tensors_equal_those_of_the_cpu(void **state)
 {
-    (void)state;
     check(&dw_form_quantized, false, 1200);
 }
 
 static void mx_frames_equal_those_of_the_cpu(void **state)
 {
-    (void)state;
     check(&dw_form_mx, true, 1200);
 }
 
 static void mx_tensors_equal_those_of_the_cpu(void **state)
 {
-    (void)state;
     check(&dw_form_mx, false, 1200);
 }
 
 static void frames_of_floats_equal_those_of_the_cpu(void **state)
 {
-    (void)state;
     check(&dw_form_floats, true, 1500);
 }
 
 static void tensors_of_floats_equal_those_of_the_cpu(void **state)
 {
-    (void)state;
     check(&dw_form_floats, false, 1500);
 }
 

@@ -286,7 +286,6 @@ static void check_frame(const payload *payloads, uint32_t n, bool backwards)
 
 static void frames_equal_those_of_the_cpu(void **state)
 {
-    (void)state;
     sample_source.state = test_seed();
     for (uint32_t draw = 0; draw < 900 / share; draw++) {
         payload payloads[MOST_PARTS];
@@ -375,7 +374,6 @@ static void check_steps(uint32_t t, uint32_t c, uint32_t group, bool dithers)
 /* With few codes, some parts have none. */
 static void few_codes_have_no_parts(void **state)
 {
-    (void)state;
     sample_source.state = 5;
     for (uint32_t t = 1; t < 5; t++)
         for (uint32_t c = 1; c < 40; c += 6) {
@@ -389,7 +387,6 @@ static void few_codes_have_no_parts(void **state)
 static void words_that_do_not_fit_damage_nothing(void **state)
 {
     static const uint32_t turns[][2] = {{NORMAL_3, ANY}, {ANY, NORMAL_4}};
-    (void)state;
     sample_source.state = 5;
     for (int i = 0; i < 2; i++) {
         kinds = turns[i];
@@ -403,7 +400,6 @@ static void words_that_do_not_fit_damage_nothing(void **state)
 static void many_blocks_are_placed(void **state)
 {
     payload p = {.draws_key = 3};
-    (void)state;
     sample_source.state = 5;
     assert_true(dw_layout_make(&p.plan.layout, 2083, 1057, 4, DW_LAYOUT_ROW, false));
     assert_true(dw_coded_of(&p.plan.layout).blocks > DW_CUDA_THREADS);
@@ -429,7 +425,6 @@ static payload draw_coded(void)
 
 static void payloads_equal_those_of_the_cpu(void **state)
 {
-    (void)state;
     sample_source.state = test_seed();
     for (uint32_t draw = 0; draw < 900 / share; draw++) {
         payload p = draw_coded();
@@ -478,7 +473,6 @@ static void blocks_without_all_parts_are_refused(void **state)
 {
     static const uint32_t equal[] = {EQUAL, EQUAL};
     payload p = {.draws_key = 1};
-    (void)state;
     sample_source.state = 5;
     kinds = equal;
     assert_true(dw_layout_make_step(&p.plan.layout, 1, 1, DW_LAYOUT_SAMPLE, true));
@@ -494,7 +488,6 @@ static void blocks_without_all_parts_are_refused(void **state)
 static void damaged_payloads_are_refused_as_by_the_cpu(void **state)
 {
     uint32_t wrong = 0, draws = 6000 / share;
-    (void)state;
     sample_source.state = test_seed();
     for (uint32_t draw = 0; draw < draws; draw++) {
         payload p = draw_coded();

@@ -129,7 +129,6 @@ static void check(sample *samples, uint32_t n)
 static void heads_equal_those_of_the_writers(void **state)
 {
     static sample samples[MOST_PARTS];
-    (void)state;
     source.state = test_seed();
     /* Tables of every length, in steps of 16 bytes. */
     for (uint32_t blocks = 0; blocks < 3 * MOST_ENTRIES; blocks++) {

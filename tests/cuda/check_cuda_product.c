@@ -104,7 +104,6 @@ static void compare(bool back, uint32_t draw)
 
 static void products_equal_those_of_the_cpu(void **state)
 {
-    (void)state;
     sample_source.state = test_seed();
     for (uint32_t draw = 0; draw < 1200 / share; draw++) compare(sample_below(2), draw);
 }

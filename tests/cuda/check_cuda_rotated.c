@@ -129,13 +129,11 @@ static void check(sample_work *spec, sample_comparison *compare, uint32_t draws)
 
 static void frames_equal_those_of_the_cpu(void **state)
 {
-    (void)state;
     check(sample_spec_encode, sample_compare_encode, 2400);
 }
 
 static void tensors_equal_those_of_the_cpu(void **state)
 {
-    (void)state;
     check(sample_spec_decode, sample_compare_decode, 1800);
 }
 

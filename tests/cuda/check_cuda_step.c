@@ -121,13 +121,11 @@ static void check(sample_work *spec, sample_comparison *with, uint32_t draws)
 
 static void frames_equal_those_of_the_cpu(void **state)
 {
-    (void)state;
     check(sample_spec_encode, sample_compare_encode, 1800);
 }
 
 static void tensors_equal_those_of_the_cpu(void **state)
 {
-    (void)state;
     check(sample_spec_decode, sample_compare_decode, 1200);
 }
 
@@ -181,7 +179,6 @@ static void large_samples_have_the_step_of_the_cpu(void **state)
     static const struct {
         uint32_t t, c;
     } shapes[] = {{64 * 1100 + 1, 1}, {64 * WINDOW, 2}, {343, 4097}, {9, 2048 * 129 + 1}};
-    (void)state;
     sample_source.state = test_seed();
     for (uint32_t i = 0; i < 4 && (i < 2 || share <= 6); i++) {
         sample s = i < 2 ? make_sample(shapes[i].t, shapes[i].c, DW_LAYOUT_SAMPLE, i, true)

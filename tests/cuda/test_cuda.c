@@ -62,7 +62,6 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static void frames_tensors_and_replies_equal_those_of_the_cpu(void **state)
 {
-    (void)state;
     epochs_compare(configs, N_CONFIGS, shapes, N_SHAPES);
 }
 
@@ -98,7 +97,6 @@ static const epochs_shape rotated_shapes[] = {{1, 1, 256}, {3, 5, 768}, {2, 3, 2
 
 static void rotated_frames_and_tensors_equal_those_of_the_cpu(void **state)
 {
-    (void)state;
     epochs_compare(rotated, sizeof rotated / sizeof *rotated, rotated_shapes, 4);
 }
 
@@ -109,7 +107,6 @@ static void blocks_that_do_not_divide_a_token_are_refused(void **state)
     dw_encode_ticket *ticket = NULL;
     dw_key key = {1, 0};
     rig r;
-    (void)state;
     rig_open(&r, rig_open_cuda(), "direct:bits=4,transform=hadamard", 1, 2, 96, DW_CUDA_DEVICE);
     assert_int_equal(rig_encode_start(&r, &key, DW_F32, &ticket), DW_ERR_SHAPE);
     assert_null(ticket);
@@ -122,7 +119,6 @@ static void a_full_quota_and_forgotten_keys_are_the_same(void **state)
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
     rig r;
-    (void)state;
     for (int place = DW_CUDA_DEVICE; place <= DW_CUDA_PINNED; place++) {
         bool replies = place == DW_CUDA_DEVICE; /* without replies no frame may be lost */
         rig_open(&r, cuda,
@@ -158,7 +154,6 @@ static void a_forgotten_key_without_room_is_still_announced(void **state)
     dw_frame_info info = {.struct_size = sizeof info};
     dw_key a = {1, 0}, b = {2, 0};
     rig r;
-    (void)state;
     rig_open(&r, rig_open_cuda(), "delta:bits=4,quota_bytes=256", 1, 3, 64, DW_CUDA_DEVICE);
     test_fill(&random, r.x, DW_F32, 3 * 64, 1.0f);
     r.t = 1;
@@ -193,7 +188,6 @@ static void a_refused_frame_changes_nothing(void **state)
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
     dw_key keys[2] = {{1, 0}, {2, 0}};
-    (void)state;
     for (int w = 0; w < 2; w++) {
         rig r;
         rig_open(&r, cuda, words[w], 2, T, C, DW_CUDA_DEVICE);
@@ -236,7 +230,6 @@ static void a_damaged_copy_is_dropped(void **state)
     dw_tensor prev;
     dw_decode_ticket *ticket;
     rig r;
-    (void)state;
     rig_open(&r, rig_open_cuda(), "delta:bits=4", 1, 4, 64, DW_CUDA_DEVICE);
     test_fill(&random, r.x, DW_F32, 256, 1.0f);
     rig_encode(&r, &key, DW_F32);
@@ -277,7 +270,6 @@ static void options_of_the_cpu_make_no_object(void **state)
                    {"direct:bits=2,feedback=ef,decay=0.9", "decay"}};
     enum { REFUSED = sizeof refused / sizeof *refused };
     dw_cuda *cuda = rig_open_cuda();
-    (void)state;
     for (int i = 0; i < 2 * REFUSED; i++) {
         dw_encoder *encoder = (dw_encoder *)&cuda;
         dw_decoder *decoder = (dw_decoder *)&cuda;
@@ -310,7 +302,6 @@ static void codecs_without_kernels_are_unsupported(void **state)
         {"blocks:block=64", "\"blocks\""},
     };
     dw_cuda *cuda = rig_open_cuda();
-    (void)state;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         dw_encoder *encoder;
         dw_decoder *decoder;
@@ -339,7 +330,6 @@ static void a_config_without_kernel_is_unsupported(void **state)
     dw_config config;
     dw_why why;
     rig r;
-    (void)state;
     assert_int_equal(dw_config_parse(&config, "delta:key=f16", NULL), DW_OK);
     assert_int_equal(dw_params_resolve(&params, &config, DW_F32, NULL), DW_OK);
     assert_int_equal(dw_params_on_device(&params, NULL), DW_OK);
@@ -408,7 +398,6 @@ static void slots_are_reused(void **state)
     dw_store store = dw_cuda_slab_store(&slab);
     static const uint64_t sizes[] = {1, 255, 257, 70000, 70001, 3 << 20};
     void *slots[SLOTS];
-    (void)state;
     for (int round = 0; round < 3; round++) {
         long blocks = fake_cuda_get()->blocks;
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
@@ -445,7 +434,6 @@ static void free_memory_goes_back_to_the_driver(void **state)
     dw_allocator allocator = dw_mem_allocator(&(dw_allocator){0});
     dw_cuda_slab slab;
     void *slots[SLOTS];
-    (void)state;
     for (int pinned = 0; pinned < 2; pinned++) {
         long blocks = fake->blocks;
         dw_cuda_slab_init(&slab, cuda, pinned != 0, &allocator);
@@ -483,7 +471,6 @@ static void launches_grow_up_to_a_grid(void **state)
     dw_encode_ticket *ticket = NULL;
     dw_key keys[MANY];
     rig r;
-    (void)state;
     for (uint32_t i = 0; i < MANY; i++) keys[i] = (dw_key){i, 0};
     rig_open(&r, rig_open_cuda(), "direct:bits=4", MANY, 1, 2048, DW_CUDA_DEVICE);
     static const uint32_t samples[] = {1, 3, MANY, 2};
@@ -509,7 +496,6 @@ static void blocks_share_the_tiles_of_large_frames(void **state)
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
     rig r;
-    (void)state;
     for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
         rig_open(&r, cuda, large[i], 3, 701, 2048, DW_CUDA_DEVICE);
         for (int visit = 0; visit < 2; visit++) {
@@ -529,7 +515,6 @@ static void heads_announce_no_more_than_fits(void **state)
 {
     dw_encode_ticket *ticket;
     rig r;
-    (void)state;
     rig_open(&r, rig_open_cuda(), "delta:bits=1,key=8", 1, 8, 64, DW_CUDA_DEVICE);
     for (int round = 0; round < 2; round++)
         for (uint32_t k = 0; k < 8; k++) {
@@ -549,7 +534,6 @@ static void nothing_is_read_behind_a_short_head(void **state)
     dw_key keys[2] = {{1, 0}, {2, 0}};
     dw_decode_ticket *ticket;
     rig r;
-    (void)state;
     rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, 2, 64, DW_CUDA_DEVICE);
     rig_encode(&r, keys, DW_F32);
     dw_tensor y = dw_tensor_3d(r.device_y, DW_F32, 2, 2, 64);
@@ -571,7 +555,6 @@ static void opening_names_the_missing_part(void **state)
 {
     dw_cuda *cuda = (dw_cuda *)1;
     dw_why why;
-    (void)state;
     assert_int_equal(
         dw_cuda_open_library(&cuda, "libnothing-of-this-name.so.1", "kernels", 0, &why),
         DW_ERR_UNSUPPORTED);

@@ -76,7 +76,6 @@ static void frames_and_tensors_equal_those_of_the_cpu(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
-    (void)state;
     for (int k = 0; k < N_CONFIGS; k++)
         for (int i = 0; i < N_SHAPES; i++)
             visit(cuda, configs[k], &shapes[i], (dw_dtype)(DW_F32 + (k + i) % 3), &random);
@@ -108,7 +107,6 @@ static void damaged_payloads_are_refused_as_by_the_cpu(void **state)
     dw_cuda *cuda = rig_open_cuda();
     dw_key keys[2] = {{1, 0}, {2, 0}};
     int refused = 0;
-    (void)state;
     for (size_t w = 0; w < sizeof words / sizeof *words; w++) {
         rig r;
         rig_open(&r, cuda, words[w], 2, 20, 500, DW_CUDA_DEVICE);
@@ -163,7 +161,6 @@ static void whole_frames_have_the_sizes_that_payloads_became(void **state)
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
     int shorter = 0;
-    (void)state;
     for (size_t w = 0; w < sizeof words / sizeof *words; w++) {
         enum { N = 9 };
         rig r;
@@ -204,7 +201,6 @@ static void captured_frames_differ_in_length(void **state)
     size_t lengths[20], different = 0;
     dw_encode_ticket *out = NULL;
     dw_decode_ticket *in = NULL;
-    (void)state;
     rig_open(&r, rig_open_cuda(), "delta:form=step,rounding=dither,entropy=rans", 2, 12, 256,
              DW_CUDA_DEVICE);
     for (int step = 0; step < 20; step++) {
@@ -257,7 +253,6 @@ static void frames_of_one_launch_are_joined_alone(void **state)
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
     rig rigs[RIGS];
-    (void)state;
     for (int i = 0; i < RIGS; i++)
         rig_open(&rigs[i], cuda, words[i], 3, 12, 300, i % 2 ? DW_CUDA_PINNED : DW_CUDA_DEVICE);
     for (int step = 0; step < 6; step++) {
@@ -295,7 +290,6 @@ static void a_missing_kernel_is_named(void **state)
     static const char *const missing[] = {"dw_blocks_encode", "dw_join_payloads"};
     dw_encode_ticket *ticket;
     dw_key key = {1, 0};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         rig r;
         fake_cuda_get()->missing = missing[i];

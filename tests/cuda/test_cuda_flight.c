@@ -36,7 +36,6 @@ static void several_frames_fly_at_once(void **state)
     test_random random = {test_seed()};
     flight flights[FLIGHTS];
     rig r;
-    (void)state;
     rig_open(&r, rig_open_cuda(), "delta:bits=4,quota_bytes=9000", 2, T, C, DW_CUDA_DEVICE);
     for (int i = 0; i < FLIGHTS; i++) flight_open(&flights[i], &r);
     for (int step = 0; step < 200; step++) {
@@ -82,7 +81,6 @@ static void a_key_in_flight_is_not_changed(void **state)
     dw_encode_ticket *ticket, *other = NULL;
     flight f = {.keys = {{1, 0}, {2, 0}}};
     rig r;
-    (void)state;
     rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&f, &r);
     for (int step = 0; step < 12; step++) {
@@ -126,7 +124,6 @@ static void a_forgotten_key_returns_before_the_ack(void **state)
     flight f[2] = {{.keys = {{1, 0}, {2, 0}}}, {.keys = {{1, 0}, {3, 0}}}};
     dw_key others[2] = {{4, 0}, {5, 0}};
     rig r;
-    (void)state;
     rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     for (int i = 0; i < 2; i++) flight_open(&f[i], &r);
     test_fill(&random, r.x, DW_F32, 2 * T * C, 1.0f);
@@ -158,7 +155,6 @@ static void a_cancelled_frame_leaves_no_trace(void **state)
     dw_decode_ticket *in;
     dw_key keys[2] = {{1, 0}, {2, 0}}, others[2] = {{3, 0}, {2, 0}};
     rig r;
-    (void)state;
     rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     test_fill(&random, r.x, DW_F32, 2 * T * C, 1.0f);
     rig_encode(&r, keys, DW_F32);
@@ -284,7 +280,6 @@ static bool run_failing(long fail_at)
 static void every_call_of_the_driver_may_fail(void **state)
 {
     fake_cuda *fake = fake_cuda_get();
-    (void)state;
     assert_false(run_failing(-1));
     long calls = fake->calls;
     for (long n = 0; n < calls; n++) {
@@ -310,7 +305,6 @@ static void a_steady_state_allocates_nothing(void **state)
     flight f = {.out = NULL};
     long host = 0, device = 0;
     rig r;
-    (void)state;
     rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&f, &r);
     for (int step = 0; step < 200; step++) {
@@ -344,7 +338,6 @@ static void two_incarnations_do_not_mix(void **state)
            late = {.keys = {{5, 0}, {6, 0}}};
     dw_config config;
     rig r;
-    (void)state;
     rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&old, &r);
     flight_open(&new, &r);
@@ -398,7 +391,6 @@ static void a_refused_frame_keeps_no_old_copy(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
-    (void)state;
     for (int another_life = 0; another_life < 2; another_life++) {
         flight f[3] = {
             {.keys = {{1, 0}, {2, 0}}}, {.keys = {{3, 0}, {4, 0}}}, {.keys = {{1, 0}, {5, 0}}}};
@@ -457,7 +449,6 @@ static void a_late_frame_in_flight_restores_no_key(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
-    (void)state;
     for (int first_visit = 0; first_visit < 2; first_visit++) {
         flight f[3] = {
             {.keys = {{1, 0}, {2, 0}}}, {.keys = {{1, 0}, {2, 0}}}, {.keys = {{3, 0}, {4, 0}}}};

@@ -60,7 +60,6 @@ static void a_captured_frame_can_be_repeated(void **state)
     };
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
-    (void)state;
     for (size_t i = 0; i < sizeof frames / sizeof *frames; i++) {
         flight f = {.out = NULL};
         rig r;
@@ -85,7 +84,6 @@ static void a_frame_that_needs_other_kernels_is_refused(void **state)
     flight f = {.keys = {{1, 0}, {2, 0}}};
     dw_key fresh[2] = {{3, 0}, {4, 0}};
     rig r;
-    (void)state;
     rig_open(&r, cuda, "delta:bits=1", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&f, &r);
     rig_capture(0);
@@ -134,7 +132,6 @@ static void memory_is_given_back_while_a_stream_captures(void **state)
     dw_encode_ticket *ticket;
     rig small, large;
     flight f = {.keys = {{1, 0}, {2, 0}}};
-    (void)state;
     rig_open(&small, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     rig_open(&large, cuda, "delta:bits=4", 400, T, C, DW_CUDA_PINNED);
     flight_open(&f, &small);

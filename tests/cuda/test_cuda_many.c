@@ -14,7 +14,6 @@ static void many_encoders_share_one_launch(void **state)
     dw_tensor x[MANY];
     flight flights[MANY];
     rig rigs[MANY];
-    (void)state;
     for (uint32_t i = 0; i < MANY; i++) {
         rig_open(&rigs[i], cuda, i % 2 ? "delta:bits=4" : "delta:bits=2,group=32", 2, T, C,
                  DW_CUDA_DEVICE);
@@ -81,7 +80,6 @@ static void many_decoders_share_one_launch(void **state)
     dw_tensor y[MANY];
     flight flights[MANY];
     rig rigs[MANY];
-    (void)state;
     for (uint32_t i = 0; i < MANY; i++) {
         rig_open(&rigs[i], cuda, i % 2 ? "delta:bits=4" : "delta:bits=2,group=32", 2, T, C,
                  DW_CUDA_PINNED);

@@ -88,7 +88,6 @@ static void nothing_is_decoded(rig *r, const dw_tensor *y)
 static void every_pointer_may_be_null(void **state)
 {
     rig r;
-    (void)state;
     rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     dw_tensor x = dw_tensor_3d(r.device_x, DW_F32, 2, T, C);
     assert_int_equal(dw_cuda_open(NULL, 0, NULL), DW_ERR_ARGUMENT);
@@ -107,7 +106,6 @@ static void bad_views_are_refused(void **state)
     dw_encode_ticket *out;
     dw_decode_ticket *in;
     rig r;
-    (void)state;
     rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     struct {
         dw_tensor view;
@@ -153,7 +151,6 @@ static void tickets_are_ended_once(void **state)
     flight f = {.keys = {{1, 0}, {2, 0}}}, left = {.keys = {{3, 0}, {4, 0}}};
     size_t head_len, len;
     rig r;
-    (void)state;
     rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&f, &r);
     flight_open(&left, &r);
@@ -249,7 +246,6 @@ static void hostile_frames_are_refused_as_on_the_cpu(void **state)
                                         "delta:bits=4,audit=255"};
     test_random random = {test_seed()};
     long seen[64] = {0};
-    (void)state;
     for (int w = 0; w < 4; w++) {
         uint8_t bad[4096];
         rig r;
@@ -440,7 +436,6 @@ static long run_starving(long fail_at)
 static void every_allocation_may_fail(void **state)
 {
     long failed = 0;
-    (void)state;
     assert_int_equal(run_starving(-2), 0); /* no allocation fails */
     for (long n = 0, none = 0; none < 16; n++) {
         long more = run_starving(n);

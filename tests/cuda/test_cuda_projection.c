@@ -72,7 +72,6 @@ static void products_have_the_bits_of_the_cpu(void **state)
     dw_projection *p = make_projection(C, R);
     dw_cuda_projection *on_device;
     static tensors s;
-    (void)state;
     open_tensors(&s);
     assert_int_equal(dw_cuda_projection_create(&on_device, cuda, p, NULL), DW_OK);
     dw_cuda_close(cuda);
@@ -104,7 +103,6 @@ static void wrong_tensors_enqueue_nothing(void **state)
     dw_cuda_projection *on_device = NULL;
     dw_why why;
     static tensors s;
-    (void)state;
     open_tensors(&s);
     assert_int_equal(dw_cuda_projection_create(NULL, cuda, p, &why), DW_ERR_ARGUMENT);
     assert_int_equal(dw_cuda_projection_create(&on_device, NULL, p, NULL), DW_ERR_ARGUMENT);
@@ -144,7 +142,6 @@ static void too_many_tokens_are_a_limit(void **state)
     dw_why why;
     float one = 0;
     dw_tensor many = dw_tensor_3d(&one, DW_F32, 1u << 8, UINT32_MAX, 1);
-    (void)state;
     assert_int_equal(dw_cuda_projection_create(&on_device, cuda, p, NULL), DW_OK);
     assert_int_equal(dw_project_async(on_device, &many, &many, NULL, &why), DW_ERR_LIMIT);
     assert_non_null(strstr(why.text, "parts of it"));
@@ -161,7 +158,6 @@ static void failed_projections_leave_nothing_allocated(void **state)
     dw_projection *p = make_projection(C, R);
     static tensors s;
     dw_status status = DW_ERR_IO;
-    (void)state;
     open_tensors(&s);
     for (long at = 0; status != DW_OK; at++) {
         dw_cuda *cuda = rig_open_cuda();
@@ -191,7 +187,6 @@ static void a_missing_kernel_is_named(void **state)
     dw_projection *p = make_projection(C, R);
     dw_cuda_projection *on_device;
     dw_why why;
-    (void)state;
     fake->missing = "dw_multiply_tokens";
     dw_cuda *cuda = rig_open_cuda();
     fake->missing = NULL;

@@ -77,7 +77,6 @@ static void states_saved_on_a_device_equal_those_of_the_cpu(void **state)
     static const char *const words[] = {"delta:bits=3,audit=2,prev=bf16", "delta:bits=4"};
     static saved_end out, in, cpu, all;
     test_random random = {test_seed()};
-    (void)state;
     for (int w = 0; w < 4; w++) {
         dw_cuda *cuda = rig_open_cuda();
         dw_cuda_place place = w % 2 ? DW_CUDA_PINNED : DW_CUDA_DEVICE;
@@ -116,7 +115,6 @@ static void keys_in_flight_are_not_saved(void **state)
     flight f = {.keys = {keys[0], {9, 0}}};
     size_t len;
     rig r;
-    (void)state;
     rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&f, &r);
     visit(&r, &random);
@@ -151,7 +149,6 @@ static void saving_does_not_disturb_a_capture(void **state)
     static saved_end before, after;
     test_random random = {test_seed()};
     rig r;
-    (void)state;
     rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     visit(&r, &random);
     save_encoder(r.encoder, &before);
@@ -209,7 +206,6 @@ static void a_failed_save_changes_nothing(void **state)
     dw_cuda *cuda = rig_open_cuda();
     long driver = 0, memory = 0;
     rig r, fresh;
-    (void)state;
     rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     r.allocator.only_once = true;
     visit(&r, &random);

@@ -8,7 +8,6 @@ static void the_host_can_use_pinned_memory(void **state)
 {
     dw_cuda *cuda = rig_open_cuda();
     void *memory, *other;
-    (void)state;
     assert_int_equal(dw_cuda_pin(cuda, 100, &memory, NULL), DW_OK);
     assert_int_equal(dw_cuda_pin(cuda, 1, &other, NULL), DW_OK);
     assert_int_equal((uintptr_t)memory % 16, 0);
@@ -26,7 +25,6 @@ static void wrong_arguments_are_refused(void **state)
     dw_cuda *cuda = rig_open_cuda();
     void *memory = &cuda, *stream = &cuda;
     dw_why why = {.text = ""};
-    (void)state;
     assert_int_equal(dw_cuda_pin(NULL, 1, &memory, &why), DW_ERR_ARGUMENT);
     assert_null(memory);
     assert_non_null(strstr(why.text, "cuda or memory is NULL"));
@@ -53,7 +51,6 @@ static void a_stream_is_waited_for_unless_it_captures(void **state)
     fake_cuda *fake = fake_cuda_get();
     dw_why why = {.text = ""};
     void *stream;
-    (void)state;
     assert_int_equal(dw_cuda_stream_create(cuda, &stream, &why), DW_OK);
     assert_non_null(stream);
     long before = fake->synchronizations + fake->waits_aside;
@@ -87,7 +84,6 @@ static void copies_follow_earlier_work(void **state)
     void *streams[2] = {NULL, NULL}, *memory;
     unsigned char *device[2] = {fake->allocate(BYTES), fake->allocate(BYTES)};
     dw_why why = {.text = ""};
-    (void)state;
     assert_int_equal(dw_cuda_pin(cuda, BYTES, &memory, NULL), DW_OK);
     assert_int_equal(dw_cuda_stream_create(cuda, &streams[1], NULL), DW_OK);
     for (int i = 0; i < 2; i++) {
@@ -131,7 +127,6 @@ static void a_failing_driver_is_reported(void **state)
     int failed[5] = {0};
     void *device = fake->allocate(16);
     unsigned char host[16];
-    (void)state;
     for (int call = 0; call < 5; call++) {
         dw_status status = DW_ERR_IO;
         for (long at = 0; status != DW_OK; at++) {

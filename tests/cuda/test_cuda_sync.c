@@ -49,7 +49,6 @@ static void a_decoder_that_missed_a_frame_gets_prev_itself(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
-    (void)state;
     for (int w = 0; w < CONFIGS; w++) {
         rig r;
         rig_open(&r, cuda, configs[w], N, T, C, w % 2 ? DW_CUDA_PINNED : DW_CUDA_DEVICE);
@@ -89,7 +88,6 @@ static void a_damaged_copy_is_replaced(void **state)
     dw_decode_ticket *ticket;
     dw_tensor prev, mine;
     rig r;
-    (void)state;
     rig_open(&r, rig_open_cuda(), configs[0], N, T, C, DW_CUDA_DEVICE);
     exchange(&r, &random);
     assert_int_equal(dw_decoder_peek(r.decoder, keys[1], &prev), DW_OK);
@@ -120,7 +118,6 @@ static void wrong_arguments_are_refused(void **state)
     dw_encode_ticket *ticket = NULL, *other = NULL;
     size_t head_len, len;
     rig r;
-    (void)state;
     rig_open(&r, rig_open_cuda(), configs[0], N, T, C, DW_CUDA_DEVICE);
     uint8_t *frame = r.device_frame;
     assert_int_equal(dw_encoder_resync_async(r.encoder, keys, N, frame, r.room, NULL, &ticket),
@@ -176,7 +173,6 @@ static void a_failing_driver_changes_nothing(void **state)
     fake_cuda *fake = fake_cuda_get();
     int failed = 0;
     rig r;
-    (void)state;
     rig_open(&r, rig_open_cuda(), configs[0], N, T, C, DW_CUDA_DEVICE);
     exchange(&r, &random);
     for (long at = 0;; at++) {
@@ -210,7 +206,6 @@ static void a_captured_frame_can_be_repeated(void **state)
     dw_encode_ticket *ticket;
     dw_key other[N] = {{11, 0}, {12, 0}}, smaller[N] = {{21, 0}, {22, 0}};
     rig r;
-    (void)state;
     rig_open(&r, rig_open_cuda(), configs[0], N, T, C, DW_CUDA_DEVICE);
     exchange(&r, &random);
     test_fill(&random, r.x, DW_F32, r.tensor_bytes / 4, 1.0f);

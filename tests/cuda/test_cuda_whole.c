@@ -72,7 +72,6 @@ static void a_later_send_gets_the_whole_frame(void **state)
                                         "delta:bits=2,key=raw"};
     test_random random = {test_seed()};
     uint8_t sent[SENT];
-    (void)state;
     for (size_t w = 0; w < sizeof words / sizeof *words; w++) {
         flight f = {.out = NULL};
         rig r;
@@ -110,7 +109,6 @@ static void heads_of_any_length_are_completed(void **state)
     test_random random = {test_seed()};
     dw_key keys[MOST];
     float *x = malloc((size_t)MOST * T * C * 4);
-    (void)state;
     for (size_t i = 0; i < sizeof n_samples / sizeof *n_samples; i++) {
         dw_cuda *cuda = rig_open_cuda();
         uint32_t n = n_samples[i];
@@ -151,7 +149,6 @@ static void finish_waits_for_the_head(void **state)
     flight f = {.keys = {{1, 0}, {2, 0}}};
     size_t len;
     rig r;
-    (void)state;
     rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&f, &r);
     assert_int_equal(dw_encoder_whole_frames(r.encoder, 1), DW_OK);
@@ -174,7 +171,6 @@ static void a_finished_head_is_not_changed(void **state)
     flight whole = {.keys = {{1, 0}, {2, 0}}}, other = {.keys = {{3, 0}, {4, 0}}};
     uint8_t sent[SENT];
     rig r;
-    (void)state;
     rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&whole, &r);
     flight_open(&other, &r);
@@ -204,7 +200,6 @@ static void one_launch_makes_whole_frames_and_others(void **state)
     flight flights[MANY];
     rig rigs[MANY];
     uint8_t sent[MANY][SENT];
-    (void)state;
     for (uint32_t i = 0; i < MANY; i++) {
         rig_open(&rigs[i], cuda, i == 1 ? "delta:bits=4" : "delta:bits=2,group=32", 2, T, C,
                  DW_CUDA_DEVICE);
@@ -254,7 +249,6 @@ static void a_graph_sends_whole_frames(void **state)
     uint8_t sent[SENT];
     size_t len;
     rig r;
-    (void)state;
     rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&f, &r);
     assert_int_equal(dw_encoder_whole_frames(r.encoder, 1), DW_OK);
@@ -306,7 +300,6 @@ static void a_cancelled_frame_that_was_sent_heals(void **state)
     float y[2 * T * C];
     size_t reply_len, len;
     rig r;
-    (void)state;
     rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&f, &r);
     assert_int_equal(dw_encoder_whole_frames(r.encoder, 1), DW_OK);
@@ -339,7 +332,6 @@ static void whole_frames_that_are_impossible_are_refused(void **state)
     dw_encode_ticket *ticket;
     size_t len;
     rig r;
-    (void)state;
     fake_cuda_get()->missing = "dw_seal_heads";
     rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     fake_cuda_get()->missing = NULL;
@@ -399,7 +391,6 @@ static bool start_failing(rig *r, flight *f, long *calls, long *fail_at, long n)
 static void a_failed_whole_frame_starts_nothing(void **state)
 {
     long driver = 0, memory = 0, none = 0;
-    (void)state;
     for (long n = 0; none < 4; n++) {
         dw_cuda *cuda = rig_open_cuda();
         fake_cuda *fake = fake_cuda_get();
@@ -437,7 +428,6 @@ static void a_steady_state_allocates_nothing(void **state)
     flight f = {.out = NULL};
     long host = 0, device = 0;
     rig r;
-    (void)state;
     rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&f, &r);
     assert_int_equal(dw_encoder_whole_frames(r.encoder, 1), DW_OK);

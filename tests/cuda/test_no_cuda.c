@@ -8,7 +8,6 @@ static void opening_gives_a_device_or_a_sentence(void **state)
 {
     dw_cuda *cuda = (dw_cuda *)1;
     dw_why why = {.text = ""};
-    (void)state;
     dw_status status = dw_cuda_open(&cuda, 0, &why);
     print_message("%s\n", status ? why.text : "there is a device");
     if (status == DW_OK) {
@@ -29,7 +28,6 @@ static void nothing_is_created_without_a_device(void **state)
     dw_config config = {.struct_size = sizeof config};
     dw_encoder *encoder = (dw_encoder *)1;
     dw_decoder *decoder = (dw_decoder *)1;
-    (void)state;
     assert_int_equal(dw_encoder_create_cuda(&encoder, &config, NULL, DW_CUDA_DEVICE, NULL),
                      DW_ERR_ARGUMENT);
     assert_int_equal(dw_decoder_create_cuda(&decoder, &config, NULL, DW_CUDA_DEVICE, NULL),
@@ -46,7 +44,6 @@ static void ends_on_the_cpu_refuse_asynchronous_calls(void **state)
     dw_encode_ticket *out = NULL;
     dw_decode_ticket *in = NULL;
     test_pair pair;
-    (void)state;
     test_pair_open(&pair, "delta", 1, 1, 64, DW_F32);
     assert_int_equal(
         dw_encode_async(pair.encoder, &(dw_key){1, 0}, &tx, frame, sizeof frame, NULL, &out),

@@ -224,7 +224,6 @@ static void blocks_send_the_nearest_codes(void **state)
 {
     static const uint32_t shapes[][2] = {{1, 1}, {1, 63}, {5, 33}, {1, 4099}, {70, 1000}};
     static const uint32_t blocks[] = {64, 4096, 65536};
-    (void)state;
     for (int codebook = DYNAMIC; codebook <= QUANTILE; codebook++)
         for (int kind = 0; kind < KINDS; kind++)
             for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
@@ -249,7 +248,6 @@ static void encode_fitted(test_pair *pair, uint32_t n)
 static void codebooks_are_quantiles(void **state)
 {
     static const uint32_t sizes[] = {1, 2, 4, 5, 255, 256, 300, 16384};
-    (void)state;
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (int bad = 0; bad < 2; bad++) {
             test_random random = {s};
@@ -286,7 +284,6 @@ static void large_samples_are_sampled_evenly(void **state)
     enum { ALL = 65536, CHANNELS = 64 };
     test_random random = {5};
     test_pair pair;
-    (void)state;
     for (uint32_t i = 0; i < ALL; i++)
         x[i] = test_normal(&random) + (float)(i % CHANNELS + i % 2 * CHANNELS);
     memcpy(dense, x, ALL * sizeof *x);
@@ -306,7 +303,6 @@ static void blocks_are_counted(void **state)
 {
     test_pair pair;
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 10, 100), ty = tx;
-    (void)state;
     ty.data = y;
     for (int i = 0; i < 1000; i++) x[i] = i < 128 ? 0.0f : (float)i;
     x[300] = NAN;
@@ -345,7 +341,6 @@ static void wrong_blocks_configs_are_refused(void **state)
         {"blocks:block=65536,codebook=linear", "blocks:codebook=linear,block=65536"},
         {"blocks:codebook=quantile,feedback=ef", "blocks:codebook=quantile,feedback=ef"},
     };
-    (void)state;
     test_configs(wrong, sizeof wrong / sizeof *wrong, right, sizeof right / sizeof *right);
 }
 

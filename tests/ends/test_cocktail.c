@@ -116,7 +116,6 @@ static void chunk_sends_the_largest_of_each_chunk(void **state)
     static const uint32_t chunks[] = {128, 4096, 65536};
     static const double keeps[] = {0.000001, 0.015625, 0.2, 1};
     static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
-    (void)state;
     for (int kind = 0; kind < KINDS; kind++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
             for (int i = 0; i < 3; i++)
@@ -176,7 +175,6 @@ static void cocktail_sends_the_largest_of_the_mask(void **state)
     static const uint32_t shapes[][2] = {{1, 1}, {1, 127}, {5, 77}, {2, 4096}, {700, 100}};
     static const double masks[] = {0.1, 0.3, 1}, keeps[] = {0.0001, 0.2, 1};
     static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
-    (void)state;
     for (int kind = 0; kind < KINDS; kind++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
             for (int i = 0; i < 3; i++)
@@ -216,7 +214,6 @@ static void wrong_cocktail_configs_are_refused(void **state)
         {"chunk:chunk=128,keep=1,feedback=ef", "chunk:chunk=128,keep=1,feedback=ef"},
         {"chunk:scale=signed", "chunk:scale=signed"},
     };
-    (void)state;
     test_configs(wrong, sizeof wrong / sizeof *wrong, right, sizeof right / sizeof *right);
 }
 

@@ -113,7 +113,6 @@ static uint32_t share; /* one case in so many is run */
 static void both_ends_hold_the_same_bits(void **state)
 {
     test_random random = {test_seed()};
-    (void)state;
     for (int k = 0; k < N_CONFIGS; k++)
         for (int i = 0; i < N_SHAPES; i++)
             for (int j = 0; j < 9; j++)
@@ -127,7 +126,6 @@ static void error_is_at_most_half_a_step(void **state)
 {
     test_random random = {test_seed()};
     float x[4 * 256], y[4 * 256];
-    (void)state;
     for (uint32_t bits = 2; bits <= 8; bits++) {
         char config[64];
         test_pair pair;
@@ -164,7 +162,6 @@ static void the_default_scale_is_the_one_that_suits_the_bits(void **state)
 {
     test_random random = {test_seed()};
     float x[256];
-    (void)state;
     test_fill(&random, x, DW_F32, 256, 1.0f);
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 256);
     for (uint32_t bits = 1; bits <= 8; bits++)
@@ -185,7 +182,6 @@ static void the_default_scale_is_the_one_that_suits_the_bits(void **state)
 static void signed_scale_puts_the_extreme_on_the_last_level(void **state)
 {
     float x[64] = {0}, y[64];
-    (void)state;
     for (int sign = -1; sign <= 1; sign += 2) {
         test_pair pair;
         test_pair_open(&pair, "direct:bits=2,scale=signed", 1, 1, 64, DW_F32);
@@ -211,7 +207,6 @@ static void delta_converges_where_direct_does_not(void **state)
     double error[4] = {0};
     static const char *const kinds[4] = {"delta:bits=2,scale=signed", "direct:bits=2,scale=signed",
                                          "delta:form=mx,element=e2m1", "mx:element=e2m1"};
-    (void)state;
     test_fill(&random, x, DW_F32, 1024, 1.0f);
     for (int k = 0; k < 4; k++) {
         test_pair pair;
@@ -236,7 +231,6 @@ static void delta_converges_after_the_largest_changes(void **state)
     static const char *const scales[] = {"absmax", "signed", "mse"}, *const groups[] = {"64", "row",
                                                                                         "channel"};
     static float x[T * C];
-    (void)state;
     for (uint32_t bits = 2; bits <= 8; bits++)
         for (int which = 0; which < 9; which++)
             for (int sign = 0; sign < 3; sign++) {
@@ -276,7 +270,6 @@ static void poisoned_values_do_not_reach_prev(void **state)
     float x[256], y[256], before[256];
     test_pair pair;
     dw_key key = {5, 0};
-    (void)state;
     test_pair_open(&pair, "delta:bits=8,group=64,key=8", 1, 1, 256, DW_F32);
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 256), ty = dw_tensor_3d(y, DW_F32, 1, 1, 256),
               prev;
@@ -306,7 +299,6 @@ static void groups_with_a_useless_base_are_coded_directly(void **state)
     float x[256], y[256];
     test_pair pair;
     dw_key key = {5, 0};
-    (void)state;
     test_pair_open(&pair, "delta:bits=4,group=64", 1, 1, 256, DW_F32);
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 256), ty = dw_tensor_3d(y, DW_F32, 1, 1, 256);
     test_fill(&random, x, DW_F32, 256, 100.0f);
@@ -327,7 +319,6 @@ static void raw_passes_every_bit(void **state)
     test_random random = {test_seed()};
     uint32_t x[300], y[300];
     test_pair pair;
-    (void)state;
     for (int k = 0; k < 3; k++) {
         for (int i = 0; i < 300; i++) x[i] = (uint32_t)test_next(&random);
         test_pair_open(&pair, "raw", 1, 3, 100, dtypes[k]);
@@ -346,7 +337,6 @@ static void microscaled_blocks_are_counted(void **state)
     enum { C = 32 * 5 };
     float x[C], y[C];
     test_pair pair;
-    (void)state;
     for (int i = 0; i < C; i++) x[i] = i < 32 ? 0.0f : (float)i;
     x[40] = NAN;
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, C), ty = dw_tensor_3d(y, DW_F32, 1, 1, C);
@@ -365,7 +355,6 @@ static void microscaled_blocks_are_counted(void **state)
 static void frame_bound_is_exact_for_first_visits(void **state)
 {
     float x[6 * 200] = {0};
-    (void)state;
     for (int k = 0; k < N_CONFIGS; k++) {
         test_pair pair;
         dw_key keys[2] = {{1, 0}, {2, 0}};
@@ -413,7 +402,6 @@ static void count_allocations(const char *config)
 
 static void steady_state_allocates_nothing(void **state)
 {
-    (void)state;
     count_allocations("delta:bits=4");
     count_allocations("delta:form=step,rounding=dither"); /* measured before it is encoded */
     count_allocations("delta:bits=4,transform=hadamard");
@@ -425,7 +413,6 @@ static void y_whose_samples_overlap_is_refused(void **state)
     float x[256] = {1}, y[256];
     test_pair pair;
     dw_key keys[2] = {{1, 0}, {2, 0}};
-    (void)state;
     test_pair_open(&pair, "direct:bits=8", 2, 2, 64, DW_F32);
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 2, 2, 64), ty = dw_tensor_3d(y, DW_F32, 2, 2, 64);
     test_pair_encode(&pair, keys, &tx);

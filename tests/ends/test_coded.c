@@ -47,7 +47,6 @@ static void coded_values_are_those_of_plain_payloads(void **state)
     const char *const configs[] = {"direct:bits=3", "direct:bits=4,group=row", "mx:element=e2m1",
                                    "direct:form=step", "direct:form=step,group=64"};
     static float x[COUNT], y[COUNT], plain[COUNT];
-    (void)state;
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         char text[80];
         test_pair one, other;
@@ -71,7 +70,6 @@ static void payloads_of_two_wrong_groups_are_refused(void **state)
 {
     static float x[COUNT], y[COUNT];
     test_pair pair;
-    (void)state;
     encode(&pair, "delta:form=step,group=256,entropy=rans", x);
     for (int by = -1; by <= 1; by += 2) {
         dw_put(payload_of(&pair), dw_get(payload_of(&pair), 4) + (uint64_t)by, 4);
@@ -93,7 +91,6 @@ static void payloads_of_both_kinds_share_a_frame(void **state)
     static float x[N * SMALL], y[N * SMALL], made[N * SMALL];
     test_random random = {test_seed()};
     test_pair pair;
-    (void)state;
     test_pair_open(&pair, "delta:bits=4,key=f32,entropy=rans", N, 40, 64, DW_F32);
     dw_tensor ty = dw_tensor_3d(y, DW_F32, N, 40, 64), back = dw_tensor_3d(made, DW_F32, N, 40, 64);
     for (uint32_t visit = 0; visit < 4; visit++) {
@@ -122,7 +119,6 @@ static void rows_that_are_cut_are_grouped_by_eight(void **state)
     test_random random = {test_seed()};
     test_pair pair, other;
     dw_frame_info info = {.struct_size = sizeof info};
-    (void)state;
     test_fill(&random, x, DW_F32, ROWS * LONG, 1.0f);
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, ROWS, LONG), ty = tx, tp = tx;
     ty.data = y;
@@ -166,7 +162,6 @@ static void dither_that_is_known_makes_codes_shorter(void **state)
 {
     static float x[256 * 128];
     test_random random = {test_seed()};
-    (void)state;
     test_fill(&random, x, DW_F32, 256 * 128, 1.0f);
     double known = bits_of("direct:form=step,step=4,rounding=dither,entropy=rans", x, 256, 128),
            unknown =
@@ -186,7 +181,6 @@ static void small_samples_need_little_memory(void **state)
     dw_config config;
     dw_encoder *encoder;
     size_t len;
-    (void)state;
     assert_int_equal(dw_config_parse(&config, "direct:bits=4,entropy=rans", NULL), DW_OK);
     config.allocator = test_allocator_hooks(&used);
     assert_int_equal(dw_encoder_create(&encoder, &config), DW_OK);

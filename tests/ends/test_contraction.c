@@ -62,14 +62,12 @@ static void check_bound(size_t codec, int kind)
 
 static void the_residual_is_bounded(void **state)
 {
-    (void)state;
     for (size_t codec = 0; codec < CODECS; codec++)
         for (int kind = 0; kind < 4; kind++) check_bound(codec, kind);
 }
 
 static void codecs_that_do_not_contract_are_refused(void **state)
 {
-    (void)state;
     static const char *const not [] = {
         "direct:bits=1,scale=absmax",
         "direct:bits=1,scale=signed",
@@ -129,7 +127,6 @@ static void check_rate(const char *feedback)
 
 static void a_rate_keeps_to_steps_that_contract(void **state)
 {
-    (void)state;
     check_rate("ef");
     check_rate("lazy");
 }

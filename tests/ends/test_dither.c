@@ -24,7 +24,6 @@ static void dither_is_drawn_anew_for_every_visit(void **state)
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, 2, SIZE / 2), ty = tx;
     test_random random = {test_seed()};
     test_pair pair;
-    (void)state;
     test_fill(&random, x, DW_F32, SIZE, 1);
     memcpy(x + SIZE, x, SIZE * sizeof *x); /* both samples are the same */
     pass("direct:form=step,rounding=dither,seed=3,incarnation=7", &tx, y);
@@ -60,7 +59,6 @@ static void dithered_errors_do_not_depend_on_x(void **state)
     static float x[SIZE], y[SIZE];
     test_random random = {3};
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = tx;
-    (void)state;
     ty.data = y;
     for (int k = 0; k < 3; k++) {
         test_pair pair;
@@ -104,7 +102,6 @@ static void prev_approaches_x_at_the_largest_steps(void **state)
     static float x[SIZE], y[SIZE];
     test_random random = {5};
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = tx;
-    (void)state;
     ty.data = y;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         test_pair pair;
@@ -135,7 +132,6 @@ static void short_entries_are_dithered(void **state)
     dw_encode_options options = {.struct_size = sizeof options, .reconstruction = &tz};
     test_random random = {test_seed()};
     test_pair pair;
-    (void)state;
     ty.data = y, tz.data = told;
     test_pair_open(&pair, "delta:form=step,rounding=dither,key=f32,incarnation=7", N, 1, 64,
                    DW_F32);

@@ -31,7 +31,6 @@ static void a_stream_is_split_into_frames(void **state)
     dw_tensor tx = tensor_of(x), ty = tensor_of(y);
     uint8_t stream[65536] = {0};
     size_t used = 0, at = 0;
-    (void)state;
     test_pair_open(&pair, "delta:bits=3", N, T, C, DW_F32);
     for (uint64_t i = 0; i < 3; i++) {
         fill(x, i);
@@ -71,7 +70,6 @@ static void frames_never_exceed_frame_bytes(void **state)
     float x[N * T * C], y[N * T * C];
     dw_tensor tx = tensor_of(x), ty = tensor_of(y);
     size_t first, later, len;
-    (void)state;
     test_pair_open(&pair, "delta:bits=3", N, T, C, DW_F32);
     assert_int_equal(dw_decoder_expect(pair.decoder, keys, &tx, &first), DW_OK);
     fill(x, 1);
@@ -118,7 +116,6 @@ static void entries_are_stateless_where_a_call_says_so(void **state)
     dw_tensor tx = tensor_of(x), ty = tensor_of(y);
     dw_encode_options options = {.struct_size = sizeof options, .stateless = 1};
     size_t len;
-    (void)state;
     test_pair_open(&pair, "delta:bits=3", N, T, C, DW_F32);
     fill(x, 1);
     assert_int_equal(dw_encode(pair.encoder, NULL, &tx, pair.frame, pair.cap, &len),
@@ -159,7 +156,6 @@ static void a_reconstruction_equals_the_decoded_tensor(void **state)
     static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
     test_random random = {5};
     float x[N * T * C], y[N * T * C], z[N * T * C];
-    (void)state;
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         test_pair pair;
         test_pair_open(&pair, configs[i], N, T, C, DW_F32);
@@ -218,7 +214,6 @@ static void decodes_add_to_what_is_there(void **state)
     static const float factors[] = {1, -0.25f, 3e38f, 0};
     test_random random = {11};
     float x[N * T * C], value[N * T * C], before[N * T * C], y[N * T * C];
-    (void)state;
     for (size_t i = 0; i < 2 * sizeof configs / sizeof *configs; i++) {
         test_pair pair, twin;
         const char *config = configs[i / 2];
@@ -263,7 +258,6 @@ static void a_reset_starts_every_key_anew(void **state)
     test_pair pair;
     float x[N * T * C], y[N * T * C];
     dw_tensor tx = tensor_of(x), ty = tensor_of(y);
-    (void)state;
     test_pair_open(&pair, "delta:bits=3", N, T, C, DW_F32);
     for (uint64_t i = 0; i < 4; i++) {
         if (i == 2) {
@@ -290,7 +284,6 @@ static void frames_after_an_unchanged_sample_heal(void **state)
     float x[T * C], y[T * C], z[T * C];
     uint8_t frame[512];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
-    (void)state;
     test_pair_open(&pair, "delta:bits=3,audit=2", 1, T, C, DW_F32);
     test_random random = {3};
     test_fill(&random, x, DW_F32, T * C, 1.0f);
@@ -323,7 +316,6 @@ static void error_sentences_name_what_is_wrong(void **state)
     float x[N * T * C], y[N * T * C];
     dw_tensor tx = tensor_of(x), ty = tensor_of(y), none = tx;
     size_t len;
-    (void)state;
     fill(x, 1);
     test_pair_open(&pair, "delta:bits=3,replies=never", N, T, C, DW_F32);
     none.n = 0;
@@ -390,7 +382,6 @@ static void saved_ends_continue_where_they_stopped(void **state)
     dw_tensor tx = tensor_of(x), ty = tensor_of(y), tz = tensor_of(z);
     saved_keys out = {.n = 0}, in = {.n = 0};
     size_t len;
-    (void)state;
     test_pair_open(&pair, "delta:bits=3,audit=2,prev=bf16", N, T, C, DW_F32);
     for (uint64_t i = 0; i < 3; i++) {
         fill(x, i);

@@ -81,7 +81,6 @@ static void the_error_is_the_one_asked_for(void **state)
     };
     static float x[N * SIZE], y[N * SIZE];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C);
-    (void)state;
     for (size_t k = 0; k < 4 * sizeof cases / sizeof *cases; k++) {
         test_random random = {11 + k};
         char config[128];
@@ -118,7 +117,6 @@ static void an_error_limit_clamps_no_value(void **state)
     static float x[N * SIZE], y[N * SIZE];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C);
     test_random random = {5};
-    (void)state;
     for (size_t k = 0; k < sizeof configs / sizeof *configs; k++)
         for (float most = 1.0f; most < 1e30f; most *= 3.7f) {
             test_pair pair;
@@ -144,7 +142,6 @@ static void tensors_of_zeros_keep_an_error_limit(void **state)
     test_random random = {6};
     test_pair pair;
     double most = 0;
-    (void)state;
     test_pair_open(&pair, "delta:form=step,error=0.05", N, T, C, DW_F32);
     for (int visit = 0; visit < 3; visit++) {
         test_fill(&random, x, DW_F32, N * SIZE, visit ? 0 : 1);
@@ -275,7 +272,6 @@ static void every_value_is_within_the_bound(void **state)
     static const double bounds[] = {1e-9, 2e-7, 1e-3, 0.05, 1000, 9e5};
     test_random random = {test_seed()};
     int refused = 0, coded = 0;
-    (void)state;
     for (int x = DW_F32; x <= DW_BF16; x++)
         for (int prev = 0; prev <= DW_BF16; prev++)
             for (size_t k = 0; k < 30; k++) {
@@ -294,7 +290,6 @@ static void an_absolute_bound_is_nearly_reached(void **state)
     static float x[N * SIZE], y[N * SIZE];
     test_random random = {8};
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C);
-    (void)state;
     for (int k = 0; k < 3; k++) {
         test_pair pair;
         test_pair_open(&pair,
@@ -326,7 +321,6 @@ static void values_too_far_for_a_bound_are_sent_as_floats(void **state)
     test_pair pair;
     dw_entry_info entries[2];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 2, 1, 64), ty = tx;
-    (void)state;
     ty.data = y;
     test_pair_open(&pair, "delta:form=step,error=abs:0.01", 2, 1, 64, DW_F32);
     for (int visit = 0; visit < 5; visit++) {
@@ -359,7 +353,6 @@ static void frames_of_forgotten_keys_are_not_longer_than_expected(void **state)
     test_pair pair;
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
     dw_encode_options options = {.struct_size = sizeof options};
-    (void)state;
     test_pair_open(&pair, "delta:form=step,key=f32,prev=bf16,error=abs:0.5", 1, 1, 64, DW_F32);
     test_pair_encode(&pair, keys, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
@@ -383,7 +376,6 @@ static void an_error_limit_makes_no_short_entries(void **state)
     test_pair pair;
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), prev;
     dw_encode_options options = {.struct_size = sizeof options, .limit = 80 + 64 + 48 + 200};
-    (void)state;
     test_pair_open(&pair, "delta:form=step,key=f32,error=abs:0.01", 1, 1, 64, DW_F32);
     assert_int_equal(
         dw_encode_with(pair.encoder, keys, &tx, &options, pair.frame, pair.cap, &pair.len),

@@ -88,7 +88,6 @@ static void check_codec(size_t codec, dw_dtype dtype, bool is_poisoned, float de
 
 static void the_residual_is_what_was_not_sent(void **state)
 {
-    (void)state;
     static const dw_dtype dtypes[] = {DW_F32, DW_BF16, DW_F16};
     for (size_t codec = 0; codec < CODECS; codec++)
         for (int poisoned = 0; poisoned < 2; poisoned++)
@@ -97,7 +96,6 @@ static void the_residual_is_what_was_not_sent(void **state)
 
 static void residuals_decay(void **state)
 {
-    (void)state;
     for (size_t codec = 0; codec < CODECS; codec++) {
         check_codec(codec, DW_F32, codec % 2, 0.875f);
         check_codec(codec, codec % 2 ? DW_BF16 : DW_F16, !(codec % 2), 0.001f);
@@ -145,7 +143,6 @@ static dw_status encode_with(const dw_key *with_keys, const dw_tensor *x,
 
 static void stateless_frames_leave_residuals_alone(void **state)
 {
-    (void)state;
     static float back[N * SIZE];
     dw_tensor again = dw_tensor_3d(back, DW_F32, N, T, C);
     dw_encode_options options = {.struct_size = sizeof options, .stateless = 1};
@@ -175,7 +172,6 @@ static void stateless_frames_leave_residuals_alone(void **state)
 
 static void keys_are_forgotten_with_their_residuals(void **state)
 {
-    (void)state;
     dw_tensor held;
     begin("direct:bits=3,feedback=ef");
     visit();
@@ -197,7 +193,6 @@ static void keys_are_forgotten_with_their_residuals(void **state)
 
 static void another_shape_starts_without_a_residual(void **state)
 {
-    (void)state;
     static reference other;
     begin("direct:bits=3,feedback=ef");
     visit();
@@ -214,7 +209,6 @@ static void another_shape_starts_without_a_residual(void **state)
 /* What does not fit the quota is sent without feedback, and nothing is held of it. */
 static void the_quota_counts_residuals(void **state)
 {
-    (void)state;
     char text[160];
     dw_tensor held;
     snprintf(text, sizeof text, "direct:bits=3,feedback=ef,quota_bytes=%d", SIZE * 4 + 100);
@@ -238,7 +232,6 @@ static void the_quota_counts_residuals(void **state)
  * slice. f.r.held is that of place 0 in slice 0, and of place 1 in slice 1. */
 static void places_have_residuals_of_their_own(void **state)
 {
-    (void)state;
     static float other[N * SIZE];
     const dw_key first = {0, 0}, last = {1, 1};
     dw_tensor held;
@@ -267,7 +260,6 @@ static void places_have_residuals_of_their_own(void **state)
 /* The residuals of places are given back, saved and forgotten as those of keys are. */
 static void residuals_of_places_are_kept_like_others(void **state)
 {
-    (void)state;
     dw_encoder *again;
     dw_tensor held;
     uint8_t saved[96 + 4 * SIZE];
@@ -304,7 +296,6 @@ static dw_status restore(void *context, dw_key key, const void *saved, size_t le
 
 static void saved_residuals_continue(void **state)
 {
-    (void)state;
     dw_encoder *other, *delta;
     unsigned char *frame = malloc(1 << 20);
     size_t len;
@@ -351,7 +342,6 @@ static void reference_back(const float *y)
 
 static void frames_are_given_back(void **state)
 {
-    (void)state;
     static const char *const configs[] = {
         "direct:bits=4,feedback=ef",
         "direct:form=step,step=2,rounding=dither,entropy=rans,feedback=ef",
@@ -393,7 +383,6 @@ static void frames_are_given_back(void **state)
 /* Poisoned groups of a frame that is given back leave the residual as it is. */
 static void poisoned_frames_are_given_back(void **state)
 {
-    (void)state;
     begin("direct:bits=4,feedback=ef");
     visit();
     f.x_room[77] = NAN;
@@ -410,7 +399,6 @@ static void poisoned_frames_are_given_back(void **state)
 
 static void encoders_without_feedback_take_nothing_back(void **state)
 {
-    (void)state;
     begin("direct:bits=4");
     test_pair_encode(&f.pair, keys, &f.x);
     assert_int_equal(dw_encoder_give_back(f.pair.encoder, f.pair.frame, f.pair.len),
@@ -426,7 +414,6 @@ static void encoders_without_feedback_take_nothing_back(void **state)
 /* Whatever allocation fails, the residual remains, and the call succeeds when it is repeated. */
 static void failed_allocations_change_nothing(void **state)
 {
-    (void)state;
     test_allocator allocator = {.fail_at = -1};
     begin("direct:bits=4,feedback=ef");
     test_pair_close(&f.pair);
@@ -468,7 +455,6 @@ static void failed_allocations_change_nothing(void **state)
  * from the paper, with a codec without state as C. */
 static void delta_is_ef21(void **state)
 {
-    (void)state;
     static float g[N * SIZE], change[N * SIZE], sent[N * SIZE], y[N * SIZE];
     dw_tensor changes = dw_tensor_3d(change, DW_F32, N, T, C),
               sents = dw_tensor_3d(sent, DW_F32, N, T, C), out = dw_tensor_3d(y, DW_F32, N, T, C);

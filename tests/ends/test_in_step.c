@@ -255,20 +255,17 @@ static void run_worlds(const char *config, int restarts)
 
 static void delta_heals_after_any_faults(void **state)
 {
-    (void)state;
     run_worlds("delta:bits=4,prev=f32", 0);
 }
 
 /* The numbers that both ends draw follow from the frame, whatever was lost before it. */
 static void dithered_entries_heal_after_any_faults(void **state)
 {
-    (void)state;
     run_worlds("delta:form=step,rounding=dither,step=3,prev=f32", 1);
 }
 
 static void delta_heals_after_restarts_of_either_end(void **state)
 {
-    (void)state;
     run_worlds("delta:bits=2,scale=signed,key=raw,prev=f32", 1);
 }
 
@@ -278,7 +275,6 @@ static void every_damaged_byte_is_noticed(void **state)
     test_random random = {test_seed()};
     test_pair pair;
     dw_key keys[2] = {{1, 0}, {2, 0}};
-    (void)state;
     test_fill(&random, x, DW_F32, 128, 1.0f);
     test_pair_open(&pair, "delta:bits=4", 2, 1, 64, DW_F32);
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 2, 1, 64), ty = dw_tensor_3d(y, DW_F32, 2, 1, 64);
@@ -303,7 +299,6 @@ static void a_lost_frame_heals_with_a_delta_from_the_older_base(void **state)
     test_random random = {test_seed()};
     test_pair pair;
     dw_key key = {1, 0};
-    (void)state;
     test_pair_open(&pair, "delta:bits=4", 1, 1, 64, DW_F32);
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
     test_fill(&random, x, DW_F32, 64, 1.0f);
@@ -331,7 +326,6 @@ static void a_damaged_copy_is_detected_and_dropped(void **state)
     test_pair pair;
     dw_key key = {1, 0};
     dw_tensor prev;
-    (void)state;
     test_pair_open(&pair, "delta:bits=4", 1, 1, 64, DW_F32);
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
     test_fill(&random, x, DW_F32, 64, 1.0f);
@@ -361,7 +355,6 @@ static void a_damaged_copy_is_never_offered_as_a_base(void **state)
     dw_key key = {1, 0};
     dw_tensor prev;
     dw_reply_entry entry;
-    (void)state;
     test_pair_open(&pair, "delta:bits=4", 1, 1, 64, DW_F32);
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
     test_fill(&random, x, DW_F32, 64, 1.0f);
@@ -395,7 +388,6 @@ static void a_reused_incarnation_needs_one_refusal(void **state)
     float x[64] = {1}, y[64];
     test_pair pair;
     dw_key key = {1, 0};
-    (void)state;
     test_pair_open(&pair, "delta:bits=4,incarnation=7", 1, 1, 64, DW_F32);
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
     for (int visit = 0; visit < 5; visit++) {
@@ -422,7 +414,6 @@ static void a_late_frame_does_not_restore_a_dropped_key(void **state)
     test_pair pair;
     dw_key gone = {1, 0}, late = {2, 0}, other = {3, 0};
     dw_reply_entry entry;
-    (void)state;
     test_pair_open(&pair, "delta:bits=4,quota_bytes=512,prev=f32", 1, 1, 64, DW_F32); /* 2 copies */
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
     uint8_t *frames[2];
@@ -467,7 +458,6 @@ static void a_late_frame_does_not_restore_a_dropped_key(void **state)
  * sequence from a NACK, so that one refusal is enough. */
 static void dropped_sequences_count_for_one_incarnation(void **state)
 {
-    (void)state;
     for (int namesake = 0; namesake < 2; namesake++) {
         float x[64] = {1}, y[64];
         test_pair pair;
@@ -502,7 +492,6 @@ static void resync_gives_the_tensor_that_was_missed(void **state)
     test_pair pair;
     dw_key key = {1, 0};
     dw_tensor prev;
-    (void)state;
     test_pair_open(&pair, "delta:bits=4,key=raw", 1, 1, 64, DW_F32);
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
     test_fill(&random, x, DW_F32, 64, 1.0f);

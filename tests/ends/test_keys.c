@@ -10,7 +10,6 @@ static void a_full_quota_sends_stateless_and_never_fails(void **state)
     float x[3 * 64], y[3 * 64];
     test_pair pair;
     dw_key keys[3] = {{1, 0}, {2, 0}, {3, 0}};
-    (void)state;
     test_pair_open(&pair, "delta:bits=4,quota_bytes=512", 3, 1, 64, DW_F32); /* for two keys */
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 3, 1, 64), ty = dw_tensor_3d(y, DW_F32, 3, 1, 64);
     for (int epoch = 0; epoch < 3; epoch++) {
@@ -47,7 +46,6 @@ static void equal_quotas_never_lock_a_key_out(void **state)
 {
     float x[128] = {1}, y[128];
     test_pair pair;
-    (void)state;
     test_pair_open(&pair, "delta:bits=4,quota_bytes=256,prev=f32", 1, 1, 64, DW_F32); /* 1 copy */
     assert_int_equal(visit(&pair, 1, 1, x, y), DW_OK);
     dw_encoder_forget(pair.encoder, (dw_key){1, 0});
@@ -67,7 +65,6 @@ static void a_lost_announcement_is_repeated(void **state)
 {
     float x[128] = {1}, y[128];
     test_pair pair;
-    (void)state;
     /* The quota has room for two copies. */
     test_pair_open(&pair, "delta:bits=4,quota_bytes=512,prev=f32", 1, 1, 64, DW_F32);
     assert_int_equal(visit(&pair, 1, 1, x, y), DW_OK);
@@ -90,7 +87,6 @@ static void forgotten_keys_leave_nothing_behind(void **state)
 {
     float x[128] = {1}, y[128];
     test_pair pair;
-    (void)state;
     test_pair_open(&pair, "delta:bits=4", 1, 1, 64, DW_F32);
     for (uint64_t i = 0; i < 2000; i++) {
         assert_int_equal(visit(&pair, i, 1, x, y), DW_OK);
@@ -106,7 +102,6 @@ static void used_up_sequences_begin_a_new_incarnation(void **state)
     float x[128] = {1}, y[128];
     test_pair pair;
     dw_key key = {1, 0};
-    (void)state;
     test_pair_open(&pair, "delta:bits=4,incarnation=9", 1, 1, 64, DW_F32);
     assert_int_equal(visit(&pair, 1, 1, x, y), DW_OK);
     dw_reply_entry far_ahead = {
@@ -126,7 +121,6 @@ static void a_key_whose_shape_changes_starts_anew(void **state)
     test_random random = {test_seed()};
     test_pair pair;
     dw_key key = {1, 0};
-    (void)state;
     test_pair_open(&pair, "delta:bits=4,prev=f32", 1, 4, 128, DW_F32);
     test_fill(&random, x, DW_F32, 512, 1.0f);
     for (uint32_t t = 4; t >= 1; t--) {

@@ -114,7 +114,6 @@ static void frames_of_any_shape_fit_their_bound(void **state)
     static const char *const options[] = {"bits=8,group=256", "bits=8,group=row", "bits=8,group=16",
                                           "bits=5", "dtype=f32"};
     static const uint32_t widths[] = {1, 2, 3, 5, 6, 7, 17, 33, 100, 2000};
-    (void)state;
     for (size_t k = 0; k < 5; k++)
         for (size_t w = 0; w < 10; w++)
             for (uint32_t n = 1; n < 5000; n += n < 1300 ? n / 7 + 1 : 2701) {
@@ -146,7 +145,6 @@ static void expect_error(const char *config, uint32_t rank, double noise, double
  * approximation. */
 static void matrices_of_low_rank_arrive(void **state)
 {
-    (void)state;
     expect_error("lowrank:rank=4", 4, 0, 0, 2e-6);
     expect_error("lowrank:rank=4", 1, 0, 0, 2e-6);
     expect_error("lowrank:rank=60", 60, 0, 0, 4e-6);
@@ -168,7 +166,6 @@ static void more_iterations_lower_the_error(void **state)
     double error[3];
     static const char *const configs[3] = {"lowrank:rank=2,iterations=1", "lowrank:rank=2",
                                            "lowrank:rank=2,iterations=8"};
-    (void)state;
     for (int i = 0; i < 3; i++) {
         bench b;
         open_bench(&b, configs[i], DW_F32, 60, 200);
@@ -185,7 +182,6 @@ static void more_iterations_lower_the_error(void **state)
 static void finite_matrices_give_no_nan(void **state)
 {
     static const float sizes[] = {0.0f, 1e-44f, 1e-28f, 1.0f, 1e30f, 3e38f};
-    (void)state;
     for (int kind = 0; kind < 4; kind++)
         for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
             bench b;
@@ -215,7 +211,6 @@ static void ranks_without_need_are_zero(void **state)
 {
     bench b;
     size_t bytes, second = up16(4 * 6 * 60);
-    (void)state;
     open_bench(&b, "lowrank:rank=6", DW_F32, 60, 200);
     fill(&b, 3, 2, 0);
     pass(&b);
@@ -235,7 +230,6 @@ static void values_that_are_not_finite_poison_the_sample(void **state)
 {
     static const char *const configs[] = {"lowrank", "lowrank:bits=4", "lowrank:dtype=f16",
                                           "lowrank:width=33"};
-    (void)state;
     for (size_t k = 0; k < sizeof configs / sizeof *configs; k++)
         for (int spoiled = 0; spoiled < 3; spoiled++) {
             bench b;
@@ -268,7 +262,6 @@ static void ranks_that_a_sample_cannot_have_are_refused(void **state)
     } wrong[] = {{3, 50, "can be 1 to 3"}, {50, 3, "can be 1 to 3"}, {1, 400, "can be 1 to 1"}};
     test_pair pair;
     size_t len;
-    (void)state;
     test_pair_open(&pair, "lowrank:rank=4", 1, 20, 20, DW_F32);
     for (int i = 0; i < 3; i++) {
         dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, wrong[i].t, wrong[i].c);
@@ -313,7 +306,6 @@ static void wrong_lowrank_configs_are_refused(void **state)
         {"lowrank:feedback=ef,iterations=2", "lowrank:iterations=2,feedback=ef"},
         {"lowrank:width=64,bits=8,group=64", "lowrank:width=64,bits=8"},
     };
-    (void)state;
     test_configs(wrong, sizeof wrong / sizeof *wrong, right, sizeof right / sizeof *right);
 }
 

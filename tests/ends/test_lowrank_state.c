@@ -100,7 +100,6 @@ enum { CONFIGS = sizeof configs / sizeof *configs };
 static void the_residual_is_what_was_not_sent(void **state)
 {
     static fixture f;
-    (void)state;
     for (int k = 0; k < CONFIGS; k++) {
         begin(&f, configs[k]);
         for (int i = 0; i < 12; i++) {
@@ -148,7 +147,6 @@ static bool makes_equal_frames(fixture *a, fixture *b)
 static void poisoned_samples_do_not_change_the_matrix(void **state)
 {
     static fixture f, plain;
-    (void)state;
     for (int spoiled = 0; spoiled < 3; spoiled++) {
         begin(&f, "lowrank:rank=3,feedback=ef");
         begin(&plain, "lowrank:rank=3,feedback=ef");
@@ -189,7 +187,6 @@ static void the_matrix_is_saved(void **state)
 {
     static fixture f, again, without;
     static saved s;
-    (void)state;
     begin(&f, "lowrank:rank=3,feedback=ef,restart=4,incarnation=7");
     begin(&again, "lowrank:rank=3,feedback=ef,restart=4,incarnation=7");
     begin(&without, "lowrank:rank=2,feedback=ef,restart=4,incarnation=7");
@@ -229,7 +226,6 @@ static void damaged_states_are_refused(void **state)
 {
     static fixture f;
     static saved s;
-    (void)state;
     begin(&f, "lowrank:rank=3,feedback=ef,incarnation=7");
     fill(&f, 0.2f);
     visit(&f);
@@ -251,7 +247,6 @@ static void giving_back_keeps_the_matrix(void **state)
 {
     static fixture f;
     static saved before, after;
-    (void)state;
     begin(&f, "lowrank:rank=3,feedback=ef,restart=100");
     for (int i = 0; i < 2; i++) {
         fill(&f, 0.2f);
@@ -272,7 +267,6 @@ static void giving_back_keeps_the_matrix(void **state)
 static void forgotten_keys_start_without_a_matrix(void **state)
 {
     static fixture f, fresh;
-    (void)state;
     begin(&f, "lowrank:rank=3,feedback=ef");
     begin(&fresh, "lowrank:rank=3,feedback=ef");
     for (int i = 0; i < 3; i++) {
@@ -300,7 +294,6 @@ static void the_quota_counts_the_matrix(void **state)
     static fixture f;
     dw_tensor view;
     char text[100];
-    (void)state;
     for (int fits = 0; fits < 2; fits++) {
         snprintf(text, sizeof text, "lowrank:rank=3,feedback=ef,quota_bytes=%d",
                  2 * (4 * SIZE + KEPT) - !fits);
@@ -322,7 +315,6 @@ static void a_kept_matrix_lowers_the_error(void **state)
 {
     static fixture f;
     double sums[2] = {0};
-    (void)state;
     for (int k = 0; k < 2; k++)
         for (int number = 0; number < 8; number++) {
             begin(&f, k ? "lowrank:rank=2,feedback=ef,restart=1" : "lowrank:rank=2,feedback=ef");
@@ -363,7 +355,6 @@ static double residual_of_blocks(const char *config, bool is_stuck, double *earl
 static void restarts_help_where_the_iteration_is_stuck(void **state)
 {
     double early, late;
-    (void)state;
     late = residual_of_blocks("lowrank:rank=1,feedback=ef", true, &early);
     assert_true(late > 3.9 * early && early > 100 * sqrt(SIZE / 4.0 - 100)); /* grows for ever */
     late = residual_of_blocks("lowrank:rank=1,feedback=ef,restart=10", true, &early);

@@ -119,7 +119,6 @@ static void fail_each_allocation(const char *config)
 
 static void every_allocation_may_fail_once(void **state)
 {
-    (void)state;
     fail_each_allocation("delta:bits=4,incarnation=3");
     fail_each_allocation("delta:form=step,rounding=dither,entropy=rans,incarnation=3");
     fail_each_allocation("delta:form=step,rounding=trellis,entropy=rans,incarnation=3");
@@ -135,7 +134,6 @@ static void without_memory_nothing_is_created(void **state)
                         .allocator = test_allocator_hooks(&allocator)};
     dw_encoder *encoder = (dw_encoder *)1;
     dw_decoder *decoder = (dw_decoder *)1;
-    (void)state;
     assert_int_equal(dw_encoder_create(&encoder, &config), DW_ERR_NO_MEMORY);
     assert_int_equal(dw_decoder_create(&decoder, &config), DW_ERR_NO_MEMORY);
     assert_null(encoder);

@@ -46,7 +46,6 @@ static void same_state(const dw_encoder *a, const dw_encoder *b, const shape *s)
 
 static void stores_past_the_caches_give_the_same_bits(void **state)
 {
-    (void)state;
     test_random random = {test_seed()};
     for (int i = 0; i < SHAPES * CODECS; i++) {
         const shape *s = &shapes[i % SHAPES];
@@ -105,7 +104,6 @@ static dw_status check(const test_pair *pair, const dw_tensor *y)
 
 static void a_check_says_what_a_decode_returns_and_changes_nothing(void **state)
 {
-    (void)state;
     test_random random = {test_seed()};
     for (int i = 0; i < CODECS * 40; i++) {
         test_pair pair;
@@ -136,7 +134,6 @@ static void a_check_says_what_a_decode_returns_and_changes_nothing(void **state)
 /* A decode drops a copy that has changed by itself; a check does not even do that. */
 static void a_check_keeps_a_copy_that_is_damaged(void **state)
 {
-    (void)state;
     test_pair pair;
     enum { T = 2, C = 64 };
     float x[N * T * C], y[N * T * C];
@@ -160,7 +157,6 @@ static void a_check_keeps_a_copy_that_is_damaged(void **state)
 /* So whoever has checked several frames can decode all of them. */
 static void decodes_of_checked_frames_need_no_memory(void **state)
 {
-    (void)state;
     for (int i = 0; i < CODECS; i++) {
         test_allocator allocator = {.fail_at = -1};
         test_pair pair;

@@ -178,7 +178,6 @@ static void threads_change_no_bit(void **state)
         {"lowrank:rank=2,bits=8,incarnation=7", 70, 1024, DW_BF16, 0},
     };
     test_random random = {test_seed()};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int kind = 1; kind <= 3; kind++)
             if (test_next(&random) % share == 0)
@@ -193,7 +192,6 @@ static void small_tensors_stay_in_their_thread(void **state)
     dw_key key = {1, 0};
     dw_tensor x = dw_tensor_3d(data, DW_F32, 1, 64, 64);
     party p;
-    (void)state;
     open_party(&p, "delta:bits=4", &x, 3);
     test_pair_encode(&p.pair, &key, &x);
     assert_int_equal(test_pair_decode(&p.pair, &x), DW_OK);
@@ -209,7 +207,6 @@ static void a_flipped_bit_anywhere_is_found_by_threads_too(void **state)
     dw_key key = {1, 0};
     test_random random = {test_seed()};
     party p;
-    (void)state;
     assert_non_null(data);
     test_fill(&random, data, DW_F32, (size_t)T * C, 1);
     dw_tensor x = dw_tensor_3d(data, DW_F32, 1, T, C);

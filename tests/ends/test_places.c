@@ -56,7 +56,6 @@ static void places_are_those_of_y(void **state)
         {"topk:keep=1,dtype=bf16", 1, false},    {"topk:keep=0.3,bits=4,feedback=ef", 0.3, true},
         {"randk:keep=0.1,seed=5", 0.1, false},   {"randk:keep=0.7,scaling=unbiased", 0.7, false},
         {"cocktail:mask=1,keep=0.2", 0.2, true}, {"chunk:chunk=128,keep=0.25", 0.25, true}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         test_pair pair;
         pass(&pair, cases[i].config);
@@ -112,7 +111,6 @@ static void places_are_drawn_alike(void **state)
         uint64_t numbers[2];
         bool are_equal;
     } cases[] = {{{7, 7}, true}, {{7, 8}, false}, {{0, 7}, false}, {{0, 0}, false}};
-    (void)state;
     test_random random = {7};
     test_fill(&random, x, DW_F32, N * SIZE, 1);
     for (int i = 0; i < 2; i++) {
@@ -139,7 +137,6 @@ static void rounding_is_not_drawn_alike(void **state)
     static const char config[] = "randk:keep=0.5,bits=3,rounding=stochastic,seed=3";
     test_pair pairs[2];
     int differ = 0, arrive = 0;
-    (void)state;
     test_random random = {7};
     test_fill(&random, x, DW_F32, N * SIZE, 1);
     dw_places_destroy(places_by(&pairs[0], config, 5));
@@ -160,7 +157,6 @@ static void codecs_without_drawn_places_ignore_the_number(void **state)
     static const char *const configs[] = {"topk:keep=0.1", "direct:bits=4", "delta:bits=4",
                                           "direct:form=step,rounding=dither,seed=4",
                                           "chunk:chunk=128"};
-    (void)state;
     test_random random = {7};
     test_fill(&random, x, DW_F32, N * SIZE, 1);
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
@@ -215,7 +211,6 @@ static void check_moves(const dw_places *places, dw_dtype dtype)
 static void values_move_in_every_dtype(void **state)
 {
     static const char *const configs[] = {"topk:keep=0.2", "topk:keep=0.002"};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         test_pair pair;
         pass(&pair, configs[i]);
@@ -232,7 +227,6 @@ static void places_may_be_far_apart(void **state)
     enum { TOKENS = 90, WIDTH = 3, NEXT = 5 };
     static float flat[TOKENS * WIDTH], spread[TOKENS * NEXT], got[TOKENS];
     test_pair pair;
-    (void)state;
     flat[1] = flat[4] = flat[199] = flat[268] = 9;
     test_pair_open(&pair, "topk:keep=0.0148", 1, TOKENS, WIDTH, DW_F32);
     dw_tensor tx = dw_tensor_3d(flat, DW_F32, 1, TOKENS, WIDTH);
@@ -255,7 +249,6 @@ static void scattered_values_are_rounded(void **state)
 {
     static uint16_t half[N * SIZE];
     test_pair pair;
-    (void)state;
     pass(&pair, "topk:keep=0.2");
     dw_places *places = places_of(&pair);
     uint32_t k = dw_places_count(places), at = dw_places_list(places, 0)[3];
@@ -282,7 +275,6 @@ static void a_backward_pass_sends_no_places(void **state)
     static float gradient[N * SIZE], back[N * SIZE], sent[N * SIZE];
     test_pair forward, backward, apart;
     test_random random = {3};
-    (void)state;
     pass(&forward, "topk:keep=0.25,dtype=bf16");
     dw_places *ours = places_of(&forward), *theirs = places_of(&forward);
     uint32_t k = dw_places_count(ours);
@@ -316,7 +308,6 @@ static void other_tensors_are_refused(void **state)
     test_pair pair;
     dw_why why;
     dw_places *places;
-    (void)state;
     pass(&pair, "topk:keep=0.2");
     places = places_of(&pair);
     dw_tensor tx = dense(x, DW_F32), tz = dw_tensor_3d(z, DW_F32, N, 1, dw_places_count(places)),
@@ -355,7 +346,6 @@ static void other_frames_are_refused(void **state)
     test_pair pair;
     dw_places *places;
     dw_why why;
-    (void)state;
     for (int i = 0; i < 5; i++) {
         pass(&pair, configs[i]);
         assert_int_equal(dw_places_read(&places, pair.frame, pair.len, NULL, &why),
@@ -373,7 +363,6 @@ static void damaged_frames_are_refused(void **state)
 {
     static const char *const configs[] = {"topk:keep=0.02", "randk:keep=0.02", "cocktail:keep=0.2",
                                           "chunk:chunk=128,keep=0.02"};
-    (void)state;
     for (int i = 0; i < 4; i++) {
         test_pair pair;
         dw_places *places;
@@ -408,7 +397,6 @@ static void missing_memory_is_an_error(void **state)
     dw_places *places;
     test_allocator allocator = {.fail_at = 0};
     dw_allocator hooks = test_allocator_hooks(&allocator);
-    (void)state;
     pass(&pair, "topk:keep=0.02");
     for (; dw_places_read(&places, pair.frame, pair.len, &hooks, NULL); allocator.fail_at++) {
         assert_true(allocator.fail_at < 3);

@@ -80,7 +80,6 @@ static void frames_take_as_many_bits_as_the_rate_says(void **state)
         {"delta", ",rounding=dither", 3.5, LAPLACE},
     };
     static float x[SIZE];
-    (void)state;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         test_random random = {40 + k};
         test_pair pair;
@@ -105,7 +104,6 @@ static void a_changed_source_is_followed(void **state)
     static float x[SIZE];
     test_random random = {3};
     test_pair pair;
-    (void)state;
     test_pair_open(&pair, config, N, T, C, DW_F32);
     static const source sources[] = {NORMAL, SPARSE, LAPLACE, NORMAL};
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
@@ -132,7 +130,6 @@ static void a_rate_keeps_steps_within_limits(void **state)
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C);
     test_pair pair;
     double first = 0, off = 0;
-    (void)state;
     test_pair_open(&pair, "delta:form=step,entropy=rans,rate=0.05,rounding=dither,incarnation=7", N,
                    T, C, DW_F32);
     next_visit(x, &random, NORMAL);
@@ -160,7 +157,6 @@ static void failed_encodes_do_not_count_for_a_rate(void **state)
     test_pair one, other;
     size_t len;
     int skipped = 0;
-    (void)state;
     test_pair_open(&one, config, N, T, C, DW_F32);
     test_pair_open(&other, config, N, T, C, DW_F32);
     for (int i = 0; i < 24; i++) {
@@ -204,7 +200,6 @@ static void a_reset_encoder_begins_anew(void **state)
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C);
     test_random random = {7};
     test_pair pair;
-    (void)state;
     test_pair_open(&pair, "direct:form=step,entropy=rans,rate=0.7", N, T, C, DW_F32);
     uint8_t *first = malloc(pair.cap), *again = malloc(pair.cap);
     assert_true(first && again);
@@ -250,7 +245,6 @@ static void an_encoder_with_saved_keys_begins_anew(void **state)
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C);
     test_random random = {8};
     test_pair pair;
-    (void)state;
     test_pair_open(&pair, config, N, T, C, DW_F32);
     size_t cap = pair.cap + 4 * SIZE;
     uint8_t *frame = malloc(cap), *other = malloc(cap);

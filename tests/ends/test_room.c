@@ -84,7 +84,6 @@ static void walk(const char *config, uint64_t quota, uint32_t t, uint32_t c)
 
 static void the_quota_bounds_memory(void **state)
 {
-    (void)state;
     walk("delta:bits=4,quota_bytes=33554432", 32 * MIB, 12, 512);    /* up to 480 KiB a copy */
     walk("delta:bits=4,quota_bytes=33554432", 32 * MIB, 3, 128);     /* up to 30 KiB */
     walk("delta:bits=4,quota_bytes=134217728", 128 * MIB, 64, 1024); /* up to 5 MiB */
@@ -95,7 +94,6 @@ static void counters_include_all_memory(void **state)
 {
     enum { MANY = 10000 };
     ends e;
-    (void)state;
     open_ends(&e, "delta:bits=4", 1, 32);
     for (uint32_t i = 0; i < MANY; i++) visit(&e, (dw_key){i, 0}, 1, 32);
     check_counters(test_encoder_counters(e.encoder), &e.encoder_counts);
@@ -107,7 +105,6 @@ static void counters_include_all_memory(void **state)
 static void forgotten_keys_give_memory_back(void **state)
 {
     ends e;
-    (void)state;
     open_ends(&e, "delta:bits=4", 256, 512);
     for (uint32_t i = 0; i < KEYS; i++) visit(&e, (dw_key){i, 0}, 256, 512);
     assert_true(e.decoder_counts.out_bytes > KEYS * 256 * 512 * 2);

@@ -117,7 +117,6 @@ static void compare_with_rotated(size_t i, dw_dtype dtype, bool adds)
 
 static void payloads_are_those_of_rotated_tensors(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         compare_with_rotated(i, DW_F32, false);
         compare_with_rotated(i, i % 2 ? DW_F16 : DW_BF16, true);
@@ -132,7 +131,6 @@ static void delta_rotates_changes(void **state)
     enum { T = 3, C = 2112, SIZE = T * C };
     static float x[SIZE], change[SIZE], prev[SIZE], y[SIZE];
     test_random random = {5};
-    (void)state;
     for (size_t f = 0; f < 3; f++) {
         char text[160];
         test_pair pair, plain;
@@ -191,7 +189,6 @@ static void nan_stays_in_its_blocks(void **state)
                  {"mx:transform=hadamard,rotate=16", 32}};
     enum { T = 3, C = 512, SIZE = T * C, AT = 700 };
     static float x[SIZE], y[SIZE], before[SIZE];
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         test_random random = {i};
         test_pair pair;
@@ -228,7 +225,6 @@ static void sums_of_huge_values_become_no_nan(void **state)
     test_random random = {1};
     test_pair pair;
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, C), ty = dw_tensor_3d(y, DW_F32, 1, 1, C);
-    (void)state;
     test_pair_open(&pair, "direct:bits=4,transform=hadamard,rotate=256,group=256", 1, 1, C, DW_F32);
     for (int kind = 0; kind < 3; kind++) {
         for (int i = 0; i < C; i++)
@@ -277,7 +273,6 @@ static void rotation_lowers_the_error_of_outliers(void **state)
     enum { T = 64, C = 768 };
     static float x[T * C];
     test_random random = {test_seed()};
-    (void)state;
     fill_outliers(&random, x, T, C);
     double plain = error_of("direct:bits=4", x, T, C),
            rotated = error_of("direct:bits=4,transform=hadamard", x, T, C);
@@ -300,7 +295,6 @@ static void changes_keep_to_an_error(void **state)
         "delta:form=step,error=0.03,group=64,transform=hadamard,rounding=dither"};
     test_random random = {2};
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
-    (void)state;
     for (size_t k = 0; k < 3; k++) {
         test_pair pair;
         test_pair_open(&pair, configs[k], 1, T, C, DW_F32);
@@ -335,7 +329,6 @@ static void residuals_of_rotated_values_are_bounded(void **state)
         "mx:element=e2m1,transform=hadamard", "direct:form=step,step=1.2,transform=hadamard",
         "direct:bits=1,group=16,transform=hadamard,rotate=16"};
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C), view;
-    (void)state;
     for (size_t k = 0; k < sizeof configs / sizeof *configs; k++) {
         char text[160];
         test_random random = {k};
@@ -382,7 +375,6 @@ static void blocks_must_divide_a_token(void **state)
     dw_tensor good = dw_tensor_3d(x, DW_F32, 1, 2, 128), bad = dw_tensor_3d(x, DW_F32, 1, 2, 96),
               out = dw_tensor_3d(y, DW_F32, 1, 2, 128);
     size_t len = 77;
-    (void)state;
     test_pair_open(&pair, "delta:bits=4,transform=hadamard", 1, 2, 128, DW_F32);
     test_pair_encode(&pair, keys, &good);
     assert_int_equal(test_pair_decode(&pair, &out), DW_OK);
@@ -419,7 +411,6 @@ static void wrong_rotated_configs_are_refused(void **state)
         {"delta:form=step,entropy=rans,rate=2,transform=hadamard",
          "delta:form=step,transform=hadamard,rate=2,entropy=rans"},
     };
-    (void)state;
     test_configs(wrong, sizeof wrong / sizeof *wrong, right, sizeof right / sizeof *right);
 }
 

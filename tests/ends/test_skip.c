@@ -24,7 +24,6 @@ static void skipping_never_adds_to_the_distance(void **state)
     static float x[N * COUNT], y[N * COUNT];
     test_random random = {test_seed()};
     test_pair pair;
-    (void)state;
     test_pair_open(&pair, "delta:bits=8,skip=0.02", N, T, C, DW_F32);
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C);
     test_fill(&random, x, DW_F32, N * COUNT, 1.0f);
@@ -55,7 +54,6 @@ static void unchanged_samples_cost_no_payload(void **state)
     static float x[COUNT], wide[T * (C + GAP)], y[COUNT], z[COUNT];
     test_random random = {test_seed()};
     test_pair pair;
-    (void)state;
     test_pair_open(&pair, "delta:form=step,skip=0.3,entropy=rans", 1, T, C, DW_F32);
     test_fill(&random, x, DW_F32, COUNT, 1.0f);
     test_spoil(&random, wide, DW_F32, T * (C + GAP), true); /* also what lies between the rows */
@@ -85,7 +83,6 @@ static void values_that_are_not_finite_are_sent(void **state)
     static float x[COUNT], y[COUNT];
     const float bad[] = {NAN, INFINITY, -INFINITY};
     test_pair pair;
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         test_random random = {test_seed()};
         test_pair_open(&pair, "delta:bits=8,skip=1", 1, T, C, DW_F32);
@@ -109,7 +106,6 @@ static void the_distance_is_that_from_the_copy_of_the_decoder(void **state)
     static float x[COUNT], y[COUNT];
     test_random random = {test_seed()};
     test_pair pair;
-    (void)state;
     test_pair_open(&pair, "delta:bits=8,skip=0.1", 1, T, C, DW_F32);
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
     test_fill(&random, x, DW_F32, COUNT, 1.0f);

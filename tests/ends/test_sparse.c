@@ -122,7 +122,6 @@ static void topk_sends_the_largest_values(void **state)
     static const uint32_t shapes[][2] = {{1, 1}, {1, 63}, {5, 33}, {1, 4096}, {700, 100}};
     static const double keeps[] = {0.000001, 0.01, 0.2, 1};
     static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
-    (void)state;
     for (int kind = 0; kind < KINDS; kind++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
             for (size_t i = 0; i < sizeof keeps / sizeof *keeps; i++)
@@ -151,7 +150,6 @@ static void topk_quantizes_values_as_direct_does(void **state)
     static float x[COUNT], y[COUNT], row[COUNT], direct[COUNT];
     static const char *const rests[] = {"bits=4", "bits=3,group=16", "bits=8,group=row",
                                         "bits=1,scale=mse"};
-    (void)state;
     for (size_t i = 0; i < sizeof rests / sizeof *rests; i++) {
         char text[80];
         test_pair pair, other;
@@ -182,7 +180,6 @@ static void topk_quantizes_values_as_direct_does(void **state)
 static void randk_sends_one_value_of_each_stretch(void **state)
 {
     static float x[COUNT], y[COUNT], other[COUNT];
-    (void)state;
     for (int unbiased = 0; unbiased < 2; unbiased++) {
         const char *text = unbiased ? "randk:keep=0.0301,scaling=unbiased" : "randk:keep=0.0301";
         test_pair pair;
@@ -216,7 +213,6 @@ static void unbiased_randk_frames_average_to_x(void **state)
     double sums[WIDTH] = {0};
     test_pair pair;
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, WIDTH), ty = dw_tensor_3d(y, DW_F32, 1, 1, WIDTH);
-    (void)state;
     for (int i = 0; i < WIDTH; i++) x[i] = 1;
     test_pair_open(&pair, "randk:keep=0.125,scaling=unbiased,incarnation=5", 1, 1, WIDTH, DW_F32);
     for (int frame = 0; frame < FRAMES; frame++) {
@@ -258,7 +254,6 @@ static void wrong_sparse_configs_are_refused(void **state)
         {"randk:seed=4,scaling=unbiased,keep=1", "randk:keep=1,seed=4,scaling=unbiased"},
         {"topk:feedback=ef,keep=0.000001", "topk:keep=0.000001,feedback=ef"},
     };
-    (void)state;
     test_configs(wrong, sizeof wrong / sizeof *wrong, right, sizeof right / sizeof *right);
 }
 

@@ -84,7 +84,6 @@ static void gaps_between_rows_change_no_bit(void **state)
         "dither,error=0.2", "trellis,entropy=rans", "trellis,entropy=rans,error=0.2"};
     static const uint32_t shapes[][2] = {{1, 1}, {5, 64}, {7, 70}, {40, 100}, {3, 2100}, {2, 4096}};
     test_random random = {test_seed()};
-    (void)state;
     for (uint32_t i = 0; i < 2 * 4 * 6; i++)
         for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
             char config[96];
@@ -110,7 +109,6 @@ static void the_step_is_a_multiple_of_the_root_mean_square(void **state)
     enum { T = 50, C = 3000 };
     float *x = malloc(sizeof(float) * T * C);
     test_random random = {test_seed()};
-    (void)state;
     assert_non_null(x);
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         test_pair pair;
@@ -140,7 +138,6 @@ static void the_callers_rounding_mode_does_not_matter(void **state)
     static const int modes[] = {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
     static float x[T * C];
     uint8_t *like = NULL;
-    (void)state;
     for (size_t i = 0; i < T * C; i++)
         x[i] = (i % 3 ? 1.0f : -1.0f) * (float)(((1 << 24) + (1 << 16) + 1) / 3) / (1 << 24);
     for (uint32_t t = T - 40; t <= T; t++) {
@@ -180,7 +177,6 @@ static void poison_reaches_what_shares_the_step(void **state)
         {"delta:form=step,rounding=dither,key=f32,incarnation=7", 0, SIZE, 1}};
     static float x[N * SIZE], y[N * SIZE], before[N * SIZE];
     test_random random = {test_seed()};
-    (void)state;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         test_pair pair;
         dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = tx, prev;
@@ -213,7 +209,6 @@ static void a_poisoned_key_entry_starts_from_zero(void **state)
     float x[64], y[64];
     test_pair pair;
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = tx, prev;
-    (void)state;
     ty.data = y;
     test_pair_open(&pair, "delta:form=step,step=0.1", 1, 1, 64, DW_F32);
     for (int i = 0; i < 64; i++) x[i] = (float)i - 30;
@@ -247,7 +242,6 @@ static void clamped_values_arrive_with_later_frames(void **state)
     enum { T = 4, C = 1024, SIZE = T * C, VISITS = 40 };
     static float x[SIZE], y[SIZE];
     test_random random = {test_seed()};
-    (void)state;
     for (int dithered = 0; dithered < 2; dithered++) {
         test_pair pair;
         dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = tx;
@@ -288,7 +282,6 @@ static void values_in_the_dead_zone_become_zero(void **state)
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 2, 256), ty = tx;
     test_pair pair;
     int zeros = 0;
-    (void)state;
     ty.data = y;
     for (int i = 0; i < 512; i++) x[i] = (float)(i - 256) / 50;
     pass("direct:form=step,step=1", &tx, plain);
@@ -323,7 +316,6 @@ static void counters_describe_the_frame(void **state)
         {"direct:form=step,group=64", 2 * T * 16, T * 16, 0}};
     test_random random = {7};
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = tx;
-    (void)state;
     ty.data = y;
     test_fill(&random, x, DW_F32, SIZE, 1);
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
@@ -353,7 +345,6 @@ static void frames_carry_the_step_and_not_its_factor(void **state)
     static const float x[64] = {1};
     test_pair pair;
     dw_frame_info info = {.struct_size = sizeof info};
-    (void)state;
     test_pair_open(&pair, "delta:form=step,step=0.7", 1, 1, 64, DW_F32);
     dw_tensor tx = dw_tensor_3d((void *)(uintptr_t)x, DW_F32, 1, 1, 64);
     test_pair_encode(&pair, &(dw_key){1, 0}, &tx);

@@ -126,7 +126,6 @@ static void check_choices(uint32_t g, float tau, double share, dw_dtype dtype, u
 
 static void tah_chooses_tiles_and_pivots_as_a_search_does(void **state)
 {
-    (void)state;
     for (int kind = 0; kind < 2; kind++) {
         check_choices(64, 1, 0.8, DW_F32, 5, 192, kind);
         check_choices(64, 2, 0.8, DW_BF16, 90, 768, kind);
@@ -180,7 +179,6 @@ static void tah_lowers_the_error_of_outliers(void **state)
                                          "tah:tile=256,share=1"};
     test_random random = {test_seed()};
     double bits;
-    (void)state;
     fill_outliers(&random, x, T, C);
     double direct = error_of("direct:bits=4", x, T, C, &bits);
     for (size_t i = 0; i < sizeof better / sizeof *better; i++) {
@@ -202,7 +200,6 @@ static void nan_stays_in_its_tile(void **state)
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
     dw_decode_options options = {.struct_size = sizeof options, .adds = 1, .factor = 0.5f};
-    (void)state;
     for (int k = 0; k < 3; k++) {
         test_random random = {1};
         test_pair pair;
@@ -244,7 +241,6 @@ static void residuals_of_tah_are_bounded(void **state)
                                           "tah:tile=256,share=1,feedback=ef",
                                           "tah:scale=mse,share=0.1,feedback=ef"};
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C), view;
-    (void)state;
     for (size_t k = 0; k < sizeof configs / sizeof *configs; k++) {
         test_random random = {k};
         test_pair pair;
@@ -280,7 +276,6 @@ static void tiles_must_divide_a_token(void **state)
     test_pair pair;
     dw_tensor good = dw_tensor_3d(x, DW_F32, 1, 2, 128), bad = dw_tensor_3d(x, DW_F32, 1, 2, 96);
     size_t len = 77;
-    (void)state;
     test_pair_open(&pair, "tah", 1, 2, 128, DW_F32);
     assert_int_equal(dw_encode(pair.encoder, &key, &bad, pair.frame, pair.cap, &len), DW_ERR_SHAPE);
     assert_non_null(strstr(dw_encoder_why(pair.encoder), "tile=64"));
@@ -308,7 +303,6 @@ static void wrong_tah_configs_are_refused(void **state)
     dw_config config;
     dw_why why;
     char text[DW_CONFIG_TEXT_BYTES];
-    (void)state;
     test_configs(wrong, sizeof wrong / sizeof *wrong, right, sizeof right / sizeof *right);
     assert_int_equal(dw_config_parse(&config, "tah:tau=3", &why), DW_OK);
     assert_int_equal(dw_config_agreement(&config, text, sizeof text), DW_OK);

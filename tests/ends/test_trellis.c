@@ -54,7 +54,6 @@ static void trellis_takes_fewer_bits_at_the_same_error(void **state)
 {
     static const double steps[] = {0.12, 0.2, 0.36, 0.6, 0.8, 1.1};
     static float x[SIZE];
-    (void)state;
     for (int k = 0; k < 12; k++) {
         test_random random = {70 + (uint64_t)k};
         char config[96];
@@ -81,7 +80,6 @@ static void errors_never_exceed_what_is_coded(void **state)
     static const double steps[] = {0.02, 0.5, 1, 1.5, 2, 3, 10, 90};
     static float x[SIZE], y[SIZE];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
-    (void)state;
     for (int k = 0; k < 8; k++) {
         test_random random = {5};
         test_pair pair;
@@ -114,7 +112,6 @@ static void poison_stays_in_its_row(void **state)
         "direct:form=step,group=row,rounding=trellis,entropy=rans",
         "direct:form=step,group=16,step=0.3,rounding=trellis,entropy=rans"};
     static float x[SIZE], y[SIZE];
-    (void)state;
     for (int k = 0; k < 2; k++) {
         test_random random = {9};
         uint32_t piece = k ? 16 : C, bad = 3 * C + 20;
@@ -137,7 +134,6 @@ static void clamped_values_of_a_trellis_are_counted(void **state)
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
     test_random random = {3};
     test_pair pair;
-    (void)state;
     draw(&random, false, x, SIZE);
     x[77] = 1000, x[5000] = -1000;
     test_pair_open(&pair, "direct:form=step,step=0.02,rounding=trellis,entropy=rans", 1, T, C,
@@ -169,7 +165,6 @@ static void decoders_read_a_trellis_without_an_option(void **state)
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
     test_random random = {4};
     test_pair pair, plain;
-    (void)state;
     draw(&random, false, x, SIZE);
     test_pair_open(&pair, "direct:form=step,step=0.4,rounding=trellis,entropy=rans", 1, T, C,
                    DW_F32);

@@ -127,7 +127,6 @@ static void check_undo(const char *codec, float decay, dw_dtype dtype)
 
 static void undo_restores_residuals(void **state)
 {
-    (void)state;
     static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
     static const char *const codecs[] = {"direct:bits=2",
                                          "direct:form=step,rounding=dither,step=2,entropy=rans",
@@ -148,7 +147,6 @@ static void undo_restores_residuals(void **state)
 /* What a frame carried comes back as what a visit later would have left of it. */
 static void frames_given_back_have_decayed(void **state)
 {
-    (void)state;
     begin("chunk:chunk=128,keep=0.1", 0.75f, DW_F32);
     visit(false);
     visit(true);
@@ -163,7 +161,6 @@ static void frames_given_back_have_decayed(void **state)
 
 static void only_the_last_frame_of_a_key_is_undone(void **state)
 {
-    (void)state;
     begin("direct:bits=4", 0.9f, DW_F32);
     visit(false);
     uint8_t *old = malloc(FRAME_BYTES);
@@ -200,7 +197,6 @@ static void only_the_last_frame_of_a_key_is_undone(void **state)
 
 static void decay_needs_feedback(void **state)
 {
-    (void)state;
     dw_config config;
     dw_why why;
     char text[DW_CONFIG_TEXT_BYTES];

@@ -44,7 +44,6 @@ static void c_collects_what_reaches_the_limit(void **state)
     static float values[MOST], list[MOST];
     static uint8_t mask[MOST];
     test_random random = {1};
-    (void)state;
     for (int i = 0; i < MOST; i++) values[i] = dw_float_of((uint32_t)test_next(&random));
     for (uint64_t n = 1; n < 300; n++) {
         /* Also limits that few values reach, so that some blocks have none. */

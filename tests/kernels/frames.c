@@ -174,7 +174,6 @@ static void every_mask_makes_the_same_frames(void **state)
 {
     static float data[9 * 1000 + 3];
     test_random random = {test_seed()};
-    (void)state;
     test_fill(&random, data, DW_F32, sizeof data / sizeof *data, 1);
     dw_tensor x = dw_tensor_3d(data, DW_F32, 1, 9, 1000);
     journey expected;

@@ -10,7 +10,6 @@ static void keys_are_found_after_any_additions_and_removals(void **state)
     test_random random = {test_seed()};
     dw_predictor predictor;
     dw_allocator allocator = dw_mem_allocator(&(dw_allocator){0});
-    (void)state;
     dw_predictor_init(&predictor, &allocator, 0);
     memset(held, 0, sizeof held);
     uint64_t keys = 0;
@@ -38,7 +37,6 @@ static void late_frames_are_refused_up_to_the_highest(void **state)
     dw_predictor predictor;
     dw_held *held;
     dw_allocator allocator = dw_mem_allocator(&(dw_allocator){0});
-    (void)state;
     dw_predictor_init(&predictor, &allocator, 0);
     assert_false(dw_predictor_refuses(&predictor, 7, 1));
     dw_predictor_refuse_until(&predictor, 7, 10);
@@ -61,7 +59,6 @@ static void sizes_that_overflow_are_refused(void **state)
     void *array = NULL;
     uint64_t cap = 0;
     dw_allocator allocator = dw_mem_allocator(&(dw_allocator){0});
-    (void)state;
     assert_false(dw_size_multiply(UINT64_MAX / 2, 3, &result));
     assert_false(dw_size_add(UINT64_MAX, 1, &result));
     assert_int_equal(result, 7);
@@ -76,7 +73,6 @@ static void impossible_tensors_are_refused(void **state)
     uint8_t frame[1024];
     size_t len;
     test_pair pair;
-    (void)state;
     test_pair_open(&pair, "delta:bits=4", 1, 1, 64, DW_F32);
     const struct {
         dw_tensor x;
@@ -116,7 +112,6 @@ static void a_short_reply_buffer_is_refused(void **state)
 {
     float x[64] = {1}, y[64];
     test_pair pair;
-    (void)state;
     test_pair_open(&pair, "delta:bits=4", 1, 1, 64, DW_F32);
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
     test_pair_encode(&pair, &(dw_key){1, 0}, &tx);
