@@ -267,6 +267,7 @@ def test_configs_are_canonical_and_compare():
     config = Config("delta:group=64,bits=3")
     assert config.text == str(config) == "delta:bits=3" and config.codec == "delta"
     assert repr(config) == "Config('delta:bits=3')"
+    assert config.tier == "stable" and Config("topk").tier == "for comparison"
     assert config == Config("delta:bits=3") == Config(config) and config != "delta:bits=3"
     assert hash(config) == hash(Config("delta:bits=3"))
     assert Config("delta:scale=mse").agreement == Config("delta").agreement
