@@ -86,17 +86,22 @@ static void check_codec(size_t codec, dw_dtype dtype, bool is_poisoned, float de
     test_pair_close(&pair);
 }
 
+static uint32_t share; /* one case in so many is run */
+
 static void the_residual_is_what_was_not_sent(void **state)
 {
     static const dw_dtype dtypes[] = {DW_F32, DW_BF16, DW_F16};
     for (size_t codec = 0; codec < CODECS; codec++)
         for (int poisoned = 0; poisoned < 2; poisoned++)
-            for (int i = 0; i < 3; i++) check_codec(codec, dtypes[i], poisoned, 0);
+            for (int i = 0; i < 3; i++)
+                if ((codec + (size_t)poisoned + (size_t)i) % share == 0)
+                    check_codec(codec, dtypes[i], poisoned, 0);
 }
 
 static void residuals_decay(void **state)
 {
     for (size_t codec = 0; codec < CODECS; codec++) {
+        if ((codec + 1) % share != 0) continue;
         check_codec(codec, DW_F32, codec % 2, 0.875f);
         check_codec(codec, codec % 2 ? DW_BF16 : DW_F16, !(codec % 2), 0.001f);
     }
@@ -477,8 +482,9 @@ static void delta_is_ef21(void **state)
     test_pair_close(&c);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    share = test_share(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_residual_is_what_was_not_sent),
         cmocka_unit_test(residuals_decay),
