@@ -369,17 +369,17 @@ def main():
     add_bus_shares(made)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(made, indent=1) + "\n")
-    if options.table:
-        options.table.write_text(table(made))
     compare(made)
     draw(made, out.with_suffix(".png"))
     print(f"== {out}")
-    return (
-        1
-        if "FAILED" in link + python
-        or any(finding.startswith("FOUND") for finding in made["sanitizers"].values())
-        else 0
-    )
+    if "FAILED" in link + python or any(
+        finding.startswith("FOUND") for finding in made["sanitizers"].values()
+    ):
+        return 1
+    if options.table:
+        options.table.write_text(table(made))
+        print(f"== {options.table}")
+    return 0
 
 
 if __name__ == "__main__":

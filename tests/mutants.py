@@ -146,15 +146,21 @@ def complaint(tree, suite):
     return ""
 
 
-def survives(tree, name, suite, file, old, new):
-    """Whether no test of the suite notices the fault; exits where it can't be tried."""
-    text = (tree / file).read_text()
-    # however the lines of the source are broken
+def place_of(tree, name):
+    """Where the text of a fault stands in its file, however lines are broken; exits if it is not in
+    one place."""
+    _, file, old, _ = MUTANTS[name]
     pattern = r"\s*".join(re.escape(letter) for letter in old if not letter.isspace())
-    places = list(re.finditer(pattern, text))
+    places = list(re.finditer(pattern, (tree / file).read_text()))
     if len(places) != 1:
         sys.exit(f"{name}: {file} has {len(places)} places to change, not one")
-    (tree / file).write_text(text[: places[0].start()] + new + text[places[0].end() :])
+    return places[0].span()
+
+
+def survives(tree, name, suite, file, _, new):
+    """Whether no test of the suite notices the fault."""
+    text, (start, end) = (tree / file).read_text(), place_of(tree, name)
+    (tree / file).write_text(text[:start] + new + text[end:])
     said = complaint(tree, suite)
     (tree / file).write_text(text)
     result = "does not compile" if said.startswith("ninja") else "noticed" if said else "SURVIVES"
@@ -166,6 +172,8 @@ def main():
     source, names = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:] or list(MUTANTS)
     if unknown := set(names) - set(MUTANTS):
         sys.exit(f"there is no mutant {', '.join(sorted(unknown))}")
+    for name in names:
+        place_of(source, name)
     with tempfile.TemporaryDirectory(prefix="deltawire-mutants-") as folder:
         tree = pathlib.Path(folder) / "tree"
         shutil.copytree(source, tree, ignore=shutil.ignore_patterns("build*", ".git"))

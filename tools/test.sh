@@ -201,7 +201,7 @@ test_parts() {
         ;;
     cross)
         suites_gcc=emulated
-        suites_cross=${suites_cross%-long}long
+        suites_cross=${suites_cross%-long}long,-house
         suites_aarch64=$suites_cross
         ;;
     python) suites_gcc=python suites_asan=python ;;

@@ -143,7 +143,7 @@ static void dlpack_joins_the_middle_two_of_four_extents(void **state)
     assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_ERR_LIMIT);
 }
 
-static void rows_are_tokens_or_samples(void **state)
+static void dlpack_rows_become_tokens_or_samples(void **state)
 {
     int64_t shape[] = {8, 5}, strides[] = {6, 1};
     dw_dlpack_view view;
@@ -217,7 +217,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dlpack_joins_the_middle_two_of_four_extents),
-        cmocka_unit_test(rows_are_tokens_or_samples),
+        cmocka_unit_test(dlpack_rows_become_tokens_or_samples),
         cmocka_unit_test(versioned_tensors_say_what_may_be_done),
         cmocka_unit_test(dlpack_takes_one_to_three_extents),
         cmocka_unit_test(dlpack_knows_three_dtypes),

@@ -75,7 +75,7 @@ static void one_chunk_serves_every_size_that_fits(void **state)
 }
 
 /* The slots of a chunk fill it exactly; no part is lost. */
-static void powers_of_two_fill_chunks(void **state)
+static void power_of_two_slots_fill_a_chunk_without_waste(void **state)
 {
     for (uint64_t bytes = 64; bytes <= MIB; bytes *= 2) {
         world w;
@@ -123,7 +123,7 @@ static void a_steady_state_allocates_nothing(void **state)
 
 /* All slots at once, then released one by one in random order: no slot overlaps another, and one
  * chunk remains at the end. */
-static void slots_stay_apart(void **state)
+static void pool_slots_do_not_overlap(void **state)
 {
     enum { SLOTS = 300 };
     static unsigned char *slots[SLOTS];
@@ -157,7 +157,7 @@ static void slots_stay_apart(void **state)
 }
 
 /* Long-lived records do not fragment the memory of short-lived copies. */
-static void records_do_not_fragment_copies(void **state)
+static void small_records_do_not_split_chunks_of_copies(void **state)
 {
     enum { KEYS = 8 };
     void *copies[KEYS];
@@ -234,10 +234,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pools_reuse_slots),
         cmocka_unit_test(one_chunk_serves_every_size_that_fits),
-        cmocka_unit_test(powers_of_two_fill_chunks),
+        cmocka_unit_test(power_of_two_slots_fill_a_chunk_without_waste),
         cmocka_unit_test(a_steady_state_allocates_nothing),
-        cmocka_unit_test(slots_stay_apart),
-        cmocka_unit_test(records_do_not_fragment_copies),
+        cmocka_unit_test(pool_slots_do_not_overlap),
+        cmocka_unit_test(small_records_do_not_split_chunks_of_copies),
         cmocka_unit_test(memory_is_returned_when_fewer_keys_remain),
         cmocka_unit_test(sizes_used_once_do_not_accumulate),
         cmocka_unit_test(free_chunks_are_returned_when_memory_ends),

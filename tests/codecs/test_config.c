@@ -446,7 +446,7 @@ static void configs_for_comparison_are_told_from_stable_ones(void **state)
     assert_int_equal(dw_config_tier(NULL), 0);
 }
 
-static void the_longest_text_has_room(void **state)
+static void config_text_bytes_hold_the_longest_text(void **state)
 {
     static const char *const longest =
         "delta:form=step,transform=hadamard,rotate=256,group=256,step=1.799,key_step=99.999,"
@@ -582,7 +582,7 @@ int main(void)
         cmocka_unit_test(a_struct_out_of_range_is_refused),
         cmocka_unit_test(forms_have_names),
         cmocka_unit_test(configs_for_comparison_are_told_from_stable_ones),
-        cmocka_unit_test(the_longest_text_has_room),
+        cmocka_unit_test(config_text_bytes_hold_the_longest_text),
         cmocka_unit_test(config_format_refuses_a_short_buffer),
         cmocka_unit_test(different_configs_are_a_mismatch),
         cmocka_unit_test(the_option_that_differs_is_named),

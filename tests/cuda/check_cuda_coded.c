@@ -384,7 +384,7 @@ static void few_codes_have_no_parts(void **state)
 
 /* The words of codes of all values take a little more than the plain bytes, which shows only when
  * most of them are made. The block in front of them is not damaged then. */
-static void words_that_do_not_fit_damage_nothing(void **state)
+static void rans_words_beyond_their_room_write_nothing_outside(void **state)
 {
     static const uint32_t turns[][2] = {{NORMAL_3, ANY}, {ANY, NORMAL_4}};
     sample_source.state = 5;
@@ -511,7 +511,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frames_equal_those_of_the_cpu),
         cmocka_unit_test(few_codes_have_no_parts),
-        cmocka_unit_test(words_that_do_not_fit_damage_nothing),
+        cmocka_unit_test(rans_words_beyond_their_room_write_nothing_outside),
         cmocka_unit_test(many_blocks_are_placed),
         cmocka_unit_test(payloads_equal_those_of_the_cpu),
         cmocka_unit_test(blocks_without_all_parts_are_refused),

@@ -69,14 +69,18 @@ void sample_free(sample *s)
     free(s->prev);
 }
 
+/* Bytes behind each output, which nobody may write. */
+enum { GUARD = 64 };
+
 output output_make(const sample *s, const output *like)
 {
-    size_t next = s->dense * dw_dtype_bytes(s->prev_dtype),
-           y = s->tensor * dw_dtype_bytes(s->y_dtype), payload = s->plan.payload_bytes;
+    size_t next = s->dense * dw_dtype_bytes(s->prev_dtype) + GUARD,
+           y = s->tensor * dw_dtype_bytes(s->y_dtype) + GUARD,
+           payload = s->plan.payload_bytes + GUARD;
     output out = {.payload = sample_allocate(payload),
                   .next = sample_allocate(next),
                   .y = sample_allocate(y)};
-    if (s->is_sync) memcpy(out.next, s->x, next);
+    if (s->is_sync) memcpy(out.next, s->x, next - GUARD);
     if (!like) return out;
     memcpy(out.payload, like->payload, payload);
     memcpy(out.next, like->next, next);
@@ -328,9 +332,9 @@ static void same(const char *what, const void *expected, const void *found, size
 
 static void compare(const sample *s, const output *expected, const output *found)
 {
-    same("payload", expected->payload, found->payload, s->plan.payload_bytes, s);
-    same("next", expected->next, found->next, s->dense * dw_dtype_bytes(s->prev_dtype), s);
-    same("y", expected->y, found->y, s->tensor * dw_dtype_bytes(s->y_dtype), s);
+    same("payload", expected->payload, found->payload, s->plan.payload_bytes + GUARD, s);
+    same("next", expected->next, found->next, s->dense * dw_dtype_bytes(s->prev_dtype) + GUARD, s);
+    same("y", expected->y, found->y, s->tensor * dw_dtype_bytes(s->y_dtype) + GUARD, s);
     same("sums and counts", &expected->payload_sum, &found->payload_sum,
          sizeof *expected - offsetof(output, payload_sum), s);
 }

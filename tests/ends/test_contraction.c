@@ -60,7 +60,7 @@ static void check_bound(size_t codec, int kind)
     test_pair_close(&pair);
 }
 
-static void the_residual_is_bounded(void **state)
+static void residual_of_contracting_codecs_stays_bounded(void **state)
 {
     for (size_t codec = 0; codec < CODECS; codec++)
         for (int kind = 0; kind < 4; kind++) check_bound(codec, kind);
@@ -134,7 +134,7 @@ static void a_rate_keeps_to_steps_that_contract(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_residual_is_bounded),
+        cmocka_unit_test(residual_of_contracting_codecs_stays_bounded),
         cmocka_unit_test(codecs_that_do_not_contract_are_refused),
         cmocka_unit_test(a_rate_keeps_to_steps_that_contract),
     };

@@ -88,7 +88,7 @@ static void check_codec(size_t codec, dw_dtype dtype, bool is_poisoned, float de
 
 static uint32_t share; /* one case in so many is run */
 
-static void the_residual_is_what_was_not_sent(void **state)
+static void residual_is_x_minus_decoded_y(void **state)
 {
     static const dw_dtype dtypes[] = {DW_F32, DW_BF16, DW_F16};
     for (size_t codec = 0; codec < CODECS; codec++)
@@ -458,7 +458,7 @@ static void failed_allocations_change_nothing(void **state)
 /* EF21 (Richtarik, Sokolov and Fatkhullin, arXiv:2106.05203) is the codec delta with the tensor's
  * slot as its key: both ends hold g, and the sender sends C(gradient - g). Here it is written down
  * from the paper, with a codec without state as C. */
-static void delta_is_ef21(void **state)
+static void delta_equals_the_ef21_rule(void **state)
 {
     static float g[N * SIZE], change[N * SIZE], sent[N * SIZE], y[N * SIZE];
     dw_tensor changes = dw_tensor_3d(change, DW_F32, N, T, C),
@@ -486,7 +486,7 @@ int main(int argc, char **argv)
 {
     share = test_share(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_residual_is_what_was_not_sent),
+        cmocka_unit_test(residual_is_x_minus_decoded_y),
         cmocka_unit_test(residuals_decay),
         cmocka_unit_test(stateless_frames_leave_residuals_alone),
         cmocka_unit_test(keys_are_forgotten_with_their_residuals),
@@ -499,7 +499,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(poisoned_frames_are_given_back),
         cmocka_unit_test(encoders_without_feedback_take_nothing_back),
         cmocka_unit_test(failed_allocations_change_nothing),
-        cmocka_unit_test(delta_is_ef21),
+        cmocka_unit_test(delta_equals_the_ef21_rule),
     };
     return cmocka_run_group_tests_name("feedback", tests, NULL, NULL);
 }

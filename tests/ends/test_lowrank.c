@@ -207,7 +207,7 @@ static void finite_matrices_give_no_nan(void **state)
 
 /* Where a matrix has a lower rank than the config, the rows of both factors that it does not need
  * are zeros, and not rounding errors that were scaled up. */
-static void ranks_without_need_are_zero(void **state)
+static void lowrank_factors_beyond_the_rank_of_x_are_zero(void **state)
 {
     bench b;
     size_t bytes, second = up16(4 * 6 * 60);
@@ -316,7 +316,7 @@ int main(void)
         cmocka_unit_test(frames_of_any_shape_fit_their_bound),
         cmocka_unit_test(more_iterations_lower_the_error),
         cmocka_unit_test(finite_matrices_give_no_nan),
-        cmocka_unit_test(ranks_without_need_are_zero),
+        cmocka_unit_test(lowrank_factors_beyond_the_rank_of_x_are_zero),
         cmocka_unit_test(values_that_are_not_finite_poison_the_sample),
         cmocka_unit_test(ranks_that_a_sample_cannot_have_are_refused),
         cmocka_unit_test(wrong_lowrank_configs_are_refused),

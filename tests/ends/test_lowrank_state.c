@@ -97,7 +97,7 @@ enum { CONFIGS = sizeof configs / sizeof *configs };
 /* The error of a frame is never larger than what was coded, whatever x is. A sample that is not
  * finite changes neither the residual nor what is kept, and the next one is coded as if it had not
  * been there. */
-static void the_residual_is_what_was_not_sent(void **state)
+static void lowrank_residual_is_x_minus_decoded_y(void **state)
 {
     static fixture f;
     for (int k = 0; k < CONFIGS; k++) {
@@ -183,7 +183,7 @@ static void save(dw_encoder *encoder, saved *to)
 
 /* q is saved behind the residual, and who imports it goes on with the same frames. Without it the
  * frames would be others. */
-static void the_matrix_is_saved(void **state)
+static void saved_state_contains_the_lowrank_matrix(void **state)
 {
     static fixture f, again, without;
     static saved s;
@@ -370,9 +370,9 @@ static void restarts_help_where_the_iteration_is_stuck(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_residual_is_what_was_not_sent),
+        cmocka_unit_test(lowrank_residual_is_x_minus_decoded_y),
         cmocka_unit_test(poisoned_samples_do_not_change_the_matrix),
-        cmocka_unit_test(the_matrix_is_saved),
+        cmocka_unit_test(saved_state_contains_the_lowrank_matrix),
         cmocka_unit_test(damaged_states_are_refused),
         cmocka_unit_test(giving_back_keeps_the_matrix),
         cmocka_unit_test(forgotten_keys_start_without_a_matrix),

@@ -45,7 +45,7 @@ static dw_places *places_of(const test_pair *pair)
     return places;
 }
 
-static void places_are_those_of_y(void **state)
+static void places_read_from_a_frame_are_those_of_y(void **state)
 {
     static const struct {
         const char *config;
@@ -104,7 +104,7 @@ static bool are_equal(const dw_places *one, const dw_places *other, uint32_t sam
 }
 
 /* Encoders draw the same places if they are given the same number, and only then. */
-static void places_are_drawn_alike(void **state)
+static void ranks_with_one_draw_number_choose_the_same_places(void **state)
 {
     static const char *const configs[] = {"randk:keep=0.1,seed=3", "cocktail:mask=0.1,keep=1"};
     static const struct {
@@ -131,7 +131,7 @@ static void places_are_drawn_alike(void **state)
 }
 
 /* With the same places and seed, two encoders that round at random do not round alike. */
-static void rounding_is_not_drawn_alike(void **state)
+static void ranks_with_one_draw_number_round_differently(void **state)
 {
     static float first[N * SIZE];
     static const char config[] = "randk:keep=0.5,bits=3,rounding=stochastic,seed=3";
@@ -208,7 +208,7 @@ static void check_moves(const dw_places *places, dw_dtype dtype)
 }
 
 /* With few places, tokens have none. */
-static void values_move_in_every_dtype(void **state)
+static void places_gather_and_scatter_every_dtype(void **state)
 {
     static const char *const configs[] = {"topk:keep=0.2", "topk:keep=0.002"};
     for (int i = 0; i < 2; i++) {
@@ -222,7 +222,7 @@ static void values_move_in_every_dtype(void **state)
 }
 
 /* Between two places there may be many tokens without any. */
-static void places_may_be_far_apart(void **state)
+static void gaps_between_places_may_be_long(void **state)
 {
     enum { TOKENS = 90, WIDTH = 3, NEXT = 5 };
     static float flat[TOKENS * WIDTH], spread[TOKENS * NEXT], got[TOKENS];
@@ -303,7 +303,7 @@ static void a_backward_pass_sends_no_places(void **state)
 
 /* ---- What is refused ------------------------------------------------------------------------- */
 
-static void other_tensors_are_refused(void **state)
+static void places_refuse_tensors_of_another_shape(void **state)
 {
     test_pair pair;
     dw_why why;
@@ -340,7 +340,7 @@ static void other_tensors_are_refused(void **state)
     test_pair_close(&pair);
 }
 
-static void other_frames_are_refused(void **state)
+static void places_refuse_frames_without_places(void **state)
 {
     static const char *const configs[] = {"direct", "raw", "delta", "lowrank:rank=2", "blocks"};
     test_pair pair;
@@ -414,16 +414,16 @@ static void missing_memory_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places_are_those_of_y),
-        cmocka_unit_test(places_are_drawn_alike),
-        cmocka_unit_test(rounding_is_not_drawn_alike),
+        cmocka_unit_test(places_read_from_a_frame_are_those_of_y),
+        cmocka_unit_test(ranks_with_one_draw_number_choose_the_same_places),
+        cmocka_unit_test(ranks_with_one_draw_number_round_differently),
         cmocka_unit_test(codecs_without_drawn_places_ignore_the_number),
-        cmocka_unit_test(values_move_in_every_dtype),
-        cmocka_unit_test(places_may_be_far_apart),
+        cmocka_unit_test(places_gather_and_scatter_every_dtype),
+        cmocka_unit_test(gaps_between_places_may_be_long),
         cmocka_unit_test(scattered_values_are_rounded),
         cmocka_unit_test(a_backward_pass_sends_no_places),
-        cmocka_unit_test(other_tensors_are_refused),
-        cmocka_unit_test(other_frames_are_refused),
+        cmocka_unit_test(places_refuse_tensors_of_another_shape),
+        cmocka_unit_test(places_refuse_frames_without_places),
         cmocka_unit_test(damaged_frames_are_refused),
         cmocka_unit_test(missing_memory_is_an_error),
     };

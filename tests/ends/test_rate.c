@@ -98,7 +98,7 @@ static void frames_take_as_many_bits_as_the_rate_says(void **state)
 /* The mean of 50 frames is within 1 % of the rate although the distribution of the values has
  * changed before them. It is so, too, after 200 frames of zeros, which cannot take as many bits as
  * the rate says: the encoder does not make up for all the bits that these frames have not used. */
-static void a_changed_source_is_followed(void **state)
+static void rate_is_kept_when_the_values_change(void **state)
 {
     static const char config[] = "direct:form=step,entropy=rans,rate=1.5";
     static float x[SIZE];
@@ -267,7 +267,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frames_take_as_many_bits_as_the_rate_says),
-        cmocka_unit_test(a_changed_source_is_followed),
+        cmocka_unit_test(rate_is_kept_when_the_values_change),
         cmocka_unit_test(a_rate_keeps_steps_within_limits),
         cmocka_unit_test(failed_encodes_do_not_count_for_a_rate),
         cmocka_unit_test(a_reset_encoder_begins_anew),

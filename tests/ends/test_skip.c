@@ -19,7 +19,7 @@ static double norm_of_difference(const float *a, const float *b)
 
 /* A sample that moves a little at every visit is skipped until it has left the distance, which is
  * measured from what the decoder holds; so what arrives is never further away than that. */
-static void skipping_never_adds_to_the_distance(void **state)
+static void skipped_samples_stay_within_the_skip_limit(void **state)
 {
     static float x[N * COUNT], y[N * COUNT];
     test_random random = {test_seed()};
@@ -127,7 +127,7 @@ static void the_distance_is_that_from_the_copy_of_the_decoder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(skipping_never_adds_to_the_distance),
+        cmocka_unit_test(skipped_samples_stay_within_the_skip_limit),
         cmocka_unit_test(unchanged_samples_cost_no_payload),
         cmocka_unit_test(values_that_are_not_finite_are_sent),
         cmocka_unit_test(the_distance_is_that_from_the_copy_of_the_decoder),

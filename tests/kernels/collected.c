@@ -39,7 +39,7 @@ static void collected_values_equal_those_of_c(bench *b)
 }
 
 /* The C kernel, compared with a look at each value. */
-static void c_collects_what_reaches_the_limit(void **state)
+static void c_kernel_collects_values_at_or_above_the_limit(void **state)
 {
     static float values[MOST], list[MOST];
     static uint8_t mask[MOST];
@@ -69,7 +69,7 @@ int check_collected(void)
 {
     const struct CMUnitTest tests[] = {
         kernel_test(for_each_table, collected_values_equal_those_of_c),
-        cmocka_unit_test(c_collects_what_reaches_the_limit),
+        cmocka_unit_test(c_kernel_collects_values_at_or_above_the_limit),
     };
     return cmocka_run_group_tests_name("collected", tests, NULL, NULL);
 }

@@ -137,7 +137,7 @@ def test_a_group_that_is_dropped_frees_its_stream():
     assert leftovers() == before
 
 
-def test_without_that_gpu():
+def test_group_on_a_missing_gpu_is_an_error():
     close_device()
     state.fail_at, state.calls = 0, 0
     x = Array(normal((10,)))

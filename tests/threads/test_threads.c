@@ -120,7 +120,7 @@ static void nest(void *context, size_t i)
     each_piece_once(context, 9);
 }
 
-static void pieces_may_call(void **state)
+static void work_pieces_may_use_the_pool_themselves(void **state)
 {
     dw_threads *pool = make(3);
     (void)state;
@@ -296,7 +296,7 @@ int main(void)
         cmocka_unit_test(workers_do_every_piece_once),
         cmocka_unit_test(workers_run_in_several_threads),
         cmocka_unit_test(workers_serve_several_callers),
-        cmocka_unit_test(pieces_may_call),
+        cmocka_unit_test(work_pieces_may_use_the_pool_themselves),
         cmocka_unit_test(workers_survive_a_fork),
         cmocka_unit_test(workers_survive_a_fork_in_a_call),
         cmocka_unit_test(workers_survive_a_fork_while_the_lock_is_held),

@@ -19,7 +19,7 @@ static dw_train_config sound(void)
                              .connect = "tcp://there:1"};
 }
 
-static void fills_in_defaults(void **state)
+static void unset_settings_get_defaults(void **state)
 {
     (void)state;
     dw_settings s;
@@ -250,7 +250,7 @@ static void names_a_peer_of_another_version(void **state)
     assert_compared(theirs, DW_ERR_PROTOCOL, "did not tell its clip");
 }
 
-static void counts_steps(void **state)
+static void settings_count_the_steps_of_a_run(void **state)
 {
     (void)state;
     dw_settings s;
@@ -294,13 +294,13 @@ static void counts_steps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fills_in_defaults),
+        cmocka_unit_test(unset_settings_get_defaults),
         cmocka_unit_test(limits_the_micro_batches_in_flight),
         cmocka_unit_test(names_the_setting_that_is_wrong),
         cmocka_unit_test(names_the_way_to_train_that_is_wrong),
         cmocka_unit_test(names_the_setting_that_differs_between_ranks),
         cmocka_unit_test(names_a_peer_of_another_version),
-        cmocka_unit_test(counts_steps),
+        cmocka_unit_test(settings_count_the_steps_of_a_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

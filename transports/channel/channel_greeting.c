@@ -67,16 +67,17 @@ static dw_status compare(const dw_channel *channel, const dw_envelope *envelope,
 {
     unsigned char hello[HELLO_BYTES];
     const char *own = (const char *)hello, *peer = (const char *)envelope->body;
-    if (envelope->body_len != HELLO_BYTES || peer[RECV_AT - 1] || peer[HELLO_BYTES - 1]) {
-        return dw_link_report(why, DW_ERR_PROTOCOL, "channel %u: the peer's greeting is malformed",
-                              channel->id);
-    }
-    if (peer[0] != DW_FORMAT_MAJOR || peer[1] != DW_FORMAT_MINOR) {
+    /* The version comes first, because a greeting of another one may have another length. */
+    if (envelope->body_len > 1 && (peer[0] != DW_FORMAT_MAJOR || peer[1] != DW_FORMAT_MINOR)) {
         return dw_link_report(why, DW_ERR_VERSION,
                               "channel %u: the peer writes frames of format %u.%u, this end of "
                               "%d.%d; run the same release at both ends",
                               channel->id, envelope->body[0], envelope->body[1], DW_FORMAT_MAJOR,
                               DW_FORMAT_MINOR);
+    }
+    if (envelope->body_len != HELLO_BYTES || peer[RECV_AT - 1] || peer[HELLO_BYTES - 1]) {
+        return dw_link_report(why, DW_ERR_PROTOCOL, "channel %u: the peer's greeting is malformed",
+                              channel->id);
     }
     write_hello(channel, hello);
     dw_status status = compare_texts(channel, true, own + SEND_AT, peer + RECV_AT, why);

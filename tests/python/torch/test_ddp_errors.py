@@ -283,6 +283,32 @@ def test_an_interrupt_ends_the_wait(how):
     assert results(2, rank_that_is_interrupted, how)[0] == "interrupted"
 
 
+def rank_that_forks(rank, world, how):
+    model = DistributedDataParallel(small_model(), bucket_cap_mb=CAP)
+    state, hook = deltawire.torch.ddp_hook(**how)
+    model.register_comm_hook(state, hook)
+    step(model, rank)
+    here, there = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            hook(state, None)
+        except deltawire.DeltawireError as error:
+            os.write(there, str(error).encode())
+        os._exit(0)
+    os.close(there)
+    said = os.read(here, 1000).decode()
+    os.waitpid(child, 0)
+    step(model, rank)
+    return said
+
+
+@pytest.mark.parametrize("how", [{}, LINKS])
+def test_a_fork_is_refused_and_changes_nothing(how):
+    for said in results(2, rank_that_forks, how):
+        assert "fork" in said
+
+
 def rank_that_pickles(rank, world, how):
     state, hook = deltawire.torch.ddp_hook("delta:bits=3", **how)
     again, _ = pickle.loads(pickle.dumps((state, hook)))

@@ -334,7 +334,7 @@ def rank_of_mistakes(rank, world):
         fsdp.FSDPModule.set_custom_reduce_scatter = function
 
 
-def test_mistakes():
+def test_fsdp_misuse_is_an_error_with_a_sentence():
     results(2, rank_of_mistakes)
 
 

@@ -75,5 +75,5 @@ def mistakes(rank, x, expect):
         refused(expect, "another config", dwt.recv, z, 0, config="direct:bits=5", tag=2)
 
 
-def test_exchange(ranks):
+def test_p2p_exchange_gives_the_tensors_of_the_neighbours(ranks):
     assert ranks.run(2, exchange) == [[], []]

@@ -269,7 +269,7 @@ def misuse(rank, world):
     return said, type(made).__mro__[1] is pipelining.PipelineStage
 
 
-def test_misuse(ranks):
+def test_stage_misuse_is_an_error_with_a_sentence(ranks):
     words = ["already", "PipelineStage", "99", "evaluate", "carrier", "on_missing_ids"]
     words += ["dataset_size", "cannot be pickled", "cannot be pickled", "stage 5 of 9"]
     for said, is_subclass in ranks.run(2, misuse):

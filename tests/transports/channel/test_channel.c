@@ -180,6 +180,7 @@ static void malformed_channel_hellos_are_refused(void **state)
     greet(body, 0, DW_ERR_PROTOCOL, "malformed");
     body[1]++;
     greet(body, HELLO, DW_ERR_VERSION, "run the same release");
+    greet(body, HELLO - 2, DW_ERR_VERSION, "run the same release"); /* of another length */
     body[1]--;
     body[2] = 'w'; /* a word that nobody knows */
     greet(body, HELLO, DW_ERR_MISMATCH, "the peer sends 'waw:f32'");

@@ -112,6 +112,30 @@ static int cancel_within_a_message(dw_link *link, size_t whole)
     return had_part;
 }
 
+static void a_rank_that_receives_nothing_is_a_timeout(void **state)
+{
+    (void)state;
+    dw_link_options options = rig_options(rig_me);
+    options.max_queued_bytes = 1 << 20;
+    if (rig_me == 0) options.peer_timeout_ms = 300;
+    dw_link *link = rig_open_with(4, &options);
+    dw_status status = rig_me == 0 ? DW_OK : DW_ERR_TIMEOUT;
+    if (rig_me == 0) {
+        size_t len = (size_t)4 << 20;
+        unsigned char *data = calloc(1, len);
+        int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
+        while ((status == DW_OK || status == DW_PENDING) && suite_now_ns() < end) {
+            status = dw_link_send(link, TAG, data, len);
+            if (status == DW_PENDING) suite_sleep_ms(2);
+        }
+        free(data);
+    }
+    MPI_Barrier(rig_program); /* rank 1 has waited here all the time */
+    assert_int_equal(status, DW_ERR_TIMEOUT);
+    assert_true(rig_me == 1 || strstr(dw_link_why(link), "rank 1 took no"));
+    dw_link_close(link);
+}
+
 /* Rank 1 waits for chunks that will not be sent, and rank 0 has sent chunks that nobody receives
  * any more: both ends must clean up. */
 static void cancelling_within_a_message_delivers_no_part(void **state)
@@ -248,6 +272,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(links_of_different_numbers_are_different, rig_together),
         cmocka_unit_test_setup(messages_move_while_the_programs_call_nothing, rig_together),
         cmocka_unit_test_setup(messages_of_the_program_are_not_mixed_with_ours, rig_together),
+        cmocka_unit_test_setup(a_rank_that_receives_nothing_is_a_timeout, rig_together),
         cmocka_unit_test_setup(cancelling_within_a_message_delivers_no_part, rig_together),
         cmocka_unit_test_setup(a_link_outlives_its_dw_mpi, rig_together),
     };

@@ -44,7 +44,7 @@ static void has_every_symbol_and_is_new_enough(void **state)
     print_message("NCCL %d.%d.%d\n", version / 10000, version / 100 % 100, version % 100);
 }
 
-static void a_loaded_copy_is_used(void **state)
+static void nccl_already_loaded_by_the_program_is_used(void **state)
 {
     (void)state;
     void *theirs = dlsym(loaded, "ncclGetVersion"), *ours;
@@ -98,7 +98,7 @@ int main(void)
     if (status != DW_OK) return fprintf(stderr, "%s\n", why.text);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(has_every_symbol_and_is_new_enough),
-        cmocka_unit_test(a_loaded_copy_is_used),
+        cmocka_unit_test(nccl_already_loaded_by_the_program_is_used),
         cmocka_unit_test(unique_ids_are_unique),
         cmocka_unit_test(errors_have_texts),
         cmocka_unit_test(without_a_gpu_the_error_says_why),

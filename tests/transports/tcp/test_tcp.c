@@ -143,7 +143,7 @@ static void says_that_a_port_is_in_use(void **state)
     close(fd);
 }
 
-static void says_that_nobody_listens(void **state)
+static void dial_error_says_that_nobody_listens(void **state)
 {
     (void)state;
     int port;
@@ -385,7 +385,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tcp_address_error_names_the_wrong_part),
         cmocka_unit_test(says_that_a_port_is_in_use),
-        cmocka_unit_test(says_that_nobody_listens),
+        cmocka_unit_test(dial_error_says_that_nobody_listens),
         cmocka_unit_test(dials_until_somebody_listens),
         cmocka_unit_test(links_work_over_ipv6),
         cmocka_unit_test(listener_ignores_clients_that_are_not_deltawire),

@@ -369,7 +369,7 @@ static void refuses_bytes_that_are_not_tls(void **state)
 
 /* The first message of an honest dialler, as a thief could have recorded it: sent again as it was,
  * and with each of its bytes changed. */
-static void recorded_or_changed_hello_is_refused(void **state)
+static void recorded_or_changed_hello_never_opens_a_link(void **state)
 {
     (void)state;
     const dw_tls_options listener = tls_with_group_key("rank/0", NULL),
@@ -501,7 +501,7 @@ int main(void)
         cmocka_unit_test(refuses_foreign_clients),
         cmocka_unit_test(refuses_servers_without_proof),
         cmocka_unit_test(refuses_bytes_that_are_not_tls),
-        cmocka_unit_test(recorded_or_changed_hello_is_refused),
+        cmocka_unit_test(recorded_or_changed_hello_never_opens_a_link),
         cmocka_unit_test(unauthenticated_peer_is_read_at_most_16_kib),
         cmocka_unit_test(the_handshake_has_a_deadline),
         cmocka_unit_test(notices_a_peer_that_hangs_up),
