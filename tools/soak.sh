@@ -46,7 +46,7 @@ cmd_soak() {
     say "all-reduces over links with faults, and ranks that die, leave or disagree"
     "$build/asan-vectors/tests/collective/soak_group" 100000 </dev/null ||
         die "a sum was wrong, ranks had different bits, or a rank hung"
-    say "mutants of the pure layer, of the kernels for GPUs and of links"
+    say "the faults of tests/mutants.py"
     "$python" "$root/tests/mutants.py" "$root" </dev/null ||
         die "a mutant survived: a check is missing"
     say "soak: $repeat rounds without a finding"

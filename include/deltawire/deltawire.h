@@ -159,8 +159,8 @@ typedef struct dw_key {
  * fields of dw_config have the options' names (raw is the option dtype). Zero means the default in
  * every field.
  *
- * Codecs and options have two tiers. STABLE: all engines have them. COMPARISON: methods of the
- * literature, which lose against these, and may change or go: docs/codecs/for_comparison.md. */
+ * Codecs and options have two tiers. STABLE: they stay. COMPARISON: methods of the literature that
+ * lose, or gain nothing, and may change or go: docs/codecs/for_comparison.md. */
 typedef enum dw_tier { DW_TIER_STABLE = 1, DW_TIER_COMPARISON = 2 } dw_tier;
 typedef enum dw_codec {
     DW_CODEC_DELTA = 1,  /* the change since the sample's last visit (AQ-SGD) */
