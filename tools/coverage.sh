@@ -29,5 +29,6 @@ cmd_coverage() {
         2>"$dir/llvm-cov.log" | awk '$1 ~ /^src\// { print $1, $(NF - 2), $(NF - 1), $NF
             all += $(NF - 2); missed += $(NF - 1) }
         END { printf "src/ %d %d %.2f%%\n", all, missed, 100 * (all - missed) / all }' | column -t
-    [ $failed = 0 ] || die "a test has failed: what it alone reaches counts as missed above"
+    # A test that counts what a program prints or allocates may fail under instrumentation alone.
+    [ $failed = 0 ] || say "a test has failed: what it alone reaches counts as missed above"
 }
