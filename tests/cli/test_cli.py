@@ -39,7 +39,7 @@ def is_gone(pid):
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().split()[2] == "Z"  # a zombie that its parent does not wait for
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it may end between open and read
         return True
 
 
