@@ -22,7 +22,7 @@ double dw_bench_step_run(const dw_bench_step *of)
 {
     double lanes[DW_NORM_LANES] = {0};
     uint32_t largest = 0;
-    uint64_t clamped = 0;
+    uint64_t escapes = 0;
     for (uint64_t at = 0; at < of->n; at += RUN) {
         dw_step_run run = {.x_dtype = of->x_dtype,
                            .prev_dtype = of->prev_dtype,
@@ -37,17 +37,17 @@ double dw_bench_step_run(const dw_bench_step *of)
                            .codes = of->codes + at,
                            .dither = {1, at}};
         if (of->way == DW_BENCH_SQUARES)
-            kernels->step_squares(run.x, run.x_dtype, run.prev, run.prev_dtype, RUN, lanes,
-                                  &largest);
+            kernels->step_squares(run.x, run.x_dtype, run.prev, run.prev_dtype, RUN, DW_NO_LIMIT,
+                                  lanes, &largest);
         else if (of->way == DW_BENCH_ENCODE)
             kernels->step_encode(&run);
         else {
             run.x_dtype = of->prev_dtype;
             kernels->step_decode(&run);
         }
-        clamped += run.clamped;
+        escapes += run.escapes;
     }
-    return lanes[0] + largest + (double)clamped;
+    return lanes[0] + largest + (double)escapes;
 }
 
 static void put(void *to, dw_dtype dtype, uint64_t i, float value)

@@ -158,8 +158,8 @@ static void run_steps(const dw_kernels *kernels, tile *t, bool encodes)
         run.codes = t->payload + at;
         run.dither.element = at;
         if (encodes) {
-            kernels->step_squares(run.x, run.x_dtype, run.prev, run.prev_dtype, run.n, lanes,
-                                  &largest);
+            kernels->step_squares(run.x, run.x_dtype, run.prev, run.prev_dtype, run.n, DW_NO_LIMIT,
+                                  lanes, &largest);
             kernels->step_encode(&run);
         } else {
             kernels->step_decode(&run);

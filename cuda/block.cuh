@@ -32,8 +32,33 @@ typedef enum dw_variant {
     DW_SEARCHES_ROTATED
 } dw_variant;
 
-/* The largest size of a tile: 8 bits per element and a scale for every 16 elements. */
-enum { DW_STAGED_BYTES = DW_TILE_ELEMENTS + 2 * DW_TILE_ELEMENTS / 16 };
+/* The largest size of a tile: 8 bits per element, a scale for every 16 elements, and the room for
+ * escaped values, as dw_escapes_bytes. */
+enum {
+    DW_STAGED_BYTES = DW_TILE_ELEMENTS + 2 * DW_TILE_ELEMENTS / 16 +
+                      (4 + 6 * DW_TILE_ELEMENTS / 32 + 15) / 16 * 16
+};
+
+/* An escaped value of a tile: the number of its code in the tile, and its bits. */
+typedef struct dw_escape {
+    uint32_t place, bits;
+} dw_escape;
+
+/* Number i of the room of a tile of n codes (codecs/escapes.h); such values lie at even bytes. */
+DW_DEVICE dw_escape dw_escape_at(const uint8_t *room, uint32_t n, uint32_t i)
+{
+    const uint16_t *halves = (const uint16_t *)(room + 4), *value = halves + dw_escapes_most(n);
+    dw_escape escape = {halves[i], value[2 * i] | (uint32_t)value[2 * i + 1] << 16};
+    return escape;
+}
+
+DW_DEVICE void dw_escape_store(uint8_t *room, uint32_t n, uint32_t i, const dw_escape *escape)
+{
+    uint16_t *halves = (uint16_t *)(room + 4), *value = halves + dw_escapes_most(n);
+    halves[i] = (uint16_t)escape->place;
+    value[2 * i] = (uint16_t)escape->bits;
+    value[2 * i + 1] = (uint16_t)(escape->bits >> 16);
+}
 
 /* A constant as a type. A generic lambda that gets such an argument can use it as a parameter of a
  * template. */
@@ -353,6 +378,27 @@ DW_DEVICE uint64_t dw_block_sum(uint64_t mine, uint64_t *room)
     return all;
 }
 
+/* Returns the sum of the numbers of all threads in front of this one. *all becomes the sum of all.
+ * room: one word per warp. */
+DW_DEVICE uint32_t dw_block_scan(uint32_t mine, uint32_t *room, uint32_t *all)
+{
+    uint32_t sum = mine, before = 0, lane = threadIdx.x % DW_WARP, warp = threadIdx.x / DW_WARP;
+#pragma unroll
+    for (uint32_t apart = 1; apart < DW_WARP; apart *= 2) {
+        uint32_t other = __shfl_up_sync(DW_ALL_LANES, sum, apart);
+        sum += lane >= apart ? other : 0;
+    }
+    if (lane == DW_WARP - 1) room[warp] = sum;
+    __syncthreads();
+    *all = 0;
+    for (uint32_t i = 0; i < DW_WARPS; i++) {
+        before += i < warp ? room[i] : 0;
+        *all += room[i];
+    }
+    __syncthreads(); /* now room may be used again */
+    return before + sum - mine;
+}
+
 /* The choice for a piece, packed: scale | direct << 16. */
 DW_DEVICE uint16_t dw_scale_in(uint32_t chosen)
 {
@@ -365,10 +411,10 @@ DW_DEVICE bool dw_is_direct(uint32_t chosen)
 }
 
 /* What a thread, or a block, has found in its tiles. payload, state: its parts of the digests.
- * direct, zero, poisoned: the numbers of such pieces. clamped: the number of such values. */
+ * direct, zero, poisoned: the numbers of such pieces. escaped: of such values. */
 typedef struct dw_found {
     uint64_t payload, state;
-    uint32_t direct, zero, poisoned, clamped;
+    uint32_t direct, zero, poisoned, escaped;
 } dw_found;
 
 DW_DEVICE void dw_count(dw_found *found, uint32_t chosen)
@@ -379,9 +425,10 @@ DW_DEVICE void dw_count(dw_found *found, uint32_t chosen)
     found->poisoned += dw_scale_is_poisoned(scale) ? 1u : 0;
 }
 
-/* Shared memory for joining the results of a block's threads. */
+/* Shared memory for joining the results of a block's threads. scan: for dw_block_scan. */
 typedef struct dw_found_room {
     uint64_t sums[2][DW_WARPS];
+    uint32_t scan[DW_WARPS];
 } dw_found_room;
 
 /* Adds a number of every thread of a warp to a sum. */
@@ -397,7 +444,7 @@ DW_DEVICE void dw_add_block(dw_cuda_sums *sums, const dw_found *found, dw_found_
     dw_add_warp(&sums->direct, found->direct);
     dw_add_warp(&sums->zero, found->zero);
     dw_add_warp(&sums->poisoned, found->poisoned);
-    dw_add_warp(&sums->clamped, found->clamped);
+    dw_add_warp(&sums->escaped, found->escaped);
     uint64_t payload = dw_block_sum(found->payload, room->sums[0]),
              state = dw_block_sum(found->state, room->sums[1]);
     if (threadIdx.x != 0) return;
@@ -469,7 +516,7 @@ DW_DEVICE void dw_report_part(const dw_cuda_share *share, uint64_t payload, uint
     report->direct = dw_taken(&sums->direct);
     report->zero = dw_taken(&sums->zero);
     report->poisoned = dw_taken(&sums->poisoned);
-    report->clamped = dw_taken(&sums->clamped);
+    report->escaped = dw_taken(&sums->escaped);
     (void)dw_taken(&sums->arrived);
     __threadfence_system();
     report->serial = share->serial;

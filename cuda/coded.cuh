@@ -12,11 +12,12 @@
 #include "room.h"
 
 /* Shared memory: the tiles of a block. at: the number of each tile's first code in the block.
- * counts: how many codes each part has. scan, sums: for the functions below. */
+ * counts: how many codes each part has. escaped: how many escaped values the block has in front of
+ * each tile, and at last in all. scan, sums: for the functions below. */
 typedef struct dw_block_room {
     dw_coded_block block;
     dw_tile tiles[DW_BLOCK_TILES];
-    uint32_t at[DW_BLOCK_TILES], counts[DW_PARTS], scan[DW_WARPS];
+    uint32_t at[DW_BLOCK_TILES], counts[DW_PARTS], scan[DW_WARPS], escaped[DW_BLOCK_TILES + 1];
     uint64_t sums[DW_WARPS];
 } dw_block_room;
 
@@ -33,27 +34,6 @@ DW_DEVICE void dw_share_block(const dw_layout *layout, uint64_t number, dw_block
         }
     }
     __syncthreads();
-}
-
-/* Returns the sum of the numbers of all threads in front of this one. *all becomes the sum of all.
- * room: one word per warp. */
-DW_DEVICE uint32_t dw_block_scan(uint32_t mine, uint32_t *room, uint32_t *all)
-{
-    uint32_t sum = mine, before = 0, lane = threadIdx.x % DW_WARP, warp = threadIdx.x / DW_WARP;
-#pragma unroll
-    for (uint32_t apart = 1; apart < DW_WARP; apart *= 2) {
-        uint32_t other = __shfl_up_sync(DW_ALL_LANES, sum, apart);
-        sum += lane >= apart ? other : 0;
-    }
-    if (lane == DW_WARP - 1) room[warp] = sum;
-    __syncthreads();
-    *all = 0;
-    for (uint32_t i = 0; i < DW_WARPS; i++) {
-        before += i < warp ? room[i] : 0;
-        *all += room[i];
-    }
-    __syncthreads(); /* now room may be used again */
-    return before + sum - mine;
 }
 
 /* ---- The codes of a block -------------------------------------------------------------------- */
@@ -103,8 +83,82 @@ DW_DEVICE void dw_pack_block(const dw_layout *layout, const dw_block_room *room,
             dw_put_codes(eight, layout->bits, plain + tile->codes, tile->elements, at);
         }
         uint64_t end = tile->codes + (uint64_t)tile->elements / 8 * layout->bits + threadIdx.x;
-        if (end < tile->offset + tile->bytes) plain[end] = 0; /* less than 16 bytes */
+        if (end < tile->escapes) plain[end] = 0; /* less than 16 bytes */
     }
+}
+
+/* ---- Escaped values -------------------------------------------------------------------------- */
+
+/* Finds how many escaped values the tiles of a plain payload have in front of each tile. Returns
+ * how many bytes the list of all takes. */
+DW_DEVICE uint32_t dw_find_escapes(const dw_layout *layout, const uint8_t *plain,
+                                   dw_block_room *room)
+{
+    const uint32_t tiles = (uint32_t)room->block.tiles;
+    if (!layout->escapes) return 0;
+    if (threadIdx.x == 0) room->escaped[0] = 0;
+    for (uint32_t k = 0; threadIdx.x == 0 && k < tiles; k++) {
+        const dw_tile *tile = &room->tiles[k];
+        uint32_t count = *(const uint32_t *)(plain + tile->escapes),
+                 most = dw_escapes_most(tile->elements);
+        room->escaped[k + 1] = room->escaped[k] + (count < most ? count : most);
+    }
+    __syncthreads();
+    return DW_ESCAPE_BYTES * room->escaped[tiles];
+}
+
+/* Writes the list of a block to `to`. */
+DW_DEVICE void dw_gather_escapes(const uint8_t *plain, const dw_block_room *room, uint8_t *to)
+{
+    for (uint32_t k = 0; k < room->block.tiles; k++) {
+        const dw_tile *tile = &room->tiles[k];
+        const uint8_t *escapes = plain + tile->escapes;
+        uint32_t first = room->escaped[k], count = room->escaped[k + 1] - first;
+        for (uint32_t i = threadIdx.x; i < count; i += DW_CUDA_THREADS) {
+            uint8_t *entry = to + DW_ESCAPE_BYTES * (first + i);
+            dw_escape escape = dw_escape_at(escapes, tile->elements, i);
+            uint32_t place = room->at[k] + escape.place;
+            for (uint32_t b = 0; b < 2; b++) entry[b] = (uint8_t)(place >> (8 * b));
+            for (uint32_t b = 0; b < 4; b++) entry[2 + b] = (uint8_t)(escape.bits >> (8 * b));
+        }
+    }
+}
+
+/* Fills the room of tile number threadIdx.x of a plain payload, which holds zeros, with the values
+ * of a list of n that belong to it. Returns false if there are more than it has room for, or if the
+ * place of one is in no tile. */
+DW_DEVICE bool dw_spread_escapes(const uint8_t *list, uint32_t n, const dw_block_room *room,
+                                 uint8_t *plain)
+{
+    const uint32_t k = threadIdx.x;
+    if (k >= room->block.tiles) return true;
+    const dw_tile *tile = &room->tiles[k];
+    uint32_t count = 0, most = dw_escapes_most(tile->elements);
+    uint8_t *escapes = plain + tile->escapes;
+    for (uint32_t i = 0; i < n; i++, list += DW_ESCAPE_BYTES) {
+        uint32_t place = list[0] | (uint32_t)list[1] << 8, bits = 0;
+        if (place >= room->block.codes) return false;
+        if (place < room->at[k] || place - room->at[k] >= tile->elements) continue;
+        if (count == most) return false;
+        for (uint32_t b = 0; b < 4; b++) bits |= (uint32_t)list[2 + b] << (8 * b);
+        dw_escape escape = {place - room->at[k], bits};
+        dw_escape_store(escapes, tile->elements, count++, &escape);
+    }
+    *(uint32_t *)escapes = count;
+    return true;
+}
+
+/* Sets the rooms of all tiles of a plain payload to zeros. */
+DW_DEVICE void dw_clear_rooms(const dw_block_room *room, uint8_t *plain)
+{
+    for (uint32_t k = 0; k < room->block.tiles; k++) {
+        const dw_tile *tile = &room->tiles[k];
+        uint32_t *words = (uint32_t *)(plain + tile->escapes);
+        for (uint32_t i = threadIdx.x; i < dw_escapes_bytes(tile->elements) / 4;
+             i += DW_CUDA_THREADS)
+            words[i] = 0;
+    }
+    __syncthreads();
 }
 
 /* ---- Parts ----------------------------------------------------------------------------------- */

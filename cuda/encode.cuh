@@ -230,15 +230,16 @@ DW_DEVICE void dw_decide(const dw_cuda_encode_part *part, const dw_tile *tile, u
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) chosen[slot] = searched[slot].chosen;
 }
 
-/* Clears the padding behind scales and codes. */
+/* Clears the padding behind scales and codes. A room for escaped values is not cleared. */
 DW_DEVICE void dw_pad_tile(const dw_layout *layout, const dw_tile *tile, dw_encode_room *room)
 {
     uint32_t scales_end = layout->by_channel ? 0 : layout->scale_size * tile->segments,
              codes = (uint32_t)(tile->codes - tile->offset);
-    uint32_t codes_end = codes + tile->elements / 8 * layout->bits, bytes = (uint32_t)tile->bytes;
+    uint32_t codes_end = codes + tile->elements / 8 * layout->bits,
+             end = (uint32_t)(tile->escapes - tile->offset);
     if (threadIdx.x < 16 && scales_end + threadIdx.x < codes)
         room->staged[scales_end + threadIdx.x] = 0;
-    if (threadIdx.x < 16 && codes_end + threadIdx.x < bytes)
+    if (threadIdx.x < 16 && codes_end + threadIdx.x < end)
         room->staged[codes_end + threadIdx.x] = 0;
 }
 

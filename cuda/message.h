@@ -83,7 +83,7 @@ typedef struct dw_cuda_sums {
     /* arrived: how many blocks have finished, of the phases TILES and AUDIT, and then of the phase
      * JOIN. measured: how many blocks of phase CHOOSE have finished, and then of the encoder's
      * phase CODE; of CHOOSE counted only for the form step with one step per sample. */
-    unsigned long long payload, state, direct, zero, poisoned, clamped, arrived, measured;
+    unsigned long long payload, state, direct, zero, poisoned, escaped, arrived, measured;
     /* Used only where the job has `coded` set. coded: the digest of the payload in the frame. bad:
      * the fault that was found in a payload while it was decoded, as packed by dw_cuda_bad, or 0.
      * payload_bytes: the size that an encoded payload has in the frame. It is set by the host for a
@@ -106,7 +106,7 @@ DW_INLINE uint32_t dw_cuda_fault_of(uint64_t bad)
 /* payload: the digest of the payload in the frame. payload_bytes: its size, where it was coded or
  * moved; else 0. bad: as in the sums. */
 typedef struct dw_cuda_report {
-    uint64_t payload, state, direct, zero, poisoned, clamped, payload_bytes, bad;
+    uint64_t payload, state, direct, zero, poisoned, escaped, payload_bytes, bad;
     uint64_t serial; /* identifies the use of the part that the other fields belong to */
 } dw_cuda_report;
 

@@ -83,8 +83,9 @@ DW_DEVICE uint64_t dw_whole_tiles(const dw_cuda_share *share, const dw_layout *l
     return layout->segments / layout->tile_segments;
 }
 
-/* As dw_layout_tile. */
-template <bool Whole> DW_DEVICE dw_tile dw_tile_of(const dw_layout *layout, uint64_t index)
+/* As dw_layout_tile. Escapes: whether tiles have room for escaped values. */
+template <bool Whole, bool Escapes = false>
+DW_DEVICE dw_tile dw_tile_of(const dw_layout *layout, uint64_t index)
 {
     if (!Whole) return dw_layout_tile(layout, index);
     dw_tile tile;
@@ -93,7 +94,8 @@ template <bool Whole> DW_DEVICE dw_tile dw_tile_of(const dw_layout *layout, uint
     tile.elements = DW_TILE_ELEMENTS;
     tile.offset = layout->choice_bytes + layout->scale_bytes + index * layout->tile_bytes;
     tile.bytes = layout->tile_bytes;
-    tile.codes = tile.offset + tile.bytes - DW_TILE_ELEMENTS / 8 * layout->bits;
+    tile.escapes = tile.offset + tile.bytes - (Escapes ? dw_escapes_bytes(DW_TILE_ELEMENTS) : 0);
+    tile.codes = tile.escapes - DW_TILE_ELEMENTS / 8 * layout->bits;
     return tile;
 }
 

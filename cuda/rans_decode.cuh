@@ -14,7 +14,8 @@
 /* entries: for every slot its symbol, how many slots this has (from bit 8), and the number of the
  * slot among them (from bit 20); where codes follow a trellis, those of kind 1 behind those of kind
  * 0, with marks as symbols. spelling: the codes of every symbol, the first one lowest. parts: how
- * many tables the block has. from, bytes: the block in the frame. */
+ * many tables the block has. from, bytes: the block in the frame. used: how many bytes its codes
+ * take, behind its scales. */
 typedef struct dw_rans_decode_room {
     dw_block_room block;
     dw_tables_room make;
@@ -23,9 +24,9 @@ typedef struct dw_rans_decode_room {
         states[DW_RANS_STATES];
     dw_rans_reader reader;
     uint64_t from;
-    uint32_t bytes, parts, taken, is_wrong;
+    uint32_t bytes, used, parts, taken, is_wrong;
     dw_rans_fault fault;
-    bool goes_on, is_whole; /* the block can be read; it ends where its size says */
+    bool goes_on; /* the block can be read */
 } dw_rans_decode_room;
 
 /* ---- The words ------------------------------------------------------------------------------- */
@@ -160,7 +161,7 @@ DW_DEVICE dw_rans_fault dw_read_front(dw_rans_decode_room *room, const uint32_t 
     if (!wrong)
         wrong = dw_rans_judge_length(r, dw_rans_needs_states(room->tables, room->parts),
                                      room->block.block.codes, &used);
-    room->is_whole = used == r->bytes;
+    room->used = (uint32_t)used;
     return wrong;
 }
 
@@ -262,7 +263,7 @@ DW_DEVICE dw_rans_fault dw_decode_codes(const dw_decode_job *job, const uint8_t 
     if (dw_take_parts(room, room->block.counts, has_parts ? parted : codes)) return room->fault;
     __syncthreads();
     if (has_parts) dw_sort_parts<true>(layout, job->draws_key, &room->block, codes, parted);
-    return dw_agree(room, !room->is_whole, DW_RANS_BLOCK_SHORT);
+    return dw_agree(room, room->used != bytes && !layout->escapes, DW_RANS_BLOCK_SHORT);
 }
 
 /* Copies the scales of all tiles to the plain payload. */
@@ -301,7 +302,12 @@ DW_DEVICE dw_rans_fault dw_decode_block(const dw_decode_job *job, dw_rans_decode
     if (dw_agree(room, all >> layout->bits != 0, DW_RANS_CODES_WIDE)) return room->fault;
     dw_restore_scales(from, &room->block, plain);
     dw_pack_block(layout, &room->block, codes, plain);
-    return DW_RANS_RIGHT;
+    if (!layout->escapes) return DW_RANS_RIGHT;
+    uint32_t list = scales + room->used, n = (bytes - list) / DW_ESCAPE_BYTES;
+    dw_clear_rooms(&room->block, plain);
+    bool fits = (bytes - list) % DW_ESCAPE_BYTES == 0 &&
+                dw_spread_escapes(from + list, n, &room->block, plain);
+    return dw_agree(room, !fits, DW_RANS_ESCAPES);
 }
 
 /* ---- A payload ------------------------------------------------------------------------------- */

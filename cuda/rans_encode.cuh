@@ -76,13 +76,14 @@ DW_DEVICE void dw_put_words(const dw_rans_draft *draft, const uint8_t *codes,
 }
 
 /* Encodes the codes of a block to its region, and writes to *note where its bytes are. Returns
- * false if the block would not be shorter than its plain bytes. Only one thread writes the note. */
+ * false if the block would not be shorter than its plain bytes. Only one thread writes the note.
+ * escaped: how many bytes the escaped values of the plain payload take, which follow the words. */
 DW_DEVICE bool dw_encode_codes(const dw_rans_draft *draft, const uint8_t *codes,
-                               const uint32_t *counts, uint8_t *region, dw_cuda_note *note,
-                               dw_rans_encode_room *room)
+                               const uint32_t *counts, uint32_t escaped, const uint8_t *plain,
+                               uint8_t *region, dw_cuda_note *note, dw_rans_encode_room *room)
 {
     const dw_coded_block *b = &room->block.block;
-    uint32_t most = (uint32_t)(b->bytes - b->scales - 1), bound = (uint32_t)b->codes - 1;
+    uint32_t most = (uint32_t)(b->bytes - b->scales - escaped - 1), bound = (uint32_t)b->codes - 1;
     most = most < bound ? most : bound;
     if (draft->front_bytes > most) return false;
     uint32_t fits = (most - draft->front_bytes) / 2,
@@ -93,10 +94,11 @@ DW_DEVICE bool dw_encode_codes(const dw_rans_draft *draft, const uint8_t *codes,
     if (threadIdx.x < DW_WARP) dw_put_words(draft, codes, counts, region + end, fits, room);
     __syncthreads();
     if (room->words > fits) return false;
+    if (escaped) dw_gather_escapes(plain, &room->block, region + end);
     if (threadIdx.x != 0) return true;
     dw_rans_put_front(draft->tables, draft->parts, room->states, room->words, region + b->scales);
     note->front = (uint32_t)b->scales + draft->front_bytes;
-    note->size = note->front + 2 * room->words;
+    note->size = note->front + 2 * room->words + escaped;
     note->tail = end - 2 * room->words;
     note->is_raw = 0;
     return true;
@@ -137,7 +139,8 @@ DW_DEVICE bool dw_encode_block(const dw_encode_job *job, const dw_cuda_room *off
     uint8_t *work = job->scratch + offsets->work + b->number * offsets->each,
             *region = job->scratch + (b->from - (layout->choice_bytes + layout->scale_bytes)),
             *codes = job->payload + b->from, *parted = work + offsets->codes_bytes;
-    if (b->bytes <= b->scales + 1) return false;
+    const uint32_t escaped = dw_find_escapes(layout, job->payload, &room->block);
+    if (b->bytes <= b->scales + escaped + 1) return false;
     dw_copy_scales(job->payload, &room->block, region);
     if (!dw_blocks_are_bare(layout)) {
         codes = work;
@@ -155,7 +158,8 @@ DW_DEVICE bool dw_encode_block(const dw_encode_job *job, const dw_cuda_room *off
         if (has_parts) best = draft;
     }
     return dw_encode_codes(&best, has_parts ? parted : codes,
-                           has_parts ? room->block.counts : &room->count, region, note, room);
+                           has_parts ? room->block.counts : &room->count, escaped, job->payload,
+                           region, note, room);
 }
 
 /* Finds where every block begins in the payload, and the size of the payload. */

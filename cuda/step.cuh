@@ -2,13 +2,15 @@
  * step.cuh - the kernels of the form step: measure, encode and decode. A thread block takes tiles
  * in turn, and each of its threads DW_SLOTS eights (groups of eight elements) of a tile.
  *
- * An encoder needs the sum of the squares of all deltas that share a step. These sums are made in
- * binary64 and in the order of docs/format.md, 5, because the step depends on how each sum is
- * rounded. Where a piece lies in one tile, the block that encodes the tile adds up its squares
- * first. Where a sample, or a row of several tiles, shares a step, the kernel of phase CHOOSE runs
- * before, and stores the sum of every tile in `chosen`. The sums of a row are then added by every
- * block that encodes one of its tiles. The sums of a sample are added by the last block of phase
- * CHOOSE, which also writes the step into the payload.
+ * An encoder needs the sum of the squares of all deltas that share a step (squares.cuh). Where a
+ * piece lies in one tile, the block that encodes the tile adds up its squares first. Where a
+ * sample, or a row of several tiles, shares a step, the kernel of phase CHOOSE runs before, and
+ * stores the sum of every tile in `chosen`. The sums of a row are then added by every block that
+ * encodes one of its tiles. The sums of a sample are added by the last block of phase CHOOSE, which
+ * also writes the step into the payload.
+ *
+ * Values that are too large for a code go to the room behind the codes of their tile, in order. So
+ * the threads of a block count them together where any may be so large; few tiles have some.
  *
  * A product and a sum must be rounded separately, never fused. So kernels are compiled with
  * -fmad=false, and tests/cuda/budget.py looks for fused instructions in their PTX. The
@@ -16,57 +18,8 @@
 #ifndef DW_CUDA_STEP_CUH
 #define DW_CUDA_STEP_CUH
 
-#include "arithmetic/step.h"
 #include "decode.cuh"
-#include "encode.cuh"
-
-/* ---- Sums of squares ------------------------------------------------------------------------- */
-
-/* Shared memory for adding up squares: the deltas of a tile in the order of its codes, padding
- * included, and DW_NORM_LANES sums for each of its pieces. */
-typedef struct dw_squares_room {
-    __align__(16) float deltas[DW_TILE_ELEMENTS];
-    double lanes[DW_TILE_ELEMENTS];
-} dw_squares_room;
-
-/* Stores the deltas of an eight in shared memory, at its place within the tile. */
-DW_DEVICE void dw_share_deltas(dw_squares_room *room, const dw_place *place, const dw_eight *delta)
-{
-    if (!place->stored) return;
-#pragma unroll
-    for (uint32_t i = 0; i < DW_EIGHT; i += 4) {
-        dw_sixteen four = {{dw_bits_of(delta->of[i]), dw_bits_of(delta->of[i + 1]),
-                            dw_bits_of(delta->of[i + 2]), dw_bits_of(delta->of[i + 3])}};
-        *(dw_sixteen *)(room->deltas + place->first + i) = four;
-    }
-}
-
-/* Adds up the squares of the first `pieces` pieces, which have `width` elements each, in
- * DW_NORM_LANES sums per piece. (The square of a binary32 is exact in binary64, so here it would
- * not matter if product and sum were fused.) */
-DW_DEVICE void dw_add_squares(dw_squares_room *room, uint32_t pieces, uint32_t width)
-{
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < pieces * DW_NORM_LANES; i += DW_CUDA_THREADS) {
-        const float *deltas = room->deltas + i / DW_NORM_LANES * width;
-        double sum = 0;
-        for (uint32_t at = i % DW_NORM_LANES; at < width; at += DW_NORM_LANES) {
-            double delta = deltas[at];
-            sum += delta * delta;
-        }
-        room->lanes[i] = sum;
-    }
-    __syncthreads();
-}
-
-/* Returns the step for n values with this sum of squares. factor: the step as a multiple of their
- * root mean square. A value was NaN or infinite if, and only if, the sum is: it cannot overflow,
- * because the square of the largest binary32 is below 2^256, and binary64 reaches 2^1024. */
-DW_DEVICE uint16_t dw_step_for(double sum, uint64_t n, double factor)
-{
-    dw_squares squares = {sum, n, sum <= DBL_MAX ? 0 : DW_F32_INFINITY};
-    return dw_step_scale(&squares, factor);
-}
+#include "squares.cuh"
 
 /* ---- Phase CHOOSE: where a sample or a row of several tiles shares a step -------------------- */
 
@@ -77,7 +30,7 @@ enum { DW_WINDOW = 1024, DW_WINDOW_CHUNKS = DW_WINDOW / DW_CHUNK_TILES + 2 };
 
 /* Shared memory for one window. */
 typedef struct dw_join_room {
-    double sums[DW_WINDOW]; /* the sum of each tile */
+    double sums[DW_WINDOW]; /* the sum of each tile; at last, the peak of each thread */
     /* The sum of each chunk that has tiles in the window, over its tiles up to the window's end. */
     double parts[DW_WINDOW_CHUNKS];
     double carry; /* the sum so far of the chunk that goes on in the next window, or 0 */
@@ -102,19 +55,36 @@ DW_DEVICE double dw_add_parts(dw_join_room *room, uint64_t chunks, bool goes_on,
     return sum;
 }
 
+/* Returns the largest of a non-negative number of every thread, in thread 0. */
+DW_DEVICE double dw_block_peak(double mine, double *room)
+{
+    room[threadIdx.x] = mine;
+    for (uint32_t half = DW_CUDA_THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half && room[threadIdx.x + half] > room[threadIdx.x])
+            room[threadIdx.x] = room[threadIdx.x + half];
+    }
+    return room[0];
+}
+
 /* Returns the sum over all tiles of a sample, in thread 0; other threads get no valid result. As
  * on the CPU, the tiles of each chunk (arithmetic/layout.h) are added in order, and then
- * the sums of the chunks in order. tiles: the sum of every tile. */
-DW_DEVICE double dw_join_tiles(const dw_layout *layout, const double *tiles, dw_join_room *room)
+ * the sums of the chunks in order. tiles: the sum of every tile. *peak becomes the largest mean of
+ * the squares of a tile, in thread 0. */
+DW_DEVICE double dw_join_tiles(const dw_layout *layout, const double *tiles, dw_join_room *room,
+                               double *peak)
 {
     uint64_t each = dw_layout_chunk_tiles(layout);
-    double all = 0;
+    double all = 0, mine = 0;
     if (threadIdx.x == 0) room->carry = 0;
     for (uint64_t at = 0, end; at < layout->tiles; at = end) {
         end = layout->tiles - at < DW_WINDOW ? layout->tiles : at + DW_WINDOW;
         uint64_t first = at / each, last = (end - 1) / each;
-        for (uint64_t i = at + threadIdx.x; i < end; i += DW_CUDA_THREADS)
-            room->sums[i - at] = __ldcg(tiles + i);
+        for (uint64_t i = at + threadIdx.x; i < end; i += DW_CUDA_THREADS) {
+            double sum = __ldcg(tiles + i), mean = sum / (double)dw_tile_values(layout, i);
+            room->sums[i - at] = sum;
+            mine = mean > mine ? mean : mine;
+        }
         __syncthreads();
         for (uint64_t k = first + threadIdx.x; k <= last; k += DW_CUDA_THREADS) {
             uint64_t from = k == first ? at : k * each, to = k == last ? end : (k + 1) * each;
@@ -127,6 +97,7 @@ DW_DEVICE double dw_join_tiles(const dw_layout *layout, const double *tiles, dw_
         if (threadIdx.x == 0) all = dw_add_parts(room, last - first + 1, goes_on, all);
         __syncthreads();
     }
+    *peak = dw_block_peak(mine, room->sums);
     return all;
 }
 
@@ -134,30 +105,27 @@ DW_DEVICE double dw_join_tiles(const dw_layout *layout, const double *tiles, dw_
 DW_DEVICE void dw_settle_sample(const dw_cuda_encode_part *part, dw_join_room *room)
 {
     const dw_layout *layout = &part->job.layout;
-    double sum = dw_join_tiles(layout, (const double *)part->share.chosen, room);
+    double peak, sum = dw_join_tiles(layout, (const double *)part->share.chosen, room, &peak);
     if (threadIdx.x != 0) return;
-    uint16_t step = dw_step_for(sum, (uint64_t)layout->t * layout->c, part->job.step);
+    uint16_t step = dw_step_for(sum, (uint64_t)layout->t * layout->c, peak, part->job.step);
     dw_sixteen front = {{step, 0, 0, 0}};
     dw_payload_store(part->job.payload + layout->choice_bytes, front);
     if (step == 0) atomicAdd(&part->share.sums->zero, 1ull);
     if (dw_scale_is_poisoned(step)) atomicAdd(&part->share.sums->poisoned, 1ull);
 }
 
-/* Stores the sum of squares of one tile. Rotates: whether the layout rotates. */
+/* Stores the sum of squares of the bulk of one tile. Rotates: whether the layout rotates. */
 template <bool Rotates, bool Whole>
 DW_DEVICE void dw_step_measure_tile(const dw_cuda_encode_part *part, uint64_t index,
                                     const dw_prefetch *prefetch, dw_squares_room *room)
 {
     const dw_encode_job *job = &part->job;
-    dw_tile tile = dw_tile_of<Whole>(&job->layout, index);
+    dw_tile tile = dw_tile_of<Whole, true>(&job->layout, index);
     dw_eights all;
     dw_load_eights<Whole>(job, &tile, index, job->x_dtype, job->prev_dtype, prefetch, &all);
     if (Rotates) dw_rotate_deltas(&job->layout, &all);
-#pragma unroll
-    for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
-        dw_share_deltas(room, &all.place[slot], &all.e[slot].delta);
-    dw_add_squares(room, 1, tile.elements);
-    if (threadIdx.x == 0) ((double *)part->share.chosen)[index] = dw_step_sum(room->lanes);
+    double sum = dw_bulk_of(room, &all, 1, tile.elements, dw_tile_values(&job->layout, index));
+    if (threadIdx.x == 0) ((double *)part->share.chosen)[index] = sum;
 }
 
 /* The kernel of phase CHOOSE: measures the tiles of a block. The last block also settles the step
@@ -208,10 +176,17 @@ DW_DEVICE uint16_t dw_step_of_row(const dw_cuda_encode_part *part, uint64_t inde
     const dw_layout *layout = &part->job.layout;
     const double *tiles =
         (const double *)part->share.chosen + index / layout->row_segments * layout->row_segments;
-    double sum = 0;
+    double sum = 0, peak = 0, last = 0;
 #pragma unroll 4
-    for (uint32_t i = 0; i < layout->row_segments; i++) sum += __ldcg(tiles + i);
-    return dw_step_for(sum, layout->c, part->job.step);
+    for (uint32_t i = 0; i < layout->row_segments; i++) {
+        peak = last > peak ? last : peak;
+        last = __ldcg(tiles + i);
+        sum += last;
+    }
+    /* All tiles but the last have equally many values. */
+    peak /= (double)layout->segment_channels;
+    last /= (double)layout->last_channels;
+    return dw_step_for(sum, layout->c, last > peak ? last : peak, part->job.step);
 }
 
 /* Returns how many values a segment of a tile has, without padding. */
@@ -236,13 +211,12 @@ DW_DEVICE void dw_find_steps(const dw_cuda_encode_part *part, const dw_tile *til
         __syncthreads();
         return;
     }
-#pragma unroll
-    for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
-        dw_share_deltas(&room->squares, &all->place[slot], &all->e[slot].delta);
-    dw_add_squares(&room->squares, tile->segments, layout->segment_width);
-    for (uint32_t i = threadIdx.x; i < tile->segments; i += DW_CUDA_THREADS)
-        room->steps[i] = dw_step_for(dw_step_sum(room->squares.lanes + i * DW_NORM_LANES),
-                                     dw_segment_values(layout, tile, i), part->job.step);
+    static_assert(DW_MOST_PIECES <= (uint32_t)DW_CUDA_THREADS,
+                  "a thread finds the step of each piece");
+    bool is_mine = threadIdx.x < tile->segments;
+    uint32_t n = is_mine ? dw_segment_values(layout, tile, threadIdx.x) : 1;
+    double sum = dw_bulk_of(&room->squares, all, tile->segments, layout->segment_width, n);
+    if (is_mine) room->steps[threadIdx.x] = dw_step_for(sum, n, sum / (double)n, part->job.step);
     __syncthreads();
 }
 
@@ -250,9 +224,8 @@ DW_DEVICE void dw_find_steps(const dw_cuda_encode_part *part, const dw_tile *til
  * GPU computes at half the speed or less. */
 DW_DEVICE int32_t dw_step_level_of(float scaled)
 {
-    float most = (float)DW_STEP_LEVELS, clamped = scaled < most ? scaled : most;
-    clamped = clamped > -most ? clamped : -most;
-    return (int32_t)(dw_bits_of(clamped + DW_MAGIC) - DW_MAGIC_BITS);
+    int32_t level = (int32_t)(dw_bits_of(scaled + DW_MAGIC) - DW_MAGIC_BITS);
+    return dw_step_escapes(scaled) ? -DW_STEP_ZERO : level;
 }
 
 /* Returns the same as dw_step_value, but without a conversion. */
@@ -272,32 +245,122 @@ DW_DEVICE dw_eight dw_step_dithers(const dw_encode_job *job, const dw_place *pla
                                    : none;
 }
 
-/* Computes the codes and the new prev of eight elements of one piece. Where dithers are
- * subtractive, the decoder subtracts them from the levels, and so must this function for the new
- * prev. Returns how many values were clamped; padding never is. */
-DW_DEVICE uint32_t dw_step_encode_eight(const dw_encode_job *job, const dw_place *place,
-                                        dw_encoding *e, uint16_t step, dw_dtype prev_dtype)
+/* Computes the codes and the new values of eight elements of one piece, as if no value escaped.
+ * Where dithers are subtractive, the decoder subtracts them from the levels, and so must this
+ * function for the new values. */
+DW_DEVICE void dw_step_encode_eight(const dw_encode_job *job, const dw_place *place, dw_encoding *e,
+                                    uint16_t step, float values[DW_EIGHT])
 {
     const bool subtracts = job->layout.dithers;
     const dw_eight z = dw_step_dithers(job, place);
     bool poisoned = dw_scale_is_poisoned(step);
     float inverse = dw_step_inverse(step), width = dw_bf16_widen(step);
-    float values[DW_EIGHT];
-    uint32_t clamped = 0;
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++) {
         float scaled = dw_step_scaled(e->delta.of[i], inverse, z.of[i]);
         int32_t level = poisoned ? 0 : dw_step_level_of(scaled);
         values[i] = e->base.of[i] + dw_step_value_of(level, subtracts ? z.of[i] : 0.0f, width);
-        clamped += !poisoned && dw_step_is_clamped(scaled) ? 1u : 0u;
         e->codes[i] = (uint32_t)(level + DW_STEP_ZERO);
     }
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++)
         if (poisoned) values[i] = e->base.of[i];
-    dw_narrow_eight(values, prev_dtype, e->next);
-    return clamped;
 }
+
+/* ---- Escaped values of an encoder ------------------------------------------------------------ */
+
+/* Clears the room of a tile for escaped values. */
+DW_DEVICE void dw_clear_escapes(const dw_tile *tile, dw_encode_room *room)
+{
+    uint32_t *words = (uint32_t *)(room->staged + (tile->escapes - tile->offset));
+    for (uint32_t i = threadIdx.x; i < dw_escapes_bytes(tile->elements) / 4; i += DW_CUDA_THREADS)
+        words[i] = 0;
+}
+
+/* Whether values of a thread's eights may escape: not unless a delta is 126 steps large, whatever
+ * the rounding. The product is exact, or it is infinite and no delta is so large. */
+DW_DEVICE bool dw_may_escape(const dw_eights *all, const uint16_t *steps)
+{
+    bool may = false;
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        if (!all->place[slot].stored) continue;
+        float least = 126.0f * dw_bf16_widen(steps[all->place[slot].segment]);
+#pragma unroll
+        for (uint32_t i = 0; i < DW_EIGHT; i++)
+            may = may || (fabsf(all->e[slot].delta.of[i]) >= least && least > 0.0f);
+    }
+    return may;
+}
+
+/* How many values of an eight escape. */
+DW_DEVICE uint32_t dw_count_escapes(const dw_encode_job *job, const dw_place *place,
+                                    const dw_eight *delta, uint16_t step)
+{
+    const dw_eight z = dw_step_dithers(job, place);
+    float inverse = dw_step_inverse(step);
+    uint32_t count = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++)
+        count += dw_step_escapes(dw_step_scaled(delta->of[i], inverse, z.of[i])) ? 1u : 0;
+    return dw_scale_is_poisoned(step) ? 0 : count;
+}
+
+/* Finds how many values of the tile escape in front of each eight of this thread, and stores their
+ * number in the room. Returns false, in all threads, where none escape. */
+DW_DEVICE bool dw_rank_escapes(const dw_encode_job *job, const dw_tile *tile, const dw_eights *all,
+                               const uint16_t *steps, dw_encode_room *room,
+                               uint32_t ranks[DW_SLOTS])
+{
+    uint32_t total = 0, most = dw_escapes_most(tile->elements);
+    if (!__syncthreads_or(dw_may_escape(all, steps))) return false;
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        const dw_place *place = &all->place[slot];
+        uint32_t of_slot, count = 0;
+        if (place->stored)
+            count = dw_count_escapes(job, place, &all->e[slot].delta, steps[place->segment]);
+        ranks[slot] = total + dw_block_scan(count, room->found.scan, &of_slot);
+        total += of_slot;
+    }
+    if (threadIdx.x == 0)
+        *(uint32_t *)(room->staged + (tile->escapes - tile->offset)) = total < most ? total : most;
+    return total > 0;
+}
+
+/* Stores the escaped values of an eight in the room, as long as it is not full, and sets codes and
+ * new values of their elements. Returns how many it has stored. Stored is x itself, or what is
+ * coded of it where values are rotated, or prev is a residual. rank: how many values of the tile
+ * escape in front of this eight. */
+template <bool Rotates>
+DW_DEVICE uint32_t dw_put_escapes(const dw_encode_job *job, const dw_tile *tile,
+                                  const dw_place *place, dw_encoding *e, dw_dtype x_dtype,
+                                  uint16_t step, uint32_t rank, dw_encode_room *room,
+                                  float values[DW_EIGHT])
+{
+    const uint32_t most = dw_escapes_most(tile->elements), first = rank;
+    const bool is_delta = Rotates || job->keeps_residual;
+    const dw_eight z = dw_step_dithers(job, place);
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++) {
+        if (e->codes[i] != 0) continue;
+        float value = e->delta.of[i], base = e->base.of[i];
+        e->codes[i] = DW_STEP_ZERO;
+        if (rank >= most) { /* no room: the level is 0 */
+            values[i] = base + dw_step_value_of(0, job->layout.dithers ? z.of[i] : 0.0f,
+                                                dw_bf16_widen(step));
+            continue;
+        }
+        if (!is_delta) value = dw_widen(dw_load_bits(job->x, x_dtype, place->tensor + i), x_dtype);
+        dw_escape escape = {place->first + i, dw_bits_of(value)};
+        dw_escape_store(room->staged + (tile->escapes - tile->offset), tile->elements, rank++,
+                        &escape);
+        values[i] = is_delta ? base + value : value;
+    }
+    return rank - first;
+}
+
+/* ---- A tile of an encoder -------------------------------------------------------------------- */
 
 /* Stages the step of a piece for the tile's bytes, and counts the piece. Does nothing if this eight
  * is not the first of its piece, or if the step lies in front of the tiles. */
@@ -318,23 +381,30 @@ DW_DEVICE void dw_step_encode_tile(const dw_cuda_encode_part *part, uint64_t ind
 {
     const dw_encode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
-    dw_tile tile = dw_tile_of<Whole>(layout, index);
+    dw_tile tile = dw_tile_of<Whole, true>(layout, index);
     dw_eights all;
+    uint32_t ranks[DW_SLOTS];
     dw_load_eights<Whole>(job, &tile, index, x_dtype, prev_dtype, prefetch, &all);
     if (Rotates) dw_rotate_deltas(layout, &all);
     dw_pad_tile(layout, &tile, room);
+    dw_clear_escapes(&tile, room);
     dw_find_steps(part, &tile, index, &all, steps);
+    const bool escapes = dw_rank_escapes(job, &tile, &all, steps->steps, room, ranks);
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
         const dw_place *place = &all.place[slot];
+        dw_encoding *e = &all.e[slot];
         uint16_t step = place->stored ? steps->steps[place->segment] : 0;
+        float values[DW_EIGHT];
         dw_note_step(layout, place, step, room, found);
-        found->clamped +=
-            dw_step_encode_eight(job, place, &all.e[slot], step, Rotates ? DW_F32 : prev_dtype);
+        dw_step_encode_eight(job, place, e, step, values);
+        if (escapes)
+            found->escaped += dw_put_escapes<Rotates>(job, &tile, place, e, x_dtype, step,
+                                                      ranks[slot], room, values);
+        dw_narrow_eight(values, Rotates ? DW_F32 : prev_dtype, e->next);
         if (Rotates)
-            dw_unrotate_encoded(job, &all.e[slot], &all.held[slot], prev_dtype,
-                                dw_scale_is_poisoned(step));
-        found->state += dw_store_encoded(job, &tile, place, &all.e[slot], prev_dtype, room);
+            dw_unrotate_encoded(job, e, &all.held[slot], prev_dtype, dw_scale_is_poisoned(step));
+        found->state += dw_store_encoded(job, &tile, place, e, prev_dtype, room);
     }
     __syncthreads();
     found->payload += dw_put_tile(job, &tile, room);
@@ -367,13 +437,35 @@ DW_DEVICE uint16_t dw_step_at(const dw_decode_job *job, const dw_place *place,
     return *(const uint16_t *)(room->staged + 2 * place->segment);
 }
 
+/* How many escaped values a staged tile has. */
+DW_DEVICE uint32_t dw_escapes_of(const dw_tile *tile, const dw_decode_room *room)
+{
+    uint32_t count = *(const uint32_t *)(room->staged + (tile->escapes - tile->offset)),
+             most = dw_escapes_most(tile->elements);
+    return count < most ? count : most;
+}
+
+/* Replaces the values of escaped elements of an eight. count: as above. */
+DW_DEVICE void dw_take_escapes(const dw_tile *tile, const dw_place *place, uint32_t count,
+                               const dw_decode_room *room, dw_eight *value)
+{
+    for (uint32_t k = 0; k < count; k++) {
+        dw_escape escape =
+            dw_escape_at(room->staged + (tile->escapes - tile->offset), tile->elements, k);
+        uint32_t at = escape.place - place->first;
+#pragma unroll
+        for (uint32_t i = 0; i < DW_EIGHT; i++)
+            if (at == i) value->of[i] = dw_step_escaped(escape.bits);
+    }
+}
+
 /* Computes the new prev of eight elements, or y where there is no state, as bits of dtype. held:
- * the old prev. keeps: poisoned pieces keep it; otherwise they become NaN. Returns a mask of
- * poisoned elements. */
+ * the old prev. keeps: poisoned pieces keep it; otherwise they become NaN. escapes:
+ * how many values of the tile escaped. Returns a mask of poisoned elements. */
 DW_DEVICE uint32_t dw_step_reconstruct_eight(const dw_decode_job *job, const dw_tile *tile,
                                              const dw_place *place, const dw_eight *held,
                                              dw_dtype dtype, bool keeps, const dw_decode_room *room,
-                                             uint32_t out[DW_EIGHT])
+                                             uint32_t escapes, uint32_t out[DW_EIGHT])
 {
     uint32_t codes[DW_EIGHT];
     uint16_t step = dw_step_at(job, place, room);
@@ -388,6 +480,7 @@ DW_DEVICE uint32_t dw_step_reconstruct_eight(const dw_decode_job *job, const dw_
     for (uint32_t i = 0; i < DW_EIGHT; i++)
         value.of[i] =
             held->of[i] + dw_step_value_of((int32_t)codes[i] - DW_STEP_ZERO, z.of[i], width);
+    if (escapes) dw_take_escapes(tile, place, escapes, room, &value);
     return dw_narrow_piece(&value, held, poisoned, keeps, dtype, out);
 }
 
@@ -396,12 +489,14 @@ DW_DEVICE uint32_t dw_step_reconstruct_eight(const dw_decode_job *job, const dw_
 template <bool HasState, bool Rotates>
 DW_DEVICE uint64_t dw_step_store_decoded(const dw_decode_job *job, const dw_tile *tile,
                                          const dw_place *place, const dw_eight *held,
-                                         dw_dtype dtype, const dw_decode_room *room)
+                                         dw_dtype dtype, const dw_decode_room *room,
+                                         uint32_t escapes)
 {
     return dw_store_reconstructed<HasState, Rotates>(
         job, place, held, dtype,
         [&](const dw_eight *base, dw_dtype made, bool keeps, uint32_t *bits) {
-            return dw_step_reconstruct_eight(job, tile, place, base, made, keeps, room, bits);
+            return dw_step_reconstruct_eight(job, tile, place, base, made, keeps, room, escapes,
+                                             bits);
         });
 }
 
@@ -412,11 +507,12 @@ DW_DEVICE void dw_step_decode_tile(const dw_decode_job *job, uint64_t index, dw_
                                    dw_found *found)
 {
     const dw_layout *layout = &job->layout;
-    dw_tile tile = dw_tile_of<Whole>(layout, index);
+    dw_tile tile = dw_tile_of<Whole, true>(layout, index);
     dw_held_eights all;
     dw_load_held<HasState, Whole>(job, &tile, index, dtype, prefetch, &all);
     found->payload += dw_take_tile<Whole>(job, &tile, prefetch, room);
     __syncthreads();
+    const uint32_t escapes = dw_escapes_of(&tile, room);
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
         const dw_place *place = &all.place[slot];
@@ -424,7 +520,7 @@ DW_DEVICE void dw_step_decode_tile(const dw_decode_job *job, uint64_t index, dw_
             layout->by_sample ? index == 0 && place->first == 0 : place->stored && place->leads;
         if (is_first) dw_count(found, dw_step_at(job, place, room));
         found->state += dw_step_store_decoded<HasState, Rotates>(job, &tile, place, &all.held[slot],
-                                                                 dtype, room);
+                                                                 dtype, room, escapes);
     }
 }
 

@@ -367,7 +367,7 @@ typedef struct dw_counters {
     uint64_t zero_groups;       /* ... with no value of 2^-96 or more; blocks of mx: with scale 0 */
     /* ... that contained NaN or Inf; encoder: also each such value in a key entry of floats. */
     uint64_t poisoned_groups;
-    uint64_t clamped_values;  /* encoder, form step: they were more than 127 steps large */
+    uint64_t escaped_values;  /* encoder, form step: too large for a code, so sent as they are */
     uint64_t acks, nacks;     /* replies received (encoder) or sent (decoder) */
     uint64_t rebases;         /* NACKs that were answered with a delta from an older copy */
     uint64_t resyncs;         /* sync entries: they carried values as floats, without a base */

@@ -11,7 +11,7 @@ class Counters(NamedTuple):
     """What an encoder or decoder has counted since it was made.
 
     frames, key_entries, delta_entries, stateless_entries, skipped_entries; raw_bytes,
-    encoded_bytes; groups, direct_groups, zero_groups, poisoned_groups, clamped_values; acks, nacks,
+    encoded_bytes; groups, direct_groups, zero_groups, poisoned_groups, escaped_values; acks, nacks,
     rebases, resyncs, rejected_frames; busy_ns (nanoseconds inside encode or decode). Current
     values: keys_held, state_bytes, slack_bytes. Encoders only: x_square, delta_square,
     error_square, sums of squares that are meaningful relative to each other. deltawire.h documents
@@ -29,7 +29,7 @@ class Counters(NamedTuple):
     direct_groups: int
     zero_groups: int
     poisoned_groups: int
-    clamped_values: int
+    escaped_values: int
     acks: int
     nacks: int
     rebases: int

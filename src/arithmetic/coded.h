@@ -69,7 +69,7 @@ DW_INLINE dw_coded_block dw_coded_block_of(const dw_layout *layout, uint64_t num
  * codes, one per byte. */
 DW_INLINE bool dw_blocks_are_bare(const dw_layout *layout)
 {
-    return layout->bits == 8 && !layout->scales_in_tiles;
+    return layout->bits == 8 && !layout->scales_in_tiles && !layout->escapes;
 }
 
 /* Returns how many codes the largest block has. No chunk has more tiles than the first chunk, and

@@ -42,6 +42,7 @@ typedef struct dw_layout {
     uint64_t tile_bytes, payload_bytes;
     bool by_sample;       /* there is one piece, the whole sample */
     bool scales_in_tiles; /* every tile begins with the scales of its pieces */
+    bool escapes;         /* form step: tiles have room for escaped values behind their codes */
     bool dithers;         /* form step: the codes have subtractive dither (arithmetic/step.h) */
     bool may_trellis;     /* form step: the codes may follow a trellis (arithmetic/trellis.h) */
     /* Blocks of so many channels are rotated (arithmetic/rotate.h); 0: none are. It divides c, so
@@ -54,6 +55,7 @@ typedef struct dw_tile {
     uint32_t segments, elements; /* elements stored, padding included */
     uint64_t offset;             /* where the tile's scales begin, within the payload */
     uint64_t codes;              /* where its codes begin, within the payload */
+    uint64_t escapes;            /* where the room for escaped values begins */
     uint64_t bytes;
 } dw_tile;
 
@@ -82,13 +84,30 @@ DW_INLINE void dw_layout_rows(dw_layout *layout, uint32_t c, uint32_t group)
     layout->tile_segments = layout->cut_rows ? 1 : DW_TILE_ELEMENTS / layout->segment_width;
 }
 
+/* How many escaped values a tile of so many elements has room for. It is more than an encoder can
+ * make (arithmetic/step.h, DW_STEP_LEAST). */
+DW_INLINE uint32_t dw_escapes_most(uint64_t elements)
+{
+    return (uint32_t)((elements + 31) / 32);
+}
+
+enum { DW_ESCAPE_BYTES = 6 }; /* a place and a value in the list of a coded block */
+
+/* Bytes of that room: their number, 4 bytes; their places, 2 bytes each; and the values, 4 bytes
+ * each. */
+DW_INLINE uint64_t dw_escapes_bytes(uint64_t elements)
+{
+    return dw_round_up(4 + 6 * (uint64_t)dw_escapes_most(elements), 16);
+}
+
 /* Bytes of a tile with so many segments and elements. Its scales are included unless they lie in
  * front of all tiles. */
 DW_INLINE uint64_t dw_layout_tile_bytes(const dw_layout *layout, uint64_t segments,
                                         uint64_t elements)
 {
     return dw_layout_scales_bytes(layout, layout->scales_in_tiles ? segments : 0) +
-           dw_round_up(elements * layout->bits / 8, 16);
+           dw_round_up(elements * layout->bits / 8, 16) +
+           (layout->escapes ? dw_escapes_bytes(elements) : 0);
 }
 
 /* Bytes of all tiles of one row, where rows are cut. */
@@ -98,11 +117,13 @@ DW_INLINE uint64_t dw_layout_row_bytes(const dw_layout *layout)
            dw_layout_tile_bytes(layout, 1, layout->last_width);
 }
 
-/* As dw_layout_make, with scales of scale_size bytes, 1 or 2. */
+/* As dw_layout_make, with scales of scale_size bytes, 1 or 2, and with room for escaped values. */
 DW_INLINE bool dw_layout_make_scaled(dw_layout *layout, uint32_t t, uint32_t c, uint32_t bits,
-                                     uint32_t group, uint32_t scale_size, bool chooses)
+                                     uint32_t group, uint32_t scale_size, bool chooses,
+                                     bool escapes)
 {
     memset(layout, 0, sizeof *layout);
+    layout->escapes = escapes;
     layout->scale_size = scale_size;
     layout->t = t;
     layout->c = c;
@@ -140,7 +161,7 @@ DW_INLINE bool dw_layout_make_scaled(dw_layout *layout, uint32_t t, uint32_t c, 
 DW_INLINE bool dw_layout_make(dw_layout *layout, uint32_t t, uint32_t c, uint32_t bits,
                               uint32_t group, bool chooses)
 {
-    return dw_layout_make_scaled(layout, t, c, bits, group, 2, chooses);
+    return dw_layout_make_scaled(layout, t, c, bits, group, 2, chooses, false);
 }
 
 /* The layout of a microscaled payload: pieces are blocks of 32 channels with a scale of one byte.
@@ -148,7 +169,7 @@ DW_INLINE bool dw_layout_make(dw_layout *layout, uint32_t t, uint32_t c, uint32_
 DW_INLINE bool dw_layout_make_mx(dw_layout *layout, uint32_t t, uint32_t c, uint32_t element,
                                  uint32_t bits, bool chooses)
 {
-    bool made = dw_layout_make_scaled(layout, t, c, bits, 32, 1, chooses);
+    bool made = dw_layout_make_scaled(layout, t, c, bits, 32, 1, chooses, false);
     layout->element = element;
     return made;
 }
@@ -158,7 +179,7 @@ DW_INLINE bool dw_layout_make_mx(dw_layout *layout, uint32_t t, uint32_t c, uint
 DW_INLINE bool dw_layout_make_step(dw_layout *layout, uint32_t t, uint32_t c, uint32_t group,
                                    bool dithers)
 {
-    bool made = dw_layout_make_scaled(layout, t, c, 8, group, 2, false);
+    bool made = dw_layout_make_scaled(layout, t, c, 8, group, 2, false, true);
     layout->dithers = dithers;
     layout->may_trellis = !dithers;
     return made;
@@ -183,6 +204,7 @@ DW_INLINE dw_tile dw_layout_tile(const dw_layout *layout, uint64_t i)
     }
     bool has_scales = layout->scales_in_tiles;
     tile.codes = tile.offset + (has_scales ? dw_layout_scales_bytes(layout, tile.segments) : 0);
+    tile.escapes = tile.codes + dw_round_up((uint64_t)tile.elements * layout->bits / 8, 16);
     tile.bytes = dw_layout_tile_bytes(layout, tile.segments, tile.elements);
     return tile;
 }

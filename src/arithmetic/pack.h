@@ -39,6 +39,10 @@ DW_INLINE void dw_unpack_eight(const uint8_t *plane, uint32_t from, uint32_t wid
 DW_INLINE void dw_pack(const uint8_t *codes, size_t n, uint32_t bits, uint8_t *tile,
                        size_t tile_elements, size_t first)
 {
+    if (bits == 8) {
+        memcpy(tile + first, codes, n);
+        return;
+    }
     for (uint32_t from = 0; from < bits;) {
         uint32_t width = dw_plane_width(bits, from);
         uint8_t *plane = tile + tile_elements * from / 8 + first * width / 8;
@@ -52,6 +56,10 @@ DW_INLINE void dw_pack(const uint8_t *codes, size_t n, uint32_t bits, uint8_t *t
 DW_INLINE void dw_unpack(uint8_t *codes, size_t n, uint32_t bits, const uint8_t *tile,
                          size_t tile_elements, size_t first)
 {
+    if (bits == 8) {
+        memcpy(codes, tile + first, n);
+        return;
+    }
     for (size_t i = 0; i < n; i++) codes[i] = 0;
     for (uint32_t from = 0; from < bits;) {
         uint32_t width = dw_plane_width(bits, from);

@@ -34,7 +34,7 @@ struct dw_kernels;
 
 typedef struct dw_sums {
     double x_square, delta_square, error_square;
-    uint64_t pieces, direct, zero, poisoned, clamped;
+    uint64_t pieces, direct, zero, poisoned, escaped;
 } dw_sums;
 
 static inline void dw_sums_add(dw_sums *to, const dw_sums *sums)
@@ -46,7 +46,7 @@ static inline void dw_sums_add(dw_sums *to, const dw_sums *sums)
     to->direct += sums->direct;
     to->zero += sums->zero;
     to->poisoned += sums->poisoned;
-    to->clamped += sums->clamped;
+    to->escaped += sums->escaped;
 }
 
 /* The result of one chunk. Sums for digests may be added in any order; sums of squares are added in

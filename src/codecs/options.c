@@ -84,7 +84,8 @@ static const dw_word lengths[] = {{"64", 64},       {"128", 128},     {"256", 25
                                   {"4096", 4096},   {"8192", 8192},   {"16384", 16384},
                                   {"32768", 32768}, {"65536", 65536}, {0}};
 
-enum { STEP_MOST = 100000 }; /* the largest step of all configs, in thousandths */
+/* The smallest (arithmetic/step.h, DW_STEP_LEAST) and largest step of configs, in thousandths. */
+enum { STEP_LEAST = 70, STEP_MOST = 100000 };
 
 /* The codecs that have an option, one bit each. */
 enum {
@@ -263,7 +264,7 @@ static uint64_t best_step(const dw_config *config)
 static uint64_t quarter_step(const dw_config *config)
 {
     uint64_t step = config->step ? config->step : best_step(config);
-    return step / 4 < 10 ? 10 : step / 4;
+    return step / 4 < STEP_LEAST ? (uint64_t)STEP_LEAST : step / 4;
 }
 
 /* How key entries carry x: with 8 bits; in a wide format of the form of the changes. */
@@ -444,9 +445,9 @@ const dw_option dw_options[DW_OPTIONS] = {
      "bits per change (delta) or value (others)", "4; 2 with chunk; floats with topk, randk and lowrank"},
     {2, "group", DELTA | DIRECT | NESTED, DW_SCOPE_GROUPS, DW_AGREE_FRAME, groups, 0, 0, false, FIELD(group), best_group, group_fits,
      "channels that share a scale or step; sample: all values of a sample", "64; 16 with chunk; sample with form=step"},
-    {16, "step", DELTA | DIRECT, DW_SCOPE_FACTOR, DW_AGREE_NO, NULL, 10, STEP_MOST, 3, FIELD(step), best_step, step_fits,
+    {16, "step", DELTA | DIRECT, DW_SCOPE_FACTOR, DW_AGREE_NO, NULL, STEP_LEAST, STEP_MOST, 3, FIELD(step), best_step, step_fits,
      "step, as a multiple of the root mean square of what is coded", "1"},
-    {17, "key_step", DELTA, DW_SCOPE_FACTOR, DW_AGREE_NO, NULL, 10, STEP_MOST, 3, FIELD(key_step), quarter_step, NULL,
+    {17, "key_step", DELTA, DW_SCOPE_FACTOR, DW_AGREE_NO, NULL, STEP_LEAST, STEP_MOST, 3, FIELD(key_step), quarter_step, NULL,
      "the same for key entries, unless they are floats", "a quarter of step"},
     {20, "error", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 100000000, 1000000000000, DW_ERROR_DECIMALS, FIELD(error), NULL, error_fits,
      "largest norm of the error of a sample, row or group, as a part of its norm; replaces step", "not set"},

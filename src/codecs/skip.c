@@ -20,7 +20,8 @@ static double squares_of(const dw_plans *plans, const dw_kernels *kernels, const
     dw_dtype prev = plans->params.prev;
     for (uint64_t row = 0; row < plans->t; row++)
         kernels->step_squares(dw_at(x, plans->x, row * (uint64_t)stride), plans->x,
-                              dw_at(base, prev, row * plans->c), prev, plans->c, lanes, largest);
+                              dw_at(base, prev, row * plans->c), prev, plans->c, DW_NO_LIMIT, lanes,
+                              largest);
     return dw_step_sum(lanes);
 }
 

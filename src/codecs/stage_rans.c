@@ -11,6 +11,7 @@
 #include "arithmetic/coded.h"
 #include "arithmetic/pack.h"
 #include "codecs/dither_parts.h"
+#include "codecs/escapes.h"
 #include "codecs/plan.h"
 #include "codecs/tiles.h"
 #include "entropy/rans.h"
@@ -85,7 +86,9 @@ static uint64_t encode_block(const dw_encode_job *job, const dw_coded_block *b, 
     const dw_layout *layout = &job->layout;
     const uint8_t *codes = job->payload + b->from;
     uint32_t counts[DW_PARTS];
-    if (b->bytes > b->scales + 1) {
+    uint64_t escapes = DW_ESCAPE_BYTES * dw_escapes_of_block(layout, b, job->payload),
+             most = b->scales + escapes + 1; /* how long a coded block is at least, and 1 more */
+    if (b->bytes > most) {
         if (!dw_blocks_are_bare(layout)) {
             take_apart(layout, b, job->payload, to, work->codes);
             codes = work->codes;
@@ -100,9 +103,12 @@ static uint64_t encode_block(const dw_encode_job *job, const dw_coded_block *b, 
                              .marks = is_trellis ? work->marks : NULL,
                              .n = b->codes,
                              .counts = counts};
-        size_t coded = dw_rans_encode(job->kernels, &all, to + b->scales,
-                                      (size_t)(b->bytes - b->scales - 1), work->coder);
-        if (coded) return b->scales + coded;
+        size_t coded = dw_rans_encode(job->kernels, &all, to + b->scales, (size_t)(b->bytes - most),
+                                      work->coder);
+        if (coded) {
+            dw_escapes_gather(layout, b, job->payload, to + b->scales + coded);
+            return b->scales + coded + escapes;
+        }
     }
     memcpy(to, job->payload + b->from, (size_t)b->bytes);
     return b->bytes;
@@ -195,7 +201,7 @@ static void put_together(const dw_layout *layout, const dw_coded_block *b, uint8
         memcpy(plain + tile.offset, scales, tile.codes - tile.offset);
         scales += tile.codes - tile.offset;
         dw_pack(codes, tile.elements, layout->bits, plain + tile.codes, tile.elements, 0);
-        memset(plain + end, 0, (size_t)(tile.offset + tile.bytes - end));
+        memset(plain + end, 0, (size_t)(tile.escapes - end));
         codes += tile.elements;
     }
 }
@@ -238,10 +244,15 @@ static const char *decode_block(const dw_decode_job *job, const dw_coded_block *
                                      &used)
             : dw_rans_decode(job->kernels, block_from, coded, codes, b->codes, work->coder, &used);
     if (why) return why;
-    if (used != coded) return dw_rans_sentence(DW_RANS_BLOCK_SHORT);
-    if (dw_blocks_are_bare(layout)) return NULL;
-    if (!codes_fit(codes, b->codes, layout->bits)) return dw_rans_sentence(DW_RANS_CODES_WIDE);
-    put_together(layout, b, job->plain, from, codes);
+    if (used != coded && !layout->escapes) return dw_rans_sentence(DW_RANS_BLOCK_SHORT);
+    if (!dw_blocks_are_bare(layout)) {
+        if (layout->bits < 8 && !codes_fit(codes, b->codes, layout->bits))
+            return dw_rans_sentence(DW_RANS_CODES_WIDE);
+        put_together(layout, b, job->plain, from, codes);
+    }
+    if (layout->escapes &&
+        !dw_escapes_spread(layout, b, block_from + used, coded - used, job->plain))
+        return dw_rans_sentence(DW_RANS_ESCAPES);
     return NULL;
 }
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * step.c - the form of one step: values are coded as whole multiples of a step that many of them
  * share, in one byte each, which is meant for an entropy coder behind it (docs/format.md, 3.4).
+ * Values that are more than 127 steps large are escaped (codecs/escapes.h).
  *
- * The step is a multiple of the root mean square of what is coded. If the config limits the error,
+ * The step is a multiple of the root mean square of what is coded, without outliers
+ * (arithmetic/step.h). If the config limits the error,
  * the step follows from this limit and from x instead. Where a whole sample shares one step, the
  * sample is read twice: `measure` adds up the squares of each chunk, `settle` computes the step and
  * writes it into the payload, and only then are chunks encoded.
@@ -16,6 +18,7 @@
 #include "arithmetic/coded.h"
 #include "arithmetic/step.h"
 #include "codecs/emitting.h"
+#include "codecs/escapes.h"
 #include "codecs/options.h"
 #include "codecs/plan.h"
 #include "codecs/residual.h"
@@ -68,6 +71,37 @@ static uint64_t codes_offset(const dw_layout *layout, const dw_run *r, uint32_t 
     return r->tile.codes + (uint64_t)r->first_segment * layout->segment_width + codes;
 }
 
+/* The codes of a tile of a payload, and the room for its escaped values. */
+typedef struct tile_codes {
+    uint8_t *codes, *room;
+    uint32_t n;
+} tile_codes;
+
+static tile_codes codes_of(const dw_run *r, const uint8_t *payload)
+{
+    uint8_t *to = (uint8_t *)(uintptr_t)payload;
+    return (tile_codes){to + r->tile.codes, to + r->tile.escapes, r->tile.elements};
+}
+
+/* Writes a value to element `at` of a span. */
+static void put_value(const dw_kernels *kernels, float value, void *to, dw_dtype dtype, uint64_t at)
+{
+    kernels->convert(&value, DW_F32, dw_at(to, dtype, at), dtype, 1);
+}
+
+/* Writes the escaped values among the n elements of a span, whose first code is number `first` of
+ * the tile, to `out`. */
+static void put_escapes(const dw_kernels *kernels, const tile_codes *tile, uint64_t first,
+                        uint64_t n, void *out, dw_dtype dtype)
+{
+    uint32_t count = dw_escapes_count(tile->room, tile->n);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t place = dw_escapes_place(tile->room, i);
+        if (place >= first && place < first + n)
+            put_value(kernels, dw_escapes_value(tile->room, tile->n, i), out, dtype, place - first);
+    }
+}
+
 /* ---- Decode ---------------------------------------------------------------------------------- */
 
 static void decode_span(const dw_decode_job *job, const dw_run *r, uint32_t i)
@@ -95,10 +129,13 @@ static void decode_span(const dw_decode_job *job, const dw_run *r, uint32_t i)
         .codes = (uint8_t *)(uintptr_t)job->payload + codes_offset(layout, r, s.codes),
         .dither = {job->draws_key, r->element + s.at},
     };
-    if (dw_scale_is_poisoned(scale))
+    tile_codes tile = codes_of(r, job->payload);
+    if (dw_scale_is_poisoned(scale)) {
         dw_fill_poisoned(prev, out, dtype, s.n, state);
-    else
+    } else {
         job->kernels->step_decode(&call);
+        put_escapes(job->kernels, &tile, (uint64_t)(call.codes - tile.codes), s.n, out, dtype);
+    }
     if (adds) dw_emit_added(job, values, at, s.n);
 }
 
@@ -126,12 +163,30 @@ static void decode(const dw_decode_job *job, uint64_t chunk, dw_chunk_result *re
 
 /* ---- Encode ---------------------------------------------------------------------------------- */
 
-/* The sums of squares of a piece, or of one of its tiles, in DW_NORM_LANES lanes: of what is coded
- * (of), and of x (of_x). Every run of a tile begins at a multiple of 16 of its stored elements, so
- * each element has the same lane whether or not x has gaps. */
-typedef struct lanes {
-    double of[DW_NORM_LANES], of_x[DW_NORM_LANES];
-} lanes;
+/* Contiguous elements: the place of the first one in x and in prev, and how many there are. */
+typedef struct stretch {
+    uint64_t x_at, element, n;
+} stretch;
+
+/* The stretches of a tile. Each begins at a multiple of 16 of the tile's stored elements, so each
+ * element is added to the same lane whether or not x has gaps. */
+typedef struct stretches {
+    stretch of[DW_TILE_ELEMENTS / 16];
+    uint32_t count;
+    uint64_t n; /* elements of all */
+} stretches;
+
+static void begin_tile(stretches *all)
+{
+    all->count = 0;
+    all->n = 0;
+}
+
+static void add_stretch(stretches *all, stretch more)
+{
+    all->of[all->count++] = more;
+    all->n += more.n;
+}
 
 /* Returns whether the squares of x must be measured besides those of what is coded. That is so if
  * the config limits the error, so that the step depends on x, and there is a prev, so that x - prev
@@ -142,44 +197,78 @@ static bool needs_x(const dw_encode_job *job)
            !job->keeps_residual;
 }
 
-/* Measures n contiguous elements: adds their squares to *sums, and their largest magnitude and
- * their number to *to. x_at: the first one's place in x; element: its place in prev. With a
- * rotation they are whole blocks, and the squares those of the rotated values. */
-static void add_squares(const dw_encode_job *job, uint64_t x_at, uint64_t element, uint64_t n,
-                        lanes *sums, dw_squares *to)
+/* Adds the squares of a stretch to lanes: of what is coded, or of x. A rotation changes nothing but
+ * the last digits of a norm, so x is not rotated. The other parameters and what is returned are
+ * those of step_squares. */
+static uint64_t add_squares(const dw_encode_job *job, const stretch *s, bool of_x, uint32_t limit,
+                            double *lanes, uint32_t *largest)
 {
     float rotated[DW_TILE_ELEMENTS];
-    const void *x = dw_at(job->x, job->x_dtype, x_at),
-               *prev = dw_at(job->prev, job->prev_dtype, element);
+    const void *x = dw_at(job->x, job->x_dtype, s->x_at),
+               *prev = of_x ? NULL : dw_at(job->prev, job->prev_dtype, s->element);
     dw_dtype x_dtype = job->x_dtype;
-    if (job->layout.rotates) {
-        job->kernels->rotate(x, x_dtype, prev, job->prev_dtype, n, job->layout.rotates, rotated);
+    if (job->layout.rotates && !of_x) {
+        job->kernels->rotate(x, x_dtype, prev, job->prev_dtype, s->n, job->layout.rotates, rotated);
         x = rotated;
         x_dtype = DW_F32;
         prev = NULL;
     }
-    job->kernels->step_squares(x, x_dtype, prev, job->prev_dtype, n, sums->of, &to->largest);
-    to->n += n;
+    return job->kernels->step_squares(x, x_dtype, prev, job->prev_dtype, s->n, limit, lanes,
+                                      largest);
 }
 
-/* The same for x itself, where that is needed. It is not rotated: a rotation would change nothing
- * but the last digits of its norm. */
-static void add_squares_of_x(const dw_encode_job *job, uint64_t x_at, uint64_t n, lanes *sums,
-                             dw_squares *to)
+/* What one pass over a tile has kept. */
+typedef struct kept {
+    double sum;
+    uint64_t left_out;
+    uint32_t largest;
+} kept;
+
+static kept pass(const dw_encode_job *job, const stretches *all, bool of_x, uint32_t limit)
 {
-    if (needs_x(job))
-        job->kernels->step_squares(dw_at(job->x, job->x_dtype, x_at), job->x_dtype, NULL,
-                                   job->prev_dtype, n, sums->of_x, &to->x_largest);
+    double lanes[DW_NORM_LANES] = {0};
+    kept k = {0, 0, 0};
+    for (uint32_t i = 0; i < all->count; i++)
+        k.left_out += add_squares(job, &all->of[i], of_x, limit, lanes, &k.largest);
+    k.sum = dw_step_sum(lanes);
+    return k;
 }
 
-/* Adds the lanes of a piece, or of a tile of a piece, to its sum, and clears them for the next. */
-static void add_lanes(const dw_encode_job *job, lanes *sums, dw_squares *to)
+/* Returns the sum of the squares of the bulk of a tile (arithmetic/step.h). *largest and
+ * *largest_kept become the largest magnitudes, with and without outliers. */
+static double bulk_of(const dw_encode_job *job, const stretches *all, bool of_x, uint32_t *largest,
+                      uint32_t *largest_kept)
 {
-    to->sum += dw_step_sum(sums->of);
-    memset(sums->of, 0, sizeof sums->of);
-    if (!needs_x(job)) return;
-    to->x_sum += dw_step_sum(sums->of_x);
-    memset(sums->of_x, 0, sizeof sums->of_x);
+    kept k = pass(job, all, of_x, DW_NO_LIMIT);
+    *largest = k.largest;
+    for (int i = 0; i < DW_BULK_PASSES; i++) {
+        uint32_t limit = dw_bulk_limit(k.sum, all->n - k.left_out, k.largest);
+        if (limit == DW_NO_LIMIT) break;
+        kept less = pass(job, all, of_x, limit);
+        if (!dw_bulk_counts(less.sum, all->n, less.left_out)) break;
+        bool goes_on = dw_bulk_goes_on(k.sum, less.sum);
+        k = less;
+        if (!goes_on) break;
+    }
+    *largest_kept = k.largest;
+    return dw_bulk_sum(k.sum, all->n, k.left_out);
+}
+
+/* Measures the stretches of one tile, and clears them for the next. of_x: where they lie in x, of
+ * `job`; the others lie in the x of `coded`, which differs where there is a rotation. */
+static void measure_tile(const dw_encode_job *job, const dw_encode_job *coded, stretches *all,
+                         stretches *of_x, dw_squares *to)
+{
+    dw_squares tile = {.n = all->n};
+    uint32_t largest_kept, unused;
+    if (all->n == 0) return;
+    tile.sum = bulk_of(coded, all, false, &tile.largest, &largest_kept);
+    tile.peak = tile.sum / (double)all->n;
+    tile.least = dw_step_of_tile(tile.peak, largest_kept);
+    if (needs_x(job)) tile.x_sum = bulk_of(job, of_x, true, &tile.x_largest, &unused);
+    dw_squares_add(to, &tile);
+    begin_tile(all);
+    begin_tile(of_x);
 }
 
 /* Returns the step of a piece, as a bf16, from what was measured of it. */
@@ -194,10 +283,9 @@ static uint16_t step_of(const dw_encode_job *job, const dw_squares *squares)
         of.x_largest = of.largest;
     }
     if (params->error > 0 && job->rule.is_trellis)
-        return dw_step_of_error(&of, params->error, DW_TRELLIS_PARTS, DW_TRELLIS_UNCLAMPED);
+        return dw_step_of_error(&of, params->error, DW_TRELLIS_PARTS);
     if (params->error > 0)
-        return dw_step_of_error(&of, params->error, job->rule.is_stochastic ? 6 : 12,
-                                DW_STEPS_UNCLAMPED);
+        return dw_step_of_error(&of, params->error, job->rule.is_stochastic ? 6 : 12);
     if (params->bound > 0) return dw_tolerance_step(&of, &bound);
     return dw_step_scale(squares, job->step);
 }
@@ -206,17 +294,17 @@ static uint16_t step_of(const dw_encode_job *job, const dw_squares *squares)
 static void measure(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result)
 {
     dw_walk walk;
-    lanes sums = {{0}, {0}};
+    stretches all; /* the same in x */
+    begin_tile(&all);
     *result = (dw_chunk_result){0};
     dw_walk_start(&walk, &job->layout, chunk, job->stride, (dw_audit){0}, NULL, job->prev_dtype);
     for (uint64_t tile = walk.tile; dw_walk_next(&walk); tile = walk.tile) {
         const dw_run *r = &walk.run;
-        if (walk.tile != tile) add_lanes(job, &sums, &result->squares);
+        if (walk.tile != tile) measure_tile(job, job, &all, &all, &result->squares);
         uint64_t x_at = r->row * (uint64_t)job->stride + r->column;
-        add_squares(job, x_at, r->element, r->channels, &sums, &result->squares);
-        add_squares_of_x(job, x_at, r->channels, &sums, &result->squares);
+        add_stretch(&all, (stretch){x_at, r->element, r->channels});
     }
-    add_lanes(job, &sums, &result->squares);
+    measure_tile(job, job, &all, &all, &result->squares);
 }
 
 /* Computes the step that the whole sample shares and writes it in front of the tiles. */
@@ -239,12 +327,12 @@ static uint16_t choose_row(const dw_encode_job *job, uint64_t row)
 {
     uint64_t c = job->layout.c;
     dw_squares squares = {0};
-    lanes sums = {{0}, {0}};
+    stretches all;
+    begin_tile(&all);
     for (uint64_t at = 0, n; at < c; at += n) {
         n = c - at < DW_TILE_ELEMENTS ? c - at : DW_TILE_ELEMENTS;
-        add_squares(job, row * (uint64_t)job->stride + at, row * c + at, n, &sums, &squares);
-        add_squares_of_x(job, row * (uint64_t)job->stride + at, n, &sums, &squares);
-        add_lanes(job, &sums, &squares);
+        add_stretch(&all, (stretch){row * (uint64_t)job->stride + at, row * c + at, n});
+        measure_tile(job, job, &all, &all, &squares);
     }
     return step_of(job, &squares);
 }
@@ -262,10 +350,12 @@ static uint16_t find_scale(const encoding *e, const dw_run *r, uint32_t i, uint6
     if (layout->by_sample) return read_scale(place);
     uint16_t scale = e->row;
     if (!layout->cut_rows) {
-        lanes sums = {{0}, {0}};
-        add_squares(e->coded, coded_at, r->element + s->at, s->n, &sums, &squares);
-        add_squares_of_x(job, x_at, s->n, &sums, &squares);
-        add_lanes(job, &sums, &squares);
+        stretches all, of_x;
+        begin_tile(&all);
+        begin_tile(&of_x);
+        add_stretch(&all, (stretch){coded_at, r->element + s->at, s->n});
+        add_stretch(&of_x, (stretch){x_at, 0, s->n});
+        measure_tile(job, e->coded, &all, &of_x, &squares);
         scale = step_of(job, &squares);
     }
     write_scale(place, scale);
@@ -308,7 +398,6 @@ static void choose_codes(encoding *e, dw_rotation *rotation, uint64_t chunk)
         if (r->first_segment + r->segments == r->tile.segments)
             dw_trellis_finish(&tile, job->kernels, r->tile.elements, job->payload + r->tile.codes);
     }
-    e->sums->clamped += tile.clamped;
 }
 
 /* Makes the new prev of a span whose codes were chosen before, as a decoder does. */
@@ -318,6 +407,49 @@ static void follow_codes(const dw_kernels *kernels, const dw_step_run *call)
     again.x_dtype = call->prev_dtype;
     again.out = call->next;
     if (again.out) kernels->step_decode(&again);
+}
+
+/* Decodes one element of a span again, whose code has changed. */
+static void decode_again(const dw_kernels *kernels, const dw_step_run *call, uint64_t at)
+{
+    dw_step_run one = *call;
+    one.n = one.stored = 1;
+    one.x_dtype = call->prev_dtype;
+    one.prev = dw_at(call->prev, call->prev_dtype, at);
+    one.out = dw_at(call->next, call->prev_dtype, at);
+    one.codes = call->codes + at;
+    one.dither.element += at;
+    if (call->next) kernels->step_decode(&one);
+}
+
+/* Stores the escaped values of a span, whose codes are 0 until then, in the room of their tile: x
+ * itself, or what is coded of it where prev is a residual. Counts them, and completes the new
+ * prev. */
+static void store_escapes(const encoding *e, const dw_run *r, const dw_step_run *call)
+{
+    const dw_encode_job *job = e->coded;
+    const dw_kernels *kernels = job->kernels;
+    tile_codes tile = codes_of(r, job->payload);
+    uint32_t first = (uint32_t)(call->codes - tile.codes);
+    for (uint8_t *code; (code = memchr(call->codes, 0, (size_t)call->n));) {
+        uint64_t at = (uint64_t)(code - call->codes);
+        float value = 0, base = 0, next;
+        *code = DW_STEP_ZERO;
+        kernels->convert(dw_at(call->x, call->x_dtype, at), call->x_dtype, &value, DW_F32, 1);
+        next = value;
+        if (job->keeps_residual && call->prev) {
+            kernels->convert(dw_at(call->prev, call->prev_dtype, at), call->prev_dtype, &base,
+                             DW_F32, 1);
+            value -= base;
+            next = base + value;
+        }
+        if (!dw_escapes_put(tile.room, tile.n, first + (uint32_t)at, dw_bits_of(value))) {
+            decode_again(kernels, call, at);
+            continue;
+        }
+        e->sums->escaped++;
+        if (call->next) put_value(kernels, next, call->next, call->prev_dtype, at);
+    }
 }
 
 static void encode_poisoned(const dw_step_run *call)
@@ -357,7 +489,7 @@ static void encode_span(const encoding *e, const dw_run *r, const dw_run *coded,
         follow_codes(job->kernels, &call);
     else
         job->kernels->step_encode(&call);
-    e->sums->clamped += call.clamped;
+    if (call.escapes || (job->rule.is_trellis && !poisoned)) store_escapes(e, r, &call);
     /* A step that the whole sample shares is counted with the first span of the sample alone. */
     if (layout->by_sample && (r->tile.first_segment || r->first_segment)) return;
     e->sums->pieces++;
@@ -412,8 +544,7 @@ static dw_status plan(dw_plan *made, dw_why *why)
  * its width, stochastic rounding by at most a step; the largest magnitude of a piece is at least
  * its root mean square. The mean square of the error is step^2 / 12 with dither, and at most step^2
  * / 4 with stochastic rounding, whatever is coded. Along a trellis it was at most 0.5 step^2 with
- * all values that were measured, which include values that are all the same. (A value of more than
- * 127 steps is clamped, but the error remains a part of it.) */
+ * all values that were measured, which include values that are all the same. */
 static dw_contraction contracts(const dw_form_params *params, const dw_config *config)
 {
     static const double root_of_6 = 2.449489742783178, root_of_12 = 3.4641016151377546;

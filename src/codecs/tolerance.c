@@ -48,10 +48,12 @@ static dw_squares magnitudes(const dw_plans *plans, const dw_kernels *kernels, c
     double unused[DW_NORM_LANES] = {0};
     for (uint64_t row = 0; row < plans->t; row++) {
         const void *from = dw_at(x, plans->x, row * (uint64_t)stride);
-        kernels->step_squares(from, plans->x, NULL, plans->x, plans->c, unused, &found.x_largest);
+        kernels->step_squares(from, plans->x, NULL, plans->x, plans->c, DW_NO_LIMIT, unused,
+                              &found.x_largest);
         if (base)
             kernels->step_squares(from, plans->x, dw_at(base, plans->params.prev, row * plans->c),
-                                  plans->params.prev, plans->c, unused, &found.largest);
+                                  plans->params.prev, plans->c, DW_NO_LIMIT, unused,
+                                  &found.largest);
     }
     if (!base) found.largest = found.x_largest;
     return found;
@@ -78,7 +80,7 @@ static bool floats_fit(const dw_bound *bound, double largest)
 static bool codes_fit(const dw_bound *bound, const dw_squares *found)
 {
     double step = (double)dw_bf16_widen(dw_tolerance_step(found, bound));
-    return (double)dw_float_of(found->largest) <= DW_STEPS_UNCLAMPED * step; /* false for NaN */
+    return (double)dw_float_of(found->largest) <= DW_STEPS_UNESCAPED * step; /* false for NaN */
 }
 
 bool dw_tolerance_fits(const dw_plans *plans, dw_use use, const dw_kernels *kernels, const void *x,

@@ -11,7 +11,7 @@
  * | lanes   | sums of their squares, and n: how many were loaded                                    |
  * | states  | of the lanes                                                                          |
  * | frugal  | an error may become larger if that saves more bits than it costs                      |
- * | clamped | how many values of all tiles were too large                                           |
+ * | escapes | the tile has values that are too large; then `scaled` is a NaN of its own |
  *
  * Errors: none. State: only in the struct. Threads: any, each with a struct of its own. */
 #ifndef DW_TRELLIS_TILE_H
@@ -22,9 +22,9 @@
 typedef struct dw_trellis_tile {
     _Alignas(64) float scaled[DW_TRELLIS_VALUES];
     double lanes[DW_NORM_LANES];
-    uint64_t n, clamped;
+    uint64_t n;
     uint8_t states[DW_TRELLIS_LANES];
-    bool frugal;
+    bool frugal, escapes;
 } dw_trellis_tile;
 
 /* Begins a tile; the first one of a block, or a later one. */
@@ -42,7 +42,8 @@ typedef struct dw_trellis_span {
 void dw_trellis_load(dw_trellis_tile *tile, const dw_kernels *kernels, const dw_trellis_span *span,
                      uint32_t at);
 
-/* Writes the codes of a tile of so many elements. */
+/* Writes the codes of a tile of so many elements. An escape is like padding for the values behind
+ * it, but its code is 0 until its value is stored. */
 void dw_trellis_finish(dw_trellis_tile *tile, const dw_kernels *kernels, uint32_t elements,
                        uint8_t *codes);
 

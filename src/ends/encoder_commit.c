@@ -108,7 +108,7 @@ static void count(dw_encode_ticket *t)
     counters->direct_groups += t->sums.direct;
     counters->zero_groups += t->sums.zero;
     counters->poisoned_groups += t->sums.poisoned;
-    counters->clamped_values += t->sums.clamped;
+    counters->escaped_values += t->sums.escaped;
     counters->x_square += t->sums.x_square;
     counters->delta_square += t->sums.delta_square;
     counters->error_square += t->sums.error_square;

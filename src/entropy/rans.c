@@ -454,6 +454,8 @@ const char *dw_rans_sentence(uint32_t fault)
             "a table of an entropy-coded block is not one of codes that follow a trellis",
         [DW_RANS_BLOCK_SHORT] = "an entropy-coded block is shorter than its size says",
         [DW_RANS_CODES_WIDE] = "an entropy-coded block has codes of more bits than its form",
+        [DW_RANS_ESCAPES] =
+            "the escaped values of an entropy-coded block are cut off, misplaced or too many",
         [DW_RANS_PAYLOAD_SHORT] = "an entropy-coded payload is too short",
         [DW_RANS_SIZE_RANGE] = "the size of an entropy-coded block is out of range",
         [DW_RANS_SIZES_SUM] =

@@ -143,7 +143,7 @@ typedef struct dw_step_run {
     void *out;            /* decode */
     uint8_t *codes;       /* one byte per element */
     dw_dither dither;     /* key and number of the first element, as for stochastic rounding */
-    uint64_t clamped;     /* encode adds: how many values dw_step_is_clamped */
+    uint64_t escapes;     /* encode adds: how many values dw_step_escapes */
     /* encode, with nearest rounding: values of up to so many steps get level 0. 0: no dead zone */
     float zone;
 } dw_step_run;
@@ -245,10 +245,12 @@ typedef struct dw_kernels {
     void (*mx_encode)(const dw_mx_encode_run *run);
     void (*mx_decode)(const dw_mx_decode_run *run);
     /* Adds the squares of x - prev, exact products in binary64, in order: element i to lanes[i %
-     * DW_NORM_LANES]. *largest becomes the largest of its old value and of bits(x - prev) &
-     * 0x7fffffff; a NaN counts as infinite (dw_step_settle). Any n. */
-    void (*step_squares)(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
-                         uint64_t n, double lanes[DW_NORM_LANES], uint32_t *largest);
+     * DW_NORM_LANES]. *largest becomes the largest of its old value and of the magnitudes bits(x -
+     * prev) & 0x7fffffff; a NaN counts as infinite (dw_step_settle). Elements whose magnitude is
+     * above `limit` are left out of both; returns how many. DW_NO_LIMIT: none is. Any n. */
+    uint64_t (*step_squares)(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
+                             uint64_t n, uint32_t limit, double lanes[DW_NORM_LANES],
+                             uint32_t *largest);
     /* Elements of which x - prev is NaN or infinite get code 255 or, below 0, code 1; callers do
      * not code a piece that has one. */
     void (*step_encode)(dw_step_run *run);

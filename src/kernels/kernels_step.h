@@ -17,55 +17,89 @@ DW_VECTOR f64x16 step_lanes(const double *lanes)
     return sums;
 }
 
-/* The squares of x - prev so far: their sums, and the largest magnitudes. */
+/* The squares of x - prev so far: their sums, and the largest magnitudes. limit: larger magnitudes
+ * are left out. left_out counts them, in each lane and downwards from 0. */
 typedef struct step_sums {
     f64x16 squares;
-    i32x16 largest;
+    i32x16 largest, limit, left_out;
 } step_sums;
 
-DW_VECTOR step_sums step_add(step_sums s, f32x16 delta)
+/* is_limited: known when it is compiled; otherwise the limit is not looked at. */
+DW_VECTOR step_sums step_add(step_sums s, f32x16 delta, int is_limited)
 {
-    return (step_sums){d_add_square(s.squares, delta),
-                       i_max(s.largest, i_and(f_bits(delta), i_set(0x7fffffff)))};
+    i32x16 magnitude = i_and(f_bits(delta), i_set(0x7fffffff));
+    if (is_limited) {
+        i32x16 above = i_greater(magnitude, s.limit);
+        s.left_out = i_add(s.left_out, above);
+        magnitude = i_andnot(above, magnitude);
+        delta = i_float(i_andnot(above, f_bits(delta)));
+    }
+    s.squares = d_add_square(s.squares, delta);
+    s.largest = i_max(s.largest, magnitude);
+    return s;
 }
 
 DW_VECTOR step_sums step_squares_of(step_sums s, const unsigned char *x, dw_dtype x_dtype,
-                                    const unsigned char *prev, dw_dtype prev_dtype, uint64_t n)
+                                    const unsigned char *prev, dw_dtype prev_dtype, uint64_t n,
+                                    int is_limited)
 {
     for (uint64_t at = 0; at < n; at += LANES)
-        s = step_add(s, f_sub(load(x, x_dtype, at), load(prev, prev_dtype, at)));
+        s = step_add(s, f_sub(load(x, x_dtype, at), load(prev, prev_dtype, at)), is_limited);
     return s;
 }
 
 DW_VECTOR step_sums step_squares_of_x(step_sums s, const unsigned char *x, dw_dtype x_dtype,
-                                      uint64_t n)
+                                      uint64_t n, int is_limited)
 {
-    for (uint64_t at = 0; at < n; at += LANES) s = step_add(s, load(x, x_dtype, at));
+    for (uint64_t at = 0; at < n; at += LANES) s = step_add(s, load(x, x_dtype, at), is_limited);
     return s;
 }
 
-static void step_squares(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
-                         uint64_t n, double lanes[DW_NORM_LANES], uint32_t *largest)
+/* Adds n elements, a multiple of LANES. The pairs of dtypes that matter have loops of their own. */
+DW_VECTOR step_sums step_squares_whole(step_sums s, const void *x, dw_dtype x_dtype,
+                                       const void *prev, dw_dtype prev_dtype, uint64_t n,
+                                       int is_limited)
 {
-    step_sums s = {step_lanes(lanes), i_set((int32_t)(*largest & 0x7fffffff))};
+    if (!prev) return step_squares_of_x(s, x, x_dtype, n, is_limited);
+    if (x_dtype == DW_F32 && prev_dtype == DW_F32)
+        return step_squares_of(s, x, DW_F32, prev, DW_F32, n, is_limited);
+    if (x_dtype == DW_BF16 && prev_dtype == DW_F32)
+        return step_squares_of(s, x, DW_BF16, prev, DW_F32, n, is_limited);
+    if (x_dtype == DW_BF16 && prev_dtype == DW_BF16)
+        return step_squares_of(s, x, DW_BF16, prev, DW_BF16, n, is_limited);
+    return step_squares_of(s, x, x_dtype, prev, prev_dtype, n, is_limited);
+}
+
+/* Returns the sum of counts that vectors have made in each lane, downwards from 0. */
+static uint64_t step_count(i32x16 counts)
+{
+    int32_t lanes[LANES];
+    uint64_t sum = 0;
+    if (i_signs(counts) == 0) return 0;
+    i_store(lanes, counts);
+    for (int i = 0; i < LANES; i++) sum += (uint64_t)-lanes[i];
+    return sum;
+}
+
+static uint64_t step_squares(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
+                             uint64_t n, uint32_t limit, double lanes[DW_NORM_LANES],
+                             uint32_t *largest)
+{
+    step_sums s = {step_lanes(lanes), i_set((int32_t)(*largest & 0x7fffffff)),
+                   i_set((int32_t)limit), i_set(0)};
     uint64_t whole = n / LANES * LANES;
-    if (!prev)
-        s = step_squares_of_x(s, x, x_dtype, whole);
-    else if (x_dtype == DW_F32 && prev_dtype == DW_F32)
-        s = step_squares_of(s, x, DW_F32, prev, DW_F32, whole);
-    else if (x_dtype == DW_BF16 && prev_dtype == DW_F32)
-        s = step_squares_of(s, x, DW_BF16, prev, DW_F32, whole);
-    else if (x_dtype == DW_BF16 && prev_dtype == DW_BF16)
-        s = step_squares_of(s, x, DW_BF16, prev, DW_BF16, whole);
+    if (limit == DW_NO_LIMIT)
+        s = step_squares_whole(s, x, x_dtype, prev, prev_dtype, whole, 0);
     else
-        s = step_squares_of(s, x, x_dtype, prev, prev_dtype, whole);
+        s = step_squares_whole(s, x, x_dtype, prev, prev_dtype, whole, 1);
     if (whole < n) { /* padding adds the squares of 0 */
         f32x16 base = prev ? load_rest(prev, prev_dtype, whole, n) : f_set(0);
-        s = step_add(s, f_sub(load_rest(x, x_dtype, whole, n), base));
+        s = step_add(s, f_sub(load_rest(x, x_dtype, whole, n), base), 1);
     }
     d_store(lanes, s.squares);
     *largest = reduce_extremes((lanes_extremes){s.largest, i_set(0)}, (dw_extremes){0, 0}).positive;
     dw_step_settle(lanes, largest);
+    return step_count(s.left_out);
 }
 
 /* ---- Encode ---------------------------------------------------------------------------------- */
@@ -115,8 +149,8 @@ DW_VECTOR f32x16 step_sum(const step_span *s, f32x16 base, f32x16 amount)
     return f_add(base, f_mul(amount, f_set(s->step)));
 }
 
-/* Encodes 16 elements. *level becomes their levels; returns their new values. *outside counts, in
- * each lane and downwards from 0, how many values were clamped. */
+/* Encodes 16 elements. *level becomes their levels; returns their new values, which of escaped ones
+ * the caller replaces. *outside counts these, in each lane and downwards from 0. */
 DW_VECTOR f32x16 step_code(const step_span *s, f32x16 x, f32x16 base, f32x16 z, step_kind kind,
                            i32x16 *level, i32x16 *outside)
 {
@@ -125,8 +159,10 @@ DW_VECTOR f32x16 step_code(const step_span *s, f32x16 x, f32x16 base, f32x16 z, 
     f32x16 scaled = f_mul(f_sub(x, base), f_set(s->inverse));
     if (dithered) scaled = f_add(scaled, z);
     i32x16 magnitude = i_and(f_bits(scaled), i_set(0x7fffffff));
-    *outside = i_add(*outside, i_greater(magnitude, i_set(0x42feffff)));
+    i32x16 escapes = i_greater(magnitude, i_set(DW_STEP_ESCAPES - 1));
+    *outside = i_add(*outside, escapes);
     *level = i_nearest(f_max(f_min(scaled, f_set(most)), f_set(-most)));
+    *level = i_or(i_and(escapes, i_set(-DW_STEP_ZERO)), i_andnot(escapes, *level));
     if (kind.zoned) *level = i_and(*level, i_greater(magnitude, i_set(s->zone)));
     f32x16 amount = f_whole(*level);
     if (dithered) amount = f_sub(amount, i_float(i_and(f_bits(z), i_set(s->back))));
@@ -154,18 +190,7 @@ DW_VECTOR void step_encode_pair(const step_span *s, size_t at, step_kind kind, i
     if (s->to) step_store_pair(s, at, even, odd);
 }
 
-/* Returns how many values were clamped, from the `outside` of step_code. */
-static uint64_t step_count(i32x16 outside)
-{
-    int32_t lanes[LANES];
-    uint64_t sum = 0;
-    if (i_signs(outside) == 0) return 0;
-    i_store(lanes, outside);
-    for (int i = 0; i < LANES; i++) sum += (uint64_t)-lanes[i];
-    return sum;
-}
-
-/* Encodes n elements, a multiple of 64. Returns how many values were clamped. */
+/* Encodes n elements, a multiple of 64. Returns how many values escaped. */
 DW_VECTOR uint64_t step_encode_chunks(const step_span *given, size_t n, step_kind kind)
 {
     step_span s = *given; /* a copy, because stores may alias the caller's */
@@ -256,11 +281,11 @@ static uint64_t step_encode_rest(const step_span *run, step_encode_function *enc
     s.to = run->to ? next : NULL;
     s.codes = codes;
     if (s.dithers) s.dithers += at;
-    uint64_t clamped = encode_with(&s, CHUNK);
+    uint64_t escapes = encode_with(&s, CHUNK);
     size_t size = bytes_of(run->to_dtype);
     if (run->to) memcpy(run->to + at * size, next, n * size);
     memcpy(run->codes + at, codes, n);
-    return clamped;
+    return escapes;
 }
 
 static void step_encode(dw_step_run *run)
@@ -272,8 +297,8 @@ static void step_encode(dw_step_run *run)
     s.to_dtype = s.prev_dtype;
     step_encode_function *encode_with = step_encoder(s.x_dtype, s.prev_dtype);
     size_t whole = run->n / CHUNK * CHUNK;
-    run->clamped += encode_with(&s, whole);
-    if (whole < run->n) run->clamped += step_encode_rest(&s, encode_with, whole, run->n - whole);
+    run->escapes += encode_with(&s, whole);
+    if (whole < run->n) run->escapes += step_encode_rest(&s, encode_with, whole, run->n - whole);
     memset(run->codes + run->n, DW_STEP_ZERO, run->stored - run->n);
 }
 

@@ -16,10 +16,12 @@ static void step_load(const void *from, dw_dtype dtype, uint64_t at, uint64_t n,
         memset(to, 0, n * sizeof *to);
 }
 
-static void step_squares_c(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
-                           uint64_t n, double lanes[DW_NORM_LANES], uint32_t *largest)
+static uint64_t step_squares_c(const void *x, dw_dtype x_dtype, const void *prev,
+                               dw_dtype prev_dtype, uint64_t n, uint32_t limit,
+                               double lanes[DW_NORM_LANES], uint32_t *largest)
 {
     float delta[STEP_PART], base[STEP_PART];
+    uint64_t left_out = 0;
     for (uint64_t at = 0; at < n; at += STEP_PART) {
         uint64_t now = n - at < STEP_PART ? n - at : STEP_PART;
         step_load(x, x_dtype, at, now, delta);
@@ -27,11 +29,16 @@ static void step_squares_c(const void *x, dw_dtype x_dtype, const void *prev, dw
         subtract(delta, base, now, delta);
         for (uint64_t i = 0; i < now; i++) {
             uint32_t magnitude = dw_bits_of(delta[i]) & 0x7fffffffu;
+            if (magnitude > limit) {
+                left_out++;
+                continue;
+            }
             *largest = magnitude > *largest ? magnitude : *largest;
             lanes[i % DW_NORM_LANES] += (double)delta[i] * delta[i];
         }
     }
     dw_step_settle(lanes, largest);
+    return left_out;
 }
 
 /* The dithers of elements [at, at + n) of a run; all 0 where `dithered` is not set. */
@@ -78,7 +85,7 @@ static void step_encode_part(dw_step_run *run, uint64_t at, uint64_t n)
         float scaled = dw_step_scaled(delta[i], inverse, z[i]);
         if (run->rounding == DW_ROUNDING_NEAREST) scaled = dw_step_zoned(scaled, run->zone);
         run->codes[at + i] = (uint8_t)(dw_step_level(scaled) + DW_STEP_ZERO);
-        run->clamped += dw_step_is_clamped(scaled) != 0;
+        run->escapes += dw_step_escapes(scaled) != 0;
     }
     if (!run->next) return;
     if (run->rounding != DW_ROUNDING_DITHER) memset(z, 0, n * sizeof *z);

@@ -166,7 +166,7 @@ static void read_header(const uint8_t *frame, dw_header *header)
                           .length = dw_get(frame + AT_LENGTH, 8)};
 }
 
-/* No form needs more than 9 bytes per element (counting rows as padded to 32 channels) plus 64
+/* No form needs more than 10 bytes per element (counting rows as padded to 32 channels) plus 96
  * bytes per sample. So a frame cannot claim a length out of proportion to its shape, and a reader
  * that allocates by the header alone allocates no more than that. Where the product exceeds 64 bits
  * there is no bound. */
@@ -176,8 +176,8 @@ static bool length_is_possible(const dw_header *header)
     if (!dw_frame_table_end(header->n_parameters, header->n, header->n_forgotten, &end) ||
         header->length < end)
         return false;
-    if (!dw_size_multiply(header->t, padded, &all) || !dw_size_multiply(all, 9, &all) ||
-        !dw_size_add(all, 64, &all) || !dw_size_multiply(header->n, all, &all) ||
+    if (!dw_size_multiply(header->t, padded, &all) || !dw_size_multiply(all, 10, &all) ||
+        !dw_size_add(all, 96, &all) || !dw_size_multiply(header->n, all, &all) ||
         !dw_size_add(all, end, &all))
         return true;
     return header->length <= all;

@@ -59,7 +59,7 @@ static uint64_t clamped(const dw_way *way)
     dw_counters counters = {.struct_size = sizeof counters};
     return dw_encoder_counters(((const ends *)way)->encoder, &counters) < 0
                ? 0
-               : counters.clamped_values;
+               : counters.escaped_values;
 }
 
 /* Frees the way and all that it has. */

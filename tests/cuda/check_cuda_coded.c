@@ -12,6 +12,7 @@
 #include "../../cuda/room.h"
 #include "arithmetic/pack.h"
 #include "codecs/dither_parts.h"
+#include "codecs/escapes.h"
 #include "codecs/plan.h"
 #include "emulated.h"
 #include "entropy/rans.h"
@@ -121,6 +122,20 @@ static void fill_codes(const payload *p, const dw_coded_block *b, uint8_t *codes
     free(highs);
 }
 
+/* Puts up to `most` values into the room of a tile, which is empty, in the order of their places.
+ */
+static void fill_room(const dw_tile *tile, uint32_t most, uint8_t *plain)
+{
+    uint8_t *room = plain + tile->escapes;
+    uint32_t apart = tile->elements / (most ? most : 1);
+    memset(room, 0, dw_escapes_bytes(tile->elements));
+    for (uint32_t i = 0; i < most; i++) {
+        uint32_t bits = sample_below(0x7f800000) | sample_below(2) << 31;
+        assert_true(dw_escapes_put(room, tile->elements,
+                                   i * apart + sample_below(apart ? apart : 1), bits));
+    }
+}
+
 /* Fills a plain payload as a form would: random bytes in front of the tiles and for scales. */
 static void fill_plain(const payload *p)
 {
@@ -137,6 +152,8 @@ static void fill_plain(const payload *p)
             for (uint64_t i = tile.offset; i < tile.codes; i++)
                 p->plain[i] = (uint8_t)sample_below(256);
             dw_pack(at, tile.elements, layout->bits, p->plain + tile.codes, tile.elements, 0);
+            if (layout->escapes)
+                fill_room(&tile, sample_below(dw_escapes_most(tile.elements) + 1), p->plain);
             at += tile.elements;
         }
         free(codes);
@@ -440,14 +457,18 @@ static void damage_size(const payload *p, uint8_t *coded, uint64_t bytes)
     dw_coded at = dw_coded_of(&p->plan.layout);
     uint64_t number = sample_below((uint32_t)at.blocks);
     dw_coded_block b = dw_coded_block_of(&p->plan.layout, number);
+    uint32_t size;
+    if (at.blocks_at > bytes) return;
+    memcpy(&size, coded + at.front + DW_SIZE_BYTES * number, DW_SIZE_BYTES);
     uint32_t sizes[] = {0,
+                        size - 1 - sample_below(8), /* which the size of the payload may allow */
+                        size + 1 + sample_below(8),
                         (uint32_t)b.scales,
                         (uint32_t)b.scales + 1,
                         (uint32_t)b.bytes,
                         (uint32_t)b.bytes + 1,
                         UINT32_MAX};
-    if (at.blocks_at <= bytes)
-        memcpy(coded + at.front + DW_SIZE_BYTES * number, &sizes[sample_below(6)], DW_SIZE_BYTES);
+    memcpy(coded + at.front + DW_SIZE_BYTES * number, &sizes[sample_below(8)], DW_SIZE_BYTES);
 }
 
 /* Changes a payload: bits of its sizes, of the front of its first block, or anywhere; or two bytes
@@ -483,6 +504,55 @@ static void blocks_without_all_parts_are_refused(void **state)
     free_payload(&p);
 }
 
+/* Returns whether a payload of one block is right whose size differs by `more` bytes. */
+static bool check_resized(const payload *p, int32_t more)
+{
+    dw_coded at = dw_coded_of(&p->plan.layout);
+    uint32_t size = (uint32_t)((int32_t)dw_get(p->coded + at.front, DW_SIZE_BYTES) + more);
+    uint64_t bytes = dw_round_up(at.blocks_at + size, 16);
+    uint8_t *coded = allocate(bytes);
+    memset(coded, 0, bytes);
+    memcpy(coded, p->coded, bytes < p->bytes ? bytes : p->bytes);
+    dw_put(coded + at.front, size, DW_SIZE_BYTES);
+    bool right = check_decode(p, coded, bytes);
+    release(coded, bytes);
+    return right;
+}
+
+/* A list of escaped values must end where its block ends, its places must be in the block, and no
+ * tile may get more values than it has room for. */
+static void lists_of_escaped_values_are_checked(void **state)
+{
+    static const uint32_t small[] = {NORMAL_3, NORMAL_3};
+    sample_source.state = 5;
+    kinds = small;
+    for (int way = 0; way < 4; way++) {
+        payload p = {.draws_key = 7};
+        uint32_t most = dw_escapes_most(DW_TILE_ELEMENTS), group = way & 1 ? DW_LAYOUT_SAMPLE : 64;
+        assert_true(dw_layout_make_step(&p.plan.layout, 64, 128, group, way & 2));
+        finish_payload(&p);
+        dw_tile tile = dw_layout_tile(&p.plan.layout, 0);
+        for (uint32_t values = 1; values <= most; values += most / 3) {
+            fill_room(&tile, values, p.plain);
+            release(p.coded, p.bytes);
+            spec_encode(&p);
+            for (int32_t more = -7; more < 8; more++) {
+                /* Without the last value, or with one for place 0 if there is room, it is right. */
+                bool right = more == 0 || more == -6 || more == 6;
+                if (values == most && more == 6) right = false;
+                assert_int_equal(check_resized(&p, more), right);
+            }
+        }
+        uint32_t outside = 64 * 128; /* the number of all codes */
+        dw_put(p.plain + tile.escapes + 4, outside, 2);
+        release(p.coded, p.bytes);
+        spec_encode(&p);
+        assert_false(check_resized(&p, 0));
+        free_payload(&p);
+    }
+    kinds = NULL;
+}
+
 /* Whatever payloads say, nothing beyond their ends is touched, and the kernel finds the same fault
  * as the CPU. */
 static void damaged_payloads_are_refused_as_by_the_cpu(void **state)
@@ -515,6 +585,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(many_blocks_are_placed),
         cmocka_unit_test(payloads_equal_those_of_the_cpu),
         cmocka_unit_test(blocks_without_all_parts_are_refused),
+        cmocka_unit_test(lists_of_escaped_values_are_checked),
         cmocka_unit_test(damaged_payloads_are_refused_as_by_the_cpu),
     };
     share = test_share(argc, argv);

@@ -93,6 +93,7 @@ static sample draw_sample(const dw_form *form)
     assert_int_equal(form->plan(&s.plan, NULL), DW_OK);
     sample_fill(&s, sample_below(4) == 0);
     fill_blocks(&s, width);
+    if (form == &dw_form_step && sample_below(2)) sample_add_outliers(&s);
     return s;
 }
 
@@ -122,6 +123,8 @@ static void check(sample_work *spec, sample_comparison *compare, uint32_t draws)
         sample s = long_rows ? draw_long_rows() : draw_sample(family->form);
         output expected = output_make(&s, NULL);
         if (sample_below(4)) make_scales_ordinary(&s, expected.payload);
+        if (s.plan.layout.escapes && sample_below(2))
+            sample_make_rooms_ordinary(&s, expected.payload);
         compare(&s, family->name, &expected, spec, sample_below(2));
         sample_free(&s);
     }

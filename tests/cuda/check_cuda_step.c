@@ -26,6 +26,7 @@ static void fill_sample(sample *s)
         if ((near && i / 32 % 3 == 0) || equal || i / 256 % 7 == 0)
             test_set(s->x, s->x_dtype, place, near && i % 2 ? held * 1.01f : held);
     }
+    if (sample_below(2)) sample_add_outliers(s);
 }
 
 /* Fills a sample with values that are sensitive to the order in which squares are added: their step
@@ -70,6 +71,8 @@ static sample make_sample(uint32_t t, uint32_t c, uint32_t group, bool has_state
         if (!has_state) s.prev_dtype = DW_F32;
     }
     s.is_stochastic = rounding == 1;
+    s.keeps_residual = has_state && s.prev_dtype == DW_F32 && sample_below(3) == 0;
+    if (s.keeps_residual) s.audit.every = 0; /* a residual has no digest */
     s.plan = (dw_plan){.form = &dw_form_step,
                        .params = {.form = &dw_form_step,
                                   .bits = 8,
@@ -105,6 +108,8 @@ static void compare(sample *s, sample_work *spec, sample_comparison *with, bool 
     output expected = output_make(s, NULL);
     if (sample_below(2) == 0)
         sample_spec_encode(s, &expected); /* a payload that an encoder has written */
+    else if (sample_below(2))
+        sample_make_rooms_ordinary(s, expected.payload);
     with(s, "dw_step", &expected, spec, backwards);
     sample_free(s);
 }
@@ -129,8 +134,9 @@ static void tensors_equal_those_of_the_cpu(void **state)
     check(sample_spec_decode, sample_compare_decode, 1200);
 }
 
-/* Returns the sum of squares of a tile of a sensitive sample whose rows have several tiles. */
-static double tile_sum(const sample *s, uint64_t tile)
+/* Adds the squares of a tile of a sensitive sample whose rows have several tiles. There are no
+ * outliers among them. */
+static void add_tile(const sample *s, uint64_t tile, dw_squares *to)
 {
     const dw_layout *layout = &s->plan.layout;
     uint64_t row = tile / layout->row_segments,
@@ -139,8 +145,10 @@ static double tile_sum(const sample *s, uint64_t tile)
     double lanes[DW_NORM_LANES] = {0};
     uint32_t largest = 0;
     dw_kernels_c.step_squares(sample_at(s->x, DW_F32, s->offset + row * (size_t)s->stride + column),
-                              DW_F32, NULL, DW_F32, n, lanes, &largest);
-    return dw_step_sum(lanes);
+                              DW_F32, NULL, DW_F32, n, DW_NO_LIMIT, lanes, &largest);
+    dw_squares more = {.sum = dw_step_sum(lanes), .n = n, .largest = largest};
+    more.peak = more.sum / (double)n;
+    dw_squares_add(to, &more);
 }
 
 /* Returns the step of such a sample. window: 0, or the number of tiles after which a chunk's sum is
@@ -149,13 +157,12 @@ static uint16_t step_of(const sample *s, uint64_t window)
 {
     const dw_layout *layout = &s->plan.layout;
     uint64_t each = dw_layout_chunk_tiles(layout);
-    dw_squares all = {.n = s->dense};
-    double chunk = 0;
+    dw_squares all = {0}, chunk = {0};
     for (uint64_t i = 0; i < layout->tiles; i++) {
-        chunk += tile_sum(s, i);
+        add_tile(s, i, &chunk);
         if ((i + 1) % each && i + 1 < layout->tiles && (!window || (i + 1) % window)) continue;
-        all.sum += chunk;
-        chunk = 0;
+        dw_squares_add(&all, &chunk);
+        chunk = (dw_squares){0};
     }
     return dw_step_scale(&all, s->plan.params.step / 1000.0);
 }
@@ -191,11 +198,33 @@ static void large_samples_have_the_step_of_the_cpu(void **state)
     }
 }
 
+/* The only escaped values of these tiles are escaped because of their dither. */
+static void dithers_may_make_values_escape(void **state)
+{
+    sample_source.state = test_seed();
+    for (uint32_t i = 0; i < 24; i++) {
+        sample s = sample_draw(32, 256, false);
+        s.x_dtype = s.prev_dtype = DW_F32;
+        s.is_stochastic = i % 2;
+        s.plan = (dw_plan){.form = &dw_form_step, .t = 32, .c = 256};
+        s.plan.params = (dw_form_params){.form = &dw_form_step,
+                                         .bits = 8,
+                                         .group = DW_LAYOUT_SAMPLE,
+                                         .step = 350,
+                                         .dithers = i % 2 == 0};
+        assert_int_equal(dw_form_step.plan(&s.plan, NULL), DW_OK);
+        sample_fill(&s, false);
+        sample_add_at_the_limit(&s);
+        compare(&s, sample_spec_encode, sample_compare_encode, i / 2 % 2);
+    }
+}
+
 int main(int argc, char **argv)
 {
     share = test_share(argc, argv);
     const struct CMUnitTest tests[] = {cmocka_unit_test(frames_equal_those_of_the_cpu),
                                        cmocka_unit_test(tensors_equal_those_of_the_cpu),
+                                       cmocka_unit_test(dithers_may_make_values_escape),
                                        cmocka_unit_test(large_samples_have_the_step_of_the_cpu)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

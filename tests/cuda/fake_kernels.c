@@ -109,7 +109,7 @@ static void report(const dw_cuda_share *share, bool coded)
     to->direct = sums->direct;
     to->zero = sums->zero;
     to->poisoned = sums->poisoned;
-    to->clamped = sums->clamped;
+    to->escaped = sums->escaped;
     atomic_store_explicit((_Atomic uint64_t *)(void *)&to->serial, share->serial,
                           memory_order_release);
     *sums = (dw_cuda_sums){.payload_bytes = sums->payload_bytes}; /* which other parts may need */
@@ -206,7 +206,7 @@ static void encode_part(const char *kernel, const dw_cuda_encode_part *part)
         sums.direct += result.sums.direct;
         sums.zero += result.sums.zero;
         sums.poisoned += result.sums.poisoned;
-        sums.clamped += result.sums.clamped;
+        sums.escaped += result.sums.escaped;
     }
     sums.payload += job->kernels->digest_bytes(job->payload, 0, dw_layout_undigested(layout));
     if (state && job->audit.every)

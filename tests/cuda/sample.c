@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "arithmetic/half.h"
 #include "emulated.h"
 #include "kernels/kernels.h"
 #include "message.h"
@@ -61,6 +62,72 @@ void sample_fill(sample *s, bool spoils)
     for (size_t i = 0; i < s->dense; i++)
         if (!isfinite(test_get(s->prev, s->prev_dtype, i)))
             test_set(s->prev, s->prev_dtype, i, 2.0f);
+}
+
+/* Multiplies an element of x, which stays finite if it was. */
+static void multiply(sample *s, size_t element, float factor)
+{
+    size_t c = s->plan.c, at = s->offset + element / c * (size_t)s->stride + element % c;
+    float value = test_get(s->x, s->x_dtype, at), much = value * factor;
+    if (much == 0) much = factor; /* among zeros */
+    test_set(s->x, s->x_dtype, at, much);
+    if (isfinite(value) && !isfinite(test_get(s->x, s->x_dtype, at)))
+        test_set(s->x, s->x_dtype, at, value);
+}
+
+void sample_add_at_the_limit(sample *s)
+{
+    uint32_t c = s->plan.c, step = s->plan.params.step;
+    double sum = 0, factor = (step > 70 ? step : 70) / 1000.0;
+    for (size_t i = 0; i < s->dense; i++) {
+        size_t at = s->offset + i / c * (size_t)s->stride + i % c;
+        double delta = test_get(s->x, s->x_dtype, at);
+        if (s->has_prev) delta -= test_get(s->prev, s->prev_dtype, i);
+        sum += delta * delta;
+    }
+    double size = factor * sqrt(sum / (double)s->dense);
+    for (size_t i = 0; i < s->dense && size < 1e30; i += DW_TILE_ELEMENTS) {
+        uint32_t left = (uint32_t)(s->dense - i);
+        size_t place = i + sample_below(left < DW_TILE_ELEMENTS ? left : DW_TILE_ELEMENTS),
+               at = s->offset + place / c * (size_t)s->stride + place % c;
+        double base = s->has_prev ? test_get(s->prev, s->prev_dtype, place) : 0,
+               steps = 126.5 + sample_below(1200) / 1000.0;
+        test_set(s->x, s->x_dtype, at,
+                 (float)(base + steps * dw_bf16_widen(dw_bf16_finite((float)size))));
+    }
+}
+
+void sample_add_outliers(sample *s)
+{
+    static const float sizes[] = {10, 100, 421, -3000, 1e5f};
+    uint32_t kind = sample_below(4), dense = (uint32_t)s->dense, c = s->plan.c;
+    if (kind == 0) /* single ones */
+        for (uint32_t i = 1 + dense / 500; i > 0; i--)
+            multiply(s, sample_below(dense), sizes[sample_below(5)]);
+    if (kind == 1) /* rows */
+        for (uint32_t i = 1 + sample_below(3); i > 0; i--) {
+            size_t row = sample_below(s->plan.t);
+            for (uint32_t at = 0; at < c; at++) multiply(s, row * c + at, 100);
+        }
+    if (kind == 2) { /* near each other, about as many as a tile may leave out */
+        uint32_t first = sample_below(dense);
+        for (uint32_t i = 25 + sample_below(12); i > 0; i--)
+            multiply(s, (first + sample_below(1500)) % dense, sizes[sample_below(5)]);
+    }
+    if (kind == 3) sample_add_at_the_limit(s);
+}
+
+void sample_make_rooms_ordinary(const sample *s, uint8_t *payload)
+{
+    for (uint64_t i = 0; i < s->plan.layout.tiles; i++) {
+        dw_tile tile = dw_layout_tile(&s->plan.layout, i);
+        uint32_t count = sample_below(12);
+        memcpy(payload + tile.escapes, &count, sizeof count);
+        for (uint32_t k = 0; k < dw_escapes_most(tile.elements); k++) { /* a few lie outside */
+            uint16_t place = (uint16_t)sample_below(tile.elements + 16);
+            memcpy(payload + tile.escapes + 4 + 2 * (size_t)k, &place, sizeof place);
+        }
+    }
 }
 
 void sample_free(sample *s)
@@ -208,7 +275,7 @@ static void take_report(const message *m, int part, uint64_t serial, output *out
     out->direct = report->direct;
     out->zero = report->zero;
     out->poisoned = report->poisoned;
-    out->clamped = report->clamped;
+    out->escaped = report->escaped;
     assert_memory_equal(&m->sums[part], &nothing, sizeof nothing);
 }
 
@@ -290,7 +357,7 @@ void sample_spec_encode(const sample *s, output *out)
     out->direct = joined.sums.direct;
     out->zero = joined.sums.zero;
     out->poisoned = joined.sums.poisoned;
-    out->clamped = joined.sums.clamped;
+    out->escaped = joined.sums.escaped;
     output_digest(s, out);
 }
 
@@ -345,7 +412,7 @@ static void run(const sample *s, const char *family, output *expected, sample_wo
 {
     output found[SAMPLE_PARTS];
     for (int i = 0; i < SAMPLE_PARTS; i++) found[i] = output_make(s, expected);
-    expected->direct = expected->zero = expected->poisoned = expected->clamped = 0;
+    expected->direct = expected->zero = expected->poisoned = expected->escaped = 0;
     spec(s, expected);
     dw_shim_turn_round(backwards);
     cuda(s, family, found);

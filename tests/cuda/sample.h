@@ -37,7 +37,7 @@ typedef struct sample {
 typedef struct output {
     uint8_t *payload;
     unsigned char *next, *y;
-    uint64_t payload_sum, state_sum, direct, zero, poisoned, clamped;
+    uint64_t payload_sum, state_sum, direct, zero, poisoned, escaped;
 } output;
 
 /* Encodes or decodes a sample by the specification. */
@@ -62,6 +62,17 @@ sample sample_draw(uint32_t t, uint32_t c, bool has_state);
 /* Allocates x and prev, and fills them with normally distributed values of random size. spoils: x
  * gets some unusual values, which may be NaN or infinite. */
 void sample_fill(sample *s, bool spoils);
+
+/* Makes some values of x outliers: single ones, all of a few rows, several of one tile, or some
+ * that differ from prev by about as many steps as a code can say. */
+void sample_add_outliers(sample *s);
+
+/* Makes one delta in 2048 about 127 steps large, if the whole sample shares the step; whether it is
+ * escaped may depend on its dither. */
+void sample_add_at_the_limit(sample *s);
+
+/* Makes the rooms for escaped values of a random payload of steps hold a few of them, or none. */
+void sample_make_rooms_ordinary(const sample *s, uint8_t *payload);
 
 void sample_free(sample *s);
 

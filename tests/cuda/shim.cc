@@ -53,7 +53,8 @@ const void *scheduler_stack;
 size_t scheduler_stack_bytes;
 #endif
 uint32_t exchanged[2][THREADS];
-unsigned exchanges[THREADS];
+bool voted[2][THREADS];
+unsigned exchanges[THREADS], votes[THREADS];
 bool backwards;
 
 struct launch {
@@ -143,7 +144,7 @@ void run_block(void)
         fiber *f = &fibers[i];
         if (!f->begun) make_fiber(f);
         f->at = "start";
-        exchanges[i] = 0;
+        exchanges[i] = votes[i] = 0;
     }
     while (fibers[0].at) {
         for (unsigned i = 0; i < THREADS; i += WARP) run_warp(backwards ? THREADS - WARP - i : i);
@@ -254,6 +255,16 @@ const uint32_t *shim_exchange(uint32_t mine)
     room[threadIdx.x] = mine;
     shim_meet(shim_lanes);
     return room;
+}
+
+int shim_any(bool mine)
+{
+    bool *room = voted[votes[threadIdx.x]++ % 2];
+    room[threadIdx.x] = mine;
+    shim_meet("__syncthreads_or");
+    for (int i = 0; i < THREADS; i++)
+        if (room[i]) return 1;
+    return 0;
 }
 
 extern "C" void dw_shim_turn_round(int is_backwards)

@@ -35,7 +35,11 @@ void shim_meet(const char *what);
  * one. */
 const uint32_t *shim_exchange(uint32_t mine);
 
+/* Waits as shim_meet does, and returns whether any thread of the block has passed true. */
+int shim_any(bool mine);
+
 #define __syncthreads()        shim_meet("__syncthreads")
+#define __syncthreads_or(mine) shim_any((mine) != 0)
 #define __threadfence()        ((void)0)
 #define __threadfence_system() ((void)0)
 

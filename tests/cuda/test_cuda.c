@@ -30,7 +30,7 @@ static const char *const configs[] = {
     "delta:form=mx,element=e3m2,choose=never,prev=bf16",
     "direct:form=step",
     "direct:form=step,rounding=dither,step=4,seed=3",
-    "direct:form=step,group=32,step=0.02",
+    "direct:form=step,group=32,step=0.07",
     "delta:form=step",
     "delta:form=step,group=row,rounding=stochastic,seed=8,prev=f16",
     "delta:form=step,group=64,rounding=dither,step=1.2,key_step=0.3,prev=bf16,audit=3",

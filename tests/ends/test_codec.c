@@ -40,11 +40,11 @@ static const char *const configs[] = {
     "delta:form=step,rounding=dither,step=3",
     "delta:form=step,group=row,rounding=dither,prev=bf16,audit=3",
     "delta:form=step,group=16,rounding=stochastic,step=1.8,prev=f16",
-    "delta:form=step,key=f16,step=0.02",
+    "delta:form=step,key=f16,step=0.07",
     "delta:form=step,rounding=trellis,entropy=rans,step=0.5",
     "direct:form=step,rounding=trellis,entropy=rans,group=16",
     "delta:form=step,rounding=trellis,entropy=rans,group=row,prev=bf16,audit=3",
-    "delta:form=step,rounding=stochastic,key_step=0.01,audit=255",
+    "delta:form=step,rounding=stochastic,key_step=0.07,audit=255",
 };
 enum { N_CONFIGS = sizeof configs / sizeof *configs };
 

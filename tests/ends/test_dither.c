@@ -137,7 +137,7 @@ static void short_entries_are_dithered(void **state)
                    DW_F32);
     for (int visit = 0; visit < 3; visit++) {
         test_fill(&random, x, DW_F32, N * 64, 1);
-        options.limit = visit == 0 ? 80 + 6 * 8 + 2 * 48 + 80 + 256 : 0;
+        options.limit = visit == 0 ? 80 + 6 * 8 + 2 * 48 + 96 + 256 : 0;
         options.stateless = visit == 2;
         assert_int_equal(
             dw_encode_with(pair.encoder, keys, &tx, &options, pair.frame, pair.cap, &pair.len),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_step.c - tests the form step through encoder and decoder: how large a step is, views with
- * gaps, poison, clamped values, the dead zone and counters. Dither is tested by test_dither.c. */
+ * gaps, poison, escaped values, the dead zone and counters. Dither is tested by test_dither.c. */
 #include <fenv.h>
 #include <math.h>
 
@@ -103,7 +103,7 @@ static void the_step_is_a_multiple_of_the_root_mean_square(void **state)
         double factor;
     } cases[] = {{"direct:form=step", 1},
                  {"direct:form=step,step=0.5,rounding=dither,incarnation=7", 0.5},
-                 {"direct:form=step,step=0.01,rounding=stochastic,incarnation=7", 0.01},
+                 {"direct:form=step,step=0.1,rounding=stochastic,incarnation=7", 0.1},
                  {"delta:form=step,step=2", 0.5}, /* a quarter, in key entries */
                  {"delta:form=step,step=2,key_step=0.125", 0.125}};
     enum { T = 50, C = 3000 };
@@ -224,55 +224,151 @@ static void a_poisoned_key_entry_starts_from_zero(void **state)
     test_pair_close(&pair);
 }
 
-static double largest_distance(const float *x, const float *y, size_t n)
+/* ---- Outliers -------------------------------------------------------------------------------- */
+
+enum { ROWS = 128, CHANNELS = 576, VALUES = ROWS * CHANNELS };
+
+/* Fills x with values of a normal distribution, and puts an outlier at `place`. */
+static void fill_beside(float *x, uint64_t seed, size_t place, float outlier)
 {
-    double largest = 0;
-    for (size_t i = 0; i < n; i++) {
-        double distance = fabs((double)x[i] - (double)y[i]);
-        if (distance > largest) largest = distance;
-    }
-    return largest;
+    test_random random = {seed};
+    for (int i = 0; i < VALUES; i++) x[i] = test_normal(&random);
+    if (outlier > 0) x[place] = outlier;
 }
 
-/* A change of more than 127 steps is clamped, and the counter `clamped_values` counts it. What is
- * left of it belongs to the change of the next visit, so that the value arrives after some visits.
- */
-static void clamped_values_arrive_with_later_frames(void **state)
+/* Root mean squares of the errors of all values but the outlier, and of those in its row. */
+typedef struct beside {
+    double all, in_row;
+} beside;
+
+static double error_of(const float *x, const float *y, size_t from, size_t n, size_t place)
 {
-    enum { T = 4, C = 1024, SIZE = T * C, VISITS = 40 };
-    static float x[SIZE], y[SIZE];
-    test_random random = {test_seed()};
-    for (int dithered = 0; dithered < 2; dithered++) {
-        test_pair pair;
-        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = tx;
-        uint64_t before = 0;
-        double last = INFINITY;
-        ty.data = y;
-        test_fill(&random, x, DW_F32, SIZE, 1);
-        test_pair_open(&pair,
-                       dithered ? "delta:form=step,step=0.1,key=f32,rounding=dither,incarnation=7"
-                                : "delta:form=step,step=0.1,key=f32",
-                       1, T, C, DW_F32);
-        for (int visit = 0; visit < VISITS; visit++) {
-            if (visit == 1) x[77] = 1e4f, x[SIZE - 1] = -1e4f;
-            test_pair_encode(&pair, keys, &tx);
-            assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-            uint64_t clamped = test_encoder_counters(pair.encoder).clamped_values;
-            /* The root mean square of the change is nearly all from two values of 4096: it is
-             * 1e4 / sqrt(2048), and 127 steps are 2800. */
-            if (visit == 0) assert_int_equal(clamped, 0);
-            if (visit == 1) assert_int_equal(clamped, 2);
-            double left = largest_distance(x, y, SIZE);
-            if (visit > 1 && clamped > before) assert_true(left < last || left < 0.01);
-            last = left;
-            before = clamped;
+    double sum = 0;
+    for (size_t i = from; i < from + n; i++)
+        if (i != place) sum += ((double)y[i] - x[i]) * ((double)y[i] - x[i]);
+    return sqrt(sum / (double)n);
+}
+
+/* Sends three visits in which there is an outlier, or none where it is 0. Returns the errors of the
+ * last one. The outlier itself must arrive, but for rounding. */
+static beside errors_beside(const char *config, size_t place, float outlier)
+{
+    static float x[VALUES], y[VALUES];
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, ROWS, CHANNELS), ty = tx;
+    test_pair pair;
+    ty.data = y;
+    test_pair_open(&pair, config, 1, ROWS, CHANNELS, DW_F32);
+    for (uint64_t visit = 0; visit < 3; visit++) {
+        fill_beside(x, 5 + visit, place, outlier);
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        if (pair.reply_len) test_pair_feedback(&pair);
+    }
+    test_pair_close(&pair);
+    if (outlier > 200 &&
+        fabs(y[place] / outlier - 1) > (strstr(config, "feedback") ? 0.01 : 0x1p-8))
+        fail_msg("%s: an outlier of %g has become %g", config, (double)outlier, (double)y[place]);
+    return (beside){error_of(x, y, 0, VALUES, place),
+                    error_of(x, y, place / CHANNELS * CHANNELS, CHANNELS, place)};
+}
+
+/* One value that is far larger than the others changes neither the step of the others nor their
+ * error, whatever the rounding and whoever shares the step, in entries that carry x itself and in
+ * changes; and it arrives as it is. */
+static void an_outlier_leaves_the_error_of_the_other_values(void **state)
+{
+    static const char *const configs[] = {
+        "direct:form=step,step=0.5,incarnation=7",
+        "direct:form=step,step=0.5,group=row,entropy=rans,incarnation=7",
+        "direct:form=step,step=0.5,group=64,incarnation=7",
+        "direct:form=step,step=1,rounding=dither,entropy=rans,incarnation=7",
+        "direct:form=step,step=1,group=128,rounding=dither,incarnation=7",
+        "direct:form=step,step=1,rounding=stochastic,incarnation=7",
+        "direct:form=step,step=1,rounding=trellis,entropy=rans,incarnation=7",
+        "direct:form=step,step=1,group=row,rounding=trellis,entropy=rans,incarnation=7",
+        "direct:form=step,step=0.5,deadzone=0.7,incarnation=7",
+        "direct:form=step,error=0.1,entropy=rans,incarnation=7",
+        "direct:form=step,error=0.1,group=row,incarnation=7",
+        "direct:form=step,rate=3,entropy=rans,incarnation=7",
+        "direct:form=step,step=1,feedback=ef,incarnation=7",
+        "direct:form=step,step=1,group=128,feedback=ef,rounding=dither,entropy=rans,incarnation=7",
+        "delta:form=step,step=0.5,entropy=rans,incarnation=7",
+        "delta:form=step,step=0.5,group=row,prev=bf16,incarnation=7",
+        "delta:form=step,error=0.1,rounding=dither,entropy=rans,incarnation=7",
+        "delta:form=step,rate=3,entropy=rans,incarnation=7"};
+    static const float outliers[] = {10, 100, 421, 3000, 1e5f};
+    static const size_t places[] = {3, 77 * CHANNELS + 500};
+    for (size_t k = 0; k < sizeof configs / sizeof *configs; k++)
+        for (size_t p = 0; p < 2; p++) {
+            beside without = errors_beside(configs[k], places[p], 0);
+            for (size_t o = p; o < 5; o += 2 - k % 2) {
+                beside with = errors_beside(configs[k], places[p], outliers[o]);
+                if (with.all > 1.1 * without.all || with.in_row > 1.1 * without.in_row)
+                    fail_msg("%s, %g at %zu: errors of %g and %g, without it %g and %g", configs[k],
+                             (double)outliers[o], places[p], with.all, with.in_row, without.all,
+                             without.in_row);
+            }
         }
-        assert_true(before >= 4 && before <= 2 * VISITS);
-        assert_true(fabsf(y[77] - 1e4f) < 1 && fabsf(y[SIZE - 1] + 1e4f) < 1);
-        assert_int_equal(test_decoder_counters(pair.decoder).clamped_values, 0);
+}
+
+/* The escaped values of a frame take few bytes, and are counted. */
+static void escaped_values_cost_few_bytes_and_are_counted(void **state)
+{
+    static float x[VALUES], y[VALUES];
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, ROWS, CHANNELS), ty = tx;
+    size_t bytes[2];
+    ty.data = y;
+    for (int has = 0; has < 2; has++) {
+        test_pair pair;
+        fill_beside(x, 5, 0, 0);
+        for (int i = 0; has && i < 10; i++) x[i * 7001] = i % 2 ? 5000 : -3e38f;
+        test_pair_open(&pair, "direct:form=step,group=row,entropy=rans", 1, ROWS, CHANNELS, DW_F32);
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        bytes[has] = pair.len;
+        for (int i = 0; has && i < 10; i++) assert_true(y[i * 7001] == (i % 2 ? 5000 : -3e38f));
+        assert_int_equal(test_encoder_counters(pair.encoder).escaped_values, has ? 10 : 0);
+        test_pair_close(&pair);
+    }
+    assert_true(bytes[1] < bytes[0] + 10 * 8 + 64);
+}
+
+/* However values are distributed, every value arrives to within a step, because the room of a tile
+ * suffices for all that escape. */
+static void the_room_of_a_tile_suffices_for_all_that_escapes(void **state)
+{
+    static const char *const configs[] = {
+        "direct:form=step,step=0.07",
+        "direct:form=step,step=0.07,group=row",
+        "direct:form=step,step=0.07,group=64,entropy=rans",
+        "direct:form=step,error=0.0001,group=row",
+        "direct:form=step,error=0.0001",
+        "direct:form=step,step=0.07,rounding=trellis,entropy=rans"};
+    enum { T = 9, C = 700, SIZE = T * C };
+    static float x[SIZE], y[SIZE];
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = tx;
+    test_random random = {test_seed()};
+    ty.data = y;
+    for (int draw = 0; draw < 400; draw++) {
+        const char *config = configs[draw % 6];
+        double most = 0, shape = 1 + 40 * test_uniform(&random);
+        test_pair pair;
+        for (int i = 0; i < SIZE; i++) {
+            double size = exp(shape * (test_uniform(&random) - 1)) * (i / C == draw % 11 ? 100 : 1);
+            x[i] = (float)(test_uniform(&random) < 0.5 ? -size : size);
+            if (draw % 3 == 0 && i % (2 + draw % 90)) x[i] = 0;
+            if (fabs((double)x[i]) > most) most = fabs((double)x[i]);
+        }
+        test_pair_open(&pair, config, 1, T, C, DW_F32);
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        for (int i = 0; i < SIZE; i++)
+            if (fabs((double)y[i] - x[i]) > 0.08 * most) fail_msg("%s, draw %d", config, draw);
         test_pair_close(&pair);
     }
 }
+
+/* ---- The dead zone --------------------------------------------------------------------------- */
 
 /* With deadzone=0.75, values of up to 0.75 steps become 0. All others are rounded to the nearest
  * step, as without a dead zone. */
@@ -329,7 +425,7 @@ static void counters_describe_the_frame(void **state)
         assert_int_equal(taken.groups, cases[k].pieces);
         assert_int_equal(sent.zero_groups, cases[k].zeros);
         assert_int_equal(taken.zero_groups, cases[k].zeros);
-        assert_int_equal(sent.poisoned_groups + sent.clamped_values, 0);
+        assert_int_equal(sent.poisoned_groups + sent.escaped_values, 0);
         double share = errors_of(x, y, 1, SIZE).e2 / errors_of(x, y, 1, SIZE).x2;
         assert_true(fabs(sent.error_square / sent.x_square / share - 1) < 0.15);
         if (cases[k].error > 0) assert_true(fabs(share / (4 * cases[k].error) - 1) < 0.05);
@@ -363,7 +459,9 @@ int main(void)
         cmocka_unit_test(the_callers_rounding_mode_does_not_matter),
         cmocka_unit_test(poison_reaches_what_shares_the_step),
         cmocka_unit_test(a_poisoned_key_entry_starts_from_zero),
-        cmocka_unit_test(clamped_values_arrive_with_later_frames),
+        cmocka_unit_test(an_outlier_leaves_the_error_of_the_other_values),
+        cmocka_unit_test(escaped_values_cost_few_bytes_and_are_counted),
+        cmocka_unit_test(the_room_of_a_tile_suffices_for_all_that_escapes),
         cmocka_unit_test(values_in_the_dead_zone_become_zero),
         cmocka_unit_test(counters_describe_the_frame),
         cmocka_unit_test(frames_carry_the_step_and_not_its_factor),

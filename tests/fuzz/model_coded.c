@@ -19,7 +19,7 @@ static coded_block block_at(const model_tile *tiles, uint64_t first, uint64_t n)
     while (first + b.tiles < n && b.tiles < 16 &&
            (b.tiles == 0 || !tiles[first + b.tiles].breaks)) {
         const model_tile *tile = &tiles[first + b.tiles++];
-        b.plain += tile->scales + tile->bytes;
+        b.plain += tile->scales + tile->bytes + tile->room;
         b.scales += tile->scales;
         b.codes += tile->n;
     }
@@ -126,10 +126,11 @@ static uint32_t byte_of_parts(uint32_t parts)
     return parts == RANS_MODEL_TRELLIS ? 2 : parts > 1;
 }
 
-static bool block_is_possible(const uint8_t *block, uint64_t bytes, uint64_t n, uint32_t parts)
+/* bytes: how many there are from the begin of the block on. *length: becomes how many it has. */
+static bool block_is_possible(const uint8_t *block, uint64_t bytes, uint64_t n, uint32_t parts,
+                              uint64_t *length)
 {
-    if (bytes < 6 || bytes >= n || block[3] != byte_of_parts(parts))
-        return breaks("header of a block");
+    if (bytes < 6 || block[3] != byte_of_parts(parts)) return breaks("header of a block");
     uint64_t words = model_get(block + 4, 2), at = 0;
     bool has_states = false;
     for (uint32_t i = 0; i < parts; i++) {
@@ -138,8 +139,10 @@ static bool block_is_possible(const uint8_t *block, uint64_t bytes, uint64_t n, 
         if (!at) return breaks("head or frequencies of a part");
         if (parts == RANS_MODEL_TRELLIS && !is_of_trellis(block, head)) return false;
     }
-    if (!has_states) return (words == 0 && bytes == at) || breaks("words of a block of one code");
-    if (at + 128 + 2 * words != bytes) return breaks("number of words");
+    *length = has_states ? at + 128 + 2 * words : at;
+    if (!has_states && words) return breaks("words of a block of one code");
+    if (*length > bytes || *length >= n) return breaks("number of words");
+    if (!has_states) return true;
     for (uint32_t i = 0; i < 32; i++)
         if (model_get(block + at + 4 * (size_t)i, 4) < 65536) return breaks("state below 65536");
     return true;
@@ -157,25 +160,45 @@ static void order_codes(const model_part *parts, const uint8_t *sorted, uint64_t
         }
 }
 
-static bool decode_block(const coded_block *b, const uint8_t *block, uint64_t bytes, uint8_t *codes)
+/* 3.8: puts the values behind a block into the rooms of its tiles. */
+static bool put_rooms(const model_tile *tiles, const coded_block *b, const uint8_t *from,
+                      uint64_t bytes, uint8_t *plain)
+{
+    for (; bytes >= 6; bytes -= 6, from += 6) {
+        uint64_t place = model_get(from, 2), k = 0;
+        while (k < b->tiles && place >= tiles[k].n) place -= tiles[k++].n;
+        if (k == b->tiles) return breaks("place of an escaped value");
+        uint8_t *room = plain + tiles[k].offset + tiles[k].scales + tiles[k].bytes;
+        uint64_t held = model_get(room, 4), most = model_room_most(tiles[k].n);
+        if (held == most) return breaks("number of escaped values");
+        model_put(room, 4, held + 1);
+        model_put(room + 4 + 2 * held, 2, place);
+        memcpy(room + 4 + 2 * most + 4 * held, from + 2, 4);
+    }
+    return bytes == 0 || breaks("bytes behind escaped values");
+}
+
+/* bytes, length: as for block_is_possible. */
+static bool decode_block(const coded_block *b, const uint8_t *block, uint64_t bytes, uint8_t *codes,
+                         uint64_t *length)
 {
     uint32_t counts[RANS_MODEL_PARTS] = {(uint32_t)b->codes};
     bool in_parts = b->parts && bytes >= 6 && block[3];
     if (b->may_trellis && bytes >= 6 && block[3] == 2)
-        return block_is_possible(block, bytes, b->codes, RANS_MODEL_TRELLIS) &&
-               (rans_model_decode(block, (size_t)bytes, counts, RANS_MODEL_TRELLIS, codes) ||
+        return block_is_possible(block, bytes, b->codes, RANS_MODEL_TRELLIS, length) &&
+               (rans_model_decode(block, (size_t)*length, counts, RANS_MODEL_TRELLIS, codes) ||
                 breaks("words of a block with a trellis"));
     if (!in_parts)
-        return block_is_possible(block, bytes, b->codes, 1) &&
-               (rans_model_decode(block, (size_t)bytes, counts, 1, codes) || breaks("words"));
+        return block_is_possible(block, bytes, b->codes, 1, length) &&
+               (rans_model_decode(block, (size_t)*length, counts, 1, codes) || breaks("words"));
     counts[0] = 0;
     for (uint64_t i = 0; i < b->codes; i++) counts[b->parts[i].part]++;
     for (uint32_t i = 0; i < RANS_MODEL_PARTS; i++)
         if (counts[i] == 0) return breaks("part without codes");
     uint8_t *sorted = malloc((size_t)b->codes);
     REQUIRE(sorted != NULL);
-    bool valid = block_is_possible(block, bytes, b->codes, RANS_MODEL_PARTS) &&
-                 (rans_model_decode(block, (size_t)bytes, counts, RANS_MODEL_PARTS, sorted) ||
+    bool valid = block_is_possible(block, bytes, b->codes, RANS_MODEL_PARTS, length) &&
+                 (rans_model_decode(block, (size_t)*length, counts, RANS_MODEL_PARTS, sorted) ||
                   breaks("words of a block in parts"));
     if (valid) order_codes(b->parts, sorted, b->codes, codes);
     free(sorted);
@@ -209,7 +232,12 @@ static bool read_block(const model_way *way, const model_tile *tiles, const code
     }
     uint8_t *codes = malloc((size_t)b->codes), *code = codes;
     REQUIRE(codes != NULL);
-    bool valid = decode_block(b, from + b->scales, size - b->scales, codes);
+    uint64_t length = 0, left = size - b->scales;
+    bool valid = decode_block(b, from + b->scales, left, codes, &length);
+    if (valid && way->form == STEPPED)
+        valid = put_rooms(tile, b, from + b->scales + length, left - length, plain);
+    else if (valid)
+        valid = length == left || breaks("number of words");
     for (uint64_t i = 0; valid && i < b->codes; i++)
         valid = codes[i] >> way->bits == 0 || breaks("bits of a code");
     if (valid)
@@ -245,8 +273,8 @@ uint8_t *model_plain(const model_way *way, uint32_t t, uint32_t c, uint64_t draw
     model_tile *tiles = model_tiles(way, t, c, &n);
     model_part *parts = parts_of(way, t, c, draws, tiles, n);
     uint64_t front = tiles[0].offset, at = front + up16(4 * blocks_of(tiles, n)), number = 0;
-    uint8_t *plain =
-        calloc(1, (size_t)(tiles[n - 1].offset + tiles[n - 1].scales + tiles[n - 1].bytes));
+    uint8_t *plain = calloc(1, (size_t)(tiles[n - 1].offset + tiles[n - 1].scales +
+                                        tiles[n - 1].bytes + tiles[n - 1].room));
     REQUIRE(plain != NULL);
     bool valid = bytes >= at || breaks("end of a payload within its sizes");
     if (valid) memcpy(plain, payload, (size_t)front);

@@ -95,7 +95,7 @@ static dw_status open_header(const uint8_t *frame, size_t len, model_header *h)
     wide elements = (wide)h->n * h->t * h->c;
     if (elements * 4 >> 63) return DW_ERR_FORMAT;
     wide padded = ((uint64_t)h->c + 31) / 32 * 32, end = model_tables_end(h);
-    if (h->length < end || h->length > end + h->n * (padded * 9 * h->t + 64)) return DW_ERR_FORMAT;
+    if (h->length < end || h->length > end + h->n * (padded * 10 * h->t + 96)) return DW_ERR_FORMAT;
     return DW_OK;
 }
 

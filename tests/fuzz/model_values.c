@@ -2,6 +2,8 @@
  * model_values.c - the model's arithmetic and layouts: sections 3 to 5 of docs/format.md. */
 #include "model_values.h"
 
+#include "reach.h"
+
 #include <Random123/philox.h>
 #include <math.h>
 
@@ -210,13 +212,23 @@ static uint32_t tile_at(const cut *k, uint64_t i, uint64_t all, uint32_t *n)
     return count;
 }
 
+uint32_t model_room_most(uint64_t n)
+{
+    return (uint32_t)((n + 31) / 32);
+}
+
+uint64_t model_room(const model_way *way, uint64_t n)
+{
+    return way->form == STEPPED ? up(4 + 6 * (size_t)model_room_most(n), 16) : 0;
+}
+
 static size_t quantized_size(const model_way *way, uint32_t t, uint32_t c, size_t most)
 {
     cut k = cut_row(c, way->group);
     uint64_t bytes = front_bytes(way, &k, t, c), all = (uint64_t)t * k.segments;
     for (uint64_t i = 0; i < all;) {
         uint32_t n, count = tile_at(&k, i, all, &n);
-        bytes += tile_scales(way, count) + up((size_t)n * way->bits / 8, 16);
+        bytes += tile_scales(way, count) + up((size_t)n * way->bits / 8, 16) + model_room(way, n);
         if (bytes > most) return SIZE_MAX;
         i += count;
     }
@@ -238,7 +250,8 @@ model_tile *model_tiles(const model_way *way, uint32_t t, uint32_t c, uint64_t *
         tile->scales = tile_scales(way, count);
         tile->bytes = up((size_t)tile->n * way->bits / 8, 16);
         tile->breaks = is_cut && i % (8 * (uint64_t)k.segments) == 0;
-        offset += tile->scales + tile->bytes;
+        tile->room = model_room(way, tile->n);
+        offset += tile->scales + tile->bytes + tile->room;
         i += count;
     }
     return tiles;
@@ -344,6 +357,30 @@ static model_value value_of(const model_way *way, uint32_t code, const uint8_t *
     return step_value(code, way->dithers ? dither_of(draws, element) : 0, two_bytes(scale), base);
 }
 
+static uint32_t four_bytes(const uint8_t *at)
+{
+    return two_bytes(at) | two_bytes(at + 2) << 16;
+}
+
+/* 3.4: the values in the room of a tile, in order. */
+static void put_escapes(const cut *k, uint64_t first, uint32_t count, uint32_t c, uint32_t n,
+                        const uint8_t *room, model_value *values)
+{
+    uint32_t most = model_room_most(n), held = four_bytes(room);
+    for (uint32_t i = 0; i < held && i < most; i++) {
+        uint32_t place = two_bytes(room + 4 + 2 * (size_t)i),
+                 bits = four_bytes(room + 4 + 2 * (size_t)most + 4 * (size_t)i);
+        uint64_t s = first;
+        if (place >= n) continue;
+        for (; place >= g_of(k, s); s++) place -= g_of(k, s);
+        REQUIRE(s < first + count);
+        if (place >= (s % k->segments == k->segments - 1 ? k->last_width : k->width)) continue;
+        model_value *value = &values[s / k->segments * c + s % k->segments * k->width + place];
+        fuzz_reach("escaped value");
+        if (!value->poisoned) value->r = (bits & 0x7f800000) == 0x7f800000 ? 0 : float_of(bits);
+    }
+}
+
 static void quantized_values(const model_way *way, uint32_t t, uint32_t c, const uint8_t *payload,
                              const uint8_t *prev, uint8_t prev_dtype, uint64_t draws,
                              model_value *values)
@@ -373,7 +410,9 @@ static void quantized_values(const model_way *way, uint32_t t, uint32_t c, const
                 values[element] = value_of(way, code, scale, base, draws, element);
             }
         }
-        tile = codes + up((size_t)n * way->bits / 8, 16);
+        const uint8_t *room = codes + up((size_t)n * way->bits / 8, 16);
+        if (way->form == STEPPED) put_escapes(&k, first, count, c, n, room, values);
+        tile = room + model_room(way, n);
         first += count;
     }
 }

@@ -30,14 +30,18 @@ model_way model_microscaled(uint32_t element);
 /* Section 3: the size of a payload, or SIZE_MAX if it is more than `most`. */
 size_t model_size(const model_way *way, uint32_t t, uint32_t c, size_t most);
 
-/* A tile of a plain payload, which is not one of floats: its scales at an offset, and behind them
- * the bytes of its n codes. breaks: it begins a row whose number is a multiple of 8, where rows are
- * cut. */
+/* A tile of a plain payload, which is not one of floats: its scales at an offset, behind them the
+ * bytes of its n codes, and in steps behind those the room for escaped values (3.4). breaks: it
+ * begins a row whose number is a multiple of 8, where rows are cut. */
 typedef struct model_tile {
-    uint64_t offset, scales, bytes;
+    uint64_t offset, scales, bytes, room;
     uint32_t n;
     bool breaks;
 } model_tile;
+
+/* 3.4: the bytes of the room of a tile of n codes, and how many values it holds at most. */
+uint64_t model_room(const model_way *way, uint64_t n);
+uint32_t model_room_most(uint64_t n);
 
 /* All tiles of a payload, to be freed. */
 model_tile *model_tiles(const model_way *way, uint32_t t, uint32_t c, uint64_t *n);
