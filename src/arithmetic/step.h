@@ -131,8 +131,8 @@ DW_INLINE double dw_step_sum(const double *lanes)
  * times as large as the others, so such values are left out of it. They are looked for in each
  * tile, or piece of a tile, in a few passes: a pass leaves out what is more than DW_BULK_LIMIT
  * times the root mean square of what the pass before has kept. A pass that would leave out more
- * than one value in DW_BULK_SHARE, or all that is not tiny, does not count and is the last. So is
- * one that changes the mean square by no more than a half. */
+ * than one value in DW_BULK_SHARE, or all that is not tiny, does not count and is the last. One
+ * after which the sum of squares is still at least half of what it was counts, but is the last. */
 
 enum {
     DW_NO_LIMIT = 0x7fffffff,
@@ -170,9 +170,9 @@ DW_INLINE double dw_bulk_sum(double sum, uint64_t n, uint64_t left_out)
     return left_out ? sum / (double)(n - left_out) * (double)n : sum;
 }
 
-/* No step that a config names is less than this multiple of the root mean square of any tile. So by
- * Chebyshev's inequality less than one value in 75 escapes, because it is more than 124 steps large
- * (or 127, without a trellis), besides those that are left out of the root mean square. All
+/* No step is less than this multiple of the root mean square of any tile, but for those below. So
+ * by Chebyshev's inequality less than one value in 74 escapes, because it is more than 124 steps
+ * large (or 127, without a trellis), besides those that are left out of the root mean square. All
  * together are less than one in 32, for which a tile has room (arithmetic/layout.h). */
 #define DW_STEP_LEAST 0.07
 

@@ -271,6 +271,17 @@ static void measure_tile(const dw_encode_job *job, const dw_encode_job *coded, s
     begin_tile(of_x);
 }
 
+/* Returns the step with which every error keeps to the bound. If values of the sample are NaN or
+ * infinite there is no bound (codecs/tolerance.h). Then, if too many values would escape with this
+ * step, it is the least one with which they have room. */
+static uint16_t bounded_step(const dw_squares *of, const dw_bound *bound)
+{
+    uint16_t step = dw_tolerance_step(of, bound), least = dw_step_below(of->least);
+    double reach = DW_STEPS_UNESCAPED * (double)dw_bf16_widen(step);
+    bool escapes = (double)dw_float_of(of->largest) > reach; /* false for NaN */
+    return escapes && least > step ? least : step;
+}
+
 /* Returns the step of a piece, as a bf16, from what was measured of it. */
 static uint16_t step_of(const dw_encode_job *job, const dw_squares *squares)
 {
@@ -286,7 +297,7 @@ static uint16_t step_of(const dw_encode_job *job, const dw_squares *squares)
         return dw_step_of_error(&of, params->error, DW_TRELLIS_PARTS);
     if (params->error > 0)
         return dw_step_of_error(&of, params->error, job->rule.is_stochastic ? 6 : 12);
-    if (params->bound > 0) return dw_tolerance_step(&of, &bound);
+    if (params->bound > 0) return bounded_step(&of, &bound);
     return dw_step_scale(squares, job->step);
 }
 

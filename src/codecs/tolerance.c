@@ -75,8 +75,8 @@ static bool floats_fit(const dw_bound *bound, double largest)
     return is_exact || !(largest > 0) || rounded_by(bound, largest) <= bound->most;
 }
 
-/* Returns whether there is a step that keeps to the bound, and is so large that no value is
- * clamped. */
+/* Returns whether there is a step that keeps to the bound, and is so large that no value
+ * escapes. */
 static bool codes_fit(const dw_bound *bound, const dw_squares *found)
 {
     double step = (double)dw_bf16_widen(dw_tolerance_step(found, bound));

@@ -251,8 +251,8 @@ typedef struct dw_kernels {
     uint64_t (*step_squares)(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
                              uint64_t n, uint32_t limit, double lanes[DW_NORM_LANES],
                              uint32_t *largest);
-    /* Elements of which x - prev is NaN or infinite get code 255 or, below 0, code 1; callers do
-     * not code a piece that has one. */
+    /* Elements that escape, and those of which x - prev is NaN or infinite, get code 0 and are
+     * counted; callers do not code a piece that has one of the latter. */
     void (*step_encode)(dw_step_run *run);
     void (*step_decode)(const dw_step_run *run);
     /* Writes the high bytes of the 16-bit random numbers of n elements, at most 2048. dither: the

@@ -155,6 +155,23 @@ static void tensors_of_zeros_keep_an_error_limit(void **state)
     test_pair_close(&pair);
 }
 
+/* A sample with a NaN has no bound, but all its healthy rows arrive, however small the bound is. */
+static void rows_beside_a_nan_arrive_whatever_the_bound(void **state)
+{
+    static float x[N * SIZE], y[N * SIZE];
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C);
+    test_random random = {8};
+    test_pair pair;
+    for (int i = 0; i < N * SIZE; i++) x[i] = (float)(20 * test_uniform(&random) - 10);
+    x[5] = x[SIZE + 5] = NAN;
+    test_pair_open(&pair, "direct:form=step,error=abs:0.001,group=row", N, T, C, DW_F32);
+    test_pair_encode(&pair, keys, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    for (int i = 0; i < N * SIZE; i++)
+        if (i % SIZE >= C) assert_true(fabs((double)y[i] - x[i]) < 0.05);
+    test_pair_close(&pair);
+}
+
 /* ---- error=abs: a bound for every value ------------------------------------------------------ */
 
 enum { ROWS = 7, WIDTH = 70, FEW = ROWS * WIDTH };
@@ -390,6 +407,7 @@ int main(void)
         cmocka_unit_test(the_error_is_the_one_asked_for),
         cmocka_unit_test(an_error_limit_holds_for_the_values_beside_outliers),
         cmocka_unit_test(tensors_of_zeros_keep_an_error_limit),
+        cmocka_unit_test(rows_beside_a_nan_arrive_whatever_the_bound),
         cmocka_unit_test(every_value_is_within_the_bound),
         cmocka_unit_test(an_absolute_bound_is_nearly_reached),
         cmocka_unit_test(values_too_far_for_a_bound_are_sent_as_floats),
