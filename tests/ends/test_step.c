@@ -333,6 +333,25 @@ static void escaped_values_cost_few_bytes_and_are_counted(void **state)
     assert_true(bytes[1] < bytes[0] + 10 * 8 + 64);
 }
 
+/* With feedback, an escaped value is sent together with what earlier visits left of it. */
+static void an_escaped_value_carries_its_residual(void **state)
+{
+    static float x[VALUES], y[VALUES];
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, ROWS, CHANNELS), ty = tx;
+    test_pair pair;
+    ty.data = y;
+    test_pair_open(&pair, "direct:form=step,step=1,feedback=ef", 1, ROWS, CHANNELS, DW_F32);
+    for (int visit = 0; visit < 3; visit++) {
+        fill_beside(x, 5, 77, visit == 1 ? 1e4f : 0.3f);
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        if (visit == 0) assert_true(y[77] == 0);
+        if (visit == 1) assert_true(fabsf(y[77] - 10000.3f) < 0.01f);
+        if (visit == 2) assert_true(y[77] == 0);
+    }
+    test_pair_close(&pair);
+}
+
 /* However values are distributed, every value arrives to within a step, because the room of a tile
  * suffices for all that escape. */
 static void the_room_of_a_tile_suffices_for_all_that_escapes(void **state)
@@ -461,6 +480,7 @@ int main(void)
         cmocka_unit_test(a_poisoned_key_entry_starts_from_zero),
         cmocka_unit_test(an_outlier_leaves_the_error_of_the_other_values),
         cmocka_unit_test(escaped_values_cost_few_bytes_and_are_counted),
+        cmocka_unit_test(an_escaped_value_carries_its_residual),
         cmocka_unit_test(the_room_of_a_tile_suffices_for_all_that_escapes),
         cmocka_unit_test(values_in_the_dead_zone_become_zero),
         cmocka_unit_test(counters_describe_the_frame),
