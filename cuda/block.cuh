@@ -411,7 +411,7 @@ DW_DEVICE bool dw_is_direct(uint32_t chosen)
 }
 
 /* What a thread, or a block, has found in its tiles. payload, state: its parts of the digests.
- * direct, zero, poisoned: the numbers of such pieces. escaped: of such values. */
+ * direct, zero, poisoned: how many such pieces. escaped: how many escaped values. */
 typedef struct dw_found {
     uint64_t payload, state;
     uint32_t direct, zero, poisoned, escaped;

@@ -437,7 +437,7 @@ DW_DEVICE uint16_t dw_step_at(const dw_decode_job *job, const dw_place *place,
     return *(const uint16_t *)(room->staged + 2 * place->segment);
 }
 
-/* How many escaped values a staged tile has. */
+/* How many escaped values there are in the room of a tile whose bytes lie in shared memory. */
 DW_DEVICE uint32_t dw_escapes_of(const dw_tile *tile, const dw_decode_room *room)
 {
     uint32_t count = *(const uint32_t *)(room->staged + (tile->escapes - tile->offset)),
@@ -460,8 +460,8 @@ DW_DEVICE void dw_take_escapes(const dw_tile *tile, const dw_place *place, uint3
 }
 
 /* Computes the new prev of eight elements, or y where there is no state, as bits of dtype. held:
- * the old prev. keeps: poisoned pieces keep it; otherwise they become NaN. escapes:
- * how many values of the tile escaped. Returns a mask of poisoned elements. */
+ * the old prev. keeps: poisoned pieces keep it; otherwise they become NaN. escapes: how many
+ * escaped values the tile has. Returns a mask of poisoned elements. */
 DW_DEVICE uint32_t dw_step_reconstruct_eight(const dw_decode_job *job, const dw_tile *tile,
                                              const dw_place *place, const dw_eight *held,
                                              dw_dtype dtype, bool keeps, const dw_decode_room *room,

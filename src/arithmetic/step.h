@@ -142,7 +142,8 @@ enum {
 };
 
 /* Returns above which magnitude the next pass leaves values out; DW_NO_LIMIT where there are none.
- * sum, n, largest: of the values that the last pass has kept. */
+ * sum, n, largest: the sum of squares, the number and the largest magnitude of the values that the
+ * last pass has kept. */
 DW_INLINE uint32_t dw_bulk_limit(double sum, uint64_t n, uint32_t largest)
 {
     if (largest >= DW_F32_INFINITY || !(sum > 0)) return DW_NO_LIMIT;

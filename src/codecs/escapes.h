@@ -51,7 +51,7 @@ uint64_t dw_escapes_of_block(const dw_layout *layout, const dw_coded_block *bloc
 void dw_escapes_gather(const dw_layout *layout, const dw_coded_block *block, const uint8_t *plain,
                        uint8_t *to);
 
-/* The inverse: fills the rooms of a block's tiles from a list of so many bytes. Returns false where
+/* The inverse: fills the rooms of a block's tiles from a list of `bytes` bytes. Returns false where
  * the list is cut off, has a place outside of the block, or more values than a tile has room for.
  */
 bool dw_escapes_spread(const dw_layout *layout, const dw_coded_block *block, const uint8_t *from,

@@ -4,10 +4,10 @@
  * Values that are more than 127 steps large are escaped (codecs/escapes.h).
  *
  * The step is a multiple of the root mean square of what is coded, without outliers
- * (arithmetic/step.h). If the config limits the error,
- * the step follows from this limit and from x instead. Where a whole sample shares one step, the
- * sample is read twice: `measure` adds up the squares of each chunk, `settle` computes the step and
- * writes it into the payload, and only then are chunks encoded.
+ * (arithmetic/step.h). If the config limits the error, the step follows from this limit and from x
+ * instead. Where a whole sample shares one step, the sample is read twice: `measure` adds up the
+ * squares of each chunk, `settle` computes the step and writes it into the payload, and only then
+ * are chunks encoded.
  *
  * With rounding=trellis a chunk is read twice in any case: `choose_codes` finds the codes of all
  * its tiles (codecs/trellis.h), and then its runs are completed as with other roundings.
@@ -271,9 +271,9 @@ static void measure_tile(const dw_encode_job *job, const dw_encode_job *coded, s
     begin_tile(of_x);
 }
 
-/* Returns the step with which every error keeps to the bound. If values of the sample are NaN or
- * infinite there is no bound (codecs/tolerance.h). Then, if too many values would escape with this
- * step, it is the least one with which they have room. */
+/* Returns the step with which every error keeps to the bound. A sample with NaN or infinite values
+ * has no bound and is not checked against one (codecs/tolerance.h): if values of its other pieces
+ * would escape with this step, returns a step with which the room suffices for them. */
 static uint16_t bounded_step(const dw_squares *of, const dw_bound *bound)
 {
     uint16_t step = dw_tolerance_step(of, bound), least = dw_step_below(of->least);

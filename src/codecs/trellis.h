@@ -42,8 +42,9 @@ typedef struct dw_trellis_span {
 void dw_trellis_load(dw_trellis_tile *tile, const dw_kernels *kernels, const dw_trellis_span *span,
                      uint32_t at);
 
-/* Writes the codes of a tile of so many elements. An escape is like padding for the values behind
- * it, but its code is 0 until its value is stored. */
+/* Writes the codes of a tile of so many elements. A value that is too large for a code is like
+ * padding for the values behind it; its code is 0 until the caller has stored the value elsewhere.
+ */
 void dw_trellis_finish(dw_trellis_tile *tile, const dw_kernels *kernels, uint32_t elements,
                        uint8_t *codes);
 

@@ -124,7 +124,7 @@ dw_status dw_measure(dw_measured *measured, const dw_bench_record *set, size_t s
     if (status == DW_OK) {
         measured->first = quality_of(&kinds[0], set);
         measured->later = quality_of(&kinds[1], set);
-        measured->clamped = way->clamped(way);
+        measured->outside = way->outside(way);
     }
     way->close(way);
     free(times);

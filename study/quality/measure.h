@@ -29,7 +29,7 @@ typedef struct dw_quality {
 
 typedef struct dw_measured {
     dw_quality first, later; /* of first visits, and of later visits */
-    uint64_t clamped;        /* how many values were too large for the codes, in all visits */
+    uint64_t outside;        /* how many values were too large for the codes, in all visits */
 } dw_measured;
 
 /* Sends the visits of all samples whose place in the set is below `samples` by `way`, writes the

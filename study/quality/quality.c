@@ -138,7 +138,7 @@ static int add(run *r, const row *of, dw_status status, dw_way *way, dw_why *why
                           json_pack("{s:s, s:s, s:o, s:b, s:b, s:b, s:I, s:o, s:o}", "family",
                                     of->family, "codec", of->codec, "setting",
                                     number_of(of->setting), "ours", of->ours, "state", of->state,
-                                    "between", of->between, "clamped", (json_int_t)m.clamped,
+                                    "between", of->between, "outside", (json_int_t)m.outside,
                                     "first", describe(&m.first), "later", describe(&m.later)));
     return 0;
 }

@@ -23,7 +23,7 @@ struct dw_way {
     dw_status (*send)(dw_way *way, const dw_bench_visit *visit, float *y, dw_cost *cost,
                       dw_why *why);
     /* Returns how many values were too large for the codes in all tensors sent until now. */
-    uint64_t (*clamped)(const dw_way *way);
+    uint64_t (*outside)(const dw_way *way);
     void (*close)(dw_way *way);
 };
 

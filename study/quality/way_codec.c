@@ -54,7 +54,7 @@ static dw_status send(dw_way *way, const dw_bench_visit *visit, float *to, dw_co
     return status < 0 ? say(why, status, dw_encoder_why(e->encoder)) : DW_OK;
 }
 
-static uint64_t clamped(const dw_way *way)
+static uint64_t outside(const dw_way *way)
 {
     dw_counters counters = {.struct_size = sizeof counters};
     return dw_encoder_counters(((const ends *)way)->encoder, &counters) < 0
@@ -84,7 +84,7 @@ dw_status dw_way_of_codec(dw_way **way, const dw_bench_record *set, const char *
     config.incarnation = 1;
     ends *e = calloc(1, sizeof *e);
     if (!e) return say(why, DW_ERR_NO_MEMORY, "");
-    e->way = (dw_way){send, clamped, part};
+    e->way = (dw_way){send, outside, part};
     e->T = set->T;
     e->C = set->C;
     e->frame_cap = dw_frame_bound(&config, &x);

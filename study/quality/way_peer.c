@@ -68,7 +68,7 @@ static dw_status send(dw_way *way, const dw_bench_visit *visit, float *y, dw_cos
     return DW_OK;
 }
 
-static uint64_t clamped(const dw_way *way)
+static uint64_t outside(const dw_way *way)
 {
     (void)way;
     return 0; /* baselines do not count such values */
@@ -90,7 +90,7 @@ dw_status dw_way_of_peer(dw_way **way, const dw_bench_record *set, const dw_peer
     loop *l = calloc(1, sizeof *l);
     bool made = l != NULL;
     if (made) {
-        l->way = (dw_way){send, clamped, part};
+        l->way = (dw_way){send, outside, part};
         l->peer = peer;
         l->shape = (dw_shape){set->T, set->C};
         l->setting = setting;
