@@ -245,9 +245,9 @@ DW_DEVICE dw_eight dw_step_dithers(const dw_encode_job *job, const dw_place *pla
                                    : none;
 }
 
-/* Computes the codes and the new values of eight elements of one piece, as if no value escaped.
- * Where dithers are subtractive, the decoder subtracts them from the levels, and so must this
- * function for the new values. */
+/* Computes the codes and the new values of eight elements of one piece. Values that escape have
+ * code 0, that of level -128, until they are stored. Where dithers are subtractive, the decoder
+ * subtracts them from the levels, and so must this function for the new values. */
 DW_DEVICE void dw_step_encode_eight(const dw_encode_job *job, const dw_place *place, dw_encoding *e,
                                     uint16_t step, float values[DW_EIGHT])
 {
@@ -335,22 +335,15 @@ DW_DEVICE bool dw_rank_escapes(const dw_encode_job *job, const dw_tile *tile, co
 template <bool Rotates>
 DW_DEVICE uint32_t dw_put_escapes(const dw_encode_job *job, const dw_tile *tile,
                                   const dw_place *place, dw_encoding *e, dw_dtype x_dtype,
-                                  uint16_t step, uint32_t rank, dw_encode_room *room,
-                                  float values[DW_EIGHT])
+                                  uint32_t rank, dw_encode_room *room, float values[DW_EIGHT])
 {
     const uint32_t most = dw_escapes_most(tile->elements), first = rank;
     const bool is_delta = Rotates || job->keeps_residual;
-    const dw_eight z = dw_step_dithers(job, place);
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++) {
-        if (e->codes[i] != 0) continue;
+        if (e->codes[i] != 0 || rank >= most) continue;
         float value = e->delta.of[i], base = e->base.of[i];
         e->codes[i] = DW_STEP_ZERO;
-        if (rank >= most) { /* no room: the level is 0 */
-            values[i] = base + dw_step_value_of(0, job->layout.dithers ? z.of[i] : 0.0f,
-                                                dw_bf16_widen(step));
-            continue;
-        }
         if (!is_delta) value = dw_widen(dw_load_bits(job->x, x_dtype, place->tensor + i), x_dtype);
         dw_escape escape = {place->first + i, dw_bits_of(value)};
         dw_escape_store(room->staged + (tile->escapes - tile->offset), tile->elements, rank++,
@@ -399,8 +392,8 @@ DW_DEVICE void dw_step_encode_tile(const dw_cuda_encode_part *part, uint64_t ind
         dw_note_step(layout, place, step, room, found);
         dw_step_encode_eight(job, place, e, step, values);
         if (escapes)
-            found->escaped += dw_put_escapes<Rotates>(job, &tile, place, e, x_dtype, step,
-                                                      ranks[slot], room, values);
+            found->escaped +=
+                dw_put_escapes<Rotates>(job, &tile, place, e, x_dtype, ranks[slot], room, values);
         dw_narrow_eight(values, Rotates ? DW_F32 : prev_dtype, e->next);
         if (Rotates)
             dw_unrotate_encoded(job, e, &all.held[slot], prev_dtype, dw_scale_is_poisoned(step));

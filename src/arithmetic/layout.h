@@ -135,7 +135,7 @@ DW_INLINE bool dw_layout_make_scaled(dw_layout *layout, uint32_t t, uint32_t c, 
     dw_layout_rows(layout, c, group);
     layout->segments = (uint64_t)t * layout->row_segments;
     layout->pieces = layout->by_channel ? c : layout->by_sample ? 1 : layout->segments;
-    if (layout->segments > UINT64_MAX / 4 / (layout->segment_width + 64u)) return false;
+    if (layout->segments > UINT64_MAX / 4 / (layout->segment_width + 512u)) return false;
     layout->choice_bytes = chooses ? dw_round_up((layout->pieces + 7) / 8, 16) : 0;
     layout->scale_bytes =
         layout->scales_in_tiles ? 0 : dw_layout_scales_bytes(layout, layout->pieces);

@@ -17,6 +17,7 @@
 
 #include "arithmetic/coded.h"
 #include "arithmetic/step.h"
+#include "codecs/bulk.h"
 #include "codecs/emitting.h"
 #include "codecs/escapes.h"
 #include "codecs/options.h"
@@ -163,31 +164,6 @@ static void decode(const dw_decode_job *job, uint64_t chunk, dw_chunk_result *re
 
 /* ---- Encode ---------------------------------------------------------------------------------- */
 
-/* Contiguous elements: the place of the first one in x and in prev, and how many there are. */
-typedef struct stretch {
-    uint64_t x_at, element, n;
-} stretch;
-
-/* The stretches of a tile. Each begins at a multiple of 16 of the tile's stored elements, so each
- * element is added to the same lane whether or not x has gaps. */
-typedef struct stretches {
-    stretch of[DW_TILE_ELEMENTS / 16];
-    uint32_t count;
-    uint64_t n; /* elements of all */
-} stretches;
-
-static void begin_tile(stretches *all)
-{
-    all->count = 0;
-    all->n = 0;
-}
-
-static void add_stretch(stretches *all, stretch more)
-{
-    all->of[all->count++] = more;
-    all->n += more.n;
-}
-
 /* Returns whether the squares of x must be measured besides those of what is coded. That is so if
  * the config limits the error, so that the step depends on x, and there is a prev, so that x - prev
  * is coded. With feedback, the error is limited to a part of what is coded, so that it shrinks. */
@@ -195,80 +171,6 @@ static bool needs_x(const dw_encode_job *job)
 {
     return (job->plan->params.error > 0 || job->plan->params.bound > 0) && job->prev &&
            !job->keeps_residual;
-}
-
-/* Adds the squares of a stretch to lanes: of what is coded, or of x. A rotation changes nothing but
- * the last digits of a norm, so x is not rotated. The other parameters and what is returned are
- * those of step_squares. */
-static uint64_t add_squares(const dw_encode_job *job, const stretch *s, bool of_x, uint32_t limit,
-                            double *lanes, uint32_t *largest)
-{
-    float rotated[DW_TILE_ELEMENTS];
-    const void *x = dw_at(job->x, job->x_dtype, s->x_at),
-               *prev = of_x ? NULL : dw_at(job->prev, job->prev_dtype, s->element);
-    dw_dtype x_dtype = job->x_dtype;
-    if (job->layout.rotates && !of_x) {
-        job->kernels->rotate(x, x_dtype, prev, job->prev_dtype, s->n, job->layout.rotates, rotated);
-        x = rotated;
-        x_dtype = DW_F32;
-        prev = NULL;
-    }
-    return job->kernels->step_squares(x, x_dtype, prev, job->prev_dtype, s->n, limit, lanes,
-                                      largest);
-}
-
-/* What one pass over a tile has kept. */
-typedef struct kept {
-    double sum;
-    uint64_t left_out;
-    uint32_t largest;
-} kept;
-
-static kept pass(const dw_encode_job *job, const stretches *all, bool of_x, uint32_t limit)
-{
-    double lanes[DW_NORM_LANES] = {0};
-    kept k = {0, 0, 0};
-    for (uint32_t i = 0; i < all->count; i++)
-        k.left_out += add_squares(job, &all->of[i], of_x, limit, lanes, &k.largest);
-    k.sum = dw_step_sum(lanes);
-    return k;
-}
-
-/* Returns the sum of the squares of the bulk of a tile (arithmetic/step.h). *largest and
- * *largest_kept become the largest magnitudes, with and without outliers. */
-static double bulk_of(const dw_encode_job *job, const stretches *all, bool of_x, uint32_t *largest,
-                      uint32_t *largest_kept)
-{
-    kept k = pass(job, all, of_x, DW_NO_LIMIT);
-    *largest = k.largest;
-    for (int i = 0; i < DW_BULK_PASSES; i++) {
-        uint32_t limit = dw_bulk_limit(k.sum, all->n - k.left_out, k.largest);
-        if (limit == DW_NO_LIMIT) break;
-        kept less = pass(job, all, of_x, limit);
-        if (!dw_bulk_counts(less.sum, all->n, less.left_out)) break;
-        bool goes_on = dw_bulk_goes_on(k.sum, less.sum);
-        k = less;
-        if (!goes_on) break;
-    }
-    *largest_kept = k.largest;
-    return dw_bulk_sum(k.sum, all->n, k.left_out);
-}
-
-/* Measures the stretches of one tile, and clears them for the next. of_x: where they lie in x, of
- * `job`; the others lie in the x of `coded`, which differs where there is a rotation. */
-static void measure_tile(const dw_encode_job *job, const dw_encode_job *coded, stretches *all,
-                         stretches *of_x, dw_squares *to)
-{
-    dw_squares tile = {.n = all->n};
-    uint32_t largest_kept, unused;
-    if (all->n == 0) return;
-    tile.sum = bulk_of(coded, all, false, &tile.largest, &largest_kept);
-    tile.peak = tile.sum / (double)all->n;
-    tile.least = dw_step_of_tile(tile.peak, largest_kept);
-    if (needs_x(job)) tile.x_sum = bulk_of(job, of_x, true, &tile.x_largest, &unused);
-    dw_squares_add(to, &tile);
-    begin_tile(all);
-    begin_tile(of_x);
 }
 
 /* Returns the step with which every error keeps to the bound. A sample with NaN or infinite values
@@ -305,17 +207,17 @@ static uint16_t step_of(const dw_encode_job *job, const dw_squares *squares)
 static void measure(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result)
 {
     dw_walk walk;
-    stretches all; /* the same in x */
-    begin_tile(&all);
+    dw_bulk_tile of;
+    dw_bulk_begin(&of);
     *result = (dw_chunk_result){0};
     dw_walk_start(&walk, &job->layout, chunk, job->stride, (dw_audit){0}, NULL, job->prev_dtype);
     for (uint64_t tile = walk.tile; dw_walk_next(&walk); tile = walk.tile) {
         const dw_run *r = &walk.run;
-        if (walk.tile != tile) measure_tile(job, job, &all, &all, &result->squares);
+        if (walk.tile != tile) dw_bulk_measure(job, job, &of, needs_x(job), &result->squares);
         uint64_t x_at = r->row * (uint64_t)job->stride + r->column;
-        add_stretch(&all, (stretch){x_at, r->element, r->channels});
+        dw_bulk_add(&of, (dw_bulk_range){x_at, x_at, r->element, r->channels});
     }
-    measure_tile(job, job, &all, &all, &result->squares);
+    dw_bulk_measure(job, job, &of, needs_x(job), &result->squares);
 }
 
 /* Computes the step that the whole sample shares and writes it in front of the tiles. */
@@ -338,12 +240,13 @@ static uint16_t choose_row(const dw_encode_job *job, uint64_t row)
 {
     uint64_t c = job->layout.c;
     dw_squares squares = {0};
-    stretches all;
-    begin_tile(&all);
+    dw_bulk_tile of;
+    dw_bulk_begin(&of);
     for (uint64_t at = 0, n; at < c; at += n) {
+        uint64_t x_at = row * (uint64_t)job->stride + at;
         n = c - at < DW_TILE_ELEMENTS ? c - at : DW_TILE_ELEMENTS;
-        add_stretch(&all, (stretch){row * (uint64_t)job->stride + at, row * c + at, n});
-        measure_tile(job, job, &all, &all, &squares);
+        dw_bulk_add(&of, (dw_bulk_range){x_at, x_at, row * c + at, n});
+        dw_bulk_measure(job, job, &of, needs_x(job), &squares);
     }
     return step_of(job, &squares);
 }
@@ -361,12 +264,10 @@ static uint16_t find_scale(const encoding *e, const dw_run *r, uint32_t i, uint6
     if (layout->by_sample) return read_scale(place);
     uint16_t scale = e->row;
     if (!layout->cut_rows) {
-        stretches all, of_x;
-        begin_tile(&all);
-        begin_tile(&of_x);
-        add_stretch(&all, (stretch){coded_at, r->element + s->at, s->n});
-        add_stretch(&of_x, (stretch){x_at, 0, s->n});
-        measure_tile(job, e->coded, &all, &of_x, &squares);
+        dw_bulk_tile of;
+        dw_bulk_begin(&of);
+        dw_bulk_add(&of, (dw_bulk_range){x_at, coded_at, r->element + s->at, s->n});
+        dw_bulk_measure(job, e->coded, &of, needs_x(job), &squares);
         scale = step_of(job, &squares);
     }
     write_scale(place, scale);
@@ -420,32 +321,19 @@ static void follow_codes(const dw_kernels *kernels, const dw_step_run *call)
     if (again.out) kernels->step_decode(&again);
 }
 
-/* Decodes one element of a span again, whose code has changed. */
-static void decode_again(const dw_kernels *kernels, const dw_step_run *call, uint64_t at)
-{
-    dw_step_run one = *call;
-    one.n = one.stored = 1;
-    one.x_dtype = call->prev_dtype;
-    one.prev = dw_at(call->prev, call->prev_dtype, at);
-    one.out = dw_at(call->next, call->prev_dtype, at);
-    one.codes = call->codes + at;
-    one.dither.element += at;
-    if (call->next) kernels->step_decode(&one);
-}
-
 /* Stores the escaped values of a span, whose codes are 0 until then, in the room of their tile: x
- * itself, or what is coded of it where prev is a residual. Counts them, and completes the new
- * prev. */
+ * itself, or what is coded of it where prev is a residual. Counts them, and completes the new prev.
+ * If there were no room, which cannot be (arithmetic/step.h, DW_STEP_LEAST), a code would stay 0,
+ * as which the new prev has been computed. */
 static void store_escapes(const encoding *e, const dw_run *r, const dw_step_run *call)
 {
     const dw_encode_job *job = e->coded;
     const dw_kernels *kernels = job->kernels;
     tile_codes tile = codes_of(r, job->payload);
-    uint32_t first = (uint32_t)(call->codes - tile.codes);
-    for (uint8_t *code; (code = memchr(call->codes, 0, (size_t)call->n));) {
+    uint8_t *end = call->codes + call->n;
+    for (uint8_t *code = call->codes; (code = memchr(code, 0, (size_t)(end - code))); code++) {
         uint64_t at = (uint64_t)(code - call->codes);
         float value = 0, base = 0, next;
-        *code = DW_STEP_ZERO;
         kernels->convert(dw_at(call->x, call->x_dtype, at), call->x_dtype, &value, DW_F32, 1);
         next = value;
         if (job->keeps_residual && call->prev) {
@@ -454,10 +342,9 @@ static void store_escapes(const encoding *e, const dw_run *r, const dw_step_run 
             value -= base;
             next = base + value;
         }
-        if (!dw_escapes_put(tile.room, tile.n, first + (uint32_t)at, dw_bits_of(value))) {
-            decode_again(kernels, call, at);
-            continue;
-        }
+        uint32_t place = (uint32_t)(code - tile.codes);
+        if (!dw_escapes_put(tile.room, tile.n, place, dw_bits_of(value))) return;
+        *code = DW_STEP_ZERO;
         e->sums->escaped++;
         if (call->next) put_value(kernels, next, call->next, call->prev_dtype, at);
     }
