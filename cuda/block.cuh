@@ -411,10 +411,10 @@ DW_DEVICE bool dw_is_direct(uint32_t chosen)
 }
 
 /* What a thread, or a block, has found in its tiles. payload, state: its parts of the digests.
- * direct, zero, poisoned: how many such pieces. escaped: how many escaped values. */
+ * direct, zero, poisoned: how many such pieces. escaped, overflowed: how many such values. */
 typedef struct dw_found {
     uint64_t payload, state;
-    uint32_t direct, zero, poisoned, escaped;
+    uint32_t direct, zero, poisoned, escaped, overflowed;
 } dw_found;
 
 DW_DEVICE void dw_count(dw_found *found, uint32_t chosen)
@@ -445,6 +445,7 @@ DW_DEVICE void dw_add_block(dw_cuda_sums *sums, const dw_found *found, dw_found_
     dw_add_warp(&sums->zero, found->zero);
     dw_add_warp(&sums->poisoned, found->poisoned);
     dw_add_warp(&sums->escaped, found->escaped);
+    dw_add_warp(&sums->overflowed, found->overflowed);
     uint64_t payload = dw_block_sum(found->payload, room->sums[0]),
              state = dw_block_sum(found->state, room->sums[1]);
     if (threadIdx.x != 0) return;
@@ -517,6 +518,7 @@ DW_DEVICE void dw_report_part(const dw_cuda_share *share, uint64_t payload, uint
     report->zero = dw_taken(&sums->zero);
     report->poisoned = dw_taken(&sums->poisoned);
     report->escaped = dw_taken(&sums->escaped);
+    report->overflowed = dw_taken(&sums->overflowed);
     (void)dw_taken(&sums->arrived);
     __threadfence_system();
     report->serial = share->serial;

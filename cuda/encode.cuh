@@ -349,6 +349,19 @@ DW_DEVICE void dw_load_eights(const dw_encode_job *job, const dw_tile *tile, uin
     }
 }
 
+/* Counts the values of x that overflow in prev. */
+DW_DEVICE void dw_count_overflows(const dw_encode_job *job, dw_dtype x_dtype, dw_dtype prev_dtype,
+                                  const dw_eights *all, dw_found *found)
+{
+    const dw_dtype to = dw_narrows_to(x_dtype, prev_dtype, (dw_dtype)0);
+    if (to == DW_F32 || dw_kept_dtype(job, prev_dtype) == DW_F32) return;
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
+#pragma unroll
+        for (uint32_t i = 0; i < DW_EIGHT; i++)
+            found->overflowed += dw_overflows(all->x[slot].of[i], to == DW_F16);
+}
+
 /* Returns a mask of the elements of an eight whose channels are poisoned. */
 DW_DEVICE uint32_t dw_poisoned_columns(const dw_cuda_encode_part *part, const dw_place *place)
 {
@@ -434,6 +447,7 @@ DW_DEVICE void dw_encode_tile(const dw_cuda_encode_part *part, uint64_t index, d
     dw_tile tile = dw_tile_of<Whole>(layout, index);
     dw_eights all;
     dw_load_eights<Whole>(job, &tile, index, x_dtype, prev_dtype, prefetch, &all);
+    dw_count_overflows(job, x_dtype, prev_dtype, &all, found);
     if (rotates) dw_rotate_deltas(layout, &all);
     if (threadIdx.x < DW_MOST_PIECES / 32) room->choices[threadIdx.x] = 0;
     dw_pad_tile(layout, &tile, room);

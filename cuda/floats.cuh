@@ -177,9 +177,10 @@ DW_DEVICE void dw_floats_end(const dw_cuda_share *share, const dw_found *found,
 /* Codes x and the residual together, and completes the residual (codecs/residual.h): what a job
  * without feedback does in dw_floats_encode_stretch. Returns the stretch's part of the payload
  * digest. */
-DW_DEVICE uint64_t dw_floats_encode_residual(const dw_encode_job *job, uint64_t index)
+DW_DEVICE uint64_t dw_floats_encode_residual(const dw_encode_job *job, uint64_t index,
+                                             dw_found *found)
 {
-    const dw_dtype wire = job->wire_dtype;
+    const dw_dtype wire = job->wire_dtype, narrow = dw_narrows_to(job->x_dtype, DW_F32, wire);
     uint64_t payload = 0;
 #pragma unroll 1
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
@@ -190,6 +191,7 @@ DW_DEVICE uint64_t dw_floats_encode_residual(const dw_encode_job *job, uint64_t 
 #pragma unroll
         for (uint32_t i = 0; i < DW_EIGHT; i++) {
             float x = dw_widen(bits[i], job->x_dtype);
+            if (narrow != DW_F32) found->overflowed += dw_overflows(x, narrow == DW_F16);
             bits[i] = dw_floats_round(dw_minus_keeping_nan(x, held.of[i]), wire, job->is_exact);
             float sent = dw_widen(bits[i], wire);
             next[i] = dw_bits_of(dw_residual_next(held.of[i], sent, x));
@@ -202,12 +204,13 @@ DW_DEVICE uint64_t dw_floats_encode_residual(const dw_encode_job *job, uint64_t 
 
 DW_DEVICE void dw_floats_encode_stretch(const dw_encode_job *job, uint64_t index, dw_found *found)
 {
-    const dw_dtype wire = job->wire_dtype;
+    const dw_dtype wire = job->wire_dtype,
+                   narrow = dw_narrows_to(job->x_dtype, dw_kept_dtype(job, job->prev_dtype), wire);
     /* A sync entry carries prev itself, which is not changed. */
     const bool same = job->is_exact && wire == job->x_dtype,
                keeps = job->next && job->next != job->x;
     if (job->keeps_residual) {
-        found->payload += dw_floats_encode_residual(job, index);
+        found->payload += dw_floats_encode_residual(job, index, found);
         return;
     }
 #pragma unroll
@@ -217,8 +220,9 @@ DW_DEVICE void dw_floats_encode_stretch(const dw_encode_job *job, uint64_t index
         dw_floats_load(job->x, job->x_dtype, &job->layout, job->stride, &place, bits);
 #pragma unroll
         for (uint32_t i = 0; i < DW_EIGHT; i++) {
-            if (!same)
-                bits[i] = dw_floats_round(dw_widen(bits[i], job->x_dtype), wire, job->is_exact);
+            float x = dw_widen(bits[i], job->x_dtype);
+            if (narrow != DW_F32) found->overflowed += dw_overflows(x, narrow == DW_F16);
+            if (!same) bits[i] = dw_floats_round(x, wire, job->is_exact);
             float value = dw_widen(bits[i], wire);
             if (!job->is_exact) found->poisoned += dw_is_finite(value) ? 0 : 1;
             next[i] = keeps ? dw_floats_kept(value, job->prev_dtype) : bits[i];

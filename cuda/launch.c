@@ -341,6 +341,7 @@ dw_status dw_launch_done(const dw_launch *launch, uint32_t first, uint32_t n,
         results[i].sums.zero = report.zero;
         results[i].sums.poisoned = report.poisoned;
         results[i].sums.escaped = report.escaped;
+        results[i].sums.overflowed = report.overflowed;
         results[i].payload_bytes = report.payload_bytes;
         if (report.bad)
             results[i].bad =

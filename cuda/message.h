@@ -11,8 +11,9 @@
  * | name    | unit  | meaning                                                                              | memory        |
  * | job     |       | as for every engine (src/engine/engine.h); the payload is aligned to 16 bytes        | part          |
  * | chosen  |       | scale | direct << 16 of every piece, where a tile cannot decide alone or cannot      | device        |
- * |         |       | write whole bytes of choice bits; else NULL. With the form step instead: the sum of  |               |
- * |         |       | squares of every tile, as a binary64                                                 |               |
+ * |         |       | write whole bytes of choice bits; else NULL. With the form step instead: three       |               |
+ * |         |       | arrays of a binary64 for every tile, sum, x_sum and least of dw_squares; or, for     |               |
+ * |         |       | pieces that lie in one tile, if steps follow from an error, the step of every piece  |               |
  * | sums    |       | the sum over all blocks; zero before and after a launch, but for payload_bytes       | device        |
  * | report  |       | the result, written by the last block; serial is stored last                         | pinned, host  |
  * | serial  |       | identifies this use of the part; not 0                                               | part          |
@@ -83,7 +84,8 @@ typedef struct dw_cuda_sums {
     /* arrived: how many blocks have finished, of the phases TILES and AUDIT, and then of the phase
      * JOIN. measured: how many blocks of phase CHOOSE have finished, and then of the encoder's
      * phase CODE; of CHOOSE counted only for the form step with one step per sample. */
-    unsigned long long payload, state, direct, zero, poisoned, escaped, arrived, measured;
+    unsigned long long payload, state, direct, zero, poisoned, escaped, overflowed;
+    unsigned long long arrived, measured;
     /* Used only where the job has `coded` set. coded: the digest of the payload in the frame. bad:
      * the fault that was found in a payload while it was decoded, as packed by dw_cuda_bad, or 0.
      * payload_bytes: the size that an encoded payload has in the frame. It is set by the host for a
@@ -106,7 +108,7 @@ DW_INLINE uint32_t dw_cuda_fault_of(uint64_t bad)
 /* payload: the digest of the payload in the frame. payload_bytes: its size, where it was coded or
  * moved; else 0. bad: as in the sums. */
 typedef struct dw_cuda_report {
-    uint64_t payload, state, direct, zero, poisoned, escaped, payload_bytes, bad;
+    uint64_t payload, state, direct, zero, poisoned, escaped, overflowed, payload_bytes, bad;
     uint64_t serial; /* identifies the use of the part that the other fields belong to */
 } dw_cuda_report;
 

@@ -99,15 +99,18 @@ static void need_audit(dw_cuda_needs *needs, const dw_layout *layout, const void
 }
 
 /* Sets whether the job needs the memory `chosen` (cuda/message.h), and how many words of 32 bits it
- * may take: one for each piece, or, where has_sums is set, two for each tile, because its sum of
- * squares is a binary64. tiles_decide: every tile can find its scales alone. */
+ * may take: one for each piece, or, where has_sums is set, six for each tile, of which three
+ * numbers of binary64 are stored. tiles_decide: every tile can find its scales alone. */
 static void need_chosen(dw_cuda_needs *needs, const dw_layout *layout, bool tiles_decide,
                         bool has_sums)
 {
     bool whole_bytes = layout->tile_segments % 8 == 0;
     needs->has_chosen = !tiles_decide || (layout->chooses && !whole_bytes);
-    if (has_sums)
-        needs->chosen_room = tiles_decide ? 0 : 2 * layout->tiles;
+    if (has_sums && tiles_decide)
+        needs->chosen_room = 0;
+    else if (has_sums)
+        needs->chosen_room =
+            layout->pieces > 6 * layout->tiles ? layout->pieces : 6 * layout->tiles;
     else
         needs->chosen_room = tiles_decide && whole_bytes ? 0 : layout->pieces;
 }
@@ -146,7 +149,8 @@ dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
         kernel_for_layout(family, layout, job->x_dtype, has_state ? job->prev_dtype : job->x_dtype);
     dw_cuda_needs needs = {
         .kernel = {-1, tiles, -1, -1, -1}, .blocks = {0, layout->tiles}, .by_tile = {false, true}};
-    bool tiles_decide = !layout->by_channel && !layout->by_sample && !layout->cut_rows;
+    bool tiles_decide =
+        !layout->by_channel && !layout->by_sample && !layout->cut_rows && !(job->error > 0);
     if (!tiles_decide) {
         needs.kernel[DW_CUDA_CHOOSE] =
             kernel_for_layout(form->choose, layout, job->x_dtype, DW_F32);

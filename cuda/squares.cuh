@@ -24,6 +24,12 @@ typedef struct dw_squares_room {
     uint32_t limits[DW_MOST_PIECES], before[DW_MOST_PIECES], left_out[DW_MOST_PIECES];
 } dw_squares_room;
 
+/* What is measured of an eight: what is coded or, OfX, x itself. */
+template <bool OfX> DW_DEVICE const dw_eight *dw_measured(const dw_eights *all, uint32_t slot)
+{
+    return OfX ? &all->x[slot] : &all->e[slot].delta;
+}
+
 /* Stores the deltas of an eight in shared memory, at its place within the tile. */
 DW_DEVICE void dw_share_deltas(dw_squares_room *room, const dw_place *place, const dw_eight *delta)
 {
@@ -63,6 +69,7 @@ DW_DEVICE void dw_add_squares(dw_squares_room *room, uint32_t pieces, uint32_t w
 
 /* Whether a thread's eights have a value that the next pass leaves out and the pass before has
  * kept. */
+template <bool OfX>
 DW_DEVICE bool dw_has_outlier(const dw_squares_room *room, const dw_eights *all, uint32_t pieces)
 {
     bool has = false;
@@ -73,7 +80,7 @@ DW_DEVICE bool dw_has_outlier(const dw_squares_room *room, const dw_eights *all,
                  limit = room->limits[piece], before = room->before[piece];
 #pragma unroll
         for (uint32_t i = 0; i < DW_EIGHT; i++) {
-            uint32_t magnitude = dw_bits_of(all->e[slot].delta.of[i]) & 0x7fffffffu;
+            uint32_t magnitude = dw_bits_of(dw_measured<OfX>(all, slot)->of[i]) & 0x7fffffffu;
             has = has || (magnitude > limit && magnitude <= before); /* not padding, which is 0 */
         }
     }
@@ -82,19 +89,22 @@ DW_DEVICE bool dw_has_outlier(const dw_squares_room *room, const dw_eights *all,
 
 /* Returns the sum of the squares of the bulk of piece number threadIdx.x (arithmetic/step.h); other
  * threads than those of the first `pieces` get no valid result. width: as for dw_add_squares. n:
- * how many values the piece of this thread has, without padding. all: the deltas of this thread.
+ * how many values the piece of this thread has, without padding. all: the eights of this thread.
+ * *kept becomes the magnitude above which values were left out.
  *
  * A pass that leaves out the same values as the one before finds the same sum, so it does not
  * matter that pieces without further outliers take part as long as any piece has some. */
+template <bool OfX>
 DW_DEVICE double dw_bulk_of(dw_squares_room *room, const dw_eights *all, uint32_t pieces,
-                            uint32_t width, uint32_t n)
+                            uint32_t width, uint32_t n, uint32_t *kept)
 {
     const uint32_t piece = threadIdx.x, any = DW_F32_INFINITY - 1;
     bool is_mine = piece < pieces, goes_on = is_mine;
     uint32_t left_out = 0, limit = DW_NO_LIMIT;
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
-        dw_share_deltas(room, &all->place[slot], &all->e[slot].delta);
+        dw_share_deltas(room, &all->place[slot], dw_measured<OfX>(all, slot));
+    *kept = DW_NO_LIMIT;
     dw_add_squares<false>(room, pieces, width);
     double sum = is_mine ? dw_step_sum(room->lanes + piece * DW_NORM_LANES) : 0;
 #pragma unroll 1
@@ -106,7 +116,7 @@ DW_DEVICE double dw_bulk_of(dw_squares_room *room, const dw_eights *all, uint32_
             room->left_out[piece] = 0;
         }
         __syncthreads();
-        if (!__syncthreads_or(dw_has_outlier(room, all, pieces))) break;
+        if (!__syncthreads_or(dw_has_outlier<OfX>(room, all, pieces))) break;
         dw_add_squares<true>(room, pieces, width);
         if (!is_mine || limit == DW_NO_LIMIT) continue;
         double less = dw_step_sum(room->lanes + piece * DW_NORM_LANES);
@@ -115,18 +125,61 @@ DW_DEVICE double dw_bulk_of(dw_squares_room *room, const dw_eights *all, uint32_
         goes_on = dw_bulk_goes_on(sum, less);
         sum = less;
         left_out = room->left_out[piece];
+        *kept = limit;
     }
     return is_mine ? dw_bulk_sum(sum, n, left_out) : 0;
 }
 
-/* Returns the step for n values with this sum of squares. peak: the largest mean of the squares of
- * a tile. factor: the step as a multiple of the root mean square. A value was NaN or infinite if,
- * and only if, the sum is: it cannot overflow, because the square of the largest binary32 is below
- * 2^256, and binary64 reaches 2^1024. */
-DW_DEVICE uint16_t dw_step_for(double sum, uint64_t n, double peak, double factor)
+/* Returns the largest magnitude of what is coded of piece number threadIdx.x, among the values that
+ * were kept. limit: above which magnitude its values were left out. */
+DW_DEVICE uint32_t dw_largest_kept(dw_squares_room *room, const dw_eights *all, uint32_t pieces,
+                                   uint32_t limit)
 {
-    dw_squares squares = {sum, n, sum <= DBL_MAX ? 0 : DW_F32_INFINITY, peak, 0, 0};
-    return dw_step_scale(&squares, factor);
+    const bool is_mine = threadIdx.x < pieces;
+    __syncthreads();
+    if (is_mine) {
+        room->limits[threadIdx.x] = limit;
+        room->before[threadIdx.x] = 0; /* the largest one so far */
+    }
+    __syncthreads();
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        const dw_place *place = &all->place[slot];
+        uint32_t piece = pieces == 1 || !place->stored ? 0 : place->segment, most = 0;
+#pragma unroll
+        for (uint32_t i = 0; i < DW_EIGHT; i++) {
+            uint32_t magnitude = dw_bits_of(all->e[slot].delta.of[i]) & 0x7fffffffu;
+            if (magnitude <= room->limits[piece] && magnitude > most) most = magnitude;
+        }
+        if (place->stored) atomicMax(&room->before[piece], most);
+    }
+    __syncthreads();
+    return is_mine ? room->before[threadIdx.x] : 0;
+}
+
+/* Returns what a job needs to know of piece number threadIdx.x to find its step; the parameters are
+ * those of dw_bulk_of. A value was NaN or infinite if, and only if, the sum of squares is: it
+ * cannot overflow, because the square of the largest binary32 is below 2^256, and binary64 reaches
+ * 2^1024. */
+DW_DEVICE dw_squares dw_measure_pieces(const dw_encode_job *job, dw_squares_room *room,
+                                       const dw_eights *all, uint32_t pieces, uint32_t width,
+                                       uint32_t n)
+{
+    uint32_t limit;
+    double sum = dw_bulk_of<false>(room, all, pieces, width, n, &limit), mean = sum / (double)n;
+    dw_squares of = {sum, n, sum <= DBL_MAX ? 0 : DW_F32_INFINITY, mean, 0, sum, 0};
+    if (!(job->error > 0)) return of;
+    of.least = dw_step_of_tile(mean, dw_largest_kept(room, all, pieces, limit));
+    if (job->prev && !job->keeps_residual)
+        of.x_sum = dw_bulk_of<true>(room, all, pieces, width, n, &limit);
+    return of;
+}
+
+/* Returns the step that follows from what was measured. */
+DW_DEVICE uint16_t dw_step_for(const dw_encode_job *job, const dw_squares *of)
+{
+    return job->error > 0 ? dw_step_of_error(of, job->error, job->rule.is_stochastic ? 6 : 12)
+                          : dw_step_scale(of, job->step);
 }
 
 /* How many values a tile has, without padding, where a sample or a row of several tiles shares a

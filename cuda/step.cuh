@@ -5,9 +5,10 @@
  * An encoder needs the sum of the squares of all deltas that share a step (squares.cuh). Where a
  * piece lies in one tile, the block that encodes the tile adds up its squares first. Where a
  * sample, or a row of several tiles, shares a step, the kernel of phase CHOOSE runs before, and
- * stores the sum of every tile in `chosen`. The sums of a row are then added by every block that
- * encodes one of its tiles. The sums of a sample are added by the last block of phase CHOOSE, which
- * also writes the step into the payload.
+ * stores the sum of every tile in `chosen`. (So it does where steps follow from a limit of the
+ * error, because then x is measured, too; it stores the step of every piece that lies in one tile.)
+ * The sums of a row are then added by every block that encodes one of its tiles. The sums of a
+ * sample are added by the last block of phase CHOOSE, which also writes the step into the payload.
  *
  * Values that are too large for a code go to the room behind the codes of their tile, in order. So
  * the threads of a block count them together where any may be so large; few tiles have some.
@@ -107,25 +108,52 @@ DW_DEVICE void dw_settle_sample(const dw_cuda_encode_part *part, dw_join_room *r
     const dw_layout *layout = &part->job.layout;
     double peak, sum = dw_join_tiles(layout, (const double *)part->share.chosen, room, &peak);
     if (threadIdx.x != 0) return;
-    uint16_t step = dw_step_for(sum, (uint64_t)layout->t * layout->c, peak, part->job.step);
+    dw_squares all = {
+        sum, (uint64_t)layout->t * layout->c, sum <= DBL_MAX ? 0 : DW_F32_INFINITY, peak, 0, 0, 0};
+    uint16_t step = dw_step_scale(&all, part->job.step);
     dw_sixteen front = {{step, 0, 0, 0}};
     dw_payload_store(part->job.payload + layout->choice_bytes, front);
     if (step == 0) atomicAdd(&part->share.sums->zero, 1ull);
     if (dw_scale_is_poisoned(step)) atomicAdd(&part->share.sums->poisoned, 1ull);
 }
 
-/* Stores the sum of squares of the bulk of one tile. Rotates: whether the layout rotates. */
+/* Returns how many values a segment of a tile has, without padding. */
+DW_DEVICE uint32_t dw_segment_values(const dw_layout *layout, const dw_tile *tile, uint32_t segment)
+{
+    bool is_last =
+        (tile->first_segment + segment) % layout->row_segments == layout->row_segments - 1;
+    return is_last ? layout->last_channels : layout->segment_channels;
+}
+
+/* Stores what was measured of one tile. Where a piece has several tiles there is an array with one
+ * element for each tile for each number; else the steps of the tile's pieces are stored. Rotates:
+ * whether the layout rotates. */
 template <bool Rotates, bool Whole>
 DW_DEVICE void dw_step_measure_tile(const dw_cuda_encode_part *part, uint64_t index,
                                     const dw_prefetch *prefetch, dw_squares_room *room)
 {
     const dw_encode_job *job = &part->job;
-    dw_tile tile = dw_tile_of<Whole, true>(&job->layout, index);
+    const dw_layout *layout = &job->layout;
+    const bool is_part = layout->by_sample || layout->cut_rows;
+    dw_tile tile = dw_tile_of<Whole, true>(layout, index);
     dw_eights all;
     dw_load_eights<Whole>(job, &tile, index, job->x_dtype, job->prev_dtype, prefetch, &all);
-    if (Rotates) dw_rotate_deltas(&job->layout, &all);
-    double sum = dw_bulk_of(room, &all, 1, tile.elements, dw_tile_values(&job->layout, index));
-    if (threadIdx.x == 0) ((double *)part->share.chosen)[index] = sum;
+    if (Rotates) dw_rotate_deltas(layout, &all);
+    uint32_t pieces = is_part ? 1 : tile.segments,
+             n = is_part                ? dw_tile_values(layout, index)
+                 : threadIdx.x < pieces ? dw_segment_values(layout, &tile, threadIdx.x)
+                                        : 1;
+    dw_squares of = dw_measure_pieces(job, room, &all, pieces,
+                                      is_part ? tile.elements : layout->segment_width, n);
+    if (threadIdx.x >= pieces) return;
+    double *to = (double *)part->share.chosen + index;
+    if (!is_part) {
+        part->share.chosen[tile.first_segment + threadIdx.x] = dw_step_for(job, &of);
+        return;
+    }
+    to[0] = of.sum;
+    to[layout->tiles] = of.x_sum;
+    to[2 * layout->tiles] = of.least;
 }
 
 /* The kernel of phase CHOOSE: measures the tiles of a block. The last block also settles the step
@@ -169,32 +197,28 @@ DW_DEVICE uint16_t dw_step_of_sample(const dw_layout *layout, const uint8_t *pay
     return *(const uint16_t *)(payload + layout->choice_bytes);
 }
 
-/* Returns the step of a row of several tiles, computed from the sums of its tiles. index: the
+/* Returns the step of a row of several tiles, computed from what was measured of them. index: the
  * number of one of these tiles. */
 DW_DEVICE uint16_t dw_step_of_row(const dw_cuda_encode_part *part, uint64_t index)
 {
     const dw_layout *layout = &part->job.layout;
     const double *tiles =
         (const double *)part->share.chosen + index / layout->row_segments * layout->row_segments;
-    double sum = 0, peak = 0, last = 0;
-#pragma unroll 4
+    dw_squares row = {0};
     for (uint32_t i = 0; i < layout->row_segments; i++) {
-        peak = last > peak ? last : peak;
-        last = __ldcg(tiles + i);
-        sum += last;
+        uint32_t n =
+            i + 1 < layout->row_segments ? layout->segment_channels : layout->last_channels;
+        double sum = __ldcg(tiles + i);
+        dw_squares tile = {sum,
+                           n,
+                           sum <= DBL_MAX ? 0 : DW_F32_INFINITY,
+                           sum / (double)n,
+                           __ldcg(tiles + 2 * layout->tiles + i),
+                           __ldcg(tiles + layout->tiles + i),
+                           0};
+        dw_squares_add(&row, &tile);
     }
-    /* All tiles but the last have equally many values. */
-    peak /= (double)layout->segment_channels;
-    last /= (double)layout->last_channels;
-    return dw_step_for(sum, layout->c, last > peak ? last : peak, part->job.step);
-}
-
-/* Returns how many values a segment of a tile has, without padding. */
-DW_DEVICE uint32_t dw_segment_values(const dw_layout *layout, const dw_tile *tile, uint32_t segment)
-{
-    bool is_last =
-        (tile->first_segment + segment) % layout->row_segments == layout->row_segments - 1;
-    return is_last ? layout->last_channels : layout->segment_channels;
+    return dw_step_for(&part->job, &row);
 }
 
 /* Finds the steps of a tile's pieces and stores them in room->steps, where all threads can read
@@ -214,9 +238,18 @@ DW_DEVICE void dw_find_steps(const dw_cuda_encode_part *part, const dw_tile *til
     static_assert(DW_MOST_PIECES <= (uint32_t)DW_CUDA_THREADS,
                   "a thread finds the step of each piece");
     bool is_mine = threadIdx.x < tile->segments;
-    uint32_t n = is_mine ? dw_segment_values(layout, tile, threadIdx.x) : 1;
-    double sum = dw_bulk_of(&room->squares, all, tile->segments, layout->segment_width, n);
-    if (is_mine) room->steps[threadIdx.x] = dw_step_for(sum, n, sum / (double)n, part->job.step);
+    if (part->job.error > 0) {
+        if (is_mine)
+            room->steps[threadIdx.x] =
+                (uint16_t)__ldcg(part->share.chosen + tile->first_segment + threadIdx.x);
+        __syncthreads();
+        return;
+    }
+    uint32_t n = is_mine ? dw_segment_values(layout, tile, threadIdx.x) : 1, unused;
+    double sum =
+        dw_bulk_of<false>(&room->squares, all, tile->segments, layout->segment_width, n, &unused);
+    dw_squares of = {sum, n, sum <= DBL_MAX ? 0 : DW_F32_INFINITY, sum / (double)n, 0, 0, 0};
+    if (is_mine) room->steps[threadIdx.x] = dw_step_scale(&of, part->job.step);
     __syncthreads();
 }
 
@@ -378,6 +411,7 @@ DW_DEVICE void dw_step_encode_tile(const dw_cuda_encode_part *part, uint64_t ind
     dw_eights all;
     uint32_t ranks[DW_SLOTS];
     dw_load_eights<Whole>(job, &tile, index, x_dtype, prev_dtype, prefetch, &all);
+    dw_count_overflows(job, x_dtype, prev_dtype, &all, found);
     if (Rotates) dw_rotate_deltas(layout, &all);
     dw_pad_tile(layout, &tile, room);
     dw_clear_escapes(&tile, room);

@@ -107,7 +107,7 @@ def quality(out):
     run(BUILD / "study" / "quality", *only)
     for row in json.loads((out / "one.json").read_text())["rows"]:
         its, codec = row["later"], row["codec"]
-        if codec.startswith("direct:form=step,step=1,rounding=dither"):
+        if codec.startswith("direct:form=step,group=sample,step=1,rounding=dither"):
             # an error of dither is uniform over one step, without a side
             assert abs(its["error"] * math.sqrt(12) - 1) < 0.02, its
             assert abs(its["bias"]) < 5 * its["bias_sigma"], its

@@ -75,8 +75,8 @@ METHODS = [
         "step",
         "one step, entropy-coded",
         {
-            ACTIVATIONS: "delta:form=step,step=1.65,entropy=rans",
-            BACKWARD: f"direct:{DITHER}",
+            ACTIVATIONS: "delta:form=step,group=sample,step=1.65,entropy=rans",
+            BACKWARD: f"direct:{DITHER},group=sample",
             GRADIENT: f"direct:{DITHER},group=128",
         },
         "",
@@ -205,8 +205,8 @@ METHODS = [
         "hadamard",
         "rotated, one step",
         {
-            ACTIVATIONS: "delta:form=step,transform=hadamard,step=1.65,entropy=rans",
-            BACKWARD: f"direct:{DITHER},transform=hadamard",
+            ACTIVATIONS: "delta:form=step,group=sample,transform=hadamard,step=1.65,entropy=rans",
+            BACKWARD: f"direct:{DITHER},group=sample,transform=hadamard",
             GRADIENT: f"direct:{DITHER},group=128,transform=hadamard",
         },
         "",

@@ -19,9 +19,9 @@ from markdown_table import markdown  # noqa: E402
 
 RAW = ("raw:f32", "raw:f32")
 TWO_BITS = ("delta:bits=2", "direct:bits=4")
-DITHER = "form=step,rounding=dither,entropy=rans"
+DITHER = "form=step,group=sample,rounding=dither,entropy=rans"
 FOUR_STAGES = (
-    "delta:form=step,step=1.05,key_step=0.1,entropy=rans",
+    "delta:form=step,group=sample,step=1.05,key_step=0.1,entropy=rans",
     f"delta:{DITHER},step=1.46,key_step=0.5",
 )
 # {number of stages: the pairs of codecs (forward, backward) that are tried with it}. The pair RAW
@@ -29,16 +29,17 @@ FOUR_STAGES = (
 PAIRS = {
     2: [
         TWO_BITS,
-        ("delta:form=step,step=1.65,entropy=rans", f"direct:{DITHER},step=3"),
-        ("delta:form=step,step=2.2,entropy=rans", f"direct:{DITHER},step=6"),
-        ("direct:form=step,step=0.5,entropy=rans", f"direct:{DITHER},step=2"),  # without keys
+        ("delta:form=step,group=sample,step=1.65,entropy=rans", f"direct:{DITHER},step=3"),
+        ("delta:form=step,group=sample,step=2.2,entropy=rans", f"direct:{DITHER},step=6"),
+        # without keys
+        ("direct:form=step,group=sample,step=0.5,entropy=rans", f"direct:{DITHER},step=2"),
     ],
     4: [TWO_BITS, FOUR_STAGES],
     8: [
         TWO_BITS,
         FOUR_STAGES,
         (
-            "delta:form=step,step=0.7,key_step=0.1,entropy=rans",
+            "delta:form=step,group=sample,step=0.7,key_step=0.1,entropy=rans",
             f"delta:{DITHER},step=1,key_step=0.4",
         ),
     ],

@@ -66,7 +66,7 @@ typedef struct dw_group dw_group;
  * |                 |         |       | thread. (Codecs and links have their own)   | free        |
  *
  * id, ranks, codec, result, piece and hops must be the same on all ranks. The configs are copied.
- * They must not have group=channel, which has no meaning in a flat buffer. */
+ * Buffers are flat: group=channel is refused, and group=row, the default of form=step, is 128. */
 typedef struct dw_group_config {
     size_t struct_size;
     uint32_t id, rank, ranks;

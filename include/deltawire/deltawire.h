@@ -311,6 +311,7 @@ typedef struct dw_config {
     uint32_t share;   /* in millionths of the tiles of a sample */
     uint32_t project; /* dw_projection_digest (projection.h) */
     uint32_t decay;   /* in thousandths: what residuals are multiplied by at each visit */
+    uint64_t key_error; /* as error, for key entries */
 } dw_config;
 
 /* Sets all fields of a config to their defaults. struct_size: sizeof(dw_config) in the program.
@@ -367,7 +368,10 @@ typedef struct dw_counters {
     uint64_t zero_groups;       /* ... with no value of 2^-96 or more; blocks of mx: with scale 0 */
     /* ... that contained NaN or Inf; encoder: also each such value in a key entry of floats. */
     uint64_t poisoned_groups;
-    uint64_t escaped_values;  /* encoder, form step: too large for a code, so sent as they are */
+    uint64_t escaped_values; /* encoder, form step: too large for a code, so sent as they are */
+    /* Encoder: finite values of x that the 16-bit floats cannot hold which are sent of it, or kept
+     * as prev. They arrive as infinity or as the largest number: take bf16 or f32. */
+    uint64_t overflowed_values;
     uint64_t acks, nacks;     /* replies received (encoder) or sent (decoder) */
     uint64_t rebases;         /* NACKs that were answered with a delta from an older copy */
     uint64_t resyncs;         /* sync entries: they carried values as floats, without a base */
@@ -379,6 +383,14 @@ typedef struct dw_counters {
     uint64_t slack_bytes;
     uint64_t busy_ns; /* time inside encode or decode, by config.now_ns */
     double x_square, delta_square, error_square; /* encoder only */
+    /* Encoder, on the CPU, codecs of the tier stable but raw, without feedback: of about one row in
+     * 32, how large the error |x - y| is as a part of |x|. Divided by measured_rows, row_error_sum
+     * is the mean of it, and bulk_error_sum the mean of the same without the values of the row that
+     * are more than 6 times its root mean square. A row is up to 2048 channels of a token if they
+     * share a step or scale, otherwise some of them. Rows of zeros, and poisoned ones, are not
+     * measured. */
+    uint64_t measured_rows;
+    double row_error_sum, bulk_error_sum, row_error_largest;
 } dw_counters;
 
 /* ---------------------------------------------------------------------------------------------

@@ -11,11 +11,12 @@ class Counters(NamedTuple):
     """What an encoder or decoder has counted since it was made.
 
     frames, key_entries, delta_entries, stateless_entries, skipped_entries; raw_bytes,
-    encoded_bytes; groups, direct_groups, zero_groups, poisoned_groups, escaped_values; acks, nacks,
-    rebases, resyncs, rejected_frames; busy_ns (nanoseconds inside encode or decode). Current
-    values: keys_held, state_bytes, slack_bytes. Encoders only: x_square, delta_square,
-    error_square, sums of squares that are meaningful relative to each other. deltawire.h documents
-    each field.
+    encoded_bytes; groups, direct_groups, zero_groups, poisoned_groups, escaped_values,
+    overflowed_values; acks, nacks, rebases, resyncs, rejected_frames; busy_ns (nanoseconds inside
+    encode or decode). Current values: keys_held, state_bytes, slack_bytes. Encoders only: x_square,
+    delta_square, error_square, sums of squares that are meaningful relative to each other; and
+    measured_rows, row_error_sum, bulk_error_sum, row_error_largest, of which row_error and
+    bulk_error are the means. deltawire.h documents each field.
     """
 
     frames: int
@@ -30,6 +31,7 @@ class Counters(NamedTuple):
     zero_groups: int
     poisoned_groups: int
     escaped_values: int
+    overflowed_values: int
     acks: int
     nacks: int
     rebases: int
@@ -42,6 +44,22 @@ class Counters(NamedTuple):
     x_square: float
     delta_square: float
     error_square: float
+    measured_rows: int
+    row_error_sum: float
+    bulk_error_sum: float
+    row_error_largest: float
+
+    @property
+    def row_error(self) -> float:
+        """The mean over measured rows of |x - y| / |x|, which a norm behind a boundary passes on; 0
+        before the first one."""
+        return self.row_error_sum / self.measured_rows if self.measured_rows else 0.0
+
+    @property
+    def bulk_error(self) -> float:
+        """The same without the values of each row that are more than 6 times its root mean
+        square."""
+        return self.bulk_error_sum / self.measured_rows if self.measured_rows else 0.0
 
     @property
     def ratio(self) -> float:

@@ -113,4 +113,13 @@ DW_INLINE uint16_t dw_bf16_finite(float value)
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
+/* Whether a finite value overflows in a conversion to 16 bits: it becomes infinite or, where
+ * conversions clamp, the largest number. is_f16: to binary16; otherwise to bfloat16. */
+DW_INLINE uint32_t dw_overflows(float value, int is_f16)
+{
+    uint32_t magnitude = dw_bits_of(value) & 0x7fffffffu,
+             limit = is_f16 ? 0x477ff000u : 0x7f7f8000u;
+    return magnitude >= limit && magnitude < DW_F32_INFINITY;
+}
+
 #endif

@@ -121,13 +121,14 @@ static dw_form_params microscaled(dw_element element)
     return (dw_form_params){.form = &dw_form_mx, .element = element};
 }
 
-static dw_form_params stepped(const dw_config *config, uint32_t step)
+/* error: in units of 10^-12; 0: the step is not to follow from it. */
+static dw_form_params stepped(const dw_config *config, uint32_t step, uint64_t error)
 {
     return (dw_form_params){.form = &dw_form_step,
                             .bits = 8,
                             .group = config->group,
                             .step = step,
-                            .error = (double)config->error / 1e12,
+                            .error = (double)error / 1e12,
                             .bound = (double)config->error_abs / 1e12,
                             .dithers = config->rounding == DW_ROUNDING_DITHER};
 }
@@ -171,7 +172,9 @@ static dw_form_params by_key(const dw_config *config, dw_dtype x)
     uint32_t key = config->key;
     dw_dtype dtype = dtype_of_key(key, x);
     if (dtype) return floats(dtype);
-    if (key == DW_KEY_STEP) return stepped(config, config->key_step);
+    if (key == DW_KEY_STEP)
+        return stepped(config, config->key_step,
+                       config->key_error ? config->key_error : config->error);
     if (key > DW_KEY_ELEMENT) return microscaled((dw_element)(key - DW_KEY_ELEMENT));
     return quantized(key, config->group);
 }
@@ -179,7 +182,7 @@ static dw_form_params by_key(const dw_config *config, dw_dtype x)
 static dw_form_params by_form(const dw_config *config)
 {
     if (config->form == DW_FORM_MX) return microscaled(config->element);
-    if (config->form == DW_FORM_STEP) return stepped(config, config->step);
+    if (config->form == DW_FORM_STEP) return stepped(config, config->step, config->error);
     return quantized(config->bits, config->group);
 }
 

@@ -79,3 +79,21 @@ uint32_t dw_elements_largest(const float *values, uint64_t n)
     for (int k = 1; k < ONCE; k++) most[0] = most[k] > most[0] ? most[k] : most[0];
     return (uint32_t)most[0];
 }
+
+uint64_t dw_elements_overflowed(const dw_encode_job *job, uint64_t part, uint64_t parts)
+{
+    float block[DW_ELEMENTS_BLOCK];
+    dw_encode_job x = *job; /* x itself, without its base */
+    x.prev = NULL;
+    dw_dtype to = dw_narrows_to(job->x_dtype, dw_kept_dtype(job, job->prev_dtype), job->wire_dtype);
+    uint64_t all = (uint64_t)job->layout.t * job->layout.c, count = 0;
+    uint64_t each = all / parts, at = each * part, end = part + 1 == parts ? all : at + each;
+    for (uint64_t n; to != DW_F32 && at < end; at += n) {
+        n = end - at < DW_ELEMENTS_BLOCK ? end - at : DW_ELEMENTS_BLOCK;
+        const float *values = dw_elements_load(&x, at, n, block);
+        uint32_t found = 0; /* of 32 bits, for the vectorizer */
+        for (uint64_t i = 0; i < n; i++) found += dw_overflows(values[i], to == DW_F16);
+        count += found;
+    }
+    return count;
+}

@@ -34,7 +34,8 @@ struct dw_kernels;
 
 typedef struct dw_sums {
     double x_square, delta_square, error_square;
-    uint64_t pieces, direct, zero, poisoned, escaped;
+    double row_error, bulk_error, row_error_largest; /* dw_counters */
+    uint64_t pieces, direct, zero, poisoned, escaped, overflowed, rows;
 } dw_sums;
 
 static inline void dw_sums_add(dw_sums *to, const dw_sums *sums)
@@ -47,6 +48,12 @@ static inline void dw_sums_add(dw_sums *to, const dw_sums *sums)
     to->zero += sums->zero;
     to->poisoned += sums->poisoned;
     to->escaped += sums->escaped;
+    to->overflowed += sums->overflowed;
+    to->rows += sums->rows;
+    to->row_error += sums->row_error;
+    to->bulk_error += sums->bulk_error;
+    if (sums->row_error_largest > to->row_error_largest)
+        to->row_error_largest = sums->row_error_largest;
 }
 
 /* The result of one chunk. Sums for digests may be added in any order; sums of squares are added in
@@ -79,9 +86,9 @@ typedef struct dw_encode_job {
     dw_layout layout; /* a copy of the plan's, for use on a device */
     dw_rule rule;
     float zone; /* form step: values of up to so many steps become 0; 0: no dead zone */
-    /* Form step: the step as a multiple of the root mean square of what is coded. Not used if the
-     * config has an option `error`, from which the step follows then. */
-    double step;
+    /* Form step: the step as a multiple of the root mean square of what is coded; or, if `error` is
+     * not 0, the largest norm of the error as a part of the norm of x, from which it follows. */
+    double step, error;
     const void *x;
     dw_dtype x_dtype;
     int64_t stride;
@@ -103,6 +110,21 @@ typedef struct dw_encode_job {
     const struct dw_plan *plan;
     const struct dw_kernels *kernels;
 } dw_encode_job;
+
+/* The dtype of 16 bits that x is converted to, on its way into the payload or to prev: of two, the
+ * one that overflows first. DW_F32: none, or x has that dtype. x, wire: the dtypes of x and of the
+ * floats in the payload, or 0. kept: that of prev where it is made of x, else DW_F32. */
+DW_INLINE dw_dtype dw_narrows_to(dw_dtype x, dw_dtype kept, dw_dtype wire)
+{
+    if (x == DW_F16) return DW_F32; /* bfloat16 holds all that binary16 does */
+    if (kept == DW_F16 || wire == DW_F16) return DW_F16;
+    return x == DW_F32 && (kept == DW_BF16 || wire == DW_BF16) ? DW_BF16 : DW_F32;
+}
+
+DW_INLINE dw_dtype dw_kept_dtype(const dw_encode_job *job, dw_dtype prev)
+{
+    return job->next && !job->keeps_residual ? prev : DW_F32;
+}
 
 typedef struct dw_decode_job {
     dw_layout layout;

@@ -202,7 +202,7 @@ static bool form_fits(const dw_config *config, uint64_t form)
 static uint64_t best_group(const dw_config *config)
 {
     if (config->codec == DW_CODEC_CHUNK) return 16;
-    return is_stepped(config) ? (uint64_t)DW_GROUP_SAMPLE : 64;
+    return is_stepped(config) ? (uint64_t)DW_GROUP_ROW : 64;
 }
 
 static bool group_fits(const dw_config *config, uint64_t group)
@@ -255,7 +255,7 @@ static bool step_fits(const dw_config *config, uint64_t step)
     return config->codec != DW_CODEC_DELTA || step <= dw_option_step_most(config);
 }
 
-static uint64_t best_step(const dw_config *config)
+static uint64_t one_in_thousandths(const dw_config *config)
 {
     (void)config;
     return 1000;
@@ -263,7 +263,7 @@ static uint64_t best_step(const dw_config *config)
 
 static uint64_t quarter_step(const dw_config *config)
 {
-    uint64_t step = config->step ? config->step : best_step(config);
+    uint64_t step = config->step ? config->step : one_in_thousandths(config);
     return step / 4 < STEP_LEAST ? (uint64_t)STEP_LEAST : step / 4;
 }
 
@@ -274,11 +274,18 @@ static uint64_t best_key(const dw_config *config)
     return is_microscaled(config) ? (uint64_t)DW_KEY_ELEMENT + DW_ELEMENT_INT8 : 8;
 }
 
-/* A config has one kind of error at most. */
-static bool error_fits(const dw_config *config, uint64_t error)
+/* A config has one kind of error at most. And a skipped sample keeps its old y, which may be
+ * further away from x than error=abs allows. */
+static bool fits_without_bound(const dw_config *config, uint64_t value)
+{
+    (void)value;
+    return !config->error_abs;
+}
+
+static bool key_error_fits(const dw_config *config, uint64_t error)
 {
     (void)error;
-    return !config->error_abs;
+    return !config->error_abs && !config->rate && (!config->key || config->key == DW_KEY_STEP);
 }
 
 /* Without an entropy coder every frame has the same length. */
@@ -293,14 +300,8 @@ static bool rate_fits(const dw_config *config, uint64_t rate)
 static bool deadzone_fits(const dw_config *config, uint64_t deadzone)
 {
     (void)deadzone;
-    return config->rounding <= DW_ROUNDING_NEAREST && !config->error && !config->error_abs;
-}
-
-/* A skipped sample keeps its old y, which may be further away from x than the bound allows. */
-static bool skip_fits(const dw_config *config, uint64_t skip)
-{
-    (void)skip;
-    return !config->error_abs;
+    return config->rounding <= DW_ROUNDING_NEAREST && !config->error && !config->error_abs &&
+           !config->key_error;
 }
 
 /* With feedback, what is coded is x and the residual together. So y may differ from x by more than
@@ -337,20 +338,15 @@ static bool transform_fits(const dw_config *config, uint64_t transform)
 {
     uint32_t rotate = config->rotate ? config->rotate : 64;
     if (transform == DW_TRANSFORM_NONE) return true;
+    bool limits = config->error || config->key_error;
     return config->group != DW_GROUP_CHANNEL && !config->error_abs &&
-           !(config->error && config->group && config->group < rotate);
+           !(limits && config->group && config->group < rotate);
 }
 
 static uint64_t four_fifths(const dw_config *config)
 {
     (void)config;
     return DW_KEEP_ALL / 5 * 4;
-}
-
-static uint64_t tau_of_one(const dw_config *config)
-{
-    (void)config;
-    return 1000;
 }
 
 /* The levels of a tile reach from its lowest value to its highest. The rule absmax would use only
@@ -381,11 +377,6 @@ static uint64_t best_element(const dw_config *config)
     return config->codec == DW_CODEC_MX ? DW_ELEMENT_E4M3 : DW_ELEMENT_E2M1;
 }
 
-static bool key_is_quantized(const dw_config *config)
-{
-    return config->key == 0 || (config->key >= 2 && config->key <= 8);
-}
-
 /* The codec chunk has absmax as its default: with 2 bits, groups of 16 and absmax left the smallest
  * residuals (docs/codecs/for_comparison.md). With 1 bit it has no default of its own. */
 uint32_t dw_option_own_scale(const dw_config *config)
@@ -397,11 +388,12 @@ uint32_t dw_option_own_scale(const dw_config *config)
  * entry (dw_params_scale), because changes have one bit and key entries have more. */
 static uint64_t best_scale(const dw_config *config)
 {
-    bool delta = config->codec == DW_CODEC_DELTA || config->codec == 0;
+    bool delta = config->codec == DW_CODEC_DELTA || config->codec == 0,
+         has_quantized_keys = config->key == 0 || (config->key >= 2 && config->key <= 8);
     if (dw_option_own_scale(config)) return dw_option_own_scale(config);
     if (config->rounding == DW_ROUNDING_STOCHASTIC) return DW_SCALE_ABSMAX;
     if (config->bits != 1) return DW_SCALE_SIGNED;
-    return delta && key_is_quantized(config) ? 0 : DW_SCALE_MSE;
+    return delta && has_quantized_keys ? 0 : DW_SCALE_MSE;
 }
 
 #define FIELD(name) offsetof(dw_config, name), sizeof(((dw_config *)0)->name)
@@ -435,7 +427,7 @@ const dw_option dw_options[DW_OPTIONS] = {
      "channels of a tile, which is rotated", "64"},
     {36, "share", TAH, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_KEEP_ALL, DW_KEEP_DECIMALS, FIELD(share), four_fifths, NULL,
      "which part of the tiles has 4 bits for each value; the others have 3", "0.8"},
-    {35, "tau", TAH, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1000, 1000000000, 3, FIELD(tau), tau_of_one, NULL,
+    {35, "tau", TAH, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1000, 1000000000, 3, FIELD(tau), one_in_thousandths, NULL,
      "the largest value of a tile is put first if it is more than so many times as large as the second", "1"},
     {41, "codebook", BLOCKS, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, codebooks, 0, 0, false, FIELD(codebook), first, NULL,
      "what the codes stand for", "dynamic"},
@@ -444,15 +436,17 @@ const dw_option dw_options[DW_OPTIONS] = {
     {1, "bits", DELTA | DIRECT | NESTED, DW_SCOPE_BITS, DW_AGREE_FRAME, widths, 0, 0, false, FIELD(bits), best_bits, NULL,
      "bits per change (delta) or value (others)", "4; 2 with chunk; floats with topk, randk and lowrank"},
     {2, "group", DELTA | DIRECT | NESTED, DW_SCOPE_GROUPS, DW_AGREE_FRAME, groups, 0, 0, false, FIELD(group), best_group, group_fits,
-     "channels that share a scale or step; sample: all values of a sample", "64; 16 with chunk; sample with form=step"},
-    {16, "step", DELTA | DIRECT, DW_SCOPE_FACTOR, DW_AGREE_NO, NULL, STEP_LEAST, STEP_MOST, 3, FIELD(step), best_step, step_fits,
+     "channels that share a scale or step; sample: all values of a sample", "64; 16 with chunk; row with form=step"},
+    {16, "step", DELTA | DIRECT, DW_SCOPE_FACTOR, DW_AGREE_NO, NULL, STEP_LEAST, STEP_MOST, 3, FIELD(step), one_in_thousandths, step_fits,
      "step, as a multiple of the root mean square of what is coded", "1"},
-    {17, "key_step", DELTA, DW_SCOPE_FACTOR, DW_AGREE_NO, NULL, STEP_LEAST, STEP_MOST, 3, FIELD(key_step), quarter_step, NULL,
+    {17, "key_step", DELTA, DW_SCOPE_KEY_FACTOR, DW_AGREE_NO, NULL, STEP_LEAST, STEP_MOST, 3, FIELD(key_step), quarter_step, NULL,
      "the same for key entries, unless they are floats", "a quarter of step"},
-    {20, "error", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 100000000, 1000000000000, DW_ERROR_DECIMALS, FIELD(error), NULL, error_fits,
+    {20, "error", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 100000000, 1000000000000, DW_ERROR_DECIMALS, FIELD(error), NULL, fits_without_bound,
      "largest norm of the error of a sample, row or group, as a part of its norm; replaces step", "not set"},
     {23, "error", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_CONFIG, NULL, 1, 999999999999999999, DW_ERROR_DECIMALS, FIELD(error_abs), NULL, NULL,
      "largest error of any single value; replaces step", "not set"},
+    {46, "key_error", DELTA, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 100000000, 1000000000000, DW_ERROR_DECIMALS, FIELD(key_error), NULL, key_error_fits,
+     "the same as error=, for key entries; replaces key_step", "error"},
     {21, "rate", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 50, 8000, 3, FIELD(rate), NULL, rate_fits,
      "bits per element that frames take on average; replaces step", "not set"},
     {22, "deadzone", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_NO, NULL, 500, 1000, 3, FIELD(deadzone), NULL, deadzone_fits,
@@ -475,7 +469,7 @@ const dw_option dw_options[DW_OPTIONS] = {
      "whether each group is coded as change or value, whichever is better", "group"},
     {18, "entropy", DELTA | DIRECT | MX, DW_SCOPE_ALWAYS, DW_AGREE_UNUSUAL, entropies, 0, 0, false, FIELD(entropy), first, entropy_fits,
      "lossless coding of the codes", "none"},
-    {19, "skip", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1, 1000, 3, FIELD(skip), NULL, skip_fits,
+    {19, "skip", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1, 1000, 3, FIELD(skip), NULL, fits_without_bound,
      "a sample is not sent if it differs from prev by less than this part of its norm", "0: always sent"},
     {44, "project", ALL, DW_SCOPE_ALWAYS, DW_AGREE_UNUSUAL, NULL, 1, UINT32_MAX, false, FIELD(project), nothing, NULL,
      "digest of the matrix by which the program projects tensors; both ends must have it", "0: not projected"},
@@ -541,6 +535,9 @@ bool dw_option_applies(const dw_option *option, const dw_config *config)
     case DW_SCOPE_STEP: return is_stepped(config);
     case DW_SCOPE_FACTOR:
         return is_stepped(config) && !config->error && !config->error_abs && !config->rate;
+    case DW_SCOPE_KEY_FACTOR:
+        return is_stepped(config) && !config->error && !config->error_abs && !config->rate &&
+               !config->key_error;
     case DW_SCOPE_GROUPS: return !is_microscaled(config) && !dw_option_nested_floats(config);
     case DW_SCOPE_RANDOM:
         return config->codec == DW_CODEC_RANDK || config->codec == DW_CODEC_COCKTAIL ||
@@ -596,6 +593,8 @@ const char *dw_option_condition(const dw_option *option)
     if (option->fits == transform_fits)
         return "hadamard not with group=channel or error=abs, and with error only if rotate is not "
                "more than group";
+    if (option->fits == key_error_fits)
+        return "only where key entries are in steps, and without error=abs and rate";
     return option->words ? NULL : "not with error=abs";
 }
 

@@ -16,19 +16,20 @@ typedef struct dw_word {
 /* Where an option has a meaning, within the codecs that have it. */
 typedef enum dw_scope {
     DW_SCOPE_ALWAYS,
-    DW_SCOPE_BITS,      /* some values can be quantized in groups */
-    DW_SCOPE_QUANTIZED, /* some values are quantized in groups */
-    DW_SCOPE_MX,        /* some values are microscaled */
-    DW_SCOPE_STEP,      /* some values are coded with one step */
-    DW_SCOPE_FACTOR,    /* the same, and the config gives the step as a multiple of the root mean
-                           square, not by an error or a rate */
-    DW_SCOPE_GROUPS,    /* quantized, or with one step */
-    DW_SCOPE_RANDOM,    /* the same, or values are chosen at random */
-    DW_SCOPE_FLOATS,    /* values are sent as floats */
-    DW_SCOPE_CHOICES,   /* changes are quantized or microscaled, and not rotated */
-    DW_SCOPE_FEEDBACK,  /* residuals are kept */
-    DW_SCOPE_BLOCKS,    /* blocks have scales */
-    DW_SCOPE_ROTATED    /* blocks of channels are rotated */
+    DW_SCOPE_BITS,       /* some values can be quantized in groups */
+    DW_SCOPE_QUANTIZED,  /* some values are quantized in groups */
+    DW_SCOPE_MX,         /* some values are microscaled */
+    DW_SCOPE_STEP,       /* some values are coded with one step */
+    DW_SCOPE_FACTOR,     /* the same, and the config gives the step as a multiple of the root mean
+                            square, not by an error or a rate */
+    DW_SCOPE_KEY_FACTOR, /* the same of the step of key entries */
+    DW_SCOPE_GROUPS,     /* quantized, or with one step */
+    DW_SCOPE_RANDOM,     /* the same, or values are chosen at random */
+    DW_SCOPE_FLOATS,     /* values are sent as floats */
+    DW_SCOPE_CHOICES,    /* changes are quantized or microscaled, and not rotated */
+    DW_SCOPE_FEEDBACK,   /* residuals are kept */
+    DW_SCOPE_BLOCKS,     /* blocks have scales */
+    DW_SCOPE_ROTATED     /* blocks of channels are rotated */
 } dw_scope;
 
 /* Must both ends have the same value? */
@@ -63,7 +64,7 @@ typedef struct dw_option {
 
 extern const dw_option dw_options[];
 enum {
-    DW_OPTIONS = 42,
+    DW_OPTIONS = 43,
     DW_ERROR_DECIMALS = 12,
     DW_KEEP_DECIMALS = 6,
     DW_KEEP_ALL = 1000000,

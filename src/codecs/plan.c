@@ -34,7 +34,7 @@ static void fill_agreed(dw_config *config, dw_dtype x)
 static void fill_steps(dw_config *config)
 {
     for (int i = 0; i < DW_OPTIONS; i++)
-        if (dw_options[i].scope == DW_SCOPE_FACTOR ||
+        if (dw_options[i].scope == DW_SCOPE_FACTOR || dw_options[i].scope == DW_SCOPE_KEY_FACTOR ||
             dw_options[i].offset == offsetof(dw_config, iterations))
             dw_option_fill(&dw_options[i], config);
 }
@@ -105,9 +105,14 @@ static const char *option_not_on_device(const dw_params *params)
     if (params->rate)
         return "rate cannot be used on a GPU, where the length of a frame is not known before the "
                "next one is made: give step instead, or use the CPU";
-    for (int use = DW_USE_WHOLE; use < DW_USES; use++)
-        if (params->use[use].error > 0 || params->use[use].bound > 0)
-            return "error cannot be used on a GPU yet: give step instead, or use the CPU";
+    for (int use = DW_USE_WHOLE; use < DW_USES; use++) {
+        if (params->use[use].bound > 0)
+            return "error=abs cannot be used on a GPU yet: give error or step instead, or use the "
+                   "CPU";
+        if (params->use[use].error > 0 && params->use[use].group == DW_GROUP_SAMPLE)
+            return "error cannot be used on a GPU with group=sample yet: give group=row, or use "
+                   "the CPU";
+    }
     return NULL;
 }
 

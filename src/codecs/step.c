@@ -169,8 +169,7 @@ static void decode(const dw_decode_job *job, uint64_t chunk, dw_chunk_result *re
  * is coded. With feedback, the error is limited to a part of what is coded, so that it shrinks. */
 static bool needs_x(const dw_encode_job *job)
 {
-    return (job->plan->params.error > 0 || job->plan->params.bound > 0) && job->prev &&
-           !job->keeps_residual;
+    return (job->error > 0 || job->plan->params.bound > 0) && job->prev && !job->keeps_residual;
 }
 
 /* Returns the step with which every error keeps to the bound. A sample with NaN or infinite values
@@ -195,10 +194,9 @@ static uint16_t step_of(const dw_encode_job *job, const dw_squares *squares)
         of.x_sum = of.sum;
         of.x_largest = of.largest;
     }
-    if (params->error > 0 && job->rule.is_trellis)
-        return dw_step_of_error(&of, params->error, DW_TRELLIS_PARTS);
-    if (params->error > 0)
-        return dw_step_of_error(&of, params->error, job->rule.is_stochastic ? 6 : 12);
+    if (job->error > 0 && job->rule.is_trellis)
+        return dw_step_of_error(&of, job->error, DW_TRELLIS_PARTS);
+    if (job->error > 0) return dw_step_of_error(&of, job->error, job->rule.is_stochastic ? 6 : 12);
     if (params->bound > 0) return bounded_step(&of, &bound);
     return dw_step_scale(squares, job->step);
 }
@@ -298,7 +296,7 @@ static void choose_codes(encoding *e, dw_rotation *rotation, uint64_t chunk)
     const dw_encode_job *job = e->job;
     const dw_layout *layout = &job->layout;
     dw_walk walk;
-    dw_trellis_tile tile = {.frugal = !(job->plan->params.error > 0)};
+    dw_trellis_tile tile = {.frugal = !(job->error > 0)};
     dw_walk_start(&walk, layout, chunk, job->stride, (dw_audit){0}, NULL, job->prev_dtype);
     while (dw_walk_next(&walk)) {
         const dw_run *r = &walk.run;

@@ -2,9 +2,12 @@
  * tiles.c - functions shared by the forms whose payloads consist of tiles. */
 #include "codecs/tiles.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "arithmetic/mx.h"
+#include "codecs/elements.h"
 #include "codecs/emitting.h"
 
 /* ---- The walk of a chunk --------------------------------------------------------------------- */
@@ -92,6 +95,28 @@ static bool measured_part(const dw_layout *layout, dw_dtype prev_dtype, uint64_t
     return true;
 }
 
+/* Adds the error of a row, whose norms are known, to the sums: that of the whole row, and that of
+ * its bulk. back: what arrives; it has at most DW_TILE_ELEMENTS values, as x has. */
+static void add_row_error(const dw_norms_run *row, const dw_norms *norms, dw_sums *sums)
+{
+    float x[DW_TILE_ELEMENTS], y[DW_TILE_ELEMENTS];
+    double error = sqrt(norms->error / norms->x), of_x = 0, of_error = 0;
+    if (!(error <= DBL_MAX)) return; /* a row of zeros */
+    dw_elements_widen(row->x, row->x_dtype, row->n, x);
+    dw_elements_widen(row->back, row->back_dtype, row->n, y);
+    float limit = (float)(DW_BULK_LIMIT * sqrt(norms->x / (double)row->n));
+    for (uint64_t i = 0; i < row->n; i++) {
+        double value = fabsf(x[i]) <= limit ? (double)x[i] : 0,
+               off = fabsf(x[i]) <= limit ? (double)x[i] - (double)y[i] : 0;
+        of_x += value * value;
+        of_error += off * off;
+    }
+    sums->rows++;
+    sums->row_error += error;
+    sums->bulk_error += of_x > 0 ? sqrt(of_error / of_x) : 0;
+    if (error > sums->row_error_largest) sums->row_error_largest = error;
+}
+
 void dw_tiles_measure_run(const dw_encode_job *job, uint64_t tile, const dw_run *run,
                           dw_run_decoder *decode, dw_sums *sums)
 {
@@ -123,6 +148,10 @@ void dw_tiles_measure_run(const dw_encode_job *job, uint64_t tile, const dw_run 
         call.back_dtype = DW_F32;
     }
     job->kernels->norms(&call, &norms);
+    bool is_poisoned = false;
+    for (uint32_t i = 0; i < r.segments; i++)
+        is_poisoned = is_poisoned || dw_tiles_is_poisoned(&job->layout, job->payload, &r, i);
+    if (!is_poisoned && !job->keeps_residual) add_row_error(&call, &norms, sums);
     sums->x_square += norms.x;
     sums->delta_square += norms.delta;
     sums->error_square += norms.error;

@@ -109,9 +109,15 @@ static void count(dw_encode_ticket *t)
     counters->zero_groups += t->sums.zero;
     counters->poisoned_groups += t->sums.poisoned;
     counters->escaped_values += t->sums.escaped;
+    counters->overflowed_values += t->sums.overflowed;
     counters->x_square += t->sums.x_square;
     counters->delta_square += t->sums.delta_square;
     counters->error_square += t->sums.error_square;
+    counters->measured_rows += t->sums.rows;
+    counters->row_error_sum += t->sums.row_error;
+    counters->bulk_error_sum += t->sums.bulk_error;
+    if (t->sums.row_error_largest > counters->row_error_largest)
+        counters->row_error_largest = t->sums.row_error_largest;
     dw_cpu_leave_exact(mode);
 }
 

@@ -318,6 +318,7 @@ dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i)
                          .zone = (float)params->deadzone / 1000,
                          .step = params->rate ? t->encoder->rate.step
                                               : (double)plan->params.step / 1000,
+                         .error = plan->params.error,
                          .x = t->has_x ? dw_tensor_sample(&t->x, i) : p->fresh.data,
                          .x_dtype = t->has_x ? t->x.dtype : params->prev,
                          .stride = t->has_x ? t->x.stride_t : (int64_t)t->header.c,

@@ -188,9 +188,9 @@ class Usage(unittest.TestCase):
 
 
     def test_a_codec_that_refuses_the_tensors(self):
-        done = advise(*RUN, *SHAPE, "direct:form=step,error=abs:1e-6/raw")
+        done = advise(*RUN, *SHAPE, "direct:form=step,group=sample,error=abs:1e-6/raw")
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertIn('codec "direct:form=step,error=abs:1e-6"', done.stderr)
+        self.assertIn('codec "direct:form=step,group=sample,error=abs:1e-6"', done.stderr)
         self.assertIn("sample 0", done.stderr)  # the encoder's sentence, not that of its status
 
 

@@ -284,7 +284,7 @@ static void all_reduce_that_fails_leaves_residuals_unchanged(void **state)
     job.mean = 1;
     lose_rank_2(job, coarse, "mx:element=e2m1,feedback=ef", 0);
     job.dtype = DW_BF16;
-    lose_rank_2(job, "direct:form=step,rounding=dither,feedback=ef", coarse, 1);
+    lose_rank_2(job, "direct:form=step,group=sample,rounding=dither,feedback=ef", coarse, 1);
 }
 
 static void all_gather_that_fails_leaves_residuals_unchanged(void **state)

@@ -33,6 +33,7 @@ static dw_form_params draw_params(const dw_form *form)
     params.bits = 8;
     params.step = steps[sample_below(4)];
     params.dithers = sample_below(2);
+    if (params.group == DW_LAYOUT_ROW && sample_below(2)) params.error = 0.06;
     return params;
 }
 

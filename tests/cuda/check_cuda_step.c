@@ -81,6 +81,8 @@ static sample make_sample(uint32_t t, uint32_t c, uint32_t group, bool has_state
                                   .dithers = rounding == 2},
                        .t = t,
                        .c = c};
+    if (group != DW_LAYOUT_SAMPLE && sample_below(3) == 0)
+        s.plan.params.error = sample_below(2) ? 0.001 + sample_below(60) / 1000.0 : 0.5;
     assert_int_equal(dw_form_step.plan(&s.plan, NULL), DW_OK);
     if (is_sensitive)
         fill_sensitive(&s);

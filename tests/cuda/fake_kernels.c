@@ -11,6 +11,7 @@
 #include "../../cuda/room.h"
 #include "base/cpu.h"
 #include "codecs/audit.h"
+#include "codecs/elements.h"
 #include "codecs/plan.h"
 #include "codecs/tiles.h"
 #include "entropy/rans.h"
@@ -55,11 +56,13 @@ static uint64_t blocks_before(const char *kernel, const dw_cuda_share *share, in
     return before + share->blocks[phase];
 }
 
-static void check_chosen(const char *kernel, const dw_cuda_share *share, const dw_layout *layout)
+static void check_chosen(const char *kernel, const dw_cuda_share *share, const dw_encode_job *job)
 {
-    bool wanted = layout->by_channel || layout->by_sample || layout->cut_rows ||
+    const dw_layout *layout = &job->layout;
+    bool wanted = layout->by_channel || layout->by_sample || layout->cut_rows || job->error > 0 ||
                   (layout->chooses && layout->tile_segments % 8);
-    uint64_t words = is_stepped(kernel) ? 2 * layout->tiles : layout->pieces;
+    uint64_t words = is_stepped(kernel) ? 6 * layout->tiles : 0;
+    if (layout->pieces > words) words = layout->pieces;
     if (wanted != (share->chosen != NULL))
         die(kernel, "chosen is missing, or present without need");
     if (is_stepped(kernel) && (uintptr_t)share->chosen % 8) die(kernel, "chosen is not aligned");
@@ -68,9 +71,11 @@ static void check_chosen(const char *kernel, const dw_cuda_share *share, const d
 }
 
 /* tile_blocks: the number of blocks that share the tiles. */
-static uint64_t choose_blocks(const char *kernel, const dw_layout *layout, uint64_t tile_blocks)
+static uint64_t choose_blocks(const char *kernel, const dw_encode_job *job, uint64_t tile_blocks)
 {
-    if (is_stepped(kernel)) return layout->by_sample || layout->cut_rows ? tile_blocks : 0;
+    const dw_layout *layout = &job->layout;
+    if (is_stepped(kernel))
+        return layout->by_sample || layout->cut_rows || job->error > 0 ? tile_blocks : 0;
     return layout->by_channel ? ((uint64_t)layout->c + 31) / 32 : layout->cut_rows ? layout->t : 0;
 }
 
@@ -79,15 +84,16 @@ static bool wants_audit(const dw_layout *layout, const void *next, dw_audit audi
     return next && audit.every && layout->c % 4;
 }
 
+/* job: of an encoder, else NULL. */
 static void check_blocks(const char *kernel, const dw_cuda_share *share, const dw_layout *layout,
-                         bool encodes, bool audits)
+                         const dw_encode_job *job, bool audits)
 {
     dw_cuda_sums sums = *share->sums;
     static const dw_cuda_sums nothing;
     if (share->frame) sums.payload_bytes = 0; /* of a payload that is moved, this is its size */
-    if (!encodes) sums.coded = sums.bad = 0;  /* blocks are decoded before the tiles */
+    if (!job) sums.coded = sums.bad = 0;      /* blocks are decoded before the tiles */
     uint64_t blocks = share->blocks[DW_CUDA_TILES];
-    if (share->blocks[DW_CUDA_CHOOSE] != (encodes ? choose_blocks(kernel, layout, blocks) : 0))
+    if (share->blocks[DW_CUDA_CHOOSE] != (job ? choose_blocks(kernel, job, blocks) : 0))
         die(kernel, "wrong number of blocks that choose scales");
     if (blocks < 1 || blocks > layout->tiles) die(kernel, "wrong number of blocks for tiles");
     if ((share->blocks[DW_CUDA_AUDIT] != 0) != audits)
@@ -110,6 +116,7 @@ static void report(const dw_cuda_share *share, bool coded)
     to->zero = sums->zero;
     to->poisoned = sums->poisoned;
     to->escaped = sums->escaped;
+    to->overflowed = sums->overflowed;
     atomic_store_explicit((_Atomic uint64_t *)(void *)&to->serial, share->serial,
                           memory_order_release);
     *sums = (dw_cuda_sums){.payload_bytes = sums->payload_bytes}; /* which other parts may need */
@@ -142,10 +149,11 @@ static void encode_floats(const char *kernel, const dw_cuda_encode_part *part)
     dw_plan plan = plan_of_floats(&job.layout, job.wire_dtype, job.prev_dtype);
     dw_chunk_result result;
     expect(kernel, "dw_floats_encode");
-    check_blocks(kernel, &part->share, &job.layout, true, false);
+    check_blocks(kernel, &part->share, &job.layout, &job, false);
     job.kernels = dw_kernels_choose(~0u);
     job.plan = &plan;
     dw_form_floats.encode(&job, 0, &result);
+    part->share.sums->overflowed = dw_elements_overflowed(&job, 0, 1);
     part->share.sums->payload = result.payload_sum;
     part->share.sums->state = result.state_sum;
     part->share.sums->poisoned = result.sums.poisoned;
@@ -158,7 +166,7 @@ static void decode_floats(const char *kernel, const dw_cuda_decode_part *part)
     dw_plan plan = plan_of_floats(&job.layout, job.wire_dtype, job.prev_dtype);
     dw_chunk_result result = {.state_sum = 0};
     expect(kernel, "dw_floats_decode");
-    check_blocks(kernel, &part->share, &job.layout, false, false);
+    check_blocks(kernel, &part->share, &job.layout, NULL, false);
     job.kernels = dw_kernels_choose(~0u);
     job.plan = &plan;
     dw_form_floats.decode(&job, 0, &result);
@@ -195,8 +203,8 @@ static void encode_part(const char *kernel, const dw_cuda_encode_part *part)
         snprintf(wanted, sizeof wanted, "dw_encode_mse");
     expect(kernel, layout->by_channel ? "dw_encode_columns" : wanted);
     bool audits = wants_audit(layout, job->next, job->audit);
-    check_blocks(kernel, &part->share, layout, true, audits);
-    check_chosen(kernel, &part->share, layout);
+    check_blocks(kernel, &part->share, layout, job, audits);
+    check_chosen(kernel, &part->share, job);
     dw_cuda_sums sums = *part->share.sums;
     for (uint64_t i = 0; i < dw_layout_chunks(layout); i++) {
         dw_chunk_result result;
@@ -207,6 +215,7 @@ static void encode_part(const char *kernel, const dw_cuda_encode_part *part)
         sums.zero += result.sums.zero;
         sums.poisoned += result.sums.poisoned;
         sums.escaped += result.sums.escaped;
+        sums.overflowed += dw_elements_overflowed(job, i, dw_layout_chunks(layout));
     }
     sums.payload += job->kernels->digest_bytes(job->payload, 0, dw_layout_undigested(layout));
     if (state && job->audit.every)
@@ -230,7 +239,7 @@ static void decode_part(const char *kernel, const dw_cuda_decode_part *part)
                                 : dtype_name(state ? job->prev_dtype : job->y_dtype));
     expect(kernel, wanted);
     bool audits = wants_audit(layout, job->next, job->audit);
-    check_blocks(kernel, &part->share, layout, false, audits);
+    check_blocks(kernel, &part->share, layout, NULL, audits);
     dw_cuda_sums sums = *part->share.sums;
     for (uint64_t i = 0; i < dw_layout_chunks(layout); i++) {
         dw_chunk_result result;
@@ -270,10 +279,10 @@ static void choose_part(const char *kernel, const dw_cuda_encode_part *part)
 {
     char wanted[64];
     snprintf(wanted, sizeof wanted, "%s%s",
-             part->job.step > 0 ? "dw_step_measure" : "dw_choose_scales",
+             part->job.step > 0 || part->job.error > 0 ? "dw_step_measure" : "dw_choose_scales",
              part->job.layout.rotates ? "_rotated" : "");
     expect(kernel, wanted);
-    check_chosen(kernel, &part->share, &part->job.layout);
+    check_chosen(kernel, &part->share, &part->job);
     if (part->job.layout.by_sample) settle_part(part);
 }
 

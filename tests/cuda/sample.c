@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "arithmetic/half.h"
+#include "codecs/elements.h"
 #include "emulated.h"
 #include "kernels/kernels.h"
 #include "message.h"
@@ -188,6 +189,7 @@ dw_encode_job sample_encode_job(const sample *s, const output *out)
         .layout = s->plan.layout,
         .rule = {.scale = s->scale, .is_stochastic = s->is_stochastic, .dither_key = s->dither_key},
         .step = s->plan.params.step / 1000.0,
+        .error = s->plan.params.error,
         .x = s->is_sync ? out->next : sample_at(s->x, s->x_dtype, s->offset),
         .x_dtype = s->x_dtype,
         .stride = s->stride,
@@ -239,13 +241,14 @@ static dw_cuda_share make_share(const sample *s, bool encodes, message *m, int p
     uint64_t blocks = 1 + test_next(&sample_source) % layout->tiles;
     made.blocks[DW_CUDA_TILES] = blocks;
     bool is_quantized = s->plan.form == &dw_form_quantized;
-    bool shares_scales = layout->by_sample || layout->by_channel || layout->cut_rows;
+    bool shares_scales =
+        layout->by_sample || layout->by_channel || layout->cut_rows || s->plan.params.error > 0;
     if (encodes && shares_scales && !has_floats(s))
         made.blocks[DW_CUDA_CHOOSE] = !is_quantized        ? blocks
                                       : layout->by_channel ? ((uint64_t)layout->c + 31) / 32
                                                            : layout->t;
     if (encodes && (shares_scales || (layout->chooses && layout->tile_segments % 8))) {
-        uint64_t most = layout->pieces > 2 * layout->tiles ? layout->pieces : 2 * layout->tiles;
+        uint64_t most = layout->pieces > 6 * layout->tiles ? layout->pieces : 6 * layout->tiles;
         made.chosen = (uint32_t *)(void *)sample_allocate(most * sizeof *made.chosen);
     }
     if (s->audit.every && layout->c % 4 != 0 && !has_floats(s))
@@ -276,6 +279,7 @@ static void take_report(const message *m, int part, uint64_t serial, output *out
     out->zero = report->zero;
     out->poisoned = report->poisoned;
     out->escaped = report->escaped;
+    out->overflowed = report->overflowed;
     assert_memory_equal(&m->sums[part], &nothing, sizeof nothing);
 }
 
@@ -358,6 +362,7 @@ void sample_spec_encode(const sample *s, output *out)
     out->zero = joined.sums.zero;
     out->poisoned = joined.sums.poisoned;
     out->escaped = joined.sums.escaped;
+    out->overflowed = dw_elements_overflowed(&job, 0, 1);
     output_digest(s, out);
 }
 
@@ -412,7 +417,8 @@ static void run(const sample *s, const char *family, output *expected, sample_wo
 {
     output found[SAMPLE_PARTS];
     for (int i = 0; i < SAMPLE_PARTS; i++) found[i] = output_make(s, expected);
-    expected->direct = expected->zero = expected->poisoned = expected->escaped = 0;
+    expected->direct = expected->zero = expected->poisoned = expected->escaped =
+        expected->overflowed = 0;
     spec(s, expected);
     dw_shim_turn_round(backwards);
     cuda(s, family, found);

@@ -37,7 +37,7 @@ typedef struct sample {
 typedef struct output {
     uint8_t *payload;
     unsigned char *next, *y;
-    uint64_t payload_sum, state_sum, direct, zero, poisoned, escaped;
+    uint64_t payload_sum, state_sum, direct, zero, poisoned, escaped, overflowed;
 } output;
 
 /* Encodes or decodes a sample by the specification. */

@@ -28,13 +28,14 @@ static const char *const configs[] = {
     "delta:form=mx,element=e2m1",
     "delta:form=mx,element=int8,key=e5m2,prev=f16,audit=3",
     "delta:form=mx,element=e3m2,choose=never,prev=bf16",
-    "direct:form=step",
-    "direct:form=step,rounding=dither,step=4,seed=3",
+    "direct:form=step,group=sample",
+    "direct:form=step,group=sample,rounding=dither,step=4,seed=3",
     "direct:form=step,group=32,step=0.07",
-    "delta:form=step",
+    "delta:form=step,group=sample",
     "delta:form=step,group=row,rounding=stochastic,seed=8,prev=f16",
     "delta:form=step,group=64,rounding=dither,step=1.2,key_step=0.3,prev=bf16,audit=3",
-    "delta:form=step,rounding=dither,key=raw,replies=never",
+    "delta:form=step,error=0.06,key_error=0.02,prev=bf16",
+    "delta:form=step,group=sample,rounding=dither,key=raw,replies=never",
     "delta:form=step,group=row,key=f16,prev=f32,audit=255",
     "raw",
     "raw:f16,replies=never",
@@ -48,7 +49,7 @@ static const char *const configs[] = {
     "direct:bits=3,group=row,scale=mse,feedback=ef",
     "direct:bits=4,group=channel,feedback=ef",
     "direct:bits=3,rounding=stochastic,seed=5,feedback=ef",
-    "direct:form=step,step=1.5,feedback=ef",
+    "direct:form=step,group=sample,step=1.5,feedback=ef",
     "direct:form=step,group=64,rounding=dither,step=3,seed=2,feedback=ef",
     "mx:element=e2m1,feedback=ef",
     "raw:bf16,feedback=ef",
@@ -80,15 +81,15 @@ static const char *const rotated[] = {
     "mx:transform=hadamard",
     "mx:element=e2m1,transform=hadamard,rotate=256,feedback=ef",
     "delta:form=mx,element=int8,transform=hadamard,rotate=16,prev=f16,audit=3",
-    "direct:form=step,transform=hadamard",
-    "direct:form=step,rounding=dither,step=4,seed=3,transform=hadamard,rotate=256",
+    "direct:form=step,group=sample,transform=hadamard",
+    "direct:form=step,group=sample,rounding=dither,step=4,seed=3,transform=hadamard,rotate=256",
     "direct:form=step,group=row,step=0.5,transform=hadamard,rotate=16",
     "direct:form=step,group=16,step=2,rounding=dither,transform=hadamard,rotate=256,feedback=ef",
-    "delta:form=step,transform=hadamard,prev=bf16",
+    "delta:form=step,group=sample,transform=hadamard,prev=bf16",
     "delta:form=step,group=64,rounding=stochastic,transform=hadamard,rotate=256,audit=2",
     "delta:form=step,group=row,rounding=dither,step=1.2,transform=hadamard,key=f32,prev=f16",
     "delta:bits=2,transform=hadamard,entropy=rans",
-    "direct:form=step,rounding=dither,step=3,transform=hadamard,entropy=rans",
+    "direct:form=step,group=sample,rounding=dither,step=3,transform=hadamard,entropy=rans",
     "mx:element=e4m3,transform=hadamard,entropy=rans",
 };
 
@@ -262,11 +263,11 @@ static void options_of_the_cpu_make_no_object(void **state)
 {
     static const struct {
         const char *text, *word;
-    } refused[] = {{"delta:form=step,skip=0.1", "skip"},
-                   {"delta:form=step,deadzone=0.6", "deadzone"},
-                   {"delta:form=step,rate=2,entropy=rans", "rate"},
-                   {"delta:form=step,error=0.1", "error"},
-                   {"direct:form=step,error=abs:1", "error"},
+    } refused[] = {{"delta:form=step,group=sample,skip=0.1", "skip"},
+                   {"delta:form=step,group=sample,deadzone=0.6", "deadzone"},
+                   {"delta:form=step,group=sample,rate=2,entropy=rans", "rate"},
+                   {"delta:form=step,group=sample,error=0.1", "error"},
+                   {"direct:form=step,group=sample,error=abs:1", "error"},
                    {"direct:bits=2,feedback=ef,decay=0.9", "decay"}};
     enum { REFUSED = sizeof refused / sizeof *refused };
     dw_cuda *cuda = rig_open_cuda();
@@ -341,6 +342,7 @@ static void a_config_without_kernel_is_unsupported(void **state)
     }
     assert_int_equal(dw_config_parse(&config, "delta:key=f16", NULL), DW_OK);
     params.use[DW_USE_CHANGE].error = 0.1;
+    params.use[DW_USE_CHANGE].group = DW_GROUP_SAMPLE;
     assert_int_equal(dw_params_on_device(&params, &why), DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(why.text, "error"));
     params.use[DW_USE_CHANGE].error = 0;
@@ -490,7 +492,7 @@ static void launches_grow_up_to_a_grid(void **state)
 /* Tensors of more tiles than there are blocks in a grid: blocks take several tiles each. */
 static void blocks_share_the_tiles_of_large_frames(void **state)
 {
-    static const char *const large[] = {"delta:bits=4", "direct:form=step,step=4",
+    static const char *const large[] = {"delta:bits=4", "direct:form=step,group=sample,step=4",
                                         "raw:bf16,replies=never"};
     const dw_key keys[] = {{1, 0}, {2, 0}, {3, 0}};
     test_random random = {test_seed()};

@@ -10,20 +10,20 @@ static const char *const configs[] = {
     "delta:bits=3,group=row,prev=bf16,entropy=rans",
     "delta:bits=2,choose=never,key=3,audit=3,replies=never,entropy=rans",
     "delta:bits=5,rounding=stochastic,seed=4,group=16,entropy=rans",
-    "delta:form=step,entropy=rans",
+    "delta:form=step,group=sample,entropy=rans",
     "delta:form=step,step=0.7,group=64,prev=f16,entropy=rans",
     "delta:form=step,group=row,rounding=stochastic,seed=8,audit=2,entropy=rans",
-    "delta:form=step,rounding=dither,step=3,seed=2,entropy=rans",
+    "delta:form=step,group=sample,rounding=dither,step=3,seed=2,entropy=rans",
     "delta:form=step,group=32,rounding=dither,key=f32,prev=bf16,entropy=rans",
     "delta:form=step,group=row,rounding=dither,key=raw,replies=never,entropy=rans",
     "delta:form=mx,element=e2m1,key=e5m2,entropy=rans",
     "delta:bits=4,scale=mse,key=f16,entropy=rans",
     "direct:bits=1,entropy=rans",
     "direct:bits=8,group=row,entropy=rans",
-    "direct:form=step,step=4,rounding=dither,entropy=rans",
+    "direct:form=step,group=sample,step=4,rounding=dither,entropy=rans",
     "direct:form=step,group=row,step=2,rounding=dither,seed=6,entropy=rans",
-    "direct:form=step,step=1.5,feedback=ef,entropy=rans",
-    "direct:form=step,rounding=dither,step=3,feedback=ef,entropy=rans",
+    "direct:form=step,group=sample,step=1.5,feedback=ef,entropy=rans",
+    "direct:form=step,group=sample,rounding=dither,step=3,feedback=ef,entropy=rans",
     "direct:bits=3,feedback=ef,entropy=rans",
     "mx:element=e4m3,entropy=rans",
     "mx:element=e3m2,feedback=ef,entropy=rans",
@@ -100,9 +100,9 @@ static void damage(rig *r, test_random *random)
  * CPU, and nothing changes; nor does it where a digest is wrong. */
 static void damaged_payloads_are_refused_as_by_the_cpu(void **state)
 {
-    static const char *const words[] = {"delta:form=step,rounding=dither,step=3,entropy=rans",
-                                        "delta:bits=3,group=row,entropy=rans",
-                                        "direct:form=step,step=4,entropy=rans"};
+    static const char *const words[] = {
+        "delta:form=step,group=sample,rounding=dither,step=3,entropy=rans",
+        "delta:bits=3,group=row,entropy=rans", "direct:form=step,group=sample,step=4,entropy=rans"};
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
     dw_key keys[2] = {{1, 0}, {2, 0}};
@@ -155,9 +155,9 @@ static void start(rig *r, const dw_key *keys, dw_encode_ticket **ticket, test_ra
  * and a length that the host does not know before. */
 static void whole_frames_have_the_sizes_that_payloads_became(void **state)
 {
-    static const char *const words[] = {"delta:form=step,key=f32,entropy=rans",
-                                        "delta:bits=3,group=row,entropy=rans",
-                                        "direct:form=step,step=4,rounding=dither,entropy=rans"};
+    static const char *const words[] = {
+        "delta:form=step,group=sample,key=f32,entropy=rans", "delta:bits=3,group=row,entropy=rans",
+        "direct:form=step,group=sample,step=4,rounding=dither,entropy=rans"};
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
     int shorter = 0;
@@ -201,8 +201,8 @@ static void captured_frames_differ_in_length(void **state)
     size_t lengths[20], different = 0;
     dw_encode_ticket *out = NULL;
     dw_decode_ticket *in = NULL;
-    rig_open(&r, rig_open_cuda(), "delta:form=step,rounding=dither,entropy=rans", 2, 12, 256,
-             DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), "delta:form=step,group=sample,rounding=dither,entropy=rans", 2,
+             12, 256, DW_CUDA_DEVICE);
     for (int step = 0; step < 20; step++) {
         dw_key keys[2] = {{0, 0}, {1, 0}};
         long calls = fake_cuda_get()->calls;
@@ -247,9 +247,10 @@ static void captured_frames_differ_in_length(void **state)
 static void frames_of_one_launch_are_joined_alone(void **state)
 {
     enum { RIGS = 4 };
-    static const char *const words[RIGS] = {"delta:form=step,key=f32,entropy=rans", "delta:bits=4",
-                                            "direct:form=step,step=4,rounding=dither,entropy=rans",
-                                            "mx:element=e2m1,entropy=rans"};
+    static const char *const words[RIGS] = {
+        "delta:form=step,group=sample,key=f32,entropy=rans", "delta:bits=4",
+        "direct:form=step,group=sample,step=4,rounding=dither,entropy=rans",
+        "mx:element=e2m1,entropy=rans"};
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
     rig rigs[RIGS];
@@ -295,7 +296,7 @@ static void a_missing_kernel_is_named(void **state)
         fake_cuda_get()->missing = missing[i];
         dw_cuda *cuda = rig_open_cuda();
         fake_cuda_get()->missing = NULL;
-        rig_open(&r, cuda, "delta:form=step,entropy=rans", 1, 2, 64, DW_CUDA_DEVICE);
+        rig_open(&r, cuda, "delta:form=step,group=sample,entropy=rans", 1, 2, 64, DW_CUDA_DEVICE);
         assert_int_equal(rig_encode_start(&r, &key, DW_F32, &ticket), DW_ERR_UNSUPPORTED);
         assert_non_null(strstr(dw_encoder_why(r.encoder), missing[i]));
         assert_int_equal(test_encoder_counters(r.encoder).keys_held, 0);

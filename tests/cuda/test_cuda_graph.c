@@ -55,7 +55,7 @@ static void a_captured_frame_can_be_repeated(void **state)
         {"direct:bits=4", T, C, DW_CUDA_DEVICE, 40},
         {"delta:bits=3,group=channel", T, C, DW_CUDA_PINNED, 40},
         {"delta:form=mx,element=e4m3", T, C, DW_CUDA_DEVICE, 40},
-        {"delta:form=step,rounding=dither,seed=4", T, C, DW_CUDA_PINNED, 40},
+        {"delta:form=step,group=sample,rounding=dither,seed=4", T, C, DW_CUDA_PINNED, 40},
         {"direct:bits=4", 1030, 2048, DW_CUDA_DEVICE, 3}, /* more tiles than a grid has blocks */
     };
     test_random random = {test_seed()};

@@ -68,7 +68,7 @@ static void a_later_send_gets_the_whole_frame(void **state)
                                         "mx",
                                         "delta:form=mx",
                                         "delta:form=step,group=row,rounding=dither",
-                                        "direct:form=step",
+                                        "direct:form=step,group=sample",
                                         "delta:bits=2,key=raw"};
     test_random random = {test_seed()};
     uint8_t sent[SENT];

@@ -34,17 +34,17 @@ static const char *const configs[] = {
     "delta:form=mx",
     "delta:form=mx,element=e3m2,key=bf16,prev=bf16,audit=3",
     "delta:form=mx,element=e2m3,key=e5m2,prev=f16,choose=never",
-    "direct:form=step",
+    "direct:form=step,group=sample",
     "direct:form=step,group=row,rounding=stochastic",
     "direct:form=step,group=64,rounding=dither",
-    "delta:form=step,rounding=dither,step=3",
+    "delta:form=step,group=sample,rounding=dither,step=3",
     "delta:form=step,group=row,rounding=dither,prev=bf16,audit=3",
     "delta:form=step,group=16,rounding=stochastic,step=1.8,prev=f16",
-    "delta:form=step,key=f16,step=0.07",
-    "delta:form=step,rounding=trellis,entropy=rans,step=0.5",
+    "delta:form=step,group=sample,key=f16,step=0.07",
+    "delta:form=step,group=sample,rounding=trellis,entropy=rans,step=0.5",
     "direct:form=step,rounding=trellis,entropy=rans,group=16",
     "delta:form=step,rounding=trellis,entropy=rans,group=row,prev=bf16,audit=3",
-    "delta:form=step,rounding=stochastic,key_step=0.07,audit=255",
+    "delta:form=step,group=sample,rounding=stochastic,key_step=0.07,audit=255",
 };
 enum { N_CONFIGS = sizeof configs / sizeof *configs };
 
@@ -403,9 +403,91 @@ static void count_allocations(const char *config)
 static void steady_state_allocates_nothing(void **state)
 {
     count_allocations("delta:bits=4");
-    count_allocations("delta:form=step,rounding=dither"); /* measured before it is encoded */
+    count_allocations("delta:form=step,group=sample,rounding=dither"); /* measured before it is
+                                                                          encoded */
     count_allocations("delta:bits=4,transform=hadamard");
     count_allocations("tah:feedback=ef"); /* has memory of its own */
+}
+
+/* Three of 8 x 4096 values are past binary16, one is past bfloat16, and 65,504 is in both. */
+static void values_that_16_bits_cannot_hold_are_counted(void **state)
+{
+    enum { ROWS = 8, CHANNELS = 4096 };
+    static const struct {
+        const char *config;
+        unsigned key, delta; /* how many are counted at first and later visits */
+    } cases[] = {{"raw:f16", 3, 3},
+                 {"raw:bf16", 1, 1},
+                 {"raw:f32", 0, 0},
+                 {"raw:f16,feedback=ef", 3, 3},
+                 {"topk:keep=0.5,dtype=f16", 3, 3},
+                 {"delta:bits=8,key=f16", 3, 0},
+                 {"delta:bits=4,prev=f16", 3, 3},
+                 {"delta:bits=4,prev=f16,group=channel", 3, 3},
+                 {"delta:bits=4,prev=bf16", 1, 1},
+                 {"delta:form=mx,prev=f16", 3, 3},
+                 {"delta:form=step,group=sample,prev=f16", 3, 3},
+                 {"delta:form=step,group=sample", 0, 0},
+                 {"direct:bits=8", 0, 0}};
+    static float x[ROWS * CHANNELS], y[ROWS * CHANNELS];
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, ROWS, CHANNELS), ty = tx;
+    dw_key key = {1, 0};
+    ty.data = y;
+    for (int i = 0; i < ROWS * CHANNELS; i++) x[i] = (float)(i % 7) - 3;
+    x[0] = -65520, x[5] = 65504, x[4099] = 7e4f, x[ROWS * CHANNELS - 1] = -3.4e38f;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        test_pair pair;
+        test_pair_open(&pair, cases[k].config, 1, ROWS, CHANNELS, DW_F32);
+        for (int visit = 0; visit < 2; visit++) {
+            test_pair_encode(&pair, &key, &tx);
+            assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+            if (pair.reply_len) test_pair_feedback(&pair);
+            uint64_t counted = test_encoder_counters(pair.encoder).overflowed_values;
+            if (counted != cases[k].key + (visit ? cases[k].delta : 0))
+                fail_msg("%s, visit %d: %d values are counted", cases[k].config, visit + 1,
+                         (int)counted);
+        }
+        test_pair_close(&pair);
+    }
+}
+
+/* All rows of a sample are the same but for one of zeros and one with a NaN; one channel is 400
+ * times as large as others, and has nearly all of the norm. */
+static void errors_of_rows_are_counted_with_and_without_the_largest_values(void **state)
+{
+    enum { ROWS = 96, CHANNELS = 576, SPIKE = 77 };
+    static const char *const texts[] = {"direct:form=step,step=0.5", "direct:bits=8,group=row",
+                                        "delta:form=step,step=0.5,key_step=0.5,prev=bf16"};
+    static float x[ROWS * CHANNELS], y[ROWS * CHANNELS];
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, ROWS, CHANNELS), ty = tx;
+    dw_key key = {1, 0};
+    ty.data = y;
+    for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+        test_random random = {k};
+        test_pair pair;
+        test_fill(&random, x, DW_F32, CHANNELS, 1);
+        x[SPIKE] = 400;
+        for (int row = 1; row < ROWS; row++) memcpy(x + row * CHANNELS, x, CHANNELS * sizeof *x);
+        memset(x, 0, CHANNELS * sizeof *x);
+        x[(ROWS - 1) * CHANNELS + 5] = NAN;
+        test_pair_open(&pair, texts[k], 1, ROWS, CHANNELS, DW_F32);
+        test_pair_encode(&pair, &key, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        double all = 0, off = 0, bulk = 0, off_bulk = 0;
+        for (int i = CHANNELS; i < 2 * CHANNELS; i++) {
+            double value = (double)x[i] * x[i], error = pow((double)x[i] - y[i], 2);
+            all += value, off += error;
+            if (i != CHANNELS + SPIKE) bulk += value, off_bulk += error;
+        }
+        dw_counters found = test_encoder_counters(pair.encoder);
+        double rows = (double)found.measured_rows;
+        assert_true(rows >= 2 && rows <= ROWS - 2);
+        assert_float_equal(found.row_error_sum / rows, sqrt(off / all), 1e-6);
+        assert_float_equal(found.row_error_largest, sqrt(off / all), 1e-6);
+        assert_float_equal(found.bulk_error_sum / rows, sqrt(off_bulk / bulk), 1e-6);
+        assert_true(found.bulk_error_sum > 10 * found.row_error_sum);
+        test_pair_close(&pair);
+    }
 }
 
 static void y_whose_samples_overlap_is_refused(void **state)
@@ -443,6 +525,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(microscaled_blocks_are_counted),
         cmocka_unit_test(frame_bound_is_exact_for_first_visits),
         cmocka_unit_test(steady_state_allocates_nothing),
+        cmocka_unit_test(values_that_16_bits_cannot_hold_are_counted),
+        cmocka_unit_test(errors_of_rows_are_counted_with_and_without_the_largest_values),
         cmocka_unit_test(y_whose_samples_overlap_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,7 +45,7 @@ static dw_status decode(test_pair *pair, float *y)
 static void coded_values_are_those_of_plain_payloads(void **state)
 {
     const char *const configs[] = {"direct:bits=3", "direct:bits=4,group=row", "mx:element=e2m1",
-                                   "direct:form=step", "direct:form=step,group=64"};
+                                   "direct:form=step,group=sample", "direct:form=step,group=64"};
     static float x[COUNT], y[COUNT], plain[COUNT];
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         char text[80];
@@ -123,8 +123,8 @@ static void rows_that_are_cut_are_grouped_by_eight(void **state)
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, ROWS, LONG), ty = tx, tp = tx;
     ty.data = y;
     tp.data = plain;
-    test_pair_open(&pair, "direct:form=step,entropy=rans", 1, ROWS, LONG, DW_F32);
-    test_pair_open(&other, "direct:form=step", 1, ROWS, LONG, DW_F32);
+    test_pair_open(&pair, "direct:form=step,group=sample,entropy=rans", 1, ROWS, LONG, DW_F32);
+    test_pair_open(&other, "direct:form=step,group=sample", 1, ROWS, LONG, DW_F32);
     test_pair_encode(&pair, &key, &tx);
     test_pair_encode(&other, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
@@ -163,9 +163,11 @@ static void dither_that_is_known_makes_codes_shorter(void **state)
     static float x[256 * 128];
     test_random random = {test_seed()};
     test_fill(&random, x, DW_F32, 256 * 128, 1.0f);
-    double known = bits_of("direct:form=step,step=4,rounding=dither,entropy=rans", x, 256, 128),
+    double known = bits_of("direct:form=step,group=sample,step=4,rounding=dither,entropy=rans", x,
+                           256, 128),
            unknown =
-               bits_of("direct:form=step,step=4,rounding=stochastic,entropy=rans", x, 256, 128);
+               bits_of("direct:form=step,group=sample,step=4,rounding=stochastic,entropy=rans", x,
+                       256, 128);
     if (known > 0.82 || unknown < 0.92) fail_msg("%f and %f bits", known, unknown);
 }
 

@@ -73,13 +73,13 @@ static void codecs_that_do_not_contract_are_refused(void **state)
         "direct:bits=1,scale=signed",
         "direct:bits=1,rounding=stochastic",
         "direct:bits=2,rounding=stochastic",
-        "direct:form=step,step=2",
-        "direct:form=step,step=1.5,deadzone=0.7",
-        "direct:form=step,step=4,rounding=dither",
-        "direct:form=step,step=2,rounding=stochastic",
-        "direct:form=step,error=0.6",
-        "direct:form=step,step=1.3,rounding=trellis,entropy=rans",
-        "direct:form=step,error=0.97,rounding=dither",
+        "direct:form=step,group=sample,step=2",
+        "direct:form=step,group=sample,step=1.5,deadzone=0.7",
+        "direct:form=step,group=sample,step=4,rounding=dither",
+        "direct:form=step,group=sample,step=2,rounding=stochastic",
+        "direct:form=step,group=sample,error=0.6",
+        "direct:form=step,group=sample,step=1.3,rounding=trellis,entropy=rans",
+        "direct:form=step,group=sample,error=0.97,rounding=dither",
     };
     dw_config config;
     dw_why why;
@@ -97,8 +97,9 @@ static void codecs_that_do_not_contract_are_refused(void **state)
         assert_int_equal(dw_config_parse(&config, not [i], &why), DW_OK);
     }
     static const char *const wrong[] = {
-        "delta:feedback=ef", "direct:form=step,error=abs:1,feedback=ef",
-        "direct:form=step,error=abs:1,feedback=unstable", "direct:bits=4,quota_bytes=9"};
+        "delta:feedback=ef", "direct:form=step,group=sample,error=abs:1,feedback=ef",
+        "direct:form=step,group=sample,error=abs:1,feedback=unstable",
+        "direct:bits=4,quota_bytes=9"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_int_equal(dw_config_parse(&config, wrong[i], &why), DW_ERR_CONFIG);
 }
@@ -111,7 +112,8 @@ static void check_rate(const char *feedback)
     dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C), held;
     test_random random = {3};
     test_pair pair;
-    snprintf(text, sizeof text, "direct:form=step,rate=0.1,entropy=rans,feedback=%s", feedback);
+    snprintf(text, sizeof text, "direct:form=step,group=sample,rate=0.1,entropy=rans,feedback=%s",
+             feedback);
     test_pair_open(&pair, text, N, T, C, DW_F32);
     for (int visit = 0; visit < 60; visit++) {
         fill_kind(&random, x, 0, visit);

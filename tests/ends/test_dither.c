@@ -26,16 +26,16 @@ static void dither_is_drawn_anew_for_every_visit(void **state)
     test_pair pair;
     test_fill(&random, x, DW_F32, SIZE, 1);
     memcpy(x + SIZE, x, SIZE * sizeof *x); /* both samples are the same */
-    pass("direct:form=step,rounding=dither,seed=3,incarnation=7", &tx, y);
+    pass("direct:form=step,group=sample,rounding=dither,seed=3,incarnation=7", &tx, y);
     assert_true(differing(y, y + SIZE, SIZE) > SIZE - 8);
-    pass("direct:form=step,rounding=dither,seed=3,incarnation=7", &tx, other);
+    pass("direct:form=step,group=sample,rounding=dither,seed=3,incarnation=7", &tx, other);
     assert_int_equal(differing(y, other, N * SIZE), 0);
-    pass("direct:form=step,rounding=dither,seed=3,incarnation=8", &tx, other);
+    pass("direct:form=step,group=sample,rounding=dither,seed=3,incarnation=8", &tx, other);
     assert_true(differing(y, other, N * SIZE) > N * SIZE - 16);
-    pass("direct:form=step,rounding=dither,seed=4,incarnation=7", &tx, other);
+    pass("direct:form=step,group=sample,rounding=dither,seed=4,incarnation=7", &tx, other);
     assert_true(differing(y, other, N * SIZE) > N * SIZE - 16);
-    test_pair_open(&pair, "direct:form=step,rounding=dither,seed=3,incarnation=7", N, 2, SIZE / 2,
-                   DW_F32);
+    test_pair_open(&pair, "direct:form=step,group=sample,rounding=dither,seed=3,incarnation=7", N,
+                   2, SIZE / 2, DW_F32);
     for (int visit = 0; visit < 2; visit++) {
         ty.data = visit ? other : y;
         test_pair_encode(&pair, keys, &tx);
@@ -44,8 +44,8 @@ static void dither_is_drawn_anew_for_every_visit(void **state)
     assert_true(differing(y, other, N * SIZE) > N * SIZE - 16);
     test_pair_close(&pair);
     /* Without an incarnation in the config, each encoder chooses one at random. */
-    pass("direct:form=step,rounding=dither", &tx, y);
-    pass("direct:form=step,rounding=dither", &tx, other);
+    pass("direct:form=step,group=sample,rounding=dither", &tx, y);
+    pass("direct:form=step,group=sample,rounding=dither", &tx, other);
     assert_true(differing(y, other, N * SIZE) > N * SIZE - 16);
 }
 
@@ -63,9 +63,10 @@ static void dithered_errors_do_not_depend_on_x(void **state)
     for (int k = 0; k < 3; k++) {
         test_pair pair;
         test_pair_open(&pair,
-                       k == 0   ? "direct:form=step,rounding=dither,step=3,incarnation=7"
-                       : k == 1 ? "direct:form=step,rounding=dither,step=0.5,incarnation=7"
-                                : "direct:form=step,step=3,incarnation=7",
+                       k == 0 ? "direct:form=step,group=sample,rounding=dither,step=3,incarnation=7"
+                       : k == 1
+                           ? "direct:form=step,group=sample,rounding=dither,step=0.5,incarnation=7"
+                           : "direct:form=step,group=sample,step=3,incarnation=7",
                        1, T, C, DW_F32);
         for (long i = 0; i < SIZE; i++) x[i] = k == 1 ? (float)(i % 7) : test_normal(&random);
         test_pair_encode(&pair, keys, &tx);
@@ -94,11 +95,12 @@ static void prev_approaches_x_at_the_largest_steps(void **state)
         const char *config;
         /* By how much a visit may multiply the mean square of the error. */
         double least, most;
-    } cases[] = {{"delta:form=step,rounding=dither,step=3,incarnation=7", 0.70, 0.80},
-                 {"delta:form=step,rounding=dither,step=3,group=row,incarnation=7", 0.70, 0.80},
-                 {"delta:form=step,rounding=dither,step=1,incarnation=7", 0.07, 0.10},
-                 {"delta:form=step,rounding=stochastic,step=1.8,incarnation=7", 0, 0.85},
-                 {"delta:form=step,step=3", 0, 1}};
+    } cases[] = {
+        {"delta:form=step,group=sample,rounding=dither,step=3,incarnation=7", 0.70, 0.80},
+        {"delta:form=step,rounding=dither,step=3,group=row,incarnation=7", 0.70, 0.80},
+        {"delta:form=step,group=sample,rounding=dither,step=1,incarnation=7", 0.07, 0.10},
+        {"delta:form=step,group=sample,rounding=stochastic,step=1.8,incarnation=7", 0, 0.85},
+        {"delta:form=step,group=sample,step=3", 0, 1}};
     static float x[SIZE], y[SIZE];
     test_random random = {5};
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = tx;
@@ -133,8 +135,8 @@ static void short_entries_are_dithered(void **state)
     test_random random = {test_seed()};
     test_pair pair;
     ty.data = y, tz.data = told;
-    test_pair_open(&pair, "delta:form=step,rounding=dither,key=f32,incarnation=7", N, 1, 64,
-                   DW_F32);
+    test_pair_open(&pair, "delta:form=step,group=sample,rounding=dither,key=f32,incarnation=7", N,
+                   1, 64, DW_F32);
     for (int visit = 0; visit < 3; visit++) {
         test_fill(&random, x, DW_F32, N * 64, 1);
         options.limit = visit == 0 ? 80 + 6 * 8 + 2 * 48 + 96 + 256 : 0;

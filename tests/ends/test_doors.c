@@ -140,19 +140,20 @@ static void entries_are_stateless_where_a_call_says_so(void **state)
 /* The encoder's reconstruction equals what the decoder will output. */
 static void a_reconstruction_equals_the_decoded_tensor(void **state)
 {
-    static const char *const configs[] = {"delta:bits=3",
-                                          "delta:bits=2,group=channel,prev=f16",
-                                          "delta:bits=4,key=raw,prev=bf16",
-                                          "direct:bits=1",
-                                          "direct:bits=5,group=row",
-                                          "delta:form=mx,element=e4m3,prev=f16",
-                                          "mx:element=e5m2",
-                                          "delta:form=step,rounding=dither,prev=bf16",
-                                          "delta:form=step,group=32,key=f16",
-                                          "direct:form=step,group=row,rounding=stochastic",
-                                          "direct:form=step,rounding=dither",
-                                          "delta:form=step,rounding=trellis,entropy=rans",
-                                          "raw:bf16"};
+    static const char *const configs[] = {
+        "delta:bits=3",
+        "delta:bits=2,group=channel,prev=f16",
+        "delta:bits=4,key=raw,prev=bf16",
+        "direct:bits=1",
+        "direct:bits=5,group=row",
+        "delta:form=mx,element=e4m3,prev=f16",
+        "mx:element=e5m2",
+        "delta:form=step,group=sample,rounding=dither,prev=bf16",
+        "delta:form=step,group=32,key=f16",
+        "direct:form=step,group=row,rounding=stochastic",
+        "direct:form=step,group=sample,rounding=dither",
+        "delta:form=step,group=sample,rounding=trellis,entropy=rans",
+        "raw:bf16"};
     static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
     test_random random = {5};
     float x[N * T * C], y[N * T * C], z[N * T * C];
@@ -204,10 +205,10 @@ static void decodes_add_to_what_is_there(void **state)
                                           "direct:bits=5,group=row",
                                           "delta:form=mx,element=e4m3,prev=f16",
                                           "mx:element=e5m2",
-                                          "delta:form=step,rounding=dither,prev=bf16",
+                                          "delta:form=step,group=sample,rounding=dither,prev=bf16",
                                           "delta:form=step,group=32,key=f16",
                                           "direct:form=step,group=row,rounding=stochastic",
-                                          "direct:form=step,rounding=dither",
+                                          "direct:form=step,group=sample,rounding=dither",
                                           "direct:bits=4,group=channel",
                                           "raw",
                                           "raw:bf16"};

@@ -86,8 +86,10 @@ static void the_error_is_the_one_asked_for(void **state)
         char config[128];
         test_pair pair;
         bool is_delta = k % 2, laplace = k / 2 % 2;
-        snprintf(config, sizeof config, "%s:form=step,incarnation=7,%s",
-                 is_delta ? "delta" : "direct", cases[k / 4].options);
+        const char *options = cases[k / 4].options;
+        snprintf(config, sizeof config, "%s:form=step,incarnation=7,%s%s",
+                 is_delta ? "delta" : "direct", options,
+                 strstr(options, "group=") ? "" : ",group=sample");
         test_pair_open(&pair, config, N, T, C, DW_F32);
         for (int visit = 0; visit < 4; visit++) {
             /* Where the error may be as large as the change, nearest rounding may round nearly the
@@ -106,13 +108,41 @@ static void the_error_is_the_one_asked_for(void **state)
     }
 }
 
+/* First visits have a limit of their own, whatever changes have. */
+static void first_visits_keep_to_key_error(void **state)
+{
+    static const struct {
+        const char *config;
+        double key_error, error;
+    } cases[] = {{"delta:form=step,key_error=0.02,error=0.1", 0.02, 0.1},
+                 {"delta:form=step,key_error=0.3,error=0.05,rounding=dither", 0.3, 0.05},
+                 {"delta:form=step,key_error=0.02,step=0.5", 0.02, 1}};
+    static float x[N * SIZE], y[N * SIZE];
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C);
+    test_random random = {5};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        test_pair pair;
+        test_pair_open(&pair, cases[k].config, N, T, C, DW_F32);
+        for (int visit = 0; visit < 2; visit++) {
+            visit_next(x, &random, false, visit == 0);
+            test_pair_encode(&pair, keys, &tx);
+            assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+            check_pieces(cases[k].config, x, y, C, visit ? cases[k].error : cases[k].key_error,
+                         visit && cases[k].error == 1 ? 0.05 : 0.8);
+        }
+        test_pair_close(&pair);
+    }
+}
+
 /* Where some values are far larger than the others, the error is limited to a part of the norm of
  * the others, whose step is as small as without them. The large ones arrive as they are. */
 static void an_error_limit_holds_for_the_values_beside_outliers(void **state)
 {
     static const char *const configs[] = {
-        "direct:form=step,error=0.05", "delta:form=step,error=0.05,rounding=dither",
-        "direct:form=step,error=0.05,rounding=stochastic", "direct:form=step,error=0.05,group=row"};
+        "direct:form=step,group=sample,error=0.05",
+        "delta:form=step,group=sample,error=0.05,rounding=dither",
+        "direct:form=step,group=sample,error=0.05,rounding=stochastic",
+        "direct:form=step,error=0.05,group=row"};
     static float x[N * SIZE], y[N * SIZE];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C);
     test_random random = {5};
@@ -141,7 +171,7 @@ static void tensors_of_zeros_keep_an_error_limit(void **state)
     test_random random = {6};
     test_pair pair;
     double most = 0;
-    test_pair_open(&pair, "delta:form=step,error=0.05", N, T, C, DW_F32);
+    test_pair_open(&pair, "delta:form=step,group=sample,error=0.05", N, T, C, DW_F32);
     for (int visit = 0; visit < 3; visit++) {
         test_fill(&random, x, DW_F32, N * SIZE, visit ? 0 : 1);
         for (int i = 0; i < N * SIZE; i++)
@@ -261,12 +291,13 @@ static void try_bounded(bounded *b, test_random *random)
     test_pair pair;
     dw_tensor tx = dw_tensor_3d(x, b->x, 1, ROWS, WIDTH);
     snprintf(bound, sizeof bound, "%g", b->bound);
+    const char *group = strstr(b->options, "group=") ? "" : "group=sample,";
     if (b->prev)
-        snprintf(config, sizeof config, "delta:form=step,incarnation=7,prev=%s,error=abs:%s,%s",
-                 names[b->prev], bound, b->options);
+        snprintf(config, sizeof config, "delta:form=step,incarnation=7,prev=%s,error=abs:%s,%s%s",
+                 names[b->prev], bound, group, b->options);
     else
-        snprintf(config, sizeof config, "direct:form=step,incarnation=7,error=abs:%s,%s", bound,
-                 b->options);
+        snprintf(config, sizeof config, "direct:form=step,incarnation=7,error=abs:%s,%s%s", bound,
+                 group, b->options);
     test_pair_open(&pair, config, 1, ROWS, WIDTH, b->x);
     memset(x, 0, sizeof x);
     for (int visit = 0; visit < 12; visit++) {
@@ -308,11 +339,12 @@ static void an_absolute_bound_is_nearly_reached(void **state)
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C);
     for (int k = 0; k < 3; k++) {
         test_pair pair;
-        test_pair_open(&pair,
-                       k == 0   ? "delta:form=step,error=abs:0.03,incarnation=7"
-                       : k == 1 ? "delta:form=step,error=abs:3e-2,rounding=dither,incarnation=7"
-                                : "direct:form=step,error=abs:0.03,incarnation=7",
-                       N, T, C, DW_F32);
+        test_pair_open(
+            &pair,
+            k == 0   ? "delta:form=step,group=sample,error=abs:0.03,incarnation=7"
+            : k == 1 ? "delta:form=step,group=sample,error=abs:3e-2,rounding=dither,incarnation=7"
+                     : "direct:form=step,group=sample,error=abs:0.03,incarnation=7",
+            N, T, C, DW_F32);
         for (int visit = 0; visit < 3; visit++) {
             double most = 0;
             for (int i = 0; i < N * SIZE; i++)
@@ -338,7 +370,7 @@ static void values_too_far_for_a_bound_are_sent_as_floats(void **state)
     dw_entry_info entries[2];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 2, 1, 64), ty = tx;
     ty.data = y;
-    test_pair_open(&pair, "delta:form=step,error=abs:0.01", 2, 1, 64, DW_F32);
+    test_pair_open(&pair, "delta:form=step,group=sample,error=abs:0.01", 2, 1, 64, DW_F32);
     for (int visit = 0; visit < 5; visit++) {
         for (int i = 0; i < 128; i++) x[i] = (float)i / 64 + 0.001f * (float)visit;
         /* This is a change of nearly 200 steps of 0.02; the next visit changes it back. */
@@ -369,7 +401,8 @@ static void frames_of_forgotten_keys_are_not_longer_than_expected(void **state)
     test_pair pair;
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
     dw_encode_options options = {.struct_size = sizeof options};
-    test_pair_open(&pair, "delta:form=step,key=f32,prev=bf16,error=abs:0.5", 1, 1, 64, DW_F32);
+    test_pair_open(&pair, "delta:form=step,group=sample,key=f32,prev=bf16,error=abs:0.5", 1, 1, 64,
+                   DW_F32);
     test_pair_encode(&pair, keys, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     assert_int_equal(dw_decoder_expect(pair.decoder, keys, &tx, &expected), DW_OK);
@@ -392,7 +425,7 @@ static void an_error_limit_makes_no_short_entries(void **state)
     test_pair pair;
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), prev;
     dw_encode_options options = {.struct_size = sizeof options, .limit = 80 + 64 + 48 + 200};
-    test_pair_open(&pair, "delta:form=step,key=f32,error=abs:0.01", 1, 1, 64, DW_F32);
+    test_pair_open(&pair, "delta:form=step,group=sample,key=f32,error=abs:0.01", 1, 1, 64, DW_F32);
     assert_int_equal(
         dw_encode_with(pair.encoder, keys, &tx, &options, pair.frame, pair.cap, &pair.len),
         DW_ERR_NO_ROOM);
@@ -405,6 +438,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_error_is_the_one_asked_for),
+        cmocka_unit_test(first_visits_keep_to_key_error),
         cmocka_unit_test(an_error_limit_holds_for_the_values_beside_outliers),
         cmocka_unit_test(tensors_of_zeros_keep_an_error_limit),
         cmocka_unit_test(rows_beside_a_nan_arrive_whatever_the_bound),

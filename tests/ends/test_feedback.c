@@ -304,7 +304,7 @@ static void saved_residuals_continue(void **state)
     dw_encoder *other, *delta;
     unsigned char *frame = malloc(1 << 20);
     size_t len;
-    begin("direct:form=step,step=2,rounding=dither,feedback=ef");
+    begin("direct:form=step,group=sample,step=2,rounding=dither,feedback=ef");
     visit();
     visit();
     assert_int_equal(dw_encoder_create(&other, &f.pair.config), DW_OK);
@@ -349,8 +349,8 @@ static void frames_are_given_back(void **state)
 {
     static const char *const configs[] = {
         "direct:bits=4,feedback=ef",
-        "direct:form=step,step=2,rounding=dither,entropy=rans,feedback=ef",
-        "direct:form=step,step=0.7,rounding=trellis,entropy=rans,feedback=ef",
+        "direct:form=step,group=sample,step=2,rounding=dither,entropy=rans,feedback=ef",
+        "direct:form=step,group=sample,step=0.7,rounding=trellis,entropy=rans,feedback=ef",
         "mx:element=e2m1,feedback=ef", "raw:bf16,feedback=ef"};
     enum { FRAMES = 3 };
     static float y[FRAMES][N * SIZE];

@@ -261,7 +261,7 @@ static void delta_heals_after_any_faults(void **state)
 /* The numbers that both ends draw follow from the frame, whatever was lost before it. */
 static void dithered_entries_heal_after_any_faults(void **state)
 {
-    run_worlds("delta:form=step,rounding=dither,step=3,prev=f32", 1);
+    run_worlds("delta:form=step,group=sample,rounding=dither,step=3,prev=f32", 1);
 }
 
 static void delta_heals_after_restarts_of_either_end(void **state)

@@ -120,8 +120,9 @@ static void fail_each_allocation(const char *config)
 static void every_allocation_may_fail_once(void **state)
 {
     fail_each_allocation("delta:bits=4,incarnation=3");
-    fail_each_allocation("delta:form=step,rounding=dither,entropy=rans,incarnation=3");
-    fail_each_allocation("delta:form=step,rounding=trellis,entropy=rans,incarnation=3");
+    fail_each_allocation("delta:form=step,group=sample,rounding=dither,entropy=rans,incarnation=3");
+    fail_each_allocation(
+        "delta:form=step,group=sample,rounding=trellis,entropy=rans,incarnation=3");
     fail_each_allocation("tah:tile=16,feedback=ef,incarnation=3");
     fail_each_allocation("lowrank:rank=2,width=12,feedback=ef,incarnation=3");
     fail_each_allocation("blocks:codebook=quantile,feedback=ef,incarnation=3");

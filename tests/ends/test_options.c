@@ -22,10 +22,10 @@ static const char *const codecs[] = {"delta:bits=4",
                                      "direct:bits=8",
                                      "direct:bits=4,feedback=ef",
                                      "direct:bits=4,group=row,feedback=ef",
-                                     "direct:form=step,step=1,feedback=ef",
+                                     "direct:form=step,group=sample,step=1,feedback=ef",
                                      "delta:bits=2,transform=hadamard",
                                      "mx:element=e2m1,feedback=ef",
-                                     "direct:form=step,step=1,entropy=rans",
+                                     "direct:form=step,group=sample,step=1,entropy=rans",
                                      "raw:bf16",
                                      "topk:keep=0.1"};
 enum { SHAPES = sizeof shapes / sizeof *shapes, CODECS = sizeof codecs / sizeof *codecs };

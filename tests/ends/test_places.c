@@ -155,7 +155,7 @@ static void ranks_with_one_draw_number_round_differently(void **state)
 static void codecs_without_drawn_places_ignore_the_number(void **state)
 {
     static const char *const configs[] = {"topk:keep=0.1", "direct:bits=4", "delta:bits=4",
-                                          "direct:form=step,rounding=dither,seed=4",
+                                          "direct:form=step,group=sample,rounding=dither,seed=4",
                                           "chunk:chunk=128"};
     test_random random = {7};
     test_fill(&random, x, DW_F32, N * SIZE, 1);

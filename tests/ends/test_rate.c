@@ -84,8 +84,9 @@ static void frames_take_as_many_bits_as_the_rate_says(void **state)
         test_random random = {40 + k};
         test_pair pair;
         char config[128];
-        snprintf(config, sizeof config, "%s:form=step,incarnation=7,entropy=rans,rate=%g%s",
-                 cases[k].codec, cases[k].rate, cases[k].options);
+        snprintf(config, sizeof config, "%s:form=step%s,incarnation=7,entropy=rans,rate=%g%s",
+                 cases[k].codec, strstr(cases[k].options, "group=") ? "" : ",group=sample",
+                 cases[k].rate, cases[k].options);
         memset(x, 0, sizeof x);
         test_pair_open(&pair, config, N, T, C, DW_F32);
         double mean = mean_of(&pair, x, &random, cases[k].from, FRAMES);
@@ -100,7 +101,7 @@ static void frames_take_as_many_bits_as_the_rate_says(void **state)
  * the rate says: the encoder does not make up for all the bits that these frames have not used. */
 static void rate_is_kept_when_the_values_change(void **state)
 {
-    static const char config[] = "direct:form=step,entropy=rans,rate=1.5";
+    static const char config[] = "direct:form=step,group=sample,entropy=rans,rate=1.5";
     static float x[SIZE];
     test_random random = {3};
     test_pair pair;
@@ -130,8 +131,9 @@ static void a_rate_keeps_steps_within_limits(void **state)
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C);
     test_pair pair;
     double first = 0, off = 0;
-    test_pair_open(&pair, "delta:form=step,entropy=rans,rate=0.05,rounding=dither,incarnation=7", N,
-                   T, C, DW_F32);
+    test_pair_open(
+        &pair, "delta:form=step,group=sample,entropy=rans,rate=0.05,rounding=dither,incarnation=7",
+        N, T, C, DW_F32);
     next_visit(x, &random, NORMAL);
     for (int visit = 0; visit < 30; visit++, off = 0) {
         test_pair_encode(&pair, keys, &tx);
@@ -149,7 +151,8 @@ static void a_rate_keeps_steps_within_limits(void **state)
  * which one meets both make the same frames. */
 static void failed_encodes_do_not_count_for_a_rate(void **state)
 {
-    static const char config[] = "delta:form=step,entropy=rans,rate=1.1,skip=0.9,incarnation=7";
+    static const char config[] =
+        "delta:form=step,group=sample,entropy=rans,rate=1.1,skip=0.9,incarnation=7";
     static float x[SIZE];
     static const int modes[] = {FE_TONEAREST, FE_UPWARD, FE_TOWARDZERO, FE_DOWNWARD};
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C);
@@ -200,7 +203,7 @@ static void a_reset_encoder_begins_anew(void **state)
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C);
     test_random random = {7};
     test_pair pair;
-    test_pair_open(&pair, "direct:form=step,entropy=rans,rate=0.7", N, T, C, DW_F32);
+    test_pair_open(&pair, "direct:form=step,group=sample,entropy=rans,rate=0.7", N, T, C, DW_F32);
     uint8_t *first = malloc(pair.cap), *again = malloc(pair.cap);
     assert_true(first && again);
     next_visit(x, &random, LAPLACE);
@@ -240,7 +243,7 @@ static size_t taken_over(const char *config, dw_encoder *from, const dw_tensor *
  * has the same bytes as that of an encoder with step=2. */
 static void an_encoder_with_saved_keys_begins_anew(void **state)
 {
-    static const char config[] = "delta:form=step,entropy=rans,rate=1,incarnation=7";
+    static const char config[] = "delta:form=step,group=sample,entropy=rans,rate=1,incarnation=7";
     static float x[SIZE];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C);
     test_random random = {8};
@@ -252,8 +255,8 @@ static void an_encoder_with_saved_keys_begins_anew(void **state)
     (void)mean_of(&pair, x, &random, NORMAL, 20);
     next_visit(x, &random, NORMAL);
     size_t len = taken_over(config, pair.encoder, &tx, frame, cap);
-    assert_int_equal(taken_over("delta:form=step,entropy=rans,step=2,incarnation=7", pair.encoder,
-                                &tx, other, cap),
+    assert_int_equal(taken_over("delta:form=step,group=sample,entropy=rans,step=2,incarnation=7",
+                                pair.encoder, &tx, other, cap),
                      len);
     assert_memory_equal(frame, other, len);
     test_pair_encode(&pair, keys, &tx);

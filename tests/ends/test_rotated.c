@@ -39,12 +39,12 @@ static const struct {
     {"direct:bits=3,rounding=stochastic,seed=5", 16, 5, 80},
     {"mx", 64, 11, 192},
     {"mx:element=e2m1", 16, 60, 48},
-    {"direct:form=step", 64, 17, 320},
+    {"direct:form=step,group=sample", 64, 17, 320},
     {"direct:form=step,group=row,deadzone=0.6", 256, 3, 2304},
     {"direct:form=step,group=16,rounding=dither,seed=9", 64, 9, 128},
-    {"direct:form=step,error=0.1", 16, 4, 144},
-    {"direct:form=step,rounding=dither,step=3,entropy=rans", 16, 60, 128},
-    {"direct:form=step,rounding=trellis,step=0.6,entropy=rans", 16, 60, 128},
+    {"direct:form=step,group=sample,error=0.1", 16, 4, 144},
+    {"direct:form=step,group=sample,rounding=dither,step=3,entropy=rans", 16, 60, 128},
+    {"direct:form=step,group=sample,rounding=trellis,step=0.6,entropy=rans", 16, 60, 128},
     {"direct:bits=3,entropy=rans", 64, 60, 128},
 };
 enum { MOST = 60 * 320, GAP = 5 };
@@ -279,7 +279,8 @@ static void rotation_lowers_the_error_of_outliers(void **state)
     printf("outlier channels, 4 bits: %.4f plain, %.4f rotated\n", plain, rotated);
     assert_true(rotated < 0.9 * plain);
     /* The limit of a norm holds for the norm of what is rotated back. */
-    assert_true(error_of("direct:form=step,error=0.05,transform=hadamard", x, T, C) <= 0.05);
+    assert_true(error_of("direct:form=step,group=sample,error=0.05,transform=hadamard", x, T, C) <=
+                0.05);
     assert_true(error_of("direct:form=step,group=64,error=0.1,transform=hadamard,rotate=16", x, T,
                          C) <= 0.1);
 }
@@ -290,7 +291,7 @@ static void changes_keep_to_an_error(void **state)
     enum { T = 5, C = 320, SIZE = T * C };
     static float x[SIZE], y[SIZE];
     static const char *const configs[] = {
-        "delta:form=step,error=0.03,transform=hadamard",
+        "delta:form=step,group=sample,error=0.03,transform=hadamard",
         "delta:form=step,error=0.03,group=row,transform=hadamard,rotate=16",
         "delta:form=step,error=0.03,group=64,transform=hadamard,rounding=dither"};
     test_random random = {2};
@@ -326,7 +327,8 @@ static void residuals_of_rotated_values_are_bounded(void **state)
     static float x[SIZE], y[SIZE], coded[SIZE], held[SIZE];
     static const char *const configs[] = {
         "direct:bits=2,transform=hadamard", "direct:bits=4,group=row,transform=hadamard,rotate=16",
-        "mx:element=e2m1,transform=hadamard", "direct:form=step,step=1.2,transform=hadamard",
+        "mx:element=e2m1,transform=hadamard",
+        "direct:form=step,group=sample,step=1.2,transform=hadamard",
         "direct:bits=1,group=16,transform=hadamard,rotate=16"};
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C), view;
     for (size_t k = 0; k < sizeof configs / sizeof *configs; k++) {
@@ -396,7 +398,7 @@ static void wrong_rotated_configs_are_refused(void **state)
         {"direct:rotate=64", "not allowed with the other options"},
         {"direct:transform=hadamard,rotate=32", "16 64 256"},
         {"direct:group=channel,transform=hadamard", "not with group=channel"},
-        {"direct:form=step,error=abs:0.1,transform=hadamard", "error=abs"},
+        {"direct:form=step,group=sample,error=abs:0.1,transform=hadamard", "error=abs"},
         {"direct:form=step,error=0.1,group=16,transform=hadamard", "rotate is not more than group"},
         {"delta:transform=hadamard,choose=group", "not allowed with the other options"},
         {"raw:transform=hadamard", "unknown option"},
@@ -408,8 +410,8 @@ static void wrong_rotated_configs_are_refused(void **state)
         {"mx:transform=hadamard,rotate=16", "mx:transform=hadamard,rotate=16"},
         {"direct:form=step,error=0.1,group=64,transform=hadamard",
          "direct:form=step,transform=hadamard,group=64,error=0.1"},
-        {"delta:form=step,entropy=rans,rate=2,transform=hadamard",
-         "delta:form=step,transform=hadamard,rate=2,entropy=rans"},
+        {"delta:form=step,group=sample,entropy=rans,rate=2,transform=hadamard",
+         "delta:form=step,transform=hadamard,group=sample,rate=2,entropy=rans"},
     };
     test_configs(wrong, sizeof wrong / sizeof *wrong, right, sizeof right / sizeof *right);
 }

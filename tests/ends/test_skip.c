@@ -54,7 +54,7 @@ static void unchanged_samples_cost_no_payload(void **state)
     static float x[COUNT], wide[T * (C + GAP)], y[COUNT], z[COUNT];
     test_random random = {test_seed()};
     test_pair pair;
-    test_pair_open(&pair, "delta:form=step,skip=0.3,entropy=rans", 1, T, C, DW_F32);
+    test_pair_open(&pair, "delta:form=step,group=sample,skip=0.3,entropy=rans", 1, T, C, DW_F32);
     test_fill(&random, x, DW_F32, COUNT, 1.0f);
     test_spoil(&random, wide, DW_F32, T * (C + GAP), true); /* also what lies between the rows */
     for (int t = 0; t < T; t++) memcpy(wide + (size_t)t * (C + GAP), x + (size_t)t * C, 4 * C);

@@ -101,11 +101,11 @@ static void the_step_is_a_multiple_of_the_root_mean_square(void **state)
     static const struct {
         const char *config;
         double factor;
-    } cases[] = {{"direct:form=step", 1},
-                 {"direct:form=step,step=0.5,rounding=dither,incarnation=7", 0.5},
-                 {"direct:form=step,step=0.1,rounding=stochastic,incarnation=7", 0.1},
-                 {"delta:form=step,step=2", 0.5}, /* a quarter, in key entries */
-                 {"delta:form=step,step=2,key_step=0.125", 0.125}};
+    } cases[] = {{"direct:form=step,group=sample", 1},
+                 {"direct:form=step,group=sample,step=0.5,rounding=dither,incarnation=7", 0.5},
+                 {"direct:form=step,group=sample,step=0.1,rounding=stochastic,incarnation=7", 0.1},
+                 {"delta:form=step,group=sample,step=2", 0.5}, /* a quarter, in key entries */
+                 {"delta:form=step,group=sample,step=2,key_step=0.125", 0.125}};
     enum { T = 50, C = 3000 };
     float *x = malloc(sizeof(float) * T * C);
     test_random random = {test_seed()};
@@ -143,13 +143,15 @@ static void the_callers_rounding_mode_does_not_matter(void **state)
     for (uint32_t t = T - 40; t <= T; t++) {
         test_pair pair;
         dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, t, C);
-        test_pair_open(&pair, "direct:form=step,step=3,incarnation=7", 1, t, C, DW_F32);
+        test_pair_open(&pair, "direct:form=step,group=sample,step=3,incarnation=7", 1, t, C,
+                       DW_F32);
         test_pair_encode(&pair, keys, &tx);
         assert_non_null(like = malloc(pair.len));
         memcpy(like, pair.frame, pair.len);
         test_pair_close(&pair);
         for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
-            test_pair_open(&pair, "direct:form=step,step=3,incarnation=7", 1, t, C, DW_F32);
+            test_pair_open(&pair, "direct:form=step,group=sample,step=3,incarnation=7", 1, t, C,
+                           DW_F32);
             assert_int_equal(fesetround(modes[i]), 0);
             test_pair_encode(&pair, keys, &tx);
             assert_int_equal(fegetround(), modes[i]);
@@ -171,10 +173,10 @@ static void poison_reaches_what_shares_the_step(void **state)
         uint32_t first, end; /* the poisoned elements of the sample are first to end - 1 */
         uint64_t pieces;     /* how many groups the counters report as poisoned */
     } cases[] = {
-        {"delta:form=step,key=f32", 0, SIZE, 1},
+        {"delta:form=step,group=sample,key=f32", 0, SIZE, 1},
         {"delta:form=step,group=row,key=f32", C, 2 * C, 2}, /* two segments */
         {"delta:form=step,group=64,key=f32,rounding=dither,incarnation=7", C + 64, C + 128, 1},
-        {"delta:form=step,rounding=dither,key=f32,incarnation=7", 0, SIZE, 1}};
+        {"delta:form=step,group=sample,rounding=dither,key=f32,incarnation=7", 0, SIZE, 1}};
     static float x[N * SIZE], y[N * SIZE], before[N * SIZE];
     test_random random = {test_seed()};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
@@ -210,7 +212,7 @@ static void a_poisoned_key_entry_starts_from_zero(void **state)
     test_pair pair;
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = tx, prev;
     ty.data = y;
-    test_pair_open(&pair, "delta:form=step,step=0.1", 1, 1, 64, DW_F32);
+    test_pair_open(&pair, "delta:form=step,group=sample,step=0.1", 1, 1, 64, DW_F32);
     for (int i = 0; i < 64; i++) x[i] = (float)i - 30;
     x[5] = NAN;
     test_pair_encode(&pair, keys, &tx);
@@ -278,24 +280,24 @@ static beside errors_beside(const char *config, size_t place, float outlier)
 static void an_outlier_leaves_the_error_of_the_other_values(void **state)
 {
     static const char *const configs[] = {
-        "direct:form=step,step=0.5,incarnation=7",
+        "direct:form=step,group=sample,step=0.5,incarnation=7",
         "direct:form=step,step=0.5,group=row,entropy=rans,incarnation=7",
         "direct:form=step,step=0.5,group=64,incarnation=7",
-        "direct:form=step,step=1,rounding=dither,entropy=rans,incarnation=7",
+        "direct:form=step,group=sample,step=1,rounding=dither,entropy=rans,incarnation=7",
         "direct:form=step,step=1,group=128,rounding=dither,incarnation=7",
-        "direct:form=step,step=1,rounding=stochastic,incarnation=7",
-        "direct:form=step,step=1,rounding=trellis,entropy=rans,incarnation=7",
+        "direct:form=step,group=sample,step=1,rounding=stochastic,incarnation=7",
+        "direct:form=step,group=sample,step=1,rounding=trellis,entropy=rans,incarnation=7",
         "direct:form=step,step=1,group=row,rounding=trellis,entropy=rans,incarnation=7",
-        "direct:form=step,step=0.5,deadzone=0.7,incarnation=7",
-        "direct:form=step,error=0.1,entropy=rans,incarnation=7",
+        "direct:form=step,group=sample,step=0.5,deadzone=0.7,incarnation=7",
+        "direct:form=step,group=sample,error=0.1,entropy=rans,incarnation=7",
         "direct:form=step,error=0.1,group=row,incarnation=7",
-        "direct:form=step,rate=3,entropy=rans,incarnation=7",
-        "direct:form=step,step=1,feedback=ef,incarnation=7",
+        "direct:form=step,group=sample,rate=3,entropy=rans,incarnation=7",
+        "direct:form=step,group=sample,step=1,feedback=ef,incarnation=7",
         "direct:form=step,step=1,group=128,feedback=ef,rounding=dither,entropy=rans,incarnation=7",
-        "delta:form=step,step=0.5,entropy=rans,incarnation=7",
+        "delta:form=step,group=sample,step=0.5,entropy=rans,incarnation=7",
         "delta:form=step,step=0.5,group=row,prev=bf16,incarnation=7",
-        "delta:form=step,error=0.1,rounding=dither,entropy=rans,incarnation=7",
-        "delta:form=step,rate=3,entropy=rans,incarnation=7"};
+        "delta:form=step,group=sample,error=0.1,rounding=dither,entropy=rans,incarnation=7",
+        "delta:form=step,group=sample,rate=3,entropy=rans,incarnation=7"};
     static const float outliers[] = {10, 100, 421, 3000, 1e5f};
     static const size_t places[] = {3, 77 * CHANNELS + 500};
     for (size_t k = 0; k < sizeof configs / sizeof *configs; k++)
@@ -340,7 +342,8 @@ static void an_escaped_value_carries_its_residual(void **state)
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, ROWS, CHANNELS), ty = tx;
     test_pair pair;
     ty.data = y;
-    test_pair_open(&pair, "direct:form=step,step=1,feedback=ef", 1, ROWS, CHANNELS, DW_F32);
+    test_pair_open(&pair, "direct:form=step,group=sample,step=1,feedback=ef", 1, ROWS, CHANNELS,
+                   DW_F32);
     for (int visit = 0; visit < 3; visit++) {
         fill_beside(x, 5, 77, visit == 1 ? 1e4f : 0.3f);
         test_pair_encode(&pair, keys, &tx);
@@ -357,12 +360,12 @@ static void an_escaped_value_carries_its_residual(void **state)
 static void the_room_of_a_tile_suffices_for_all_that_escapes(void **state)
 {
     static const char *const configs[] = {
-        "direct:form=step,step=0.07",
+        "direct:form=step,group=sample,step=0.07",
         "direct:form=step,step=0.07,group=row",
         "direct:form=step,step=0.07,group=64,entropy=rans",
         "direct:form=step,error=0.0001,group=row",
-        "direct:form=step,error=0.0001",
-        "direct:form=step,step=0.07,rounding=trellis,entropy=rans"};
+        "direct:form=step,group=sample,error=0.0001",
+        "direct:form=step,group=sample,step=0.07,rounding=trellis,entropy=rans"};
     enum { T = 9, C = 700, SIZE = T * C };
     static float x[SIZE], y[SIZE];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = tx;
@@ -399,8 +402,8 @@ static void values_in_the_dead_zone_become_zero(void **state)
     int zeros = 0;
     ty.data = y;
     for (int i = 0; i < 512; i++) x[i] = (float)(i - 256) / 50;
-    pass("direct:form=step,step=1", &tx, plain);
-    test_pair_open(&pair, "direct:form=step,step=1,deadzone=0.75", 1, 2, 256, DW_F32);
+    pass("direct:form=step,group=sample,step=1", &tx, plain);
+    test_pair_open(&pair, "direct:form=step,group=sample,step=1,deadzone=0.75", 1, 2, 256, DW_F32);
     test_pair_encode(&pair, keys, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     double step = step_in(&pair);
@@ -425,8 +428,8 @@ static void counters_describe_the_frame(void **state)
         uint64_t pieces, zeros; /* of both samples; the second sample is all zeros */
         double error;           /* the mean square of the error, in squares of the step */
     } cases[] = {
-        {"direct:form=step", 2, 1, 0},
-        {"direct:form=step,rounding=dither,step=2,incarnation=7", 2, 1, 1 / 12.0},
+        {"direct:form=step,group=sample", 2, 1, 0},
+        {"direct:form=step,group=sample,rounding=dither,step=2,incarnation=7", 2, 1, 1 / 12.0},
         {"direct:form=step,group=row,rounding=dither,step=2,incarnation=7", 2 * T, T, 1 / 12.0},
         {"direct:form=step,group=64", 2 * T * 16, T * 16, 0}};
     test_random random = {7};
@@ -460,7 +463,7 @@ static void frames_carry_the_step_and_not_its_factor(void **state)
     static const float x[64] = {1};
     test_pair pair;
     dw_frame_info info = {.struct_size = sizeof info};
-    test_pair_open(&pair, "delta:form=step,step=0.7", 1, 1, 64, DW_F32);
+    test_pair_open(&pair, "delta:form=step,group=sample,step=0.7", 1, 1, 64, DW_F32);
     dw_tensor tx = dw_tensor_3d((void *)(uintptr_t)x, DW_F32, 1, 1, 64);
     test_pair_encode(&pair, &(dw_key){1, 0}, &tx);
     assert_int_equal(dw_frame_read(pair.frame, pair.len, &info, NULL), DW_OK);

@@ -57,15 +57,18 @@ static void trellis_takes_fewer_bits_at_the_same_error(void **state)
     static float x[SIZE];
     for (int k = 0; k < 12; k++) {
         test_random random = {70 + (uint64_t)k};
-        char config[96];
+        char config[128];
         double error, lower, upper, step = 1.5 * steps[k / 2];
         draw(&random, k % 2, x, SIZE);
-        snprintf(config, sizeof config, "direct:form=step,step=%.3f,rounding=trellis,entropy=rans",
+        snprintf(config, sizeof config,
+                 "direct:form=step,group=sample,step=%.3f,rounding=trellis,entropy=rans",
                  steps[k / 2]);
         double bits = sent(config, x, &error);
-        snprintf(config, sizeof config, "direct:form=step,step=%.3f,entropy=rans", step);
+        snprintf(config, sizeof config, "direct:form=step,group=sample,step=%.3f,entropy=rans",
+                 step);
         double most = sent(config, x, &lower);
-        snprintf(config, sizeof config, "direct:form=step,step=%.3f,entropy=rans", 1.35 * step);
+        snprintf(config, sizeof config, "direct:form=step,group=sample,step=%.3f,entropy=rans",
+                 1.35 * step);
         double least = sent(config, x, &upper);
         double nearest = most + (least - most) * log(error / lower) / log(upper / lower);
         if (bits > nearest - 0.07)
@@ -84,9 +87,9 @@ static void errors_never_exceed_what_is_coded(void **state)
     for (int k = 0; k < 8; k++) {
         test_random random = {5};
         test_pair pair;
-        char config[96];
+        char config[128];
         snprintf(config, sizeof config,
-                 "delta:form=step,step=%g,key_step=%g,rounding=trellis,"
+                 "delta:form=step,group=sample,step=%g,key_step=%g,rounding=trellis,"
                  "entropy=rans",
                  steps[k], steps[k]);
         test_pair_open(&pair, config, 1, T, C, DW_F32);
@@ -137,8 +140,8 @@ static void values_too_large_for_a_trellis_arrive_as_they_are(void **state)
     test_pair pair;
     draw(&random, false, x, SIZE);
     x[77] = 1000, x[5000] = -1000;
-    test_pair_open(&pair, "direct:form=step,step=0.07,rounding=trellis,entropy=rans", 1, T, C,
-                   DW_F32);
+    test_pair_open(&pair, "direct:form=step,group=sample,step=0.07,rounding=trellis,entropy=rans",
+                   1, T, C, DW_F32);
     test_pair_encode(&pair, keys, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     assert_true(y[77] == 1000 && y[5000] == -1000);
@@ -160,16 +163,16 @@ static uint8_t *parts_of(test_pair *pair)
 static void decoders_read_a_trellis_without_an_option(void **state)
 {
     static const char *const others[] = {
-        "direct:form=step,rounding=dither,step=0.5,entropy=rans,incarnation=7",
+        "direct:form=step,group=sample,rounding=dither,step=0.5,entropy=rans,incarnation=7",
         "direct:bits=8,group=row,entropy=rans,incarnation=7"};
     static float x[SIZE], y[SIZE];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
     test_random random = {4};
     test_pair pair, plain;
     draw(&random, false, x, SIZE);
-    test_pair_open(&pair, "direct:form=step,step=0.4,rounding=trellis,entropy=rans", 1, T, C,
-                   DW_F32);
-    test_pair_open(&plain, "direct:form=step,entropy=rans", 1, T, C, DW_F32);
+    test_pair_open(&pair, "direct:form=step,group=sample,step=0.4,rounding=trellis,entropy=rans", 1,
+                   T, C, DW_F32);
+    test_pair_open(&plain, "direct:form=step,group=sample,entropy=rans", 1, T, C, DW_F32);
     test_pair_encode(&pair, keys, &tx);
     assert_int_equal(*parts_of(&pair), 2);
     assert_int_equal(dw_decode(plain.decoder, pair.frame, pair.len, &ty, NULL, 0, NULL), DW_OK);

@@ -128,16 +128,17 @@ static void check_undo(const char *codec, float decay, dw_dtype dtype)
 static void undo_restores_residuals(void **state)
 {
     static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
-    static const char *const codecs[] = {"direct:bits=2",
-                                         "direct:form=step,rounding=dither,step=2,entropy=rans",
-                                         "mx:element=e2m1",
-                                         "chunk:chunk=128,keep=0.1",
-                                         "cocktail:mask=0.3,keep=0.3,group=16",
-                                         "topk:keep=0.1",
-                                         "lowrank:rank=2",
-                                         "direct:bits=4,group=channel",
-                                         "blocks:block=64",
-                                         "raw:bf16"};
+    static const char *const codecs[] = {
+        "direct:bits=2",
+        "direct:form=step,group=sample,rounding=dither,step=2,entropy=rans",
+        "mx:element=e2m1",
+        "chunk:chunk=128,keep=0.1",
+        "cocktail:mask=0.3,keep=0.3,group=16",
+        "topk:keep=0.1",
+        "lowrank:rank=2",
+        "direct:bits=4,group=channel",
+        "blocks:block=64",
+        "raw:bf16"};
     for (size_t k = 0; k < sizeof codecs / sizeof *codecs; k++) {
         check_undo(codecs[k], 0, dtypes[k % 3]);
         check_undo(codecs[k], 0.9f, dtypes[(k + 1) % 3]);

@@ -487,9 +487,9 @@ static void do_one(fuzz_input *input, unsigned what)
 
 static void open_group(fuzz_input *input)
 {
-    static const char *const codecs[] = {"raw:f32,incarnation=5", "direct:bits=4,incarnation=5",
-                                         "delta:bits=4,incarnation=5",
-                                         "direct:form=step,entropy=rans,incarnation=5"};
+    static const char *const codecs[] = {
+        "raw:f32,incarnation=5", "direct:bits=4,incarnation=5", "delta:bits=4,incarnation=5",
+        "direct:form=step,group=sample,entropy=rans,incarnation=5"};
     unsigned how = fuzz_byte(input);
     bool has_one_hop = how >= 0xc0 && how <= 0xef; /* no input from before hops began so */
     dw_link *links[RANKS];

@@ -19,10 +19,10 @@ CONFIGS = [
     "direct:bits=3",
     "raw:f32",
     "mx:element=e4m3",
-    "delta:form=step,rounding=stochastic,seed=4",
-    "direct:form=step,step=4,rounding=dither,incarnation=7",
-    "delta:form=step,key=f32,entropy=rans",
-    "direct:form=step,step=4,rounding=dither,incarnation=7,entropy=rans",
+    "delta:form=step,group=sample,rounding=stochastic,seed=4",
+    "direct:form=step,group=sample,step=4,rounding=dither,incarnation=7",
+    "delta:form=step,group=sample,key=f32,entropy=rans",
+    "direct:form=step,group=sample,step=4,rounding=dither,incarnation=7,entropy=rans",
     "delta:bits=3,transform=hadamard,rotate=16",
 ]
 
@@ -162,7 +162,7 @@ def test_an_object_that_cannot_be_made_leaves_nothing(made, place):
     kept = []  # an exception holds the frames that it passed, and with them the object
     for _ in range(3):
         try:
-            made("direct:form=step,deadzone=0.6", device="cuda:0", place=place)
+            made("direct:form=step,group=sample,deadzone=0.6", device="cuda:0", place=place)
         except DeltawireError as error:
             assert error.status.name == "UNSUPPORTED" and "deadzone" in error.why, error
             kept.append(error)

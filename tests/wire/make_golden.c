@@ -97,7 +97,8 @@ static void step_ties(void)
  * binary32, and the lower one of them is half way between two bf16. */
 static void step_sums(void)
 {
-    golden g = golden_begin("step_sums", "direct:form=step,step=3", DW_F32, DW_BF16, 1, 11, 2049);
+    golden g = golden_begin("step_sums", "direct:form=step,group=sample,step=3", DW_F32, DW_BF16, 1,
+                            11, 2049);
     test_random random = {3};
     float value = (float)(((1 << 24) + (1 << 16) + 1) / 3) / (1 << 24);
     g.tells_x = 1;
@@ -194,7 +195,8 @@ static void bad_bytes(void)
 /* The values are small ones, of which the indices are -1, 0 and 1. */
 static void bad_trellis(void)
 {
-    golden g = golden_begin("bad_trellis", "direct:form=step,step=1,rounding=trellis,entropy=rans",
+    golden g = golden_begin("bad_trellis",
+                            "direct:form=step,group=sample,step=1,rounding=trellis,entropy=rans",
                             DW_F32, DW_F32, 1, 2, 150);
     golden_fill(&g, 1, 1, 0);
     for (size_t i = 0; i < (size_t)g.t * g.c; i++) g.data[i] *= g.data[i] * g.data[i];

@@ -35,7 +35,7 @@ from deltawire.torch.ddp_resume import Resume
 from deltawire.torch.ddp_sums import LinkedPeers
 from deltawire.torch.ddp_traffic import Traffic
 from deltawire.torch.ddp_worker import Crew, Job
-from deltawire.torch.ends import without_replies
+from deltawire.torch.ends import of_flat
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 WAYS = ("auto", "gather", "parts")
@@ -65,7 +65,7 @@ def ddp_hook(
     codec: the config of gradients. "direct:..." keeps no state; "delta:..." keeps the last
         reconstruction of every bucket on all ranks and sends the change; "direct:...,feedback=ef"
         keeps what was not sent of every bucket, at the rank that sends, and adds it to the next
-        gradients.
+        gradients. Buckets have no rows: with form=step, 128 values share a step.
     sums: the config of the means of parts, used with "parts" only. None: the same as codec.
     exchange: "gather": each rank sends its frame to all others. Gradients are quantized once, and a
         rank sends its frame (number of ranks - 1) times. "parts": each rank averages one part of
@@ -130,8 +130,8 @@ class DdpState:
             refuse('link has arguments of links, but carrier is "group": give an address, too')
         self._arguments = (codec, sums, exchange, timeout, carrier)
         self._carrier, self._link = carrier, link
-        self._codec = without_replies(codec)
-        self._sums = self._codec if sums is None else without_replies(sums)
+        self._codec = of_flat(codec)
+        self._sums = self._codec if sums is None else of_flat(sums)
         self._way, self._threads = exchange, pool_of(threads) or 0
         self._timeout = timeout
         if process_group is None and isinstance(model, DistributedDataParallel):

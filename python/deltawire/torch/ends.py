@@ -26,6 +26,14 @@ def without_replies(text: Any) -> Config:
     return Config(given.partition(":")[0] + ":" + ",".join(words))
 
 
+def of_flat(text: Any) -> Config:
+    """The same for buffers without rows, in which 128 values share a step where rows would."""
+    config = without_replies(text)
+    words = config.text.partition(":")[2].split(",")
+    shares_rows = "form=step" in words and not any(word.startswith("group=") for word in words)
+    return Config(config.text + ",group=128") if shares_rows else config
+
+
 def of_encoder(config: Config, *place: Any) -> Config:
     """Returns the config of the encoder at this place of a run.
 

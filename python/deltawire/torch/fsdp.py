@@ -23,7 +23,7 @@ from deltawire.torch.carrier_sums import More
 from deltawire.torch.ddp_agree import Meeting
 from deltawire.torch.ddp_layout import Layout
 from deltawire.torch.ddp_worker import as_ours
-from deltawire.torch.ends import without_replies
+from deltawire.torch.ends import of_flat
 from deltawire.torch.fsdp_scatter import LinkedShardPeers, ShardPeers
 
 ADVICE = (
@@ -80,7 +80,7 @@ class FsdpState:
             refuse('link has arguments of links, but carrier is "group": give an address, too')
         if timeout is not None and not timeout > 0:
             refuse(f"timeout must be a number of seconds above 0, not {timeout!r}")
-        self._codec, self._carrier = without_replies(codec), carrier
+        self._codec, self._carrier = of_flat(codec), carrier
         modules = _sharded(model)
         group = group_of(_group_of([param_group for _, _, param_group in modules]))
         ranks = dist.get_process_group_ranks(group)

@@ -42,9 +42,9 @@ CODECS = [
     "raw:f32",
     "raw:bf16,feedback=ef",
     "mx:element=e4m3",
-    "delta:form=step,rounding=stochastic,seed=4",
-    "direct:form=step,step=4,rounding=dither,incarnation=7",
-    "delta:form=step,key=f32,entropy=rans",
+    "delta:form=step,group=sample,rounding=stochastic,seed=4",
+    "direct:form=step,group=sample,step=4,rounding=dither,incarnation=7",
+    "delta:form=step,group=sample,key=f32,entropy=rans",
     "delta:bits=3,transform=hadamard,rotate=256",
 ]
 

@@ -16,9 +16,10 @@ static void tensors_arrive_as_without_a_link(void **state)
         channels_carry(&channels_backends[1], "lowrank:rank=2,feedback=lazy,restart=5", 40, 3, NULL,
                        0);
     channels_carry(&channels_backends[1],
-                   "direct:form=step,step=2,rounding=dither,feedback=ef,incarnation=5", 40, 3, NULL,
-                   0);
-    channels_carry(&channels_backends[1], "delta:form=step,key=f32,entropy=rans", 40, 3, NULL, 0);
+                   "direct:form=step,group=sample,step=2,rounding=dither,feedback=ef,incarnation=5",
+                   40, 3, NULL, 0);
+    channels_carry(&channels_backends[1], "delta:form=step,group=sample,key=f32,entropy=rans", 40,
+                   3, NULL, 0);
 }
 
 static void a_forgotten_key_starts_anew(void **state)
@@ -119,8 +120,9 @@ static void different_configs_are_a_mismatch_at_both_ends(void **state)
         {"delta:bits=3,scale=mse", "delta:bits=3", DW_OK},
         {"delta:bits=3,rounding=stochastic", "delta:bits=3", DW_OK},
         {"delta:bits=3,seed=7", "delta:bits=3,seed=8", DW_OK},
-        {"direct:form=step,step=2", "direct:form=step,step=3", DW_OK},
-        {"direct:form=step,rounding=dither", "direct:form=step", DW_ERR_MISMATCH},
+        {"direct:form=step,group=sample,step=2", "direct:form=step,group=sample,step=3", DW_OK},
+        {"direct:form=step,group=sample,rounding=dither", "direct:form=step,group=sample",
+         DW_ERR_MISMATCH},
         {"direct:bits=3,feedback=ef,quota_bytes=100000", "direct:bits=3", DW_OK},
         {"lowrank:feedback=ef,decay=0.9,restart=9,iterations=3", "lowrank:iterations=1", DW_OK},
         {"lowrank:rank=3", "lowrank:rank=2", DW_ERR_MISMATCH},
