@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+# boundaries.py - the boundary between two stages inside of one process: real frames, both ways.
+from __future__ import annotations
+
+import contextlib
+from typing import Iterator, Optional, Sequence
+
+import deltawire
+import torch
+
+from models import Model
+
+RAW = "raw"  # no codec at all: the tensor is not touched
+
+
+class Wire:
+    """One direction of one boundary: an encoder with its decoder.
+
+    bits: per value, of whole frames, since the last call of take_bits."""
+
+    def __init__(self, codec: str) -> None:
+        self.encoder, self.decoder = deltawire.Encoder(codec), deltawire.Decoder(codec)
+        self._bytes = self._values = 0
+        self._errors: list[torch.Tensor] = []
+
+    def send(
+        self, x: torch.Tensor, ids: Optional[list[int]], keeps_errors: bool = False
+    ) -> torch.Tensor:
+        """What the decoder makes of x. Without ids, no state is read or changed."""
+        x = x.detach().contiguous()
+        frame = self.encoder.encode(x, ids, stateless=ids is None)
+        decoded = self.decoder.decode(frame)
+        self.encoder.feedback(decoded.reply)
+        self._bytes += len(frame)
+        self._values += x.numel()
+        y = torch.from_dlpack(decoded.tensor)
+        if keeps_errors:
+            size = x.float().norm(dim=-1).clamp_min(torch.finfo(torch.float32).tiny)
+            self._errors.append(((y.float() - x.float()).norm(dim=-1) / size).flatten())
+        return y
+
+    def take_bits(self) -> float:
+        bits = 8 * self._bytes / self._values
+        self._bytes = self._values = 0
+        return bits
+
+    def errors(self) -> tuple[float, float]:
+        """The mean and the largest |y - x| / |x| of all tokens whose errors were kept."""
+        whole = torch.cat(self._errors)
+        return whole.mean().item(), whole.max().item()
+
+
+class Boundary:
+    """What is sent after one layer. forward and backward are codecs, or RAW.
+
+    ids are those of the next batch. None: what is sent carries no state, as in an evaluation."""
+
+    def __init__(self, forward: str, backward: str = RAW, keeps_errors: bool = False) -> None:
+        self.forward = None if forward == RAW else Wire(forward)
+        self.backward = None if backward == RAW else Wire(backward)
+        self.keeps_errors = keeps_errors
+        self.ids: Optional[list[int]] = None
+
+    def hook(self, module: torch.nn.Module, inputs: object, output: object) -> object:
+        """A forward hook of the layer in front of this boundary."""
+        if isinstance(output, tuple):
+            return (_Send.apply(output[0], self), *output[1:])
+        return _Send.apply(output, self)
+
+
+class _Send(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, boundary):
+        ctx.boundary = boundary
+        if boundary.forward is None:
+            return x.view_as(x)
+        return boundary.forward.send(x, boundary.ids, boundary.keeps_errors)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        wire = ctx.boundary.backward
+        return (gradient if wire is None else wire.send(gradient, ctx.boundary.ids)), None
+
+
+@contextlib.contextmanager
+def between(model: Model, places: Sequence[int], boundaries: list[Boundary]) -> Iterator[None]:
+    """While it is open, the model's tensors pass the boundaries after the layers named."""
+    handles = [
+        model.layers[place].register_forward_hook(boundary.hook)
+        for place, boundary in zip(places, boundaries)
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def autocast(f32: bool) -> contextlib.AbstractContextManager:
+    """The computation of models: in bf16 where torch's autocast does so, unless in float32."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=not f32)
