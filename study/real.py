@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # real.py - `./run real`: what codecs cost pretrained language models.
-"""Measures codecs on pretrained language models. Their tensors are unlike those of small models
-that were trained in minutes: a few channels and tokens have values hundreds of times as large as
-all others. So no codec is judged without these models.
+"""Measures codecs on pretrained language models. In these, unlike in small models that were trained
+in minutes, a few channels and tokens have values hundreds of times as large as all others; so no
+codec is judged without them. Every tensor between two stages becomes a frame and is decoded again,
+as in a pipeline. Models compute in torch's autocast to bf16.
 
---once sends text through each model, forward only, and compares what comes out with the model
-without codecs. Every tensor between two stages becomes a frame and is decoded again, as in a
-pipeline."""
+--once sends text through each model, forward only, and compares what comes out with what comes
+out of the model without codecs. --train fine-tunes, with a codec of activations and one of their
+gradients, and compares with the training without codecs, of the same seeds: AdamW, batches of 8
+rows of 128 tokens, gradients clipped at norm 1, no dropout, ids in both directions. What is trained
+is kept in OUT/results.jsonl and not trained again."""
 
 import argparse
 import json
@@ -25,9 +28,14 @@ import deltawire  # noqa: E402
 import models  # noqa: E402
 import once  # noqa: E402
 import report  # noqa: E402
+import results  # noqa: E402
 import texts  # noqa: E402
+import training  # noqa: E402
+from boundaries import RAW  # noqa: E402
 
 CODECS = "raw:bf16 direct:bits=8 direct:bits=6 direct:bits=4 mx"
+PAIRS = "delta:bits=4/direct:bits=4 direct:bits=6/direct:bits=4 mx/mx"
+RULES = 1  # counts changes of what a training computes, so that older results are not taken
 
 
 class Usage(Exception):
@@ -42,34 +50,129 @@ def checked(codec):
     return codec
 
 
-def run_once(names, options):
-    codecs = [checked(codec) for codec in options.codecs.split()]
+def codecs_of(options):
+    # The model without codecs is measured anyway.
+    codecs = [checked(codec) for codec in options.codecs.split() if codec != RAW]
     if not codecs:
         raise Usage('--codecs needs at least one codec, such as --codecs "direct:bits=4 mx"')
+    return list(dict.fromkeys(codecs))
+
+
+def pairs_of(options):
+    """The pairs of codecs, raw first."""
+    pairs = [report.RAW_PAIR]
+    for pair in options.pairs.split():
+        both = pair.split("/")
+        if len(both) != 2:
+            raise Usage(f'"{pair}" is no pair: write FORWARD/BACKWARD, such as mx/direct:bits=4')
+        for codec in both:
+            checked(codec)
+        pairs.append(pair)
+    return list(dict.fromkeys(pairs))
+
+
+def run_once(names, options):
+    codecs = codecs_of(options)
     whole, everything = texts.text(), []
     for name in names:
-        model = models.load(name, options.models)
+        model = models.load(name, options.models, options.f32)
         rows = texts.some(texts.shares(model, whole)["held"], options.rows, "--rows")
-        found = once.measure(model, codecs, rows, options.f32)
+        found = once.measure(model, codecs, rows)
         everything.append({**found, "text": texts.digest(whole)})
         print(report.once_table(found), flush=True)
         report.once_picture(found, options.out / f"{name}-once.png")
     return everything
 
 
+def settings_of(model, whole, pair, seed, options):
+    """Everything that determines the result of a training."""
+    return {
+        "model": model.source.name,
+        "weights": model.source.sha256[:12],
+        "text": texts.digest(whole),
+        "pair": pair,
+        "seed": seed,
+        "samples": options.samples,
+        "epochs": options.epochs,
+        "held": options.held,
+        "stages": options.stages,
+        "rate": options.rate or training.RATES[model.source.name],
+        "dtype": model.dtype,
+        "rules": RULES,
+        "library": "" if pair == report.RAW_PAIR else results.library(),
+    }
+
+
+def run_train(names, options):
+    pairs = pairs_of(options)
+    for name in names:
+        if not models.SOURCES[name].is_causal:
+            raise Usage(f"{name} is no language model, and is measured by --once only")
+    stored = results.Results(options.out / "results.jsonl")
+    whole, everything = texts.text(), []
+    for name in names:
+        model = models.load(name, options.models, options.f32)
+        shares = texts.shares(model, whole)
+        texts.some(shares["train"], options.samples, "--samples")
+        shares["held"] = texts.some(shares["held"], options.held, "--held")
+        # All pairs of a seed, then the next seed: what an interrupted run leaves can be compared.
+        wanted = [
+            settings_of(model, whole, pair, seed, options)
+            for seed in range(1, options.seeds + 1)
+            for pair in pairs
+        ]
+        missing = [settings for settings in wanted if stored.get(settings) is None]
+        print(f"{name}: {len(wanted)} trainings, {len(missing)} to do", file=sys.stderr)
+        trainings = training.Trainings(model, shares, len(missing))
+        for settings in missing:
+            stored.add(settings, trainings.run(settings))
+        runs = {pair: {} for pair in pairs}
+        for settings in wanted:
+            runs[settings["pair"]][settings["seed"]] = stored.get(settings)
+        rows = report.summary(runs)
+        same = wanted[0]
+        title = f"{name}, {options.stages} stages, {options.samples} samples, rate {same['rate']}"
+        print(report.training_table(f"{title}, {model.dtype}", rows), flush=True)
+        report.training_picture(title, rows, options.out / f"{name}-train.png")
+        shown = {key: same[key] for key in same if key not in ("pair", "seed", "library")}
+        everything.append({"settings": shown, "pairs": rows, "runs": runs})
+    return everything
+
+
+COUNTS = {  # option: (default, what it is)
+    "rows": (128, "of 128 tokens, for --once"),
+    "samples": (64, "rows to train with"),
+    "epochs": (3, "how often each of them is seen"),
+    "seeds": (1, "trainings of each pair, whose rows and order differ"),
+    "held": (64, "rows that are held out"),
+}
+
+
 def parsed(words):
-    options = argparse.ArgumentParser(prog="run real", description=__doc__.splitlines()[0])
+    options = argparse.ArgumentParser(
+        prog="run real",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     what = options.add_mutually_exclusive_group(required=True)
     what.add_argument("--once", action="store_true", help="forward passes only")
-    options.add_argument(
-        "--model", default="smollm2", help=f"one or more of {','.join(models.SOURCES)}"
-    )
+    what.add_argument("--train", action="store_true", help="fine-tuning")
+    names = ",".join(models.SOURCES)
+    options.add_argument("--model", default="smollm2", help=f"some of {names} (default: smollm2)")
     options.add_argument("--codecs", default=CODECS, help=f"for --once (default: {CODECS})")
-    options.add_argument("--rows", type=int, default=128, help="rows of 128 tokens (default: 128)")
+    options.add_argument(
+        "--pairs", default=PAIRS, help=f"FORWARD/BACKWARD ... for --train (default: {PAIRS})"
+    )
+    for name, (default, meaning) in COUNTS.items():
+        about = f"{meaning} (default: {default})"
+        options.add_argument(f"--{name}", type=int, default=default, metavar="N", help=about)
+    options.add_argument("--stages", type=int, choices=(2, 4), default=4, help="default: 4")
+    rates = ", ".join(f"{name} {rate:g}" for name, rate in training.RATES.items())
+    options.add_argument("--rate", type=float, help=f"of AdamW (default: {rates})")
     options.add_argument("--f32", action="store_true", help="compute in float32, not in bf16")
     options.add_argument("--json", type=pathlib.Path, metavar="FILE", help="all figures")
-    for name in ("models", "out"):
-        default = ROOT / "build" / ("models" if name == "models" else "real")
+    for name, default in (("models", "models"), ("out", "real")):
+        default = ROOT / "build" / default
         options.add_argument(f"--{name}", type=pathlib.Path, default=default, metavar="DIR")
     return options.parse_args(words)
 
@@ -81,6 +184,11 @@ def chosen(options):
             raise Usage(f'there is no model "{name}": take one of {", ".join(models.SOURCES)}')
     if not names:
         raise Usage("--model needs the name of a model")
+    for name in COUNTS:
+        if getattr(options, name) < 1:
+            raise Usage(f"--{name} must be at least 1")
+    if options.rate is not None and not 0 < options.rate < 1:
+        raise Usage("--rate must be above 0 and below 1")
     return names
 
 
@@ -88,10 +196,8 @@ def main(words=None):
     """Returns the exit code."""
     options = parsed(words)
     try:
-        for name in ("rows",):
-            if getattr(options, name) < 1:
-                raise Usage(f"--{name} must be at least 1")
-        found = run_once(chosen(options), options)
+        names = chosen(options)
+        found = (run_train if options.train else run_once)(names, options)
         if options.json:
             options.json.write_text(json.dumps(found, indent=2) + "\n")
     except (Usage, models.Unreachable, models.Wrong) as error:

@@ -87,11 +87,18 @@ SOURCES = {
 
 @dataclasses.dataclass
 class Model:
-    """A model that is loaded. body computes the last hidden state, layers are its layers."""
+    """A model that is loaded. body computes the last hidden state, layers are its layers.
+
+    f32: whether it computes in float32. Otherwise torch's autocast chooses where bf16 is enough."""
 
     source: Source
     net: torch.nn.Module
     tokenizer: object
+    f32: bool = False
+
+    @property
+    def dtype(self) -> str:
+        return "f32" if self.f32 else "bf16 autocast"
 
     @property
     def body(self) -> torch.nn.Module:
@@ -204,8 +211,8 @@ def _parsed(source: Source, path: pathlib.Path, folder: pathlib.Path) -> None:
     half.rename(folder)
 
 
-def load(name: str, models: pathlib.Path) -> Model:
-    """Loads a model in float32. models: the folder in which weights are kept.
+def load(name: str, models: pathlib.Path, f32: bool = False) -> Model:
+    """Loads a model, with weights in float32. models: the folder in which weights are kept.
 
     Errors: Unreachable, Wrong."""
     source = SOURCES[name]
@@ -222,7 +229,7 @@ def load(name: str, models: pathlib.Path) -> Model:
             raise Wrong(f"{folder} was changed after it was written: delete it, and try again")
     kind = transformers.AutoModelForCausalLM if source.is_causal else transformers.AutoModel
     net = kind.from_pretrained(folder, dtype=torch.float32)
-    model = Model(source, net.eval(), transformers.AutoTokenizer.from_pretrained(folder))
+    model = Model(source, net.eval(), transformers.AutoTokenizer.from_pretrained(folder), f32)
     shape = (len(model.layers), net.config.hidden_size)
     if shape != (source.layers, source.channels):
         raise Wrong(f"{folder} has {shape[0]} layers and {shape[1]} channels: delete it")

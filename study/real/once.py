@@ -96,7 +96,7 @@ def _figures(rows: dict, raw: dict, boundaries: "list[Boundary]") -> dict:
 
 
 @torch.no_grad()
-def measure(model: Model, codecs: "list[str]", rows: torch.Tensor, f32: bool) -> dict:
+def measure(model: Model, codecs: "list[str]", rows: torch.Tensor) -> dict:
     """Sends the rows through the model without and with each codec. All codecs see a batch before
     the next one, so the logits of the raw model are computed once, and never kept.
 
@@ -111,7 +111,7 @@ def measure(model: Model, codecs: "list[str]", rows: torch.Tensor, f32: bool) ->
     began = time.monotonic()
     for start in range(0, len(rows), BATCH):
         batch = rows[start : start + BATCH]
-        with autocast(f32):
+        with autocast(model.f32):
             lasts = {codec: _last(model, batch, its) for codec, its in ends.items()}
             if model.source.is_causal:
                 found = _words(model, batch, lasts)
@@ -137,7 +137,7 @@ def measure(model: Model, codecs: "list[str]", rows: torch.Tensor, f32: bool) ->
     return {
         "model": model.source.name,
         "rows": len(rows),
-        "dtype": "f32" if f32 else "bf16 autocast",
+        "dtype": model.dtype,
         "loss": sum(raw["loss"]) / len(raw["loss"]) if "loss" in raw else None,
         "codecs": {codec: _figures(its, raw, ends[codec]) for codec, its in gathered.items()},
     }
