@@ -178,7 +178,7 @@ def _what_is_wrong(source: Source, path: pathlib.Path) -> str:
     return "has the right shape but other bytes"
 
 
-def _weights(source: Source, models: pathlib.Path) -> pathlib.Path:
+def weights(source: Source, models: pathlib.Path) -> pathlib.Path:
     """The file with the weights, fetched if it is not there, and checked."""
     path = models / source.name / source.file
     if not path.exists():
@@ -218,7 +218,7 @@ def load(name: str, models: pathlib.Path, f32: bool = False) -> Model:
     source = SOURCES[name]
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    path = _weights(source, models)
+    path = weights(source, models)
     folder = path.parent
     if path.suffix == ".gguf":
         folder = models / f"{name}-{source.sha256[:12]}"
