@@ -139,6 +139,33 @@ def run_train(names, options):
     return everything
 
 
+def run_processes(names, options):
+    """Says of each pair whether one process and two have the same losses. Raises Wrong if not."""
+    import processes
+    import torch
+
+    if names != [processes.NAME]:
+        raise Usage(f"--processes is for {processes.NAME} only")
+    pairs, found = pairs_of(options), []
+    torch.set_num_threads(1)
+    for pair in pairs:
+        model = models.load(processes.NAME, options.models, options.f32)
+        rows = texts.some(texts.shares(model, texts.text())["train"], options.samples, "--samples")
+        steps = processes.steps_of(1, options.samples, options.epochs)
+        rate = options.rate or training.RATES[processes.NAME]
+        given = (pair, rows, steps, rate)
+        one = processes.of_one_process(model, *given)
+        del model
+        two = processes.of_two_processes(options.models, options.f32, *given)
+        found.append({"pair": pair, "one_process": one, "two_processes": two})
+        told = "the same bits" if one == two else "DIFFERENT losses"
+        print(f"{pair}: {told} in {len(steps)} steps, the last loss is {one[-1]:.6f}", flush=True)
+    different = [its["pair"] for its in found if its["one_process"] != its["two_processes"]]
+    if different:
+        raise models.Wrong(f"one process and two have different losses: {' '.join(different)}")
+    return found
+
+
 COUNTS = {  # option: (default, what it is)
     "rows": (128, "of 128 tokens, for --once"),
     "samples": (64, "rows to train with"),
@@ -169,6 +196,11 @@ def parsed(words):
     options.add_argument("--stages", type=int, choices=(2, 4), default=4, help="default: 4")
     rates = ", ".join(f"{name} {rate:g}" for name, rate in training.RATES.items())
     options.add_argument("--rate", type=float, help=f"of AdamW (default: {rates})")
+    options.add_argument(
+        "--processes",
+        action="store_true",
+        help="with --train: whether two processes have the same losses as one, with two stages",
+    )
     options.add_argument("--f32", action="store_true", help="compute in float32, not in bf16")
     options.add_argument("--json", type=pathlib.Path, metavar="FILE", help="all figures")
     for name, default in (("models", "models"), ("out", "real")):
@@ -197,7 +229,10 @@ def main(words=None):
     options = parsed(words)
     try:
         names = chosen(options)
-        found = (run_train if options.train else run_once)(names, options)
+        if options.processes and not options.train:
+            raise Usage("--processes is for --train")
+        run = run_once if options.once else run_processes if options.processes else run_train
+        found = run(names, options)
         if options.json:
             options.json.write_text(json.dumps(found, indent=2) + "\n")
     except (Usage, models.Unreachable, models.Wrong) as error:

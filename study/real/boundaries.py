@@ -64,8 +64,8 @@ class Boundary:
     def hook(self, module: torch.nn.Module, inputs: object, output: object) -> object:
         """A forward hook of the layer in front of this boundary."""
         if isinstance(output, tuple):
-            return (_Send.apply(output[0], self), *output[1:])
-        return _Send.apply(output, self)
+            return (send(output[0], self), *output[1:])
+        return send(output, self)
 
 
 class _Send(torch.autograd.Function):
@@ -80,6 +80,11 @@ class _Send(torch.autograd.Function):
     def backward(ctx, gradient):
         wire = ctx.boundary.backward
         return (gradient if wire is None else wire.send(gradient, ctx.boundary.ids)), None
+
+
+def send(x: torch.Tensor, boundary: Boundary) -> torch.Tensor:
+    """What arrives behind a boundary. In the backward pass, its gradient goes back through it."""
+    return _Send.apply(x, boundary)
 
 
 @contextlib.contextmanager
