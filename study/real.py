@@ -219,6 +219,8 @@ def chosen(options):
     for name in COUNTS:
         if getattr(options, name) < 1:
             raise Usage(f"--{name} must be at least 1")
+    if options.once and "minilm" in names and options.rows < 3:
+        raise Usage("minilm compares rows with each other: --rows must be at least 3")
     if options.rate is not None and not 0 < options.rate < 1:
         raise Usage("--rate must be above 0 and below 1")
     return names
@@ -234,12 +236,16 @@ def main(words=None):
         run = run_once if options.once else run_processes if options.processes else run_train
         found = run(names, options)
         if options.json:
+            options.json.parent.mkdir(parents=True, exist_ok=True)
             options.json.write_text(json.dumps(found, indent=2) + "\n")
     except (Usage, models.Unreachable, models.Wrong) as error:
         print(f"real: {error}", file=sys.stderr)
         return {Usage: 2, models.Unreachable: 77}.get(type(error), 1)
     except deltawire.DeltawireError as error:
         print(f"real: {error.why}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"real: {error}", file=sys.stderr)
         return 1
     return 0
 

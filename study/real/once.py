@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Optional
 
 import torch
 
@@ -16,7 +17,7 @@ LOGITS = 2**26  # that are held at a time: with 262,144 words a whole batch woul
 SCALE = 20.0  # of similarities in front of their softmax, as such models are trained
 
 
-def _last(model: Model, batch: torch.Tensor, codec: "list[Boundary]") -> torch.Tensor:
+def _last(model: Model, batch: torch.Tensor, codec: list[Boundary]) -> torch.Tensor:
     with between(model, model.source.boundaries, codec):
         words = {"use_cache": False} if model.source.is_causal else {}
         return model.body(input_ids=batch, **words).last_hidden_state
@@ -26,7 +27,7 @@ def _log_probabilities(model: Model, hidden: torch.Tensor) -> torch.Tensor:
     return torch.log_softmax(model.net.lm_head(hidden).float(), -1)
 
 
-def _words(model: Model, batch: torch.Tensor, lasts: "dict[str, torch.Tensor]") -> dict:
+def _words(model: Model, batch: torch.Tensor, lasts: dict[Optional[str], torch.Tensor]) -> dict:
     """{codec: {what: a figure for each row}} of one batch; the key None is the raw model."""
     found: dict = {codec: {"loss": [], "kl": [], "flips": []} for codec in lasts}
     each = max(1, LOGITS // (batch.shape[1] * model.net.config.vocab_size))
@@ -46,7 +47,7 @@ def _words(model: Model, batch: torch.Tensor, lasts: "dict[str, torch.Tensor]") 
     return found
 
 
-def _sentences(embeddings: "dict[str, torch.Tensor]") -> dict:
+def _sentences(embeddings: dict[Optional[str], torch.Tensor]) -> dict:
     """The same for a model of sentences, from the embeddings of all rows: 1 - cosine, the KL
     divergence between softmaxes of the similarities to all other rows, and whether another row is
     the nearest one."""
@@ -68,7 +69,7 @@ def _sentences(embeddings: "dict[str, torch.Tensor]") -> dict:
     return found
 
 
-def _figures(rows: dict, raw: dict, boundaries: "list[Boundary]") -> dict:
+def _figures(rows: dict, raw: dict, boundaries: list[Boundary]) -> dict:
     """The figures of one codec, from those of its rows."""
     wires = [boundary.forward for boundary in boundaries]
     errors = [wire.errors() for wire in wires]
@@ -95,8 +96,14 @@ def _figures(rows: dict, raw: dict, boundaries: "list[Boundary]") -> dict:
     return its
 
 
+def _progress(model: Model, done: int, rows: int, began: float) -> None:
+    left = (time.monotonic() - began) * (rows - done) / done
+    name = model.source.name
+    print(f"{name}: {done} of {rows} rows, about {left:.0f} s left", file=sys.stderr, flush=True)
+
+
 @torch.no_grad()
-def measure(model: Model, codecs: "list[str]", rows: torch.Tensor) -> dict:
+def measure(model: Model, codecs: list[str], rows: torch.Tensor) -> dict:
     """Sends the rows through the model without and with each codec. All codecs see a batch before
     the next one, so the logits of the raw model are computed once, and never kept.
 
@@ -124,13 +131,7 @@ def measure(model: Model, codecs: "list[str]", rows: torch.Tensor) -> dict:
         for codec, its in found.items():
             for what, values in its.items():
                 gathered[codec].setdefault(what, []).extend(values)
-        done, spent = min(start + BATCH, len(rows)), time.monotonic() - began
-        print(
-            f"{model.source.name}: {done} of {len(rows)} rows, about "
-            f"{spent * (len(rows) - done) / done:.0f} s left",
-            file=sys.stderr,
-            flush=True,
-        )
+        _progress(model, start + len(batch), len(rows), began)
     if not model.source.is_causal:
         gathered = _sentences({codec: torch.stack(its["e"]) for codec, its in gathered.items()})
     raw = gathered.pop(None)

@@ -20,6 +20,7 @@ if MISSING:
 sys.path.insert(0, str(ROOT / "study"))
 import real  # noqa: E402
 
+ROW = 3 * 128 * 576  # values that one row of text sends through the three boundaries
 FILE = real.models.SOURCES["smollm2"].file
 
 
@@ -32,6 +33,23 @@ def weights():
         pytest.skip(str(error))
 
 
+@pytest.fixture
+def sent(monkeypatch):
+    """{(config, whether ids were given): [bits, values]} of all frames from now on."""
+    total = {}
+    encode = deltawire.Encoder.encode
+
+    def counted(self, x, ids=None, **named):
+        frame = encode(self, x, ids, **named)
+        its = total.setdefault((self.config, ids is not None), [0, 0])
+        its[0] += 8 * len(frame)
+        its[1] += math.prod(x.shape)
+        return frame
+
+    monkeypatch.setattr(deltawire.Encoder, "encode", counted)
+    return total
+
+
 def words(out, *more):
     return [*more, "--out", str(out), "--json", str(out / "all.json")]
 
@@ -40,26 +58,15 @@ def found(out):
     return json.loads((out / "all.json").read_text())[0]
 
 
-def test_once(weights, tmp_path, monkeypatch):
-    sent = {}
-    encode = deltawire.Encoder.encode
-
-    def counted(self, x, *args, **named):
-        frame = encode(self, x, *args, **named)
-        total = sent.setdefault(self.config.text, [0, 0])
-        total[0] += 8 * len(frame)
-        total[1] += math.prod(x.shape)
-        return frame
-
-    monkeypatch.setattr(deltawire.Encoder, "encode", counted)
+def test_once(weights, tmp_path, sent):
     codecs = "raw:f32 delta:bits=4 direct:form=step,step=0.5,group=row,entropy=rans"
     assert real.main(words(tmp_path, "--once", "--rows", "2", "--codecs", codecs)) == 0
     its = found(tmp_path)
     assert 3 < its["loss"] < 5, "the model does not know the text as it should"
     assert list(its["codecs"]) == codecs.split()
     for codec, figures in its["codecs"].items():
-        bits, values = sent[deltawire.Config(codec).text]
-        assert values == 3 * 2 * 128 * 576, "not every boundary was passed once"
+        bits, values = sent[deltawire.Config(codec), False]
+        assert values == 2 * ROW, "not every boundary was passed once"
         assert figures["bits"] == pytest.approx(bits / values, rel=1e-12), codec
     exact, lossy = its["codecs"]["raw:f32"], its["codecs"][codecs.split()[2]]
     assert exact["loss"] == its["loss"] and exact["kl"][0] == exact["flips_percent"][0] == 0
@@ -68,7 +75,7 @@ def test_once(weights, tmp_path, monkeypatch):
     assert (tmp_path / "smollm2-once.png").exists() == bool(importlib.util.find_spec("matplotlib"))
 
 
-def test_train(weights, tmp_path, monkeypatch):
+def test_train(weights, tmp_path, monkeypatch, sent):
     pairs = "raw:f32/raw:f32 delta:bits=4/direct:bits=4"
     line = words(tmp_path, "--train", "--samples", "8", "--held", "2", "--epochs", "1", "--f32")
     line += ["--pairs", pairs]
@@ -78,6 +85,11 @@ def test_train(weights, tmp_path, monkeypatch):
     for what in ("training_loss", "held_out_loss"):
         assert exact[what] == raw[what] < 5, "frames without loss changed the training"
         assert lossy[what] != raw[what] and abs(lossy[what] / raw[what] - 1) < 0.1
+    for pair in pairs.split():
+        forward, backward = map(deltawire.Config, pair.split("/"))
+        assert sent[forward, True][1] == (8 if forward != backward else 16) * ROW
+        assert sent[backward, True][1] == sent[forward, True][1], "gradients were not sent"
+        assert sent[forward, False][1] == 2 * ROW, "held-out rows were not sent without ids"
     assert raw["bits_forward"] is raw["bits_backward"] is None
     assert all(8 < bits < 9 for bits in lossy["bits_forward"]), "a first visit has 8 bits"
     assert all(4 < bits < 5 for bits in lossy["bits_backward"])
