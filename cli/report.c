@@ -189,6 +189,13 @@ static void on_save(void *context, const char *directory, uint32_t step)
                                "directory", directory));
 }
 
+static void on_misfit(void *context, const char *sentence)
+{
+    dw_report *report = context;
+    fprintf(stderr, "deltawire: warning: %s\n", sentence);
+    log_line(report, json_pack("{s:s, s:s}", "event", "misfit", "sentence", sentence));
+}
+
 static void log_summary(dw_report *report, const dw_train_summary *summary)
 {
     json_t *line = json_pack(
@@ -273,6 +280,7 @@ void dw_report_hooks(dw_report *report, dw_train_hooks *hooks)
     hooks->on_eval = on_eval;
     hooks->on_save = on_save;
     hooks->on_summary = on_summary;
+    hooks->on_misfit = on_misfit;
 }
 
 int dw_report_close(dw_report *report)

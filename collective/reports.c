@@ -49,6 +49,11 @@ static void add_counters(dw_counters *sum, const dw_encoder *encoder)
     sum->x_square += one.x_square;
     sum->delta_square += one.delta_square;
     sum->error_square += one.error_square;
+    sum->measured_rows += one.measured_rows;
+    sum->row_error_sum += one.row_error_sum;
+    sum->bulk_error_sum += one.bulk_error_sum;
+    if (one.row_error_largest > sum->row_error_largest)
+        sum->row_error_largest = one.row_error_largest;
 }
 
 static void give(dw_counters *counters, const dw_counters *sum)

@@ -28,6 +28,7 @@ typedef struct run {
     double epoch_loss; /* sum over the steps of the current epoch */
     uint32_t epoch_steps;
     double train_loss, held_out_loss, plain_loss;
+    bool told[2]; /* on_misfit: of activations, and of gradients */
 } run;
 
 static double seconds_since(uint64_t ns)
@@ -191,6 +192,25 @@ static void report_step(run *r, uint32_t place, dw_train_step *done)
     if (r->hooks->on_step) r->hooks->on_step(r->hooks->context, done);
 }
 
+/* Tells once if the codec of a channel does not fit what this rank sends. */
+static void tell_misfit(run *r, dw_channel *channel, const dw_codec_setting *codec,
+                        dw_tensor_kind kind)
+{
+    enum { FIRST_STEPS = 32 };
+    bool *told = &r->told[kind == DW_GRADIENTS], is_forward = kind == DW_ACTIVATIONS;
+    uint32_t stage = r->settings.stage;
+    char text[DW_CONFIG_TEXT_BYTES + 512];
+    dw_why why;
+    if (!channel || *told || !r->hooks->on_misfit || r->step > r->first_step + FIRST_STEPS) return;
+    dw_counters sent = dw_channel_sent(channel);
+    *told = dw_counters_misfit(&sent, &codec->config, kind, &why);
+    if (!*told) return;
+    snprintf(text, sizeof text, "the %s codec %s does not fit what stage %u sends to stage %u: %s",
+             is_forward ? "forward" : "backward", codec->text, stage,
+             is_forward ? stage + 1 : stage - 1, why.text);
+    r->hooks->on_misfit(r->hooks->context, text);
+}
+
 static dw_status train_step(run *r)
 {
     const dw_train_config *config = &r->settings.config;
@@ -208,6 +228,8 @@ static dw_status train_step(run *r)
     r->step++;
     done.seconds = seconds_since(since);
     if (is_rank_0(r)) report_step(r, place, &done);
+    tell_misfit(r, r->stage.after.channel, &r->settings.forward.after, DW_ACTIVATIONS);
+    tell_misfit(r, r->stage.before.channel, &r->settings.backward.before, DW_GRADIENTS);
     return DW_OK;
 }
 

@@ -511,6 +511,16 @@ DW_API dw_status dw_encoder_peek(const dw_encoder *encoder, dw_key key, dw_tenso
 
 /* Fills *counters; the caller sets counters->struct_size first. Errors: ARGUMENT. */
 DW_API dw_status dw_encoder_counters(const dw_encoder *encoder, dw_counters *counters);
+/* Whether counters of encoders, with this config, say that the codec does not fit the tensors:
+ * activations that lose more than a quarter of the norm of their rows, with or without the largest
+ * values; gradients that lose 1.3 times what their steps imply; more than 1 in 100 values that
+ * escaped; values that overflowed. Returns 1 and writes one sentence with a remedy to *why, or
+ * returns 0; so it does, too, if the counters have no errors of rows (those of a GPU), or the
+ * config is not valid. Ask after the first steps, while there is time to change the codec. State:
+ * none. Threads: any. Source of the limits: docs/codecs.md. */
+typedef enum dw_tensor_kind { DW_ACTIVATIONS = 1, DW_GRADIENTS = 2 } dw_tensor_kind;
+DW_API int dw_counters_misfit(const dw_counters *counters, const dw_config *config,
+                              dw_tensor_kind kind, dw_why *why);
 /* Returns a sentence about the last error, "" before the first. Valid until the next call. */
 DW_API const char *dw_encoder_why(const dw_encoder *encoder);
 

@@ -177,7 +177,9 @@ typedef struct dw_train_summary {
 } dw_train_summary;
 
 /* Callbacks; each may be NULL. They are called in the caller's thread, and only by rank 0, except
- * on_listening, which every rank that listens calls. */
+ * on_listening, which every rank that listens calls, and on_misfit, which every rank calls at most
+ * once for each of its boundaries, in the first steps: the codec does not fit what it sends there
+ * (dw_counters_misfit). sentence: says which, and what to do. */
 typedef struct dw_train_hooks {
     void *context;
     void (*on_listening)(void *context, const char *uri);
@@ -186,6 +188,7 @@ typedef struct dw_train_hooks {
     void (*on_eval)(void *context, const dw_train_eval *eval);
     void (*on_save)(void *context, const char *directory, uint32_t step);
     void (*on_summary)(void *context, const dw_train_summary *summary);
+    void (*on_misfit)(void *context, const char *sentence);
     /* If it becomes non-zero, all ranks end soon; this one returns CANCELLED. */
     const volatile int *stop;
 } dw_train_hooks;

@@ -2,10 +2,11 @@
 # config.py - Config: a codec and its options, parsed from a text.
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any, Optional, Union
 
 from deltawire._library import core, ffi, native, pools
-from deltawire.errors import check, new_why, refuse
+from deltawire.counters import Counters
+from deltawire.errors import check, new_why, refuse, text_of
 
 TEXT_BYTES = 320  # DW_CONFIG_TEXT_BYTES
 
@@ -56,6 +57,20 @@ class Config:
     def agreement(self) -> str:
         """The part of the text that must be the same at the encoder and the decoder."""
         return _format(core.dw_config_agreement, self._struct)
+
+    def misfit(self, counters: Counters, kind: str = "activations") -> Optional[str]:
+        """A sentence, with a remedy, if the counters of encoders with this config say that it does
+        not fit their tensors; else None. Ask after the first steps.
+
+        kind: "activations" or "gradients". deltawire.h names the limits (dw_counters_misfit)."""
+        kinds = {"activations": core.DW_ACTIVATIONS, "gradients": core.DW_GRADIENTS}
+        if kind not in kinds:
+            refuse(f'kind must be "activations" or "gradients", not {kind!r}')
+        struct = ffi.new("dw_counters *", counters._asdict())
+        struct.struct_size = ffi.sizeof("dw_counters")
+        why = new_why()
+        found = core.dw_counters_misfit(struct, self._struct, kinds[kind], why)
+        return text_of(why.text) if found else None
 
     def _needs_ids(self) -> bool:
         """Whether an encoder keeps state under ids: the codec delta, or feedback."""

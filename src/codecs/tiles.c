@@ -95,26 +95,48 @@ static bool measured_part(const dw_layout *layout, dw_dtype prev_dtype, uint64_t
     return true;
 }
 
-/* Adds the error of a row, whose norms are known, to the sums: that of the whole row, and that of
- * its bulk. back: what arrives; it has at most DW_TILE_ELEMENTS values, as x has. */
-static void add_row_error(const dw_norms_run *row, const dw_norms *norms, dw_sums *sums)
+/* Adds the error of n consecutive values of a row to the sums: that of all, and that of the bulk.
+ */
+static void add_row_error(const float *x, const float *y, uint64_t n, dw_sums *sums)
 {
-    float x[DW_TILE_ELEMENTS], y[DW_TILE_ELEMENTS];
-    double error = sqrt(norms->error / norms->x), of_x = 0, of_error = 0;
-    if (!(error <= DBL_MAX)) return; /* a row of zeros */
-    dw_elements_widen(row->x, row->x_dtype, row->n, x);
-    dw_elements_widen(row->back, row->back_dtype, row->n, y);
-    float limit = (float)(DW_BULK_LIMIT * sqrt(norms->x / (double)row->n));
-    for (uint64_t i = 0; i < row->n; i++) {
+    double of_x = 0, of_error = 0, of_bulk = 0, of_bulk_error = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        double error = (double)x[i] - (double)y[i];
+        of_x += (double)x[i] * (double)x[i];
+        of_error += error * error;
+    }
+    double part = sqrt(of_error / of_x);
+    if (!(part <= DBL_MAX)) return; /* zeros */
+    float limit = (float)(DW_BULK_LIMIT * sqrt(of_x / (double)n));
+    for (uint64_t i = 0; i < n; i++) {
         double value = fabsf(x[i]) <= limit ? (double)x[i] : 0,
-               off = fabsf(x[i]) <= limit ? (double)x[i] - (double)y[i] : 0;
-        of_x += value * value;
-        of_error += off * off;
+               error = fabsf(x[i]) <= limit ? (double)x[i] - (double)y[i] : 0;
+        of_bulk += value * value;
+        of_bulk_error += error * error;
     }
     sums->rows++;
-    sums->row_error += error;
-    sums->bulk_error += of_x > 0 ? sqrt(of_error / of_x) : 0;
-    if (error > sums->row_error_largest) sums->row_error_largest = error;
+    sums->row_error += part;
+    sums->bulk_error += of_bulk > 0 ? sqrt(of_bulk_error / of_bulk) : 0;
+    if (part > sums->row_error_largest) sums->row_error_largest = part;
+}
+
+/* The same for the rows of a run, or their parts in it. call: x, and what arrives of it. */
+static void add_row_errors(const dw_encode_job *job, const dw_run *r, const dw_norms_run *call,
+                           dw_sums *sums)
+{
+    const dw_layout *layout = &job->layout;
+    float x[DW_TILE_ELEMENTS], y[DW_TILE_ELEMENTS];
+    uint64_t column = r->element % layout->c;
+    dw_elements_widen(call->x, call->x_dtype, r->channels, x);
+    dw_elements_widen(call->back, call->back_dtype, r->channels, y);
+    for (uint64_t at = 0, n; at < r->channels; at += n, column = 0) {
+        bool is_poisoned = false;
+        uint32_t segment = (uint32_t)(at / layout->segment_channels);
+        n = layout->c - column < r->channels - at ? layout->c - column : r->channels - at;
+        for (uint64_t end = at + n; segment * (uint64_t)layout->segment_channels < end; segment++)
+            is_poisoned = is_poisoned || dw_tiles_is_poisoned(layout, job->payload, r, segment);
+        if (!is_poisoned) add_row_error(x + at, y + at, n, sums);
+    }
 }
 
 void dw_tiles_measure_run(const dw_encode_job *job, uint64_t tile, const dw_run *run,
@@ -148,10 +170,7 @@ void dw_tiles_measure_run(const dw_encode_job *job, uint64_t tile, const dw_run 
         call.back_dtype = DW_F32;
     }
     job->kernels->norms(&call, &norms);
-    bool is_poisoned = false;
-    for (uint32_t i = 0; i < r.segments; i++)
-        is_poisoned = is_poisoned || dw_tiles_is_poisoned(&job->layout, job->payload, &r, i);
-    if (!is_poisoned && !job->keeps_residual) add_row_error(&call, &norms, sums);
+    if (!job->keeps_residual) add_row_errors(job, &r, &call, sums);
     sums->x_square += norms.x;
     sums->delta_square += norms.delta;
     sums->error_square += norms.error;

@@ -80,6 +80,8 @@ def _figures(rows: dict, raw: dict, boundaries: list[Boundary]) -> dict:
         "bits_at": bits,
         "error_at": [mean for mean, _ in errors],
         "largest_error_at": [largest for _, largest in errors],
+        "bulk_error_at": [counter.bulk_error for counter in counters],
+        "misfit": [wire.encoder.config.misfit(wire.encoder.counters()) for wire in wires],
         "escaped_values": [counter.escaped_values for counter in counters],
         "poisoned_groups": [counter.poisoned_groups for counter in counters],
         "kl": mean_of(rows["kl"]),

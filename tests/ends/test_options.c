@@ -179,6 +179,71 @@ static void decodes_of_checked_frames_need_no_memory(void **state)
     }
 }
 
+/* What the rows of a sample are like in the next test. */
+typedef enum rows {
+    ORDINARY,   /* normal values */
+    SINK,       /* the first row is 100 times as large as others */
+    CHANNEL,    /* in every row, one channel is 400 times as large as others */
+    UNEQUAL,    /* every row is 1.2 times as large as the one before, but for every 64th */
+    OUTLIERS,   /* 1.3 % of all values are 1000 times as large as others */
+    OUT_OF_F16, /* one value is 7e4 */
+} rows;
+
+/* A codec that does not fit its tensors is told, with a remedy, and one that fits is not. */
+static void counters_tell_which_codec_does_not_fit(void **state)
+{
+    enum { ROWS = 512, CHANNELS = 576, VALUES = ROWS * CHANNELS };
+    static const struct {
+        const char *config;
+        rows rows;
+        dw_tensor_kind kind;
+        const char *remedy; /* NULL: it fits */
+    } cases[] = {
+        {"direct:form=step,step=0.5", SINK, DW_ACTIVATIONS, NULL},
+        {"direct:form=step,step=0.5,group=sample", ORDINARY, DW_ACTIVATIONS, NULL},
+        {"direct:form=step,step=0.5,group=sample", SINK, DW_ACTIVATIONS, "leave out group=sample"},
+        {"delta:form=step,group=sample", SINK, DW_ACTIVATIONS, "leave out group=sample"},
+        {"direct:form=step", ORDINARY, DW_ACTIVATIONS, "smaller step"},
+        {"direct:bits=4", ORDINARY, DW_ACTIVATIONS, NULL},
+        {"direct:bits=2", ORDINARY, DW_ACTIVATIONS, "mx"},
+        {"direct:bits=8,group=row", CHANNEL, DW_ACTIVATIONS, "mx"},
+        {"mx", CHANNEL, DW_ACTIVATIONS, NULL},
+        {"direct:form=step,step=2,rounding=dither", UNEQUAL, DW_GRADIENTS, NULL},
+        {"direct:form=step,step=2,rounding=dither,group=sample", ORDINARY, DW_GRADIENTS, NULL},
+        {"direct:form=step,step=2,rounding=dither,group=sample", UNEQUAL, DW_GRADIENTS, "group"},
+        {"direct:form=step,step=0.5", OUTLIERS, DW_GRADIENTS, "larger step"},
+        {"direct:bits=2", ORDINARY, DW_GRADIENTS, NULL},
+        {"raw:f16", OUT_OF_F16, DW_GRADIENTS, "bf16"},
+        {"raw:bf16", OUT_OF_F16, DW_GRADIENTS, NULL},
+        {"delta:prev=f16", OUT_OF_F16, DW_ACTIVATIONS, "bf16"}};
+    static float x[VALUES];
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, ROWS, CHANNELS);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        test_random random = {k};
+        test_pair pair;
+        dw_config config;
+        dw_why why = {{0}, 0};
+        float size = 1;
+        for (int i = 0; i < VALUES; i++) {
+            bool is_large = (cases[k].rows == SINK && i < CHANNELS) ||
+                            (cases[k].rows == CHANNEL && i % CHANNELS == 9);
+            if (cases[k].rows == UNEQUAL && i % CHANNELS == 0)
+                size = i % (64 * CHANNELS) ? size * 1.2f : 1;
+            x[i] = test_normal(&random) * size * (is_large ? 400 : 1);
+            if (cases[k].rows == OUTLIERS && i % 77 == 5) x[i] = 1000;
+        }
+        if (cases[k].rows == OUT_OF_F16) x[77] = 7e4f;
+        test_pair_open(&pair, cases[k].config, 1, ROWS, CHANNELS, DW_F32);
+        test_pair_encode(&pair, &(dw_key){1, 0}, &tx);
+        dw_counters counters = test_encoder_counters(pair.encoder);
+        assert_int_equal(dw_config_parse(&config, cases[k].config, NULL), DW_OK);
+        int found = dw_counters_misfit(&counters, &config, cases[k].kind, &why);
+        if (found != (cases[k].remedy != NULL) || !strstr(why.text, found ? cases[k].remedy : ""))
+            fail_msg("%s, rows of kind %d: \"%s\"", cases[k].config, (int)cases[k].rows, why.text);
+        test_pair_close(&pair);
+    }
+}
+
 int main(void)
 {
     if (!test_can_run()) return 77;
@@ -187,6 +252,7 @@ int main(void)
         cmocka_unit_test(a_check_says_what_a_decode_returns_and_changes_nothing),
         cmocka_unit_test(a_check_keeps_a_copy_that_is_damaged),
         cmocka_unit_test(decodes_of_checked_frames_need_no_memory),
+        cmocka_unit_test(counters_tell_which_codec_does_not_fit),
     };
     return cmocka_run_group_tests_name("options", tests, NULL, NULL);
 }

@@ -104,10 +104,10 @@ class Compression:
         backward = (options.backward, None, options.threads)
         to_before, to_after = f"{index} to {index - 1}", f"{index} to {index + 1}"
         if self.before is None and not stage.is_first and not torch_stage.is_here(stage, index - 1):
-            watch = Watch(options.dataset_size, f"backward by stage {index}")
+            watch = Watch(options.dataset_size, "gradients", f"backward by stage {index}")
             self.before = Side(index - 1, Sender(*backward, to_before), Receiver(*forward), watch)
         if self.after is None and not stage.is_last and not torch_stage.is_here(stage, index + 1):
-            watch = Watch(options.dataset_size, f"forward by stage {index}")
+            watch = Watch(options.dataset_size, "activations", f"forward by stage {index}")
             self.after = Side(index + 1, Sender(*forward, to_after), Receiver(*backward), watch)
 
     def prepared(self, microbatches: int) -> None:

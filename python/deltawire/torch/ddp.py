@@ -36,6 +36,7 @@ from deltawire.torch.ddp_sums import LinkedPeers
 from deltawire.torch.ddp_traffic import Traffic
 from deltawire.torch.ddp_worker import Crew, Job
 from deltawire.torch.ends import of_flat
+from deltawire.torch.watch import Fit
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 WAYS = ("auto", "gather", "parts")
@@ -131,6 +132,7 @@ class DdpState:
         self._arguments = (codec, sums, exchange, timeout, carrier)
         self._carrier, self._link = carrier, link
         self._codec = of_flat(codec)
+        self._fit = Fit("gradients", "by this hook")
         self._sums = self._codec if sums is None else of_flat(sums)
         self._way, self._threads = exchange, pool_of(threads) or 0
         self._timeout = timeout
@@ -431,6 +433,7 @@ class DdpState:
         assert self._peers is not None
         self._peers.flush()
         self._steps += 1
+        self._fit.look(self._peers.encoders(self._buckets.values()))
         self._complete = True
         for gone in [digest for digest in self._buckets if digest not in self._seen]:
             del self._layouts[gone]

@@ -7,7 +7,7 @@ same number on all ranks that have decoded the same frames."""
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Callable
+from typing import Any, Callable, Iterable
 
 import torch
 import torch.distributed as dist
@@ -84,6 +84,11 @@ class Peers:
     def states(self, exchanges: "list[Any]") -> "list[dict[str, torch.Tensor]]":
         """Returns the saved state of each exchange."""
         return [ddp_saved.states_of(exchange.ends()) for exchange in exchanges]
+
+    def encoders(self, exchanges: "Iterable[Any]") -> "list[Any]":
+        """What Fit looks at."""
+        ends = [end for exchange in exchanges for end in exchange.ends().values()]
+        return [end for end in ends if isinstance(end, Encoder)]
 
     def flush(self) -> None:
         """Does nothing: gloo has sent what it was given when a collective has ended."""

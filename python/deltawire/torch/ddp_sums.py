@@ -18,6 +18,16 @@ from deltawire.torch.ddp_layout import Layout
 from deltawire.torch.ddp_traffic import Traffic
 
 
+class _Counted:
+    """What a group has counted of a codec, in the place of an encoder."""
+
+    def __init__(self, config: Config, counted: Any) -> None:
+        self.config, self._counted = config, counted
+
+    def counters(self) -> Any:
+        return self._counted
+
+
 class LinkedPeers:
     """What all exchanges of a hook have in common, over links. It has the methods of Peers.
 
@@ -37,6 +47,7 @@ class LinkedPeers:
     ) -> None:
         self.rank, self.world, self.spoiled = meeting.rank, len(meeting.ranks), False
         used = [codec] if hops == 1 else [codec, sums]
+        self._used = used
         self.keeps = any(config._needs_ids() for config in used)
         self.may_drop = any("quota_bytes" in config.text for config in used)
         self.sums = Sums(meeting, carrier, link, codec, sums, threads, hops)
@@ -58,6 +69,11 @@ class LinkedPeers:
     def states(self, exchanges: "list[Summed]") -> "list[dict[str, torch.Tensor]]":
         found = self.sums.states()
         return [_named(found.get(exchange.slot, [])) for exchange in exchanges]
+
+    def encoders(self, exchanges: Any) -> "list[Any]":
+        """What Fit looks at: the codecs of both hops."""
+        counted = self.sums.group.codecs() if self.sums.group._open else ()
+        return [_Counted(config, one) for config, one in zip(self._used, counted)]
 
     def flush(self) -> None:
         self.sums.flush()

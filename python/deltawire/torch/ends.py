@@ -88,6 +88,9 @@ class Ends:
             return {}
         return {slot: end for (which, slot), end in self._made.items() if not which}
 
+    def encoders(self) -> "list[Any]":
+        return list(self._made.values())
+
     def stats(self) -> "dict[str, Any]":
         counters = [end.counters() for end in self._made.values()]
         keyed = [end.counters() for end in self.stateful().values()]

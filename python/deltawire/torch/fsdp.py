@@ -24,6 +24,7 @@ from deltawire.torch.ddp_agree import Meeting
 from deltawire.torch.ddp_layout import Layout
 from deltawire.torch.ddp_worker import as_ours
 from deltawire.torch.ends import of_flat
+from deltawire.torch.watch import Fit
 from deltawire.torch.fsdp_scatter import LinkedShardPeers, ShardPeers
 
 ADVICE = (
@@ -110,6 +111,7 @@ class FsdpState:
         self._to_flush = self._closed = False
         self._life = Life.now
         self._steps = self._calls = self._raw_bytes = 0
+        self._fit = Fit("gradients", "by this FsdpState")
         self._end = weakref.finalize(self, self._peers.close)
         for (_, module, _), one in zip(modules, made):
             module.set_custom_reduce_scatter(one)
@@ -279,6 +281,7 @@ class FsdpState:
             self._peers.flush()
             self._to_flush = False
             self._steps += 1
+            self._fit.look(self._peers.encoders(self._held.values()))
 
 
 class Gradients:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# watch.py - Watch: warns if ids do not recur, which costs bandwidth and memory.
-"""It assumes that an epoch ends when dataset_size samples have been sent or, if dataset_size is not
-given, when an evaluation begins."""
+# watch.py - warnings: Watch, if ids do not recur, which costs bandwidth and memory; Fit, if a codec
+# does not fit its tensors, which costs the model.
+"""Watch assumes that an epoch ends when dataset_size samples have been sent or, if dataset_size is
+not given, when an evaluation begins."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any, Optional
+from typing import Any, Iterable, Optional
 
 ADVICE = (
     "Give a sample the same id in every epoch: its index in the data set, not its position in the "
@@ -15,13 +16,43 @@ ADVICE = (
 )
 
 
+class Fit:
+    """Warns once if encoders say in the first steps that their codec does not fit.
+
+    kind: "activations" or "gradients". where: words for the warning."""
+
+    STEPS = 32
+
+    def __init__(self, kind: str, where: str) -> None:
+        self._kind, self._where = kind, where
+        self._left = self.STEPS
+
+    def look(self, encoders: "Iterable[Any]") -> None:
+        """Called once for a step. encoders: anything with a config and counters()."""
+        if self._left == 0:
+            return
+        self._left -= 1
+        for encoder in encoders:
+            sentence = encoder.config.misfit(encoder.counters(), self._kind)
+            if sentence is not None:
+                self._left = 0
+                warnings.warn(
+                    f"the codec {encoder.config.text} does not fit what is sent {self._where}: "
+                    f"{sentence}",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+                return
+
+
 class Watch:
     """Watches one Sender; look is called at the beginning of every step.
 
-    dataset_size: the number of samples in the data set, or None. where: words for the warning."""
+    dataset_size: the number of samples in the data set, or None. kind, where: as for Fit."""
 
-    def __init__(self, dataset_size: Optional[int], where: str) -> None:
+    def __init__(self, dataset_size: Optional[int], kind: str, where: str) -> None:
         self._size, self._where = dataset_size, where
+        self._fit = Fit(kind, where)
         self._epochs = 0
         self._at_epoch = (0, 0)  # hits and visits
         self._visits_at_epoch = 0
@@ -30,6 +61,7 @@ class Watch:
 
     def look(self, sender: Any, evaluates: bool) -> None:
         """Warns if necessary. evaluates: whether the last step had no ids."""
+        self._fit.look(sender.encoders())
         keyed = [end.counters() for end in sender.stateful().values()]
         if not keyed:
             return

@@ -5,13 +5,14 @@ import pathlib
 import random
 import re
 import types
+import warnings
 
 import pytest
 import torch
 
 import deltawire.torch
 from deltawire import Config, DeltawireError, frame_info
-from deltawire.torch import compatibility, ends, ids, message, stage, tensors
+from deltawire.torch import compatibility, ends, ids, message, stage, tensors, watch
 from deltawire.torch.compression import Compression
 from deltawire.torch.ddp_exchange import Gather, Parts
 from deltawire.torch.message import ABORT, EXACT, FRAME, LONG, WITH_IDS, Message, Part
@@ -175,6 +176,31 @@ def test_signatures():
     assert "get_fwd_send_ops takes (self chunk peer)" in text and "(self fwd_chunk_id)" in text
     assert "2.6" in text and torch.__version__ in text
     assert len(compatibility.differences(object)) == len(compatibility.TESTED["2.6"])
+
+
+def test_a_codec_that_does_not_fit_is_told_once():
+    """A channel that is 400 times as large as others takes the scale of its row with it."""
+    made = {text: deltawire.Encoder(text) for text in ("direct:bits=8,group=row", "mx", "raw:f16")}
+    x = torch.randn(4, 128, 64, generator=torch.Generator().manual_seed(5))
+    x[..., 9] = 400
+    for encoder in made.values():
+        encoder.encode(x)
+    with pytest.warns(RuntimeWarning) as said:
+        fit = watch.Fit("activations", "forward by stage 0")
+        for _ in range(2):
+            fit.look(made.values())
+    assert len(said) == 1
+    assert "direct:bits=8,group=row does not fit what is sent forward by stage 0" in str(
+        said[0].message
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        watch.Fit("activations", "here").look([made["mx"], made["raw:f16"]])
+        made["raw:f16"].encode(x * 1000)
+        with pytest.raises(RuntimeWarning, match="bf16"):
+            watch.Fit("gradients", "here").look([made["mx"], made["raw:f16"]])
+    with pytest.raises(DeltawireError, match="kind must be"):
+        made["mx"].config.misfit(made["mx"].counters(), "weights")
 
 
 def test_everything_has_help():

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * misfit.c - tells from its counters whether a codec fits the tensors that an encoder was given. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/sized.h"
+#include "codecs/options.h"
+#include "deltawire/deltawire.h"
+
+enum { LEAST_ROWS = 16 }; /* fewer say nothing about a codec */
+
+/* Up to this error of a row, activations of pretrained models harm the loss by a few percent at
+ * most (docs/codecs.md). */
+#define MOST_OF_ACTIVATIONS 0.25
+/* How much larger than the step implies the error of gradients may be. */
+#define MOST_OF_GRADIENTS 1.3
+
+/* Returns the error of a row, as a part of its norm, that the config's steps imply; 0: none. */
+static double implied(const dw_config *config, const dw_counters *c)
+{
+    bool is_delta = config->codec == DW_CODEC_DELTA;
+    if (config->form != DW_FORM_STEP || (!is_delta && config->codec != DW_CODEC_DIRECT)) return 0;
+    if (config->error) return (double)config->error / 1e12;
+    if (config->error_abs || config->rate || !(c->x_square > 0)) return 0;
+    double step = (config->step ? config->step : 1000) / 1000.0,
+           part = step / sqrt(config->rounding == DW_ROUNDING_STOCHASTIC ? 6 : 12);
+    if (config->rounding != DW_ROUNDING_DITHER && part > 1) part = 1;
+    return is_delta ? part * sqrt(c->delta_square / c->x_square) : part;
+}
+
+static const char *remedy(const dw_config *config)
+{
+    if (config->form == DW_FORM_STEP && config->group == DW_GROUP_SAMPLE)
+        return "leave out group=sample, so that each row has a step of its own";
+    if (config->form == DW_FORM_STEP) return "take a smaller step, such as error=0.1, or mx";
+    return "take mx, or more bits";
+}
+
+/* Writes what is wrong with the error of rows. Returns whether something is. */
+static bool says_rows(const dw_counters *c, const dw_config *config, dw_tensor_kind kind,
+                      dw_why *why)
+{
+    if (c->measured_rows < LEAST_ROWS) return false;
+    double row = c->row_error_sum / (double)c->measured_rows,
+           bulk = c->bulk_error_sum / (double)c->measured_rows, least = implied(config, c);
+    if (kind == DW_ACTIVATIONS && (row > MOST_OF_ACTIVATIONS || bulk > MOST_OF_ACTIVATIONS)) {
+        snprintf(why->text, sizeof why->text,
+                 "the error is %.2f of the norm of a row of activations, %.2f without its largest "
+                 "values, and more than %.2f harms a model: %s",
+                 row, bulk, MOST_OF_ACTIVATIONS, remedy(config));
+        return true;
+    }
+    if (kind == DW_GRADIENTS && least > 0 && row > MOST_OF_GRADIENTS * least) {
+        snprintf(why->text, sizeof why->text,
+                 "the error is %.2f of the norm of a row of gradients, where steps of the same "
+                 "size for all rows would leave %.2f: %s",
+                 row, least, remedy(config));
+        return true;
+    }
+    return false;
+}
+
+int dw_counters_misfit(const dw_counters *counters, const dw_config *config, dw_tensor_kind kind,
+                       dw_why *why)
+{
+    dw_config taken;
+    dw_counters c = {0};
+    dw_why own = {{0}, 0};
+    if (!counters || dw_config_take(&taken, config, NULL)) return 0;
+    if (!dw_struct_take(&c, sizeof c, counters, counters->struct_size)) return 0;
+    double values = (double)c.raw_bytes / 4;
+    bool found = true;
+    if (c.overflowed_values)
+        snprintf(own.text, sizeof own.text,
+                 "%llu values are too large for floats of 16 bits: take bf16 or f32 in place of "
+                 "f16",
+                 (unsigned long long)c.overflowed_values);
+    else if ((double)c.escaped_values > 0.01 * values)
+        snprintf(own.text, sizeof own.text,
+                 "%.1f %% of the values are too large for a code and are sent as floats: take mx, "
+                 "or a larger step",
+                 100 * (double)c.escaped_values / values);
+    else
+        found = says_rows(&c, &taken, kind, &own);
+    if (found && why) *why = own;
+    return found;
+}
