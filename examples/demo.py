@@ -49,10 +49,10 @@ TWO_BITS = (
 # The forward direction, which carries the evaluations, too, sets the pace of a slow wire. So the
 # step backward need not be as large as it could be (study/README.md, Pairs with few bits).
 BEST = (
-    "delta:form=step,step=1.65,entropy=rans",
-    "direct:form=step,step=2,rounding=dither,entropy=rans",
+    "delta:form=step,step=1.8,entropy=rans",
+    "direct:form=step,step=2.4,rounding=dither,entropy=rans",
 )
-BEST_TITLE = "delta 1.65 rms / dither 2 rms"
+BEST_TITLE = "delta 1.8 rms / dither 2.4 rms"
 # name, what it is, forward, backward
 RUNS = [
     RAW,

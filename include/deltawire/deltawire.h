@@ -512,7 +512,7 @@ DW_API dw_status dw_encoder_peek(const dw_encoder *encoder, dw_key key, dw_tenso
 /* Fills *counters; the caller sets counters->struct_size first. Errors: ARGUMENT. */
 DW_API dw_status dw_encoder_counters(const dw_encoder *encoder, dw_counters *counters);
 /* Whether counters of encoders, with this config, say that the codec does not fit the tensors:
- * activations that lose more than a quarter of the norm of their rows, with or without the largest
+ * activations that lose more than 0.15 of the norm of their rows, with or without the largest
  * values; gradients that lose 1.3 times what their steps imply; more than 1 in 100 values that
  * escaped; values that overflowed. Returns 1 and writes one sentence with a remedy to *why, or
  * returns 0; so it does, too, if the counters have no errors of rows (those of a GPU), or the
