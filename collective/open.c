@@ -79,7 +79,8 @@ static dw_status take_codec(dw_config *own, const dw_config *given, const char *
     }
     own->replies = DW_REPLIES_NEVER;
     /* A flat buffer has no rows. */
-    if (own->form == DW_FORM_STEP && (!own->group || own->group == DW_GROUP_ROW)) own->group = 128;
+    if (own->form == DW_FORM_STEP && (!own->group || own->group == DW_GROUP_ROW))
+        own->group = own->rotate > 128 ? own->rotate : 128;
     if (status == DW_OK && own->group == DW_GROUP_CHANNEL)
         return dw_group_say(why, DW_ERR_CONFIG,
                             "group %u: group=channel has no meaning in a flat buffer; use a number "

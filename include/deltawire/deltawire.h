@@ -234,8 +234,8 @@ typedef enum dw_element {
     DW_ELEMENT_E2M1 = 6 /* MXFP4 */
 } dw_element;
 
-/* Values of `group`. ROW: all channels of a token share one scale. CHANNEL: each channel has one
- * scale for all tokens. SAMPLE: all values of a sample share one step. */
+/* Values of `group`. ROW: all channels of a token share one scale or step. CHANNEL: each channel
+ * has one scale for all tokens. SAMPLE: all values of a sample share one step. */
 enum { DW_GROUP_ROW = 0xffff, DW_GROUP_CHANNEL = 0xfffe, DW_GROUP_SAMPLE = 0xfffd };
 
 /* Values of `key`, which is how a key entry carries x: 2 to 8 bits in groups; one of these float

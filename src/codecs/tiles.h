@@ -218,9 +218,12 @@ static inline uint32_t dw_measured_parts(const dw_layout *layout)
     return layout->tile_segments < 8 ? layout->tile_segments : 8;
 }
 
+/* One tile of each `period` consecutive ones is measured, at another place among them each time.
+ * Otherwise tiles of long rows would always be measured at the same place in their row. */
 static inline bool dw_tiles_is_measured(const dw_layout *layout, uint64_t tile)
 {
-    return tile % (DW_MEASURED_SHARE / dw_measured_parts(layout)) == 0;
+    uint64_t period = DW_MEASURED_SHARE / dw_measured_parts(layout);
+    return tile % period == tile / period * 5 % period;
 }
 
 void dw_tiles_measure_run(const dw_encode_job *job, uint64_t tile, const dw_run *run,

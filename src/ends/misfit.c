@@ -4,11 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "arithmetic/step.h"
 #include "base/sized.h"
 #include "codecs/options.h"
 #include "deltawire/deltawire.h"
 
-enum { LEAST_ROWS = 16 }; /* fewer say nothing about a codec */
+enum { LEAST_ROWS = 4 }; /* fewer say nothing about a codec */
 
 /* Activations that lost more of their rows, all values or all but the largest, made the loss of
  * pretrained models 5 to 40 % larger (docs/codecs.md). */
@@ -16,25 +17,33 @@ enum { LEAST_ROWS = 16 }; /* fewer say nothing about a codec */
 /* How much larger than the step implies the error of gradients may be. */
 #define MOST_OF_GRADIENTS 1.3
 
-/* Returns the error of a row, as a part of its norm, that the config's steps imply; 0: none. */
+/* Returns the error of a row, as a part of its norm, that the config's steps imply: the larger one
+ * of key entries and changes. 0: it is not known. */
 static double implied(const dw_config *config, const dw_counters *c)
 {
     bool is_delta = config->codec == DW_CODEC_DELTA;
     if (config->form != DW_FORM_STEP || (!is_delta && config->codec != DW_CODEC_DIRECT)) return 0;
-    if (config->error) return (double)config->error / 1e12;
-    if (config->error_abs || config->rate || !(c->x_square > 0)) return 0;
-    double step = (config->step ? config->step : 1000) / 1000.0,
-           part = step / sqrt(config->rounding == DW_ROUNDING_STOCHASTIC ? 6 : 12);
-    if (config->rounding != DW_ROUNDING_DITHER && part > 1) part = 1;
-    return is_delta ? part * sqrt(c->delta_square / c->x_square) : part;
+    if (config->error_abs || config->rate || config->deadzone || !(c->x_square > 0)) return 0;
+    double parts = config->rounding == DW_ROUNDING_STOCHASTIC ? 6
+                   : config->rounding == DW_ROUNDING_TRELLIS  ? DW_TRELLIS_PARTS
+                                                              : 12,
+           step = (config->step ? config->step : 1000) / 1000.0 / sqrt(parts),
+           key = config->key_step ? config->key_step / 1000.0 / sqrt(parts) : step / 4,
+           least = DW_STEP_LEAST / sqrt(parts);
+    if (config->rounding <= DW_ROUNDING_NEAREST) step = step < 1 ? step : 1; /* 0 in place of x */
+    if (is_delta) step *= sqrt(c->delta_square / c->x_square);
+    if (config->error) step = key = (double)config->error / 1e12;
+    if (config->key_error) key = (double)config->key_error / 1e12;
+    if (is_delta && key > step) step = key;
+    return step > least ? step : least;
 }
 
 static const char *remedy(const dw_config *config)
 {
     if (config->form == DW_FORM_STEP && config->group == DW_GROUP_SAMPLE)
         return "leave out group=sample, so that each row has a step of its own";
-    if (config->form == DW_FORM_STEP) return "take a smaller step, such as error=0.1, or mx";
-    return "take mx, or more bits";
+    if (config->form == DW_FORM_STEP) return "try a smaller step or error, or mx";
+    return "try mx, or more bits";
 }
 
 /* Writes what is wrong with the error of rows. Returns whether something is. */
@@ -52,10 +61,11 @@ static bool says_rows(const dw_counters *c, const dw_config *config, dw_tensor_k
         return true;
     }
     if (kind == DW_GRADIENTS && least > 0 && row > MOST_OF_GRADIENTS * least) {
-        snprintf(why->text, sizeof why->text,
-                 "the error is %.2f of the norm of a row of gradients, where steps of the same "
-                 "size for all rows would leave %.2f: %s",
-                 row, least, remedy(config));
+        snprintf(
+            why->text, sizeof why->text,
+            "the error is %.2f of the norm of a row of gradients, where the codec's steps imply "
+            "%.2f: %s",
+            row, least, remedy(config));
         return true;
     }
     return false;
@@ -69,18 +79,17 @@ int dw_counters_misfit(const dw_counters *counters, const dw_config *config, dw_
     dw_why own = {{0}, 0};
     if (!counters || dw_config_take(&taken, config, NULL)) return 0;
     if (!dw_struct_take(&c, sizeof c, counters, counters->struct_size)) return 0;
-    double values = (double)c.raw_bytes / 4;
     bool found = true;
     if (c.overflowed_values)
         snprintf(own.text, sizeof own.text,
-                 "%llu values are too large for floats of 16 bits: take bf16 or f32 in place of "
-                 "f16",
+                 "%llu of the values are too large for the 16-bit floats that are sent of them or "
+                 "kept: take f32, or bf16 in place of f16",
                  (unsigned long long)c.overflowed_values);
-    else if ((double)c.escaped_values > 0.01 * values)
+    else if (c.escaped_values > c.raw_bytes / 4 / 100)
         snprintf(own.text, sizeof own.text,
-                 "%.1f %% of the values are too large for a code and are sent as floats: take mx, "
-                 "or a larger step",
-                 100 * (double)c.escaped_values / values);
+                 "%llu of the values are too large for a code and are sent as floats: try mx, or a "
+                 "larger step",
+                 (unsigned long long)c.escaped_values);
     else
         found = says_rows(&c, &taken, kind, &own);
     if (found && why) *why = own;

@@ -185,6 +185,7 @@ typedef enum rows {
     SINK,       /* the first row is 100 times as large as others */
     CHANNEL,    /* in every row, one channel is 400 times as large as others */
     UNEQUAL,    /* every row is 1.2 times as large as the one before, but for every 64th */
+    FAR,        /* in every row of 4096 channels, some behind the first 2048 are 400 times larger */
     OUTLIERS,   /* 1.3 % of all values are 1000 times as large as others */
     OUT_OF_F16, /* one value is 7e4 */
 } rows;
@@ -208,6 +209,14 @@ static void counters_tell_which_codec_does_not_fit(void **state)
         {"direct:bits=2", ORDINARY, DW_ACTIVATIONS, "mx"},
         {"direct:bits=8,group=row", CHANNEL, DW_ACTIVATIONS, "mx"},
         {"mx", CHANNEL, DW_ACTIVATIONS, NULL},
+        {"direct:bits=4,group=row", FAR, DW_ACTIVATIONS, "mx"},
+        {"direct:bits=4,group=256", FAR, DW_ACTIVATIONS, "mx"},
+        {"direct:form=step,step=0.5,rounding=trellis,entropy=rans", ORDINARY, DW_GRADIENTS, NULL},
+        {"direct:form=step,step=6,rounding=stochastic", ORDINARY, DW_GRADIENTS, NULL},
+        {"direct:form=step,deadzone=1", ORDINARY, DW_GRADIENTS, NULL},
+        {"direct:form=step,error=0.001", ORDINARY, DW_GRADIENTS, NULL},
+        {"delta:form=step,error=0.05,key_error=0.3", ORDINARY, DW_GRADIENTS, NULL},
+        {"delta:form=step,step=0.1,key_step=1", ORDINARY, DW_GRADIENTS, NULL},
         {"direct:form=step,step=2,rounding=dither", UNEQUAL, DW_GRADIENTS, NULL},
         {"direct:form=step,step=2,rounding=dither,group=sample", ORDINARY, DW_GRADIENTS, NULL},
         {"direct:form=step,step=2,rounding=dither,group=sample", UNEQUAL, DW_GRADIENTS, "group"},
@@ -217,23 +226,25 @@ static void counters_tell_which_codec_does_not_fit(void **state)
         {"raw:bf16", OUT_OF_F16, DW_GRADIENTS, NULL},
         {"delta:prev=f16", OUT_OF_F16, DW_ACTIVATIONS, "bf16"}};
     static float x[VALUES];
-    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, ROWS, CHANNELS);
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         test_random random = {k};
         test_pair pair;
         dw_config config;
         dw_why why = {{0}, 0};
         float size = 1;
+        uint32_t c = cases[k].rows == FAR ? 4096 : CHANNELS;
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, VALUES / c, c);
         for (int i = 0; i < VALUES; i++) {
             bool is_large = (cases[k].rows == SINK && i < CHANNELS) ||
-                            (cases[k].rows == CHANNEL && i % CHANNELS == 9);
+                            (cases[k].rows == CHANNEL && i % CHANNELS == 9) ||
+                            (cases[k].rows == FAR && i % 4096 >= 2048 && i % 256 == 9);
             if (cases[k].rows == UNEQUAL && i % CHANNELS == 0)
                 size = i % (64 * CHANNELS) ? size * 1.2f : 1;
             x[i] = test_normal(&random) * size * (is_large ? 400 : 1);
             if (cases[k].rows == OUTLIERS && i % 77 == 5) x[i] = 1000;
         }
         if (cases[k].rows == OUT_OF_F16) x[77] = 7e4f;
-        test_pair_open(&pair, cases[k].config, 1, ROWS, CHANNELS, DW_F32);
+        test_pair_open(&pair, cases[k].config, 1, VALUES / c, c, DW_F32);
         test_pair_encode(&pair, &(dw_key){1, 0}, &tx);
         dw_counters counters = test_encoder_counters(pair.encoder);
         assert_int_equal(dw_config_parse(&config, cases[k].config, NULL), DW_OK);

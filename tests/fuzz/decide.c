@@ -92,7 +92,7 @@ static dw_codec pick_later_codec(const fuzz_input *front)
 
 /* Whether to pick the options transform and rotate, which older codecs got later: as for codecs
  * that came later, some values of another byte say so. */
-enum { TRANSFORM = 32, ROTATE = 33, PROJECT = 44, DECAY = 45 };
+enum { TRANSFORM = 32, ROTATE = 33, PROJECT = 44, DECAY = 45, KEY_ERROR = 46 };
 
 static bool is_rotated(const fuzz_input *front)
 {
@@ -142,6 +142,14 @@ static void pick_decay(const fuzz_input *front, fuzz_input *input, dw_config *co
         config->feedback = DW_FEEDBACK_EF;
 }
 
+/* Whether first visits have an error of their own, by the last byte but six. */
+static void pick_key_error(const fuzz_input *front, fuzz_input *input, dw_config *config)
+{
+    uint32_t byte = front->left < CONFIG_BYTES ? 0 : front->data[front->left - 7];
+    if ((byte >= 0x7c && byte <= 0x8a) || (byte >= 0x64 && byte <= 0x6e))
+        pick_options(input, config, KEY_ERROR, KEY_ERROR);
+}
+
 dw_config fuzz_config(fuzz_input *whole)
 {
     fuzz_input front = split_off(whole, CONFIG_BYTES), *input = &front;
@@ -164,6 +172,7 @@ dw_config fuzz_config(fuzz_input *whole)
     pick_element(&all, input, &config);
     pick_trellis(&all, &config);
     pick_decay(&all, input, &config);
+    pick_key_error(&all, input, &config);
     /* Of error, error=abs and rate a config may set only one. `how` decides which one keeps its
      * value, so that each of them occurs often. */
     if (how != 3) config.error_abs = 0;

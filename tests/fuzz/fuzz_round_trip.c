@@ -235,7 +235,8 @@ static void send_resync(world *w, uint32_t which)
     flight *f = next_flight(w);
     dw_config exact = w->config;
     exact.key = DW_KEY_F32;
-    exact.rate = 0; /* a config with a rate cannot have key=f32 */
+    exact.rate = 0; /* a config with a rate cannot have key=f32, nor can one with key_error */
+    exact.key_error = 0;
     dw_tensor x = view(w, w->x, 1);
     size_t cap = dw_frame_bound(&exact, &x);
     f->n = 1;

@@ -454,7 +454,7 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
     if (has_nested_rows(codec)) form = nested_form(codec, (uint32_t)config->element, config->bits);
     uint32_t bits = codec == CHUNK ? 2 : 4;
     uint32_t keep = codec == COCKTAIL ? 200000 : codec == CHUNK ? 15625 : 10000;
-    uint32_t group = form == STEPPED ? 65533 : codec == CHUNK ? 16 : 64;
+    uint32_t group = form == STEPPED ? 65535 : codec == CHUNK ? 16 : 64;
     if (codec == IN_BLOCKS) form = config->codebook == DW_CODEBOOK_QUANTILE ? FITTED : 0;
     uint32_t key = form == STEPPED ? 128 : form == MICROSCALED ? 65 : 8;
     uint32_t value[MODEL_PARAMETERS] = {[BITS] = config->bits ? config->bits : bits,

@@ -433,7 +433,8 @@ class DdpState:
         assert self._peers is not None
         self._peers.flush()
         self._steps += 1
-        self._fit.look(self._peers.encoders(self._buckets.values()))
+        peers, buckets = self._peers, self._buckets
+        self._fit.look(lambda: peers.encoders(buckets.values()))
         self._complete = True
         for gone in [digest for digest in self._buckets if digest not in self._seen]:
             del self._layouts[gone]

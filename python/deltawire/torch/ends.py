@@ -31,7 +31,8 @@ def of_flat(text: Any) -> Config:
     config = without_replies(text)
     words = config.text.partition(":")[2].split(",")
     shares_rows = "form=step" in words and not any(word.startswith("group=") for word in words)
-    return Config(config.text + ",group=128") if shares_rows else config
+    group = 256 if "rotate=256" in words else 128  # a rotated block must not be cut
+    return Config(f"{config.text},group={group}") if shares_rows else config
 
 
 def of_encoder(config: Config, *place: Any) -> Config:

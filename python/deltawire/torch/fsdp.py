@@ -281,7 +281,7 @@ class FsdpState:
             self._peers.flush()
             self._to_flush = False
             self._steps += 1
-            self._fit.look(self._peers.encoders(self._held.values()))
+            self._fit.look(lambda: self._peers.encoders(self._held.values()))
 
 
 class Gradients:

@@ -7,7 +7,7 @@ not given, when an evaluation begins."""
 from __future__ import annotations
 
 import warnings
-from typing import Any, Iterable, Optional
+from typing import Any, Callable, Iterable, Optional
 
 ADVICE = (
     "Give a sample the same id in every epoch: its index in the data set, not its position in the "
@@ -27,12 +27,12 @@ class Fit:
         self._kind, self._where = kind, where
         self._left = self.STEPS
 
-    def look(self, encoders: "Iterable[Any]") -> None:
-        """Called once for a step. encoders: anything with a config and counters()."""
+    def look(self, encoders: "Callable[[], Iterable[Any]]") -> None:
+        """Called once for a step. encoders: returns objects with a config and counters()."""
         if self._left == 0:
             return
         self._left -= 1
-        for encoder in encoders:
+        for encoder in encoders():
             sentence = encoder.config.misfit(encoder.counters(), self._kind)
             if sentence is not None:
                 self._left = 0
@@ -61,7 +61,7 @@ class Watch:
 
     def look(self, sender: Any, evaluates: bool) -> None:
         """Warns if necessary. evaluates: whether the last step had no ids."""
-        self._fit.look(sender.encoders())
+        self._fit.look(sender.encoders)
         keyed = [end.counters() for end in sender.stateful().values()]
         if not keyed:
             return

@@ -188,19 +188,30 @@ def test_a_codec_that_does_not_fit_is_told_once():
     with pytest.warns(RuntimeWarning) as said:
         fit = watch.Fit("activations", "forward by stage 0")
         for _ in range(2):
-            fit.look(made.values())
+            fit.look(made.values)
     assert len(said) == 1
     assert "direct:bits=8,group=row does not fit what is sent forward by stage 0" in str(
         said[0].message
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        watch.Fit("activations", "here").look([made["mx"], made["raw:f16"]])
+        watch.Fit("activations", "here").look(lambda: [made["mx"], made["raw:f16"]])
         made["raw:f16"].encode(x * 1000)
         with pytest.raises(RuntimeWarning, match="bf16"):
-            watch.Fit("gradients", "here").look([made["mx"], made["raw:f16"]])
+            watch.Fit("gradients", "here").look(lambda: [made["mx"], made["raw:f16"]])
     with pytest.raises(DeltawireError, match="kind must be"):
         made["mx"].config.misfit(made["mx"].counters(), "weights")
+
+
+def test_buffers_without_rows_have_steps_for_groups():
+    flat = {
+        "direct:form=step,step=2": "direct:form=step,group=128,step=2,replies=never",
+        "direct:form=step,group=sample": "direct:form=step,group=sample,replies=never",
+        "direct:bits=4": "direct:replies=never",
+        "direct:form=step,transform=hadamard,rotate=256,error=0.1": "direct:form=step,"
+        "transform=hadamard,rotate=256,group=256,error=0.1,replies=never",
+    }
+    assert {text: ends.of_flat(text).text for text in flat} == flat
 
 
 def test_everything_has_help():
