@@ -85,10 +85,12 @@ def tune(rank, args, seed, config, states, text):
                 dist.barrier()
                 wire, before = lo_bytes(), told(stage, config)
             optimizer.zero_grad()
+            of_step: "list[torch.Tensor]" = []  # which a schedule clears first
             if rank == 0:
                 schedule.step(x[ids], **({} if config is None else {"sample_ids": ids}))
             else:
-                schedule.step(target=y[ids], losses=losses)
+                schedule.step(target=y[ids], losses=of_step)
+            losses += of_step
             optimizer.step()
         means.append(torch.stack(losses).mean().item() if losses else 0.0)
     dist.barrier()
