@@ -95,47 +95,70 @@ static bool measured_part(const dw_layout *layout, dw_dtype prev_dtype, uint64_t
     return true;
 }
 
-/* Adds the error of n consecutive values of a row to the sums: that of all, and that of the bulk.
- */
-static void add_row_error(const float *x, const float *y, uint64_t n, dw_sums *sums)
+/* Returns the error of n values, as a part of their norm, without those above a magnitude. */
+static double bulk_error(const dw_norms_run *row, float limit)
 {
-    double of_x = 0, of_error = 0, of_bulk = 0, of_bulk_error = 0;
-    for (uint64_t i = 0; i < n; i++) {
-        double error = (double)x[i] - (double)y[i];
-        of_x += (double)x[i] * (double)x[i];
-        of_error += error * error;
+    enum { ONCE = 16 };
+    float x[DW_TILE_ELEMENTS + ONCE] = {0}, y[DW_TILE_ELEMENTS + ONCE] = {0};
+    double of_x[ONCE] = {0}, of_error[ONCE] = {0};
+    dw_elements_widen(row->x, row->x_dtype, row->n, x);
+    dw_elements_widen(row->back, row->back_dtype, row->n, y);
+    for (uint64_t i = 0; i < row->n; i += ONCE)
+        for (int k = 0; k < ONCE; k++) {
+            bool is_kept = fabsf(x[i + k]) <= limit;
+            double value = is_kept ? (double)x[i + k] : 0,
+                   error = is_kept ? (double)x[i + k] - (double)y[i + k] : 0;
+            of_x[k] += value * value;
+            of_error[k] += error * error;
+        }
+    for (int k = 1; k < ONCE; k++) {
+        of_x[0] += of_x[k];
+        of_error[0] += of_error[k];
     }
-    double part = sqrt(of_error / of_x);
+    return of_x[0] > 0 ? sqrt(of_error[0] / of_x[0]) : 0;
+}
+
+/* Adds the error of a row, or of the part of it that a run has, to the sums: that of all values,
+ * and that of the bulk, which few rows make another one. norms: of this row. */
+static void add_row_error(const dw_encode_job *job, const dw_norms_run *row, const dw_norms *norms,
+                          dw_sums *sums)
+{
+    double part = sqrt(norms->error / norms->x), lanes[DW_NORM_LANES] = {0};
+    uint32_t largest = 0;
     if (!(part <= DBL_MAX)) return; /* zeros */
-    float limit = (float)(DW_BULK_LIMIT * sqrt(of_x / (double)n));
-    for (uint64_t i = 0; i < n; i++) {
-        double value = fabsf(x[i]) <= limit ? (double)x[i] : 0,
-               error = fabsf(x[i]) <= limit ? (double)x[i] - (double)y[i] : 0;
-        of_bulk += value * value;
-        of_bulk_error += error * error;
-    }
+    float limit = (float)(DW_BULK_LIMIT * sqrt(norms->x / (double)row->n));
+    bool has_outliers = job->kernels->step_squares(row->x, row->x_dtype, NULL, row->x_dtype, row->n,
+                                                   dw_bits_of(limit), lanes, &largest) > 0;
     sums->rows++;
     sums->row_error += part;
-    sums->bulk_error += of_bulk > 0 ? sqrt(of_bulk_error / of_bulk) : 0;
+    sums->bulk_error += has_outliers ? bulk_error(row, limit) : part;
     if (part > sums->row_error_largest) sums->row_error_largest = part;
 }
 
-/* The same for the rows of a run, or their parts in it. call: x, and what arrives of it. */
-static void add_row_errors(const dw_encode_job *job, const dw_run *r, const dw_norms_run *call,
-                           dw_sums *sums)
+/* Adds the norms of a run to the sums, and the errors of its rows. call: x, its base, and what
+ * arrives of it. */
+static void add_norms(const dw_encode_job *job, const dw_run *r, const dw_norms_run *call,
+                      dw_sums *sums)
 {
     const dw_layout *layout = &job->layout;
-    float x[DW_TILE_ELEMENTS], y[DW_TILE_ELEMENTS];
     uint64_t column = r->element % layout->c;
-    dw_elements_widen(call->x, call->x_dtype, r->channels, x);
-    dw_elements_widen(call->back, call->back_dtype, r->channels, y);
     for (uint64_t at = 0, n; at < r->channels; at += n, column = 0) {
         bool is_poisoned = false;
         uint32_t segment = (uint32_t)(at / layout->segment_channels);
+        dw_norms norms = {0, 0, 0};
+        dw_norms_run row = *call;
         n = layout->c - column < r->channels - at ? layout->c - column : r->channels - at;
-        for (uint64_t end = at + n; segment * (uint64_t)layout->segment_channels < end; segment++)
+        row.x = dw_at(call->x, call->x_dtype, at);
+        row.base = dw_at(call->base, call->base_dtype, at);
+        row.back = dw_at(call->back, call->back_dtype, at);
+        row.n = n;
+        job->kernels->norms(&row, &norms);
+        sums->x_square += norms.x;
+        sums->delta_square += norms.delta;
+        sums->error_square += norms.error;
+        for (; segment * (uint64_t)layout->segment_channels < at + n; segment++)
             is_poisoned = is_poisoned || dw_tiles_is_poisoned(layout, job->payload, r, segment);
-        if (!is_poisoned) add_row_error(x + at, y + at, n, sums);
+        if (!is_poisoned && !job->keeps_residual) add_row_error(job, &row, &norms, sums);
     }
 }
 
@@ -145,7 +168,6 @@ void dw_tiles_measure_run(const dw_encode_job *job, uint64_t tile, const dw_run 
     dw_run r = *run;
     if (!measured_part(&job->layout, job->prev_dtype, tile, &r)) return;
     float decoded[DW_TILE_ELEMENTS];
-    dw_norms norms = {0, 0, 0};
     dw_norms_run call = {.x = dw_at(job->x, job->x_dtype, r.row * (uint64_t)job->stride + r.column),
                          .x_dtype = job->x_dtype,
                          .base = dw_at(job->prev, job->prev_dtype, r.element),
@@ -169,11 +191,7 @@ void dw_tiles_measure_run(const dw_encode_job *job, uint64_t tile, const dw_run 
         call.back = decoded;
         call.back_dtype = DW_F32;
     }
-    job->kernels->norms(&call, &norms);
-    if (!job->keeps_residual) add_row_errors(job, &r, &call, sums);
-    sums->x_square += norms.x;
-    sums->delta_square += norms.delta;
-    sums->error_square += norms.error;
+    add_norms(job, &r, &call, sums);
 }
 
 /* Adds the digests of the choice bits and of the stretches that lie in several chunks. */
