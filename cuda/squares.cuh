@@ -130,8 +130,8 @@ DW_DEVICE double dw_bulk_of(dw_squares_room *room, const dw_eights *all, uint32_
     return is_mine ? dw_bulk_sum(sum, n, left_out) : 0;
 }
 
-/* Returns the largest magnitude of what is coded of piece number threadIdx.x, among the values that
- * were kept. limit: above which magnitude its values were left out. */
+/* Of what is coded of piece number threadIdx.x, returns the largest magnitude that is not above a
+ * limit: that of this piece, above which dw_bulk_of has left values out. */
 DW_DEVICE uint32_t dw_largest_kept(dw_squares_room *room, const dw_eights *all, uint32_t pieces,
                                    uint32_t limit)
 {

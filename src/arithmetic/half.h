@@ -113,8 +113,8 @@ DW_INLINE uint16_t dw_bf16_finite(float value)
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-/* Whether a finite value overflows in a conversion to 16 bits: it becomes infinite or, where
- * conversions clamp, the largest number. is_f16: to binary16; otherwise to bfloat16. */
+/* Whether a finite value is too large for binary16 or, where is_f16 is 0, for bfloat16: converted,
+ * it becomes infinite or, by a conversion that clamps, the largest number. */
 DW_INLINE uint32_t dw_overflows(float value, int is_f16)
 {
     uint32_t magnitude = dw_bits_of(value) & 0x7fffffffu,

@@ -121,7 +121,7 @@ static dw_form_params microscaled(dw_element element)
     return (dw_form_params){.form = &dw_form_mx, .element = element};
 }
 
-/* error: in units of 10^-12; 0: the step is not to follow from it. */
+/* error: how large the error may be, in units of 10^-12; 0: `step` says how large the step is. */
 static dw_form_params stepped(const dw_config *config, uint32_t step, uint64_t error)
 {
     return (dw_form_params){.form = &dw_form_step,

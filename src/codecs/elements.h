@@ -28,8 +28,9 @@ void dw_elements_gather(const dw_encode_job *job, const uint32_t *places, uint64
  * kernels->convert does neither. */
 void dw_elements_widen(const void *from, dw_dtype dtype, uint64_t n, float *to);
 
-/* How many values of x overflow in the 16-bit floats that are sent of it or kept as prev
- * (dw_narrows_to): of part number `part` of so many equal parts of the sample. */
+/* Divides a sample into so many equal parts, and returns how many values of x in one of them are
+ * too large for the 16-bit floats that are sent of x or kept as prev (dw_narrows_to). part: the
+ * number of this part. */
 uint64_t dw_elements_overflowed(const dw_encode_job *job, uint64_t part, uint64_t parts);
 
 /* The largest magnitude of n values, as bits; a NaN is larger than an infinity. */

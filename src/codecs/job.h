@@ -121,6 +121,7 @@ DW_INLINE dw_dtype dw_narrows_to(dw_dtype x, dw_dtype kept, dw_dtype wire)
     return x == DW_F32 && (kept == DW_BF16 || wire == DW_BF16) ? DW_BF16 : DW_F32;
 }
 
+/* The dtype of prev if the job makes it of x; DW_F32 if it makes none, or a residual. */
 DW_INLINE dw_dtype dw_kept_dtype(const dw_encode_job *job, dw_dtype prev)
 {
     return job->next && !job->keeps_residual ? prev : DW_F32;

@@ -9,12 +9,13 @@
 #include "codecs/options.h"
 #include "deltawire/deltawire.h"
 
-enum { LEAST_ROWS = 4 }; /* fewer say nothing about a codec */
+enum { LEAST_ROWS = 4 }; /* the mean error of fewer rows says nothing about a codec */
 
-/* Activations that lost more of their rows, all values or all but the largest, made the loss of
- * pretrained models 5 to 40 % larger (docs/codecs.md). */
+/* The largest mean error of a row of activations, as a part of its norm, that is accepted. Where it
+ * was larger, measured over the whole row or over its values of up to 6 rms, the loss of pretrained
+ * models was 5 to 40 % larger (docs/codecs.md). */
 #define MOST_OF_ACTIVATIONS 0.15
-/* How much larger than the step implies the error of gradients may be. */
+/* How many times as large as the steps imply the error of gradients may be. */
 #define MOST_OF_GRADIENTS 1.3
 
 /* Returns the error of a row, as a part of its norm, that the config's steps imply: the larger one
@@ -77,7 +78,8 @@ int dw_counters_misfit(const dw_counters *counters, const dw_config *config, dw_
     dw_config taken;
     dw_counters c = {0};
     dw_why own = {{0}, 0};
-    if (!counters || dw_config_take(&taken, config, NULL)) return 0;
+    if (!counters || dw_config_take(&taken, config, NULL) || dw_config_check(&taken, NULL))
+        return 0;
     if (!dw_struct_take(&c, sizeof c, counters, counters->struct_size)) return 0;
     bool found = true;
     if (c.overflowed_values)

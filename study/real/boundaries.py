@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# boundaries.py - the boundary between two stages inside of one process: real frames, both ways.
+# boundaries.py - encodes and decodes, in one process, what two stages would send to each other.
 from __future__ import annotations
 
 import contextlib

@@ -19,7 +19,7 @@ def once_table(found: dict) -> str:
     """The table of one model that once.measure returned."""
     judged = "loss over raw, %" if found["loss"] is not None else "1 - cosine"
     head = ["codec", "bits", "bits at each boundary", judged, "KL", "flips, %"]
-    head += ["error of tokens, mean", "largest", "without outliers", "escaped values", "told"]
+    head += ["error of tokens, mean", "largest", "without outliers", "escaped values", "fits"]
     rows = []
     for codec, its in found["codecs"].items():
         rows.append(
@@ -38,7 +38,7 @@ def once_table(found: dict) -> str:
                 " ".join(f"{error:.3f}" for error in its["largest_error_at"]),
                 " ".join(f"{error:.3f}" for error in its["bulk_error_at"]),
                 " ".join(str(count) for count in its["escaped_values"]),
-                " ".join("does not fit" if sentence else "-" for sentence in its["misfit"]),
+                " ".join("no" if sentence else "-" for sentence in its["misfit"]),
             ]
         )
     base = "" if found["loss"] is None else f", raw loss {found['loss']:.4f}"

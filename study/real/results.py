@@ -43,7 +43,7 @@ class Results:
         if not path.exists():
             return
         whole = path.read_bytes()
-        # A line that was cut when the program was ended is dropped, and trained again.
+        # The program may have been ended while it wrote the last line: then that is dropped.
         kept = whole[: whole.rfind(b"\n") + 1]
         if len(kept) != len(whole):
             os.truncate(path, len(kept))

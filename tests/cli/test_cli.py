@@ -217,6 +217,14 @@ class Runs(Base):
         frames = [rank["frames_forward"] for rank in log[-1]["ranks"]]
         self.assertLess(2 * frames[0], frames[1])
 
+    def test_a_codec_that_does_not_fit_is_told_once(self):
+        pair = ["--forward", "direct:bits=1", "--backward", "direct:bits=4"]
+        result = self.train("--local", "2", *pair, "--log", self.path("log"))
+        words = "warning: the forward codec direct:bits=1", "stage 0 sends to stage 1", "try mx"
+        self.assert_one_sentence(result, 0, *words)
+        told = [line["sentence"] for line in self.log_of("log") if line["event"] == "misfit"]
+        self.assertEqual([f"deltawire: warning: {told[0]}\n"], [result.stderr])
+
     def test_evaluations_with_and_without_the_codec(self):
         options = ["--local", "2", "--forward", "topk:keep=0.05", "--log", self.path("log")]
         result = self.train(*options, "--plain-eval", "--held-out", "3")

@@ -171,6 +171,21 @@ static void contributions_and_results_may_have_different_codecs(void **state)
     rig_close(&rig);
 }
 
+/* With form=step, a group shares steps by 128 values if the config says nothing, or by row. */
+static void steps_are_shared_by_128_values(void **state)
+{
+    static const char *const texts[] = {"direct:form=step", "direct:form=step,group=128",
+                                        "direct:form=step,group=row"};
+    (void)state;
+    group_rig rig;
+    rig_link(&rig, uris[0], 3, texts[0], NULL);
+    for (uint32_t r = 0; r < 3; r++)
+        assert_int_equal(dw_config_parse(&rig.codec[r], texts[r], NULL), DW_OK);
+    rig_open(&rig);
+    all_lengths(&rig, texts[1], texts[1], DW_ALL_REDUCE);
+    rig_close(&rig);
+}
+
 /* Checks that the last pieces of part 1 have the expected lengths, up to five, of which the unused
  * ones are 0, that those before are as long as the first of these, and that no gap is between
  * them. */
@@ -406,6 +421,7 @@ int main(void)
         cmocka_unit_test(one_hop_gives_the_bits_of_the_model),
         cmocka_unit_test(one_hop_sums_work_beside_other_operations),
         cmocka_unit_test(contributions_and_results_may_have_different_codecs),
+        cmocka_unit_test(steps_are_shared_by_128_values),
         cmocka_unit_test(piece_lengths_follow_from_the_buffer_length),
         cmocka_unit_test(scatter_gather_and_broadcast_give_the_bits_of_the_model),
         cmocka_unit_test(f16_and_bf16_are_summed_in_binary32),

@@ -190,7 +190,8 @@ typedef enum rows {
     OUT_OF_F16, /* one value is 7e4 */
 } rows;
 
-/* A codec that does not fit its tensors is told, with a remedy, and one that fits is not. */
+/* dw_counters_misfit names a remedy for each codec that does not fit its tensors, and says nothing
+ * about a codec that fits. */
 static void counters_tell_which_codec_does_not_fit(void **state)
 {
     enum { ROWS = 512, CHANNELS = 576, VALUES = ROWS * CHANNELS };

@@ -24,8 +24,8 @@ from deltawire.torch.ddp_agree import Meeting
 from deltawire.torch.ddp_layout import Layout
 from deltawire.torch.ddp_worker import as_ours
 from deltawire.torch.ends import of_flat
-from deltawire.torch.watch import Fit
 from deltawire.torch.fsdp_scatter import LinkedShardPeers, ShardPeers
+from deltawire.torch.watch import Fit
 
 ADVICE = (
     "call compress_fsdp with the same arguments and the same model on all ranks, and use the same "
