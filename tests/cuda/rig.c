@@ -236,8 +236,8 @@ static void same_counters(dw_counters device, dw_counters cpu)
 {
     device.state_bytes = cpu.state_bytes; /* these two depend on the allocator */
     device.slack_bytes = cpu.slack_bytes;
-    cpu.x_square = cpu.delta_square = cpu.error_square = 0; /* errors are measured on the CPU alone
-                                                             */
+    /* These are measured on the CPU alone. */
+    cpu.x_square = cpu.delta_square = cpu.error_square = 0;
     cpu.row_error_sum = cpu.bulk_error_sum = cpu.row_error_largest = 0;
     cpu.measured_rows = 0;
     assert_memory_equal(&device, &cpu, sizeof cpu);

@@ -403,8 +403,8 @@ static void count_allocations(const char *config)
 static void steady_state_allocates_nothing(void **state)
 {
     count_allocations("delta:bits=4");
-    count_allocations("delta:form=step,group=sample,rounding=dither"); /* measured before it is
-                                                                          encoded */
+    /* Measured before it is encoded. */
+    count_allocations("delta:form=step,group=sample,rounding=dither");
     count_allocations("delta:bits=4,transform=hadamard");
     count_allocations("tah:feedback=ef"); /* has memory of its own */
 }

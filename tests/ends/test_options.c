@@ -182,7 +182,7 @@ static void decodes_of_checked_frames_need_no_memory(void **state)
 /* What the rows of a sample are like in the next test. */
 typedef enum rows {
     ORDINARY,   /* normal values */
-    SINK,       /* the first row is 100 times as large as others */
+    SINK,       /* the first row is 400 times as large as others */
     CHANNEL,    /* in every row, one channel is 400 times as large as others */
     UNEQUAL,    /* every row is 1.2 times as large as the one before, but for every 64th */
     FAR,        /* in every row of 4096 channels, some behind the first 2048 are 400 times larger */
