@@ -6,12 +6,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "deltawire/deltawire.h"
+#include "deltawire/profile.h"
 #include "limit.h"
 #include "tables.h"
 #include "tile.h"
@@ -39,12 +42,27 @@ enum Variant {
     kTrellis,
     kFeedback,
     kHadamard,
-    kCodedHadamard
+    kCodedHadamard,
+    kProfile,
+    kCodedProfile
 };
-const char *const kVariantWords[] = {"",          "+choose",   "-audit",        "+y",
-                                     "+read",     "+add",      "+stochastic",   "+mse",
-                                     "+dither",   "+rans",     "+dither+rans",  "+trellis",
-                                     "+feedback", "+hadamard", "+hadamard+rans"};
+const char *const kVariantWords[] = {"",
+                                     "+choose",
+                                     "-audit",
+                                     "+y",
+                                     "+read",
+                                     "+add",
+                                     "+stochastic",
+                                     "+mse",
+                                     "+dither",
+                                     "+rans",
+                                     "+dither+rans",
+                                     "+trellis",
+                                     "+feedback",
+                                     "+hadamard",
+                                     "+hadamard+rans",
+                                     "+profile",
+                                     "+profile+rans"};
 
 struct Case {
     bool encode;
@@ -116,6 +134,18 @@ std::string Case::name() const
     return s + "/" + table + "/" + std::to_string(bytes) + "/t" + std::to_string(threads);
 }
 
+/* A profile with weights and two lists of means. It is made once and never destroyed. */
+const dw_profile *profile_of(uint32_t channels)
+{
+    static std::map<uint32_t, dw_profile *> made;
+    if (made.count(channels)) return made[channels];
+    std::vector<float> values(3 * size_t{channels}, 0.01f);
+    for (uint32_t c = 0; c < channels; c++) values[c] = 1.0f / static_cast<float>(1 + c % 7);
+    dw_tensor rows = dw_tensor_3d(values.data(), DW_F32, 1, 3, channels);
+    if (dw_profile_create(&made[channels], &rows, nullptr, nullptr) != DW_OK) std::abort();
+    return made[channels];
+}
+
 dw_config Case::config() const
 {
     dw_config config = {};
@@ -157,9 +187,10 @@ dw_config Case::config() const
     if (variant == kMse) config.scale = DW_SCALE_MSE;
     if (variant == kFeedback) config.feedback = DW_FEEDBACK_EF;
     if (variant == kCoded || variant == kCodedDither || variant == kTrellis ||
-        variant == kCodedHadamard)
+        variant == kCodedHadamard || variant == kCodedProfile)
         config.entropy = DW_ENTROPY_RANS;
     if (variant == kHadamard || variant == kCodedHadamard) config.transform = DW_TRANSFORM_HADAMARD;
+    if (variant == kProfile || variant == kCodedProfile) config.profile = profile_of(channels());
     config.replies = DW_REPLIES_NEVER; /* no undo copies, because no frame is lost here */
     config.incarnation = 1;
     return config;
@@ -462,6 +493,16 @@ const Codec kCodecs[] = {
     {kPlain, DW_CODEC_TOPK, 1, DW_GROUP_SAMPLE, DW_BF16, DW_BF16, kNoElement},
     {kFeedback, DW_CODEC_TOPK, 1, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
     {kFeedback, DW_CODEC_TOPK, 1, DW_GROUP_SAMPLE, DW_BF16, DW_F32, kNoElement},
+    {kPlain, DW_CODEC_DIRECT, 8, DW_GROUP_ROW, DW_F32, DW_F32, kNoElement, true},
+    {kPlain, DW_CODEC_DIRECT, 8, DW_GROUP_ROW, DW_BF16, DW_BF16, kNoElement, true},
+    {kPlain, DW_CODEC_DELTA, 8, DW_GROUP_ROW, DW_F32, DW_F32, kNoElement, true},
+    {kPlain, DW_CODEC_DELTA, 8, DW_GROUP_ROW, DW_BF16, DW_BF16, kNoElement, true},
+    {kCoded, DW_CODEC_DIRECT, 8, DW_GROUP_ROW, DW_F32, DW_F32, kNoElement, true},
+    {kProfile, DW_CODEC_DIRECT, 8, DW_GROUP_ROW, DW_F32, DW_F32, kNoElement, true},
+    {kProfile, DW_CODEC_DIRECT, 8, DW_GROUP_ROW, DW_BF16, DW_BF16, kNoElement, true},
+    {kProfile, DW_CODEC_DELTA, 8, DW_GROUP_ROW, DW_F32, DW_F32, kNoElement, true},
+    {kProfile, DW_CODEC_DELTA, 8, DW_GROUP_ROW, DW_BF16, DW_BF16, kNoElement, true},
+    {kCodedProfile, DW_CODEC_DIRECT, 8, DW_GROUP_ROW, DW_F32, DW_F32, kNoElement, true},
     {kHadamard, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, kNoElement},
     {kHadamard, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16, kNoElement},
     {kHadamard, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32, kNoElement},

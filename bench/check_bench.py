@@ -14,7 +14,7 @@ import tempfile
 NAME = re.compile(
     r"(encode|decode)/(delta([+](choose|y|stochastic|mse|dither|rans|trellis|hadamard)|-audit)?|"
     r"direct([+](read|add|stochastic|dither|rans|dither[+]rans|trellis|feedback|hadamard|"
-    r"hadamard[+]rans))?|"
+    r"hadamard[+]rans|profile|profile[+]rans))?|"
     r"(raw|mx|topk|cocktail|chunk|lowrank|tah|blocks)([+]feedback)?|randk)/"
     r"(b\d+|int8|e\dm\d|step[\d.]*|k\d+|r\d+|dynamic|linear|quantile)/"
     r"g(\d+|row|channel|sample)/(f32|f16|bf16)/(f32|f16|bf16|none)/"

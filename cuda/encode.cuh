@@ -10,6 +10,7 @@
 #include "dither.cuh"
 #include "rotate.cuh"
 #include "scales.cuh"
+#include "weigh.cuh"
 
 /* ---- Codes ----------------------------------------------------------------------------------- */
 
@@ -158,17 +159,27 @@ typedef struct dw_eights {
     dw_place place[DW_SLOTS];
     dw_eight x[DW_SLOTS];
     dw_encoding e[DW_SLOTS];
-    dw_eight held[DW_SLOTS]; /* with a rotation: prev; the base of each e is 0 then */
+    /* With a rotation or a profile: prev, or the means; the base of each e is 0 then. */
+    dw_eight held[DW_SLOTS];
+    uint32_t lists[DW_SLOTS]; /* with a profile: which list of means an eight takes */
 } dw_eights;
 
-/* Rotates the deltas of a thread's eights, and sets prev aside, because the form codes rotated
- * values as if there were no prev. */
-DW_DEVICE void dw_rotate_deltas(const dw_layout *layout, dw_eights *all)
+/* Rotates the deltas of a thread's eights, or divides them by weights, and sets their bases aside,
+ * because the form codes such values as if there were no prev. MayWeigh: the form is step, which
+ * alone has profiles. */
+template <bool MayWeigh>
+DW_DEVICE void dw_rotate_deltas(const dw_encode_job *job, dw_dtype x_dtype, dw_eights *all)
 {
+    const dw_layout *layout = &job->layout;
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
         dw_encoding *e = &all->e[slot];
-        dw_rotate_eight(&e->delta, layout->rotates);
+        all->lists[slot] = 0;
+        if (MayWeigh && layout->weighs)
+            all->lists[slot] =
+                dw_weigh_eight(job, &all->place[slot], x_dtype, &e->delta, &e->base, &all->x[slot]);
+        else
+            dw_rotate_eight(&e->delta, layout->rotates);
         all->held[slot] = e->base;
 #pragma unroll
         for (uint32_t i = 0; i < DW_EIGHT; i++) e->base.of[i] = 0.0f;
@@ -448,7 +459,7 @@ DW_DEVICE void dw_encode_tile(const dw_cuda_encode_part *part, uint64_t index, d
     dw_eights all;
     dw_load_eights<Whole>(job, &tile, index, x_dtype, prev_dtype, prefetch, &all);
     dw_count_overflows(job, x_dtype, prev_dtype, &all, found);
-    if (rotates) dw_rotate_deltas(layout, &all);
+    if (rotates) dw_rotate_deltas<false>(job, x_dtype, &all);
     if (threadIdx.x < DW_MOST_PIECES / 32) room->choices[threadIdx.x] = 0;
     dw_pad_tile(layout, &tile, room);
     __syncthreads();

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "codecs/profile.h"
 #include "launch.h"
 #include "slab.h"
 
@@ -33,6 +34,7 @@ static void drop_user(dw_cuda_engine *engine)
         dw_mem_release(&allocator, launch, sizeof *launch);
     }
     end_copy_stream(engine);
+    dw_cuda_free(engine->cuda, &engine->profile);
     dw_cuda_close(engine->cuda);
     dw_mem_release(&allocator, engine, sizeof(owner));
 }
@@ -176,6 +178,27 @@ static dw_status copy(void *context, void *to, const void *from, uint64_t bytes,
     return error == DW_CUDA_OUT_OF_MEMORY ? DW_ERR_NO_MEMORY : DW_ERR_IO;
 }
 
+/* Copies the profile to the device, where jobs will refer to it. */
+static dw_status take_profile(dw_cuda_engine *engine, const dw_profile *profile, dw_why *why)
+{
+    if (!profile) return DW_OK;
+    dw_tensor values = dw_profile_values(profile);
+    uint64_t row = sizeof(float) * (uint64_t)values.c, bytes = values.t * row;
+    dw_channels host = dw_profile_channels(profile);
+    dw_cuda_result error = dw_cuda_allocate(engine->cuda, false, bytes + row, &engine->profile);
+    if (error)
+        return dw_cuda_failed(engine->cuda, why, "the profile finds no room on the device", error);
+    char *to = (char *)engine->profile.address;
+    const float *device = (const float *)(void *)to;
+    engine->channels = (dw_channels){.weights = device,
+                                     .inverses = device + values.t * (uint64_t)values.c,
+                                     .decides = host.decides};
+    for (uint32_t i = 0; i < 2 && host.means[i]; i++)
+        engine->channels.means[i] = device + (host.means[i] - host.weights);
+    dw_status status = copy(engine, to, values.data, bytes, why);
+    return status ? status : copy(engine, to + bytes, host.inverses, row, why);
+}
+
 dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, dw_cuda *cuda,
                          dw_cuda_place place, dw_why *why)
 {
@@ -193,6 +216,7 @@ dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, dw_cuda *cu
     o->engine = (dw_cuda_engine){
         .cuda = cuda, .allocator = allocator, .users = 1, .prev_on_host = place == DW_CUDA_PINNED};
     dw_allocator own = dw_mem_allocator(&config->allocator);
+    dw_why own_why = {.text = ""};
     dw_cuda_slab_init(&o->slab, cuda, place == DW_CUDA_PINNED, &own);
     *engine = (dw_engine){.name = "cuda",
                           .context = o,
@@ -206,5 +230,9 @@ dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, dw_cuda *cu
                           .close = close_launch,
                           .release = release};
     dw_cuda_retain(cuda);
-    return DW_OK;
+    dw_status status = take_profile(&o->engine, config->profile, &own_why);
+    if (!status) return DW_OK;
+    if (why) *why = own_why;
+    release(o);
+    return status;
 }

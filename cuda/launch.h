@@ -64,9 +64,11 @@ void dw_launch_release(dw_launch *launch); /* frees its memory, but not the stru
 struct dw_cuda_engine {
     dw_cuda *cuda;
     dw_allocator allocator;
-    uint64_t serial;   /* of the last part that was written */
-    unsigned users;    /* its encoder or decoder, and every launch that is not spare */
-    bool prev_on_host; /* its encoder or decoder keeps prev in pinned memory of the host */
+    uint64_t serial;       /* of the last part that was written */
+    unsigned users;        /* its encoder or decoder, and every launch that is not spare */
+    bool prev_on_host;     /* its encoder or decoder keeps prev in pinned memory of the host */
+    dw_channels channels;  /* of the profile, in `profile` on the device */
+    dw_cuda_block profile; /* empty without a profile */
     dw_launch *spare;
     dw_cuda_stream copy_stream; /* for saving and restoring copies of prev; NULL until the first use
                                  */

@@ -57,7 +57,7 @@ DW_DEVICE void dw_mx_encode_tile(const dw_cuda_encode_part *part, uint64_t index
     dw_eights all;
     dw_load_eights<Whole>(job, &tile, index, x_dtype, prev_dtype, prefetch, &all);
     dw_count_overflows(job, x_dtype, prev_dtype, &all, found);
-    if (Rotates) dw_rotate_deltas(layout, &all);
+    if (Rotates) dw_rotate_deltas<false>(job, x_dtype, &all);
     if (threadIdx.x < DW_MOST_PIECES / 32) room->choices[threadIdx.x] = 0;
     dw_pad_tile(layout, &tile, room);
     __syncthreads();

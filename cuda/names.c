@@ -76,13 +76,14 @@ static int kernel_of(const char *name, dw_dtype first, dw_dtype second)
     return DW_CUDA_KERNELS;
 }
 
-/* The same for a form's kernel, whose name has another end where the layout rotates blocks. */
+/* The same for a form's kernel, whose name has another end where the layout rotates blocks, or
+ * divides by weights of channels. */
 static int kernel_for_layout(const char *name, const dw_layout *layout, dw_dtype first,
                              dw_dtype second)
 {
     char rotated[DW_CUDA_NAME_BYTES];
     snprintf(rotated, sizeof rotated, "%s_rotated", name);
-    return kernel_of(layout->rotates ? rotated : name, first, second);
+    return kernel_of(layout->rotates || layout->weighs ? rotated : name, first, second);
 }
 
 /* If the number of channels is not a multiple of four, the state digest takes a phase of its own,

@@ -78,7 +78,8 @@ DW_DEVICE uint64_t dw_whole_tiles(const dw_cuda_share *share, const dw_layout *l
     bool aligned = (((uintptr_t)x | (uintptr_t)prev | (uintptr_t)next) & 15) == 0,
          touches = layout->last_channels == layout->segment_width && stride == (int64_t)layout->c;
     if ((share->prev_on_host && prev) || !aligned || !touches || layout->by_channel ||
-        layout->rotates || layout->tile_segments * layout->segment_width != DW_TILE_ELEMENTS)
+        layout->rotates || layout->weighs ||
+        layout->tile_segments * layout->segment_width != DW_TILE_ELEMENTS)
         return 0;
     return layout->segments / layout->tile_segments;
 }

@@ -170,7 +170,7 @@ DW_DEVICE dw_squares dw_measure_pieces(const dw_encode_job *job, dw_squares_room
     dw_squares of = {sum, n, sum <= DBL_MAX ? 0 : DW_F32_INFINITY, mean, 0, sum, 0};
     if (!(job->error > 0)) return of;
     of.least = dw_step_of_tile(mean, dw_largest_kept(room, all, pieces, limit));
-    if (job->prev && !job->keeps_residual)
+    if ((job->prev || job->channels.means[0]) && !job->keeps_residual)
         of.x_sum = dw_bulk_of<true>(room, all, pieces, width, n, &limit);
     return of;
 }

@@ -138,7 +138,7 @@ DW_DEVICE void dw_step_measure_tile(const dw_cuda_encode_part *part, uint64_t in
     dw_tile tile = dw_tile_of<Whole, true>(layout, index);
     dw_eights all;
     dw_load_eights<Whole>(job, &tile, index, job->x_dtype, job->prev_dtype, prefetch, &all);
-    if (Rotates) dw_rotate_deltas(layout, &all);
+    if (Rotates) dw_rotate_deltas<true>(job, job->x_dtype, &all);
     uint32_t pieces = is_part ? 1 : tile.segments,
              n = is_part                ? dw_tile_values(layout, index)
                  : threadIdx.x < pieces ? dw_segment_values(layout, &tile, threadIdx.x)
@@ -388,17 +388,30 @@ DW_DEVICE uint32_t dw_put_escapes(const dw_encode_job *job, const dw_tile *tile,
 
 /* ---- A tile of an encoder -------------------------------------------------------------------- */
 
-/* Stages the step of a piece for the tile's bytes, and counts the piece. Does nothing if this eight
- * is not the first of its piece, or if the step lies in front of the tiles. */
+/* Stages the step of a piece for the tile's bytes, and counts the piece. list: which means its row
+ * takes, which the sign says. Does nothing if this eight is not the first of its piece, or if the
+ * step lies in front of the tiles. */
 DW_DEVICE void dw_note_step(const dw_layout *layout, const dw_place *place, uint16_t step,
-                            dw_encode_room *room, dw_found *found)
+                            uint32_t list, dw_encode_room *room, dw_found *found)
 {
     if (layout->by_sample || !place->stored || !place->leads) return;
-    *(uint16_t *)(room->staged + 2 * place->segment) = step;
+    uint16_t sign = list && !dw_scale_is_poisoned(step) ? (uint16_t)DW_PROFILE_SIGN : 0;
+    *(uint16_t *)(room->staged + 2 * place->segment) = step | sign;
     dw_count(found, step);
 }
 
-/* Rotates: whether the layout rotates blocks of channels. */
+/* Makes the new prev of an eight from what is decoded of it, which is binary32 in e->next, with a
+ * profile. base: prev, or the means. */
+DW_DEVICE void dw_unweigh_encoded(const dw_encode_job *job, const dw_place *place, dw_encoding *e,
+                                  const dw_eight *base, dw_dtype prev_dtype, bool poisoned)
+{
+    const dw_eight none = {{0}};
+    if (job->next)
+        dw_unweigh_eight(&job->channels, (uint32_t)(place->dense % job->layout.c), place->n, base,
+                         job->prev ? base : &none, prev_dtype, true, poisoned, e->next);
+}
+
+/* Rotates: whether values are rotated, or divided by weights, before they are coded. */
 template <bool Rotates, bool Whole>
 DW_DEVICE void dw_step_encode_tile(const dw_cuda_encode_part *part, uint64_t index,
                                    dw_dtype x_dtype, dw_dtype prev_dtype, dw_encode_room *room,
@@ -412,7 +425,7 @@ DW_DEVICE void dw_step_encode_tile(const dw_cuda_encode_part *part, uint64_t ind
     uint32_t ranks[DW_SLOTS];
     dw_load_eights<Whole>(job, &tile, index, x_dtype, prev_dtype, prefetch, &all);
     dw_count_overflows(job, x_dtype, prev_dtype, &all, found);
-    if (Rotates) dw_rotate_deltas(layout, &all);
+    if (Rotates) dw_rotate_deltas<true>(job, x_dtype, &all);
     dw_pad_tile(layout, &tile, room);
     dw_clear_escapes(&tile, room);
     dw_find_steps(part, &tile, index, &all, steps);
@@ -423,13 +436,16 @@ DW_DEVICE void dw_step_encode_tile(const dw_cuda_encode_part *part, uint64_t ind
         dw_encoding *e = &all.e[slot];
         uint16_t step = place->stored ? steps->steps[place->segment] : 0;
         float values[DW_EIGHT];
-        dw_note_step(layout, place, step, room, found);
+        dw_note_step(layout, place, step, Rotates ? all.lists[slot] : 0, room, found);
         dw_step_encode_eight(job, place, e, step, values);
         if (escapes)
             found->escaped +=
                 dw_put_escapes<Rotates>(job, &tile, place, e, x_dtype, ranks[slot], room, values);
         dw_narrow_eight(values, Rotates ? DW_F32 : prev_dtype, e->next);
-        if (Rotates)
+        if (Rotates && layout->weighs)
+            dw_unweigh_encoded(job, place, e, &all.held[slot], prev_dtype,
+                               dw_scale_is_poisoned(step));
+        else if (Rotates)
             dw_unrotate_encoded(job, e, &all.held[slot], prev_dtype, dw_scale_is_poisoned(step));
         found->state += dw_store_encoded(job, &tile, place, e, prev_dtype, room);
     }
@@ -461,7 +477,23 @@ DW_DEVICE uint16_t dw_step_at(const dw_decode_job *job, const dw_place *place,
                               const dw_decode_room *room)
 {
     if (job->layout.by_sample) return dw_step_of_sample(&job->layout, job->payload);
-    return *(const uint16_t *)(room->staged + 2 * place->segment);
+    uint16_t step = *(const uint16_t *)(room->staged + 2 * place->segment);
+    return job->layout.weighs ? step & (uint16_t)~DW_PROFILE_SIGN : step;
+}
+
+/* The base of an eight with a profile: prev, or the means of which the sign of its step tells. */
+DW_DEVICE dw_eight dw_weighed_base(const dw_decode_job *job, const dw_place *place,
+                                   const dw_eight *held, const dw_decode_room *room)
+{
+    dw_eight base = *held;
+    uint16_t step = *(const uint16_t *)(room->staged + 2 * place->segment);
+    const float *means = dw_means_at(&job->channels, (step & DW_PROFILE_SIGN) != 0,
+                                     (uint32_t)(place->dense % job->layout.c));
+    if (job->prev || !means) return base;
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++)
+        if (i < place->n) base.of[i] = means[i];
+    return base;
 }
 
 /* How many escaped values there are in the room of a tile whose bytes lie in shared memory. */
@@ -519,6 +551,17 @@ DW_DEVICE uint64_t dw_step_store_decoded(const dw_decode_job *job, const dw_tile
                                          dw_dtype dtype, const dw_decode_room *room,
                                          uint32_t escapes)
 {
+    if (Rotates && job->layout.weighs) {
+        const dw_eight none = {{0}};
+        uint32_t bits[DW_EIGHT] = {0};
+        if (!place->n) return 0;
+        uint32_t poisoned =
+            dw_step_reconstruct_eight(job, tile, place, &none, DW_F32, true, room, escapes, bits);
+        dw_eight base = dw_weighed_base(job, place, held, room);
+        dw_unweigh_eight(&job->channels, (uint32_t)(place->dense % job->layout.c), place->n, &base,
+                         held, dtype, HasState, poisoned != 0, bits);
+        return dw_store_values<HasState>(job, place, bits, dtype, poisoned);
+    }
     return dw_store_reconstructed<HasState, Rotates>(
         job, place, held, dtype,
         [&](const dw_eight *base, dw_dtype made, bool keeps, uint32_t *bits) {

@@ -10,7 +10,10 @@ as in a pipeline. Models compute in torch's autocast to bf16.
 out of the model without codecs. --train fine-tunes, with a codec of activations and one of their
 gradients, and compares with the training without codecs, of the same seeds: AdamW, batches of 8
 rows of 128 tokens, gradients clipped at norm 1, no dropout, ids in both directions. What is trained
-is kept in OUT/results.jsonl and not trained again."""
+is kept in OUT/results.jsonl and not trained again.
+
+A codec of activations that ends with +profile, such as direct:form=step,entropy=rans+profile, has a
+profile of channels, fitted to 32 other rows and their gradients before."""
 
 import argparse
 import json
@@ -27,6 +30,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import deltawire  # noqa: E402
 import models  # noqa: E402
 import once  # noqa: E402
+import profiles  # noqa: E402
 import report  # noqa: E402
 import results  # noqa: E402
 import texts  # noqa: E402
@@ -44,7 +48,7 @@ class Usage(Exception):
 
 def checked(codec):
     try:
-        deltawire.Config(codec)
+        deltawire.Config(profiles.plain(codec))
     except deltawire.DeltawireError as error:
         raise Usage(f'"{codec}" is no codec: {error.why}') from None
     return codec
@@ -76,8 +80,9 @@ def run_once(names, options):
     whole, everything = texts.text(), []
     for name in names:
         model = models.load(name, options.models, options.f32)
-        rows = texts.some(texts.shares(model, whole)["held"], options.rows, "--rows")
-        found = once.measure(model, codecs, rows)
+        shares = texts.shares(model, whole)
+        rows = texts.some(shares["held"], options.rows, "--rows")
+        found = once.measure(model, codecs, rows, shares["fit"])
         everything.append({**found, "text": texts.digest(whole)})
         print(report.once_table(found), flush=True)
         report.once_picture(found, options.out / f"{name}-once.png")

@@ -312,6 +312,11 @@ typedef struct dw_config {
     uint32_t project; /* dw_projection_digest (projection.h) */
     uint32_t decay;   /* in thousandths: what residuals are multiplied by at each visit */
     uint64_t key_error; /* as error, for key entries */
+    /* What both ends know of channels (profile.h), for the form step. It belongs to the program and
+     * must exist as long as any object that was made of the config. profile_digest: that of the
+     * profile; it is set where objects are made. In texts, the option `profile`. */
+    const struct dw_profile *profile;
+    uint32_t profile_digest;
 } dw_config;
 
 /* Sets all fields of a config to their defaults. struct_size: sizeof(dw_config) in the program.
@@ -387,8 +392,8 @@ typedef struct dw_counters {
      * 32, how large the error |x - y| is as a part of |x|. Divided by measured_rows, row_error_sum
      * is the mean of it, and bulk_error_sum the mean of the same without the values of the row that
      * are more than 6 times its root mean square. A row is up to 2048 channels of a token if they
-     * share a step or scale, otherwise some of them. Rows of zeros, and poisoned ones, are not
-     * measured. */
+     * share a step or scale, otherwise some of them. With a profile, errors are in units of its
+     * weights. Rows of zeros, and poisoned ones, are not measured. */
     uint64_t measured_rows;
     double row_error_sum, bulk_error_sum, row_error_largest;
 } dw_counters;

@@ -35,6 +35,7 @@ from deltawire.group import Group
 from deltawire.link import Link
 from deltawire.operation import Operation
 from deltawire.places import Places
+from deltawire.profile import Profile
 from deltawire.projection import Projection
 from deltawire.tensor import Tensor
 from deltawire.threads import Threads
@@ -56,6 +57,7 @@ __all__ = [
     "LinkCounters",
     "Operation",
     "Places",
+    "Profile",
     "Projection",
     "ReplyEntry",
     "ReplyInfo",

@@ -2,11 +2,15 @@
 # config.py - Config: a codec and its options, parsed from a text.
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+import weakref
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from deltawire._library import core, ffi, native, pools
 from deltawire.counters import Counters
-from deltawire.errors import check, new_why, refuse, text_of
+from deltawire.errors import check, fail, new_why, refuse, text_of
+
+if TYPE_CHECKING:
+    from deltawire.profile import Profile
 
 TEXT_BYTES = 320  # DW_CONFIG_TEXT_BYTES
 
@@ -18,15 +22,20 @@ class Config:
     pickled and shared. Functions that take a Config also take its text.
 
     text: str, or another Config.
+    profile: a Profile of channels, for form=step; None: that of the other Config, if it has one.
     Errors: CONFIG; the message names the wrong word and what is allowed in its place.
     """
 
-    __slots__ = ("_text", "_struct")
+    __slots__ = ("_text", "_struct", "_profile")
     _text: str
 
-    def __init__(self, text: Union[str, "Config"]) -> None:
+    def __init__(
+        self, text: Union[str, "Config"], profile: Optional["Profile"] = None
+    ) -> None:
         if isinstance(text, Config):
+            profile = profile or text._profile
             text = text._text
+        self._profile = profile
         if not isinstance(text, str):
             refuse(f'a config is a text such as "delta:bits=4", not {type(text).__name__}')
         if "\0" in text:
@@ -34,7 +43,16 @@ class Config:
         self._struct = ffi.new("dw_config *")
         why = new_why()
         size = ffi.sizeof("dw_config")
+        if profile is not None and "profile=" not in text:
+            text += f"{',' if ':' in text else ':'}profile={profile.digest}"
         check(core.dw_config_parse_sized(self._struct, size, text.encode(), why), why)
+        if profile is not None and self._struct.profile_digest != profile.digest:
+            fail(
+                core.DW_ERR_CONFIG,
+                "the option profile names another profile, not the one that is given: leave it out",
+            )
+        if profile is not None:
+            self._struct.profile = profile._handle
         self._text = _format(core.dw_config_format, self._struct)
 
     @property
@@ -95,7 +113,7 @@ class Config:
         return hash(self._text)
 
     def __reduce__(self) -> Any:
-        return Config, (self._text,)
+        return Config, (self._text, self._profile)
 
 
 def _format(function: Any, struct: Any) -> str:
@@ -109,9 +127,14 @@ def config_of(struct: Any) -> Config:
     return Config(_format(core.dw_config_format, struct))
 
 
+_profiles: Any = weakref.WeakKeyDictionary()
+
+
 def struct_with(config: Union[str, Config], pool: Any) -> Any:
     """A new dw_config for one object, with a clock, and with threads unless pool is None."""
-    made = ffi.new("dw_config *", Config(config)._struct[0])
+    own = Config(config)
+    made = ffi.new("dw_config *", own._struct[0])
+    _profiles[made] = own._profile  # the object that is made of the struct points to it
     made.now_ns = ffi.addressof(native, "dw_clock_ns")
     if pool is not None:
         made.parallel_for = ffi.addressof(pools, "dw_threads_parallel_for")

@@ -48,6 +48,8 @@ typedef struct dw_layout {
     /* Blocks of so many channels are rotated (arithmetic/rotate.h); 0: none are. It divides c, so
        every segment, or as many segments as make a block, and every run hold whole blocks. */
     uint32_t rotates;
+    bool weighs; /* form step: values are divided by weights of their channels
+                    (arithmetic/profile.h) */
 } dw_layout;
 
 typedef struct dw_tile {

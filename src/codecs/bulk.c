@@ -3,9 +3,11 @@
 #include "codecs/bulk.h"
 
 #include "codecs/tiles.h"
+#include "codecs/weighing.h"
 
 /* Adds the squares of a range to lanes: of what is coded, or of x. A rotation changes nothing but
- * the last digits of a norm, so x is not rotated. The other parameters and what is returned are
+ * the last digits of a norm, so x is not rotated; but it is divided by weights, as what is coded
+ * is. The other parameters and what is returned are
  * those of step_squares. */
 static uint64_t add_squares(const dw_encode_job *job, const dw_bulk_range *s, bool of_x,
                             uint32_t limit, double *lanes, uint32_t *largest)
@@ -14,7 +16,12 @@ static uint64_t add_squares(const dw_encode_job *job, const dw_bulk_range *s, bo
     const void *x = dw_at(job->x, job->x_dtype, of_x ? s->x_at : s->coded_at),
                *prev = of_x ? NULL : dw_at(job->prev, job->prev_dtype, s->element);
     dw_dtype x_dtype = job->x_dtype;
-    if (job->layout.rotates && !of_x) {
+    if (job->layout.weighs) {
+        dw_weighing_load(job, of_x ? s->x_at : s->coded_at, s->element, s->n, of_x, rotated);
+        x = rotated;
+        x_dtype = DW_F32;
+        prev = NULL;
+    } else if (job->layout.rotates && !of_x) {
         job->kernels->rotate(x, x_dtype, prev, job->prev_dtype, s->n, job->layout.rotates, rotated);
         x = rotated;
         x_dtype = DW_F32;

@@ -223,6 +223,8 @@ void dw_codec_fill(dw_params *params, const dw_config *config, dw_dtype x)
         if (!form || !form->has_codes) continue;
         if (config->entropy == DW_ENTROPY_RANS) params->use[use].behind = &dw_stage_rans;
         if (rotates) params->use[use].rotates = config->rotate;
+        params->use[use].weighs = form == &dw_form_step && config->profile_digest;
+        if (params->use[use].weighs) params->use[use].profile = config->profile;
     }
     params->use[DW_USE_CHANGE].chooses = row->keeps_prev && config->choose != DW_CHOOSE_NEVER &&
                                          config->form != DW_FORM_STEP && !rotates;

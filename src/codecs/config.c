@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "codecs/options.h"
+#include "codecs/profile.h"
 
 /* The size of dw_config in the first version. Fields added later lie behind it. */
 enum { FIRST_CONFIG_BYTES = sizeof(dw_config) };
@@ -44,7 +45,26 @@ dw_status dw_config_take(dw_config *taken, const dw_config *given, dw_why *why)
     memcpy(taken, given, size < sizeof *taken ? size : sizeof *taken);
     taken->struct_size = sizeof *taken;
     if (!taken->codec) taken->codec = DW_CODEC_DELTA;
+    uint32_t digest = dw_profile_digest(taken->profile);
+    if (digest && taken->profile_digest && taken->profile_digest != digest)
+        return complain(why, "the config's profile is not the one that its option profile names: "
+                             "give the profile with this digest, or leave the option out");
+    if (digest) taken->profile_digest = digest;
     return DW_OK;
+}
+
+const dw_word *dw_word_find(const dw_word *words, const char *text, size_t len)
+{
+    for (; words->text; words++)
+        if (strlen(words->text) == len && memcmp(words->text, text, len) == 0) return words;
+    return NULL;
+}
+
+const char *dw_word_of(const dw_word *words, uint64_t value)
+{
+    for (; words->text; words++)
+        if (words->value == value) return words->text;
+    return NULL;
 }
 
 /* Writes the words as "2 3 4 ..." to out. */

@@ -26,6 +26,7 @@
 #define DW_JOB_H
 
 #include "arithmetic/layout.h"
+#include "arithmetic/profile.h"
 #include "arithmetic/step.h"
 #include "deltawire/deltawire.h"
 
@@ -105,8 +106,9 @@ typedef struct dw_encode_job {
     dw_audit audit;       /* of the state digest of next */
     /* Seeds the random numbers that both ends share, for this visit. */
     uint64_t draws_key;
-    bool is_exact;       /* floats: IEEE conversion, in which NaN and infinities are kept */
-    dw_dtype wire_dtype; /* floats: the dtype of the values in the payload; 0 for other forms */
+    dw_channels channels; /* of the profile; weights NULL: none */
+    bool is_exact;        /* floats: IEEE conversion, in which NaN and infinities are kept */
+    dw_dtype wire_dtype;  /* floats: the dtype of the values in the payload; 0 for other forms */
     const struct dw_plan *plan;
     const struct dw_kernels *kernels;
 } dw_encode_job;
@@ -141,6 +143,7 @@ typedef struct dw_decode_job {
     int64_t stride;
     dw_audit audit; /* of the state digest of next */
     uint64_t draws_key;
+    dw_channels channels; /* of the profile; weights NULL: none */
     bool is_exact;
     dw_dtype wire_dtype;
     bool adds; /* y += factor * value instead of y = value */

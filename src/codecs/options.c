@@ -351,6 +351,16 @@ static uint64_t four_fifths(const dw_config *config)
 
 /* The levels of a tile reach from its lowest value to its highest. The rule absmax would use only
  * some of them. */
+/* A profile says which channels may have larger steps, so the pieces must be parts of rows, and the
+ * bound of a single value would not hold for those that escape. With feedback the decoder does not
+ * know whether an entry has a base. */
+static bool profile_fits(const dw_config *config, uint64_t profile)
+{
+    (void)profile;
+    return is_stepped(config) && !is_rotated(config) && config->group != DW_GROUP_SAMPLE &&
+           !config->error_abs && config->feedback <= DW_FEEDBACK_NONE;
+}
+
 static bool scale_fits(const dw_config *config, uint64_t scale)
 {
     return config->codec != DW_CODEC_TAH || scale != DW_SCALE_ABSMAX;
@@ -473,6 +483,8 @@ const dw_option dw_options[DW_OPTIONS] = {
      "a sample is not sent if it differs from prev by less than this part of its norm", "0: always sent"},
     {44, "project", ALL, DW_SCOPE_ALWAYS, DW_AGREE_UNUSUAL, NULL, 1, UINT32_MAX, false, FIELD(project), nothing, NULL,
      "digest of the matrix by which the program projects tensors; both ends must have it", "0: not projected"},
+    {47, "profile", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_UNUSUAL, NULL, 1, UINT32_MAX, false, FIELD(profile_digest), nothing, profile_fits,
+     "digest of the profile of channels that the config has; both ends must have it", "0: no profile"},
     {10, "replies", ALL, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, replies, 0, 0, false, FIELD(replies), first, NULL,
      "whether the decoder sends replies", "always"},
     {11, "audit", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_AUDIT_NEVER, false, FIELD(audit), first, NULL,
@@ -595,24 +607,12 @@ const char *dw_option_condition(const dw_option *option)
                "more than group";
     if (option->fits == key_error_fits)
         return "only where key entries are in steps, and without error=abs and rate";
+    if (option->fits == profile_fits)
+        return "only with form=step, and without group=sample, transform, error=abs and feedback";
     return option->words ? NULL : "not with error=abs";
 }
 
 const char *dw_option_prefix(const dw_option *option)
 {
     return option->offset == offsetof(dw_config, error_abs) ? "abs:" : "";
-}
-
-const dw_word *dw_word_find(const dw_word *words, const char *text, size_t len)
-{
-    for (; words->text; words++)
-        if (strlen(words->text) == len && memcmp(words->text, text, len) == 0) return words;
-    return NULL;
-}
-
-const char *dw_word_of(const dw_word *words, uint64_t value)
-{
-    for (; words->text; words++)
-        if (words->value == value) return words->text;
-    return NULL;
 }

@@ -35,9 +35,11 @@ struct dw_form_params {
     uint32_t block;
     /* For the form tah. tau: in thousandths. share: of tiles with 4 bits, in millionths. */
     uint32_t tile, tau, share;
-    const dw_stage *behind; /* NULL: no stage behind the form */
-    uint32_t rotates;       /* channels of a rotated block; 0: no rotation */
-    bool chooses;           /* pieces may be coded as a change or directly */
+    const dw_stage *behind;           /* NULL: no stage behind the form */
+    uint32_t rotates;                 /* channels of a rotated block; 0: no rotation */
+    const struct dw_profile *profile; /* NULL: none */
+    bool weighs;                      /* the form step, with a profile, which need not be known */
+    bool chooses;                     /* pieces may be coded as a change or directly */
     dw_dtype dtype;
     /* For the form lowrank: the options of these names; width and restart 0: not set. */
     uint32_t rank, iterations, restart, width;

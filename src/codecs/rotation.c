@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "codecs/emitting.h"
+#include "codecs/weighing.h"
 
 dw_status dw_rotation_plan(dw_plan *made, dw_why *why)
 {
@@ -20,6 +21,12 @@ dw_status dw_rotation_plan(dw_plan *made, dw_why *why)
             "or leave transform out",
             (unsigned)width, (unsigned)width, (unsigned)made->c);
     return DW_ERR_SHAPE;
+}
+
+/* Whether values are changed in front of the form. */
+static bool is_in_front(const dw_layout *layout)
+{
+    return layout->rotates || layout->weighs;
 }
 
 /* Undoes what the rotation back has done to poisoned pieces of a run: with state, the new prev is
@@ -40,9 +47,10 @@ static void keep_poisoned(const dw_layout *layout, const uint8_t *payload, const
 const dw_encode_job *dw_rotation_begin(dw_rotation *r, const dw_encode_job *job)
 {
     r->outer = job;
-    if (!job->layout.rotates) return job;
+    if (!is_in_front(&job->layout)) return job;
     r->job = *job;
     r->job.layout.rotates = 0;
+    r->job.layout.weighs = false;
     r->job.x = r->values;
     r->job.x_dtype = r->job.prev_dtype = DW_F32;
     r->job.stride = 0;
@@ -54,11 +62,14 @@ const dw_encode_job *dw_rotation_begin(dw_rotation *r, const dw_encode_job *job)
 const dw_run *dw_rotation_load(dw_rotation *r, const dw_run *run)
 {
     const dw_encode_job *job = r->outer;
-    if (!job->layout.rotates) return run;
-    job->kernels->rotate(
-        dw_at(job->x, job->x_dtype, run->row * (uint64_t)job->stride + run->column), job->x_dtype,
-        dw_at(job->prev, job->prev_dtype, run->element), job->prev_dtype, run->channels,
-        job->layout.rotates, r->values);
+    if (!is_in_front(&job->layout)) return run;
+    if (job->layout.weighs)
+        dw_weighing_load_run(job, run, r->values);
+    else
+        job->kernels->rotate(
+            dw_at(job->x, job->x_dtype, run->row * (uint64_t)job->stride + run->column),
+            job->x_dtype, dw_at(job->prev, job->prev_dtype, run->element), job->prev_dtype,
+            run->channels, job->layout.rotates, r->values);
     r->run = *run;
     r->run.row = r->run.column = 0; /* of `values`; the element still says which dither it has */
     r->run.next = job->next ? r->back : NULL;
@@ -68,10 +79,14 @@ const dw_run *dw_rotation_load(dw_rotation *r, const dw_run *run)
 void dw_rotation_store(const dw_rotation *r, const dw_run *run)
 {
     const dw_encode_job *job = r->outer;
-    if (!job->layout.rotates || !job->next) return;
+    if (!is_in_front(&job->layout) || !job->next) return;
     const void *prev = dw_at(job->prev, job->prev_dtype, run->element);
-    job->kernels->unrotate(r->back, run->channels, job->layout.rotates, prev, job->prev_dtype,
-                           run->next, job->prev_dtype);
+    dw_weighed of = {r->back, prev, run->next, job->prev_dtype, job->prev_dtype};
+    if (job->layout.weighs)
+        dw_weighing_store_run(&job->layout, &job->channels, job->payload, run, &of, job->kernels);
+    else
+        job->kernels->unrotate(r->back, run->channels, job->layout.rotates, prev, job->prev_dtype,
+                               run->next, job->prev_dtype);
     keep_poisoned(&job->layout, job->payload, run, prev, run->next, job->prev_dtype, true);
 }
 
@@ -110,12 +125,17 @@ void dw_rotation_decode(const dw_decode_job *job, const dw_run *run, dw_run_deco
     dw_decode_job inner = *job;
     dw_run inner_run = *run;
     inner.layout.rotates = 0;
+    inner.layout.weighs = false;
     inner.prev = NULL;
     inner.prev_dtype = DW_F32;
     inner.next = inner_run.next = rotated;
     decode(&inner, &inner_run);
-    job->kernels->unrotate(rotated, run->channels, layout->rotates, prev, job->prev_dtype, out,
-                           dtype);
+    dw_weighed of = {rotated, prev, out, job->prev_dtype, dtype};
+    if (layout->weighs)
+        dw_weighing_store_run(layout, &job->channels, job->payload, run, &of, job->kernels);
+    else
+        job->kernels->unrotate(rotated, run->channels, layout->rotates, prev, job->prev_dtype, out,
+                               dtype);
     keep_poisoned(layout, job->payload, run, prev, out, dtype, state);
     if (adds) dw_emit_added(job, values, at, run->channels);
 }

@@ -22,11 +22,13 @@
 #include "codecs/escapes.h"
 #include "codecs/options.h"
 #include "codecs/plan.h"
+#include "codecs/profile.h"
 #include "codecs/residual.h"
 #include "codecs/rotation.h"
 #include "codecs/tiles.h"
 #include "codecs/tolerance.h"
 #include "codecs/trellis.h"
+#include "codecs/weighing.h"
 
 /* A span: contiguous elements that share a step. That is a segment of a run, or, where a sample or
  * a cut row shares one, the whole run. */
@@ -56,9 +58,11 @@ static uint64_t scale_offset(const dw_layout *layout, const dw_run *r, uint32_t 
                              : r->tile.offset + 2 * (uint64_t)(r->first_segment + i);
 }
 
-static uint16_t read_scale(const uint8_t *from)
+/* channels: with a profile, the sign of a step is that of the means and not its own. */
+static uint16_t read_scale(const uint8_t *from, const dw_channels *channels)
 {
-    return (uint16_t)(from[0] | from[1] << 8);
+    uint16_t scale = (uint16_t)(from[0] | from[1] << 8);
+    return channels->weights ? scale & (uint16_t)~DW_PROFILE_SIGN : scale;
 }
 
 static void write_scale(uint8_t *to, uint16_t scale)
@@ -117,7 +121,7 @@ static void decode_span(const dw_decode_job *job, const dw_run *r, uint32_t i)
                 : adds ? values
                        : dw_at(job->y, job->y_dtype, at);
     const void *prev = dw_at(job->prev, job->prev_dtype, r->element + s.at);
-    uint16_t scale = read_scale(job->payload + scale_offset(layout, r, i));
+    uint16_t scale = read_scale(job->payload + scale_offset(layout, r, i), &job->channels);
     dw_step_run call = {
         .x_dtype = dtype,
         .prev_dtype = job->prev_dtype,
@@ -142,7 +146,7 @@ static void decode_span(const dw_decode_job *job, const dw_run *r, uint32_t i)
 
 static void decode_run(const dw_decode_job *job, const dw_run *r)
 {
-    if (job->layout.rotates) {
+    if (job->layout.rotates || job->layout.weighs) {
         dw_rotation_decode(job, r, decode_run);
         return;
     }
@@ -169,7 +173,8 @@ static void decode(const dw_decode_job *job, uint64_t chunk, dw_chunk_result *re
  * is coded. With feedback, the error is limited to a part of what is coded, so that it shrinks. */
 static bool needs_x(const dw_encode_job *job)
 {
-    return (job->error > 0 || job->plan->params.bound > 0) && job->prev && !job->keeps_residual;
+    bool has_base = job->prev || job->channels.means[0];
+    return (job->error > 0 || job->plan->params.bound > 0) && has_base && !job->keeps_residual;
 }
 
 /* Returns the step with which every error keeps to the bound. A sample with NaN or infinite values
@@ -259,7 +264,7 @@ static uint16_t find_scale(const encoding *e, const dw_run *r, uint32_t i, uint6
     uint8_t *place = job->payload + scale_offset(layout, r, i);
     uint64_t x_at = r->row * (uint64_t)job->stride + r->column + s->at;
     dw_squares squares = {0};
-    if (layout->by_sample) return read_scale(place);
+    if (layout->by_sample) return read_scale(place, &job->channels);
     uint16_t scale = e->row;
     if (!layout->cut_rows) {
         dw_bulk_tile of;
@@ -268,7 +273,9 @@ static uint16_t find_scale(const encoding *e, const dw_run *r, uint32_t i, uint6
         dw_bulk_measure(job, e->coded, &of, needs_x(job), &squares);
         scale = step_of(job, &squares);
     }
-    write_scale(place, scale);
+    bool has_sign = layout->weighs && !dw_scale_is_poisoned(scale);
+    write_scale(place,
+                has_sign ? scale | dw_weighing_sign(job, (r->element + s->at) / layout->c) : scale);
     return scale;
 }
 
@@ -366,8 +373,9 @@ static void encode_span(const encoding *e, const dw_run *r, const dw_run *coded,
         .prev_dtype = job->prev_dtype,
         .n = s.n,
         .stored = s.stored,
-        .scale = job->rule.is_trellis ? read_scale(job->payload + scale_offset(layout, r, i))
-                                      : find_scale(e, r, i, x_at, &s),
+        .scale = job->rule.is_trellis
+                     ? read_scale(job->payload + scale_offset(layout, r, i), &job->channels)
+                     : find_scale(e, r, i, x_at, &s),
         .rounding = layout->dithers           ? DW_ROUNDING_DITHER
                     : job->rule.is_stochastic ? DW_ROUNDING_STOCHASTIC
                                               : DW_ROUNDING_NEAREST,
@@ -429,11 +437,13 @@ static dw_status plan(dw_plan *made, dw_why *why)
     const dw_form_params *params = &made->params;
     if (!dw_layout_make_step(&made->layout, made->t, made->c, params->group, params->dithers))
         return dw_plan_too_large(why);
+    made->layout.weighs = params->weighs;
     made->payload_bytes = made->layout.payload_bytes;
     made->chunks = dw_layout_chunks(&made->layout);
     made->draws = params->dithers;
     made->measures = made->layout.by_sample;
-    return dw_rotation_plan(made, why);
+    dw_status status = dw_profile_fits(params->profile, made->c, why);
+    return status ? status : dw_rotation_plan(made, why);
 }
 
 /* Rounding to the nearest step and dither are wrong by at most half a step, a dead zone by at most

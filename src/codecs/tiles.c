@@ -120,8 +120,8 @@ static double bulk_error(const dw_norms_run *row, float limit)
 
 /* Adds the error of a row, or of the part of it that a run has, to the sums: that of all values,
  * and that of the bulk, which few rows make another one. norms: of this row. */
-static void add_row_error(const dw_encode_job *job, const dw_norms_run *row, const dw_norms *norms,
-                          dw_sums *sums)
+static void add_error(const dw_encode_job *job, const dw_norms_run *row, const dw_norms *norms,
+                      dw_sums *sums)
 {
     double part = sqrt(norms->error / norms->x), lanes[DW_NORM_LANES] = {0};
     uint32_t largest = 0;
@@ -133,6 +133,25 @@ static void add_row_error(const dw_encode_job *job, const dw_norms_run *row, con
     sums->row_error += part;
     sums->bulk_error += has_outliers ? bulk_error(row, limit) : part;
     if (part > sums->row_error_largest) sums->row_error_largest = part;
+}
+
+/* The same. With a profile, errors are in units of the weights of channels. column: of the first
+ * value. */
+static void add_row_error(const dw_encode_job *job, const dw_norms_run *row, uint64_t column,
+                          const dw_norms *norms, dw_sums *sums)
+{
+    if (!job->layout.weighs) {
+        add_error(job, row, norms, sums);
+        return;
+    }
+    float x[DW_TILE_ELEMENTS], back[DW_TILE_ELEMENTS];
+    const float *inverses = job->channels.inverses + column;
+    dw_norms weighed = {0, 0, 0};
+    dw_norms_run of = {.x = x, .back = back, .x_dtype = DW_F32, .back_dtype = DW_F32, .n = row->n};
+    job->kernels->weigh(row->x, row->x_dtype, NULL, DW_F32, inverses, row->n, x);
+    job->kernels->weigh(row->back, row->back_dtype, NULL, DW_F32, inverses, row->n, back);
+    job->kernels->norms(&of, &weighed);
+    add_error(job, &of, &weighed, sums);
 }
 
 /* Adds the norms of a run to the sums, and the errors of its rows. call: x, its base, and what
@@ -158,7 +177,7 @@ static void add_norms(const dw_encode_job *job, const dw_run *r, const dw_norms_
         sums->error_square += norms.error;
         for (; segment * (uint64_t)layout->segment_channels < at + n; segment++)
             is_poisoned = is_poisoned || dw_tiles_is_poisoned(layout, job->payload, r, segment);
-        if (!is_poisoned && !job->keeps_residual) add_row_error(job, &row, &norms, sums);
+        if (!is_poisoned && !job->keeps_residual) add_row_error(job, &row, column, &norms, sums);
     }
 }
 
@@ -184,6 +203,7 @@ void dw_tiles_measure_run(const dw_encode_job *job, uint64_t tile, const dw_run 
                                .next = job->next ? decoded : NULL,
                                .y = decoded,
                                .y_dtype = DW_F32,
+                               .channels = job->channels,
                                .draws_key = job->draws_key};
         r.next = again.next;
         if (!r.next) r.row = r.column = 0; /* its place in y */
@@ -317,13 +337,13 @@ void dw_tiles_emit(const dw_decode_job *job, uint64_t index)
 
 /* ---- Counters -------------------------------------------------------------------------------- */
 
-static void count_scales(dw_counters *counters, const uint8_t *scales, uint64_t n)
+static void count_scales(dw_counters *counters, const uint8_t *scales, uint64_t n, uint32_t mask)
 {
     /* Local sums: stores to *counters would prevent vectorization of the loop. */
     uint64_t zero = 0, poisoned = 0;
     for (uint64_t i = 0; i < n; i++) {
         uint32_t bits = scales[2 * i] | (uint32_t)scales[2 * i + 1] << 8;
-        zero += bits == 0;
+        zero += (bits & mask) == 0;
         poisoned += (bits & 0x7f80u) == 0x7f80u;
     }
     counters->zero_groups += zero;
@@ -349,13 +369,14 @@ void dw_tiles_count(const dw_decode_job *job, dw_counters *counters)
     const uint8_t *payload = job->payload;
     counters->groups += layout->pieces;
     bool in_tiles = layout->scales_in_tiles;
-    if (!in_tiles) count_scales(counters, payload + layout->choice_bytes, layout->pieces);
+    uint32_t mask = layout->weighs ? 0x7fff : 0xffff; /* there the sign is not one of the step */
+    if (!in_tiles) count_scales(counters, payload + layout->choice_bytes, layout->pieces, mask);
     for (uint64_t i = 0; in_tiles && i < layout->tiles; i++) {
         dw_tile tile = dw_layout_tile(layout, i);
         if (layout->scale_size == 1)
             count_exponents(counters, payload + tile.offset, tile.segments);
         else
-            count_scales(counters, payload + tile.offset, tile.segments);
+            count_scales(counters, payload + tile.offset, tile.segments, mask);
     }
     for (uint64_t i = 0; layout->chooses && i < layout->pieces; i++)
         counters->direct_groups += payload[i / 8] >> i % 8 & 1;

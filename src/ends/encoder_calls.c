@@ -70,6 +70,7 @@ static dw_status prepare_reconstruction(dw_encode_ticket *t, const dw_tensor *y)
                                       .y_dtype = y->dtype,
                                       .stride = y->stride_t,
                                       .draws_key = job->draws_key,
+                                      .channels = job->channels,
                                       .is_exact = t->out[i].entry.role == DW_ROLE_STATELESS,
                                       .room = job->room,
                                       .plan = job->plan,

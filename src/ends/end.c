@@ -30,6 +30,15 @@ static dw_status make_engine(dw_end *end, const dw_params *params, const dw_end_
     return DW_OK;
 }
 
+static dw_status miss_profile(dw_why *why)
+{
+    if (why)
+        snprintf(why->text, sizeof why->text,
+                 "the option profile names a profile, but the config has none: set its field "
+                 "`profile` (profile.h), or, in Python, give profile=");
+    return DW_ERR_CONFIG;
+}
+
 static dw_status make(dw_end **made, size_t bytes, const dw_config *given,
                       const dw_end_device *device, dw_why *why)
 {
@@ -37,6 +46,7 @@ static dw_status make(dw_end **made, size_t bytes, const dw_config *given,
     dw_params params;
     dw_status status = dw_config_take(&config, given, why);
     if (!status) status = dw_params_resolve(&params, &config, DW_F32, why);
+    if (!status && config.profile_digest && !config.profile) status = miss_profile(why);
     if (status) return status;
     dw_allocator allocator = dw_mem_allocator(&config.allocator);
     dw_end *end = dw_mem_allocate(&allocator, bytes);

@@ -289,6 +289,14 @@ typedef struct dw_kernels {
                    uint64_t n, uint32_t width, float *to);
     void (*unrotate)(const float *from, uint64_t n, uint32_t width, const void *prev,
                      dw_dtype prev_dtype, void *to, dw_dtype to_dtype);
+    /* Divides by weights of channels (arithmetic/profile.h). weigh writes (x - base) * inverses,
+     * each operation rounded; base NULL: x * inverses. Where an element is NaN, which NaN it is
+     * depends on the processor. unweigh writes RN(base + from * weights), where the product is
+     * rounded first; base NULL is +0. Any n. No memory may overlap. */
+    void (*weigh)(const void *x, dw_dtype x_dtype, const void *base, dw_dtype base_dtype,
+                  const float *inverses, uint64_t n, float *to);
+    void (*unweigh)(const float *from, const float *weights, const void *base, dw_dtype base_dtype,
+                    uint64_t n, void *to, dw_dtype to_dtype);
     /* Finds the values whose magnitude, bits & 0x7fffffff, is `least` or more; least is at most
      * 2^31 - 1. Value i has bit i % 8 of mask[i / 8], which is set if it was found; all other bits
      * of these bytes are cleared. The values that were found are written to list one behind the

@@ -567,6 +567,7 @@ DW_VECTOR void h_in_turns(h16x16 even, h16x16 odd, h16x16 *first, h16x16 *second
 #include "kernels/kernels_rotate.h"
 #include "kernels/kernels_step.h"
 #include "kernels/kernels_trellis.h"
+#include "kernels/kernels_weigh.h"
 
 #include "kernels/kernels_table.h"
 

@@ -532,6 +532,7 @@ static void subtract_c(const void *x, dw_dtype x_dtype, float *from, uint64_t n)
 #include "kernels/kernels_trellis_c.h"
 
 #include "kernels/kernels_rotate_c.h"
+#include "kernels/kernels_weigh_c.h"
 
 const dw_kernels dw_kernels_c = {"c",
                                  encode_c,
@@ -566,4 +567,6 @@ const dw_kernels dw_kernels_c = {"c",
                                  trellis_marks_c,
                                  rotate_c,
                                  unrotate_c,
+                                 weigh_c,
+                                 unweigh_c,
                                  collect_c};

@@ -557,6 +557,7 @@ DW_VECTOR void w_store_turns(void *to, w64 x, w64 y)
 #include "kernels/kernels_mx_encode.h"
 #include "kernels/kernels_step.h"
 #include "kernels/kernels_trellis.h"
+#include "kernels/kernels_weigh.h"
 
 /* The entropy coder has no vector kernels here yet. They would need to look up each lane in a large
  * table, and to store selected lanes side by side; Advanced SIMD has no instructions for either. */

@@ -8,6 +8,7 @@ from typing import Iterator, Optional, Sequence
 import deltawire
 import torch
 
+import profiles
 from models import Model
 
 RAW = "raw"  # no codec at all: the tensor is not touched
@@ -18,8 +19,9 @@ class Wire:
 
     bits: per value, of whole frames, since the last call of take_bits."""
 
-    def __init__(self, codec: str) -> None:
-        self.encoder, self.decoder = deltawire.Encoder(codec), deltawire.Decoder(codec)
+    def __init__(self, codec: str, profile: Optional[deltawire.Profile] = None) -> None:
+        config = profiles.config(codec, profile)
+        self.encoder, self.decoder = deltawire.Encoder(config), deltawire.Decoder(config)
         self._bytes = self._values = 0
         self._errors: list[torch.Tensor] = []
 
@@ -51,12 +53,19 @@ class Wire:
 
 
 class Boundary:
-    """What is sent after one layer. forward and backward are codecs, or RAW.
+    """What is sent after one layer. forward and backward are codecs, or RAW. profile: that of
+    activations, for a codec that takes it.
 
     ids are those of the next batch. None: what is sent carries no state, as in an evaluation."""
 
-    def __init__(self, forward: str, backward: str = RAW, keeps_errors: bool = False) -> None:
-        self.forward = None if forward == RAW else Wire(forward)
+    def __init__(
+        self,
+        forward: str,
+        backward: str = RAW,
+        keeps_errors: bool = False,
+        profile: Optional[deltawire.Profile] = None,
+    ) -> None:
+        self.forward = None if forward == RAW else Wire(forward, profile)
         self.backward = None if backward == RAW else Wire(backward)
         self.keeps_errors = keeps_errors
         self.ids: Optional[list[int]] = None

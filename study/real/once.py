@@ -8,6 +8,7 @@ from typing import Optional
 
 import torch
 
+import profiles
 from boundaries import Boundary, autocast, between
 from intervals import mean_of
 from models import Model
@@ -105,14 +106,18 @@ def _progress(model: Model, done: int, rows: int, began: float) -> None:
 
 
 @torch.no_grad()
-def measure(model: Model, codecs: list[str], rows: torch.Tensor) -> dict:
+def measure(
+    model: Model, codecs: list[str], rows: torch.Tensor, fit: torch.Tensor
+) -> dict:
     """Sends the rows through the model without and with each codec. All codecs see a batch before
-    the next one, so the logits of the raw model are computed once, and never kept.
+    the next one, so the logits of the raw model are computed once, and never kept. fit: rows for
+    the profiles of codecs that have one.
 
     Returns {"model", "rows", "loss" (raw, None for a model of sentences), "codecs": {codec:
     figures}}. An interval [mean, half its width] has the rows as its units."""
+    its = profiles.of_codecs(model, codecs, model.source.boundaries, fit)
     ends = {
-        codec: [Boundary(codec, keeps_errors=True) for _ in model.source.boundaries]
+        codec: [Boundary(codec, keeps_errors=True, profile=profile) for profile in its]
         for codec in codecs
     }
     ends[None] = []

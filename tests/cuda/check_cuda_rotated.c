@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_cuda_rotated.c - compares the kernels of cuda/ for rotated blocks of channels, executed on
- * the CPU, with the forms on the CPU: payloads, new prev, y, sums and counts.
+ * check_cuda_rotated.c - compares the kernels of cuda/ for rotated blocks of channels, and for
+ * weights of channels, executed on the CPU, with the forms on the CPU: payloads, new prev, y, sums
+ * and counts.
  *
  * check_cuda_rotated [--share N]: run only one in N of the random samples. Every second message
  * runs with blocks and threads from the last to the first. */
 #include <math.h>
 
 #include "arithmetic/mx.h"
+#include "codecs/profile.h"
 #include "sample.h"
+#include "support/profiles.h"
 
 static uint32_t share = 1;
 
@@ -77,6 +80,28 @@ static sample draw_long_rows(void)
     return s;
 }
 
+/* Returns a sample of the form step with a profile. */
+static sample draw_weighed(void)
+{
+    static const uint32_t widths[] = {1, 31, 64, 96, 100, 256, 576, 2048, 2500, 4097};
+    uint32_t c = widths[sample_below(10)], t = 1 + sample_below(c < 200 ? 40 : 6000 / c + 1);
+    sample s = sample_draw(t, c, sample_below(4) != 0);
+    s.plan = (dw_plan){.form = &dw_form_step, .params = draw_params(&dw_form_step), .t = t, .c = c};
+    if (s.plan.params.group == DW_LAYOUT_SAMPLE) s.plan.params.group = DW_LAYOUT_ROW;
+    s.is_stochastic = !s.plan.params.dithers && sample_below(2);
+    s.scale = DW_SCALE_ABSMAX;
+    s.plan.params.weighs = true;
+    s.channels = dw_profile_channels(test_profile(sample_below(3), c));
+    assert_int_equal(dw_form_step.plan(&s.plan, NULL), DW_OK);
+    sample_fill(&s, sample_below(4) == 0);
+    for (size_t i = 0; i < s.dense; i++) /* some rows are near the second means */
+        if (s.channels.means[1] && i / c % 3 == 1)
+            test_set(s.x, s.x_dtype, s.offset + i / c * (size_t)s.stride + i % c,
+                     s.channels.means[1][i % c] + (float)(i % 7) / 4);
+    if (sample_below(2)) sample_add_outliers(&s);
+    return s;
+}
+
 static sample draw_sample(const dw_form *form)
 {
     static const uint32_t widths[] = {16, 64, 256}, blocks[] = {1, 2, 3, 5, 8, 13, 33, 67, 129};
@@ -121,7 +146,10 @@ static void check(sample_work *spec, sample_comparison *compare, uint32_t draws)
     for (uint32_t draw = 0; draw < draws / share; draw++) {
         const struct family *family = &families[draw % 3];
         bool long_rows = family->form == &dw_form_quantized && draw % 9 == 0;
-        sample s = long_rows ? draw_long_rows() : draw_sample(family->form);
+        bool weighs = family->form == &dw_form_step && draw % 2;
+        sample s = long_rows ? draw_long_rows()
+                   : weighs  ? draw_weighed()
+                             : draw_sample(family->form);
         output expected = output_make(&s, NULL);
         if (sample_below(4)) make_scales_ordinary(&s, expected.payload);
         if (s.plan.layout.escapes && sample_below(2))

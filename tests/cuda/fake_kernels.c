@@ -196,7 +196,7 @@ static void encode_part(const char *kernel, const dw_cuda_encode_part *part)
     bool mse = job->rule.scale == DW_SCALE_MSE && !layout->cut_rows && form == &dw_form_quantized;
     snprintf(wanted, sizeof wanted, "dw_%sencode_%s_%s", prefix_of(form), dtype_name(job->x_dtype),
              dtype_name(state ? job->prev_dtype : job->x_dtype));
-    if (layout->rotates)
+    if (layout->rotates || layout->weighs)
         snprintf(wanted, sizeof wanted, "dw_%sencode%s_rotated", prefix_of(form),
                  mse ? "_mse" : "");
     else if (mse)
@@ -235,8 +235,9 @@ static void decode_part(const char *kernel, const dw_cuda_decode_part *part)
     const dw_form *form = form_of(kernel, layout);
     snprintf(wanted, sizeof wanted, "dw_%sdecode%s_%s", prefix_of(form), state ? "" : "_direct",
              layout->by_channel ? "columns"
-             : layout->rotates  ? "rotated"
-                                : dtype_name(state ? job->prev_dtype : job->y_dtype));
+             : layout->rotates || layout->weighs
+                 ? "rotated"
+                 : dtype_name(state ? job->prev_dtype : job->y_dtype));
     expect(kernel, wanted);
     bool audits = wants_audit(layout, job->next, job->audit);
     check_blocks(kernel, &part->share, layout, NULL, audits);
@@ -280,7 +281,7 @@ static void choose_part(const char *kernel, const dw_cuda_encode_part *part)
     char wanted[64];
     snprintf(wanted, sizeof wanted, "%s%s",
              part->job.step > 0 || part->job.error > 0 ? "dw_step_measure" : "dw_choose_scales",
-             part->job.layout.rotates ? "_rotated" : "");
+             part->job.layout.rotates || part->job.layout.weighs ? "_rotated" : "");
     expect(kernel, wanted);
     check_chosen(kernel, &part->share, &part->job);
     if (part->job.layout.by_sample) settle_part(part);

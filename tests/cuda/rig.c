@@ -3,6 +3,7 @@
 #include "rig.h"
 
 #include "../../cuda/device.h"
+#include "support/profiles.h"
 
 const char *rig_library;
 
@@ -48,6 +49,10 @@ void rig_open(rig *r, dw_cuda *cuda, const char *config, uint32_t n, uint32_t t,
     dw_why why = {.text = ""};
     *r = (rig){.cuda = cuda, .n = n, .t = t, .c = c, .allocator = {.fail_at = -1}};
     if (dw_config_parse(&r->config, config, &why)) fail_msg("%s: %s", config, why.text);
+    if (r->config.profile_digest) { /* in texts: 1, and how many lists of means it has */
+        r->config.profile = test_profile(r->config.profile_digest - 1, c);
+        r->config.profile_digest = 0;
+    }
     r->config.incarnation = 77; /* the same for the device and for the CPU */
     assert_int_equal(dw_encoder_create(&r->cpu_encoder, &r->config), DW_OK);
     assert_int_equal(dw_decoder_create(&r->cpu_decoder, &r->config), DW_OK);

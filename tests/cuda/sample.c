@@ -199,6 +199,7 @@ dw_encode_job sample_encode_job(const sample *s, const output *out)
         .payload = out->payload,
         .audit = s->audit,
         .draws_key = s->draws_key,
+        .channels = s->channels,
         .keeps_residual = s->keeps_residual,
         .is_exact = has_floats(s) && (s->is_sync || !s->has_state),
         .wire_dtype = s->plan.params.dtype};
@@ -216,6 +217,7 @@ dw_decode_job sample_decode_job(const sample *s, const output *out)
                            .stride = s->stride,
                            .audit = s->audit,
                            .draws_key = s->draws_key,
+                           .channels = s->channels,
                            .is_exact = has_floats(s) && !s->has_state,
                            .wire_dtype = s->plan.params.dtype};
 }
@@ -295,7 +297,7 @@ static void encode(const sample *s, const char *family, output *out)
     }
     const dw_layout *layout = &s->plan.layout;
     bool searches = s->scale == DW_SCALE_MSE && !m.grid[DW_CUDA_CHOOSE];
-    if (layout->rotates)
+    if (layout->rotates || layout->weighs)
         snprintf(kernel, sizeof kernel, "%s_encode%s_rotated", family, searches ? "_mse" : "");
     else if (has_floats(s) || layout->by_channel || searches)
         snprintf(kernel, sizeof kernel, "%s_encode%s", family,
@@ -307,7 +309,7 @@ static void encode(const sample *s, const char *family, output *out)
                  names[s->prev_dtype]);
     snprintf(choose, sizeof choose, "%s%s",
              s->plan.form == &dw_form_quantized ? "dw_choose_scales" : "dw_step_measure",
-             layout->rotates ? "_rotated" : "");
+             layout->rotates || layout->weighs ? "_rotated" : "");
     launch(choose, parts, m.grid[DW_CUDA_CHOOSE]);
     launch(kernel, parts, m.grid[DW_CUDA_TILES]);
     launch("dw_audit_encode", parts, m.grid[DW_CUDA_AUDIT]);
@@ -332,8 +334,8 @@ static void decode(const sample *s, const char *family, output *out)
         snprintf(kernel, sizeof kernel, "%s_decode", family);
     else
         snprintf(kernel, sizeof kernel, "%s_decode_%s%s", family, s->has_state ? "" : "direct_",
-                 layout->rotates      ? "rotated"
-                 : layout->by_channel ? "columns"
+                 layout->rotates || layout->weighs ? "rotated"
+                 : layout->by_channel              ? "columns"
                                       : names[s->has_state ? s->prev_dtype : s->y_dtype]);
     launch(kernel, parts, m.grid[DW_CUDA_TILES]);
     launch("dw_audit_decode", parts, m.grid[DW_CUDA_AUDIT]);

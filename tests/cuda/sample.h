@@ -22,9 +22,10 @@ enum { SAMPLE_PARTS = 2 };
 typedef struct sample {
     dw_dtype x_dtype, prev_dtype, y_dtype;
     bool has_prev, has_state, with_y, is_stochastic;
-    bool keeps_residual; /* encoders: next is what is left of x + prev */
-    bool is_sync;        /* floats: the entry carries prev itself, so x is the new prev */
-    dw_scale scale;      /* for the form quantized */
+    bool keeps_residual;  /* encoders: next is what is left of x + prev */
+    dw_channels channels; /* of a profile; weights NULL: none */
+    bool is_sync;         /* floats: the entry carries prev itself, so x is the new prev */
+    dw_scale scale;       /* for the form quantized */
     int64_t stride;
     size_t offset, dense, tensor;
     dw_audit audit;

@@ -101,6 +101,21 @@ static void rotated_frames_and_tensors_equal_those_of_the_cpu(void **state)
     epochs_compare(rotated, sizeof rotated / sizeof *rotated, rotated_shapes, 4);
 }
 
+static const char *const weighed[] = {
+    "direct:form=step,profile=3",
+    "direct:form=step,group=16,rounding=dither,step=2,seed=3,profile=2",
+    "direct:form=step,error=0.05,profile=3",
+    "delta:form=step,prev=bf16,profile=3",
+    "delta:form=step,error=0.06,key_error=0.02,profile=3,audit=2",
+    "delta:form=step,group=64,rounding=stochastic,step=0.7,key=f16,profile=1",
+    "direct:form=step,step=0.5,profile=3,entropy=rans",
+};
+
+static void frames_with_profiles_equal_those_of_the_cpu(void **state)
+{
+    epochs_compare(weighed, sizeof weighed / sizeof *weighed, shapes, N_SHAPES);
+}
+
 /* The shape is refused before anything is enqueued, and the message names values of `rotate` that
  * would be possible. */
 static void blocks_that_do_not_divide_a_token_are_refused(void **state)
@@ -579,6 +594,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frames_tensors_and_replies_equal_those_of_the_cpu),
         cmocka_unit_test(rotated_frames_and_tensors_equal_those_of_the_cpu),
+        cmocka_unit_test(frames_with_profiles_equal_those_of_the_cpu),
         cmocka_unit_test(blocks_that_do_not_divide_a_token_are_refused),
         cmocka_unit_test(a_full_quota_and_forgotten_keys_are_the_same),
         cmocka_unit_test(a_forgotten_key_without_room_is_still_announced),

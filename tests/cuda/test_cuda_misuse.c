@@ -5,6 +5,7 @@
 #include "flight.h"
 #include "support/seal.h"
 #include "wire/frame.h"
+#include "support/profiles.h"
 
 enum { T = 3, C = 64 };
 
@@ -446,6 +447,34 @@ static void every_allocation_may_fail(void **state)
     assert_true(failed > 20);
 }
 
+/* A profile is copied to the device when an end is made. Where a call of the driver fails on the
+ * way, there is no end, and nothing is left. */
+static void an_end_whose_profile_cannot_be_copied_is_not_made(void **state)
+{
+    dw_cuda *cuda = rig_open_cuda();
+    fake_cuda *fake = fake_cuda_get();
+    dw_encoder *encoder;
+    dw_why why = {.text = ""};
+    dw_config config;
+    dw_status status = DW_ERR_IO;
+    int failed = 0;
+    assert_int_equal(dw_config_parse(&config, "direct:form=step", NULL), DW_OK);
+    config.profile = test_profile(2, 64);
+    for (long k = 0; status != DW_OK; k++) {
+        fake->fail_at = fake->calls + k;
+        status = dw_encoder_create_cuda(&encoder, &config, cuda, DW_CUDA_DEVICE, &why);
+        fake->fail_at = -1;
+        fake->mode = 0; /* the call that failed may have been the one that sets it back */
+        assert_true((status == DW_OK) == (encoder != NULL));
+        if (status) assert_true(why.text[0] != 0);
+        failed += status != DW_OK;
+        dw_encoder_destroy(encoder);
+    }
+    assert_true(failed >= 3);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -453,6 +482,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(bad_views_are_refused),
         cmocka_unit_test(tickets_are_ended_once),
         cmocka_unit_test(hostile_frames_are_refused_as_on_the_cpu),
+        cmocka_unit_test(an_end_whose_profile_cannot_be_copied_is_not_made),
         cmocka_unit_test(every_allocation_may_fail),
     };
     if (argc != 2) return 2;

@@ -2,6 +2,7 @@
  * decide.c - derives configs, shapes and tensors from a fuzzer's input. */
 #include "codecs/options.h"
 #include "fuzz.h"
+#include "support/profiles.h"
 
 static uint32_t count_words(const dw_word *words)
 {
@@ -150,6 +151,17 @@ static void pick_key_error(const fuzz_input *front, fuzz_input *input, dw_config
         pick_options(input, config, KEY_ERROR, KEY_ERROR);
 }
 
+/* Whether there is a profile of channels, by the last byte but seven. Then the form is step. Until
+ * fuzz_fit knows the number of channels, the digest is how many lists of means there are, and 1. */
+static void pick_profile(const fuzz_input *front, dw_config *config)
+{
+    uint32_t byte = front->left < CONFIG_BYTES ? 0 : front->data[front->left - 8];
+    if (!((byte >= 0xc1 && byte <= 0xcb) || (byte >= 0xec && byte <= 0xf4))) return;
+    if (config->codec != DW_CODEC_DELTA && config->codec != DW_CODEC_DIRECT) return;
+    config->form = DW_FORM_STEP;
+    config->profile_digest = 1 + byte % 3;
+}
+
 dw_config fuzz_config(fuzz_input *whole)
 {
     fuzz_input front = split_off(whole, CONFIG_BYTES), *input = &front;
@@ -173,6 +185,7 @@ dw_config fuzz_config(fuzz_input *whole)
     pick_trellis(&all, &config);
     pick_decay(&all, input, &config);
     pick_key_error(&all, input, &config);
+    pick_profile(&all, &config);
     /* Of error, error=abs and rate a config may set only one. `how` decides which one keeps its
      * value, so that each of them occurs often. */
     if (how != 3) config.error_abs = 0;
@@ -196,6 +209,10 @@ dw_config fuzz_config(fuzz_input *whole)
 
 void fuzz_fit(dw_config *config, uint32_t t, uint32_t c)
 {
+    if (config->profile_digest && !config->profile) {
+        config->profile = test_profile(config->profile_digest - 1, c);
+        config->profile_digest = dw_profile_digest(config->profile);
+    }
     uint32_t most = t < c ? t : c, rank = config->rank ? config->rank : 4;
     if (config->codec == DW_CODEC_LOWRANK && !config->width && rank > most) config->rank = most;
 }

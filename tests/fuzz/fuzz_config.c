@@ -3,6 +3,7 @@
  * after it was formatted and parsed again. */
 #include "codecs/options.h"
 #include "fuzz.h"
+#include "support/profiles.h"
 
 static void check_error(const char *text, dw_status status, const dw_why *why)
 {
@@ -107,6 +108,7 @@ static void check_valid(fuzz_input *input)
     REQUIRE(dw_config_agreement(&parsed, again, sizeof again) == DW_OK);
     REQUIRE(strcmp(agreed, again) == 0);
     dw_decoder *decoder;
+    fuzz_fit(&config, 1, 16);
     REQUIRE(dw_decoder_create(&decoder, &config) == DW_OK);
     dw_decoder_destroy(decoder);
 }
@@ -143,6 +145,10 @@ static void check_struct(fuzz_input *input)
     for (int i = 0; i < DW_OPTIONS; i++)
         if (fuzz_byte(input) & 1)
             dw_option_set(&dw_options[i], &config, pick_value(input, &dw_options[i]));
+    if (config.profile_digest) {
+        config.profile = test_profile(config.profile_digest % 3, 1024);
+        config.profile_digest = fuzz_byte(input) & 1 ? dw_profile_digest(config.profile) : 0;
+    }
     char text[DW_CONFIG_TEXT_BYTES];
     dw_encoder *encoder = NULL;
     dw_status created = dw_encoder_create(&encoder, &config),

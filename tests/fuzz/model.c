@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "deltawire/profile.h"
 #include "model_frame.h"
 #include "model_values.h"
 #include "reach.h"
@@ -491,6 +492,9 @@ static dw_status check_frame(const model *m, const uint8_t *frame, const model_h
 {
     *step = 4;
     if (!is_own(m, frame, h)) return DW_ERR_MISMATCH;
+    /* 3.16: a profile of another number of channels. */
+    if (m->config.profile_digest && h->c != dw_profile_values(m->config.profile).c)
+        return DW_ERR_MISMATCH;
     *step = 5;
     if (h->n != y->n || h->t != y->t || h->c != y->c) return DW_ERR_SHAPE;
     *step = 6;

@@ -200,6 +200,7 @@ static bool codec_has(uint8_t codec, uint32_t form, bool rotates, uint32_t numbe
     case CHOOSE: return codec == DELTA && form != STEPPED && !rotates;
     case TRANSFORM: return codec == DELTA || codec == DIRECT || codec == MX;
     case ROTATE: return rotates;
+    case PROFILE: return quantizes && form == STEPPED && !rotates;
     case KEY_AS:
     case PREV:
     case AUDIT: return codec == DELTA;
@@ -222,7 +223,8 @@ static bool value_is_possible(uint8_t codec, uint32_t number, uint32_t value, ui
     case CHUNKED: return value >= 128 && value <= 65536 && (value & (value - 1)) == 0;
     case RANK: return value >= 1 && value <= 1024;
     case WIDTH: return value >= 1 && value <= 2147483647;
-    case PROJECT: return true; /* read_parameters has refused 0 */
+    case PROJECT:
+    case PROFILE: return true; /* read_parameters has refused 0 */
     case CODEBOOK: return value >= 1 && value <= QUANTILE;
     case BLOCK: return value >= 64 && value <= 65536 && !(value & (value - 1));
     case ROUNDING: return value == 3;
@@ -262,14 +264,15 @@ static bool read_parameters(const uint8_t *frame, const model_header *h, model_p
         bool there = p->of[number] != 0,
              has = codec_has(h->codec, form, p->of[TRANSFORM] != 0, number);
         bool may_be_absent = number == ROUNDING || number == CODING || number == TRANSFORM ||
-                             number == WIDTH || number == PROJECT;
+                             number == WIDTH || number == PROJECT || number == PROFILE;
         if (may_be_absent && has && !there) continue;
         if (has != there) return false;
         if (has && !value_is_possible(h->codec, number, p->of[number], form)) return false;
         wanted += has;
     }
     return wanted > 0 && !unknown &&
-           !((p->of[CODING] || p->of[TRANSFORM]) && p->of[GROUP] == 65534);
+           !((p->of[CODING] || p->of[TRANSFORM]) && p->of[GROUP] == 65534) &&
+           !(p->of[PROFILE] && p->of[GROUP] == 65533);
 }
 
 static uint8_t dtype_of_key(uint32_t key)
@@ -343,6 +346,7 @@ bool model_find_way(const model_params *p, uint32_t use, model_way *way)
     if (!find_plain_way(p, use, way)) return false;
     way->coded = p->of[CODING] && way->form != 0 && way->form != FLOATS;
     if (way->form != 0 && way->form != FLOATS) way->rotates = p->of[ROTATE];
+    if (way->form == STEPPED) way->profile = p->of[PROFILE];
     return true;
 }
 
@@ -472,6 +476,7 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
                                         [RANK] = config->rank ? config->rank : 4,
                                         [WIDTH] = config->width,
                                         [PROJECT] = config->project,
+                                        [PROFILE] = config->profile_digest,
                                         [CODEBOOK] = config->codebook ? config->codebook : 1,
                                         [BLOCK] = config->block ? config->block : 4096,
                                         [DTYPE] = config->raw ? config->raw : x,
@@ -490,7 +495,7 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
         if (number == ROUNDING && value[number] != 3) continue;
         if ((number == CODING || number == TRANSFORM) && value[number] != 2) continue;
         if (number == WIDTH && value[number] == 0) continue;
-        if (number == PROJECT && !value[number]) continue;
+        if ((number == PROJECT || number == PROFILE) && !value[number]) continue;
         memset(block + (size_t)PARAMETER * n, 0, PARAMETER);
         block[PARAMETER * n] = (uint8_t)number;
         model_put(block + PARAMETER * n + 4, 4, value[number]);

@@ -45,7 +45,8 @@ enum {
     WIDTH = 40,
     CODEBOOK = 41,
     BLOCK = 42,
-    PROJECT = 44
+    PROJECT = 44,
+    PROFILE = 47
 };
 enum {
     FLOATS = 1,

@@ -354,6 +354,12 @@ static model_value value_of(const model_way *way, uint32_t code, const uint8_t *
 {
     if (way->element) return microscale(way->element, code, *scale, base);
     if (way->form != STEPPED) return reconstruct(way->bits, code, two_bytes(scale), base);
+    if (way->profile) {
+        model_value v = step_value(code, way->dithers ? dither_of(draws, element) : 0,
+                                   two_bytes(scale) & 0x7fff, base);
+        v.bits = two_bytes(scale);
+        return v;
+    }
     return step_value(code, way->dithers ? dither_of(draws, element) : 0, two_bytes(scale), base);
 }
 
@@ -438,6 +444,9 @@ void model_values(const model_way *way, uint32_t t, uint32_t c, const uint8_t *p
         plain.rotates = 0;
         model_values(&plain, t, c, payload, NULL, 0, draws, values);
         model_rotate_back(way->rotates, (size_t)t * c, prev, prev_dtype, values);
+    } else if (way->profile) {
+        quantized_values(way, t, c, payload, NULL, 0, draws, values);
+        model_weigh_back(way->profile, t, c, prev, prev_dtype, values);
     } else if (way->form == BLOCKS)
         model_blocks_values(way, t, c, payload, values);
     else if (way->form == FLOATS)

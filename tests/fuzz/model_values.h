@@ -22,6 +22,7 @@ typedef struct model_way {
     uint32_t codebook, block; /* for the form blocks */
     uint32_t rotates;         /* 3.11: channels of a rotated block; 0: none */
     uint32_t tile, share;     /* for the form tah */
+    uint32_t profile;         /* 3.16: the digest of the profile; 0: none */
 } model_way;
 
 /* 3.3: the way of writing microscaled values with this element. */
@@ -79,7 +80,8 @@ size_t model_blocks_size(const model_way *way, uint32_t t, uint32_t c, size_t mo
 typedef struct model_value {
     float r;       /* the result of step 4; for floats the value itself */
     bool poisoned; /* y is NaN; prev is kept (deltas) or becomes +0 */
-    uint32_t bits; /* for floats, the bits of the payload, in their dtype */
+    uint32_t bits; /* for floats, the bits of the payload, in their dtype; with a profile, the
+                      scale of the piece */
 } model_value;
 
 /* Computes all t*c elements of an entry. prev: the base of deltas, otherwise NULL. draws: the key
@@ -110,6 +112,10 @@ bool model_tah_values(const model_way *way, uint32_t t, uint32_t c, const uint8_
  * base. */
 void model_rotate_back(uint32_t width, size_t n, const uint8_t *prev, uint8_t prev_dtype,
                        model_value *values);
+
+/* The same (3.16): multiplies with the weights of channels and adds bases. profile: its digest. */
+void model_weigh_back(uint32_t profile, uint32_t t, uint32_t c, const uint8_t *prev,
+                      uint8_t prev_dtype, model_value *values);
 
 /* The bits of a value of a dtype, in the machine's byte order. */
 size_t model_bytes(uint8_t dtype); /* the size of a value; 0: not a dtype */

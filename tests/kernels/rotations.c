@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rotations.c - tests the kernels that rotate blocks: C's by what a Hadamard matrix is, all others
- * by C's, between guard pages. */
+ * rotations.c - tests the kernels that rotate blocks, or weigh channels, in front of a form: C's by
+ * what a Hadamard matrix is and by hand, all others by C's, between guard pages. */
 #include <math.h>
 
 #include "check_kernels.h"
@@ -49,6 +49,17 @@ static size_t any_length(bench *b, uint32_t width)
     return (size_t)width * below(b, DW_TILE_ELEMENTS / width + 1);
 }
 
+/* Which NaN comes of NaN and infinities, the processor decides; callers do not care. */
+static void take_nans(float *found, const float *expected, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float its;
+        memcpy(&its, (unsigned char *)found + i * sizeof its, sizeof its);
+        if (isnan(its) && isnan(expected[i]))
+            memcpy((unsigned char *)found + i * sizeof its, &expected[i], sizeof its);
+    }
+}
+
 static void rotations_equal_those_of_c(bench *b)
 {
     static unsigned char x[4 * MOST], prev[4 * MOST];
@@ -66,12 +77,7 @@ static void rotations_equal_those_of_c(bench *b)
         specification->rotate(x, x_dtype, has_prev ? prev : NULL, prev_dtype, n, width, expected);
         b->kernels->rotate(guarded_copy(b, SLOT_X, x, n * dw_dtype_bytes(x_dtype)), x_dtype, base,
                            prev_dtype, n, width, to);
-        /* Which NaN comes of NaN and infinities, the processor decides; callers do not care. */
-        for (size_t i = 0; i < n; i++) {
-            float found, wanted = expected[i];
-            memcpy(&found, (unsigned char *)to + i * sizeof found, sizeof found);
-            if (isnan(found) && isnan(wanted)) memcpy((unsigned char *)to + i * 4, &wanted, 4);
-        }
+        take_nans(to, expected, n);
         char text[80];
         snprintf(text, sizeof text, "%s - %s, %zu in blocks of %u", dtype_names[x_dtype],
                  has_prev ? dtype_names[prev_dtype] : "nothing", n, width);
@@ -108,12 +114,63 @@ static void rotations_back_equal_those_of_c(bench *b)
     }
 }
 
+/* The products of 3 and 1/3 say in which order things are rounded: 3 * (1/3) is 1 in binary32, and
+ * a fused multiply-add of (1 + 2^-23) * (1 + 2^-23) - 1 keeps a last bit that two roundings lose.
+ */
+static void weights_are_products_that_are_rounded_before_sums(bench *b)
+{
+    const float x[3] = {3, 0x1.000002p0f, -7}, base[3] = {0, 0, 1}, third[3] = {1 / 3.0f, 0.5f, 2},
+                one[3] = {0x1.000002p0f, 0x1.000002p0f, 0x1.000002p0f}, minus[3] = {-1, -1, -1};
+    float y[3];
+    b->kernels->weigh(x, DW_F32, base, DW_F32, third, 3, y);
+    assert_true(y[0] == 1 && y[1] == 0x1.000002p-1f && y[2] == -16);
+    b->kernels->unweigh(one, one, minus, DW_F32, 3, y, DW_F32);
+    assert_true(y[0] == 0x1p-22f && y[1] == y[0] && y[2] == y[0]);
+}
+
+static void weights_equal_those_of_c(bench *b)
+{
+    static _Alignas(4) unsigned char x[4 * MOST], base[4 * MOST], expected[4 * MOST];
+    static float weights[MOST];
+    for (int round = 0; round < drawn(b, 6000, 1200); round++) {
+        dw_dtype dtype = any_dtype(b), base_dtype = any_dtype(b);
+        bool back = round % 2, has_base = round % 3 > 0;
+        size_t n = round % 7 ? below(b, DW_TILE_ELEMENTS + 1) : DW_TILE_ELEMENTS;
+        size_t size = back ? dw_dtype_bytes(dtype) : sizeof(float);
+        fill(b, x, back ? DW_F32 : dtype, n, !back && round % 5 == 4);
+        fill(b, base, base_dtype, n, false);
+        for (size_t i = 0; i < n; i++) weights[i] = ldexpf(1, -(int)below(b, 25)) / (back ? 1 : 3);
+        void *bases =
+            has_base ? guarded_copy(b, SLOT_PREV, base, n * dw_dtype_bytes(base_dtype)) : NULL;
+        void *to = guarded(b, SLOT_NEXT, n * size),
+             *from = guarded_copy(b, SLOT_X, x, n * (back ? 4 : dw_dtype_bytes(dtype)));
+        float *factors = guarded_copy(b, SLOT_SCALES, weights, n * sizeof *weights);
+        if (back) {
+            specification->unweigh((float *)(void *)x, weights, has_base ? base : NULL, base_dtype,
+                                   n, expected, dtype);
+            b->kernels->unweigh(from, factors, bases, base_dtype, n, to, dtype);
+        } else {
+            specification->weigh(x, dtype, has_base ? base : NULL, base_dtype, weights, n,
+                                 (float *)(void *)expected);
+            b->kernels->weigh(from, dtype, bases, base_dtype, factors, n, to);
+            take_nans(to, (float *)(void *)expected, n);
+        }
+        char text[80];
+        snprintf(text, sizeof text, "%s, base %s, %zu", dtype_names[dtype],
+                 has_base ? dtype_names[base_dtype] : "0", n);
+        same_bytes(back ? "weighed back" : "weighed", expected, to, n * size, b->kernels->name,
+                   text);
+    }
+}
+
 int check_rotations(void)
 {
     const struct CMUnitTest tests[] = {
         kernel_test(for_each_table, unit_vectors_become_rows_of_the_matrix),
         kernel_test(for_each_table, rotations_equal_those_of_c),
         kernel_test(for_each_table, rotations_back_equal_those_of_c),
+        kernel_test(for_each_table, weights_are_products_that_are_rounded_before_sums),
+        kernel_test(for_each_table, weights_equal_those_of_c),
     };
     return cmocka_run_group_tests_name("rotations", tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "arithmetic/half.h"
+#include "profiles.h"
 
 uint64_t test_next(test_random *random)
 {
@@ -88,10 +89,20 @@ void test_spoil(test_random *random, void *data, dw_dtype dtype, size_t n, bool 
 void test_pair_open(test_pair *pair, const char *config, uint32_t n, uint32_t t, uint32_t c,
                     dw_dtype dtype)
 {
+    test_pair_open_with(pair, config, NULL, n, t, c, dtype);
+}
+
+void test_pair_open_with(test_pair *pair, const char *config, const struct dw_profile *profile,
+                         uint32_t n, uint32_t t, uint32_t c, dw_dtype dtype)
+{
     static float nothing;
     dw_why why = {.text = ""};
     memset(pair, 0, sizeof *pair);
     if (dw_config_parse(&pair->config, config, &why)) fail_msg("%s: %s", config, why.text);
+    uint32_t means;
+    pair->config.profile = profile || !pair->config.profile_digest
+                               ? profile
+                               : test_profile_find(pair->config.profile_digest, &means);
     assert_int_equal(dw_encoder_create(&pair->encoder, &pair->config), DW_OK);
     assert_int_equal(dw_decoder_create(&pair->decoder, &pair->config), DW_OK);
     dw_tensor x = dw_tensor_3d(&nothing, dtype, n, t, c);

@@ -59,7 +59,8 @@ static inline dw_counters test_decoder_counters(const dw_decoder *decoder)
 }
 
 /* An encoder and a decoder with the same config, and buffers for frames and replies. All functions
- * fail the test on an unexpected error. */
+ * fail the test on an unexpected error. A config that names one of the profiles of profiles.h has
+ * it; test_pair_open_with gives another. */
 typedef struct test_pair {
     dw_config config;
     dw_encoder *encoder;
@@ -70,6 +71,8 @@ typedef struct test_pair {
 
 void test_pair_open(test_pair *pair, const char *config, uint32_t n, uint32_t t, uint32_t c,
                     dw_dtype dtype);
+void test_pair_open_with(test_pair *pair, const char *config, const struct dw_profile *profile,
+                         uint32_t n, uint32_t t, uint32_t c, dw_dtype dtype);
 void test_pair_close(test_pair *pair);
 void test_pair_encode(test_pair *pair, const dw_key *keys, const dw_tensor *x);
 dw_status test_pair_decode(test_pair *pair, const dw_tensor *y);

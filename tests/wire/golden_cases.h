@@ -185,6 +185,15 @@ static const golden_case golden_cases[] = {
     {4, "rotated_step_dither",
      "direct:form=step,group=16,rounding=dither,seed=3,transform=hadamard", DW_BF16, DW_F32, 2, 1,
      64},
+    /* Weights and means of channels; the digests are those of profiles of tests/support. */
+    {4, "profile_step", "direct:form=step,profile=436209771", DW_F32, DW_F32, 2, 2, 40},
+    {3, "profile_step_16", "direct:form=step,group=16,step=0.3,profile=154710297", DW_F16, DW_BF16,
+     1, 2, 40},
+    {3, "profile_dither", "direct:form=step,rounding=dither,seed=3,profile=1490763477", DW_BF16,
+     DW_F32, 1, 3, 70},
+    {4, "profile_delta", "delta:form=step,profile=436209771", DW_F32, DW_F32, 2, 2, 40},
+    {3, "profile_delta_bf16", "delta:form=step,prev=bf16,error=0.05,profile=3342232012", DW_BF16,
+     DW_F16, 1, 2, 40},
 };
 
 /* Cases whose payloads are entropy-coded. Their input has many small values and few large ones, so
@@ -249,6 +258,10 @@ static const golden_case golden_coded[] = {
      DW_BF16, DW_BF16, 1, 9, 4097},
     {1, "trellis_cut_rows", "direct:form=step,group=row,rounding=trellis,step=0.7,entropy=rans",
      DW_BF16, DW_F32, 1, 1, 2065},
+    {3, "profile_rans", "direct:form=step,step=2,entropy=rans,profile=1620352342", DW_BF16, DW_BF16,
+     1, 20, 96},
+    {3, "profile_trellis", "direct:form=step,rounding=trellis,entropy=rans,profile=1620352342",
+     DW_F32, DW_F32, 1, 20, 96},
 };
 
 /* Configs whose input consists of microscaling elements and of values half way between two. */

@@ -10,6 +10,7 @@
 #include "fuzz/model.h"
 #include "golden_digest.h"
 #include "golden_status.h"
+#include "support/profiles.h"
 #include "support/tool.h"
 
 typedef struct golden {
@@ -213,7 +214,10 @@ static void check_file(const char *path)
     dw_config config;
     dw_why why = {.text = ""};
     word(&g, "encoder", config_text, sizeof config_text);
-    if (dw_config_parse(&config, config_text, &why) || dw_decoder_create(&g.decoder, &config)) {
+    dw_status status = dw_config_parse(&config, config_text, &why);
+    if (!status && config.profile_digest)
+        config.profile = test_profile_find(config.profile_digest, &(uint32_t){0});
+    if (status || dw_decoder_create_why(&g.decoder, &config, &why)) {
         complain(&g, "library", why.text);
     } else {
         model_open(&g.model, &config);

@@ -103,12 +103,15 @@ class Compression:
         forward = (options.forward, options.evaluate, options.threads)
         backward = (options.backward, None, options.threads)
         to_before, to_after = f"{index} to {index - 1}", f"{index} to {index + 1}"
+        profiles = options.profiles
         if self.before is None and not stage.is_first and not torch_stage.is_here(stage, index - 1):
             watch = Watch(options.dataset_size, "gradients", f"backward by stage {index}")
-            self.before = Side(index - 1, Sender(*backward, to_before), Receiver(*forward), watch)
+            receiver = Receiver(*forward, profile=profiles.get(index - 1))
+            self.before = Side(index - 1, Sender(*backward, to_before), receiver, watch)
         if self.after is None and not stage.is_last and not torch_stage.is_here(stage, index + 1):
             watch = Watch(options.dataset_size, "activations", f"forward by stage {index}")
-            self.after = Side(index + 1, Sender(*forward, to_after), Receiver(*backward), watch)
+            sender = Sender(*forward, to_after, profiles.get(index))
+            self.after = Side(index + 1, sender, Receiver(*backward), watch)
 
     def prepared(self, microbatches: int) -> None:
         """Makes the lanes. Called after torch has prepared the stage, when the shapes are known."""

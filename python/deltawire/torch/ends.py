@@ -13,6 +13,7 @@ from deltawire.encoder import Encoder
 from deltawire.errors import DeltawireError, Status, fail
 from deltawire.frame import bound
 from deltawire.places import Places
+from deltawire.profile import Profile
 from deltawire.torch import tensors
 from deltawire.torch.message import EXACT, FRAME, WITH_IDS, WITHOUT_IDS, Part
 
@@ -52,6 +53,12 @@ def of_encoder(config: Config, *place: Any) -> Config:
     return Config(name + ":" + ",".join(words))
 
 
+def with_profile(config: Config, profile: Optional[Profile]) -> Config:
+    """The config with this profile, if its form is the one that has profiles."""
+    words = config.text.partition(":")[2].split(",")
+    return Config(config, profile) if profile is not None and "form=step" in words else config
+
+
 class Ends:
     """The base class of Sender and Receiver. It has an encoder or decoder for each tensor of a
     message, which is made when it is first needed.
@@ -59,15 +66,22 @@ class Ends:
     config: for tensors with ids.
     plain: for tensors without ids. None: they use config, without state.
     place: names the sender among those of the run, for the incarnations of its encoders.
+    profile: that of the first tensor of a message. None: it has none.
     """
 
     make: Any = None
     word = ""
 
     def __init__(
-        self, config: Config, plain: Optional[Config], threads: int, place: str = ""
+        self,
+        config: Config,
+        plain: Optional[Config],
+        threads: int,
+        place: str = "",
+        profile: Optional[Profile] = None,
     ) -> None:
         self.config, self.plain, self.threads, self.place = config, plain, threads, place
+        self.profile = profile
         self._made: "dict[tuple[str, int], Any]" = {}
         self.messages = self.message_bytes = self.frame_bytes = self.tensor_bytes = 0
         self.exact_tensors = self.samples = 0
@@ -81,7 +95,8 @@ class Ends:
 
     def _make(self, which: str, slot: int) -> Any:
         config = self.plain if which and self.plain is not None else self.config
-        return self.make(of_encoder(config, self.place, which, slot), self.threads)
+        own = of_encoder(config, self.place, which, slot)
+        return self.make(with_profile(own, None if slot else self.profile), self.threads)
 
     def stateful(self) -> "dict[int, Any]":
         """Returns the encoders or decoders with state, by the tensor's position in the message."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Optional
+from typing import Any, Mapping, Optional
 
 from deltawire.config import Config
 from deltawire.errors import refuse
+from deltawire.profile import Profile
 from deltawire.torch import address
 from deltawire.torch.ends import without_replies
 
@@ -30,6 +31,20 @@ def check_same_places(forward: Config, backward: Config) -> None:
         )
 
 
+def check_profiles(profiles: "dict[Any, Any]", forward: Config, evaluate: Config) -> None:
+    for stage, profile in profiles.items():
+        if not isinstance(stage, int) or not isinstance(profile, Profile):
+            refuse(
+                "profiles is a dict {stage: Profile}, where the key is the number of the stage "
+                f"that sends the activations, not {stage!r}: {type(profile).__name__}"
+            )
+    if profiles and not any("form=step" in config.text for config in (forward, evaluate)):
+        refuse(
+            "profiles are for configs with form=step, and neither forward nor evaluate is one: "
+            'give forward="direct:form=step,step=0.35,entropy=rans", for example'
+        )
+
+
 class Options:
     """compress_stage documents the options and has their defaults. Errors: ARGUMENT, CONFIG."""
 
@@ -46,6 +61,7 @@ class Options:
         equal_counts: Optional[bool],
         link: "Optional[dict[str, Any]]",
         same_places: bool,
+        profiles: "Optional[Mapping[int, Profile]]",
     ) -> None:
         self.forward = without_replies(forward)
         self.backward = without_replies(backward)
@@ -68,6 +84,8 @@ class Options:
         self.threads, self.dataset_size = threads, dataset_size
         self.equal_counts, self.link = equal_counts, dict(link or {})
         self.same_places = bool(same_places)
+        self.profiles = dict(profiles or {})
+        check_profiles(self.profiles, self.forward, self.evaluate)
 
     def agreed(self) -> "dict[str, Any]":
         """The options that must be the same on all ranks."""
@@ -79,4 +97,5 @@ class Options:
             "on_missing_ids": self.on_missing_ids,
             "equal_counts": self.equal_counts,
             "same_places": self.same_places,
+            "profiles": {str(stage): its.digest for stage, its in sorted(self.profiles.items())},
         }

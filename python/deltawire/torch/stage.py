@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from typing import TYPE_CHECKING, Any, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional
 
 import torch
 from torch.distributed import pipelining
 
 from deltawire.errors import refuse
+from deltawire.profile import Profile
 from deltawire.torch import ids, torch_stage
 from deltawire.torch.compression import Compression
 from deltawire.torch.options import Options
@@ -266,6 +267,7 @@ def compress_stage(
     equal_counts: Optional[bool] = None,
     link: "Optional[dict[str, Any]]" = None,
     same_places: bool = False,
+    profiles: "Optional[Mapping[int, Profile]]" = None,
 ) -> "CompressedStage":
     """Makes a pipeline stage of torch compress the tensors that it exchanges with its neighbours.
 
@@ -293,6 +295,9 @@ def compress_stage(
     same_places: with a forward of topk, randk, cocktail or chunk: gradients go back through those
         elements whose activations were sent, without their places; all others are 0. Use it with
         every such forward. Not in steps without ids. A stage then has one output tensor of floats.
+    profiles: {stage: deltawire.Profile}, for the activations that this stage sends (the first of
+        its output tensors), where forward or evaluate has form=step. Fit them before, to other
+        samples, and give all ranks the same.
 
     Returns the same stage. Its class is now a subclass of what it was, with the additional methods
     compression_stats, compression_state_dict, load_compression_state_dict, reset_compression and
@@ -316,6 +321,7 @@ def compress_stage(
         equal_counts=equal_counts,
         link=link,
         same_places=same_places,
+        profiles=profiles,
     )
     plain = type(stage)
     stage.__class__ = compressed(plain)

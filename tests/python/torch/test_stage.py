@@ -10,7 +10,7 @@ from torch import nn
 
 import pipelines
 import small_gpt
-from deltawire import DeltawireError
+from deltawire import DeltawireError, Profile
 from deltawire.torch import compress_stage
 from pipelines import Pipe
 from ranks import Failed
@@ -124,6 +124,33 @@ def test_several_outputs(ranks, dtype):
     size = torch.empty(0, dtype=dtype).element_size()
     assert forward["tensor_bytes"] == 4 * 8 * 32 * (2 * 48 * size + with_integers)
     assert answers[1][0][-1] < answers[1][0][0]
+
+
+# --- profiles of channels ----------------------------------------------------------------------
+
+
+def with_profiles(rank, world, forward, others):
+    """Trains with a profile for each boundary; others: rank 1 has other ones."""
+    profiles = {}
+    for index in range(world - 1):
+        torch.manual_seed(100 + index + (others and rank == 1))
+        profiles[index] = Profile.fit(torch.randn(4, 32, 64))
+    pipe = Pipe(rank, world, options={"forward": forward, "profiles": profiles})
+    x, y = small_gpt.samples(8, 32)
+    return [pipe.step(x, y, torch.arange(8)) for _ in range(3)], pipe.stats()
+
+
+@pytest.mark.parametrize("forward", ["delta:form=step,step=0.5", "direct:form=step,step=0.1"])
+def test_every_boundary_has_a_profile_of_its_own(ranks, forward):
+    answers = ranks.run(3, with_profiles, forward, False)
+    losses = answers[2][0]
+    assert losses[2] < losses[0]
+    assert sent(answers[0][1])["frame_bytes"] > 0
+
+
+def test_ranks_with_other_profiles_are_refused(ranks):
+    with pytest.raises(Failed, match="profiles"):
+        ranks.run(2, with_profiles, "direct:form=step", True)
 
 
 # --- ids ---------------------------------------------------------------------------------------
@@ -263,6 +290,8 @@ def misuse(rank, world):
     refused(compress_stage, stage(), carrier="grup")
     refused(compress_stage, stage(), on_missing_ids="maybe")
     refused(compress_stage, stage(), dataset_size=0)
+    refused(compress_stage, stage(), profiles={"0": 1})
+    refused(compress_stage, stage(), profiles={0: Profile.fit(torch.randn(1, 9, 4))})
     refused(pickle.dumps, made)
     refused(copy.deepcopy, made)
     refused(made.load_compression_state_dict, {"format": 1, "stage_index": 5, "num_stages": 9})
@@ -271,7 +300,8 @@ def misuse(rank, world):
 
 def test_stage_misuse_is_an_error_with_a_sentence(ranks):
     words = ["already", "PipelineStage", "99", "evaluate", "carrier", "on_missing_ids"]
-    words += ["dataset_size", "cannot be pickled", "cannot be pickled", "stage 5 of 9"]
+    words += ["dataset_size", "profiles is a dict", "profiles are for configs"]
+    words += ["cannot be pickled", "cannot be pickled", "stage 5 of 9"]
     for said, is_subclass in ranks.run(2, misuse):
         assert is_subclass and len(said) == len(words)
         for sentence, word in zip(said, words):

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+# profiles.py - a profile of channels for each boundary, fitted to rows that are used for nothing
+# else, and to the gradients of their loss.
+from __future__ import annotations
+
+import deltawire
+import torch
+
+from models import Model, Wrong
+
+ROWS = 32  # to which profiles are fitted
+BATCH = 4
+SUFFIX = "+profile"  # of a codec that has the profile of its boundary
+
+
+def plain(codec: str) -> str:
+    """The text of the codec without the suffix."""
+    return codec.removesuffix(SUFFIX)
+
+
+def config(codec: str, profile: deltawire.Profile | None) -> deltawire.Config:
+    """The config that a text with or without the suffix stands for."""
+    return deltawire.Config(plain(codec), profile if codec.endswith(SUFFIX) else None)
+
+
+@torch.enable_grad()
+def fitted(
+    model: Model, places: tuple[int, ...], fit: torch.Tensor
+) -> list[deltawire.Profile]:
+    """Fits a profile to what each boundary would send of the first ROWS rows of `fit`."""
+    sent: dict[int, list[torch.Tensor]] = {place: [] for place in places}
+    gradients: dict[int, list[torch.Tensor]] = {place: [] for place in places}
+
+    def hook(place):
+        def keep(module, inputs, output):
+            x = output[0] if isinstance(output, tuple) else output
+            sent[place].append(x.detach().float())
+            x.register_hook(lambda gradient: gradients[place].append(gradient.float()))
+
+        return keep
+
+    handles = [model.layers[place].register_forward_hook(hook(place)) for place in places]
+    learns = [parameter.requires_grad for parameter in model.net.parameters()]
+    model.net.requires_grad_(False)
+    try:
+        for batch in fit[:ROWS].split(BATCH):
+            # Activations need a gradient, weights do not.
+            first = model.net.get_input_embeddings()(batch).requires_grad_(True)
+            logits = model.net(inputs_embeds=first, use_cache=False).logits[:, :-1]
+            target = batch[:, 1:].flatten()
+            torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), target).backward()
+    finally:
+        for handle in handles:
+            handle.remove()
+        for parameter, its in zip(model.net.parameters(), learns):
+            parameter.requires_grad_(its)
+    return [
+        deltawire.Profile.fit(torch.cat(sent[place]), torch.cat(gradients[place]))
+        for place in places
+    ]
+
+
+def of_codecs(
+    model: Model, codecs: list[str], places: tuple[int, ...], fit: torch.Tensor
+) -> list[deltawire.Profile | None]:
+    """The same if any of the codecs has a profile; otherwise None for each boundary."""
+    if not any(codec.endswith(SUFFIX) for codec in codecs):
+        return [None] * len(places)
+    if not model.source.is_causal:
+        raise Wrong(f"{model.source.name} has no loss here, so no profile can be fitted to it")
+    return fitted(model, places, fit)

@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_profile.c - tests profiles of channels: frames compared with those of tensors that the test
+ * weighs itself; fitting; NaN, limits of errors, rows of zeros; and what is refused. */
+#include <math.h>
+
+#include "deltawire/profile.h"
+#include "support/tool.h"
+
+static const dw_key keys[2] = {{3, 1}, {4, 0}};
+enum { MOST = 20 * 2304, WIDEST = 2304, GAP = 5 };
+
+/* A profile whose values the test knows, as they are after rounding to bf16. */
+typedef struct known {
+    dw_profile *profile;
+    uint32_t rows, c;
+    float values[3 * WIDEST];
+} known;
+
+static float rounded(float value)
+{
+    uint16_t half[1];
+    test_set(half, DW_BF16, 0, value);
+    return test_get(half, DW_BF16, 0);
+}
+
+/* means: how many lists. The second list is far from the first in channel 7. */
+static void make_known(known *k, uint32_t means, uint32_t c, uint64_t seed)
+{
+    test_random random = {seed};
+    k->rows = 1 + means;
+    k->c = c;
+    for (uint32_t i = 0; i < c; i++) {
+        k->values[i] = rounded(powf(2, -10 * (float)test_uniform(&random)));
+        for (uint32_t m = 1; m <= means; m++)
+            k->values[m * c + i] = rounded(3 * test_normal(&random));
+    }
+    if (means == 2) k->values[2 * c + 7] = rounded(k->values[c + 7] + 5000);
+    dw_tensor values = dw_tensor_3d(k->values, DW_F32, 1, k->rows, c);
+    assert_int_equal(dw_profile_create(&k->profile, &values, NULL, NULL), DW_OK);
+}
+
+/* Which list of means a row takes. */
+static uint32_t list_of(const known *k, const float *row)
+{
+    if (k->rows < 3) return 1;
+    return fabsf(row[7] - k->values[2 * k->c + 7]) < fabsf(row[7] - k->values[k->c + 7]) ? 2 : 1;
+}
+
+/* The base of element i of a sample without prev. */
+static float base_of(const known *k, const float *x, size_t i)
+{
+    size_t row = i / k->c;
+    return k->rows == 1 ? 0 : k->values[list_of(k, x + row * k->c) * k->c + i % k->c];
+}
+
+/* (x - base) / weight as docs/format.md, 3.16, says. */
+static float weighed(const known *k, float x, float base, size_t i)
+{
+    volatile float d = x - base, inverse = 1 / k->values[i % k->c], product = d * inverse;
+    return product;
+}
+
+static float weighed_back(const known *k, float v, float base, size_t i)
+{
+    volatile float product = v * k->values[i % k->c], sum = base + product;
+    return sum;
+}
+
+/* ---- The same payloads as of a tensor that was weighed before ---------------------------------
+ */
+
+static const struct {
+    const char *plain;
+    uint32_t means, t, c;
+} cases[] = {
+    {"direct:form=step", 2, 9, 576},
+    {"direct:form=step,step=0.3", 0, 20, 128},
+    {"direct:form=step,group=16", 1, 5, 80},
+    {"direct:form=step,group=64,rounding=dither,seed=9", 2, 4, 200},
+    {"direct:form=step,deadzone=0.6", 2, 3, 2304},
+    {"direct:form=step,rounding=stochastic,step=1.5", 2, 7, 90},
+    {"direct:form=step,step=0.5,entropy=rans", 2, 20, 640},
+    {"direct:form=step,rounding=dither,step=3,entropy=rans", 1, 20, 128},
+    {"direct:form=step,rounding=trellis,step=0.6,entropy=rans", 2, 20, 96},
+    {"direct:form=step,error=0.05", 0, 6, 320},
+};
+
+/* The payload of the only entry of a pair's frame. */
+static uint8_t *payload_of(const test_pair *pair, uint64_t *bytes)
+{
+    dw_entry_info entry;
+    assert_int_equal(dw_frame_entries(pair->frame, pair->len, 0, 1, &entry), DW_OK);
+    *bytes = entry.payload_bytes;
+    return pair->frame + entry.payload_offset;
+}
+
+/* The payload without entropy coding is codes and scales: with the signs of scales cleared it is
+ * that of the tensor that was weighed before. With entropy coding its size is. */
+static void expect_same_payload(const test_pair *one, const test_pair *other, const char *what)
+{
+    uint64_t bytes, wanted, differ = 0;
+    const uint8_t *payload = payload_of(one, &bytes), *expected = payload_of(other, &wanted);
+    if (bytes != wanted) fail_msg("%s: %d bytes, not %d", what, (int)bytes, (int)wanted);
+    for (uint64_t i = 0; i < bytes; i++) {
+        if (payload[i] == (expected[i] | 0x80)) continue; /* a sign, or equal */
+        differ += payload[i] != expected[i];
+    }
+    if (differ) fail_msg("%s: another payload than of the tensor that was weighed before", what);
+}
+
+static void compare_with_weighed(size_t i, dw_dtype dtype, bool adds)
+{
+    static float x[MOST + 20 * GAP], wide[MOST], y[MOST], before[MOST], plain_y[MOST], dense[MOST];
+    static known k;
+    uint32_t t = cases[i].t, c = cases[i].c, n = t * c;
+    test_random random = {i + 1};
+    test_pair pair, plain;
+    dw_tensor tx = dw_tensor_3d(x, dtype, 1, t, c), ready = dw_tensor_3d(dense, DW_F32, 1, t, c),
+              ty = dw_tensor_3d(y, DW_F32, 1, t, c), other = dw_tensor_3d(plain_y, DW_F32, 1, t, c);
+    char text[160];
+    assert_true(n <= MOST && t <= 20);
+    make_known(&k, cases[i].means, c, i);
+    tx.stride_t = (int64_t)c + GAP;
+    tx.stride_n = (int64_t)t * tx.stride_t;
+    for (uint32_t e = 0; e < n; e++) {
+        size_t at = e / c * ((size_t)c + GAP) + e % c;
+        test_set(x, dtype, at,
+                 test_normal(&random) * (e % 37 == 5 ? 20.0f : 1.0f) +
+                     (e % c == 7 && e / c % 5 == 0 ? 4990.0f : 0.0f));
+        wide[e] = test_get(x, dtype, at);
+    }
+    for (uint32_t e = 0; e < n; e++) dense[e] = weighed(&k, wide[e], base_of(&k, wide, e), e);
+    snprintf(text, sizeof text, "%s,incarnation=7", cases[i].plain);
+    test_pair_open_with(&pair, text, k.profile, 1, t, c, dtype);
+    test_pair_open(&plain, text, 1, t, c, DW_F32);
+    test_pair_encode(&pair, keys, &tx);
+    test_pair_encode(&plain, keys, &ready);
+    expect_same_payload(&pair, &plain, text);
+
+    for (uint32_t e = 0; e < n; e++) y[e] = before[e] = test_normal(&random);
+    assert_int_equal(test_pair_decode(&plain, &other), DW_OK);
+    dw_decode_options options = {.struct_size = sizeof options, .adds = adds, .factor = 0.3f};
+    assert_int_equal(dw_decode_with(pair.decoder, pair.frame, pair.len, &ty, &options, pair.reply,
+                                    pair.reply_cap, &pair.reply_len),
+                     DW_OK);
+    for (uint32_t e = 0; e < n; e++) {
+        plain_y[e] = weighed_back(&k, plain_y[e], base_of(&k, wide, e), e);
+        volatile float product = 0.3f * plain_y[e];
+        if (adds) plain_y[e] = before[e] + product;
+    }
+    if (memcmp(y, plain_y, n * sizeof *y) != 0) fail_msg("%s: another y", text);
+    test_pair_close(&plain);
+    test_pair_close(&pair);
+    dw_profile_destroy(k.profile);
+}
+
+static void payloads_are_those_of_tensors_that_were_weighed_before(void **state)
+{
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        compare_with_weighed(i, DW_F32, false);
+        compare_with_weighed(i, i % 2 ? DW_F16 : DW_BF16, true);
+    }
+}
+
+/* A key entry starts from the means, a change from prev: the means play no part in it. */
+static void changes_are_weighed_and_have_no_means(void **state)
+{
+    enum { T = 6, C = 320, SIZE = T * C };
+    static float x[SIZE], change[SIZE], prev[SIZE], y[SIZE];
+    static known k;
+    test_random random = {5};
+    test_pair pair, plain;
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), d = dw_tensor_3d(change, DW_F32, 1, T, C),
+              ty = dw_tensor_3d(y, DW_F32, 1, T, C), held;
+    make_known(&k, 2, C, 3);
+    test_pair_open_with(&pair, "delta:form=step,key_step=1", k.profile, 1, T, C, DW_F32);
+    test_pair_open(&plain, "direct:form=step", 1, T, C, DW_F32);
+    for (int i = 0; i < SIZE; i++)
+        x[i] = 3 * test_normal(&random) + (i % C == 7 && i < 2 * C ? 5000.0f : 0.0f);
+    for (int visit = 0; visit < 4; visit++) {
+        for (int i = 0; visit && i < SIZE; i++) x[i] += 0.1f * test_normal(&random);
+        float bases[SIZE];
+        for (size_t i = 0; i < SIZE; i++) {
+            bases[i] = visit ? prev[i] : base_of(&k, x, i);
+            change[i] = weighed(&k, x[i], bases[i], i);
+        }
+        test_pair_encode(&pair, keys, &tx);
+        test_pair_encode(&plain, keys, &d);
+        expect_same_payload(&pair, &plain, visit ? "change" : "key entry");
+        assert_int_equal(test_pair_decode(&plain, &d), DW_OK);
+        for (size_t i = 0; i < SIZE; i++) prev[i] = weighed_back(&k, change[i], bases[i], i);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        assert_memory_equal(y, prev, sizeof y);
+        assert_int_equal(dw_encoder_peek(pair.encoder, keys[0], &held), DW_OK);
+        assert_memory_equal(held.data, prev, sizeof prev);
+        test_pair_in_step(&pair, keys[0]);
+    }
+    test_pair_close(&plain);
+    test_pair_close(&pair);
+    dw_profile_destroy(k.profile);
+}
+
+/* ---- Hostile values ----------------------------------------------------------------------------
+ */
+
+static double norm(const known *k, const float *values, const float *minus, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        double d = ((double)values[i] - (minus ? minus[i] : 0)) / k->values[i % k->c];
+        sum += d * d;
+    }
+    return sqrt(sum);
+}
+
+static void nan_stays_in_its_row_and_rows_of_zeros_arrive(void **state)
+{
+    enum { T = 6, C = 320, SIZE = T * C };
+    static float x[SIZE], y[SIZE], change[C];
+    static known k;
+    static const char *const configs[] = {"direct:form=step", "delta:form=step",
+                                          "direct:form=step,rounding=dither,entropy=rans"};
+    make_known(&k, 2, C, 3);
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
+    for (int config = 0; config < 3; config++) {
+        test_random random = {1};
+        test_pair pair;
+        test_pair_open_with(&pair, configs[config], k.profile, 1, T, C, DW_F32);
+        for (int i = 0; i < SIZE; i++) x[i] = i / C == 4 ? 0 : test_normal(&random);
+        for (int i = 0; i < C; i++) x[5 * C + i] = k.values[2 * C + i]; /* the means themselves */
+        x[C + 7] = NAN;
+        x[2 * C + 100] = -INFINITY;
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        for (int i = 0; i < SIZE; i++) {
+            bool is_poisoned = i / C == 1 || i / C == 2;
+            if (isnan(y[i]) != is_poisoned) fail_msg("element %d is %g", i, (double)y[i]);
+            if (i / C == 5) assert_true(y[i] == x[i]);
+        }
+        for (int i = 0; i < C; i++) change[i] = base_of(&k, x, 4 * C + i);
+        assert_true(norm(&k, y + 4 * C, NULL, C) < 0.45 * norm(&k, change, NULL, C));
+        assert_int_equal(test_encoder_counters(pair.encoder).poisoned_groups, 2);
+        assert_int_equal(test_decoder_counters(pair.decoder).poisoned_groups, 2);
+        assert_int_equal(test_encoder_counters(pair.encoder).zero_groups, 1);
+        assert_int_equal(test_decoder_counters(pair.decoder).zero_groups, 1);
+        if (pair.config.codec == DW_CODEC_DELTA) test_pair_in_step(&pair, keys[0]);
+        test_pair_close(&pair);
+    }
+    dw_profile_destroy(k.profile);
+}
+
+/* A limit of the error is one in units of the weights, of x and not of its distance from means. */
+static void rows_keep_to_an_error_in_units_of_the_weights(void **state)
+{
+    enum { T = 5, C = 320, SIZE = T * C };
+    static float x[SIZE], y[SIZE];
+    static known k;
+    test_random random = {2};
+    test_pair pair;
+    make_known(&k, 2, C, 8);
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
+    test_pair_open_with(&pair, "delta:form=step,error=0.06,key_error=0.02", k.profile, 1, T, C,
+                        DW_F32);
+    for (int visit = 0; visit < 4; visit++) {
+        double limit = visit ? 0.06 : 0.02;
+        for (int i = 0; i < SIZE; i++)
+            x[i] = visit ? x[i] + 0.2f * test_normal(&random) : 5 * test_normal(&random);
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        for (int row = 0; row < T; row++) {
+            double part = norm(&k, y + row * C, x + row * C, C) / norm(&k, x + row * C, NULL, C);
+            assert_true(part <= limit && part > limit / 3);
+        }
+    }
+    test_pair_close(&pair);
+    dw_profile_destroy(k.profile);
+}
+
+/* ---- Fitting -----------------------------------------------------------------------------------
+ */
+
+enum { FIT_N = 3, FIT_T = 40, FIT_C = 64, FIT = FIT_N * FIT_T * FIT_C };
+
+/* Rows around means, the first of each sample around others; channel 5 is 300 times as large. */
+static void fill_like_activations(test_random *random, float *x)
+{
+    for (int i = 0; i < FIT; i++) {
+        int c = i % FIT_C, t = i / FIT_C % FIT_T;
+        x[i] = (test_normal(random) + 2) * (c == 5 ? 300 : 1);
+        if (t == 0) x[i] = test_normal(random) + (c == 9 ? 90000.0f : 0);
+    }
+}
+
+static void a_fit_finds_means_of_both_kinds_of_rows_and_weights(void **state)
+{
+    static float x[FIT], g[FIT];
+    test_random random = {3};
+    dw_profile *profile, *again;
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, FIT_N, FIT_T, FIT_C),
+              tg = dw_tensor_3d(g, DW_F32, FIT_N, FIT_T, FIT_C);
+    fill_like_activations(&random, x);
+    for (int i = 0; i < FIT; i++) g[i] = test_normal(&random) * (i % FIT_C == 11 ? 8 : 1);
+    x[17 * FIT_C + 3] = NAN; /* its row is left out */
+    assert_int_equal(dw_profile_fit(&profile, &tx, &tg, NULL, NULL), DW_OK);
+    dw_tensor values = dw_profile_values(profile);
+    const float *of = values.data;
+    assert_true(values.n == 1 && values.t == 3 && values.c == FIT_C);
+    assert_true(fabsf(of[FIT_C + 5] - 600) < 120 && fabsf(of[FIT_C + 6] - 2) < 0.4f);
+    assert_true(of[2 * FIT_C + 9] == 90112 && fabsf(of[FIT_C + 9] - 2) < 0.4f);
+    for (int c = 0; c < FIT_C; c++) /* 1 / (8 + 0.1) and 1 / (1 + 0.1), of a largest of about 1 */
+        assert_true(c == 11 ? of[c] > 0.08f && of[c] < 0.25f : of[c] > 0.5f && of[c] <= 1);
+    /* The values make the same profile again. */
+    assert_int_equal(dw_profile_create(&again, &values, NULL, NULL), DW_OK);
+    assert_int_equal(dw_profile_digest(again), dw_profile_digest(profile));
+    dw_profile_destroy(again);
+    dw_profile_destroy(profile);
+    /* Without a gradient, weights are roots of deviations. */
+    assert_int_equal(dw_profile_fit(&profile, &tx, NULL, NULL, NULL), DW_OK);
+    of = dw_profile_values(profile).data;
+    assert_true(of[5] == 1 && fabsf(of[6] - 1 / sqrtf(300)) < 0.01f);
+    dw_profile_destroy(profile);
+}
+
+static void a_fitted_profile_takes_fewer_bits_for_a_smaller_error(void **state)
+{
+    static float x[FIT], y[FIT];
+    test_random random = {4};
+    dw_profile *profile;
+    double errors[2];
+    size_t bytes[2];
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, FIT_N, FIT_T, FIT_C),
+              ty = dw_tensor_3d(y, DW_F32, FIT_N, FIT_T, FIT_C);
+    dw_key ids[FIT_N] = {{1, 0}, {2, 0}, {3, 0}};
+    fill_like_activations(&random, x);
+    assert_int_equal(dw_profile_fit(&profile, &tx, NULL, NULL, NULL), DW_OK);
+    fill_like_activations(&random, x);
+    for (int has = 0; has < 2; has++) {
+        test_pair pair;
+        test_pair_open_with(&pair,
+                            has ? "direct:form=step,step=0.5,entropy=rans"
+                                : "direct:form=step,step=0.25,entropy=rans",
+                            has ? profile : NULL, FIT_N, FIT_T, FIT_C, DW_F32);
+        test_pair_encode(&pair, ids, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        errors[has] = 0;
+        for (int i = 0; i < FIT; i++)
+            if (i % FIT_C != 5) errors[has] += ((double)y[i] - x[i]) * ((double)y[i] - x[i]);
+        bytes[has] = pair.len;
+        test_pair_close(&pair);
+    }
+    printf("%zu bytes with error %.1f plain, %zu with %.1f with a profile\n", bytes[0],
+           sqrt(errors[0]), bytes[1], sqrt(errors[1]));
+    assert_true(errors[1] < errors[0] && bytes[1] < bytes[0]);
+    dw_profile_destroy(profile);
+}
+
+/* ---- What is refused ---------------------------------------------------------------------------
+ */
+
+static void an_end_without_the_profile_refuses_frames(void **state)
+{
+    enum { T = 2, C = 64 };
+    static float x[T * C], y[T * C], narrow[T * 32];
+    static known k, other;
+    dw_why why = {.text = ""};
+    dw_config config;
+    dw_decoder *decoder;
+    dw_encoder *encoder;
+    test_pair pair, another, plain;
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C),
+              bad = dw_tensor_3d(narrow, DW_F32, 1, T, 32);
+    size_t len, reply_len;
+    make_known(&k, 2, C, 1);
+    make_known(&other, 2, C, 2);
+    test_pair_open_with(&pair, "direct:form=step", k.profile, 1, T, C, DW_F32);
+    test_pair_open_with(&another, "direct:form=step", other.profile, 1, T, C, DW_F32);
+    test_pair_open(&plain, "direct:form=step", 1, T, C, DW_F32);
+    test_pair_encode(&pair, keys, &tx);
+    test_pair *const wrong[] = {&another, &plain};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(dw_decode(wrong[i]->decoder, pair.frame, pair.len, &ty, pair.reply,
+                                   pair.reply_cap, &reply_len),
+                         DW_ERR_MISMATCH);
+        assert_non_null(strstr(dw_decoder_why(wrong[i]->decoder), "profile"));
+    }
+    assert_int_equal(dw_encode(pair.encoder, keys, &bad, pair.frame, pair.cap, &len), DW_ERR_SHAPE);
+    assert_non_null(strstr(dw_encoder_why(pair.encoder), "64 channels, and the tensor has 32"));
+    /* A digest alone is no profile, and another digest is not the profile's. */
+    char text[80];
+    snprintf(text, sizeof text, "direct:form=step,profile=%u", dw_profile_digest(k.profile));
+    assert_int_equal(dw_decoder_create_text(&decoder, text, &why), DW_ERR_CONFIG);
+    assert_non_null(strstr(why.text, "the config has none"));
+    assert_int_equal(dw_config_parse(&config, text, &why), DW_OK);
+    config.profile = other.profile;
+    assert_int_equal(dw_encoder_create_why(&encoder, &config, &why), DW_ERR_CONFIG);
+    assert_non_null(strstr(why.text, "not the one"));
+    config.profile = k.profile;
+    assert_int_equal(dw_encoder_create_why(&encoder, &config, &why), DW_OK);
+    dw_encoder_destroy(encoder);
+    test_pair_close(&plain);
+    test_pair_close(&another);
+    test_pair_close(&pair);
+    dw_profile_destroy(other.profile);
+    dw_profile_destroy(k.profile);
+}
+
+static void wrong_values_make_no_profile(void **state)
+{
+    static const float wrong[] = {0, -0.5f, 1.01f, 0x1p-25f, NAN, INFINITY};
+    float values[4 * 3] = {1, 1, 1};
+    dw_profile *profile;
+    dw_why why = {.text = ""};
+    dw_tensor of = dw_tensor_3d(values, DW_F32, 1, 1, 3);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        values[1] = wrong[i];
+        assert_int_equal(dw_profile_create(&profile, &of, NULL, &why), DW_ERR_ARGUMENT);
+        assert_null(profile);
+        assert_non_null(strstr(why.text, "profile"));
+    }
+    values[1] = 1;
+    of.t = 3;
+    values[4] = -INFINITY;
+    assert_int_equal(dw_profile_create(&profile, &of, NULL, &why), DW_ERR_ARGUMENT);
+    of.t = 4;
+    assert_int_equal(dw_profile_create(&profile, &of, NULL, &why), DW_ERR_SHAPE);
+    assert_int_equal(dw_profile_create(&profile, NULL, NULL, &why), DW_ERR_ARGUMENT);
+    for (int i = 0; i < 12; i++) values[i] = NAN;
+    assert_int_equal(dw_profile_fit(&profile, &of, NULL, NULL, &why), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "no row is finite"));
+    for (int i = 0; i < 12; i++) values[i] = 0; /* zeros have a profile: all weights are 1 */
+    assert_int_equal(dw_profile_fit(&profile, &of, &of, NULL, &why), DW_OK);
+    dw_profile_destroy(profile);
+    dw_profile_destroy(NULL);
+    assert_int_equal(dw_profile_digest(NULL), 0);
+}
+
+/* Every allocation fails once. */
+static void without_memory_there_is_no_profile(void **state)
+{
+    float x[4 * 8] = {1, 2, 3};
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 4, 8);
+    dw_status status = DW_ERR_NO_MEMORY;
+    for (int fails = 0; status == DW_ERR_NO_MEMORY; fails++) {
+        test_allocator counts = {.fail_at = fails};
+        dw_allocator hooks = test_allocator_hooks(&counts);
+        dw_profile *profile;
+        status = dw_profile_fit(&profile, &tx, NULL, &hooks, NULL);
+        assert_true((status == DW_OK) == (profile != NULL) && fails < 5);
+        dw_profile_destroy(profile);
+        assert_int_equal(counts.out_blocks, 0);
+    }
+    assert_int_equal(status, DW_OK);
+}
+
+static void wrong_configs_with_profiles_are_refused(void **state)
+{
+    static const test_wrong_config wrong[] = {
+        {"direct:profile=7", "profile"},
+        {"direct:form=step,profile=0", "from 1"},
+        {"direct:form=step,group=sample,profile=7", "without group=sample"},
+        {"direct:form=step,error=abs:0.1,profile=7", "error=abs"},
+        {"direct:form=step,transform=hadamard,profile=7", "transform"},
+        {"direct:form=step,step=0.5,feedback=ef,profile=7", "feedback"},
+        {"raw:profile=7", "unknown option"},
+    };
+    static const test_right_config right[] = {
+        {"direct:profile=7,form=step", "direct:form=step,profile=7"},
+        {"delta:form=step,profile=4294967295,group=64",
+         "delta:form=step,group=64,profile=4294967295"},
+    };
+    test_configs(wrong, sizeof wrong / sizeof *wrong, right, sizeof right / sizeof *right);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(payloads_are_those_of_tensors_that_were_weighed_before),
+        cmocka_unit_test(changes_are_weighed_and_have_no_means),
+        cmocka_unit_test(nan_stays_in_its_row_and_rows_of_zeros_arrive),
+        cmocka_unit_test(rows_keep_to_an_error_in_units_of_the_weights),
+        cmocka_unit_test(a_fit_finds_means_of_both_kinds_of_rows_and_weights),
+        cmocka_unit_test(a_fitted_profile_takes_fewer_bits_for_a_smaller_error),
+        cmocka_unit_test(an_end_without_the_profile_refuses_frames),
+        cmocka_unit_test(wrong_values_make_no_profile),
+        cmocka_unit_test(without_memory_there_is_no_profile),
+        cmocka_unit_test(wrong_configs_with_profiles_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
