@@ -3,9 +3,9 @@
  * and without reading outside the frame. */
 #include "../../cuda/device.h"
 #include "flight.h"
+#include "support/profiles.h"
 #include "support/seal.h"
 #include "wire/frame.h"
-#include "support/profiles.h"
 
 enum { T = 3, C = 64 };
 
