@@ -93,10 +93,15 @@ static bool is_chosen(run *r, const char *name)
 }
 
 /* Complains about a file; returns the exit code. */
-static int complain_of(const char *path, dw_status status, const dw_why *why)
+static int complain_of(const char *name, const dw_why *why)
 {
-    dw_complain("%s: %s", path, why->text);
-    return status == DW_ERR_ARGUMENT ? DW_EXIT_USAGE : DW_EXIT_FAILED;
+    dw_complain("%s: %s", name, why->text);
+    return DW_EXIT_FAILED;
+}
+
+static const char *name_of(const dw_measure_options *o, size_t i)
+{
+    return o->shown ? o->shown[i] : o->files[i];
 }
 
 /* Finds the previous visit of a tensor: the one of the same name, or the only one of either file.
@@ -119,7 +124,7 @@ static int look_at_files(run *r)
     for (size_t i = 0; i < o->n_files; i++) {
         dw_tensor_file file;
         dw_status status = dw_tensor_file_open(&file, o->files[i], &why);
-        if (status < 0) return complain_of(o->files[i], status, &why);
+        if (status < 0) return complain_of(name_of(o, i), &why);
         for (size_t j = 0; j < file.n && status == DW_OK; j++) {
             const dw_file_tensor *x = &file.tensors[j];
             if (!is_chosen(r, x->name)) continue;
@@ -135,7 +140,7 @@ static int look_at_files(run *r)
                                  x->name, o->delta_from);
         }
         dw_tensor_file_close(&file);
-        if (status < 0) return complain_of(o->files[i], status, &why);
+        if (status < 0) return complain_of(name_of(o, i), &why);
     }
     for (size_t i = 0; i < o->n_tensors; i++)
         if (!r->found[i]) {
@@ -207,13 +212,13 @@ static dw_status measure_tensor(run *r, const dw_tensor_file *file, dw_subject *
     return status;
 }
 
-static int measure_file(run *r, const char *path)
+static int measure_file(run *r, size_t at)
 {
     const dw_measure_options *o = r->options;
     dw_why why;
     dw_tensor_file file;
-    dw_status status = dw_tensor_file_open(&file, path, &why);
-    char *shown = strdup(path);
+    dw_status status = dw_tensor_file_open(&file, o->files[at], &why);
+    char *shown = strdup(name_of(o, at));
     if (shown) dw_make_printable(shown);
     for (size_t i = 0; status == DW_OK && i < file.n; i++) {
         const dw_file_tensor *x = &file.tensors[i];
@@ -228,9 +233,8 @@ static int measure_file(run *r, const char *path)
         fflush(stdout);
     }
     free(shown);
-    if (status < 0) return complain_of(path, status, &why);
     dw_tensor_file_close(&file);
-    return DW_EXIT_OK;
+    return status < 0 ? complain_of(name_of(o, at), &why) : DW_EXIT_OK;
 }
 
 static int measure_files(run *r)
@@ -238,8 +242,7 @@ static int measure_files(run *r)
     const dw_measure_options *o = r->options;
     int code = DW_EXIT_OK;
     if (o->json) printf("{\"tensors\": [");
-    for (size_t i = 0; i < o->n_files && code == DW_EXIT_OK; i++)
-        code = measure_file(r, o->files[i]);
+    for (size_t i = 0; i < o->n_files && code == DW_EXIT_OK; i++) code = measure_file(r, i);
     if (o->json) printf("]}\n");
     if (code == DW_EXIT_OK && r->measured == 0) {
         dw_complain("all tensors are left out, for the reasons above: nothing was measured");
@@ -289,7 +292,7 @@ int dw_measure(const dw_measure_options *options)
     }
     if (code == DW_EXIT_OK && options->delta_from) {
         status = dw_tensor_file_open(&r.earlier, options->delta_from, &why);
-        if (status < 0) code = complain_of(options->delta_from, status, &why);
+        if (status < 0) code = complain_of(options->delta_from, &why);
     }
     if (code == DW_EXIT_OK) code = look_at_files(&r);
     if (code == DW_EXIT_OK) code = open_picture(&r);

@@ -8,6 +8,7 @@
 
 typedef struct dw_measure_options {
     const char *const *files; /* .safetensors and .npy */
+    const char *const *shown; /* their names in what is printed; NULL: their paths */
     size_t n_files;
     const char *const *tensors; /* names of those that are measured; none: all */
     size_t n_tensors;

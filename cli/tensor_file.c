@@ -412,7 +412,7 @@ static bool take_npy(cursor *c, dw_file_tensor *x, bool *fortran)
 
 static dw_status parse_npy(dw_tensor_file *file, cursor *c, uint64_t head)
 {
-    bool fortran;
+    bool fortran = false;
     dw_file_tensor *x = append(file, "");
     if (!x) return dw_fail(c->why, DW_ERR_NO_MEMORY, "out of memory for its header");
     if (!take_npy(c, x, &fortran)) return DW_ERR_FORMAT;
@@ -479,8 +479,8 @@ static dw_status find_header(const dw_tensor_file *file, uint64_t *from, uint64_
 
 static dw_status read_header(dw_tensor_file *file, dw_why *why)
 {
-    uint64_t from, bytes;
-    bool is_npy;
+    uint64_t from = 0, bytes = 0;
+    bool is_npy = false;
     dw_status status = find_header(file, &from, &bytes, &is_npy, why);
     if (status < 0) return status;
     file->header = malloc(bytes + 1);
