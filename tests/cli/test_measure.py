@@ -30,7 +30,7 @@ def safetensors(header, data=b""):
 
 def packed(**tensors):
     """A valid file. tensors: name=(dtype, shape, bytes)."""
-    header, data = {"__metadata__": {"made by": "a \\ \" test\n"}}, b""
+    header, data = {"__metadata__": {"made by": 'a \\ " test\n'}}, b""
     for name, (dtype, shape, values) in tensors.items():
         offsets = [len(data), len(data) + len(values)]
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
@@ -80,7 +80,10 @@ BAD = {
         "without control characters",
     ),
     "a line break in a name": (safetensors('{"a\nb":{' + ONE + "}}", b"1234"), "part of a string"),
-    "a field that nobody knows": (safetensors('{"a":{' + ONE + ',"x":1}}', b"1234"), "dtype, shape"),
+    "a field that nobody knows": (
+        safetensors('{"a":{' + ONE + ',"x":1}}', b"1234"),
+        "dtype, shape",
+    ),
     "a field twice": (safetensors('{"a":{' + ONE + ',"shape":[1]}}', b"1234"), "each of them once"),
     "no shape": (safetensors('{"a":{"dtype":"F32","data_offsets":[0,4]}}', b"1234"), "a shape and"),
     "no tensor": (safetensors('{"a":{}}'), "a string in quotes"),
@@ -376,7 +379,9 @@ class Measure(scratch.Scratch):
             done = self.run_it(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertIn(word, done.stderr)
-        self.assert_fails(self.run_it(self.path("nothing")), 1, self.path("nothing"), "No such file")
+        self.assert_fails(
+            self.run_it(self.path("nothing")), 1, self.path("nothing"), "No such file"
+        )
         self.assert_fails(self.run_it("/dev/zero"), 1, "no regular file")
         self.assert_fails(self.run_it(path, "--picture", "/nowhere/x.svg"), 1, "/nowhere/x.svg")
         self.assert_fails(self.run_it(path, "--picture", "/dev/full"), 1, "picture", "incomplete")
