@@ -320,7 +320,7 @@ static dw_status check_names(const dw_tensor_file *file, dw_why *why)
 static dw_status check_places(dw_tensor_file *file, uint64_t head, dw_why *why)
 {
     uint64_t used = 0, bytes = file->bytes - head;
-    qsort(file->tensors, file->n, sizeof *file->tensors, by_place);
+    if (file->n) qsort(file->tensors, file->n, sizeof *file->tensors, by_place);
     for (size_t i = 0; i < file->n; i++) {
         dw_file_tensor *x = &file->tensors[i];
         if (x->end > bytes)

@@ -382,6 +382,8 @@ class Measure(scratch.Scratch):
         self.assert_fails(
             self.run_it(self.path("nothing")), 1, self.path("nothing"), "No such file"
         )
+        empty = self.write("empty", safetensors('{"__metadata__": {}}'))
+        self.assert_fails(self.run_it(empty), 1, "have no tensors")
         self.assert_fails(self.run_it("/dev/zero"), 1, "no regular file")
         self.assert_fails(self.run_it(path, "--picture", "/nowhere/x.svg"), 1, "/nowhere/x.svg")
         self.assert_fails(self.run_it(path, "--picture", "/dev/full"), 1, "picture", "incomplete")

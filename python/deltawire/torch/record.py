@@ -73,18 +73,16 @@ class _OfModule(Recording):
             )
         self._calls += 1
         self._write(ACTIVATIONS, step, dict(enumerate(tensors)), len(tensors))
-        wanting = [i for i, tensor in enumerate(tensors) if tensor.requires_grad]
         came: "dict[int, torch.Tensor]" = {}
 
         def on_gradient(i: int) -> "Callable[[torch.Tensor], None]":
             def keep(gradient: torch.Tensor) -> None:
-                came[i] = gradient.clone()
-                if len(came) == len(wanting):
-                    self._write(GRADIENTS, step, came, len(tensors))
+                came[i] = gradient.clone()  # the file is written again with what has come
+                self._write(GRADIENTS, step, came, len(tensors))
 
             return keep
 
-        hooks = [tensors[i].register_hook(on_gradient(i)) for i in wanting]
+        hooks = [t.register_hook(on_gradient(i)) for i, t in enumerate(tensors) if t.requires_grad]
         if self._calls == self._steps:
             self._undo.pop(0)()  # calls are counted; gradients are still to come
         self._undo += [hook.remove for hook in hooks]

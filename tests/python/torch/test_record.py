@@ -80,10 +80,13 @@ def test_outputs_of_several_tensors(tmp_path):
     found = read(tmp_path / "gradients-0000.safetensors")
     assert list(found) == ["gradients.0", "gradients.1"]
     assert torch.equal(found["gradients.1"], torch.full((2, 3), 5.0).half())
+    (module(x)["y"].sum() * 7).backward()
+    (found,) = read(tmp_path / "gradients-0001.safetensors").items()
+    assert found[0] == "gradients.0" and torch.equal(found[1], torch.full((2, 3), 7.0))
     recording.close()
     recording.close()
     module(x)
-    assert len(os.listdir(tmp_path)) == 2
+    assert len(os.listdir(tmp_path)) == 4
 
 
 def test_what_is_refused(tmp_path):
