@@ -206,7 +206,7 @@ static dw_status check_tensor(dw_file_tensor *x, bool is_npy, dw_why *why)
 {
     uint64_t values = 1, bytes = x->end - x->begin;
     bool is_empty = false;
-    unsigned size = 0;
+    uint64_t size = 0;
     for (size_t i = 0; i < x->n_dims; i++) is_empty = is_empty || x->dims[i] == 0;
     for (size_t i = 0; i < x->n_dims && !is_empty; i++) {
         if (x->dims[i] > UINT64_MAX / 8 / values)
@@ -220,11 +220,11 @@ static dw_status check_tensor(dw_file_tensor *x, bool is_npy, dw_why *why)
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!strcmp(x->type, types[i].word) && (*types[i].word == '<') == is_npy)
             size = types[i].bytes, x->dtype = types[i].dtype;
-    if (size && values * size != bytes)
+    uint64_t need = values * size;
+    if (size && need != bytes)
         return dw_fail(why, DW_ERR_FORMAT,
                        "tensor \"%.80s\" has %llu bytes, but its shape and dtype %.16s need %llu",
-                       x->name, (unsigned long long)bytes, x->type,
-                       (unsigned long long)(values * size));
+                       x->name, (unsigned long long)bytes, x->type, (unsigned long long)need);
     if (x->dtype) fold(x, values);
     if (!x->dtype) x->left_out = "only the dtypes f32, f16 and bf16 (in .npy: <f4, <f2) are read";
     return DW_OK;
