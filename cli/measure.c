@@ -165,12 +165,11 @@ static dw_status read_tensor(const dw_tensor_file *file, const dw_file_tensor *i
 
 /* ---- Measuring ------------------------------------------------------------------------------- */
 
-static void tell_progress(run *r, const char *name)
+static void tell_progress(run *r, const char *name, const char *codec)
 {
     double now = dw_now_s();
     if (r->told > 0 && now - r->told < seconds_to_progress) return;
-    if (r->told > 0)
-        fprintf(stderr, "deltawire: %zu of %zu tensors, now %s\n", r->seen, r->tensors, name);
+    if (r->told > 0) dw_complain("tensor %zu of %zu, %s: %s", r->seen + 1, r->tensors, name, codec);
     r->told = now;
 }
 
@@ -199,7 +198,7 @@ static dw_status measure_tensor(run *r, const dw_tensor_file *file, dw_subject *
     s->kind = is_gradient ? DW_GRADIENTS : DW_ACTIVATIONS;
     if (status == DW_OK) status = dw_subject_describe(s, why);
     for (size_t i = 0; i < r->n_codecs && status == DW_OK; i++) {
-        tell_progress(r, *x->name ? x->name : s->file);
+        tell_progress(r, *x->name ? x->name : s->file, r->codecs[i].text);
         dw_figures_measure(&r->figures[i], s, &r->codecs[i], y);
     }
     if (status == DW_OK) {
