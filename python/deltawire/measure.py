@@ -10,9 +10,9 @@ from __future__ import annotations
 import argparse
 import os
 import pathlib
-import signal
 import sys
 import tempfile
+import threading
 from typing import Any, Iterable, Iterator, Optional, Sequence
 
 from deltawire import tensor_files
@@ -54,6 +54,11 @@ def _from_torch(path: str, folder: str) -> str:
     return str(made)
 
 
+def _call(options: Any, kept: "list[Any]", codes: "list[int]") -> None:
+    """kept: what the options refer to, for as long as the call takes."""
+    codes.append(int(native.dw_measure(options)))
+
+
 def measure(
     files: "Sequence[str]",
     codec: Optional[str] = None,
@@ -92,7 +97,12 @@ def measure(
         options.codecs, options.delta_from = text(codec), text(earlier)
         options.json, options.picture = json, text(picture)
         sys.stdout.flush()
-        return int(native.dw_measure(options))
+        codes: "list[int]" = []
+        # In a thread, so that an interrupt from the keyboard gets here, and the files are removed.
+        work = threading.Thread(target=_call, args=(options, kept, codes), daemon=True)
+        work.start()
+        work.join()
+        return codes[0]
 
 
 def main(argv: "Optional[Sequence[str]]" = None) -> int:
@@ -112,5 +122,8 @@ def main(argv: "Optional[Sequence[str]]" = None) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # C code does not look for Python's signals
-    sys.exit(main())
+    try:
+        code = main()
+    except KeyboardInterrupt:
+        os._exit(130)  # at once: the thread still measures
+    sys.exit(code)

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -159,3 +160,17 @@ def test_files_of_torch_are_measured(tmp_path):
     path.write_bytes(b"rubbish")
     done = measure(path)
     assert done.returncode == 1 and "torch cannot load it" in done.stderr
+
+
+def test_an_interrupt_leaves_no_files(tmp_path):
+    path, folder = tmp_path / "model.pt", tmp_path / "temporary"
+    folder.mkdir()
+    torch.save([torch.ones(1), torch.randn(4096, 4096)], path)
+    command = [sys.executable, "-m", "deltawire.measure", str(path), "--codec", "all"]
+    env = {**os.environ, "TMPDIR": str(folder)}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE) as running:
+        assert running.stdout.readline()  # of the first tensor
+        assert os.listdir(folder)
+        running.send_signal(signal.SIGINT)
+        assert b"model.pt: 1, F32" not in running.stdout.read()  # it did not finish
+    assert running.returncode == 130 and os.listdir(folder) == []
