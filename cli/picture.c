@@ -49,6 +49,7 @@ void dw_picture_end(FILE *file)
 typedef struct mark {
     const dw_chosen_codec *codec;
     double bits, error;
+    bool exact; /* y is x */
 } mark;
 
 static int by_error(const void *one, const void *other)
@@ -119,7 +120,8 @@ void dw_picture_panel(FILE *file, size_t i, const char *title, const dw_chosen_c
     size_t used = 0;
     for (size_t j = 0; j < n && marks; j++)
         if (!*figures[j].failed && isfinite(figures[j].error))
-            marks[used++] = (mark){&codecs[j], figures[j].bits, figures[j].error};
+            marks[used++] = (mark){&codecs[j], figures[j].bits, figures[j].error,
+                                   figures[j].error == 0 && !figures[j].lost};
     if (used) qsort(marks, used, sizeof *marks, by_error);
     scales s = scales_of(marks, used, i, n);
     fprintf(file, "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">", LEFT, s.top - 12);
@@ -135,7 +137,7 @@ void dw_picture_panel(FILE *file, size_t i, const char *title, const dw_chosen_c
                 "y=\"%.1f\">",
                 x, y, LEFT + PLOT + 16, name, x, y, LEFT + PLOT + 20, name + 4);
         write_text(file, marks[j].codec->text);
-        fputs(marks[j].error > 0 ? "</text>\n" : " (exact)</text>\n", file);
+        fputs(marks[j].exact ? " (exact)</text>\n" : "</text>\n", file);
     }
     free(marks);
 }

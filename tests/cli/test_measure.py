@@ -414,6 +414,10 @@ class Measure(scratch.Scratch):
         self.assertIn("shows the first 12 of 13 tensors", done.stderr)
         drawn = xml.dom.minidom.parse(picture)
         self.assertEqual(len(drawn.getElementsByTagName("circle")), 12 * 3)
+        path16 = self.write("y", packed(a=("F16", [1, 2], b"\xff\x7b\x00\x3c")))  # 65504 is lost
+        self.figures(path16, "--codec", "raw:bf16", "--picture", self.path("y.svg"))
+        with open(self.path("y.svg")) as file:
+            self.assertNotIn("exact", file.read())
         texts = [node.firstChild.data for node in drawn.getElementsByTagName("text")]
         self.assertEqual(texts.count("direct:bits=3"), 12)
         self.assertEqual(texts.count("raw:f32 (exact)"), 12)
