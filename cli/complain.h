@@ -20,9 +20,9 @@ __attribute__((format(printf, 3, 4))) dw_status dw_fail(dw_why *why, dw_status s
  * DW_EXIT_FAILED. */
 int dw_exit_code(dw_status status);
 
-/* To be called once, at the start. When the program exits and something that it printed could not
- * be written to stdout (a full disk, for instance), it prints a sentence to stderr and exits with
- * DW_EXIT_FAILED. */
+/* To be called at the start; a second call changes nothing. When the program exits and something
+ * that it printed could not be written to stdout (a full disk, for instance), it prints a sentence
+ * to stderr and exits with DW_EXIT_FAILED. */
 void dw_check_stdout_at_exit(void);
 
 #endif

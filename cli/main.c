@@ -8,6 +8,7 @@
 #include "deltawire/deltawire.h"
 #include "inspect.h"
 #include "keys.h"
+#include "measure_options.h"
 #include "rows.h"
 #include "train.h"
 
@@ -18,6 +19,7 @@ static const char help[] =
     "Commands:\n"
     "  train      train a small language model as a pipeline of processes\n"
     "  advise     predict which codecs make a training fast on a link\n"
+    "  measure    measure codecs on tensors of your own\n"
     "  inspect    print what a frame or a reply of the deltawire format contains\n"
     "  keygen     create the secret key that the ranks of a run share\n"
     "  transports list what a link can go over, and whether it can be used here\n"
@@ -32,11 +34,9 @@ static const char help[] =
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
-} commands[] = {{"train", dw_cli_train},
-                {"advise", dw_cli_advise},
-                {"inspect", dw_cli_inspect},
-                {"keygen", dw_cli_keygen},
-                {"transports", dw_cli_transports}};
+} commands[] = {{"train", dw_cli_train},     {"advise", dw_cli_advise},
+                {"measure", dw_cli_measure}, {"inspect", dw_cli_inspect},
+                {"keygen", dw_cli_keygen},   {"transports", dw_cli_transports}};
 
 static int run_command(const char *name, int argc, char **argv)
 {

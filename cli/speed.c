@@ -4,10 +4,9 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "clock.h"
 #include "complain.h"
+#include "ends.h"
 
 /* Samples are sent VISITS times. The first visit does not count in the figures, because the codec
  * delta then sends key entries, which are larger. Of a larger tensor only MOST_ELEMENTS elements
@@ -19,7 +18,6 @@ struct dw_speed {
     size_t elements;
     double parts; /* how many times as large as this the tensor of the caller is */
     float *x[VISITS], *y;
-    dw_key *keys; /* (n) */
 };
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
@@ -71,9 +69,8 @@ dw_status dw_speed_open(dw_speed **made, uint32_t n, uint32_t t, uint32_t c, dou
     speed->n = at_most(n, MOST_ELEMENTS / ((size_t)speed->t * c));
     speed->elements = (size_t)speed->n * speed->t * c;
     speed->parts = (double)n * t / ((double)speed->n * speed->t);
-    speed->keys = calloc(speed->n, sizeof *speed->keys);
     speed->y = calloc(speed->elements, sizeof *speed->y);
-    bool complete = speed->keys && speed->y;
+    bool complete = speed->y;
     for (int v = 0; v < VISITS; v++) {
         speed->x[v] = malloc(speed->elements * sizeof *speed->x[v]);
         complete = complete && speed->x[v];
@@ -83,7 +80,6 @@ dw_status dw_speed_open(dw_speed **made, uint32_t n, uint32_t t, uint32_t c, dou
         *made = NULL;
         return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory for tensors to measure with");
     }
-    for (uint32_t i = 0; i < speed->n; i++) speed->keys[i].sample = i;
     fill(speed, change);
     return DW_OK;
 }
@@ -93,18 +89,10 @@ void dw_speed_close(dw_speed *speed)
     if (!speed) return;
     for (int v = 0; v < VISITS; v++) free(speed->x[v]);
     free(speed->y);
-    free(speed->keys);
     free(speed);
 }
 
 /* ---- Measuring ------------------------------------------------------------------------------- */
-
-typedef struct ends {
-    dw_encoder *encoder;
-    dw_decoder *decoder;
-    void *frame, *reply;
-    size_t frame_cap, reply_cap;
-} ends;
 
 /* Returns |x - y| / |x|, of n values. */
 static double error_of(const float *x, const float *y, size_t n)
@@ -117,71 +105,34 @@ static double error_of(const float *x, const float *y, size_t n)
     return sqrt(lost / all);
 }
 
-/* Writes the sentence to *why, or, if it is empty, what the status means. Returns status. */
-static dw_status say(dw_why *why, dw_status status, const char *sentence)
-{
-    return dw_fail(why, status, "%s", *sentence ? sentence : dw_status_string(status));
-}
-
 /* Encodes and decodes the tensors of visit v, and gives the decoder's reply to the encoder. Sets
  * the bytes and the error in *way to those of this visit. Sets the times if they are shorter than
  * those in *way; visit 1 always sets them, since those of visit 0 do not count. */
-static dw_status visit(const dw_speed *speed, int v, ends *e, dw_forecast_way *way, dw_why *why)
+static dw_status visit(const dw_speed *speed, int v, dw_ends *e, dw_forecast_way *way, dw_why *why)
 {
     dw_tensor x = dw_tensor_3d(speed->x[v], DW_F32, speed->n, speed->t, speed->c);
     dw_tensor y = dw_tensor_3d(speed->y, DW_F32, speed->n, speed->t, speed->c);
-    size_t len = 0, reply_len = 0;
-    double begin = dw_now_s();
-    dw_status status = dw_encode(e->encoder, speed->keys, &x, e->frame, e->frame_cap, &len);
-    double encoded = dw_now_s();
-    if (status < 0) return say(why, status, dw_encoder_why(e->encoder));
-    status = dw_decode(e->decoder, e->frame, len, &y, e->reply, e->reply_cap, &reply_len);
-    double decoded = dw_now_s();
-    if (status < 0) return say(why, status, dw_decoder_why(e->decoder));
-    if (reply_len) status = dw_encoder_feedback(e->encoder, e->reply, reply_len);
-    if (status < 0) return say(why, status, dw_encoder_why(e->encoder));
-    double encode_s = (encoded - begin) * speed->parts,
-           decode_s = (decoded - encoded) * speed->parts;
-    way->bytes = (double)len * speed->parts;
+    dw_status status = dw_ends_visit(e, &x, &y, why);
+    if (status < 0) return status;
+    double encode_s = e->encode_s * speed->parts, decode_s = e->decode_s * speed->parts;
+    way->bytes = (double)e->len * speed->parts;
     if (v <= 1 || encode_s < way->encode_s) way->encode_s = encode_s;
     if (v <= 1 || decode_s < way->decode_s) way->decode_s = decode_s;
     way->error = error_of(speed->x[v], speed->y, speed->elements);
     return DW_OK;
 }
 
-/* Creates an encoder and a decoder, and memory for frames and replies. After an error the caller
- * frees what *e has. */
-static dw_status open_ends(const dw_speed *speed, const dw_config *config, ends *e, dw_why *why)
-{
-    dw_tensor x = dw_tensor_3d(speed->x[0], DW_F32, speed->n, speed->t, speed->c);
-    dw_status status = dw_encoder_create_why(&e->encoder, config, why);
-    if (status == DW_OK) status = dw_decoder_create_why(&e->decoder, config, why);
-    if (status < 0) return status;
-    e->frame_cap = dw_frame_bound(config, &x);
-    e->reply_cap = dw_reply_bound(speed->n);
-    e->frame = malloc(e->frame_cap);
-    e->reply = malloc(e->reply_cap);
-    if (e->frame && e->reply) return DW_OK;
-    return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory for a frame");
-}
-
 dw_status dw_speed_measure(const dw_speed *speed, const char *codec, dw_forecast_way *way,
                            dw_why *why)
 {
-    ends e = {0};
+    dw_ends e = {0};
     dw_config config;
     dw_why reason = {.offset = -1};
+    dw_tensor x = dw_tensor_3d(speed->x[0], DW_F32, speed->n, speed->t, speed->c);
     *way = (dw_forecast_way){0};
     dw_status status = dw_config_parse(&config, codec, &reason);
-    if (status == DW_OK) status = open_ends(speed, &config, &e, &reason);
+    if (status == DW_OK) status = dw_ends_open(&e, &config, &x, &reason);
     for (int v = 0; v < VISITS && status == DW_OK; v++) status = visit(speed, v, &e, way, &reason);
-    dw_encoder_destroy(e.encoder);
-    dw_decoder_destroy(e.decoder);
-    free(e.frame);
-    free(e.reply);
-    if (status == DW_OK) return DW_OK;
-    if (reason.offset >= 0 && (size_t)reason.offset <= strlen(codec))
-        return dw_fail(why, status, "codec \"%.60s\", at \"%.40s\": %.120s", codec,
-                       codec + reason.offset, reason.text);
-    return dw_fail(why, status, "codec \"%.60s\": %.180s", codec, reason.text);
+    dw_ends_close(&e);
+    return status == DW_OK ? DW_OK : dw_fail_codec(why, status, codec, &reason);
 }

@@ -5,7 +5,7 @@
 . "$root/tools/builds.sh"
 
 fuzz_targets=(fuzz_decode fuzz_round_trip fuzz_config fuzz_reply fuzz_rans fuzz_stranger
-    fuzz_records fuzz_link fuzz_group)
+    fuzz_records fuzz_link fuzz_group fuzz_tensors)
 
 build_fuzz() {
     need "${packages_build[@]}" "${packages_fuzz[@]}" libcmocka-dev

@@ -16,7 +16,7 @@ import sys
 
 import house
 
-COMMANDS = ("train", "advise", "inspect", "keygen")
+COMMANDS = ("train", "advise", "measure", "inspect", "keygen")
 PAGE = "docs/deltawire.1"
 BEGIN, END = '.\\" generated: begin\n', '.\\" generated: end\n'
 OPTION = re.compile(r"^ {2,6}((?:-\S, )?--[\w-]+(?:=\S+)?)(?: +(.*))?$")

@@ -7,9 +7,11 @@ import os
 import pathlib
 import shutil
 import sys
+import tempfile
 import threading
 
 import deltawire
+import deltawire.measure
 
 # One wheel serves every Python 3.
 file = pathlib.Path(sys.argv[1]).name
@@ -29,6 +31,12 @@ with deltawire.Encoder("delta:bits=4", threads=2) as encoder:
         y, ids, reply = decoder.decode(encoder.encode(x, [1, 2]))
         encoder.feedback(reply)
         assert ids == [1, 2] and y.shape == (2, 3, 64) and encoder.counters().acks == 1
+
+with tempfile.TemporaryDirectory() as folder:
+    name = pathlib.Path(folder) / "x.npy"
+    head = b"{'descr': '<f4', 'fortran_order': False, 'shape': (6, 64)}"
+    name.write_bytes(b"\x93NUMPY\1\0" + len(head).to_bytes(2, "little") + head + x.tobytes())
+    assert deltawire.measure.measure([str(name)]) == 0
 
 # A link with TLS, which uses the bundled OpenSSL.
 key, bound, said = os.urandom(32), threading.Event(), []

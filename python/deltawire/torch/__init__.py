@@ -16,6 +16,7 @@ from deltawire.torch.compatibility import warn_of_differences as _warn_of_differ
 from deltawire.torch.ddp import DdpState, ddp_hook
 from deltawire.torch.fsdp import FsdpState, compress_fsdp
 from deltawire.torch.p2p import irecv, isend, recv, send
+from deltawire.torch.record import record
 from deltawire.torch.stage import PipelineStage, compress_stage
 
 _warn_of_differences(_pipelining.PipelineStage)
@@ -30,6 +31,7 @@ __all__ = [
     "ddp_hook",
     "irecv",
     "isend",
+    "record",
     "recv",
     "send",
 ]
