@@ -171,6 +171,24 @@ def run_processes(names, options):
     return found
 
 
+def run_slices(names, options):
+    """Writes what two rows send: tests/data/smollm2.safetensors was made so."""
+    from deltawire import tensor_files
+
+    for name in names:
+        model = models.load(name, options.models, True)
+        rows, places = texts.shares(model, texts.text())["fit"][-2:], model.source.boundaries
+        both = profiles.recorded(model, places, rows)
+        tensors = {
+            "first-activations": both[0][0].bfloat16(),
+            "last-activations": both[-1][0].bfloat16(),
+            "middle-gradients": both[1][1].bfloat16(),
+        }
+        options.out.mkdir(parents=True, exist_ok=True)
+        tensor_files.write(options.out / f"{name}.safetensors", tensors)
+    return []
+
+
 COUNTS = {  # option: (default, what it is)
     "rows": (128, "of 128 tokens, for --once"),
     "samples": (64, "rows to train with"),
@@ -189,6 +207,9 @@ def parsed(words):
     what = options.add_mutually_exclusive_group(required=True)
     what.add_argument("--once", action="store_true", help="forward passes only")
     what.add_argument("--train", action="store_true", help="fine-tuning")
+    what.add_argument(
+        "--slices", action="store_true", help="write a little of what boundaries send to OUT"
+    )
     names = ",".join(models.SOURCES)
     options.add_argument("--model", default="smollm2", help=f"some of {names} (default: smollm2)")
     options.add_argument("--codecs", default=CODECS, help=f"for --once (default: {CODECS})")
@@ -239,6 +260,7 @@ def main(words=None):
         if options.processes and not options.train:
             raise Usage("--processes is for --train")
         run = run_once if options.once else run_processes if options.processes else run_train
+        run = run_slices if options.slices else run
         found = run(names, options)
         if options.json:
             options.json.parent.mkdir(parents=True, exist_ok=True)

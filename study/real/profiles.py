@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# profiles.py - a profile of channels for each boundary, fitted to rows that are used for nothing
-# else, and to the gradients of their loss.
+# profiles.py - what boundaries send of some rows, and the profiles of channels that fit it.
 from __future__ import annotations
 
 import deltawire
@@ -8,7 +7,7 @@ import torch
 
 from models import Model, Wrong
 
-ROWS = 32  # to which profiles are fitted
+ROWS = 32  # to which profiles are fitted; they are used for nothing else
 BATCH = 4
 SUFFIX = "+profile"  # of a codec that has the profile of its boundary
 
@@ -24,10 +23,10 @@ def config(codec: str, profile: deltawire.Profile | None) -> deltawire.Config:
 
 
 @torch.enable_grad()
-def fitted(
-    model: Model, places: tuple[int, ...], fit: torch.Tensor
-) -> list[deltawire.Profile]:
-    """Fits a profile to what each boundary would send of the first ROWS rows of `fit`."""
+def recorded(
+    model: Model, places: tuple[int, ...], rows: torch.Tensor
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The activations behind each of the layers, and the gradients of the loss for them, in f32."""
     sent: dict[int, list[torch.Tensor]] = {place: [] for place in places}
     gradients: dict[int, list[torch.Tensor]] = {place: [] for place in places}
 
@@ -43,7 +42,7 @@ def fitted(
     learns = [parameter.requires_grad for parameter in model.net.parameters()]
     model.net.requires_grad_(False)
     try:
-        for batch in fit[:ROWS].split(BATCH):
+        for batch in rows.split(BATCH):
             # Activations need a gradient, weights do not.
             first = model.net.get_input_embeddings()(batch).requires_grad_(True)
             logits = model.net(inputs_embeds=first, use_cache=False).logits[:, :-1]
@@ -54,18 +53,16 @@ def fitted(
             handle.remove()
         for parameter, its in zip(model.net.parameters(), learns):
             parameter.requires_grad_(its)
-    return [
-        deltawire.Profile.fit(torch.cat(sent[place]), torch.cat(gradients[place]))
-        for place in places
-    ]
+    return [(torch.cat(sent[place]), torch.cat(gradients[place])) for place in places]
 
 
 def of_codecs(
     model: Model, codecs: list[str], places: tuple[int, ...], fit: torch.Tensor
 ) -> list[deltawire.Profile | None]:
-    """The same if any of the codecs has a profile; otherwise None for each boundary."""
+    """A profile for each boundary, fitted to the first ROWS rows of `fit`, if any of the codecs has
+    one; otherwise None for each."""
     if not any(codec.endswith(SUFFIX) for codec in codecs):
         return [None] * len(places)
     if not model.source.is_causal:
         raise Wrong(f"{model.source.name} has no loss here, so no profile can be fitted to it")
-    return fitted(model, places, fit)
+    return [deltawire.Profile.fit(*both) for both in recorded(model, places, fit[:ROWS])]
