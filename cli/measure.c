@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/printable.h"
 #include "clock.h"
@@ -105,13 +106,27 @@ static const char *name_of(const dw_measure_options *o, size_t i)
 }
 
 /* Finds the previous visit of a tensor: the one of the same name, or the only one of either file.
- */
+ * Returns NULL if there is none of the same shape and dtype. */
 static const dw_file_tensor *earlier_of(const run *r, const dw_tensor_file *file,
                                         const dw_file_tensor *x)
 {
+    const dw_file_tensor *found = file->n == 1 && r->earlier.n == 1 ? r->earlier.tensors : NULL;
     for (size_t i = 0; i < r->earlier.n; i++)
-        if (!strcmp(r->earlier.tensors[i].name, x->name)) return &r->earlier.tensors[i];
-    return file->n == 1 && r->earlier.n == 1 ? r->earlier.tensors : NULL;
+        if (!strcmp(r->earlier.tensors[i].name, x->name)) {
+            found = &r->earlier.tensors[i];
+            break;
+        }
+    bool fits = found && !found->left_out && found->n == x->n && found->t == x->t &&
+                found->c == x->c && found->dtype == x->dtype;
+    return fits ? found : NULL;
+}
+
+static dw_status miss_earlier(const run *r, const dw_file_tensor *x, dw_why *why)
+{
+    return dw_fail(why, DW_ERR_SHAPE,
+                   "there is no tensor \"%.80s\" of the same shape and dtype in %.100s: name the "
+                   "file of its previous visit, or choose others by --tensor",
+                   x->name, r->options->delta_from);
 }
 
 /* Reads the header of every file, so that what is wrong is said before anything is printed, and
@@ -130,14 +145,7 @@ static int look_at_files(run *r)
             if (!is_chosen(r, x->name)) continue;
             r->tensors++;
             if (x->left_out || !o->delta_from) continue;
-            const dw_file_tensor *earlier = earlier_of(r, &file, x);
-            if (!earlier || earlier->left_out || earlier->n != x->n || earlier->t != x->t ||
-                earlier->c != x->c)
-                status = dw_fail(&why, DW_ERR_SHAPE,
-                                 "there is no tensor \"%.80s\" of the same "
-                                 "shape in %.100s: name the file of its previous visit, or choose "
-                                 "others by --tensor",
-                                 x->name, o->delta_from);
+            if (!earlier_of(r, &file, x)) status = miss_earlier(r, x, &why);
         }
         dw_tensor_file_close(&file);
         if (status < 0) return complain_of(name_of(o, i), &why);
@@ -181,6 +189,7 @@ static void print(run *r, const dw_subject *s)
     char title[400];
     snprintf(title, sizeof title, "%.190s%s%.190s", s->file, *s->in_file->name ? ": " : "",
              s->in_file->name);
+    dw_make_printable(title); /* a character that was cut in two */
     dw_picture_panel(r->picture, r->measured, title, r->codecs, r->figures, r->n_codecs);
 }
 
@@ -189,8 +198,9 @@ static dw_status measure_tensor(run *r, const dw_tensor_file *file, dw_subject *
 {
     const dw_file_tensor *x = s->in_file, *earlier = earlier_of(r, file, x);
     dw_status status = read_tensor(file, x, &s->x, why);
-    if (status == DW_OK && r->options->delta_from)
-        status = read_tensor(&r->earlier, earlier, &s->previous, why);
+    if (status == DW_OK && r->options->delta_from) /* NULL: the file was replaced meanwhile */
+        status = earlier ? read_tensor(&r->earlier, earlier, &s->previous, why)
+                         : miss_earlier(r, x, why);
     void *y = malloc(x->end - x->begin);
     if (status == DW_OK && !y) status = dw_fail(why, DW_ERR_NO_MEMORY, "out of memory for a y");
     const char *base = strrchr(s->file, '/');
@@ -250,10 +260,25 @@ static int measure_files(run *r)
     return code;
 }
 
+/* Whether a path names the same file as another. */
+static bool is_same_file(const char *path, const char *other)
+{
+    struct stat one, two;
+    return stat(path, &one) == 0 && other && stat(other, &two) == 0 && one.st_dev == two.st_dev &&
+           one.st_ino == two.st_ino;
+}
+
 static int open_picture(run *r)
 {
     const char *path = r->options->picture;
     if (!path) return DW_EXIT_OK;
+    bool is_input = is_same_file(path, r->options->delta_from);
+    for (size_t i = 0; i < r->options->n_files; i++)
+        is_input = is_input || is_same_file(path, r->options->files[i]);
+    if (is_input) {
+        dw_complain("--picture %s names a file of tensors: give the picture another name", path);
+        return DW_EXIT_USAGE;
+    }
     r->picture = fopen(path, "w");
     if (!r->picture) {
         dw_complain("cannot write the picture %s: %s", path, strerror(errno));

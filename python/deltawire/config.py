@@ -28,6 +28,7 @@ class Config:
 
     __slots__ = ("_text", "_struct", "_profile")
     _text: str
+    _profile: Optional["Profile"]
 
     def __init__(
         self, text: Union[str, "Config"], profile: Optional["Profile"] = None

@@ -258,7 +258,7 @@ class Encoder(Codec):
                 refuse("nothing is held for the first of these ids")
             prev.n, prev.stride_n = n, prev.t * prev.c
             whole = ffi.new("dw_config *", self._struct[0])
-            whole.key = core.DW_KEY_F32
+            whole.key, whole.key_error, whole.rate = core.DW_KEY_F32, 0, 0
             cap = core.dw_frame_bound(whole, prev)
             length = self._length
             if self._stream:

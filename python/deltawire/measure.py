@@ -22,16 +22,23 @@ from deltawire.errors import DeltawireError, line_of, refuse
 TORCH = (".pt", ".pth")
 
 
-def _named(found: Any, path: str) -> "Iterator[tuple[str, Any]]":
+DEPTH = 50  # of dictionaries and lists in each other; a list may contain itself
+
+
+def _named(found: Any, path: str, depth: int = 0) -> "Iterator[tuple[str, Any]]":
     """The tensors in nested dictionaries and lists, named by their path."""
+    if depth > DEPTH:
+        refuse(f"dictionaries and lists are more than {DEPTH} deep in each other")
     if tensor_files.can_write(found):
         yield path or "tensor", found
         return
+    if hasattr(found, "dtype"):
+        print(f"deltawire: {path or 'tensor'} is left out: {found.dtype}", file=sys.stderr)
     items: "Iterable[tuple[Any, Any]]" = found.items() if isinstance(found, dict) else ()
     if isinstance(found, (list, tuple)):
         items = enumerate(found)
     for key, below in items:
-        yield from _named(below, f"{path}.{key}" if path else str(key))
+        yield from _named(below, f"{path}.{key}" if path else str(key), depth + 1)
 
 
 def _from_torch(path: str, folder: str) -> str:
@@ -45,12 +52,15 @@ def _from_torch(path: str, folder: str) -> str:
     except Exception as error:  # of many kinds: OSError, UnpicklingError, RuntimeError ...
         refuse(f"{path}: torch cannot load it: {line_of(error)}")
     tensors: "dict[str, Any]" = {}
-    for name, tensor in _named(found, ""):
-        if name in tensors:
-            refuse(f"{path}: two tensors have the name {name}: rename one of them")
-        tensors[name] = tensor
-    made = pathlib.Path(tempfile.mkdtemp(dir=folder)) / pathlib.Path(path).name
-    tensor_files.write(made, tensors)
+    try:
+        for name, tensor in _named(found, ""):
+            if name in tensors or name == "__metadata__":
+                refuse(f"{name} is the name of another tensor, or of none: rename it")
+            tensors[name] = tensor
+        made = pathlib.Path(tempfile.mkdtemp(dir=folder)) / pathlib.Path(path).name
+        tensor_files.write(made, tensors)
+    except (DeltawireError, OSError) as error:
+        refuse(f"{path}: {getattr(error, 'why', None) or line_of(error)}")
     return str(made)
 
 

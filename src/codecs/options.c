@@ -349,8 +349,6 @@ static uint64_t four_fifths(const dw_config *config)
     return DW_KEEP_ALL / 5 * 4;
 }
 
-/* The levels of a tile reach from its lowest value to its highest. The rule absmax would use only
- * some of them. */
 /* A profile says which channels may have larger steps, so the pieces must be parts of rows, and the
  * bound of a single value would not hold for those that escape. With feedback the decoder does not
  * know whether an entry has a base. */
@@ -361,6 +359,8 @@ static bool profile_fits(const dw_config *config, uint64_t profile)
            !config->error_abs && config->feedback <= DW_FEEDBACK_NONE;
 }
 
+/* The levels of a tile reach from its lowest value to its highest. The rule absmax would use only
+ * some of them. */
 static bool scale_fits(const dw_config *config, uint64_t scale)
 {
     return config->codec != DW_CODEC_TAH || scale != DW_SCALE_ABSMAX;

@@ -243,7 +243,8 @@ static int means_of(const fitting *f, uint64_t row, double median)
     return f->sizes[row] > UNUSUAL * median ? SECOND : FIRST;
 }
 
-/* Computes the means of both kinds of rows; where there are no unusual rows, both are the same. */
+/* Computes the means of both kinds of rows, rounded as they will be subtracted; where there are no
+ * unusual rows, both are the same. */
 static void find_means(fitting *f, double median, dw_profile *to)
 {
     for (uint64_t row = 0; row < f->rows; row++) {
@@ -253,12 +254,16 @@ static void find_means(fitting *f, double median, dw_profile *to)
             f->sums[of][c] += value_of(f->x, row, c);
     }
     for (uint32_t c = 0; c < f->x->c; c++)
-        for (int of = FIRST; of <= SECOND; of++)
-            row_of(to, (uint32_t)of)[c] =
+        for (int of = FIRST; of <= SECOND; of++) {
+            float mean =
                 f->used[of] ? (float)(f->sums[of][c] / (double)f->used[of]) : row_of(to, FIRST)[c];
+            row_of(to, (uint32_t)of)[c] = dw_bf16_widen(dw_bf16_finite(mean));
+        }
 }
 
-/* Computes the weights, of which the largest becomes 1. */
+/* Computes the weights, of which the largest becomes 1. A channel that did not vary, or of which
+ * the loss did not depend, may do so in other samples; so its weight is that of a tenth of the
+ * median. */
 static void find_weights(fitting *f, double median, dw_profile *to)
 {
     double most = 0, typical;
@@ -275,7 +280,7 @@ static void find_weights(fitting *f, double median, dw_profile *to)
     typical = median_of(f->squares, f->x->c);
     for (uint32_t c = 0; c < f->x->c; c++) {
         double h = f->squares[c];
-        h = f->gradient ? 1 / (h + typical / 10) : sqrt(h);
+        h = f->gradient ? 1 / (h + typical / 10) : sqrt(h + typical / 10);
         f->squares[c] = isfinite(h) ? h : 1;
         most = f->squares[c] > most ? f->squares[c] : most;
     }
@@ -315,11 +320,13 @@ dw_status dw_profile_fit(dw_profile **profile, const dw_tensor *x, const dw_tens
     fitting f = {.x = x, .gradient = gradient, .rows = rows, .sizes = memory};
     f.squares = f.sizes + rows;
     for (int of = 0; of < ROWS; of++) f.sums[of] = f.squares + (1 + of) * (uint64_t)x->c;
+    dw_cpu_mode mode = dw_cpu_enter_exact();
     double median = measure_rows(&f);
     if (!isnan(median)) {
         find_means(&f, median, made);
         find_weights(&f, median, made);
     }
+    dw_cpu_leave_exact(mode);
     dw_mem_release(&made->allocator, memory, count * sizeof *memory);
     if (!isnan(median)) return give(profile, made, why);
     dw_profile_destroy(made);

@@ -12,7 +12,7 @@ import xml.dom.minidom
 
 import scratch
 
-PROGRAM = sys.argv.pop(1)
+PROGRAM = os.path.abspath(sys.argv.pop(1))
 SIZES = {"F32": 4, "F16": 2, "BF16": 2, "I64": 8}
 EIGHTH = 1 + 2**-8  # the largest error of bf16: it becomes 1
 
@@ -322,6 +322,8 @@ class Measure(scratch.Scratch):
         self.assertIn("delta:bits=2", usual)
         wrong = self.write("2", packed(a=("F32", [32, 128], floats(first))))
         self.assert_fails(self.run_it(path, "--delta-from", wrong), 1, "same shape", wrong)
+        half = self.write("3", packed(a=("BF16", [64, 64], b"\0" * 8192)))
+        self.assert_fails(self.run_it(path, "--delta-from", half), 1, "dtype", half)
 
     def test_all_is_every_codec(self):
         known = re.search(r"allowed: (.*)", self.run_it(self.text, "--codec", "no").stderr)[1]
@@ -427,6 +429,17 @@ class Measure(scratch.Scratch):
         for circle in drawn.getElementsByTagName("circle"):
             self.assertTrue(0 < float(circle.getAttribute("cx")) < width)
             self.assertTrue(0 < float(circle.getAttribute("cy")) < height)
+
+    def test_the_picture_replaces_no_tensors_and_is_xml_with_any_name(self):
+        name = "a" + "\u00e9" * 150  # cut in the middle of a character
+        whole = packed(**{name: ("F32", [1, 2], floats([1, 2]))})
+        path, picture = self.write("x", whole), self.path("x.svg")
+        done = self.run_it(path, "--picture", path)
+        self.assert_fails(done, 2, "names a file of tensors")
+        with open(path, "rb") as file:
+            self.assertEqual(file.read(), whole)
+        self.assertEqual(self.run_it(path, "--picture", picture).returncode, 0)
+        xml.dom.minidom.parse(picture)
 
 
 if __name__ == "__main__":

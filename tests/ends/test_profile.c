@@ -321,6 +321,54 @@ static void a_fit_finds_means_of_both_kinds_of_rows_and_weights(void **state)
     dw_profile_destroy(profile);
 }
 
+/* Channels that are constant in the rows of the fit, also at values that bf16 does not have, get no
+ * weight near 0, by which what they do in other rows would become the largest of all. */
+static void channels_that_did_not_vary_do_no_harm_when_they_do(void **state)
+{
+    static float x[FIT], y[FIT];
+    test_random random = {6};
+    dw_profile *profile;
+    dw_key ids[FIT_N] = {{1, 0}, {2, 0}, {3, 0}};
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, FIT_N, FIT_T, FIT_C),
+              ty = dw_tensor_3d(y, DW_F32, FIT_N, FIT_T, FIT_C);
+    for (int visit = 0; visit < 2; visit++) {
+        double error = 0, all = 0;
+        test_pair pair;
+        for (int i = 0; i < FIT; i++)
+            x[i] = i % FIT_C < 8    ? 0.1f
+                   : i % FIT_C < 12 ? (float)visit * test_normal(&random)
+                                    : test_normal(&random);
+        if (visit == 0) assert_int_equal(dw_profile_fit(&profile, &tx, NULL, NULL, NULL), DW_OK);
+        test_pair_open_with(&pair, "direct:form=step,step=0.3", profile, FIT_N, FIT_T, FIT_C,
+                            DW_F32);
+        test_pair_encode(&pair, ids, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        for (int i = 0; i < FIT; i++) {
+            error += ((double)y[i] - x[i]) * ((double)y[i] - x[i]);
+            all += (double)x[i] * x[i];
+        }
+        printf("visit %d: error %.3f\n", visit, sqrt(error / all));
+        assert_true(error < 0.15 * 0.15 * all);
+        test_pair_close(&pair);
+    }
+    dw_profile_destroy(profile);
+}
+
+/* Deviations are those from the means that are subtracted, which are bf16: 100.3 becomes 100.5. */
+static void weights_know_how_means_are_rounded(void **state)
+{
+    static float x[FIT];
+    test_random random = {7};
+    dw_profile *profile;
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, FIT_N, FIT_T, FIT_C);
+    for (int i = 0; i < FIT; i++)
+        x[i] = i % FIT_C < 4 ? 100.3f + 0.02f * test_normal(&random) : test_normal(&random);
+    assert_int_equal(dw_profile_fit(&profile, &tx, NULL, NULL, NULL), DW_OK);
+    const float *of = dw_profile_values(profile).data;
+    assert_true(of[FIT_C] == 100.5f && fabsf(of[0] / of[20] - sqrtf(0.3f / 1.1f)) < 0.05f);
+    dw_profile_destroy(profile);
+}
+
 static void a_fitted_profile_takes_fewer_bits_for_a_smaller_error(void **state)
 {
     static float x[FIT], y[FIT];
@@ -479,6 +527,8 @@ int main(void)
         cmocka_unit_test(nan_stays_in_its_row_and_rows_of_zeros_arrive),
         cmocka_unit_test(rows_keep_to_an_error_in_units_of_the_weights),
         cmocka_unit_test(a_fit_finds_means_of_both_kinds_of_rows_and_weights),
+        cmocka_unit_test(channels_that_did_not_vary_do_no_harm_when_they_do),
+        cmocka_unit_test(weights_know_how_means_are_rounded),
         cmocka_unit_test(a_fitted_profile_takes_fewer_bits_for_a_smaller_error),
         cmocka_unit_test(an_end_without_the_profile_refuses_frames),
         cmocka_unit_test(wrong_values_make_no_profile),

@@ -50,6 +50,16 @@ def test_values_make_the_same_profile_again():
     Encoder(config)
 
 
+def test_state_is_sent_again_beside_an_error_of_first_visits():
+    x = like_activations(3)
+    for text in ("delta:form=step,key_error=0.02", "delta:form=step,rate=4,entropy=rans"):
+        for profile in (None, Profile.fit(x)):
+            config = Config(text, profile)
+            encoder, decoder = Encoder(config), Decoder(config)
+            decoder.decode(encoder.encode(x, [1, 2, 3]))
+            decoder.advance(encoder.resync([2]))
+
+
 def test_what_is_refused():
     x = like_activations(3)
     profile, other = Profile.fit(x), Profile.fit(like_activations(9))

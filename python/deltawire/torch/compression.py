@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from deltawire._declarations import VERSION
 from deltawire._waiting import SLICE_S
-from deltawire.errors import DeltawireError, Status, fail
+from deltawire.errors import DeltawireError, Status, fail, refuse
 from deltawire.owner import Life
 from deltawire.places import Places
 from deltawire.torch import address, carrier_group, message, processes, torch_stage
@@ -63,6 +63,12 @@ class Compression:
         self._failed = self._encoded = self._started = self._ready = self._closed = False
         self._nonce = uuid.uuid4().hex
         self._group = group_of(stage.group)
+        for sends in options.profiles:
+            if sends >= stage.num_stages - 1:
+                refuse(
+                    f"profiles names stage {sends}, but of {stage.num_stages} stages only 0 to "
+                    f"{stage.num_stages - 2} send activations"
+                )
         self._end = StepEnd.of(self._group)
         self.agreement = Agreement(self._group, stage.stage_index, stage.num_stages)
         self.agreement.tell("options", self._agreed())

@@ -21,15 +21,22 @@ from deltawire.torch.message import EXACT, FRAME, WITH_IDS, WITHOUT_IDS, Part
 def without_replies(text: Any) -> Config:
     """Sets replies=never in a config. The carriers neither lose nor reorder messages, so decoders
     need not reply, and encoders keep no older copy to go back to."""
-    given = Config(text).text
+    whole = Config(text)
+    given = whole.text
     words = [word for word in given.partition(":")[2].split(",") if word]
     words = [word for word in words if not word.startswith("replies=")] + ["replies=never"]
-    return Config(given.partition(":")[0] + ":" + ",".join(words))
+    return Config(given.partition(":")[0] + ":" + ",".join(words), whole._profile)
 
 
 def of_flat(text: Any) -> Config:
     """The same for buffers without rows, in which 128 values share a step where rows would."""
     config = without_replies(text)
+    if "profile=" in config.text:
+        fail(
+            Status["CONFIG"],
+            "a profile of channels is for tensors with rows, and buckets of weight gradients have "
+            "none: leave the profile out",
+        )
     words = config.text.partition(":")[2].split(",")
     shares_rows = "form=step" in words and not any(word.startswith("group=") for word in words)
     group = 256 if "rotate=256" in words else 128  # a rotated block must not be cut
@@ -50,7 +57,7 @@ def of_encoder(config: Config, *place: Any) -> Config:
     text = "/".join(str(part) for part in (given[0], *place))
     own = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") or 1
     words = [word for word in words if word not in given] + [f"incarnation={own}"]
-    return Config(name + ":" + ",".join(words))
+    return Config(name + ":" + ",".join(words), config._profile)
 
 
 def with_profile(config: Config, profile: Optional[Profile]) -> Config:

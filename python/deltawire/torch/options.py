@@ -9,7 +9,7 @@ from deltawire.config import Config
 from deltawire.errors import refuse
 from deltawire.profile import Profile
 from deltawire.torch import address
-from deltawire.torch.ends import without_replies
+from deltawire.torch.ends import with_profile, without_replies
 
 CHOOSING = ("topk", "randk", "cocktail", "chunk")  # codecs whose frames carry some elements
 
@@ -33,11 +33,14 @@ def check_same_places(forward: Config, backward: Config) -> None:
 
 def check_profiles(profiles: "dict[Any, Any]", forward: Config, evaluate: Config) -> None:
     for stage, profile in profiles.items():
-        if not isinstance(stage, int) or not isinstance(profile, Profile):
+        is_stage = isinstance(stage, int) and not isinstance(stage, bool) and stage >= 0
+        if not is_stage or not isinstance(profile, Profile):
             refuse(
                 "profiles is a dict {stage: Profile}, where the key is the number of the stage "
                 f"that sends the activations, not {stage!r}: {type(profile).__name__}"
             )
+        for config in (forward, evaluate):
+            with_profile(config, profile)  # it may be refused
     if profiles and not any("form=step" in config.text for config in (forward, evaluate)):
         refuse(
             "profiles are for configs with form=step, and neither forward nor evaluate is one: "
@@ -84,6 +87,8 @@ class Options:
         self.threads, self.dataset_size = threads, dataset_size
         self.equal_counts, self.link = equal_counts, dict(link or {})
         self.same_places = bool(same_places)
+        if profiles is not None and not isinstance(profiles, Mapping):
+            refuse(f"profiles is a dict {{stage: Profile}}, not {type(profiles).__name__}")
         self.profiles = dict(profiles or {})
         check_profiles(self.profiles, self.forward, self.evaluate)
 

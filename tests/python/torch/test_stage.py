@@ -282,7 +282,7 @@ def misuse(rank, world):
     def stage():
         return pipelining.PipelineStage(nn.Linear(2, 2), rank, world, torch.device("cpu"))
 
-    made = compress_stage(stage())
+    made, profile = compress_stage(stage()), Profile.fit(torch.randn(1, 9, 4))
     refused(compress_stage, made)
     refused(compress_stage, nn.Linear(2, 2))
     refused(compress_stage, stage(), forward="delta:bits=99")
@@ -291,7 +291,10 @@ def misuse(rank, world):
     refused(compress_stage, stage(), on_missing_ids="maybe")
     refused(compress_stage, stage(), dataset_size=0)
     refused(compress_stage, stage(), profiles={"0": 1})
-    refused(compress_stage, stage(), profiles={0: Profile.fit(torch.randn(1, 9, 4))})
+    stepped = "direct:form=step,transform=hadamard"
+    refused(compress_stage, stage(), forward=stepped, profiles={0: profile})
+    refused(compress_stage, stage(), forward="direct:form=step", profiles={7: profile})
+    refused(compress_stage, stage(), profiles={0: profile})
     refused(pickle.dumps, made)
     refused(copy.deepcopy, made)
     refused(made.load_compression_state_dict, {"format": 1, "stage_index": 5, "num_stages": 9})
@@ -300,7 +303,8 @@ def misuse(rank, world):
 
 def test_stage_misuse_is_an_error_with_a_sentence(ranks):
     words = ["already", "PipelineStage", "99", "evaluate", "carrier", "on_missing_ids"]
-    words += ["dataset_size", "profiles is a dict", "profiles are for configs"]
+    words += ["dataset_size", "profiles is a dict", "transform", "send activations"]
+    words += ["profiles are for configs"]
     words += ["cannot be pickled", "cannot be pickled", "stage 5 of 9"]
     for said, is_subclass in ranks.run(2, misuse):
         assert is_subclass and len(said) == len(words)
