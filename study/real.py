@@ -47,8 +47,11 @@ class Usage(Exception):
 
 
 def checked(codec):
+    text = profiles.plain(codec)
+    if text != codec:  # whether it may have a profile; which one, is not known yet
+        text += f"{',' if ':' in text else ':'}profile=1"
     try:
-        deltawire.Config(profiles.plain(codec))
+        deltawire.Config(text)
     except deltawire.DeltawireError as error:
         raise Usage(f'"{codec}" is no codec: {error.why}') from None
     return codec
@@ -71,6 +74,8 @@ def pairs_of(options):
             raise Usage(f'"{pair}" is no pair: write FORWARD/BACKWARD, such as mx/direct:bits=4')
         for codec in both:
             checked(codec)
+        if both[1] != profiles.plain(both[1]):
+            raise Usage(f'"{pair}": profiles are for activations, in front of the slash')
         pairs.append(pair)
     return list(dict.fromkeys(pairs))
 

@@ -19,6 +19,8 @@ def plain(codec: str) -> str:
 
 def config(codec: str, profile: deltawire.Profile | None) -> deltawire.Config:
     """The config that a text with or without the suffix stands for."""
+    if codec.endswith(SUFFIX) and profile is None:
+        raise Wrong(f"{codec} has no profile here: {SUFFIX} is for activations, in one process")
     return deltawire.Config(plain(codec), profile if codec.endswith(SUFFIX) else None)
 
 

@@ -7,8 +7,10 @@ import sys
 import time
 from typing import Callable, Optional
 
+import deltawire
 import torch
 
+import profiles
 from boundaries import Boundary, autocast, between
 from models import Model
 
@@ -60,10 +62,16 @@ def _passed(
     return losses
 
 
-def evaluated(model: Model, held: torch.Tensor, forward: str, places: tuple[int, ...]) -> float:
+def evaluated(
+    model: Model,
+    held: torch.Tensor,
+    forward: str,
+    places: tuple[int, ...],
+    its: list[Optional[deltawire.Profile]],
+) -> float:
     """The mean loss of rows that are held out. They pass encoders and decoders of their own, which
-    are given no ids, so the state of the training is not touched."""
-    boundaries = [Boundary(forward) for _ in places]
+    are given no ids, so the state of the training is not touched. its: the boundaries' profiles."""
+    boundaries = [Boundary(forward, profile=profile) for profile in its]
     losses = []
     for batch in held.split(BATCH):
         losses += _passed(model, batch, boundaries, places, learns=False)
@@ -93,7 +101,8 @@ def train(
     After each epoch say(epoch, figures, seconds since the start) is called. Returns the figures."""
     forward, backward = settings["pair"].split("/")
     places = places_of(model, settings["stages"])
-    boundaries = [Boundary(forward, backward) for _ in places]
+    its = profiles.of_codecs(model, [forward], places, shares["fit"])  # before the first step
+    boundaries = [Boundary(forward, backward, profile=profile) for profile in its]
     drawn = torch.Generator().manual_seed(settings["seed"])
     taken = torch.randperm(len(shares["train"]), generator=drawn)[: settings["samples"]]
     rows = shares["train"][taken]
@@ -112,7 +121,7 @@ def train(
         epochs.append(
             {
                 "training_loss": sum(losses) / len(losses),
-                "held_out_loss": evaluated(model, shares["held"], forward, places),
+                "held_out_loss": evaluated(model, shares["held"], forward, places, its),
                 "bits_forward": _bits(boundaries, "forward"),
                 "bits_backward": _bits(boundaries, "backward"),
             }

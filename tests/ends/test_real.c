@@ -19,7 +19,7 @@ static void read_tensor(const char *name, float *to)
     static unsigned char values[2 * SIZE];
     char header[HEADER + 1] = "", *at;
     unsigned char size[8];
-    unsigned from, end;
+    unsigned from = 0, end = 0;
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
     assert_int_equal(fread(size, 1, 8, file), 8);
