@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rotation.h - transform=hadamard: a form codes blocks of channels rotated, run by run of a walk
- * through tiles (codecs/tiles.h).
+ * rotation.h - what stands in front of a form, run by run of a walk through tiles (codecs/tiles.h):
+ * transform=hadamard, with which a form codes blocks of channels rotated; and profiles of channels,
+ * with which the form step codes values divided by weights (codecs/weighing.h), in the same places.
  *
  * An encoder rotates x - prev of a run into a buffer, and has the form code the buffer as an x that
  * has no prev. What the form says will be decoded is rotated back and added to prev. So the form
@@ -15,8 +16,7 @@
  *         ...
  *     }
  *
- * Where the job's layout has no rotation, these functions return what they are given, and do
- * nothing.
+ * Where the job's layout has neither, these functions return what they are given, and do nothing.
  *
  * A piece, which shares one scale, can have values in several blocks. If it is poisoned, none of
  * these blocks can be rotated back, so all of them are poisoned.

@@ -169,8 +169,9 @@ static void decode(const dw_decode_job *job, uint64_t chunk, dw_chunk_result *re
 /* ---- Encode ---------------------------------------------------------------------------------- */
 
 /* Returns whether the squares of x must be measured besides those of what is coded. That is so if
- * the config limits the error, so that the step depends on x, and there is a prev, so that x - prev
- * is coded. With feedback, the error is limited to a part of what is coded, so that it shrinks. */
+ * the config limits the error, so that the step depends on x, and there is a base, prev or means,
+ * that is subtracted from what is coded. With feedback, the error is limited to a part of what is
+ * coded, so that it shrinks. */
 static bool needs_x(const dw_encode_job *job)
 {
     bool has_base = job->prev || job->channels.means[0];
