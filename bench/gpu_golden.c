@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/profiles.h"
+
 enum { MOST_SAMPLES = 4 };
 
 typedef struct golden {
@@ -242,6 +244,9 @@ static int check_file(golden *d)
     d->at = steps;
     gpu_expect(dw_config_parse(&d->config, config_text, &why) == DW_OK, "%s: %s", d->path,
                why.text);
+    uint32_t means;
+    if (d->config.profile_digest)
+        d->config.profile = test_profile_find(d->config.profile_digest, &means);
     dw_status made =
         dw_encoder_create_cuda(&d->encoder, &d->config, d->g->cuda, DW_CUDA_DEVICE, &why);
     gpu_expect(made == DW_OK || made == DW_ERR_UNSUPPORTED, "%s: %s", d->path, why.text);
