@@ -54,8 +54,10 @@ def _from_torch(path: str, folder: str) -> str:
     tensors: "dict[str, Any]" = {}
     try:
         for name, tensor in _named(found, ""):
-            if name in tensors or name == "__metadata__":
-                refuse(f"{name} is the name of another tensor, or of none: rename it")
+            if name in tensors:
+                refuse(f"two tensors have the name {name}: rename one of them")
+            if name == "__metadata__":
+                refuse(f"{name} is no name for a tensor in .safetensors: rename it")
             tensors[name] = tensor
         made = pathlib.Path(tempfile.mkdtemp(dir=folder)) / pathlib.Path(path).name
         tensor_files.write(made, tensors)

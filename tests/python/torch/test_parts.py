@@ -112,9 +112,8 @@ OWN_LIFE = Config("direct:bits=4,incarnation=7")
 def lives_of_stage(index):
     """The incarnations in what a stage between two others sends: to both sides in two tensors, and
     once more to the stage after it without ids, for which it has other encoders."""
-    options = types.SimpleNamespace(
-        forward=OWN_LIFE, backward=OWN_LIFE, evaluate=OWN_LIFE, threads=0, dataset_size=None
-    )
+    codecs = {"forward": OWN_LIFE, "backward": OWN_LIFE, "evaluate": OWN_LIFE}
+    options = types.SimpleNamespace(**codecs, threads=0, dataset_size=None, profiles={})
     ranks = {index + d: index + d for d in (-1, 0, 1)}
     of_torch = types.SimpleNamespace(
         stage_index=index,
