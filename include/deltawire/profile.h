@@ -39,8 +39,7 @@ DW_API dw_status dw_profile_create(dw_profile **profile, const dw_tensor *values
  * channel means for a loss behind a norm, and h' the median of h. Without one, the weight is
  * the root of the standard deviation of the channel and a tenth of the median one. Weights are then
  * scaled so that the largest is 1. Rows with values that are not finite are left out. All sums are
- * in a fixed order.
- */
+ * in a fixed order. */
 DW_API dw_status dw_profile_fit(dw_profile **profile, const dw_tensor *x, const dw_tensor *gradient,
                                 const dw_allocator *allocator, dw_why *why);
 

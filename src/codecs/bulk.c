@@ -5,10 +5,10 @@
 #include "codecs/tiles.h"
 #include "codecs/weighing.h"
 
-/* Adds the squares of a range to lanes: of what is coded, or of x. A rotation changes nothing but
- * the last digits of a norm, so x is not rotated; but it is divided by weights, as what is coded
- * is. The other parameters and what is returned are
- * those of step_squares. */
+/* Adds the squares of a range to lanes: of what is coded, or of x. With a profile both are divided
+ * by the weights of channels. With a rotation only what is coded is rotated, because a rotation of
+ * x would change no more than the last digits of its norm. The other parameters and what is
+ * returned are those of step_squares. */
 static uint64_t add_squares(const dw_encode_job *job, const dw_bulk_range *s, bool of_x,
                             uint32_t limit, double *lanes, uint32_t *largest)
 {

@@ -261,9 +261,9 @@ static void find_means(fitting *f, double median, dw_profile *to)
         }
 }
 
-/* Computes the weights, of which the largest becomes 1. A channel that did not vary, or of which
- * the loss did not depend, may do so in other samples; so its weight is that of a tenth of the
- * median. */
+/* Computes the weights, of which the largest becomes 1. A channel that was constant here, or on
+ * which the loss did not depend, may not be so in other samples. So a tenth of the median is added
+ * to what every channel has, and no weight becomes extreme because of such a channel. */
 static void find_weights(fitting *f, double median, dw_profile *to)
 {
     double most = 0, typical;

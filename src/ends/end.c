@@ -30,6 +30,7 @@ static dw_status make_engine(dw_end *end, const dw_params *params, const dw_end_
     return DW_OK;
 }
 
+/* A config that was made of a text knows the digest of a profile, but not the profile. */
 static dw_status miss_profile(dw_why *why)
 {
     if (why)

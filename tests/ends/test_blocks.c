@@ -15,13 +15,6 @@ enum { DYNAMIC, LINEAR, QUANTILE };
 static const dw_key key = {3, 1};
 static const char *const names[] = {"dynamic", "linear", "quantile"};
 
-static uint8_t *payload_of(const test_pair *pair)
-{
-    dw_entry_info entry;
-    assert_int_equal(dw_frame_entries(pair->frame, pair->len, 0, 1, &entry), DW_OK);
-    return pair->frame + entry.payload_offset;
-}
-
 static float float_at(const uint8_t *from)
 {
     return dw_float_of((uint32_t)dw_get(from, 4));
@@ -206,7 +199,8 @@ static void check(int codebook, uint32_t block, dw_dtype dtype, int kind, uint32
     for (uint32_t i = 0; i < n; i++) dense[i] = test_get(x, dtype, i / c * (size_t)stride + i % c);
     for (uint32_t at = 0; codebook != QUANTILE && at < n; at += block)
         reference(codebook, dense + at, n - at < block ? n - at : block, dtype, expected + at);
-    if (codebook == QUANTILE) reference_of_fitted(payload_of(&pair), dense, n, dtype, expected);
+    if (codebook == QUANTILE)
+        reference_of_fitted(test_pair_payload(&pair, NULL), dense, n, dtype, expected);
     for (size_t i = 0; i < (size_t)t * stride; i++) {
         size_t at = i / stride * c + i % stride;
         if (i % stride >= c)
@@ -268,7 +262,7 @@ static void codebooks_are_quantiles(void **state)
             if (bad) wanted[count - 1] = dw_float_of(DW_F32_NAN);
             encode_fitted(&pair, n);
             for (uint32_t i = 0; i < count; i++) {
-                float entry = float_at(payload_of(&pair) + 4 * i);
+                float entry = float_at(test_pair_payload(&pair, NULL) + 4 * i);
                 if (memcmp(&entry, &wanted[i], sizeof entry) != 0)
                     fail_msg("entry %u of %u values is %g, not %g", (unsigned)i, (unsigned)n,
                              (double)entry, (double)wanted[i]);
@@ -289,7 +283,7 @@ static void large_samples_are_sampled_evenly(void **state)
     memcpy(dense, x, ALL * sizeof *x);
     qsort(dense, ALL, sizeof *dense, ascending);
     encode_fitted(&pair, ALL);
-    const uint8_t *payload = payload_of(&pair);
+    const uint8_t *payload = test_pair_payload(&pair, NULL);
     for (uint32_t i = 4; i < ENTRIES - 4; i++) {
         float entry = float_at(payload + 4 * i), wanted = dense[i * (uint64_t)ALL / ENTRIES];
         if (fabsf(entry - wanted) > 2)

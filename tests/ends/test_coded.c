@@ -11,15 +11,6 @@
 enum { T = 48, C = 1000, COUNT = T * C };
 static const dw_key key = {1, 0};
 
-/* Returns the payload of the frame's only entry. If the sample has no scale of its own, the sizes
- * of the groups are the first bytes of the payload. */
-static uint8_t *payload_of(const test_pair *pair)
-{
-    dw_entry_info entry;
-    assert_int_equal(dw_frame_entries(pair->frame, pair->len, 0, 1, &entry), DW_OK);
-    return pair->frame + entry.payload_offset;
-}
-
 /* Opens a pair of encoder and decoder, and encodes a sample of normal values, the same in every
  * call. Writes the values to x; the frame is in the pair. */
 static void encode(test_pair *pair, const char *config, float *x)
@@ -72,7 +63,8 @@ static void payloads_of_two_wrong_groups_are_refused(void **state)
     test_pair pair;
     encode(&pair, "delta:form=step,group=256,entropy=rans", x);
     for (int by = -1; by <= 1; by += 2) {
-        dw_put(payload_of(&pair), dw_get(payload_of(&pair), 4) + (uint64_t)by, 4);
+        dw_put(test_pair_payload(&pair, NULL),
+               dw_get(test_pair_payload(&pair, NULL), 4) + (uint64_t)by, 4);
         for (int k = 0; k < COUNT; k++) y[k] = 5;
         assert_int_equal(decode(&pair, y), by < 0 ? DW_ERR_FORMAT : DW_OK);
         for (int k = 0; k < COUNT && by < 0; k++) assert_true(y[k] == 5);
@@ -132,7 +124,7 @@ static void rows_that_are_cut_are_grouped_by_eight(void **state)
     assert_memory_equal(y, plain, sizeof y);
     /* Each row has 3 tiles. 8 rows make 2 groups, 8 further rows 2, and the last 4 rows 1; so there
      * are 5 sizes, and then zeros. The sizes follow 16 bytes with the step. */
-    const uint8_t *sizes = payload_of(&pair) + 16;
+    const uint8_t *sizes = test_pair_payload(&pair, NULL) + 16;
     for (int i = 0; i < 5; i++) assert_true(dw_get(sizes + 4 * (size_t)i, 4) > 0);
     for (int i = 5; i < 8; i++) assert_int_equal(dw_get(sizes + 4 * (size_t)i, 4), 0);
     assert_int_equal(dw_frame_read(pair.frame, pair.len, &info, NULL), DW_OK);

@@ -49,19 +49,11 @@ static const struct {
 };
 enum { MOST = 60 * 320, GAP = 5 };
 
-/* The payload of the only entry of a pair's frame. */
-static const uint8_t *payload_of(const test_pair *pair, uint64_t *bytes)
-{
-    dw_entry_info entry;
-    assert_int_equal(dw_frame_entries(pair->frame, pair->len, 0, 1, &entry), DW_OK);
-    *bytes = entry.payload_bytes;
-    return pair->frame + entry.payload_offset;
-}
-
 static void expect_same_payload(const test_pair *one, const test_pair *other, const char *what)
 {
     uint64_t bytes, wanted;
-    const uint8_t *payload = payload_of(one, &bytes), *expected = payload_of(other, &wanted);
+    const uint8_t *payload = test_pair_payload(one, &bytes),
+                  *expected = test_pair_payload(other, &wanted);
     if (bytes != wanted || memcmp(payload, expected, bytes) != 0)
         fail_msg("%s: another payload than of the tensor that was rotated before", what);
 }

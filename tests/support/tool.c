@@ -134,6 +134,14 @@ dw_status test_pair_decode(test_pair *pair, const dw_tensor *y)
                      &pair->reply_len);
 }
 
+uint8_t *test_pair_payload(const test_pair *pair, uint64_t *bytes)
+{
+    dw_entry_info entry;
+    assert_int_equal(dw_frame_entries(pair->frame, pair->len, 0, 1, &entry), DW_OK);
+    if (bytes) *bytes = entry.payload_bytes;
+    return pair->frame + entry.payload_offset;
+}
+
 void test_pair_feedback(test_pair *pair)
 {
     assert_int_equal(dw_encoder_feedback(pair->encoder, pair->reply, pair->reply_len), DW_OK);

@@ -78,6 +78,9 @@ void test_pair_encode(test_pair *pair, const dw_key *keys, const dw_tensor *x);
 dw_status test_pair_decode(test_pair *pair, const dw_tensor *y);
 void test_pair_feedback(test_pair *pair);
 
+/* The payload of the only entry of a pair's frame. bytes: its size; may be NULL. */
+uint8_t *test_pair_payload(const test_pair *pair, uint64_t *bytes);
+
 /* Checks that both ends hold the same bits of prev for the key, or both hold nothing. */
 void test_pair_in_step(const test_pair *pair, dw_key key);
 
