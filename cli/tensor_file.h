@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tensor_file.h - reads the tensors of .safetensors and .npy files, and trusts nothing in them.
  *
- * A file is told by its first bytes, not by its name. Before anything of a file is used, all of its
- * header is checked: a .safetensors file must say for every byte behind the header to which tensor
- * it belongs, and a .npy file must have as many bytes as its shape asks for. Memory is allocated
- * only for bytes that the file has. */
+ * A file is told by its first bytes, not by its name. Before anything of a file is used, all of
+ * its header is checked. In a .safetensors file, every byte behind the header must belong to
+ * exactly one tensor. A .npy file must have as many bytes as its shape asks for. No number in a
+ * file decides how much memory is allocated: it is at most about ten times the size of the header,
+ * which is at most 100 MB, and then the size of one tensor, whose bytes the file has. */
 #ifndef DW_CLI_TENSOR_FILE_H
 #define DW_CLI_TENSOR_FILE_H
 
