@@ -34,7 +34,8 @@ static void drop_user(dw_cuda_engine *engine)
         dw_mem_release(&allocator, launch, sizeof *launch);
     }
     end_copy_stream(engine);
-    dw_cuda_free(engine->cuda, &engine->profile);
+    for (uint32_t i = 0; i < DW_PROFILES_MOST; i++)
+        dw_cuda_free(engine->cuda, &engine->profiles[i].block);
     dw_cuda_close(engine->cuda);
     dw_mem_release(&allocator, engine, sizeof(owner));
 }
@@ -178,25 +179,46 @@ static dw_status copy(void *context, void *to, const void *from, uint64_t bytes,
     return error == DW_CUDA_OUT_OF_MEMORY ? DW_ERR_NO_MEMORY : DW_ERR_IO;
 }
 
-/* Copies the profile to the device, where jobs will refer to it. */
-static dw_status take_profile(dw_cuda_engine *engine, const dw_profile *profile, dw_why *why)
+/* Copies the values of a profile, and their inverses, to a block that has room for them. */
+static dw_status fill_profile(dw_cuda_engine *engine, const dw_profile *profile,
+                              dw_cuda_profile *to, dw_why *why)
 {
-    if (!profile) return DW_OK;
     dw_tensor values = dw_profile_values(profile);
     uint64_t row = sizeof(float) * (uint64_t)values.c, bytes = values.t * row;
     dw_channels host = dw_profile_channels(profile);
-    dw_cuda_result error = dw_cuda_allocate(engine->cuda, false, bytes + row, &engine->profile);
+    char *at = (char *)to->block.address;
+    const float *device = (const float *)(void *)at;
+    to->of = profile;
+    to->channels = (dw_channels){.weights = device,
+                                 .inverses = device + values.t * (uint64_t)values.c,
+                                 .decides = host.decides};
+    for (uint32_t i = 0; i < 2 && host.means[i]; i++)
+        to->channels.means[i] = device + (host.means[i] - host.weights);
+    dw_status status = copy(engine, at, values.data, bytes, why);
+    return status ? status : copy(engine, at + bytes, host.inverses, row, why);
+}
+
+static dw_status learn(void *context, uint32_t slot, const dw_profile *profile, dw_why *why)
+{
+    dw_cuda_engine *engine = context;
+    dw_tensor values = dw_profile_values(profile);
+    dw_cuda_profile made = {0};
+    dw_cuda_result error = dw_cuda_allocate(
+        engine->cuda, false, sizeof(float) * (values.t + 1) * (uint64_t)values.c, &made.block);
     if (error)
         return dw_cuda_failed(engine->cuda, why, "the profile finds no room on the device", error);
-    char *to = (char *)engine->profile.address;
-    const float *device = (const float *)(void *)to;
-    engine->channels = (dw_channels){.weights = device,
-                                     .inverses = device + values.t * (uint64_t)values.c,
-                                     .decides = host.decides};
-    for (uint32_t i = 0; i < 2 && host.means[i]; i++)
-        engine->channels.means[i] = device + (host.means[i] - host.weights);
-    dw_status status = copy(engine, to, values.data, bytes, why);
-    return status ? status : copy(engine, to + bytes, host.inverses, row, why);
+    dw_status status = fill_profile(engine, profile, &made, why);
+    dw_cuda_free(engine->cuda, status ? &made.block : &engine->profiles[slot].block);
+    if (!status) engine->profiles[slot] = made;
+    return status;
+}
+
+static dw_channels channels_of(const void *context, const dw_profile *profile)
+{
+    const dw_cuda_engine *engine = context;
+    for (uint32_t i = 0; i < DW_PROFILES_MOST && profile; i++)
+        if (engine->profiles[i].of == profile) return engine->profiles[i].channels;
+    return (dw_channels){0};
 }
 
 dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, dw_cuda *cuda,
@@ -225,12 +247,14 @@ dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, dw_cuda *cu
                           .submit = start,
                           .reuse = reuse,
                           .done = dw_launch_done,
+                          .learn = learn,
+                          .channels = channels_of,
                           .copy = copy,
                           .share = share_launch,
                           .close = close_launch,
                           .release = release};
     dw_cuda_retain(cuda);
-    dw_status status = take_profile(&o->engine, config->profile, &own_why);
+    dw_status status = config->profile ? learn(o, 0, config->profile, &own_why) : DW_OK;
     if (!status) return DW_OK;
     if (why) *why = own_why;
     release(o);

@@ -209,13 +209,11 @@ static void write_part(dw_launch *launch, uint32_t i, dw_jobs jobs, uint32_t job
     memcpy(share.first, first, sizeof share.first);
     if (launch->encodes) {
         dw_cuda_encode_part part = {share, *jobs.encode[job]};
-        if (part.job.channels.weights) part.job.channels = launch->engine->channels;
         if (part.job.coded)
             write_moving(launch, i, jobs.encode + job - part.job.entry, &part, room);
         memcpy(at, &part, sizeof part);
     } else {
         dw_cuda_decode_part part = {share, *jobs.decode[job]};
-        if (part.job.channels.weights) part.job.channels = launch->engine->channels;
         if (part.job.coded) {
             part.job.payload = part.job.plain = room;
             part.job.scratch = room + launch->places[i].needs.plain_bytes;

@@ -61,14 +61,20 @@ dw_status dw_launch_done(const dw_launch *launch, uint32_t first, uint32_t n,
                          dw_chunk_result *results);
 void dw_launch_release(dw_launch *launch); /* frees its memory, but not the struct */
 
+/* A copy of a profile on the device. of: NULL: there is none. */
+typedef struct dw_cuda_profile {
+    const struct dw_profile *of;
+    dw_channels channels; /* in `block` */
+    dw_cuda_block block;
+} dw_cuda_profile;
+
 struct dw_cuda_engine {
     dw_cuda *cuda;
     dw_allocator allocator;
-    uint64_t serial;       /* of the last part that was written */
-    unsigned users;        /* its encoder or decoder, and every launch that is not spare */
-    bool prev_on_host;     /* its encoder or decoder keeps prev in pinned memory of the host */
-    dw_channels channels;  /* of the profile, in `profile` on the device */
-    dw_cuda_block profile; /* empty without a profile */
+    uint64_t serial;   /* of the last part that was written */
+    unsigned users;    /* its encoder or decoder, and every launch that is not spare */
+    bool prev_on_host; /* its encoder or decoder keeps prev in pinned memory of the host */
+    dw_cuda_profile profiles[DW_PROFILES_MOST]; /* that its encoder or decoder knows */
     dw_launch *spare;
     dw_cuda_stream copy_stream; /* for saving and restoring copies of prev; NULL until the first use
                                  */

@@ -13,7 +13,8 @@ rows of 128 tokens, gradients clipped at norm 1, no dropout, ids in both directi
 is kept in OUT/results.jsonl and not trained again.
 
 A codec of activations that ends with +profile, such as direct:form=step,entropy=rans+profile, has a
-profile of channels, fitted to 32 other rows and their gradients before."""
+profile of channels, fitted to 32 other rows and their gradients before. With --train, one that ends
+with +fit has profiles that are fitted while it trains, as by compress_stage(profiles="fit")."""
 
 import argparse
 import json
@@ -60,6 +61,8 @@ def checked(codec):
 def codecs_of(options):
     # The model without codecs is measured anyway.
     codecs = [checked(codec) for codec in options.codecs.split() if codec != RAW]
+    if any(codec.endswith(profiles.FIT) for codec in codecs):
+        raise Usage(f"{profiles.FIT} is for --train: nothing is fitted in forward passes")
     if not codecs:
         raise Usage('--codecs needs at least one codec, such as --codecs "direct:bits=4 mx"')
     return list(dict.fromkeys(codecs))

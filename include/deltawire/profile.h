@@ -14,10 +14,11 @@
  * | x        | (N, T, C) | what will be sent, of other samples; any dtype           | caller |
  * | gradient | (N, T, C) | of the loss, for x; NULL: the weights follow from x alone| caller |
  *
- * Both ends need the same profile: dw_config.profile. Frames say a digest of it, so an end with
- * another one, or none, refuses them with MISMATCH. Errors: ARGUMENT, SHAPE, NO_MEMORY, with a
- * sentence in *why, which may be NULL; *profile is then NULL. State: a profile does not change.
- * Threads: any number may use one. */
+ * Both ends need the same profile: dw_config.profile, or the last two functions, with which a
+ * profile can be fitted anew while frames are sent. Frames say a digest of it, so a decoder without
+ * it refuses them with MISMATCH. Errors: ARGUMENT, SHAPE, NO_MEMORY, with a sentence in *why, which
+ * may be NULL; *profile is then NULL. State: a profile does not change. Threads: any number may use
+ * one. */
 #ifndef DELTAWIRE_PROFILE_H
 #define DELTAWIRE_PROFILE_H
 
@@ -52,6 +53,17 @@ DW_API uint32_t dw_profile_digest(const dw_profile *profile);
 /* The values, f32 of shape (1, R, C), to be saved or sent to the other end, where
  * dw_profile_create makes the same profile of them. They belong to the profile. */
 DW_API dw_tensor dw_profile_values(const dw_profile *profile);
+
+/* use: the encoder's later frames have this profile, or none where it is NULL, in place of the one
+ * before; what is held of keys stays as it is, and is the base of what follows. The decoder must
+ * have been given the profile with dw_decoder_add_profile before such a frame arrives. It then
+ * takes frames with any of the last four profiles that were added, and with that of its config.
+ * Frames may need the room that dw_frame_bound returns for a config with a profile. Both functions
+ * copy the profile. Errors, with a sentence in dw_encoder_why or dw_decoder_why,
+ * after which nothing has changed: ARGUMENT where a frame is in flight or captured, CONFIG where
+ * the config's form is not step, or cannot have a profile, NO_MEMORY. */
+DW_API dw_status dw_encoder_use_profile(dw_encoder *encoder, const dw_profile *profile);
+DW_API dw_status dw_decoder_add_profile(dw_decoder *decoder, const dw_profile *profile);
 #ifdef __cplusplus
 }
 #endif

@@ -56,6 +56,12 @@ class Config:
             self._struct.profile = profile._handle
         self._text = _format(core.dw_config_format, self._struct)
 
+    def _with(self, profile: "Optional[Profile]") -> "Config":
+        """This config with another profile, or with none."""
+        name, colon, options = self._text.partition(":")
+        rest = [word for word in options.split(",") if not word.startswith("profile=")]
+        return Config(name + colon + ",".join(rest), profile)
+
     @property
     def text(self) -> str:
         """The canonical text: configs with the same meaning have the same canonical text."""

@@ -10,6 +10,7 @@ from deltawire.codec import Codec
 from deltawire.config import Config
 from deltawire.errors import fail, new_why, refuse, text_of
 from deltawire.keys import Id, Ids, pack_any, unpack
+from deltawire.profile import Profile
 from deltawire.tensor import NAMES, Tensor
 from deltawire.threads import Threads
 from deltawire.views import ROWS, WRITES, View, refuse_overlap, shape_view
@@ -203,6 +204,19 @@ class Decoder(Codec):
             self._keys = ffi.new("dw_key[]", n)
         core.dw_frame_keys(frame.pointer, frame.length, n, self._keys)
         return unpack(self._keys)
+
+    def add_profile(self, profile: Profile) -> None:
+        """Frames with this profile of channels can be decoded from now on, beside those with the
+        config's own and the last three that were added before.
+
+        Errors: CONFIG (the form is not step, or cannot have a profile), ARGUMENT (a frame is in
+        flight on a GPU), NO_MEMORY.
+        """
+        self._enter()
+        try:
+            self._check(core.dw_decoder_add_profile(self._handle, profile._handle))
+        finally:
+            self._busy.release()
 
     def expect(self, ids: Ids, x: Any, dtype: Optional[str] = None) -> int:
         """The maximum size in bytes of the next frame for these ids, to post a receive with.

@@ -11,6 +11,7 @@ from deltawire.config import Config
 from deltawire.errors import NO_MEMORY, check, fail, refuse
 from deltawire.frame import bound
 from deltawire.keys import Id, Ids, key_of, pack, pack_any
+from deltawire.profile import Profile
 from deltawire.threads import Threads
 from deltawire.views import ROWS, WRITES, View, reach, refuse_overlap
 
@@ -323,6 +324,24 @@ class Encoder(Codec):
         self._enter()
         try:
             self._check(core.dw_encoder_reset(self._handle))
+        finally:
+            self._busy.release()
+
+    def use_profile(self, profile: Optional[Profile]) -> None:
+        """Later frames have this profile of channels, or none, in place of the one before.
+
+        What is held of ids stays as it is. The decoder must have been given the profile with
+        add_profile before such a frame arrives.
+        Errors: CONFIG (the form is not step, or cannot have a profile), ARGUMENT (a frame is in
+        flight on a GPU), NO_MEMORY.
+        """
+        self._enter()
+        try:
+            given = ffi.NULL if profile is None else profile._handle
+            self._check(core.dw_encoder_use_profile(self._handle, given))
+            self._config = self._config._with(profile)
+            self._struct.profile = given  # for bounds
+            self._struct.profile_digest = 0 if profile is None else profile.digest
         finally:
             self._busy.release()
 

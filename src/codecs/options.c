@@ -483,7 +483,7 @@ const dw_option dw_options[DW_OPTIONS] = {
      "a sample is not sent if it differs from prev by less than this part of its norm", "0: always sent"},
     {44, "project", ALL, DW_SCOPE_ALWAYS, DW_AGREE_UNUSUAL, NULL, 1, UINT32_MAX, false, FIELD(project), nothing, NULL,
      "digest of the matrix by which the program projects tensors; both ends must have it", "0: not projected"},
-    {47, "profile", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_UNUSUAL, NULL, 1, UINT32_MAX, false, FIELD(profile_digest), nothing, profile_fits,
+    {DW_PROFILE_OPTION, "profile", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_UNUSUAL, NULL, 1, UINT32_MAX, false, FIELD(profile_digest), nothing, profile_fits,
      "digest of the profile of channels that the config has; both ends must have it", "0: no profile"},
     {10, "replies", ALL, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, replies, 0, 0, false, FIELD(replies), first, NULL,
      "whether the decoder sends replies", "always"},

@@ -8,6 +8,9 @@
 
 #include "base/mem.h"
 
+/* The number of the option that may differ from frame to frame. */
+enum { DW_PROFILE_OPTION = 47 };
+
 typedef struct dw_word {
     const char *text;
     uint32_t value;

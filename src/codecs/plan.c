@@ -317,6 +317,7 @@ dw_status dw_plans_make(dw_plans *plans, const dw_config *config, dw_dtype x, ui
         if (status) return status;
     }
     plans->x = x;
+    plans->profile = config->profile;
     plans->t = t;
     plans->c = c;
     return DW_OK;
@@ -327,7 +328,8 @@ const dw_plans *dw_plan_cache_get(dw_plan_cache *cache, const dw_config *config,
 {
     for (int i = 0; i < DW_PLANS_KEPT; i++) {
         const dw_plans *kept = &cache->kept[i];
-        if (kept->t == t && kept->c == c && kept->x == x) return kept;
+        if (kept->t == t && kept->c == c && kept->x == x && kept->profile == config->profile)
+            return kept;
     }
     dw_plans *made = &cache->kept[cache->oldest];
     *status = dw_plans_make(made, config, x, t, c, why);

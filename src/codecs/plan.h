@@ -90,6 +90,7 @@ struct dw_plan {
 typedef struct dw_plans {
     dw_dtype x;
     uint32_t t, c; /* 0: nothing is planned yet */
+    const struct dw_profile *profile;
     dw_params params;
     dw_plan of[DW_USES];
 } dw_plans;
@@ -124,7 +125,8 @@ typedef struct dw_plan_cache {
 } dw_plan_cache;
 
 /* Returns the plans, or NULL with an error in *status. They stay valid until DW_PLANS_KEPT other
- * shapes have been asked for. */
+ * shapes or profiles have been asked for. All configs given to a cache are the same but for their
+ * profiles, which must exist as long as the cache does, or until it is cleared. */
 const dw_plans *dw_plan_cache_get(dw_plan_cache *cache, const dw_config *config, dw_dtype x,
                                   uint32_t t, uint32_t c, dw_status *status, dw_why *why);
 

@@ -142,6 +142,16 @@ void dw_profile_destroy(dw_profile *p)
     dw_mem_release(&allocator, p, bytes_of(p->c, p->rows));
 }
 
+dw_profile *dw_profile_copy(const dw_profile *p, const dw_allocator *allocator)
+{
+    dw_profile *copy = allocate(p->c, p->rows, allocator);
+    if (!copy) return NULL;
+    memcpy(copy->values, p->values, ((uint64_t)p->rows + 1) * p->c * sizeof(float));
+    copy->digest = p->digest;
+    copy->decides = p->decides;
+    return copy;
+}
+
 uint32_t dw_profile_digest(const dw_profile *p)
 {
     return p ? p->digest : 0;

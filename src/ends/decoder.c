@@ -55,6 +55,15 @@ void dw_decoder_destroy(dw_decoder *decoder)
     dw_end_destroy(&decoder->end, sizeof *decoder);
 }
 
+dw_status dw_decoder_add_profile(dw_decoder *decoder, const dw_profile *profile)
+{
+    dw_config with;
+    if (!decoder) return DW_ERR_ARGUMENT;
+    if (!profile) return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "the profile is NULL");
+    if (decoder->tickets) return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, dw_end_busy);
+    return dw_end_learn(&decoder->end, profile, &with);
+}
+
 dw_status dw_decoder_peek(const dw_decoder *decoder, dw_key key, dw_tensor *prev)
 {
     return decoder ? dw_end_peek(&decoder->end, key, prev) : DW_ERR_ARGUMENT;
@@ -103,7 +112,8 @@ dw_status dw_decoder_expect(dw_decoder *decoder, const dw_key *keys, const dw_te
         if (has_bound && longest > one) one = longest;
         if (!dw_size_add(total, one, &total)) return dw_decoder_fail(decoder, DW_ERR_LIMIT, NULL);
     }
-    if (!dw_frame_table_end(plans->params.n_parameters, shape->n, 0, &end) ||
+    bool names_one = decoder->end.n_learnt && !decoder->end.config.profile_digest;
+    if (!dw_frame_table_end(plans->params.n_parameters + names_one, shape->n, 0, &end) ||
         !dw_size_add(total, end, &total) || total > PTRDIFF_MAX)
         return dw_decoder_fail(decoder, DW_ERR_LIMIT, NULL);
     *len = (size_t)total;

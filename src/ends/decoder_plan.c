@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/tensor.h"
-#include "codecs/profile.h"
 
 static uint64_t copy_bytes(const dw_decode_ticket *t)
 {
@@ -123,7 +122,7 @@ dw_decode_job dw_arrival_job(const dw_decode_ticket *t, uint32_t i)
                          .stride = t->y.stride_t,
                          .audit = dw_audit_of(every, p->entry.key, t->header.sequence),
                          .is_exact = p->entry.role == DW_ROLE_STATELESS,
-                         .channels = dw_profile_channels(plan->params.profile),
+                         .channels = dw_end_channels(&t->decoder->end, plan->params.profile),
                          .wire_dtype = plan->params.dtype,
                          .adds = t->adds,
                          .bypasses_caches = t->bypasses_caches,

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "wire/bytes.h"
+
 static const uint8_t *block_of(const uint8_t *frame)
 {
     return frame + DW_HEADER_BYTES;
@@ -51,6 +53,34 @@ static bool is_own(const dw_decode_ticket *t, const dw_params *own)
                0;
 }
 
+/* The digest of the profile that the frame names; 0: none. */
+static uint32_t profile_of(const dw_decode_ticket *t)
+{
+    const uint8_t *at = block_of(t->frame);
+    for (uint32_t i = 0; i < t->header.n_parameters; i++, at += DW_PARAMETER_BYTES)
+        if (at[0] == DW_PROFILE_OPTION) return (uint32_t)dw_get(at + 4, 4);
+    return 0;
+}
+
+/* The decoder's plans for the frame's shape, with the profile that the frame names if the decoder
+ * was given it; NULL, with an error in *status, where there are none. */
+static const dw_plans *own_plans(dw_decode_ticket *t, dw_status *status)
+{
+    dw_end *end = &t->decoder->end;
+    const dw_header *header = &t->header;
+    const dw_config *config = &end->config;
+    dw_config with;
+    const dw_profile *profile = end->n_learnt ? dw_end_known(end, profile_of(t)) : NULL;
+    if (profile) {
+        with = *config;
+        with.profile = profile;
+        with.profile_digest = dw_profile_digest(profile);
+        config = &with;
+    }
+    return dw_plan_cache_get(&end->plans, config, header->x, header->t, header->c, status,
+                             &end->why);
+}
+
 static dw_status unreadable(dw_decoder *decoder, dw_status status, const char *why)
 {
     snprintf(decoder->end.why.text, sizeof decoder->end.why.text, "the frame cannot be read: %s",
@@ -75,8 +105,7 @@ dw_status dw_arrival_open(dw_decode_ticket *t, uint64_t head_len)
     if (opened && !t->tables_intact) return unreadable(decoder, opened, why);
     t->parameters =
         dw_digest_bytes(block_of(t->frame), (uint64_t)t->header.n_parameters * DW_PARAMETER_BYTES);
-    const dw_plans *own = dw_plan_cache_get(&decoder->end.plans, &decoder->end.config, t->header.x,
-                                            t->header.t, t->header.c, &status, &decoder->end.why);
+    const dw_plans *own = own_plans(t, &status);
     const dw_plans *plans = own && is_own(t, &own->params) ? own : NULL;
     const char *bad = plans ? bad_entries(t->frame, &t->header, plans)
                             : dw_frame_check(t->frame, &t->header, &others, &config);

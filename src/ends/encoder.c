@@ -106,6 +106,16 @@ dw_status dw_encoder_reset(dw_encoder *encoder)
     return DW_OK;
 }
 
+dw_status dw_encoder_use_profile(dw_encoder *encoder, const dw_profile *profile)
+{
+    dw_config with;
+    if (!encoder) return DW_ERR_ARGUMENT;
+    if (encoder->tickets) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, dw_end_busy);
+    dw_status status = dw_end_learn(&encoder->end, profile, &with);
+    if (!status) encoder->end.config = with;
+    return status;
+}
+
 dw_status dw_encoder_peek(const dw_encoder *encoder, dw_key key, dw_tensor *prev)
 {
     return encoder ? dw_end_peek(&encoder->end, key, prev) : DW_ERR_ARGUMENT;

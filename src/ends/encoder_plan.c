@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/tensor.h"
-#include "codecs/profile.h"
 #include "codecs/skip.h"
 #include "codecs/tolerance.h"
 
@@ -334,7 +333,7 @@ dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i)
                          .entry = i,
                          .audit = dw_audit_of(every, p->entry.key, t->header.sequence),
                          .is_exact = p->entry.role != DW_ROLE_KEY,
-                         .channels = dw_profile_channels(plan->params.profile),
+                         .channels = dw_end_channels(&t->encoder->end, plan->params.profile),
                          .wire_dtype = plan->params.dtype,
                          .plan = plan,
                          .kernels = dw_engine_kernels(&t->encoder->end.engine)};

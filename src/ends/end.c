@@ -30,14 +30,80 @@ static dw_status make_engine(dw_end *end, const dw_params *params, const dw_end_
     return DW_OK;
 }
 
-/* A config that was made of a text knows the digest of a profile, but not the profile. */
-static dw_status miss_profile(dw_why *why)
+const char dw_end_busy[] = "a frame is still in flight, or captured: finish or cancel it first";
+
+/* ---- Profiles -------------------------------------------------------------------------------- */
+
+const dw_profile *dw_end_known(const dw_end *end, uint32_t digest)
 {
-    if (why)
-        snprintf(why->text, sizeof why->text,
-                 "the option profile names a profile, but the config has none: set its field "
-                 "`profile` (profile.h), or, in Python, give profile=");
-    return DW_ERR_CONFIG;
+    if (digest && digest == dw_profile_digest(end->config.profile)) return end->config.profile;
+    for (uint32_t i = 0; i < DW_PROFILES_KEPT && digest; i++)
+        if (digest == dw_profile_digest(end->learnt[i])) return end->learnt[i];
+    return NULL;
+}
+
+dw_channels dw_end_channels(const dw_end *end, const dw_profile *profile)
+{
+    const dw_engine *engine = &end->engine;
+    return engine->channels ? engine->channels(engine->context, profile)
+                            : dw_profile_channels(profile);
+}
+
+/* A config that was made of a text knows the digest of a profile, but not the profile; and forms
+ * other than step have none. */
+static dw_status check_profile(const dw_config *config, const dw_params *params, dw_why *why)
+{
+    const char *wrong = NULL;
+    bool weighs = false;
+    for (int use = 0; use < DW_USES; use++) weighs = weighs || params->use[use].weighs;
+    if (config->profile && !weighs)
+        wrong =
+            "the config has a profile, which its codec does not use: profiles are for delta and "
+            "direct with form=step";
+    if (config->profile_digest && !config->profile)
+        wrong = "the option profile names a profile, but the config has none: set its field "
+                "`profile` (profile.h), or, in Python, give profile=";
+    if (wrong && why) snprintf(why->text, sizeof why->text, "%s", wrong);
+    return wrong ? DW_ERR_CONFIG : DW_OK;
+}
+
+/* Resolves the options of a config. why may be NULL. */
+static dw_status resolve(dw_params *params, const dw_config *config, dw_why *why)
+{
+    dw_status status = dw_params_resolve(params, config, DW_F32, why);
+    return status ? status : check_profile(config, params, why);
+}
+
+/* Adds a copy of a profile. Plans refer to profiles, so the cache is cleared with the one that is
+ * replaced. */
+static dw_status add_profile(dw_end *end, const dw_profile *profile, const dw_profile **added)
+{
+    uint32_t place = end->n_learnt % DW_PROFILES_KEPT;
+    dw_profile *copy = dw_profile_copy(profile, &end->allocator);
+    dw_status status = copy ? DW_OK : dw_end_fail(end, DW_ERR_NO_MEMORY, NULL);
+    if (!status && end->engine.learn)
+        status = end->engine.learn(end->engine.context, 1 + place, copy, &end->why);
+    if (status) {
+        dw_profile_destroy(copy);
+        return status;
+    }
+    if (end->learnt[place]) memset(&end->plans, 0, sizeof end->plans);
+    dw_profile_destroy(end->learnt[place]);
+    *added = end->learnt[place] = copy;
+    end->n_learnt++;
+    return DW_OK;
+}
+
+dw_status dw_end_learn(dw_end *end, const dw_profile *profile, dw_config *with)
+{
+    dw_params params;
+    const dw_profile *known = dw_end_known(end, dw_profile_digest(profile));
+    *with = end->config;
+    with->profile = known ? known : profile;
+    with->profile_digest = dw_profile_digest(profile);
+    dw_status status = resolve(&params, with, &end->why);
+    if (status || !profile || known) return status;
+    return add_profile(end, profile, &with->profile);
 }
 
 static dw_status make(dw_end **made, size_t bytes, const dw_config *given,
@@ -46,8 +112,7 @@ static dw_status make(dw_end **made, size_t bytes, const dw_config *given,
     dw_config config;
     dw_params params;
     dw_status status = dw_config_take(&config, given, why);
-    if (!status) status = dw_params_resolve(&params, &config, DW_F32, why);
-    if (!status && config.profile_digest && !config.profile) status = miss_profile(why);
+    if (!status) status = resolve(&params, &config, why);
     if (status) return status;
     dw_allocator allocator = dw_mem_allocator(&config.allocator);
     dw_end *end = dw_mem_allocate(&allocator, bytes);
@@ -82,6 +147,7 @@ void dw_end_destroy(dw_end *end, size_t bytes)
 {
     dw_allocator allocator = end->allocator;
     end->engine.release(end->engine.context);
+    for (uint32_t i = 0; i < DW_PROFILES_KEPT; i++) dw_profile_destroy(end->learnt[i]);
     dw_predictor_release(&end->predictor);
     dw_mem_release(&allocator, end, bytes);
 }

@@ -8,12 +8,18 @@
 
 #include "codecs/options.h"
 #include "codecs/plan.h"
+#include "codecs/profile.h"
 #include "deltawire/cuda.h"
 #include "engine/engine.h"
 #include "state/predict.h"
 
+/* config: that of the frames of an encoder; of a decoder, that with which it was made.
+ * learnt: copies of the profiles that were given later, the next one of which goes to place
+ * n_learnt % DW_PROFILES_KEPT. */
 typedef struct dw_end {
     dw_config config;
+    dw_profile *learnt[DW_PROFILES_KEPT];
+    uint32_t n_learnt;
     dw_allocator allocator;
     dw_engine engine;
     dw_predictor predictor;
@@ -46,6 +52,15 @@ dw_status dw_end_fail(dw_end *end, dw_status status, const char *sentence);
 /* The time of the config's clock; 0 where it has none. */
 uint64_t dw_end_now(const dw_end *end);
 
+/* learn: copies a profile, where the end does not know it yet, in place of the one that was learnt
+ * first. *with becomes the end's config with it; profile NULL: without one. No frame may be in
+ * flight or captured. Errors, after which nothing has changed: CONFIG, NO_MEMORY, those of the
+ * engine. known: finds a profile by its digest; NULL: the end does not know it. channels: those of
+ * a profile, where the engine reads them. */
+dw_status dw_end_learn(dw_end *end, const dw_profile *profile, dw_config *with);
+const dw_profile *dw_end_known(const dw_end *end, uint32_t digest);
+dw_channels dw_end_channels(const dw_end *end, const dw_profile *profile);
+
 /* grow: makes room for `need` elements of `element` bytes in an array with room for *cap of them.
  * array: the address of the pointer to the array. false: no memory; the array is unchanged.
  * enlarge: the slow path, for arrays that are too small. */
@@ -63,6 +78,9 @@ typedef struct dw_work {
 } dw_work;
 bool dw_end_add_work(const dw_plan *plan, uint64_t *bytes);
 dw_work dw_end_work(const dw_plan *plan, uint8_t *memory, uint64_t at);
+
+/* Why a profile is refused while frames are in flight. */
+extern const char dw_end_busy[];
 
 /* Implement the public functions of both ends; NULL arguments are errors. */
 dw_status dw_end_peek(const dw_end *end, dw_key key, dw_tensor *prev);

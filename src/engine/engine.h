@@ -18,6 +18,9 @@
  * |          | sums over whole payloads and over all audited stretches. Norms are 0 on a device,  |
  * |          | and payloads that have become shorter lie in the frame one behind the other        |
  * | emit     | writes y of n decode jobs whose digests are right. NULL: submit has written it     |
+ * | learn    | copies a profile to where jobs will read it, to place `slot` of DW_PROFILES_MOST;  |
+ * |          | the one that was there before is not used any more. NULL: jobs read it itself      |
+ * | channels | of a profile that was learnt, as jobs read them                                    |
  * | copy     | copies between host memory and prev that no frame in flight writes; waits only for |
  * |          | this copy. NULL: prev is host memory                                               |
  * | share    | adds a user of the launch; every user calls close                                  |
@@ -58,6 +61,9 @@ typedef struct dw_heads {
     uint32_t n;
 } dw_heads;
 
+/* The profiles that an end knows at a time: that of its config, and those given to it later. */
+enum { DW_PROFILES_KEPT = 4, DW_PROFILES_MOST = 1 + DW_PROFILES_KEPT };
+
 typedef struct dw_engine {
     const char *name;
     void *context;
@@ -70,6 +76,8 @@ typedef struct dw_engine {
     dw_status (*done)(const dw_launch *launch, uint32_t first, uint32_t n,
                       dw_chunk_result *results);
     void (*emit)(void *context, dw_jobs jobs, uint32_t n);
+    dw_status (*learn)(void *context, uint32_t slot, const struct dw_profile *profile, dw_why *why);
+    dw_channels (*channels)(const void *context, const struct dw_profile *profile);
     dw_status (*copy)(void *context, void *to, const void *from, uint64_t bytes, dw_why *why);
     void (*share)(dw_launch *launch);
     void (*close)(dw_launch *launch);

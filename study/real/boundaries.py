@@ -9,6 +9,7 @@ import deltawire
 import torch
 
 import profiles
+from deltawire.torch.fitting import Fitting
 from models import Model
 
 RAW = "raw"  # no codec at all: the tensor is not touched
@@ -22,6 +23,8 @@ class Wire:
     def __init__(self, codec: str, profile: Optional[deltawire.Profile] = None) -> None:
         config = profiles.config(codec, profile)
         self.encoder, self.decoder = deltawire.Encoder(config), deltawire.Decoder(config)
+        self.profile = profile
+        self.fitting = Fitting() if codec.endswith(profiles.FIT) and profile is None else None
         self._bytes = self._values = 0
         self._errors: list[torch.Tensor] = []
 
@@ -30,6 +33,8 @@ class Wire:
     ) -> torch.Tensor:
         """What the decoder makes of x. Without ids, no state is read or changed."""
         x = x.detach().contiguous()
+        if self.fitting:
+            self._use(self.fitting.sends(0, x))
         frame = self.encoder.encode(x, ids, stateless=ids is None)
         decoded = self.decoder.decode(frame)
         self.encoder.feedback(decoded.reply)
@@ -40,6 +45,21 @@ class Wire:
             size = x.float().norm(dim=-1).clamp_min(torch.finfo(torch.float32).tiny)
             self._errors.append(((y.float() - x.float()).norm(dim=-1) / size).flatten())
         return y
+
+    def _use(self, profile: Optional[deltawire.Profile]) -> None:
+        if profile is not None:
+            self.profile = profile
+            self.encoder.use_profile(profile)
+            self.decoder.add_profile(profile)
+
+    def begin(self) -> None:
+        """A step begins."""
+        if self.fitting:
+            self._use(self.fitting.begins())
+
+    def came(self, gradient: torch.Tensor) -> None:
+        if self.fitting:
+            self.fitting.came(0, gradient)
 
     def take_bits(self) -> float:
         bits = 8 * self._bytes / self._values
@@ -70,6 +90,12 @@ class Boundary:
         self.keeps_errors = keeps_errors
         self.ids: Optional[list[int]] = None
 
+    def begin(self, ids: list[int]) -> None:
+        """A step begins, with these ids."""
+        self.ids = ids
+        if self.forward:
+            self.forward.begin()
+
     def hook(self, module: torch.nn.Module, inputs: object, output: object) -> object:
         """A forward hook of the layer in front of this boundary."""
         if isinstance(output, tuple):
@@ -87,8 +113,12 @@ class _Send(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        wire = ctx.boundary.backward
-        return (gradient if wire is None else wire.send(gradient, ctx.boundary.ids)), None
+        boundary = ctx.boundary
+        if boundary.backward:
+            gradient = boundary.backward.send(gradient, boundary.ids)
+        if boundary.forward:
+            boundary.forward.came(gradient)
+        return gradient, None
 
 
 def send(x: torch.Tensor, boundary: Boundary) -> torch.Tensor:

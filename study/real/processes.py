@@ -19,6 +19,7 @@ import torch
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
 import models
+import profiles
 from boundaries import RAW, Boundary, autocast, send
 from training import BATCH
 
@@ -72,7 +73,7 @@ def of_one_process(
     losses = []
     for ids in steps:
         optimizer.zero_grad()
-        boundary.ids = ids.tolist()
+        boundary.begin(ids.tolist())
         loss = loss_of(both[1](send(both[0](rows[ids]), boundary)), rows[ids])
         loss.backward()
         optimizer.step()
@@ -95,7 +96,8 @@ def _of_rank(
     half = halves(models.load(NAME, folder, f32))[rank]
     stage = PipelineStage(half, rank, world, torch.device("cpu"))
     forward, backward = ("raw:f32" if codec == RAW else codec for codec in pair.split("/"))
-    compress_stage(stage, forward=forward, backward=backward)
+    fits = "fit" if forward.endswith(profiles.FIT) else None
+    compress_stage(stage, forward=profiles.plain(forward), backward=backward, profiles=fits)
     schedule = ScheduleGPipe(stage, 1, loss_fn=loss_of)
     optimizer = torch.optim.AdamW(half.parameters(), lr=rate)
     losses = []

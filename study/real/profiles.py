@@ -10,18 +10,19 @@ from models import Model, Wrong
 ROWS = 32  # to which profiles are fitted; they are used for nothing else
 BATCH = 4
 SUFFIX = "+profile"  # of a codec that has the profile of its boundary
+FIT = "+fit"  # of one whose profiles are fitted while it trains, as by compress_stage
 
 
 def plain(codec: str) -> str:
-    """The text of the codec without the suffix."""
-    return codec.removesuffix(SUFFIX)
+    """The text of the codec without a suffix."""
+    return codec.removesuffix(SUFFIX).removesuffix(FIT)
 
 
 def config(codec: str, profile: deltawire.Profile | None) -> deltawire.Config:
     """The config that a text with or without the suffix stands for."""
     if codec.endswith(SUFFIX) and profile is None:
         raise Wrong(f"{codec} has no profile here: {SUFFIX} is for activations, in one process")
-    return deltawire.Config(plain(codec), profile if codec.endswith(SUFFIX) else None)
+    return deltawire.Config(plain(codec), None if codec == plain(codec) else profile)
 
 
 @torch.enable_grad()

@@ -7,7 +7,6 @@ import sys
 import time
 from typing import Callable, Optional
 
-import deltawire
 import torch
 
 import profiles
@@ -67,11 +66,13 @@ def evaluated(
     held: torch.Tensor,
     forward: str,
     places: tuple[int, ...],
-    its: list[Optional[deltawire.Profile]],
+    trained: list[Boundary],
 ) -> float:
     """The mean loss of rows that are held out. They pass encoders and decoders of their own, which
-    are given no ids, so the state of the training is not touched. its: the boundaries' profiles."""
-    boundaries = [Boundary(forward, profile=profile) for profile in its]
+    are given no ids, so the state of the training is not touched; profiles are those of the
+    training."""
+    profiles_now = [boundary.forward.profile if boundary.forward else None for boundary in trained]
+    boundaries = [Boundary(forward, profile=profile) for profile in profiles_now]
     losses = []
     for batch in held.split(BATCH):
         losses += _passed(model, batch, boundaries, places, learns=False)
@@ -113,7 +114,7 @@ def train(
         losses = []
         for ids in torch.randperm(len(rows), generator=drawn).split(BATCH):
             for boundary in boundaries:
-                boundary.ids = ids.tolist()
+                boundary.begin(ids.tolist())
             optimizer.zero_grad(set_to_none=True)
             losses += _passed(model, rows[ids], boundaries, places, learns=True)
             torch.nn.utils.clip_grad_norm_(model.net.parameters(), CLIP)
@@ -121,7 +122,7 @@ def train(
         epochs.append(
             {
                 "training_loss": sum(losses) / len(losses),
-                "held_out_loss": evaluated(model, shares["held"], forward, places, its),
+                "held_out_loss": evaluated(model, shares["held"], forward, places, boundaries),
                 "bits_forward": _bits(boundaries, "forward"),
                 "bits_backward": _bits(boundaries, "backward"),
             }

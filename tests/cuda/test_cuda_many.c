@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_cuda_many.c - frames of several encoders, or for several decoders, in one launch. */
 #include "flight.h"
+#include "support/profiles.h"
 
 enum { T = 3, C = 64 };
 
@@ -128,11 +129,80 @@ static void many_decoders_share_one_launch(void **state)
     rig_nothing_left();
 }
 
+/* Gives all ends of a rig the profile with so many lists of means; 3: the encoders have none. */
+static void use_profile(rig *r, uint32_t means)
+{
+    const dw_profile *profile = means < 3 ? test_profile(means, C) : NULL;
+    assert_int_equal(dw_encoder_use_profile(r->encoder, profile), DW_OK);
+    assert_int_equal(dw_encoder_use_profile(r->cpu_encoder, profile), DW_OK);
+    if (!profile) return;
+    assert_int_equal(dw_decoder_add_profile(r->decoder, profile), DW_OK);
+    assert_int_equal(dw_decoder_add_profile(r->cpu_decoder, profile), DW_OK);
+}
+
+/* Jobs of one launch have the profiles of their own ends, which may change from frame to frame, but
+ * not while a frame is in flight. */
+static void ends_that_share_a_launch_have_profiles_of_their_own(void **state)
+{
+    enum { MANY = 3 };
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    fake_cuda *fake = fake_cuda_get();
+    dw_encode_item out[MANY];
+    dw_decode_item in[MANY];
+    dw_tensor x[MANY];
+    flight flights[MANY];
+    rig rigs[MANY];
+    for (uint32_t i = 0; i < MANY; i++) {
+        rig_open(&rigs[i], cuda, i ? "delta:form=step" : "delta:form=step,profile=1", 2, T, C,
+                 DW_CUDA_DEVICE);
+        flight_open(&flights[i], &rigs[i]);
+        for (uint32_t k = 0; k < 2; k++) flights[i].keys[k] = (dw_key){k, i};
+    }
+    for (uint32_t step = 0; step < 8; step++) {
+        for (uint32_t i = 0; i < MANY; i++) {
+            if (i) use_profile(&rigs[i], (step / 2 + i) % 4);
+            x[i] = flight_input(&rigs[i], &flights[i], &random);
+            flight_twin(&rigs[i], &flights[i]);
+            out[i] = (dw_encode_item){rigs[i].encoder,         flights[i].keys, &x[i],
+                                      flights[i].device_frame, rigs[i].cap,     NULL};
+        }
+        assert_int_equal(dw_encode_many_async(out, MANY, NULL), DW_OK);
+        assert_int_equal(dw_encoder_use_profile(rigs[1].encoder, NULL), DW_ERR_ARGUMENT);
+        fake->run();
+        for (uint32_t i = 0; i < MANY; i++) {
+            flight *f = &flights[i];
+            f->out = out[i].ticket;
+            flight_end(f);
+            x[i] = dw_tensor_3d(f->device_x, DW_F32, 2, T, C);
+            in[i] = (dw_decode_item){
+                rigs[i].decoder, f->cpu_frame, f->device_frame, f->cpu_len, f->cpu_len,
+                &x[i],           NULL};
+        }
+        assert_int_equal(dw_decode_many_async(in, MANY, NULL), DW_OK);
+        assert_int_equal(dw_decoder_add_profile(rigs[1].decoder, test_profile(0, C)),
+                         DW_ERR_ARGUMENT);
+        fake->run();
+        for (uint32_t i = MANY; i-- > 0;) {
+            flights[i].in = in[i].ticket;
+            flight_land(&rigs[i], &flights[i]);
+            rig_feedback(&rigs[i]);
+        }
+    }
+    for (int i = 0; i < MANY; i++) {
+        rig_close(&rigs[i]);
+        flight_close(&flights[i]);
+    }
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_encoders_share_one_launch),
         cmocka_unit_test(many_decoders_share_one_launch),
+        cmocka_unit_test(ends_that_share_a_launch_have_profiles_of_their_own),
     };
     if (argc != 2) return 2;
     rig_library = argv[1];

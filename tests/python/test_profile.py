@@ -60,6 +60,24 @@ def test_state_is_sent_again_beside_an_error_of_first_visits():
             decoder.advance(encoder.resync([2]))
 
 
+def test_both_ends_take_new_profiles():
+    x, first = like_activations(5), Profile.fit(like_activations(6))
+    encoder, decoder = Encoder("delta:form=step,error=0.05"), Decoder("delta:form=step,error=0.05")
+    decoder.decode(encoder.encode(x, [1, 2, 3]))
+    for profile in (first, Profile.fit(x), first):
+        encoder.use_profile(profile)
+        assert encoder.config.text.endswith(f"profile={profile.digest}")
+        decoder.add_profile(profile)
+        decoder.decode(encoder.encode(x, [1, 2, 3]))
+        assert same(encoder.peek(2), decoder.peek(2))
+    encoder.use_profile(None)
+    decoder.decode(encoder.encode(x, [1, 2, 3]))
+    with refused("CONFIG", "profile"):
+        Encoder("delta:bits=4").use_profile(first)
+    with refused("CONFIG", "profile"):
+        Decoder("delta:bits=4").add_profile(first)
+
+
 def test_what_is_refused():
     x = like_activations(3)
     profile, other = Profile.fit(x), Profile.fit(like_activations(9))

@@ -109,14 +109,13 @@ class Compression:
         forward = (options.forward, options.evaluate, options.threads)
         backward = (options.backward, None, options.threads)
         to_before, to_after = f"{index} to {index - 1}", f"{index} to {index + 1}"
-        profiles = options.profiles
         if self.before is None and not stage.is_first and not torch_stage.is_here(stage, index - 1):
             watch = Watch(options.dataset_size, "gradients", f"backward by stage {index}")
-            receiver = Receiver(*forward, profile=profiles.get(index - 1))
+            receiver = Receiver(*forward, profile=options.profile_of(index - 1))
             self.before = Side(index - 1, Sender(*backward, to_before), receiver, watch)
         if self.after is None and not stage.is_last and not torch_stage.is_here(stage, index + 1):
             watch = Watch(options.dataset_size, "activations", f"forward by stage {index}")
-            sender = Sender(*forward, to_after, profiles.get(index))
+            sender = Sender(*forward, to_after, options.profile_of(index))
             self.after = Side(index + 1, sender, Receiver(*backward), watch)
 
     def prepared(self, microbatches: int) -> None:
@@ -160,6 +159,9 @@ class Compression:
                 bytes_for(options.backward, None, dtype, shape),
             )
             parts.append((max(both), len(shape)))
+        if options.fits and described and described[0][1]:
+            size = message.PROFILE_BYTES * described[0][1][-1] + message.NAMED_BYTES
+            parts.append((size, 3))
         samples = max((shape[0] for _, shape in described if shape), default=0)
         return message.room(parts, samples)
 
@@ -209,11 +211,12 @@ class Compression:
         self.ids.clear()
         self._given.clear()
         self._cutter = Cutter()
-        self._failed = self._encoded = False
+        failed, self._failed, self._encoded = self._failed, False, False
         for side in (self.before, self.after):
             if side:
                 side.early.clear()
                 side.places.clear()
+                side.sender.begin(failed)
         self._end.begin(self)
 
     def _recover(self) -> None:
@@ -325,7 +328,7 @@ class Compression:
         if tensors:
             self._encoded = True
         places = side.places.pop(microbatch, None) if side is self.before else None
-        parts, kind = side.sender.parts(tensors, ids, places)
+        parts, kind = side.sender.parts(tensors, ids, places, microbatch)
         if side is self.after:
             self._keep_places(side, microbatch, parts, kind)
         told = self._told(side, parts, ids)
@@ -386,7 +389,9 @@ class Compression:
 
     def take_backward(self, microbatch: int) -> "list[torch.Tensor]":
         assert self.after is not None
-        return self._take(self.after, microbatch)[0]
+        gradients = self._take(self.after, microbatch)[0]
+        self.after.sender.came(microbatch, gradients)
+        return gradients
 
     def _take(self, side: Side, microbatch: int) -> "tuple[list[torch.Tensor], Any]":
         came, length = self._next(side, microbatch)
@@ -446,6 +451,9 @@ class Compression:
 
     def save(self) -> "dict[str, Any]":
         marks: "dict[str, Any]" = {}
+        for side in (self.before, self.after):
+            if side:
+                side.sender.begin(self._failed)  # the profile that the next step will have
         if self.before and self._ready:
             # Read only once, because the store may have ended with a rank that died.
             ready = self.before.nonce or self.agreement.hear(self.before.other, "ready")["nonce"]

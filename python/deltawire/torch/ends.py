@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Optional, Sequence
+from typing import Any, NoReturn, Optional, Sequence, Union
 
 import torch
 
@@ -15,7 +15,8 @@ from deltawire.frame import bound
 from deltawire.places import Places
 from deltawire.profile import Profile
 from deltawire.torch import tensors
-from deltawire.torch.message import EXACT, FRAME, WITH_IDS, WITHOUT_IDS, Part
+from deltawire.torch.fitting import Fitting
+from deltawire.torch.message import EXACT, FRAME, PROFILE, WITH_IDS, WITHOUT_IDS, Part
 
 
 def without_replies(text: Any) -> Config:
@@ -60,10 +61,18 @@ def of_encoder(config: Config, *place: Any) -> Config:
     return Config(name + ":" + ",".join(words), config._profile)
 
 
+def is_coded(tensor: torch.Tensor) -> bool:
+    return tensor.dtype in tensors.DTYPES and tensors.is_coded(tensor.dtype, tuple(tensor.shape))
+
+
+def takes_profile(config: Config) -> bool:
+    """Whether the form is the one that has profiles."""
+    return "form=step" in config.text.partition(":")[2].split(",")
+
+
 def with_profile(config: Config, profile: Optional[Profile]) -> Config:
     """The config with this profile, if its form is the one that has profiles."""
-    words = config.text.partition(":")[2].split(",")
-    return Config(config, profile) if profile is not None and "form=step" in words else config
+    return Config(config, profile) if profile is not None and takes_profile(config) else config
 
 
 class Ends:
@@ -73,7 +82,8 @@ class Ends:
     config: for tensors with ids.
     plain: for tensors without ids. None: they use config, without state.
     place: names the sender among those of the run, for the incarnations of its encoders.
-    profile: that of the first tensor of a message. None: it has none.
+    profile: that of the first tensor of a message. None: it has none. "fit": messages carry those
+        that the sender fits.
     """
 
     make: Any = None
@@ -85,13 +95,15 @@ class Ends:
         plain: Optional[Config],
         threads: int,
         place: str = "",
-        profile: Optional[Profile] = None,
+        profile: "Union[Profile, str, None]" = None,
     ) -> None:
         self.config, self.plain, self.threads, self.place = config, plain, threads, place
-        self.profile = profile
+        self.fits = isinstance(profile, str)
+        self.profile = None if isinstance(profile, str) else profile
+        self._known: "list[Profile]" = []  # of those that messages have carried, the last ones
         self._made: "dict[tuple[str, int], Any]" = {}
         self.messages = self.message_bytes = self.frame_bytes = self.tensor_bytes = 0
-        self.exact_tensors = self.samples = 0
+        self.exact_tensors = self.samples = self.profile_bytes = 0
 
     def _end(self, kind: int, slot: int) -> Any:
         plain = kind == WITHOUT_IDS and self.plain is not None
@@ -100,9 +112,16 @@ class Ends:
             self._made[key] = self._make(*key)
         return self._made[key]
 
+    def _config_of(self, which: str) -> Config:
+        return self.plain if which and self.plain is not None else self.config
+
+    def _weighed(self) -> "list[Any]":
+        """The encoders or decoders that have profiles."""
+        made = self._made.items()
+        return [end for key, end in made if not key[1] and takes_profile(self._config_of(key[0]))]
+
     def _make(self, which: str, slot: int) -> Any:
-        config = self.plain if which and self.plain is not None else self.config
-        own = of_encoder(config, self.place, which, slot)
+        own = of_encoder(self._config_of(which), self.place, which, slot)
         return self.make(with_profile(own, None if slot else self.profile), self.threads)
 
     def stateful(self) -> "dict[int, Any]":
@@ -128,6 +147,7 @@ class Ends:
             "frame_bytes": self.frame_bytes,
             "tensor_bytes": self.tensor_bytes,
             "exact_tensors": self.exact_tensors,
+            "profile_bytes": self.profile_bytes,
             "samples": self.samples,
             **{name: sum(getattr(c, name) for c in counters) for name in names},
             "keys_held": max((c.keys_held for c in keyed), default=0),
@@ -173,25 +193,71 @@ class Ends:
         self._made = made  # last, so that a state that cannot be loaded changes nothing
 
 
+def _refuse_part() -> NoReturn:
+    fail(
+        Status["FORMAT"],
+        "a message contains an invalid tensor: use the same version of deltawire on all ranks, and "
+        "start all of them again",
+    )
+
+
 class Sender(Ends):
     """Encodes the tensors of a message."""
 
     make = Encoder
     word = "the encoder"
+    profile_is_new = False  # the receiver does not have it yet
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.fitting = Fitting() if self.fits else None
+
+    def begin(self, failed: bool = False) -> None:
+        """A step begins. failed: the one before did not end."""
+        if self.fitting is not None:
+            self._use(self.fitting.begins(failed))
+
+    def came(self, microbatch: int, gradients: "Sequence[torch.Tensor]") -> None:
+        """The gradients of tensors that were sent have arrived."""
+        if self.fitting is not None and gradients and gradients[0] is not None:
+            self.fitting.came(microbatch, tensors.samples(gradients[0]))
+
+    def _use(self, profile: Optional[Profile]) -> None:
+        if profile is not None:
+            self.use_profile(profile)
+
+    def use_profile(self, profile: Profile) -> None:
+        """The first tensors of later messages have this profile, which the next message carries."""
+        for end in self._weighed():
+            end.use_profile(profile)
+        self.profile, self.profile_is_new = profile, True
 
     def parts(
         self,
         given: "Sequence[torch.Tensor]",
         ids: "Optional[list[int]]",
         places: Optional[Places] = None,
+        microbatch: int = 0,
     ) -> "tuple[list[Part], int]":
         """Returns the parts and the kind of the message. Errors: those of encode.
 
         places: the elements that are sent of a gradient. None: all."""
         kind = WITHOUT_IDS if ids is None else WITH_IDS
+        first = given[0] if given else None
+        if self.fitting is not None and first is not None and is_coded(first):
+            self._use(self.fitting.sends(microbatch, tensors.samples(first)))
         made = [self._part(slot, tensor, ids, kind, places) for slot, tensor in enumerate(given)]
+        if self.profile is not None and self.profile_is_new and made:
+            made.insert(0, self._profile_part(self.profile))
+            self.profile_is_new = False
         self.samples += len(ids) if ids is not None else 0
         return made, kind
+
+    def _profile_part(self, profile: Profile) -> Part:
+        values = torch.from_dlpack(profile.values()).bfloat16()  # they are
+        data = tensors.exact(values)
+        self.profile_bytes += len(data)
+        return Part(PROFILE, tensors.DTYPES[torch.bfloat16], tuple(values.shape), data)
 
     def _part(
         self, slot: int, tensor: torch.Tensor, ids: Any, kind: int, places: Optional[Places]
@@ -216,10 +282,26 @@ class Sender(Ends):
         self.frame_bytes += len(frame)
         return Part(FRAME, dtype, shape, frame)
 
+    def save(self) -> "dict[str, Any]":
+        saved = super().save()
+        if self.fitting is not None and self.profile is not None:
+            saved["profile"] = torch.from_dlpack(self.profile.values())
+            saved["steps"] = self.fitting.steps
+        return saved
+
+    def load(self, saved: "dict[str, Any]") -> None:
+        fits = self.fits and "profile" in saved
+        profile = Profile(saved["profile"].contiguous()) if fits else None
+        super().load(saved)
+        if profile is not None:
+            self.fitting = Fitting(saved["steps"], has_one=True)
+            self.use_profile(profile)
+
     def reset(self) -> None:
         """Discards all state: the next entry of every id is a key entry."""
         for end in self._made.values():
             end.reset()
+        self.profile_is_new = self.fits and self.profile is not None
 
 
 class Receiver(Ends):
@@ -236,8 +318,31 @@ class Receiver(Ends):
 
         places: the elements that arrive of a gradient; all others are 0. None: all arrive."""
         self.ids: "Optional[list[int]]" = None
+        if parts and parts[0].how == PROFILE:
+            self._learn(parts[0])
+            parts = parts[1:]
         made = [self._tensor(slot, part, kind, places) for slot, part in enumerate(parts)]
         return made, self.ids
+
+    def _learn(self, part: Part) -> None:
+        """Takes a profile that frames have from now on."""
+        values = tensors.from_exact(part.dtype, part.shape, part.data) if self.fits else None
+        try:
+            profile = None if values is None else Profile(values.float())
+        except DeltawireError:
+            profile = None
+        if profile is None:
+            _refuse_part()
+        for end in self._weighed():
+            end.add_profile(profile)
+        self._known = [*self._known[-3:], profile]
+        self.profile_bytes += len(part.data)
+
+    def _make(self, which: str, slot: int) -> Any:
+        made = super()._make(which, slot)
+        for profile in self._known if not slot and takes_profile(self._config_of(which)) else ():
+            made.add_profile(profile)
+        return made
 
     def _tensor(
         self, slot: int, part: Part, kind: int, places: Optional[Places]
@@ -250,11 +355,7 @@ class Receiver(Ends):
                 return whole
         dtype = tensors.OF_NUMBER.get(part.dtype)
         if part.how != FRAME or dtype is None or not tensors.is_coded(dtype, part.shape):
-            fail(
-                Status["FORMAT"],
-                "a message contains an invalid tensor: use the same version of deltawire on all "
-                "ranks, and start all of them again",
-            )
+            _refuse_part()
         if places is None:
             made, view = tensors.room_for(dtype, part.shape)
         elif places.shape == tensors.extents(part.shape):

@@ -4,12 +4,13 @@
 
 Numbers in parentheses are sizes in bytes:
 
-    header   magic "dwp2" (4), kind (1), 1 if ids follow, else 0 (1), number of tensors (2),
+    header   magic "dwp3" (4), kind (1), 1 if ids follow, else 0 (1), number of tensors (2),
              microbatch (4), step (8), digest of all bytes of the message but this digest and the
              frames, which have digests of their own (8)
     ids      only if the header says so: number of ids (4), each id (8)
-    tensor   FRAME or EXACT (1), dtype (1), number of dimensions (2), size of the data (8), each
-             dimension (4), data: a frame of deltawire, or the uncompressed elements
+    tensor   FRAME, EXACT or PROFILE (1), dtype (1), number of dimensions (2), size of the data (8),
+             each dimension (4), data: a frame of deltawire, the uncompressed elements, or the
+             values of a profile, which frames of this and of later messages have
 
 After the header, two kinds of messages have something else instead: LONG has the length of the
 message that follows it (8), the number of LONG messages before it on the same lane (8) and the
@@ -24,10 +25,12 @@ from typing import Any, NamedTuple, NoReturn, Optional, Sequence
 
 from deltawire.errors import Status, fail
 
-FORMAT = 2
-MAGIC = b"dwp2"
+FORMAT = 3
+MAGIC = b"dwp3"
 WITH_IDS, WITHOUT_IDS, LONG, ABORT = 1, 2, 3, 4
-FRAME, EXACT = 1, 2
+FRAME, EXACT, PROFILE = 1, 2, 3
+PROFILE_BYTES = 6  # of a channel: a weight and two means
+NAMED_BYTES = 16  # by which a frame that names a profile is longer
 
 _HEAD = struct.Struct("<4sBBHIQ")
 _PART = struct.Struct("<BBHQ")

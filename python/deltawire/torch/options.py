@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, Optional, Union
 
 from deltawire.config import Config
 from deltawire.errors import refuse
 from deltawire.profile import Profile
 from deltawire.torch import address
-from deltawire.torch.ends import with_profile, without_replies
+from deltawire.torch.ends import takes_profile, with_profile, without_replies
 
 CHOOSING = ("topk", "randk", "cocktail", "chunk")  # codecs whose frames carry some elements
 
@@ -31,7 +31,11 @@ def check_same_places(forward: Config, backward: Config) -> None:
         )
 
 
-def check_profiles(profiles: "dict[Any, Any]", forward: Config, evaluate: Config) -> None:
+def check_profiles(
+    fits: bool, profiles: "dict[Any, Any]", forward: Config, evaluate: Config
+) -> None:
+    for config in filter(takes_profile, (forward, evaluate) if fits else ()):
+        Config(f"{config.text},profile=1")  # it may be refused
     for stage, profile in profiles.items():
         is_stage = isinstance(stage, int) and not isinstance(stage, bool) and stage >= 0
         if not is_stage or not isinstance(profile, Profile):
@@ -41,7 +45,7 @@ def check_profiles(profiles: "dict[Any, Any]", forward: Config, evaluate: Config
             )
         for config in (forward, evaluate):
             with_profile(config, profile)  # it may be refused
-    if profiles and not any("form=step" in config.text for config in (forward, evaluate)):
+    if (fits or profiles) and not any("form=step" in config.text for config in (forward, evaluate)):
         refuse(
             "profiles are for configs with form=step, and neither forward nor evaluate is one: "
             'give forward="direct:form=step,step=0.35,entropy=rans", for example'
@@ -64,7 +68,7 @@ class Options:
         equal_counts: Optional[bool],
         link: "Optional[dict[str, Any]]",
         same_places: bool,
-        profiles: "Optional[Mapping[int, Profile]]",
+        profiles: "Union[Mapping[int, Profile], str, None]",
     ) -> None:
         self.forward = without_replies(forward)
         self.backward = without_replies(backward)
@@ -87,10 +91,15 @@ class Options:
         self.threads, self.dataset_size = threads, dataset_size
         self.equal_counts, self.link = equal_counts, dict(link or {})
         self.same_places = bool(same_places)
-        if profiles is not None and not isinstance(profiles, Mapping):
-            refuse(f"profiles is a dict {{stage: Profile}}, not {type(profiles).__name__}")
-        self.profiles = dict(profiles or {})
-        check_profiles(self.profiles, self.forward, self.evaluate)
+        if profiles is not None and not isinstance(profiles, Mapping) and profiles != "fit":
+            refuse(f'profiles is a dict {{stage: Profile}}, or "fit", not {profiles!r}')
+        self.fits = isinstance(profiles, str)
+        self.profiles = {} if isinstance(profiles, str) else dict(profiles or {})
+        check_profiles(self.fits, self.profiles, self.forward, self.evaluate)
+
+    def profile_of(self, stage: int) -> "Union[Profile, str, None]":
+        """The profile of what a stage sends, as Sender and Receiver take it."""
+        return "fit" if self.fits else self.profiles.get(stage)
 
     def agreed(self) -> "dict[str, Any]":
         """The options that must be the same on all ranks."""
@@ -102,5 +111,6 @@ class Options:
             "on_missing_ids": self.on_missing_ids,
             "equal_counts": self.equal_counts,
             "same_places": self.same_places,
+            "profiles are fitted": self.fits,
             "profiles": {str(stage): its.digest for stage, its in sorted(self.profiles.items())},
         }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Union
 
 import torch
 from torch.distributed import pipelining
@@ -267,7 +267,7 @@ def compress_stage(
     equal_counts: Optional[bool] = None,
     link: "Optional[dict[str, Any]]" = None,
     same_places: bool = False,
-    profiles: "Optional[Mapping[int, Profile]]" = None,
+    profiles: "Union[Mapping[int, Profile], str, None]" = None,
 ) -> "CompressedStage":
     """Makes a pipeline stage of torch compress the tensors that it exchanges with its neighbours.
 
@@ -295,9 +295,11 @@ def compress_stage(
     same_places: with a forward of topk, randk, cocktail or chunk: gradients go back through those
         elements whose activations were sent, without their places; all others are 0. Use it with
         every such forward. Not in steps without ids. A stage then has one output tensor of floats.
-    profiles: {stage: deltawire.Profile}, for the activations that this stage sends (the first of
-        its output tensors), where forward or evaluate has form=step. Fit them before, to other
-        samples, and give all ranks the same.
+    profiles: profiles of channels for activations (the first output tensor of each stage), where
+        forward or evaluate has form=step. "fit": each stage fits them to what it sends and to the
+        gradients that come back, before its first tensor and after training steps 1, 2, 4, 8 and so
+        on, and sends them along. {stage: deltawire.Profile}: profiles that were fitted before, for
+        the stages that send; give all ranks the same.
 
     Returns the same stage. Its class is now a subclass of what it was, with the additional methods
     compression_stats, compression_state_dict, load_compression_state_dict, reset_compression and

@@ -15,7 +15,8 @@ from deltawire import Config, DeltawireError, frame_info
 from deltawire.torch import compatibility, ends, ids, message, stage, tensors, watch
 from deltawire.torch.compression import Compression
 from deltawire.torch.ddp_exchange import Gather, Parts
-from deltawire.torch.message import ABORT, EXACT, FRAME, LONG, WITH_IDS, Message, Part
+from deltawire.torch.fitting import Fitting
+from deltawire.torch.message import ABORT, EXACT, FRAME, LONG, PROFILE, WITH_IDS, Message, Part
 
 MANUAL = pathlib.Path(__file__).parents[3] / "docs" / "python.md"
 
@@ -113,7 +114,8 @@ def lives_of_stage(index):
     """The incarnations in what a stage between two others sends: to both sides in two tensors, and
     once more to the stage after it without ids, for which it has other encoders."""
     codecs = {"forward": OWN_LIFE, "backward": OWN_LIFE, "evaluate": OWN_LIFE}
-    options = types.SimpleNamespace(**codecs, threads=0, dataset_size=None, profiles={})
+    options = types.SimpleNamespace(**codecs, threads=0, dataset_size=None)
+    options.profile_of = lambda stage: None
     ranks = {index + d: index + d for d in (-1, 0, 1)}
     of_torch = types.SimpleNamespace(
         stage_index=index,
@@ -149,6 +151,38 @@ def test_senders_share_no_incarnation():
     again = [*lives_of_stage(1), *lives_of_stage(2), *lives_of_rank(0), *lives_of_rank(1)]
     assert lives == again
     assert ends.of_encoder(Config("direct:bits=4"), 1) == Config("direct:bits=4")
+
+
+def of_profile(rows, channels, value=0.5):
+    values = torch.full((1, rows, channels), value, dtype=torch.bfloat16)
+    return Part(PROFILE, 3, (1, rows, channels), tensors.exact(values))
+
+
+def test_profiles_in_messages_that_make_no_sense_are_refused():
+    stepped = Config("direct:form=step")
+    cut = of_profile(3, 64)._replace(data=b"short")
+    for part in (of_profile(4, 64), of_profile(1, 64, float("nan")), cut):
+        receiver = ends.Receiver(stepped, None, 0, profile="fit")
+        with pytest.raises(DeltawireError, match="invalid tensor"):
+            receiver.tensors([part], WITH_IDS)
+        receiver.tensors([of_profile(3, 64)], WITH_IDS)
+    with pytest.raises(DeltawireError, match="invalid tensor"):
+        ends.Receiver(stepped, None, 0).tensors([of_profile(3, 64)], WITH_IDS)
+    with pytest.raises(DeltawireError, match="invalid tensor"):  # only in front of all others
+        receiver.tensors([of_profile(3, 64), of_profile(3, 64)], WITH_IDS)
+
+
+def test_profiles_are_fitted_after_steps_that_have_trained():
+    fitting, x = Fitting(), torch.randn(2, 40, 8)
+    assert fitting.begins() is None and fitting.sends(0, x) is not None
+    assert fitting.begins() is None and fitting.steps == 0  # nothing came back
+    for step in range(1, 10):
+        assert fitting.sends(1, x) is None and fitting.sends(0, x) is None
+        fitting.came(0, torch.randn(2, 40, 8))
+        fitting.came(1, torch.randn(2, 40, 9))  # of another shape: it does not count
+        made = fitting.begins(failed=step == 9)
+        assert (made is not None) == (step in (1, 2, 4, 8))
+    assert fitting.steps == 8 and Fitting().sends(0, x * float("nan")) is None
 
 
 def test_ids_of_microbatches():

@@ -153,6 +153,52 @@ def test_ranks_with_other_profiles_are_refused(ranks):
         ranks.run(2, with_profiles, "direct:form=step", True)
 
 
+def with_fitted_profiles(rank, world, name, forward):
+    pipe = Pipe(rank, world, name, options={"forward": forward, "profiles": "fit"})
+    x, y = small_gpt.samples(8, 32)
+    return [pipe.step(x, y, torch.arange(8)) for _ in range(6)], pipe.stats()
+
+
+@pytest.mark.parametrize(
+    "name, forward",
+    [
+        ("gpipe", "delta:form=step,error=0.1,key_error=0.02,entropy=rans"),
+        ("interleaved", "direct:form=step,step=0.2"),
+        ("1f1b", "direct:form=step,step=0.2"),
+    ],
+)
+def test_profiles_are_fitted_and_sent_along(ranks, name, forward):
+    """One before the first microbatch, and one after steps 1, 2 and 4: the same in every run."""
+    answers = [ranks.run(2, with_fitted_profiles, name, forward) for _ in range(2)]
+    assert [losses for losses, _ in answers[0]] == [losses for losses, _ in answers[1]]
+    losses = next(losses for losses, _ in answers[0] if losses[0] is not None)
+    assert losses[5] < losses[0]
+    for way in ("forward_sent", "forward_received"):
+        for one in (one[way] for _, stats in answers[0] for one in stats if way in one):
+            assert one["profile_bytes"] == 4 * 6 * 64
+
+
+@needs_eval
+def test_evaluation_has_the_fitted_profile_and_fits_none(ranks):
+    answers = ranks.run(2, evaluated_with_fitted_profiles)
+    assert sent(answers[0][0])["profile_bytes"] == 3 * 6 * 64
+    found = answers[1][1]
+    assert found[0] == found[1]
+
+
+def evaluated_with_fitted_profiles(rank, world):
+    options = {
+        "forward": "direct:form=step,step=0.2",
+        "evaluate": "direct:form=step,step=0.1",
+        "profiles": "fit",
+    }
+    pipe, (x, y) = Pipe(rank, world, options=options), small_gpt.samples(8, 32)
+    pipe.evaluate(x, y)
+    for _ in range(3):
+        pipe.step(x, y, torch.arange(8))
+    return pipe.stats(), [pipe.evaluate(x, y) for _ in range(2)]
+
+
 # --- ids ---------------------------------------------------------------------------------------
 
 
@@ -295,6 +341,8 @@ def misuse(rank, world):
     refused(compress_stage, stage(), forward=stepped, profiles={0: profile})
     refused(compress_stage, stage(), forward="direct:form=step", profiles={7: profile})
     refused(compress_stage, stage(), profiles={0: profile})
+    refused(compress_stage, stage(), forward="direct:form=step,group=sample", profiles="fit")
+    refused(compress_stage, stage(), profiles="fit")
     refused(pickle.dumps, made)
     refused(copy.deepcopy, made)
     refused(made.load_compression_state_dict, {"format": 1, "stage_index": 5, "num_stages": 9})
@@ -304,7 +352,7 @@ def misuse(rank, world):
 def test_stage_misuse_is_an_error_with_a_sentence(ranks):
     words = ["already", "PipelineStage", "99", "evaluate", "carrier", "on_missing_ids"]
     words += ["dataset_size", "profiles is a dict", "transform", "send activations"]
-    words += ["profiles are for configs"]
+    words += ["profiles are for configs", "without group=sample", "profiles are for configs"]
     words += ["cannot be pickled", "cannot be pickled", "stage 5 of 9"]
     for said, is_subclass in ranks.run(2, misuse):
         assert is_subclass and len(said) == len(words)

@@ -46,12 +46,15 @@ def saved_and_loaded(rank, world, name, options, who_loads):
 
 
 OPTIONS = {"backward": "delta:bits=6"}
+FITTED = {**OPTIONS, "forward": "delta:form=step,error=0.1", "profiles": "fit"}
 
 
-@pytest.mark.parametrize("name", ["1f1b", "interleaved"])
-def test_restart_goes_on(ranks, name):
+@pytest.mark.parametrize(
+    "name, options", [("1f1b", OPTIONS), ("interleaved", OPTIONS), ("1f1b", FITTED)]
+)
+def test_restart_goes_on(ranks, name, options):
     """After a restart, the losses have the same bits as without it, and there are no key frames."""
-    for losses, expected, stats, said in ranks.run(2, saved_and_loaded, name, OPTIONS, (0, 1)):
+    for losses, expected, stats, said in ranks.run(2, saved_and_loaded, name, options, (0, 1)):
         assert losses == expected and said == ""
         for one in stats:
             for way in ("forward_sent", "backward_sent"):
