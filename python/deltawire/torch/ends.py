@@ -66,13 +66,20 @@ def is_coded(tensor: torch.Tensor) -> bool:
 
 
 def takes_profile(config: Config) -> bool:
-    """Whether the form is the one that has profiles."""
-    return "form=step" in config.text.partition(":")[2].split(",")
+    """Whether the config can have a profile that it does not have yet."""
+    if "form=step" not in config.text or "profile=" in config.text:
+        return False
+    try:
+        return bool(Config(f"{config.text},profile=1"))
+    except DeltawireError:
+        return False
 
 
 def with_profile(config: Config, profile: Optional[Profile]) -> Config:
-    """The config with this profile, if its form is the one that has profiles."""
-    return Config(config, profile) if profile is not None and takes_profile(config) else config
+    """The config with this profile, if its form is the one that has profiles. Errors: CONFIG (it
+    has another option that rules profiles out)."""
+    words = config.text.partition(":")[2].split(",")
+    return Config(config, profile) if profile is not None and "form=step" in words else config
 
 
 class Ends:
@@ -122,7 +129,8 @@ class Ends:
 
     def _make(self, which: str, slot: int) -> Any:
         own = of_encoder(self._config_of(which), self.place, which, slot)
-        return self.make(with_profile(own, None if slot else self.profile), self.threads)
+        has_one = self.profile is not None and not slot and takes_profile(own)
+        return self.make(Config(own, self.profile) if has_one else own, self.threads)
 
     def stateful(self) -> "dict[int, Any]":
         """Returns the encoders or decoders with state, by the tensor's position in the message."""
@@ -298,10 +306,15 @@ class Sender(Ends):
             self.use_profile(profile)
 
     def reset(self) -> None:
-        """Discards all state: the next entry of every id is a key entry."""
+        """Discards all state: the next entry of every id is a key entry, and profiles are fitted
+        from the beginning."""
         for end in self._made.values():
             end.reset()
-        self.profile_is_new = self.fits and self.profile is not None
+        if self.fitting is not None:
+            self.fitting = Fitting()
+            self.profile, self.profile_is_new = None, False
+            for end in self._weighed():
+                end.use_profile(None)
 
 
 class Receiver(Ends):

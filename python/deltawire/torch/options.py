@@ -34,8 +34,9 @@ def check_same_places(forward: Config, backward: Config) -> None:
 def check_profiles(
     fits: bool, profiles: "dict[Any, Any]", forward: Config, evaluate: Config
 ) -> None:
-    for config in filter(takes_profile, (forward, evaluate) if fits else ()):
-        Config(f"{config.text},profile=1")  # it may be refused
+    for config in (forward, evaluate) if fits else ():
+        if "form=step" in config.text:
+            Config(f"{config.text},profile=1")  # it may be refused
     for stage, profile in profiles.items():
         is_stage = isinstance(stage, int) and not isinstance(stage, bool) and stage >= 0
         if not is_stage or not isinstance(profile, Profile):
@@ -93,9 +94,9 @@ class Options:
         self.same_places = bool(same_places)
         if profiles is not None and not isinstance(profiles, Mapping) and profiles != "fit":
             refuse(f'profiles is a dict {{stage: Profile}}, or "fit", not {profiles!r}')
-        self.fits = isinstance(profiles, str)
+        self.fits = takes_profile(self.forward) if profiles is None else profiles == "fit"
         self.profiles = {} if isinstance(profiles, str) else dict(profiles or {})
-        check_profiles(self.fits, self.profiles, self.forward, self.evaluate)
+        check_profiles(isinstance(profiles, str), self.profiles, self.forward, self.evaluate)
 
     def profile_of(self, stage: int) -> "Union[Profile, str, None]":
         """The profile of what a stage sends, as Sender and Receiver take it."""

@@ -256,9 +256,9 @@ class PipelineStage(_PlainStage):
 
 def compress_stage(
     stage: Any,
-    forward: Any = "delta:bits=4",
-    backward: Any = "direct:bits=4",
-    evaluate: Any = "direct:bits=8",
+    forward: Any = "delta:form=step,error=0.06,entropy=rans",
+    backward: Any = "direct:form=step,step=0.25,entropy=rans",
+    evaluate: Any = "direct:form=step,step=0.15,entropy=rans",
     carrier: str = "group",
     on_missing_ids: str = "error",
     *,
@@ -299,7 +299,8 @@ def compress_stage(
         forward or evaluate has form=step. "fit": each stage fits them to what it sends and to the
         gradients that come back, before its first tensor and after training steps 1, 2, 4, 8 and so
         on, and sends them along. {stage: deltawire.Profile}: profiles that were fitted before, for
-        the stages that send; give all ranks the same.
+        the stages that send; give all ranks the same. {}: none. None: "fit" where forward can have
+        profiles.
 
     Returns the same stage. Its class is now a subclass of what it was, with the additional methods
     compression_stats, compression_state_dict, load_compression_state_dict, reset_compression and

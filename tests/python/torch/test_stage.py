@@ -340,9 +340,9 @@ def misuse(rank, world):
     stepped = "direct:form=step,transform=hadamard"
     refused(compress_stage, stage(), forward=stepped, profiles={0: profile})
     refused(compress_stage, stage(), forward="direct:form=step", profiles={7: profile})
-    refused(compress_stage, stage(), profiles={0: profile})
+    refused(compress_stage, stage(), forward="mx", evaluate="mx", profiles={0: profile})
     refused(compress_stage, stage(), forward="direct:form=step,group=sample", profiles="fit")
-    refused(compress_stage, stage(), profiles="fit")
+    refused(compress_stage, stage(), forward="mx", evaluate="mx", profiles="fit")
     refused(pickle.dumps, made)
     refused(copy.deepcopy, made)
     refused(made.load_compression_state_dict, {"format": 1, "stage_index": 5, "num_stages": 9})
