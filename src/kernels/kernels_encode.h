@@ -258,7 +258,7 @@ DW_VECTOR void scales_of(i32x16 positive, i32x16 negative, uint32_t bits, int is
     d->zero = i_signs(zero);
 }
 
-DW_VECTOR i32x16 select(i32x16 mask, i32x16 yes, i32x16 no)
+DW_VECTOR i32x16 dw_select(i32x16 mask, i32x16 yes, i32x16 no)
 {
     return i_or(i_and(mask, yes), i_andnot(mask, no));
 }
@@ -271,8 +271,8 @@ static void decide_batch(const dw_encode_run *run, scratch *b, decision *d)
     if (run->choices) {
         extremes_take(b->folds[1], &x_positive, &x_negative);
         i32x16 direct = i_greater(i_max(positive, negative), i_max(x_positive, x_negative));
-        positive = select(direct, x_positive, positive);
-        negative = select(direct, x_negative, negative);
+        positive = dw_select(direct, x_positive, positive);
+        negative = dw_select(direct, x_negative, negative);
         i_store(d->base_mask, i_andnot(direct, i_set(-1)));
         d->direct = i_signs(direct);
     }

@@ -131,7 +131,7 @@ DW_VECTOR void mx_decide(const mx_rule *rule, mx_kind kind, uint32_t n, uint32_t
     extremes_take(batch->folds, &largest, &of_x);
     if (kind.chooses) {
         i32x16 is_direct = i_greater(largest, of_x);
-        largest = select(is_direct, of_x, largest);
+        largest = dw_select(is_direct, of_x, largest);
         i_store(batch->base_mask, i_andnot(is_direct, i_set(-1)));
         direct = i_signs(is_direct);
     }

@@ -39,24 +39,31 @@ def with_env(**variables):
 
 def install(root, work, vectors):
     """Installs to work/here and then moves the folder, because packages are unpacked at another
-    place than the one where they were built."""
+    place than the one where they were built. The path of the sources has a comma, at which the
+    compiler would cut what it passes to the linker, which is lld where there is one."""
+    sources = work / "with, comma"
+    shutil.copytree(root, sources, ignore=NOT_COPIED)
     run(
         [
             "meson",
             "setup",
             work / "build",
-            root,
+            sources,
             f"--prefix={work / 'here'}",
             "--wrap-mode=nodownload",
             "-Dtests=disabled",
             "-Dbench=disabled",
-            "-Dtrainer=disabled",
+            "-Dtrainer=auto",
             "-Dtransports=enabled",
             "-Dgpu_archs=",
             f"-Dsimd={'enabled' if vectors else 'disabled'}",
-        ]
+        ],
+        env=with_env(CC_LD="lld") if shutil.which("ld.lld") else None,
     )
     run(["meson", "install", "-C", work / "build"])
+    for path in (work / "here").rglob("libdeltawire*.so"):
+        if "@@DELTAWIRE_0" not in run(["nm", "-D", "--with-symbol-versions", path]):
+            sys.exit(f"install: the symbols of {path.name} have no versions")
     for path in (work / "here").rglob("*"):
         if path.suffix in {".cmake", ".h"} and str(work) in path.read_text():
             sys.exit(f"install: {path} contains the path of the build")
@@ -123,6 +130,8 @@ def pkg_config_consumers(prefix, work):
 
 def cmake_consumers(prefix, work):
     moved = prefix.rename(prefix.with_name("elsewhere"))
+    if (moved / "bin/deltawire").exists():  # it finds the libraries beside it
+        run([moved / "bin/deltawire", "--version"])
     project = work / "cmake"
     shutil.copytree(HERE / "consumer/cmake", project)
     for name in ("main.c", "link.c", "collective.c", "nccl.c"):

@@ -27,7 +27,8 @@ static dw_status tcp_send(void *context, void *request_room, const void *data, s
     dw_tcp_request *request = request_room;
     end->sending = request;
     *request = (dw_tcp_request){.sends = true, .data = data, .len = len};
-    return (uint64_t)len > DW_TCP_MOST_BYTES ? DW_ERR_LIMIT : DW_OK;
+    uint64_t bytes = len; /* where size_t has 32 bits, no len is too large */
+    return bytes > DW_TCP_MOST_BYTES ? DW_ERR_LIMIT : DW_OK;
 }
 
 static dw_status tcp_recv(void *context, void *request_room, void *room, size_t cap)
