@@ -73,6 +73,7 @@ static void begin_incarnation(dw_decoder *decoder, uint64_t incarnation)
 {
     if (decoder->end.incarnation)
         decoder->retired[decoder->n_retired++ % DW_RETIRED] = decoder->end.incarnation;
+    dw_predictor_retire(&decoder->end.predictor, decoder->end.incarnation);
     decoder->end.incarnation = incarnation;
     dw_predictor_remove_other_incarnations(&decoder->end.predictor, incarnation);
 }

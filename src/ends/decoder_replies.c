@@ -45,15 +45,17 @@ size_t dw_decoder_write_reply(dw_decode_ticket *t, bool rejected, uint8_t *reply
         dw_held *held = rejected ? intact(decoder, entry.key)
                                  : dw_predictor_find(&decoder->end.predictor, entry.key);
         dw_reply_entry out = {.key = entry.key};
-        if (held && held->now.data) {
+        bool holds = held && held->now.data,
+             is_same = holds && held->incarnation == t->header.incarnation;
+        if (!is_same && dw_predictor_refuses(&decoder->end.predictor, t->header.incarnation,
+                                             t->header.sequence)) {
+            out.incarnation = t->header.incarnation;
+            out.version = decoder->end.predictor.dropped_sequence;
+        } else if (holds) {
             out.held = 1;
             out.incarnation = held->incarnation;
             out.version = held->now.version;
             out.chain = held->now.chain;
-        } else if (dw_predictor_refuses(&decoder->end.predictor, t->header.incarnation,
-                                        t->header.sequence)) {
-            out.incarnation = t->header.incarnation;
-            out.version = decoder->end.predictor.dropped_sequence;
         }
         uint64_t chain = dw_frame_chain(&t->header, t->parameters, t->prev, &entry);
         info.accepted = info.accepted && out.held && out.chain == chain;

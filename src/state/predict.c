@@ -207,6 +207,11 @@ void dw_predictor_refuse_until(dw_predictor *predictor, uint64_t incarnation, ui
     predictor->dropped_sequence = sequence;
 }
 
+void dw_predictor_retire(dw_predictor *predictor, uint64_t incarnation)
+{
+    if (predictor->dropped_incarnation == incarnation) predictor->dropped_incarnation = 0;
+}
+
 bool dw_predictor_refuses(const dw_predictor *predictor, uint64_t incarnation, uint64_t sequence)
 {
     return predictor->dropped_incarnation == incarnation && sequence <= predictor->dropped_sequence;

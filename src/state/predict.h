@@ -106,6 +106,8 @@ void dw_predictor_remove(dw_predictor *predictor, dw_held *held);
  * all keys. So the first frame of a new key can be refused, too, if it arrives late; the encoder
  * then sends the key again. */
 void dw_predictor_refuse_until(dw_predictor *predictor, uint64_t incarnation, uint64_t sequence);
+/* Decoder: the incarnation was replaced, so all of its frames are refused without a number. */
+void dw_predictor_retire(dw_predictor *predictor, uint64_t incarnation);
 bool dw_predictor_refuses(const dw_predictor *predictor, uint64_t incarnation, uint64_t sequence);
 
 /* Decoder: removes a key, and refuses frames up to the one that made its copy. */

@@ -97,6 +97,74 @@ static void forgotten_keys_leave_nothing_behind(void **state)
     test_pair_close(&pair);
 }
 
+/* An encoder that was restored with its incarnation, but without its state, learns from the reply
+ * to its first frame up to which number frames are refused, also where a copy of an earlier encoder
+ * is held of the key. */
+static void a_copy_of_another_encoder_hides_no_drop_number(void **state)
+{
+    float x[64] = {1}, y[64];
+    test_pair first, second, restored;
+    const dw_key key = {1, 0}, gone = {9, 0};
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
+    test_pair_open(&first, "delta:bits=4,incarnation=5", 1, 1, 64, DW_F32);
+    test_pair_open(&second, "delta:bits=4,incarnation=6", 1, 1, 64, DW_F32);
+    test_pair_open(&restored, "delta:bits=4,incarnation=6", 1, 1, 64, DW_F32);
+    test_pair_encode(&first, &key, &tx);
+    assert_int_equal(test_pair_decode(&first, &ty), DW_OK);
+    for (int i = 0; i < 20; i++) test_pair_encode(&second, &gone, &tx); /* they are lost */
+    dw_encoder_forget(second.encoder, gone);
+    dw_encode_options options = {.struct_size = sizeof options, .stateless = 1};
+    assert_int_equal(
+        dw_encode_with(second.encoder, &key, &tx, &options, second.frame, second.cap, &second.len),
+        DW_OK);
+    assert_int_equal(dw_decode(first.decoder, second.frame, second.len, &ty, second.reply,
+                               second.reply_cap, &second.reply_len),
+                     DW_OK);
+    for (int i = 0; i < 2; i++) {
+        test_pair_encode(&restored, &key, &tx);
+        assert_int_equal(dw_decode(first.decoder, restored.frame, restored.len, &ty, restored.reply,
+                                   restored.reply_cap, &restored.reply_len),
+                         i ? DW_OK : DW_ERR_STALE);
+        assert_int_equal(dw_encoder_feedback(restored.encoder, restored.reply, restored.reply_len),
+                         DW_OK);
+    }
+    test_pair_close(&restored);
+    test_pair_close(&second);
+    test_pair_close(&first);
+}
+
+/* The answer to a late frame of an incarnation that was replaced names no number of it. */
+static void an_incarnation_that_was_replaced_has_no_drop_number(void **state)
+{
+    float x[64] = {1}, y[64];
+    test_pair first, second;
+    const dw_key key = {1, 0}, other = {2, 0};
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
+    uint8_t late[1024];
+    dw_reply_entry entry;
+    test_pair_open(&first, "delta:bits=4,incarnation=5", 1, 1, 64, DW_F32);
+    test_pair_open(&second, "delta:bits=4,incarnation=6", 1, 1, 64, DW_F32);
+    test_pair_encode(&first, &key, &tx);
+    size_t late_len = first.len;
+    assert_true(late_len <= sizeof late);
+    memcpy(late, first.frame, late_len);
+    dw_encoder_forget(first.encoder, key);
+    test_pair_encode(&first, &other, &tx); /* announces that the key is gone */
+    assert_int_equal(test_pair_decode(&first, &ty), DW_OK);
+    test_pair_encode(&second, &other, &tx);
+    assert_int_equal(dw_decode(first.decoder, second.frame, second.len, &ty, second.reply,
+                               second.reply_cap, &second.reply_len),
+                     DW_OK);
+    assert_int_equal(dw_decode(first.decoder, late, late_len, &ty, first.reply, first.reply_cap,
+                               &first.reply_len),
+                     DW_ERR_STALE);
+    dw_reply_get_entry(first.reply, 0, &entry);
+    assert_int_equal(entry.held, 0);
+    assert_int_equal(entry.version, 0);
+    test_pair_close(&second);
+    test_pair_close(&first);
+}
+
 static void used_up_sequences_begin_a_new_incarnation(void **state)
 {
     float x[128] = {1}, y[128];
@@ -140,6 +208,8 @@ int main(void)
         cmocka_unit_test(equal_quotas_never_lock_a_key_out),
         cmocka_unit_test(a_lost_announcement_is_repeated),
         cmocka_unit_test(forgotten_keys_leave_nothing_behind),
+        cmocka_unit_test(a_copy_of_another_encoder_hides_no_drop_number),
+        cmocka_unit_test(an_incarnation_that_was_replaced_has_no_drop_number),
         cmocka_unit_test(used_up_sequences_begin_a_new_incarnation),
         cmocka_unit_test(a_key_whose_shape_changes_starts_anew),
     };

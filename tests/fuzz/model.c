@@ -455,9 +455,10 @@ static size_t write_reply(const model *m, const uint8_t *frame, const model_head
         model_put(at, 8, e.key.sample);
         model_put(at + 8, 4, e.key.slice);
         acked = acked && held && held->chain == chain_of(h, p, &e);
-        if (!held && is_dropped_since(m, h)) {
+        if ((!held || held->incarnation != h->incarnation) && is_dropped_since(m, h)) {
             model_put(at + 16, 8, h->incarnation);
             model_put(at + 24, 8, m->drop_number);
+            continue;
         }
         if (!held) continue;
         at[12] = 1;
