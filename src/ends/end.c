@@ -49,29 +49,17 @@ dw_channels dw_end_channels(const dw_end *end, const dw_profile *profile)
                             : dw_profile_channels(profile);
 }
 
-/* A config that was made of a text knows the digest of a profile, but not the profile; and forms
- * other than step have none. */
-static dw_status check_profile(const dw_config *config, const dw_params *params, dw_why *why)
+static dw_status complain(dw_why *why, const char *sentence)
 {
-    const char *wrong = NULL;
-    bool weighs = false;
-    for (int use = 0; use < DW_USES; use++) weighs = weighs || params->use[use].weighs;
-    if (config->profile && !weighs)
-        wrong =
-            "the config has a profile, which its codec does not use: profiles are for delta and "
-            "direct with form=step";
-    if (config->profile_digest && !config->profile)
-        wrong = "the option profile names a profile, but the config has none: set its field "
-                "`profile` (profile.h), or, in Python, give profile=";
-    if (wrong && why) snprintf(why->text, sizeof why->text, "%s", wrong);
-    return wrong ? DW_ERR_CONFIG : DW_OK;
+    if (why) snprintf(why->text, sizeof why->text, "%s", sentence);
+    return DW_ERR_CONFIG;
 }
 
-/* Resolves the options of a config. why may be NULL. */
-static dw_status resolve(dw_params *params, const dw_config *config, dw_why *why)
+static bool uses_profile(const dw_params *params)
 {
-    dw_status status = dw_params_resolve(params, config, DW_F32, why);
-    return status ? status : check_profile(config, params, why);
+    bool weighs = false;
+    for (int use = 0; use < DW_USES; use++) weighs = weighs || params->use[use].weighs;
+    return weighs;
 }
 
 /* Adds a copy of a profile. Plans refer to profiles, so the cache is cleared with the one that is
@@ -101,7 +89,10 @@ dw_status dw_end_learn(dw_end *end, const dw_profile *profile, dw_config *with)
     *with = end->config;
     with->profile = known ? known : profile;
     with->profile_digest = dw_profile_digest(profile);
-    dw_status status = resolve(&params, with, &end->why);
+    dw_status status = dw_params_resolve(&params, with, DW_F32, &end->why);
+    if (!status && profile && !uses_profile(&params))
+        status = complain(&end->why, "this codec has no use for a profile: profiles are for delta "
+                                     "and direct with form=step");
     if (status || !profile || known) return status;
     return add_profile(end, profile, &with->profile);
 }
@@ -112,7 +103,10 @@ static dw_status make(dw_end **made, size_t bytes, const dw_config *given,
     dw_config config;
     dw_params params;
     dw_status status = dw_config_take(&config, given, why);
-    if (!status) status = resolve(&params, &config, why);
+    if (!status) status = dw_params_resolve(&params, &config, DW_F32, why);
+    if (!status && config.profile_digest && !config.profile) /* it was made of a text */
+        status = complain(why, "the option profile names a profile, but the config has none: set "
+                               "its field `profile` (profile.h), or, in Python, give profile=");
     if (status) return status;
     dw_allocator allocator = dw_mem_allocator(&config.allocator);
     dw_end *end = dw_mem_allocate(&allocator, bytes);
