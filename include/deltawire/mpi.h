@@ -32,7 +32,8 @@ DW_API dw_status dw_mpi_create(dw_mpi **mpi, const void *communicator, dw_why *w
  * dw_mpi_create. Finalizes MPI if dw_mpi_create initialized it. If a peer was lost, collective
  * calls are impossible: then the communicator is not freed, MPI is not finalized, and the program
  * should end without finalizing it. The same holds if a link is still open: it keeps working, some
- * memory is not freed, and the other ranks wait for this one in vain. NULL is allowed. */
+ * memory is not freed, and the other ranks wait for this one in vain. After MPI_Finalize only
+ * memory is freed. NULL is allowed. */
 DW_API void dw_mpi_destroy(dw_mpi *mpi);
 
 /* Opens a link to every other rank, as a group of collective.h needs them. All ranks call it.

@@ -125,7 +125,9 @@ void dw_mpi_destroy(dw_mpi *mpi)
     int ends = mpi->ends;
     pthread_mutex_unlock(&mpi->lock);
     if (ends > 0) return; /* the threads of these links use the communicator, so nothing is freed */
-    if (!mpi->lost) {
+    int is_finalized = 0; /* by the program, too early: then no call of MPI is possible */
+    MPI_Finalized(&is_finalized);
+    if (!mpi->lost && !is_finalized) {
         clear_away(mpi);
         /* With MPICH before 4.2 over UCX and TCP, a rank that has finished its part of MPI_Finalize
          * no longer helps other ranks to close their connections, and those wait for ever

@@ -265,6 +265,15 @@ static void finalize(void)
     MPI_Finalize();
 }
 
+/* A program may finalize MPI before it destroys what it made over it. */
+static int destroy_after_finalize(void)
+{
+    MPI_Comm_free(&rig_program);
+    MPI_Finalize();
+    dw_mpi_destroy(rig_mpi);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -294,6 +303,7 @@ int main(int argc, char **argv)
     if (rig_me == rank || dw_mpi_size(rig_mpi) != 2)
         return fprintf(stderr, "rank %d of %d\n", rig_me, dw_mpi_size(rig_mpi));
     if (!strcmp(what, "death")) return lose_a_peer();
+    if (!strcmp(what, "finalized")) return destroy_after_finalize();
     failed = cmocka_run_group_tests_name("mpi ranks", tests, NULL, NULL) + run_mpi_opening() +
              run_mpi_strangers(&rig_program);
     MPI_Barrier(rig_program); /* the communicator still belongs to the program */

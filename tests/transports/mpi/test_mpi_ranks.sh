@@ -11,6 +11,11 @@ trap 'rm -rf "$folder"' EXIT
 code=$?
 [ $code -eq 0 ] || exit $code
 
+if ! "$here/mpirun.sh" "$@" "$folder" finalized; then
+    echo "FAILED: dw_mpi_destroy after MPI_Finalize"
+    exit 1
+fi
+
 # Launchers end a job when one of its ranks dies, unless they are told to let the others live.
 # Hydra's process on a host does not outlive a rank there, so two "hosts" are used.
 if [ "$mpi" = openmpi ]; then
