@@ -189,14 +189,16 @@ dw_status dw_tcp_check_congestion(const dw_transport_open *how, const dw_tcp_opt
 /* A machine that vanishes sends nothing, but the kernel can notice: by keepalive probes on an idle
  * connection, and otherwise by the age of unacknowledged data (TCP_USER_TIMEOUT). It should notice
  * well before peer_timeout_ms is over, so that time remains for a new connection: perhaps only this
- * one was forgotten, for instance by a NAT. */
+ * one was forgotten, for instance by a NAT. However long the timeout is, probes begin soon, so that
+ * NATs and firewalls do not forget an idle connection in the first place: some do after 20 s. */
 static void watch_for_silence(int fd, uint32_t peer_timeout_ms)
 {
     /* most_ms / 6000 is the largest value that TCP_KEEPINTVL takes. */
     uint32_t least_ms = 12000, most_ms = 6 * 32767 * 1000;
     unsigned total_ms = peer_timeout_ms / 4 < least_ms ? least_ms : peer_timeout_ms / 4;
     if (total_ms > most_ms) total_ms = most_ms;
-    int on = 1, idle_s = (int)(total_ms / 2000), probes = 3, between_s = (int)(total_ms / 6000);
+    int on = 1, idle_s = total_ms > 30000 ? 15 : (int)(total_ms / 2000), probes = 3,
+        between_s = (int)(total_ms / 6000);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &between_s, sizeof between_s);

@@ -108,7 +108,9 @@ void dw_tcp_gone(dw_tcp_end *end)
                     "has probably died",
                     peer, (unsigned long long)begun);
     } else if (error != 0) {
-        dw_tcp_fail(end, DW_ERR_PEER, "%s broke the connection (%s); its process has probably died",
+        dw_tcp_fail(end, DW_ERR_PEER,
+                    "%s broke the connection (%s); its process has probably died, or a firewall or "
+                    "NAT between has forgotten the connection",
                     peer, strerror(error));
     } else {
         dw_tcp_fail(end, DW_ERR_PEER,
