@@ -234,6 +234,11 @@ class Sender(Ends):
         if profile is not None:
             self.use_profile(profile)
 
+    def _use_none(self) -> None:
+        self.profile, self.profile_is_new = None, False
+        for end in self._weighed():
+            end.use_profile(None)
+
     def use_profile(self, profile: Profile) -> None:
         """The first tensors of later messages have this profile, which the next message carries."""
         for end in self._weighed():
@@ -253,7 +258,10 @@ class Sender(Ends):
         kind = WITHOUT_IDS if ids is None else WITH_IDS
         first = given[0] if given else None
         if self.fitting is not None and first is not None and is_coded(first):
-            self._use(self.fitting.sends(microbatch, tensors.samples(first)))
+            x = tensors.samples(first)
+            self._use(self.fitting.sends(microbatch, x))
+            if self.profile is not None and self.profile.channels != x.shape[-1]:
+                self._use_none()  # no row of x is finite
         made = [self._part(slot, tensor, ids, kind, places) for slot, tensor in enumerate(given)]
         if self.profile is not None and self.profile_is_new and made:
             made.insert(0, self._profile_part(self.profile))
@@ -302,7 +310,7 @@ class Sender(Ends):
         profile = Profile(saved["profile"].contiguous()) if fits else None
         super().load(saved)
         if profile is not None:
-            self.fitting = Fitting(saved["steps"], has_one=True)
+            self.fitting = Fitting(saved["steps"], profile.channels)
             self.use_profile(profile)
 
     def reset(self) -> None:
@@ -312,9 +320,7 @@ class Sender(Ends):
             end.reset()
         if self.fitting is not None:
             self.fitting = Fitting()
-            self.profile, self.profile_is_new = None, False
-            for end in self._weighed():
-                end.use_profile(None)
+            self._use_none()
 
 
 class Receiver(Ends):

@@ -28,11 +28,12 @@ class Fitting:
     activations and gradients of training steps 1, 2, 4, 8 and so on, when the next step begins or
     the state is saved.
 
-    Only steps count and not times, so a training that is repeated has the same profiles.
-    steps: training steps that have ended."""
+    A tensor with another number of channels begins anew. Only steps count and not times, so a
+    training that is repeated has the same profiles.
+    steps: training steps that have ended. channels: of the last profile; 0: there is none yet."""
 
-    def __init__(self, steps: int = 0, has_one: bool = False) -> None:
-        self.steps, self._has_one = steps, has_one
+    def __init__(self, steps: int = 0, channels: int = 0) -> None:
+        self.steps, self._channels = steps, channels
         self._sent: "dict[int, torch.Tensor]" = {}
         self._came: "dict[int, torch.Tensor]" = {}
 
@@ -42,8 +43,10 @@ class Fitting:
         rows = sum(other[..., 0].numel() for other in self._sent.values())
         if not self.steps & (self.steps + 1) and rows < ROWS:
             self._sent[microbatch] = x.detach()
-        first = None if self._has_one else _fit(_joined([x])[:, :ROWS])
-        self._has_one = self._has_one or first is not None
+        if self._channels == x.shape[-1]:
+            return None
+        first = _fit(_joined([x])[:, :ROWS])
+        self._channels = 0 if first is None else first.channels
         return first
 
     def came(self, microbatch: int, gradient: torch.Tensor) -> None:
@@ -59,7 +62,7 @@ class Fitting:
         if failed or not came:
             return None  # a step that has not trained does not count
         self.steps += 1
-        both = [at for at in sorted(sent) if at in came]
+        both = [at for at in sorted(sent) if at in came and sent[at].shape[-1] == self._channels]
         if not both:
             return None
         x, gradient = (_joined([of[at] for at in both])[:, :ROWS] for of in (sent, came))

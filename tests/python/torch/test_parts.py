@@ -185,6 +185,22 @@ def test_profiles_are_fitted_after_steps_that_have_trained():
     assert fitting.steps == 8 and Fitting().sends(0, x * float("nan")) is None
 
 
+def test_tensors_of_other_widths_get_profiles_of_their_own():
+    config = Config("delta:form=step,error=0.05")
+    sender = ends.Sender(config, None, 0, "1 to 2", "fit")
+    receiver = ends.Receiver(config, None, 0, profile="fit")
+    for step, width in enumerate((64, 64, 48, 48, 64, 32)):
+        sender.begin()
+        x = torch.randn(2, 40, width)
+        if step == 5:
+            x *= float("nan")
+        parts, kind = sender.parts([x], [1, 2])
+        assert (parts[0].how == PROFILE) == (step in (0, 1, 2, 4)), step
+        ((y,), _) = receiver.tensors(parts, kind)
+        assert step == 5 or (y - x).norm() < 0.1 * x.norm()
+        sender.came(0, [torch.randn(2, 40, width)])
+
+
 def test_ids_of_microbatches():
     cutter = ids.Cutter()
     assert cutter.cut(list(range(5)), 3, 0) == [0, 1, 2]
