@@ -26,22 +26,35 @@ bool dw_tensor_bytes(uint32_t n, uint32_t t, uint32_t c, dw_dtype dtype, uint64_
 
 /* Checks that the farthest element can be addressed without overflow, whatever strides the caller
  * set. */
-dw_status dw_tensor_check(const dw_tensor *tensor)
+dw_status dw_tensor_check_why(const dw_tensor *tensor, const char **why)
 {
     uint64_t rows, samples, reach, bytes;
+    *why = "its dtype is none of f32, f16 and bf16";
     if (!tensor || dw_dtype_bytes(tensor->dtype) == 0) return DW_ERR_ARGUMENT;
+    *why = "its address is not a multiple of the size of its elements: copy it";
     if ((uintptr_t)tensor->data % dw_dtype_bytes(tensor->dtype)) return DW_ERR_ARGUMENT;
+    *why = "it has no elements";
     if (tensor->n == 0 || tensor->t == 0 || tensor->c == 0) return DW_ERR_ARGUMENT;
-    if (tensor->stride_t < (int64_t)tensor->c && tensor->t > 1) return DW_ERR_ARGUMENT;
+    *why = "a stride is negative: make it contiguous";
     if (tensor->stride_n < 0 || tensor->stride_t < 0) return DW_ERR_ARGUMENT;
+    *why = "its tokens overlap, as their stride is smaller than the number of channels: make it "
+           "contiguous";
+    if (tensor->stride_t < (int64_t)tensor->c && tensor->t > 1) return DW_ERR_ARGUMENT;
     /* The limit is computed for f32, the widest dtype, so that a conversion of the same shape
      * cannot exceed it either. */
+    *why = "its extents or strides are too large to be addressed";
     if (!dw_tensor_bytes(tensor->n, tensor->t, tensor->c, DW_F32, &bytes)) return DW_ERR_LIMIT;
     if (!dw_size_multiply(tensor->t - 1, (uint64_t)tensor->stride_t, &rows) ||
         !dw_size_multiply(tensor->n - 1, (uint64_t)tensor->stride_n, &samples) ||
         !dw_size_add(rows, samples, &reach) || reach > PTRDIFF_MAX / 8)
         return DW_ERR_LIMIT;
     return DW_OK;
+}
+
+dw_status dw_tensor_check(const dw_tensor *tensor)
+{
+    const char *why;
+    return dw_tensor_check_why(tensor, &why);
 }
 
 /* Samples do not overlap if they lie one behind the other, or if they are interleaved token by

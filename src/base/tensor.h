@@ -8,6 +8,8 @@
 #include "base/mem.h"
 
 dw_status dw_tensor_check(const dw_tensor *tensor);
+/* The same; *why: what is wrong, as the end of a sentence that begins with the tensor's name. */
+dw_status dw_tensor_check_why(const dw_tensor *tensor, const char **why);
 
 /* Bytes of n*t*c elements; false where they exceed PTRDIFF_MAX. */
 bool dw_tensor_bytes(uint32_t n, uint32_t t, uint32_t c, dw_dtype dtype, uint64_t *bytes);

@@ -103,8 +103,7 @@ static dw_status make_view(dw_dlpack_view *view, const dl_tensor *from, bool row
                         .c = (uint32_t)e.extent[3],
                         .stride_n = e.extent[0] > 1 ? e.stride[0] : tokens * e.extent[3],
                         .stride_t = tokens > 1 ? stride_t : e.extent[3]};
-    *why = "check its alignment, strides and size";
-    status = dw_tensor_check(&tensor);
+    status = dw_tensor_check_why(&tensor, why);
     if (status) return status;
     *view = (dw_dlpack_view){tensor, from->device_type, from->device_id, stream};
     return DW_OK;

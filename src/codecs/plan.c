@@ -291,9 +291,14 @@ const char *dw_plans_bad_entry(const dw_plans *plans, const dw_entry *entry)
     return NULL;
 }
 
-dw_status dw_plan_too_large(dw_why *why)
+dw_status dw_plan_too_large(const dw_plan *plan, dw_why *why)
 {
-    if (why) snprintf(why->text, sizeof why->text, "the shape is too large to be encoded");
+    if (why)
+        snprintf(
+            why->text, sizeof why->text,
+            "a sample of %u x %u values is too large for the form %s (some take at most 2^31): "
+            "encode it as several samples or slices of it",
+            (unsigned)plan->t, (unsigned)plan->c, plan->form ? plan->form->name : "");
     return DW_ERR_LIMIT;
 }
 

@@ -115,7 +115,7 @@ dw_status dw_plans_make(dw_plans *plans, const dw_config *config, dw_dtype x, ui
                         uint32_t c, dw_why *why);
 
 /* Returns LIMIT, with a sentence: for plan functions of forms and stages. */
-dw_status dw_plan_too_large(dw_why *why);
+dw_status dw_plan_too_large(const dw_plan *plan, dw_why *why);
 
 /* The plans of the last few shapes. */
 enum { DW_PLANS_KEPT = 4 };

@@ -263,7 +263,7 @@ static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *re
 static dw_status plan(dw_plan *made, dw_why *why)
 {
     dw_sparse s;
-    if (!dw_sparse_of(made, &s)) return dw_plan_too_large(why);
+    if (!dw_sparse_of(made, &s)) return dw_plan_too_large(made, why);
     made->payload_bytes = s.plain_bytes;
     made->layout = (dw_layout){.t = made->t, .c = made->c};
     made->chunks = 1;

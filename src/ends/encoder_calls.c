@@ -13,12 +13,12 @@ dw_status dw_encoder_check_tensor(dw_encoder *encoder, const dw_tensor *x)
     if (x->n == 0)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
                                "x has no samples (n is 0): there is nothing to encode");
-    dw_status status = dw_tensor_check(x);
-    if (status)
-        return dw_encoder_fail(
-            encoder, status,
-            "x is not a valid tensor: check its dtype, alignment, shape and strides");
-    return DW_OK;
+    const char *why;
+    dw_status status = dw_tensor_check_why(x, &why);
+    if (!status) return DW_OK;
+    snprintf(encoder->end.why.text, sizeof encoder->end.why.text, "x is not a valid tensor: %s",
+             why);
+    return status;
 }
 
 /* Drops a booked frame, whose sequence number can be used again. */
