@@ -49,7 +49,7 @@ class Variant:
         layer = layer_of(given.layer, given.width)
         stage = PipelineStage(layer, given.rank, 2, torch.device("cpu"))
         if config is not None:
-            compress_stage(stage, forward=config[0], backward=config[1])
+            compress_stage(stage, forward=config[0], backward=config[1], profiles={})
         self.schedule = Schedule1F1B(
             stage, given.microbatches, loss_fn=lambda made, wanted: (made - wanted).square().mean()
         )

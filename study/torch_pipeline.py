@@ -73,7 +73,7 @@ def tune(rank, args, seed, config, states, text):
     half.load_state_dict(states[rank])
     stage = PipelineStage(half, rank, 2, torch.device("cpu"))
     if config is not None:
-        compress_stage(stage, forward=config[0], backward=config[1])
+        compress_stage(stage, forward=config[0], backward=config[1], profiles={})
     schedule = Schedule1F1B(stage, args.microbatches, loss_fn=small_gpt.loss_of)
     optimizer = torch.optim.AdamW(half.parameters(), lr=args.rate)
     x, y = small_gpt.samples(args.samples, args.length, text)

@@ -56,12 +56,13 @@ DW_API dw_tensor dw_profile_values(const dw_profile *profile);
 
 /* use: the encoder's later frames have this profile, or none where it is NULL, in place of the one
  * before; what is held of keys stays as it is, and is the base of what follows. The decoder must
- * have been given the profile with dw_decoder_add_profile before such a frame arrives. It then
- * takes frames with any of the last four profiles that were added, and with that of its config.
- * Frames may need the room that dw_frame_bound returns for a config with a profile. Both functions
- * copy the profile. Errors, with a sentence in dw_encoder_why or dw_decoder_why,
- * after which nothing has changed: ARGUMENT where a frame is in flight or captured, CONFIG where
- * the config's form is not step, or cannot have a profile, NO_MEMORY. */
+ * have been given the profile with dw_decoder_add_profile before such a frame arrives. It takes
+ * frames with any of the last four different profiles that were added, and those that its config
+ * stands for: with the config's profile, or without one if it has none. Frames may need the room
+ * that dw_frame_bound returns for a config with a profile. Both functions copy the profile. Errors,
+ * with a sentence in dw_encoder_why or dw_decoder_why, after which nothing has changed: ARGUMENT
+ * where a frame is in flight or captured, CONFIG where the config's form is not step, or cannot
+ * have a profile, NO_MEMORY. */
 DW_API dw_status dw_encoder_use_profile(dw_encoder *encoder, const dw_profile *profile);
 DW_API dw_status dw_decoder_add_profile(dw_decoder *decoder, const dw_profile *profile);
 #ifdef __cplusplus

@@ -137,7 +137,8 @@ dw_status dw_arrival_agrees(dw_decode_ticket *t)
         dw_params_difference(&own, header->codec, block_of(t->frame), header->n_parameters, differs,
                              sizeof differs);
         snprintf(decoder->end.why.text, sizeof decoder->end.why.text,
-                 "the frame was encoded with %s: give both ends the same config", differs);
+                 "the frame was encoded with %s: give both ends the same config%s", differs,
+                 profile_of(t) ? ", and the decoder each profile that the encoder uses" : "");
         return DW_ERR_MISMATCH;
     }
     if (header->n != y->n || header->t != y->t || header->c != y->c) {

@@ -96,7 +96,7 @@ def _of_rank(
     half = halves(models.load(NAME, folder, f32))[rank]
     stage = PipelineStage(half, rank, world, torch.device("cpu"))
     forward, backward = ("raw:f32" if codec == RAW else codec for codec in pair.split("/"))
-    fits = "fit" if forward.endswith(profiles.FIT) else None
+    fits = "fit" if forward.endswith(profiles.FIT) else {}
     compress_stage(stage, forward=profiles.plain(forward), backward=backward, profiles=fits)
     schedule = ScheduleGPipe(stage, 1, loss_fn=loss_of)
     optimizer = torch.optim.AdamW(half.parameters(), lr=rate)

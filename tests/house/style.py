@@ -14,7 +14,7 @@ FILE_LINES = 620  # "about 500"
 PUBLIC_HEADER_LINES = 1870  # all public headers together, except those below
 # A header of a layer that most programs do not use has a limit of its own: readers of the others
 # need not know it, so it should not take their lines.
-OWN_HEADER_LINES = {"collective.h": 260, "profile.h": 70}
+OWN_HEADER_LINES = {"collective.h": 260, "profile.h": 75}
 COLUMNS_MARK = ":columns"  # marks exceptions for format.py
 WORDS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 

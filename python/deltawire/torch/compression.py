@@ -207,16 +207,18 @@ class Compression:
             stage.give_up(RuntimeError("an exception ended the schedule between two stages"))
         if self._failed:
             self._recover()
+        for side in (self.before, self.after):
+            if side:
+                side.sender.begin(self._failed)
         self.step += 1
         self.ids.clear()
         self._given.clear()
         self._cutter = Cutter()
-        failed, self._failed, self._encoded = self._failed, False, False
+        self._failed = self._encoded = False
         for side in (self.before, self.after):
             if side:
                 side.early.clear()
                 side.places.clear()
-                side.sender.begin(failed)
         self._end.begin(self)
 
     def _recover(self) -> None:
@@ -328,7 +330,9 @@ class Compression:
         if tensors:
             self._encoded = True
         places = side.places.pop(microbatch, None) if side is self.before else None
-        parts, kind = side.sender.parts(tensors, ids, places, microbatch)
+        parts, kind = side.sender.parts(
+            tensors, ids, places, microbatch, self.stage.has_backward
+        )
         if side is self.after:
             self._keep_places(side, microbatch, parts, kind)
         told = self._told(side, parts, ids)
@@ -411,6 +415,7 @@ class Compression:
         while microbatch not in side.early:
             data = side.lane.take()
             came = message.unpack(data)
+            side.receiver.learn(came.parts)
             if came.step < self.step:
                 continue  # belongs to a step that failed
             if came.kind == ABORT:

@@ -214,7 +214,8 @@ class Sender(Ends):
 
     make = Encoder
     word = "the encoder"
-    profile_is_new = False  # the receiver does not have it yet
+    profile_is_new = False  # the next message carries it
+    _is_delivered = False  # a gradient has come back of what had it
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -222,12 +223,16 @@ class Sender(Ends):
 
     def begin(self, failed: bool = False) -> None:
         """A step begins. failed: the one before did not end."""
-        if self.fitting is not None:
-            self._use(self.fitting.begins(failed))
+        if self.fitting is None:
+            return
+        self._use(self.fitting.begins(failed))
+        if not self._is_delivered and self.profile is not None:
+            self.profile_is_new = True  # a message that was lost may have carried it
 
     def came(self, microbatch: int, gradients: "Sequence[torch.Tensor]") -> None:
         """The gradients of tensors that were sent have arrived."""
-        if self.fitting is not None and gradients and gradients[0] is not None:
+        self._is_delivered = not self.profile_is_new
+        if self.fitting is not None and gradients and is_coded(gradients[0]):
             self.fitting.came(microbatch, tensors.samples(gradients[0]))
 
     def _use(self, profile: Optional[Profile]) -> None:
@@ -243,7 +248,7 @@ class Sender(Ends):
         """The first tensors of later messages have this profile, which the next message carries."""
         for end in self._weighed():
             end.use_profile(profile)
-        self.profile, self.profile_is_new = profile, True
+        self.profile, self.profile_is_new, self._is_delivered = profile, True, False
 
     def parts(
         self,
@@ -251,15 +256,17 @@ class Sender(Ends):
         ids: "Optional[list[int]]",
         places: Optional[Places] = None,
         microbatch: int = 0,
+        trains: bool = True,
     ) -> "tuple[list[Part], int]":
         """Returns the parts and the kind of the message. Errors: those of encode.
 
+        trains: gradients will come back.
         places: the elements that are sent of a gradient. None: all."""
         kind = WITHOUT_IDS if ids is None else WITH_IDS
-        first = given[0] if given else None
-        if self.fitting is not None and first is not None and is_coded(first):
-            x = tensors.samples(first)
-            self._use(self.fitting.sends(microbatch, x))
+        if self.fitting is not None and given and is_coded(given[0]):
+            given = [given[0].detach().cpu(), *given[1:]]  # copied only once
+            x = tensors.samples(given[0])
+            self._use(self.fitting.sends(microbatch, x, trains))
             if self.profile is not None and self.profile.channels != x.shape[-1]:
                 self._use_none()  # no row of x is finite
         made = [self._part(slot, tensor, ids, kind, places) for slot, tensor in enumerate(given)]
@@ -337,15 +344,18 @@ class Receiver(Ends):
 
         places: the elements that arrive of a gradient; all others are 0. None: all arrive."""
         self.ids: "Optional[list[int]]" = None
-        if parts and parts[0].how == PROFILE:
-            self._learn(parts[0])
-            parts = parts[1:]
+        if parts and parts[0].how == PROFILE and self.fits:
+            parts = parts[1:]  # which learn has taken
         made = [self._tensor(slot, part, kind, places) for slot, part in enumerate(parts)]
         return made, self.ids
 
-    def _learn(self, part: Part) -> None:
-        """Takes a profile that frames have from now on."""
-        values = tensors.from_exact(part.dtype, part.shape, part.data) if self.fits else None
+    def learn(self, parts: "Sequence[Part]") -> None:
+        """Takes the profile that a message carries, when it arrives: a later one, which has it, too,
+        may be decoded before. Errors: FORMAT."""
+        if not parts or parts[0].how != PROFILE or not self.fits:
+            return
+        part = parts[0]
+        values = tensors.from_exact(part.dtype, part.shape, part.data)
         try:
             profile = None if values is None else Profile(values.float())
         except DeltawireError:
@@ -389,7 +399,7 @@ class Receiver(Ends):
         try:
             done = self._end(kind, slot).decode(part.data, view, reply=False)
         except DeltawireError as error:
-            if error.status in (Status["BASE"], Status["STATE"], Status["STALE"]):
+            if error.status.name in ("BASE", "STATE", "STALE", "MISMATCH"):
                 raise DeltawireError(
                     error.status,
                     f"{error.why}; sender and receiver have different states: load the compression "

@@ -12,14 +12,17 @@ from deltawire.profile import Profile
 ROWS = 4096  # of a step, to which a profile is fitted; more make it no better
 
 
-def _joined(given: "list[torch.Tensor]") -> torch.Tensor:
-    return torch.cat([x.detach().to("cpu", torch.float32).flatten(0, -2) for x in given])[None]
+def _rows(x: torch.Tensor, most: int) -> torch.Tensor:
+    """A copy of the first rows of x, (..., C)."""
+    return x.detach().flatten(0, -2)[:most].to("cpu", torch.float32, copy=True)
 
 
 def _fit(x: torch.Tensor, gradient: Optional[torch.Tensor] = None) -> Optional[Profile]:
     try:
-        return Profile.fit(x, gradient)
-    except DeltawireError:
+        return Profile.fit(x[None], None if gradient is None else gradient[None])
+    except DeltawireError as error:
+        if error.status.name != "ARGUMENT":
+            raise
         return None  # no row is finite
 
 
@@ -35,25 +38,25 @@ class Fitting:
     def __init__(self, steps: int = 0, channels: int = 0) -> None:
         self.steps, self._channels = steps, channels
         self._sent: "dict[int, torch.Tensor]" = {}
-        self._came: "dict[int, torch.Tensor]" = {}
+        self._came: "dict[int, Optional[torch.Tensor]]" = {}
 
-    def sends(self, microbatch: int, x: torch.Tensor) -> Optional[Profile]:
-        """Before x, (..., C), is sent. Returns the profile that is in force from now on; None: the
-        same as before."""
-        rows = sum(other[..., 0].numel() for other in self._sent.values())
-        if not self.steps & (self.steps + 1) and rows < ROWS:
-            self._sent[microbatch] = x.detach()
+    def sends(self, microbatch: int, x: torch.Tensor, trains: bool = True) -> Optional[Profile]:
+        """Before x, (..., C), is sent. trains: whether it has a gradient. Returns the profile that
+        is in force from now on; None: the same as before."""
+        left = ROWS - sum(len(rows) for rows in self._sent.values())
+        if trains and left > 0 and not self.steps & (self.steps + 1):
+            self._sent[microbatch] = _rows(x, left)
         if self._channels == x.shape[-1]:
             return None
-        first = _fit(_joined([x])[:, :ROWS])
+        first = _fit(_rows(x, ROWS))
         self._channels = 0 if first is None else first.channels
         return first
 
     def came(self, microbatch: int, gradient: torch.Tensor) -> None:
-        """The gradient of a microbatch has arrived."""
-        x = self._sent.get(microbatch)
-        if x is None or x.shape == gradient.shape:
-            self._came[microbatch] = gradient.detach()
+        """The gradient of what was sent for a microbatch has arrived."""
+        rows, given = self._sent.get(microbatch), gradient.detach().flatten(0, -2)
+        fits = rows is not None and given.shape[-1] == rows.shape[-1] and len(given) >= len(rows)
+        self._came[microbatch] = _rows(gradient, len(rows)) if rows is not None and fits else None
 
     def begins(self, failed: bool = False) -> Optional[Profile]:
         """A step begins. failed: the one before did not end. Returns as sends does."""
@@ -62,8 +65,8 @@ class Fitting:
         if failed or not came:
             return None  # a step that has not trained does not count
         self.steps += 1
-        both = [at for at in sorted(sent) if at in came and sent[at].shape[-1] == self._channels]
+        both = [(x, came.get(at)) for at, x in sorted(sent.items())]
+        both = [(x, g) for x, g in both if g is not None and x.shape[-1] == self._channels]
         if not both:
             return None
-        x, gradient = (_joined([of[at] for at in both])[:, :ROWS] for of in (sent, came))
-        return _fit(x, gradient)
+        return _fit(*(torch.cat(rows) for rows in zip(*both)))

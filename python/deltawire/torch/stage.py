@@ -40,6 +40,7 @@ class Added:
         config: the text of the config.
         messages, message_bytes: the messages, and their size, including frames, ids and headers.
         frame_bytes: the size of the frames. tensor_bytes: the size of the tensors, uncompressed.
+        profile_bytes: the size of the profiles of channels.
         exact_tensors: the number of tensors sent without compression, because no codec accepts
             them: integers, or a first dimension that is not the number of samples.
         samples, key_entries, delta_entries, stateless_entries, skipped_entries: the number of

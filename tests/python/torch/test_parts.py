@@ -164,8 +164,8 @@ def test_profiles_in_messages_that_make_no_sense_are_refused():
     for part in (of_profile(4, 64), of_profile(1, 64, float("nan")), cut):
         receiver = ends.Receiver(stepped, None, 0, profile="fit")
         with pytest.raises(DeltawireError, match="invalid tensor"):
-            receiver.tensors([part], WITH_IDS)
-        receiver.tensors([of_profile(3, 64)], WITH_IDS)
+            receiver.learn([part])
+        receiver.learn([of_profile(3, 64)])
     with pytest.raises(DeltawireError, match="invalid tensor"):
         ends.Receiver(stepped, None, 0).tensors([of_profile(3, 64)], WITH_IDS)
     with pytest.raises(DeltawireError, match="invalid tensor"):  # only in front of all others
@@ -196,9 +196,32 @@ def test_tensors_of_other_widths_get_profiles_of_their_own():
             x *= float("nan")
         parts, kind = sender.parts([x], [1, 2])
         assert (parts[0].how == PROFILE) == (step in (0, 1, 2, 4)), step
+        receiver.learn(parts)
         ((y,), _) = receiver.tensors(parts, kind)
         assert step == 5 or (y - x).norm() < 0.1 * x.norm()
         sender.came(0, [torch.randn(2, 40, width)])
+
+
+def test_a_profile_is_sent_again_until_a_gradient_has_come_back():
+    sender = ends.Sender(Config("direct:form=step"), None, 0, "1 to 2", "fit")
+    x = torch.randn(2, 40, 64)
+    for step in range(3):  # evaluations: the message may have been lost
+        sender.begin()
+        assert sender.parts([x], None, trains=False)[0][0].how == PROFILE
+    assert sender.parts([x], None, trains=False)[0][0].how == FRAME  # in one step only once
+    for step in range(4):
+        sender.begin()
+        assert (sender.parts([x], [1, 2])[0][0].how == PROFILE) == (step in (0, 1, 2))
+        sender.came(0, [torch.randn(2, 40, 64)])
+
+
+def test_first_tensors_without_rows_are_no_matter():
+    """A loss of each sample is sent as it is, and its gradient fits nothing."""
+    sender = ends.Sender(Config("direct:form=step"), None, 0, "1 to 2", "fit")
+    for loss in (torch.randn(8), torch.tensor(1.0)):
+        sender.begin()
+        assert [part.how for part in sender.parts([loss], [1, 2])[0]] == [EXACT]
+        sender.came(0, [torch.ones_like(loss)])
 
 
 def test_ids_of_microbatches():

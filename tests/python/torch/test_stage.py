@@ -181,7 +181,7 @@ def test_profiles_are_fitted_and_sent_along(ranks, name, forward):
 @needs_eval
 def test_evaluation_has_the_fitted_profile_and_fits_none(ranks):
     answers = ranks.run(2, evaluated_with_fitted_profiles)
-    assert sent(answers[0][0])["profile_bytes"] == 3 * 6 * 64
+    assert sent(answers[0][0])["profile_bytes"] == 4 * 6 * 64
     found = answers[1][1]
     assert found[0] == found[1]
 
