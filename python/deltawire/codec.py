@@ -79,7 +79,7 @@ class Codec(Owned):
 
     @property
     def config(self) -> Config:
-        """The Config that the object was made with; of an encoder, with the profile that it uses."""
+        """The Config that it was made with; of an encoder, with the profile that it uses."""
         return self._config
 
     def close(self) -> None:
