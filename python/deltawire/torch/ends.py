@@ -350,8 +350,8 @@ class Receiver(Ends):
         return made, self.ids
 
     def learn(self, parts: "Sequence[Part]") -> None:
-        """Takes the profile that a message carries, when it arrives: later messages, whose frames have
-        it, too, may be decoded before. Errors: FORMAT."""
+        """Takes the profile that a message carries, when it arrives, because later messages, whose
+        frames have it, too, may be decoded before it. Errors: FORMAT."""
         if not parts or parts[0].how != PROFILE or not self.fits:
             return
         part = parts[0]
