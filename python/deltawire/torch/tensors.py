@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import Any, Optional
 
 import torch
@@ -78,14 +79,11 @@ def exact(tensor: torch.Tensor) -> bytes:
 def from_exact(dtype: int, shape: "tuple[int, ...]", data: memoryview) -> Optional[torch.Tensor]:
     """Makes a tensor of such a copy. Returns None if dtype, shape and size do not match."""
     kind = OF_NUMBER.get(dtype)
-    if kind is None:
+    if kind is None or math.prod(shape) * kind.itemsize != len(data):
         return None
     made = torch.empty(shape, dtype=kind)
-    room = as_bytes(made)
-    if len(room) != len(data):
-        return None
     if len(data):
-        room[:] = data
+        as_bytes(made)[:] = data
     return made
 
 

@@ -202,6 +202,12 @@ def test_tensors_of_other_widths_get_profiles_of_their_own():
         sender.came(0, [torch.randn(2, 40, width)])
 
 
+def test_a_shape_without_its_data_takes_no_memory():
+    for shape in ((2**31, 2**31), (2**20, 2**20), (3,)):
+        assert tensors.from_exact(1, shape, memoryview(b"data")) is None
+    assert tensors.from_exact(1, (0, 2**31), memoryview(b"")).shape == (0, 2**31)
+
+
 def test_a_profile_is_sent_again_until_a_gradient_has_come_back():
     sender = ends.Sender(Config("direct:form=step"), None, 0, "1 to 2", "fit")
     x = torch.randn(2, 40, 64)
