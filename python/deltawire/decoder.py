@@ -206,8 +206,8 @@ class Decoder(Codec):
         return unpack(self._keys)
 
     def add_profile(self, profile: Profile) -> None:
-        """Frames with this profile of channels can be decoded from now on, beside those with the
-        config's own and the last three that were added before.
+        """Frames with this profile of channels can be decoded from now on. A decoder knows the one
+        of its config and the last four different ones that were added.
 
         Errors: CONFIG (the form is not step, or cannot have a profile), ARGUMENT (a frame is in
         flight on a GPU), NO_MEMORY.

@@ -457,7 +457,7 @@ static dw_status plan(dw_plan *made, dw_why *why)
     uint64_t n, bytes;
     if (!dw_size_multiply(made->t, made->c, &n) || !dw_size_multiply(n, 2, &bytes) ||
         bytes > PTRDIFF_MAX - 4096)
-        return dw_plan_too_large(made, why);
+        return dw_plan_too_large(made, 0, why);
     made->layout = (dw_layout){.t = made->t, .c = made->c};
     made->payload_bytes = front_of(made) + dw_round_up(n, 16);
     made->chunks = (n + CHUNK - 1) / CHUNK;

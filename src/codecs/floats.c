@@ -293,7 +293,7 @@ static dw_status plan(dw_plan *made, dw_why *why)
     if (!dw_size_multiply(made->t, made->c, &elements) ||
         !dw_size_multiply(elements, dw_dtype_bytes(made->params.dtype), &bytes) ||
         bytes > PTRDIFF_MAX)
-        return dw_plan_too_large(made, why);
+        return dw_plan_too_large(made, 0, why);
     made->payload_bytes = dw_round_up(bytes, 16);
     made->chunks = 1;
     /* On a device the work is divided into the stretches of the state digest, since there are no

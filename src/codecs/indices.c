@@ -338,7 +338,7 @@ const char *dw_sparse_read(const dw_sparse_reader *reader, const uint8_t *payloa
 static dw_status plan(dw_plan *made, dw_why *why)
 {
     dw_sparse s;
-    if (!dw_sparse_of(made, &s)) return dw_plan_too_large(made, why);
+    if (!dw_sparse_of(made, &s)) return dw_plan_too_large(made, DW_SPARSE_LARGEST, why);
     made->plain_bytes = s.plain_bytes;
     made->size_varies = !made->params.is_random;
     if (made->size_varies) {

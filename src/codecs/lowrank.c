@@ -396,7 +396,7 @@ static dw_status plan(dw_plan *made, dw_why *why)
 {
     shape s;
     bool rank_fits;
-    if (!shape_of(made, &s, &rank_fits)) return dw_plan_too_large(made, why);
+    if (!shape_of(made, &s, &rank_fits)) return dw_plan_too_large(made, 0, why);
     if (!rank_fits) {
         if (why)
             snprintf(why->text, sizeof why->text,

@@ -124,7 +124,7 @@ static dw_status plan(dw_plan *made, dw_why *why)
     dw_element_facts facts = dw_element_facts_of(params->element);
     if (!dw_layout_make_mx(&made->layout, made->t, made->c, params->element, facts.bits,
                            params->chooses))
-        return dw_plan_too_large(made, why);
+        return dw_plan_too_large(made, 0, why);
     made->payload_bytes = made->layout.payload_bytes;
     made->chunks = dw_layout_chunks(&made->layout);
     return dw_rotation_plan(made, why);

@@ -291,14 +291,15 @@ const char *dw_plans_bad_entry(const dw_plans *plans, const dw_entry *entry)
     return NULL;
 }
 
-dw_status dw_plan_too_large(const dw_plan *plan, dw_why *why)
+dw_status dw_plan_too_large(const dw_plan *plan, uint64_t most, dw_why *why)
 {
+    char limit[48] = "";
+    if (most) snprintf(limit, sizeof limit, ", which takes at most %llu", (unsigned long long)most);
     if (why)
-        snprintf(
-            why->text, sizeof why->text,
-            "a sample of %u x %u values is too large for the form %s (some take at most 2^31): "
-            "encode it as several samples or slices of it",
-            (unsigned)plan->t, (unsigned)plan->c, plan->form ? plan->form->name : "");
+        snprintf(why->text, sizeof why->text,
+                 "a sample of %u x %u values is too large for the form %s%s: encode it as several "
+                 "samples, or as slices of one",
+                 (unsigned)plan->t, (unsigned)plan->c, plan->form ? plan->form->name : "", limit);
     return DW_ERR_LIMIT;
 }
 

@@ -114,8 +114,9 @@ void dw_params_difference(const dw_params *own, uint8_t codec, const uint8_t *bl
 dw_status dw_plans_make(dw_plans *plans, const dw_config *config, dw_dtype x, uint32_t t,
                         uint32_t c, dw_why *why);
 
-/* Returns LIMIT, with a sentence: for plan functions of forms and stages. */
-dw_status dw_plan_too_large(const dw_plan *plan, dw_why *why);
+/* Returns LIMIT, with a sentence: for plan functions of forms and stages. most: how many values a
+ * sample may have; 0: only the address space limits it. */
+dw_status dw_plan_too_large(const dw_plan *plan, uint64_t most, dw_why *why);
 
 /* The plans of the last few shapes. */
 enum { DW_PLANS_KEPT = 4 };

@@ -42,7 +42,7 @@ bool dw_skip_fits(const dw_plans *plans, const dw_kernels *kernels, const void *
 static dw_status plan(dw_plan *made, dw_why *why)
 {
     uint64_t bytes = (uint64_t)made->t * made->c;
-    if (bytes > PTRDIFF_MAX / 4) return dw_plan_too_large(made, why);
+    if (bytes > PTRDIFF_MAX / 4) return dw_plan_too_large(made, 0, why);
     made->payload_bytes = 0;
     made->chunks = 1;
     return DW_OK;

@@ -21,9 +21,6 @@
 #include "codecs/selection.h"
 #include "codecs/tiles.h"
 
-/* Places are stored in 32 bits. */
-#define LARGEST_SAMPLE (UINT64_C(1) << 31)
-
 /* How many of n values are sent or are candidates: a part in millionths, rounded up. */
 static uint64_t part_of(uint64_t n, uint64_t part)
 {
@@ -34,7 +31,7 @@ bool dw_sparse_of(const dw_plan *plan, dw_sparse *s)
 {
     const dw_form_params *params = &plan->params;
     *s = (dw_sparse){.n = (uint64_t)plan->t * plan->c};
-    if (s->n > LARGEST_SAMPLE) return false;
+    if (s->n > DW_SPARSE_LARGEST) return false;
     s->draws = params->mask != 0;
     s->m = s->draws ? part_of(s->n, params->mask) : s->n;
     s->chunk = params->chunk && params->chunk < s->m ? params->chunk : s->m;
@@ -263,7 +260,7 @@ static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *re
 static dw_status plan(dw_plan *made, dw_why *why)
 {
     dw_sparse s;
-    if (!dw_sparse_of(made, &s)) return dw_plan_too_large(made, why);
+    if (!dw_sparse_of(made, &s)) return dw_plan_too_large(made, DW_SPARSE_LARGEST, why);
     made->payload_bytes = s.plain_bytes;
     made->layout = (dw_layout){.t = made->t, .c = made->c};
     made->chunks = 1;

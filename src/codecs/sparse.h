@@ -25,6 +25,9 @@
 #include "codecs/plan.h"
 #include "wire/bytes.h"
 
+/* How many values a sample may have: places are stored in 32 bits. */
+#define DW_SPARSE_LARGEST (UINT64_C(1) << 31)
+
 typedef struct dw_sparse {
     uint64_t n, m, k;
     uint64_t chunk, keep; /* candidates of a chunk; which part of them is sent, in millionths */

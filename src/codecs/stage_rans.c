@@ -281,7 +281,7 @@ static dw_status plan(dw_plan *made, dw_why *why)
                 dw_size_add(made->scratch_bytes, starts_bytes(layout), &made->scratch_bytes) &&
                 dw_size_add(made->payload_bytes, p.blocks_at - p.front, &made->payload_bytes) &&
                 made->payload_bytes <= PTRDIFF_MAX;
-    return fits ? DW_OK : dw_plan_too_large(made, why);
+    return fits ? DW_OK : dw_plan_too_large(made, 0, why);
 }
 
 const dw_stage dw_stage_rans = {

@@ -437,7 +437,7 @@ static dw_status plan(dw_plan *made, dw_why *why)
 {
     const dw_form_params *params = &made->params;
     if (!dw_layout_make_step(&made->layout, made->t, made->c, params->group, params->dithers))
-        return dw_plan_too_large(made, why);
+        return dw_plan_too_large(made, 0, why);
     made->layout.weighs = params->weighs;
     made->payload_bytes = made->layout.payload_bytes;
     made->chunks = dw_layout_chunks(&made->layout);

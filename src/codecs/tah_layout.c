@@ -41,7 +41,7 @@ dw_status dw_tah_of(const dw_plan *plan, dw_tah *tah, dw_why *why)
     tah->per_token = plan->c / g;
     tah->rows = DW_TILE_ELEMENTS / g;
     tah->n = (uint64_t)plan->t * tah->per_token;
-    if (tah->n > MOST_TILES) return dw_plan_too_large(plan, why);
+    if (tah->n > MOST_TILES) return dw_plan_too_large(plan, MOST_TILES * g, why);
     tah->kind[DW_TAH_WIDE] = (tah->n * plan->params.share + DW_KEEP_ALL - 1) / DW_KEEP_ALL;
     tah->kind[DW_TAH_NARROW] = tah->n - tah->kind[DW_TAH_WIDE];
     uint64_t units = (tah->n + tah->rows - 1) / tah->rows;

@@ -11,13 +11,16 @@ static dw_status check_tensor(dw_decoder *decoder, const dw_tensor *y)
     if (y->n == 0)
         return dw_decoder_fail(decoder, DW_ERR_ARGUMENT,
                                "y has no samples (n is 0): there is nothing to decode into");
-    dw_status status = dw_tensor_check(y);
-    if (!status && dw_tensor_overlaps(y)) status = DW_ERR_ARGUMENT;
-    if (status)
-        return dw_decoder_fail(
-            decoder, status,
-            "y is not a valid tensor to write to: check its dtype, alignment, shape and strides");
-    return DW_OK;
+    const char *why;
+    dw_status status = dw_tensor_check_why(y, &why);
+    if (!status && dw_tensor_overlaps(y)) {
+        status = DW_ERR_ARGUMENT;
+        why = "its samples overlap";
+    }
+    if (!status) return DW_OK;
+    snprintf(decoder->end.why.text, sizeof decoder->end.why.text,
+             "y is not a valid tensor to write to: %s", why);
+    return status;
 }
 
 static dw_status check_reply(dw_decoder *decoder, uint32_t n, const void *reply, size_t cap,

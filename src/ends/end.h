@@ -55,8 +55,8 @@ uint64_t dw_end_now(const dw_end *end);
 /* learn: copies a profile, where the end does not know it yet, in place of the one that was learnt
  * first. *with becomes the end's config with it; profile NULL: without one. No frame may be in
  * flight or captured. Errors, after which nothing has changed: CONFIG, NO_MEMORY, those of the
- * engine. known: finds a profile by its digest; NULL: the end does not know it. channels: those of
- * a profile, where the engine reads them. */
+ * engine. known: returns the profile with this digest; NULL: the end does not know one. channels:
+ * returns weights and means of a profile, at the addresses from which the engine reads them. */
 dw_status dw_end_learn(dw_end *end, const dw_profile *profile, dw_config *with);
 const dw_profile *dw_end_known(const dw_end *end, uint32_t digest);
 dw_channels dw_end_channels(const dw_end *end, const dw_profile *profile);

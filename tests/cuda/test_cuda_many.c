@@ -129,7 +129,8 @@ static void many_decoders_share_one_launch(void **state)
     rig_nothing_left();
 }
 
-/* Gives all ends of a rig the profile with so many lists of means; 3: the encoders have none. */
+/* All ends of a rig get a profile with so many lists of means. means = 3: frames have no profile
+ * any more. */
 static void use_profile(rig *r, uint32_t means)
 {
     const dw_profile *profile = means < 3 ? test_profile(means, C) : NULL;

@@ -257,6 +257,22 @@ static void wrong_sparse_configs_are_refused(void **state)
     test_configs(wrong, sizeof wrong / sizeof *wrong, right, sizeof right / sizeof *right);
 }
 
+static void a_sample_that_is_too_large_is_refused_with_the_limit(void **state)
+{
+    static const char *const configs[] = {"topk", "randk", "cocktail", "chunk", "tah:tile=16"};
+    float x[1], frame[64];
+    size_t len;
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1u << 18, 1u << 18);
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        dw_encoder *encoder;
+        assert_int_equal(dw_encoder_create_text(&encoder, configs[i], NULL), DW_OK);
+        assert_int_equal(dw_encode(encoder, &key, &tx, frame, sizeof frame, &len), DW_ERR_LIMIT);
+        assert_non_null(strstr(dw_encoder_why(encoder), "takes at most"));
+        assert_non_null(strstr(dw_encoder_why(encoder), "as several samples"));
+        dw_encoder_destroy(encoder);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,6 +280,7 @@ int main(void)
         cmocka_unit_test(topk_quantizes_values_as_direct_does),
         cmocka_unit_test(randk_sends_one_value_of_each_stretch),
         cmocka_unit_test(unbiased_randk_frames_average_to_x),
+        cmocka_unit_test(a_sample_that_is_too_large_is_refused_with_the_limit),
         cmocka_unit_test(wrong_sparse_configs_are_refused),
     };
     return cmocka_run_group_tests_name("sparse", tests, NULL, NULL);

@@ -62,7 +62,7 @@ def of_encoder(config: Config, *place: Any) -> Config:
 
 
 def is_coded(tensor: torch.Tensor) -> bool:
-    return tensor.dtype in tensors.DTYPES and tensors.is_coded(tensor.dtype, tuple(tensor.shape))
+    return tensors.is_coded(tensor.dtype, tuple(tensor.shape))
 
 
 def takes_profile(config: Config) -> bool:

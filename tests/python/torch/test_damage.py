@@ -86,7 +86,7 @@ def test_a_damaged_message_ends_one_step(ranks, options, damage):
             assert losses[2] < losses[0]
 
 
-# Their frames have lengths that do not depend on the values.
+# With these codecs, the length of a frame does not depend on the values in it.
 QUANTIZED = {"forward": "delta:bits=4", "backward": "direct:bits=4"}
 
 
