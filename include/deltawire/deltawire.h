@@ -666,7 +666,7 @@ typedef struct dw_reply_entry {
     dw_key key;
     int held; /* 0: the decoder holds nothing of this key */
     /* version: sequence of the frame that made the held copy. If held is 0: the decoder refuses key
-     * entries of this key in frames up to this sequence; 0: it refuses none. */
+     * entries of this key in frames up to this sequence; 0: none. chain: 0 if no delta fits it. */
     uint64_t incarnation, version, chain;
 } dw_reply_entry;
 

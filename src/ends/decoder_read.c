@@ -39,8 +39,10 @@ const char *dw_frame_check(const uint8_t *frame, const dw_header *header, dw_pla
 {
     const char *why;
     if (!dw_params_read(config, header->codec, header->x, block_of(frame), header->n_parameters,
-                        &why))
+                        &why)) {
+        config->prev = (dw_dtype)0;
         return why;
+    }
     if (dw_plans_make(plans, config, header->x, header->t, header->c, NULL))
         return "its shape is too large, or is one that its codec cannot code";
     return bad_entries(frame, header, plans);

@@ -30,6 +30,15 @@ static dw_held *intact(dw_decoder *decoder, dw_key key)
     return NULL;
 }
 
+/* Whether a change in a frame like this one could start from the copy. A copy that was saved
+ * elsewhere, or by mistake, can have the chain that a frame starts from and not its shape. If the
+ * reply named that chain, the encoder would start from it again. */
+static bool fits(const dw_decode_ticket *t, const dw_held *held)
+{
+    return held->t == t->header.t && held->c == t->header.c &&
+           (held->dtype == t->prev || !t->prev /* the parameters cannot be read */);
+}
+
 size_t dw_decoder_write_reply(dw_decode_ticket *t, bool rejected, uint8_t *reply)
 {
     dw_decoder *decoder = t->decoder;
@@ -55,7 +64,7 @@ size_t dw_decoder_write_reply(dw_decode_ticket *t, bool rejected, uint8_t *reply
             out.held = 1;
             out.incarnation = held->incarnation;
             out.version = held->now.version;
-            out.chain = held->now.chain;
+            out.chain = fits(t, held) ? held->now.chain : 0;
         }
         uint64_t chain = dw_frame_chain(&t->header, t->parameters, t->prev, &entry);
         info.accepted = info.accepted && out.held && out.chain == chain;

@@ -7,6 +7,8 @@
 #include "arithmetic/half.h"
 #include "support/seal.h"
 #include "support/tool.h"
+#include "wire/bytes.h"
+#include "wire/frame.h"
 
 enum { N = 2, T = 3, C = 64 };
 
@@ -426,6 +428,50 @@ static void saved_ends_continue_where_they_stopped(void **state)
     test_pair_close(&other);
 }
 
+/* States whose chain is right and whose shape or dtype is not: whoever wrote them, the first delta
+ * is refused, and a key entry follows. */
+static void saved_states_of_another_shape_heal(void **state)
+{
+    for (int wrong_dtype = 0; wrong_dtype < 2; wrong_dtype++) {
+        test_pair pair;
+        float x[N * T * C], y[N * T * C];
+        dw_tensor tx = tensor_of(x), ty = tensor_of(y);
+        saved_keys in = {.n = 0};
+        test_pair_open(&pair, "delta:bits=3,prev=f32,audit=255", N, T, C, DW_F32);
+        fill(x, 1);
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_feedback(&pair);
+        assert_int_equal(dw_decoder_export_all(pair.decoder, save_one, &in), DW_OK);
+        dw_decoder_destroy(pair.decoder);
+        assert_int_equal(dw_decoder_create(&pair.decoder, &pair.config), DW_OK);
+        for (int i = 0; i < 2; i++) {
+            uint8_t *saved = in.bytes[i];
+            if (wrong_dtype) {
+                in.lens[i] = 96 + T * C * sizeof(uint16_t);
+                saved[7] = DW_BF16;
+                dw_put(saved + 80, dw_digest_bytes(saved + 96, in.lens[i] - 96), 8);
+            } else {
+                dw_put(saved + 24, C, 4);
+                dw_put(saved + 28, T, 4);
+            }
+            dw_put(saved + 88, dw_digest_bytes(saved, 88), 8);
+            assert_int_equal(dw_decoder_import(pair.decoder, saved, in.lens[i]), DW_OK);
+        }
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_BASE);
+        test_pair_feedback(&pair);
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_feedback(&pair);
+        test_pair_in_step(&pair, keys[0]);
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        assert_int_equal(test_encoder_counters(pair.encoder).key_entries, 2 * N);
+        test_pair_close(&pair);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -437,6 +483,7 @@ int main(void)
         cmocka_unit_test(a_reset_starts_every_key_anew),
         cmocka_unit_test(frames_after_an_unchanged_sample_heal),
         cmocka_unit_test(saved_ends_continue_where_they_stopped),
+        cmocka_unit_test(saved_states_of_another_shape_heal),
         cmocka_unit_test(error_sentences_name_what_is_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -464,7 +464,9 @@ static size_t write_reply(const model *m, const uint8_t *frame, const model_head
         at[12] = 1;
         model_put(at + 16, 8, held->incarnation);
         model_put(at + 24, 8, held->version);
-        model_put(at + 32, 8, held->chain);
+        bool fits =
+            held->t == h->t && held->c == h->c && (held->dtype == p->of[PREV] || !p->of[PREV]);
+        model_put(at + 32, 8, fits ? held->chain : 0);
     }
     if (n == 0) acked = taken;
     memset(reply, 0, 48);
