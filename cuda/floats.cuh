@@ -195,6 +195,7 @@ DW_DEVICE uint64_t dw_floats_encode_residual(const dw_encode_job *job, uint64_t 
             bits[i] = dw_floats_round(dw_minus_keeping_nan(x, held.of[i]), wire, job->is_exact);
             float sent = dw_widen(bits[i], wire);
             next[i] = dw_bits_of(dw_residual_next(held.of[i], sent, x));
+            found->overflowed += dw_residual_overflows(sent, x, wire == DW_F16);
         }
         payload += dw_floats_put(job->payload, wire, &place, bits);
         dw_store_eight(job->next, DW_F32, place.dense, place.n, next, false);

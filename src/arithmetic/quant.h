@@ -151,11 +151,21 @@ DW_INLINE float dw_residual_of(float sum, float x)
     return dw_is_finite(rest) ? rest : 0.0f;
 }
 
-/* The new residual of an element of which `arrives` was sent. Where that is not finite, nothing
- * arrives, and the residual stays as it was. */
+/* Whether an element was sent as infinity because, with its residual, it is too large for the
+ * 16-bit dtype in which it travels, and x alone is not: the counters count such an x already. */
+DW_INLINE uint32_t dw_residual_overflows(float arrives, float x, int is_f16)
+{
+    return (dw_bits_of(arrives) & 0x7fffffffu) == DW_F32_INFINITY && dw_is_finite(x) &&
+           !dw_overflows(x, is_f16);
+}
+
+/* The new residual of an element of which `arrives` was sent. Where a finite x arrives as infinity,
+ * nothing is left: a residual that stayed would make infinity of every later x, too. Where x is not
+ * finite or NaN arrives, nothing was sent, and the residual stays as it was. */
 DW_INLINE float dw_residual_next(float held, float arrives, float x)
 {
-    return dw_is_finite(arrives) ? dw_residual_of(held + arrives, x) : held;
+    if (dw_is_finite(arrives)) return dw_residual_of(held + arrives, x);
+    return dw_bits_of(arrives) << 1 == DW_F32_INFINITY << 1 && dw_is_finite(x) ? 0.0f : held;
 }
 
 /* The scales that the mean-square search tries, and the data to compare them. Errors are measured

@@ -151,9 +151,9 @@ static void convert(const dw_kernels *kernels, const void *from, dw_dtype from_d
 /* ---- Encode ---------------------------------------------------------------------------------- */
 
 /* What is sent of a stretch: x and the residual of error feedback together (codecs/residual.h).
- * Makes the new residual. Values that do not become finite are sent as they are, and leave their
- * residual as it was. */
-static void make_with_residual(const dw_encode_job *job, const stretch *p, values *wire)
+ * Makes the new residual. */
+static void make_with_residual(const dw_encode_job *job, const stretch *p, values *wire,
+                               dw_sums *sums)
 {
     dw_dtype form = job->plan->params.dtype;
     static const float nothing[DW_TILE_ELEMENTS];
@@ -166,8 +166,10 @@ static void make_with_residual(const dw_encode_job *job, const stretch *p, value
     convert(job->kernels, &coded, DW_F32, p->n, wire, form, job->is_exact);
     convert(job->kernels, wire, form, p->n, &sent, DW_F32, true);
     if (!are_finite(&sent, DW_F32, p->n)) {
-        for (uint64_t i = 0; i < p->n; i++)
+        for (uint64_t i = 0; i < p->n; i++) {
             next[i] = dw_residual_next(prev[i], sent.wide[i], x.wide[i]);
+            sums->overflowed += dw_residual_overflows(sent.wide[i], x.wide[i], form == DW_F16);
+        }
         return;
     }
     for (uint64_t i = 0; i < p->n; i++) next[i] = prev[i] + sent.wide[i];
@@ -184,7 +186,7 @@ static void write_payload(const dw_encode_job *job, dw_sums *sums)
         const void *x = dw_at(job->x, job->x_dtype, p.place);
         values wire;
         if (job->keeps_residual) {
-            make_with_residual(job, &p, &wire);
+            make_with_residual(job, &p, &wire, sums);
         } else if (job->is_exact && form == job->x_dtype) {
             put_wire(x, form, p.n, job->payload + p.first * size);
             continue;
@@ -305,8 +307,7 @@ static dw_status plan(dw_plan *made, dw_why *why)
     return DW_OK;
 }
 
-/* Values that are too large for the dtype, and so become infinite, leave their residuals as they
- * are. */
+/* Values that are too large for the dtype become infinite, and leave no residual. */
 static dw_contraction contracts(const dw_form_params *params, const dw_config *config)
 {
     (void)config;

@@ -323,9 +323,22 @@ static void factorize(const dw_encode_job *job, const shape *s, const room *own,
     encode_factor(job, &s->q, own->q, job->payload + s->p.payload_bytes, 1, sums);
 }
 
+/* The new residual of a value. Where p and q are binary16 and q was clamped, what is left of a
+ * value that binary16 cannot hold would take as many visits as it is times too large, and all of
+ * them would be about it. So it is dropped, and counted. */
+static float residual_of(const dw_encode_job *job, float held, float arrives, float x,
+                         dw_sums *sums)
+{
+    const dw_form_params *params = &job->plan->params;
+    float next = dw_residual_next(held, arrives, x);
+    if (params->bits || params->dtype != DW_F16 || !dw_overflows(next, 1)) return next;
+    sums->overflowed += !dw_overflows(x, 1); /* the counters count such an x already */
+    return 0;
+}
+
 /* Makes the new residual (codecs/residual.h), where y is p^T q. Returns whether its norm is at most
  * that of what was coded. */
-static bool keep_residual(const dw_encode_job *job, const shape *s, const room *own)
+static bool keep_residual(const dw_encode_job *job, const shape *s, const room *own, dw_sums *sums)
 {
     float block[DW_PRODUCT_BLOCK], values[DW_PRODUCT_BLOCK], *next = job->next;
     double coded[DW_PRODUCT_LANES] = {0}, left[DW_PRODUCT_LANES] = {0};
@@ -338,7 +351,7 @@ static bool keep_residual(const dw_encode_job *job, const shape *s, const room *
         make_values(s, own, at, now, values);
         for (uint64_t i = 0; i < now; i++) {
             float held = prev ? prev[at + i] : 0;
-            next[at + i] = dw_residual_next(held, values[i], x[i]);
+            next[at + i] = residual_of(job, held, values[i], x[i], sums);
             double whole = (double)x[i] - (double)held, less = (double)next[at + i];
             coded[i % DW_PRODUCT_LANES] += whole * whole;
             left[i % DW_PRODUCT_LANES] += less * less;
@@ -380,11 +393,11 @@ static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *re
     if (job->keeps_residual && is_poisoned) keep_old_residual(job, &s);
     if (job->keeps_residual && !is_poisoned) {
         (void)decode_factors(job->kernels, &s, job->payload, &own);
-        if (!keep_residual(job, &s, &own)) {
+        if (!keep_residual(job, &s, &own, &result->sums)) {
             /* p and q are rounded so coarsely that y is further from M than 0 is: sends zeros. */
             result->sums = (dw_sums){0};
             write_alike(job, &s, &own, 0, &result->sums);
-            (void)keep_residual(job, &s, &own);
+            (void)keep_residual(job, &s, &own, &result->sums);
         }
     }
     result->payload_sum = job->kernels->digest_bytes(job->payload, 0, job->plan->payload_bytes);

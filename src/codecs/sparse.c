@@ -215,12 +215,14 @@ static void keep_all(const dw_encode_job *job, uint64_t at, uint64_t n, const fl
     while (dw_mask_next(&walk)) next[walk.at] = prev ? prev[walk.at] : 0;
 }
 
-/* Makes the new residual (codecs/residual.h). Where x or the value that was sent is not finite, the
- * residual stays as it was. (What is sent of an x that is not finite is not finite either.) */
-static void keep_residual(const dw_encode_job *job, const dw_sparse *s, float *values)
+/* Makes the new residual (codecs/residual.h). What is sent of an x that is not finite is not finite
+ * either. */
+static void keep_residual(const dw_encode_job *job, const dw_sparse *s, float *values,
+                          dw_sums *sums)
 {
     float room[DW_ELEMENTS_BLOCK], *next = job->next;
     const float *prev = job->prev;
+    bool is_f16 = job->plan->params.dtype == DW_F16;
     dw_encode_job plain = *job;
     plain.prev = NULL;
     dw_nested_decode(job->kernels, &s->values, job->payload + s->mask_bytes, values);
@@ -233,6 +235,7 @@ static void keep_residual(const dw_encode_job *job, const dw_sparse *s, float *v
         for (; has_next && walk.at < at + now; has_next = dw_mask_next(&walk)) {
             float held = prev ? prev[walk.at] : 0, sent = *values++;
             next[walk.at] = dw_residual_next(held, sent, x[walk.at - at]);
+            sums->overflowed += dw_residual_overflows(sent, x[walk.at - at], is_f16);
         }
     }
 }
@@ -252,7 +255,7 @@ static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *re
     else
         gather_largest(job, &s, values);
     dw_nested_encode(job, &s.values, values, 0, job->payload + s.mask_bytes, &result->sums);
-    if (job->keeps_residual) keep_residual(job, &s, values);
+    if (job->keeps_residual) keep_residual(job, &s, values, &result->sums);
 }
 
 /* ---- The row --------------------------------------------------------------------------------- */

@@ -61,7 +61,7 @@ static void encode_chunk(void *context, size_t index)
     const dw_encode_job *job = c->jobs.encode[dw_work_entry(&c->work, index, &chunk)];
     dw_cpu_mode mode = dw_cpu_enter_exact();
     job->plan->form->encode(job, chunk, &c->work.results[index]);
-    c->work.results[index].sums.overflowed = dw_elements_overflowed(job, chunk, job->plan->chunks);
+    c->work.results[index].sums.overflowed += dw_elements_overflowed(job, chunk, job->plan->chunks);
     if (job->plan->behind) job->plan->behind->encode(job, chunk);
     dw_cpu_leave_exact(mode);
 }

@@ -78,6 +78,7 @@ void keep_rest(reference *r, const dw_tensor *x)
                 float value = test_get(x->data, x->dtype, at);
                 /* A sparse codec need not send a value that is not finite. */
                 if (isfinite(r->y[dense]) && isfinite(value)) r->held[dense] = sum - value;
+                if (isinf(r->y[dense]) && isfinite(value)) r->held[dense] = 0;
                 if (r->decay > 0) r->held[dense] *= r->decay;
             }
 }

@@ -107,6 +107,76 @@ static void residuals_decay(void **state)
     }
 }
 
+/* One value of 1e30, or many so that a sparse codec cannot send all of them at once, and gradients
+ * of ordinary size ever after: within so many visits the value has been sent, or was counted. */
+static void expect_drained(const char *codec, int every)
+{
+    enum { MOST = 500 };
+    static float x[N * SIZE], y[N * SIZE];
+    char text[160];
+    test_pair pair;
+    test_random random = {3};
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C), held;
+    float largest = 1;
+    double sum = 0;
+    snprintf(text, sizeof text, "%s,incarnation=77,feedback=ef", codec);
+    test_pair_open(&pair, text, N, T, C, DW_F32);
+    for (int visit = 0; visit == 0 || (largest > 1e4f && visit < MOST); visit++) {
+        fill_kind(&random, x, 0, visit);
+        for (int i = 17; visit == 0 && i < N * SIZE; i += every) x[i] = 1e30f;
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        sum += (double)y[17];
+        largest = 0;
+        for (int n = 0; n < N; n++) {
+            assert_int_equal(dw_encoder_peek(pair.encoder, keys[n], &held), DW_OK);
+            for (int i = 0; i < SIZE; i++)
+                largest = fmaxf(largest, fabsf(((const float *)held.data)[i]));
+        }
+    }
+    dw_counters c = test_encoder_counters(pair.encoder);
+    if (!(largest < 1e4f))
+        fail_msg("%s: after %d visits a residual is still %g", codec, MOST, (double)largest);
+    if (!(fabs(sum - 1e30) < 1e28) && c.overflowed_values + c.poisoned_groups == 0)
+        fail_msg("%s: %g arrived of 1e30, and nothing was counted", codec, sum);
+    test_pair_close(&pair);
+}
+
+static void huge_values_do_not_stay_in_residuals(void **state)
+{
+    static const char *const narrow[] = {"raw:f16", "randk:keep=0.05,dtype=f16",
+                                         "topk:keep=0.005,dtype=f16", "lowrank:rank=2,dtype=f16"};
+    for (size_t i = 0; i < sizeof narrow / sizeof *narrow; i++) {
+        expect_drained(narrow[i], N * SIZE);
+        expect_drained(narrow[i], 47);
+    }
+    for (size_t codec = 0; codec < CODECS; codec++)
+        if (codec % share == 0) expect_drained(residual_codecs[codec], N * SIZE);
+}
+
+/* Residuals that add up past the largest number of the dtype are counted, too. */
+static void sums_that_overflow_are_counted(void **state)
+{
+    static const char *const codecs[] = {"randk:keep=0.25,dtype=f16,feedback=ef",
+                                         "raw:f16,feedback=ef"};
+    static float x[N * SIZE];
+    for (int k = 0; k < 2; k++) {
+        test_pair pair;
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C);
+        for (int i = 0; i < N * SIZE; i++) x[i] = 65519; /* becomes 65504 */
+        test_pair_open(&pair, codecs[k], N, T, C, DW_F32);
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_encoder_counters(pair.encoder).overflowed_values, 0);
+        test_pair_encode(&pair, keys, &tx);
+        uint64_t overflowed = test_encoder_counters(pair.encoder).overflowed_values;
+        if (k == 0)
+            assert_in_range(overflowed, N * SIZE / 8, N * SIZE / 4 + N);
+        else
+            assert_int_equal(overflowed, N * SIZE);
+        test_pair_close(&pair);
+    }
+}
+
 /* ---- Keys ------------------------------------------------------------------------------------ */
 
 /* A pair with feedback, and tensors for it. */
@@ -488,6 +558,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(residual_is_x_minus_decoded_y),
         cmocka_unit_test(residuals_decay),
+        cmocka_unit_test(huge_values_do_not_stay_in_residuals),
+        cmocka_unit_test(sums_that_overflow_are_counted),
         cmocka_unit_test(stateless_frames_leave_residuals_alone),
         cmocka_unit_test(keys_are_forgotten_with_their_residuals),
         cmocka_unit_test(another_shape_starts_without_a_residual),

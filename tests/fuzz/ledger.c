@@ -98,6 +98,8 @@ void ledger_sent(ledger *l, const dw_encoder *encoder, const uint8_t *frame, siz
     dw_tensor view;
     if (!ledger_is_kept(l)) return;
     float *y = decoded(l, frame, len, x->n);
+    bool drops = l->config.codec == DW_CODEC_LOWRANK && !l->config.bits &&
+                 (l->config.raw ? l->config.raw : x->dtype) == DW_F16;
     for (uint32_t n = 0; n < x->n; n++) {
         uint32_t key = held_number(l, n, which[n]);
         bool is_compared = true;
@@ -114,6 +116,8 @@ void ledger_sent(ledger *l, const dw_encoder *encoder, const uint8_t *frame, siz
             if (is_huge(*held) || is_huge(value) || is_huge(from)) is_compared = false;
             /* A sparse codec need not send a value that is not finite. */
             if (isfinite(value) && isfinite(from)) *held = isfinite(rest) ? rest : 0.0f;
+            if (isinf(value) && isfinite(from)) *held = 0;
+            if (drops && fabsf(*held) >= 65520) *held = 0;
             *held *= l->decay;
         }
         compare(l, encoder, key, is_compared);
