@@ -10,6 +10,7 @@
 
 #include "complain.h"
 #include "forecast.h"
+#include "hosts.h"
 #include "keys.h"
 #include "numbers.h"
 #include "pairs.h"
@@ -224,6 +225,9 @@ static dw_status use_link(arguments *a, dw_why *why)
         .insecure_plaintext = a->insecure, .listen = a->listen, .connect = a->connect};
     dw_status status = dw_keys_choose(&a->tls, NULL, &keys, why);
     if (status < 0) return status;
+    char text[600];
+    if (a->listen && (keys.tls || a->insecure))
+        a->listen = dw_uri_for_others(a->listen, text, sizeof text);
     dw_rate_end end = {.uri = a->listen ? a->listen : a->connect,
                        .tls = keys.tls,
                        .insecure_plaintext = a->insecure,

@@ -10,6 +10,7 @@
 
 #include "complain.h"
 #include "environment.h"
+#include "hosts.h"
 #include "rendezvous.h"
 #include "rows.h"
 
@@ -19,7 +20,7 @@ struct dw_place {
     dw_rows rows;
     /* NULL: none is needed, for example because a transport or the user knows the neighbours. */
     dw_rendezvous *rendezvous;
-    char listen[URI_BYTES], connect[URI_BYTES], replicas[URI_BYTES];
+    char listen[URI_BYTES], connect[URI_BYTES], replicas[URI_BYTES], host[DW_HOST_BYTES];
 };
 
 dw_status dw_place_fit(dw_train_config *config, uint32_t ranks, const char *who, dw_why *why)
@@ -85,32 +86,38 @@ static dw_status find_rank(const dw_launch *launch, const char *link, bool given
     return DW_OK; /* the trainer checks whether there is such a rank */
 }
 
-/* Finds the address on which this process listens for the next rank: the one by which the machine
- * of rank 0 can reach it. */
-static dw_status find_host(const char *meeting, const char *host, char *text, size_t cap,
-                           dw_why *why)
+/* Finds `own`, the address on which this process listens for other ranks: the one by which the
+ * machine of rank 0 can reach it. If only an own name is known (hosts.h), this process listens on
+ * all addresses, and config->host becomes that name; but not where links to other machines would be
+ * refused for want of a key. Where the meeting point is an own name, changes it likewise, to what
+ * --host says or to all addresses. */
+static dw_status find_host(dw_place *place, char meeting[URI_BYTES], const char *host,
+                           dw_train_config *config, char *own, size_t cap, dw_why *why)
 {
-    char master[256] = "";
-    if (host) {
-        snprintf(text, cap, strchr(host, ':') && *host != '[' ? "[%s]" : "%s", host);
-        return DW_OK;
-    }
-    if (!strncmp(meeting, "tcp://", 6)) {
-        const char *begin = meeting + 6, *colon = strrchr(begin, ':');
-        if (*begin == '[') begin++;
-        if (colon)
-            snprintf(master, sizeof master, "%.*s",
-                     (int)strcspn(begin, begin == meeting + 7 ? "]" : ":"), begin);
-        if (dw_own_address(master, text, cap)) return DW_OK;
+    char master[DW_HOST_BYTES], given[DW_HOST_BYTES + 2], copy[URI_BYTES];
+    char *const name = place->host;
+    dw_host_of(meeting, master);
+    snprintf(name, sizeof place->host, "%s", host ? host : master);
+    if (!*name && gethostname(name, sizeof place->host))
+        return dw_fail(why, DW_ERR_ADDRESS,
+                       "cannot determine the name of this machine; give it as --host");
+    snprintf(given, sizeof given, strchr(name, ':') && *name != '[' ? "[%s]" : "%s", name);
+    if ((config->tls || config->insecure_plaintext) && dw_is_own_name(name)) {
+        config->host = name;
+        snprintf(own, cap, "%s", dw_all_addresses(name));
+    } else if (host || !*master) {
+        snprintf(own, cap, "%s", given);
+    } else if (!dw_own_address(master, own, cap)) {
         return dw_fail(
             why, DW_ERR_ADDRESS,
             "cannot reach '%.100s', where rank 0 is to listen: check the name and the route, or "
             "give this machine's address as --host",
             master);
     }
-    if (gethostname(text, cap) == 0) return DW_OK;
-    return dw_fail(why, DW_ERR_ADDRESS,
-                   "cannot determine the name of this machine; give it as --host");
+    if ((!host && !config->host) || !dw_is_own_name(master)) return DW_OK;
+    snprintf(copy, sizeof copy, "%s", meeting);
+    dw_with_host(copy, config->rank == 0 ? own : given, meeting, URI_BYTES);
+    return DW_OK;
 }
 
 /* Finds the neighbours by a rendezvous. row: the transport for whose links the ranks tell each
@@ -141,7 +148,7 @@ static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t s
                  strchr(launch->host, ':') ? "tcp://[%s]:%u" : "tcp://%s:%u", launch->host,
                  launch->port);
     }
-    status = find_host(meeting, host, own, sizeof own, why);
+    status = find_host(place, meeting, host, config, own, sizeof own, why);
     if (status < 0) return status;
     dw_rendezvous_options options = {.uri = meeting,
                                      .rank = config->rank,

@@ -63,7 +63,9 @@ struct dw_rendezvous {
     bool is_serving;
     int stop;    /* atomic */
     int enough;  /* atomic: all are here, or stop */
-    int listens; /* atomic: 1 rank 0 listens; -1 it cannot, see why; 0 not yet */
+    int listens; /* atomic: 1 rank 0 listens, on heard_at; -1 it cannot, see why; 0 not yet */
+    char heard_at[URI_BYTES];
+    bool is_late; /* the time is over, and ranks are missing */
     dw_why why;
     pthread_mutex_t lock;
 };
@@ -264,7 +266,7 @@ static void let_go(dw_rendezvous *r)
 static void note_listening(void *context, const char *uri)
 {
     dw_rendezvous *r = context;
-    (void)uri;
+    snprintf(r->heard_at, sizeof r->heard_at, "%.*s", (int)strcspn(uri, "?"), uri);
     __atomic_store_n(&r->listens, 1, __ATOMIC_RELEASE);
 }
 
@@ -297,6 +299,7 @@ static void *serve(void *context)
             usleep(1000 * LOOK_MS); /* a failed connection does not end the wait for the others */
         }
     }
+    r->is_late = !is_complete(r) && now_ms() >= end;
     while (!all_are_told(r) && now_ms() < end && !__atomic_load_n(&r->stop, __ATOMIC_RELAXED))
         usleep(1000 * LOOK_MS);
     let_go(r);
@@ -509,6 +512,10 @@ void dw_rendezvous_stop(dw_rendezvous *r, dw_why *why)
                 r->refusal);
     else if (r->why.text[0])
         dw_fail(why, DW_ERR_AUTH, "where the ranks meet, %.200s", r->why.text);
+    else if (r->is_late)
+        dw_fail(why, DW_ERR_TIMEOUT,
+                "%u of %u ranks did not come to %.100s, where rank 0 listened for them", missing(r),
+                r->options.ranks, r->heard_at);
 }
 
 void dw_rendezvous_close(dw_rendezvous *r)

@@ -27,7 +27,8 @@ dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_opt
 dw_status dw_rendezvous_ask(dw_rendezvous *rendezvous, char *uri, size_t cap, dw_why *why);
 /* Reports the address of this rank, which rank + 1 is waiting for. */
 dw_status dw_rendezvous_tell(dw_rendezvous *rendezvous, const char *uri, dw_why *why);
-/* Ends the wait of rank 0. *why: who was turned away while a rank was missing; "": nobody. */
+/* Ends the wait of rank 0. *why: who was turned away while a rank was missing, or how many ranks
+ * did not come in time; "": neither. */
 void dw_rendezvous_stop(dw_rendezvous *rendezvous, dw_why *why);
 void dw_rendezvous_close(dw_rendezvous *rendezvous);
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "complain.h"
+#include "hosts.h"
 #include "keys.h"
 #include "local.h"
 #include "numbers.h"
@@ -139,6 +140,19 @@ static void check_place(arguments *a, struct argp_state *state)
         argp_error(state, "--host has a meaning only with --link and without --local");
 }
 
+/* Lets other machines reach this one if the user's URIs have a name for it that leads to the
+ * loopback interface. Without a key nobody else may connect. */
+static void listen_for_others(dw_train_config *c)
+{
+    static char listen[600], replicas[600], host[DW_HOST_BYTES];
+    if (!c->tls && !c->insecure_plaintext) return;
+    if (c->replica_listen) dw_host_of(c->replica_listen, host);
+    if (c->replica_listen && dw_is_own_name(host)) c->host = host;
+    if (c->replica_listen)
+        c->replica_listen = dw_uri_for_others(c->replica_listen, replicas, sizeof replicas);
+    if (c->listen) c->listen = dw_uri_for_others(c->listen, listen, sizeof listen);
+}
+
 /* Options that would otherwise be ignored are errors: whoever gave them expects something. */
 static void check_options(arguments *a, struct argp_state *state)
 {
@@ -153,6 +167,7 @@ static void check_options(arguments *a, struct argp_state *state)
     if (a->config.save_every && !a->config.save)
         argp_error(state, "--save-every needs --save, the directory of the checkpoints");
     if (dw_keys_choose(&a->tls, a->link, &a->config, &why) < 0) argp_error(state, "%s", why.text);
+    if (!is_child) listen_for_others(&a->config);
 }
 
 static error_t parse_option(int key, char *value, struct argp_state *state)

@@ -17,7 +17,8 @@ const struct argp_option dw_train_options[] = {
      1},
     {"host", HOST, "ADDRESS", 0,
      "With --link tcp://, env:// or file://: the name or address of this machine for the other "
-     "ranks (default: determined automatically)",
+     "ranks (default: determined automatically; if only a name is known that is a loopback address "
+     "here, as 127.0.1.1 is on Debian, this rank listens on all addresses)",
      1},
     {"rank", RANK, "R", 0,
      "Run rank R, counted from 0: stage R % K of replica R / K (rounded down); needs --stages", 1},

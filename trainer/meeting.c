@@ -3,6 +3,7 @@
 #include "meeting.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "control.h"
 #include "replicas.h"
@@ -22,10 +23,46 @@ static uint64_t longest_message(const dw_train_config *config)
     return longest + DW_MOST_CONTROL_BYTES;
 }
 
+typedef struct listening {
+    const dw_meeting *meeting;
+    const char *host; /* of dw_train_config */
+    char uri[700];    /* where this rank listens; "": not yet */
+} listening;
+
+/* Tells the other rank where this one listens, with the host in place of all addresses. */
+static void note_listening(void *context, const char *uri)
+{
+    static const char *const all[] = {"://0.0.0.0:", "://[::]:"};
+    listening *at = context;
+    char told[sizeof at->uri];
+    snprintf(at->uri, sizeof at->uri, "%s", uri);
+    snprintf(told, sizeof told, "%s", uri);
+    for (int i = 0; i < 2 && at->host; i++) {
+        const char *found = strstr(uri, all[i]);
+        if (found)
+            snprintf(told, sizeof told, "%.*s://%s:%s", (int)(found - uri), uri, at->host,
+                     found + strlen(all[i]));
+    }
+    if (at->meeting->on_listening) at->meeting->on_listening(at->meeting->context, told);
+}
+
+static dw_status say_not_met(dw_stage *stage, const dw_meeting *meeting, const listening *at,
+                             dw_status status, const char *reason)
+{
+    uint32_t own = stage->settings->config.rank;
+    if (!at->uri[0])
+        return dw_say(&stage->why, status, "rank %u cannot meet rank %u: %.200s", own,
+                      meeting->rank, reason);
+    return dw_say(&stage->why, status,
+                  "rank %u listened on %.100s, and cannot meet rank %u: %.200s", own, at->uri,
+                  meeting->rank, reason);
+}
+
 dw_status dw_meet(dw_stage *stage, dw_neighbour *neighbour, const dw_meeting *meeting,
                   json_t *greeting)
 {
     const dw_train_config *config = &stage->settings->config;
+    listening at = {.meeting = meeting, .host = config->host};
     neighbour->rank = meeting->rank;
     char own_name[24], peer_name[24];
     dw_tls_options tls = {0};
@@ -39,8 +76,8 @@ dw_status dw_meet(dw_stage *stage, dw_neighbour *neighbour, const dw_meeting *me
                                    meeting->rank > config->rank ? DW_LINK_LISTEN : DW_LINK_CONNECT,
                                .open_timeout_ms = config->open_timeout_ms,
                                .peer_timeout_ms = config->peer_timeout_ms,
-                               .on_listening = meeting->on_listening,
-                               .listening_context = meeting->context,
+                               .on_listening = note_listening,
+                               .listening_context = &at,
                                .transports = config->transports,
                                .contexts = config->contexts,
                                .tls = config->tls ? &tls : NULL,
@@ -50,9 +87,7 @@ dw_status dw_meet(dw_stage *stage, dw_neighbour *neighbour, const dw_meeting *me
     dw_why why = {.offset = -1};
     dw_status status = dw_link_open(&neighbour->link, meeting->uri, &options, &why);
     if (status == DW_ERR_CANCELLED) return dw_stage_check(stage) < 0 ? status : DW_ERR_CANCELLED;
-    if (status < 0)
-        return dw_say(&stage->why, status, "rank %u cannot meet rank %u: %.200s", config->rank,
-                      neighbour->rank, why.text);
+    if (status < 0) return say_not_met(stage, meeting, &at, status, why.text);
     dw_control_listen(neighbour);
     json_t *theirs = NULL;
     status = dw_control_send(stage, neighbour, DW_TAG_GREETING, greeting);

@@ -22,6 +22,7 @@ extern "C" {
  * | replica_listen      | URI at which the same stage of other replicas can reach this  | -          |
  * |                     | rank, with port 0; "mpi://", without a rank. Only for D > 1   |            |
  * |                     | or, if tied, K > 2 stages, of which the first reaches the last|            |
+ * | host                | told to other ranks in place of 0.0.0.0 or [::]               | none       |
  * | transports,         | as in dw_link_options (transport.h), for links over a backend |            |
  * | contexts            | that is not built in                                          | none       |
  * | tls, insecure_      | as in dw_link_options, but the trainer sets the names:        |            |
@@ -111,9 +112,8 @@ typedef struct dw_train_config {
     int insecure_plaintext;
     const char *schedule;
     uint32_t slices, replicas;
-    const char *replica_listen, *gradient;
-    uint32_t check_every;
-    uint32_t repeat;
+    const char *replica_listen, *host, *gradient;
+    uint32_t check_every, repeat;
     int plain_eval;
     uint32_t local_steps;
     double outer_lr, outer_momentum;

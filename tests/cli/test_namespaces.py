@@ -8,6 +8,7 @@ Exits 77 with a sentence if namespaces cannot be created."""
 
 import json
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -17,8 +18,7 @@ import unittest
 
 import scratch
 
-PROGRAM = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else ""
-del sys.argv[1:]
+PROGRAM = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
 RANKS = 4
 SMALL = [
     *scratch.options(layers=4, channels=64, heads=2, context=24, batch=8, samples=32, held_out=2),
@@ -97,7 +97,7 @@ def why_not():
     return None
 
 
-class Machines(scratch.Scratch):
+class Base(scratch.Scratch):
     def setUp(self):
         super().setUp()
         self.lan, self.started = None, []
@@ -113,7 +113,10 @@ class Machines(scratch.Scratch):
         super().tearDown()
 
     def train(self, epochs, *arguments, before=()):
-        fixed = [PROGRAM, "train", "--text", self.text, *SMALL, "--epochs", str(epochs)]
+        """Starts the program; epochs: of a training, None: the arguments begin with a command."""
+        fixed = [PROGRAM]
+        if epochs:
+            fixed += ["train", "--text", self.text, *SMALL, "--epochs", str(epochs)]
         process = subprocess.Popen(
             [*before, *fixed, *arguments],
             stdout=subprocess.PIPE,
@@ -122,19 +125,6 @@ class Machines(scratch.Scratch):
         )
         self.started.append(process)
         return process
-
-    def start_ranks(self, rate, epochs):
-        self.lan = Lan(rate)
-        place = scratch.options(link="tcp://10.77.0.1:7000", stages=RANKS, log=self.path("log"))
-        place += scratch.options(group_key=self.path("run.key"))
-        return [
-            self.train(
-                epochs,
-                *("--rank", str(rank), *place),
-                before=("ip", "netns", "exec", self.lan.machines[rank]),
-            )
-            for rank in range(RANKS)
-        ]
 
     def events(self, name):
         try:
@@ -152,14 +142,32 @@ class Machines(scratch.Scratch):
             if event["event"] in ("step", "eval")
         ]
 
-    def local(self, epochs):
-        self.finish([self.train(epochs, "--local", str(RANKS), "--log", self.path("local"))])
+    def local(self, epochs, ranks=RANKS, *more):
+        log = ["--log", self.path("local")]
+        self.finish([self.train(epochs, "--local", str(ranks), *log, *more)])
         return self.losses("local")
 
     def finish(self, ranks):
         for process in ranks:
             out, err = process.communicate(timeout=100)
             self.assertEqual(process.returncode, 0, err + out)
+
+
+class Machines(Base):
+    """One rank on each machine."""
+
+    def start_ranks(self, rate, epochs):
+        self.lan = Lan(rate)
+        place = scratch.options(link="tcp://10.77.0.1:7000", stages=RANKS, log=self.path("log"))
+        place += scratch.options(group_key=self.path("run.key"))
+        return [
+            self.train(
+                epochs,
+                *("--rank", str(rank), *place),
+                before=("ip", "netns", "exec", self.lan.machines[rank]),
+            )
+            for rank in range(RANKS)
+        ]
 
     def steps_so_far(self):
         return sum(event["event"] == "step" for event in self.events("log"))
@@ -200,6 +208,125 @@ class Machines(scratch.Scratch):
             self.assertNotEqual(ranks[rank].returncode, 0, out)
             self.assertEqual(len(err.splitlines()), 1, err)
         self.assertIn("rank 2", err)  # the neighbour of rank 3
+
+
+class OwnNames(Base):
+    """Two ranks on each of two machines, whose own names are 127.0.1.1 for themselves, as Debian
+    has it."""
+
+    LINK = ["--link", "tcp://node0:7000"]
+    ROUTES = "10.77.0.1 node0\n10.77.0.2 node1\n"
+
+    def setUp(self):
+        super().setUp()
+        self.lan, self.key = Lan("1gbit"), ["--group-key", self.path("run.key")]
+
+    def on(self, node, *arguments, train=True):
+        """Starts a rank, or the program, on a machine with its own host name and /etc/hosts."""
+        hosts = self.path(f"hosts{node}")
+        own = f"127.0.0.1 localhost\n::1 localhost\n127.0.1.1 node{node}\n"
+        others = [line for line in self.ROUTES.splitlines(True) if f"node{node}" not in line]
+        pathlib.Path(hosts).write_text(own + "".join(others))
+        script = f"mount --bind {hosts} /etc/hosts && hostname node{node} && exec \"$@\""
+        before = ["ip", "netns", "exec", self.lan.machines[node]]
+        before += ["unshare", "--uts", "sh", "-c", script, "sh"]
+        return self.train(3 if train else None, *arguments, before=before)
+
+    def ranks(self, link, own=(), stages=RANKS, ranks=RANKS):
+        """Starts ranks; the second half of them on the second machine. own: options of those on the
+        first."""
+        place = scratch.options(stages=stages, log=self.path("log"))
+        return [
+            self.on(
+                rank // 2, "--rank", str(rank), *place, *link, *(own if rank < 2 else ())
+            )
+            for rank in range(ranks)
+        ]
+
+    def listeners(self, node):
+        """The addresses of a machine on which somebody listens, as the kernel writes them."""
+        inside = f"ip netns exec {self.lan.machines[node]} cat /proc/net/tcp /proc/net/tcp6"
+        rows = [line.split() for line in run(inside).stdout.splitlines()]
+        return {row[1].partition(":")[0] for row in rows if row[3] == "0A"}
+
+    def test_every_rendezvous_leads_to_other_machines(self):
+        expected = self.local(3)
+        grid = ["--replicas", "2", "--gradient", "direct:bits=4"]
+        expected_grid = self.local(3, RANKS, *grid)
+        shaped = ["--link", "shaped:rate=1gbit/tcp://node0:7000?stripes=2"]
+        only_v6 = "net.ipv6.bindv6only"
+        for link, own in [
+            ([*self.LINK, *self.key], []),
+            ([*self.LINK, "--insecure-plaintext"], []),
+            ([*shaped, *self.key], []),
+            ([*self.LINK, *self.key], ["--host", "10.77.0.1"]),
+            ([*self.LINK, *self.key], ["--host", "node0"]),
+            (["--link", f"file://{self.path('run')}", *self.key], []),
+            ([*self.LINK, *self.key, *grid], []),
+            ([*self.LINK, *self.key, only_v6], []),  # then [::] is only for IPv6
+        ]:
+            with self.subTest(" ".join(link + own)):
+                if only_v6 in link:
+                    link.remove(only_v6)
+                    self.lan.inside(self.lan.machines[0], f"sysctl -q {only_v6}=1")
+                stages = 2 if grid[0] in link else RANKS
+                self.finish(self.ranks(link, own, stages))
+                right = expected_grid if grid[0] in link else expected
+                self.assertEqual(self.losses("log"), right)
+
+    def test_loopback_stays_loopback(self):
+        """Where the user says so, and where links to other machines are refused."""
+        expected = self.local(3, 2)
+        for link in [
+            ["--link", "tcp://localhost:7000", *self.key],
+            ["--link", "tcp://127.0.1.1:7000", *self.key],
+            self.LINK,
+        ]:
+            rank = scratch.options(rank=0, stages=2, log=self.path("log"))
+            first = self.on(0, *rank, *link)
+            while not self.listeners(0):
+                self.assertIsNone(first.poll())
+                time.sleep(0.02)
+            for address in self.listeners(0):
+                self.assertRegex(address, "^(0[01]0[01]007F|0{24}01000000)$")
+            self.finish([first, self.on(0, "--rank", "1", "--stages", "2", *link)])
+            self.assertEqual(self.losses("log"), expected)
+
+    def test_the_user_is_told_where_it_listens(self):
+        rank = scratch.options(rank=0, stages=3, open_timeout=0.5)
+        for link, place in [
+            ([*self.LINK, *self.key], r"\[::\]"),
+            ([*self.LINK, *self.key, "--host", "10.77.0.1"], r"10\.77\.0\.1"),
+            (self.LINK, r"127\.0\.\d\.1"),
+        ]:
+            alone = self.on(0, *rank, *link)
+            out, err = alone.communicate(timeout=100)
+            self.assertEqual(alone.returncode, 1)
+            self.assertRegex(err, rf"rank 0 listened on tcp://{place}:\d\d+, and cannot meet")
+            self.assertRegex(err, rf"2 of 3 ranks did not come to tcp://{place}:7000, where")
+            word = "because node0 is a loopback address here"
+            self.assertEqual(word in out, "::" in place, out)
+
+    def test_uris_of_the_user_lead_to_other_machines(self):
+        expected = self.local(3, 3, "--tied")
+        listen = ["--listen", "tcp://node0:7000", "--replica-listen", "tcp://node0:0"]
+        middle = ["--listen", "tcp://node1:7001", "--connect", "tcp://node0:7000"]
+        last = ["--connect", "tcp://node1:7001", "--replica-listen", "tcp://node1:0"]
+        ranks = [
+            self.on(node, "--rank", str(rank), "--stages", "3", "--tied", *place, *self.key)
+            for rank, node, place in [
+                (0, 0, [*listen, "--log", self.path("log")]),
+                (1, 1, [*middle, "--replica-listen", "tcp://node1:0"]),
+                (2, 0, last),
+            ]
+        ]
+        self.finish(ranks)
+        self.assertEqual(self.losses("log"), expected)
+        answers = self.on(0, "advise", "--listen", "tcp://node0:7000", *self.key, train=False)
+        words = ["advise", "--connect", "tcp://node0:7000", *self.key, "--compute-ms", "5"]
+        asks = self.on(1, *words, *scratch.options(batch=4, context=8, channels=8), train=False)
+        self.finish([answers, asks])
+
 
 if __name__ == "__main__":
     reason = why_not()
