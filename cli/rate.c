@@ -16,12 +16,13 @@
 #include "clock.h"
 #include "complain.h"
 
-/* | TAG   | the tag of all messages                                       |
- * | HEAD  | how many bytes of a question have a meaning                   |
- * | PINGS | how many round trips of the shortest messages are measured    |
- * | LEAST | the length of the first message with which a rate is measured |
- * | MOST  | the length of the longest message                             | */
-enum { TAG = 1, HEAD = 16, PINGS = 10, LEAST = 1 << 12, MOST = 1 << 26 };
+/* | TAG     | the tag of all messages                                       |
+ * | HEAD    | how many bytes of a question have a meaning                   |
+ * | PINGS   | how many round trips of the shortest messages are measured    |
+ * | LEAST   | the length of the first message with which a rate is measured |
+ * | MOST    | the length of the longest message                             |
+ * | LOOK_MS | after how long a wait looks whether it has to end             | */
+enum { TAG = 1, HEAD = 16, PINGS = 10, LEAST = 1 << 12, MOST = 1 << 26, LOOK_MS = 20 };
 static const char magic[8] = "DWRATE";
 /* The rate is measured with messages of growing length, until one takes so many seconds. */
 static const double LONG_S = 0.4;
@@ -37,6 +38,7 @@ static dw_status open_link(dw_link **link, dw_link_role role, const dw_rate_end 
     dw_link_options options = {.struct_size = sizeof options,
                                .role = role,
                                .open_timeout_ms = end->timeout_ms,
+                               .peer_timeout_ms = end->timeout_ms,
                                .max_message_bytes = MOST,
                                .max_queued_bytes = 2 * (uint64_t)MOST,
                                .on_listening = end->on_listening,
@@ -72,19 +74,30 @@ static dw_status late(dw_link_role role, double limit_s, dw_why *why)
                    limit_s);
 }
 
-/* Waits for the next message, for at most limit_s seconds, or without a limit if limit_s is 0. The
- * time counts from when the other end has received everything that was sent to it, which takes long
- * on a slow link. role: of this end. Sets *data and *len to the message, which the caller releases.
- * Errors: TIMEOUT, CANCELLED, and those of the link. */
-static dw_status next(dw_link *link, dw_link_role role, const dw_rate_end *end, double limit_s,
-                      void **data, size_t *len, dw_why *why)
+/* Returns how many bytes have come over the link. */
+static uint64_t arrived(dw_link *link)
+{
+    dw_link_counters counters = {.struct_size = sizeof counters};
+    dw_link_count(link, &counters);
+    return counters.bytes_received;
+}
+
+/* Waits for the next message. A long one takes long on a slow link, so the time counts from when
+ * bytes were last seen to arrive, or were still on their way to the other end; that it takes none
+ * of them is an error of the link. role: of this end. Sets *data and *len to the message, which the
+ * caller releases. Errors: TIMEOUT, CANCELLED, and those of the link. */
+static dw_status next(dw_link *link, dw_link_role role, const dw_rate_end *end, void **data,
+                      size_t *len, dw_why *why)
 {
     dw_status status;
-    double begin = dw_now_s();
-    while ((status = dw_link_recv(link, TAG, 100, data, len)) == DW_PENDING) {
+    double begin = dw_now_s(), limit_s = patience_of(end);
+    uint64_t before = 0;
+    while ((status = dw_link_recv(link, TAG, LOOK_MS, data, len)) == DW_PENDING) {
+        uint64_t now = arrived(link);
         if (is_stopped(end)) return dw_fail(why, DW_ERR_CANCELLED, "stopped while measuring");
-        if (dw_link_flush(link, 0) == DW_PENDING) begin = dw_now_s();
-        if (limit_s > 0 && dw_now_s() - begin > limit_s) return late(role, limit_s, why);
+        if (now != before || dw_link_flush(link, 0) == DW_PENDING) begin = dw_now_s();
+        if (dw_now_s() - begin > limit_s) return late(role, limit_s, why);
+        before = now;
     }
     return status < 0 ? dw_fail(why, status, "%s", dw_link_why(link)) : DW_OK;
 }
@@ -105,10 +118,7 @@ static dw_status question(dw_link *link, const dw_rate_end *end, uint8_t *room, 
     dw_status status = dw_link_send(link, TAG, room, sent);
     if (status < 0) return dw_fail(why, status, "%s", dw_link_why(link));
     if (!wanted) return DW_OK;
-    /* Long messages may take any time on a slow link. If both messages are short, and no answer
-     * comes within the timeout, nobody answers at the other end. */
-    double limit_s = sent + wanted > 2 * HEAD ? 0 : patience_of(end);
-    status = next(link, DW_LINK_CONNECT, end, limit_s, &data, &len, why);
+    status = next(link, DW_LINK_CONNECT, end, &data, &len, why);
     *seconds = dw_now_s() - begin;
     if (status < 0) return status;
     dw_link_release(link, data);
@@ -169,7 +179,7 @@ static dw_status answer(dw_link *link, const dw_rate_end *end, uint8_t *room, ui
 {
     void *data = NULL;
     size_t len = 0;
-    dw_status status = next(link, DW_LINK_LISTEN, end, patience_of(end), &data, &len, why);
+    dw_status status = next(link, DW_LINK_LISTEN, end, &data, &len, why);
     if (status < 0) return status;
     bool is_question = len >= HEAD && !memcmp(data, magic, sizeof magic);
     if (is_question) memcpy(wanted, (uint8_t *)data + sizeof magic, sizeof *wanted);

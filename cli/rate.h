@@ -12,8 +12,8 @@
  * | uri                | where to listen, or where to connect                                  |
  * | tls                | the group key, or NULL if there is none                               |
  * | insecure_plaintext | whether a link to another machine may do without encryption           |
- * | timeout_ms         | for connecting, for short answers, and for the next question; 0 means |
- * |                    | the link's default for connecting, and 60 seconds for the others      |
+ * | timeout_ms         | for connecting, and for the other end to send or take a byte of the   |
+ * |                    | next question or answer; 0 means 60 seconds                           |
  * | on_listening       | is called with the address as soon as this end listens                |
  * | cancelled          | whoever sets this to another value than 0 ends the measurement        | */
 typedef struct dw_rate_end {
