@@ -38,11 +38,13 @@ void dw_with_host(const char *uri, const char *host, char *text, size_t cap)
     snprintf(text, cap, "%.*s%s%s", (int)(begin - uri), uri, host, begin + len);
 }
 
-static bool is_loopback(const struct sockaddr *address)
+static bool is_loopback(const struct addrinfo *found)
 {
-    if (address->sa_family == AF_INET6)
-        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
-    return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
+    const void *address = found->ai_addr;
+    const struct sockaddr_in *four = address;
+    const struct sockaddr_in6 *six = address;
+    if (found->ai_family == AF_INET6) return IN6_IS_ADDR_LOOPBACK(&six->sin6_addr);
+    return ntohl(four->sin_addr.s_addr) >> 24 == 127;
 }
 
 bool dw_is_own_name(const char *host)
@@ -56,7 +58,7 @@ bool dw_is_own_name(const char *host)
     hints.ai_flags = 0;
     if (getaddrinfo(host, NULL, &hints, &found)) return false;
     bool is_own = false;
-    for (const struct addrinfo *a = found; a; a = a->ai_next) is_own |= is_loopback(a->ai_addr);
+    for (const struct addrinfo *a = found; a; a = a->ai_next) is_own |= is_loopback(a);
     freeaddrinfo(found);
     return is_own;
 }
