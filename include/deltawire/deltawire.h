@@ -417,7 +417,7 @@ DW_API void dw_encoder_destroy(dw_encoder *encoder); /* NULL is allowed */
  * | name  | shape     | unit  | meaning                                  | owner  |
  * | keys  | (x->n)    |       | one per sample, all different            | caller |
  * | x     | (N, T, C) |       | any dtype and strides                    | caller |
- * | frame | (cap)     | bytes | output; dw_frame_bound is always enough  | caller |
+ * | frame | (cap)     | bytes | output, not in x; see dw_frame_bound     | caller |
  * | *len  |           | bytes | output: length of the frame              |        |
  *
  * The first visit of a key gives a key entry, as do a changed shape and a lost frame; otherwise the
@@ -544,7 +544,7 @@ DW_API void dw_decoder_destroy(dw_decoder *decoder); /* NULL is allowed */
 /* Decodes a frame into y, and advances prev of its keys bit for bit as the encoder did.
  *
  * | name       | shape     | unit  | meaning                                           | owner  |
- * | frame      | (len)     | bytes | input; may be any bytes                           | caller |
+ * | frame      | (len)     | bytes | input; may be any bytes, but not in y             | caller |
  * | y          | (N, T, C) |       | output; its shape must equal the frame's. data    | caller |
  * |            |           |       | NULL: only advance prev (see dw_decoder_peek)     |        |
  * | reply      | reply_cap | bytes | output; dw_reply_bound(N) is enough. NULL: none   | caller |

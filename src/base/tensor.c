@@ -68,6 +68,24 @@ bool dw_tensor_overlaps(const dw_tensor *tensor)
     return tensor->n > 1 && !apart && !woven;
 }
 
+static uint64_t reach(const dw_tensor *tensor)
+{
+    uint64_t elements = (tensor->n - 1) * (uint64_t)tensor->stride_n +
+                        (tensor->t - 1) * (uint64_t)tensor->stride_t + tensor->c;
+    return elements * dw_dtype_bytes(tensor->dtype);
+}
+
+bool dw_tensor_meets(const dw_tensor *tensor, const void *from, uint64_t bytes)
+{
+    uintptr_t start = (uintptr_t)tensor->data, other = (uintptr_t)from;
+    return start && start < other + bytes && other < start + reach(tensor);
+}
+
+bool dw_tensors_meet(const dw_tensor *a, const dw_tensor *b)
+{
+    return dw_tensor_meets(a, b->data, reach(b));
+}
+
 void *dw_tensor_sample(const dw_tensor *tensor, uint32_t n)
 {
     return (unsigned char *)tensor->data +

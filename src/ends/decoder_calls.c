@@ -6,7 +6,8 @@
 #include "base/tensor.h"
 #include "ends/decoder.h"
 
-static dw_status check_tensor(dw_decoder *decoder, const dw_tensor *y)
+static dw_status check_tensor(dw_decoder *decoder, const dw_tensor *y, const void *frame,
+                              uint64_t len)
 {
     if (y->n == 0)
         return dw_decoder_fail(decoder, DW_ERR_ARGUMENT,
@@ -16,6 +17,10 @@ static dw_status check_tensor(dw_decoder *decoder, const dw_tensor *y)
     if (!status && dw_tensor_overlaps(y)) {
         status = DW_ERR_ARGUMENT;
         why = "its samples overlap";
+    }
+    if (!status && dw_tensor_meets(y, frame, len)) {
+        status = DW_ERR_ARGUMENT;
+        why = "it and the frame overlap in memory";
     }
     if (!status) return DW_OK;
     snprintf(decoder->end.why.text, sizeof decoder->end.why.text,
@@ -110,7 +115,7 @@ dw_status dw_decode_with(dw_decoder *decoder, const void *frame, size_t len, con
         return dw_decoder_fail(decoder, DW_ERR_UNSUPPORTED,
                                "this decoder computes on a GPU: call dw_decode_async");
     if (!frame || !y) return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
-    dw_status status = check_tensor(decoder, y);
+    dw_status status = check_tensor(decoder, y, frame, len);
     if (!status) status = check_reply(decoder, y->n, reply, reply_cap, reply_len);
     if (!status) status = take_options(decoder, given, &options);
     if (status) return status;
@@ -150,7 +155,7 @@ static dw_status check_item(const dw_decode_item *item)
         return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
     if ((uintptr_t)item->frame % 16)
         return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "frame must be aligned to 16 bytes");
-    return check_tensor(decoder, item->y);
+    return check_tensor(decoder, item->y, item->frame, item->len);
 }
 
 /* Copies header and tables, so that later writes to the caller's memory cannot change what was

@@ -55,6 +55,10 @@ static dw_status prepare_reconstruction(dw_encode_ticket *t, const dw_tensor *y)
 {
     dw_encoder *encoder = t->encoder;
     uint32_t n = t->header.n;
+    if (dw_tensor_meets(y, t->frame, t->header.length))
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
+                               "the reconstruction and frame overlap in memory: give each of them "
+                               "its own memory");
     if (!dw_end_grow(&encoder->end, &t->again, &t->again_cap, n, sizeof *t->again) ||
         !dw_end_grow(&encoder->end, &t->again_jobs, &t->again_jobs_cap, n, sizeof *t->again_jobs))
         return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);

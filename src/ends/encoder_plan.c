@@ -285,6 +285,9 @@ dw_status dw_ticket_lay_out(dw_encode_ticket *t)
     }
     (void)dw_frame_table_end(header->n_parameters, header->n, header->n_forgotten, &end);
     header->length = end + payload;
+    if (t->has_x && dw_tensor_meets(&t->x, t->frame, header->length))
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
+                               "x and frame overlap in memory: give each of them its own memory");
     for (uint32_t i = 0; i < header->n; i++) {
         t->out[i].entry.payload_offset = end;
         end += t->out[i].entry.payload_bytes;

@@ -232,6 +232,9 @@ static void wrong_shapes_are_refused(void **state)
     expect(dw_project(p, &tx, &other, &why), DW_ERR_ARGUMENT, &why, "f32");
     other = tz, other.stride_n = 0;
     expect(dw_project(p, &tx, &other, &why), DW_ERR_ARGUMENT, &why, "overlap");
+    other = tz, other.data = tx.data;
+    expect(dw_project(p, &tx, &other, &why), DW_ERR_ARGUMENT, &why, "overlap in memory");
+    expect(dw_unproject(p, &other, &tx, &why), DW_ERR_ARGUMENT, &why, "overlap in memory");
     expect(dw_project(NULL, &tx, &tz, &why), DW_ERR_ARGUMENT, &why, "needed");
     assert_memory_equal(z, back, sizeof z);
     m = dw_tensor_3d(matrix, DW_F32, 1, R, C);

@@ -511,6 +511,38 @@ static void y_whose_samples_overlap_is_refused(void **state)
     test_pair_close(&pair);
 }
 
+static void tensors_that_overlap_the_frame_are_refused(void **state)
+{
+    static _Alignas(16) uint8_t memory[4096];
+    float apart[128], y[128];
+    test_pair pair;
+    dw_key key = {1, 0};
+    size_t len;
+    test_pair_open(&pair, "direct:bits=8", 1, 2, 64, DW_F32);
+    dw_tensor x = dw_tensor_3d(memory, DW_F32, 1, 2, 64),
+              tx = dw_tensor_3d(apart, DW_F32, 1, 2, 64), ty = dw_tensor_3d(y, DW_F32, 1, 2, 64);
+    dw_encode_options options = {.struct_size = sizeof options, .reconstruction = &x};
+    test_random random = {1};
+    test_fill(&random, memory, DW_F32, 128, 1.0f);
+    test_fill(&random, apart, DW_F32, 128, 1.0f);
+    test_pair_encode(&pair, &key, &tx);
+    for (size_t at = 0; at <= 512; at += 508) { /* the last byte of x, and the first one behind it
+                                                 */
+        bool meets = at < 512;
+        assert_int_equal(dw_encode(pair.encoder, &key, &x, memory + at, sizeof memory - at, &len),
+                         meets ? DW_ERR_ARGUMENT : DW_OK);
+        if (meets) assert_non_null(strstr(dw_encoder_why(pair.encoder), "overlap"));
+        assert_int_equal(dw_encode_with(pair.encoder, &key, &tx, &options, memory + at,
+                                        sizeof memory - at, &len),
+                         meets ? DW_ERR_ARGUMENT : DW_OK);
+        memcpy(memory + at, pair.frame, pair.len);
+        assert_int_equal(dw_decode(pair.decoder, memory + at, pair.len, &x, NULL, 0, NULL),
+                         meets ? DW_ERR_ARGUMENT : DW_OK);
+        assert_int_equal(dw_decode(pair.decoder, memory + at, pair.len, &ty, NULL, 0, NULL), DW_OK);
+    }
+    test_pair_close(&pair);
+}
+
 int main(int argc, char **argv)
 {
     share = test_share(argc, argv);
@@ -530,6 +562,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(values_that_16_bits_cannot_hold_are_counted),
         cmocka_unit_test(errors_of_rows_are_counted_with_and_without_the_largest_values),
         cmocka_unit_test(y_whose_samples_overlap_is_refused),
+        cmocka_unit_test(tensors_that_overlap_the_frame_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
