@@ -205,9 +205,10 @@ dw_status dw_projection_check(uint32_t c, uint32_t r, const dw_tensor *x, const 
     if (z->dtype != DW_F32) return complain(why, DW_ERR_ARGUMENT, "coordinates are f32");
     if (dw_tensor_overlaps(written))
         return complain(why, DW_ERR_ARGUMENT, "samples of the tensor to be written overlap");
-    if (dw_tensors_meet(x, z))
+    if (x->c == c && z->c == r && x->n == z->n && x->t == z->t) {
+        if (!dw_tensors_meet(x, z)) return DW_OK;
         return complain(why, DW_ERR_ARGUMENT, "the two tensors overlap in memory");
-    if (x->c == c && z->c == r && x->n == z->n && x->t == z->t) return DW_OK;
+    }
     if (why)
         snprintf(why->text, sizeof why->text,
                  "the matrix projects %u channels onto %u coordinates, but the tensors are (%u, "

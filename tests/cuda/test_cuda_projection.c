@@ -141,9 +141,11 @@ static void too_many_tokens_are_a_limit(void **state)
     dw_cuda_projection *on_device;
     dw_why why;
     float one = 0;
-    dw_tensor many = dw_tensor_3d(&one, DW_F32, 1u << 8, UINT32_MAX, 1);
+    void *far = (void *)((uintptr_t)1 << 50);
+    dw_tensor many = dw_tensor_3d(&one, DW_F32, 1u << 8, UINT32_MAX, 1),
+              others = dw_tensor_3d(far, DW_F32, 1u << 8, UINT32_MAX, 1);
     assert_int_equal(dw_cuda_projection_create(&on_device, cuda, p, NULL), DW_OK);
-    assert_int_equal(dw_project_async(on_device, &many, &many, NULL, &why), DW_ERR_LIMIT);
+    assert_int_equal(dw_project_async(on_device, &many, &others, NULL, &why), DW_ERR_LIMIT);
     assert_non_null(strstr(why.text, "parts of it"));
     dw_cuda_projection_destroy(on_device);
     dw_projection_destroy(p);
