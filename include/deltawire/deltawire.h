@@ -563,7 +563,7 @@ DW_API dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, c
 /* Options of dw_decode_with. adds: not 0: y[i] += factor * value, computed as RN(y + RN(factor *
  * value)) in binary32 and rounded once more to y's dtype (docs/format.md, 5). NaN and infinities of
  * y and of poisoned groups follow IEEE 754. bypass_caches: not 0: for speed, a y that will not be
- * read soon is stored past the caches where that is possible, as those of 16 MiB and more are.
+ * read soon is stored past the caches where that is possible, as one of half the last cache is.
  * only_checks: not 0: returns what a decode would, but changes neither state nor y, and writes no
  * reply. After DW_OK the decoder has all memory for the frame, so to decode a stateless one cannot
  * fail. */

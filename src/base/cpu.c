@@ -89,6 +89,25 @@ uint32_t dw_cpu_features(void)
     return features;
 }
 
+/* Intel SDM volume 2, CPUID leaf 4; AMD64 APM volume 3, leaf 8000001Dh: the same layout. */
+static uint64_t largest_cache(unsigned leaf)
+{
+    unsigned a, b, c, d;
+    uint64_t largest = 0;
+    for (unsigned i = 0; i < 16 && __get_cpuid_count(leaf, i, &a, &b, &c, &d) && (a & 31); i++) {
+        uint64_t ways = (b >> 22) + 1, parts = (b >> 12 & 1023) + 1, line = (b & 4095) + 1,
+                 bytes = ways * parts * line * ((uint64_t)c + 1);
+        if (bytes > largest) largest = bytes;
+    }
+    return largest;
+}
+
+uint64_t dw_cpu_last_cache(void)
+{
+    uint64_t bytes = largest_cache(4);
+    return bytes ? bytes : largest_cache(0x8000001d);
+}
+
 #elif defined(__aarch64__) && defined(__ARM_NEON)
 
 uint32_t dw_cpu_features(void)
@@ -103,3 +122,15 @@ uint32_t dw_cpu_features(void)
     return 0;
 }
 #endif
+
+#if !defined(__x86_64__) || !defined(__GNUC__)
+uint64_t dw_cpu_last_cache(void)
+{
+    return 0; /* nothing is stored past the caches there */
+}
+#endif
+
+uint64_t dw_cpu_past_from(uint64_t last_cache)
+{
+    return (last_cache ? last_cache : UINT64_C(32) << 20) / 2;
+}

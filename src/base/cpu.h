@@ -38,4 +38,13 @@ enum {
 };
 uint32_t dw_cpu_features(void);
 
+/* The size of the largest cache, as the processor reports it; 0: unknown. Every call asks anew. */
+uint64_t dw_cpu_last_cache(void);
+
+/* The smallest result, in bytes, that is better stored past the caches because the last of them, of
+ * the given size (0: unknown), would not hold it until it is read: half of that cache. The other
+ * half is for what the program uses beside it. Threads that work on one result share that cache, so
+ * their number does not matter. */
+uint64_t dw_cpu_past_from(uint64_t last_cache);
+
 #endif

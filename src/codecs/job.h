@@ -148,7 +148,7 @@ typedef struct dw_decode_job {
     dw_dtype wire_dtype;
     bool adds; /* y += factor * value instead of y = value */
     float factor;
-    bool bypasses_caches;                   /* y is stored past the caches, whatever its size */
+    bool bypasses_caches;                   /* y is stored past the caches */
     uint64_t payload_bytes, payload_digest; /* as the frame says */
     const struct dw_plan *plan;
     const struct dw_kernels *kernels;

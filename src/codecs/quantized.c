@@ -8,18 +8,10 @@
 #include "codecs/residual.h"
 #include "codecs/rotation.h"
 
-/* A y of at least this size is written with stores that bypass the caches, like a large new prev
- * (codecs/tiles.h). Measured with a y of 16 MiB whose values are added up after the decode: the
- * speed is 1.5 times as high if y is in main memory. It is a tenth lower if the same y is decoded
- * into again and again and would fit the cache. */
-enum { STREAMED_Y_BYTES = 16 << 20 };
-
 /* Whether y is written past the caches. With state, y is written by emit instead. */
 static bool streams_y(const dw_decode_job *job)
 {
-    uint64_t elements = (uint64_t)job->layout.t * job->layout.c;
-    bool is_large = elements * dw_dtype_bytes(job->y_dtype) >= STREAMED_Y_BYTES;
-    return !job->next && !job->adds && !job->layout.rotates && (is_large || job->bypasses_caches);
+    return !job->next && !job->adds && !job->layout.rotates && job->bypasses_caches;
 }
 
 static dw_run_decoder decode_encoded;

@@ -363,6 +363,10 @@ static void count_exponents(dw_counters *counters, const uint8_t *scales, uint64
     counters->poisoned_groups += poisoned;
 }
 
+/* The scales of a tile lie a tile's bytes behind those of the one before, too far apart for the
+ * processor to foresee. In a large payload they are in main memory again by now. */
+enum { TILES_AHEAD = 16 };
+
 void dw_tiles_count(const dw_decode_job *job, dw_counters *counters)
 {
     const dw_layout *layout = &job->layout;
@@ -373,6 +377,11 @@ void dw_tiles_count(const dw_decode_job *job, dw_counters *counters)
     if (!in_tiles) count_scales(counters, payload + layout->choice_bytes, layout->pieces, mask);
     for (uint64_t i = 0; in_tiles && i < layout->tiles; i++) {
         dw_tile tile = dw_layout_tile(layout, i);
+        if (i + TILES_AHEAD < layout->tiles) {
+            dw_tile later = dw_layout_tile(layout, i + TILES_AHEAD);
+            uint64_t end = later.offset + (uint64_t)layout->scale_size * later.segments + 63;
+            for (uint64_t at = later.offset; at < end; at += 64) __builtin_prefetch(payload + at);
+        }
         if (layout->scale_size == 1)
             count_exponents(counters, payload + tile.offset, tile.segments);
         else

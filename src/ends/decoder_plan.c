@@ -112,6 +112,8 @@ dw_decode_job dw_arrival_job(const dw_decode_ticket *t, uint32_t i)
     const dw_plan *plan = &t->plans->of[p->entry.use];
     bool based = p->entry.role == DW_ROLE_DELTA || p->entry.role == DW_ROLE_SKIP;
     uint32_t every = p->fresh.data ? t->plans->params.audit : 0;
+    uint64_t y_bytes = 0;
+    (void)dw_tensor_bytes(t->header.n, t->header.t, t->header.c, t->y.dtype, &y_bytes);
     dw_decode_job job = {.layout = plan->layout,
                          .payload = t->body + p->entry.payload_offset,
                          .prev = based ? p->held->now.data : NULL,
@@ -125,7 +127,8 @@ dw_decode_job dw_arrival_job(const dw_decode_ticket *t, uint32_t i)
                          .channels = dw_end_channels(&t->decoder->end, plan->params.profile),
                          .wire_dtype = plan->params.dtype,
                          .adds = t->adds,
-                         .bypasses_caches = t->bypasses_caches,
+                         .bypasses_caches =
+                             t->bypasses_caches || y_bytes >= t->decoder->end.engine.past_from,
                          .factor = t->factor,
                          .payload_bytes = p->entry.payload_bytes,
                          .payload_digest = p->entry.role == DW_ROLE_SKIP ? dw_digest_of_sum(0)

@@ -62,6 +62,8 @@ static dw_status prepare_reconstruction(dw_encode_ticket *t, const dw_tensor *y)
     if (!dw_end_grow(&encoder->end, &t->again, &t->again_cap, n, sizeof *t->again) ||
         !dw_end_grow(&encoder->end, &t->again_jobs, &t->again_jobs_cap, n, sizeof *t->again_jobs))
         return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    uint64_t y_bytes = 0;
+    (void)dw_tensor_bytes(n, y->t, y->c, y->dtype, &y_bytes);
     for (uint32_t i = 0; i < n; i++) {
         const dw_encode_job *job = &t->out[i].job;
         bool has_state = dw_role_has_state(t->out[i].entry.role); /* at the decoder */
@@ -77,6 +79,7 @@ static dw_status prepare_reconstruction(dw_encode_ticket *t, const dw_tensor *y)
                                       .channels = job->channels,
                                       .is_exact = t->out[i].entry.role == DW_ROLE_STATELESS,
                                       .room = job->room,
+                                      .bypasses_caches = y_bytes >= encoder->end.engine.past_from,
                                       .plan = job->plan,
                                       .kernels = job->kernels};
         t->again_jobs[i] = &t->again[i];

@@ -243,6 +243,7 @@ bool dw_engine_cpu(dw_engine *engine, const dw_config *config, const dw_kernels 
     c->kernels = kernels ? kernels : dw_kernels_choose(~0u);
     *engine = (dw_engine){.name = "cpu",
                           .context = c,
+                          .past_from = dw_cpu_past_from(dw_cpu_last_cache()),
                           .submit = submit,
                           .reuse = reuse,
                           .done = done,

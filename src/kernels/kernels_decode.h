@@ -43,6 +43,7 @@ typedef struct coded {
      * address may be invalid. */
     uintptr_t ahead;
     tally made;
+    int past; /* results are stored past the caches */
 } coded;
 
 /* The values of codes: a table where they can be looked up, else scale and offset to compute
@@ -174,17 +175,17 @@ DW_VECTOR code_pair take_pair(planes from, uint32_t bits)
 }
 
 /* The variant of a decode kernel. digests: the digest is computed from registers, for f32 and bf16
- * only. past: results bypass the caches; only without a base, and aligned to a cache line. adds:
- * values are added to what `out` holds; only without a base. */
+ * only. direct: there is no base, and results are made a line of 64 bytes at a time, not of f16.
+ * adds: values are added to what `out` holds; only without a base. */
 typedef struct decode_kind {
     dw_dtype dtype;
-    uint32_t bits, digests, past, adds;
+    uint32_t bits, digests, direct, adds;
 } decode_kind;
 
-/* Stores 64 bytes. */
-DW_VECTOR void put_line(unsigned char *to, i32x16 made, decode_kind kind)
+/* Stores 64 bytes; past: past the caches. */
+DW_VECTOR void put_line(unsigned char *to, i32x16 made, int past)
 {
-    if (kind.past)
+    if (past)
         i_stream(to, made);
     else
         i_store(to, made);
@@ -209,21 +210,21 @@ DW_VECTOR tally decode_blocks(coded c, size_t n, levels v, decode_kind kind)
         for (size_t at = 0; at < n; at += 2 * LANES) {
             code_pair codes = take_pair(planes_on(c.codes, kind.bits, at), kind.bits);
             pair base = {f_set(0), f_set(0)};
-            if (!kind.past) {
+            if (!kind.direct) {
                 base = load_pair(c.base, at);
                 DW_PREFETCH(c.ahead, 2 * at);
             }
             i32x16 made = narrow_pair(add_level(base.even, codes.even, v, kind.bits),
                                       add_level(base.odd, codes.odd, v, kind.bits));
-            put_line(c.out + 2 * at, made, kind);
+            put_line(c.out + 2 * at, made, c.past);
             if (kind.digests) c.made = tally_add(c.made, made);
         }
         return c.made;
     }
     for (size_t at = 0; at < n; at += LANES) {
         i32x16 codes = take_loose(planes_on(c.codes, kind.bits, at), kind.bits);
-        if (kind.past) {
-            i_stream(c.out + 4 * at, f_bits(add_level(f_set(0), codes, v, kind.bits)));
+        if (kind.direct) {
+            put_line(c.out + 4 * at, f_bits(add_level(f_set(0), codes, v, kind.bits)), c.past);
             continue;
         }
         DW_PREFETCH(c.ahead, bytes_of(dtype) * at);
@@ -243,8 +244,12 @@ DW_VECTOR coded decode_step(coded c, size_t n, levels v, decode_kind kind)
     else
         made = decode_blocks(c, n, v, kind);
     size_t bytes = n * bytes_of(kind.dtype);
-    return (coded){planes_on(c.codes, kind.bits, n), c.base + bytes, c.out + bytes, c.ahead + bytes,
-                   made};
+    return (coded){planes_on(c.codes, kind.bits, n),
+                   c.base + bytes,
+                   c.out + bytes,
+                   c.ahead + bytes,
+                   made,
+                   c.past};
 }
 
 /* Decodes n elements of one piece, a multiple of 16, and returns the state behind them. */
@@ -254,9 +259,9 @@ DW_VECTOR coded decode_values(coded c, size_t n, float scale, float factor, deco
     if (kind.adds) v.factor = f_set(factor);
     ROLLED for (; n >= 4 * LANES; n -= 4 * LANES) c = decode_step(c, 4 * LANES, v, kind);
     ROLLED for (; n >= 2 * LANES; n -= 2 * LANES) c = decode_step(c, 2 * LANES, v, kind);
-    if ((kind.digests || kind.past) && kind.dtype == DW_BF16)
+    if ((kind.digests || kind.direct) && kind.dtype == DW_BF16)
         return c; /* 16 bf16 are only half a register: too short for the digest's words and for a
-                     cache line */
+                     line */
     ROLLED for (; n; n -= LANES) c = decode_step(c, LANES, v, kind);
     return c;
 }
@@ -274,8 +279,8 @@ DW_VECTOR coded look_up_values(coded c, size_t n, float scale, decode_kind kind)
     for (; n; n -= 4 * LANES) {
         i32x16 first, second;
         h_lookup(table, c.codes.first, &first, &second);
-        put_line(c.out, first, kind);
-        put_line(c.out + 64, second, kind);
+        put_line(c.out, first, c.past);
+        put_line(c.out + 64, second, c.past);
         c.codes.first += 2 * LANES;
         c.out += 8 * LANES;
     }
@@ -337,7 +342,8 @@ DW_VECTOR void decode_pieces(const dw_decode_run *given, uint32_t pieces, const 
 {
     dw_decode_run run = *given; /* a copy, because stores to out may alias the caller's */
     coded c = {.codes = planes_at(run.codes, kind.bits, run.tile_elements, run.first),
-               .out = run.out};
+               .out = run.out,
+               .past = kind.direct && run.past && (uintptr_t)run.out % 64 == 0};
     const unsigned char *prev = run.prev ? run.prev : no_prev;
     size_t step = run.prev ? run.width * bytes_of(kind.dtype) : 0;
     if (!run.prev) run.choices = NULL;
@@ -378,8 +384,8 @@ DECODE_DTYPE(f16, DW_F16, 0, 0, 0)
 DECODE_DTYPE(bf16, DW_BF16, 0, 0, 0)
 DECODE_DTYPE(f32_digest, DW_F32, 1, 0, 0)
 DECODE_DTYPE(bf16_digest, DW_BF16, 1, 0, 0)
-DECODE_DTYPE(f32_past, DW_F32, 0, 1, 0)
-DECODE_DTYPE(bf16_past, DW_BF16, 0, 1, 0)
+DECODE_DTYPE(f32_direct, DW_F32, 0, 1, 0)
+DECODE_DTYPE(bf16_direct, DW_BF16, 0, 1, 0)
 DECODE_DTYPE(f32_add, DW_F32, 0, 0, 1)
 DECODE_DTYPE(f16_add, DW_F16, 0, 0, 1)
 DECODE_DTYPE(bf16_add, DW_BF16, 0, 0, 1)
@@ -433,11 +439,11 @@ static int may_digest(const dw_decode_run *run, const piece_scales *scales)
            run->width % (run->out_dtype == DW_F32 ? LANES : 2 * LANES) == 0;
 }
 
-/* Whether the full pieces can be stored past the caches: they must be aligned to cache lines. f16
- * is excluded because it is narrowed while it is stored. */
-static int may_pass(const dw_decode_run *run)
+/* Whether the full pieces have no base and are whole lines of 64 bytes. f16 is excluded because it
+ * is narrowed while it is stored. */
+static int is_direct(const dw_decode_run *run)
 {
-    return run->past && !run->prev && run->out_dtype != DW_F16 && (uintptr_t)run->out % 64 == 0 &&
+    return !run->prev && !run->adds && run->out_dtype != DW_F16 &&
            run->width * bytes_of(run->out_dtype) % 64 == 0;
 }
 
@@ -467,8 +473,8 @@ static void decode(const dw_decode_run *run)
                                                  ALL_BITS(decode_bf16)};
     static decode_function *const digesting[3][8] = {
         ALL_BITS(decode_f32_digest), {0}, ALL_BITS(decode_bf16_digest)};
-    static decode_function *const passing[3][8] = {
-        ALL_BITS(decode_f32_past), {0}, ALL_BITS(decode_bf16_past)};
+    static decode_function *const direct[3][8] = {
+        ALL_BITS(decode_f32_direct), {0}, ALL_BITS(decode_bf16_direct)};
     static decode_function *const adding[3][8] = {
         ALL_BITS(decode_f32_add), ALL_BITS(decode_f16_add), ALL_BITS(decode_bf16_add)};
 #undef ALL_BITS
@@ -488,8 +494,8 @@ static void decode(const dw_decode_run *run)
     }
     decode_function *decode_whole =
         (run->adds ? adding : table)[run->out_dtype - DW_F32][run->bits - 1];
-    if (may_pass(run))
-        passing[run->out_dtype - DW_F32][run->bits - 1](run, full, scales.wide);
+    if (is_direct(run))
+        direct[run->out_dtype - DW_F32][run->bits - 1](run, full, scales.wide);
     else
         decode_whole(run, full, scales.wide);
     if (n) decode_short(run, decode_whole, full, n, scales.wide[full]);

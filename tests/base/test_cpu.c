@@ -218,9 +218,41 @@ static void subnormal_sums_are_kept(void **state)
     assert_true(j.y[1][1] == 0x1p-127f);
 }
 
+/* ---- Caches ---------------------------------------------------------------------------------- */
+
+/* An EPYC 9004 has 32 MiB for each eight cores: there a y of 16 MiB is as fast past the caches, and
+ * larger ones are faster. A Xeon 8481C has 105 MiB: there y of 16 MiB is slower past them. */
+static void a_y_that_half_of_the_last_cache_holds_is_stored_to_it(void **state)
+{
+    (void)state;
+    const uint64_t mib = 1 << 20;
+    assert_int_equal(dw_cpu_past_from(32 * mib), 16 * mib);
+    assert_true(dw_cpu_past_from(105 * mib) > 16 * mib);
+    assert_true(dw_cpu_past_from(105 * mib) < 64 * mib);
+    assert_int_equal(dw_cpu_past_from(0), 16 * mib); /* unknown */
+}
+
+static void the_last_cache_is_as_large_as_the_operating_system_says(void **state)
+{
+    (void)state;
+    unsigned long kib, largest = 0;
+    for (int i = 0; i < 8; i++) {
+        char path[80];
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
+        FILE *file = fopen(path, "r");
+        if (!file) continue;
+        if (fscanf(file, "%luK", &kib) == 1 && kib > largest) largest = kib;
+        fclose(file);
+    }
+    if (largest == 0 || !(dw_cpu_features() & DW_CPU_AVX2)) skip(); /* only x86 is asked */
+    assert_int_equal(dw_cpu_last_cache(), (uint64_t)largest << 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_y_that_half_of_the_last_cache_holds_is_stored_to_it),
+        cmocka_unit_test(the_last_cache_is_as_large_as_the_operating_system_says),
         cmocka_unit_test(subnormal_sums_are_kept),
         cmocka_unit_test(the_callers_mode_changes_no_bit_and_is_not_changed),
     };
