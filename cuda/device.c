@@ -170,7 +170,8 @@ dw_status dw_cuda_open(dw_cuda **cuda, int device, dw_why *why)
     if (!dw_cuda_kernels.bytes) {
         if (why)
             *why = (dw_why){"this library was built without kernels: build it where nvcc is "
-                            "installed, with -Dcuda=enabled",
+                            "installed, with -Dcuda=enabled -Dgpu_archs=90 or whatever the GPU has "
+                            "(Python: pip install . -Csetup-args=-Dgpu_archs=90)",
                             -1};
         return DW_ERR_UNSUPPORTED;
     }

@@ -63,7 +63,7 @@ cmd_wheel() {
     say "building"
     PATH=$build/venv/bin:$PATH "$build/venv/bin/python" -m build --wheel --no-isolation \
         --outdir "$work/built" -Cbuild-dir="$build/wheel-build" \
-        -Csetup-args=-Dgpu_archs= -Csetup-args=-Dtls=enabled \
+        -Csetup-args=-Dtls=enabled \
         "$root" >"$build/wheel/log" 2>&1 || {
         tail -n 30 "$build/wheel/log" >&2
         die "the wheel could not be built"

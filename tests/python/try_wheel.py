@@ -32,6 +32,13 @@ with deltawire.Encoder("delta:bits=4", threads=2) as encoder:
         encoder.feedback(reply)
         assert ids == [1, 2] and y.shape == (2, 3, 64) and encoder.counters().acks == 1
 
+# Kernels, which take nvcc minutes, are compiled only where they are asked for.
+try:
+    deltawire.Encoder("delta:bits=4", device="cuda:0")
+    raise AssertionError("the package has kernels")
+except deltawire.DeltawireError as e:
+    assert e.status == deltawire.Status.UNSUPPORTED and "-Dgpu_archs=90" in e.why, e
+
 with tempfile.TemporaryDirectory() as folder:
     name = pathlib.Path(folder) / "x.npy"
     head = b"{'descr': '<f4', 'fortran_order': False, 'shape': (6, 64)}"
