@@ -15,7 +15,7 @@ run_once() {
 cmd_soak() {
     local minutes=${1:-10} end repeat=0
     [[ $minutes =~ ^[1-9][0-9]*$ ]] && [ $# -le 1 ] || usage_error "soak takes a number of minutes"
-    need "${packages_build[@]}" "${packages_test[@]}"
+    need "${packages_build[@]}" "${packages_test[@]}" "${packages_launchers[@]}"
     mkdir -p "$results"
     build_part_asan_vectors everything || die "the build failed"
     build_part_tsan threads,mpi,trainer,devices || die "the build failed"
@@ -25,7 +25,7 @@ cmd_soak() {
         [ $? = 77 ] || die "clang-tidy has found something"
     run_once asan-vectors build_part_asan_vectors pure
     run_once tsan build_part_tsan mpi
-    run_once tsan build_part_tsan trainer
+    DELTAWIRE_LAUNCHERS=real run_once tsan build_part_tsan trainer
     run_once tsan build_part_tsan devices
     run_once asan build_part_asan mpich
     say "what ./run test leaves out of the parts valgrind and cross"

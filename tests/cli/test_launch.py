@@ -5,7 +5,8 @@
 """usage: test_launch.py PROGRAM ROOT [MPI...] [tls] [fake=LIBRARY]
 
 MPI: those that the program was built for; tls: it was built with TLS; fake: a library that replaces
-NCCL and its driver."""
+NCCL and its driver. DELTAWIRE_LAUNCHERS=real: the manual's commands are run with the real ssh, srun
+and torchrun."""
 
 import glob
 import json
@@ -20,7 +21,9 @@ import sys
 import time
 import unittest
 
+import launchers
 import scratch
+from launchers import free_port
 
 PROGRAM, ROOT = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2])
 HAS_TLS = "tls" in sys.argv[3:]
@@ -30,41 +33,6 @@ del sys.argv[1:]
 SMALL = [*scratch.options(layers=4, samples=32, epochs=2), *scratch.SMALL, "--quiet"]
 CODECS = ["--forward", "delta:bits=4", "--backward", "direct:bits=6"]
 MPIRUN = str(ROOT / "tests" / "transports" / "mpi" / "mpirun.sh")
-
-# Replacements, all on this machine, for programs that start processes on other machines.
-FAKE_SSH = '#!/bin/sh\nshift\nexec sh -c "$*"\n'
-FAKE_SRUN = """#!/bin/sh
-n=$2; shift 2
-rank=$n
-while [ $rank -gt 0 ]; do
-    rank=$((rank - 1))
-    env SLURM_PROCID=$rank SLURM_NTASKS=$n SLURM_JOB_NODELIST="localhost,node[07-09,12]" \\
-        MASTER_PORT=$FREE_PORT "$@" &
-done
-wait
-"""
-FAKE_TORCHRUN = """#!/bin/sh
-n=$4; shift 5
-rank=$n
-while [ $rank -gt 0 ]; do
-    rank=$((rank - 1))
-    env RANK=$rank WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 MASTER_PORT=$((FREE_PORT - 1)) \\
-        TORCHELASTIC_USE_AGENT_STORE=True "$@" &
-done
-wait
-"""
-# Only rank 0 writes a log, so all ranks may get the option.
-DELTAWIRE = """#!/bin/sh
-command=$1; shift
-[ $command = train ] || exec "$PROGRAM" $command "$@"
-exec "$PROGRAM" $command "$@" $SMALL --log "$LOG"
-"""
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def wait_until(is_so):
@@ -494,24 +462,20 @@ class Documented(Base):
     """Every command of docs/deploy.md, unchanged except for the names of machines and of the shared
     directory."""
 
-    def tools(self, mpi):
-        folder = self.path("bin")
-        os.makedirs(folder, exist_ok=True)
-        for name, text in [
-            ("ssh", FAKE_SSH),
-            ("srun", FAKE_SRUN),
-            ("torchrun", FAKE_TORCHRUN),
-            ("deltawire", DELTAWIRE),
-            (
-                "mpirun",
-                f'#!/bin/sh\n[ "$1" = -n ] || exit 2\nn=$2; shift 2\nexec {MPIRUN} {mpi} $n "$@"\n',
-            ),
-        ]:
-            path = os.path.join(folder, name)
-            with open(path, "w") as file:
-                file.write(text)
-            os.chmod(path, 0o755)
-        return folder
+    def setUp(self):
+        super().setUp()
+        self.bin, self.variables = pathlib.Path(self.path("bin")), {}
+        self.bin.mkdir()
+        launchers.write(self.bin / "deltawire", launchers.DELTAWIRE)
+        if os.environ.get("DELTAWIRE_LAUNCHERS") != "real":
+            launchers.stand_in(self.bin)
+            return
+        if launchers.missing():
+            self.fail("real launchers need " + ", ".join(launchers.missing()))
+        run = {"program": PROGRAM, "small": " ".join(SMALL)}
+        servers = launchers.Servers(self.directory, run)
+        self.addCleanup(servers.stop)
+        self.variables = servers.variables
 
     def test_the_commands_of_the_manual_work(self):
         commands = re.findall(
@@ -527,10 +491,13 @@ class Documented(Base):
                 train = re.search(r"(?:-n|--stages|--nproc-per-node|--local) (\d)", command)
                 stages = int(train.group(1)) if train else 0  # 0: the command makes keys
                 port = free_port()
+                mpirun = launchers.MPIRUN.format(program=MPIRUN, mpi=mpi)
+                launchers.write(self.bin / "mpirun", mpirun)
                 # The first command makes run.key, which the others use.
                 env = {
                     **os.environ,
-                    "PATH": self.tools(mpi) + ":" + os.environ["PATH"],
+                    **self.variables,
+                    "PATH": f"{self.bin}:{os.environ['PATH']}",
                     "PROGRAM": PROGRAM,
                     "SMALL": " ".join(SMALL),
                     "LOG": self.path("log"),
