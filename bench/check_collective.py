@@ -6,7 +6,6 @@
 the kernel counted are."""
 
 import json
-import os
 import pathlib
 import re
 import subprocess
@@ -15,6 +14,7 @@ import tempfile
 import time
 
 from collective import CONGESTION
+from loopback import without_namespaces
 from slow_network import SlowNetwork
 from varying_rates import VaryingRates
 
@@ -47,12 +47,13 @@ def check_rates():
 
 
 def main():
+    why = without_namespaces()
     systems_tcp = pathlib.Path(CONGESTION).read_text()
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "out.json"
         script = pathlib.Path(__file__).with_name("collective.py")
         words = f"--networks loopback --ranks 3 --sizes 1024 {SIZE} --rounds 1 --repeats 2".split()
-        words += ["--congestion", "reno"] if os.geteuid() == 0 else []
+        words += [] if why else ["--congestion", "reno"]
         done = subprocess.run(
             [sys.executable, script, "--build", sys.argv[1], *words, "--out", out],
             capture_output=True,
@@ -69,13 +70,13 @@ def main():
     least = 2 * (3 - 1) / 3 * SIZE
     for name, one in sent.items():
         assert one >= least / (10 if "codec" in name or "bits" in name else 1), (name, one, least)
-    if os.geteuid() == 0:
+    if not why:
         assert sent["raw:f32"] < 1.1 * least, sent
         assert found["tcp"] == "reno", found["tcp"]
         assert pathlib.Path(CONGESTION).read_text() == systems_tcp, "the system's setting changed"
         check_rates()
     else:
-        print("not checked, because it needs root: bytes of one interface, --congestion, rates")
+        print(f"not checked: bytes of one interface, --congestion and rates, for {why}")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 
-from loopback import Loopback
+from loopback import Loopback, without_namespaces
 from markdown_table import markdown
 from slow_network import SlowNetwork
 from varying_rates import VaryingRates
@@ -339,8 +339,9 @@ def parse():
     parser.add_argument("--congestion", help="TCP's congestion control; without it: the system's")
     parser.add_argument("--out", type=pathlib.Path, help="JSON; a picture is written beside it")
     given = parser.parse_args()
-    if given.congestion and os.geteuid() != 0:
-        parser.error("--congestion is set in network namespaces, which need root")
+    why = given.congestion and without_namespaces()
+    if why:
+        parser.error(f"--congestion is set in network namespaces: {why}")
     return given
 
 
@@ -352,8 +353,9 @@ def main():
         folder = pathlib.Path(name)
         adders = adders_of(given, folder)
         for network in given.networks:
-            if RATES[network] and os.geteuid() != 0:
-                say(f"{network} is not measured: namespaces and tc need root")
+            why = RATES[network] and without_namespaces()
+            if why:
+                say(f"{network} is not measured: {why}")
                 continue
             for ranks in given.ranks:
                 found, tcp = measure(given, adders, network, ranks, folder)

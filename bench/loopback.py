@@ -4,16 +4,36 @@
 
 import os
 import subprocess
+import sys
+
+
+def without_namespaces():
+    """Why no network namespaces can be made here: a sentence, or None."""
+    name = f"dwprobe{os.getpid()}"
+    try:
+        for command in f"ip netns add {name}", f"ip netns exec {name} unshare --uts true":
+            subprocess.run(command.split(), check=True, capture_output=True, text=True)
+    except FileNotFoundError:
+        return "ip is not installed (iproute2)"
+    except subprocess.CalledProcessError as error:
+        return f"this machine allows no network namespaces ({' '.join(error.stderr.split())})"
+    finally:
+        subprocess.run(f"ip netns del {name} 2>/dev/null", shell=True)
+    return None
 
 
 class Loopback:
     """The loopback interface of a namespace of its own, so that its counters count these ranks
-    alone. Without root: that of this machine. The end of the `with` block removes the namespace."""
+    alone. Where none can be made: that of this machine. The end of the `with` block removes the
+    namespace."""
 
     INTERFACE = "lo"
 
     def __init__(self):
-        self.name = f"dwloop{os.getpid()}" if os.geteuid() == 0 else None
+        why = without_namespaces()
+        if why:
+            print(f"other programs' traffic is counted, too: {why}", file=sys.stderr)
+        self.name = None if why else f"dwloop{os.getpid()}"
 
     @staticmethod
     def address(_rank):
