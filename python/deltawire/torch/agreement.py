@@ -10,6 +10,7 @@ import time
 import weakref
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
@@ -28,6 +29,16 @@ def group_of(group: Any) -> Any:
     group = group if group is not None else dist.group.WORLD
     processes.refuse_inherited(group)
     return group
+
+
+def timeout_of(group: Any) -> float:
+    """Returns the timeout of a process group in seconds."""
+    for device in ("cpu", "cuda"):
+        try:
+            return group._get_backend(torch.device(device)).options._timeout.total_seconds()
+        except (RuntimeError, AttributeError):
+            continue
+    return dist.distributed_c10d.default_pg_timeout.total_seconds()
 
 
 class Agreement:

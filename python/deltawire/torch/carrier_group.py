@@ -37,7 +37,10 @@ _one_way: "weakref.WeakKeyDictionary[Any, dict[tuple[int, int], Any]]" = (
 
 
 def wants_equal_counts(group: Any) -> bool:
-    return "gloo" not in str(dist.get_backend(group))
+    name = str(dist.get_backend(group))
+    if name == "undefined":  # init_process_group() without a backend: one for each kind of device
+        name = group._get_backend(torch.device("cpu")).name()
+    return "gloo" not in name
 
 
 class GroupLane(Lane):
@@ -275,7 +278,7 @@ def make_one_way_groups(group: Any, ranks_of_stages: "dict[int, int]") -> None:
 def _with_digest(length: int) -> torch.Tensor:
     told = length.to_bytes(8, "little", signed=True)
     digest = hashlib.blake2b(told, digest_size=8).digest()
-    return torch.tensor([length, int.from_bytes(digest, "little", signed=True)])
+    return torch.tensor([length, int.from_bytes(digest, "little", signed=True)], device="cpu")
 
 
 def _global(group: Any, rank: int) -> int:

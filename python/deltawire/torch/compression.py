@@ -16,7 +16,7 @@ from deltawire.owner import Life
 from deltawire.places import Places
 from deltawire.torch import address, carrier_group, message, processes, torch_stage
 from deltawire.torch import tensors as tensors_of
-from deltawire.torch.agreement import Agreement, group_of
+from deltawire.torch.agreement import Agreement, group_of, timeout_of
 from deltawire.torch.carrier_group import EqualCountsLane, GroupLane
 from deltawire.torch.carrier_link import LinkLane
 from deltawire.torch.ends import Receiver, Sender, bytes_for, places_of
@@ -174,7 +174,7 @@ class Compression:
         index = stage.stage_index
         boundary = index if after else index - 1
         if self.options.carrier != address.GROUP:
-            timeout = _timeout(self._group)
+            timeout = timeout_of(self._group)
             return LinkLane(
                 *(index, other, address.listening(self.options.carrier), after),
                 lambda uri: self.agreement.tell("address", uri),
@@ -528,13 +528,3 @@ class Compression:
         for side, name in ((self.before, "before"), (self.after, "after")):
             if side:
                 side.mark = saved["marks"].get(name)
-
-
-def _timeout(group: Any) -> float:
-    """Returns the timeout of a process group in seconds."""
-    for device in ("cpu", "cuda"):
-        try:
-            return group._get_backend(torch.device(device)).options._timeout.total_seconds()
-        except (RuntimeError, AttributeError):
-            continue
-    return 1800.0

@@ -26,11 +26,11 @@ from deltawire.errors import DeltawireError, Status, refuse
 from deltawire.owner import Life
 from deltawire.threads import pool_of
 from deltawire.torch import address, ddp_saved, processes
-from deltawire.torch.agreement import group_of
+from deltawire.torch.agreement import group_of, timeout_of
 from deltawire.torch.carrier_sums import More
 from deltawire.torch.ddp_agree import Meeting
 from deltawire.torch.ddp_exchange import Peers, gathers
-from deltawire.torch.ddp_layout import Layout
+from deltawire.torch.ddp_layout import Layout, stored
 from deltawire.torch.ddp_resume import Resume
 from deltawire.torch.ddp_sums import LinkedPeers
 from deltawire.torch.ddp_traffic import Traffic
@@ -76,7 +76,8 @@ def ddp_hook(
         allows to check their dtypes at once. None: parameters are numbered in the first backward.
     process_group: the process group of the model. None: that of `model`, or the default group.
     threads: the number of threads that share the work of a frame, or a deltawire.Threads.
-    timeout: the maximum time in seconds that a rank waits for the others. None: torch's default.
+    timeout: the maximum time in seconds that a rank waits for the others. None: that of the process
+        group.
     carrier: "group": process groups of the hook's own with the backend gloo, also for gradients on
         a GPU. Or the address at which this rank listens for links from the ranks above it, such as
         "tcp://10.0.0.7": a deltawire.Group over links. Without a port any free ones are taken,
@@ -174,8 +175,8 @@ class DdpState:
         new_buckets: how often a bucket started without state (with delta, by a key frame).
         raw_bytes: the size of the gradients.
         frames, frame_bytes: the number and the size of the frames that this rank has encoded.
-        sent_bytes: the size of the frames, each counted as often as it was sent. With links, the
-            size of all messages.
+        sent_bytes: the size of the frames and of the lengths before them, each counted as often as
+            it was sent. With links, the size of all messages.
         """
         processes.refuse_fork(self._life, "hook")
         traffic = Traffic() if self._peers is None else self._peers.traffic()
@@ -232,7 +233,7 @@ class DdpState:
         resume = Resume([(layout, dtype) for layout, dtype, _ in read])
         if self._complete and read:
             known = self._names.items()
-            here = {name: (tuple(p.shape), p.dtype) for p, name in known}
+            here = {name: stored(p) for p, name in known}
             _check_same(resume.difference_from(here))
         self._resume = resume if read else None
         self._buckets = {layout.digest: exchange for layout, _, exchange in read}
@@ -267,7 +268,7 @@ class DdpState:
         inner = model.module if isinstance(model, DistributedDataParallel) else model
         for name, parameter in inner.named_parameters():
             if parameter.requires_grad:
-                _check_dtype(parameter.dtype)
+                _check_dtype(stored(parameter)[1])
                 self._names[parameter] = name
 
     def _begin(self) -> None:
@@ -277,8 +278,7 @@ class DdpState:
         rank = dist.get_rank(group)
         if rank < 0:
             refuse("this rank is not a member of process_group: call ddp_hook only on its members")
-        seconds = self._timeout or dist.distributed_c10d.default_pg_timeout.total_seconds()
-        self._meeting = Meeting(ranks, rank, seconds)
+        self._meeting = Meeting(ranks, rank, self._timeout or timeout_of(group))
         self._meeting.compare(
             "the beginning",
             {
@@ -398,6 +398,11 @@ class DdpState:
         if buffer.layout != torch.strided:
             _unsupported("the gradients of a bucket are sparse: make them dense, with sparse=False")
         elements, digest = buffer.numel(), layout.digest
+        if elements != layout.elements():
+            _unsupported(
+                f"a bucket has {elements} gradients, and its parameters {layout.elements()}: find "
+                "the parameters that torch stores in another form than it shows them"
+            )
         self._meeting.compare(
             f"bucket {len(self._seen) - 1} of step {self._steps}",
             {"parameters": f"{digest:016x}", "elements": elements, "dtype": str(buffer.dtype)},
@@ -418,7 +423,7 @@ class DdpState:
                 if self._complete:
                     refuse("this hook belongs to another model: make a ddp_hook for each model")
                 name = self._names[parameter] = f"#{len(self._names)}"
-            named.append((name, tuple(parameter.shape)))
+            named.append((name, stored(parameter)[0]))
         return Layout(named)
 
     def _end_step(self) -> None:

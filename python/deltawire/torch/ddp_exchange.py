@@ -1,29 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 # ddp_exchange.py - Gather and Parts: the two ways to compute the mean of a bucket.
-"""Both give all ranks the same bits. gloo terminates a process that receives more than it expects,
-so frames are encoded with a size limit that all ranks know in advance: Decoder.expect returns the
-same number on all ranks that have decoded the same frames."""
+"""Both give all ranks the same bits. A frame is never longer than all ranks know in advance:
+Decoder.expect returns the same number on all ranks that have decoded the same frames."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 from typing import Any, Callable, Iterable
 
 import torch
-import torch.distributed as dist
 
 from deltawire.config import Config
 from deltawire.decoder import Decoder
 from deltawire.encoder import Encoder
 from deltawire.errors import DeltawireError, Status
-from deltawire.frame import frame_length
 from deltawire.torch import ddp_saved
 from deltawire.torch.ddp_agree import Meeting
+from deltawire.torch.ddp_hop import LENGTH_BYTES, Hop
 from deltawire.torch.ddp_layout import Layout
 from deltawire.torch.ddp_traffic import Traffic
 from deltawire.torch.ends import of_encoder
-from deltawire.torch.gloo_groups import groups_of
-from deltawire.torch.waits import Wait
+from deltawire.torch.gloo_groups import group_of_ours
 
 GATHER_WORLD = 2  # the largest number of ranks for which "auto" means "gather"
 ALIGNMENT = 64  # elements; so that parts begin at the beginning of a group
@@ -38,15 +36,12 @@ class Peers:
     """What all exchanges of a hook have in common, over process groups with the backend gloo.
 
     rank, world: this rank in the hook's group, and the number of ranks.
-    first, second: the process groups for the first and the second collective of a bucket. Each
-        needs its own, because the collectives of a group must start in one order on all ranks.
     way: "auto", "gather" or "parts".
     codec, sums: the configs of gradients, and of the means of parts.
     threads: for all encoders and decoders.
     nonce: a text that all ranks have, another one for each hook.
     """
 
-    groups = 2  # the number of process groups
     spoiled = False  # only exchanges have state, and those that are not complete are dropped
 
     def __init__(
@@ -54,20 +49,31 @@ class Peers:
     ) -> None:
         self.rank, self.world, self.threads = meeting.rank, len(meeting.ranks), threads
         self.way, self.codec, self.sums, self.nonce = way, codec, sums, nonce
-        made = groups_of(meeting, self.groups) if self.world > 1 else []
-        self.first, self.second = (*made, None, None)[:2]
+        self._meeting = meeting
+        self._group = group_of_ours(meeting) if self.world > 1 else None
+        self._numbers = itertools.count()
         self._traffic = Traffic()
-        self.count = self._traffic.count
 
     def others(self) -> "list[int]":
         return [rank for rank in range(self.world) if rank != self.rank]
+
+    def hop(self) -> Hop:
+        return Hop(self._group, self._meeting.ranks, self.rank)
+
+    def number(self) -> int:
+        """The number of a hop of an exchange, for its tags. All ranks process buckets in one order;
+        an exchange asks for both of its numbers when it begins."""
+        return next(self._numbers)
+
+    def count(self, frame: torch.Tensor, times: int) -> None:
+        self._traffic.count(frame.numel(), times, LENGTH_BYTES)
 
     def exchange(self, layout: Layout, dtype: torch.dtype) -> Any:
         """Makes the exchange of a bucket, of the same kind on all ranks."""
         elements = layout.elements()
         by_parts = not gathers(self.way, self.world)
         kind = Parts if by_parts and can_be_cut(elements, self.world) else Gather
-        return kind(self, layout.digest, torch.empty(elements, dtype=dtype))
+        return kind(self, layout.digest, torch.empty(elements, dtype=dtype, device="cpu"))
 
     def places(self, config: Config, key: "tuple[int, int]", visit: int) -> int:
         """What randk and cocktail draw places from (Encoder.encode): the same number on all ranks
@@ -106,22 +112,19 @@ class Peers:
 
 
 class Room:
-    """A buffer for frames, which is kept between steps. rows: one part for each frame."""
+    """A buffer for a frame, which is kept between steps."""
 
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
-        self._all = torch.empty(0, dtype=torch.uint8)
-        self.rows: "list[torch.Tensor]" = []
+    def __init__(self) -> None:
+        self._all = torch.empty(0, dtype=torch.uint8, device="cpu")
 
     def fit(self, length: int) -> torch.Tensor:
-        if self._all.numel() != self._rows * length:
-            self._all = torch.zeros(self._rows * length, dtype=torch.uint8)
-            self.rows = list(self._all.view(self._rows, length))
-        return self._all
+        if self._all.numel() < length:
+            self._all = torch.empty(length, dtype=torch.uint8, device="cpu")
+        return self._all[:length]
 
 
 class Receiver:
-    """The decoders for one collective: one for each other rank."""
+    """The decoders for one hop: one for each other rank."""
 
     def __init__(self, peers: Peers, config: Config) -> None:
         self._peers = peers
@@ -136,12 +139,13 @@ class Receiver:
         dtype = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}[x.dtype]
         return decoder.expect([key_of(rank)], (1, 1, x.numel()), dtype)
 
-    def decode(self, rank: int, room: torch.Tensor, key: Any, out: torch.Tensor, add: bool) -> None:
+    def decode(
+        self, rank: int, frame: torch.Tensor, key: Any, out: torch.Tensor, add: bool
+    ) -> None:
         """Decodes the frame of a rank into out, or adds it to out. The frame must have this key."""
         try:
-            _, length = frame_length(room)
             made = self._decoders[rank].decode(
-                room[: min(length, room.numel())], out, add=1.0 if add else None, reply=False
+                frame, out, add=1.0 if add else None, reply=False
             )
         except DeltawireError as error:
             raise DeltawireError(
@@ -172,15 +176,14 @@ class Gather:
         self._peers, self._key = peers, (id, 0)
         self._encoder = Encoder(of_encoder(peers.codec, "all", peers.rank), peers.threads)
         self._receiver = Receiver(peers, peers.codec)
-        self._out, self._in = Room(1), Room(peers.world)
+        self._out, self._hop = Room(), peers.hop()
         self._visits = 0
-        self._made = torch.empty(x.numel(), dtype=torch.float32)
+        self._made = torch.empty(x.numel(), dtype=torch.float32, device="cpu")
         self._sum = None if x.dtype == torch.float32 else torch.empty_like(self._made)
 
     def send(self, job: Any) -> None:
         length = self._receiver.length(lambda rank: self._key, job.x)
         out = self._out.fit(length)
-        self._in.fit(length)
         self._visits += 1
         frame = self._encoder.encode(
             job.x,
@@ -190,15 +193,17 @@ class Gather:
             reconstruction=self._made,
             places=self._peers.places(self._peers.codec, self._key, self._visits),
         )
-        self._peers.count(len(frame), self._peers.world - 1)
-        job.work = dist.all_gather(self._in.rows, out, group=self._peers.first, async_op=True)
+        made = out[: len(frame)]
+        self._peers.count(made, self._peers.world - 1)
+        frames = {rank: made for rank in self._peers.others()}
+        self._hop.start(self._peers.number(), length, frames)
 
     def receive(self, job: Any) -> None:
-        job.work.wait()
+        self._hop.expect()
         total = job.x if self._sum is None else self._sum
         for rank in range(self._peers.world):
             if rank != self._peers.rank:
-                self._receiver.decode(rank, self._in.rows[rank], self._key, total, rank > 0)
+                self._receiver.decode(rank, self._hop.take(rank), self._key, total, rank > 0)
             elif rank > 0:
                 total.add_(self._made)
             else:
@@ -208,7 +213,7 @@ class Gather:
             job.x.copy_(total)
 
     def finish(self, job: Any) -> None:
-        """Does nothing: there is no second collective."""
+        self._hop.end()
 
     def load(self, states: "dict[str, Any]") -> None:
         ddp_saved.load_ends(self.ends(), states)
@@ -231,9 +236,9 @@ class Split:
             for rank in peers.others()
         }
         self._receiver = Receiver(peers, peers.codec)
-        self._out, self._in = Room(peers.world), Room(peers.world)
-        self._sum = torch.empty(size, dtype=torch.float32)
-        self._last = torch.zeros(size, dtype=dtype)
+        self._out, self._hop = {rank: Room() for rank in peers.others()}, peers.hop()
+        self._sum = torch.empty(size, dtype=torch.float32, device="cpu")
+        self._last = torch.zeros(size, dtype=dtype, device="cpu")
 
     def _part(self, x: torch.Tensor, rank: int) -> torch.Tensor:
         """The part of a rank, without padding."""
@@ -253,29 +258,29 @@ class Split:
     def send(self, job: Any) -> None:
         here = self._peers.rank
         length = self._receiver.length(lambda rank: self._key(here), self._whole(job.x, here))
-        out, room = self._out.fit(length), self._in.fit(length)
         self._visits += 1
+        frames = {}
         for rank in self._peers.others():
-            key = self._key(rank)
+            key, out = self._key(rank), self._out[rank].fit(length)
             frame = self._encoders[rank].encode(
                 self._whole(job.x, rank),
                 [key],
-                self._out.rows[rank],
+                out,
                 limit=length,
                 places=self._peers.places(self._peers.codec, key, self._visits),
             )
-            self._peers.count(len(frame), 1)
-        job.work = dist.all_to_all_single(room, out, group=self._peers.first, async_op=True)
+            frames[rank] = out[: len(frame)]
+            self._peers.count(frames[rank], 1)
+        self._hop.start(self._peers.number(), length, frames)
 
     def total(self, job: Any) -> torch.Tensor:
         """Returns the sum of this rank's part, in float32."""
-        Wait(job.work.wait).end()  # FSDP calls it in the main thread
+        self._hop.expect()
         here = self._peers.rank
         for rank in range(self._peers.world):
             if rank != here:
-                self._receiver.decode(
-                    rank, self._in.rows[rank], self._key(here), self._sum, rank > 0
-                )
+                frame = self._hop.take(rank)
+                self._receiver.decode(rank, frame, self._key(here), self._sum, rank > 0)
             elif rank > 0:
                 self._sum.add_(self._whole(job.x, here))
             else:
@@ -302,15 +307,18 @@ class Parts(Split):
             Encoder(of_encoder(peers.sums, "sums", peers.rank), peers.threads),
             Receiver(peers, peers.sums),
         )
-        self._sums_out, self._sums_in = Room(1), Room(peers.world)
+        self._sums_out, self._sums_hop = Room(), peers.hop()
         self._made = torch.empty_like(self._sum)
+
+    def send(self, job: Any) -> None:
+        super().send(job)
+        job.number = self._peers.number()
 
     def receive(self, job: Any) -> None:
         here = self._peers.rank
         self.total(job).div_(self._peers.world)
         length = self._sums_receiver.length(self._key, self._sum)
         out = self._sums_out.fit(length)
-        self._sums_in.fit(length)
         frame = self._sums.encode(
             self._sum,
             [self._key(here)],
@@ -319,11 +327,13 @@ class Parts(Split):
             reconstruction=self._made,
             places=self._peers.places(self._peers.sums, self._key(here), self._visits),
         )
-        self._peers.count(len(frame), self._peers.world - 1)
-        job.work = dist.all_gather(self._sums_in.rows, out, group=self._peers.second, async_op=True)
+        made = out[: len(frame)]
+        self._peers.count(made, self._peers.world - 1)
+        frames = {rank: made for rank in self._peers.others()}
+        self._sums_hop.start(job.number, length, frames)
 
     def finish(self, job: Any) -> None:
-        job.work.wait()
+        self._sums_hop.expect()
         for rank in range(self._peers.world):
             part = self._part(job.x, rank)
             if rank == self._peers.rank:
@@ -331,9 +341,12 @@ class Parts(Split):
                 continue
             direct = part.dtype == torch.float32 and part.numel() == self._size
             out = part if direct else self._sum
-            self._sums_receiver.decode(rank, self._sums_in.rows[rank], self._key(rank), out, False)
+            frame = self._sums_hop.take(rank)
+            self._sums_receiver.decode(rank, frame, self._key(rank), out, False)
             if not direct:
                 part.copy_(out[: part.numel()])
+        self._hop.end()
+        self._sums_hop.end()
 
     def ends(self) -> "dict[str, Any]":
         return {

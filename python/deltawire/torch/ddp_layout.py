@@ -39,6 +39,13 @@ class Layout:
         return {"names": list(names), "shapes": [list(shape) for shape in shapes]}
 
 
+def stored(parameter: torch.Tensor) -> "tuple[tuple[int, ...], torch.dtype]":
+    """Shape and dtype of a parameter's gradients in a bucket, where a complex number is two real
+    ones."""
+    shape, dtype = tuple(parameter.shape), parameter.dtype
+    return ((*shape, 2), dtype.to_real()) if dtype.is_complex else (shape, dtype)
+
+
 def elements_of(shape: "tuple[int, ...]") -> int:
     product = 1
     for extent in shape:

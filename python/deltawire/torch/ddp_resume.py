@@ -71,7 +71,7 @@ class Resume:
         """Returns this rank's gradients in the buckets of the state, in main memory."""
         made = []
         for layout, dtype in self.buckets:
-            x = torch.empty(layout.elements(), dtype=dtype)
+            x = torch.empty(layout.elements(), dtype=dtype, device="cpu")
             for name, piece in layout.pieces(x).items():
                 piece.copy_(self._pieces[name])
             made.append((layout, x))

@@ -41,7 +41,11 @@ def states_of(ends: "dict[str, Any]") -> "dict[str, torch.Tensor]":
     found = {}
     for name, end in ends.items():
         joined = bytearray(b"".join(end.export_states().values()))  # of one key, or of none
-        found[name] = tensors.of_buffer(joined) if joined else torch.empty(0, dtype=torch.uint8)
+        found[name] = (
+            tensors.of_buffer(joined)
+            if joined
+            else torch.empty(0, dtype=torch.uint8, device="cpu")
+        )
     return found
 
 

@@ -39,7 +39,7 @@ class Job:
         self.steps, self._finished = steps, finished
         self.error: Optional[DeltawireError] = None
         self.done = threading.Event()
-        self.work: Any = None  # the collective that is running
+        self.work: Any = None  # what is under way
         devices = [] if device.type == "cpu" else [device]
         self._base: Any = torch.futures.Future(devices=devices)
         self.future = self._base.then(self._result)

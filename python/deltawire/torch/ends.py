@@ -173,11 +173,13 @@ class Ends:
             states = list(end.export_states().values())
             joined = bytearray(b"".join(states))
             saved["slots"][str(slot)] = {
-                "lengths": torch.tensor([len(one) for one in states], dtype=torch.int64),
+                "lengths": torch.tensor(
+                    [len(one) for one in states], dtype=torch.int64, device="cpu"
+                ),
                 "states": (
                     torch.frombuffer(joined, dtype=torch.uint8)
                     if joined
-                    else torch.empty(0, dtype=torch.uint8)
+                    else torch.empty(0, dtype=torch.uint8, device="cpu")
                 ),
             }
         return saved
@@ -436,7 +438,7 @@ def bytes_for(
     size = 1
     for extent in shape:
         size *= extent
-    size *= torch.empty(0, dtype=dtype).element_size()
+    size *= dtype.itemsize
     if not tensors.is_coded(dtype, shape):
         return size
     n, t, c = tensors.extents(shape)

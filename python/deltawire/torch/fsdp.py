@@ -18,7 +18,7 @@ from deltawire.errors import DeltawireError, Status, fail, refuse
 from deltawire.owner import Life
 from deltawire.threads import pool_of
 from deltawire.torch import address, ddp_saved, processes, tensors
-from deltawire.torch.agreement import group_of
+from deltawire.torch.agreement import group_of, timeout_of
 from deltawire.torch.carrier_sums import More
 from deltawire.torch.ddp_agree import Meeting
 from deltawire.torch.ddp_layout import Layout
@@ -85,8 +85,9 @@ class FsdpState:
         modules = _sharded(model)
         group = group_of(_group_of([param_group for _, _, param_group in modules]))
         ranks = dist.get_process_group_ranks(group)
-        seconds = timeout or dist.distributed_c10d.default_pg_timeout.total_seconds()
-        self._meeting = Meeting(ranks, dist.get_rank(group), seconds, "compress_fsdp")
+        self._meeting = Meeting(
+            ranks, dist.get_rank(group), timeout or timeout_of(group), "compress_fsdp"
+        )
         made = [Gradients(self, name, param_group) for name, _, param_group in modules]
         self._layouts = {one.layout.digest: one.layout for one in made}
         record = {
@@ -211,7 +212,7 @@ class FsdpState:
             if x.device.type == "cpu":
                 exchange(x, out, mean)
             else:
-                part = torch.empty(out.shape, dtype=out.dtype)
+                part = torch.empty(out.shape, dtype=out.dtype, device="cpu")
                 exchange(x.cpu(), part, mean)
                 out.copy_(part)
             if not lasts:

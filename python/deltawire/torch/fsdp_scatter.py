@@ -20,8 +20,6 @@ BLOCK = 2048  # floats: a group cuts its parts at multiples of them
 class ShardPeers(Peers):
     """Over a process group with the backend gloo."""
 
-    groups = 1
-
     def exchange(self, layout: Layout, dtype: torch.dtype) -> "Scatter":
         return Scatter(self, layout.digest, layout.elements() // self.world, dtype)
 
@@ -33,14 +31,15 @@ class Scatter(Split):
         job = _Job(x)
         self.send(job)
         total = self.total(job)
+        self._hop.end()
         out.copy_(total.div_(self._peers.world) if mean else total)
 
 
 class _Job:
-    """One call. work: the collective that is running."""
+    """One call."""
 
     def __init__(self, x: torch.Tensor) -> None:
-        self.x, self.work = x, None
+        self.x = x
 
 
 class LinkedShardPeers(LinkedPeers):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# gloo_groups.py - groups_of: process groups with the backend gloo for the ranks of a meeting.
+# gloo_groups.py - group_of_ours: a process group with the backend gloo for the ranks of a meeting.
 from __future__ import annotations
 
 import datetime
@@ -11,8 +11,8 @@ from deltawire.errors import DeltawireError, Status, fail
 from deltawire.torch.ddp_agree import Meeting
 
 
-def groups_of(meeting: Meeting, count: int) -> "list[Any]":
-    """Makes process groups of the ranks of a meeting. Errors: UNSUPPORTED, PEER."""
+def group_of_ours(meeting: Meeting) -> Any:
+    """Makes a process group of the ranks of a meeting. Errors: UNSUPPORTED, PEER."""
     if not dist.is_gloo_available():
         fail(
             Status["UNSUPPORTED"],
@@ -21,12 +21,9 @@ def groups_of(meeting: Meeting, count: int) -> "list[Any]":
     timeout = datetime.timedelta(seconds=meeting.timeout)
     own = len(meeting.ranks) < dist.get_world_size()
     try:
-        return [
-            dist.new_group(
-                meeting.ranks, timeout=timeout, backend="gloo", use_local_synchronization=own
-            )
-            for _ in range(count)
-        ]
+        return dist.new_group(
+            meeting.ranks, timeout=timeout, backend="gloo", use_local_synchronization=own
+        )
     except RuntimeError as error:
         text = str(error).strip().split("\n")[0]
         raise DeltawireError(

@@ -9,7 +9,7 @@ from typing import Any, Optional
 import torch
 import torch.distributed as dist
 
-from deltawire.errors import Status, fail
+from deltawire.errors import Status, fail, refuse
 
 # The numbers of dtypes in messages. They must never change.
 DTYPES = {
@@ -47,7 +47,7 @@ def extents(shape: "tuple[int, ...]") -> "tuple[int, int, int]":
 def samples(tensor: torch.Tensor) -> torch.Tensor:
     """Returns the tensor as (N, T, C) in main memory. It is copied only if it is on another device,
     if its channels are not contiguous, or if tokens or samples overlap."""
-    flat = tensor.detach().cpu().reshape(extents(tuple(tensor.shape)))
+    flat = tensor.detach().resolve_neg().cpu().reshape(extents(tuple(tensor.shape)))
     n, t, c = flat.shape
     step_n, step_t, step_c = flat.stride()
     dense = (c == 1 or step_c == 1) and (t == 1 or step_t >= c) and (n == 1 or step_n >= c)
@@ -56,13 +56,15 @@ def samples(tensor: torch.Tensor) -> torch.Tensor:
 
 def room_for(dtype: torch.dtype, shape: "tuple[int, ...]") -> "tuple[torch.Tensor, torch.Tensor]":
     """Returns a new tensor, and a view of it as (N, T, C)."""
-    made = torch.empty(shape, dtype=dtype)
+    made = torch.empty(shape, dtype=dtype, device="cpu")
     return made, made.view(extents(shape))
 
 
 def as_bytes(tensor: torch.Tensor) -> memoryview:
     """Returns the bytes of a contiguous tensor in main memory, without a copy. The caller must keep
-    the tensor."""
+    the tensor. Errors: ARGUMENT (it is elsewhere, or not contiguous)."""
+    if tensor.device.type != "cpu" or not tensor.is_contiguous():
+        refuse(f"a tensor on {tensor.device} cannot be read as bytes: copy it to main memory")
     size = tensor.numel() * tensor.element_size()
     if size == 0:
         return memoryview(b"")
@@ -72,7 +74,7 @@ def as_bytes(tensor: torch.Tensor) -> memoryview:
 
 def exact(tensor: torch.Tensor) -> bytes:
     """Returns a copy of the elements, without compression."""
-    whole = tensor.detach().cpu().contiguous()
+    whole = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
     return bytes(as_bytes(whole))
 
 
@@ -81,7 +83,7 @@ def from_exact(dtype: int, shape: "tuple[int, ...]", data: memoryview) -> Option
     kind = OF_NUMBER.get(dtype)
     if kind is None or math.prod(shape) * kind.itemsize != len(data):
         return None
-    made = torch.empty(shape, dtype=kind)
+    made = torch.empty(shape, dtype=kind, device="cpu")
     if len(data):
         as_bytes(made)[:] = data
     return made

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_ddp_errors.py - errors of ddp_hook: each has a message, and gloo terminates no process.
+import datetime
 import os
 import pickle
 import signal
@@ -32,6 +33,25 @@ def refused(error, status, *words):
     assert error.status is deltawire.Status[status], error
     for word in words:
         assert word in error.why, error
+
+
+# Ranks that are late.
+
+
+def rank_that_is_late(rank, world):
+    group = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=3))
+    dist.barrier()
+    if rank == 0:
+        begun = time.monotonic()
+        with pytest.raises(deltawire.DeltawireError) as error:
+            deltawire.torch.ddp_hook(process_group=group)
+        refused(error.value, "TIMEOUT", "within 3 seconds")
+        assert time.monotonic() - begun < 20
+    dist.barrier()
+
+
+def test_the_timeout_is_that_of_the_process_group():
+    assert results(2, rank_that_is_late) == [None, None]
 
 
 # Ranks with different arguments or models.

@@ -11,7 +11,7 @@ from torch import nn
 import pipelines
 import small_gpt
 from deltawire import DeltawireError, Profile
-from deltawire.torch import compress_stage
+from deltawire.torch import compress_stage, tensors
 from pipelines import Pipe
 from ranks import Failed
 
@@ -358,3 +358,28 @@ def test_stage_misuse_is_an_error_with_a_sentence(ranks):
         assert is_subclass and len(said) == len(words)
         for sentence, word in zip(said, words):
             assert word in sentence
+
+
+# --- what lies behind a tensor ------------------------------------------------------------------
+
+
+def test_a_default_device_does_not_move_what_arrives():
+    x = torch.arange(12.0).view(3, 4)
+    torch.set_default_device("meta")
+    try:
+        made, _ = tensors.room_for(torch.float32, (3, 4))
+        copied = tensors.from_exact(tensors.DTYPES[x.dtype], (3, 4), memoryview(tensors.exact(x)))
+    finally:
+        torch.set_default_device(None)
+    assert made.device.type == "cpu" and torch.equal(copied, x)
+    with pytest.raises(DeltawireError, match="main memory"):
+        tensors.as_bytes(torch.empty(3, device="meta"))
+
+
+def test_values_that_torch_conjugates_or_negates_when_they_are_read():
+    x = torch.randn(3, 4, dtype=torch.complex64)
+    assert tensors.exact(x.conj()) == tensors.exact(x.conj().resolve_conj())
+    negated = x.conj().imag  # a view: its memory holds the other sign
+    assert negated.is_neg()
+    assert tensors.exact(negated) == (-x.imag).contiguous().numpy().tobytes()
+    assert torch.equal(torch.from_numpy(tensors.samples(negated).numpy()), -x.imag[:, None])
