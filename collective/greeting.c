@@ -211,7 +211,6 @@ static void tell_again(dw_group *group, int64_t *told_ns)
 
 static dw_status greet_all(dw_group *group, dw_why *why)
 {
-    int64_t deadline_ns = dw_group_now_ns() + (int64_t)group->open_timeout_ms * DW_NS_IN_MS;
     int64_t told_ns = dw_group_now_ns();
     for (uint32_t r = 0; r < group->ranks; r++)
         if (group->lanes[r].link) tell_hello(&group->lanes[r], true);
@@ -219,7 +218,7 @@ static dw_status greet_all(dw_group *group, dw_why *why)
         dw_lane *missing;
         dw_status status = hear_all(group, &missing, why);
         if (status != DW_OK || !missing) return status;
-        int64_t left_ms = (deadline_ns - dw_group_now_ns()) / DW_NS_IN_MS;
+        int64_t left_ms = (group->open_by_ns - dw_group_now_ns()) / DW_NS_IN_MS;
         if (left_ms <= 0)
             return dw_group_say(why, DW_ERR_TIMEOUT,
                                 "group %u: rank %u did not open it within %u ms; do all ranks open "

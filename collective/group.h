@@ -93,7 +93,11 @@ typedef struct dw_lane {
     bool owes_ack;
     uint32_t repeats;   /* since something was last acknowledged */
     int64_t silence_ns; /* the time at which a message was last acknowledged or repeated */
-    int64_t heard_ns;   /* the time at which a message of an operation last arrived */
+    /* The time at which something last arrived that a running operation was owed. Since then: the
+     * bytes of frames of operations that have not begun here, and when the last of these came. */
+    int64_t heard_ns, early_ns;
+    uint64_t early_frames;
+    int64_t refused_ns; /* since when there has been no room for a message; 0: there was some */
     uint64_t moved;     /* a sum of counters, which grows when the link moves */
     int64_t moved_ns;   /* the time at which it last grew */
     int64_t told_ns;    /* the time at which that rank was last told the group's error */
@@ -260,6 +264,7 @@ struct dw_group {
     dw_group_coders coders;
     dw_lane *lanes; /* (ranks) */
     bool owns_links, has_thread;
+    int64_t open_by_ns; /* the time until which the group opens */
     pthread_t thread;
     int bell;      /* an eventfd, by which a caller that takes the turns is woken */
     void *scratch; /* the worker's: room for one frame that this rank makes for itself */
@@ -503,8 +508,10 @@ dw_status dw_group_read_sized(void *own, size_t own_bytes, const void *given, co
                               dw_why *why);
 
 /* lateness.c. Fails the group if a rank has owed something for too long; tells the others for whom
- * this rank waits. */
+ * this rank waits. silent_since: from when on the silence of a rank counts, for an operation that
+ * began at start_ns. */
 void dw_group_check_lateness(dw_group *group, int64_t now_ns);
+int64_t dw_group_silent_since(const dw_group *group, const dw_lane *lane, int64_t start_ns);
 
 /* lane.c. take: the handler of the link. begin: room for a body of at most body_cap bytes; PENDING:
  * not now. end: sends the first body_len bytes, with a number and a digest. drop: returns the room.

@@ -43,7 +43,6 @@ void dw_lane_take(void *context, const void *data, size_t len)
 static void deliver(dw_lane *lane, dw_arrival *arrival)
 {
     dw_group *group = lane->group;
-    lane->heard_ns = dw_group_now_ns();
     lane->expected++;
     if (arrival->head.kind == DW_MESSAGE_CLOSE) {
         lane->is_closed = true;
@@ -160,13 +159,18 @@ dw_status dw_lane_begin(dw_lane *lane, size_t body_cap, unsigned char **body)
         return DW_ERR_PEER;
     }
     group->is_blocked = true;
-    if (lane->lost != DW_OK || !has_room(lane)) return DW_PENDING;
+    if (lane->lost != DW_OK) return DW_PENDING;
     void *room;
-    dw_status status = dw_link_send_begin(lane->link, tag_of(lane, DW_LANE_MESSAGES),
-                                          DW_MESSAGE_BYTES + body_cap, &room);
+    dw_status status = DW_PENDING;
+    if (has_room(lane))
+        status = dw_link_send_begin(lane->link, tag_of(lane, DW_LANE_MESSAGES),
+                                    DW_MESSAGE_BYTES + body_cap, &room);
     if (status == DW_OK) {
         *body = (unsigned char *)room + DW_MESSAGE_BYTES;
         group->is_blocked = false;
+        lane->refused_ns = 0;
+    } else if (status == DW_PENDING && lane->refused_ns == 0) {
+        lane->refused_ns = dw_group_now_ns();
     }
     if (status == DW_OK || status == DW_PENDING) return status;
     if (status == DW_ERR_LIMIT || status == DW_ERR_NO_MEMORY) {

@@ -8,6 +8,9 @@
  * (contributions, and taking messages), and all of timeout_ms for results. */
 #define OWN_LIMIT 0.8
 
+/* See dw_group_silent_since. */
+enum { EARLY_WORTH = 16 };
+
 /* A rank that waits tells the others so after every PINGS-th part of timeout_ms. */
 enum { PINGS = 8 };
 
@@ -27,60 +30,75 @@ static void consider(debtor *worst, debtor one)
         *worst = one;
 }
 
-/* Whether messages are kept until the link to a rank has room (everyone.c). */
-static bool is_kept_for(const dw_group_slot *slot, uint32_t rank)
+/* Whether this rank has something to send to another one, be it ready or not. */
+static bool lacks_any(const dw_group *group, const dw_group_slot *slot, uint32_t rank)
 {
-    return slot->now.left_to_send > 0 && slot->sent[rank] < slot->now.made_for_all;
+    const dw_progress *now = &slot->now;
+    const dw_group_job *job = &now->job;
+    if (now->left_to_send > 0 && slot->sent[rank] < now->made_for_all) return true; /* everyone.c */
+    if (now->left_to_share > 0) return true;
+    if (now->left_to_contribute == 0) return false;
+    if (dw_group_gathers(group, job)) return true;
+    if (job->operation == DW_BROADCAST) return rank == job->root;
+    return slot->contributed[rank] < dw_group_pieces_of(group, job, rank);
 }
 
-static bool is_anything_kept_for(const dw_group *group, uint32_t rank)
-{
-    for (const dw_group_slot *slot = group->running; slot; slot = slot->next_running)
-        if (is_kept_for(slot, rank)) return true;
-    return false;
-}
-
-/* Notes when a link last moved: it was given a message, or had one acknowledged, or the operating
- * system had bytes acknowledged. `bytes_sent` cannot tell, because it counts heartbeats, too, and a
- * link to a rank that takes no messages still takes those. Called every LOOK_MS (worker.c) while
- * messages are kept. */
+/* Notes when a link last moved: it was given a message, or one has left it, or the operating system
+ * had bytes acknowledged; on a link that may lose messages, one was acknowledged. `bytes_sent`
+ * cannot tell, because it counts heartbeats, too, and a link to a rank that takes no messages still
+ * takes those. They are among the operating system's bytes as well, so only many of these count.
+ * If nothing waits in the link, this rank is too busy to send. Called every LOOK_MS (worker.c)
+ * after the link had no room. */
 static void look_for_movement(dw_lane *lane, int64_t now_ns)
 {
+    enum { MANY = 4096 };
     dw_link_counters counters = {.struct_size = sizeof counters};
     dw_link_count(lane->link, &counters);
-    uint64_t moved = lane->next_number + lane->acknowledged + counters.kernel_bytes_sent;
-    if (moved != lane->moved) lane->moved_ns = now_ns;
+    uint64_t left = counters.messages_sent + counters.kernel_bytes_sent / MANY;
+    uint64_t moved = lane->next_number + (lane->retry_ms > 0 ? lane->acknowledged : left);
+    bool is_empty = counters.unsent_bytes == 0 && (lane->retry_ms == 0 || dw_lane_has_window(lane));
+    if (moved != lane->moved || is_empty) lane->moved_ns = now_ns;
     lane->moved = moved;
 }
 
-/* Looks for the rank that is most to blame for what one operation waits for. If a rank owes
- * messages, the time counts from the start of the operation here, or from when something last came
- * from that rank: a rank that is busy sending other operations is not late. If messages are kept
- * for it, the time counts from when its link last moved. */
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* From the start of the operation, or from when something last came from that rank that any running
+ * operation was owed: a rank that is busy with other operations is not late. It may be busy with
+ * some that have not begun here. Nobody can tell whether those ever will, so their messages buy
+ * time by the bytes of their frames: as many as max_early_bytes buy EARLY_WORTH times timeout_ms.
+ * Whatever else comes from it is no sign that it works on what it owes. */
+int64_t dw_group_silent_since(const dw_group *group, const dw_lane *lane, int64_t start_ns)
+{
+    int64_t since_ns = later(start_ns, lane->heard_ns);
+    double share = (double)lane->early_frames / (double)group->max_early_bytes;
+    double bought_ns = share * EARLY_WORTH * group->timeout_ms * DW_NS_IN_MS;
+    if (lane->early_frames == 0 || lane->early_ns < since_ns) return since_ns;
+    return bought_ns < (double)(lane->early_ns - since_ns) ? since_ns + (int64_t)bought_ns
+                                                           : lane->early_ns;
+}
+
+/* Looks for the rank that is most to blame for what one operation waits for. If the link to a rank
+ * has no room for what this one has to send, the time counts from when the link last moved. */
 static void look_at(const dw_group *group, const dw_group_slot *slot, int64_t now_ns, debtor *worst)
 {
     int64_t limit_ns = (int64_t)group->timeout_ms * DW_NS_IN_MS;
     for (uint32_t r = 0; r < group->ranks; r++) {
         const dw_lane *lane = &group->lanes[r];
         if (!lane->link) continue;
-        int64_t since_ns =
-            lane->heard_ns > slot->now.start_ns ? lane->heard_ns : slot->now.start_ns;
+        int64_t since_ns = dw_group_silent_since(group, lane, slot->now.start_ns);
         bool is_own = slot->owes_part[r] > 0 || slot->now.job.operation != DW_ALL_REDUCE;
         if (slot->owes_part[r] > 0 || slot->owes_result[r] > 0)
             consider(worst, (debtor){r, now_ns - since_ns, slot->number, is_own, false});
-        since_ns = lane->moved_ns > slot->now.start_ns ? lane->moved_ns : slot->now.start_ns;
+        if (lane->refused_ns == 0 || !lacks_any(group, slot, r)) continue;
+        since_ns = later(slot->now.start_ns, later(lane->moved_ns, lane->refused_ns));
         /* A link that is slow, but moves, must not hide a rank that owes a result. */
-        if (is_kept_for(slot, r) && now_ns - since_ns > limit_ns / PINGS)
+        if (now_ns - since_ns > limit_ns / PINGS)
             consider(worst, (debtor){r, now_ns - since_ns, slot->number, true, true});
     }
-}
-
-/* Whether a rank lacks messages that all ranks get from this one. */
-static bool lacks_any(const dw_group *group, const dw_group_slot *slot, uint32_t rank)
-{
-    const dw_progress *now = &slot->now;
-    bool gathers = dw_group_gathers(group, &now->job);
-    return is_kept_for(slot, rank) || (gathers ? now->left_to_contribute : now->left_to_share) > 0;
 }
 
 /* Whether an operation cannot have finished on that rank. */
@@ -114,7 +132,7 @@ void dw_group_check_lateness(dw_group *group, int64_t now_ns)
         }
     }
     for (uint32_t r = 0; r < group->ranks; r++)
-        if (group->lanes[r].link && is_anything_kept_for(group, r))
+        if (group->lanes[r].link && group->lanes[r].refused_ns != 0)
             look_for_movement(&group->lanes[r], now_ns);
     debtor worst = {.rank = UINT32_MAX};
     for (const dw_group_slot *slot = group->running; slot; slot = slot->next_running)

@@ -235,6 +235,12 @@ static uint64_t random_number(void)
     return number | 1;
 }
 
+/* All links that have no limit of their own, and the greetings, share one. */
+static void begin_to_open(dw_group *group)
+{
+    group->open_by_ns = dw_group_now_ns() + (int64_t)group->open_timeout_ms * DW_NS_IN_MS;
+}
+
 /* All ranks open their links in the order of the ranks, so nobody waits in a circle. */
 static dw_status open_link(dw_group *group, const dw_group_config *config, uint32_t r, dw_why *why)
 {
@@ -246,9 +252,12 @@ static dw_status open_link(dw_group *group, const dw_group_config *config, uint3
     if (status != DW_OK) return status;
     options.struct_size = sizeof options;
     options.role = group->rank < r ? DW_LINK_LISTEN : DW_LINK_CONNECT;
-    if (options.open_timeout_ms == 0) options.open_timeout_ms = group->open_timeout_ms;
+    bool has_own_limit = options.open_timeout_ms != 0;
+    int64_t left_ms = (group->open_by_ns - dw_group_now_ns()) / DW_NS_IN_MS;
+    if (!has_own_limit) options.open_timeout_ms = left_ms > 1 ? (uint32_t)left_ms : 1;
     dw_why link_why;
     status = dw_link_open(&group->lanes[r].link, config->uris[r], &options, &link_why);
+    if (has_own_limit) begin_to_open(group);
     if (status == DW_OK) return DW_OK;
     return dw_group_say(why, status, "group %u, link to rank %u: %.180s", group->id, r,
                         link_why.text);
@@ -258,6 +267,7 @@ static dw_status take_links(dw_group *group, const dw_group_config *config, dw_w
 {
     group->nonce = random_number();
     group->owns_links = config->uris != NULL;
+    begin_to_open(group);
     for (uint32_t r = 0; r < group->ranks; r++) {
         dw_lane *lane = &group->lanes[r];
         lane->group = group;

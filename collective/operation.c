@@ -227,6 +227,7 @@ static void keep_early(dw_group *group, dw_group_slot *slot, dw_arrival *arrival
 
 void dw_operation_take(dw_group *group, dw_arrival *arrival)
 {
+    dw_lane *lane = &group->lanes[arrival->from];
     pthread_mutex_lock(&group->lock);
     dw_group_slot *slot = dw_slot_get(group, arrival->head.slot);
     pthread_mutex_unlock(&group->lock);
@@ -241,8 +242,12 @@ void dw_operation_take(dw_group *group, dw_arrival *arrival)
                       (unsigned long long)arrival->head.slot, arrival->from, group->rank);
         dw_arrival_give(group, arrival);
     } else if (slot->is_begun && arrival->head.visit == slot->visit) {
-        take(group, slot, arrival);
+        take(group, slot, arrival); /* which fails the group if this was not owed */
+        lane->heard_ns = dw_group_now_ns();
+        lane->early_frames = 0;
     } else {
+        lane->early_ns = dw_group_now_ns();
+        lane->early_frames += arrival->head.body_len;
         keep_early(group, slot, arrival);
     }
 }

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_group_hostile.c - a member of a group that is alive, and does anything but what it owes: the
+ * group ends nevertheless, in time and in the bounds of its memory, and names that member. */
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "group_rig.h"
+#include "lone_group.h"
+
+enum { FLOATS = 2 * 2048, LIMIT_MS = 400, TICK_MS = 5, PATIENCE_MS = 60000 };
+/* So long a member goes on before it gives up. No group may wait for that. */
+enum { TICKS = 20 * LIMIT_MS / TICK_MS };
+
+/* ---- A member that is played by the test ------------------------------------------------------
+ */
+
+typedef struct member {
+    dw_link *link; /* to the only other rank, which is 0 */
+    uint64_t retry_ms, nonce, group_nonce, next_number;
+    int wrong; /* what it does */
+    atomic_int is_open, is_told_to_stop, has_given_up;
+} member;
+
+/* Sends a message in the name of rank 1. */
+static void say(member *me, dw_message head, const void *body, size_t len)
+{
+    static unsigned char message[1 << 19];
+    bool has_session = head.kind != DW_MESSAGE_HELLO;
+    head.body_len = len;
+    if (len > 0) memcpy(message + DW_MESSAGE_BYTES, body, len);
+    dw_message_seal(message, &head,
+                    has_session ? dw_message_seed(me->nonce, me->group_nonce, 1) : 0,
+                    !has_session || me->retry_ms > 0);
+    while (dw_link_send(me->link, 7 << 8, message, DW_MESSAGE_BYTES + len) == DW_PENDING)
+        dw_link_flush(me->link, TICK_MS);
+}
+
+static void say_numbered(member *me, dw_message head, const void *body, size_t len)
+{
+    head.kind = DW_MESSAGE_DATA;
+    head.number = me->next_number++;
+    say(me, head, body, len);
+}
+
+/* The greeting of rank 0, with what differs in that of rank 1. */
+static unsigned char hello[1024];
+static size_t hello_len;
+
+static void say_hello(member *me, bool wants)
+{
+    hello[3] = (unsigned char)((hello[3] & ~1u) | wants);
+    say(me, (dw_message){.kind = DW_MESSAGE_HELLO}, hello, hello_len);
+}
+
+static void join(member *me)
+{
+    void *data;
+    size_t len;
+    dw_link_counters counters = {.struct_size = sizeof counters};
+    assert_int_equal(dw_link_count(me->link, &counters), DW_OK);
+    me->retry_ms = counters.retry_ms;
+    me->nonce = 4711;
+    assert_int_equal(dw_link_recv(me->link, 7 << 8, PATIENCE_MS, &data, &len), DW_OK);
+    hello_len = len - DW_MESSAGE_BYTES;
+    memcpy(hello, (unsigned char *)data + DW_MESSAGE_BYTES, hello_len);
+    dw_link_release(me->link, data);
+    me->group_nonce = dw_message_get(hello + 16, 8);
+    dw_message_put(hello + 4, 1, 4);
+    dw_message_put(hello + 16, me->nonce, 8);
+    dw_message_put(hello + 24, me->group_nonce, 8);
+    say_hello(me, false);
+}
+
+/* An all-reduce of slot 3 that has begun on rank 0. */
+static const dw_message due = {.operation = DW_ALL_REDUCE, .dtype = DW_F32, .slot = 3, .n = FLOATS};
+
+enum wrong {
+    UNUSED_SLOTS,
+    UNUSED_SLOT,
+    FRAMES_OF_AN_UNUSED_SLOT,
+    LATER_OPERATION,
+    PINGS,
+    ACKNOWLEDGEMENTS,
+    GREETINGS,
+    DUPLICATES, /* this and what follows: only on links that may lose messages */
+    FAR_AHEAD,
+    DAMAGED,
+    WRONGS
+};
+
+static void do_wrong(member *me, uint64_t tick)
+{
+    static const unsigned char frame[1024];
+    dw_message head = due;
+    switch (me->wrong) {
+    case UNUSED_SLOTS: head.slot = 1000 + tick; break;
+    case FRAMES_OF_AN_UNUSED_SLOT:
+    case UNUSED_SLOT: head.slot = 1000; break;
+    case LATER_OPERATION: head.visit = 1; break;
+    case PINGS: say(me, (dw_message){.kind = DW_MESSAGE_PING, .rank = 0}, NULL, 0); return;
+    case ACKNOWLEDGEMENTS:
+        say(me, (dw_message){.kind = DW_MESSAGE_ACK, .number = 0, .slot = ~UINT64_C(0)}, NULL, 0);
+        return;
+    case GREETINGS: say_hello(me, true); return;
+    case DUPLICATES:
+        head.slot = 1000;
+        if (tick > 0) me->next_number = 0;
+        break;
+    case FAR_AHEAD: me->next_number = 2 + tick % 100; break;
+    default: say(me, (dw_message){.kind = DW_MESSAGE_DATA, .number = 1 << 20}, frame, 1); return;
+    }
+    say_numbered(me, head, frame, me->wrong == FRAMES_OF_AN_UNUSED_SLOT ? sizeof frame : 0);
+}
+
+static void *play(void *context)
+{
+    member *me = context;
+    join(me);
+    while (!atomic_load(&me->is_open)) usleep(1000); /* what comes before is not taken */
+    for (uint64_t tick = 0; tick < TICKS && !atomic_load(&me->is_told_to_stop); tick++) {
+        do_wrong(me, tick);
+        usleep(TICK_MS * 1000);
+    }
+    atomic_store(&me->has_given_up, !atomic_load(&me->is_told_to_stop));
+    return NULL;
+}
+
+/* ---- Time -------------------------------------------------------------------------------------
+ */
+
+/* Rank 0 waits for what rank 1 owes. It must not wait longer because rank 1 does something else. */
+static void waits_no_longer_for(const char *uri, int wrong)
+{
+    group_rig rig;
+    static float x[FLOATS], y[FLOATS];
+    rig_link(&rig, uri, 2, "raw:f32", NULL);
+    rig.config[0].timeout_ms = LIMIT_MS;
+    member other = {.link = rig.links[1][0], .wrong = wrong};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, play, &other), 0);
+    dw_status opened = dw_group_open(&rig.group[0], &rig.config[0], &rig.why[0]);
+    if (opened != DW_OK) fail_msg("%s", rig.why[0].text);
+    atomic_store(&other.is_open, 1);
+    dw_group_job job = {.struct_size = sizeof job,
+                        .operation = DW_ALL_REDUCE,
+                        .slot = 3,
+                        .n = FLOATS,
+                        .x = x,
+                        .y = y};
+    dw_status status = dw_group_run(rig.group[0], &job, PATIENCE_MS);
+    atomic_store(&other.is_told_to_stop, 1);
+    pthread_join(thread, NULL);
+    if (status != DW_ERR_TIMEOUT || atomic_load(&other.has_given_up))
+        fail_msg("%s, %d: %d: %s", uri, wrong, (int)status, dw_group_why(rig.group[0]));
+    assert_int_equal(dw_group_failed_rank(rig.group[0]), 1);
+    dw_link_cancel(rig.links[0][1]); /* nobody acknowledges the goodbye */
+    rig_close(&rig);
+}
+
+static void what_is_not_owed_buys_no_time(void **state)
+{
+    (void)state;
+    for (int wrong = 0; wrong < DUPLICATES; wrong++)
+        waits_no_longer_for("loop://hostile-%d", wrong);
+    for (int wrong = 0; wrong < WRONGS; wrong++)
+        waits_no_longer_for("shaped:duplicate=1%,seed=3/loop://hostile-%d", wrong);
+}
+
+/* Nor may a rank wait for ever for one that takes nothing, in operations in which that one has sent
+ * all that it owes. */
+enum { PIECE = 32768, PIECES = 64, LONG = PIECE * PIECES };
+
+static void *send_all_and_take_nothing(void *context)
+{
+    member *me = context;
+    static float zeros[PIECE];
+    static unsigned char frame[1 << 18];
+    dw_operation operation = (dw_operation)me->wrong;
+    bool gathers = operation == DW_ALL_GATHER;
+    dw_config config;
+    dw_encoder *encoder;
+    size_t len = 0;
+    join(me);
+    dw_config_parse(&config, "raw:f32,replies=never", NULL);
+    dw_encoder_create(&encoder, &config);
+    for (uint32_t i = 0; i < (operation == DW_BROADCAST ? 1 : PIECES / 2); i++) {
+        dw_tensor x = dw_group_view(zeros, DW_F32, PIECE);
+        dw_key key = {.slice = i};
+        if (operation != DW_BROADCAST) dw_encode(encoder, &key, &x, frame, sizeof frame, &len);
+        dw_message head = {.operation = (uint8_t)operation, .dtype = DW_F32, .n = LONG, .piece = i};
+        head.flags = gathers ? DW_MESSAGE_HOP2 : 0;
+        head.part = gathers;
+        say_numbered(me, head, frame, len);
+    }
+    dw_encoder_destroy(encoder);
+    return NULL;
+}
+
+static void a_rank_that_takes_nothing_is_late(void **state)
+{
+    (void)state;
+    static const dw_operation operations[] = {DW_REDUCE_SCATTER, DW_ALL_GATHER, DW_BROADCAST};
+    static float x[LONG], y[LONG];
+    for (int i = 0; i < 3; i++) {
+        group_rig rig;
+        rig_link(&rig, "loop://hostile-%d", 2, "raw:f32", NULL);
+        suite_pair *pair = &rig.pairs[0][1];
+        suite_close(pair);
+        suite_prepare(pair, pair->backend);
+        pair->options[SUITE_CONNECTOR].max_queued_bytes = 1 << 20;
+        suite_open(pair);
+        rig.links[0][1] = pair->link[SUITE_LISTENER];
+        rig.config[0].timeout_ms = LIMIT_MS;
+        rig.config[0].piece = PIECE;
+        member other = {.link = pair->link[SUITE_CONNECTOR], .wrong = (int)operations[i]};
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, send_all_and_take_nothing, &other), 0);
+        assert_int_equal(dw_group_open(&rig.group[0], &rig.config[0], NULL), DW_OK);
+        dw_group_job job = {
+            .struct_size = sizeof job, .operation = operations[i], .n = LONG, .x = x, .y = y};
+        dw_status status = dw_group_run(rig.group[0], &job, 20 * LIMIT_MS);
+        pthread_join(thread, NULL);
+        if (status != DW_ERR_TIMEOUT || !strstr(dw_group_why(rig.group[0]), "taken nothing"))
+            fail_msg("%d: %d: %s", i, (int)status, dw_group_why(rig.group[0]));
+        assert_int_equal(dw_group_failed_rank(rig.group[0]), 1);
+        dw_link_cancel(pair->link[SUITE_LISTENER]);
+        rig_close(&rig);
+    }
+}
+
+/* A rank that connects late, and then says nothing. */
+typedef struct latecomer {
+    char uri[64];
+    int after_ms;
+    atomic_int is_told_to_stop;
+} latecomer;
+
+static void *come_late(void *context)
+{
+    latecomer *me = context;
+    dw_link *link;
+    dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_CONNECT};
+    suite_sleep_ms(me->after_ms);
+    if (dw_link_open(&link, me->uri, &options, NULL) != DW_OK) return NULL;
+    while (!atomic_load(&me->is_told_to_stop)) usleep(500);
+    dw_link_cancel(link);
+    dw_link_close(link);
+    return NULL;
+}
+
+/* Links and greetings share one limit. */
+static void a_late_link_leaves_less_time_for_the_greeting(void **state)
+{
+    (void)state;
+    static int number;
+    bool is_in_time = false;
+    for (int64_t limit_ms = LIMIT_MS / 2; !is_in_time; limit_ms *= 4) {
+        if (limit_ms > SUITE_LONGEST_LIMIT_MS) fail_msg("it took more than 1.5 times the limit");
+        latecomer other = {.after_ms = (int)limit_ms * 8 / 10};
+        snprintf(other.uri, sizeof other.uri, "loop://late-%d", number++);
+        dw_group_config config = {.struct_size = sizeof config,
+                                  .id = 7,
+                                  .ranks = 2,
+                                  .uris = (const char *[]){NULL, other.uri},
+                                  .open_timeout_ms = (uint32_t)limit_ms};
+        pthread_t thread;
+        dw_group *group;
+        assert_int_equal(pthread_create(&thread, NULL, come_late, &other), 0);
+        int64_t begin_ns = suite_now_ns();
+        assert_int_equal(dw_group_open(&group, &config, NULL), DW_ERR_TIMEOUT);
+        is_in_time = suite_now_ns() - begin_ns <= limit_ms * DW_NS_IN_MS * 3 / 2;
+        atomic_store(&other.is_told_to_stop, 1);
+        pthread_join(thread, NULL);
+    }
+}
+
+/* A rank that sends the frames of operations which have not begun here is busy, not late, while it
+ * does so as fast as a slow network can; what it buys in all has an end. */
+static void early_frames_buy_time_by_their_bytes(void **state)
+{
+    (void)state;
+    dw_group group;
+    dw_lane lane = {.heard_ns = 0};
+    const int64_t second = 1000 * (int64_t)DW_NS_IN_MS;
+    lone_group_open(&group, &lane, 1, 0, 2048, "raw:f32");
+    group.timeout_ms = 60000;
+    group.max_early_bytes = UINT64_C(1) << 30;
+    assert_true(dw_group_silent_since(&group, &lane, 5 * second) == 5 * second);
+    lane.early_ns = 505 * second;
+    lane.early_frames = 500 * UINT64_C(1250000); /* 10 Mbit/s for 500 s */
+    assert_true(dw_group_silent_since(&group, &lane, 5 * second) == lane.early_ns);
+    assert_true(dw_group_silent_since(&group, &lane, 600 * second) == 600 * second);
+    lane.early_frames = 50 * 500 * 64; /* 64 bytes each 20 ms */
+    int64_t since = dw_group_silent_since(&group, &lane, 5 * second);
+    assert_true(since > 5 * second && since < 7 * second);
+    lane.heard_ns = 400 * second;
+    since = dw_group_silent_since(&group, &lane, 5 * second);
+    assert_true(since > 400 * second && since < 402 * second);
+    lone_group_close(&group);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_not_owed_buys_no_time),
+        cmocka_unit_test(a_rank_that_takes_nothing_is_late),
+        cmocka_unit_test(a_late_link_leaves_less_time_for_the_greeting),
+        cmocka_unit_test(early_frames_buy_time_by_their_bytes),
+    };
+    return cmocka_run_group_tests_name("group hostile", tests, NULL, NULL);
+}
