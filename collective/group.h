@@ -227,10 +227,15 @@ typedef struct dw_group_slot {
     uint64_t *first_piece; /* (ranks): where `taken` begins for each part */
     uint32_t *sent;        /* (ranks): messages with the same body that a rank was sent */
     dw_arrival **kept;     /* (own pieces): messages that some rank was not sent yet; else NULL */
-    dw_arrivals early;     /* messages of operations that have not begun here; the worker's */
+    /* The worker's: messages of operations that have not begun here; and whether it was such a
+     * message that made the slot, so that it is counted in early_bytes until an operation begins.
+     */
+    dw_arrivals early;
+    bool is_early;
 } dw_group_slot;
 
-enum { DW_SLOT_BUCKETS = 256 };
+/* What a slot costs: its struct, and up to three pointers to it while the table grows. */
+enum { DW_SLOT_BYTES = (sizeof(dw_group_slot) + 63) / 64 * 64 + 3 * sizeof(void *) };
 
 /* held_from: messages of so many bytes or more stay in memory of their link; shorter ones are
  * copied, because that takes less time than to lock the link twice. large_from: operations of so
@@ -275,7 +280,9 @@ struct dw_group {
     pthread_cond_t work;     /* for the thread: something happened */
     pthread_cond_t driven;   /* for a caller that takes the turns: something happened */
     pthread_cond_t finished; /* for other callers: an operation ended, or no turn is being taken */
-    dw_group_slot *slots[DW_SLOT_BUCKETS];
+    dw_group_slot **slots;   /* a hash table of 2^slot_bits lists; NULL: there are none */
+    uint32_t slot_bits;
+    uint64_t slot_key[2];
     dw_group_slot *started, *last_started; /* operations that the worker has not seen yet */
     dw_arrivals inbox;
     uint64_t inbox_bytes;
@@ -299,7 +306,7 @@ struct dw_group {
 
     /* The worker's alone. */
     dw_group_slot *running, *last_running; /* operations in progress, oldest first */
-    uint64_t early_bytes;
+    uint64_t early_bytes; /* of messages of operations that have not begun here, and their slots */
     dw_group_counters count; /* copied to `published` after every turn */
     dw_group_bound bounds[DW_GROUP_BOUNDS];
     uint32_t next_bound; /* the entry that is replaced next */
@@ -420,10 +427,15 @@ bool dw_undoing_keep(dw_group *group, dw_group_slot *slot, const dw_message *hea
                      const dw_frame_room *frame);
 void dw_undoing_end(dw_group *group, dw_group_slot *slot, bool undoes);
 
-/* slot.c. find: NULL if there is none; the caller holds the lock. get: makes one. prepare: memory
- * for a job; the slot is STARTING; errors have a sentence. */
+/* open.c. A random number that is not 0. */
+uint64_t dw_group_random(void);
+
+/* slot.c. find: NULL if there is none; the caller of this one and of the next two holds the lock.
+ * get: makes one. all_rest: whether no slot has an operation in progress. prepare: memory for a
+ * job; the slot is STARTING; errors have a sentence. */
 dw_group_slot *dw_slot_find(const dw_group *group, uint64_t number);
 dw_group_slot *dw_slot_get(dw_group *group, uint64_t number);
+bool dw_slot_all_rest(const dw_group *group);
 dw_status dw_slot_prepare(dw_group *group, dw_group_slot *slot, const dw_group_job *job,
                           dw_why *why);
 void dw_slot_empty(dw_group *group, dw_group_slot *slot); /* frees the buffers */

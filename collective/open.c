@@ -226,7 +226,7 @@ static dw_status take_configs(dw_group *group, const dw_group_config *config, dw
 
 /* ---- Links ----------------------------------------------------------------------------------- */
 
-static uint64_t random_number(void)
+uint64_t dw_group_random(void)
 {
     uint64_t number = 0;
     /* Early after boot there may be no random numbers yet. A nonce must only be new. */
@@ -265,7 +265,7 @@ static dw_status open_link(dw_group *group, const dw_group_config *config, uint3
 
 static dw_status take_links(dw_group *group, const dw_group_config *config, dw_why *why)
 {
-    group->nonce = random_number();
+    group->nonce = dw_group_random();
     group->owns_links = config->uris != NULL;
     begin_to_open(group);
     for (uint32_t r = 0; r < group->ranks; r++) {

@@ -208,20 +208,37 @@ static void take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
     }
 }
 
+/* The rank that has sent most of the bytes of messages that wait for operations, and their slots.
+ */
+static uint32_t most_ahead(dw_group *group)
+{
+    uint64_t bytes[DW_GROUP_MOST_RANKS] = {0};
+    uint32_t most = 0;
+    pthread_mutex_lock(&group->lock);
+    for (size_t i = 0; i < (size_t)1 << group->slot_bits; i++) {
+        for (const dw_group_slot *slot = group->slots[i]; slot; slot = slot->next) {
+            const dw_arrival *arrival = slot->early.head;
+            if (arrival && slot->is_early) bytes[arrival->from] += DW_SLOT_BYTES;
+            for (; arrival; arrival = arrival->next)
+                bytes[arrival->from] += dw_arrival_weight(arrival);
+        }
+    }
+    pthread_mutex_unlock(&group->lock);
+    for (uint32_t r = 0; r < group->ranks; r++)
+        if (bytes[r] > bytes[most]) most = r;
+    return most;
+}
+
 /* An operation that has not begun here: the message waits for it. */
 static void keep_early(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
 {
     group->early_bytes += dw_arrival_weight(arrival);
-    if (group->early_bytes <= group->max_early_bytes) {
-        dw_arrivals_put(&slot->early, arrival);
-        return;
-    }
-    group->early_bytes -= dw_arrival_weight(arrival);
-    uint32_t from = arrival->from;
-    dw_arrival_give(group, arrival);
+    dw_arrivals_put(&slot->early, arrival);
+    if (group->early_bytes <= group->max_early_bytes) return;
+    uint32_t from = most_ahead(group);
     dw_group_fail(group, DW_ERR_LIMIT, from,
-                  "rank %u is ahead: messages of operations that have not started here exceed "
-                  "max_early_bytes (%llu)",
+                  "rank %u is ahead: messages of operations that have not started here, and their "
+                  "slots, exceed max_early_bytes (%llu); start the same ones, or raise that",
                   from, (unsigned long long)group->max_early_bytes);
 }
 
@@ -229,7 +246,11 @@ void dw_operation_take(dw_group *group, dw_arrival *arrival)
 {
     dw_lane *lane = &group->lanes[arrival->from];
     pthread_mutex_lock(&group->lock);
-    dw_group_slot *slot = dw_slot_get(group, arrival->head.slot);
+    dw_group_slot *slot = dw_slot_find(group, arrival->head.slot);
+    if (!slot && (slot = dw_slot_get(group, arrival->head.slot)) != NULL) {
+        slot->is_early = true;
+        group->early_bytes += DW_SLOT_BYTES;
+    }
     pthread_mutex_unlock(&group->lock);
     if (!slot) {
         dw_group_fail(group, DW_ERR_NO_MEMORY, group->rank, "no memory for a slot");
@@ -336,6 +357,8 @@ void dw_operation_begin(dw_group *group, dw_group_slot *slot)
 {
     set_out(group, slot);
     slot->is_begun = true;
+    if (slot->is_early) group->early_bytes -= DW_SLOT_BYTES;
+    slot->is_early = false;
     dw_arrivals early = slot->early;
     slot->early = (dw_arrivals){NULL, NULL};
     dw_arrival *arrival;

@@ -91,12 +91,8 @@ static dw_status export_all(exporter *e)
  * is a visitor. */
 static bool is_at_rest(dw_group *group)
 {
-    bool at_rest = true;
     pthread_mutex_lock(&group->lock);
-    for (unsigned i = 0; i < DW_SLOT_BUCKETS; i++) {
-        for (dw_group_slot *slot = group->slots[i]; slot; slot = slot->next)
-            at_rest &= slot->state != DW_SLOT_RUNNING && slot->state != DW_SLOT_STARTING;
-    }
+    bool at_rest = dw_slot_all_rest(group);
     pthread_mutex_unlock(&group->lock);
     return at_rest;
 }

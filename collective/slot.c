@@ -6,17 +6,58 @@
 #include "deltawire/cuda.h"
 #include "group.h"
 
+/* ---- The table ------------------------------------------------------------------------------- */
+
+enum { LEAST_BITS = 4, MOST_BITS = 40 };
+
 static dw_group_slot **bucket_of(const dw_group *group, uint64_t number)
 {
-    uint64_t mixed = number * UINT64_C(0x9e3779b97f4a7c15);
-    /* The cast removes const; callers write only through pointers to a group that is not const. */
-    return &((dw_group *)(uintptr_t)group)->slots[mixed >> 56];
+    /* Other ranks choose numbers. Multiply-shift hashing: for any two different ones, few keys put
+     * both into the same list. */
+    uint64_t mixed = number * group->slot_key[0] + group->slot_key[1];
+    return &group->slots[mixed >> (64 - group->slot_bits)];
 }
-_Static_assert(DW_SLOT_BUCKETS == 256, "bucket_of takes 8 bits");
+
+static void give_table(dw_group *group)
+{
+    dw_group_memory_give(&group->allocator, group->slots,
+                         group->slots ? sizeof *group->slots << group->slot_bits : 0);
+    group->slots = NULL;
+}
+
+/* Makes the table, or doubles the number of its lists. Without memory it stays as it is. */
+static void grow(dw_group *group)
+{
+    uint32_t bits = group->slots ? group->slot_bits + 1 : LEAST_BITS;
+    if (bits > MOST_BITS) return;
+    dw_group_slot *all = NULL, **slots = dw_group_memory_zeroed(&group->allocator,
+                                                                sizeof(dw_group_slot *) << bits);
+    if (!slots) return;
+    for (size_t i = 0; group->slots && i < (size_t)1 << group->slot_bits; i++) {
+        for (dw_group_slot *slot; (slot = group->slots[i]) != NULL;) {
+            group->slots[i] = slot->next;
+            slot->next = all;
+            all = slot;
+        }
+    }
+    if (!group->slots) {
+        group->slot_key[0] = dw_group_random() | 1;
+        group->slot_key[1] = dw_group_random();
+    }
+    give_table(group);
+    group->slots = slots;
+    group->slot_bits = bits;
+    while (all) {
+        dw_group_slot *slot = all, **bucket = bucket_of(group, slot->number);
+        all = slot->next;
+        slot->next = *bucket;
+        *bucket = slot;
+    }
+}
 
 dw_group_slot *dw_slot_find(const dw_group *group, uint64_t number)
 {
-    dw_group_slot *slot = *bucket_of(group, number);
+    dw_group_slot *slot = group->slots ? *bucket_of(group, number) : NULL;
     while (slot && slot->number != number) slot = slot->next;
     return slot;
 }
@@ -25,7 +66,8 @@ dw_group_slot *dw_slot_get(dw_group *group, uint64_t number)
 {
     dw_group_slot *slot = dw_slot_find(group, number);
     if (slot) return slot;
-    slot = dw_group_memory_zeroed(&group->allocator, sizeof *slot);
+    if (!group->slots || group->counters.slots >> group->slot_bits != 0) grow(group);
+    if (group->slots) slot = dw_group_memory_zeroed(&group->allocator, sizeof *slot);
     if (!slot) return NULL;
     dw_group_slot **bucket = bucket_of(group, number);
     slot->number = number;
@@ -33,6 +75,15 @@ dw_group_slot *dw_slot_get(dw_group *group, uint64_t number)
     *bucket = slot;
     group->counters.slots++;
     return slot;
+}
+
+bool dw_slot_all_rest(const dw_group *group)
+{
+    bool at_rest = true;
+    for (size_t i = 0; group->slots && i < (size_t)1 << group->slot_bits; i++)
+        for (const dw_group_slot *slot = group->slots[i]; slot; slot = slot->next)
+            at_rest &= slot->state != DW_SLOT_RUNNING && slot->state != DW_SLOT_STARTING;
+    return at_rest;
 }
 
 /* ---- Buffers --------------------------------------------------------------------------------- */
@@ -166,9 +217,8 @@ void dw_slot_empty(dw_group *group, dw_group_slot *slot)
 
 void dw_slot_free_all(dw_group *group)
 {
-    for (unsigned i = 0; i < DW_SLOT_BUCKETS; i++) {
-        while (group->slots[i]) {
-            dw_group_slot *slot = group->slots[i];
+    for (size_t i = 0; group->slots && i < (size_t)1 << group->slot_bits; i++) {
+        for (dw_group_slot *slot; (slot = group->slots[i]) != NULL;) {
             group->slots[i] = slot->next;
             dw_arrival *arrival;
             while ((arrival = dw_arrivals_get(&slot->early)) != NULL)
@@ -177,4 +227,5 @@ void dw_slot_free_all(dw_group *group)
             dw_group_memory_give(&group->allocator, slot, sizeof *slot);
         }
     }
+    give_table(group);
 }

@@ -20,13 +20,6 @@ int64_t dw_group_now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static void sort_inbox(dw_group *group, dw_arrivals *inbox)
-{
-    dw_arrival *arrival;
-    while ((arrival = dw_arrivals_get(inbox)) != NULL)
-        dw_lane_sort(&group->lanes[arrival->from], arrival);
-}
-
 static void begin_operations(dw_group *group)
 {
     for (;;) {
@@ -147,6 +140,20 @@ static void look(dw_group *group, int64_t now_ns)
     group->looked_ns = now_ns;
 }
 
+/* What has arrived is sorted before anybody is called late, for it may be what was owed. But a rank
+ * can send so much that this would take longer than timeout_ms. */
+static void sort_inbox(dw_group *group, dw_arrivals *inbox)
+{
+    int64_t patient_until_ns = dw_group_now_ns() + group->timeout_ms * (int64_t)DW_NS_IN_MS / 2;
+    dw_arrival *arrival;
+    while ((arrival = dw_arrivals_get(inbox)) != NULL) {
+        dw_lane_sort(&group->lanes[arrival->from], arrival);
+        int64_t now_ns = dw_group_now_ns();
+        if (now_ns > patient_until_ns && now_ns - group->looked_ns >= LOOK_MS * DW_NS_IN_MS)
+            look(group, now_ns);
+    }
+}
+
 /* After how many nanoseconds the next turn is due if nothing happens before. */
 static int64_t until_next_turn(const dw_group *group, bool has_pushed, bool is_closing)
 {
@@ -174,7 +181,7 @@ int64_t dw_group_turn(dw_group *group, int64_t *turned_ns)
     group->inbox_bytes = 0;
     group->is_damaged = false;
     pthread_mutex_unlock(&group->lock);
-    sort_inbox(group, &inbox);
+    if (inbox.head) sort_inbox(group, &inbox);
     if (has_started) begin_operations(group);
     if (is_damaged) look_at_damage(group);
     for (uint32_t i = 0; i < group->ranks; i++) dw_lane_settle(&group->lanes[i]);

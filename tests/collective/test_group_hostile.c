@@ -82,11 +82,27 @@ enum wrong {
     PINGS,
     ACKNOWLEDGEMENTS,
     GREETINGS,
+    FLOOD,
     DUPLICATES, /* this and what follows: only on links that may lose messages */
     FAR_AHEAD,
     DAMAGED,
     WRONGS
 };
+
+/* Numbers that a fixed product, that of 2^64 and the golden ratio, would put into one list. */
+static uint64_t chosen_number(uint64_t i)
+{
+    return i * UINT64_C(0xf1de83e19937733d);
+}
+
+static void flood(member *me, uint64_t messages)
+{
+    for (uint64_t i = 1; i <= messages && !atomic_load(&me->is_told_to_stop); i++) {
+        dw_message head = due;
+        head.slot = chosen_number(i);
+        say_numbered(me, head, NULL, 0);
+    }
+}
 
 static void do_wrong(member *me, uint64_t tick)
 {
@@ -102,6 +118,7 @@ static void do_wrong(member *me, uint64_t tick)
         say(me, (dw_message){.kind = DW_MESSAGE_ACK, .number = 0, .slot = ~UINT64_C(0)}, NULL, 0);
         return;
     case GREETINGS: say_hello(me, true); return;
+    case FLOOD: flood(me, tick == 0 ? 60000 : 0); return;
     case DUPLICATES:
         head.slot = 1000;
         if (tick > 0) me->next_number = 0;
@@ -163,7 +180,8 @@ static void what_is_not_owed_buys_no_time(void **state)
     for (int wrong = 0; wrong < DUPLICATES; wrong++)
         waits_no_longer_for("loop://hostile-%d", wrong);
     for (int wrong = 0; wrong < WRONGS; wrong++)
-        waits_no_longer_for("shaped:duplicate=1%,seed=3/loop://hostile-%d", wrong);
+        if (wrong != FLOOD)
+            waits_no_longer_for("shaped:duplicate=1%,seed=3/loop://hostile-%d", wrong);
 }
 
 /* Nor may a rank wait for ever for one that takes nothing, in operations in which that one has sent
@@ -299,6 +317,123 @@ static void early_frames_buy_time_by_their_bytes(void **state)
     lone_group_close(&group);
 }
 
+/* ---- Work and memory --------------------------------------------------------------------------
+ */
+
+static void chosen_slot_numbers_make_no_long_lists(void **state)
+{
+    (void)state;
+    enum { SLOTS = 20000 };
+    dw_group group;
+    dw_lane lane;
+    assert_true(UINT64_C(0x9e3779b97f4a7c15) * chosen_number(1) == 1);
+    lone_group_open(&group, &lane, 1, 0, 2048, "raw:f32");
+    for (uint64_t i = 0; i < SLOTS; i++) assert_non_null(dw_slot_get(&group, chosen_number(i)));
+    uint64_t steps = 0; /* to find each slot once, from the start of its list */
+    for (size_t i = 0; i < (size_t)1 << group.slot_bits; i++) {
+        uint64_t place = 0;
+        for (dw_group_slot *slot = group.slots[i]; slot; slot = slot->next) steps += ++place;
+    }
+    assert_in_range(steps, SLOTS, 1000 * SLOTS); /* one list: SLOTS * SLOTS / 2 */
+    for (uint64_t i = 0; i < SLOTS; i++)
+        assert_true(dw_slot_find(&group, chosen_number(i))->number == chosen_number(i));
+    assert_null(dw_slot_find(&group, 12345));
+    dw_slot_free_all(&group);
+    lone_group_close(&group);
+}
+
+static dw_arrival *result_of(dw_group *group, uint64_t slot)
+{
+    enum { FRAME_BYTES = 20 };
+    dw_arrival *arrival = dw_arrival_take(group, DW_MESSAGE_BYTES + FRAME_BYTES);
+    assert_non_null(arrival);
+    arrival->from = 1;
+    arrival->head = (dw_message){.kind = DW_MESSAGE_DATA,
+                                 .operation = DW_BROADCAST,
+                                 .dtype = DW_F32,
+                                 .flags = DW_MESSAGE_HOP2,
+                                 .rank = 1,
+                                 .slot = slot,
+                                 .n = 100,
+                                 .part = 1,
+                                 .body_len = FRAME_BYTES};
+    return arrival;
+}
+
+/* The bytes of rank 2 are no more than its share, so rank 1 is the one to blame. */
+static void slots_that_a_peer_opens_count_as_early_bytes(void **state)
+{
+    (void)state;
+    enum { MOST = 1 << 20, EACH = DW_ARRIVAL_HEAD + 512 + DW_SLOT_BYTES };
+    static float y[100];
+    dw_group group;
+    dw_lane lanes[3] = {{.link = NULL}, {.link = NULL}, {.link = NULL}};
+    lone_group_open(&group, lanes, 3, 0, 2048, "raw:f32");
+    group.max_early_bytes = MOST;
+    dw_operation_take(&group, result_of(&group, 0));
+    assert_int_equal(group.early_bytes, EACH);
+    dw_operation_take(&group, result_of(&group, 0));
+    assert_int_equal(group.early_bytes, EACH + DW_ARRIVAL_HEAD + 512);
+    dw_group_slot *slot = dw_slot_find(&group, 0);
+    dw_arrival_give(&group, dw_arrivals_get(&slot->early));
+    group.early_bytes -= DW_ARRIVAL_HEAD + 512;
+    /* An operation begins in it, so it is the caller's from now on. */
+    dw_group_job job = {.operation = DW_BROADCAST, .dtype = DW_F32, .n = 100, .root = 1, .y = y};
+    assert_int_equal(dw_slot_prepare(&group, slot, &job, NULL), DW_OK);
+    dw_operation_begin(&group, slot);
+    assert_int_equal(group.status, DW_OK);
+    assert_int_equal(group.early_bytes, 0);
+    dw_arrival_give(&group, dw_arrivals_get(&slot->now.arrived));
+    for (uint64_t i = 1; i <= MOST && group.status == DW_OK; i++) {
+        dw_arrival *arrival = result_of(&group, i);
+        if (i > MOST / EACH) arrival->from = 2;
+        dw_operation_take(&group, arrival);
+    }
+    assert_int_equal(group.status, DW_ERR_LIMIT);
+    assert_int_equal(group.failed_rank, 1);
+    assert_int_equal(group.counters.slots, 1 + MOST / EACH + 1);
+    dw_slot_free_all(&group);
+    lone_group_close(&group);
+}
+
+/* So many messages have arrived that to sort them takes longer than timeout_ms. */
+static void timeouts_are_looked_at_while_messages_are_sorted(void **state)
+{
+    (void)state;
+    enum { MESSAGES = 50000 };
+    group_rig rig;
+    dw_group group;
+    dw_lane lanes[2] = {{.link = NULL}, {.link = NULL}};
+    uint32_t owes[2] = {0, 1}, none[2] = {0, 0};
+    dw_group_slot slot = {.state = DW_SLOT_RUNNING,
+                          .owes_part = owes,
+                          .owes_result = none,
+                          .now = {.job = {.operation = DW_ALL_REDUCE}}};
+    rig_link(&rig, "loop://hostile-%d", 2, "raw:f32", NULL);
+    lone_group_open(&group, lanes, 2, 0, 2048, "raw:f32");
+    group.id = 7;
+    group.timeout_ms = 2;
+    group.max_early_bytes = 1 << 30;
+    group.running = group.last_running = &slot;
+    lanes[1] = (dw_lane){.group = &group, .rank = 1, .link = rig.links[0][1]};
+    for (uint64_t i = 0; i < MESSAGES; i++) {
+        unsigned char message[DW_MESSAGE_BYTES];
+        dw_message head = {.kind = DW_MESSAGE_DATA, .number = i, .slot = 1 + i};
+        dw_message_seal(message, &head, 0, false);
+        dw_lane_take(&lanes[1], message, sizeof message);
+    }
+    int64_t now_ns;
+    pthread_mutex_lock(&group.lock);
+    dw_group_turn(&group, &now_ns);
+    pthread_mutex_unlock(&group.lock);
+    assert_int_equal(group.status, DW_ERR_TIMEOUT);
+    assert_int_equal(group.failed_rank, 1);
+    assert_in_range(group.counters.slots, 1, MESSAGES - 1);
+    dw_slot_free_all(&group);
+    lone_group_close(&group);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +441,9 @@ int main(void)
         cmocka_unit_test(a_rank_that_takes_nothing_is_late),
         cmocka_unit_test(a_late_link_leaves_less_time_for_the_greeting),
         cmocka_unit_test(early_frames_buy_time_by_their_bytes),
+        cmocka_unit_test(chosen_slot_numbers_make_no_long_lists),
+        cmocka_unit_test(slots_that_a_peer_opens_count_as_early_bytes),
+        cmocka_unit_test(timeouts_are_looked_at_while_messages_are_sorted),
     };
     return cmocka_run_group_tests_name("group hostile", tests, NULL, NULL);
 }
