@@ -13,11 +13,12 @@
  * | addresses |         | IP addresses of the ranks, separated by commas                 |
  * | port      |         | ranks a < b are joined at the port  port + a * ranks + b  of a |
  * | codec     |         | config text of the group's codec                               |
- * | hops      |         | of the group's all-reduce, 1 or 2                              | */
+ * | hops      |         | of the group's all-reduce, 1 or 2                              |
+ * | verify    |         | of the group                                                   | */
 typedef struct adder_place {
     unsigned rank, ranks, port;
     const char *addresses, *codec;
-    unsigned hops;
+    unsigned hops, verify;
 } adder_place;
 
 typedef struct adder {

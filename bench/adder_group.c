@@ -75,7 +75,8 @@ adder adder_open(const adder_place *place)
                               .uris = uris,
                               .link_options = &options,
                               .codec = &codec,
-                              .hops = place->hops};
+                              .hops = place->hops,
+                              .verify = place->verify};
     if (dw_group_open(&group, &config, &why) != DW_OK)
         bench_die("rank %u: %s", place->rank, why.text);
     return (adder){.context = group,

@@ -160,6 +160,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     case 'a': given->place.addresses = text; return 0;
     case 'c': given->place.codec = text; return 0;
     case 'h': given->place.hops = (unsigned)strtoul(text, NULL, 10); return 0;
+    case 'v': given->place.verify = 1; return 0;
     case 'i': given->interface = text; return 0;
     case 'o': given->out = text; return 0;
     case 's':
@@ -179,6 +180,7 @@ static const struct argp_option options[] = {
     {"port", 'p', "PORT", 0, "first of D * D ports", 0},
     {"codec", 'c', "TEXT", 0, "codec of the group", 0},
     {"hops", 'h', "1|2", 0, "hops of the group's all-reduce", 0},
+    {"verify", 'v', NULL, 0, "ranks compare their results", 0},
     {"interface", 'i', "NAME", 0, "interface whose sent bytes are counted", 0},
     {"sizes", 's', "BYTESxREPEATS,...", 0, "sizes of the buffers, and how many sums of each", 0},
     {"out", 'o', "PREFIX", 0, "figures go to the file PREFIX.RANK", 0},

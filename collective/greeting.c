@@ -11,7 +11,8 @@
  * | 1      | 1     | minor version                                                        |
  * | 2      | 1     | version of the group's messages                                      |
  * | 3      | 1     | bit 0: the sender has not seen its own nonce yet, and wants an       |
- * |        |       | answer; bit 1: an all-reduce has one hop                             |
+ * |        |       | answer; bit 1: an all-reduce has one hop; bit 2: results are         |
+ * |        |       | verified                                                             |
  * | 4      | 4     | rank of the sender                                                   |
  * | 8      | 4     | number of ranks                                                      |
  * | 12     | 4     | length of pieces                                                     |
@@ -27,7 +28,7 @@
 #include "group.h"
 
 enum { TEXT_BYTES = 256, HEAD_BYTES = 32, HELLO_BYTES = HEAD_BYTES + 2 * TEXT_BYTES };
-enum { MESSAGES_VERSION = 2, WANTS_ANSWER = 1, HAS_ONE_HOP = 2 };
+enum { MESSAGES_VERSION = 3, WANTS_ANSWER = 1, HAS_ONE_HOP = 2, VERIFIES = 4 };
 _Static_assert((int)DW_AGREEMENT_TEXT_BYTES <= (int)TEXT_BYTES,
                "a longer text needs another layout of the greeting");
 /* How long to wait for one rank before the time is looked at again. */
@@ -41,9 +42,10 @@ static uint32_t tag_of(const dw_group *group)
 static void tell_hello(dw_lane *lane, bool wants)
 {
     const dw_group *group = lane->group;
-    unsigned char hello[HELLO_BYTES] = {
-        DW_FORMAT_MAJOR, DW_FORMAT_MINOR, MESSAGES_VERSION,
-        (unsigned char)((wants ? WANTS_ANSWER : 0) | (group->hops == 1 ? HAS_ONE_HOP : 0))};
+    unsigned char hello[HELLO_BYTES] = {DW_FORMAT_MAJOR, DW_FORMAT_MINOR, MESSAGES_VERSION,
+                                        (unsigned char)((wants ? WANTS_ANSWER : 0) |
+                                                        (group->hops == 1 ? HAS_ONE_HOP : 0) |
+                                                        (group->verifies ? VERIFIES : 0))};
     dw_message_put(hello + 4, group->rank, 4);
     dw_message_put(hello + 8, group->ranks, 4);
     dw_message_put(hello + 12, group->piece, 4);
@@ -115,6 +117,12 @@ static dw_status read_hello(dw_group *group, dw_lane *lane, const unsigned char 
         return dw_group_say(why, DW_ERR_MISMATCH,
                             "group %u: an all-reduce has %u hops on rank %u and %u on rank %u",
                             group->id, group->hops, group->rank, hops, lane->rank);
+    bool verifies = hello[3] & VERIFIES;
+    if (verifies != group->verifies)
+        return dw_group_say(why, DW_ERR_MISMATCH,
+                            "group %u: verify is %d on rank %u and %d on rank %u; set the same on "
+                            "all ranks",
+                            group->id, group->verifies, group->rank, verifies, lane->rank);
     const char *texts = (const char *)hello + HEAD_BYTES;
     dw_status status = compare_text(group, lane, &group->codec, texts, "contributions", why);
     if (status == DW_OK)

@@ -17,6 +17,7 @@
  * | sharing.c     | hop 2: results are encoded, sent, received and decoded                     |
  * | keeping.c     | what y held before an operation                                            |
  * | everyone.c    | messages with the same body to all other ranks                             |
+ * | verifying.c   | each two ranks compare digests of their results                            |
  * | undoing.c     | residuals of operations that failed become what they were before           |
  * | failing.c     | how a group fails, and tells the other ranks                               |
  * | driver.c      | who takes the turns: the group's thread, or a caller that waits            |
@@ -186,12 +187,22 @@ typedef struct dw_progress {
      * how many copies of them have not been sent. */
     uint32_t made_for_all;
     uint64_t left_to_send;
+    /* With `verify` (verifying.c): what this rank tells all others, and how many it has not told,
+     * or not heard the like from. salt 0: not drawn yet. */
+    uint64_t salt, digest;
+    uint32_t left_to_tell, left_to_verify;
     /* With error feedback: messages with the frames that this rank has made, oldest first. */
     dw_arrivals made;
 } dw_progress;
 
 /* What happened to the result of a piece: y has changed there; another rank has sent it. */
 enum { DW_PIECE_OVERWRITTEN = 1, DW_PIECE_ARRIVED = 2 };
+
+/* What another rank tells of its result, and whether it was told of ours. */
+typedef struct dw_told {
+    uint64_t salt, digest;
+    bool has_come, is_checked, is_sent;
+} dw_told;
 
 typedef struct dw_group_slot {
     struct dw_group_slot *next;         /* in the table */
@@ -222,10 +233,11 @@ typedef struct dw_group_slot {
     dw_arrival **waiting;  /* (own pieces, ranks): contributions whose turn has not come */
     unsigned char *taken;  /* (all pieces): a set of DW_PIECE_... */
     uint32_t *owes_part;   /* (ranks): contributions that have not arrived */
-    uint32_t *owes_result; /* (ranks): results that have not arrived */
+    uint32_t *owes_result; /* (ranks): results that have not arrived, and their digest */
     uint32_t *contributed; /* (ranks): pieces that this rank has sent to a rank */
     uint64_t *first_piece; /* (ranks): where `taken` begins for each part */
     uint32_t *sent;        /* (ranks): messages with the same body that a rank was sent */
+    dw_told *told;         /* (ranks), with `verify` */
     dw_arrival **kept;     /* (own pieces): messages that some rank was not sent yet; else NULL */
     /* The worker's: messages of operations that have not begun here; and whether it was such a
      * message that made the slot, so that it is counted in early_bytes until an operation begins.
@@ -256,7 +268,8 @@ struct dw_group {
     pid_t owner;
     dw_allocator allocator;
     uint32_t id, rank, ranks, open_timeout_ms, timeout_ms;
-    uint32_t hops;  /* of an all-reduce */
+    uint32_t hops; /* of an all-reduce */
+    bool verifies;
     uint32_t piece; /* the given length of pieces in floats; 0: chosen, within these limits */
     uint32_t shortest_piece, longest_piece;
     dw_group_thresholds thresholds;
@@ -398,6 +411,14 @@ bool dw_sharing_finish(dw_group *group, dw_group_slot *slot);
  * that the result of a piece has. */
 dw_tensor dw_sharing_source(const dw_group_slot *slot, dw_piece at);
 size_t dw_sharing_bound(dw_group *group, const dw_group_slot *slot, dw_piece at);
+
+/* verifying.c. is_due: whether an operation compares digests. begin: nothing was told. compare:
+ * when all else is done, tells what can be told, and compares what has come; returns whether it did
+ * anything. take: handles a digest, which belongs to the function. */
+bool dw_verifying_is_due(const dw_group *group, const dw_group_job *job);
+void dw_verifying_begin(dw_group *group, dw_group_slot *slot);
+bool dw_verifying_compare(dw_group *group, dw_group_slot *slot);
+void dw_verifying_take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival);
 
 /* keeping.c. y: where a piece lies in y. room: where the result of a piece is decoded to, after
  * what is there was kept; taken: the flags of the piece. restore: y becomes what it was before the

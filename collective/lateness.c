@@ -37,6 +37,7 @@ static bool lacks_any(const dw_group *group, const dw_group_slot *slot, uint32_t
     const dw_group_job *job = &now->job;
     if (now->left_to_send > 0 && slot->sent[rank] < now->made_for_all) return true; /* everyone.c */
     if (now->left_to_share > 0) return true;
+    if (now->left_to_tell > 0 && !slot->told[rank].is_sent) return true;
     if (now->left_to_contribute == 0) return false;
     if (dw_group_gathers(group, job)) return true;
     if (job->operation == DW_BROADCAST) return rank == job->root;
@@ -90,7 +91,9 @@ static void look_at(const dw_group *group, const dw_group_slot *slot, int64_t no
         const dw_lane *lane = &group->lanes[r];
         if (!lane->link) continue;
         int64_t since_ns = dw_group_silent_since(group, lane, slot->now.start_ns);
-        bool is_own = slot->owes_part[r] > 0 || slot->now.job.operation != DW_ALL_REDUCE;
+        bool owes_digest = slot->now.left_to_verify > 0 && !slot->told[r].has_come;
+        bool is_own = slot->owes_part[r] > 0 || (slot->now.job.operation != DW_ALL_REDUCE &&
+                                                 slot->owes_result[r] > owes_digest);
         if (slot->owes_part[r] > 0 || slot->owes_result[r] > 0)
             consider(worst, (debtor){r, now_ns - since_ns, slot->number, is_own, false});
         if (lane->refused_ns == 0 || !lacks_any(group, slot, r)) continue;

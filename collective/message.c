@@ -33,6 +33,11 @@ bool dw_message_is_numbered(uint8_t kind)
     return kind == DW_MESSAGE_DATA || kind == DW_MESSAGE_CLOSE;
 }
 
+uint64_t dw_message_digest(const void *bytes, size_t len, uint64_t seed)
+{
+    return XXH3_64bits_withSeed(bytes, len, seed);
+}
+
 uint64_t dw_message_seed(uint64_t from_nonce, uint64_t to_nonce, uint32_t from)
 {
     unsigned char bytes[20];

@@ -5,7 +5,8 @@
  * | 0      | 1     | kind                                                                 |
  * | 1      | 1     | DATA: the operation                                                  |
  * | 2      | 1     | DATA: the dtype                                                      |
- * | 3      | 1     | flags: DATA: 1: mean; 2: hop 2. ABORT: 4: wants an answer            |
+ * | 3      | 1     | flags: DATA: 1: mean; 2: hop 2; 8: a digest of the result. ABORT: 4: |
+ * |        |       | wants an answer                                                      |
  * | 4      | 4     | DATA: root. PING: the rank that the sender waits for, or 2^32 - 1.   |
  * |        |       | ABORT: the rank that the error is about                              |
  * | 8      | 8     | DATA, CLOSE: the number of the message, from 0 per direction.        |
@@ -26,7 +27,8 @@
  * the body on every link.
  *
  * Bodies. HELLO: greeting.c. REFUSE, ABORT: a sentence. DATA: a frame; nothing where the buffer is
- * empty, and in hop 1 of a broadcast, by which a rank tells the root that it takes part. */
+ * empty, and in hop 1 of a broadcast, by which a rank tells the root that it takes part; a digest:
+ * verifying.c. */
 #ifndef DW_GROUP_MESSAGE_H
 #define DW_GROUP_MESSAGE_H
 
@@ -47,7 +49,7 @@ typedef enum dw_message_kind {
 } dw_message_kind;
 
 /* The bits of `flags`. */
-enum { DW_MESSAGE_MEAN = 1, DW_MESSAGE_HOP2 = 2, DW_MESSAGE_ASKS = 4 };
+enum { DW_MESSAGE_MEAN = 1, DW_MESSAGE_HOP2 = 2, DW_MESSAGE_ASKS = 4, DW_MESSAGE_DIGEST = 8 };
 
 typedef struct dw_message {
     uint8_t kind, operation, dtype, flags;
@@ -62,6 +64,8 @@ void dw_message_seal(unsigned char *at, const dw_message *head, uint64_t seed, b
 /* Reads and checks a message of len bytes; returns false if it is damaged or malformed. */
 bool dw_message_read(const unsigned char *at, size_t len, uint64_t seed, bool with_body,
                      dw_message *head);
+/* A digest of any bytes. */
+uint64_t dw_message_digest(const void *bytes, size_t len, uint64_t seed);
 /* Whether messages of this kind have a number. */
 bool dw_message_is_numbered(uint8_t kind);
 /* The seed of messages from one rank to another. */

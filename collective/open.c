@@ -57,6 +57,12 @@ static dw_status check(const dw_group_config *config, dw_why *why)
     if (config->hops > 2)
         return dw_group_say(why, DW_ERR_ARGUMENT, "group %u: %u hops: an all-reduce has 1 or 2",
                             config->id, config->hops);
+    const uint16_t one = 1;
+    if (config->verify && *(const unsigned char *)&one != 1)
+        return dw_group_say(why, DW_ERR_UNSUPPORTED,
+                            "group %u: verify compares the bytes of memory of little-endian "
+                            "machines; this one is another; leave verify 0 on all ranks",
+                            config->id);
     return DW_OK;
 }
 
@@ -175,6 +181,7 @@ static dw_group *make_group(const dw_group_config *config)
     group->rank = config->rank;
     group->ranks = config->ranks;
     group->hops = config->hops ? config->hops : 2;
+    group->verifies = config->verify != 0;
     group->thresholds = dw_group_all_thresholds;
     group->piece = config->piece;
     group->longest_piece = config->piece ? config->piece : DEFAULT_PIECE;

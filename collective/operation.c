@@ -201,6 +201,8 @@ static void take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
 {
     if (!agrees(group, slot, arrival)) {
         dw_arrival_give(group, arrival);
+    } else if (arrival->head.flags & DW_MESSAGE_DIGEST) {
+        dw_verifying_take(group, slot, arrival);
     } else if (arrival->head.flags & DW_MESSAGE_HOP2) {
         dw_sharing_take(group, slot, arrival);
     } else {
@@ -305,7 +307,7 @@ static void decide_waiting(dw_group *group, dw_group_slot *slot)
     uint64_t bytes = first.count * dw_dtype_bytes(job->dtype), ratio = thresholds->ratio;
     now->is_large = job->n >= thresholds->large_from;
     now->may_wait = bytes >= ratio * dw_adding_bound(group, slot, first);
-    now->may_be_safe = now->is_large && now->lands_in_y &&
+    now->may_be_safe = now->is_large && now->lands_in_y && !dw_verifying_is_due(group, job) &&
                        bytes >= ratio * dw_sharing_bound(group, slot, first) &&
                        dw_coders_can_check(&group->result);
 }
@@ -331,6 +333,7 @@ static void set_out(dw_group *group, dw_group_slot *slot)
     if (dw_group_gathers(group, job)) now->left_to_contribute = now->own_pieces;
     now->left_to_add = dw_group_adds(job) ? now->own_pieces : 0;
     if (job->operation == DW_BROADCAST) expect_confirmations(group, slot);
+    dw_verifying_begin(group, slot);
     now->left_to_share = shares ? now->own_pieces : 0;
     now->left_to_take = shares ? pieces : 0;
     if (shares) memset(slot->taken, 0, (size_t)pieces);
@@ -374,6 +377,14 @@ void dw_operation_begin(dw_group *group, dw_group_slot *slot)
     look_for_closed(group, slot);
 }
 
+/* Whether this rank has sent and received everything but digests. */
+static bool is_complete(const dw_group_slot *slot)
+{
+    const dw_progress *now = &slot->now;
+    return now->left_to_contribute == 0 && now->left_to_add == 0 && now->left_to_share == 0 &&
+           now->left_to_send == 0 && now->left_to_take == 0;
+}
+
 /* Contributions first: a wire carries messages in their order, and the work of other ranks begins
  * with them. If results came first, a slow rank would send its last contribution at the very end,
  * and all others would have to add it, and to send their results, after that. */
@@ -384,14 +395,16 @@ bool dw_operation_push(dw_group *group, dw_group_slot *slot)
     if (dw_everyone_send(group, slot)) return true;
     if (group->status != DW_OK) return false;
     if (dw_sharing_share(group, slot)) return true;
-    return group->status == DW_OK && dw_adding_add(group, slot);
+    if (group->status != DW_OK) return false;
+    if (is_complete(slot))
+        return !dw_operation_is_finished(slot) && dw_verifying_compare(group, slot);
+    return dw_adding_add(group, slot);
 }
 
 bool dw_operation_is_finished(const dw_group_slot *slot)
 {
     const dw_progress *now = &slot->now;
-    return now->left_to_contribute == 0 && now->left_to_add == 0 && now->left_to_share == 0 &&
-           now->left_to_send == 0 && now->left_to_take == 0;
+    return is_complete(slot) && now->left_to_tell == 0 && now->left_to_verify == 0;
 }
 
 void dw_operation_end(dw_group *group, dw_group_slot *slot)

@@ -99,7 +99,7 @@ static uint64_t reserve(uint64_t *bytes, uint64_t n, uint64_t each)
 /* Where the arrays of a slot begin in its memory. */
 typedef struct layout {
     uint64_t sums, result, ready, added, due, waiting, taken, owes_part, owes_result, contributed,
-        first_piece, sent, kept;
+        first_piece, sent, told, kept;
     uint64_t staged, staged_bytes, bytes;
 } layout;
 
@@ -128,6 +128,7 @@ static layout lay_out(const dw_group *group, const dw_progress *now)
     at.contributed = reserve(&at.bytes, ranks, sizeof(uint32_t));
     at.first_piece = reserve(&at.bytes, ranks, sizeof(uint64_t));
     at.sent = reserve(&at.bytes, ranks, sizeof(uint32_t));
+    at.told = reserve(&at.bytes, group->verifies ? ranks : 0, sizeof(dw_told));
     at.kept = reserve(&at.bytes, now->own_pieces, sizeof(dw_arrival *));
     at.staged_bytes = job->cuda ? dw_group_reads(group, job) * each : 0;
     at.staged = reserve(&at.bytes, at.staged_bytes, 1);
@@ -189,6 +190,7 @@ static dw_status make_buffers(dw_group *group, dw_group_slot *slot, dw_why *why)
     slot->contributed = (void *)(memory + at.contributed);
     slot->first_piece = (void *)(memory + at.first_piece);
     slot->sent = (void *)(memory + at.sent);
+    slot->told = (void *)(memory + at.told);
     slot->kept = (void *)(memory + at.kept);
     slot->staged = memory + at.staged;
     slot->staged_bytes = (size_t)at.staged_bytes;

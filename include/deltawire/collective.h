@@ -41,14 +41,12 @@ typedef struct dw_group dw_group;
  * |                 |         |       | numbers: on one link each is used once. The |             |
  * |                 |         |       | tags of a group are id << 8 ...             |             |
  * | rank, ranks     |         |       | this rank, and D, 1..256                    | -           |
- * | links           | (ranks) |       | links[r]: an open link to rank r, of any    | NULL        |
- * |                 |         |       | backend, which must outlive the group;      |             |
- * |                 |         |       | links[rank] is not used                     |             |
+ * | links           | (ranks) |       | links[r]: an open link to rank r (MPI ranks | NULL        |
+ * |                 |         |       | have dw_mpi_open_links), which must outlive |             |
+ * |                 |         |       | the group; links[rank] is not used          |             |
  * | uris            | (ranks) |       | instead of links: uris[r] is the URI of the | NULL        |
  * |                 |         |       | link to rank r. The group opens and closes  |             |
- * |                 |         |       | these links. The lower rank of two listens. |             |
- * |                 |         |       | (For the ranks of an MPI program, set links |             |
- * |                 |         |       | that dw_mpi_open_links of mpi.h has opened) |             |
+ * |                 |         |       | these links. The lower rank of two listens  |             |
  * | link_options    |         |       | for uris; role is ignored                   | all default |
  * | codec           |         |       | config of what ranks contribute (hop 1)     | raw:f32     |
  * | result          |         |       | config of what owners send to all (hop 2,   | codec       |
@@ -62,11 +60,13 @@ typedef struct dw_group dw_group;
  * | max_early_bytes |         | bytes | limit for messages of operations that other | 1 GiB       |
  * |                 |         |       | ranks have started and this one has not     |             |
  * | hops            |         |       | of an all-reduce: 1 or 2                    | 2           |
+ * | verify          |         |       | not 0: each two ranks compare their results | 0           |
  * | allocator       |         |       | for the memory of the group; called by any  | malloc,     |
  * |                 |         |       | thread. (Codecs and links have their own)   | free        |
  *
- * id, ranks, codec, result, piece and hops must be the same on all ranks. The configs are copied.
- * Buffers are flat: group=channel is refused, and group=row, the default of form=step, is 128. */
+ * id, ranks, codec, result, piece, hops and verify must be the same on all ranks. The configs are
+ * copied. Buffers are flat: group=channel is refused, and group=row, the default of form=step, is
+ * 128. */
 typedef struct dw_group_config {
     size_t struct_size;
     uint32_t id, rank, ranks;
@@ -77,7 +77,7 @@ typedef struct dw_group_config {
     const dw_config *codec, *result;
     uint64_t max_early_bytes;
     dw_allocator allocator;
-    uint32_t hops;
+    uint32_t hops, verify;
 } dw_group_config;
 
 /* Opens a group, and waits until all ranks have done so. Each group has a thread, which encodes and
@@ -173,16 +173,16 @@ DW_API dw_status dw_group_start(dw_group *group, const dw_group_job *job);
  * (nothing was started in this slot, or another thread waits for it); or the error of a group that
  * has failed: y is unchanged, and the slot is free.
  *
- * How a group fails: if a rank dies or closes the group (PEER), owes something or takes
- * nothing for timeout_ms (TIMEOUT), starts an operation of a slot with another length, dtype,
- * operation, mean or root (MISMATCH), or a message is damaged or refused on a link that does not
- * repair it (CORRUPT and others), or a limit is exceeded (NO_MEMORY, LIMIT), or a result cannot be
- * copied to a GPU (IO; only then y is undefined, on that rank), all operations that have not
- * finished end with this error on all ranks, within timeout_ms; on a rank that has all results one
- * may still end well. dw_group_why has the sentence, and dw_group_failed_rank the rank to blame.
- * From then on every call that would start something returns the same error. A rank that had
- * finished keeps its result, and gets the error from its next call. Never do two ranks get OK with
- * different bits.
+ * How a group fails: if a rank dies or closes the group (PEER), owes something or takes nothing for
+ * timeout_ms (TIMEOUT), starts an operation of a slot with another length, dtype, operation, mean
+ * or root (MISMATCH), or a message is damaged or refused on a link that does not repair it (CORRUPT
+ * and others), or a limit is exceeded (NO_MEMORY, LIMIT), or a result cannot be copied to a GPU
+ * (IO; only then y is undefined, on that rank), all operations that have not finished end with this
+ * error on all ranks, within timeout_ms; on a rank that has all results one may still end well.
+ * dw_group_why has the sentence, and dw_group_failed_rank the rank to blame. From then on every
+ * call that would start something returns the same error. A rank that had finished keeps its
+ * result, and gets the error from its next call. Never do two ranks get OK with different bits, as
+ * long as all ranks follow the protocol; with verify, whatever others do (PROTOCOL if they differ).
  *
  * State of codecs after an operation that ended with an error: with feedback=ef residuals are as
  * before the operation, up to rounding, or are dropped if memory is lacking. With delta do not

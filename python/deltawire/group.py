@@ -69,12 +69,14 @@ class Group(Shared):
         all, which the config result compresses. 1: each rank sends its tensor to all, and adds up
         all of them: nothing is compressed twice. With two ranks that is as many bytes, with D ranks
         D / 2 times as many.
+    verify: True: each two ranks compare their results before an operation returns them. PROTOCOL if
+        they differ, because a rank sent different frames to two others, or memory is damaged.
     Errors: ARGUMENT, CONFIG, MISMATCH (a rank has another config, or another number of ranks),
     TIMEOUT (a rank did not open the group), NO_MEMORY, VERSION, PROTOCOL, and those of links.
 
-    links, id, codec, result, piece and hops must be the same on all ranks. The constructor returns
-    when all ranks have opened the group. docs/collective.md says what is computed and what happens
-    when something fails.
+    links, id, codec, result, piece, hops and verify must be the same on all ranks. The constructor
+    returns when all ranks have opened the group. docs/collective.md says what is computed and what
+    happens when something fails.
 
     Tensors are contiguous, of f32, f16 or bf16, with one to four dimensions; a group sees n floats.
     They are in main memory, or all of an operation on one GPU, from which x is copied when the
@@ -109,6 +111,7 @@ class Group(Shared):
         max_early_bytes: int = 0,
         link: Optional[Mapping[str, Any]] = None,
         hops: int = 2,
+        verify: bool = False,
     ) -> None:
         super().__init__()
         self._rank, self._ranks = _place_in(links)
@@ -123,6 +126,7 @@ class Group(Shared):
             ("piece", piece, 2**32),
             ("max_early_bytes", max_early_bytes, 2**63),
             ("hops", hops, 3),
+            ("verify", verify, 2),
         ):
             if not isinstance(given, int) or not 0 <= given < most:
                 refuse(f"{name} must be an int from 0 to {most - 1}, not {given!r}")

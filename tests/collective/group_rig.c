@@ -2,6 +2,8 @@
  * group_rig.c - all ranks of a group in one process. */
 #include "group_rig.h"
 
+uint32_t rig_verifies;
+
 typedef struct worker {
     void (*work)(void *context, uint32_t rank);
     void *context;
@@ -68,6 +70,7 @@ void rig_link(group_rig *rig, const char *uri, uint32_t ranks, const char *codec
                                            .links = rig->links[r],
                                            .codec = &rig->codec[r],
                                            .result = &rig->result[r],
+                                           .verify = rig_verifies,
                                            .piece = 2048};
     }
 }

@@ -22,6 +22,7 @@ typedef struct group_rig {
     dw_why why[RIG_MOST];
 } group_rig;
 
+extern uint32_t rig_verifies; /* `verify` of the groups that are linked from now on */
 /* Opens links between all ranks, and fills in the configs. result: NULL: the same as codec. */
 void rig_link(group_rig *rig, const char *uri, uint32_t ranks, const char *codec,
               const char *result);

@@ -371,6 +371,7 @@ static int run_world(uint64_t seed, uint32_t limit_ms)
     uint32_t hops = seed % 3 ? 2 : 1; /* not drawn, so that worlds stay what they were */
     for (uint32_t r = 0; r < ranks; r++) {
         w.rig.config[r].hops = hops;
+        w.rig.config[r].verify = seed % 4 == 0;
         if (w.fate != FATE_NONE) w.rig.config[r].timeout_ms = limit_ms;
     }
     rig_open(&w.rig);

@@ -433,5 +433,15 @@ int main(void)
     int failed = cmocka_run_group_tests_name("group", tests, NULL, NULL);
     /* Every operation is a large one, and messages stay in memory of their links. */
     dw_group_all_thresholds = (dw_group_thresholds){0, 0, 0};
-    return failed + cmocka_run_group_tests_name("group of large operations", tests, NULL, NULL);
+    failed += cmocka_run_group_tests_name("group of large operations", tests, NULL, NULL);
+    const struct CMUnitTest verified[] = {
+        cmocka_unit_test(one_hop_gives_the_bits_of_the_model),
+        cmocka_unit_test(one_hop_sums_work_beside_other_operations),
+        cmocka_unit_test(scatter_gather_and_broadcast_give_the_bits_of_the_model),
+        cmocka_unit_test(f16_and_bf16_are_summed_in_binary32),
+        cmocka_unit_test(empty_buffers_may_be_null),
+        cmocka_unit_test(slots_may_be_started_in_any_order),
+    };
+    rig_verifies = 1;
+    return failed + cmocka_run_group_tests_name("group that verifies", verified, NULL, NULL);
 }

@@ -15,13 +15,15 @@ enum { TICKS = 20 * LIMIT_MS / TICK_MS };
  */
 
 typedef struct member {
-    dw_link *link; /* to the only other rank, which is 0 */
+    dw_link *link;             /* to the rank that the group under test has */
+    uint32_t rank;             /* that it plays */
+    unsigned char hello[1024]; /* the greeting of the other rank, with what differs in its own */
+    size_t hello_len;
     uint64_t retry_ms, nonce, group_nonce, next_number;
     int wrong; /* what it does */
     atomic_int is_open, is_told_to_stop, has_given_up;
 } member;
 
-/* Sends a message in the name of rank 1. */
 static void say(member *me, dw_message head, const void *body, size_t len)
 {
     static unsigned char message[1 << 19];
@@ -29,7 +31,7 @@ static void say(member *me, dw_message head, const void *body, size_t len)
     head.body_len = len;
     if (len > 0) memcpy(message + DW_MESSAGE_BYTES, body, len);
     dw_message_seal(message, &head,
-                    has_session ? dw_message_seed(me->nonce, me->group_nonce, 1) : 0,
+                    has_session ? dw_message_seed(me->nonce, me->group_nonce, me->rank) : 0,
                     !has_session || me->retry_ms > 0);
     while (dw_link_send(me->link, 7 << 8, message, DW_MESSAGE_BYTES + len) == DW_PENDING)
         dw_link_flush(me->link, TICK_MS);
@@ -42,14 +44,10 @@ static void say_numbered(member *me, dw_message head, const void *body, size_t l
     say(me, head, body, len);
 }
 
-/* The greeting of rank 0, with what differs in that of rank 1. */
-static unsigned char hello[1024];
-static size_t hello_len;
-
 static void say_hello(member *me, bool wants)
 {
-    hello[3] = (unsigned char)((hello[3] & ~1u) | wants);
-    say(me, (dw_message){.kind = DW_MESSAGE_HELLO}, hello, hello_len);
+    me->hello[3] = (unsigned char)((me->hello[3] & ~1u) | wants);
+    say(me, (dw_message){.kind = DW_MESSAGE_HELLO}, me->hello, me->hello_len);
 }
 
 static void join(member *me)
@@ -61,13 +59,13 @@ static void join(member *me)
     me->retry_ms = counters.retry_ms;
     me->nonce = 4711;
     assert_int_equal(dw_link_recv(me->link, 7 << 8, PATIENCE_MS, &data, &len), DW_OK);
-    hello_len = len - DW_MESSAGE_BYTES;
-    memcpy(hello, (unsigned char *)data + DW_MESSAGE_BYTES, hello_len);
+    me->hello_len = len - DW_MESSAGE_BYTES;
+    memcpy(me->hello, (unsigned char *)data + DW_MESSAGE_BYTES, me->hello_len);
     dw_link_release(me->link, data);
-    me->group_nonce = dw_message_get(hello + 16, 8);
-    dw_message_put(hello + 4, 1, 4);
-    dw_message_put(hello + 16, me->nonce, 8);
-    dw_message_put(hello + 24, me->group_nonce, 8);
+    me->group_nonce = dw_message_get(me->hello + 16, 8);
+    dw_message_put(me->hello + 4, me->rank, 4);
+    dw_message_put(me->hello + 16, me->nonce, 8);
+    dw_message_put(me->hello + 24, me->group_nonce, 8);
     say_hello(me, false);
 }
 
@@ -152,7 +150,7 @@ static void waits_no_longer_for(const char *uri, int wrong)
     static float x[FLOATS], y[FLOATS];
     rig_link(&rig, uri, 2, "raw:f32", NULL);
     rig.config[0].timeout_ms = LIMIT_MS;
-    member other = {.link = rig.links[1][0], .wrong = wrong};
+    member other = {.link = rig.links[1][0], .rank = 1, .wrong = wrong};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, play, &other), 0);
     dw_status opened = dw_group_open(&rig.group[0], &rig.config[0], &rig.why[0]);
@@ -228,15 +226,16 @@ static void a_rank_that_takes_nothing_is_late(void **state)
         pair->options[SUITE_CONNECTOR].max_queued_bytes = 1 << 20;
         suite_open(pair);
         rig.links[0][1] = pair->link[SUITE_LISTENER];
-        rig.config[0].timeout_ms = LIMIT_MS;
+        rig.config[0].timeout_ms = 4 * LIMIT_MS; /* so that all is sent in time */
         rig.config[0].piece = PIECE;
-        member other = {.link = pair->link[SUITE_CONNECTOR], .wrong = (int)operations[i]};
+        member other = {
+            .link = pair->link[SUITE_CONNECTOR], .rank = 1, .wrong = (int)operations[i]};
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, send_all_and_take_nothing, &other), 0);
         assert_int_equal(dw_group_open(&rig.group[0], &rig.config[0], NULL), DW_OK);
         dw_group_job job = {
             .struct_size = sizeof job, .operation = operations[i], .n = LONG, .x = x, .y = y};
-        dw_status status = dw_group_run(rig.group[0], &job, 20 * LIMIT_MS);
+        dw_status status = dw_group_run(rig.group[0], &job, 80 * LIMIT_MS);
         pthread_join(thread, NULL);
         if (status != DW_ERR_TIMEOUT || !strstr(dw_group_why(rig.group[0]), "taken nothing"))
             fail_msg("%d: %d: %s", i, (int)status, dw_group_why(rig.group[0]));
@@ -434,6 +433,133 @@ static void timeouts_are_looked_at_while_messages_are_sorted(void **state)
     rig_close(&rig);
 }
 
+/* ---- Bits -------------------------------------------------------------------------------------
+ */
+
+enum lie {
+    NONE,
+    TWO_RESULTS,
+    TWO_RESULTS_UNVERIFIED,
+    TWO_DIGESTS,
+    SHORT_DIGEST,
+    EXTRA_DIGEST,
+    MUTE, /* no digest at all */
+    LIES
+};
+
+typedef struct lied_to {
+    group_rig *rig;
+    float y[2][FLOATS];
+    dw_status status[2];
+} lied_to;
+
+typedef struct taker {
+    lied_to *act;
+    uint32_t rank;
+} taker;
+
+static void *take_lies(void *context)
+{
+    const taker *me = context;
+    lied_to *act = me->act;
+    uint32_t rank = me->rank;
+    group_rig *rig = act->rig;
+    dw_group_job job = {.struct_size = sizeof job,
+                        .operation = DW_BROADCAST,
+                        .n = FLOATS,
+                        .root = 2,
+                        .y = act->y[rank]};
+    act->status[rank] = dw_group_open(&rig->group[rank], &rig->config[rank], &rig->why[rank]);
+    if (act->status[rank] == DW_OK)
+        act->status[rank] = dw_group_run(rig->group[rank], &job, PATIENCE_MS);
+    return NULL;
+}
+
+/* Sends a broadcast of rank 2 to a rank, all values of which are `value`, and a digest. */
+static void broadcast(member *me, float value, int lie)
+{
+    static float x[FLOATS];
+    static unsigned char frame[1 << 15];
+    uint64_t salt = 17;
+    size_t len;
+    dw_config config;
+    dw_encoder *encoder;
+    dw_message head = {
+        .operation = DW_BROADCAST, .dtype = DW_F32, .rank = 2, .n = FLOATS, .part = 2};
+    for (int i = 0; i < FLOATS; i++) x[i] = value;
+    assert_int_equal(dw_config_parse(&config, "raw:f32,replies=never", NULL), DW_OK);
+    assert_int_equal(dw_encoder_create(&encoder, &config), DW_OK);
+    for (uint32_t i = 0; i < FLOATS / 2048; i++) {
+        dw_tensor piece = dw_group_view(x + 2048 * i, DW_F32, 2048);
+        dw_key key = {.slice = i};
+        assert_int_equal(dw_encode(encoder, &key, &piece, frame, sizeof frame, &len), DW_OK);
+        head.flags = DW_MESSAGE_HOP2;
+        head.piece = i;
+        say_numbered(me, head, frame, len);
+    }
+    dw_encoder_destroy(encoder);
+    head.flags = DW_MESSAGE_DIGEST;
+    dw_message_put(frame, salt, 8);
+    dw_message_put(frame + 8, dw_message_digest(x, sizeof x, salt) + (lie == TWO_DIGESTS), 8);
+    if (lie == MUTE || lie == TWO_RESULTS_UNVERIFIED) return;
+    say_numbered(me, head, frame, lie == SHORT_DIGEST ? 15 : 16);
+    if (lie == EXTRA_DIGEST) say_numbered(me, head, frame, 16);
+}
+
+/* Rank 2 lies to rank 0. */
+static void tell_lies(lied_to *act, int lie)
+{
+    group_rig rig;
+    rig_link(&rig, "loop://hostile-%d", 3, "raw:f32", NULL);
+    *act = (lied_to){.rig = &rig};
+    rig.ranks = 2;
+    for (int r = 0; r < 2; r++) {
+        rig.config[r].verify = lie != TWO_RESULTS_UNVERIFIED;
+        rig.config[r].timeout_ms = lie == MUTE ? 5 * LIMIT_MS : PATIENCE_MS;
+    }
+    member two[2] = {{.link = rig.links[2][0], .rank = 2}, {.link = rig.links[2][1], .rank = 2}};
+    pthread_t threads[2];
+    taker takers[2] = {{act, 0}, {act, 1}};
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(pthread_create(&threads[r], NULL, take_lies, &takers[r]), 0);
+    for (int r = 0; r < 2; r++) join(&two[r]);
+    bool are_two = lie == TWO_RESULTS || lie == TWO_RESULTS_UNVERIFIED;
+    broadcast(&two[0], are_two ? 1 : 2, lie);
+    broadcast(&two[1], 2, lie == TWO_RESULTS_UNVERIFIED || lie == MUTE ? lie : NONE);
+    for (int r = 0; r < 2; r++) pthread_join(threads[r], NULL);
+    for (int r = 0; r < 2; r++) {
+        dw_status expected = lie == MUTE ? DW_ERR_TIMEOUT : DW_ERR_PROTOCOL;
+        bool is_well = lie == NONE || lie == TWO_RESULTS_UNVERIFIED;
+        /* One that has all that it needs ends well, unless it hears of an error before. */
+        bool may_end_well = lie == EXTRA_DIGEST || (r == 1 && lie != TWO_RESULTS && lie != MUTE);
+        if (may_end_well && act->status[r] == DW_OK) continue;
+        if (act->status[r] != (is_well ? DW_OK : expected))
+            fail_msg("lie %d, rank %d: %d: %s", lie, r, (int)act->status[r],
+                     rig.group[r] ? dw_group_why(rig.group[r]) : rig.why[r].text);
+        for (int i = 0; i < FLOATS; i++) assert_true((act->y[r][i] != 0) == is_well);
+        if (lie == TWO_RESULTS) {
+            assert_non_null(strstr(dw_group_why(rig.group[r]), "have different results"));
+            assert_in_range(dw_group_failed_rank(rig.group[r]), 0, 1);
+        }
+        if (lie >= TWO_DIGESTS) assert_int_equal(dw_group_failed_rank(rig.group[r]), 2);
+    }
+    rig.ranks = 3;
+    rig_close(&rig);
+}
+
+static void verified_ranks_never_have_different_results(void **state)
+{
+    (void)state;
+    static lied_to act;
+    for (int lie = 0; lie < LIES; lie++) tell_lies(&act, lie);
+    dw_group_thresholds usual = dw_group_all_thresholds;
+    dw_group_all_thresholds = (dw_group_thresholds){0, 0, 0}; /* as if the operation were large */
+    for (int lie = 0; lie < MUTE; lie++) tell_lies(&act, lie);
+    dw_group_all_thresholds = usual;
+    tell_lies(&act, TWO_RESULTS_UNVERIFIED);
+    assert_memory_not_equal(act.y[0], act.y[1], sizeof act.y[0]); /* which verify is for */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -444,6 +570,7 @@ int main(void)
         cmocka_unit_test(chosen_slot_numbers_make_no_long_lists),
         cmocka_unit_test(slots_that_a_peer_opens_count_as_early_bytes),
         cmocka_unit_test(timeouts_are_looked_at_while_messages_are_sorted),
+        cmocka_unit_test(verified_ranks_never_have_different_results),
     };
     return cmocka_run_group_tests_name("group hostile", tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@ static const char *const loop = "loop://opening-%d";
 static void ranks_with_different_configs_open_no_group(void **state)
 {
     (void)state;
-    for (int what = 0; what < 7; what++) {
+    for (int what = 0; what < 8; what++) {
         group_rig rig;
         const char *words = NULL;
         rig_link(&rig, loop, 3, "direct:bits=4", NULL);
@@ -27,6 +27,9 @@ static void ranks_with_different_configs_open_no_group(void **state)
         } else if (what == 6) {
             rig.config[1].hops = 1;
             words = "hops";
+        } else if (what == 7) {
+            rig.config[1].verify = 1;
+            words = "verify";
         } else if (what == 3) { /* two links exchanged */
             dw_link *link = rig.links[1][0];
             rig.links[1][0] = rig.links[1][2];

@@ -310,6 +310,16 @@ def test_a_sum_in_one_hop():
             Group([None], hops=wrong)
 
 
+def test_verified_sums_are_the_same():
+    def work(group):
+        return bits(group.all_reduce(normal((5000,), group.rank)))
+
+    plain, verified = [together(3, work, codec="direct:bits=8", verify=v) for v in (False, True)]
+    assert all((found == plain[0]).all() for found in plain + verified)
+    with refused("MISMATCH", "verify"):
+        together(2, lambda group: None, verify=[True, False])
+
+
 def test_a_pool_of_threads():
     pool = Threads(2)
 
