@@ -289,10 +289,11 @@ def test_buckets_are_recognized_by_their_parameters(exchange):
 
 
 def kernel_sent():
-    """The bytes that the kernel has sent by TCP for this process."""
+    """The bytes that the kernel has sent by TCP for this process, each counted once."""
     listed = subprocess.run(["ss", "-tniHOp"], capture_output=True, text=True, check=True).stdout
     own = [line for line in listed.splitlines() if f"pid={os.getpid()}," in line]
-    return sum(int(sent) for line in own for sent in re.findall(r"bytes_sent:(\d+)", line))
+    counted = re.findall(r"bytes_(sent|retrans):(\d+)", "\n".join(own))
+    return sum(int(n) if which == "sent" else -int(n) for which, n in counted)
 
 
 def rank_of_bytes(rank, world, codec, exchange):

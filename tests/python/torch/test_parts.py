@@ -136,7 +136,8 @@ def lives_of_rank(rank):
     """The incarnations of the encoders with which a rank of three computes means."""
     others = [other for other in range(3) if other != rank]
     peers = types.SimpleNamespace(
-        rank=rank, world=3, threads=0, codec=OWN_LIFE, sums=OWN_LIFE, others=lambda: others
+        rank=rank, world=3, threads=0, codec=OWN_LIFE, sums=OWN_LIFE, others=lambda: others,
+        hop=lambda: None,
     )
     parts, gather = Parts(peers, 5, torch.zeros(1000)), Gather(peers, 5, torch.zeros(1000))
     encoders = [*parts._encoders.values(), parts._sums, gather._encoder]
