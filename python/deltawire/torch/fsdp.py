@@ -231,6 +231,7 @@ class FsdpState:
 
         If some parameters of a module have no gradients, x has only those of the others, and what
         is kept of the module does not fit. Such an x is exchanged without state."""
+        self._layouts.setdefault(layout.digest, layout)
         key = (layout.digest, x.numel(), x.dtype)
         if key not in self._compared:
             if x.dtype not in tensors.CODED:
@@ -288,18 +289,27 @@ class FsdpState:
 class Gradients:
     """The custom reduce-scatter of one module. It has the methods of torch's ReduceScatter.
 
-    layout: the parameters of the module, each with its elements on all ranks together, padded.
+    Frozen parameters have no gradients, so only the others count (LoRA: a small part of a module).
     """
 
     def __init__(self, state: FsdpState, name: str, param_group: Any) -> None:
         self._state = state
         world = len(state._meeting.ranks)
-        sizes = []
+        self._sizes = []  # (name, elements) on all ranks together, padded, and the parameter
         for at, parameter in enumerate(param_group.fsdp_params):
             elements = world * parameter.padded_sharded_param_size.numel()
             own = getattr(getattr(parameter, "_module_info", None), "param_name", str(at))
-            sizes.append((f"{name}.{own}", (elements,)))
-        self.layout = Layout(sizes)
+            self._sizes.append((f"{name}.{own}", (elements,), parameter))
+        self._made: "dict[tuple[str, ...], Layout]" = {}
+
+    @property
+    def layout(self) -> Layout:
+        """The parameters that are trained now."""
+        trained = [one[:2] for one in self._sizes if one[2].sharded_param.requires_grad]
+        names = tuple(name for name, _ in trained)
+        if names not in self._made:
+            self._made[names] = Layout(trained)
+        return self._made[names]
 
     def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)

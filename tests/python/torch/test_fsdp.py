@@ -393,3 +393,42 @@ def test_a_rank_is_lost(how):
     assert "ended with 3" in str(other)
     assert status == "PEER" and "checkpoint" in why
     assert how is GROUP or "rank 1" in why
+
+
+# Frozen parameters
+
+
+class Adapted(nn.Module):
+    """A frozen weight, and two small matrices that are trained in its place (LoRA)."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.whole = nn.Parameter(torch.randn(256, 256) / 16, requires_grad=False)
+        self.down = nn.Parameter(torch.randn(256, 32) / 16)
+        self.up = nn.Parameter(torch.randn(32, 256) / 16)
+
+    def forward(self, x):
+        return x @ self.whole + x @ self.down @ self.up
+
+
+def rank_of_adapted(rank, world, how):
+    model = fully_shard(Adapted(), mesh=init_device_mesh("cpu", (world,)))
+    state = deltawire.torch.compress_fsdp(model, "delta:bits=2", **how)
+    torch.manual_seed(2 + rank)
+    x, told = torch.randn(16, 256), []
+    for _ in range(10):
+        model(x).square().mean().backward()
+        model.zero_grad()
+        told.append((state.stats()["sent_bytes"], state.stats()["raw_bytes"]))
+    saved = state.compression_state_dict()
+    names = [name for bucket in saved["buckets"] for name in bucket["names"]]
+    sent, raw = told[-1][0] - told[-2][0], told[-1][1] - told[-2][1]
+    return names, 8 * sent / (raw / 4 * (world - 1) / world)
+
+
+@pytest.mark.parametrize("how", [GROUP, LINKS])
+def test_only_parameters_that_are_trained_have_state(how):
+    for names, bits in results(2, rank_of_adapted, how):
+        assert [name.split(".")[-1] for name in names] == ["down", "up"]
+        assert bits < 3.2
