@@ -124,7 +124,10 @@ void dw_threads_destroy(dw_threads *pool)
         pool->over = true;
         pthread_cond_broadcast(&pool->posted);
         pthread_mutex_unlock(&pool->lock);
+        int cancelled_before;
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled_before);
         for (uint32_t i = 0; i < pool->n; i++) pthread_join(pool->threads[i], NULL);
+        pthread_setcancelstate(cancelled_before, NULL);
         /* Only in this process: in a forked child a condition may seem to have waiters, and to
          * destroy it would wait for ever. */
         pthread_cond_destroy(&pool->done);
@@ -155,9 +158,14 @@ void dw_threads_parallel_for(void *threads, size_t n, dw_task *task, void *task_
         for (size_t i = 0; i < n; i++) task(task_context, i);
         return;
     }
+    /* A caller that pthread_cancel ended here would leave the lock, and its job on a stack that is
+     * gone, to the threads. So it ends after the call. */
+    int cancelled_before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled_before);
     pool->job = &mine;
     pthread_cond_broadcast(&pool->posted);
     take_pieces(pool, &mine);
     while (mine.left > 0) pthread_cond_wait(&pool->done, &pool->lock);
     pthread_mutex_unlock(&pool->lock);
+    pthread_setcancelstate(cancelled_before, NULL);
 }

@@ -128,6 +128,38 @@ static void work_pieces_may_use_the_pool_themselves(void **state)
     dw_threads_destroy(pool);
 }
 
+/* The caller cancels itself in a piece, and then waits for the pieces of the others. */
+static void cancel_and_work(void *caller, size_t i)
+{
+    (void)i;
+    if (pthread_equal(pthread_self(), *(pthread_t *)caller)) pthread_cancel(pthread_self());
+    usleep(20000);
+}
+
+static void *call_and_be_cancelled(void *pool)
+{
+    pthread_t me = pthread_self();
+    dw_threads_parallel_for(pool, 12, cancel_and_work, &me);
+    pthread_testcancel();
+    return NULL;
+}
+
+static void workers_survive_a_caller_that_is_cancelled(void **state)
+{
+    dw_threads *pool = make(3);
+    pthread_t caller;
+    void *result;
+    (void)state;
+    assert_int_equal(pthread_create(&caller, NULL, call_and_be_cancelled, pool), 0);
+    pthread_join(caller, &result);
+    assert_true(result == PTHREAD_CANCELED);
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, NULL, 3);
+    dw_threads_parallel_for(pool, 3, meet, &barrier); /* all three still work */
+    pthread_barrier_destroy(&barrier);
+    dw_threads_destroy(pool);
+}
+
 /* ThreadSanitizer kills a forked process that starts a thread. */
 #if defined(__SANITIZE_THREAD__)
 #define CHILD_STARTS_THREADS false
@@ -297,6 +329,7 @@ int main(void)
         cmocka_unit_test(workers_run_in_several_threads),
         cmocka_unit_test(workers_serve_several_callers),
         cmocka_unit_test(work_pieces_may_use_the_pool_themselves),
+        cmocka_unit_test(workers_survive_a_caller_that_is_cancelled),
         cmocka_unit_test(workers_survive_a_fork),
         cmocka_unit_test(workers_survive_a_fork_in_a_call),
         cmocka_unit_test(workers_survive_a_fork_while_the_lock_is_held),
