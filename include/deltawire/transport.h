@@ -37,9 +37,9 @@ extern "C" {
  * tag; otherwise the link fails, and from then on every call returns the same error. Each link has
  * a thread that moves the bytes, so sending continues while the caller computes.
  *
- * Threads: all functions may be called from any thread. After fork() links and channels belong to
- * the parent: in the child every call returns ARGUMENT, dw_link_close does nothing, and descriptors
- * stay open until exec or exit. */
+ * Threads: any thread may call. After fork() links and channels are the parent's: in the child
+ * every call returns ARGUMENT, dw_link_close does nothing, and descriptors stay open until exec or
+ * exit. The program may exit with links open. */
 typedef struct dw_link dw_link;
 typedef struct dw_transport dw_transport;
 
@@ -154,9 +154,9 @@ DW_API dw_status dw_link_flush(dw_link *link, int timeout_ms);
 DW_API dw_status dw_link_wait_room(dw_link *link, size_t cap, int timeout_ms);
 
 /* Sets a handler that receives the messages of one tag as they arrive, instead of dw_link_recv. It
- * is called in the link's own thread, must return quickly, and may send. data belongs to the link
- * and is valid during the call. handle NULL removes the handler and waits until no call of it is
- * running. */
+ * is called in the link's own thread, must return, quickly (no pthread_exit, no longjmp), and may
+ * send. data belongs to the link and is valid during the call. handle NULL removes the handler and
+ * waits until no call of it is running. */
 typedef void (*dw_link_handler)(void *context, const void *data, size_t len);
 DW_API dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, void *context);
 

@@ -414,3 +414,27 @@ print("end")
 """
     assert printed_by(program) == "end\n"
     assert deltawire.Link and same
+
+
+# OpenSSL begins with whoever uses it first, and frees its tables when the interpreter has ended.
+# Links shake hands meanwhile, each several times, for its connections.
+@pytest.mark.parametrize("first, last", [("import ssl", ""), ("", "import ssl")])
+def test_the_interpreter_ends_while_links_shake_hands(first, last):
+    program = """
+%s
+import deltawire, queue, threading
+def tls(own, peer):
+    return deltawire.Tls(own_name=own, peer_name=peer, group_key=bytes(range(32)))
+def begin(*given, **options):
+    threading.Thread(target=lambda: deltawire.Link(*given, **options), daemon=True).start()
+bound = queue.Queue()
+for link in range(12):
+    begin("tcp://127.0.0.1:0", listen=True, tls=tls("a", "b"), on_listening=bound.put)
+uris = [bound.get() for link in range(12)]
+for uri in uris:
+    begin(uri, tls=tls("b", "a"))
+%s
+print("end")
+"""
+    for _ in range(8):
+        assert printed_by(program % (first, last)) == "end\n"

@@ -9,6 +9,7 @@
 #include "common/memory.h"
 #include "common/report.h"
 #include "common/sized.h"
+#include "tls/tls_gate.h"
 #include "tls/tls_identity.h"
 #include "tls/tls_psk.h"
 #include "tls/tls_secret.h"
@@ -230,8 +231,14 @@ dw_status dw_tls_context_create(dw_tls_context **context, const dw_tls_options *
     made->allocator = chosen;
     made->role = role;
     made->records_per_key = records_per_key;
-    ERR_clear_error();
-    status = fill_context(made, &full, why);
+    if (dw_tls_enter()) {
+        ERR_clear_error();
+        status = fill_context(made, &full, why);
+        dw_tls_leave();
+    } else {
+        status = dw_link_report(why, DW_ERR_CANCELLED,
+                                "TLS cannot begin any more, because this program is ending");
+    }
     if (status != DW_OK) {
         dw_tls_context_destroy(made);
         return status;
@@ -243,8 +250,14 @@ dw_status dw_tls_context_create(dw_tls_context **context, const dw_tls_options *
 void dw_tls_context_destroy(dw_tls_context *context)
 {
     if (!context) return;
-    SSL_CTX_free(context->ssl);
-    BIO_meth_free(context->socket);
+    if (dw_tls_enter()) {
+        SSL_CTX_free(context->ssl);
+        BIO_meth_free(context->socket);
+        /* The thread of a link ends next. What OpenSSL has kept for it is freed here, behind the
+         * gate, and not when the thread ends. */
+        OPENSSL_thread_stop();
+        dw_tls_leave();
+    }
     const dw_allocator allocator = context->allocator;
     OPENSSL_cleanse(context, sizeof *context);
     dw_memory_give(&allocator, context, sizeof *context);

@@ -3,6 +3,7 @@
  *
  * | file           | its one thing                                                           |
  * | tls_context.c  | makes an SSL_CTX of the options: group key or certificates, TLS 1.3     |
+ * | tls_gate.c     | lets threads into OpenSSL until the program ends                        |
  * | tls_psk.c      | the group key, the keys derived from it, and PSK identities             |
  * | tls_identity.c | names of ends, and the name in a certificate                            |
  * | tls_secret.c   | opens files that only their owner may read                              |

@@ -10,6 +10,7 @@
 
 #include "common/memory.h"
 #include "common/report.h"
+#include "tls/tls_gate.h"
 #include "tls/tls_state.h"
 #include "tls/tls_words.h"
 
@@ -114,7 +115,7 @@ static void explain(dw_stream *stream, const char *doing)
 
 /* ---- Handshake ------------------------------------------------------------------------------- */
 
-dw_status dw_tls_cover(dw_stream *stream, dw_tls_context *context, int64_t deadline_ns)
+static dw_status put_over(dw_stream *stream, dw_tls_context *context, int64_t deadline_ns)
 {
     const dw_allocator *allocator = &context->allocator;
     dw_tls *tls = dw_memory_take_zeroed(allocator, 1, sizeof *tls);
@@ -146,6 +147,14 @@ dw_status dw_tls_cover(dw_stream *stream, dw_tls_context *context, int64_t deadl
     stream->cover = &cover;
     stream->text[0] = '\0';
     return DW_OK;
+}
+
+dw_status dw_tls_cover(dw_stream *stream, dw_tls_context *context, int64_t deadline_ns)
+{
+    if (!dw_tls_enter()) return DW_ERR_CANCELLED;
+    dw_status status = put_over(stream, context, deadline_ns);
+    dw_tls_leave();
+    return status;
 }
 
 /* OpenSSL can complete handshakes in which the peer is not authenticated. All of them are refused
@@ -180,7 +189,7 @@ static dw_status judge(dw_stream *stream, int result)
     return refuse(stream, tls->error ? DW_ERR_PEER : DW_ERR_AUTH, NULL);
 }
 
-dw_status dw_tls_shake(dw_stream *stream)
+static dw_status shake(dw_stream *stream)
 {
     dw_tls *tls = of(stream);
     bool listens = tls->context->role == DW_LINK_LISTEN;
@@ -208,11 +217,21 @@ dw_status dw_tls_shake(dw_stream *stream)
     return DW_OK;
 }
 
+dw_status dw_tls_shake(dw_stream *stream)
+{
+    if (!dw_tls_enter()) return refuse(stream, DW_ERR_CANCELLED, DW_TLS_SHUT);
+    dw_status status = shake(stream);
+    dw_tls_leave();
+    return status;
+}
+
 void dw_tls_session(const dw_stream *stream, unsigned char session[DW_TLS_SESSION_BYTES])
 {
     memset(session, 0, DW_TLS_SESSION_BYTES);
+    if (!dw_tls_enter()) return;
     SSL_export_keying_material(of(stream)->ssl, session, DW_TLS_SESSION_BYTES, session_label,
                                sizeof session_label - 1, NULL, 0, 0);
+    dw_tls_leave();
 }
 
 const char *dw_tls_peer_name(const dw_stream *stream)
@@ -242,7 +261,13 @@ static ptrdiff_t stop(dw_stream *stream, int result, bool *wants_other)
     return DW_STREAM_BROKEN;
 }
 
-static ptrdiff_t read_records(dw_stream *stream, void *room, size_t cap)
+static ptrdiff_t break_off(dw_stream *stream)
+{
+    refuse(stream, DW_ERR_CANCELLED, DW_TLS_SHUT);
+    return DW_STREAM_BROKEN;
+}
+
+static ptrdiff_t read_inside(dw_stream *stream, void *room, size_t cap)
 {
     dw_tls *tls = of(stream);
     size_t total = 0;
@@ -265,6 +290,14 @@ static ptrdiff_t read_records(dw_stream *stream, void *room, size_t cap)
     return (ptrdiff_t)total;
 }
 
+static ptrdiff_t read_records(dw_stream *stream, void *room, size_t cap)
+{
+    if (!dw_tls_enter()) return break_off(stream);
+    ptrdiff_t n = read_inside(stream, room, cap);
+    dw_tls_leave();
+    return n;
+}
+
 /* Returns the `take` bytes after the first `skip` bytes of the parts, contiguous in memory. */
 static const unsigned char *gather(dw_tls *tls, const struct iovec *parts, int n, size_t skip,
                                    size_t take)
@@ -282,7 +315,7 @@ static const unsigned char *gather(dw_tls *tls, const struct iovec *parts, int n
     return tls->joined;
 }
 
-static ptrdiff_t write_records(dw_stream *stream, const struct iovec *parts, int n)
+static ptrdiff_t write_inside(dw_stream *stream, const struct iovec *parts, int n)
 {
     dw_tls *tls = of(stream);
     size_t whole = 0, done = 0;
@@ -309,6 +342,14 @@ static ptrdiff_t write_records(dw_stream *stream, const struct iovec *parts, int
     return (ptrdiff_t)done;
 }
 
+static ptrdiff_t write_records(dw_stream *stream, const struct iovec *parts, int n)
+{
+    if (!dw_tls_enter()) return break_off(stream);
+    ptrdiff_t done = write_inside(stream, parts, n);
+    dw_tls_leave();
+    return done;
+}
+
 static int wanted_events(const dw_stream *stream, bool reading, bool writing)
 {
     const dw_tls *tls = of(stream);
@@ -324,16 +365,23 @@ static bool has_records(const dw_stream *stream)
     const dw_tls *tls = of(stream);
     if (tls->is_broken || tls->is_ended)
         return true; /* the caller must read once more to learn of it */
-    return !tls->read_waits && SSL_has_pending(tls->ssl);
+    if (tls->read_waits) return false;
+    if (!dw_tls_enter()) return true;
+    bool has = SSL_has_pending(tls->ssl);
+    dw_tls_leave();
+    return has;
 }
 
 static void end(dw_stream *stream)
 {
     dw_tls *tls = of(stream);
-    ERR_clear_error();
-    if (tls->is_proven && !tls->is_broken && !tls->is_pending) SSL_shutdown(tls->ssl);
-    ERR_clear_error();
-    SSL_free(tls->ssl);
+    if (dw_tls_enter()) {
+        ERR_clear_error();
+        if (tls->is_proven && !tls->is_broken && !tls->is_pending) SSL_shutdown(tls->ssl);
+        ERR_clear_error();
+        SSL_free(tls->ssl);
+        dw_tls_leave();
+    }
     OPENSSL_cleanse(tls->joined, RECORD_BYTES);
     dw_memory_give(&tls->context->allocator, tls->joined, RECORD_BYTES);
     dw_memory_give(&tls->context->allocator, tls, sizeof *tls);
