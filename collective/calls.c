@@ -136,6 +136,7 @@ static dw_status start(dw_group *group, const dw_group_job *given, bool waits)
 
 dw_status dw_group_start(dw_group *group, const dw_group_job *job)
 {
+    DW_UNCANCELLED;
     return start(group, job, false);
 }
 
@@ -178,6 +179,7 @@ static void wait_for(dw_group *group, dw_group_slot *slot, int timeout_ms)
 
 dw_status dw_group_wait(dw_group *group, uint64_t number, int timeout_ms)
 {
+    DW_UNCANCELLED;
     if (!dw_group_is_ours(group)) return DW_ERR_ARGUMENT;
     pthread_mutex_lock(&group->lock);
     dw_group_slot *slot = dw_slot_find(group, number);
@@ -205,6 +207,7 @@ dw_status dw_group_test(dw_group *group, uint64_t number)
 
 dw_status dw_group_run(dw_group *group, const dw_group_job *job, int timeout_ms)
 {
+    DW_UNCANCELLED;
     dw_status status = start(group, job, timeout_ms != 0);
     return status == DW_OK ? dw_group_wait(group, job->slot, timeout_ms) : status;
 }

@@ -330,6 +330,24 @@ struct dw_group {
     int64_t closing_ns;  /* the time at which it did so */
 };
 
+/* Stands first in each public call that locks, waits or allocates: a caller that is cancelled by
+ * pthread_cancel ends after the call, at its next cancellation point. */
+#define DW_UNCANCELLED                                                                             \
+    __attribute__((cleanup(dw_group_restore_cancellation), unused)) const int dw_cancellation =    \
+        dw_group_hold_cancellation()
+
+static inline int dw_group_hold_cancellation(void)
+{
+    int before = PTHREAD_CANCEL_ENABLE;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    return before;
+}
+
+static inline void dw_group_restore_cancellation(const int *before)
+{
+    pthread_setcancelstate(*before, NULL);
+}
+
 /* After fork() the child has neither the group's thread nor its locks. */
 bool dw_group_is_ours(const dw_group *group);
 

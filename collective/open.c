@@ -344,6 +344,7 @@ static dw_status start_thread(dw_group *group, dw_why *why)
 
 dw_status dw_group_open(dw_group **group, const dw_group_config *given, dw_why *why)
 {
+    DW_UNCANCELLED;
     dw_why own_why;
     if (!why) why = &own_why;
     *why = (dw_why){.text = "", .offset = -1};
@@ -375,6 +376,7 @@ dw_status dw_group_open(dw_group **group, const dw_group_config *given, dw_why *
 
 void dw_group_close(dw_group *group)
 {
+    DW_UNCANCELLED;
     if (!dw_group_is_ours(group)) return;
     if (group->has_thread) {
         pthread_mutex_lock(&group->lock);

@@ -20,6 +20,7 @@ dw_status dw_group_part(uint64_t n, uint32_t rank, uint32_t ranks, uint64_t *beg
 
 dw_status dw_group_count(dw_group *group, dw_group_counters *counters)
 {
+    DW_UNCANCELLED;
     if (!dw_group_is_ours(group) || !counters || counters->struct_size < sizeof(size_t))
         return DW_ERR_ARGUMENT;
     pthread_mutex_lock(&group->lock);
@@ -65,6 +66,7 @@ static void give(dw_counters *counters, const dw_counters *sum)
 
 dw_status dw_group_codecs(dw_group *group, dw_counters *contributed, dw_counters *results)
 {
+    DW_UNCANCELLED;
     if (!dw_group_is_ours(group) || !contributed || !results ||
         contributed->struct_size < sizeof(size_t) || results->struct_size < sizeof(size_t))
         return DW_ERR_ARGUMENT;

@@ -99,6 +99,7 @@ static bool is_at_rest(dw_group *group)
 
 dw_status dw_group_export_all(dw_group *group, dw_group_saved_visit *visit, void *context)
 {
+    DW_UNCANCELLED;
     if (!dw_group_is_ours(group) || !visit) return DW_ERR_ARGUMENT;
     dw_group_visit(group);
     dw_status status = is_at_rest(group) ? DW_OK : DW_ERR_ARGUMENT;
@@ -126,6 +127,7 @@ static dw_status import_into(const dw_group_coders *coders, uint32_t kind, uint3
 
 dw_status dw_group_import(dw_group *group, const void *saved, size_t len)
 {
+    DW_UNCANCELLED;
     const unsigned char *bytes = saved;
     if (!dw_group_is_ours(group) || !saved) return DW_ERR_ARGUMENT;
     if (len < HEAD_BYTES || memcmp(bytes, magic, sizeof magic) != 0) return DW_ERR_FORMAT;
@@ -153,6 +155,7 @@ dw_status dw_group_import(dw_group *group, const void *saved, size_t len)
 
 dw_status dw_group_forget(dw_group *group, uint64_t number)
 {
+    DW_UNCANCELLED;
     if (!dw_group_is_ours(group)) return DW_ERR_ARGUMENT;
     dw_group_visit(group);
     pthread_mutex_lock(&group->lock);

@@ -37,9 +37,9 @@ extern "C" {
  * tag; otherwise the link fails, and from then on every call returns the same error. Each link has
  * a thread that moves the bytes, so sending continues while the caller computes.
  *
- * Threads: any thread may call. After fork() links and channels are the parent's: in the child
- * every call returns ARGUMENT, dw_link_close does nothing, and descriptors stay open until exec or
- * exit. The program may exit with links open. */
+ * Threads: any thread may call, and pthread_cancel ends it only after the call. After fork() links
+ * and channels are the parent's: in the child every call returns ARGUMENT, dw_link_close does
+ * nothing, and descriptors stay open until exec or exit. The program may exit with links open. */
 typedef struct dw_link dw_link;
 typedef struct dw_transport dw_transport;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_exit.c - programs that end while links and groups are open: by exit() at any moment, in a
- * handler, or after the library was unloaded.
+ * handler, after the library was unloaded, or with calls that pthread_cancel tried to end.
  *
  * test_exit LIBRARY [-n PROGRAMS]. Each program is a child process. It must end with its own exit
  * status, and what it had written to stdout must arrive. This process itself does not use OpenSSL,
@@ -310,6 +310,226 @@ static void end_somehow(unsigned n)
     ways[way].end((int)((round + way) % COVERS));
 }
 
+/* ---- Callers that are cancelled -------------------------------------------------------------- */
+
+static dw_channel *channels[2];
+static float numbers[64];
+static const dw_tensor tensor = {
+    .data = numbers, .dtype = DW_F32, .n = 1, .t = 1, .c = 64, .stride_n = 64, .stride_t = 64};
+
+static void open_channel(int end, uint32_t timeout_ms)
+{
+    dw_config config;
+    dw_config_init(&config, sizeof config);
+    dw_config_parse(&config, "raw:f32", NULL);
+    const dw_channel_config both = {.struct_size = sizeof both,
+                                    .id = 2,
+                                    .send = &config,
+                                    .recv = &config,
+                                    .open_timeout_ms = timeout_ms};
+    dw_channel_open(&channels[end], pair.link[end], &both, NULL);
+}
+
+static void *open_other_channel(void *unused)
+{
+    open_channel(1, SUITE_PATIENCE_MS);
+    return NULL;
+}
+
+static void calls_nothing(void *context, const void *data, size_t len) {}
+
+static void call_recv(void)
+{
+    void *data;
+    size_t len;
+    if (dw_link_recv(pair.link[0], TAG, SHORT_MS, &data, &len) == DW_OK)
+        dw_link_release(pair.link[0], data);
+}
+
+static void call_send(void)
+{
+    dw_link_send(pair.link[0], TAG + 1, numbers, sizeof numbers);
+}
+
+static void call_flush(void)
+{
+    call_send();
+    dw_link_flush(pair.link[0], SHORT_MS);
+}
+
+static void call_wait_room(void)
+{
+    static unsigned char data[1 << 20];
+    dw_link_send(pair.link[0], TAG, data, sizeof data);
+    dw_link_wait_room(pair.link[0], sizeof data, SHORT_MS);
+}
+
+static void call_attend(void)
+{
+    dw_link_handle(pair.link[0], TAG + 2, calls_nothing, NULL);
+    dw_link_attend(pair.link, 1, TAG + 2, -1, (int64_t)SHORT_MS * 1000000);
+    dw_link_handle(pair.link[0], TAG + 2, NULL, NULL);
+}
+
+static void call_open(void)
+{
+    dw_link *link = NULL;
+    dw_link_options options = pair.options[0];
+    options.on_listening = NULL;
+    options.open_timeout_ms = SHORT_MS;
+    dw_link_open(&link, "loop://nobody", &options, NULL);
+    dw_link_open(&link, "tcp://127.0.0.1:0", &options, NULL);
+}
+
+static void call_close(void)
+{
+    dw_link *link = pair.link[0];
+    pair.link[0] = NULL; /* whether or not the call ends */
+    if (link) dw_link_close(link);
+}
+
+static void call_cancel(void)
+{
+    dw_link_cancel(pair.link[0]);
+}
+
+static void call_channel_recv(void)
+{
+    dw_key key;
+    dw_channel_recv(channels[0], SHORT_MS, &key, &tensor);
+}
+
+static void call_channel_send(void)
+{
+    static const dw_key key = {1, 0};
+    dw_channel_send(channels[0], &key, &tensor);
+}
+
+static void call_channel_close(void)
+{
+    dw_channel *channel = channels[0];
+    channels[0] = NULL;
+    if (channel) dw_channel_close(channel);
+}
+
+static void call_channel_open(void)
+{
+    open_channel(0, SHORT_MS);
+    call_channel_close();
+}
+
+static void call_group_open(void)
+{
+    dw_group *group = NULL;
+    dw_link *links[2] = {NULL, pair.link[0]};
+    const dw_group_config config = {.struct_size = sizeof config,
+                                    .id = 5,
+                                    .ranks = 2,
+                                    .links = links,
+                                    .open_timeout_ms = SHORT_MS};
+    dw_group_open(&group, &config, NULL);
+}
+
+static void call_group_run(void)
+{
+    const dw_group_job job = job_of(0);
+    dw_group_run(groups[0], &job, SHORT_MS);
+    dw_group_wait(groups[0], 0, SHORT_MS);
+}
+
+static void call_group_start(void)
+{
+    dw_group_job job = job_of(0);
+    static uint64_t slot = 1;
+    job.slot = slot++;
+    dw_group_start(groups[0], &job);
+    dw_group_test(groups[0], job.slot);
+}
+
+static dw_status see_nothing(void *context, uint64_t slot, const void *saved, size_t len)
+{
+    usleep(100); /* where a thread can be cancelled */
+    return DW_OK;
+}
+
+static void call_group_state(void)
+{
+    dw_group_export_all(groups[0], see_nothing, NULL);
+    dw_group_forget(groups[0], 9);
+    dw_group_import(groups[0], "", 1);
+}
+
+static void call_group_close(void)
+{
+    dw_group *group = groups[0];
+    groups[0] = NULL;
+    if (group) dw_group_close(group);
+}
+
+typedef struct call {
+    const char *name;
+    void (*call)(void);
+    bool has_channels, has_groups;
+} call;
+
+static const call calls[] = {{"dw_link_recv", call_recv, false, false},
+                             {"dw_link_send", call_send, false, false},
+                             {"dw_link_flush", call_flush, false, false},
+                             {"dw_link_wait_room", call_wait_room, false, false},
+                             {"dw_link_attend", call_attend, false, false},
+                             {"dw_link_open", call_open, false, false},
+                             {"dw_link_close", call_close, false, false},
+                             {"dw_link_cancel", call_cancel, false, false},
+                             {"dw_channel_open", call_channel_open, false, false},
+                             {"dw_channel_recv", call_channel_recv, true, false},
+                             {"dw_channel_send", call_channel_send, true, false},
+                             {"dw_channel_close", call_channel_close, true, false},
+                             {"dw_group_open", call_group_open, false, false},
+                             {"dw_group_run", call_group_run, false, true},
+                             {"dw_group_start", call_group_start, false, true},
+                             {"dw_group_export_all", call_group_state, false, true},
+                             {"dw_group_close", call_group_close, false, true}};
+enum { CALLS = sizeof calls / sizeof *calls };
+
+static atomic_int has_called;
+
+static void *call_again_and_again(void *context)
+{
+    const call *one = context;
+    for (;;) {
+        has_called = 1;
+        one->call();
+        pthread_testcancel();
+    }
+    return NULL;
+}
+
+/* A caller is cancelled inside a call. What it used must be as after any call: groups, channels and
+ * links can be closed. */
+static void cancel_in_a_call(unsigned n)
+{
+    const call *one = &calls[n % CALLS];
+    pthread_t caller, other;
+    open_pair((int)(n / CALLS % COVERS));
+    if (one->has_channels) {
+        pthread_create(&other, NULL, open_other_channel, NULL);
+        open_channel(0, SUITE_PATIENCE_MS);
+        pthread_join(other, NULL);
+    }
+    if (one->has_groups) {
+        begin(run_rank, &ranks[1]);
+        assert_int_equal(open_rank(0), DW_OK);
+    }
+    pthread_create(&caller, NULL, call_again_and_again, (void *)(uintptr_t)one);
+    while (!has_called) usleep(100);
+    wait_a_moment(4000);
+    pthread_cancel(caller);
+    pthread_join(caller, NULL);
+    if (groups[0]) dw_group_close(groups[0]);
+    if (channels[0]) dw_channel_close(channels[0]);
+    if (pair.link[0]) dw_link_close(pair.link[0]);
+}
+
 /* ---- Children -------------------------------------------------------------------------------- */
 
 /* Runs live(n) in a child, and checks how it ended. */
@@ -391,8 +611,10 @@ int main(int argc, char **argv)
 #if DW_TEST_TLS
     take_certificates();
 #endif
-    unsigned bad = 0;
+    unsigned bad = 0, cancels = programs < 2 * CALLS ? programs : programs / 2;
     for (unsigned n = 0; n < programs; n++) bad += !ends_well(end_somehow, n, ways[n % WAYS].name);
-    printf("%u of %u programs ended badly\n", bad, programs);
+    for (unsigned n = 0; n < cancels; n++)
+        bad += !ends_well(cancel_in_a_call, n, calls[n % CALLS].name);
+    printf("%u of %u programs ended badly\n", bad, programs + cancels);
     return bad > 0;
 }

@@ -47,6 +47,7 @@ static dw_status set_handler(dw_channel *channel, dw_why *why)
 dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_config *given,
                           dw_why *why)
 {
+    DW_UNCANCELLED;
     dw_why own_why;
     if (!why) why = &own_why;
     *why = (dw_why){.text = "", .offset = -1};
@@ -98,6 +99,7 @@ dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_
 
 void dw_channel_close(dw_channel *channel)
 {
+    DW_UNCANCELLED;
     if (!channel || !dw_owner_is_us(&channel->link->owner)) return;
     /* The peer may still request frames that it has not acknowledged. */
     if (channel->encoder && channel->send.replies != DW_REPLIES_NEVER)

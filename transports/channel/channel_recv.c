@@ -334,12 +334,14 @@ static dw_status receive(dw_channel *channel, int timeout_ms, dw_key *keys,
 
 dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *keys, const dw_tensor *y)
 {
+    DW_UNCANCELLED;
     return receive(channel, timeout_ms, keys, &(dw_channel_tensor){.view = y});
 }
 
 dw_status dw_channel_recv_cuda(dw_channel *channel, int timeout_ms, dw_key *keys,
                                const dw_tensor *y, void *stream)
 {
+    DW_UNCANCELLED;
     return receive(channel, timeout_ms, keys,
                    &(dw_channel_tensor){.view = y, .stream = stream, .is_cuda = true});
 }

@@ -367,18 +367,21 @@ static dw_status send_tensor(dw_channel *channel, const dw_key *keys, const dw_c
 
 dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x)
 {
+    DW_UNCANCELLED;
     return send_tensor(channel, keys, &(dw_channel_tensor){.view = x});
 }
 
 dw_status dw_channel_send_cuda(dw_channel *channel, const dw_key *keys, const dw_tensor *x,
                                void *stream)
 {
+    DW_UNCANCELLED;
     return send_tensor(channel, keys,
                        &(dw_channel_tensor){.view = x, .stream = stream, .is_cuda = true});
 }
 
 dw_status dw_channel_forget(dw_channel *channel, dw_key key)
 {
+    DW_UNCANCELLED;
     if (!channel || !dw_owner_is_us(&channel->link->owner)) return DW_ERR_ARGUMENT;
     if (!channel->encoder) {
         return dw_channel_report(channel, DW_WHY_SEND, DW_ERR_ARGUMENT,
@@ -395,6 +398,7 @@ dw_status dw_channel_forget(dw_channel *channel, dw_key key)
 
 dw_counters dw_channel_sent(dw_channel *channel)
 {
+    DW_UNCANCELLED;
     if (!channel || !channel->encoder || !dw_owner_is_us(&channel->link->owner))
         return (dw_counters){0};
     dw_counters counters = {.struct_size = sizeof counters};

@@ -166,6 +166,7 @@ static bool sleep_until(attendance *all, int64_t *now_ns, int64_t deadline_ns)
 dw_status dw_link_attend(dw_link *const *links, size_t n, uint32_t tag, int wake_fd,
                          int64_t timeout_ns)
 {
+    DW_UNCANCELLED;
     if ((!links && n > 0) || n > DW_ATTEND_MOST) return DW_ERR_ARGUMENT;
     int64_t now_ns = dw_link_now_ns();
     int64_t deadline_ns =

@@ -68,6 +68,7 @@ static void enqueue(dw_link *link, dw_buffer *buffer)
 
 void dw_link_cancel(dw_link *link)
 {
+    DW_UNCANCELLED;
     if (!is_usable(link)) return;
     pthread_mutex_lock(&link->lock);
     char sentence[160];
@@ -140,6 +141,7 @@ static dw_status send_begin(dw_link *link, uint32_t tag, size_t cap, bool always
 
 dw_status dw_link_send_begin(dw_link *link, uint32_t tag, size_t cap, void **room)
 {
+    DW_UNCANCELLED;
     return send_begin(link, tag, cap, false, room);
 }
 
@@ -150,6 +152,7 @@ dw_status dw_link_send_begin_always(dw_link *link, uint32_t tag, size_t cap, voi
 
 dw_status dw_link_send_end(dw_link *link, void *room, size_t len)
 {
+    DW_UNCANCELLED;
     if (!is_usable(link) || !room) return DW_ERR_ARGUMENT;
     dw_buffer *buffer = dw_buffer_of(room);
     if (len != DW_LINK_DROP && len > buffer->len) return DW_ERR_ARGUMENT;
@@ -170,6 +173,7 @@ dw_status dw_link_send_end(dw_link *link, void *room, size_t len)
 
 dw_status dw_link_send(dw_link *link, uint32_t tag, const void *data, size_t len)
 {
+    DW_UNCANCELLED;
     if (!data && len > 0) return DW_ERR_ARGUMENT;
     void *room;
     dw_status status = send_begin(link, tag, len, false, &room);
@@ -209,6 +213,7 @@ static dw_status wait_for_sends(dw_link *link,
 
 dw_status dw_link_wait_room(dw_link *link, size_t cap, int timeout_ms)
 {
+    DW_UNCANCELLED;
     if (!is_usable(link)) return DW_ERR_ARGUMENT;
     if (cap > link->max_message_bytes) return DW_ERR_LIMIT;
     return wait_for_sends(link, has_room, cap, timeout_ms);
@@ -216,6 +221,7 @@ dw_status dw_link_wait_room(dw_link *link, size_t cap, int timeout_ms)
 
 dw_status dw_link_flush(dw_link *link, int timeout_ms)
 {
+    DW_UNCANCELLED;
     return is_usable(link) ? wait_for_sends(link, is_drained, 0, timeout_ms) : DW_ERR_ARGUMENT;
 }
 
@@ -249,6 +255,7 @@ static bool has_message(const dw_link *link, uint64_t tag)
 
 dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data, size_t *len)
 {
+    DW_UNCANCELLED;
     if (!is_usable(link) || !data || !len) return DW_ERR_ARGUMENT;
     int64_t deadline = deadline_of(timeout_ms);
     dw_status status = DW_PENDING;
@@ -290,6 +297,7 @@ dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data,
 
 void dw_link_release(dw_link *link, void *data)
 {
+    DW_UNCANCELLED;
     if (!is_usable(link) || !data) return;
     pthread_mutex_lock(&link->lock);
     dw_buffer_drop(&link->pool, dw_buffer_of(data));
@@ -317,6 +325,7 @@ static bool is_handled_elsewhere(const dw_link *link, uint32_t tag)
 
 dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, void *context)
 {
+    DW_UNCANCELLED;
     if (!is_usable(link)) return DW_ERR_ARGUMENT;
     begin_call(link);
     /* A handler can be removed even from a link that has failed. */
@@ -348,6 +357,7 @@ dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, vo
 
 dw_status dw_link_count(dw_link *link, dw_link_counters *counters)
 {
+    DW_UNCANCELLED;
     dw_link_counters now = {0};
     if (!counters) return DW_ERR_ARGUMENT;
     if (is_usable(link)) {

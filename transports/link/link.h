@@ -29,6 +29,7 @@
 #include "common/owner.h"
 #include "common/report.h"
 #include "common/sized.h"
+#include "common/uncancelled.h"
 #include "deltawire/transport.h"
 
 /* Version of the link protocol: every message that a backend carries is a header (common/message.h)

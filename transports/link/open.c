@@ -412,6 +412,7 @@ static dw_status meet(dw_link *link, const dw_transport_open *how, const char *u
 
 dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *options, dw_why *why)
 {
+    DW_UNCANCELLED;
     static const volatile int never = 0;
     dw_why own_why;
     if (!why) why = &own_why;
@@ -460,6 +461,7 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
 
 void dw_link_close(dw_link *link)
 {
+    DW_UNCANCELLED;
     if (!link || !dw_owner_is_us(&link->owner)) return;
     pthread_t thread = link->thread;
     bool by_handler = pthread_equal(pthread_self(), thread); /* a thread cannot join itself */

@@ -6,6 +6,7 @@
 
 #include "common/report.h"
 #include "common/sized.h"
+#include "common/uncancelled.h"
 
 static dw_status open_one(dw_mpi *mpi, uint32_t number, const dw_link_options *given, int r,
                           dw_link **link, dw_why *why)
@@ -28,6 +29,7 @@ static dw_status open_one(dw_mpi *mpi, uint32_t number, const dw_link_options *g
 dw_status dw_mpi_open_links(dw_mpi *mpi, uint32_t number, const dw_link_options *given,
                             dw_link **links, dw_why *why)
 {
+    DW_UNCANCELLED;
     dw_link_options options = {.struct_size = sizeof options};
     if (!mpi || !links)
         return dw_link_report(why, DW_ERR_ARGUMENT,

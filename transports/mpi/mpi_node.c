@@ -7,6 +7,7 @@
 
 #include "common/memory.h"
 #include "common/report.h"
+#include "common/uncancelled.h"
 
 dw_status dw_mpi_failed(dw_why *why, int code, const char *what, int peer)
 {
@@ -79,6 +80,7 @@ static dw_status join(dw_mpi *node, MPI_Comm comm, dw_why *why)
 
 dw_status dw_mpi_create(dw_mpi **mpi, const void *communicator, dw_why *why)
 {
+    DW_UNCANCELLED;
     if (!mpi) return dw_link_report(why, DW_ERR_ARGUMENT, "dw_mpi_create: mpi must not be NULL");
     *mpi = NULL;
     /* The object is made before any link, so there is no link's allocator to use. */
@@ -120,6 +122,7 @@ static void clear_away(dw_mpi *mpi)
 
 void dw_mpi_destroy(dw_mpi *mpi)
 {
+    DW_UNCANCELLED;
     if (!mpi) return;
     pthread_mutex_lock(&mpi->lock);
     int ends = mpi->ends;

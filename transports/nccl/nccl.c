@@ -7,6 +7,7 @@
 #include "common/memory.h"
 #include "common/report.h"
 #include "common/sized.h"
+#include "common/uncancelled.h"
 #include "nccl/nccl_end.h"
 
 /* NCCL has no descriptor to wait on, so it must be polled while a long message is in progress:
@@ -72,6 +73,7 @@ static dw_status complete_options(dw_nccl_options *full, const dw_nccl_options *
 
 dw_status dw_nccl_create(dw_nccl **nccl, const dw_nccl_options *options, dw_why *why)
 {
+    DW_UNCANCELLED;
     dw_nccl_options full;
     if (why) *why = (dw_why){.text = "", .offset = -1};
     if (!nccl) return dw_link_report(why, DW_ERR_ARGUMENT, "dw_nccl_create: nccl must not be NULL");
@@ -98,6 +100,7 @@ dw_status dw_nccl_create(dw_nccl **nccl, const dw_nccl_options *options, dw_why 
 
 void dw_nccl_destroy(dw_nccl *nccl)
 {
+    DW_UNCANCELLED;
     if (!nccl) return;
     dw_nccl_device_close(&nccl->device);
     pthread_mutex_destroy(&nccl->lock);
