@@ -265,11 +265,13 @@ dw_status dw_tcp_listen(const dw_transport_open *how, const dw_tcp_options *opti
                           at.port, dw_link_system_says(error));
 }
 
-int dw_tcp_dial(const struct sockaddr *address, socklen_t len, const dw_tcp_options *options)
+int dw_tcp_dial(const struct sockaddr *address, socklen_t len, const dw_tcp_options *options,
+                uint32_t segment)
 {
     int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return -1;
     set_congestion(fd, options);
+    if (segment) setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &segment, sizeof segment);
     if (connect(fd, address, len) == 0 || errno == EINPROGRESS || errno == EINTR) return fd;
     int error = errno;
     close(fd);

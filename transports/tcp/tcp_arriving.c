@@ -23,14 +23,48 @@ bool dw_tcp_has_next(const dw_tcp_end *end)
     return end->posted && is_whole(dw_tcp_arriving_of(end, end->awaited));
 }
 
-uint64_t dw_tcp_begun(const dw_tcp_end *end)
+/* Whether the chunk of the record that is being read is here already. */
+static bool is_here(const dw_tcp_end *end, const dw_tcp_stripe *stripe)
 {
-    uint64_t bytes = end->received_ahead;
+    size_t number = stripe->is_chunk ? stripe->offset / dw_tcp_chunk_len(stripe->total) : 0;
+    return stripe->message < end->whole ||
+           (dw_tcp_arriving_of(end, stripe->message)->has[number / 64] >> number % 64 & 1);
+}
+
+/* The bytes of incomplete records of which nothing has come before. */
+static uint64_t partial_bytes(const dw_tcp_end *end)
+{
+    uint64_t bytes = 0;
     for (unsigned i = 0; i < end->n_stripes; i++) {
         const dw_tcp_stripe *stripe = &end->stripes[i];
-        bytes += stripe->ahead_n + (stripe->is_reading ? stripe->done + DW_TCP_RECORD_BYTES : 0);
+        if (stripe->is_reading && !is_here(end, stripe))
+            bytes += stripe->done + DW_TCP_RECORD_BYTES;
     }
     return bytes;
+}
+
+uint64_t dw_tcp_begun(const dw_tcp_end *end)
+{
+    uint64_t partial = partial_bytes(end),
+             bytes = end->received_ahead + (partial > end->partial ? partial : end->partial);
+    /* A header that is incomplete may be that of a message. While a message is owed, it is no
+     * progress of that. */
+    for (unsigned i = 0; bytes == 0 && i < end->n_stripes; i++) bytes = end->stripes[i].ahead_n;
+    return bytes;
+}
+
+void dw_tcp_note_partial(dw_tcp_end *end)
+{
+    uint64_t partial = partial_bytes(end);
+    if (partial > end->partial) end->partial = partial;
+}
+
+void dw_tcp_pardon(dw_tcp_end *end)
+{
+    if (end->has_returned) return;
+    uint64_t owed = end->partial > 0, partial = partial_bytes(end);
+    end->partial = partial > 0 ? partial : owed; /* what has begun is owed all the same */
+    end->again = end->received_ahead;
 }
 
 /* Limits how many messages are acknowledged before the link takes them. */
@@ -156,6 +190,12 @@ static void let_nobody_write(dw_tcp_end *end, uint64_t message)
     }
 }
 
+static void begin_anew(dw_tcp_end *end)
+{
+    end->partial = end->again = 0;
+    end->has_returned = false;
+}
+
 void dw_tcp_finish_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe)
 {
     size_t header_len = stripe->is_chunk ? DW_TCP_CHUNK_RECORD_BYTES : DW_TCP_RECORD_BYTES;
@@ -164,9 +204,10 @@ void dw_tcp_finish_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe)
     dw_tcp_arriving *a = dw_tcp_arriving_of(end, n);
     stripe->is_reading = false;
     stripe->backoff_ns = 0;
-    /* it came by another stripe already */
-    if (n < end->whole || (a->has[number / 64] >> number % 64 & 1)) {
-        end->received_apart += header_len + stripe->len;
+    if (is_here(end, stripe)) { /* it came by another stripe already */
+        bool is_pardoned = end->again >= header_len + stripe->len;
+        *(is_pardoned ? &end->received : &end->received_apart) += header_len + stripe->len;
+        if (is_pardoned) end->again -= header_len + stripe->len;
         if (stripe->stash) drop_stash(end, stripe->stash);
         stripe->stash = NULL;
         end->tell_ns = 1; /* the sender does not know that we have it */
@@ -185,6 +226,7 @@ void dw_tcp_finish_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe)
     a->got += stripe->len;
     a->wire += header_len + stripe->len;
     end->received_ahead += header_len + stripe->len;
+    begin_anew(end);
     if (is_whole(a)) let_nobody_write(end, n);
     while (end->whole < end->awaited + DW_TCP_ARRIVING_MOST &&
            is_whole(dw_tcp_arriving_of(end, end->whole)))
@@ -287,6 +329,7 @@ void dw_tcp_forget_arriving(dw_tcp_end *end)
     end->received_apart += end->received_ahead;
     end->received_ahead = 0;
     end->is_direct = false;
+    begin_anew(end);
 }
 
 /* ---- Delivery to the link -------------------------------------------------------------------- */
@@ -309,6 +352,7 @@ dw_status dw_tcp_deliver(dw_tcp_end *end, size_t *len)
     end->received += a->wire + end->received_apart;
     end->received_ahead -= a->wire;
     end->received_apart = 0;
+    begin_anew(end);
     *a = (dw_tcp_arriving){.is_known = false};
     end->awaited++;
     if (dw_tcp_limit(end) - end->told_limit >= end->window / 4) end->tell_ns = 1;

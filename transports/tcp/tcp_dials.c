@@ -45,7 +45,8 @@ void dw_tcp_dial_failed(dw_tcp_end *end, unsigned index, const char *trouble, bo
 
 void dw_tcp_start_dial(dw_tcp_end *end, unsigned index, int64_t now)
 {
-    int fd = dw_tcp_dial((const struct sockaddr *)&end->address, end->address_len, &end->options);
+    int fd = dw_tcp_dial((const struct sockaddr *)&end->address, end->address_len, &end->options,
+                         end->segment);
     if (fd < 0) {
         int error = errno;
         dw_tcp_dial_failed(end, index, dw_link_system_says(error), error == ECONNREFUSED);
@@ -77,6 +78,8 @@ static void take_answer(dw_tcp_end *end, unsigned index)
     } else if (!end->is_opening &&
                (!dw_tcp_is_session(end, dial->hears + 8) || !dw_tcp_is_peer(end, &dial->stream))) {
         dw_tcp_dial_failed(end, index, "it answers for another session", true);
+    } else if (!end->is_opening && dw_tcp_ask_segment(end, dw_get32(dial->hears + 28))) {
+        dw_tcp_dial_failed(end, index, "it asks for shorter segments", false);
     } else {
         if (end->is_opening) memcpy(end->session, dial->hears + 8, DW_TCP_SESSION_BYTES);
         end->has_session = true;

@@ -15,7 +15,8 @@
  * | 24     | 1     | index of the stripe that this connection is for                                   |
  * | 25     | 1     | number of stripes: requested by the dialler, decided by the listener              |
  * | 26     | 1     | answer: 0 from a dialler; DW_TCP_WELCOME ... from a listener                      |
- * | 27     | 5     | 0                                                                                 |
+ * | 27     | 1     | 0                                                                                 |
+ * | 28     | 4     | the longest segment that it shall be dialled for; 0: no limit                     |
  * | 32     | 8     | whole, as in a record                                                             |
  * | 40     | 8     | limit, as in a record                                                             |
  *
@@ -54,6 +55,7 @@
  * | tcp_stripes.c   | a stripe begins and is lost                                       |
  * | tcp_peer.c      | who the other end is, and whether it is gone                      |
  * | tcp_send.c      | cuts messages into records; keeps them until acknowledged         |
+ * | tcp_progress.c  | whether the peer takes what is sent                               |
  * | tcp_receive.c   | finds records in the bytes of a stripe                            |
  * | tcp_arriving.c  | puts messages together from records                               |
  * | tcp_poller.c    | registers sockets with epoll                                      |
@@ -151,7 +153,9 @@ typedef struct dw_tcp_meeting {
 typedef struct dw_tcp_kernel {
     uint64_t sent, received, retransmits;
     uint32_t rtt_us;
-    int queued; /* bytes that the peer's kernel has not acknowledged */
+    uint32_t segment; /* the payload of a full segment to the peer */
+    uint32_t in_vain; /* how often in a row the oldest segment was sent again in vain */
+    int queued;       /* bytes that the peer's kernel has not acknowledged */
 } dw_tcp_kernel;
 
 /* ---- Stripes --------------------------------------------------------------------------------- */
@@ -201,7 +205,13 @@ typedef struct dw_tcp_stripe {
     int64_t redial_ns;  /* dialler: when to try again */
     int64_t backoff_ns;
     bool was_open;
-    bool is_silent; /* it was lost without an end of stream or reset from the other side */
+    bool is_silent;   /* it was lost without an end of stream or reset from the other side */
+    uint32_t segment; /* the payload of a full segment when the connection began */
+    uint64_t full_at; /* `delivered` as soon as a full segment has passed; 0: none was written */
+    /* What it contributes to dw_tcp_end.gained (tcp_progress.c). written: bytes of records that
+     * carry messages. since_*: values when the peer last said that it has more than before. */
+    uint64_t written, since_written, since_delivered, gained;
+    bool was_forgiven; /* it was lost since then */
     unsigned char ahead[DW_TCP_AHEAD_BYTES];
 } dw_tcp_stripe;
 
@@ -286,6 +296,17 @@ typedef struct dw_tcp_end {
     dw_tcp_kept *kept;               /* a ring of DW_TCP_KEPT_MOST, indexed by message number */
     uint64_t seen_acked, seen_limit; /* acked and peer_limit at the last check */
     int64_t seen_ns;                 /* when one of them last changed */
+    /* For the timeout of what was sent (tcp_progress.c). progress_ns: when there was progress, or
+     * nothing was on its way. gained: the most bytes of messages that the peer's kernel had
+     * acknowledged since the peer last said that it has more than before. has_advanced: it has said
+     * so since the last check. has_taken: the same, and it was right to say so. */
+    int64_t progress_ns;
+    uint64_t gained;
+    bool has_taken, has_advanced;
+    /* Where short messages pass and full segments do not. segment: the limit of the segments of new
+     * connections; 0: none. */
+    uint32_t segment;
+    enum { DW_TCP_NO_HOLE, DW_TCP_HOLE_SUSPECTED, DW_TCP_HOLE_FOUND } hole;
     /* Message numbers. next_message: of the next send. acked: the first that the peer has not
      * acknowledged. answered: the first whose send was not yet reported done to the link. */
     uint64_t next_message, acked, answered;
@@ -310,6 +331,13 @@ typedef struct dw_tcp_end {
     unsigned hot; /* the stripe that was read last */
     dw_tcp_stash *unused;
     uint64_t stash_bytes, unused_bytes;
+    /* For the timeout of a message that has begun to arrive: what arrives again after a connection
+     * was lost is no progress. partial: the most bytes of incomplete records since new bytes last
+     * completed one. again: how many bytes may come again after the first loss since then, which
+     * count all the same: the peer does not know that they are here. has_returned: a connection was
+     * made again since then, so that the next loss is not the first. */
+    uint64_t partial, again;
+    bool has_returned;
     /* told_*: the values last sent to the peer. unsaid: bytes received since. */
     uint64_t told_whole, told_limit, unsaid;
     /* when whole and limit must be sent at the latest; 1: at once; 0: the peer knows them */
@@ -363,8 +391,10 @@ dw_status dw_tcp_resolve(const dw_transport_open *how, struct addrinfo **found);
 dw_status dw_tcp_listen(const dw_transport_open *how, const dw_tcp_options *options,
                         const struct addrinfo *addresses, int *listener);
 dw_status dw_tcp_check_congestion(const dw_transport_open *how, const dw_tcp_options *options);
-/* Starts to connect; returns the socket, or -1 and errno. */
-int dw_tcp_dial(const struct sockaddr *address, socklen_t len, const dw_tcp_options *options);
+/* Starts to connect; returns the socket, or -1 and errno. segment: the limit of the payload of
+ * segments in both directions; 0: none. */
+int dw_tcp_dial(const struct sockaddr *address, socklen_t len, const dw_tcp_options *options,
+                uint32_t segment);
 int dw_tcp_connected(int fd); /* 0, or the errno of the failed connect */
 void dw_tcp_tune(int fd, uint32_t peer_timeout_ms);
 void dw_tcp_print_peer(int fd, char text[96]);
@@ -416,6 +446,20 @@ void dw_tcp_dial_failed(dw_tcp_end *end, unsigned index, const char *trouble, bo
 void dw_tcp_seat(dw_tcp_end *end, dw_tcp_meeting *meeting, unsigned index, uint64_t whole,
                  uint64_t limit);
 void dw_tcp_lose(dw_tcp_end *end, dw_tcp_stripe *stripe, int error);
+/* When the stripe is closed, its connection is reset, also at the peer: what is still to be sent
+ * would keep the end of the stream from getting there. */
+void dw_tcp_reset_at_close(const dw_tcp_stripe *stripe);
+
+/* tcp_progress.c. look_at_progress: to be called while the peer has not acknowledged everything;
+ * returns the longest round trip of the stripes that carry something, in ns. forgive: the stripe is
+ * about to be lost. mark_full: so many bytes are about to be written. begin_to_fill: a message is
+ * about to be written to a clear stripe. ask_segment: new connections shall have segments of this
+ * length at most; returns whether that is news. */
+int64_t dw_tcp_look_at_progress(dw_tcp_end *end, int64_t now);
+void dw_tcp_forgive(dw_tcp_end *end, dw_tcp_stripe *stripe);
+void dw_tcp_mark_full(dw_tcp_stripe *stripe, size_t len);
+void dw_tcp_begin_to_fill(dw_tcp_stripe *stripe);
+bool dw_tcp_ask_segment(dw_tcp_end *end, uint32_t segment);
 
 /* tcp_peer.c. is_new: the hello names no session. is_peer: under TLS, the same name was
  * authenticated as on the first stripe. is_fresh: another dialler may still take the place of the
@@ -475,8 +519,11 @@ void dw_tcp_give_room_back(dw_tcp_end *end, dw_tcp_stash *room);
 void dw_tcp_free_room(const dw_tcp_end *end, dw_tcp_stash *room); /* while the end is closed */
 void dw_tcp_forget_arriving(dw_tcp_end *end); /* drops all that the link has not taken */
 bool dw_tcp_has_next(const dw_tcp_end *end);  /* the awaited message is complete */
-/* Bytes received so far of messages that the link has not taken. */
+/* begun: bytes received so far of messages that the link has not taken; what comes again does not
+ * count. note_partial: to be called after each turn and before a stripe is lost; pardon: then. */
 uint64_t dw_tcp_begun(const dw_tcp_end *end);
+void dw_tcp_note_partial(dw_tcp_end *end);
+void dw_tcp_pardon(dw_tcp_end *end);
 
 /* tcp_kernel.c */
 dw_tcp_kernel dw_tcp_ask_kernel(int fd);

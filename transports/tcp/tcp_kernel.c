@@ -23,6 +23,8 @@ dw_tcp_kernel dw_tcp_ask_kernel(int fd)
     told.received = info.tcpi_bytes_received;
     told.retransmits = info.tcpi_total_retrans;
     told.rtt_us = info.tcpi_rtt;
+    told.segment = info.tcpi_snd_mss;
+    told.in_vain = info.tcpi_retransmits;
     if (ioctl(fd, SIOCOUTQ, &told.queued) != 0) told.queued = 0;
     return told;
 }

@@ -27,6 +27,7 @@ static void write_hello(unsigned char *hello, const dw_tcp_end *end, unsigned st
     hello[24] = (unsigned char)stripe;
     hello[25] = (unsigned char)(end->n_stripes ? end->n_stripes : end->options.stripes);
     hello[26] = (unsigned char)answer;
+    dw_put32(hello + 28, end->segment);
 }
 
 static bool begin(dw_tcp_meeting *meeting, int fd, int64_t until_ns, const dw_tcp_end *end)

@@ -166,6 +166,7 @@ void dw_tcp_close(dw_tcp_end *end)
         dw_tcp_meeting_end(&end->dials[i]);
     for (unsigned i = 0; end->stripes && i < end->options.stripes; i++) {
         dw_tcp_forget_reading(end, &end->stripes[i]);
+        if (end->status == DW_ERR_TIMEOUT) dw_tcp_reset_at_close(&end->stripes[i]);
         dw_stream_close(&end->stripes[i].stream);
     }
     if (end->arriving) dw_tcp_forget_arriving(end);

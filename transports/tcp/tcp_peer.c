@@ -91,7 +91,7 @@ void dw_tcp_gone(dw_tcp_end *end)
 {
     const char *peer = end->peer;
     int error = end->lost_error;
-    uint64_t begun = dw_tcp_begun(end) + end->cut_bytes;
+    uint64_t begun = end->received_ahead + end->cut_bytes;
     if (dw_tcp_is_told(error) && end->lost_text[0]) { /* the sentence of TLS is more precise */
         dw_tcp_fail(end, DW_ERR_PEER,
                     "%s %s; its process has probably died, or somebody tampers with the "

@@ -43,6 +43,7 @@ bool dw_tcp_keep(dw_tcp_end *end, dw_tcp_request *request)
     kept->chunks =
         request->len == 0 ? 1 : (uint32_t)((request->len + kept->chunk_len - 1) / kept->chunk_len);
     kept->position = end->next_position;
+    if (end->acked == end->next_message) end->progress_ns = dw_link_now_ns();
     memset(kept->on, 0, kept->chunks);
     request->number = end->next_message++;
     request->is_kept = true;
@@ -87,8 +88,7 @@ static void begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe, dw_tcp_kept *kep
     }
     stripe->body = kept->data + offset;
     kept->on[chunk] |= (uint8_t)(1u << (stripe - end->stripes));
-    if (stripe->is_clear) stripe->moved_ns = dw_link_now_ns();
-    stripe->is_clear = false;
+    if (stripe->is_clear) dw_tcp_begin_to_fill(stripe);
 }
 
 /* Zeros that are sent in place of the rest of a body if the peer acknowledges the message before
@@ -111,6 +111,7 @@ void dw_tcp_write(dw_tcp_end *end, dw_tcp_stripe *stripe)
                                  {(void *)(uintptr_t)body, body_left}};
         bool is_behind = header_left == 0;
         int n_parts = 2 - is_behind - (body_left == 0);
+        dw_tcp_mark_full(stripe, header_left + body_left);
         ptrdiff_t n = dw_stream_write(&stripe->stream, parts + is_behind, n_parts);
         if (n <= 0) {
             stripe->is_blocked = n == DW_STREAM_WAIT;
@@ -123,6 +124,7 @@ void dw_tcp_write(dw_tcp_end *end, dw_tcp_stripe *stripe)
         stripe->header_done += of_header;
         stripe->body_done += (size_t)n - of_header;
         *(is_apart ? &end->sent_apart : &end->sent) += (size_t)n;
+        if (!is_apart) stripe->written += (size_t)n;
         stripe->is_writing =
             stripe->header_done < stripe->header_len || stripe->body_done < stripe->body_len;
     }
@@ -200,6 +202,12 @@ static dw_tcp_kept *find_chunk(dw_tcp_end *end)
     return NULL;
 }
 
+/* Whether the peer allows the chunk at the cursor, which is of that message. */
+static bool may_send(const dw_tcp_end *end, const dw_tcp_kept *kept)
+{
+    return kept->position + (uint64_t)end->cursor_chunk * kept->chunk_len < end->peer_limit;
+}
+
 /* Sends ASK and ECHO records, which belong to one stripe, on that stripe. */
 static void ask_and_answer(dw_tcp_end *end)
 {
@@ -229,8 +237,7 @@ void dw_tcp_give(dw_tcp_end *end)
     ask_and_answer(end);
     dw_tcp_kept *kept;
     while ((kept = find_chunk(end)) != NULL) {
-        if (kept->position + (uint64_t)end->cursor_chunk * kept->chunk_len >= end->peer_limit)
-            break;
+        if (!may_send(end, kept)) break;
         dw_tcp_stripe *stripe = choose(end, kept->len);
         if (!stripe) break;
         begin_chunk(end, stripe, kept, end->cursor, end->cursor_chunk);
@@ -261,8 +268,16 @@ void dw_tcp_acknowledge(dw_tcp_end *end, uint64_t whole, uint64_t limit)
                     end->peer);
         return;
     }
-    if (limit > end->peer_limit) end->peer_limit = limit;
+    if (limit > end->peer_limit) {
+        end->peer_limit = limit;
+        /* More than what is sent and a window is no sign of anything. */
+        end->has_advanced |= limit <= end->next_position + DW_TCP_WINDOW_BYTES;
+        /* It has taken something, but not enough yet for more to be sent. */
+        const dw_tcp_kept *next = find_chunk(end);
+        end->has_taken |= next && !may_send(end, next);
+    }
     if (whole <= end->acked) return;
+    end->has_taken = end->has_advanced = true;
     for (; end->acked < whole; end->acked++) {
         dw_tcp_kept *kept = kept_of(end, end->acked);
         if (kept->copy) dw_tcp_give_room_back(end, kept->copy);

@@ -38,25 +38,15 @@ static void look_at_meetings(dw_tcp_end *end, int64_t now)
 
 static bool needs_ticks(const dw_tcp_end *end)
 {
-    return end->acked < end->next_message && end->n_open > 1;
+    return end->acked < end->next_message;
 }
 
-static void look_at_progress(dw_tcp_end *end, int64_t now)
+static void tick(dw_tcp_end *end, int64_t now)
 {
-    int64_t round_trip_ns = 0;
     if (now - end->tick_ns < tick_ns) return;
     end->tick_ns = now;
-    for (unsigned i = 0; i < end->n_stripes; i++) {
-        dw_tcp_stripe *stripe = &end->stripes[i];
-        if (!stripe->is_open || stripe->is_clear) continue;
-        dw_tcp_kernel kernel = dw_tcp_ask_kernel(stripe->stream.fd);
-        if (kernel.sent != stripe->delivered) stripe->moved_ns = now;
-        stripe->delivered = kernel.sent;
-        stripe->is_clear = kernel.queued == 0 && !stripe->is_writing;
-        if ((int64_t)kernel.rtt_us * 1000 > round_trip_ns)
-            round_trip_ns = (int64_t)kernel.rtt_us * 1000;
-    }
-    dw_tcp_overtake(end, now, patience_ns + 2 * round_trip_ns);
+    int64_t round_trip_ns = dw_tcp_look_at_progress(end, now);
+    if (end->n_open > 1) dw_tcp_overtake(end, now, patience_ns + 2 * round_trip_ns);
 }
 
 static void look_at_clock(dw_tcp_end *end)
@@ -67,7 +57,7 @@ static void look_at_clock(dw_tcp_end *end)
         dw_tcp_pursue_dial(end, 0);
     if (end->deaf_until_ns && now >= end->deaf_until_ns) dw_tcp_listen_again(end);
     if (end->n_guests > 0 || end->n_open < end->n_stripes) look_at_meetings(end, now);
-    if (needs_ticks(end)) look_at_progress(end, now);
+    if (needs_ticks(end)) tick(end, now);
     if (end->n_open == 0 && !end->is_opening && now - end->lost_ns >= dw_tcp_patience(end))
         dw_tcp_gone(end);
 }
@@ -133,5 +123,6 @@ void dw_tcp_turn(dw_tcp_end *end, int wait_ms)
         if (!dw_tcp_has_next(end)) dw_tcp_decide(end);
         look_at_clock(end);
     }
+    dw_tcp_note_partial(end);
     dw_tcp_give(end);
 }

@@ -25,7 +25,13 @@ void dw_tcp_seat(dw_tcp_end *end, dw_tcp_meeting *meeting, unsigned index, uint6
     stripe->is_open = stripe->is_clear = true;
     stripe->is_silent = false;
     stripe->moved_ns = dw_link_now_ns();
+    dw_tcp_kernel kernel = dw_tcp_ask_kernel(stripe->stream.fd);
+    stripe->delivered = stripe->since_delivered = kernel.sent;
+    stripe->segment = kernel.segment;
+    stripe->full_at = 0;
+    if (end->hole == DW_TCP_HOLE_SUSPECTED) end->hole = DW_TCP_HOLE_FOUND;
     end->reconnects += (uint64_t)stripe->was_open;
+    end->has_returned |= stripe->was_open;
     stripe->was_open = true;
     *(end->is_opening ? &end->sent : &end->sent_apart) += DW_TCP_HELLO_BYTES;
     *(end->is_opening ? &end->received : &end->received_apart) += DW_TCP_HELLO_BYTES;
@@ -36,13 +42,18 @@ void dw_tcp_seat(dw_tcp_end *end, dw_tcp_meeting *meeting, unsigned index, uint6
     end->peer_left = false;
     end->has_looked = false;
     end->is_restless = true; /* bytes after its hello may have been read already */
-    if (dw_tcp_ask_kernel(stripe->stream.fd).rtt_us >= DW_TCP_NEAR_US &&
-        end->window < DW_TCP_WINDOW_BYTES) {
+    if (kernel.rtt_us >= DW_TCP_NEAR_US && end->window < DW_TCP_WINDOW_BYTES) {
         end->window = DW_TCP_WINDOW_BYTES;
         end->tell_ns = 1;
     }
     dw_tcp_acknowledge(end, whole, limit);
     dw_tcp_watch_stripe(end, stripe);
+}
+
+void dw_tcp_reset_at_close(const dw_tcp_stripe *stripe)
+{
+    const struct linger none = {.l_onoff = 1, .l_linger = 0};
+    setsockopt(stripe->stream.fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
 }
 
 void dw_tcp_lose(dw_tcp_end *end, dw_tcp_stripe *stripe, int error)
@@ -55,8 +66,12 @@ void dw_tcp_lose(dw_tcp_end *end, dw_tcp_stripe *stripe, int error)
     end->gone.retransmits += last.retransmits;
     end->cut_bytes +=
         stripe->ahead_n + (stripe->is_reading ? stripe->done + DW_TCP_RECORD_BYTES : 0);
+    dw_tcp_note_partial(end);
     dw_tcp_forget_reading(end, stripe);
+    dw_tcp_pardon(end);
     memcpy(end->lost_text, stripe->stream.text, sizeof end->lost_text);
+    dw_tcp_forgive(end, stripe);
+    if (!dw_tcp_is_told(error)) dw_tcp_reset_at_close(stripe);
     dw_stream_close(&stripe->stream);
     stripe->is_open = stripe->is_writing = stripe->is_blocked = stripe->is_broken =
         stripe->is_late = false;

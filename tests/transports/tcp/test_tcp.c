@@ -4,10 +4,12 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "knock.h"
+#include "transports/suite/counted.h"
 #include "transports/suite/listener.h"
 
 enum { TAG = 1, TCP_HELLO = 48, RECORD = 32, CHUNK_RECORD = 48, LINK_HEADER = 8, HELLO = 32 };
@@ -380,6 +382,192 @@ static void error_names_what_a_failing_peer_did(void **state)
     assert_int_equal(status_after(tiny, sizeof tiny, 0, 0, why, sizeof why), DW_ERR_PROTOCOL);
 }
 
+/* ---- Peers that are busy with everything but what they should do ------------------------------
+ */
+
+enum { BUSY_TIMEOUT_MS = 500, BUSY_TICK_MS = 20, BUSY_BYTES = 100000, LONG_CHUNK = 1 << 20 };
+
+/* A peer with two connections, which reads everything and acknowledges nothing but the greeting. It
+ * ignores errors, because the link may end at any time. */
+typedef struct busy_peer {
+    int port, fd[2];
+    unsigned char session[16];
+    uint64_t ticks;
+} busy_peer;
+
+static void put(unsigned char *at, uint64_t value, int bytes)
+{
+    for (int i = 0; i < bytes; i++) at[i] = (unsigned char)(value >> 8 * i);
+}
+
+static void busy_send(int fd, const unsigned char *bytes, size_t len)
+{
+    for (ssize_t n = 1; len > 0 && n > 0; bytes += n, len -= (size_t)n) {
+        n = send(fd, bytes, len, MSG_NOSIGNAL);
+        if (n < 0) return;
+    }
+}
+
+/* A record of this kind, with `more` bytes in front of those of the body that are to come. */
+static void raw_record(int fd, int kind, uint64_t number, size_t body, uint64_t limit, size_t more)
+{
+    static unsigned char bytes[CHUNK_RECORD + LONG_CHUNK];
+    size_t head = kind == 2 ? CHUNK_RECORD : RECORD;
+    memset(bytes, 0, head + LINK_HEADER);
+    bytes[0] = (unsigned char)kind;
+    put(bytes + 4, body, 4);
+    put(bytes + 8, number, 8);
+    put(bytes + 16, 1, 8);
+    put(bytes + 24, limit, 8);
+    if (kind == 2) put(bytes + 40, 3 * LONG_CHUNK, 8);
+    bytes[head] = TAG + 1;
+    bytes[head + 4] = 1;
+    busy_send(fd, bytes, head + more);
+}
+
+enum { LIMIT = 1 << 24 };
+
+static int busy_knock(const busy_peer *peer)
+{
+    int connected;
+    return try_to_knock(peer->port, &connected);
+}
+
+static void join(busy_peer *peer, int stripe)
+{
+    unsigned char hello[TCP_HELLO];
+    memcpy(hello, greeting, sizeof hello);
+    memcpy(hello + 8, peer->session, sizeof peer->session);
+    hello[24] = (unsigned char)stripe;
+    hello[25] = 2;
+    hello[32] = 1;
+    peer->fd[stripe] = busy_knock(peer);
+    busy_send(peer->fd[stripe], hello, sizeof hello);
+}
+
+static void join_first(busy_peer *peer, const suite_listener *waiting)
+{
+    unsigned char bytes[sizeof greeting];
+    peer->port = waiting->port;
+    peer->fd[0] = knock(peer->port);
+    memcpy(bytes, greeting, sizeof bytes);
+    bytes[25] = 2;
+    raw_send(peer->fd[0], bytes, sizeof bytes);
+    assert_int_equal(recv(peer->fd[0], bytes, sizeof bytes, MSG_WAITALL), sizeof bytes);
+    memcpy(peer->session, bytes + 8, sizeof peer->session);
+    join(peer, 1);
+}
+
+/* What the peer owes, and what it does once a tick. */
+enum { OWES_NOTHING, OWES_REST, OWES_CHUNKS };
+enum {
+    STATE = 3, /* a record of this kind */
+    ASK = 4,
+    ECHO = 5,
+    IDLE,
+    ALLOW_MORE,
+    SAY_A_BYTE, /* of a STATE */
+    SEND,       /* a message */
+    SEND_GREETING,
+    BE_A_STRANGER,
+    COME_BACK,
+    BEGIN,
+    COME_BACK_AND_BEGIN
+};
+
+static void begin_what_it_owes(busy_peer *peer, int owes)
+{
+    if (owes == OWES_REST) raw_record(peer->fd[0], 1, 1, 100, LIMIT, LINK_HEADER + 2);
+    if (owes == OWES_CHUNKS) raw_record(peer->fd[0], 2, 1, LONG_CHUNK, LIMIT, LONG_CHUNK);
+}
+
+static void be_busy(busy_peer *peer, int action, int owes)
+{
+    const unsigned char state[RECORD] = {STATE, [16] = 1, [27] = 1};
+    const size_t whole = LINK_HEADER + 1;
+    if (action <= ECHO) raw_record(peer->fd[1], action, 0, 0, LIMIT, 0);
+    if (action == ALLOW_MORE) raw_record(peer->fd[1], STATE, 0, 0, LIMIT + peer->ticks, 0);
+    if (action == SAY_A_BYTE) busy_send(peer->fd[1], state + peer->ticks % RECORD, 1);
+    if (action == SEND) raw_record(peer->fd[1], 1, 1 + peer->ticks, whole, LIMIT, whole);
+    if (action == SEND_GREETING) raw_record(peer->fd[1], 1, 0, whole, LIMIT, whole);
+    if (action == BE_A_STRANGER) close(busy_knock(peer));
+    if (action == COME_BACK || action == COME_BACK_AND_BEGIN) {
+        close(peer->fd[0]);
+        join(peer, 0);
+    }
+    if (action == BEGIN || action == COME_BACK_AND_BEGIN) begin_what_it_owes(peer, owes);
+}
+
+typedef struct busy_wait {
+    dw_link *link;
+    int sends;
+    dw_status status;
+    pthread_t thread;
+    atomic_int has_ended;
+} busy_wait;
+
+static void *wait_for_it(void *context)
+{
+    busy_wait *me = context;
+    void *data;
+    size_t len;
+    me->status = me->sends ? dw_link_flush(me->link, SUITE_PATIENCE_MS)
+                           : dw_link_recv(me->link, TAG, SUITE_PATIENCE_MS, &data, &len);
+    atomic_store(&me->has_ended, 1);
+    return NULL;
+}
+
+static void drain(const busy_peer *peer)
+{
+    char bytes[65536];
+    for (int i = 0; i < 2; i++) {
+        while (recv(peer->fd[i], bytes, sizeof bytes, MSG_DONTWAIT) > 0) {
+        }
+    }
+}
+
+/* Where the peer owes nothing, the link sends. */
+static void expect_timeout(int owes, int action)
+{
+    suite_listener waiting;
+    busy_peer peer = {.ticks = 0};
+    start_listening(&waiting, 30000, BUSY_TIMEOUT_MS);
+    join_first(&peer, &waiting);
+    suite_listened(&waiting);
+    if (waiting.status != DW_OK) fail_msg("%s", waiting.why.text);
+    busy_wait wait = {.link = waiting.link, .sends = owes == OWES_NOTHING};
+    uint64_t before = counted(waiting.link).bytes_received;
+    begin_what_it_owes(&peer, owes);
+    while (owes && counted(waiting.link).bytes_received == before) suite_sleep_ms(1);
+    if (wait.sends) suite_send(waiting.link, TAG, 0, BUSY_BYTES);
+    pthread_create(&wait.thread, NULL, wait_for_it, &wait);
+    for (; !atomic_load(&wait.has_ended); peer.ticks++) {
+        drain(&peer);
+        be_busy(&peer, action, owes);
+        suite_sleep_ms(BUSY_TICK_MS);
+    }
+    pthread_join(wait.thread, NULL);
+    if (wait.status != DW_ERR_TIMEOUT) {
+        fail_msg("owes %d, does %d: status %d '%s'", owes, action, wait.status,
+                 dw_link_why(waiting.link));
+    }
+    dw_link_close(waiting.link);
+    close(peer.fd[0]);
+    close(peer.fd[1]);
+}
+
+static void what_is_no_progress_does_not_delay_a_timeout(void **state)
+{
+    (void)state;
+    for (int action = STATE; action <= COME_BACK; action++) expect_timeout(OWES_NOTHING, action);
+    for (int action = STATE; action <= COME_BACK_AND_BEGIN; action++) {
+        /* to begin again in the middle of a record, or to send what is new, is something else */
+        if (action != SEND && action != BEGIN) expect_timeout(OWES_REST, action);
+    }
+    expect_timeout(OWES_CHUNKS, BEGIN);
+    expect_timeout(OWES_CHUNKS, COME_BACK_AND_BEGIN);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -392,6 +580,7 @@ int main(void)
         cmocka_unit_test(says_that_the_listener_is_another_program),
         cmocka_unit_test(listener_timeout_names_the_refused_clients),
         cmocka_unit_test(error_names_what_a_failing_peer_did),
+        cmocka_unit_test(what_is_no_progress_does_not_delay_a_timeout),
     };
     return cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
 }

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tcp_progress.c - whether the peer takes what is sent, and what to do where it takes only short
+ * messages.
+ *
+ * Progress is what the peer has newly taken: it acknowledges a message, or allows more bytes where
+ * this end must wait for that, or its kernel has acknowledged bytes of messages. Bytes that are
+ * sent again after a connection was lost are progress only beyond those that were acknowledged
+ * before. The first loss of each stripe is forgiven, because the peer may have lost nothing, and
+ * have to take all of it twice before anything new comes. Hellos, questions and answers are none.
+ *
+ * Where short messages pass and full segments do not, the MTU of the path is smaller than that of
+ * the interface, and nobody says so: a router drops long packets, and a firewall the errors that
+ * should tell of it. Then connections are made anew with shorter segments. The dialler does that,
+ * because its SYN limits both directions; the listener asks for it in its hello. */
+#include <errno.h>
+#include <netinet/in.h>
+
+#include "common/report.h"
+#include "tcp/tcp_end.h"
+
+/* The payloads of shorter segments. Each path with IPv6 takes the first, and each with IPv4 takes
+ * the second, though not if it has a tunnel that is set up badly. */
+enum { SHORTER = 1220, SHORTEST = 536 };
+
+/* A connection is given up if its oldest segment was sent again so often in vain, which takes some
+ * 1.5 s where the round trip is short. */
+enum { TRIES = 3 };
+
+/* ---- Paths for short packets only ------------------------------------------------------------ */
+
+void dw_tcp_mark_full(dw_tcp_stripe *stripe, size_t len)
+{
+    if (stripe->full_at || stripe->segment == 0 || len < stripe->segment) return;
+    dw_tcp_kernel kernel = dw_tcp_ask_kernel(stripe->stream.fd);
+    stripe->full_at = kernel.sent + (uint64_t)kernel.queued + stripe->segment;
+}
+
+void dw_tcp_begin_to_fill(dw_tcp_stripe *stripe)
+{
+    dw_tcp_kernel kernel = dw_tcp_ask_kernel(stripe->stream.fd);
+    stripe->since_delivered += kernel.sent + (uint64_t)kernel.queued - stripe->delivered;
+    stripe->moved_ns = dw_link_now_ns();
+    stripe->is_clear = false;
+}
+
+static bool has_carried_full(const dw_tcp_stripe *stripe)
+{
+    return stripe->full_at && stripe->delivered >= stripe->full_at;
+}
+
+/* The next shorter segment to try after those of this length; 0: there is none. */
+static uint32_t shorter_than(const dw_tcp_stripe *stripe)
+{
+    struct sockaddr_storage peer = {.ss_family = AF_UNSPEC};
+    socklen_t len = sizeof peer;
+    if (stripe->segment > SHORTER) return SHORTER;
+    getpeername(stripe->stream.fd, (struct sockaddr *)&peer, &len);
+    bool is_v6 = peer.ss_family == AF_INET6 &&
+                 !IN6_IS_ADDR_V4MAPPED(&((const struct sockaddr_in6 *)&peer)->sin6_addr);
+    return !is_v6 && stripe->segment > SHORTEST ? SHORTEST : 0;
+}
+
+bool dw_tcp_ask_segment(dw_tcp_end *end, uint32_t segment)
+{
+    if (segment != SHORTER && segment != SHORTEST) return false;
+    if (end->segment && end->segment <= segment) return false;
+    end->segment = segment;
+    if (end->hole == DW_TCP_NO_HOLE) end->hole = DW_TCP_HOLE_SUSPECTED;
+    return true;
+}
+
+/* Gives up the connections with longer segments, but for those that have carried a full one. */
+static void shorten(dw_tcp_end *end, uint32_t segment)
+{
+    dw_tcp_ask_segment(end, segment);
+    for (unsigned i = 0; i < end->n_stripes; i++) {
+        dw_tcp_stripe *stripe = &end->stripes[i];
+        if (!stripe->is_open || stripe->segment <= segment) continue;
+        stripe->delivered = dw_tcp_ask_kernel(stripe->stream.fd).sent;
+        if (!has_carried_full(stripe)) dw_tcp_lose(end, stripe, ETIMEDOUT);
+    }
+}
+
+/* ---- Progress -------------------------------------------------------------------------------- */
+
+/* Counts the bytes of messages that the peer's kernel has acknowledged on this connection since the
+ * peer last said that it has more than before. Other records behind the first message are not told
+ * from them, but the bytes of messages that were written are the limit. */
+static void count_gain(const dw_tcp_end *end, dw_tcp_stripe *stripe, const dw_tcp_kernel *kernel)
+{
+    uint64_t queued = (uint64_t)kernel->queued;
+    if (kernel->sent == 0) { /* the kernel does not tell */
+        stripe->gained = stripe->written;
+    } else if (end->has_advanced) {
+        stripe->since_delivered = kernel->sent;
+        stripe->since_written = stripe->written > queued ? stripe->written - queued : 0;
+        stripe->gained = 0;
+    } else {
+        uint64_t delivered = kernel->sent - stripe->since_delivered,
+                 written = stripe->written - stripe->since_written;
+        stripe->gained = delivered < written ? delivered : written;
+    }
+}
+
+void dw_tcp_forgive(dw_tcp_end *end, dw_tcp_stripe *stripe)
+{
+    if (!stripe->was_forgiven)
+        end->gained -= stripe->gained < end->gained ? stripe->gained : end->gained;
+    stripe->was_forgiven = true;
+    stripe->gained = stripe->written = stripe->since_written = 0;
+}
+
+static void fail_without_progress(dw_tcp_end *end)
+{
+    if (end->hole == DW_TCP_HOLE_FOUND) {
+        dw_tcp_fail(end, DW_ERR_TIMEOUT,
+                    "%s took nothing for %u ms: short messages arrive and long ones do not: the "
+                    "path's MTU is smaller than the interface's; set that of the interface to the "
+                    "path's, or let ICMP's 'fragmentation needed' pass",
+                    end->peer, end->peer_timeout_ms);
+    } else {
+        dw_tcp_fail(end, DW_ERR_TIMEOUT,
+                    "%s took none of the messages on their way to it for %u ms; is its process "
+                    "stopped, or does its program not receive?",
+                    end->peer, end->peer_timeout_ms);
+    }
+}
+
+/* Asks the kernel about a stripe. Returns the segment that should be tried in place of its own, if
+ * it carries short messages only; 0: its own is not to blame, or there is none. */
+static uint32_t look_at_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe, int64_t now,
+                               int64_t *round_trip_ns)
+{
+    dw_tcp_kernel kernel = dw_tcp_ask_kernel(stripe->stream.fd);
+    if (kernel.sent != stripe->delivered) stripe->moved_ns = now;
+    stripe->delivered = kernel.sent;
+    stripe->is_clear = kernel.queued == 0 && !stripe->is_writing;
+    if ((int64_t)kernel.rtt_us * 1000 > *round_trip_ns)
+        *round_trip_ns = (int64_t)kernel.rtt_us * 1000;
+    count_gain(end, stripe, &kernel);
+    if (has_carried_full(stripe)) end->hole = DW_TCP_NO_HOLE;
+    if (has_carried_full(stripe) || kernel.in_vain < TRIES) return 0;
+    uint32_t segment = shorter_than(stripe);
+    return (uint32_t)kernel.queued > segment ? segment : 0;
+}
+
+int64_t dw_tcp_look_at_progress(dw_tcp_end *end, int64_t now)
+{
+    uint32_t segment = 0;
+    uint64_t gained = 0;
+    int64_t round_trip_ns = 0;
+    for (unsigned i = 0; i < end->n_stripes; i++) {
+        dw_tcp_stripe *stripe = &end->stripes[i];
+        stripe->was_forgiven &= !end->has_advanced;
+        if (!stripe->is_open) continue;
+        uint32_t shorter = 0;
+        if (!stripe->is_clear || end->has_advanced)
+            shorter = look_at_stripe(end, stripe, now, &round_trip_ns);
+        if (shorter) segment = shorter;
+        gained += stripe->gained;
+    }
+    if (end->has_advanced) end->gained = 0;
+    if (end->has_taken || gained > end->gained) end->progress_ns = now;
+    if (gained > end->gained) end->gained = gained;
+    end->has_taken = end->has_advanced = false;
+    if (now - end->progress_ns >= (int64_t)end->peer_timeout_ms * DW_NS_PER_MS)
+        fail_without_progress(end);
+    else if (segment)
+        shorten(end, segment);
+    return round_trip_ns;
+}
