@@ -145,7 +145,7 @@ DW_API void dw_link_release(dw_link *link, void *data);
 DW_API void *dw_link_retain(dw_link *link, const void *data);
 
 /* Waits until everything queued was handed to the operating system; with tcp, until the peer's end
- * has received it. timeout_ms and PENDING: as dw_link_recv. */
+ * has received it, even if it has closed since. timeout_ms and PENDING: as dw_link_recv. */
 DW_API dw_status dw_link_flush(dw_link *link, int timeout_ms);
 
 /* Waits until a message of cap bytes can be queued. Call it after PENDING: unlike a flush it does

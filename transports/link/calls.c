@@ -222,7 +222,10 @@ dw_status dw_link_wait_room(dw_link *link, size_t cap, int timeout_ms)
 dw_status dw_link_flush(dw_link *link, int timeout_ms)
 {
     DW_UNCANCELLED;
-    return is_usable(link) ? wait_for_sends(link, is_drained, 0, timeout_ms) : DW_ERR_ARGUMENT;
+    if (!is_usable(link)) return DW_ERR_ARGUMENT;
+    dw_status status = wait_for_sends(link, is_drained, 0, timeout_ms);
+    /* Whoever has received the last message may leave before this end has noticed it. */
+    return status == DW_ERR_PEER && link->has_sent_all ? DW_OK : status;
 }
 
 /* ---- Receiving ------------------------------------------------------------------------------- */

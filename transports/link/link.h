@@ -169,7 +169,8 @@ struct dw_link {
     bool is_abandoned; /* closed by a handler: the thread frees the link when it ends */
     bool closing, bye_received, bye_queued, bye_sent;
     int64_t bye_deadline_ns;
-    dw_status status; /* DW_OK while the link lives; set once */
+    dw_status status;  /* DW_OK while the link lives; set once */
+    bool has_sent_all; /* when the link failed, nothing was queued, in flight or kept */
     dw_why why;
     int64_t kernel_asked_ns; /* when the operating system's counters were last read ... */
     bool kernel_stale;       /* ... and whether bytes have moved since */

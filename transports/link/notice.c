@@ -41,6 +41,7 @@ void dw_link_fail(dw_link *link, dw_status status, const char *sentence)
         dw_make_printable(link->why.text); /* it may quote the peer */
         link->why.offset = -1;
         link->status = status;
+        link->has_sent_all = link->unsent == 0 && link->kept == 0;
     }
     pthread_cond_broadcast(&link->arrived);
     pthread_cond_broadcast(&link->drained);

@@ -185,9 +185,12 @@ static dw_status await_message(dw_link *link)
 static void take_farewell(dw_link *link, dw_buffer *buffer)
 {
     char sentence[160];
+    dw_transport_state state = DW_NO_STATE;
     snprintf(sentence, sizeof sentence, "%s closed the link", link->peer);
+    link->transport.poll(link->endpoint, 0, &state);
     pthread_mutex_lock(&link->lock);
     dw_buffer_drop(&link->pool, buffer);
+    settle(link, state.kept_sends); /* what came before the goodbye was received */
     link->bye_received = true;
     if (!link->closing) {
         link->bye_deadline_ns = dw_link_now_ns() + (int64_t)link->close_timeout_ms * DW_NS_PER_MS;
@@ -225,11 +228,17 @@ static dw_status sort_in(dw_link *link, size_t len, dw_why *why)
             "%s sent a message of %zu bytes that does not follow the link protocol", link->peer,
             len);
     }
-    link->receiving = NULL;
     if (kind == DW_KIND_BYE) {
+        dw_status sent = link->sending
+                             ? link->transport.test(link->endpoint, link->send_request, &len, why)
+                             : DW_PENDING;
+        if (sent == DW_OK) dw_link_keep_sent(link);
+        if (sent != DW_OK && sent != DW_PENDING) return sent;
+        link->receiving = NULL;
         take_farewell(link, buffer);
         return DW_OK;
     }
+    link->receiving = NULL;
     buffer->tag = dw_get32(wire);
     buffer->len = len - DW_LINK_HEADER_BYTES;
     dw_status status = DW_OK;

@@ -378,6 +378,48 @@ static void a_peer_that_receives_nothing_is_a_timeout(void **state)
 /* A link without messages is idle for much longer than its limit for a peer that makes no progress.
  * The limit is long enough that a busy machine, whose threads may stand still for some time, does
  * not reach it while a message is on its way. */
+static void *receive_and_close(void *context)
+{
+    dw_link **link = context;
+    void *data;
+    size_t len;
+    dw_status status = dw_link_recv(*link, TAG, SUITE_PATIENCE_MS, &data, &len);
+    dw_link_close(*link);
+    *link = status == DW_OK ? NULL : *link;
+    return NULL;
+}
+
+/* The peer's goodbye comes together with what says that it has received the message. */
+static void what_the_peer_received_before_it_closed_is_flushed(void **state)
+{
+    for (int i = 0; i < 10; i++) {
+        suite_pair pair;
+        pthread_t peer;
+        open_pair(&pair, state);
+        int from = i & 1;
+        pthread_create(&peer, NULL, receive_and_close, &pair.link[!from]);
+        suite_send(pair.link[from], TAG, 0, i % 4 < 2 ? 100 : 300000);
+        dw_status flushed = dw_link_flush(pair.link[from], SUITE_PATIENCE_MS);
+        pthread_join(peer, NULL);
+        if (flushed != DW_OK) fail_msg("%d: '%s'", flushed, dw_link_why(pair.link[from]));
+        assert_null(pair.link[!from]);
+        suite_close(&pair);
+    }
+}
+
+static void what_the_peer_did_not_receive_before_it_closed_is_lost(void **state)
+{
+    suite_pair pair;
+    suite_prepare(&pair, backend_of(state));
+    for (int i = 0; i < 2; i++) pair.options[i].max_queued_bytes = 1 << 20;
+    suite_open(&pair);
+    suite_send_until_full(pair.link[0], TAG, 100000);
+    dw_link_close(pair.link[1]);
+    pair.link[1] = NULL;
+    assert_int_equal(dw_link_flush(pair.link[0], SUITE_PATIENCE_MS), DW_ERR_PEER);
+    suite_close(&pair);
+}
+
 static void an_idle_link_stays_open(void **state)
 {
     enum { LIMIT_MS = 1000, IDLE_MS = 1500 };
@@ -549,6 +591,8 @@ int run_transport_suite_ends(const suite_backend *backend)
         CASE(a_handler_may_close_its_link),
         CASE(a_peer_that_leaves_within_a_message_is_an_error),
         CASE(a_peer_that_receives_nothing_is_a_timeout),
+        CASE(what_the_peer_received_before_it_closed_is_flushed),
+        CASE(what_the_peer_did_not_receive_before_it_closed_is_lost),
         CASE(an_idle_link_stays_open),
         CASE(open_times_out_without_a_peer),
         CASE(refuses_invalid_hello_messages),
