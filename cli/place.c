@@ -161,6 +161,7 @@ static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t s
     status = dw_rendezvous_open(&place->rendezvous, &options, why);
     if (status == DW_OK && config->rank > 0)
         status = dw_rendezvous_ask(place->rendezvous, place->connect, sizeof place->connect, why);
+    if (status == DW_OK) dw_put_scope(place->connect, sizeof place->connect, own);
     snprintf(place->listen, sizeof place->listen, "%.*s%s://%s:0%s", (int)shapes, link,
              row ? row->scheme : "tcp", own, query ? query : "");
     memcpy(place->replicas, place->listen, sizeof place->replicas);

@@ -103,6 +103,28 @@ static void tell_address(void *context, const char *uri)
     if (len < (int)sizeof text) dw_link_send(stage->after.link, DW_TAG_ADDRESS, text, (size_t)len);
 }
 
+/* The scope in a URI, as %eth0 in tcp://[fe80::1%eth0]:7000, and its length; NULL: there is none.
+ */
+static const char *find_scope(const char *uri, size_t *len)
+{
+    const char *host = strchr(uri, '['), *scope = host ? strchr(host, '%') : NULL;
+    *len = scope ? strcspn(scope, "]") : 0;
+    return scope && scope[*len] ? scope : NULL;
+}
+
+/* Copies the URI of another rank. A scope in it is an interface of that machine, in whose place
+ * stands the one of this machine. */
+static void copy_address(char to[ADDRESS_BYTES], const char *uri, const char *listen)
+{
+    size_t theirs_len, ours_len;
+    const char *theirs = find_scope(uri, &theirs_len), *ours = find_scope(listen, &ours_len);
+    if (theirs && ours)
+        snprintf(to, ADDRESS_BYTES, "%.*s%.*s%s", (int)(theirs - uri), uri, (int)ours_len, ours,
+                 theirs + theirs_len);
+    else
+        snprintf(to, ADDRESS_BYTES, "%s", uri);
+}
+
 static dw_status await_address(dw_replicas *replicas, uint32_t peer, char uri[ADDRESS_BYTES])
 {
     dw_stage *stage = replicas->stage;
@@ -110,7 +132,7 @@ static dw_status await_address(dw_replicas *replicas, uint32_t peer, char uri[AD
     uint64_t end = dw_stage_now() + (uint64_t)config->open_timeout_ms * 1000000;
     for (;;) {
         pthread_mutex_lock(&replicas->lock);
-        strcpy(uri, replicas->addresses[peer]);
+        copy_address(uri, replicas->addresses[peer], config->replica_listen);
         pthread_mutex_unlock(&replicas->lock);
         if (*uri) return DW_OK;
         dw_status status = dw_stage_check(stage);

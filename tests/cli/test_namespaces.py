@@ -186,6 +186,29 @@ class Machines(Base):
             self.assertEqual(self.losses("log"), self.local(3))
             self.lan.close()
 
+    def test_link_local_addresses_have_the_scope_of_each_machine(self):
+        """The interface has another name on each machine, and no address but a link-local one."""
+        self.lan = Lan("1gbit")
+        for rank, machine in enumerate(self.lan.machines):
+            self.lan.inside(machine, "ip address flush dev eth0")
+            self.lan.inside(machine, "ip link set eth0 down")
+            self.lan.inside(machine, f"ip link set eth0 name lan{rank} up")
+            self.lan.inside(machine, f"ip address add fe80::{rank + 1}/64 dev lan{rank} nodad")
+        grid = scratch.options(replicas=2, gradient="direct:bits=4")
+        for more, stages in (([], RANKS), (grid, 2)):
+            place = scratch.options(stages=stages, log=self.path("log"))
+            place += [*more, *scratch.options(group_key=self.path("run.key"))]
+            ranks = [
+                self.train(
+                    3,
+                    *("--rank", str(rank), "--link", f"tcp://[fe80::1%lan{rank}]:7000", *place),
+                    before=("ip", "netns", "exec", self.lan.machines[rank]),
+                )
+                for rank in range(RANKS)
+            ]
+            self.finish(ranks)
+            self.assertEqual(self.losses("log"), self.local(3, RANKS, *more))
+
     def test_a_connection_cut_for_seconds_changes_nothing(self):
         ranks = self.start_ranks("100mbit", 40)
         self.wait_for_steps(ranks, 5)

@@ -2,6 +2,8 @@
 # address.py - the option carrier: torch's process group, or the address at which a rank listens.
 from __future__ import annotations
 
+import re
+
 from deltawire.errors import refuse
 
 GROUP = "group"
@@ -20,6 +22,16 @@ def check(carrier: object) -> None:
 def kind(carrier: str) -> str:
     """Returns "group" or "link", which must be the same on all ranks."""
     return GROUP if carrier == GROUP else "link"
+
+
+def seen_here(uri: str, carrier: str) -> str:
+    """Returns the address at which another rank listens, with the scope of this rank's.
+
+    A link-local address of IPv6, as "tcp://[fe80::1%eth0]:7000", names an interface of the machine
+    on which it is used."""
+    scope = re.compile(r"(?<=\[)([^\]%]*)%([^\]]*)")
+    own = scope.search(carrier)
+    return scope.sub(lambda theirs: f"{theirs[1]}%{own[2]}", uri) if own else uri
 
 
 def listening(uri: str, number: int = 0) -> str:

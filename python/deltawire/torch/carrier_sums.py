@@ -149,7 +149,7 @@ def _opened(meeting: Meeting, other: int, carrier: str, more: More) -> Link:
         word = meeting.word_of(topic, other)
         if "uri" not in word:
             fail(Status["PEER"], f"rank {other} has failed: {word.get('error')}")
-        return Link(word["uri"], **options)
+        return Link(address.seen_here(word["uri"], carrier), **options)
     except TypeError as error:
         refuse(f"link has an argument that deltawire.Link does not take ({error})")
     except DeltawireError as error:

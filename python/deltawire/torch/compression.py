@@ -178,7 +178,7 @@ class Compression:
             return LinkLane(
                 *(index, other, address.listening(self.options.carrier), after),
                 lambda uri: self.agreement.tell("address", uri),
-                lambda: hear(other, "address"),
+                lambda: address.seen_here(hear(other, "address"), self.options.carrier),
                 *(self._end, timeout, self.options.link),
             )
         base = carrier_group.TAGS + ((self.agreement.pipeline * 1024 + boundary) << 2)

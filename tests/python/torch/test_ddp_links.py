@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 import deltawire  # noqa: E402
 import deltawire.torch  # noqa: E402
 from cut_links import Cutter  # noqa: E402
+from deltawire.torch import address  # noqa: E402
 from ddp_ranks import (  # noqa: E402
     Known,
     free_port,
@@ -28,6 +29,16 @@ from test_ddp_state import SAVED_AFTER, STEPS, Trainer, bits_of, rank_of_run  # 
 
 LINKS = {"carrier": "tcp://127.0.0.1"}
 EF = "direct:bits=3,feedback=ef"
+
+
+def test_the_scope_of_a_link_local_address_is_that_of_this_machine():
+    for theirs, own, here in [
+        ("shaped:loss=1%/tcp://[fe80::1%eth0]:70?grace=1s", "tcp://[fe80::2%lan1]", "fe80::1%lan1"),
+        ("tcp://[fe80::1%eth0]:70", "tcp://10.0.0.2", "fe80::1%eth0"),
+        ("tcp://[fd00::1]:70", "tcp://[fe80::2%lan1]", "fd00::1"),
+    ]:
+        before, _, rest = theirs.partition("[")
+        assert address.seen_here(theirs, own) == f"{before}[{here}]{rest.partition(']')[2]}"
 
 
 # The bits of the mean are those of a Group.
