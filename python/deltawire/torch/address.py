@@ -31,7 +31,10 @@ def seen_here(uri: str, carrier: str) -> str:
     on which it is used."""
     scope = re.compile(r"(?<=\[)([^\]%]*)%([^\]]*)")
     own = scope.search(carrier)
-    return scope.sub(lambda theirs: f"{theirs[1]}%{own[2]}", uri) if own else uri
+    if own is None:
+        return uri
+    here = own[2]
+    return scope.sub(lambda theirs: f"{theirs[1]}%{here}", uri)
 
 
 def listening(uri: str, number: int = 0) -> str:
