@@ -101,6 +101,11 @@ def exchange_bucket(
     state: "DdpState", bucket: dist.GradBucket
 ) -> torch.futures.Future[torch.Tensor]:
     """The communication hook. It replaces a bucket's gradients by their mean over all ranks."""
+    if not isinstance(bucket, dist.GradBucket):
+        _unsupported(
+            "compiled autograd hands over single gradients in place of buckets: set "
+            'torch._dynamo.config.optimize_ddp = "ddp_optimizer"'
+        )
     return state._exchange(bucket)
 
 
@@ -380,7 +385,7 @@ class DdpState:
     def _job(self, layout: Layout, buffer: torch.Tensor) -> Job:
         """Makes the job for a bucket. Its x is the bucket's buffer, or a copy in main memory."""
         assert self._peers is not None
-        if self._peers.world == 1:
+        if self._peers.world == 1 or not buffer.numel():
             nothing = [lambda job: None] * 3
             return Job(nothing, lambda job: buffer, buffer.device)
         exchange = self._buckets.get(layout.digest)

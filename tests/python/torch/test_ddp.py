@@ -350,3 +350,22 @@ def rank_of_complex(rank, world, named):
 def test_complex_parameters_have_the_same_bits_on_all_ranks(named):
     first, *others = results(3, rank_of_complex, named)
     assert others == [first] * 2
+
+
+def rank_of_empty(rank, world):
+    inner = small_model()
+    inner.register_parameter("nothing", nn.Parameter(torch.empty(0)))
+    inner.register_forward_hook(lambda module, x, y: y + module.nothing.sum())
+    model, state = compressed(inner, "delta:bits=4", bucket_cap_mb=0)
+    return train(model, rank, 3), bits_of(model), len(state.compression_state_dict()["buckets"])
+
+
+def test_a_bucket_of_empty_parameters_is_no_frame():
+    (_, first, n), (_, second, m) = results(2, rank_of_empty)
+    assert first == second and n == m > 0
+
+
+def test_gradients_without_a_bucket_are_refused():
+    state, hook = deltawire.torch.ddp_hook("delta:bits=4")
+    with pytest.raises(deltawire.DeltawireError, match="optimize_ddp"):
+        hook(state, (torch.zeros(3), torch.zeros(3)))
