@@ -33,7 +33,7 @@ def _serve(pipe):
 def _run(function, rank, world, store, args, timeout, backend):
     import torch.distributed as dist
 
-    if "nccl" in backend:
+    if "nccl" in str(backend):
         from gpu_ranks import use_nccl
 
         use_nccl(rank)

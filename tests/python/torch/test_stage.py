@@ -276,6 +276,18 @@ def test_carriers_give_the_same_losses(ranks, name):
         assert ranks.run(2, by_carrier, name, options) == group
 
 
+def lane_of(rank, world):
+    pipe = pipelines.Pipe(rank, world, "gpipe", options={})
+    x, y = small_gpt.samples(8, 32)
+    pipe.step(x, y, torch.arange(8))
+    compression = pipe.stages[0]._compression
+    return type((compression.after or compression.before).lane).__name__
+
+
+def test_a_process_group_without_a_backend_sends_over_gloo(ranks):
+    assert ranks.run(2, lane_of, backend=None) == ranks.run(2, lane_of) == ["GroupLane"] * 2
+
+
 def tls_options(rank):
     from deltawire import Tls
 
