@@ -101,7 +101,7 @@ def exchange_bucket(
     state: "DdpState", bucket: dist.GradBucket
 ) -> torch.futures.Future[torch.Tensor]:
     """The communication hook. It replaces a bucket's gradients by their mean over all ranks."""
-    if not isinstance(bucket, dist.GradBucket):
+    if isinstance(bucket, tuple):
         _unsupported(
             "compiled autograd hands over single gradients in place of buckets: set "
             'torch._dynamo.config.optimize_ddp = "ddp_optimizer"'
