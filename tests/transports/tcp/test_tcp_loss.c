@@ -12,6 +12,12 @@
 #include "knock.h"
 #include "transports/suite/counted.h"
 
+#ifdef DW_HAVE_TLS
+enum { HAS_TLS = 1 };
+#else
+enum { HAS_TLS = 0 };
+#endif
+
 enum { TAG = 1, SKIPPED = 77, MOST_FDS = 256, LONG = 4 << 20 };
 
 static int run(const char *command)
@@ -84,6 +90,7 @@ typedef struct machine {
     int mtu; /* of the path */
     uint32_t peer_timeout_ms;
     const char *options;
+    int is_covered;        /* by TLS, if this build has it */
     int answers;           /* it receives before it sends; the other one sends first */
     size_t sends, expects; /* the length of its message and of the other's; 0: there is none */
     int number, dials;     /* the even ones listen; each odd one dials the one before it */
@@ -138,10 +145,18 @@ static void *live(void *context)
     machine *me = context;
     char uri[80];
     dw_link *link = NULL;
+    static const char key[32] = "of all machines", *const names[] = {"rank/0", "rank/1"};
+    const dw_tls_options tls = {.struct_size = sizeof tls,
+                                .own_name = names[me->dials],
+                                .peer_name = names[!me->dials],
+                                .group_key = key,
+                                .group_key_bytes = sizeof key};
+    int is_covered = HAS_TLS && me->is_covered;
     const dw_link_options options = {.struct_size = sizeof options,
                                      .role = me->dials ? DW_LINK_CONNECT : DW_LINK_LISTEN,
                                      .peer_timeout_ms = me->peer_timeout_ms,
-                                     .insecure_plaintext = 1};
+                                     .tls = is_covered ? &tls : NULL,
+                                     .insecure_plaintext = !is_covered};
     me->tid = unshare(CLONE_NEWNET) == 0 ? gettid() : -1;
     pthread_barrier_wait(me->met); /* all namespaces are made ... */
     pthread_barrier_wait(me->met); /* ... and have their interfaces */
@@ -204,8 +219,8 @@ static void long_messages_pass_where_only_short_packets_do(void **state)
         [1] = {.mtu = 1300, .options = "?stripes=1", .sends = LONG, .expects = LONG},
         [2] = {.mtu = 1300, .options = "?stripes=1", .sends = LONG, .expects = LONG},
         [3] = {.mtu = 1300, .options = "?stripes=1", .expects = LONG, .sends = LONG, .answers = 1},
-        [4] = {.mtu = 1000, .options = "", .expects = LONG, .answers = 1},
-        [5] = {.mtu = 1000, .options = "", .sends = LONG},
+        [4] = {.mtu = 1000, .options = "", .is_covered = 1, .expects = LONG, .answers = 1},
+        [5] = {.mtu = 1000, .options = "", .is_covered = 1, .sends = LONG},
         [6] = {.mtu = 1000, .options = "", .sends = 3000},
         [7] = {.mtu = 1000, .options = "", .expects = 3000, .answers = 1}};
     run_machines(all, 8);
@@ -223,8 +238,8 @@ static void long_messages_pass_where_only_short_packets_do(void **state)
 static void what_never_arrives_is_an_error_that_names_the_cause(void **state)
 {
     (void)state;
-    machine all[4] = {{.options = "", .expects = 3000},
-                      {.options = "", .sends = 3000},
+    machine all[4] = {{.options = "", .is_covered = 1, .expects = 3000},
+                      {.options = "", .is_covered = 1, .sends = 3000},
                       {.options = "?stripes=1", .sends = LONG},
                       {.options = "?stripes=1", .expects = LONG}};
     for (int i = 0; i < 4; i++) {
