@@ -109,7 +109,8 @@ def missing():
 
 class Servers:
     """The servers that real launchers talk to, and, in folder/bin, launchers that find them. `run`:
-    what logins find besides: program, small. torchrun remains a stand-in where it is missing."""
+    what logins find besides: program, small. torchrun is that of ./run torch, or remains a stand-in
+    where there is none."""
 
     def __init__(self, folder, run):
         self.folder, self.processes = pathlib.Path(folder), []
@@ -118,8 +119,10 @@ class Servers:
         self.start_ssh(names)
         names.update(port=free_port())
         self.start_slurm(names)
-        if not shutil.which("torchrun"):
-            write(self.folder / "bin" / "torchrun", STANDS_IN["torchrun"])
+        venv = pathlib.Path(__file__).parents[2] / "build" / "venv" / "bin"
+        real = shutil.which("torchrun", path=f"{os.environ['PATH']}:{venv}")
+        text = f'#!/bin/sh\nexec {real} "$@"\n' if real else STANDS_IN["torchrun"]
+        write(self.folder / "bin" / "torchrun", text)
 
     def start(self, *command, **variables):
         with open(self.folder / "servers.log", "a") as log:
