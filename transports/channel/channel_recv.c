@@ -172,11 +172,12 @@ static int remaining_ms(int64_t deadline_ns)
 }
 
 /* Waits until frame `expected` has arrived and lies in channel->held. DW_PENDING: the time is over.
- */
-static dw_status fetch(dw_channel *channel, int64_t deadline_ns)
+ * latest_ns: when it is, although messages that are no such frame still wait. */
+static dw_status fetch(dw_channel *channel, int64_t deadline_ns, int64_t latest_ns)
 {
     dw_status status = channel->recv_status;
     while (status == DW_OK && !channel->held) {
+        if (dw_link_now_ns() > latest_ns) return DW_PENDING;
         if (!channel->requested && channel->ahead) {
             if (channel->ahead_sequence == channel->expected) {
                 channel->held = channel->ahead;
@@ -322,10 +323,13 @@ static dw_status receive(dw_channel *channel, int timeout_ms, dw_key *keys,
                                  : "this channel's tensors lie on a GPU: call "
                                    "dw_channel_recv_cuda");
     }
-    int64_t deadline =
-        timeout_ms < 0 ? INT64_MAX : dw_link_now_ns() + (int64_t)timeout_ms * DW_NS_PER_MS;
+    int64_t deadline = INT64_MAX, latest = INT64_MAX;
+    if (timeout_ms >= 0) {
+        deadline = dw_link_now_ns() + (int64_t)timeout_ms * DW_NS_PER_MS;
+        latest = deadline + (timeout_ms / 2 + 10) * DW_NS_PER_MS;
+    }
     for (;;) {
-        dw_status status = fetch(channel, deadline);
+        dw_status status = fetch(channel, deadline, latest);
         if (status != DW_OK) return status;
         status = decode_held(channel, keys, y);
         if (status != DW_OK || !channel->requested) return status;

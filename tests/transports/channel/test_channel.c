@@ -2,6 +2,7 @@
  * test_channel.c - tensors that go through channels have the same bits as without a link; opening,
  * misuse, closing. */
 #include "channel_pair.h"
+#include "transports/suite/counted.h"
 
 static void tensors_arrive_as_without_a_link(void **state)
 {
@@ -193,6 +194,31 @@ static void malformed_channel_hellos_are_refused(void **state)
     }
 }
 
+/* Messages that are no new frame, and always more of them. */
+static void duplicates_do_not_delay_a_timeout(void **state)
+{
+    (void)state;
+    enum { DUPLICATES = 100000 };
+    test_channels channels;
+    unsigned char message[DW_ENVELOPE_BYTES];
+    channels_open(&channels, &channels_backends[0], "raw:f32");
+    channels_pass(&channels, 0);
+    dw_link *peer = channels.links.link[0], *link = channels.links.link[1];
+    uint32_t tag = dw_channel_tag(channels.end[1], DW_TAG_FRAMES);
+    dw_envelope_seal(message, peer->session, DW_ENVELOPE_FRAME, DW_OK, 0, 0);
+    for (int i = 0; i < DUPLICATES; i++)
+        assert_int_equal(dw_link_send(peer, tag, message, sizeof message), DW_OK);
+    while (counted(link).messages_received < DUPLICATES) suite_sleep_ms(1);
+    void *data;
+    size_t len;
+    float values[64];
+    dw_tensor y = dw_tensor_3d(values, DW_F32, 1, 1, 64);
+    assert_int_equal(dw_channel_recv(channels.end[1], 1, NULL, &y), DW_PENDING);
+    assert_int_equal(dw_link_recv(link, tag, 0, &data, &len), DW_OK); /* more were waiting */
+    dw_link_release(link, data);
+    channels_close(&channels);
+}
+
 static void opening_alone_is_a_timeout(void **state)
 {
     (void)state;
@@ -355,6 +381,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(encoders_share_no_incarnation),
         cmocka_unit_test(different_configs_are_a_mismatch_at_both_ends),
         cmocka_unit_test(malformed_channel_hellos_are_refused),
+        cmocka_unit_test(duplicates_do_not_delay_a_timeout),
         cmocka_unit_test(opening_alone_is_a_timeout),
         cmocka_unit_test(an_id_that_is_open_is_refused),
         cmocka_unit_test(a_wrong_shape_keeps_the_frame_for_another_call),
