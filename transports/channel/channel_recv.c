@@ -326,7 +326,7 @@ static dw_status receive(dw_channel *channel, int timeout_ms, dw_key *keys,
     int64_t deadline = INT64_MAX, latest = INT64_MAX;
     if (timeout_ms >= 0) {
         deadline = dw_link_now_ns() + (int64_t)timeout_ms * DW_NS_PER_MS;
-        latest = deadline + (timeout_ms / 2 + 10) * DW_NS_PER_MS;
+        latest = deadline + (int64_t)(timeout_ms / 2 + 10) * DW_NS_PER_MS;
     }
     for (;;) {
         dw_status status = fetch(channel, deadline, latest);
