@@ -403,6 +403,7 @@ static void call_channel_send(void)
 {
     static const dw_key key = {1, 0};
     dw_channel_send(channels[0], &key, &tensor);
+    dw_channel_forget(channels[0], key);
 }
 
 static void call_channel_close(void)
@@ -482,7 +483,7 @@ static const call calls[] = {{"dw_link_recv", call_recv, false, false},
                              {"dw_link_cancel", call_cancel, false, false},
                              {"dw_channel_open", call_channel_open, false, false},
                              {"dw_channel_recv", call_channel_recv, true, false},
-                             {"dw_channel_send", call_channel_send, true, false},
+                             {"dw_channel_send, _forget", call_channel_send, true, false},
                              {"dw_channel_close", call_channel_close, true, false},
                              {"dw_group_open", call_group_open, false, false},
                              {"dw_group_run", call_group_run, false, true},

@@ -96,7 +96,10 @@ static void count_gain(const dw_tcp_end *end, dw_tcp_stripe *stripe, const dw_tc
         stripe->since_written = stripe->written > queued ? stripe->written - queued : 0;
         stripe->gained = 0;
     } else {
-        uint64_t delivered = kernel->sent - stripe->since_delivered,
+        /* since_delivered may lie ahead, behind records without messages that are on their way. */
+        uint64_t delivered = kernel->sent > stripe->since_delivered
+                                 ? kernel->sent - stripe->since_delivered
+                                 : 0,
                  written = stripe->written - stripe->since_written;
         stripe->gained = delivered < written ? delivered : written;
     }

@@ -33,7 +33,7 @@ def gathers(way: str, world: int) -> bool:
 
 
 class Peers:
-    """What all exchanges of a hook have in common, over process groups with the backend gloo.
+    """What all exchanges of a hook have in common, over a process group with the backend gloo.
 
     rank, world: this rank in the hook's group, and the number of ranks.
     way: "auto", "gather" or "parts".

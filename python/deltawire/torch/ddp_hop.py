@@ -19,7 +19,8 @@ TAGS = 1 << 28  # gloo's tags have 32 bits; later messages begin again with the 
 
 
 class Hop:
-    """The frames of one exchange, which its next call replaces. Buffers are kept for it.
+    """Frames to and from all other ranks. A hop serves one exchange after the other, and keeps its
+    buffers for the next one.
 
     group: a process group of ours with the backend gloo. ranks: its global ranks; here: this rank's
     place among them.

@@ -157,7 +157,7 @@ def rank_of_mode(rank, world, mode, exchange):
         if hooked:
             model, _ = compressed(inner, "raw:f32", exchange, **options)
         else:
-            model = DistributedDataParallel(inner, **{"bucket_cap_mb": CAP, **options})
+            model = DistributedDataParallel(inner, bucket_cap_mb=CAP, **options)
         with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
             train(model, rank, 9, **training)
         bits.append(bits_of(model))
