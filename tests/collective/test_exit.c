@@ -401,9 +401,8 @@ static void call_channel_recv(void)
 
 static void call_channel_send(void)
 {
-    static const dw_key key = {1, 0};
-    dw_channel_send(channels[0], &key, &tensor);
-    dw_channel_forget(channels[0], key);
+    dw_channel_send(channels[0], &(dw_key){1, 0}, &tensor);
+    dw_channel_forget(channels[0], (dw_key){1, 0});
 }
 
 static void call_channel_close(void)

@@ -18,25 +18,37 @@
 /* How long the end of the program waits for other threads, which compute and never wait inside. */
 static const int64_t patience_ns = (int64_t)1000 * DW_NS_PER_MS;
 
-/* How long a thread stands before the closed gate: longer than OpenSSL takes to free its tables.
- * Links end with an error then, and so do threads; and as a thread ends, OpenSSL frees what it has
- * kept for it, which must not happen while it frees everything. */
+/* How long a thread stands before the closed gate once nobody is inside: longer than OpenSSL takes
+ * to free its tables. Links end with an error then, and so do threads; and as a thread ends, OpenSSL
+ * frees what it has kept for it, which must not happen while it frees everything. */
 static const struct timespec pause_length = {.tv_nsec = 100 * DW_NS_PER_MS};
+
+static const struct timespec step = {.tv_nsec = DW_NS_PER_MS / 4};
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_bool is_closed;
+static atomic_bool is_freeing; /* close_gate has ended: OpenSSL frees its tables */
 static atomic_int inside;         /* how many threads are */
 static _Thread_local int entered; /* how often this thread has entered and not left */
 static _Thread_local bool has_paused;
 
 static void close_gate(void)
 {
-    const struct timespec step = {.tv_nsec = DW_NS_PER_MS / 4};
     int64_t until_ns = dw_link_now_ns() + patience_ns;
     has_paused = true; /* this is the thread that frees the tables */
     atomic_store(&is_closed, true);
     while (atomic_load(&inside) > (entered > 0) && dw_link_now_ns() < until_ns)
         nanosleep(&step, NULL);
+    atomic_store(&is_freeing, true);
+}
+
+/* Where close_gate's thread is gone (in a forked child, say) this ends, too. */
+static void stand_before_gate(void)
+{
+    int64_t until_ns = dw_link_now_ns() + patience_ns;
+    while (!atomic_load(&is_freeing) && dw_link_now_ns() < until_ns) nanosleep(&step, NULL);
+    nanosleep(&pause_length, NULL);
+    has_paused = true;
 }
 
 /* In a forked child the other threads do not exist. */
@@ -60,8 +72,10 @@ static void begin(void)
 {
     atexit(wait_for_begin);
     pthread_atfork(NULL, NULL, forget_others);
-    if (!OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, NULL) || !OPENSSL_atexit(close_gate))
+    if (!OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, NULL) || !OPENSSL_atexit(close_gate)) {
+        atomic_store(&is_freeing, true);
         atomic_store(&is_closed, true);
+    }
 }
 
 bool dw_tls_enter(void)
@@ -70,10 +84,9 @@ bool dw_tls_enter(void)
         pthread_once(&once, begin);
         atomic_fetch_add(&inside, 1);
     }
-    if (!atomic_load(&is_closed)) return true;
+    if (!atomic_load(&is_closed) || (entered > 1 && !has_paused)) return true;
     dw_tls_leave();
-    if (!has_paused) nanosleep(&pause_length, NULL);
-    has_paused = true;
+    if (!has_paused) stand_before_gate();
     return false;
 }
 
