@@ -19,15 +19,15 @@
 static const int64_t patience_ns = (int64_t)1000 * DW_NS_PER_MS;
 
 /* How long a thread stands before the closed gate once nobody is inside: longer than OpenSSL takes
- * to free its tables. Links end with an error then, and so do threads; and as a thread ends, OpenSSL
- * frees what it has kept for it, which must not happen while it frees everything. */
+ * to free its tables. Links end with an error then, and so do threads; and as a thread ends,
+ * OpenSSL frees what it has kept for it, which must not happen while it frees everything. */
 static const struct timespec pause_length = {.tv_nsec = 100 * DW_NS_PER_MS};
 
 static const struct timespec step = {.tv_nsec = DW_NS_PER_MS / 4};
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_bool is_closed;
-static atomic_bool is_freeing; /* close_gate has ended: OpenSSL frees its tables */
+static atomic_bool is_freeing;    /* close_gate has ended: OpenSSL frees its tables */
 static atomic_int inside;         /* how many threads are */
 static _Thread_local int entered; /* how often this thread has entered and not left */
 static _Thread_local bool has_paused;
