@@ -16,12 +16,14 @@ sys.exit(not all(map(importlib.util.find_spec, names)))
 END
 }
 
-# install_torch DIR: makes the environment. Fails if the package index cannot be reached.
+# install_torch DIR: makes the environment, or adds what it lacks. Fails if the package index cannot
+# be reached.
 install_torch() {
     need python3-venv
     say "$1: torch from the package index, about 3 GB"
-    "$python" -m venv "$1" || die "no virtual environment could be made in $1"
-    "$1/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
+    [ -x "$1/bin/python" ] || "$python" -m venv "$1" ||
+        die "no virtual environment could be made in $1"
+    "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir \
         torch numpy cffi pytest lightning jax transformers gguf accelerate matplotlib
 }
 

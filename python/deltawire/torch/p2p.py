@@ -31,7 +31,9 @@ from deltawire.torch import processes, tensors
 from deltawire.torch.agreement import group_of
 from deltawire.torch.ends import of_encoder, without_replies
 from deltawire.torch.waits import Wait
+from deltawire.torch.watch import Fit
 
+DEFAULT = "delta:form=step,error=0.06,entropy=rans"
 TAGS = 1 << 21
 # Magic, twice the size of the frame plus 1 if there are ids, digests of the config and the version.
 _HEAD = struct.Struct("<4sQ4s4s")
@@ -55,6 +57,10 @@ class _Wire:
         self.end: Any = Encoder(own) if sends else Decoder(config)
         self.digests = (_digest(config.agreement.encode()), _digest(VERSION.encode()))
         self.device = tensors.device_for(group)
+        # Roundings without a bias are for gradients, of which more may be lost.
+        unbiased = any(f"rounding={name}" in config.text for name in ("dither", "stochastic"))
+        kind = "gradients" if unbiased else "activations"
+        self.fit = Fit(kind, f"to rank {peer} with tag {tag}")
         self.posted: "collections.deque[Receipt]" = collections.deque()
         self.damaged = False  # whether a frame was sent whose length is not known here
 
@@ -262,7 +268,7 @@ def isend(
     dst: int,
     ids: Any = None,
     *,
-    config: Any = "delta:bits=4",
+    config: Any = DEFAULT,
     group: Any = None,
     tag: int = 0,
     stateless: bool = False,
@@ -274,7 +280,7 @@ def isend(
     ids: N ids, as an int64 tensor or a list. None is allowed only if no state is used: with a codec
         other than delta, or with stateless=True.
     config: the config of the codec. It must be the same at both ends, and in all calls with the
-        same dst, group and tag.
+        same dst, group and tag. The first tensors are checked: a warning says if it does not fit.
     group: the process group. None: the default group.
     tag: an int from 0 to 65535, the same at both ends.
     stateless: do not read or change the state.
@@ -286,6 +292,7 @@ def isend(
     _check(tensor)
     given = ids.tolist() if isinstance(ids, torch.Tensor) else ids
     frame = wire.end.encode(tensors.samples(tensor), given, stateless=stateless)
+    wire.fit.look(lambda: [wire.end])
     head = bytearray(_HEAD.pack(_MAGIC, len(frame) << 1 | (ids is not None), *wire.digests))
     head += _digest(head)
     works = []
@@ -299,7 +306,7 @@ def irecv(
     tensor: torch.Tensor,
     src: int,
     *,
-    config: Any = "delta:bits=4",
+    config: Any = DEFAULT,
     group: Any = None,
     tag: int = 0,
 ) -> Receipt:
@@ -321,7 +328,7 @@ def send(
     dst: int,
     ids: Any = None,
     *,
-    config: Any = "delta:bits=4",
+    config: Any = DEFAULT,
     group: Any = None,
     tag: int = 0,
     stateless: bool = False,
@@ -336,7 +343,7 @@ def recv(
     tensor: torch.Tensor,
     src: int,
     *,
-    config: Any = "delta:bits=4",
+    config: Any = DEFAULT,
     group: Any = None,
     tag: int = 0,
 ) -> "Optional[list[int]]":

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_p2p.py - send, recv, isend and irecv.
 import pickle
+import warnings
 
 import torch
 
 import deltawire.torch as dwt
 from deltawire import DeltawireError
+from deltawire.torch import p2p
 
 
 def near(y, x, within):
@@ -45,8 +47,26 @@ def exchange(rank, world):
         refused(expect, "cannot be pickled", pickle.dumps, a)
         expect("no ids", b.wait() is None and a.wait() is None)
         expect("order", near(y, flat, 0.02) and near(z, flat + 1, 0.02))
+    outliers(rank, x, expect)
     mistakes(rank, x, expect)
     return wrong
+
+
+def outliers(rank, x, expect):
+    """Where one channel is much larger than the others, groups of 4 bits lose those."""
+    x, y = x.repeat(1, 8, 4), torch.empty(4, 48, 128)
+    x[..., 0] *= 1000
+    for tag, config, ids, warned in ((3, "direct:bits=4", None, 1), (4, p2p.DEFAULT, range(4), 0)):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for _ in range(3):
+                if rank == 0:
+                    dwt.send(x, 1, ids, config=config, tag=tag)
+                else:
+                    dwt.recv(y, 0, config=config, tag=tag)
+        here = warned if rank == 0 else 0
+        texts = [str(warning.message) for warning in said]
+        expect(f"{here}: {texts}", len(texts) == here and all("harms a model" in t for t in texts))
 
 
 def refused(expect, word, function, *args, **named):
