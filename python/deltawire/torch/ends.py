@@ -266,6 +266,8 @@ class Sender(Ends):
         places: the elements that are sent of a gradient. None: all."""
         kind = WITHOUT_IDS if ids is None else WITH_IDS
         if self.fitting is not None and given and is_coded(given[0]):
+            if any(tensor.requires_grad for tensor in given) and not given[0].requires_grad:
+                trains = False  # the first gradient that comes back is another tensor's
             given = [given[0].detach().cpu(), *given[1:]]  # copied only once
             x = tensors.samples(given[0])
             self._use(self.fitting.sends(microbatch, x, trains))

@@ -222,6 +222,18 @@ def test_a_profile_is_sent_again_until_a_gradient_has_come_back():
         sender.came(0, [torch.randn(2, 40, 64)])
 
 
+def test_a_gradient_of_the_second_tensor_fits_nothing_to_the_first():
+    sender = ends.Sender(Config("direct:form=step"), None, 0, "1 to 2", "fit")
+    x, learns = torch.randn(2, 40, 64), torch.randn(2, 40, 64, requires_grad=True)
+    for given, is_fitted in (([x, learns], False), ([learns, x], True)):
+        sender.begin()
+        sender.parts(given, [1, 2])
+        sender.came(0, [torch.randn(2, 40, 64)])
+        first = sender.profile
+        sender.begin()
+        assert (sender.profile != first) == is_fitted
+
+
 def test_first_tensors_without_rows_are_no_matter():
     """A loss of each sample is sent as it is, and its gradient fits nothing."""
     sender = ends.Sender(Config("direct:form=step"), None, 0, "1 to 2", "fit")
