@@ -16,7 +16,7 @@
 typedef enum dw_contraction_kind {
     /* No error in a piece (a group, block, row or sample with one scale or step) is larger than
      * `part` times the largest magnitude in it, whatever its values are. With a rotation
-     * (codecs/rotation.h) that holds for rotated values; it is the same at every visit, so the
+     * (codecs/front.h) that holds for rotated values; it is the same at every visit, so the
      * residual is bounded as if gradients themselves were rotated. */
     DW_CONTRACTS_ALWAYS,
     /* The norm of the error is expected to be at most `part` times the norm of the piece. */

@@ -8,9 +8,9 @@
 #include "arithmetic/mx.h"
 
 #include "codecs/emitting.h"
+#include "codecs/front.h"
 #include "codecs/plan.h"
 #include "codecs/residual.h"
-#include "codecs/rotation.h"
 #include "codecs/tiles.h"
 
 static dw_element element_of(const dw_layout *layout)
@@ -27,7 +27,7 @@ static void decode_run(const dw_decode_job *job, const dw_run *r, uint64_t *sum)
     uint64_t at = r->row * (uint64_t)job->stride + r->column;
     float values[DW_TILE_ELEMENTS]; /* the values to be added to y */
     if (layout->rotates) {
-        dw_rotation_decode(job, r, decode_encoded);
+        dw_front_decode(job, r, decode_encoded);
         return;
     }
     dw_mx_decode_run call = {
@@ -102,13 +102,13 @@ static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *re
     dw_walk walk;
     dw_piece_counts counts = {0};
     *result = (dw_chunk_result){0};
-    dw_rotation rotation;
-    const dw_encode_job *coded = dw_rotation_begin(&rotation, job);
+    dw_front front;
+    const dw_encode_job *coded = dw_front_begin(&front, job);
     dw_walk_encode(&walk, job, chunk);
     dw_tiles_clear(job, &walk.chunk);
     while (dw_walk_next(&walk)) {
-        encode_run(coded, dw_rotation_load(&rotation, &walk.run), &counts);
-        dw_rotation_store(&rotation, &walk.run);
+        encode_run(coded, dw_front_load(&front, &walk.run), &counts);
+        dw_front_store(&front, &walk.run);
         dw_tiles_measure(job, walk.tile, &walk.run, decode_encoded, &result->sums);
         dw_residual_follow(job, &walk.run);
         dw_walk_done(&walk, job->kernels);
@@ -127,7 +127,7 @@ static dw_status plan(dw_plan *made, dw_why *why)
         return dw_plan_too_large(made, 0, why);
     made->payload_bytes = made->layout.payload_bytes;
     made->chunks = dw_layout_chunks(&made->layout);
-    return dw_rotation_plan(made, why);
+    return dw_front_plan(made, why);
 }
 
 /* The largest magnitude A of a block, divided by the block's power of two, is between 2^top and

@@ -4,9 +4,9 @@
 #include "codecs/quantized.h"
 
 #include "codecs/emitting.h"
+#include "codecs/front.h"
 #include "codecs/plan.h"
 #include "codecs/residual.h"
-#include "codecs/rotation.h"
 
 /* Whether y is written past the caches. With state, y is written by emit instead. */
 static bool streams_y(const dw_decode_job *job)
@@ -22,7 +22,7 @@ static void decode_run(const dw_decode_job *job, const dw_run *r, uint64_t *sum,
     bool state = job->next != NULL, adds = job->adds && !state;
     uint64_t at = r->row * (uint64_t)job->stride + r->column;
     if (layout->rotates) {
-        dw_rotation_decode(job, r, decode_encoded);
+        dw_front_decode(job, r, decode_encoded);
         return;
     }
     dw_decode_run call = {
@@ -139,7 +139,7 @@ static dw_chosen choose_row(const dw_encode_job *job, uint64_t row)
     dw_candidates found = {{0, 0}, {0, 0}};
     dw_source s;
     for (uint64_t at = 0; at < c; at += s.n) {
-        s = dw_rotation_source(job, row, at, buffer);
+        s = dw_front_source(job, row, at, buffer);
         kernels->extremes(s.x, s.x_dtype, s.prev, s.prev_dtype, s.n, &found);
     }
     dw_chosen chosen = {0, job->layout.chooses && dw_is_direct_better(found.direct, found.delta)};
@@ -149,7 +149,7 @@ static dw_chosen choose_row(const dw_encode_job *job, uint64_t row)
     dw_attempts attempts = dw_attempts_of(extremes, job->layout.bits);
     float lanes[DW_ATTEMPTS][DW_NORM_LANES] = {{0}}, sums[DW_ATTEMPTS];
     for (uint64_t at = 0; at < c; at += s.n) {
-        s = dw_rotation_source(job, row, at, buffer);
+        s = dw_front_source(job, row, at, buffer);
         kernels->squares(s.x, s.x_dtype, chosen.direct ? NULL : s.prev, s.prev_dtype, s.n,
                          job->layout.bits, &attempts, lanes);
     }
@@ -174,9 +174,9 @@ static void encode(const dw_encode_job *job, uint64_t index, dw_chunk_result *re
         return;
     }
     dw_walk walk;
-    dw_rotation rotation;
+    dw_front front;
     dw_walk_encode(&walk, job, index);
-    encoding e = {.job = dw_rotation_begin(&rotation, job),
+    encoding e = {.job = dw_front_begin(&front, job),
                   .is_far = walk.trail.streams && !layout->rotates,
                   .completes = may_complete(job)};
     /* Nothing here reads a complete residual, so the kernel can store it to its place at once. */
@@ -186,8 +186,8 @@ static void encode(const dw_encode_job *job, uint64_t index, dw_chunk_result *re
     while (dw_walk_next(&walk)) {
         if (layout->cut_rows && walk.tile % layout->row_segments == 0)
             e.row = choose_row(job, walk.run.row);
-        encode_run(&e, dw_rotation_load(&rotation, &walk.run));
-        dw_rotation_store(&rotation, &walk.run);
+        encode_run(&e, dw_front_load(&front, &walk.run));
+        dw_front_store(&front, &walk.run);
         dw_run made = walk.run;
         if (e.completes) made.next = NULL; /* it does not hold what the decoder gets any more */
         dw_tiles_measure(job, walk.tile, &made, decode_encoded, &result->sums);
@@ -208,7 +208,7 @@ static dw_status plan(dw_plan *made, dw_why *why)
         return dw_plan_too_large(made, 0, why);
     made->payload_bytes = made->layout.payload_bytes;
     made->chunks = dw_layout_chunks(&made->layout);
-    return dw_rotation_plan(made, why);
+    return dw_front_plan(made, why);
 }
 
 /* The scale s is such that the largest magnitude A of a piece is at most L steps: s * L >= A.

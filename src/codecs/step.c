@@ -20,11 +20,11 @@
 #include "codecs/bulk.h"
 #include "codecs/emitting.h"
 #include "codecs/escapes.h"
+#include "codecs/front.h"
 #include "codecs/options.h"
 #include "codecs/plan.h"
 #include "codecs/profile.h"
 #include "codecs/residual.h"
-#include "codecs/rotation.h"
 #include "codecs/tiles.h"
 #include "codecs/tolerance.h"
 #include "codecs/trellis.h"
@@ -147,7 +147,7 @@ static void decode_span(const dw_decode_job *job, const dw_run *r, uint32_t i)
 static void decode_run(const dw_decode_job *job, const dw_run *r)
 {
     if (job->layout.rotates || job->layout.weighs) {
-        dw_rotation_decode(job, r, decode_run);
+        dw_front_decode(job, r, decode_run);
         return;
     }
     for (uint32_t i = 0; i < spans_of(&job->layout, r); i++) decode_span(job, r, i);
@@ -299,7 +299,7 @@ static void load_run(const encoding *e, const dw_run *r, const dw_run *coded, dw
 }
 
 /* Writes the codes and scales of all tiles of a chunk. */
-static void choose_codes(encoding *e, dw_rotation *rotation, uint64_t chunk)
+static void choose_codes(encoding *e, dw_front *front, uint64_t chunk)
 {
     const dw_encode_job *job = e->job;
     const dw_layout *layout = &job->layout;
@@ -312,7 +312,7 @@ static void choose_codes(encoding *e, dw_rotation *rotation, uint64_t chunk)
             dw_trellis_begin(&tile, (walk.tile - walk.chunk.first_tile) % DW_BLOCK_TILES == 0);
         if (layout->cut_rows && !layout->by_sample && walk.tile % layout->row_segments == 0)
             e->row = choose_row(job, r->row);
-        load_run(e, r, dw_rotation_load(rotation, r), &tile);
+        load_run(e, r, dw_front_load(front, r), &tile);
         if (r->first_segment + r->segments == r->tile.segments)
             dw_trellis_finish(&tile, job->kernels, r->tile.elements, job->payload + r->tile.codes);
     }
@@ -411,20 +411,20 @@ static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *re
 {
     const dw_layout *layout = &job->layout;
     dw_walk walk;
-    dw_rotation rotation;
+    dw_front front;
     *result = (dw_chunk_result){0};
-    encoding e = {.job = job, .coded = dw_rotation_begin(&rotation, job), .sums = &result->sums};
+    encoding e = {.job = job, .coded = dw_front_begin(&front, job), .sums = &result->sums};
     dw_walk_encode(&walk, job, chunk);
     dw_tiles_clear(job, &walk.chunk);
-    if (job->rule.is_trellis) choose_codes(&e, &rotation, chunk);
+    if (job->rule.is_trellis) choose_codes(&e, &front, chunk);
     while (dw_walk_next(&walk)) {
         if (layout->cut_rows && !layout->by_sample && !job->rule.is_trellis &&
             walk.tile % layout->row_segments == 0)
             e.row = choose_row(job, walk.run.row);
-        const dw_run *coded = dw_rotation_load(&rotation, &walk.run);
+        const dw_run *coded = dw_front_load(&front, &walk.run);
         for (uint32_t i = 0; i < spans_of(layout, &walk.run); i++)
             encode_span(&e, &walk.run, coded, i);
-        dw_rotation_store(&rotation, &walk.run);
+        dw_front_store(&front, &walk.run);
         dw_tiles_measure(job, walk.tile, &walk.run, decode_encoded, &result->sums);
         dw_residual_follow(job, &walk.run);
         dw_walk_done(&walk, job->kernels);
@@ -444,7 +444,7 @@ static dw_status plan(dw_plan *made, dw_why *why)
     made->draws = params->dithers;
     made->measures = made->layout.by_sample;
     dw_status status = dw_profile_fits(params->profile, made->c, why);
-    return status ? status : dw_rotation_plan(made, why);
+    return status ? status : dw_front_plan(made, why);
 }
 
 /* Rounding to the nearest step and dither are wrong by at most half a step, a dead zone by at most

@@ -209,7 +209,7 @@ void dw_tiles_clear(const dw_encode_job *job, const dw_chunk *chunk);
 uint64_t dw_tiles_payload_sum(const dw_encode_job *job, const dw_chunk *chunk);
 
 /* Decodes one run: the function of a form that dw_tiles_measure_run calls for a run that was just
- * encoded, and dw_rotation_decode for the rotated values of any run. */
+ * encoded, and dw_front_decode for the rotated values of any run. */
 typedef void dw_run_decoder(const dw_decode_job *job, const dw_run *run);
 
 /* The number of parts into which a measured tile is divided; one of them is measured. */

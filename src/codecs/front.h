@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rotation.h - what stands in front of a form, run by run of a walk through tiles (codecs/tiles.h):
+ * front.h - what stands in front of a form, run by run of a walk through tiles (codecs/tiles.h):
  * transform=hadamard, with which a form codes blocks of channels rotated; and profiles of channels,
  * with which the form step codes values divided by weights (codecs/weighing.h), in the same places.
  *
@@ -8,11 +8,11 @@
  * needs to know nothing of it, all of it happens in the first-level cache, and nothing is
  * allocated. A decoder does the same with what it decodes.
  *
- *     dw_rotation rotation;
- *     const dw_encode_job *coded = dw_rotation_begin(&rotation, job);
+ *     dw_front front;
+ *     const dw_encode_job *coded = dw_front_begin(&front, job);
  *     while (dw_walk_next(&walk)) {
- *         ... one kernel call for dw_rotation_load(&rotation, &walk.run), of the job `coded` ...
- *         dw_rotation_store(&rotation, &walk.run);
+ *         ... one kernel call for dw_front_load(&front, &walk.run), of the job `coded` ...
+ *         dw_front_store(&front, &walk.run);
  *         ...
  *     }
  *
@@ -21,34 +21,34 @@
  * A piece, which shares one scale, can have values in several blocks. If it is poisoned, none of
  * these blocks can be rotated back, so all of them are poisoned.
  *
- * Errors: SHAPE (dw_rotation_plan). State: none, but in the caller's dw_rotation. Threads: any,
- * each with one of its own. Source: QuaRot (Ashkboos et al., arXiv:2404.00456), for rotations by
- * Hadamard matrices in front of a quantizer. */
-#ifndef DW_ROTATION_H
-#define DW_ROTATION_H
+ * Errors: SHAPE (dw_front_plan). State: none, but in the caller's dw_front. Threads: any, each with
+ * one of its own. Source: QuaRot (Ashkboos et al., arXiv:2404.00456), for rotations by Hadamard
+ * matrices in front of a quantizer. */
+#ifndef DW_FRONT_H
+#define DW_FRONT_H
 
 #include "codecs/plan.h"
 #include "codecs/tiles.h"
 
-typedef struct dw_rotation {
+typedef struct dw_front {
     const dw_encode_job *outer;
     dw_encode_job job; /* of the form: what it codes is in `values`, and what arrives in `back` */
     dw_run run;
     _Alignas(64) float values[DW_TILE_ELEMENTS], back[DW_TILE_ELEMENTS];
-} dw_rotation;
+} dw_front;
 
 /* To be called when a form makes its plan, after it has made the layout. Errors: SHAPE, with a
  * sentence, where blocks of this width do not divide a token. */
-dw_status dw_rotation_plan(dw_plan *made, dw_why *why);
+dw_status dw_front_plan(dw_plan *made, dw_why *why);
 
 /* Returns the job for which the form's kernels are to be called. */
-const dw_encode_job *dw_rotation_begin(dw_rotation *rotation, const dw_encode_job *job);
+const dw_encode_job *dw_front_begin(dw_front *front, const dw_encode_job *job);
 
 /* Before the form codes a run: returns the run to code. */
-const dw_run *dw_rotation_load(dw_rotation *rotation, const dw_run *run);
+const dw_run *dw_front_load(dw_front *front, const dw_run *run);
 
 /* After the form has coded a run: completes the new prev. */
-void dw_rotation_store(const dw_rotation *rotation, const dw_run *run);
+void dw_front_store(const dw_front *front, const dw_run *run);
 
 /* Some elements of a row, for functions that find scales before they code. */
 typedef struct dw_source {
@@ -59,11 +59,11 @@ typedef struct dw_source {
 
 /* Returns elements of a row as the form codes them, from `column` on: all that are left, or, with a
  * rotation, the next of them, which are in `buffer` then. */
-dw_source dw_rotation_source(const dw_encode_job *job, uint64_t row, uint64_t column,
-                             float buffer[DW_TILE_ELEMENTS]);
+dw_source dw_front_source(const dw_encode_job *job, uint64_t row, uint64_t column,
+                          float buffer[DW_TILE_ELEMENTS]);
 
-/* Decodes a run of a job whose layout has a rotation; `decode` is the form's function for one
- * without. */
-void dw_rotation_decode(const dw_decode_job *job, const dw_run *run, dw_run_decoder *decode);
+/* Decodes a run of a job whose layout has something in front; `decode` is the form's function
+ * for one without. */
+void dw_front_decode(const dw_decode_job *job, const dw_run *run, dw_run_decoder *decode);
 
 #endif

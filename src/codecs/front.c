@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rotation.c - transform=hadamard: rotates what a form codes, and rotates back what it decodes. */
-#include "codecs/rotation.h"
+ * front.c - what stands in front of a form: rotates or weighs what the form codes, and undoes that
+ * in what it decodes. */
+#include "codecs/front.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "codecs/emitting.h"
 #include "codecs/weighing.h"
 
-dw_status dw_rotation_plan(dw_plan *made, dw_why *why)
+dw_status dw_front_plan(dw_plan *made, dw_why *why)
 {
     uint32_t width = made->params.rotates;
     made->layout.rotates = width;
@@ -44,7 +45,7 @@ static void keep_poisoned(const dw_layout *layout, const uint8_t *payload, const
 
 /* ---- Encode ---------------------------------------------------------------------------------- */
 
-const dw_encode_job *dw_rotation_begin(dw_rotation *r, const dw_encode_job *job)
+const dw_encode_job *dw_front_begin(dw_front *r, const dw_encode_job *job)
 {
     r->outer = job;
     if (!is_in_front(&job->layout)) return job;
@@ -59,7 +60,7 @@ const dw_encode_job *dw_rotation_begin(dw_rotation *r, const dw_encode_job *job)
     return &r->job;
 }
 
-const dw_run *dw_rotation_load(dw_rotation *r, const dw_run *run)
+const dw_run *dw_front_load(dw_front *r, const dw_run *run)
 {
     const dw_encode_job *job = r->outer;
     if (!is_in_front(&job->layout)) return run;
@@ -76,7 +77,7 @@ const dw_run *dw_rotation_load(dw_rotation *r, const dw_run *run)
     return &r->run;
 }
 
-void dw_rotation_store(const dw_rotation *r, const dw_run *run)
+void dw_front_store(const dw_front *r, const dw_run *run)
 {
     const dw_encode_job *job = r->outer;
     if (!is_in_front(&job->layout) || !job->next) return;
@@ -90,8 +91,8 @@ void dw_rotation_store(const dw_rotation *r, const dw_run *run)
     keep_poisoned(&job->layout, job->payload, run, prev, run->next, job->prev_dtype, true);
 }
 
-dw_source dw_rotation_source(const dw_encode_job *job, uint64_t row, uint64_t column,
-                             float buffer[DW_TILE_ELEMENTS])
+dw_source dw_front_source(const dw_encode_job *job, uint64_t row, uint64_t column,
+                          float buffer[DW_TILE_ELEMENTS])
 {
     uint64_t c = job->layout.c, left = c - column;
     dw_source source = {
@@ -110,7 +111,7 @@ dw_source dw_rotation_source(const dw_encode_job *job, uint64_t row, uint64_t co
 
 /* ---- Decode ---------------------------------------------------------------------------------- */
 
-void dw_rotation_decode(const dw_decode_job *job, const dw_run *run, dw_run_decoder *decode)
+void dw_front_decode(const dw_decode_job *job, const dw_run *run, dw_run_decoder *decode)
 {
     const dw_layout *layout = &job->layout;
     _Alignas(64) float rotated[DW_TILE_ELEMENTS];
