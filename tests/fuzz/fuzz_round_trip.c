@@ -7,6 +7,7 @@
 #include "fuzz.h"
 #include "ledger.h"
 #include "reach.h"
+#include "support/profiles.h"
 
 enum { KEYS = 5, IN_FLIGHT = 4, MOST_N = 3, MOST_STEPS = 40, LIVES = 8 };
 
@@ -23,6 +24,7 @@ const char *const fuzz_goals[] = {"entropy-coded",
                                   "a frame that is given back",
                                   "decay=",
                                   "a frame that is undone",
+                                  "a profile that was replaced",
                                   NULL};
 
 /* A frame on the network, and the encoder's prev after it, which the decoder must hold when it has
@@ -42,6 +44,7 @@ typedef struct world {
     dw_encoder *encoder;
     dw_decoder *decoder;
     uint64_t incarnation;
+    uint64_t first_profile; /* its digest; 0: profiles are never replaced */
     dw_dtype dtype;
     uint32_t t, c;
     int64_t stride_t;
@@ -303,6 +306,7 @@ static void note_accepted(const world *w, const flight *f)
     if (config->deadzone) fuzz_reach("deadzone=");
     if (config->feedback > DW_FEEDBACK_NONE) fuzz_reach("feedback=");
     if (config->decay) fuzz_reach("decay=");
+    if (config->profile_digest != w->first_profile) fuzz_reach("a profile that was replaced");
     for (uint32_t i = 0; i < f->n; i++) {
         dw_entry_info entry;
         REQUIRE(dw_frame_entries(f->frame, f->len, i, 1, &entry) == DW_OK);
@@ -421,6 +425,16 @@ static void restart_decoder(world *w)
     memset(w->key_life, 0, sizeof w->key_life);
 }
 
+/* Frames with the profile before may be on their way. A decoder that restarts knows only the new
+ * one. */
+static void replace_profile(world *w, fuzz_input *input)
+{
+    w->config.profile = test_profile(fuzz_below(input, 3), w->c);
+    w->config.profile_digest = dw_profile_digest(w->config.profile);
+    REQUIRE(dw_decoder_add_profile(w->decoder, w->config.profile) == DW_OK);
+    REQUIRE(dw_encoder_use_profile(w->encoder, w->config.profile) == DW_OK);
+}
+
 static void step(world *w, fuzz_input *input)
 {
     uint32_t which[MOST_N], n, at;
@@ -461,8 +475,12 @@ static void step(world *w, fuzz_input *input)
         switch (fuzz_below(input, 8)) {
         case 0: restart_encoder(w); break;
         case 1: restart_decoder(w); break;
-        case 2:
-        case 3: forget(w, fuzz_below(input, KEYS)); break;
+        case 3:
+            if (w->first_profile) {
+                replace_profile(w, input);
+                break;
+            } /* fall through */
+        case 2: forget(w, fuzz_below(input, KEYS)); break;
         case 4: w->n_replies = 0; break; /* all replies are lost */
         case 7: reset(w); break;
         case 5:
@@ -546,6 +564,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_fit(&w.config, w.t, w.c);
     w.stride_t = w.c + fuzz_below(&input, 3);
     w.config.incarnation = w.incarnation;
+    w.first_profile = w.config.profile_digest;
     w.sample_bytes = (size_t)w.stride_t * w.t * dw_dtype_bytes(w.dtype);
     w.x = malloc(MOST_N * w.sample_bytes);
     w.y = malloc(MOST_N * w.sample_bytes);
