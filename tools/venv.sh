@@ -24,7 +24,7 @@ install_torch() {
     [ -x "$1/bin/python" ] || "$python" -m venv "$1" ||
         die "no virtual environment could be made in $1"
     "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir \
-        torch numpy cffi pytest lightning jax transformers gguf accelerate matplotlib
+        torch numpy cffi pytest lightning jax transformers gguf accelerate peft matplotlib
 }
 
 # build_for_torch: the optimized library for programs in that environment, in build/torch.

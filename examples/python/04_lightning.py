@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# 04_lightning.py - ddp_hook with Lightning's DDPStrategy.
+# 04_lightning.py - compresses the gradients of a Trainer of Lightning.
 """Lightning starts the second process, which runs this file again. It prints the loss:
 
 step 100: 3.3120
@@ -10,7 +10,6 @@ bytes of gradients for each byte sent: 7.4
 
 import lightning
 import torch
-from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 
 import deltawire.torch
@@ -50,25 +49,15 @@ class Model(lightning.LightningModule):
         return torch.optim.AdamW(self.parameters(), 3e-3)
 
 
-class OnCpus(DDPStrategy):
-    """Registers the hook on CPUs, too. Lightning does it on GPUs only: use DDPStrategy there."""
-
-    def configure_ddp(self):
-        super().configure_ddp()
-        if self.root_device.type == "cpu":
-            self.model.register_comm_hook(self._ddp_comm_state, self._ddp_comm_hook)
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
     lightning.seed_everything(1)
-    state, hook = deltawire.torch.ddp_hook("delta:bits=4")
-    strategy = OnCpus(ddp_comm_state=state, ddp_comm_hook=hook, process_group_backend="gloo")
     quiet = {name: False for name in ("logger", "enable_checkpointing", "enable_progress_bar")}
     options = {"max_steps": STEPS, "enable_model_summary": False, **quiet}
-    trainer = lightning.Trainer(accelerator="cpu", devices=2, strategy=strategy, **options)
+    trainer = lightning.Trainer(accelerator="cpu", devices=2, strategy="ddp", **options)
+    compression = deltawire.torch.attach(trainer, "delta:bits=4")
     trainer.fit(Model(), torch.utils.data.DataLoader(Bytes(), batch_size=16, shuffle=True))
-    sent = state.stats()
+    sent = compression.state.stats()
     if trainer.is_global_zero:
         ratio = sent["raw_bytes"] / sent["sent_bytes"]
         print(f"bytes of gradients for each byte sent: {ratio:.1f}")

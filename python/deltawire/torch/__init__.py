@@ -18,13 +18,16 @@ from deltawire.torch.fsdp import FsdpState, compress_fsdp
 from deltawire.torch.p2p import irecv, isend, recv, send
 from deltawire.torch.record import record
 from deltawire.torch.stage import PipelineStage, compress_stage
+from deltawire.torch.trainers import Attached, attach, with_ids
 
 _warn_of_differences(_pipelining.PipelineStage)
 
 __all__ = [
+    "Attached",
     "DdpState",
     "FsdpState",
     "PipelineStage",
+    "attach",
     "bottleneck",
     "compress_fsdp",
     "compress_stage",
@@ -34,4 +37,5 @@ __all__ = [
     "record",
     "recv",
     "send",
+    "with_ids",
 ]

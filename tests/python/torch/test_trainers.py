@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_trainers.py - runs the programs of docs/huggingface.md on two ranks, and tests attach and
+# with_ids.
+import os
+import pathlib
+import re
+import socket
+
+import pytest
+import torch
+
+import deltawire.torch
+from deltawire import DeltawireError
+
+PAGE = pathlib.Path(__file__).parents[3] / "docs" / "huggingface.md"
+
+
+def program(section):
+    text = PAGE.read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
+    return re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)
+
+
+def free_port():
+    with socket.socket() as here:
+        here.bind(("127.0.0.1", 0))
+        return here.getsockname()[1]
+
+
+def gpt2():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(1)
+    size = {"n_positions": 16, "n_embd": 32, "n_layer": 2, "n_head": 2}
+    ends = {"bos_token_id": 0, "eos_token_id": 0}
+    still = {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
+    return GPT2LMHeadModel(GPT2Config(vocab_size=64, **size, **ends, **still))
+
+
+def names(rank, folder):
+    """What the programs of the page import or are given."""
+    import torch.nn.functional as functional
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.pipelining import ScheduleGPipe, SplitPoint, pipeline
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.utils.data import DataLoader
+
+    from deltawire.torch import compress_stage
+
+    chance = torch.Generator().manual_seed(2)
+    tokens = torch.randint(0, 64, (16, 12), generator=chance)
+    data = [{"input_ids": row, "labels": row} for row in tokens]
+
+    return {**locals(), "deltawire": deltawire, "torch": torch, "model": gpt2()}
+
+
+def as_torchrun(rank, world, port):
+    given = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+    os.environ.update({name: str(value) for name, value in given.items()})
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+
+
+def trains(rank, world, port, folder, section):
+    as_torchrun(rank, world, port)
+    space = names(rank, folder)
+    if section == "Trainer":
+        from transformers import Trainer, TrainingArguments
+
+        space.update(locals())
+    elif section == "accelerate":
+        from accelerate import Accelerator
+
+        space.update(locals())
+    else:
+        import lightning
+
+        class Module(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.inner = space["model"]
+
+            def training_step(self, batch, i):
+                return self.inner(**batch).loss
+
+            def configure_optimizers(self):
+                return torch.optim.AdamW(self.parameters(), 1e-3)
+
+        space.update(lightning=lightning, module=Module())
+    exec(program(section)[0], space)
+    return space["sent"], sum(p.double().sum().item() for p in space["model"].parameters())
+
+
+@pytest.mark.parametrize("section", ["Trainer", "accelerate", "Lightning"])
+def test_the_programs_of_the_page_compress_their_gradients(ranks, section, tmp_path):
+    pytest.importorskip(section.lower() if section != "Trainer" else "transformers")
+    (sent, weights), (_, others) = ranks.run(2, trains, free_port(), str(tmp_path), section)
+    assert sent["steps"] == 4 and 4 < sent["raw_bytes"] / sent["sent_bytes"] < 9
+    assert weights == others
+
+
+def lora(rank, world, which):
+    from peft import LoraConfig, get_peft_model
+
+    space = names(rank, None)
+    space.update(LoraConfig=LoraConfig, get_peft_model=get_peft_model)
+    exec(program("LoRA")[which], space)
+    learns = [p for p in space["model"].parameters() if p.requires_grad]
+    optimizer = torch.optim.SGD(learns, 0.1)
+    for batch in (space["data"][rank], space["data"][rank]):
+        space["model"](**{name: row[None] for name, row in batch.items()}).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return space["state"].stats()["raw_bytes"]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_of_a_model_with_lora_only_gradients_of_adapters_are_sent(ranks, which):
+    pytest.importorskip("peft")
+    adapters = 2 * 4 * (32 + 96)  # values of two layers
+    assert ranks.run(2, lora, which)[0] <= 2 * 4 * adapters + 4096
+
+
+def pipe(rank, world):
+    torch.manual_seed(7)
+    space = names(rank, None)
+    exec(program("Pipelines")[0], space)
+    return space["sent"]
+
+
+def test_the_pipeline_of_the_page_compresses_its_activations(ranks):
+    pytest.importorskip("transformers")
+    sent = ranks.run(2, pipe)[0]["forward_sent"]
+    assert sent["messages"] == 8 and sent["frame_bytes"] > 0
+
+
+def test_with_ids_numbers_items_of_every_kind():
+    for items, expected in (
+        ([{"x": 5}, {"x": 6}], {"sample_ids": 1, "x": 6}),
+        ([(5, 6), (7, 8)], (1, 7, 8)),
+        ([5, 6], (1, 6)),
+    ):
+        data = deltawire.torch.with_ids(items)
+        assert len(data) == 2 and data[1] == expected
+    with pytest.raises(DeltawireError, match="number its samples yourself"):
+        deltawire.torch.with_ids(iter([1]))
+
+
+def test_a_trainer_that_does_not_call_the_hook_is_told_after_its_first_step():
+    class State:
+        steps = 0
+
+        def stats(self):
+            return {"steps": self.steps}
+
+    attached = deltawire.torch.Attached("direct", {})
+    attached.step_ended()  # there is one process
+    attached.state = State()
+    with pytest.raises(DeltawireError, match="without the hook"):
+        attached.step_ended()
+    attached.state.steps = 1
+    attached.step_ended()
+
+
+def test_attach_takes_nothing_but_a_trainer():
+    with pytest.raises(DeltawireError, match="register_comm_hook"):
+        deltawire.torch.attach(torch.nn.Linear(1, 1))
