@@ -68,6 +68,8 @@ cmd_wheel() {
         tail -n 30 "$build/wheel/log" >&2
         die "the wheel could not be built"
     }
+    [ -e "$work"/built/*-py3-none-linux_*.whl ] ||
+        die "a wheel that contains libraries is not for this kind of machine alone:" "$work"/built/*
     say "bundling what it needs"
     PATH=$build/venv/bin:$PATH auditwheel repair --wheel-dir "$work/repaired" "$work"/built/*.whl \
         >>"$build/wheel/log" 2>&1 || {

@@ -61,6 +61,7 @@ def as_torchrun(rank, world, port):
 
 def trains(rank, world, port, folder, section):
     as_torchrun(rank, world, port)
+    os.chdir(folder)  # where Lightning writes
     space = names(rank, folder)
     if section == "Trainer":
         from transformers import Trainer, TrainingArguments
