@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# trainers.py - attach: compresses the gradients of a Trainer of transformers or Lightning; with_ids:
-# a data set whose items have ids.
+# trainers.py - attach: compresses the gradients of a Trainer of transformers or Lightning;
+# with_ids: a data set whose items have ids.
 """Such a trainer wraps the model when the training begins, so a program cannot register a hook
 itself. The callbacks here do it then, and see that the hook is called."""
 
@@ -64,7 +64,7 @@ class Attached:
             )
 
     def step_ended(self) -> None:
-        """The optimizer has made a step. Errors: ARGUMENT (the hook was not called in the first)."""
+        """The optimizer has made a step. Errors: ARGUMENT (the first one was without the hook)."""
         if self.state is None or self._is_called:
             return
         self._is_called = self.state.stats()["steps"] > 0
@@ -107,8 +107,8 @@ def attach(trainer: Any, codec: Any = "direct:bits=4", **options: Any) -> Attach
     trainer: a transformers.Trainer, or a lightning.Trainer before its fit().
     codec, options: as for ddp_hook and compress_fsdp.
 
-    A Trainer of transformers saves the state of the codec of each rank in its checkpoints, and loads
-    it from there when it resumes.
+    A Trainer of transformers saves the codec's state of each rank in its checkpoints, and loads it
+    from there when it resumes.
 
     Returns an Attached, whose state has the statistics.
     Errors: ARGUMENT; when the training begins, those of ddp_hook and compress_fsdp; after its first
