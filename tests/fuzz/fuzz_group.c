@@ -13,6 +13,7 @@
 #include "reach.h"
 
 enum { RANKS = 3, SLOTS = 3, MOST_FLOATS = 9000, PIECE = 2048, PIECES = 8, STEPS_MOST = 200 };
+enum { VERIFIED_BYTES = 16 }; /* of a digest and its salt */
 
 /* ---- Links that exist only here -------------------------------------------------------------- */
 
@@ -32,6 +33,8 @@ typedef struct operation {
     int runs;
     uint64_t visit;
     unsigned char has_sent[RANKS][2][PIECES]; /* by the rank, hop, piece */
+    unsigned char result[VERIFIED_BYTES];     /* that the group has sent */
+    int has_result, has_told[RANKS];
 } operation;
 
 static struct run {
@@ -42,13 +45,14 @@ static struct run {
     operation operation[SLOTS];
     float x[SLOTS][MOST_FLOATS], y[SLOTS][MOST_FLOATS];
     int has_reason; /* the group may fail */
-    long live;      /* allocations */
+    int verifies;
+    long live; /* allocations */
 } run;
 
 static const float untouched = -3.5f;
 
 const char *const fuzz_goals[] = {"an operation finished", "an operation of one hop finished",
-                                  "a group failed", NULL};
+                                  "an operation was verified", "a group failed", NULL};
 
 /* Messages of links have their exact size, so that sanitizers see a byte too many. The number of
  * references is in front of them. */
@@ -171,10 +175,21 @@ static void answer_hello(dw_link *link, const unsigned char *message, size_t len
     dw_message_seal(link->hello, &head, 0, true);
 }
 
+/* The group tells the digest of its result. */
+static void learn_result(const unsigned char *message)
+{
+    enum { FLAGS_AT = 3, SLOT_AT = 16 };
+    if (message[0] != DW_MESSAGE_DATA || !(message[FLAGS_AT] & DW_MESSAGE_DIGEST)) return;
+    operation *op = &run.operation[dw_message_get(message + SLOT_AT, 8)];
+    memcpy(op->result, message + DW_MESSAGE_BYTES, VERIFIED_BYTES);
+    op->has_result = 1;
+}
+
 dw_status dw_link_send_end(dw_link *link, void *room, size_t len)
 {
     if (len != DW_LINK_DROP && ((unsigned char *)room)[0] == DW_MESSAGE_HELLO)
         answer_hello(link, room, len);
+    if (len != DW_LINK_DROP) learn_result(room);
     drop_message(room);
     return DW_OK;
 }
@@ -359,6 +374,30 @@ static void say_data(fuzz_input *input, dw_link *link)
     }
 }
 
+/* What a rank with the same result says of it, or something wrong. */
+static void say_result(dw_link *link, uint32_t slot, unsigned wrong)
+{
+    operation *op = &run.operation[slot];
+    const dw_group_job *job = &op->job;
+    unsigned char body[VERIFIED_BYTES];
+    dw_message head = {.kind = DW_MESSAGE_DATA,
+                       .operation = (uint8_t)job->operation,
+                       .dtype = (uint8_t)job->dtype,
+                       .flags = (uint8_t)((job->mean ? DW_MESSAGE_MEAN : 0) | DW_MESSAGE_DIGEST),
+                       .rank = job->root,
+                       .number = link->next_number++,
+                       .slot = slot,
+                       .visit = op->visit,
+                       .n = job->n,
+                       .body_len = wrong % 8 == 2 ? 8 : VERIFIED_BYTES};
+    int is_due = op->runs && op->has_result && !op->has_told[link->peer];
+    memcpy(body, op->result, sizeof body);
+    if (wrong % 8 == 1) body[wrong / 16] ^= 1;
+    run.has_reason |= !is_due || wrong % 8 == 1 || wrong % 8 == 2;
+    op->has_told[link->peer] = 1;
+    say(link, &head, body, 1);
+}
+
 /* All that a rank owes to a running operation. */
 static void say_all_due(dw_link *link, uint32_t slot)
 {
@@ -378,6 +417,7 @@ static void say_all_due(dw_link *link, uint32_t slot)
             say_data(&due, link);
         }
     }
+    if (op->runs && op->has_result && !op->has_told[link->peer]) say_result(link, slot, 0);
 }
 
 static void say_short(fuzz_input *input, dw_link *link, dw_message_kind kind)
@@ -426,6 +466,8 @@ static void start(fuzz_input *input)
     op->job = job;
     op->runs = 1;
     memset(op->has_sent, 0, sizeof op->has_sent);
+    memset(op->has_told, 0, sizeof op->has_told);
+    op->has_result = 0;
     for (int i = 0; i < MOST_FLOATS; i++) run.y[slot][i] = untouched;
 }
 
@@ -445,6 +487,7 @@ static void test(uint32_t slot)
         op->visit++;
         fuzz_reach("an operation finished");
         if (dw_group_gathers(run.group, &op->job)) fuzz_reach("an operation of one hop finished");
+        if (op->has_result) fuzz_reach("an operation was verified");
         return;
     }
     REQUIRE(is_same && run.has_reason);
@@ -479,6 +522,12 @@ static void do_one(fuzz_input *input, unsigned what)
         run.has_reason |= link->is_lost;
         break;
     case 11: say_all_due(link, fuzz_below(input, SLOTS)); break;
+    case 12:
+        if (run.verifies) {
+            uint32_t slot = fuzz_below(input, SLOTS);
+            say_result(link, slot, fuzz_byte(input));
+            break;
+        } /* fall through */
     default: say_data(input, link); break;
     }
 }
@@ -487,6 +536,8 @@ static void do_one(fuzz_input *input, unsigned what)
 
 static void open_group(fuzz_input *input)
 {
+    /* The last byte decides, so that inputs from before keep their meaning. */
+    run.verifies = input->left > 0 && input->data[input->left - 1] == 0xa5;
     static const char *const codecs[] = {
         "raw:f32,incarnation=5", "direct:bits=4,incarnation=5", "delta:bits=4,incarnation=5",
         "direct:form=step,group=sample,entropy=rans,incarnation=5"};
@@ -518,7 +569,8 @@ static void open_group(fuzz_input *input)
                               .codec = &run.codec,
                               .max_early_bytes = 1 << 20,
                               .allocator = {take, give, NULL},
-                              .hops = has_one_hop ? 1 : 2};
+                              .hops = has_one_hop ? 1 : 2,
+                              .verify = (uint32_t)run.verifies};
     /* Some groups take every operation for a large one, and no copies of messages. */
     static dw_group_thresholds usual;
     if (usual.held_from == 0) usual = dw_group_all_thresholds;
