@@ -329,6 +329,7 @@ class Compression:
         self._compare_marks(side)
         if tensors:
             self._encoded = True
+            side.watch.sends(side.sender, tensors, ids)
         places = side.places.pop(microbatch, None) if side is self.before else None
         parts, kind = side.sender.parts(
             tensors, ids, places, microbatch, self.stage.has_backward

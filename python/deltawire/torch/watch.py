@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-# watch.py - warnings: Watch, if ids do not recur, which costs bandwidth and memory; Fit, if a codec
-# does not fit its tensors, which costs the model.
+# watch.py - warnings: Watch, if ids do not recur or are not those of samples, which costs bandwidth
+# and memory; Fit, if a codec does not fit its tensors, which costs the model.
 """Watch assumes that an epoch ends when dataset_size samples have been sent or, if dataset_size is
 not given, when an evaluation begins."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any, Callable, Iterable, Optional
+from typing import Any, Callable, Iterable, Optional, Sequence
+
+import torch
+
+from deltawire.errors import DeltawireError
+from deltawire.torch import tensors
 
 ADVICE = (
     "Give a sample the same id in every epoch: its index in the data set, not its position in the "
@@ -45,13 +50,52 @@ class Fit:
                 return
 
 
+class Nearness:
+    """Whether a sample is nearer to what is held for its id than to what is held for another one.
+
+    Samples with ids of their own are, with any learning rate, with dropout and with most
+    augmentations: the other one has changed by as much. Otherwise half of them are, by chance.
+    Neither the size of the change nor the share of groups that are coded directly tells it: both
+    depend on the learning rate and on what all samples have in common.
+
+    pairs, nearer: the comparisons until now, and how many were in favour of the own id."""
+
+    PAIRS = 128
+
+    def __init__(self) -> None:
+        self.pairs = self.nearer = 0
+        self._own = self._others = 0.0  # sums of distances
+        self._other: "Optional[tuple[int, torch.Tensor]]" = None  # was held for the last sample
+
+    def compare(self, encoder: Any, id: int, sample: torch.Tensor) -> None:
+        """Compares a sample that the encoder will encode next with this id."""
+        try:
+            held = torch.from_dlpack(encoder.peek(id)).flatten().float()
+        except DeltawireError:
+            return  # its first visit
+        other, self._other = self._other, (id, held)
+        x = sample.detach().flatten().to("cpu", torch.float32)
+        if other is None or other[0] == id or not x.shape == held.shape == other[1].shape:
+            return
+        own, others = ((x - one).norm().item() for one in (held, other[1]))
+        if own + others < float("inf"):
+            self.pairs += 1
+            self.nearer += own < others
+            self._own, self._others = self._own + own, self._others + others
+
+    def is_chance(self) -> bool:
+        return 3 * self.nearer < 2 * self.pairs and self._own > 0.9 * self._others
+
+
 class Watch:
-    """Watches one Sender; look is called at the beginning of every step.
+    """Watches one Sender; look is called at the beginning of every step, sends before a message.
 
     dataset_size: the number of samples in the data set, or None. kind, where: as for Fit."""
 
     def __init__(self, dataset_size: Optional[int], kind: str, where: str) -> None:
         self._size, self._where = dataset_size, where
+        # Gradients of a sample differ from epoch to epoch as those of two samples do.
+        self._nearness = Nearness() if kind == "activations" else None
         self._fit = Fit(kind, where)
         self._epochs = 0
         self._at_epoch = (0, 0)  # hits and visits
@@ -90,6 +134,26 @@ class Watch:
                 "hits",
                 f"after {self._epochs} epochs, only {hits} of {visits} samples sent "
                 f"{self._where} could be coded as a change since their last visit. {ADVICE}.",
+            )
+
+    def sends(
+        self, sender: Any, given: "Sequence[torch.Tensor]", ids: "Optional[list[int]]"
+    ) -> None:
+        """Warns if necessary. given, ids: what the sender will encode next."""
+        nearness, encoder = self._nearness, sender.stateful().get(0)
+        if nearness is None or encoder is None or not ids or len(given[0]) != len(ids):
+            return
+        nearness.compare(encoder, ids[0], tensors.samples(given[0][:1]))
+        if nearness.pairs < Nearness.PAIRS:
+            return
+        self._nearness = None
+        if nearness.is_chance():
+            self._say(
+                "chance",
+                f"of {nearness.pairs} samples sent {self._where}, {nearness.nearer} are nearer to "
+                "what was last sent with their id than to what was sent with another id, as chance "
+                "would have it, so these are not the ids of samples, or samples have nothing in "
+                f"common with their last visit. {ADVICE}.",
             )
 
     def _say(self, what: str, sentence: str) -> None:

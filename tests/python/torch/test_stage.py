@@ -260,6 +260,52 @@ def test_warns_if_ids_do_not_recur(ranks):
     assert not any("id in every epoch" in one for one in answers[1])
 
 
+class WithDropout(nn.Module):
+    def __init__(self, index, stages):
+        super().__init__()
+        self.inner, self.drop = small_gpt.Stage(index, stages, width=32), nn.Dropout(0.3)
+
+    def forward(self, x):
+        return self.drop(self.inner(x))
+
+
+def with_ids(rank, world, forward, ids_of, rate):
+    """Trains from the beginning for 6 epochs of 64 samples in another order each. ids_of: whether
+    ids are those of the samples, or positions in the batch or the order. Returns the warnings."""
+    pipe = Pipe(rank, world, options={"forward": forward}, make=lambda i: WithDropout(i, world))
+    pipe.optimizer.param_groups[0]["lr"] = rate
+    (x, y), chance = small_gpt.samples(64, 32), torch.Generator().manual_seed(3)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(6):
+            order = torch.randperm(64, generator=chance)
+            for start in range(0, 64, 8):
+                part = order[start : start + 8]
+                ids = {"samples": part, "batch": torch.arange(8)}
+                ids["order"] = torch.arange(start, start + 8)
+                pipe.step(x[part], y[part], ids[ids_of])
+    return [str(w.message) for w in said if "what was last sent" in str(w.message)]
+
+
+STEPPED = "delta:form=step,error=0.06,entropy=rans"
+
+
+@pytest.mark.parametrize(
+    "forward, ids_of, rate",
+    [(STEPPED, "batch", 3e-2), (STEPPED, "order", 1e-3), ("delta:bits=4", "batch", 1e-3)],
+)
+def test_warns_if_ids_are_not_those_of_samples(ranks, forward, ids_of, rate):
+    """They recur, so that all samples but the first ones are coded as changes of another one."""
+    (said,), of_gradients = ranks.run(2, with_ids, forward, ids_of, rate)
+    assert "forward by stage 0" in said and "its index in the data set" in said
+    assert of_gradients == []
+
+
+@pytest.mark.parametrize("rate", [1e-3, 3e-2])
+def test_ids_of_samples_are_right_at_any_learning_rate(ranks, rate):
+    assert ranks.run(2, with_ids, STEPPED, "samples", rate) == [[], []]
+
+
 # --- carriers ----------------------------------------------------------------------------------
 
 
