@@ -36,7 +36,7 @@ from deltawire.torch.ddp_sums import LinkedPeers
 from deltawire.torch.ddp_traffic import Traffic
 from deltawire.torch.ddp_worker import Crew, Job
 from deltawire.torch.ends import of_flat
-from deltawire.torch.watch import Fit
+from deltawire.torch.watch import Fit, expect_calls, end_expecting
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 WAYS = ("auto", "gather", "parts")
@@ -162,6 +162,7 @@ class DdpState:
         self._life = Life.now
         self._closed = False
         self._end: Any = None  # closes the hook; None: the ranks have not met
+        expect_calls(self)
 
     def __reduce__(self) -> Any:
         if self._link is not None:
@@ -200,6 +201,7 @@ class DdpState:
         nothing, and neither does calling it in a forked process. A hook that is collected, or
         alive when the interpreter ends, is closed, too."""
         self._closed = True
+        end_expecting(self)
         if self._end is not None:
             self._end()
 
@@ -267,6 +269,10 @@ class DdpState:
         if self._closed:
             refuse("this hook was closed: make a new ddp_hook for a new model")
 
+    def may_have(self, parameter: torch.nn.Parameter) -> bool:
+        """Whether the parameter can be one of the model's."""
+        return not self._named or parameter in self._names
+
     def _take_names(self, model: torch.nn.Module) -> None:
         if getattr(model, "_comm_hooks", None):
             refuse("this model already has a communication hook: register one hook for each model")
@@ -308,6 +314,7 @@ class DdpState:
 
     def _exchange(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         self._refuse_unusable()
+        end_expecting(self)
         if self._peers is None:
             self._begin()
         assert self._peers is not None

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_ddp_errors.py - errors of ddp_hook: each has a message, and gloo terminates no process.
+import contextlib
 import datetime
 import os
 import pickle
 import signal
 import threading
 import time
+import warnings
 
 import pytest
 
@@ -180,6 +182,57 @@ def rank_of_two_models(rank, world, named):
 @pytest.mark.parametrize("named", [False, True])
 def test_a_hook_for_two_models(named):
     results(2, rank_of_two_models, named)
+
+
+# Hooks that are not called.
+
+
+def trained(model, rank, steps, sync=True):
+    """Trains a model, and returns the warnings."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for number in range(steps):
+            with contextlib.nullcontext() if sync else model.no_sync():
+                step(model, rank, number)
+            optimizer.step()
+            optimizer.zero_grad()
+    return [str(w.message) for w in said if "ddp_hook" in str(w.message)]
+
+
+def rank_with_a_hook_in_no_model(rank, world, named):
+    inner = small_model()
+    hook = deltawire.torch.ddp_hook(model=inner if named else None)
+    alone, other, model = small_model(), *map(DistributedDataParallel, (small_model(), inner))
+    assert trained(alone, rank, 5) == [], "there is nothing to exchange"
+    assert not named or trained(other, rank, 5) == [], "the hook is not for this model"
+    (said,) = trained(model, rank, 9)
+    model.register_comm_hook(*hook)
+    return said
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_hook_that_is_in_no_model_is_told(named):
+    """Lightning on CPUs and accelerate leave it out without a word."""
+    for said in results(2, rank_with_a_hook_in_no_model, named):
+        assert "is trained without one" in said and "register_comm_hook" in said
+
+
+def rank_with_hooks_that_are_used(rank, world):
+    """One model has a hook, and trains after another one that shall have none, or at first without
+    exchanging. A second model has another hook; a third hook is dropped."""
+    one, other, third = (DistributedDataParallel(small_model()) for _ in range(3))
+    one.register_comm_hook(*deltawire.torch.ddp_hook())
+    third.register_comm_hook(*deltawire.torch.ddp_hook())
+    deltawire.torch.ddp_hook()
+    closed, _ = deltawire.torch.ddp_hook()
+    closed.close_compression()
+    said = trained(other, rank, 5) + trained(one, rank, 5, sync=False)
+    return said + trained(third, rank, 3) + trained(one, rank, 3)
+
+
+def test_no_false_alarm_of_hooks_that_are_used():
+    assert results(2, rank_with_hooks_that_are_used) == [[], []]
 
 
 # Gradients that cannot be compressed, and gradients that are NaN.
