@@ -15,12 +15,12 @@ from deltawire.errors import DeltawireError, Status, fail, refuse
 from deltawire.owner import Life
 from deltawire.places import Places
 from deltawire.torch import address, carrier_group, message, processes, torch_stage
+from deltawire.torch import ids as ids_of
 from deltawire.torch import tensors as tensors_of
 from deltawire.torch.agreement import Agreement, group_of, timeout_of
 from deltawire.torch.carrier_group import EqualCountsLane, GroupLane
 from deltawire.torch.carrier_link import LinkLane
 from deltawire.torch.ends import Receiver, Sender, bytes_for, places_of
-from deltawire.torch.ids import Cutter
 from deltawire.torch.lane import Lane
 from deltawire.torch.message import ABORT, WITH_IDS, Message
 from deltawire.torch.options import Options
@@ -59,7 +59,7 @@ class Compression:
         self.ids: "dict[int, Optional[list[int]]]" = {}
         self._chunks = 0
         self._given: "dict[int, Any]" = {}
-        self._cutter = Cutter()
+        self._cutter = ids_of.Cutter()
         self._failed = self._encoded = self._started = self._ready = self._closed = False
         self._nonce = uuid.uuid4().hex
         self._group = group_of(stage.group)
@@ -213,7 +213,7 @@ class Compression:
         self.step += 1
         self.ids.clear()
         self._given.clear()
-        self._cutter = Cutter()
+        self._cutter = ids_of.Cutter()
         self._failed = self._encoded = False
         for side in (self.before, self.after):
             if side:
@@ -274,10 +274,12 @@ class Compression:
 
     # --- ids -----------------------------------------------------------------------------------
 
-    def give_ids(self, microbatch: int, given: Any, args: "tuple[Any, ...]") -> None:
+    def give_ids(
+        self, microbatch: int, given: Any, args: "tuple[Any, ...]", kwargs: "dict[str, Any]"
+    ) -> None:
         """Takes the ids of a microbatch from the schedule's keyword arguments.
 
-        given: the ids or None. args: the inputs of the first stage."""
+        given: the ids or None. args, kwargs: the inputs of the first stage."""
         if not self.stage.is_first:
             self._given[microbatch] = given
             return
@@ -291,14 +293,8 @@ class Compression:
                 )
             self.ids[microbatch] = None
             return
-        shapes = [tuple(a.shape) for a in args if isinstance(a, torch.Tensor) and a.dim() > 0]
-        if not shapes:
-            fail(
-                Status["ARGUMENT"],
-                "the number of samples is unknown because the first stage has no input tensor: "
-                "give x as a positional argument of schedule.step",
-            )
-        self.ids[microbatch] = self._cutter.cut(given, shapes[0][0], microbatch)
+        n = ids_of.samples(given, args, kwargs, microbatch, self._chunks)
+        self.ids[microbatch] = self._cutter.cut(given, n, microbatch)
 
     def _learn_ids(self, microbatch: int, ids: "Optional[list[int]]") -> None:
         given = self._given.pop(microbatch, None)

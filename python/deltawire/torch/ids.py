@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # ids.py - the sample ids of a step: taken from keyword arguments, checked, split, passed on.
-"""The first rank calls `schedule.step(x, sample_ids=ids)`. torch splits keyword arguments that are
-tensors into microbatches, as it splits x. Later stages read the ids from the messages. Between two
-stages on the same rank, the ids are an attribute of the tensors."""
+"""The first rank calls `schedule.step(x, sample_ids=ids)`, or gives x by keyword. torch splits
+keyword arguments that are tensors into microbatches, as it splits x. Later stages read the ids from
+the messages. Between two stages on the same rank, the ids are an attribute of the tensors."""
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Iterable, Optional
 
 import torch
 
@@ -42,6 +42,26 @@ def listed(given: Any) -> "list[int]":
         if not isinstance(one, int) or not 0 <= one < 2**64:
             refuse(f"{one!r} in {NAME} is not an id: an id is an integer from 0 to 2**64 - 1")
     return found
+
+
+def _sizes(given: "Iterable[Any]") -> "list[int]":
+    return [len(one) for one in given if isinstance(one, torch.Tensor) and one.dim() > 0]
+
+
+def samples(
+    given: Any, args: "tuple[Any, ...]", kwargs: "dict[str, Any]", microbatch: int, of: int
+) -> int:
+    """Returns the number of samples of one of `of` microbatches with this input: that of the first
+    positional tensor. If there is none, the ids say it, if any keyword argument has as many."""
+    sizes = _sizes(args)
+    if sizes:
+        return sizes[0]
+    sizes, ids = _sizes(kwargs.values()), len(listed(given))
+    share = ids // of + (microbatch < ids % of)  # as torch splits tensors
+    for n in (ids,) if isinstance(given, torch.Tensor) else (share, ids):
+        if not sizes or n in sizes:
+            return n
+    return sizes[0]
 
 
 class Cutter:

@@ -131,6 +131,7 @@ class Overridden:
     def clear_runtime_states(self: Any) -> None:
         self._torchs().clear_runtime_states()
         if self._compression is not None:
+            torch_stage.split_ids(ids.NAME)
             self._compression.begin()
 
     def forward_one_chunk(
@@ -138,7 +139,7 @@ class Overridden:
     ) -> Any:
         with self._step_of() as compression:
             kwargs, given = ids.take(kwargs)
-            compression.give_ids(fwd_chunk_id, given, args)
+            compression.give_ids(fwd_chunk_id, given, args, kwargs)
             output = self._torchs().forward_one_chunk(
                 fwd_chunk_id, args, kwargs, *rest, **named
             )

@@ -6,6 +6,8 @@ import sys
 from typing import Any, Iterator
 
 import torch
+from torch.distributed.pipelining import microbatch
+from torch.utils._pytree import tree_map
 
 
 def receives(info: Any) -> bool:
@@ -66,15 +68,38 @@ def far_neighbours(stage: Any) -> "Iterator[int]":
                 yield destination
 
 
+def _schedule() -> "tuple[Any, dict[str, Any]]":
+    """Returns the schedule that is beginning a step now, and the keyword arguments of its input;
+    None if there is none. A stage has no reference to its schedule, so the schedule is looked for
+    among the callers."""
+    frame = sys._getframe()
+    while frame is not None:
+        found = frame.f_locals.get("self")
+        if isinstance(getattr(found, "_internal_losses", None), list):
+            return found, frame.f_locals.get("kwargs") or {}
+        frame = frame.f_back  # type: ignore[assignment]
+    return None, {}
+
+
 def forget_losses() -> None:
     """Clears the losses that a failed step has left in the schedule that is beginning a step now.
 
-    torch clears them only at the end of a step, and would take them for those of the next one. A
-    stage has no reference to its schedule, so the schedule is looked for among the callers."""
-    frame = sys._getframe()
-    while frame is not None:
-        losses = getattr(frame.f_locals.get("self"), "_internal_losses", None)
-        if isinstance(losses, list):
-            losses.clear()
-            return
-        frame = frame.f_back  # type: ignore[assignment]
+    torch clears them only at the end of a step, and would take them for those of the next one."""
+    losses = getattr(_schedule()[0], "_internal_losses", None)
+    if losses:
+        losses.clear()
+
+
+def split_ids(name: str) -> None:
+    """Gives the argument of this name its place in the kwargs_chunk_spec of the schedule that is
+    beginning a step now, if it has one: torch wants there exactly the arguments of this step."""
+    schedule, given = _schedule()
+    spec = getattr(schedule, "_kwargs_chunk_spec", None)
+    if spec is None:
+        return
+    spec = {key: one for key, one in spec.items() if key != name}
+    if isinstance(given.get(name), torch.Tensor):
+        spec[name] = microbatch.TensorChunkSpec(0)
+    elif name in given:
+        spec[name] = tree_map(lambda _: microbatch._Replicate(), given[name])
+    schedule._kwargs_chunk_spec = spec

@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.distributed.pipelining import microbatch
 
 import pipelines
 import small_gpt
@@ -258,6 +259,56 @@ def test_warns_if_ids_do_not_recur(ranks):
     assert "only 0 of 16 samples" in text and "memory grows without end" in text
     assert "the same id in every epoch" in text
     assert not any("id in every epoch" in one for one in answers[1])
+
+
+class ByKeywords(small_gpt.Stage):
+    def forward(self, x=None, *, input_ids=None, mask=None):
+        x = super().forward(input_ids if x is None else x)
+        return x if mask is None else x * mask[0, 0]
+
+
+def by_keywords(rank, world, how):
+    """Three steps and an evaluation, with input by keywords or by position."""
+    pipe = Pipe(rank, world, options={}, make=lambda i: ByKeywords(i, world))
+    if "spec" in how:
+        spec = {"input_ids": microbatch.TensorChunkSpec(0), "mask": microbatch._Replicate()}
+        pipe.schedule._kwargs_chunk_spec = spec
+    (x, y), ids = small_gpt.samples(10, 32), torch.arange(10)  # microbatches of 3, 3, 2 and 2
+    ids, mask = ids.tolist() if "list" in how else ids, torch.ones(10, 10)
+    given = {} if how == "positions" else {"input_ids": x}
+    given.update({"mask": mask} if "spec" in how else {})
+    args = (x,) if how == "positions" else ()
+    losses = []
+    for step in range(4):
+        named = {**given, "sample_ids": ids} if step < 3 else given
+        run = pipe.schedule.step if step < 3 else pipe.schedule.eval
+        args, named = (args, named) if rank == 0 else ((), {"target": y, "losses": losses})
+        run(*args, **named)
+    assert rank or pipe.stats()[0]["forward_sent"]["exact_tensors"] == 0
+    return torch.stack(losses).tolist() if rank else None
+
+
+@needs_eval
+def test_input_by_keywords_only(ranks):
+    """Ids say how many samples there are, and need no entry in kwargs_chunk_spec."""
+    wanted = ranks.run(2, by_keywords, "positions")
+    for how in ("keywords", "keywords, ids in a list", "spec", "spec, ids in a list"):
+        assert ranks.run(2, by_keywords, how) == wanted, how
+
+
+def too_many_ids(rank, world):
+    pipe = Pipe(rank, world, options={}, make=lambda i: ByKeywords(i, world))
+    x, y = small_gpt.samples(8, 32)
+    named = {"target": y} if rank else {"input_ids": x, "sample_ids": torch.arange(16)}
+    pipe.schedule.step(**named)
+
+
+def test_too_many_ids_for_input_by_keywords(ranks):
+    with pytest.raises(Failed) as failed:
+        ranks.run(2, too_many_ids)
+    assert set(failed.value.errors) == {0, 1}
+    for _, _, text in failed.value.errors.values():
+        assert "microbatch 0 has 2 samples but 4 ids" in text
 
 
 class WithDropout(nn.Module):
