@@ -106,7 +106,7 @@ class GroupLane(Lane):
     def _sent(self, work: Any, tensor: torch.Tensor) -> None:
         """Waits until a message is sent. tensor is its memory, which must live until then."""
         try:
-            Wait(work.wait, tensor, tensor.device.type != "cpu").end()
+            self.sending.time(Wait(work.wait, tensor, tensor.device.type != "cpu").end)
         except RuntimeError as error:
             self.lost(error)
 

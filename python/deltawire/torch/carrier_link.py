@@ -96,7 +96,7 @@ class LinkLane(Lane):
 
     def _flush(self) -> None:
         try:
-            self._opened().flush(timeout=self._timeout)
+            self.sending.time(self._opened().flush, self._timeout)
         except DeltawireError as error:
             # PEER is no error here, because this rank has received all that it needs. The
             # neighbour may have finished its last step and closed the link. If it has died instead,

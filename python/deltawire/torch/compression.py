@@ -336,7 +336,7 @@ class Compression:
         data = message.pack(Message(kind, microbatch, self.step, told, parts))
         side.sender.messages += 1
         side.sender.message_bytes += len(data)
-        side.lane.send(data)
+        side.lane.sending.time(side.lane.send, data)
         self._count()
 
     def _keep_places(self, side: Side, microbatch: int, parts: Any, kind: int) -> None:
@@ -410,7 +410,7 @@ class Compression:
     def _next(self, side: Side, microbatch: int) -> "tuple[Message, int]":
         assert side.lane is not None
         while microbatch not in side.early:
-            data = side.lane.take()
+            data = side.lane.waiting.time(side.lane.take)
             came = message.unpack(data)
             side.receiver.learn(came.parts)
             if came.step < self.step:
@@ -433,7 +433,13 @@ class Compression:
     def stats(self) -> "dict[str, Any]":
         found: "dict[str, Any]" = {"stage": self.stage.stage_index, "steps": self.step}
         for name, end in self._ends().items():
-            found[name] = end.stats()
+            side = self.after if name in ("forward_sent", "backward_received") else self.before
+            lane = side.lane if side else None
+            if name.endswith("sent"):
+                times = {"wire_seconds": lane.sending.sum if lane else 0.0}
+            else:
+                times = {"waiting_seconds": lane.waiting.sum if lane else 0.0}
+            found[name] = {**end.stats(), **times}
         return found
 
     def _ends(self) -> "dict[str, Any]":

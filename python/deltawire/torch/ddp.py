@@ -25,7 +25,7 @@ from deltawire.config import Config
 from deltawire.errors import DeltawireError, Status, refuse
 from deltawire.owner import Life
 from deltawire.threads import pool_of
-from deltawire.torch import address, ddp_saved, processes
+from deltawire.torch import address, ddp_saved, processes, report
 from deltawire.torch.agreement import group_of, timeout_of
 from deltawire.torch.carrier_sums import More
 from deltawire.torch.ddp_agree import Meeting
@@ -159,6 +159,7 @@ class DdpState:
         self._seen: List[int] = []  # the digests of the buckets of this backward, in order
         self._jobs: List[Job] = []
         self._steps = self._raw_bytes = self._key_buckets = 0
+        self._waiting = report.Seconds()
         self._life = Life.now
         self._closed = False
         self._end: Any = None  # closes the hook; None: the ranks have not met
@@ -173,7 +174,7 @@ class DdpState:
         codec, sums, exchange, timeout, carrier = self._arguments
         return DdpState, (codec, sums, exchange, None, None, 0, timeout, carrier)
 
-    def stats(self) -> Dict[str, int]:
+    def stats(self) -> Dict[str, Any]:
         """Returns statistics of this rank since the hook was made.
 
         steps: the number of backward passes that exchanged gradients.
@@ -183,9 +184,14 @@ class DdpState:
         frames, frame_bytes: the number and the size of the frames that this rank has encoded.
         sent_bytes: the size of the frames and of the lengths before them, each counted as often as
             it was sent. With links, the size of all messages.
+        codec_seconds: the time inside encode and decode, in the threads of the hook.
+        wire_seconds: the time in which these threads waited for frames to arrive and to leave, over
+            links for the group, which encodes and decodes meanwhile.
+        waiting_seconds: the time in which backward waited at its end for the exchange.
         """
         processes.refuse_fork(self._life, "hook")
-        traffic = Traffic() if self._peers is None else self._peers.traffic()
+        peers = self._peers
+        traffic = Traffic() if peers is None else peers.traffic()
         return {
             "steps": self._steps,
             "buckets": len(self._buckets),
@@ -194,7 +200,21 @@ class DdpState:
             "frames": traffic.frames,
             "frame_bytes": traffic.frame_bytes,
             "sent_bytes": traffic.sent_bytes,
+            "codec_seconds": traffic.codec_seconds,
+            "wire_seconds": 0.0 if peers is None else peers.wire.sum,
+            "waiting_seconds": self._waiting.sum,
         }
+
+    def compression_report(self) -> str:
+        """Returns the sums of stats() as a table, to print."""
+        stats = self.stats()
+        row = {"config": self._codec.text, **stats}
+        return report.table(f"hook, {stats['steps']} steps", {"gradients": row})
+
+    def compression_scalars(self, prefix: str = "deltawire") -> "Dict[str, float]":
+        """Returns stats() with names like "deltawire/ddp/sent_bytes", for TensorBoard, W&B and the
+        like."""
+        return report.scalars(f"{prefix}/ddp", self.stats())
 
     def close_compression(self) -> None:
         """Ends the hook: closes its links and gives their ports back. Calling it again does
@@ -443,12 +463,12 @@ class DdpState:
         would turn an exception in a future into a RuntimeError with its text."""
         jobs, self._jobs = self._jobs, []
         for job in jobs:
-            job.done.wait()
+            self._waiting.time(job.done.wait)
         for job in jobs:
             if job.error is not None:
                 raise job.error
         assert self._peers is not None
-        self._peers.flush()
+        self._waiting.time(self._peers.flush)
         self._steps += 1
         peers, buckets = self._peers, self._buckets
         self._fit.look(lambda: peers.encoders(buckets.values()))

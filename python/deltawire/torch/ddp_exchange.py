@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import weakref
 from typing import Any, Callable, Iterable
 
 import torch
@@ -22,6 +23,7 @@ from deltawire.torch.ddp_layout import Layout
 from deltawire.torch.ddp_traffic import Traffic
 from deltawire.torch.ends import of_encoder
 from deltawire.torch.gloo_groups import group_of_ours
+from deltawire.torch.report import Seconds
 
 GATHER_WORLD = 2  # the largest number of ranks for which "auto" means "gather"
 ALIGNMENT = 64  # elements; so that parts begin at the beginning of a group
@@ -52,13 +54,15 @@ class Peers:
         self._meeting = meeting
         self._group = group_of_ours(meeting) if self.world > 1 else None
         self._numbers = itertools.count()
-        self._traffic = Traffic()
+        self._traffic, self.wire = Traffic(), Seconds()
+        self._exchanges: "weakref.WeakSet[Any]" = weakref.WeakSet()
+        self._codec_s = 0.0  # of exchanges that are forgotten
 
     def others(self) -> "list[int]":
         return [rank for rank in range(self.world) if rank != self.rank]
 
     def hop(self) -> Hop:
-        return Hop(self._group, self._meeting.ranks, self.rank)
+        return Hop(self._group, self._meeting.ranks, self.rank, self.wire)
 
     def number(self) -> int:
         """The number of a hop of an exchange, for its tags. All ranks process buckets in one order;
@@ -73,7 +77,9 @@ class Peers:
         elements = layout.elements()
         by_parts = not gathers(self.way, self.world)
         kind = Parts if by_parts and can_be_cut(elements, self.world) else Gather
-        return kind(self, layout.digest, torch.empty(elements, dtype=dtype, device="cpu"))
+        made = kind(self, layout.digest, torch.empty(elements, dtype=dtype, device="cpu"))
+        self._exchanges.add(made)
+        return made
 
     def places(self, config: Config, key: "tuple[int, int]", visit: int) -> int:
         """What randk and cocktail draw places from (Encoder.encode): the same number on all ranks
@@ -85,6 +91,11 @@ class Peers:
         return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little") | 1
 
     def traffic(self) -> Traffic:
+        try:
+            now = [codec_seconds(exchange) for exchange in list(self._exchanges)]
+            self._traffic.codec_seconds = self._codec_s + sum(now)
+        except DeltawireError:
+            pass  # another thread is encoding: the last sum stays
         return self._traffic
 
     def states(self, exchanges: "list[Any]") -> "list[dict[str, torch.Tensor]]":
@@ -100,7 +111,9 @@ class Peers:
         """Does nothing: gloo has sent what it was given when a collective has ended."""
 
     def forget(self, exchange: Any) -> None:
-        """Does nothing: the state ends with the exchange."""
+        """Counts the exchange, with which its state ends."""
+        self._exchanges.discard(exchange)
+        self._codec_s += codec_seconds(exchange)
 
     def begin_loading(self) -> None:
         """Does nothing: loaded states are those of new exchanges."""
@@ -109,6 +122,11 @@ class Peers:
 
     def close(self) -> None:
         """Does nothing: the process groups are torch's."""
+
+
+def codec_seconds(exchange: Any) -> float:
+    """The time inside the encode and decode of an exchange that is not under way."""
+    return sum(end.counters().busy_ns for end in exchange.ends().values()) * 1e-9
 
 
 class Room:

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from deltawire.errors import Status, fail
+from deltawire.torch.report import Seconds
 from deltawire.torch.waits import Wait
 
 LENGTH_BYTES = 8
@@ -23,11 +24,11 @@ class Hop:
     buffers for the next one.
 
     group: a process group of ours with the backend gloo. ranks: its global ranks; here: this rank's
-    place among them.
+    place among them. wire: the time in which a hop waits for messages to arrive and to leave.
     """
 
-    def __init__(self, group: Any, ranks: "list[int]", here: int) -> None:
-        self._group, self._ranks = group, ranks
+    def __init__(self, group: Any, ranks: "list[int]", here: int, wire: Seconds) -> None:
+        self._group, self._ranks, self._wire = group, ranks, wire
         self.others = [rank for rank in range(len(ranks)) if rank != here]
         self._lengths = {rank: _bytes(LENGTH_BYTES).view(torch.int64) for rank in self.others}
         self._rooms = {rank: _bytes(0) for rank in self.others}
@@ -47,7 +48,7 @@ class Hop:
     def expect(self) -> None:
         """Waits for the lengths of all ranks, and begins to receive their frames."""
         for rank, heard in self._heard.items():
-            heard.end()
+            self._wire.time(heard.end)
             length = int(self._lengths[rank])
             if not 0 < length <= self._longest:
                 fail(
@@ -63,13 +64,13 @@ class Hop:
     def take(self, rank: int) -> torch.Tensor:
         """Waits for the frame of a rank."""
         wait, frame = self._arriving[rank]
-        wait.end()
+        self._wire.time(wait.end)
         return frame
 
     def end(self) -> None:
         """Waits until all frames of this rank are sent."""
         for wait, _ in self._sends:
-            wait.end()
+            self._wire.time(wait.end)
         self._sends = []
 
     def _send(self, data: torch.Tensor, rank: int, tag: int) -> None:

@@ -16,6 +16,7 @@ from deltawire.torch.carrier_sums import More, Sums
 from deltawire.torch.ddp_agree import Meeting
 from deltawire.torch.ddp_layout import Layout
 from deltawire.torch.ddp_traffic import Traffic
+from deltawire.torch.report import Seconds
 
 
 class _Counted:
@@ -54,7 +55,7 @@ class LinkedPeers:
         self._loaded: "list[bytes]" = []  # the pieces of the state that was loaded
         self._loading: "list[bytes]" = []
         self._spoils, self._life = False, Life.now
-        self._last = Traffic()
+        self._last, self.wire = Traffic(), Seconds()
 
     def exchange(self, layout: Layout, dtype: torch.dtype) -> "Summed":
         return Summed(self, layout.digest)
@@ -64,6 +65,7 @@ class LinkedPeers:
             counted, codecs = self.sums.group.counters(), self.sums.group.codecs()
             frames = sum(one.frames for one in codecs)
             self._last = Traffic(frames, counted.encoded_bytes, counted.sent_bytes)
+            self._last.codec_seconds = counted.codec_ns * 1e-9
         return self._last
 
     def states(self, exchanges: "list[Summed]") -> "list[dict[str, torch.Tensor]]":
@@ -75,8 +77,11 @@ class LinkedPeers:
         counted = self.sums.group.codecs() if self.sums.group._open else ()
         return [_Counted(config, one) for config, one in zip(self._used, counted)]
 
+    def finish(self, operation: Any) -> None:
+        self.wire.time(self.sums.finish, operation)
+
     def flush(self) -> None:
-        self.sums.flush()
+        self.wire.time(self.sums.flush)
 
     def forget(self, exchange: "Summed") -> None:
         self.sums.group.forget(exchange.slot)
@@ -122,7 +127,7 @@ class Summed:
         job.work = self._peers.sums.start("all_reduce", self.slot, job.x, job.x, True)
 
     def receive(self, job: Any) -> None:
-        self._peers.sums.finish(job.work)
+        self._peers.finish(job.work)
 
     def finish(self, job: Any) -> None:
         """Does nothing: the group has done all hops."""

@@ -10,7 +10,10 @@ class Traffic:
 
     frames, frame_bytes: the number and the size of the frames. sent_bytes: their size, with what
     goes before each, counted as often as it was sent.
+    codec_seconds: the time inside encode and decode.
     """
+
+    codec_seconds = 0.0
 
     def __init__(self, frames: int = 0, frame_bytes: int = 0, sent_bytes: int = 0) -> None:
         self.frames, self.frame_bytes, self.sent_bytes = frames, frame_bytes, sent_bytes

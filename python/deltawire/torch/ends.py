@@ -160,6 +160,7 @@ class Ends:
             **{name: sum(getattr(c, name) for c in counters) for name in names},
             "keys_held": max((c.keys_held for c in keyed), default=0),
             "state_bytes": sum(c.state_bytes for c in keyed),
+            "codec_seconds": sum(c.busy_ns for c in counters) * 1e-9,
         }
         hits = sum(c.delta_entries + c.skipped_entries for c in keyed)
         visits = hits + sum(c.key_entries for c in keyed)

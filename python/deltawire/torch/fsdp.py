@@ -17,7 +17,7 @@ from deltawire.config import Config
 from deltawire.errors import DeltawireError, Status, fail, refuse
 from deltawire.owner import Life
 from deltawire.threads import pool_of
-from deltawire.torch import address, ddp_saved, processes, tensors
+from deltawire.torch import address, ddp_saved, processes, report, tensors
 from deltawire.torch.agreement import group_of, timeout_of
 from deltawire.torch.carrier_sums import More
 from deltawire.torch.ddp_agree import Meeting
@@ -112,17 +112,21 @@ class FsdpState:
         self._to_flush = self._closed = False
         self._life = Life.now
         self._steps = self._calls = self._raw_bytes = 0
+        self.waiting = report.Seconds()
         self._fit = Fit("gradients", "by this FsdpState")
         self._end = weakref.finalize(self, self._peers.close)
         for (_, module, _), one in zip(modules, made):
             module.set_custom_reduce_scatter(one)
 
-    def stats(self) -> "dict[str, int]":
+    def stats(self) -> "dict[str, Any]":
         """Returns statistics of this rank.
 
         steps: the number of backward passes that exchanged gradients. calls: of reduce-scatters.
         modules: the number of modules of which something was exchanged. raw_bytes, frames,
-        frame_bytes, sent_bytes: as in the stats of ddp_hook.
+        frame_bytes, sent_bytes: as in the stats of ddp_hook. codec_seconds: the time inside encode
+        and decode. wire_seconds: the time of waits for frames to arrive and to leave, over links
+        for the group. waiting_seconds: the time in which backward waited for reduce-scatters,
+        which is that of both and of what lies between.
         """
         processes.refuse_fork(self._life, "FsdpState")
         traffic = self._peers.traffic()
@@ -134,7 +138,21 @@ class FsdpState:
             "frames": traffic.frames,
             "frame_bytes": traffic.frame_bytes,
             "sent_bytes": traffic.sent_bytes,
+            "codec_seconds": traffic.codec_seconds,
+            "wire_seconds": self._peers.wire.sum,
+            "waiting_seconds": self.waiting.sum,
         }
+
+    def compression_report(self) -> str:
+        """Returns the sums of stats() as a table, to print."""
+        stats = self.stats()
+        row = {"config": self._codec.text, **stats}
+        return report.table(f"FSDP, {stats['steps']} steps", {"gradients": row})
+
+    def compression_scalars(self, prefix: str = "deltawire") -> "dict[str, float]":
+        """Returns stats() with names like "deltawire/fsdp/sent_bytes", for TensorBoard, W&B and the
+        like."""
+        return report.scalars(f"{prefix}/fsdp", self.stats())
 
     def compression_state_dict(self) -> "dict[str, Any]":
         """Returns the state of all modules on this rank, for torch.save. Call it on all ranks after
@@ -280,7 +298,7 @@ class FsdpState:
 
     def _end_backward(self) -> None:
         if self._to_flush:
-            self._peers.flush()
+            self.waiting.time(self._peers.flush)
             self._to_flush = False
             self._steps += 1
             self._fit.look(lambda: self._peers.encoders(self._held.values()))
@@ -329,7 +347,10 @@ class Gradients:
                 "set_force_sum_reduction_for_comms(True) of the module, or leave out "
                 "set_gradient_divide_factor",
             )
-        self._state.reduce(self.layout, input_tensor, output_tensor, op == dist.ReduceOp.AVG)
+        mean = op == dist.ReduceOp.AVG
+        self._state.waiting.time(
+            self._state.reduce, self.layout, input_tensor, output_tensor, mean
+        )
 
 
 def _all_of(layouts: "Iterable[Layout]") -> Layout:

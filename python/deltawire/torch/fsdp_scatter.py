@@ -21,7 +21,9 @@ class ShardPeers(Peers):
     """Over a process group with the backend gloo."""
 
     def exchange(self, layout: Layout, dtype: torch.dtype) -> "Scatter":
-        return Scatter(self, layout.digest, layout.elements() // self.world, dtype)
+        made = Scatter(self, layout.digest, layout.elements() // self.world, dtype)
+        self._exchanges.add(made)
+        return made
 
 
 class Scatter(Split):
@@ -60,7 +62,7 @@ class SummedPart(Summed):
         if padded != size:
             whole, part = x.new_zeros(world * padded), out.new_empty(padded)
             whole.view(world, padded)[:, :size].copy_(x.view(world, size))
-        sums = self._peers.sums
-        sums.finish(sums.start("reduce_scatter", self.slot, whole, part, mean))
+        work = self._peers.sums.start("reduce_scatter", self.slot, whole, part, mean)
+        self._peers.finish(work)
         if part is not out:
             out.copy_(part[:size])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from deltawire.errors import DeltawireError, Status
+from deltawire.torch.report import Seconds
 
 
 class Lane:
@@ -12,12 +13,14 @@ class Lane:
 
     me, other: the indices of this stage and the neighbouring stage.
     survives: whether the lane still works after a step that failed.
+    sending, waiting: the time in which this rank sent, and waited for messages.
     """
 
     survives = True
 
     def __init__(self, me: int, other: int) -> None:
         self.me, self.other = me, other
+        self.sending, self.waiting = Seconds(), Seconds()
 
     def send(self, data: bytearray, waits: bool = True) -> None:
         """Sends a message, without waiting for the neighbour.

@@ -16,7 +16,7 @@ from torch.distributed import pipelining
 
 from deltawire.errors import refuse
 from deltawire.profile import Profile
-from deltawire.torch import ids, torch_stage
+from deltawire.torch import ids, report, torch_stage
 from deltawire.torch.compression import Compression
 from deltawire.torch.options import Options
 
@@ -47,9 +47,26 @@ class Added:
             samples with ids, and how entries were coded. hit_rate: the fraction of delta and
             skipped entries among these and key entries.
         poisoned_groups: the number of groups that contained NaN or infinity.
-        keys_held, state_bytes: the number of ids with state, and the memory that it takes."""
+        keys_held, state_bytes: the number of ids with state, and the memory that it takes.
+        codec_seconds: the time inside encode or decode.
+        wire_seconds: of what is sent, the time in which this rank handed messages over, and waited
+            at the end of a step until they had left.
+        waiting_seconds: of what is received, the time in which this rank waited for messages: for
+            the network, or for the other stage to compute."""
         with self._ours() as compression:
             return compression.stats()
+
+    def compression_report(self: Any) -> str:
+        """Returns the sums of compression_stats() as a table, to print."""
+        stats = self.compression_stats()
+        ways = {name: its for name, its in stats.items() if isinstance(its, dict)}
+        return report.table(f"stage {stats['stage']}, {stats['steps']} steps", ways)
+
+    def compression_scalars(self: Any, prefix: str = "deltawire") -> "dict[str, float]":
+        """Returns the numbers of compression_stats() in a flat dictionary, for TensorBoard, W&B and
+        the like: "deltawire/stage0/forward_sent/hit_rate" and so on."""
+        stats = self.compression_stats()
+        return report.scalars(f"{prefix}/stage{stats.pop('stage')}", stats)
 
     def compression_state_dict(self: Any) -> "dict[str, Any]":
         """Returns the compression state of this stage, for torch.save. Call it on all ranks, after
@@ -305,8 +322,8 @@ def compress_stage(
         profiles.
 
     Returns the same stage. Its class is now a subclass of what it was, with the additional methods
-    compression_stats, compression_state_dict, load_compression_state_dict, reset_compression and
-    close_compression.
+    compression_stats, compression_report, compression_scalars, compression_state_dict,
+    load_compression_state_dict, reset_compression and close_compression.
     Errors: CONFIG, ARGUMENT (the stage is already compressed, or has run a step).
     """
     if hasattr(stage, "_compression"):

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -369,3 +370,27 @@ def test_gradients_without_a_bucket_are_refused():
     state, hook = deltawire.torch.ddp_hook("delta:bits=4")
     with pytest.raises(deltawire.DeltawireError, match="optimize_ddp"):
         hook(state, (torch.zeros(3), torch.zeros(3)))
+
+
+def rank_that_counts_time(rank, world, exchange):
+    """Rank 1 is late in each step. Returns the statistics, the report and the scalars."""
+    model, state = compressed(small_model(), "direct:bits=4", exchange)
+    begun = state.stats()
+    assert begun["codec_seconds"] == begun["wire_seconds"] == begun["waiting_seconds"] == 0
+    for number in range(3):
+        x, y = batch_of(rank, number)
+        loss = (model(x) - y).square().mean()
+        time.sleep(0.4 * rank)
+        loss.backward()
+    return state.stats(), state.compression_report(), state.compression_scalars()
+
+
+@pytest.mark.parametrize("exchange", ["gather", "parts", "links"])
+def test_times_of_a_hook_and_its_report(exchange):
+    stats, text, flat = results(2, rank_that_counts_time, exchange)[0]
+    assert stats["codec_seconds"] > 0
+    assert stats["wire_seconds"] > 0.4 and stats["waiting_seconds"] > 0.4  # of 1.2
+    head, row = text.splitlines()
+    assert head.startswith("hook, 3 steps") and row.startswith("gradients")
+    assert row.split()[3] == f"{stats['raw_bytes'] / stats['sent_bytes']:.1f}"
+    assert flat == {f"deltawire/ddp/{name}": value for name, value in stats.items()}

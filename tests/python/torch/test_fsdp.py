@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_fsdp.py - compress_fsdp: the bits of sums, the modes of FSDP2, state, and errors.
 import os
+import time
 import warnings
 
 import pytest
@@ -432,3 +433,25 @@ def test_only_parameters_that_are_trained_have_state(how):
     for names, bits in results(2, rank_of_adapted, how):
         assert [name.split(".")[-1] for name in names] == ["down", "up"]
         assert bits < 3.2
+
+
+# Statistics
+
+
+def rank_that_counts_time(rank, world, how):
+    """Rank 1 is late in each backward, in which no parameters are gathered."""
+    model = sharded(small_model(), reshard_after_forward=False)
+    state = deltawire.torch.compress_fsdp(model, **how)
+    for step in range(3):
+        loss = model(batch_of(rank, step)[0]).square().mean()
+        time.sleep(0.4 * rank)
+        loss.backward()
+    return state.stats(), state.compression_report(), state.compression_scalars()
+
+
+@pytest.mark.parametrize("how", [GROUP, LINKS])
+def test_times_of_reduce_scatters_and_their_report(how):
+    stats, text, flat = results(2, rank_that_counts_time, how)[0]
+    assert 0 < stats["codec_seconds"] and 0.4 < stats["wire_seconds"] < stats["waiting_seconds"]
+    assert text.startswith("FSDP, 3 steps") and text.splitlines()[1].startswith("gradients")
+    assert flat == {f"deltawire/fsdp/{name}": value for name, value in stats.items()}

@@ -2,6 +2,7 @@
 # test_stage.py - compressed stages: ids, evaluation, shapes, dtypes, carriers and mistakes.
 import copy
 import pickle
+import time
 import warnings
 
 import pytest
@@ -12,7 +13,7 @@ from torch.distributed.pipelining import microbatch
 import pipelines
 import small_gpt
 from deltawire import DeltawireError, Profile
-from deltawire.torch import compress_stage, tensors
+from deltawire.torch import compress_stage, report, tensors
 from pipelines import Pipe
 from ranks import Failed
 
@@ -401,6 +402,56 @@ def over_tls(rank, world):
 
 def test_links_encrypt(ranks):
     assert pipelines.last_losses([(one,) for one in ranks.run(2, over_tls)])
+
+
+# --- statistics --------------------------------------------------------------------------------
+
+PAUSE_S = 0.3
+
+
+class Slow(small_gpt.Stage):
+    def forward(self, x):
+        time.sleep(PAUSE_S if self.first else 0)
+        return super().forward(x)
+
+
+def timed(rank, world, carrier):
+    options = {"forward": "raw:f32", "carrier": carrier}
+    make = (lambda i: Slow(i, world)) if carrier == "group" else None
+    pipe = Pipe(rank, world, options=options, make=make)
+    (stage,), (x, y) = pipe.stages, small_gpt.samples(8, 32)
+    assert stage.compression_report().startswith(f"stage {rank}, 0 steps")
+    losses = [pipe.step(x, y, torch.arange(8)) for _ in range(2)]
+    assert rank == 0 or losses[1] < losses[0]
+    its = (stage.compression_stats, stage.compression_report)
+    return *(one() for one in its), stage.compression_scalars("run")
+
+
+def test_times_of_a_stage_that_waits_for_another_one(ranks):
+    _, (stats, _, _) = ranks.run(2, timed, "group")
+    assert stats["forward_received"]["waiting_seconds"] > PAUSE_S  # of 8 pauses
+    assert "waiting_seconds" not in stats["backward_sent"]
+    for way in ("forward_received", "backward_sent"):
+        assert 0 < stats[way]["codec_seconds"] < stats["forward_received"]["waiting_seconds"]
+
+
+def test_times_of_a_slow_network_and_its_report(ranks):
+    """128 kB of activations at 1 Mbit/s."""
+    stats, text, flat = ranks.run(2, timed, "shaped:rate=1mbit/tcp://127.0.0.1")[0]
+    forward, backward = stats["forward_sent"], stats["backward_received"]
+    assert forward["wire_seconds"] + backward["waiting_seconds"] > 0.5
+    assert forward["wire_seconds"] > 0 and "wire_seconds" not in backward
+    head, *rows = text.splitlines()
+    assert head.split() == ["stage", "0,", "2", "steps", *" ".join(report.TITLES).split()]
+    assert [row.split()[0] for row in rows] == ["forward_sent", "backward_received"]
+    assert len({row.index(word) for row, word in zip(rows, ("raw:f32", "direct"))}) == 1
+    cells = rows[0].split()
+    assert cells[1:5] == ["0.13", "0.13", "1.0", "-"] and cells[7:] == ["-", "raw:f32"], rows
+    assert rows[1].split()[6] == "-"
+    assert flat["run/stage0/steps"] == 2
+    assert flat["run/stage0/forward_sent/message_bytes"] == forward["message_bytes"]
+    assert all(type(value) in (int, float) for value in flat.values())
+    assert len(flat) == 1 + len(forward) - 1 + len(backward) - 1  # but the texts of the configs
 
 
 # --- mistakes ----------------------------------------------------------------------------------
