@@ -53,14 +53,19 @@ def milliseconds(seconds: float, name: str) -> int:
 
 
 def watched(
-    call: Callable[[], Any], cancel: Callable[[], None], discard: Callable[[Any], None]
+    call: Callable[[], Any],
+    cancel: Callable[[], None],
+    discard: Callable[[Any], None],
+    look: Optional[Callable[[], None]] = None,
 ) -> Any:
     """Returns call(). In the main thread, which handles signals, call() runs in a helper thread.
 
     If an exception such as KeyboardInterrupt interrupts the wait, cancel() is called, which should
     make call() return soon. If call() still returns a value, the value is passed to discard(). If
-    call() has not returned after 50 ms, its thread is left running in the background."""
-    if threading.current_thread() is not threading.main_thread():
+    call() has not returned after 50 ms, its thread is left running in the background.
+
+    look: called while call() waits; what it raises interrupts the wait."""
+    if look is None and threading.current_thread() is not threading.main_thread():
         return call()
     lock, done = threading.Lock(), threading.Event()
     box: "dict[str, Any]" = {}
@@ -80,7 +85,9 @@ def watched(
     thread = threading.Thread(target=work, name="deltawire wait", daemon=True)
     try:
         thread.start()
-        done.wait()
+        while not done.wait(SLICE_S if look else None):
+            assert look is not None
+            look()
     except BaseException:
         cancel()
         done.wait(SLICE_S)

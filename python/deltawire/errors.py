@@ -47,7 +47,8 @@ class DeltawireError(RuntimeError):
     why: one sentence that names what is wrong and says what to do.
     reply: if a decoder rejected a frame, the answer for the encoder (a NACK) as bytes. Otherwise
         None.
-    rank: if a Group has failed, the rank that the error is about. Otherwise None.
+    rank: if a Group has failed, or a rank has refused to go on with deltawire.torch, the rank that
+        the error is about. Otherwise None.
     """
 
     rank: Optional[int] = None

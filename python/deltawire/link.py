@@ -61,6 +61,7 @@ class Link(Shared):
         max_message_bytes: int = 0,
         max_queued_bytes: int = 0,
         on_listening: Optional[Callable[[str], None]] = None,
+        _look: Optional[Callable[[], None]] = None,  # see watched
     ) -> None:
         super().__init__()
         if not isinstance(uri, str) or "\0" in uri:
@@ -97,6 +98,7 @@ class Link(Shared):
             lambda: _open(uri, options, kept),
             lambda: cancelled.__setitem__(0, 1),
             _close_now,
+            _look,
         )
         self._open = True
 

@@ -14,8 +14,10 @@ import threading
 import weakref
 from typing import Any, Callable, Optional
 
+from deltawire._waiting import SLICE_S
 from deltawire.errors import DeltawireError, Status
 from deltawire.link import Link
+from deltawire.torch.agreement import Words
 from deltawire.torch.lane import Lane
 from deltawire.torch.step_end import StepEnd
 
@@ -27,8 +29,8 @@ class LinkLane(Lane):
     """A lane over a link, which a background thread opens.
 
     uri: the address at which this rank listens. Used only if listens is True.
-    bound: called with the URI, including the port, as soon as this rank listens.
-    address: returns the URI to connect to if listens is False. It may wait.
+    words: carry the URI, including the port, from the stage that listens to the other one.
+    seen: turns this URI into the one to connect to.
     timeout: the maximum time in seconds to open the link, to send and to receive.
     options: more options of deltawire.Link.
     """
@@ -39,32 +41,34 @@ class LinkLane(Lane):
         other: int,
         uri: str,
         listens: bool,
-        bound: "Callable[[str], None]",
-        address: "Callable[[], str]",
+        words: Words,
+        seen: "Callable[[str], str]",
         end: StepEnd,
         timeout: float,
         options: "dict[str, Any]",
     ) -> None:
         super().__init__(me, other)
-        self._timeout, self._end = timeout, end
+        self._timeout, self._end, self._words = timeout, end, words
         self._out, self._in = (FORWARD, BACKWARD) if listens else (BACKWARD, FORWARD)
         self._link: Optional[Link] = None
         self._error: Optional[BaseException] = None
         self._closed = False
         made: "list[Link]" = []
-        options = {"open_timeout": timeout, **options}
+        options = {"open_timeout": timeout, "_look": words.look, **options}
 
         def open_it() -> None:
             try:
                 if listens:
-                    made.append(Link(uri, True, on_listening=bound, **options))
+                    told = lambda at: words.tell("address", at)  # noqa: E731
+                    made.append(Link(uri, True, on_listening=told, **options))
                 else:
-                    made.append(Link(address(), **options))
+                    made.append(Link(seen(words.word_of("address", other)), **options))
                 self._link = made[0]
                 if self._closed:
                     _close(made)
             except BaseException as error:  # raised in the first call that needs the link
                 self._error = error
+                words.refuse(error)
 
         self._opening = threading.Thread(target=open_it, daemon=True, name="deltawire-link")
         self._opening.start()
@@ -73,8 +77,11 @@ class LinkLane(Lane):
 
     def _opened(self) -> Link:
         if self._link is None:
-            self._opening.join()
+            while self._opening.is_alive():
+                self._words.look()
+                self._opening.join(SLICE_S)
             if self._error is not None:
+                self._words.look()
                 error = self._error
                 status = getattr(error, "status", Status["ADDRESS"])
                 raise DeltawireError(

@@ -53,12 +53,9 @@ class Sums:
             for other in range(len(meeting.ranks)):
                 mine = other == meeting.rank
                 self._links.append(None if mine else _opened(meeting, other, carrier, link))
+            meeting.hear("the links", None)  # a group would hear that a rank is gone, and not why
             self.renew()
-        except BaseException as error:
-            for other in range(meeting.rank + 1, len(meeting.ranks)):
-                # Those that wait for an address of this rank need not wait any longer.
-                if len(self._links) <= other:
-                    meeting.tell(_topic(meeting.rank, other), {"error": str(error)})
+        except BaseException:
             self.close()
             raise
 
@@ -139,20 +136,20 @@ def _topic(lower: int, higher: int) -> str:
 def _opened(meeting: Meeting, other: int, carrier: str, more: More) -> Link:
     """Opens the link to another rank."""
     given = more(other) if callable(more) else more or {}
-    options: "dict[str, Any]" = {"open_timeout": meeting.timeout, **given}
+    options: "dict[str, Any]" = {"open_timeout": meeting.timeout, "_look": meeting.look, **given}
     topic = _topic(min(other, meeting.rank), max(other, meeting.rank))
     try:
         if meeting.rank < other:
             uri = address.listening(carrier, other - meeting.rank - 1)
-            told = lambda at: meeting.tell(topic, {"uri": at})  # noqa: E731
+            told = lambda at: meeting.tell(topic, at)  # noqa: E731
             return Link(uri, True, on_listening=told, **options)
-        word = meeting.word_of(topic, other)
-        if "uri" not in word:
-            fail(Status["PEER"], f"rank {other} has failed: {word.get('error')}")
-        return Link(address.seen_here(word["uri"], carrier), **options)
+        uri = meeting.word_of(topic, other)
+        return Link(address.seen_here(uri, carrier), **options)
     except TypeError as error:
         refuse(f"link has an argument that deltawire.Link does not take ({error})")
     except DeltawireError as error:
+        if error is meeting.error:  # another rank refuses
+            raise
         fail(error.status, f"{topic} could not be opened: {error.why}", rank=other)
 
 

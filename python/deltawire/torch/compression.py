@@ -2,6 +2,8 @@
 # compression.py - Compression: what a compressed stage adds to torch's: ids, codecs, lanes, steps.
 from __future__ import annotations
 
+import base64
+import pickle
 import uuid
 import warnings
 from typing import Any, Optional
@@ -35,6 +37,7 @@ class Side:
     """A neighbouring stage on another rank: the lane to it, and the codecs of both directions.
 
     mark: identifies the state that was loaded, to compare it with the neighbour's. None: no state.
+    ready: what the neighbour has told before the first message between both.
     early: messages of this step that arrived before they were needed, by microbatch.
     places: with same_places, the elements that were sent of the activation of each microbatch.
     """
@@ -44,7 +47,7 @@ class Side:
         self.lane: Optional[Lane] = None
         self.mark: Optional[list] = None
         self.marks_compared = False
-        self.nonce: Optional[str] = None  # the neighbour's
+        self.ready: "Optional[dict[str, Any]]" = None
         self.early: "dict[int, Message]" = {}
         self.places: "dict[int, Places]" = {}
 
@@ -53,7 +56,7 @@ class Compression:
     """The compression of one stage, called by the overridden methods of the stage. It reads
     attributes of torch's stage but never calls its methods."""
 
-    def __init__(self, stage: Any, options: Options) -> None:
+    def __init__(self, stage: Any, options: Options, agreement: Agreement) -> None:
         self.stage, self.options, self._life = stage, options, Life.now
         self.step = 0
         self.ids: "dict[int, Optional[list[int]]]" = {}
@@ -70,8 +73,8 @@ class Compression:
                     f"{stage.num_stages - 2} send activations"
                 )
         self._end = StepEnd.of(self._group)
-        self.agreement = Agreement(self._group, stage.stage_index, stage.num_stages)
-        self.agreement.tell("options", self._agreed())
+        self.agreement = agreement
+        agreement.tell("options", self._agreed())
         self._telling: Optional[Wait] = None  # gives up the last step
         self.before: Optional[Side] = None  # None: on this rank, or not existing
         self.after: Optional[Side] = None
@@ -90,10 +93,12 @@ class Compression:
     # --- before the first step -----------------------------------------------------------------
 
     def start(self) -> None:
-        """Compares the options of all ranks. Called before torch prepares the stage."""
+        """Compares the options of all ranks. Called before torch prepares the schedule, because
+        there ranks wait for each other where they do not notice that one has refused."""
         if self._started:
             return
         self.agreement.compare(self._agreed())
+        self.agreement.meet(set(self.stage.stage_index_to_group_rank.values()))
         self.sides()
         if self.options.carrier == address.GROUP and self._counts_are_equal():
             # All ranks must make these groups together. Later, another rank could already wait for
@@ -117,6 +122,15 @@ class Compression:
             watch = Watch(options.dataset_size, "activations", f"forward by stage {index}")
             sender = Sender(*forward, to_after, options.profile_of(index))
             self.after = Side(index + 1, sender, Receiver(*backward), watch)
+
+    def tell_shapes(self, stage: int, shapes: Any) -> None:
+        """Tells a stage on another rank what torch has found out about shapes, once in a step."""
+        data = base64.b64encode(pickle.dumps(shapes)).decode()
+        self.agreement.tell(f"shapes for {stage} in step {self.step}", data)
+
+    def shapes_of(self, stage: int) -> Any:
+        what = f"shapes for {self.stage.stage_index} in step {self.step}"
+        return pickle.loads(base64.b64decode(self.agreement.word_of(what, stage)))
 
     def prepared(self, microbatches: int) -> None:
         """Makes the lanes. Called after torch has prepared the stage, when the shapes are known."""
@@ -170,15 +184,14 @@ class Compression:
         return carrier_group.wants_equal_counts(self._group) if asked is None else asked
 
     def _lane(self, side: Side, room: int, after: bool) -> Lane:
-        stage, other, hear = self.stage, side.other, self.agreement.hear
-        index = stage.stage_index
+        stage, other, index = self.stage, side.other, self.stage.stage_index
         boundary = index if after else index - 1
         if self.options.carrier != address.GROUP:
             timeout = timeout_of(self._group)
             return LinkLane(
                 *(index, other, address.listening(self.options.carrier), after),
-                lambda uri: self.agreement.tell("address", uri),
-                lambda: address.seen_here(hear(other, "address"), self.options.carrier),
+                self.agreement,
+                lambda uri: address.seen_here(uri, self.options.carrier),
                 *(self._end, timeout, self.options.link),
             )
         base = carrier_group.TAGS + ((self.agreement.pipeline * 1024 + boundary) << 2)
@@ -187,7 +200,7 @@ class Compression:
         theirs = "before" if after else "after"
         common = (
             *(index, other, self._group, rank, tags, room),
-            lambda: hear(other, "ready")["rooms"][theirs],
+            lambda: self._ready_of(side)["rooms"][theirs],
         )
         if self._counts_are_equal():
             device = tensors_of.device_for(self._group)
@@ -220,6 +233,9 @@ class Compression:
                 side.early.clear()
                 side.places.clear()
         self._end.begin(self)
+        self.agreement.go_on()
+        with self.agreement.refusing():
+            self.start()
 
     def _recover(self) -> None:
         """Makes the next step possible after one that failed."""
@@ -240,6 +256,9 @@ class Compression:
             if side and not self._failed:
                 side.watch.look(side.sender, evaluates)
 
+    def _sides(self) -> "list[Side]":
+        return [side for side in (self.before, self.after) if side]
+
     def _count(self) -> None:
         sides = bool(self.before) + bool(self.after)
         ways = 2 if self.stage.has_backward else 1
@@ -253,6 +272,8 @@ class Compression:
         if self._failed or not processes.is_ours(self._life):
             return
         self._failed = True
+        if not self._started or any(side.ready is None for side in self._sides()):
+            self.agreement.refuse(error)
         self._end.drop(self)
         why = getattr(error, "why", None) or f"{type(error).__name__}: {error}"
         why = why.rpartition(STOPPED)[2]  # the first error, not the chain of stages that passed it
@@ -265,12 +286,13 @@ class Compression:
             self._telling.done.wait(SLICE_S)
 
     def _tell(self, data: bytearray) -> None:
-        for side in (self.before, self.after):
-            if side and side.lane:
-                try:
+        for side in self._sides():
+            try:
+                # A neighbour that is not ready yet will notice that this rank refuses.
+                if side.lane and (side.ready or self.agreement.has_told("ready", side.other)):
                     side.lane.send(bytearray(data), waits=False)
-                except (DeltawireError, RuntimeError):
-                    pass  # the neighbour cannot be reached any more
+            except (DeltawireError, RuntimeError):
+                pass  # the neighbour cannot be reached any more
 
     # --- ids -----------------------------------------------------------------------------------
 
@@ -355,14 +377,21 @@ class Compression:
         )
         return None if in_frames else ids
 
+    def _ready_of(self, side: Side) -> "dict[str, Any]":
+        """Waits until a neighbour is ready. After that its lane tells if it cannot go on."""
+        if side.ready is None:
+            ready = self.agreement.word_of("ready", side.other)
+            self.agreement.wait_out(side.other)
+            side.ready = ready
+        return side.ready
+
     def _compare_marks(self, side: Side) -> None:
         """Before the first message, checks that both ends have loaded states of the same step. If
         not, discards the state of the sender."""
         if side.marks_compared:
             return
+        theirs = self._ready_of(side)
         side.marks_compared = True
-        theirs = self.agreement.hear(side.other, "ready")
-        side.nonce = theirs["nonce"]
         if theirs["mark_before" if side is self.after else "mark_after"] == side.mark:
             return
         side.sender.reset()
@@ -409,6 +438,7 @@ class Compression:
 
     def _next(self, side: Side, microbatch: int) -> "tuple[Message, int]":
         assert side.lane is not None
+        self._ready_of(side)
         while microbatch not in side.early:
             data = side.lane.waiting.time(side.lane.take)
             came = message.unpack(data)
@@ -463,9 +493,7 @@ class Compression:
             if side:
                 side.sender.begin(self._failed)  # the profile that the next step will have
         if self.before and self._ready:
-            # Read only once, because the store may have ended with a rank that died.
-            ready = self.before.nonce or self.agreement.hear(self.before.other, "ready")["nonce"]
-            marks["before"] = self._mark(ready)
+            marks["before"] = self._mark(self._ready_of(self.before)["nonce"])
         if self.after and self._ready:
             marks["after"] = self._mark(self._nonce)
         return {
@@ -503,6 +531,16 @@ class Compression:
 
     def load(self, saved: "dict[str, Any]") -> None:
         self._refuse_closed()
+        if self._ready:
+            fail(
+                Status["ARGUMENT"],
+                "the stage has already run a step: load the compression state before the first one",
+            )
+        self.agreement.go_on()
+        with self.agreement.refusing():
+            self._load(saved)
+
+    def _load(self, saved: "dict[str, Any]") -> None:
         stage = self.stage
         here = (stage.stage_index, stage.num_stages)
         there = (saved.get("stage_index"), saved.get("num_stages"))
@@ -511,11 +549,6 @@ class Compression:
                 Status["MISMATCH"],
                 f"this compression state was saved by stage {there[0]} of {there[1]}, but this is "
                 f"stage {here[0]} of {here[1]}: load the state that this stage has saved",
-            )
-        if self._ready:
-            fail(
-                Status["ARGUMENT"],
-                "the stage has already run a step: load the compression state before the first one",
             )
         self.sides()
         ends = self._ends()

@@ -26,7 +26,6 @@ from deltawire.errors import DeltawireError, Status, refuse
 from deltawire.owner import Life
 from deltawire.threads import pool_of
 from deltawire.torch import address, ddp_saved, processes, report
-from deltawire.torch.agreement import group_of, timeout_of
 from deltawire.torch.carrier_sums import More
 from deltawire.torch.ddp_agree import Meeting
 from deltawire.torch.ddp_exchange import Peers, gathers
@@ -91,9 +90,13 @@ def ddp_hook(
     Errors: ARGUMENT, CONFIG, MISMATCH (the ranks differ), TIMEOUT, UNSUPPORTED; with an address
     those of deltawire.Link and deltawire.Group, whose rank is a rank of the process group.
     """
-    state = DdpState(codec, sums, exchange, model, process_group, threads, timeout, carrier, link)
-    if dist.is_available() and dist.is_initialized():
-        state._begin()
+    given = (codec, sums, exchange, model, process_group, threads, timeout, carrier, link)
+    if not (dist.is_available() and dist.is_initialized()):
+        return DdpState(*given), exchange_bucket
+    meeting = Meeting(_group_of(model, process_group), timeout, "ddp_hook")
+    with meeting.refusing():
+        state = DdpState(*given)
+        state._begin(meeting)
     return state, exchange_bucket
 
 
@@ -142,9 +145,7 @@ class DdpState:
         self._sums = self._codec if sums is None else of_flat(sums)
         self._way, self._threads = exchange, pool_of(threads) or 0
         self._timeout = timeout
-        if process_group is None and isinstance(model, DistributedDataParallel):
-            process_group = model.process_group
-        self._group = process_group
+        self._group = _group_of(model, process_group)
         self._names: Any = WeakIdKeyDictionary()
         self._named = model is not None
         self._complete = self._named  # whether the names of all parameters are known
@@ -252,7 +253,12 @@ class DdpState:
         if self._seen or self._steps:
             refuse("load the compression state before the first backward")
         if self._peers is None:
-            self._begin()
+            self._meet()
+        self._meeting.go_on()
+        with self._meeting.refusing():
+            self._load(state)
+
+    def _load(self, state: Dict[str, Any]) -> None:
         assert self._peers is not None
         ddp_saved.check(state, "ddp", self._same())
         self._peers.begin_loading()
@@ -302,17 +308,18 @@ class DdpState:
                 _check_dtype(stored(parameter)[1])
                 self._names[parameter] = name
 
-    def _begin(self) -> None:
+    def _meet(self) -> None:
+        meeting = Meeting(self._group, self._timeout, "ddp_hook")
+        with meeting.refusing():
+            self._begin(meeting)
+
+    def _begin(self, meeting: Meeting) -> None:
         """Compares the arguments with the other ranks, and makes the process groups."""
-        group = group_of(self._group)
-        ranks = dist.get_process_group_ranks(group)
-        rank = dist.get_rank(group)
-        if rank < 0:
-            refuse("this rank is not a member of process_group: call ddp_hook only on its members")
-        self._meeting = Meeting(ranks, rank, self._timeout or timeout_of(group))
+        self._meeting = meeting
         self._meeting.compare(
             "the beginning",
             {
+                "the function": "ddp_hook",
                 "the version of deltawire": deltawire.__version__,
                 "codec": self._codec.agreement,
                 "sums": self._sums.agreement,
@@ -327,7 +334,7 @@ class DdpState:
         if self._carrier == address.GROUP:
             self._peers = Peers(self._meeting, self._way, *configs, self._nonce)
         else:
-            hops = 1 if gathers(self._way, len(ranks)) else 2
+            hops = 1 if gathers(self._way, len(meeting.ranks)) else 2
             self._peers = LinkedPeers(self._meeting, self._carrier, self._link, *configs, hops)
         self._crew = Crew()
         self._end = weakref.finalize(self, _end, self._crew, self._peers)
@@ -336,7 +343,11 @@ class DdpState:
         self._refuse_unusable()
         end_expecting(self)
         if self._peers is None:
-            self._begin()
+            self._meet()
+        with self._meeting.refusing():
+            return self._take(bucket)
+
+    def _take(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         assert self._peers is not None
         if bucket.index() == 0:
             self._seen, self._jobs = [], []
@@ -364,6 +375,7 @@ class DdpState:
         if self._marks_compared:
             return
         self._marks_compared = True
+        self._meeting.go_on()
         assert self._peers is not None
         heard = self._meeting.hear("the compression states", [self._mark, self._peers.spoiled])
         marks, spoiled = [mark for mark, _ in heard], any(spoiled for _, spoiled in heard)
@@ -476,6 +488,12 @@ class DdpState:
         for gone in [digest for digest in self._buckets if digest not in self._seen]:
             del self._layouts[gone]
             self._peers.forget(self._buckets.pop(gone))
+
+
+def _group_of(model: Any, process_group: Any) -> Any:
+    if process_group is None and isinstance(model, DistributedDataParallel):
+        return model.process_group
+    return process_group
 
 
 def _end(crew: Crew, peers: Any) -> None:

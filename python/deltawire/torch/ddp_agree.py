@@ -7,36 +7,37 @@ more than it expects."""
 from __future__ import annotations
 
 import hashlib
-import json
-import time
 from typing import Any
 
 import torch.distributed as dist
 
-from deltawire.errors import DeltawireError, Status
+from deltawire.errors import DeltawireError, Status, refuse
+from deltawire.torch.agreement import Words, group_of, timeout_of
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds between two queries of the store
 
-
-class Meeting:
+class Meeting(Words):
     """Compares records of the ranks of one hook.
 
-    ranks: the global ranks, in the order of the hook's group. rank: the position of this rank.
-    timeout: the maximum time in seconds that a rank waits for the others.
-    function: the function that made the hook, for messages.
+    group: a process group; its ranks number the members. timeout: None: that of the group.
+    function: the function that makes the hook, for messages.
+    Errors: ARGUMENT (this rank is not in the group).
     """
 
-    def __init__(
-        self, ranks: "list[int]", rank: int, timeout: float, function: str = "ddp_hook"
-    ) -> None:
-        self.ranks, self.rank, self.timeout = ranks, rank, timeout
+    def __init__(self, group: Any, timeout: "float | None", function: str) -> None:
+        group = group_of(group)
+        self.ranks, self.rank = dist.get_process_group_ranks(group), dist.get_rank(group)
+        if self.rank < 0:
+            refuse(
+                f"this rank is not a member of process_group: call {function} only on its members"
+            )
         self.function = function
-        group = hashlib.sha256(repr(ranks).encode()).hexdigest()[:16]
+        digest = hashlib.sha256(repr(self.ranks).encode()).hexdigest()[:16]
+        place = f"deltawire/hooks/{digest}"
+        # The number of hooks that this rank has made or refused to make. All ranks make their hooks
+        # in the same order.
         store = dist.distributed_c10d._get_default_store()
-        store = dist.PrefixStore(f"deltawire/{function}/{group}/", store)
-        # The number of hooks that this rank has made. All ranks make their hooks in the same order.
-        number = store.add(f"hooks/{rank}", 1)
-        self._store = dist.PrefixStore(f"{number}/", store)
+        number = store.add(f"{place}/hooks/{self.rank}", 1)
+        super().__init__(f"{place}/{number}/", self.rank, self.rank, timeout or timeout_of(group))
 
     def compare(self, topic: str, record: "dict[str, str]", advice: str) -> None:
         """Waits for the records of all ranks on this topic, and compares them with this rank's.
@@ -56,29 +57,17 @@ class Meeting:
         ranks = range(len(self.ranks))
         return [word if rank == self.rank else self.word_of(topic, rank) for rank in ranks]
 
-    def tell(self, topic: str, word: Any) -> None:
-        """Tells all ranks a word on this topic, and does not wait. Any thread may call."""
-        self._store.set(f"{topic}/{self.rank}", json.dumps(word))
-
-    def word_of(self, topic: str, other: int) -> Any:
-        """Waits for the word of another rank on this topic. Errors: TIMEOUT."""
-        key, pause = f"{topic}/{other}", FIRST_PAUSE
-        deadline = time.monotonic() + self.timeout
-        while not self._store.check([key]):
-            if time.monotonic() > deadline:
-                raise DeltawireError(
-                    Status["TIMEOUT"],
-                    f"rank {self.ranks[other]} did not reach {topic} of {self.function} "
-                    f"within {self.timeout:g} seconds: call {self.function} on every rank, and run "
-                    "the same number of steps on all of them",
-                )
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
-        return json.loads(self._store.get(key))
+    def late(self, what: str, other: int, reason: str) -> DeltawireError:
+        return DeltawireError(
+            Status["TIMEOUT"],
+            f"rank {self.ranks[other]} did not reach {what} of {self.function} within "
+            f"{self.timeout:g} seconds: call {self.function} on every rank, and run the same "
+            f"number of steps on all of them{reason}",
+        )
 
 
 def _same(mine: Any, theirs: Any, rank: int, other: int, advice: str) -> None:
-    for name in sorted({*mine, *theirs}):
+    for name in {**mine, **theirs}:
         here, there = mine.get(name, "nothing"), theirs.get(name, "nothing")
         if here != there:
             raise DeltawireError(

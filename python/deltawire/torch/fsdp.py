@@ -18,7 +18,6 @@ from deltawire.errors import DeltawireError, Status, fail, refuse
 from deltawire.owner import Life
 from deltawire.threads import pool_of
 from deltawire.torch import address, ddp_saved, processes, report, tensors
-from deltawire.torch.agreement import group_of, timeout_of
 from deltawire.torch.carrier_sums import More
 from deltawire.torch.ddp_agree import Meeting
 from deltawire.torch.ddp_layout import Layout
@@ -76,21 +75,34 @@ class FsdpState:
         carrier: str,
         link: More,
     ) -> None:
+        self._meeting, modules = _meet(model, timeout)
+        with self._meeting.refusing():
+            self._begin(modules, codec, threads, timeout, carrier, link)
+        # FSDP gathers parameters in the first forward. There a rank would wait for one that refuses
+        # to load its state, without noticing that.
+        first = model.register_forward_pre_hook(lambda *_: self._meet_again(), prepend=True)
+        self._unhook = first.remove
+
+    def _begin(
+        self,
+        modules: "list[tuple[str, Any, Any]]",
+        codec: Union[str, Config],
+        threads: Any,
+        timeout: Optional[float],
+        carrier: str,
+        link: More,
+    ) -> None:
+        """Compares the arguments with the other ranks, and registers the reduce-scatters."""
         address.check(carrier)
         if carrier == address.GROUP and link is not None:
             refuse('link has arguments of links, but carrier is "group": give an address, too')
         if timeout is not None and not timeout > 0:
             refuse(f"timeout must be a number of seconds above 0, not {timeout!r}")
         self._codec, self._carrier = of_flat(codec), carrier
-        modules = _sharded(model)
-        group = group_of(_group_of([param_group for _, _, param_group in modules]))
-        ranks = dist.get_process_group_ranks(group)
-        self._meeting = Meeting(
-            ranks, dist.get_rank(group), timeout or timeout_of(group), "compress_fsdp"
-        )
         made = [Gradients(self, name, param_group) for name, _, param_group in modules]
         self._layouts = {one.layout.digest: one.layout for one in made}
         record = {
+            "the function": "compress_fsdp",
             "the version of deltawire": deltawire.__version__,
             "codec": self._codec.agreement,
             "carrier": address.kind(carrier),
@@ -117,6 +129,11 @@ class FsdpState:
         self._end = weakref.finalize(self, self._peers.close)
         for (_, module, _), one in zip(modules, made):
             module.set_custom_reduce_scatter(one)
+
+    def _meet_again(self) -> None:
+        self._unhook()
+        self._meeting.go_on()
+        self._meeting.hear("the first forward", None)
 
     def stats(self) -> "dict[str, Any]":
         """Returns statistics of this rank.
@@ -180,6 +197,11 @@ class FsdpState:
         self._refuse_unusable()
         if self._calls:
             refuse("load the compression state before the first backward")
+        self._meeting.go_on()
+        with self._meeting.refusing():
+            self._load(state)
+
+    def _load(self, state: "dict[str, Any]") -> None:
         ddp_saved.check(state, "fsdp", self._same())
         self._peers.begin_loading()
         read = ddp_saved.read_buckets(state, self._peers.exchange)
@@ -237,6 +259,7 @@ class FsdpState:
                 self._peers.forget(exchange)
         except BaseException as error:
             self._error = as_ours(error)
+            self._meeting.refuse(self._error)
             if not isinstance(error, Exception):
                 raise  # KeyboardInterrupt; the next backward raises _error
             raise self._error from error
@@ -272,6 +295,7 @@ class FsdpState:
 
     def _compare_marks(self) -> None:
         """Checks, before the first exchange, that all ranks have loaded states of the same step."""
+        self._meeting.go_on()
         heard = self._meeting.hear("the compression states", [self._mark, self._peers.spoiled])
         if any(mark != heard[0][0] for mark, _ in heard):
             warnings.warn(
@@ -355,6 +379,18 @@ class Gradients:
 
 def _all_of(layouts: "Iterable[Layout]") -> Layout:
     return Layout(one for layout in layouts for one in layout.parameters)
+
+
+def _meet(model: torch.nn.Module, timeout: Optional[float]) -> "tuple[Meeting, list[Any]]":
+    """Returns the meeting of the ranks over which a model is sharded, and its sharded modules."""
+    try:
+        modules = _sharded(model)
+        group = _group_of([param_group for _, _, param_group in modules])
+    except DeltawireError as error:
+        if dist.is_initialized():
+            Meeting(None, timeout, "compress_fsdp").refuse(error)
+        raise
+    return Meeting(group, timeout, "compress_fsdp"), modules
 
 
 def _sharded(model: torch.nn.Module) -> "list[tuple[str, Any, Any]]":

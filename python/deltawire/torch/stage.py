@@ -17,6 +17,7 @@ from torch.distributed import pipelining
 from deltawire.errors import refuse
 from deltawire.profile import Profile
 from deltawire.torch import ids, report, torch_stage
+from deltawire.torch.agreement import Agreement
 from deltawire.torch.compression import Compression
 from deltawire.torch.options import Options
 
@@ -136,7 +137,7 @@ class Overridden:
     def _prepare_forward_infra(
         self: Any, num_microbatches: int, args: Any, kwargs: Any = None, *rest: Any, **named: Any
     ) -> Any:
-        with self._step_of() as compression:
+        with self._step_of() as compression, compression.agreement.refusing():
             compression.start()
             kwargs = ids.take(kwargs)[0]
             made = self._torchs()._prepare_forward_infra(
@@ -144,6 +145,18 @@ class Overridden:
             )
             compression.prepared(num_microbatches)
             return made
+
+    def _prepare_backward_infra(self: Any, *args: Any, **named: Any) -> Any:
+        with self._step_of() as compression, compression.agreement.refusing():
+            return self._torchs()._prepare_backward_infra(*args, **named)
+
+    def _send_meta(self: Any, meta: Any, dst_stage: int) -> None:
+        """Sends shapes; torch 2.6 sends them elsewhere. torch would wait for the other rank without
+        noticing that a rank has refused."""
+        self._compression.tell_shapes(dst_stage, meta)
+
+    def _recv_meta(self: Any, src_stage: int) -> Any:
+        return self._compression.shapes_of(src_stage)
 
     def clear_runtime_states(self: Any) -> None:
         self._torchs().clear_runtime_states()
@@ -268,9 +281,11 @@ class PipelineStage(_PlainStage):
     keyword arguments."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
-        options = Options(**{name: named.pop(name, default) for name, default in DEFAULTS.items()})
+        given = {name: named.pop(name, default) for name, default in DEFAULTS.items()}
         super().__init__(*args, **named)
-        self._compression = Compression(self, options)
+        agreement = Agreement(self)
+        with agreement.refusing():
+            self._compression = Compression(self, Options(**given), agreement)
 
 
 def compress_stage(
@@ -332,26 +347,27 @@ def compress_stage(
         refuse(f"stage must be a PipelineStage of torch, not {type(stage).__name__}")
     if stage.args_recv_info:
         refuse("this stage has already run a step: compress it before its first step")
-    options = Options(
-        forward=forward,
-        backward=backward,
-        evaluate=evaluate,
-        carrier=carrier,
-        on_missing_ids=on_missing_ids,
-        threads=threads,
-        dataset_size=dataset_size,
-        equal_counts=equal_counts,
-        link=link,
-        same_places=same_places,
-        profiles=profiles,
-    )
-    plain = type(stage)
-    stage.__class__ = compressed(plain)
-    try:
-        stage._compression = Compression(stage, options)
-    except BaseException:
-        stage.__class__ = plain
-        raise
+    plain, agreement = type(stage), Agreement(stage)
+    with agreement.refusing():
+        options = Options(
+            forward=forward,
+            backward=backward,
+            evaluate=evaluate,
+            carrier=carrier,
+            on_missing_ids=on_missing_ids,
+            threads=threads,
+            dataset_size=dataset_size,
+            equal_counts=equal_counts,
+            link=link,
+            same_places=same_places,
+            profiles=profiles,
+        )
+        stage.__class__ = compressed(plain)
+        try:
+            stage._compression = Compression(stage, options, agreement)
+        except BaseException:
+            stage.__class__ = plain
+            raise
     return stage
 
 

@@ -150,10 +150,11 @@ def rank_that_cannot_open(rank, world, port):
 
 def test_a_link_that_cannot_be_opened():
     """Rank 2 waits for an address of rank 1, and learns why there is none."""
-    _, first, second = outcomes(3, rank_that_cannot_open, free_ports_in_a_row(2))
+    zeroth, first, second = outcomes(3, rank_that_cannot_open, free_ports_in_a_row(2))
     refused(first, "ADDRESS", "the link between ranks 1 and 2")
-    refused(second, "PEER", "ranks 1 and 2", "rank 1 has failed", "in use")
-    assert (first.rank, second.rank) == (2, 1)
+    for other in (zeroth, second):
+        refused(other, "ADDRESS", "ranks 1 and 2", "rank 1 of the group refused", "in use")
+    assert (zeroth.rank, first.rank, second.rank) == (1, 2, 1)
 
 
 def rank_of_options(rank, world, options):
