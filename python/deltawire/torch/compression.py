@@ -23,6 +23,7 @@ from deltawire.torch.agreement import Agreement, group_of, timeout_of
 from deltawire.torch.carrier_group import EqualCountsLane, GroupLane
 from deltawire.torch.carrier_link import LinkLane
 from deltawire.torch.ends import Receiver, Sender, bytes_for, places_of
+from deltawire.torch.gathered import own
 from deltawire.torch.lane import Lane
 from deltawire.torch.message import ABORT, WITH_IDS, Message
 from deltawire.torch.options import Options
@@ -538,7 +539,7 @@ class Compression:
             )
         self.agreement.go_on()
         with self.agreement.refusing():
-            self._load(saved)
+            self._load(own(saved))
 
     def _load(self, saved: "dict[str, Any]") -> None:
         stage = self.stage

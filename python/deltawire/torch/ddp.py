@@ -35,7 +35,8 @@ from deltawire.torch.ddp_sums import LinkedPeers
 from deltawire.torch.ddp_traffic import Traffic
 from deltawire.torch.ddp_worker import Crew, Job
 from deltawire.torch.ends import of_flat
-from deltawire.torch.watch import Fit, expect_calls, end_expecting
+from deltawire.torch.gathered import Gathered, own
+from deltawire.torch.watch import Fit, end_expecting, expect_calls
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 WAYS = ("auto", "gather", "parts")
@@ -112,7 +113,7 @@ def exchange_bucket(
     return state._exchange(bucket)
 
 
-class DdpState:
+class DdpState(Gathered):
     """The state of a communication hook, which ddp_hook makes for one model.
 
     Pickling keeps only the arguments of ddp_hook. An unpickled DdpState starts without state, in
@@ -242,9 +243,9 @@ class DdpState:
         return ddp_saved.whole("ddp", self._same(), mark, order)
 
     def load_compression_state_dict(self, state: Dict[str, Any]) -> None:
-        """Loads a state that compression_state_dict returned. Call it on all ranks, before the
-        first backward. If the ranks load states of different steps, or some load none, there is a
-        warning and all buckets begin with key frames.
+        """Loads what compression_state_dict or state_dict returned. Call it on all ranks, before
+        the first backward. If the ranks load states of different steps, or some load none, there is
+        a warning and all buckets begin with key frames.
 
         Errors: MISMATCH (a state of another world size, rank, codec, exchange or model; the model
         is checked in the first backward if model= was not given), FORMAT, CORRUPT, ARGUMENT (it is
@@ -256,7 +257,7 @@ class DdpState:
             self._meet()
         self._meeting.go_on()
         with self._meeting.refusing():
-            self._load(state)
+            self._load(own(state))
 
     def _load(self, state: Dict[str, Any]) -> None:
         assert self._peers is not None

@@ -24,6 +24,7 @@ from deltawire.torch.ddp_layout import Layout
 from deltawire.torch.ddp_worker import as_ours
 from deltawire.torch.ends import of_flat
 from deltawire.torch.fsdp_scatter import LinkedShardPeers, ShardPeers
+from deltawire.torch.gathered import Gathered, own
 from deltawire.torch.watch import Fit
 
 ADVICE = (
@@ -63,7 +64,7 @@ def compress_fsdp(
     return FsdpState(model, codec, threads, timeout, carrier, link)
 
 
-class FsdpState:
+class FsdpState(Gathered):
     """The state of the reduce-scatters of one model, which compress_fsdp makes."""
 
     def __init__(
@@ -188,9 +189,9 @@ class FsdpState:
         return ddp_saved.whole("fsdp", self._same(), mark, held)
 
     def load_compression_state_dict(self, state: "dict[str, Any]") -> None:
-        """Loads a state that compression_state_dict returned. Call it on all ranks, before the
-        first backward. If the ranks load states of different steps, or some load none, there is a
-        warning and all modules begin without state.
+        """Loads what compression_state_dict or state_dict returned. Call it on all ranks, before
+        the first backward. If the ranks load states of different steps, or some load none, there is
+        a warning and all modules begin without state.
 
         Errors: MISMATCH (another world size, rank, codec, carrier or model), FORMAT, CORRUPT,
         ARGUMENT (it is too late)."""
@@ -199,7 +200,7 @@ class FsdpState:
             refuse("load the compression state before the first backward")
         self._meeting.go_on()
         with self._meeting.refusing():
-            self._load(state)
+            self._load(own(state))
 
     def _load(self, state: "dict[str, Any]") -> None:
         ddp_saved.check(state, "fsdp", self._same())

@@ -19,10 +19,11 @@ from deltawire.profile import Profile
 from deltawire.torch import ids, report, torch_stage
 from deltawire.torch.agreement import Agreement
 from deltawire.torch.compression import Compression
+from deltawire.torch.gathered import Gathered
 from deltawire.torch.options import Options
 
 
-class Added:
+class Added(Gathered):
     """The methods that a compressed stage has besides those of torch's class."""
 
     _compression: Optional[Compression] = None
@@ -76,9 +77,9 @@ class Added:
             return compression.save()
 
     def load_compression_state_dict(self: Any, state: "dict[str, Any]") -> None:
-        """Restores a state that compression_state_dict returned. Call it on all ranks, after the
-        schedule is made and before its first step. If only some ranks restore their state, there is
-        a warning and all ids start without state.
+        """Restores what compression_state_dict or state_dict returned. Call it on all ranks, after
+        the schedule is made and before its first step. If only some ranks restore their state,
+        there is a warning and all ids start without state.
 
         Errors: MISMATCH (saved by another stage or with another config), ARGUMENT (after the first
         step), CORRUPT, LIMIT."""
@@ -252,7 +253,7 @@ def compressed(plain: type) -> type:
     """Returns the compressed subclass of one of torch's stage classes."""
     if plain not in _classes:
         own = ("__dict__", "__weakref__", "__doc__", "__qualname__")
-        methods = {**vars(Added), **vars(Overridden)}
+        methods = {**vars(Gathered), **vars(Added), **vars(Overridden)}
         body = {name: what for name, what in methods.items() if name not in own}
         made: Any = type("Compressed" + plain.__name__, (plain,), body)
         made._compressed_class = made
@@ -338,7 +339,8 @@ def compress_stage(
 
     Returns the same stage. Its class is now a subclass of what it was, with the additional methods
     compression_stats, compression_report, compression_scalars, compression_state_dict,
-    load_compression_state_dict, reset_compression and close_compression.
+    load_compression_state_dict, state_dict, load_state_dict, gathered_state_dict, reset_compression
+    and close_compression.
     Errors: CONFIG, ARGUMENT (the stage is already compressed, or has run a step).
     """
     if hasattr(stage, "_compression"):
