@@ -26,7 +26,7 @@ import torch.distributed as dist
 from deltawire.errors import DeltawireError, Status, fail
 from deltawire.torch import tensors
 from deltawire.torch.lane import Lane
-from deltawire.torch.message import LONG, Message, pack, unpack
+from deltawire.torch.message import LONG, LONG_BYTES, Message, pack, unpack
 from deltawire.torch.step_end import StepEnd
 from deltawire.torch.waits import Wait
 
@@ -75,19 +75,21 @@ class GroupLane(Lane):
         self._announced: Optional[Message] = None
         self._long: "Optional[tuple[Wait, bytearray]]" = None
 
-    def send(self, data: bytearray, waits: bool = True) -> None:
+    def send(self, data: bytearray, waits: bool = True) -> int:
         if self._their_room is None:
             self._their_room = self._ask_room()
         if len(data) <= self._their_room:
             self._isend(data, self._tag_out, waits)
-            return
+            return len(data)
         self._longest = max(self._longest, len(data))
         announced = Message(
             LONG, 0, 0, length=len(data), number=self._longs_sent, largest=self._longest
         )
-        self._isend(pack(announced), self._tag_out)
+        told = pack(announced)
+        self._isend(told, self._tag_out)
         self._longs_sent += 1
         self._isend(data, self._tag_out + 1)
+        return len(told) + len(data)
 
     def _isend(self, data: bytearray, tag: int, waits: bool = True) -> None:
         tensor = tensors.of_buffer(data)
@@ -131,9 +133,11 @@ class GroupLane(Lane):
                 self._posted.popleft()
                 raise
             self._posted.popleft()
+            self.added = 0
             if data[4] != LONG:
                 return data
-            self._announced = unpack(data[:64])
+            self._announced = unpack(data[:LONG_BYTES])
+            self.added = LONG_BYTES
         try:
             while self._longs_taken < self._announced.number:  # announced by damaged messages
                 self._take_long(self._announced.largest)
@@ -173,6 +177,7 @@ class EqualCountsLane(GroupLane):
     """
 
     survives = False
+    added = 16
 
     def __init__(self, *args: Any, device: torch.device, my_rank: int) -> None:
         super().__init__(*args)
@@ -183,7 +188,7 @@ class EqualCountsLane(GroupLane):
         self._waiting = 0
         self.inbox: "collections.deque[bytearray]" = collections.deque()
 
-    def send(self, data: bytearray, waits: bool = True) -> None:
+    def send(self, data: bytearray, waits: bool = True) -> int:
         for part in (_with_digest(len(data)), tensors.of_buffer(data)):
             part = part.to(self._device)
             try:
@@ -191,6 +196,7 @@ class EqualCountsLane(GroupLane):
             except RuntimeError as error:
                 self.lost(error)
             self._keep(work, part, waits)
+        return self.added + len(data)
 
     def post(self) -> None:
         self._waiting += 1

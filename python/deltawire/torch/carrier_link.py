@@ -92,7 +92,7 @@ class LinkLane(Lane):
         assert self._link is not None
         return self._link
 
-    def send(self, data: bytearray, waits: bool = True) -> None:
+    def send(self, data: bytearray, waits: bool = True) -> int:
         link = self._opened()
         try:
             link.send(self._out, data, timeout=self._timeout)
@@ -100,6 +100,7 @@ class LinkLane(Lane):
             self.lost(error)
         if waits:
             self._end.later(self._flush)
+        return len(data)
 
     def _flush(self) -> None:
         try:

@@ -29,7 +29,7 @@ from deltawire.torch.message import ABORT, WITH_IDS, Message
 from deltawire.torch.options import Options
 from deltawire.torch.step_end import StepEnd
 from deltawire.torch.waits import Wait
-from deltawire.torch.watch import Watch
+from deltawire.torch.watch import Exact, Watch
 
 STOPPED = "stopped the step because of this error: "
 
@@ -74,6 +74,7 @@ class Compression:
                     f"{stage.num_stages - 2} send activations"
                 )
         self._end = StepEnd.of(self._group)
+        self._exact = Exact(stage.stage_index)
         self.agreement = agreement
         agreement.tell("options", self._agreed())
         self._telling: Optional[Wait] = None  # gives up the last step
@@ -256,6 +257,8 @@ class Compression:
         for side in (self.before, self.after):
             if side and not self._failed:
                 side.watch.look(side.sender, evaluates)
+        if not self._failed:
+            self._exact.look(side.sender for side in (self.before, self.after) if side)
 
     def _sides(self) -> "list[Side]":
         return [side for side in (self.before, self.after) if side]
@@ -358,8 +361,7 @@ class Compression:
         told = self._told(side, parts, ids)
         data = message.pack(Message(kind, microbatch, self.step, told, parts))
         side.sender.messages += 1
-        side.sender.message_bytes += len(data)
-        side.lane.sending.time(side.lane.send, data)
+        side.sender.message_bytes += side.lane.sending.time(side.lane.send, data)
         self._count()
 
     def _keep_places(self, side: Side, microbatch: int, parts: Any, kind: int) -> None:
@@ -425,9 +427,7 @@ class Compression:
         return gradients
 
     def _take(self, side: Side, microbatch: int) -> "tuple[list[torch.Tensor], Any]":
-        came, length = self._next(side, microbatch)
-        side.receiver.messages += 1
-        side.receiver.message_bytes += length
+        came = self._next(side, microbatch)
         places = side.places.pop(microbatch, None) if side is self.after else None
         tensors, ids = side.receiver.tensors(came.parts, came.kind, places)
         if side is self.before:
@@ -437,7 +437,7 @@ class Compression:
         self._count()
         return tensors, ids if came.kind == WITH_IDS else None
 
-    def _next(self, side: Side, microbatch: int) -> "tuple[Message, int]":
+    def _next(self, side: Side, microbatch: int) -> Message:
         assert side.lane is not None
         self._ready_of(side)
         while microbatch not in side.early:
@@ -455,9 +455,10 @@ class Compression:
                     f"{self.stage.stage_index} is at step {self.step}: call the schedule equally "
                     "often on all ranks",
                 )
-            side.early[came.microbatch] = came
-        came = side.early.pop(microbatch)
-        return came, message.size_of(came)
+            side.receiver.messages += 1
+            side.receiver.message_bytes += side.lane.added + message.size_of(came)
+            side.early[came.microbatch] = came._replace(parts=side.receiver.recall(came.parts))
+        return side.early.pop(microbatch)
 
     # --- statistics and state ------------------------------------------------------------------
 

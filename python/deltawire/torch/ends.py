@@ -16,7 +16,8 @@ from deltawire.places import Places
 from deltawire.profile import Profile
 from deltawire.torch import tensors
 from deltawire.torch.fitting import Fitting
-from deltawire.torch.message import EXACT, FRAME, PROFILE, WITH_IDS, WITHOUT_IDS, Part
+from deltawire.torch.kept import Kept, Place
+from deltawire.torch.message import EXACT, FRAME, KEEP, PROFILE, SAME, WITH_IDS, WITHOUT_IDS, Part
 
 
 def without_replies(text: Any) -> Config:
@@ -110,7 +111,8 @@ class Ends:
         self._known: "list[Profile]" = []  # of those that messages have carried, the last ones
         self._made: "dict[tuple[str, int], Any]" = {}
         self.messages = self.message_bytes = self.frame_bytes = self.tensor_bytes = 0
-        self.exact_tensors = self.samples = self.profile_bytes = 0
+        self.exact_tensors = self.exact_bytes = self.samples = self.profile_bytes = 0
+        self.kept = Kept()
 
     def _end(self, kind: int, slot: int) -> Any:
         plain = kind == WITHOUT_IDS and self.plain is not None
@@ -155,6 +157,7 @@ class Ends:
             "frame_bytes": self.frame_bytes,
             "tensor_bytes": self.tensor_bytes,
             "exact_tensors": self.exact_tensors,
+            "exact_bytes": self.exact_bytes,
             "profile_bytes": self.profile_bytes,
             "samples": self.samples,
             **{name: sum(getattr(c, name) for c in counters) for name in names},
@@ -223,9 +226,12 @@ class Sender(Ends):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self.fitting = Fitting() if self.fits else None
+        self._unsure: "set[int]" = set()  # microbatches with KEEP of which no gradient has come
 
     def begin(self, failed: bool = False) -> None:
         """A step begins. failed: the one before did not end."""
+        if failed or self._unsure:  # a message that was lost may have carried them
+            self._forget()
         if self.fitting is None:
             return
         self._use(self.fitting.begins(failed))
@@ -235,8 +241,14 @@ class Sender(Ends):
     def came(self, microbatch: int, gradients: "Sequence[torch.Tensor]") -> None:
         """The gradients of tensors that were sent have arrived."""
         self._is_delivered = not self.profile_is_new
+        self._unsure.discard(microbatch)
         if self.fitting is not None and gradients and is_coded(gradients[0]):
             self.fitting.came(microbatch, tensors.samples(gradients[0]))
+
+    def _forget(self) -> None:
+        """What has travelled exactly travels again."""
+        self.kept.clear()
+        self._unsure.clear()
 
     def _use(self, profile: Optional[Profile]) -> None:
         if profile is not None:
@@ -274,7 +286,10 @@ class Sender(Ends):
             self._use(self.fitting.sends(microbatch, x, trains))
             if self.profile is not None and self.profile.channels != x.shape[-1]:
                 self._use_none()  # no row of x is finite
-        made = [self._part(slot, tensor, ids, kind, places) for slot, tensor in enumerate(given)]
+        made = [
+            self._part(slot, tensor, ids, kind, places, microbatch)
+            for slot, tensor in enumerate(given)
+        ]
         if self.profile is not None and self.profile_is_new and made:
             made.insert(0, self._profile_part(self.profile))
             self.profile_is_new = False
@@ -288,7 +303,13 @@ class Sender(Ends):
         return Part(PROFILE, tensors.DTYPES[torch.bfloat16], tuple(values.shape), data)
 
     def _part(
-        self, slot: int, tensor: torch.Tensor, ids: Any, kind: int, places: Optional[Places]
+        self,
+        slot: int,
+        tensor: torch.Tensor,
+        ids: Any,
+        kind: int,
+        places: Optional[Places],
+        microbatch: int,
     ) -> Part:
         shape = tuple(tensor.shape)
         dtype = tensors.DTYPES.get(tensor.dtype)
@@ -301,14 +322,26 @@ class Sender(Ends):
         coded = tensors.is_coded(tensor.dtype, shape) and (ids is None or shape[0] == len(ids))
         self.tensor_bytes += tensor.numel() * tensor.element_size()
         if not coded:
-            self.exact_tensors += 1
-            return Part(EXACT, dtype, shape, tensors.exact(tensor))
+            return self._exact_part((slot, dtype, shape), tensor, microbatch)
         x = tensors.samples(tensor)
         if places is not None:
             x = places.gather(x)
         frame = self._end(kind, slot).encode(x, ids, stateless=ids is None)
         self.frame_bytes += len(frame)
         return Part(FRAME, dtype, shape, frame)
+
+    def _exact_part(self, place: Place, tensor: torch.Tensor, microbatch: int) -> Part:
+        """A tensor that has gradients is none that could come again, so nobody keeps it."""
+        how, data = EXACT, tensors.exact(tensor)
+        if self.kept.get(place) == data:
+            how, data = SAME, self.kept.digest(place)
+        elif not tensor.requires_grad and Kept.takes(len(data)):
+            how = KEEP
+            self.kept.put(place, data)
+            self._unsure.add(microbatch)
+        self.exact_tensors += 1
+        self.exact_bytes += len(data)
+        return Part(how, *place[1:], data)
 
     def save(self) -> "dict[str, Any]":
         saved = super().save()
@@ -321,6 +354,7 @@ class Sender(Ends):
         fits = self.fits and "profile" in saved
         profile = Profile(saved["profile"].contiguous()) if fits else None
         super().load(saved)
+        self._forget()
         if profile is not None:
             self.fitting = Fitting(saved["steps"], profile.channels)
             self.use_profile(profile)
@@ -328,6 +362,7 @@ class Sender(Ends):
     def reset(self) -> None:
         """Discards all state: the next entry of every id is a key entry, and profiles are fitted
         from the beginning."""
+        self._forget()
         for end in self._made.values():
             end.reset()
         if self.fitting is not None:
@@ -355,11 +390,39 @@ class Receiver(Ends):
         return made, self.ids
 
     def learn(self, parts: "Sequence[Part]") -> None:
-        """Takes the profile that a message carries, when it arrives, because later messages, whose
-        frames have it, too, may be decoded before it. Errors: FORMAT."""
-        if not parts or parts[0].how != PROFILE or not self.fits:
-            return
-        part = parts[0]
+        """Takes what a message carries for later ones, when it arrives, because these may be
+        decoded before it. Errors: FORMAT."""
+        for place, part in self._placed(parts):
+            if part.how == KEEP and Kept.takes(len(part.data)):
+                self.kept.put(place, bytes(part.data))
+        if parts and parts[0].how == PROFILE and self.fits:
+            self._learn_profile(parts[0])
+
+    def recall(self, parts: "Sequence[Part]") -> "list[Part]":
+        """Returns the parts of a message that was learnt, with the tensors that do not travel
+        again. Errors: STATE."""
+        placed = self._placed(parts)
+        made = list(parts[: len(parts) - len(placed)])
+        for place, part in placed:
+            if part.how in (EXACT, KEEP, SAME):
+                self.exact_bytes += len(part.data)
+            if part.how == SAME:
+                held = self.kept.get(place)
+                if held is None or self.kept.digest(place) != part.data:
+                    fail(
+                        Status["STATE"],
+                        "a message refers to a tensor of an earlier one, which this rank does not "
+                        "have: call reset_compression() on all ranks",
+                    )
+                part = part._replace(data=memoryview(held))
+            made.append(part._replace(how=EXACT) if part.how in (KEEP, SAME) else part)
+        return made
+
+    def _placed(self, parts: "Sequence[Part]") -> "list[tuple[Place, Part]]":
+        sent = parts[1:] if parts and parts[0].how == PROFILE else parts
+        return [((slot, part.dtype, part.shape), part) for slot, part in enumerate(sent)]
+
+    def _learn_profile(self, part: Part) -> None:
         values = tensors.from_exact(part.dtype, part.shape, part.data)
         try:
             profile = None if values is None else Profile(values.float())
@@ -385,7 +448,7 @@ class Receiver(Ends):
             self.exact_tensors += 1
             whole = tensors.from_exact(part.dtype, part.shape, part.data)
             if whole is not None:
-                self.tensor_bytes += len(part.data)
+                self.tensor_bytes += whole.numel() * whole.element_size()
                 return whole
         dtype = tensors.OF_NUMBER.get(part.dtype)
         if part.how != FRAME or dtype is None or not tensors.is_coded(dtype, part.shape):

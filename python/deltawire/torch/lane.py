@@ -14,16 +14,19 @@ class Lane:
     me, other: the indices of this stage and the neighbouring stage.
     survives: whether the lane still works after a step that failed.
     sending, waiting: the time in which this rank sent, and waited for messages.
+    added: the bytes that came with the last message and are not of it.
     """
 
     survives = True
+    added = 0
 
     def __init__(self, me: int, other: int) -> None:
         self.me, self.other = me, other
         self.sending, self.waiting = Seconds(), Seconds()
 
-    def send(self, data: bytearray, waits: bool = True) -> None:
-        """Sends a message, without waiting for the neighbour.
+    def send(self, data: bytearray, waits: bool = True) -> int:
+        """Sends a message, without waiting for the neighbour. Returns the number of bytes that the
+        carrier was given.
 
         waits: whether the end of the step waits until the message has been sent."""
         raise NotImplementedError

@@ -4,13 +4,14 @@
 
 Numbers in parentheses are sizes in bytes:
 
-    header   magic "dwp3" (4), kind (1), 1 if ids follow, else 0 (1), number of tensors (2),
+    header   magic "dwp4" (4), kind (1), 1 if ids follow, else 0 (1), number of tensors (2),
              microbatch (4), step (8), digest of all bytes of the message but this digest and the
              frames, which have digests of their own (8)
     ids      only if the header says so: number of ids (4), each id (8)
-    tensor   FRAME, EXACT or PROFILE (1), dtype (1), number of dimensions (2), size of the data (8),
-             each dimension (4), data: a frame of deltawire, the uncompressed elements, or the
-             values of a profile, which frames of this and of later messages have
+    tensor   FRAME, EXACT, PROFILE, KEEP or SAME (1), dtype (1), number of dimensions (2), size of
+             the data (8), each dimension (4), data: a frame of deltawire; the elements, as
+             tensors.exact returns them; the values of a profile, which frames of this and of later
+             messages have; elements that the receiver keeps; the digest of what it keeps (8)
 
 After the header, two kinds of messages have something else instead: LONG has the length of the
 message that follows it (8), the number of LONG messages before it on the same lane (8) and the
@@ -25,10 +26,10 @@ from typing import Any, NamedTuple, NoReturn, Optional, Sequence
 
 from deltawire.errors import Status, fail
 
-FORMAT = 3
-MAGIC = b"dwp3"
+FORMAT = 4
+MAGIC = b"dwp4"
 WITH_IDS, WITHOUT_IDS, LONG, ABORT = 1, 2, 3, 4
-FRAME, EXACT, PROFILE = 1, 2, 3
+FRAME, EXACT, PROFILE, KEEP, SAME = 1, 2, 3, 4, 5
 PROFILE_BYTES = 6  # of a channel: a weight and two means
 NAMED_BYTES = 16  # by which a frame that names a profile is longer
 
@@ -37,6 +38,7 @@ _PART = struct.Struct("<BBHQ")
 _LONG = struct.Struct("<QQQ")
 _DIGEST = 8
 _START = _HEAD.size + _DIGEST
+LONG_BYTES = _START + _LONG.size
 SHORTEST_ROOM = 512  # enough for LONG, and for an ABORT, whose text is truncated if necessary
 
 

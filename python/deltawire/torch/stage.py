@@ -40,11 +40,13 @@ class Added(Gathered):
         forward_received, backward_sent, backward_received. These have the entries
 
         config: the text of the config.
-        messages, message_bytes: the messages, and their size, including frames, ids and headers.
+        messages, message_bytes: the messages, and their size, including frames, ids and headers:
+            all bytes that the carrier was given.
         frame_bytes: the size of the frames. tensor_bytes: the size of the tensors, uncompressed.
         profile_bytes: the size of the profiles of channels.
         exact_tensors: the number of tensors sent without compression, because no codec accepts
-            them: integers, or a first dimension that is not the number of samples.
+            them: integers, or a first dimension that is not the number of samples. exact_bytes:
+            their size in messages; one that has not changed since the last one travels only once.
         samples, key_entries, delta_entries, stateless_entries, skipped_entries: the number of
             samples with ids, and how entries were coded. hit_rate: the fraction of delta and
             skipped entries among these and key entries.

@@ -27,6 +27,8 @@ DTYPES = {
     torch.complex128: 12,
 }
 OF_NUMBER = {number: dtype for dtype, number in DTYPES.items()}
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_LOWEST = 8
 CODED = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 
 
@@ -73,20 +75,57 @@ def as_bytes(tensor: torch.Tensor) -> memoryview:
 
 
 def exact(tensor: torch.Tensor) -> bytes:
-    """Returns a copy of the elements, without compression."""
-    whole = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    """Returns the elements without loss: of bools a bit each, the first one lowest; of integers the
+    smallest one (8) and what the others are above it, in as many bytes as the largest difference
+    needs, if that is shorter; of all others, a copy. Integers are little-endian."""
+    whole = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().view(-1)
+    n, kind = len(whole), whole.dtype
+    if kind is torch.bool:
+        given = whole.view(torch.uint8).ne(0)  # memory may hold other numbers than 0 and 1
+        eights = torch.nn.functional.pad(given.view(torch.uint8), (0, -n % 8)).view(-1, 8)
+        whole = eights[:, 0].clone()
+        for i in range(1, 8):
+            whole |= eights[:, i] << i
+    elif n and kind in INTEGERS:
+        low, high = (int(end) for end in whole.aminmax())
+        width = max(1, ((high - low).bit_length() + 7) // 8)
+        if _LOWEST + n * width < n * kind.itemsize:
+            above = (whole - low).view(torch.uint8).view(n, kind.itemsize)
+            columns = above[:, :width].contiguous()
+            return low.to_bytes(_LOWEST, "little", signed=True) + bytes(as_bytes(columns))
     return bytes(as_bytes(whole))
 
 
 def from_exact(dtype: int, shape: "tuple[int, ...]", data: memoryview) -> Optional[torch.Tensor]:
-    """Makes a tensor of such a copy. Returns None if dtype, shape and size do not match."""
-    kind = OF_NUMBER.get(dtype)
-    if kind is None or math.prod(shape) * kind.itemsize != len(data):
+    """Makes a new tensor of what exact returned. Returns None if dtype, shape and size do not
+    match."""
+    kind, n = OF_NUMBER.get(dtype), math.prod(shape)
+    if kind is None:
         return None
-    made = torch.empty(shape, dtype=kind, device="cpu")
-    if len(data):
-        as_bytes(made)[:] = data
-    return made
+    if kind is torch.bool:
+        return _of_bits(shape, data) if len(data) == (n + 7) // 8 else None
+    if n * kind.itemsize == len(data):
+        made = torch.empty(shape, dtype=kind, device="cpu")
+        if len(data):
+            as_bytes(made)[:] = data
+        return made
+    width, left = divmod(len(data) - _LOWEST, n) if n else (0, 0)
+    if kind not in INTEGERS or left or width < 1 or len(data) > n * kind.itemsize:
+        return None
+    low, info = int.from_bytes(data[:_LOWEST], "little", signed=True), torch.iinfo(kind)
+    if not info.min <= low <= info.max:
+        return None
+    bytes_of_all = torch.zeros((n, kind.itemsize), dtype=torch.uint8, device="cpu")
+    bytes_of_all[:, :width] = of_buffer(bytearray(data[_LOWEST:])).view(n, width)
+    return bytes_of_all.view(kind).add_(low).view(shape)
+
+
+def _of_bits(shape: "tuple[int, ...]", data: memoryview) -> torch.Tensor:
+    if not len(data):
+        return torch.empty(shape, dtype=torch.bool, device="cpu")
+    places = torch.arange(8, dtype=torch.uint8, device="cpu")
+    bits = of_buffer(bytearray(data))[:, None] >> places & 1
+    return bits.view(-1)[: math.prod(shape)].view(torch.bool).view(shape)
 
 
 def buffer_for(length: int, sender: str) -> bytearray:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # watch.py - warnings: Watch, if ids do not recur or are not those of samples, which costs bandwidth
-# and memory; Fit, if a codec does not fit its tensors, which costs the model; expect_calls, if a
-# hook is in no model.
+# and memory; Fit, if a codec does not fit its tensors, which costs the model; Exact, if much is sent
+# without compression; expect_calls, if a hook is in no model.
 """Watch assumes that an epoch ends when dataset_size samples have been sent or, if dataset_size is
 not given, when an evaluation begins."""
 
@@ -90,6 +90,41 @@ class Nearness:
 
     def is_chance(self) -> bool:
         return 3 * self.nearer < 2 * self.pairs and self._own > 0.9 * self._others
+
+
+class Exact:
+    """Warns once if a stage sends much without compression, after its first step, in which tensors
+    travel that do not come again.
+
+    stage: its index."""
+
+    STEPS, MOST = 8, 0.1
+
+    def __init__(self, stage: int) -> None:
+        self._stage, self._steps = stage, 0
+        self._at_first = (0, 0)  # exact bytes, and all
+
+    def look(self, senders: "Iterable[Any]") -> None:
+        """Called once for a step that has not failed. senders: those of the stage."""
+        senders = list(senders)
+        exact, whole = (
+            sum(getattr(sender, name) for sender in senders) - first
+            for name, first in zip(("exact_bytes", "message_bytes"), self._at_first)
+        )
+        if not whole or self._steps > self.STEPS:
+            return
+        self._steps += 1
+        if self._steps == 1:
+            self._at_first = (exact, whole)
+        elif self._steps > self.STEPS and exact > self.MOST * whole:
+            warnings.warn(
+                f"stage {self._stage} sends {100 * exact / whole:.0f} % of its bytes without "
+                "compression, in tensors that no codec accepts and that change: codecs accept "
+                "float32, float16 and bfloat16 with samples first and channels last, so convert "
+                "such tensors, or compute masks, positions and indices in each stage",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
 
 class Watch:

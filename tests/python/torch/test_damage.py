@@ -57,7 +57,7 @@ def steps_with_damage(rank, world, options, damage):
 
                 def send(data, waits=True):
                     messages.append(data)
-                    sent(lane, damage(data) if len(messages) == 2 else data, waits)
+                    return sent(lane, damage(data) if len(messages) == 2 else data, waits)
 
                 stack.enter_context(replaced(lane, "send", send))
             try:

@@ -16,7 +16,9 @@ from deltawire.torch import compatibility, ends, ids, message, stage, tensors, w
 from deltawire.torch.compression import Compression
 from deltawire.torch.ddp_exchange import Gather, Parts
 from deltawire.torch.fitting import Fitting
-from deltawire.torch.message import ABORT, EXACT, FRAME, LONG, PROFILE, WITH_IDS, Message, Part
+from deltawire.torch.kept import Kept
+from deltawire.torch.message import ABORT, EXACT, FRAME, KEEP, LONG, PROFILE, SAME, WITH_IDS
+from deltawire.torch.message import Message, Part
 
 MANUAL = pathlib.Path(__file__).parents[3] / "docs" / "python.md"
 
@@ -209,6 +211,165 @@ def test_a_shape_without_its_data_takes_no_memory():
     assert tensors.from_exact(1, (0, 2**31), memoryview(b"")).shape == (0, 2**31)
 
 
+WIDTHS = [
+    (torch.arange(512), 8 + 2 * 512),
+    (torch.tensor([50256, 3, 128255, 7, 9]), 8 + 3 * 5),
+    (torch.full((300,), -7, dtype=torch.int32), 8 + 300),
+    (torch.tensor([-(2**63), 2**63 - 1, 0]), 3 * 8),
+    (torch.tensor([-128, 127, 0], dtype=torch.int8), 3),
+    (torch.tensor([-(2**31), -(2**31) + 255] * 9, dtype=torch.int32), 8 + 18),
+    (torch.tensor(5), 8),
+    (torch.empty(0, 3, dtype=torch.int64), 0),
+    (torch.tensor([[True, False, True]] * 5), 2),
+    (torch.ones(16, dtype=torch.bool), 2),
+    (torch.tensor(True), 1),
+    (torch.empty(0, dtype=torch.bool), 0),
+    (torch.tensor([0, 2, 255, 1], dtype=torch.uint8).view(torch.bool), 1),
+    (torch.tensor([float("nan"), -0.0]), 8),
+]
+
+
+@pytest.mark.parametrize("x, size", WIDTHS)
+def test_bools_travel_as_bits_and_integers_as_narrow_as_their_values(x, size):
+    data, dtype, shape = tensors.exact(x), tensors.DTYPES[x.dtype], tuple(x.shape)
+    assert len(data) == size
+    y = tensors.from_exact(dtype, shape, memoryview(data))
+    assert y.dtype == x.dtype and y.shape == x.shape
+    assert torch.equal(y, x) or x.dtype == torch.float32
+    assert tensors.exact(y) == data
+    for wrong in (data + b"x", data[:-2], data[:8] if size > 8 else b"too long here"):
+        if wrong != data:
+            assert tensors.from_exact(dtype, shape, memoryview(wrong)) is None
+
+
+def pair():
+    config = Config("direct:bits=4")
+    return ends.Sender(config, None, 0, "1 to 2"), ends.Receiver(config, None, 0)
+
+
+def arrives(receiver, parts, kind=WITH_IDS):
+    """What Receiver makes of parts that have come over a lane."""
+    came = message.unpack(memoryview(message.pack(Message(kind, 0, 0, [1], parts)))).parts
+    receiver.learn(came)
+    return receiver.tensors(receiver.recall(came), kind)[0]
+
+
+def test_a_constant_travels_once():
+    """And what arrives may be changed in place, and a copy of it that is equal is the same."""
+    sender, receiver = pair()
+    mask, positions = torch.ones(1, 1, 64, 64).tril().bool(), torch.arange(64)[None]
+    for step in range(3):
+        sender.begin()
+        for microbatch in range(4):
+            parts, _ = sender.parts([mask.clone(), positions], [1], None, microbatch)
+            is_first = step == microbatch == 0
+            assert [part.how for part in parts] == [KEEP if is_first else SAME] * 2
+            assert is_first or [len(part.data) for part in parts] == [8, 8]
+            for y, x in zip(arrives(receiver, parts), (mask, positions)):
+                assert torch.equal(y, x)
+                y.zero_()
+            sender.came(microbatch, [])
+    assert sender.exact_bytes == receiver.exact_bytes == 64 * 64 // 8 + 8 + 64 + 11 * 16
+    assert sender.exact_tensors == receiver.exact_tensors == 24
+    for other in (~mask, mask[..., :32], mask.int(), mask.double().requires_grad_()):
+        parts, _ = sender.parts([other], [1])
+        assert parts[0].how == (EXACT if other.requires_grad else KEEP)
+        assert torch.equal(arrives(receiver, parts)[0], other)
+
+
+def test_what_may_not_have_arrived_travels_again():
+    """After a reset, a state, a failed step, and a step in which no gradient has come back."""
+    sender, receiver = pair()
+    x = torch.arange(99)
+
+    def how():
+        parts, _ = sender.parts([x], [1])
+        assert torch.equal(arrives(receiver, parts)[0], x)
+        return parts[0].how
+
+    for forget in (
+        sender.reset,
+        lambda: sender.load(sender.save()),
+        sender.begin,
+        lambda: (sender.came(1, []), sender.begin()),
+        lambda: (sender.came(0, []), sender.begin(True)),
+    ):
+        assert [how(), how()] == [KEEP, SAME]
+        forget()
+    assert how() == KEEP
+    sender.came(0, [])
+    sender.begin()
+    assert how() == SAME
+    for lost in (ends.Receiver(Config("raw"), None, 0), receiver):
+        if lost is receiver:
+            arrives(lost, [sender.parts([x + 1], [1])[0][0]])
+        with pytest.raises(DeltawireError, match="reset_compression") as refusal:
+            arrives(lost, [Part(SAME, 9, (99,), b"12345678")])
+        assert refusal.value.status.name == "STATE"
+
+
+def test_what_is_kept_has_a_limit(monkeypatch):
+    """The receiver has what its sender refers to, whatever messages were lost in failed steps."""
+    monkeypatch.setattr(Kept, "MOST", 3)
+    monkeypatch.setattr(Kept, "BYTES", 400)
+    chance, (sender, receiver) = random.Random(3), pair()
+    same, failed = 0, False
+    for step in range(2000):
+        sender.begin(failed)
+        trains, fails = chance.random() < 0.6, chance.random() < 0.3
+        failed = fails and trains  # the sender does not know of an evaluation that fails there
+        for microbatch in range(4):
+            x = torch.full((chance.choice((9, 20, 30, 60)),), float(chance.random() < 0.05))
+            parts, _ = sender.parts([x], [1], None, microbatch, trains)
+            same += parts[0].how == SAME
+            if fails and chance.random() < 0.5:
+                continue  # damaged on the way
+            if fails:
+                receiver.learn(parts)  # it comes in a later step and is dropped
+            else:
+                assert torch.equal(arrives(receiver, parts)[0], x)
+                if trains:
+                    sender.came(microbatch, [])
+        for end in (sender, receiver):
+            assert len(end.kept._held) <= 3 and end.kept._bytes <= 400
+            assert end.kept._bytes == sum(map(len, end.kept._held.values()))
+    assert same > 1000
+
+
+def test_a_message_that_was_lost_does_not_change_what_is_dropped_first(monkeypatch):
+    monkeypatch.setattr(Kept, "MOST", 2)
+    sender, receiver = pair()
+    a, b, c = torch.ones(9), torch.ones(10), torch.ones(11)
+
+    def goes(x, arrived=True):
+        parts, _ = sender.parts([x], [1])
+        sender.came(0, [])
+        return arrives(receiver, parts)[0].shape == x.shape if arrived else parts[0].how
+
+    assert goes(a) and goes(b)
+    assert goes(a, arrived=False) == SAME  # in an evaluation, of whose failure nobody is told
+    assert goes(c) and goes(a) and goes(b)
+
+
+def test_much_that_travels_exactly_is_told_once():
+    sender = types.SimpleNamespace(exact_bytes=0, message_bytes=0)
+
+    def said(exact, whole, steps):
+        exacts = watch.Exact(3)
+        sender.exact_bytes, sender.message_bytes = 5000, 6000  # of the first step
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for _ in range(steps):
+                exacts.look([sender, sender])
+                sender.exact_bytes += exact
+                sender.message_bytes += whole
+        return [str(one.message) for one in told]
+
+    assert said(9, 100, 30) == said(30, 100, 8) == []
+    (sentence,) = said(30, 100, 30)
+    assert "stage 3 sends 30 % of its bytes without compression" in sentence
+
+
 def test_a_profile_is_sent_again_until_a_gradient_has_come_back():
     sender = ends.Sender(Config("direct:form=step"), None, 0, "1 to 2", "fit")
     x = torch.randn(2, 40, 64)
@@ -239,7 +400,7 @@ def test_first_tensors_without_rows_are_no_matter():
     sender = ends.Sender(Config("direct:form=step"), None, 0, "1 to 2", "fit")
     for loss in (torch.randn(8), torch.tensor(1.0)):
         sender.begin()
-        assert [part.how for part in sender.parts([loss], [1, 2])[0]] == [EXACT]
+        assert [part.how in (EXACT, KEEP) for part in sender.parts([loss], [1, 2])[0]] == [True]
         sender.came(0, [torch.ones_like(loss)])
 
 

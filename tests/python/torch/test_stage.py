@@ -543,3 +543,86 @@ def test_values_that_torch_conjugates_or_negates_when_they_are_read():
     assert negated.is_neg()
     assert tensors.exact(negated) == (-x.imag).contiguous().numpy().tobytes()
     assert torch.equal(torch.from_numpy(tensors.samples(negated).numpy()), -x.imag[:, None])
+
+
+# --- tensors that travel exactly, and the bytes of statistics ----------------------------------
+
+
+class Masked(small_gpt.Stage):
+    """As a traced GPT-2: the first stage makes the mask and the positions, and the second one gets
+    them, and changes them in place."""
+
+    def __init__(self, index, length):
+        super().__init__(index, 2, length=length)
+        self.came_right = []
+
+    def forward(self, x, mask=None, positions=None, causal=None):
+        if self.first:
+            n = x.shape[1]
+            ones = torch.ones(1, 1, n, n)
+            causal = torch.full_like(ones, torch.finfo(torch.float32).min).triu(1)
+            return super().forward(x), ones.tril().bool(), torch.arange(n)[None], causal
+        lower, counted = torch.ones_like(mask).tril(), torch.arange(positions.numel())[None]
+        right = torch.equal(mask, lower) and torch.equal(positions, counted)
+        self.came_right.append(right and torch.equal(causal == 0, lower))
+        mask.zero_()
+        positions += 7
+        return super().forward(x)
+
+
+class Counting:
+    """Stands in for torch.distributed where lanes send: counts the bytes."""
+
+    def __init__(self, real):
+        self._real, self.bytes = real, 0
+
+    def __getattr__(self, name):
+        return getattr(self._real, name)
+
+    def isend(self, part, *args, **more):
+        self.bytes += part.numel() * part.element_size()
+        return self._real.isend(part, *args, **more)
+
+
+def counted(rank, world, options, length):
+    """(exact bytes after each step, statistics, bytes that the carrier was given)."""
+    from deltawire.torch import carrier_group, carrier_link
+
+    pipe = Pipe(rank, world, options=options, make=lambda index: Masked(index, length))
+    x, y = small_gpt.samples(12, length)
+    counting, link_send, found = Counting(carrier_group.dist), carrier_link.Link.send, []
+
+    def send(link, tag, data, **more):
+        counting.bytes += len(data)
+        link_send(link, tag, data, **more)
+
+    carrier_group.dist, carrier_link.Link.send = counting, send
+    try:
+        for size in (8, 8, 8, 12, 8):  # 12: longer than receive buffers
+            pipe.step(x[:size], y[:size], torch.arange(size))
+            one = sent(pipe.stats(), ("forward_sent", "forward_received")[rank])
+            found.append(one["exact_bytes"])
+        if pipelines.HAS_EVAL:
+            pipe.evaluate(x[:8], y[:8])
+            pipe.step(x[:8], y[:8], torch.arange(8))
+    finally:
+        carrier_group.dist, carrier_link.Link.send = counting._real, link_send
+    right = pipe.stages[0].submod.came_right
+    assert all(right[1:21]) and all(right[-4:])  # before, torch tries the module with anything
+    return found, pipe.stats(), counting.bytes
+
+
+@pytest.mark.skipif(not pipelines.HAS_EVAL, reason="torch 2.6 wants gradients of all outputs")
+@pytest.mark.parametrize(
+    "options, length",
+    [({}, 128), ({"equal_counts": True}, 64), ({"carrier": "tcp://127.0.0.1"}, 64)],
+)
+def test_constants_travel_once_and_statistics_have_all_bytes(ranks, options, length):
+    (first, stats, given), (second, others, given_back) = ranks.run(2, counted, options, length)
+    whole = length * length // 8 + 8 + length + 4 * length * length
+    assert first == second == [whole + 3 * 8 * (4 * step - 1) for step in range(1, 6)]
+    forward, backward = sent(stats), sent(others, "backward_sent")
+    assert forward["message_bytes"] == given == sent(others, "forward_received")["message_bytes"]
+    assert backward["message_bytes"] == given_back
+    assert backward["message_bytes"] == sent(stats, "backward_received")["message_bytes"]
+    assert forward["exact_tensors"] == 4 * (6 * 3 + 2)  # evaluations take the causal mask for rows
