@@ -67,13 +67,14 @@ class GroupLane(Lane):
         self._tag_out, self._tag_in = tags
         self.room, self._ask_room = room, their_room
         self._their_room: Optional[int] = None
-        self._posted: "collections.deque[tuple[Wait, bytearray]]" = collections.deque()
+        self._posted: "collections.deque[tuple[Wait, memoryview]]" = collections.deque()
+        self._rooms = tensors.Rooms()
         self._end = StepEnd.of(group)
         self._unwaited: "list[Any]" = []
         self._longs_sent = self._longs_taken = self._longest = 0
         # A long message that was announced, and the receive of one, until they have arrived.
         self._announced: Optional[Message] = None
-        self._long: "Optional[tuple[Wait, bytearray]]" = None
+        self._long: "Optional[tuple[Wait, memoryview]]" = None
 
     def send(self, data: bytearray, waits: bool = True) -> int:
         if self._their_room is None:
@@ -113,9 +114,14 @@ class GroupLane(Lane):
             self.lost(error)
 
     def post(self) -> None:
-        self._posted.append(self._irecv(bytearray(self.room), self._tag_in))
+        room = self._rooms.take(self.room, f"stage {self.other}")
+        self._posted.append(self._irecv(room, self._tag_in))
 
-    def _irecv(self, room: bytearray, tag: int) -> "tuple[Wait, bytearray]":
+    def give_back(self, data: memoryview) -> None:
+        if len(data) == self.room:  # a long message has memory of its own
+            self._rooms.give_back(data)
+
+    def _irecv(self, room: memoryview, tag: int) -> "tuple[Wait, memoryview]":
         tensor = tensors.of_buffer(room)
         try:
             work = dist.irecv(tensor, group=self._group, group_src=self._rank, tag=tag)
@@ -138,6 +144,7 @@ class GroupLane(Lane):
                 return data
             self._announced = unpack(data[:LONG_BYTES])
             self.added = LONG_BYTES
+            self.give_back(data)
         try:
             while self._longs_taken < self._announced.number:  # announced by damaged messages
                 self._take_long(self._announced.largest)
@@ -151,20 +158,20 @@ class GroupLane(Lane):
     def _take_long(self, length: int) -> memoryview:
         if self._long is None:
             room = tensors.buffer_for(length, f"stage {self.other}")
-            self._long = self._irecv(room, self._tag_in + 1)
+            self._long = self._irecv(memoryview(room), self._tag_in + 1)
         data = self._arrived(self._long)
         self._long = None
         self._longs_taken += 1
         return data
 
-    def _arrived(self, posted: "tuple[Wait, bytearray]") -> memoryview:
+    def _arrived(self, posted: "tuple[Wait, memoryview]") -> memoryview:
         """Waits for a receive. If an interrupt ends the wait, take() continues where it was."""
         wait, room = posted
         try:
             wait.end()
         except RuntimeError as error:
             self.lost(error)
-        return memoryview(room)
+        return room
 
 
 class EqualCountsLane(GroupLane):
@@ -186,7 +193,7 @@ class EqualCountsLane(GroupLane):
         self._out = ways.get((my_rank, self._rank), self._group)
         self._edge = Edge.of(self._group, ways.get((self._rank, my_rank)), self._rank)
         self._waiting = 0
-        self.inbox: "collections.deque[bytearray]" = collections.deque()
+        self.inbox: "collections.deque[memoryview]" = collections.deque()
 
     def send(self, data: bytearray, waits: bool = True) -> int:
         for part in (_with_digest(len(data)), tensors.of_buffer(data)):
@@ -197,6 +204,9 @@ class EqualCountsLane(GroupLane):
                 self.lost(error)
             self._keep(work, part, waits)
         return self.added + len(data)
+
+    def give_back(self, data: memoryview) -> None:
+        self._edge.rooms.give_back(data)
 
     def post(self) -> None:
         self._waiting += 1
@@ -213,7 +223,7 @@ class EqualCountsLane(GroupLane):
         except RuntimeError as error:
             self.lost(error)
         self._waiting -= 1
-        return memoryview(self.inbox.popleft())
+        return self.inbox.popleft()
 
 
 class Edge:
@@ -225,6 +235,7 @@ class Edge:
         self._source, self._group = _global(group, rank), one_way if one_way else group
         self.order: "collections.deque[EqualCountsLane]" = collections.deque()
         self._wait: Optional[Wait] = None  # for the next message
+        self.rooms = tensors.Rooms()
 
     @classmethod
     def of(cls, group: Any, one_way: Any, rank: int) -> "Edge":
@@ -247,7 +258,7 @@ class Edge:
         self._wait = None
         self.order.popleft().inbox.append(data)
 
-    def _message(self, head: torch.Tensor) -> bytearray:
+    def _message(self, head: torch.Tensor) -> memoryview:
         """Receives a message and its header, for which there is a tensor."""
         dist.recv(head, src=self._source, group=self._group)
         length = int(head[0].item())
@@ -257,7 +268,7 @@ class Edge:
                 f"the length of a message of rank {self._source} was damaged on the way, so its "
                 "messages cannot be told from each other any more: start all ranks again",
             )
-        data = tensors.buffer_for(length, f"rank {self._source}")
+        data = self.rooms.take(length, f"rank {self._source}")
         room = tensors.of_buffer(data)
         there = room.to(head.device)  # the same tensor if the device is the CPU
         dist.recv(there, src=self._source, group=self._group)

@@ -39,7 +39,8 @@ class Side:
 
     mark: identifies the state that was loaded, to compare it with the neighbour's. None: no state.
     ready: what the neighbour has told before the first message between both.
-    early: messages of this step that arrived before they were needed, by microbatch.
+    early: messages of this step that arrived before they were needed, by microbatch, each with its
+        memory.
     places: with same_places, the elements that were sent of the activation of each microbatch.
     """
 
@@ -49,7 +50,7 @@ class Side:
         self.mark: Optional[list] = None
         self.marks_compared = False
         self.ready: "Optional[dict[str, Any]]" = None
-        self.early: "dict[int, Message]" = {}
+        self.early: "dict[int, tuple[Message, memoryview]]" = {}
         self.places: "dict[int, Places]" = {}
 
 
@@ -427,17 +428,19 @@ class Compression:
         return gradients
 
     def _take(self, side: Side, microbatch: int) -> "tuple[list[torch.Tensor], Any]":
-        came = self._next(side, microbatch)
+        assert side.lane is not None
+        came, data = self._next(side, microbatch)
         places = side.places.pop(microbatch, None) if side is self.after else None
         tensors, ids = side.receiver.tensors(came.parts, came.kind, places)
         if side is self.before:
             self._keep_places(side, microbatch, came.parts, came.kind)
         if came.ids is not None:
             ids = came.ids
+        side.lane.give_back(data)
         self._count()
         return tensors, ids if came.kind == WITH_IDS else None
 
-    def _next(self, side: Side, microbatch: int) -> Message:
+    def _next(self, side: Side, microbatch: int) -> "tuple[Message, memoryview]":
         assert side.lane is not None
         self._ready_of(side)
         while microbatch not in side.early:
@@ -445,6 +448,7 @@ class Compression:
             came = message.unpack(data)
             side.receiver.learn(came.parts)
             if came.step < self.step:
+                side.lane.give_back(data)
                 continue  # belongs to a step that failed
             if came.kind == ABORT:
                 fail(Status["PEER"], f"stage {side.other} {STOPPED}{came.why}")
@@ -457,7 +461,8 @@ class Compression:
                 )
             side.receiver.messages += 1
             side.receiver.message_bytes += side.lane.added + message.size_of(came)
-            side.early[came.microbatch] = came._replace(parts=side.receiver.recall(came.parts))
+            came = came._replace(parts=side.receiver.recall(came.parts))
+            side.early[came.microbatch] = (came, data)
         return side.early.pop(microbatch)
 
     # --- statistics and state ------------------------------------------------------------------

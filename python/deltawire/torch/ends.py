@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Any, NoReturn, Optional, Sequence, Union
 
 import torch
@@ -500,15 +501,9 @@ def bytes_for(
     config: Config, plain: Optional[Config], dtype: torch.dtype, shape: "tuple[int, ...]"
 ) -> int:
     """An upper bound, in bytes, of the size in a message of a tensor of this shape, or with fewer
-    samples."""
-    size = 1
-    for extent in shape:
-        size *= extent
-    size *= dtype.itemsize
+    samples. It may be longer only if codecs accept it and it nevertheless travels exactly."""
     if not tensors.is_coded(dtype, shape):
-        return size
-    n, t, c = tensors.extents(shape)
-    for one in (config, plain):
-        if one is not None:
-            size = max(size, bound(one, (n, t, c), tensors.CODED[dtype]))
-    return size
+        n = math.prod(shape)
+        return (n + 7) // 8 if dtype is torch.bool else n * dtype.itemsize
+    configs = (config, config if plain is None else plain)
+    return max(bound(one, tensors.extents(shape), tensors.CODED[dtype]) for one in configs)

@@ -39,6 +39,9 @@ class Lane:
         message."""
         raise NotImplementedError
 
+    def give_back(self, data: memoryview) -> None:
+        """Takes back the memory of a message that take has returned, for another message."""
+
     def close(self) -> None:
         """Closes what belongs to this lane alone. torch's process group does not."""
 

@@ -140,6 +140,29 @@ def buffer_for(length: int, sender: str) -> bytearray:
         )
 
 
+class Rooms:
+    """Receive buffers, which are used again: allocating and zeroing one may take longer than to
+    decode what arrives in it."""
+
+    MOST = 8
+
+    def __init__(self) -> None:
+        self._free: "list[bytearray]" = []
+
+    def take(self, length: int, sender: str) -> memoryview:
+        """Returns memory of this length, with any content. Errors: as for buffer_for."""
+        for at, one in enumerate(self._free):
+            if len(one) >= length:
+                return memoryview(self._free.pop(at))[:length]
+        del self._free[:1]  # too short: a longer one takes its place
+        return memoryview(buffer_for(length, sender))
+
+    def give_back(self, room: memoryview) -> None:
+        """The caller, and torch, must not use it any more."""
+        if len(self._free) < self.MOST:
+            self._free.append(room.obj)  # type: ignore[arg-type]
+
+
 def of_buffer(data: Any) -> torch.Tensor:
     """Returns a uint8 tensor that shares and keeps the memory of a writable buffer."""
     return torch.frombuffer(data, dtype=torch.uint8)

@@ -351,6 +351,20 @@ def test_a_message_that_was_lost_does_not_change_what_is_dropped_first(monkeypat
     assert goes(c) and goes(a) and goes(b)
 
 
+def test_receive_buffers_are_used_again():
+    rooms = tensors.Rooms()
+    first, second = rooms.take(100, "rank 3"), rooms.take(100, "rank 3")
+    assert first.obj is not second.obj
+    rooms.give_back(first)
+    shorter = rooms.take(40, "rank 3")
+    assert shorter.obj is first.obj and len(shorter) == 40
+    rooms.give_back(shorter)
+    assert rooms.take(101, "rank 3").obj is not first.obj and rooms._free == []
+    for _ in range(99):
+        rooms.give_back(memoryview(bytearray(5)))
+    assert len(rooms._free) == rooms.MOST
+
+
 def test_much_that_travels_exactly_is_told_once():
     sender = types.SimpleNamespace(exact_bytes=0, message_bytes=0)
 

@@ -585,28 +585,36 @@ class Counting:
 
 
 def counted(rank, world, options, length):
-    """(exact bytes after each step, statistics, bytes that the carrier was given)."""
+    """(exact bytes and receive buffers after each step, statistics, bytes that the carrier was
+    given)."""
     from deltawire.torch import carrier_group, carrier_link
 
     pipe = Pipe(rank, world, options=options, make=lambda index: Masked(index, length))
     x, y = small_gpt.samples(12, length)
     counting, link_send, found = Counting(carrier_group.dist), carrier_link.Link.send, []
+    make_buffer, buffers = tensors.buffer_for, []
 
     def send(link, tag, data, **more):
         counting.bytes += len(data)
         link_send(link, tag, data, **more)
 
+    def buffer_for(length, sender):
+        buffers.append(length)
+        return make_buffer(length, sender)
+
+    tensors.buffer_for = buffer_for
     carrier_group.dist, carrier_link.Link.send = counting, send
     try:
         for size in (8, 8, 8, 12, 8):  # 12: longer than receive buffers
             pipe.step(x[:size], y[:size], torch.arange(size))
             one = sent(pipe.stats(), ("forward_sent", "forward_received")[rank])
-            found.append(one["exact_bytes"])
+            found.append((one["exact_bytes"], len(buffers)))
         if pipelines.HAS_EVAL:
             pipe.evaluate(x[:8], y[:8])
             pipe.step(x[:8], y[:8], torch.arange(8))
     finally:
         carrier_group.dist, carrier_link.Link.send = counting._real, link_send
+        tensors.buffer_for = make_buffer
     right = pipe.stages[0].submod.came_right
     assert all(right[1:21]) and all(right[-4:])  # before, torch tries the module with anything
     return found, pipe.stats(), counting.bytes
@@ -620,7 +628,10 @@ def counted(rank, world, options, length):
 def test_constants_travel_once_and_statistics_have_all_bytes(ranks, options, length):
     (first, stats, given), (second, others, given_back) = ranks.run(2, counted, options, length)
     whole = length * length // 8 + 8 + length + 4 * length * length
-    assert first == second == [whole + 3 * 8 * (4 * step - 1) for step in range(1, 6)]
+    exact = [whole + 3 * 8 * (4 * step - 1) for step in range(1, 6)]
+    for found in (first, second):
+        assert [size for size, _ in found] == exact
+        assert options or found[2][1] == found[0][1]  # receive buffers are used again
     forward, backward = sent(stats), sent(others, "backward_sent")
     assert forward["message_bytes"] == given == sent(others, "forward_received")["message_bytes"]
     assert backward["message_bytes"] == given_back
