@@ -70,7 +70,8 @@ cmd_wheel() {
     }
     # Its libraries are for one kind of machine, and for any Python: cffi loads them.
     "$build/venv/bin/wheel" tags --remove --python-tag py3 --abi-tag none \
-        "$work"/built/*linux*.whl >>"$build/wheel/log" || die "the wheel was not made for this kind of machine"
+        "$work"/built/*linux*.whl >>"$build/wheel/log" ||
+        die "the wheel was not made for this kind of machine"
     say "bundling what it needs"
     PATH=$build/venv/bin:$PATH auditwheel repair --wheel-dir "$work/repaired" "$work"/built/*.whl \
         >>"$build/wheel/log" 2>&1 || {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # watch.py - warnings: Watch, if ids do not recur or are not those of samples, which costs bandwidth
-# and memory; Fit, if a codec does not fit its tensors, which costs the model; Exact, if much is sent
-# without compression; expect_calls, if a hook is in no model.
+# and memory; Fit, if a codec does not fit its tensors, which costs the model; Exact, if much is
+# sent without compression; expect_calls, if a hook is in no model.
 """Watch assumes that an epoch ends when dataset_size samples have been sent or, if dataset_size is
 not given, when an evaluation begins."""
 
