@@ -7,7 +7,7 @@
     model.register_comm_hook(*deltawire.torch.ddp_hook())         # data parallelism
     state = deltawire.torch.compress_fsdp(model)                  # ... with sharded parameters
 
-docs/python.md is the manual: ids, state, evaluation, restarts and limitations."""
+docs/pytorch.md is the manual: ids, state, evaluation and limitations."""
 
 from torch.distributed import pipelining as _pipelining
 

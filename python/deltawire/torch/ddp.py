@@ -5,7 +5,8 @@
     hook = deltawire.torch.ddp_hook("direct:bits=4")
     model.register_comm_hook(*hook)          # model: a DistributedDataParallel
 
-docs/python.md explains how gradients are averaged, and what happens when torch rebuilds buckets."""
+docs/pytorch_details.md explains how gradients are averaged, and what happens when torch rebuilds
+buckets."""
 
 # DistributedDataParallel checks the type annotations of a hook. They must be types, not strings, so
 # this file must not import annotations from __future__.

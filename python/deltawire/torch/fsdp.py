@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # fsdp.py - compress_fsdp: compresses the gradients of modules that fully_shard has sharded.
-"""docs/python.md explains what is computed, and what is kept of a module."""
+"""docs/pytorch_details.md explains what is computed, and what is kept of a module."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from deltawire.torch.kept import Kept
 from deltawire.torch.message import ABORT, EXACT, FRAME, KEEP, LONG, PROFILE, SAME, WITH_IDS
 from deltawire.torch.message import Message, Part
 
-MANUAL = pathlib.Path(__file__).parents[3] / "docs" / "python.md"
+MANUAL = pathlib.Path(__file__).parents[3] / "docs" / "pytorch.md"
 
 
 def test_messages_survive_a_round_trip():
