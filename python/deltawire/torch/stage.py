@@ -12,9 +12,10 @@ import inspect
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Union
 
 import torch
+import torch.distributed as dist
 from torch.distributed import pipelining
 
-from deltawire.errors import refuse
+from deltawire.errors import DeltawireError, refuse
 from deltawire.profile import Profile
 from deltawire.torch import ids, report, torch_stage
 from deltawire.torch.agreement import Agreement
@@ -286,9 +287,20 @@ class PipelineStage(_PlainStage):
     def __init__(self, *args: Any, **named: Any) -> None:
         given = {name: named.pop(name, default) for name, default in DEFAULTS.items()}
         super().__init__(*args, **named)
-        agreement = Agreement(self)
-        with agreement.refusing():
-            self._compression = Compression(self, Options(**given), agreement)
+        self._compression = _compression(self, given)
+
+
+def _compression(stage: Any, given: "dict[str, Any]") -> Compression:
+    """Makes what compresses a stage. given: the options. If one is refused, other ranks hear it."""
+    try:
+        options = Options(**given)
+    except DeltawireError as error:
+        if dist.is_initialized():
+            Agreement(stage).refuse(error)
+        raise
+    agreement = Agreement(stage)
+    with agreement.refusing():
+        return Compression(stage, options, agreement)
 
 
 def compress_stage(
@@ -351,27 +363,22 @@ def compress_stage(
         refuse(f"stage must be a PipelineStage of torch, not {type(stage).__name__}")
     if stage.args_recv_info:
         refuse("this stage has already run a step: compress it before its first step")
-    plain, agreement = type(stage), Agreement(stage)
-    with agreement.refusing():
-        options = Options(
-            forward=forward,
-            backward=backward,
-            evaluate=evaluate,
-            carrier=carrier,
-            on_missing_ids=on_missing_ids,
-            threads=threads,
-            dataset_size=dataset_size,
-            equal_counts=equal_counts,
-            link=link,
-            same_places=same_places,
-            profiles=profiles,
-        )
-        stage.__class__ = compressed(plain)
-        try:
-            stage._compression = Compression(stage, options, agreement)
-        except BaseException:
-            stage.__class__ = plain
-            raise
+    given = {
+        "forward": forward,
+        "backward": backward,
+        "evaluate": evaluate,
+        "carrier": carrier,
+        "on_missing_ids": on_missing_ids,
+        "threads": threads,
+        "dataset_size": dataset_size,
+        "equal_counts": equal_counts,
+        "link": link,
+        "same_places": same_places,
+        "profiles": profiles,
+    }
+    made = _compression(stage, given)
+    stage.__class__ = compressed(type(stage))
+    stage._compression = made
     return stage
 
 
