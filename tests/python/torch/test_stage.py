@@ -637,3 +637,28 @@ def test_constants_travel_once_and_statistics_have_all_bytes(ranks, options, len
     assert backward["message_bytes"] == given_back
     assert backward["message_bytes"] == sent(stats, "backward_received")["message_bytes"]
     assert forward["exact_tensors"] == 4 * (6 * 3 + 2)  # evaluations take the causal mask for rows
+
+
+class Changing(Masked):
+    """Its mask is another one in each micro-batch."""
+
+    def forward(self, x, *masks):
+        made = super().forward(x, *masks)
+        return (made[0], torch.rand(made[1].shape) > 0.5, *made[2:]) if self.first else made
+
+
+def changing(rank, world):
+    pipe = Pipe(rank, world, options={}, make=lambda index: Changing(index, 64))
+    x, y = small_gpt.samples(8, 64)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(10):
+            pipe.step(x, y, torch.arange(8))
+    return [str(one.message) for one in said]
+
+
+@pytest.mark.skipif(not pipelines.HAS_EVAL, reason="torch 2.6 wants gradients of all outputs")
+def test_a_mask_that_changes_is_told(ranks):
+    (first,), second = ranks.run(2, changing)
+    assert "stage 0 sends" in first and "without compression" in first
+    assert second == []
