@@ -76,10 +76,13 @@ class Attached:
             )
 
     def save(self, folder: str) -> None:
+        """Saves the state of this rank in a folder. Errors: those of compression_state_dict."""
         if self.state is not None:
             torch.save(self.state.compression_state_dict(), _file(folder))
 
     def load(self, folder: str) -> None:
+        """Loads what save has written, before the first backward. Without a file there is a
+        warning. Errors: those of load_compression_state_dict."""
         if self.state is None:
             return
         if os.path.exists(_file(folder)):
