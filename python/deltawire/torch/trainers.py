@@ -27,10 +27,11 @@ class Attached:
     """The compression of a trainer's gradients.
 
     state: what ddp_hook or compress_fsdp made when the training began; None before, and where one
-        process trains alone."""
+        process trains alone. saved: what its load_state_dict loads then, or None."""
 
     def __init__(self, codec: Any, options: "dict[str, Any]") -> None:
         self.state: Any = None
+        self.saved: Any = None  # a state to load when the training begins
         self._codec, self._options = codec, options
         self._model: Any = None
         self._is_called = False
@@ -62,6 +63,9 @@ class Attached:
                 RuntimeWarning,
                 stacklevel=2,
             )
+        if self.state is not None and self.saved:
+            self.state.load_state_dict(self.saved)
+        self.saved = None
 
     def step_ended(self) -> None:
         """The optimizer has made a step. Errors: ARGUMENT (the first one was without the hook)."""
@@ -110,8 +114,8 @@ def attach(trainer: Any, codec: Any = "direct:bits=4", **options: Any) -> Attach
     trainer: a transformers.Trainer, or a lightning.Trainer before its fit().
     codec, options: as for ddp_hook and compress_fsdp.
 
-    A Trainer of transformers saves the codec's state of each rank in its checkpoints, and loads it
-    from there when it resumes.
+    Checkpoints of the trainer have the codec's state of each rank, and a training that resumes
+    loads it from there.
 
     Returns an Attached, whose state has the statistics.
     Errors: ARGUMENT; when the training begins, those of ddp_hook and compress_fsdp; after its first
@@ -168,6 +172,12 @@ def _for_lightning(attached: Attached, trainer: Any) -> Any:
         def on_train_batch_end(self, trainer: Any, *rest: Any) -> None:
             if trainer.global_step > 0:
                 attached.step_ended()
+
+        def state_dict(self) -> "dict[str, Any]":
+            return {} if attached.state is None else dict(attached.state.state_dict())
+
+        def load_state_dict(self, saved: "dict[str, Any]") -> None:
+            attached.saved = saved
 
     return Compression()
 

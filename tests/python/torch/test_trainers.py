@@ -59,6 +59,23 @@ def as_torchrun(rank, world, port):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
 
 
+def lightning_names(model):
+    import lightning
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.inner = model
+
+        def training_step(self, batch, i):
+            return self.inner(**batch).loss
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters(), 1e-3)
+
+    return {"lightning": lightning, "module": Module()}
+
+
 def trains(rank, world, port, folder, section):
     as_torchrun(rank, world, port)
     os.chdir(folder)  # where Lightning writes
@@ -72,20 +89,7 @@ def trains(rank, world, port, folder, section):
 
         space.update(locals())
     else:
-        import lightning
-
-        class Module(lightning.LightningModule):
-            def __init__(self):
-                super().__init__()
-                self.inner = space["model"]
-
-            def training_step(self, batch, i):
-                return self.inner(**batch).loss
-
-            def configure_optimizers(self):
-                return torch.optim.AdamW(self.parameters(), 1e-3)
-
-        space.update(lightning=lightning, module=Module())
+        space.update(lightning_names(space["model"]))
     exec(program(section)[0], space)
     return space["sent"], sum(p.double().sum().item() for p in space["model"].parameters())
 
@@ -96,6 +100,32 @@ def test_the_programs_of_the_page_compress_their_gradients(ranks, section, tmp_p
     (sent, weights), (_, others) = ranks.run(2, trains, free_port(), str(tmp_path), section)
     assert sent["steps"] == 4 and 4 < sent["raw_bytes"] / sent["sent_bytes"] < 9
     assert weights == others
+
+
+def resumes(rank, world, port, folder):
+    """Two epochs at once, and one after the other. Returns the weights after each way."""
+    as_torchrun(rank, world, port)
+    os.chdir(folder)
+    found = []
+    for epochs, begin in ((2, None), (1, None), (2, "first.ckpt")):
+        space = names(rank, folder)
+        lightning, module = lightning_names(space["model"]).values()
+        quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+        trainer = lightning.Trainer(
+            accelerator="cpu", devices=world, strategy="ddp", max_epochs=epochs, **quiet
+        )
+        attached = deltawire.torch.attach(trainer, "direct:bits=2,feedback=ef")
+        trainer.fit(module, space["DataLoader"](space["data"], batch_size=2), ckpt_path=begin)
+        if epochs == 1:
+            trainer.save_checkpoint("first.ckpt")
+        found.append(sum(p.double().sum().item() for p in module.parameters()))
+    return found[0], found[2], attached.state.stats()["new_buckets"]
+
+
+def test_a_training_of_lightning_resumes_with_the_same_bits(ranks, tmp_path):
+    pytest.importorskip("lightning")
+    for whole, parts, new_buckets in ranks.run(2, resumes, free_port(), str(tmp_path)):
+        assert whole == parts and new_buckets == 0
 
 
 def lora(rank, world, which):
