@@ -227,6 +227,9 @@ class Sender(Ends):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self.fitting = Fitting() if self.fits else None
+        # The tensors of the last step with gradients that had none: masks, cosines and sines, which
+        # travel exactly, also in evaluations.
+        self._still: "set[int]" = set()
         self._unsure: "set[int]" = set()  # microbatches with KEEP of which no gradient has come
 
     def begin(self, failed: bool = False) -> None:
@@ -279,9 +282,9 @@ class Sender(Ends):
         trains: gradients will come back.
         places: the elements that are sent of a gradient. None: all."""
         kind = WITHOUT_IDS if ids is None else WITH_IDS
-        if self.fitting is not None and given and is_coded(given[0]):
-            if any(tensor.requires_grad for tensor in given) and not given[0].requires_grad:
-                trains = False  # the first gradient that comes back is another tensor's
+        if any(tensor.requires_grad for tensor in given):
+            self._still = {at for at, tensor in enumerate(given) if not tensor.requires_grad}
+        if self.fitting is not None and given and is_coded(given[0]) and 0 not in self._still:
             given = [given[0].detach().cpu(), *given[1:]]  # copied only once
             x = tensors.samples(given[0])
             self._use(self.fitting.sends(microbatch, x, trains))
@@ -322,7 +325,7 @@ class Sender(Ends):
             )
         coded = tensors.is_coded(tensor.dtype, shape) and (ids is None or shape[0] == len(ids))
         self.tensor_bytes += tensor.numel() * tensor.element_size()
-        if not coded:
+        if not coded or slot in self._still:
             return self._exact_part((slot, dtype, shape), tensor, microbatch)
         x = tensors.samples(tensor)
         if places is not None:

@@ -397,16 +397,20 @@ def test_a_profile_is_sent_again_until_a_gradient_has_come_back():
         sender.came(0, [torch.randn(2, 40, 64)])
 
 
-def test_a_gradient_of_the_second_tensor_fits_nothing_to_the_first():
+def test_tensors_without_gradients_beside_one_with_them_travel_exactly():
+    """Masks and cosines of a microbatch of one sample have its shape. No profile is fitted to one
+    with the gradient of another."""
     sender = ends.Sender(Config("direct:form=step"), None, 0, "1 to 2", "fit")
-    x, learns = torch.randn(2, 40, 64), torch.randn(2, 40, 64, requires_grad=True)
-    for given, is_fitted in (([x, learns], False), ([learns, x], True)):
+    still, learns = torch.randn(1, 40, 64), torch.randn(1, 40, 64, requires_grad=True)
+    for given, how in (
+        ([still, learns], [KEEP, FRAME]),
+        ([still, still], [SAME, FRAME]),  # an evaluation
+        ([learns, learns], [PROFILE, FRAME, FRAME]),
+    ):
         sender.begin()
-        sender.parts(given, [1, 2])
-        sender.came(0, [torch.randn(2, 40, 64)])
-        first = sender.profile
-        sender.begin()
-        assert (sender.profile != first) == is_fitted
+        assert [part.how for part in sender.parts(given, [1])[0]] == how
+        assert (sender.profile is None) == (given[0] is still)
+        sender.came(0, [torch.randn(1, 40, 64)])
 
 
 def test_first_tensors_without_rows_are_no_matter():
