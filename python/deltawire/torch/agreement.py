@@ -99,9 +99,6 @@ class Words:
                 raise refusal from error
             raise self.late(what, other, f" ({_short(error)})") from error
 
-    def has_told(self, what: str, other: int) -> bool:
-        return bool(self._store.check([f"{what}/{other}"]))
-
     def wait_out(self, other: int) -> None:
         """If another member has refused after its word, waits until it goes on. Errors: its own."""
         self.look()

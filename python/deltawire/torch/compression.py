@@ -272,19 +272,20 @@ class Compression:
     def give_up(self, error: BaseException) -> None:
         """Tells both neighbours that the step has failed here, so that they do not wait for it.
 
-        After an interrupt this rank waits no longer than for a moment. If a lane is not ready yet,
-        the neighbour is told in the background."""
+        After an interrupt this rank waits no longer than for a moment, nor if a neighbour is not ready
+        yet: then it is told in the background, and the next step begins after that."""
         if self._failed or not processes.is_ours(self._life):
             return
         self._failed = True
-        if not self._started or any(side.ready is None for side in self._sides()):
+        knows_both = all(side.ready is not None for side in self._sides())
+        if not self._started or not knows_both:
             self.agreement.refuse(error)
         self._end.drop(self)
         why = getattr(error, "why", None) or f"{type(error).__name__}: {error}"
         why = why.rpartition(STOPPED)[2]  # the first error, not the chain of stages that passed it
         data = message.pack(Message(ABORT, 0, self.step, why=why))
         self._telling = Wait(lambda: self._tell(data))
-        if isinstance(error, Exception):
+        if isinstance(error, Exception) and knows_both:
             self._telling.end()
         else:
             self._telling.begin()
@@ -293,8 +294,8 @@ class Compression:
     def _tell(self, data: bytearray) -> None:
         for side in self._sides():
             try:
-                # A neighbour that is not ready yet will notice that this rank refuses.
-                if side.lane and (side.ready or self.agreement.has_told("ready", side.other)):
+                if side.lane:
+                    self._ready_of(side)
                     side.lane.send(bytearray(data), waits=False)
             except (DeltawireError, RuntimeError):
                 pass  # the neighbour cannot be reached any more

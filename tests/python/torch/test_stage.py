@@ -13,7 +13,7 @@ from torch.distributed.pipelining import microbatch
 import pipelines
 import small_gpt
 from deltawire import DeltawireError, Profile
-from deltawire.torch import compress_stage, report, tensors
+from deltawire.torch import compress_stage, compression, report, tensors
 from pipelines import Pipe
 from ranks import Failed
 
@@ -235,6 +235,35 @@ def test_wrong_ids(ranks):
             if "forward_sent" in stats[0]:
                 forward = stats[0]["forward_sent"]
                 assert forward["key_entries"] == forward["delta_entries"] == 8
+
+
+def wrong_for_a_late_neighbour(rank, world):
+    """The second stage is not ready yet when the first step has failed on the first one, whose
+    program catches the error and goes on. Shapes are known, so torch waits for nobody."""
+    prepared, plain = compression.Compression.prepared, pipelines.pipelining.PipelineStage
+    x = small_gpt.samples(8, 32)[0][:2]
+    boundary = small_gpt.Stage(0, world)(x).detach().requires_grad_()
+
+    def late(*given):
+        time.sleep(rank)
+        prepared(*given)
+
+    def known(module, *given):
+        entering = boundary if rank else x
+        return plain(module, *given, input_args=entering, output_args=module(entering))
+
+    compression.Compression.prepared = late
+    pipelines.pipelining.PipelineStage = known
+    try:
+        return wrong_then_right(rank, world, {}, torch.arange(8) - 1)
+    finally:
+        compression.Compression.prepared = prepared
+        pipelines.pipelining.PipelineStage = plain
+
+
+def test_a_neighbour_that_is_late_hears_of_wrong_ids(ranks):
+    for said, losses, _ in ranks.run(2, wrong_for_a_late_neighbour, timeout=20):
+        assert "is not an id" in said and len(losses) == 2
 
 
 def test_steps_without_ids_where_allowed(ranks):
