@@ -57,7 +57,7 @@ if __name__ == "__main__":
     trainer = lightning.Trainer(accelerator="cpu", devices=2, strategy="ddp", **options)
     compression = deltawire.torch.attach(trainer, "delta:bits=4")
     trainer.fit(Model(), torch.utils.data.DataLoader(Bytes(), batch_size=16, shuffle=True))
-    sent = compression.state.stats()
+    sent = compression.stats()
     if trainer.is_global_zero:
         ratio = sent["raw_bytes"] / sent["sent_bytes"]
         print(f"bytes of gradients for each byte sent: {ratio:.1f}")

@@ -121,6 +121,7 @@ class Compression:
             watch = Watch(options.dataset_size, "gradients", f"backward by stage {index}")
             receiver = Receiver(*forward, profile=options.profile_of(index - 1))
             self.before = Side(index - 1, Sender(*backward, to_before), receiver, watch)
+            self.before.sender.keeps = False
         if self.after is None and not stage.is_last and not torch_stage.is_here(stage, index + 1):
             watch = Watch(options.dataset_size, "activations", f"forward by stage {index}")
             sender = Sender(*forward, to_after, options.profile_of(index))
@@ -272,8 +273,8 @@ class Compression:
     def give_up(self, error: BaseException) -> None:
         """Tells both neighbours that the step has failed here, so that they do not wait for it.
 
-        After an interrupt this rank waits no longer than for a moment, nor if a neighbour is not ready
-        yet: then it is told in the background, and the next step begins after that."""
+        After an interrupt this rank waits no longer than for a moment, nor if a neighbour is not
+        ready yet: then it is told in the background, and the next step begins after that."""
         if self._failed or not processes.is_ours(self._life):
             return
         self._failed = True

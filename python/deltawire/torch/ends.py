@@ -221,6 +221,7 @@ class Sender(Ends):
 
     make = Encoder
     word = "the encoder"
+    keeps = True  # tensors that come again are sent once; False: it sends gradients
     profile_is_new = False  # the next message carries it
     _is_delivered = False  # a gradient has come back of what had it
 
@@ -335,11 +336,12 @@ class Sender(Ends):
         return Part(FRAME, dtype, shape, frame)
 
     def _exact_part(self, place: Place, tensor: torch.Tensor, microbatch: int) -> Part:
-        """A tensor that has gradients is none that could come again, so nobody keeps it."""
+        """A tensor that has gradients is none that could come again, and neither is a gradient, so
+        nobody keeps them."""
         how, data = EXACT, tensors.exact(tensor)
         if self.kept.get(place) == data:
             how, data = SAME, self.kept.digest(place)
-        elif not tensor.requires_grad and Kept.takes(len(data)):
+        elif self.keeps and not tensor.requires_grad and Kept.takes(len(data)):
             how = KEEP
             self.kept.put(place, data)
             self._unsure.add(microbatch)

@@ -11,6 +11,7 @@ from deltawire.profile import Profile
 from deltawire.torch import address
 from deltawire.torch.ends import takes_profile, with_profile, without_replies
 
+FORWARD = "delta:form=step,error=0.06,entropy=rans"  # the default for activations
 CHOOSING = ("topk", "randk", "cocktail", "chunk")  # codecs whose frames carry some elements
 
 # What keeps something of earlier tensors, or needs tensors of other shapes.

@@ -30,10 +30,10 @@ from deltawire.owner import Life
 from deltawire.torch import processes, tensors
 from deltawire.torch.agreement import group_of
 from deltawire.torch.ends import of_encoder, without_replies
+from deltawire.torch.options import FORWARD
 from deltawire.torch.waits import Wait
 from deltawire.torch.watch import Fit
 
-DEFAULT = "delta:form=step,error=0.06,entropy=rans"
 TAGS = 1 << 21
 # Magic, twice the size of the frame plus 1 if there are ids, digests of the config and the version.
 _HEAD = struct.Struct("<4sQ4s4s")
@@ -268,7 +268,7 @@ def isend(
     dst: int,
     ids: Any = None,
     *,
-    config: Any = DEFAULT,
+    config: Any = FORWARD,
     group: Any = None,
     tag: int = 0,
     stateless: bool = False,
@@ -306,7 +306,7 @@ def irecv(
     tensor: torch.Tensor,
     src: int,
     *,
-    config: Any = DEFAULT,
+    config: Any = FORWARD,
     group: Any = None,
     tag: int = 0,
 ) -> Receipt:
@@ -328,7 +328,7 @@ def send(
     dst: int,
     ids: Any = None,
     *,
-    config: Any = DEFAULT,
+    config: Any = FORWARD,
     group: Any = None,
     tag: int = 0,
     stateless: bool = False,
@@ -343,7 +343,7 @@ def recv(
     tensor: torch.Tensor,
     src: int,
     *,
-    config: Any = DEFAULT,
+    config: Any = FORWARD,
     group: Any = None,
     tag: int = 0,
 ) -> "Optional[list[int]]":

@@ -21,7 +21,7 @@ from deltawire.torch import ids, report, torch_stage
 from deltawire.torch.agreement import Agreement
 from deltawire.torch.compression import Compression
 from deltawire.torch.gathered import Gathered
-from deltawire.torch.options import Options
+from deltawire.torch.options import FORWARD, Options
 
 
 class Added(Gathered):
@@ -305,7 +305,7 @@ def _compression(stage: Any, given: "dict[str, Any]") -> Compression:
 
 def compress_stage(
     stage: Any,
-    forward: Any = "delta:form=step,error=0.06,entropy=rans",
+    forward: Any = FORWARD,
     backward: Any = "direct:form=step,step=0.25,entropy=rans",
     evaluate: Any = "direct:form=step,step=0.15,entropy=rans",
     carrier: str = "group",

@@ -6,17 +6,19 @@ itself. The callbacks here do it then, and see that the hook is called."""
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import Any, NoReturn, Optional
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
-from deltawire.errors import Status, fail, refuse
+from deltawire.errors import DeltawireError, Status, fail, refuse
 from deltawire.torch.ddp import ddp_hook
 from deltawire.torch.fsdp import compress_fsdp
 
@@ -27,45 +29,60 @@ class Attached:
     """The compression of a trainer's gradients.
 
     state: what ddp_hook or compress_fsdp made when the training began; None before, and where one
-        process trains alone. saved: what its load_state_dict loads then, or None."""
+        process trains alone."""
 
     def __init__(self, codec: Any, options: "dict[str, Any]") -> None:
         self.state: Any = None
-        self.saved: Any = None  # a state to load when the training begins
         self._codec, self._options = codec, options
         self._model: Any = None
         self._is_called = False
 
-    def begin(self, wrapped: Any) -> None:
-        """The training begins. wrapped: the model as the trainer calls it."""
+    def stats(self) -> "dict[str, Any]":
+        """Returns the statistics of the state; none where one process trains alone."""
+        return {} if self.state is None else self.state.stats()
+
+    def begin(self, wrapped: Any, saved: Any = None) -> None:
+        """The training begins. wrapped: the model as the trainer calls it. saved: a state of the
+        codec to go on with, or None. Errors: those of ddp_hook and compress_fsdp, and of loading
+        but for MISMATCH, which is a warning."""
         model = getattr(wrapped, "_orig_mod", wrapped)  # of torch.compile
-        if model is self._model:
-            return
-        self._model, self._is_called = model, False
-        if self.state is not None:
-            self.state.close_compression()  # of a training before
-            self.state = None
-        if isinstance(model, DistributedDataParallel):
-            self.state, hook = ddp_hook(self._codec, model=model, **self._options)
-            model.register_comm_hook(self.state, hook)
-        elif any(hasattr(module, "set_custom_reduce_scatter") for module in model.modules()):
-            self.state = compress_fsdp(model, self._codec, **self._options)
-        elif dist.is_initialized() and dist.get_world_size() > 1:
-            fail(
-                Status["UNSUPPORTED"],
-                f"the trainer uses a {type(model).__name__}, whose gradients deltawire cannot "
-                "compress: train with DistributedDataParallel or FSDP2",
-            )
-        else:
-            warnings.warn(
+        if model is not self._model:
+            self._model, self._is_called = model, False
+            if self.state is not None:
+                self.state.close_compression()  # of a training before
+            self.state = self._made(model)
+            if self.state is not None and saved:
+                self._load(saved)
+        elif self.state is not None and saved:
+            _warn("the compression goes on with the state that it has: this process trained before")
+
+    def _made(self, model: Any) -> Any:
+        """The state of the compression of a model; None where there is nothing to compress."""
+        if not dist.is_initialized() or dist.get_world_size() == 1:
+            _warn(
                 "the trainer has one process, so no gradients are sent and nothing is compressed: "
-                "start more, for example with torchrun",
-                RuntimeWarning,
-                stacklevel=2,
+                "start more, for example with torchrun"
             )
-        if self.state is not None and self.saved:
-            self.state.load_state_dict(self.saved)
-        self.saved = None
+            return None
+        if isinstance(model, DistributedDataParallel):
+            state, hook = ddp_hook(self._codec, model=model, **self._options)
+            model.register_comm_hook(state, hook)
+            return state
+        if any(isinstance(module, FSDPModule) for module in model.modules()):
+            return compress_fsdp(model, self._codec, **self._options)
+        fail(
+            Status["UNSUPPORTED"],
+            f"the trainer uses a {type(model).__name__}, whose gradients deltawire cannot "
+            "compress: train with DistributedDataParallel or FSDP2",
+        )
+
+    def _load(self, saved: Any) -> None:
+        try:
+            self.state.load_compression_state_dict(saved)
+        except DeltawireError as error:
+            if error.status.name != "MISMATCH":
+                raise
+            _warn(f"the compression begins without the state of the checkpoint: {error.why}")
 
     def step_ended(self) -> None:
         """The optimizer has made a step. Errors: ARGUMENT (the first one was without the hook)."""
@@ -79,29 +96,9 @@ class Attached:
                 "no_sync, an engine such as DeepSpeed)"
             )
 
-    def save(self, folder: str) -> None:
-        """Saves the state of this rank in a folder. Errors: those of compression_state_dict."""
-        if self.state is not None:
-            torch.save(self.state.compression_state_dict(), _file(folder))
 
-    def load(self, folder: str) -> None:
-        """Loads what save has written, before the first backward. Without a file there is a
-        warning. Errors: those of load_compression_state_dict."""
-        if self.state is None:
-            return
-        if os.path.exists(_file(folder)):
-            self.state.load_compression_state_dict(torch.load(_file(folder)))
-        else:
-            warnings.warn(
-                f"there is no {_file(folder)}, so the compression begins without state: losses may "
-                "differ a little from those of a training that was not interrupted",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-
-
-def _file(folder: str) -> str:
-    return os.path.join(folder, f"deltawire_{dist.get_rank()}.pt")
+def _warn(sentence: str) -> None:
+    warnings.warn(sentence, RuntimeWarning, stacklevel=2)
 
 
 def attach(trainer: Any, codec: Any = "direct:bits=4", **options: Any) -> Attached:
@@ -115,9 +112,9 @@ def attach(trainer: Any, codec: Any = "direct:bits=4", **options: Any) -> Attach
     codec, options: as for ddp_hook and compress_fsdp.
 
     Checkpoints of the trainer have the codec's state of each rank, and a training that resumes
-    loads it from there.
+    loads it from there. With another number of ranks, or another codec, it begins without.
 
-    Returns an Attached, whose state has the statistics.
+    Returns an Attached, which has the statistics.
     Errors: ARGUMENT; when the training begins, those of ddp_hook and compress_fsdp; after its first
     step, ARGUMENT (the gradients were not compressed)."""
     attached = Attached(codec, options)
@@ -140,24 +137,48 @@ def _refuse_trainer(trainer: Any) -> NoReturn:
 
 def _for_transformers(attached: Attached, trainer: Any) -> Any:
     from transformers import TrainerCallback
+    from transformers.trainer_utils import get_last_checkpoint
+
+    train = trainer.train
+    began: "list[Any]" = [None]
+
+    @functools.wraps(train)
+    def noting(resume_from_checkpoint: Any = None, *args: Any, **more: Any) -> Any:
+        began[0] = resume_from_checkpoint
+        if resume_from_checkpoint is True:
+            began[0] = get_last_checkpoint(trainer.args.output_dir)
+        return train(resume_from_checkpoint, *args, **more)
+
+    trainer.train = noting  # callbacks are not told from where it resumes
 
     class Compression(TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-            attached.begin(trainer.model_wrapped)
-            if state.global_step:
-                attached.load(_checkpoint(args, state))
+            attached.begin(trainer.model_wrapped, _read(began[0]) if began[0] else None)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
             attached.step_ended()
 
         def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-            attached.save(_checkpoint(args, state))
+            if attached.state is None:
+                return
+            folder = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
+            os.makedirs(folder, exist_ok=True)  # the first rank may not have made it yet
+            torch.save(attached.state.compression_state_dict(), _file(folder))
 
     return Compression()
 
 
-def _checkpoint(args: Any, state: Any) -> str:
-    return os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
+def _file(folder: str) -> str:
+    return os.path.join(folder, f"deltawire_{dist.get_rank()}.pt")
+
+
+def _read(folder: str) -> Any:
+    """What a checkpoint has of this rank, or None with a warning."""
+    if dist.is_initialized() and os.path.exists(_file(folder)):
+        return torch.load(_file(folder))
+    if dist.is_initialized():
+        _warn(f"the compression begins without state, because there is no {_file(folder)}")
+    return None
 
 
 def _for_lightning(attached: Attached, trainer: Any) -> Any:
@@ -166,18 +187,24 @@ def _for_lightning(attached: Attached, trainer: Any) -> Any:
     callback: Any = getattr(top, "Callback", None) or top.pytorch.Callback
 
     class Compression(callback):
+        saved: Any = None
+        steps = 0  # before this training
+
         def on_train_start(self, trainer: Any, module: Any) -> None:
-            attached.begin(trainer.strategy.model)
+            self.steps = trainer.global_step
+            attached.begin(trainer.strategy.model, self.saved)
+            self.saved = None
 
         def on_train_batch_end(self, trainer: Any, *rest: Any) -> None:
-            if trainer.global_step > 0:
+            if trainer.global_step > self.steps:
                 attached.step_ended()
 
         def state_dict(self) -> "dict[str, Any]":
             return {} if attached.state is None else dict(attached.state.state_dict())
 
         def load_state_dict(self, saved: "dict[str, Any]") -> None:
-            attached.saved = saved
+            if trainer.state.fn == "fit":  # not for a validation or a test
+                self.saved = saved
 
     return Compression()
 

@@ -254,6 +254,14 @@ def arrives(receiver, parts, kind=WITH_IDS):
     return receiver.tensors(receiver.recall(came), kind)[0]
 
 
+def test_gradients_are_not_kept():
+    sender, _ = pair()
+    sender.keeps = False
+    for _ in range(2):
+        sender.begin()
+        assert sender.parts([torch.ones(8, dtype=torch.float64)], [1])[0][0].how == EXACT
+
+
 def test_a_constant_travels_once():
     """And what arrives may be changed in place, and a copy of it that is equal is the same."""
     sender, receiver = pair()
