@@ -66,6 +66,7 @@ class Compression:
         self._given: "dict[int, Any]" = {}
         self._cutter = ids_of.Cutter()
         self._failed = self._encoded = self._started = self._ready = self._closed = False
+        self._has_failed = False
         self._nonce = uuid.uuid4().hex
         self._group = group_of(stage.group)
         for sends in options.profiles:
@@ -222,6 +223,7 @@ class Compression:
         self._look()
         for stage in self._end.in_step():
             stage.give_up(RuntimeError("an exception ended the schedule between two stages"))
+        self._has_failed = self._failed  # the step before
         if self._failed:
             self._recover()
         for side in (self.before, self.after):
@@ -450,6 +452,8 @@ class Compression:
             came = message.unpack(data)
             side.receiver.learn(came.parts)
             if came.step < self.step:
+                if came.kind == ABORT and came.step == self.step - 1 and not self._has_failed:
+                    self._lost_the_last(side, came.why)
                 side.lane.give_back(data)
                 continue  # belongs to a step that failed
             if came.kind == ABORT:
@@ -466,6 +470,17 @@ class Compression:
             came = came._replace(parts=side.receiver.recall(came.parts))
             side.early[came.microbatch] = (came, data)
         return side.early.pop(microbatch)
+
+    def _lost_the_last(self, side: Side, why: str) -> None:
+        """A neighbour could not use the last gradients of a step that this stage has ended."""
+        side.sender.reset()
+        warnings.warn(
+            f"step {self.step - 1} failed on stage {side.other} after stage "
+            f"{self.stage.stage_index} had ended it, so only one of both has made an optimizer "
+            f"step: go back to a checkpoint if that matters ({why})",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
     # --- statistics and state ------------------------------------------------------------------
 

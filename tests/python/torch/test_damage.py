@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_damage.py - bytes that were damaged on the way, other versions, dtypes that are none of ours.
 import contextlib
+import warnings
 
 import pytest
 
@@ -43,21 +44,23 @@ def replaced(owner, name, value):
 # --- pipelines ---------------------------------------------------------------------------------
 
 
-def steps_with_damage(rank, world, options, damage):
-    """The second step of four has a damaged message of activations: (errors, losses, stats)."""
+def steps_with_damage(rank, world, options, damage, by=0):
+    """In the second step of four, a stage damages a message: the first one the second of its
+    activations, the second one the last of its gradients. (errors, losses, stats)."""
     pipe = Pipe(rank, world, "gpipe", options={**options, "backward": "delta:bits=6"})
     x, y = small_gpt.samples(8, 32)
     errors, losses = [], []
     for step in range(4):
         with contextlib.ExitStack() as stack:
-            if step == 1 and rank == 0:
-                lane = pipe.stages[0]._compression.after.lane
+            if step == 1 and rank == by:
+                made = pipe.stages[0]._compression
+                lane, number = (made.before.lane, 4) if by else (made.after.lane, 2)
                 sent = type(lane).send
                 messages = []
 
                 def send(data, waits=True):
                     messages.append(data)
-                    return sent(lane, damage(data) if len(messages) == 2 else data, waits)
+                    return sent(lane, damage(data) if len(messages) == number else data, waits)
 
                 stack.enter_context(replaced(lane, "send", send))
             try:
@@ -84,6 +87,22 @@ def test_a_damaged_message_ends_one_step(ranks, options, damage):
             assert sent["key_entries"] == 16, sent
         else:
             assert losses[2] < losses[0]
+
+
+def steps_with_late_damage(rank, world, options):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        errors, losses, _ = steps_with_damage(rank, world, options, flip, by=1)
+    told = sum("after stage 1 had ended it" in str(one.message) for one in said)
+    return [error[:2] for error in errors], len(losses), told
+
+
+@needs_texts
+@pytest.mark.parametrize("options", [{}, {"carrier": "tcp://127.0.0.1"}])
+def test_damaged_gradients_at_the_end_of_a_step_end_only_this_one(ranks, options):
+    """The stage that has sent them has ended its step. It is told in the next one."""
+    found = ranks.run(2, steps_with_late_damage, options)
+    assert found == [([(1, "CORRUPT")], 3, 0), ([], 4, 1)]
 
 
 # With these codecs, the length of a frame does not depend on the values in it.
