@@ -7,7 +7,7 @@
  * | name     | meaning                                                                          |
  * | x_at     | the place of a range in the x of the job                                         |
  * | coded_at | its place in the x of the job whose values are coded. With a rotation these are  |
- * |          | other values (codecs/front.h); otherwise it is the same job and place         |
+ * |          | other values (codecs/front.h); otherwise it is the same job and place            |
  * | element  | its place in prev                                                                |
  * | n        | how many elements it has                                                         |
  *

@@ -536,7 +536,7 @@ static void do_one(fuzz_input *input, unsigned what)
 
 static void open_group(fuzz_input *input)
 {
-    /* The last byte decides, so that inputs from before keep their meaning. */
+    /* Decided by the last byte, so that inputs from before `verify` keep their meaning. */
     run.verifies = input->left > 0 && input->data[input->left - 1] == 0xa5;
     static const char *const codecs[] = {
         "raw:f32,incarnation=5", "direct:bits=4,incarnation=5", "delta:bits=4,incarnation=5",

@@ -299,8 +299,8 @@ typedef struct dw_tcp_end {
     /* For the timeout of what was sent (tcp_progress.c). progress_ns: when there was progress, or
      * nothing was on its way. gained: the most bytes of messages that the peer's kernel had
      * acknowledged since the peer last said that it has more than before. Since the last check:
-     * has_advanced: it has said so; has_taken: it has acknowledged a message, or allowed bytes for
-     * which this end was waiting. */
+     * has_advanced: the peer has said that it has more than before; has_taken: it has acknowledged
+     * a message, or allowed bytes for which this end was waiting. */
     int64_t progress_ns;
     uint64_t gained;
     bool has_taken, has_advanced;

@@ -10,6 +10,7 @@ encoders and decoders belong to the stage, which saves their state."""
 from __future__ import annotations
 
 import atexit
+import functools
 import threading
 import weakref
 from typing import Any, Callable, Optional
@@ -59,8 +60,8 @@ class LinkLane(Lane):
         def open_it() -> None:
             try:
                 if listens:
-                    told = lambda at: words.tell("address", at)  # noqa: E731
-                    made.append(Link(uri, True, on_listening=told, **options))
+                    tell = functools.partial(words.tell, "address")
+                    made.append(Link(uri, True, on_listening=tell, **options))
                 else:
                     made.append(Link(seen(words.word_of("address", other)), **options))
                 self._link = made[0]

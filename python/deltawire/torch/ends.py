@@ -286,7 +286,7 @@ class Sender(Ends):
         if any(tensor.requires_grad for tensor in given):
             self._still = {at for at, tensor in enumerate(given) if not tensor.requires_grad}
         if self.fitting is not None and given and is_coded(given[0]) and 0 not in self._still:
-            given = [given[0].detach().cpu(), *given[1:]]  # copied only once
+            given = [given[0].cpu(), *given[1:]]  # copied only once
             x = tensors.samples(given[0])
             self._use(self.fitting.sends(microbatch, x, trains))
             if self.profile is not None and self.profile.channels != x.shape[-1]:

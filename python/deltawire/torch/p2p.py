@@ -57,7 +57,7 @@ class _Wire:
         self.end: Any = Encoder(own) if sends else Decoder(config)
         self.digests = (_digest(config.agreement.encode()), _digest(VERSION.encode()))
         self.device = tensors.device_for(group)
-        # Roundings without a bias are for gradients, of which more may be lost.
+        # Dither and stochastic rounding are for gradients, which may lose more than activations.
         unbiased = any(f"rounding={name}" in config.text for name in ("dither", "stochastic"))
         kind = "gradients" if unbiased else "activations"
         self.fit = Fit(kind, f"to rank {peer} with tag {tag}")

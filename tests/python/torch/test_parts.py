@@ -254,7 +254,10 @@ def arrives(receiver, parts, kind=WITH_IDS):
     return receiver.tensors(receiver.recall(came), kind)[0]
 
 
-def test_gradients_are_not_kept():
+def test_tensors_with_gradients_and_gradients_are_not_kept():
+    fits = ends.Sender(Config("direct:form=step"), None, 0, "1 to 2", "fit")
+    rows_first = torch.randn(40, 2, 64, requires_grad=True)  # of two samples
+    assert [part.how for part in fits.parts([rows_first], [1, 2])[0]][-1] == EXACT
     sender, _ = pair()
     sender.keeps = False
     for _ in range(2):

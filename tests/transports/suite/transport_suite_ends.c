@@ -419,9 +419,9 @@ static void what_the_peer_did_not_receive_before_it_closed_is_lost(void **state)
     suite_close(&pair);
 }
 
-/* A link without messages is idle for much longer than its limit for a peer that makes no progress.
- * The limit is long enough that a busy machine, whose threads may stand still for some time, does
- * not reach it while a message is on its way. */
+/* A link has no messages for much longer than the time after which it gives up a peer that receives
+ * nothing of what was sent. The limit is long enough that a busy machine, whose threads may stand
+ * still for some time, does not reach it while a message is on its way. */
 static void an_idle_link_stays_open(void **state)
 {
     enum { LIMIT_MS = 1000, IDLE_MS = 1500 };
