@@ -259,6 +259,32 @@ typedef struct dw_allocator {
     void *context;
 } dw_allocator;
 
+/* Where an object keeps copies of prev, and residuals, that do not fit in main memory; storage.h
+ * has one ready. It belongs to the program and must outlive the objects that use it, whose calls
+ * call it. A record is one copy: any bytes, which are never changed.
+ *
+ * | name        | meaning                                                                        |
+ * | cache_bytes | an object moves copies here that were not used for the longest time, until     |
+ * |             | those in memory, with what the call needs, take no more bytes                  |
+ * | write       | stores a copy of `bytes` bytes, and returns its number, which is not 0         |
+ * | read        | reads a record into memory. NO_MEMORY is the error of the call. After other    |
+ * |             | errors the object continues as if it had never held the copy, and counts it    |
+ * | prefetch    | the record will soon be read; may do nothing                                   |
+ * | release     | the record is not needed any more; cannot fail                                 |
+ * | context     | is passed to all of them                                                       |
+ *
+ * If write fails, the call returns IO or NO_MEMORY, with the sentence in *why, and nothing has
+ * changed. */
+typedef struct dw_backing {
+    uint64_t cache_bytes;
+    dw_status (*write)(void *context, const void *copy, uint64_t bytes, uint64_t *record,
+                       dw_why *why);
+    dw_status (*read)(void *context, uint64_t record, void *copy, uint64_t bytes, dw_why *why);
+    void (*prefetch)(void *context, uint64_t record);
+    void (*release)(void *context, uint64_t record);
+    void *context;
+} dw_backing;
+
 enum { DW_AUDIT_NEVER = 0xff };
 
 /* A config. Initialize it with dw_config_init or dw_config_parse, which set struct_size. From it a
@@ -317,6 +343,7 @@ typedef struct dw_config {
      * profile; it is set where objects are made. In texts, the option `profile`. */
     const struct dw_profile *profile;
     uint32_t profile_digest;
+    const dw_backing *backing; /* NULL: all copies lie in main memory, or on the device */
 } dw_config;
 
 /* Sets all fields of a config to their defaults. struct_size: sizeof(dw_config) in the program.
@@ -396,6 +423,10 @@ typedef struct dw_counters {
      * weights. Rows of zeros, and poisoned ones, are not measured. */
     uint64_t measured_rows;
     double row_error_sum, bulk_error_sum, row_error_largest;
+    uint64_t lost_copies; /* copies that could not be read from config.backing */
+    /* Encoder: keys that were forgotten for room, as they did not come for more than twice as many
+     * samples as lay between any two visits of one key. */
+    uint64_t evicted_keys;
 } dw_counters;
 
 /* ---------------------------------------------------------------------------------------------
@@ -422,8 +453,9 @@ DW_API void dw_encoder_destroy(dw_encoder *encoder); /* NULL is allowed */
  *
  * The first visit of a key gives a key entry, as do a changed shape and a lost frame; otherwise the
  * entry is a delta. Two cases are not errors: a sample that does not fit config.quota_bytes is sent
- * as a stateless entry; and a group in which x or x - prev has NaN or Inf is "poisoned": y has NaN
- * there, prev keeps its value, and a counter is increased.
+ * as a stateless entry, and a key that seems to come no more is forgotten; and a group in which x
+ * or x - prev has NaN or Inf is "poisoned": y has NaN there, prev keeps its value, and a counter is
+ * increased.
  *
  * With feedback, which codecs without prev have, the encoder keeps a residual of each key instead,
  * in f32: what it was given and has not sent. It codes x plus the residual. The residual is 0 for a
@@ -432,7 +464,7 @@ DW_API void dw_encoder_destroy(dw_encoder *encoder); /* NULL is allowed */
  * residuals of the frame's keys are then multiplied by d.
  *
  * Errors: ARGUMENT, NO_ROOM, NO_MEMORY, LIMIT (also where no encoding of x keeps to error=abs),
- * UNSUPPORTED (an encoder on a GPU). An error leaves the state unchanged.
+ * UNSUPPORTED (an encoder on a GPU), those of config.backing. An error leaves the state unchanged.
  * Source: arXiv:2206.01299, Algorithm 1; docs/format.md, Exactness. */
 DW_API dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame,
                            size_t cap, size_t *len);
@@ -504,6 +536,11 @@ DW_API dw_status dw_encoder_undo(dw_encoder *encoder, const void *frame, size_t 
  * frame in flight). */
 DW_API dw_status dw_encoder_forget(dw_encoder *encoder, dw_key key);
 
+/* Begins to read what config.backing holds of n keys, so that a later call with them need not wait
+ * for it. Does nothing for keys whose copies are in memory, or of which nothing is held. Errors:
+ * ARGUMENT. */
+DW_API dw_status dw_encoder_prefetch(dw_encoder *encoder, const dw_key *keys, size_t n);
+
 /* Drops all keys and takes a new incarnation: the next entry of every key is a key entry, and the
  * decoder drops the copies of the old incarnation. Errors: ARGUMENT (a frame is in flight). */
 DW_API dw_status dw_encoder_reset(dw_encoder *encoder);
@@ -511,7 +548,8 @@ DW_API dw_status dw_encoder_reset(dw_encoder *encoder);
 /* Sets *prev to a view of shape (1, T, C) of the key's prev or, with feedback, of its residual with
  * the opposite sign: how far the sum of all y is ahead of the sum of all x. (With feedback=lazy,
  * key.sample is here, and in dw_encoder_forget, the place in a frame.) It is read-only and
- * valid until the next call on the encoder. Errors: ARGUMENT (the key is not held). */
+ * valid until the next call on the encoder. Errors: ARGUMENT (the key is not held), NO_MEMORY,
+ * those of config.backing. */
 DW_API dw_status dw_encoder_peek(const dw_encoder *encoder, dw_key key, dw_tensor *prev);
 
 /* Fills *counters; the caller sets counters->struct_size first. Errors: ARGUMENT. */
@@ -590,6 +628,7 @@ DW_API dw_status dw_decoder_expect(dw_decoder *decoder, const dw_key *keys, cons
                                    size_t *len);
 
 /* Like the functions of the encoder. */
+DW_API dw_status dw_decoder_prefetch(dw_decoder *decoder, const dw_key *keys, size_t n);
 DW_API dw_status dw_decoder_peek(const dw_decoder *decoder, dw_key key, dw_tensor *prev);
 DW_API dw_status dw_decoder_counters(const dw_decoder *decoder, dw_counters *counters);
 DW_API const char *dw_decoder_why(const dw_decoder *decoder);

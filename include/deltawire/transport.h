@@ -282,6 +282,10 @@ DW_API dw_status dw_channel_recv_cuda(dw_channel *channel, int timeout_ms, dw_ke
  * next frame. */
 DW_API dw_status dw_channel_forget(dw_channel *channel, dw_key key);
 
+/* Begins to read the state of n keys that will soon be sent or received; see dw_encoder_prefetch.
+ * Errors: ARGUMENT. */
+DW_API dw_status dw_channel_prefetch(dw_channel *channel, const dw_key *keys, size_t n);
+
 /* Return the counters of the channel's encoder and of its decoder. */
 DW_API dw_counters dw_channel_sent(dw_channel *channel);
 DW_API dw_counters dw_channel_received(dw_channel *channel);

@@ -37,6 +37,7 @@ from deltawire.operation import Operation
 from deltawire.places import Places
 from deltawire.profile import Profile
 from deltawire.projection import Projection
+from deltawire.storage import Storage, StorageCounters
 from deltawire.tensor import Tensor
 from deltawire.threads import Threads
 from deltawire.tls import Tls
@@ -62,6 +63,8 @@ __all__ = [
     "ReplyEntry",
     "ReplyInfo",
     "Status",
+    "Storage",
+    "StorageCounters",
     "Tensor",
     "Threads",
     "Tls",

@@ -10,10 +10,11 @@ from deltawire._waiting import Deadline, milliseconds, watched
 from deltawire.config import Config, struct_with
 from deltawire.counters import Counters, codec_counters
 from deltawire.errors import PENDING, TIMEOUT, check, fail, new_why, refuse
-from deltawire.keys import Id, Ids, key_of, pack, unpack
+from deltawire.keys import Id, Ids, key_of, pack, pack_any, unpack
 from deltawire.link import QUEUE_FULL, Link
 from deltawire.owner import Shared
 from deltawire.tensor import Tensor
+from deltawire.storage import Storage, storage_of
 from deltawire.threads import Threads, pool_of
 from deltawire.views import ROWS, WRITES, View
 
@@ -39,6 +40,7 @@ class Channel(Shared):
     send, recv: the configs, or their texts, of the two directions. The send of one end is the recv
         of the other. None: no tensors are sent in this direction.
     threads: the number of threads that share the work of the codecs, or a Threads.
+    state: as for Encoder; both directions use it.
     open_timeout: the maximum time in seconds until the other end has opened the channel.
     on_frame: a function that is called with (is_sent, frame) for every frame that was encoded or
         decoded, frame being its bytes, before send or recv returns and by their thread; for Places,
@@ -61,6 +63,7 @@ class Channel(Shared):
         recv: Union[str, Config, None] = None,
         *,
         threads: Union[int, Threads] = 0,
+        state: Union[None, str, Storage] = None,
         open_timeout: float = 60.0,
         on_frame: Optional[Callable[[bool, bytes], Any]] = None,
     ) -> None:
@@ -78,10 +81,9 @@ class Channel(Shared):
         self._needs_ids = sends is not None and sends._needs_ids()
         if on_frame is not None and not callable(on_frame):
             refuse(f"on_frame must be callable, not {type(on_frame).__name__}")
-        self._pool = pool_of(threads)
-        pool = self._pool._take() if self._pool else None
-        self._sends = ffi.NULL if sends is None else struct_with(sends, pool)
-        self._receives = ffi.NULL if receives is None else struct_with(receives, pool)
+        pool, storage = self._borrow(pool_of(threads)), self._borrow(storage_of(state))
+        self._sends = ffi.NULL if sends is None else struct_with(sends, pool, storage)
+        self._receives = ffi.NULL if receives is None else struct_with(receives, pool, storage)
         how = ffi.new("dw_channel_config *", {"struct_size": ffi.sizeof("dw_channel_config")})
         how.id, how.open_timeout_ms = id, timeout_ms
         how.send, how.recv = self._sends, self._receives
@@ -98,8 +100,7 @@ class Channel(Shared):
             finally:
                 link._finish()
         except BaseException:
-            if self._pool:
-                self._pool._give_back()
+            self._return_lent()
             raise
         self._open = True
         link._channels.add(self)
@@ -192,6 +193,12 @@ class Channel(Shared):
         finally:
             self._stop(self._sending)
 
+    def prefetch(self, ids: Ids) -> None:
+        """Begins to read the state of ids that will soon be sent or received; see
+        Encoder.prefetch."""
+        keys, n = pack_any(ids)
+        self._ask(lambda handle: self._check(links.dw_channel_prefetch(handle, keys, n)))
+
     def sent(self) -> Counters:
         """Statistics of the encoder."""
         return self._ask(lambda handle: codec_counters(links.dw_channel_sent(handle)))
@@ -215,8 +222,7 @@ class Channel(Shared):
                 lambda _: None,
             )
         finally:
-            if self._pool:
-                self._pool._give_back()
+            self._return_lent()
 
     def _abandon(self) -> None:
         # If the garbage collector took the link first, closing it has closed the channel, too.

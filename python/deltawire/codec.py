@@ -10,9 +10,10 @@ from deltawire.config import Config, struct_with
 from deltawire.counters import Counters, codec_counters
 from deltawire.device import PLACES, Stream, device_number
 from deltawire.errors import ARGUMENT, UNSUPPORTED, check, fail, new_why, refuse, text_of
-from deltawire.keys import Id, key_of, unpack_one
+from deltawire.keys import Id, Ids, key_of, pack_any, unpack_one
 from deltawire.owner import Life, Owned
 from deltawire.tensor import BYTES, NAMES, Tensor
+from deltawire.storage import Storage, storage_of
 from deltawire.threads import Threads, pool_of
 
 
@@ -27,12 +28,13 @@ class Codec(Owned):
         threads: Union[int, Threads] = 0,
         device: Any = None,
         place: str = "device",
+        state: Union[None, str, Storage] = None,
     ) -> None:
         super().__init__()
         self._config = Config(config)
         self._stream, self._place = _stream_of(device, place, threads), place
         try:
-            self._make(threads)
+            self._make(threads, state)
         except BaseException:
             if self._stream:
                 self._stream.close()
@@ -40,17 +42,17 @@ class Codec(Owned):
         self._end = self._call("destroy")
         self._open = True
 
-    def _make(self, threads: Union[int, Threads]) -> None:
-        self._pool = pool_of(threads)
-        self._struct = struct_with(self._config, self._pool._take() if self._pool else None)
+    def _make(self, threads: Union[int, Threads], state: Union[None, str, Storage]) -> None:
+        pool, storage = pool_of(threads), storage_of(state)
+        self._struct = struct_with(self._config, self._borrow(pool), self._borrow(storage))
         made, why = ffi.new(f"dw_{self._noun} **"), new_why()
         if self._stream:
             create = self._call("create_cuda")
             status = create(made, self._struct, self._stream.cuda, PLACES[self._place], why)
         else:
             status = self._call("create_why")(made, self._struct, why)
-        if status < 0 and self._pool:
-            self._pool._give_back()
+        if status < 0:
+            self._return_lent()
         check(status, why)
         self._handle = made[0]
 
@@ -59,8 +61,7 @@ class Codec(Owned):
         self._end(self._handle)
         if self._stream:
             self._stream.close()
-        if self._pool:
-            self._pool._give_back()
+        self._return_lent()
 
     def _call(self, name: str) -> Any:
         return getattr(core, f"dw_{self._noun}_{name}")
@@ -124,6 +125,16 @@ class Codec(Owned):
             if status < 0:
                 fail(status, f"nothing is held for the id {id!r}")
             return _copy(prev)
+        finally:
+            self._busy.release()
+
+    def prefetch(self, ids: Ids) -> None:
+        """Begins to read the state of ids from a storage, for a call that will soon need it. Ids
+        whose state is in memory, or of which none is held, are passed over."""
+        keys, n = pack_any(ids)
+        self._enter()
+        try:
+            self._check(self._call("prefetch")(self._handle, keys, n))
         finally:
             self._busy.release()
 

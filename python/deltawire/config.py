@@ -137,8 +137,9 @@ def config_of(struct: Any) -> Config:
 _profiles: Any = weakref.WeakKeyDictionary()
 
 
-def struct_with(config: Union[str, Config], pool: Any) -> Any:
-    """A new dw_config for one object, with a clock, and with threads unless pool is None."""
+def struct_with(config: Union[str, Config], pool: Any, storage: Any = None) -> Any:
+    """A new dw_config for one object, with a clock; with threads unless pool is None, and with a
+    backing store unless storage is None."""
     own = Config(config)
     made = ffi.new("dw_config *", own._struct[0])
     _profiles[made] = own._profile  # the object that is made of the struct points to it
@@ -146,4 +147,6 @@ def struct_with(config: Union[str, Config], pool: Any) -> Any:
     if pool is not None:
         made.parallel_for = ffi.addressof(pools, "dw_threads_parallel_for")
         made.parallel_context = pool
+    if storage is not None:
+        made.backing = pools.dw_storage_backing(storage)
     return made

@@ -13,7 +13,8 @@ class Counters(NamedTuple):
     frames, key_entries, delta_entries, stateless_entries, skipped_entries; raw_bytes,
     encoded_bytes; groups, direct_groups, zero_groups, poisoned_groups, escaped_values,
     overflowed_values; acks, nacks, rebases, resyncs, rejected_frames; busy_ns (nanoseconds inside
-    encode or decode). Current values: keys_held, state_bytes, slack_bytes. Encoders only: x_square,
+    encode or decode); lost_copies (which a Storage could not read); evicted_keys (forgotten for
+    room). Current values: keys_held, state_bytes, slack_bytes. Encoders only: x_square,
     delta_square, error_square, sums of squares that are meaningful relative to each other; and
     measured_rows, row_error_sum, bulk_error_sum, row_error_largest, of which row_error and
     bulk_error are the means. deltawire.h documents each field.
@@ -48,6 +49,8 @@ class Counters(NamedTuple):
     row_error_sum: float
     bulk_error_sum: float
     row_error_largest: float
+    lost_copies: int
+    evicted_keys: int
 
     @property
     def row_error(self) -> float:

@@ -12,6 +12,7 @@ from deltawire.errors import fail, new_why, refuse, text_of
 from deltawire.keys import Id, Ids, pack_any, unpack
 from deltawire.profile import Profile
 from deltawire.tensor import NAMES, Tensor
+from deltawire.storage import Storage
 from deltawire.threads import Threads
 from deltawire.views import ROWS, WRITES, View, refuse_overlap, shape_view
 
@@ -33,7 +34,7 @@ class Decoder(Codec):
     """Turns frames into tensors.
 
     config: must agree with the encoder's config; see Config.agreement.
-    threads, device, place: as for Encoder. The errors are those of Encoder, too.
+    threads, device, place, state: as for Encoder. The errors are those of Encoder, too.
     """
 
     _noun = "decoder"
@@ -45,8 +46,9 @@ class Decoder(Codec):
         *,
         device: Any = None,
         place: str = "device",
+        state: Union[None, str, Storage] = None,
     ) -> None:
-        super().__init__(config, threads, device, place)
+        super().__init__(config, threads, device, place, state)
         self._y = View("out", self._stream)
         self._info = ffi.new("dw_frame_info *", {"struct_size": ffi.sizeof("dw_frame_info")})
         self._length, self._why = ffi.new("size_t *"), new_why()

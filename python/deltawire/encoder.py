@@ -12,6 +12,7 @@ from deltawire.errors import NO_MEMORY, check, fail, refuse
 from deltawire.frame import bound
 from deltawire.keys import Id, Ids, key_of, pack, pack_any
 from deltawire.profile import Profile
+from deltawire.storage import Storage
 from deltawire.threads import Threads
 from deltawire.views import ROWS, WRITES, View, reach, refuse_overlap
 
@@ -31,7 +32,9 @@ class Encoder(Codec):
     device: None or "cpu"; or "cuda", "cuda:1" and so on for a GPU, which makes the same frames.
         Tensors must be on this device then.
     place: where a GPU keeps the state: "device" (its memory) or "pinned" (main memory).
-    Errors: CONFIG, ARGUMENT, NO_MEMORY, UNSUPPORTED (this device, or this codec on a GPU).
+    state: a Storage, or the text of one ("file:/path,cache=4GiB"), for state that does not fit in
+        memory. The frames do not depend on it. An encoder on a GPU cannot have one.
+    Errors: CONFIG, ARGUMENT, NO_MEMORY, IO, UNSUPPORTED (this device, or this codec on a GPU).
 
     Only one thread at a time may use an encoder, and only the process that made it. It is a context
     manager.
@@ -46,8 +49,9 @@ class Encoder(Codec):
         *,
         device: Any = None,
         place: str = "device",
+        state: Union[None, str, Storage] = None,
     ) -> None:
-        super().__init__(config, threads, device, place)
+        super().__init__(config, threads, device, place, state)
         self._needs_ids = self._config._needs_ids()
         self._x, self._made = View("x", self._stream), View("reconstruction")
         self._length = ffi.new("size_t *")

@@ -135,8 +135,7 @@ class Group(Shared):
         self._pending: "dict[int, Operation]" = {}
         self._own: "list[Link]" = []
         self._gpu = LazyStream("group")
-        self._pool = pool_of(threads)
-        pool = self._pool._take() if self._pool else None
+        pool = self._borrow(pool_of(threads))
         try:
             self._links = self._opened(links, open_timeout, link)
             self._make(how, pool)
@@ -516,8 +515,7 @@ class Group(Shared):
         for link in self._own:
             link.close()
         self._gpu.close()
-        if self._pool:
-            self._pool._give_back()
+        self._return_lent()
 
     def _abandon(self) -> None:
         self._ending()

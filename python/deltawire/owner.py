@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Callable, NoReturn
+from typing import Any, Callable, NoReturn, Optional
 
 from deltawire._library import links
 from deltawire._waiting import SLICE_S, Deadline
@@ -33,7 +33,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 class Owned:
-    """The base class of Encoder, Decoder and Threads, which serve one thread at a time, and of
+    """The base class of Encoder, Decoder and Lent, which serve one thread at a time, and of
     Shared."""
 
     _noun = "object"
@@ -42,6 +42,19 @@ class Owned:
         self._life = Life.now
         self._busy = threading.Lock()
         self._open = False
+        self._lent: list[Lent] = []
+
+    def _borrow(self, lent: Optional[Lent]) -> Any:
+        """Borrows what is lent, until _return_lent; returns its handle, or None for None."""
+        if lent is None:
+            return None
+        handle = lent._lend()
+        self._lent.append(lent)
+        return handle
+
+    def _return_lent(self) -> None:
+        while self._lent:
+            self._lent.pop()._give_back()
 
     def _enter(self) -> None:
         """Begins a call, which _busy.release() ends."""
@@ -81,6 +94,47 @@ class Owned:
 
     def __exit__(self, *exception: Any) -> None:
         self.close()
+
+
+class Lent(Owned):
+    """The base class of Threads and Storage, which encoders, decoders and channels use."""
+
+    _handle: Any
+    _end: Any  # the C function that frees the handle
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._users = 0
+
+    def _lend(self) -> Any:
+        """Returns the handle to an object, which calls _give_back when it is closed."""
+        self._enter()
+        self._users += 1
+        self._busy.release()
+        return self._handle
+
+    def _give_back(self) -> None:
+        self._users -= 1
+
+    def close(self) -> None:
+        """Ends it. Errors: ARGUMENT (an encoder, decoder or channel still uses it)."""
+        if not self._open or self._life is not Life.now:
+            return
+        self._enter()
+        try:
+            if self._users > 0:
+                refuse(
+                    f"encoders, decoders or channels still use this {self._noun}: close them first"
+                )
+            self._open = False
+            self._end(self._handle)
+        finally:
+            self._busy.release()
+
+    def __del__(self, life: Any = Life) -> None:
+        if getattr(self, "_open", False) and self._life is life.now:
+            self._open = False
+            self._end(self._handle)
 
 
 class Shared(Owned):

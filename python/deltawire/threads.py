@@ -2,14 +2,14 @@
 # threads.py - Threads: a thread pool for encoders and decoders.
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+from typing import Optional, Union
 
 from deltawire._library import ffi, pools
 from deltawire.errors import check, new_why, refuse
-from deltawire.owner import Life, Owned
+from deltawire.owner import Lent
 
 
-class Threads(Owned):
+class Threads(Lent):
     """A thread pool that several encoders, decoders and channels can share.
 
     n: the number of threads that share the work of a call, 1 to 1024, including the calling thread.
@@ -22,6 +22,7 @@ class Threads(Owned):
     """
 
     _noun = "thread pool"
+    _end = pools.dw_threads_destroy
 
     def __init__(self, n: int = 0) -> None:
         super().__init__()
@@ -30,41 +31,12 @@ class Threads(Owned):
         made, why = ffi.new("dw_threads **"), new_why()
         check(pools.dw_threads_create(made, n, why), why)
         self._handle = made[0]
-        self._users = 0
         self._open = True
 
     @property
     def n(self) -> int:
         """The number of threads that share the work of a call, including the calling thread."""
         return pools.dw_threads_count(self._handle) if self._open else 0
-
-    def _take(self) -> Any:
-        """Returns the dw_threads to an object, which calls _give_back when it is closed."""
-        self._enter()
-        self._users += 1
-        self._busy.release()
-        return self._handle
-
-    def _give_back(self) -> None:
-        self._users -= 1
-
-    def close(self) -> None:
-        """Ends the threads. Errors: ARGUMENT (an encoder, decoder or channel still uses them)."""
-        if not self._open or self._life is not Life.now:
-            return
-        self._enter()
-        try:
-            if self._users > 0:
-                refuse("encoders, decoders or channels still use these threads: close them first")
-            self._open = False
-            pools.dw_threads_destroy(self._handle)
-        finally:
-            self._busy.release()
-
-    def __del__(self, life: Any = Life, end: Any = pools.dw_threads_destroy) -> None:
-        if getattr(self, "_open", False) and self._life is life.now:
-            self._open = False
-            end(self._handle)
 
 
 def pool_of(threads: Union[int, Threads]) -> Optional[Threads]:

@@ -64,9 +64,14 @@ dw_status dw_decoder_add_profile(dw_decoder *decoder, const dw_profile *profile)
     return dw_end_learn(&decoder->end, profile, &with);
 }
 
+dw_status dw_decoder_prefetch(dw_decoder *decoder, const dw_key *keys, size_t n)
+{
+    return decoder ? dw_end_prefetch(&decoder->end, keys, n) : DW_ERR_ARGUMENT;
+}
+
 dw_status dw_decoder_peek(const dw_decoder *decoder, dw_key key, dw_tensor *prev)
 {
-    return decoder ? dw_end_peek(&decoder->end, key, prev) : DW_ERR_ARGUMENT;
+    return decoder ? dw_end_peek((dw_end *)&decoder->end, key, prev) : DW_ERR_ARGUMENT;
 }
 
 dw_status dw_decoder_counters(const dw_decoder *decoder, dw_counters *counters)
@@ -105,8 +110,8 @@ dw_status dw_decoder_expect(dw_decoder *decoder, const dw_key *keys, const dw_te
         const dw_held *held = plans->params.keeps_prev && keys
                                   ? dw_predictor_find(&decoder->end.predictor, keys[i])
                                   : NULL;
-        bool based = held && held->now.data && held->t == shape->t && held->c == shape->c &&
-                     held->dtype == plans->params.prev &&
+        bool based = held && dw_copy_is_held(&held->now) && held->t == shape->t &&
+                     held->c == shape->c && held->dtype == plans->params.prev &&
                      held->incarnation == decoder->end.incarnation;
         uint64_t one = based ? plans->of[DW_USE_CHANGE].payload_bytes : whole;
         if (has_bound && longest > one) one = longest;

@@ -83,7 +83,7 @@ static void begin_incarnation(dw_decoder *decoder, uint64_t incarnation)
  * been finished in their order. */
 static bool is_too_late(const dw_decode_ticket *t, const dw_incoming *p)
 {
-    bool holds = p->held->now.data && p->held->incarnation == t->header.incarnation;
+    bool holds = dw_copy_is_held(&p->held->now) && p->held->incarnation == t->header.incarnation;
     return (p->held->drop_when_done || !holds) &&
            dw_predictor_refuses(&t->decoder->end.predictor, t->header.incarnation,
                                 t->header.sequence);

@@ -12,17 +12,21 @@ static uint64_t copy_bytes(const dw_decode_ticket *t)
     return (uint64_t)t->header.t * t->header.c * dw_dtype_bytes(t->prev);
 }
 
+static bool is_based(const dw_incoming *p)
+{
+    return p->entry.role == DW_ROLE_DELTA || p->entry.role == DW_ROLE_SKIP;
+}
+
 /* Is this entry the next one of its key? */
 static dw_status check_step(const dw_decode_ticket *t, const dw_incoming *p)
 {
     const dw_held *held = p->held;
     const dw_header *header = &t->header;
-    bool holds = held->now.data != NULL;
+    bool holds = dw_copy_is_held(&held->now);
     bool same_incarnation = holds && held->incarnation == header->incarnation;
-    bool based = p->entry.role == DW_ROLE_DELTA || p->entry.role == DW_ROLE_SKIP;
     if (dw_decoder_is_retired(t->decoder, header->incarnation)) return DW_ERR_STALE;
     if (same_incarnation && header->sequence <= held->now.version) return DW_ERR_STALE;
-    if (!based)
+    if (!is_based(p))
         return !same_incarnation && dw_predictor_refuses(&t->decoder->end.predictor,
                                                          header->incarnation, header->sequence)
                    ? DW_ERR_STALE
@@ -50,7 +54,7 @@ static dw_status find_key(dw_decode_ticket *t, dw_incoming *p)
                                "a key is in a frame that is still in flight: finish or cancel that "
                                "frame first");
     }
-    p->held->mark = decoder->calls;
+    dw_predictor_touch(&decoder->end.predictor, p->held, decoder->calls);
     return DW_OK;
 }
 
@@ -110,13 +114,12 @@ dw_decode_job dw_arrival_job(const dw_decode_ticket *t, uint32_t i)
 {
     const dw_incoming *p = &t->in[i];
     const dw_plan *plan = &t->plans->of[p->entry.use];
-    bool based = p->entry.role == DW_ROLE_DELTA || p->entry.role == DW_ROLE_SKIP;
     uint32_t every = p->fresh.data ? t->plans->params.audit : 0;
     uint64_t y_bytes = 0;
     (void)dw_tensor_bytes(t->header.n, t->header.t, t->header.c, t->y.dtype, &y_bytes);
     dw_decode_job job = {.layout = plan->layout,
                          .payload = t->body + p->entry.payload_offset,
-                         .prev = based ? p->held->now.data : NULL,
+                         .prev = is_based(p) ? p->held->now.data : NULL,
                          .next = p->fresh.data,
                          .prev_dtype = t->prev,
                          .y = t->y.data ? dw_tensor_sample(&t->y, i) : NULL,
@@ -139,6 +142,32 @@ dw_decode_job dw_arrival_job(const dw_decode_ticket *t, uint32_t i)
     return job;
 }
 
+/* Makes the copies that the frame's changes start from resident. One that is lost is dropped, as if
+ * it had been damaged in memory: the frame is refused with BASE, and its reply asks for x itself.
+ */
+static dw_status page_in(dw_decode_ticket *t)
+{
+    dw_decoder *decoder = t->decoder;
+    dw_predictor *predictor = &decoder->end.predictor;
+    bool lost = false;
+    for (uint32_t i = 0; i < t->header.n && predictor->paging.backing.prefetch; i++)
+        if (is_based(&t->in[i])) dw_paging_prefetch(&predictor->paging, t->in[i].held);
+    for (uint32_t i = 0; i < t->header.n; i++) {
+        dw_incoming *p = &t->in[i];
+        if (!is_based(p)) continue;
+        uint64_t version = p->held->now.version;
+        dw_status status = dw_paging_in(&predictor->paging, p->held, &p->held->now);
+        if (status) return dw_end_fail_paging(&decoder->end, status);
+        if (p->held->now.data) continue;
+        dw_predictor_refuse_until(predictor, p->held->incarnation, version);
+        p->drops_copy = lost = true;
+    }
+    return lost ? dw_decoder_fail(decoder, DW_ERR_BASE,
+                                  "the copy that a change starts from was lost in the backing "
+                                  "store")
+                : DW_OK;
+}
+
 /* Checks that every entry with state is the next one of its key, checks the quota, and takes slots
  * for the new copies. A frame of another incarnation will replace all copies that are held, so
  * these do not count in the quota any more. If entries are not the next ones of their keys, the
@@ -158,18 +187,18 @@ dw_status dw_arrival_admit(dw_decode_ticket *t)
         if (status < worst) worst = status; /* BASE is the smaller number */
     }
     if (worst) return dw_decoder_fail(decoder, worst, NULL);
+    worst = page_in(t);
+    if (worst) return worst;
     for (uint32_t i = 0; i < t->header.n; i++) {
         dw_incoming *p = &t->in[i];
         if (!dw_role_has_state(p->entry.role)) continue;
         uint64_t have = is_new_incarnation ? 0 : p->held->counted,
                  growth = bytes > have ? bytes - have : 0;
         dw_status status = dw_predictor_take(predictor, bytes, growth, &used, &p->fresh.data);
-        if (status)
-            return dw_decoder_fail(
-                decoder, status,
-                status == DW_ERR_LIMIT
-                    ? "quota_bytes is used up: configure the same quota at both ends"
-                    : NULL);
+        if (status == DW_ERR_LIMIT)
+            return dw_decoder_fail(decoder, status,
+                                   "quota_bytes is used up: configure the same quota at both ends");
+        if (status) return dw_end_fail_paging(&decoder->end, status);
     }
     t->growth = used - before;
     return DW_OK;

@@ -16,12 +16,13 @@ bool dw_decoder_is_retired(const dw_decoder *decoder, uint64_t incarnation)
 static dw_held *intact(dw_decoder *decoder, dw_key key)
 {
     dw_held *held = dw_predictor_find(&decoder->end.predictor, key);
-    if (!held || !held->now.data) return NULL;
+    if (!held || !dw_copy_is_held(&held->now)) return NULL;
     if (held->checked == decoder->calls) return held;
     held->checked = decoder->calls;
     const dw_kernels *kernels = dw_engine_kernels(&decoder->end.engine);
     /* Copies on a device are not verified here; damage shows in the digest after the next delta. */
     if (!held->now.audit || !kernels) return held;
+    if (!held->now.data) return held; /* the backing store has digests of its own */
     dw_audit audit = dw_audit_of(held->now.audit, key, held->now.version);
     uint64_t sum =
         dw_state_sum(kernels, held->now.data, held->dtype, (uint64_t)held->t * held->c, audit);
@@ -54,7 +55,7 @@ size_t dw_decoder_write_reply(dw_decode_ticket *t, bool rejected, uint8_t *reply
         dw_held *held = rejected ? intact(decoder, entry.key)
                                  : dw_predictor_find(&decoder->end.predictor, entry.key);
         dw_reply_entry out = {.key = entry.key};
-        bool holds = held && held->now.data,
+        bool holds = held && dw_copy_is_held(&held->now),
              is_same = holds && held->incarnation == t->header.incarnation;
         if (!is_same && dw_predictor_refuses(&decoder->end.predictor, t->header.incarnation,
                                              t->header.sequence)) {

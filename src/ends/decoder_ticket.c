@@ -170,7 +170,8 @@ dw_status dw_decode_ticket_book(dw_decode_ticket *t, uint64_t head_len)
     if (!status) status = dw_arrival_admit(t);
     if (!status) status = prepare_jobs(t);
     if (status) dw_arrival_drop(t);
-    if (status == DW_ERR_ARGUMENT || status == DW_ERR_NO_MEMORY) return status;
+    if (status == DW_ERR_ARGUMENT || status == DW_ERR_NO_MEMORY || status == DW_ERR_IO)
+        return status; /* not the frame's fault */
     t->refusal = status;
     if (status)
         t->why = decoder->end.why;

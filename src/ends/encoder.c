@@ -116,9 +116,14 @@ dw_status dw_encoder_use_profile(dw_encoder *encoder, const dw_profile *profile)
     return status;
 }
 
+dw_status dw_encoder_prefetch(dw_encoder *encoder, const dw_key *keys, size_t n)
+{
+    return encoder ? dw_end_prefetch(&encoder->end, keys, n) : DW_ERR_ARGUMENT;
+}
+
 dw_status dw_encoder_peek(const dw_encoder *encoder, dw_key key, dw_tensor *prev)
 {
-    return encoder ? dw_end_peek(&encoder->end, key, prev) : DW_ERR_ARGUMENT;
+    return encoder ? dw_end_peek((dw_end *)&encoder->end, key, prev) : DW_ERR_ARGUMENT;
 }
 
 dw_status dw_encoder_counters(const dw_encoder *encoder, dw_counters *counters)

@@ -35,6 +35,17 @@ static bool is_same_shape(const dw_encode_ticket *t, const dw_held *held)
     return held->t == t->header.t && held->c == t->header.c && held->dtype == dw_ticket_dtype(t);
 }
 
+/* There was no room for a sample. Forgets one that will hardly come again, so that there is room
+ * for a later one when the decoder has heard of it. Residuals are not lost for that. */
+static void evict(dw_encode_ticket *t)
+{
+    dw_predictor *predictor = &t->encoder->end.predictor;
+    dw_held *stale = t->plans->params.keeps_prev ? dw_paging_stale(&predictor->paging) : NULL;
+    if (!stale) return;
+    dw_predictor_forget(predictor, stale);
+    t->encoder->end.counters.evicted_keys++;
+}
+
 /* Finds or adds the key of sample i and takes a slot for its new copy, or for its new residual.
  * With a full quota, which is no error, there is no slot: the sample is sent stateless. */
 static dw_status take_slot(dw_encode_ticket *t, uint32_t i, uint64_t *used)
@@ -57,11 +68,17 @@ static dw_status take_slot(dw_encode_ticket *t, uint32_t i, uint64_t *used)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
                                "a key is in a frame that is still in flight: finish or cancel that "
                                "frame first");
-    held->mark = encoder->calls;
+    dw_predictor_touch(&encoder->end.predictor, held, encoder->calls);
+    dw_copy *base = held->base == DW_BASE_UNDO ? &held->undo : &held->now;
+    dw_status status = dw_paging_in(&encoder->end.predictor.paging, held, base);
+    if (status) return dw_end_fail_paging(&encoder->end, status);
     uint64_t growth = bytes > held->counted ? bytes - held->counted : 0;
-    dw_status status =
-        dw_predictor_take(&encoder->end.predictor, bytes, growth, used, &p->fresh.data);
-    return status && status != DW_ERR_LIMIT ? dw_encoder_fail(encoder, status, NULL) : DW_OK;
+    status = dw_predictor_take(&encoder->end.predictor, bytes, growth, used, &p->fresh.data);
+    if (status == DW_ERR_LIMIT)
+        evict(t);
+    else if (status)
+        return dw_end_fail_paging(&encoder->end, status);
+    return DW_OK;
 }
 
 /* Plans sample i of an encoder that keeps prev: as a change, or as a key entry. */
@@ -144,6 +161,18 @@ void dw_ticket_unplan(dw_encode_ticket *t, uint32_t n)
     }
 }
 
+/* Lets a backing store begin to read all that the frame needs, which is then taken one after the
+ * other. */
+static void read_ahead(const dw_encode_ticket *t)
+{
+    const dw_predictor *predictor = &t->encoder->end.predictor;
+    for (uint32_t i = 0; t->keys && predictor->paging.backing.prefetch && i < t->header.n; i++) {
+        const dw_held *held =
+            dw_predictor_find(predictor, dw_encoder_held_key(t->encoder, t->keys[i], i));
+        if (held) dw_paging_prefetch(&predictor->paging, held);
+    }
+}
+
 static dw_status make_room(dw_encode_ticket *t)
 {
     dw_encoder *encoder = t->encoder;
@@ -161,6 +190,7 @@ dw_status dw_ticket_plan(dw_encode_ticket *t)
     uint64_t before = encoder->end.predictor.held_bytes + encoder->end.predictor.reserved_bytes;
     uint64_t used = before;
     if (status) return status;
+    if (keeps || adds) read_ahead(t);
     for (uint32_t i = 0; i < t->header.n; i++) {
         dw_outgoing *p = &t->out[i];
         memset(p, 0, sizeof *p);
@@ -189,7 +219,7 @@ dw_status dw_ticket_plan_sync(dw_encode_ticket *t)
         dw_outgoing *p = &t->out[i];
         memset(p, 0, sizeof *p);
         p->held = dw_predictor_find(&encoder->end.predictor, t->keys[i]);
-        if (!p->held || !p->held->now.data)
+        if (!p->held || !dw_copy_is_held(&p->held->now))
             return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "a key is not held");
         if (p->held->busy)
             return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
@@ -200,9 +230,16 @@ dw_status dw_ticket_plan_sync(dw_encode_ticket *t)
             return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "a key is given twice");
         if (p->held->t != first->t || p->held->c != first->c || p->held->dtype != first->dtype)
             return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the keys have different shapes");
-        p->held->mark = encoder->calls;
+        dw_predictor_touch(&encoder->end.predictor, p->held, encoder->calls);
+        status = dw_paging_in(&encoder->end.predictor.paging, p->held, &p->held->now);
+        if (status) return dw_end_fail_paging(&encoder->end, status);
+        if (!p->held->now.data)
+            return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
+                                   "a key's copy was lost in the backing "
+                                   "store, so it is not held any more");
         p->entry.key = t->keys[i];
         p->fresh.data = p->held->now.data;
+        p->fresh.record = p->held->now.record;
         become(p, t, DW_ROLE_SYNC, DW_USE_EXACT);
     }
     return DW_OK;

@@ -42,10 +42,11 @@ void dw_encoder_learn(dw_encoder *encoder, const dw_reply_entry *entry, bool acc
         defer(encoder, entry, accepted);
         return;
     }
-    if (!held || !held->now.data) return;
+    if (!held || !dw_copy_is_held(&held->now)) return;
     if (ours && entry->chain == held->now.chain) {
         dw_predictor_confirm(&encoder->end.predictor, held);
-    } else if (!accepted && ours && held->undo.data && entry->chain == held->undo.chain) {
+    } else if (!accepted && ours && dw_copy_is_held(&held->undo) &&
+               entry->chain == held->undo.chain) {
         if (held->base != DW_BASE_UNDO) encoder->end.counters.rebases++;
         held->base = DW_BASE_UNDO;
     } else if (!accepted) {

@@ -44,7 +44,7 @@ static dw_held *held_of(const returned *g, uint32_t i)
  * yet. held: what is held of the key, or NULL. */
 static dw_status check_key(const returned *g, const dw_held *held)
 {
-    if (!held || !held->now.data || held->incarnation != g->info.incarnation ||
+    if (!held || !dw_copy_is_held(&held->now) || held->incarnation != g->info.incarnation ||
         held->t != g->info.t || held->c != g->info.c)
         return dw_encoder_fail(g->encoder, DW_ERR_ARGUMENT,
                                "the residual of a key of this frame is gone, or does not contain "
@@ -63,6 +63,17 @@ static dw_status check_key(const returned *g, const dw_held *held)
                                "a later frame of a key was made: only the last one can be undone, "
                                "this one can be given back");
     return DW_OK;
+}
+
+/* Makes the residual of entry i resident, until the call has ended. */
+static dw_status page_in(const returned *g, uint32_t i)
+{
+    dw_paging *paging = &g->encoder->end.predictor.paging;
+    dw_held *held = held_of(g, i);
+    dw_predictor_touch(&g->encoder->end.predictor, held, g->encoder->calls);
+    dw_status status = dw_paging_in(paging, held, &held->now);
+    if (status) return dw_end_fail_paging(&g->encoder->end, status);
+    return check_key(g, held);
 }
 
 /* Decodes the frame, with all checks of a decoder. */
@@ -164,9 +175,12 @@ static dw_status make_residuals(returned *g, uint32_t *taken)
         uint32_t i = *taken;
         dw_copy *fresh = &g->fresh[i];
         const dw_held *held = held_of(g, i);
+        void *slot;
+        status = dw_predictor_take(predictor, dw_held_bytes(held), 0, &used, &slot);
+        if (status) return dw_end_fail_paging(&g->encoder->end, status);
         *fresh = held->now;
-        status = dw_predictor_take(predictor, dw_held_bytes(held), 0, &used, &fresh->data);
-        if (status) return dw_encoder_fail(g->encoder, status, NULL);
+        fresh->data = slot;
+        fresh->record = 0;
         ++*taken;
         fresh->chain = g->info.sequence + 1;
         status = make_residual(g, i, held->now.data, fresh->data, held->more);
@@ -203,6 +217,8 @@ static dw_status check_entries(const returned *g, const void *frame, size_t len)
     dw_status status = dw_frame_entries(frame, len, 0, g->info.n, g->entries);
     if (status) return dw_encoder_fail(g->encoder, status, "the frame's tables cannot be read");
     for (uint32_t i = 0; i < g->info.n && !status; i++) status = check_key(g, held_of(g, i));
+    g->encoder->calls++;
+    for (uint32_t i = 0; i < g->info.n && !status; i++) status = page_in(g, i);
     return status;
 }
 

@@ -15,6 +15,11 @@ dw_status dw_end_fail(dw_end *end, dw_status status, const char *sentence)
     return status;
 }
 
+dw_status dw_end_fail_paging(dw_end *end, dw_status status)
+{
+    return status == DW_ERR_IO ? status : dw_end_fail(end, status, NULL);
+}
+
 static dw_status make_engine(dw_end *end, const dw_params *params, const dw_end_device *device,
                              dw_why *why)
 {
@@ -97,6 +102,17 @@ dw_status dw_end_learn(dw_end *end, const dw_profile *profile, dw_config *with)
     return add_profile(end, profile, &with->profile);
 }
 
+static dw_status check_backing(const dw_backing *backing, const dw_end_device *device, dw_why *why)
+{
+    if (!backing->write || !backing->read || !backing->release)
+        return complain(why, "config.backing has no function to write, read or release a copy");
+    if (!device) return DW_OK;
+    (void)complain(why,
+                   "copies of prev on a device cannot be moved to config.backing: leave it out "
+                   "(state=), or use an encoder on the CPU");
+    return DW_ERR_UNSUPPORTED;
+}
+
 static dw_status make(dw_end **made, size_t bytes, const dw_config *given,
                       const dw_end_device *device, dw_why *why)
 {
@@ -107,6 +123,7 @@ static dw_status make(dw_end **made, size_t bytes, const dw_config *given,
     if (!status && config.profile_digest && !config.profile) /* it was made of a text */
         status = complain(why, "the option profile names a profile, but the config has none: set "
                                "its field `profile` (profile.h), or, in Python, give profile=");
+    if (!status && config.backing) status = check_backing(config.backing, device, why);
     if (status) return status;
     dw_allocator allocator = dw_mem_allocator(&config.allocator);
     dw_end *end = dw_mem_allocate(&allocator, bytes);
@@ -115,6 +132,7 @@ static dw_status make(dw_end **made, size_t bytes, const dw_config *given,
     end->config = config;
     end->allocator = allocator;
     dw_predictor_init(&end->predictor, &allocator, config.quota_bytes);
+    if (config.backing) dw_predictor_page(&end->predictor, config.backing, &end->why);
     status = make_engine(end, &params, device, why);
     if (status) {
         dw_predictor_release(&end->predictor);
@@ -195,11 +213,24 @@ dw_work dw_end_work(const dw_plan *plan, uint8_t *memory, uint64_t at)
     return work;
 }
 
-dw_status dw_end_peek(const dw_end *end, dw_key key, dw_tensor *prev)
+dw_status dw_end_prefetch(dw_end *end, const dw_key *keys, size_t n)
+{
+    if (!keys && n) return dw_end_fail(end, DW_ERR_ARGUMENT, "an argument is NULL");
+    for (size_t i = 0; i < n; i++) {
+        const dw_held *held = dw_predictor_find(&end->predictor, keys[i]);
+        if (held) dw_paging_prefetch(&end->predictor.paging, held);
+    }
+    return DW_OK;
+}
+
+dw_status dw_end_peek(dw_end *end, dw_key key, dw_tensor *prev)
 {
     if (!prev) return DW_ERR_ARGUMENT;
-    const dw_held *held = dw_predictor_find(&end->predictor, key);
-    if (!held || !held->now.data) return DW_ERR_ARGUMENT;
+    dw_held *held = dw_predictor_find(&end->predictor, key);
+    dw_status status =
+        held ? dw_paging_in(&end->predictor.paging, held, &held->now) : DW_ERR_ARGUMENT;
+    if (status) return status;
+    if (!held->now.data) return DW_ERR_ARGUMENT;
     *prev = dw_tensor_3d(held->now.data, held->dtype, 1, held->t, held->c);
     return DW_OK;
 }
@@ -211,5 +242,6 @@ dw_status dw_end_counters(const dw_end *end, dw_counters *counters)
     found.keys_held = end->predictor.keys - end->predictor.n_forgotten;
     found.state_bytes = dw_predictor_bytes(&end->predictor);
     found.slack_bytes = dw_predictor_slack(&end->predictor);
+    found.lost_copies = end->predictor.paging.lost;
     return dw_counters_give(counters, &found);
 }

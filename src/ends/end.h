@@ -49,6 +49,9 @@ void dw_end_destroy(dw_end *end, size_t bytes);
  * sentence NULL: the text of dw_status_string. */
 dw_status dw_end_fail(dw_end *end, dw_status status, const char *sentence);
 
+/* The same for errors of paging.h: for IO there is a sentence already. */
+dw_status dw_end_fail_paging(dw_end *end, dw_status status);
+
 /* The time of the config's clock; 0 where it has none. */
 uint64_t dw_end_now(const dw_end *end);
 
@@ -82,8 +85,10 @@ dw_work dw_end_work(const dw_plan *plan, uint8_t *memory, uint64_t at);
 /* Why a profile is refused while frames are in flight. */
 extern const char dw_end_busy[];
 
-/* Implement the public functions of both ends; NULL arguments are errors. */
-dw_status dw_end_peek(const dw_end *end, dw_key key, dw_tensor *prev);
+/* Implement the public functions of both ends; NULL arguments are errors. peek may bring the copy
+ * back from the backing store, which changes nothing that can be asked for. */
+dw_status dw_end_peek(dw_end *end, dw_key key, dw_tensor *prev);
+dw_status dw_end_prefetch(dw_end *end, const dw_key *keys, size_t n);
 dw_status dw_end_counters(const dw_end *end, dw_counters *counters);
 
 #endif

@@ -70,9 +70,12 @@ static dw_status load_saved(const dw_saver *saver, const dw_saved *saved, void *
 dw_status dw_save(const dw_saver *saver, dw_key key, void *room, size_t cap, size_t *len)
 {
     if (!len) return dw_end_fail(saver->end, DW_ERR_ARGUMENT, "an argument is NULL");
-    const dw_held *held = dw_predictor_find(&saver->end->predictor, key);
+    dw_predictor *predictor = &saver->end->predictor;
+    dw_held *held = dw_predictor_find(predictor, key);
     if (held && held->busy) return dw_end_fail(saver->end, DW_ERR_ARGUMENT, in_flight);
-    if (!held || !held->now.data)
+    dw_status status = held && room ? dw_paging_in(&predictor->paging, held, &held->now) : DW_OK;
+    if (status) return dw_end_fail_paging(saver->end, status);
+    if (!held || !dw_copy_is_held(&held->now))
         return dw_end_fail(saver->end, DW_ERR_ARGUMENT, "the key is not held");
     dw_saved saved = describe(saver, held);
     *len = (size_t)dw_saved_bytes(&saved);
@@ -93,15 +96,18 @@ static bool any_is_busy(const dw_predictor *predictor)
 /* Visits keys in the order of the hash table, so the visitor must not change what is held. */
 dw_status dw_save_all(const dw_saver *saver, dw_saved_visit *visit, void *context)
 {
-    const dw_predictor *predictor = &saver->end->predictor;
+    dw_predictor *predictor = &saver->end->predictor;
     void *room = NULL;
     uint64_t cap = 0;
     dw_status status = DW_OK;
     if (!visit) return dw_end_fail(saver->end, DW_ERR_ARGUMENT, "an argument is NULL");
     if (any_is_busy(predictor)) return dw_end_fail(saver->end, DW_ERR_ARGUMENT, in_flight);
     for (uint64_t i = 0; i < predictor->table_cap && !status; i++) {
-        const dw_held *held = predictor->table[i];
-        if (!held || !held->now.data) continue;
+        dw_held *held = predictor->table[i];
+        if (!held) continue;
+        status = dw_paging_in(&predictor->paging, held, &held->now);
+        if (status) status = dw_end_fail_paging(saver->end, status);
+        if (status || !held->now.data) continue;
         dw_saved saved = describe(saver, held);
         uint64_t bytes = dw_saved_bytes(&saved);
         if (!dw_mem_grow(&saver->end->allocator, &room, &cap, bytes, 1))
@@ -141,15 +147,20 @@ static dw_status place(const dw_saver *saver, const dw_saved *saved)
     bool added = !held;
     uint64_t used = predictor->held_bytes + predictor->reserved_bytes;
     uint64_t bytes = values_bytes(saved);
-    dw_copy fresh = {NULL, saved->version, saved->chain, saved->state_digest, saved->audit};
+    dw_copy fresh = {.version = saved->version,
+                     .chain = saved->chain,
+                     .state_digest = saved->state_digest,
+                     .audit = saved->audit};
     dw_status status = held ? DW_OK : dw_predictor_add(predictor, saved->key, &held);
     if (status) return dw_end_fail(saver->end, status, NULL);
     if (held->busy) return dw_end_fail(saver->end, DW_ERR_ARGUMENT, in_flight);
     uint64_t growth = bytes > held->counted ? bytes - held->counted : 0;
     status = dw_predictor_take(predictor, bytes, growth, &used, &fresh.data);
     if (status) {
-        (void)dw_end_fail(saver->end, status,
-                          status == DW_ERR_LIMIT ? "quota_bytes is used up" : NULL);
+        if (status == DW_ERR_LIMIT)
+            (void)dw_end_fail(saver->end, status, "quota_bytes is used up");
+        else
+            (void)dw_end_fail_paging(saver->end, status);
     } else {
         status = load_saved(saver, saved, fresh.data);
         if (status) dw_predictor_give(predictor, fresh.data, bytes);

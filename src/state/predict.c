@@ -12,48 +12,39 @@ void dw_predictor_init(dw_predictor *predictor, const dw_allocator *allocator, u
 {
     memset(predictor, 0, sizeof *predictor);
     dw_pool_init(&predictor->pool, allocator);
+    predictor->paging.pool = &predictor->pool;
     predictor->seed = dw_mem_random();
     predictor->quota_bytes = quota_bytes;
+    predictor->paging.keeps_order = quota_bytes != 0;
 }
 
 void dw_predictor_use(dw_predictor *predictor, const dw_store *store)
 {
-    predictor->store = *store;
+    predictor->paging.store = *store;
+}
+
+void dw_predictor_page(dw_predictor *predictor, const dw_backing *backing, dw_why *why)
+{
+    predictor->paging.backing = *backing;
+    predictor->paging.why = why;
+    predictor->paging.keeps_order = true;
 }
 
 uint64_t dw_predictor_bytes(const dw_predictor *predictor)
 {
-    return predictor->pool.taken_bytes + predictor->stored_bytes;
+    return predictor->pool.taken_bytes + predictor->paging.stored_bytes;
 }
 
 uint64_t dw_predictor_slack(const dw_predictor *predictor)
 {
-    const dw_store *store = &predictor->store;
+    const dw_store *store = &predictor->paging.store;
     return dw_pool_slack(&predictor->pool) + predictor->table_cap * sizeof *predictor->table +
            (store->slack ? store->slack(store->context) : 0);
 }
 
-static void *take_copy(dw_predictor *predictor, uint64_t bytes)
-{
-    if (!predictor->store.take) return dw_pool_take(&predictor->pool, bytes);
-    void *slot = predictor->store.take(predictor->store.context, bytes);
-    if (slot) predictor->stored_bytes += bytes;
-    return slot;
-}
-
-static void give_copy(dw_predictor *predictor, void *slot, uint64_t bytes)
-{
-    if (!slot) return;
-    if (!predictor->store.take) {
-        dw_pool_give(&predictor->pool, slot);
-        return;
-    }
-    predictor->store.give(predictor->store.context, slot, bytes);
-    predictor->stored_bytes -= bytes;
-}
-
 void dw_predictor_release(dw_predictor *predictor)
 {
+    if (predictor->paging.backing.write) dw_predictor_clear(predictor); /* gives records back */
     dw_mem_release(&predictor->pool.allocator, predictor->table,
                    predictor->table_cap * sizeof *predictor->table);
     dw_pool_release(&predictor->pool);
@@ -120,6 +111,11 @@ dw_status dw_predictor_add(dw_predictor *predictor, dw_key key, dw_held **held)
     return DW_OK;
 }
 
+void dw_predictor_touch(dw_predictor *predictor, dw_held *held, uint64_t call)
+{
+    dw_paging_touch(&predictor->paging, held, call, predictor->keys - predictor->n_forgotten);
+}
+
 uint64_t dw_held_values_bytes(const dw_held *held)
 {
     return (uint64_t)held->t * held->c * dw_dtype_bytes(held->dtype);
@@ -130,10 +126,10 @@ uint64_t dw_held_bytes(const dw_held *held)
     return dw_held_values_bytes(held) + held->more;
 }
 
-static void drop(dw_predictor *predictor, const dw_held *held, dw_copy *copy)
+static void drop_both(dw_predictor *predictor, dw_held *held)
 {
-    give_copy(predictor, copy->data, dw_held_bytes(held));
-    memset(copy, 0, sizeof *copy);
+    dw_paging_drop(&predictor->paging, held, &held->now);
+    dw_paging_drop(&predictor->paging, held, &held->undo);
 }
 
 /* Deletes from a table with linear probing without leaving tombstones: an entry behind the gap
@@ -174,8 +170,7 @@ void dw_predictor_revive(dw_predictor *predictor, dw_held *held)
 void dw_predictor_forget(dw_predictor *predictor, dw_held *held)
 {
     if (held->forgotten) return;
-    drop(predictor, held, &held->now);
-    drop(predictor, held, &held->undo);
+    drop_both(predictor, held);
     held->forgotten = true;
     held->older = predictor->newest_forgotten;
     if (held->older)
@@ -193,8 +188,8 @@ void dw_predictor_remove(dw_predictor *predictor, dw_held *held)
     close_gap(predictor, i);
     predictor->held_bytes -= held->counted;
     if (held->forgotten) unlink_forgotten(predictor, held);
-    drop(predictor, held, &held->now);
-    drop(predictor, held, &held->undo);
+    drop_both(predictor, held);
+    dw_paging_unlist(&predictor->paging, held);
     dw_pool_give(&predictor->pool, held);
     predictor->keys--;
 }
@@ -219,7 +214,8 @@ bool dw_predictor_refuses(const dw_predictor *predictor, uint64_t incarnation, u
 
 void dw_predictor_drop(dw_predictor *predictor, dw_held *held)
 {
-    if (held->now.data) dw_predictor_refuse_until(predictor, held->incarnation, held->now.version);
+    if (dw_copy_is_held(&held->now))
+        dw_predictor_refuse_until(predictor, held->incarnation, held->now.version);
     dw_predictor_remove(predictor, held);
 }
 
@@ -263,15 +259,14 @@ dw_status dw_predictor_take(dw_predictor *predictor, uint64_t bytes, uint64_t gr
 {
     uint64_t quota = predictor->quota_bytes;
     if (quota && growth && (*used > quota || growth > quota - *used)) return DW_ERR_LIMIT;
-    *slot = take_copy(predictor, bytes);
-    if (!*slot) return DW_ERR_NO_MEMORY;
-    *used += growth;
-    return DW_OK;
+    dw_status status = dw_paging_take(&predictor->paging, bytes, slot);
+    if (!status) *used += growth;
+    return status;
 }
 
 void dw_predictor_give(dw_predictor *predictor, void *slot, uint64_t bytes)
 {
-    give_copy(predictor, slot, bytes);
+    dw_paging_give(&predictor->paging, slot, bytes);
 }
 
 void dw_predictor_commit(dw_predictor *predictor, dw_held *held, const dw_held *shape,
@@ -282,12 +277,11 @@ void dw_predictor_commit(dw_predictor *predictor, dw_held *held, const dw_held *
     uint64_t counted = held->counted;
     if (held->forgotten) unlink_forgotten(predictor, held);
     if (!keep_undo || !same_shape || held->base == DW_BASE_NOTHING) {
-        drop(predictor, held, &held->now);
-        drop(predictor, held, &held->undo);
-    } else if (held->undo.data) {
+        drop_both(predictor, held);
+    } else if (dw_copy_is_held(&held->undo)) {
         /* The older copy is either the base of the new one, or the last one that the decoder
          * confirmed. Keep that one, and drop the one that the decoder has not confirmed. */
-        drop(predictor, held, &held->now);
+        dw_paging_drop(&predictor->paging, held, &held->now);
     } else {
         held->undo = held->now;
     }
@@ -307,7 +301,7 @@ void dw_predictor_commit(dw_predictor *predictor, dw_held *held, const dw_held *
 
 void dw_predictor_confirm(dw_predictor *predictor, dw_held *held)
 {
-    drop(predictor, held, &held->undo);
+    dw_paging_drop(&predictor->paging, held, &held->undo);
     held->base = DW_BASE_NOW;
     count(predictor, held, dw_held_bytes(held));
 }

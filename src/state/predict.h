@@ -7,7 +7,7 @@
  *
  * wide table:
  * | name   | meaning                                                                       | owner   |
- * | now    | the newest copy; data NULL where there is none                                | predict |
+ * | now    | the newest copy; not held where there is none                                 | predict |
  * | undo   | encoder: an older copy that the decoder may still hold, until now is confirmed| predict |
  * | base   | encoder: which copy the next delta starts from                                | caller  |
  *
@@ -17,16 +17,7 @@
 #ifndef DW_PREDICT_H
 #define DW_PREDICT_H
 
-#include "base/pool.h"
-
-/* A residual of error feedback is a copy, too, in f32 and without a digest. Its version is the
- * sequence of the last frame of the key, and its chain that of the first frame that can still be
- * given back (ends/encoder_residual.c). */
-typedef struct dw_copy {
-    void *data;
-    uint64_t version, chain, state_digest;
-    uint32_t audit; /* the stride that state_digest was computed with; 0: there is no digest */
-} dw_copy;
+#include "state/paging.h"
 
 typedef enum dw_base { DW_BASE_NOW, DW_BASE_UNDO, DW_BASE_NOTHING } dw_base;
 
@@ -52,13 +43,14 @@ typedef struct dw_held {
     bool forgotten;     /* encoder: its copies are gone, but the decoder may not know yet */
     uint64_t announced; /* sequence of the last frame that announced this; 0: none yet */
     struct dw_held *older, *newer; /* neighbours in the list of forgotten keys */
+    dw_order_link links[DW_ORDERS];
+    uint64_t used; /* number of its last use, among those of all keys */
 } dw_held;
 
 typedef struct dw_predictor {
     dw_pool pool;
-    dw_store store;        /* for copies; take NULL: the pool is used */
-    uint64_t stored_bytes; /* bytes taken from store */
-    dw_held **table;       /* hash table with open addressing and linear probing */
+    dw_paging paging;
+    dw_held **table; /* hash table with open addressing and linear probing */
     uint64_t table_cap, keys;
     uint64_t seed; /* random, so that nobody who chooses keys can produce collisions */
     uint64_t quota_bytes, held_bytes; /* held_bytes: the sum of `counted` over all keys */
@@ -71,9 +63,11 @@ typedef struct dw_predictor {
 void dw_predictor_init(dw_predictor *predictor, const dw_allocator *allocator,
                        uint64_t quota_bytes);
 
-/* Makes the predictor keep copies in *store. To be called before the first key is added. Whoever
- * made the store ends it, and all copies with it. */
+/* To be called before the first key is added. use: the predictor keeps copies in *store. Whoever
+ * made the store ends it, and all copies with it. page: it moves copies to a backing store, and
+ * says errors of that in *why. */
 void dw_predictor_use(dw_predictor *predictor, const dw_store *store);
+void dw_predictor_page(dw_predictor *predictor, const dw_backing *backing, dw_why *why);
 
 /* Bytes in use: all copies, and the records of their keys. */
 uint64_t dw_predictor_bytes(const dw_predictor *predictor);
@@ -89,6 +83,9 @@ dw_held *dw_predictor_find(const dw_predictor *predictor, dw_key key);
 
 /* Finds the key, or adds it without any copies. */
 dw_status dw_predictor_add(dw_predictor *predictor, dw_key key, dw_held **held);
+
+/* See dw_paging_touch. */
+void dw_predictor_touch(dw_predictor *predictor, dw_held *held, uint64_t call);
 
 /* Removes all keys and their copies. */
 void dw_predictor_clear(dw_predictor *predictor);
@@ -129,9 +126,10 @@ void dw_predictor_revive(dw_predictor *predictor, dw_held *held);
 uint64_t dw_held_values_bytes(const dw_held *held);
 uint64_t dw_held_bytes(const dw_held *held);
 
-/* Takes a slot for a copy of so many bytes. Returns LIMIT where *used + growth exceeds the quota;
- * growth: the bytes by which the key's share of the quota increases. *used starts as the current
- * sum and is increased by each call, so that all keys of a frame are counted together. */
+/* Takes a slot for a copy of so many bytes. Errors: those of paging.h; LIMIT where *used + growth
+ * exceeds the quota; growth: the bytes by which the key's share of the quota increases. *used
+ * starts as the current sum and is increased by each call, so that all keys of a frame are counted
+ * together. */
 dw_status dw_predictor_take(dw_predictor *predictor, uint64_t bytes, uint64_t growth,
                             uint64_t *used, void **slot);
 void dw_predictor_give(dw_predictor *predictor, void *slot, uint64_t bytes);

@@ -40,6 +40,36 @@ static dw_status visit(test_pair *pair, uint64_t sample, uint32_t t, float *x, f
     return status;
 }
 
+/* The first samples come no more: others take their place, within the quota, and both ends agree.
+ * While samples come again, in any order, none gives way to another one. */
+static void samples_that_come_no_more_give_way(void **state)
+{
+    enum { HELD = 8, SAMPLES = 16, EPOCHS = 12 };
+    float x[64], y[64];
+    test_random random = {test_seed()};
+    test_pair pair;
+    test_pair_open(&pair, "delta:bits=4,quota_bytes=2048,prev=f32", 1, 1, 64, DW_F32);
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
+    for (uint64_t epoch = 0; epoch < 2 * EPOCHS; epoch++) {
+        uint64_t begin = epoch < EPOCHS ? 0 : 1000, step = 1 + 2 * (test_next(&random) % 8),
+                 deltas = test_encoder_counters(pair.encoder).delta_entries;
+        for (uint64_t i = 0; i < SAMPLES; i++) {
+            dw_key key = {begin + (i * step + epoch) % SAMPLES, 0};
+            test_fill(&random, x, DW_F32, 64, 1.0f);
+            test_pair_encode(&pair, &key, &tx);
+            assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+            if (pair.reply_len) test_pair_feedback(&pair);
+            test_pair_in_step(&pair, key);
+            assert_true(test_decoder_counters(pair.decoder).keys_held <= HELD);
+        }
+        uint64_t hits = test_encoder_counters(pair.encoder).delta_entries - deltas,
+                 evicted = test_encoder_counters(pair.encoder).evicted_keys;
+        if (epoch > 0 && epoch < EPOCHS) assert_true(hits == HELD && evicted == 0);
+        if (epoch == 2 * EPOCHS - 1) assert_true(hits == HELD && evicted == HELD);
+    }
+    test_pair_close(&pair);
+}
+
 /* When both ends have the same quota, a new key must always find room in the end: after keys were
  * forgotten, frames were lost, or the encoder was created anew. */
 static void equal_quotas_never_lock_a_key_out(void **state)
@@ -205,6 +235,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_full_quota_sends_stateless_and_never_fails),
+        cmocka_unit_test(samples_that_come_no_more_give_way),
         cmocka_unit_test(equal_quotas_never_lock_a_key_out),
         cmocka_unit_test(a_lost_announcement_is_repeated),
         cmocka_unit_test(forgotten_keys_leave_nothing_behind),

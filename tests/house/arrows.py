@@ -16,7 +16,7 @@ ROOM_ARROWS = {
     "src": {"include", "src"},  # for its own folders see FOLDER_ARROWS
     "transports": {"include", "transports"},  # for its own folders see FOLDER_ARROWS
     "collective": {"include", "collective"},
-    "threads": {"include"},
+    "threads": {"include", "threads"},
     "cuda": {"include", "cuda"},
     "trainer": {"include", "trainer"},
     "cli": {"include", "trainer", "cli"},

@@ -11,7 +11,7 @@ import house
 
 FUNCTION_LINES = 70  # "about 60"
 FILE_LINES = 620  # "about 500"
-PUBLIC_HEADER_LINES = 1870  # all public headers together, except those below
+PUBLIC_HEADER_LINES = 1980  # all public headers together, except those below
 # A header of a layer that most programs do not use has a limit of its own: readers of the others
 # need not know it, so it should not take their lines.
 OWN_HEADER_LINES = {"collective.h": 260, "profile.h": 75}

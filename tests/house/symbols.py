@@ -14,7 +14,7 @@ import house
 # Library -> the public headers whose functions it must export, all of them and nothing else.
 LIBRARIES = {
     "deltawire": (["deltawire.h", "cuda.h", "places.h", "profile.h", "projection.h"], "src"),
-    "deltawire-threads": (["threads.h"], "threads"),
+    "deltawire-threads": (["threads.h", "storage.h"], "threads"),
     "deltawire-link": (["transport.h"], "transports"),
     "deltawire-collective": (["collective.h"], "collective"),
     "deltawire-nccl": (["nccl.h"], "transports/nccl"),

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_states.py - checkpoints, forgotten ids, resets and resynchronization.
+# test_states.py - checkpoints, state in a file, forgotten ids, resets and resynchronization.
+import pathlib
+import re
+
 import numpy
 import pytest
 from rig import normal, pair, refused, same
 
 import deltawire
-from deltawire import Decoder, DeltawireError, Encoder
+from deltawire import Config, Decoder, DeltawireError, Encoder, Storage
 
 IDS = [5, (7, 3), 2**63]
 
@@ -139,3 +142,57 @@ def test_an_import_of_many_stops_at_the_first_bad_one():
         fresh.import_states([states[0], b"nonsense", states[1]])
     assert fresh.counters().keys_held == 1
     assert isinstance(Decoder("delta:bits=4").export_states(), dict)
+
+
+def test_frames_are_the_same_with_state_in_a_file(tmp_path):
+    text = "delta:bits=4,incarnation=7"
+    plain, (_, decoder) = Encoder(text), pair(text)
+    with Storage(f"file:{tmp_path}/prev,cache=0") as storage:
+        stored, receiver = Encoder(text, state=storage), Decoder(text, state=storage)
+        for visit in range(30):
+            ids, x = [visit % 5, 10 + visit % 7], normal((2, 4, 64), visit)
+            stored.prefetch(ids)
+            receiver.prefetch(ids)
+            frame = plain.encode(x, ids)
+            assert stored.encode(x, ids) == frame
+            ours, theirs = receiver.decode(frame), decoder.decode(frame)
+            assert same(ours.tensor, theirs.tensor) and ours.reply == theirs.reply
+            plain.feedback(ours.reply)
+            stored.feedback(ours.reply)
+        assert same(stored.peek(3), plain.peek(3))
+        counters = storage.counters()
+        assert counters.reads > 50 and counters.records >= 20 and counters.failed_reads == 0
+        assert stored.counters().state_bytes < plain.counters().state_bytes
+        assert stored.counters().lost_copies == 0
+        with refused("ARGUMENT", "still use this storage"):
+            storage.close()
+        with refused("IO", "in use"):
+            Encoder("delta:bits=4", state=f"file:{tmp_path}/prev")
+        stored.close()
+        receiver.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_encoder_closes_the_storage_that_it_made(tmp_path):
+    with Encoder("delta:bits=4", state=f"file:{tmp_path}/prev"):
+        assert list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir())
+
+
+def test_storages_that_are_refused(tmp_path):
+    with refused("CONFIG", "begin with file:"):
+        Encoder("delta:bits=4", state="prev")
+    with refused("CONFIG", "cash"):
+        Storage(f"file:{tmp_path}/prev,cash=3")
+    with refused("ARGUMENT", "must be a text"):
+        Storage(Config("delta:bits=4"))
+    with refused("IO", "No such file"):
+        Storage(f"file:{tmp_path}/none/prev")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_program_of_the_page_about_state_runs(tmp_path, monkeypatch, capsys):
+    page = pathlib.Path(__file__).parents[2] / "docs" / "state.md"
+    monkeypatch.chdir(tmp_path)
+    exec(re.search(r"```python\n(.*?)```", page.read_text(), re.S)[1], {})
+    assert capsys.readouterr().out.endswith("copies read, 0 lost\n")

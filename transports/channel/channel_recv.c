@@ -220,10 +220,10 @@ static bool can_heal(dw_status status)
 
 /* Whether the error is a fault of this call and not of the frame. Then the frame is kept, and a
  * corrected call can receive it. */
-static bool is_callers(dw_status status)
+static bool is_callers(const dw_channel *channel, dw_status status)
 {
     return status == DW_ERR_ARGUMENT || status == DW_ERR_SHAPE || status == DW_ERR_NO_MEMORY ||
-           status == DW_ERR_NO_ROOM;
+           status == DW_ERR_NO_ROOM || (status == DW_ERR_IO && !channel->cuda);
 }
 
 static void accept_frame(dw_channel *channel)
@@ -277,7 +277,7 @@ static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_ch
         return DW_OK;
     }
     dw_status asked = status;
-    if (!is_callers(status)) {
+    if (!is_callers(channel, status)) {
         release(channel, &channel->held);
         if (room && can_heal(status))
             asked = ask_again(channel, status, reply, reply_len);

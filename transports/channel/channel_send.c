@@ -396,6 +396,25 @@ dw_status dw_channel_forget(dw_channel *channel, dw_key key)
     return status;
 }
 
+dw_status dw_channel_prefetch(dw_channel *channel, const dw_key *keys, size_t n)
+{
+    DW_UNCANCELLED;
+    dw_status status = DW_OK;
+    if (!channel || (!keys && n) || !dw_owner_is_us(&channel->link->owner)) return DW_ERR_ARGUMENT;
+    if (channel->encoder) {
+        pthread_mutex_lock(&channel->encoder_lock);
+        status = dw_encoder_prefetch(channel->encoder, keys, n);
+        pthread_mutex_unlock(&channel->encoder_lock);
+        answer_if_free(channel);
+    }
+    if (channel->decoder && !status) {
+        pthread_mutex_lock(&channel->decoder_lock);
+        status = dw_decoder_prefetch(channel->decoder, keys, n);
+        pthread_mutex_unlock(&channel->decoder_lock);
+    }
+    return status;
+}
+
 dw_counters dw_channel_sent(dw_channel *channel)
 {
     DW_UNCANCELLED;

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * bench_storage.cc - visits of samples whose prev lies in a file, beside the same in memory, and
+ * beside the bare file.
+ *
+ * A name is <way>/<bytes of x>. Each visit encodes one sample of bf16 with delta:bits=2 and decodes
+ * it, so both ends read a copy and write one. `file` has a cache for a tenth of the samples and is
+ * told the next samples; `blind` is not told. `bare` reads and writes as many bytes of a file, with
+ * as many threads, and does nothing else. The file lies in TMPDIR; to keep the page cache out of
+ * it, run with a limit for memory, as bench/README.md says. */
+#include <benchmark/benchmark.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "deltawire/storage.h"
+
+namespace
+{
+
+constexpr uint32_t kChannels = 1024;
+constexpr size_t kThreads = 4;
+
+enum Way { kMemory, kFile, kBlind, kBare };
+
+struct Case {
+    Way way;
+    size_t bytes;   /* of x, and of a copy */
+    size_t samples; /* so many that the copies of one end take 256 MiB */
+};
+
+std::string path()
+{
+    const char *folder = getenv("TMPDIR");
+    return std::string(folder ? folder : "/tmp") + "/deltawire-bench.state";
+}
+
+class Pair
+{
+  public:
+    explicit Pair(const Case &c) : c_(c), x_(c.bytes / 2), y_(c.bytes / 2)
+    {
+        std::string text = "file:" + path() + ",cache=" + std::to_string(c.bytes * c.samples / 10) +
+                           ",ahead=" + std::to_string(32 * c.bytes) +
+                           ",threads=" + std::to_string(kThreads);
+        dw_config config;
+        bool ok = dw_config_parse(&config, "delta:bits=2,replies=never", nullptr) == DW_OK;
+        if (c.way != kMemory) ok = ok && dw_storage_open(&storage_, text.c_str(), nullptr) == DW_OK;
+        config.backing = dw_storage_backing(storage_);
+        ok = ok && dw_encoder_create(&encoder_, &config) == DW_OK &&
+             dw_decoder_create(&decoder_, &config) == DW_OK;
+        if (!ok) abort();
+        for (size_t i = 0; i < x_.size(); i++)
+            x_[i] = static_cast<uint16_t>(0x3f00 + i * 2654435761u % 256);
+        dw_tensor x = tensor(x_);
+        frame_.resize(dw_frame_bound(&config, &x));
+    }
+    ~Pair()
+    {
+        dw_encoder_destroy(encoder_);
+        dw_decoder_destroy(decoder_);
+        dw_storage_close(storage_);
+    }
+    bool visit(size_t at)
+    {
+        dw_key key = {at % c_.samples, 0}, next = {(at + 8) % c_.samples, 0};
+        if (c_.way == kFile) {
+            dw_encoder_prefetch(encoder_, &next, 1);
+            dw_decoder_prefetch(decoder_, &next, 1);
+        }
+        dw_tensor x = tensor(x_), y = tensor(y_);
+        size_t len = 0;
+        return dw_encode(encoder_, &key, &x, frame_.data(), frame_.size(), &len) == DW_OK &&
+               dw_decode(decoder_, frame_.data(), len, &y, nullptr, 0, nullptr) == DW_OK;
+    }
+    double waited() const
+    {
+        dw_storage_counters c = {};
+        c.struct_size = sizeof c;
+        return dw_storage_get_counters(storage_, &c) == DW_OK ? 1e-9 * double(c.wait_ns) : 0;
+    }
+
+  private:
+    dw_tensor tensor(std::vector<uint16_t> &values) const
+    {
+        return dw_tensor_3d(values.data(), DW_BF16, 1, uint32_t(values.size()) / kChannels,
+                            kChannels);
+    }
+    Case c_;
+    std::vector<uint16_t> x_, y_;
+    std::vector<uint8_t> frame_;
+    dw_storage *storage_ = nullptr;
+    dw_encoder *encoder_ = nullptr;
+    dw_decoder *decoder_ = nullptr;
+};
+
+void count(benchmark::State &state, const Case &c)
+{
+    state.SetBytesProcessed(int64_t(state.iterations()) * int64_t(c.bytes));
+    /* What a file must read, and write as well, for a visit at two ends. */
+    state.counters["copies_bytes"] = benchmark::Counter(
+        2.0 * double(c.bytes) * double(state.iterations()), benchmark::Counter::kIsRate);
+}
+
+void run(benchmark::State &state, Case c)
+{
+    Pair pair(c);
+    size_t at = 0;
+    for (; at < c.samples; at++)
+        if (!pair.visit(at)) abort();
+    double before = pair.waited();
+    for (auto _ : state)
+        if (!pair.visit(at++)) state.SkipWithError("a visit failed");
+    state.counters["waited_s"] = pair.waited() - before;
+    count(state, c);
+}
+
+void run_bare(benchmark::State &state, Case c)
+{
+    int fd = open(path().c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    std::vector<std::vector<char>> buffers(kThreads, std::vector<char>(c.bytes, 'x'));
+    size_t slots = 2 * c.samples + kThreads;
+    bool ok = fd >= 0;
+    for (size_t i = 0; i < slots && ok; i++)
+        ok = pwrite(fd, buffers[0].data(), c.bytes, off_t(i * c.bytes)) == ssize_t(c.bytes);
+    if (!ok) abort();
+    size_t at = 0;
+    for (auto _ : state) { /* kThreads threads of a visit's copies each: two are read and written */
+        std::vector<std::thread> threads;
+        for (size_t t = 0; t < kThreads; t++, at++)
+            threads.emplace_back([&, t, at] {
+                for (int copy = 0; copy < 2; copy++) {
+                    off_t from = off_t((2 * at + copy) % slots * c.bytes),
+                          to = off_t((2 * at + copy + 2) % slots * c.bytes);
+                    if (pread(fd, buffers[t].data(), c.bytes, from) != ssize_t(c.bytes) ||
+                        pwrite(fd, buffers[t].data(), c.bytes, to) != ssize_t(c.bytes))
+                        abort();
+                }
+            });
+        for (std::thread &thread : threads) thread.join();
+    }
+    state.SetBytesProcessed(int64_t(state.iterations() * kThreads * c.bytes));
+    close(fd);
+    unlink(path().c_str());
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+    const char *names[] = {"memory", "file", "blind", "bare"};
+    for (size_t bytes : {size_t(256) << 10, size_t(4) << 20})
+        for (Way way : {kMemory, kFile, kBlind, kBare}) {
+            Case c = {way, bytes, (size_t(256) << 20) / bytes};
+            std::string name = std::string(names[way]) + "/" + std::to_string(bytes);
+            benchmark::RegisterBenchmark(name.c_str(), way == kBare ? run_bare : run, c)
+                ->UseRealTime();
+        }
+    benchmark::Initialize(&argc, argv);
+    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+    benchmark::RunSpecifiedBenchmarks();
+    benchmark::Shutdown();
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * paging.c - takes and gives slots for copies, moves copies to the backing store and back, and
+ * knows which keys were not used for long. */
+#include "state/paging.h"
+
+#include <string.h>
+
+#include "state/predict.h"
+
+static bool has_backing(const dw_paging *paging)
+{
+    return paging->backing.write != NULL;
+}
+
+void dw_paging_give(dw_paging *paging, void *slot, uint64_t bytes)
+{
+    if (!slot) return;
+    if (has_backing(paging)) paging->bytes -= bytes;
+    if (!paging->store.take) {
+        dw_pool_give(paging->pool, slot);
+        return;
+    }
+    paging->store.give(paging->store.context, slot, bytes);
+    paging->stored_bytes -= bytes;
+}
+
+void dw_paging_drop(dw_paging *paging, const dw_held *held, dw_copy *copy)
+{
+    dw_paging_give(paging, copy->data, dw_held_bytes(held));
+    if (copy->record) paging->backing.release(paging->backing.context, copy->record);
+    memset(copy, 0, sizeof *copy);
+}
+
+static void unlist(dw_paging *paging, dw_held *held, dw_order order)
+{
+    dw_order_link *link = &held->links[order];
+    if (!link->is_listed) return;
+    if (link->before)
+        link->before->links[order].after = link->after;
+    else
+        paging->oldest[order] = link->after;
+    if (link->after)
+        link->after->links[order].before = link->before;
+    else
+        paging->newest[order] = link->before;
+    *link = (dw_order_link){0};
+}
+
+void dw_paging_unlist(dw_paging *paging, dw_held *held)
+{
+    for (int order = 0; order < DW_ORDERS; order++) unlist(paging, held, (dw_order)order);
+}
+
+static void list(dw_paging *paging, dw_held *held, dw_order order)
+{
+    unlist(paging, held, order);
+    dw_held *last = paging->newest[order];
+    held->links[order] = (dw_order_link){.before = last, .is_listed = true};
+    if (last)
+        last->links[order].after = held;
+    else
+        paging->oldest[order] = held;
+    paging->newest[order] = held;
+}
+
+/* Learns how long it takes until keys come again. */
+static void learn_interval(dw_paging *paging, uint64_t interval, uint64_t keys)
+{
+    if (interval > paging->longest) paging->longest = interval;
+    if (paging->until_period && --paging->until_period) return;
+    paging->longest_before = paging->longest;
+    paging->longest = 0;
+    paging->until_period = keys;
+}
+
+void dw_paging_touch(dw_paging *paging, dw_held *held, uint64_t call, uint64_t keys)
+{
+    held->mark = paging->call = call;
+    if (!paging->keeps_order) return;
+    paging->uses++;
+    if (held->used && dw_copy_is_held(&held->now))
+        learn_interval(paging, paging->uses - held->used, keys);
+    held->used = paging->uses;
+    list(paging, held, DW_ORDER_USED);
+    if (has_backing(paging)) list(paging, held, DW_ORDER_RESIDENT);
+}
+
+dw_held *dw_paging_stale(const dw_paging *paging)
+{
+    uint64_t longest =
+        paging->longest > paging->longest_before ? paging->longest : paging->longest_before;
+    for (dw_held *held = paging->oldest[DW_ORDER_USED]; held && longest;
+         held = held->links[DW_ORDER_USED].after) {
+        if (paging->uses - held->used <= 2 * longest) return NULL;
+        if (!held->busy && !held->forgotten && held->mark != paging->call) return held;
+    }
+    return NULL;
+}
+
+static dw_status page_out(dw_paging *paging, dw_held *held, dw_copy *copy)
+{
+    uint64_t bytes = dw_held_bytes(held);
+    if (!copy->data) return DW_OK;
+    if (!copy->record) {
+        dw_status status = paging->backing.write(paging->backing.context, copy->data, bytes,
+                                                 &copy->record, paging->why);
+        if (status) return status == DW_ERR_NO_MEMORY ? status : DW_ERR_IO;
+    }
+    dw_paging_give(paging, copy->data, bytes);
+    copy->data = NULL;
+    return DW_OK;
+}
+
+/* Keys that the current call uses are the newest but for those that it forgets, so few are passed
+ * over here. */
+static dw_status make_room(dw_paging *paging, uint64_t bytes)
+{
+    uint64_t most = paging->backing.cache_bytes;
+    dw_held *next;
+    for (dw_held *held = paging->oldest[DW_ORDER_RESIDENT];
+         held && (paging->bytes > most || bytes > most - paging->bytes); held = next) {
+        next = held->links[DW_ORDER_RESIDENT].after;
+        if (held->busy || held->mark == paging->call) continue;
+        dw_status status = page_out(paging, held, &held->now);
+        if (!status) status = page_out(paging, held, &held->undo);
+        if (status) return status;
+        unlist(paging, held, DW_ORDER_RESIDENT);
+    }
+    return DW_OK;
+}
+
+dw_status dw_paging_take(dw_paging *paging, uint64_t bytes, void **slot)
+{
+    dw_status status = has_backing(paging) ? make_room(paging, bytes) : DW_OK;
+    if (status) return status;
+    const dw_store *store = &paging->store;
+    *slot = store->take ? store->take(store->context, bytes) : dw_pool_take(paging->pool, bytes);
+    if (!*slot) return DW_ERR_NO_MEMORY;
+    if (store->take) paging->stored_bytes += bytes;
+    if (has_backing(paging)) paging->bytes += bytes;
+    return DW_OK;
+}
+
+dw_status dw_paging_in(dw_paging *paging, dw_held *held, dw_copy *copy)
+{
+    uint64_t bytes = dw_held_bytes(held);
+    void *slot;
+    if (copy->data || !copy->record) return DW_OK;
+    dw_status status = dw_paging_take(paging, bytes, &slot);
+    if (status) return status;
+    status = paging->backing.read(paging->backing.context, copy->record, slot, bytes, paging->why);
+    if (status) {
+        dw_paging_give(paging, slot, bytes);
+        if (status == DW_ERR_NO_MEMORY) return status;
+        paging->lost++;
+        dw_paging_drop(paging, held, copy);
+        return DW_OK;
+    }
+    copy->data = slot;
+    list(paging, held, DW_ORDER_RESIDENT);
+    return DW_OK;
+}
+
+void dw_paging_prefetch(const dw_paging *paging, const dw_held *held)
+{
+    const dw_copy *base = held->base == DW_BASE_UNDO ? &held->undo : &held->now;
+    if (!has_backing(paging) || !paging->backing.prefetch || base->data || !base->record) return;
+    paging->backing.prefetch(paging->backing.context, base->record);
+}

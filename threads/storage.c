@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * storage.c - the public calls of a storage: opened from a text, counted, closed. */
+#include "deltawire/storage.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "storage_records.h"
+
+enum { MOST_THREADS = 64 };
+
+struct dw_storage {
+    dw_backing backing;
+    storage_records all;
+    uint64_t n;    /* of threads that run */
+    pid_t process; /* that has them */
+    pthread_t threads[MOST_THREADS];
+};
+
+typedef struct options {
+    char path[4096];
+    uint64_t cache, ahead, threads;
+} options;
+
+/* ---- The text -------------------------------------------------------------------------------- */
+
+static dw_status complain(dw_why *why, const char *sentence, const char *word, size_t length)
+{
+    if (why) snprintf(why->text, sizeof why->text, sentence, (int)length, word);
+    return DW_ERR_CONFIG;
+}
+
+/* Reads a number with a unit from a word of `length` characters. */
+static bool read_bytes(const char *word, size_t length, uint64_t *bytes)
+{
+    static const struct {
+        const char *name;
+        int shift;
+    } units[] = {{"", 0}, {"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}};
+    uint64_t number = 0;
+    size_t at = 0;
+    for (; at < length && word[at] >= '0' && word[at] <= '9'; at++) {
+        if (number > (UINT64_MAX - 9) / 10) return false;
+        number = 10 * number + (uint64_t)(word[at] - '0');
+    }
+    for (size_t i = 0; at && i < sizeof units / sizeof *units; i++) {
+        if (strlen(units[i].name) != length - at || strncmp(word + at, units[i].name, length - at))
+            continue;
+        if (number > UINT64_MAX >> units[i].shift) return false;
+        *bytes = number << units[i].shift;
+        return true;
+    }
+    return false;
+}
+
+static bool read_option(options *o, const char *word, size_t length)
+{
+    const struct {
+        const char *name;
+        uint64_t least, most, *value;
+    } known[] = {{"cache=", 0, UINT64_MAX / 4, &o->cache},
+                 {"ahead=", 1, UINT64_MAX / 4, &o->ahead},
+                 {"threads=", 1, MOST_THREADS, &o->threads}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        size_t skip = strlen(known[i].name);
+        if (length < skip || strncmp(word, known[i].name, skip) != 0) continue;
+        return read_bytes(word + skip, length - skip, known[i].value) &&
+               *known[i].value >= known[i].least && *known[i].value <= known[i].most;
+    }
+    return false;
+}
+
+static dw_status read_text(options *o, const char *text, dw_why *why)
+{
+    static const char kind[] = "file:";
+    *o = (options){.cache = UINT64_C(1) << 30, .ahead = UINT64_C(64) << 20, .threads = 4};
+    if (strncmp(text, kind, sizeof kind - 1) != 0)
+        return complain(why, "\"%.*s\" does not begin with file: write file:/a/path,cache=4GiB",
+                        text, strnlen(text, 100));
+    const char *path = text + sizeof kind - 1;
+    size_t length = strcspn(path, ",");
+    if (!length || length >= sizeof o->path)
+        return complain(why, "the path in \"%.*s\" is empty or too long", text, strnlen(text, 100));
+    memcpy(o->path, path, length);
+    o->path[length] = 0;
+    for (const char *word = path + length; *word; word += length) {
+        word++; /* the comma */
+        length = strcspn(word, ",");
+        if (!read_option(o, word, length))
+            return complain(why,
+                            "\"%.*s\" is not cache=BYTES, ahead=BYTES (at least 1) or "
+                            "threads=1..64; bytes may end in KiB, MiB, GiB or TiB, and the path "
+                            "cannot have commas",
+                            word, length < 100 ? length : 100);
+    }
+    return DW_OK;
+}
+
+/* ---- The calls of a backing ------------------------------------------------------------------ */
+
+static dw_status write_record(void *all, const void *copy, uint64_t bytes, uint64_t *record,
+                              dw_why *why)
+{
+    return dw_storage_records_write(all, copy, bytes, record, why);
+}
+
+static dw_status read_record(void *all, uint64_t record, void *copy, uint64_t bytes, dw_why *why)
+{
+    return dw_storage_records_read(all, record, copy, bytes, why);
+}
+
+static void prefetch_record(void *all, uint64_t record)
+{
+    dw_storage_records_prefetch(all, record);
+}
+
+static void release_record(void *all, uint64_t record)
+{
+    dw_storage_records_release(all, record);
+}
+
+static void *serve(void *all)
+{
+    dw_storage_records_serve(all);
+    return NULL;
+}
+
+/* ---- Opening and closing --------------------------------------------------------------------- */
+
+/* Signals are for the program's own threads. */
+static dw_status start_threads(dw_storage *s, uint64_t n, dw_why *why)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (s->n < n && !pthread_create(&s->threads[s->n], NULL, serve, &s->all)) s->n++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (s->n) return DW_OK;
+    if (why) snprintf(why->text, sizeof why->text, "no thread can be started: see ulimit -u");
+    return DW_ERR_UNSUPPORTED;
+}
+
+static void free_storage(dw_storage *s, bool removes)
+{
+    dw_storage_records_free(&s->all);
+    dw_storage_file_close(&s->all.file, removes);
+    free(s);
+}
+
+static dw_status open_storage(dw_storage **storage, const char *text, dw_why *why)
+{
+    options o;
+    dw_status status = read_text(&o, text, why);
+    if (status) return status;
+    dw_storage *s = calloc(1, sizeof *s);
+    if (!s) return DW_ERR_NO_MEMORY;
+    pthread_mutex_init(&s->all.lock, NULL);
+    pthread_cond_init(&s->all.posted, NULL);
+    pthread_cond_init(&s->all.done, NULL);
+    s->all.ahead = o.ahead;
+    s->process = getpid();
+    s->backing = (dw_backing){.cache_bytes = o.cache,
+                              .write = write_record,
+                              .read = read_record,
+                              .prefetch = prefetch_record,
+                              .release = release_record,
+                              .context = &s->all};
+    status = dw_storage_file_open(&s->all.file, o.path, why);
+    bool is_open = !status;
+    if (!status) status = start_threads(s, o.threads, why);
+    if (status)
+        free_storage(s, is_open);
+    else
+        *storage = s;
+    return status;
+}
+
+dw_status dw_storage_open(dw_storage **storage, const char *text, dw_why *why)
+{
+    dw_status status = DW_ERR_ARGUMENT;
+    if (why) *why = (dw_why){.offset = -1};
+    if (storage) *storage = NULL;
+    if (storage && text) status = open_storage(storage, text, why);
+    if (status && why && !why->text[0])
+        snprintf(why->text, sizeof why->text, "%s",
+                 status == DW_ERR_ARGUMENT ? "an argument is NULL" : "there is no memory");
+    return status;
+}
+
+void dw_storage_close(dw_storage *s)
+{
+    if (!s) return;
+    bool is_ours = s->process == getpid();
+    if (is_ours) {
+        pthread_mutex_lock(&s->all.lock);
+        s->all.over = true;
+        pthread_cond_broadcast(&s->all.posted);
+        pthread_mutex_unlock(&s->all.lock);
+        for (uint64_t i = 0; i < s->n; i++) pthread_join(s->threads[i], NULL);
+    }
+    free_storage(s, is_ours);
+}
+
+const dw_backing *dw_storage_backing(const dw_storage *s)
+{
+    return s ? &s->backing : NULL;
+}
+
+dw_status dw_storage_get_counters(dw_storage *s, dw_storage_counters *counters)
+{
+    if (!s || !counters || counters->struct_size < sizeof counters->struct_size)
+        return DW_ERR_ARGUMENT;
+    pthread_mutex_lock(&s->all.lock);
+    dw_storage_counters found = s->all.counters;
+    found.file_bytes = s->all.file.end;
+    pthread_mutex_unlock(&s->all.lock);
+    found.struct_size = counters->struct_size;
+    memcpy(counters, &found, found.struct_size < sizeof found ? found.struct_size : sizeof found);
+    return DW_OK;
+}

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * storage_records.c - writes, reads and frees records, through buffers that threads fill and
+ * empty. */
+#define XXH_INLINE_ALL
+#include "storage_records.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <xxhash.h>
+
+static void append(storage_list *list, storage_buffer *b)
+{
+    b->before = list->last;
+    b->after = NULL;
+    if (list->last)
+        list->last->after = b;
+    else
+        list->first = b;
+    list->last = b;
+}
+
+static void take_off(storage_list *list, storage_buffer *b)
+{
+    if (b->before)
+        b->before->after = b->after;
+    else
+        list->first = b->after;
+    if (b->after)
+        b->after->before = b->before;
+    else
+        list->last = b->before;
+    b->before = b->after = NULL;
+}
+
+static storage_list *list_of(storage_records *all, const storage_buffer *b)
+{
+    switch (b->state) {
+    case TO_READ: return &all->to_read;
+    case TO_WRITE: return &all->to_write;
+    case READY: return &all->ready;
+    case FAILED: return &all->failed;
+    case BUSY: break;
+    }
+    return NULL;
+}
+
+/* Waits for a thread to be done with a buffer. */
+static void wait_for_one(storage_records *all)
+{
+    struct timespec from, to;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    pthread_cond_wait(&all->done, &all->lock);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    all->counters.wait_ns +=
+        (uint64_t)((to.tv_sec - from.tv_sec) * 1000000000 + to.tv_nsec - from.tv_nsec);
+}
+
+/* ---- Buffers --------------------------------------------------------------------------------- */
+
+static void count_bytes(storage_records *all, const storage_buffer *b, bool adds)
+{
+    uint64_t *sum = b->writes ? &all->writing : &all->reading;
+    *sum = adds ? *sum + b->cap : *sum - b->cap;
+}
+
+static void destroy(storage_buffer *b)
+{
+    free(b->data);
+    free(b);
+}
+
+/* Takes an unused buffer of about this length, or makes one. NULL: no memory. */
+static storage_buffer *take_buffer(storage_records *all, uint64_t bytes, bool writes)
+{
+    storage_buffer *b = all->spare.first;
+    while (b && (b->cap < bytes || b->cap / 2 > bytes)) b = b->after;
+    if (b) {
+        take_off(&all->spare, b);
+        all->spare_bytes -= b->cap;
+        uint8_t *data = b->data;
+        *b = (storage_buffer){.data = data, .cap = b->cap};
+    } else {
+        b = calloc(1, sizeof *b);
+        if (b) b->data = malloc(bytes);
+        if (b && !b->data) {
+            free(b);
+            b = NULL;
+        }
+        if (!b) return NULL;
+        b->cap = bytes;
+    }
+    b->bytes = bytes;
+    b->writes = writes;
+    count_bytes(all, b, true);
+    return b;
+}
+
+/* The buffer is in no list. Unused ones are kept as long as all buffers take no more bytes than
+ * those that read and those that write may; the oldest go first. */
+static void give_buffer(storage_records *all, storage_buffer *b)
+{
+    count_bytes(all, b, false);
+    append(&all->spare, b);
+    all->spare_bytes += b->cap;
+    while (all->spare.first && all->reading + all->writing + all->spare_bytes > 2 * all->ahead) {
+        storage_buffer *oldest = all->spare.first;
+        take_off(&all->spare, oldest);
+        all->spare_bytes -= oldest->cap;
+        destroy(oldest);
+    }
+}
+
+/* ---- Records --------------------------------------------------------------------------------- */
+
+static storage_record *record_of(storage_records *all, uint64_t record)
+{
+    return &all->records[record - 1];
+}
+
+static bool take_record(storage_records *all, uint64_t bytes, uint64_t *record)
+{
+    if (!all->free_record && all->n_records == all->cap) {
+        uint64_t cap = all->cap ? 2 * all->cap : 64;
+        storage_record *grown = realloc(all->records, cap * sizeof *grown);
+        if (!grown) return false;
+        all->records = grown;
+        all->cap = cap;
+    }
+    uint64_t offset;
+    if (!dw_storage_file_take(&all->file, bytes, &offset)) return false;
+    *record = all->free_record ? all->free_record : ++all->n_records;
+    storage_record *r = record_of(all, *record);
+    if (all->free_record) all->free_record = r->next_free;
+    *r = (storage_record){.offset = offset, .bytes = bytes};
+    all->counters.records++;
+    all->counters.record_bytes += bytes;
+    return true;
+}
+
+static void free_record(storage_records *all, uint64_t record)
+{
+    storage_record *r = record_of(all, record);
+    dw_storage_file_give(&all->file, r->offset, r->bytes);
+    *r = (storage_record){.next_free = all->free_record};
+    all->free_record = record;
+}
+
+void dw_storage_records_release(storage_records *all, uint64_t record)
+{
+    pthread_mutex_lock(&all->lock);
+    storage_buffer *b = record_of(all, record)->buffer;
+    all->counters.records--;
+    all->counters.record_bytes -= record_of(all, record)->bytes;
+    if (b && b->state == BUSY) {
+        b->released = true;
+    } else {
+        if (b) {
+            take_off(list_of(all, b), b);
+            give_buffer(all, b);
+        }
+        free_record(all, record);
+    }
+    pthread_mutex_unlock(&all->lock);
+}
+
+/* ---- Threads --------------------------------------------------------------------------------- */
+
+/* Reads or writes a buffer, without the lock. */
+static int move(const storage_records *all, storage_buffer *b, const storage_record *r)
+{
+    if (b->writes) return dw_storage_file_write(&all->file, r->offset, b->data, b->bytes);
+    int error = dw_storage_file_read(&all->file, r->offset, b->data, b->bytes);
+    return error ? error : XXH3_64bits(b->data, b->bytes) == r->digest ? 0 : -1;
+}
+
+/* What becomes of a buffer that was moved: the record may be released meanwhile, or be copied from
+ * it. */
+static void settle(storage_records *all, storage_buffer *b, int error)
+{
+    b->error = error;
+    all->counters.failed_writes += b->writes && error;
+    if (b->released) {
+        free_record(all, b->record);
+        give_buffer(all, b);
+    } else if (b->writes && !error) {
+        record_of(all, b->record)->buffer = NULL;
+        give_buffer(all, b);
+    } else {
+        b->state = b->writes ? FAILED : READY;
+        append(list_of(all, b), b);
+    }
+}
+
+void dw_storage_records_serve(storage_records *all)
+{
+    pthread_mutex_lock(&all->lock);
+    while (!all->over) {
+        storage_list *jobs = all->to_read.first ? &all->to_read : &all->to_write;
+        storage_buffer *b = jobs->first;
+        if (!b) {
+            pthread_cond_wait(&all->posted, &all->lock);
+            continue;
+        }
+        take_off(jobs, b);
+        b->state = BUSY;
+        all->n_busy_writes += b->writes;
+        storage_record r = *record_of(all, b->record);
+        pthread_mutex_unlock(&all->lock);
+        int error = move(all, b, &r);
+        pthread_mutex_lock(&all->lock);
+        while (b->pinned) pthread_cond_wait(&all->done, &all->lock);
+        all->n_busy_writes -= b->writes;
+        settle(all, b, error);
+        pthread_cond_broadcast(&all->done);
+    }
+    pthread_mutex_unlock(&all->lock);
+}
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+/* Tries again what could not be written, and waits until it was tried. Returns the error. */
+static int try_again(storage_records *all)
+{
+    if (!all->failed.first) return 0;
+    for (storage_buffer *b; (b = all->failed.first);) {
+        take_off(&all->failed, b);
+        b->state = TO_WRITE;
+        append(&all->to_write, b);
+    }
+    pthread_cond_broadcast(&all->posted);
+    all->counters.waits++;
+    while (all->to_write.first || all->n_busy_writes) wait_for_one(all);
+    return all->failed.first ? all->failed.first->error : 0;
+}
+
+static dw_status fail_to_write(const storage_records *all, int error, dw_why *why)
+{
+    char reason[128] = "";
+    if (strerror_r(error, reason, sizeof reason)) reason[0] = 0;
+    if (why)
+        snprintf(why->text, sizeof why->text,
+                 "%.100s cannot be written: %s. Nothing is lost: make room on the disk and call "
+                 "again",
+                 all->file.path, reason);
+    return DW_ERR_IO;
+}
+
+/* Waits until there is room for a buffer of so many bytes. Returns an errno. */
+static int wait_for_room(storage_records *all, uint64_t bytes)
+{
+    int error = try_again(all);
+    if (!error && all->writing && all->writing + bytes > all->ahead) all->counters.waits++;
+    while (!error && all->writing && all->writing + bytes > all->ahead) {
+        if (all->failed.first)
+            error = all->failed.first->error;
+        else
+            wait_for_one(all);
+    }
+    return error;
+}
+
+dw_status dw_storage_records_write(storage_records *all, const void *copy, uint64_t bytes,
+                                   uint64_t *record, dw_why *why)
+{
+    dw_status status = DW_OK;
+    storage_buffer *b = NULL;
+    pthread_mutex_lock(&all->lock);
+    int error = wait_for_room(all, bytes);
+    if (error) {
+        status = fail_to_write(all, error, why);
+    } else {
+        b = take_buffer(all, bytes, true);
+        if (!b || !take_record(all, bytes, record)) {
+            if (b) give_buffer(all, b);
+            status = DW_ERR_NO_MEMORY;
+        }
+    }
+    pthread_mutex_unlock(&all->lock);
+    if (status) return status;
+    memcpy(b->data, copy, bytes);
+    uint64_t digest = XXH3_64bits(b->data, bytes);
+    pthread_mutex_lock(&all->lock);
+    storage_record *r = record_of(all, *record);
+    r->digest = digest;
+    r->buffer = b;
+    b->record = *record;
+    b->state = TO_WRITE;
+    append(&all->to_write, b);
+    all->counters.writes++;
+    all->counters.written_bytes += bytes;
+    pthread_cond_signal(&all->posted);
+    pthread_mutex_unlock(&all->lock);
+    return DW_OK;
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+/* Makes room for a buffer that reads: what was read ahead and not asked for goes first. */
+static bool room_to_read(storage_records *all, uint64_t bytes)
+{
+    storage_buffer *next = all->ready.first;
+    for (storage_buffer *b; (b = next) && all->reading + bytes > all->ahead;) {
+        next = b->after;
+        if (b->wanted) continue;
+        take_off(&all->ready, b);
+        record_of(all, b->record)->buffer = NULL;
+        give_buffer(all, b);
+    }
+    return !all->reading || all->reading + bytes <= all->ahead;
+}
+
+void dw_storage_records_prefetch(storage_records *all, uint64_t record)
+{
+    pthread_mutex_lock(&all->lock);
+    storage_record *r = record_of(all, record);
+    storage_buffer *b = NULL;
+    if (!r->buffer && room_to_read(all, r->bytes)) b = take_buffer(all, r->bytes, false);
+    if (b) {
+        b->record = record;
+        b->state = TO_READ;
+        r->buffer = b;
+        append(&all->to_read, b);
+        pthread_cond_signal(&all->posted);
+    }
+    pthread_mutex_unlock(&all->lock);
+}
+
+/* Copies a record from a buffer that no thread reads into. A buffer that was only read is given
+ * back. */
+static int copy_from(storage_records *all, storage_buffer *b, void *copy)
+{
+    all->counters.reads_ahead++;
+    if (!b->writes) {
+        int error = b->error;
+        take_off(&all->ready, b);
+        record_of(all, b->record)->buffer = NULL;
+        pthread_mutex_unlock(&all->lock);
+        if (!error) memcpy(copy, b->data, b->bytes);
+        pthread_mutex_lock(&all->lock);
+        give_buffer(all, b);
+        return error;
+    }
+    b->pinned = true;
+    pthread_mutex_unlock(&all->lock);
+    memcpy(copy, b->data, b->bytes);
+    pthread_mutex_lock(&all->lock);
+    b->pinned = false;
+    pthread_cond_broadcast(&all->done);
+    return 0;
+}
+
+/* Reads a record from the file in the calling thread. */
+static int read_now(storage_records *all, const storage_record *r, void *copy)
+{
+    struct timespec from, to;
+    storage_record wanted = *r;
+    all->counters.waits++;
+    pthread_mutex_unlock(&all->lock);
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    int error = dw_storage_file_read(&all->file, wanted.offset, copy, wanted.bytes);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    if (!error && XXH3_64bits(copy, wanted.bytes) != wanted.digest) error = -1;
+    pthread_mutex_lock(&all->lock);
+    all->counters.wait_ns +=
+        (uint64_t)((to.tv_sec - from.tv_sec) * 1000000000 + to.tv_nsec - from.tv_nsec);
+    return error;
+}
+
+dw_status dw_storage_records_read(storage_records *all, uint64_t record, void *copy, uint64_t bytes,
+                                  dw_why *why)
+{
+    pthread_mutex_lock(&all->lock);
+    storage_buffer *b = record_of(all, record)->buffer;
+    if (b && b->state == TO_READ) { /* no thread has begun, so this one does it */
+        take_off(&all->to_read, b);
+        record_of(all, record)->buffer = NULL;
+        give_buffer(all, b);
+        b = NULL;
+    }
+    if (b && !b->writes && b->state == BUSY) all->counters.waits++;
+    if (b) b->wanted = true;
+    while (b && !b->writes && b->state == BUSY) wait_for_one(all);
+    int error = b ? copy_from(all, b, copy) : read_now(all, record_of(all, record), copy);
+    all->counters.reads++;
+    all->counters.read_bytes += bytes;
+    all->counters.failed_reads += error != 0;
+    pthread_mutex_unlock(&all->lock);
+    if (!error) return DW_OK;
+    if (why)
+        snprintf(why->text, sizeof why->text, "a copy in %.100s %s", all->file.path,
+                 error < 0 ? "is not what was written" : "cannot be read");
+    return error < 0 ? DW_ERR_CORRUPT : DW_ERR_IO;
+}
+
+void dw_storage_records_free(storage_records *all)
+{
+    storage_list *lists[] = {&all->to_read, &all->to_write, &all->ready, &all->failed, &all->spare};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        for (storage_buffer *b; (b = lists[i]->first);) {
+            take_off(lists[i], b);
+            destroy(b);
+        }
+    free(all->records);
+    pthread_cond_destroy(&all->posted);
+    pthread_cond_destroy(&all->done);
+    pthread_mutex_destroy(&all->lock);
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * storage_records.h - records in a file, with buffers between them and threads that read and write.
+ *
+ * A record has no buffer while only the file has it. `write` copies a record to a buffer, which a
+ * thread writes; `prefetch` gives it a buffer, which a thread reads. What could not be written
+ * stays in its buffer, and is tried again at the next write, so that a full disk loses nothing.
+ *
+ * | state of a buffer | list   | who may change it                                               |
+ * | TO_READ, TO_WRITE | jobs   | whoever takes it off the list                                   |
+ * | BUSY              | none   | the thread that reads or writes                                 |
+ * | READY             | ready  | whoever takes it off the list: it was read, with success or not |
+ * | FAILED            | failed | the next write, which moves it to the jobs                      |
+ *
+ * Threads: any; one lock protects everything but the bytes of buffers, and is not held while these
+ * are copied, read or written. */
+#ifndef DW_STORAGE_RECORDS_H
+#define DW_STORAGE_RECORDS_H
+
+#include <pthread.h>
+
+#include "deltawire/storage.h"
+#include "storage_file.h"
+
+typedef enum buffer_state { TO_READ, TO_WRITE, BUSY, READY, FAILED } buffer_state;
+
+typedef struct storage_buffer {
+    struct storage_buffer *before, *after; /* in its list */
+    uint8_t *data;
+    uint64_t bytes, cap;
+    uint64_t record;
+    buffer_state state;
+    bool writes;   /* it holds what the file does not have yet */
+    bool released; /* BUSY: the record is to be freed when the thread is done */
+    bool pinned;   /* its bytes are being copied: the thread leaves it to the copier */
+    bool wanted;   /* somebody waits until it is READY, so it is not given back before */
+    int error;     /* of the last attempt; -1: the digest does not match */
+} storage_buffer;
+
+typedef struct storage_list {
+    storage_buffer *first, *last;
+} storage_list;
+
+typedef struct storage_record {
+    uint64_t offset, bytes, digest;
+    storage_buffer *buffer; /* NULL: only the file has it */
+    uint64_t next_free;     /* of a number that is not in use: the next one */
+} storage_record;
+
+typedef struct storage_records {
+    storage_file file;
+    pthread_mutex_t lock;
+    pthread_cond_t posted, done;
+    storage_record *records; /* number n is records[n - 1] */
+    uint64_t n_records, cap, free_record;
+    storage_list to_read, to_write, ready, failed, spare;
+    uint64_t ahead;                         /* most bytes of buffers of each kind */
+    uint64_t reading, writing, spare_bytes; /* bytes of buffers that read, that write, and unused */
+    uint64_t n_busy_writes;
+    bool over;
+    dw_storage_counters counters;
+} storage_records;
+
+dw_status dw_storage_records_write(storage_records *all, const void *copy, uint64_t bytes,
+                                   uint64_t *record, dw_why *why);
+dw_status dw_storage_records_read(storage_records *all, uint64_t record, void *copy, uint64_t bytes,
+                                  dw_why *why);
+void dw_storage_records_prefetch(storage_records *all, uint64_t record);
+void dw_storage_records_release(storage_records *all, uint64_t record);
+
+/* What a thread does until `over` is set. */
+void dw_storage_records_serve(storage_records *all);
+
+/* Frees buffers and records. No thread may serve any more. */
+void dw_storage_records_free(storage_records *all);
+
+#endif
