@@ -91,6 +91,7 @@ static const char **word_place(arguments *a, int key)
     case RESUME: return &c->resume;
     case SAVE: return &c->save;
     case RECORD: return &c->record;
+    case STATE: return &c->state;
     case LOG: return &a->report.log;
     case GROUP_KEY: return &a->tls.group_key_file;
     case CERTIFICATE: return &a->tls.certificate_file;

@@ -42,6 +42,10 @@ const struct argp_option dw_train_options[] = {
      "Time after which a neighbour that should send data and does not counts as lost (default: 60)",
      1},
     {"threads", THREADS, "N", 0, "Threads for compression and decompression (default: 1)", 1},
+    {"state", STATE, "file:PATH,cache=BYTES", 0,
+     "Keep the last reconstruction of every sample in a file, and as many bytes of it in memory; "
+     "rank R adds .R to the path (default: all in memory)",
+     1},
 
     {0, 0, 0, 0, "Security of TCP connections (see docs/deploy.md):", 2},
     {"group-key", GROUP_KEY, "FILE", 0,

@@ -18,6 +18,7 @@ enum dw_train_option {
     HOST,
     OPEN_TIMEOUT,
     THREADS,
+    STATE,
     GROUP_KEY,
     CERTIFICATE,
     KEY,

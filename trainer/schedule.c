@@ -15,8 +15,8 @@
 typedef struct step {
     dw_stage *stage;
     const dw_data *data;
-    const uint32_t *ids;
-    uint8_t *samples; /* (N, T + 1) of one micro-batch */
+    const uint32_t *ids, *next_ids; /* of this step; of the next one, or NULL */
+    uint8_t *samples;               /* (N, T + 1) of one micro-batch */
     uint32_t M, N, S;
     uint32_t slots;               /* micro-batches that the stage has room for */
     uint32_t forwards, backwards; /* how many of the M S slices have gone forward, and backward */
@@ -33,6 +33,18 @@ static dw_piece piece_of(const step *s, uint32_t m, uint32_t i)
                       .slot = m % s->slots,
                       .first_key = (uint64_t)m * s->N,
                       .is_first_use = s->is_first_use};
+}
+
+/* Lets a file read what the slice needs that comes a micro-batch after the next one. */
+static void prefetch(const step *s)
+{
+    uint32_t m = s->forwards / s->S + 1;
+    if (m < s->M || s->next_ids) {
+        step of = *s;
+        if (m >= s->M) of.ids = s->next_ids;
+        dw_piece p = piece_of(&of, m % s->M, s->forwards % s->S);
+        dw_stage_prefetch(s->stage, &p);
+    }
 }
 
 /* The next slice to be computed forward. */
@@ -114,6 +126,7 @@ static dw_status try_forward(step *s, bool wait)
     dw_status status = receive(stage, &p, wait);
     if (status == DW_OK) status = forward(stage, s->data, &p, s->samples);
     if (status != DW_OK) return status;
+    prefetch(s);
     s->forwards++;
     if (!is_last(stage)) return DW_OK;
     uint64_t since = dw_stage_now();
@@ -164,13 +177,14 @@ static dw_status do_what_has_arrived(step *s)
 }
 
 dw_status dw_schedule_step(dw_stage *stage, const dw_data *data, const uint32_t *ids,
-                           bool is_first_use, double *loss)
+                           const uint32_t *next_ids, bool is_first_use, double *loss)
 {
     const dw_train_config *config = &stage->settings->config;
     uint32_t M = config->micro_batches;
     step s = {.stage = stage,
               .data = data,
               .ids = ids,
+              .next_ids = next_ids,
               .M = M,
               .N = config->batch / M,
               .S = config->slices,

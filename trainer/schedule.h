@@ -24,11 +24,11 @@
 #include "stage.h"
 
 /* Forward and backward of one batch; gradients are added up, and their average over the replicas is
- * begun as soon as they are complete. ids: the samples (batch). is_first_use: the step before had
- * another batch. *loss: at the last stage the mean of -ln p over the tokens. Errors: those of the
- * stage. */
+ * begun as soon as they are complete. ids: the samples (batch). next_ids: those of the next step;
+ * NULL: not known. is_first_use: the step before had another batch. *loss: at the last stage the
+ * mean of -ln p over the tokens. Errors: those of the stage. */
 dw_status dw_schedule_step(dw_stage *stage, const dw_data *data, const uint32_t *ids,
-                           bool is_first_use, double *loss);
+                           const uint32_t *next_ids, bool is_first_use, double *loss);
 
 /* The forward pass of this replica's share of the held-out samples, without a backward pass. With
  * the setting repeat, every sample is sent as if it were new. is_plain: activations are sent as

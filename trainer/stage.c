@@ -2,6 +2,7 @@
  * stage.c - connects to the neighbours, and exchanges tensors; every wait can be stopped. */
 #include "stage.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -34,14 +35,30 @@ void dw_stage_computed(dw_stage *stage, uint64_t since)
 
 /* ---- Neighbours ------------------------------------------------------------------------------ */
 
-/* Returns the config for a channel of this stage; it uses the stage's threads. */
-static dw_config with_threads(const dw_stage *stage, const dw_codec_setting *codec)
+/* Opens the file for prev, with the rank's number behind its path. */
+static dw_status open_storage(dw_stage *stage)
+{
+    const dw_train_config *config = &stage->settings->config;
+    char text[4200];
+    int path = (int)strcspn(config->state, ",");
+    dw_why why;
+    int length = snprintf(text, sizeof text, "%.*s.%u%s", path, config->state,
+                          (unsigned)config->rank, config->state + path);
+    if (length >= (int)sizeof text)
+        return dw_say(&stage->why, DW_ERR_CONFIG, "the text of state is too long");
+    dw_status status = dw_storage_open(&stage->storage, text, &why);
+    return status < 0 ? dw_say(&stage->why, status, "state: %s", why.text) : DW_OK;
+}
+
+/* Returns the config for a channel of this stage; it uses the stage's threads and file. */
+static dw_config for_channel(const dw_stage *stage, const dw_codec_setting *codec)
 {
     dw_config config = codec->config;
     if (stage->threads) {
         config.parallel_for = dw_threads_parallel_for;
         config.parallel_context = stage->threads;
     }
+    config.backing = dw_storage_backing(stage->storage);
     return config;
 }
 
@@ -50,7 +67,7 @@ static dw_status open_plain_channel(dw_stage *stage, dw_neighbour *neighbour, dw
     dw_codec_setting floats;
     dw_status status = dw_codec_setting_parse(&floats, "raw:f32", "plain", why);
     if (status < 0) return status;
-    const dw_config both = with_threads(stage, &floats);
+    const dw_config both = for_channel(stage, &floats);
     const dw_channel_config channel = {.struct_size = sizeof channel,
                                        .id = PLAIN_CHANNEL_ID,
                                        .send = &both,
@@ -73,8 +90,8 @@ static dw_status open_channel(dw_stage *stage, dw_neighbour *neighbour, bool lis
 {
     const dw_settings *settings = stage->settings;
     const dw_boundaries *ahead = &settings->forward, *back = &settings->backward;
-    const dw_config forward = with_threads(stage, listens ? &ahead->after : &ahead->before);
-    const dw_config backward = with_threads(stage, listens ? &back->after : &back->before);
+    const dw_config forward = for_channel(stage, listens ? &ahead->after : &ahead->before);
+    const dw_config backward = for_channel(stage, listens ? &back->after : &back->before);
     dw_why why = {.offset = -1};
     uint32_t boundary = settings->config.rank % settings->config.stages - !listens;
     dw_channel_config channel = {.struct_size = sizeof channel,
@@ -153,6 +170,7 @@ dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_t
         if (status < 0)
             dw_say(&stage->why, status, "cannot start %u threads: give fewer", config->threads);
     }
+    if (status == DW_OK && config->state) status = open_storage(stage);
     if (status == DW_OK && config->record) status = open_records(stage);
     if (status == DW_OK && config->rank > 0)
         status = meet(stage, &stage->before, config->rank - 1, greeting);
@@ -186,8 +204,10 @@ void dw_stage_close(dw_stage *stage, dw_status status)
     part_from(stage, &stage->before, status);
     part_from(stage, &stage->after, status);
     dw_threads_destroy(stage->threads);
+    dw_storage_close(stage->storage);
     dw_model_destroy(stage->model);
     stage->threads = NULL;
+    stage->storage = NULL;
     stage->model = NULL;
 }
 
@@ -214,6 +234,15 @@ static dw_key *make_keys(dw_stage *stage, const dw_piece *piece)
     for (uint32_t n = 0; keys && n < piece->N; n++) keys[n] = key_of(stage, piece, n);
     if (!keys) dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for the keys of a micro-batch");
     return keys;
+}
+
+void dw_stage_prefetch(dw_stage *stage, const dw_piece *piece)
+{
+    dw_channel *channels[] = {stage->before.channel, stage->after.channel};
+    dw_key *keys = stage->storage ? make_keys(stage, piece) : NULL;
+    for (int i = 0; i < 2 && keys; i++)
+        if (channels[i]) (void)dw_channel_prefetch(channels[i], keys, piece->N);
+    free(keys);
 }
 
 static uint32_t number_of(const dw_stage *stage, const dw_piece *piece)

@@ -18,6 +18,7 @@
 
 #include <stdbool.h>
 
+#include "deltawire/storage.h"
 #include "deltawire/threads.h"
 #include "deltawire/transport.h"
 #include "layout.h"
@@ -53,6 +54,7 @@ typedef struct dw_stage {
     uint32_t first_part, n_parts, total_parts;
     dw_model *model;
     dw_threads *threads;        /* NULL: the codecs use one thread */
+    dw_storage *storage;        /* NULL: prev lies in memory */
     dw_neighbour before, after; /* ranks with the next lower and the next higher number */
     dw_replicas *replicas;      /* NULL: this rank has no peers */
     dw_tied *tied;              /* NULL: no other rank has a copy of a matrix of this one */
@@ -94,6 +96,9 @@ typedef struct dw_piece {
 dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const dw_piece *piece, float *x);
 dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const dw_piece *piece, float *x,
                         bool wait);
+
+/* The piece will soon be sent or received: what a file has of its keys is read ahead. */
+void dw_stage_prefetch(dw_stage *stage, const dw_piece *piece);
 
 /* Collects one value of every rank. Takes ownership of value; NULL means that there was no memory
  * for it. Rank 0 gets an array with the values of all ranks in order, the others get NULL.

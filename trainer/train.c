@@ -222,7 +222,9 @@ static dw_status train_step(run *r)
     uint32_t use = place % config->repeat;
     const uint32_t *ids = dw_data_order(&r->data, epoch, place / config->repeat * config->batch);
     r->stage.step = r->step + 1;
-    dw_status status = dw_schedule_step(&r->stage, &r->data, ids, use == 0, &loss);
+    bool is_last = place + config->repeat >= r->settings.steps_per_epoch;
+    const uint32_t *next = is_last ? NULL : ids + (use + 1 == config->repeat) * config->batch;
+    dw_status status = dw_schedule_step(&r->stage, &r->data, ids, next, use == 0, &loss);
     if (status == DW_OK) status = update(r, loss, &done.loss, &done.norm, &done.so_far);
     if (status < 0) return status;
     r->step++;

@@ -30,6 +30,8 @@ extern "C" {
  * | save                | directory for checkpoints; created if missing                 | none       |
  * | record              | directory for recording the tensors that this rank sends;     | none       |
  * |                     | created if missing. trainer/record.h describes the files      |            |
+ * | state               | text of dw_storage_open: prev of all samples lies in a file.  |            |
+ * |                     | Rank R adds ".R" to its path                                  | in memory  |
  * | open_timeout_ms     | limit for connecting to the neighbours                        | 60000      |
  * | peer_timeout_ms     | limit for a neighbour that owes bytes and makes no progress   | 60000      |
  * | threads             | threads for the codecs; the bits do not depend on it          | 1          |
@@ -121,6 +123,7 @@ typedef struct dw_train_config {
     uint32_t bottleneck;
     int same_places;
     uint32_t hops;
+    const char *state;
 } dw_train_config;
 
 /* What the run has cost so far. Seconds are those of one rank, or the mean of all. Bytes are sums

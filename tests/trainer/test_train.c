@@ -271,6 +271,27 @@ static void a_greeting_that_is_too_long_is_not_parsed(void **state)
     assert_int_equal(run.ranks[1].status, DW_OK);
 }
 
+/* With room for no copy in memory, every visit of a sample reads from the file. */
+static void prev_in_a_file_changes_no_bit(void **state)
+{
+    (void)state;
+    char text[160];
+    snprintf(text, sizeof text, "file:%s/prev,cache=0", pipeline_folder);
+    pipeline plain = a_run();
+    plain.config.forward = "delta:bits=3";
+    plain.config.backward = "delta:bits=6";
+    pipeline filed = plain, refused = plain;
+    run_pipeline(&plain, 3, NULL);
+    filed.config.state = text;
+    run_pipeline(&filed, 3, NULL);
+    assert_all(&filed, DW_OK);
+    assert_same_run(&plain, &filed);
+    refused.config.state = "/nowhere";
+    run_pipeline(&refused, 2, NULL);
+    assert_all(&refused, DW_ERR_CONFIG);
+    assert_non_null(strstr(refused.ranks[1].why.text, "does not begin with file:"));
+}
+
 static void with_nowhere_to_save(rank *r)
 {
     r->config.open_timeout_ms = 500; /* rank 1 ends before it connects to rank 0 */
@@ -313,6 +334,7 @@ int main(void)
         TEST(a_stop_while_waiting_for_a_neighbour_ends_the_wait),
         TEST(ranks_learn_which_setting_differs),
         TEST(a_greeting_that_is_too_long_is_not_parsed),
+        TEST(prev_in_a_file_changes_no_bit),
         TEST(an_error_of_one_rank_reaches_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
