@@ -255,8 +255,8 @@ static void release_chunk(dw_pool *pool, dw_pool_block *whole)
 }
 
 /* Does the pool hold more memory than it is likely to need soon? The limit is twice the recent peak
- * of use, because sizes that alternate each need room of their own, plus one chunk. more: bytes
- * that are about to be added. */
+ * of use, because sizes that alternate each need room of their own, plus one chunk of the longest
+ * kind. more: bytes that are about to be added. */
 static bool is_too_much(const dw_pool *pool, uint64_t more)
 {
     uint64_t peak = pool->peak > pool->peak_before ? pool->peak : pool->peak_before;
@@ -269,10 +269,20 @@ static void trim(dw_pool *pool, uint64_t more)
     while (pool->oldest && is_too_much(pool, more)) release_chunk(pool, pool->oldest);
 }
 
+/* Returns how long the next chunk is, which is for a slot that lies within a chunk. */
+static uint64_t next_chunk_bytes(const dw_pool *pool, uint64_t slot_bytes)
+{
+    if (pool->source.allocate) return DW_POOL_CHUNK_BYTES;
+    uint64_t bytes = DW_POOL_FIRST_BYTES;
+    while (bytes < DW_POOL_CHUNK_BYTES && (bytes < 2 * slot_bytes || bytes < pool->chunk_bytes))
+        bytes *= 2;
+    return bytes;
+}
+
 static dw_pool_block *add_chunk(dw_pool *pool, uint64_t slot_bytes)
 {
     bool large = slot_bytes > LARGE_ABOVE, had_some;
-    uint64_t bytes = large ? slot_bytes : DW_POOL_CHUNK_BYTES;
+    uint64_t bytes = large ? slot_bytes : next_chunk_bytes(pool, slot_bytes);
     dw_pool_memory memory;
     trim(pool, bytes);
     while (!get_memory(pool, bytes, &memory)) {

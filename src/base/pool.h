@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
- * pool.h - slots of any size, cut from chunks of 2 MiB that are returned when they are wholly free.
+ * pool.h - slots of any size, cut from chunks that are returned when they are wholly free.
+ *
+ * The first chunk has 4 KiB, or twice the slot that it is for, and each further one as much as the
+ * pool has by then, up to 2 MiB. So a pool of a few small slots is small, and a large one asks
+ * seldom. Chunks of another source than the allocator all have 2 MiB.
  *
  * A slot that is given back is kept as it is ("resting") and is the next one taken of its size.
  * When no free room is left, and before another chunk is allocated, all resting slots are joined
  * with their free neighbours, so that their room can serve any size. Of the free blocks the
- * smallest that is large enough is cut first. A slot of more than half a chunk gets a memory block
- * of its own, of exactly its size, which can only be reused for the same size. All bookkeeping lies
+ * smallest that is large enough is cut first. A slot of more than 1 MiB gets a memory block of its
+ * own, of exactly its size, which can only be reused for the same size. All bookkeeping lies
  * outside the slots, so slots may be memory that the CPU cannot address.
  *
  * Bound: wholly free chunks are kept for reuse as long as all memory taken from the source is at
- * most twice the recent peak of use, plus one chunk. Beyond that they are returned, the one that
- * was free for the longest time first. "Recent" means the current and the previous period; a period
+ * most twice the recent peak of use, plus 2 MiB. Beyond that they are returned, the one that was
+ * free for the longest time first. "Recent" means the current and the previous period; a period
  * ends when as many slots were given back as were in use at its beginning, plus 256. So a steady
  * state, in which the same sizes come and go, allocates and releases nothing once every size has
  * its room, and the pool shrinks when its users go away. A chunk with at least one slot in use is
@@ -40,7 +44,7 @@ typedef struct dw_pool_source {
 /* Free blocks are kept in bins: sixteen per power of two, for all sizes from the granule up to
  * 2^63, and sixteen more so that blocks within chunks and large blocks of the same size class have
  * separate bins. */
-enum { DW_POOL_BINS = 16 * 61, DW_POOL_CHUNK_BYTES = 2 << 20 };
+enum { DW_POOL_BINS = 16 * 61, DW_POOL_FIRST_BYTES = 4 << 10, DW_POOL_CHUNK_BYTES = 2 << 20 };
 
 typedef struct dw_pool_block dw_pool_block;
 typedef struct dw_pool_records dw_pool_records;

@@ -26,6 +26,13 @@ static void close_world(world *w)
     assert_int_equal(w->counts.out_bytes, 0);
 }
 
+/* Makes a chunk of the longest kind, all of which is free. */
+static void add_whole_chunk(world *w)
+{
+    dw_pool_give(&w->pool, dw_pool_take(&w->pool, MIB));
+    assert_int_equal(w->pool.chunk_bytes, DW_POOL_CHUNK_BYTES);
+}
+
 /* The pool's own count must equal what it requested from its allocator. */
 static void check_sums(const world *w)
 {
@@ -63,6 +70,7 @@ static void one_chunk_serves_every_size_that_fits(void **state)
 {
     world w;
     open_world(&w);
+    add_whole_chunk(&w);
     for (int round = 0; round < 4; round++)
         for (uint64_t bytes = 1; bytes < MIB; bytes += 1 + bytes / 7) {
             void *slot = dw_pool_take(&w.pool, bytes);
@@ -86,6 +94,22 @@ static void power_of_two_slots_fill_a_chunk_without_waste(void **state)
         assert_non_null(dw_pool_take(&w.pool, bytes));
         assert_int_equal(w.pool.chunk_bytes, 2 * DW_POOL_CHUNK_BYTES);
         check_sums(&w);
+        close_world(&w);
+    }
+}
+
+/* Chunks grow with what the pool holds, so that few small slots take little. */
+static void small_pools_take_little_memory(void **state)
+{
+    for (uint64_t bytes = 64; bytes <= MIB; bytes *= 4) {
+        world w;
+        open_world(&w);
+        assert_non_null(dw_pool_take(&w.pool, bytes));
+        assert_true(w.pool.chunk_bytes <= 2 * bytes + DW_POOL_FIRST_BYTES);
+        while (w.pool.taken_bytes < 2 * MIB) {
+            assert_non_null(dw_pool_take(&w.pool, bytes));
+            assert_true(w.pool.chunk_bytes <= 2 * w.pool.taken_bytes + DW_POOL_FIRST_BYTES);
+        }
         close_world(&w);
     }
 }
@@ -163,6 +187,7 @@ static void small_records_do_not_split_chunks_of_copies(void **state)
     void *copies[KEYS];
     world w;
     open_world(&w);
+    add_whole_chunk(&w);
     for (int i = 0; i < KEYS; i++) {
         assert_non_null(dw_pool_take(&w.pool, 200));
         copies[i] = dw_pool_take(&w.pool, 200000);
@@ -212,18 +237,18 @@ static void free_chunks_are_returned_when_memory_ends(void **state)
     void *small = dw_pool_take(&w.pool, 1000), *large = dw_pool_take(&w.pool, 5 * MIB);
     dw_pool_give(&w.pool, large);
     uint64_t taken = w.pool.taken_bytes;
-    assert_int_equal(w.pool.chunk_bytes, 5 * MIB + DW_POOL_CHUNK_BYTES);
+    assert_int_equal(w.pool.chunk_bytes, 5 * MIB + DW_POOL_FIRST_BYTES);
     w.counts.fail_at = w.counts.calls;
     w.counts.only_once = 1;
     large = dw_pool_take(&w.pool, 6 * MIB);
     assert_non_null(large);
-    assert_int_equal(w.pool.chunk_bytes, 6 * MIB + DW_POOL_CHUNK_BYTES);
+    assert_int_equal(w.pool.chunk_bytes, 6 * MIB + DW_POOL_FIRST_BYTES);
     dw_pool_give(&w.pool, large);
     w.counts.fail_at = w.counts.calls;
     w.counts.only_once = 0;
     assert_null(dw_pool_take(&w.pool, 7 * MIB));
     assert_int_equal(w.pool.taken_bytes, taken);
-    assert_int_equal(w.pool.chunk_bytes, DW_POOL_CHUNK_BYTES);
+    assert_int_equal(w.pool.chunk_bytes, DW_POOL_FIRST_BYTES);
     assert_ptr_equal(dw_pool_take(&w.pool, 1000), (unsigned char *)small + 1024);
     check_sums(&w);
     close_world(&w);
@@ -235,6 +260,7 @@ int main(void)
         cmocka_unit_test(pools_reuse_slots),
         cmocka_unit_test(one_chunk_serves_every_size_that_fits),
         cmocka_unit_test(power_of_two_slots_fill_a_chunk_without_waste),
+        cmocka_unit_test(small_pools_take_little_memory),
         cmocka_unit_test(a_steady_state_allocates_nothing),
         cmocka_unit_test(pool_slots_do_not_overlap),
         cmocka_unit_test(small_records_do_not_split_chunks_of_copies),
