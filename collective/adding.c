@@ -28,7 +28,7 @@ bool dw_adding_encode(dw_group *group, dw_group_slot *slot, uint32_t part, uint3
     if (at.count == 0) return true;
     dw_tensor x = dw_adding_source(slot, at);
     dw_message head = dw_operation_message(slot, 1, part, piece);
-    return dw_coders_encode(group, slot, dw_coders_contributing(group, &head), &head, &x, frame);
+    return dw_coders_encode(group, slot, &head, &x, frame);
 }
 
 size_t dw_adding_bound(dw_group *group, const dw_group_slot *slot, dw_piece at)
@@ -103,8 +103,8 @@ static bool add(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t pi
         dw_operation_message(slot, 1, dw_group_own_part(group, &slot->now.job), piece);
     dw_tensor y = dw_group_view(slot->sums + (at.begin - slot->now.begin), DW_F32, at.count);
     dw_decode_options options = {.struct_size = sizeof options, .adds = from > 0, .factor = 1};
-    return dw_coders_decode(group, dw_coders_adding(group, &head, from), &head, from, frame, len,
-                            at.count > 0 ? &y : NULL, &options);
+    return dw_coders_decode(group, slot, &head, from, frame, len, at.count > 0 ? &y : NULL,
+                            &options);
 }
 
 static bool add_own(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_piece at)

@@ -1,77 +1,202 @@
 /* SPDX-License-Identifier: Apache-2.0
- * coders.c - the encoders and decoders of a group. All slots share them, because an encoder that
- * keeps state takes at least two mebibytes.
+ * coders.c - the encoders and decoders of a group. A codec that keeps state has those of each slot
+ * apart, so that to forget a slot is to destroy them. A codec that keeps none has the same ones for
+ * all slots, which take their memory once.
  *
  * Codecs that draw the places of what they send (randk, cocktail) draw the same ones on all ranks,
  * and on both hops of an operation. Then a sum has values at as many places as a contribution, and
  * the second hop does not leave most of them out again.
  *
- * Slots may be started in any order, so a decoder does not see frames in the order in which they
- * were encoded. That is allowed for frames of different keys, but not after a frame that announces
- * forgotten keys. So no encoder announces any: each rank drops the state of a slot by itself. */
+ * A decoder takes the frames of a single encoder, in whatever order they come, as long as none of
+ * them announces forgotten keys. No encoder announces any: each rank forgets a slot by itself. */
 #include "group.h"
 
-void dw_coders_destroy(dw_group *group, dw_group_coders *coders)
+/* ---- The objects ----------------------------------------------------------------------------- */
+
+/* Encoders: a contribution to each rank; results; an all-reduce in one hop, whose frames go to all
+ * ranks. Decoders: of each rank, for each of these. */
+static uint32_t encoders_of(const dw_group *group)
 {
-    for (uint32_t r = 0; r < group->ranks; r++) {
-        if (coders->contribute) dw_encoder_destroy(coders->contribute[r]);
-        if (coders->add) dw_decoder_destroy(coders->add[r]);
-        if (coders->take) dw_decoder_destroy(coders->take[r]);
-        if (coders->gathered) dw_decoder_destroy(coders->gathered[r]);
+    return group->ranks + 2;
+}
+
+static uint32_t decoders_of(const dw_group *group)
+{
+    return 3 * group->ranks;
+}
+
+static uint32_t place_of(const dw_group *group, dw_coder_kind kind, uint32_t other)
+{
+    switch (kind) {
+    case DW_CODER_SHARE: return group->ranks;
+    case DW_CODER_GATHER: return group->ranks + 1;
+    case DW_CODER_TAKE: return group->ranks + other;
+    case DW_CODER_GATHERED: return 2 * group->ranks + other;
+    default: return other;
     }
-    dw_encoder_destroy(coders->share);
-    dw_encoder_destroy(coders->gather);
-    size_t bytes = group->ranks * sizeof(void *);
-    dw_group_memory_give(&group->allocator, coders->contribute, bytes);
-    dw_group_memory_give(&group->allocator, coders->add, bytes);
-    dw_group_memory_give(&group->allocator, coders->take, bytes);
-    dw_group_memory_give(&group->allocator, coders->gathered, bytes);
-    *coders = (dw_group_coders){0};
+}
+
+static const dw_coders *coders_of(const dw_group *group, const dw_group_slot *slot,
+                                  dw_coder_kind kind)
+{
+    return group->keeps_state[dw_coder_is_of_result(kind)] ? &slot->coders : &group->coders;
+}
+
+dw_encoder *dw_coders_encoder(const dw_group *group, const dw_group_slot *slot, dw_coder_kind kind,
+                              uint32_t to)
+{
+    const dw_coders *coders = coders_of(group, slot, kind);
+    return coders->encoders ? coders->encoders[place_of(group, kind, to)] : NULL;
+}
+
+dw_decoder *dw_coders_decoder(const dw_group *group, const dw_group_slot *slot, dw_coder_kind kind,
+                              uint32_t from)
+{
+    const dw_coders *coders = coders_of(group, slot, kind);
+    return coders->decoders ? coders->decoders[place_of(group, kind, from)] : NULL;
+}
+
+void dw_coders_destroy(const dw_group *group, dw_coders *coders)
+{
+    for (uint32_t i = 0; coders->encoders && i < encoders_of(group); i++)
+        dw_encoder_destroy(coders->encoders[i]);
+    for (uint32_t i = 0; coders->decoders && i < decoders_of(group); i++)
+        dw_decoder_destroy(coders->decoders[i]);
+    dw_group_memory_give(&group->allocator, coders->encoders,
+                         encoders_of(group) * sizeof *coders->encoders);
+    dw_group_memory_give(&group->allocator, coders->decoders,
+                         decoders_of(group) * sizeof *coders->decoders);
+    *coders = (dw_coders){0};
+}
+
+static dw_status reserve(const dw_group *group, dw_coders *coders)
+{
+    if (!coders->encoders)
+        coders->encoders = dw_group_memory_zeroed(&group->allocator,
+                                                  encoders_of(group) * sizeof *coders->encoders);
+    if (!coders->decoders)
+        coders->decoders = dw_group_memory_zeroed(&group->allocator,
+                                                  decoders_of(group) * sizeof *coders->decoders);
+    return coders->encoders && coders->decoders ? DW_OK : DW_ERR_NO_MEMORY;
 }
 
 /* Encoders with the same incarnation would make the same random numbers, and their errors would add
- * up. So an incarnation that the caller chose is made different for each encoder. */
-static dw_config config_for(const dw_config *config, uint32_t rank, uint32_t to)
+ * up. So an incarnation that the caller chose is made different for each encoder, also for the one
+ * that a slot gets after it was forgotten. slot NULL: for all slots. */
+static dw_config config_for(const dw_group *group, const dw_config *config, uint32_t place,
+                            const dw_group_slot *slot)
 {
     dw_config own = *config;
     if (own.incarnation == 0) return own;
-    own.incarnation = dw_message_seed(own.incarnation, to, rank);
+    own.incarnation = dw_message_seed(own.incarnation, place, group->rank);
+    if (slot && slot->visit) own.incarnation = dw_message_seed(own.incarnation, slot->visit, place);
     if (own.incarnation == 0) own.incarnation = 1;
     return own;
 }
 
-/* An all-reduce in one hop has an encoder and decoders of its own. A decoder takes the frames of a
- * single encoder, and here all ranks get the frames of the same one; in a reduce-scatter of the
- * same group each rank gets those of another one. */
-static dw_status make_gathering(dw_group *group, dw_group_coders *coders)
+/* Makes one, if it is not there yet. slot NULL: for all slots. */
+static dw_status make(const dw_group *group, dw_coders *coders, const dw_group_slot *slot,
+                      dw_coder_kind kind, uint32_t other)
 {
-    coders->gathered =
-        dw_group_memory_zeroed(&group->allocator, group->ranks * sizeof *coders->gathered);
-    if (!coders->gathered) return DW_ERR_NO_MEMORY;
-    dw_config config = config_for(&group->codec, group->rank, group->ranks + 1);
-    dw_status status = dw_encoder_create(&coders->gather, &config);
-    for (uint32_t r = 0; r < group->ranks && status == DW_OK; r++)
-        status = dw_decoder_create(&coders->gathered[r], &group->codec);
+    dw_status status = reserve(group, coders);
+    if (status != DW_OK) return status;
+    const dw_config *config = dw_coder_is_of_result(kind) ? &group->result : &group->codec;
+    uint32_t place = place_of(group, kind, other);
+    if (!dw_coder_is_encoder(kind))
+        return coders->decoders[place] ? DW_OK
+                                       : dw_decoder_create(&coders->decoders[place], config);
+    dw_config own = config_for(group, config, place, slot);
+    return coders->encoders[place] ? DW_OK : dw_encoder_create(&coders->encoders[place], &own);
+}
+
+/* All that an all-reduce in two hops (or in one) needs, of the codecs that keep nothing. */
+dw_status dw_coders_make(dw_group *group)
+{
+    static const dw_coder_kind kinds[] = {DW_CODER_CONTRIBUTE, DW_CODER_ADD,    DW_CODER_SHARE,
+                                          DW_CODER_TAKE,       DW_CODER_GATHER, DW_CODER_GATHERED};
+    dw_status status = DW_OK;
+    for (int i = 0; i < (group->hops == 1 ? 6 : 4); i++)
+        for (uint32_t r = 0; r < group->ranks && status == DW_OK; r++)
+            if (!group->keeps_state[dw_coder_is_of_result(kinds[i])])
+                status = make(group, &group->coders, NULL, kinds[i], r);
     return status;
 }
 
-dw_status dw_coders_make(dw_group *group, dw_group_coders *coders)
+dw_status dw_coders_make_one(dw_group *group, dw_group_slot *slot, dw_coder_kind kind,
+                             uint32_t other)
 {
-    size_t bytes = group->ranks * sizeof(void *);
-    *coders = (dw_group_coders){0};
-    coders->contribute = dw_group_memory_zeroed(&group->allocator, bytes);
-    coders->add = dw_group_memory_zeroed(&group->allocator, bytes);
-    coders->take = dw_group_memory_zeroed(&group->allocator, bytes);
-    if (!coders->contribute || !coders->add || !coders->take) return DW_ERR_NO_MEMORY;
-    dw_config config = config_for(&group->result, group->rank, group->ranks);
-    dw_status status = dw_encoder_create(&coders->share, &config);
+    return make(group, &slot->coders, slot, kind, other);
+}
+
+/* Calls visit for each coder of its own that the operation of a slot needs, until it returns
+ * another status than OK. */
+typedef dw_status visit_need(dw_group *group, dw_group_slot *slot, dw_coder_kind kind,
+                             uint32_t other);
+
+static dw_status visit_hop(dw_group *group, dw_group_slot *slot, dw_coder_kind encoder,
+                           visit_need *visit)
+{
+    bool adds = !dw_coder_is_of_result(encoder);
+    dw_status status = DW_OK;
+    if (!group->keeps_state[!adds]) return DW_OK;
     for (uint32_t r = 0; r < group->ranks && status == DW_OK; r++) {
-        config = config_for(&group->codec, group->rank, r);
-        status = dw_encoder_create(&coders->contribute[r], &config);
-        if (status == DW_OK) status = dw_decoder_create(&coders->add[r], &group->codec);
-        if (status == DW_OK) status = dw_decoder_create(&coders->take[r], &group->result);
+        bool has_part = dw_group_part_of(group, &slot->now.job, r).count > 0;
+        bool sends = encoder == DW_CODER_CONTRIBUTE ? has_part : slot->now.count > 0;
+        bool receives = encoder == DW_CODER_SHARE ? has_part : slot->now.count > 0;
+        if (sends) status = visit(group, slot, encoder, r);
+        if (receives && status == DW_OK)
+            status = visit(group, slot, (dw_coder_kind)(encoder + 1), r);
     }
-    return status == DW_OK && group->hops == 1 ? make_gathering(group, coders) : status;
+    return status;
+}
+
+static dw_status visit_needs(dw_group *group, dw_group_slot *slot, visit_need *visit)
+{
+    const dw_group_job *job = &slot->now.job;
+    dw_status status = DW_OK;
+    if (dw_group_adds(job))
+        status =
+            visit_hop(group, slot,
+                      dw_group_gathers(group, job) ? DW_CODER_GATHER : DW_CODER_CONTRIBUTE, visit);
+    if (status == DW_OK && dw_group_shares(group, job))
+        status = visit_hop(group, slot, DW_CODER_SHARE, visit);
+    return status;
+}
+
+static dw_status is_there(dw_group *group, dw_group_slot *slot, dw_coder_kind kind, uint32_t other)
+{
+    bool is = dw_coder_is_encoder(kind) ? dw_coders_encoder(group, slot, kind, other) != NULL
+                                        : dw_coders_decoder(group, slot, kind, other) != NULL;
+    return is ? DW_OK : DW_PENDING;
+}
+
+dw_status dw_coders_prepare(dw_group *group, dw_group_slot *slot)
+{
+    if (visit_needs(group, slot, is_there) == DW_OK) return DW_OK;
+    dw_group_visit(group);
+    dw_status status = visit_needs(group, slot, dw_coders_make_one);
+    dw_group_leave(group);
+    return status;
+}
+
+dw_status dw_coders_visit(dw_group *group, dw_group_slot *slot, dw_coder_visit *visit,
+                          void *context)
+{
+    dw_status status = DW_OK;
+    const dw_coders *coders = slot ? &slot->coders : &group->coders;
+    for (dw_coder_kind kind = DW_CODER_CONTRIBUTE; kind <= DW_CODER_GATHERED; kind++) {
+        bool is_one = kind == DW_CODER_SHARE || kind == DW_CODER_GATHER;
+        for (uint32_t r = 0; r < (is_one ? 1 : group->ranks) && status == DW_OK; r++) {
+            uint32_t place = place_of(group, kind, r);
+            dw_coder found = {.kind = kind, .other = r};
+            if (dw_coder_is_encoder(kind) && coders->encoders)
+                found.encoder = coders->encoders[place];
+            if (!dw_coder_is_encoder(kind) && coders->decoders)
+                found.decoder = coders->decoders[place];
+            if (found.encoder || found.decoder) status = visit(context, slot, &found);
+        }
+    }
+    return status;
 }
 
 static bool is_gathered(const dw_group *group, const dw_message *head)
@@ -79,14 +204,16 @@ static bool is_gathered(const dw_group *group, const dw_message *head)
     return group->hops == 1 && head->operation == DW_ALL_REDUCE;
 }
 
-dw_encoder *dw_coders_contributing(const dw_group *group, const dw_message *head)
+static dw_coder_kind encoder_kind(const dw_group *group, const dw_message *head)
 {
-    return is_gathered(group, head) ? group->coders.gather : group->coders.contribute[head->part];
+    if (head->flags & DW_MESSAGE_HOP2) return DW_CODER_SHARE;
+    return is_gathered(group, head) ? DW_CODER_GATHER : DW_CODER_CONTRIBUTE;
 }
 
-dw_decoder *dw_coders_adding(const dw_group *group, const dw_message *head, uint32_t from)
+dw_encoder *dw_coders_encoder_of(const dw_group *group, const dw_group_slot *slot,
+                                 const dw_message *head)
 {
-    return is_gathered(group, head) ? group->coders.gathered[from] : group->coders.add[from];
+    return dw_coders_encoder(group, slot, encoder_kind(group, head), head->part);
 }
 
 /* ---- Places ---------------------------------------------------------------------------------- */
@@ -110,9 +237,10 @@ static uint64_t places_of(const dw_group *group, const dw_message *head)
 
 /* ---- Frames ---------------------------------------------------------------------------------- */
 
-bool dw_coders_encode(dw_group *group, dw_group_slot *slot, dw_encoder *encoder,
-                      const dw_message *head, const dw_tensor *x, dw_frame_room *frame)
+bool dw_coders_encode(dw_group *group, dw_group_slot *slot, const dw_message *head,
+                      const dw_tensor *x, dw_frame_room *frame)
 {
+    dw_encoder *encoder = dw_coders_encoder_of(group, slot, head);
     dw_key key = {.sample = head->slot, .slice = head->piece};
     int64_t begin_ns = dw_group_now_ns();
     dw_encode_options options = {.struct_size = sizeof options,
@@ -129,13 +257,15 @@ bool dw_coders_encode(dw_group *group, dw_group_slot *slot, dw_encoder *encoder,
     return false;
 }
 
-bool dw_coders_decode(dw_group *group, dw_decoder *decoder, const dw_message *head, uint32_t from,
-                      const void *frame, size_t len, const dw_tensor *y,
+bool dw_coders_decode(dw_group *group, const dw_group_slot *slot, const dw_message *head,
+                      uint32_t from, const void *frame, size_t len, const dw_tensor *y,
                       const dw_decode_options *options)
 {
+    dw_coder_kind kind = (dw_coder_kind)(encoder_kind(group, head) + 1);
+    dw_decoder *decoder = y ? dw_coders_decoder(group, slot, kind, from) : NULL;
     dw_status status = len == 0 ? DW_OK : DW_ERR_FORMAT;
     dw_counters before = {.struct_size = sizeof before}, after = before;
-    bool is_result = head->flags & DW_MESSAGE_HOP2 || is_gathered(group, head);
+    bool is_result = kind != DW_CODER_ADD && y;
     if (is_result) dw_decoder_counters(decoder, &before);
     int64_t begin_ns = dw_group_now_ns();
     if (y) status = dw_decode_with(decoder, frame, len, y, options, NULL, 0, NULL);
@@ -173,63 +303,4 @@ bool dw_coders_can_check(const dw_config *config)
     bool is_plain = config->codec == DW_CODEC_DIRECT || config->codec == DW_CODEC_MX ||
                     config->codec == DW_CODEC_RAW || config->codec == DW_CODEC_BLOCKS;
     return is_plain && config->entropy <= DW_ENTROPY_NONE;
-}
-
-/* ---- Forgetting ------------------------------------------------------------------------------ */
-
-/* Where the state of all slots but one goes. */
-typedef struct mover {
-    dw_encoder *encoder;
-    dw_decoder *decoder;
-    uint64_t without;
-} mover;
-
-static dw_status move_key(void *context, dw_key key, const void *saved, size_t len)
-{
-    const mover *to = context;
-    if (key.sample == to->without) return DW_OK;
-    return to->encoder ? dw_encoder_import(to->encoder, saved, len)
-                       : dw_decoder_import(to->decoder, saved, len);
-}
-
-static dw_status move_encoder(dw_encoder *from, dw_encoder *to, uint64_t without)
-{
-    mover to_new = {to, NULL, without};
-    return dw_encoder_export_all(from, move_key, &to_new);
-}
-
-static dw_status move_decoder(dw_decoder *from, dw_decoder *to, uint64_t without)
-{
-    mover to_new = {NULL, to, without};
-    return dw_decoder_export_all(from, move_key, &to_new);
-}
-
-/* New encoders and decoders take over the state of all other slots. This costs time in proportion
- * to that state, but slots are seldom forgotten, and decoders have no function that forgets. */
-dw_status dw_coders_forget(dw_group *group, uint64_t slot)
-{
-    if (!group->keeps_state[0] && !group->keeps_state[1]) return DW_OK;
-    /* Results were checked by the decoders that go now; only those have memory for all of them. */
-    for (dw_group_slot *other = group->running; other; other = other->next_running)
-        if (other->now.is_safe) (void)dw_sharing_finish(group, other);
-    dw_group_coders made, *old = &group->coders;
-    dw_status status = dw_coders_make(group, &made);
-    for (uint32_t r = 0; r < group->ranks && status == DW_OK; r++) {
-        if (group->keeps_state[0])
-            status = move_encoder(old->contribute[r], made.contribute[r], slot);
-        if (group->keeps_state[0] && status == DW_OK)
-            status = move_decoder(old->add[r], made.add[r], slot);
-        if (group->keeps_state[0] && status == DW_OK && made.gathered)
-            status = move_decoder(old->gathered[r], made.gathered[r], slot);
-        if (group->keeps_state[1] && status == DW_OK)
-            status = move_decoder(old->take[r], made.take[r], slot);
-    }
-    if (group->keeps_state[1] && status == DW_OK)
-        status = move_encoder(old->share, made.share, slot);
-    if (group->keeps_state[0] && status == DW_OK && made.gather)
-        status = move_encoder(old->gather, made.gather, slot);
-    dw_group_coders *unused = status == DW_OK ? old : &made;
-    dw_coders_destroy(group, unused);
-    if (status == DW_OK) group->coders = made;
-    return status;
 }

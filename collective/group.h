@@ -46,6 +46,7 @@
 #include <sys/types.h>
 
 #include "arrival.h"
+#include "coders.h"
 #include "deltawire/collective.h"
 #include "memory.h"
 #include "message.h"
@@ -127,23 +128,11 @@ typedef enum dw_slot_state {
 
 /* Where a frame is encoded to: cap bytes at `at`, of which it takes len. lane: the one in whose
  * message they are; NULL: they are elsewhere. */
-typedef struct dw_frame_room {
+struct dw_frame_room {
     unsigned char *at;
     size_t cap, len;
     dw_lane *lane;
-} dw_frame_room;
-
-/* The encoders and decoders of a group. contribute[r]: hop 1, to rank r. add[r]: hop 1, from rank
- * r. share: hop 2. take[r]: hop 2, from rank r. gather and gathered[r]: an all-reduce in one hop;
- * NULL in groups that have two. Keys are (slot, piece of the part). */
-typedef struct dw_group_coders {
-    dw_encoder **contribute;
-    dw_decoder **add;
-    dw_encoder *share;
-    dw_decoder **take;
-    dw_encoder *gather;
-    dw_decoder **gathered;
-} dw_group_coders;
+};
 
 /* The most bytes that a frame of t rows of c values has under a config. */
 typedef struct dw_group_bound {
@@ -204,8 +193,9 @@ typedef struct dw_told {
     bool has_come, is_checked, is_sent;
 } dw_told;
 
-typedef struct dw_group_slot {
+struct dw_group_slot {
     struct dw_group_slot *next;         /* in the table */
+    struct dw_group_slot *made_before;  /* in the list of all slots; never changes */
     struct dw_group_slot *next_running; /* in the list of operations */
     uint64_t number;
     uint64_t visit; /* the number of earlier operations of the slot, the same on all ranks */
@@ -214,7 +204,8 @@ typedef struct dw_group_slot {
     dw_slot_state state;
     bool has_waiter;
 
-    bool is_begun; /* the worker's: it has the operation */
+    dw_coders coders; /* of codecs that keep state; changed with exclusive access alone */
+    bool is_begun;    /* the worker's: it has the operation */
     dw_progress now;
     /* One block of memory, of `bytes`, with these arrays. is_pinned: it belongs to the GPU's
      * driver, because a buffer of this slot was on a GPU. */
@@ -244,7 +235,7 @@ typedef struct dw_group_slot {
      */
     dw_arrivals early;
     bool is_early;
-} dw_group_slot;
+};
 
 /* What a slot costs: its struct, and up to three pointers to it while the table grows. */
 enum { DW_SLOT_BYTES = (sizeof(dw_group_slot) + 63) / 64 * 64 + 3 * sizeof(void *) };
@@ -279,8 +270,8 @@ struct dw_group {
     bool keeps_state[2];                  /* whether codec and result keep anything of a key */
     dw_encoder *round[2];                 /* of the two configs `rounding`; they keep nothing */
     dw_decoder *rounded[2];
-    dw_group_coders coders;
-    dw_lane *lanes; /* (ranks) */
+    dw_coders coders; /* of codecs that keep nothing, for all slots */
+    dw_lane *lanes;   /* (ranks) */
     bool owns_links, has_thread;
     int64_t open_by_ns; /* the time until which the group opens */
     pthread_t thread;
@@ -293,6 +284,7 @@ struct dw_group {
     pthread_cond_t work;     /* for the thread: something happened */
     pthread_cond_t driven;   /* for a caller that takes the turns: something happened */
     pthread_cond_t finished; /* for other callers: an operation ended, or no turn is being taken */
+    dw_group_slot *newest;   /* the list of all slots */
     dw_group_slot **slots;   /* a hash table of 2^slot_bits lists; NULL: there are none */
     uint32_t slot_bits;
     uint64_t slot_key[2];
@@ -470,10 +462,11 @@ void dw_undoing_end(dw_group *group, dw_group_slot *slot, bool undoes);
 uint64_t dw_group_random(void);
 
 /* slot.c. find: NULL if there is none; the caller of this one and of the next two holds the lock.
- * get: makes one. all_rest: whether no slot has an operation in progress. prepare: memory for a
- * job; the slot is STARTING; errors have a sentence. */
+ * get: makes one. all_rest: whether no slot has an operation in progress. prepare: memory and
+ * coders for a job; the slot is STARTING; errors have a sentence. */
 dw_group_slot *dw_slot_find(const dw_group *group, uint64_t number);
 dw_group_slot *dw_slot_get(dw_group *group, uint64_t number);
+dw_group_slot *dw_slot_newest(dw_group *group); /* locks the group */
 bool dw_slot_all_rest(const dw_group *group);
 dw_status dw_slot_prepare(dw_group *group, dw_group_slot *slot, const dw_group_job *job,
                           dw_why *why);
@@ -487,33 +480,6 @@ dw_status dw_device_adopt(dw_group *group, dw_cuda *cuda, dw_why *why);
 dw_status dw_device_fetch(dw_group_slot *slot, dw_why *why);
 void dw_device_store(dw_group *group, const dw_group_slot *slot, const void *from, size_t bytes);
 void dw_device_end(dw_group *group);
-
-/* coders.c. agree: sets what places are drawn from, once all ranks were greeted. make: after an
- * error they must be destroyed. forget: drops what they keep of a slot; the caller is a visitor.
- * contributing: encodes this rank's contribution that `head` names. adding: decodes that of rank
- * `from`. */
-void dw_coders_agree(dw_group *group);
-dw_status dw_coders_make(dw_group *group, dw_group_coders *coders);
-void dw_coders_destroy(dw_group *group, dw_group_coders *coders);
-dw_status dw_coders_forget(dw_group *group, uint64_t slot);
-dw_encoder *dw_coders_contributing(const dw_group *group, const dw_message *head);
-dw_decoder *dw_coders_adding(const dw_group *group, const dw_message *head, uint32_t from);
-/* The most bytes that the frame of a piece of so many values has, under one of the group's configs;
- * an empty piece has none. Called by the worker. It remembers bounds, because to compute one takes
- * several times as long as to encode a short piece. */
-size_t dw_coders_bound(dw_group *group, const dw_config *config, dw_dtype dtype, uint64_t count);
-/* Whether frames under this config can be checked for much less than it takes to decode them. */
-bool dw_coders_can_check(const dw_config *config);
-/* Encode and decode the piece that `head` names, and count what that costs. If they return false,
- * the group has failed. encode: with error feedback the frame is kept. decode: a frame of rank
- * `from` into *y. y NULL: the piece is empty, and so must be the frame. options: as in
- * dw_decode_with. Poisoned groups are counted where the frame is a result, or a part of one in an
- * all-reduce of one hop. */
-bool dw_coders_encode(dw_group *group, dw_group_slot *slot, dw_encoder *encoder,
-                      const dw_message *head, const dw_tensor *x, dw_frame_room *frame);
-bool dw_coders_decode(dw_group *group, dw_decoder *decoder, const dw_message *head, uint32_t from,
-                      const void *frame, size_t len, const dw_tensor *y,
-                      const dw_decode_options *options);
 
 /* worker.c. Does everything that there is to do, and returns after how many nanoseconds the next
  * turn is due if nothing happens; *turned_ns: the time from which these count. The lock is held

@@ -222,7 +222,7 @@ static dw_status take_configs(dw_group *group, const dw_group_config *config, dw
     group->shortest_piece = shortest_for(group);
     group->scratch = dw_group_memory_take(&group->allocator, group->scratch_bytes);
     if (!group->scratch) group->scratch_bytes = 0;
-    status = group->scratch ? dw_coders_make(group, &group->coders) : DW_ERR_NO_MEMORY;
+    status = group->scratch ? dw_coders_make(group) : DW_ERR_NO_MEMORY;
     for (int i = 0; i < 2 && status == DW_OK; i++) {
         status = dw_encoder_create(&group->round[i], &group->rounding[i]);
         if (status == DW_OK) status = dw_decoder_create(&group->rounded[i], &group->rounding[i]);

@@ -217,13 +217,10 @@ static uint32_t most_ahead(dw_group *group)
     uint64_t bytes[DW_GROUP_MOST_RANKS] = {0};
     uint32_t most = 0;
     pthread_mutex_lock(&group->lock);
-    for (size_t i = 0; i < (size_t)1 << group->slot_bits; i++) {
-        for (const dw_group_slot *slot = group->slots[i]; slot; slot = slot->next) {
-            const dw_arrival *arrival = slot->early.head;
-            if (arrival && slot->is_early) bytes[arrival->from] += DW_SLOT_BYTES;
-            for (; arrival; arrival = arrival->next)
-                bytes[arrival->from] += dw_arrival_weight(arrival);
-        }
+    for (const dw_group_slot *slot = group->newest; slot; slot = slot->made_before) {
+        const dw_arrival *arrival = slot->early.head;
+        if (arrival && slot->is_early) bytes[arrival->from] += DW_SLOT_BYTES;
+        for (; arrival; arrival = arrival->next) bytes[arrival->from] += dw_arrival_weight(arrival);
     }
     pthread_mutex_unlock(&group->lock);
     for (uint32_t r = 0; r < group->ranks; r++)

@@ -43,7 +43,7 @@ dw_status dw_group_count(dw_group *group, dw_group_counters *counters)
 static void add_counters(dw_counters *sum, const dw_encoder *encoder)
 {
     dw_counters one = {.struct_size = sizeof one};
-    if (!encoder || dw_encoder_counters(encoder, &one) != DW_OK) return;
+    if (dw_encoder_counters(encoder, &one) != DW_OK) return;
     const uint64_t *from = &one.frames;
     uint64_t *to = &sum->frames;
     for (; from <= &one.busy_ns; from++, to++) *to += *from;
@@ -55,6 +55,20 @@ static void add_counters(dw_counters *sum, const dw_encoder *encoder)
     sum->bulk_error_sum += one.bulk_error_sum;
     if (one.row_error_largest > sum->row_error_largest)
         sum->row_error_largest = one.row_error_largest;
+}
+
+typedef struct codec_sums {
+    dw_counters to_ranks, to_all; /* contributions, results */
+} codec_sums;
+
+static dw_status add_coder(void *context, dw_group_slot *slot, const dw_coder *coder)
+{
+    codec_sums *sums = context;
+    (void)slot;
+    if (coder->encoder)
+        add_counters(coder->kind == DW_CODER_SHARE ? &sums->to_all : &sums->to_ranks,
+                     coder->encoder);
+    return DW_OK;
 }
 
 static void give(dw_counters *counters, const dw_counters *sum)
@@ -70,15 +84,14 @@ dw_status dw_group_codecs(dw_group *group, dw_counters *contributed, dw_counters
     if (!dw_group_is_ours(group) || !contributed || !results ||
         contributed->struct_size < sizeof(size_t) || results->struct_size < sizeof(size_t))
         return DW_ERR_ARGUMENT;
-    dw_counters to_ranks = {0}, to_all = {0};
+    codec_sums sums = {0};
     dw_group_visit(group);
-    for (uint32_t r = 0; r < group->ranks; r++)
-        add_counters(&to_ranks, group->coders.contribute[r]);
-    add_counters(&to_all, group->coders.share);
-    if (group->coders.gather) add_counters(&to_ranks, group->coders.gather);
+    dw_coders_visit(group, NULL, add_coder, &sums);
+    for (dw_group_slot *slot = dw_slot_newest(group); slot; slot = slot->made_before)
+        dw_coders_visit(group, slot, add_coder, &sums);
     dw_group_leave(group);
-    give(contributed, &to_ranks);
-    give(results, &to_all);
+    give(contributed, &sums.to_ranks);
+    give(results, &sums.to_all);
     return DW_OK;
 }
 

@@ -20,14 +20,6 @@
 #include "group.h"
 
 enum { HEAD_BYTES = 32 };
-enum {
-    OF_CONTRIBUTION = 1,
-    OF_ADDING = 2,
-    OF_SHARING = 3,
-    OF_TAKING = 4,
-    OF_GATHERING = 5,
-    OF_GATHERED = 6
-};
 static const char magic[4] = {'D', 'W', 'G', 'S'};
 
 /* ---- Export ---------------------------------------------------------------------------------- */
@@ -36,7 +28,8 @@ typedef struct exporter {
     dw_group *group;
     dw_group_saved_visit *visit;
     void *context;
-    uint32_t kind, other;
+    uint64_t slot;
+    dw_coder coder;
     unsigned char *room;
     size_t cap;
 } exporter;
@@ -44,6 +37,7 @@ typedef struct exporter {
 static dw_status visit_saved(void *context, dw_key key, const void *saved, size_t len)
 {
     exporter *e = context;
+    (void)key;
     if (HEAD_BYTES + len > e->cap) {
         void *room = dw_group_memory_take(&e->group->allocator, HEAD_BYTES + len);
         if (!room) return DW_ERR_NO_MEMORY;
@@ -53,37 +47,30 @@ static dw_status visit_saved(void *context, dw_key key, const void *saved, size_
     }
     memset(e->room, 0, HEAD_BYTES);
     memcpy(e->room, magic, sizeof magic);
-    dw_message_put(e->room + 4, e->kind, 4);
-    dw_message_put(e->room + 8, key.sample, 8);
+    dw_message_put(e->room + 4, e->coder.kind, 4);
+    dw_message_put(e->room + 8, e->slot, 8);
     dw_message_put(e->room + 16, e->group->rank, 4);
     dw_message_put(e->room + 20, e->group->ranks, 4);
-    dw_message_put(e->room + 24, e->other, 4);
+    dw_message_put(e->room + 24, e->coder.other, 4);
     memcpy(e->room + HEAD_BYTES, saved, len);
-    return e->visit(e->context, key.sample, e->room, HEAD_BYTES + len);
+    return e->visit(e->context, e->slot, e->room, HEAD_BYTES + len);
+}
+
+static dw_status export_coder(void *context, dw_group_slot *slot, const dw_coder *coder)
+{
+    exporter *e = context;
+    e->slot = slot->number;
+    e->coder = *coder;
+    return coder->encoder ? dw_encoder_export_all(coder->encoder, visit_saved, e)
+                          : dw_decoder_export_all(coder->decoder, visit_saved, e);
 }
 
 static dw_status export_all(exporter *e)
 {
     dw_status status = DW_OK;
-    const dw_group_coders *coders = &e->group->coders;
-    for (uint32_t r = 0; r < e->group->ranks && status == DW_OK; r++) {
-        e->other = r;
-        e->kind = OF_CONTRIBUTION;
-        status = dw_encoder_export_all(coders->contribute[r], visit_saved, e);
-        e->kind = OF_ADDING;
-        if (status == DW_OK) status = dw_decoder_export_all(coders->add[r], visit_saved, e);
-        e->kind = OF_TAKING;
-        if (status == DW_OK) status = dw_decoder_export_all(coders->take[r], visit_saved, e);
-        e->kind = OF_GATHERED;
-        if (status == DW_OK && coders->gathered)
-            status = dw_decoder_export_all(coders->gathered[r], visit_saved, e);
-    }
-    e->other = 0;
-    e->kind = OF_SHARING;
-    if (status == DW_OK) status = dw_encoder_export_all(coders->share, visit_saved, e);
-    e->kind = OF_GATHERING;
-    if (status == DW_OK && coders->gather)
-        status = dw_encoder_export_all(coders->gather, visit_saved, e);
+    for (dw_group_slot *slot = dw_slot_newest(e->group); slot && status == DW_OK;
+         slot = slot->made_before)
+        status = dw_coders_visit(e->group, slot, export_coder, e);
     return status;
 }
 
@@ -112,17 +99,38 @@ dw_status dw_group_export_all(dw_group *group, dw_group_saved_visit *visit, void
 
 /* ---- Import ---------------------------------------------------------------------------------- */
 
-static dw_status import_into(const dw_group_coders *coders, uint32_t kind, uint32_t other,
-                             const void *saved, size_t len)
+/* Takes a slot that has no operation, as the caller of a start does. Returns OK with *slot NULL if
+ * there is none. imports: makes it, unless an operation was started before. */
+static dw_status claim(dw_group *group, uint64_t number, bool imports, dw_group_slot **slot)
 {
-    switch (kind) {
-    case OF_CONTRIBUTION: return dw_encoder_import(coders->contribute[other], saved, len);
-    case OF_ADDING: return dw_decoder_import(coders->add[other], saved, len);
-    case OF_SHARING: return dw_encoder_import(coders->share, saved, len);
-    case OF_GATHERING: return dw_encoder_import(coders->gather, saved, len);
-    case OF_GATHERED: return dw_decoder_import(coders->gathered[other], saved, len);
-    default: return dw_decoder_import(coders->take[other], saved, len);
-    }
+    pthread_mutex_lock(&group->lock);
+    dw_status status = group->status;
+    if (status == DW_OK && imports && group->counters.started > 0) status = DW_ERR_ARGUMENT;
+    *slot = dw_slot_find(group, number);
+    if (status == DW_OK && !*slot && imports && !(*slot = dw_slot_get(group, number)))
+        status = DW_ERR_NO_MEMORY;
+    if (status == DW_OK && *slot && (*slot)->state != DW_SLOT_IDLE) status = DW_ERR_ARGUMENT;
+    if (status != DW_OK) *slot = NULL;
+    if (*slot) (*slot)->state = DW_SLOT_STARTING;
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+static void release(dw_group *group, dw_group_slot *slot)
+{
+    pthread_mutex_lock(&group->lock);
+    slot->state = DW_SLOT_IDLE;
+    pthread_mutex_unlock(&group->lock);
+}
+
+static dw_status import_into(dw_group *group, dw_group_slot *slot, dw_coder_kind kind,
+                             uint32_t other, const void *saved, size_t len)
+{
+    dw_status status = dw_coders_make_one(group, slot, kind, other);
+    if (status != DW_OK) return status;
+    if (dw_coder_is_encoder(kind))
+        return dw_encoder_import(dw_coders_encoder(group, slot, kind, other), saved, len);
+    return dw_decoder_import(dw_coders_decoder(group, slot, kind, other), saved, len);
 }
 
 dw_status dw_group_import(dw_group *group, const void *saved, size_t len)
@@ -133,48 +141,38 @@ dw_status dw_group_import(dw_group *group, const void *saved, size_t len)
     if (len < HEAD_BYTES || memcmp(bytes, magic, sizeof magic) != 0) return DW_ERR_FORMAT;
     uint32_t kind = (uint32_t)dw_message_get(bytes + 4, 4);
     uint32_t other = (uint32_t)dw_message_get(bytes + 24, 4);
-    if (kind < OF_CONTRIBUTION || kind > OF_GATHERED || dw_message_get(bytes + 28, 4) != 0)
+    if (kind < DW_CODER_CONTRIBUTE || kind > DW_CODER_GATHERED ||
+        dw_message_get(bytes + 28, 4) != 0)
         return DW_ERR_FORMAT;
-    bool is_of_result = kind == OF_SHARING || kind == OF_TAKING;
     if (dw_message_get(bytes + 16, 4) != group->rank ||
         dw_message_get(bytes + 20, 4) != group->ranks || other >= group->ranks ||
-        !group->keeps_state[is_of_result] || (kind >= OF_GATHERING && group->hops != 1))
+        !group->keeps_state[dw_coder_is_of_result(kind)] ||
+        (kind >= DW_CODER_GATHER && group->hops != 1))
         return DW_ERR_MISMATCH;
     dw_group_visit(group);
-    pthread_mutex_lock(&group->lock);
-    dw_status status = group->status;
-    if (status == DW_OK && group->counters.started > 0) status = DW_ERR_ARGUMENT;
-    pthread_mutex_unlock(&group->lock);
-    if (status == DW_OK)
-        status = import_into(&group->coders, kind, other, bytes + HEAD_BYTES, len - HEAD_BYTES);
+    dw_group_slot *slot;
+    dw_status status = claim(group, dw_message_get(bytes + 8, 8), true, &slot);
+    if (slot) {
+        status = import_into(group, slot, kind, other, bytes + HEAD_BYTES, len - HEAD_BYTES);
+        release(group, slot);
+    }
     dw_group_leave(group);
     return status;
 }
 
 /* ---- Forgetting ------------------------------------------------------------------------------ */
 
+/* The slot itself stays, because messages carry the number of its visits. */
 dw_status dw_group_forget(dw_group *group, uint64_t number)
 {
     DW_UNCANCELLED;
     if (!dw_group_is_ours(group)) return DW_ERR_ARGUMENT;
     dw_group_visit(group);
-    pthread_mutex_lock(&group->lock);
-    dw_status status = group->status;
-    dw_group_slot *slot = dw_slot_find(group, number);
-    if (status == DW_OK && slot && slot->state != DW_SLOT_IDLE) status = DW_ERR_ARGUMENT;
-    bool has_slot = status == DW_OK && slot;
-    if (has_slot) slot->state = DW_SLOT_STARTING; /* so that nobody else starts anything in it */
-    pthread_mutex_unlock(&group->lock);
-    if (has_slot) {
-        status = dw_coders_forget(group, number);
-        pthread_mutex_lock(&group->lock);
-        if (status == DW_OK) group->counters.state_bytes -= slot->bytes;
-        pthread_mutex_unlock(&group->lock);
-        /* This frees the slot's buffers only. slot->visit is kept, because messages carry it. */
-        if (status == DW_OK) dw_slot_empty(group, slot);
-        pthread_mutex_lock(&group->lock);
-        slot->state = DW_SLOT_IDLE;
-        pthread_mutex_unlock(&group->lock);
+    dw_group_slot *slot;
+    dw_status status = claim(group, number, false, &slot);
+    if (slot) {
+        dw_slot_empty(group, slot);
+        release(group, slot);
     }
     dw_group_leave(group);
     return status;

@@ -36,8 +36,8 @@ static bool decode(dw_group *group, dw_group_slot *slot, uint32_t from, uint32_t
     dw_decode_options options = {.struct_size = sizeof options,
                                  .bypass_caches = slot->now.is_safe,
                                  .only_checks = only_checks};
-    return dw_coders_decode(group, group->coders.take[from], &head, from, frame, len,
-                            at.count > 0 ? &y : NULL, &options);
+    return dw_coders_decode(group, slot, &head, from, frame, len, at.count > 0 ? &y : NULL,
+                            &options);
 }
 
 /* Takes a result into y, or to where it waits until it is copied to y. */
@@ -97,7 +97,7 @@ static bool fill(dw_group *group, dw_group_slot *slot, uint32_t piece, dw_frame_
     frame->len = 0;
     if (at.count > 0) {
         dw_tensor x = dw_sharing_source(slot, at);
-        if (!dw_coders_encode(group, slot, group->coders.share, &head, &x, frame)) return false;
+        if (!dw_coders_encode(group, slot, &head, &x, frame)) return false;
     }
     if (!slot->now.may_be_safe)
         return accept(group, slot, group->rank, piece, frame->at, frame->len);

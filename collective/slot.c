@@ -25,21 +25,21 @@ static void give_table(dw_group *group)
     group->slots = NULL;
 }
 
+static void put_in_table(dw_group *group, dw_group_slot *slot)
+{
+    dw_group_slot **bucket = bucket_of(group, slot->number);
+    slot->next = *bucket;
+    *bucket = slot;
+}
+
 /* Makes the table, or doubles the number of its lists. Without memory it stays as it is. */
 static void grow(dw_group *group)
 {
     uint32_t bits = group->slots ? group->slot_bits + 1 : LEAST_BITS;
     if (bits > MOST_BITS) return;
-    dw_group_slot *all = NULL, **slots = dw_group_memory_zeroed(&group->allocator,
-                                                                sizeof(dw_group_slot *) << bits);
+    dw_group_slot **slots =
+        dw_group_memory_zeroed(&group->allocator, sizeof(dw_group_slot *) << bits);
     if (!slots) return;
-    for (size_t i = 0; group->slots && i < (size_t)1 << group->slot_bits; i++) {
-        for (dw_group_slot *slot; (slot = group->slots[i]) != NULL;) {
-            group->slots[i] = slot->next;
-            slot->next = all;
-            all = slot;
-        }
-    }
     if (!group->slots) {
         group->slot_key[0] = dw_group_random() | 1;
         group->slot_key[1] = dw_group_random();
@@ -47,12 +47,8 @@ static void grow(dw_group *group)
     give_table(group);
     group->slots = slots;
     group->slot_bits = bits;
-    while (all) {
-        dw_group_slot *slot = all, **bucket = bucket_of(group, slot->number);
-        all = slot->next;
-        slot->next = *bucket;
-        *bucket = slot;
-    }
+    for (dw_group_slot *slot = group->newest; slot; slot = slot->made_before)
+        put_in_table(group, slot);
 }
 
 dw_group_slot *dw_slot_find(const dw_group *group, uint64_t number)
@@ -69,20 +65,27 @@ dw_group_slot *dw_slot_get(dw_group *group, uint64_t number)
     if (!group->slots || group->counters.slots >> group->slot_bits != 0) grow(group);
     if (group->slots) slot = dw_group_memory_zeroed(&group->allocator, sizeof *slot);
     if (!slot) return NULL;
-    dw_group_slot **bucket = bucket_of(group, number);
     slot->number = number;
-    slot->next = *bucket;
-    *bucket = slot;
+    put_in_table(group, slot);
+    slot->made_before = group->newest;
+    group->newest = slot;
     group->counters.slots++;
     return slot;
+}
+
+dw_group_slot *dw_slot_newest(dw_group *group)
+{
+    pthread_mutex_lock(&group->lock);
+    dw_group_slot *newest = group->newest;
+    pthread_mutex_unlock(&group->lock);
+    return newest;
 }
 
 bool dw_slot_all_rest(const dw_group *group)
 {
     bool at_rest = true;
-    for (size_t i = 0; group->slots && i < (size_t)1 << group->slot_bits; i++)
-        for (const dw_group_slot *slot = group->slots[i]; slot; slot = slot->next)
-            at_rest &= slot->state != DW_SLOT_RUNNING && slot->state != DW_SLOT_STARTING;
+    for (const dw_group_slot *slot = group->newest; slot; slot = slot->made_before)
+        at_rest &= slot->state != DW_SLOT_RUNNING && slot->state != DW_SLOT_STARTING;
     return at_rest;
 }
 
@@ -206,12 +209,18 @@ dw_status dw_slot_prepare(dw_group *group, dw_group_slot *slot, const dw_group_j
     slot->now.begin = own.begin;
     slot->now.count = own.count;
     slot->now.own_pieces = dw_group_pieces_of(group, job, part);
-    return make_buffers(group, slot, why);
+    dw_status status = dw_coders_prepare(group, slot);
+    if (status == DW_OK) return make_buffers(group, slot, why);
+    return dw_group_say(why, status, "no memory for the encoders and decoders of a slot");
 }
 
 void dw_slot_empty(dw_group *group, dw_group_slot *slot)
 {
+    dw_coders_destroy(group, &slot->coders);
     give_memory(group, slot);
+    pthread_mutex_lock(&group->lock);
+    group->counters.state_bytes -= slot->bytes;
+    pthread_mutex_unlock(&group->lock);
     slot->memory = NULL;
     slot->bytes = 0;
     slot->is_pinned = false;
@@ -219,15 +228,12 @@ void dw_slot_empty(dw_group *group, dw_group_slot *slot)
 
 void dw_slot_free_all(dw_group *group)
 {
-    for (size_t i = 0; group->slots && i < (size_t)1 << group->slot_bits; i++) {
-        for (dw_group_slot *slot; (slot = group->slots[i]) != NULL;) {
-            group->slots[i] = slot->next;
-            dw_arrival *arrival;
-            while ((arrival = dw_arrivals_get(&slot->early)) != NULL)
-                dw_arrival_give(group, arrival);
-            dw_slot_empty(group, slot);
-            dw_group_memory_give(&group->allocator, slot, sizeof *slot);
-        }
+    for (dw_group_slot *slot; (slot = group->newest) != NULL;) {
+        group->newest = slot->made_before;
+        dw_arrival *arrival;
+        while ((arrival = dw_arrivals_get(&slot->early)) != NULL) dw_arrival_give(group, arrival);
+        dw_slot_empty(group, slot);
+        dw_group_memory_give(&group->allocator, slot, sizeof *slot);
     }
     give_table(group);
 }

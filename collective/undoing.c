@@ -7,12 +7,6 @@
  * that this operation has failed, and may repeat it. So they are undone. */
 #include "group.h"
 
-static dw_encoder *encoder_of(const dw_group *group, const dw_message *head)
-{
-    return head->flags & DW_MESSAGE_HOP2 ? group->coders.share
-                                         : dw_coders_contributing(group, head);
-}
-
 bool dw_undoing_keep(dw_group *group, dw_group_slot *slot, const dw_message *head,
                      const dw_frame_room *frame)
 {
@@ -21,7 +15,7 @@ bool dw_undoing_keep(dw_group *group, dw_group_slot *slot, const dw_message *hea
     if (config->feedback <= DW_FEEDBACK_NONE) return true;
     dw_arrival *made = dw_operation_to_self(group, head, frame);
     if (!made) { /* the residual cannot be restored */
-        dw_encoder_forget(encoder_of(group, head),
+        dw_encoder_forget(dw_coders_encoder_of(group, slot, head),
                           (dw_key){.sample = slot->number, .slice = head->piece});
         dw_group_fail(group, DW_ERR_NO_MEMORY, group->rank,
                       "slot %llu: rank %u has no memory for the copy of a frame",
@@ -39,7 +33,7 @@ static dw_status undo(dw_group *group, const dw_group_slot *slot, dw_arrival *ma
     dw_piece at = dw_group_piece_at(group, &slot->now.job, head->part, head->piece);
     dw_tensor x =
         head->flags & DW_MESSAGE_HOP2 ? dw_sharing_source(slot, at) : dw_adding_source(slot, at);
-    return dw_encoder_undo(encoder_of(group, head), dw_arrival_body(made),
+    return dw_encoder_undo(dw_coders_encoder_of(group, slot, head), dw_arrival_body(made),
                            (size_t)made->head.body_len, &x);
 }
 
@@ -50,7 +44,7 @@ void dw_undoing_end(dw_group *group, dw_group_slot *slot, bool undoes)
         /* A residual that cannot be restored is dropped: to lose a residual does less harm than to
          * count a gradient twice. */
         if (undoes && undo(group, slot, made) != DW_OK)
-            dw_encoder_forget(encoder_of(group, &made->head),
+            dw_encoder_forget(dw_coders_encoder_of(group, slot, &made->head),
                               (dw_key){.sample = slot->number, .slice = made->head.piece});
         dw_arrival_give(group, made);
     }

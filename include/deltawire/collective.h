@@ -204,9 +204,8 @@ DW_API dw_status dw_group_part(uint64_t n, uint32_t rank, uint32_t ranks, uint64
  * State of slots. */
 
 /* Frees the memory of a slot: its buffers, and what codecs keep of it (prev, residuals). All ranks
- * must call it between the same operations of the slot. With codecs that keep state it takes time
- * in proportion to the state of all slots. An unknown slot is no error. Errors: ARGUMENT (an
- * operation of the slot is in progress or was not collected), NO_MEMORY, that of a group that has
+ * must call it between the same operations of the slot. An unknown slot is no error. Errors:
+ * ARGUMENT (an operation of the slot is in progress or was not collected), that of a group that has
  * failed. */
 DW_API dw_status dw_group_forget(dw_group *group, uint64_t slot);
 

@@ -25,7 +25,7 @@ static void set_up(bench *b, uint32_t rank)
     dw_group *group = &b->group;
     lone_group_open(group, b->lanes, RANKS, rank, PIECE, "direct:bits=4,replies=never");
     group->thresholds.large_from = 0;
-    assert_int_equal(dw_coders_make(group, &group->coders), DW_OK);
+    assert_int_equal(dw_coders_make(group), DW_OK);
     for (uint32_t r = 0; r < RANKS; r++)
         assert_int_equal(dw_encoder_create(&b->encoder[r], &group->codec), DW_OK);
     dw_tensor piece = dw_tensor_3d(b->x, DW_F32, 1, 1, PIECE);
@@ -263,22 +263,6 @@ static void operation_with_unsent_data_leaves_output_unchanged(void **state)
     }
 }
 
-/* The decoders that have checked the results are replaced. */
-static void forgetting_a_slot_completes_received_results(void **state)
-{
-    (void)state;
-    bench b;
-    set_up(&b, 2);
-    b.group.keeps_state[0] = true;
-    let_arrive(&b, PIECES);
-    assert_true(dw_sharing_accept(&b.group, &b.slot));
-    assert_int_equal(dw_coders_forget(&b.group, 77), DW_OK);
-    assert_int_equal(results(&b), PIECES);
-    lose_a_rank(&b);
-    assert_int_equal(b.slot.state, DW_SLOT_DONE);
-    take_down(&b);
-}
-
 /* All results are checked before the first one overwrites y. */
 static void damaged_result_leaves_output_unchanged(void **state)
 {
@@ -309,7 +293,6 @@ int main(void)
         cmocka_unit_test(operation_with_all_results_succeeds_when_a_rank_is_lost),
         cmocka_unit_test(operation_that_lacks_a_result_leaves_output_unchanged),
         cmocka_unit_test(operation_with_unsent_data_leaves_output_unchanged),
-        cmocka_unit_test(forgetting_a_slot_completes_received_results),
         cmocka_unit_test(damaged_result_leaves_output_unchanged),
     };
     return cmocka_run_group_tests_name("group order", tests, NULL, NULL);
