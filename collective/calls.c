@@ -37,12 +37,12 @@ static dw_status check_job(dw_group *group, dw_group_job *job)
         job->root = 0;
     else if (job->root >= group->ranks)
         return refuse(group, DW_ERR_ARGUMENT, "root is not a rank of the group");
-    if (!dw_group_adds(job)) job->mean = 0;
+    if (!dw_job_reduces(job)) job->mean = 0;
     job->mean = job->mean != 0;
     if (job->stream && !job->cuda)
         return refuse(group, DW_ERR_ARGUMENT,
                       "the job has a stream and no cuda; set cuda if x and y are on a GPU");
-    if ((dw_group_reads(group, job) > 0 && !job->x) || (dw_group_writes(group, job) > 0 && !job->y))
+    if ((dw_job_reads(group, job) > 0 && !job->x) || (dw_job_writes(group, job) > 0 && !job->y))
         return refuse(group, DW_ERR_ARGUMENT, "x or y is NULL, but the operation uses it");
     return DW_OK;
 }
@@ -69,9 +69,9 @@ static dw_status claim(dw_group *group, uint64_t number, dw_group_slot **slot)
     return status;
 }
 
-/* Ends the preparation of a slot: the worker gets it (with a single rank, it is DONE at once);
- * after an error it is IDLE again. waits: the caller will wait for the operation. It then takes the
- * turns itself, so nobody is woken, unless another caller is taking them already. */
+/* Ends the preparation of a slot: the progress owner gets it (with a single rank, it is DONE at
+ * once); after an error it is IDLE again. waits: the caller will wait for the operation. It then
+ * takes the steps itself, so nobody is woken, unless another caller is taking them already. */
 static dw_status hand_over(dw_group *group, dw_group_slot *slot, dw_status status, bool waits)
 {
     bool wakes = false;
@@ -85,14 +85,14 @@ static dw_status hand_over(dw_group *group, dw_group_slot *slot, dw_status statu
         else
             group->started = slot;
         group->last_started = slot;
-        wakes = !waits || group->is_driven;
+        wakes = !waits || group->is_owned_by_caller;
     } else {
         slot->state = status == DW_OK ? DW_SLOT_DONE : DW_SLOT_IDLE;
         group->counters.finished += status == DW_OK;
     }
     group->counters.started += status == DW_OK;
     if (wakes)
-        dw_group_unlock_and_wake(group);
+        dw_progress_unlock_and_wake(group);
     else
         pthread_mutex_unlock(&group->lock);
     return status;
@@ -165,8 +165,8 @@ static void wait_for(dw_group *group, dw_group_slot *slot, int timeout_ms)
                              .tv_nsec = (long)(until_ns % 1000000000)};
     slot->has_waiter = true;
     while (!has_ended(slot) && now_ns < until_ns) {
-        if (dw_group_may_drive(group))
-            dw_group_drive(group, has_ended, slot, until_ns);
+        if (dw_progress_may_own(group))
+            dw_progress_own(group, has_ended, slot, until_ns);
         else if (timeout_ms < 0)
             pthread_cond_wait(&group->finished, &group->lock);
         else

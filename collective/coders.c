@@ -28,10 +28,10 @@ static uint32_t decoders_of(const dw_group *group)
 static uint32_t place_of(const dw_group *group, dw_coder_kind kind, uint32_t other)
 {
     switch (kind) {
-    case DW_CODER_SHARE: return group->ranks;
-    case DW_CODER_GATHER: return group->ranks + 1;
-    case DW_CODER_TAKE: return group->ranks + other;
-    case DW_CODER_GATHERED: return 2 * group->ranks + other;
+    case DW_ALL_GATHER_ENCODER: return group->ranks;
+    case DW_ONE_SHOT_ENCODER: return group->ranks + 1;
+    case DW_ALL_GATHER_DECODER: return group->ranks + other;
+    case DW_ONE_SHOT_DECODER: return 2 * group->ranks + other;
     default: return other;
     }
 }
@@ -112,8 +112,9 @@ static dw_status make(const dw_group *group, dw_coders *coders, const dw_group_s
 /* All that an all-reduce in two hops (or in one) needs, of the codecs that keep nothing. */
 dw_status dw_coders_make(dw_group *group)
 {
-    static const dw_coder_kind kinds[] = {DW_CODER_CONTRIBUTE, DW_CODER_ADD,    DW_CODER_SHARE,
-                                          DW_CODER_TAKE,       DW_CODER_GATHER, DW_CODER_GATHERED};
+    static const dw_coder_kind kinds[] = {DW_REDUCE_SCATTER_ENCODER, DW_REDUCE_SCATTER_DECODER,
+                                          DW_ALL_GATHER_ENCODER,     DW_ALL_GATHER_DECODER,
+                                          DW_ONE_SHOT_ENCODER,       DW_ONE_SHOT_DECODER};
     dw_status status = DW_OK;
     for (int i = 0; i < (group->hops == 1 ? 6 : 4); i++)
         for (uint32_t r = 0; r < group->ranks && status == DW_OK; r++)
@@ -140,9 +141,9 @@ static dw_status visit_hop(dw_group *group, dw_group_slot *slot, dw_coder_kind e
     dw_status status = DW_OK;
     if (!group->keeps_state[!adds]) return DW_OK;
     for (uint32_t r = 0; r < group->ranks && status == DW_OK; r++) {
-        bool has_part = dw_group_part_of(group, &slot->now.job, r).count > 0;
-        bool sends = encoder == DW_CODER_CONTRIBUTE ? has_part : slot->now.count > 0;
-        bool receives = encoder == DW_CODER_SHARE ? has_part : slot->now.count > 0;
+        bool has_part = dw_job_part(group, &slot->now.job, r).count > 0;
+        bool sends = encoder == DW_REDUCE_SCATTER_ENCODER ? has_part : slot->now.count > 0;
+        bool receives = encoder == DW_ALL_GATHER_ENCODER ? has_part : slot->now.count > 0;
         if (sends) status = visit(group, slot, encoder, r);
         if (receives && status == DW_OK)
             status = visit(group, slot, (dw_coder_kind)(encoder + 1), r);
@@ -154,12 +155,13 @@ static dw_status visit_needs(dw_group *group, dw_group_slot *slot, visit_need *v
 {
     const dw_group_job *job = &slot->now.job;
     dw_status status = DW_OK;
-    if (dw_group_adds(job))
-        status =
-            visit_hop(group, slot,
-                      dw_group_gathers(group, job) ? DW_CODER_GATHER : DW_CODER_CONTRIBUTE, visit);
-    if (status == DW_OK && dw_group_shares(group, job))
-        status = visit_hop(group, slot, DW_CODER_SHARE, visit);
+    if (dw_job_reduces(job))
+        status = visit_hop(group, slot,
+                           dw_job_is_one_shot(group, job) ? DW_ONE_SHOT_ENCODER
+                                                          : DW_REDUCE_SCATTER_ENCODER,
+                           visit);
+    if (status == DW_OK && dw_job_gathers(group, job))
+        status = visit_hop(group, slot, DW_ALL_GATHER_ENCODER, visit);
     return status;
 }
 
@@ -173,9 +175,9 @@ static dw_status is_there(dw_group *group, dw_group_slot *slot, dw_coder_kind ki
 dw_status dw_coders_prepare(dw_group *group, dw_group_slot *slot)
 {
     if (visit_needs(group, slot, is_there) == DW_OK) return DW_OK;
-    dw_group_visit(group);
+    dw_exclusive_begin(group);
     dw_status status = visit_needs(group, slot, dw_coders_make_one);
-    dw_group_leave(group);
+    dw_exclusive_end(group);
     return status;
 }
 
@@ -184,8 +186,8 @@ dw_status dw_coders_visit(dw_group *group, dw_group_slot *slot, dw_coder_visit *
 {
     dw_status status = DW_OK;
     const dw_coders *coders = slot ? &slot->coders : &group->coders;
-    for (dw_coder_kind kind = DW_CODER_CONTRIBUTE; kind <= DW_CODER_GATHERED; kind++) {
-        bool is_one = kind == DW_CODER_SHARE || kind == DW_CODER_GATHER;
+    for (dw_coder_kind kind = DW_REDUCE_SCATTER_ENCODER; kind <= DW_ONE_SHOT_DECODER; kind++) {
+        bool is_one = kind == DW_ALL_GATHER_ENCODER || kind == DW_ONE_SHOT_ENCODER;
         for (uint32_t r = 0; r < (is_one ? 1 : group->ranks) && status == DW_OK; r++) {
             uint32_t place = place_of(group, kind, r);
             dw_coder found = {.kind = kind, .other = r};
@@ -199,15 +201,15 @@ dw_status dw_coders_visit(dw_group *group, dw_group_slot *slot, dw_coder_visit *
     return status;
 }
 
-static bool is_gathered(const dw_group *group, const dw_message *head)
+static bool is_one_shot(const dw_group *group, const dw_message *head)
 {
     return group->hops == 1 && head->operation == DW_ALL_REDUCE;
 }
 
 static dw_coder_kind encoder_kind(const dw_group *group, const dw_message *head)
 {
-    if (head->flags & DW_MESSAGE_HOP2) return DW_CODER_SHARE;
-    return is_gathered(group, head) ? DW_CODER_GATHER : DW_CODER_CONTRIBUTE;
+    if (head->flags & DW_MESSAGE_HOP2) return DW_ALL_GATHER_ENCODER;
+    return is_one_shot(group, head) ? DW_ONE_SHOT_ENCODER : DW_REDUCE_SCATTER_ENCODER;
 }
 
 dw_encoder *dw_coders_encoder_of(const dw_group *group, const dw_group_slot *slot,
@@ -220,7 +222,7 @@ dw_encoder *dw_coders_encoder_of(const dw_group *group, const dw_group_slot *slo
 
 void dw_coders_agree(dw_group *group)
 {
-    uint64_t common = group->rank == 0 ? group->nonce : group->lanes[0].peer_nonce;
+    uint64_t common = group->rank == 0 ? group->nonce : group->peers[0].nonce;
     if (group->codec.incarnation) common = group->codec.incarnation;
     group->places = dw_message_seed(common, group->codec.seed, 0);
 }
@@ -251,7 +253,7 @@ bool dw_coders_encode(dw_group *group, dw_group_slot *slot, const dw_message *he
     group->count.codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
     group->count.raw_bytes += (uint64_t)x->t * x->c * dw_dtype_bytes(x->dtype);
     group->count.encoded_bytes += frame->len;
-    if (status == DW_OK) return dw_undoing_keep(group, slot, head, frame);
+    if (status == DW_OK) return dw_rollback_keep(group, slot, head, frame);
     dw_group_fail(group, status, group->rank, "slot %llu: rank %u cannot encode it: %.120s",
                   (unsigned long long)head->slot, group->rank, dw_encoder_why(encoder));
     return false;
@@ -265,7 +267,7 @@ bool dw_coders_decode(dw_group *group, const dw_group_slot *slot, const dw_messa
     dw_decoder *decoder = y ? dw_coders_decoder(group, slot, kind, from) : NULL;
     dw_status status = len == 0 ? DW_OK : DW_ERR_FORMAT;
     dw_counters before = {.struct_size = sizeof before}, after = before;
-    bool is_result = kind != DW_CODER_ADD && y;
+    bool is_result = kind != DW_REDUCE_SCATTER_DECODER && y;
     if (is_result) dw_decoder_counters(decoder, &before);
     int64_t begin_ns = dw_group_now_ns();
     if (y) status = dw_decode_with(decoder, frame, len, y, options, NULL, 0, NULL);
@@ -284,7 +286,7 @@ bool dw_coders_decode(dw_group *group, const dw_group_slot *slot, const dw_messa
 size_t dw_coders_bound(dw_group *group, const dw_config *config, dw_dtype dtype, uint64_t count)
 {
     if (count == 0) return 0;
-    dw_tensor x = dw_group_view(NULL, dtype, count);
+    dw_tensor x = dw_flat_view(NULL, dtype, count);
     for (uint32_t i = 0; i < DW_GROUP_BOUNDS; i++) {
         const dw_group_bound *known = &group->bounds[i];
         if (known->config == config && known->dtype == dtype && known->t == x.t && known->c == x.c)

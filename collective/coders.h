@@ -15,12 +15,12 @@ typedef struct dw_frame_room dw_frame_room;
  * encoder whose frames it takes. CONTRIBUTE: of hop 1, one for each rank that it sends to. SHARE:
  * of hop 2. GATHER: of an all-reduce in one hop. Keys are (slot, piece of the part). */
 typedef enum dw_coder_kind {
-    DW_CODER_CONTRIBUTE = 1,
-    DW_CODER_ADD = 2,
-    DW_CODER_SHARE = 3,
-    DW_CODER_TAKE = 4,
-    DW_CODER_GATHER = 5,
-    DW_CODER_GATHERED = 6
+    DW_REDUCE_SCATTER_ENCODER = 1,
+    DW_REDUCE_SCATTER_DECODER = 2,
+    DW_ALL_GATHER_ENCODER = 3,
+    DW_ALL_GATHER_DECODER = 4,
+    DW_ONE_SHOT_ENCODER = 5,
+    DW_ONE_SHOT_DECODER = 6
 } dw_coder_kind;
 
 static inline bool dw_coder_is_encoder(dw_coder_kind kind)
@@ -30,7 +30,7 @@ static inline bool dw_coder_is_encoder(dw_coder_kind kind)
 
 static inline bool dw_coder_is_of_result(dw_coder_kind kind)
 {
-    return kind == DW_CODER_SHARE || kind == DW_CODER_TAKE;
+    return kind == DW_ALL_GATHER_ENCODER || kind == DW_ALL_GATHER_DECODER;
 }
 
 /* Encoders and decoders, by their places (coders.c). NULL: not made. */
@@ -47,9 +47,10 @@ typedef struct dw_coder {
     dw_decoder *decoder;
 } dw_coder;
 
-/* agree: sets what places are drawn from, once all ranks were greeted. make: those of
+/* agree: sets what places are drawn from, once all ranks have answered. make: those of
  * codecs that keep nothing, for all slots. prepare: those of its own that the operation of a slot
- * needs; the slot is STARTING. make_one: one of a slot's own, if it is not there; for a visitor. */
+ * needs; the slot is STARTING. make_one: one of a slot's own, if it is not there; for callers with
+ * exclusive access. */
 void dw_coders_agree(dw_group *group);
 dw_status dw_coders_make(dw_group *group);
 dw_status dw_coders_prepare(dw_group *group, dw_group_slot *slot);
@@ -65,13 +66,13 @@ dw_decoder *dw_coders_decoder(const dw_group *group, const dw_group_slot *slot, 
 dw_encoder *dw_coders_encoder_of(const dw_group *group, const dw_group_slot *slot,
                                  const dw_message *head);
 /* Calls visit for each of a slot's own coders, or, with slot NULL, for those of all slots, until it
- * returns another status than OK, which is returned then. For visitors. */
+ * returns another status than OK, which is returned then. For exclusive_waiters. */
 typedef dw_status dw_coder_visit(void *context, dw_group_slot *slot, const dw_coder *coder);
 dw_status dw_coders_visit(dw_group *group, dw_group_slot *slot, dw_coder_visit *visit,
                           void *context);
 /* The most bytes that the frame of a piece of so many values has, under one of the group's configs;
- * an empty piece has none. Called by the worker. It remembers bounds, because to compute one takes
- * several times as long as to encode a short piece. */
+ * an empty piece has none. Called by the progress owner. It remembers bounds, because to compute
+ * one takes several times as long as to encode a short piece. */
 size_t dw_coders_bound(dw_group *group, const dw_config *config, dw_dtype dtype, uint64_t count);
 /* Whether frames under this config can be checked for much less than it takes to decode them. */
 bool dw_coders_can_check(const dw_config *config);

@@ -3,7 +3,7 @@
  * result to y at its end. In between everything is as with buffers in main memory.
  *
  * Results are copied on a stream of the group's own, because the caller's stream may have work by
- * then that was enqueued after the operation: the group's turn would wait for it. */
+ * then that was enqueued after the operation: the group's step would wait for it. */
 #include "group.h"
 
 #include "deltawire/cuda.h"

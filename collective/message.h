@@ -26,7 +26,7 @@
  * not accepted. HELLO and REFUSE, which come before a session exists, have seed 0 and a digest of
  * the body on every link.
  *
- * Bodies. HELLO: greeting.c. REFUSE, ABORT: a sentence. DATA: a frame; nothing where the buffer is
+ * Bodies. HELLO: handshake.c. REFUSE, ABORT: a sentence. DATA: a frame; nothing where the buffer is
  * empty, and in hop 1 of a broadcast, by which a rank tells the root that it takes part; a digest:
  * verifying.c. */
 #ifndef DW_GROUP_MESSAGE_H

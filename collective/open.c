@@ -113,12 +113,12 @@ static size_t larger(size_t a, size_t b)
 /* Returns the longest frame of a piece of so many floats. */
 static size_t bound_of(const dw_group *group, const dw_config *config, uint64_t count)
 {
-    dw_tensor x = dw_group_view(NULL, DW_F32, count);
+    dw_tensor x = dw_flat_view(NULL, DW_F32, count);
     x.data = (void *)(uintptr_t)group; /* only the shape is read, but a pointer is wanted */
     return dw_frame_bound(config, &x);
 }
 
-/* Room for a frame of any piece that the worker encodes for itself. */
+/* Room for a frame of any piece that the progress owner encodes for itself. */
 static size_t scratch_for(const dw_group *group)
 {
     const dw_config *const configs[] = {&group->codec, &group->result, &group->rounding[0]};
@@ -145,25 +145,26 @@ static uint32_t shortest_for(const dw_group *group)
 
 static void free_group(dw_group *group)
 {
-    for (uint32_t r = 0; group->lanes && r < group->ranks; r++) dw_lane_let_go(&group->lanes[r]);
-    dw_arrival *arrival;
-    while ((arrival = dw_arrivals_get(&group->inbox)) != NULL) dw_arrival_give(group, arrival);
+    for (uint32_t r = 0; group->peers && r < group->ranks; r++)
+        dw_peer_free_copies(&group->peers[r]);
+    dw_received *received;
+    while ((received = dw_received_pop(&group->inbox)) != NULL) dw_received_give(group, received);
     dw_slot_free_all(group);
     /* After all messages were given back, because some lie in memory of the links. */
-    for (uint32_t r = 0; group->lanes && group->owns_links && r < group->ranks; r++)
-        dw_link_close(group->lanes[r].link);
+    for (uint32_t r = 0; group->peers && group->owns_links && r < group->ranks; r++)
+        dw_link_close(group->peers[r].link);
     dw_device_end(group);
     dw_coders_destroy(group, &group->coders);
     for (int i = 0; i < 2; i++) {
         dw_encoder_destroy(group->round[i]);
         dw_decoder_destroy(group->rounded[i]);
     }
-    dw_arrival_free_all(group);
+    dw_received_free_all(group);
     dw_allocator allocator = group->allocator;
-    dw_group_memory_give(&allocator, group->lanes, group->ranks * sizeof *group->lanes);
+    dw_group_memory_give(&allocator, group->peers, group->ranks * sizeof *group->peers);
     dw_group_memory_give(&allocator, group->scratch, group->scratch_bytes);
     pthread_cond_destroy(&group->finished);
-    pthread_cond_destroy(&group->driven);
+    pthread_cond_destroy(&group->caller_work);
     if (group->bell >= 0) close(group->bell);
     pthread_cond_destroy(&group->work);
     pthread_mutex_destroy(&group->lock);
@@ -197,11 +198,11 @@ static dw_group *make_group(const dw_group_config *config)
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&group->work, &monotonic);
-    pthread_cond_init(&group->driven, &monotonic);
+    pthread_cond_init(&group->caller_work, &monotonic);
     pthread_cond_init(&group->finished, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    group->lanes = dw_group_memory_zeroed(&allocator, config->ranks * sizeof *group->lanes);
-    if (group->lanes) return group;
+    group->peers = dw_group_memory_zeroed(&allocator, config->ranks * sizeof *group->peers);
+    if (group->peers) return group;
     group->ranks = 0;
     free_group(group);
     return NULL;
@@ -242,7 +243,7 @@ uint64_t dw_group_random(void)
     return number | 1;
 }
 
-/* All links that have no limit of their own, and the greetings, share one. */
+/* All links that have no limit of their own, and the hellos, share one. */
 static void begin_to_open(dw_group *group)
 {
     group->open_by_ns = dw_group_now_ns() + (int64_t)group->open_timeout_ms * DW_NS_IN_MS;
@@ -263,7 +264,7 @@ static dw_status open_link(dw_group *group, const dw_group_config *config, uint3
     int64_t left_ms = (group->open_by_ns - dw_group_now_ns()) / DW_NS_IN_MS;
     if (!has_own_limit) options.open_timeout_ms = left_ms > 1 ? (uint32_t)left_ms : 1;
     dw_why link_why;
-    status = dw_link_open(&group->lanes[r].link, config->uris[r], &options, &link_why);
+    status = dw_link_open(&group->peers[r].link, config->uris[r], &options, &link_why);
     if (has_own_limit) begin_to_open(group);
     if (status == DW_OK) return DW_OK;
     return dw_group_say(why, status, "group %u, link to rank %u: %.180s", group->id, r,
@@ -276,26 +277,26 @@ static dw_status take_links(dw_group *group, const dw_group_config *config, dw_w
     group->owns_links = config->uris != NULL;
     begin_to_open(group);
     for (uint32_t r = 0; r < group->ranks; r++) {
-        dw_lane *lane = &group->lanes[r];
-        lane->group = group;
-        lane->rank = r;
-        lane->waits_for = UINT32_MAX;
+        dw_peer *peer = &group->peers[r];
+        peer->group = group;
+        peer->rank = r;
+        peer->waits_for = UINT32_MAX;
         if (r == group->rank) continue;
         dw_status status = DW_ERR_ARGUMENT; /* cannot stay: one of the two was checked to be there
                                              */
         if (config->links) {
-            lane->link = config->links[r];
+            peer->link = config->links[r];
             status = DW_OK;
         } else if (config->uris) {
             status = open_link(group, config, r, why);
         }
         if (status != DW_OK) return status;
         dw_link_counters counters = {.struct_size = sizeof counters};
-        if (dw_link_count(lane->link, &counters) != DW_OK)
+        if (dw_link_count(peer->link, &counters) != DW_OK)
             return dw_group_say(why, DW_ERR_ARGUMENT,
                                 "group %u: the link to rank %u belongs to another process",
                                 group->id, r);
-        lane->retry_ms = (uint32_t)counters.retry_ms;
+        peer->retry_ms = (uint32_t)counters.retry_ms;
     }
     return DW_OK;
 }
@@ -303,15 +304,15 @@ static dw_status take_links(dw_group *group, const dw_group_config *config, dw_w
 static dw_status set_handlers(dw_group *group, dw_why *why)
 {
     for (uint32_t r = 0; r < group->ranks; r++) {
-        dw_lane *lane = &group->lanes[r];
-        if (!lane->link) continue;
+        dw_peer *peer = &group->peers[r];
+        if (!peer->link) continue;
         dw_status status =
-            dw_link_handle(lane->link, group->id << 8 | DW_LANE_MESSAGES, dw_lane_take, lane);
-        lane->has_handler = status == DW_OK;
+            dw_link_handle(peer->link, group->id << 8 | DW_PEER_MESSAGES, dw_peer_take, peer);
+        peer->has_handler = status == DW_OK;
         if (status == DW_ERR_ARGUMENT || status == DW_ERR_NO_MEMORY)
             return dw_group_say(why, status, "group %u: the link to rank %u takes no handler: %s",
                                 group->id, r, dw_status_string(status));
-        /* Any other error is that of the link, which the worker will find. */
+        /* Any other error is that of the link, which the progress owner will find. */
     }
     return DW_OK;
 }
@@ -319,10 +320,10 @@ static dw_status set_handlers(dw_group *group, dw_why *why)
 static void remove_handlers(dw_group *group)
 {
     for (uint32_t r = 0; r < group->ranks; r++) {
-        dw_lane *lane = &group->lanes[r];
-        if (lane->has_handler)
-            dw_link_handle(lane->link, group->id << 8 | DW_LANE_MESSAGES, NULL, NULL);
-        lane->has_handler = false;
+        dw_peer *peer = &group->peers[r];
+        if (peer->has_handler)
+            dw_link_handle(peer->link, group->id << 8 | DW_PEER_MESSAGES, NULL, NULL);
+        peer->has_handler = false;
     }
 }
 
@@ -332,7 +333,7 @@ static dw_status start_thread(dw_group *group, dw_why *why)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&group->thread, NULL, dw_group_run_worker, group);
+    int failed = pthread_create(&group->thread, NULL, dw_progress_run_thread, group);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     group->has_thread = !failed;
     if (!failed) return DW_OK;
@@ -362,7 +363,7 @@ dw_status dw_group_open(dw_group **group, const dw_group_config *given, dw_why *
                  : dw_group_say(why, DW_ERR_IO, "group %u: the system cannot make an eventfd: %s",
                                 config.id, strerror(errno));
     if (status == DW_OK) status = take_links(made, &config, why);
-    if (status == DW_OK) status = dw_group_greet(made, why);
+    if (status == DW_OK) status = dw_handshake_run(made, why);
     if (status == DW_OK) status = set_handlers(made, why);
     if (status == DW_OK && made->ranks > 1) status = start_thread(made, why);
     if (status != DW_OK) {

@@ -6,25 +6,25 @@
 
 /* ---- Parts and pieces ------------------------------------------------------------------------ */
 
-bool dw_group_adds(const dw_group_job *job)
+bool dw_job_reduces(const dw_group_job *job)
 {
     return job->operation == DW_ALL_REDUCE || job->operation == DW_REDUCE_SCATTER;
 }
 
-bool dw_group_gathers(const dw_group *group, const dw_group_job *job)
+bool dw_job_is_one_shot(const dw_group *group, const dw_group_job *job)
 {
     return group->hops == 1 && job->operation == DW_ALL_REDUCE;
 }
 
-bool dw_group_shares(const dw_group *group, const dw_group_job *job)
+bool dw_job_gathers(const dw_group *group, const dw_group_job *job)
 {
-    return job->operation != DW_REDUCE_SCATTER && !dw_group_gathers(group, job);
+    return job->operation != DW_REDUCE_SCATTER && !dw_job_is_one_shot(group, job);
 }
 
 /* Whether the whole buffer is one part. */
 static bool has_one_part(const dw_group *group, const dw_group_job *job)
 {
-    return job->operation == DW_BROADCAST || dw_group_gathers(group, job);
+    return job->operation == DW_BROADCAST || dw_job_is_one_shot(group, job);
 }
 
 /* The number of this part: in a broadcast that of the root; in an all-reduce of one hop, where it
@@ -34,12 +34,12 @@ static uint32_t number_of_it(const dw_group_job *job)
     return job->operation == DW_BROADCAST ? job->root : 0;
 }
 
-uint32_t dw_group_own_part(const dw_group *group, const dw_group_job *job)
+uint32_t dw_job_own_part(const dw_group *group, const dw_group_job *job)
 {
-    return dw_group_gathers(group, job) ? number_of_it(job) : group->rank;
+    return dw_job_is_one_shot(group, job) ? number_of_it(job) : group->rank;
 }
 
-dw_piece dw_group_part_of(const dw_group *group, const dw_group_job *job, uint32_t part)
+dw_piece dw_job_part(const dw_group *group, const dw_group_job *job, uint32_t part)
 {
     dw_piece found = {0, 0};
     if (has_one_part(group, job)) return part == number_of_it(job) ? (dw_piece){0, job->n} : found;
@@ -87,9 +87,9 @@ static uint64_t whole_pieces(part_cut cut, uint64_t count)
     return count > 2 * cut.whole ? (count - cut.whole - 1) / cut.whole : 0;
 }
 
-uint32_t dw_group_pieces_of(const dw_group *group, const dw_group_job *job, uint32_t part)
+uint32_t dw_job_pieces(const dw_group *group, const dw_group_job *job, uint32_t part)
 {
-    uint64_t count = dw_group_part_of(group, job, part).count;
+    uint64_t count = dw_job_part(group, job, part).count;
     uint32_t last = has_one_part(group, job) ? number_of_it(job) : group->ranks - 1;
     if (job->n == 0) return part == last;
     part_cut cut = cut_of(group, job);
@@ -98,10 +98,9 @@ uint32_t dw_group_pieces_of(const dw_group *group, const dw_group_job *job, uint
     return (uint32_t)pieces;
 }
 
-dw_piece dw_group_piece_at(const dw_group *group, const dw_group_job *job, uint32_t part,
-                           uint32_t piece)
+dw_piece dw_job_piece(const dw_group *group, const dw_group_job *job, uint32_t part, uint32_t piece)
 {
-    dw_piece whole = dw_group_part_of(group, job, part);
+    dw_piece whole = dw_job_part(group, job, part);
     part_cut cut = cut_of(group, job);
     uint64_t first = whole_pieces(cut, whole.count), at = piece < first ? piece : first;
     uint64_t before = at * cut.whole;
@@ -109,7 +108,7 @@ dw_piece dw_group_piece_at(const dw_group *group, const dw_group_job *job, uint3
     return (dw_piece){whole.begin + before, next_length(cut, whole.count - before)};
 }
 
-dw_tensor dw_group_view(const void *data, dw_dtype dtype, uint64_t count)
+dw_tensor dw_flat_view(const void *data, dw_dtype dtype, uint64_t count)
 {
     void *at = (void *)(uintptr_t)data; /* encoders do not write to it */
     if (count % DW_GROUP_TILE == 0)
@@ -117,20 +116,21 @@ dw_tensor dw_group_view(const void *data, dw_dtype dtype, uint64_t count)
     return dw_tensor_3d(at, dtype, 1, 1, (uint32_t)count);
 }
 
-uint64_t dw_group_reads(const dw_group *group, const dw_group_job *job)
+uint64_t dw_job_reads(const dw_group *group, const dw_group_job *job)
 {
     if (job->operation == DW_BROADCAST) return job->root == group->rank ? job->n : 0;
-    if (job->operation == DW_ALL_GATHER) return dw_group_part_of(group, job, group->rank).count;
+    if (job->operation == DW_ALL_GATHER) return dw_job_part(group, job, group->rank).count;
     return job->n;
 }
 
-uint64_t dw_group_writes(const dw_group *group, const dw_group_job *job)
+uint64_t dw_job_writes(const dw_group *group, const dw_group_job *job)
 {
-    if (job->operation == DW_REDUCE_SCATTER) return dw_group_part_of(group, job, group->rank).count;
+    if (job->operation == DW_REDUCE_SCATTER) return dw_job_part(group, job, group->rank).count;
     return job->n;
 }
 
-/* ---- The worker's part ----------------------------------------------------------------------- */
+/* ---- The progress owner's part
+ * ----------------------------------------------------------------------- */
 
 dw_message dw_operation_message(const dw_group_slot *slot, int hop, uint32_t part, uint32_t piece)
 {
@@ -148,21 +148,21 @@ dw_message dw_operation_message(const dw_group_slot *slot, int hop, uint32_t par
         .piece = piece};
 }
 
-dw_arrival *dw_operation_to_self(dw_group *group, const dw_message *head,
-                                 const dw_frame_room *frame)
+dw_received *dw_operation_to_self(dw_group *group, const dw_message *head,
+                                  const dw_frame_room *frame)
 {
     size_t len = DW_MESSAGE_BYTES + frame->len;
     /* A frame that is much shorter than its room would keep all of the room. */
-    bool holds = frame->lane && frame->len >= frame->cap / 2;
-    dw_arrival *made =
-        holds ? dw_arrival_hold(group, frame->lane->link, frame->at - DW_MESSAGE_BYTES, len)
-              : dw_arrival_take(group, len);
+    bool holds = frame->peer && frame->len >= frame->cap / 2;
+    dw_received *made =
+        holds ? dw_received_hold(group, frame->peer->link, frame->at - DW_MESSAGE_BYTES, len)
+              : dw_received_take(group, len);
     if (!made) return NULL;
     made->from = group->rank;
     made->head = *head;
     made->head.body_len = frame->len;
     if (!holds && frame->len > 0)
-        memcpy(dw_arrival_room(made) + DW_MESSAGE_BYTES, frame->at, frame->len);
+        memcpy(dw_received_room(made) + DW_MESSAGE_BYTES, frame->at, frame->len);
     return made;
 }
 
@@ -179,34 +179,34 @@ static const char *dtype_of(unsigned dtype)
 }
 
 /* Whether the message belongs to the operation as it was started here. */
-static bool agrees(dw_group *group, const dw_group_slot *slot, const dw_arrival *arrival)
+static bool agrees(dw_group *group, const dw_group_slot *slot, const dw_received *received)
 {
     const dw_group_job *job = &slot->now.job;
-    const dw_message *head = &arrival->head;
+    const dw_message *head = &received->head;
     bool mean = head->flags & DW_MESSAGE_MEAN;
     if (head->operation == job->operation && head->dtype == job->dtype && head->n == job->n &&
         head->rank == job->root && mean == (job->mean != 0))
         return true;
-    dw_group_fail(group, DW_ERR_MISMATCH, arrival->from,
+    dw_group_fail(group, DW_ERR_MISMATCH, received->from,
                   "slot %llu: rank %u started %s of %llu %s (mean %d, root %u), and rank %u %s of "
                   "%llu %s (mean %d, root %u)",
-                  (unsigned long long)slot->number, arrival->from, name_of(head->operation),
+                  (unsigned long long)slot->number, received->from, name_of(head->operation),
                   (unsigned long long)head->n, dtype_of(head->dtype), mean, head->rank, group->rank,
                   name_of(job->operation), (unsigned long long)job->n, dtype_of(job->dtype),
                   job->mean != 0, job->root);
     return false;
 }
 
-static void take(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
+static void take(dw_group *group, dw_group_slot *slot, dw_received *received)
 {
-    if (!agrees(group, slot, arrival)) {
-        dw_arrival_give(group, arrival);
-    } else if (arrival->head.flags & DW_MESSAGE_DIGEST) {
-        dw_verifying_take(group, slot, arrival);
-    } else if (arrival->head.flags & DW_MESSAGE_HOP2) {
-        dw_sharing_take(group, slot, arrival);
+    if (!agrees(group, slot, received)) {
+        dw_received_give(group, received);
+    } else if (received->head.flags & DW_MESSAGE_DIGEST) {
+        dw_verifying_take(group, slot, received);
+    } else if (received->head.flags & DW_MESSAGE_HOP2) {
+        dw_all_gather_take(group, slot, received);
     } else {
-        dw_adding_take(group, slot, arrival);
+        dw_reduce_scatter_take(group, slot, received);
     }
 }
 
@@ -218,9 +218,10 @@ static uint32_t most_ahead(dw_group *group)
     uint32_t most = 0;
     pthread_mutex_lock(&group->lock);
     for (const dw_group_slot *slot = group->newest; slot; slot = slot->made_before) {
-        const dw_arrival *arrival = slot->early.head;
-        if (arrival && slot->is_early) bytes[arrival->from] += DW_SLOT_BYTES;
-        for (; arrival; arrival = arrival->next) bytes[arrival->from] += dw_arrival_weight(arrival);
+        const dw_received *received = slot->early.head;
+        if (received && slot->is_early) bytes[received->from] += DW_SLOT_BYTES;
+        for (; received; received = received->next)
+            bytes[received->from] += dw_received_weight(received);
     }
     pthread_mutex_unlock(&group->lock);
     for (uint32_t r = 0; r < group->ranks; r++)
@@ -229,10 +230,10 @@ static uint32_t most_ahead(dw_group *group)
 }
 
 /* An operation that has not begun here: the message waits for it. */
-static void keep_early(dw_group *group, dw_group_slot *slot, dw_arrival *arrival)
+static void keep_early(dw_group *group, dw_group_slot *slot, dw_received *received)
 {
-    group->early_bytes += dw_arrival_weight(arrival);
-    dw_arrivals_put(&slot->early, arrival);
+    group->early_bytes += dw_received_weight(received);
+    dw_received_append(&slot->early, received);
     if (group->early_bytes <= group->max_early_bytes) return;
     uint32_t from = most_ahead(group);
     dw_group_fail(group, DW_ERR_LIMIT, from,
@@ -241,41 +242,41 @@ static void keep_early(dw_group *group, dw_group_slot *slot, dw_arrival *arrival
                   from, (unsigned long long)group->max_early_bytes);
 }
 
-void dw_operation_take(dw_group *group, dw_arrival *arrival)
+void dw_operation_take(dw_group *group, dw_received *received)
 {
-    dw_lane *lane = &group->lanes[arrival->from];
+    dw_peer *peer = &group->peers[received->from];
     pthread_mutex_lock(&group->lock);
-    dw_group_slot *slot = dw_slot_find(group, arrival->head.slot);
-    if (!slot && (slot = dw_slot_get(group, arrival->head.slot)) != NULL) {
+    dw_group_slot *slot = dw_slot_find(group, received->head.slot);
+    if (!slot && (slot = dw_slot_get(group, received->head.slot)) != NULL) {
         slot->is_early = true;
         group->early_bytes += DW_SLOT_BYTES;
     }
     pthread_mutex_unlock(&group->lock);
     if (!slot) {
         dw_group_fail(group, DW_ERR_NO_MEMORY, group->rank, "no memory for a slot");
-        dw_arrival_give(group, arrival);
-    } else if (arrival->head.visit < slot->visit) {
+        dw_received_give(group, received);
+    } else if (received->head.visit < slot->visit) {
         /* Messages come once and in order, so that rank started something else. */
-        dw_group_fail(group, DW_ERR_MISMATCH, arrival->from,
+        dw_group_fail(group, DW_ERR_MISMATCH, received->from,
                       "slot %llu: rank %u sent a message about an operation that has finished on "
                       "rank %u; do all ranks start the same operations?",
-                      (unsigned long long)arrival->head.slot, arrival->from, group->rank);
-        dw_arrival_give(group, arrival);
-    } else if (slot->is_begun && arrival->head.visit == slot->visit) {
-        take(group, slot, arrival); /* which fails the group if this was not owed */
-        lane->heard_ns = dw_group_now_ns();
-        lane->early_frames = 0;
+                      (unsigned long long)received->head.slot, received->from, group->rank);
+        dw_received_give(group, received);
+    } else if (slot->is_begun && received->head.visit == slot->visit) {
+        take(group, slot, received); /* which fails the group if this was not owed */
+        peer->heard_ns = dw_group_now_ns();
+        peer->early_frames = 0;
     } else {
-        lane->early_ns = dw_group_now_ns();
-        lane->early_frames += arrival->head.body_len;
-        keep_early(group, slot, arrival);
+        peer->early_ns = dw_group_now_ns();
+        peer->early_frames += received->head.body_len;
+        keep_early(group, slot, received);
     }
 }
 
-/* The root of a broadcast hears from every other rank; see confirm in adding.c. */
+/* The root of a broadcast hears from every other rank; see confirm in reduce_scatter.c. */
 static void expect_confirmations(const dw_group *group, dw_group_slot *slot)
 {
-    dw_progress *now = &slot->now;
+    dw_operation_state *now = &slot->now;
     bool is_root = now->job.root == group->rank;
     now->left_to_contribute = !is_root;
     now->left_to_add = is_root ? group->ranks - 1 : 0;
@@ -288,55 +289,55 @@ static bool may_land_in_y(const dw_group *group, const dw_group_job *job, uint64
 {
     size_t each = dw_dtype_bytes(job->dtype);
     uintptr_t x = (uintptr_t)job->x, y = (uintptr_t)job->y;
-    bool is_apart = x + dw_group_reads(group, job) * each <= y || y + job->n * each <= x;
+    bool is_apart = x + dw_job_reads(group, job) * each <= y || y + job->n * each <= x;
     uint64_t first = job->operation == DW_ALL_GATHER ? own_begin : 0;
     return !job->cuda && (is_apart || x == y + first * each);
 }
 
-/* Decides what waits in this operation: see adding.c and sharing.c. */
+/* Decides what waits in this operation: see reduce_scatter.c and all_gather.c. */
 static void decide_waiting(dw_group *group, dw_group_slot *slot)
 {
-    dw_progress *now = &slot->now;
+    dw_operation_state *now = &slot->now;
     const dw_group_job *job = &now->job;
     const dw_group_thresholds *thresholds = &group->thresholds;
     uint32_t part = has_one_part(group, job) ? number_of_it(job) : 0;
-    dw_piece first = dw_group_piece_at(group, job, part, 0);
+    dw_piece first = dw_job_piece(group, job, part, 0);
     uint64_t bytes = first.count * dw_dtype_bytes(job->dtype), ratio = thresholds->ratio;
     now->is_large = job->n >= thresholds->large_from;
-    now->may_wait = bytes >= ratio * dw_adding_bound(group, slot, first);
+    now->may_wait = bytes >= ratio * dw_reduce_scatter_bound(group, slot, first);
     now->may_be_safe = now->is_large && now->lands_in_y && !dw_verifying_is_due(group, job) &&
-                       bytes >= ratio * dw_sharing_bound(group, slot, first) &&
+                       bytes >= ratio * dw_all_gather_bound(group, slot, first) &&
                        dw_coders_can_check(&group->result);
 }
 
 /* What every rank owes, and what this rank has to do. */
 static void set_out(dw_group *group, dw_group_slot *slot)
 {
-    dw_progress *now = &slot->now;
+    dw_operation_state *now = &slot->now;
     const dw_group_job *job = &now->job;
     uint64_t pieces = 0;
-    bool shares = dw_group_shares(group, job);
+    bool shares = dw_job_gathers(group, job);
     now->lands_in_y = shares && may_land_in_y(group, job, now->begin);
     decide_waiting(group, slot);
     for (uint32_t r = 0; r < group->ranks; r++) {
-        uint32_t of_rank = dw_group_pieces_of(group, job, r);
+        uint32_t of_rank = dw_job_pieces(group, job, r);
         slot->first_piece[r] = pieces;
         pieces += of_rank;
         slot->contributed[r] = slot->sent[r] = 0;
-        slot->owes_part[r] = dw_group_adds(job) && r != group->rank ? now->own_pieces : 0;
+        slot->owes_part[r] = dw_job_reduces(job) && r != group->rank ? now->own_pieces : 0;
         slot->owes_result[r] = shares && r != group->rank ? of_rank : 0;
     }
-    now->left_to_contribute = dw_group_adds(job) ? pieces - now->own_pieces : 0;
-    if (dw_group_gathers(group, job)) now->left_to_contribute = now->own_pieces;
-    now->left_to_add = dw_group_adds(job) ? now->own_pieces : 0;
+    now->left_to_contribute = dw_job_reduces(job) ? pieces - now->own_pieces : 0;
+    if (dw_job_is_one_shot(group, job)) now->left_to_contribute = now->own_pieces;
+    now->left_to_add = dw_job_reduces(job) ? now->own_pieces : 0;
     if (job->operation == DW_BROADCAST) expect_confirmations(group, slot);
     dw_verifying_begin(group, slot);
     now->left_to_share = shares ? now->own_pieces : 0;
     now->left_to_take = shares ? pieces : 0;
     if (shares) memset(slot->taken, 0, (size_t)pieces);
     memset(slot->kept, 0, now->own_pieces * sizeof *slot->kept);
-    if (dw_group_adds(job)) {
-        dw_adding_begin(group, slot);
+    if (dw_job_reduces(job)) {
+        dw_reduce_scatter_begin(group, slot);
     } else {
         /* There is nothing to wait for: all own pieces are ready. */
         for (uint32_t i = 0; i < now->own_pieces; i++) slot->ready[i] = i;
@@ -349,7 +350,7 @@ static void set_out(dw_group *group, dw_group_slot *slot)
 static void look_for_closed(dw_group *group, const dw_group_slot *slot)
 {
     for (uint32_t r = 0; r < group->ranks && group->status == DW_OK; r++)
-        if (group->lanes[r].is_closed && (slot->owes_part[r] || slot->owes_result[r]))
+        if (group->peers[r].is_closed && (slot->owes_part[r] || slot->owes_result[r]))
             dw_group_fail(group, DW_ERR_PEER, r, "rank %u has closed its group", r);
 }
 
@@ -359,17 +360,17 @@ void dw_operation_begin(dw_group *group, dw_group_slot *slot)
     slot->is_begun = true;
     if (slot->is_early) group->early_bytes -= DW_SLOT_BYTES;
     slot->is_early = false;
-    dw_arrivals early = slot->early;
-    slot->early = (dw_arrivals){NULL, NULL};
-    dw_arrival *arrival;
-    while ((arrival = dw_arrivals_get(&early)) != NULL) {
-        group->early_bytes -= dw_arrival_weight(arrival);
+    dw_received_list early = slot->early;
+    slot->early = (dw_received_list){NULL, NULL};
+    dw_received *received;
+    while ((received = dw_received_pop(&early)) != NULL) {
+        group->early_bytes -= dw_received_weight(received);
         if (group->status != DW_OK)
-            dw_arrival_give(group, arrival);
-        else if (arrival->head.visit == slot->visit)
-            take(group, slot, arrival);
+            dw_received_give(group, received);
+        else if (received->head.visit == slot->visit)
+            take(group, slot, received);
         else
-            keep_early(group, slot, arrival);
+            keep_early(group, slot, received);
     }
     look_for_closed(group, slot);
 }
@@ -377,7 +378,7 @@ void dw_operation_begin(dw_group *group, dw_group_slot *slot)
 /* Whether this rank has sent and received everything but digests. */
 static bool is_complete(const dw_group_slot *slot)
 {
-    const dw_progress *now = &slot->now;
+    const dw_operation_state *now = &slot->now;
     return now->left_to_contribute == 0 && now->left_to_add == 0 && now->left_to_share == 0 &&
            now->left_to_send == 0 && now->left_to_take == 0;
 }
@@ -387,28 +388,28 @@ static bool is_complete(const dw_group_slot *slot)
  * and all others would have to add it, and to send their results, after that. */
 bool dw_operation_push(dw_group *group, dw_group_slot *slot)
 {
-    if (dw_adding_contribute(group, slot)) return true;
+    if (dw_reduce_scatter_contribute(group, slot)) return true;
     if (group->status != DW_OK) return false;
-    if (dw_everyone_send(group, slot)) return true;
+    if (dw_fan_out_send(group, slot)) return true;
     if (group->status != DW_OK) return false;
-    if (dw_sharing_share(group, slot)) return true;
+    if (dw_all_gather_share(group, slot)) return true;
     if (group->status != DW_OK) return false;
     if (is_complete(slot))
         return !dw_operation_is_finished(slot) && dw_verifying_compare(group, slot);
-    return dw_adding_add(group, slot);
+    return dw_reduce_scatter_add(group, slot);
 }
 
 bool dw_operation_is_finished(const dw_group_slot *slot)
 {
-    const dw_progress *now = &slot->now;
-    return is_complete(slot) && now->left_to_tell == 0 && now->left_to_verify == 0;
+    const dw_operation_state *now = &slot->now;
+    return is_complete(slot) && now->digests_to_send == 0 && now->digests_to_check == 0;
 }
 
 void dw_operation_end(dw_group *group, dw_group_slot *slot)
 {
     slot->visit++;
     slot->is_begun = false;
-    dw_undoing_end(group, slot, false);
+    dw_rollback_residuals(group, slot, false);
 }
 
 void dw_operation_set_done(dw_group *group, dw_group_slot *slot)
@@ -422,17 +423,17 @@ void dw_operation_set_done(dw_group *group, dw_group_slot *slot)
  * is specified where all others are. The result lies where `result` begins. */
 static dw_status round_sums(dw_group *group, dw_group_slot *slot)
 {
-    const dw_progress *now = &slot->now;
+    const dw_operation_state *now = &slot->now;
     bool is_bf16 = now->job.dtype == DW_BF16;
     dw_encoder *encoder = group->round[is_bf16];
     dw_decoder *decoder = group->rounded[is_bf16];
     dw_status status = DW_OK;
     for (uint32_t i = 0; status == DW_OK && i < now->own_pieces; i++) {
-        dw_piece at = dw_group_piece_at(group, &now->job, dw_group_own_part(group, &now->job), i);
+        dw_piece at = dw_job_piece(group, &now->job, dw_job_own_part(group, &now->job), i);
         uint64_t offset = at.begin - now->begin;
         if (at.count == 0) continue;
-        dw_tensor x = dw_group_view(slot->sums + offset, DW_F32, at.count);
-        dw_tensor y = dw_group_view(slot->result + offset * 2, now->job.dtype, at.count);
+        dw_tensor x = dw_flat_view(slot->sums + offset, DW_F32, at.count);
+        dw_tensor y = dw_flat_view(slot->result + offset * 2, now->job.dtype, at.count);
         dw_key key = {.sample = 0};
         size_t len;
         status = dw_encode(encoder, &key, &x, group->scratch, group->scratch_bytes, &len);
@@ -444,11 +445,11 @@ static dw_status round_sums(dw_group *group, dw_group_slot *slot)
 void dw_operation_deliver(dw_group *group, dw_group_slot *slot)
 {
     const dw_group_job *job = &slot->now.job;
-    size_t bytes = (size_t)dw_group_writes(group, job) * dw_dtype_bytes(job->dtype);
+    size_t bytes = (size_t)dw_job_writes(group, job) * dw_dtype_bytes(job->dtype);
     const void *from = slot->result;
-    if (!dw_group_shares(group, job) && job->dtype == DW_F32) {
+    if (!dw_job_gathers(group, job) && job->dtype == DW_F32) {
         from = slot->sums;
-    } else if (!dw_group_shares(group, job)) {
+    } else if (!dw_job_gathers(group, job)) {
         dw_status status = round_sums(group, slot);
         if (status != DW_OK) {
             dw_group_fail(group, status, group->rank, "slot %llu: the sums cannot be rounded: %s",

@@ -66,7 +66,7 @@ static dw_status add_coder(void *context, dw_group_slot *slot, const dw_coder *c
     codec_sums *sums = context;
     (void)slot;
     if (coder->encoder)
-        add_counters(coder->kind == DW_CODER_SHARE ? &sums->to_all : &sums->to_ranks,
+        add_counters(coder->kind == DW_ALL_GATHER_ENCODER ? &sums->to_all : &sums->to_ranks,
                      coder->encoder);
     return DW_OK;
 }
@@ -85,11 +85,11 @@ dw_status dw_group_codecs(dw_group *group, dw_counters *contributed, dw_counters
         contributed->struct_size < sizeof(size_t) || results->struct_size < sizeof(size_t))
         return DW_ERR_ARGUMENT;
     codec_sums sums = {0};
-    dw_group_visit(group);
+    dw_exclusive_begin(group);
     dw_coders_visit(group, NULL, add_coder, &sums);
     for (dw_group_slot *slot = dw_slot_newest(group); slot; slot = slot->made_before)
         dw_coders_visit(group, slot, add_coder, &sums);
-    dw_group_leave(group);
+    dw_exclusive_end(group);
     give(contributed, &sums.to_ranks);
     give(results, &sums.to_all);
     return DW_OK;

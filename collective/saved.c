@@ -74,8 +74,8 @@ static dw_status export_all(exporter *e)
     return status;
 }
 
-/* Slots whose operation is in progress must not be saved; the others do not change while the caller
- * is a visitor. */
+/* Slots whose operation is in progress must not be saved; the others do not change while somebody
+ * has exclusive access. */
 static bool is_at_rest(dw_group *group)
 {
     pthread_mutex_lock(&group->lock);
@@ -88,12 +88,12 @@ dw_status dw_group_export_all(dw_group *group, dw_group_saved_visit *visit, void
 {
     DW_UNCANCELLED;
     if (!dw_group_is_ours(group) || !visit) return DW_ERR_ARGUMENT;
-    dw_group_visit(group);
+    dw_exclusive_begin(group);
     dw_status status = is_at_rest(group) ? DW_OK : DW_ERR_ARGUMENT;
     exporter e = {.group = group, .visit = visit, .context = context};
     if (status == DW_OK) status = export_all(&e);
     dw_group_memory_give(&group->allocator, e.room, e.cap);
-    dw_group_leave(group);
+    dw_exclusive_end(group);
     return status;
 }
 
@@ -141,22 +141,22 @@ dw_status dw_group_import(dw_group *group, const void *saved, size_t len)
     if (len < HEAD_BYTES || memcmp(bytes, magic, sizeof magic) != 0) return DW_ERR_FORMAT;
     uint32_t kind = (uint32_t)dw_message_get(bytes + 4, 4);
     uint32_t other = (uint32_t)dw_message_get(bytes + 24, 4);
-    if (kind < DW_CODER_CONTRIBUTE || kind > DW_CODER_GATHERED ||
+    if (kind < DW_REDUCE_SCATTER_ENCODER || kind > DW_ONE_SHOT_DECODER ||
         dw_message_get(bytes + 28, 4) != 0)
         return DW_ERR_FORMAT;
     if (dw_message_get(bytes + 16, 4) != group->rank ||
         dw_message_get(bytes + 20, 4) != group->ranks || other >= group->ranks ||
         !group->keeps_state[dw_coder_is_of_result(kind)] ||
-        (kind >= DW_CODER_GATHER && group->hops != 1))
+        (kind >= DW_ONE_SHOT_ENCODER && group->hops != 1))
         return DW_ERR_MISMATCH;
-    dw_group_visit(group);
+    dw_exclusive_begin(group);
     dw_group_slot *slot;
     dw_status status = claim(group, dw_message_get(bytes + 8, 8), true, &slot);
     if (slot) {
         status = import_into(group, slot, kind, other, bytes + HEAD_BYTES, len - HEAD_BYTES);
         release(group, slot);
     }
-    dw_group_leave(group);
+    dw_exclusive_end(group);
     return status;
 }
 
@@ -167,13 +167,13 @@ dw_status dw_group_forget(dw_group *group, uint64_t number)
 {
     DW_UNCANCELLED;
     if (!dw_group_is_ours(group)) return DW_ERR_ARGUMENT;
-    dw_group_visit(group);
+    dw_exclusive_begin(group);
     dw_group_slot *slot;
     dw_status status = claim(group, number, false, &slot);
     if (slot) {
         dw_slot_empty(group, slot);
         release(group, slot);
     }
-    dw_group_leave(group);
+    dw_exclusive_end(group);
     return status;
 }

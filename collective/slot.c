@@ -102,21 +102,21 @@ static uint64_t reserve(uint64_t *bytes, uint64_t n, uint64_t each)
 /* Where the arrays of a slot begin in its memory. */
 typedef struct layout {
     uint64_t sums, result, ready, added, due, waiting, taken, owes_part, owes_result, contributed,
-        first_piece, sent, told, kept;
+        first_piece, sent, digests, kept;
     uint64_t staged, staged_bytes, bytes;
 } layout;
 
-static layout lay_out(const dw_group *group, const dw_progress *now)
+static layout lay_out(const dw_group *group, const dw_operation_state *now)
 {
     const dw_group_job *job = &now->job;
     uint64_t ranks = group->ranks, pieces = 0, each = dw_dtype_bytes(job->dtype);
-    bool adds = dw_group_adds(job), shares = dw_group_shares(group, job);
-    for (uint32_t r = 0; r < group->ranks; r++) pieces += dw_group_pieces_of(group, job, r);
+    bool adds = dw_job_reduces(job), shares = dw_job_gathers(group, job);
+    for (uint32_t r = 0; r < group->ranks; r++) pieces += dw_job_pieces(group, job, r);
     layout at = {0};
     at.result = reserve(&at.bytes, shares ? job->n : job->dtype != DW_F32 ? now->count : 0, each);
     /* Sums in f32 share memory with the own part of the result: a piece of the sums is encoded
      * before its result is decoded to the same place. With error feedback they need memory of their
-     * own, because the sums are read again if the operation fails (undoing.c). */
+     * own, because the sums are read again if the operation fails (rollback.c). */
     bool lie_there = job->dtype == DW_F32 && group->result.feedback <= DW_FEEDBACK_NONE;
     at.sums = adds && shares && lie_there
                   ? at.result + now->begin * each
@@ -124,16 +124,16 @@ static layout lay_out(const dw_group *group, const dw_progress *now)
     at.ready = reserve(&at.bytes, now->own_pieces, sizeof(uint32_t));
     at.added = reserve(&at.bytes, adds ? now->own_pieces : 0, sizeof(uint32_t));
     at.due = reserve(&at.bytes, adds ? now->own_pieces : 0, sizeof(uint32_t));
-    at.waiting = reserve(&at.bytes, adds ? now->own_pieces * ranks : 0, sizeof(dw_arrival *));
+    at.waiting = reserve(&at.bytes, adds ? now->own_pieces * ranks : 0, sizeof(dw_received *));
     at.taken = reserve(&at.bytes, shares ? pieces : 0, 1);
     at.owes_part = reserve(&at.bytes, ranks, sizeof(uint32_t));
     at.owes_result = reserve(&at.bytes, ranks, sizeof(uint32_t));
     at.contributed = reserve(&at.bytes, ranks, sizeof(uint32_t));
     at.first_piece = reserve(&at.bytes, ranks, sizeof(uint64_t));
     at.sent = reserve(&at.bytes, ranks, sizeof(uint32_t));
-    at.told = reserve(&at.bytes, group->verifies ? ranks : 0, sizeof(dw_told));
-    at.kept = reserve(&at.bytes, now->own_pieces, sizeof(dw_arrival *));
-    at.staged_bytes = job->cuda ? dw_group_reads(group, job) * each : 0;
+    at.digests = reserve(&at.bytes, group->verifies ? ranks : 0, sizeof(dw_peer_digest));
+    at.kept = reserve(&at.bytes, now->own_pieces, sizeof(dw_received *));
+    at.staged_bytes = job->cuda ? dw_job_reads(group, job) * each : 0;
     at.staged = reserve(&at.bytes, at.staged_bytes, 1);
     return at;
 }
@@ -193,7 +193,7 @@ static dw_status make_buffers(dw_group *group, dw_group_slot *slot, dw_why *why)
     slot->contributed = (void *)(memory + at.contributed);
     slot->first_piece = (void *)(memory + at.first_piece);
     slot->sent = (void *)(memory + at.sent);
-    slot->told = (void *)(memory + at.told);
+    slot->digests = (void *)(memory + at.digests);
     slot->kept = (void *)(memory + at.kept);
     slot->staged = memory + at.staged;
     slot->staged_bytes = (size_t)at.staged_bytes;
@@ -203,12 +203,12 @@ static dw_status make_buffers(dw_group *group, dw_group_slot *slot, dw_why *why)
 dw_status dw_slot_prepare(dw_group *group, dw_group_slot *slot, const dw_group_job *job,
                           dw_why *why)
 {
-    slot->now = (dw_progress){.job = *job, .start_ns = dw_group_now_ns()};
-    uint32_t part = dw_group_own_part(group, job);
-    dw_piece own = dw_group_part_of(group, job, part);
+    slot->now = (dw_operation_state){.job = *job, .start_ns = dw_group_now_ns()};
+    uint32_t part = dw_job_own_part(group, job);
+    dw_piece own = dw_job_part(group, job, part);
     slot->now.begin = own.begin;
     slot->now.count = own.count;
-    slot->now.own_pieces = dw_group_pieces_of(group, job, part);
+    slot->now.own_pieces = dw_job_pieces(group, job, part);
     dw_status status = dw_coders_prepare(group, slot);
     if (status == DW_OK) return make_buffers(group, slot, why);
     return dw_group_say(why, status, "no memory for the encoders and decoders of a slot");
@@ -230,8 +230,9 @@ void dw_slot_free_all(dw_group *group)
 {
     for (dw_group_slot *slot; (slot = group->newest) != NULL;) {
         group->newest = slot->made_before;
-        dw_arrival *arrival;
-        while ((arrival = dw_arrivals_get(&slot->early)) != NULL) dw_arrival_give(group, arrival);
+        dw_received *received;
+        while ((received = dw_received_pop(&slot->early)) != NULL)
+            dw_received_give(group, received);
         dw_slot_empty(group, slot);
         dw_group_memory_give(&group->allocator, slot, sizeof *slot);
     }

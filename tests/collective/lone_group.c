@@ -6,7 +6,7 @@
 
 #include "group_rig.h"
 
-void lone_group_open(dw_group *group, dw_lane *lanes, uint32_t ranks, uint32_t rank, uint32_t piece,
+void lone_group_open(dw_group *group, dw_peer *peers, uint32_t ranks, uint32_t rank, uint32_t piece,
                      const char *codec)
 {
     memset(group, 0, sizeof *group);
@@ -15,7 +15,7 @@ void lone_group_open(dw_group *group, dw_lane *lanes, uint32_t ranks, uint32_t r
     group->rank = rank;
     group->hops = 2;
     group->piece = piece;
-    group->lanes = lanes;
+    group->peers = peers;
     group->thresholds = dw_group_all_thresholds;
     group->failed_rank = -1;
     assert_int_equal(dw_config_parse(&group->codec, codec, NULL), DW_OK);
@@ -26,7 +26,7 @@ void lone_group_open(dw_group *group, dw_lane *lanes, uint32_t ranks, uint32_t r
 
 void lone_group_close(dw_group *group)
 {
-    dw_arrival_free_all(group);
+    dw_received_free_all(group);
     pthread_mutex_destroy(&group->lock);
     pthread_cond_destroy(&group->finished);
 }

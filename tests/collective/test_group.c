@@ -191,13 +191,13 @@ static void steps_are_shared_by_128_values(void **state)
  * them. */
 static void expect_pieces(const dw_group *group, const dw_group_job *job, const uint64_t *expected)
 {
-    dw_piece part = dw_group_part_of(group, job, 1);
+    dw_piece part = dw_job_part(group, job, 1);
     uint64_t begin = part.begin, whole = expected[0];
-    uint32_t pieces = dw_group_pieces_of(group, job, 1), given = 0;
+    uint32_t pieces = dw_job_pieces(group, job, 1), given = 0;
     while (given < 5 && expected[given]) given++;
     assert_true(pieces >= given);
     for (uint32_t i = 0; i < pieces; i++) {
-        dw_piece piece = dw_group_piece_at(group, job, 1, i);
+        dw_piece piece = dw_job_piece(group, job, 1, i);
         uint64_t length = i + given < pieces ? whole : expected[given - (pieces - i)];
         assert_int_equal(piece.begin, begin);
         assert_int_equal(piece.count, length);

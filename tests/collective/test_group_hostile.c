@@ -200,7 +200,7 @@ static void *send_all_and_take_nothing(void *context)
     dw_config_parse(&config, "raw:f32,replies=never", NULL);
     dw_encoder_create(&encoder, &config);
     for (uint32_t i = 0; i < (operation == DW_BROADCAST ? 1 : PIECES / 2); i++) {
-        dw_tensor x = dw_group_view(zeros, DW_F32, PIECE);
+        dw_tensor x = dw_flat_view(zeros, DW_F32, PIECE);
         dw_key key = {.slice = i};
         if (operation != DW_BROADCAST) dw_encode(encoder, &key, &x, frame, sizeof frame, &len);
         dw_message head = {.operation = (uint8_t)operation, .dtype = DW_F32, .n = LONG, .piece = i};
@@ -297,21 +297,21 @@ static void early_frames_buy_time_by_their_bytes(void **state)
 {
     (void)state;
     dw_group group;
-    dw_lane lane = {.heard_ns = 0};
+    dw_peer peer = {.heard_ns = 0};
     const int64_t second = 1000 * (int64_t)DW_NS_IN_MS;
-    lone_group_open(&group, &lane, 1, 0, 2048, "raw:f32");
+    lone_group_open(&group, &peer, 1, 0, 2048, "raw:f32");
     group.timeout_ms = 60000;
     group.max_early_bytes = UINT64_C(1) << 30;
-    assert_true(dw_group_silent_since(&group, &lane, 5 * second) == 5 * second);
-    lane.early_ns = 505 * second;
-    lane.early_frames = 500 * UINT64_C(1250000); /* 10 Mbit/s for 500 s */
-    assert_true(dw_group_silent_since(&group, &lane, 5 * second) == lane.early_ns);
-    assert_true(dw_group_silent_since(&group, &lane, 600 * second) == 600 * second);
-    lane.early_frames = 50 * 500 * 64; /* 64 bytes each 20 ms */
-    int64_t since = dw_group_silent_since(&group, &lane, 5 * second);
+    assert_true(dw_failure_detector_silent_since(&group, &peer, 5 * second) == 5 * second);
+    peer.early_ns = 505 * second;
+    peer.early_frames = 500 * UINT64_C(1250000); /* 10 Mbit/s for 500 s */
+    assert_true(dw_failure_detector_silent_since(&group, &peer, 5 * second) == peer.early_ns);
+    assert_true(dw_failure_detector_silent_since(&group, &peer, 600 * second) == 600 * second);
+    peer.early_frames = 50 * 500 * 64; /* 64 bytes each 20 ms */
+    int64_t since = dw_failure_detector_silent_since(&group, &peer, 5 * second);
     assert_true(since > 5 * second && since < 7 * second);
-    lane.heard_ns = 400 * second;
-    since = dw_group_silent_since(&group, &lane, 5 * second);
+    peer.heard_ns = 400 * second;
+    since = dw_failure_detector_silent_since(&group, &peer, 5 * second);
     assert_true(since > 400 * second && since < 402 * second);
     lone_group_close(&group);
 }
@@ -324,9 +324,9 @@ static void chosen_slot_numbers_make_no_long_lists(void **state)
     (void)state;
     enum { SLOTS = 20000 };
     dw_group group;
-    dw_lane lane;
+    dw_peer peer;
     assert_true(UINT64_C(0x9e3779b97f4a7c15) * chosen_number(1) == 1);
-    lone_group_open(&group, &lane, 1, 0, 2048, "raw:f32");
+    lone_group_open(&group, &peer, 1, 0, 2048, "raw:f32");
     for (uint64_t i = 0; i < SLOTS; i++) assert_non_null(dw_slot_get(&group, chosen_number(i)));
     uint64_t steps = 0; /* to find each slot once, from the start of its list */
     for (size_t i = 0; i < (size_t)1 << group.slot_bits; i++) {
@@ -341,52 +341,52 @@ static void chosen_slot_numbers_make_no_long_lists(void **state)
     lone_group_close(&group);
 }
 
-static dw_arrival *result_of(dw_group *group, uint64_t slot)
+static dw_received *result_of(dw_group *group, uint64_t slot)
 {
     enum { FRAME_BYTES = 20 };
-    dw_arrival *arrival = dw_arrival_take(group, DW_MESSAGE_BYTES + FRAME_BYTES);
-    assert_non_null(arrival);
-    arrival->from = 1;
-    arrival->head = (dw_message){.kind = DW_MESSAGE_DATA,
-                                 .operation = DW_BROADCAST,
-                                 .dtype = DW_F32,
-                                 .flags = DW_MESSAGE_HOP2,
-                                 .rank = 1,
-                                 .slot = slot,
-                                 .n = 100,
-                                 .part = 1,
-                                 .body_len = FRAME_BYTES};
-    return arrival;
+    dw_received *received = dw_received_take(group, DW_MESSAGE_BYTES + FRAME_BYTES);
+    assert_non_null(received);
+    received->from = 1;
+    received->head = (dw_message){.kind = DW_MESSAGE_DATA,
+                                  .operation = DW_BROADCAST,
+                                  .dtype = DW_F32,
+                                  .flags = DW_MESSAGE_HOP2,
+                                  .rank = 1,
+                                  .slot = slot,
+                                  .n = 100,
+                                  .part = 1,
+                                  .body_len = FRAME_BYTES};
+    return received;
 }
 
 /* The bytes of rank 2 are no more than its share, so rank 1 is the one to blame. */
 static void slots_that_a_peer_opens_count_as_early_bytes(void **state)
 {
     (void)state;
-    enum { MOST = 1 << 20, EACH = DW_ARRIVAL_HEAD + 512 + DW_SLOT_BYTES };
+    enum { MOST = 1 << 20, EACH = DW_RECEIVED_HEAD + 512 + DW_SLOT_BYTES };
     static float y[100];
     dw_group group;
-    dw_lane lanes[3] = {{.link = NULL}, {.link = NULL}, {.link = NULL}};
-    lone_group_open(&group, lanes, 3, 0, 2048, "raw:f32");
+    dw_peer peers[3] = {{.link = NULL}, {.link = NULL}, {.link = NULL}};
+    lone_group_open(&group, peers, 3, 0, 2048, "raw:f32");
     group.max_early_bytes = MOST;
     dw_operation_take(&group, result_of(&group, 0));
     assert_int_equal(group.early_bytes, EACH);
     dw_operation_take(&group, result_of(&group, 0));
-    assert_int_equal(group.early_bytes, EACH + DW_ARRIVAL_HEAD + 512);
+    assert_int_equal(group.early_bytes, EACH + DW_RECEIVED_HEAD + 512);
     dw_group_slot *slot = dw_slot_find(&group, 0);
-    dw_arrival_give(&group, dw_arrivals_get(&slot->early));
-    group.early_bytes -= DW_ARRIVAL_HEAD + 512;
+    dw_received_give(&group, dw_received_pop(&slot->early));
+    group.early_bytes -= DW_RECEIVED_HEAD + 512;
     /* An operation begins in it, so it is the caller's from now on. */
     dw_group_job job = {.operation = DW_BROADCAST, .dtype = DW_F32, .n = 100, .root = 1, .y = y};
     assert_int_equal(dw_slot_prepare(&group, slot, &job, NULL), DW_OK);
     dw_operation_begin(&group, slot);
     assert_int_equal(group.status, DW_OK);
     assert_int_equal(group.early_bytes, 0);
-    dw_arrival_give(&group, dw_arrivals_get(&slot->now.arrived));
+    dw_received_give(&group, dw_received_pop(&slot->now.arrived));
     for (uint64_t i = 1; i <= MOST && group.status == DW_OK; i++) {
-        dw_arrival *arrival = result_of(&group, i);
-        if (i > MOST / EACH) arrival->from = 2;
-        dw_operation_take(&group, arrival);
+        dw_received *received = result_of(&group, i);
+        if (i > MOST / EACH) received->from = 2;
+        dw_operation_take(&group, received);
     }
     assert_int_equal(group.status, DW_ERR_LIMIT);
     assert_int_equal(group.failed_rank, 1);
@@ -402,28 +402,28 @@ static void timeouts_are_looked_at_while_messages_are_sorted(void **state)
     enum { MESSAGES = 50000 };
     group_rig rig;
     dw_group group;
-    dw_lane lanes[2] = {{.link = NULL}, {.link = NULL}};
+    dw_peer peers[2] = {{.link = NULL}, {.link = NULL}};
     uint32_t owes[2] = {0, 1}, none[2] = {0, 0};
     dw_group_slot slot = {.state = DW_SLOT_RUNNING,
                           .owes_part = owes,
                           .owes_result = none,
                           .now = {.job = {.operation = DW_ALL_REDUCE}}};
     rig_link(&rig, "loop://hostile-%d", 2, "raw:f32", NULL);
-    lone_group_open(&group, lanes, 2, 0, 2048, "raw:f32");
+    lone_group_open(&group, peers, 2, 0, 2048, "raw:f32");
     group.id = 7;
     group.timeout_ms = 2;
     group.max_early_bytes = 1 << 30;
     group.running = group.last_running = &slot;
-    lanes[1] = (dw_lane){.group = &group, .rank = 1, .link = rig.links[0][1]};
+    peers[1] = (dw_peer){.group = &group, .rank = 1, .link = rig.links[0][1]};
     for (uint64_t i = 0; i < MESSAGES; i++) {
         unsigned char message[DW_MESSAGE_BYTES];
         dw_message head = {.kind = DW_MESSAGE_DATA, .number = i, .slot = 1 + i};
         dw_message_seal(message, &head, 0, false);
-        dw_lane_take(&lanes[1], message, sizeof message);
+        dw_peer_take(&peers[1], message, sizeof message);
     }
     int64_t now_ns;
     pthread_mutex_lock(&group.lock);
-    dw_group_turn(&group, &now_ns);
+    dw_progress_step(&group, &now_ns);
     pthread_mutex_unlock(&group.lock);
     assert_int_equal(group.status, DW_ERR_TIMEOUT);
     assert_int_equal(group.failed_rank, 1);
@@ -490,7 +490,7 @@ static void broadcast(member *me, float value, int lie)
     assert_int_equal(dw_config_parse(&config, "raw:f32,replies=never", NULL), DW_OK);
     assert_int_equal(dw_encoder_create(&encoder, &config), DW_OK);
     for (uint32_t i = 0; i < FLOATS / 2048; i++) {
-        dw_tensor piece = dw_group_view(x + 2048 * i, DW_F32, 2048);
+        dw_tensor piece = dw_flat_view(x + 2048 * i, DW_F32, 2048);
         dw_key key = {.slice = i};
         assert_int_equal(dw_encode(encoder, &key, &piece, frame, sizeof frame, &len), DW_OK);
         head.flags = DW_MESSAGE_HOP2;

@@ -13,7 +13,7 @@ enum { RANKS = 3, PIECE = 2048, OWN_PIECES = 2, PART = OWN_PIECES * PIECE, N = R
 /* A group without links, and an operation that has begun. */
 typedef struct bench {
     dw_group group;
-    dw_lane lanes[RANKS];
+    dw_peer peers[RANKS];
     dw_group_slot slot;
     dw_encoder *encoder[RANKS]; /* of the other ranks */
     float x[N], y[N], before[N];
@@ -23,7 +23,7 @@ static void set_up(bench *b, uint32_t rank)
 {
     memset(b, 0, sizeof *b);
     dw_group *group = &b->group;
-    lone_group_open(group, b->lanes, RANKS, rank, PIECE, "direct:bits=4,replies=never");
+    lone_group_open(group, b->peers, RANKS, rank, PIECE, "direct:bits=4,replies=never");
     group->thresholds.large_from = 0;
     assert_int_equal(dw_coders_make(group), DW_OK);
     for (uint32_t r = 0; r < RANKS; r++)
@@ -43,10 +43,10 @@ static void set_up(bench *b, uint32_t rank)
 static void take_down(bench *b)
 {
     dw_group *group = &b->group;
-    for (dw_arrival *left; (left = dw_arrivals_get(&b->slot.now.arrived)) != NULL;)
-        dw_arrival_give(group, left);
+    for (dw_received *left; (left = dw_received_pop(&b->slot.now.arrived)) != NULL;)
+        dw_received_give(group, left);
     for (uint32_t i = 0; b->slot.is_begun && i < OWN_PIECES * RANKS; i++)
-        dw_arrival_give(group, b->slot.waiting[i]);
+        dw_received_give(group, b->slot.waiting[i]);
     dw_slot_empty(group, &b->slot);
     dw_coders_destroy(group, &group->coders);
     for (uint32_t r = 0; r < RANKS; r++) dw_encoder_destroy(b->encoder[r]);
@@ -55,7 +55,7 @@ static void take_down(bench *b)
 }
 
 /* A message of rank `from` about a piece: of x, or, in hop 2, of x + 1. */
-static dw_arrival *message(bench *b, uint32_t from, int hop, uint32_t part, uint32_t piece)
+static dw_received *message(bench *b, uint32_t from, int hop, uint32_t part, uint32_t piece)
 {
     unsigned char frame[8192];
     float values[PIECE];
@@ -65,13 +65,13 @@ static dw_arrival *message(bench *b, uint32_t from, int hop, uint32_t part, uint
     dw_tensor x = dw_tensor_3d(values, DW_F32, 1, 1, PIECE);
     dw_key key = {.sample = b->slot.number, .slice = piece};
     assert_int_equal(dw_encode(b->encoder[from], &key, &x, frame, sizeof frame, &len), DW_OK);
-    dw_arrival *arrival = dw_arrival_take(&b->group, DW_MESSAGE_BYTES + len);
-    assert_non_null(arrival);
-    memcpy(dw_arrival_room(arrival) + DW_MESSAGE_BYTES, frame, len);
-    arrival->from = from;
-    arrival->head = dw_operation_message(&b->slot, hop, part, piece);
-    arrival->head.body_len = len;
-    return arrival;
+    dw_received *received = dw_received_take(&b->group, DW_MESSAGE_BYTES + len);
+    assert_non_null(received);
+    memcpy(dw_received_room(received) + DW_MESSAGE_BYTES, frame, len);
+    received->from = from;
+    received->head = dw_operation_message(&b->slot, hop, part, piece);
+    received->head.body_len = len;
+    return received;
 }
 
 /* ---- Contributions --------------------------------------------------------------------------- */
@@ -82,23 +82,25 @@ static void received_contributions_wait_for_own_contributions(void **state)
     bench b;
     set_up(&b, 2);
     assert_int_equal(b.slot.now.left_to_contribute, (RANKS - 1) * OWN_PIECES);
-    dw_adding_take(&b.group, &b.slot, message(&b, 1, 1, 2, 0)); /* not the first one to be added */
-    dw_adding_take(&b.group, &b.slot, message(&b, 0, 1, 2, 1));
-    dw_adding_take(&b.group, &b.slot, message(&b, 0, 1, 2, 0));
+    dw_reduce_scatter_take(&b.group, &b.slot, message(&b, 1, 1, 2, 0)); /* not the first one to be
+                                                                           added */
+    dw_reduce_scatter_take(&b.group, &b.slot, message(&b, 0, 1, 2, 1));
+    dw_reduce_scatter_take(&b.group, &b.slot, message(&b, 0, 1, 2, 0));
     assert_int_equal(b.slot.added[0], 0);
     assert_int_equal(b.slot.added[1], 0);
-    assert_true(dw_adding_add(&b.group, &b.slot)); /* piece 1 was due first, and rank 1 is missing
-                                                    */
+    assert_true(dw_reduce_scatter_add(&b.group, &b.slot)); /* piece 1 was due first, and rank 1 is
+                                                            * missing
+                                                            */
     assert_int_equal(b.slot.added[0], 0);
     assert_int_equal(b.slot.added[1], 1);
-    assert_true(dw_adding_add(&b.group, &b.slot));
+    assert_true(dw_reduce_scatter_add(&b.group, &b.slot));
     assert_int_equal(b.slot.added[0], RANKS);
     assert_int_equal(b.slot.now.ready_end, 1);
-    assert_false(dw_adding_add(&b.group, &b.slot));
+    assert_false(dw_reduce_scatter_add(&b.group, &b.slot));
     b.slot.now.left_to_contribute = 0; /* nothing to wait for any more */
-    dw_adding_take(&b.group, &b.slot, message(&b, 1, 1, 2, 1));
+    dw_reduce_scatter_take(&b.group, &b.slot, message(&b, 1, 1, 2, 1));
     assert_int_equal(b.slot.added[1], RANKS);
-    assert_false(dw_adding_add(&b.group, &b.slot));
+    assert_false(dw_reduce_scatter_add(&b.group, &b.slot));
     assert_int_equal(b.group.status, DW_OK);
     take_down(&b);
 }
@@ -108,13 +110,13 @@ static void rank_0_adds_its_own_contribution_first(void **state)
     (void)state;
     bench b;
     set_up(&b, 0);
-    dw_adding_take(&b.group, &b.slot, message(&b, 1, 1, 0, 1));
+    dw_reduce_scatter_take(&b.group, &b.slot, message(&b, 1, 1, 0, 1));
     assert_int_equal(b.slot.added[1], 0);
-    assert_true(dw_adding_add(&b.group, &b.slot));
-    assert_true(dw_adding_add(&b.group, &b.slot));
+    assert_true(dw_reduce_scatter_add(&b.group, &b.slot));
+    assert_true(dw_reduce_scatter_add(&b.group, &b.slot));
     assert_int_equal(b.slot.added[0], 1);
     assert_int_equal(b.slot.added[1], 2);
-    assert_false(dw_adding_add(&b.group, &b.slot));
+    assert_false(dw_reduce_scatter_add(&b.group, &b.slot));
     take_down(&b);
 }
 
@@ -127,12 +129,14 @@ static void long_contributions_do_not_wait(void **state)
         set_up(&b, rank);
         b.slot.now.may_wait = false;
         for (uint32_t from = 0; from < RANKS; from++)
-            if (from != rank) dw_adding_take(&b.group, &b.slot, message(&b, from, 1, rank, 1));
+            if (from != rank)
+                dw_reduce_scatter_take(&b.group, &b.slot, message(&b, from, 1, rank, 1));
         assert_int_equal(b.slot.added[1], RANKS);
         assert_int_equal(b.slot.now.ready_end, 1);
-        assert_int_equal(dw_adding_add(&b.group, &b.slot), rank == 0); /* of piece 0, its own */
+        assert_int_equal(dw_reduce_scatter_add(&b.group, &b.slot), rank == 0); /* of piece 0, its
+                                                                                  own */
         assert_int_equal(b.slot.added[0], rank == 0);
-        assert_false(dw_adding_add(&b.group, &b.slot));
+        assert_false(dw_reduce_scatter_add(&b.group, &b.slot));
         assert_int_equal(b.slot.now.ready_end, 1);
         assert_int_equal(b.slot.now.left_to_add, OWN_PIECES - 1);
         take_down(&b);
@@ -154,15 +158,15 @@ static void message_longer_than_any_frame_is_refused(void **state)
         b.slot.now.job.dtype = dtype;
         dw_tensor piece = dw_tensor_3d(NULL, is_result ? DW_F32 : dtype, 1, 1, PIECE);
         size_t len = dw_frame_bound(&b.group.codec, &piece) + is_too_long;
-        dw_arrival *arrival = dw_arrival_take(&b.group, DW_MESSAGE_BYTES + len);
-        assert_non_null(arrival);
-        arrival->from = 1;
-        arrival->head = dw_operation_message(&b.slot, is_result ? 2 : 1, is_result ? 1 : 2, 0);
-        arrival->head.body_len = len;
+        dw_received *received = dw_received_take(&b.group, DW_MESSAGE_BYTES + len);
+        assert_non_null(received);
+        received->from = 1;
+        received->head = dw_operation_message(&b.slot, is_result ? 2 : 1, is_result ? 1 : 2, 0);
+        received->head.body_len = len;
         if (is_result)
-            dw_sharing_take(&b.group, &b.slot, arrival);
+            dw_all_gather_take(&b.group, &b.slot, received);
         else
-            dw_adding_take(&b.group, &b.slot, arrival);
+            dw_reduce_scatter_take(&b.group, &b.slot, received);
         assert_int_equal(b.group.status, is_too_long ? DW_ERR_PROTOCOL : DW_OK);
         if (is_too_long) assert_int_equal(b.group.failed_rank, 1);
         if (is_too_long) assert_non_null(strstr(b.group.why.text, "too long"));
@@ -180,8 +184,8 @@ static void let_arrive(bench *b, uint32_t but)
     b->slot.now.left_to_contribute = b->slot.now.left_to_add = b->slot.now.left_to_share = 0;
     for (uint32_t i = 0; i < PIECES; i++) {
         if (i == but) continue;
-        dw_arrival *result = message(b, i / OWN_PIECES, 2, i / OWN_PIECES, i % OWN_PIECES);
-        dw_sharing_take(&b->group, &b->slot, result);
+        dw_received *result = message(b, i / OWN_PIECES, 2, i / OWN_PIECES, i % OWN_PIECES);
+        dw_all_gather_take(&b->group, &b->slot, result);
         assert_int_equal(b->group.status, DW_OK);
     }
 }
@@ -216,7 +220,7 @@ static void operation_with_all_results_succeeds_when_a_rank_is_lost(void **state
         bench b;
         set_up(&b, 2);
         let_arrive(&b, PIECES);
-        for (int i = 0; i < accepted; i++) assert_true(dw_sharing_accept(&b.group, &b.slot));
+        for (int i = 0; i < accepted; i++) assert_true(dw_all_gather_accept(&b.group, &b.slot));
         assert_int_equal(results(&b), accepted);
         lose_a_rank(&b);
         assert_int_equal(b.slot.state, DW_SLOT_DONE);
@@ -234,7 +238,7 @@ static void operation_that_lacks_a_result_leaves_output_unchanged(void **state)
         bench b;
         set_up(&b, 2);
         let_arrive(&b, missing);
-        for (int i = 0; i + 1 < PIECES; i++) assert_true(dw_sharing_accept(&b.group, &b.slot));
+        for (int i = 0; i + 1 < PIECES; i++) assert_true(dw_all_gather_accept(&b.group, &b.slot));
         assert_int_equal(results(&b), PIECES - 1);
         lose_a_rank(&b);
         assert_int_equal(b.slot.state, DW_SLOT_FAILED);
@@ -254,7 +258,7 @@ static void operation_with_unsent_data_leaves_output_unchanged(void **state)
         if (left == 0) b.slot.now.left_to_contribute = 1;
         if (left == 1) b.slot.now.left_to_add = 1;
         if (left == 2) b.slot.now.left_to_share = 1;
-        for (int i = 0; i < PIECES; i++) assert_true(dw_sharing_accept(&b.group, &b.slot));
+        for (int i = 0; i < PIECES; i++) assert_true(dw_all_gather_accept(&b.group, &b.slot));
         assert_int_equal(results(&b), PIECES);
         lose_a_rank(&b);
         assert_int_equal(b.slot.state, DW_SLOT_FAILED);
@@ -271,10 +275,10 @@ static void damaged_result_leaves_output_unchanged(void **state)
         bench b;
         set_up(&b, 2);
         let_arrive(&b, PIECES);
-        dw_arrival *arrival = b.slot.now.arrived.head;
-        for (uint32_t i = 0; i < damaged; i++) arrival = arrival->next;
-        dw_arrival_room(arrival)[arrival->len - 1] ^= 1;
-        assert_true(dw_sharing_accept(&b.group, &b.slot));
+        dw_received *received = b.slot.now.arrived.head;
+        for (uint32_t i = 0; i < damaged; i++) received = received->next;
+        dw_received_room(received)[received->len - 1] ^= 1;
+        assert_true(dw_all_gather_accept(&b.group, &b.slot));
         assert_int_equal(b.group.status, DW_ERR_CORRUPT);
         assert_int_equal(b.group.failed_rank, damaged / OWN_PIECES);
         assert_int_equal(b.slot.state, DW_SLOT_FAILED);

@@ -93,7 +93,7 @@ static void close_groups(void)
 
 /* ---- Ahead ----------------------------------------------------------------------------------- */
 
-/* The slow link takes 8 messages (DW_LANE_UNSENT_BYTES), or 9 if one leaves. When rank 0 has made
+/* The slow link takes 8 messages (DW_PEER_UNSENT_BYTES), or 9 if one leaves. When rank 0 has made
  * 12, the slow link lacks 4, and 4 are left to be made, so the 13th is made, too. Then the slow
  * link lacks more than are left, and no other is made. */
 enum { LEAST_LEAD = 4, MOST_LEAD = 5, WHILE_MS = 100 };

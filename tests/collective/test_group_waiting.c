@@ -160,7 +160,7 @@ static void encoding_waits_for_a_slow_link(void **state)
         if (now.unsent_bytes > most) most = now.unsent_bytes;
     }
     assert_int_equal(status, DW_OK);
-    assert_in_range(most, DW_LANE_UNSENT_BYTES, DW_LANE_UNSENT_BYTES + 2 * PIECE_BYTES);
+    assert_in_range(most, DW_PEER_UNSENT_BYTES, DW_PEER_UNSENT_BYTES + 2 * PIECE_BYTES);
     assert_int_equal(dw_group_wait(rig.group[1], 0, PATIENCE_MS), DW_OK);
     assert_memory_equal(y[0], y[1], sizeof y[0]);
     rig_close(&rig);

@@ -124,7 +124,7 @@ dw_status dw_link_attend(dw_link *const *links, size_t n, uint32_t tag, int wake
 dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data, size_t *len)
 {
     (void)timeout_ms;
-    if (link->hello && (tag & 255) == DW_LANE_MESSAGES) {
+    if (link->hello && (tag & 255) == DW_PEER_MESSAGES) {
         *data = link->hello;
         *len = link->hello_len;
         link->hello = NULL;
@@ -216,14 +216,14 @@ int __wrap_pthread_join(pthread_t thread, void **result);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, routine *start,
                           void *context)
 {
-    if (start == dw_group_run_worker) return 0;
+    if (start == dw_progress_run_thread) return 0;
     return __real_pthread_create(thread, attributes, start, context);
 }
 
-static int64_t take_turn(int64_t *turned_ns)
+static int64_t take_step(int64_t *stepped_ns)
 {
     pthread_mutex_lock(&run.group->lock);
-    int64_t left_ns = dw_group_turn(run.group, turned_ns);
+    int64_t left_ns = dw_progress_step(run.group, stepped_ns);
     pthread_mutex_unlock(&run.group->lock);
     return left_ns;
 }
@@ -234,8 +234,8 @@ int __wrap_pthread_join(pthread_t thread, void **result)
     if (!run.group) return __real_pthread_join(thread, result);
     for (int i = 0; i < 1000; i++) {
         int64_t now_ns;
-        take_turn(&now_ns);
-        if (dw_group_may_end(run.group, now_ns)) return 0;
+        take_step(&now_ns);
+        if (dw_progress_may_end(run.group, now_ns)) return 0;
         fuzz_clock_move(20 * (int64_t)DW_NS_IN_MS);
     }
     REQUIRE(!"a closed group ends");
@@ -246,7 +246,7 @@ static void turn(void)
 {
     int64_t now_ns;
     for (int i = 0; i < 300; i++)
-        if (take_turn(&now_ns) > 0) return;
+        if (take_step(&now_ns) > 0) return;
     REQUIRE(!"a turn finds an end");
 }
 
@@ -311,7 +311,7 @@ static size_t make_frame(dw_encoder *encoder, int hop, uint64_t slot, uint32_t p
     if (at.count == 0) return 0;
     for (uint64_t i = 0; i < at.count; i++) values[i] = (float)(i % 7) - 2;
     /* Half floats have any bits. */
-    dw_tensor x = dw_group_view(values, hop == 2 && dtype != DW_F32 ? DW_F32 : dtype, at.count);
+    dw_tensor x = dw_flat_view(values, hop == 2 && dtype != DW_F32 ? DW_F32 : dtype, at.count);
     dw_key key = {.sample = slot, .slice = piece};
     REQUIRE(dw_encode(encoder, &key, &x, frame, cap, &len) == DW_OK);
     return len;
@@ -325,19 +325,19 @@ static void say_data(fuzz_input *input, dw_link *link)
     operation *op = &run.operation[slot];
     unsigned wrong = fuzz_byte(input);
     const dw_group_job *job = &op->job;
-    uint32_t part = hop == 2 ? link->peer : dw_group_own_part(run.group, job);
+    uint32_t part = hop == 2 ? link->peer : dw_job_own_part(run.group, job);
     int confirms = op->runs && hop == 1 && job->operation == DW_BROADCAST && piece == 0 &&
                    job->root == run.rank && !op->has_sent[link->peer][0][0];
-    int is_due = op->runs && (hop == 2 ? dw_group_shares(run.group, job) : dw_group_adds(job)) &&
-                 piece < dw_group_pieces_of(run.group, job, part) &&
+    int is_due = op->runs && (hop == 2 ? dw_job_gathers(run.group, job) : dw_job_reduces(job)) &&
+                 piece < dw_job_pieces(run.group, job, part) &&
                  !op->has_sent[link->peer][hop - 1][piece];
-    dw_piece at = is_due ? dw_group_piece_at(run.group, job, part, piece) : (dw_piece){0, 100};
+    dw_piece at = is_due ? dw_job_piece(run.group, job, part, piece) : (dw_piece){0, 100};
     static unsigned char frame[1 << 17];
     if (confirms) at.count = 0;
     is_due |= confirms;
-    dw_encoder *encoder = hop == 2                           ? link->share
-                          : dw_group_gathers(run.group, job) ? link->gather
-                                                             : link->contribute;
+    dw_encoder *encoder = hop == 2                             ? link->share
+                          : dw_job_is_one_shot(run.group, job) ? link->gather
+                                                               : link->contribute;
     size_t len = make_frame(encoder, hop, slot, piece, at, is_due ? job->dtype : DW_F32, frame,
                             sizeof frame);
     dw_message head = {
@@ -403,9 +403,9 @@ static void say_all_due(dw_link *link, uint32_t slot)
 {
     operation *op = &run.operation[slot];
     for (int hop = 1; hop <= 2 && op->runs; hop++) {
-        uint32_t part = hop == 2 ? link->peer : dw_group_own_part(run.group, &op->job);
-        uint32_t pieces = dw_group_pieces_of(run.group, &op->job, part);
-        bool owes = hop == 2 ? dw_group_shares(run.group, &op->job) : dw_group_adds(&op->job);
+        uint32_t part = hop == 2 ? link->peer : dw_job_own_part(run.group, &op->job);
+        uint32_t pieces = dw_job_pieces(run.group, &op->job, part);
+        bool owes = hop == 2 ? dw_job_gathers(run.group, &op->job) : dw_job_reduces(&op->job);
         if (hop == 1 && op->job.operation == DW_BROADCAST && op->job.root == run.rank) {
             owes = true;
             pieces = 1;
@@ -462,7 +462,7 @@ static void start(fuzz_input *input)
     }
     REQUIRE(!op->runs);
     if (job.operation != DW_BROADCAST) job.root = 0;
-    if (!dw_group_adds(&job)) job.mean = 0;
+    if (!dw_job_reduces(&job)) job.mean = 0;
     op->job = job;
     op->runs = 1;
     memset(op->has_sent, 0, sizeof op->has_sent);
@@ -486,7 +486,7 @@ static void test(uint32_t slot)
     if (status == DW_OK) {
         op->visit++;
         fuzz_reach("an operation finished");
-        if (dw_group_gathers(run.group, &op->job)) fuzz_reach("an operation of one hop finished");
+        if (dw_job_is_one_shot(run.group, &op->job)) fuzz_reach("an operation of one hop finished");
         if (op->has_result) fuzz_reach("an operation was verified");
         return;
     }

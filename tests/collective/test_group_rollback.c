@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_group_keeping.c - what y held before an operation comes back, whatever the lengths of pieces
- * and the addresses of buffers are. */
+ * test_group_rollback.c - what y held before an operation comes back, whatever the lengths of
+ * pieces and the addresses of buffers are. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ static void set_up(bench *b, dw_dtype dtype, uint64_t n, uint32_t piece, size_t 
     slot->first_piece = b->first_piece;
     for (uint32_t r = 0; r < RANKS; r++) {
         b->first_piece[r] = b->pieces;
-        b->pieces += dw_group_pieces_of(&b->group, &slot->now.job, r);
+        b->pieces += dw_job_pieces(&b->group, &slot->now.job, r);
     }
     slot->taken = b->taken = calloc(b->pieces, 1);
 }
@@ -57,10 +57,10 @@ static size_t overwrite(bench *b, unsigned which)
 {
     size_t each = dw_dtype_bytes(b->slot.now.job.dtype), bytes = 0;
     for (uint32_t r = 0, k = 0; r < RANKS; r++) {
-        for (uint32_t i = 0; i < dw_group_pieces_of(&b->group, &b->slot.now.job, r); i++, k++) {
+        for (uint32_t i = 0; i < dw_job_pieces(&b->group, &b->slot.now.job, r); i++, k++) {
             if (!(which >> k % 32 & 1)) continue;
-            dw_piece at = dw_group_piece_at(&b->group, &b->slot.now.job, r, i);
-            unsigned char *room = dw_keeping_room(&b->slot, &b->taken[k], at);
+            dw_piece at = dw_job_piece(&b->group, &b->slot.now.job, r, i);
+            unsigned char *room = dw_rollback_room(&b->slot, &b->taken[k], at);
             assert_ptr_equal(room, b->y + at.begin * each);
             memset(room, 0xa5, at.count * each);
             bytes += at.count * each;
@@ -82,7 +82,7 @@ static void overwritten_output_is_restored(void **state)
         set_up(&b, dtypes[i / 20 % 2], n, pieces[i % 4], offset);
         assert_int_equal(overwrite(&b, UINT32_MAX), b.bytes);
         assert_memory_not_equal(b.y, b.before, b.bytes);
-        dw_keeping_restore(&b.group, &b.slot);
+        dw_rollback_output(&b.group, &b.slot);
         assert_memory_equal(b.y, b.before, b.bytes);
         take_down(&b, offset);
     }
@@ -97,7 +97,7 @@ static void only_overwritten_pieces_are_restored(void **state)
     assert_in_range(overwrite(&b, 0x55555555), 1, b.bytes - 1);
     memset(b.kept, 0, 4); /* piece 0 is overwritten, piece 1 is not */
     memset(b.kept + 20480 * 4, 0, 4);
-    dw_keeping_restore(&b.group, &b.slot);
+    dw_rollback_output(&b.group, &b.slot);
     assert_memory_equal(b.y, "\0\0\0\0", 4);
     assert_memory_equal(b.y + 4, b.before + 4, b.bytes - 4);
     take_down(&b, 0);
@@ -110,9 +110,9 @@ static void untouched_output_is_not_restored(void **state)
     bench b;
     set_up(&b, DW_F32, 100000, 20480, 0);
     b.slot.now.lands_in_y = false;
-    dw_piece at = dw_group_piece_at(&b.group, &b.slot.now.job, 1, 0);
-    assert_ptr_equal(dw_keeping_room(&b.slot, &b.taken[2], at), b.kept + at.begin * 4);
-    dw_keeping_restore(&b.group, &b.slot);
+    dw_piece at = dw_job_piece(&b.group, &b.slot.now.job, 1, 0);
+    assert_ptr_equal(dw_rollback_room(&b.slot, &b.taken[2], at), b.kept + at.begin * 4);
+    dw_rollback_output(&b.group, &b.slot);
     assert_memory_equal(b.y, b.before, b.bytes);
     take_down(&b, 0);
 }
@@ -124,5 +124,5 @@ int main(void)
         cmocka_unit_test(only_overwritten_pieces_are_restored),
         cmocka_unit_test(untouched_output_is_not_restored),
     };
-    return cmocka_run_group_tests_name("group keeping", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("group rollback", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * everyone.c - messages to all other ranks, with the same body. Every link takes them at its own
+ * fan_out.c - messages to all other ranks, with the same body. Every link takes them at its own
  * pace: a message that has no room in some links now is kept until they have room, so a rank that
  * receives slowly for a while does not hold up the others. A long message is not copied for that:
  * the link that it was written for keeps it (dw_operation_to_self). */
@@ -7,10 +7,10 @@
 
 #include "group.h"
 
-void dw_everyone_drop(dw_group *group, unsigned char *bodies[DW_GROUP_MOST_RANKS])
+void dw_fan_out_drop(dw_group *group, unsigned char *bodies[DW_GROUP_MOST_RANKS])
 {
     for (uint32_t r = 0; r < group->ranks; r++)
-        if (bodies[r]) dw_lane_drop(&group->lanes[r], bodies[r]);
+        if (bodies[r]) dw_peer_drop(&group->peers[r], bodies[r]);
 }
 
 /* Whether the number of messages that some rank was not sent yet exceeds the number of those that
@@ -24,21 +24,21 @@ static bool is_one_far_behind(const dw_group *group, const dw_group_slot *slot)
     return false;
 }
 
-bool dw_everyone_begin(dw_group *group, const dw_group_slot *slot, dw_frame_room *frame,
-                       unsigned char *bodies[DW_GROUP_MOST_RANKS])
+bool dw_fan_out_begin(dw_group *group, const dw_group_slot *slot, dw_frame_room *frame,
+                      unsigned char *bodies[DW_GROUP_MOST_RANKS])
 {
     if (is_one_far_behind(group, slot)) return false;
-    frame->lane = NULL;
+    frame->peer = NULL;
     for (uint32_t r = 0; r < group->ranks; r++) bodies[r] = NULL;
     for (uint32_t r = 0; r < group->ranks && group->status == DW_OK; r++) {
-        dw_lane *lane = &group->lanes[r];
+        dw_peer *peer = &group->peers[r];
         if (r == group->rank || slot->sent[r] < slot->now.made_for_all) continue;
-        if (dw_lane_begin(lane, frame->cap, &bodies[r]) != DW_OK || frame->lane) continue;
-        frame->lane = lane;
+        if (dw_peer_begin(peer, frame->cap, &bodies[r]) != DW_OK || frame->peer) continue;
+        frame->peer = peer;
         frame->at = bodies[r];
     }
-    if (frame->lane && group->status == DW_OK) return true;
-    dw_everyone_drop(group, bodies);
+    if (frame->peer && group->status == DW_OK) return true;
+    dw_fan_out_drop(group, bodies);
     return false;
 }
 
@@ -46,7 +46,7 @@ static bool send_to(dw_group *group, dw_group_slot *slot, uint32_t r, unsigned c
                     const dw_message *head, size_t len)
 {
     dw_message own = *head; /* every link has numbers of its own */
-    if (dw_lane_end(&group->lanes[r], body, &own, len) != DW_OK) return false;
+    if (dw_peer_end(&group->peers[r], body, &own, len) != DW_OK) return false;
     slot->sent[r]++;
     slot->now.left_to_send--;
     return true;
@@ -56,7 +56,7 @@ static bool send_to(dw_group *group, dw_group_slot *slot, uint32_t r, unsigned c
 static bool keep(dw_group *group, dw_group_slot *slot, unsigned char *const *bodies,
                  const dw_message *head, const dw_frame_room *frame)
 {
-    dw_arrival **kept = &slot->kept[slot->now.made_for_all];
+    dw_received **kept = &slot->kept[slot->now.made_for_all];
     bool goes_to_all = true;
     for (uint32_t r = 0; r < group->ranks; r++) goes_to_all &= r == group->rank || bodies[r];
     *kept = goes_to_all ? NULL : dw_operation_to_self(group, head, frame);
@@ -71,9 +71,9 @@ static bool keep(dw_group *group, dw_group_slot *slot, unsigned char *const *bod
     return true;
 }
 
-bool dw_everyone_end(dw_group *group, dw_group_slot *slot,
-                     unsigned char *bodies[DW_GROUP_MOST_RANKS], const dw_message *head,
-                     const dw_frame_room *frame)
+bool dw_fan_out_end(dw_group *group, dw_group_slot *slot,
+                    unsigned char *bodies[DW_GROUP_MOST_RANKS], const dw_message *head,
+                    const dw_frame_room *frame)
 {
     bool goes_on = keep(group, slot, bodies, head, frame);
     /* All copies first: the frame may lie in one of the bodies, which is gone once it was sent. */
@@ -85,7 +85,7 @@ bool dw_everyone_end(dw_group *group, dw_group_slot *slot,
         goes_on = send_to(group, slot, r, bodies[r], head, frame->len);
         bodies[r] = NULL;
     }
-    if (!goes_on) dw_everyone_drop(group, bodies);
+    if (!goes_on) dw_fan_out_drop(group, bodies);
     return goes_on;
 }
 
@@ -96,23 +96,23 @@ static bool has_reached_all(const dw_group *group, const dw_group_slot *slot, ui
     return true;
 }
 
-bool dw_everyone_send(dw_group *group, dw_group_slot *slot)
+bool dw_fan_out_send(dw_group *group, dw_group_slot *slot)
 {
-    const dw_progress *now = &slot->now;
+    const dw_operation_state *now = &slot->now;
     for (uint32_t i = 1; now->left_to_send > 0 && i < group->ranks; i++) {
         uint32_t r = (group->rank + i) % group->ranks, number = slot->sent[r];
         if (number == now->made_for_all) continue;
-        dw_arrival **kept = &slot->kept[number];
+        dw_received **kept = &slot->kept[number];
         size_t len = (size_t)(*kept)->head.body_len;
         unsigned char *body;
-        if (dw_lane_begin(&group->lanes[r], len, &body) != DW_OK) {
+        if (dw_peer_begin(&group->peers[r], len, &body) != DW_OK) {
             if (group->status != DW_OK) return false; /* nothing is kept any more */
             continue;
         }
-        if (len > 0) memcpy(body, dw_arrival_body(*kept), len);
+        if (len > 0) memcpy(body, dw_received_body(*kept), len);
         if (!send_to(group, slot, r, body, &(*kept)->head, len)) return false;
         if (has_reached_all(group, slot, number)) {
-            dw_arrival_give(group, *kept);
+            dw_received_give(group, *kept);
             *kept = NULL;
         }
         return true;
