@@ -10,7 +10,7 @@
 
 bool dw_group_is_ours(const dw_group *group)
 {
-    return group && group->owner == getpid();
+    return group && group->exchange.settings.owner == getpid();
 }
 
 /* Keeps the sentence for dw_group_why. */
@@ -35,14 +35,15 @@ static dw_status check_job(dw_group *group, dw_group_job *job)
         return refuse(group, DW_ERR_LIMIT, "a buffer has at most 2^40 floats; divide it");
     if (job->operation != DW_BROADCAST)
         job->root = 0;
-    else if (job->root >= group->ranks)
+    else if (job->root >= group->exchange.settings.ranks)
         return refuse(group, DW_ERR_ARGUMENT, "root is not a rank of the group");
     if (!dw_job_reduces(job)) job->mean = 0;
     job->mean = job->mean != 0;
     if (job->stream && !job->cuda)
         return refuse(group, DW_ERR_ARGUMENT,
                       "the job has a stream and no cuda; set cuda if x and y are on a GPU");
-    if ((dw_job_reads(group, job) > 0 && !job->x) || (dw_job_writes(group, job) > 0 && !job->y))
+    if ((dw_job_reads(&group->exchange.settings, job) > 0 && !job->x) ||
+        (dw_job_writes(&group->exchange.settings, job) > 0 && !job->y))
         return refuse(group, DW_ERR_ARGUMENT, "x or y is NULL, but the operation uses it");
     return DW_OK;
 }
@@ -53,8 +54,10 @@ static dw_status check_job(dw_group *group, dw_group_job *job)
 static dw_status claim(dw_group *group, uint64_t number, dw_group_slot **slot)
 {
     pthread_mutex_lock(&group->lock);
-    dw_status status = group->status;
-    *slot = status == DW_OK ? dw_slot_get(group, number) : NULL;
+    dw_status status = group->failure.status;
+    *slot = status == DW_OK
+                ? dw_slot_get(&group->slots, &group->exchange.settings.allocator, number)
+                : NULL;
     if (status == DW_OK && !*slot) {
         status = DW_ERR_NO_MEMORY;
     } else if (status == DW_OK && (*slot)->state != DW_SLOT_IDLE) {
@@ -76,16 +79,11 @@ static dw_status hand_over(dw_group *group, dw_group_slot *slot, dw_status statu
 {
     bool wakes = false;
     pthread_mutex_lock(&group->lock);
-    if (status == DW_OK) status = group->status;
-    if (status == DW_OK && group->ranks > 1) {
+    if (status == DW_OK) status = group->failure.status;
+    if (status == DW_OK && group->exchange.settings.ranks > 1) {
         slot->state = DW_SLOT_RUNNING;
-        slot->next_running = NULL;
-        if (group->last_started)
-            group->last_started->next_running = slot;
-        else
-            group->started = slot;
-        group->last_started = slot;
-        wakes = !waits || group->is_owned_by_caller;
+        dw_slot_append(&group->started, slot);
+        wakes = !waits || group->owner.is_owned_by_caller;
     } else {
         slot->state = status == DW_OK ? DW_SLOT_DONE : DW_SLOT_IDLE;
         group->counters.finished += status == DW_OK;
@@ -107,12 +105,27 @@ static dw_status copy(const dw_group_job *job, dw_why *why)
     return DW_OK;
 }
 
+/* A slot that has its coders waits for nobody. */
+static dw_status prepare_coders(dw_group *group, dw_group_slot *slot, const dw_group_job *job,
+                                dw_why *why)
+{
+    const dw_coding *coding = &group->exchange.coding;
+    if (dw_coders_are_ready(coding, &slot->coders, job)) return DW_OK;
+    dw_exclusive_begin(group);
+    dw_status status = dw_coders_prepare(coding, &slot->coders, job);
+    dw_exclusive_end(group);
+    if (status == DW_OK) return DW_OK;
+    return dw_group_say(why, status, "no memory for the encoders and decoders of a slot");
+}
+
 /* All that can fail. After an error nothing was started. */
 static dw_status prepare(dw_group *group, dw_group_slot *slot, const dw_group_job *job, dw_why *why)
 {
-    if (group->ranks == 1) return copy(job, why);
-    dw_status status = job->cuda ? dw_device_adopt(group, job->cuda, why) : DW_OK;
-    if (status == DW_OK) status = dw_slot_prepare(group, slot, job, why);
+    if (group->exchange.settings.ranks == 1) return copy(job, why);
+    dw_status status = job->cuda ? dw_device_adopt(&group->exchange.device, job->cuda, why) : DW_OK;
+    if (status == DW_OK) status = prepare_coders(group, slot, job, why);
+    if (status == DW_OK)
+        status = dw_slot_prepare(&group->slots, &group->exchange.settings, slot, job, why);
     if (status == DW_OK && job->cuda) status = dw_device_fetch(slot, why);
     return status;
 }
@@ -147,7 +160,7 @@ static dw_status collect(dw_group *group, dw_group_slot *slot)
 {
     bool is_done = slot->state == DW_SLOT_DONE;
     slot->state = DW_SLOT_IDLE;
-    return is_done ? DW_OK : group->status;
+    return is_done ? DW_OK : group->failure.status;
 }
 
 static bool has_ended(const dw_group_slot *slot)
@@ -168,9 +181,9 @@ static void wait_for(dw_group *group, dw_group_slot *slot, int timeout_ms)
         if (dw_progress_may_own(group))
             dw_progress_own(group, has_ended, slot, until_ns);
         else if (timeout_ms < 0)
-            pthread_cond_wait(&group->finished, &group->lock);
+            pthread_cond_wait(&group->owner.finished, &group->lock);
         else
-            pthread_cond_timedwait(&group->finished, &group->lock, &until);
+            pthread_cond_timedwait(&group->owner.finished, &group->lock, &until);
         now_ns = dw_group_now_ns();
     }
     slot->has_waiter = false;
@@ -182,11 +195,11 @@ dw_status dw_group_wait(dw_group *group, uint64_t number, int timeout_ms)
     DW_UNCANCELLED;
     if (!dw_group_is_ours(group)) return DW_ERR_ARGUMENT;
     pthread_mutex_lock(&group->lock);
-    dw_group_slot *slot = dw_slot_find(group, number);
+    dw_group_slot *slot = dw_slot_find(&group->slots, number);
     dw_status status = DW_PENDING;
     if (!slot || slot->state == DW_SLOT_IDLE || slot->state == DW_SLOT_STARTING) {
-        status = group->status != DW_OK
-                     ? group->status
+        status = group->failure.status != DW_OK
+                     ? group->failure.status
                      : dw_group_say(&group->refusal, DW_ERR_ARGUMENT,
                                     "nothing was started in slot %llu", (unsigned long long)number);
     } else if (slot->has_waiter) {

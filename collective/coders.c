@@ -9,300 +9,325 @@
  *
  * A decoder takes the frames of a single encoder, in whatever order they come, as long as none of
  * them announces forgotten keys. No encoder announces any: each rank forgets a slot by itself. */
-#include "group.h"
+#include "coders.h"
+
+#include "clock.h"
+#include "memory.h"
+#include "partition.h"
 
 /* ---- The objects ----------------------------------------------------------------------------- */
 
 /* Encoders: a contribution to each rank; results; an all-reduce in one hop, whose frames go to all
  * ranks. Decoders: of each rank, for each of these. */
-static uint32_t encoders_of(const dw_group *group)
+static uint32_t encoders_of(const dw_settings *settings)
 {
-    return group->ranks + 2;
+    return settings->ranks + 2;
 }
 
-static uint32_t decoders_of(const dw_group *group)
+static uint32_t decoders_of(const dw_settings *settings)
 {
-    return 3 * group->ranks;
+    return 3 * settings->ranks;
 }
 
-static uint32_t place_of(const dw_group *group, dw_coder_kind kind, uint32_t other)
+static uint32_t place_of(const dw_settings *settings, dw_coder_kind kind, uint32_t other)
 {
     switch (kind) {
-    case DW_ALL_GATHER_ENCODER: return group->ranks;
-    case DW_ONE_SHOT_ENCODER: return group->ranks + 1;
-    case DW_ALL_GATHER_DECODER: return group->ranks + other;
-    case DW_ONE_SHOT_DECODER: return 2 * group->ranks + other;
+    case DW_ALL_GATHER_ENCODER: return settings->ranks;
+    case DW_ONE_SHOT_ENCODER: return settings->ranks + 1;
+    case DW_ALL_GATHER_DECODER: return settings->ranks + other;
+    case DW_ONE_SHOT_DECODER: return 2 * settings->ranks + other;
     default: return other;
     }
 }
 
-static const dw_coders *coders_of(const dw_group *group, const dw_group_slot *slot,
-                                  dw_coder_kind kind)
+static const dw_coders *coders_of(const dw_coding *coding, const dw_coders *own, dw_coder_kind kind)
 {
-    return group->keeps_state[dw_coder_is_of_result(kind)] ? &slot->coders : &group->coders;
+    return coding->settings->keeps_state[dw_coder_is_of_result(kind)] ? own : &coding->common;
 }
 
-dw_encoder *dw_coders_encoder(const dw_group *group, const dw_group_slot *slot, dw_coder_kind kind,
+dw_encoder *dw_coders_encoder(const dw_coding *coding, const dw_coders *own, dw_coder_kind kind,
                               uint32_t to)
 {
-    const dw_coders *coders = coders_of(group, slot, kind);
-    return coders->encoders ? coders->encoders[place_of(group, kind, to)] : NULL;
+    const dw_coders *coders = coders_of(coding, own, kind);
+    return coders->encoders ? coders->encoders[place_of(coding->settings, kind, to)] : NULL;
 }
 
-dw_decoder *dw_coders_decoder(const dw_group *group, const dw_group_slot *slot, dw_coder_kind kind,
+dw_decoder *dw_coders_decoder(const dw_coding *coding, const dw_coders *own, dw_coder_kind kind,
                               uint32_t from)
 {
-    const dw_coders *coders = coders_of(group, slot, kind);
-    return coders->decoders ? coders->decoders[place_of(group, kind, from)] : NULL;
+    const dw_coders *coders = coders_of(coding, own, kind);
+    return coders->decoders ? coders->decoders[place_of(coding->settings, kind, from)] : NULL;
 }
 
-void dw_coders_destroy(const dw_group *group, dw_coders *coders)
+void dw_coders_destroy(const dw_coding *coding, dw_coders *own)
 {
-    for (uint32_t i = 0; coders->encoders && i < encoders_of(group); i++)
-        dw_encoder_destroy(coders->encoders[i]);
-    for (uint32_t i = 0; coders->decoders && i < decoders_of(group); i++)
-        dw_decoder_destroy(coders->decoders[i]);
-    dw_group_memory_give(&group->allocator, coders->encoders,
-                         encoders_of(group) * sizeof *coders->encoders);
-    dw_group_memory_give(&group->allocator, coders->decoders,
-                         decoders_of(group) * sizeof *coders->decoders);
-    *coders = (dw_coders){0};
+    const dw_settings *settings = coding->settings;
+    uint32_t encoders = encoders_of(settings), decoders = decoders_of(settings);
+    for (uint32_t i = 0; own->encoders && i < encoders; i++) dw_encoder_destroy(own->encoders[i]);
+    for (uint32_t i = 0; own->decoders && i < decoders; i++) dw_decoder_destroy(own->decoders[i]);
+    dw_group_memory_give(&settings->allocator, own->encoders, encoders * sizeof *own->encoders);
+    dw_group_memory_give(&settings->allocator, own->decoders, decoders * sizeof *own->decoders);
+    *own = (dw_coders){.forgotten_at = own->forgotten_at};
 }
 
-static dw_status reserve(const dw_group *group, dw_coders *coders)
+static dw_status reserve(const dw_settings *settings, dw_coders *coders)
 {
     if (!coders->encoders)
-        coders->encoders = dw_group_memory_zeroed(&group->allocator,
-                                                  encoders_of(group) * sizeof *coders->encoders);
+        coders->encoders = dw_group_memory_zeroed(&settings->allocator,
+                                                  encoders_of(settings) * sizeof *coders->encoders);
     if (!coders->decoders)
-        coders->decoders = dw_group_memory_zeroed(&group->allocator,
-                                                  decoders_of(group) * sizeof *coders->decoders);
+        coders->decoders = dw_group_memory_zeroed(&settings->allocator,
+                                                  decoders_of(settings) * sizeof *coders->decoders);
     return coders->encoders && coders->decoders ? DW_OK : DW_ERR_NO_MEMORY;
 }
 
 /* Encoders with the same incarnation would make the same random numbers, and their errors would add
  * up. So an incarnation that the caller chose is made different for each encoder, also for the one
- * that a slot gets after it was forgotten. slot NULL: for all slots. */
-static dw_config config_for(const dw_group *group, const dw_config *config, uint32_t place,
-                            const dw_group_slot *slot)
+ * that a slot gets after it was forgotten. (Random numbers of two slots differ by their keys.) */
+static dw_config config_for(const dw_settings *settings, const dw_config *config, uint32_t place,
+                            uint64_t forgotten_at)
 {
     dw_config own = *config;
     if (own.incarnation == 0) return own;
-    own.incarnation = dw_message_seed(own.incarnation, place, group->rank);
-    if (slot && slot->visit) own.incarnation = dw_message_seed(own.incarnation, slot->visit, place);
+    own.incarnation = dw_message_seed(own.incarnation, place, settings->rank);
+    if (forgotten_at) own.incarnation = dw_message_seed(own.incarnation, forgotten_at, place);
     if (own.incarnation == 0) own.incarnation = 1;
     return own;
 }
 
-/* Makes one, if it is not there yet. slot NULL: for all slots. */
-static dw_status make(const dw_group *group, dw_coders *coders, const dw_group_slot *slot,
-                      dw_coder_kind kind, uint32_t other)
+dw_status dw_coders_make(const dw_coding *coding, dw_coders *own, dw_coder_kind kind,
+                         uint32_t other)
 {
-    dw_status status = reserve(group, coders);
+    const dw_settings *settings = coding->settings;
+    dw_status status = reserve(settings, own);
     if (status != DW_OK) return status;
-    const dw_config *config = dw_coder_is_of_result(kind) ? &group->result : &group->codec;
-    uint32_t place = place_of(group, kind, other);
+    const dw_config *config = dw_coder_is_of_result(kind) ? &settings->result : &settings->codec;
+    uint32_t place = place_of(settings, kind, other);
     if (!dw_coder_is_encoder(kind))
-        return coders->decoders[place] ? DW_OK
-                                       : dw_decoder_create(&coders->decoders[place], config);
-    dw_config own = config_for(group, config, place, slot);
-    return coders->encoders[place] ? DW_OK : dw_encoder_create(&coders->encoders[place], &own);
+        return own->decoders[place] ? DW_OK : dw_decoder_create(&own->decoders[place], config);
+    dw_config with = config_for(settings, config, place, own->forgotten_at);
+    return own->encoders[place] ? DW_OK : dw_encoder_create(&own->encoders[place], &with);
 }
 
 /* All that an all-reduce in two hops (or in one) needs, of the codecs that keep nothing. */
-dw_status dw_coders_make(dw_group *group)
+dw_status dw_coding_open(dw_coding *coding)
 {
-    static const dw_coder_kind kinds[] = {DW_REDUCE_SCATTER_ENCODER, DW_REDUCE_SCATTER_DECODER,
-                                          DW_ALL_GATHER_ENCODER,     DW_ALL_GATHER_DECODER,
-                                          DW_ONE_SHOT_ENCODER,       DW_ONE_SHOT_DECODER};
+    const dw_settings *settings = coding->settings;
     dw_status status = DW_OK;
-    for (int i = 0; i < (group->hops == 1 ? 6 : 4); i++)
-        for (uint32_t r = 0; r < group->ranks && status == DW_OK; r++)
-            if (!group->keeps_state[dw_coder_is_of_result(kinds[i])])
-                status = make(group, &group->coders, NULL, kinds[i], r);
-    return status;
-}
-
-dw_status dw_coders_make_one(dw_group *group, dw_group_slot *slot, dw_coder_kind kind,
-                             uint32_t other)
-{
-    return make(group, &slot->coders, slot, kind, other);
-}
-
-/* Calls visit for each coder of its own that the operation of a slot needs, until it returns
- * another status than OK. */
-typedef dw_status visit_need(dw_group *group, dw_group_slot *slot, dw_coder_kind kind,
-                             uint32_t other);
-
-static dw_status visit_hop(dw_group *group, dw_group_slot *slot, dw_coder_kind encoder,
-                           visit_need *visit)
-{
-    bool adds = !dw_coder_is_of_result(encoder);
-    dw_status status = DW_OK;
-    if (!group->keeps_state[!adds]) return DW_OK;
-    for (uint32_t r = 0; r < group->ranks && status == DW_OK; r++) {
-        bool has_part = dw_job_part(group, &slot->now.job, r).count > 0;
-        bool sends = encoder == DW_REDUCE_SCATTER_ENCODER ? has_part : slot->now.count > 0;
-        bool receives = encoder == DW_ALL_GATHER_ENCODER ? has_part : slot->now.count > 0;
-        if (sends) status = visit(group, slot, encoder, r);
-        if (receives && status == DW_OK)
-            status = visit(group, slot, (dw_coder_kind)(encoder + 1), r);
+    coding->scratch = dw_group_memory_take(&settings->allocator, coding->scratch_bytes);
+    if (!coding->scratch) return DW_ERR_NO_MEMORY;
+    dw_coder_kind end = settings->hops == 1 ? DW_ONE_SHOT_DECODER : DW_ALL_GATHER_DECODER;
+    for (dw_coder_kind kind = DW_REDUCE_SCATTER_ENCODER; kind <= end; kind++)
+        for (uint32_t r = 0; r < settings->ranks && status == DW_OK; r++)
+            if (!settings->keeps_state[dw_coder_is_of_result(kind)])
+                status = dw_coders_make(coding, &coding->common, kind, r);
+    for (int i = 0; i < 2 && status == DW_OK; i++) {
+        status = dw_encoder_create(&coding->round[i], &settings->rounding[i]);
+        if (status == DW_OK)
+            status = dw_decoder_create(&coding->rounded[i], &settings->rounding[i]);
     }
     return status;
 }
 
-static dw_status visit_needs(dw_group *group, dw_group_slot *slot, visit_need *visit)
+void dw_coding_close(dw_coding *coding)
 {
-    const dw_group_job *job = &slot->now.job;
+    dw_coders_destroy(coding, &coding->common);
+    for (int i = 0; i < 2; i++) {
+        dw_encoder_destroy(coding->round[i]);
+        dw_decoder_destroy(coding->rounded[i]);
+    }
+    dw_group_memory_give(&coding->settings->allocator, coding->scratch, coding->scratch_bytes);
+}
+
+/* Calls visit for each coder of its own that a job needs, until it returns another status than
+ * OK. */
+typedef dw_status visit_need(const dw_coding *coding, dw_coders *own, dw_coder_kind kind,
+                             uint32_t other);
+
+static dw_status visit_hop(const dw_coding *coding, dw_coders *own, const dw_group_job *job,
+                           dw_coder_kind encoder, visit_need *visit)
+{
+    const dw_settings *settings = coding->settings;
+    bool adds = dw_job_part(settings, job, dw_job_own_part(settings, job)).count > 0;
     dw_status status = DW_OK;
-    if (dw_job_reduces(job))
-        status = visit_hop(group, slot,
-                           dw_job_is_one_shot(group, job) ? DW_ONE_SHOT_ENCODER
-                                                          : DW_REDUCE_SCATTER_ENCODER,
-                           visit);
-    if (status == DW_OK && dw_job_gathers(group, job))
-        status = visit_hop(group, slot, DW_ALL_GATHER_ENCODER, visit);
+    if (!settings->keeps_state[dw_coder_is_of_result(encoder)]) return DW_OK;
+    for (uint32_t r = 0; r < settings->ranks && status == DW_OK; r++) {
+        bool has_part = dw_job_part(settings, job, r).count > 0;
+        bool sends = encoder == DW_REDUCE_SCATTER_ENCODER ? has_part : adds;
+        bool receives = encoder == DW_ALL_GATHER_ENCODER ? has_part : adds;
+        if (sends) status = visit(coding, own, encoder, r);
+        if (receives && status == DW_OK)
+            status = visit(coding, own, (dw_coder_kind)(encoder + 1), r);
+    }
     return status;
 }
 
-static dw_status is_there(dw_group *group, dw_group_slot *slot, dw_coder_kind kind, uint32_t other)
+static dw_status visit_needs(const dw_coding *coding, dw_coders *own, const dw_group_job *job,
+                             visit_need *visit)
 {
-    bool is = dw_coder_is_encoder(kind) ? dw_coders_encoder(group, slot, kind, other) != NULL
-                                        : dw_coders_decoder(group, slot, kind, other) != NULL;
+    dw_status status = DW_OK;
+    dw_coder_kind first =
+        dw_job_is_one_shot(coding->settings, job) ? DW_ONE_SHOT_ENCODER : DW_REDUCE_SCATTER_ENCODER;
+    if (dw_job_reduces(job)) status = visit_hop(coding, own, job, first, visit);
+    if (status == DW_OK && dw_job_gathers(coding->settings, job))
+        status = visit_hop(coding, own, job, DW_ALL_GATHER_ENCODER, visit);
+    return status;
+}
+
+static dw_status is_there(const dw_coding *coding, dw_coders *own, dw_coder_kind kind,
+                          uint32_t other)
+{
+    bool is = dw_coder_is_encoder(kind) ? dw_coders_encoder(coding, own, kind, other) != NULL
+                                        : dw_coders_decoder(coding, own, kind, other) != NULL;
     return is ? DW_OK : DW_PENDING;
 }
 
-dw_status dw_coders_prepare(dw_group *group, dw_group_slot *slot)
+bool dw_coders_are_ready(const dw_coding *coding, const dw_coders *own, const dw_group_job *job)
 {
-    if (visit_needs(group, slot, is_there) == DW_OK) return DW_OK;
-    dw_exclusive_begin(group);
-    dw_status status = visit_needs(group, slot, dw_coders_make_one);
-    dw_exclusive_end(group);
-    return status;
+    dw_coders seen = *own;
+    return visit_needs(coding, &seen, job, is_there) == DW_OK;
 }
 
-dw_status dw_coders_visit(dw_group *group, dw_group_slot *slot, dw_coder_visit *visit,
+dw_status dw_coders_prepare(const dw_coding *coding, dw_coders *own, const dw_group_job *job)
+{
+    return visit_needs(coding, own, job, dw_coders_make);
+}
+
+dw_status dw_coders_visit(const dw_coding *coding, const dw_coders *coders, dw_coder_visit *visit,
                           void *context)
 {
+    const dw_settings *settings = coding->settings;
     dw_status status = DW_OK;
-    const dw_coders *coders = slot ? &slot->coders : &group->coders;
     for (dw_coder_kind kind = DW_REDUCE_SCATTER_ENCODER; kind <= DW_ONE_SHOT_DECODER; kind++) {
         bool is_one = kind == DW_ALL_GATHER_ENCODER || kind == DW_ONE_SHOT_ENCODER;
-        for (uint32_t r = 0; r < (is_one ? 1 : group->ranks) && status == DW_OK; r++) {
-            uint32_t place = place_of(group, kind, r);
+        for (uint32_t r = 0; r < (is_one ? 1 : settings->ranks) && status == DW_OK; r++) {
+            uint32_t place = place_of(settings, kind, r);
             dw_coder found = {.kind = kind, .other = r};
             if (dw_coder_is_encoder(kind) && coders->encoders)
                 found.encoder = coders->encoders[place];
             if (!dw_coder_is_encoder(kind) && coders->decoders)
                 found.decoder = coders->decoders[place];
-            if (found.encoder || found.decoder) status = visit(context, slot, &found);
+            if (found.encoder || found.decoder) status = visit(context, &found);
         }
     }
     return status;
 }
 
-static bool is_one_shot(const dw_group *group, const dw_message *head)
+static bool is_one_shot(const dw_coding *coding, const dw_message *head)
 {
-    return group->hops == 1 && head->operation == DW_ALL_REDUCE;
+    return coding->settings->hops == 1 && head->operation == DW_ALL_REDUCE;
 }
 
-static dw_coder_kind encoder_kind(const dw_group *group, const dw_message *head)
+static dw_coder_kind encoder_kind(const dw_coding *coding, const dw_message *head)
 {
     if (head->flags & DW_MESSAGE_HOP2) return DW_ALL_GATHER_ENCODER;
-    return is_one_shot(group, head) ? DW_ONE_SHOT_ENCODER : DW_REDUCE_SCATTER_ENCODER;
+    return is_one_shot(coding, head) ? DW_ONE_SHOT_ENCODER : DW_REDUCE_SCATTER_ENCODER;
 }
 
-dw_encoder *dw_coders_encoder_of(const dw_group *group, const dw_group_slot *slot,
+dw_encoder *dw_coders_encoder_of(const dw_coding *coding, const dw_coders *own,
                                  const dw_message *head)
 {
-    return dw_coders_encoder(group, slot, encoder_kind(group, head), head->part);
+    return dw_coders_encoder(coding, own, encoder_kind(coding, head), head->part);
 }
 
 /* ---- Places ---------------------------------------------------------------------------------- */
 
-void dw_coders_agree(dw_group *group)
+void dw_coding_agree(dw_coding *coding, uint64_t nonce)
 {
-    uint64_t common = group->rank == 0 ? group->nonce : group->peers[0].nonce;
-    if (group->codec.incarnation) common = group->codec.incarnation;
-    group->places = dw_message_seed(common, group->codec.seed, 0);
+    const dw_config *codec = &coding->settings->codec;
+    uint64_t common = codec->incarnation ? codec->incarnation : nonce;
+    coding->places = dw_message_seed(common, codec->seed, 0);
 }
 
 /* Returns what encoders draw places from: the same number for a part on all ranks and hops, another
  * one at each visit. With scaling=unbiased each hop multiplies what it sends by how seldom it sends
  * it. That is right only if the hops draw apart, so 0 is returned then. */
-static uint64_t places_of(const dw_group *group, const dw_message *head)
+static uint64_t places_of(const dw_coding *coding, const dw_message *head)
 {
-    const dw_config *config = head->flags & DW_MESSAGE_HOP2 ? &group->result : &group->codec;
+    const dw_settings *settings = coding->settings;
+    const dw_config *config = head->flags & DW_MESSAGE_HOP2 ? &settings->result : &settings->codec;
     if (config->scaling == DW_SCALING_UNBIASED) return 0;
-    return dw_message_seed(group->places, head->visit, head->part) | 1;
+    return dw_message_seed(coding->places, head->visit, head->part) | 1;
 }
 
 /* ---- Frames ---------------------------------------------------------------------------------- */
 
-bool dw_coders_encode(dw_group *group, dw_group_slot *slot, const dw_message *head,
-                      const dw_tensor *x, dw_frame_room *frame)
+bool dw_coding_encode(dw_coding *coding, const dw_coders *own, const dw_message *head,
+                      const dw_tensor *x, bool bypass_caches, dw_frame_room *frame)
 {
-    dw_encoder *encoder = dw_coders_encoder_of(group, slot, head);
+    dw_encoder *encoder = dw_coders_encoder_of(coding, own, head);
     dw_key key = {.sample = head->slot, .slice = head->piece};
     int64_t begin_ns = dw_group_now_ns();
     dw_encode_options options = {.struct_size = sizeof options,
-                                 .places = places_of(group, head),
-                                 .bypass_caches = slot->now.is_large};
+                                 .places = places_of(coding, head),
+                                 .bypass_caches = bypass_caches};
     dw_status status =
         dw_encode_with(encoder, &key, x, &options, frame->at, frame->cap, &frame->len);
-    group->count.codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
-    group->count.raw_bytes += (uint64_t)x->t * x->c * dw_dtype_bytes(x->dtype);
-    group->count.encoded_bytes += frame->len;
-    if (status == DW_OK) return dw_rollback_keep(group, slot, head, frame);
-    dw_group_fail(group, status, group->rank, "slot %llu: rank %u cannot encode it: %.120s",
-                  (unsigned long long)head->slot, group->rank, dw_encoder_why(encoder));
+    coding->count->codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
+    coding->count->raw_bytes += (uint64_t)x->t * x->c * dw_dtype_bytes(x->dtype);
+    coding->count->encoded_bytes += frame->len;
+    if (status == DW_OK) return true;
+    dw_failure_set(coding->failure, status, coding->settings->rank,
+                   "slot %llu: rank %u cannot encode it: %.120s", (unsigned long long)head->slot,
+                   coding->settings->rank, dw_encoder_why(encoder));
     return false;
 }
 
-bool dw_coders_decode(dw_group *group, const dw_group_slot *slot, const dw_message *head,
+bool dw_coding_decode(dw_coding *coding, const dw_coders *own, const dw_message *head,
                       uint32_t from, const void *frame, size_t len, const dw_tensor *y,
                       const dw_decode_options *options)
 {
-    dw_coder_kind kind = (dw_coder_kind)(encoder_kind(group, head) + 1);
-    dw_decoder *decoder = y ? dw_coders_decoder(group, slot, kind, from) : NULL;
+    dw_coder_kind kind = (dw_coder_kind)(encoder_kind(coding, head) + 1);
+    dw_decoder *decoder = y ? dw_coders_decoder(coding, own, kind, from) : NULL;
     dw_status status = len == 0 ? DW_OK : DW_ERR_FORMAT;
     dw_counters before = {.struct_size = sizeof before}, after = before;
     bool is_result = kind != DW_REDUCE_SCATTER_DECODER && y;
     if (is_result) dw_decoder_counters(decoder, &before);
     int64_t begin_ns = dw_group_now_ns();
     if (y) status = dw_decode_with(decoder, frame, len, y, options, NULL, 0, NULL);
-    group->count.codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
+    coding->count->codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
     if (is_result) dw_decoder_counters(decoder, &after);
-    group->count.poisoned += after.poisoned_groups - before.poisoned_groups;
+    coding->count->poisoned += after.poisoned_groups - before.poisoned_groups;
     if (status == DW_OK) return true;
-    dw_group_fail(group, status, from,
-                  "slot %llu: piece %u of rank %u's %s cannot be decoded: %.100s",
-                  (unsigned long long)head->slot, head->piece, from,
-                  head->flags & DW_MESSAGE_HOP2 ? "result" : "contribution",
-                  y ? dw_decoder_why(decoder) : "it should be empty");
+    dw_failure_set(coding->failure, status, from,
+                   "slot %llu: piece %u of rank %u's %s cannot be decoded: %.100s",
+                   (unsigned long long)head->slot, head->piece, from,
+                   head->flags & DW_MESSAGE_HOP2 ? "result" : "contribution",
+                   y ? dw_decoder_why(decoder) : "it should be empty");
     return false;
 }
 
-size_t dw_coders_bound(dw_group *group, const dw_config *config, dw_dtype dtype, uint64_t count)
+size_t dw_coding_bound(dw_coding *coding, const dw_config *config, dw_dtype dtype, uint64_t count)
 {
     if (count == 0) return 0;
     dw_tensor x = dw_flat_view(NULL, dtype, count);
-    for (uint32_t i = 0; i < DW_GROUP_BOUNDS; i++) {
-        const dw_group_bound *known = &group->bounds[i];
+    for (uint32_t i = 0; i < DW_FRAME_BOUNDS; i++) {
+        const dw_known_bound *known = &coding->bounds[i];
         if (known->config == config && known->dtype == dtype && known->t == x.t && known->c == x.c)
             return known->bytes;
     }
     size_t bytes = dw_frame_bound(config, &x);
-    group->bounds[group->next_bound++ % DW_GROUP_BOUNDS] =
-        (dw_group_bound){.config = config, .dtype = dtype, .t = x.t, .c = x.c, .bytes = bytes};
+    coding->bounds[coding->next_bound++ % DW_FRAME_BOUNDS] =
+        (dw_known_bound){.config = config, .dtype = dtype, .t = x.t, .c = x.c, .bytes = bytes};
     return bytes;
 }
 
 /* Not those with state, which would have to be decoded, and not those whose bytes are coded once
  * more. */
-bool dw_coders_can_check(const dw_config *config)
+bool dw_coding_can_check(const dw_config *config)
 {
     bool is_plain = config->codec == DW_CODEC_DIRECT || config->codec == DW_CODEC_MX ||
                     config->codec == DW_CODEC_RAW || config->codec == DW_CODEC_BLOCKS;
     return is_plain && config->entropy <= DW_ENTROPY_NONE;
+}
+
+dw_status dw_coding_round(dw_coding *coding, const dw_tensor *x, const dw_tensor *y)
+{
+    bool is_bf16 = y->dtype == DW_BF16;
+    dw_key key = {.sample = 0};
+    size_t len;
+    dw_status status =
+        dw_encode(coding->round[is_bf16], &key, x, coding->scratch, coding->scratch_bytes, &len);
+    if (status != DW_OK) return status;
+    return dw_decode(coding->rounded[is_bf16], coding->scratch, len, y, NULL, 0, NULL);
 }

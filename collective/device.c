@@ -4,27 +4,32 @@
  *
  * Results are copied on a stream of the group's own, because the caller's stream may have work by
  * then that was enqueued after the operation: the group's step would wait for it. */
-#include "group.h"
+#include "exchange.h"
 
 #include "deltawire/cuda.h"
 
-dw_status dw_device_adopt(dw_group *group, dw_cuda *cuda, dw_why *why)
+void dw_device_begin(dw_device *device)
 {
-    pthread_mutex_lock(&group->lock);
-    dw_cuda *adopted = group->cuda;
-    pthread_mutex_unlock(&group->lock);
+    pthread_mutex_init(&device->lock, NULL);
+}
+
+dw_status dw_device_adopt(dw_device *device, dw_cuda *cuda, dw_why *why)
+{
+    pthread_mutex_lock(&device->lock);
+    dw_cuda *adopted = device->cuda;
+    pthread_mutex_unlock(&device->lock);
     if (!adopted) {
         void *stream;
         dw_status status = dw_cuda_stream_create(cuda, &stream, why);
         if (status != DW_OK) return status;
-        pthread_mutex_lock(&group->lock);
-        if (!group->cuda) { /* no other thread was faster */
-            group->cuda = cuda;
-            group->stream = stream;
+        pthread_mutex_lock(&device->lock);
+        if (!device->cuda) { /* no other thread was faster */
+            device->cuda = cuda;
+            device->stream = stream;
             stream = NULL;
         }
-        adopted = group->cuda;
-        pthread_mutex_unlock(&group->lock);
+        adopted = device->cuda;
+        pthread_mutex_unlock(&device->lock);
         dw_cuda_stream_destroy(cuda, stream);
     }
     if (adopted == cuda) return DW_OK;
@@ -42,18 +47,20 @@ dw_status dw_device_fetch(dw_group_slot *slot, dw_why *why)
     return status;
 }
 
-void dw_device_store(dw_group *group, const dw_group_slot *slot, const void *from, size_t bytes)
+void dw_device_store(dw_exchange *exchange, const dw_group_slot *slot, const void *from,
+                     size_t bytes)
 {
     const dw_group_job *job = &slot->now.job;
     dw_why why;
-    dw_status status = dw_cuda_copy(job->cuda, job->y, from, bytes, group->stream, &why);
+    dw_status status = dw_cuda_copy(job->cuda, job->y, from, bytes, exchange->device.stream, &why);
     if (status == DW_OK) return;
-    dw_group_fail(group, status, group->rank,
-                  "slot %llu: rank %u cannot copy the result to its GPU: %.120s",
-                  (unsigned long long)slot->number, group->rank, why.text);
+    dw_failure_set(&exchange->failure, status, exchange->settings.rank,
+                   "slot %llu: rank %u cannot copy the result to its GPU: %.120s",
+                   (unsigned long long)slot->number, exchange->settings.rank, why.text);
 }
 
-void dw_device_end(dw_group *group)
+void dw_device_end(dw_device *device)
 {
-    if (group->cuda) dw_cuda_stream_destroy(group->cuda, group->stream);
+    if (device->cuda) dw_cuda_stream_destroy(device->cuda, device->stream);
+    pthread_mutex_destroy(&device->lock);
 }

@@ -3,11 +3,11 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "group.h"
+#include "handshake.h"
+#include "memory.h"
 
 enum {
     DEFAULT_TIMEOUT_MS = 60000,
@@ -111,30 +111,31 @@ static size_t larger(size_t a, size_t b)
 }
 
 /* Returns the longest frame of a piece of so many floats. */
-static size_t bound_of(const dw_group *group, const dw_config *config, uint64_t count)
+static size_t bound_of(const dw_settings *settings, const dw_config *config, uint64_t count)
 {
     dw_tensor x = dw_flat_view(NULL, DW_F32, count);
-    x.data = (void *)(uintptr_t)group; /* only the shape is read, but a pointer is wanted */
+    x.data = (void *)(uintptr_t)settings; /* only the shape is read, but a pointer is wanted */
     return dw_frame_bound(config, &x);
 }
 
 /* Room for a frame of any piece that the progress owner encodes for itself. */
-static size_t scratch_for(const dw_group *group)
+static size_t scratch_for(const dw_settings *settings)
 {
-    const dw_config *const configs[] = {&group->codec, &group->result, &group->rounding[0]};
+    const dw_config *const configs[] = {&settings->codec, &settings->result,
+                                        &settings->rounding[0]};
     size_t cap = 0;
     for (int i = 0; i < 3; i++) {
-        cap = larger(cap, bound_of(group, configs[i], group->longest_piece));
-        cap = larger(cap, bound_of(group, configs[i], group->longest_piece - 1));
+        cap = larger(cap, bound_of(settings, configs[i], settings->longest_piece));
+        cap = larger(cap, bound_of(settings, configs[i], settings->longest_piece - 1));
     }
     return cap + DW_GROUP_TILE;
 }
 
 /* Returns the shortest piece whose frames are so long that a message costs little beside them. */
-static uint32_t shortest_for(const dw_group *group)
+static uint32_t shortest_for(const dw_settings *settings)
 {
-    size_t frame = larger(1, bound_of(group, &group->codec, DEFAULT_PIECE));
-    size_t result = larger(1, bound_of(group, &group->result, DEFAULT_PIECE));
+    size_t frame = larger(1, bound_of(settings, &settings->codec, DEFAULT_PIECE));
+    size_t result = larger(1, bound_of(settings, &settings->result, DEFAULT_PIECE));
     if (result < frame) frame = result;
     uint64_t tiles = (uint64_t)WORTHWHILE_FRAME * DEFAULT_PIECE / DW_GROUP_TILE / frame + 1;
     return tiles * DW_GROUP_TILE < DEFAULT_PIECE ? (uint32_t)(tiles * DW_GROUP_TILE)
@@ -145,30 +146,60 @@ static uint32_t shortest_for(const dw_group *group)
 
 static void free_group(dw_group *group)
 {
-    for (uint32_t r = 0; group->peers && r < group->ranks; r++)
-        dw_peer_free_copies(&group->peers[r]);
-    dw_received *received;
-    while ((received = dw_received_pop(&group->inbox)) != NULL) dw_received_give(group, received);
-    dw_slot_free_all(group);
+    dw_exchange *exchange = &group->exchange;
+    dw_allocator allocator = exchange->settings.allocator;
+    uint32_t ranks = exchange->peers ? exchange->settings.ranks : 0;
+    for (uint32_t r = 0; r < ranks; r++) dw_peer_free(&exchange->peers[r]);
+    dw_received_list *const lists[] = {&group->inbox.list, &group->progress.left};
+    for (int i = 0; i < 2; i++)
+        for (dw_received *received; (received = dw_received_pop(lists[i])) != NULL;)
+            dw_received_give(&exchange->pool, received);
+    dw_slot_free_all(&group->slots, &exchange->coding, &exchange->pool);
     /* After all messages were given back, because some lie in memory of the links. */
-    for (uint32_t r = 0; group->peers && group->owns_links && r < group->ranks; r++)
-        dw_link_close(group->peers[r].link);
-    dw_device_end(group);
-    dw_coders_destroy(group, &group->coders);
-    for (int i = 0; i < 2; i++) {
-        dw_encoder_destroy(group->round[i]);
-        dw_decoder_destroy(group->rounded[i]);
-    }
-    dw_received_free_all(group);
-    dw_allocator allocator = group->allocator;
-    dw_group_memory_give(&allocator, group->peers, group->ranks * sizeof *group->peers);
-    dw_group_memory_give(&allocator, group->scratch, group->scratch_bytes);
-    pthread_cond_destroy(&group->finished);
-    pthread_cond_destroy(&group->caller_work);
-    if (group->bell >= 0) close(group->bell);
-    pthread_cond_destroy(&group->work);
+    for (uint32_t r = 0; group->owns_links && r < ranks; r++)
+        dw_link_close(exchange->peers[r].link);
+    dw_device_end(&exchange->device);
+    dw_coding_close(&exchange->coding);
+    dw_received_free_all(&exchange->pool);
+    dw_group_memory_give(&allocator, exchange->peers, ranks * sizeof *exchange->peers);
+    dw_progress_owner_close(&group->owner);
     pthread_mutex_destroy(&group->lock);
     dw_group_memory_give(&allocator, group, sizeof *group);
+}
+
+static void take_numbers(dw_settings *settings, const dw_group_config *config)
+{
+    settings->owner = getpid();
+    settings->id = config->id;
+    settings->rank = config->rank;
+    settings->ranks = config->ranks;
+    settings->hops = config->hops ? config->hops : 2;
+    settings->verifies = config->verify != 0;
+    settings->thresholds = dw_group_all_thresholds;
+    settings->piece = config->piece;
+    settings->longest_piece = config->piece ? config->piece : DEFAULT_PIECE;
+    settings->timeout_ms = config->timeout_ms ? config->timeout_ms : DEFAULT_TIMEOUT_MS;
+    settings->open_timeout_ms =
+        config->open_timeout_ms ? config->open_timeout_ms : DEFAULT_TIMEOUT_MS;
+    settings->max_early_bytes =
+        config->max_early_bytes ? config->max_early_bytes : DEFAULT_EARLY_BYTES;
+    settings->nonce = dw_group_random();
+}
+
+static void make_peers(dw_group *group)
+{
+    dw_exchange *exchange = &group->exchange;
+    const dw_settings *settings = &exchange->settings;
+    exchange->peers =
+        dw_group_memory_zeroed(&settings->allocator, settings->ranks * sizeof *exchange->peers);
+    for (uint32_t r = 0; exchange->peers && r < settings->ranks; r++)
+        exchange->peers[r] = (dw_peer){.settings = settings,
+                                       .pool = &exchange->pool,
+                                       .failure = &exchange->failure,
+                                       .count = &exchange->count,
+                                       .rank = r,
+                                       .waits_for = UINT32_MAX,
+                                       .group = group};
 }
 
 static dw_group *make_group(const dw_group_config *config)
@@ -176,82 +207,57 @@ static dw_group *make_group(const dw_group_config *config)
     dw_allocator allocator = dw_group_allocator(&config->allocator);
     dw_group *group = dw_group_memory_zeroed(&allocator, sizeof *group);
     if (!group) return NULL;
-    group->owner = getpid();
-    group->allocator = allocator;
-    group->id = config->id;
-    group->rank = config->rank;
-    group->ranks = config->ranks;
-    group->hops = config->hops ? config->hops : 2;
-    group->verifies = config->verify != 0;
-    group->thresholds = dw_group_all_thresholds;
-    group->piece = config->piece;
-    group->longest_piece = config->piece ? config->piece : DEFAULT_PIECE;
-    group->timeout_ms = config->timeout_ms ? config->timeout_ms : DEFAULT_TIMEOUT_MS;
-    group->open_timeout_ms = config->open_timeout_ms ? config->open_timeout_ms : DEFAULT_TIMEOUT_MS;
-    group->max_early_bytes =
-        config->max_early_bytes ? config->max_early_bytes : DEFAULT_EARLY_BYTES;
-    group->failed_rank = -1;
-    group->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    /* With these attributes none of them can fail on Linux. */
+    dw_exchange *exchange = &group->exchange;
+    dw_settings *settings = &exchange->settings;
+    settings->allocator = allocator;
+    take_numbers(settings, config);
+    exchange->coding.settings = settings;
+    exchange->coding.failure = &exchange->failure;
+    exchange->coding.count = &exchange->count;
+    dw_received_open(&exchange->pool, &allocator, settings->thresholds.held_from);
+    dw_device_begin(&exchange->device);
     pthread_mutex_init(&group->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&group->work, &monotonic);
-    pthread_cond_init(&group->caller_work, &monotonic);
-    pthread_cond_init(&group->finished, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    group->peers = dw_group_memory_zeroed(&allocator, config->ranks * sizeof *group->peers);
-    if (group->peers) return group;
-    group->ranks = 0;
+    dw_progress_owner_open(&group->owner);
+    make_peers(group);
+    if (exchange->peers) return group;
     free_group(group);
     return NULL;
 }
 
-static dw_status take_configs(dw_group *group, const dw_group_config *config, dw_why *why)
+static dw_status take_configs(dw_exchange *exchange, const dw_group_config *config, dw_why *why)
 {
-    dw_status status = take_codec(&group->codec, config->codec, "contributions", group->id, why);
+    dw_settings *settings = &exchange->settings;
+    dw_status status =
+        take_codec(&settings->codec, config->codec, "contributions", settings->id, why);
     if (status == DW_OK)
-        status = take_codec(&group->result, config->result ? config->result : config->codec,
-                            "results", group->id, why);
+        status = take_codec(&settings->result, config->result ? config->result : config->codec,
+                            "results", settings->id, why);
     if (status != DW_OK) return status;
-    group->keeps_state[0] = keeps_state(&group->codec);
-    group->keeps_state[1] = keeps_state(&group->result);
-    dw_config_parse(&group->rounding[0], "raw:f16,replies=never", NULL);
-    dw_config_parse(&group->rounding[1], "raw:bf16,replies=never", NULL);
-    group->scratch_bytes = scratch_for(group);
-    group->shortest_piece = shortest_for(group);
-    group->scratch = dw_group_memory_take(&group->allocator, group->scratch_bytes);
-    if (!group->scratch) group->scratch_bytes = 0;
-    status = group->scratch ? dw_coders_make(group) : DW_ERR_NO_MEMORY;
-    for (int i = 0; i < 2 && status == DW_OK; i++) {
-        status = dw_encoder_create(&group->round[i], &group->rounding[i]);
-        if (status == DW_OK) status = dw_decoder_create(&group->rounded[i], &group->rounding[i]);
-    }
+    settings->keeps_state[0] = keeps_state(&settings->codec);
+    settings->keeps_state[1] = keeps_state(&settings->result);
+    dw_config_parse(&settings->rounding[0], "raw:f16,replies=never", NULL);
+    dw_config_parse(&settings->rounding[1], "raw:bf16,replies=never", NULL);
+    settings->shortest_piece = shortest_for(settings);
+    exchange->coding.scratch_bytes = scratch_for(settings);
+    status = dw_coding_open(&exchange->coding);
     if (status == DW_OK) return DW_OK;
-    return dw_group_say(why, status, "group %u: no memory", group->id);
+    return dw_group_say(why, status, "group %u: no memory", settings->id);
 }
 
 /* ---- Links ----------------------------------------------------------------------------------- */
 
-uint64_t dw_group_random(void)
+/* All links that have no limit of their own, and the hellos, share one: the time until which the
+ * group opens. */
+static int64_t open_by_ns(const dw_settings *settings)
 {
-    uint64_t number = 0;
-    /* Early after boot there may be no random numbers yet. A nonce must only be new. */
-    if (getrandom(&number, sizeof number, GRND_NONBLOCK) != sizeof number)
-        number = (uint64_t)dw_group_now_ns() ^ (uint64_t)getpid() << 40;
-    return number | 1;
-}
-
-/* All links that have no limit of their own, and the hellos, share one. */
-static void begin_to_open(dw_group *group)
-{
-    group->open_by_ns = dw_group_now_ns() + (int64_t)group->open_timeout_ms * DW_NS_IN_MS;
+    return dw_group_now_ns() + (int64_t)settings->open_timeout_ms * DW_NS_IN_MS;
 }
 
 /* All ranks open their links in the order of the ranks, so nobody waits in a circle. */
-static dw_status open_link(dw_group *group, const dw_group_config *config, uint32_t r, dw_why *why)
+static dw_status open_link(dw_peer *peer, const dw_group_config *config, int64_t *by_ns,
+                           dw_why *why)
 {
+    const dw_settings *settings = peer->settings;
     dw_link_options options = {.struct_size = sizeof options};
     dw_status status = DW_OK;
     if (config->link_options)
@@ -259,43 +265,37 @@ static dw_status open_link(dw_group *group, const dw_group_config *config, uint3
                                      "dw_link_options", why);
     if (status != DW_OK) return status;
     options.struct_size = sizeof options;
-    options.role = group->rank < r ? DW_LINK_LISTEN : DW_LINK_CONNECT;
+    options.role = settings->rank < peer->rank ? DW_LINK_LISTEN : DW_LINK_CONNECT;
     bool has_own_limit = options.open_timeout_ms != 0;
-    int64_t left_ms = (group->open_by_ns - dw_group_now_ns()) / DW_NS_IN_MS;
+    int64_t left_ms = (*by_ns - dw_group_now_ns()) / DW_NS_IN_MS;
     if (!has_own_limit) options.open_timeout_ms = left_ms > 1 ? (uint32_t)left_ms : 1;
     dw_why link_why;
-    status = dw_link_open(&group->peers[r].link, config->uris[r], &options, &link_why);
-    if (has_own_limit) begin_to_open(group);
+    status = dw_link_open(&peer->link, config->uris[peer->rank], &options, &link_why);
+    if (has_own_limit) *by_ns = open_by_ns(settings);
     if (status == DW_OK) return DW_OK;
-    return dw_group_say(why, status, "group %u, link to rank %u: %.180s", group->id, r,
+    return dw_group_say(why, status, "group %u, link to rank %u: %.180s", settings->id, peer->rank,
                         link_why.text);
 }
 
-static dw_status take_links(dw_group *group, const dw_group_config *config, dw_why *why)
+static dw_status take_links(dw_group *group, const dw_group_config *config, int64_t *by_ns,
+                            dw_why *why)
 {
-    group->nonce = dw_group_random();
+    const dw_settings *settings = &group->exchange.settings;
     group->owns_links = config->uris != NULL;
-    begin_to_open(group);
-    for (uint32_t r = 0; r < group->ranks; r++) {
-        dw_peer *peer = &group->peers[r];
-        peer->group = group;
-        peer->rank = r;
-        peer->waits_for = UINT32_MAX;
-        if (r == group->rank) continue;
-        dw_status status = DW_ERR_ARGUMENT; /* cannot stay: one of the two was checked to be there
-                                             */
-        if (config->links) {
+    for (uint32_t r = 0; r < settings->ranks; r++) {
+        dw_peer *peer = &group->exchange.peers[r];
+        if (r == settings->rank) continue;
+        dw_status status = DW_OK;
+        if (config->uris)
+            status = open_link(peer, config, by_ns, why);
+        else
             peer->link = config->links[r];
-            status = DW_OK;
-        } else if (config->uris) {
-            status = open_link(group, config, r, why);
-        }
         if (status != DW_OK) return status;
         dw_link_counters counters = {.struct_size = sizeof counters};
         if (dw_link_count(peer->link, &counters) != DW_OK)
             return dw_group_say(why, DW_ERR_ARGUMENT,
                                 "group %u: the link to rank %u belongs to another process",
-                                group->id, r);
+                                settings->id, r);
         peer->retry_ms = (uint32_t)counters.retry_ms;
     }
     return DW_OK;
@@ -303,15 +303,16 @@ static dw_status take_links(dw_group *group, const dw_group_config *config, dw_w
 
 static dw_status set_handlers(dw_group *group, dw_why *why)
 {
-    for (uint32_t r = 0; r < group->ranks; r++) {
-        dw_peer *peer = &group->peers[r];
+    for (uint32_t r = 0; r < group->exchange.settings.ranks; r++) {
+        dw_peer *peer = &group->exchange.peers[r];
         if (!peer->link) continue;
         dw_status status =
-            dw_link_handle(peer->link, group->id << 8 | DW_PEER_MESSAGES, dw_peer_take, peer);
+            dw_link_handle(peer->link, group->exchange.settings.id << 8 | DW_PEER_MESSAGES,
+                           dw_group_inbox_take, peer);
         peer->has_handler = status == DW_OK;
         if (status == DW_ERR_ARGUMENT || status == DW_ERR_NO_MEMORY)
             return dw_group_say(why, status, "group %u: the link to rank %u takes no handler: %s",
-                                group->id, r, dw_status_string(status));
+                                group->exchange.settings.id, r, dw_status_string(status));
         /* Any other error is that of the link, which the progress owner will find. */
     }
     return DW_OK;
@@ -319,10 +320,11 @@ static dw_status set_handlers(dw_group *group, dw_why *why)
 
 static void remove_handlers(dw_group *group)
 {
-    for (uint32_t r = 0; r < group->ranks; r++) {
-        dw_peer *peer = &group->peers[r];
+    for (uint32_t r = 0; r < group->exchange.settings.ranks; r++) {
+        dw_peer *peer = &group->exchange.peers[r];
         if (peer->has_handler)
-            dw_link_handle(peer->link, group->id << 8 | DW_PEER_MESSAGES, NULL, NULL);
+            dw_link_handle(peer->link, group->exchange.settings.id << 8 | DW_PEER_MESSAGES, NULL,
+                           NULL);
         peer->has_handler = false;
     }
 }
@@ -338,7 +340,13 @@ static dw_status start_thread(dw_group *group, dw_why *why)
     group->has_thread = !failed;
     if (!failed) return DW_OK;
     return dw_group_say(why, DW_ERR_NO_MEMORY, "group %u: the system cannot create a thread",
-                        group->id);
+                        group->exchange.settings.id);
+}
+
+static uint64_t nonce_of_rank_0(const dw_exchange *exchange)
+{
+    const dw_settings *settings = &exchange->settings;
+    return settings->rank == 0 ? settings->nonce : exchange->peers[0].session.nonce;
 }
 
 /* ---- The public side ------------------------------------------------------------------------- */
@@ -358,14 +366,18 @@ dw_status dw_group_open(dw_group **group, const dw_group_config *given, dw_why *
     if (status != DW_OK) return status;
     dw_group *made = make_group(&config);
     if (!made) return dw_group_say(why, DW_ERR_NO_MEMORY, "group %u: no memory", config.id);
-    status = made->bell >= 0
-                 ? take_configs(made, &config, why)
+    dw_exchange *exchange = &made->exchange;
+    status = made->owner.bell >= 0
+                 ? take_configs(exchange, &config, why)
                  : dw_group_say(why, DW_ERR_IO, "group %u: the system cannot make an eventfd: %s",
                                 config.id, strerror(errno));
-    if (status == DW_OK) status = take_links(made, &config, why);
-    if (status == DW_OK) status = dw_handshake_run(made, why);
+    int64_t by_ns = open_by_ns(&exchange->settings);
+    if (status == DW_OK) status = take_links(made, &config, &by_ns, why);
+    if (status == DW_OK)
+        status = dw_handshake_run(&exchange->settings, exchange->peers, by_ns, why);
+    if (status == DW_OK) dw_coding_agree(&exchange->coding, nonce_of_rank_0(exchange));
     if (status == DW_OK) status = set_handlers(made, why);
-    if (status == DW_OK && made->ranks > 1) status = start_thread(made, why);
+    if (status == DW_OK && config.ranks > 1) status = start_thread(made, why);
     if (status != DW_OK) {
         remove_handlers(made);
         free_group(made);
@@ -382,7 +394,7 @@ void dw_group_close(dw_group *group)
     if (group->has_thread) {
         pthread_mutex_lock(&group->lock);
         group->is_closing = true;
-        pthread_cond_signal(&group->work);
+        pthread_cond_signal(&group->owner.work);
         pthread_mutex_unlock(&group->lock);
         pthread_join(group->thread, NULL);
     }

@@ -1,72 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0
  * peer.c - a link to a rank: messages are sent with numbers and digests, and are passed on in the
  * order of their numbers. */
+#include "peer.h"
+
 #include <string.h>
 
-#include "group.h"
+#include "clock.h"
 
 static uint32_t tag_of(const dw_peer *peer, uint32_t which)
 {
-    return peer->group->id << 8 | which;
+    return peer->settings->id << 8 | which;
 }
 
-/* ---- Arriving -------------------------------------------------------------------------------- */
-
-static void put_in_inbox(dw_peer *peer, const void *data, size_t len)
-{
-    dw_group *group = peer->group;
-    dw_received *received = dw_received_hold(group, peer->link, data, len);
-    pthread_mutex_lock(&group->lock);
-    if (received) {
-        received->from = peer->rank;
-        group->inbox_bytes += len + DW_RECEIVED_HEAD;
-        dw_received_append(&group->inbox, received);
-    }
-    if (!received) peer->damage = DW_ERR_NO_MEMORY;
-    if (group->inbox_bytes > group->max_early_bytes + DW_PEER_REORDER_BYTES)
-        peer->damage = DW_ERR_LIMIT;
-    group->is_damaged |= peer->damage != DW_OK;
-    dw_progress_unlock_and_wake(group);
-}
-
-void dw_peer_take(void *context, const void *data, size_t len)
-{
-    dw_peer *peer = context;
-    /* Nothing more is taken until the progress owner has seen that memory or a limit was exceeded.
-     */
-    pthread_mutex_lock(&peer->group->lock);
-    bool is_damaged = peer->damage != DW_OK;
-    pthread_mutex_unlock(&peer->group->lock);
-    if (!is_damaged) put_in_inbox(peer, data, len);
-}
+/* ---- Receiving ------------------------------------------------------------------------------- */
 
 /* Passes a numbered message on. */
-static void deliver(dw_peer *peer, dw_received *received)
+static void deliver(dw_peer *peer, dw_received *received, dw_received_list *ready)
 {
-    dw_group *group = peer->group;
     peer->expected++;
-    if (received->head.kind == DW_MESSAGE_CLOSE) {
-        peer->is_closed = true;
-        dw_received_give(group, received);
-    } else if (group->status != DW_OK || group->has_closed) {
-        dw_received_give(group, received);
-    } else {
-        dw_operation_take(group, received);
+    if (received->head.kind == DW_MESSAGE_DATA) {
+        dw_received_append(ready, received);
+        return;
     }
+    peer->is_closed = true;
+    dw_received_give(peer->pool, received);
 }
 
-static void sort_numbered(dw_peer *peer, dw_received *received)
+static void sort_numbered(dw_peer *peer, dw_received *received, dw_received_list *ready)
 {
-    dw_group *group = peer->group;
     uint64_t number = received->head.number;
     peer->owes_ack = peer->retry_ms > 0;
     if (number == peer->expected) {
-        deliver(peer, received);
+        deliver(peer, received, ready);
         dw_received **at;
         while (*(at = &peer->reorder[peer->expected % DW_PEER_WINDOW])) {
             received = *at;
             *at = NULL;
-            deliver(peer, received);
+            deliver(peer, received, ready);
         }
         return;
     }
@@ -76,77 +46,65 @@ static void sort_numbered(dw_peer *peer, dw_received *received)
         *at = received;
         return;
     }
-    dw_received_give(group, received); /* a duplicate, or too far ahead to be kept */
+    dw_received_give(peer->pool, received); /* a duplicate, or too far ahead to be kept */
     if (peer->retry_ms == 0)
-        dw_group_fail(group, DW_ERR_PROTOCOL, peer->rank,
-                      "rank %u sent message %llu where %llu was due; does something else use the "
-                      "tags of group %u?",
-                      peer->rank, (unsigned long long)number, (unsigned long long)peer->expected,
-                      group->id);
+        dw_failure_set(peer->failure, DW_ERR_PROTOCOL, peer->rank,
+                       "rank %u sent message %llu where %llu was due; does something else use the "
+                       "tags of group %u?",
+                       peer->rank, (unsigned long long)number, (unsigned long long)peer->expected,
+                       peer->settings->id);
 }
 
 /* A message that has no valid digest: damaged, from an earlier group, or a hello, which has no
  * session. */
-static void sort_strange(dw_peer *peer, dw_received *received)
+static void sort_strange(dw_peer *peer, dw_received *received, dw_received_list *ready)
 {
-    dw_group *group = peer->group;
     bool is_hello =
         dw_message_read(received->bytes, received->len, 0, true, &received->head) &&
         (received->head.kind == DW_MESSAGE_HELLO || received->head.kind == DW_MESSAGE_REFUSE);
     if (is_hello) {
-        dw_handshake_answer(peer, received);
-    } else if (peer->retry_ms > 0) {
-        peer->owes_ack = true; /* so that the sender learns what is missing */
-    } else {
-        dw_group_fail(group, DW_ERR_CORRUPT, peer->rank,
-                      "a message from rank %u arrived damaged, over a link that does not repair "
-                      "this",
-                      peer->rank);
-    }
-    dw_received_give(group, received);
-}
-
-/* The first error that this rank hears of is passed on to all ranks, also to the one that has sent
- * it. So only a rank that already knew of an error has to answer. */
-static void take_abort(dw_peer *peer, const dw_received *received)
-{
-    dw_group *group = peer->group;
-    bool answers = group->status != DW_OK && received->head.flags & DW_MESSAGE_ASKS;
-    peer->knows_failure = true;
-    dw_failure_take_abort(group, received);
-    if (answers && !group->has_closed) dw_failure_notify(group, peer, false);
-}
-
-void dw_peer_sort(dw_peer *peer, dw_received *received)
-{
-    dw_group *group = peer->group;
-    dw_message *head = &received->head;
-    if (!dw_message_read(received->bytes, received->len, peer->open_seed, peer->retry_ms > 0,
-                         head)) {
-        sort_strange(peer, received);
+        dw_received_append(ready, received);
         return;
     }
-    group->count.received_bytes += received->len;
+    if (peer->retry_ms > 0)
+        peer->owes_ack = true; /* so that the sender learns what is missing */
+    else
+        dw_failure_set(peer->failure, DW_ERR_CORRUPT, peer->rank,
+                       "a message from rank %u arrived damaged, over a link that does not repair "
+                       "this",
+                       peer->rank);
+    dw_received_give(peer->pool, received);
+}
+
+void dw_peer_sort(dw_peer *peer, dw_received *received, dw_received_list *ready)
+{
+    dw_message *head = &received->head;
+    if (!dw_message_read(received->bytes, received->len, peer->session.open_seed,
+                         peer->retry_ms > 0, head)) {
+        sort_strange(peer, received, ready);
+        return;
+    }
+    peer->count->received_bytes += received->len;
     switch (head->kind) {
     case DW_MESSAGE_DATA:
-    case DW_MESSAGE_CLOSE: sort_numbered(peer, received); return;
-    case DW_MESSAGE_ACK: dw_peer_acknowledge(peer, head); break;
+    case DW_MESSAGE_CLOSE: sort_numbered(peer, received, ready); return;
+    case DW_MESSAGE_ACK: dw_retransmission_acknowledge(peer, head); break;
     case DW_MESSAGE_PING: peer->waits_for = head->rank; break;
-    case DW_MESSAGE_ABORT: take_abort(peer, received); break;
+    case DW_MESSAGE_ABORT: dw_received_append(ready, received); return;
     default:
-        dw_group_fail(group, DW_ERR_PROTOCOL, peer->rank,
-                      "rank %u sent a message of an unknown kind; run the same release on all "
-                      "ranks",
-                      peer->rank);
+        dw_failure_set(peer->failure, DW_ERR_PROTOCOL, peer->rank,
+                       "rank %u sent a message of an unknown kind; run the same release on all "
+                       "ranks",
+                       peer->rank);
     }
-    dw_received_give(group, received);
+    dw_received_give(peer->pool, received);
 }
 
 /* ---- Sending --------------------------------------------------------------------------------- */
 
 static bool has_room(const dw_peer *peer)
 {
-    if (peer->retry_ms > 0 && !dw_peer_has_window(peer)) return false;
+    if (peer->retry_ms > 0 && !dw_retransmission_has_window(peer)) return false;
     dw_link_counters counters = {.struct_size = sizeof counters};
     dw_link_count(peer->link, &counters);
     return counters.unsent_bytes < DW_PEER_UNSENT_BYTES;
@@ -154,13 +112,12 @@ static bool has_room(const dw_peer *peer)
 
 dw_status dw_peer_begin(dw_peer *peer, size_t body_cap, unsigned char **body)
 {
-    dw_group *group = peer->group;
     if (peer->is_closed) {
-        dw_group_fail(group, DW_ERR_PEER, peer->rank,
-                      "rank %u closed its group before an operation had finished", peer->rank);
+        dw_failure_set(peer->failure, DW_ERR_PEER, peer->rank,
+                       "rank %u closed its group before an operation had finished", peer->rank);
         return DW_ERR_PEER;
     }
-    group->is_blocked = true;
+    peer->is_blocked = true;
     if (peer->lost != DW_OK) return DW_PENDING;
     void *room;
     dw_status status = DW_PENDING;
@@ -169,23 +126,22 @@ dw_status dw_peer_begin(dw_peer *peer, size_t body_cap, unsigned char **body)
                                     DW_MESSAGE_BYTES + body_cap, &room);
     if (status == DW_OK) {
         *body = (unsigned char *)room + DW_MESSAGE_BYTES;
-        group->is_blocked = false;
+        peer->is_blocked = false;
         peer->refused_ns = 0;
     } else if (status == DW_PENDING && peer->refused_ns == 0) {
         peer->refused_ns = dw_group_now_ns();
     }
     if (status == DW_OK || status == DW_PENDING) return status;
     if (status == DW_ERR_LIMIT || status == DW_ERR_NO_MEMORY) {
-        dw_group_fail(group, status, group->rank,
-                      status == DW_ERR_LIMIT
-                          ? "a message to rank %u is longer than max_message_bytes of its link; "
-                            "raise that, or make pieces shorter"
-                          : "no memory for a message to rank %u",
-                      peer->rank);
+        dw_failure_set(peer->failure, status, peer->settings->rank,
+                       status == DW_ERR_LIMIT
+                           ? "a message to rank %u is longer than max_message_bytes of its link; "
+                             "raise that, or make pieces shorter"
+                           : "no memory for a message to rank %u",
+                       peer->rank);
         return status;
     }
-    dw_peer_probe(peer);
-    return DW_PENDING;
+    return DW_PENDING; /* the link has failed, which the next probe finds */
 }
 
 dw_status dw_peer_end(dw_peer *peer, unsigned char *body, dw_message *head, size_t body_len)
@@ -194,15 +150,15 @@ dw_status dw_peer_end(dw_peer *peer, unsigned char *body, dw_message *head, size
     size_t len = DW_MESSAGE_BYTES + body_len;
     head->number = peer->next_number;
     head->body_len = body_len;
-    dw_message_seal(message, head, peer->seal_seed, peer->retry_ms > 0);
-    if (peer->retry_ms > 0 && dw_peer_keep(peer, head->number, message, len) != DW_OK) {
+    dw_message_seal(message, head, peer->session.seal_seed, peer->retry_ms > 0);
+    if (peer->retry_ms > 0 && dw_retransmission_keep(peer, head->number, message, len) != DW_OK) {
         dw_peer_drop(peer, body);
-        dw_group_fail(peer->group, DW_ERR_NO_MEMORY, peer->group->rank,
-                      "no memory for the copy of a message to rank %u", peer->rank);
+        dw_failure_set(peer->failure, DW_ERR_NO_MEMORY, peer->settings->rank,
+                       "no memory for the copy of a message to rank %u", peer->rank);
         return DW_ERR_NO_MEMORY;
     }
     peer->next_number++;
-    peer->group->count.sent_bytes += len;
+    peer->count->sent_bytes += len;
     /* An error is found by the next probe. */
     dw_link_send_end(peer->link, message, len);
     return DW_OK;
@@ -223,15 +179,26 @@ dw_status dw_peer_notify(dw_peer *peer, dw_message *head, const void *body, size
     if (body_len > 0) memcpy((unsigned char *)room + DW_MESSAGE_BYTES, body, body_len);
     head->body_len = body_len;
     bool has_session = head->kind != DW_MESSAGE_HELLO && head->kind != DW_MESSAGE_REFUSE;
-    dw_message_seal(room, head, has_session ? peer->seal_seed : 0,
+    dw_message_seal(room, head, has_session ? peer->session.seal_seed : 0,
                     !has_session || peer->retry_ms > 0);
-    peer->group->count.sent_bytes += DW_MESSAGE_BYTES + body_len;
+    peer->count->sent_bytes += DW_MESSAGE_BYTES + body_len;
     return dw_link_send_end(peer->link, room, DW_MESSAGE_BYTES + body_len);
+}
+
+void dw_peer_acknowledge(dw_peer *peer)
+{
+    if (!peer->owes_ack) return;
+    dw_message ack = {.kind = DW_MESSAGE_ACK, .number = peer->expected};
+    for (unsigned bit = 0; bit + 1 < DW_PEER_WINDOW; bit++) {
+        if (peer->reorder[(peer->expected + 1 + bit) % DW_PEER_WINDOW])
+            ack.slot |= UINT64_C(1) << bit;
+    }
+    if (dw_peer_notify(peer, &ack, NULL, 0) == DW_OK) peer->owes_ack = false;
 }
 
 /* ---- The end of a link ----------------------------------------------------------------------- */
 
-void dw_peer_probe(dw_peer *peer)
+void dw_peer_probe(dw_peer *peer, dw_received_list *left)
 {
     if (!peer->link || peer->lost != DW_OK) return;
     void *data;
@@ -240,22 +207,27 @@ void dw_peer_probe(dw_peer *peer)
     if (status == DW_OK) dw_link_release(peer->link, data); /* nobody sends this: ignored */
     if (status == DW_OK || status == DW_PENDING) return;
     peer->lost = status;
-    /* What had arrived before the link failed may contain the result, or that rank's goodbye. */
     uint32_t tag = tag_of(peer, DW_PEER_MESSAGES);
     dw_link_handle(peer->link, tag, NULL, NULL);
     peer->has_handler = false;
     while (dw_link_recv(peer->link, tag, 0, &data, &len) == DW_OK) {
-        put_in_inbox(peer, data, len);
+        dw_received *received = dw_received_hold(peer->pool, peer->link, data, len);
+        if (received) {
+            received->from = peer->rank;
+            dw_received_append(left, received);
+        } else {
+            dw_failure_set(peer->failure, DW_ERR_NO_MEMORY, peer->settings->rank,
+                           "no memory for a message from rank %u", peer->rank);
+        }
         dw_link_release(peer->link, data);
     }
 }
 
-void dw_peer_settle(dw_peer *peer)
+void dw_peer_free(dw_peer *peer)
 {
-    if (peer->lost == DW_OK || peer->is_lost) return;
-    peer->is_lost = true;
-    if (peer->is_closed) return;
-    const char *sentence = dw_link_why(peer->link);
-    dw_group_fail(peer->group, peer->lost, peer->rank, "rank %u is lost: %.150s", peer->rank,
-                  sentence[0] ? sentence : dw_status_string(peer->lost));
+    for (unsigned i = 0; i < DW_PEER_WINDOW; i++) {
+        dw_received_give(peer->pool, peer->reorder[i]);
+        peer->reorder[i] = NULL;
+    }
+    dw_retransmission_let_go(peer);
 }

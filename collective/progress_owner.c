@@ -9,16 +9,39 @@
  * either. */
 #include <fenv.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "group.h"
 
+void dw_progress_owner_open(dw_ownership *ownership)
+{
+    ownership->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    /* With these attributes none of them can fail on Linux. */
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&ownership->work, &monotonic);
+    pthread_cond_init(&ownership->caller_work, &monotonic);
+    pthread_cond_init(&ownership->finished, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+void dw_progress_owner_close(dw_ownership *ownership)
+{
+    pthread_cond_destroy(&ownership->finished);
+    pthread_cond_destroy(&ownership->caller_work);
+    pthread_cond_destroy(&ownership->work);
+    if (ownership->bell >= 0) close(ownership->bell);
+}
+
 void dw_progress_unlock_and_wake(dw_group *group)
 {
-    pthread_cond_t *bell = group->is_owned_by_caller ? &group->caller_work : &group->work;
-    /* A handler that the driver calls itself need not wake it. */
-    if (group->owner_serves && !pthread_equal(pthread_self(), group->owner_thread)) {
-        group->owner_serves = false;
-        eventfd_write(group->bell, 1);
+    pthread_cond_t *bell =
+        group->owner.is_owned_by_caller ? &group->owner.caller_work : &group->owner.work;
+    /* A handler that the caller calls itself need not wake it. */
+    if (group->owner.caller_serves && !pthread_equal(pthread_self(), group->owner.caller)) {
+        group->owner.caller_serves = false;
+        eventfd_write(group->owner.bell, 1);
     }
     pthread_mutex_unlock(&group->lock);
     pthread_cond_signal(bell); /* without the lock, which the woken thread needs at once */
@@ -28,18 +51,18 @@ void dw_progress_unlock_and_wake(dw_group *group)
  * held before and after. */
 static int64_t take_step(dw_group *group, int64_t *stepped_ns)
 {
-    group->is_stepping = true;
+    group->owner.is_stepping = true;
     int64_t sleep_ns = dw_progress_step(group, stepped_ns);
-    group->is_stepping = false;
-    if (group->exclusive_waiters > 0) pthread_cond_broadcast(&group->finished);
+    group->owner.is_stepping = false;
+    if (group->owner.exclusive_waiters > 0) pthread_cond_broadcast(&group->owner.finished);
     return sleep_ns;
 }
 
 static bool has_work(const dw_group *group)
 {
-    bool knows_closing = group->has_closed;
-    return group->inbox.head || group->started || group->is_damaged ||
-           group->is_closing != knows_closing || group->exclusive_waiters > 0;
+    bool knows_closing = group->progress.has_closed;
+    return group->inbox.list.head || group->started.first || group->inbox.is_damaged ||
+           group->is_closing != knows_closing || group->owner.exclusive_waiters > 0;
 }
 
 static void sleep_until_work(dw_group *group, pthread_cond_t *bell, int64_t until_ns)
@@ -48,7 +71,7 @@ static void sleep_until_work(dw_group *group, pthread_cond_t *bell, int64_t unti
                              .tv_nsec = (long)(until_ns % 1000000000)};
     while (!has_work(group)) {
         if (pthread_cond_timedwait(bell, &group->lock, &until) != 0) return;
-        if (group->is_owned_by_caller && bell == &group->work)
+        if (group->owner.is_owned_by_caller && bell == &group->owner.work)
             return; /* the caller hears what happens */
     }
 }
@@ -63,14 +86,15 @@ void *dw_progress_run_thread(void *context)
     fesetenv(FE_DFL_ENV);
     pthread_mutex_lock(&group->lock);
     for (;;) {
-        group->thread_wakes_ns = INT64_MAX;
-        while (group->exclusive_waiters > 0 || group->is_exclusive || group->is_owned_by_caller)
-            pthread_cond_wait(&group->work, &group->lock);
+        group->owner.thread_wakes_ns = INT64_MAX;
+        while (group->owner.exclusive_waiters > 0 || group->owner.is_exclusive ||
+               group->owner.is_owned_by_caller)
+            pthread_cond_wait(&group->owner.work, &group->lock);
         int64_t now_ns, sleep_ns = take_step(group, &now_ns);
         if (dw_progress_may_end(group, now_ns)) break;
-        if (sleep_ns <= 0 || group->exclusive_waiters > 0) continue;
-        group->thread_wakes_ns = now_ns + sleep_ns;
-        sleep_until_work(group, &group->work, group->thread_wakes_ns);
+        if (sleep_ns <= 0 || group->owner.exclusive_waiters > 0) continue;
+        group->owner.thread_wakes_ns = now_ns + sleep_ns;
+        sleep_until_work(group, &group->owner.work, group->owner.thread_wakes_ns);
     }
     pthread_mutex_unlock(&group->lock);
     return NULL;
@@ -80,8 +104,8 @@ void *dw_progress_run_thread(void *context)
 
 bool dw_progress_may_own(const dw_group *group)
 {
-    return !group->is_stepping && !group->is_owned_by_caller && !group->is_exclusive &&
-           group->exclusive_waiters == 0;
+    return !group->owner.is_stepping && !group->owner.is_owned_by_caller &&
+           !group->owner.is_exclusive && group->owner.exclusive_waiters == 0;
 }
 
 /* A caller serves the links itself if there are at most so many ranks, and if no buffer in progress
@@ -91,8 +115,9 @@ enum { SERVED_RANKS = 16, SERVED_FLOATS = 16384 };
 
 static bool serves_links(const dw_group *group)
 {
-    bool is_short = group->ranks <= SERVED_RANKS;
-    for (const dw_group_slot *slot = group->running; slot && is_short; slot = slot->next_running)
+    bool is_short = group->exchange.settings.ranks <= SERVED_RANKS;
+    for (const dw_group_slot *slot = group->exchange.running.first; slot && is_short;
+         slot = slot->next_running)
         is_short = slot->now.job.n <= SERVED_FLOATS;
     return is_short;
 }
@@ -103,10 +128,10 @@ static void serve(const dw_group *group, int64_t until_ns)
     dw_link *links[SERVED_RANKS];
     size_t n = 0;
     int64_t left_ns = until_ns - dw_group_now_ns();
-    for (uint32_t r = 0; r < group->ranks; r++)
-        if (group->peers[r].link && group->peers[r].lost == DW_OK)
-            links[n++] = group->peers[r].link;
-    dw_link_attend(links, n, group->id << 8 | DW_PEER_MESSAGES, group->bell,
+    for (uint32_t r = 0; r < group->exchange.settings.ranks; r++)
+        if (group->exchange.peers[r].link && group->exchange.peers[r].lost == DW_OK)
+            links[n++] = group->exchange.peers[r].link;
+    dw_link_attend(links, n, group->exchange.settings.id << 8 | DW_PEER_MESSAGES, group->owner.bell,
                    left_ns > 0 ? left_ns : 0);
 }
 
@@ -114,17 +139,17 @@ static void serve(const dw_group *group, int64_t until_ns)
 static void sleep_as_owner(dw_group *group, int64_t until_ns)
 {
     if (!serves_links(group)) {
-        sleep_until_work(group, &group->caller_work, until_ns);
+        sleep_until_work(group, &group->owner.caller_work, until_ns);
         return;
     }
     if (has_work(group)) return;
-    group->owner_serves = true;
+    group->owner.caller_serves = true;
     pthread_mutex_unlock(&group->lock);
     serve(group, until_ns);
     pthread_mutex_lock(&group->lock);
     eventfd_t rings;
-    if (!group->owner_serves) eventfd_read(group->bell, &rings);
-    group->owner_serves = false;
+    if (!group->owner.caller_serves) eventfd_read(group->owner.bell, &rings);
+    group->owner.caller_serves = false;
 }
 
 void dw_progress_own(dw_group *group, bool (*has_ended)(const dw_group_slot *),
@@ -134,20 +159,21 @@ void dw_progress_own(dw_group *group, bool (*has_ended)(const dw_group_slot *),
     fenv_t own;
     fegetenv(&own);
     fesetenv(FE_DFL_ENV); /* as the thread does */
-    group->is_owned_by_caller = true;
-    group->owner_thread = pthread_self();
+    group->owner.is_owned_by_caller = true;
+    group->owner.caller = pthread_self();
     /* A last step after the end finds out how long there is nothing to do. */
-    while ((!has_ended(slot) || (sleep_ns == 0 && !group->running)) &&
-           group->exclusive_waiters == 0 && !group->is_exclusive) {
+    while ((!has_ended(slot) || (sleep_ns == 0 && !group->exchange.running.first)) &&
+           group->owner.exclusive_waiters == 0 && !group->owner.is_exclusive) {
         sleep_ns = take_step(group, &now_ns);
         if (now_ns >= deadline_ns) break;
-        if (has_ended(slot) || sleep_ns == 0 || group->exclusive_waiters > 0) continue;
+        if (has_ended(slot) || sleep_ns == 0 || group->owner.exclusive_waiters > 0) continue;
         int64_t wakes_ns = now_ns + sleep_ns;
         sleep_as_owner(group, wakes_ns < deadline_ns ? wakes_ns : deadline_ns);
     }
-    group->is_owned_by_caller = false;
-    bool is_left = group->running || group->started || group->inbox.head;
-    if (is_left || now_ns + sleep_ns < group->thread_wakes_ns) pthread_cond_signal(&group->work);
+    group->owner.is_owned_by_caller = false;
+    bool is_left = group->exchange.running.first || group->started.first || group->inbox.list.head;
+    if (is_left || now_ns + sleep_ns < group->owner.thread_wakes_ns)
+        pthread_cond_signal(&group->owner.work);
     fesetenv(&own);
 }
 
@@ -156,23 +182,23 @@ void dw_progress_own(dw_group *group, bool (*has_ended)(const dw_group_slot *),
 void dw_exclusive_begin(dw_group *group)
 {
     pthread_mutex_lock(&group->lock);
-    group->exclusive_waiters++;
-    if (group->is_owned_by_caller) {
+    group->owner.exclusive_waiters++;
+    if (group->owner.is_owned_by_caller) {
         dw_progress_unlock_and_wake(group);
         pthread_mutex_lock(&group->lock);
     }
-    while (group->is_stepping || group->is_exclusive)
-        pthread_cond_wait(&group->finished, &group->lock);
-    group->exclusive_waiters--;
-    group->is_exclusive = true;
+    while (group->owner.is_stepping || group->owner.is_exclusive)
+        pthread_cond_wait(&group->owner.finished, &group->lock);
+    group->owner.exclusive_waiters--;
+    group->owner.is_exclusive = true;
     pthread_mutex_unlock(&group->lock);
 }
 
 void dw_exclusive_end(dw_group *group)
 {
     pthread_mutex_lock(&group->lock);
-    group->is_exclusive = false;
-    pthread_cond_broadcast(&group->finished);
-    pthread_cond_signal(&group->work);
+    group->owner.is_exclusive = false;
+    pthread_cond_broadcast(&group->owner.finished);
+    pthread_cond_signal(&group->owner.work);
     pthread_mutex_unlock(&group->lock);
 }

@@ -2,13 +2,21 @@
  * received.c - memory for messages that arrived. Blocks have a power of two as their size and are
  * used again, so that nothing is allocated once an operation has run. Long messages stay where the
  * link has put them. */
+#include "received.h"
+
 #include <string.h>
 
-#include "group.h"
+#include "memory.h"
 
 /* At most so many bytes of unused blocks are kept. */
 #define UNUSED_MOST (UINT64_C(256) << 20)
 enum { LEAST_BITS = 9 };
+
+void dw_received_open(dw_received_pool *pool, const dw_allocator *allocator, size_t held_from)
+{
+    *pool = (dw_received_pool){.allocator = *allocator, .held_from = held_from};
+    pthread_mutex_init(&pool->lock, NULL);
+}
 
 static unsigned class_of(size_t len)
 {
@@ -17,35 +25,36 @@ static unsigned class_of(size_t len)
     return bits;
 }
 
-dw_received *dw_received_take(dw_group *group, size_t len)
+dw_received *dw_received_take(dw_received_pool *pool, size_t len)
 {
     unsigned class = class_of(len);
     size_t room = (size_t)1 << class;
     if (room < len) return NULL;
-    pthread_mutex_lock(&group->lock);
-    dw_received *received = group->pool.unused[class];
+    pthread_mutex_lock(&pool->lock);
+    dw_received *received = pool->unused[class];
     if (received) {
-        group->pool.unused[class] = received->next;
-        group->pool.unused_bytes -= room;
+        pool->unused[class] = received->next;
+        pool->unused_bytes -= room;
     }
-    pthread_mutex_unlock(&group->lock);
-    if (!received) received = dw_group_memory_take(&group->allocator, DW_RECEIVED_HEAD + room);
+    pthread_mutex_unlock(&pool->lock);
+    if (!received) received = dw_group_memory_take(&pool->allocator, DW_RECEIVED_HEAD + room);
     if (received)
         *received = (dw_received){.room = room, .len = len, .bytes = dw_received_room(received)};
     return received;
 }
 
-dw_received *dw_received_copy(dw_group *group, const void *message, size_t len)
+dw_received *dw_received_copy(dw_received_pool *pool, const void *message, size_t len)
 {
-    dw_received *received = dw_received_take(group, len);
+    dw_received *received = dw_received_take(pool, len);
     if (received && len > 0) memcpy(dw_received_room(received), message, len);
     return received;
 }
 
-dw_received *dw_received_hold(dw_group *group, dw_link *link, const void *message, size_t len)
+dw_received *dw_received_hold(dw_received_pool *pool, dw_link *link, const void *message,
+                              size_t len)
 {
-    if (len < group->thresholds.held_from) return dw_received_copy(group, message, len);
-    dw_received *received = dw_received_take(group, 0);
+    if (len < pool->held_from) return dw_received_copy(pool, message, len);
+    dw_received *received = dw_received_take(pool, 0);
     if (!received) return NULL;
     received->held = dw_link_retain(link, message);
     received->len = len;
@@ -61,35 +70,35 @@ size_t dw_received_weight(const dw_received *received)
     return DW_RECEIVED_HEAD + received->room + held;
 }
 
-void dw_received_give(dw_group *group, dw_received *received)
+void dw_received_give(dw_received_pool *pool, dw_received *received)
 {
     if (!received) return;
     if (received->link) dw_link_release(received->link, received->held);
     unsigned class = class_of(received->room);
-    pthread_mutex_lock(&group->lock);
-    bool keeps = group->pool.unused_bytes + received->room <= UNUSED_MOST;
+    pthread_mutex_lock(&pool->lock);
+    bool keeps = pool->unused_bytes + received->room <= UNUSED_MOST;
     if (keeps) {
-        received->next = group->pool.unused[class];
-        group->pool.unused[class] = received;
-        group->pool.unused_bytes += received->room;
+        received->next = pool->unused[class];
+        pool->unused[class] = received;
+        pool->unused_bytes += received->room;
     }
-    pthread_mutex_unlock(&group->lock);
-    if (!keeps)
-        dw_group_memory_give(&group->allocator, received, DW_RECEIVED_HEAD + received->room);
+    pthread_mutex_unlock(&pool->lock);
+    if (!keeps) dw_group_memory_give(&pool->allocator, received, DW_RECEIVED_HEAD + received->room);
 }
 
-void dw_received_free_all(dw_group *group)
+void dw_received_free_all(dw_received_pool *pool)
 {
     for (unsigned i = 0; i < DW_RECEIVED_CLASSES; i++) {
-        dw_received *received = group->pool.unused[i];
+        dw_received *received = pool->unused[i];
         while (received) {
             dw_received *next = received->next;
-            dw_group_memory_give(&group->allocator, received, DW_RECEIVED_HEAD + received->room);
+            dw_group_memory_give(&pool->allocator, received, DW_RECEIVED_HEAD + received->room);
             received = next;
         }
-        group->pool.unused[i] = NULL;
+        pool->unused[i] = NULL;
     }
-    group->pool.unused_bytes = 0;
+    pool->unused_bytes = 0;
+    pthread_mutex_destroy(&pool->lock);
 }
 
 void dw_received_append(dw_received_list *list, dw_received *received)

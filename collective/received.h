@@ -2,11 +2,12 @@
  * received.h - messages that a group has in memory: those that have arrived, and those that it
  * keeps until they are acknowledged or an operation has ended.
  *
- * Memory: long messages stay where their link has put them; the others are in blocks that the group
- * uses again. Threads: take, copy, hold and give lock the group, so the caller must not hold its
- * lock; lists belong to whoever has them. */
-#ifndef DW_GROUP_ARRIVAL_H
-#define DW_GROUP_ARRIVAL_H
+ * Memory: long messages stay where their link has put them; the others are in blocks that the pool
+ * uses again. Threads: the pool has a lock of its own; lists belong to whoever has them. */
+#ifndef DW_GROUP_RECEIVED_H
+#define DW_GROUP_RECEIVED_H
+
+#include <pthread.h>
 
 #include "deltawire/collective.h"
 #include "message.h"
@@ -34,21 +35,28 @@ typedef struct dw_received_list {
  * allocation. unused[i]: a list of blocks for 2^i bytes. */
 enum { DW_RECEIVED_CLASSES = 40 };
 typedef struct dw_received_pool {
+    dw_allocator allocator;
+    size_t held_from; /* longer messages are not copied: see dw_group_thresholds */
+    pthread_mutex_t lock;
     dw_received *unused[DW_RECEIVED_CLASSES];
     uint64_t unused_bytes;
 } dw_received_pool;
 
+/* open: an empty pool. free_all: ends it, when all blocks were given back. */
+void dw_received_open(dw_received_pool *pool, const dw_allocator *allocator, size_t held_from);
+void dw_received_free_all(dw_received_pool *pool);
+
 /* take: a block with room for len bytes. copy: one with a copy of the message. hold: the same for a
  * message in memory of a link, either in its handler or between dw_link_send_begin and _end; a long
  * one is not copied, and the link keeps it until give. All three: NULL: no memory. weight: how many
- * bytes of memory it takes. give: ends the use; NULL is allowed. put and get: at the end of a list,
- * and from its start. */
-dw_received *dw_received_take(dw_group *group, size_t len);
-dw_received *dw_received_copy(dw_group *group, const void *message, size_t len);
-dw_received *dw_received_hold(dw_group *group, dw_link *link, const void *message, size_t len);
+ * bytes of memory it takes. give: ends the use; NULL is allowed. append and pop: at the end of a
+ * list, and from its start. */
+dw_received *dw_received_take(dw_received_pool *pool, size_t len);
+dw_received *dw_received_copy(dw_received_pool *pool, const void *message, size_t len);
+dw_received *dw_received_hold(dw_received_pool *pool, dw_link *link, const void *message,
+                              size_t len);
 size_t dw_received_weight(const dw_received *received);
-void dw_received_give(dw_group *group, dw_received *received);
-void dw_received_free_all(dw_group *group);
+void dw_received_give(dw_received_pool *pool, dw_received *received);
 void dw_received_append(dw_received_list *list, dw_received *received);
 dw_received *dw_received_pop(dw_received_list *list);
 static inline unsigned char *dw_received_room(dw_received *received)

@@ -1,22 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * reports.c - counters, sentences, and where parts lie. */
+ * reports.c - counters and sentences. */
 #include <string.h>
 
 #include "group.h"
-
-dw_status dw_group_part(uint64_t n, uint32_t rank, uint32_t ranks, uint64_t *begin, uint64_t *count)
-{
-    if (rank >= ranks || ranks > DW_GROUP_MOST_RANKS || !begin || !count) return DW_ERR_ARGUMENT;
-    /* Without products of tiles and ranks, which could be too large. */
-    uint64_t tiles = n / DW_GROUP_TILE + (n % DW_GROUP_TILE > 0);
-    uint64_t each = tiles / ranks, more = tiles % ranks;
-    uint64_t first = rank * each + rank * more / ranks;
-    uint64_t last = (rank + 1) * each + (rank + 1) * more / ranks;
-    *begin = first * DW_GROUP_TILE < n ? first * DW_GROUP_TILE : n;
-    uint64_t end = last * DW_GROUP_TILE < n ? last * DW_GROUP_TILE : n;
-    *count = end - *begin;
-    return DW_OK;
-}
 
 dw_status dw_group_count(dw_group *group, dw_group_counters *counters)
 {
@@ -27,8 +13,8 @@ dw_status dw_group_count(dw_group *group, dw_group_counters *counters)
     dw_group_counters now = group->published;
     now.started = group->counters.started;
     now.finished = group->counters.finished;
-    now.slots = group->counters.slots;
-    now.state_bytes = group->counters.state_bytes;
+    now.slots = group->slots.count;
+    now.state_bytes = group->slots.state_bytes;
     now.wait_ns = group->counters.wait_ns;
     pthread_mutex_unlock(&group->lock);
     now.struct_size = counters->struct_size;
@@ -61,10 +47,9 @@ typedef struct codec_sums {
     dw_counters to_ranks, to_all; /* contributions, results */
 } codec_sums;
 
-static dw_status add_coder(void *context, dw_group_slot *slot, const dw_coder *coder)
+static dw_status add_coder(void *context, const dw_coder *coder)
 {
     codec_sums *sums = context;
-    (void)slot;
     if (coder->encoder)
         add_counters(coder->kind == DW_ALL_GATHER_ENCODER ? &sums->to_all : &sums->to_ranks,
                      coder->encoder);
@@ -85,10 +70,13 @@ dw_status dw_group_codecs(dw_group *group, dw_counters *contributed, dw_counters
         contributed->struct_size < sizeof(size_t) || results->struct_size < sizeof(size_t))
         return DW_ERR_ARGUMENT;
     codec_sums sums = {0};
+    const dw_coding *coding = &group->exchange.coding;
     dw_exclusive_begin(group);
-    dw_coders_visit(group, NULL, add_coder, &sums);
-    for (dw_group_slot *slot = dw_slot_newest(group); slot; slot = slot->made_before)
-        dw_coders_visit(group, slot, add_coder, &sums);
+    pthread_mutex_lock(&group->lock);
+    const dw_group_slot *slot = group->slots.newest;
+    pthread_mutex_unlock(&group->lock);
+    dw_coders_visit(coding, &coding->common, add_coder, &sums);
+    for (; slot; slot = slot->made_before) dw_coders_visit(coding, &slot->coders, add_coder, &sums);
     dw_exclusive_end(group);
     give(contributed, &sums.to_ranks);
     give(results, &sums.to_all);
@@ -102,7 +90,8 @@ const char *dw_group_why(dw_group *group)
         return "this group belongs to the process that opened it; a forked child must open a group "
                "of its own";
     pthread_mutex_lock(&group->lock);
-    const char *text = group->status == DW_OK ? group->refusal.text : group->why.text;
+    const char *text =
+        group->failure.status == DW_OK ? group->refusal.text : group->failure.why.text;
     pthread_mutex_unlock(&group->lock);
     return text;
 }
@@ -111,7 +100,7 @@ int dw_group_failed_rank(dw_group *group)
 {
     if (!dw_group_is_ours(group)) return -1;
     pthread_mutex_lock(&group->lock);
-    int rank = group->failed_rank;
+    int rank = group->failure.status == DW_OK ? -1 : (int)group->failure.rank;
     pthread_mutex_unlock(&group->lock);
     return rank;
 }

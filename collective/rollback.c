@@ -13,7 +13,7 @@
 #include <emmintrin.h>
 #endif
 
-#include "group.h"
+#include "exchange.h"
 
 /* ---- The output ------------------------------------------------------------------------------ */
 
@@ -50,23 +50,24 @@ unsigned char *dw_rollback_room(dw_group_slot *slot, unsigned char *taken, dw_pi
 {
     const dw_group_job *job = &slot->now.job;
     size_t each = dw_dtype_bytes(job->dtype);
-    unsigned char *kept = slot->result + at.begin * each;
-    if (!slot->now.lands_in_y) return kept; /* and copied to y at the end */
+    unsigned char *kept = slot->gather.result + at.begin * each;
+    if (!slot->gather.lands_in_y) return kept; /* and copied to y at the end */
     unsigned char *y = dw_rollback_y(slot, at);
     copy_past(kept, y, (size_t)at.count * each);
     *taken |= DW_PIECE_OVERWRITTEN;
     return y;
 }
 
-void dw_rollback_output(const dw_group *group, dw_group_slot *slot)
+void dw_rollback_output(const dw_settings *settings, dw_group_slot *slot)
 {
     const dw_group_job *job = &slot->now.job;
     size_t each = dw_dtype_bytes(job->dtype);
-    for (uint32_t r = 0; r < group->ranks && dw_job_gathers(group, job); r++) {
-        for (uint32_t piece = 0; piece < dw_job_pieces(group, job, r); piece++) {
-            if (!(slot->taken[slot->first_piece[r] + piece] & DW_PIECE_OVERWRITTEN)) continue;
-            dw_piece at = dw_job_piece(group, job, r, piece);
-            memcpy(dw_rollback_y(slot, at), slot->result + at.begin * each,
+    for (uint32_t r = 0; r < settings->ranks && dw_job_gathers(settings, job); r++) {
+        for (uint32_t piece = 0; piece < dw_job_pieces(settings, job, r); piece++) {
+            if (!(slot->gather.taken[slot->gather.first_piece[r] + piece] & DW_PIECE_OVERWRITTEN))
+                continue;
+            dw_piece at = dw_job_piece(settings, job, r, piece);
+            memcpy(dw_rollback_y(slot, at), slot->gather.result + at.begin * each,
                    (size_t)at.count * each);
         }
     }
@@ -74,45 +75,46 @@ void dw_rollback_output(const dw_group *group, dw_group_slot *slot)
 
 /* ---- Residuals ------------------------------------------------------------------------------- */
 
-bool dw_rollback_keep(dw_group *group, dw_group_slot *slot, const dw_message *head,
+bool dw_rollback_keep(dw_exchange *exchange, dw_group_slot *slot, const dw_message *head,
                       const dw_frame_room *frame)
 {
+    const dw_settings *settings = &exchange->settings;
     bool is_shared = head->flags & DW_MESSAGE_HOP2;
-    const dw_config *config = is_shared ? &group->result : &group->codec;
+    const dw_config *config = is_shared ? &settings->result : &settings->codec;
     if (config->feedback <= DW_FEEDBACK_NONE) return true;
-    dw_received *made = dw_operation_to_self(group, head, frame);
+    dw_received *made = dw_frame_to_self(exchange, head, frame);
     if (!made) { /* the residual cannot be restored */
-        dw_encoder_forget(dw_coders_encoder_of(group, slot, head),
+        dw_encoder_forget(dw_coders_encoder_of(&exchange->coding, &slot->coders, head),
                           (dw_key){.sample = slot->number, .slice = head->piece});
-        dw_group_fail(group, DW_ERR_NO_MEMORY, group->rank,
-                      "slot %llu: rank %u has no memory for the copy of a frame",
-                      (unsigned long long)slot->number, group->rank);
+        dw_failure_set(&exchange->failure, DW_ERR_NO_MEMORY, settings->rank,
+                       "slot %llu: rank %u has no memory for the copy of a frame",
+                       (unsigned long long)slot->number, settings->rank);
         return false;
     }
-    dw_received_append(&slot->now.made, made);
+    dw_received_append(&slot->frames, made);
     return true;
 }
 
 /* Takes back what a frame did to the residual of its key. */
-static dw_status undo(dw_group *group, const dw_group_slot *slot, dw_received *made)
+static dw_status undo(dw_exchange *exchange, const dw_group_slot *slot, dw_received *made)
 {
     const dw_message *head = &made->head;
-    dw_piece at = dw_job_piece(group, &slot->now.job, head->part, head->piece);
-    dw_tensor x = head->flags & DW_MESSAGE_HOP2 ? dw_all_gather_source(slot, at)
-                                                : dw_reduce_scatter_source(slot, at);
-    return dw_encoder_undo(dw_coders_encoder_of(group, slot, head), dw_received_body(made),
-                           (size_t)made->head.body_len, &x);
+    dw_piece at = dw_job_piece(&exchange->settings, &slot->now.job, head->part, head->piece);
+    dw_tensor x =
+        head->flags & DW_MESSAGE_HOP2 ? dw_frame_result(slot, at) : dw_frame_contribution(slot, at);
+    return dw_encoder_undo(dw_coders_encoder_of(&exchange->coding, &slot->coders, head),
+                           dw_received_body(made), (size_t)made->head.body_len, &x);
 }
 
-void dw_rollback_residuals(dw_group *group, dw_group_slot *slot, bool undoes)
+void dw_rollback_residuals(dw_exchange *exchange, dw_group_slot *slot, bool undoes)
 {
     dw_received *made;
-    while ((made = dw_received_pop(&slot->now.made)) != NULL) {
+    while ((made = dw_received_pop(&slot->frames)) != NULL) {
         /* A residual that cannot be restored is dropped: to lose a residual does less harm than to
          * count a gradient twice. */
-        if (undoes && undo(group, slot, made) != DW_OK)
-            dw_encoder_forget(dw_coders_encoder_of(group, slot, &made->head),
+        if (undoes && undo(exchange, slot, made) != DW_OK)
+            dw_encoder_forget(dw_coders_encoder_of(&exchange->coding, &slot->coders, &made->head),
                               (dw_key){.sample = slot->number, .slice = made->head.piece});
-        dw_received_give(group, made);
+        dw_received_give(&exchange->pool, made);
     }
 }

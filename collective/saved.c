@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "group.h"
+#include "memory.h"
 
 enum { HEAD_BYTES = 32 };
 static const char magic[4] = {'D', 'W', 'G', 'S'};
@@ -25,7 +26,7 @@ static const char magic[4] = {'D', 'W', 'G', 'S'};
 /* ---- Export ---------------------------------------------------------------------------------- */
 
 typedef struct exporter {
-    dw_group *group;
+    const dw_settings *settings;
     dw_group_saved_visit *visit;
     void *context;
     uint64_t slot;
@@ -39,9 +40,9 @@ static dw_status visit_saved(void *context, dw_key key, const void *saved, size_
     exporter *e = context;
     (void)key;
     if (HEAD_BYTES + len > e->cap) {
-        void *room = dw_group_memory_take(&e->group->allocator, HEAD_BYTES + len);
+        void *room = dw_group_memory_take(&e->settings->allocator, HEAD_BYTES + len);
         if (!room) return DW_ERR_NO_MEMORY;
-        dw_group_memory_give(&e->group->allocator, e->room, e->cap);
+        dw_group_memory_give(&e->settings->allocator, e->room, e->cap);
         e->room = room;
         e->cap = HEAD_BYTES + len;
     }
@@ -49,39 +50,34 @@ static dw_status visit_saved(void *context, dw_key key, const void *saved, size_
     memcpy(e->room, magic, sizeof magic);
     dw_message_put(e->room + 4, e->coder.kind, 4);
     dw_message_put(e->room + 8, e->slot, 8);
-    dw_message_put(e->room + 16, e->group->rank, 4);
-    dw_message_put(e->room + 20, e->group->ranks, 4);
+    dw_message_put(e->room + 16, e->settings->rank, 4);
+    dw_message_put(e->room + 20, e->settings->ranks, 4);
     dw_message_put(e->room + 24, e->coder.other, 4);
     memcpy(e->room + HEAD_BYTES, saved, len);
     return e->visit(e->context, e->slot, e->room, HEAD_BYTES + len);
 }
 
-static dw_status export_coder(void *context, dw_group_slot *slot, const dw_coder *coder)
+static dw_status export_coder(void *context, const dw_coder *coder)
 {
     exporter *e = context;
-    e->slot = slot->number;
     e->coder = *coder;
     return coder->encoder ? dw_encoder_export_all(coder->encoder, visit_saved, e)
                           : dw_decoder_export_all(coder->decoder, visit_saved, e);
 }
 
-static dw_status export_all(exporter *e)
-{
-    dw_status status = DW_OK;
-    for (dw_group_slot *slot = dw_slot_newest(e->group); slot && status == DW_OK;
-         slot = slot->made_before)
-        status = dw_coders_visit(e->group, slot, export_coder, e);
-    return status;
-}
-
 /* Slots whose operation is in progress must not be saved; the others do not change while somebody
  * has exclusive access. */
-static bool is_at_rest(dw_group *group)
+static dw_status export_all(dw_group *group, exporter *e)
 {
     pthread_mutex_lock(&group->lock);
-    bool at_rest = dw_slot_all_rest(group);
+    const dw_group_slot *slot = group->slots.newest;
+    dw_status status = dw_slot_all_rest(&group->slots) ? DW_OK : DW_ERR_ARGUMENT;
     pthread_mutex_unlock(&group->lock);
-    return at_rest;
+    for (; slot && status == DW_OK; slot = slot->made_before) {
+        e->slot = slot->number;
+        status = dw_coders_visit(&group->exchange.coding, &slot->coders, export_coder, e);
+    }
+    return status;
 }
 
 dw_status dw_group_export_all(dw_group *group, dw_group_saved_visit *visit, void *context)
@@ -89,10 +85,10 @@ dw_status dw_group_export_all(dw_group *group, dw_group_saved_visit *visit, void
     DW_UNCANCELLED;
     if (!dw_group_is_ours(group) || !visit) return DW_ERR_ARGUMENT;
     dw_exclusive_begin(group);
-    dw_status status = is_at_rest(group) ? DW_OK : DW_ERR_ARGUMENT;
-    exporter e = {.group = group, .visit = visit, .context = context};
-    if (status == DW_OK) status = export_all(&e);
-    dw_group_memory_give(&group->allocator, e.room, e.cap);
+    const dw_settings *settings = &group->exchange.settings;
+    exporter e = {.settings = settings, .visit = visit, .context = context};
+    dw_status status = export_all(group, &e);
+    dw_group_memory_give(&settings->allocator, e.room, e.cap);
     dw_exclusive_end(group);
     return status;
 }
@@ -104,10 +100,11 @@ dw_status dw_group_export_all(dw_group *group, dw_group_saved_visit *visit, void
 static dw_status claim(dw_group *group, uint64_t number, bool imports, dw_group_slot **slot)
 {
     pthread_mutex_lock(&group->lock);
-    dw_status status = group->status;
+    dw_status status = group->failure.status;
     if (status == DW_OK && imports && group->counters.started > 0) status = DW_ERR_ARGUMENT;
-    *slot = dw_slot_find(group, number);
-    if (status == DW_OK && !*slot && imports && !(*slot = dw_slot_get(group, number)))
+    *slot = dw_slot_find(&group->slots, number);
+    if (status == DW_OK && !*slot && imports &&
+        !(*slot = dw_slot_get(&group->slots, &group->exchange.settings.allocator, number)))
         status = DW_ERR_NO_MEMORY;
     if (status == DW_OK && *slot && (*slot)->state != DW_SLOT_IDLE) status = DW_ERR_ARGUMENT;
     if (status != DW_OK) *slot = NULL;
@@ -123,14 +120,14 @@ static void release(dw_group *group, dw_group_slot *slot)
     pthread_mutex_unlock(&group->lock);
 }
 
-static dw_status import_into(dw_group *group, dw_group_slot *slot, dw_coder_kind kind,
+static dw_status import_into(const dw_coding *coding, dw_coders *own, dw_coder_kind kind,
                              uint32_t other, const void *saved, size_t len)
 {
-    dw_status status = dw_coders_make_one(group, slot, kind, other);
+    dw_status status = dw_coders_make(coding, own, kind, other);
     if (status != DW_OK) return status;
     if (dw_coder_is_encoder(kind))
-        return dw_encoder_import(dw_coders_encoder(group, slot, kind, other), saved, len);
-    return dw_decoder_import(dw_coders_decoder(group, slot, kind, other), saved, len);
+        return dw_encoder_import(dw_coders_encoder(coding, own, kind, other), saved, len);
+    return dw_decoder_import(dw_coders_decoder(coding, own, kind, other), saved, len);
 }
 
 dw_status dw_group_import(dw_group *group, const void *saved, size_t len)
@@ -144,16 +141,18 @@ dw_status dw_group_import(dw_group *group, const void *saved, size_t len)
     if (kind < DW_REDUCE_SCATTER_ENCODER || kind > DW_ONE_SHOT_DECODER ||
         dw_message_get(bytes + 28, 4) != 0)
         return DW_ERR_FORMAT;
-    if (dw_message_get(bytes + 16, 4) != group->rank ||
-        dw_message_get(bytes + 20, 4) != group->ranks || other >= group->ranks ||
-        !group->keeps_state[dw_coder_is_of_result(kind)] ||
-        (kind >= DW_ONE_SHOT_ENCODER && group->hops != 1))
+    if (dw_message_get(bytes + 16, 4) != group->exchange.settings.rank ||
+        dw_message_get(bytes + 20, 4) != group->exchange.settings.ranks ||
+        other >= group->exchange.settings.ranks ||
+        !group->exchange.settings.keeps_state[dw_coder_is_of_result(kind)] ||
+        (kind >= DW_ONE_SHOT_ENCODER && group->exchange.settings.hops != 1))
         return DW_ERR_MISMATCH;
     dw_exclusive_begin(group);
     dw_group_slot *slot;
     dw_status status = claim(group, dw_message_get(bytes + 8, 8), true, &slot);
     if (slot) {
-        status = import_into(group, slot, kind, other, bytes + HEAD_BYTES, len - HEAD_BYTES);
+        status = import_into(&group->exchange.coding, &slot->coders, kind, other,
+                             bytes + HEAD_BYTES, len - HEAD_BYTES);
         release(group, slot);
     }
     dw_exclusive_end(group);
@@ -171,7 +170,7 @@ dw_status dw_group_forget(dw_group *group, uint64_t number)
     dw_group_slot *slot;
     dw_status status = claim(group, number, false, &slot);
     if (slot) {
-        dw_slot_empty(group, slot);
+        dw_slot_empty(&group->slots, &group->exchange.coding, slot);
         release(group, slot);
     }
     dw_exclusive_end(group);

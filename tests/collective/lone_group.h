@@ -6,8 +6,8 @@
 
 #include "group.h"
 
-/* peers: (ranks), all zeros. codec: of both hops. There are no coders. The test fails if the codec
- * cannot be parsed. */
+/* peers: (ranks), which it fills in. codec: of both hops. There are no coders. The test fails if
+ * the codec cannot be parsed. */
 void lone_group_open(dw_group *group, dw_peer *peers, uint32_t ranks, uint32_t rank, uint32_t piece,
                      const char *codec);
 void lone_group_close(dw_group *group); /* after all messages were given back */

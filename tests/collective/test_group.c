@@ -189,15 +189,16 @@ static void steps_are_shared_by_128_values(void **state)
 /* Checks that the last pieces of part 1 have the expected lengths, up to five, of which the unused
  * ones are 0, that those before are as long as the first of these, and that no gap is between
  * them. */
-static void expect_pieces(const dw_group *group, const dw_group_job *job, const uint64_t *expected)
+static void expect_pieces(const dw_settings *settings, const dw_group_job *job,
+                          const uint64_t *expected)
 {
-    dw_piece part = dw_job_part(group, job, 1);
+    dw_piece part = dw_job_part(settings, job, 1);
     uint64_t begin = part.begin, whole = expected[0];
-    uint32_t pieces = dw_job_pieces(group, job, 1), given = 0;
+    uint32_t pieces = dw_job_pieces(settings, job, 1), given = 0;
     while (given < 5 && expected[given]) given++;
     assert_true(pieces >= given);
     for (uint32_t i = 0; i < pieces; i++) {
-        dw_piece piece = dw_job_piece(group, job, 1, i);
+        dw_piece piece = dw_job_piece(settings, job, 1, i);
         uint64_t length = i + given < pieces ? whole : expected[given - (pieces - i)];
         assert_int_equal(piece.begin, begin);
         assert_int_equal(piece.count, length);
@@ -227,7 +228,7 @@ static void piece_lengths_follow_from_the_buffer_length(void **state)
     rig_open(&rig);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const dw_group_job job = {.operation = cases[i].operation, .n = cases[i].n, .root = 1};
-        expect_pieces(rig.group[0], &job, cases[i].lengths);
+        expect_pieces(&rig.group[0]->exchange.settings, &job, cases[i].lengths);
     }
     group_model model;
     model_create(&model, 2, 26 * 2048, 1, "direct:bits=8", NULL);

@@ -7,6 +7,8 @@
 #include "group_rig.h"
 #include "lone_group.h"
 
+#include "failure_detector.h"
+
 enum { FLOATS = 2 * 2048, LIMIT_MS = 400, TICK_MS = 5, PATIENCE_MS = 60000 };
 /* So long a member goes on before it gives up. No group may wait for that. */
 enum { TICKS = 20 * LIMIT_MS / TICK_MS };
@@ -297,21 +299,23 @@ static void early_frames_buy_time_by_their_bytes(void **state)
 {
     (void)state;
     dw_group group;
-    dw_peer peer = {.heard_ns = 0};
+    dw_peer peer;
     const int64_t second = 1000 * (int64_t)DW_NS_IN_MS;
     lone_group_open(&group, &peer, 1, 0, 2048, "raw:f32");
-    group.timeout_ms = 60000;
-    group.max_early_bytes = UINT64_C(1) << 30;
-    assert_true(dw_failure_detector_silent_since(&group, &peer, 5 * second) == 5 * second);
-    peer.early_ns = 505 * second;
-    peer.early_frames = 500 * UINT64_C(1250000); /* 10 Mbit/s for 500 s */
-    assert_true(dw_failure_detector_silent_since(&group, &peer, 5 * second) == peer.early_ns);
-    assert_true(dw_failure_detector_silent_since(&group, &peer, 600 * second) == 600 * second);
-    peer.early_frames = 50 * 500 * 64; /* 64 bytes each 20 ms */
-    int64_t since = dw_failure_detector_silent_since(&group, &peer, 5 * second);
+    dw_settings *settings = &group.exchange.settings;
+    settings->timeout_ms = 60000;
+    settings->max_early_bytes = UINT64_C(1) << 30;
+    assert_true(dw_failure_detector_silent_since(settings, &peer, 5 * second) == 5 * second);
+    peer.vigil.early_ns = 505 * second;
+    peer.vigil.early_frames = 500 * UINT64_C(1250000); /* 10 Mbit/s for 500 s */
+    assert_true(dw_failure_detector_silent_since(settings, &peer, 5 * second) ==
+                peer.vigil.early_ns);
+    assert_true(dw_failure_detector_silent_since(settings, &peer, 600 * second) == 600 * second);
+    peer.vigil.early_frames = 50 * 500 * 64; /* 64 bytes each 20 ms */
+    int64_t since = dw_failure_detector_silent_since(settings, &peer, 5 * second);
     assert_true(since > 5 * second && since < 7 * second);
-    peer.heard_ns = 400 * second;
-    since = dw_failure_detector_silent_since(&group, &peer, 5 * second);
+    peer.vigil.heard_ns = 400 * second;
+    since = dw_failure_detector_silent_since(settings, &peer, 5 * second);
     assert_true(since > 400 * second && since < 402 * second);
     lone_group_close(&group);
 }
@@ -327,24 +331,26 @@ static void chosen_slot_numbers_make_no_long_lists(void **state)
     dw_peer peer;
     assert_true(UINT64_C(0x9e3779b97f4a7c15) * chosen_number(1) == 1);
     lone_group_open(&group, &peer, 1, 0, 2048, "raw:f32");
-    for (uint64_t i = 0; i < SLOTS; i++) assert_non_null(dw_slot_get(&group, chosen_number(i)));
+    const dw_allocator *allocator = &group.exchange.settings.allocator;
+    for (uint64_t i = 0; i < SLOTS; i++)
+        assert_non_null(dw_slot_get(&group.slots, allocator, chosen_number(i)));
     uint64_t steps = 0; /* to find each slot once, from the start of its list */
-    for (size_t i = 0; i < (size_t)1 << group.slot_bits; i++) {
+    for (size_t i = 0; i < (size_t)1 << group.slots.bits; i++) {
         uint64_t place = 0;
-        for (dw_group_slot *slot = group.slots[i]; slot; slot = slot->next) steps += ++place;
+        for (dw_group_slot *slot = group.slots.table[i]; slot; slot = slot->next) steps += ++place;
     }
     assert_in_range(steps, SLOTS, 1000 * SLOTS); /* one list: SLOTS * SLOTS / 2 */
     for (uint64_t i = 0; i < SLOTS; i++)
-        assert_true(dw_slot_find(&group, chosen_number(i))->number == chosen_number(i));
-    assert_null(dw_slot_find(&group, 12345));
-    dw_slot_free_all(&group);
+        assert_true(dw_slot_find(&group.slots, chosen_number(i))->number == chosen_number(i));
+    assert_null(dw_slot_find(&group.slots, 12345));
+    dw_slot_free_all(&group.slots, &group.exchange.coding, &group.exchange.pool);
     lone_group_close(&group);
 }
 
 static dw_received *result_of(dw_group *group, uint64_t slot)
 {
     enum { FRAME_BYTES = 20 };
-    dw_received *received = dw_received_take(group, DW_MESSAGE_BYTES + FRAME_BYTES);
+    dw_received *received = dw_received_take(&group->exchange.pool, DW_MESSAGE_BYTES + FRAME_BYTES);
     assert_non_null(received);
     received->from = 1;
     received->head = (dw_message){.kind = DW_MESSAGE_DATA,
@@ -366,32 +372,33 @@ static void slots_that_a_peer_opens_count_as_early_bytes(void **state)
     enum { MOST = 1 << 20, EACH = DW_RECEIVED_HEAD + 512 + DW_SLOT_BYTES };
     static float y[100];
     dw_group group;
-    dw_peer peers[3] = {{.link = NULL}, {.link = NULL}, {.link = NULL}};
+    dw_peer peers[3];
     lone_group_open(&group, peers, 3, 0, 2048, "raw:f32");
-    group.max_early_bytes = MOST;
-    dw_operation_take(&group, result_of(&group, 0));
-    assert_int_equal(group.early_bytes, EACH);
-    dw_operation_take(&group, result_of(&group, 0));
-    assert_int_equal(group.early_bytes, EACH + DW_RECEIVED_HEAD + 512);
-    dw_group_slot *slot = dw_slot_find(&group, 0);
-    dw_received_give(&group, dw_received_pop(&slot->early));
-    group.early_bytes -= DW_RECEIVED_HEAD + 512;
+    group.exchange.settings.max_early_bytes = MOST;
+    dw_progress_dispatch(&group, result_of(&group, 0));
+    assert_int_equal(group.exchange.early_bytes, EACH);
+    dw_progress_dispatch(&group, result_of(&group, 0));
+    assert_int_equal(group.exchange.early_bytes, EACH + DW_RECEIVED_HEAD + 512);
+    dw_group_slot *slot = dw_slot_find(&group.slots, 0);
+    dw_received_give(&group.exchange.pool, dw_received_pop(&slot->early));
+    group.exchange.early_bytes -= DW_RECEIVED_HEAD + 512;
     /* An operation begins in it, so it is the caller's from now on. */
     dw_group_job job = {.operation = DW_BROADCAST, .dtype = DW_F32, .n = 100, .root = 1, .y = y};
-    assert_int_equal(dw_slot_prepare(&group, slot, &job, NULL), DW_OK);
-    dw_operation_begin(&group, slot);
-    assert_int_equal(group.status, DW_OK);
-    assert_int_equal(group.early_bytes, 0);
-    dw_received_give(&group, dw_received_pop(&slot->now.arrived));
-    for (uint64_t i = 1; i <= MOST && group.status == DW_OK; i++) {
+    assert_int_equal(dw_slot_prepare(&group.slots, &group.exchange.settings, slot, &job, NULL),
+                     DW_OK);
+    dw_operation_begin(&group.exchange, slot);
+    assert_int_equal(group.exchange.failure.status, DW_OK);
+    assert_int_equal(group.exchange.early_bytes, 0);
+    dw_received_give(&group.exchange.pool, dw_received_pop(&slot->gather.arrived));
+    for (uint64_t i = 1; i <= MOST && group.exchange.failure.status == DW_OK; i++) {
         dw_received *received = result_of(&group, i);
         if (i > MOST / EACH) received->from = 2;
-        dw_operation_take(&group, received);
+        dw_progress_dispatch(&group, received);
     }
-    assert_int_equal(group.status, DW_ERR_LIMIT);
-    assert_int_equal(group.failed_rank, 1);
-    assert_int_equal(group.counters.slots, 1 + MOST / EACH + 1);
-    dw_slot_free_all(&group);
+    assert_int_equal(group.exchange.failure.status, DW_ERR_LIMIT);
+    assert_int_equal(group.exchange.failure.rank, 1);
+    assert_int_equal(group.slots.count, 1 + MOST / EACH + 1);
+    dw_slot_free_all(&group.slots, &group.exchange.coding, &group.exchange.pool);
     lone_group_close(&group);
 }
 
@@ -402,33 +409,33 @@ static void timeouts_are_looked_at_while_messages_are_sorted(void **state)
     enum { MESSAGES = 50000 };
     group_rig rig;
     dw_group group;
-    dw_peer peers[2] = {{.link = NULL}, {.link = NULL}};
+    dw_peer peers[2];
     uint32_t owes[2] = {0, 1}, none[2] = {0, 0};
     dw_group_slot slot = {.state = DW_SLOT_RUNNING,
-                          .owes_part = owes,
-                          .owes_result = none,
+                          .reduce = {.owes = owes},
+                          .gather = {.owes = none},
                           .now = {.job = {.operation = DW_ALL_REDUCE}}};
     rig_link(&rig, "loop://hostile-%d", 2, "raw:f32", NULL);
     lone_group_open(&group, peers, 2, 0, 2048, "raw:f32");
-    group.id = 7;
-    group.timeout_ms = 2;
-    group.max_early_bytes = 1 << 30;
-    group.running = group.last_running = &slot;
-    peers[1] = (dw_peer){.group = &group, .rank = 1, .link = rig.links[0][1]};
+    group.exchange.settings.id = 7;
+    group.exchange.settings.timeout_ms = 2;
+    group.exchange.settings.max_early_bytes = 1 << 30;
+    dw_slot_append(&group.exchange.running, &slot);
+    peers[1].link = rig.links[0][1];
     for (uint64_t i = 0; i < MESSAGES; i++) {
         unsigned char message[DW_MESSAGE_BYTES];
         dw_message head = {.kind = DW_MESSAGE_DATA, .number = i, .slot = 1 + i};
         dw_message_seal(message, &head, 0, false);
-        dw_peer_take(&peers[1], message, sizeof message);
+        dw_group_inbox_take(&peers[1], message, sizeof message);
     }
     int64_t now_ns;
     pthread_mutex_lock(&group.lock);
     dw_progress_step(&group, &now_ns);
     pthread_mutex_unlock(&group.lock);
-    assert_int_equal(group.status, DW_ERR_TIMEOUT);
-    assert_int_equal(group.failed_rank, 1);
-    assert_in_range(group.counters.slots, 1, MESSAGES - 1);
-    dw_slot_free_all(&group);
+    assert_int_equal(group.exchange.failure.status, DW_ERR_TIMEOUT);
+    assert_int_equal(group.exchange.failure.rank, 1);
+    assert_in_range(group.slots.count, 1, MESSAGES - 1);
+    dw_slot_free_all(&group.slots, &group.exchange.coding, &group.exchange.pool);
     lone_group_close(&group);
     rig_close(&rig);
 }

@@ -24,34 +24,33 @@ static void set_up(bench *b, uint32_t rank)
     memset(b, 0, sizeof *b);
     dw_group *group = &b->group;
     lone_group_open(group, b->peers, RANKS, rank, PIECE, "direct:bits=4,replies=never");
-    group->thresholds.large_from = 0;
-    assert_int_equal(dw_coders_make(group), DW_OK);
-    for (uint32_t r = 0; r < RANKS; r++)
-        assert_int_equal(dw_encoder_create(&b->encoder[r], &group->codec), DW_OK);
+    group->exchange.settings.thresholds.large_from = 0;
     dw_tensor piece = dw_tensor_3d(b->x, DW_F32, 1, 1, PIECE);
-    group->scratch_bytes = dw_frame_bound(&group->codec, &piece);
-    group->scratch = malloc(group->scratch_bytes);
+    group->exchange.coding.scratch_bytes = dw_frame_bound(&group->exchange.settings.codec, &piece);
+    assert_int_equal(dw_coding_open(&group->exchange.coding), DW_OK);
+    for (uint32_t r = 0; r < RANKS; r++)
+        assert_int_equal(dw_encoder_create(&b->encoder[r], &group->exchange.settings.codec), DW_OK);
     for (int i = 0; i < N; i++) b->x[i] = (float)(i % 61 - 30) * 0.125f;
     for (int i = 0; i < N; i++) b->before[i] = b->y[i] = (float)i;
     dw_group_job job = {.operation = DW_ALL_REDUCE, .dtype = DW_F32, .n = N, .x = b->x, .y = b->y};
-    assert_int_equal(dw_slot_prepare(group, &b->slot, &job, NULL), DW_OK);
+    assert_int_equal(
+        dw_slot_prepare(&group->slots, &group->exchange.settings, &b->slot, &job, NULL), DW_OK);
     b->slot.state = DW_SLOT_RUNNING;
-    group->running = group->last_running = &b->slot;
-    dw_operation_begin(group, &b->slot);
+    dw_slot_append(&group->exchange.running, &b->slot);
+    dw_operation_begin(&group->exchange, &b->slot);
 }
 
 static void take_down(bench *b)
 {
     dw_group *group = &b->group;
-    for (dw_received *left; (left = dw_received_pop(&b->slot.now.arrived)) != NULL;)
-        dw_received_give(group, left);
+    for (dw_received *left; (left = dw_received_pop(&b->slot.gather.arrived)) != NULL;)
+        dw_received_give(&group->exchange.pool, left);
     for (uint32_t i = 0; b->slot.is_begun && i < OWN_PIECES * RANKS; i++)
-        dw_received_give(group, b->slot.waiting[i]);
-    dw_slot_empty(group, &b->slot);
-    dw_coders_destroy(group, &group->coders);
+        dw_received_give(&group->exchange.pool, b->slot.reduce.waiting[i]);
+    dw_slot_empty(&group->slots, &group->exchange.coding, &b->slot);
+    dw_coding_close(&group->exchange.coding);
     for (uint32_t r = 0; r < RANKS; r++) dw_encoder_destroy(b->encoder[r]);
     lone_group_close(group);
-    free(group->scratch);
 }
 
 /* A message of rank `from` about a piece: of x, or, in hop 2, of x + 1. */
@@ -65,11 +64,11 @@ static dw_received *message(bench *b, uint32_t from, int hop, uint32_t part, uin
     dw_tensor x = dw_tensor_3d(values, DW_F32, 1, 1, PIECE);
     dw_key key = {.sample = b->slot.number, .slice = piece};
     assert_int_equal(dw_encode(b->encoder[from], &key, &x, frame, sizeof frame, &len), DW_OK);
-    dw_received *received = dw_received_take(&b->group, DW_MESSAGE_BYTES + len);
+    dw_received *received = dw_received_take(&b->group.exchange.pool, DW_MESSAGE_BYTES + len);
     assert_non_null(received);
     memcpy(dw_received_room(received) + DW_MESSAGE_BYTES, frame, len);
     received->from = from;
-    received->head = dw_operation_message(&b->slot, hop, part, piece);
+    received->head = dw_frame_header(&b->slot, hop, part, piece);
     received->head.body_len = len;
     return received;
 }
@@ -81,27 +80,27 @@ static void received_contributions_wait_for_own_contributions(void **state)
     (void)state;
     bench b;
     set_up(&b, 2);
-    assert_int_equal(b.slot.now.left_to_contribute, (RANKS - 1) * OWN_PIECES);
-    dw_reduce_scatter_take(&b.group, &b.slot, message(&b, 1, 1, 2, 0)); /* not the first one to be
-                                                                           added */
-    dw_reduce_scatter_take(&b.group, &b.slot, message(&b, 0, 1, 2, 1));
-    dw_reduce_scatter_take(&b.group, &b.slot, message(&b, 0, 1, 2, 0));
-    assert_int_equal(b.slot.added[0], 0);
-    assert_int_equal(b.slot.added[1], 0);
-    assert_true(dw_reduce_scatter_add(&b.group, &b.slot)); /* piece 1 was due first, and rank 1 is
-                                                            * missing
-                                                            */
-    assert_int_equal(b.slot.added[0], 0);
-    assert_int_equal(b.slot.added[1], 1);
-    assert_true(dw_reduce_scatter_add(&b.group, &b.slot));
-    assert_int_equal(b.slot.added[0], RANKS);
-    assert_int_equal(b.slot.now.ready_end, 1);
-    assert_false(dw_reduce_scatter_add(&b.group, &b.slot));
-    b.slot.now.left_to_contribute = 0; /* nothing to wait for any more */
-    dw_reduce_scatter_take(&b.group, &b.slot, message(&b, 1, 1, 2, 1));
-    assert_int_equal(b.slot.added[1], RANKS);
-    assert_false(dw_reduce_scatter_add(&b.group, &b.slot));
-    assert_int_equal(b.group.status, DW_OK);
+    assert_int_equal(b.slot.reduce.left_to_contribute, (RANKS - 1) * OWN_PIECES);
+    dw_reduce_scatter_take(&b.group.exchange, &b.slot, message(&b, 1, 1, 2, 0)); /* not the first
+                                                                           one to be added */
+    dw_reduce_scatter_take(&b.group.exchange, &b.slot, message(&b, 0, 1, 2, 1));
+    dw_reduce_scatter_take(&b.group.exchange, &b.slot, message(&b, 0, 1, 2, 0));
+    assert_int_equal(b.slot.reduce.added[0], 0);
+    assert_int_equal(b.slot.reduce.added[1], 0);
+    assert_true(dw_reduce_scatter_add(&b.group.exchange, &b.slot)); /* piece 1 was due first, and
+                                                                     * rank 1 is missing
+                                                                     */
+    assert_int_equal(b.slot.reduce.added[0], 0);
+    assert_int_equal(b.slot.reduce.added[1], 1);
+    assert_true(dw_reduce_scatter_add(&b.group.exchange, &b.slot));
+    assert_int_equal(b.slot.reduce.added[0], RANKS);
+    assert_int_equal(b.slot.gather.ready_end, 1);
+    assert_false(dw_reduce_scatter_add(&b.group.exchange, &b.slot));
+    b.slot.reduce.left_to_contribute = 0; /* nothing to wait for any more */
+    dw_reduce_scatter_take(&b.group.exchange, &b.slot, message(&b, 1, 1, 2, 1));
+    assert_int_equal(b.slot.reduce.added[1], RANKS);
+    assert_false(dw_reduce_scatter_add(&b.group.exchange, &b.slot));
+    assert_int_equal(b.group.exchange.failure.status, DW_OK);
     take_down(&b);
 }
 
@@ -110,13 +109,13 @@ static void rank_0_adds_its_own_contribution_first(void **state)
     (void)state;
     bench b;
     set_up(&b, 0);
-    dw_reduce_scatter_take(&b.group, &b.slot, message(&b, 1, 1, 0, 1));
-    assert_int_equal(b.slot.added[1], 0);
-    assert_true(dw_reduce_scatter_add(&b.group, &b.slot));
-    assert_true(dw_reduce_scatter_add(&b.group, &b.slot));
-    assert_int_equal(b.slot.added[0], 1);
-    assert_int_equal(b.slot.added[1], 2);
-    assert_false(dw_reduce_scatter_add(&b.group, &b.slot));
+    dw_reduce_scatter_take(&b.group.exchange, &b.slot, message(&b, 1, 1, 0, 1));
+    assert_int_equal(b.slot.reduce.added[1], 0);
+    assert_true(dw_reduce_scatter_add(&b.group.exchange, &b.slot));
+    assert_true(dw_reduce_scatter_add(&b.group.exchange, &b.slot));
+    assert_int_equal(b.slot.reduce.added[0], 1);
+    assert_int_equal(b.slot.reduce.added[1], 2);
+    assert_false(dw_reduce_scatter_add(&b.group.exchange, &b.slot));
     take_down(&b);
 }
 
@@ -127,18 +126,18 @@ static void long_contributions_do_not_wait(void **state)
     for (uint32_t rank = 0; rank < RANKS; rank += 2) {
         bench b;
         set_up(&b, rank);
-        b.slot.now.may_wait = false;
+        b.slot.reduce.may_wait = false;
         for (uint32_t from = 0; from < RANKS; from++)
             if (from != rank)
-                dw_reduce_scatter_take(&b.group, &b.slot, message(&b, from, 1, rank, 1));
-        assert_int_equal(b.slot.added[1], RANKS);
-        assert_int_equal(b.slot.now.ready_end, 1);
-        assert_int_equal(dw_reduce_scatter_add(&b.group, &b.slot), rank == 0); /* of piece 0, its
-                                                                                  own */
-        assert_int_equal(b.slot.added[0], rank == 0);
-        assert_false(dw_reduce_scatter_add(&b.group, &b.slot));
-        assert_int_equal(b.slot.now.ready_end, 1);
-        assert_int_equal(b.slot.now.left_to_add, OWN_PIECES - 1);
+                dw_reduce_scatter_take(&b.group.exchange, &b.slot, message(&b, from, 1, rank, 1));
+        assert_int_equal(b.slot.reduce.added[1], RANKS);
+        assert_int_equal(b.slot.gather.ready_end, 1);
+        assert_int_equal(dw_reduce_scatter_add(&b.group.exchange, &b.slot), rank == 0); /* of piece
+                                                                                  0, its own */
+        assert_int_equal(b.slot.reduce.added[0], rank == 0);
+        assert_false(dw_reduce_scatter_add(&b.group.exchange, &b.slot));
+        assert_int_equal(b.slot.gather.ready_end, 1);
+        assert_int_equal(b.slot.reduce.left_to_add, OWN_PIECES - 1);
         take_down(&b);
     }
 }
@@ -157,19 +156,19 @@ static void message_longer_than_any_frame_is_refused(void **state)
         set_up(&b, 2);
         b.slot.now.job.dtype = dtype;
         dw_tensor piece = dw_tensor_3d(NULL, is_result ? DW_F32 : dtype, 1, 1, PIECE);
-        size_t len = dw_frame_bound(&b.group.codec, &piece) + is_too_long;
-        dw_received *received = dw_received_take(&b.group, DW_MESSAGE_BYTES + len);
+        size_t len = dw_frame_bound(&b.group.exchange.settings.codec, &piece) + is_too_long;
+        dw_received *received = dw_received_take(&b.group.exchange.pool, DW_MESSAGE_BYTES + len);
         assert_non_null(received);
         received->from = 1;
-        received->head = dw_operation_message(&b.slot, is_result ? 2 : 1, is_result ? 1 : 2, 0);
+        received->head = dw_frame_header(&b.slot, is_result ? 2 : 1, is_result ? 1 : 2, 0);
         received->head.body_len = len;
         if (is_result)
-            dw_all_gather_take(&b.group, &b.slot, received);
+            dw_all_gather_take(&b.group.exchange, &b.slot, received);
         else
-            dw_reduce_scatter_take(&b.group, &b.slot, received);
-        assert_int_equal(b.group.status, is_too_long ? DW_ERR_PROTOCOL : DW_OK);
-        if (is_too_long) assert_int_equal(b.group.failed_rank, 1);
-        if (is_too_long) assert_non_null(strstr(b.group.why.text, "too long"));
+            dw_reduce_scatter_take(&b.group.exchange, &b.slot, received);
+        assert_int_equal(b.group.exchange.failure.status, is_too_long ? DW_ERR_PROTOCOL : DW_OK);
+        if (is_too_long) assert_int_equal(b.group.exchange.failure.rank, 1);
+        if (is_too_long) assert_non_null(strstr(b.group.exchange.failure.why.text, "too long"));
         take_down(&b);
     }
 }
@@ -181,12 +180,13 @@ enum { PIECES = RANKS * OWN_PIECES };
 /* As if all contributions and own results were sent. but: this piece (of all) has not arrived. */
 static void let_arrive(bench *b, uint32_t but)
 {
-    b->slot.now.left_to_contribute = b->slot.now.left_to_add = b->slot.now.left_to_share = 0;
+    b->slot.reduce.left_to_contribute = b->slot.reduce.left_to_add = b->slot.gather.left_to_share =
+        0;
     for (uint32_t i = 0; i < PIECES; i++) {
         if (i == but) continue;
         dw_received *result = message(b, i / OWN_PIECES, 2, i / OWN_PIECES, i % OWN_PIECES);
-        dw_all_gather_take(&b->group, &b->slot, result);
-        assert_int_equal(b->group.status, DW_OK);
+        dw_all_gather_take(&b->group.exchange, &b->slot, result);
+        assert_int_equal(b->group.exchange.failure.status, DW_OK);
     }
 }
 
@@ -208,9 +208,10 @@ static int results(const bench *b)
 
 static void lose_a_rank(bench *b)
 {
-    dw_group_fail(&b->group, DW_ERR_PEER, 1, "rank 1 is lost");
-    assert_int_equal(b->group.status, DW_ERR_PEER);
-    assert_null(b->group.running);
+    dw_failure_set(&b->group.exchange.failure, DW_ERR_PEER, 1, "rank 1 is lost");
+    dw_progress_settle(&b->group);
+    assert_int_equal(b->group.exchange.failure.status, DW_ERR_PEER);
+    assert_null(b->group.exchange.running.first);
 }
 
 static void operation_with_all_results_succeeds_when_a_rank_is_lost(void **state)
@@ -220,7 +221,8 @@ static void operation_with_all_results_succeeds_when_a_rank_is_lost(void **state
         bench b;
         set_up(&b, 2);
         let_arrive(&b, PIECES);
-        for (int i = 0; i < accepted; i++) assert_true(dw_all_gather_accept(&b.group, &b.slot));
+        for (int i = 0; i < accepted; i++)
+            assert_true(dw_all_gather_accept(&b.group.exchange, &b.slot));
         assert_int_equal(results(&b), accepted);
         lose_a_rank(&b);
         assert_int_equal(b.slot.state, DW_SLOT_DONE);
@@ -238,7 +240,8 @@ static void operation_that_lacks_a_result_leaves_output_unchanged(void **state)
         bench b;
         set_up(&b, 2);
         let_arrive(&b, missing);
-        for (int i = 0; i + 1 < PIECES; i++) assert_true(dw_all_gather_accept(&b.group, &b.slot));
+        for (int i = 0; i + 1 < PIECES; i++)
+            assert_true(dw_all_gather_accept(&b.group.exchange, &b.slot));
         assert_int_equal(results(&b), PIECES - 1);
         lose_a_rank(&b);
         assert_int_equal(b.slot.state, DW_SLOT_FAILED);
@@ -255,10 +258,11 @@ static void operation_with_unsent_data_leaves_output_unchanged(void **state)
         bench b;
         set_up(&b, 2);
         let_arrive(&b, PIECES);
-        if (left == 0) b.slot.now.left_to_contribute = 1;
-        if (left == 1) b.slot.now.left_to_add = 1;
-        if (left == 2) b.slot.now.left_to_share = 1;
-        for (int i = 0; i < PIECES; i++) assert_true(dw_all_gather_accept(&b.group, &b.slot));
+        if (left == 0) b.slot.reduce.left_to_contribute = 1;
+        if (left == 1) b.slot.reduce.left_to_add = 1;
+        if (left == 2) b.slot.gather.left_to_share = 1;
+        for (int i = 0; i < PIECES; i++)
+            assert_true(dw_all_gather_accept(&b.group.exchange, &b.slot));
         assert_int_equal(results(&b), PIECES);
         lose_a_rank(&b);
         assert_int_equal(b.slot.state, DW_SLOT_FAILED);
@@ -275,12 +279,13 @@ static void damaged_result_leaves_output_unchanged(void **state)
         bench b;
         set_up(&b, 2);
         let_arrive(&b, PIECES);
-        dw_received *received = b.slot.now.arrived.head;
+        dw_received *received = b.slot.gather.arrived.head;
         for (uint32_t i = 0; i < damaged; i++) received = received->next;
         dw_received_room(received)[received->len - 1] ^= 1;
-        assert_true(dw_all_gather_accept(&b.group, &b.slot));
-        assert_int_equal(b.group.status, DW_ERR_CORRUPT);
-        assert_int_equal(b.group.failed_rank, damaged / OWN_PIECES);
+        assert_true(dw_all_gather_accept(&b.group.exchange, &b.slot));
+        dw_progress_settle(&b.group);
+        assert_int_equal(b.group.failure.status, DW_ERR_CORRUPT);
+        assert_int_equal(b.group.exchange.failure.rank, damaged / OWN_PIECES);
         assert_int_equal(b.slot.state, DW_SLOT_FAILED);
         assert_int_equal(results(&b), 0);
         take_down(&b);

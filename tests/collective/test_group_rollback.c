@@ -6,13 +6,13 @@
 
 #include "group_rig.h"
 
-#include "group.h"
+#include "exchange.h"
 
 enum { RANKS = 3, SPARE = 64 };
 
 /* A group that has no links, and an operation in it. */
 typedef struct bench {
-    dw_group group;
+    dw_settings settings;
     dw_group_slot slot;
     uint64_t first_piece[RANKS];
     unsigned char *taken, *kept, *y, *before;
@@ -23,9 +23,9 @@ typedef struct bench {
 static void set_up(bench *b, dw_dtype dtype, uint64_t n, uint32_t piece, size_t offset)
 {
     memset(b, 0, sizeof *b);
-    b->group.ranks = RANKS;
-    b->group.hops = 2;
-    b->group.piece = piece;
+    b->settings.ranks = RANKS;
+    b->settings.hops = 2;
+    b->settings.piece = piece;
     b->bytes = n * dw_dtype_bytes(dtype);
     b->y = (unsigned char *)aligned_alloc(64, (b->bytes + 2 * SPARE) / 64 * 64 + 64) + offset;
     b->kept = (unsigned char *)aligned_alloc(64, (b->bytes + 2 * SPARE) / 64 * 64 + 64) + offset;
@@ -34,14 +34,14 @@ static void set_up(bench *b, dw_dtype dtype, uint64_t n, uint32_t piece, size_t 
     memcpy(b->before, b->y, b->bytes);
     dw_group_slot *slot = &b->slot;
     slot->now.job = (dw_group_job){.operation = DW_ALL_REDUCE, .dtype = dtype, .n = n, .y = b->y};
-    slot->now.lands_in_y = true;
-    slot->result = b->kept;
-    slot->first_piece = b->first_piece;
+    slot->gather.lands_in_y = true;
+    slot->gather.result = b->kept;
+    slot->gather.first_piece = b->first_piece;
     for (uint32_t r = 0; r < RANKS; r++) {
         b->first_piece[r] = b->pieces;
-        b->pieces += dw_job_pieces(&b->group, &slot->now.job, r);
+        b->pieces += dw_job_pieces(&b->settings, &slot->now.job, r);
     }
-    slot->taken = b->taken = calloc(b->pieces, 1);
+    slot->gather.taken = b->taken = calloc(b->pieces, 1);
 }
 
 static void take_down(bench *b, size_t offset)
@@ -57,9 +57,9 @@ static size_t overwrite(bench *b, unsigned which)
 {
     size_t each = dw_dtype_bytes(b->slot.now.job.dtype), bytes = 0;
     for (uint32_t r = 0, k = 0; r < RANKS; r++) {
-        for (uint32_t i = 0; i < dw_job_pieces(&b->group, &b->slot.now.job, r); i++, k++) {
+        for (uint32_t i = 0; i < dw_job_pieces(&b->settings, &b->slot.now.job, r); i++, k++) {
             if (!(which >> k % 32 & 1)) continue;
-            dw_piece at = dw_job_piece(&b->group, &b->slot.now.job, r, i);
+            dw_piece at = dw_job_piece(&b->settings, &b->slot.now.job, r, i);
             unsigned char *room = dw_rollback_room(&b->slot, &b->taken[k], at);
             assert_ptr_equal(room, b->y + at.begin * each);
             memset(room, 0xa5, at.count * each);
@@ -82,7 +82,7 @@ static void overwritten_output_is_restored(void **state)
         set_up(&b, dtypes[i / 20 % 2], n, pieces[i % 4], offset);
         assert_int_equal(overwrite(&b, UINT32_MAX), b.bytes);
         assert_memory_not_equal(b.y, b.before, b.bytes);
-        dw_rollback_output(&b.group, &b.slot);
+        dw_rollback_output(&b.settings, &b.slot);
         assert_memory_equal(b.y, b.before, b.bytes);
         take_down(&b, offset);
     }
@@ -97,7 +97,7 @@ static void only_overwritten_pieces_are_restored(void **state)
     assert_in_range(overwrite(&b, 0x55555555), 1, b.bytes - 1);
     memset(b.kept, 0, 4); /* piece 0 is overwritten, piece 1 is not */
     memset(b.kept + 20480 * 4, 0, 4);
-    dw_rollback_output(&b.group, &b.slot);
+    dw_rollback_output(&b.settings, &b.slot);
     assert_memory_equal(b.y, "\0\0\0\0", 4);
     assert_memory_equal(b.y + 4, b.before + 4, b.bytes - 4);
     take_down(&b, 0);
@@ -109,10 +109,10 @@ static void untouched_output_is_not_restored(void **state)
     (void)state;
     bench b;
     set_up(&b, DW_F32, 100000, 20480, 0);
-    b.slot.now.lands_in_y = false;
-    dw_piece at = dw_job_piece(&b.group, &b.slot.now.job, 1, 0);
+    b.slot.gather.lands_in_y = false;
+    dw_piece at = dw_job_piece(&b.settings, &b.slot.now.job, 1, 0);
     assert_ptr_equal(dw_rollback_room(&b.slot, &b.taken[2], at), b.kept + at.begin * 4);
-    dw_rollback_output(&b.group, &b.slot);
+    dw_rollback_output(&b.settings, &b.slot);
     assert_memory_equal(b.y, b.before, b.bytes);
     take_down(&b, 0);
 }

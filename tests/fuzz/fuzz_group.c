@@ -325,19 +325,23 @@ static void say_data(fuzz_input *input, dw_link *link)
     operation *op = &run.operation[slot];
     unsigned wrong = fuzz_byte(input);
     const dw_group_job *job = &op->job;
-    uint32_t part = hop == 2 ? link->peer : dw_job_own_part(run.group, job);
+    uint32_t part = hop == 2 ? link->peer : dw_job_own_part(&run.group->exchange.settings, job);
     int confirms = op->runs && hop == 1 && job->operation == DW_BROADCAST && piece == 0 &&
                    job->root == run.rank && !op->has_sent[link->peer][0][0];
-    int is_due = op->runs && (hop == 2 ? dw_job_gathers(run.group, job) : dw_job_reduces(job)) &&
-                 piece < dw_job_pieces(run.group, job, part) &&
-                 !op->has_sent[link->peer][hop - 1][piece];
-    dw_piece at = is_due ? dw_job_piece(run.group, job, part, piece) : (dw_piece){0, 100};
+    int is_due =
+        op->runs &&
+        (hop == 2 ? dw_job_gathers(&run.group->exchange.settings, job) : dw_job_reduces(job)) &&
+        piece < dw_job_pieces(&run.group->exchange.settings, job, part) &&
+        !op->has_sent[link->peer][hop - 1][piece];
+    dw_piece at =
+        is_due ? dw_job_piece(&run.group->exchange.settings, job, part, piece) : (dw_piece){0, 100};
     static unsigned char frame[1 << 17];
     if (confirms) at.count = 0;
     is_due |= confirms;
-    dw_encoder *encoder = hop == 2                             ? link->share
-                          : dw_job_is_one_shot(run.group, job) ? link->gather
-                                                               : link->contribute;
+    dw_encoder *encoder = hop == 2 ? link->share
+                          : dw_job_is_one_shot(&run.group->exchange.settings, job)
+                              ? link->gather
+                              : link->contribute;
     size_t len = make_frame(encoder, hop, slot, piece, at, is_due ? job->dtype : DW_F32, frame,
                             sizeof frame);
     dw_message head = {
@@ -403,9 +407,11 @@ static void say_all_due(dw_link *link, uint32_t slot)
 {
     operation *op = &run.operation[slot];
     for (int hop = 1; hop <= 2 && op->runs; hop++) {
-        uint32_t part = hop == 2 ? link->peer : dw_job_own_part(run.group, &op->job);
-        uint32_t pieces = dw_job_pieces(run.group, &op->job, part);
-        bool owes = hop == 2 ? dw_job_gathers(run.group, &op->job) : dw_job_reduces(&op->job);
+        uint32_t part =
+            hop == 2 ? link->peer : dw_job_own_part(&run.group->exchange.settings, &op->job);
+        uint32_t pieces = dw_job_pieces(&run.group->exchange.settings, &op->job, part);
+        bool owes = hop == 2 ? dw_job_gathers(&run.group->exchange.settings, &op->job)
+                             : dw_job_reduces(&op->job);
         if (hop == 1 && op->job.operation == DW_BROADCAST && op->job.root == run.rank) {
             owes = true;
             pieces = 1;
@@ -486,7 +492,8 @@ static void test(uint32_t slot)
     if (status == DW_OK) {
         op->visit++;
         fuzz_reach("an operation finished");
-        if (dw_job_is_one_shot(run.group, &op->job)) fuzz_reach("an operation of one hop finished");
+        if (dw_job_is_one_shot(&run.group->exchange.settings, &op->job))
+            fuzz_reach("an operation of one hop finished");
         if (op->has_result) fuzz_reach("an operation was verified");
         return;
     }
