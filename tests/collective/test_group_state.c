@@ -207,6 +207,29 @@ static void ranks_may_forget_a_slot_at_different_times(void **state)
     rig_close(&rig);
 }
 
+/* With an incarnation a run can be repeated. But a slot that was forgotten does not draw the random
+ * numbers from before again: errors would add up. */
+static void a_forgotten_slot_draws_other_random_numbers(void **state)
+{
+    (void)state;
+    enum { N = 2000 }; /* one piece, so frames have the same numbers in every run */
+    static deed act;
+    static float first[N];
+    group_rig rig;
+    rig_start(&rig, "loop://state-%d", 2,
+              "delta:form=step,step=2,rounding=dither,entropy=rans,incarnation=5");
+    run(&act, &rig, 1, N, 0);
+    memcpy(first, act.y[0], sizeof first);
+    for (int r = 0; r < 2; r++) assert_int_equal(dw_group_forget(rig.group[r], 1), DW_OK);
+    run(&act, &rig, 1, N, 0);
+    assert_memory_not_equal(act.y[0], first, sizeof first);
+    rig_close_groups(&rig);
+    rig_open(&rig);
+    run(&act, &rig, 1, N, 0);
+    assert_memory_equal(act.y[0], first, sizeof first);
+    rig_close(&rig);
+}
+
 /* ---- Limits ---------------------------------------------------------------------------------- */
 
 static void early_messages_are_limited(void **state)
@@ -377,6 +400,7 @@ int main(void)
         cmocka_unit_test(saved_state_continues_bit_for_bit),
         cmocka_unit_test(a_forgotten_slot_begins_anew),
         cmocka_unit_test(ranks_may_forget_a_slot_at_different_times),
+        cmocka_unit_test(a_forgotten_slot_draws_other_random_numbers),
         cmocka_unit_test(early_messages_are_limited),
         cmocka_unit_test(group_counters_count),
         cmocka_unit_test(parts_of_ranks_begin_at_multiples_of_2048),
