@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "adder.h"
+#include "base/clock.h"
 #include "die.h"
 
 /* Buffers begin where those of PyTorch do. */
@@ -32,13 +32,6 @@ typedef struct arguments {
     measurement sizes[32];
     size_t n_sizes;
 } arguments;
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 /* Returns the number of bytes that the kernel has sent over an interface. A limited interface is
  * asked through tc, because only its queue counts the headers of all packets; the interface's own
@@ -121,9 +114,9 @@ static void measure(adder *a, const arguments *given, const measurement *m, FILE
     for (unsigned i = 1; i < WARM_UPS; i++) a->add(a, x, y, n);
     uint64_t sent = sent_between(a, given->interface);
     if (a->spent) a->spent(a, &coding[0], &waiting[0]);
-    double begun = now();
+    double begun = dw_now_s();
     for (unsigned i = 0; i < m->repeats; i++) a->add(a, x, y, n);
-    double seconds = now() - begun;
+    double seconds = dw_now_s() - begun;
     if (a->spent) a->spent(a, &coding[1], &waiting[1]);
     sent = sent_between(a, given->interface) - sent;
     double each = 1.0 / m->repeats;

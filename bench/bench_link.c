@@ -14,9 +14,9 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "die.h"
 #include "strays.h"
 #include "wire.h"
@@ -40,13 +40,6 @@ typedef struct plan {
     wire bare, link, deep; /* deep: a link with the usual long queue, which keeps its memory */
 } plan;
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
 static int by_size(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -66,19 +59,19 @@ typedef double stretch(int me, wire *w, size_t len, int n);
 /* Measures round trips. */
 static double ping_pong(int me, wire *w, size_t len, int n)
 {
-    double begun = now();
+    double begun = dw_now_s();
     for (int i = 0; i < n; i++) {
         if (me == LEAD) w->send(w, len);
         w->recv(w, len);
         if (me == FOLLOW) w->send(w, len);
     }
-    return (now() - begun) / n;
+    return (dw_now_s() - begun) / n;
 }
 
 /* Measures n messages in one direction, and a byte back when all have arrived. */
 static double stream(int me, wire *w, size_t len, int n)
 {
-    double begun = now();
+    double begun = dw_now_s();
     if (me == LEAD) {
         for (int i = 0; i < n; i++) w->send(w, len);
         w->recv(w, 1);
@@ -86,7 +79,7 @@ static double stream(int me, wire *w, size_t len, int n)
         for (int i = 0; i < n; i++) w->recv(w, len);
         w->send(w, 1);
     }
-    return (now() - begun) / n;
+    return (dw_now_s() - begun) / n;
 }
 
 /* Alternates between the two transports and computes the median of each. */
@@ -129,8 +122,8 @@ static void compare_sizes(plan *p)
 static double compute(double seconds)
 {
     volatile double x = 1;
-    double end = now() + seconds;
-    while (now() < end) {
+    double end = dw_now_s() + seconds;
+    while (dw_now_s() < end) {
         for (int i = 0; i < 10000; i++) x = x * 1.0000001;
     }
     return x;
@@ -143,10 +136,10 @@ static double left_after(int me, wire *w, size_t len, double seconds)
     if (me == LEAD) {
         w->begin(w, len);
         if (seconds > 0) compute(seconds);
-        wait = now();
+        wait = dw_now_s();
         w->flush(w);
         w->recv(w, 1);
-        wait = now() - wait;
+        wait = dw_now_s() - wait;
     } else {
         w->recv(w, len);
         w->send(w, 1);
@@ -183,7 +176,7 @@ static void print_strays(plan *p)
     int n = (int)((double)((size_t)256 << 20) / (double)len * p->part) + 2;
     for (int round = -1; round < p->rounds; round++) {
         for (int besieged = 0; besieged < 2; besieged++) {
-            double begun = now();
+            double begun = dw_now_s();
             uint64_t before = p->me == LEAD ? strays_count(&p->strangers) : 0;
             if (besieged && p->me == LEAD) strays_come(&p->strangers, p->port);
             double each = stream(p->me, &p->link, len, n);
@@ -191,7 +184,7 @@ static void print_strays(plan *p)
             if (round < 0) continue;
             seconds[besieged][round] = each;
             if (besieged && p->me == LEAD) came += (double)(strays_count(&p->strangers) - before);
-            if (besieged) long_for += now() - begun;
+            if (besieged) long_for += dw_now_s() - begun;
         }
     }
     if (p->me != LEAD) return;

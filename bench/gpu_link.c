@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "deltawire/nccl.h"
 
 enum { TAG = 1, ABSENT = 77, PATIENCE_MS = 60000, ROUNDS = 8 };
@@ -74,11 +74,10 @@ static int exchange(dw_link *link, int rank, uint64_t n, size_t len)
 /* Rank 0 sends, rank 1 answers with one byte. */
 static int stream(dw_link *link, int rank, double *seconds)
 {
-    struct timespec begun, ended;
     void *got;
     size_t len;
     dw_status status = DW_OK;
-    clock_gettime(CLOCK_MONOTONIC, &begun);
+    double begun = dw_now_s();
     for (int i = 0; i < ROUNDS && status == DW_OK; i++) {
         if (rank == 0) {
             status = dw_link_send_begin(link, TAG, timed_bytes, &got);
@@ -90,9 +89,7 @@ static int stream(dw_link *link, int rank, double *seconds)
     }
     if (status == DW_OK && rank == 1) status = dw_link_send(link, TAG, "", 1);
     if (status == DW_OK && rank == 0) status = dw_link_recv(link, TAG, PATIENCE_MS, &got, &len);
-    clock_gettime(CLOCK_MONOTONIC, &ended);
-    *seconds =
-        (double)(ended.tv_sec - begun.tv_sec) + 1e-9 * (double)(ended.tv_nsec - begun.tv_nsec);
+    *seconds = dw_now_s() - begun;
     return status == DW_OK ? 0
                            : say(rank, "a stream of messages",
                                  status == DW_PENDING ? "nothing came" : dw_link_why(link));

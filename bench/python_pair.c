@@ -4,18 +4,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "deltawire/deltawire.h"
 
 enum { N = 4, T = 128, C = 768, BYTES = N * T * C * 2 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 typedef struct pair {
     dw_encoder *encoder;
@@ -39,18 +32,18 @@ static int serve(pair *p)
 {
     int rounds;
     while (scanf("%d", &rounds) == 1) {
-        uint64_t fastest = UINT64_MAX, start = now_ns();
+        uint64_t fastest = UINT64_MAX, start = dw_now_ns();
         for (int i = 0; i < rounds; i++) {
-            uint64_t from = now_ns();
+            uint64_t from = dw_now_ns();
             dw_status status = once(p);
-            uint64_t took = now_ns() - from;
+            uint64_t took = dw_now_ns() - from;
             if (took < fastest) fastest = took;
             if (status) {
                 fprintf(stderr, "python_pair: %s\n", dw_status_string(status));
                 return 1;
             }
         }
-        printf("%" PRIu64 " %" PRIu64 "\n", fastest, now_ns() - start);
+        printf("%" PRIu64 " %" PRIu64 "\n", fastest, dw_now_ns() - start);
         fflush(stdout);
     }
     return 0;

@@ -23,16 +23,6 @@ void dw_complain(const char *format, ...)
     fprintf(stderr, "deltawire: %s\n", text);
 }
 
-dw_status dw_fail(dw_why *why, dw_status status, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(why->text, sizeof why->text, format, arguments);
-    va_end(arguments);
-    why->offset = -1;
-    return status;
-}
-
 int dw_exit_code(dw_status status)
 {
     if (status >= 0) return DW_EXIT_OK;

@@ -3,7 +3,7 @@
 #ifndef DW_CLI_COMPLAIN_H
 #define DW_CLI_COMPLAIN_H
 
-#include "deltawire/deltawire.h"
+#include "base/sentence.h"
 
 /* Exit codes. A run that was stopped by a signal ends with DW_EXIT_SIGNAL + its number: 130 for
  * Ctrl-C, which is SIGINT. */
@@ -11,10 +11,6 @@ enum { DW_EXIT_OK = 0, DW_EXIT_FAILED = 1, DW_EXIT_USAGE = 2, DW_EXIT_SIGNAL = 1
 
 /* Prints "deltawire: <sentence>" to stderr. */
 __attribute__((format(printf, 1, 2))) void dw_complain(const char *format, ...);
-
-/* Puts the sentence into *why and returns status: `return dw_fail(why, DW_ERR_..., "...")`. */
-__attribute__((format(printf, 3, 4))) dw_status dw_fail(dw_why *why, dw_status status,
-                                                        const char *format, ...);
 
 /* The exit code for a status: wrong arguments and settings are DW_EXIT_USAGE, other errors
  * DW_EXIT_FAILED. */

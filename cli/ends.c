@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
+#include "base/clock.h"
 #include "complain.h"
 
 dw_status dw_ends_open(dw_ends *e, const dw_config *config, const dw_tensor *shape, dw_why *why)
@@ -20,7 +20,7 @@ dw_status dw_ends_open(dw_ends *e, const dw_config *config, const dw_tensor *sha
     e->reply = malloc(e->reply_cap);
     e->keys = calloc(shape->n, sizeof *e->keys);
     if (!e->frame || !e->reply || !e->keys)
-        return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory for a frame");
+        return dw_say(why, DW_ERR_NO_MEMORY, "out of memory for a frame");
     for (uint32_t i = 0; i < shape->n; i++) e->keys[i].sample = i;
     return DW_OK;
 }
@@ -37,7 +37,7 @@ void dw_ends_close(dw_ends *e)
 /* Writes the sentence to *why, or, if it is empty, what the status means. Returns status. */
 static dw_status say(dw_why *why, dw_status status, const char *sentence)
 {
-    return dw_fail(why, status, "%s", *sentence ? sentence : dw_status_string(status));
+    return dw_say(why, status, "%s", *sentence ? sentence : dw_status_string(status));
 }
 
 dw_status dw_ends_visit(dw_ends *e, const dw_tensor *x, const dw_tensor *y, dw_why *why)
@@ -60,7 +60,7 @@ dw_status dw_ends_visit(dw_ends *e, const dw_tensor *x, const dw_tensor *y, dw_w
 dw_status dw_fail_codec(dw_why *why, dw_status status, const char *codec, const dw_why *reason)
 {
     if (reason->offset >= 0 && (size_t)reason->offset <= strlen(codec))
-        return dw_fail(why, status, "codec \"%.60s\", at \"%.40s\": %.120s", codec,
-                       codec + reason->offset, reason->text);
-    return dw_fail(why, status, "codec \"%.60s\": %.180s", codec, reason->text);
+        return dw_say(why, status, "codec \"%.60s\", at \"%.40s\": %.120s", codec,
+                      codec + reason->offset, reason->text);
+    return dw_say(why, status, "codec \"%.60s\": %.180s", codec, reason->text);
 }

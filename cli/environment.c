@@ -23,8 +23,8 @@ static const struct {
 
 static int complain(dw_why *why, const char *name, const char *value)
 {
-    dw_fail(why, DW_ERR_ARGUMENT,
-            "the environment variable %s is \"%.60s\", which is not a valid number", name, value);
+    dw_say(why, DW_ERR_ARGUMENT,
+           "the environment variable %s is \"%.60s\", which is not a valid number", name, value);
     return -1;
 }
 
@@ -83,10 +83,10 @@ int dw_read_environment(dw_launch *launch, dw_why *why)
              read_number(launchers[i].local, INT32_MAX, &launch->local_rank, why)))
             return -1;
         if (launch->rank >= launch->stages) {
-            dw_fail(why, DW_ERR_ARGUMENT,
-                    "the environment variables say %s=%u and %s=%u; ranks are counted from 0, so "
-                    "the rank must be the smaller number",
-                    launchers[i].rank, launch->rank, launchers[i].size, launch->stages);
+            dw_say(why, DW_ERR_ARGUMENT,
+                   "the environment variables say %s=%u and %s=%u; ranks are counted from 0, so "
+                   "the rank must be the smaller number",
+                   launchers[i].rank, launch->rank, launchers[i].size, launch->stages);
             return -1;
         }
     }

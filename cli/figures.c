@@ -78,7 +78,7 @@ dw_status dw_subject_describe(dw_subject *s, dw_why *why)
     }
     free(of_rows);
     free(of_channels);
-    return complete ? DW_OK : dw_fail(why, DW_ERR_NO_MEMORY, "out of memory to look at the tensor");
+    return complete ? DW_OK : dw_say(why, DW_ERR_NO_MEMORY, "out of memory to look at the tensor");
 }
 
 /* ---- Of a codec ------------------------------------------------------------------------------ */
@@ -153,7 +153,7 @@ static dw_status prepare(const dw_subject *s, dw_ends *e, const dw_tensor *y, dw
 {
     if (s->previous.data) return dw_ends_visit(e, &s->previous, y, why);
     dw_status status = dw_encoder_reset(e->encoder);
-    return status == DW_OK ? status : dw_fail(why, status, "%s", dw_status_string(status));
+    return status == DW_OK ? status : dw_say(why, status, "%s", dw_status_string(status));
 }
 
 static dw_status measure(dw_figures *f, const dw_subject *s, const dw_config *config, dw_ends *e,

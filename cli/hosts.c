@@ -38,19 +38,6 @@ void dw_with_host(const char *uri, const char *host, char *text, size_t cap)
     snprintf(text, cap, "%.*s%s%s", (int)(begin - uri), uri, host, begin + len);
 }
 
-void dw_put_scope(char *uri, size_t cap, const char *own)
-{
-    char host[DW_HOST_BYTES], ours[2 * DW_HOST_BYTES], copy[1024];
-    dw_host_of(uri, host);
-    char *scope = strchr(host, '%');
-    const char *own_scope = strchr(own, '%');
-    if (!scope || !own_scope) return;
-    *scope = '\0';
-    snprintf(ours, sizeof ours, "[%s%.*s]", host, (int)strcspn(own_scope, "]"), own_scope);
-    snprintf(copy, sizeof copy, "%s", uri);
-    dw_with_host(copy, ours, uri, cap);
-}
-
 static bool is_loopback(const struct addrinfo *found)
 {
     const void *address = found->ai_addr;

@@ -14,10 +14,6 @@ enum { DW_HOST_BYTES = 256 };
 void dw_host_of(const char *uri, char host[DW_HOST_BYTES]);
 /* Stores the URI with another host, which has brackets if it is an address of IPv6. */
 void dw_with_host(const char *uri, const char *host, char *text, size_t cap);
-/* A link-local address of IPv6, as fe80::1%eth0, names an interface of the machine on which it is
- * used. If the URI and `own`, an address of this machine, have such scopes, puts ours into the URI,
- * which another machine has written. cap: the room that uri has, at most 1024. */
-void dw_put_scope(char *uri, size_t cap, const char *own);
 
 /* Whether a host is a name for this machine that leads to its loopback interface here, as 127.0.1.1
  * does on Debian: for other machines the same name has another address. Never so for localhost, or

@@ -30,18 +30,18 @@ dw_status dw_keys_choose(dw_tls_options *tls, const char *link, dw_train_config 
     bool is_given = tls->group_key_file || has_certificate;
     *why = (dw_why){.offset = -1};
     if (is_given && config->insecure_plaintext) {
-        return dw_fail(
+        return dw_say(
             why, DW_ERR_ARGUMENT,
             "--insecure-plaintext contradicts a key or certificate; leave one of them out");
     }
     if (tls->group_key_file && has_certificate) {
-        return dw_fail(
+        return dw_say(
             why, DW_ERR_ARGUMENT,
             "--group-key and certificates cannot be used together; leave one of them out");
     }
     if (has_certificate && (!tls->certificate_file || !tls->key_file || !tls->ca_file)) {
-        return dw_fail(why, DW_ERR_ARGUMENT,
-                       "--certificate, --key and --ca need each other; give all three");
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "--certificate, --key and --ca need each other; give all three");
     }
     if (!is_given && file && *file && !config->insecure_plaintext &&
         (!link || dw_row_carries_tls(link)))

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/printable.h"
-#include "clock.h"
 #include "complain.h"
 #include "ends.h"
 #include "figures.h"
@@ -67,7 +67,7 @@ static dw_status choose_codecs(run *r, dw_why *why)
     r->figures = calloc(most + 1, sizeof *r->figures);
     r->found = calloc(r->options->n_tensors + 1, sizeof *r->found);
     if (!r->list || !r->codecs || !r->figures || !r->found)
-        return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory for codecs");
+        return dw_say(why, DW_ERR_NO_MEMORY, "out of memory for codecs");
     char *rest = NULL;
     for (char *text = strtok_r(r->list, " ;", &rest); text; text = strtok_r(NULL, " ;", &rest)) {
         dw_chosen_codec *codec = &r->codecs[r->n_codecs++];
@@ -77,9 +77,9 @@ static dw_status choose_codecs(run *r, dw_why *why)
         if (status < 0) return dw_fail_codec(why, status, text, &reason);
     }
     if (r->n_codecs) return DW_OK;
-    return dw_fail(why, DW_ERR_ARGUMENT,
-                   "the list of codecs is empty: name some, such as \"mx "
-                   "direct:bits=8\", or \"all\"");
+    return dw_say(why, DW_ERR_ARGUMENT,
+                  "the list of codecs is empty: name some, such as \"mx "
+                  "direct:bits=8\", or \"all\"");
 }
 
 /* ---- Files ----------------------------------------------------------------------------------- */
@@ -123,10 +123,10 @@ static const dw_file_tensor *earlier_of(const run *r, const dw_tensor_file *file
 
 static dw_status miss_earlier(const run *r, const dw_file_tensor *x, dw_why *why)
 {
-    return dw_fail(why, DW_ERR_SHAPE,
-                   "there is no tensor \"%.80s\" of the same shape and dtype in %.100s: name the "
-                   "file of its previous visit, or choose others by --tensor",
-                   x->name, r->options->delta_from);
+    return dw_say(why, DW_ERR_SHAPE,
+                  "there is no tensor \"%.80s\" of the same shape and dtype in %.100s: name the "
+                  "file of its previous visit, or choose others by --tensor",
+                  x->name, r->options->delta_from);
 }
 
 /* Reads the header of every file, so that what is wrong is said before anything is printed, and
@@ -167,7 +167,7 @@ static dw_status read_tensor(const dw_tensor_file *file, const dw_file_tensor *i
 {
     *x = dw_tensor_3d(malloc(in_file->end - in_file->begin), in_file->dtype, in_file->n, in_file->t,
                       in_file->c);
-    if (!x->data) return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory for a tensor");
+    if (!x->data) return dw_say(why, DW_ERR_NO_MEMORY, "out of memory for a tensor");
     return dw_tensor_file_read(file, in_file, x->data, why);
 }
 
@@ -202,7 +202,7 @@ static dw_status measure_tensor(run *r, const dw_tensor_file *file, dw_subject *
         status = earlier ? read_tensor(&r->earlier, earlier, &s->previous, why)
                          : miss_earlier(r, x, why);
     void *y = malloc(x->end - x->begin);
-    if (status == DW_OK && !y) status = dw_fail(why, DW_ERR_NO_MEMORY, "out of memory for a y");
+    if (status == DW_OK && !y) status = dw_say(why, DW_ERR_NO_MEMORY, "out of memory for a y");
     const char *base = strrchr(s->file, '/');
     bool is_gradient = strstr(x->name, "grad") || strstr(base ? base : s->file, "grad");
     s->kind = is_gradient ? DW_GRADIENTS : DW_ACTIVATIONS;

@@ -38,22 +38,21 @@ dw_status dw_pairs_add(dw_pairs *pairs, const char *text, dw_why *why)
     size_t len = slash ? (size_t)(slash - text) : 0;
     if (!slash || !len || len >= DW_PAIRS_CODEC_BYTES || !slash[1] || strchr(slash + 1, '/') ||
         strlen(slash + 1) >= DW_PAIRS_CODEC_BYTES)
-        return dw_fail(why, DW_ERR_CONFIG,
-                       "\"%.80s\" is not a pair of codecs; write FORWARD/BACKWARD, as in "
-                       "delta:bits=2/direct:bits=4",
-                       text);
+        return dw_say(why, DW_ERR_CONFIG,
+                      "\"%.80s\" is not a pair of codecs; write FORWARD/BACKWARD, as in "
+                      "delta:bits=2/direct:bits=4",
+                      text);
     const char *codecs[DW_FORECAST_WAYS] = {text, slash + 1};
     for (int way = 0; way < DW_FORECAST_WAYS; way++) {
         size_t digits = strspn(codecs[way], "0123456789");
         if (digits > 0 && codecs[way][digits] == ':')
-            return dw_fail(
-                why, DW_ERR_CONFIG,
-                "\"%.80s\" names a boundary, but pairs are for all boundaries; leave out "
-                "\"%.*s\", and give each boundary's pair on its own",
-                text, (int)digits + 1, codecs[way]);
+            return dw_say(why, DW_ERR_CONFIG,
+                          "\"%.80s\" names a boundary, but pairs are for all boundaries; leave out "
+                          "\"%.*s\", and give each boundary's pair on its own",
+                          text, (int)digits + 1, codecs[way]);
     }
     if (pairs->n == DW_PAIRS_MOST)
-        return dw_fail(why, DW_ERR_LIMIT, "more than %d pairs of codecs are given", DW_PAIRS_MOST);
+        return dw_say(why, DW_ERR_LIMIT, "more than %d pairs of codecs are given", DW_PAIRS_MOST);
     dw_pair *pair = &pairs->pairs[pairs->n++];
     memcpy(pair->codecs[DW_FORECAST_FORWARD], text, len);
     memcpy(pair->codecs[DW_FORECAST_BACKWARD], slash + 1, strlen(slash + 1));
@@ -80,7 +79,7 @@ dw_status dw_pairs_measure(dw_pairs *pairs, const dw_forecast_run *run,
         for (int way = 0; way < DW_FORECAST_WAYS && status == DW_OK; way++) {
             status = dw_speed_measure(speed, p->codecs[way], &p->ways[way], why);
             if (cancelled && *cancelled)
-                status = dw_fail(why, DW_ERR_CANCELLED, "stopped while measuring");
+                status = dw_say(why, DW_ERR_CANCELLED, "stopped while measuring");
         }
         pairs->choices[i] = (dw_forecast_choice){.step_s = dw_forecast_step(run, p->ways),
                                                  .error = fmax(p->ways[0].error, p->ways[1].error)};

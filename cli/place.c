@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/scope.h"
 #include "complain.h"
 #include "environment.h"
 #include "hosts.h"
@@ -28,13 +29,13 @@ dw_status dw_place_fit(dw_train_config *config, uint32_t ranks, const char *who,
     if (!config->replicas) config->replicas = 1;
     uint32_t stages = config->stages, replicas = config->replicas;
     if (!stages && ranks % replicas)
-        return dw_fail(why, DW_ERR_ARGUMENT,
-                       "%s says that there are %u ranks, which cannot be divided evenly among %u "
-                       "replicas",
-                       who, ranks, replicas);
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "%s says that there are %u ranks, which cannot be divided evenly among %u "
+                      "replicas",
+                      who, ranks, replicas);
     if (!stages) stages = ranks / replicas;
     if ((uint64_t)stages * replicas != ranks)
-        return dw_fail(
+        return dw_say(
             why, DW_ERR_ARGUMENT,
             "%s says that there are %u ranks, but %u replica%s of %u stage%s need %" PRIu64, who,
             ranks, replicas, replicas == 1 ? "" : "s", stages, stages == 1 ? "" : "s",
@@ -74,7 +75,7 @@ static dw_status find_rank(const dw_launch *launch, const char *link, bool given
 {
     if (!given) {
         if (!launch->by)
-            return dw_fail(
+            return dw_say(
                 why, DW_ERR_ARGUMENT,
                 "--link %.60s needs --rank and --stages, for no launcher has set them in the "
                 "environment (RANK and WORLD_SIZE, or the variables of Open MPI, PMI or Slurm)",
@@ -99,8 +100,8 @@ static dw_status find_host(dw_place *place, char meeting[URI_BYTES], const char 
     dw_host_of(meeting, master);
     snprintf(name, sizeof place->host, "%s", host ? host : master);
     if (!*name && gethostname(name, sizeof place->host))
-        return dw_fail(why, DW_ERR_ADDRESS,
-                       "cannot determine the name of this machine; give it as --host");
+        return dw_say(why, DW_ERR_ADDRESS,
+                      "cannot determine the name of this machine; give it as --host");
     snprintf(given, sizeof given, strchr(name, ':') && *name != '[' ? "[%s]" : "%s", name);
     if ((config->tls || config->insecure_plaintext) && dw_is_own_name(name)) {
         config->host = name;
@@ -108,7 +109,7 @@ static dw_status find_host(dw_place *place, char meeting[URI_BYTES], const char 
     } else if (host || !*master) {
         snprintf(own, cap, "%s", given);
     } else if (!dw_own_address(master, own, cap)) {
-        return dw_fail(
+        return dw_say(
             why, DW_ERR_ADDRESS,
             "cannot reach '%.100s', where rank 0 is to listen: check the name and the route, or "
             "give this machine's address as --host",
@@ -128,7 +129,7 @@ static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t s
                                      const char *host, bool given, const volatile int *stop,
                                      dw_train_config *config, dw_why *why)
 {
-    char meeting[URI_BYTES], own[280];
+    char meeting[URI_BYTES], found[URI_BYTES], own[280];
     dw_status status = find_rank(launch, link, given, config, why);
     /* All ranks check this before they connect: a rank that fails later leaves the others waiting.
      */
@@ -141,9 +142,9 @@ static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t s
              query ? (int)(query - link - (ptrdiff_t)shapes) : URI_BYTES, link + shapes);
     if (!strncmp(meeting, "env:", 4)) {
         if (!launch->host[0])
-            return dw_fail(why, DW_ERR_ARGUMENT,
-                           "--link env:// needs the machine of rank 0 in the environment variable "
-                           "MASTER_ADDR");
+            return dw_say(why, DW_ERR_ARGUMENT,
+                          "--link env:// needs the machine of rank 0 in the environment variable "
+                          "MASTER_ADDR");
         snprintf(meeting, sizeof meeting,
                  strchr(launch->host, ':') ? "tcp://[%s]:%u" : "tcp://%s:%u", launch->host,
                  launch->port);
@@ -160,8 +161,9 @@ static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t s
                                      .insecure_plaintext = config->insecure_plaintext};
     status = dw_rendezvous_open(&place->rendezvous, &options, why);
     if (status == DW_OK && config->rank > 0)
-        status = dw_rendezvous_ask(place->rendezvous, place->connect, sizeof place->connect, why);
-    if (status == DW_OK) dw_put_scope(place->connect, sizeof place->connect, own);
+        status = dw_rendezvous_ask(place->rendezvous, found, sizeof found, why);
+    if (status == DW_OK && config->rank > 0)
+        dw_copy_with_scope(place->connect, sizeof place->connect, found, own);
     snprintf(place->listen, sizeof place->listen, "%.*s%s://%s:0%s", (int)shapes, link,
              row ? row->scheme : "tcp", own, query ? query : "");
     memcpy(place->replicas, place->listen, sizeof place->replicas);
@@ -178,15 +180,15 @@ static dw_status look_at_link(const char *link, bool given, const dw_transport *
     if (status < 0 && status != DW_ERR_CONFIG) return status;
     if (status < 0 && dw_row_needs_launcher(link)) return DW_OK;
     if (status < 0 || (*row)->ranks == DW_RANKS_APART || (*row)->ranks == DW_RANKS_BEHIND)
-        return dw_fail(
+        return dw_say(
             why, DW_ERR_ARGUMENT,
             "--link %.60s cannot be used without --local; ranks find each other by mpi://, env://, "
             "tcp://HOST:PORT or file:///PATH, and transports in front of these",
             link);
     if ((*row)->ranks == DW_RANKS_NUMBERED && given)
-        return dw_fail(why, DW_ERR_ARGUMENT,
-                       "--link %s:// gets the rank from its launcher; leave out --rank",
-                       (*row)->scheme);
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "--link %s:// gets the rank from its launcher; leave out --rank",
+                      (*row)->scheme);
     return DW_OK;
 }
 
@@ -227,7 +229,7 @@ dw_status dw_place_take(dw_place **taken, const char *link, const char *host, bo
 {
     *taken = NULL;
     dw_place *place = calloc(1, sizeof *place);
-    if (!place) return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory");
+    if (!place) return dw_say(why, DW_ERR_NO_MEMORY, "out of memory");
     dw_status status = take(place, link, host, given, stop, config, why);
     if (status < 0) {
         dw_place_leave(place, false);

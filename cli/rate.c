@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
+#include "base/clock.h"
 #include "complain.h"
 
 /* | TAG     | the tag of all messages                                       |
@@ -64,14 +64,14 @@ static double patience_of(const dw_rate_end *end)
 static dw_status late(dw_link_role role, double limit_s, dw_why *why)
 {
     if (role == DW_LINK_CONNECT)
-        return dw_fail(why, DW_ERR_TIMEOUT,
-                       "the other end did not answer within %g s; does `deltawire advise --listen' "
-                       "run there?",
-                       limit_s);
-    return dw_fail(why, DW_ERR_TIMEOUT,
-                   "the other end asked nothing for %g s; does `deltawire advise --connect' run "
-                   "there?",
-                   limit_s);
+        return dw_say(why, DW_ERR_TIMEOUT,
+                      "the other end did not answer within %g s; does `deltawire advise --listen' "
+                      "run there?",
+                      limit_s);
+    return dw_say(why, DW_ERR_TIMEOUT,
+                  "the other end asked nothing for %g s; does `deltawire advise --connect' run "
+                  "there?",
+                  limit_s);
 }
 
 /* Returns how many bytes have come over the link. */
@@ -94,12 +94,12 @@ static dw_status next(dw_link *link, dw_link_role role, const dw_rate_end *end, 
     uint64_t before = 0;
     while ((status = dw_link_recv(link, TAG, LOOK_MS, data, len)) == DW_PENDING) {
         uint64_t now = arrived(link);
-        if (is_stopped(end)) return dw_fail(why, DW_ERR_CANCELLED, "stopped while measuring");
+        if (is_stopped(end)) return dw_say(why, DW_ERR_CANCELLED, "stopped while measuring");
         if (now != before || dw_link_flush(link, 0) == DW_PENDING) begin = dw_now_s();
         if (dw_now_s() - begin > limit_s) return late(role, limit_s, why);
         before = now;
     }
-    return status < 0 ? dw_fail(why, status, "%s", dw_link_why(link)) : DW_OK;
+    return status < 0 ? dw_say(why, status, "%s", dw_link_why(link)) : DW_OK;
 }
 
 /* Asks one question: sends a message of `sent` bytes, which asks for `wanted` bytes, and waits for
@@ -116,17 +116,17 @@ static dw_status question(dw_link *link, const dw_rate_end *end, uint8_t *room, 
     memcpy(room + sizeof magic, &number, sizeof number);
     double begin = dw_now_s();
     dw_status status = dw_link_send(link, TAG, room, sent);
-    if (status < 0) return dw_fail(why, status, "%s", dw_link_why(link));
+    if (status < 0) return dw_say(why, status, "%s", dw_link_why(link));
     if (!wanted) return DW_OK;
     status = next(link, DW_LINK_CONNECT, end, &data, &len, why);
     *seconds = dw_now_s() - begin;
     if (status < 0) return status;
     dw_link_release(link, data);
     if (len == wanted) return DW_OK;
-    return dw_fail(why, DW_ERR_PROTOCOL,
-                   "the other end answered with %zu bytes in place of %zu; does `deltawire advise "
-                   "--listen' run there?",
-                   len, wanted);
+    return dw_say(why, DW_ERR_PROTOCOL,
+                  "the other end answered with %zu bytes in place of %zu; does `deltawire advise "
+                  "--listen' run there?",
+                  len, wanted);
 }
 
 /* Measures the rate in one direction. Sends longer and longer messages, as questions if `forward`
@@ -155,7 +155,7 @@ dw_status dw_rate_ask(dw_forecast_run *run, const dw_rate_end *end, dw_why *why)
     dw_link *link = NULL;
     double round_trip = 1e9, seconds = 0;
     uint8_t *room = calloc(1, MOST);
-    if (!room) return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory for messages to measure with");
+    if (!room) return dw_say(why, DW_ERR_NO_MEMORY, "out of memory for messages to measure with");
     dw_status status = open_link(&link, DW_LINK_CONNECT, end, why);
     for (int i = 0; i < PINGS && status == DW_OK; i++) {
         status = question(link, end, room, HEAD, HEAD, &seconds, why);
@@ -186,14 +186,14 @@ static dw_status answer(dw_link *link, const dw_rate_end *end, uint8_t *room, ui
     *wanted = le64toh(*wanted);
     dw_link_release(link, data);
     if (!is_question || *wanted > MOST)
-        return dw_fail(why, DW_ERR_PROTOCOL,
-                       "the other end asked for nothing that is known here; does `deltawire "
-                       "advise --connect' run there?");
+        return dw_say(why, DW_ERR_PROTOCOL,
+                      "the other end asked for nothing that is known here; does `deltawire "
+                      "advise --connect' run there?");
     if (!*wanted) return DW_OK;
     status = dw_link_send(link, TAG, room, *wanted);
     if (status == DW_PENDING)
-        return dw_fail(why, DW_ERR_PROTOCOL, "the other end asks, but reads no answers");
-    return status < 0 ? dw_fail(why, status, "%s", dw_link_why(link)) : DW_OK;
+        return dw_say(why, DW_ERR_PROTOCOL, "the other end asks, but reads no answers");
+    return status < 0 ? dw_say(why, status, "%s", dw_link_why(link)) : DW_OK;
 }
 
 dw_status dw_rate_serve(const dw_rate_end *end, dw_why *why)
@@ -201,7 +201,7 @@ dw_status dw_rate_serve(const dw_rate_end *end, dw_why *why)
     dw_link *link = NULL;
     uint64_t wanted = 1;
     uint8_t *room = calloc(1, MOST);
-    if (!room) return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory for messages to measure with");
+    if (!room) return dw_say(why, DW_ERR_NO_MEMORY, "out of memory for messages to measure with");
     dw_status status = open_link(&link, DW_LINK_LISTEN, end, why);
     while (status == DW_OK && wanted) status = answer(link, end, room, &wanted, why);
     if (link) dw_link_close(link);

@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "complain.h"
 #include "keys.h"
 
@@ -69,13 +70,6 @@ struct dw_rendezvous {
     dw_why why;
     pthread_mutex_t lock;
 };
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static bool is_stopped(const dw_rendezvous *r)
 {
@@ -273,12 +267,12 @@ static void note_listening(void *context, const char *uri)
 static void *serve(void *context)
 {
     dw_rendezvous *r = context;
-    int64_t end = now_ms() + r->options.timeout_ms;
-    while (!is_complete(r) && now_ms() < end && !__atomic_load_n(&r->stop, __ATOMIC_RELAXED)) {
+    int64_t end = dw_now_ms() + r->options.timeout_ms;
+    while (!is_complete(r) && dw_now_ms() < end && !__atomic_load_n(&r->stop, __ATOMIC_RELAXED)) {
         dw_link_options options = {.struct_size = sizeof options,
                                    .role = DW_LINK_LISTEN,
                                    .open_timeout_ms =
-                                       (uint32_t)(end - now_ms() > 0 ? end - now_ms() : 1),
+                                       (uint32_t)(end - dw_now_ms() > 0 ? end - dw_now_ms() : 1),
                                    .on_listening = note_listening,
                                    .listening_context = r,
                                    .max_message_bytes = MOST_MESSAGE_BYTES,
@@ -299,8 +293,8 @@ static void *serve(void *context)
             usleep(1000 * LOOK_MS); /* a failed connection does not end the wait for the others */
         }
     }
-    r->is_late = !is_complete(r) && now_ms() >= end;
-    while (!all_are_told(r) && now_ms() < end && !__atomic_load_n(&r->stop, __ATOMIC_RELAXED))
+    r->is_late = !is_complete(r) && dw_now_ms() >= end;
+    while (!all_are_told(r) && dw_now_ms() < end && !__atomic_load_n(&r->stop, __ATOMIC_RELAXED))
         usleep(1000 * LOOK_MS);
     let_go(r);
     return NULL;
@@ -310,18 +304,18 @@ static dw_status start_serving(dw_rendezvous *r, dw_why *why)
 {
     r->guests = calloc(r->options.ranks, sizeof *r->guests);
     if (!r->guests)
-        return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory for a rendezvous of %u ranks",
-                       r->options.ranks);
+        return dw_say(why, DW_ERR_NO_MEMORY, "out of memory for a rendezvous of %u ranks",
+                      r->options.ranks);
     for (uint32_t rank = 0; rank < r->options.ranks; rank++)
         r->guests[rank] = (guest){.host = r, .rank = rank};
     if (pthread_create(&r->thread, NULL, serve, r))
-        return dw_fail(why, DW_ERR_NO_MEMORY, "cannot start a thread for the rendezvous");
+        return dw_say(why, DW_ERR_NO_MEMORY, "cannot start a thread for the rendezvous");
     r->is_serving = 1;
     int listens;
     while (!(listens = __atomic_load_n(&r->listens, __ATOMIC_ACQUIRE))) usleep(1000);
     if (listens > 0) return DW_OK;
-    return dw_fail(why, DW_ERR_ADDRESS, "rank 0 cannot listen for the other ranks: %.200s",
-                   r->why.text);
+    return dw_say(why, DW_ERR_ADDRESS, "rank 0 cannot listen for the other ranks: %.200s",
+                  r->why.text);
 }
 
 /* ---- The other ranks ------------------------------------------------------------------------- */
@@ -339,8 +333,8 @@ static dw_status greet(dw_rendezvous *r, dw_why *why)
     dw_why link_why;
     dw_status status = dw_link_open(&r->link, r->uri, &options, &link_why);
     if (status < 0)
-        return dw_fail(why, status, "rank %u cannot reach rank 0: %.200s", r->options.rank,
-                       link_why.text);
+        return dw_say(why, status, "rank %u cannot reach rank 0: %.200s", r->options.rank,
+                      link_why.text);
     int len = snprintf(text, sizeof text, "rank %u of %u", r->options.rank, r->options.ranks);
     return dw_link_send(r->link, TAG_GREETING, text, (size_t)len);
 }
@@ -350,11 +344,11 @@ static dw_status ask_rank_0(dw_rendezvous *r, char *uri, size_t cap, int64_t end
     void *data;
     size_t len;
     dw_status status = DW_PENDING;
-    while (status == DW_PENDING && now_ms() < end && !is_stopped(r)) {
+    while (status == DW_PENDING && dw_now_ms() < end && !is_stopped(r)) {
         status = dw_link_recv(r->link, TAG_ADDRESS, LOOK_MS, &data, &len);
         if (status == DW_OK || dw_link_recv(r->link, TAG_REFUSAL, 0, &data, &len) != DW_OK)
             continue;
-        dw_fail(why, DW_ERR_MISMATCH, "%.*s", (int)(len < 160 ? len : 160), (const char *)data);
+        dw_say(why, DW_ERR_MISMATCH, "%.*s", (int)(len < 160 ? len : 160), (const char *)data);
         dw_link_release(r->link, data);
         return DW_ERR_MISMATCH;
     }
@@ -364,9 +358,9 @@ static dw_status ask_rank_0(dw_rendezvous *r, char *uri, size_t cap, int64_t end
         return DW_OK;
     }
     if (status < 0)
-        return dw_fail(why, status,
-                       "rank %u lost the connection to rank 0 before all ranks had met: %.180s",
-                       r->options.rank, dw_link_why(r->link));
+        return dw_say(why, status,
+                      "rank %u lost the connection to rank 0 before all ranks had met: %.180s",
+                      r->options.rank, dw_link_why(r->link));
     return DW_PENDING;
 }
 
@@ -387,7 +381,7 @@ static dw_status write_file(dw_rendezvous *r, const char *uri, dw_why *why)
     if (fd >= 0 && close(fd) == 0 && written && rename(fresh, path) == 0) return DW_OK;
     int error = errno;
     if (fd >= 0) unlink(fresh);
-    return dw_fail(why, DW_ERR_IO, "cannot write %.200s: %s", path, strerror(error));
+    return dw_say(why, DW_ERR_IO, "cannot write %.200s: %s", path, strerror(error));
 }
 
 /* Reads the first line of a regular file, no longer than an address. PENDING: there is no such file
@@ -399,7 +393,7 @@ static dw_status read_line(const char *path, char *line, size_t cap, dw_why *why
     if (fd < 0) {
         if (errno == ENOENT || errno == ESTALE || errno == ELOOP)
             return DW_PENDING; /* ESTALE: NFS */
-        return dw_fail(why, DW_ERR_IO, "cannot read %.200s: %s", path, strerror(errno));
+        return dw_say(why, DW_ERR_IO, "cannot read %.200s: %s", path, strerror(errno));
     }
     struct stat about;
     bool is_known = fstat(fd, &about) == 0, is_file = is_known && S_ISREG(about.st_mode);
@@ -409,10 +403,10 @@ static dw_status read_line(const char *path, char *line, size_t cap, dw_why *why
     line[len > 0 ? len : 0] = '\0';
     size_t end = strcspn(line, "\n");
     if (line[end] == '\0')
-        return dw_fail(why, DW_ERR_IO,
-                       "%.200s is not a file of a rendezvous; give --link file:// a path that "
-                       "nothing else uses",
-                       path);
+        return dw_say(why, DW_ERR_IO,
+                      "%.200s is not a file of a rendezvous; give --link file:// a path that "
+                      "nothing else uses",
+                      path);
     line[end] = '\0';
     return DW_OK;
 }
@@ -421,7 +415,7 @@ static dw_status read_file(dw_rendezvous *r, char *uri, size_t cap, int64_t end,
 {
     char path[URI_BYTES + 16];
     snprintf(path, sizeof path, "%s.%u", r->path, r->options.rank - 1);
-    while (now_ms() < end && !is_stopped(r)) {
+    while (dw_now_ms() < end && !is_stopped(r)) {
         dw_status status = read_line(path, uri, cap, why);
         if (status == DW_OK) {
             unlink(path); /* the next run must not find it */
@@ -440,7 +434,7 @@ dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_opt
 {
     *rendezvous = NULL;
     dw_rendezvous *r = calloc(1, sizeof *r);
-    if (!r) return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory for a rendezvous");
+    if (!r) return dw_say(why, DW_ERR_NO_MEMORY, "out of memory for a rendezvous");
     r->options = *options;
     dw_rank_name(r->own_name, options->rank);
     if (options->tls) r->tls = *options->tls;
@@ -457,8 +451,8 @@ dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_opt
         if (!strncmp(path, "//", 2)) path += 2;
         snprintf(r->path, sizeof r->path, "%s", path);
         if (!*path)
-            status = dw_fail(why, DW_ERR_ARGUMENT,
-                             "file:// needs a path that all ranks see, as file:///shared/run1");
+            status = dw_say(why, DW_ERR_ARGUMENT,
+                            "file:// needs a path that all ranks see, as file:///shared/run1");
     } else {
         status = options->rank == 0 ? start_serving(r, why) : greet(r, why);
     }
@@ -472,15 +466,14 @@ dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_opt
 
 dw_status dw_rendezvous_ask(dw_rendezvous *r, char *uri, size_t cap, dw_why *why)
 {
-    int64_t end = now_ms() + r->options.timeout_ms;
+    int64_t end = dw_now_ms() + r->options.timeout_ms;
     dw_status status =
         *r->path ? read_file(r, uri, cap, end, why) : ask_rank_0(r, uri, cap, end, why);
     if (status != DW_PENDING) return status;
-    if (is_stopped(r))
-        return dw_fail(why, DW_ERR_CANCELLED, "rank %u was stopped", r->options.rank);
-    return dw_fail(why, DW_ERR_TIMEOUT,
-                   "rank %u did not report its address within %u ms; is it running?",
-                   r->options.rank - 1, r->options.timeout_ms);
+    if (is_stopped(r)) return dw_say(why, DW_ERR_CANCELLED, "rank %u was stopped", r->options.rank);
+    return dw_say(why, DW_ERR_TIMEOUT,
+                  "rank %u did not report its address within %u ms; is it running?",
+                  r->options.rank - 1, r->options.timeout_ms);
 }
 
 dw_status dw_rendezvous_tell(dw_rendezvous *r, const char *uri, dw_why *why)
@@ -492,8 +485,8 @@ dw_status dw_rendezvous_tell(dw_rendezvous *r, const char *uri, dw_why *why)
     }
     dw_status status = dw_link_send(r->link, TAG_TELL, uri, strlen(uri));
     if (status < 0)
-        return dw_fail(why, status, "rank %u cannot report its address to rank 0: %.180s",
-                       r->options.rank, dw_link_why(r->link));
+        return dw_say(why, status, "rank %u cannot report its address to rank 0: %.180s",
+                      r->options.rank, dw_link_why(r->link));
     return DW_OK;
 }
 
@@ -507,15 +500,14 @@ void dw_rendezvous_stop(dw_rendezvous *r, dw_why *why)
     r->is_serving = false;
     if (missing(r) == 0) return;
     if (r->refused > 0)
-        dw_fail(why, DW_ERR_AUTH,
-                "where the ranks meet, %u were refused; the last one was told: %s", r->refused,
-                r->refusal);
+        dw_say(why, DW_ERR_AUTH, "where the ranks meet, %u were refused; the last one was told: %s",
+               r->refused, r->refusal);
     else if (r->why.text[0])
-        dw_fail(why, DW_ERR_AUTH, "where the ranks meet, %.200s", r->why.text);
+        dw_say(why, DW_ERR_AUTH, "where the ranks meet, %.200s", r->why.text);
     else if (r->is_late)
-        dw_fail(why, DW_ERR_TIMEOUT,
-                "%u of %u ranks did not come to %.100s, where rank 0 listened for them", missing(r),
-                r->options.ranks, r->heard_at);
+        dw_say(why, DW_ERR_TIMEOUT,
+               "%u of %u ranks did not come to %.100s, where rank 0 listened for them", missing(r),
+               r->options.ranks, r->heard_at);
 }
 
 void dw_rendezvous_close(dw_rendezvous *r)

@@ -62,8 +62,8 @@ static dw_status take_row(const dw_transport **row, const module *m, void *libra
     *row = symbol ? transport() : NULL;
     if (*row && (*row)->struct_size >= sizeof **row) return DW_OK;
     *row = NULL;
-    return dw_fail(why, DW_ERR_UNSUPPORTED, "%s is of another release than this program",
-                   m->library);
+    return dw_say(why, DW_ERR_UNSUPPORTED, "%s is of another release than this program",
+                  m->library);
 }
 
 /* Loads the library of a URI's transport. It is never closed, because MPI leaves threads and
@@ -83,14 +83,14 @@ static dw_status load(const dw_transport **row, const char *uri, dw_why *why)
         snprintf(tried + used, sizeof tried - used, "%s%s", used ? " or " : "", m->library);
     }
     if (!*tried)
-        return dw_fail(why, DW_ERR_CONFIG,
-                       "no transport begins '%.60s'; `deltawire transports' lists them", uri);
+        return dw_say(why, DW_ERR_CONFIG,
+                      "no transport begins '%.60s'; `deltawire transports' lists them", uri);
     if (launcher)
-        return dw_fail(why, DW_ERR_UNSUPPORTED,
-                       "%s started this, but its %s cannot be loaded: %.150s", launcher->launcher,
-                       launcher->library, reason);
-    return dw_fail(why, DW_ERR_UNSUPPORTED, "'%.40s' needs %s, which cannot be loaded: %.100s", uri,
-                   tried, reason);
+        return dw_say(why, DW_ERR_UNSUPPORTED,
+                      "%s started this, but its %s cannot be loaded: %.150s", launcher->launcher,
+                      launcher->library, reason);
+    return dw_say(why, DW_ERR_UNSUPPORTED, "'%.40s' needs %s, which cannot be loaded: %.100s", uri,
+                  tried, reason);
 }
 
 /* Finds the transport that a URI begins with. */
@@ -165,8 +165,8 @@ static dw_status join_one(dw_rows *rows, const dw_transport *row, uint32_t local
 {
     if (dw_rows_place(rows, row) || (is_built_in(row) && !row->join)) return DW_OK;
     if (rows->n == DW_ROWS_MOST)
-        return dw_fail(why, DW_ERR_CONFIG, "a run knows %d transports at a time at most",
-                       DW_ROWS_MOST);
+        return dw_say(why, DW_ERR_CONFIG, "a run knows %d transports at a time at most",
+                      DW_ROWS_MOST);
     dw_transport_place *place = &rows->places[rows->n];
     *place = (dw_transport_place){.struct_size = sizeof *place, .local_rank = local_rank};
     dw_status status = row->join ? row->join(place, why) : DW_OK;
@@ -232,7 +232,7 @@ static void print_module(const module *m)
     const dw_transport *row = NULL;
     void *library = dlopen(m->library, RTLD_LAZY | RTLD_LOCAL);
     if (!library)
-        dw_fail(&why, DW_ERR_UNSUPPORTED, "%.220s", dlerror());
+        dw_say(&why, DW_ERR_UNSUPPORTED, "%.220s", dlerror());
     else if (take_row(&row, m, library, &why) == DW_OK && row && row->join &&
              row->ranks != DW_RANKS_NUMBERED) { /* a launcher is needed to try more */
         dw_transport_place place = {.struct_size = sizeof place};

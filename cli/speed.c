@@ -63,7 +63,7 @@ dw_status dw_speed_open(dw_speed **made, uint32_t n, uint32_t t, uint32_t c, dou
                         dw_why *why)
 {
     dw_speed *speed = *made = calloc(1, sizeof *speed);
-    if (!speed) return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory");
+    if (!speed) return dw_say(why, DW_ERR_NO_MEMORY, "out of memory");
     speed->c = c;
     speed->t = at_most(t, MOST_ELEMENTS / c);
     speed->n = at_most(n, MOST_ELEMENTS / ((size_t)speed->t * c));
@@ -78,7 +78,7 @@ dw_status dw_speed_open(dw_speed **made, uint32_t n, uint32_t t, uint32_t c, dou
     if (!complete) {
         dw_speed_close(speed);
         *made = NULL;
-        return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory for tensors to measure with");
+        return dw_say(why, DW_ERR_NO_MEMORY, "out of memory for tensors to measure with");
     }
     fill(speed, change);
     return DW_OK;

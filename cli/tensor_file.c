@@ -39,8 +39,8 @@ typedef struct cursor {
 /* Says what the header should have had here. Returns false. */
 static bool expected(cursor *c, const char *what)
 {
-    dw_fail(c->why, DW_ERR_FORMAT, "byte %zu of the header should be %s",
-            (size_t)(c->at - c->begin), what);
+    dw_say(c->why, DW_ERR_FORMAT, "byte %zu of the header should be %s", (size_t)(c->at - c->begin),
+           what);
     return false;
 }
 
@@ -210,10 +210,10 @@ static dw_status check_tensor(dw_file_tensor *x, bool is_npy, dw_why *why)
     for (size_t i = 0; i < x->n_dims; i++) is_empty = is_empty || x->dims[i] == 0;
     for (size_t i = 0; i < x->n_dims && !is_empty; i++) {
         if (x->dims[i] > UINT64_MAX / 8 / values)
-            return dw_fail(why, DW_ERR_FORMAT,
-                           "the shape of tensor \"%.80s\" has a product that no "
-                           "file can hold",
-                           x->name);
+            return dw_say(why, DW_ERR_FORMAT,
+                          "the shape of tensor \"%.80s\" has a product that no "
+                          "file can hold",
+                          x->name);
         values *= x->dims[i];
     }
     if (is_empty) values = 0;
@@ -222,9 +222,9 @@ static dw_status check_tensor(dw_file_tensor *x, bool is_npy, dw_why *why)
             size = types[i].bytes, x->dtype = types[i].dtype;
     uint64_t need = values * size;
     if (size && need != bytes)
-        return dw_fail(why, DW_ERR_FORMAT,
-                       "tensor \"%.80s\" has %llu bytes, but its shape and dtype %.16s need %llu",
-                       x->name, (unsigned long long)bytes, x->type, (unsigned long long)need);
+        return dw_say(why, DW_ERR_FORMAT,
+                      "tensor \"%.80s\" has %llu bytes, but its shape and dtype %.16s need %llu",
+                      x->name, (unsigned long long)bytes, x->type, (unsigned long long)need);
     if (x->dtype) fold(x, values);
     if (!x->dtype) x->left_out = "only the dtypes f32, f16 and bf16 (in .npy: <f4, <f2) are read";
     return DW_OK;
@@ -305,14 +305,13 @@ static int by_name(const void *one, const void *other)
 static dw_status check_names(const dw_tensor_file *file, dw_why *why)
 {
     const char **names = malloc((file->n + 1) * sizeof *names), *twice = NULL;
-    if (!names) return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory for its header");
+    if (!names) return dw_say(why, DW_ERR_NO_MEMORY, "out of memory for its header");
     for (size_t i = 0; i < file->n; i++) names[i] = file->tensors[i].name;
     qsort(names, file->n, sizeof *names, by_name);
     for (size_t i = 1; i < file->n && !twice; i++)
         if (!strcmp(names[i - 1], names[i])) twice = names[i];
     free(names);
-    return twice ? dw_fail(why, DW_ERR_FORMAT, "two tensors have the name \"%.80s\"", twice)
-                 : DW_OK;
+    return twice ? dw_say(why, DW_ERR_FORMAT, "two tensors have the name \"%.80s\"", twice) : DW_OK;
 }
 
 /* Tensors must follow each other without gaps, from the end of the header to that of the file.
@@ -324,23 +323,22 @@ static dw_status check_places(dw_tensor_file *file, uint64_t head, dw_why *why)
     for (size_t i = 0; i < file->n; i++) {
         dw_file_tensor *x = &file->tensors[i];
         if (x->end > bytes)
-            return dw_fail(
-                why, DW_ERR_FORMAT,
-                "tensor \"%.80s\" ends at byte %llu of the data, of which there are %llu", x->name,
-                (unsigned long long)x->end, (unsigned long long)bytes);
+            return dw_say(why, DW_ERR_FORMAT,
+                          "tensor \"%.80s\" ends at byte %llu of the data, of which there are %llu",
+                          x->name, (unsigned long long)x->end, (unsigned long long)bytes);
         if (x->begin != used)
-            return dw_fail(why, DW_ERR_FORMAT,
-                           "tensor \"%.80s\" begins at byte %llu of the data, and the one before "
-                           "it ends at %llu: there may be no gap and no overlap",
-                           x->name, (unsigned long long)x->begin, (unsigned long long)used);
+            return dw_say(why, DW_ERR_FORMAT,
+                          "tensor \"%.80s\" begins at byte %llu of the data, and the one before "
+                          "it ends at %llu: there may be no gap and no overlap",
+                          x->name, (unsigned long long)x->begin, (unsigned long long)used);
         used = x->end;
         x->begin += head, x->end += head;
         dw_status status = check_tensor(x, false, why);
         if (status < 0) return status;
     }
     if (used != bytes)
-        return dw_fail(why, DW_ERR_FORMAT, "the last %llu bytes belong to no tensor",
-                       (unsigned long long)(bytes - used));
+        return dw_say(why, DW_ERR_FORMAT, "the last %llu bytes belong to no tensor",
+                      (unsigned long long)(bytes - used));
     return check_names(file, why);
 }
 
@@ -360,7 +358,7 @@ static dw_status parse_safetensors(dw_tensor_file *file, cursor *c, uint64_t hea
             if (!take_metadata(c)) return DW_ERR_FORMAT;
         } else {
             dw_file_tensor *x = append(file, name);
-            if (!x) return dw_fail(c->why, DW_ERR_NO_MEMORY, "out of memory for its header");
+            if (!x) return dw_say(c->why, DW_ERR_NO_MEMORY, "out of memory for its header");
             if (!take_tensor(c, x)) return DW_ERR_FORMAT;
         }
         if (!take_next(c, '}', &more)) return DW_ERR_FORMAT;
@@ -414,7 +412,7 @@ static dw_status parse_npy(dw_tensor_file *file, cursor *c, uint64_t head)
 {
     bool fortran = false;
     dw_file_tensor *x = append(file, "");
-    if (!x) return dw_fail(c->why, DW_ERR_NO_MEMORY, "out of memory for its header");
+    if (!x) return dw_say(c->why, DW_ERR_NO_MEMORY, "out of memory for its header");
     if (!take_npy(c, x, &fortran)) return DW_ERR_FORMAT;
     x->begin = head, x->end = file->bytes;
     dw_status status = check_tensor(x, true, c->why);
@@ -432,8 +430,8 @@ static dw_status read_bytes(const dw_tensor_file *file, uint64_t from, void *to,
     for (uint64_t got = 0; got < bytes;) {
         ssize_t n = pread(file->fd, (char *)to + got, bytes - got, (off_t)(from + got));
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return dw_fail(why, DW_ERR_IO, "it cannot be read: %s", strerror(errno));
-        if (n == 0) return dw_fail(why, DW_ERR_IO, "it became shorter while it was read");
+        if (n < 0) return dw_say(why, DW_ERR_IO, "it cannot be read: %s", strerror(errno));
+        if (n == 0) return dw_say(why, DW_ERR_IO, "it became shorter while it was read");
         got += (uint64_t)n;
     }
     return DW_OK;
@@ -456,24 +454,24 @@ static dw_status find_header(const dw_tensor_file *file, uint64_t *from, uint64_
     dw_status status = read_bytes(file, 0, first, have, why);
     if (status < 0) return status;
     if (!memcmp(first, "PK\3\4", 4))
-        return dw_fail(why, DW_ERR_FORMAT,
-                       "this is an archive, as torch.save and numpy.savez write "
-                       "it: give .pt files to `python -m deltawire.measure', or save .safetensors");
+        return dw_say(why, DW_ERR_FORMAT,
+                      "this is an archive, as torch.save and numpy.savez write "
+                      "it: give .pt files to `python -m deltawire.measure', or save .safetensors");
     *is_npy = !memcmp(first, "\x93NUMPY", 6);
     if (*is_npy && first[6] != 1 && first[6] != 2)
-        return dw_fail(why, DW_ERR_FORMAT,
-                       "it has version %u.%u of the format npy, and only 1.0 "
-                       "and 2.0 are read",
-                       first[6], first[7]);
+        return dw_say(why, DW_ERR_FORMAT,
+                      "it has version %u.%u of the format npy, and only 1.0 "
+                      "and 2.0 are read",
+                      first[6], first[7]);
     *from = !*is_npy ? 8 : first[6] == 1 ? 10 : 12;
-    if (file->bytes < *from) return dw_fail(why, DW_ERR_FORMAT, "it ends within its first bytes");
+    if (file->bytes < *from) return dw_say(why, DW_ERR_FORMAT, "it ends within its first bytes");
     *bytes = little(first + (*is_npy ? 8 : 0), *is_npy ? (int)*from - 8 : 8);
     if (*bytes > file->bytes - *from || *bytes > MOST_HEADER)
-        return dw_fail(why, DW_ERR_FORMAT,
-                       "its header would have %llu bytes, and %llu are there (at most %d are "
-                       "allowed): it is cut short, or neither .safetensors nor .npy",
-                       (unsigned long long)*bytes, (unsigned long long)(file->bytes - *from),
-                       MOST_HEADER);
+        return dw_say(why, DW_ERR_FORMAT,
+                      "its header would have %llu bytes, and %llu are there (at most %d are "
+                      "allowed): it is cut short, or neither .safetensors nor .npy",
+                      (unsigned long long)*bytes, (unsigned long long)(file->bytes - *from),
+                      MOST_HEADER);
     return DW_OK;
 }
 
@@ -484,7 +482,7 @@ static dw_status read_header(dw_tensor_file *file, dw_why *why)
     dw_status status = find_header(file, &from, &bytes, &is_npy, why);
     if (status < 0) return status;
     file->header = malloc(bytes + 1);
-    if (!file->header) return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory for its header");
+    if (!file->header) return dw_say(why, DW_ERR_NO_MEMORY, "out of memory for its header");
     status = read_bytes(file, from, file->header, bytes, why);
     if (status < 0) return status;
     file->header[bytes] = 0;
@@ -504,9 +502,9 @@ dw_status dw_tensor_file_open(dw_tensor_file *file, const char *path, dw_why *wh
     dw_status status;
     *file = (dw_tensor_file){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
     if (file->fd < 0 || fstat(file->fd, &stat) < 0) {
-        status = dw_fail(why, DW_ERR_IO, "it cannot be opened: %s", strerror(errno));
+        status = dw_say(why, DW_ERR_IO, "it cannot be opened: %s", strerror(errno));
     } else if (!S_ISREG(stat.st_mode)) {
-        status = dw_fail(why, DW_ERR_IO, "it is no regular file: write the tensors to one");
+        status = dw_say(why, DW_ERR_IO, "it is no regular file: write the tensors to one");
     } else {
         file->bytes = (uint64_t)stat.st_size;
         status = read_header(file, why);

@@ -17,7 +17,7 @@ bool dw_group_is_ours(const dw_group *group)
 static dw_status refuse(dw_group *group, dw_status status, const char *sentence)
 {
     pthread_mutex_lock(&group->lock);
-    dw_group_say(&group->refusal, status, "%s", sentence);
+    dw_say(&group->refusal, status, "%s", sentence);
     pthread_mutex_unlock(&group->lock);
     return status;
 }
@@ -61,7 +61,7 @@ static dw_status claim(dw_group *group, uint64_t number, dw_group_slot **slot)
     if (status == DW_OK && !*slot) {
         status = DW_ERR_NO_MEMORY;
     } else if (status == DW_OK && (*slot)->state != DW_SLOT_IDLE) {
-        status = dw_group_say(&group->refusal, DW_ERR_ARGUMENT,
+        status = dw_say(&group->refusal, DW_ERR_ARGUMENT,
                               "slot %llu has an operation that was not collected; call "
                               "dw_group_wait first",
                               (unsigned long long)number);
@@ -115,7 +115,7 @@ static dw_status prepare_coders(dw_group *group, dw_group_slot *slot, const dw_g
     dw_status status = dw_coders_prepare(coding, &slot->coders, job);
     dw_exclusive_end(group);
     if (status == DW_OK) return DW_OK;
-    return dw_group_say(why, status, "no memory for the encoders and decoders of a slot");
+    return dw_say(why, status, "no memory for the encoders and decoders of a slot");
 }
 
 /* All that can fail. After an error nothing was started. */
@@ -135,7 +135,7 @@ static dw_status start(dw_group *group, const dw_group_job *given, bool waits)
     if (!dw_group_is_ours(group) || !given) return DW_ERR_ARGUMENT;
     dw_group_job job;
     dw_why why;
-    dw_status status = dw_group_read_sized(&job, sizeof job, given, "dw_group_job", &why);
+    dw_status status = dw_take_asked(&job, sizeof job, given, "dw_group_job", &why);
     if (status != DW_OK) return refuse(group, status, why.text);
     status = check_job(group, &job);
     if (status != DW_OK) return status;
@@ -172,8 +172,8 @@ static bool has_ended(const dw_group_slot *slot)
 static void wait_for(dw_group *group, dw_group_slot *slot, int timeout_ms)
 {
     if (timeout_ms == 0) return;
-    int64_t begin_ns = dw_group_now_ns(), now_ns = begin_ns;
-    int64_t until_ns = timeout_ms < 0 ? INT64_MAX : begin_ns + (int64_t)timeout_ms * DW_NS_IN_MS;
+    int64_t begin_ns = dw_now_ns(), now_ns = begin_ns;
+    int64_t until_ns = timeout_ms < 0 ? INT64_MAX : begin_ns + (int64_t)timeout_ms * DW_NS_PER_MS;
     struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
                              .tv_nsec = (long)(until_ns % 1000000000)};
     slot->has_waiter = true;
@@ -184,7 +184,7 @@ static void wait_for(dw_group *group, dw_group_slot *slot, int timeout_ms)
             pthread_cond_wait(&group->owner.finished, &group->lock);
         else
             pthread_cond_timedwait(&group->owner.finished, &group->lock, &until);
-        now_ns = dw_group_now_ns();
+        now_ns = dw_now_ns();
     }
     slot->has_waiter = false;
     group->counters.wait_ns += (uint64_t)(now_ns - begin_ns);
@@ -200,10 +200,10 @@ dw_status dw_group_wait(dw_group *group, uint64_t number, int timeout_ms)
     if (!slot || slot->state == DW_SLOT_IDLE || slot->state == DW_SLOT_STARTING) {
         status = group->failure.status != DW_OK
                      ? group->failure.status
-                     : dw_group_say(&group->refusal, DW_ERR_ARGUMENT,
+                     : dw_say(&group->refusal, DW_ERR_ARGUMENT,
                                     "nothing was started in slot %llu", (unsigned long long)number);
     } else if (slot->has_waiter) {
-        status = dw_group_say(&group->refusal, DW_ERR_ARGUMENT,
+        status = dw_say(&group->refusal, DW_ERR_ARGUMENT,
                               "another thread waits for slot %llu", (unsigned long long)number);
     } else {
         if (!has_ended(slot)) wait_for(group, slot, timeout_ms);

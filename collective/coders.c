@@ -11,8 +11,8 @@
  * them announces forgotten keys. No encoder announces any: each rank forgets a slot by itself. */
 #include "coders.h"
 
-#include "clock.h"
-#include "memory.h"
+#include "base/clock.h"
+#include "base/mem.h"
 #include "partition.h"
 
 /* ---- The objects ----------------------------------------------------------------------------- */
@@ -65,18 +65,18 @@ void dw_coders_destroy(const dw_coding *coding, dw_coders *own)
     uint32_t encoders = encoders_of(settings), decoders = decoders_of(settings);
     for (uint32_t i = 0; own->encoders && i < encoders; i++) dw_encoder_destroy(own->encoders[i]);
     for (uint32_t i = 0; own->decoders && i < decoders; i++) dw_decoder_destroy(own->decoders[i]);
-    dw_group_memory_give(&settings->allocator, own->encoders, encoders * sizeof *own->encoders);
-    dw_group_memory_give(&settings->allocator, own->decoders, decoders * sizeof *own->decoders);
+    dw_mem_release(&settings->allocator, own->encoders, encoders * sizeof *own->encoders);
+    dw_mem_release(&settings->allocator, own->decoders, decoders * sizeof *own->decoders);
     *own = (dw_coders){.forgotten_at = own->forgotten_at};
 }
 
 static dw_status reserve(const dw_settings *settings, dw_coders *coders)
 {
     if (!coders->encoders)
-        coders->encoders = dw_group_memory_zeroed(&settings->allocator,
+        coders->encoders = dw_mem_allocate_zeroed(&settings->allocator, 1,
                                                   encoders_of(settings) * sizeof *coders->encoders);
     if (!coders->decoders)
-        coders->decoders = dw_group_memory_zeroed(&settings->allocator,
+        coders->decoders = dw_mem_allocate_zeroed(&settings->allocator, 1,
                                                   decoders_of(settings) * sizeof *coders->decoders);
     return coders->encoders && coders->decoders ? DW_OK : DW_ERR_NO_MEMORY;
 }
@@ -114,7 +114,7 @@ dw_status dw_coding_open(dw_coding *coding)
 {
     const dw_settings *settings = coding->settings;
     dw_status status = DW_OK;
-    coding->scratch = dw_group_memory_take(&settings->allocator, coding->scratch_bytes);
+    coding->scratch = dw_mem_allocate(&settings->allocator, coding->scratch_bytes);
     if (!coding->scratch) return DW_ERR_NO_MEMORY;
     dw_coder_kind end = settings->hops == 1 ? DW_ONE_SHOT_DECODER : DW_ALL_GATHER_DECODER;
     for (dw_coder_kind kind = DW_REDUCE_SCATTER_ENCODER; kind <= end; kind++)
@@ -136,7 +136,7 @@ void dw_coding_close(dw_coding *coding)
         dw_encoder_destroy(coding->round[i]);
         dw_decoder_destroy(coding->rounded[i]);
     }
-    dw_group_memory_give(&coding->settings->allocator, coding->scratch, coding->scratch_bytes);
+    dw_mem_release(&coding->settings->allocator, coding->scratch, coding->scratch_bytes);
 }
 
 /* Calls visit for each coder of its own that a job needs, until it returns another status than
@@ -257,13 +257,13 @@ bool dw_coding_encode(dw_coding *coding, const dw_coders *own, const dw_message 
 {
     dw_encoder *encoder = dw_coders_encoder_of(coding, own, head);
     dw_key key = {.sample = head->slot, .slice = head->piece};
-    int64_t begin_ns = dw_group_now_ns();
+    int64_t begin_ns = dw_now_ns();
     dw_encode_options options = {.struct_size = sizeof options,
                                  .places = places_of(coding, head),
                                  .bypass_caches = bypass_caches};
     dw_status status =
         dw_encode_with(encoder, &key, x, &options, frame->at, frame->cap, &frame->len);
-    coding->count->codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
+    coding->count->codec_ns += (uint64_t)(dw_now_ns() - begin_ns);
     coding->count->raw_bytes += (uint64_t)x->t * x->c * dw_dtype_bytes(x->dtype);
     coding->count->encoded_bytes += frame->len;
     if (status == DW_OK) return true;
@@ -283,9 +283,9 @@ bool dw_coding_decode(dw_coding *coding, const dw_coders *own, const dw_message 
     dw_counters before = {.struct_size = sizeof before}, after = before;
     bool is_result = kind != DW_REDUCE_SCATTER_DECODER && y;
     if (is_result) dw_decoder_counters(decoder, &before);
-    int64_t begin_ns = dw_group_now_ns();
+    int64_t begin_ns = dw_now_ns();
     if (y) status = dw_decode_with(decoder, frame, len, y, options, NULL, 0, NULL);
-    coding->count->codec_ns += (uint64_t)(dw_group_now_ns() - begin_ns);
+    coding->count->codec_ns += (uint64_t)(dw_now_ns() - begin_ns);
     if (is_result) dw_decoder_counters(decoder, &after);
     coding->count->poisoned += after.poisoned_groups - before.poisoned_groups;
     if (status == DW_OK) return true;

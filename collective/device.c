@@ -33,7 +33,7 @@ dw_status dw_device_adopt(dw_device *device, dw_cuda *cuda, dw_why *why)
         dw_cuda_stream_destroy(cuda, stream);
     }
     if (adopted == cuda) return DW_OK;
-    return dw_group_say(why, DW_ERR_ARGUMENT,
+    return dw_say(why, DW_ERR_ARGUMENT,
                         "an earlier operation of this group had another dw_cuda; pass the same one "
                         "in all jobs of a group");
 }

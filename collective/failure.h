@@ -6,6 +6,7 @@
 #ifndef DW_GROUP_FAILURE_H
 #define DW_GROUP_FAILURE_H
 
+#include "base/sentence.h"
 #include "deltawire/collective.h"
 
 /* The first error of a group; status DW_OK: there is none. rank: the one that it is about. */
@@ -18,14 +19,5 @@ typedef struct dw_failure {
 /* Records an error, unless there is one already. */
 void dw_failure_set(dw_failure *failure, dw_status status, uint32_t rank, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-
-/* Writes a sentence to *why, which may be NULL; returns the status. */
-dw_status dw_group_say(dw_why *why, dw_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-/* Reads a struct of the caller, which begins with struct_size and may be shorter or longer than
- * ours: transport.h says what that means. */
-dw_status dw_group_read_sized(void *own, size_t own_bytes, const void *given, const char *type,
-                              dw_why *why);
 
 #endif

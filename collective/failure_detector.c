@@ -5,7 +5,7 @@
  */
 #include "failure_detector.h"
 
-#include "clock.h"
+#include "base/clock.h"
 
 /* A rank has this fraction of timeout_ms for what it can do without waiting for another rank
  * (contributions, and taking messages), and all of timeout_ms for results. */
@@ -28,13 +28,13 @@ typedef struct debtor {
 
 void dw_failure_detector_hear(dw_peer *peer)
 {
-    peer->vigil.heard_ns = dw_group_now_ns();
+    peer->vigil.heard_ns = dw_now_ns();
     peer->vigil.early_frames = 0;
 }
 
 void dw_failure_detector_hear_early(dw_peer *peer, uint64_t bytes)
 {
-    peer->vigil.early_ns = dw_group_now_ns();
+    peer->vigil.early_ns = dw_now_ns();
     peer->vigil.early_frames += bytes;
 }
 
@@ -99,7 +99,7 @@ int64_t dw_failure_detector_silent_since(const dw_settings *settings, const dw_p
 {
     int64_t since_ns = later(start_ns, peer->vigil.heard_ns);
     double share = (double)peer->vigil.early_frames / (double)settings->max_early_bytes;
-    double bought_ns = share * EARLY_WORTH * settings->timeout_ms * DW_NS_IN_MS;
+    double bought_ns = share * EARLY_WORTH * settings->timeout_ms * DW_NS_PER_MS;
     if (peer->vigil.early_frames == 0 || peer->vigil.early_ns < since_ns) return since_ns;
     return bought_ns < (double)(peer->vigil.early_ns - since_ns) ? since_ns + (int64_t)bought_ns
                                                                  : peer->vigil.early_ns;
@@ -111,7 +111,7 @@ static void look_at(const dw_exchange *exchange, const dw_group_slot *slot, int6
                     debtor *worst)
 {
     const dw_settings *settings = &exchange->settings;
-    int64_t limit_ns = (int64_t)settings->timeout_ms * DW_NS_IN_MS;
+    int64_t limit_ns = (int64_t)settings->timeout_ms * DW_NS_PER_MS;
     for (uint32_t r = 0; r < settings->ranks; r++) {
         const dw_peer *peer = &exchange->peers[r];
         if (!peer->link) continue;
@@ -163,7 +163,7 @@ void dw_failure_detector_check(dw_exchange *exchange, int64_t now_ns, int64_t *p
     for (const dw_group_slot *slot = exchange->running.first; slot; slot = slot->next_running)
         look_at(exchange, slot, now_ns, &worst);
     if (worst.rank == UINT32_MAX) return;
-    int64_t limit_ns = (int64_t)settings->timeout_ms * DW_NS_IN_MS;
+    int64_t limit_ns = (int64_t)settings->timeout_ms * DW_NS_PER_MS;
     if (worst.is_own ? (double)worst.for_ns > OWN_LIMIT * (double)limit_ns
                      : worst.for_ns > limit_ns) {
         uint32_t rank = worst.rank, behind = exchange->peers[rank].waits_for;
@@ -173,7 +173,7 @@ void dw_failure_detector_check(dw_exchange *exchange, int64_t now_ns, int64_t *p
                                    : "slot %llu: rank %u has sent nothing for %lld ms; has it "
                                      "started the same operations?",
                        (unsigned long long)worst.slot, rank,
-                       (long long)(worst.for_ns / DW_NS_IN_MS));
+                       (long long)(worst.for_ns / DW_NS_PER_MS));
         return;
     }
     if (worst.for_ns > limit_ns / PINGS && now_ns - *pinged_ns > limit_ns / PINGS) {

@@ -22,8 +22,7 @@
  * | partition.c         | parts and pieces of a buffer                                         |
  * | received.c          | memory for messages                                                  |
  * | message.c           | the header in front of every message                                 |
- * | failure.c, clock.c, | errors as values; the time and random numbers; memory from the       |
- * | memory.c            | caller's allocator                                                   |
+ * | failure.c           | errors as values                                                     |
  *
  * Threads. The handlers of links only put a message into the inbox. Everything else happens in
  * steps (progress.c), which are taken by one thread at a time, the progress owner: the group's own
@@ -36,7 +35,10 @@
 #ifndef DW_GROUP_H
 #define DW_GROUP_H
 
-#include "clock.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/sized.h"
+#include "base/uncancelled.h"
 #include "exchange.h"
 
 /* inbox.c, under lock: messages that the progress owner has not seen yet, and their bytes.
@@ -88,24 +90,6 @@ struct dw_group {
     dw_group_counters counters;  /* what callers count */
     dw_group_counters published; /* what the progress owner counted up to its last step */
 };
-
-/* Stands first in each public call that locks, waits or allocates: a caller that is cancelled by
- * pthread_cancel ends after the call, at its next cancellation point. */
-#define DW_UNCANCELLED                                                                             \
-    __attribute__((cleanup(dw_group_restore_cancellation), unused)) const int dw_cancellation =    \
-        dw_group_hold_cancellation()
-
-static inline int dw_group_hold_cancellation(void)
-{
-    int before = PTHREAD_CANCEL_ENABLE;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-    return before;
-}
-
-static inline void dw_group_restore_cancellation(const int *before)
-{
-    pthread_setcancelstate(*before, NULL);
-}
 
 /* calls.c. After fork() the child has neither the group's thread nor its locks. */
 bool dw_group_is_ours(const dw_group *group);

@@ -26,7 +26,7 @@
 
 #include <string.h>
 
-#include "clock.h"
+#include "base/clock.h"
 
 enum { TEXT_BYTES = 256, HEAD_BYTES = 32, HELLO_BYTES = HEAD_BYTES + 2 * TEXT_BYTES };
 enum { MESSAGES_VERSION = 3, WANTS_ANSWER = 1, HAS_ONE_HOP = 2, VERIFIES = 4 };
@@ -82,7 +82,7 @@ static dw_status compare_text(const dw_settings *settings, const dw_peer *peer,
     dw_config_agreement(config, own, sizeof own);
     if (strncmp(own, text, TEXT_BYTES) == 0) return DW_OK;
     dw_message_text(theirs, sizeof theirs, text, TEXT_BYTES);
-    return dw_group_say(why, DW_ERR_MISMATCH,
+    return dw_say(why, DW_ERR_MISMATCH,
                         "group %u: the config of %s is '%.60s' on rank %u and '%.60s' on rank %u; "
                         "give all ranks the same one",
                         settings->id, of, own, settings->rank, theirs, peer->rank);
@@ -93,35 +93,35 @@ static dw_status read_hello(const dw_settings *settings, dw_peer *peer, const un
                             uint64_t len, bool *is_answer, dw_why *why)
 {
     if (len != HELLO_BYTES || hello[HELLO_BYTES - 1] || hello[HEAD_BYTES + TEXT_BYTES - 1])
-        return dw_group_say(why, DW_ERR_PROTOCOL, "group %u: the greeting of rank %u is malformed",
+        return dw_say(why, DW_ERR_PROTOCOL, "group %u: the greeting of rank %u is malformed",
                             settings->id, peer->rank);
     if (hello[0] != DW_FORMAT_MAJOR || hello[1] != DW_FORMAT_MINOR || hello[2] != MESSAGES_VERSION)
-        return dw_group_say(why, DW_ERR_VERSION,
+        return dw_say(why, DW_ERR_VERSION,
                             "group %u: rank %u runs another release; run the same one on all ranks",
                             settings->id, peer->rank);
     uint32_t rank = (uint32_t)dw_message_get(hello + 4, 4);
     uint32_t ranks = (uint32_t)dw_message_get(hello + 8, 4);
     uint32_t piece = (uint32_t)dw_message_get(hello + 12, 4);
     if (rank != peer->rank)
-        return dw_group_say(why, DW_ERR_MISMATCH,
+        return dw_say(why, DW_ERR_MISMATCH,
                             "group %u: the link to rank %u leads to rank %u; check links or uris",
                             settings->id, peer->rank, rank);
     if (ranks != settings->ranks)
-        return dw_group_say(why, DW_ERR_MISMATCH,
+        return dw_say(why, DW_ERR_MISMATCH,
                             "group %u has %u ranks on rank %u and %u ranks on rank %u",
                             settings->id, settings->ranks, settings->rank, ranks, peer->rank);
     if (piece != settings->piece)
-        return dw_group_say(why, DW_ERR_MISMATCH,
+        return dw_say(why, DW_ERR_MISMATCH,
                             "group %u: pieces have %u floats on rank %u and %u on rank %u",
                             settings->id, settings->piece, settings->rank, piece, peer->rank);
     uint32_t hops = hello[3] & HAS_ONE_HOP ? 1 : 2;
     if (hops != settings->hops)
-        return dw_group_say(why, DW_ERR_MISMATCH,
+        return dw_say(why, DW_ERR_MISMATCH,
                             "group %u: an all-reduce has %u hops on rank %u and %u on rank %u",
                             settings->id, settings->hops, settings->rank, hops, peer->rank);
     bool verifies = hello[3] & VERIFIES;
     if (verifies != settings->verifies)
-        return dw_group_say(why, DW_ERR_MISMATCH,
+        return dw_say(why, DW_ERR_MISMATCH,
                             "group %u: verify is %d on rank %u and %d on rank %u; set the same on "
                             "all ranks",
                             settings->id, settings->verifies, settings->rank, verifies, peer->rank);
@@ -147,7 +147,7 @@ static dw_status take(const dw_settings *settings, dw_peer *peer, const unsigned
         bool is_known = status <= DW_ERR_ARGUMENT && status >= DW_ERR_AUTH;
         char text[160];
         dw_message_text(text, sizeof text, body, head.body_len);
-        return dw_group_say(why, is_known ? (dw_status)status : DW_ERR_PROTOCOL,
+        return dw_say(why, is_known ? (dw_status)status : DW_ERR_PROTOCOL,
                             "group %u: rank %u does not open it: %s", settings->id, peer->rank,
                             text);
     }
@@ -162,12 +162,12 @@ static dw_status link_says(const dw_settings *settings, const dw_peer *peer, dw_
                            dw_why *why)
 {
     if (status == DW_ERR_ARGUMENT)
-        return dw_group_say(why, status,
+        return dw_say(why, status,
                             "group %u: the id is in use on the link to rank %u, or the link is not "
                             "open",
                             settings->id, peer->rank);
     const char *sentence = dw_link_why(peer->link);
-    return dw_group_say(why, status, "group %u, rank %u: %.150s", settings->id, peer->rank,
+    return dw_say(why, status, "group %u, rank %u: %.150s", settings->id, peer->rank,
                         sentence[0] ? sentence : dw_status_string(status));
 }
 
@@ -215,27 +215,27 @@ static void send_hello_again(const dw_settings *settings, dw_peer *peers, int64_
     for (uint32_t r = 0; r < settings->ranks; r++) {
         dw_peer *peer = &peers[r];
         if (!peer->link || peer->session.has_answered || peer->retry_ms == 0 ||
-            dw_group_now_ns() - *sent_ns < 2 * (int64_t)peer->retry_ms * DW_NS_IN_MS)
+            dw_now_ns() - *sent_ns < 2 * (int64_t)peer->retry_ms * DW_NS_PER_MS)
             continue;
         send_hello(peer, true);
         has_sent = true;
     }
-    if (has_sent) *sent_ns = dw_group_now_ns();
+    if (has_sent) *sent_ns = dw_now_ns();
 }
 
 static dw_status exchange(const dw_settings *settings, dw_peer *peers, int64_t open_by_ns,
                           dw_why *why)
 {
-    int64_t sent_ns = dw_group_now_ns();
+    int64_t sent_ns = dw_now_ns();
     for (uint32_t r = 0; r < settings->ranks; r++)
         if (peers[r].link) send_hello(&peers[r], true);
     for (;;) {
         dw_peer *missing;
         dw_status status = hear_all(settings, peers, &missing, why);
         if (status != DW_OK || !missing) return status;
-        int64_t left_ms = (open_by_ns - dw_group_now_ns()) / DW_NS_IN_MS;
+        int64_t left_ms = (open_by_ns - dw_now_ns()) / DW_NS_PER_MS;
         if (left_ms <= 0)
-            return dw_group_say(why, DW_ERR_TIMEOUT,
+            return dw_say(why, DW_ERR_TIMEOUT,
                                 "group %u: rank %u did not open it within %u ms; do all ranks open "
                                 "the same ids?",
                                 settings->id, missing->rank, settings->open_timeout_ms);

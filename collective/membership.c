@@ -5,13 +5,13 @@
 
 #include <string.h>
 
-#include "clock.h"
+#include "base/clock.h"
 
 void dw_membership_notify(dw_peer *peer, bool asks)
 {
     if (!peer->link || peer->is_closed) return;
     const dw_failure *failure = peer->failure;
-    peer->member.notified_ns = dw_group_now_ns();
+    peer->member.notified_ns = dw_now_ns();
     dw_message head = {.kind = DW_MESSAGE_ABORT,
                        .flags = asks ? DW_MESSAGE_ASKS : 0,
                        .rank = failure->rank,

@@ -7,7 +7,7 @@
 
 #include "group.h"
 #include "handshake.h"
-#include "memory.h"
+#include "base/mem.h"
 
 enum {
     DEFAULT_TIMEOUT_MS = 60000,
@@ -25,41 +25,41 @@ dw_group_thresholds dw_group_all_thresholds = {
 static dw_status check(const dw_group_config *config, dw_why *why)
 {
     if (config->id < 1 || config->id > 0xffff)
-        return dw_group_say(why, DW_ERR_ARGUMENT, "%u is not a valid group id; use 1 to 65535",
+        return dw_say(why, DW_ERR_ARGUMENT, "%u is not a valid group id; use 1 to 65535",
                             config->id);
     if (config->ranks < 1 || config->ranks > DW_GROUP_MOST_RANKS || config->rank >= config->ranks)
-        return dw_group_say(why, DW_ERR_ARGUMENT,
+        return dw_say(why, DW_ERR_ARGUMENT,
                             "group %u: rank %u of %u ranks: a group has 1 to %d ranks, and ranks "
                             "count from 0",
                             config->id, config->rank, config->ranks, DW_GROUP_MOST_RANKS);
     if (config->ranks > 1 && !config->links == !config->uris)
-        return dw_group_say(why, DW_ERR_ARGUMENT, "group %u: set either links or uris", config->id);
+        return dw_say(why, DW_ERR_ARGUMENT, "group %u: set either links or uris", config->id);
     for (uint32_t r = 0; r < config->ranks; r++) {
         if (r == config->rank ||
             (config->links ? config->links[r] != NULL : config->uris && config->uris[r] != NULL))
             continue;
-        return dw_group_say(why, DW_ERR_ARGUMENT, "group %u: there is no link to rank %u",
+        return dw_say(why, DW_ERR_ARGUMENT, "group %u: there is no link to rank %u",
                             config->id, r);
     }
     for (uint32_t r = 0; config->links && r < config->ranks; r++) {
         for (uint32_t other = 0; other < r; other++) {
             if (r != config->rank && other != config->rank &&
                 config->links[r] == config->links[other])
-                return dw_group_say(why, DW_ERR_ARGUMENT,
+                return dw_say(why, DW_ERR_ARGUMENT,
                                     "group %u: ranks %u and %u have the same link", config->id,
                                     other, r);
         }
     }
     if (config->piece % DW_GROUP_TILE != 0 || config->piece > MOST_PIECE)
-        return dw_group_say(why, DW_ERR_ARGUMENT,
+        return dw_say(why, DW_ERR_ARGUMENT,
                             "group %u: pieces of %u floats: use a multiple of %d, at most %d",
                             config->id, config->piece, DW_GROUP_TILE, MOST_PIECE);
     if (config->hops > 2)
-        return dw_group_say(why, DW_ERR_ARGUMENT, "group %u: %u hops: an all-reduce has 1 or 2",
+        return dw_say(why, DW_ERR_ARGUMENT, "group %u: %u hops: an all-reduce has 1 or 2",
                             config->id, config->hops);
     const uint16_t one = 1;
     if (config->verify && *(const unsigned char *)&one != 1)
-        return dw_group_say(why, DW_ERR_UNSUPPORTED,
+        return dw_say(why, DW_ERR_UNSUPPORTED,
                             "group %u: verify compares the bytes of memory of little-endian "
                             "machines; this one is another; leave verify 0 on all ranks",
                             config->id);
@@ -76,7 +76,7 @@ static dw_status take_codec(dw_config *own, const dw_config *given, const char *
     if (!given) {
         status = dw_config_parse(own, "raw:f32", &parsed);
     } else if (given->struct_size < sizeof(size_t)) {
-        return dw_group_say(why, DW_ERR_ARGUMENT, "group %u: the config of %s has no struct_size",
+        return dw_say(why, DW_ERR_ARGUMENT, "group %u: the config of %s has no struct_size",
                             id, of);
     } else {
         size_t size = given->struct_size < sizeof *own ? given->struct_size : sizeof *own;
@@ -88,7 +88,7 @@ static dw_status take_codec(dw_config *own, const dw_config *given, const char *
     if (own->form == DW_FORM_STEP && (!own->group || own->group == DW_GROUP_ROW))
         own->group = own->rotate > 128 ? own->rotate : 128;
     if (status == DW_OK && own->group == DW_GROUP_CHANNEL)
-        return dw_group_say(why, DW_ERR_CONFIG,
+        return dw_say(why, DW_ERR_CONFIG,
                             "group %u: group=channel has no meaning in a flat buffer; use a number "
                             "or row",
                             id);
@@ -96,7 +96,7 @@ static dw_status take_codec(dw_config *own, const dw_config *given, const char *
     if (status == DW_OK) status = dw_encoder_create_why(&encoder, own, &parsed);
     dw_encoder_destroy(encoder);
     if (status == DW_OK) return DW_OK;
-    return dw_group_say(why, status, "group %u: the config of %s: %.180s", id, of, parsed.text);
+    return dw_say(why, status, "group %u: the config of %s: %.180s", id, of, parsed.text);
 }
 
 /* Whether encoders keep anything of a key from one frame to the next. */
@@ -161,10 +161,10 @@ static void free_group(dw_group *group)
     dw_device_end(&exchange->device);
     dw_coding_close(&exchange->coding);
     dw_received_free_all(&exchange->pool);
-    dw_group_memory_give(&allocator, exchange->peers, ranks * sizeof *exchange->peers);
+    dw_mem_release(&allocator, exchange->peers, ranks * sizeof *exchange->peers);
     dw_progress_owner_close(&group->owner);
     pthread_mutex_destroy(&group->lock);
-    dw_group_memory_give(&allocator, group, sizeof *group);
+    dw_mem_release(&allocator, group, sizeof *group);
 }
 
 static void take_numbers(dw_settings *settings, const dw_group_config *config)
@@ -183,7 +183,7 @@ static void take_numbers(dw_settings *settings, const dw_group_config *config)
         config->open_timeout_ms ? config->open_timeout_ms : DEFAULT_TIMEOUT_MS;
     settings->max_early_bytes =
         config->max_early_bytes ? config->max_early_bytes : DEFAULT_EARLY_BYTES;
-    settings->nonce = dw_group_random();
+    settings->nonce = dw_mem_random();
 }
 
 static void make_peers(dw_group *group)
@@ -191,7 +191,7 @@ static void make_peers(dw_group *group)
     dw_exchange *exchange = &group->exchange;
     const dw_settings *settings = &exchange->settings;
     exchange->peers =
-        dw_group_memory_zeroed(&settings->allocator, settings->ranks * sizeof *exchange->peers);
+        dw_mem_allocate_zeroed(&settings->allocator, 1, settings->ranks * sizeof *exchange->peers);
     for (uint32_t r = 0; exchange->peers && r < settings->ranks; r++)
         exchange->peers[r] = (dw_peer){.settings = settings,
                                        .pool = &exchange->pool,
@@ -204,8 +204,8 @@ static void make_peers(dw_group *group)
 
 static dw_group *make_group(const dw_group_config *config)
 {
-    dw_allocator allocator = dw_group_allocator(&config->allocator);
-    dw_group *group = dw_group_memory_zeroed(&allocator, sizeof *group);
+    dw_allocator allocator = dw_mem_allocator(&config->allocator);
+    dw_group *group = dw_mem_allocate_zeroed(&allocator, 1, sizeof *group);
     if (!group) return NULL;
     dw_exchange *exchange = &group->exchange;
     dw_settings *settings = &exchange->settings;
@@ -241,7 +241,7 @@ static dw_status take_configs(dw_exchange *exchange, const dw_group_config *conf
     exchange->coding.scratch_bytes = scratch_for(settings);
     status = dw_coding_open(&exchange->coding);
     if (status == DW_OK) return DW_OK;
-    return dw_group_say(why, status, "group %u: no memory", settings->id);
+    return dw_say(why, status, "group %u: no memory", settings->id);
 }
 
 /* ---- Links ----------------------------------------------------------------------------------- */
@@ -250,7 +250,7 @@ static dw_status take_configs(dw_exchange *exchange, const dw_group_config *conf
  * group opens. */
 static int64_t open_by_ns(const dw_settings *settings)
 {
-    return dw_group_now_ns() + (int64_t)settings->open_timeout_ms * DW_NS_IN_MS;
+    return dw_now_ns() + (int64_t)settings->open_timeout_ms * DW_NS_PER_MS;
 }
 
 /* All ranks open their links in the order of the ranks, so nobody waits in a circle. */
@@ -261,19 +261,19 @@ static dw_status open_link(dw_peer *peer, const dw_group_config *config, int64_t
     dw_link_options options = {.struct_size = sizeof options};
     dw_status status = DW_OK;
     if (config->link_options)
-        status = dw_group_read_sized(&options, sizeof options, config->link_options,
+        status = dw_take_asked(&options, sizeof options, config->link_options,
                                      "dw_link_options", why);
     if (status != DW_OK) return status;
     options.struct_size = sizeof options;
     options.role = settings->rank < peer->rank ? DW_LINK_LISTEN : DW_LINK_CONNECT;
     bool has_own_limit = options.open_timeout_ms != 0;
-    int64_t left_ms = (*by_ns - dw_group_now_ns()) / DW_NS_IN_MS;
+    int64_t left_ms = (*by_ns - dw_now_ns()) / DW_NS_PER_MS;
     if (!has_own_limit) options.open_timeout_ms = left_ms > 1 ? (uint32_t)left_ms : 1;
     dw_why link_why;
     status = dw_link_open(&peer->link, config->uris[peer->rank], &options, &link_why);
     if (has_own_limit) *by_ns = open_by_ns(settings);
     if (status == DW_OK) return DW_OK;
-    return dw_group_say(why, status, "group %u, link to rank %u: %.180s", settings->id, peer->rank,
+    return dw_say(why, status, "group %u, link to rank %u: %.180s", settings->id, peer->rank,
                         link_why.text);
 }
 
@@ -293,7 +293,7 @@ static dw_status take_links(dw_group *group, const dw_group_config *config, int6
         if (status != DW_OK) return status;
         dw_link_counters counters = {.struct_size = sizeof counters};
         if (dw_link_count(peer->link, &counters) != DW_OK)
-            return dw_group_say(why, DW_ERR_ARGUMENT,
+            return dw_say(why, DW_ERR_ARGUMENT,
                                 "group %u: the link to rank %u belongs to another process",
                                 settings->id, r);
         peer->retry_ms = (uint32_t)counters.retry_ms;
@@ -311,7 +311,7 @@ static dw_status set_handlers(dw_group *group, dw_why *why)
                            dw_group_inbox_take, peer);
         peer->has_handler = status == DW_OK;
         if (status == DW_ERR_ARGUMENT || status == DW_ERR_NO_MEMORY)
-            return dw_group_say(why, status, "group %u: the link to rank %u takes no handler: %s",
+            return dw_say(why, status, "group %u: the link to rank %u takes no handler: %s",
                                 group->exchange.settings.id, r, dw_status_string(status));
         /* Any other error is that of the link, which the progress owner will find. */
     }
@@ -339,7 +339,7 @@ static dw_status start_thread(dw_group *group, dw_why *why)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     group->has_thread = !failed;
     if (!failed) return DW_OK;
-    return dw_group_say(why, DW_ERR_NO_MEMORY, "group %u: the system cannot create a thread",
+    return dw_say(why, DW_ERR_NO_MEMORY, "group %u: the system cannot create a thread",
                         group->exchange.settings.id);
 }
 
@@ -358,18 +358,18 @@ dw_status dw_group_open(dw_group **group, const dw_group_config *given, dw_why *
     if (!why) why = &own_why;
     *why = (dw_why){.text = "", .offset = -1};
     if (!group || !given)
-        return dw_group_say(why, DW_ERR_ARGUMENT, "dw_group_open needs a group and a config");
+        return dw_say(why, DW_ERR_ARGUMENT, "dw_group_open needs a group and a config");
     *group = NULL;
     dw_group_config config;
-    dw_status status = dw_group_read_sized(&config, sizeof config, given, "dw_group_config", why);
+    dw_status status = dw_take_asked(&config, sizeof config, given, "dw_group_config", why);
     if (status == DW_OK) status = check(&config, why);
     if (status != DW_OK) return status;
     dw_group *made = make_group(&config);
-    if (!made) return dw_group_say(why, DW_ERR_NO_MEMORY, "group %u: no memory", config.id);
+    if (!made) return dw_say(why, DW_ERR_NO_MEMORY, "group %u: no memory", config.id);
     dw_exchange *exchange = &made->exchange;
     status = made->owner.bell >= 0
                  ? take_configs(exchange, &config, why)
-                 : dw_group_say(why, DW_ERR_IO, "group %u: the system cannot make an eventfd: %s",
+                 : dw_say(why, DW_ERR_IO, "group %u: the system cannot make an eventfd: %s",
                                 config.id, strerror(errno));
     int64_t by_ns = open_by_ns(&exchange->settings);
     if (status == DW_OK) status = take_links(made, &config, &by_ns, why);

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "clock.h"
+#include "base/clock.h"
 
 static uint32_t tag_of(const dw_peer *peer, uint32_t which)
 {
@@ -129,7 +129,7 @@ dw_status dw_peer_begin(dw_peer *peer, size_t body_cap, unsigned char **body)
         peer->is_blocked = false;
         peer->refused_ns = 0;
     } else if (status == DW_PENDING && peer->refused_ns == 0) {
-        peer->refused_ns = dw_group_now_ns();
+        peer->refused_ns = dw_now_ns();
     }
     if (status == DW_OK || status == DW_PENDING) return status;
     if (status == DW_ERR_LIMIT || status == DW_ERR_NO_MEMORY) {

@@ -185,7 +185,7 @@ static void look(dw_group *group, int64_t now_ns)
         dw_peer_probe(peer, &progress->left);
         dw_retransmission_send(peer, now_ns);
         if (!progress->has_closed && dw_membership_must_notify(peer) &&
-            now_ns - peer->member.notified_ns >= 2 * (int64_t)peer->retry_ms * DW_NS_IN_MS)
+            now_ns - peer->member.notified_ns >= 2 * (int64_t)peer->retry_ms * DW_NS_PER_MS)
             dw_membership_notify(peer, true);
     }
     if (exchange->failure.status == DW_OK)
@@ -200,16 +200,16 @@ static void sort_inbox(dw_group *group, dw_received_list *inbox)
 {
     dw_exchange *exchange = &group->exchange;
     int64_t patient_until_ns =
-        dw_group_now_ns() + exchange->settings.timeout_ms * (int64_t)DW_NS_IN_MS / 2;
+        dw_now_ns() + exchange->settings.timeout_ms * (int64_t)DW_NS_PER_MS / 2;
     dw_received *received;
     while ((received = dw_received_pop(inbox)) != NULL) {
         dw_received_list ready = {NULL, NULL};
         dw_peer_sort(&exchange->peers[received->from], received, &ready);
         dw_progress_settle(group);
         while ((received = dw_received_pop(&ready)) != NULL) dw_progress_dispatch(group, received);
-        int64_t now_ns = dw_group_now_ns();
+        int64_t now_ns = dw_now_ns();
         if (now_ns > patient_until_ns &&
-            now_ns - group->progress.looked_ns >= LOOK_MS * DW_NS_IN_MS)
+            now_ns - group->progress.looked_ns >= LOOK_MS * DW_NS_PER_MS)
             look(group, now_ns);
     }
 }
@@ -257,7 +257,7 @@ static int64_t until_next_step(const dw_group *group, bool has_pushed, bool is_c
         is_busy |= !dw_retransmission_is_complete(peer);
         is_busy |= !group->progress.has_closed && dw_membership_must_notify(peer);
     }
-    return is_blocked ? ROOM_NS : (is_busy ? LOOK_MS : IDLE_MS) * (int64_t)DW_NS_IN_MS;
+    return is_blocked ? ROOM_NS : (is_busy ? LOOK_MS : IDLE_MS) * (int64_t)DW_NS_PER_MS;
 }
 
 /* All that other threads have left for the progress owner is taken at the start, under one lock: a
@@ -288,8 +288,8 @@ int64_t dw_progress_step(dw_group *group, int64_t *stepped_ns)
     dw_progress_settle(group);
     for (uint32_t i = 0; i < settings->ranks; i++)
         if (exchange->peers[i].link) dw_peer_acknowledge(&exchange->peers[i]);
-    int64_t now_ns = *stepped_ns = dw_group_now_ns();
-    if (now_ns - progress->looked_ns >= LOOK_MS * (int64_t)DW_NS_IN_MS) look(group, now_ns);
+    int64_t now_ns = *stepped_ns = dw_now_ns();
+    if (now_ns - progress->looked_ns >= LOOK_MS * (int64_t)DW_NS_PER_MS) look(group, now_ns);
     if (is_closing) close_peers(group, now_ns);
     int64_t left_ns = until_next_step(group, has_pushed, is_closing);
     pthread_mutex_lock(&group->lock);
@@ -301,7 +301,7 @@ bool dw_progress_may_end(const dw_group *group, int64_t now_ns)
 {
     const dw_progress *progress = &group->progress;
     if (!progress->has_closed) return false;
-    if (now_ns - progress->closing_ns >= CLOSE_MS * (int64_t)DW_NS_IN_MS) return true;
+    if (now_ns - progress->closing_ns >= CLOSE_MS * (int64_t)DW_NS_PER_MS) return true;
     for (uint32_t i = 0; i < group->exchange.settings.ranks; i++)
         if (!dw_membership_has_ended(&group->exchange.peers[i])) return false;
     return true;

@@ -127,7 +127,7 @@ static void serve(const dw_group *group, int64_t until_ns)
 {
     dw_link *links[SERVED_RANKS];
     size_t n = 0;
-    int64_t left_ns = until_ns - dw_group_now_ns();
+    int64_t left_ns = until_ns - dw_now_ns();
     for (uint32_t r = 0; r < group->exchange.settings.ranks; r++)
         if (group->exchange.peers[r].link && group->exchange.peers[r].lost == DW_OK)
             links[n++] = group->exchange.peers[r].link;
@@ -155,7 +155,7 @@ static void sleep_as_owner(dw_group *group, int64_t until_ns)
 void dw_progress_own(dw_group *group, bool (*has_ended)(const dw_group_slot *),
                      const dw_group_slot *slot, int64_t deadline_ns)
 {
-    int64_t sleep_ns = 0, now_ns = dw_group_now_ns();
+    int64_t sleep_ns = 0, now_ns = dw_now_ns();
     fenv_t own;
     fegetenv(&own);
     fesetenv(FE_DFL_ENV); /* as the thread does */

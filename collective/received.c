@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "memory.h"
+#include "base/mem.h"
 
 /* At most so many bytes of unused blocks are kept. */
 #define UNUSED_MOST (UINT64_C(256) << 20)
@@ -37,7 +37,7 @@ dw_received *dw_received_take(dw_received_pool *pool, size_t len)
         pool->unused_bytes -= room;
     }
     pthread_mutex_unlock(&pool->lock);
-    if (!received) received = dw_group_memory_take(&pool->allocator, DW_RECEIVED_HEAD + room);
+    if (!received) received = dw_mem_allocate(&pool->allocator, DW_RECEIVED_HEAD + room);
     if (received)
         *received = (dw_received){.room = room, .len = len, .bytes = dw_received_room(received)};
     return received;
@@ -83,7 +83,7 @@ void dw_received_give(dw_received_pool *pool, dw_received *received)
         pool->unused_bytes += received->room;
     }
     pthread_mutex_unlock(&pool->lock);
-    if (!keeps) dw_group_memory_give(&pool->allocator, received, DW_RECEIVED_HEAD + received->room);
+    if (!keeps) dw_mem_release(&pool->allocator, received, DW_RECEIVED_HEAD + received->room);
 }
 
 void dw_received_free_all(dw_received_pool *pool)
@@ -92,7 +92,7 @@ void dw_received_free_all(dw_received_pool *pool)
         dw_received *received = pool->unused[i];
         while (received) {
             dw_received *next = received->next;
-            dw_group_memory_give(&pool->allocator, received, DW_RECEIVED_HEAD + received->room);
+            dw_mem_release(&pool->allocator, received, DW_RECEIVED_HEAD + received->room);
             received = next;
         }
         pool->unused[i] = NULL;

@@ -2,7 +2,7 @@
  * retransmission.c - on links that may lose, double, reorder or damage messages: copies are kept
  * until they are acknowledged. An acknowledgement says which later messages have arrived, so only
  * what is missing is sent again. */
-#include "clock.h"
+#include "base/clock.h"
 #include "peer.h"
 
 /* Without any acknowledgement the oldest messages are sent again, after twice as long each time, up
@@ -25,10 +25,10 @@ dw_status dw_retransmission_keep(dw_peer *peer, uint64_t number, const void *mes
     dw_received *copy = dw_received_copy(peer->pool, message, len);
     if (!copy) return DW_ERR_NO_MEMORY;
     if (peer->sent.acknowledged == number) {
-        peer->sent.silence_ns = dw_group_now_ns();
+        peer->sent.silence_ns = dw_now_ns();
         peer->sent.count = 0;
     }
-    *kept_at(peer, number) = (dw_kept){.copy = copy, .sent_ns = dw_group_now_ns()};
+    *kept_at(peer, number) = (dw_kept){.copy = copy, .sent_ns = dw_now_ns()};
     peer->sent.kept_bytes += len;
     return DW_OK;
 }
@@ -83,7 +83,7 @@ void dw_retransmission_acknowledge(dw_peer *peer, const dw_message *ack)
     while (peer->sent.acknowledged < peer->next_number &&
            !kept_at(peer, peer->sent.acknowledged)->copy)
         peer->sent.acknowledged++;
-    int64_t now_ns = dw_group_now_ns();
+    int64_t now_ns = dw_now_ns();
     if (moved) {
         peer->sent.silence_ns = now_ns;
         peer->sent.count = 0;
@@ -91,7 +91,7 @@ void dw_retransmission_acknowledge(dw_peer *peer, const dw_message *ack)
     /* A later message overtook these, so they are lost, unless they were just sent. */
     for (uint64_t i = peer->sent.acknowledged; i < later; i++) {
         dw_kept *kept = kept_at(peer, i);
-        if (kept->copy && now_ns - kept->sent_ns >= (int64_t)peer->retry_ms * DW_NS_IN_MS)
+        if (kept->copy && now_ns - kept->sent_ns >= (int64_t)peer->retry_ms * DW_NS_PER_MS)
             send_again(peer, kept, now_ns);
     }
 }
@@ -106,7 +106,7 @@ void dw_retransmission_send(dw_peer *peer, int64_t now_ns)
     }
     uint32_t doublings =
         peer->sent.count < RETRANSMIT_DOUBLINGS ? peer->sent.count : RETRANSMIT_DOUBLINGS;
-    if (now_ns - peer->sent.silence_ns < ((int64_t)peer->retry_ms * DW_NS_IN_MS) << doublings)
+    if (now_ns - peer->sent.silence_ns < ((int64_t)peer->retry_ms * DW_NS_PER_MS) << doublings)
         return;
     peer->sent.silence_ns = now_ns;
     peer->sent.count++;

@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "group.h"
-#include "memory.h"
+#include "base/mem.h"
 
 enum { HEAD_BYTES = 32 };
 static const char magic[4] = {'D', 'W', 'G', 'S'};
@@ -40,9 +40,9 @@ static dw_status visit_saved(void *context, dw_key key, const void *saved, size_
     exporter *e = context;
     (void)key;
     if (HEAD_BYTES + len > e->cap) {
-        void *room = dw_group_memory_take(&e->settings->allocator, HEAD_BYTES + len);
+        void *room = dw_mem_allocate(&e->settings->allocator, HEAD_BYTES + len);
         if (!room) return DW_ERR_NO_MEMORY;
-        dw_group_memory_give(&e->settings->allocator, e->room, e->cap);
+        dw_mem_release(&e->settings->allocator, e->room, e->cap);
         e->room = room;
         e->cap = HEAD_BYTES + len;
     }
@@ -88,7 +88,7 @@ dw_status dw_group_export_all(dw_group *group, dw_group_saved_visit *visit, void
     const dw_settings *settings = &group->exchange.settings;
     exporter e = {.settings = settings, .visit = visit, .context = context};
     dw_status status = export_all(group, &e);
-    dw_group_memory_give(&settings->allocator, e.room, e.cap);
+    dw_mem_release(&settings->allocator, e.room, e.cap);
     dw_exclusive_end(group);
     return status;
 }

@@ -3,9 +3,9 @@
  * allocated before it starts, and used again by the next one of the slot. */
 #include "slot.h"
 
-#include "clock.h"
+#include "base/clock.h"
 #include "deltawire/cuda.h"
-#include "memory.h"
+#include "base/mem.h"
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
@@ -21,7 +21,7 @@ static dw_group_slot **bucket_of(const dw_slots *slots, uint64_t number)
 
 static void give_table(dw_slots *slots, const dw_allocator *allocator)
 {
-    dw_group_memory_give(allocator, slots->table,
+    dw_mem_release(allocator, slots->table,
                          slots->table ? sizeof *slots->table << slots->bits : 0);
     slots->table = NULL;
 }
@@ -38,11 +38,11 @@ static void grow(dw_slots *slots, const dw_allocator *allocator)
 {
     uint32_t bits = slots->table ? slots->bits + 1 : LEAST_BITS;
     if (bits > MOST_BITS) return;
-    dw_group_slot **table = dw_group_memory_zeroed(allocator, sizeof(dw_group_slot *) << bits);
+    dw_group_slot **table = dw_mem_allocate_zeroed(allocator, 1, sizeof(dw_group_slot *) << bits);
     if (!table) return;
     if (!slots->table) {
-        slots->key[0] = dw_group_random() | 1;
-        slots->key[1] = dw_group_random();
+        slots->key[0] = dw_mem_random() | 1;
+        slots->key[1] = dw_mem_random();
     }
     give_table(slots, allocator);
     slots->table = table;
@@ -63,7 +63,7 @@ dw_group_slot *dw_slot_get(dw_slots *slots, const dw_allocator *allocator, uint6
     dw_group_slot *slot = dw_slot_find(slots, number);
     if (slot) return slot;
     if (!slots->table || slots->count >> slots->bits != 0) grow(slots, allocator);
-    if (slots->table) slot = dw_group_memory_zeroed(allocator, sizeof *slot);
+    if (slots->table) slot = dw_mem_allocate_zeroed(allocator, 1, sizeof *slot);
     if (!slot) return NULL;
     slot->number = number;
     put_in_table(slots, slot);
@@ -158,7 +158,7 @@ static void give_memory(const dw_allocator *allocator, const dw_group_slot *slot
     if (slot->pinned)
         dw_cuda_unpin(slot->pinned, slot->memory);
     else
-        dw_group_memory_give(allocator, slot->memory, slot->bytes);
+        dw_mem_release(allocator, slot->memory, slot->bytes);
 }
 
 /* Memory of at least so many bytes. With buffers on a GPU it is pinned, so that copies need no
@@ -171,15 +171,15 @@ static dw_status reserve_memory(dw_slots *slots, const dw_allocator *allocator, 
     if (slot->memory && bytes <= slot->bytes && pins == slot->pinned) return DW_OK;
     if (bytes < slot->bytes) bytes = slot->bytes;
     if (bytes > SIZE_MAX / 2)
-        return dw_group_say(why, DW_ERR_LIMIT, "the buffers of a slot exceed the address space");
+        return dw_say(why, DW_ERR_LIMIT, "the buffers of a slot exceed the address space");
     void *memory = NULL;
     if (pins) {
         dw_status status = dw_cuda_pin(pins, (size_t)bytes, &memory, why);
         if (status != DW_OK) return status;
     } else {
-        memory = dw_group_memory_take(allocator, (size_t)bytes);
+        memory = dw_mem_allocate(allocator, (size_t)bytes);
         if (!memory)
-            return dw_group_say(why, DW_ERR_NO_MEMORY, "no memory for the buffers of a slot");
+            return dw_say(why, DW_ERR_NO_MEMORY, "no memory for the buffers of a slot");
     }
     give_memory(allocator, slot);
     slots->state_bytes += bytes - slot->bytes;
@@ -220,7 +220,7 @@ dw_status dw_slot_prepare(dw_slots *slots, const dw_settings *settings, dw_group
                                      .begin = own.begin,
                                      .count = own.count,
                                      .own_pieces = dw_job_pieces(settings, job, part),
-                                     .start_ns = dw_group_now_ns()};
+                                     .start_ns = dw_now_ns()};
     layout at = lay_out(settings, &slot->now);
     dw_status status = reserve_memory(slots, &settings->allocator, slot, at.bytes, why);
     if (status == DW_OK) place_arrays(slot, &at);
@@ -246,7 +246,7 @@ void dw_slot_free_all(dw_slots *slots, const dw_coding *coding, dw_received_pool
         dw_received *received;
         while ((received = dw_received_pop(&slot->early)) != NULL) dw_received_give(pool, received);
         dw_slot_empty(slots, coding, slot);
-        dw_group_memory_give(allocator, slot, sizeof *slot);
+        dw_mem_release(allocator, slot, sizeof *slot);
     }
     give_table(slots, allocator);
 }

@@ -6,7 +6,7 @@
  * digest of its result, which depends on the salt. The others compute the same from what they have.
  * Of two ranks one draws its salt when the other one has its result already, so nobody could choose
  * frames for them with results that differ and have the same digest. */
-#include "clock.h"
+#include "base/clock.h"
 #include "exchange.h"
 
 /* The body of the message: salt and digest. */
@@ -44,7 +44,7 @@ static bool send(dw_exchange *exchange, dw_group_slot *slot)
 {
     bool sends = false;
     if (slot->verify.salt == 0) {
-        slot->verify.salt = dw_group_random();
+        slot->verify.salt = dw_mem_random();
         slot->verify.digest = digest_of(exchange, slot, slot->verify.salt);
     }
     for (uint32_t r = 0; r < exchange->settings.ranks && exchange->failure.status == DW_OK; r++) {

@@ -6,23 +6,10 @@
 #include "device.h"
 #include "image.h"
 
-dw_status dw_cuda_refuse(dw_why *why, dw_status status, const char *sentence)
-{
-    if (why) {
-        why->offset = -1;
-        snprintf(why->text, sizeof why->text, "%s", sentence);
-    }
-    return status;
-}
-
 dw_status dw_cuda_failed(const dw_cuda *cuda, dw_why *why, const char *what, dw_cuda_result error)
 {
-    if (why) {
-        why->offset = -1;
-        snprintf(why->text, sizeof why->text, "%s: the CUDA driver says: %s", what,
-                 dw_cuda_driver_error(&cuda->driver, error));
-    }
-    return error == DW_CUDA_OUT_OF_MEMORY ? DW_ERR_NO_MEMORY : DW_ERR_IO;
+    return dw_say(why, error == DW_CUDA_OUT_OF_MEMORY ? DW_ERR_NO_MEMORY : DW_ERR_IO,
+                  "%s: the CUDA driver says: %s", what, dw_cuda_driver_error(&cuda->driver, error));
 }
 
 bool dw_cuda_enter(const dw_cuda *cuda, dw_cuda_result *error)
@@ -100,10 +87,8 @@ bool dw_cuda_grow(const dw_cuda *cuda, bool pinned, dw_cuda_block *block, uint64
 
 static dw_status complain(const dw_cuda *cuda, dw_why *why, const char *what, dw_cuda_result error)
 {
-    if (why)
-        snprintf(why->text, sizeof why->text, "%s: the CUDA driver says: %s", what,
-                 dw_cuda_driver_error(&cuda->driver, error));
-    return error == DW_CUDA_OUT_OF_MEMORY ? DW_ERR_NO_MEMORY : DW_ERR_UNSUPPORTED;
+    return dw_say(why, error == DW_CUDA_OUT_OF_MEMORY ? DW_ERR_NO_MEMORY : DW_ERR_UNSUPPORTED,
+                  "%s: the CUDA driver says: %s", what, dw_cuda_driver_error(&cuda->driver, error));
 }
 
 /* Called with the context retained; the caller releases it on an error. */

@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 
+#include "base/sentence.h"
 #include "deltawire/cuda.h"
 #include "driver.h"
 #include "engine/engine.h"
@@ -31,9 +32,8 @@ dw_status dw_cuda_open_library(dw_cuda **cuda, const char *library, const void *
 /* Adds a user. dw_cuda_close removes one; the last one ends the device. */
 void dw_cuda_retain(dw_cuda *cuda);
 
-/* Return an error with a sentence in *why, which may be NULL: the status; or, of a call to the
- * driver, NO_MEMORY or IO, with what the driver says behind `what`. */
-dw_status dw_cuda_refuse(dw_why *why, dw_status status, const char *sentence);
+/* Returns the error of a call to the driver, NO_MEMORY or IO, with a sentence in *why, which may be
+ * NULL: what the driver says behind `what`. */
 dw_status dw_cuda_failed(const dw_cuda *cuda, dw_why *why, const char *what, dw_cuda_result error);
 
 bool dw_cuda_enter(const dw_cuda *cuda, dw_cuda_result *error);

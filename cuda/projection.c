@@ -39,14 +39,13 @@ dw_status dw_cuda_projection_create(dw_cuda_projection **made, dw_cuda *cuda,
 {
     if (made) *made = NULL;
     if (!made || !cuda || !projection)
-        return dw_cuda_refuse(why, DW_ERR_ARGUMENT,
-                              "projection, cuda or the place for the result is NULL");
+        return dw_say(why, DW_ERR_ARGUMENT, "projection, cuda or the place for the result is NULL");
     if (!cuda->kernels[DW_CUDA_AT_PRODUCT])
-        return dw_cuda_refuse(why, DW_ERR_UNSUPPORTED,
-                              "this build has no kernel dw_multiply_tokens: project on the CPU");
+        return dw_say(why, DW_ERR_UNSUPPORTED,
+                      "this build has no kernel dw_multiply_tokens: project on the CPU");
     dw_tensor matrix = dw_projection_matrix(projection);
     dw_cuda_projection *p = dw_mem_allocate(&cuda->allocator, sizeof *p);
-    if (!p) return dw_cuda_refuse(why, DW_ERR_NO_MEMORY, dw_status_string(DW_ERR_NO_MEMORY));
+    if (!p) return dw_say(why, DW_ERR_NO_MEMORY, "%s", dw_status_string(DW_ERR_NO_MEMORY));
     *p = (dw_cuda_projection){
         .cuda = cuda, .allocator = cuda->allocator, .c = matrix.t, .r = matrix.c};
     dw_cuda_retain(cuda);
@@ -79,9 +78,8 @@ static dw_status enqueue(const dw_cuda *cuda, const dw_cuda_product *product, vo
     uint64_t blocks = dw_product_blocks(product);
     dw_cuda_result error;
     if (blocks > INT32_MAX)
-        return dw_cuda_refuse(
-            why, DW_ERR_LIMIT,
-            "the tensor exceeds the size of a grid: project parts of it, one by one");
+        return dw_say(why, DW_ERR_LIMIT,
+                      "the tensor exceeds the size of a grid: project parts of it, one by one");
     if (dw_cuda_enter(cuda, &error)) {
         error = cuda->driver.launch(cuda->kernels[DW_CUDA_AT_PRODUCT], (unsigned)blocks, 1, 1,
                                     DW_CUDA_THREADS, 1, 1, 0, stream, parameters, NULL);

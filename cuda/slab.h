@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * slab.h - slots for copies of prev, in device memory or in pinned memory.
  *
- * A pool (base/pool.h) whose chunks come from the driver; the free memory that it keeps is bounded
- * as described there. To release a chunk, the driver may wait for the device; in a steady state no
- * chunk is released. Errors: take returns NULL. Threads: one at a time. */
+ * A pool (common/pool.h) whose chunks come from the driver; the free memory that it keeps is
+ * bounded as described there. To release a chunk, the driver may wait for the device; in a steady
+ * state no chunk is released. Errors: take returns NULL. Threads: one at a time. */
 #ifndef DW_CUDA_SLAB_H
 #define DW_CUDA_SLAB_H
 
-#include "base/pool.h"
+#include "common/pool.h"
 #include "device.h"
 
 typedef struct dw_cuda_slab {

@@ -10,12 +10,12 @@ dw_status dw_cuda_pin(dw_cuda *cuda, size_t bytes, void **memory, dw_why *why)
     dw_cuda_block block;
     if (memory) *memory = NULL;
     if (!cuda || !memory || bytes == 0)
-        return dw_cuda_refuse(why, DW_ERR_ARGUMENT, "cuda or memory is NULL, or bytes is 0");
+        return dw_say(why, DW_ERR_ARGUMENT, "cuda or memory is NULL, or bytes is 0");
     dw_cuda_result error = dw_cuda_allocate(cuda, true, bytes, &block);
     if (error) return dw_cuda_failed(cuda, why, "host memory cannot be pinned", error);
     if (block.address != (dw_cuda_address)block.host) {
         dw_cuda_free(cuda, &block);
-        return dw_cuda_refuse(
+        return dw_say(
             why, DW_ERR_UNSUPPORTED,
             "this device has no unified addressing: it sees host memory at other addresses");
     }
@@ -33,7 +33,7 @@ dw_status dw_cuda_stream_create(dw_cuda *cuda, void **stream, dw_why *why)
     dw_cuda_stream made = NULL;
     dw_cuda_result error;
     if (stream) *stream = NULL;
-    if (!cuda || !stream) return dw_cuda_refuse(why, DW_ERR_ARGUMENT, "cuda or stream is NULL");
+    if (!cuda || !stream) return dw_say(why, DW_ERR_ARGUMENT, "cuda or stream is NULL");
     if (dw_cuda_enter(cuda, &error)) {
         error = cuda->driver.stream_create(&made, DW_CUDA_STREAM_NON_BLOCKING);
         dw_cuda_leave(cuda);
@@ -58,7 +58,7 @@ static dw_status check_stream(const dw_cuda *cuda, void *stream, dw_why *why)
     dw_cuda_result error = cuda->driver.stream_is_capturing(stream, &capturing);
     if (error) return dw_cuda_failed(cuda, why, "the stream's state cannot be queried", error);
     if (!capturing) return DW_OK;
-    return dw_cuda_refuse(
+    return dw_say(
         why, DW_ERR_ARGUMENT,
         "the stream is capturing a graph, so its work cannot be waited for: pass a stream "
         "that is not capturing");
@@ -67,7 +67,7 @@ static dw_status check_stream(const dw_cuda *cuda, void *stream, dw_why *why)
 dw_status dw_cuda_stream_check(dw_cuda *cuda, void *stream, dw_why *why)
 {
     dw_cuda_result error;
-    if (!cuda) return dw_cuda_refuse(why, DW_ERR_ARGUMENT, "cuda is NULL");
+    if (!cuda) return dw_say(why, DW_ERR_ARGUMENT, "cuda is NULL");
     if (!dw_cuda_enter(cuda, &error))
         return dw_cuda_failed(cuda, why, "the device's context cannot be made current", error);
     dw_status status = check_stream(cuda, stream, why);
@@ -94,10 +94,9 @@ dw_status dw_cuda_copy(dw_cuda *cuda, void *to, const void *from, size_t bytes, 
                        dw_why *why)
 {
     dw_cuda_result error;
-    if (!cuda) return dw_cuda_refuse(why, DW_ERR_ARGUMENT, "cuda is NULL");
+    if (!cuda) return dw_say(why, DW_ERR_ARGUMENT, "cuda is NULL");
     if (bytes > 0 && (!to || !from))
-        return dw_cuda_refuse(why, DW_ERR_ARGUMENT,
-                              "to or from is NULL, but bytes are to be copied");
+        return dw_say(why, DW_ERR_ARGUMENT, "to or from is NULL, but bytes are to be copied");
     if (!dw_cuda_enter(cuda, &error))
         return dw_cuda_failed(cuda, why, "the device's context cannot be made current", error);
     /* Another thread may be capturing, while waiting is forbidden in threads of the default mode.

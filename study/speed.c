@@ -11,20 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "deltawire/deltawire.h"
 
 enum { T = 512, C = 1024, VISITS = 4, FAILED = 1, USAGE = 2 };
 static const size_t COUNT = (size_t)T * C;
 static const double LEAST_S = 0.2; /* how long each codec is measured */
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 /* Splitmix64, and the method of Box and Muller. */
 static double uniform(uint64_t *state)
@@ -66,11 +59,11 @@ static dw_status send(dw_encoder *encoder, dw_decoder *decoder, const float *x, 
     size_t len, reply_len = 0;
     dw_tensor tx = dw_tensor_3d((void *)(uintptr_t)x, DW_F32, 1, T, C),
               ty = dw_tensor_3d(y, DW_F32, 1, T, C);
-    double start = now();
+    double start = dw_now_s();
     dw_status status = dw_encode(encoder, &key, &tx, frame, cap, &len);
-    double between = now();
+    double between = dw_now_s();
     if (!status) status = dw_decode(decoder, frame, len, &ty, reply, sizeof reply, &reply_len);
-    double end = now();
+    double end = dw_now_s();
     if (!status && reply_len) status = dw_encoder_feedback(encoder, reply, reply_len);
     if (status) return status;
     if (between - start < f->encode_s) f->encode_s = between - start;
@@ -100,8 +93,8 @@ static dw_status measure(const dw_config *config, const float *x, float *y, figu
     dw_status status = frame ? dw_encoder_create(&encoder, config) : DW_ERR_NO_MEMORY;
     if (!status) status = dw_decoder_create(&decoder, config);
     *f = (figures){.encode_s = 1e9, .decode_s = 1e9};
-    double start = now();
-    for (int visit = 0; !status && (visit < VISITS || now() - start < LEAST_S); visit++) {
+    double start = dw_now_s();
+    for (int visit = 0; !status && (visit < VISITS || dw_now_s() - start < LEAST_S); visit++) {
         /* The first visit of all costs more than others with some codecs. */
         if (visit == 1) f->encode_s = f->decode_s = 1e9;
         /* Forth and back, so that neighbouring visits are always similar. */

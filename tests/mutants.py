@@ -63,7 +63,7 @@ MUTANTS = {
     "vector_parts_gap": ("pure", "src/kernels/rans_run.h", "DW_PART_GAP = 64", "DW_PART_GAP = 32"),
     "vector_rotation_lanes_in_another_order": ("pure", "src/kernels/kernels_rotate.h", "v = f_butterfly2(v); v = f_butterfly4(v);", "v = f_butterfly4(v); v = f_butterfly2(v);"),
     "thread_keeps_its_rounding": ("pure", "src/engine/engine_cpu.c", "dw_cpu_mode mode = dw_cpu_enter_exact();\n    job->plan->form->encode(job, chunk, &c->work.results[index]);", "dw_cpu_mode mode = {0};\n    job->plan->form->encode(job, chunk, &c->work.results[index]);"),
-    "float_mode_flushes": ("pure", "src/base/cpu.c", "EXACT_MXCSR = 0x1f80", "EXACT_MXCSR = 0x9f80"),
+    "float_mode_flushes": ("pure", "src/common/cpu.c", "EXACT_MXCSR = 0x1f80", "EXACT_MXCSR = 0x9f80"),
     "counters_in_the_callers_mode": ("pure", "src/ends/encoder_commit.c", "dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums are rounded in this mode, too */", "dw_cpu_mode mode = {0x1f80};"),
     "undone_in_any_mode": ("pure", "src/ends/encoder_residual.c", "    dw_cpu_mode mode = dw_cpu_enter_exact();\n    g->decay", "    dw_cpu_mode mode = {0x1f80};\n    g->decay"),
     "chunks_that_wrap": ("pure", "src/arithmetic/layout.h", "return ((uint64_t)layout->c + DW_STRIP_CHANNELS - 1) / DW_STRIP_CHANNELS;", "return (layout->c + DW_STRIP_CHANNELS - 1) / DW_STRIP_CHANNELS;"),

@@ -7,9 +7,11 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#include "base/sentence.h"
+#include "base/uncancelled.h"
 
 enum { MOST_THREADS = 1024 };
 
@@ -62,15 +64,6 @@ static void *serve(void *argument)
     return NULL;
 }
 
-static dw_status complain(dw_why *why, dw_status status, const char *sentence)
-{
-    if (why) {
-        *why = (dw_why){.offset = -1};
-        snprintf(why->text, sizeof why->text, "%s", sentence);
-    }
-    return status;
-}
-
 static uint32_t processors(void)
 {
     cpu_set_t set;
@@ -95,25 +88,25 @@ static dw_status start(dw_threads *pool, uint32_t helpers)
 dw_status dw_threads_create(dw_threads **threads, uint32_t n, dw_why *why)
 {
     if (!threads)
-        return complain(why, DW_ERR_ARGUMENT, "dw_threads_create: threads must not be NULL");
+        return dw_say(why, DW_ERR_ARGUMENT, "dw_threads_create: threads must not be NULL");
     *threads = NULL;
     if (n > MOST_THREADS)
-        return complain(why, DW_ERR_LIMIT, "a pool has at most 1024 threads: ask for fewer");
+        return dw_say(why, DW_ERR_LIMIT, "a pool has at most 1024 threads: ask for fewer");
     uint32_t helpers = (n == 0 ? processors() : n) - 1;
     dw_threads *made = calloc(1, sizeof *made + helpers * sizeof *made->threads);
-    if (!made) return complain(why, DW_ERR_NO_MEMORY, "there is no memory for a pool of threads");
+    if (!made) return dw_say(why, DW_ERR_NO_MEMORY, "there is no memory for a pool of threads");
     made->process = getpid();
     pthread_mutex_init(&made->lock, NULL); /* with default attributes these cannot fail on Linux */
     pthread_cond_init(&made->posted, NULL);
     pthread_cond_init(&made->done, NULL);
     if (start(made, helpers)) {
         dw_threads_destroy(made);
-        return complain(
+        return dw_say(
             why, DW_ERR_NO_MEMORY,
             "the system cannot create so many threads: ask for fewer, or raise ulimit -u");
     }
     *threads = made;
-    return complain(why, DW_OK, "");
+    return dw_say(why, DW_OK, "%s", "");
 }
 
 void dw_threads_destroy(dw_threads *pool)
@@ -124,10 +117,8 @@ void dw_threads_destroy(dw_threads *pool)
         pool->over = true;
         pthread_cond_broadcast(&pool->posted);
         pthread_mutex_unlock(&pool->lock);
-        int cancelled_before;
-        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled_before);
+        DW_UNCANCELLED;
         for (uint32_t i = 0; i < pool->n; i++) pthread_join(pool->threads[i], NULL);
-        pthread_setcancelstate(cancelled_before, NULL);
         /* Only in this process: in a forked child a condition may seem to have waiters, and to
          * destroy it would wait for ever. */
         pthread_cond_destroy(&pool->done);
@@ -160,12 +151,10 @@ void dw_threads_parallel_for(void *threads, size_t n, dw_task *task, void *task_
     }
     /* A caller that pthread_cancel ended here would leave the lock, and its job on a stack that is
      * gone, to the threads. So it ends after the call. */
-    int cancelled_before;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled_before);
+    DW_UNCANCELLED;
     pool->job = &mine;
     pthread_cond_broadcast(&pool->posted);
     take_pieces(pool, &mine);
     while (mine.left > 0) pthread_cond_wait(&pool->done, &pool->lock);
     pthread_mutex_unlock(&pool->lock);
-    pthread_setcancelstate(cancelled_before, NULL);
 }

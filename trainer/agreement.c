@@ -7,9 +7,9 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/sentence.h"
 #include "control.h"
 #include "replicas.h"
-#include "sentence.h"
 #include "tied.h"
 
 /* The digests of all tensors of this stage, in order, as strings: integers of JSON are signed. */
@@ -52,7 +52,7 @@ dw_status dw_agreement_check(dw_stage *stage, uint32_t step)
     const dw_settings *settings = stage->settings;
     dw_status status = dw_tied_check(stage, step);
     if (status < 0 || settings->config.replicas == 1) return status;
-    uint64_t since = dw_stage_now();
+    uint64_t since = dw_now_ns();
     json_t *own = list_digests(stage);
     dw_stage_computed(stage, since);
     if (!own)

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sentence.h"
+#include "base/sentence.h"
 
 /* In place of the number of a boundary: the entry has none, or one of too many digits. */
 static const uint32_t NUMBERLESS = UINT32_MAX, TOO_LARGE = UINT32_MAX - 1;

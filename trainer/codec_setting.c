@@ -2,19 +2,10 @@
  * codec_setting.c - parses a setting that names a codec. */
 #include "codec_setting.h"
 
-#include <stdint.h>
 #include <string.h>
-#include <time.h>
 
-#include "sentence.h"
-
-static uint64_t now_ns(void *context)
-{
-    (void)context;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
+#include "base/clock.h"
+#include "base/sentence.h"
 
 /* The sentence about an error quotes the text from the position of the error on, because a number
  * of characters is of little use to somebody who reads it in a terminal. */
@@ -29,6 +20,6 @@ dw_status dw_codec_setting_parse(dw_codec_setting *codec, const char *text, cons
                       text + codec_why.offset, codec_why.text);
     if (status < 0)
         return dw_say(why, status, "%s codec \"%.60s\": %.180s", which, text, codec_why.text);
-    codec->config.now_ns = now_ns;
+    codec->config.now_ns = dw_config_now_ns;
     return DW_OK;
 }

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/sentence.h"
 #include "replicas.h"
-#include "sentence.h"
 
 /* How long to wait for the last message of a rank that has ended. */
 enum { LAST_WORDS_LOOKS = 50, LAST_WORDS_LOOK_MS = 10 };
@@ -112,14 +112,14 @@ dw_status dw_control_recv(dw_stage *stage, dw_neighbour *from, uint32_t tag, jso
 {
     void *data;
     size_t len;
-    uint64_t since = dw_stage_now();
+    uint64_t since = dw_now_ns();
     dw_status status = DW_PENDING;
     while (status == DW_PENDING) {
         dw_status stopped = dw_stage_check(stage);
         if (stopped < 0) return stopped;
         status = dw_link_recv(from->link, tag, DW_LOOK_MS, &data, &len);
     }
-    stage->wait_ns += dw_stage_now() - since;
+    stage->wait_ns += dw_now_ns() - since;
     if (status < 0) return dw_control_lost(stage, from, status, NULL);
     if (len > DW_MOST_CONTROL_BYTES) {
         dw_link_release(from->link, data);

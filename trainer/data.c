@@ -11,8 +11,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/sentence.h"
 #include "random.h"
-#include "sentence.h"
 
 /* Reads at most `most` bytes from the offset on; *len is how many there were. */
 static dw_status read_text(const char *path, uint64_t offset, uint64_t most, uint8_t **bytes,

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "sentence.h"
+#include "base/sentence.h"
 
 static int write_all(int fd, const void *data, size_t len)
 {

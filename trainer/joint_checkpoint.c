@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sentence.h"
 #include "outer.h"
 #include "replicas.h"
-#include "sentence.h"
 #include "tied.h"
 
 /* ---- Starting from a checkpoint -------------------------------------------------------------- */

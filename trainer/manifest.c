@@ -11,10 +11,10 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/sentence.h"
 #include "checkpoint.h"
 #include "file.h"
 #include "layout.h"
-#include "sentence.h"
 
 /* A program refuses a format that it does not know. So a manifest that names states has format 2:
  * with format 1, older programs would continue without the states. A manifest of a model with tied

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/sentence.h"
 #include "control.h"
 #include "replicas.h"
-#include "sentence.h"
 
 /* The longest message that another rank may send: a control message, a frame of activations as
  * floats, which no codec exceeds, or a piece of a gradient. */

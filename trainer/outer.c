@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sentence.h"
 #include "replicas.h"
-#include "sentence.h"
 
 /* | start    | parameters at the beginning of the round | (n) of the part |
  * | momentum | of the outer optimizer                   | (n) of the part | */
@@ -71,7 +71,7 @@ static void step(const dw_train_config *config, dw_part *part, outer_part *own)
 dw_status dw_outer_average(dw_stage *stage)
 {
     if (!stage->outer) return DW_OK;
-    uint64_t since = dw_stage_now();
+    uint64_t since = dw_now_ns();
     for (uint32_t i = stage->n_parts; i-- > 0;) {
         const dw_part *part = dw_model_part(stage->model, i);
         const float *start = stage->outer->parts[i].start;
@@ -80,7 +80,7 @@ dw_status dw_outer_average(dw_stage *stage)
     }
     dw_stage_computed(stage, since);
     dw_status status = dw_replicas_collect(stage);
-    since = dw_stage_now();
+    since = dw_now_ns();
     for (uint32_t i = 0; i < stage->n_parts && status == DW_OK; i++)
         step(&stage->settings->config, dw_model_part(stage->model, i), &stage->outer->parts[i]);
     dw_stage_computed(stage, since);

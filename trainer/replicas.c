@@ -8,10 +8,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/scope.h"
+#include "base/sentence.h"
 #include "control.h"
 #include "deltawire/collective.h"
 #include "meeting.h"
-#include "sentence.h"
 #include "tied.h"
 
 enum { ADDRESS_BYTES = 700, GROUP_ID = 2 }; /* the channels have the number 1 */
@@ -103,41 +104,19 @@ static void tell_address(void *context, const char *uri)
     if (len < (int)sizeof text) dw_link_send(stage->after.link, DW_TAG_ADDRESS, text, (size_t)len);
 }
 
-/* The scope in a URI, as %eth0 in tcp://[fe80::1%eth0]:7000, and its length; NULL: there is none.
- */
-static const char *find_scope(const char *uri, size_t *len)
-{
-    const char *host = strchr(uri, '['), *scope = host ? strchr(host, '%') : NULL;
-    *len = scope ? strcspn(scope, "]") : 0;
-    return scope && scope[*len] ? scope : NULL;
-}
-
-/* Copies the URI of another rank. A scope in it is an interface of that machine, in whose place
- * stands the one of this machine. */
-static void copy_address(char to[ADDRESS_BYTES], const char *uri, const char *listen)
-{
-    size_t theirs_len, ours_len;
-    const char *theirs = find_scope(uri, &theirs_len), *ours = find_scope(listen, &ours_len);
-    if (theirs && ours)
-        snprintf(to, ADDRESS_BYTES, "%.*s%.*s%s", (int)(theirs - uri), uri, (int)ours_len, ours,
-                 theirs + theirs_len);
-    else
-        snprintf(to, ADDRESS_BYTES, "%s", uri);
-}
-
 static dw_status await_address(dw_replicas *replicas, uint32_t peer, char uri[ADDRESS_BYTES])
 {
     dw_stage *stage = replicas->stage;
     const dw_train_config *config = &stage->settings->config;
-    uint64_t end = dw_stage_now() + (uint64_t)config->open_timeout_ms * 1000000;
+    int64_t end = dw_now_ns() + (int64_t)config->open_timeout_ms * 1000000;
     for (;;) {
         pthread_mutex_lock(&replicas->lock);
-        copy_address(uri, replicas->addresses[peer], config->replica_listen);
+        dw_copy_with_scope(uri, ADDRESS_BYTES, replicas->addresses[peer], config->replica_listen);
         pthread_mutex_unlock(&replicas->lock);
         if (*uri) return DW_OK;
         dw_status status = dw_stage_check(stage);
         if (status < 0) return status;
-        if (dw_stage_now() > end)
+        if (dw_now_ns() > end)
             return dw_say(&stage->why, DW_ERR_TIMEOUT,
                           "rank %u did not report its address to rank %u within %u ms",
                           rank_of(stage->settings, peer), config->rank, config->open_timeout_ms);
@@ -329,7 +308,7 @@ dw_status dw_replicas_failed(dw_stage *stage, dw_group *group, dw_status status,
 dw_status dw_replicas_wait(dw_stage *stage, dw_group *group, uint64_t slot,
                            dw_replicas_member *rank_of_member)
 {
-    uint64_t since = dw_stage_now();
+    uint64_t since = dw_now_ns();
     dw_status status;
     do {
         status = dw_stage_check(stage);
@@ -337,7 +316,7 @@ dw_status dw_replicas_wait(dw_stage *stage, dw_group *group, uint64_t slot,
         status = dw_group_wait(group, slot, DW_LOOK_MS);
         if (status < 0) status = dw_replicas_failed(stage, group, status, rank_of_member);
     } while (status == DW_PENDING);
-    uint64_t waited = dw_stage_now() - since;
+    uint64_t waited = dw_now_ns() - since;
     stage->replicas->wait_ns += waited;
     stage->wait_ns += waited;
     return status;

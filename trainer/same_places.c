@@ -5,8 +5,8 @@
 
 #include <stdlib.h>
 
+#include "base/sentence.h"
 #include "deltawire/places.h"
-#include "sentence.h"
 #include "stage.h"
 
 struct dw_same_places {
@@ -48,10 +48,10 @@ void dw_same_places_on_frame(void *context, int is_sent, const void *frame, size
 {
     dw_same_places *places = context;
     if ((is_sent != 0) != places->sends) return; /* a gradient */
-    uint64_t since = dw_stage_now();
+    uint64_t since = dw_now_ns();
     dw_places_destroy(places->last);
     places->status = dw_places_read(&places->last, frame, len, NULL, &places->why);
-    places->busy_ns += dw_stage_now() - since;
+    places->busy_ns += dw_now_ns() - since;
 }
 
 dw_status dw_same_places_keep(dw_same_places *places, uint32_t piece, dw_why *why)
@@ -77,10 +77,10 @@ dw_status dw_same_places_view(dw_same_places *places, uint32_t piece, const dw_t
 dw_status dw_same_places_gather(dw_same_places *places, uint32_t piece, const dw_tensor *x,
                                 dw_tensor *z, dw_why *why)
 {
-    uint64_t since = dw_stage_now();
+    uint64_t since = dw_now_ns();
     dw_status status = dw_same_places_view(places, piece, x, z, why);
     if (status == DW_OK) status = dw_places_gather(places->kept[piece], x, z, why);
-    places->busy_ns += dw_stage_now() - since;
+    places->busy_ns += dw_now_ns() - since;
     return status;
 }
 
@@ -88,9 +88,9 @@ dw_status dw_same_places_scatter(dw_same_places *places, uint32_t piece, const d
                                  const dw_tensor *x, dw_why *why)
 {
     places->left_out += sizeof(float) * x->n * ((uint64_t)x->t * x->c - z->c);
-    uint64_t since = dw_stage_now();
+    uint64_t since = dw_now_ns();
     dw_status status = dw_places_scatter(places->kept[piece], z, x, why);
-    places->busy_ns += dw_stage_now() - since;
+    places->busy_ns += dw_now_ns() - since;
     return status;
 }
 

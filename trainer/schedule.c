@@ -7,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/sentence.h"
 #include "replicas.h"
-#include "sentence.h"
 #include "tied.h"
 
 /* The current step: M micro-batches of N samples of T tokens, each divided into S slices. */
@@ -74,7 +74,7 @@ static bool is_last(const dw_stage *stage)
 static dw_status forward(dw_stage *stage, const dw_data *data, const dw_piece *p, uint8_t *samples)
 {
     size_t width = (size_t)data->T + 1;
-    uint64_t since = dw_stage_now();
+    uint64_t since = dw_now_ns();
     for (uint32_t n = 0; n < p->N; n++)
         memcpy(samples + n * width, dw_data_sample(data, p->ids[n]), width);
     dw_model_forward(stage->model, p->slot, p->slice, p->N, samples);
@@ -105,7 +105,7 @@ static dw_status backward(step *s)
 {
     dw_stage *stage = s->stage;
     dw_piece p = next_backward(s);
-    uint64_t since = dw_stage_now();
+    uint64_t since = dw_now_ns();
     if (s->backwards + 1 == s->M * s->S && !stage->settings->has_outer)
         dw_model_watch(stage->model, average, stage);
     dw_model_backward(stage->model, p.slot, p.slice);
@@ -129,7 +129,7 @@ static dw_status try_forward(step *s, bool wait)
     prefetch(s);
     s->forwards++;
     if (!is_last(stage)) return DW_OK;
-    uint64_t since = dw_stage_now();
+    uint64_t since = dw_now_ns();
     s->loss += dw_model_loss(stage->model, p.slot, p.slice, true,
                              1.0f / ((float)s->M * (float)s->N * (float)s->data->T));
     dw_stage_computed(stage, since);
@@ -212,7 +212,7 @@ static dw_status evaluate(dw_stage *stage, const dw_data *data, dw_piece p, uint
         status = receive(stage, &p, true);
         if (status == DW_OK) status = forward(stage, data, &p, samples);
         if (status < 0 || !is_last(stage)) continue;
-        uint64_t since = dw_stage_now();
+        uint64_t since = dw_now_ns();
         *sum += dw_model_loss(stage->model, p.slot, p.slice, false, 0);
         dw_stage_computed(stage, since);
     }

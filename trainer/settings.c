@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sentence.h"
+#include "base/sentence.h"
 
 enum { GREETING_VERSION = 1 };
 

@@ -7,12 +7,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/sentence.h"
 #include "control.h"
 #include "meeting.h"
 #include "outer.h"
 #include "replicas.h"
 #include "same_places.h"
-#include "sentence.h"
 #include "tied.h"
 
 enum { CHANNEL_ID = 1, PLAIN_CHANNEL_ID = 3 }; /* replicas.c has 2, tied.c has 4 */
@@ -21,16 +21,9 @@ enum { CHANNEL_ID = 1, PLAIN_CHANNEL_ID = 3 }; /* replicas.c has 2, tied.c has 4
  * derives the incarnation of its encoder, so boundaries do not share their random numbers. */
 enum { CHANNEL_IDS = 4 };
 
-uint64_t dw_stage_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 void dw_stage_computed(dw_stage *stage, uint64_t since)
 {
-    stage->compute_ns += dw_stage_now() - since;
+    stage->compute_ns += dw_now_ns() - since;
 }
 
 /* ---- Neighbours ------------------------------------------------------------------------------ */
@@ -269,12 +262,12 @@ static dw_status send_tensor(dw_stage *stage, dw_neighbour *to, const dw_piece *
     bool drops = stage->settings->config.repeat > 1 && piece->is_first_use;
     dw_key *keys = make_keys(stage, piece);
     if (!keys) return DW_ERR_NO_MEMORY;
-    uint64_t since = dw_stage_now(), busy = encoding_ns(to, channel);
+    uint64_t since = dw_now_ns(), busy = encoding_ns(to, channel);
     dw_status status = DW_OK;
     for (uint32_t n = 0; drops && n < piece->N && status == DW_OK; n++)
         status = dw_channel_forget(channel, keys[n]);
     if (status == DW_OK) status = dw_channel_send(channel, keys, x);
-    stage->wait_ns += dw_stage_now() - since - (encoding_ns(to, channel) - busy);
+    stage->wait_ns += dw_now_ns() - since - (encoding_ns(to, channel) - busy);
     free(keys);
     return status < 0 ? dw_control_lost(stage, to, status, dw_channel_why(channel)) : DW_OK;
 }
@@ -300,7 +293,7 @@ static dw_status recv_tensor(dw_stage *stage, dw_neighbour *from, const dw_piece
     dw_channel *channel = piece->is_plain ? from->plain : from->channel;
     dw_key *keys = make_keys(stage, piece); /* overwritten by those that arrive */
     if (!keys) return DW_ERR_NO_MEMORY;
-    uint64_t since = dw_stage_now(), busy = decoding_ns(from, channel);
+    uint64_t since = dw_now_ns(), busy = decoding_ns(from, channel);
     dw_status status;
     do {
         status = dw_stage_check(stage);
@@ -309,7 +302,7 @@ static dw_status recv_tensor(dw_stage *stage, dw_neighbour *from, const dw_piece
         if (status < 0) status = dw_control_lost(stage, from, status, dw_channel_why(channel));
     } while (status == DW_PENDING && wait);
     /* Decoding is part of receiving, but does not count as waiting. */
-    stage->wait_ns += dw_stage_now() - since - (decoding_ns(from, channel) - busy);
+    stage->wait_ns += dw_now_ns() - since - (decoding_ns(from, channel) - busy);
     for (uint32_t n = 0; n < piece->N && status == DW_OK; n++) {
         dw_key key = key_of(stage, piece, n);
         if (keys[n].sample != key.sample || keys[n].slice != key.slice)

@@ -18,6 +18,7 @@
 
 #include <stdbool.h>
 
+#include "base/clock.h"
 #include "deltawire/storage.h"
 #include "deltawire/threads.h"
 #include "deltawire/transport.h"
@@ -124,8 +125,7 @@ void dw_stage_settle(dw_stage *stage);
  * its replica, and the bytes of its weight gradients. */
 void dw_stage_cost(dw_stage *stage, dw_train_cost *cost);
 
-/* now: the time in nanoseconds. computed: adds the time since `since` to the time of computing. */
-uint64_t dw_stage_now(void);
+/* Adds the time since `since` to the time of computing. */
 void dw_stage_computed(dw_stage *stage, uint64_t since);
 
 #endif

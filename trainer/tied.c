@@ -8,8 +8,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/sentence.h"
 #include "replicas.h"
-#include "sentence.h"
 
 enum { GROUP_ID = 4, SLOT = 0 }; /* channels have 1 and 3, the group of a stage has 2 */
 

@@ -7,13 +7,13 @@
 #include <string.h>
 
 #include "agreement.h"
+#include "base/sentence.h"
 #include "cost.h"
 #include "joint_checkpoint.h"
 #include "optimizer.h"
 #include "outer.h"
 #include "replicas.h"
 #include "schedule.h"
-#include "sentence.h"
 #include "tied.h"
 
 typedef struct run {
@@ -33,7 +33,7 @@ typedef struct run {
 
 static double seconds_since(uint64_t ns)
 {
-    return (double)(dw_stage_now() - ns) * 1e-9;
+    return (double)(dw_now_ns() - ns) * 1e-9;
 }
 
 static bool is_rank_0(const run *r)
@@ -126,7 +126,7 @@ static dw_status agree_on_norm(run *r, double loss, double *norm, json_t **repor
 {
     dw_stage *stage = &r->stage;
     json_t *agreed = NULL, *value;
-    uint64_t since = dw_stage_now();
+    uint64_t since = dw_now_ns();
     json_t *report = pack_report(r, loss);
     dw_stage_computed(stage, since);
     dw_status status = dw_stage_gather_replica(stage, report, reports);
@@ -165,7 +165,7 @@ static dw_status update(run *r, double loss, double *mean_loss, double *norm, dw
     if (status == DW_OK) status = dw_tied_collect(stage);
     if (status == DW_OK) status = agree_on_norm(r, loss, norm, &reports);
     if (status < 0) return status;
-    uint64_t since = dw_stage_now();
+    uint64_t since = dw_now_ns();
     for (uint32_t i = 0; i < stage->n_parts; i++)
         dw_optimizer_update(&r->optimizer, dw_model_part(stage->model, i), r->step, *norm);
     dw_stage_computed(stage, since);
@@ -216,7 +216,7 @@ static dw_status train_step(run *r)
     const dw_train_config *config = &r->settings.config;
     uint32_t epoch = r->step / r->settings.steps_per_epoch,
              place = r->step % r->settings.steps_per_epoch;
-    uint64_t since = dw_stage_now();
+    uint64_t since = dw_now_ns();
     double loss = 0;
     dw_train_step done = {.step = r->step + 1, .epoch = epoch + 1};
     uint32_t use = place % config->repeat;
@@ -257,12 +257,12 @@ static dw_status find_held_out_loss(run *r, bool is_plain, double *loss)
 
 static dw_status evaluate(run *r)
 {
-    uint64_t since = dw_stage_now();
+    uint64_t since = dw_now_ns();
     dw_status status = find_held_out_loss(r, false, &r->held_out_loss);
     if (status == DW_OK && r->settings.config.plain_eval)
         status = find_held_out_loss(r, true, &r->plain_loss);
     if (status < 0 || !is_rank_0(r)) return status;
-    r->eval_ns += dw_stage_now() - since;
+    r->eval_ns += dw_now_ns() - since;
     if (!r->hooks->on_eval) return DW_OK;
     dw_train_eval done = {.step = r->step,
                           .epoch = (r->step - 1) / r->settings.steps_per_epoch + 1,
@@ -337,7 +337,7 @@ static dw_status train(run *r)
         dw_model_initialize(r->stage.model, config->seed);
     dw_outer_begin(&r->stage);
     announce(r);
-    r->began_ns = dw_stage_now();
+    r->began_ns = dw_now_ns();
     r->held_out_loss = r->plain_loss = (double)NAN;
     r->step = r->first_step;
     while (status == DW_OK && r->step < config->steps) {

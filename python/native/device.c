@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * device.c - encoding and decoding on a GPU in one call each: enqueue, wait, finish. */
-#include <stdio.h>
 #include <string.h>
 
+#include "base/sentence.h"
 #include "native.h"
 
 static dw_status say(dw_why *why, dw_status status, const char *sentence)
 {
-    if (status < 0) snprintf(why->text, sizeof why->text, "%s", sentence);
-    return status;
+    return status < 0 ? dw_say(why, status, "%s", sentence) : status;
 }
 
 /* All work was waited for, so a ticket that is still pending belongs to a stream that failed. It

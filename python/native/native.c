@@ -3,7 +3,8 @@
 #include "native.h"
 
 #include <stdlib.h>
-#include <time.h>
+
+#include "base/clock.h"
 
 enum { ALIGNMENT = 64, DL_CPU = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_MAJOR = 1, DL_MINOR = 0 };
 
@@ -147,8 +148,5 @@ int dw_tensor_meets(const dw_tensor *tensor, const void *from, size_t bytes)
 
 uint64_t dw_clock_ns(void *context)
 {
-    struct timespec now;
-    (void)context;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return dw_config_now_ns(context);
 }

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/shared.h"
+#include "common/shared.h"
 
 #define DW_F32_NAN      0x7fc00000u
 #define DW_F32_INFINITY 0x7f800000u

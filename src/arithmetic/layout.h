@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/shared.h"
+#include "common/shared.h"
 
 enum {
     DW_TILE_ELEMENTS = 2048,

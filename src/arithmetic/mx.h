@@ -17,7 +17,7 @@
  *     makes it the largest number of the dtype.
  *
  * Subnormal numbers occur as operands and results, so the floating-point mode must keep them, as
- * the rest of the arithmetic requires, too (base/cpu.h). */
+ * the rest of the arithmetic requires, too (common/cpu.h). */
 #ifndef DW_MX_H
 #define DW_MX_H
 

@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 #include "arithmetic/trellis.h"
-#include "base/shared.h"
+#include "common/shared.h"
 
 enum {
     DW_RANS_STATES = 32,

@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#include "base/shared.h"
+#include "common/shared.h"
 
 enum { DW_ROTATE_MOST = 256 };
 

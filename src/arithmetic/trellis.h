@@ -25,7 +25,7 @@
 #define DW_TRELLIS_H
 
 #include "arithmetic/half.h"
-#include "base/shared.h"
+#include "common/shared.h"
 
 enum {
     DW_TRELLIS_LANES = 32,

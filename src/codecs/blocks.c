@@ -8,13 +8,13 @@
  * Sources: codebook.c. */
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "codecs/codebook.h"
 #include "codecs/elements.h"
 #include "codecs/emitting.h"
 #include "codecs/plan.h"
 #include "codecs/tiles.h"
-#include "wire/bytes.h"
 
 /* CHUNK: the elements of a chunk, as many as the largest block has. PART: elements that are worked
  * on at once; one part in DW_MEASURED_SHARE is measured for the counters. The last two: the codes

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/sentence.h"
+#include "base/sized.h"
 #include "codecs/options.h"
 #include "codecs/profile.h"
 
@@ -22,33 +24,18 @@ dw_status dw_config_init(dw_config *config, size_t struct_size)
     return DW_OK;
 }
 
-static dw_status complain(dw_why *why, const char *sentence)
-{
-    if (why) {
-        why->offset = -1;
-        snprintf(why->text, sizeof why->text, "%s", sentence);
-    }
-    return DW_ERR_CONFIG;
-}
-
 dw_status dw_config_take(dw_config *taken, const dw_config *given, dw_why *why)
 {
-    size_t size = given->struct_size;
-    const unsigned char *bytes = (const unsigned char *)given;
-    if (size < FIRST_CONFIG_BYTES)
-        return complain(why, "the config's struct_size is not set: begin with dw_config_init");
-    for (size_t i = sizeof *taken; i < size; i++)
-        if (bytes[i])
-            return complain(why, "the config sets fields that this version of deltawire does not "
-                                 "have: install the version that the program was compiled with");
-    memset(taken, 0, sizeof *taken);
-    memcpy(taken, given, size < sizeof *taken ? size : sizeof *taken);
-    taken->struct_size = sizeof *taken;
+    if (given->struct_size < FIRST_CONFIG_BYTES)
+        return dw_say(why, DW_ERR_CONFIG,
+                      "the config's struct_size is not set: begin with dw_config_init");
+    if (dw_take_asked(taken, sizeof *taken, given, "dw_config", why)) return DW_ERR_CONFIG;
     if (!taken->codec) taken->codec = DW_CODEC_DELTA;
     uint32_t digest = dw_profile_digest(taken->profile);
     if (digest && taken->profile_digest && taken->profile_digest != digest)
-        return complain(why, "the config's profile is not the one that its option profile names: "
-                             "give the profile with this digest, or leave the option out");
+        return dw_say(why, DW_ERR_CONFIG,
+                      "the config's profile is not the one that its option profile names: "
+                      "give the profile with this digest, or leave the option out");
     if (digest) taken->profile_digest = digest;
     return DW_OK;
 }
@@ -157,11 +144,9 @@ static void list_values(const dw_option *option, char *out, size_t cap)
 static dw_status complain_at(dw_why *why, const char *text, const char *at, size_t len,
                              const char *what, const char *known)
 {
-    if (!why) return DW_ERR_CONFIG;
-    why->offset = (int)(at - text);
-    snprintf(why->text, sizeof why->text, "%s '%.*s' at character %d; allowed: %s", what,
-             (int)(len < 40 ? len : 40), at, why->offset + 1, known);
-    return DW_ERR_CONFIG;
+    int offset = (int)(at - text);
+    return dw_say_at(why, DW_ERR_CONFIG, offset, "%s '%.*s' at character %d; allowed: %s", what,
+                     (int)(len < 40 ? len : 40), at, offset + 1, known);
 }
 
 static bool parse_digits(const char *text, size_t len, uint64_t *value)
@@ -438,32 +423,30 @@ static bool option_is_valid(const dw_option *option, uint64_t value)
 
 dw_status dw_config_check(const dw_config *config, dw_why *why)
 {
-    char known[160], text[240];
+    char known[160];
     if (!dw_word_of(dw_codec_words, config->codec))
-        return complain(why, "the config's codec is not a dw_codec");
+        return dw_say(why, DW_ERR_CONFIG, "the config's codec is not a dw_codec");
     if (!config->allocator.allocate != !config->allocator.release)
-        return complain(
-            why, "the config's allocator has only one of its two functions: set both or none");
+        return dw_say(why, DW_ERR_CONFIG,
+                      "the config's allocator has only one of its two functions: set both or none");
     for (int i = 0; i < DW_OPTIONS; i++) {
         const dw_option *o = &dw_options[i];
         uint64_t value = dw_option_get(o, config);
         if (!option_is_valid(o, value)) {
             list_values(o, known, sizeof known);
-            snprintf(text, sizeof text, "the config's %s is %llu; allowed: %.120s", o->name,
-                     (unsigned long long)value, known);
-            return complain(why, text);
+            return dw_say(why, DW_ERR_CONFIG, "the config's %s is %llu; allowed: %.120s", o->name,
+                          (unsigned long long)value, known);
         }
         if (value && (o->codecs & dw_codec_bit(config->codec)) && !dw_option_applies(o, config)) {
-            snprintf(text, sizeof text,
-                     "the config's %s has no meaning with its other options: leave it 0", o->name);
-            return complain(why, text);
+            return dw_say(why, DW_ERR_CONFIG,
+                          "the config's %s has no meaning with its other options: leave it 0",
+                          o->name);
         }
         if (dw_option_applies(o, config) && !dw_option_fits(o, config, value)) {
             list_fitting(o, config, known, sizeof known);
-            snprintf(text, sizeof text,
-                     "the config's %s is %llu; allowed with its other options: %.150s", o->name,
-                     (unsigned long long)value, known);
-            return complain(why, text);
+            return dw_say(why, DW_ERR_CONFIG,
+                          "the config's %s is %llu; allowed with its other options: %.150s",
+                          o->name, (unsigned long long)value, known);
         }
     }
     return DW_OK;

@@ -19,7 +19,7 @@
 
 #include "arithmetic/coded.h"
 #include "arithmetic/step.h"
-#include "wire/bytes.h"
+#include "base/bytes.h"
 
 /* How many values the room holds. */
 static inline uint32_t dw_escapes_count(const uint8_t *room, uint64_t n)

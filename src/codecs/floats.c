@@ -3,12 +3,12 @@
  * (docs/format.md, 3.1). */
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "codecs/audit.h"
 #include "codecs/emitting.h"
 #include "codecs/plan.h"
 #include "codecs/tiles.h"
-#include "wire/bytes.h"
 
 /* ---- Stretches of a sample ------------------------------------------------------------------- */
 

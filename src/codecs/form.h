@@ -4,7 +4,7 @@
  *
  * A payload is written and read in chunks, one call for each, in any order and by any threads; the
  * result does not depend on that. The caller has checked all sizes and entered the exact
- * floating-point mode (base/cpu.h).
+ * floating-point mode (common/cpu.h).
  *
  * wide table:
  * | function | meaning                                                                             |

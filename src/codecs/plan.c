@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "codecs/codecs.h"
 #include "codecs/options.h"
-#include "wire/bytes.h"
 
 /* The option with the next higher number. Parameter blocks are in the order of numbers; the table
  * is not. */

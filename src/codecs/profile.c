@@ -3,13 +3,13 @@
 #include "codecs/profile.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "base/cpu.h"
+#include "base/bytes.h"
 #include "base/mem.h"
-#include "base/tensor.h"
-#include "wire/bytes.h"
+#include "base/sentence.h"
+#include "common/cpu.h"
+#include "common/tensor.h"
 #include "wire/frame.h"
 
 /* The rows of a profile's values, and the least weight. */
@@ -22,12 +22,6 @@ struct dw_profile {
     float *inverses;
     float values[]; /* (rows, C), and then C inverses; all values are bf16 */
 };
-
-static dw_status complain(dw_why *why, dw_status status, const char *sentence)
-{
-    if (why) snprintf(why->text, sizeof why->text, "%s", sentence);
-    return status;
-}
 
 /* ---- Making one ------------------------------------------------------------------------------ */
 
@@ -108,7 +102,7 @@ static dw_status give(dw_profile **profile, dw_profile *made, dw_why *why)
     dw_cpu_leave_exact(mode);
     if (wrong) {
         dw_profile_destroy(made);
-        return complain(why, DW_ERR_ARGUMENT, wrong);
+        return dw_say(why, DW_ERR_ARGUMENT, "%s", wrong);
     }
     *profile = made;
     return DW_OK;
@@ -121,14 +115,14 @@ dw_status dw_profile_create(dw_profile **profile, const dw_tensor *values,
     *profile = NULL;
     dw_status status = values ? dw_tensor_check(values) : DW_ERR_ARGUMENT;
     if (status || !values->data || values->dtype != DW_F32)
-        return complain(why, status ? status : DW_ERR_ARGUMENT,
-                        "the values of a profile are not a valid tensor of f32");
+        return dw_say(why, status ? status : DW_ERR_ARGUMENT,
+                      "the values of a profile are not a valid tensor of f32");
     if (values->n != 1 || values->t < 1 || values->t > ROWS || values->c < 1)
-        return complain(why, DW_ERR_SHAPE,
-                        "the values of a profile have the shape (1, R, C): a row of weights, and "
-                        "none, one or two rows of means");
+        return dw_say(why, DW_ERR_SHAPE,
+                      "the values of a profile have the shape (1, R, C): a row of weights, and "
+                      "none, one or two rows of means");
     dw_profile *made = allocate(values->c, values->t, allocator);
-    if (!made) return complain(why, DW_ERR_NO_MEMORY, "there is no memory for a profile");
+    if (!made) return dw_say(why, DW_ERR_NO_MEMORY, "there is no memory for a profile");
     for (uint32_t row = 0; row < made->rows; row++)
         memcpy(row_of(made, row), (const float *)values->data + row * values->stride_t,
                made->c * sizeof(float));
@@ -178,12 +172,10 @@ dw_channels dw_profile_channels(const dw_profile *p)
 dw_status dw_profile_fits(const dw_profile *p, uint32_t c, dw_why *why)
 {
     if (!p || p->c == c) return DW_OK;
-    if (why)
-        snprintf(why->text, sizeof why->text,
-                 "the config's profile has %u channels, and the tensor has %u: fit a profile to "
-                 "such tensors",
-                 (unsigned)p->c, (unsigned)c);
-    return DW_ERR_SHAPE;
+    return dw_say(why, DW_ERR_SHAPE,
+                  "the config's profile has %u channels, and the tensor has %u: fit a profile to "
+                  "such tensors",
+                  (unsigned)p->c, (unsigned)c);
 }
 
 /* ---- Fitting --------------------------------------------------------------------------------- */
@@ -305,10 +297,10 @@ static dw_status check(const dw_tensor *x, const dw_tensor *gradient, dw_why *wh
     dw_status status = x ? dw_tensor_check(x) : DW_ERR_ARGUMENT;
     if (!status && gradient) status = dw_tensor_check(gradient);
     if (status || !x->data || (gradient && !gradient->data))
-        return complain(why, status ? status : DW_ERR_ARGUMENT,
-                        "a tensor that a profile is to be fitted to is not valid");
+        return dw_say(why, status ? status : DW_ERR_ARGUMENT,
+                      "a tensor that a profile is to be fitted to is not valid");
     if (gradient && (gradient->n != x->n || gradient->t != x->t || gradient->c != x->c))
-        return complain(why, DW_ERR_SHAPE, "the gradient has not the shape of x");
+        return dw_say(why, DW_ERR_SHAPE, "the gradient has not the shape of x");
     return DW_OK;
 }
 
@@ -324,7 +316,7 @@ dw_status dw_profile_fit(dw_profile **profile, const dw_tensor *x, const dw_tens
     double *memory = made ? dw_mem_allocate(&made->allocator, count * sizeof(double)) : NULL;
     if (!memory) {
         dw_profile_destroy(made);
-        return complain(why, DW_ERR_NO_MEMORY, "there is no memory to fit a profile");
+        return dw_say(why, DW_ERR_NO_MEMORY, "there is no memory to fit a profile");
     }
     memset(memory, 0, count * sizeof *memory);
     fitting f = {.x = x, .gradient = gradient, .rows = rows, .sizes = memory};
@@ -340,5 +332,5 @@ dw_status dw_profile_fit(dw_profile **profile, const dw_tensor *x, const dw_tens
     dw_mem_release(&made->allocator, memory, count * sizeof *memory);
     if (!isnan(median)) return give(profile, made, why);
     dw_profile_destroy(made);
-    return complain(why, DW_ERR_ARGUMENT, "no row is finite, so there is nothing to fit to");
+    return dw_say(why, DW_ERR_ARGUMENT, "no row is finite, so there is nothing to fit to");
 }

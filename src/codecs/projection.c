@@ -7,14 +7,14 @@
 #include "codecs/projection.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "arithmetic/half.h"
-#include "base/cpu.h"
+#include "base/bytes.h"
 #include "base/mem.h"
-#include "base/tensor.h"
-#include "wire/bytes.h"
+#include "base/sentence.h"
+#include "common/cpu.h"
+#include "common/tensor.h"
 #include "wire/frame.h"
 
 enum { ITERATIONS = 10 };
@@ -25,12 +25,6 @@ struct dw_projection {
     float *columns; /* (R, C), the matrix transposed */
     float matrix[]; /* (C, R) */
 };
-
-static dw_status complain(dw_why *why, dw_status status, const char *sentence)
-{
-    if (why) snprintf(why->text, sizeof why->text, "%s", sentence);
-    return status;
-}
 
 /* ---- Making one ------------------------------------------------------------------------------ */
 
@@ -77,12 +71,10 @@ static void complete(dw_projection *p)
 static dw_status check_rank(uint64_t c, uint64_t r, dw_why *why)
 {
     if (r >= 1 && r <= c && c * r <= PTRDIFF_MAX / 16) return DW_OK;
-    if (why)
-        snprintf(why->text, sizeof why->text,
-                 "a matrix of %llu channels and %llu coordinates is not a projection: the number "
-                 "of coordinates must be from 1 to that of the channels",
-                 (unsigned long long)c, (unsigned long long)r);
-    return DW_ERR_SHAPE;
+    return dw_say(why, DW_ERR_SHAPE,
+                  "a matrix of %llu channels and %llu coordinates is not a projection: the number "
+                  "of coordinates must be from 1 to that of the channels",
+                  (unsigned long long)c, (unsigned long long)r);
 }
 
 dw_status dw_projection_create(dw_projection **projection, const dw_tensor *matrix,
@@ -91,22 +83,22 @@ dw_status dw_projection_create(dw_projection **projection, const dw_tensor *matr
     if (!projection) return DW_ERR_ARGUMENT;
     *projection = NULL;
     dw_status status = matrix ? dw_tensor_check(matrix) : DW_ERR_ARGUMENT;
-    if (status) return complain(why, status, "the matrix is not a valid tensor");
+    if (status) return dw_say(why, status, "the matrix is not a valid tensor");
     if (matrix->dtype != DW_F32 || matrix->n != 1)
-        return complain(why, DW_ERR_ARGUMENT,
-                        "the matrix of a projection is one sample of f32, (1, C, R)");
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "the matrix of a projection is one sample of f32, (1, C, R)");
     status = check_rank(matrix->t, matrix->c, why);
     if (status) return status;
     dw_projection *made = allocate(matrix->t, matrix->c, allocator);
-    if (!made) return complain(why, DW_ERR_NO_MEMORY, "there is no memory for the matrix");
+    if (!made) return dw_say(why, DW_ERR_NO_MEMORY, "there is no memory for the matrix");
     for (uint32_t c = 0; c < made->c; c++) {
         const float *from = (const float *)matrix->data + c * matrix->stride_t;
         memcpy(made->matrix + (uint64_t)c * made->r, from, made->r * sizeof *from);
         for (uint32_t r = 0; r < made->r; r++)
             if (!dw_is_finite(from[r])) {
                 dw_projection_destroy(made);
-                return complain(why, DW_ERR_ARGUMENT,
-                                "the matrix of a projection has a value that is not finite");
+                return dw_say(why, DW_ERR_ARGUMENT,
+                              "the matrix of a projection has a value that is not finite");
             }
     }
     complete(made);
@@ -196,25 +188,22 @@ dw_status dw_projection_check(uint32_t c, uint32_t r, const dw_tensor *x, const 
                               const dw_tensor *written, dw_why *why)
 {
     if (c == 0 || !x || !z)
-        return complain(why, DW_ERR_ARGUMENT, "a projection and two tensors are needed");
+        return dw_say(why, DW_ERR_ARGUMENT, "a projection and two tensors are needed");
     dw_status status = dw_tensor_check(x);
     if (!status) status = dw_tensor_check(z);
-    if (status) return complain(why, status, "one of the tensors is not valid");
-    if (!x->data || !z->data)
-        return complain(why, DW_ERR_ARGUMENT, "one of the tensors has no data");
-    if (z->dtype != DW_F32) return complain(why, DW_ERR_ARGUMENT, "coordinates are f32");
+    if (status) return dw_say(why, status, "one of the tensors is not valid");
+    if (!x->data || !z->data) return dw_say(why, DW_ERR_ARGUMENT, "one of the tensors has no data");
+    if (z->dtype != DW_F32) return dw_say(why, DW_ERR_ARGUMENT, "coordinates are f32");
     if (dw_tensor_overlaps(written))
-        return complain(why, DW_ERR_ARGUMENT, "samples of the tensor to be written overlap");
+        return dw_say(why, DW_ERR_ARGUMENT, "samples of the tensor to be written overlap");
     if (x->c == c && z->c == r && x->n == z->n && x->t == z->t) {
         if (!dw_tensors_meet(x, z)) return DW_OK;
-        return complain(why, DW_ERR_ARGUMENT, "the two tensors overlap in memory");
+        return dw_say(why, DW_ERR_ARGUMENT, "the two tensors overlap in memory");
     }
-    if (why)
-        snprintf(why->text, sizeof why->text,
-                 "the matrix projects %u channels onto %u coordinates, but the tensors are (%u, "
-                 "%u, %u) and (%u, %u, %u)",
-                 c, r, x->n, x->t, x->c, z->n, z->t, z->c);
-    return DW_ERR_SHAPE;
+    return dw_say(why, DW_ERR_SHAPE,
+                  "the matrix projects %u channels onto %u coordinates, but the tensors are (%u, "
+                  "%u, %u) and (%u, %u, %u)",
+                  c, r, x->n, x->t, x->c, z->n, z->t, z->c);
 }
 
 static dw_status check(const dw_projection *p, const dw_tensor *x, const dw_tensor *z,
@@ -352,7 +341,7 @@ static dw_status fit(dw_projection *p, const dw_tensor *x, dw_why *why)
 {
     uint64_t count = (uint64_t)p->c * p->r, bytes = (2 * count + p->r) * sizeof(double);
     double *memory = dw_mem_allocate(&p->allocator, bytes);
-    if (!memory) return complain(why, DW_ERR_NO_MEMORY, "there is no memory to fit a matrix");
+    if (!memory) return dw_say(why, DW_ERR_NO_MEMORY, "there is no memory to fit a matrix");
     fitting f = {p->c, p->r, memory, memory + count, memory + 2 * count};
     dw_cpu_mode mode = dw_cpu_enter_exact();
     bool fitted = iterate(&f, x);
@@ -360,8 +349,8 @@ static dw_status fit(dw_projection *p, const dw_tensor *x, dw_why *why)
     dw_cpu_leave_exact(mode);
     dw_mem_release(&p->allocator, memory, bytes);
     if (!fitted)
-        return complain(why, DW_ERR_ARGUMENT,
-                        "no token of x has finite values alone, so that no matrix can be fitted");
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "no token of x has finite values alone, so that no matrix can be fitted");
     complete(p);
     return DW_OK;
 }
@@ -372,11 +361,11 @@ dw_status dw_projection_fit(dw_projection **projection, const dw_tensor *x, uint
     if (!projection) return DW_ERR_ARGUMENT;
     *projection = NULL;
     dw_status status = x ? dw_tensor_check(x) : DW_ERR_ARGUMENT;
-    if (status) return complain(why, status, "x is not a valid tensor");
+    if (status) return dw_say(why, status, "x is not a valid tensor");
     status = check_rank(x->c, rank, why);
     if (status) return status;
     dw_projection *made = allocate(x->c, rank, allocator);
-    if (!made) return complain(why, DW_ERR_NO_MEMORY, "there is no memory for the matrix");
+    if (!made) return dw_say(why, DW_ERR_NO_MEMORY, "there is no memory for the matrix");
     status = fit(made, x, why);
     if (status) {
         dw_projection_destroy(made);

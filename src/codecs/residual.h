@@ -29,7 +29,7 @@ void dw_residual_of_run(const dw_encode_job *job, const dw_run *run);
 void dw_residual_of_columns(const dw_encode_job *job, const dw_column_run *run);
 
 /* The option decay, which is in thousandths, as a number. It is rounded, so call this and the next
- * function in the exact floating-point mode (base/cpu.h). */
+ * function in the exact floating-point mode (common/cpu.h). */
 static inline float dw_residual_factor(uint32_t decay)
 {
     return (float)decay / 1000;

@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "arithmetic/step.h"
-#include "base/cpu.h"
 #include "codecs/audit.h"
 #include "codecs/emitting.h"
 #include "codecs/plan.h"
 #include "codecs/tiles.h"
+#include "common/cpu.h"
 
 /* Adds up the squares of x - base, or of x if base is NULL. Every row is added to the same lanes,
  * so gaps between rows make no difference. */

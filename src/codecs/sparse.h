@@ -22,8 +22,8 @@
 #ifndef DW_SPARSE_H
 #define DW_SPARSE_H
 
+#include "base/bytes.h"
 #include "codecs/plan.h"
-#include "wire/bytes.h"
 
 /* How many values a sample may have: places are stored in 32 bits. */
 #define DW_SPARSE_LARGEST (UINT64_C(1) << 31)

@@ -10,12 +10,12 @@
 
 #include "arithmetic/coded.h"
 #include "arithmetic/pack.h"
+#include "base/bytes.h"
 #include "codecs/dither_parts.h"
 #include "codecs/escapes.h"
 #include "codecs/plan.h"
 #include "codecs/tiles.h"
 #include "entropy/rans.h"
-#include "wire/bytes.h"
 
 /* The memory that coding a block needs besides its input and output. Every chunk has one, in the
  * scratch of the entry, and uses it for one block after the other. */

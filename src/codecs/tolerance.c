@@ -6,8 +6,8 @@
 #include "codecs/tolerance.h"
 
 #include "arithmetic/step.h"
-#include "base/cpu.h"
 #include "codecs/tiles.h"
+#include "common/cpu.h"
 
 /* Returns the largest error of rounding a normal number to a dtype, as a part of the number; 0 for
  * dtype 0, which stands for no rounding. */

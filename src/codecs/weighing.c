@@ -2,7 +2,7 @@
  * weighing.c - weights and means of channels in front of the form step. */
 #include "codecs/weighing.h"
 
-#include "wire/bytes.h"
+#include "base/bytes.h"
 
 uint16_t dw_weighing_sign(const dw_encode_job *job, uint64_t row)
 {

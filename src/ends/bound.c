@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * bound.c - upper bounds for the size of frames and replies, computed from shape and config
  * alone. */
-#include "base/tensor.h"
 #include "codecs/plan.h"
+#include "common/tensor.h"
 #include "wire/reply.h"
 
 /* The size of a frame whose entries all have the largest form. Where keys are kept, one forgotten

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "base/tensor.h"
+#include "common/tensor.h"
 #include "ends/saving.h"
 
 static dw_status make(dw_decoder **decoder, const dw_config *config, const dw_end_device *device,

@@ -3,7 +3,7 @@
  * device. */
 #include <string.h>
 
-#include "base/tensor.h"
+#include "common/tensor.h"
 #include "ends/decoder.h"
 
 static dw_status check_tensor(dw_decoder *decoder, const dw_tensor *y, const void *frame,
@@ -97,11 +97,11 @@ static void run(dw_decode_ticket *t, uint64_t len)
 static dw_status take_options(dw_decoder *decoder, const dw_decode_options *given,
                               dw_decode_options *options)
 {
+    dw_why why;
     *options = (dw_decode_options){.struct_size = sizeof *options};
-    if (!given || dw_struct_take(options, sizeof *options, given, given->struct_size)) return DW_OK;
-    return dw_decoder_fail(decoder, DW_ERR_ARGUMENT,
-                           "the options' struct_size is not set, or they have fields that this "
-                           "version of deltawire does not know");
+    if (!given || !dw_take_asked(options, sizeof *options, given, "dw_decode_options", &why))
+        return DW_OK;
+    return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, why.text);
 }
 
 dw_status dw_decode_with(dw_decoder *decoder, const void *frame, size_t len, const dw_tensor *y,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * decoder_commit.c - the engine's results: judged (steps 8 and 9 of docs/format.md, 2) and
  * committed (step 10). */
-#include "base/tensor.h"
+#include "common/tensor.h"
 #include "ends/decoder.h"
 
 static const char *bad_payload(const dw_decode_ticket *t, uint32_t i)

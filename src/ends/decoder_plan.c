@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "base/tensor.h"
+#include "common/tensor.h"
 
 static uint64_t copy_bytes(const dw_decode_ticket *t)
 {

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "wire/bytes.h"
+#include "base/bytes.h"
 
 static const uint8_t *block_of(const uint8_t *frame)
 {

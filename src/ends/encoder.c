@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "base/cpu.h"
+#include "common/cpu.h"
 #include "ends/saving.h"
 
 /* Prepares the control of the rate for the first frame of a new incarnation. Resolving the

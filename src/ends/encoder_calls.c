@@ -3,8 +3,8 @@
  * device. */
 #include <string.h>
 
-#include "base/cpu.h"
-#include "base/tensor.h"
+#include "common/cpu.h"
+#include "common/tensor.h"
 #include "ends/encoder.h"
 
 dw_status dw_encoder_check_tensor(dw_encoder *encoder, const dw_tensor *x)
@@ -103,11 +103,11 @@ static dw_status check_reconstruction(dw_encoder *encoder, const dw_tensor *x, c
 static dw_status take_options(dw_encoder *encoder, const dw_encode_options *given,
                               dw_encode_options *options)
 {
+    dw_why why;
     *options = (dw_encode_options){.struct_size = sizeof *options};
-    if (!given || dw_struct_take(options, sizeof *options, given, given->struct_size)) return DW_OK;
-    return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
-                           "the options' struct_size is not set, or they have fields that this "
-                           "version of deltawire does not know");
+    if (!given || !dw_take_asked(options, sizeof *options, given, "dw_encode_options", &why))
+        return DW_OK;
+    return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, why.text);
 }
 
 dw_status dw_encode_with(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,

@@ -3,9 +3,9 @@
  * Nothing here can fail. */
 #include <string.h>
 
-#include "base/cpu.h"
-#include "base/tensor.h"
 #include "codecs/residual.h"
+#include "common/cpu.h"
+#include "common/tensor.h"
 #include "ends/encoder.h"
 
 /* A frame on a device announces at most t->most_forgotten keys, which bounds its head. */

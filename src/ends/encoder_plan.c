@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-#include "base/tensor.h"
 #include "codecs/skip.h"
 #include "codecs/tolerance.h"
+#include "common/tensor.h"
 
 static const dw_plan *plan_of(const dw_encode_ticket *t, dw_use use)
 {

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "arithmetic/half.h"
-#include "base/cpu.h"
-#include "base/tensor.h"
 #include "codecs/elements.h"
 #include "codecs/residual.h"
+#include "common/cpu.h"
+#include "common/tensor.h"
 #include "ends/encoder.h"
 
 /* A frame that was not delivered: it is given back, or undone.

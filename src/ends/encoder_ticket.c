@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "base/cpu.h"
-#include "base/tensor.h"
+#include "common/cpu.h"
+#include "common/tensor.h"
 
 static void free_tickets(dw_encoder *encoder, dw_encode_ticket *t)
 {

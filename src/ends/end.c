@@ -5,8 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/sentence.h"
 #include "base/sized.h"
-#include "base/tensor.h"
+#include "common/tensor.h"
 
 dw_status dw_end_fail(dw_end *end, dw_status status, const char *sentence)
 {
@@ -54,12 +55,6 @@ dw_channels dw_end_channels(const dw_end *end, const dw_profile *profile)
                             : dw_profile_channels(profile);
 }
 
-static dw_status complain(dw_why *why, const char *sentence)
-{
-    if (why) snprintf(why->text, sizeof why->text, "%s", sentence);
-    return DW_ERR_CONFIG;
-}
-
 static bool uses_profile(const dw_params *params)
 {
     bool weighs = false;
@@ -96,8 +91,9 @@ dw_status dw_end_learn(dw_end *end, const dw_profile *profile, dw_config *with)
     with->profile_digest = dw_profile_digest(profile);
     dw_status status = dw_params_resolve(&params, with, DW_F32, &end->why);
     if (!status && profile && !uses_profile(&params))
-        status = complain(&end->why, "this codec has no use for a profile: profiles are for delta "
-                                     "and direct with form=step");
+        status = dw_say(&end->why, DW_ERR_CONFIG,
+                        "this codec has no use for a profile: profiles are for delta "
+                        "and direct with form=step");
     if (status || !profile || known) return status;
     return add_profile(end, profile, &with->profile);
 }
@@ -121,8 +117,9 @@ static dw_status make(dw_end **made, size_t bytes, const dw_config *given,
     dw_status status = dw_config_take(&config, given, why);
     if (!status) status = dw_params_resolve(&params, &config, DW_F32, why);
     if (!status && config.profile_digest && !config.profile) /* it was made of a text */
-        status = complain(why, "the option profile names a profile, but the config has none: set "
-                               "its field `profile` (profile.h), or, in Python, give profile=");
+        status = dw_say(why, DW_ERR_CONFIG,
+                        "the option profile names a profile, but the config has none: set "
+                        "its field `profile` (profile.h), or, in Python, give profile=");
     if (!status && config.backing) status = check_backing(config.backing, device, why);
     if (status) return status;
     dw_allocator allocator = dw_mem_allocator(&config.allocator);
@@ -243,5 +240,5 @@ dw_status dw_end_counters(const dw_end *end, dw_counters *counters)
     found.state_bytes = dw_predictor_bytes(&end->predictor);
     found.slack_bytes = dw_predictor_slack(&end->predictor);
     found.lost_copies = end->predictor.paging.lost;
-    return dw_counters_give(counters, &found);
+    return dw_give_told(counters, &found, sizeof found, "dw_counters", NULL);
 }

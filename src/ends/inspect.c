@@ -1,17 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * inspect.c - reads frames and replies into structs without decoding them. */
-#include <stdio.h>
-
+#include "base/sentence.h"
 #include "base/sized.h"
 #include "ends/reading.h"
 #include "wire/reply.h"
-
-static void explain(dw_why *why, const char *what, const char *reason)
-{
-    if (!why) return;
-    why->offset = -1;
-    snprintf(why->text, sizeof why->text, "the %s cannot be read: %s", what, reason);
-}
 
 dw_status dw_frame_inspect(const uint8_t *frame, size_t len, dw_header *header, dw_plans *plans,
                            dw_config *config, const char **reason)
@@ -38,10 +30,7 @@ dw_status dw_frame_read(const void *frame, size_t len, dw_frame_info *info, dw_w
     if (why) *why = (dw_why){.offset = -1};
     if (!frame || !info) return DW_ERR_ARGUMENT;
     dw_status status = open_frame(frame, len, &header, &config, &reason);
-    if (status) {
-        explain(why, "frame", reason);
-        return status;
-    }
+    if (status) return dw_say(why, status, "the frame cannot be read: %s", reason);
     config.replies = header.wants_reply ? DW_REPLIES_ALWAYS : DW_REPLIES_NEVER;
     dw_frame_info found = {.version_major = header.version_major,
                            .version_minor = header.version_minor,
@@ -57,7 +46,7 @@ dw_status dw_frame_read(const void *frame, size_t len, dw_frame_info *info, dw_w
                            .draws_alike = header.draws_alike,
                            .n_forgotten = header.n_forgotten,
                            .config = config};
-    return dw_struct_give(info, &found, sizeof found) ? DW_OK : DW_ERR_ARGUMENT;
+    return dw_give_told(info, &found, sizeof found, "dw_frame_info", why);
 }
 
 dw_status dw_frame_length(const void *frame, size_t have, uint64_t *len)
@@ -140,11 +129,8 @@ dw_status dw_reply_read(const void *reply, size_t len, dw_reply_info *info, dw_w
     if (why) *why = (dw_why){.offset = -1};
     if (!reply || !info) return DW_ERR_ARGUMENT;
     dw_status status = dw_reply_open(reply, len, &found, &reason);
-    if (status) {
-        explain(why, "reply", reason);
-        return status;
-    }
-    return dw_struct_give(info, &found, sizeof found) ? DW_OK : DW_ERR_ARGUMENT;
+    if (status) return dw_say(why, status, "the reply cannot be read: %s", reason);
+    return dw_give_told(info, &found, sizeof found, "dw_reply_info", why);
 }
 
 dw_status dw_reply_entry_read(const void *reply, size_t len, uint32_t i, dw_reply_entry *entry)

@@ -2,12 +2,12 @@
  * places.c - reads which elements a sparse frame carries, gathers them and scatters them. */
 #include "deltawire/places.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "arithmetic/half.h"
-#include "base/tensor.h"
+#include "base/sentence.h"
 #include "codecs/sparse.h"
+#include "common/tensor.h"
 #include "ends/reading.h"
 #include "engine/engine.h"
 
@@ -16,12 +16,6 @@ struct dw_places {
     uint32_t n, t, c, k;
     uint32_t lists[]; /* (n, k) */
 };
-
-static dw_status complain(dw_why *why, dw_status status, const char *sentence)
-{
-    if (why) snprintf(why->text, sizeof why->text, "%s", sentence);
-    return status;
-}
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
@@ -47,8 +41,8 @@ static dw_status read_mask(const reading *r, const dw_entry *entry, dw_why *why)
     const char *reason = dw_sparse_read(&r->reader, r->frame + entry->payload_offset,
                                         entry->payload_bytes, draws_key, r->room, &sum);
     if (dw_digest_of_sum(sum) != entry->payload_digest)
-        return complain(why, DW_ERR_CORRUPT, "a payload of the frame does not match its digest");
-    return reason ? complain(why, DW_ERR_FORMAT, reason) : DW_OK;
+        return dw_say(why, DW_ERR_CORRUPT, "a payload of the frame does not match its digest");
+    return reason ? dw_say(why, DW_ERR_FORMAT, "%s", reason) : DW_OK;
 }
 
 /* Reads all entries. Codecs with the form sparse have one use, so the plan is that of all. */
@@ -77,7 +71,7 @@ static dw_status read_places(reading *r, const dw_allocator *allocator, dw_place
 {
     const dw_sparse *sparse = &r->reader.sparse;
     if (r->header.length / r->header.n < sparse->values_bytes)
-        return complain(why, DW_ERR_FORMAT, "the frame is too short for its values");
+        return dw_say(why, DW_ERR_FORMAT, "the frame is too short for its values");
     uint64_t bytes = bytes_of(r->header.n, sparse->k);
     dw_places *made = dw_mem_allocate(allocator, bytes);
     r->room = made ? dw_mem_allocate(allocator, r->reader.room_bytes) : NULL;
@@ -87,7 +81,7 @@ static dw_status read_places(reading *r, const dw_allocator *allocator, dw_place
         status = read_entries(r, made, why);
         dw_mem_release(allocator, r->room, r->reader.room_bytes);
     } else {
-        complain(why, status, "there is no memory for the places");
+        dw_say(why, status, "there is no memory for the places");
     }
     if (status)
         dw_mem_release(allocator, made, bytes);
@@ -104,18 +98,16 @@ dw_status dw_places_read(dw_places **places, const void *frame, size_t len,
     if (why) *why = (dw_why){.offset = -1};
     if (!places) return DW_ERR_ARGUMENT;
     *places = NULL;
-    if (!frame) return complain(why, DW_ERR_ARGUMENT, "there is no frame");
+    if (!frame) return dw_say(why, DW_ERR_ARGUMENT, "there is no frame");
     reading r = {.frame = frame};
     const char *reason;
     dw_status status = dw_frame_inspect(frame, len, &r.header, &r.plans, &r.config, &reason);
-    if (status && why)
-        snprintf(why->text, sizeof why->text, "the frame cannot be read: %s", reason);
-    if (status) return status;
+    if (status) return dw_say(why, status, "the frame cannot be read: %s", reason);
     const dw_plan *plan = &r.plans.of[DW_USE_WHOLE];
     if (plan->form != &dw_form_sparse)
-        return complain(why, DW_ERR_UNSUPPORTED,
-                        "the frame carries all elements of its samples: only the codecs topk, "
-                        "randk, cocktail and chunk choose some");
+        return dw_say(why, DW_ERR_UNSUPPORTED,
+                      "the frame carries all elements of its samples: only the codecs topk, "
+                      "randk, cocktail and chunk choose some");
     r.reader = dw_sparse_reader_of(plan);
     return read_places(&r, &own, places, why);
 }
@@ -143,23 +135,21 @@ static dw_status check(const dw_places *p, const dw_tensor *x, const dw_tensor *
                        const dw_tensor *written, dw_why *why)
 {
     if (why) *why = (dw_why){.offset = -1};
-    if (!p || !x || !z) return complain(why, DW_ERR_ARGUMENT, "places and two tensors are needed");
+    if (!p || !x || !z) return dw_say(why, DW_ERR_ARGUMENT, "places and two tensors are needed");
     dw_status status = dw_tensor_check(x);
     if (!status) status = dw_tensor_check(z);
     if (!status && (!x->data || !z->data)) status = DW_ERR_ARGUMENT;
-    if (status) return complain(why, status, "one of the tensors is not valid");
-    if (z->dtype != DW_F32) return complain(why, DW_ERR_ARGUMENT, "the values at places are f32");
+    if (status) return dw_say(why, status, "one of the tensors is not valid");
+    if (z->dtype != DW_F32) return dw_say(why, DW_ERR_ARGUMENT, "the values at places are f32");
     if (dw_tensor_overlaps(written))
-        return complain(why, DW_ERR_ARGUMENT, "samples of the tensor to be written overlap");
+        return dw_say(why, DW_ERR_ARGUMENT, "samples of the tensor to be written overlap");
     if (x->n == p->n && x->t == p->t && x->c == p->c && z->n == p->n && z->t == 1 && z->c == p->k)
         return DW_OK;
-    if (why)
-        snprintf(why->text, sizeof why->text,
-                 "the frame carries %u elements of each sample of a tensor (%u, %u, %u), but the "
-                 "tensor given is (%u, %u, %u), and that of the values at the places is (%u, %u, "
-                 "%u)",
-                 p->k, p->n, p->t, p->c, x->n, x->t, x->c, z->n, z->t, z->c);
-    return DW_ERR_SHAPE;
+    return dw_say(why, DW_ERR_SHAPE,
+                  "the frame carries %u elements of each sample of a tensor (%u, %u, %u), but the "
+                  "tensor given is (%u, %u, %u), and that of the values at the places is (%u, %u, "
+                  "%u)",
+                  p->k, p->n, p->t, p->c, x->n, x->t, x->c, z->n, z->t, z->c);
 }
 
 /* Turns places of a sample, which ascend, into indices of its elements. Both are equal, unless the

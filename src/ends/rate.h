@@ -20,7 +20,7 @@ typedef struct dw_rate {
 } dw_rate;
 
 /* Initializes the state, and chooses the step for the first frame. Does nothing if the config has
- * no rate. The caller has entered the exact floating-point mode (base/cpu.h). */
+ * no rate. The caller has entered the exact floating-point mode (common/cpu.h). */
 void dw_rate_begin(dw_rate *rate, const dw_params *params);
 
 /* Chooses the step for the next frame from the length of the last one. bits: how many bits per

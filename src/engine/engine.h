@@ -33,9 +33,9 @@
 #ifndef DW_ENGINE_H
 #define DW_ENGINE_H
 
-#include "base/mem.h"
-#include "base/shared.h"
 #include "codecs/job.h"
+#include "common/pool.h"
+#include "common/shared.h"
 #include "deltawire/cuda.h"
 
 typedef struct dw_launch dw_launch;
@@ -69,7 +69,7 @@ typedef struct dw_engine {
     void *context;
     const void *device; /* NULL: the CPU. Engines of one device may share a launch */
     dw_store store;     /* for copies of prev; take NULL: the allocator's memory */
-    uint64_t past_from; /* a y of so many bytes is stored past the CPU's caches (base/cpu.h) */
+    uint64_t past_from; /* a y of so many bytes is stored past the CPU's caches (common/cpu.h) */
     dw_status (*submit)(void *context, bool encodes, dw_jobs jobs, uint32_t n, dw_heads heads,
                         void *stream, dw_launch **launch, bool *captured, dw_why *why);
     dw_status (*reuse)(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t n,

@@ -2,9 +2,9 @@
  * engine_cpu.c - the CPU's engine: divides a frame's jobs into chunks for the caller's threads. */
 #include <string.h>
 
-#include "base/cpu.h"
 #include "codecs/elements.h"
 #include "codecs/plan.h"
+#include "common/cpu.h"
 #include "engine/engine.h"
 #include "engine/work.h"
 #include "kernels/kernels.h"

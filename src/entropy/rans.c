@@ -7,8 +7,8 @@
  * or four parts with a table each, or two kinds with a table each, where codes follow a trellis. */
 #include "entropy/rans.h"
 
+#include "base/bytes.h"
 #include "entropy/frequencies.h"
-#include "wire/bytes.h"
 
 enum { ALIGNMENT = 64 };
 

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "base/cpu.h"
+#include "common/cpu.h"
 
 /* From the slowest to the fastest. */
 static const struct {

@@ -10,7 +10,7 @@
 #ifndef DW_PAGING_H
 #define DW_PAGING_H
 
-#include "base/pool.h"
+#include "common/pool.h"
 
 /* A residual of error feedback is a copy, too, in f32 and without a digest. Its version is the
  * sequence of the last frame of the key, and its chain that of the first frame that can still be

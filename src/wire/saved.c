@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "wire/bytes.h"
+#include "base/bytes.h"
 #include "wire/frame.h"
 
 static const uint8_t magic[4] = {'D', 'W', 'S', '1'};

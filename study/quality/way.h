@@ -40,7 +40,4 @@ dw_status dw_way_of_codec(dw_way **way, const dw_bench_record *set, const char *
 dw_status dw_way_of_peer(dw_way **way, const dw_bench_record *set, const dw_peer *peer,
                          double setting, bool delta, dw_why *why);
 
-/* Returns the time of a monotonic clock in seconds. Only differences of two times mean anything. */
-double dw_way_now(void);
-
 #endif

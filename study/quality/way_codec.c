@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "way.h"
 
 typedef struct ends {
@@ -15,13 +15,6 @@ typedef struct ends {
     void *frame, *reply;
     size_t frame_cap, reply_cap;
 } ends;
-
-double dw_way_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* Writes the sentence to *why, or, if it is empty, what the status means. Returns status. */
 static dw_status say(dw_why *why, dw_status status, const char *sentence)
@@ -41,12 +34,12 @@ static dw_status send(dw_way *way, const dw_bench_visit *visit, float *to, dw_co
     /* An encoder only reads x, so the const may be cast away. */
     dw_tensor x = dw_tensor_3d((void *)(uintptr_t)visit->x, DW_F32, 1, e->T, e->C);
     dw_tensor y = dw_tensor_3d(to, DW_F32, 1, e->T, e->C);
-    double begin = dw_way_now();
+    double begin = dw_now_s();
     dw_status status = dw_encode(e->encoder, &key, &x, e->frame, e->frame_cap, &cost->bytes);
-    double middle = dw_way_now();
+    double middle = dw_now_s();
     if (status < 0) return say(why, status, dw_encoder_why(e->encoder));
     status = dw_decode(e->decoder, e->frame, cost->bytes, &y, e->reply, e->reply_cap, &reply_len);
-    cost->decode_s = dw_way_now() - middle;
+    cost->decode_s = dw_now_s() - middle;
     cost->encode_s = middle - begin;
     if (status < 0) return say(why, status, dw_decoder_why(e->decoder));
     if (!reply_len) return DW_OK;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "way.h"
 
 typedef struct loop {
@@ -51,19 +52,19 @@ static dw_status send(dw_way *way, const dw_bench_visit *visit, float *y, dw_cos
         memcpy(y, x, l->n * sizeof *x);
         return DW_OK;
     }
-    double begin = dw_way_now();
+    double begin = dw_now_s();
     if (prev) {
         for (size_t i = 0; i < l->n; i++) l->change[i] = x[i] - prev[i];
         x = l->change;
     }
     cost->bytes = l->peer->encode(l->shape, l->setting, x, l->bytes);
-    double middle = dw_way_now();
+    double middle = dw_now_s();
     if (!cost->bytes) return fail(why, l, "encode a tensor");
     if (!l->peer->decode(l->shape, l->setting, l->bytes, cost->bytes, y))
         return fail(why, l, "decode what it encoded");
     if (prev)
         for (size_t i = 0; i < l->n; i++) prev[i] = y[i] = prev[i] + y[i];
-    cost->decode_s = dw_way_now() - middle;
+    cost->decode_s = dw_now_s() - middle;
     cost->encode_s = middle - begin;
     return DW_OK;
 }

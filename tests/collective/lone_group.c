@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "group_rig.h"
-#include "memory.h"
+#include "base/mem.h"
 
 void lone_group_open(dw_group *group, dw_peer *peers, uint32_t ranks, uint32_t rank, uint32_t piece,
                      const char *codec)
@@ -13,7 +13,7 @@ void lone_group_open(dw_group *group, dw_peer *peers, uint32_t ranks, uint32_t r
     memset(group, 0, sizeof *group);
     dw_exchange *exchange = &group->exchange;
     dw_settings *settings = &exchange->settings;
-    settings->allocator = dw_group_allocator(NULL);
+    settings->allocator = dw_mem_allocator(NULL);
     settings->ranks = ranks;
     settings->rank = rank;
     settings->hops = 2;

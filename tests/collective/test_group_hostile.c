@@ -287,7 +287,7 @@ static void a_late_link_leaves_less_time_for_the_greeting(void **state)
         assert_int_equal(pthread_create(&thread, NULL, come_late, &other), 0);
         int64_t begin_ns = suite_now_ns();
         assert_int_equal(dw_group_open(&group, &config, NULL), DW_ERR_TIMEOUT);
-        is_in_time = suite_now_ns() - begin_ns <= limit_ms * DW_NS_IN_MS * 3 / 2;
+        is_in_time = suite_now_ns() - begin_ns <= limit_ms * DW_NS_PER_MS * 3 / 2;
         atomic_store(&other.is_told_to_stop, 1);
         pthread_join(thread, NULL);
     }
@@ -300,7 +300,7 @@ static void early_frames_buy_time_by_their_bytes(void **state)
     (void)state;
     dw_group group;
     dw_peer peer;
-    const int64_t second = 1000 * (int64_t)DW_NS_IN_MS;
+    const int64_t second = 1000 * (int64_t)DW_NS_PER_MS;
     lone_group_open(&group, &peer, 1, 0, 2048, "raw:f32");
     dw_settings *settings = &group.exchange.settings;
     settings->timeout_ms = 60000;

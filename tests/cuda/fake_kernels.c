@@ -9,11 +9,11 @@
 #include "../../cuda/message_head.h"
 #include "../../cuda/message_product.h"
 #include "../../cuda/room.h"
-#include "base/cpu.h"
 #include "codecs/audit.h"
 #include "codecs/elements.h"
 #include "codecs/plan.h"
 #include "codecs/tiles.h"
+#include "common/cpu.h"
 #include "entropy/rans.h"
 #include "fake_cuda.h"
 

@@ -4,10 +4,10 @@
 #include <math.h>
 
 #include "arithmetic/half.h"
-#include "base/tensor.h"
+#include "base/bytes.h"
+#include "common/tensor.h"
 #include "support/seal.h"
 #include "support/tool.h"
-#include "wire/bytes.h"
 
 enum { ENTRIES = 256, GAP = 3, MOST = 70000 + 700 * GAP };
 enum { DYNAMIC, LINEAR, QUANTILE };

@@ -4,10 +4,10 @@
 #include <math.h>
 
 #include "arithmetic/half.h"
-#include "base/tensor.h"
+#include "base/bytes.h"
+#include "common/tensor.h"
 #include "support/seal.h"
 #include "support/tool.h"
-#include "wire/bytes.h"
 
 static const dw_key key = {3, 1};
 

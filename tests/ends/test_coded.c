@@ -2,9 +2,9 @@
  * test_coded.c - tests entropy-coded payloads (docs/format.md, 3.8): the decoder gives the same
  * values as without entropy coding. tests/fuzz compares what decoders make of payloads that break a
  * rule with its model. */
+#include "base/bytes.h"
 #include "support/seal.h"
 #include "support/tool.h"
-#include "wire/bytes.h"
 
 /* The shape of the tests' sample. It has 24 tiles of 2 rows each, and so two groups: one of 16
  * tiles and one of 8. */

@@ -5,9 +5,9 @@
 #include <math.h>
 
 #include "arithmetic/half.h"
+#include "base/bytes.h"
 #include "support/seal.h"
 #include "support/tool.h"
-#include "wire/bytes.h"
 #include "wire/frame.h"
 
 enum { N = 2, T = 3, C = 64 };

@@ -5,9 +5,9 @@
 
 #include "arithmetic/half.h"
 #include "arithmetic/quant.h"
+#include "base/bytes.h"
 #include "support/seal.h"
 #include "support/tool.h"
-#include "wire/bytes.h"
 
 static const dw_key key = {3, 1};
 

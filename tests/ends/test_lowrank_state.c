@@ -4,8 +4,8 @@
 #include <math.h>
 
 #include "arithmetic/half.h"
+#include "base/bytes.h"
 #include "support/tool.h"
-#include "wire/bytes.h"
 
 enum { T = 24, C = 70, SIZE = T * C, RANK = 3, KEPT = 4 * (RANK * C + 1) };
 

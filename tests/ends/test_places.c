@@ -3,10 +3,10 @@
  * dtype, used for a backward pass, and read from damaged frames. */
 #include <math.h>
 
+#include "base/bytes.h"
 #include "deltawire/places.h"
 #include "support/seal.h"
 #include "support/tool.h"
-#include "wire/bytes.h"
 
 enum { N = 3, T = 5, C = 107, GAP = 2, STRIDE = C + GAP, SIZE = T * C, ALL = N * T * STRIDE };
 

@@ -6,8 +6,8 @@
  * In this file `parted` means the codes of all parts, one part directly behind the other, and
  * `counts` the number of codes in each part. The library wants a gap behind each part: see spread
  * and gather. */
+#include "base/bytes.h"
 #include "rans_rig.h"
-#include "wire/bytes.h"
 
 enum { PARTS = DW_PARTS, GAP = DW_PART_GAP };
 

@@ -8,8 +8,8 @@
  * With --share, the tests make only one in N of their random draws. */
 #include <math.h>
 
+#include "base/bytes.h"
 #include "rans_rig.h"
-#include "wire/bytes.h"
 
 /* Returns the entropy of n codes in bytes: a coder that knows only how often each code occurs
  * cannot make them shorter. */

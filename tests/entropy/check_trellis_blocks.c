@@ -4,8 +4,8 @@
  * model of the page agrees. check_rans.c runs these tests. */
 #include <math.h>
 
+#include "base/bytes.h"
 #include "rans_rig.h"
-#include "wire/bytes.h"
 
 enum { LANES = 32 };
 

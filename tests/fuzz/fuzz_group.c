@@ -7,7 +7,7 @@
  * if somebody gave a reason, that it names a rank then, that buffers do not change unless an
  * operation returns OK, and that no memory is lost. Functions named say_... send something in the
  * name of another rank. */
-#include "clock.h"
+#include "base/clock.h"
 #include "fuzz.h"
 #include "group.h"
 #include "reach.h"
@@ -130,7 +130,7 @@ dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data,
         link->hello = NULL;
         return DW_OK;
     }
-    fuzz_clock_move(DW_NS_IN_MS);
+    fuzz_clock_move(DW_NS_PER_MS);
     return link->is_lost ? DW_ERR_PEER : DW_PENDING;
 }
 
@@ -236,7 +236,7 @@ int __wrap_pthread_join(pthread_t thread, void **result)
         int64_t now_ns;
         take_step(&now_ns);
         if (dw_progress_may_end(run.group, now_ns)) return 0;
-        fuzz_clock_move(20 * (int64_t)DW_NS_IN_MS);
+        fuzz_clock_move(20 * (int64_t)DW_NS_PER_MS);
     }
     REQUIRE(!"a closed group ends");
     return 0;
@@ -520,7 +520,7 @@ static void do_one(fuzz_input *input, unsigned what)
         break;
     case 7: say_short(input, link, DW_MESSAGE_HELLO); break;
     case 8:
-        fuzz_clock_move((int64_t)fuzz_below(input, 256) * 10 * DW_NS_IN_MS);
+        fuzz_clock_move((int64_t)fuzz_below(input, 256) * 10 * DW_NS_PER_MS);
         run.has_reason = 1; /* somebody may be late now */
         break;
     case 9: link->is_full = !link->is_full; break;

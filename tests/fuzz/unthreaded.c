@@ -44,7 +44,7 @@ void unthreaded_turn(void)
     link->wheel = DW_WHEEL_THREAD;
     dw_link_pass(link);
     dw_link_run_handlers(link);
-    dw_link_watch(link, dw_link_now_ns());
+    dw_link_watch(link, dw_now_ns());
     link->wheel = before;
 }
 
@@ -86,7 +86,7 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *lo
     pthread_mutex_unlock(lock);
     unthreaded_turn();
     pthread_mutex_lock(lock);
-    int64_t left = (int64_t)until->tv_sec * 1000000000 + until->tv_nsec - dw_link_now_ns();
+    int64_t left = (int64_t)until->tv_sec * 1000000000 + until->tv_nsec - dw_now_ns();
     if (left > 0) fuzz_clock_move(left);
     return ETIMEDOUT;
 }

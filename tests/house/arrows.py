@@ -13,17 +13,18 @@ import house
 # Room -> the rooms whose headers it may include.
 ROOM_ARROWS = {
     "include": {"include"},
-    "src": {"include", "src"},  # for its own folders see FOLDER_ARROWS
-    "transports": {"include", "transports"},  # for its own folders see FOLDER_ARROWS
-    "collective": {"include", "collective"},
-    "threads": {"include", "threads"},
-    "cuda": {"include", "cuda"},
-    "trainer": {"include", "trainer"},
-    "cli": {"include", "trainer", "cli"},
+    "base": {"include", "base"},
+    "src": {"include", "base", "src"},  # for its own folders see FOLDER_ARROWS
+    "transports": {"include", "base", "transports"},  # for its own folders see FOLDER_ARROWS
+    "collective": {"include", "base", "collective"},
+    "threads": {"include", "base", "threads"},
+    "cuda": {"include", "base", "cuda"},
+    "trainer": {"include", "base", "trainer"},
+    "cli": {"include", "base", "trainer", "cli"},
     "examples": {"include", "examples"},
-    "bench": {"include", "bench"},
-    "study": {"include", "bench", "study"},
-    "python": {"include", "python"},
+    "bench": {"include", "base", "bench"},
+    "study": {"include", "base", "bench", "study"},
+    "python": {"include", "base", "python"},
     "tools": set(),  # only scripts
     "tests": set(house.ROOMS),  # tests may include any header
 }
@@ -32,11 +33,8 @@ ROOM_ARROWS = {
 OPEN_HEADERS = {
     "bench": {"engine/engine.h", "codecs/audit.h", "entropy/rans.h", "kernels/kernels.h",
               "support/profiles.h"},
-    "cli": {"base/printable.h"},
-    "transports": {"base/printable.h", "base/symbols.h", "wire/bytes.h"},
     "cuda": {
-        "base/pool.h",
-        "base/symbols.h",
+        "common/pool.h",
         "codecs/plan.h",
         "codecs/profile.h",
         "codecs/projection.h",
@@ -59,15 +57,15 @@ OPEN_HEADERS = {
 # folders that are further down in this list.
 FOLDER_ARROWS = {
     "src": {
-        "ends": {"engine", "codecs", "state", "wire", "arithmetic", "base"},
-        "engine": {"codecs", "kernels", "base"},
-        "codecs": {"entropy", "kernels", "wire", "arithmetic", "base"},
-        "entropy": {"kernels", "wire", "arithmetic", "base"},
-        "kernels": {"arithmetic", "base"},
-        "state": {"base"},
-        "wire": {"base"},
-        "arithmetic": {"base"},
-        "base": set(),
+        "ends": {"engine", "codecs", "state", "wire", "arithmetic", "common"},
+        "engine": {"codecs", "kernels", "common"},
+        "codecs": {"entropy", "kernels", "wire", "arithmetic", "common"},
+        "entropy": {"kernels", "wire", "arithmetic", "common"},
+        "kernels": {"arithmetic", "common"},
+        "state": {"common"},
+        "wire": {"common"},
+        "arithmetic": {"common"},
+        "common": set(),
     },
     "transports": {
         "channel": {"link", "common"},
@@ -108,15 +106,17 @@ PURE_HEADERS = {
 VECTOR_HEADERS = {"immintrin.h", "xmmintrin.h", "arm_neon.h"}
 # Files that may use memory without the caller's allocator, and why.
 MAY_TAKE_MEMORY = {
-    "src/base/mem.c": "the default allocator of the pure layer",
-    "transports/common/memory.c": "the same for links and backends",
-    "collective/memory.c": "the same for groups",
+    "base/mem.c": "the default allocator",
 }
 BARE_MEMORY = re.compile(
     r"(?<![\w.>])(malloc|calloc|realloc|reallocarray|aligned_alloc|posix_memalign|strdup|strndup"
     r"|asprintf|free)\s*\("
 )
-MAY_ASK_THE_SYSTEM = {"src/base/mem.c", "src/base/cpu.c"}
+# What is compiled into the pure layer. It may use all of base/ but these headers, which ask for the
+# time and for threads.
+PURE_ROOMS = ("base", "src", "cuda")
+NOT_PURE = {"base/clock.h", "base/uncancelled.h"}
+MAY_ASK_THE_SYSTEM = {"base/mem.c", "src/common/cpu.c"} | NOT_PURE
 
 # stdio.h is allowed for snprintf, stdlib.h for malloc and strtoul; these functions are not.
 BANNED_CALLS = re.compile(
@@ -137,6 +137,7 @@ def find(root, path, name):
     for place in (
         house.pathlib.Path(os.path.normpath(path.parent / name)),
         house.pathlib.Path("include") / name,
+        house.pathlib.Path(name),  # base/
     ):
         if (house.pathlib.Path(root) / place).is_file():
             return place
@@ -155,8 +156,12 @@ def check_include(root, path, line, bracket, name):
                 f"{where}: a public header may include <stddef.h>, <stdint.h> and <stdbool.h>, "
                 f"not <{name}>"
             )
-        if room == "src" and name not in PURE_HEADERS and str(path) not in MAY_ASK_THE_SYSTEM:
-            if not (name in VECTOR_HEADERS and path.parts[1] in {"kernels", "base"}):
+        if (
+            room in {"base", "src"}
+            and name not in PURE_HEADERS
+            and str(path) not in MAY_ASK_THE_SYSTEM
+        ):
+            if not (name in VECTOR_HEADERS and path.parts[1] in {"kernels", "common"}):
                 yield (
                     f"{where}: the pure layer knows no operating system, and <{name}> is not of "
                     "C11's own"
@@ -168,6 +173,8 @@ def check_include(root, path, line, bracket, name):
             yield f'{where}: "{name}" is no file of this project'
         return
     there = target.parts[0]
+    if room in PURE_ROOMS and str(target) in NOT_PURE:
+        yield f"{where}: the pure layer must not include {target}"
     if there not in ROOM_ARROWS[room] and "/".join(target.parts[1:]) not in OPEN_HEADERS.get(
         room, ()
     ):
@@ -255,9 +262,9 @@ def check(root):
             if target is not None:
                 arrows.setdefault(path, []).append(target)
         bare = house.without_comments(source)
-        if path.parts[0] in ("src", "transports", "collective"):
+        if path.parts[0] in ("base", "src", "transports", "collective"):
             complaints += check_memory(path, bare)
-        if path.parts[0] == "src":
+        if path.parts[0] in ("base", "src"):
             for match in BANNED_CALLS.finditer(bare):
                 if match.group(1) in SYSTEM_CALLS and str(path) in MAY_ASK_THE_SYSTEM:
                     continue

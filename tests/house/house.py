@@ -6,6 +6,7 @@ import sys
 
 ROOMS = (
     "include",
+    "base",
     "src",
     "cuda",
     "threads",

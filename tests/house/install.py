@@ -100,12 +100,17 @@ def pkg_config_consumers(prefix, work):
     }
     if needed != {"shared": True, "static": False}:
         sys.exit(f"install: who needs libdeltawire.so.0 at run time: {needed}")
-    for name, how in (("link-shared", ["--libs"]), ("link-static", ["--static", "--libs"])):
-        libs = run(["pkg-config", *how, "deltawire-link"], env=env).split()
+    for name in ("link-shared", "link-static", "nccl-whole"):
+        how = ["--libs"] if name == "link-shared" else ["--static", "--libs"]
+        program = name.partition("-")[0]
+        libs = run(["pkg-config", *how, f"deltawire-{program}"], env=env).split()
         if "--static" in how:
             libs = [
                 f"-l:lib{word[2:]}.a" if word.startswith("-ldeltawire") else word for word in libs
             ]
+        if name == "nccl-whole":  # all that is in three static libraries: nothing may clash
+            ours = sorted({word for word in libs if word.startswith("-l:")})
+            libs = ["-Wl,--whole-archive", *ours, "-Wl,--no-whole-archive", *libs]
         run(
             [
                 "cc",
@@ -113,7 +118,7 @@ def pkg_config_consumers(prefix, work):
                 "-Wall",
                 "-Werror",
                 *cflags,
-                HERE / "consumer/link.c",
+                HERE / f"consumer/{program}.c",
                 "-o",
                 work / name,
                 *libs,

@@ -14,7 +14,7 @@ import sys
 
 import house
 
-FOLDERS = ("src", "cuda", "transports", "threads", "collective", "trainer", "cli")
+FOLDERS = ("base", "src", "cuda", "transports", "threads", "collective", "trainer", "cli")
 VISIBLE = ["-D_GNU_SOURCE", "-D_ALL_SOURCE", "-D_DEFAULT_SOURCE", "-fsyntax-only", "-w"]
 
 

@@ -79,7 +79,7 @@ SYSTEM_CALLS = {
     "__cpu_model",
     "__cpu_indicator_init",
 }
-SYSTEM_OBJECTS = {"base_mem.c.o", "base_cpu.c.o"}
+SYSTEM_OBJECTS = {"mem.c.o", "common_cpu.c.o"}
 # The CUDA driver is loaded at run time, in one file.
 LINKER_CALLS = {"dlopen", "dlsym", "dlclose"}
 LINKER_OBJECTS = {"driver.c.o"}

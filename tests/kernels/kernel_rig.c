@@ -2,7 +2,7 @@
  * kernel_rig.c - the list of kernel tables, benches for them, and comparisons. */
 #include "kernel_rig.h"
 
-#include "base/cpu.h"
+#include "common/cpu.h"
 
 const kernel_table kernel_tables[KERNEL_TABLES] = {{"avx2", DW_CPU_AVX2},
                                                    {"avx512", DW_CPU_AVX512},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * ladder.c - tests the choice of a table by the features of the processor and by the mask of the
  * caller. */
-#include "base/cpu.h"
 #include "check_kernels.h"
+#include "common/cpu.h"
 #include "kernel_rig.h"
 
 /* The features for which this build has kernels: none with -Dsimd=disabled. */

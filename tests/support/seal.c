@@ -2,11 +2,11 @@
  * seal.c - computes the digests of a changed frame again, so that they match. */
 #include "support/seal.h"
 
+#include "base/bytes.h"
 #include "codecs/audit.h"
 #include "codecs/plan.h"
 #include "engine/engine.h"
 #include "kernels/kernels.h"
-#include "wire/bytes.h"
 #include "wire/frame.h"
 
 enum { AT_N = 24, AT_FORGOTTEN = 36, AT_P = 41, AT_TABLE_DIGEST = 64, AT_HEADER_DIGEST = 72 };

@@ -11,11 +11,11 @@
  * written here by hand. */
 #include <math.h>
 
+#include "base/bytes.h"
 #include "golden.h"
 #include "golden_bad.h"
 #include "golden_cases.h"
 #include "support/seal.h"
-#include "wire/bytes.h"
 
 /* Encodes and sends visits of a case: one with ordinary values, one with hostile finite ones, one
  * with NaN and infinities, two with very small values, and one that is like the first. */

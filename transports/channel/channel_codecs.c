@@ -5,18 +5,12 @@
 
 #include "channel/channel.h"
 
-static uint64_t monotonic_ns(void *context)
-{
-    (void)context;
-    return (uint64_t)dw_link_now_ns();
-}
-
 static dw_status take_config(dw_config *own, const dw_config *config, dw_why *why)
 {
     dw_status status = dw_take_asked(own, sizeof *own, config, "dw_config", why);
     if (status != DW_OK) return status;
     /* Without a clock the counter busy_ns would stay 0. */
-    if (!own->now_ns) own->now_ns = monotonic_ns;
+    if (!own->now_ns) own->now_ns = dw_config_now_ns;
     return DW_OK;
 }
 
@@ -26,8 +20,8 @@ static dw_status explain(const dw_channel *channel, dw_status status, const dw_w
                          dw_why *why)
 {
     if (status == DW_OK) return DW_OK;
-    return dw_link_report(why, status, "channel %u: %.200s", channel->id,
-                          said->text[0] ? said->text : dw_status_string(status));
+    return dw_say(why, status, "channel %u: %.200s", channel->id,
+                  said->text[0] ? said->text : dw_status_string(status));
 }
 
 uint64_t dw_channel_incarnation(const dw_channel *channel, uint64_t given)

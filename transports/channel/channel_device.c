@@ -8,7 +8,7 @@
 
 static dw_status give_why(dw_why *why, dw_status status, const char *sentence)
 {
-    return dw_link_report(why, status, "%s", sentence[0] ? sentence : dw_status_string(status));
+    return dw_say(why, status, "%s", sentence[0] ? sentence : dw_status_string(status));
 }
 
 /* Makes the stage at least so long. It takes half as much again, because the lengths of frames vary
@@ -118,8 +118,7 @@ dw_status dw_channel_device_decode(dw_channel *channel, const void *frame, size_
         if (dw_cuda_stream_wait(channel->cuda, y->stream, why) != DW_OK) return DW_ERR_IO;
         status = dw_decode_finish(ticket, reply, reply_cap, reply_len);
         if (status == DW_PENDING)
-            return dw_link_report(why, DW_ERR_IO,
-                                  "the stream is idle, but the tensor was not decoded");
+            return dw_say(why, DW_ERR_IO, "the stream is idle, but the tensor was not decoded");
     }
     return status == DW_OK ? DW_OK : give_why(why, status, dw_decoder_why(channel->decoder));
 }

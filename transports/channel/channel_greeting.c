@@ -56,11 +56,11 @@ static dw_status compare_texts(const dw_channel *channel, bool we_send, const ch
                                const char *peer, dw_why *why)
 {
     if (is_same(own, peer)) return DW_OK;
-    return dw_link_report(why, DW_ERR_MISMATCH,
-                          "channel %u: this end %s '%.70s' but the peer %s '%.70s'; give both ends "
-                          "the same config",
-                          channel->id, we_send ? "sends" : "receives", own[0] ? own : "nothing",
-                          we_send ? "receives" : "sends", peer[0] ? peer : "nothing");
+    return dw_say(why, DW_ERR_MISMATCH,
+                  "channel %u: this end %s '%.70s' but the peer %s '%.70s'; give both ends "
+                  "the same config",
+                  channel->id, we_send ? "sends" : "receives", own[0] ? own : "nothing",
+                  we_send ? "receives" : "sends", peer[0] ? peer : "nothing");
 }
 
 static dw_status compare(const dw_channel *channel, const dw_envelope *envelope, dw_why *why)
@@ -69,15 +69,15 @@ static dw_status compare(const dw_channel *channel, const dw_envelope *envelope,
     const char *own = (const char *)hello, *peer = (const char *)envelope->body;
     /* The version comes first, because a greeting of another one may have another length. */
     if (envelope->body_len > 1 && (peer[0] != DW_FORMAT_MAJOR || peer[1] != DW_FORMAT_MINOR)) {
-        return dw_link_report(why, DW_ERR_VERSION,
-                              "channel %u: the peer writes frames of format %u.%u, this end of "
-                              "%d.%d; run the same release at both ends",
-                              channel->id, envelope->body[0], envelope->body[1], DW_FORMAT_MAJOR,
-                              DW_FORMAT_MINOR);
+        return dw_say(why, DW_ERR_VERSION,
+                      "channel %u: the peer writes frames of format %u.%u, this end of "
+                      "%d.%d; run the same release at both ends",
+                      channel->id, envelope->body[0], envelope->body[1], DW_FORMAT_MAJOR,
+                      DW_FORMAT_MINOR);
     }
     if (envelope->body_len != HELLO_BYTES || peer[RECV_AT - 1] || peer[HELLO_BYTES - 1]) {
-        return dw_link_report(why, DW_ERR_PROTOCOL, "channel %u: the peer's greeting is malformed",
-                              channel->id);
+        return dw_say(why, DW_ERR_PROTOCOL, "channel %u: the peer's greeting is malformed",
+                      channel->id);
     }
     write_hello(channel, hello);
     dw_status status = compare_texts(channel, true, own + SEND_AT, peer + RECV_AT, why);
@@ -97,13 +97,13 @@ static bool is_hello(const void *message, size_t len, uint64_t session)
 static dw_status await_hello(dw_channel *channel, uint32_t timeout_ms, void **message, size_t *len)
 {
     uint32_t tag = dw_channel_tag(channel, DW_TAG_CONTROL);
-    int64_t deadline = dw_link_now_ns() + (int64_t)timeout_ms * DW_NS_PER_MS;
+    int64_t deadline = dw_now_ns() + (int64_t)timeout_ms * DW_NS_PER_MS;
     uint32_t wait_ms = channel->link->retry_ms;
     if (wait_ms == 0)
         return dw_link_recv(channel->link, tag,
                             timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms, message, len);
     for (;;) {
-        int64_t left_ms = (deadline - dw_link_now_ns()) / DW_NS_PER_MS;
+        int64_t left_ms = (deadline - dw_now_ns()) / DW_NS_PER_MS;
         if (left_ms <= 0) return DW_PENDING;
         dw_status status = dw_link_recv(
             channel->link, tag, left_ms < wait_ms ? (int)left_ms : (int)wait_ms, message, len);
@@ -124,7 +124,7 @@ static dw_status exchange(dw_channel *channel, uint32_t timeout_ms, void **messa
     uint32_t tag = dw_channel_tag(channel, DW_TAG_CONTROL);
     dw_status status = dw_link_recv(channel->link, tag, 0, message, len);
     if (status == DW_ERR_ARGUMENT) { /* the tag has a handler */
-        return dw_link_report(why, status, "channel %u is open already on this link", channel->id);
+        return dw_say(why, status, "channel %u is open already on this link", channel->id);
     }
     bool has_come = status == DW_OK;
     if (has_come && channel->link->retry_ms > 0 &&
@@ -139,15 +139,15 @@ static dw_status exchange(dw_channel *channel, uint32_t timeout_ms, void **messa
     }
     if (status == DW_OK && !has_come) status = await_hello(channel, timeout_ms, message, len);
     if (status == DW_PENDING) {
-        return dw_link_report(why, DW_ERR_TIMEOUT,
-                              "channel %u: the peer did not open its end within %u ms; do both "
-                              "ends open the same ids?",
-                              channel->id, timeout_ms);
+        return dw_say(why, DW_ERR_TIMEOUT,
+                      "channel %u: the peer did not open its end within %u ms; do both "
+                      "ends open the same ids?",
+                      channel->id, timeout_ms);
     }
     if (status != DW_OK) {
         const char *sentence = dw_link_why(channel->link);
-        return dw_link_report(why, status, "channel %u: %s", channel->id,
-                              sentence[0] ? sentence : dw_status_string(status));
+        return dw_say(why, status, "channel %u: %s", channel->id,
+                      sentence[0] ? sentence : dw_status_string(status));
     }
     return DW_OK;
 }
@@ -160,13 +160,13 @@ dw_status dw_channel_greet(dw_channel *channel, uint32_t timeout_ms, dw_why *why
     if (status != DW_OK) return status;
     dw_envelope envelope;
     if (!dw_envelope_read(message, len, channel->link->session, &envelope)) {
-        status = dw_link_report(why, DW_ERR_CORRUPT,
-                                "channel %u: the peer's greeting arrived damaged", channel->id);
+        status = dw_say(why, DW_ERR_CORRUPT, "channel %u: the peer's greeting arrived damaged",
+                        channel->id);
     } else if (envelope.kind != DW_ENVELOPE_HELLO) {
-        status = dw_link_report(why, DW_ERR_PROTOCOL,
-                                "channel %u: the peer did not begin with a greeting; was this "
-                                "id used before on the link?",
-                                channel->id);
+        status = dw_say(why, DW_ERR_PROTOCOL,
+                        "channel %u: the peer did not begin with a greeting; was this "
+                        "id used before on the link?",
+                        channel->id);
     } else {
         status = compare(channel, &envelope, why);
     }

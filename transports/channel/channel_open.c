@@ -33,7 +33,7 @@ static void free_channel(dw_channel *channel)
     pthread_mutex_destroy(&channel->decoder_lock);
     pthread_mutex_destroy(&channel->why_lock);
     pthread_cond_destroy(&channel->replied);
-    dw_memory_give(&channel->link->allocator, channel, sizeof *channel);
+    dw_mem_release(&channel->link->allocator, channel, sizeof *channel);
 }
 
 static dw_status set_handler(dw_channel *channel, dw_why *why)
@@ -41,7 +41,7 @@ static dw_status set_handler(dw_channel *channel, dw_why *why)
     dw_status status = dw_link_handle(channel->link, dw_channel_tag(channel, DW_TAG_CONTROL),
                                       dw_channel_take_control, channel);
     if (status == DW_OK) return DW_OK;
-    return dw_link_report(why, status, "channel %u: %s", channel->id, dw_link_why(channel->link));
+    return dw_say(why, status, "channel %u: %s", channel->id, dw_link_why(channel->link));
 }
 
 dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_config *given,
@@ -52,8 +52,7 @@ dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_
     if (!why) why = &own_why;
     *why = (dw_why){.text = "", .offset = -1};
     if (!channel || !link || !given) {
-        return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "dw_channel_open needs a channel, a link and a config");
+        return dw_say(why, DW_ERR_ARGUMENT, "dw_channel_open needs a channel, a link and a config");
     }
     *channel = NULL;
     dw_channel_config full;
@@ -61,23 +60,23 @@ dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_
     dw_status status = dw_take_asked(&full, sizeof full, given, "dw_channel_config", why);
     if (status != DW_OK) return status;
     if (config->id < 1 || config->id > 0xffff) {
-        return dw_link_report(why, DW_ERR_ARGUMENT, "%u is not a valid channel id; use 1 to 65535",
-                              config->id);
+        return dw_say(why, DW_ERR_ARGUMENT, "%u is not a valid channel id; use 1 to 65535",
+                      config->id);
     }
     if (!config->send && !config->recv) {
-        return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "channel %u: set a send config, a recv config, or both", config->id);
+        return dw_say(why, DW_ERR_ARGUMENT, "channel %u: set a send config, a recv config, or both",
+                      config->id);
     }
     if (!config->cuda && config->place) {
-        return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "channel %u: place is set but cuda is NULL; set cuda, or leave place "
-                              "at 0 for tensors in main memory",
-                              config->id);
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "channel %u: place is set but cuda is NULL; set cuda, or leave place "
+                      "at 0 for tensors in main memory",
+                      config->id);
     }
-    dw_channel *made = dw_memory_take_zeroed(&link->allocator, 1, sizeof *made);
+    dw_channel *made = dw_mem_allocate_zeroed(&link->allocator, 1, sizeof *made);
     if (!made || !make_locks(made)) {
-        dw_memory_give(&link->allocator, made, sizeof *made);
-        return dw_link_report(why, DW_ERR_NO_MEMORY, "channel %u: no memory", config->id);
+        dw_mem_release(&link->allocator, made, sizeof *made);
+        return dw_say(why, DW_ERR_NO_MEMORY, "channel %u: no memory", config->id);
     }
     made->link = link;
     made->id = config->id;
@@ -86,7 +85,7 @@ dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_
     status = dw_channel_make_codecs(made, config, why);
     uint32_t timeout_ms = config->open_timeout_ms == 0 ? 60000 : config->open_timeout_ms;
     if (status == DW_OK) status = dw_channel_greet(made, timeout_ms, why);
-    made->heard_ns = dw_link_now_ns();
+    made->heard_ns = dw_now_ns();
     made->patience_ms = link->retry_ms;
     if (status == DW_OK) status = set_handler(made, why);
     if (status != DW_OK) {

@@ -40,7 +40,7 @@ static dw_status request(dw_channel *channel, dw_status because, const void *rep
     channel->request = channel->controls_told++;
     channel->requested = true;
     channel->requested_for = because;
-    channel->heard_ns = dw_link_now_ns();
+    channel->heard_ns = dw_now_ns();
     return DW_OK;
 }
 
@@ -70,11 +70,11 @@ static dw_status ask_again(dw_channel *channel, dw_status because, const void *r
     bool counts = channel->link->retry_ms == 0 || reply != NULL;
     if (counts && channel->tries >= DW_CHANNEL_TRIES) {
         dw_why why;
-        dw_link_report(&why, because,
-                       "frame %llu was rejected %d times in a row (%.140s); the two ends cannot "
-                       "agree",
-                       (unsigned long long)channel->expected, channel->tries + 1,
-                       dw_status_string(because));
+        dw_say(&why, because,
+               "frame %llu was rejected %d times in a row (%.140s); the two ends cannot "
+               "agree",
+               (unsigned long long)channel->expected, channel->tries + 1,
+               dw_status_string(because));
         return end_with(channel, because, why.text);
     }
     dw_status status = request(channel, because, reply, reply_len);
@@ -150,13 +150,12 @@ static dw_status sort_answer(dw_channel *channel, void *message, size_t len)
         if (envelope.kind == DW_ENVELOPE_NOT_YET) channel->requested = false;
         if (envelope.kind == DW_ENVELOPE_REFUSED) {
             dw_why why;
-            dw_link_report(&why, channel->requested_for,
-                           "frame %llu was rejected (%.80s) and cannot be sent again: "
-                           "%.*s",
-                           (unsigned long long)channel->expected,
-                           dw_status_string(channel->requested_for),
-                           envelope.body_len > 100 ? 100 : (int)envelope.body_len,
-                           (const char *)envelope.body);
+            dw_say(&why, channel->requested_for,
+                   "frame %llu was rejected (%.80s) and cannot be sent again: "
+                   "%.*s",
+                   (unsigned long long)channel->expected, dw_status_string(channel->requested_for),
+                   envelope.body_len > 100 ? 100 : (int)envelope.body_len,
+                   (const char *)envelope.body);
             status = end_with(channel, channel->requested_for, why.text);
         }
     }
@@ -167,7 +166,7 @@ static dw_status sort_answer(dw_channel *channel, void *message, size_t len)
 static int remaining_ms(int64_t deadline_ns)
 {
     if (deadline_ns == INT64_MAX) return -1;
-    int64_t left = (deadline_ns - dw_link_now_ns() + DW_NS_PER_MS - 1) / DW_NS_PER_MS;
+    int64_t left = (deadline_ns - dw_now_ns() + DW_NS_PER_MS - 1) / DW_NS_PER_MS;
     return left <= 0 ? 0 : left > INT_MAX ? INT_MAX : (int)left;
 }
 
@@ -177,7 +176,7 @@ static dw_status fetch(dw_channel *channel, int64_t deadline_ns, int64_t latest_
 {
     dw_status status = channel->recv_status;
     while (status == DW_OK && !channel->held) {
-        if (dw_link_now_ns() > latest_ns) return DW_PENDING;
+        if (dw_now_ns() > latest_ns) return DW_PENDING;
         if (!channel->requested && channel->ahead) {
             if (channel->ahead_sequence == channel->expected) {
                 channel->held = channel->ahead;
@@ -196,12 +195,12 @@ static dw_status fetch(dw_channel *channel, int64_t deadline_ns, int64_t latest_
                               remaining_ms(patience_ns < deadline_ns ? patience_ns : deadline_ns),
                               &message, &len);
         if (status == DW_PENDING && patience_ns < deadline_ns) {
-            status = patience_ns <= dw_link_now_ns() ? ask_what_became(channel) : DW_OK;
+            status = patience_ns <= dw_now_ns() ? ask_what_became(channel) : DW_OK;
             continue;
         }
         if (status == DW_PENDING) return status;
         if (status != DW_OK) return dw_channel_report_link(channel, DW_WHY_RECV, status);
-        channel->heard_ns = dw_link_now_ns();
+        channel->heard_ns = dw_now_ns();
         status = channel->requested ? sort_answer(channel, message, len)
                                     : sort_frame(channel, message, len);
     }
@@ -325,7 +324,7 @@ static dw_status receive(dw_channel *channel, int timeout_ms, dw_key *keys,
     }
     int64_t deadline = INT64_MAX, latest = INT64_MAX;
     if (timeout_ms >= 0) {
-        deadline = dw_link_now_ns() + (int64_t)timeout_ms * DW_NS_PER_MS;
+        deadline = dw_now_ns() + (int64_t)timeout_ms * DW_NS_PER_MS;
         latest = deadline + (int64_t)(timeout_ms / 2 + 10) * DW_NS_PER_MS;
     }
     for (;;) {

@@ -71,7 +71,7 @@ static dw_status make_resync(dw_channel *channel, const dw_key *keys, uint32_t n
     if (channel->cuda) return dw_channel_device_resync(channel, keys, n, frame, cap, len, why);
     dw_status status = dw_encoder_resync(channel->encoder, keys, n, frame, cap, len);
     if (status == DW_OK) return DW_OK;
-    return dw_link_report(why, status, "%s", dw_encoder_why(channel->encoder));
+    return dw_say(why, status, "%s", dw_encoder_why(channel->encoder));
 }
 
 /* The state of the receiver differs from ours. A frame that carries prev itself brings it back into
@@ -85,7 +85,7 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
     dw_status status = dw_frame_read(frame, frame_len, &info, NULL);
     if (status != DW_OK) return refuse(channel, sequence, "the copy of the frame cannot be read");
     const dw_allocator *allocator = &channel->link->allocator;
-    dw_key *keys = dw_memory_take(allocator, (size_t)info.n * sizeof *keys);
+    dw_key *keys = dw_mem_allocate(allocator, (size_t)info.n * sizeof *keys);
     if (!keys) return DW_ERR_NO_MEMORY;
     dw_frame_keys(frame, frame_len, info.n, keys); /* cannot fail: the frame was read above */
     dw_config exact = channel->send;
@@ -115,7 +115,7 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
             status = refuse(channel, sequence, why.text);
         }
     }
-    dw_memory_give(allocator, keys, (size_t)info.n * sizeof *keys);
+    dw_mem_release(allocator, keys, (size_t)info.n * sizeof *keys);
     return status;
 }
 
@@ -432,13 +432,13 @@ dw_counters dw_channel_sent(dw_channel *channel)
 
 void dw_channel_wait_acknowledged(dw_channel *channel)
 {
-    int64_t deadline = dw_link_now_ns() + (int64_t)channel->link->close_timeout_ms * DW_NS_PER_MS;
+    int64_t deadline = dw_now_ns() + (int64_t)channel->link->close_timeout_ms * DW_NS_PER_MS;
     /* Waits in short steps, because the end of the link does not signal this condition. */
     int64_t step_ns = (int64_t)20 * DW_NS_PER_MS;
     pthread_mutex_lock(&channel->replies_lock);
-    while (channel->outstanding > 0 && !channel->peer_closed && dw_link_now_ns() < deadline &&
+    while (channel->outstanding > 0 && !channel->peer_closed && dw_now_ns() < deadline &&
            dw_link_why(channel->link)[0] == '\0') {
-        int64_t until = dw_link_now_ns() + step_ns;
+        int64_t until = dw_now_ns() + step_ns;
         struct timespec at = {.tv_sec = (time_t)(until / 1000000000),
                               .tv_nsec = (long)(until % 1000000000)};
         pthread_cond_timedwait(&channel->replied, &channel->replies_lock, &at);

@@ -21,8 +21,8 @@ dw_status dw_channel_report(dw_channel *channel, int direction, dw_status status
                             const char *sentence)
 {
     pthread_mutex_lock(&channel->why_lock);
-    dw_link_report(&channel->why[direction], status, "channel %u: %s", channel->id,
-                   sentence && sentence[0] ? sentence : dw_status_string(status));
+    dw_say(&channel->why[direction], status, "channel %u: %s", channel->id,
+           sentence && sentence[0] ? sentence : dw_status_string(status));
     channel->last_why = direction;
     pthread_mutex_unlock(&channel->why_lock);
     return status;

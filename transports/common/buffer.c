@@ -2,11 +2,11 @@
  * buffer.c - the pool of message buffers. */
 #include "common/buffer.h"
 
-#include "common/memory.h"
+#include "base/mem.h"
 
 uint64_t dw_buffer_weight(const dw_buffer *buffer)
 {
-    return dw_memory_cost(DW_BUFFER_PREFIX_BYTES + buffer->cap);
+    return dw_mem_cost(DW_BUFFER_PREFIX_BYTES + buffer->cap);
 }
 
 dw_buffer *dw_buffer_take(dw_buffer_pool *pool, size_t cap)
@@ -24,7 +24,7 @@ dw_buffer *dw_buffer_take(dw_buffer_pool *pool, size_t cap)
         pool->free[size_class] = buffer->next;
         pool->free_bytes -= room;
     } else {
-        buffer = dw_memory_take(pool->allocator, DW_BUFFER_PREFIX_BYTES + (size_t)room);
+        buffer = dw_mem_allocate(pool->allocator, DW_BUFFER_PREFIX_BYTES + (size_t)room);
         if (!buffer) return NULL;
         pool->allocations++;
         buffer->cap = (size_t)room;
@@ -53,7 +53,7 @@ static void take_out(dw_buffer_pool *pool, dw_buffer *buffer)
 static void destroy(dw_buffer_pool *pool, dw_buffer *buffer)
 {
     take_out(pool, buffer);
-    dw_memory_give(pool->allocator, buffer, DW_BUFFER_PREFIX_BYTES + buffer->cap);
+    dw_mem_release(pool->allocator, buffer, DW_BUFFER_PREFIX_BYTES + buffer->cap);
 }
 
 /* A request that has not ended holds a reference to this buffer, and that reference is never

@@ -152,7 +152,7 @@ static bool sleep_until(attendance *all, int64_t *now_ns, int64_t deadline_ns)
     int64_t left_ns = until_ns > *now_ns ? until_ns - *now_ns : 0;
     if (until_ns == INT64_MAX) left_ns = INT64_MAX;
     dw_link_poll(spinner_of(all, waits), waits, 1 + 2 * all->n, left_ns);
-    *now_ns = dw_link_now_ns();
+    *now_ns = dw_now_ns();
     for (size_t i = 0; i < all->n; i++) {
         attended *one = &all->links[i];
         bool is_rung = waits[1 + 2 * i].revents, is_ready = waits[2 + 2 * i].revents;
@@ -168,7 +168,7 @@ dw_status dw_link_attend(dw_link *const *links, size_t n, uint32_t tag, int wake
 {
     DW_UNCANCELLED;
     if ((!links && n > 0) || n > DW_ATTEND_MOST) return DW_ERR_ARGUMENT;
-    int64_t now_ns = dw_link_now_ns();
+    int64_t now_ns = dw_now_ns();
     int64_t deadline_ns =
         timeout_ns < 0 || timeout_ns > INT64_MAX - now_ns ? INT64_MAX : now_ns + timeout_ns;
     attendance all;
@@ -182,7 +182,7 @@ dw_status dw_link_attend(dw_link *const *links, size_t n, uint32_t tag, int wake
         is_late = now_ns >= deadline_ns;
         has_come = sleep_until(&all, &now_ns, deadline_ns);
         has_come |= work(&all, now_ns);
-        now_ns = dw_link_now_ns();
+        now_ns = dw_now_ns();
     } while (!has_come && !is_late);
     for (size_t i = 0; i < all.n; i++) give_back(all.links[i].link, now_ns);
     return has_come ? DW_OK : DW_PENDING;

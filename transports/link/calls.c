@@ -13,7 +13,7 @@ static uint64_t cost(size_t len)
 
 static int64_t deadline_of(int timeout_ms)
 {
-    return timeout_ms < 0 ? INT64_MAX : dw_link_now_ns() + (int64_t)timeout_ms * DW_NS_PER_MS;
+    return timeout_ms < 0 ? INT64_MAX : dw_now_ns() + (int64_t)timeout_ms * DW_NS_PER_MS;
 }
 
 /* Waits with the lock held; returns false once the deadline has passed. */
@@ -23,7 +23,7 @@ static bool wait_until(dw_link *link, pthread_cond_t *what, int64_t deadline_ns)
         pthread_cond_wait(what, &link->lock);
         return true;
     }
-    if (dw_link_now_ns() >= deadline_ns) return false;
+    if (dw_now_ns() >= deadline_ns) return false;
     struct timespec at = {.tv_sec = (time_t)(deadline_ns / 1000000000),
                           .tv_nsec = (long)(deadline_ns % 1000000000)};
     pthread_cond_timedwait(what, &link->lock, &at);
@@ -193,20 +193,20 @@ static dw_status wait_for_sends(dw_link *link,
                                 bool (*has_ended)(const dw_link *link, uint64_t what),
                                 uint64_t what, int timeout_ms)
 {
-    int64_t begun = dw_link_now_ns(), deadline = deadline_of(timeout_ms);
+    int64_t begun = dw_now_ns(), deadline = deadline_of(timeout_ms);
     begin_call(link);
     bool in_time = true;
     while (link->status == DW_OK && !has_ended(link, what) && in_time) {
         if (dw_link_may_drive(link)) {
             drive(link, has_ended, what, deadline, 0);
-            in_time = deadline == INT64_MAX || dw_link_now_ns() < deadline;
+            in_time = deadline == INT64_MAX || dw_now_ns() < deadline;
         } else {
             in_time = wait_until(link, &link->drained, deadline);
         }
     }
     dw_status status = link->status;
     if (status == DW_OK && !has_ended(link, what)) status = DW_PENDING;
-    link->counters.send_wait_ns += (uint64_t)(dw_link_now_ns() - begun);
+    link->counters.send_wait_ns += (uint64_t)(dw_now_ns() - begun);
     end_call(link);
     return status;
 }
@@ -240,9 +240,9 @@ static dw_status wait_for_message(dw_link *link, uint32_t tag, int64_t deadline_
     inbox->waiters++;
     link->waiters++;
     if (link->receiving_paused) dw_link_wake(link);
-    int64_t begun = dw_link_now_ns();
+    int64_t begun = dw_now_ns();
     *in_time = wait_until(link, &link->arrived, deadline_ns);
-    link->counters.recv_wait_ns += (uint64_t)(dw_link_now_ns() - begun);
+    link->counters.recv_wait_ns += (uint64_t)(dw_now_ns() - begun);
     link->waiters--;
     inbox->waiters--;
     return DW_OK;
@@ -283,10 +283,10 @@ dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data,
         } else if (timeout_ms == 0 || !in_time) {
             break;
         } else if (dw_link_may_drive(link)) {
-            int64_t begun = dw_link_now_ns();
+            int64_t begun = dw_now_ns();
             drive(link, has_message, tag, deadline, 1);
-            link->counters.recv_wait_ns += (uint64_t)(dw_link_now_ns() - begun);
-            in_time = deadline == INT64_MAX || dw_link_now_ns() < deadline;
+            link->counters.recv_wait_ns += (uint64_t)(dw_now_ns() - begun);
+            in_time = deadline == INT64_MAX || dw_now_ns() < deadline;
         } else {
             dw_status waited = wait_for_message(link, tag, deadline, &in_time);
             if (waited != DW_OK) status = waited;

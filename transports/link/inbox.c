@@ -2,7 +2,7 @@
  * inbox.c - arrived messages by tag. */
 #include <sys/random.h>
 
-#include "common/memory.h"
+#include "base/mem.h"
 #include "link/link.h"
 
 /* ---- What it costs --------------------------------------------------------------------------- */
@@ -15,7 +15,7 @@ enum { TABLE_BYTES = 3 * sizeof(void *) };
  * payload; the memory of an inbox is counted while it holds messages. */
 static uint64_t record_cost(void)
 {
-    return dw_memory_cost(sizeof(dw_inbox)) + TABLE_BYTES;
+    return dw_mem_cost(sizeof(dw_inbox)) + TABLE_BYTES;
 }
 
 /* ---- The table ------------------------------------------------------------------------------- */
@@ -41,7 +41,7 @@ static dw_inbox **bucket_of(const dw_inboxes *inboxes, uint32_t tag)
 
 static void give_table(dw_inboxes *inboxes)
 {
-    dw_memory_give(inboxes->allocator, inboxes->many,
+    dw_mem_release(inboxes->allocator, inboxes->many,
                    ((size_t)1 << inboxes->bits) * sizeof *inboxes->many);
 }
 
@@ -50,7 +50,7 @@ static void resize(dw_inboxes *inboxes, uint32_t bits)
 {
     dw_inbox **many = NULL;
     if (bits > DW_INBOX_LEAST_BITS) {
-        many = dw_memory_take_zeroed(inboxes->allocator, (size_t)1 << bits, sizeof *many);
+        many = dw_mem_allocate_zeroed(inboxes->allocator, (size_t)1 << bits, sizeof *many);
         if (!many) return;
     }
     dw_inbox **old = inboxes->many ? inboxes->many : inboxes->few, *all = NULL;
@@ -89,7 +89,7 @@ dw_inbox *dw_inbox_get(dw_inboxes *inboxes, uint32_t tag)
         inboxes->unused = inbox->next;
         inboxes->n_unused--;
     } else {
-        inbox = dw_memory_take(inboxes->allocator, sizeof *inbox);
+        inbox = dw_mem_allocate(inboxes->allocator, sizeof *inbox);
         if (!inbox) return NULL;
     }
     if (++inboxes->n >> inboxes->bits != 0 && inboxes->bits < 31)
@@ -114,7 +114,7 @@ void dw_inbox_tidy(dw_inboxes *inboxes, dw_inbox *inbox)
         inboxes->unused = inbox;
         inboxes->n_unused++;
     } else {
-        dw_memory_give(inboxes->allocator, inbox, sizeof *inbox);
+        dw_mem_release(inboxes->allocator, inbox, sizeof *inbox);
     }
     if (inboxes->many && inboxes->n >> (inboxes->bits - 3) == 0) resize(inboxes, inboxes->bits - 1);
 }
@@ -123,7 +123,7 @@ static void empty_list(const dw_inboxes *inboxes, dw_inbox *inbox)
 {
     while (inbox) {
         dw_inbox *next = inbox->next;
-        dw_memory_give(inboxes->allocator, inbox, sizeof *inbox);
+        dw_mem_release(inboxes->allocator, inbox, sizeof *inbox);
         inbox = next;
     }
 }

@@ -22,14 +22,14 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "base/bytes.h"
+#include "base/mem.h"
+#include "base/uncancelled.h"
 #include "common/buffer.h"
-#include "common/fields.h"
-#include "common/memory.h"
 #include "common/message.h"
+#include "common/opening.h"
 #include "common/owner.h"
 #include "common/report.h"
-#include "common/sized.h"
-#include "common/uncancelled.h"
 #include "deltawire/transport.h"
 
 /* Version of the link protocol: every message that a backend carries is a header (common/message.h)

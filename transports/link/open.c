@@ -69,17 +69,17 @@ static dw_status check_contexts(const dw_link_options *options, dw_why *why)
 {
     for (const dw_transport_context *at = options->contexts; at && at->scheme; at++) {
         if (!find_scheme(options, at->scheme, strlen(at->scheme))) {
-            return dw_link_report(why, DW_ERR_ARGUMENT,
-                                  "dw_link_options.contexts names the transport '%.40s', which is "
-                                  "neither built in nor in dw_link_options.transports",
-                                  at->scheme);
+            return dw_say(why, DW_ERR_ARGUMENT,
+                          "dw_link_options.contexts names the transport '%.40s', which is "
+                          "neither built in nor in dw_link_options.transports",
+                          at->scheme);
         }
         for (const dw_transport_context *other = options->contexts; other != at; other++) {
             if (strcmp(other->scheme, at->scheme) == 0)
-                return dw_link_report(why, DW_ERR_ARGUMENT,
-                                      "dw_link_options.contexts has two entries for '%.40s'; leave "
-                                      "one out",
-                                      at->scheme);
+                return dw_say(why, DW_ERR_ARGUMENT,
+                              "dw_link_options.contexts has two entries for '%.40s'; leave "
+                              "one out",
+                              at->scheme);
         }
     }
     return DW_OK;
@@ -99,14 +99,14 @@ static dw_status explain_unknown(const dw_transport *const *transports, const ch
     }
     size_t len = strcspn(uri, ":/");
     if (uri[len] != ':' || len == 0) {
-        return dw_link_report_at(
-            why, DW_ERR_CONFIG, 0,
-            "'%.80s' does not start with a scheme; write tcp://host:port (known: %s)", uri, known);
+        return dw_say_at(why, DW_ERR_CONFIG, 0,
+                         "'%.80s' does not start with a scheme; write tcp://host:port (known: %s)",
+                         uri, known);
     }
-    return dw_link_report_at(why, DW_ERR_UNSUPPORTED, 0,
-                             "no transport is called '%.*s'; write one of %s in "
-                             "front, as in tcp://host:port",
-                             len > 40 ? 40 : (int)len, uri, known);
+    return dw_say_at(why, DW_ERR_UNSUPPORTED, 0,
+                     "no transport is called '%.*s'; write one of %s in "
+                     "front, as in tcp://host:port",
+                     len > 40 ? 40 : (int)len, uri, known);
 }
 
 /* ---- Greeting -------------------------------------------------------------------------------- */
@@ -136,11 +136,10 @@ static dw_status read_hello(dw_link *link, size_t len, dw_why *why)
     const unsigned char *hello = wire + DW_LINK_HEADER_BYTES;
     if (len < DW_LINK_HEADER_BYTES + HELLO_BYTES || dw_get32(wire + 4) != DW_KIND_HELLO ||
         memcmp(hello, hello_magic, sizeof hello_magic) != 0) {
-        return dw_link_report(
-            why, DW_ERR_PROTOCOL,
-            "%s does not speak the deltawire link protocol; is another program behind "
-            "this address?",
-            link->peer);
+        return dw_say(why, DW_ERR_PROTOCOL,
+                      "%s does not speak the deltawire link protocol; is another program behind "
+                      "this address?",
+                      link->peer);
     }
     uint32_t version = dw_get32(hello + 4) & 0xffff;
     if (version != DW_LINK_VERSION) {
@@ -148,7 +147,7 @@ static dw_status read_hello(dw_link *link, size_t len, dw_why *why)
         for (int i = 0; i < 16 && hello[16 + i] > ' ' && hello[16 + i] < 127; i++) {
             release[i] = (char)hello[16 + i];
         }
-        return dw_link_report(
+        return dw_say(
             why, DW_ERR_VERSION,
             "%s speaks link version %u (deltawire %s), this end %d (deltawire %s); run the "
             "same release at both ends",
@@ -187,7 +186,7 @@ static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t dead
         for (int looks = has_failed ? 2 : 1; looks > 0 && got == DW_PENDING; looks--)
             got = transport->test(link->endpoint, link->recv_request, &len, how->why);
         if (got == DW_ERR_NO_ROOM) {
-            return dw_link_report(
+            return dw_say(
                 how->why, DW_ERR_PROTOCOL,
                 "%s began with a message of %zu bytes, not with the greeting of deltawire",
                 link->peer, len);
@@ -195,15 +194,15 @@ static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t dead
         if (got != DW_OK && got != DW_PENDING) return got;
         if (sent != DW_PENDING && got == DW_OK) break;
         if (dw_link_is_set(how->cancelled)) {
-            return dw_link_report(how->why, DW_ERR_CANCELLED,
-                                  "opening the link to %s was cancelled", link->peer);
+            return dw_say(how->why, DW_ERR_CANCELLED, "opening the link to %s was cancelled",
+                          link->peer);
         }
-        int64_t now_ns = dw_link_now_ns();
+        int64_t now_ns = dw_now_ns();
         if (now_ns >= deadline_ns || has_failed) {
             if (now_ns < deadline_ns) return sent;
-            return dw_link_report(how->why, DW_ERR_TIMEOUT,
-                                  "%s accepted the connection but did not greet within %u ms",
-                                  link->peer, how->timeout_ms);
+            return dw_say(how->why, DW_ERR_TIMEOUT,
+                          "%s accepted the connection but did not greet within %u ms", link->peer,
+                          how->timeout_ms);
         }
         dw_link_ask(link, false, now_ns);
         dw_link_sleep(link, deadline_ns - now_ns < look_ns ? deadline_ns : now_ns + look_ns);
@@ -247,20 +246,20 @@ static dw_status make_link(dw_link **made, const dw_transport *transport,
                            const dw_link_options *options, dw_why *why)
 {
     const dw_allocator *allocator = &options->allocator;
-    dw_link *link = dw_memory_take_zeroed(allocator, 1, sizeof *link);
-    if (!link) return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a link");
+    dw_link *link = dw_mem_allocate_zeroed(allocator, 1, sizeof *link);
+    if (!link) return dw_say(why, DW_ERR_NO_MEMORY, "no memory for a link");
     if (!make_bell(&link->thread_bell) || !make_bell(&link->caller_bell)) {
         int error = errno;
         dw_link_close_bell(&link->thread_bell);
-        dw_memory_give(allocator, link, sizeof *link);
-        return dw_link_report(why, DW_ERR_IO, "cannot make a pipe for a link: %s",
-                              dw_link_system_says(error));
+        dw_mem_release(allocator, link, sizeof *link);
+        return dw_say(why, DW_ERR_IO, "cannot make a pipe for a link: %s",
+                      dw_link_system_says(error));
     }
     if (pthread_mutex_init(&link->lock, NULL) != 0 || !start_conditions(link)) {
         dw_link_close_bell(&link->thread_bell);
         dw_link_close_bell(&link->caller_bell);
-        dw_memory_give(allocator, link, sizeof *link);
-        return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for the locks of a link");
+        dw_mem_release(allocator, link, sizeof *link);
+        return dw_say(why, DW_ERR_NO_MEMORY, "no memory for the locks of a link");
     }
     dw_owner_become(&link->owner);
     link->allocator = *allocator;
@@ -277,12 +276,12 @@ static dw_status make_link(dw_link **made, const dw_transport *transport,
     /* Free buffers for both directions, and for messages longer than a short queue, are kept: to
      * get memory from the system costs more time than to send a message. */
     link->pool.keep_bytes = options->max_queued_bytes + ((uint64_t)64 << 20);
-    link->endpoint = dw_memory_take_zeroed(allocator, 1, transport->endpoint_bytes);
-    link->send_request = dw_memory_take_zeroed(allocator, 1, transport->request_bytes);
-    link->recv_request = dw_memory_take_zeroed(allocator, 1, transport->request_bytes);
+    link->endpoint = dw_mem_allocate_zeroed(allocator, 1, transport->endpoint_bytes);
+    link->send_request = dw_mem_allocate_zeroed(allocator, 1, transport->request_bytes);
+    link->recv_request = dw_mem_allocate_zeroed(allocator, 1, transport->request_bytes);
     if (!link->endpoint || !link->send_request || !link->recv_request) {
         dw_link_free(link);
-        return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a link");
+        return dw_say(why, DW_ERR_NO_MEMORY, "no memory for a link");
     }
     *made = link;
     return DW_OK;
@@ -290,7 +289,7 @@ static dw_status make_link(dw_link **made, const dw_transport *transport,
 
 static dw_status start_thread(dw_link *link, dw_why *why)
 {
-    dw_link_ask(link, false, dw_link_now_ns());
+    dw_link_ask(link, false, dw_now_ns());
     link->recv_whole_bytes = link->recv_moved_bytes = link->state.wire_received;
     link->counters.bytes_sent = link->send_moved_bytes = link->state.wire_sent;
     link->counters.bytes_received = link->state.wire_received;
@@ -302,7 +301,7 @@ static dw_status start_thread(dw_link *link, dw_why *why)
     int error = pthread_create(&link->thread, NULL, dw_link_run, link);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0) {
-        return dw_link_report(
+        return dw_say(
             why, DW_ERR_NO_MEMORY,
             "cannot start the thread of a link: %s; raise `ulimit -u`, or open fewer links",
             strerror(error));
@@ -332,8 +331,8 @@ static dw_status complete_options(dw_link_options *full, dw_tls_options *tls,
     }
     if (full->role == 0) full->role = DW_LINK_CONNECT;
     if (full->role != DW_LINK_CONNECT && full->role != DW_LINK_LISTEN) {
-        return dw_link_report(why, DW_ERR_ARGUMENT, "role %d is neither listen nor connect",
-                              (int)full->role);
+        return dw_say(why, DW_ERR_ARGUMENT, "role %d is neither listen nor connect",
+                      (int)full->role);
     }
     if (full->open_timeout_ms == 0) full->open_timeout_ms = 60000;
     if (full->peer_timeout_ms == 0) full->peer_timeout_ms = 60000;
@@ -345,11 +344,11 @@ static dw_status complete_options(dw_link_options *full, dw_tls_options *tls,
     if (full->max_queued_bytes == 0) full->max_queued_bytes = gibibyte;
     if (!full->on_listening) full->on_listening = ignore_listening;
     if (!full->allocator.allocate != !full->allocator.release) {
-        return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "dw_link_options.allocator needs both allocate and release, or "
-                              "neither");
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "dw_link_options.allocator needs both allocate and release, or "
+                      "neither");
     }
-    full->allocator = dw_memory_allocator(&full->allocator);
+    full->allocator = dw_mem_allocator(&full->allocator);
     return DW_OK;
 }
 
@@ -362,27 +361,27 @@ static dw_status take_traits(dw_link *link, const dw_transport_open *how, const 
     link->peer[sizeof link->peer - 1] = '\0';
     if (link->peer[0] == '\0') memcpy(link->peer, "the peer", sizeof "the peer");
     if (how->tls && !traits.is_secure) {
-        return dw_link_report(how->why, DW_ERR_UNSUPPORTED,
-                              "%.60s: %s does not support TLS; use tcp, or leave "
-                              "dw_link_options.tls out if nobody else can listen",
-                              uri, link->transport.scheme);
+        return dw_say(how->why, DW_ERR_UNSUPPORTED,
+                      "%.60s: %s does not support TLS; use tcp, or leave "
+                      "dw_link_options.tls out if nobody else can listen",
+                      uri, link->transport.scheme);
     }
     bool has_faults = traits.loses || traits.doubles || traits.reorders || traits.damages;
     if (has_faults != (traits.retry_ms > 0)) {
-        return dw_link_report(how->why, DW_ERR_ARGUMENT,
-                              "the transport '%.40s' %s; it must set both or neither",
-                              link->transport.scheme,
-                              has_faults ? "may lose or change messages, but does not say after "
-                                           "what time to request them again (retry_ms)"
-                                         : "sets retry_ms, but does not say what may happen to "
-                                           "messages");
+        return dw_say(how->why, DW_ERR_ARGUMENT,
+                      "the transport '%.40s' %s; it must set both or neither",
+                      link->transport.scheme,
+                      has_faults ? "may lose or change messages, but does not say after "
+                                   "what time to request them again (retry_ms)"
+                                 : "sets retry_ms, but does not say what may happen to "
+                                   "messages");
     }
     link->retry_ms = traits.retry_ms;
     if (traits.longest_message > 0 && traits.longest_message < DW_LINK_HEADER_BYTES + 1) {
-        return dw_link_report(how->why, DW_ERR_ARGUMENT,
-                              "the transport '%.40s' carries messages of up to %llu bytes, too few "
-                              "for a link's own header and one byte",
-                              link->transport.scheme, (unsigned long long)traits.longest_message);
+        return dw_say(how->why, DW_ERR_ARGUMENT,
+                      "the transport '%.40s' carries messages of up to %llu bytes, too few "
+                      "for a link's own header and one byte",
+                      link->transport.scheme, (unsigned long long)traits.longest_message);
     }
     /* No limit (0) becomes a huge number: unsigned arithmetic wraps. */
     uint64_t most = traits.longest_message - DW_LINK_HEADER_BYTES;
@@ -397,7 +396,7 @@ static dw_status take_traits(dw_link *link, const dw_transport_open *how, const 
 
 static dw_status meet(dw_link *link, const dw_transport_open *how, const char *uri)
 {
-    int64_t deadline = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
+    int64_t deadline = dw_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
     dw_status status = link->transport.open(link->endpoint, how);
     if (status != DW_OK) {
         if (how->why->offset >= 0) how->why->offset += (int)(how->address - uri);
@@ -417,8 +416,7 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
     dw_why own_why;
     if (!why) why = &own_why;
     *why = (dw_why){.text = "", .offset = -1};
-    if (!link || !uri)
-        return dw_link_report(why, DW_ERR_ARGUMENT, "dw_link_open needs a link and a URI");
+    if (!link || !uri) return dw_say(why, DW_ERR_ARGUMENT, "dw_link_open needs a link and a URI");
     *link = NULL;
     dw_link_options full;
     dw_tls_options tls;
@@ -452,7 +450,7 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
     status = meet(made, &how, uri);
     if (status != DW_OK) {
         dw_link_free(made);
-        if (!why->text[0]) dw_link_report(why, status, "%s", dw_status_string(status));
+        if (!why->text[0]) dw_say(why, status, "%s", dw_status_string(status));
         return status;
     }
     *link = made;
@@ -468,7 +466,7 @@ void dw_link_close(dw_link *link)
     pthread_mutex_lock(&link->lock);
     link->closing = true;
     link->is_abandoned = by_handler;
-    link->bye_deadline_ns = dw_link_now_ns() + (int64_t)link->close_timeout_ms * DW_NS_PER_MS;
+    link->bye_deadline_ns = dw_now_ns() + (int64_t)link->close_timeout_ms * DW_NS_PER_MS;
     dw_link_wake(link);
     pthread_mutex_unlock(&link->lock);
     if (by_handler) {

@@ -30,7 +30,7 @@ dw_status dw_link_start_send(dw_link *link, dw_buffer *buffer)
     dw_put32(wire, buffer->tag);
     dw_put32(wire + 4, buffer->kind);
     link->sending = buffer;
-    link->send_moved_ns = link->kept_moved_ns = dw_link_now_ns();
+    link->send_moved_ns = link->kept_moved_ns = dw_now_ns();
     memset(link->send_request, 0, link->transport.request_bytes);
     return link->transport.send(link->endpoint, link->send_request, wire,
                                 DW_LINK_HEADER_BYTES + buffer->len);
@@ -152,7 +152,7 @@ static void count_waiting(dw_link *link, bool is_full)
     if (!is_full || link->full_taken != link->inboxes.taken)
         link->full_ns = link->full_looked_ns = 0;
     if (!is_full) return;
-    int64_t now = dw_link_now_ns();
+    int64_t now = dw_now_ns();
     if (link->full_looked_ns != 0) link->full_ns += now - link->full_looked_ns;
     link->full_looked_ns = link->waiters > 0 ? now : 0;
     link->full_taken = link->inboxes.taken;
@@ -193,7 +193,7 @@ static void take_farewell(dw_link *link, dw_buffer *buffer)
     settle(link, state.kept_sends); /* what came before the goodbye was received */
     link->bye_received = true;
     if (!link->closing) {
-        link->bye_deadline_ns = dw_link_now_ns() + (int64_t)link->close_timeout_ms * DW_NS_PER_MS;
+        link->bye_deadline_ns = dw_now_ns() + (int64_t)link->close_timeout_ms * DW_NS_PER_MS;
         dw_link_fail(link, DW_ERR_PEER, sentence);
     }
     pthread_mutex_unlock(&link->lock);
@@ -223,10 +223,9 @@ static dw_status sort_in(dw_link *link, size_t len, dw_why *why)
     const unsigned char *wire = dw_buffer_wire(buffer);
     uint32_t kind = len < DW_LINK_HEADER_BYTES ? 0 : dw_get32(wire + 4);
     if (kind != DW_KIND_DATA && kind != DW_KIND_BYE) {
-        return dw_link_report(
-            why, DW_ERR_PROTOCOL,
-            "%s sent a message of %zu bytes that does not follow the link protocol", link->peer,
-            len);
+        return dw_say(why, DW_ERR_PROTOCOL,
+                      "%s sent a message of %zu bytes that does not follow the link protocol",
+                      link->peer, len);
     }
     if (kind == DW_KIND_BYE) {
         dw_status sent = link->sending
@@ -282,10 +281,9 @@ static int pull(dw_link *link, dw_why *why, dw_status *status)
         bool has_come = *status == DW_OK || *status == DW_ERR_NO_ROOM;
         if (has_come && len > link->own_max_message_bytes + DW_LINK_HEADER_BYTES) {
             /* Checked even if the message fits into the buffer. */
-            *status =
-                dw_link_report(why, DW_ERR_PROTOCOL,
-                               "%s announced a message of %zu bytes; at most %llu are allowed",
-                               link->peer, len, (unsigned long long)link->own_max_message_bytes);
+            *status = dw_say(why, DW_ERR_PROTOCOL,
+                             "%s announced a message of %zu bytes; at most %llu are allowed",
+                             link->peer, len, (unsigned long long)link->own_max_message_bytes);
         } else if (*status == DW_ERR_NO_ROOM) {
             *status = dw_link_start_recv(link, len - DW_LINK_HEADER_BYTES);
         } else if (*status == DW_OK) {
@@ -496,7 +494,7 @@ bool dw_link_part(dw_link *link, int64_t *until_ns)
             }
             link->bye_queued = true;
         }
-        bool is_late = dw_link_now_ns() >= link->bye_deadline_ns;
+        bool is_late = dw_now_ns() >= link->bye_deadline_ns;
         /* While the backend keeps the goodbye, it may have to send it again. */
         if (is_late || (link->bye_sent && link->bye_received && link->kept == 0)) go_on = false;
         *until_ns = least(*until_ns, link->bye_deadline_ns);

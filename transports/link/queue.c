@@ -6,7 +6,7 @@
  * the sum of the waiting times of all messages. */
 static void pass_time(dw_link *link)
 {
-    int64_t now = dw_link_now_ns();
+    int64_t now = dw_now_ns();
     link->counters.queue_ns += link->unsent * (uint64_t)(now - link->unsent_ns);
     link->unsent_ns = now;
 }

@@ -48,7 +48,7 @@ static answer ask(struct pollfd *waits, size_t n, int64_t end_ns)
     do {
         sched_yield();
         if (poll(waits, n, 0) > 0) return READY;
-    } while (dw_link_now_ns() < end_ns);
+    } while (dw_now_ns() < end_ns);
     return NOT_READY;
 }
 
@@ -56,12 +56,12 @@ void dw_link_poll(dw_spinner *spinner, struct pollfd *waits, size_t n, int64_t a
 {
     /* Shorter waits are for a timer, which a caller that spins would not see any earlier. */
     if (spinner && at_most_ns >= spin_ns && dw_spinner_asks(spinner)) {
-        int64_t begun_ns = dw_link_now_ns();
+        int64_t begun_ns = dw_now_ns();
         answer found = ask(waits, n, begun_ns + spin_ns);
         if (found != AT_ONCE) dw_spinner_learn(spinner, found == READY);
         if (found != NOT_READY) return;
         /* A yield may have taken much longer than that. */
-        if (at_most_ns != INT64_MAX) at_most_ns -= dw_link_now_ns() - begun_ns;
+        if (at_most_ns != INT64_MAX) at_most_ns -= dw_now_ns() - begun_ns;
         if (at_most_ns < 0) at_most_ns = 0;
     }
     struct timespec time = {.tv_sec = (time_t)(at_most_ns / 1000000000),

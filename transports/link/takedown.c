@@ -30,9 +30,9 @@ void dw_link_free(dw_link *link)
     dw_inbox_empty(&link->inboxes);
     dw_buffer_pool_empty(&link->pool);
     const dw_allocator allocator = link->allocator;
-    dw_memory_give(&allocator, link->endpoint, link->transport.endpoint_bytes);
-    dw_memory_give(&allocator, link->send_request, link->transport.request_bytes);
-    dw_memory_give(&allocator, link->recv_request, link->transport.request_bytes);
+    dw_mem_release(&allocator, link->endpoint, link->transport.endpoint_bytes);
+    dw_mem_release(&allocator, link->send_request, link->transport.request_bytes);
+    dw_mem_release(&allocator, link->recv_request, link->transport.request_bytes);
     dw_link_close_bell(&link->thread_bell);
     dw_link_close_bell(&link->caller_bell);
     pthread_cond_destroy(&link->arrived);
@@ -41,7 +41,7 @@ void dw_link_free(dw_link *link)
     pthread_cond_destroy(&link->standby);
     pthread_mutex_destroy(&link->lock);
     dw_owner_end(&link->owner);
-    dw_memory_give(&allocator, link, sizeof *link);
+    dw_mem_release(&allocator, link, sizeof *link);
 }
 
 /* Calls of other threads may still be running. They have been woken and return soon, since the link

@@ -48,7 +48,7 @@ bool dw_link_sleep(dw_link *link, int64_t until_ns)
 
     const struct dw_bell *bell = by_thread ? &link->thread_bell : &link->caller_bell;
     wait[0].fd = bell->read;
-    int64_t left_ns = until_ns == INT64_MAX ? INT64_MAX : until_ns - dw_link_now_ns();
+    int64_t left_ns = until_ns == INT64_MAX ? INT64_MAX : until_ns - dw_now_ns();
     dw_link_poll(asks ? &link->spinner : NULL, wait, wait[1].fd >= 0 ? 2 : 1,
                  left_ns > 0 ? left_ns : 0);
 
@@ -102,7 +102,7 @@ void dw_link_push_now(dw_link *link)
     dw_link_take_wheel(link);
     pthread_mutex_unlock(&link->lock);
     dw_link_push(link);
-    dw_link_watch(link, dw_link_now_ns());
+    dw_link_watch(link, dw_now_ns());
     pthread_mutex_lock(&link->lock);
     dw_link_leave_wheel(link);
 }
@@ -118,7 +118,7 @@ void dw_link_drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_
         pthread_mutex_unlock(&link->lock);
         int moved = is_idle ? 0 : dw_link_pass(link);
         link->has_settled = false;
-        int64_t now_ns = dw_link_now_ns();
+        int64_t now_ns = dw_now_ns();
         bool is_late = now_ns >= deadline_ns;
         dw_link_watch(link, now_ns);
         if (moved == 0 && !link->has_settled && !link->broken && !is_late) {
@@ -129,7 +129,7 @@ void dw_link_drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_
         if (is_late) break;
     }
     /* Calls that only send do not set this: they must not keep the thread from receiving. */
-    link->left_ns = dw_link_now_ns();
+    link->left_ns = dw_now_ns();
     dw_link_leave_wheel(link);
 }
 
@@ -148,7 +148,7 @@ static void stand_by(dw_link *link)
             continue;
         }
         int64_t free_ns = link->left_ns + patience_ns;
-        bool is_over = dw_link_now_ns() >= free_ns;
+        bool is_over = dw_now_ns() >= free_ns;
         if (link->wheel == DW_WHEEL_FREE && (link->thread_needed || is_over)) break;
         if (is_over) {
             /* A caller has had the wheel for long. It signals `standby` when it gives the wheel
@@ -179,7 +179,7 @@ static bool turn(dw_link *link, bool *ours)
     int moved = link->broken ? 0 : dw_link_pass(link);
     dw_link_run_handlers(link);
     if (link->broken) return false;
-    dw_link_watch(link, dw_link_now_ns());
+    dw_link_watch(link, dw_now_ns());
     int64_t until_ns = INT64_MAX;
     if (!dw_link_part(link, &until_ns)) return false;
     if (moved == 0) *ours = dw_link_sleep(link, until_ns);

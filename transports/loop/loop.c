@@ -10,10 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/mem.h"
 #include "common/backends.h"
-#include "common/memory.h"
+#include "common/opening.h"
 #include "common/report.h"
-#include "common/sized.h"
 
 /* What the two ends share; side 0 listens, side 1 connects. */
 typedef struct loop_hub {
@@ -69,15 +69,15 @@ static void destroy_hub(loop_hub *hub)
     }
     pthread_mutex_destroy(&hub->lock);
     const dw_allocator allocator = hub->allocator;
-    dw_memory_give(&allocator, hub, sizeof *hub);
+    dw_mem_release(&allocator, hub, sizeof *hub);
 }
 
 static loop_hub *create_hub(const dw_allocator *allocator, dw_why *why)
 {
-    loop_hub *hub = dw_memory_take_zeroed(allocator, 1, sizeof *hub);
+    loop_hub *hub = dw_mem_allocate_zeroed(allocator, 1, sizeof *hub);
     if (!hub || pthread_mutex_init(&hub->lock, NULL) != 0) {
-        dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a loop");
-        dw_memory_give(allocator, hub, sizeof *hub);
+        dw_say(why, DW_ERR_NO_MEMORY, "no memory for a loop");
+        dw_mem_release(allocator, hub, sizeof *hub);
         return NULL;
     }
     hub->allocator = *allocator;
@@ -85,8 +85,8 @@ static loop_hub *create_hub(const dw_allocator *allocator, dw_why *why)
     for (int i = 0; i < 2; i++) {
         int ends[2];
         if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
-            dw_link_report(why, DW_ERR_NO_MEMORY, "cannot make a pipe for a loop: %s",
-                           dw_link_system_says(errno));
+            dw_say(why, DW_ERR_NO_MEMORY, "cannot make a pipe for a loop: %s",
+                   dw_link_system_says(errno));
             destroy_hub(hub);
             return NULL;
         }
@@ -111,8 +111,7 @@ static dw_status enter(meeting *own, const dw_allocator *allocator, dw_why *why)
             other->met = true;
             status = DW_OK;
         } else if (own->side == 0) {
-            status = dw_link_report(why, DW_ERR_ADDRESS, "loop://%.60s has a listener already",
-                                    own->name);
+            status = dw_say(why, DW_ERR_ADDRESS, "loop://%.60s has a listener already", own->name);
         }
     }
     if (status == DW_PENDING) {
@@ -156,10 +155,10 @@ static dw_status loop_open(void *context, const dw_transport_open *given)
     dw_status status = dw_take_opening(&opening, given);
     if (status != DW_OK) return status;
     if (how->address[0] == '\0' || strlen(how->address) >= sizeof end->name) {
-        return dw_link_report_at(how->why, DW_ERR_ADDRESS, 0,
-                                 "a loop needs a name of 1 to %zu characters, as in "
-                                 "loop://name",
-                                 sizeof end->name - 1);
+        return dw_say_at(how->why, DW_ERR_ADDRESS, 0,
+                         "a loop needs a name of 1 to %zu characters, as in "
+                         "loop://name",
+                         sizeof end->name - 1);
     }
     snprintf(end->name, sizeof end->name, "%s", how->address);
     end->me = how->role == DW_LINK_LISTEN ? 0 : 1;
@@ -170,18 +169,17 @@ static dw_status loop_open(void *context, const dw_transport_open *given)
     meeting own = {.name = end->name, .side = end->me};
     status = enter(&own, &how->allocator, how->why);
     if (status == DW_PENDING) {
-        int64_t deadline = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
-        while (!has_met(&own) && !dw_link_is_set(how->cancelled) && dw_link_now_ns() < deadline)
+        int64_t deadline = dw_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
+        while (!has_met(&own) && !dw_link_is_set(how->cancelled) && dw_now_ns() < deadline)
             poll(NULL, 0, 1);
         status = leave(&own) ? DW_OK : DW_PENDING;
     }
     if (status == DW_PENDING) {
         destroy_hub(own.hub);
         if (dw_link_is_set(how->cancelled))
-            return dw_link_report(how->why, DW_ERR_CANCELLED, "opening %s was cancelled", uri);
-        return dw_link_report(how->why, DW_ERR_TIMEOUT,
-                              "nobody opened the other end of %s within %u ms", uri,
-                              how->timeout_ms);
+            return dw_say(how->why, DW_ERR_CANCELLED, "opening %s was cancelled", uri);
+        return dw_say(how->why, DW_ERR_TIMEOUT, "nobody opened the other end of %s within %u ms",
+                      uri, how->timeout_ms);
     }
     if (status == DW_OK) end->hub = own.hub;
     return status;
@@ -286,8 +284,8 @@ static dw_status loop_test(void *context, void *request_room, size_t *len, dw_wh
     bool alone = !hub->side[1 - end->me].here;
     pthread_mutex_unlock(&hub->lock);
     if (status == DW_PENDING && alone) {
-        return dw_link_report(why, DW_ERR_PEER,
-                              "the other end of loop://%s closed without a goodbye", end->name);
+        return dw_say(why, DW_ERR_PEER, "the other end of loop://%s closed without a goodbye",
+                      end->name);
     }
     return status;
 }

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/memory.h"
+#include "base/mem.h"
+#include "common/opening.h"
 #include "common/report.h"
-#include "common/sized.h"
 #include "mpi/mpi_end.h"
 
 /* MPI has no descriptor to wait on, and makes progress only inside its calls, so it must be polled.
@@ -39,7 +39,7 @@ typedef struct mpi_request {
  * it still does. */
 static dw_status part(mpi_end *end)
 {
-    int64_t begun = dw_link_now_ns(), deadline = end->status == DW_OK ? begun + farewell_ns : begun;
+    int64_t begun = dw_now_ns(), deadline = end->status == DW_OK ? begun + farewell_ns : begun;
     bool quiet;
     end->receiving = false;
     for (;;) {
@@ -50,8 +50,8 @@ static dw_status part(mpi_end *end)
          * FIN. */
         quiet = dw_mpi_is_quiet(end);
         pthread_mutex_unlock(&end->node->lock);
-        if (quiet || end->status != DW_OK || dw_link_now_ns() >= deadline) break;
-        if (!moved) poll(NULL, 0, dw_link_now_ns() - begun < busy_ns ? 0 : 1);
+        if (quiet || end->status != DW_OK || dw_now_ns() >= deadline) break;
+        if (!moved) poll(NULL, 0, dw_now_ns() - begun < busy_ns ? 0 : 1);
     }
     pthread_mutex_lock(&end->node->lock);
     if (quiet)
@@ -68,7 +68,7 @@ static dw_status mpi_close(void *context)
     mpi_end *end = context;
     dw_status status = part(end);
     if (status == DW_OK) /* otherwise MPI may still use it, and it is never freed */
-        dw_memory_give(&end->allocator, end->room, sizeof *end->room);
+        dw_mem_release(&end->allocator, end->room, sizeof *end->room);
     return status;
 }
 
@@ -101,9 +101,9 @@ static dw_status mpi_open(void *context, const dw_transport_open *given)
         dw_mpi_withdraw(end);
     pthread_mutex_unlock(&end->node->lock);
     if (status == DW_OK)
-        end->heard_ns = end->pumped_ns = end->moved_ns = dw_link_now_ns();
+        end->heard_ns = end->pumped_ns = end->moved_ns = dw_now_ns();
     else
-        dw_memory_give(&end->allocator, end->room, sizeof *end->room);
+        dw_mem_release(&end->allocator, end->room, sizeof *end->room);
     return status;
 }
 
@@ -162,8 +162,8 @@ static dw_status test_send(mpi_end *end, mpi_request *request, size_t *len, dw_w
         *why = end->why;
         status = end->status;
     } else if (end->fin_heard) {
-        status = dw_link_report(why, DW_ERR_PEER,
-                                "rank %d closed its end of the link without a goodbye", end->peer);
+        status = dw_say(why, DW_ERR_PEER, "rank %d closed its end of the link without a goodbye",
+                        end->peer);
     }
     return status;
 }
@@ -214,14 +214,13 @@ static dw_status test_recv(mpi_end *end, mpi_request *request, size_t *len, dw_w
         *why = end->why;
         status = end->status;
     } else if (end->long_active && was_cut_off(end)) {
-        status = dw_link_report(
-            why, DW_ERR_PEER,
-            "rank %d closed its end of the link in the middle of a message (after %zu "
-            "bytes of it)",
-            end->peer, end->long_done);
+        status = dw_say(why, DW_ERR_PEER,
+                        "rank %d closed its end of the link in the middle of a message (after %zu "
+                        "bytes of it)",
+                        end->peer, end->long_done);
     } else if (!end->long_active && end->fin_heard) {
-        status = dw_link_report(why, DW_ERR_PEER,
-                                "rank %d closed its end of the link without a goodbye", end->peer);
+        status = dw_say(why, DW_ERR_PEER, "rank %d closed its end of the link without a goodbye",
+                        end->peer);
     }
     return status;
 }
@@ -243,7 +242,7 @@ static dw_status mpi_test(void *context, void *request_room, size_t *len, dw_why
 /* For how many ns MPI need not be called. */
 static int64_t nap(const mpi_end *end)
 {
-    int64_t quiet = dw_link_now_ns() - end->moved_ns;
+    int64_t quiet = dw_now_ns() - end->moved_ns;
     bool under_way = end->long_active || end->chunks_out.n > 0;
     if (quiet < (under_way ? busy_ns : alert_ns)) return 0;
     return quiet / 16 < most_nap_ns ? quiet / 16 : most_nap_ns;

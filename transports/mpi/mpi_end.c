@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/fields.h"
-#include "common/memory.h"
+#include "base/bytes.h"
+#include "base/mem.h"
 #include "common/report.h"
 
 /* The interval of BEAT notes. Three of them fit into the shortest silence after which a peer counts
@@ -73,8 +73,8 @@ static void post_note(mpi_end *end, unsigned char note)
 
 dw_status dw_mpi_end_make(mpi_end *end, dw_why *why)
 {
-    end->room = dw_memory_take(&end->allocator, sizeof *end->room);
-    if (!end->room) return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a link over MPI");
+    end->room = dw_mem_allocate(&end->allocator, sizeof *end->room);
+    if (!end->room) return dw_say(why, DW_ERR_NO_MEMORY, "no memory for a link over MPI");
     end->credit = DW_MPI_CREDITS;
     end->out.cap = DW_MPI_NOTES;
     end->chunks_out.cap = end->chunks_in.cap = DW_MPI_WINDOW;
@@ -82,7 +82,7 @@ dw_status dw_mpi_end_make(mpi_end *end, dw_why *why)
     end->own_tag = dw_mpi_take_tags(end->node);
     for (int note = 0; note < DW_MPI_NOTES; note++) post_note(end, (unsigned char)note);
     pthread_mutex_unlock(&end->node->lock);
-    end->said_ns = end->heard_ns = end->pumped_ns = end->moved_ns = dw_link_now_ns();
+    end->said_ns = end->heard_ns = end->pumped_ns = end->moved_ns = dw_now_ns();
     if (end->status != DW_OK) *why = end->why;
     return end->status;
 }
@@ -104,7 +104,7 @@ bool dw_mpi_say(mpi_end *end, int kind, uint64_t value, const void *data, size_t
     end->out.n++;
     end->owed = 0;
     if (costs) end->credit--;
-    end->said_ns = dw_link_now_ns();
+    end->said_ns = dw_now_ns();
     if (kind != DW_MPI_BEAT) end->moved_ns = end->said_ns;
     return true;
 }
@@ -192,7 +192,7 @@ void dw_mpi_out_chunks(mpi_end *end, const unsigned char *data, size_t len, size
         ring->n++;
         end->out_posted++;
         *posted += bytes;
-        end->moved_ns = dw_link_now_ns();
+        end->moved_ns = dw_now_ns();
     }
 }
 
@@ -281,7 +281,7 @@ static void listen_for_life(mpi_end *end, int64_t now)
 
 bool dw_mpi_pump(mpi_end *end)
 {
-    int64_t now = dw_link_now_ns();
+    int64_t now = dw_now_ns();
     /* If this process itself was stopped, it cannot know whether the peer was silent. */
     if (now - end->pumped_ns > beat_ns) end->heard_ns = now;
     end->pumped_ns = now;

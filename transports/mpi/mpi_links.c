@@ -4,9 +4,9 @@
 
 #include <stdio.h>
 
+#include "base/uncancelled.h"
+#include "common/opening.h"
 #include "common/report.h"
-#include "common/sized.h"
-#include "common/uncancelled.h"
 
 static dw_status open_one(dw_mpi *mpi, uint32_t number, const dw_link_options *given, int r,
                           dw_link **link, dw_why *why)
@@ -22,8 +22,8 @@ static dw_status open_one(dw_mpi *mpi, uint32_t number, const dw_link_options *g
     dw_why cause;
     dw_status status = dw_link_open(link, uri, &options, &cause);
     if (status == DW_OK) return DW_OK;
-    return dw_link_report(why, status, "link number %u to rank %d: %.180s", (unsigned)number, r,
-                          cause.text);
+    return dw_say(why, status, "link number %u to rank %d: %.180s", (unsigned)number, r,
+                  cause.text);
 }
 
 dw_status dw_mpi_open_links(dw_mpi *mpi, uint32_t number, const dw_link_options *given,
@@ -32,13 +32,12 @@ dw_status dw_mpi_open_links(dw_mpi *mpi, uint32_t number, const dw_link_options 
     DW_UNCANCELLED;
     dw_link_options options = {.struct_size = sizeof options};
     if (!mpi || !links)
-        return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "dw_mpi_open_links: mpi and links must not be NULL");
+        return dw_say(why, DW_ERR_ARGUMENT, "dw_mpi_open_links: mpi and links must not be NULL");
     for (int r = 0; r < mpi->size; r++) links[r] = NULL;
     if (number >= DW_MPI_NUMBERS)
-        return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "%u is not a number of links; use 0 to %d, the same on all ranks",
-                              (unsigned)number, DW_MPI_NUMBERS - 1);
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "%u is not a number of links; use 0 to %d, the same on all ranks",
+                      (unsigned)number, DW_MPI_NUMBERS - 1);
     dw_status status = DW_OK;
     if (given) status = dw_take_asked(&options, sizeof options, given, "dw_link_options", why);
     options.struct_size = sizeof options;

@@ -5,17 +5,17 @@
 
 #include <stdio.h>
 
-#include "common/memory.h"
+#include "base/mem.h"
+#include "base/uncancelled.h"
 #include "common/report.h"
-#include "common/uncancelled.h"
 
 dw_status dw_mpi_failed(dw_why *why, int code, const char *what, int peer)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
     int len;
     MPI_Error_string(code, text, &len);
-    if (peer < 0) return dw_link_report(why, DW_ERR_IO, "%s failed: %.160s", what, text);
-    return dw_link_report(why, DW_ERR_PEER, "%s with rank %d failed: %.160s", what, peer, text);
+    if (peer < 0) return dw_say(why, DW_ERR_IO, "%s failed: %.160s", what, text);
+    return dw_say(why, DW_ERR_PEER, "%s with rank %d failed: %.160s", what, peer, text);
 }
 
 int dw_mpi_take_tags(dw_mpi *node)
@@ -33,22 +33,20 @@ static dw_status start(dw_mpi *node, dw_why *why)
     MPI_Initialized(&is_initialized);
     MPI_Finalized(&is_finalized);
     if (is_finalized)
-        return dw_link_report(why, DW_ERR_UNSUPPORTED,
-                              "MPI was finalized and cannot be used again");
+        return dw_say(why, DW_ERR_UNSUPPORTED, "MPI was finalized and cannot be used again");
     if (is_initialized) {
         MPI_Query_thread(&level);
         if (level >= MPI_THREAD_MULTIPLE) return DW_OK;
-        return dw_link_report(
-            why, DW_ERR_UNSUPPORTED,
-            "the program initialized MPI with too little thread support for links; "
-            "call MPI_Init_thread with MPI_THREAD_MULTIPLE");
+        return dw_say(why, DW_ERR_UNSUPPORTED,
+                      "the program initialized MPI with too little thread support for links; "
+                      "call MPI_Init_thread with MPI_THREAD_MULTIPLE");
     }
     int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
     if (code != MPI_SUCCESS) return dw_mpi_failed(why, code, "MPI_Init_thread", -1);
     node->finalizes = true;
     if (level >= MPI_THREAD_SERIALIZED) return DW_OK;
-    return dw_link_report(why, DW_ERR_UNSUPPORTED,
-                          "this MPI library supports calls from only one thread; links need more");
+    return dw_say(why, DW_ERR_UNSUPPORTED,
+                  "this MPI library supports calls from only one thread; links need more");
 }
 
 static dw_status join(dw_mpi *node, MPI_Comm comm, dw_why *why)
@@ -57,13 +55,13 @@ static dw_status join(dw_mpi *node, MPI_Comm comm, dw_why *why)
     int *most = NULL;
     /* MPI_Comm_split gives it to ranks that are left out. MPI would end the program. */
     if (comm == MPI_COMM_NULL)
-        return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "the communicator is MPI_COMM_NULL: this rank is in none; only the "
-                              "ranks of a communicator may call");
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "the communicator is MPI_COMM_NULL: this rank is in none; only the "
+                      "ranks of a communicator may call");
     int code = MPI_Comm_test_inter(comm, &is_inter);
     if (code == MPI_SUCCESS && is_inter) {
-        return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "links need an intracommunicator; this one joins two groups");
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "links need an intracommunicator; this one joins two groups");
     }
     if (code == MPI_SUCCESS) code = MPI_Comm_dup(comm, &node->comm);
     if (code != MPI_SUCCESS) return dw_mpi_failed(why, code, "duplicating the communicator", -1);
@@ -74,22 +72,22 @@ static dw_status join(dw_mpi *node, MPI_Comm comm, dw_why *why)
     node->last_tag = has_most ? *most : 32767; /* the least that the standard guarantees */
     node->next_tag = DW_MPI_FIRST_TAG;
     /* Differs from the nonces of an earlier run of the program. */
-    node->next_nonce = (uint64_t)dw_link_now_ns();
+    node->next_nonce = (uint64_t)dw_now_ns();
     return DW_OK;
 }
 
 dw_status dw_mpi_create(dw_mpi **mpi, const void *communicator, dw_why *why)
 {
     DW_UNCANCELLED;
-    if (!mpi) return dw_link_report(why, DW_ERR_ARGUMENT, "dw_mpi_create: mpi must not be NULL");
+    if (!mpi) return dw_say(why, DW_ERR_ARGUMENT, "dw_mpi_create: mpi must not be NULL");
     *mpi = NULL;
     /* The object is made before any link, so there is no link's allocator to use. */
-    const dw_allocator allocator = dw_memory_allocator(NULL);
-    dw_mpi *node = dw_memory_take_zeroed(&allocator, 1, sizeof *node);
-    if (!node) return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a dw_mpi");
+    const dw_allocator allocator = dw_mem_allocator(NULL);
+    dw_mpi *node = dw_mem_allocate_zeroed(&allocator, 1, sizeof *node);
+    if (!node) return dw_say(why, DW_ERR_NO_MEMORY, "no memory for a dw_mpi");
     if (pthread_mutex_init(&node->lock, NULL) != 0) {
-        dw_memory_give(&allocator, node, sizeof *node);
-        return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a lock");
+        dw_mem_release(&allocator, node, sizeof *node);
+        return dw_say(why, DW_ERR_NO_MEMORY, "no memory for a lock");
     }
     dw_status status = start(node, why);
     if (status == DW_OK)
@@ -100,7 +98,7 @@ dw_status dw_mpi_create(dw_mpi **mpi, const void *communicator, dw_why *why)
     }
     if (node->finalizes) MPI_Finalize();
     pthread_mutex_destroy(&node->lock);
-    dw_memory_give(&allocator, node, sizeof *node);
+    dw_mem_release(&allocator, node, sizeof *node);
     return status;
 }
 
@@ -141,8 +139,8 @@ void dw_mpi_destroy(dw_mpi *mpi)
         if (mpi->finalizes) MPI_Finalize();
     }
     pthread_mutex_destroy(&mpi->lock);
-    const dw_allocator allocator = dw_memory_allocator(NULL);
-    dw_memory_give(&allocator, mpi, sizeof *mpi);
+    const dw_allocator allocator = dw_mem_allocator(NULL);
+    dw_mem_release(&allocator, mpi, sizeof *mpi);
 }
 
 int dw_mpi_rank(const dw_mpi *mpi)

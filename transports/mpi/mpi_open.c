@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/fields.h"
-#include "common/memory.h"
+#include "base/bytes.h"
+#include "base/mem.h"
 #include "common/report.h"
 
 enum { KNOCK = 1, WELCOME = 2, CONFIRM = 3 };
@@ -68,24 +68,24 @@ dw_status dw_mpi_read_address(const dw_mpi *node, const dw_transport_open *how, 
     const char *at = how->address;
     *number = 0;
     if (!node) {
-        return dw_link_report_at(how->why, DW_ERR_ARGUMENT, 0,
-                                 "mpi needs a context: call dw_mpi_create, and put "
-                                 "dw_mpi_context(...) into dw_link_options.contexts");
+        return dw_say_at(how->why, DW_ERR_ARGUMENT, 0,
+                         "mpi needs a context: call dw_mpi_create, and put "
+                         "dw_mpi_context(...) into dw_link_options.contexts");
     }
     if (!read_number(&at, node->size - 1, peer)) {
-        return dw_link_report_at(how->why, DW_ERR_ADDRESS, 0,
-                                 "'%.60s' is not a rank; write mpi:// and a rank from 0 to %d",
-                                 how->address, node->size - 1);
+        return dw_say_at(how->why, DW_ERR_ADDRESS, 0,
+                         "'%.60s' is not a rank; write mpi:// and a rank from 0 to %d",
+                         how->address, node->size - 1);
     }
     if (*at == '/') {
         at++;
         if (!read_number(&at, DW_MPI_NUMBERS - 1, number)) *peer = -1;
     }
     if (*at || *peer < 0) {
-        return dw_link_report_at(how->why, DW_ERR_ADDRESS, (int)(at - how->address),
-                                 "'%.60s' is not an address; write a rank, "
-                                 "or rank/number with a number from 0 to %d",
-                                 how->address, DW_MPI_NUMBERS - 1);
+        return dw_say_at(how->why, DW_ERR_ADDRESS, (int)(at - how->address),
+                         "'%.60s' is not an address; write a rank, "
+                         "or rank/number with a number from 0 to %d",
+                         how->address, DW_MPI_NUMBERS - 1);
     }
     return DW_OK;
 }
@@ -127,10 +127,10 @@ static dw_status hear(mpi_meeting *m, mpi_note *note)
     const unsigned char *bytes = m->in_bytes;
     if (len != NOTE_BYTES || memcmp(bytes, magic, sizeof magic) != 0 ||
         bytes[6] != MEETING_VERSION) {
-        return dw_link_report(m->how->why, DW_ERR_VERSION,
-                              "rank %d uses another version of the handshake; run the same "
-                              "release of deltawire at all ranks",
-                              m->peer);
+        return dw_say(m->how->why, DW_ERR_VERSION,
+                      "rank %d uses another version of the handshake; run the same "
+                      "release of deltawire at all ranks",
+                      m->peer);
     }
     *note = (mpi_note){.kind = bytes[7],
                        .peer_nonce = dw_get64(bytes + 8),
@@ -177,19 +177,19 @@ static dw_status check_time(const mpi_meeting *m, int64_t deadline_ns)
 {
     const dw_transport_open *how = m->how;
     if (dw_link_is_set(how->cancelled)) {
-        return dw_link_report(how->why, DW_ERR_CANCELLED, "opening mpi://%.60s was cancelled",
-                              how->address);
+        return dw_say(how->why, DW_ERR_CANCELLED, "opening mpi://%.60s was cancelled",
+                      how->address);
     }
-    if (dw_link_now_ns() < deadline_ns) return DW_PENDING;
-    return dw_link_report(how->why, DW_ERR_TIMEOUT,
-                          "rank %d did not open its end of mpi://%.60s within %u ms; does it "
-                          "take the other role, and the same number?",
-                          m->peer, how->address, how->timeout_ms);
+    if (dw_now_ns() < deadline_ns) return DW_PENDING;
+    return dw_say(how->why, DW_ERR_TIMEOUT,
+                  "rank %d did not open its end of mpi://%.60s within %u ms; does it "
+                  "take the other role, and the same number?",
+                  m->peer, how->address, how->timeout_ms);
 }
 
 static dw_status wait_for_peer(mpi_meeting *m, int *peer_tag)
 {
-    int64_t deadline = dw_link_now_ns() + (int64_t)m->how->timeout_ms * DW_NS_PER_MS;
+    int64_t deadline = dw_now_ns() + (int64_t)m->how->timeout_ms * DW_NS_PER_MS;
     uint64_t guest = 0;
     dw_status status = DW_PENDING;
     while (status == DW_PENDING) {
@@ -218,15 +218,15 @@ static void part(mpi_meeting *m)
     for (int i = 0; i < 2 && done; i++) done = is_sent(m, i);
     pthread_mutex_unlock(&m->node->lock);
     const dw_allocator allocator = m->how->allocator;
-    if (done) dw_memory_give(&allocator, m, sizeof *m);
+    if (done) dw_mem_release(&allocator, m, sizeof *m);
 }
 
 dw_status dw_mpi_meet(dw_mpi *node, const dw_transport_open *how, int peer, int number, int own_tag,
                       int *peer_tag)
 {
     bool listens = how->role == DW_LINK_LISTEN;
-    mpi_meeting *m = dw_memory_take(&how->allocator, sizeof *m);
-    if (!m) return dw_link_report(how->why, DW_ERR_NO_MEMORY, "no memory for a handshake over MPI");
+    mpi_meeting *m = dw_mem_allocate(&how->allocator, sizeof *m);
+    if (!m) return dw_say(how->why, DW_ERR_NO_MEMORY, "no memory for a handshake over MPI");
     *m = (mpi_meeting){.node = node, .how = how, .peer = peer, .own_tag = own_tag};
     m->out_tag = 2 * number + !listens;
     m->in_tag = 2 * number + listens;

@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/memory.h"
+#include "base/mem.h"
+#include "base/uncancelled.h"
+#include "common/opening.h"
 #include "common/report.h"
-#include "common/sized.h"
-#include "common/uncancelled.h"
 #include "nccl/nccl_end.h"
 
 /* NCCL has no descriptor to wait on, so it must be polled while a long message is in progress:
@@ -35,11 +35,11 @@ static dw_status take_communicator(dw_nccl *nccl, void *communicator, dw_why *wh
     int error = nccl->library.count(nccl->user_comm, &ranks);
     if (error == DW_NCCL_SUCCESS) error = nccl->library.rank(nccl->user_comm, &nccl->user_rank);
     if (error != DW_NCCL_SUCCESS) {
-        return dw_link_report(why, DW_ERR_ARGUMENT, "the communicator cannot be used: %.160s",
-                              dw_nccl_library_error(&nccl->library, NULL, error));
+        return dw_say(why, DW_ERR_ARGUMENT, "the communicator cannot be used: %.160s",
+                      dw_nccl_library_error(&nccl->library, NULL, error));
     }
     if (ranks == 2) return DW_OK;
-    return dw_link_report(
+    return dw_say(
         why, DW_ERR_ARGUMENT,
         "the communicator has %d ranks; make one of 2 ranks with ncclCommSplit, or give none: "
         "then each link makes its own",
@@ -55,18 +55,18 @@ static dw_status complete_options(dw_nccl_options *full, const dw_nccl_options *
         if (status != DW_OK) return status;
     }
     if (full->device < 0 || full->max_ctas > 32) {
-        return dw_link_report(
+        return dw_say(
             why, DW_ERR_ARGUMENT,
             "device is %d and max_ctas %u; a device is an ordinal from 0, and NCCL uses at most "
             "32 blocks",
             full->device, full->max_ctas);
     }
     if (!full->allocator.allocate != !full->allocator.release) {
-        return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "dw_nccl_options.allocator needs both allocate and release, or "
-                              "neither");
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "dw_nccl_options.allocator needs both allocate and release, or "
+                      "neither");
     }
-    full->allocator = dw_memory_allocator(&full->allocator);
+    full->allocator = dw_mem_allocator(&full->allocator);
     if (full->max_ctas == 0) full->max_ctas = 2;
     return DW_OK;
 }
@@ -76,14 +76,14 @@ dw_status dw_nccl_create(dw_nccl **nccl, const dw_nccl_options *options, dw_why 
     DW_UNCANCELLED;
     dw_nccl_options full;
     if (why) *why = (dw_why){.text = "", .offset = -1};
-    if (!nccl) return dw_link_report(why, DW_ERR_ARGUMENT, "dw_nccl_create: nccl must not be NULL");
+    if (!nccl) return dw_say(why, DW_ERR_ARGUMENT, "dw_nccl_create: nccl must not be NULL");
     *nccl = NULL;
     dw_status status = complete_options(&full, options, why);
     if (status != DW_OK) return status;
-    dw_nccl *made = dw_memory_take_zeroed(&full.allocator, 1, sizeof *made);
+    dw_nccl *made = dw_mem_allocate_zeroed(&full.allocator, 1, sizeof *made);
     if (!made || pthread_mutex_init(&made->lock, NULL) != 0) {
-        dw_memory_give(&full.allocator, made, sizeof *made);
-        return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for links over NCCL");
+        dw_mem_release(&full.allocator, made, sizeof *made);
+        return dw_say(why, DW_ERR_NO_MEMORY, "no memory for links over NCCL");
     }
     made->allocator = full.allocator;
     made->max_ctas = full.max_ctas;
@@ -105,7 +105,7 @@ void dw_nccl_destroy(dw_nccl *nccl)
     dw_nccl_device_close(&nccl->device);
     pthread_mutex_destroy(&nccl->lock);
     const dw_allocator allocator = nccl->allocator;
-    dw_memory_give(&allocator, nccl, sizeof *nccl);
+    dw_mem_release(&allocator, nccl, sizeof *nccl);
 }
 
 int dw_nccl_version(const dw_nccl *nccl)
@@ -137,12 +137,12 @@ static dw_status nccl_close(void *context)
     dw_status ways = end_ways(end);
     dw_status behind = notes->is_open ? notes->inner.close(notes->end) : DW_OK;
     const dw_allocator *allocator = &notes->allocator;
-    dw_memory_give(allocator, notes->end, notes->inner.endpoint_bytes);
+    dw_mem_release(allocator, notes->end, notes->inner.endpoint_bytes);
     if (behind == DW_OK) { /* otherwise the backend still uses some of it, and it is never freed */
-        dw_memory_give(allocator, notes->send_request, notes->inner.request_bytes);
-        dw_memory_give(allocator, notes->recv_request, notes->inner.request_bytes);
-        dw_memory_give(allocator, notes->in, DW_NCCL_NOTES * sizeof *notes->in);
-        dw_memory_give(allocator, notes->out, DW_NCCL_NOTE_BYTES);
+        dw_mem_release(allocator, notes->send_request, notes->inner.request_bytes);
+        dw_mem_release(allocator, notes->recv_request, notes->inner.request_bytes);
+        dw_mem_release(allocator, notes->in, DW_NCCL_NOTES * sizeof *notes->in);
+        dw_mem_release(allocator, notes->out, DW_NCCL_NOTE_BYTES);
     }
     *notes = (nccl_notes){.is_open = false};
     return ways == DW_OK ? behind : ways;
@@ -174,22 +174,21 @@ static dw_status open_behind(nccl_end *end, const dw_transport_open *how)
     const dw_transport *found =
         how->find ? how->find(how->find_context, how->address, &inner_how) : NULL;
     if (!found) {
-        return dw_link_report_at(
-            how->why, DW_ERR_UNSUPPORTED, 0,
-            "there is no transport for '%.80s', which must carry the notes; write "
-            "nccl:tcp://host:port",
-            how->address);
+        return dw_say_at(how->why, DW_ERR_UNSUPPORTED, 0,
+                         "there is no transport for '%.80s', which must carry the notes; write "
+                         "nccl:tcp://host:port",
+                         how->address);
     }
     dw_status status = dw_take_transport(&notes->inner, found, how->why);
     if (status != DW_OK) return status;
     const dw_allocator *allocator = &notes->allocator;
-    notes->end = dw_memory_take_zeroed(allocator, 1, notes->inner.endpoint_bytes);
-    notes->send_request = dw_memory_take_zeroed(allocator, 1, notes->inner.request_bytes);
-    notes->recv_request = dw_memory_take_zeroed(allocator, 1, notes->inner.request_bytes);
-    notes->in = dw_memory_take(allocator, DW_NCCL_NOTES * sizeof *notes->in);
-    notes->out = dw_memory_take(allocator, DW_NCCL_NOTE_BYTES);
+    notes->end = dw_mem_allocate_zeroed(allocator, 1, notes->inner.endpoint_bytes);
+    notes->send_request = dw_mem_allocate_zeroed(allocator, 1, notes->inner.request_bytes);
+    notes->recv_request = dw_mem_allocate_zeroed(allocator, 1, notes->inner.request_bytes);
+    notes->in = dw_mem_allocate(allocator, DW_NCCL_NOTES * sizeof *notes->in);
+    notes->out = dw_mem_allocate(allocator, DW_NCCL_NOTE_BYTES);
     if (!notes->end || !notes->send_request || !notes->recv_request || !notes->in || !notes->out) {
-        return dw_link_report(how->why, DW_ERR_NO_MEMORY, "no memory for a link over NCCL");
+        return dw_say(how->why, DW_ERR_NO_MEMORY, "no memory for a link over NCCL");
     }
     status = notes->inner.open(notes->end, &inner_how);
     notes->is_open = status == DW_OK;
@@ -205,26 +204,25 @@ static dw_status nccl_open(void *context, const dw_transport_open *given)
     const dw_transport_open *how = &opening.how;
     dw_status status = dw_take_opening(&opening, given);
     if (status != DW_OK) return status;
-    int64_t deadline = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
+    int64_t deadline = dw_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
     int mode;
     end->nccl = how->context;
     end->notes.allocator = how->allocator;
     if (!end->nccl)
-        return dw_link_report(how->why, DW_ERR_ARGUMENT,
-                              "nccl needs a context: call dw_nccl_create, and put "
-                              "dw_nccl_context(...) into dw_link_options.contexts");
+        return dw_say(how->why, DW_ERR_ARGUMENT,
+                      "nccl needs a context: call dw_nccl_create, and put "
+                      "dw_nccl_context(...) into dw_link_options.contexts");
     status = open_behind(end, how);
     if (status == DW_OK && !dw_nccl_device_enter(&end->nccl->device, &mode)) {
-        status =
-            dw_link_report(how->why, DW_ERR_IO, "the driver does not let this thread use GPU %d",
-                           end->nccl->device.ordinal);
+        status = dw_say(how->why, DW_ERR_IO, "the driver does not let this thread use GPU %d",
+                        end->nccl->device.ordinal);
     } else if (status == DW_OK) {
         status = dw_nccl_way_make(&end->out, end->nccl, true, how->why);
         if (status == DW_OK) status = dw_nccl_way_make(&end->in, end->nccl, false, how->why);
         if (status == DW_OK) status = dw_nccl_agree(end, how, deadline);
         dw_nccl_device_leave(&end->nccl->device, mode);
     }
-    end->moved_ns = dw_link_now_ns();
+    end->moved_ns = dw_now_ns();
     if (status != DW_OK) nccl_close(end);
     return status;
 }
@@ -274,7 +272,7 @@ static bool step(nccl_end *end, nccl_way *way, dw_status *status)
     }
     moved = dw_nccl_way_step(way);
     dw_nccl_device_leave(&end->nccl->device, mode);
-    if (moved) end->moved_ns = dw_link_now_ns();
+    if (moved) end->moved_ns = dw_now_ns();
     return moved;
 }
 
@@ -282,7 +280,7 @@ static bool step(nccl_end *end, nccl_way *way, dw_status *status)
 static void pump(nccl_end *end, bool *stirred)
 {
     if (!dw_nccl_notes_pump(&end->notes)) return;
-    end->moved_ns = dw_link_now_ns();
+    end->moved_ns = dw_now_ns();
     *stirred = true;
 }
 
@@ -302,7 +300,7 @@ static dw_status go_on_sending(nccl_end *end, nccl_request *request)
     if (notes->long_wanted < request->number) return DW_PENDING;
     if (!request->is_wanted) {
         request->is_wanted = true;
-        end->moved_ns = dw_link_now_ns();
+        end->moved_ns = dw_now_ns();
         dw_nccl_way_begin(&end->out, request->data, request->len, request->is_on_device);
     }
     dw_status status;
@@ -343,7 +341,7 @@ static dw_status go_on_receiving(nccl_end *end, nccl_request *request, size_t *l
         end->received += end->framing_bytes + (kind == DW_NCCL_DATA ? value : 0);
         if (kind == DW_NCCL_DATA) return copied;
         end->receives_long = true;
-        end->moved_ns = dw_link_now_ns();
+        end->moved_ns = dw_now_ns();
         notes->long_asked = ++end->longs_in;
         dw_nccl_way_begin(&end->in, request->data, *len, request->is_on_device);
     }
@@ -382,8 +380,8 @@ static dw_status nccl_test(void *context, void *request_room, size_t *len, dw_wh
         status = notes->status;
         *why = notes->why;
     } else if (status == DW_ERR_IO) {
-        dw_link_report(why, status, "the driver of GPU %d refused a context or a copy",
-                       end->nccl->device.ordinal);
+        dw_say(why, status, "the driver of GPU %d refused a context or a copy",
+               end->nccl->device.ordinal);
     }
     if (status == DW_PENDING && dw_nccl_way_is_busy(way)) sched_yield();
     if (status != DW_PENDING) *(request->sends ? &end->sending : &end->receiving) = false;
@@ -430,7 +428,7 @@ static void fill_state(const void *context, int asks_kernel, dw_transport_state 
         state->wake_ns = 0;
     } else if ((end->sending && dw_nccl_way_is_busy(&end->out)) ||
                (end->receiving && end->receives_long)) {
-        int64_t quiet = dw_link_now_ns() - end->moved_ns;
+        int64_t quiet = dw_now_ns() - end->moved_ns;
         int64_t nap = quiet < busy_ns ? 0 : quiet / 16 < most_nap_ns ? quiet / 16 : most_nap_ns;
         if (state->wake_ns < 0 || nap < state->wake_ns) state->wake_ns = nap;
     }

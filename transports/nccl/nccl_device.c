@@ -17,19 +17,18 @@ static dw_status open_driver(dw_nccl_driver *driver, const char *path, dw_why *w
 {
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
-        return dw_link_report(
-            why, DW_ERR_UNSUPPORTED,
-            "%.120s cannot be loaded: NCCL needs the NVIDIA driver; install it, or use "
-            "another transport",
-            path);
+        return dw_say(why, DW_ERR_UNSUPPORTED,
+                      "%.120s cannot be loaded: NCCL needs the NVIDIA driver; install it, or use "
+                      "another transport",
+                      path);
     }
     const char *missing =
         dw_symbols_load(driver, functions, sizeof functions / sizeof *functions, handle, dlsym);
     if (missing) {
         dlclose(handle);
-        return dw_link_report(why, DW_ERR_UNSUPPORTED,
-                              "%.120s has no %s: it is too old, install a newer NVIDIA driver",
-                              path, missing);
+        return dw_say(why, DW_ERR_UNSUPPORTED,
+                      "%.120s has no %s: it is too old, install a newer NVIDIA driver", path,
+                      missing);
     }
     driver->handle = handle;
     return DW_OK;
@@ -45,9 +44,9 @@ dw_status dw_nccl_device_open(dw_nccl_device *device, const char *path, int ordi
     if (error == DW_NCCL_CUDA_SUCCESS)
         error = device->driver.context_retain(&device->context, device->number);
     if (error == DW_NCCL_CUDA_SUCCESS) return DW_OK;
-    dw_link_report(why, DW_ERR_UNSUPPORTED,
-                   "GPU %d cannot be used (%.120s): is there one, and is its driver loaded?",
-                   ordinal, dw_nccl_device_error(device, error));
+    dw_say(why, DW_ERR_UNSUPPORTED,
+           "GPU %d cannot be used (%.120s): is there one, and is its driver loaded?", ordinal,
+           dw_nccl_device_error(device, error));
     device->context = NULL;
     dw_nccl_device_close(device);
     return DW_ERR_UNSUPPORTED;

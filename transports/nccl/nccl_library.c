@@ -32,7 +32,7 @@ dw_status dw_nccl_library_open(dw_nccl_library *library, const char *path, dw_wh
     const char *name = path ? path : "libnccl.so.2";
     void *handle = find_copy(path);
     if (!handle) {
-        return dw_link_report(
+        return dw_say(
             why, DW_ERR_UNSUPPORTED,
             "%.120s cannot be loaded: install NCCL 2.18 or later, name the path of libnccl in "
             "dw_nccl_options.library, or use another transport",
@@ -42,17 +42,16 @@ dw_status dw_nccl_library_open(dw_nccl_library *library, const char *path, dw_wh
         dw_symbols_load(library, functions, sizeof functions / sizeof *functions, handle, dlsym);
     if (missing) {
         dlclose(handle);
-        return dw_link_report(why, DW_ERR_UNSUPPORTED,
-                              "%.120s has no %s: it is too old, install NCCL 2.18 or later", name,
-                              missing);
+        return dw_say(why, DW_ERR_UNSUPPORTED,
+                      "%.120s has no %s: it is too old, install NCCL 2.18 or later", name, missing);
     }
     if (library->get_version(&library->version) != DW_NCCL_SUCCESS ||
         library->version < DW_NCCL_OLDEST) {
         int version = library->version;
         dlclose(handle);
-        return dw_link_report(why, DW_ERR_UNSUPPORTED,
-                              "%.120s is NCCL %d.%d, which is too old: install 2.18 or later", name,
-                              version / 10000, version / 100 % 100);
+        return dw_say(why, DW_ERR_UNSUPPORTED,
+                      "%.120s is NCCL %d.%d, which is too old: install 2.18 or later", name,
+                      version / 10000, version / 100 % 100);
     }
     library->handle = handle;
     return DW_OK;

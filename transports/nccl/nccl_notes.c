@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-#include "common/fields.h"
+#include "base/bytes.h"
+#include "common/opening.h"
 #include "common/report.h"
-#include "common/sized.h"
 
 /* The limit of notes handled in one call, so that the other direction gets its turn. */
 enum { NOTES_AT_A_TIME = 8 };
@@ -22,10 +22,9 @@ static void fail_protocol(nccl_notes *notes)
 {
     dw_why why;
     fail(notes,
-         dw_link_report(
-             &why, DW_ERR_PROTOCOL,
-             "the peer sent a note that is not valid; run the same release of deltawire at both "
-             "ends"),
+         dw_say(&why, DW_ERR_PROTOCOL,
+                "the peer sent a note that is not valid; run the same release of deltawire at both "
+                "ends"),
          &why);
 }
 
@@ -60,8 +59,8 @@ bool dw_nccl_notes_say(nccl_notes *notes, int kind, uint64_t value, const void *
     if (status != DW_OK) {
         dw_why why;
         fail(notes,
-             dw_link_report(&why, status, "the link behind NCCL refuses to send: %s",
-                            dw_status_string(status)),
+             dw_say(&why, status, "the link behind NCCL refuses to send: %s",
+                    dw_status_string(status)),
              &why);
         return false;
     }
@@ -89,8 +88,8 @@ void dw_nccl_notes_listen(nccl_notes *notes)
     if (status == DW_OK) return;
     dw_why why;
     fail(notes,
-         dw_link_report(&why, status, "the link behind NCCL refuses to receive: %s",
-                        dw_status_string(status)),
+         dw_say(&why, status, "the link behind NCCL refuses to receive: %s",
+                dw_status_string(status)),
          &why);
 }
 

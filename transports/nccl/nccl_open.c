@@ -12,9 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/fields.h"
+#include "base/bytes.h"
+#include "common/opening.h"
 #include "common/report.h"
-#include "common/sized.h"
 
 /* | offset | bytes | hello                                                     |
  * | 0      | 6     | "DWNCCL"                                                  |
@@ -48,11 +48,10 @@ static dw_status sleep_a_little(const nccl_meeting *m)
 {
     const dw_transport_open *how = m->how;
     if (dw_link_is_set(how->cancelled))
-        return dw_link_report(how->why, DW_ERR_CANCELLED, "opening nccl:%.120s was cancelled",
-                              how->address);
-    if (dw_link_now_ns() >= m->deadline_ns) {
-        return dw_link_report(how->why, DW_ERR_TIMEOUT, "within %u ms %s", how->timeout_ms,
-                              m->waits_for);
+        return dw_say(how->why, DW_ERR_CANCELLED, "opening nccl:%.120s was cancelled",
+                      how->address);
+    if (dw_now_ns() >= m->deadline_ns) {
+        return dw_say(how->why, DW_ERR_TIMEOUT, "within %u ms %s", how->timeout_ms, m->waits_for);
     }
     nccl_notes *notes = &m->end->notes;
     dw_transport_state state = DW_NO_STATE;
@@ -70,7 +69,7 @@ static dw_status look_at(const nccl_meeting *m, void *request, bool *is_under_wa
     if (status == DW_PENDING) return DW_OK;
     *is_under_way = false;
     if (status != DW_ERR_NO_ROOM) return status;
-    return dw_link_report(
+    return dw_say(
         m->how->why, DW_ERR_PROTOCOL,
         "the peer does not send the greeting of a link over NCCL; begin the URI with nccl: "
         "at both ends");
@@ -101,8 +100,8 @@ static dw_status tell(nccl_meeting *m, const void *data, size_t len)
     memset(notes->send_request, 0, notes->inner.request_bytes);
     dw_status status = notes->inner.send(notes->end, notes->send_request, data, len);
     if (status != DW_OK)
-        return dw_link_report(m->how->why, status, "the link behind NCCL refuses to send: %s",
-                              dw_status_string(status));
+        return dw_say(m->how->why, status, "the link behind NCCL refuses to send: %s",
+                      dw_status_string(status));
     m->tells = true;
     return finish(m, &m->tells);
 }
@@ -128,8 +127,8 @@ static dw_status say_hello(nccl_meeting *m)
     for (int i = 0; i < 2 && m->how->role == DW_LINK_LISTEN && !nccl->user_comm; i++) {
         int error = nccl->library.get_id(&m->id[i]);
         if (error != DW_NCCL_SUCCESS) {
-            return dw_link_report(m->how->why, DW_ERR_IO, "NCCL cannot make a unique id: %.180s",
-                                  dw_nccl_library_error(&nccl->library, NULL, error));
+            return dw_say(m->how->why, DW_ERR_IO, "NCCL cannot make a unique id: %.180s",
+                          dw_nccl_library_error(&nccl->library, NULL, error));
         }
         memcpy(hello + 16 + (size_t)i * sizeof m->id[i], &m->id[i], sizeof m->id[i]);
     }
@@ -146,33 +145,32 @@ static dw_status take_hello(nccl_meeting *m)
     size_t len = m->heard_len;
     if (status != DW_OK) return status;
     if (len < 8 || memcmp(hello, magic, sizeof magic) != 0) {
-        return dw_link_report(
+        return dw_say(
             why, DW_ERR_PROTOCOL,
             "the peer does not send the greeting of a link over NCCL; begin the URI with nccl: at "
             "both ends");
     }
     if (hello[6] != RULES_VERSION || len != HELLO_BYTES) {
-        return dw_link_report(
+        return dw_say(
             why, DW_ERR_VERSION,
             "the peer uses another version of the greeting; run the same release of deltawire "
             "at both ends");
     }
     int theirs = (int)dw_get32(hello + 8), ours = nccl->library.version;
     if (theirs / 100 != ours / 100) {
-        return dw_link_report(why, DW_ERR_VERSION,
-                              "the peer has NCCL %d.%d and this end %d.%d; these do not work "
-                              "together, install the same "
-                              "at both ends",
-                              theirs / 10000, theirs / 100 % 100, ours / 10000, ours / 100 % 100);
+        return dw_say(why, DW_ERR_VERSION,
+                      "the peer has NCCL %d.%d and this end %d.%d; these do not work "
+                      "together, install the same "
+                      "at both ends",
+                      theirs / 10000, theirs / 100 % 100, ours / 10000, ours / 100 % 100);
     }
     if (hello[7] != (nccl->user_comm != NULL)) {
-        return dw_link_report(
-            why, DW_ERR_MISMATCH,
-            "one end was given an NCCL communicator and the other was not; do the "
-            "same at both ends");
+        return dw_say(why, DW_ERR_MISMATCH,
+                      "one end was given an NCCL communicator and the other was not; do the "
+                      "same at both ends");
     }
     if ((int)dw_get32(hello + 12) != 1 - m->rank) {
-        return dw_link_report(
+        return dw_say(
             why, DW_ERR_MISMATCH,
             "both ends are rank %d; one must listen and the other connect, and communicators "
             "that are given must be the same",
@@ -188,11 +186,10 @@ static dw_status read_verdict(const nccl_meeting *m)
 {
     size_t len = m->heard_len;
     const unsigned char *verdict = m->end->notes.in[0];
-    if (len < 4)
-        return dw_link_report(m->how->why, DW_ERR_PROTOCOL, "the peer sent an incomplete verdict");
+    if (len < 4) return dw_say(m->how->why, DW_ERR_PROTOCOL, "the peer sent an incomplete verdict");
     if (dw_get32(verdict) == 0) return DW_OK;
-    return dw_link_report(m->how->why, DW_ERR_PEER, "the peer could not use NCCL: %.*s",
-                          len - 4 > 180 ? 180 : (int)(len - 4), (const char *)verdict + 4);
+    return dw_say(m->how->why, DW_ERR_PEER, "the peer could not use NCCL: %.*s",
+                  len - 4 > 180 ? 180 : (int)(len - 4), (const char *)verdict + 4);
 }
 
 static dw_status say_verdict(nccl_meeting *m, dw_status ours)
@@ -218,7 +215,7 @@ static dw_status await(nccl_meeting *m, dw_nccl_comm comm)
         int error = library->async_error(comm, &state);
         if (error == DW_NCCL_SUCCESS && state == DW_NCCL_SUCCESS) return DW_OK;
         if (error != DW_NCCL_SUCCESS || state != DW_NCCL_IN_PROGRESS) {
-            return dw_link_report(
+            return dw_say(
                 m->how->why, DW_ERR_IO, "NCCL could not join the two ends: %.180s",
                 dw_nccl_library_error(library, comm, error != DW_NCCL_SUCCESS ? error : state));
         }
@@ -246,9 +243,8 @@ static dw_status make_comm(nccl_meeting *m, int i, dw_nccl_comm *comm)
         error = nccl->library.init(comm, 2, m->id[i], m->rank, &config);
     }
     if (error != DW_NCCL_SUCCESS && error != DW_NCCL_IN_PROGRESS) {
-        return dw_link_report(m->how->why, DW_ERR_IO,
-                              "NCCL could not begin to join the two ends: %.160s",
-                              dw_nccl_library_error(&nccl->library, NULL, error));
+        return dw_say(m->how->why, DW_ERR_IO, "NCCL could not begin to join the two ends: %.160s",
+                      dw_nccl_library_error(&nccl->library, NULL, error));
     }
     return status == DW_OK ? await(m, *comm) : status;
 }

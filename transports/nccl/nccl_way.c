@@ -19,7 +19,7 @@ static const int64_t abort_ns = (int64_t)2000 * DW_NS_PER_MS;
 static void fail(nccl_way *way, dw_status status, const char *what, const char *words)
 {
     if (way->status != DW_OK) return;
-    way->status = dw_link_report(&way->why, status, "NCCL failed while %s: %.180s", what, words);
+    way->status = dw_say(&way->why, status, "NCCL failed while %s: %.180s", what, words);
 }
 
 static bool is_fine(nccl_way *way, int error, const char *what)
@@ -49,10 +49,9 @@ dw_status dw_nccl_way_make(nccl_way *way, const dw_nccl *nccl, bool sends, dw_wh
             error = driver->memory_allocate(&slot->staged, DW_NCCL_CHUNK_BYTES);
     }
     if (error == DW_NCCL_CUDA_SUCCESS) return DW_OK;
-    return dw_link_report(why, DW_ERR_NO_MEMORY,
-                          "GPU %d has no room for a link over NCCL, %d MiB: %.120s",
-                          nccl->device.ordinal, 2 * DW_NCCL_SLOTS * (DW_NCCL_CHUNK_BYTES >> 20),
-                          dw_nccl_device_error(&nccl->device, error));
+    return dw_say(why, DW_ERR_NO_MEMORY, "GPU %d has no room for a link over NCCL, %d MiB: %.120s",
+                  nccl->device.ordinal, 2 * DW_NCCL_SLOTS * (DW_NCCL_CHUNK_BYTES >> 20),
+                  dw_nccl_device_error(&nccl->device, error));
 }
 
 void dw_nccl_way_begin(nccl_way *way, void *data, size_t len, bool is_on_device)
@@ -174,10 +173,10 @@ bool dw_nccl_way_step(nccl_way *way)
 
 static bool lets_go(const nccl_way *way)
 {
-    int64_t deadline = dw_link_now_ns() + abort_ns;
+    int64_t deadline = dw_now_ns() + abort_ns;
     int error;
     while ((error = way->nccl->device.driver.stream_query(way->stream)) == DW_NCCL_CUDA_NOT_READY &&
-           dw_link_now_ns() < deadline) {
+           dw_now_ns() < deadline) {
         poll(NULL, 0, 1);
     }
     return error != DW_NCCL_CUDA_NOT_READY;

@@ -12,12 +12,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
+#include "base/mem.h"
 #include "common/backends.h"
-#include "common/fields.h"
-#include "common/memory.h"
 #include "common/message.h"
+#include "common/opening.h"
 #include "common/report.h"
-#include "common/sized.h"
 #include "shaped/shaped_faults.h"
 #include "shaped/shaped_settings.h"
 
@@ -83,7 +83,7 @@ typedef struct shaped_endpoint {
 static double now_of(const shaped_endpoint *end)
 {
     if (end->settings.has_virtual_time) return end->virtual_ns;
-    return (double)(dw_link_now_ns() - end->opened_ns);
+    return (double)(dw_now_ns() - end->opened_ns);
 }
 
 /* ---- Open and close -------------------------------------------------------------------------- */
@@ -112,7 +112,7 @@ static void free_parcels(const shaped_endpoint *end, parcel *list)
 {
     while (list) {
         parcel *next = list->next;
-        dw_memory_give(&end->allocator, list, bytes_of_class(list->size_class));
+        dw_mem_release(&end->allocator, list, bytes_of_class(list->size_class));
         list = next;
     }
 }
@@ -123,9 +123,9 @@ static dw_status shaped_close(void *context)
     dw_status closed = end->inner_open ? end->inner.close(end->inner_end) : DW_OK;
     if (closed == DW_PENDING && end->inner_sending)
         end->head = end->head->next; /* never freed: the inner backend may still read it */
-    dw_memory_give(&end->allocator, end->inner_end, end->inner.endpoint_bytes);
-    dw_memory_give(&end->allocator, end->inner_send, end->inner.request_bytes);
-    dw_memory_give(&end->allocator, end->inner_recv, end->inner.request_bytes);
+    dw_mem_release(&end->allocator, end->inner_end, end->inner.endpoint_bytes);
+    dw_mem_release(&end->allocator, end->inner_send, end->inner.request_bytes);
+    dw_mem_release(&end->allocator, end->inner_recv, end->inner.request_bytes);
     free_parcels(end, end->head);
     free_parcels(end, end->held);
     free_parcels(end, end->kept);
@@ -143,16 +143,16 @@ static dw_status open_inner(shaped_endpoint *end, const dw_transport_open *how,
     const dw_transport *found =
         how->find ? how->find(how->find_context, inner_uri, &inner_how) : NULL;
     if (!found) {
-        return dw_link_report_at(how->why, DW_ERR_UNSUPPORTED, (int)(inner_uri - how->address),
-                                 "there is no transport for '%.80s' to shape", inner_uri);
+        return dw_say_at(how->why, DW_ERR_UNSUPPORTED, (int)(inner_uri - how->address),
+                         "there is no transport for '%.80s' to shape", inner_uri);
     }
     dw_status status = dw_take_transport(&end->inner, found, how->why);
     if (status != DW_OK) return status;
-    end->inner_end = dw_memory_take_zeroed(&end->allocator, 1, end->inner.endpoint_bytes);
-    end->inner_send = dw_memory_take_zeroed(&end->allocator, 1, end->inner.request_bytes);
-    end->inner_recv = dw_memory_take_zeroed(&end->allocator, 1, end->inner.request_bytes);
+    end->inner_end = dw_mem_allocate_zeroed(&end->allocator, 1, end->inner.endpoint_bytes);
+    end->inner_send = dw_mem_allocate_zeroed(&end->allocator, 1, end->inner.request_bytes);
+    end->inner_recv = dw_mem_allocate_zeroed(&end->allocator, 1, end->inner.request_bytes);
     if (!end->inner_end || !end->inner_send || !end->inner_recv) {
-        return dw_link_report(how->why, DW_ERR_NO_MEMORY, "no memory for a shaped link");
+        return dw_say(how->why, DW_ERR_NO_MEMORY, "no memory for a shaped link");
     }
     status = end->inner.open(end->inner_end, &inner_how);
     if (status != DW_OK) {
@@ -187,7 +187,7 @@ static dw_status shaped_open(void *context, const dw_transport_open *given)
     end->framing_bytes = traits.framing_bytes;
     end->left_bytes = state.wire_sent;
     end->role = how->role;
-    end->opened_ns = dw_link_now_ns();
+    end->opened_ns = dw_now_ns();
     end->pipe_bytes_max = least_pipe_bytes;
     const dw_shaped_settings *settings = &end->settings;
     if (settings->ns_per_byte > 0) {
@@ -209,7 +209,7 @@ static parcel *take_parcel(shaped_endpoint *end, size_t len)
         end->unused[size_class] = found->next;
         return found;
     }
-    found = dw_memory_take(&end->allocator, bytes_of_class(size_class));
+    found = dw_mem_allocate(&end->allocator, bytes_of_class(size_class));
     if (found) found->size_class = size_class;
     return found;
 }
@@ -251,7 +251,7 @@ static void let_go_of_held(shaped_endpoint *end)
  * not reorder messages. */
 static void pump(shaped_endpoint *end)
 {
-    if (end->held && dw_link_now_ns() >= end->held_until_ns) let_go_of_held(end);
+    if (end->held && dw_now_ns() >= end->held_until_ns) let_go_of_held(end);
     double now = now_of(end);
     while (end->status == DW_OK && end->head) {
         if (!end->inner_sending) {
@@ -311,7 +311,7 @@ static void carry(shaped_endpoint *end, parcel *added, size_t len, const dw_shap
     if (fate->is_held && !end->held) {
         added->next = NULL;
         end->held = added;
-        end->held_until_ns = dw_link_now_ns() + (int64_t)end->settings.reorder_hold_ns;
+        end->held_until_ns = dw_now_ns() + (int64_t)end->settings.reorder_hold_ns;
         return;
     }
     put_on_the_way(end, added);
@@ -320,11 +320,10 @@ static void carry(shaped_endpoint *end, parcel *added, size_t len, const dw_shap
 
 static dw_status cut(shaped_endpoint *end)
 {
-    end->status =
-        dw_link_report(&end->why, DW_ERR_PEER,
-                       "the shaped wire broke after %llu messages and %llu bytes, as disconnect= "
-                       "in its URI asks",
-                       (unsigned long long)end->messages, (unsigned long long)end->message_bytes);
+    end->status = dw_say(&end->why, DW_ERR_PEER,
+                         "the shaped wire broke after %llu messages and %llu bytes, as disconnect= "
+                         "in its URI asks",
+                         (unsigned long long)end->messages, (unsigned long long)end->message_bytes);
     return DW_OK; /* the next test returns the error */
 }
 
@@ -460,7 +459,7 @@ static void fill_state(const void *context, int asks_kernel, dw_transport_state 
                                ? 0
                                : end->sending->leaves_ns - lookahead_ns - now);
     }
-    if (end->held) wake_within(state, (double)(end->held_until_ns - dw_link_now_ns()));
+    if (end->held) wake_within(state, (double)(end->held_until_ns - dw_now_ns()));
     state->wire_sent = bytes_that_left(end, now);
 }
 

@@ -186,8 +186,8 @@ enum { WORDS = sizeof words / sizeof *words };
 static dw_status blame(const dw_transport_open *how, const char *word, size_t len,
                        const char *advice)
 {
-    return dw_link_report_at(how->why, DW_ERR_CONFIG, (int)(word - how->address), "'%.*s': %s",
-                             len > 60 ? 60 : (int)len, word, advice);
+    return dw_say_at(how->why, DW_ERR_CONFIG, (int)(word - how->address), "'%.*s': %s",
+                     len > 60 ? 60 : (int)len, word, advice);
 }
 
 static dw_status read_word(dw_shaped_settings *settings, unsigned *given,
@@ -218,10 +218,10 @@ dw_status dw_shaped_read_settings(dw_shaped_settings *settings, const dw_transpo
 {
     const char *behind = dw_shaped_behind(how->address);
     if (!behind) {
-        return dw_link_report_at(how->why, DW_ERR_CONFIG, 0,
-                                 "'%.80s' does not say what to shape; write "
-                                 "shaped:rate=100mbit,delay=20ms/tcp://host:port",
-                                 how->address);
+        return dw_say_at(how->why, DW_ERR_CONFIG, 0,
+                         "'%.80s' does not say what to shape; write "
+                         "shaped:rate=100mbit,delay=20ms/tcp://host:port",
+                         how->address);
     }
     *settings = (dw_shaped_settings){.seed = 1};
     unsigned given = 0;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/backends.h"
-#include "common/sized.h"
+#include "common/opening.h"
 
 static dw_status tcp_open(void *context, const dw_transport_open *how)
 {

@@ -23,8 +23,7 @@ enum { UNSENT_BYTES = 2 << 20 };
 
 static dw_status blame(const dw_transport_open *how, const char *at, const char *advice)
 {
-    return dw_link_report_at(how->why, DW_ERR_CONFIG, (int)(at - how->address), "'%.40s': %s", at,
-                             advice);
+    return dw_say_at(how->why, DW_ERR_CONFIG, (int)(at - how->address), "'%.40s': %s", at, advice);
 }
 
 /* Reads a time such as "2s" or "500ms". */
@@ -103,10 +102,9 @@ static dw_status split_address(const dw_transport_open *how, place *at)
         port = colon ? colon + 1 : NULL;
     }
     if (!port || host_len == 0 || host_len >= sizeof at->host) {
-        return dw_link_report_at(
-            how->why, DW_ERR_ADDRESS, 0,
-            "'%.100s' is not an address; write host:port, 10.0.0.1:7000 or [::1]:7000",
-            how->address);
+        return dw_say_at(how->why, DW_ERR_ADDRESS, 0,
+                         "'%.100s' is not an address; write host:port, 10.0.0.1:7000 or [::1]:7000",
+                         how->address);
     }
     memcpy(at->host, address, host_len);
     at->host[host_len] = '\0';
@@ -116,9 +114,9 @@ static dw_status split_address(const dw_transport_open *how, place *at)
         sscanf(port, "%u", &number);
     unsigned least = how->role == DW_LINK_LISTEN ? 0 : 1;
     if (number < least || number > 65535) {
-        return dw_link_report_at(how->why, DW_ERR_ADDRESS, (int)(port - how->address),
-                                 "'%.40s' is not a port to %s; write a number from %u to 65535",
-                                 port, least ? "connect to" : "listen on", least);
+        return dw_say_at(how->why, DW_ERR_ADDRESS, (int)(port - how->address),
+                         "'%.40s' is not a port to %s; write a number from %u to 65535", port,
+                         least ? "connect to" : "listen on", least);
     }
     snprintf(at->port, sizeof at->port, "%u", number);
     return DW_OK;
@@ -133,9 +131,8 @@ dw_status dw_tcp_resolve(const dw_transport_open *how, struct addrinfo **found)
     if (how->role == DW_LINK_LISTEN) hints.ai_flags = AI_PASSIVE;
     int error = getaddrinfo(at.host, at.port, &hints, found);
     if (error == 0) return DW_OK;
-    return dw_link_report_at(how->why, DW_ERR_ADDRESS, 0, "cannot resolve '%.100s': %s", at.host,
-                             error == EAI_SYSTEM ? dw_link_system_says(errno)
-                                                 : gai_strerror(error));
+    return dw_say_at(how->why, DW_ERR_ADDRESS, 0, "cannot resolve '%.100s': %s", at.host,
+                     error == EAI_SYSTEM ? dw_link_system_says(errno) : gai_strerror(error));
 }
 
 /* "127.0.0.1:7000" or "[::1]:7000"; text has room for 96 bytes. */
@@ -178,12 +175,12 @@ dw_status dw_tcp_check_congestion(const dw_transport_open *how, const dw_tcp_opt
     int error = errno;
     if (fd >= 0) close(fd);
     if (works) return DW_OK;
-    return dw_link_report_at(how->why, DW_ERR_CONFIG,
-                             (int)(strstr(how->address, "congestion=") + 11 - how->address),
-                             "the system refuses the congestion control '%s' (%s); "
-                             "leave congestion= out, or choose one "
-                             "of /proc/sys/net/ipv4/tcp_allowed_congestion_control",
-                             options->congestion, strerror(error));
+    return dw_say_at(how->why, DW_ERR_CONFIG,
+                     (int)(strstr(how->address, "congestion=") + 11 - how->address),
+                     "the system refuses the congestion control '%s' (%s); "
+                     "leave congestion= out, or choose one "
+                     "of /proc/sys/net/ipv4/tcp_allowed_congestion_control",
+                     options->congestion, strerror(error));
 }
 
 /* A machine that vanishes sends nothing, but the kernel can notice: by keepalive probes on an idle
@@ -256,13 +253,13 @@ dw_status dw_tcp_listen(const dw_transport_open *how, const dw_tcp_options *opti
     place at = {.port = ""};
     split_address(how, &at);
     if (error == EADDRINUSE) {
-        return dw_link_report(how->why, DW_ERR_ADDRESS,
-                              "port %s of %.100s is in use; choose another, "
-                              "or 0 for any that is free",
-                              at.port, at.host);
+        return dw_say(how->why, DW_ERR_ADDRESS,
+                      "port %s of %.100s is in use; choose another, "
+                      "or 0 for any that is free",
+                      at.port, at.host);
     }
-    return dw_link_report(how->why, DW_ERR_ADDRESS, "cannot listen on %.100s port %s: %s", at.host,
-                          at.port, dw_link_system_says(error));
+    return dw_say(how->why, DW_ERR_ADDRESS, "cannot listen on %.100s port %s: %s", at.host, at.port,
+                  dw_link_system_says(error));
 }
 
 int dw_tcp_dial(const struct sockaddr *address, socklen_t len, const dw_tcp_options *options,

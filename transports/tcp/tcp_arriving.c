@@ -3,7 +3,7 @@
  * chunks of the awaited message are read straight into the buffer of the link. */
 #include <string.h>
 
-#include "common/memory.h"
+#include "base/mem.h"
 #include "common/report.h"
 #include "tcp/tcp_end.h"
 
@@ -92,7 +92,7 @@ static dw_tcp_stash *take_stash(dw_tcp_end *end, size_t len)
         end->unused_bytes -= found->cap;
     } else {
         size_t cap = len < 1024 ? 1024 : len;
-        found = dw_memory_take(&end->allocator, sizeof *found + cap);
+        found = dw_mem_allocate(&end->allocator, sizeof *found + cap);
         if (!found) return NULL;
         found->cap = cap;
     }
@@ -104,7 +104,7 @@ static dw_tcp_stash *take_stash(dw_tcp_end *end, size_t len)
 
 void dw_tcp_free_room(const dw_tcp_end *end, dw_tcp_stash *room)
 {
-    if (room) dw_memory_give(&end->allocator, room, sizeof *room + room->cap);
+    if (room) dw_mem_release(&end->allocator, room, sizeof *room + room->cap);
 }
 
 /* Puts a stash on the free list, which is sorted by size. The list holds no more bytes than a
@@ -170,7 +170,7 @@ void dw_tcp_post(dw_tcp_end *end)
 static void soon_tell(dw_tcp_end *end, size_t bytes)
 {
     end->unsaid += bytes;
-    if (end->tell_ns == 0) end->tell_ns = dw_link_now_ns() + tell_after_ns;
+    if (end->tell_ns == 0) end->tell_ns = dw_now_ns() + tell_after_ns;
     if (end->unsaid >= TELL_AFTER_BYTES ||
         dw_tcp_whole(end) - end->told_whole >= TELL_AFTER_MESSAGES)
         end->tell_ns = 1;

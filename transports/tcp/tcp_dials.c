@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/fields.h"
+#include "base/bytes.h"
 #include "common/report.h"
 #include "tcp/tcp_end.h"
 
@@ -40,7 +40,7 @@ void dw_tcp_dial_failed(dw_tcp_end *end, unsigned index, const char *trouble, bo
         if (!dw_tcp_is_told(end->lost_error)) end->lost_error = ECONNRESET;
         dw_tcp_gone(end);
     }
-    dial_later(end, index, dw_link_now_ns());
+    dial_later(end, index, dw_now_ns());
 }
 
 void dw_tcp_start_dial(dw_tcp_end *end, unsigned index, int64_t now)

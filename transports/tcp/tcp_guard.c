@@ -28,13 +28,12 @@ dw_status dw_tcp_check_plaintext(const dw_transport_open *how, const struct addr
         char host[80] = "?";
         if (is_loopback(a->ai_addr)) continue;
         getnameinfo(a->ai_addr, a->ai_addrlen, host, sizeof host, NULL, 0, NI_NUMERICHOST);
-        return dw_link_report(
-            how->why, DW_ERR_AUTH,
-            "%s of tcp://%.60s is not a loopback address, and without TLS anybody "
-            "can connect: give a key (tls; --group-key), or set "
-            "insecure_plaintext (--insecure-plaintext) "
-            "in a network that you trust",
-            host, how->address);
+        return dw_say(how->why, DW_ERR_AUTH,
+                      "%s of tcp://%.60s is not a loopback address, and without TLS anybody "
+                      "can connect: give a key (tls; --group-key), or set "
+                      "insecure_plaintext (--insecure-plaintext) "
+                      "in a network that you trust",
+                      host, how->address);
     }
     return DW_OK;
 }

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/fields.h"
+#include "base/bytes.h"
 #include "common/report.h"
 #include "tcp/tcp_end.h"
 
@@ -118,7 +118,7 @@ void dw_tcp_hear_guest(dw_tcp_end *end, uint32_t index)
 static void turn_a_deaf_ear(dw_tcp_end *end)
 {
     dw_tcp_hear_listener(end, false);
-    end->deaf_until_ns = dw_link_now_ns() + (int64_t)DW_TCP_TICK_MS * DW_NS_PER_MS;
+    end->deaf_until_ns = dw_now_ns() + (int64_t)DW_TCP_TICK_MS * DW_NS_PER_MS;
 }
 
 void dw_tcp_listen_again(dw_tcp_end *end)
@@ -146,8 +146,8 @@ void dw_tcp_admit(dw_tcp_end *end)
         dw_tcp_tune(fd, end->peer_timeout_ms);
         end->n_guests++;
         dw_tcp_meeting *guest = &end->guests[at];
-        if (dw_tcp_meet_as_guest(
-                guest, fd, dw_link_now_ns() + (int64_t)DW_TCP_MEETING_MS * DW_NS_PER_MS, end) &&
+        if (dw_tcp_meet_as_guest(guest, fd, dw_now_ns() + (int64_t)DW_TCP_MEETING_MS * DW_NS_PER_MS,
+                                 end) &&
             dw_tcp_watch_meeting(end, guest, DW_TCP_ON_GUEST, at)) {
             dw_tcp_hear_guest(end, at);
         } else {

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#include "common/fields.h"
+#include "base/bytes.h"
 #include "tcp/tcp_end.h"
 
 static const unsigned char magic[6] = {'D', 'W', 'T', 'C', 'P', '\n'};

@@ -7,7 +7,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "common/memory.h"
+#include "base/mem.h"
 #include "common/report.h"
 #include "tcp/tcp_end.h"
 #include "tcp/tcp_guard.h"
@@ -19,22 +19,21 @@ static dw_status check_time(const dw_tcp_end *end, const dw_transport_open *how,
                             int64_t deadline_ns)
 {
     bool is_cancelled = dw_link_is_set(how->cancelled);
-    if (!is_cancelled && dw_link_now_ns() < deadline_ns) return DW_OK;
+    if (!is_cancelled && dw_now_ns() < deadline_ns) return DW_OK;
     char strangers[400];
     dw_tcp_say_strangers(end, strangers, sizeof strangers);
     if (is_cancelled) {
-        return dw_link_report(how->why, DW_ERR_CANCELLED, "opening tcp://%.60s was cancelled%s",
-                              how->address, strangers);
+        return dw_say(how->why, DW_ERR_CANCELLED, "opening tcp://%.60s was cancelled%s",
+                      how->address, strangers);
     }
     if (how->role == DW_LINK_LISTEN) {
-        return dw_link_report(how->why, DW_ERR_TIMEOUT,
-                              "no peer connected to tcp://%.60s within %u ms%s", how->address,
-                              how->timeout_ms, strangers);
+        return dw_say(how->why, DW_ERR_TIMEOUT, "no peer connected to tcp://%.60s within %u ms%s",
+                      how->address, how->timeout_ms, strangers);
     }
-    return dw_link_report(how->why, DW_ERR_TIMEOUT,
-                          "the other end at tcp://%.100s did not accept the link within %u ms "
-                          "(%s); has it been started, and does it listen there?",
-                          how->address, how->timeout_ms, end->trouble);
+    return dw_say(how->why, DW_ERR_TIMEOUT,
+                  "the other end at tcp://%.100s did not accept the link within %u ms "
+                  "(%s); has it been started, and does it listen there?",
+                  how->address, how->timeout_ms, end->trouble);
 }
 
 /* A name may resolve to addresses at which nothing answers, not even with a refusal (IPv6 without a
@@ -57,7 +56,7 @@ static dw_status wait_for_peer(dw_tcp_end *end, const dw_transport_open *how, in
         dw_status status = check_time(end, how, deadline_ns);
         if (status != DW_OK) return status;
         if (end->dials && end->dials[0].phase == DW_TCP_CONNECTING &&
-            dw_link_now_ns() >= connected_by_ns)
+            dw_now_ns() >= connected_by_ns)
             dw_tcp_meeting_end(&end->dials[0]);
         if (end->dials && end->dials[0].phase == DW_TCP_NOBODY) return DW_PENDING;
         dw_tcp_turn(end, LOOK_MS);
@@ -86,10 +85,10 @@ static dw_status meet_dialling(dw_tcp_end *end, const dw_transport_open *how,
         for (const struct addrinfo *a = addresses; a; a = a->ai_next) {
             memcpy(&end->address, a->ai_addr, a->ai_addrlen);
             end->address_len = a->ai_addrlen;
-            dw_tcp_start_dial(end, 0, dw_link_now_ns());
+            dw_tcp_start_dial(end, 0, dw_now_ns());
             /* only the time limit of the open counts */
             if (!end->tls) end->dials[0].until_ns = INT64_MAX;
-            dw_status status = wait_for_peer(end, how, deadline_ns, dw_link_now_ns() + connect_ns);
+            dw_status status = wait_for_peer(end, how, deadline_ns, dw_now_ns() + connect_ns);
             if (status != DW_PENDING) return status;
         }
         for (int waited = 0; waited < REDIAL_MS; waited += LOOK_MS) {
@@ -113,29 +112,28 @@ static dw_status make(dw_tcp_end *end, const dw_transport_open *how)
     end->peer_limit = 0;
     memcpy(end->peer, "the peer", sizeof "the peer");
     end->stripes =
-        dw_memory_take_zeroed(&end->allocator, end->options.stripes, sizeof *end->stripes);
+        dw_mem_allocate_zeroed(&end->allocator, end->options.stripes, sizeof *end->stripes);
     for (unsigned i = 0; end->stripes && i < end->options.stripes; i++)
         end->stripes[i].stream.fd = -1;
-    end->kept = dw_memory_take_zeroed(&end->allocator, DW_TCP_KEPT_MOST, sizeof *end->kept);
+    end->kept = dw_mem_allocate_zeroed(&end->allocator, DW_TCP_KEPT_MOST, sizeof *end->kept);
     end->arriving =
-        dw_memory_take_zeroed(&end->allocator, DW_TCP_ARRIVING_MOST, sizeof *end->arriving);
+        dw_mem_allocate_zeroed(&end->allocator, DW_TCP_ARRIVING_MOST, sizeof *end->arriving);
     if (listens)
-        end->guests = dw_memory_take_zeroed(&end->allocator, DW_TCP_GUESTS, sizeof *end->guests);
+        end->guests = dw_mem_allocate_zeroed(&end->allocator, DW_TCP_GUESTS, sizeof *end->guests);
     else
         end->dials =
-            dw_memory_take_zeroed(&end->allocator, end->options.stripes, sizeof *end->dials);
+            dw_mem_allocate_zeroed(&end->allocator, end->options.stripes, sizeof *end->dials);
     if (!end->stripes || !end->kept || !end->arriving || (!end->guests && !end->dials)) {
-        return dw_link_report(how->why, DW_ERR_NO_MEMORY, "no memory for a link over TCP");
+        return dw_say(how->why, DW_ERR_NO_MEMORY, "no memory for a link over TCP");
     }
     end->poller = epoll_create1(EPOLL_CLOEXEC);
     if (end->poller >= 0) return DW_OK;
-    return dw_link_report(how->why, DW_ERR_IO, "cannot watch sockets: %s",
-                          dw_link_system_says(errno));
+    return dw_say(how->why, DW_ERR_IO, "cannot watch sockets: %s", dw_link_system_says(errno));
 }
 
 dw_status dw_tcp_open(dw_tcp_end *end, const dw_transport_open *how)
 {
-    int64_t deadline_ns = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
+    int64_t deadline_ns = dw_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
     end->allocator = how->allocator;
     end->poller = end->listener = -1;
     dw_status status = dw_tcp_read_options(how, &end->options);
@@ -178,11 +176,11 @@ void dw_tcp_close(dw_tcp_end *end)
         end->unused = next;
     }
     if (end->poller >= 0) close(end->poller);
-    dw_memory_give(&end->allocator, end->stripes, end->options.stripes * sizeof *end->stripes);
-    dw_memory_give(&end->allocator, end->kept, DW_TCP_KEPT_MOST * sizeof *end->kept);
-    dw_memory_give(&end->allocator, end->arriving, DW_TCP_ARRIVING_MOST * sizeof *end->arriving);
-    dw_memory_give(&end->allocator, end->guests, DW_TCP_GUESTS * sizeof *end->guests);
-    dw_memory_give(&end->allocator, end->dials, end->options.stripes * sizeof *end->dials);
+    dw_mem_release(&end->allocator, end->stripes, end->options.stripes * sizeof *end->stripes);
+    dw_mem_release(&end->allocator, end->kept, DW_TCP_KEPT_MOST * sizeof *end->kept);
+    dw_mem_release(&end->allocator, end->arriving, DW_TCP_ARRIVING_MOST * sizeof *end->arriving);
+    dw_mem_release(&end->allocator, end->guests, DW_TCP_GUESTS * sizeof *end->guests);
+    dw_mem_release(&end->allocator, end->dials, end->options.stripes * sizeof *end->dials);
     dw_tls_context_destroy(end->tls);
     end->tls = NULL;
 }

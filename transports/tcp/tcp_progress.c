@@ -39,7 +39,7 @@ void dw_tcp_begin_to_fill(dw_tcp_stripe *stripe)
 {
     dw_tcp_kernel kernel = dw_tcp_ask_kernel(stripe->stream.fd);
     stripe->since_delivered += kernel.sent + (uint64_t)kernel.queued - stripe->delivered;
-    stripe->moved_ns = dw_link_now_ns();
+    stripe->moved_ns = dw_now_ns();
     stripe->is_clear = false;
 }
 

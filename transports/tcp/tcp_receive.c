@@ -2,7 +2,7 @@
  * tcp_receive.c - reads the bytes of a stripe and finds the records in them. */
 #include <string.h>
 
-#include "common/fields.h"
+#include "base/bytes.h"
 #include "common/report.h"
 #include "tcp/tcp_end.h"
 

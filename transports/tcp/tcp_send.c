@@ -3,7 +3,7 @@
  * until the peer has acknowledged them. */
 #include <string.h>
 
-#include "common/fields.h"
+#include "base/bytes.h"
 #include "common/report.h"
 #include "tcp/tcp_end.h"
 
@@ -43,7 +43,7 @@ bool dw_tcp_keep(dw_tcp_end *end, dw_tcp_request *request)
     kept->chunks =
         request->len == 0 ? 1 : (uint32_t)((request->len + kept->chunk_len - 1) / kept->chunk_len);
     kept->position = end->next_position;
-    if (end->acked == end->next_message) end->progress_ns = dw_link_now_ns();
+    if (end->acked == end->next_message) end->progress_ns = dw_now_ns();
     memset(kept->on, 0, kept->chunks);
     request->number = end->next_message++;
     request->is_kept = true;
@@ -243,7 +243,7 @@ void dw_tcp_give(dw_tcp_end *end)
         begin_chunk(end, stripe, kept, end->cursor, end->cursor_chunk);
         dw_tcp_write(end, stripe);
     }
-    if (end->tell_ns == 0 || (end->tell_ns > 1 && dw_link_now_ns() < end->tell_ns)) return;
+    if (end->tell_ns == 0 || (end->tell_ns > 1 && dw_now_ns() < end->tell_ns)) return;
     dw_tcp_stripe *stripe = find_free(end, 0);
     if (!stripe) return; /* the next record that is sent carries it */
     begin_record(end, stripe, DW_TCP_STATE, 0, 0);

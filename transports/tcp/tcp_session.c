@@ -51,7 +51,7 @@ static void tick(dw_tcp_end *end, int64_t now)
 
 static void look_at_clock(dw_tcp_end *end)
 {
-    int64_t now = dw_link_now_ns();
+    int64_t now = dw_now_ns();
     /* Lets the handshake check its own deadline. */
     if (end->is_opening && end->dials && end->dials[0].phase == DW_TCP_SHAKING)
         dw_tcp_pursue_dial(end, 0);
@@ -84,7 +84,7 @@ int64_t dw_tcp_wakes(const dw_tcp_end *end)
     }
     if (end->n_open == 0) earlier(&at, end->lost_ns + dw_tcp_patience(end));
     if (at == INT64_MAX) return -1;
-    int64_t left = at - dw_link_now_ns();
+    int64_t left = at - dw_now_ns();
     return left > 0 ? left : 0;
 }
 

@@ -24,7 +24,7 @@ void dw_tcp_seat(dw_tcp_end *end, dw_tcp_meeting *meeting, unsigned index, uint6
     meeting->phase = DW_TCP_NOBODY;
     stripe->is_open = stripe->is_clear = true;
     stripe->is_silent = false;
-    stripe->moved_ns = dw_link_now_ns();
+    stripe->moved_ns = dw_now_ns();
     dw_tcp_kernel kernel = dw_tcp_ask_kernel(stripe->stream.fd);
     stripe->delivered = stripe->since_delivered = kernel.sent;
     stripe->segment = kernel.segment;
@@ -78,11 +78,11 @@ void dw_tcp_lose(dw_tcp_end *end, dw_tcp_stripe *stripe, int error)
     stripe->must_ask = stripe->must_answer = false;
     stripe->asked_ns = 0;
     stripe->is_silent = !dw_tcp_is_told(error);
-    stripe->redial_ns = dw_link_now_ns() + stripe->backoff_ns;
+    stripe->redial_ns = dw_now_ns() + stripe->backoff_ns;
     end->n_open--;
     end->tell_ns = 1; /* the last whole and limit that were sent may be lost */
     dw_tcp_take_back(end, index);
     if (end->n_open > 0) return;
-    end->lost_ns = dw_link_now_ns();
+    end->lost_ns = dw_now_ns();
     end->lost_error = error;
 }

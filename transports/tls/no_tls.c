@@ -12,10 +12,9 @@ dw_status dw_tls_context_create(dw_tls_context **context, const dw_tls_options *
     (void)role;
     (void)allocator;
     *context = NULL;
-    return dw_link_report(
-        why, DW_ERR_UNSUPPORTED,
-        "this build of deltawire has no TLS; build it with OpenSSL 3.0 or later "
-        "(-Dtls=enabled), or use a network that you trust and insecure_plaintext");
+    return dw_say(why, DW_ERR_UNSUPPORTED,
+                  "this build of deltawire has no TLS; build it with OpenSSL 3.0 or later "
+                  "(-Dtls=enabled), or use a network that you trust and insecure_plaintext");
 }
 
 /* The functions below are never called, because no context is ever created. */

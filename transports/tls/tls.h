@@ -29,7 +29,7 @@ dw_status dw_tls_context_create(dw_tls_context **context, const dw_tls_options *
                                 dw_link_role role, const dw_allocator *allocator, dw_why *why);
 void dw_tls_context_destroy(dw_tls_context *context); /* context may be NULL */
 
-/* Puts TLS over a connected, nonblocking socket. deadline_ns, on the clock of dw_link_now_ns: when
+/* Puts TLS over a connected, nonblocking socket. deadline_ns, on the clock of dw_now_ns: when
  * the handshake must be complete. */
 dw_status dw_tls_cover(dw_stream *stream, dw_tls_context *context, int64_t deadline_ns);
 

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/memory.h"
+#include "base/mem.h"
+#include "common/opening.h"
 #include "common/report.h"
-#include "common/sized.h"
 #include "tls/tls_gate.h"
 #include "tls/tls_identity.h"
 #include "tls/tls_psk.h"
@@ -93,17 +93,16 @@ static dw_status open_pem(const pem_part *part, BIO **pem, dw_why *why)
         *pem = BIO_new_file(part->file, "r");
     }
     if (*pem) return DW_OK;
-    return dw_link_report(why, DW_ERR_IO, "cannot read the %s in %.120s: %s", part->what, place,
-                          dw_tls_last_words());
+    return dw_say(why, DW_ERR_IO, "cannot read the %s in %.120s: %s", part->what, place,
+                  dw_tls_last_words());
 }
 
 static dw_status use_pem(SSL_CTX *ssl, const pem_part *part, dw_why *why)
 {
     const char *place = part->pem ? "memory" : part->file;
     if (!part->file == !part->pem) {
-        return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "certificates need the %s, in a file or in memory%s", part->what,
-                              part->file ? ", not in both" : "");
+        return dw_say(why, DW_ERR_ARGUMENT, "certificates need the %s, in a file or in memory%s",
+                      part->what, part->file ? ", not in both" : "");
     }
     BIO *pem;
     dw_status status = open_pem(part, &pem, why);
@@ -111,10 +110,10 @@ static dw_status use_pem(SSL_CTX *ssl, const pem_part *part, dw_why *why)
     bool is_good = part->use(ssl, pem);
     BIO_free(pem);
     if (is_good) return DW_OK;
-    return dw_link_report(why, DW_ERR_CONFIG,
-                          "the %s in %.100s cannot be used (%s); use PEM without a passphrase, and "
-                          "a key that matches the certificate",
-                          part->what, place, dw_tls_last_words());
+    return dw_say(why, DW_ERR_CONFIG,
+                  "the %s in %.100s cannot be used (%s); use PEM without a passphrase, and "
+                  "a key that matches the certificate",
+                  part->what, place, dw_tls_last_words());
 }
 
 static dw_status setup_certificates(dw_tls_context *context, const dw_tls_options *options,
@@ -132,15 +131,13 @@ static dw_status setup_certificates(dw_tls_context *context, const dw_tls_option
     bool is_named =
         dw_tls_certificate_name(SSL_CTX_get0_certificate(context->ssl), context->own_name, name);
     if (!is_named && !name[0]) {
-        return dw_link_report(
-            why, DW_ERR_CONFIG,
-            "our certificate names no end: it needs a URI deltawire:NAME among its "
-            "subject alternative names");
+        return dw_say(why, DW_ERR_CONFIG,
+                      "our certificate names no end: it needs a URI deltawire:NAME among its "
+                      "subject alternative names");
     }
     if (!is_named) {
-        return dw_link_report(why, DW_ERR_CONFIG,
-                              "our certificate is made out for %s, but own_name is %s", name,
-                              context->own_name);
+        return dw_say(why, DW_ERR_CONFIG, "our certificate is made out for %s, but own_name is %s",
+                      name, context->own_name);
     }
     memcpy(context->own_name, name, sizeof name);
     SSL_CTX_set_verify(context->ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
@@ -169,10 +166,9 @@ static dw_status take_name(char *room, const char *name, const char *what, dw_wh
     if (!name) return DW_OK;
     size_t len = strlen(name);
     if (!dw_tls_name_is_valid(name, len)) {
-        return dw_link_report(
-            why, DW_ERR_ARGUMENT,
-            "%s '%.70s' cannot be a name; use 1 to %d letters, digits and ._-/:@+", what, name,
-            DW_TLS_NAME_BYTES - 1);
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "%s '%.70s' cannot be a name; use 1 to %d letters, digits and ._-/:@+", what,
+                      name, DW_TLS_NAME_BYTES - 1);
     }
     memcpy(room, name, len + 1);
     return DW_OK;
@@ -185,33 +181,31 @@ static dw_status fill_context(dw_tls_context *context, const dw_tls_options *opt
                            options->key_file || options->key_pem || options->ca_file ||
                            options->ca_pem;
     if (has_group_key == has_certificate) {
-        return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "TLS needs a group key or certificates%s; see deltawire/tls.h",
-                              has_group_key ? ", not both: either would let a peer in" : "");
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "TLS needs a group key or certificates%s; see deltawire/tls.h",
+                      has_group_key ? ", not both: either would let a peer in" : "");
     }
     dw_status status = take_name(context->own_name, options->own_name, "own_name", why);
     if (status == DW_OK)
         status = take_name(context->peer_name, options->peer_name, "peer_name", why);
     if (status != DW_OK) return status;
     if (context->role == DW_LINK_CONNECT && !context->peer_name[0]) {
-        return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "an end that connects under TLS must name its peer: set peer_name");
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "an end that connects under TLS must name its peer: set peer_name");
     }
     if (context->own_name[0] && strcmp(context->own_name, context->peer_name) == 0) {
-        return dw_link_report(
-            why, DW_ERR_ARGUMENT,
-            "own_name and peer_name are both '%s'; each end needs a name of its own",
-            context->own_name);
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "own_name and peer_name are both '%s'; each end needs a name of its own",
+                      context->own_name);
     }
     context->ssl = SSL_CTX_new(TLS_method());
     context->socket = dw_tls_socket_method();
     if (!context->ssl || !context->socket)
-        return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for TLS");
+        return dw_say(why, DW_ERR_NO_MEMORY, "no memory for TLS");
     if (!restrict_protocol(context->ssl)) {
-        return dw_link_report(
-            why, DW_ERR_UNSUPPORTED,
-            "this machine's OpenSSL refuses a setting that TLS 1.3 needs here: %s",
-            dw_tls_last_words());
+        return dw_say(why, DW_ERR_UNSUPPORTED,
+                      "this machine's OpenSSL refuses a setting that TLS 1.3 needs here: %s",
+                      dw_tls_last_words());
     }
     context->uses_group_key = has_group_key;
     return has_group_key ? dw_tls_psk_setup(context, options, why)
@@ -225,9 +219,9 @@ dw_status dw_tls_context_create(dw_tls_context **context, const dw_tls_options *
     dw_tls_options full;
     dw_status status = dw_take_asked(&full, sizeof full, options, "dw_tls_options", why);
     if (status != DW_OK) return status;
-    const dw_allocator chosen = dw_memory_allocator(allocator);
-    dw_tls_context *made = dw_memory_take_zeroed(&chosen, 1, sizeof *made);
-    if (!made) return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for TLS");
+    const dw_allocator chosen = dw_mem_allocator(allocator);
+    dw_tls_context *made = dw_mem_allocate_zeroed(&chosen, 1, sizeof *made);
+    if (!made) return dw_say(why, DW_ERR_NO_MEMORY, "no memory for TLS");
     made->allocator = chosen;
     made->role = role;
     made->records_per_key = records_per_key;
@@ -236,8 +230,8 @@ dw_status dw_tls_context_create(dw_tls_context **context, const dw_tls_options *
         status = fill_context(made, &full, why);
         dw_tls_leave();
     } else {
-        status = dw_link_report(why, DW_ERR_CANCELLED,
-                                "TLS cannot begin any more, because this program is ending");
+        status = dw_say(why, DW_ERR_CANCELLED,
+                        "TLS cannot begin any more, because this program is ending");
     }
     if (status != DW_OK) {
         dw_tls_context_destroy(made);
@@ -260,5 +254,5 @@ void dw_tls_context_destroy(dw_tls_context *context)
     }
     const dw_allocator allocator = context->allocator;
     OPENSSL_cleanse(context, sizeof *context);
-    dw_memory_give(&allocator, context, sizeof *context);
+    dw_mem_release(&allocator, context, sizeof *context);
 }

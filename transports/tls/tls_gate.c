@@ -34,19 +34,18 @@ static _Thread_local bool has_paused;
 
 static void close_gate(void)
 {
-    int64_t until_ns = dw_link_now_ns() + patience_ns;
+    int64_t until_ns = dw_now_ns() + patience_ns;
     has_paused = true; /* this is the thread that frees the tables */
     atomic_store(&is_closed, true);
-    while (atomic_load(&inside) > (entered > 0) && dw_link_now_ns() < until_ns)
-        nanosleep(&step, NULL);
+    while (atomic_load(&inside) > (entered > 0) && dw_now_ns() < until_ns) nanosleep(&step, NULL);
     atomic_store(&is_freeing, true);
 }
 
 /* Where close_gate's thread is gone (in a forked child, say) this ends, too. */
 static void stand_before_gate(void)
 {
-    int64_t until_ns = dw_link_now_ns() + patience_ns;
-    while (!atomic_load(&is_freeing) && dw_link_now_ns() < until_ns) nanosleep(&step, NULL);
+    int64_t until_ns = dw_now_ns() + patience_ns;
+    while (!atomic_load(&is_freeing) && dw_now_ns() < until_ns) nanosleep(&step, NULL);
     nanosleep(&pause_length, NULL);
     has_paused = true;
 }

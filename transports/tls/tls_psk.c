@@ -151,8 +151,8 @@ static dw_status read_key_file(dw_tls_context *context, const char *path, dw_why
         if (have <= DW_TLS_GROUP_KEY_MOST) memcpy(context->group_key, room, have);
     }
     OPENSSL_cleanse(room, sizeof room);
-    return n < 0 ? dw_link_report(why, DW_ERR_IO, "cannot read the group key in %.150s: %s", path,
-                                  strerror(error))
+    return n < 0 ? dw_say(why, DW_ERR_IO, "cannot read the group key in %.150s: %s", path,
+                          strerror(error))
                  : DW_OK;
 }
 
@@ -160,8 +160,7 @@ static dw_status take_key(dw_tls_context *context, const dw_tls_options *options
 {
     dw_status status = DW_OK;
     if (options->group_key && options->group_key_file) {
-        return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "give the group key in memory or in a file, not both");
+        return dw_say(why, DW_ERR_ARGUMENT, "give the group key in memory or in a file, not both");
     }
     if (options->group_key_file) {
         status = read_key_file(context, options->group_key_file, why);
@@ -175,25 +174,25 @@ static dw_status take_key(dw_tls_context *context, const dw_tls_options *options
     if (context->group_key_bytes >= DW_TLS_GROUP_KEY_LEAST &&
         context->group_key_bytes <= DW_TLS_GROUP_KEY_MOST)
         return DW_OK;
-    return dw_link_report(why, DW_ERR_ARGUMENT,
-                          "the group key%s%.80s has %s%zu bytes; make one of %d random bytes, as "
-                          "`deltawire keygen FILE` does",
-                          options->group_key_file ? " in " : "",
-                          options->group_key_file ? options->group_key_file : "",
-                          context->group_key_bytes > DW_TLS_GROUP_KEY_MOST ? "at least " : "",
-                          context->group_key_bytes, DW_TLS_GROUP_KEY_LEAST);
+    return dw_say(why, DW_ERR_ARGUMENT,
+                  "the group key%s%.80s has %s%zu bytes; make one of %d random bytes, as "
+                  "`deltawire keygen FILE` does",
+                  options->group_key_file ? " in " : "",
+                  options->group_key_file ? options->group_key_file : "",
+                  context->group_key_bytes > DW_TLS_GROUP_KEY_MOST ? "at least " : "",
+                  context->group_key_bytes, DW_TLS_GROUP_KEY_LEAST);
 }
 
 dw_status dw_tls_psk_setup(dw_tls_context *context, const dw_tls_options *options, dw_why *why)
 {
     if (!context->own_name[0]) {
-        return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "a group key needs own_name: keys are made for pairs of names");
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "a group key needs own_name: keys are made for pairs of names");
     }
     dw_status status = take_key(context, options, why);
     if (status != DW_OK) return status;
     if (RAND_bytes(context->dummy_key, sizeof context->dummy_key) != 1) {
-        return dw_link_report(why, DW_ERR_IO, "cannot get random numbers: %s", dw_tls_last_words());
+        return dw_say(why, DW_ERR_IO, "cannot get random numbers: %s", dw_tls_last_words());
     }
     if (context->role == DW_LINK_LISTEN) {
         SSL_CTX_set_psk_find_session_callback(context->ssl, find_key);

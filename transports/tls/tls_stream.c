@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/memory.h"
+#include "base/mem.h"
 #include "common/report.h"
 #include "tls/tls_gate.h"
 #include "tls/tls_state.h"
@@ -118,19 +118,19 @@ static void explain(dw_stream *stream, const char *doing)
 static dw_status put_over(dw_stream *stream, dw_tls_context *context, int64_t deadline_ns)
 {
     const dw_allocator *allocator = &context->allocator;
-    dw_tls *tls = dw_memory_take_zeroed(allocator, 1, sizeof *tls);
+    dw_tls *tls = dw_mem_allocate_zeroed(allocator, 1, sizeof *tls);
     BIO *socket = BIO_new(context->socket);
     if (tls) {
         *tls = (dw_tls){
             .context = context, .fd = stream->fd, .deadline_ns = deadline_ns, .wants = POLLOUT};
         tls->ssl = SSL_new(context->ssl);
-        tls->joined = dw_memory_take(allocator, RECORD_BYTES);
+        tls->joined = dw_mem_allocate(allocator, RECORD_BYTES);
     }
     if (!tls || !socket || !tls->ssl || !tls->joined) {
         BIO_free(socket);
         if (tls) SSL_free(tls->ssl);
-        if (tls) dw_memory_give(allocator, tls->joined, RECORD_BYTES);
-        dw_memory_give(allocator, tls, sizeof *tls);
+        if (tls) dw_mem_release(allocator, tls->joined, RECORD_BYTES);
+        dw_mem_release(allocator, tls, sizeof *tls);
         return DW_ERR_NO_MEMORY;
     }
     BIO_set_data(socket, tls);
@@ -181,7 +181,7 @@ static dw_status judge(dw_stream *stream, int result)
     int error = SSL_get_error(tls->ssl, result);
     tls->wants = error == SSL_ERROR_WANT_WRITE ? POLLOUT : POLLIN;
     if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) {
-        if (dw_link_now_ns() < tls->deadline_ns) return DW_PENDING;
+        if (dw_now_ns() < tls->deadline_ns) return DW_PENDING;
         return refuse(stream, DW_ERR_TIMEOUT, "was not authenticated in time");
     }
     if (tls->has_eof) return refuse(stream, DW_ERR_PEER, "hung up before it was authenticated");
@@ -383,8 +383,8 @@ static void end(dw_stream *stream)
         dw_tls_leave();
     }
     OPENSSL_cleanse(tls->joined, RECORD_BYTES);
-    dw_memory_give(&tls->context->allocator, tls->joined, RECORD_BYTES);
-    dw_memory_give(&tls->context->allocator, tls, sizeof *tls);
+    dw_mem_release(&tls->context->allocator, tls->joined, RECORD_BYTES);
+    dw_mem_release(&tls->context->allocator, tls, sizeof *tls);
     stream->inside = NULL;
 }
 

@@ -255,7 +255,7 @@ static void tag_table_grows_and_shrinks(void **state)
      * places if the hash were a multiplication without a secret. */
     const uint32_t factors[] = {1, 256, 65536 + 1, 340573321u /* 1 / 2654435769 */};
     for (size_t f = 0; f < sizeof factors / sizeof *factors; f++) {
-        dw_allocator allocator = dw_memory_allocator(NULL);
+        dw_allocator allocator = dw_mem_allocator(NULL);
         dw_inboxes inboxes = {.allocator = &allocator};
         dw_buffer_pool pool = {.allocator = &allocator, .keep_bytes = 0};
         dw_inbox_begin(&inboxes);

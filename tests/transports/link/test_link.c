@@ -152,7 +152,7 @@ static dw_status hasty_test(void *endpoint, void *request, size_t *len, dw_why *
     bool sends = *(unsigned char *)request;
     if (sends) {
         end->has_failed_to_send = true;
-        return dw_link_report(why, DW_ERR_PEER, "the peer has gone");
+        return dw_say(why, DW_ERR_PEER, "the peer has gone");
     }
     if (!end->has_failed_to_send) return DW_PENDING;
     *len = DW_LINK_HEADER_BYTES + 32;
@@ -234,7 +234,7 @@ static dw_status behind_open(void *endpoint, const dw_transport_open *how)
 {
     (void)endpoint;
     given_context[1] = how->context;
-    return dw_link_report(how->why, DW_ERR_PEER, "nobody is behind %s", how->address);
+    return dw_say(how->why, DW_ERR_PEER, "nobody is behind %s", how->address);
 }
 
 static dw_status front_open(void *endpoint, const dw_transport_open *how)
@@ -424,18 +424,17 @@ static void link_thread_wakes_rarely_while_callers_come_again(void **state)
     suite_open(&pair);
     dw_link *link = pair.link[1];
     for (int round = 0; round < 2; round++) {
-        int64_t begun_ns = dw_link_now_ns(),
-                patience_ns = (int64_t)SUITE_PATIENCE_MS * DW_NS_PER_MS, first_ns = 0,
-                longest_ns = 0;
+        int64_t begun_ns = dw_now_ns(), patience_ns = (int64_t)SUITE_PATIENCE_MS * DW_NS_PER_MS,
+                first_ns = 0, longest_ns = 0;
         while (longest_ns < 6 * DW_NS_PER_MS) {
-            assert_true(dw_link_now_ns() - begun_ns < patience_ns);
+            assert_true(dw_now_ns() - begun_ns < patience_ns);
             call_once(&pair);
             longest_ns = standby_left(link);
             if (first_ns == 0) first_ns = longest_ns;
         }
         assert_true(first_ns <= DW_NS_PER_MS);
         while (link_wheel(link) != DW_WHEEL_ASLEEP) { /* nobody calls any more */
-            assert_true(dw_link_now_ns() - begun_ns < patience_ns);
+            assert_true(dw_now_ns() - begun_ns < patience_ns);
             usleep(1000);
         }
     }
@@ -459,7 +458,7 @@ static void text_of_a_peer_cannot_control_a_terminal(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dw_why why;
-        dw_link_report(&why, DW_ERR_PEER, "%s", cases[i].said);
+        dw_say(&why, DW_ERR_PEER, "%s", cases[i].said);
         assert_string_equal(why.text, cases[i].printed);
     }
 }
@@ -495,7 +494,7 @@ static void every_link_call_refuses_null(void **state)
 static void buffer_pool_keeps_buffers_up_to_its_limit(void **state)
 {
     (void)state;
-    const dw_allocator allocator = dw_memory_allocator(NULL);
+    const dw_allocator allocator = dw_mem_allocator(NULL);
     dw_buffer_pool pool = {.allocator = &allocator, .keep_bytes = 4096};
     dw_buffer *small = dw_buffer_take(&pool, 0), *large = dw_buffer_take(&pool, 4097);
     assert_true(small->cap >= 1 && large->cap >= 4097);

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "base/pool.h"
+#include "common/pool.h"
 
 enum {
     GRANULE = 64,

@@ -1,32 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * sized.h - structs that begin with struct_size (transport.h says what that promises): they are
- * read from, and written for, callers that were compiled with an older or a newer header.
- *
- * | function        | for a struct that         | if it is longer than ours, the rest             |
- * | dw_take_asked   | asks for something        | must be zero, or the call is refused            |
- * | dw_take_told    | gives information         | is ignored                                      |
- * | dw_give_told    | the caller reads          | becomes zero                                    |
- *
- * If the struct is shorter than ours, the missing fields are read as zero, which is the default, or
- * are not written. */
-#ifndef DW_SIZED_H
-#define DW_SIZED_H
+ * opening.h - the structs of transport.h by which a backend is opened and tells of itself, between
+ * links and backends that were compiled with an older or a newer header (base/sized.h). */
+#ifndef DW_OPENING_H
+#define DW_OPENING_H
 
-#include <stddef.h>
-
+#include "base/sized.h"
 #include "deltawire/transport.h"
-
-/* Fills in *own, which is own_bytes long, from *given. type: the name of the struct, for the
- * sentence of DW_ERR_ARGUMENT. */
-dw_status dw_take_asked(void *own, size_t own_bytes, const void *given, const char *type,
-                        dw_why *why);
-dw_status dw_take_told(void *own, size_t own_bytes, const void *given, const char *type,
-                       dw_why *why);
-
-/* Copies *own into *given, as far as given->struct_size allows; struct_size itself is not changed.
- */
-dw_status dw_give_told(void *given, const void *own, size_t own_bytes, const char *type,
-                       dw_why *why);
 
 /* Copies a backend's table of functions, and checks that it has all functions that a link needs. */
 dw_status dw_take_transport(dw_transport *own, const dw_transport *given, dw_why *why);

@@ -2,7 +2,7 @@
  * tensor_dlpack.c - converts DLPack tensors to views. */
 #include <stdio.h>
 
-#include "base/tensor.h"
+#include "common/tensor.h"
 
 /* DLTensor of dlpack.h (dmlc/dlpack), whose memory layout has been the same since 0.2.
  * DLManagedTensor begins with one. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * cpu.c - detects the processor's instruction sets and sets its floating-point mode. */
-#include "base/cpu.h"
+#include "common/cpu.h"
 
 #if defined(__SSE__) || defined(__x86_64__)
 #include <xmmintrin.h>

@@ -11,7 +11,7 @@
 #include <fenv.h>
 #endif
 
-#include "base/cpu.h"
+#include "common/cpu.h"
 #include "engine/engine.h"
 #include "kernels/kernels.h"
 #include "support/tool.h"

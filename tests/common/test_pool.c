@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_pool.c - slots of any size do not overlap, are reused, and are returned to the allocator. */
-#include "base/pool.h"
+#include "common/pool.h"
 #include "support/tool.h"
 
 enum { MIB = 1 << 20 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tensor.c - checks tensor views and computes addresses in them. */
-#include "base/tensor.h"
+#include "common/tensor.h"
 
 size_t dw_dtype_bytes(dw_dtype dtype)
 {

@@ -88,4 +88,14 @@ void dw_pool_give(dw_pool *pool, void *slot); /* NULL is fine */
 /* Bytes taken from allocator and source, apart from the slots in use. */
 uint64_t dw_pool_slack(const dw_pool *pool);
 
+/* A source of memory for copies of prev that the CPU may be unable to address, such as GPU memory.
+ * take returns NULL where there is none; give cannot fail. slack returns the bytes that the store
+ * occupies, in any memory, beyond what was taken from it. */
+typedef struct dw_store {
+    void *(*take)(void *context, uint64_t bytes);
+    void (*give)(void *context, void *slot, uint64_t bytes);
+    uint64_t (*slack)(void *context);
+    void *context;
+} dw_store;
+
 #endif

@@ -11,11 +11,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/copied.h"
 #include "base/mem.h"
 
 enum { ALIGNMENT = 64, HUGE_PAGE_BYTES = 2 << 20 };
 
-bool dw_size_multiply(uint64_t a, uint64_t b, uint64_t *result)
+DW_COPIED bool dw_size_multiply(uint64_t a, uint64_t b, uint64_t *result)
 {
     bool both_small = (a | b) <= UINT32_MAX; /* avoids a division, which is measurable in small
                                                 calls */
@@ -24,16 +25,17 @@ bool dw_size_multiply(uint64_t a, uint64_t b, uint64_t *result)
     return true;
 }
 
-bool dw_size_add(uint64_t a, uint64_t b, uint64_t *result)
+DW_COPIED bool dw_size_add(uint64_t a, uint64_t b, uint64_t *result)
 {
     if (b > UINT64_MAX - a) return false;
     *result = a + b;
     return true;
 }
 
-/* Large blocks start on a huge page boundary and ask for huge pages: prev is read from end to end,
- * and with pages of 4 KiB each page costs a walk through the page tables. Only the whole huge pages
- * within a block are asked for, so that the rest of it does not occupy another one. */
+/* Large blocks start on a huge page boundary and ask for huge pages: prev and messages are read
+ * from end to end, and with pages of 4 KiB each page costs a walk through the page tables. Only the
+ * whole huge pages within a block are asked for, so that the rest of it does not occupy another
+ * one. */
 static void *libc_allocate(void *context, size_t bytes, size_t alignment)
 {
     (void)context;
@@ -53,25 +55,40 @@ static void libc_release(void *context, void *memory, size_t bytes)
     free(memory);
 }
 
-dw_allocator dw_mem_allocator(const dw_allocator *chosen)
+DW_COPIED dw_allocator dw_mem_allocator(const dw_allocator *chosen)
 {
-    if (chosen->allocate) return *chosen;
+    if (chosen && chosen->allocate && chosen->release) return *chosen;
     return (dw_allocator){libc_allocate, libc_release, NULL};
 }
 
-void *dw_mem_allocate(const dw_allocator *allocator, uint64_t bytes)
+DW_COPIED void *dw_mem_allocate(const dw_allocator *allocator, uint64_t bytes)
 {
-    if (bytes == 0 || bytes > PTRDIFF_MAX - HUGE_PAGE_BYTES) return NULL;
-    return allocator->allocate(allocator->context, (size_t)bytes, ALIGNMENT);
+    if (bytes > PTRDIFF_MAX - HUGE_PAGE_BYTES) return NULL;
+    return allocator->allocate(allocator->context, bytes ? (size_t)bytes : 1, ALIGNMENT);
 }
 
-void dw_mem_release(const dw_allocator *allocator, void *memory, uint64_t bytes)
+DW_COPIED void *dw_mem_allocate_zeroed(const dw_allocator *allocator, uint64_t n, uint64_t bytes)
 {
-    if (memory) allocator->release(allocator->context, memory, (size_t)bytes);
+    if (!dw_size_multiply(n, bytes, &bytes)) return NULL;
+    void *memory = dw_mem_allocate(allocator, bytes);
+    return memory ? memset(memory, 0, (size_t)bytes) : NULL;
 }
 
-bool dw_mem_grow(const dw_allocator *allocator, void **array, uint64_t *cap, uint64_t need,
-                 size_t element)
+/* glibc puts a header of 16 bytes in front of each block. To align a block it leaves a gap of up to
+ * 96 bytes, which is often too small for other blocks. */
+DW_COPIED uint64_t dw_mem_cost(uint64_t bytes)
+{
+    enum { HEADER_BYTES = 16, LEFT_OVER_BYTES = ALIGNMENT + 32 };
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + HEADER_BYTES + LEFT_OVER_BYTES;
+}
+
+DW_COPIED void dw_mem_release(const dw_allocator *allocator, void *memory, uint64_t bytes)
+{
+    if (memory) allocator->release(allocator->context, memory, bytes ? (size_t)bytes : 1);
+}
+
+DW_COPIED bool dw_mem_grow(const dw_allocator *allocator, void **array, uint64_t *cap,
+                           uint64_t need, size_t element)
 {
     uint64_t bytes, grown = *cap ? *cap : 8;
     if (need <= *cap) return true;
@@ -86,7 +103,7 @@ bool dw_mem_grow(const dw_allocator *allocator, void **array, uint64_t *cap, uin
     return true;
 }
 
-uint64_t dw_mem_random(void)
+DW_COPIED uint64_t dw_mem_random(void)
 {
     uint64_t value = 0;
 #if defined(__linux__)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * bytes.h - little-endian integers of one to eight bytes, as frames and replies hold them. */
+ * bytes.h - little-endian integers of one to eight bytes, as frames and messages hold them. */
 #ifndef DW_BYTES_H
 #define DW_BYTES_H
 
@@ -36,6 +36,26 @@ static inline uint64_t dw_get(const uint8_t *from, int bytes)
     }
     for (int i = 0; i < bytes; i++) value |= (uint64_t)from[i] << (8 * i);
     return value;
+}
+
+static inline void dw_put32(uint8_t *to, uint32_t value)
+{
+    dw_put(to, value, 4);
+}
+
+static inline uint32_t dw_get32(const uint8_t *from)
+{
+    return (uint32_t)dw_get(from, 4);
+}
+
+static inline void dw_put64(uint8_t *to, uint64_t value)
+{
+    dw_put(to, value, 8);
+}
+
+static inline uint64_t dw_get64(const uint8_t *from)
+{
+    return dw_get(from, 8);
 }
 
 #endif

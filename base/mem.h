@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mem.h - memory: the caller's allocator and checked sizes.
+ * mem.h - memory: the caller's allocator, checked sizes, and random numbers.
  *
  * Memory is aligned to 64 bytes. The default allocator uses huge pages, where the system has them,
  * for blocks of 2 MiB or more. Errors: NULL where the allocator has no memory. Threads: those that
@@ -16,20 +16,18 @@
 bool dw_size_multiply(uint64_t a, uint64_t b, uint64_t *result);
 bool dw_size_add(uint64_t a, uint64_t b, uint64_t *result);
 
-/* The allocator of a config, or malloc and free where the config names none. */
+/* *chosen; where it is NULL or has no functions, malloc and free. */
 dw_allocator dw_mem_allocator(const dw_allocator *chosen);
+/* A block of no bytes takes one. zeroed: n elements of so many bytes each. */
 void *dw_mem_allocate(const dw_allocator *allocator, uint64_t bytes);
+void *dw_mem_allocate_zeroed(const dw_allocator *allocator, uint64_t n, uint64_t bytes);
+/* Who gives a block back states its size. NULL does nothing. */
 void dw_mem_release(const dw_allocator *allocator, void *memory, uint64_t bytes);
 
-/* A source of memory for copies of prev that the CPU may be unable to address, such as GPU memory.
- * take returns NULL where there is none; give cannot fail. slack returns the bytes that the store
- * occupies, in any memory, beyond what was taken from it. */
-typedef struct dw_store {
-    void *(*take)(void *context, uint64_t bytes);
-    void (*give)(void *context, void *slot, uint64_t bytes);
-    uint64_t (*slack)(void *context);
-    void *context;
-} dw_store;
+/* How much memory a block of so many bytes takes: rounded up, and with the overhead of the C
+ * library. It serves to limit the memory that a peer can make us use. For an allocator of the
+ * program it is an estimate. */
+uint64_t dw_mem_cost(uint64_t bytes);
 
 /* Grows the array from *cap elements to at least `need`. Returns false, with nothing changed, where
  * there is no memory. */
