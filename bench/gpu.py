@@ -133,7 +133,7 @@ def check_python(build, log):
     if not (build / "python/deltawire").exists():
         return "not built"
     print("== tensors of torch, in Python", flush=True)
-    folders = [str(build / name) for name in ("src", "transports", "collective", "threads")]
+    folders = [str(build / name) for name in ("src", "transports", "threads")]
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(build / "python"), os.environ.get("PYTHONPATH")])
     )

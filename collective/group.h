@@ -40,6 +40,7 @@
 #include "base/sized.h"
 #include "base/uncancelled.h"
 #include "exchange.h"
+#include "link/for_groups.h"
 
 /* inbox.c, under lock: messages that the progress owner has not seen yet, and their bytes.
  * is_damaged: nor the `damage` of a peer. */

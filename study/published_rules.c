@@ -77,7 +77,7 @@ static void read_rule(void)
 static void *next(const char *name)
 {
     void *found = dlsym(RTLD_NEXT, name);
-    if (!found) fail("the program does not use libdeltawire-collective");
+    if (!found) fail("the program does not use libdeltawire-net");
     return found;
 }
 

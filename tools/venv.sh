@@ -39,6 +39,6 @@ build_for_torch() {
 # with_library COMMAND: runs a command that imports deltawire of that build.
 with_library() {
     local built=$build/torch
-    local folders=$built/src:$built/transports:$built/collective:$built/threads:$built/python
+    local folders=$built/src:$built/transports:$built/threads:$built/python
     PYTHONPATH=$built/python DW_TEST_LIBRARIES=$folders PYTHONDONTWRITEBYTECODE=1 "$@"
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * collective.h - sums of buffers over several ranks, compressed: all-reduce, reduce-scatter,
- * all-gather and broadcast over links (libdeltawire-collective). */
+ * all-gather and broadcast over links (libdeltawire-net). */
 #ifndef DELTAWIRE_COLLECTIVE_H
 #define DELTAWIRE_COLLECTIVE_H
 

@@ -140,9 +140,6 @@ DW_API dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void 
                               size_t *len);
 /* Returns a received message to the link. */
 DW_API void dw_link_release(dw_link *link, void *data);
-/* A message that was received, was passed to a handler or was begun stays valid, and unchanged
- * after it was sent, until one more dw_link_release, of the pointer that this returns. */
-DW_API void *dw_link_retain(dw_link *link, const void *data);
 
 /* Waits until everything queued was handed to the operating system; with tcp, until the peer's end
  * has received it, even if it has closed since. timeout_ms and PENDING: as dw_link_recv. */
@@ -159,23 +156,6 @@ DW_API dw_status dw_link_wait_room(dw_link *link, size_t cap, int timeout_ms);
  * waits until no call of it is running. */
 typedef void (*dw_link_handler)(void *context, const void *data, size_t len);
 DW_API dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, void *context);
-
-/* Waits for messages that go to the handlers of one tag, on several links at once. As long as it
- * waits, the calling thread does the work of the links' threads, and calls these handlers itself,
- * so that a message wakes one thread and not two. Handlers that are called so must not close a
- * link. A link that another thread is driving is left to it, with its handler, which should then
- * write to wake_fd.
- *
- * | name       | meaning                                                                     |
- * | links      | n links, at most DW_ATTEND_MOST; NULL: left out                             |
- * | wake_fd    | a descriptor, of the caller, that ends the wait when it is readable; or -1  |
- * | timeout_ns | < 0: no limit                                                               |
- *
- * OK: a handler was called, a link has ended, or wake_fd is readable. PENDING: nothing of this
- * happened in time. Errors: ARGUMENT. */
-enum { DW_ATTEND_MOST = 256 };
-DW_API dw_status dw_link_attend(dw_link *const *links, size_t n, uint32_t tag, int wake_fd,
-                                int64_t timeout_ns);
 
 typedef struct dw_link_counters {
     size_t struct_size;
@@ -424,7 +404,7 @@ struct dw_transport {
     void (*leave)(dw_transport_place *place);
 };
 
-/* Returns the transports that are built into libdeltawire-link. The list ends with NULL. */
+/* Returns the transports that are built into libdeltawire-net. The list ends with NULL. */
 DW_API const dw_transport *const *dw_link_transports(void);
 #ifdef __cplusplus
 }

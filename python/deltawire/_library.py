@@ -53,8 +53,7 @@ if found != VERSION:
         f"this Python package belongs to deltawire {VERSION}, but the libdeltawire that was found "
         f"is version {found}: install both from the same release"
     )
-links = _load("deltawire-link")
-collective = _load("deltawire-collective")
+net = _load("deltawire-net")
 pools = _load("deltawire-threads")
 native = _load("deltawire-python")
 # The same library, for the functions that must be called with the interpreter lock (GIL) held.

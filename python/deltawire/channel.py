@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Callable, NamedTuple, Optional, Union
 
-from deltawire._library import core, ffi, links
+from deltawire._library import core, ffi, net
 from deltawire._waiting import Deadline, milliseconds, watched
 from deltawire.config import Config, struct_with
 from deltawire.counters import Counters, codec_counters
@@ -94,8 +94,8 @@ class Channel(Shared):
                 handle = link._handle
                 self._handle = watched(
                     lambda: _open(handle, how),
-                    lambda: links.dw_link_cancel(handle),
-                    links.dw_channel_close,
+                    lambda: net.dw_link_cancel(handle),
+                    net.dw_channel_close,
                 )
             finally:
                 link._finish()
@@ -137,10 +137,10 @@ class Channel(Shared):
             cap = core.dw_frame_bound(self._sends, tensor)
             # dw_channel_send waits for room in the queue, too, but Ctrl-C could not interrupt it.
             link = self._link._handle
-            status = self._wait(lambda ms: links.dw_link_wait_room(link, cap, ms), deadline)
+            status = self._wait(lambda ms: net.dw_link_wait_room(link, cap, ms), deadline)
             if status == PENDING:
                 fail(TIMEOUT, QUEUE_FULL)
-            self._check(links.dw_channel_send(self._handle, keys, tensor))
+            self._check(net.dw_channel_send(self._handle, keys, tensor))
         finally:
             self._x.drop()
             self._stop(self._sending)
@@ -173,7 +173,7 @@ class Channel(Shared):
             y = self._y.take(to, WRITES | (ROWS if rows_are_samples else 0))
             keys = ffi.new("dw_key[]", y.n)
             status = self._wait(
-                lambda ms: links.dw_channel_recv(self._handle, ms, keys, y), deadline
+                lambda ms: net.dw_channel_recv(self._handle, ms, keys, y), deadline
             )
             if status == PENDING:
                 return None
@@ -189,7 +189,7 @@ class Channel(Shared):
         key = key_of(id)
         self._start(self._sending)
         try:
-            self._check(links.dw_channel_forget(self._handle, key[0]))
+            self._check(net.dw_channel_forget(self._handle, key[0]))
         finally:
             self._stop(self._sending)
 
@@ -201,11 +201,11 @@ class Channel(Shared):
 
     def sent(self) -> Counters:
         """Statistics of the encoder."""
-        return self._ask(lambda handle: codec_counters(links.dw_channel_sent(handle)))
+        return self._ask(lambda handle: codec_counters(net.dw_channel_sent(handle)))
 
     def received(self) -> Counters:
         """Statistics of the decoder."""
-        return self._ask(lambda handle: codec_counters(links.dw_channel_received(handle)))
+        return self._ask(lambda handle: codec_counters(net.dw_channel_received(handle)))
 
     def close(self) -> None:
         """Waits until the other end has received what was sent, for at most the link's
@@ -217,8 +217,8 @@ class Channel(Shared):
         handle, link = self._handle, self._link._handle
         try:
             watched(
-                lambda: links.dw_channel_close(handle),
-                lambda: links.dw_link_cancel(link),
+                lambda: net.dw_channel_close(handle),
+                lambda: net.dw_link_cancel(link),
                 lambda _: None,
             )
         finally:
@@ -227,8 +227,8 @@ class Channel(Shared):
     def _abandon(self) -> None:
         # If the garbage collector took the link first, closing it has closed the channel, too.
         if self._link._open:
-            links.dw_link_cancel(self._link._handle)
-            links.dw_channel_close(self._handle)
+            net.dw_link_cancel(self._link._handle)
+            net.dw_channel_close(self._handle)
 
     def _start(self, lock: Any) -> None:
         self._begin()
@@ -258,5 +258,5 @@ def _shown(on_frame: Optional[Callable[[bool, bytes], Any]]) -> Any:
 
 def _open(link: Any, how: Any) -> Any:
     made, why = ffi.new("dw_channel **"), new_why()
-    check(links.dw_channel_open(made, link, how, why), why)
+    check(net.dw_channel_open(made, link, how, why), why)
     return made[0]

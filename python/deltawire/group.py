@@ -6,8 +6,7 @@ import contextlib
 import threading
 from typing import Any, Mapping, NoReturn, Optional, Sequence, Union
 
-from deltawire._library import collective, core, ffi
-from deltawire._library import links as link_library
+from deltawire._library import core, ffi, net
 from deltawire._waiting import milliseconds, watched
 from deltawire.bytes_in import Bytes
 from deltawire.config import Config, struct_with
@@ -39,7 +38,7 @@ class Ending:
         self.handle, self._lock = handle, threading.Lock()
 
     # Default arguments stay valid when the interpreter ends and has emptied the modules.
-    def __call__(self, end: Any = collective.dw_group_close) -> None:
+    def __call__(self, end: Any = net.dw_group_close) -> None:
         with self._lock:
             handle, self.handle = self.handle, None
             if handle is not None:
@@ -95,7 +94,7 @@ class Group(Shared):
     """
 
     _noun = "group"
-    _library = collective
+    _library = net
 
     def __init__(
         self,
@@ -180,7 +179,7 @@ class Group(Shared):
     def _cancel_links(self) -> None:
         for link in self._links:
             if link._open:
-                link_library.dw_link_cancel(link._handle)
+                net.dw_link_cancel(link._handle)
 
     # ---- Operations ------------------------------------------------------------------------------
 
@@ -332,7 +331,7 @@ class Group(Shared):
                 f"an operation of slot {made.slot} was not waited for: call wait of what start "
                 "returned, or of what pending returns, or use another slot"
             )
-        status = collective.dw_group_start(self._handle, job)
+        status = net.dw_group_start(self._handle, job)
         if status < 0:
             self._pending.pop(made.slot, None)
             self._check(status)
@@ -352,7 +351,7 @@ class Group(Shared):
         if not isinstance(place, int) or not 0 <= place < self._ranks:
             refuse(f"rank must be an int from 0 to {self._ranks - 1}, not {place!r}")
         begin, count = ffi.new("uint64_t *"), ffi.new("uint64_t *")
-        check(collective.dw_group_part(n, place, self._ranks, begin, count))
+        check(net.dw_group_part(n, place, self._ranks, begin, count))
         return begin[0], count[0]
 
     # ---- State -----------------------------------------------------------------------------------
@@ -365,7 +364,7 @@ class Group(Shared):
         if not isinstance(slot, int) or not 0 <= slot < 2**64:
             refuse(f"slot must be an int from 0 to 2**64 - 1, not {slot!r}")
         busy = f"an operation of slot {slot} was not waited for: call its wait first"
-        self._ask(lambda handle: self._check(collective.dw_group_forget(handle, slot), busy))
+        self._ask(lambda handle: self._check(net.dw_group_forget(handle, slot), busy))
 
     def state_dict(self) -> "dict[str, Any]":
         """The state of the codecs, for a checkpoint: a dict of texts, ints and bytes.
@@ -387,7 +386,7 @@ class Group(Shared):
         callback = ffi.callback("dw_group_saved_visit", visit, error=ARGUMENT)
         self._ask(
             lambda handle: self._check(
-                collective.dw_group_export_all(handle, callback, ffi.NULL), busy, False
+                net.dw_group_export_all(handle, callback, ffi.NULL), busy, False
             )
         )
         return pieces
@@ -417,7 +416,7 @@ class Group(Shared):
         with Bytes(piece, "a piece of the state") as given:
             self._ask(
                 lambda handle: self._check(
-                    collective.dw_group_import(handle, given.pointer, given.length), started
+                    net.dw_group_import(handle, given.pointer, given.length), started
                 )
             )
 
@@ -445,7 +444,7 @@ class Group(Shared):
     @property
     def failed_rank(self) -> Optional[int]:
         """The rank to blame if the group has failed; None: it works."""
-        found = self._ask(collective.dw_group_failed_rank)
+        found = self._ask(net.dw_group_failed_rank)
         return None if found < 0 else int(found)
 
     def counters(self) -> GroupCounters:
@@ -454,7 +453,7 @@ class Group(Shared):
         def count(handle: Any) -> GroupCounters:
             size = ffi.sizeof("dw_group_counters")
             struct = ffi.new("dw_group_counters *", {"struct_size": size})
-            check(collective.dw_group_count(handle, struct))
+            check(net.dw_group_count(handle, struct))
             return group_counters(struct)
 
         return self._ask(count)  # type: ignore[no-any-return]
@@ -465,7 +464,7 @@ class Group(Shared):
         def count(handle: Any) -> "tuple[Counters, Counters]":
             size = ffi.sizeof("dw_counters")
             one, two = (ffi.new("dw_counters *", {"struct_size": size}) for _ in range(2))
-            check(collective.dw_group_codecs(handle, one, two))
+            check(net.dw_group_codecs(handle, one, two))
             return codec_counters(one), codec_counters(two)
 
         return self._ask(count)  # type: ignore[no-any-return]
@@ -477,7 +476,7 @@ class Group(Shared):
             self._fail(status, refused, blame)
 
     def _fail(self, status: int, refused: str, blame: bool) -> NoReturn:
-        rank = collective.dw_group_failed_rank(self._handle) if blame else -1
+        rank = net.dw_group_failed_rank(self._handle) if blame else -1
         if rank >= 0:
             sentence = self._text(self._handle)
             if f"rank {rank} " not in f"{sentence} ".replace(":", " ").replace(",", " "):
@@ -544,7 +543,7 @@ def _open(how: Any, links: "list[Link]", kept: Any) -> Ending:
             link._begin()
             stack.callback(link._finish)
         made, why = ffi.new("dw_group **"), new_why()
-        check(collective.dw_group_open(made, how, why), why)
+        check(net.dw_group_open(made, how, why), why)
         del kept  # which the call needed until here
         ending = Ending(made[0])
         for link in links:

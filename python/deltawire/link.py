@@ -6,7 +6,7 @@ import warnings
 import weakref
 from typing import Any, Callable, Optional
 
-from deltawire._library import ffi, links
+from deltawire._library import ffi, net
 from deltawire._waiting import Deadline, milliseconds, watched
 from deltawire.bytes_in import Bytes
 from deltawire.counters import LinkCounters, link_counters
@@ -72,7 +72,7 @@ class Link(Shared):
         self._channels: "weakref.WeakSet[Any]" = weakref.WeakSet()  # and groups
         self._endings: "list[Any]" = []  # of groups; see Ending
         options = ffi.new("dw_link_options *", {"struct_size": ffi.sizeof("dw_link_options")})
-        options.role = links.DW_LINK_LISTEN if listen else links.DW_LINK_CONNECT
+        options.role = net.DW_LINK_LISTEN if listen else net.DW_LINK_CONNECT
         options.open_timeout_ms = milliseconds(open_timeout, "open_timeout")
         options.peer_timeout_ms = milliseconds(peer_timeout, "peer_timeout")
         options.close_timeout_ms = milliseconds(close_timeout, "close_timeout")
@@ -115,7 +115,7 @@ class Link(Shared):
             self._begin()
             try:
                 while True:
-                    status = links.dw_link_send(self._handle, number, given.pointer, given.length)
+                    status = net.dw_link_send(self._handle, number, given.pointer, given.length)
                     if status != PENDING:
                         self._check(status)
                         return
@@ -123,7 +123,7 @@ class Link(Shared):
                     if deadline.is_over():
                         fail(TIMEOUT, QUEUE_FULL)
                     slice_ms = deadline.slice_ms()
-                    self._check(links.dw_link_wait_room(self._handle, given.length, slice_ms))
+                    self._check(net.dw_link_wait_room(self._handle, given.length, slice_ms))
             finally:
                 self._finish()
 
@@ -136,7 +136,7 @@ class Link(Shared):
         self._begin()
         try:
             status = self._wait(
-                lambda ms: links.dw_link_recv(self._handle, number, ms, data, length), deadline
+                lambda ms: net.dw_link_recv(self._handle, number, ms, data, length), deadline
             )
             if status == PENDING:
                 return None
@@ -144,7 +144,7 @@ class Link(Shared):
             try:
                 return ffi.buffer(data[0], length[0])[:] if length[0] else b""
             finally:
-                links.dw_link_release(self._handle, data[0])
+                net.dw_link_release(self._handle, data[0])
         finally:
             self._finish()
 
@@ -156,7 +156,7 @@ class Link(Shared):
         deadline = Deadline(timeout)
         self._begin()
         try:
-            status = self._wait(lambda ms: links.dw_link_flush(self._handle, ms), deadline)
+            status = self._wait(lambda ms: net.dw_link_flush(self._handle, ms), deadline)
             self._check(status)
             return status != PENDING
         finally:
@@ -165,7 +165,7 @@ class Link(Shared):
     def cancel(self) -> None:
         """Makes every call on the link, in all threads, fail with CANCELLED. Close it after
         that."""
-        self._ask(links.dw_link_cancel)
+        self._ask(net.dw_link_cancel)
 
     def counters(self) -> LinkCounters:
         """Statistics since the link was opened; see LinkCounters."""
@@ -174,7 +174,7 @@ class Link(Shared):
     @property
     def peer_name(self) -> str:
         """The name of the other end, which TLS has authenticated; "" without TLS."""
-        return self._ask(lambda handle: text_of(links.dw_link_peer_name(handle)))
+        return self._ask(lambda handle: text_of(net.dw_link_peer_name(handle)))
 
     def close(self) -> None:
         """Closes the channels of the link, sends what is queued, for at most close_timeout seconds,
@@ -190,14 +190,14 @@ class Link(Shared):
             ending()
         handle, deadline = self._handle, Deadline(self._close_timeout)
         try:
-            while links.dw_link_flush(handle, deadline.slice_ms()) == PENDING:
+            while net.dw_link_flush(handle, deadline.slice_ms()) == PENDING:
                 if deadline.is_over():
-                    links.dw_link_cancel(handle)
+                    net.dw_link_cancel(handle)
         except BaseException:  # such as KeyboardInterrupt
-            links.dw_link_cancel(handle)
+            net.dw_link_cancel(handle)
             raise
         finally:
-            links.dw_link_close(handle)
+            net.dw_link_close(handle)
 
     # Default arguments stay valid when the interpreter ends and has emptied the modules.
     def _abandon(self, warn: Any = warnings.warn) -> None:
@@ -210,7 +210,7 @@ class Link(Shared):
 def _count(handle: Any) -> LinkCounters:
     size = ffi.sizeof("dw_link_counters")
     struct = ffi.new("dw_link_counters *", {"struct_size": size})
-    check(links.dw_link_count(handle, struct))
+    check(net.dw_link_count(handle, struct))
     return link_counters(struct)
 
 
@@ -229,13 +229,13 @@ def _tag(tag: int) -> int:
 
 def _open(uri: str, options: Any, kept: Any) -> Any:
     made, why = ffi.new("dw_link **"), new_why()
-    check(links.dw_link_open(made, uri.encode(), options, why), why)
+    check(net.dw_link_open(made, uri.encode(), options, why), why)
     del kept  # which the call needed until here
     return made[0]
 
 
 def _close_now(
-    handle: Any, cancel: Any = links.dw_link_cancel, end: Any = links.dw_link_close
+    handle: Any, cancel: Any = net.dw_link_cancel, end: Any = net.dw_link_close
 ) -> None:
     cancel(handle)
     end(handle)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Optional
 
-from deltawire._library import collective
+from deltawire._library import net
 from deltawire._waiting import Deadline
 from deltawire.errors import CANCELLED, PENDING, TIMEOUT, DeltawireError, fail, refuse
 
@@ -73,7 +73,7 @@ class Operation:
         try:
             handle = group._handle
             status = group._wait(
-                lambda ms: collective.dw_group_wait(handle, self.slot, ms), deadline
+                lambda ms: net.dw_group_wait(handle, self.slot, ms), deadline
             )
             if status == PENDING:
                 return False

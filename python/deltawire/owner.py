@@ -14,7 +14,7 @@ import os
 import threading
 from typing import Any, Callable, NoReturn, Optional
 
-from deltawire._library import links
+from deltawire._library import net
 from deltawire._waiting import SLICE_S, Deadline
 from deltawire.errors import CANCELLED, PENDING, fail, refuse, text_of
 
@@ -143,7 +143,7 @@ class Shared(Owned):
 
     The C functions are found by the name of the object, for example dw_link_why."""
 
-    _library = links
+    _library = net
     _handle: Any
 
     def __init__(self) -> None:

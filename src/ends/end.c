@@ -101,12 +101,12 @@ dw_status dw_end_learn(dw_end *end, const dw_profile *profile, dw_config *with)
 static dw_status check_backing(const dw_backing *backing, const dw_end_device *device, dw_why *why)
 {
     if (!backing->write || !backing->read || !backing->release)
-        return complain(why, "config.backing has no function to write, read or release a copy");
+        return dw_say(why, DW_ERR_CONFIG,
+                      "config.backing has no function to write, read or release a copy");
     if (!device) return DW_OK;
-    (void)complain(why,
-                   "copies of prev on a device cannot be moved to config.backing: leave it out "
-                   "(state=), or use an encoder on the CPU");
-    return DW_ERR_UNSUPPORTED;
+    return dw_say(why, DW_ERR_UNSUPPORTED,
+                  "copies of prev on a device cannot be moved to config.backing: leave it out "
+                  "(state=), or use an encoder on the CPU");
 }
 
 static dw_status make(dw_end **made, size_t bytes, const dw_config *given,

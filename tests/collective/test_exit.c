@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "deltawire/collective.h"
+#include "link/for_groups.h"
 #include "support/tool.h"
 #include "transports/suite/transport_suite.h"
 #if DW_TEST_TLS
@@ -22,9 +23,8 @@
 /* HANG_S: a child that lives so long hangs. */
 enum { STATUS = 7, HANG_S = 60, PEM_BYTES = 2048, TAG = 3, SHORT_MS = 100 };
 
-static const char written[] = "written before the end";
+static const char written[] = "written before the end", *library;
 static unsigned programs = 96;
-static const char *library;
 
 /* ---- Two ends in a child --------------------------------------------------------------------- */
 

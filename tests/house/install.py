@@ -103,7 +103,8 @@ def pkg_config_consumers(prefix, work):
     for name in ("link-shared", "link-static", "nccl-whole"):
         how = ["--libs"] if name == "link-shared" else ["--static", "--libs"]
         program = name.partition("-")[0]
-        libs = run(["pkg-config", *how, f"deltawire-{program}"], env=env).split()
+        library = {"link": "deltawire-net", "nccl": "deltawire-nccl"}[program]
+        libs = run(["pkg-config", *how, library], env=env).split()
         if "--static" in how:
             libs = [
                 f"-l:lib{word[2:]}.a" if word.startswith("-ldeltawire") else word for word in libs
@@ -155,14 +156,14 @@ def cmake_consumers(prefix, work):
 def missing_components(found, prefix, work):
     """Components that do not exist, or whose library is missing, must be refused by name."""
     run(
-        [*found, work / "cmake-none", "-DWANTED=transports;pigeon"],
-        refused="The component pigeon is none; there are transports, link, threads, collective,",
+        [*found, work / "cmake-none", "-DWANTED=net;pigeon"],
+        refused="The component pigeon is none; there are net, threads, tls,",
     )
     away = list(prefix.rglob("libdeltawire-nccl.*"))
     for path in away:
         path.rename(path.with_suffix(path.suffix + ".away"))
     run(
-        [*found, work / "cmake-less", "-DWANTED=transports;nccl"],
+        [*found, work / "cmake-less", "-DWANTED=net;nccl"],
         refused=f"The component nccl was not built into the deltawire in {prefix}",
     )
     for path in away:

@@ -61,9 +61,7 @@ def libraries_of(build, code):
     """The folder and the name of each library that a program needs."""
     libraries = [("src", "deltawire")]
     if "deltawire/transport.h" in code or "deltawire/collective.h" in code:
-        libraries.insert(0, ("transports", "deltawire-link"))
-    if "deltawire/collective.h" in code:
-        libraries.insert(0, ("collective", "deltawire-collective"))
+        libraries.insert(0, ("transports", "deltawire-net"))
     if "deltawire/mpi.h" in code:
         libraries.insert(0, ("transports/mpi", f"deltawire-mpi-{mpi_of(build)}"))
     return libraries

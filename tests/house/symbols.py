@@ -15,8 +15,7 @@ import house
 LIBRARIES = {
     "deltawire": (["deltawire.h", "cuda.h", "places.h", "profile.h", "projection.h"], "src"),
     "deltawire-threads": (["threads.h", "storage.h"], "threads"),
-    "deltawire-link": (["transport.h"], "transports"),
-    "deltawire-collective": (["collective.h"], "collective"),
+    "deltawire-net": (["transport.h", "collective.h"], "transports"),
     "deltawire-nccl": (["nccl.h"], "transports/nccl"),
     "deltawire-mpi-openmpi": (["mpi.h"], "transports/mpi"),
     "deltawire-mpi-mpich": (["mpi.h"], "transports/mpi"),
@@ -25,8 +24,7 @@ LIBRARIES = {
 MAPS = {
     "deltawire": "src/libdeltawire.map",
     "deltawire-threads": "threads/libdeltawire-threads.map",
-    "deltawire-link": "transports/libdeltawire-link.map",
-    "deltawire-collective": "collective/libdeltawire-collective.map",
+    "deltawire-net": "transports/libdeltawire-net.map",
     "deltawire-nccl": "transports/nccl/libdeltawire-nccl.map",
     "deltawire-mpi-openmpi": "transports/mpi/libdeltawire-mpi.map",
     "deltawire-mpi-mpich": "transports/mpi/libdeltawire-mpi.map",

@@ -13,7 +13,7 @@ import pathlib
 import subprocess
 import sys
 
-FOLDERS = ("src", "threads", "transports", "collective", "python")
+FOLDERS = ("src", "threads", "transports", "python")
 
 
 def asan_runtime(cc):

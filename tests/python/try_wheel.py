@@ -20,7 +20,7 @@ place = pathlib.Path(deltawire.__file__).parent
 assert "site-packages" in place.parts, place
 assert not any(shutil.which(name) for name in ("cc", "gcc", "clang")), os.environ["PATH"]
 names = {path.name for path in place.iterdir()}
-for part in ("", "-link", "-collective", "-threads", "-python"):
+for part in ("", "-net", "-threads", "-python"):
     assert f"libdeltawire{part}.so.0" in names, names
 assert "py.typed" in names
 

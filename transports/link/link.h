@@ -31,6 +31,7 @@
 #include "common/owner.h"
 #include "common/report.h"
 #include "deltawire/transport.h"
+#include "link/for_groups.h"
 
 /* Version of the link protocol: every message that a backend carries is a header (common/message.h)
  * and a payload. */
