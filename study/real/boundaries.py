@@ -9,7 +9,7 @@ import deltawire
 import torch
 
 import profiles
-from deltawire.torch.fitting import Fitting
+from deltawire.torch.pipeline.fitting import Fitting
 from models import Model
 
 RAW = "raw"  # no codec at all: the tensor is not touched

@@ -40,7 +40,7 @@ def move(link: deltawire.Link, group: deltawire.Group, x: object) -> None:
     deltawire.torch.send(x, 1, tagg=3)  # Unexpected keyword argument "tagg" for "send"
     deltawire.torch.recv(x, 1, config=3, tag="a")  # Argument "tag" to "recv" has incompatible type
     stage = deltawire.torch.compress_stage(x)
-    reveal_type(stage)  # "deltawire.torch.stage.CompressedStage"
+    reveal_type(stage)  # "deltawire.torch.pipeline.stage.CompressedStage"
     reveal_type(stage.compression_stats())  # "builtins.dict[builtins.str, Any]"
 """
 

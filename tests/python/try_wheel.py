@@ -72,6 +72,6 @@ assert said[1] == ("two", b"hello")
 files = [str(path) for path in importlib.metadata.files("deltawire")]
 for part in ("LICENSE", "OpenSSL.txt", "xxHash.txt", "Random123.txt", "VERSIONS.txt"):
     assert any(file.endswith("/" + part) for file in files), f"{part} is not in the wheel"
-assert "deltawire/torch/stage.py" in files, "deltawire.torch is not in the wheel"
+assert "deltawire/torch/pipeline/stage.py" in files, "deltawire.torch is not in the wheel"
 assert not any(file.endswith((".h", ".a", ".pc")) for file in files), files
 print(f"deltawire {deltawire.__version__} from the wheel works")

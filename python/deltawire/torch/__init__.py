@@ -11,13 +11,13 @@ docs/pytorch.md is the manual: ids, state, evaluation and limitations."""
 
 from torch.distributed import pipelining as _pipelining
 
-from deltawire.torch.bottleneck import bottleneck
-from deltawire.torch.compatibility import warn_of_differences as _warn_of_differences
-from deltawire.torch.ddp import DdpState, ddp_hook
-from deltawire.torch.fsdp import FsdpState, compress_fsdp
-from deltawire.torch.p2p import irecv, isend, recv, send
-from deltawire.torch.record import record
-from deltawire.torch.stage import PipelineStage, compress_stage
+from deltawire.torch.ddp.hook import DdpState, ddp_hook
+from deltawire.torch.fsdp.state import FsdpState, compress_fsdp
+from deltawire.torch.pipeline.bottleneck import bottleneck
+from deltawire.torch.pipeline.p2p import irecv, isend, recv, send
+from deltawire.torch.pipeline.record import record
+from deltawire.torch.pipeline.stage import PipelineStage, compress_stage
+from deltawire.torch.pipeline.torch_releases import warn_of_differences as _warn_of_differences
 from deltawire.torch.trainers import Attached, attach, with_ids
 
 _warn_of_differences(_pipelining.PipelineStage)

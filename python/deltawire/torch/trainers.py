@@ -19,8 +19,8 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from deltawire.errors import DeltawireError, Status, fail, refuse
-from deltawire.torch.ddp import ddp_hook
-from deltawire.torch.fsdp import compress_fsdp
+from deltawire.torch.ddp.hook import ddp_hook
+from deltawire.torch.fsdp.state import compress_fsdp
 
 ID = "sample_ids"
 

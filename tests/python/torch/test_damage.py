@@ -113,7 +113,7 @@ def steps_with_damaged_lengths(rank, world, at):
     """Some messages are longer than the receive buffers. The last one of the second step, which is
     longer than those of later steps, has a damaged announcement. The error or loss of each step,
     and the lengths in the announcements."""
-    from deltawire.torch import message
+    from deltawire.torch.pipeline import message
 
     pipe = Pipe(rank, world, "gpipe", options=QUANTIZED)
     x, y = small_gpt.samples(32, 32)
@@ -171,7 +171,7 @@ class WrongCounts:
 
 
 def steps_with_damaged_counts(rank, world):
-    from deltawire.torch import carrier_group
+    from deltawire.torch.pipeline import group_lane
 
     pipe = Pipe(rank, world, "gpipe", options={"equal_counts": True})
     x, y = small_gpt.samples(8, 32)
@@ -180,7 +180,7 @@ def steps_with_damaged_counts(rank, world):
         with contextlib.ExitStack() as stack:
             if step == 1 and rank == 0:
                 stack.enter_context(
-                    replaced(carrier_group, "dist", WrongCounts(carrier_group.dist))
+                    replaced(group_lane, "dist", WrongCounts(group_lane.dist))
                 )
             try:
                 pipe.step(x, y, torch.arange(8))
@@ -196,7 +196,7 @@ def test_a_damaged_length_before_a_message(ranks):
 
 
 def rank_of_version(rank, world):
-    from deltawire.torch import compression
+    from deltawire.torch.pipeline import compression
 
     with replaced(compression, "VERSION", f"0.0.{7 + rank}"):
         Pipe(rank, world, "gpipe", options={}).step(*small_gpt.samples(8, 32), torch.arange(8))
@@ -251,7 +251,7 @@ CODEC = "delta:bits=4"  # whose frames do not end with zeros, as those of rANS m
 
 def exchange_with_damage(rank, world, damage):
     """A damaged frame, then one under another tag: what the receiver says and has."""
-    from deltawire.torch import p2p
+    from deltawire.torch.pipeline import p2p
 
     x = torch.randn(4, 6, 32, generator=torch.Generator().manual_seed(3))
     if rank == 0:
@@ -287,7 +287,7 @@ HEADER = 24
 def damaged_headers(rank, world):
     """Each byte of a header is damaged once, each under a tag of its own, and one header is cut:
     what the receiver says, twice for each tag, and the ids of a frame under another tag."""
-    from deltawire.torch import p2p
+    from deltawire.torch.pipeline import p2p
 
     x = torch.randn(4, 6, 32, generator=torch.Generator().manual_seed(3))
     kept, said = [], []
@@ -325,7 +325,7 @@ def test_damaged_headers_are_refused(ranks):
 
 
 def exchange_between_versions(rank, world):
-    from deltawire.torch import p2p
+    from deltawire.torch.pipeline import p2p
 
     x = torch.ones(4, 6, 32)
     with replaced(p2p, "VERSION", f"0.0.{7 + rank}"):
@@ -364,7 +364,7 @@ class Damaging:
 
 def rank_with_damage(rank, world, exchange):
     """Rank 1 sends a damaged frame in its third step: what each rank says, before it is used."""
-    from deltawire.torch import ddp_hop
+    from deltawire.torch.gradients import hop
 
     model = DistributedDataParallel(small_model(), bucket_cap_mb=1)
     model.register_comm_hook(
@@ -372,7 +372,7 @@ def rank_with_damage(rank, world, exchange):
     )
     for number in range(5):
         if number == 2 and rank == 1:
-            ddp_hop.dist = Damaging(ddp_hop.dist)
+            hop.dist = Damaging(hop.dist)
         before = bits_of(model)
         x, y = batch_of(rank, number)
         try:

@@ -436,10 +436,10 @@ def test_groups_within_the_world():
 
 def rank_of_delays(rank, world):
     """Random delays: the buckets and frames of each rank are ready at different times."""
-    from deltawire.torch import ddp_exchange
+    from deltawire.torch.gradients import exchange
 
     made = __import__("random").Random(rank)
-    for kind in (ddp_exchange.Encoder, ddp_exchange.Decoder):
+    for kind in (exchange.Encoder, exchange.Decoder):
         for name in ("encode", "decode"):
             if hasattr(kind, name):
 

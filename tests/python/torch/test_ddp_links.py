@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 import deltawire  # noqa: E402
 import deltawire.torch  # noqa: E402
 from cut_links import Cutter  # noqa: E402
-from deltawire.torch import address  # noqa: E402
+from deltawire.torch.common import address  # noqa: E402
 from ddp_ranks import (  # noqa: E402
     Known,
     free_port,

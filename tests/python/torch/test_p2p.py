@@ -7,7 +7,7 @@ import torch
 
 import deltawire.torch as dwt
 from deltawire import DeltawireError
-from deltawire.torch import p2p
+from deltawire.torch.pipeline import p2p
 
 
 def near(y, x, within):

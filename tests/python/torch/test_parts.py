@@ -12,13 +12,14 @@ import torch
 
 import deltawire.torch
 from deltawire import Config, DeltawireError, frame_info
-from deltawire.torch import compatibility, ends, ids, message, stage, tensors, watch
-from deltawire.torch.compression import Compression
-from deltawire.torch.ddp_exchange import Gather, Parts
-from deltawire.torch.fitting import Fitting
-from deltawire.torch.kept import Kept
-from deltawire.torch.message import ABORT, EXACT, FRAME, KEEP, LONG, PROFILE, SAME, WITH_IDS
-from deltawire.torch.message import Message, Part
+from deltawire.torch.common import tensors
+from deltawire.torch.gradients.exchange import Gather, Parts
+from deltawire.torch.pipeline import ends, ids, message, stage, torch_releases, watch
+from deltawire.torch.pipeline.compression import Compression
+from deltawire.torch.pipeline.fitting import Fitting
+from deltawire.torch.pipeline.kept import Kept
+from deltawire.torch.pipeline.message import ABORT, EXACT, FRAME, KEEP, LONG, PROFILE, SAME
+from deltawire.torch.pipeline.message import WITH_IDS, Message, Part
 
 MANUAL = pathlib.Path(__file__).parents[3] / "docs" / "pytorch.md"
 
@@ -445,18 +446,18 @@ def test_ids_of_microbatches():
 def test_signatures():
     from torch.distributed import pipelining
 
-    assert compatibility.differences(pipelining.PipelineStage) == []
+    assert torch_releases.differences(pipelining.PipelineStage) == []
 
     class Changed(pipelining.PipelineStage):
         def get_fwd_send_ops(self, chunk, peer):
             pass
 
     with pytest.warns(RuntimeWarning) as said:
-        compatibility.warn_of_differences(Changed)
+        torch_releases.warn_of_differences(Changed)
     text = str(said[0].message)
     assert "get_fwd_send_ops takes (self chunk peer)" in text and "(self fwd_chunk_id)" in text
     assert "2.6" in text and torch.__version__ in text
-    assert len(compatibility.differences(object)) == len(compatibility.TESTED["2.6"])
+    assert len(torch_releases.differences(object)) == len(torch_releases.TESTED["2.6"])
 
 
 def test_a_codec_that_does_not_fit_is_told_once():

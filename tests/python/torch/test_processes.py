@@ -20,9 +20,9 @@ from ddp_ranks import LONGEST, batch_of, results, small_model  # noqa: E402
 from pipelines import Pipe  # noqa: E402
 from test_ddp_errors import step as ddp_step  # noqa: E402
 from test_ddp_links import LINKS  # noqa: E402
-from deltawire.torch.carrier_group import TAGS, GroupLane  # noqa: E402
-from deltawire.torch.message import ABORT, Message, pack, unpack  # noqa: E402
-from deltawire.torch.waits import Wait  # noqa: E402
+from deltawire.torch.common.waits import Wait  # noqa: E402
+from deltawire.torch.pipeline.group_lane import TAGS, GroupLane  # noqa: E402
+from deltawire.torch.pipeline.message import ABORT, Message, pack, unpack  # noqa: E402
 
 needs_texts = pytest.mark.skipif(small_gpt.text() is None, reason="no texts: install fortunes")
 CARRIERS = {

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 import deltawire
 import deltawire.torch
 import small_gpt
-from deltawire.torch import torch_stage
+from deltawire.torch.pipeline import torch_stage
 from pipelines import HAS_EVAL, Pipe
 from ranks import TIMEOUT_S
 

@@ -13,7 +13,9 @@ from torch.distributed.pipelining import microbatch
 import pipelines
 import small_gpt
 from deltawire import DeltawireError, Profile
-from deltawire.torch import compress_stage, compression, report, tensors
+from deltawire.torch import compress_stage
+from deltawire.torch.common import report, tensors
+from deltawire.torch.pipeline import compression
 from pipelines import Pipe
 from ranks import Failed
 
@@ -616,11 +618,11 @@ class Counting:
 def counted(rank, world, options, length):
     """(exact bytes and receive buffers after each step, statistics, bytes that the carrier was
     given)."""
-    from deltawire.torch import carrier_group, carrier_link
+    from deltawire.torch.pipeline import group_lane, link_lane
 
     pipe = Pipe(rank, world, options=options, make=lambda index: Masked(index, length))
     x, y = small_gpt.samples(12, length)
-    counting, link_send, found = Counting(carrier_group.dist), carrier_link.Link.send, []
+    counting, link_send, found = Counting(group_lane.dist), link_lane.Link.send, []
     make_buffer, buffers = tensors.buffer_for, []
 
     def send(link, tag, data, **more):
@@ -632,7 +634,7 @@ def counted(rank, world, options, length):
         return make_buffer(length, sender)
 
     tensors.buffer_for = buffer_for
-    carrier_group.dist, carrier_link.Link.send = counting, send
+    group_lane.dist, link_lane.Link.send = counting, send
     try:
         for size in (8, 8, 8, 12, 8):  # 12: longer than receive buffers
             pipe.step(x[:size], y[:size], torch.arange(size))
@@ -642,7 +644,7 @@ def counted(rank, world, options, length):
             pipe.evaluate(x[:8], y[:8])
             pipe.step(x[:8], y[:8], torch.arange(8))
     finally:
-        carrier_group.dist, carrier_link.Link.send = counting._real, link_send
+        group_lane.dist, link_lane.Link.send = counting._real, link_send
         tensors.buffer_for = make_buffer
     right = pipe.stages[0].submod.came_right
     assert all(right[1:21]) and all(right[-4:])  # before, torch tries the module with anything

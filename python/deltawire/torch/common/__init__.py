@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+# __init__.py - what all other packages of deltawire.torch share.
+"""Nothing here knows pipelines or gradients.
+
+    rendezvous      what ranks tell each other through torch's store, and how one refuses
+    address         the option carrier
+    gathered_state  the states of all ranks, for programs that save checkpoints
+    tensors         torch's tensors as (N, T, C), and as bytes
+    waits, forks    waits that Ctrl-C ends; what a forked process must not use
+    report          times, and statistics as a table"""

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+# crew.py - Crew: the threads that process a hook's buckets, in the order of the buckets.
+"""A bucket goes through three steps: send, receive, finish. Each step has a thread of its own that
+processes the buckets in the order in which the hook got them. So all ranks start the collectives of
+a step in the same order. Callbacks of futures would start them in the order in which buckets happen
+to arrive. That order differs between ranks, and the ranks would wait for each other forever."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Any, Callable, Optional
+
+import torch
+
+from deltawire.errors import DeltawireError, Status
+
+STEPS = 3
+END = None
+
+
+class Job:
+    """The exchange of one bucket in one backward pass.
+
+    steps: the functions of the three steps. finished: a function that returns the result.
+    future: the torch.futures.Future with the result.
+    done: set at the end. error: the exception after a failure, valid when done is set.
+    x: the tensor that is exchanged; whoever makes the job sets it.
+    """
+
+    x: Any
+
+    def __init__(
+        self,
+        steps: "list[Callable[[Any], None]]",
+        finished: "Callable[[Any], torch.Tensor]",
+        device: torch.device,
+    ) -> None:
+        self.steps, self._finished = steps, finished
+        self.error: Optional[DeltawireError] = None
+        self.done = threading.Event()
+        self.work: Any = None  # what is under way
+        devices = [] if device.type == "cpu" else [device]
+        self._base: Any = torch.futures.Future(devices=devices)
+        self.future = self._base.then(self._result)
+
+    def _result(self, _: Any) -> torch.Tensor:
+        if self.error is not None:
+            raise self.error
+        return self._tensor
+
+    def end(self, error: Optional[DeltawireError]) -> None:
+        """Ends the job with its result or, if error is not None, with this error."""
+        if error is None:
+            self._tensor = self._finished(self)
+        self.error = error
+        self.done.set()
+        self._base.set_result(self._tensor if error is None else None)
+
+
+class Crew:
+    """The threads of a hook, one for each step. After an error, all further jobs fail, because the
+    ranks may have different states."""
+
+    def __init__(self) -> None:
+        self.error: Optional[DeltawireError] = None
+        self._queues: "list[queue.SimpleQueue[Optional[Job]]]" = [
+            queue.SimpleQueue() for _ in range(STEPS)
+        ]
+        for step in range(STEPS):
+            threading.Thread(
+                target=self._work, args=(step,), name=f"deltawire-ddp-{step}", daemon=True
+            ).start()
+
+    def put(self, job: Job) -> None:
+        self._queues[0].put(job)
+
+    def close(self) -> None:
+        """Ends the threads as soon as they have done all jobs."""
+        self._queues[0].put(END)
+
+    def _work(self, step: int) -> None:
+        here = self._queues[step]
+        behind = self._queues[step + 1] if step + 1 < STEPS else None
+        while (job := here.get()) is not END:
+            self._take(job, step, behind)
+            del job
+        if behind is not None:
+            behind.put(END)
+
+    def _take(self, job: Job, step: int, behind: "Optional[queue.SimpleQueue[Any]]") -> None:
+        try:
+            if self.error is not None:
+                raise self.error
+            job.steps[step](job)
+            if behind is None:
+                job.end(None)
+                return
+        except BaseException as error:
+            self.error = self.error or as_ours(error)
+            job.end(self.error)
+            return
+        behind.put(job)
+
+
+def as_ours(error: BaseException) -> DeltawireError:
+    """Converts an exception to a DeltawireError."""
+    if isinstance(error, DeltawireError):
+        return error
+    text = str(error).strip().split("\n")[0] or type(error).__name__
+    late = "imed out" in text or "imeout" in text
+    return DeltawireError(
+        Status["TIMEOUT" if late else "PEER"] if isinstance(error, RuntimeError) else Status["IO"],
+        f"the exchange of gradients failed ({text}): the states of the ranks may differ now, so "
+        "start all of them again from a checkpoint, with load_compression_state_dict",
+    )

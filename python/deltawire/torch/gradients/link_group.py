@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+# link_group.py - Sums: a deltawire.Group of the ranks, over links that they open to each other.
+"""Each rank has a link to every other one. The lower rank of two listens at the address of its
+carrier and tells the other one the port through torch's store. The links are opened in the order of
+their pairs of ranks, so no ranks wait for each other in a circle.
+
+Links reconnect when a connection breaks, and can encrypt. The group sums what all ranks contribute
+in one hop or two; docs/collective.md says how."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, Optional, Union
+
+from deltawire.config import Config
+from deltawire.errors import DeltawireError, Status, fail, refuse
+from deltawire.group import Group
+from deltawire.link import Link
+from deltawire.torch.common import address
+from deltawire.torch.gradients.meeting import Meeting
+
+More = Union[Mapping[str, Any], Callable[[int], Mapping[str, Any]], None]
+ADVICE = (
+    "the states of the ranks may differ now, so start all of them again from a checkpoint, with "
+    "the compression state that was saved there"
+)
+
+
+class Sums:
+    """A group over links, and the links.
+
+    carrier: the address at which this rank listens. link: more arguments of each deltawire.Link, or
+    a function that returns those of the link to a rank.
+    codec, result: the configs of what ranks contribute, and of the sums.
+    Errors: those of Link, which name the rank, and of Group.
+    """
+
+    def __init__(
+        self,
+        meeting: Meeting,
+        carrier: str,
+        link: More,
+        codec: Config,
+        result: Config,
+        threads: Any,
+        hops: int = 2,
+    ) -> None:
+        self._rank, self._timeout = meeting.rank, meeting.timeout
+        self._configs, self._threads, self._hops = (codec, result), threads, hops
+        self._links: "list[Optional[Link]]" = []
+        self._made = 0
+        self._group: Optional[Group] = None
+        try:
+            for other in range(len(meeting.ranks)):
+                mine = other == meeting.rank
+                self._links.append(None if mine else _opened(meeting, other, carrier, link))
+            meeting.hear("the links", None)  # a group would hear that a rank is gone, and not why
+            self.renew()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def group(self) -> Group:
+        assert self._group is not None
+        return self._group
+
+    def renew(self) -> None:
+        """Replaces the group by one without state. All ranks must call it."""
+        if self._group is not None:
+            self._group.close()
+        self._made += 1
+        self._group = Group(
+            self._links,
+            *self._configs,
+            id=self._made,  # each number can be used once on a link
+            threads=self._threads,
+            timeout=self._timeout,
+            open_timeout=self._timeout,
+            hops=self._hops,
+        )
+
+    def start(self, operation: str, slot: int, x: Any, out: Any, mean: bool) -> Any:
+        """Starts an operation; call finish with what this returns."""
+        try:
+            return self.group.start(operation, x, out, slot, mean=mean)
+        except DeltawireError as error:
+            raise failed(error) from error
+
+    def finish(self, operation: Any) -> None:
+        """Waits for an operation. Errors: that of a group that has failed, with its rank."""
+        try:
+            operation.wait()
+        except DeltawireError as error:
+            raise failed(error) from error
+
+    def flush(self) -> None:
+        """Waits until the other ranks have all that this one has sent, so that this process may end
+        at any time after that."""
+        for link in self._links:
+            try:
+                if link is not None:
+                    link.flush(timeout=self._timeout)
+            except DeltawireError as error:
+                # PEER is no error here, because this rank has received all that it needs. The
+                # other rank may have finished its last step and closed the link. If it has died
+                # instead, the next step fails.
+                if error.status != Status["PEER"]:
+                    raise failed(error) from error
+
+    def states(self) -> "dict[int, list[bytes]]":
+        """Returns what the codecs keep, by slot. Errors: those of Group.state_dict."""
+        for operation in list(self.group._pending.values()):  # of a group that has failed
+            try:
+                operation.wait()
+            except DeltawireError:
+                pass
+        found: "dict[int, list[bytes]]" = {}
+        for slot, piece in self.group._export():
+            found.setdefault(slot, []).append(piece)
+        return found
+
+    def close(self) -> None:
+        """Closes the group and the links. Calling it again does nothing."""
+        for one in (self._group, *self._links):
+            try:
+                if one is not None:
+                    one.close()
+            except RuntimeError:
+                pass  # the other rank is gone, or the interpreter ends
+
+
+def _topic(lower: int, higher: int) -> str:
+    return f"the link between ranks {lower} and {higher}"
+
+
+def _opened(meeting: Meeting, other: int, carrier: str, more: More) -> Link:
+    """Opens the link to another rank."""
+    given = more(other) if callable(more) else more or {}
+    options: "dict[str, Any]" = {"open_timeout": meeting.timeout, "_look": meeting.look, **given}
+    topic = _topic(min(other, meeting.rank), max(other, meeting.rank))
+    try:
+        if meeting.rank < other:
+            uri = address.listening(carrier, other - meeting.rank - 1)
+            told = lambda at: meeting.tell(topic, at)  # noqa: E731
+            return Link(uri, True, on_listening=told, **options)
+        uri = meeting.word_of(topic, other)
+        return Link(address.seen_here(uri, carrier), **options)
+    except TypeError as error:
+        refuse(f"link has an argument that deltawire.Link does not take ({error})")
+    except DeltawireError as error:
+        if error is meeting.error:  # another rank refuses
+            raise
+        fail(error.status, f"{topic} could not be opened: {error.why}", rank=other)
+
+
+def failed(error: DeltawireError) -> DeltawireError:
+    """Adds to an error of a group what the ranks must do. Its rank stays."""
+    made = DeltawireError(error.status, f"{error.why}: {ADVICE}")
+    made.rank = error.rank
+    return made

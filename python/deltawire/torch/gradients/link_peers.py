@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+# link_peers.py - LinkedPeers: computes the means of buckets with a group over links.
+"""The slot of a bucket is the digest of its layout, so a bucket that torch has rebuilt is another
+slot, and never continues the state of one with other parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from deltawire.config import Config
+from deltawire.owner import Life
+from deltawire.torch.common import forks, tensors
+from deltawire.torch.common.report import Seconds
+from deltawire.torch.gradients.layout import Layout
+from deltawire.torch.gradients.link_group import More, Sums
+from deltawire.torch.gradients.meeting import Meeting
+from deltawire.torch.gradients.traffic import Traffic
+
+
+class _Counted:
+    """What a group has counted of a codec, in the place of an encoder."""
+
+    def __init__(self, config: Config, counted: Any) -> None:
+        self.config, self._counted = config, counted
+
+    def counters(self) -> Any:
+        return self._counted
+
+
+class LinkedPeers:
+    """What all exchanges of a hook have in common, over links. It has the methods of Peers.
+
+    spoiled: whether the group may hold parts of another state than the last one that was loaded:
+        of one that was loaded before it, or of one whose loading failed.
+    """
+
+    def __init__(
+        self,
+        meeting: Meeting,
+        carrier: str,
+        link: More,
+        codec: Config,
+        sums: Config,
+        threads: Any,
+        hops: int = 2,
+    ) -> None:
+        self.rank, self.world, self.spoiled = meeting.rank, len(meeting.ranks), False
+        used = [codec] if hops == 1 else [codec, sums]
+        self._used = used
+        self.keeps = any(config._needs_ids() for config in used)
+        self.may_drop = any("quota_bytes" in config.text for config in used)
+        self.sums = Sums(meeting, carrier, link, codec, sums, threads, hops)
+        self._loaded: "list[bytes]" = []  # the pieces of the state that was loaded
+        self._loading: "list[bytes]" = []
+        self._spoils, self._life = False, Life.now
+        self._last, self.wire = Traffic(), Seconds()
+
+    def exchange(self, layout: Layout, dtype: torch.dtype) -> "Summed":
+        return Summed(self, layout.digest)
+
+    def traffic(self) -> Traffic:
+        if self.sums.group._open:
+            counted, codecs = self.sums.group.counters(), self.sums.group.codecs()
+            frames = sum(one.frames for one in codecs)
+            self._last = Traffic(frames, counted.encoded_bytes, counted.sent_bytes)
+            self._last.codec_seconds = counted.codec_ns * 1e-9
+        return self._last
+
+    def states(self, exchanges: "list[Summed]") -> "list[dict[str, torch.Tensor]]":
+        found = self.sums.states()
+        return [_named(found.get(exchange.slot, [])) for exchange in exchanges]
+
+    def encoders(self, exchanges: Any) -> "list[Any]":
+        """What Fit looks at: the codecs of both hops."""
+        counted = self.sums.group.codecs() if self.sums.group._open else ()
+        return [_Counted(config, one) for config, one in zip(self._used, counted)]
+
+    def finish(self, operation: Any) -> None:
+        self.wire.time(self.sums.finish, operation)
+
+    def flush(self) -> None:
+        self.wire.time(self.sums.flush)
+
+    def forget(self, exchange: "Summed") -> None:
+        self.sums.group.forget(exchange.slot)
+
+    def begin_loading(self) -> None:
+        """Begins to load a state. Until end_loading, the group may have a part of it."""
+        self._spoils = self.spoiled or bool(self._loaded)
+        self.spoiled, self._loading = True, []
+
+    def load(self, piece: bytes) -> None:
+        self.sums.group._import(piece)
+        self._loading.append(piece)
+
+    def end_loading(self) -> None:
+        self.spoiled, self._loaded = self._spoils, self._loading
+
+    def begin_anew(self) -> None:
+        """Drops all that was loaded. All ranks must call it."""
+        self.spoiled, self._loaded = False, []
+        self.sums.renew()
+
+    def load_again(self) -> None:
+        """Loads the last state again into a group that has nothing of another one. All ranks must
+        call it."""
+        loaded = self._loaded
+        self.begin_anew()
+        for piece in loaded:
+            self.sums.group._import(piece)
+
+    def close(self) -> None:
+        if forks.is_ours(self._life):  # also called when the interpreter of a child ends
+            self.traffic()
+            self.sums.close()
+
+
+class Summed:
+    """The exchange of one bucket: an all-reduce in the bucket's slot."""
+
+    def __init__(self, peers: LinkedPeers, slot: int) -> None:
+        self._peers, self.slot = peers, slot
+
+    def send(self, job: Any) -> None:
+        job.work = self._peers.sums.start("all_reduce", self.slot, job.x, job.x, True)
+
+    def receive(self, job: Any) -> None:
+        self._peers.finish(job.work)
+
+    def finish(self, job: Any) -> None:
+        """Does nothing: the group has done all hops."""
+
+    def load(self, states: "dict[str, Any]") -> None:
+        """Errors: ValueError, and those of Group.load_state_dict."""
+        pieces = [states[name] for name in _names(len(states))]
+        if not pieces and self._peers.keeps and not self._peers.may_drop:
+            raise ValueError("the state of the slot is missing")
+        for piece in pieces:
+            self._peers.load(bytes(tensors.as_bytes(piece.contiguous())))
+
+
+def _names(count: int) -> "list[str]":
+    """The names of a slot's pieces. They tell the number, so a lost piece is noticed."""
+    return [f"piece {i} of {count}" for i in range(count)]
+
+
+def _named(pieces: "list[bytes]") -> "dict[str, torch.Tensor]":
+    made = [tensors.of_buffer(bytearray(piece)) for piece in pieces]
+    return dict(zip(_names(len(pieces)), made))

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+# options.py - Options: the arguments of compress_stage, after their values have been checked.
+from __future__ import annotations
+
+import re
+from typing import Any, Mapping, Optional, Union
+
+from deltawire.config import Config
+from deltawire.errors import refuse
+from deltawire.profile import Profile
+from deltawire.torch.common import address
+from deltawire.torch.pipeline.ends import takes_profile, with_profile, without_replies
+
+FORWARD = "delta:form=step,error=0.06,entropy=rans"  # the default for activations
+CHOOSING = ("topk", "randk", "cocktail", "chunk")  # codecs whose frames carry some elements
+
+# What keeps something of earlier tensors, or needs tensors of other shapes.
+NOT_FOR_PLACES = re.compile(r"(delta|lowrank|tah)\b|.*\b(feedback|transform|project)=(?!none)")
+
+
+def check_same_places(forward: Config, backward: Config) -> None:
+    if forward.codec not in CHOOSING or "scaling=unbiased" in forward.text:
+        refuse(
+            f"same_places needs a forward codec that sends some elements as they are, not "
+            f"{forward.text!r}: give one of {', '.join(CHOOSING)}, without scaling"
+        )
+    if NOT_FOR_PLACES.match(backward.text):
+        refuse(
+            "same_places needs a backward codec for rows of any length that keeps nothing, not "
+            f"{backward.text!r}: give direct, raw, mx or blocks, without feedback, transform and "
+            "project"
+        )
+
+
+def check_profiles(
+    fits: bool, profiles: "dict[Any, Any]", forward: Config, evaluate: Config
+) -> None:
+    for config in (forward, evaluate) if fits else ():
+        if "form=step" in config.text:
+            Config(f"{config.text},profile=1")  # it may be refused
+    for stage, profile in profiles.items():
+        is_stage = isinstance(stage, int) and not isinstance(stage, bool) and stage >= 0
+        if not is_stage or not isinstance(profile, Profile):
+            refuse(
+                "profiles is a dict {stage: Profile}, where the key is the number of the stage "
+                f"that sends the activations, not {stage!r}: {type(profile).__name__}"
+            )
+        for config in (forward, evaluate):
+            with_profile(config, profile)  # it may be refused
+    if (fits or profiles) and not any("form=step" in config.text for config in (forward, evaluate)):
+        refuse(
+            "profiles are for configs with form=step, and neither forward nor evaluate is one: "
+            'give forward="direct:form=step,step=0.35,entropy=rans", for example'
+        )
+
+
+class Options:
+    """compress_stage documents the options and has their defaults. Errors: ARGUMENT, CONFIG."""
+
+    def __init__(
+        self,
+        *,
+        forward: Any,
+        backward: Any,
+        evaluate: Any,
+        carrier: str,
+        on_missing_ids: str,
+        threads: int,
+        dataset_size: Optional[int],
+        equal_counts: Optional[bool],
+        link: "Optional[dict[str, Any]]",
+        same_places: bool,
+        profiles: "Union[Mapping[int, Profile], str, None]",
+    ) -> None:
+        self.forward = without_replies(forward)
+        self.backward = without_replies(backward)
+        self.evaluate = without_replies(evaluate)
+        if self.evaluate.codec == "delta":
+            refuse(
+                "evaluate is the config of steps without ids, but the codec delta needs ids: give "
+                'another config, such as "direct:bits=8"'
+            )
+        if same_places:
+            check_same_places(self.forward, self.backward)
+        address.check(carrier)
+        if on_missing_ids not in ("error", "direct"):
+            refuse(f'on_missing_ids must be "error" or "direct", not {on_missing_ids!r}')
+        if dataset_size is not None and (not isinstance(dataset_size, int) or dataset_size < 1):
+            refuse(
+                f"dataset_size must be the number of samples in the data set, not {dataset_size!r}"
+            )
+        self.carrier, self.on_missing_ids = carrier, on_missing_ids
+        self.threads, self.dataset_size = threads, dataset_size
+        self.equal_counts, self.link = equal_counts, dict(link or {})
+        self.same_places = bool(same_places)
+        if profiles is not None and not isinstance(profiles, Mapping) and profiles != "fit":
+            refuse(f'profiles is a dict {{stage: Profile}}, or "fit", not {profiles!r}')
+        self.fits = takes_profile(self.forward) if profiles is None else profiles == "fit"
+        self.profiles = {} if isinstance(profiles, str) else dict(profiles or {})
+        check_profiles(isinstance(profiles, str), self.profiles, self.forward, self.evaluate)
+
+    def profile_of(self, stage: int) -> "Union[Profile, str, None]":
+        """The profile of what a stage sends, as Sender and Receiver take it."""
+        return "fit" if self.fits else self.profiles.get(stage)
+
+    def agreed(self) -> "dict[str, Any]":
+        """The options that must be the same on all ranks."""
+        return {
+            "forward": self.forward.agreement,
+            "backward": self.backward.agreement,
+            "evaluate": self.evaluate.agreement,
+            "carrier": address.kind(self.carrier),
+            "on_missing_ids": self.on_missing_ids,
+            "equal_counts": self.equal_counts,
+            "same_places": self.same_places,
+            "profiles are fitted": self.fits,
+            "profiles": {str(stage): its.digest for stage, its in sorted(self.profiles.items())},
+        }
