@@ -12,14 +12,17 @@ import torch
 
 import deltawire.torch
 from deltawire import Config, DeltawireError, frame_info
-from deltawire.torch.common import tensors
-from deltawire.torch.gradients.exchange import Gather, Parts
-from deltawire.torch.pipeline import ends, ids, message, stage, torch_releases, watch
+from deltawire.torch.common import configs, tensors
+from deltawire.torch.common.misfit import Fit
+from deltawire.torch.ddp.exchange import Gather, Parts
+from deltawire.torch.pipeline import ids, message, stage, torch_releases, watch
 from deltawire.torch.pipeline.compression import Compression
 from deltawire.torch.pipeline.fitting import Fitting
 from deltawire.torch.pipeline.kept import Kept
 from deltawire.torch.pipeline.message import ABORT, EXACT, FRAME, KEEP, LONG, PROFILE, SAME
 from deltawire.torch.pipeline.message import WITH_IDS, Message, Part
+from deltawire.torch.pipeline.receiver import Receiver
+from deltawire.torch.pipeline.sender import Sender
 
 MANUAL = pathlib.Path(__file__).parents[3] / "docs" / "pytorch.md"
 
@@ -154,7 +157,7 @@ def test_senders_share_no_incarnation():
     assert len(set(lives)) == len(lives) == 20
     again = [*lives_of_stage(1), *lives_of_stage(2), *lives_of_rank(0), *lives_of_rank(1)]
     assert lives == again
-    assert ends.of_encoder(Config("direct:bits=4"), 1) == Config("direct:bits=4")
+    assert configs.of_encoder(Config("direct:bits=4"), 1) == Config("direct:bits=4")
 
 
 def of_profile(rows, channels, value=0.5):
@@ -166,12 +169,12 @@ def test_profiles_in_messages_that_make_no_sense_are_refused():
     stepped = Config("direct:form=step")
     cut = of_profile(3, 64)._replace(data=b"short")
     for part in (of_profile(4, 64), of_profile(1, 64, float("nan")), cut):
-        receiver = ends.Receiver(stepped, None, 0, profile="fit")
+        receiver = Receiver(stepped, None, 0, profile="fit")
         with pytest.raises(DeltawireError, match="invalid tensor"):
             receiver.learn([part])
         receiver.learn([of_profile(3, 64)])
     with pytest.raises(DeltawireError, match="invalid tensor"):
-        ends.Receiver(stepped, None, 0).tensors([of_profile(3, 64)], WITH_IDS)
+        Receiver(stepped, None, 0).tensors([of_profile(3, 64)], WITH_IDS)
     with pytest.raises(DeltawireError, match="invalid tensor"):  # only in front of all others
         receiver.tensors([of_profile(3, 64), of_profile(3, 64)], WITH_IDS)
 
@@ -191,8 +194,8 @@ def test_profiles_are_fitted_after_steps_that_have_trained():
 
 def test_tensors_of_other_widths_get_profiles_of_their_own():
     config = Config("delta:form=step,error=0.05")
-    sender = ends.Sender(config, None, 0, "1 to 2", "fit")
-    receiver = ends.Receiver(config, None, 0, profile="fit")
+    sender = Sender(config, None, 0, "1 to 2", "fit")
+    receiver = Receiver(config, None, 0, profile="fit")
     for step, width in enumerate((64, 64, 48, 48, 64, 32)):
         sender.begin()
         x = torch.randn(2, 40, width)
@@ -245,7 +248,7 @@ def test_bools_travel_as_bits_and_integers_as_narrow_as_their_values(x, size):
 
 def pair():
     config = Config("direct:bits=4")
-    return ends.Sender(config, None, 0, "1 to 2"), ends.Receiver(config, None, 0)
+    return Sender(config, None, 0, "1 to 2"), Receiver(config, None, 0)
 
 
 def arrives(receiver, parts, kind=WITH_IDS):
@@ -256,7 +259,7 @@ def arrives(receiver, parts, kind=WITH_IDS):
 
 
 def test_tensors_with_gradients_and_gradients_are_not_kept():
-    fits = ends.Sender(Config("direct:form=step"), None, 0, "1 to 2", "fit")
+    fits = Sender(Config("direct:form=step"), None, 0, "1 to 2", "fit")
     rows_first = torch.randn(40, 2, 64, requires_grad=True)  # of two samples
     assert [part.how for part in fits.parts([rows_first], [1, 2])[0]][-1] == EXACT
     sender, _ = pair()
@@ -312,7 +315,7 @@ def test_what_may_not_have_arrived_travels_again():
     sender.came(0, [])
     sender.begin()
     assert how() == SAME
-    for lost in (ends.Receiver(Config("raw"), None, 0), receiver):
+    for lost in (Receiver(Config("raw"), None, 0), receiver):
         if lost is receiver:
             arrives(lost, [sender.parts([x + 1], [1])[0][0]])
         with pytest.raises(DeltawireError, match="reset_compression") as refusal:
@@ -397,7 +400,7 @@ def test_much_that_travels_exactly_is_told_once():
 
 
 def test_a_profile_is_sent_again_until_a_gradient_has_come_back():
-    sender = ends.Sender(Config("direct:form=step"), None, 0, "1 to 2", "fit")
+    sender = Sender(Config("direct:form=step"), None, 0, "1 to 2", "fit")
     x = torch.randn(2, 40, 64)
     for step in range(3):  # evaluations: the message may have been lost
         sender.begin()
@@ -412,7 +415,7 @@ def test_a_profile_is_sent_again_until_a_gradient_has_come_back():
 def test_tensors_without_gradients_beside_one_with_them_travel_exactly():
     """Masks and cosines of a microbatch of one sample have its shape. No profile is fitted to one
     with the gradient of another."""
-    sender = ends.Sender(Config("direct:form=step"), None, 0, "1 to 2", "fit")
+    sender = Sender(Config("direct:form=step"), None, 0, "1 to 2", "fit")
     still, learns = torch.randn(1, 40, 64), torch.randn(1, 40, 64, requires_grad=True)
     for given, how in (
         ([still, learns], [KEEP, FRAME]),
@@ -427,7 +430,7 @@ def test_tensors_without_gradients_beside_one_with_them_travel_exactly():
 
 def test_first_tensors_without_rows_are_no_matter():
     """A loss of each sample is sent as it is, and its gradient fits nothing."""
-    sender = ends.Sender(Config("direct:form=step"), None, 0, "1 to 2", "fit")
+    sender = Sender(Config("direct:form=step"), None, 0, "1 to 2", "fit")
     for loss in (torch.randn(8), torch.tensor(1.0)):
         sender.begin()
         assert [part.how in (EXACT, KEEP) for part in sender.parts([loss], [1, 2])[0]] == [True]
@@ -468,7 +471,7 @@ def test_a_codec_that_does_not_fit_is_told_once():
     for encoder in made.values():
         encoder.encode(x)
     with pytest.warns(RuntimeWarning) as said:
-        fit = watch.Fit("activations", "forward by stage 0")
+        fit = Fit("activations", "forward by stage 0")
         for _ in range(2):
             fit.look(made.values)
     assert len(said) == 1
@@ -477,10 +480,10 @@ def test_a_codec_that_does_not_fit_is_told_once():
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        watch.Fit("activations", "here").look(lambda: [made["mx"], made["raw:f16"]])
+        Fit("activations", "here").look(lambda: [made["mx"], made["raw:f16"]])
         made["raw:f16"].encode(x * 1000)
         with pytest.raises(RuntimeWarning, match="bf16"):
-            watch.Fit("gradients", "here").look(lambda: [made["mx"], made["raw:f16"]])
+            Fit("gradients", "here").look(lambda: [made["mx"], made["raw:f16"]])
     with pytest.raises(DeltawireError, match="kind must be"):
         made["mx"].config.misfit(made["mx"].counters(), "weights")
 
@@ -493,7 +496,7 @@ def test_buffers_without_rows_have_steps_for_groups():
         "direct:form=step,transform=hadamard,rotate=256,error=0.1": "direct:form=step,"
         "transform=hadamard,rotate=256,group=256,error=0.1,replies=never",
     }
-    assert {text: ends.of_flat(text).text for text in flat} == flat
+    assert {text: configs.of_flat(text).text for text in flat} == flat
 
 
 def test_everything_has_help():

@@ -4,6 +4,7 @@
 
     rendezvous      what ranks tell each other through torch's store, and how one refuses
     address         the option carrier
+    configs, misfit what is made of a config; a warning if its codec does not fit
     gathered_state  the states of all ranks, for programs that save checkpoints
     tensors         torch's tensors as (N, T, C), and as bytes
     waits, forks    waits that Ctrl-C ends; what a forked process must not use

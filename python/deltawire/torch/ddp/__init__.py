@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # __init__.py - the communication hook of DistributedDataParallel.
-"""    hook    ddp_hook, and the state of a hook
-    crew    the threads that exchange buckets
-    resume  the first backwards after a state was loaded"""
+"""    hook         ddp_hook, and the state of a hook
+    crew         the threads that exchange buckets
+    exchange     the two ways to compute the mean of a bucket over gloo
+    resume       the first backwards after a state was loaded
+    unused_hook  a warning if a hook is in no model"""

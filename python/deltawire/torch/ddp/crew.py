@@ -13,7 +13,8 @@ from typing import Any, Callable, Optional
 
 import torch
 
-from deltawire.errors import DeltawireError, Status
+from deltawire.errors import DeltawireError
+from deltawire.torch.gradients.failure import as_ours
 
 STEPS = 3
 END = None
@@ -101,16 +102,3 @@ class Crew:
             job.end(self.error)
             return
         behind.put(job)
-
-
-def as_ours(error: BaseException) -> DeltawireError:
-    """Converts an exception to a DeltawireError."""
-    if isinstance(error, DeltawireError):
-        return error
-    text = str(error).strip().split("\n")[0] or type(error).__name__
-    late = "imed out" in text or "imeout" in text
-    return DeltawireError(
-        Status["TIMEOUT" if late else "PEER"] if isinstance(error, RuntimeError) else Status["IO"],
-        f"the exchange of gradients failed ({text}): the states of the ranks may differ now, so "
-        "start all of them again from a checkpoint, with load_compression_state_dict",
-    )

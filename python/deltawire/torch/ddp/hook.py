@@ -27,18 +27,19 @@ from deltawire.errors import DeltawireError, Status, refuse
 from deltawire.owner import Life
 from deltawire.threads import pool_of
 from deltawire.torch.common import address, forks, report
+from deltawire.torch.common.configs import of_flat
 from deltawire.torch.common.gathered_state import Gathered, own
+from deltawire.torch.common.misfit import Fit
 from deltawire.torch.ddp.crew import Crew, Job
+from deltawire.torch.ddp.exchange import DdpPeers, gathers
 from deltawire.torch.ddp.resume import Resume
+from deltawire.torch.ddp.unused_hook import end_expecting, expect_calls
 from deltawire.torch.gradients import saved_state
-from deltawire.torch.gradients.exchange import Peers, gathers
 from deltawire.torch.gradients.layout import Layout, stored
 from deltawire.torch.gradients.link_group import More
 from deltawire.torch.gradients.link_peers import LinkedPeers
 from deltawire.torch.gradients.meeting import Meeting
 from deltawire.torch.gradients.traffic import Traffic
-from deltawire.torch.pipeline.ends import of_flat
-from deltawire.torch.pipeline.watch import Fit, end_expecting, expect_calls
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 WAYS = ("auto", "gather", "parts")
@@ -154,7 +155,7 @@ class DdpState(Gathered):
         self._complete = self._named  # whether the names of all parameters are known
         if model is not None:
             self._take_names(model)
-        self._peers: Union[Peers, LinkedPeers, None] = None
+        self._peers: Union[DdpPeers, LinkedPeers, None] = None
         self._buckets: Dict[int, Any] = {}  # the exchanges of buckets, by digest
         self._layouts: Dict[int, Tuple[Layout, torch.dtype]] = {}  # of the buckets, by digest
         self._mark: Optional[List[Any]] = None  # of the state that was loaded
@@ -335,7 +336,7 @@ class DdpState(Gathered):
         self._nonce = self._meeting.hear("the nonce", uuid.uuid4().hex)[0]
         configs = (self._codec, self._sums, self._threads)
         if self._carrier == address.GROUP:
-            self._peers = Peers(self._meeting, self._way, *configs, self._nonce)
+            self._peers = DdpPeers(self._way, self._meeting, *configs, self._nonce)
         else:
             hops = 1 if gathers(self._way, len(meeting.ranks)) else 2
             self._peers = LinkedPeers(self._meeting, self._carrier, self._link, *configs, hops)

@@ -6,24 +6,21 @@ one hop, and gradients are quantized once."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from deltawire.torch.gradients.exchange import Peers, Split
+from deltawire.torch.gradients.gloo_peers import GlooPeers
 from deltawire.torch.gradients.layout import Layout
 from deltawire.torch.gradients.link_peers import LinkedPeers, Summed
+from deltawire.torch.gradients.split import Split
 
 BLOCK = 2048  # floats: a group cuts its parts at multiples of them
 
 
-class ShardPeers(Peers):
+class ShardPeers(GlooPeers):
     """Over a process group with the backend gloo."""
 
-    def exchange(self, layout: Layout, dtype: torch.dtype) -> "Scatter":
-        made = Scatter(self, layout.digest, layout.elements() // self.world, dtype)
-        self._exchanges.add(made)
-        return made
+    def make(self, layout: Layout, dtype: torch.dtype) -> "Scatter":
+        return Scatter(self, layout.digest, layout.elements() // self.world, dtype)
 
 
 class Scatter(Split):

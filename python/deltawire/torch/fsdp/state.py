@@ -18,15 +18,15 @@ from deltawire.errors import DeltawireError, Status, fail, refuse
 from deltawire.owner import Life
 from deltawire.threads import pool_of
 from deltawire.torch.common import address, forks, report, tensors
+from deltawire.torch.common.configs import of_flat
 from deltawire.torch.common.gathered_state import Gathered, own
-from deltawire.torch.ddp.crew import as_ours
+from deltawire.torch.common.misfit import Fit
 from deltawire.torch.fsdp.scatter import LinkedShardPeers, ShardPeers
 from deltawire.torch.gradients import saved_state
+from deltawire.torch.gradients.failure import as_ours
 from deltawire.torch.gradients.layout import Layout
 from deltawire.torch.gradients.link_group import More
 from deltawire.torch.gradients.meeting import Meeting
-from deltawire.torch.pipeline.ends import of_flat
-from deltawire.torch.pipeline.watch import Fit
 
 ADVICE = (
     "call compress_fsdp with the same arguments and the same model on all ranks, and use the same "
@@ -114,7 +114,7 @@ class FsdpState(Gathered):
         self._nonce = self._meeting.hear("the nonce", uuid.uuid4().hex)[0]
         pool = pool_of(threads) or 0
         self._peers: Any = (
-            ShardPeers(self._meeting, "parts", self._codec, self._codec, pool, self._nonce)
+            ShardPeers(self._meeting, self._codec, self._codec, pool, self._nonce)
             if carrier == address.GROUP
             else LinkedShardPeers(self._meeting, carrier, link, self._codec, self._codec, pool)
         )

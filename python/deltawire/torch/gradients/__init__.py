@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# __init__.py - sums of gradients over ranks: what DistributedDataParallel and FSDP2 share.
-"""    meeting                   what the ranks compare before they exchange anything
-    exchange, hop, gloo_group encoders, decoders and frames over gloo
-    link_peers, link_group    the same by a deltawire.Group over links
-    layout, saved_state, traffic
-                              the parameters of a bucket, its saved state, what was sent"""
+# __init__.py - gradients of several ranks: what DistributedDataParallel and FSDP2 share.
+"""    meeting                     what the ranks compare before they exchange anything
+    gloo_peers, hop, gloo_group what the exchanges of a hook have in common over gloo; its messages
+    split                       each rank adds up its part, over gloo
+    link_peers, link_group      the same with a deltawire.Group over links
+    layout, saved_state         the parameters of a bucket, and the form of a saved state
+    traffic, failure            what was sent; the error of an exchange"""

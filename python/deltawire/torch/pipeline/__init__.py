@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # __init__.py - pipeline stages of torch with compression.
 """A program begins with compress_stage. What is sent passes through Compression, which knows the
-steps, Ends, which have the codecs, and a lane to a neighbour.
+steps, a Sender, which has the encoders, and a Lane to a neighbour.
 
-    stage, options             compress_stage and its arguments
-    torch_stage, torch_releases
-                               what is private to torch's stages, and what releases change of it
-    compression, ids, step_end a stage and its steps; ids of samples; when all is sent
-    ends, fitting, kept        from tensors to parts of messages and back
-    message                    the bytes of a message
-    lane, group_lane, link_lane
-                               what carries messages
-    watch                      warnings
-    p2p, record, bottleneck    public functions that need no stage"""
+    stage, options              compress_stage and its arguments
+    torch_stage, torch_releases what is private to torch's stages, and what releases change of it
+    compression, ids, step_end  a stage and its steps; ids of samples; when all is sent
+    ends, sender, receiver      from tensors to parts of messages, and back
+    fitting, kept               profiles of channels; tensors that travel once
+    message                     the bytes of a message
+    lane, group_lane, link_lane what carries messages
+    watch                       warnings
+    p2p, record, bottleneck     public functions that need no stage"""

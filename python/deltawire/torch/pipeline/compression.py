@@ -23,12 +23,14 @@ from deltawire.torch.common.rendezvous import Agreement, group_of, timeout_of
 from deltawire.torch.common.waits import Wait
 from deltawire.torch.pipeline import group_lane, message, torch_stage
 from deltawire.torch.pipeline import ids as ids_of
-from deltawire.torch.pipeline.ends import Receiver, Sender, bytes_for, places_of
+from deltawire.torch.pipeline.ends import bytes_for, places_of
 from deltawire.torch.pipeline.group_lane import EqualCountsLane, GroupLane
 from deltawire.torch.pipeline.lane import Lane
 from deltawire.torch.pipeline.link_lane import LinkLane
 from deltawire.torch.pipeline.message import ABORT, WITH_IDS, Message
 from deltawire.torch.pipeline.options import Options
+from deltawire.torch.pipeline.receiver import Receiver
+from deltawire.torch.pipeline.sender import Sender
 from deltawire.torch.pipeline.step_end import StepEnd
 from deltawire.torch.pipeline.watch import Exact, Watch
 

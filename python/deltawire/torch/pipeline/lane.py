@@ -2,7 +2,7 @@
 # lane.py - Lane: sends messages to a neighbouring stage and receives messages from it.
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from deltawire.errors import DeltawireError, Status
 from deltawire.torch.common.report import Seconds

@@ -9,7 +9,7 @@ from deltawire.config import Config
 from deltawire.errors import refuse
 from deltawire.profile import Profile
 from deltawire.torch.common import address
-from deltawire.torch.pipeline.ends import takes_profile, with_profile, without_replies
+from deltawire.torch.common.configs import takes_profile, with_profile, without_replies
 
 FORWARD = "delta:form=step,error=0.06,entropy=rans"  # the default for activations
 CHOOSING = ("topk", "randk", "cocktail", "chunk")  # codecs whose frames carry some elements

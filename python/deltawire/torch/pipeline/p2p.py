@@ -28,11 +28,11 @@ from deltawire.errors import DeltawireError, Status, fail, refuse
 from deltawire.frame import frame_info
 from deltawire.owner import Life
 from deltawire.torch.common import forks, tensors
+from deltawire.torch.common.configs import of_encoder, without_replies
+from deltawire.torch.common.misfit import Fit
 from deltawire.torch.common.rendezvous import group_of
 from deltawire.torch.common.waits import Wait
-from deltawire.torch.pipeline.ends import of_encoder, without_replies
 from deltawire.torch.pipeline.options import FORWARD
-from deltawire.torch.pipeline.watch import Fit
 
 TAGS = 1 << 21
 # Magic, twice the size of the frame plus 1 if there are ids, digests of the config and the version.

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+# exchange.py - Gather and Parts: the two ways to compute the mean of a bucket over gloo.
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from deltawire.encoder import Encoder
+from deltawire.torch.common.configs import of_encoder
+from deltawire.torch.gradients import saved_state
+from deltawire.torch.gradients.gloo_peers import GlooPeers
+from deltawire.torch.gradients.layout import Layout
+from deltawire.torch.gradients.split import Receiver, Room, Split
+
+GATHER_WORLD = 2  # the largest number of ranks for which "auto" means "gather"
+ALIGNMENT = 64  # elements; so that parts begin at the beginning of a group
+
+
+def gathers(way: str, world: int) -> bool:
+    """Whether each rank sends its frames to all others, so that gradients are quantized once."""
+    return way == "gather" or (way == "auto" and world <= GATHER_WORLD)
+
+
+class DdpPeers(GlooPeers):
+    """Makes the exchanges of buckets. way: "auto", "gather" or "parts"."""
+
+    def __init__(self, way: str, *given: Any) -> None:
+        super().__init__(*given)
+        self._way = way
+
+    def make(self, layout: Layout, dtype: torch.dtype) -> Any:
+        elements = layout.elements()
+        by_parts = not gathers(self._way, self.world)
+        kind = Parts if by_parts and can_be_cut(elements, self.world) else Gather
+        return kind(self, layout.digest, torch.empty(elements, dtype=dtype, device="cpu"))
+
+
+class Gather:
+    """Every rank sends its frame to all others, and averages the decoded frames of all ranks."""
+
+    def __init__(self, peers: GlooPeers, id: int, x: torch.Tensor) -> None:
+        self._peers, self._key = peers, (id, 0)
+        self._encoder = Encoder(of_encoder(peers.codec, "all", peers.rank), peers.threads)
+        self._receiver = Receiver(peers, peers.codec)
+        self._out, self._hop = Room(), peers.hop()
+        self._visits = 0
+        self._made = torch.empty(x.numel(), dtype=torch.float32, device="cpu")
+        self._sum = None if x.dtype == torch.float32 else torch.empty_like(self._made)
+
+    def send(self, job: Any) -> None:
+        length = self._receiver.length(lambda rank: self._key, job.x)
+        out = self._out.fit(length)
+        self._visits += 1
+        frame = self._encoder.encode(
+            job.x,
+            [self._key],
+            out,
+            limit=length,
+            reconstruction=self._made,
+            places=self._peers.places(self._peers.codec, self._key, self._visits),
+        )
+        made = out[: len(frame)]
+        self._peers.count(made, self._peers.world - 1)
+        frames = {rank: made for rank in self._peers.others()}
+        self._hop.start(self._peers.number(), length, frames)
+
+    def receive(self, job: Any) -> None:
+        self._hop.expect()
+        total = job.x if self._sum is None else self._sum
+        for rank in range(self._peers.world):
+            if rank != self._peers.rank:
+                self._receiver.decode(rank, self._hop.take(rank), self._key, total, rank > 0)
+            elif rank > 0:
+                total.add_(self._made)
+            else:
+                total.copy_(self._made)
+        total.div_(self._peers.world)
+        if self._sum is not None:
+            job.x.copy_(total)
+
+    def finish(self, job: Any) -> None:
+        self._hop.end()
+
+    def load(self, states: "dict[str, Any]") -> None:
+        saved_state.load_ends(self.ends(), states)
+
+    def ends(self) -> "dict[str, Any]":
+        """Returns all encoders and decoders by name, for saved states."""
+        return {"encoder": self._encoder, **self._receiver.ends("decoder")}
+
+
+class Parts(Split):
+    """Each rank averages one part of the bucket over all ranks, and sends the mean to all."""
+
+    def __init__(self, peers: GlooPeers, id: int, x: torch.Tensor) -> None:
+        super().__init__(peers, id, part_elements(x.numel(), peers.world), x.dtype)
+        self._sums, self._sums_receiver = (
+            Encoder(of_encoder(peers.sums, "sums", peers.rank), peers.threads),
+            Receiver(peers, peers.sums),
+        )
+        self._sums_out, self._sums_hop = Room(), peers.hop()
+        self._made = torch.empty_like(self._sum)
+
+    def send(self, job: Any) -> None:
+        super().send(job)
+        job.number = self._peers.number()
+
+    def receive(self, job: Any) -> None:
+        here = self._peers.rank
+        self.total(job).div_(self._peers.world)
+        length = self._sums_receiver.length(self._key, self._sum)
+        out = self._sums_out.fit(length)
+        frame = self._sums.encode(
+            self._sum,
+            [self._key(here)],
+            out,
+            limit=length,
+            reconstruction=self._made,
+            places=self._peers.places(self._peers.sums, self._key(here), self._visits),
+        )
+        made = out[: len(frame)]
+        self._peers.count(made, self._peers.world - 1)
+        frames = {rank: made for rank in self._peers.others()}
+        self._sums_hop.start(job.number, length, frames)
+
+    def finish(self, job: Any) -> None:
+        self._sums_hop.expect()
+        for rank in range(self._peers.world):
+            part = self._part(job.x, rank)
+            if rank == self._peers.rank:
+                part.copy_(self._made[: part.numel()])
+                continue
+            direct = part.dtype == torch.float32 and part.numel() == self._size
+            out = part if direct else self._sum
+            frame = self._sums_hop.take(rank)
+            self._sums_receiver.decode(rank, frame, self._key(rank), out, False)
+            if not direct:
+                part.copy_(out[: part.numel()])
+        self._hop.end()
+        self._sums_hop.end()
+
+    def ends(self) -> "dict[str, Any]":
+        return {
+            **super().ends(),
+            "encoder of means": self._sums,
+            **self._sums_receiver.ends("decoder of means"),
+        }
+
+
+def part_elements(elements: int, world: int) -> int:
+    """The number of elements of each part. The last part may extend beyond the bucket's end."""
+    each = -(-elements // world)
+    return -(-each // ALIGNMENT) * ALIGNMENT
+
+
+def can_be_cut(elements: int, world: int) -> bool:
+    """Whether the bucket is large enough that the part of every rank is worth a message."""
+    return elements >= max(1024, ALIGNMENT * world) * world
