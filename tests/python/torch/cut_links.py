@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 
-from deltawire.torch.gradients import link_group
+from deltawire.torch.common import links
 
 
 class Cutter:
@@ -16,16 +16,16 @@ class Cutter:
     """
 
     def __init__(self, length, pause_s=0.0):
-        self._length, self._pause_s, self._real = length, pause_s, link_group.Link
+        self._length, self._pause_s, self._real = length, pause_s, links.Link
 
     def __enter__(self):
         def through_proxy(uri, listen=False, **more):
             return self._real(uri if listen else self._proxy(uri), listen, **more)
 
-        link_group.Link = through_proxy
+        links.Link = through_proxy
 
     def __exit__(self, *_):
-        link_group.Link = self._real
+        links.Link = self._real
 
     def _proxy(self, uri):
         head, _, rest = uri.rpartition(":")

@@ -3,7 +3,7 @@
 """Nothing here knows pipelines or gradients.
 
     rendezvous      what ranks tell each other through torch's store, and how one refuses
-    address         the option carrier
+    address, links  the option carrier; a link between two ranks
     configs, misfit what is made of a config; a warning if its codec does not fit
     gathered_state  the states of all ranks, for programs that save checkpoints
     tensors         torch's tensors as (N, T, C), and as bytes

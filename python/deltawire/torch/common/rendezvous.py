@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-# rendezvous.py - Words and Agreement: what ranks tell each other before the first step.
-"""The members of a pipeline or of a hook write to the key-value store of torch.distributed. Writing
-never waits; reading waits until the value is there. So they may start in any order, and a rank may
-have several stages."""
+# rendezvous.py - Rendezvous: what ranks tell each other through torch's store, and how one refuses.
+"""Pipelines and hooks compare their options, tell addresses, and refuse to go on through the
+key-value store of torch.distributed, not with a collective. Ranks that disagree might call
+different collectives, and gloo terminates a process that receives more than it expects.
+
+Writing never waits; reading waits until the value is there. So members may begin in any order, and
+a rank may have several stages."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import json
 import sys
 import threading
@@ -19,14 +23,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from deltawire.errors import DeltawireError, Status
+from deltawire.errors import DeltawireError, Status, refuse
 from deltawire.torch.common import forks
 
-# For each process group and stage index: the number of pipelines made so far. It tells pipelines of
-# the same process group apart.
-_counts: "weakref.WeakKeyDictionary[Any, dict[int, int]]" = weakref.WeakKeyDictionary()
 FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds between two queries of the store
-FIRST_STEP = "the first step"  # a word of a rank; all others of an Agreement are of a stage
 GRACE_S = 0.5  # for a program that catches the error of a refusal, and goes on
 
 
@@ -49,22 +49,43 @@ def timeout_of(group: Any) -> float:
     return dist.distributed_c10d.default_pg_timeout.total_seconds()
 
 
-class Words:
-    """What the members of a pipeline or of a hook tell each other.
+class Rendezvous:
+    """The members of a pipeline, which are its stages, or of a hook, which are its ranks.
 
     A member that refuses to go on tells the reason. Whoever waits for a word of any member then
     ends with this reason. Refusals are a log in the store, which all members read in one order. One
     is void if its member has gone on since, or if this member has refused as often: then all ranks
     run a program that catches the error.
 
-    place: the beginning of all keys. me: the number of this member. rank: its rank in the group.
-    timeout: the maximum time in seconds to wait for a word.
+    function: the one that is called to be a member.
+    group: a process group. ranks: its global ranks. rank: this one's place among them.
+    place: a name in the store. number: counts what a member has made at this place, in the same
+        order on all ranks.
+    noun: "stage" or "rank". me, members: this member's number, and how many there are.
+    timeout: the maximum time in seconds to wait for a word. None: that of the group.
+    Errors: ARGUMENT (this rank is not in the group).
     """
 
-    def __init__(self, place: str, me: int, rank: int, timeout: float) -> None:
+    def __init__(
+        self,
+        function: str,
+        group: Any,
+        place: str,
+        noun: str,
+        me: int,
+        members: int,
+        timeout: "float | None" = None,
+    ) -> None:
+        self.ranks, self.rank = dist.get_process_group_ranks(group), dist.get_rank(group)
+        if self.rank < 0:
+            refuse(
+                f"this rank is not a member of process_group: call {function} only on its members"
+            )
+        self.function, self._noun, self._me, self._members = function, noun, me, members
+        self.timeout = timeout or timeout_of(group)
         store = distributed_c10d._get_default_store()
-        self._store: Any = dist.PrefixStore(place, store)
-        self._me, self._rank, self.timeout = me, rank, timeout
+        self.number = store.add(f"{place}/made/{me}", 1) - 1
+        self._store: Any = dist.PrefixStore(f"{place}/{members}/{self.number}/", store)
         self._read = 0  # entries of the log
         self._times: "dict[int, int]" = {}  # how often each member has refused
         # Refusals of others: the time when this member read it, its number, and the error.
@@ -72,6 +93,54 @@ class Words:
         self.error: Any = None  # the last one that was told or heard
         self._refuses, self._lock = False, threading.Lock()
         _all.add(self)
+
+    @classmethod
+    def of_ranks(cls, function: str, group: Any, timeout: "float | None" = None) -> "Rendezvous":
+        """The ranks of a process group, each of which calls the function."""
+        group = group_of(group)
+        ranks = dist.get_process_group_ranks(group)
+        digest = hashlib.sha256(repr(ranks).encode()).hexdigest()[:16]
+        place = f"deltawire/hooks/{digest}"
+        return cls(function, group, place, "rank", dist.get_rank(group), len(ranks), timeout)
+
+    @classmethod
+    def of_stages(cls, function: str, group: Any, me: int, stages: int) -> "Rendezvous":
+        """The stages of a pipeline over a process group."""
+        group = group_of(group)
+        place = f"deltawire/stages/{group.group_name}"
+        return cls(function, group, place, "stage", me, stages)
+
+    def hear(self, topic: str, word: Any) -> "list[Any]":
+        """Tells all members a word on this topic, and returns the words of all, by their numbers.
+
+        Errors: those of word_of."""
+        self.tell(topic, word)
+        members = range(self._members)
+        return [word if one == self._me else self.word_of(topic, one) for one in members]
+
+    def compare(self, topic: str, record: "dict[str, Any]", advice: str = "") -> None:
+        """Compares the records of all members on this topic with this one's.
+
+        Errors: MISMATCH, with the field and the member that differ, and the advice; those of
+        word_of."""
+        advice = advice or (
+            f"call {self.function} with the same arguments on all ranks, and use the same version "
+            "of deltawire"
+        )
+        self.tell(topic, record)
+        for other in range(self._members):
+            theirs = record if other == self._me else self.word_of(topic, other)
+            for name in {**record, **theirs}:
+                there, here = theirs.get(name, "nothing"), record.get(name, "nothing")
+                if there != here:
+                    raise DeltawireError(
+                        Status["MISMATCH"],
+                        f"the {self._noun}s have different values of {name}: {there} on "
+                        f"{self.named(other)} but {here} on {self.named(self._me)}; {advice}",
+                    )
+
+    def named(self, member: int) -> str:
+        return f"{self._noun} {member}" + " of the group" * (self._noun == "rank")
 
     def tell(self, what: str, value: Any, member: "int | None" = None) -> None:
         """Tells all members a word, and does not wait. Any thread may call."""
@@ -88,7 +157,7 @@ class Words:
             while not self._store.check([key]):
                 self.look()
                 if time.monotonic() > end:
-                    raise self.late(what, other, "")
+                    raise self._late(what, other, "")
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             return json.loads(self._store.get(key))
@@ -97,7 +166,7 @@ class Words:
         except (RuntimeError, ConnectionError) as error:  # the rank that has the store has ended
             for _, _, refusal in self._open.values():
                 raise refusal from error
-            raise self.late(what, other, f" ({_short(error)})") from error
+            raise self._late(what, other, f" ({_short(error)})") from error
 
     def wait_out(self, other: int) -> None:
         """If another member has refused after its word, waits until it goes on. Errors: its own."""
@@ -106,9 +175,14 @@ class Words:
             time.sleep(LONGEST_PAUSE)
             self.look()
 
-    def late(self, what: str, other: int, reason: str) -> DeltawireError:
+    def _late(self, what: str, other: int, reason: str) -> DeltawireError:
         """Returns the error for a member whose word does not come."""
-        raise NotImplementedError
+        return DeltawireError(
+            Status["TIMEOUT"],
+            f"{self.named(other)} did not reach {what} within {self.timeout:g} seconds: call "
+            f"{self.function} on every rank, run the same number of steps on all of them, and look "
+            f"in the log of that one for what stopped it{reason}",
+        )
 
     @contextlib.contextmanager
     def refusing(self) -> "Iterator[None]":
@@ -126,7 +200,7 @@ class Words:
         self.error, self._refuses = error, True
         status = error.status if isinstance(error, DeltawireError) else Status["PEER"]
         why = getattr(error, "why", None) or f"{type(error).__name__}: {_short(error)}"
-        self._log([self._me, self._rank, status, why])
+        self._log([self._me, self.rank, status, why])
 
     def go_on(self) -> None:
         """Withdraws the refusal of this member, whose program has caught the error. Others that
@@ -136,7 +210,7 @@ class Words:
             self._open = {who: (now, *refusal[1:]) for who, refusal in self._open.items()}
         if self._refuses:
             self._refuses = False
-            self._log([self._me, self._rank, None, ""])
+            self._log([self._me, self.rank, None, ""])
 
     def _log(self, entry: "list[Any]") -> None:
         try:
@@ -172,50 +246,7 @@ class Words:
             self._open[member] = time.monotonic(), times, error
 
 
-class Agreement(Words):
-    """What one stage tells the others, and learns from them."""
-
-    def __init__(self, stage: Any) -> None:
-        group, self.stage_index = group_of(stage.group), stage.stage_index
-        counts = _counts.setdefault(group, {})
-        self.pipeline = counts.get(self.stage_index, 0)
-        counts[self.stage_index] = self.pipeline + 1
-        place = f"deltawire/{group.group_name}/{stage.num_stages}/{self.pipeline}/"
-        super().__init__(place, self.stage_index, dist.get_rank(group), timeout_of(group))
-        self._num_stages = stage.num_stages
-
-    def late(self, what: str, other: int, reason: str) -> DeltawireError:
-        kind = "rank" if what == FIRST_STEP else "stage"
-        return DeltawireError(
-            Status["TIMEOUT"],
-            f"stage {self.stage_index} waited in vain for {kind} {other} before the first step: "
-            "make every stage of the pipeline with compress_stage, and look in the log of that "
-            f"rank for what stopped it{reason}",
-        )
-
-    def compare(self, mine: "dict[str, Any]") -> None:
-        """Compares the options of all stages with those of this one.
-
-        Errors: MISMATCH, with the option that differs and the stage."""
-        for other in range(self._num_stages):
-            theirs = self.word_of("options", other)
-            for name, value in mine.items():
-                if theirs.get(name) != value:
-                    raise DeltawireError(
-                        Status["MISMATCH"],
-                        f"stage {other} has {name} = {theirs.get(name)!r} and stage "
-                        f"{self.stage_index} has {value!r}: give all ranks the same options and "
-                        "the same deltawire",
-                    )
-
-    def meet(self, ranks: "set[int]") -> None:
-        """Waits until all ranks of the group that have stages begin their first step."""
-        self.tell(FIRST_STEP, None, self._rank)
-        for rank in sorted(ranks):
-            self.word_of(FIRST_STEP, rank)
-
-
-_all: "weakref.WeakSet[Words]" = weakref.WeakSet()
+_all: "weakref.WeakSet[Rendezvous]" = weakref.WeakSet()
 
 
 @atexit.register
@@ -224,8 +255,8 @@ def _at_exit() -> None:
     error: Any = getattr(sys, "last_value", None)
 
     def tell() -> None:
-        for words in list(_all):
-            words.refuse(error)
+        for rendezvous in list(_all):
+            rendezvous.refuse(error)
 
     if error is not None and _all:
         telling = threading.Thread(target=tell, daemon=True)

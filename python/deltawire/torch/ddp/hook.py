@@ -38,7 +38,7 @@ from deltawire.torch.gradients import saved_state
 from deltawire.torch.gradients.layout import Layout, stored
 from deltawire.torch.gradients.link_group import More
 from deltawire.torch.gradients.link_peers import LinkedPeers
-from deltawire.torch.gradients.meeting import Meeting
+from deltawire.torch.common.rendezvous import Rendezvous
 from deltawire.torch.gradients.traffic import Traffic
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -97,10 +97,10 @@ def ddp_hook(
     given = (codec, sums, exchange, model, process_group, threads, timeout, carrier, link)
     if not (dist.is_available() and dist.is_initialized()):
         return DdpState(*given), exchange_bucket
-    meeting = Meeting(_group_of(model, process_group), timeout, "ddp_hook")
-    with meeting.refusing():
+    rendezvous = Rendezvous.of_ranks("ddp_hook", _group_of(model, process_group), timeout)
+    with rendezvous.refusing():
         state = DdpState(*given)
-        state._begin(meeting)
+        state._begin(rendezvous)
     return state, exchange_bucket
 
 
@@ -258,8 +258,8 @@ class DdpState(Gathered):
             refuse("load the compression state before the first backward")
         if self._peers is None:
             self._meet()
-        self._meeting.go_on()
-        with self._meeting.refusing():
+        self._rendezvous.go_on()
+        with self._rendezvous.refusing():
             self._load(own(state))
 
     def _load(self, state: Dict[str, Any]) -> None:
@@ -313,14 +313,14 @@ class DdpState(Gathered):
                 self._names[parameter] = name
 
     def _meet(self) -> None:
-        meeting = Meeting(self._group, self._timeout, "ddp_hook")
-        with meeting.refusing():
-            self._begin(meeting)
+        rendezvous = Rendezvous.of_ranks("ddp_hook", self._group, self._timeout)
+        with rendezvous.refusing():
+            self._begin(rendezvous)
 
-    def _begin(self, meeting: Meeting) -> None:
+    def _begin(self, rendezvous: Rendezvous) -> None:
         """Compares the arguments with the other ranks, and makes the process groups."""
-        self._meeting = meeting
-        self._meeting.compare(
+        self._rendezvous = rendezvous
+        self._rendezvous.compare(
             "the beginning",
             {
                 "the function": "ddp_hook",
@@ -333,13 +333,13 @@ class DdpState(Gathered):
             },
             ADVICE,
         )
-        self._nonce = self._meeting.hear("the nonce", uuid.uuid4().hex)[0]
+        self._nonce = self._rendezvous.hear("the nonce", uuid.uuid4().hex)[0]
         configs = (self._codec, self._sums, self._threads)
         if self._carrier == address.GROUP:
-            self._peers = DdpPeers(self._way, self._meeting, *configs, self._nonce)
+            self._peers = DdpPeers(self._way, self._rendezvous, *configs, self._nonce)
         else:
-            hops = 1 if gathers(self._way, len(meeting.ranks)) else 2
-            self._peers = LinkedPeers(self._meeting, self._carrier, self._link, *configs, hops)
+            hops = 1 if gathers(self._way, len(rendezvous.ranks)) else 2
+            self._peers = LinkedPeers(self._rendezvous, self._carrier, self._link, *configs, hops)
         self._crew = Crew()
         self._end = weakref.finalize(self, _end, self._crew, self._peers)
 
@@ -348,7 +348,7 @@ class DdpState(Gathered):
         end_expecting(self)
         if self._peers is None:
             self._meet()
-        with self._meeting.refusing():
+        with self._rendezvous.refusing():
             return self._take(bucket)
 
     def _take(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -379,9 +379,9 @@ class DdpState(Gathered):
         if self._marks_compared:
             return
         self._marks_compared = True
-        self._meeting.go_on()
+        self._rendezvous.go_on()
         assert self._peers is not None
-        heard = self._meeting.hear("the compression states", [self._mark, self._peers.spoiled])
+        heard = self._rendezvous.hear("the compression states", [self._mark, self._peers.spoiled])
         marks, spoiled = [mark for mark, _ in heard], any(spoiled for _, spoiled in heard)
         if any(mark != marks[0] for mark in marks):
             warnings.warn(
@@ -406,7 +406,7 @@ class DdpState(Gathered):
         assert resume is not None and self._peers is not None
         if resume.backwards == 1:
             topic = "the parameters of the loaded states"
-            for rank, sentence in enumerate(self._meeting.hear(topic, resume.difference())):
+            for rank, sentence in enumerate(self._rendezvous.hear(topic, resume.difference())):
                 if sentence is not None:
                     self._resume, self._buckets, self._layouts = None, {}, {}
                     self._peers.begin_anew()
@@ -451,7 +451,7 @@ class DdpState(Gathered):
                 f"a bucket has {elements} gradients, and its parameters {layout.elements()}: find "
                 "the parameters that torch stores in another form than it shows them"
             )
-        self._meeting.compare(
+        self._rendezvous.compare(
             f"bucket {len(self._seen) - 1} of step {self._steps}",
             {"parameters": f"{digest:016x}", "elements": elements, "dtype": str(buffer.dtype)},
             OTHER_BUCKETS,

@@ -26,7 +26,7 @@ from deltawire.torch.gradients import saved_state
 from deltawire.torch.gradients.failure import as_ours
 from deltawire.torch.gradients.layout import Layout
 from deltawire.torch.gradients.link_group import More
-from deltawire.torch.gradients.meeting import Meeting
+from deltawire.torch.common.rendezvous import Rendezvous
 
 ADVICE = (
     "call compress_fsdp with the same arguments and the same model on all ranks, and use the same "
@@ -77,8 +77,8 @@ class FsdpState(Gathered):
         carrier: str,
         link: More,
     ) -> None:
-        self._meeting, modules = _meet(model, timeout)
-        with self._meeting.refusing():
+        self._rendezvous, modules = _meet(model, timeout)
+        with self._rendezvous.refusing():
             self._begin(modules, codec, threads, timeout, carrier, link)
         # FSDP gathers parameters in the first forward. There a rank would wait for one that refuses
         # to load its state, without noticing that.
@@ -110,13 +110,13 @@ class FsdpState(Gathered):
             "carrier": address.kind(carrier),
             "the sharded modules": f"{_all_of(self._layouts.values()).digest:016x}",
         }
-        self._meeting.compare("the beginning", record, ADVICE)
-        self._nonce = self._meeting.hear("the nonce", uuid.uuid4().hex)[0]
+        self._rendezvous.compare("the beginning", record, ADVICE)
+        self._nonce = self._rendezvous.hear("the nonce", uuid.uuid4().hex)[0]
         pool = pool_of(threads) or 0
         self._peers: Any = (
-            ShardPeers(self._meeting, self._codec, self._codec, pool, self._nonce)
+            ShardPeers(self._rendezvous, self._codec, self._codec, pool, self._nonce)
             if carrier == address.GROUP
-            else LinkedShardPeers(self._meeting, carrier, link, self._codec, self._codec, pool)
+            else LinkedShardPeers(self._rendezvous, carrier, link, self._codec, self._codec, pool)
         )
         self._held: "dict[int, Any]" = {}  # the exchanges of modules, by digest
         self._dtypes: "dict[int, torch.dtype]" = {}
@@ -134,8 +134,8 @@ class FsdpState(Gathered):
 
     def _meet_again(self) -> None:
         self._unhook()
-        self._meeting.go_on()
-        self._meeting.hear("the first forward", None)
+        self._rendezvous.go_on()
+        self._rendezvous.hear("the first forward", None)
 
     def stats(self) -> "dict[str, Any]":
         """Returns statistics of this rank.
@@ -199,8 +199,8 @@ class FsdpState(Gathered):
         self._refuse_unusable()
         if self._calls:
             refuse("load the compression state before the first backward")
-        self._meeting.go_on()
-        with self._meeting.refusing():
+        self._rendezvous.go_on()
+        with self._rendezvous.refusing():
             self._load(own(state))
 
     def _load(self, state: "dict[str, Any]") -> None:
@@ -230,8 +230,8 @@ class FsdpState(Gathered):
     def _same(self) -> "dict[str, Any]":
         """Returns what must be equal in a saved state and here."""
         return {
-            "world": len(self._meeting.ranks),
-            "rank": self._meeting.rank,
+            "world": len(self._rendezvous.ranks),
+            "rank": self._rendezvous.rank,
             "codec": self._codec.agreement,
             "carrier": address.kind(self._carrier),
         }
@@ -261,7 +261,7 @@ class FsdpState(Gathered):
                 self._peers.forget(exchange)
         except BaseException as error:
             self._error = as_ours(error)
-            self._meeting.refuse(self._error)
+            self._rendezvous.refuse(self._error)
             if not isinstance(error, Exception):
                 raise  # KeyboardInterrupt; the next backward raises _error
             raise self._error from error
@@ -285,7 +285,7 @@ class FsdpState(Gathered):
                 )
             record = {"elements": str(x.numel()), "dtype": str(x.dtype)}
             topic = f"module {layout.digest:016x} with {x.numel()} of {x.dtype}"
-            self._meeting.compare(topic, record, ADVICE)
+            self._rendezvous.compare(topic, record, ADVICE)
             self._compared.add(key)
         dtype = self._dtypes.setdefault(layout.digest, x.dtype)
         if x.numel() != layout.elements() or x.dtype != dtype:
@@ -297,8 +297,8 @@ class FsdpState(Gathered):
 
     def _compare_marks(self) -> None:
         """Checks, before the first exchange, that all ranks have loaded states of the same step."""
-        self._meeting.go_on()
-        heard = self._meeting.hear("the compression states", [self._mark, self._peers.spoiled])
+        self._rendezvous.go_on()
+        heard = self._rendezvous.hear("the compression states", [self._mark, self._peers.spoiled])
         if any(mark != heard[0][0] for mark, _ in heard):
             warnings.warn(
                 "the ranks have loaded compression states that do not belong together, so all "
@@ -338,7 +338,7 @@ class Gradients:
 
     def __init__(self, state: FsdpState, name: str, param_group: Any) -> None:
         self._state = state
-        world = len(state._meeting.ranks)
+        world = len(state._rendezvous.ranks)
         self._sizes = []  # (name, elements) on all ranks together, padded, and the parameter
         for at, parameter in enumerate(param_group.fsdp_params):
             elements = world * parameter.padded_sharded_param_size.numel()
@@ -383,16 +383,16 @@ def _all_of(layouts: "Iterable[Layout]") -> Layout:
     return Layout(one for layout in layouts for one in layout.parameters)
 
 
-def _meet(model: torch.nn.Module, timeout: Optional[float]) -> "tuple[Meeting, list[Any]]":
-    """Returns the meeting of the ranks over which a model is sharded, and its sharded modules."""
+def _meet(model: torch.nn.Module, timeout: Optional[float]) -> "tuple[Rendezvous, list[Any]]":
+    """Returns the rendezvous of the ranks of a sharded model, and its sharded modules."""
     try:
         modules = _sharded(model)
         group = _group_of([param_group for _, _, param_group in modules])
     except DeltawireError as error:
         if dist.is_initialized():
-            Meeting(None, timeout, "compress_fsdp").refuse(error)
+            Rendezvous.of_ranks("compress_fsdp", None, timeout).refuse(error)
         raise
-    return Meeting(group, timeout, "compress_fsdp"), modules
+    return Rendezvous.of_ranks("compress_fsdp", group, timeout), modules
 
 
 def _sharded(model: torch.nn.Module) -> "list[tuple[str, Any, Any]]":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# gloo_group.py - group_of_ours: a process group with the backend gloo for the ranks of a meeting.
+# gloo_group.py - group_of_ours: a process group with the backend gloo for ranks that have met.
 from __future__ import annotations
 
 import datetime
@@ -8,26 +8,26 @@ from typing import Any
 import torch.distributed as dist
 
 from deltawire.errors import DeltawireError, Status, fail
-from deltawire.torch.gradients.meeting import Meeting
+from deltawire.torch.common.rendezvous import Rendezvous
 
 
-def group_of_ours(meeting: Meeting) -> Any:
-    """Makes a process group of the ranks of a meeting. Errors: UNSUPPORTED, PEER."""
+def group_of_ours(rendezvous: Rendezvous) -> Any:
+    """Makes a process group of the ranks of a rendezvous. Errors: UNSUPPORTED, PEER."""
     if not dist.is_gloo_available():
         fail(
             Status["UNSUPPORTED"],
-            f"{meeting.function} needs the backend gloo: install a torch that has it",
+            f"{rendezvous.function} needs the backend gloo: install a torch that has it",
         )
-    timeout = datetime.timedelta(seconds=meeting.timeout)
-    own = len(meeting.ranks) < dist.get_world_size()
+    timeout = datetime.timedelta(seconds=rendezvous.timeout)
+    own = len(rendezvous.ranks) < dist.get_world_size()
     try:
         return dist.new_group(
-            meeting.ranks, timeout=timeout, backend="gloo", use_local_synchronization=own
+            rendezvous.ranks, timeout=timeout, backend="gloo", use_local_synchronization=own
         )
     except RuntimeError as error:
         text = str(error).strip().split("\n")[0]
         raise DeltawireError(
             Status["PEER"],
-            f"gloo could not connect the ranks ({text}): call {meeting.function} on every rank of "
-            "the group, and check that the ranks can reach each other by TCP",
+            f"gloo could not connect the ranks ({text}): call {rendezvous.function} on every rank "
+            "of the group, and check that the ranks can reach each other by TCP",
         ) from error

@@ -20,7 +20,7 @@ from deltawire.torch.gradients import saved_state
 from deltawire.torch.gradients.gloo_group import group_of_ours
 from deltawire.torch.gradients.hop import LENGTH_BYTES, Hop
 from deltawire.torch.gradients.layout import Layout
-from deltawire.torch.gradients.meeting import Meeting
+from deltawire.torch.common.rendezvous import Rendezvous
 from deltawire.torch.gradients.traffic import Traffic
 
 
@@ -38,12 +38,12 @@ class GlooPeers:
     spoiled = False  # only exchanges have state, and those that are not complete are dropped
 
     def __init__(
-        self, meeting: Meeting, codec: Config, sums: Config, threads: Any, nonce: str
+        self, rendezvous: Rendezvous, codec: Config, sums: Config, threads: Any, nonce: str
     ) -> None:
-        self.rank, self.world, self.threads = meeting.rank, len(meeting.ranks), threads
+        self.rank, self.world, self.threads = rendezvous.rank, len(rendezvous.ranks), threads
         self.codec, self.sums, self.nonce = codec, sums, nonce
-        self._meeting = meeting
-        self._group = group_of_ours(meeting) if self.world > 1 else None
+        self._rendezvous = rendezvous
+        self._group = group_of_ours(rendezvous) if self.world > 1 else None
         self._numbers = itertools.count()
         self._traffic, self.wire = Traffic(), Seconds()
         self._exchanges: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -53,7 +53,7 @@ class GlooPeers:
         return [rank for rank in range(self.world) if rank != self.rank]
 
     def hop(self) -> Hop:
-        return Hop(self._group, self._meeting.ranks, self.rank, self.wire)
+        return Hop(self._group, self._rendezvous.ranks, self.rank, self.wire)
 
     def number(self) -> int:
         """The number of a hop of an exchange, for its tags. All ranks process buckets in one order;

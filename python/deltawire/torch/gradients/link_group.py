@@ -12,11 +12,12 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, Optional, Union
 
 from deltawire.config import Config
-from deltawire.errors import DeltawireError, Status, fail, refuse
+from deltawire.errors import DeltawireError, Status
 from deltawire.group import Group
 from deltawire.link import Link
 from deltawire.torch.common import address
-from deltawire.torch.gradients.meeting import Meeting
+from deltawire.torch.common.links import open_link
+from deltawire.torch.common.rendezvous import Rendezvous
 
 More = Union[Mapping[str, Any], Callable[[int], Mapping[str, Any]], None]
 ADVICE = (
@@ -36,7 +37,7 @@ class Sums:
 
     def __init__(
         self,
-        meeting: Meeting,
+        rendezvous: Rendezvous,
         carrier: str,
         link: More,
         codec: Config,
@@ -44,16 +45,17 @@ class Sums:
         threads: Any,
         hops: int = 2,
     ) -> None:
-        self._rank, self._timeout = meeting.rank, meeting.timeout
+        self._rank, self._timeout = rendezvous.rank, rendezvous.timeout
         self._configs, self._threads, self._hops = (codec, result), threads, hops
         self._links: "list[Optional[Link]]" = []
         self._made = 0
         self._group: Optional[Group] = None
         try:
-            for other in range(len(meeting.ranks)):
-                mine = other == meeting.rank
-                self._links.append(None if mine else _opened(meeting, other, carrier, link))
-            meeting.hear("the links", None)  # a group would hear that a rank is gone, and not why
+            for other in range(len(rendezvous.ranks)):
+                mine = other == rendezvous.rank
+                self._links.append(None if mine else _opened(rendezvous, other, carrier, link))
+            # A group would hear that a rank is gone, and not why.
+            rendezvous.hear("the links", None)
             self.renew()
         except BaseException:
             self.close()
@@ -129,28 +131,17 @@ class Sums:
                 pass  # the other rank is gone, or the interpreter ends
 
 
-def _topic(lower: int, higher: int) -> str:
-    return f"the link between ranks {lower} and {higher}"
-
-
-def _opened(meeting: Meeting, other: int, carrier: str, more: More) -> Link:
-    """Opens the link to another rank."""
-    given = more(other) if callable(more) else more or {}
-    options: "dict[str, Any]" = {"open_timeout": meeting.timeout, "_look": meeting.look, **given}
-    topic = _topic(min(other, meeting.rank), max(other, meeting.rank))
+def _opened(rendezvous: Rendezvous, other: int, carrier: str, more: More) -> Link:
+    """Opens the link to another rank. The lower one of both listens."""
+    me = rendezvous.rank
+    at = address.listening(carrier, other - me - 1) if me < other else None
+    between = f"ranks {min(me, other)} and {max(me, other)}"
     try:
-        if meeting.rank < other:
-            uri = address.listening(carrier, other - meeting.rank - 1)
-            told = lambda at: meeting.tell(topic, at)  # noqa: E731
-            return Link(uri, True, on_listening=told, **options)
-        uri = meeting.word_of(topic, other)
-        return Link(address.seen_here(uri, carrier), **options)
-    except TypeError as error:
-        refuse(f"link has an argument that deltawire.Link does not take ({error})")
+        given = more(other) if callable(more) else more or {}
+        return open_link(rendezvous, between, other, at, carrier, given)
     except DeltawireError as error:
-        if error is meeting.error:  # another rank refuses
-            raise
-        fail(error.status, f"{topic} could not be opened: {error.why}", rank=other)
+        error.rank = other if error.rank is None else error.rank
+        raise
 
 
 def failed(error: DeltawireError) -> DeltawireError:

@@ -15,7 +15,7 @@ from deltawire.torch.common import forks, tensors
 from deltawire.torch.common.report import Seconds
 from deltawire.torch.gradients.layout import Layout
 from deltawire.torch.gradients.link_group import More, Sums
-from deltawire.torch.gradients.meeting import Meeting
+from deltawire.torch.common.rendezvous import Rendezvous
 from deltawire.torch.gradients.traffic import Traffic
 
 
@@ -38,7 +38,7 @@ class LinkedPeers:
 
     def __init__(
         self,
-        meeting: Meeting,
+        rendezvous: Rendezvous,
         carrier: str,
         link: More,
         codec: Config,
@@ -46,12 +46,12 @@ class LinkedPeers:
         threads: Any,
         hops: int = 2,
     ) -> None:
-        self.rank, self.world, self.spoiled = meeting.rank, len(meeting.ranks), False
+        self.rank, self.world, self.spoiled = rendezvous.rank, len(rendezvous.ranks), False
         used = [codec] if hops == 1 else [codec, sums]
         self._used = used
         self.keeps = any(config._needs_ids() for config in used)
         self.may_drop = any("quota_bytes" in config.text for config in used)
-        self.sums = Sums(meeting, carrier, link, codec, sums, threads, hops)
+        self.sums = Sums(rendezvous, carrier, link, codec, sums, threads, hops)
         self._loaded: "list[bytes]" = []  # the pieces of the state that was loaded
         self._loading: "list[bytes]" = []
         self._spoils, self._life = False, Life.now

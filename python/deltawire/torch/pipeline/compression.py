@@ -19,7 +19,7 @@ from deltawire.places import Places
 from deltawire.torch.common import address, forks
 from deltawire.torch.common import tensors as tensors_of
 from deltawire.torch.common.gathered_state import own
-from deltawire.torch.common.rendezvous import Agreement, group_of, timeout_of
+from deltawire.torch.common.rendezvous import Rendezvous, group_of
 from deltawire.torch.common.waits import Wait
 from deltawire.torch.pipeline import group_lane, message, torch_stage
 from deltawire.torch.pipeline import ids as ids_of
@@ -34,6 +34,7 @@ from deltawire.torch.pipeline.sender import Sender
 from deltawire.torch.pipeline.step_end import StepEnd
 from deltawire.torch.pipeline.watch import Exact, Watch
 
+BEGINNING, FIRST_STEP, READY = "the beginning", "the first step", "its first message"
 STOPPED = "stopped the step because of this error: "
 
 
@@ -61,7 +62,7 @@ class Compression:
     """The compression of one stage, called by the overridden methods of the stage. It reads
     attributes of torch's stage but never calls its methods."""
 
-    def __init__(self, stage: Any, options: Options, agreement: Agreement) -> None:
+    def __init__(self, stage: Any, options: Options, rendezvous: Rendezvous) -> None:
         self.stage, self.options, self._life = stage, options, Life.now
         self.step = 0
         self.ids: "dict[int, Optional[list[int]]]" = {}
@@ -80,8 +81,8 @@ class Compression:
                 )
         self._end = StepEnd.of(self._group)
         self._exact = Exact(stage.stage_index)
-        self.agreement = agreement
-        agreement.tell("options", self._agreed())
+        self.rendezvous = rendezvous
+        rendezvous.tell(BEGINNING, self._agreed())
         self._telling: Optional[Wait] = None  # gives up the last step
         self.before: Optional[Side] = None  # None: on this rank, or not existing
         self.after: Optional[Side] = None
@@ -104,8 +105,12 @@ class Compression:
         there ranks wait for each other where they do not notice that one has refused."""
         if self._started:
             return
-        self.agreement.compare(self._agreed())
-        self.agreement.meet(set(self.stage.stage_index_to_group_rank.values()))
+        self.rendezvous.compare(BEGINNING, self._agreed())
+        ranks = self.stage.stage_index_to_group_rank
+        for stage in (stage for stage, rank in ranks.items() if rank == self.rendezvous.rank):
+            self.rendezvous.tell(FIRST_STEP, None, stage)
+        for stage in ranks:
+            self.rendezvous.word_of(FIRST_STEP, stage)
         self.sides()
         if self.options.carrier == address.GROUP and self._counts_are_equal():
             # All ranks must make these groups together. Later, another rank could already wait for
@@ -134,11 +139,11 @@ class Compression:
     def tell_shapes(self, stage: int, shapes: Any) -> None:
         """Tells a stage on another rank what torch has found out about shapes, once in a step."""
         data = base64.b64encode(pickle.dumps(shapes)).decode()
-        self.agreement.tell(f"shapes for {stage} in step {self.step}", data)
+        self.rendezvous.tell(f"the shapes for stage {stage} in step {self.step}", data)
 
     def shapes_of(self, stage: int) -> Any:
-        what = f"shapes for {self.stage.stage_index} in step {self.step}"
-        return pickle.loads(base64.b64decode(self.agreement.word_of(what, stage)))
+        what = f"the shapes for stage {self.stage.stage_index} in step {self.step}"
+        return pickle.loads(base64.b64decode(self.rendezvous.word_of(what, stage)))
 
     def prepared(self, microbatches: int) -> None:
         """Makes the lanes. Called after torch has prepared the stage, when the shapes are known."""
@@ -160,8 +165,8 @@ class Compression:
             self.before.lane = self._lane(self.before, rooms["before"], False)
         if self.after:
             self.after.lane = self._lane(self.after, rooms["after"], True)
-        self.agreement.tell(
-            "ready",
+        self.rendezvous.tell(
+            READY,
             {
                 "rooms": rooms,
                 "nonce": self._nonce,
@@ -195,14 +200,9 @@ class Compression:
         stage, other, index = self.stage, side.other, self.stage.stage_index
         boundary = index if after else index - 1
         if self.options.carrier != address.GROUP:
-            timeout = timeout_of(self._group)
-            return LinkLane(
-                *(index, other, address.listening(self.options.carrier), after),
-                self.agreement,
-                lambda uri: address.seen_here(uri, self.options.carrier),
-                *(self._end, timeout, self.options.link),
-            )
-        base = group_lane.TAGS + ((self.agreement.pipeline * 1024 + boundary) << 2)
+            carrier, link = self.options.carrier, self.options.link
+            return LinkLane(index, other, self.rendezvous, carrier, after, self._end, link)
+        base = group_lane.TAGS + ((self.rendezvous.number * 1024 + boundary) << 2)
         tags = (base, base + 2) if after else (base + 2, base)
         rank = stage.stage_index_to_group_rank[other]
         theirs = "before" if after else "after"
@@ -242,8 +242,8 @@ class Compression:
                 side.early.clear()
                 side.places.clear()
         self._end.begin(self)
-        self.agreement.go_on()
-        with self.agreement.refusing():
+        self.rendezvous.go_on()
+        with self.rendezvous.refusing():
             self.start()
 
     def _recover(self) -> None:
@@ -285,7 +285,7 @@ class Compression:
         self._failed = True
         knows_both = all(side.ready is not None for side in self._sides())
         if not self._started or not knows_both:
-            self.agreement.refuse(error)
+            self.rendezvous.refuse(error)
         self._end.drop(self)
         why = getattr(error, "why", None) or f"{type(error).__name__}: {error}"
         why = why.rpartition(STOPPED)[2]  # the first error, not the chain of stages that passed it
@@ -391,8 +391,8 @@ class Compression:
     def _ready_of(self, side: Side) -> "dict[str, Any]":
         """Waits until a neighbour is ready. After that its lane tells if it cannot go on."""
         if side.ready is None:
-            ready = self.agreement.word_of("ready", side.other)
-            self.agreement.wait_out(side.other)
+            ready = self.rendezvous.word_of(READY, side.other)
+            self.rendezvous.wait_out(side.other)
             side.ready = ready
         return side.ready
 
@@ -563,8 +563,8 @@ class Compression:
                 Status["ARGUMENT"],
                 "the stage has already run a step: load the compression state before the first one",
             )
-        self.agreement.go_on()
-        with self.agreement.refusing():
+        self.rendezvous.go_on()
+        with self.rendezvous.refusing():
             self._load(own(saved))
 
     def _load(self, saved: "dict[str, Any]") -> None:

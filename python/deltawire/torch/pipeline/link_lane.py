@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # link_lane.py - LinkLane: carries messages of pipeline stages over a deltawire.Link.
 """Two neighbouring stages share one link, with one tag for each direction. The earlier stage
-listens at the address of its own rank and tells the later stage the port through the agreement.
+listens.
 
 A link delivers whole messages, once and in order, reconnects when a connection breaks, and can
 encrypt. It carries the same messages as the process group. It is not a deltawire.Channel, because
@@ -10,15 +10,16 @@ encoders and decoders belong to the stage, which saves their state."""
 from __future__ import annotations
 
 import atexit
-import functools
 import threading
 import weakref
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 from deltawire._waiting import SLICE_S
 from deltawire.errors import DeltawireError, Status
 from deltawire.link import Link
-from deltawire.torch.common.rendezvous import Words
+from deltawire.torch.common import address
+from deltawire.torch.common.links import open_link
+from deltawire.torch.common.rendezvous import Rendezvous
 from deltawire.torch.pipeline.lane import Lane
 from deltawire.torch.pipeline.step_end import StepEnd
 
@@ -29,47 +30,39 @@ _lanes: "weakref.WeakSet[LinkLane]" = weakref.WeakSet()
 class LinkLane(Lane):
     """A lane over a link, which a background thread opens.
 
-    uri: the address at which this rank listens. Used only if listens is True.
-    words: carry the URI, including the port, from the stage that listens to the other one.
-    seen: turns this URI into the one to connect to.
-    timeout: the maximum time in seconds to open the link, to send and to receive.
-    options: more options of deltawire.Link.
+    rendezvous: that of the stages. carrier: the address of this rank, where it listens if listens.
+    more: arguments of deltawire.Link.
     """
 
     def __init__(
         self,
         me: int,
         other: int,
-        uri: str,
+        rendezvous: Rendezvous,
+        carrier: str,
         listens: bool,
-        words: Words,
-        seen: "Callable[[str], str]",
         end: StepEnd,
-        timeout: float,
-        options: "dict[str, Any]",
+        more: "dict[str, Any]",
     ) -> None:
         super().__init__(me, other)
-        self._timeout, self._end, self._words = timeout, end, words
+        self._timeout, self._end, self._rendezvous = rendezvous.timeout, end, rendezvous
         self._out, self._in = (FORWARD, BACKWARD) if listens else (BACKWARD, FORWARD)
         self._link: Optional[Link] = None
         self._error: Optional[BaseException] = None
         self._closed = False
         made: "list[Link]" = []
-        options = {"open_timeout": timeout, "_look": words.look, **options}
+        between = f"stages {min(me, other)} and {max(me, other)}"
+        at = address.listening(carrier) if listens else None
 
         def open_it() -> None:
             try:
-                if listens:
-                    tell = functools.partial(words.tell, "address")
-                    made.append(Link(uri, True, on_listening=tell, **options))
-                else:
-                    made.append(Link(seen(words.word_of("address", other)), **options))
+                made.append(open_link(rendezvous, between, other, at, carrier, more))
                 self._link = made[0]
                 if self._closed:
                     _close(made)
             except BaseException as error:  # raised in the first call that needs the link
                 self._error = error
-                words.refuse(error)
+                rendezvous.refuse(error)
 
         self._opening = threading.Thread(target=open_it, daemon=True, name="deltawire-link")
         self._opening.start()
@@ -79,17 +72,11 @@ class LinkLane(Lane):
     def _opened(self) -> Link:
         if self._link is None:
             while self._opening.is_alive():
-                self._words.look()
+                self._rendezvous.look()
                 self._opening.join(SLICE_S)
             if self._error is not None:
-                self._words.look()
-                error = self._error
-                status = getattr(error, "status", Status["ADDRESS"])
-                raise DeltawireError(
-                    status,
-                    f"the link between stages {self.me} and {self.other} could not be opened: "
-                    f"{getattr(error, 'why', error)}",
-                ) from error
+                self._rendezvous.look()
+                raise self._error
         assert self._link is not None
         return self._link
 

@@ -19,7 +19,7 @@ from deltawire.errors import DeltawireError, refuse
 from deltawire.profile import Profile
 from deltawire.torch.common import report
 from deltawire.torch.common.gathered_state import Gathered
-from deltawire.torch.common.rendezvous import Agreement
+from deltawire.torch.common.rendezvous import Rendezvous
 from deltawire.torch.pipeline import ids, torch_stage
 from deltawire.torch.pipeline.compression import Compression
 from deltawire.torch.pipeline.options import FORWARD, Options
@@ -142,7 +142,7 @@ class Overridden:
     def _prepare_forward_infra(
         self: Any, num_microbatches: int, args: Any, kwargs: Any = None, *rest: Any, **named: Any
     ) -> Any:
-        with self._step_of() as compression, compression.agreement.refusing():
+        with self._step_of() as compression, compression.rendezvous.refusing():
             compression.start()
             kwargs = ids.take(kwargs)[0]
             made = self._torchs()._prepare_forward_infra(
@@ -152,7 +152,7 @@ class Overridden:
             return made
 
     def _prepare_backward_infra(self: Any, *args: Any, **named: Any) -> Any:
-        with self._step_of() as compression, compression.agreement.refusing():
+        with self._step_of() as compression, compression.rendezvous.refusing():
             return self._torchs()._prepare_backward_infra(*args, **named)
 
     def _send_meta(self: Any, meta: Any, dst_stage: int) -> None:
@@ -297,11 +297,16 @@ def _compression(stage: Any, given: "dict[str, Any]") -> Compression:
         options = Options(**given)
     except DeltawireError as error:
         if dist.is_initialized():
-            Agreement(stage).refuse(error)
+            _met(stage).refuse(error)
         raise
-    agreement = Agreement(stage)
-    with agreement.refusing():
-        return Compression(stage, options, agreement)
+    rendezvous = _met(stage)
+    with rendezvous.refusing():
+        return Compression(stage, options, rendezvous)
+
+
+def _met(stage: Any) -> Rendezvous:
+    place = (stage.group, stage.stage_index, stage.num_stages)
+    return Rendezvous.of_stages("compress_stage", *place)
 
 
 def compress_stage(
