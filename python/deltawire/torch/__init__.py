@@ -11,7 +11,8 @@ docs/pytorch.md is the manual: ids, state, evaluation and limitations."""
 
 from torch.distributed import pipelining as _pipelining
 
-from deltawire.torch.ddp.hook import DdpState, ddp_hook
+from deltawire.torch.ddp.hook import ddp_hook
+from deltawire.torch.ddp.state import DdpState
 from deltawire.torch.fsdp.state import FsdpState, compress_fsdp
 from deltawire.torch.pipeline.bottleneck import bottleneck
 from deltawire.torch.pipeline.p2p import irecv, isend, recv, send

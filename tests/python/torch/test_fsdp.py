@@ -127,10 +127,10 @@ def rank_of_halves(rank, world):
     left = []
     for step in range(4):
         train(model, rank, [step])
-        links = [one for one in state._peers.sums._links if one]
+        links = [one for one in state._session.peers.sums._links if one]
         left.append(sum(one.counters().queued_bytes for one in links))
         torch.distributed.barrier()  # until then the other rank keeps its links open
-    return left, len(state._held), len(state._peers.sums.states())
+    return left, len(state._shards), len(state._session.peers.sums.states())
 
 
 def test_a_part_of_a_module_leaves_nothing():
@@ -368,7 +368,7 @@ def rank_that_is_lost(rank, world, how):
     """Rank 1 ends; the other one gets an error, and the same in the next step."""
     model = sharded(small_model())
     state = deltawire.torch.compress_fsdp(model, EF, **how)
-    reduce, calls = state.reduce, []
+    reduce, calls = state._backward.reduce, []
 
     def reduce_or_end(*given):
         calls.append(given)
@@ -376,7 +376,7 @@ def rank_that_is_lost(rank, world, how):
             os._exit(3)
         reduce(*given)
 
-    state.reduce = reduce_or_end
+    state._backward.reduce = reduce_or_end
     try:
         train(model, rank, range(3))
     except deltawire.DeltawireError as error:

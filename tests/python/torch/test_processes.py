@@ -166,7 +166,7 @@ def rank_whose_hook_forks(rank, world, how):
             "load": lambda: state.load_compression_state_dict(saved),
             "a new hook": lambda: dwt.ddp_hook(**how),
             "close": state.close_compression,
-            "the end": state._peers.close,
+            "the end": state._session.peers.close,
         }
     )
     ddp_step(model, rank)
@@ -184,11 +184,11 @@ def rank_whose_shards_fork(rank, world, how):
     model, another = sharded(small_model()), sharded(small_model())
     state = dwt.compress_fsdp(model, EF, **how)
     train(model, rank, [0])
-    layout, saved = next(iter(state._layouts.values())), state.compression_state_dict()
+    layout, saved = state._shards.held()[0][0], state.compression_state_dict()
     x = torch.zeros(layout.elements())
     said = in_child(
         {
-            "a gradient": lambda: state.reduce(layout, x, x[: len(x) // world], True),
+            "a gradient": lambda: state._backward.reduce(layout, x, x[: len(x) // world], True),
             "statistics": state.stats,
             "save": state.compression_state_dict,
             "load": lambda: state.load_compression_state_dict(saved),
@@ -407,7 +407,7 @@ def rank_of_interrupted_shards(rank, world, how):
         return until_interrupted()
     interrupted(loss.backward)
     with pytest.raises(deltawire.DeltawireError, match="KeyboardInterrupt.*checkpoint"):
-        state.reduce(next(iter(state._layouts.values())), x, x, True)
+        state._backward.reduce(state._shards.held()[0][0], x, x, True)
 
 
 @pytest.mark.parametrize("how", [{}, LINKS])

@@ -7,5 +7,6 @@
     configs, misfit what is made of a config; a warning if its codec does not fit
     gathered_state  the states of all ranks, for programs that save checkpoints
     tensors         torch's tensors as (N, T, C), and as bytes
-    waits, forks    waits that Ctrl-C ends; what a forked process must not use
+    waits           waits that Ctrl-C ends
+    forks, lifetime what a forked process must not use, and nobody after it was closed
     report          times, and statistics as a table"""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 import torch
 
@@ -21,42 +21,48 @@ END = None
 
 
 class Job:
-    """The exchange of one bucket in one backward pass.
+    """The exchange of one bucket in one backward pass. It owns its result.
 
-    steps: the functions of the three steps. finished: a function that returns the result.
+    exchange: has the three steps as methods, which are given the gradients in main memory. None:
+        there is nothing to do.
+    buffer: the gradients, which the result replaces. Those on a GPU are copied to main memory and
+        back.
     future: the torch.futures.Future with the result.
     done: set at the end. error: the exception after a failure, valid when done is set.
-    x: the tensor that is exchanged; whoever makes the job sets it.
     """
 
-    x: Any
-
-    def __init__(
-        self,
-        steps: "list[Callable[[Any], None]]",
-        finished: "Callable[[Any], torch.Tensor]",
-        device: torch.device,
-    ) -> None:
-        self.steps, self._finished = steps, finished
+    def __init__(self, exchange: Any, buffer: torch.Tensor) -> None:
+        self._exchange, self._buffer, self._x = exchange, buffer, buffer
         self.error: Optional[DeltawireError] = None
         self.done = threading.Event()
-        self.work: Any = None  # what is under way
-        devices = [] if device.type == "cpu" else [device]
-        self._base: Any = torch.futures.Future(devices=devices)
+        on_gpu = buffer.device.type != "cpu"
+        self._ready: Any = None  # when the gradients are there
+        if on_gpu and exchange is not None:
+            self._ready = torch.cuda.current_stream(buffer.device).record_event()
+        self._base: Any = torch.futures.Future(devices=[buffer.device] if on_gpu else [])
         self.future = self._base.then(self._result)
 
     def _result(self, _: Any) -> torch.Tensor:
         if self.error is not None:
             raise self.error
-        return self._tensor
+        return self._buffer
+
+    def run(self, step: int) -> None:
+        """Does one of the three steps."""
+        if self._exchange is None:
+            return
+        if step == 0 and self._ready is not None:
+            self._ready.synchronize()
+            self._x = self._buffer.cpu()
+        (self._exchange.send, self._exchange.receive, self._exchange.finish)[step](self._x)
 
     def end(self, error: Optional[DeltawireError]) -> None:
         """Ends the job with its result or, if error is not None, with this error."""
-        if error is None:
-            self._tensor = self._finished(self)
+        if error is None and self._x is not self._buffer:
+            self._buffer.copy_(self._x)
         self.error = error
         self.done.set()
-        self._base.set_result(self._tensor if error is None else None)
+        self._base.set_result(self._buffer if error is None else None)
 
 
 class Crew:
@@ -93,7 +99,7 @@ class Crew:
         try:
             if self.error is not None:
                 raise self.error
-            job.steps[step](job)
+            job.run(step)
             if behind is None:
                 job.end(None)
                 return

@@ -48,12 +48,12 @@ class Gather:
         self._made = torch.empty(x.numel(), dtype=torch.float32, device="cpu")
         self._sum = None if x.dtype == torch.float32 else torch.empty_like(self._made)
 
-    def send(self, job: Any) -> None:
-        length = self._receiver.length(lambda rank: self._key, job.x)
+    def send(self, x: torch.Tensor) -> None:
+        length = self._receiver.length(lambda rank: self._key, x)
         out = self._out.fit(length)
         self._visits += 1
         frame = self._encoder.encode(
-            job.x,
+            x,
             [self._key],
             out,
             limit=length,
@@ -65,9 +65,9 @@ class Gather:
         frames = {rank: made for rank in self._peers.others()}
         self._hop.start(self._peers.number(), length, frames)
 
-    def receive(self, job: Any) -> None:
+    def receive(self, x: torch.Tensor) -> None:
         self._hop.expect()
-        total = job.x if self._sum is None else self._sum
+        total = x if self._sum is None else self._sum
         for rank in range(self._peers.world):
             if rank != self._peers.rank:
                 self._receiver.decode(rank, self._hop.take(rank), self._key, total, rank > 0)
@@ -77,9 +77,9 @@ class Gather:
                 total.copy_(self._made)
         total.div_(self._peers.world)
         if self._sum is not None:
-            job.x.copy_(total)
+            x.copy_(total)
 
-    def finish(self, job: Any) -> None:
+    def finish(self, x: torch.Tensor) -> None:
         self._hop.end()
 
     def load(self, states: "dict[str, Any]") -> None:
@@ -100,15 +100,16 @@ class Parts(Split):
             Receiver(peers, peers.sums),
         )
         self._sums_out, self._sums_hop = Room(), peers.hop()
+        self._sums_number = 0
         self._made = torch.empty_like(self._sum)
 
-    def send(self, job: Any) -> None:
-        super().send(job)
-        job.number = self._peers.number()
+    def send(self, x: torch.Tensor) -> None:
+        super().send(x)
+        self._sums_number = self._peers.number()
 
-    def receive(self, job: Any) -> None:
+    def receive(self, x: torch.Tensor) -> None:
         here = self._peers.rank
-        self.total(job).div_(self._peers.world)
+        self.total(x).div_(self._peers.world)
         length = self._sums_receiver.length(self._key, self._sum)
         out = self._sums_out.fit(length)
         frame = self._sums.encode(
@@ -122,12 +123,12 @@ class Parts(Split):
         made = out[: len(frame)]
         self._peers.count(made, self._peers.world - 1)
         frames = {rank: made for rank in self._peers.others()}
-        self._sums_hop.start(job.number, length, frames)
+        self._sums_hop.start(self._sums_number, length, frames)
 
-    def finish(self, job: Any) -> None:
+    def finish(self, x: torch.Tensor) -> None:
         self._sums_hop.expect()
         for rank in range(self._peers.world):
-            part = self._part(job.x, rank)
+            part = self._part(x, rank)
             if rank == self._peers.rank:
                 part.copy_(self._made[: part.numel()])
                 continue

@@ -27,18 +27,10 @@ class Scatter(Split):
     """The exchange of one module. Frames travel; a rank's own part does not."""
 
     def __call__(self, x: torch.Tensor, out: torch.Tensor, mean: bool) -> None:
-        job = _Job(x)
-        self.send(job)
-        total = self.total(job)
+        self.send(x)
+        total = self.total(x)
         self._hop.end()
         out.copy_(total.div_(self._peers.world) if mean else total)
-
-
-class _Job:
-    """One call."""
-
-    def __init__(self, x: torch.Tensor) -> None:
-        self.x = x
 
 
 class LinkedShardPeers(LinkedPeers):

@@ -30,7 +30,7 @@ class _Counted:
 
 
 class LinkedPeers:
-    """What all exchanges of a hook have in common, over links. It has the methods of Peers.
+    """What all exchanges of a hook have in common, over links. It has the methods of GlooPeers.
 
     spoiled: whether the group may hold parts of another state than the last one that was loaded:
         of one that was loaded before it, or of one whose loading failed.
@@ -122,14 +122,15 @@ class Summed:
 
     def __init__(self, peers: LinkedPeers, slot: int) -> None:
         self._peers, self.slot = peers, slot
+        self._work: Any = None  # what is under way
 
-    def send(self, job: Any) -> None:
-        job.work = self._peers.sums.start("all_reduce", self.slot, job.x, job.x, True)
+    def send(self, x: torch.Tensor) -> None:
+        self._work = self._peers.sums.start("all_reduce", self.slot, x, x, True)
 
-    def receive(self, job: Any) -> None:
-        self._peers.finish(job.work)
+    def receive(self, x: torch.Tensor) -> None:
+        self._peers.finish(self._work)
 
-    def finish(self, job: Any) -> None:
+    def finish(self, x: torch.Tensor) -> None:
         """Does nothing: the group has done all hops."""
 
     def load(self, states: "dict[str, Any]") -> None:

@@ -105,15 +105,15 @@ class Split:
     def _key(self, rank: int) -> "tuple[int, int]":
         return self._id, rank
 
-    def send(self, job: Any) -> None:
+    def send(self, x: torch.Tensor) -> None:
         here = self._peers.rank
-        length = self._receiver.length(lambda rank: self._key(here), self._whole(job.x, here))
+        length = self._receiver.length(lambda rank: self._key(here), self._whole(x, here))
         self._visits += 1
         frames = {}
         for rank in self._peers.others():
             key, out = self._key(rank), self._out[rank].fit(length)
             frame = self._encoders[rank].encode(
-                self._whole(job.x, rank),
+                self._whole(x, rank),
                 [key],
                 out,
                 limit=length,
@@ -123,7 +123,7 @@ class Split:
             self._peers.count(frames[rank], 1)
         self._hop.start(self._peers.number(), length, frames)
 
-    def total(self, job: Any) -> torch.Tensor:
+    def total(self, x: torch.Tensor) -> torch.Tensor:
         """Returns the sum of this rank's part, in float32."""
         self._hop.expect()
         here = self._peers.rank
@@ -132,9 +132,9 @@ class Split:
                 frame = self._hop.take(rank)
                 self._receiver.decode(rank, frame, self._key(here), self._sum, rank > 0)
             elif rank > 0:
-                self._sum.add_(self._whole(job.x, here))
+                self._sum.add_(self._whole(x, here))
             else:
-                self._sum.copy_(self._whole(job.x, here))
+                self._sum.copy_(self._whole(x, here))
         return self._sum
 
     def load(self, states: "dict[str, Any]") -> None:

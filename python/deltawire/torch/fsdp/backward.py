@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+# backward.py - Backward: reduces the gradients of one backward pass after the other.
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+
+from deltawire.errors import DeltawireError, refuse
+from deltawire.torch.common.lifetime import Lifetime
+from deltawire.torch.common.misfit import Fit
+from deltawire.torch.common.report import Seconds
+from deltawire.torch.fsdp.shards import Shards
+from deltawire.torch.gradients.failure import as_ours
+from deltawire.torch.gradients.layout import Layout
+from deltawire.torch.gradients.session import Session
+
+
+class Backward:
+    """It owns what was counted, whether something may still be on its way, and the first error."""
+
+    def __init__(self, session: Session, shards: Shards, lifetime: Lifetime) -> None:
+        self._session, self._shards, self._lifetime = session, shards, lifetime
+        self._error: Optional[DeltawireError] = None
+        self._to_flush = False
+        self._steps = self._calls = self._raw_bytes = 0
+        self._waiting, self._fit = Seconds(), Fit("gradients", "by this FsdpState")
+
+    def stats(self) -> "dict[str, Any]":
+        return {
+            "steps": self._steps,
+            "calls": self._calls,
+            "modules": len(self._shards),
+            "raw_bytes": self._raw_bytes,
+            "waiting_seconds": self._waiting.sum,
+        }
+
+    def save(self) -> "dict[str, Any]":
+        if self._to_flush and self._error is None:
+            refuse("save the compression state between two backward passes")
+        return self._session.save(self._shards.held(), self._calls, self._error is not None)
+
+    def load(self, state: Any) -> None:
+        if self._calls:
+            refuse("load the compression state before the first backward")
+        self._session.load(state, self._shards.replace)
+
+    def reduce(self, layout: Layout, x: torch.Tensor, out: torch.Tensor, mean: bool) -> None:
+        """The reduce-scatter of a module. After an error, all further ones raise it, too, because
+        the ranks may have different states."""
+        self._waiting.time(self._reduce, layout, x, out, mean)
+
+    def _reduce(self, layout: Layout, x: torch.Tensor, out: torch.Tensor, mean: bool) -> None:
+        self._lifetime.refuse_unusable()
+        if self._error is not None:
+            raise self._error
+        try:
+            if not self._session.agree("modules"):
+                self._shards.replace([])
+            exchange, lasts = self._shards.exchange(layout, x)
+            if x.device.type == "cpu":
+                exchange(x, out, mean)
+            else:
+                part = torch.empty(out.shape, dtype=out.dtype, device="cpu")
+                exchange(x.cpu(), part, mean)
+                out.copy_(part)
+            if not lasts:
+                self._session.peers.forget(exchange)
+        except BaseException as error:
+            self._error = as_ours(error)
+            self._session.rendezvous.refuse(self._error)
+            if not isinstance(error, Exception):
+                raise  # KeyboardInterrupt; the next backward raises _error
+            raise self._error from error
+        self._calls += 1
+        self._raw_bytes += x.numel() * x.element_size()
+        self._end_later()
+
+    def _end_later(self) -> None:
+        """Asks torch to call _end at the end of this backward. Every call asks, because torch drops
+        earlier requests if a backward ends with an exception."""
+        self._to_flush = True
+        try:
+            engine = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+            engine.queue_callback(self._end)
+        except RuntimeError:  # no backward is under way
+            self._end()
+
+    def _end(self) -> None:
+        if self._to_flush:
+            self._waiting.time(self._session.peers.flush)
+            self._to_flush = False
+            self._steps += 1
+            self._fit.look(self._shards.encoders)
