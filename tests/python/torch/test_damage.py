@@ -54,7 +54,7 @@ def steps_with_damage(rank, world, options, damage, by=0):
         with contextlib.ExitStack() as stack:
             if step == 1 and rank == by:
                 made = pipe.stages[0]._compression
-                lane, number = (made.before.lane, 4) if by else (made.after.lane, 2)
+                lane, number = (made.sides.before.lane, 4) if by else (made.sides.after.lane, 2)
                 sent = type(lane).send
                 messages = []
 
@@ -122,7 +122,7 @@ def steps_with_damaged_lengths(rank, world, at):
         lengths.append([])
         with contextlib.ExitStack() as stack:
             if step > 0 and rank == 0:
-                lane = pipe.stages[0]._compression.after.lane
+                lane = pipe.stages[0]._compression.sides.after.lane
                 sent = lane._isend
 
                 def isend(data, *more):

@@ -16,13 +16,13 @@ from deltawire.torch.common import configs, tensors
 from deltawire.torch.common.misfit import Fit
 from deltawire.torch.ddp.exchange import Gather, Parts
 from deltawire.torch.pipeline import ids, message, stage, torch_releases, watch
-from deltawire.torch.pipeline.compression import Compression
 from deltawire.torch.pipeline.fitting import Fitting
 from deltawire.torch.pipeline.kept import Kept
 from deltawire.torch.pipeline.message import ABORT, EXACT, FRAME, KEEP, LONG, PROFILE, SAME
 from deltawire.torch.pipeline.message import WITH_IDS, Message, Part
 from deltawire.torch.pipeline.receiver import Receiver
 from deltawire.torch.pipeline.sender import Sender
+from deltawire.torch.pipeline.sides import Sides
 
 MANUAL = pathlib.Path(__file__).parents[3] / "docs" / "pytorch.md"
 
@@ -120,7 +120,7 @@ def lives_of_stage(index):
     """The incarnations in what a stage between two others sends: to both sides in two tensors, and
     once more to the stage after it without ids, for which it has other encoders."""
     codecs = {"forward": OWN_LIFE, "backward": OWN_LIFE, "evaluate": OWN_LIFE}
-    options = types.SimpleNamespace(**codecs, threads=0, dataset_size=None)
+    options = types.SimpleNamespace(**codecs, threads=0, dataset_size=None, same_places=False)
     options.profile_of = lambda stage: None
     ranks = {index + d: index + d for d in (-1, 0, 1)}
     of_torch = types.SimpleNamespace(
@@ -130,8 +130,8 @@ def lives_of_stage(index):
         group_rank=index,
         stage_index_to_group_rank=ranks,
     )
-    made = types.SimpleNamespace(stage=of_torch, options=options, before=None, after=None)
-    Compression.sides(made)
+    made = Sides()
+    made.make(of_torch, options, None)
     x = [torch.randn(2, 4, 64)] * 2
     sent = [side.sender.parts(x, [1, 2])[0] for side in (made.before, made.after)]
     sent.append(made.after.sender.parts(x, None)[0])
@@ -262,8 +262,7 @@ def test_tensors_with_gradients_and_gradients_are_not_kept():
     fits = Sender(Config("direct:form=step"), None, 0, "1 to 2", "fit")
     rows_first = torch.randn(40, 2, 64, requires_grad=True)  # of two samples
     assert [part.how for part in fits.parts([rows_first], [1, 2])[0]][-1] == EXACT
-    sender, _ = pair()
-    sender.keeps = False
+    sender = Sender(Config("direct:bits=4"), None, 0, "1 to 2", keeps=False)
     for _ in range(2):
         sender.begin()
         assert sender.parts([torch.ones(8, dtype=torch.float64)], [1])[0][0].how == EXACT

@@ -315,7 +315,7 @@ def rank_whose_neighbour_is_not_ready(rank, world):
     pipe.step(*small_gpt.samples(8, 32), torch.arange(8))
     if rank == 0:
         compression, asked = pipe.stages[0]._compression, threading.Event()
-        lane = compression.after.lane
+        lane = compression.sides.after.lane
         lane._their_room = None
         lane._ask_room = lambda: asked.set() or threading.Event().wait()
         compression.give_up(KeyboardInterrupt())

@@ -138,7 +138,7 @@ def closed_early(rank, world):
     x, y = small_gpt.samples(COUNT, 32)
     pipe.step(x, y, torch.arange(COUNT))
     if rank == 0:
-        lane = pipe.stages[0]._compression.after.lane
+        lane = pipe.stages[0]._compression.sides.after.lane
         flush = lane._flush
 
         def late():

@@ -104,7 +104,7 @@ class FsdpState(GradientState):
         self._lifetime = Lifetime("FsdpState", "shard a new model, and call compress_fsdp for it")
         self._shards = Shards(self._session, [module.layout for module in trained])
         self._backward = Backward(self._session, self._shards, self._lifetime)
-        # The modules keep the reduce-scatters, and so the links, also where nobody keeps this state.
+        # Modules keep their reduce-scatters, and so the links, also where nobody keeps this state.
         self._end = weakref.finalize(self._backward, self._session.peers.close)
         for (_, module, _), its in zip(modules, trained):
             module.set_custom_reduce_scatter(ReduceScatter(its, self._backward))

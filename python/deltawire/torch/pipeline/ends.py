@@ -75,6 +75,11 @@ class Ends:
             return {}
         return {slot: end for (which, slot), end in self._made.items() if not which}
 
+    def count(self, length: int) -> None:
+        """Counts a message of this length."""
+        self.messages += 1
+        self.message_bytes += length
+
     def encoders(self) -> "list[Any]":
         return list(self._made.values())
 

@@ -91,6 +91,66 @@ class Cutter:
         return found
 
 
+class StepIds:
+    """The ids of the microbatches of a step. It owns them.
+
+    stage: torch's stage. on_missing: that option."""
+
+    def __init__(self, stage: Any, on_missing: str) -> None:
+        self._stage, self._on_missing = stage, on_missing
+        self._ids: "dict[int, Optional[list[int]]]" = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._ids.clear()
+        self._given: "dict[int, Any]" = {}  # on later stages, to compare
+        self._cutter = Cutter()
+
+    def of(self, microbatch: int) -> "Optional[list[int]]":
+        return self._ids.get(microbatch)
+
+    def are_missing(self) -> bool:
+        """Whether the last step had no ids."""
+        return bool(self._ids) and all(ids is None for ids in self._ids.values())
+
+    def give(
+        self,
+        microbatch: int,
+        given: Any,
+        args: "tuple[Any, ...]",
+        kwargs: "dict[str, Any]",
+        of: int,
+    ) -> None:
+        """Takes the ids of one of `of` microbatches, as the program has given them, or None.
+
+        args, kwargs: the inputs of the first stage."""
+        if not self._stage.is_first:
+            self._given[microbatch] = given
+            return
+        if given is None:
+            if self._stage.has_backward and self._on_missing == "error":
+                refuse(
+                    "a training step has no ids: call schedule.step(x, sample_ids=ids) on the "
+                    "first rank, where ids is an int64 tensor with one id for each sample, or "
+                    'allow steps without ids with on_missing_ids="direct"'
+                )
+            self._ids[microbatch] = None
+            return
+        n = samples(given, args, kwargs, microbatch, of)
+        self._ids[microbatch] = self._cutter.cut(given, n, microbatch)
+
+    def learn(self, microbatch: int, ids: "Optional[list[int]]") -> None:
+        """Takes the ids of a microbatch from the stage before this one."""
+        given = self._given.pop(microbatch, None)
+        if ids is not None and isinstance(given, torch.Tensor) and given.tolist() != ids:
+            refuse(
+                f"stage {self._stage.stage_index} was given other {NAME} for microbatch "
+                f"{microbatch} than the first rank: give {NAME} on the first rank only"
+            )
+        self._ids[microbatch] = ids
+
+
 def mark(output: Any, ids: "Optional[list[int]]") -> None:
     """Attaches the ids of a microbatch to its tensors, for the next stage on this rank."""
     for tensor in output if isinstance(output, (tuple, list)) else (output,):

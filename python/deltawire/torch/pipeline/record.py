@@ -89,31 +89,30 @@ class _OfModule(Recording):
 
 
 class _OfStage(Recording):
-    """In place of two methods of a compressed stage, which send."""
+    """Listens to what a compressed stage sends."""
 
     def __init__(self, compression: Any, directory: Any, steps: int) -> None:
         super().__init__(directory, steps)
-        self._replace(compression, "send_forward", ACTIVATIONS)
-        self._replace(compression, "send_backward", GRADIENTS)
+        self._listen(compression.listeners["forward"], ACTIVATIONS)
+        self._listen(compression.listeners["backward"], GRADIENTS)
 
-    def _replace(self, compression: Any, method: str, kind: str) -> None:
-        send, sent = getattr(compression, method), 0
+    def _listen(self, listeners: "list[Any]", kind: str) -> None:
+        sent = 0
 
         def undo() -> None:
-            if vars(compression).get(method) is record_and_send:
-                delattr(compression, method)
+            if heard in listeners:
+                listeners.remove(heard)
 
-        def record_and_send(microbatch: int, tensors: "list[torch.Tensor]") -> None:
+        def heard(tensors: "list[torch.Tensor]") -> None:
             nonlocal sent
             found = list(_tensors(tensors))
-            if found and sent < self._steps:
+            if found:
                 self._write(kind, sent, dict(enumerate(found)), len(found))
                 sent += 1
             if sent == self._steps:
                 undo()
-            send(microbatch, tensors)
 
-        setattr(compression, method, record_and_send)
+        listeners.append(heard)
         self._undo.append(undo)
 
 

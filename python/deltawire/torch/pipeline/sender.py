@@ -23,16 +23,18 @@ def is_coded(tensor: torch.Tensor) -> bool:
 
 
 class Sender(Ends):
-    """Encodes the tensors of a message."""
+    """Encodes the tensors of a message.
+
+    keeps: tensors that come again are sent once. False: it sends gradients."""
 
     make = Encoder
     word = "the encoder"
-    keeps = True  # tensors that come again are sent once; False: it sends gradients
     profile_is_new = False  # the next message carries it
     _is_delivered = False  # a gradient has come back of what had it
 
-    def __init__(self, *given: Any, **named: Any) -> None:
+    def __init__(self, *given: Any, keeps: bool = True, **named: Any) -> None:
         super().__init__(*given, **named)
+        self._keeps = keeps
         self.fitting = Fitting() if self.fits else None
         # The tensors of the last step with gradients that had none: masks, cosines and sines, which
         # travel exactly, also in evaluations.
@@ -147,7 +149,7 @@ class Sender(Ends):
         how, data = EXACT, tensors.exact(tensor)
         if self.kept.get(place) == data:
             how, data = SAME, self.kept.digest(place)
-        elif self.keeps and not tensor.requires_grad and Kept.takes(len(data)):
+        elif self._keeps and not tensor.requires_grad and Kept.takes(len(data)):
             how = KEEP
             self.kept.put(place, data)
             self._unsure.add(microbatch)

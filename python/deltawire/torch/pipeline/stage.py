@@ -94,7 +94,7 @@ class Added(Gathered):
         """Discards the state of what this stage sends, so that all ids start without state. It may
         be called on a single rank."""
         with self._ours() as compression:
-            compression.reset()
+            compression.sides.reset()
 
     def close_compression(self: Any) -> None:
         """Closes the links of this stage, so that a new stage can listen at the same port, for
@@ -106,7 +106,7 @@ class Added(Gathered):
     @contextlib.contextmanager
     def _ours(self: Any) -> Iterator[Compression]:
         assert self._compression is not None
-        self._compression.refuse_fork()
+        self._compression.lifetime.refuse_fork()
         yield self._compression
 
 
@@ -130,7 +130,7 @@ class Overridden:
         """If an exception leaves the block, the step ends with an error on the neighbours, too."""
         compression = self._compression
         assert compression is not None
-        compression.refuse_fork()
+        compression.lifetime.refuse_fork()
         try:
             yield compression
         except BaseException as error:  # KeyboardInterrupt, too
@@ -179,7 +179,7 @@ class Overridden:
                 fwd_chunk_id, args, kwargs, *rest, **named
             )
             if not self.is_last and torch_stage.is_here(self, self.stage_index + 1):
-                ids.mark(output, compression.ids.get(fwd_chunk_id))
+                ids.mark(output, compression.ids.of(fwd_chunk_id))
             return output
 
     def backward_one_chunk(self: Any, *args: Any, **named: Any) -> Any:
@@ -188,38 +188,40 @@ class Overridden:
 
     def set_local_fwd_input(self: Any, prev_stage_outputs: Any, mb_index: int) -> None:
         with self._step_of() as compression:
-            compression.hand_over(mb_index, ids.marked(prev_stage_outputs))
+            compression.ids.learn(mb_index, ids.marked(prev_stage_outputs))
             self._torchs().set_local_fwd_input(prev_stage_outputs, mb_index)
 
     def get_fwd_recv_ops(self: Any, fwd_chunk_id: int) -> "list[Any]":
         with self._step_of() as compression:
-            compression.post_forward()
+            if compression.sides.before:
+                compression.sides.before.post()
         return []
 
     def get_bwd_recv_ops(self: Any, bwd_chunk_id: int) -> "list[Any]":
         if self.has_backward:
             with self._step_of() as compression:
-                compression.post_backward()
+                if compression.sides.after:
+                    compression.sides.after.post()
         return []
 
     def get_fwd_send_ops(self: Any, fwd_chunk_id: int) -> "list[Any]":
         with self._step_of() as compression:
             ops = self._torchs().get_fwd_send_ops(fwd_chunk_id)
-            if compression.after:
+            if compression.sides.after:
                 compression.send_forward(fwd_chunk_id, [op.tensor for op in ops])
         return []
 
     def get_bwd_send_ops(self: Any, bwd_chunk_id: int) -> "list[Any]":
         with self._step_of() as compression:
             ops = self._torchs().get_bwd_send_ops(bwd_chunk_id)
-            if compression.before and self.has_backward:
+            if compression.sides.before and self.has_backward:
                 compression.send_backward(bwd_chunk_id, [op.tensor for op in ops])
         return []
 
     def _retrieve_recv_activations(self: Any, fwd_chunk_id: int) -> Any:
         compression = self._compression
         assert compression is not None
-        if compression.before:
+        if compression.sides.before:
             self._fill(
                 self.args_recv_info[fwd_chunk_id],
                 compression.take_forward(fwd_chunk_id),
@@ -230,7 +232,7 @@ class Overridden:
     def _retrieve_recv_grads(self: Any, bwd_chunk_id: int) -> Any:
         compression = self._compression
         assert compression is not None
-        if compression.after:
+        if compression.sides.after:
             self._fill(
                 self.grad_recv_info[bwd_chunk_id],
                 compression.take_backward(bwd_chunk_id),
