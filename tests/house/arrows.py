@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# arrows.py - which folder may include headers of which other, and what the pure layer may not use.
+# arrows.py - which folder may include or import which other, and what the pure layer may not use.
 """arrows.py ROOT. The rules are those of docs/architecture.md; each complaint names file, line and
 rule. A "room" is a folder at the top of the tree."""
 
@@ -79,6 +79,13 @@ FOLDER_ARROWS = {
         "nccl": {"common"},
         "common": set(),
     },
+    "python/deltawire/torch": {  # what its packages import
+        "pipeline": {"common"},
+        "ddp": {"gradients", "common"},
+        "fsdp": {"gradients", "common"},
+        "gradients": {"common"},
+        "common": set(),
+    },
 }
 
 # The page that shows the same in its sections "Inside ROOM/": | `folder/` | what | arrows | tests |
@@ -130,6 +137,7 @@ SYSTEM_CALLS = {"fopen", "fread"}  # for a file of random bytes
 # Headers that are made by the build.
 MADE = {"kernels_image.h"}
 
+IMPORT = re.compile(r"^ *(?:from|import) deltawire\.torch(?:\.| import )(\w+)", re.M)
 INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*([<\"])([^>\"]+)[>\"]", re.M)
 
 
@@ -191,6 +199,19 @@ def check_include(root, path, line, bracket, name):
             yield f"{where}: {room}/{mine} must not include {target}"
     if target.suffix not in {".h", ".cuh"} and room != "tests":
         yield f"{where}: includes {target}, which is no header"
+
+
+def check_imports(root):
+    """The packages of deltawire.torch must keep to their arrows, too."""
+    top = house.pathlib.Path("python/deltawire/torch")
+    arrows = FOLDER_ARROWS[str(top)]
+    for path in house.files(root, {".py"}):
+        if top in path.parents and path.parent != top:
+            text, mine = house.text(root, path), path.relative_to(top).parts[0]
+            for match in IMPORT.finditer(text):
+                if match[1] not in arrows.get(mine, set()) | {mine}:
+                    line = text.count("\n", 0, match.start()) + 1
+                    yield f"{path}:{line}: {top}/{mine} must not import {match[1]}"
 
 
 def check_page(root):
@@ -271,6 +292,7 @@ def check(root):
                     continue
                 line = bare.count("\n", 0, match.start()) + 1
                 complaints.append(f"{path}:{line}: the pure layer must not call {match.group(1)}")
+    complaints += check_imports(root)
     complaints += check_page(root)
     ring = circle(arrows)
     if ring:
