@@ -12,6 +12,7 @@ if not hasattr(getattr(fsdp, "FSDPModule", None), "set_custom_reduce_scatter"):
     pytest.skip("this torch has no set_custom_reduce_scatter", allow_module_level=True)
 
 from torch import nn  # noqa: E402
+from torch.distributed import pipelining  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E402
 
@@ -455,3 +456,27 @@ def test_times_of_reduce_scatters_and_their_report(how):
     assert 0 < stats["codec_seconds"] and 0.4 < stats["wire_seconds"] < stats["waiting_seconds"]
     assert text.startswith("FSDP, 3 steps") and text.splitlines()[1].startswith("gradients")
     assert flat == {f"deltawire/fsdp/{name}": value for name, value in stats.items()}
+
+
+def rank_of_schedule(rank, world, how):
+    """A pipeline of one stage: its schedule reduces modules after the backwards, one by one."""
+    model = sharded(small_model())
+    state = deltawire.torch.compress_fsdp(model, "raw:f32", **how)
+    alone = torch.distributed.new_group([rank], use_local_synchronization=True)
+    stage = pipelining.PipelineStage(model, 0, 1, torch.device("cpu"), group=alone)
+    schedule = pipelining.ScheduleGPipe(stage, 2, loss_fn=nn.functional.mse_loss)
+    found = []
+    for step in range(3):
+        x, y = batch_of(rank, step)
+        schedule.step(x, target=y)
+        found.append(state.stats())
+    train(model, rank, range(2))
+    return found, state.stats()
+
+
+@pytest.mark.parametrize("how", [GROUP, LINKS])
+def test_a_step_of_a_schedule_is_one_step(how):
+    for found, last in results(2, rank_of_schedule, how):
+        assert [stats["steps"] for stats in found] == [1, 2, 3] and last["steps"] == 5
+        calls = [stats["calls"] for stats in found]
+        assert calls[0] > 1 and calls == [calls[0], 2 * calls[0], 3 * calls[0]]

@@ -24,6 +24,7 @@ class Backward:
         self._error: Optional[DeltawireError] = None
         self._to_flush = False
         self._steps = self._calls = self._raw_bytes = 0
+        self._alone: "set[int]" = set()  # modules that this step has reduced between backwards
         self._waiting, self._fit = Seconds(), Fit("gradients", "by this FsdpState")
 
     def stats(self) -> "dict[str, Any]":
@@ -74,9 +75,9 @@ class Backward:
             raise self._error from error
         self._calls += 1
         self._raw_bytes += x.numel() * x.element_size()
-        self._end_later()
+        self._end_later(layout.digest)
 
-    def _end_later(self) -> None:
+    def _end_later(self, module: int) -> None:
         """Asks torch to call _end at the end of this backward. Every call asks, because torch drops
         earlier requests if a backward ends with an exception."""
         self._to_flush = True
@@ -84,11 +85,28 @@ class Backward:
             engine = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
             engine.queue_callback(self._end)
         except RuntimeError:  # no backward is under way
-            self._end()
+            self._end_alone(module)
 
     def _end(self) -> None:
+        """A backward has ended."""
         if self._to_flush:
-            self._waiting.time(self._session.peers.flush)
-            self._to_flush = False
-            self._steps += 1
-            self._fit.look(self._shards.encoders)
+            self._waiting.time(self._flush)
+            self._alone.clear()
+            self._count()
+
+    def _end_alone(self, module: int) -> None:
+        """A module was reduced between backwards: a schedule of pipeline stages reduces one after
+        the other when all micro-batches are done. A module that comes again is of another step."""
+        self._flush()
+        if not self._alone or module in self._alone:
+            self._alone.clear()
+            self._count()
+        self._alone.add(module)
+
+    def _flush(self) -> None:
+        self._session.peers.flush()
+        self._to_flush = False
+
+    def _count(self) -> None:
+        self._steps += 1
+        self._fit.look(self._shards.encoders)

@@ -121,12 +121,13 @@ class FsdpState(GradientState):
     def stats(self) -> "dict[str, Any]":
         """Returns statistics of this rank.
 
-        steps: the number of backward passes that exchanged gradients. calls: of reduce-scatters.
-        modules: the number of modules of which something was exchanged. raw_bytes, frames,
-        frame_bytes, sent_bytes: as in the stats of ddp_hook. codec_seconds: the time inside encode
-        and decode. wire_seconds: the time of waits for frames to arrive and to leave, over links
-        for the group. waiting_seconds: the time in which backward waited for reduce-scatters,
-        which is that of both and of what lies between.
+        steps: the number of backward passes that exchanged gradients, where all that belong to a
+        step of a pipeline's schedule are one. calls: of reduce-scatters. modules: the number of
+        modules of which something was exchanged. raw_bytes, frames, frame_bytes, sent_bytes: as in
+        the stats of ddp_hook. codec_seconds: the time inside encode and decode. wire_seconds: the
+        time of waits for frames to arrive and to leave, over links for the group. waiting_seconds:
+        the time in which backward waited for reduce-scatters, which is that of both and of what
+        lies between.
         """
         self._lifetime.refuse_fork()
         counted = self._backward.stats()
