@@ -21,7 +21,7 @@ from deltawire.errors import Status, fail
 from deltawire.torch.common import address
 from deltawire.torch.common.rendezvous import Rendezvous
 from deltawire.torch.ddp.state import DdpState, group_of
-from deltawire.torch.gradients.link_group import More
+from deltawire.torch.gradients.options import More
 
 
 def ddp_hook(

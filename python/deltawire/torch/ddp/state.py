@@ -22,9 +22,8 @@ from deltawire.torch.ddp.exchange import DdpPeers, gathers
 from deltawire.torch.ddp.parameters import Parameters
 from deltawire.torch.ddp.unused_hook import end_expecting, expect_calls
 from deltawire.torch.gradients.gradient_state import GradientState
-from deltawire.torch.gradients.link_group import More
 from deltawire.torch.gradients.link_peers import LinkedPeers
-from deltawire.torch.gradients.options import Options
+from deltawire.torch.gradients.options import More, Options
 from deltawire.torch.gradients.session import Session
 
 WAYS = ("auto", "gather", "parts")
@@ -154,11 +153,10 @@ class DdpState(GradientState):
         same = {**options.agreed(), "names": names}
 
         def peers(nonce: str) -> Any:
-            configs = (options.codec, options.sums, options.threads)
             if options.is_grouped:
-                return DdpPeers(options.way, rendezvous, *configs, nonce)
+                return DdpPeers(options.way, rendezvous, options, options.sums, nonce)
             hops = 1 if gathers(options.way, len(rendezvous.ranks)) else 2
-            return LinkedPeers(rendezvous, options.carrier, options.link, *configs, hops)
+            return LinkedPeers(rendezvous, options, options.sums, hops)
 
         self._session = session = Session("ddp", rendezvous, same, {}, peers)
         crew = Crew()

@@ -22,8 +22,7 @@ from deltawire.torch.fsdp.scatter import LinkedShardPeers, ShardPeers
 from deltawire.torch.fsdp.shards import Shards
 from deltawire.torch.gradients.gradient_state import GradientState
 from deltawire.torch.gradients.layout import Layout
-from deltawire.torch.gradients.link_group import More
-from deltawire.torch.gradients.options import Options
+from deltawire.torch.gradients.options import More, Options
 from deltawire.torch.gradients.session import Session
 
 
@@ -95,10 +94,9 @@ class FsdpState(GradientState):
         more = {"the sharded modules": f"{of_all.digest:016x}"}
 
         def peers(nonce: str) -> Any:
-            configs = (options.codec, options.codec, options.threads)
             if options.is_grouped:
-                return ShardPeers(rendezvous, *configs, nonce)
-            return LinkedShardPeers(rendezvous, options.carrier, options.link, *configs)
+                return ShardPeers(rendezvous, options, options.codec, nonce)
+            return LinkedShardPeers(rendezvous, options, options.codec)
 
         self._session = Session("fsdp", rendezvous, options.agreed(), more, peers)
         self._lifetime = Lifetime("FsdpState", "shard a new model, and call compress_fsdp for it")

@@ -20,6 +20,7 @@ from deltawire.torch.gradients import saved_state
 from deltawire.torch.gradients.gloo_group import group_of_ours
 from deltawire.torch.gradients.hop import LENGTH_BYTES, Hop
 from deltawire.torch.gradients.layout import Layout
+from deltawire.torch.gradients.options import Options
 from deltawire.torch.common.rendezvous import Rendezvous
 from deltawire.torch.gradients.traffic import Traffic
 
@@ -38,10 +39,11 @@ class GlooPeers:
     spoiled = False  # only exchanges have state, and those that are not complete are dropped
 
     def __init__(
-        self, rendezvous: Rendezvous, codec: Config, sums: Config, threads: Any, nonce: str
+        self, rendezvous: Rendezvous, options: Options, sums: Config, nonce: str
     ) -> None:
-        self.rank, self.world, self.threads = rendezvous.rank, len(rendezvous.ranks), threads
-        self.codec, self.sums, self.nonce = codec, sums, nonce
+        self.rank, self.world = rendezvous.rank, len(rendezvous.ranks)
+        self.codec, self.sums, self.nonce = options.codec, sums, nonce
+        self.threads = options.threads
         self._rendezvous = rendezvous
         self._group = group_of_ours(rendezvous) if self.world > 1 else None
         self._numbers = itertools.count()

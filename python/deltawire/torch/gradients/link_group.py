@@ -9,7 +9,7 @@ in one hop or two; docs/collective.md says how."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Optional, Union
+from typing import Any, Optional
 
 from deltawire.config import Config
 from deltawire.errors import DeltawireError, Status
@@ -18,8 +18,8 @@ from deltawire.link import Link
 from deltawire.torch.common import address
 from deltawire.torch.common.links import open_link
 from deltawire.torch.common.rendezvous import Rendezvous
+from deltawire.torch.gradients.options import Options
 
-More = Union[Mapping[str, Any], Callable[[int], Mapping[str, Any]], None]
 ADVICE = (
     "the states of the ranks may differ now, so start all of them again from a checkpoint, with "
     "the compression state that was saved there"
@@ -29,31 +29,23 @@ ADVICE = (
 class Sums:
     """A group over links, and the links.
 
-    carrier: the address at which this rank listens. link: more arguments of each deltawire.Link, or
-    a function that returns those of the link to a rank.
-    codec, result: the configs of what ranks contribute, and of the sums.
+    options: those of the hook. result: the config of the sums.
     Errors: those of Link, which name the rank, and of Group.
     """
 
     def __init__(
-        self,
-        rendezvous: Rendezvous,
-        carrier: str,
-        link: More,
-        codec: Config,
-        result: Config,
-        threads: Any,
-        hops: int = 2,
+        self, rendezvous: Rendezvous, options: Options, result: Config, hops: int
     ) -> None:
         self._rank, self._timeout = rendezvous.rank, rendezvous.timeout
-        self._configs, self._threads, self._hops = (codec, result), threads, hops
+        self._configs, self._hops = (options.codec, result), hops
+        self._threads = options.threads
         self._links: "list[Optional[Link]]" = []
         self._made = 0
         self._group: Optional[Group] = None
         try:
             for other in range(len(rendezvous.ranks)):
                 mine = other == rendezvous.rank
-                self._links.append(None if mine else _opened(rendezvous, other, carrier, link))
+                self._links.append(None if mine else _opened(rendezvous, other, options))
             # A group would hear that a rank is gone, and not why.
             rendezvous.hear("the links", None)
             self.renew()
@@ -131,9 +123,9 @@ class Sums:
                 pass  # the other rank is gone, or the interpreter ends
 
 
-def _opened(rendezvous: Rendezvous, other: int, carrier: str, more: More) -> Link:
+def _opened(rendezvous: Rendezvous, other: int, options: Options) -> Link:
     """Opens the link to another rank. The lower one of both listens."""
-    me = rendezvous.rank
+    me, carrier, more = rendezvous.rank, options.carrier, options.link
     at = address.listening(carrier, other - me - 1) if me < other else None
     between = f"ranks {min(me, other)} and {max(me, other)}"
     try:

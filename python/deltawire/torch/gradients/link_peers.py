@@ -14,7 +14,8 @@ from deltawire.owner import Life
 from deltawire.torch.common import forks, tensors
 from deltawire.torch.common.report import Seconds
 from deltawire.torch.gradients.layout import Layout
-from deltawire.torch.gradients.link_group import More, Sums
+from deltawire.torch.gradients.link_group import Sums
+from deltawire.torch.gradients.options import Options
 from deltawire.torch.common.rendezvous import Rendezvous
 from deltawire.torch.gradients.traffic import Traffic
 
@@ -37,21 +38,14 @@ class LinkedPeers:
     """
 
     def __init__(
-        self,
-        rendezvous: Rendezvous,
-        carrier: str,
-        link: More,
-        codec: Config,
-        sums: Config,
-        threads: Any,
-        hops: int = 2,
+        self, rendezvous: Rendezvous, options: Options, sums: Config, hops: int = 2
     ) -> None:
         self.rank, self.world, self.spoiled = rendezvous.rank, len(rendezvous.ranks), False
-        used = [codec] if hops == 1 else [codec, sums]
+        used = [options.codec] if hops == 1 else [options.codec, sums]
         self._used = used
         self.keeps = any(config._needs_ids() for config in used)
         self.may_drop = any("quota_bytes" in config.text for config in used)
-        self.sums = Sums(rendezvous, carrier, link, codec, sums, threads, hops)
+        self.sums = Sums(rendezvous, options, sums, hops)
         self._loaded: "list[bytes]" = []  # the pieces of the state that was loaded
         self._loading: "list[bytes]" = []
         self._spoils, self._life = False, Life.now

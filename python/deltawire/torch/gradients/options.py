@@ -2,13 +2,14 @@
 # options.py - Options: the arguments of ddp_hook and compress_fsdp, after they have been checked.
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Callable, Mapping, Optional, Union
 
 from deltawire.errors import refuse
 from deltawire.threads import pool_of
 from deltawire.torch.common import address
 from deltawire.torch.common.configs import of_flat
-from deltawire.torch.gradients.link_group import More
+
+More = Union[Mapping[str, Any], Callable[[int], Mapping[str, Any]], None]
 
 
 class Options:
