@@ -62,9 +62,9 @@ static dw_status claim(dw_group *group, uint64_t number, dw_group_slot **slot)
         status = DW_ERR_NO_MEMORY;
     } else if (status == DW_OK && (*slot)->state != DW_SLOT_IDLE) {
         status = dw_say(&group->refusal, DW_ERR_ARGUMENT,
-                              "slot %llu has an operation that was not collected; call "
-                              "dw_group_wait first",
-                              (unsigned long long)number);
+                        "slot %llu has an operation that was not collected; call "
+                        "dw_group_wait first",
+                        (unsigned long long)number);
     } else if (status == DW_OK) {
         (*slot)->state = DW_SLOT_STARTING;
     }
@@ -200,11 +200,11 @@ dw_status dw_group_wait(dw_group *group, uint64_t number, int timeout_ms)
     if (!slot || slot->state == DW_SLOT_IDLE || slot->state == DW_SLOT_STARTING) {
         status = group->failure.status != DW_OK
                      ? group->failure.status
-                     : dw_say(&group->refusal, DW_ERR_ARGUMENT,
-                                    "nothing was started in slot %llu", (unsigned long long)number);
+                     : dw_say(&group->refusal, DW_ERR_ARGUMENT, "nothing was started in slot %llu",
+                              (unsigned long long)number);
     } else if (slot->has_waiter) {
-        status = dw_say(&group->refusal, DW_ERR_ARGUMENT,
-                              "another thread waits for slot %llu", (unsigned long long)number);
+        status = dw_say(&group->refusal, DW_ERR_ARGUMENT, "another thread waits for slot %llu",
+                        (unsigned long long)number);
     } else {
         if (!has_ended(slot)) wait_for(group, slot, timeout_ms);
         if (has_ended(slot)) status = collect(group, slot);

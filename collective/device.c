@@ -34,8 +34,8 @@ dw_status dw_device_adopt(dw_device *device, dw_cuda *cuda, dw_why *why)
     }
     if (adopted == cuda) return DW_OK;
     return dw_say(why, DW_ERR_ARGUMENT,
-                        "an earlier operation of this group had another dw_cuda; pass the same one "
-                        "in all jobs of a group");
+                  "an earlier operation of this group had another dw_cuda; pass the same one "
+                  "in all jobs of a group");
 }
 
 dw_status dw_device_fetch(dw_group_slot *slot, dw_why *why)

@@ -47,11 +47,11 @@ static void send_hello(dw_peer *peer, bool wants)
                                         (unsigned char)((wants ? WANTS_ANSWER : 0) |
                                                         (settings->hops == 1 ? HAS_ONE_HOP : 0) |
                                                         (settings->verifies ? VERIFIES : 0))};
-    dw_message_put(hello + 4, settings->rank, 4);
-    dw_message_put(hello + 8, settings->ranks, 4);
-    dw_message_put(hello + 12, settings->piece, 4);
-    dw_message_put(hello + 16, settings->nonce, 8);
-    dw_message_put(hello + 24, peer->session.nonce, 8);
+    dw_put(hello + 4, settings->rank, 4);
+    dw_put(hello + 8, settings->ranks, 4);
+    dw_put(hello + 12, settings->piece, 4);
+    dw_put(hello + 16, settings->nonce, 8);
+    dw_put(hello + 24, peer->session.nonce, 8);
     dw_config_agreement(&settings->codec, (char *)hello + HEAD_BYTES, TEXT_BYTES);
     dw_config_agreement(&settings->result, (char *)hello + HEAD_BYTES + TEXT_BYTES, TEXT_BYTES);
     dw_message head = {.kind = DW_MESSAGE_HELLO};
@@ -69,7 +69,7 @@ void dw_handshake_answer(dw_peer *peer, const dw_received *received)
     }
     /* Our last hello was lost. */
     if (received->head.body_len == HELLO_BYTES && hello[3] & WANTS_ANSWER &&
-        dw_message_get(hello + 16, 8) == peer->session.nonce)
+        dw_get(hello + 16, 8) == peer->session.nonce)
         send_hello(peer, false);
 }
 
@@ -83,9 +83,9 @@ static dw_status compare_text(const dw_settings *settings, const dw_peer *peer,
     if (strncmp(own, text, TEXT_BYTES) == 0) return DW_OK;
     dw_message_text(theirs, sizeof theirs, text, TEXT_BYTES);
     return dw_say(why, DW_ERR_MISMATCH,
-                        "group %u: the config of %s is '%.60s' on rank %u and '%.60s' on rank %u; "
-                        "give all ranks the same one",
-                        settings->id, of, own, settings->rank, theirs, peer->rank);
+                  "group %u: the config of %s is '%.60s' on rank %u and '%.60s' on rank %u; "
+                  "give all ranks the same one",
+                  settings->id, of, own, settings->rank, theirs, peer->rank);
 }
 
 /* Checks a hello; *is_answer: it repeats our nonce. */
@@ -94,44 +94,44 @@ static dw_status read_hello(const dw_settings *settings, dw_peer *peer, const un
 {
     if (len != HELLO_BYTES || hello[HELLO_BYTES - 1] || hello[HEAD_BYTES + TEXT_BYTES - 1])
         return dw_say(why, DW_ERR_PROTOCOL, "group %u: the greeting of rank %u is malformed",
-                            settings->id, peer->rank);
+                      settings->id, peer->rank);
     if (hello[0] != DW_FORMAT_MAJOR || hello[1] != DW_FORMAT_MINOR || hello[2] != MESSAGES_VERSION)
         return dw_say(why, DW_ERR_VERSION,
-                            "group %u: rank %u runs another release; run the same one on all ranks",
-                            settings->id, peer->rank);
-    uint32_t rank = (uint32_t)dw_message_get(hello + 4, 4);
-    uint32_t ranks = (uint32_t)dw_message_get(hello + 8, 4);
-    uint32_t piece = (uint32_t)dw_message_get(hello + 12, 4);
+                      "group %u: rank %u runs another release; run the same one on all ranks",
+                      settings->id, peer->rank);
+    uint32_t rank = (uint32_t)dw_get(hello + 4, 4);
+    uint32_t ranks = (uint32_t)dw_get(hello + 8, 4);
+    uint32_t piece = (uint32_t)dw_get(hello + 12, 4);
     if (rank != peer->rank)
         return dw_say(why, DW_ERR_MISMATCH,
-                            "group %u: the link to rank %u leads to rank %u; check links or uris",
-                            settings->id, peer->rank, rank);
+                      "group %u: the link to rank %u leads to rank %u; check links or uris",
+                      settings->id, peer->rank, rank);
     if (ranks != settings->ranks)
         return dw_say(why, DW_ERR_MISMATCH,
-                            "group %u has %u ranks on rank %u and %u ranks on rank %u",
-                            settings->id, settings->ranks, settings->rank, ranks, peer->rank);
+                      "group %u has %u ranks on rank %u and %u ranks on rank %u", settings->id,
+                      settings->ranks, settings->rank, ranks, peer->rank);
     if (piece != settings->piece)
         return dw_say(why, DW_ERR_MISMATCH,
-                            "group %u: pieces have %u floats on rank %u and %u on rank %u",
-                            settings->id, settings->piece, settings->rank, piece, peer->rank);
+                      "group %u: pieces have %u floats on rank %u and %u on rank %u", settings->id,
+                      settings->piece, settings->rank, piece, peer->rank);
     uint32_t hops = hello[3] & HAS_ONE_HOP ? 1 : 2;
     if (hops != settings->hops)
         return dw_say(why, DW_ERR_MISMATCH,
-                            "group %u: an all-reduce has %u hops on rank %u and %u on rank %u",
-                            settings->id, settings->hops, settings->rank, hops, peer->rank);
+                      "group %u: an all-reduce has %u hops on rank %u and %u on rank %u",
+                      settings->id, settings->hops, settings->rank, hops, peer->rank);
     bool verifies = hello[3] & VERIFIES;
     if (verifies != settings->verifies)
         return dw_say(why, DW_ERR_MISMATCH,
-                            "group %u: verify is %d on rank %u and %d on rank %u; set the same on "
-                            "all ranks",
-                            settings->id, settings->verifies, settings->rank, verifies, peer->rank);
+                      "group %u: verify is %d on rank %u and %d on rank %u; set the same on "
+                      "all ranks",
+                      settings->id, settings->verifies, settings->rank, verifies, peer->rank);
     const char *texts = (const char *)hello + HEAD_BYTES;
     dw_status status = compare_text(settings, peer, &settings->codec, texts, "contributions", why);
     if (status == DW_OK)
         status =
             compare_text(settings, peer, &settings->result, texts + TEXT_BYTES, "results", why);
-    peer->session.nonce = dw_message_get(hello + 16, 8);
-    *is_answer = dw_message_get(hello + 24, 8) == settings->nonce;
+    peer->session.nonce = dw_get(hello + 16, 8);
+    *is_answer = dw_get(hello + 24, 8) == settings->nonce;
     return status;
 }
 
@@ -148,8 +148,7 @@ static dw_status take(const dw_settings *settings, dw_peer *peer, const unsigned
         char text[160];
         dw_message_text(text, sizeof text, body, head.body_len);
         return dw_say(why, is_known ? (dw_status)status : DW_ERR_PROTOCOL,
-                            "group %u: rank %u does not open it: %s", settings->id, peer->rank,
-                            text);
+                      "group %u: rank %u does not open it: %s", settings->id, peer->rank, text);
     }
     if (head.kind != DW_MESSAGE_HELLO) return DW_OK;
     dw_status status = read_hello(settings, peer, body, head.body_len, has_answered, why);
@@ -163,12 +162,12 @@ static dw_status link_says(const dw_settings *settings, const dw_peer *peer, dw_
 {
     if (status == DW_ERR_ARGUMENT)
         return dw_say(why, status,
-                            "group %u: the id is in use on the link to rank %u, or the link is not "
-                            "open",
-                            settings->id, peer->rank);
+                      "group %u: the id is in use on the link to rank %u, or the link is not "
+                      "open",
+                      settings->id, peer->rank);
     const char *sentence = dw_link_why(peer->link);
     return dw_say(why, status, "group %u, rank %u: %.150s", settings->id, peer->rank,
-                        sentence[0] ? sentence : dw_status_string(status));
+                  sentence[0] ? sentence : dw_status_string(status));
 }
 
 /* Takes the next message of a rank, if one comes in time. */
@@ -236,9 +235,9 @@ static dw_status exchange(const dw_settings *settings, dw_peer *peers, int64_t o
         int64_t left_ms = (open_by_ns - dw_now_ns()) / DW_NS_PER_MS;
         if (left_ms <= 0)
             return dw_say(why, DW_ERR_TIMEOUT,
-                                "group %u: rank %u did not open it within %u ms; do all ranks open "
-                                "the same ids?",
-                                settings->id, missing->rank, settings->open_timeout_ms);
+                          "group %u: rank %u did not open it within %u ms; do all ranks open "
+                          "the same ids?",
+                          settings->id, missing->rank, settings->open_timeout_ms);
         send_hello_again(settings, peers, &sent_ns);
         bool has_come;
         status =

@@ -36,6 +36,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/bytes.h"
+
 enum { DW_MESSAGE_BYTES = 64 };
 
 typedef enum dw_message_kind {
@@ -74,9 +76,5 @@ uint64_t dw_message_seed(uint64_t from_nonce, uint64_t to_nonce, uint32_t from);
 /* Copies text that a peer has sent, up to its first zero byte, as far as it fits. What cannot be
  * printed safely becomes "?". */
 void dw_message_text(char *text, size_t cap, const void *from, uint64_t len);
-
-/* Little-endian integers of 4 and 8 bytes. */
-void dw_message_put(unsigned char *at, uint64_t value, int bytes);
-uint64_t dw_message_get(const unsigned char *at, int bytes);
 
 #endif

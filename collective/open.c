@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/mem.h"
 #include "group.h"
 #include "handshake.h"
-#include "base/mem.h"
 
 enum {
     DEFAULT_TIMEOUT_MS = 60000,
@@ -26,43 +26,41 @@ static dw_status check(const dw_group_config *config, dw_why *why)
 {
     if (config->id < 1 || config->id > 0xffff)
         return dw_say(why, DW_ERR_ARGUMENT, "%u is not a valid group id; use 1 to 65535",
-                            config->id);
+                      config->id);
     if (config->ranks < 1 || config->ranks > DW_GROUP_MOST_RANKS || config->rank >= config->ranks)
         return dw_say(why, DW_ERR_ARGUMENT,
-                            "group %u: rank %u of %u ranks: a group has 1 to %d ranks, and ranks "
-                            "count from 0",
-                            config->id, config->rank, config->ranks, DW_GROUP_MOST_RANKS);
+                      "group %u: rank %u of %u ranks: a group has 1 to %d ranks, and ranks "
+                      "count from 0",
+                      config->id, config->rank, config->ranks, DW_GROUP_MOST_RANKS);
     if (config->ranks > 1 && !config->links == !config->uris)
         return dw_say(why, DW_ERR_ARGUMENT, "group %u: set either links or uris", config->id);
     for (uint32_t r = 0; r < config->ranks; r++) {
         if (r == config->rank ||
             (config->links ? config->links[r] != NULL : config->uris && config->uris[r] != NULL))
             continue;
-        return dw_say(why, DW_ERR_ARGUMENT, "group %u: there is no link to rank %u",
-                            config->id, r);
+        return dw_say(why, DW_ERR_ARGUMENT, "group %u: there is no link to rank %u", config->id, r);
     }
     for (uint32_t r = 0; config->links && r < config->ranks; r++) {
         for (uint32_t other = 0; other < r; other++) {
             if (r != config->rank && other != config->rank &&
                 config->links[r] == config->links[other])
-                return dw_say(why, DW_ERR_ARGUMENT,
-                                    "group %u: ranks %u and %u have the same link", config->id,
-                                    other, r);
+                return dw_say(why, DW_ERR_ARGUMENT, "group %u: ranks %u and %u have the same link",
+                              config->id, other, r);
         }
     }
     if (config->piece % DW_GROUP_TILE != 0 || config->piece > MOST_PIECE)
         return dw_say(why, DW_ERR_ARGUMENT,
-                            "group %u: pieces of %u floats: use a multiple of %d, at most %d",
-                            config->id, config->piece, DW_GROUP_TILE, MOST_PIECE);
+                      "group %u: pieces of %u floats: use a multiple of %d, at most %d", config->id,
+                      config->piece, DW_GROUP_TILE, MOST_PIECE);
     if (config->hops > 2)
         return dw_say(why, DW_ERR_ARGUMENT, "group %u: %u hops: an all-reduce has 1 or 2",
-                            config->id, config->hops);
+                      config->id, config->hops);
     const uint16_t one = 1;
     if (config->verify && *(const unsigned char *)&one != 1)
         return dw_say(why, DW_ERR_UNSUPPORTED,
-                            "group %u: verify compares the bytes of memory of little-endian "
-                            "machines; this one is another; leave verify 0 on all ranks",
-                            config->id);
+                      "group %u: verify compares the bytes of memory of little-endian "
+                      "machines; this one is another; leave verify 0 on all ranks",
+                      config->id);
     return DW_OK;
 }
 
@@ -76,8 +74,8 @@ static dw_status take_codec(dw_config *own, const dw_config *given, const char *
     if (!given) {
         status = dw_config_parse(own, "raw:f32", &parsed);
     } else if (given->struct_size < sizeof(size_t)) {
-        return dw_say(why, DW_ERR_ARGUMENT, "group %u: the config of %s has no struct_size",
-                            id, of);
+        return dw_say(why, DW_ERR_ARGUMENT, "group %u: the config of %s has no struct_size", id,
+                      of);
     } else {
         size_t size = given->struct_size < sizeof *own ? given->struct_size : sizeof *own;
         memcpy(own, given, size);
@@ -89,9 +87,9 @@ static dw_status take_codec(dw_config *own, const dw_config *given, const char *
         own->group = own->rotate > 128 ? own->rotate : 128;
     if (status == DW_OK && own->group == DW_GROUP_CHANNEL)
         return dw_say(why, DW_ERR_CONFIG,
-                            "group %u: group=channel has no meaning in a flat buffer; use a number "
-                            "or row",
-                            id);
+                      "group %u: group=channel has no meaning in a flat buffer; use a number "
+                      "or row",
+                      id);
     dw_encoder *encoder = NULL; /* tells what is wrong with a config */
     if (status == DW_OK) status = dw_encoder_create_why(&encoder, own, &parsed);
     dw_encoder_destroy(encoder);
@@ -261,8 +259,8 @@ static dw_status open_link(dw_peer *peer, const dw_group_config *config, int64_t
     dw_link_options options = {.struct_size = sizeof options};
     dw_status status = DW_OK;
     if (config->link_options)
-        status = dw_take_asked(&options, sizeof options, config->link_options,
-                                     "dw_link_options", why);
+        status =
+            dw_take_asked(&options, sizeof options, config->link_options, "dw_link_options", why);
     if (status != DW_OK) return status;
     options.struct_size = sizeof options;
     options.role = settings->rank < peer->rank ? DW_LINK_LISTEN : DW_LINK_CONNECT;
@@ -274,7 +272,7 @@ static dw_status open_link(dw_peer *peer, const dw_group_config *config, int64_t
     if (has_own_limit) *by_ns = open_by_ns(settings);
     if (status == DW_OK) return DW_OK;
     return dw_say(why, status, "group %u, link to rank %u: %.180s", settings->id, peer->rank,
-                        link_why.text);
+                  link_why.text);
 }
 
 static dw_status take_links(dw_group *group, const dw_group_config *config, int64_t *by_ns,
@@ -294,8 +292,8 @@ static dw_status take_links(dw_group *group, const dw_group_config *config, int6
         dw_link_counters counters = {.struct_size = sizeof counters};
         if (dw_link_count(peer->link, &counters) != DW_OK)
             return dw_say(why, DW_ERR_ARGUMENT,
-                                "group %u: the link to rank %u belongs to another process",
-                                settings->id, r);
+                          "group %u: the link to rank %u belongs to another process", settings->id,
+                          r);
         peer->retry_ms = (uint32_t)counters.retry_ms;
     }
     return DW_OK;
@@ -312,7 +310,7 @@ static dw_status set_handlers(dw_group *group, dw_why *why)
         peer->has_handler = status == DW_OK;
         if (status == DW_ERR_ARGUMENT || status == DW_ERR_NO_MEMORY)
             return dw_say(why, status, "group %u: the link to rank %u takes no handler: %s",
-                                group->exchange.settings.id, r, dw_status_string(status));
+                          group->exchange.settings.id, r, dw_status_string(status));
         /* Any other error is that of the link, which the progress owner will find. */
     }
     return DW_OK;
@@ -340,7 +338,7 @@ static dw_status start_thread(dw_group *group, dw_why *why)
     group->has_thread = !failed;
     if (!failed) return DW_OK;
     return dw_say(why, DW_ERR_NO_MEMORY, "group %u: the system cannot create a thread",
-                        group->exchange.settings.id);
+                  group->exchange.settings.id);
 }
 
 static uint64_t nonce_of_rank_0(const dw_exchange *exchange)
@@ -370,7 +368,7 @@ dw_status dw_group_open(dw_group **group, const dw_group_config *given, dw_why *
     status = made->owner.bell >= 0
                  ? take_configs(exchange, &config, why)
                  : dw_say(why, DW_ERR_IO, "group %u: the system cannot make an eventfd: %s",
-                                config.id, strerror(errno));
+                          config.id, strerror(errno));
     int64_t by_ns = open_by_ns(&exchange->settings);
     if (status == DW_OK) status = take_links(made, &config, &by_ns, why);
     if (status == DW_OK)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "link/for_groups.h"
 
 /* At most so many bytes of unused blocks are kept. */
 #define UNUSED_MOST (UINT64_C(256) << 20)

@@ -17,8 +17,8 @@
  */
 #include <string.h>
 
-#include "group.h"
 #include "base/mem.h"
+#include "group.h"
 
 enum { HEAD_BYTES = 32 };
 static const char magic[4] = {'D', 'W', 'G', 'S'};
@@ -48,11 +48,11 @@ static dw_status visit_saved(void *context, dw_key key, const void *saved, size_
     }
     memset(e->room, 0, HEAD_BYTES);
     memcpy(e->room, magic, sizeof magic);
-    dw_message_put(e->room + 4, e->coder.kind, 4);
-    dw_message_put(e->room + 8, e->slot, 8);
-    dw_message_put(e->room + 16, e->settings->rank, 4);
-    dw_message_put(e->room + 20, e->settings->ranks, 4);
-    dw_message_put(e->room + 24, e->coder.other, 4);
+    dw_put(e->room + 4, e->coder.kind, 4);
+    dw_put(e->room + 8, e->slot, 8);
+    dw_put(e->room + 16, e->settings->rank, 4);
+    dw_put(e->room + 20, e->settings->ranks, 4);
+    dw_put(e->room + 24, e->coder.other, 4);
     memcpy(e->room + HEAD_BYTES, saved, len);
     return e->visit(e->context, e->slot, e->room, HEAD_BYTES + len);
 }
@@ -136,20 +136,20 @@ dw_status dw_group_import(dw_group *group, const void *saved, size_t len)
     const unsigned char *bytes = saved;
     if (!dw_group_is_ours(group) || !saved) return DW_ERR_ARGUMENT;
     if (len < HEAD_BYTES || memcmp(bytes, magic, sizeof magic) != 0) return DW_ERR_FORMAT;
-    uint32_t kind = (uint32_t)dw_message_get(bytes + 4, 4);
-    uint32_t other = (uint32_t)dw_message_get(bytes + 24, 4);
+    uint32_t kind = (uint32_t)dw_get(bytes + 4, 4);
+    uint32_t other = (uint32_t)dw_get(bytes + 24, 4);
     if (kind < DW_REDUCE_SCATTER_ENCODER || kind > DW_ONE_SHOT_DECODER ||
-        dw_message_get(bytes + 28, 4) != 0)
+        dw_get(bytes + 28, 4) != 0)
         return DW_ERR_FORMAT;
-    if (dw_message_get(bytes + 16, 4) != group->exchange.settings.rank ||
-        dw_message_get(bytes + 20, 4) != group->exchange.settings.ranks ||
+    if (dw_get(bytes + 16, 4) != group->exchange.settings.rank ||
+        dw_get(bytes + 20, 4) != group->exchange.settings.ranks ||
         other >= group->exchange.settings.ranks ||
         !group->exchange.settings.keeps_state[dw_coder_is_of_result(kind)] ||
         (kind >= DW_ONE_SHOT_ENCODER && group->exchange.settings.hops != 1))
         return DW_ERR_MISMATCH;
     dw_exclusive_begin(group);
     dw_group_slot *slot;
-    dw_status status = claim(group, dw_message_get(bytes + 8, 8), true, &slot);
+    dw_status status = claim(group, dw_get(bytes + 8, 8), true, &slot);
     if (slot) {
         status = import_into(&group->exchange.coding, &slot->coders, kind, other,
                              bytes + HEAD_BYTES, len - HEAD_BYTES);

@@ -4,8 +4,8 @@
 #include "slot.h"
 
 #include "base/clock.h"
-#include "deltawire/cuda.h"
 #include "base/mem.h"
+#include "deltawire/cuda.h"
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
@@ -21,8 +21,7 @@ static dw_group_slot **bucket_of(const dw_slots *slots, uint64_t number)
 
 static void give_table(dw_slots *slots, const dw_allocator *allocator)
 {
-    dw_mem_release(allocator, slots->table,
-                         slots->table ? sizeof *slots->table << slots->bits : 0);
+    dw_mem_release(allocator, slots->table, slots->table ? sizeof *slots->table << slots->bits : 0);
     slots->table = NULL;
 }
 
@@ -178,8 +177,7 @@ static dw_status reserve_memory(dw_slots *slots, const dw_allocator *allocator, 
         if (status != DW_OK) return status;
     } else {
         memory = dw_mem_allocate(allocator, (size_t)bytes);
-        if (!memory)
-            return dw_say(why, DW_ERR_NO_MEMORY, "no memory for the buffers of a slot");
+        if (!memory) return dw_say(why, DW_ERR_NO_MEMORY, "no memory for the buffers of a slot");
     }
     give_memory(allocator, slot);
     slots->state_bytes += bytes - slot->bytes;

@@ -53,8 +53,8 @@ static bool send(dw_exchange *exchange, dw_group_slot *slot)
         if (dw_peer_begin(&exchange->peers[r], BODY_BYTES, &body) != DW_OK) continue;
         dw_message head = dw_frame_header(slot, 1, 0, 0);
         head.flags |= DW_MESSAGE_DIGEST;
-        dw_message_put(body, slot->verify.salt, 8);
-        dw_message_put(body + 8, slot->verify.digest, 8);
+        dw_put(body, slot->verify.salt, 8);
+        dw_put(body + 8, slot->verify.digest, 8);
         if (dw_peer_end(&exchange->peers[r], body, &head, BODY_BYTES) != DW_OK) break;
         slot->verify.of[r].is_sent = sends = true;
         slot->verify.left_to_send--;
@@ -87,8 +87,8 @@ void dw_verifying_take(dw_exchange *exchange, dw_group_slot *slot, dw_received *
     bool is_due = dw_verifying_is_due(&exchange->settings, &slot->now.job) &&
                   !slot->verify.of[from].has_come && received->head.body_len == BODY_BYTES;
     if (is_due) {
-        slot->verify.of[from].salt = dw_message_get(body, 8);
-        slot->verify.of[from].digest = dw_message_get(body + 8, 8);
+        slot->verify.of[from].salt = dw_get(body, 8);
+        slot->verify.of[from].digest = dw_get(body + 8, 8);
         slot->verify.of[from].has_come = true;
     }
     dw_received_give(&exchange->pool, received);

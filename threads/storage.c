@@ -2,13 +2,13 @@
  * storage.c - the public calls of a storage: opened from a text, counted, closed. */
 #include "deltawire/storage.h"
 
-#include <inttypes.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/sentence.h"
+#include "base/sized.h"
 #include "storage_records.h"
 
 enum { MOST_THREADS = 64 };
@@ -27,12 +27,6 @@ typedef struct options {
 } options;
 
 /* ---- The text -------------------------------------------------------------------------------- */
-
-static dw_status complain(dw_why *why, const char *sentence, const char *word, size_t length)
-{
-    if (why) snprintf(why->text, sizeof why->text, sentence, (int)length, word);
-    return DW_ERR_CONFIG;
-}
 
 /* Reads a number with a unit from a word of `length` characters. */
 static bool read_bytes(const char *word, size_t length, uint64_t *bytes)
@@ -79,23 +73,23 @@ static dw_status read_text(options *o, const char *text, dw_why *why)
     static const char kind[] = "file:";
     *o = (options){.cache = UINT64_C(1) << 30, .ahead = UINT64_C(64) << 20, .threads = 4};
     if (strncmp(text, kind, sizeof kind - 1) != 0)
-        return complain(why, "\"%.*s\" does not begin with file: write file:/a/path,cache=4GiB",
-                        text, strnlen(text, 100));
+        return dw_say(why, DW_ERR_CONFIG,
+                      "\"%.100s\" does not begin with file: write file:/a/path,cache=4GiB", text);
     const char *path = text + sizeof kind - 1;
     size_t length = strcspn(path, ",");
     if (!length || length >= sizeof o->path)
-        return complain(why, "the path in \"%.*s\" is empty or too long", text, strnlen(text, 100));
+        return dw_say(why, DW_ERR_CONFIG, "the path in \"%.100s\" is empty or too long", text);
     memcpy(o->path, path, length);
     o->path[length] = 0;
     for (const char *word = path + length; *word; word += length) {
         word++; /* the comma */
         length = strcspn(word, ",");
         if (!read_option(o, word, length))
-            return complain(why,
-                            "\"%.*s\" is not cache=BYTES, ahead=BYTES (at least 1) or "
-                            "threads=1..64; bytes may end in KiB, MiB, GiB or TiB, and the path "
-                            "cannot have commas",
-                            word, length < 100 ? length : 100);
+            return dw_say(why, DW_ERR_CONFIG,
+                          "\"%.*s\" is not cache=BYTES, ahead=BYTES (at least 1) or "
+                          "threads=1..64; bytes may end in KiB, MiB, GiB or TiB, and the path "
+                          "cannot have commas",
+                          length < 100 ? (int)length : 100, word);
     }
     return DW_OK;
 }
@@ -140,8 +134,7 @@ static dw_status start_threads(dw_storage *s, uint64_t n, dw_why *why)
     while (s->n < n && !pthread_create(&s->threads[s->n], NULL, serve, &s->all)) s->n++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (s->n) return DW_OK;
-    if (why) snprintf(why->text, sizeof why->text, "no thread can be started: see ulimit -u");
-    return DW_ERR_UNSUPPORTED;
+    return dw_say(why, DW_ERR_UNSUPPORTED, "no thread can be started: see ulimit -u");
 }
 
 static void free_storage(dw_storage *s, bool removes)
@@ -181,14 +174,11 @@ static dw_status open_storage(dw_storage **storage, const char *text, dw_why *wh
 
 dw_status dw_storage_open(dw_storage **storage, const char *text, dw_why *why)
 {
-    dw_status status = DW_ERR_ARGUMENT;
     if (why) *why = (dw_why){.offset = -1};
     if (storage) *storage = NULL;
-    if (storage && text) status = open_storage(storage, text, why);
-    if (status && why && !why->text[0])
-        snprintf(why->text, sizeof why->text, "%s",
-                 status == DW_ERR_ARGUMENT ? "an argument is NULL" : "there is no memory");
-    return status;
+    if (!storage || !text) return dw_say(why, DW_ERR_ARGUMENT, "an argument is NULL");
+    dw_status status = open_storage(storage, text, why);
+    return status == DW_ERR_NO_MEMORY ? dw_say(why, status, "there is no memory") : status;
 }
 
 void dw_storage_close(dw_storage *s)
@@ -212,13 +202,10 @@ const dw_backing *dw_storage_backing(const dw_storage *s)
 
 dw_status dw_storage_get_counters(dw_storage *s, dw_storage_counters *counters)
 {
-    if (!s || !counters || counters->struct_size < sizeof counters->struct_size)
-        return DW_ERR_ARGUMENT;
+    if (!s || !counters) return DW_ERR_ARGUMENT;
     pthread_mutex_lock(&s->all.lock);
     dw_storage_counters found = s->all.counters;
     found.file_bytes = s->all.file.end;
     pthread_mutex_unlock(&s->all.lock);
-    found.struct_size = counters->struct_size;
-    memcpy(counters, &found, found.struct_size < sizeof found ? found.struct_size : sizeof found);
-    return DW_OK;
+    return dw_give_told(counters, &found, sizeof found, "dw_storage_counters", NULL);
 }

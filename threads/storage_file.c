@@ -4,28 +4,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/sentence.h"
+
 enum { PAGE = 4096 };
 
 /* The first bytes of the file. */
 static const char mark[32] = "deltawire: copies of prev, v1\n";
-
-__attribute__((format(printf, 3, 4))) static dw_status fail(dw_why *why, dw_status status,
-                                                            const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    if (why) vsnprintf(why->text, sizeof why->text, format, arguments);
-    va_end(arguments);
-    return status;
-}
 
 /* Refuses what is not empty and was not made by this library, so that a wrong path destroys
  * nothing. */
@@ -34,33 +24,33 @@ static dw_status check_file(const storage_file *file, dw_why *why)
     struct stat found;
     char head[sizeof mark] = {0};
     if (fstat(file->fd, &found))
-        return fail(why, DW_ERR_IO, "%.100s cannot be examined: %s", file->path, strerror(errno));
+        return dw_say(why, DW_ERR_IO, "%.100s cannot be examined: %s", file->path, strerror(errno));
     if (!S_ISREG(found.st_mode))
-        return fail(why, DW_ERR_IO, "%.100s is not a regular file: name one that may be made there",
-                    file->path);
+        return dw_say(why, DW_ERR_IO,
+                      "%.100s is not a regular file: name one that may be made there", file->path);
     if (flock(file->fd, LOCK_EX | LOCK_NB))
-        return fail(why, DW_ERR_IO,
-                    errno == EWOULDBLOCK
-                        ? "%.100s is in use: give every process a file of its own%s%s"
-                        : "%.100s cannot be locked%s%s",
-                    file->path, errno == EWOULDBLOCK ? "" : ": ",
-                    errno == EWOULDBLOCK ? "" : strerror(errno));
+        return dw_say(why, DW_ERR_IO,
+                      errno == EWOULDBLOCK
+                          ? "%.100s is in use: give every process a file of its own%s%s"
+                          : "%.100s cannot be locked%s%s",
+                      file->path, errno == EWOULDBLOCK ? "" : ": ",
+                      errno == EWOULDBLOCK ? "" : strerror(errno));
     if (found.st_size == 0) return DW_OK;
     if (dw_storage_file_read(file, 0, head, sizeof head) || memcmp(head, mark, sizeof mark) != 0)
-        return fail(why, DW_ERR_IO,
-                    "%.100s is not a file for prev, and is left as it is: name another one",
-                    file->path);
+        return dw_say(why, DW_ERR_IO,
+                      "%.100s is not a file for prev, and is left as it is: name another one",
+                      file->path);
     return DW_OK;
 }
 
 dw_status dw_storage_file_open(storage_file *file, const char *path, dw_why *why)
 {
     *file = (storage_file){.fd = -1, .path = strdup(path)};
-    if (!file->path) return fail(why, DW_ERR_NO_MEMORY, "there is no memory");
+    if (!file->path) return dw_say(why, DW_ERR_NO_MEMORY, "there is no memory");
     file->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (file->fd < 0) {
         dw_status status =
-            fail(why, DW_ERR_IO, "%.100s cannot be opened: %s", path, strerror(errno));
+            dw_say(why, DW_ERR_IO, "%.100s cannot be opened: %s", path, strerror(errno));
         dw_storage_file_close(file, false);
         return status;
     }
@@ -68,7 +58,8 @@ dw_status dw_storage_file_open(storage_file *file, const char *path, dw_why *why
     int error = 0;
     if (!status && (ftruncate(file->fd, 0) || ftruncate(file->fd, PAGE))) error = errno;
     if (!status && !error) error = dw_storage_file_write(file, 0, mark, sizeof mark);
-    if (error) status = fail(why, DW_ERR_IO, "%.100s cannot be written: %s", path, strerror(error));
+    if (error)
+        status = dw_say(why, DW_ERR_IO, "%.100s cannot be written: %s", path, strerror(error));
     if (status) dw_storage_file_close(file, false);
     file->end = PAGE;
     return status;

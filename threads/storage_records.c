@@ -4,11 +4,12 @@
 #define XXH_INLINE_ALL
 #include "storage_records.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <xxhash.h>
+
+#include "base/clock.h"
+#include "base/sentence.h"
 
 static void append(storage_list *list, storage_buffer *b)
 {
@@ -49,12 +50,9 @@ static storage_list *list_of(storage_records *all, const storage_buffer *b)
 /* Waits for a thread to be done with a buffer. */
 static void wait_for_one(storage_records *all)
 {
-    struct timespec from, to;
-    clock_gettime(CLOCK_MONOTONIC, &from);
+    int64_t since = dw_now_ns();
     pthread_cond_wait(&all->done, &all->lock);
-    clock_gettime(CLOCK_MONOTONIC, &to);
-    all->counters.wait_ns +=
-        (uint64_t)((to.tv_sec - from.tv_sec) * 1000000000 + to.tv_nsec - from.tv_nsec);
+    all->counters.wait_ns += (uint64_t)(dw_now_ns() - since);
 }
 
 /* ---- Buffers --------------------------------------------------------------------------------- */
@@ -239,12 +237,10 @@ static dw_status fail_to_write(const storage_records *all, int error, dw_why *wh
 {
     char reason[128] = "";
     if (strerror_r(error, reason, sizeof reason)) reason[0] = 0;
-    if (why)
-        snprintf(why->text, sizeof why->text,
-                 "%.100s cannot be written: %s. Nothing is lost: make room on the disk and call "
-                 "again",
-                 all->file.path, reason);
-    return DW_ERR_IO;
+    return dw_say(why, DW_ERR_IO,
+                  "%.100s cannot be written: %s. Nothing is lost: make room on the disk and call "
+                  "again",
+                  all->file.path, reason);
 }
 
 /* Waits until there is room for a buffer of so many bytes. Returns an errno. */
@@ -354,17 +350,14 @@ static int copy_from(storage_records *all, storage_buffer *b, void *copy)
 /* Reads a record from the file in the calling thread. */
 static int read_now(storage_records *all, const storage_record *r, void *copy)
 {
-    struct timespec from, to;
     storage_record wanted = *r;
     all->counters.waits++;
     pthread_mutex_unlock(&all->lock);
-    clock_gettime(CLOCK_MONOTONIC, &from);
+    int64_t since = dw_now_ns();
     int error = dw_storage_file_read(&all->file, wanted.offset, copy, wanted.bytes);
-    clock_gettime(CLOCK_MONOTONIC, &to);
     if (!error && XXH3_64bits(copy, wanted.bytes) != wanted.digest) error = -1;
     pthread_mutex_lock(&all->lock);
-    all->counters.wait_ns +=
-        (uint64_t)((to.tv_sec - from.tv_sec) * 1000000000 + to.tv_nsec - from.tv_nsec);
+    all->counters.wait_ns += (uint64_t)(dw_now_ns() - since);
     return error;
 }
 
@@ -388,10 +381,8 @@ dw_status dw_storage_records_read(storage_records *all, uint64_t record, void *c
     all->counters.failed_reads += error != 0;
     pthread_mutex_unlock(&all->lock);
     if (!error) return DW_OK;
-    if (why)
-        snprintf(why->text, sizeof why->text, "a copy in %.100s %s", all->file.path,
-                 error < 0 ? "is not what was written" : "cannot be read");
-    return error < 0 ? DW_ERR_CORRUPT : DW_ERR_IO;
+    return dw_say(why, error < 0 ? DW_ERR_CORRUPT : DW_ERR_IO, "a copy in %.100s %s",
+                  all->file.path, error < 0 ? "is not what was written" : "cannot be read");
 }
 
 void dw_storage_records_free(storage_records *all)

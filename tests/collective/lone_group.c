@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "group_rig.h"
 #include "base/mem.h"
+#include "group_rig.h"
 
 void lone_group_open(dw_group *group, dw_peer *peers, uint32_t ranks, uint32_t rank, uint32_t piece,
                      const char *codec)

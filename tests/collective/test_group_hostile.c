@@ -64,10 +64,10 @@ static void join(member *me)
     me->hello_len = len - DW_MESSAGE_BYTES;
     memcpy(me->hello, (unsigned char *)data + DW_MESSAGE_BYTES, me->hello_len);
     dw_link_release(me->link, data);
-    me->group_nonce = dw_message_get(me->hello + 16, 8);
-    dw_message_put(me->hello + 4, me->rank, 4);
-    dw_message_put(me->hello + 16, me->nonce, 8);
-    dw_message_put(me->hello + 24, me->group_nonce, 8);
+    me->group_nonce = dw_get(me->hello + 16, 8);
+    dw_put(me->hello + 4, me->rank, 4);
+    dw_put(me->hello + 16, me->nonce, 8);
+    dw_put(me->hello + 24, me->group_nonce, 8);
     say_hello(me, false);
 }
 
@@ -506,8 +506,8 @@ static void broadcast(member *me, float value, int lie)
     }
     dw_encoder_destroy(encoder);
     head.flags = DW_MESSAGE_DIGEST;
-    dw_message_put(frame, salt, 8);
-    dw_message_put(frame + 8, dw_message_digest(x, sizeof x, salt) + (lie == TWO_DIGESTS), 8);
+    dw_put(frame, salt, 8);
+    dw_put(frame + 8, dw_message_digest(x, sizeof x, salt) + (lie == TWO_DIGESTS), 8);
     if (lie == MUTE || lie == TWO_RESULTS_UNVERIFIED) return;
     say_numbered(me, head, frame, lie == SHORT_DIGEST ? 15 : 16);
     if (lie == EXTRA_DIGEST) say_numbered(me, head, frame, 16);

@@ -99,7 +99,7 @@ enum { FLOATS = 100 };
 static unsigned char *find_message(unsigned char *bytes, size_t *len, dw_message_kind kind)
 {
     for (size_t at = 0; at + DW_MESSAGE_BYTES <= *len; at++) {
-        if (bytes[at] != kind || dw_message_get(bytes + at + 48, 8) != *len - at - DW_MESSAGE_BYTES)
+        if (bytes[at] != kind || dw_get(bytes + at + 48, 8) != *len - at - DW_MESSAGE_BYTES)
             continue;
         *len -= at;
         return bytes + at;

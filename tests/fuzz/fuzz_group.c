@@ -162,15 +162,15 @@ enum { NONCE_AT = DW_MESSAGE_BYTES + 16, ECHO_AT = DW_MESSAGE_BYTES + 24 };
 /* The other rank answers a greeting with its own. */
 static void answer_hello(dw_link *link, const unsigned char *message, size_t len)
 {
-    link->group_nonce = dw_message_get(message + NONCE_AT, 8);
+    link->group_nonce = dw_get(message + NONCE_AT, 8);
     if (link->handle || link->hello) return;
     link->hello = make_message(len);
     link->hello_len = len;
     memcpy(link->hello, message, len);
     link->hello[DW_MESSAGE_BYTES + 3] &= 0xfe; /* it wants no answer */
-    dw_message_put(link->hello + DW_MESSAGE_BYTES + 4, link->peer, 4);
-    dw_message_put(link->hello + NONCE_AT, link->nonce, 8);
-    dw_message_put(link->hello + ECHO_AT, link->group_nonce, 8);
+    dw_put(link->hello + DW_MESSAGE_BYTES + 4, link->peer, 4);
+    dw_put(link->hello + NONCE_AT, link->nonce, 8);
+    dw_put(link->hello + ECHO_AT, link->group_nonce, 8);
     dw_message head = {.kind = DW_MESSAGE_HELLO, .body_len = len - DW_MESSAGE_BYTES};
     dw_message_seal(link->hello, &head, 0, true);
 }
@@ -180,7 +180,7 @@ static void learn_result(const unsigned char *message)
 {
     enum { FLAGS_AT = 3, SLOT_AT = 16 };
     if (message[0] != DW_MESSAGE_DATA || !(message[FLAGS_AT] & DW_MESSAGE_DIGEST)) return;
-    operation *op = &run.operation[dw_message_get(message + SLOT_AT, 8)];
+    operation *op = &run.operation[dw_get(message + SLOT_AT, 8)];
     memcpy(op->result, message + DW_MESSAGE_BYTES, VERIFIED_BYTES);
     op->has_result = 1;
 }
