@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_state.py - saving and restoring the state of a pipeline.
 import io
+import pathlib
 import warnings
 
 import pytest
 import torch
 
+import deltawire
 import small_gpt
 from pipelines import Pipe
 
@@ -60,6 +62,38 @@ def test_restart_goes_on(ranks, name, options):
             for way in ("forward_sent", "backward_sent"):
                 if way in one:
                     assert (one[way]["key_entries"], one[way]["delta_entries"]) == (0, 16)
+
+
+def in_memory_and_in_a_file(rank, world, path):
+    """Returns the losses of both, and the number of copies that were read."""
+    x, y = small_gpt.samples(8, 32)
+    ids = torch.arange(8)
+    losses, reads = [], 0
+    for state in (None, deltawire.Storage(f"file:{path}.{rank},cache=0")):
+        made = Pipe(rank, world, "1f1b", options={**FITTED, **OPTIONS, "state": state})
+        for step in range(4):
+            losses.append(made.step(x, y, ids))
+            for stage in made.stages:
+                stage.prefetch(ids)
+        reads = state.counters().reads if state else 0
+    return losses[:4], losses[4:], reads
+
+
+def test_state_in_a_file_changes_no_bit(ranks, tmp_path):
+    for plain, filed, reads in ranks.run(2, in_memory_and_in_a_file, str(tmp_path / "prev")):
+        assert plain == filed and reads >= 2 * 3 * 8
+
+
+def stage_of_a_text(rank, world, path):
+    made = Pipe(rank, world, "1f1b", options={**OPTIONS, "state": f"file:{path},cache=1MiB"})
+    x, y = small_gpt.samples(8, 32)
+    made.step(x, y, torch.arange(8))
+    return sorted(name.name for name in pathlib.Path(path).parent.iterdir())
+
+
+def test_each_stage_has_a_file_of_its_own(ranks, tmp_path):
+    for names in ranks.run(2, stage_of_a_text, str(tmp_path / "prev")):
+        assert "prev.0" in names or "prev.1" in names
 
 
 @pytest.mark.parametrize("who", [0, 1])

@@ -12,6 +12,7 @@ from deltawire.errors import Status, fail
 from deltawire.frame import bound
 from deltawire.places import Places
 from deltawire.profile import Profile
+from deltawire.storage import Storage
 from deltawire.torch.common import tensors
 from deltawire.torch.common.configs import of_encoder, takes_profile
 from deltawire.torch.pipeline.kept import Kept
@@ -27,6 +28,7 @@ class Ends:
     place: names the sender among those of the run, for the incarnations of its encoders.
     profile: that of the first tensor of a message. None: it has none. "fit": messages carry those
         that the sender fits.
+    storage: where state lies that does not fit in memory.
     """
 
     make: Any = None
@@ -39,7 +41,9 @@ class Ends:
         threads: int,
         place: str = "",
         profile: "Union[Profile, str, None]" = None,
+        storage: Optional[Storage] = None,
     ) -> None:
+        self._storage = storage
         self.config, self.plain, self.threads, self.place = config, plain, threads, place
         self.fits = isinstance(profile, str)
         self.profile = None if isinstance(profile, str) else profile
@@ -67,7 +71,13 @@ class Ends:
     def _make(self, which: str, slot: int) -> Any:
         own = of_encoder(self._config_of(which), self.place, which, slot)
         has_one = self.profile is not None and not slot and takes_profile(own)
-        return self.make(Config(own, self.profile) if has_one else own, self.threads)
+        config = Config(own, self.profile) if has_one else own
+        return self.make(config, self.threads, state=self._storage)
+
+    def prefetch(self, ids: Any) -> None:
+        """Begins to read the state of these ids from the storage."""
+        for end in self.stateful().values() if self._storage else ():
+            end.prefetch(ids)
 
     def stateful(self) -> "dict[int, Any]":
         """Returns the encoders or decoders with state, by the tensor's position in the message."""
@@ -88,7 +98,7 @@ class Ends:
         keyed = [end.counters() for end in self.stateful().values()]
         names = (
             *("key_entries", "delta_entries", "stateless_entries", "skipped_entries"),
-            "poisoned_groups",
+            *("poisoned_groups", "lost_copies", "evicted_keys"),
         )
         found: "dict[str, Any]" = {
             "config": self.config.text,

@@ -8,6 +8,7 @@ from typing import Any, Mapping, Optional, Union
 from deltawire.config import Config
 from deltawire.errors import refuse
 from deltawire.profile import Profile
+from deltawire.storage import Storage
 from deltawire.torch.common import address
 from deltawire.torch.common.configs import takes_profile, with_profile, without_replies
 
@@ -71,6 +72,7 @@ class Options:
         link: "Optional[dict[str, Any]]",
         same_places: bool,
         profiles: "Union[Mapping[int, Profile], str, None]",
+        state: "Union[Storage, str, None]",
     ) -> None:
         self.forward = without_replies(forward)
         self.backward = without_replies(backward)
@@ -93,6 +95,11 @@ class Options:
         self.threads, self.dataset_size = threads, dataset_size
         self.equal_counts, self.link = equal_counts, dict(link or {})
         self.same_places = bool(same_places)
+        if state is not None and not isinstance(state, (str, Storage)):
+            refuse(
+                f'state is a text such as "file:/path,cache=4GiB" or a Storage, not {state!r}'
+            )
+        self.state = state
         if profiles is not None and not isinstance(profiles, Mapping) and profiles != "fit":
             refuse(f'profiles is a dict {{stage: Profile}}, or "fit", not {profiles!r}')
         self.fits = takes_profile(self.forward) if profiles is None else profiles == "fit"
@@ -102,6 +109,14 @@ class Options:
     def profile_of(self, stage: int) -> "Union[Profile, str, None]":
         """The profile of what a stage sends, as Sender and Receiver take it."""
         return "fit" if self.fits else self.profiles.get(stage)
+
+    def storage_of(self, stage: int) -> Optional[Storage]:
+        """The storage of a stage. Ranks are often given the same text, so the number of the stage
+        is added to the path."""
+        if not isinstance(self.state, str):
+            return self.state
+        path, comma, others = self.state.partition(",")
+        return Storage(f"{path}.{stage}{comma}{others}")
 
     def agreed(self) -> "dict[str, Any]":
         """The options that must be the same on all ranks."""

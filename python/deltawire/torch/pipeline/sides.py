@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Iterator, Optional
 
 from deltawire.errors import DeltawireError
+from deltawire.storage import Storage
 from deltawire.torch.common.rendezvous import Rendezvous
 from deltawire.torch.pipeline import torch_stage
 from deltawire.torch.pipeline.options import Options
@@ -20,6 +21,7 @@ class Sides:
     def __init__(self) -> None:
         self.before: Optional[Side] = None
         self.after: Optional[Side] = None
+        self._storage: Optional[Storage] = None
 
     def __iter__(self) -> "Iterator[Side]":
         return (side for side in (self.before, self.after) if side is not None)
@@ -30,17 +32,20 @@ class Sides:
         forward = (options.forward, options.evaluate, options.threads)
         backward = (options.backward, None, options.threads)
         common = (rendezvous, options.same_places)
+        if self._storage is None:
+            self._storage = options.storage_of(me)
+        to: "dict[str, Any]" = {"storage": self._storage}
         if self.before is None and not stage.is_first and not torch_stage.is_here(stage, me - 1):
             codecs = (
-                Sender(*backward, f"{me} to {me - 1}", keeps=False),
-                Receiver(*forward, profile=options.profile_of(me - 1)),
+                Sender(*backward, f"{me} to {me - 1}", keeps=False, **to),
+                Receiver(*forward, profile=options.profile_of(me - 1), **to),
             )
             watch = Watch(options.dataset_size, "gradients", f"backward by stage {me}")
             self.before = Side(me, me - 1, codecs, watch, *common)
         if self.after is None and not stage.is_last and not torch_stage.is_here(stage, me + 1):
-            sender = Sender(*forward, f"{me} to {me + 1}", options.profile_of(me))
+            sender = Sender(*forward, f"{me} to {me + 1}", options.profile_of(me), **to)
             watch = Watch(options.dataset_size, "activations", f"forward by stage {me}")
-            self.after = Side(me, me + 1, (sender, Receiver(*backward)), watch, *common)
+            self.after = Side(me, me + 1, (sender, Receiver(*backward, **to)), watch, *common)
 
     def ends(self) -> "dict[str, tuple[Any, Side]]":
         """Returns senders and receivers by name, each with its side."""
@@ -58,6 +63,11 @@ class Sides:
             name: {**end.stats(), **side.seconds(name.endswith("sent"))}
             for name, (end, side) in self.ends().items()
         }
+
+    def prefetch(self, ids: Any) -> None:
+        """Begins to read the state of these ids, where it is in a file."""
+        for end, _ in self.ends().values():
+            end.prefetch(ids)
 
     def reset(self) -> None:
         for side in self:

@@ -17,6 +17,7 @@ from torch.distributed import pipelining
 
 from deltawire.errors import DeltawireError, refuse
 from deltawire.profile import Profile
+from deltawire.storage import Storage
 from deltawire.torch.common import report
 from deltawire.torch.common.gathered_state import Gathered
 from deltawire.torch.common.rendezvous import Rendezvous
@@ -54,6 +55,7 @@ class Added(Gathered):
             skipped entries among these and key entries.
         poisoned_groups: the number of groups that contained NaN or infinity.
         keys_held, state_bytes: the number of ids with state, and the memory that it takes.
+        lost_copies, evicted_keys: as in deltawire.Counters.
         codec_seconds: the time inside encode or decode.
         wire_seconds: of what is sent, the time in which this rank handed messages over, and waited
             at the end of a step until they had left.
@@ -89,6 +91,13 @@ class Added(Gathered):
         step), CORRUPT, LIMIT."""
         with self._ours() as compression:
             compression.load(state)
+
+    def prefetch(self: Any, ids: Any) -> None:
+        """With state=: begins to read what is held of these ids, so that their step need not wait
+        for it. Call it before a step with the ids of the next one, on every rank that knows
+        them."""
+        with self._ours() as compression:
+            compression.sides.prefetch(ids)
 
     def reset_compression(self: Any) -> None:
         """Discards the state of what this stage sends, so that all ids start without state. It may
@@ -325,6 +334,7 @@ def compress_stage(
     link: "Optional[dict[str, Any]]" = None,
     same_places: bool = False,
     profiles: "Union[Mapping[int, Profile], str, None]" = None,
+    state: "Union[Storage, str, None]" = None,
 ) -> "CompressedStage":
     """Makes a pipeline stage of torch compress the tensors that it exchanges with its neighbours.
 
@@ -358,11 +368,13 @@ def compress_stage(
         on, and sends them along. {stage: deltawire.Profile}: profiles that were fitted before, for
         the stages that send; give all ranks the same. {}: none. None: "fit" where forward can have
         profiles.
+    state: a Storage, or the text of one ("file:/path,cache=4GiB"), for state that does not fit in
+        memory. The number of the stage is added to the path of a text. See prefetch.
 
     Returns the same stage. Its class is now a subclass of what it was, with the additional methods
     compression_stats, compression_report, compression_scalars, compression_state_dict,
-    load_compression_state_dict, state_dict, load_state_dict, gathered_state_dict, reset_compression
-    and close_compression.
+    load_compression_state_dict, state_dict, load_state_dict, gathered_state_dict, reset_compression,
+    prefetch and close_compression.
     Errors: CONFIG, ARGUMENT (the stage is already compressed, or has run a step).
     """
     if hasattr(stage, "_compression"):
@@ -383,6 +395,7 @@ def compress_stage(
         "link": link,
         "same_places": same_places,
         "profiles": profiles,
+        "state": state,
     }
     made = _compression(stage, given)
     stage.__class__ = compressed(type(stage))
