@@ -373,8 +373,8 @@ def compress_stage(
 
     Returns the same stage. Its class is now a subclass of what it was, with the additional methods
     compression_stats, compression_report, compression_scalars, compression_state_dict,
-    load_compression_state_dict, state_dict, load_state_dict, gathered_state_dict, reset_compression,
-    prefetch and close_compression.
+    load_compression_state_dict, state_dict, load_state_dict, gathered_state_dict, prefetch,
+    reset_compression and close_compression.
     Errors: CONFIG, ARGUMENT (the stage is already compressed, or has run a step).
     """
     if hasattr(stage, "_compression"):
