@@ -7,6 +7,7 @@
  * Of two ranks one draws its salt when the other one has its result already, so nobody could choose
  * frames for them with results that differ and have the same digest. */
 #include "base/clock.h"
+#include "base/mem.h"
 #include "exchange.h"
 
 /* The body of the message: salt and digest. */
