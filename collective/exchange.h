@@ -2,15 +2,16 @@
  * exchange.h - operations on their way: what they share, and the files that each do a part of them.
  * All of it is the progress owner's alone.
  *
- * | file             | its part                                                               |
+ * | file             | its part                                                                |
  * | operation.c      | what an operation expects from the other ranks, and when it is finished |
- * | reduce_scatter.c | hop 1: contributions are encoded, sent, received and added             |
- * | one_shot.c       | an all-reduce in one hop: a contribution goes to all, who add it       |
- * | all_gather.c     | hop 2: results are encoded, sent, received and decoded                 |
- * | fan_out.c        | messages with the same body to all other ranks                         |
- * | verifying.c      | each two ranks compare digests of their results                        |
- * | rollback.c       | what an operation that fails gives back: y, and residuals              |
- * | device.c         | buffers on a GPU: copies to and from main memory                       |
+ * | reduce_scatter.c | hop 1: contributions are encoded, sent, received and added              |
+ * | one_shot.c       | an all-reduce in one hop: a contribution goes to all, who add it        |
+ * | all_gather.c     | hop 2: results are encoded, sent, received and decoded                  |
+ * | fan_out.c        | messages with the same body to all other ranks                          |
+ * | verifying.c      | each two ranks compare digests of their results                         |
+ * | rollback.c       | what an operation that fails gives back: y, and residuals               |
+ * | frame.c          | what frames carry, how long they may be, and their messages             |
+ * | device.c         | buffers on a GPU: copies to and from main memory                        |
  *
  * A function that returns false because of an error has recorded it in `failure`; nobody ends an
  * operation for that but the progress step. */
