@@ -113,7 +113,7 @@ def rank_that_trains(rank, world, carrier, link=None, cuts=0):
         state, hook = deltawire.torch.ddp_hook(EF, carrier=carrier, link=link and link(rank))
         model.register_comm_hook(state, hook)
         train(model, rank, 12)
-        links = [one for one in state._session.peers.sums._links if one is not None]
+        links = [one for one in state._ranks.peers.sums._links if one is not None]
         cut = sum(one.counters().reconnects for one in links), len({one.peer_name for one in links})
         state.close_compression()
     return bits_of(model), *cut
@@ -183,7 +183,7 @@ def rank_of_slots(rank, world):
     held = []
     for _ in range(3):
         train(model, rank, 1)
-        kept = state._session.peers.sums.states()
+        kept = state._ranks.peers.sums.states()
         assert set(kept) >= {int(digest) for digest in state._backward._seen}
         held.append((state.stats()["new_buckets"], len(kept)))
     return held, len(state._backward._seen)
@@ -284,7 +284,7 @@ def rank_that_is_done(rank, world):
     left = 0
     for _ in range(4):
         model(torch.ones(500_000)).backward()
-        left += sum(one.counters().queued_bytes for one in state._session.peers.sums._links if one)
+        left += sum(one.counters().queued_bytes for one in state._ranks.peers.sums._links if one)
         torch.distributed.barrier()  # until then the other rank keeps its links open
     return left
 

@@ -128,10 +128,10 @@ def rank_of_halves(rank, world):
     left = []
     for step in range(4):
         train(model, rank, [step])
-        links = [one for one in state._session.peers.sums._links if one]
+        links = [one for one in state._ranks.peers.sums._links if one]
         left.append(sum(one.counters().queued_bytes for one in links))
         torch.distributed.barrier()  # until then the other rank keeps its links open
-    return left, len(state._shards), len(state._session.peers.sums.states())
+    return left, len(state._shards), len(state._ranks.peers.sums.states())
 
 
 def test_a_part_of_a_module_leaves_nothing():

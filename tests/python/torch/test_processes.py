@@ -166,7 +166,7 @@ def rank_whose_hook_forks(rank, world, how):
             "load": lambda: state.load_compression_state_dict(saved),
             "a new hook": lambda: dwt.ddp_hook(**how),
             "close": state.close_compression,
-            "the end": state._session.peers.close,
+            "the end": state._ranks.peers.close,
         }
     )
     ddp_step(model, rank)

@@ -13,8 +13,8 @@ from deltawire.torch.ddp.buckets import Buckets
 from deltawire.torch.ddp.crew import Crew, Job
 from deltawire.torch.ddp.parameters import Parameters
 from deltawire.torch.ddp.resume import Resume
+from deltawire.torch.gradients.hook_ranks import HookRanks
 from deltawire.torch.gradients.layout import Layout
-from deltawire.torch.gradients.session import Session
 
 
 class Backward:
@@ -24,9 +24,9 @@ class Backward:
     """
 
     def __init__(
-        self, session: Session, parameters: Parameters, buckets: Buckets, crew: Crew
+        self, ranks: HookRanks, parameters: Parameters, buckets: Buckets, crew: Crew
     ) -> None:
-        self._session, self._parameters = session, parameters
+        self._ranks, self._parameters = ranks, parameters
         self.buckets, self._crew = buckets, crew
         self._seen: "list[int]" = []  # the digests of the buckets of this backward, in order
         self._jobs: "list[Job]" = []
@@ -48,13 +48,13 @@ class Backward:
         if self._jobs:
             refuse("save the compression state between two steps, after the ranks have met")
         failed = self._crew.error is not None
-        return self._session.save(self.buckets.held(self._seen), self._steps, failed)
+        return self._ranks.save(self.buckets.held(self._seen), self._steps, failed)
 
     def load(self, state: Any) -> None:
         """Loads what save returned, before the first backward."""
         if self._seen or self._steps:
             refuse("load the compression state before the first backward")
-        self._session.load(state, self._loaded)
+        self._ranks.load(state, self._loaded)
 
     def _loaded(self, held: "list[tuple[Layout, torch.dtype, Any]]") -> None:
         resume = Resume([(layout, dtype) for layout, dtype, _ in held])
@@ -66,7 +66,7 @@ class Backward:
 
     def take(self, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
         """Takes one of torch's buckets, and returns the future of its means."""
-        with self._session.rendezvous.refusing():
+        with self._ranks.rendezvous.refusing():
             return self._take(bucket)
 
     def _take(self, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
@@ -92,7 +92,7 @@ class Backward:
 
     def _agree(self) -> None:
         """Drops what was loaded unless all ranks have loaded the same."""
-        if not self._session.agree("buckets"):
+        if not self._ranks.agree("buckets"):
             self.buckets.replace()
         if not len(self.buckets):
             self._resume = None
@@ -101,12 +101,12 @@ class Backward:
         """Exchanges the gradients of one backward in the buckets of the loaded state."""
         if resume.backwards == 1:
             topic = "the parameters of the loaded states"
-            told = self._session.rendezvous.hear(topic, resume.difference())
+            told = self._ranks.rendezvous.hear(topic, resume.difference())
             for rank, sentence in enumerate(told):
                 if sentence is not None:
                     self._resume = None
                     self.buckets.replace()
-                    self._session.peers.begin_anew()
+                    self._ranks.peers.begin_anew()
                     _check_same(f"at rank {rank} of the group {sentence}")
         gathered = resume.gathered()
         self._seen = [layout.digest for layout, _ in gathered]
@@ -132,7 +132,7 @@ class Backward:
         for job in jobs:
             if job.error is not None:
                 raise job.error
-        self._waiting.time(self._session.peers.flush)
+        self._waiting.time(self._ranks.peers.flush)
         self._steps += 1
         self._fit.look(self.buckets.encoders)
         self._parameters.all_known()

@@ -8,8 +8,8 @@ import torch
 
 from deltawire.errors import Status, fail
 from deltawire.torch.ddp.parameters import check_dtype
+from deltawire.torch.gradients.hook_ranks import HookRanks
 from deltawire.torch.gradients.layout import Layout
-from deltawire.torch.gradients.session import Session
 
 OTHER_BUCKETS = "wrap the same model, with the same options, on all ranks"
 
@@ -20,8 +20,8 @@ class Buckets:
     new: how often a bucket started without state.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session, self.new = session, 0
+    def __init__(self, ranks: HookRanks) -> None:
+        self._ranks, self.new = ranks, 0
         # (layout, dtype, exchange) by the digest of the layout.
         self._held: "dict[int, tuple[Layout, torch.dtype, Any]]" = {}
 
@@ -37,17 +37,17 @@ class Buckets:
         return [self._held[digest] for digest in order if digest in self._held]
 
     def encoders(self) -> "list[Any]":
-        return self._session.peers.encoders([exchange for *_, exchange in self._held.values()])
+        return self._ranks.peers.encoders([exchange for *_, exchange in self._held.values()])
 
     def forget_others(self, digests: "list[int]") -> None:
         """Ends the state of all buckets but these."""
         for gone in [digest for digest in self._held if digest not in digests]:
-            self._session.peers.forget(self._held.pop(gone)[2])
+            self._ranks.peers.forget(self._held.pop(gone)[2])
 
     def exchange(self, layout: Layout, buffer: torch.Tensor, which: str) -> Any:
         """Returns the exchange of a bucket, and None where there is nothing to exchange. If the
         bucket is new, checks that all ranks have the same one. which: names it for messages."""
-        peers = self._session.peers
+        peers = self._ranks.peers
         if peers.world == 1 or not buffer.numel():
             return None
         if layout.digest not in self._held:
@@ -73,4 +73,4 @@ class Buckets:
             )
         digest, dtype = f"{layout.digest:016x}", str(buffer.dtype)
         record = {"parameters": digest, "elements": elements, "dtype": dtype}
-        self._session.rendezvous.compare(which, record, OTHER_BUCKETS)
+        self._ranks.rendezvous.compare(which, record, OTHER_BUCKETS)

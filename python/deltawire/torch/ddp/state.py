@@ -22,9 +22,9 @@ from deltawire.torch.ddp.exchange import DdpPeers, gathers
 from deltawire.torch.ddp.parameters import Parameters
 from deltawire.torch.ddp.unused_hook import end_expecting, expect_calls
 from deltawire.torch.gradients.gradient_state import GradientState
+from deltawire.torch.gradients.hook_ranks import HookRanks
 from deltawire.torch.gradients.link_peers import LinkedPeers
 from deltawire.torch.gradients.options import More, Options
-from deltawire.torch.gradients.session import Session
 
 WAYS = ("auto", "gather", "parts")
 STATISTICS = (
@@ -77,7 +77,7 @@ class DdpState(GradientState):
         self._group = group_of(model, process_group)
         self._parameters = Parameters(model)
         self._lifetime = Lifetime("hook", "make a new ddp_hook for a new model")
-        self._session: Optional[Session] = None  # None: the ranks have not met
+        self._ranks: Optional[HookRanks] = None  # None: the ranks have not met
         self._backward: Optional[Backward] = None
         self._end: Any = None  # closes the hook
         expect_calls(self)
@@ -109,8 +109,8 @@ class DdpState(GradientState):
         """
         self._lifetime.refuse_fork()
         found = dict.fromkeys(STATISTICS, 0)
-        if self._backward is not None and self._session is not None:
-            found.update({**self._backward.stats(), **self._session.stats()})
+        if self._backward is not None and self._ranks is not None:
+            found.update({**self._backward.stats(), **self._ranks.stats()})
         return found
 
     def close_compression(self) -> None:
@@ -158,11 +158,11 @@ class DdpState(GradientState):
             hops = 1 if gathers(options.way, len(rendezvous.ranks)) else 2
             return LinkedPeers(rendezvous, options, options.sums, hops)
 
-        self._session = session = Session("ddp", rendezvous, same, {}, peers)
+        self._ranks = ranks = HookRanks("ddp", rendezvous, same, {}, peers)
         crew = Crew()
-        buckets = Buckets(session)
-        self._backward = Backward(session, self._parameters, buckets, crew)
-        self._end = weakref.finalize(self, _end, crew, session.peers)
+        buckets = Buckets(ranks)
+        self._backward = Backward(ranks, self._parameters, buckets, crew)
+        self._end = weakref.finalize(self, _end, crew, ranks.peers)
         return self._backward
 
     def _exchange(self, bucket: Any) -> "torch.futures.Future[torch.Tensor]":

@@ -12,15 +12,15 @@ from deltawire.torch.common.misfit import Fit
 from deltawire.torch.common.report import Seconds
 from deltawire.torch.fsdp.shards import Shards
 from deltawire.torch.gradients.failure import as_ours
+from deltawire.torch.gradients.hook_ranks import HookRanks
 from deltawire.torch.gradients.layout import Layout
-from deltawire.torch.gradients.session import Session
 
 
 class Backward:
     """It owns what was counted, whether something may still be on its way, and the first error."""
 
-    def __init__(self, session: Session, shards: Shards, lifetime: Lifetime) -> None:
-        self._session, self._shards, self._lifetime = session, shards, lifetime
+    def __init__(self, ranks: HookRanks, shards: Shards, lifetime: Lifetime) -> None:
+        self._ranks, self._shards, self._lifetime = ranks, shards, lifetime
         self._error: Optional[DeltawireError] = None
         self._to_flush = False
         self._steps = self._calls = self._raw_bytes = 0
@@ -39,12 +39,12 @@ class Backward:
     def save(self) -> "dict[str, Any]":
         if self._to_flush and self._error is None:
             refuse("save the compression state between two backward passes")
-        return self._session.save(self._shards.held(), self._calls, self._error is not None)
+        return self._ranks.save(self._shards.held(), self._calls, self._error is not None)
 
     def load(self, state: Any) -> None:
         if self._calls:
             refuse("load the compression state before the first backward")
-        self._session.load(state, self._shards.replace)
+        self._ranks.load(state, self._shards.replace)
 
     def reduce(self, layout: Layout, x: torch.Tensor, out: torch.Tensor, mean: bool) -> None:
         """The reduce-scatter of a module. After an error, all further ones raise it, too, because
@@ -56,7 +56,7 @@ class Backward:
         if self._error is not None:
             raise self._error
         try:
-            if not self._session.agree("modules"):
+            if not self._ranks.agree("modules"):
                 self._shards.replace([])
             exchange, lasts = self._shards.exchange(layout, x)
             if x.device.type == "cpu":
@@ -66,10 +66,10 @@ class Backward:
                 exchange(x.cpu(), part, mean)
                 out.copy_(part)
             if not lasts:
-                self._session.peers.forget(exchange)
+                self._ranks.peers.forget(exchange)
         except BaseException as error:
             self._error = as_ours(error)
-            self._session.rendezvous.refuse(self._error)
+            self._ranks.rendezvous.refuse(self._error)
             if not isinstance(error, Exception):
                 raise  # KeyboardInterrupt; the next backward raises _error
             raise self._error from error
@@ -104,7 +104,7 @@ class Backward:
         self._alone.add(module)
 
     def _flush(self) -> None:
-        self._session.peers.flush()
+        self._ranks.peers.flush()
         self._to_flush = False
 
     def _count(self) -> None:

@@ -8,8 +8,8 @@ import torch
 
 from deltawire.errors import Status, fail
 from deltawire.torch.common import tensors
+from deltawire.torch.gradients.hook_ranks import HookRanks
 from deltawire.torch.gradients.layout import Layout
-from deltawire.torch.gradients.session import Session
 
 
 class Shards:
@@ -18,8 +18,8 @@ class Shards:
     layouts: the parameters of the modules.
     """
 
-    def __init__(self, session: Session, layouts: "list[Layout]") -> None:
-        self._session = session
+    def __init__(self, ranks: HookRanks, layouts: "list[Layout]") -> None:
+        self._ranks = ranks
         self._layouts = {layout.digest: layout for layout in layouts}
         self._held: "dict[int, Any]" = {}  # the exchanges, by digest
         self._dtypes: "dict[int, torch.dtype]" = {}
@@ -47,7 +47,7 @@ class Shards:
         return [(self._layouts[digest], self._dtypes[digest], one) for digest, one in held]
 
     def encoders(self) -> "list[Any]":
-        return self._session.peers.encoders(self._held.values())
+        return self._ranks.peers.encoders(self._held.values())
 
     def exchange(self, layout: Layout, x: torch.Tensor) -> "tuple[Any, bool]":
         """Returns the exchange for x, and whether it lasts.
@@ -59,9 +59,9 @@ class Shards:
         dtype = self._dtypes.setdefault(layout.digest, x.dtype)
         if x.numel() != layout.elements() or x.dtype != dtype:
             part = Layout([(f"{layout.digest:016x} in part", (x.numel(),))])
-            return self._session.peers.exchange(part, x.dtype), False
+            return self._ranks.peers.exchange(part, x.dtype), False
         if layout.digest not in self._held:
-            self._held[layout.digest] = self._session.peers.exchange(layout, x.dtype)
+            self._held[layout.digest] = self._ranks.peers.exchange(layout, x.dtype)
         return self._held[layout.digest], True
 
     def _compare(self, layout: Layout, x: torch.Tensor) -> None:
@@ -77,5 +77,5 @@ class Shards:
             )
         record = {"elements": str(x.numel()), "dtype": str(x.dtype)}
         topic = f"module {layout.digest:016x} with {x.numel()} of {x.dtype}"
-        self._session.rendezvous.compare(topic, record)
+        self._ranks.rendezvous.compare(topic, record)
         self._compared.add(key)

@@ -21,9 +21,9 @@ from deltawire.torch.fsdp.reduce_scatter import ReduceScatter, Trained
 from deltawire.torch.fsdp.scatter import LinkedShardPeers, ShardPeers
 from deltawire.torch.fsdp.shards import Shards
 from deltawire.torch.gradients.gradient_state import GradientState
+from deltawire.torch.gradients.hook_ranks import HookRanks
 from deltawire.torch.gradients.layout import Layout
 from deltawire.torch.gradients.options import More, Options
-from deltawire.torch.gradients.session import Session
 
 
 def compress_fsdp(
@@ -98,12 +98,12 @@ class FsdpState(GradientState):
                 return ShardPeers(rendezvous, options, options.codec, nonce)
             return LinkedShardPeers(rendezvous, options, options.codec)
 
-        self._session = Session("fsdp", rendezvous, options.agreed(), more, peers)
+        self._ranks = HookRanks("fsdp", rendezvous, options.agreed(), more, peers)
         self._lifetime = Lifetime("FsdpState", "shard a new model, and call compress_fsdp for it")
-        self._shards = Shards(self._session, [module.layout for module in trained])
-        self._backward = Backward(self._session, self._shards, self._lifetime)
+        self._shards = Shards(self._ranks, [module.layout for module in trained])
+        self._backward = Backward(self._ranks, self._shards, self._lifetime)
         # Modules keep their reduce-scatters, and so the links, also where nobody keeps this state.
-        self._end = weakref.finalize(self._backward, self._session.peers.close)
+        self._end = weakref.finalize(self._backward, self._ranks.peers.close)
         for (_, module, _), its in zip(modules, trained):
             module.set_custom_reduce_scatter(ReduceScatter(its, self._backward))
         # FSDP gathers parameters in the first forward. There a rank would wait for one that refuses
@@ -113,8 +113,8 @@ class FsdpState(GradientState):
 
     def _meet_again(self) -> None:
         self._unhook()
-        self._session.rendezvous.go_on()
-        self._session.rendezvous.hear("the first forward", None)
+        self._ranks.rendezvous.go_on()
+        self._ranks.rendezvous.hear("the first forward", None)
 
     def stats(self) -> "dict[str, Any]":
         """Returns statistics of this rank.
@@ -130,7 +130,7 @@ class FsdpState(GradientState):
         self._lifetime.refuse_fork()
         counted = self._backward.stats()
         waiting = counted.pop("waiting_seconds")
-        return {**counted, **self._session.stats(), "waiting_seconds": waiting}
+        return {**counted, **self._ranks.stats(), "waiting_seconds": waiting}
 
     def compression_state_dict(self) -> "dict[str, Any]":
         """Returns the state of all modules on this rank, for torch.save. Call it on all ranks after

@@ -86,7 +86,7 @@ class GlooPeers:
     def traffic(self) -> Traffic:
         try:
             now = [codec_seconds(exchange) for exchange in list(self._exchanges)]
-            self._traffic.codec_seconds = self._codec_s + sum(now)
+            self._traffic.took(self._codec_s + sum(now))
         except DeltawireError:
             pass  # another thread is encoding: the last sum stays
         return self._traffic

@@ -58,8 +58,8 @@ class LinkedPeers:
         if self.sums.group._open:
             counted, codecs = self.sums.group.counters(), self.sums.group.codecs()
             frames = sum(one.frames for one in codecs)
-            self._last = Traffic(frames, counted.encoded_bytes, counted.sent_bytes)
-            self._last.codec_seconds = counted.codec_ns * 1e-9
+            lengths = (counted.encoded_bytes, counted.sent_bytes)
+            self._last = Traffic(frames, *lengths, counted.codec_ns * 1e-9)
         return self._last
 
     def states(self, exchanges: "list[Summed]") -> "list[dict[str, torch.Tensor]]":

@@ -13,11 +13,15 @@ class Traffic:
     codec_seconds: the time inside encode and decode.
     """
 
-    codec_seconds = 0.0
-
-    def __init__(self, frames: int = 0, frame_bytes: int = 0, sent_bytes: int = 0) -> None:
+    def __init__(
+        self, frames: int = 0, frame_bytes: int = 0, sent_bytes: int = 0, seconds: float = 0.0
+    ) -> None:
         self.frames, self.frame_bytes, self.sent_bytes = frames, frame_bytes, sent_bytes
-        self._lock = threading.Lock()
+        self.codec_seconds, self._lock = seconds, threading.Lock()
+
+    def took(self, seconds: float) -> None:
+        """Takes the time inside encode and decode until now."""
+        self.codec_seconds = seconds
 
     def count(self, length: int, times: int, before: int = 0) -> None:
         with self._lock:

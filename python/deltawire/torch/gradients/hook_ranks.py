@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# session.py - Session: the ranks of one hook, after they have met.
+# hook_ranks.py - HookRanks: the ranks of one hook, after they have met.
 from __future__ import annotations
 
 import uuid
@@ -12,7 +12,7 @@ from deltawire.torch.common.rendezvous import Rendezvous
 from deltawire.torch.gradients import saved_state
 
 
-class Session:
+class HookRanks:
     """It owns the peers, and the mark of the state that was loaded.
 
     kind: "ddp" or "fsdp". same: what must be equal on all ranks and in a state that is loaded.
