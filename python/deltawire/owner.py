@@ -105,6 +105,7 @@ class Lent(Owned):
     def __init__(self) -> None:
         super().__init__()
         self._users = 0
+        self._is_left = False  # the garbage collector took it before its last user
 
     def _lend(self) -> Any:
         """Returns the handle to an object, which calls _give_back when it is closed."""
@@ -115,6 +116,8 @@ class Lent(Owned):
 
     def _give_back(self) -> None:
         self._users -= 1
+        if self._is_left and self._users == 0:
+            self._end(self._handle)
 
     def close(self) -> None:
         """Ends it. Errors: ARGUMENT (an encoder, decoder or channel still uses it)."""
@@ -134,7 +137,10 @@ class Lent(Owned):
     def __del__(self, life: Any = Life) -> None:
         if getattr(self, "_open", False) and self._life is life.now:
             self._open = False
-            self._end(self._handle)
+            if self._users:
+                self._is_left = True
+            else:
+                self._end(self._handle)
 
 
 class Shared(Owned):

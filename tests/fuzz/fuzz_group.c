@@ -8,6 +8,7 @@
  * operation returns OK, and that no memory is lost. Functions named say_... send something in the
  * name of another rank. */
 #include "base/clock.h"
+#include "clock.h"
 #include "fuzz.h"
 #include "group.h"
 #include "reach.h"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_states.py - checkpoints, state in a file, forgotten ids, resets and resynchronization.
+import gc
 import pathlib
 import re
 
@@ -176,6 +177,18 @@ def test_frames_are_the_same_with_state_in_a_file(tmp_path):
 def test_an_encoder_closes_the_storage_that_it_made(tmp_path):
     with Encoder("delta:bits=4", state=f"file:{tmp_path}/prev"):
         assert list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_storage_is_collected_together_with_its_encoder(tmp_path):
+    """The collector may take the storage first; the encoder gives its copies back to it."""
+    circle = []
+    storage = Storage(f"file:{tmp_path}/prev,cache=0")
+    circle += [storage, Encoder("delta:bits=4", state=storage), circle]
+    for visit in range(3):
+        circle[1].encode(normal((3, 4, 64), visit), IDS)
+    del circle, storage
+    gc.collect()
     assert not list(tmp_path.iterdir())
 
 
