@@ -197,7 +197,7 @@ class Channel(Shared):
         """Begins to read the state of ids that will soon be sent or received; see
         Encoder.prefetch."""
         keys, n = pack_any(ids)
-        self._ask(lambda handle: self._check(links.dw_channel_prefetch(handle, keys, n)))
+        self._ask(lambda handle: self._check(net.dw_channel_prefetch(handle, keys, n)))
 
     def sent(self) -> Counters:
         """Statistics of the encoder."""

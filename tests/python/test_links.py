@@ -197,6 +197,22 @@ def test_direct_channels_need_no_ids():
             assert back.recv(shape=(3, 2, 64)).ids == [0, 1, 2]
 
 
+def test_a_channel_reads_its_state_from_a_file(tmp_path):
+    one, other = both("loop://filed")
+    with one, other, deltawire.Storage(f"file:{tmp_path}/prev,cache=0") as storage:
+        sends, receives = channels((one, other), state=storage)
+        for visit in range(12):
+            ids, x = [visit % 3, 10 + visit % 4], normal((2, 4, 64), visit % 3)
+            sends.prefetch(ids)
+            receives.prefetch(ids)
+            sends.send(x, ids)
+            assert receives.recv(shape=x.shape).ids == ids
+        assert sends.sent().delta_entries > 0 and sends.sent().lost_copies == 0
+        assert storage.counters().reads >= 2 * sends.sent().delta_entries
+        sends.close()
+        receives.close()
+
+
 def test_a_channel_shows_its_frames():
     shown = []
     links = both("loop://shown")
