@@ -11,10 +11,10 @@ import house
 
 FUNCTION_LINES = 70  # "about 60"
 FILE_LINES = 620  # "about 500"
-PUBLIC_HEADER_LINES = 1980  # all public headers together, except those below
+PUBLIC_HEADER_LINES = 1900  # all public headers together, except those below
 # A header of a layer that most programs do not use has a limit of its own: readers of the others
 # need not know it, so it should not take their lines.
-OWN_HEADER_LINES = {"collective.h": 260, "profile.h": 75}
+OWN_HEADER_LINES = {"collective.h": 260, "profile.h": 75, "storage.h": 65}
 COLUMNS_MARK = ":columns"  # marks exceptions for format.py
 WORDS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 
