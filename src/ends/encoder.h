@@ -33,7 +33,8 @@
 typedef struct dw_outgoing {
     dw_entry entry;
     dw_held *held;
-    bool added; /* the key is new: it is removed if the call fails */
+    bool added;      /* the key is new: it is removed if the call fails */
+    bool lacks_room; /* the quota has none for its copy */
     const dw_copy *base;
     dw_copy fresh;
     dw_encode_job job;

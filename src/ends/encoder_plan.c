@@ -35,17 +35,6 @@ static bool is_same_shape(const dw_encode_ticket *t, const dw_held *held)
     return held->t == t->header.t && held->c == t->header.c && held->dtype == dw_ticket_dtype(t);
 }
 
-/* There was no room for a sample. Forgets one that will hardly come again, so that there is room
- * for a later one when the decoder has heard of it. Residuals are not lost for that. */
-static void evict(dw_encode_ticket *t)
-{
-    dw_predictor *predictor = &t->encoder->end.predictor;
-    dw_held *stale = t->plans->params.keeps_prev ? dw_paging_stale(&predictor->paging) : NULL;
-    if (!stale) return;
-    dw_predictor_forget(predictor, stale);
-    t->encoder->end.counters.evicted_keys++;
-}
-
 /* Finds or adds the key of sample i and takes a slot for its new copy, or for its new residual.
  * With a full quota, which is no error, there is no slot: the sample is sent stateless. */
 static dw_status take_slot(dw_encode_ticket *t, uint32_t i, uint64_t *used)
@@ -68,17 +57,14 @@ static dw_status take_slot(dw_encode_ticket *t, uint32_t i, uint64_t *used)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
                                "a key is in a frame that is still in flight: finish or cancel that "
                                "frame first");
-    dw_predictor_touch(&encoder->end.predictor, held, encoder->calls);
+    dw_paging_touch(&encoder->end.predictor.paging, held, encoder->calls);
     dw_copy *base = held->base == DW_BASE_UNDO ? &held->undo : &held->now;
     dw_status status = dw_paging_in(&encoder->end.predictor.paging, held, base);
     if (status) return dw_end_fail_paging(&encoder->end, status);
     uint64_t growth = bytes > held->counted ? bytes - held->counted : 0;
     status = dw_predictor_take(&encoder->end.predictor, bytes, growth, used, &p->fresh.data);
-    if (status == DW_ERR_LIMIT)
-        evict(t);
-    else if (status)
-        return dw_end_fail_paging(&encoder->end, status);
-    return DW_OK;
+    p->lacks_room = status == DW_ERR_LIMIT;
+    return status && !p->lacks_room ? dw_end_fail_paging(&encoder->end, status) : DW_OK;
 }
 
 /* Plans sample i of an encoder that keeps prev: as a change, or as a key entry. */
@@ -230,7 +216,7 @@ dw_status dw_ticket_plan_sync(dw_encode_ticket *t)
             return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "a key is given twice");
         if (p->held->t != first->t || p->held->c != first->c || p->held->dtype != first->dtype)
             return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the keys have different shapes");
-        dw_predictor_touch(&encoder->end.predictor, p->held, encoder->calls);
+        dw_paging_touch(&encoder->end.predictor.paging, p->held, encoder->calls);
         status = dw_paging_in(&encoder->end.predictor.paging, p->held, &p->held->now);
         if (status) return dw_end_fail_paging(&encoder->end, status);
         if (!p->held->now.data)

@@ -231,9 +231,21 @@ void dw_ticket_drop(dw_encode_ticket *t)
     dw_ticket_unplan(t, t->header.n);
 }
 
+/* There was no room for a sample. Forgets one that will hardly come again, so that there is room
+ * for a later one when the decoder has heard of it. Residuals are not lost for that. */
+static void evict(dw_encode_ticket *t)
+{
+    dw_predictor *predictor = &t->encoder->end.predictor;
+    dw_held *stale = t->plans->params.keeps_prev ? dw_paging_stale(&predictor->paging) : NULL;
+    if (!stale) return;
+    dw_predictor_forget(predictor, stale);
+    t->encoder->end.counters.evicted_keys++;
+}
+
 /* From here on the engine may be writing, so the frame can only be finished or cancelled. A
  * forgotten key that this frame carries is taken off the list, so that no other frame announces
- * it. */
+ * it. Keys are evicted here, too, because frames come here in the order in which they are made, on
+ * every engine. */
 void dw_ticket_set_in_flight(dw_encode_ticket *t)
 {
     for (uint32_t i = 0; i < t->header.n; i++) {
@@ -241,6 +253,8 @@ void dw_ticket_set_in_flight(dw_encode_ticket *t)
         p->revived = p->held && p->held->forgotten;
         if (p->revived) dw_predictor_revive(&t->encoder->end.predictor, p->held);
     }
+    for (uint32_t i = 0; i < t->header.n; i++)
+        if (t->out[i].lacks_room) evict(t);
     t->in_flight = true;
 }
 

@@ -63,23 +63,14 @@ static void list(dw_paging *paging, dw_held *held, dw_order order)
     paging->newest[order] = held;
 }
 
-/* Learns how long it takes until keys come again. */
-static void learn_interval(dw_paging *paging, uint64_t interval, uint64_t keys)
-{
-    if (interval > paging->longest) paging->longest = interval;
-    if (paging->until_period && --paging->until_period) return;
-    paging->longest_before = paging->longest;
-    paging->longest = 0;
-    paging->until_period = keys;
-}
-
-void dw_paging_touch(dw_paging *paging, dw_held *held, uint64_t call, uint64_t keys)
+void dw_paging_touch(dw_paging *paging, dw_held *held, uint64_t call)
 {
     held->mark = paging->call = call;
     if (!paging->keeps_order) return;
     paging->uses++;
-    if (held->used && dw_copy_is_held(&held->now))
-        learn_interval(paging, paging->uses - held->used, keys);
+    bool comes_again = held->used && dw_copy_is_held(&held->now);
+    if (comes_again && paging->uses - held->used > paging->longest)
+        paging->longest = paging->uses - held->used;
     held->used = paging->uses;
     list(paging, held, DW_ORDER_USED);
     if (has_backing(paging)) list(paging, held, DW_ORDER_RESIDENT);
@@ -87,11 +78,9 @@ void dw_paging_touch(dw_paging *paging, dw_held *held, uint64_t call, uint64_t k
 
 dw_held *dw_paging_stale(const dw_paging *paging)
 {
-    uint64_t longest =
-        paging->longest > paging->longest_before ? paging->longest : paging->longest_before;
-    for (dw_held *held = paging->oldest[DW_ORDER_USED]; held && longest;
+    for (dw_held *held = paging->oldest[DW_ORDER_USED]; held && paging->longest;
          held = held->links[DW_ORDER_USED].after) {
-        if (paging->uses - held->used <= 2 * longest) return NULL;
+        if (paging->uses - held->used <= 2 * paging->longest) return NULL;
         if (!held->busy && !held->forgotten && held->mark != paging->call) return held;
     }
     return NULL;

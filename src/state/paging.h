@@ -49,11 +49,8 @@ typedef struct dw_paging {
     uint64_t lost;         /* copies that could not be read */
     bool keeps_order;      /* set where there is a backing store or a quota */
     struct dw_held *oldest[DW_ORDERS], *newest[DW_ORDERS];
-    uint64_t uses; /* number of uses of all keys */
-    /* The largest number of uses between two of the same key, in the current period, and in the
-     * previous one. A period ends when as many keys were used again as were held at its
-     * beginning. */
-    uint64_t longest, longest_before, until_period;
+    uint64_t uses;    /* number of uses of all keys */
+    uint64_t longest; /* the largest number of uses between two of the same key */
 } dw_paging;
 
 /* Takes a slot for a copy. With a backing store, copies of keys that were not used for the longest
@@ -61,12 +58,11 @@ typedef struct dw_paging {
 dw_status dw_paging_take(dw_paging *paging, uint64_t bytes, void **slot);
 void dw_paging_give(dw_paging *paging, void *slot, uint64_t bytes);
 
-/* To be called when a call begins to use a key, whether copies of it are held or not. keys: the
- * number of keys that are held. */
-void dw_paging_touch(dw_paging *paging, struct dw_held *held, uint64_t call, uint64_t keys);
+/* To be called when a call begins to use a key, whether copies of it are held or not. */
+void dw_paging_touch(dw_paging *paging, struct dw_held *held, uint64_t call);
 
 /* Returns a key that was not used for more than twice as many uses as lay between any two of the
- * same key of late, so it will hardly come again; NULL: there is none. With shuffled epochs every
+ * same key, so it will hardly come again; NULL: there is none. With shuffled epochs every
  * other key is as likely to come next as any, and the best choice is to keep those that are held.
  */
 struct dw_held *dw_paging_stale(const dw_paging *paging);

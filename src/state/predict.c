@@ -111,11 +111,6 @@ dw_status dw_predictor_add(dw_predictor *predictor, dw_key key, dw_held **held)
     return DW_OK;
 }
 
-void dw_predictor_touch(dw_predictor *predictor, dw_held *held, uint64_t call)
-{
-    dw_paging_touch(&predictor->paging, held, call, predictor->keys - predictor->n_forgotten);
-}
-
 uint64_t dw_held_values_bytes(const dw_held *held)
 {
     return (uint64_t)held->t * held->c * dw_dtype_bytes(held->dtype);

@@ -84,9 +84,6 @@ dw_held *dw_predictor_find(const dw_predictor *predictor, dw_key key);
 /* Finds the key, or adds it without any copies. */
 dw_status dw_predictor_add(dw_predictor *predictor, dw_key key, dw_held **held);
 
-/* See dw_paging_touch. */
-void dw_predictor_touch(dw_predictor *predictor, dw_held *held, uint64_t call);
-
 /* Removes all keys and their copies. */
 void dw_predictor_clear(dw_predictor *predictor);
 
