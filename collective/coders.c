@@ -83,11 +83,13 @@ static dw_status reserve(const dw_settings *settings, dw_coders *coders)
 
 /* Encoders with the same incarnation would make the same random numbers, and their errors would add
  * up. So an incarnation that the caller chose is made different for each encoder, also for the one
- * that a slot gets after it was forgotten. (Random numbers of two slots differ by their keys.) */
+ * that a slot gets after it was forgotten. (Random numbers of two slots differ by their keys.)
+ * Stochastic rounding does not depend on the incarnation, so a forgotten slot has another seed. */
 static dw_config config_for(const dw_settings *settings, const dw_config *config, uint32_t place,
                             uint64_t forgotten_at)
 {
     dw_config own = *config;
+    if (forgotten_at) own.seed = dw_message_seed(own.seed, forgotten_at, place);
     if (own.incarnation == 0) return own;
     own.incarnation = dw_message_seed(own.incarnation, place, settings->rank);
     if (forgotten_at) own.incarnation = dw_message_seed(own.incarnation, forgotten_at, place);

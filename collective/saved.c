@@ -120,14 +120,30 @@ static void release(dw_group *group, dw_group_slot *slot)
     pthread_mutex_unlock(&group->lock);
 }
 
+/* If the state is refused, the slot is as it was. */
 static dw_status import_into(const dw_coding *coding, dw_coders *own, dw_coder_kind kind,
                              uint32_t other, const void *saved, size_t len)
 {
+    bool had_some = own->encoders || own->decoders;
     dw_status status = dw_coders_make(coding, own, kind, other);
-    if (status != DW_OK) return status;
-    if (dw_coder_is_encoder(kind))
-        return dw_encoder_import(dw_coders_encoder(coding, own, kind, other), saved, len);
-    return dw_decoder_import(dw_coders_decoder(coding, own, kind, other), saved, len);
+    if (status == DW_OK)
+        status = dw_coder_is_encoder(kind)
+                     ? dw_encoder_import(dw_coders_encoder(coding, own, kind, other), saved, len)
+                     : dw_decoder_import(dw_coders_decoder(coding, own, kind, other), saved, len);
+    if (status != DW_OK && !had_some) dw_coders_destroy(coding, own);
+    return status;
+}
+
+/* Whether the state of a key, as in docs/format.md, 7, is that of the slot which the head names.
+ * With feedback=lazy, residuals lie under the number of their place, which is 0. */
+static bool is_of_slot(const dw_settings *settings, const unsigned char *bytes, size_t len)
+{
+    enum { KEY_AT = 8 };
+    if (len < HEAD_BYTES + KEY_AT + 8) return false;
+    uint64_t key = dw_get(bytes + HEAD_BYTES + KEY_AT, 8), slot = dw_get(bytes + 8, 8);
+    bool is_lazy = settings->codec.feedback == DW_FEEDBACK_LAZY ||
+                   settings->result.feedback == DW_FEEDBACK_LAZY;
+    return key == slot || (is_lazy && key == 0);
 }
 
 dw_status dw_group_import(dw_group *group, const void *saved, size_t len)
@@ -147,6 +163,7 @@ dw_status dw_group_import(dw_group *group, const void *saved, size_t len)
         !group->exchange.settings.keeps_state[dw_coder_is_of_result(kind)] ||
         (kind >= DW_ONE_SHOT_ENCODER && group->exchange.settings.hops != 1))
         return DW_ERR_MISMATCH;
+    if (!is_of_slot(&group->exchange.settings, bytes, len)) return DW_ERR_FORMAT;
     dw_exclusive_begin(group);
     dw_group_slot *slot;
     dw_status status = claim(group, dw_get(bytes + 8, 8), true, &slot);

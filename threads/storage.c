@@ -137,9 +137,9 @@ static dw_status start_threads(dw_storage *s, uint64_t n, dw_why *why)
     return dw_say(why, DW_ERR_UNSUPPORTED, "no thread can be started: see ulimit -u");
 }
 
-static void free_storage(dw_storage *s, bool removes)
+static void free_storage(dw_storage *s, bool removes, bool is_ours)
 {
-    dw_storage_records_free(&s->all);
+    dw_storage_records_free(&s->all, is_ours);
     dw_storage_file_close(&s->all.file, removes);
     free(s);
 }
@@ -166,7 +166,7 @@ static dw_status open_storage(dw_storage **storage, const char *text, dw_why *wh
     bool is_open = !status;
     if (!status) status = start_threads(s, o.threads, why);
     if (status)
-        free_storage(s, is_open);
+        free_storage(s, is_open, true);
     else
         *storage = s;
     return status;
@@ -192,7 +192,7 @@ void dw_storage_close(dw_storage *s)
         pthread_mutex_unlock(&s->all.lock);
         for (uint64_t i = 0; i < s->n; i++) pthread_join(s->threads[i], NULL);
     }
-    free_storage(s, is_ours);
+    free_storage(s, is_ours, is_ours);
 }
 
 const dw_backing *dw_storage_backing(const dw_storage *s)

@@ -157,6 +157,7 @@ void dw_storage_records_release(storage_records *all, uint64_t record)
         if (b) {
             take_off(list_of(all, b), b);
             give_buffer(all, b);
+            pthread_cond_broadcast(&all->done); /* there is room for another buffer */
         }
         free_record(all, record);
     }
@@ -385,7 +386,7 @@ dw_status dw_storage_records_read(storage_records *all, uint64_t record, void *c
                   all->file.path, error < 0 ? "is not what was written" : "cannot be read");
 }
 
-void dw_storage_records_free(storage_records *all)
+void dw_storage_records_free(storage_records *all, bool is_ours)
 {
     storage_list *lists[] = {&all->to_read, &all->to_write, &all->ready, &all->failed, &all->spare};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
@@ -394,6 +395,7 @@ void dw_storage_records_free(storage_records *all)
             destroy(b);
         }
     free(all->records);
+    if (!is_ours) return;
     pthread_cond_destroy(&all->posted);
     pthread_cond_destroy(&all->done);
     pthread_mutex_destroy(&all->lock);

@@ -70,7 +70,8 @@ void dw_storage_records_release(storage_records *all, uint64_t record);
 /* What a thread does until `over` is set. */
 void dw_storage_records_serve(storage_records *all);
 
-/* Frees buffers and records. No thread may serve any more. */
-void dw_storage_records_free(storage_records *all);
+/* Frees buffers and records. No thread may serve any more. is_ours: false in a process that was
+ * forked, where threads of the other process still seem to wait. */
+void dw_storage_records_free(storage_records *all, bool is_ours);
 
 #endif

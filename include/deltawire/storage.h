@@ -28,8 +28,8 @@ extern "C" {
  * has it open, or it is not a file of deltawire, which is then left as it is; UNSUPPORTED: no
  * threads can be started. *storage is then NULL, and *why, which may be NULL, has a sentence.
  * Threads: any thread may call; all functions of the backing may be called by several threads at a
- * time. After fork() the child must not use it, and dw_storage_close only frees memory. Source:
- * threads/storage.c. */
+ * time. After fork() the child must not use it, and dw_storage_close only frees memory; the file is
+ * in use as long as a child has it open, too. Source: threads/storage.c. */
 typedef struct dw_storage dw_storage;
 DW_API dw_status dw_storage_open(dw_storage **storage, const char *text, dw_why *why);
 

@@ -81,14 +81,14 @@ class Channel(Shared):
         self._needs_ids = sends is not None and sends._needs_ids()
         if on_frame is not None and not callable(on_frame):
             refuse(f"on_frame must be callable, not {type(on_frame).__name__}")
-        pool, storage = self._borrow(pool_of(threads)), self._borrow(storage_of(state))
-        self._sends = ffi.NULL if sends is None else struct_with(sends, pool, storage)
-        self._receives = ffi.NULL if receives is None else struct_with(receives, pool, storage)
-        how = ffi.new("dw_channel_config *", {"struct_size": ffi.sizeof("dw_channel_config")})
-        how.id, how.open_timeout_ms = id, timeout_ms
-        how.send, how.recv = self._sends, self._receives
-        how.on_frame = self._on_frame = _shown(on_frame)
         try:
+            pool, storage = self._borrow(pool_of(threads)), self._borrow(storage_of(state))
+            self._sends = ffi.NULL if sends is None else struct_with(sends, pool, storage)
+            self._receives = ffi.NULL if receives is None else struct_with(receives, pool, storage)
+            how = ffi.new("dw_channel_config *", {"struct_size": ffi.sizeof("dw_channel_config")})
+            how.id, how.open_timeout_ms = id, timeout_ms
+            how.send, how.recv = self._sends, self._receives
+            how.on_frame = self._on_frame = _shown(on_frame)
             link._begin()
             try:
                 handle = link._handle
@@ -215,20 +215,19 @@ class Channel(Shared):
             return
         self._link._channels.discard(self)
         handle, link = self._handle, self._link._handle
-        try:
-            watched(
-                lambda: net.dw_channel_close(handle),
-                lambda: net.dw_link_cancel(link),
-                lambda _: None,
-            )
-        finally:
+
+        def end() -> None:  # in a helper thread, which an interrupt may leave running
+            net.dw_channel_close(handle)
             self._return_lent()
+
+        watched(end, lambda: net.dw_link_cancel(link), lambda _: None)
 
     def _abandon(self) -> None:
         # If the garbage collector took the link first, closing it has closed the channel, too.
         if self._link._open:
             net.dw_link_cancel(self._link._handle)
             net.dw_channel_close(self._handle)
+        self._return_lent()
 
     def _start(self, lock: Any) -> None:
         self._begin()

@@ -36,6 +36,7 @@ class Codec(Owned):
         try:
             self._make(threads, state)
         except BaseException:
+            self._return_lent()
             if self._stream:
                 self._stream.close()
             raise
@@ -51,8 +52,6 @@ class Codec(Owned):
             status = create(made, self._struct, self._stream.cuda, PLACES[self._place], why)
         else:
             status = self._call("create_why")(made, self._struct, why)
-        if status < 0:
-            self._return_lent()
         check(status, why)
         self._handle = made[0]
 
@@ -122,8 +121,9 @@ class Codec(Owned):
         try:
             prev = ffi.new("dw_tensor *")
             status = self._call("peek")(self._handle, key[0], prev)
-            if status < 0:
+            if status == ARGUMENT:
                 fail(status, f"nothing is held for the id {id!r}")
+            self._check(status)
             return _copy(prev)
         finally:
             self._busy.release()

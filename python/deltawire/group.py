@@ -519,6 +519,7 @@ class Group(Shared):
     def _abandon(self) -> None:
         self._ending()
         self._gpu.close()
+        self._return_lent()
 
 
 def _place_in(links: Any) -> "tuple[int, int]":

@@ -105,18 +105,22 @@ class Lent(Owned):
     def __init__(self) -> None:
         super().__init__()
         self._users = 0
+        self._counting = threading.RLock()  # the collector may give back while it is held
         self._is_left = False  # the garbage collector took it before its last user
 
     def _lend(self) -> Any:
         """Returns the handle to an object, which calls _give_back when it is closed."""
         self._enter()
-        self._users += 1
+        with self._counting:
+            self._users += 1
         self._busy.release()
         return self._handle
 
     def _give_back(self) -> None:
-        self._users -= 1
-        if self._is_left and self._users == 0:
+        with self._counting:
+            self._users -= 1
+            is_last = self._is_left and self._users == 0
+        if is_last:
             self._end(self._handle)
 
     def close(self) -> None:

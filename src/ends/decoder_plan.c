@@ -155,11 +155,9 @@ static dw_status page_in(dw_decode_ticket *t)
     for (uint32_t i = 0; i < t->header.n; i++) {
         dw_incoming *p = &t->in[i];
         if (!is_based(p)) continue;
-        uint64_t version = p->held->now.version;
-        dw_status status = dw_paging_in(&predictor->paging, p->held, &p->held->now);
+        dw_status status = dw_predictor_page_in(predictor, p->held, &p->held->now);
         if (status) return dw_end_fail_paging(&decoder->end, status);
         if (p->held->now.data) continue;
-        dw_predictor_refuse_until(predictor, p->held->incarnation, version);
         p->drops_copy = lost = true;
     }
     return lost ? dw_decoder_fail(decoder, DW_ERR_BASE,

@@ -225,7 +225,7 @@ dw_status dw_end_peek(dw_end *end, dw_key key, dw_tensor *prev)
     if (!prev) return DW_ERR_ARGUMENT;
     dw_held *held = dw_predictor_find(&end->predictor, key);
     dw_status status =
-        held ? dw_paging_in(&end->predictor.paging, held, &held->now) : DW_ERR_ARGUMENT;
+        held ? dw_predictor_page_in(&end->predictor, held, &held->now) : DW_ERR_ARGUMENT;
     if (status) return status;
     if (!held->now.data) return DW_ERR_ARGUMENT;
     *prev = dw_tensor_3d(held->now.data, held->dtype, 1, held->t, held->c);

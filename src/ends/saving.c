@@ -73,7 +73,7 @@ dw_status dw_save(const dw_saver *saver, dw_key key, void *room, size_t cap, siz
     dw_predictor *predictor = &saver->end->predictor;
     dw_held *held = dw_predictor_find(predictor, key);
     if (held && held->busy) return dw_end_fail(saver->end, DW_ERR_ARGUMENT, in_flight);
-    dw_status status = held && room ? dw_paging_in(&predictor->paging, held, &held->now) : DW_OK;
+    dw_status status = held && room ? dw_predictor_page_in(predictor, held, &held->now) : DW_OK;
     if (status) return dw_end_fail_paging(saver->end, status);
     if (!held || !dw_copy_is_held(&held->now))
         return dw_end_fail(saver->end, DW_ERR_ARGUMENT, "the key is not held");
@@ -105,7 +105,7 @@ dw_status dw_save_all(const dw_saver *saver, dw_saved_visit *visit, void *contex
     for (uint64_t i = 0; i < predictor->table_cap && !status; i++) {
         dw_held *held = predictor->table[i];
         if (!held) continue;
-        status = dw_paging_in(&predictor->paging, held, &held->now);
+        status = dw_predictor_page_in(predictor, held, &held->now);
         if (status) status = dw_end_fail_paging(saver->end, status);
         if (status || !held->now.data) continue;
         dw_saved saved = describe(saver, held);
@@ -175,6 +175,7 @@ static dw_status place(const dw_saver *saver, const dw_saved *saved)
                      .more = 4 * (uint64_t)saved->more,
                      .incarnation = saved->incarnation};
     dw_predictor_commit(predictor, held, &shape, fresh, false);
+    dw_paging_list(&predictor->paging, held);
     if (!saved->is_base) held->base = DW_BASE_NOTHING;
     return DW_OK;
 }

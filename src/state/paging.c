@@ -76,6 +76,13 @@ void dw_paging_touch(dw_paging *paging, dw_held *held, uint64_t call)
     if (has_backing(paging)) list(paging, held, DW_ORDER_RESIDENT);
 }
 
+void dw_paging_list(dw_paging *paging, dw_held *held)
+{
+    uint64_t call = paging->call;
+    dw_paging_touch(paging, held, call - 1);
+    paging->call = call;
+}
+
 dw_held *dw_paging_stale(const dw_paging *paging)
 {
     for (dw_held *held = paging->oldest[DW_ORDER_USED]; held && paging->longest;

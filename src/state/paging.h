@@ -67,6 +67,9 @@ void dw_paging_touch(dw_paging *paging, struct dw_held *held, uint64_t call);
  */
 struct dw_held *dw_paging_stale(const dw_paging *paging);
 
+/* Puts a key, of which copies are held, at the end of the lists, although no call uses it. */
+void dw_paging_list(dw_paging *paging, struct dw_held *held);
+
 /* Makes a copy of the key resident. DW_OK also where nothing is held, or where the copy is lost:
  * then the copy is empty. */
 dw_status dw_paging_in(dw_paging *paging, struct dw_held *held, dw_copy *copy);

@@ -207,6 +207,16 @@ bool dw_predictor_refuses(const dw_predictor *predictor, uint64_t incarnation, u
     return predictor->dropped_incarnation == incarnation && sequence <= predictor->dropped_sequence;
 }
 
+dw_status dw_predictor_page_in(dw_predictor *predictor, dw_held *held, dw_copy *copy)
+{
+    bool was_newest = copy == &held->now && dw_copy_is_held(copy);
+    uint64_t version = copy->version;
+    dw_status status = dw_paging_in(&predictor->paging, held, copy);
+    if (!status && was_newest && !dw_copy_is_held(copy))
+        dw_predictor_refuse_until(predictor, held->incarnation, version);
+    return status;
+}
+
 void dw_predictor_drop(dw_predictor *predictor, dw_held *held)
 {
     if (dw_copy_is_held(&held->now))

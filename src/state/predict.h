@@ -84,6 +84,10 @@ dw_held *dw_predictor_find(const dw_predictor *predictor, dw_key key);
 /* Finds the key, or adds it without any copies. */
 dw_status dw_predictor_add(dw_predictor *predictor, dw_key key, dw_held **held);
 
+/* Like dw_paging_in. If the newest copy is lost, frames up to the one that made it are refused, as
+ * when a decoder drops a key. */
+dw_status dw_predictor_page_in(dw_predictor *predictor, dw_held *held, dw_copy *copy);
+
 /* Removes all keys and their copies. */
 void dw_predictor_clear(dw_predictor *predictor);
 

@@ -110,6 +110,11 @@ static void continues_bit_for_bit(const char *codec, uint32_t hops)
                 dw_group_import(rig.group[(r + 1) % 3], all[r].saved[i], all[r].len[i]);
             assert_int_equal(wrong, DW_ERR_MISMATCH);
             assert_int_equal(dw_group_import(rig.group[r], all[r].saved[i], 31), DW_ERR_FORMAT);
+            unsigned char *slot = (unsigned char *)all[r].saved[i] + 8;
+            *slot ^= 4; /* not the slot of the state behind it */
+            wrong = dw_group_import(rig.group[r], all[r].saved[i], all[r].len[i]);
+            assert_int_equal(wrong, DW_ERR_FORMAT);
+            *slot ^= 4;
         }
     }
     for (int visit = 3; visit < 6; visit++) {
@@ -215,19 +220,23 @@ static void a_forgotten_slot_draws_other_random_numbers(void **state)
     enum { N = 2000 }; /* one piece, so frames have the same numbers in every run */
     static deed act;
     static float first[N];
-    group_rig rig;
-    rig_start(&rig, "loop://state-%d", 2,
-              "delta:form=step,step=2,rounding=dither,entropy=rans,incarnation=5");
-    run(&act, &rig, 1, N, 0);
-    memcpy(first, act.y[0], sizeof first);
-    for (int r = 0; r < 2; r++) assert_int_equal(dw_group_forget(rig.group[r], 1), DW_OK);
-    run(&act, &rig, 1, N, 0);
-    assert_memory_not_equal(act.y[0], first, sizeof first);
-    rig_close_groups(&rig);
-    rig_open(&rig);
-    run(&act, &rig, 1, N, 0);
-    assert_memory_equal(act.y[0], first, sizeof first);
-    rig_close(&rig);
+    static const char *const codecs[] = {
+        "delta:form=step,step=2,rounding=dither,entropy=rans,incarnation=5",
+        "delta:bits=2,key=2,rounding=stochastic,incarnation=5"};
+    for (int i = 0; i < 2; i++) {
+        group_rig rig;
+        rig_start(&rig, "loop://state-%d", 2, codecs[i]);
+        run(&act, &rig, 1, N, 0);
+        memcpy(first, act.y[0], sizeof first);
+        for (int r = 0; r < 2; r++) assert_int_equal(dw_group_forget(rig.group[r], 1), DW_OK);
+        run(&act, &rig, 1, N, 0);
+        assert_memory_not_equal(act.y[0], first, sizeof first);
+        rig_close_groups(&rig);
+        rig_open(&rig);
+        run(&act, &rig, 1, N, 0);
+        assert_memory_equal(act.y[0], first, sizeof first);
+        rig_close(&rig);
+    }
 }
 
 /* ---- Limits ---------------------------------------------------------------------------------- */

@@ -263,6 +263,52 @@ static void a_copy_that_cannot_be_read_is_sent_again(void **state)
     }
 }
 
+static dw_status import_one(void *context, dw_key key, const void *saved, size_t len)
+{
+    (void)key;
+    return dw_encoder_import(context, saved, len);
+}
+
+static void imported_copies_are_paged_out_too(void **state)
+{
+    rig r;
+    open_rig(&r, "delta:bits=4,prev=f32", 0);
+    for (int i = 0; i < 30; i++) {
+        dw_key keys[AT_ONCE];
+        dw_tensor x = draw(&r, keys);
+        test_pair_encode(&r.plain, keys, &x);
+    }
+    assert_int_equal(dw_encoder_export_all(r.plain.encoder, import_one, r.paged.encoder), DW_OK);
+    assert_int_equal(test_encoder_counters(r.paged.encoder).keys_held, KEYS);
+    assert_int_equal(r.backing.n, KEYS - 1); /* there is room for none beside the last one */
+    close_rig(&r);
+}
+
+/* A decoder that has lost a copy while it was asked for it does not take an older one. */
+static void a_lost_copy_is_not_brought_back_by_an_old_frame(void **state)
+{
+    rig r;
+    dw_tensor prev;
+    dw_key keys[AT_ONCE], others[AT_ONCE] = {{1, 0}, {2, 0}, {3, 0}};
+    open_rig(&r, "delta:bits=4,prev=f32", 0);
+    dw_tensor x = draw(&r, keys), y = output(&r, 1);
+    test_pair_encode(&r.paged, keys, &x);
+    assert_int_equal(test_pair_decode(&r.paged, &y), DW_OK);
+    size_t len = r.paged.len;
+    uint8_t *first = malloc(len);
+    memcpy(first, r.paged.frame, len);
+    test_pair_encode(&r.paged, others, &x);
+    assert_int_equal(test_pair_decode(&r.paged, &y), DW_OK);
+    r.backing.reads_fail = 1;
+    for (int k = 0; k < AT_ONCE; k++)
+        assert_int_equal(dw_decoder_peek(r.paged.decoder, keys[k], &prev), DW_ERR_ARGUMENT);
+    r.backing.reads_fail = 0;
+    memcpy(r.paged.frame, first, r.paged.len = len);
+    free(first);
+    assert_int_equal(test_pair_decode(&r.paged, &y), DW_ERR_STALE);
+    close_rig(&r);
+}
+
 static void a_backing_store_without_functions_is_refused(void **state)
 {
     dw_backing empty = {0};
@@ -284,6 +330,8 @@ int main(void)
         cmocka_unit_test(frames_are_given_back_and_undone),
         cmocka_unit_test(a_write_that_fails_changes_nothing),
         cmocka_unit_test(a_copy_that_cannot_be_read_is_sent_again),
+        cmocka_unit_test(imported_copies_are_paged_out_too),
+        cmocka_unit_test(a_lost_copy_is_not_brought_back_by_an_old_frame),
         cmocka_unit_test(a_backing_store_without_functions_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

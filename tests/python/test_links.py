@@ -213,6 +213,17 @@ def test_a_channel_reads_its_state_from_a_file(tmp_path):
         receives.close()
 
 
+def test_a_channel_that_was_not_opened_gives_back_what_it_borrowed(tmp_path):
+    one, other = both("loop://lent")
+    text, pool = f"file:{tmp_path}/prev", deltawire.Threads(2)
+    with one, other, deltawire.Storage(text) as storage:
+        with refused("IO", "in use"):
+            Channel(one, 3, send="raw", threads=pool, state=text)
+        with refused("TIMEOUT"):
+            Channel(one, 3, send="raw", threads=pool, state=storage, open_timeout=0.05)
+    pool.close()
+
+
 def test_a_channel_shows_its_frames():
     shown = []
     links = both("loop://shown")

@@ -192,6 +192,14 @@ def test_a_storage_is_collected_together_with_its_encoder(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_an_encoder_that_was_not_made_gives_back_what_it_borrowed(tmp_path):
+    pool, closed = deltawire.Threads(2), Storage(f"file:{tmp_path}/closed")
+    closed.close()
+    with refused("ARGUMENT", "closed"):
+        Encoder("delta:bits=4", threads=pool, state=closed)
+    pool.close()
+
+
 def test_storages_that_are_refused(tmp_path):
     with refused("CONFIG", "begin with file:"):
         Encoder("delta:bits=4", state="prev")

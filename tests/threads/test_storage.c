@@ -336,6 +336,23 @@ static void the_file_of_a_killed_process_can_be_opened(void **state)
     close(ready[1]);
 }
 
+/* The child has no threads of the storage, and waits for none. */
+static void a_forked_child_can_close_it(void **state)
+{
+    int status;
+    dw_storage *storage = open_storage("forked", "");
+    usleep(20000); /* so that threads wait for work */
+    pid_t child = fork();
+    if (!child) {
+        alarm(10);
+        dw_storage_close(storage);
+        _exit(0);
+    }
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+    dw_storage_close(storage);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +360,7 @@ int main(void)
         cmocka_unit_test(a_file_of_something_else_is_left_as_it_is),
         cmocka_unit_test(a_file_is_opened_once_and_removed_when_it_is_closed),
         cmocka_unit_test(the_file_of_a_killed_process_can_be_opened),
+        cmocka_unit_test(a_forked_child_can_close_it),
         cmocka_unit_test(frames_are_the_same_with_a_storage),
         cmocka_unit_test(several_threads_use_one_storage),
         cmocka_unit_test(a_full_disk_loses_nothing),

@@ -85,13 +85,17 @@ def test_state_in_a_file_changes_no_bit(ranks, tmp_path):
 
 
 def stage_of_a_text(rank, world, path):
-    made = Pipe(rank, world, "1f1b", options={**OPTIONS, "state": f"file:{path},cache=1MiB"})
     x, y = small_gpt.samples(8, 32)
-    made.step(x, y, torch.arange(8))
+    for life in range(2):
+        made = Pipe(rank, world, "1f1b", options={**OPTIONS, "state": f"file:{path},cache=1MiB"})
+        made.step(x, y, torch.arange(8))
+        for stage in made.stages if life == 0 else ():
+            stage.close_compression()
+            assert stage.compression_stats()["steps"] == 1
     return sorted(name.name for name in pathlib.Path(path).parent.iterdir())
 
 
-def test_each_stage_has_a_file_of_its_own(ranks, tmp_path):
+def test_each_stage_has_a_file_of_its_own_until_it_is_closed(ranks, tmp_path):
     for names in ranks.run(2, stage_of_a_text, str(tmp_path / "prev")):
         assert "prev.0" in names or "prev.1" in names
 

@@ -44,6 +44,7 @@ class Ends:
         storage: Optional[Storage] = None,
     ) -> None:
         self._storage = storage
+        self._last: "Optional[dict[str, Any]]" = None  # after it was closed
         self.config, self.plain, self.threads, self.place = config, plain, threads, place
         self.fits = isinstance(profile, str)
         self.profile = None if isinstance(profile, str) else profile
@@ -74,6 +75,14 @@ class Ends:
         config = Config(own, self.profile) if has_one else own
         return self.make(config, self.threads, state=self._storage)
 
+    def close(self) -> None:
+        """Gives the storage back. Statistics stay as they are."""
+        if self._storage is None or self._last is not None:
+            return
+        self._last = self.stats()
+        for end in self._made.values():
+            end.close()
+
     def prefetch(self, ids: Any) -> None:
         """Begins to read the state of these ids from the storage."""
         for end in self.stateful().values() if self._storage else ():
@@ -94,6 +103,8 @@ class Ends:
         return list(self._made.values())
 
     def stats(self) -> "dict[str, Any]":
+        if self._last is not None:
+            return self._last
         counters = [end.counters() for end in self._made.values()]
         keyed = [end.counters() for end in self.stateful().values()]
         names = (

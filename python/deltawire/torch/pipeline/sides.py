@@ -22,6 +22,7 @@ class Sides:
         self.before: Optional[Side] = None
         self.after: Optional[Side] = None
         self._storage: Optional[Storage] = None
+        self._owns_storage = False
 
     def __iter__(self) -> "Iterator[Side]":
         return (side for side in (self.before, self.after) if side is not None)
@@ -34,6 +35,7 @@ class Sides:
         common = (rendezvous, options.same_places)
         if self._storage is None:
             self._storage = options.storage_of(me)
+            self._owns_storage = isinstance(options.state, str)
         to: "dict[str, Any]" = {"storage": self._storage}
         if self.before is None and not stage.is_first and not torch_stage.is_here(stage, me - 1):
             codecs = (
@@ -79,3 +81,7 @@ class Sides:
                 side.close()
             except DeltawireError:
                 pass  # the neighbour is gone
+        for end, _ in self.ends().values():
+            end.close()
+        if self._storage is not None and self._owns_storage:
+            self._storage.close()
