@@ -12,7 +12,7 @@ DW_COPIED dw_status dw_say_with(dw_why *why, dw_status status, int offset, const
                                 va_list arguments)
 {
     if (!why) return status;
-    char text[sizeof why->text];
+    char text[sizeof why->text] = ""; /* so that nothing of the stack follows the sentence */
     vsnprintf(text, sizeof text, format, arguments);
     dw_make_printable(text);
     memcpy(why->text, text, sizeof text);

@@ -17,6 +17,19 @@ static void a_sentence_may_quote_itself_and_strangers(void **state)
     assert_int_equal(dw_say(NULL, DW_ERR_IO, "nobody asks"), DW_ERR_IO);
 }
 
+/* Nothing of the library's stack reaches the program. */
+static void zeros_follow_a_sentence(void **state)
+{
+    (void)state;
+    dw_why why;
+    char stack[4096];
+    memset(stack, 0x5a, sizeof stack);
+    assert_int_equal(stack[4095], 0x5a); /* so that it is written */
+    memset(&why, 0xff, sizeof why);
+    dw_say(&why, DW_ERR_IO, "short");
+    for (size_t i = strlen("short"); i < sizeof why.text; i++) assert_int_equal(why.text[i], 0);
+}
+
 static void a_long_sentence_is_cut(void **state)
 {
     dw_why why;
@@ -69,6 +82,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sentence_may_quote_itself_and_strangers),
+        cmocka_unit_test(zeros_follow_a_sentence),
         cmocka_unit_test(a_long_sentence_is_cut),
         cmocka_unit_test(sizes_of_blocks),
         cmocka_unit_test(the_own_scope_replaces_that_of_another_machine),
