@@ -120,8 +120,9 @@ def lives_of_stage(index):
     """The incarnations in what a stage between two others sends: to both sides in two tensors, and
     once more to the stage after it without ids, for which it has other encoders."""
     codecs = {"forward": OWN_LIFE, "backward": OWN_LIFE, "evaluate": OWN_LIFE}
-    options = types.SimpleNamespace(**codecs, threads=0, dataset_size=None, same_places=False)
-    options.profile_of = lambda stage: None
+    rest = {"threads": 0, "dataset_size": None, "same_places": False, "state": None}
+    options = types.SimpleNamespace(**codecs, **rest)
+    options.profile_of = options.storage_of = lambda stage: None
     ranks = {index + d: index + d for d in (-1, 0, 1)}
     of_torch = types.SimpleNamespace(
         stage_index=index,
