@@ -53,6 +53,7 @@ _Noreturn void plain_skip(void);
 #define assert_string_equal(a, b)     assert_true(strcmp(a, b) == 0)
 #define assert_string_not_equal(a, b) assert_true(strcmp(a, b) != 0)
 #define assert_memory_equal(a, b, n)  assert_true(memcmp(a, b, n) == 0)
+#define assert_memory_not_equal(a, b, n) assert_true(memcmp(a, b, n) != 0)
 #define assert_in_range(v, a, b)                                                                   \
     assert_true(plain_in_range((uint64_t)(v), (uint64_t)(a), (uint64_t)(b)))
 
