@@ -5,8 +5,8 @@
  * A name is <way>/<bytes of x>. Each visit encodes one sample of bf16 with delta:bits=2 and decodes
  * it, so both ends read a copy and write one. `file` has a cache for a tenth of the samples and is
  * told the next samples; `blind` is not told. `bare` reads and writes as many bytes of a file, with
- * as many threads, and does nothing else. The file lies in TMPDIR; to keep the page cache out of
- * it, run with a limit for memory, as bench/README.md says. */
+ * as many threads, and does nothing else. The file lies in TMPDIR, and in the page cache unless the
+ * process has a limit for memory. */
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <unistd.h>
