@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # mutants.py - a hundred faults that nobody would think of, each of which a test must notice.
 """usage: mutants.py SOURCE [NAME...]
+mutants.py SOURCE --places only looks whether the text of each fault stands in one place.
 
 Copies the tree, builds the tests once, then breaks one line after the other (ties of rounding,
 rules of the format, the order of locks and messages), rebuilds, and runs the suite that is named
@@ -80,7 +81,8 @@ MUTANTS = {
     "parts_unmirrored": ("pure", "src/arithmetic/rans.h", "(uint8_t)(high ^ 0x80 ^ dw_part_mask(high)) >> 5", "(high & 0x7f) >> 5"),
     "trellis_next_forgets": ("pure", "src/arithmetic/trellis.h", "((state ^ index_is_odd) & 1) << 1 | state >> 1;", "(index_is_odd & 1) << 1 | state >> 1;"),
     "trellis_from_the_higher": ("pure", "src/kernels/kernels_trellis_c.h", "is_higher = from_higher < from_lower;", "is_higher = from_higher <= from_lower;"),
-    "skip_takes_no_base": ("pure", "src/ends/decoder_plan.c", "bool based = p->entry.role == DW_ROLE_DELTA || p->entry.role == DW_ROLE_SKIP;\n    if (dw_decoder_is_retired", "bool based = p->entry.role == DW_ROLE_DELTA;\n    if (dw_decoder_is_retired"),
+    "skip_takes_no_base": ("pure", "src/ends/decoder_plan.c", "return p->entry.role == DW_ROLE_DELTA || p->entry.role == DW_ROLE_SKIP;", "return p->entry.role == DW_ROLE_DELTA;"),
+    "imported_copies_stay": ("pure", "src/ends/saving.c", "    dw_paging_list(&predictor->paging, held);\n", ""),
     "retired_taken": ("pure", "src/ends/decoder_plan.c", "if (dw_decoder_is_retired(t->decoder, header->incarnation)) return DW_ERR_STALE;", ""),
     "rotten_base_named": ("pure", "src/ends/decoder_replies.c", "    dw_predictor_drop(&decoder->end.predictor, held);\n    return NULL;", "    return held;"),
     "replaced_untold": ("pure", "src/ends/decoder_replies.c", ".replaced = dw_decoder_is_retired(decoder, t->header.incarnation),", ".replaced = 0,"),
@@ -99,7 +101,7 @@ MUTANTS = {
     "coded_blocks_across_rows": ("frames", "src/arithmetic/coded.h", "uint64_t skipped = number % each * DW_BLOCK_TILES, left = all.tiles - skipped;", "uint64_t skipped = number % each * DW_BLOCK_TILES, left = layout->tiles - all.first_tile - skipped;"),
     "coded_rooms_overlap": ("cuda", "cuda/launch.c", "if (!dw_size_add(launch->rooms, place->needs.room_bytes, &launch->rooms))", "if (!dw_size_add(launch->rooms, place->needs.plain_bytes, &launch->rooms))"),
     "head_of_the_frame_before": ("cuda", "cuda/launch.c", "if (head) dw_cuda_heads_refill(&launch->heads, head, serial);", ""),
-    "stream_of_saving_left": ("cuda", "cuda/engine_cuda.c", "end_copy_stream(engine);\n    dw_cuda_close", "dw_cuda_close"),
+    "stream_of_saving_left": ("cuda", "cuda/engine_cuda.c", "    end_copy_stream(engine);\n    for (", "    for ("),
     "saved_in_flight": ("cuda", "src/ends/saving.c", "if (held && held->busy) return dw_end_fail(saver->end, DW_ERR_ARGUMENT, in_flight);", ""),
     "same_tile_prefetched_again": ("bits_of_gpu", "cuda/encode.cuh", "prefetch.next = index + blocks < whole ? index + blocks :", "prefetch.next = index + blocks < whole ? index :"),
     "no_barrier_between_tiles": ("bits_of_gpu", "cuda/encode.cuh", "        __syncthreads(); /* the next tile is staged in the same place */\n", ""),
@@ -115,7 +117,7 @@ MUTANTS = {
     "sums_in_order_of_arrival": ("collective", "collective/reduce_scatter.c", "if (next != from && (slot->reduce.may_wait || !own_is_next)) return;\n    if (slot->reduce.may_wait && slot->reduce.left_to_contribute > 0) put_due(slot, piece); else add_due(exchange, slot, piece);", "dw_piece at_once = dw_job_piece(&exchange->settings, &slot->now.job, exchange->settings.rank, piece);\n    (void)put_due, (void)own_is_next;\n    slot->reduce.waiting[(size_t)piece * exchange->settings.ranks + from] = NULL;\n    slot->reduce.added[piece] += add(exchange, slot, from, piece, at_once, dw_received_body(received), (size_t)received->head.body_len);\n    dw_received_give(&exchange->pool, received);\n    if (slot->reduce.added[piece] == exchange->settings.rank) add_due(exchange, slot, piece);"),
     "safe_before_all_has_arrived": ("collective", "collective/all_gather.c", "slot->gather.n_arrived < slot->gather.left_to_take)", "0)"),
     "y_restored_too_late": ("collective", "collective/operation.c", "        dw_rollback_output(&exchange->settings, slot); /* first, because y may be x */\n        dw_rollback_residuals(exchange, slot, exchange->failure.status != DW_ERR_CANCELLED);\n", "        dw_rollback_residuals(exchange, slot, exchange->failure.status != DW_ERR_CANCELLED);\n        dw_rollback_output(&exchange->settings, slot);\n"),
-    "digests_of_headers_alone": ("collective", "collective/message.c", "if (with_body && body_len > 0)", "if (0)"),
+    "digests_of_headers_alone": ("collective", "collective/message.c", "if (with_body && body_len > 0)", "if (with_body && body_len == UINT64_MAX)"),
     "rounding_of_callers_lost": ("collective", "collective/progress_owner.c", "    fesetenv(&own);\n", ""),
     "fork_waits_for_nobody": ("pooled", "threads/threads.c", "bool alone = !pool || pool->n == 0 || pool->process != getpid();", "bool alone = !pool || pool->n == 0;"),
     "mask_not_restored": ("pooled", "threads/threads.c", "pthread_sigmask(SIG_SETMASK, &before, NULL);", ""),
@@ -171,11 +173,16 @@ def survives(tree, name, suite, file, _, new):
 
 
 def main():
-    source, names = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:] or list(MUTANTS)
+    source, names = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]
+    only_looks = names == ["--places"]
+    if only_looks or not names:
+        names = list(MUTANTS)
     if unknown := set(names) - set(MUTANTS):
         sys.exit(f"there is no mutant {', '.join(sorted(unknown))}")
     for name in names:
         place_of(source, name)
+    if only_looks:
+        return
     with tempfile.TemporaryDirectory(prefix="deltawire-mutants-") as folder:
         tree = pathlib.Path(folder) / "tree"
         shutil.copytree(source, tree, ignore=shutil.ignore_patterns("build*", ".git"))

@@ -94,35 +94,6 @@ static dw_status read_text(options *o, const char *text, dw_why *why)
     return DW_OK;
 }
 
-/* ---- The calls of a backing ------------------------------------------------------------------ */
-
-static dw_status write_record(void *all, const void *copy, uint64_t bytes, uint64_t *record,
-                              dw_why *why)
-{
-    return dw_storage_records_write(all, copy, bytes, record, why);
-}
-
-static dw_status read_record(void *all, uint64_t record, void *copy, uint64_t bytes, dw_why *why)
-{
-    return dw_storage_records_read(all, record, copy, bytes, why);
-}
-
-static void prefetch_record(void *all, uint64_t record)
-{
-    dw_storage_records_prefetch(all, record);
-}
-
-static void release_record(void *all, uint64_t record)
-{
-    dw_storage_records_release(all, record);
-}
-
-static void *serve(void *all)
-{
-    dw_storage_records_serve(all);
-    return NULL;
-}
-
 /* ---- Opening and closing --------------------------------------------------------------------- */
 
 /* Signals are for the program's own threads. */
@@ -131,7 +102,8 @@ static dw_status start_threads(dw_storage *s, uint64_t n, dw_why *why)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (s->n < n && !pthread_create(&s->threads[s->n], NULL, serve, &s->all)) s->n++;
+    while (s->n < n && !pthread_create(&s->threads[s->n], NULL, dw_storage_records_serve, &s->all))
+        s->n++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (s->n) return DW_OK;
     return dw_say(why, DW_ERR_UNSUPPORTED, "no thread can be started: see ulimit -u");
@@ -157,10 +129,10 @@ static dw_status open_storage(dw_storage **storage, const char *text, dw_why *wh
     s->all.ahead = o.ahead;
     s->process = getpid();
     s->backing = (dw_backing){.cache_bytes = o.cache,
-                              .write = write_record,
-                              .read = read_record,
-                              .prefetch = prefetch_record,
-                              .release = release_record,
+                              .write = dw_storage_records_write,
+                              .read = dw_storage_records_read,
+                              .prefetch = dw_storage_records_prefetch,
+                              .release = dw_storage_records_release,
                               .context = &s->all};
     status = dw_storage_file_open(&s->all.file, o.path, why);
     bool is_open = !status;

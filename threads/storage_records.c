@@ -145,8 +145,9 @@ static void free_record(storage_records *all, uint64_t record)
     all->free_record = record;
 }
 
-void dw_storage_records_release(storage_records *all, uint64_t record)
+void dw_storage_records_release(void *context, uint64_t record)
 {
+    storage_records *all = context;
     pthread_mutex_lock(&all->lock);
     storage_buffer *b = record_of(all, record)->buffer;
     all->counters.records--;
@@ -192,8 +193,9 @@ static void settle(storage_records *all, storage_buffer *b, int error)
     }
 }
 
-void dw_storage_records_serve(storage_records *all)
+void *dw_storage_records_serve(void *context)
 {
+    storage_records *all = context;
     pthread_mutex_lock(&all->lock);
     while (!all->over) {
         storage_list *jobs = all->to_read.first ? &all->to_read : &all->to_write;
@@ -215,6 +217,7 @@ void dw_storage_records_serve(storage_records *all)
         pthread_cond_broadcast(&all->done);
     }
     pthread_mutex_unlock(&all->lock);
+    return NULL;
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */
@@ -258,9 +261,10 @@ static int wait_for_room(storage_records *all, uint64_t bytes)
     return error;
 }
 
-dw_status dw_storage_records_write(storage_records *all, const void *copy, uint64_t bytes,
+dw_status dw_storage_records_write(void *context, const void *copy, uint64_t bytes,
                                    uint64_t *record, dw_why *why)
 {
+    storage_records *all = context;
     dw_status status = DW_OK;
     storage_buffer *b = NULL;
     pthread_mutex_lock(&all->lock);
@@ -308,8 +312,9 @@ static bool room_to_read(storage_records *all, uint64_t bytes)
     return !all->reading || all->reading + bytes <= all->ahead;
 }
 
-void dw_storage_records_prefetch(storage_records *all, uint64_t record)
+void dw_storage_records_prefetch(void *context, uint64_t record)
 {
+    storage_records *all = context;
     pthread_mutex_lock(&all->lock);
     storage_record *r = record_of(all, record);
     storage_buffer *b = NULL;
@@ -362,9 +367,10 @@ static int read_now(storage_records *all, const storage_record *r, void *copy)
     return error;
 }
 
-dw_status dw_storage_records_read(storage_records *all, uint64_t record, void *copy, uint64_t bytes,
+dw_status dw_storage_records_read(void *context, uint64_t record, void *copy, uint64_t bytes,
                                   dw_why *why)
 {
+    storage_records *all = context;
     pthread_mutex_lock(&all->lock);
     storage_buffer *b = record_of(all, record)->buffer;
     if (b && b->state == TO_READ) { /* no thread has begun, so this one does it */

@@ -60,15 +60,16 @@ typedef struct storage_records {
     dw_storage_counters counters;
 } storage_records;
 
-dw_status dw_storage_records_write(storage_records *all, const void *copy, uint64_t bytes,
+/* The functions of a dw_backing, whose context is a storage_records. */
+dw_status dw_storage_records_write(void *context, const void *copy, uint64_t bytes,
                                    uint64_t *record, dw_why *why);
-dw_status dw_storage_records_read(storage_records *all, uint64_t record, void *copy, uint64_t bytes,
+dw_status dw_storage_records_read(void *context, uint64_t record, void *copy, uint64_t bytes,
                                   dw_why *why);
-void dw_storage_records_prefetch(storage_records *all, uint64_t record);
-void dw_storage_records_release(storage_records *all, uint64_t record);
+void dw_storage_records_prefetch(void *context, uint64_t record);
+void dw_storage_records_release(void *context, uint64_t record);
 
-/* What a thread does until `over` is set. */
-void dw_storage_records_serve(storage_records *all);
+/* What a thread does until `over` is set. Returns NULL. */
+void *dw_storage_records_serve(void *context);
 
 /* Frees buffers and records. No thread may serve any more. is_ours: false in a process that was
  * forked, where threads of the other process still seem to wait. */

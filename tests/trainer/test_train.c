@@ -2,6 +2,8 @@
  * test_train.c - complete runs: any number of stages gives the same bits, a seed gives the same run
  * again, a checkpoint continues a run, and every run ends cleanly. */
 #include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include "deltawire/transport.h"
 #include "pipeline.h"
@@ -286,6 +288,20 @@ static void prev_in_a_file_changes_no_bit(void **state)
     run_pipeline(&filed, 3, NULL);
     assert_all(&filed, DW_OK);
     assert_same_run(&plain, &filed);
+    /* With no room for the file there is no training, so the copies do go there. */
+    struct rlimit before, small;
+    pipeline full = filed;
+    getrlimit(RLIMIT_FSIZE, &before);
+    small = before;
+    small.rlim_cur = 3 * 4096;
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    full.config.open_timeout_ms = 5000;
+    run_pipeline(&full, 2, NULL);
+    setrlimit(RLIMIT_FSIZE, &before);
+    bool is_told = false;
+    for (int i = 0; i < 2; i++) is_told = is_told || strstr(full.ranks[i].why.text, "make room");
+    assert_true(full.ranks[0].status < 0 && full.ranks[1].status < 0 && is_told);
     refused.config.state = "/nowhere";
     run_pipeline(&refused, 2, NULL);
     assert_all(&refused, DW_ERR_CONFIG);
