@@ -58,7 +58,7 @@ typedef struct dw_ownership {
     bool is_stepping;        /* a step is being taken */
     bool is_owned_by_caller; /* steps are taken by a caller that waits, not by the thread */
     pthread_t caller;        /* this caller */
-    bool caller_serves; /* it is in dw_link_attend: `bell` wakes it, and `caller_work` does not */
+    bool caller_serves; /* it is in dw_link_wait_any: `bell` wakes it, and `caller_work` does not */
     int bell;           /* an eventfd */
     bool is_exclusive;
     uint32_t exclusive_waiters;

@@ -131,8 +131,8 @@ static void serve(const dw_group *group, int64_t until_ns)
     for (uint32_t r = 0; r < group->exchange.settings.ranks; r++)
         if (group->exchange.peers[r].link && group->exchange.peers[r].lost == DW_OK)
             links[n++] = group->exchange.peers[r].link;
-    dw_link_attend(links, n, group->exchange.settings.id << 8 | DW_PEER_MESSAGES, group->owner.bell,
-                   left_ns > 0 ? left_ns : 0);
+    dw_link_wait_any(links, n, group->exchange.settings.id << 8 | DW_PEER_MESSAGES,
+                     group->owner.bell, left_ns > 0 ? left_ns : 0);
 }
 
 /* Sleeps until there is work. The lock is held before and after. */

@@ -367,7 +367,7 @@ static void call_wait_room(void)
 static void call_attend(void)
 {
     dw_link_handle(pair.link[0], TAG + 2, calls_nothing, NULL);
-    dw_link_attend(pair.link, 1, TAG + 2, -1, (int64_t)SHORT_MS * 1000000);
+    dw_link_wait_any(pair.link, 1, TAG + 2, -1, (int64_t)SHORT_MS * 1000000);
     dw_link_handle(pair.link[0], TAG + 2, NULL, NULL);
 }
 
@@ -476,7 +476,7 @@ static const call calls[] = {{"dw_link_recv", call_recv, false, false},
                              {"dw_link_send", call_send, false, false},
                              {"dw_link_flush", call_flush, false, false},
                              {"dw_link_wait_room", call_wait_room, false, false},
-                             {"dw_link_attend", call_attend, false, false},
+                             {"dw_link_wait_any", call_attend, false, false},
                              {"dw_link_open", call_open, false, false},
                              {"dw_link_close", call_close, false, false},
                              {"dw_link_cancel", call_cancel, false, false},

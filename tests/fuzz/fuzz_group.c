@@ -114,8 +114,8 @@ dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, vo
 }
 
 /* The only thread that takes turns is this one, so nothing arrives while a caller waits. */
-dw_status dw_link_attend(dw_link *const *links, size_t n, uint32_t tag, int wake_fd,
-                         int64_t timeout_ns)
+dw_status dw_link_wait_any(dw_link *const *links, size_t n, uint32_t tag, int wake_fd,
+                           int64_t timeout_ns)
 {
     (void)links, (void)n, (void)tag, (void)wake_fd;
     fuzz_clock_move(timeout_ns);

@@ -34,18 +34,18 @@ void unthreaded_start(void)
     fuzz_clock_start();
 }
 
-/* One round of the thread as in wheel.c, without the sleep. */
+/* One round of the thread as in io_owner.c, without the sleep. */
 void unthreaded_turn(void)
 {
     dw_link *link = waits_for_turns;
     if (!link || link->broken) return;
-    const dw_wheel before = link->wheel;
-    if (before == DW_WHEEL_CALLER) return;
-    link->wheel = DW_WHEEL_THREAD;
-    dw_link_pass(link);
+    const dw_io_owner before = link->io_owner;
+    if (before == DW_IO_CALLER) return;
+    link->io_owner = DW_IO_THREAD;
+    dw_link_step(link);
     dw_link_run_handlers(link);
-    dw_link_watch(link, dw_now_ns());
-    link->wheel = before;
+    dw_link_check_timeouts(link, dw_now_ns());
+    link->io_owner = before;
 }
 
 /* Other threads are real: the fuzzer has one of its own. */

@@ -4,11 +4,11 @@
  * | file               | owns                                                             |
  * | channel_open.c     | opening, closing                                                 |
  * | channel_codecs.c   | creating and destroying the encoder and the decoder              |
- * | channel_greeting.c | check that both ends agree on config and format                  |
+ * | channel_handshake.c | check that both ends agree on config and format                  |
  * | channel_send.c     | encoder, copies of unacknowledged frames, answers to requests    |
  * | channel_recv.c     | decoder, requests for rejected frames                            |
  * | channel_device.c   | encoder and decoder on a device: pinned memory, streams          |
- * | channel_tell.c     | short messages to the peer; the last error                       |
+ * | channel_control.c     | short messages to the peer; the last error                       |
  * | envelope.c         | the channel's own header in front of every message               |
  */
 #ifndef DW_CHANNEL_H
@@ -19,7 +19,7 @@
 #include "channel/envelope.h"
 #include "link/link.h"
 
-/* The tags of a channel are id << 8 | one of these. CONTROL: greetings, acknowledgements, requests.
+/* The tags of a channel are id << 8 | one of these. CONTROL: hellos, acknowledgements, requests.
  * FRAMES: frames, in order. RESENT: answers to requests for frames; they have a separate tag, so
  * later frames stay queued in the link while a receiver waits for an answer. */
 enum { DW_TAG_CONTROL = 0, DW_TAG_FRAMES = 1, DW_TAG_RESENT = 2 };
@@ -35,8 +35,8 @@ enum { DW_CHANNEL_TRIES = 4 };
 
 /* If the link may lose messages (retry_ms is not 0), answers may be lost, too. So a frame is sent
  * again up to DW_CHANNEL_ANSWERS times. A receiver that gets no answer doubles its waiting time
- * before the next request, up to about DW_CHANNEL_PATIENCE times retry_ms. */
-enum { DW_CHANNEL_ANSWERS = 64, DW_CHANNEL_PATIENCE = 64 };
+ * before the next request, up to about DW_CHANNEL_LONGEST_RETRY times retry_ms. */
+enum { DW_CHANNEL_ANSWERS = 64, DW_CHANNEL_LONGEST_RETRY = 64 };
 
 typedef struct dw_kept_frame {
     void *message; /* envelope and frame, a buffer of the link; NULL: acknowledged or released */
@@ -99,7 +99,7 @@ struct dw_channel {
     bool requested;
     int tries; /* how often frame `expected` was rejected and requested again */
     dw_status requested_for;
-    uint64_t controls_told; /* control messages sent ... */
+    uint64_t controls_sent; /* control messages sent ... */
     uint64_t request;       /* ... and the number of the latest request among them */
     void *held;             /* message with frame `expected`, not decoded yet */
     size_t held_len;
@@ -109,7 +109,7 @@ struct dw_channel {
     int64_t heard_ns; /* the time at which a message last arrived or was last requested */
     /* If the link may lose messages: the time after heard_ns after which to request a frame again.
      */
-    uint32_t patience_ms;
+    uint32_t retry_wait_ms;
     dw_status recv_status; /* of receiving: an error is permanent */
 
     pthread_mutex_t why_lock;
@@ -122,12 +122,13 @@ static inline uint32_t dw_channel_tag(const dw_channel *channel, uint32_t which)
     return channel->id << 8 | which;
 }
 
-/* channel_tell.c. tell: sends a message of the channel, envelope and body. It never waits for room
- * in the queue; it is for answers and control messages, which are short or were requested. report:
- * stores a sentence as the last error of the channel; returns status. report_link: the same with
- * the sentence of the link. */
-dw_status dw_channel_tell(dw_channel *channel, uint32_t which, dw_envelope_kind kind,
-                          dw_status about, uint64_t sequence, const void *body, size_t body_len);
+/* channel_control.c. send_control: sends a message of the channel, envelope and body. It never
+ * waits for room in the queue; it is for answers and control messages, which are short or were
+ * requested. report: stores a sentence as the last error of the channel; returns status.
+ * report_link: the same with the sentence of the link. */
+dw_status dw_channel_send_control(dw_channel *channel, uint32_t which, dw_envelope_kind kind,
+                                  dw_status about, uint64_t sequence, const void *body,
+                                  size_t body_len);
 dw_status dw_channel_report(dw_channel *channel, int direction, dw_status status,
                             const char *sentence);
 dw_status dw_channel_report_link(dw_channel *channel, int direction, dw_status status);
@@ -144,10 +145,10 @@ void dw_channel_destroy_codecs(dw_channel *channel);
  * the encoder take a random one. */
 uint64_t dw_channel_incarnation(const dw_channel *channel, uint64_t given);
 
-/* channel_greeting.c. greet: exchanges greetings and checks that both ends have the same config.
- * tell_hello: sends the greeting; about = DW_PENDING: also asks the peer to send its own again. */
-dw_status dw_channel_greet(dw_channel *channel, uint32_t timeout_ms, dw_why *why);
-dw_status dw_channel_tell_hello(dw_channel *channel, dw_status about);
+/* channel_handshake.c. handshake: exchanges hellos and checks that both ends have the same config.
+ * send_hello: sends the own one; about = DW_PENDING: also asks the peer to send its own again. */
+dw_status dw_channel_handshake(dw_channel *channel, uint32_t timeout_ms, dw_why *why);
+dw_status dw_channel_send_hello(dw_channel *channel, dw_status about);
 
 /* channel_send.c. take_control: the handler of DW_TAG_CONTROL; called by the link's thread. */
 void dw_channel_take_control(void *channel, const void *data, size_t len);

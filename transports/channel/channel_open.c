@@ -84,9 +84,9 @@ dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_
     made->frame_context = config->frame_context;
     status = dw_channel_make_codecs(made, config, why);
     uint32_t timeout_ms = config->open_timeout_ms == 0 ? 60000 : config->open_timeout_ms;
-    if (status == DW_OK) status = dw_channel_greet(made, timeout_ms, why);
+    if (status == DW_OK) status = dw_channel_handshake(made, timeout_ms, why);
     made->heard_ns = dw_now_ns();
-    made->patience_ms = link->retry_ms;
+    made->retry_wait_ms = link->retry_ms;
     if (status == DW_OK) status = set_handler(made, why);
     if (status != DW_OK) {
         free_channel(made);
@@ -104,10 +104,10 @@ void dw_channel_close(dw_channel *channel)
     if (channel->encoder && channel->send.replies != DW_REPLIES_NEVER)
         dw_channel_wait_acknowledged(channel);
     if (channel->encoder) {
-        dw_channel_tell(channel, DW_TAG_FRAMES, DW_ENVELOPE_CLOSED, DW_OK, 0, NULL, 0);
-        dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_CLOSED, DW_OK, 0, NULL, 0);
+        dw_channel_send_control(channel, DW_TAG_FRAMES, DW_ENVELOPE_CLOSED, DW_OK, 0, NULL, 0);
+        dw_channel_send_control(channel, DW_TAG_RESENT, DW_ENVELOPE_CLOSED, DW_OK, 0, NULL, 0);
     }
-    dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_CLOSED, DW_OK, 0, NULL, 0);
+    dw_channel_send_control(channel, DW_TAG_CONTROL, DW_ENVELOPE_CLOSED, DW_OK, 0, NULL, 0);
     dw_link_handle(channel->link, dw_channel_tag(channel, DW_TAG_CONTROL), NULL, NULL);
     free_channel(channel);
 }

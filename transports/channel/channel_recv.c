@@ -26,7 +26,7 @@ static void release(dw_channel *channel, void **message)
 
 /* ---- Requests -------------------------------------------------------------------------------- */
 
-static bool can_ask(const dw_channel *channel)
+static bool can_request(const dw_channel *channel)
 {
     return channel->recv.replies != DW_REPLIES_NEVER;
 }
@@ -34,10 +34,10 @@ static bool can_ask(const dw_channel *channel)
 static dw_status request(dw_channel *channel, dw_status because, const void *reply,
                          size_t reply_len)
 {
-    dw_status status = dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_AGAIN, because,
-                                       channel->expected, reply, reply_len);
+    dw_status status = dw_channel_send_control(channel, DW_TAG_CONTROL, DW_ENVELOPE_AGAIN, because,
+                                               channel->expected, reply, reply_len);
     if (status != DW_OK) return dw_channel_report_link(channel, DW_WHY_RECV, status);
-    channel->request = channel->controls_told++;
+    channel->request = channel->controls_sent++;
     channel->requested = true;
     channel->requested_for = because;
     channel->heard_ns = dw_now_ns();
@@ -45,27 +45,27 @@ static dw_status request(dw_channel *channel, dw_status because, const void *rep
 }
 
 /* The time at which to request a frame that may have been lost. */
-static int64_t patience_ends(const dw_channel *channel)
+static int64_t retry_due_ns(const dw_channel *channel)
 {
-    if (channel->link->retry_ms == 0 || !can_ask(channel)) return INT64_MAX;
-    return channel->heard_ns + (int64_t)channel->patience_ms * DW_NS_PER_MS;
+    if (channel->link->retry_ms == 0 || !can_request(channel)) return INT64_MAX;
+    return channel->heard_ns + (int64_t)channel->retry_wait_ms * DW_NS_PER_MS;
 }
 
 /* Requests frame `expected` after a time without a message. The frame, a request for it or the
  * answer may have been lost, or the frame was not sent yet. This does not count as a failed try,
  * because nothing was rejected. */
-static dw_status ask_what_became(dw_channel *channel)
+static dw_status request_lost(dw_channel *channel)
 {
-    if (channel->patience_ms / DW_CHANNEL_PATIENCE < channel->link->retry_ms)
-        channel->patience_ms *= 2;
+    if (channel->retry_wait_ms / DW_CHANNEL_LONGEST_RETRY < channel->link->retry_ms)
+        channel->retry_wait_ms *= 2;
     return request(channel, channel->requested ? channel->requested_for : DW_ERR_CORRUPT, NULL, 0);
 }
 
 /* Requests frame `expected` again; the reply of the decoder says what it holds. If messages may be
  * lost, late answers to earlier requests may arrive damaged. So on such a link only a rejection by
  * the decoder, which makes a reply, counts as a failed try. */
-static dw_status ask_again(dw_channel *channel, dw_status because, const void *reply,
-                           size_t reply_len)
+static dw_status request_again(dw_channel *channel, dw_status because, const void *reply,
+                               size_t reply_len)
 {
     bool counts = channel->link->retry_ms == 0 || reply != NULL;
     if (counts && channel->tries >= DW_CHANNEL_TRIES) {
@@ -96,14 +96,14 @@ static dw_status sort_frame(dw_channel *channel, void *message, size_t len)
         return DW_OK;
     }
     if (sound && envelope.kind == DW_ENVELOPE_FRAME && envelope.sequence > channel->expected &&
-        can_ask(channel)) {
+        can_request(channel)) {
         channel->ahead = message;
         channel->ahead_len = len;
         channel->ahead_sequence = envelope.sequence;
         return DW_OK;
     }
     dw_link_release(channel->link, message);
-    if (!sound && can_ask(channel)) return ask_again(channel, DW_ERR_CORRUPT, NULL, 0);
+    if (!sound && can_request(channel)) return request_again(channel, DW_ERR_CORRUPT, NULL, 0);
     if (!sound) {
         channel->expected++;
         return report(channel, DW_ERR_CORRUPT, "a frame arrived with a damaged envelope");
@@ -117,10 +117,10 @@ static dw_status sort_frame(dw_channel *channel, void *message, size_t len)
                         "use the tags of this channel?");
     }
     /* A duplicate of a frame that was decoded already: acknowledge it again. */
-    if (can_ask(channel)) {
-        dw_status told = dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_ACK, DW_OK,
-                                         envelope.sequence, NULL, 0);
-        channel->controls_told += told == DW_OK;
+    if (can_request(channel)) {
+        dw_status told = dw_channel_send_control(channel, DW_TAG_CONTROL, DW_ENVELOPE_ACK, DW_OK,
+                                                 envelope.sequence, NULL, 0);
+        channel->controls_sent += told == DW_OK;
     }
     return DW_OK;
 }
@@ -131,12 +131,12 @@ static dw_status sort_answer(dw_channel *channel, void *message, size_t len)
     dw_envelope envelope;
     dw_status status = DW_OK;
     if (!dw_envelope_read(message, len, channel->link->session, &envelope)) {
-        status = ask_again(channel, DW_ERR_CORRUPT, NULL, 0);
+        status = request_again(channel, DW_ERR_CORRUPT, NULL, 0);
     } else if (envelope.kind == DW_ENVELOPE_REPEAT) {
         /* One of our control messages arrived damaged at the peer. If it was the latest request, it
          * is sent again. An acknowledgement need not be sent again. */
         if (envelope.sequence == channel->request)
-            status = ask_again(channel, channel->requested_for, NULL, 0);
+            status = request_again(channel, channel->requested_for, NULL, 0);
     } else if (envelope.kind == DW_ENVELOPE_CLOSED) {
         status = end_with(channel, DW_ERR_PEER,
                           "the peer closed its end of this channel before it had sent a "
@@ -183,19 +183,19 @@ static dw_status fetch(dw_channel *channel, int64_t deadline_ns, int64_t latest_
                 channel->held_len = channel->ahead_len;
                 channel->ahead = NULL;
             } else {
-                status = ask_again(channel, DW_ERR_CORRUPT, NULL, 0);
+                status = request_again(channel, DW_ERR_CORRUPT, NULL, 0);
             }
             continue;
         }
         uint32_t tag = dw_channel_tag(channel, channel->requested ? DW_TAG_RESENT : DW_TAG_FRAMES);
         void *message;
         size_t len;
-        int64_t patience_ns = patience_ends(channel);
+        int64_t retry_ns = retry_due_ns(channel);
         status = dw_link_recv(channel->link, tag,
-                              remaining_ms(patience_ns < deadline_ns ? patience_ns : deadline_ns),
+                              remaining_ms(retry_ns < deadline_ns ? retry_ns : deadline_ns),
                               &message, &len);
-        if (status == DW_PENDING && patience_ns < deadline_ns) {
-            status = patience_ns <= dw_now_ns() ? ask_what_became(channel) : DW_OK;
+        if (status == DW_PENDING && retry_ns < deadline_ns) {
+            status = retry_ns <= dw_now_ns() ? request_lost(channel) : DW_OK;
             continue;
         }
         if (status == DW_PENDING) return status;
@@ -231,7 +231,7 @@ static void accept_frame(dw_channel *channel)
     channel->expected++;
     channel->requested = false;
     channel->tries = 0;
-    channel->patience_ms = channel->link->retry_ms;
+    channel->retry_wait_ms = channel->link->retry_ms;
 }
 
 /* Like dw_decode; y is in main memory or on the device. */
@@ -270,7 +270,7 @@ static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_ch
                              channel->expected, reply_len);
             /* If the link has ended, the next call returns that. */
             dw_status told = dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + reply_len);
-            channel->controls_told += told == DW_OK;
+            channel->controls_sent += told == DW_OK;
         }
         accept_frame(channel);
         return DW_OK;
@@ -279,10 +279,10 @@ static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_ch
     if (!is_callers(channel, status)) {
         release(channel, &channel->held);
         if (room && can_heal(status))
-            asked = ask_again(channel, status, reply, reply_len);
+            asked = request_again(channel, status, reply, reply_len);
         else if (!can_heal(status))
             channel->recv_status = status;
-        else if (can_ask(channel))
+        else if (can_request(channel))
             /* The link has ended, so the frame cannot be requested. */
             channel->recv_status = status;
         else
@@ -296,7 +296,7 @@ static dw_status decode_held(dw_channel *channel, dw_key *keys, const dw_channel
 {
     void *room = NULL;
     size_t reply_cap = dw_reply_bound(y->view->n);
-    if (can_ask(channel)) {
+    if (can_request(channel)) {
         dw_status status =
             dw_link_send_begin_always(channel->link, dw_channel_tag(channel, DW_TAG_CONTROL),
                                       DW_ENVELOPE_BYTES + reply_cap, &room);

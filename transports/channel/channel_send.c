@@ -12,7 +12,7 @@ static dw_kept_frame *slot_of(dw_channel *channel, uint64_t sequence)
     return &channel->kept[sequence % DW_CHANNEL_KEPT];
 }
 
-static void let_go(dw_channel *channel, dw_kept_frame *kept)
+static void release_kept(dw_channel *channel, dw_kept_frame *kept)
 {
     if (!kept->message) return;
     dw_link_release(channel->link, kept->message);
@@ -24,11 +24,11 @@ static void let_go(dw_channel *channel, dw_kept_frame *kept)
  * copies are released if max_queued_bytes is exceeded. */
 static void keep(dw_channel *channel, uint64_t sequence, void *message, size_t len, int resent)
 {
-    let_go(channel, slot_of(channel, sequence));
+    release_kept(channel, slot_of(channel, sequence));
     uint64_t oldest = sequence > DW_CHANNEL_KEPT ? sequence - DW_CHANNEL_KEPT : 0;
     uint64_t i = channel->acknowledged > oldest ? channel->acknowledged : oldest;
     for (; i < sequence && channel->kept_bytes + len > channel->link->max_queued_bytes; i++) {
-        let_go(channel, slot_of(channel, i));
+        release_kept(channel, slot_of(channel, i));
     }
     (void)dw_link_retain(channel->link, message);
     *slot_of(channel, sequence) = (dw_kept_frame){.message = message, .len = len, .resent = resent};
@@ -50,7 +50,7 @@ static void acknowledge(dw_channel *channel, uint64_t sequence)
     /* The receiver decodes frames in order, so it has all frames before this one, too. */
     for (; channel->acknowledged <= sequence; channel->acknowledged++) {
         if (channel->next_sequence - channel->acknowledged <= DW_CHANNEL_KEPT) {
-            let_go(channel, slot_of(channel, channel->acknowledged));
+            release_kept(channel, slot_of(channel, channel->acknowledged));
         }
     }
     publish_outstanding(channel);
@@ -60,8 +60,8 @@ static void acknowledge(dw_channel *channel, uint64_t sequence)
 
 static dw_status refuse(dw_channel *channel, uint64_t sequence, const char *sentence)
 {
-    return dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_REFUSED, DW_OK, sequence, sentence,
-                           strlen(sentence));
+    return dw_channel_send_control(channel, DW_TAG_RESENT, DW_ENVELOPE_REFUSED, DW_OK, sequence,
+                                   sentence, strlen(sentence));
 }
 
 /* Like dw_encoder_resync, for prev in main memory or on the device. */
@@ -123,8 +123,8 @@ static dw_status send_again(dw_channel *channel, const dw_envelope *request)
 {
     uint64_t sequence = request->sequence;
     if (sequence >= channel->next_sequence) {
-        return dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_NOT_YET, DW_OK, sequence, NULL,
-                               0);
+        return dw_channel_send_control(channel, DW_TAG_RESENT, DW_ENVELOPE_NOT_YET, DW_OK, sequence,
+                                       NULL, 0);
     }
     dw_kept_frame *kept = slot_of(channel, sequence);
     if (channel->next_sequence - sequence > DW_CHANNEL_KEPT || !kept->message) {
@@ -135,9 +135,9 @@ static dw_status send_again(dw_channel *channel, const dw_envelope *request)
     if (kept->resent >= (channel->link->retry_ms > 0 ? DW_CHANNEL_ANSWERS : DW_CHANNEL_TRIES))
         return refuse(channel, sequence, "the frame was requested too often");
     kept->resent++;
-    bool out_of_step = request->about == DW_ERR_BASE || request->about == DW_ERR_STATE ||
-                       request->about == DW_ERR_STALE;
-    if (out_of_step) {
+    bool differs = request->about == DW_ERR_BASE || request->about == DW_ERR_STATE ||
+                   request->about == DW_ERR_STALE;
+    if (differs) {
         /* The reply says what the receiver holds, so that the version of the new frame is higher.
          * If the reply cannot be read, the request is answered all the same. */
         if (request->body_len > 0)
@@ -147,9 +147,9 @@ static dw_status send_again(dw_channel *channel, const dw_envelope *request)
     /* The frame was damaged on the way: send the same bytes again. The encoder need not know,
      * because its state does not change: after decoding the copy the receiver has the same state.
      */
-    return dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_RESENT, DW_OK, sequence,
-                           (const unsigned char *)kept->message + DW_ENVELOPE_BYTES,
-                           kept->len - DW_ENVELOPE_BYTES);
+    return dw_channel_send_control(channel, DW_TAG_RESENT, DW_ENVELOPE_RESENT, DW_OK, sequence,
+                                   (const unsigned char *)kept->message + DW_ENVELOPE_BYTES,
+                                   kept->len - DW_ENVELOPE_BYTES);
 }
 
 /* The receiver waits for an answer. If there is no memory for one, the link is ended, so that the
@@ -244,8 +244,9 @@ void dw_channel_take_control(void *context, const void *data, size_t len)
         /* Control messages arrive in order, so the number of this one is known although none of its
          * bytes can be trusted. */
         if (!channel->encoder) return;
-        end_without_answer(channel, dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_REPEAT,
-                                                    DW_OK, number, NULL, 0));
+        end_without_answer(channel,
+                           dw_channel_send_control(channel, DW_TAG_RESENT, DW_ENVELOPE_REPEAT,
+                                                   DW_OK, number, NULL, 0));
         return;
     }
     if (envelope.kind == DW_ENVELOPE_CLOSED) {
@@ -257,7 +258,7 @@ void dw_channel_take_control(void *context, const void *data, size_t len)
     }
     /* Our hello was lost. */
     if (envelope.kind == DW_ENVELOPE_HELLO && envelope.about == DW_PENDING) {
-        end_without_answer(channel, dw_channel_tell_hello(channel, DW_OK));
+        end_without_answer(channel, dw_channel_send_hello(channel, DW_OK));
         return;
     }
     if (!channel->encoder ||
@@ -451,5 +452,5 @@ void dw_channel_release_sent(dw_channel *channel)
     dw_buffer *message;
     while ((message = next_reply(channel)) != NULL)
         dw_link_release(channel->link, dw_buffer_payload(message));
-    for (int i = 0; i < DW_CHANNEL_KEPT; i++) let_go(channel, &channel->kept[i]);
+    for (int i = 0; i < DW_CHANNEL_KEPT; i++) release_kept(channel, &channel->kept[i]);
 }

@@ -23,7 +23,7 @@
 enum { DW_ENVELOPE_BYTES = 32 };
 
 typedef enum dw_envelope_kind {
-    DW_ENVELOPE_HELLO = 1, /* body: see channel_greeting.c */
+    DW_ENVELOPE_HELLO = 1, /* body: see channel_handshake.c */
     DW_ENVELOPE_FRAME = 2, /* body: a frame */
     /* Body: the frame that was requested: the same bytes again, or made by dw_encoder_resync. */
     DW_ENVELOPE_RESENT = 3,

@@ -59,8 +59,8 @@ static void enqueue(dw_link *link, dw_buffer *buffer)
 {
     dw_link_append(link, buffer);
     if (link->unsent == 1 && buffer->kind == DW_KIND_DATA && buffer->len <= PUSH_NOW_BYTES &&
-        dw_link_may_drive(link)) {
-        dw_link_push_now(link);
+        dw_link_may_take_io(link)) {
+        dw_link_send_now(link);
     } else {
         dw_link_wake(link);
     }
@@ -78,8 +78,8 @@ void dw_link_cancel(dw_link *link)
     pthread_mutex_unlock(&link->lock);
 }
 
-/* The caller takes the wheel and does the thread's work while it waits. receives: 1 if it waits for
- * a message; then the link goes on reading even if messages of other tags have filled
+/* The caller takes over the I/O and does the thread's work while it waits. receives: 1 if it waits
+ * for a message; then the link goes on reading even if messages of other tags have filled
  * max_queued_bytes. */
 static void drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_t what),
                   uint64_t what, int64_t deadline_ns, uint32_t receives)
@@ -197,7 +197,7 @@ static dw_status wait_for_sends(dw_link *link,
     begin_call(link);
     bool in_time = true;
     while (link->status == DW_OK && !has_ended(link, what) && in_time) {
-        if (dw_link_may_drive(link)) {
+        if (dw_link_may_take_io(link)) {
             drive(link, has_ended, what, deadline, 0);
             in_time = deadline == INT64_MAX || dw_now_ns() < deadline;
         } else {
@@ -282,7 +282,7 @@ dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data,
             status = link->status;
         } else if (timeout_ms == 0 || !in_time) {
             break;
-        } else if (dw_link_may_drive(link)) {
+        } else if (dw_link_may_take_io(link)) {
             int64_t begun = dw_now_ns();
             drive(link, has_message, tag, deadline, 1);
             link->counters.recv_wait_ns += (uint64_t)(dw_now_ns() - begun);
@@ -320,8 +320,8 @@ void *dw_link_retain(dw_link *link, const void *data)
 /* Whether another thread is in a handler of this tag. */
 static bool is_handled_elsewhere(const dw_link *link, uint32_t tag)
 {
-    if (link->calling && link->inboxes.attended->tag == tag)
-        return !pthread_equal(pthread_self(), link->attendant);
+    if (link->calling && link->inboxes.claimed->tag == tag)
+        return !pthread_equal(pthread_self(), link->caller);
     return link->handling && link->handling_tag == tag &&
            !pthread_equal(pthread_self(), link->thread);
 }
@@ -346,7 +346,7 @@ dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, vo
     if (status == DW_OK && inbox) {
         dw_inbox_set_handler(&link->inboxes, inbox, handle, context);
         if (inbox->is_due) dw_link_call_handlers(link);
-        if (inbox == link->inboxes.attended) dw_link_wake(link);
+        if (inbox == link->inboxes.claimed) dw_link_wake(link);
     }
     while (!handle && is_handled_elsewhere(link, tag))
         pthread_cond_wait(&link->handled, &link->lock);

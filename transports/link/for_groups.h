@@ -16,14 +16,14 @@ void *dw_link_retain(dw_link *link, const void *data);
  * write to wake_fd.
  *
  * | name       | meaning                                                                     |
- * | links      | n links, at most DW_ATTEND_MOST; NULL: left out                             |
+ * | links      | n links, at most DW_WAIT_SET_MOST; NULL: left out                             |
  * | wake_fd    | a descriptor, of the caller, that ends the wait when it is readable; or -1  |
  * | timeout_ns | < 0: no limit                                                               |
  *
  * OK: a handler was called, a link has ended, or wake_fd is readable. PENDING: nothing of this
  * happened in time. Errors: ARGUMENT. */
-enum { DW_ATTEND_MOST = 256 };
-dw_status dw_link_attend(dw_link *const *links, size_t n, uint32_t tag, int wake_fd,
-                         int64_t timeout_ns);
+enum { DW_WAIT_SET_MOST = 256 };
+dw_status dw_link_wait_any(dw_link *const *links, size_t n, uint32_t tag, int wake_fd,
+                           int64_t timeout_ns);
 
 #endif

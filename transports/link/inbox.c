@@ -104,7 +104,7 @@ dw_inbox *dw_inbox_get(dw_inboxes *inboxes, uint32_t tag)
  * messages, a handler or waiting callers. */
 void dw_inbox_tidy(dw_inboxes *inboxes, dw_inbox *inbox)
 {
-    if (inbox->head || inbox->waiters || inbox->handle || inbox == inboxes->attended) return;
+    if (inbox->head || inbox->waiters || inbox->handle || inbox == inboxes->claimed) return;
     dw_inbox **at = bucket_of(inboxes, inbox->tag);
     while (*at != inbox) at = &(*at)->next;
     *at = inbox->next;
@@ -141,7 +141,7 @@ void dw_inbox_empty(dw_inboxes *inboxes)
 
 static void make_due(dw_inboxes *inboxes, dw_inbox *inbox)
 {
-    if (inbox->is_due || inbox == inboxes->attended || !inbox->handle || !inbox->head) return;
+    if (inbox->is_due || inbox == inboxes->claimed || !inbox->handle || !inbox->head) return;
     inbox->is_due = true;
     inbox->next_due = NULL;
     if (inboxes->due)
@@ -206,16 +206,16 @@ void dw_inbox_set_handler(dw_inboxes *inboxes, dw_inbox *inbox, dw_link_handler 
         make_undue(inboxes, inbox);
 }
 
-void dw_inbox_attend(dw_inboxes *inboxes, dw_inbox *inbox)
+void dw_inbox_claim(dw_inboxes *inboxes, dw_inbox *inbox)
 {
     make_undue(inboxes, inbox);
-    inboxes->attended = inbox;
+    inboxes->claimed = inbox;
 }
 
-bool dw_inbox_leave(dw_inboxes *inboxes)
+bool dw_inbox_unclaim(dw_inboxes *inboxes)
 {
-    dw_inbox *inbox = inboxes->attended;
-    inboxes->attended = NULL;
+    dw_inbox *inbox = inboxes->claimed;
+    inboxes->claimed = NULL;
     make_due(inboxes, inbox);
     bool is_due = inbox->is_due;
     dw_inbox_tidy(inboxes, inbox);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * open.c - opens a link (chooses the backend by the URI, connects, exchanges greetings) and closes
+ * open.c - opens a link (chooses the backend by the URI, connects, shakes hands) and closes
  * it. */
 #include <errno.h>
 #include <fcntl.h>
@@ -109,7 +109,7 @@ static dw_status explain_unknown(const dw_transport *const *transports, const ch
                      len > 40 ? 40 : (int)len, uri, known);
 }
 
-/* ---- Greeting -------------------------------------------------------------------------------- */
+/* ---- Handshake ------------------------------------------------------------------------------- */
 
 /* | offset | bytes | hello                                   |
  * | 0      | 4     | "DWLK"                                  |
@@ -159,10 +159,10 @@ static dw_status read_hello(dw_link *link, size_t len, dw_why *why)
 }
 
 /* How often dw_link_open checks whether it was cancelled. */
-static const int64_t look_ns = (int64_t)20 * DW_NS_PER_MS;
+static const int64_t next_check_ns = (int64_t)20 * DW_NS_PER_MS;
 
 /* Sends a hello and waits for the hello of the peer. */
-static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t deadline_ns)
+static dw_status handshake(dw_link *link, const dw_transport_open *how, int64_t deadline_ns)
 {
     const dw_transport *transport = &link->transport;
     dw_buffer *hello = dw_buffer_take(&link->pool, HELLO_BYTES);
@@ -204,8 +204,9 @@ static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t dead
                           "%s accepted the connection but did not greet within %u ms", link->peer,
                           how->timeout_ms);
         }
-        dw_link_ask(link, false, now_ns);
-        dw_link_sleep(link, deadline_ns - now_ns < look_ns ? deadline_ns : now_ns + look_ns);
+        dw_link_poll_backend(link, false, now_ns);
+        dw_link_sleep(link,
+                      deadline_ns - now_ns < next_check_ns ? deadline_ns : now_ns + next_check_ns);
     }
     dw_status read = read_hello(link, len, how->why);
     if (read != DW_OK) return read;
@@ -234,11 +235,11 @@ static bool start_conditions(dw_link *link)
     return made == 4;
 }
 
-static bool make_bell(struct dw_bell *bell)
+static bool make_wakeup_fd(struct dw_wakeup_fd *wakeup)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return false;
-    *bell = (struct dw_bell){.read = ends[0], .write = ends[1]};
+    *wakeup = (struct dw_wakeup_fd){.read = ends[0], .write = ends[1]};
     return true;
 }
 
@@ -248,16 +249,16 @@ static dw_status make_link(dw_link **made, const dw_transport *transport,
     const dw_allocator *allocator = &options->allocator;
     dw_link *link = dw_mem_allocate_zeroed(allocator, 1, sizeof *link);
     if (!link) return dw_say(why, DW_ERR_NO_MEMORY, "no memory for a link");
-    if (!make_bell(&link->thread_bell) || !make_bell(&link->caller_bell)) {
+    if (!make_wakeup_fd(&link->thread_wakeup) || !make_wakeup_fd(&link->caller_wakeup)) {
         int error = errno;
-        dw_link_close_bell(&link->thread_bell);
+        dw_wakeup_close(&link->thread_wakeup);
         dw_mem_release(allocator, link, sizeof *link);
         return dw_say(why, DW_ERR_IO, "cannot make a pipe for a link: %s",
                       dw_link_system_says(error));
     }
     if (pthread_mutex_init(&link->lock, NULL) != 0 || !start_conditions(link)) {
-        dw_link_close_bell(&link->thread_bell);
-        dw_link_close_bell(&link->caller_bell);
+        dw_wakeup_close(&link->thread_wakeup);
+        dw_wakeup_close(&link->caller_wakeup);
         dw_mem_release(allocator, link, sizeof *link);
         return dw_say(why, DW_ERR_NO_MEMORY, "no memory for the locks of a link");
     }
@@ -289,7 +290,7 @@ static dw_status make_link(dw_link **made, const dw_transport *transport,
 
 static dw_status start_thread(dw_link *link, dw_why *why)
 {
-    dw_link_ask(link, false, dw_now_ns());
+    dw_link_poll_backend(link, false, dw_now_ns());
     link->recv_whole_bytes = link->recv_moved_bytes = link->state.wire_received;
     link->counters.bytes_sent = link->send_moved_bytes = link->state.wire_sent;
     link->counters.bytes_received = link->state.wire_received;
@@ -405,7 +406,7 @@ static dw_status meet(dw_link *link, const dw_transport_open *how, const char *u
     link->endpoint_open = true;
     status = take_traits(link, how, uri);
     if (status != DW_OK) return status;
-    status = greet(link, how, deadline);
+    status = handshake(link, how, deadline);
     return status == DW_OK ? start_thread(link, how->why) : status;
 }
 
@@ -474,5 +475,5 @@ void dw_link_close(dw_link *link)
         return;
     }
     pthread_join(thread, NULL);
-    dw_link_take_down(link);
+    dw_link_tear_down(link);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * progress.c - the work of a link's thread, or of a caller that has the wheel: it sends and
+ * progress.c - the work of a link's thread, or of a caller that owns the I/O: it sends and
  * receives messages, runs handlers and checks timeouts. */
 #include "link/link.h"
 
@@ -182,7 +182,7 @@ static dw_status await_message(dw_link *link)
 
 /* The goodbye is the peer's last message. All that it sent before has arrived, and it reads nothing
  * any more. */
-static void take_farewell(dw_link *link, dw_buffer *buffer)
+static void take_goodbye(dw_link *link, dw_buffer *buffer)
 {
     char sentence[160];
     dw_transport_state state = DW_NO_STATE;
@@ -214,7 +214,7 @@ static dw_buffer *fit(dw_link *link, dw_buffer *buffer)
     return own;
 }
 
-static dw_status sort_in(dw_link *link, size_t len, dw_why *why)
+static dw_status deliver(dw_link *link, size_t len, dw_why *why)
 {
     dw_buffer *buffer = link->receiving;
     dw_transport_state state = DW_NO_STATE;
@@ -234,7 +234,7 @@ static dw_status sort_in(dw_link *link, size_t len, dw_why *why)
         if (sent == DW_OK) dw_link_keep_sent(link);
         if (sent != DW_OK && sent != DW_PENDING) return sent;
         link->receiving = NULL;
-        take_farewell(link, buffer);
+        take_goodbye(link, buffer);
         return DW_OK;
     }
     link->receiving = NULL;
@@ -263,7 +263,7 @@ static int pull(dw_link *link, dw_why *why, dw_status *status)
 {
     int moved = 0;
     size_t bytes = 0;
-    link->is_dry = false;
+    link->found_nothing = false;
     *status = DW_OK;
     while (*status == DW_OK && moved < BATCH && bytes < BATCH_BYTES) {
         if (!link->receiving) {
@@ -289,10 +289,10 @@ static int pull(dw_link *link, dw_why *why, dw_status *status)
         } else if (*status == DW_OK) {
             moved++;
             bytes += len;
-            *status = sort_in(link, len, why);
+            *status = deliver(link, len, why);
         }
     }
-    link->is_dry = *status == DW_PENDING;
+    link->found_nothing = *status == DW_PENDING;
     if (*status == DW_PENDING) *status = DW_OK;
     return moved;
 }
@@ -389,28 +389,28 @@ static void fail_where_it_stands_still(dw_link *link, const patience *left)
     if (sentence[0]) dw_link_fail(link, status, sentence);
 }
 
-void dw_link_ask(dw_link *link, bool asks_kernel, int64_t now)
+void dw_link_poll_backend(dw_link *link, bool asks_kernel, int64_t now)
 {
     link->state = DW_NO_STATE;
-    link->look_ns = now;
+    link->next_check_ns = now;
     if (link->broken) return;
     link->transport.poll(link->endpoint, asks_kernel, &link->state);
-    link->look_ns = after(now, link->state.wake_ns < 0 ? INT64_MAX : link->state.wake_ns);
+    link->next_check_ns = after(now, link->state.wake_ns < 0 ? INT64_MAX : link->state.wake_ns);
 }
 
 /* Checks the timeouts by the counters of the backend: it is an error if a send, its
  * acknowledgement, or the rest of a message that has begun to arrive makes no progress for too
  * long. Between messages a peer may be silent for any time. */
-void dw_link_watch(dw_link *link, int64_t now)
+void dw_link_check_timeouts(dw_link *link, int64_t now)
 {
     int64_t limit = (int64_t)link->peer_timeout_ms * DW_NS_PER_MS;
     bool asks = link->kernel_stale && now - link->kernel_asked_ns >= kernel_age_ns;
-    dw_link_ask(link, asks, now);
+    dw_link_poll_backend(link, asks, now);
     if (link->broken) return;
     dw_transport_state state = link->state;
     bool sent = state.wire_sent != link->send_moved_bytes,
          received = state.wire_received != link->recv_moved_bytes;
-    /* No lock is needed: only the holder of the wheel changes `kept`. */
+    /* No lock is needed: only the I/O owner changes `kept`. */
     bool settles = state.kept_sends < link->kept;
     link->has_settled = settles;
     /* A change of the kernel's counters counts as progress of the kept messages: the peer is alive,
@@ -453,7 +453,7 @@ void dw_link_watch(dw_link *link, int64_t now)
             fail_where_it_stands_still(link, &left);
         pthread_mutex_unlock(&link->lock);
     }
-    link->look_ns = least(link->look_ns, after(now, least(until, until_kernel)));
+    link->next_check_ns = least(link->next_check_ns, after(now, least(until, until_kernel)));
 }
 
 /* ---- Parting --------------------------------------------------------------------------------- */
@@ -474,7 +474,7 @@ static void drop_queue(dw_link *link)
 /* Each end sends a goodbye and waits for the other's before it closes the connection. So no byte is
  * unread when the connection is closed; otherwise a TCP reset could destroy bytes that the other
  * end has not read yet. */
-bool dw_link_part(dw_link *link, int64_t *until_ns)
+bool dw_link_exchange_goodbyes(dw_link *link, int64_t *until_ns)
 {
     bool go_on = true;
     pthread_mutex_lock(&link->lock);
@@ -505,7 +505,7 @@ bool dw_link_part(dw_link *link, int64_t *until_ns)
 
 /* ---- Both directions ------------------------------------------------------------------------- */
 
-int dw_link_push(dw_link *link)
+int dw_link_send_queued(dw_link *link)
 {
     dw_why why = {.text = "", .offset = -1};
     dw_status status;
@@ -514,7 +514,7 @@ int dw_link_push(dw_link *link)
     return moved;
 }
 
-int dw_link_pass(dw_link *link)
+int dw_link_step(dw_link *link)
 {
     dw_why why = {.text = "", .offset = -1}, pull_why = {.text = "", .offset = -1};
     dw_status pushed, pulled;

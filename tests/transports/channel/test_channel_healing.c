@@ -164,9 +164,9 @@ static void endless_resend_requests_are_refused(void **state)
     channels_send(&channels, 0);
     for (int i = 0; i < 50; i++) {
         dw_status about = i % 2 ? DW_ERR_CORRUPT : DW_ERR_BASE;
-        assert_int_equal(
-            dw_channel_tell(channels.end[1], DW_TAG_CONTROL, DW_ENVELOPE_AGAIN, about, 0, NULL, 0),
-            DW_OK);
+        assert_int_equal(dw_channel_send_control(channels.end[1], DW_TAG_CONTROL, DW_ENVELOPE_AGAIN,
+                                                 about, 0, NULL, 0),
+                         DW_OK);
     }
     int frames = 0, refusals = 0;
     for (int i = 0; i < 50; i++) {
@@ -184,8 +184,10 @@ static void endless_resend_requests_are_refused(void **state)
     assert_int_equal(frames, DW_CHANNEL_TRIES);
     assert_int_equal(refusals, 50 - DW_CHANNEL_TRIES);
     /* A frame that was never sent cannot be requested, nor acknowledged. */
-    dw_channel_tell(channels.end[1], DW_TAG_CONTROL, DW_ENVELOPE_ACK, DW_OK, UINT64_MAX, NULL, 0);
-    dw_channel_tell(channels.end[1], DW_TAG_CONTROL, DW_ENVELOPE_AGAIN, DW_ERR_CORRUPT, 7, NULL, 0);
+    dw_channel_send_control(channels.end[1], DW_TAG_CONTROL, DW_ENVELOPE_ACK, DW_OK, UINT64_MAX,
+                            NULL, 0);
+    dw_channel_send_control(channels.end[1], DW_TAG_CONTROL, DW_ENVELOPE_AGAIN, DW_ERR_CORRUPT, 7,
+                            NULL, 0);
     assert_int_equal(channels_take(&channels), DW_OK);
     channels_close(&channels);
 }

@@ -390,19 +390,19 @@ static void a_handler_is_called_that_was_set_while_the_thread_fell_asleep(void *
 
 /* ---- The standby of the thread --------------------------------------------------------------- */
 
-static dw_wheel link_wheel(dw_link *link)
+static dw_io_owner link_io_owner(dw_link *link)
 {
     pthread_mutex_lock(&link->lock);
-    dw_wheel wheel = link->wheel;
+    dw_io_owner owner = link->io_owner;
     pthread_mutex_unlock(&link->lock);
-    return wheel;
+    return owner;
 }
 
-/* For how long the thread still waits for callers before it takes the wheel; 0: it does not. */
+/* For how long the thread still waits for callers before it takes over the I/O; 0: it does not. */
 static int64_t standby_left(dw_link *link)
 {
     pthread_mutex_lock(&link->lock);
-    bool stands_by = link->wheel == DW_WHEEL_FREE && !link->thread_polls;
+    bool stands_by = link->io_owner == DW_IO_FREE && !link->thread_polls;
     int64_t until_ns = stands_by && link->thread_wakes_ns != INT64_MAX ? link->thread_wakes_ns : 0;
     int64_t left_ns = until_ns - link->left_ns;
     pthread_mutex_unlock(&link->lock);
@@ -433,7 +433,7 @@ static void link_thread_wakes_rarely_while_callers_come_again(void **state)
             if (first_ns == 0) first_ns = longest_ns;
         }
         assert_true(first_ns <= DW_NS_PER_MS);
-        while (link_wheel(link) != DW_WHEEL_ASLEEP) { /* nobody calls any more */
+        while (link_io_owner(link) != DW_IO_ASLEEP) { /* nobody calls any more */
             assert_true(dw_now_ns() - begun_ns < patience_ns);
             usleep(1000);
         }

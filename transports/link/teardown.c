@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
- * takedown.c - the end of a link: closes the backend and frees all memory. */
+ * teardown.c - the end of a link: closes the backend and frees all memory. */
 #include <unistd.h>
 
 #include "link/link.h"
 
-/* In a bell that was never made both numbers are 0. */
-void dw_link_close_bell(const struct dw_bell *bell)
+/* In one that was never made both numbers are 0. */
+void dw_wakeup_close(const struct dw_wakeup_fd *wakeup)
 {
-    if (bell->read == bell->write) return;
-    close(bell->read);
-    close(bell->write);
+    if (wakeup->read == wakeup->write) return;
+    close(wakeup->read);
+    close(wakeup->write);
 }
 
-void dw_link_hang_up(dw_link *link)
+void dw_link_close_endpoint(dw_link *link)
 {
     if (!link->endpoint_open) return;
     link->endpoint_open = false;
@@ -26,15 +26,15 @@ void dw_link_hang_up(dw_link *link)
 
 void dw_link_free(dw_link *link)
 {
-    dw_link_hang_up(link);
+    dw_link_close_endpoint(link);
     dw_inbox_empty(&link->inboxes);
     dw_buffer_pool_empty(&link->pool);
     const dw_allocator allocator = link->allocator;
     dw_mem_release(&allocator, link->endpoint, link->transport.endpoint_bytes);
     dw_mem_release(&allocator, link->send_request, link->transport.request_bytes);
     dw_mem_release(&allocator, link->recv_request, link->transport.request_bytes);
-    dw_link_close_bell(&link->thread_bell);
-    dw_link_close_bell(&link->caller_bell);
+    dw_wakeup_close(&link->thread_wakeup);
+    dw_wakeup_close(&link->caller_wakeup);
     pthread_cond_destroy(&link->arrived);
     pthread_cond_destroy(&link->drained);
     pthread_cond_destroy(&link->handled);
@@ -46,7 +46,7 @@ void dw_link_free(dw_link *link)
 
 /* Calls of other threads may still be running. They have been woken and return soon, since the link
  * has ended. */
-void dw_link_take_down(dw_link *link)
+void dw_link_tear_down(dw_link *link)
 {
     pthread_mutex_lock(&link->lock);
     while (link->callers > 0) pthread_cond_wait(&link->handled, &link->lock);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * queue.c - the messages of a link that wait to be sent, and how long they have waited. */
+ * send_queue.c - the messages of a link that wait to be sent, and how long they have waited. */
 #include "link/link.h"
 
 /* queue_ns grows by the number of waiting messages times the time since the last change. So it is

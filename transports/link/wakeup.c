@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
- * notice.c - how the threads of a link learn that something has changed: bells, conditions, its
- * end. */
+ * wakeup.c - how the threads of a link learn that something has changed: wake-up file descriptors,
+ * conditions, its end. */
 #include <stdio.h>
 #include <unistd.h>
 
 #include "base/printable.h"
 #include "link/link.h"
 
-void dw_link_ring(const struct dw_bell *bell)
+void dw_wakeup_signal(const struct dw_wakeup_fd *wakeup)
 {
     /* If the pipe is full, the write fails, but the reader wakes up all the same. */
-    ssize_t written = write(bell->write, "", 1);
+    ssize_t written = write(wakeup->write, "", 1);
     (void)written;
 }
 
-void dw_link_hush(const struct dw_bell *bell)
+void dw_wakeup_clear(const struct dw_wakeup_fd *wakeup)
 {
     char bytes[64];
-    while (read(bell->read, bytes, sizeof bytes) > 0) {
+    while (read(wakeup->read, bytes, sizeof bytes) > 0) {
     }
 }
 
 void dw_link_wake(dw_link *link)
 {
-    link->kicked = true;
-    if (link->wheel == DW_WHEEL_FREE) {
+    link->has_changed = true;
+    if (link->io_owner == DW_IO_FREE) {
         link->thread_needed = true;
         pthread_cond_signal(&link->standby);
         return;
     }
     if (!link->sleeping) return;
     link->sleeping = false;
-    dw_link_ring(link->wheel == DW_WHEEL_ASLEEP ? &link->thread_bell : &link->caller_bell);
+    dw_wakeup_signal(link->io_owner == DW_IO_ASLEEP ? &link->thread_wakeup : &link->caller_wakeup);
 }
 
 void dw_link_fail(dw_link *link, dw_status status, const char *sentence)
@@ -52,7 +52,7 @@ void dw_link_call_handlers(dw_link *link)
 {
     link->handlers_due = true;
     if (link->thread_polls)
-        dw_link_ring(&link->thread_bell);
+        dw_wakeup_signal(&link->thread_wakeup);
     else
         pthread_cond_signal(&link->standby);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_spinner.c - spinning before the sleep (transports/link/spinner.c): when a caller does it,
- * and that it waits as long as it should with and without it. */
+ * test_adaptive_spin.c - spinning before the sleep (transports/link/adaptive_spin.c): when a caller
+ * does it, and that it waits as long as it should with and without it. */
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -36,16 +36,16 @@ int sched_yield(void)
 }
 
 /* How many of the next waits would ask. */
-static int count_asking(dw_spinner *spinner, int waits)
+static int count_asking(dw_adaptive_spin *spin, int waits)
 {
     int asking = 0;
-    for (int i = 0; i < waits; i++) asking += dw_spinner_asks(spinner);
+    for (int i = 0; i < waits; i++) asking += dw_adaptive_spin_pays(spin);
     return asking;
 }
 
 /* Where at least seven of eight questions find something it always asks; where half of them or none
  * do, it asks a few times until it has learnt this, and then once in 64 waits. */
-static void spinner_polls_only_where_polling_helps(void **state)
+static void adaptive_spin_polls_only_where_polling_helps(void **state)
 {
     (void)state;
     static const struct {
@@ -53,26 +53,26 @@ static void spinner_polls_only_where_polling_helps(void **state)
     } cases[] = {
         {8, 1, MANY, MANY}, {2, 1, MANY / 64, MANY / 8}, {1, 1, MANY / 64, MANY / 64 + 16}};
     for (int c = 0; c < 3; c++) {
-        dw_spinner spinner = {0, 0};
+        dw_adaptive_spin spin = {0, 0};
         int asked = 0;
         for (int i = 0; i < MANY; i++) {
-            if (!dw_spinner_asks(&spinner)) continue;
-            dw_spinner_learn(&spinner, asked++ % cases[c].vain_of >= cases[c].vain);
+            if (!dw_adaptive_spin_pays(&spin)) continue;
+            dw_adaptive_spin_learn(&spin, asked++ % cases[c].vain_of >= cases[c].vain);
         }
         assert_in_range(asked, cases[c].least, cases[c].most);
     }
 }
 
-static void spinner_polls_again_when_polling_helps_again(void **state)
+static void adaptive_spin_polls_again_when_polling_helps_again(void **state)
 {
     (void)state;
-    dw_spinner spinner = {0, 0};
-    for (int i = 0; i < MANY; i++) dw_spinner_learn(&spinner, false);
+    dw_adaptive_spin spin = {0, 0};
+    for (int i = 0; i < MANY; i++) dw_adaptive_spin_learn(&spin, false);
     int slept = 0;
-    while (slept < MANY && !dw_spinner_asks(&spinner)) slept++;
+    while (slept < MANY && !dw_adaptive_spin_pays(&spin)) slept++;
     assert_in_range(slept, 0, 63);
-    dw_spinner_learn(&spinner, true);
-    assert_int_equal(count_asking(&spinner, MANY), MANY);
+    dw_adaptive_spin_learn(&spin, true);
+    assert_int_equal(count_asking(&spin, MANY), MANY);
 }
 
 /* ---- Waiting --------------------------------------------------------------------------------- */
@@ -103,12 +103,12 @@ static void empty(const post *p)
     assert_int_equal(read(p->ends[0], &byte, 1), 1);
 }
 
-/* A spinner that asks, one that does not, and none. */
-static dw_spinner *spinner_of(dw_spinner *spinner, int way)
+/* A spin that pays, one that does not, and none. */
+static dw_adaptive_spin *spin_of(dw_adaptive_spin *spin, int way)
 {
-    *spinner = (dw_spinner){0, 0};
-    for (int i = 0; i < MANY && way == 1; i++) dw_spinner_learn(spinner, false);
-    return way == 2 ? NULL : spinner;
+    *spin = (dw_adaptive_spin){0, 0};
+    for (int i = 0; i < MANY && way == 1; i++) dw_adaptive_spin_learn(spin, false);
+    return way == 2 ? NULL : spin;
 }
 
 static void poll_waits_for_its_whole_timeout(void **state)
@@ -119,7 +119,7 @@ static void poll_waits_for_its_whole_timeout(void **state)
     const int64_t times[] = {0, SHORT_NS / 10, SHORT_NS, LONG_NS};
     for (int way = 0; way < 3; way++) {
         for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
-            dw_spinner spinner, *used = spinner_of(&spinner, way);
+            dw_adaptive_spin spin, *used = spin_of(&spin, way);
             int64_t begun_ns = suite_now_ns();
             yields = 0;
             dw_link_poll(used, &p.wait, 1, times[i]);
@@ -140,9 +140,9 @@ static void long_yield_shortens_the_sleep_after_it(void **state)
     set_up(&p);
     nap_ms = 5;
     for (int64_t wait_ms = 4; wait_ms <= 8; wait_ms += 4) {
-        dw_spinner spinner = {0, 0};
+        dw_adaptive_spin spin = {0, 0};
         yields = 0;
-        dw_link_poll(&spinner, &p.wait, 1, wait_ms * MS);
+        dw_link_poll(&spin, &p.wait, 1, wait_ms * MS);
         assert_true(yields > 0);
         assert_in_range(sleep_ns, 0, wait_ms == 4 ? 0 : 3 * MS);
     }
@@ -163,7 +163,7 @@ static void poll_returns_when_a_descriptor_is_ready(void **state)
         post p;
         set_up(&p);
         struct pollfd waits[2] = {{.fd = -1, .events = POLLIN}, p.wait};
-        dw_spinner spinner, *used = spinner_of(&spinner, way);
+        dw_adaptive_spin spin, *used = spin_of(&spin, way);
         pthread_t writer;
         assert_int_equal(pthread_create(&writer, NULL, write_soon, &p.ends[1]), 0);
         dw_link_poll(used, waits, 2, INT64_MAX); /* while it sleeps */
@@ -178,43 +178,43 @@ static void poll_returns_when_a_descriptor_is_ready(void **state)
 }
 
 /* What is there already says nothing about the use of asking, nor does a wait that is too short. */
-static void spinner_learns_from_its_own_waits(void **state)
+static void adaptive_spin_learns_from_its_own_waits(void **state)
 {
     (void)state;
-    dw_spinner spinner = {0, 0};
+    dw_adaptive_spin spin = {0, 0};
     post p;
     set_up(&p);
-    for (int i = 0; i < 32; i++) dw_link_poll(&spinner, &p.wait, 1, 1000);
-    assert_int_equal(spinner.vain, 0);
-    for (int i = 0; i < 32; i++) dw_link_poll(&spinner, &p.wait, 1, SHORT_NS);
-    uint32_t vain = spinner.vain;
-    assert_true(vain > 0 && count_asking(&spinner, 63) <= 1);
+    for (int i = 0; i < 32; i++) dw_link_poll(&spin, &p.wait, 1, 1000);
+    assert_int_equal(spin.vain, 0);
+    for (int i = 0; i < 32; i++) dw_link_poll(&spin, &p.wait, 1, SHORT_NS);
+    uint32_t vain = spin.vain;
+    assert_true(vain > 0 && count_asking(&spin, 63) <= 1);
     assert_int_equal(write(p.ends[1], "", 1), 1);
-    for (int i = 0; i < 128; i++) dw_link_poll(&spinner, &p.wait, 1, SHORT_NS);
-    assert_int_equal(spinner.vain, vain);
+    for (int i = 0; i < 128; i++) dw_link_poll(&spin, &p.wait, 1, SHORT_NS);
+    assert_int_equal(spin.vain, vain);
     empty(&p);
     /* Now something comes while it asks, at the next wait that does. */
-    for (int i = 0; i < 64 && spinner.vain == vain; i++) {
+    for (int i = 0; i < 64 && spin.vain == vain; i++) {
         yields = 0;
         write_at = 1;
-        dw_link_poll(&spinner, &p.wait, 1, SHORT_NS);
+        dw_link_poll(&spin, &p.wait, 1, SHORT_NS);
         assert_int_equal(p.wait.revents != 0, yields > 0);
         if (yields > 0) empty(&p);
     }
-    assert_true(spinner.vain < vain);
-    assert_int_equal(count_asking(&spinner, MANY), MANY);
+    assert_true(spin.vain < vain);
+    assert_int_equal(count_asking(&spin, MANY), MANY);
     take_down(&p);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spinner_polls_only_where_polling_helps),
-        cmocka_unit_test(spinner_polls_again_when_polling_helps_again),
+        cmocka_unit_test(adaptive_spin_polls_only_where_polling_helps),
+        cmocka_unit_test(adaptive_spin_polls_again_when_polling_helps_again),
         cmocka_unit_test(poll_waits_for_its_whole_timeout),
         cmocka_unit_test(long_yield_shortens_the_sleep_after_it),
         cmocka_unit_test(poll_returns_when_a_descriptor_is_ready),
-        cmocka_unit_test(spinner_learns_from_its_own_waits),
+        cmocka_unit_test(adaptive_spin_learns_from_its_own_waits),
     };
-    return cmocka_run_group_tests_name("spinner", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("adaptive_spin", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * channel_greeting.c - the two ends of a channel compare their configs. */
+ * channel_handshake.c - the two ends of a channel compare their configs. */
 #include <string.h>
 
 #include "channel/channel.h"
@@ -16,7 +16,7 @@
 enum { CONFIG_BYTES = 256, SEND_AT = 2, RECV_AT = SEND_AT + CONFIG_BYTES };
 enum { HELLO_BYTES = RECV_AT + CONFIG_BYTES };
 _Static_assert((int)DW_AGREEMENT_TEXT_BYTES <= (int)CONFIG_BYTES,
-               "a longer text needs another layout of the greeting");
+               "a longer text needs another layout of the hello");
 
 /* Whether two such texts mean the same. The text of the peer is parsed and formatted again, because
  * another release may write the same config differently. */
@@ -42,12 +42,12 @@ static void write_hello(const dw_channel *channel, unsigned char hello[HELLO_BYT
         (void)dw_config_agreement(&channel->recv, (char *)hello + RECV_AT, CONFIG_BYTES);
 }
 
-dw_status dw_channel_tell_hello(dw_channel *channel, dw_status about)
+dw_status dw_channel_send_hello(dw_channel *channel, dw_status about)
 {
     unsigned char hello[HELLO_BYTES];
     write_hello(channel, hello);
-    return dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_HELLO, about, 0, hello,
-                           sizeof hello);
+    return dw_channel_send_control(channel, DW_TAG_CONTROL, DW_ENVELOPE_HELLO, about, 0, hello,
+                                   sizeof hello);
 }
 
 /* Compares the configs of one direction; *why quotes both if they differ. own: the text in our
@@ -67,7 +67,7 @@ static dw_status compare(const dw_channel *channel, const dw_envelope *envelope,
 {
     unsigned char hello[HELLO_BYTES];
     const char *own = (const char *)hello, *peer = (const char *)envelope->body;
-    /* The version comes first, because a greeting of another one may have another length. */
+    /* The version comes first, because a hello of another one may have another length. */
     if (envelope->body_len > 1 && (peer[0] != DW_FORMAT_MAJOR || peer[1] != DW_FORMAT_MINOR)) {
         return dw_say(why, DW_ERR_VERSION,
                       "channel %u: the peer writes frames of format %u.%u, this end of "
@@ -110,7 +110,7 @@ static dw_status await_hello(dw_channel *channel, uint32_t timeout_ms, void **me
         if (status == DW_OK && is_hello(*message, *len, channel->link->session)) return DW_OK;
         if (status == DW_OK) dw_link_release(channel->link, *message);
         if (status == DW_PENDING) {
-            status = dw_channel_tell_hello(channel, DW_PENDING);
+            status = dw_channel_send_hello(channel, DW_PENDING);
             if (wait_ms < 8 * channel->link->retry_ms) wait_ms *= 2;
         }
         if (status != DW_OK) return status;
@@ -134,7 +134,7 @@ static dw_status exchange(dw_channel *channel, uint32_t timeout_ms, void **messa
         status = DW_PENDING;
     }
     if (has_come || status == DW_PENDING) {
-        status = dw_channel_tell_hello(channel, DW_OK);
+        status = dw_channel_send_hello(channel, DW_OK);
         if (has_come && status != DW_OK) dw_link_release(channel->link, *message);
     }
     if (status == DW_OK && !has_come) status = await_hello(channel, timeout_ms, message, len);
@@ -152,7 +152,7 @@ static dw_status exchange(dw_channel *channel, uint32_t timeout_ms, void **messa
     return DW_OK;
 }
 
-dw_status dw_channel_greet(dw_channel *channel, uint32_t timeout_ms, dw_why *why)
+dw_status dw_channel_handshake(dw_channel *channel, uint32_t timeout_ms, dw_why *why)
 {
     void *message;
     size_t len;

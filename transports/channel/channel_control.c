@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * channel_tell.c - sends messages of a channel to the peer, and keeps its last error for the
+ * channel_control.c - sends messages of a channel to the peer, and keeps its last error for the
  * program. */
 #include <string.h>
 
 #include "channel/channel.h"
 
-dw_status dw_channel_tell(dw_channel *channel, uint32_t which, dw_envelope_kind kind,
-                          dw_status about, uint64_t sequence, const void *body, size_t body_len)
+dw_status dw_channel_send_control(dw_channel *channel, uint32_t which, dw_envelope_kind kind,
+                                  dw_status about, uint64_t sequence, const void *body,
+                                  size_t body_len)
 {
     void *room;
     dw_status status = dw_link_send_begin_always(channel->link, dw_channel_tag(channel, which),

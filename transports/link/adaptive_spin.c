@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * spinner.c - spinning: a caller that waits for a message asks the kernel again and again for up to
- * 100 us whether something has arrived, and sleeps only then. To wake a thread that sleeps takes
- * longer than a short message takes over a fast network: 4 to 8 us for the sender, and as much
- * again until the other thread runs.
+ * adaptive_spin.c - spinning: a caller that waits for a message asks the kernel again and again for
+ * up to 100 us whether something has arrived, and sleeps only then. To wake a thread that sleeps
+ * takes longer than a short message takes over a fast network: 4 to 8 us for the sender, and as
+ * much again until the other thread runs.
  *
  * Between two questions the caller yields the processor to other threads. But spinning is in vain
  * where messages take longer. And it can do harm where other programs want all processors: it uses
@@ -16,27 +16,27 @@
  * their messages took so long that asking was not of use. */
 static const int64_t spin_ns = 100000;
 
-/* `vain` of a spinner says how large a share of the recent waits has asked in vain. It is an
- * exponential moving average, in which each wait counts for 1 / DW_SPINNER_MEMORY, and
- * DW_SPINNER_ALL stands for all waits. While the share is larger than DW_SPINNER_MOST, callers
- * sleep at once. Only each DW_SPINNER_PROBE-th wait still asks, to find out whether this has
+/* `vain` of an adaptive spin says how large a share of the recent waits has asked in vain. It is an
+ * exponential moving average, in which each wait counts for 1 / DW_SPIN_MEMORY, and
+ * DW_SPIN_ALL stands for all waits. While the share is larger than DW_SPIN_MOST, callers
+ * sleep at once. Only each DW_SPIN_PROBE-th wait still asks, to find out whether this has
  * changed; if something arrives then, the next wait asks as well. */
-enum { DW_SPINNER_ALL = 1 << 16, DW_SPINNER_MOST = DW_SPINNER_ALL / 4, DW_SPINNER_MEMORY = 16 };
-enum { DW_SPINNER_PROBE = 64 };
+enum { DW_SPIN_ALL = 1 << 16, DW_SPIN_MOST = DW_SPIN_ALL / 4, DW_SPIN_MEMORY = 16 };
+enum { DW_SPIN_PROBE = 64 };
 
-bool dw_spinner_asks(dw_spinner *spinner)
+bool dw_adaptive_spin_pays(dw_adaptive_spin *spin)
 {
-    return spinner->vain <= DW_SPINNER_MOST || ++spinner->slept % DW_SPINNER_PROBE == 0;
+    return spin->vain <= DW_SPIN_MOST || ++spin->slept % DW_SPIN_PROBE == 0;
 }
 
-void dw_spinner_learn(dw_spinner *spinner, bool is_useful)
+void dw_adaptive_spin_learn(dw_adaptive_spin *spin, bool is_useful)
 {
     if (!is_useful)
-        spinner->vain += (DW_SPINNER_ALL - spinner->vain) / DW_SPINNER_MEMORY;
-    else if (spinner->vain > DW_SPINNER_MOST)
-        spinner->vain = DW_SPINNER_MOST;
+        spin->vain += (DW_SPIN_ALL - spin->vain) / DW_SPIN_MEMORY;
+    else if (spin->vain > DW_SPIN_MOST)
+        spin->vain = DW_SPIN_MOST;
     else
-        spinner->vain -= spinner->vain / DW_SPINNER_MEMORY;
+        spin->vain -= spin->vain / DW_SPIN_MEMORY;
 }
 
 /* AT_ONCE: something was there before; that does not say whether it pays to ask more than once. */
@@ -52,13 +52,13 @@ static answer ask(struct pollfd *waits, size_t n, int64_t end_ns)
     return NOT_READY;
 }
 
-void dw_link_poll(dw_spinner *spinner, struct pollfd *waits, size_t n, int64_t at_most_ns)
+void dw_link_poll(dw_adaptive_spin *spin, struct pollfd *waits, size_t n, int64_t at_most_ns)
 {
     /* Shorter waits are for a timer, which a caller that spins would not see any earlier. */
-    if (spinner && at_most_ns >= spin_ns && dw_spinner_asks(spinner)) {
+    if (spin && at_most_ns >= spin_ns && dw_adaptive_spin_pays(spin)) {
         int64_t begun_ns = dw_now_ns();
         answer found = ask(waits, n, begun_ns + spin_ns);
-        if (found != AT_ONCE) dw_spinner_learn(spinner, found == READY);
+        if (found != AT_ONCE) dw_adaptive_spin_learn(spin, found == READY);
         if (found != NOT_READY) return;
         /* A yield may have taken much longer than that. */
         if (at_most_ns != INT64_MAX) at_most_ns -= dw_now_ns() - begun_ns;

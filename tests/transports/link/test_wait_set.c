@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_attend.c - a caller that waits on several links: who calls the handlers, what ends the wait,
- * and what it means for other threads. A link may be in use by its own thread when the wait begins,
- * and is left to it then. So what only happens if the caller has the link is tried until it does.
+ * test_wait_set.c - a caller that waits on several links: who calls the handlers, what ends the
+ * wait, and what it means for other threads. A link may be in use by its own thread when the wait
+ * begins, and is left to it then. So what only happens if the caller has the link is tried until it
+ * does.
  */
 #include <stdatomic.h>
 #include <sys/eventfd.h>
@@ -15,7 +16,7 @@ enum { LINKS = 3, TAG = 7, EACH = 2000, MOST_TRIES = 100 };
 #define PATIENCE_NS (SUITE_PATIENCE_MS * INT64_C(1000000))
 
 static const suite_backend backends[] = {
-    {.name = "loop", .uri = "loop://attend-%d", .one_process = 1},
+    {.name = "loop", .uri = "loop://wait-set-%d", .one_process = 1},
     {.name = "tcp", .uri = "tcp://127.0.0.1:0"},
 };
 
@@ -23,7 +24,7 @@ static const suite_backend backends[] = {
 typedef struct board {
     suite_pair pair[LINKS];
     dw_link *here[LINKS];
-    int bell;
+    int wake_fd;
     pthread_t caller;
     atomic_int seen[LINKS], by_caller, running[LINKS], wrong;
 } board;
@@ -37,8 +38,8 @@ static void set_up(board *b, const suite_backend *backend)
 {
     memset(b, 0, sizeof *b);
     b->caller = pthread_self();
-    b->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    assert_true(b->bell >= 0);
+    b->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    assert_true(b->wake_fd >= 0);
     for (int i = 0; i < LINKS; i++) {
         suite_prepare(&b->pair[i], backend);
         suite_open(&b->pair[i]);
@@ -49,12 +50,12 @@ static void set_up(board *b, const suite_backend *backend)
 static void take_down(board *b)
 {
     for (int i = 0; i < LINKS; i++) suite_close(&b->pair[i]);
-    close(b->bell);
+    close(b->wake_fd);
 }
 
-static dw_status attend(board *b, int64_t timeout_ns)
+static dw_status wait_any(board *b, int64_t timeout_ns)
 {
-    return dw_link_attend(b->here, LINKS, TAG, b->bell, timeout_ns);
+    return dw_link_wait_any(b->here, LINKS, TAG, b->wake_fd, timeout_ns);
 }
 
 /* Checks the order of the messages, and that only one thread at a time handles those of a link. */
@@ -68,7 +69,7 @@ static void take(void *context, const void *data, size_t len)
     if (pthread_equal(pthread_self(), b->caller))
         atomic_fetch_add(&b->by_caller, 1);
     else
-        eventfd_write(b->bell, 1);
+        eventfd_write(b->wake_fd, 1);
     atomic_fetch_sub(&b->running[at->link], 1);
     atomic_store(&b->seen[at->link], n + 1);
 }
@@ -93,7 +94,7 @@ static void *send_all(void *context)
 
 /* ---- Who calls the handlers ------------------------------------------------------------------ */
 
-static void attend_handles_messages_of_all_links_in_order(void **state)
+static void wait_set_handles_messages_of_all_links_in_order(void **state)
 {
     (void)state;
     for (size_t k = 0; k < sizeof backends / sizeof *backends; k++) {
@@ -108,8 +109,8 @@ static void attend_handles_messages_of_all_links_in_order(void **state)
         assert_int_equal(pthread_create(&sender, NULL, send_all, &b), 0);
         while (seen_by_all(&b) < LINKS * EACH) {
             eventfd_t rings;
-            assert_int_equal(attend(&b, PATIENCE_NS), DW_OK);
-            eventfd_read(b.bell, &rings);
+            assert_int_equal(wait_any(&b, PATIENCE_NS), DW_OK);
+            eventfd_read(b.wake_fd, &rings);
         }
         pthread_join(sender, NULL);
         assert_int_equal(atomic_load(&b.wrong), 0);
@@ -132,48 +133,48 @@ static void ignore(void *context, const void *data, size_t len)
     (void)context, (void)data, (void)len;
 }
 
-static void attend_ends_at_an_event_or_a_timeout(void **state)
+static void wait_set_ends_at_an_event_or_a_timeout(void **state)
 {
     (void)state;
     static board b;
-    dw_link *many[DW_ATTEND_MOST + 1] = {NULL};
+    dw_link *many[DW_WAIT_SET_MOST + 1] = {NULL};
     set_up(&b, &backends[0]);
     for (int i = 0; i < LINKS; i++)
         assert_int_equal(dw_link_handle(b.here[i], TAG, ignore, NULL), DW_OK);
-    assert_int_equal(dw_link_attend(NULL, 1, TAG, -1, 0), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_link_attend(many, DW_ATTEND_MOST + 1, TAG, -1, 0), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_link_attend(many, DW_ATTEND_MOST, TAG, -1, 1000), DW_PENDING);
-    assert_int_equal(dw_link_attend(b.here, LINKS, TAG, -1, 0), DW_PENDING);
-    assert_int_equal(attend(&b, 0), DW_PENDING);
-    assert_int_equal(attend(&b, 1000000), DW_PENDING);
-    eventfd_write(b.bell, 1);
-    assert_int_equal(attend(&b, 0), DW_OK);
-    assert_int_equal(attend(&b, -1), DW_OK);
+    assert_int_equal(dw_link_wait_any(NULL, 1, TAG, -1, 0), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_link_wait_any(many, DW_WAIT_SET_MOST + 1, TAG, -1, 0), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_link_wait_any(many, DW_WAIT_SET_MOST, TAG, -1, 1000), DW_PENDING);
+    assert_int_equal(dw_link_wait_any(b.here, LINKS, TAG, -1, 0), DW_PENDING);
+    assert_int_equal(wait_any(&b, 0), DW_PENDING);
+    assert_int_equal(wait_any(&b, 1000000), DW_PENDING);
+    eventfd_write(b.wake_fd, 1);
+    assert_int_equal(wait_any(&b, 0), DW_OK);
+    assert_int_equal(wait_any(&b, -1), DW_OK);
     take_down(&b);
 }
 
-static void *attend_for_long(void *context)
+static void *wait_set_for_long(void *context)
 {
     dw_status status = DW_PENDING;
-    /* A link that its own thread drives when the wait begins is attended to by the next wait. */
+    /* A link that its own thread drives when the wait begins is part of the next wait. */
     for (int tries = 0; status == DW_PENDING && tries < 100; tries++)
-        status = attend(context, INT64_C(200000000));
+        status = wait_any(context, INT64_C(200000000));
     return (void *)(intptr_t)status;
 }
 
-static void wait_until_attended(dw_link *link)
+static void wait_until_claimed(dw_link *link)
 {
-    bool is_attended = false;
-    for (int ms = 0; !is_attended; ms++) {
+    bool is_claimed = false;
+    for (int ms = 0; !is_claimed; ms++) {
         assert_true(ms < SUITE_PATIENCE_MS);
         suite_sleep_ms(1);
         pthread_mutex_lock(&link->lock);
-        is_attended = link->inboxes.attended;
+        is_claimed = link->inboxes.claimed;
         pthread_mutex_unlock(&link->lock);
     }
 }
 
-static void attend_ends_when_a_link_ends(void **state)
+static void wait_set_ends_when_a_link_ends(void **state)
 {
     (void)state;
     for (size_t k = 0; k < sizeof backends / sizeof *backends; k++) {
@@ -183,8 +184,8 @@ static void attend_ends_when_a_link_ends(void **state)
         set_up(&b, &backends[k]);
         for (int i = 0; i < LINKS; i++)
             assert_int_equal(dw_link_handle(b.here[i], TAG, ignore, NULL), DW_OK);
-        assert_int_equal(pthread_create(&thread, NULL, attend_for_long, &b), 0);
-        wait_until_attended(b.here[1]);
+        assert_int_equal(pthread_create(&thread, NULL, wait_set_for_long, &b), 0);
+        wait_until_claimed(b.here[1]);
         dw_link_close(b.pair[1].link[1]);
         b.pair[1].link[1] = NULL;
         void *data;
@@ -205,7 +206,7 @@ static void note(void *context, const void *data, size_t len)
     atomic_fetch_add((atomic_int *)context, 1);
 }
 
-static void attend_leaves_other_tags_to_their_handlers(void **state)
+static void wait_set_leaves_other_tags_to_their_handlers(void **state)
 {
     (void)state;
     static board b;
@@ -217,7 +218,7 @@ static void attend_leaves_other_tags_to_their_handlers(void **state)
     for (int i = 0; i < LINKS; i++)
         assert_int_equal(dw_link_handle(b.here[i], TAG, ignore, NULL), DW_OK);
     assert_int_equal(dw_link_handle(b.here[0], TAG + 2, note, &noted), DW_OK);
-    assert_int_equal(pthread_create(&thread, NULL, attend_for_long, &b), 0);
+    assert_int_equal(pthread_create(&thread, NULL, wait_set_for_long, &b), 0);
     for (int n = 0; n < ROUNDS; n++) {
         suite_send(b.pair[0].link[1], TAG + 2, (uint64_t)n, 30);
         suite_send(b.pair[0].link[1], TAG + 1, (uint64_t)n, 30);
@@ -229,7 +230,7 @@ static void attend_leaves_other_tags_to_their_handlers(void **state)
         assert_true(ms < SUITE_PATIENCE_MS);
         suite_sleep_ms(1);
     }
-    eventfd_write(b.bell, 1);
+    eventfd_write(b.wake_fd, 1);
     pthread_join(thread, &result);
     assert_int_equal((intptr_t)result, DW_OK);
     take_down(&b);
@@ -250,7 +251,7 @@ static void take_slowly(void *context, const void *data, size_t len)
     suite_sleep_ms(30);
     atomic_store(&slow->removed_too_early, atomic_load(&slow->removed));
     atomic_store(&slow->ended, 1);
-    eventfd_write(slow->of->bell, 1);
+    eventfd_write(slow->of->wake_fd, 1);
 }
 
 static void *remove_handler(void *context)
@@ -276,9 +277,9 @@ static void handler_is_not_removed_while_a_caller_runs_it(void **state)
         assert_int_equal(pthread_create(&thread, NULL, remove_handler, &slow), 0);
         suite_sleep_ms(5); /* the link's own thread is probably asleep then */
         suite_send(b.pair[0].link[1], TAG, 0, 10);
-        while (!atomic_load(&slow.ended)) assert_int_equal(attend(&b, PATIENCE_NS), DW_OK);
+        while (!atomic_load(&slow.ended)) assert_int_equal(wait_any(&b, PATIENCE_NS), DW_OK);
         pthread_join(thread, NULL);
-        eventfd_read(b.bell, &rings);
+        eventfd_read(b.wake_fd, &rings);
         assert_int_equal(atomic_load(&slow.removed_too_early), 0);
         if (atomic_load(&slow.by_caller)) break;
     }
@@ -288,10 +289,10 @@ static void handler_is_not_removed_while_a_caller_runs_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(attend_handles_messages_of_all_links_in_order),
-        cmocka_unit_test(attend_ends_at_an_event_or_a_timeout),
-        cmocka_unit_test(attend_ends_when_a_link_ends),
-        cmocka_unit_test(attend_leaves_other_tags_to_their_handlers),
+        cmocka_unit_test(wait_set_handles_messages_of_all_links_in_order),
+        cmocka_unit_test(wait_set_ends_at_an_event_or_a_timeout),
+        cmocka_unit_test(wait_set_ends_when_a_link_ends),
+        cmocka_unit_test(wait_set_leaves_other_tags_to_their_handlers),
         cmocka_unit_test(handler_is_not_removed_while_a_caller_runs_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
