@@ -114,10 +114,11 @@ static void check(void)
 {
     const dw_link *link = run.link;
     uint64_t room = 0;
-    REQUIRE(link->status == DW_OK || (link->status < 0 && run.may_end[-link->status]));
-    REQUIRE((link->status == DW_OK) == (dw_link_why(run.link)[0] == '\0'));
-    if (run.ended != DW_OK) REQUIRE(link->status == run.ended);
-    run.ended = link->status;
+    REQUIRE(link->failure.status == DW_OK ||
+            (link->failure.status < 0 && run.may_end[-link->failure.status]));
+    REQUIRE((link->failure.status == DW_OK) == (dw_link_why(run.link)[0] == '\0'));
+    if (run.ended != DW_OK) REQUIRE(link->failure.status == run.ended);
+    run.ended = link->failure.status;
     /* At least one message always fits. The answers of channels may exceed the limit of the queue,
      * but not without bound. */
     uint64_t longest = run.max_message + DW_BUFFER_PREFIX_BYTES + DW_LINK_ROOM_BYTES;
@@ -126,10 +127,10 @@ static void check(void)
     uint64_t sends = run.has_channel            ? 2 * run.max_queued + 2 * longest
                      : run.max_queued > longest ? run.max_queued
                                                 : longest;
-    REQUIRE(link->queued_bytes <= sends);
+    REQUIRE(link->queue.bytes <= sends);
     if (link->inboxes.bytes <= run.max_queued) run.has_waited = 0;
     if (!run.has_waited) REQUIRE(link->inboxes.bytes <= run.max_queued + heaviest);
-    REQUIRE(link->inboxes.bytes <= link->max_arrived_bytes + heaviest);
+    REQUIRE(link->inboxes.bytes <= link->settings.max_arrived_bytes + heaviest);
     for (const dw_buffer *buffer = link->pool.newest; buffer; buffer = buffer->older)
         room += buffer->cap;
     REQUIRE(link->pool.free_bytes <= link->pool.keep_bytes && link->pool.free_bytes <= room);
@@ -197,18 +198,18 @@ static void receive(fuzz_input *input)
         REQUIRE(status == DW_ERR_ARGUMENT);
     } else if (status == DW_OK) {
         /* After an invalid message, no message is delivered. */
-        REQUIRE(run.link->status == DW_OK || run.link->status == DW_ERR_PEER);
+        REQUIRE(run.link->failure.status == DW_OK || run.link->failure.status == DW_ERR_PEER);
         take_expected(&run.by_tag[tag], data, len);
         dw_link_release(run.link, data);
     } else {
-        REQUIRE(status == DW_PENDING || status == run.link->status);
+        REQUIRE(status == DW_PENDING || status == run.link->failure.status);
     }
 }
 
 static void handle(void *context, const void *data, size_t len)
 {
     take_expected(context, data, len);
-    if (len > 0 && run.link->status == DW_OK) { /* handlers may send messages */
+    if (len > 0 && run.link->failure.status == DW_OK) { /* handlers may send messages */
         unsigned char echo[10];
         fill(echo, sizeof echo, run.numbers);
         if (!expect(&run.leaving, run.numbers, sizeof echo)) return;
@@ -235,16 +236,16 @@ static void send_message(fuzz_input *input)
     void *room;
     dw_status status = dw_link_send_begin(run.link, tags[tag], len, &room);
     if (status == DW_PENDING)
-        REQUIRE(run.link->queued_bytes + len + DW_BUFFER_PREFIX_BYTES > run.max_queued);
-    if (status == DW_ERR_LIMIT) REQUIRE(len > run.link->max_message_bytes);
+        REQUIRE(run.link->queue.bytes + len + DW_BUFFER_PREFIX_BYTES > run.max_queued);
+    if (status == DW_ERR_LIMIT) REQUIRE(len > run.link->settings.max_message_bytes);
     REQUIRE(status == DW_OK || status == DW_PENDING || status == DW_ERR_LIMIT ||
-            status == run.link->status);
+            status == run.link->failure.status);
     if (status != DW_OK) return;
     int drops = fuzz_byte(input) % 8 == 7 || run.leaving.n == EXPECTED;
     fill(room, len, run.numbers);
     if (!drops) expect(&run.leaving, run.numbers++, len);
     dw_status ended = dw_link_send_end(run.link, room, drops ? DW_LINK_DROP : len);
-    REQUIRE(drops ? ended == DW_OK : ended == DW_OK || ended == run.link->status);
+    REQUIRE(drops ? ended == DW_OK : ended == DW_OK || ended == run.link->failure.status);
 }
 
 static void pass_time(fuzz_input *input)
@@ -252,7 +253,7 @@ static void pass_time(fuzz_input *input)
     static const int times_ms[] = {1, 20, 900, 5000, 61000};
     int wait_ms = times_ms[fuzz_byte(input) % 5];
     dw_status status = dw_link_flush(run.link, wait_ms);
-    REQUIRE(status == DW_OK || status == DW_PENDING || status == run.link->status);
+    REQUIRE(status == DW_OK || status == DW_PENDING || status == run.link->failure.status);
 }
 
 static void change_wire(fuzz_input *input)
@@ -369,8 +370,8 @@ static void end(void)
     size_t len;
     run.has_waited = 1;
     if (run.must_end)
-        REQUIRE(dw_link_recv(run.link, 0x7777, 100, &data, &len) == run.link->status &&
-                run.link->status != DW_OK);
+        REQUIRE(dw_link_recv(run.link, 0x7777, 100, &data, &len) == run.link->failure.status &&
+                run.link->failure.status != DW_OK);
     check();
     dw_channel_close(peer_channel());
     dw_link_close(run.link);

@@ -163,9 +163,9 @@ void send_tensor(const dw_link *link, fuzz_input *input, uint32_t *numbers)
         x[i] = (float)((int)(*numbers * 5 + (unsigned)i * 11) % 97 - 48);
     ++*numbers;
     dw_tensor here = dw_tensor_3d(x, DW_F32, 1, ROWS, COLUMNS);
-    if (link->max_message_bytes < 1024) return;
+    if (link->settings.max_message_bytes < 1024) return;
     dw_status status = dw_channel_send(peer.channel, &key, &here);
-    REQUIRE(status == DW_OK || (status == link->status && status != DW_OK) ||
+    REQUIRE(status == DW_OK || (status == link->failure.status && status != DW_OK) ||
             status == DW_ERR_PEER);
 }
 

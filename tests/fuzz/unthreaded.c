@@ -34,18 +34,18 @@ void unthreaded_start(void)
     fuzz_clock_start();
 }
 
-/* One round of the thread as in io_owner.c, without the sleep. */
+/* One round of the thread as in drive.c, without the sleep. */
 void unthreaded_turn(void)
 {
     dw_link *link = waits_for_turns;
-    if (!link || link->broken) return;
-    const dw_io_owner before = link->io_owner;
+    if (!link || link->backend.is_broken) return;
+    const dw_io_owner before = link->io.owner;
     if (before == DW_IO_CALLER) return;
-    link->io_owner = DW_IO_THREAD;
+    link->io.owner = DW_IO_THREAD;
     dw_link_step(link);
     dw_link_run_handlers(link);
     dw_link_check_timeouts(link, dw_now_ns());
-    link->io_owner = before;
+    link->io.owner = before;
 }
 
 /* Other threads are real: the fuzzer has one of its own. */

@@ -30,7 +30,7 @@ uint64_t dw_channel_incarnation(const dw_channel *channel, uint64_t given)
     if (given == 0) return 0;
     dw_put64(bytes, given);
     dw_put32(bytes + 8, channel->id);
-    dw_put32(bytes + 12, channel->link->listens);
+    dw_put32(bytes + 12, channel->link->settings.listens);
     uint64_t own = XXH3_64bits(bytes, sizeof bytes);
     return own ? own : 1;
 }

@@ -14,7 +14,7 @@ dw_status dw_channel_send_control(dw_channel *channel, uint32_t which, dw_envelo
                                                  DW_ENVELOPE_BYTES + body_len, &room);
     if (status != DW_OK) return status;
     if (body_len > 0) memcpy((unsigned char *)room + DW_ENVELOPE_BYTES, body, body_len);
-    dw_envelope_seal(room, channel->link->session, kind, about, sequence, body_len);
+    dw_envelope_seal(room, channel->link->settings.session, kind, about, sequence, body_len);
     return dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + body_len);
 }
 

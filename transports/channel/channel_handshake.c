@@ -98,7 +98,7 @@ static dw_status await_hello(dw_channel *channel, uint32_t timeout_ms, void **me
 {
     uint32_t tag = dw_channel_tag(channel, DW_TAG_CONTROL);
     int64_t deadline = dw_now_ns() + (int64_t)timeout_ms * DW_NS_PER_MS;
-    uint32_t wait_ms = channel->link->retry_ms;
+    uint32_t wait_ms = channel->link->settings.retry_ms;
     if (wait_ms == 0)
         return dw_link_recv(channel->link, tag,
                             timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms, message, len);
@@ -107,11 +107,12 @@ static dw_status await_hello(dw_channel *channel, uint32_t timeout_ms, void **me
         if (left_ms <= 0) return DW_PENDING;
         dw_status status = dw_link_recv(
             channel->link, tag, left_ms < wait_ms ? (int)left_ms : (int)wait_ms, message, len);
-        if (status == DW_OK && is_hello(*message, *len, channel->link->session)) return DW_OK;
+        if (status == DW_OK && is_hello(*message, *len, channel->link->settings.session))
+            return DW_OK;
         if (status == DW_OK) dw_link_release(channel->link, *message);
         if (status == DW_PENDING) {
             status = dw_channel_send_hello(channel, DW_PENDING);
-            if (wait_ms < 8 * channel->link->retry_ms) wait_ms *= 2;
+            if (wait_ms < 8 * channel->link->settings.retry_ms) wait_ms *= 2;
         }
         if (status != DW_OK) return status;
     }
@@ -127,8 +128,8 @@ static dw_status exchange(dw_channel *channel, uint32_t timeout_ms, void **messa
         return dw_say(why, status, "channel %u is open already on this link", channel->id);
     }
     bool has_come = status == DW_OK;
-    if (has_come && channel->link->retry_ms > 0 &&
-        !is_hello(*message, *len, channel->link->session)) {
+    if (has_come && channel->link->settings.retry_ms > 0 &&
+        !is_hello(*message, *len, channel->link->settings.session)) {
         dw_link_release(channel->link, *message);
         has_come = false;
         status = DW_PENDING;
@@ -159,7 +160,7 @@ dw_status dw_channel_handshake(dw_channel *channel, uint32_t timeout_ms, dw_why 
     dw_status status = exchange(channel, timeout_ms, &message, &len, why);
     if (status != DW_OK) return status;
     dw_envelope envelope;
-    if (!dw_envelope_read(message, len, channel->link->session, &envelope)) {
+    if (!dw_envelope_read(message, len, channel->link->settings.session, &envelope)) {
         status = dw_say(why, DW_ERR_CORRUPT, "channel %u: the peer's greeting arrived damaged",
                         channel->id);
     } else if (envelope.kind != DW_ENVELOPE_HELLO) {

@@ -33,7 +33,7 @@ static void free_channel(dw_channel *channel)
     pthread_mutex_destroy(&channel->decoder_lock);
     pthread_mutex_destroy(&channel->why_lock);
     pthread_cond_destroy(&channel->replied);
-    dw_mem_release(&channel->link->allocator, channel, sizeof *channel);
+    dw_mem_release(&channel->link->settings.allocator, channel, sizeof *channel);
 }
 
 static dw_status set_handler(dw_channel *channel, dw_why *why)
@@ -73,9 +73,9 @@ dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_
                       "at 0 for tensors in main memory",
                       config->id);
     }
-    dw_channel *made = dw_mem_allocate_zeroed(&link->allocator, 1, sizeof *made);
+    dw_channel *made = dw_mem_allocate_zeroed(&link->settings.allocator, 1, sizeof *made);
     if (!made || !make_locks(made)) {
-        dw_mem_release(&link->allocator, made, sizeof *made);
+        dw_mem_release(&link->settings.allocator, made, sizeof *made);
         return dw_say(why, DW_ERR_NO_MEMORY, "channel %u: no memory", config->id);
     }
     made->link = link;
@@ -86,7 +86,7 @@ dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_
     uint32_t timeout_ms = config->open_timeout_ms == 0 ? 60000 : config->open_timeout_ms;
     if (status == DW_OK) status = dw_channel_handshake(made, timeout_ms, why);
     made->heard_ns = dw_now_ns();
-    made->retry_wait_ms = link->retry_ms;
+    made->retry_wait_ms = link->settings.retry_ms;
     if (status == DW_OK) status = set_handler(made, why);
     if (status != DW_OK) {
         free_channel(made);

@@ -47,7 +47,7 @@ static dw_status request(dw_channel *channel, dw_status because, const void *rep
 /* The time at which to request a frame that may have been lost. */
 static int64_t retry_due_ns(const dw_channel *channel)
 {
-    if (channel->link->retry_ms == 0 || !can_request(channel)) return INT64_MAX;
+    if (channel->link->settings.retry_ms == 0 || !can_request(channel)) return INT64_MAX;
     return channel->heard_ns + (int64_t)channel->retry_wait_ms * DW_NS_PER_MS;
 }
 
@@ -56,7 +56,7 @@ static int64_t retry_due_ns(const dw_channel *channel)
  * because nothing was rejected. */
 static dw_status request_lost(dw_channel *channel)
 {
-    if (channel->retry_wait_ms / DW_CHANNEL_LONGEST_RETRY < channel->link->retry_ms)
+    if (channel->retry_wait_ms / DW_CHANNEL_LONGEST_RETRY < channel->link->settings.retry_ms)
         channel->retry_wait_ms *= 2;
     return request(channel, channel->requested ? channel->requested_for : DW_ERR_CORRUPT, NULL, 0);
 }
@@ -67,7 +67,7 @@ static dw_status request_lost(dw_channel *channel)
 static dw_status request_again(dw_channel *channel, dw_status because, const void *reply,
                                size_t reply_len)
 {
-    bool counts = channel->link->retry_ms == 0 || reply != NULL;
+    bool counts = channel->link->settings.retry_ms == 0 || reply != NULL;
     if (counts && channel->tries >= DW_CHANNEL_TRIES) {
         dw_why why;
         dw_say(&why, because,
@@ -89,7 +89,7 @@ static dw_status request_again(dw_channel *channel, dw_status because, const voi
 static dw_status sort_frame(dw_channel *channel, void *message, size_t len)
 {
     dw_envelope envelope;
-    bool sound = dw_envelope_read(message, len, channel->link->session, &envelope);
+    bool sound = dw_envelope_read(message, len, channel->link->settings.session, &envelope);
     if (sound && envelope.kind == DW_ENVELOPE_FRAME && envelope.sequence == channel->expected) {
         channel->held = message;
         channel->held_len = len;
@@ -130,7 +130,7 @@ static dw_status sort_answer(dw_channel *channel, void *message, size_t len)
 {
     dw_envelope envelope;
     dw_status status = DW_OK;
-    if (!dw_envelope_read(message, len, channel->link->session, &envelope)) {
+    if (!dw_envelope_read(message, len, channel->link->settings.session, &envelope)) {
         status = request_again(channel, DW_ERR_CORRUPT, NULL, 0);
     } else if (envelope.kind == DW_ENVELOPE_REPEAT) {
         /* One of our control messages arrived damaged at the peer. If it was the latest request, it
@@ -231,7 +231,7 @@ static void accept_frame(dw_channel *channel)
     channel->expected++;
     channel->requested = false;
     channel->tries = 0;
-    channel->retry_wait_ms = channel->link->retry_ms;
+    channel->retry_wait_ms = channel->link->settings.retry_ms;
 }
 
 /* Like dw_decode; y is in main memory or on the device. */
@@ -266,7 +266,7 @@ static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_ch
         if (keys) dw_frame_keys(frame, frame_len, y->view->n, keys);
         if (channel->on_frame) channel->on_frame(channel->frame_context, 0, frame, frame_len);
         if (room) {
-            dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_ACK, DW_OK,
+            dw_envelope_seal(room, channel->link->settings.session, DW_ENVELOPE_ACK, DW_OK,
                              channel->expected, reply_len);
             /* If the link has ended, the next call returns that. */
             dw_status told = dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + reply_len);

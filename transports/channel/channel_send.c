@@ -27,7 +27,8 @@ static void keep(dw_channel *channel, uint64_t sequence, void *message, size_t l
     release_kept(channel, slot_of(channel, sequence));
     uint64_t oldest = sequence > DW_CHANNEL_KEPT ? sequence - DW_CHANNEL_KEPT : 0;
     uint64_t i = channel->acknowledged > oldest ? channel->acknowledged : oldest;
-    for (; i < sequence && channel->kept_bytes + len > channel->link->max_queued_bytes; i++) {
+    for (; i < sequence && channel->kept_bytes + len > channel->link->settings.max_queued_bytes;
+         i++) {
         release_kept(channel, slot_of(channel, i));
     }
     (void)dw_link_retain(channel->link, message);
@@ -84,7 +85,7 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
     dw_frame_info info = {.struct_size = sizeof info};
     dw_status status = dw_frame_read(frame, frame_len, &info, NULL);
     if (status != DW_OK) return refuse(channel, sequence, "the copy of the frame cannot be read");
-    const dw_allocator *allocator = &channel->link->allocator;
+    const dw_allocator *allocator = &channel->link->settings.allocator;
     dw_key *keys = dw_mem_allocate(allocator, (size_t)info.n * sizeof *keys);
     if (!keys) return DW_ERR_NO_MEMORY;
     dw_frame_keys(frame, frame_len, info.n, keys); /* cannot fail: the frame was read above */
@@ -106,8 +107,8 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
         dw_status made = make_resync(channel, keys, info.n,
                                      (unsigned char *)room + DW_ENVELOPE_BYTES, cap, &len, &why);
         if (made == DW_OK) {
-            dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_RESENT, DW_OK, sequence,
-                             len);
+            dw_envelope_seal(room, channel->link->settings.session, DW_ENVELOPE_RESENT, DW_OK,
+                             sequence, len);
             keep(channel, sequence, room, DW_ENVELOPE_BYTES + len, resent);
             status = dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + len);
         } else {
@@ -132,7 +133,8 @@ static dw_status send_again(dw_channel *channel, const dw_envelope *request)
     }
     /* A request of 32 bytes makes us queue a whole frame, even above the limit of the queue. So the
      * number of answers is limited: a receiver that keeps asking must not fill our memory. */
-    if (kept->resent >= (channel->link->retry_ms > 0 ? DW_CHANNEL_ANSWERS : DW_CHANNEL_TRIES))
+    if (kept->resent >=
+        (channel->link->settings.retry_ms > 0 ? DW_CHANNEL_ANSWERS : DW_CHANNEL_TRIES))
         return refuse(channel, sequence, "the frame was requested too often");
     kept->resent++;
     bool differs = request->about == DW_ERR_BASE || request->about == DW_ERR_STATE ||
@@ -157,15 +159,13 @@ static dw_status send_again(dw_channel *channel, const dw_envelope *request)
 static void end_without_answer(dw_channel *channel, dw_status status)
 {
     if (status != DW_ERR_NO_MEMORY) return;
-    pthread_mutex_lock(&channel->link->lock);
-    dw_link_fail(channel->link, status, "no memory to send a damaged frame again");
-    pthread_mutex_unlock(&channel->link->lock);
+    dw_link_abort(channel->link, status, "no memory to send a damaged frame again");
 }
 
 static void answer(dw_channel *channel, dw_buffer *message)
 {
     dw_envelope envelope;
-    if (!dw_envelope_read(dw_buffer_payload(message), message->len, channel->link->session,
+    if (!dw_envelope_read(dw_buffer_payload(message), message->len, channel->link->settings.session,
                           &envelope))
         return; /* cannot happen: it was checked before it was queued */
     if (envelope.kind == DW_ENVELOPE_ACK) {
@@ -240,7 +240,7 @@ void dw_channel_take_control(void *context, const void *data, size_t len)
     dw_channel *channel = context;
     dw_envelope envelope;
     uint64_t number = channel->controls_taken++;
-    if (!dw_envelope_read(data, len, channel->link->session, &envelope)) {
+    if (!dw_envelope_read(data, len, channel->link->settings.session, &envelope)) {
         /* Control messages arrive in order, so the number of this one is known although none of its
          * bytes can be trusted. */
         if (!channel->encoder) return;
@@ -310,7 +310,8 @@ static dw_status encode_into(dw_channel *channel, const dw_key *keys, const dw_c
     }
     if (channel->on_frame) channel->on_frame(channel->frame_context, 1, frame, len);
     uint64_t sequence = channel->next_sequence++;
-    dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_FRAME, DW_OK, sequence, len);
+    dw_envelope_seal(room, channel->link->settings.session, DW_ENVELOPE_FRAME, DW_OK, sequence,
+                     len);
     if (channel->send.replies != DW_REPLIES_NEVER) {
         keep(channel, sequence, room, DW_ENVELOPE_BYTES + len, 0);
         publish_outstanding(channel);
@@ -433,7 +434,8 @@ dw_counters dw_channel_sent(dw_channel *channel)
 
 void dw_channel_wait_acknowledged(dw_channel *channel)
 {
-    int64_t deadline = dw_now_ns() + (int64_t)channel->link->close_timeout_ms * DW_NS_PER_MS;
+    int64_t deadline =
+        dw_now_ns() + (int64_t)channel->link->settings.close_timeout_ms * DW_NS_PER_MS;
     /* Waits in short steps, because the end of the link does not signal this condition. */
     int64_t step_ns = (int64_t)20 * DW_NS_PER_MS;
     pthread_mutex_lock(&channel->replies_lock);

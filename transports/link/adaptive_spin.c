@@ -9,8 +9,10 @@
  * up time that the scheduler would give to this process, or to its peer, a moment later. So each
  * link measures how often spinning was in vain, and its callers sleep at once if that is often. */
 #include <sched.h>
+#include <time.h>
 
-#include "link/link.h"
+#include "base/clock.h"
+#include "link/io_owner.h"
 
 /* For how long a caller asks. With half of it, ranks that had once begun to sleep stayed asleep:
  * their messages took so long that asking was not of use. */
@@ -52,7 +54,8 @@ static answer ask(struct pollfd *waits, size_t n, int64_t end_ns)
     return NOT_READY;
 }
 
-void dw_link_poll(dw_adaptive_spin *spin, struct pollfd *waits, size_t n, int64_t at_most_ns)
+void dw_adaptive_spin_poll(dw_adaptive_spin *spin, struct pollfd *waits, size_t n,
+                           int64_t at_most_ns)
 {
     /* Shorter waits are for a timer, which a caller that spins would not see any earlier. */
     if (spin && at_most_ns >= spin_ns && dw_adaptive_spin_pays(spin)) {

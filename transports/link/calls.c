@@ -5,12 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a message counts against max_queued_bytes. An empty message needs memory, too. */
-static uint64_t cost(size_t len)
-{
-    return (uint64_t)len + DW_BUFFER_PREFIX_BYTES;
-}
-
 static int64_t deadline_of(int timeout_ms)
 {
     return timeout_ms < 0 ? INT64_MAX : dw_now_ns() + (int64_t)timeout_ms * DW_NS_PER_MS;
@@ -35,12 +29,12 @@ static bool wait_until(dw_link *link, pthread_cond_t *what, int64_t deadline_ns)
 static void begin_call(dw_link *link)
 {
     pthread_mutex_lock(&link->lock);
-    link->callers++;
+    dw_lifetime_begin_call(&link->lifetime);
 }
 
 static void end_call(dw_link *link)
 {
-    if (--link->callers == 0 && link->closing) pthread_cond_broadcast(&link->handled);
+    dw_lifetime_end_call(&link->lifetime);
     pthread_mutex_unlock(&link->lock);
 }
 
@@ -53,51 +47,44 @@ static bool is_usable(const dw_link *link)
 
 /* A caller passes a message to the backend itself only up to this length, which fits at once into
  * the socket buffers of any system. Longer messages are left to the thread. */
-enum { PUSH_NOW_BYTES = 16384 };
-
-static void enqueue(dw_link *link, dw_buffer *buffer)
-{
-    dw_link_append(link, buffer);
-    if (link->unsent == 1 && buffer->kind == DW_KIND_DATA && buffer->len <= PUSH_NOW_BYTES &&
-        dw_link_may_take_io(link)) {
-        dw_link_send_now(link);
-    } else {
-        dw_link_wake(link);
-    }
-}
+enum { SEND_NOW_BYTES = 16384 };
 
 void dw_link_cancel(dw_link *link)
 {
     DW_UNCANCELLED;
     if (!is_usable(link)) return;
-    pthread_mutex_lock(&link->lock);
     char sentence[160];
-    snprintf(sentence, sizeof sentence, "the link to %s was cancelled here", link->peer);
+    snprintf(sentence, sizeof sentence, "the link to %s was cancelled here", link->settings.peer);
+    pthread_mutex_lock(&link->lock);
     dw_link_fail(link, DW_ERR_CANCELLED, sentence);
-    link->status = DW_ERR_CANCELLED; /* replaces an earlier error; its sentence stays */
+    dw_link_failure_cancel(&link->failure);
     pthread_mutex_unlock(&link->lock);
 }
 
-/* The caller takes over the I/O and does the thread's work while it waits. receives: 1 if it waits
- * for a message; then the link goes on reading even if messages of other tags have filled
+void dw_link_abort(dw_link *link, dw_status status, const char *sentence)
+{
+    pthread_mutex_lock(&link->lock);
+    dw_link_fail(link, status, sentence);
+    pthread_mutex_unlock(&link->lock);
+}
+
+/* The caller takes over the I/O and does the thread's work while it waits. receives: it waits for a
+ * message; then the link goes on reading even if messages of other tags have filled
  * max_queued_bytes. */
 static void drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_t what),
-                  uint64_t what, int64_t deadline_ns, uint32_t receives)
+                  uint64_t what, int64_t deadline_ns, bool receives)
 {
-    link->waiters += receives;
+    if (receives) dw_inbox_begin_wait(&link->inboxes, NULL);
     dw_link_drive(link, has_ended, what, deadline_ns);
-    link->waiters -= receives;
-    if (link->waiters > 0) dw_link_wake(link); /* other callers still wait */
+    if (receives) dw_inbox_end_wait(&link->inboxes, NULL);
+    if (link->inboxes.waiters > 0) dw_io_wake(&link->io); /* other callers still wait */
 }
 
 /* ---- Sending --------------------------------------------------------------------------------- */
 
 static bool has_room(const dw_link *link, uint64_t cap)
 {
-    /* An empty queue takes any message. Otherwise a message longer than the limit could never be
-     * sent. */
-    return link->queued_bytes == 0 ||
-           link->queued_bytes + cost((size_t)cap) <= link->max_queued_bytes;
+    return dw_send_queue_has_room(&link->queue, (size_t)cap);
 }
 
 /* Answers are queued even when the queue is full. A peer that keeps sending requests and reads no
@@ -105,35 +92,29 @@ static bool has_room(const dw_link *link, uint64_t cap)
 static void bound_answers(dw_link *link)
 {
     char sentence[256];
-    uint64_t queued = link->queued_bytes, most = link->max_queued_bytes;
-    if (queued <= most || queued - most <= most + link->max_message_bytes) return;
+    if (!dw_send_queue_exceeds_answers(&link->queue, link->settings.max_message_bytes)) return;
     snprintf(sentence, sizeof sentence,
              "%s keeps sending requests but does not read the answers: %llu bytes are queued for "
              "it; raise max_queued_bytes if it is only slow",
-             link->peer, (unsigned long long)queued);
+             link->settings.peer, (unsigned long long)link->queue.bytes);
     dw_link_fail(link, DW_ERR_PROTOCOL, sentence);
 }
 
 static dw_status send_begin(dw_link *link, uint32_t tag, size_t cap, bool always, void **room)
 {
     if (!is_usable(link) || !room) return DW_ERR_ARGUMENT;
-    if (cap > link->max_message_bytes) return DW_ERR_LIMIT;
+    if (cap > link->settings.max_message_bytes) return DW_ERR_LIMIT;
     pthread_mutex_lock(&link->lock);
     if (always) bound_answers(link);
-    dw_status status = link->status;
-    if (status == DW_OK && link->closing) status = DW_ERR_ARGUMENT;
+    dw_status status = link->failure.status;
+    if (status == DW_OK && link->lifetime.is_closing) status = DW_ERR_ARGUMENT;
     if (status == DW_OK && !always && !has_room(link, cap)) status = DW_PENDING;
     if (status == DW_OK) {
-        dw_buffer *buffer = dw_buffer_take(&link->pool, cap);
-        if (!buffer) {
-            status = DW_ERR_NO_MEMORY;
-        } else {
-            buffer->tag = tag;
-            buffer->kind = DW_KIND_DATA;
-            buffer->len = cap;
-            link->queued_bytes += cost(cap);
+        dw_buffer *buffer = dw_send_queue_reserve(&link->queue, tag, cap);
+        if (buffer)
             *room = dw_buffer_payload(buffer);
-        }
+        else
+            status = DW_ERR_NO_MEMORY;
     }
     pthread_mutex_unlock(&link->lock);
     return status;
@@ -157,15 +138,15 @@ dw_status dw_link_send_end(dw_link *link, void *room, size_t len)
     dw_buffer *buffer = dw_buffer_of(room);
     if (len != DW_LINK_DROP && len > buffer->len) return DW_ERR_ARGUMENT;
     begin_call(link);
-    dw_status status = link->status;
-    link->queued_bytes -= cost(buffer->len);
+    dw_status status = link->failure.status;
     if (len == DW_LINK_DROP || status != DW_OK) {
-        dw_buffer_drop(&link->pool, buffer);
-        pthread_cond_broadcast(&link->drained);
+        dw_send_queue_unreserve(&link->queue, buffer);
     } else {
-        buffer->len = len;
-        link->queued_bytes += cost(len);
-        enqueue(link, buffer);
+        dw_send_queue_commit(&link->queue, buffer, len);
+        if (link->queue.unsent == 1 && len <= SEND_NOW_BYTES && dw_link_may_take_io(link))
+            dw_link_send_now(link);
+        else
+            dw_io_wake(&link->io);
     }
     end_call(link);
     return len == DW_LINK_DROP ? DW_OK : status;
@@ -185,7 +166,7 @@ dw_status dw_link_send(dw_link *link, uint32_t tag, const void *data, size_t len
 static bool is_drained(const dw_link *link, uint64_t unused)
 {
     (void)unused;
-    return link->unsent == 0 && link->kept == 0;
+    return dw_send_queue_is_drained(&link->queue);
 }
 
 /* Waits until has_ended returns true, the link has failed, or the time is over. */
@@ -196,17 +177,17 @@ static dw_status wait_for_sends(dw_link *link,
     int64_t begun = dw_now_ns(), deadline = deadline_of(timeout_ms);
     begin_call(link);
     bool in_time = true;
-    while (link->status == DW_OK && !has_ended(link, what) && in_time) {
+    while (link->failure.status == DW_OK && !has_ended(link, what) && in_time) {
         if (dw_link_may_take_io(link)) {
-            drive(link, has_ended, what, deadline, 0);
+            drive(link, has_ended, what, deadline, false);
             in_time = deadline == INT64_MAX || dw_now_ns() < deadline;
         } else {
-            in_time = wait_until(link, &link->drained, deadline);
+            in_time = wait_until(link, &link->queue.drained, deadline);
         }
     }
-    dw_status status = link->status;
+    dw_status status = link->failure.status;
     if (status == DW_OK && !has_ended(link, what)) status = DW_PENDING;
-    link->counters.send_wait_ns += (uint64_t)(dw_now_ns() - begun);
+    link->waits.send_ns += (uint64_t)(dw_now_ns() - begun);
     end_call(link);
     return status;
 }
@@ -215,7 +196,7 @@ dw_status dw_link_wait_room(dw_link *link, size_t cap, int timeout_ms)
 {
     DW_UNCANCELLED;
     if (!is_usable(link)) return DW_ERR_ARGUMENT;
-    if (cap > link->max_message_bytes) return DW_ERR_LIMIT;
+    if (cap > link->settings.max_message_bytes) return DW_ERR_LIMIT;
     return wait_for_sends(link, has_room, cap, timeout_ms);
 }
 
@@ -225,7 +206,7 @@ dw_status dw_link_flush(dw_link *link, int timeout_ms)
     if (!is_usable(link)) return DW_ERR_ARGUMENT;
     dw_status status = wait_for_sends(link, is_drained, 0, timeout_ms);
     /* Whoever has received the last message may leave before this end has noticed it. */
-    return status == DW_ERR_PEER && link->has_sent_all ? DW_OK : status;
+    return status == DW_ERR_PEER && link->failure.has_sent_all ? DW_OK : status;
 }
 
 /* ---- Receiving ------------------------------------------------------------------------------- */
@@ -237,14 +218,12 @@ static dw_status wait_for_message(dw_link *link, uint32_t tag, int64_t deadline_
 {
     dw_inbox *inbox = dw_inbox_get(&link->inboxes, tag);
     if (!inbox) return DW_ERR_NO_MEMORY;
-    inbox->waiters++;
-    link->waiters++;
-    if (link->receiving_paused) dw_link_wake(link);
+    dw_inbox_begin_wait(&link->inboxes, inbox);
+    if (link->receiver.is_paused) dw_io_wake(&link->io);
     int64_t begun = dw_now_ns();
-    *in_time = wait_until(link, &link->arrived, deadline_ns);
-    link->counters.recv_wait_ns += (uint64_t)(dw_now_ns() - begun);
-    link->waiters--;
-    inbox->waiters--;
+    *in_time = wait_until(link, &link->inboxes.arrived, deadline_ns);
+    link->waits.recv_ns += (uint64_t)(dw_now_ns() - begun);
+    dw_inbox_end_wait(&link->inboxes, inbox);
     return DW_OK;
 }
 
@@ -268,24 +247,25 @@ dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data,
         dw_inbox *inbox = dw_inbox_find(&link->inboxes, tag);
         /* Messages that arrived before the link failed can still be received if the peer left,
          * memory ran out, or unread messages filled their limit. */
-        bool may_take = link->status == DW_OK || link->status == DW_ERR_PEER ||
-                        link->status == DW_ERR_NO_MEMORY || link->status == DW_ERR_LIMIT;
+        bool may_take = link->failure.status == DW_OK || link->failure.status == DW_ERR_PEER ||
+                        link->failure.status == DW_ERR_NO_MEMORY ||
+                        link->failure.status == DW_ERR_LIMIT;
         if (inbox && inbox->handle) {
             status = DW_ERR_ARGUMENT;
         } else if (inbox && inbox->head && may_take) {
             dw_buffer *buffer = dw_inbox_take(&link->inboxes, inbox);
             *data = dw_buffer_payload(buffer);
             *len = buffer->len;
-            if (link->receiving_paused) dw_link_wake(link);
+            if (link->receiver.is_paused) dw_io_wake(&link->io);
             status = DW_OK;
-        } else if (link->status != DW_OK) {
-            status = link->status;
+        } else if (link->failure.status != DW_OK) {
+            status = link->failure.status;
         } else if (timeout_ms == 0 || !in_time) {
             break;
         } else if (dw_link_may_take_io(link)) {
             int64_t begun = dw_now_ns();
-            drive(link, has_message, tag, deadline, 1);
-            link->counters.recv_wait_ns += (uint64_t)(dw_now_ns() - begun);
+            drive(link, has_message, tag, deadline, true);
+            link->waits.recv_ns += (uint64_t)(dw_now_ns() - begun);
             in_time = deadline == INT64_MAX || dw_now_ns() < deadline;
         } else {
             dw_status waited = wait_for_message(link, tag, deadline, &in_time);
@@ -317,22 +297,13 @@ void *dw_link_retain(dw_link *link, const void *data)
     return message;
 }
 
-/* Whether another thread is in a handler of this tag. */
-static bool is_handled_elsewhere(const dw_link *link, uint32_t tag)
-{
-    if (link->calling && link->inboxes.claimed->tag == tag)
-        return !pthread_equal(pthread_self(), link->caller);
-    return link->handling && link->handling_tag == tag &&
-           !pthread_equal(pthread_self(), link->thread);
-}
-
 dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, void *context)
 {
     DW_UNCANCELLED;
     if (!is_usable(link)) return DW_ERR_ARGUMENT;
     begin_call(link);
     /* A handler can be removed even from a link that has failed. */
-    dw_status status = handle ? link->status : DW_OK;
+    dw_status status = handle ? link->failure.status : DW_OK;
     dw_inbox *inbox = NULL;
     if (status == DW_OK && handle) {
         inbox = dw_inbox_get(&link->inboxes, tag);
@@ -345,11 +316,11 @@ dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, vo
     }
     if (status == DW_OK && inbox) {
         dw_inbox_set_handler(&link->inboxes, inbox, handle, context);
-        if (inbox->is_due) dw_link_call_handlers(link);
-        if (inbox == link->inboxes.claimed) dw_link_wake(link);
+        if (inbox->is_due) dw_io_call_handlers(&link->io);
+        if (inbox == link->inboxes.claimed) dw_io_wake(&link->io);
     }
-    while (!handle && is_handled_elsewhere(link, tag))
-        pthread_cond_wait(&link->handled, &link->lock);
+    while (!handle && dw_handlers_run_elsewhere(&link->handlers, tag))
+        pthread_cond_wait(&link->handlers.handled, &link->lock);
     inbox = dw_inbox_find(&link->inboxes, tag);
     if (inbox) dw_inbox_tidy(&link->inboxes, inbox);
     end_call(link);
@@ -365,10 +336,15 @@ dw_status dw_link_count(dw_link *link, dw_link_counters *counters)
     if (!counters) return DW_ERR_ARGUMENT;
     if (is_usable(link)) {
         pthread_mutex_lock(&link->lock);
-        now = link->counters;
-        now.queued_bytes = link->queued_bytes;
-        now.retry_ms = link->retry_ms;
-        now.unsent_bytes = link->unsent_bytes;
+        now = link->backend.counters;
+        now.messages_sent = link->queue.messages_sent;
+        now.messages_received = link->inboxes.messages_received;
+        now.queued_bytes = link->queue.bytes;
+        now.recv_wait_ns = link->waits.recv_ns;
+        now.send_wait_ns = link->waits.send_ns;
+        now.queue_ns = link->queue.queue_ns;
+        now.retry_ms = link->settings.retry_ms;
+        now.unsent_bytes = link->queue.unsent_bytes;
         pthread_mutex_unlock(&link->lock);
     }
     dw_status given = dw_give_told(counters, &now, sizeof now, "dw_link_counters", NULL);
@@ -377,7 +353,7 @@ dw_status dw_link_count(dw_link *link, dw_link_counters *counters)
 
 const char *dw_link_peer_name(dw_link *link)
 {
-    return link ? link->peer_name : "";
+    return link ? link->settings.peer_name : "";
 }
 
 const char *dw_link_why(dw_link *link)
@@ -387,7 +363,7 @@ const char *dw_link_why(dw_link *link)
         return "this link belongs to the process that opened it; a forked child must open a link "
                "of its own";
     pthread_mutex_lock(&link->lock);
-    const char *text = link->status == DW_OK ? "" : link->why.text;
+    const char *text = link->failure.status == DW_OK ? "" : link->failure.why.text;
     pthread_mutex_unlock(&link->lock);
     return text;
 }

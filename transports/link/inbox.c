@@ -3,7 +3,7 @@
 #include <sys/random.h>
 
 #include "base/mem.h"
-#include "link/link.h"
+#include "link/messages.h"
 
 /* ---- What it costs --------------------------------------------------------------------------- */
 
@@ -20,9 +20,10 @@ static uint64_t record_cost(void)
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
+/* The condition stays as it is. */
 void dw_inbox_begin(dw_inboxes *inboxes)
 {
-    *inboxes = (dw_inboxes){.allocator = inboxes->allocator, .bits = DW_INBOX_LEAST_BITS};
+    inboxes->bits = DW_INBOX_LEAST_BITS;
     /* Early after boot the system may have no random numbers yet. Then an address serves: it is
      * hard to guess as well. */
     if (getrandom(inboxes->key, sizeof inboxes->key, GRND_NONBLOCK) != sizeof inboxes->key)
@@ -134,7 +135,6 @@ void dw_inbox_empty(dw_inboxes *inboxes)
     for (size_t i = 0; i < (size_t)1 << inboxes->bits; i++) empty_list(inboxes, table[i]);
     empty_list(inboxes, inboxes->unused);
     give_table(inboxes);
-    *inboxes = (dw_inboxes){.allocator = inboxes->allocator, .bits = DW_INBOX_LEAST_BITS};
 }
 
 /* ---- Messages -------------------------------------------------------------------------------- */
@@ -177,6 +177,29 @@ dw_buffer *dw_inbox_take(dw_inboxes *inboxes, dw_inbox *inbox)
     inboxes->taken++;
     make_due(inboxes, inbox);
     return buffer;
+}
+
+dw_inbox *dw_inbox_arrive(dw_inboxes *inboxes, uint32_t tag)
+{
+    inboxes->messages_received++;
+    return inboxes->is_closed ? NULL : dw_inbox_get(inboxes, tag);
+}
+
+void dw_inbox_close(dw_inboxes *inboxes)
+{
+    inboxes->is_closed = true;
+}
+
+void dw_inbox_begin_wait(dw_inboxes *inboxes, dw_inbox *inbox)
+{
+    inboxes->waiters++;
+    if (inbox) inbox->waiters++;
+}
+
+void dw_inbox_end_wait(dw_inboxes *inboxes, dw_inbox *inbox)
+{
+    inboxes->waiters--;
+    if (inbox) inbox->waiters--;
 }
 
 /* ---- Handlers -------------------------------------------------------------------------------- */

@@ -7,16 +7,16 @@
 #include "link/link.h"
 
 /* A link whose I/O the caller owns. */
-typedef struct claimed {
+typedef struct member {
     dw_link *link;
     bool is_idle; /* the last look found nothing, and nothing has happened since */
-} claimed;
+} member;
 
 typedef struct wait_set {
     uint32_t tag;
     int wake_fd;
     size_t n;
-    claimed links[DW_WAIT_SET_MOST];
+    member links[DW_WAIT_SET_MOST];
 } wait_set;
 
 /* ---- Taking over the I/O and giving it back
@@ -27,28 +27,29 @@ static void claim(wait_set *all, dw_link *link)
 {
     pthread_mutex_lock(&link->lock);
     dw_inbox *inbox = dw_inbox_find(&link->inboxes, all->tag);
-    bool is_handling = link->handling && link->handling_tag == all->tag;
+    const dw_handler_run *run = &link->handlers.by_thread;
+    bool is_handling = run->is_running && run->tag == all->tag;
     bool may = inbox && inbox->handle && !is_handling && dw_link_may_take_io(link);
     bool is_idle = false;
     if (may) {
-        link->callers++;
-        dw_link_take_io(link);
+        dw_lifetime_begin_call(&link->lifetime);
+        dw_io_take(&link->io);
         dw_inbox_claim(&link->inboxes, inbox);
-        link->caller = pthread_self();
-        is_idle = link->found_nothing && !link->sending && !link->queue_head && !inbox->head;
+        is_idle = dw_link_is_idle(link) && !inbox->head;
     }
     pthread_mutex_unlock(&link->lock);
-    if (may) all->links[all->n++] = (claimed){.link = link, .is_idle = is_idle};
+    if (may) all->links[all->n++] = (member){.link = link, .is_idle = is_idle};
 }
 
 static void give_back(dw_link *link, int64_t now_ns)
 {
     pthread_mutex_lock(&link->lock);
-    if (dw_inbox_unclaim(&link->inboxes)) dw_link_call_handlers(link);
-    link->left_ns = now_ns;
+    if (dw_inbox_unclaim(&link->inboxes)) dw_io_call_handlers(&link->io);
+    dw_io_leave(&link->io, now_ns);
     dw_link_release_io(link);
-    if (link->waiters > 0) dw_link_wake(link); /* other callers wait for messages of other tags */
-    if (--link->callers == 0 && link->closing) pthread_cond_broadcast(&link->handled);
+    /* Other callers wait for messages of other tags. */
+    if (link->inboxes.waiters > 0) dw_io_wake(&link->io);
+    dw_lifetime_end_call(&link->lifetime);
     pthread_mutex_unlock(&link->lock);
 }
 
@@ -61,21 +62,11 @@ static bool hand_over(dw_link *link)
     bool has_called = false;
     pthread_mutex_lock(&link->lock);
     dw_inbox *inbox = link->inboxes.claimed;
-    while (inbox->handle && inbox->head && link->status != DW_ERR_CANCELLED) {
-        dw_link_handler handle = inbox->handle;
-        void *context = inbox->handle_context;
-        dw_buffer *buffer = dw_inbox_take(&link->inboxes, inbox);
-        link->calling = true;
-        if (link->receiving_paused) dw_link_wake(link);
-        pthread_mutex_unlock(&link->lock);
-        handle(context, dw_buffer_payload(buffer), buffer->len);
-        pthread_mutex_lock(&link->lock);
-        link->calling = false;
-        dw_buffer_drop(&link->pool, buffer);
-        pthread_cond_broadcast(&link->handled);
+    while (inbox->handle && inbox->head && link->failure.status != DW_ERR_CANCELLED) {
+        dw_link_run_handler(link, &link->handlers.by_caller, inbox);
         has_called = true;
     }
-    bool has_ended = link->status != DW_OK || link->closing || link->broken;
+    bool has_ended = dw_link_has_ended(link);
     pthread_mutex_unlock(&link->lock);
     return has_called || has_ended;
 }
@@ -86,7 +77,7 @@ static bool work(wait_set *all, int64_t now_ns)
 {
     bool has_come = false;
     for (size_t i = 0; i < all->n; i++) {
-        claimed *one = &all->links[i];
+        member *one = &all->links[i];
         dw_link *link = one->link;
         if (one->is_idle) continue;
         one->is_idle = dw_link_step(link) == 0;
@@ -98,39 +89,18 @@ static bool work(wait_set *all, int64_t now_ns)
 
 /* ---- Sleeping -------------------------------------------------------------------------------- */
 
-/* Announces that the caller is about to sleep, so that whoever changes the link wakes it.
- * Returns false if something has changed already. */
-static bool announce_sleep(dw_link *link)
-{
-    pthread_mutex_lock(&link->lock);
-    bool may_sleep = !link->has_changed;
-    link->has_changed = false;
-    link->sleeping = may_sleep;
-    pthread_mutex_unlock(&link->lock);
-    return may_sleep;
-}
-
-static void end_sleep(dw_link *link, bool is_woken)
-{
-    pthread_mutex_lock(&link->lock);
-    link->sleeping = false;
-    pthread_mutex_unlock(&link->lock);
-    if (is_woken) dw_wakeup_clear(&link->caller_wakeup);
-}
-
 /* What to wait for. Returns until when; 0: not at all. */
 static int64_t prepare(wait_set *all, struct pollfd *waits, int64_t until_ns)
 {
     waits[0] = (struct pollfd){.fd = all->wake_fd, .events = POLLIN};
     for (size_t i = 0; i < all->n; i++) {
-        claimed *one = &all->links[i];
+        member *one = &all->links[i];
         dw_link *link = one->link;
-        one->is_idle &= announce_sleep(link);
-        int64_t due_ns = one->is_idle ? link->next_check_ns : 0;
+        one->is_idle &= dw_io_announce_sleep(&link->io);
+        int64_t due_ns = one->is_idle ? link->timeouts.next_ns : 0;
         if (due_ns < until_ns) until_ns = due_ns;
-        waits[1 + 2 * i] = (struct pollfd){.fd = link->caller_wakeup.read, .events = POLLIN};
-        waits[2 + 2 * i] =
-            (struct pollfd){.fd = link->state.wait_fd, .events = (short)link->state.wait_events};
+        waits[1 + 2 * i] = (struct pollfd){.fd = link->io.caller_wakeup.read, .events = POLLIN};
+        waits[2 + 2 * i] = dw_backend_wait(&link->backend);
     }
     return until_ns;
 }
@@ -141,7 +111,7 @@ static dw_adaptive_spin *spin_of(wait_set *all, const struct pollfd *waits)
 {
     for (size_t i = 0; i < all->n; i++)
         if (waits[2 + 2 * i].fd < 0) return NULL;
-    return all->n > 0 ? &all->links[0].link->spin : NULL;
+    return all->n > 0 ? &all->links[0].link->io.spin : NULL;
 }
 
 /* Sleeps until something may have happened; *now_ns becomes the time at which it was found. Returns
@@ -152,14 +122,14 @@ static bool sleep_until(wait_set *all, int64_t *now_ns, int64_t deadline_ns)
     int64_t until_ns = prepare(all, waits, deadline_ns);
     int64_t left_ns = until_ns > *now_ns ? until_ns - *now_ns : 0;
     if (until_ns == INT64_MAX) left_ns = INT64_MAX;
-    dw_link_poll(spin_of(all, waits), waits, 1 + 2 * all->n, left_ns);
+    dw_adaptive_spin_poll(spin_of(all, waits), waits, 1 + 2 * all->n, left_ns);
     *now_ns = dw_now_ns();
     for (size_t i = 0; i < all->n; i++) {
-        claimed *one = &all->links[i];
+        member *one = &all->links[i];
         bool is_woken = waits[1 + 2 * i].revents, is_ready = waits[2 + 2 * i].revents;
-        end_sleep(one->link, is_woken);
-        one->is_idle &= !is_woken && !is_ready && *now_ns < one->link->next_check_ns;
-        if (!one->is_idle) one->link->found_nothing = false;
+        dw_io_end_sleep(&one->link->io, is_woken);
+        one->is_idle &= !is_woken && !is_ready && *now_ns < one->link->timeouts.next_ns;
+        if (!one->is_idle) dw_receiver_expect(&one->link->receiver);
     }
     return waits[0].revents;
 }

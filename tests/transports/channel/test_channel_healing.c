@@ -176,7 +176,8 @@ static void endless_resend_requests_are_refused(void **state)
         uint32_t tag = dw_channel_tag(channels.end[1], DW_TAG_RESENT);
         assert_int_equal(dw_link_recv(channels.links.link[1], tag, PATIENCE_MS, &message, &len),
                          DW_OK);
-        assert_true(dw_envelope_read(message, len, channels.links.link[1]->session, &envelope));
+        assert_true(
+            dw_envelope_read(message, len, channels.links.link[1]->settings.session, &envelope));
         frames += envelope.kind == DW_ENVELOPE_RESENT;
         refusals += envelope.kind == DW_ENVELOPE_REFUSED;
         dw_link_release(channels.links.link[1], message);

@@ -122,7 +122,7 @@ static void poll_waits_for_its_whole_timeout(void **state)
             dw_adaptive_spin spin, *used = spin_of(&spin, way);
             int64_t begun_ns = suite_now_ns();
             yields = 0;
-            dw_link_poll(used, &p.wait, 1, times[i]);
+            dw_adaptive_spin_poll(used, &p.wait, 1, times[i]);
             assert_true(suite_now_ns() - begun_ns >= times[i]);
             assert_int_equal(p.wait.revents, 0);
             assert_int_equal(yields > 0, way == 0 && times[i] >= SHORT_NS);
@@ -142,7 +142,7 @@ static void long_yield_shortens_the_sleep_after_it(void **state)
     for (int64_t wait_ms = 4; wait_ms <= 8; wait_ms += 4) {
         dw_adaptive_spin spin = {0, 0};
         yields = 0;
-        dw_link_poll(&spin, &p.wait, 1, wait_ms * MS);
+        dw_adaptive_spin_poll(&spin, &p.wait, 1, wait_ms * MS);
         assert_true(yields > 0);
         assert_in_range(sleep_ns, 0, wait_ms == 4 ? 0 : 3 * MS);
     }
@@ -166,11 +166,11 @@ static void poll_returns_when_a_descriptor_is_ready(void **state)
         dw_adaptive_spin spin, *used = spin_of(&spin, way);
         pthread_t writer;
         assert_int_equal(pthread_create(&writer, NULL, write_soon, &p.ends[1]), 0);
-        dw_link_poll(used, waits, 2, INT64_MAX); /* while it sleeps */
+        dw_adaptive_spin_poll(used, waits, 2, INT64_MAX); /* while it sleeps */
         assert_int_equal(waits[1].revents, POLLIN);
         pthread_join(writer, NULL);
         waits[1].revents = 0;
-        dw_link_poll(used, waits, 2, INT64_MAX); /* at once */
+        dw_adaptive_spin_poll(used, waits, 2, INT64_MAX); /* at once */
         assert_int_equal(waits[1].revents, POLLIN);
         assert_int_equal(waits[0].revents, 0);
         take_down(&p);
@@ -184,20 +184,20 @@ static void adaptive_spin_learns_from_its_own_waits(void **state)
     dw_adaptive_spin spin = {0, 0};
     post p;
     set_up(&p);
-    for (int i = 0; i < 32; i++) dw_link_poll(&spin, &p.wait, 1, 1000);
+    for (int i = 0; i < 32; i++) dw_adaptive_spin_poll(&spin, &p.wait, 1, 1000);
     assert_int_equal(spin.vain, 0);
-    for (int i = 0; i < 32; i++) dw_link_poll(&spin, &p.wait, 1, SHORT_NS);
+    for (int i = 0; i < 32; i++) dw_adaptive_spin_poll(&spin, &p.wait, 1, SHORT_NS);
     uint32_t vain = spin.vain;
     assert_true(vain > 0 && count_asking(&spin, 63) <= 1);
     assert_int_equal(write(p.ends[1], "", 1), 1);
-    for (int i = 0; i < 128; i++) dw_link_poll(&spin, &p.wait, 1, SHORT_NS);
+    for (int i = 0; i < 128; i++) dw_adaptive_spin_poll(&spin, &p.wait, 1, SHORT_NS);
     assert_int_equal(spin.vain, vain);
     empty(&p);
     /* Now something comes while it asks, at the next wait that does. */
     for (int i = 0; i < 64 && spin.vain == vain; i++) {
         yields = 0;
         write_at = 1;
-        dw_link_poll(&spin, &p.wait, 1, SHORT_NS);
+        dw_adaptive_spin_poll(&spin, &p.wait, 1, SHORT_NS);
         assert_int_equal(p.wait.revents != 0, yields > 0);
         if (yields > 0) empty(&p);
     }

@@ -217,7 +217,7 @@ static void waiting_receive_continues_when_others_make_room(void **state)
     bool is_full = false;
     for (int i = 0; i < SUITE_PATIENCE_MS / 5 && !is_full; i++) {
         pthread_mutex_lock(&link->lock);
-        is_full = link->receiving_paused && link->waiters > 0;
+        is_full = link->receiver.is_paused && link->inboxes.waiters > 0;
         uint64_t bytes = link->inboxes.bytes;
         pthread_mutex_unlock(&link->lock);
         assert_true(bytes <= 35 * MEBIBYTE);

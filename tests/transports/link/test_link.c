@@ -362,7 +362,7 @@ static void poll_late(const void *endpoint, int asks_kernel, dw_transport_state 
 {
     suite_spoiled.poll(endpoint, asks_kernel, state);
     dw_link *link = __atomic_load_n(&late.link, __ATOMIC_ACQUIRE);
-    if (!link || link->endpoint != endpoint || !has_arrived(link)) return;
+    if (!link || link->backend.endpoint != endpoint || !has_arrived(link)) return;
     if (++late.polls == 2) assert_int_equal(dw_link_handle(link, TAG, note_late, NULL), DW_OK);
 }
 
@@ -393,7 +393,7 @@ static void a_handler_is_called_that_was_set_while_the_thread_fell_asleep(void *
 static dw_io_owner link_io_owner(dw_link *link)
 {
     pthread_mutex_lock(&link->lock);
-    dw_io_owner owner = link->io_owner;
+    dw_io_owner owner = link->io.owner;
     pthread_mutex_unlock(&link->lock);
     return owner;
 }
@@ -402,9 +402,10 @@ static dw_io_owner link_io_owner(dw_link *link)
 static int64_t standby_left(dw_link *link)
 {
     pthread_mutex_lock(&link->lock);
-    bool stands_by = link->io_owner == DW_IO_FREE && !link->thread_polls;
-    int64_t until_ns = stands_by && link->thread_wakes_ns != INT64_MAX ? link->thread_wakes_ns : 0;
-    int64_t left_ns = until_ns - link->left_ns;
+    bool stands_by = link->io.owner == DW_IO_FREE && !link->io.thread_polls;
+    int64_t until_ns =
+        stands_by && link->io.thread_wakes_ns != INT64_MAX ? link->io.thread_wakes_ns : 0;
+    int64_t left_ns = until_ns - link->io.left_ns;
     pthread_mutex_unlock(&link->lock);
     return until_ns == 0 ? 0 : left_ns;
 }

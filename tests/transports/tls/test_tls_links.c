@@ -24,19 +24,19 @@ static void both_ends_know_the_tls_name_of_the_other(void **state)
     suite_open(&pair);
     assert_string_equal(dw_link_peer_name(pair.link[0]), "rank/1");
     assert_string_equal(dw_link_peer_name(pair.link[1]), "rank/0");
-    assert_true(pair.link[0]->session != 0);
-    assert_true(pair.link[0]->session == pair.link[1]->session);
-    uint64_t session = pair.link[0]->session;
+    assert_true(pair.link[0]->settings.session != 0);
+    assert_true(pair.link[0]->settings.session == pair.link[1]->settings.session);
+    uint64_t session = pair.link[0]->settings.session;
     suite_close(&pair);
     suite_prepare(&pair, &backend);
     suite_open(&pair);
-    assert_true(pair.link[0]->session != session);
+    assert_true(pair.link[0]->settings.session != session);
     suite_close(&pair);
     const suite_backend plain = {.name = "plain", .uri = "tcp://127.0.0.1:0"};
     suite_prepare(&pair, &plain);
     suite_open(&pair);
     assert_string_equal(dw_link_peer_name(pair.link[0]), "");
-    assert_true(pair.link[0]->session == 0);
+    assert_true(pair.link[0]->settings.session == 0);
     suite_close(&pair);
 }
 
@@ -228,9 +228,9 @@ static void a_channel_refuses_messages_of_another_session(void **state)
     if (channels.status[0] != DW_OK || channels.status[1] != DW_OK)
         fail_msg("%s", channels.why[0].text);
     channels_pass(&channels, 0);
-    channels.links.link[0]->session ^= 2; /* as if the message were from an earlier link */
+    channels.links.link[0]->settings.session ^= 2; /* as if the message were from an earlier link */
     channels_send(&channels, 1);
-    channels.links.link[0]->session ^= 2;
+    channels.links.link[0]->settings.session ^= 2;
     channels_send(&channels, 2);
     assert_int_equal(channels_take(&channels), DW_ERR_CORRUPT);
     assert_int_equal(channels_take(&channels), DW_OK);

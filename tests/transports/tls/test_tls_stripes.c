@@ -29,7 +29,7 @@ static void open_pair(proxy_pair *pair)
 
 static const dw_tcp_end *end_of(const proxy_pair *pair, int i)
 {
-    return pair->link[i]->endpoint;
+    return pair->link[i]->backend.endpoint;
 }
 
 /* Sends a message in each direction, while connections are cut or changed. */
@@ -48,7 +48,7 @@ static void tls_link_heals_cut_connections(void **state)
     unsigned char random[40];
     assert_int_equal(getrandom(random, sizeof random, 0), sizeof random);
     open_pair(&pair);
-    uint64_t session = pair.link[0]->session;
+    uint64_t session = pair.link[0]->settings.session;
     unsigned char first[DW_TLS_SESSION_BYTES];
     memcpy(first, end_of(&pair, 0)->tls_session, sizeof first);
     for (size_t i = 0; i < sizeof random; i++) {
@@ -60,7 +60,8 @@ static void tls_link_heals_cut_connections(void **state)
         talk(&pair, i + 100, 100);
     }
     assert_true(counted(pair.link[1]).reconnects > 0);
-    assert_true(pair.link[0]->session == session && pair.link[1]->session == session);
+    assert_true(pair.link[0]->settings.session == session &&
+                pair.link[1]->settings.session == session);
     /* Both ends still have the session of the first connection. */
     for (int i = 0; i < 2; i++)
         assert_memory_equal(end_of(&pair, i)->tls_session, first, sizeof first);
