@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
- * channel.h - what the files of a channel share.
+ * channel.h - a channel: its parts, and which thread may use which of them.
  *
- * | file               | owns                                                             |
- * | channel_open.c     | opening, closing                                                 |
- * | channel_codecs.c   | creating and destroying the encoder and the decoder              |
- * | channel_handshake.c | check that both ends agree on config and format                  |
- * | channel_send.c     | encoder, copies of unacknowledged frames, answers to requests    |
- * | channel_recv.c     | decoder, requests for rejected frames                            |
- * | channel_device.c   | encoder and decoder on a device: pinned memory, streams          |
- * | channel_control.c     | short messages to the peer; the last error                       |
- * | envelope.c         | the channel's own header in front of every message               |
- */
+ * Each struct has one file that writes it; channel_open.c makes them, and connects them by
+ * pointers. A file calls those further down, and no others:
+ *
+ * | file                | what it is for                                                       |
+ * | channel_open.c      | opening, closing                                                     |
+ * | channel_send.c      | the public calls that send                                           |
+ * | channel_recv.c      | the public calls that receive; requests for rejected frames          |
+ * | channel_answers.c   | what the peer says of frames: acknowledgements, requests             |
+ * | channel_handshake.c | check that both ends agree on config and format                      |
+ * | control_queue.c     | control messages that wait for the holder of the encoder's lock      |
+ * | kept_frames.c       | copies of frames that are not acknowledged                           |
+ * | channel_codecs.c    | the encoder and the decoder                                          |
+ * | channel_device.c    | both of them on a device: pinned memory, streams                     |
+ * | channel_port.c      | messages to the peer                                                 |
+ * | channel_errors.c    | the last error of each direction                                     |
+ * | envelope.c          | the channel's own header in front of every message                   |
+ *
+ * Only the public calls use the whole channel. */
 #ifndef DW_CHANNEL_H
 #define DW_CHANNEL_H
 
@@ -38,14 +46,50 @@ enum { DW_CHANNEL_TRIES = 4 };
  * before the next request, up to about DW_CHANNEL_LONGEST_RETRY times retry_ms. */
 enum { DW_CHANNEL_ANSWERS = 64, DW_CHANNEL_LONGEST_RETRY = 64 };
 
-typedef struct dw_kept_frame {
-    void *message; /* envelope and frame, a buffer of the link; NULL: acknowledged or released */
-    size_t len;
-    int resent; /* how often it was sent again */
-} dw_kept_frame;
+/* ---- channel_port.c: fixed after open -------------------------------------------------------- */
 
-/* Index of dw_channel.why: the last error of each direction. */
+typedef struct dw_channel_port {
+    dw_link *link;
+    uint32_t id;
+} dw_channel_port;
+
+static inline uint32_t dw_channel_tag(const dw_channel_port *port, uint32_t which)
+{
+    return port->id << 8 | which;
+}
+
+/* send_control: sends a message of the channel, envelope and body. It never waits for room in the
+ * queue; it is for answers and control messages, which are short or were requested. send_sealed:
+ * puts the envelope in front of a body that was written to `room`, and sends both. read: opens an
+ * envelope; false: it is damaged. is_ours: after fork() the child must not use the channel. */
+dw_status dw_channel_send_control(const dw_channel_port *port, uint32_t which,
+                                  dw_envelope_kind kind, dw_status about, uint64_t sequence,
+                                  const void *body, size_t body_len);
+dw_status dw_channel_send_sealed(const dw_channel_port *port, void *room, dw_envelope_kind kind,
+                                 uint64_t sequence, size_t body_len);
+bool dw_channel_read_envelope(const dw_channel_port *port, const void *message, size_t len,
+                              dw_envelope *envelope);
+bool dw_channel_is_ours(const dw_channel *channel);
+
+/* ---- channel_errors.c: under its own lock ---------------------------------------------------- */
+
+/* Index of `why`: the last error of each direction. */
 enum { DW_WHY_SEND = 0, DW_WHY_RECV = 1 };
+
+typedef struct dw_channel_errors {
+    const dw_channel_port *port;
+    pthread_mutex_t lock;
+    dw_why why[2];
+    int last;
+} dw_channel_errors;
+
+/* report: stores a sentence as the last error of the channel; returns status. report_link: the same
+ * with the sentence of the link. */
+dw_status dw_channel_report(dw_channel_errors *errors, int direction, dw_status status,
+                            const char *sentence);
+dw_status dw_channel_report_link(dw_channel_errors *errors, int direction, dw_status status);
+
+/* ---- channel_codecs.c, channel_device.c ------------------------------------------------------ */
 
 /* A tensor of the caller, and the device's stream on which it is ready. */
 typedef struct dw_channel_tensor {
@@ -60,40 +104,148 @@ typedef struct dw_channel_stage {
     size_t cap;
 } dw_channel_stage;
 
-struct dw_channel {
-    dw_link *link;
-    uint32_t id;
+typedef struct dw_channel_device {
+    dw_cuda *cuda;                /* NULL: tensors are in main memory */
+    void *answers;                /* the stream for frames that carry prev itself (resync) */
+    dw_channel_stage sent, taken; /* protected by encoder_lock and decoder_lock */
+    dw_status send_status;        /* an error is permanent */
+} dw_channel_device;
+
+typedef struct dw_channel_codecs {
     /* NULL: no tensors are sent, or received; then the config is not set. */
     dw_encoder *encoder;
     dw_decoder *decoder;
     dw_config send, recv;
+    dw_channel_device device;
     void (*on_frame)(void *context, int is_sent, const void *frame, size_t len); /* may be NULL */
     void *frame_context;
+} dw_channel_codecs;
 
-    /* NULL without a device. `sent` is protected by encoder_lock, `taken` by decoder_lock. */
-    dw_cuda *cuda;
-    void *answers; /* the stream for frames that carry prev itself (resync) */
-    dw_channel_stage sent, taken;
-    dw_status device_status; /* of sending: an error is permanent */
+/* make: creates the encoder and the decoder; for an error, *why is a sentence. destroy: destroys
+ * them; it must also be called after make has failed. encode, resync, decode: like dw_encode,
+ * dw_encoder_resync and dw_decode, for tensors in main memory or on the device; *why: a sentence
+ * for any error. The caller holds the lock of the encoder or decoder. */
+dw_status dw_channel_make_codecs(dw_channel_codecs *codecs, const dw_channel_port *port,
+                                 const dw_channel_config *config, dw_why *why);
+void dw_channel_destroy_codecs(dw_channel_codecs *codecs);
+dw_status dw_channel_encode(dw_channel_codecs *codecs, const dw_key *keys,
+                            const dw_channel_tensor *x, void *frame, size_t cap, size_t *len,
+                            dw_why *why);
+dw_status dw_channel_resync(dw_channel_codecs *codecs, const dw_key *keys, uint32_t n, void *frame,
+                            size_t cap, size_t *len, dw_why *why);
+dw_status dw_channel_decode(dw_channel_codecs *codecs, const void *frame, size_t len,
+                            const dw_channel_tensor *y, void *reply, size_t reply_cap,
+                            size_t *reply_len, dw_why *why);
+/* Returns the incarnation for an encoder of this channel whose config has the incarnation `given`.
+ * Two encoders with the same incarnation and seed would draw the same random numbers for a key
+ * (docs/format.md, 3.6). So each channel of a link and each of its ends gets another number, and
+ * the same one whenever the program runs again: the XXH3 digest of `given` (8 bytes), the channel's
+ * id (4), and 1 at the end that listens or 0 at the other end (4). For 0 it returns 0, which makes
+ * the encoder take a random one. */
+uint64_t dw_channel_incarnation(const dw_channel_port *port, uint64_t given);
 
-    /* Sending. A call may hold encoder_lock for as long as an encode takes, so the link's thread
-     * never waits for it. If the lock is taken, the thread leaves control messages in the queue
-     * `replies`, and the holder of the lock processes them before its call ends. */
+/* open: makes the stream for answers; release: before encoder and decoder are destroyed. The others
+ * are as above, for tensors on the device. They return when the work on it is complete. */
+dw_status dw_channel_device_open(dw_channel_device *device, dw_cuda *cuda, bool sends, dw_why *why);
+void dw_channel_device_release(dw_channel_device *device);
+dw_status dw_channel_device_encode(dw_channel_device *device, dw_encoder *encoder,
+                                   const dw_key *keys, const dw_channel_tensor *x, void *frame,
+                                   size_t cap, size_t *len, dw_why *why);
+dw_status dw_channel_device_resync(dw_channel_device *device, dw_encoder *encoder,
+                                   const dw_key *keys, uint32_t n, void *frame, size_t cap,
+                                   size_t *len, dw_why *why);
+dw_status dw_channel_device_decode(dw_channel_device *device, dw_decoder *decoder,
+                                   const void *frame, size_t len, const dw_channel_tensor *y,
+                                   void *reply, size_t reply_cap, size_t *reply_len, dw_why *why);
+
+/* ---- channel_handshake.c --------------------------------------------------------------------- */
+
+/* handshake: exchanges hellos and checks that both ends have the same config. send_hello: sends the
+ * own one; about = DW_PENDING: also asks the peer to send its own again. */
+dw_status dw_channel_handshake(const dw_channel_port *port, const dw_channel_codecs *codecs,
+                               uint32_t timeout_ms, dw_why *why);
+dw_status dw_channel_send_hello(const dw_channel_port *port, const dw_channel_codecs *codecs,
+                                dw_status about);
+
+/* ---- kept_frames.c: under encoder_lock ------------------------------------------------------- */
+
+typedef struct dw_kept_frame {
+    void *message; /* envelope and frame, a buffer of the link; NULL: acknowledged or released */
+    size_t len;
+    int resent; /* how often it was sent again */
+} dw_kept_frame;
+
+typedef struct dw_kept_frames {
+    dw_link *link;
+    /* Frames [acknowledged, next) are not acknowledged yet. */
+    uint64_t next, acknowledged;
+    dw_kept_frame frames[DW_CHANNEL_KEPT];
+    uint64_t bytes;
+} dw_kept_frames;
+
+/* number: of the next frame. keep: keeps a copy. find: the copy of a frame that was sent; NULL:
+ * there is none any more. acknowledge: the peer has this frame, and all before it; false: it was
+ * never sent. */
+uint64_t dw_kept_frames_number(dw_kept_frames *kept);
+void dw_kept_frames_keep(dw_kept_frames *kept, uint64_t sequence, void *message, size_t len,
+                         int resent);
+dw_kept_frame *dw_kept_frames_find(dw_kept_frames *kept, uint64_t sequence);
+void dw_kept_frames_count_resent(dw_kept_frame *frame);
+bool dw_kept_frames_acknowledge(dw_kept_frames *kept, uint64_t sequence);
+void dw_kept_frames_release(dw_kept_frames *kept);
+
+/* ---- control_queue.c: under its own lock, which is held for a few instructions only ---------- */
+
+typedef struct dw_control_queue {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;  /* a frame was acknowledged, or the peer closed */
+    dw_buffer *head, *tail;  /* control messages to process, retained */
+    uint64_t unacknowledged; /* how many frames are, for threads without encoder_lock */
+    bool is_peer_closed;
+} dw_control_queue;
+
+dw_buffer *dw_control_queue_next(dw_control_queue *queue); /* NULL: there is none */
+void dw_control_queue_put(dw_control_queue *queue, dw_buffer *message);
+bool dw_control_queue_has_messages(dw_control_queue *queue);
+void dw_control_queue_set_unacknowledged(dw_control_queue *queue, uint64_t n);
+void dw_control_queue_close(dw_control_queue *queue);
+bool dw_control_queue_is_closed(dw_control_queue *queue);
+/* Waits until all frames are acknowledged, or the peer has closed; link: or it has ended. */
+void dw_control_queue_wait(dw_control_queue *queue, dw_link *link, int64_t deadline_ns);
+
+/* ---- channel_answers.c ----------------------------------------------------------------------- */
+
+/* A call may hold encoder_lock for as long as an encode takes, so the link's thread never waits for
+ * it. If the lock is taken, the thread leaves control messages in the queue, and the holder of the
+ * lock processes them before its call ends. */
+typedef struct dw_channel_answers {
+    const dw_channel_port *port;
+    dw_channel_codecs *codecs;
     pthread_mutex_t encoder_lock;
-    /* Frames [acknowledged, next_sequence) are not acknowledged yet. */
-    uint64_t next_sequence, acknowledged;
-    dw_kept_frame kept[DW_CHANNEL_KEPT];
-    uint64_t kept_bytes;
-    /* Protects the rest of this block, down to peer_closed; held for a few instructions only. */
-    pthread_mutex_t replies_lock;
-    pthread_cond_t replied;                 /* a frame was acknowledged, or the peer closed */
-    dw_buffer *replies_head, *replies_tail; /* control messages to process, retained */
-    uint64_t outstanding; /* next_sequence - acknowledged, for threads without encoder_lock */
-    bool peer_closed;
+    dw_kept_frames kept;
+    dw_control_queue queue;
     /* How many control messages have arrived, even damaged ones; used by the link's thread only. */
     uint64_t controls_taken;
+} dw_channel_answers;
 
-    /* Receiving. */
+/* take_control: the handler of DW_TAG_CONTROL; called by the link's thread. lock: takes
+ * encoder_lock. unlock: gives it back, and processes what has come meanwhile. all: processes what
+ * waits; the lock is held. keep: keeps the copy of a frame; the lock is held. release: frees all.
+ */
+void dw_channel_take_control(void *answers, const void *data, size_t len);
+void dw_channel_answers_lock(dw_channel_answers *answers);
+void dw_channel_answers_unlock(dw_channel_answers *answers);
+void dw_channel_answers_all(dw_channel_answers *answers);
+void dw_channel_answers_keep(dw_channel_answers *answers, uint64_t sequence, void *message,
+                             size_t len);
+void dw_channel_answers_release(dw_channel_answers *answers);
+
+/* ---- channel_recv.c -------------------------------------------------------------------------- */
+
+typedef struct dw_channel_receiver {
+    const dw_channel_port *port;
+    dw_channel_codecs *codecs;
+    dw_channel_errors *errors;
     pthread_mutex_t decoder_lock; /* dw_channel_received may run in another thread */
     uint64_t expected;            /* sequence of the next frame to decode */
     bool requested;
@@ -110,69 +262,24 @@ struct dw_channel {
     /* If the link may lose messages: the time after heard_ns after which to request a frame again.
      */
     uint32_t retry_wait_ms;
-    dw_status recv_status; /* of receiving: an error is permanent */
+    dw_status status; /* an error is permanent */
+} dw_channel_receiver;
 
-    pthread_mutex_t why_lock;
-    dw_why why[2]; /* of sending and of receiving */
-    int last_why;
+void dw_channel_begin_receiving(dw_channel_receiver *receiver);
+void dw_channel_release_received(dw_channel_receiver *receiver);
+
+/* ---- The channel ----------------------------------------------------------------------------- */
+
+struct dw_channel {
+    dw_channel_port port;
+    dw_channel_errors errors;
+    dw_channel_codecs codecs;
+    dw_channel_answers answers; /* of sending */
+    dw_channel_receiver receiver;
 };
 
-static inline uint32_t dw_channel_tag(const dw_channel *channel, uint32_t which)
-{
-    return channel->id << 8 | which;
-}
-
-/* channel_control.c. send_control: sends a message of the channel, envelope and body. It never
- * waits for room in the queue; it is for answers and control messages, which are short or were
- * requested. report: stores a sentence as the last error of the channel; returns status.
- * report_link: the same with the sentence of the link. */
-dw_status dw_channel_send_control(dw_channel *channel, uint32_t which, dw_envelope_kind kind,
-                                  dw_status about, uint64_t sequence, const void *body,
-                                  size_t body_len);
-dw_status dw_channel_report(dw_channel *channel, int direction, dw_status status,
-                            const char *sentence);
-dw_status dw_channel_report_link(dw_channel *channel, int direction, dw_status status);
-
-/* channel_codecs.c. make: creates the encoder and the decoder; for an error, *why is a sentence.
- * destroy: destroys them; it must also be called after make has failed. */
-dw_status dw_channel_make_codecs(dw_channel *channel, const dw_channel_config *config, dw_why *why);
-void dw_channel_destroy_codecs(dw_channel *channel);
-/* Returns the incarnation for an encoder of this channel whose config has the incarnation `given`.
- * Two encoders with the same incarnation and seed would draw the same random numbers for a key
- * (docs/format.md, 3.6). So each channel of a link and each of its ends gets another number, and
- * the same one whenever the program runs again: the XXH3 digest of `given` (8 bytes), the channel's
- * id (4), and 1 at the end that listens or 0 at the other end (4). For 0 it returns 0, which makes
- * the encoder take a random one. */
-uint64_t dw_channel_incarnation(const dw_channel *channel, uint64_t given);
-
-/* channel_handshake.c. handshake: exchanges hellos and checks that both ends have the same config.
- * send_hello: sends the own one; about = DW_PENDING: also asks the peer to send its own again. */
-dw_status dw_channel_handshake(dw_channel *channel, uint32_t timeout_ms, dw_why *why);
-dw_status dw_channel_send_hello(dw_channel *channel, dw_status about);
-
-/* channel_send.c. take_control: the handler of DW_TAG_CONTROL; called by the link's thread. */
-void dw_channel_take_control(void *channel, const void *data, size_t len);
-/* Waits until the peer has acknowledged all frames or has closed, the link has ended, or its
- * close_timeout_ms is over. */
+/* channel_send.c. Waits until the peer has acknowledged all frames or has closed, the link has
+ * ended, or its close_timeout_ms is over. */
 void dw_channel_wait_acknowledged(dw_channel *channel);
-void dw_channel_release_sent(dw_channel *channel);
-
-/* channel_device.c; open: to be called after encoder and decoder were created; release: before they
- * are destroyed. The others correspond to dw_encode, dw_encoder_resync and dw_decode, for frames in
- * main memory and tensors on the device. They return when the work on the device is complete. *why:
- * a sentence for any error. */
-dw_status dw_channel_device_open(dw_channel *channel, dw_why *why);
-void dw_channel_device_release(dw_channel *channel);
-dw_status dw_channel_device_encode(dw_channel *channel, const dw_key *keys,
-                                   const dw_channel_tensor *x, void *frame, size_t cap, size_t *len,
-                                   dw_why *why);
-dw_status dw_channel_device_resync(dw_channel *channel, const dw_key *keys, uint32_t n, void *frame,
-                                   size_t cap, size_t *len, dw_why *why);
-dw_status dw_channel_device_decode(dw_channel *channel, const void *frame, size_t len,
-                                   const dw_channel_tensor *y, void *reply, size_t reply_cap,
-                                   size_t *reply_len, dw_why *why);
-
-/* channel_recv.c */
-void dw_channel_release_received(dw_channel *channel);
 
 #endif

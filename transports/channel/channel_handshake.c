@@ -31,39 +31,41 @@ static bool is_same(const char *own, const char *peer)
 }
 
 /* Writing the texts cannot fail: encoder and decoder were created with these configs. */
-static void write_hello(const dw_channel *channel, unsigned char hello[HELLO_BYTES])
+static void write_hello(const dw_channel_codecs *codecs, unsigned char hello[HELLO_BYTES])
 {
     memset(hello, 0, HELLO_BYTES);
     hello[0] = DW_FORMAT_MAJOR;
     hello[1] = DW_FORMAT_MINOR;
-    if (channel->encoder)
-        (void)dw_config_agreement(&channel->send, (char *)hello + SEND_AT, CONFIG_BYTES);
-    if (channel->decoder)
-        (void)dw_config_agreement(&channel->recv, (char *)hello + RECV_AT, CONFIG_BYTES);
+    if (codecs->encoder)
+        (void)dw_config_agreement(&codecs->send, (char *)hello + SEND_AT, CONFIG_BYTES);
+    if (codecs->decoder)
+        (void)dw_config_agreement(&codecs->recv, (char *)hello + RECV_AT, CONFIG_BYTES);
 }
 
-dw_status dw_channel_send_hello(dw_channel *channel, dw_status about)
+dw_status dw_channel_send_hello(const dw_channel_port *port, const dw_channel_codecs *codecs,
+                                dw_status about)
 {
     unsigned char hello[HELLO_BYTES];
-    write_hello(channel, hello);
-    return dw_channel_send_control(channel, DW_TAG_CONTROL, DW_ENVELOPE_HELLO, about, 0, hello,
+    write_hello(codecs, hello);
+    return dw_channel_send_control(port, DW_TAG_CONTROL, DW_ENVELOPE_HELLO, about, 0, hello,
                                    sizeof hello);
 }
 
 /* Compares the configs of one direction; *why quotes both if they differ. own: the text in our
  * hello. peer: the text in the peer's hello. */
-static dw_status compare_texts(const dw_channel *channel, bool we_send, const char *own,
+static dw_status compare_texts(const dw_channel_port *port, bool we_send, const char *own,
                                const char *peer, dw_why *why)
 {
     if (is_same(own, peer)) return DW_OK;
     return dw_say(why, DW_ERR_MISMATCH,
                   "channel %u: this end %s '%.70s' but the peer %s '%.70s'; give both ends "
                   "the same config",
-                  channel->id, we_send ? "sends" : "receives", own[0] ? own : "nothing",
+                  port->id, we_send ? "sends" : "receives", own[0] ? own : "nothing",
                   we_send ? "receives" : "sends", peer[0] ? peer : "nothing");
 }
 
-static dw_status compare(const dw_channel *channel, const dw_envelope *envelope, dw_why *why)
+static dw_status compare(const dw_channel_port *port, const dw_channel_codecs *codecs,
+                         const dw_envelope *envelope, dw_why *why)
 {
     unsigned char hello[HELLO_BYTES];
     const char *own = (const char *)hello, *peer = (const char *)envelope->body;
@@ -72,105 +74,106 @@ static dw_status compare(const dw_channel *channel, const dw_envelope *envelope,
         return dw_say(why, DW_ERR_VERSION,
                       "channel %u: the peer writes frames of format %u.%u, this end of "
                       "%d.%d; run the same release at both ends",
-                      channel->id, envelope->body[0], envelope->body[1], DW_FORMAT_MAJOR,
+                      port->id, envelope->body[0], envelope->body[1], DW_FORMAT_MAJOR,
                       DW_FORMAT_MINOR);
     }
     if (envelope->body_len != HELLO_BYTES || peer[RECV_AT - 1] || peer[HELLO_BYTES - 1]) {
         return dw_say(why, DW_ERR_PROTOCOL, "channel %u: the peer's greeting is malformed",
-                      channel->id);
+                      port->id);
     }
-    write_hello(channel, hello);
-    dw_status status = compare_texts(channel, true, own + SEND_AT, peer + RECV_AT, why);
+    write_hello(codecs, hello);
+    dw_status status = compare_texts(port, true, own + SEND_AT, peer + RECV_AT, why);
     if (status != DW_OK) return status;
-    return compare_texts(channel, false, own + RECV_AT, peer + SEND_AT, why);
+    return compare_texts(port, false, own + RECV_AT, peer + SEND_AT, why);
 }
 
-static bool is_hello(const void *message, size_t len, uint64_t session)
+static bool is_hello(const dw_channel_port *port, const void *message, size_t len)
 {
     dw_envelope envelope;
-    return dw_envelope_read(message, len, session, &envelope) && envelope.kind == DW_ENVELOPE_HELLO;
+    return dw_channel_read_envelope(port, message, len, &envelope) &&
+           envelope.kind == DW_ENVELOPE_HELLO;
 }
 
 /* Waits for the hello of the peer. If messages may be lost, either hello may be, so it is requested
  * until it arrives. Other messages that arrive before it are dropped: the peer repeats them later.
  */
-static dw_status await_hello(dw_channel *channel, uint32_t timeout_ms, void **message, size_t *len)
+static dw_status await_hello(const dw_channel_port *port, const dw_channel_codecs *codecs,
+                             uint32_t timeout_ms, void **message, size_t *len)
 {
-    uint32_t tag = dw_channel_tag(channel, DW_TAG_CONTROL);
+    uint32_t tag = dw_channel_tag(port, DW_TAG_CONTROL);
     int64_t deadline = dw_now_ns() + (int64_t)timeout_ms * DW_NS_PER_MS;
-    uint32_t wait_ms = channel->link->settings.retry_ms;
+    uint32_t wait_ms = port->link->settings.retry_ms;
     if (wait_ms == 0)
-        return dw_link_recv(channel->link, tag,
-                            timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms, message, len);
+        return dw_link_recv(port->link, tag, timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms,
+                            message, len);
     for (;;) {
         int64_t left_ms = (deadline - dw_now_ns()) / DW_NS_PER_MS;
         if (left_ms <= 0) return DW_PENDING;
         dw_status status = dw_link_recv(
-            channel->link, tag, left_ms < wait_ms ? (int)left_ms : (int)wait_ms, message, len);
-        if (status == DW_OK && is_hello(*message, *len, channel->link->settings.session))
-            return DW_OK;
-        if (status == DW_OK) dw_link_release(channel->link, *message);
+            port->link, tag, left_ms < wait_ms ? (int)left_ms : (int)wait_ms, message, len);
+        if (status == DW_OK && is_hello(port, *message, *len)) return DW_OK;
+        if (status == DW_OK) dw_link_release(port->link, *message);
         if (status == DW_PENDING) {
-            status = dw_channel_send_hello(channel, DW_PENDING);
-            if (wait_ms < 8 * channel->link->settings.retry_ms) wait_ms *= 2;
+            status = dw_channel_send_hello(port, codecs, DW_PENDING);
+            if (wait_ms < 8 * port->link->settings.retry_ms) wait_ms *= 2;
         }
         if (status != DW_OK) return status;
     }
 }
 
 /* Sends our hello and waits for the hello of the peer, which may have arrived already. */
-static dw_status exchange(dw_channel *channel, uint32_t timeout_ms, void **message, size_t *len,
-                          dw_why *why)
+static dw_status exchange(const dw_channel_port *port, const dw_channel_codecs *codecs,
+                          uint32_t timeout_ms, void **message, size_t *len, dw_why *why)
 {
-    uint32_t tag = dw_channel_tag(channel, DW_TAG_CONTROL);
-    dw_status status = dw_link_recv(channel->link, tag, 0, message, len);
+    uint32_t tag = dw_channel_tag(port, DW_TAG_CONTROL);
+    dw_status status = dw_link_recv(port->link, tag, 0, message, len);
     if (status == DW_ERR_ARGUMENT) { /* the tag has a handler */
-        return dw_say(why, status, "channel %u is open already on this link", channel->id);
+        return dw_say(why, status, "channel %u is open already on this link", port->id);
     }
     bool has_come = status == DW_OK;
-    if (has_come && channel->link->settings.retry_ms > 0 &&
-        !is_hello(*message, *len, channel->link->settings.session)) {
-        dw_link_release(channel->link, *message);
+    if (has_come && port->link->settings.retry_ms > 0 && !is_hello(port, *message, *len)) {
+        dw_link_release(port->link, *message);
         has_come = false;
         status = DW_PENDING;
     }
     if (has_come || status == DW_PENDING) {
-        status = dw_channel_send_hello(channel, DW_OK);
-        if (has_come && status != DW_OK) dw_link_release(channel->link, *message);
+        status = dw_channel_send_hello(port, codecs, DW_OK);
+        if (has_come && status != DW_OK) dw_link_release(port->link, *message);
     }
-    if (status == DW_OK && !has_come) status = await_hello(channel, timeout_ms, message, len);
+    if (status == DW_OK && !has_come) status = await_hello(port, codecs, timeout_ms, message, len);
     if (status == DW_PENDING) {
         return dw_say(why, DW_ERR_TIMEOUT,
                       "channel %u: the peer did not open its end within %u ms; do both "
                       "ends open the same ids?",
-                      channel->id, timeout_ms);
+                      port->id, timeout_ms);
     }
     if (status != DW_OK) {
-        const char *sentence = dw_link_why(channel->link);
-        return dw_say(why, status, "channel %u: %s", channel->id,
+        const char *sentence = dw_link_why(port->link);
+        return dw_say(why, status, "channel %u: %s", port->id,
                       sentence[0] ? sentence : dw_status_string(status));
     }
     return DW_OK;
 }
 
-dw_status dw_channel_handshake(dw_channel *channel, uint32_t timeout_ms, dw_why *why)
+dw_status dw_channel_handshake(const dw_channel_port *port, const dw_channel_codecs *codecs,
+                               uint32_t timeout_ms, dw_why *why)
 {
     void *message;
     size_t len;
-    dw_status status = exchange(channel, timeout_ms, &message, &len, why);
+    dw_status status = exchange(port, codecs, timeout_ms, &message, &len, why);
     if (status != DW_OK) return status;
     dw_envelope envelope;
-    if (!dw_envelope_read(message, len, channel->link->settings.session, &envelope)) {
+    if (!dw_channel_read_envelope(port, message, len, &envelope)) {
         status = dw_say(why, DW_ERR_CORRUPT, "channel %u: the peer's greeting arrived damaged",
-                        channel->id);
+                        port->id);
     } else if (envelope.kind != DW_ENVELOPE_HELLO) {
         status = dw_say(why, DW_ERR_PROTOCOL,
                         "channel %u: the peer did not begin with a greeting; was this "
                         "id used before on the link?",
-                        channel->id);
+                        port->id);
     } else {
-        status = compare(channel, &envelope, why);
+        status = compare(port, codecs, &envelope, why);
     }
-    dw_link_release(channel->link, message);
+    dw_link_release(port->link, message);
     return status;
 }

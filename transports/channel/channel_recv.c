@@ -6,79 +6,81 @@
 
 #include "channel/channel.h"
 
-static dw_status report(dw_channel *channel, dw_status status, const char *sentence)
+static dw_status report(dw_channel_receiver *receiver, dw_status status, const char *sentence)
 {
-    return dw_channel_report(channel, DW_WHY_RECV, status, sentence);
+    return dw_channel_report(receiver->errors, DW_WHY_RECV, status, sentence);
 }
 
 /* Ends receiving: from here on every call returns this error. */
-static dw_status end_with(dw_channel *channel, dw_status status, const char *sentence)
+static dw_status end_with(dw_channel_receiver *receiver, dw_status status, const char *sentence)
 {
-    channel->recv_status = status;
-    return report(channel, status, sentence);
+    receiver->status = status;
+    return report(receiver, status, sentence);
 }
 
-static void release(dw_channel *channel, void **message)
+static void release(dw_channel_receiver *receiver, void **message)
 {
-    dw_link_release(channel->link, *message);
+    dw_link_release(receiver->port->link, *message);
     *message = NULL;
 }
 
 /* ---- Requests -------------------------------------------------------------------------------- */
 
-static bool can_request(const dw_channel *channel)
+static bool can_request(const dw_channel_receiver *receiver)
 {
-    return channel->recv.replies != DW_REPLIES_NEVER;
+    return receiver->codecs->recv.replies != DW_REPLIES_NEVER;
 }
 
-static dw_status request(dw_channel *channel, dw_status because, const void *reply,
+static dw_status request(dw_channel_receiver *receiver, dw_status because, const void *reply,
                          size_t reply_len)
 {
-    dw_status status = dw_channel_send_control(channel, DW_TAG_CONTROL, DW_ENVELOPE_AGAIN, because,
-                                               channel->expected, reply, reply_len);
-    if (status != DW_OK) return dw_channel_report_link(channel, DW_WHY_RECV, status);
-    channel->request = channel->controls_sent++;
-    channel->requested = true;
-    channel->requested_for = because;
-    channel->heard_ns = dw_now_ns();
+    dw_status status = dw_channel_send_control(receiver->port, DW_TAG_CONTROL, DW_ENVELOPE_AGAIN,
+                                               because, receiver->expected, reply, reply_len);
+    if (status != DW_OK) return dw_channel_report_link(receiver->errors, DW_WHY_RECV, status);
+    receiver->request = receiver->controls_sent++;
+    receiver->requested = true;
+    receiver->requested_for = because;
+    receiver->heard_ns = dw_now_ns();
     return DW_OK;
 }
 
 /* The time at which to request a frame that may have been lost. */
-static int64_t retry_due_ns(const dw_channel *channel)
+static int64_t retry_due_ns(const dw_channel_receiver *receiver)
 {
-    if (channel->link->settings.retry_ms == 0 || !can_request(channel)) return INT64_MAX;
-    return channel->heard_ns + (int64_t)channel->retry_wait_ms * DW_NS_PER_MS;
+    if (receiver->port->link->settings.retry_ms == 0 || !can_request(receiver)) return INT64_MAX;
+    return receiver->heard_ns + (int64_t)receiver->retry_wait_ms * DW_NS_PER_MS;
 }
 
 /* Requests frame `expected` after a time without a message. The frame, a request for it or the
  * answer may have been lost, or the frame was not sent yet. This does not count as a failed try,
  * because nothing was rejected. */
-static dw_status request_lost(dw_channel *channel)
+static dw_status request_lost(dw_channel_receiver *receiver)
 {
-    if (channel->retry_wait_ms / DW_CHANNEL_LONGEST_RETRY < channel->link->settings.retry_ms)
-        channel->retry_wait_ms *= 2;
-    return request(channel, channel->requested ? channel->requested_for : DW_ERR_CORRUPT, NULL, 0);
+    if (receiver->retry_wait_ms / DW_CHANNEL_LONGEST_RETRY <
+        receiver->port->link->settings.retry_ms)
+        receiver->retry_wait_ms *= 2;
+    return request(receiver, receiver->requested ? receiver->requested_for : DW_ERR_CORRUPT, NULL,
+                   0);
 }
 
 /* Requests frame `expected` again; the reply of the decoder says what it holds. If messages may be
  * lost, late answers to earlier requests may arrive damaged. So on such a link only a rejection by
  * the decoder, which makes a reply, counts as a failed try. */
-static dw_status request_again(dw_channel *channel, dw_status because, const void *reply,
+static dw_status request_again(dw_channel_receiver *receiver, dw_status because, const void *reply,
                                size_t reply_len)
 {
-    bool counts = channel->link->settings.retry_ms == 0 || reply != NULL;
-    if (counts && channel->tries >= DW_CHANNEL_TRIES) {
+    bool counts = receiver->port->link->settings.retry_ms == 0 || reply != NULL;
+    if (counts && receiver->tries >= DW_CHANNEL_TRIES) {
         dw_why why;
         dw_say(&why, because,
                "frame %llu was rejected %d times in a row (%.140s); the two ends cannot "
                "agree",
-               (unsigned long long)channel->expected, channel->tries + 1,
+               (unsigned long long)receiver->expected, receiver->tries + 1,
                dw_status_string(because));
-        return end_with(channel, because, why.text);
+        return end_with(receiver, because, why.text);
     }
-    dw_status status = request(channel, because, reply, reply_len);
-    channel->tries += counts && status == DW_OK;
+    dw_status status = request(receiver, because, reply, reply_len);
+    receiver->tries += counts && status == DW_OK;
     return status;
 }
 
@@ -86,80 +88,81 @@ static dw_status request_again(dw_channel *channel, dw_status because, const voi
 
 /* Handles a message that arrived on the tag of frames. The link keeps their order, so a message
  * with a damaged envelope can only be the next frame. */
-static dw_status sort_frame(dw_channel *channel, void *message, size_t len)
+static dw_status sort_frame(dw_channel_receiver *receiver, void *message, size_t len)
 {
     dw_envelope envelope;
-    bool sound = dw_envelope_read(message, len, channel->link->settings.session, &envelope);
-    if (sound && envelope.kind == DW_ENVELOPE_FRAME && envelope.sequence == channel->expected) {
-        channel->held = message;
-        channel->held_len = len;
+    bool sound = dw_channel_read_envelope(receiver->port, message, len, &envelope);
+    if (sound && envelope.kind == DW_ENVELOPE_FRAME && envelope.sequence == receiver->expected) {
+        receiver->held = message;
+        receiver->held_len = len;
         return DW_OK;
     }
-    if (sound && envelope.kind == DW_ENVELOPE_FRAME && envelope.sequence > channel->expected &&
-        can_request(channel)) {
-        channel->ahead = message;
-        channel->ahead_len = len;
-        channel->ahead_sequence = envelope.sequence;
+    if (sound && envelope.kind == DW_ENVELOPE_FRAME && envelope.sequence > receiver->expected &&
+        can_request(receiver)) {
+        receiver->ahead = message;
+        receiver->ahead_len = len;
+        receiver->ahead_sequence = envelope.sequence;
         return DW_OK;
     }
-    dw_link_release(channel->link, message);
-    if (!sound && can_request(channel)) return request_again(channel, DW_ERR_CORRUPT, NULL, 0);
+    dw_link_release(receiver->port->link, message);
+    if (!sound && can_request(receiver)) return request_again(receiver, DW_ERR_CORRUPT, NULL, 0);
     if (!sound) {
-        channel->expected++;
-        return report(channel, DW_ERR_CORRUPT, "a frame arrived with a damaged envelope");
+        receiver->expected++;
+        return report(receiver, DW_ERR_CORRUPT, "a frame arrived with a damaged envelope");
     }
     if (envelope.kind == DW_ENVELOPE_CLOSED) {
-        return end_with(channel, DW_ERR_PEER, "the peer closed its end of this channel");
+        return end_with(receiver, DW_ERR_PEER, "the peer closed its end of this channel");
     }
-    if (envelope.kind != DW_ENVELOPE_FRAME || envelope.sequence > channel->expected) {
-        return end_with(channel, DW_ERR_PROTOCOL,
+    if (envelope.kind != DW_ENVELOPE_FRAME || envelope.sequence > receiver->expected) {
+        return end_with(receiver, DW_ERR_PROTOCOL,
                         "the message that arrived is not the next frame; does something else "
                         "use the tags of this channel?");
     }
     /* A duplicate of a frame that was decoded already: acknowledge it again. */
-    if (can_request(channel)) {
-        dw_status told = dw_channel_send_control(channel, DW_TAG_CONTROL, DW_ENVELOPE_ACK, DW_OK,
-                                                 envelope.sequence, NULL, 0);
-        channel->controls_sent += told == DW_OK;
+    if (can_request(receiver)) {
+        dw_status told = dw_channel_send_control(receiver->port, DW_TAG_CONTROL, DW_ENVELOPE_ACK,
+                                                 DW_OK, envelope.sequence, NULL, 0);
+        receiver->controls_sent += told == DW_OK;
     }
     return DW_OK;
 }
 
 /* Handles an answer to a request. Late answers to earlier requests are dropped. */
-static dw_status sort_answer(dw_channel *channel, void *message, size_t len)
+static dw_status sort_answer(dw_channel_receiver *receiver, void *message, size_t len)
 {
     dw_envelope envelope;
     dw_status status = DW_OK;
-    if (!dw_envelope_read(message, len, channel->link->settings.session, &envelope)) {
-        status = request_again(channel, DW_ERR_CORRUPT, NULL, 0);
+    if (!dw_channel_read_envelope(receiver->port, message, len, &envelope)) {
+        status = request_again(receiver, DW_ERR_CORRUPT, NULL, 0);
     } else if (envelope.kind == DW_ENVELOPE_REPEAT) {
         /* One of our control messages arrived damaged at the peer. If it was the latest request, it
          * is sent again. An acknowledgement need not be sent again. */
-        if (envelope.sequence == channel->request)
-            status = request_again(channel, channel->requested_for, NULL, 0);
+        if (envelope.sequence == receiver->request)
+            status = request_again(receiver, receiver->requested_for, NULL, 0);
     } else if (envelope.kind == DW_ENVELOPE_CLOSED) {
-        status = end_with(channel, DW_ERR_PEER,
+        status = end_with(receiver, DW_ERR_PEER,
                           "the peer closed its end of this channel before it had sent a "
                           "damaged frame again");
-    } else if (envelope.sequence == channel->expected) {
+    } else if (envelope.sequence == receiver->expected) {
         if (envelope.kind == DW_ENVELOPE_RESENT) {
-            channel->held = message;
-            channel->held_len = len;
+            receiver->held = message;
+            receiver->held_len = len;
             return DW_OK;
         }
-        if (envelope.kind == DW_ENVELOPE_NOT_YET) channel->requested = false;
+        if (envelope.kind == DW_ENVELOPE_NOT_YET) receiver->requested = false;
         if (envelope.kind == DW_ENVELOPE_REFUSED) {
             dw_why why;
-            dw_say(&why, channel->requested_for,
+            dw_say(&why, receiver->requested_for,
                    "frame %llu was rejected (%.80s) and cannot be sent again: "
                    "%.*s",
-                   (unsigned long long)channel->expected, dw_status_string(channel->requested_for),
+                   (unsigned long long)receiver->expected,
+                   dw_status_string(receiver->requested_for),
                    envelope.body_len > 100 ? 100 : (int)envelope.body_len,
                    (const char *)envelope.body);
-            status = end_with(channel, channel->requested_for, why.text);
+            status = end_with(receiver, receiver->requested_for, why.text);
         }
     }
-    dw_link_release(channel->link, message);
+    dw_link_release(receiver->port->link, message);
     return status;
 }
 
@@ -170,39 +173,40 @@ static int remaining_ms(int64_t deadline_ns)
     return left <= 0 ? 0 : left > INT_MAX ? INT_MAX : (int)left;
 }
 
-/* Waits until frame `expected` has arrived and lies in channel->held. DW_PENDING: the time is over.
- * latest_ns: when it is, although messages that are no such frame still wait. */
-static dw_status fetch(dw_channel *channel, int64_t deadline_ns, int64_t latest_ns)
+/* Waits until frame `expected` has arrived and lies in receiver->held. DW_PENDING: the time is
+ * over. latest_ns: when it is, although messages that are no such frame still wait. */
+static dw_status fetch(dw_channel_receiver *receiver, int64_t deadline_ns, int64_t latest_ns)
 {
-    dw_status status = channel->recv_status;
-    while (status == DW_OK && !channel->held) {
+    dw_status status = receiver->status;
+    while (status == DW_OK && !receiver->held) {
         if (dw_now_ns() > latest_ns) return DW_PENDING;
-        if (!channel->requested && channel->ahead) {
-            if (channel->ahead_sequence == channel->expected) {
-                channel->held = channel->ahead;
-                channel->held_len = channel->ahead_len;
-                channel->ahead = NULL;
+        if (!receiver->requested && receiver->ahead) {
+            if (receiver->ahead_sequence == receiver->expected) {
+                receiver->held = receiver->ahead;
+                receiver->held_len = receiver->ahead_len;
+                receiver->ahead = NULL;
             } else {
-                status = request_again(channel, DW_ERR_CORRUPT, NULL, 0);
+                status = request_again(receiver, DW_ERR_CORRUPT, NULL, 0);
             }
             continue;
         }
-        uint32_t tag = dw_channel_tag(channel, channel->requested ? DW_TAG_RESENT : DW_TAG_FRAMES);
+        uint32_t tag =
+            dw_channel_tag(receiver->port, receiver->requested ? DW_TAG_RESENT : DW_TAG_FRAMES);
         void *message;
         size_t len;
-        int64_t retry_ns = retry_due_ns(channel);
-        status = dw_link_recv(channel->link, tag,
+        int64_t retry_ns = retry_due_ns(receiver);
+        status = dw_link_recv(receiver->port->link, tag,
                               remaining_ms(retry_ns < deadline_ns ? retry_ns : deadline_ns),
                               &message, &len);
         if (status == DW_PENDING && retry_ns < deadline_ns) {
-            status = retry_ns <= dw_now_ns() ? request_lost(channel) : DW_OK;
+            status = retry_ns <= dw_now_ns() ? request_lost(receiver) : DW_OK;
             continue;
         }
         if (status == DW_PENDING) return status;
-        if (status != DW_OK) return dw_channel_report_link(channel, DW_WHY_RECV, status);
-        channel->heard_ns = dw_now_ns();
-        status = channel->requested ? sort_answer(channel, message, len)
-                                    : sort_frame(channel, message, len);
+        if (status != DW_OK) return dw_channel_report_link(receiver->errors, DW_WHY_RECV, status);
+        receiver->heard_ns = dw_now_ns();
+        status = receiver->requested ? sort_answer(receiver, message, len)
+                                     : sort_frame(receiver, message, len);
     }
     return status;
 }
@@ -219,105 +223,101 @@ static bool can_heal(dw_status status)
 
 /* Whether the error is a fault of this call and not of the frame. Then the frame is kept, and a
  * corrected call can receive it. */
-static bool is_callers(const dw_channel *channel, dw_status status)
+static bool is_callers(const dw_channel_receiver *receiver, dw_status status)
 {
     return status == DW_ERR_ARGUMENT || status == DW_ERR_SHAPE || status == DW_ERR_NO_MEMORY ||
-           status == DW_ERR_NO_ROOM || (status == DW_ERR_IO && !channel->cuda);
+           status == DW_ERR_NO_ROOM || (status == DW_ERR_IO && !receiver->codecs->device.cuda);
 }
 
-static void accept_frame(dw_channel *channel)
+static void accept_frame(dw_channel_receiver *receiver)
 {
-    release(channel, &channel->held);
-    channel->expected++;
-    channel->requested = false;
-    channel->tries = 0;
-    channel->retry_wait_ms = channel->link->settings.retry_ms;
+    release(receiver, &receiver->held);
+    receiver->expected++;
+    receiver->requested = false;
+    receiver->tries = 0;
+    receiver->retry_wait_ms = receiver->port->link->settings.retry_ms;
 }
 
-/* Like dw_decode; y is in main memory or on the device. */
-static dw_status decode(dw_channel *channel, const void *frame, size_t frame_len,
+static dw_status decode(dw_channel_receiver *receiver, const void *frame, size_t frame_len,
                         const dw_channel_tensor *y, void *reply, size_t reply_cap,
                         size_t *reply_len)
 {
     dw_why why;
-    dw_decoder *decoder = channel->decoder;
-    pthread_mutex_lock(&channel->decoder_lock);
+    pthread_mutex_lock(&receiver->decoder_lock);
     dw_status status =
-        channel->cuda ? dw_channel_device_decode(channel, frame, frame_len, y, reply, reply_cap,
-                                                 reply_len, &why)
-                      : dw_decode(decoder, frame, frame_len, y->view, reply, reply_cap, reply_len);
-    pthread_mutex_unlock(&channel->decoder_lock);
-    if (status != DW_OK)
-        report(channel, status, channel->cuda ? why.text : dw_decoder_why(decoder));
-    return status;
+        dw_channel_decode(receiver->codecs, frame, frame_len, y, reply, reply_cap, reply_len, &why);
+    pthread_mutex_unlock(&receiver->decoder_lock);
+    return status == DW_OK ? DW_OK : report(receiver, status, why.text);
 }
 
 /* Decodes into y, writes the reply to `room`, behind an envelope, and sends it. room = NULL: no
  * reply. */
-static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_channel_tensor *y,
-                                  unsigned char *room, size_t reply_cap)
+static dw_status decode_and_reply(dw_channel_receiver *receiver, dw_key *keys,
+                                  const dw_channel_tensor *y, unsigned char *room, size_t reply_cap)
 {
-    const unsigned char *frame = (const unsigned char *)channel->held + DW_ENVELOPE_BYTES;
-    size_t frame_len = channel->held_len - DW_ENVELOPE_BYTES;
+    const unsigned char *frame = (const unsigned char *)receiver->held + DW_ENVELOPE_BYTES;
+    size_t frame_len = receiver->held_len - DW_ENVELOPE_BYTES;
+    const dw_channel_codecs *codecs = receiver->codecs;
     unsigned char *reply = room ? room + DW_ENVELOPE_BYTES : NULL;
     size_t reply_len = 0;
-    dw_status status = decode(channel, frame, frame_len, y, reply, reply_cap, &reply_len);
+    dw_status status = decode(receiver, frame, frame_len, y, reply, reply_cap, &reply_len);
     if (status == DW_OK) {
         if (keys) dw_frame_keys(frame, frame_len, y->view->n, keys);
-        if (channel->on_frame) channel->on_frame(channel->frame_context, 0, frame, frame_len);
+        if (codecs->on_frame) codecs->on_frame(codecs->frame_context, 0, frame, frame_len);
         if (room) {
-            dw_envelope_seal(room, channel->link->settings.session, DW_ENVELOPE_ACK, DW_OK,
-                             channel->expected, reply_len);
             /* If the link has ended, the next call returns that. */
-            dw_status told = dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + reply_len);
-            channel->controls_sent += told == DW_OK;
+            dw_status told = dw_channel_send_sealed(receiver->port, room, DW_ENVELOPE_ACK,
+                                                    receiver->expected, reply_len);
+            receiver->controls_sent += told == DW_OK;
         }
-        accept_frame(channel);
+        accept_frame(receiver);
         return DW_OK;
     }
     dw_status asked = status;
-    if (!is_callers(channel, status)) {
-        release(channel, &channel->held);
+    if (!is_callers(receiver, status)) {
+        release(receiver, &receiver->held);
         if (room && can_heal(status))
-            asked = request_again(channel, status, reply, reply_len);
+            asked = request_again(receiver, status, reply, reply_len);
         else if (!can_heal(status))
-            channel->recv_status = status;
-        else if (can_request(channel))
+            receiver->status = status;
+        else if (can_request(receiver))
             /* The link has ended, so the frame cannot be requested. */
-            channel->recv_status = status;
+            receiver->status = status;
         else
-            accept_frame(channel);
+            accept_frame(receiver);
     }
-    if (room) dw_link_send_end(channel->link, room, DW_LINK_DROP);
+    if (room) dw_link_send_end(receiver->port->link, room, DW_LINK_DROP);
     return asked;
 }
 
-static dw_status decode_held(dw_channel *channel, dw_key *keys, const dw_channel_tensor *y)
+static dw_status decode_held(dw_channel_receiver *receiver, dw_key *keys,
+                             const dw_channel_tensor *y)
 {
     void *room = NULL;
     size_t reply_cap = dw_reply_bound(y->view->n);
-    if (can_request(channel)) {
-        dw_status status =
-            dw_link_send_begin_always(channel->link, dw_channel_tag(channel, DW_TAG_CONTROL),
-                                      DW_ENVELOPE_BYTES + reply_cap, &room);
-        if (status == DW_ERR_NO_MEMORY) return report(channel, status, "no memory for a reply");
+    if (can_request(receiver)) {
+        dw_status status = dw_link_send_begin_always(receiver->port->link,
+                                                     dw_channel_tag(receiver->port, DW_TAG_CONTROL),
+                                                     DW_ENVELOPE_BYTES + reply_cap, &room);
+        if (status == DW_ERR_NO_MEMORY) return report(receiver, status, "no memory for a reply");
         if (status != DW_OK)
             room = NULL; /* the link has ended; frames that arrived before are still decoded */
     }
-    return decode_and_reply(channel, keys, y, room, reply_cap);
+    return decode_and_reply(receiver, keys, y, room, reply_cap);
 }
 
 static dw_status receive(dw_channel *channel, int timeout_ms, dw_key *keys,
                          const dw_channel_tensor *y)
 {
-    if (!channel || !dw_owner_is_us(&channel->link->owner)) return DW_ERR_ARGUMENT;
-    if (!channel->decoder || !y->view) {
-        return report(channel, DW_ERR_ARGUMENT,
+    if (!dw_channel_is_ours(channel)) return DW_ERR_ARGUMENT;
+    dw_channel_receiver *receiver = &channel->receiver;
+    if (!channel->codecs.decoder || !y->view) {
+        return report(receiver, DW_ERR_ARGUMENT,
                       "receiving needs a channel that was opened with a recv config, "
                       "and a tensor");
     }
-    if (y->is_cuda != (channel->cuda != NULL)) {
-        return report(channel, DW_ERR_UNSUPPORTED,
+    if (y->is_cuda != (channel->codecs.device.cuda != NULL)) {
+        return report(receiver, DW_ERR_UNSUPPORTED,
                       y->is_cuda ? "this channel was opened without cuda: call dw_channel_recv"
                                  : "this channel's tensors lie on a GPU: call "
                                    "dw_channel_recv_cuda");
@@ -328,10 +328,10 @@ static dw_status receive(dw_channel *channel, int timeout_ms, dw_key *keys,
         latest = deadline + (int64_t)(timeout_ms / 2 + 10) * DW_NS_PER_MS;
     }
     for (;;) {
-        dw_status status = fetch(channel, deadline, latest);
+        dw_status status = fetch(receiver, deadline, latest);
         if (status != DW_OK) return status;
-        status = decode_held(channel, keys, y);
-        if (status != DW_OK || !channel->requested) return status;
+        status = decode_held(receiver, keys, y);
+        if (status != DW_OK || !receiver->requested) return status;
     }
 }
 
@@ -351,17 +351,22 @@ dw_status dw_channel_recv_cuda(dw_channel *channel, int timeout_ms, dw_key *keys
 
 dw_counters dw_channel_received(dw_channel *channel)
 {
-    if (!channel || !channel->decoder || !dw_owner_is_us(&channel->link->owner))
-        return (dw_counters){0};
+    if (!dw_channel_is_ours(channel) || !channel->codecs.decoder) return (dw_counters){0};
     dw_counters counters = {.struct_size = sizeof counters};
-    pthread_mutex_lock(&channel->decoder_lock);
-    (void)dw_decoder_counters(channel->decoder, &counters);
-    pthread_mutex_unlock(&channel->decoder_lock);
+    pthread_mutex_lock(&channel->receiver.decoder_lock);
+    (void)dw_decoder_counters(channel->codecs.decoder, &counters);
+    pthread_mutex_unlock(&channel->receiver.decoder_lock);
     return counters;
 }
 
-void dw_channel_release_received(dw_channel *channel)
+void dw_channel_begin_receiving(dw_channel_receiver *receiver)
 {
-    if (channel->held) release(channel, &channel->held);
-    if (channel->ahead) release(channel, &channel->ahead);
+    receiver->heard_ns = dw_now_ns();
+    receiver->retry_wait_ms = receiver->port->link->settings.retry_ms;
+}
+
+void dw_channel_release_received(dw_channel_receiver *receiver)
+{
+    if (receiver->held) release(receiver, &receiver->held);
+    if (receiver->ahead) release(receiver, &receiver->ahead);
 }

@@ -114,10 +114,12 @@ void channels_close(test_channels *channels)
 void channels_lose_state(test_channels *channels)
 {
     dw_channel *receiver = channels->end[1];
-    dw_decoder_destroy(receiver->decoder);
-    assert_int_equal(receiver->cuda ? dw_decoder_create_cuda(&receiver->decoder, &receiver->recv,
-                                                             receiver->cuda, DW_CUDA_DEVICE, NULL)
-                                    : dw_decoder_create(&receiver->decoder, &receiver->recv),
+    dw_decoder_destroy(receiver->codecs.decoder);
+    assert_int_equal(receiver->codecs.device.cuda
+                         ? dw_decoder_create_cuda(&receiver->codecs.decoder, &receiver->codecs.recv,
+                                                  receiver->codecs.device.cuda, DW_CUDA_DEVICE,
+                                                  NULL)
+                         : dw_decoder_create(&receiver->codecs.decoder, &receiver->codecs.recv),
                      DW_OK);
 }
 
@@ -193,13 +195,13 @@ static void expect_all_acknowledged(test_channels *channels, int tensors)
 {
     dw_channel *sender = channels->end[0];
     /* With other codecs a decoder sends no reply, so nothing is acknowledged. */
-    uint64_t acks = sender->send.codec == DW_CODEC_DELTA ? (uint64_t)tensors : 0;
+    uint64_t acks = sender->codecs.send.codec == DW_CODEC_DELTA ? (uint64_t)tensors : 0;
     uint64_t kept = 1;
     for (int i = 0; i < 1000 && (kept > 0 || dw_channel_sent(sender).acks < acks); i++) {
         suite_sleep_ms(5);
-        pthread_mutex_lock(&sender->encoder_lock);
-        kept = sender->kept_bytes;
-        pthread_mutex_unlock(&sender->encoder_lock);
+        pthread_mutex_lock(&sender->answers.encoder_lock);
+        kept = sender->answers.kept.bytes;
+        pthread_mutex_unlock(&sender->answers.encoder_lock);
     }
     assert_int_equal(kept, 0);
     assert_int_equal(dw_channel_sent(sender).acks, acks);
@@ -216,7 +218,7 @@ void channels_carry(const suite_backend *backend, const char *config, int tensor
     test_reference reference = {.next = 0};
     char own[DW_CONFIG_TEXT_BYTES];
     dw_config alike = channels.codec[0];
-    alike.incarnation = dw_channel_incarnation(channels.end[0], alike.incarnation);
+    alike.incarnation = dw_channel_incarnation(&channels.end[0]->port, alike.incarnation);
     assert_int_equal(dw_config_format(&alike, own, sizeof own), DW_OK);
     test_pair_open(&reference.pair, own, N, T, C, DW_F32);
     int sent = 0;

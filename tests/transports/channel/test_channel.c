@@ -205,7 +205,7 @@ static void duplicates_do_not_delay_a_timeout(void **state)
     channels_open(&channels, &channels_backends[0], "raw:f32");
     channels_pass(&channels, 0);
     dw_link *peer = channels.links.link[0], *link = channels.links.link[1];
-    uint32_t tag = dw_channel_tag(channels.end[1], DW_TAG_FRAMES);
+    uint32_t tag = dw_channel_tag(&channels.end[1]->port, DW_TAG_FRAMES);
     dw_envelope_seal(message, peer->settings.session, DW_ENVELOPE_FRAME, DW_OK, 0, 0);
     for (int i = 0; i < DUPLICATES; i++)
         assert_int_equal(dw_link_send(peer, tag, message, sizeof message), DW_OK);

@@ -185,16 +185,16 @@ static void resent_states_use_a_stream_of_their_own(void **state)
     channels_open(&channels, &channels_backends[0], "delta:bits=3");
     dw_channel *sender = channels.end[0];
     assert_int_equal(fake_cuda_get()->streams, 1);
-    assert_non_null(sender->answers);
-    assert_null(channels.end[1]->answers);
+    assert_non_null(sender->codecs.device.answers);
+    assert_null(channels.end[1]->codecs.device.answers);
     channels_send(&channels, 0);
     assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, x), DW_OK);
-    pthread_mutex_lock(&sender->encoder_lock);
+    pthread_mutex_lock(&sender->answers.encoder_lock);
     fake_cuda_get()->last_stream = NULL;
-    assert_int_equal(dw_channel_device_resync(sender, keys, N, frame, sizeof frame, &len, &why),
+    assert_int_equal(dw_channel_resync(&sender->codecs, keys, N, frame, sizeof frame, &len, &why),
                      DW_OK);
-    assert_ptr_equal(fake_cuda_get()->last_stream, sender->answers);
-    pthread_mutex_unlock(&sender->encoder_lock);
+    assert_ptr_equal(fake_cuda_get()->last_stream, sender->codecs.device.answers);
+    pthread_mutex_unlock(&sender->answers.encoder_lock);
     channels_close(&channels);
 }
 

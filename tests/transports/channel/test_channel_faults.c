@@ -122,7 +122,7 @@ static void late_resends_do_not_count_as_attempts(void **state)
         (test_plan){.which = DW_TAG_FRAMES, .first = 0, .last = 0, .flip_at = -1};
     channels_try_open(&channels);
     for (int i = 0; i < 2 * DW_CHANNEL_TRIES; i++) {
-        assert_int_equal(dw_channel_send_control(channels.end[0], DW_TAG_RESENT,
+        assert_int_equal(dw_channel_send_control(&channels.end[0]->port, DW_TAG_RESENT,
                                                  DW_ENVELOPE_NOT_YET, DW_OK, 0, NULL, 0),
                          DW_OK);
     }
@@ -168,9 +168,9 @@ static void idle_receiver_sends_few_requests(void **state)
     channels_open(&channels, &backend, "direct:bits=6");
     dw_key keys[N];
     float y[N * T * C];
-    uint64_t before = channels.end[1]->controls_sent;
+    uint64_t before = channels.end[1]->receiver.controls_sent;
     assert_int_equal(channels_receive(&channels, 500, keys, y), DW_PENDING);
-    uint64_t asked = channels.end[1]->controls_sent - before;
+    uint64_t asked = channels.end[1]->receiver.controls_sent - before;
     /* After 20, 60, 140 and 300 ms, and perhaps once more. */
     assert_in_range(asked, 1, 6);
     channels_send(&channels, 0);
@@ -186,7 +186,7 @@ static void receiver_sends_no_request_over_a_reliable_link(void **state)
     dw_key keys[N];
     float y[N * T * C];
     assert_int_equal(channels_receive(&channels, 200, keys, y), DW_PENDING);
-    assert_int_equal(channels.end[1]->controls_sent, 0);
+    assert_int_equal(channels.end[1]->receiver.controls_sent, 0);
     channels_close(&channels);
 }
 

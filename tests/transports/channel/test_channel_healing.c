@@ -164,8 +164,8 @@ static void endless_resend_requests_are_refused(void **state)
     channels_send(&channels, 0);
     for (int i = 0; i < 50; i++) {
         dw_status about = i % 2 ? DW_ERR_CORRUPT : DW_ERR_BASE;
-        assert_int_equal(dw_channel_send_control(channels.end[1], DW_TAG_CONTROL, DW_ENVELOPE_AGAIN,
-                                                 about, 0, NULL, 0),
+        assert_int_equal(dw_channel_send_control(&channels.end[1]->port, DW_TAG_CONTROL,
+                                                 DW_ENVELOPE_AGAIN, about, 0, NULL, 0),
                          DW_OK);
     }
     int frames = 0, refusals = 0;
@@ -173,7 +173,7 @@ static void endless_resend_requests_are_refused(void **state)
         void *message;
         size_t len;
         dw_envelope envelope;
-        uint32_t tag = dw_channel_tag(channels.end[1], DW_TAG_RESENT);
+        uint32_t tag = dw_channel_tag(&channels.end[1]->port, DW_TAG_RESENT);
         assert_int_equal(dw_link_recv(channels.links.link[1], tag, PATIENCE_MS, &message, &len),
                          DW_OK);
         assert_true(
@@ -185,10 +185,10 @@ static void endless_resend_requests_are_refused(void **state)
     assert_int_equal(frames, DW_CHANNEL_TRIES);
     assert_int_equal(refusals, 50 - DW_CHANNEL_TRIES);
     /* A frame that was never sent cannot be requested, nor acknowledged. */
-    dw_channel_send_control(channels.end[1], DW_TAG_CONTROL, DW_ENVELOPE_ACK, DW_OK, UINT64_MAX,
-                            NULL, 0);
-    dw_channel_send_control(channels.end[1], DW_TAG_CONTROL, DW_ENVELOPE_AGAIN, DW_ERR_CORRUPT, 7,
-                            NULL, 0);
+    dw_channel_send_control(&channels.end[1]->port, DW_TAG_CONTROL, DW_ENVELOPE_ACK, DW_OK,
+                            UINT64_MAX, NULL, 0);
+    dw_channel_send_control(&channels.end[1]->port, DW_TAG_CONTROL, DW_ENVELOPE_AGAIN,
+                            DW_ERR_CORRUPT, 7, NULL, 0);
     assert_int_equal(channels_take(&channels), DW_OK);
     channels_close(&channels);
 }
@@ -229,7 +229,8 @@ static void recover(const char *config, int lose_all)
             } else {
                 dw_tensor prev;
                 dw_key key = {.sample = 3, .slice = 4};
-                assert_int_equal(dw_decoder_peek(channels.end[1]->decoder, key, &prev), DW_OK);
+                assert_int_equal(dw_decoder_peek(channels.end[1]->codecs.decoder, key, &prev),
+                                 DW_OK);
                 where_damage(channels.end[1], (float *)prev.data + 17);
             }
         }

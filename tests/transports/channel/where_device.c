@@ -78,7 +78,7 @@ static void take_back(const dw_tensor *tensor, const dw_tensor *copy, bool is_y,
 
 dw_status where_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x)
 {
-    if (!channel->cuda) return dw_channel_send(channel, keys, x);
+    if (!channel->codecs.device.cuda) return dw_channel_send(channel, keys, x);
     if (!x) return dw_channel_send_cuda(channel, keys, NULL, NULL);
     dw_tensor copy = copy_of(x);
     dw_status status = dw_channel_send_cuda(channel, keys, &copy, NULL);
@@ -88,7 +88,7 @@ dw_status where_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x
 
 dw_status where_recv(dw_channel *channel, int timeout_ms, dw_key *keys, const dw_tensor *y)
 {
-    if (!channel->cuda) return dw_channel_recv(channel, timeout_ms, keys, y);
+    if (!channel->codecs.device.cuda) return dw_channel_recv(channel, timeout_ms, keys, y);
     if (!y) return dw_channel_recv_cuda(channel, timeout_ms, keys, NULL, NULL);
     dw_tensor copy = copy_of(y);
     dw_status status = dw_channel_recv_cuda(channel, timeout_ms, keys, &copy, fake_cuda_get());
@@ -99,9 +99,9 @@ dw_status where_recv(dw_channel *channel, int timeout_ms, dw_key *keys, const dw
 void where_damage(const dw_channel *channel, float *value)
 {
     fake_cuda *fake = fake_cuda_get();
-    if (channel->cuda) fake->touch(true);
+    if (channel->codecs.device.cuda) fake->touch(true);
     *value += 1.0f;
-    if (channel->cuda) fake->touch(false);
+    if (channel->codecs.device.cuda) fake->touch(false);
 }
 
 bool where_is_device(void)
