@@ -154,8 +154,8 @@ static void count(const dw_tcp_stash *list, uint64_t *held, uint64_t *counted)
 static void check_memory(void)
 {
     uint64_t held = 0, counted = 0, unused = 0, none = 0;
-    for (unsigned i = 0; i < DW_TCP_ARRIVING_MOST; i++)
-        count(link.end->arriving[i].stash, &held, &counted);
+    for (unsigned i = 0; i < DW_TCP_INCOMING_MOST; i++)
+        count(link.end->incoming[i].stash, &held, &counted);
     for (unsigned i = 0; i < link.end->options.stripes; i++)
         count(link.end->stripes[i].stash, &held, &counted);
     REQUIRE(counted == link.end->stash_bytes);
@@ -164,7 +164,7 @@ static void check_memory(void)
      * unused, and every message takes a little more than its bytes. */
     REQUIRE(unused <= DW_TCP_WINDOW_BYTES);
     REQUIRE(counted <= DW_TCP_WINDOW_BYTES + 4 * MEBIBYTE);
-    REQUIRE(held <= 2 * DW_TCP_WINDOW_BYTES + 4 * MEBIBYTE + DW_TCP_ARRIVING_MOST * 1024);
+    REQUIRE(held <= 2 * DW_TCP_WINDOW_BYTES + 4 * MEBIBYTE + DW_TCP_INCOMING_MOST * 1024);
 }
 
 /* ---- The program ----------------------------------------------------------------------------- */
@@ -215,8 +215,8 @@ static uint64_t pick_number(fuzz_input *input)
     uint64_t next = said_prefix();
     if (how < 128) return next + how % 4;
     if (how < 192) return next > how % 64 ? next - how % 64 : 0;
-    if (how < 250) return peer.taken + DW_TCP_ARRIVING_MOST - 1 - how % 8;
-    return (const uint64_t[]){peer.taken + DW_TCP_ARRIVING_MOST,
+    if (how < 250) return peer.taken + DW_TCP_INCOMING_MOST - 1 - how % 8;
+    return (const uint64_t[]){peer.taken + DW_TCP_INCOMING_MOST,
                               UINT64_MAX,
                               UINT64_C(1) << 32,
                               next + 500,
@@ -449,7 +449,7 @@ static int must_have_failed(void)
         const said_stream *says = &peer.connections[i].says;
         if (!raw_is_stripe(&peer.connections[i]) || !says->is_sure) continue;
         if (says->is_nonsense || says->most_whole > peer.n_sent ||
-            says->most_number >= peer.taken + DW_TCP_ARRIVING_MOST)
+            says->most_number >= peer.taken + DW_TCP_INCOMING_MOST)
             return 1;
     }
     return said_two_lengths();

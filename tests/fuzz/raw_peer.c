@@ -12,8 +12,8 @@
 
 dw_status __wrap_dw_tcp_listen(const dw_transport_open *how, const dw_tcp_options *options,
                                const struct addrinfo *addresses, int *listener);
-int __wrap_dw_tcp_dial(const struct sockaddr *address, socklen_t len,
-                       const dw_tcp_options *options);
+int __wrap_dw_tcp_connect(const struct sockaddr *address, socklen_t len,
+                          const dw_tcp_options *options);
 
 raw_peer peer;
 
@@ -158,7 +158,8 @@ dw_status __wrap_dw_tcp_listen(const dw_transport_open *how, const dw_tcp_option
     return DW_OK;
 }
 
-int __wrap_dw_tcp_dial(const struct sockaddr *address, socklen_t len, const dw_tcp_options *options)
+int __wrap_dw_tcp_connect(const struct sockaddr *address, socklen_t len,
+                          const dw_tcp_options *options)
 {
     (void)address, (void)len, (void)options;
     if (listening_fd < 0) listening_fd = open_listener();

@@ -2,7 +2,7 @@
  * raw_peer.h - plays the other end of a link over tcp, without a network: opens connections, writes
  * to them, and checks that everything that the end under test sends is valid.
  *
- * Programs that use it are linked with --wrap=dw_tcp_listen,--wrap=dw_tcp_dial: connections are
+ * Programs that use it are linked with --wrap=dw_tcp_listen,--wrap=dw_tcp_connect: connections are
  * Unix-domain sockets. */
 #ifndef DELTAWIRE_TESTS_FUZZ_RAW_PEER_H
 #define DELTAWIRE_TESTS_FUZZ_RAW_PEER_H

@@ -106,7 +106,7 @@ static void read_header(said_stream *stream, uint64_t taken, uint64_t sent, uint
     uint64_t offset = kind == DW_TCP_CHUNK ? dw_get64(header + 32) : 0;
     uint64_t total = kind == DW_TCP_CHUNK ? dw_get64(header + 40) : len;
     if (number > stream->most_number) stream->most_number = number;
-    if (number >= taken + DW_TCP_ARRIVING_MOST || total > longest) said.may_fail = 1;
+    if (number >= taken + DW_TCP_INCOMING_MOST || total > longest) said.may_fail = 1;
     if (!is_in_order(kind, len, offset, total)) {
         stream->is_nonsense = said.may_fail = 1;
         return;

@@ -46,7 +46,7 @@ static dw_status tcp_recv(void *context, void *request_room, void *room, size_t 
 static dw_status test_send(dw_tcp_end *end, dw_tcp_request *request, size_t *len)
 {
     if (!request->is_kept && !dw_tcp_keep(end, request)) return DW_PENDING;
-    dw_tcp_give(end);
+    dw_tcp_send(end);
     if (end->cursor <= request->number) return DW_PENDING;
     *len = request->len;
     end->sent += end->sent_apart;

@@ -262,8 +262,8 @@ dw_status dw_tcp_listen(const dw_transport_open *how, const dw_tcp_options *opti
                   dw_link_system_says(error));
 }
 
-int dw_tcp_dial(const struct sockaddr *address, socklen_t len, const dw_tcp_options *options,
-                uint32_t segment)
+int dw_tcp_connect(const struct sockaddr *address, socklen_t len, const dw_tcp_options *options,
+                   uint32_t segment)
 {
     int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return -1;

@@ -41,30 +41,30 @@
  * - No end sends past the limit of its receiver, so a receiver never has to stop reading, and
  * acknowledgements always get through.
  *
- * A *meeting* is a connection whose hellos are not complete yet. On the listener's side it is
- * called a *guest*, on the dialler's side a *dial*. A *stash* is a buffer for received bytes that
- * the link cannot take yet.
+ * A *handshake* is a connection whose hellos are not complete yet. On the listener's side it is a
+ * *pending accept*, on the dialler's side a *connection attempt*. A *stash* is a buffer for
+ * received bytes that the link cannot take yet.
  *
  * | file            | its part                                                          |
  * | tcp.c           | the backend's table of functions                                  |
  * | tcp_open.c      | opening and closing; the end's memory                             |
  * | tcp_session.c   | one turn of the event loop; timers                                |
- * | tcp_guests.c    | connections that a listener accepts                               |
- * | tcp_dials.c     | connections that a dialler makes                                  |
- * | tcp_meeting.c   | one connection until both hellos are complete                     |
+ * | tcp_accepts.c    | connections that a listener accepts                               |
+ * | tcp_connects.c     | connections that a dialler makes                                  |
+ * | tcp_handshake.c   | one connection until both hellos are complete                     |
  * | tcp_stripes.c   | a stripe begins and is lost                                       |
  * | tcp_peer.c      | who the other end is, and whether it is gone                      |
  * | tcp_send.c      | cuts messages into records; keeps them until acknowledged         |
  * | tcp_progress.c  | whether the peer takes what is sent                               |
  * | tcp_receive.c   | finds records in the bytes of a stripe                            |
- * | tcp_arriving.c  | puts messages together from records                               |
+ * | tcp_reassembly.c  | puts messages together from records                               |
  * | tcp_poller.c    | registers sockets with epoll                                      |
  * | tcp_address.c   | addresses and options of a URI; sockets                           |
  * | tcp_guard.c     | which addresses may be used without TLS                           |
  * | tcp_kernel.c    | the kernel's counters of a connection                             |
  * | tcp_end.c       | functions that all of these files need                            |
  *
- * The thread that holds the link's wheel calls these functions, so only one thread does so at a
+ * The thread that owns the link's I/O calls these functions, so only one thread does so at a
  * time. None of them waits, except while opening. */
 #ifndef DW_TCP_END_H
 #define DW_TCP_END_H
@@ -113,41 +113,42 @@ enum {
     DW_TCP_KEPT_MOST = 512, /* messages that were sent and are not acknowledged */
     /* The receiver may hold DW_TCP_KEPT_MOST messages that it has acknowledged and its link has not
      * taken, and as many again that are not acknowledged yet. */
-    DW_TCP_ARRIVING_MOST = 2 * DW_TCP_KEPT_MOST,
+    DW_TCP_INCOMING_MOST = 2 * DW_TCP_KEPT_MOST,
     /* The size of one read where no long chunk is expected. It holds headers and short messages,
      * often several. */
     DW_TCP_AHEAD_BYTES = 16384,
-    DW_TCP_GUESTS = DW_TLS_UNPROVEN_PEERS, /* accepted connections whose hello is not complete */
+    DW_TCP_PENDING_ACCEPTS = DW_TLS_UNPROVEN_PEERS, /* accepted connections whose hello is not
+                                                       complete */
     DW_TCP_CONGESTION_BYTES = 16,
-    DW_TCP_MEETING_MS = 10000, /* the time limit for both hellos */
-    DW_TCP_TICK_MS = 100       /* how often the progress of the stripes is checked */
+    DW_TCP_HANDSHAKE_MS = 10000, /* the time limit for both hellos */
+    DW_TCP_TICK_MS = 100         /* how often the progress of the stripes is checked */
 };
 
 /* The longest message. */
 #define DW_TCP_MOST_BYTES (UINT64_C(1) << 40)
 
 /* The kinds of sockets in the poller. An event carries the kind and the index of the socket. */
-enum { DW_TCP_ON_LISTENER = 0, DW_TCP_ON_GUEST = 1, DW_TCP_ON_DIAL = 2, DW_TCP_ON_STRIPE = 3 };
+enum { DW_TCP_ON_LISTENER = 0, DW_TCP_ON_ACCEPT = 1, DW_TCP_ON_CONNECT = 2, DW_TCP_ON_STRIPE = 3 };
 
 /* ---- One connection until both hellos are complete ------------------------------------------- */
 
 typedef enum dw_tcp_phase {
-    DW_TCP_NOBODY, /* no connection */
+    DW_TCP_IDLE, /* no connection */
     DW_TCP_CONNECTING,
-    DW_TCP_SHAKING, /* the TLS handshake, where there is one, precedes the hellos */
-    DW_TCP_HEARING,
-    DW_TCP_SAYING
+    DW_TCP_IN_TLS, /* the TLS handshake, where there is one, precedes the hellos */
+    DW_TCP_READING_HELLO,
+    DW_TCP_WRITING_HELLO
 } dw_tcp_phase;
 
-typedef struct dw_tcp_meeting {
+typedef struct dw_tcp_handshake {
     dw_stream stream;
     dw_tcp_phase phase;
     bool dials;
     uint32_t events;  /* the events that epoll watches for */
     int64_t until_ns; /* the deadline */
-    size_t heard, said;
-    unsigned char hears[DW_TCP_HELLO_BYTES], says[DW_TCP_HELLO_BYTES];
-} dw_tcp_meeting;
+    size_t n_read, n_written;
+    unsigned char their_hello[DW_TCP_HELLO_BYTES], own_hello[DW_TCP_HELLO_BYTES];
+} dw_tcp_handshake;
 
 /* The kernel's counters of a connection; 0 where it has none. */
 typedef struct dw_tcp_kernel {
@@ -211,7 +212,7 @@ typedef struct dw_tcp_stripe {
     /* What it contributes to dw_tcp_end.gained (tcp_progress.c). written: bytes of records that
      * carry messages. since_*: values when the peer last said that it has more than before. */
     uint64_t written, since_written, since_delivered, gained;
-    bool was_forgiven; /* it was lost since then */
+    bool was_discounted; /* it was lost since then */
     unsigned char ahead[DW_TCP_AHEAD_BYTES];
 } dw_tcp_stripe;
 
@@ -226,13 +227,13 @@ typedef struct dw_tcp_kept {
     uint8_t on[DW_TCP_CHUNKS_MOST]; /* for each chunk, a bit set of the stripes it was sent on */
 } dw_tcp_kept;
 
-typedef struct dw_tcp_arriving {
+typedef struct dw_tcp_incoming {
     bool is_known; /* its length is known */
     uint64_t total, got;
     uint64_t wire;                         /* bytes received for it, with headers */
     uint64_t has[DW_TCP_CHUNKS_MOST / 64]; /* a bit set of complete chunks */
     dw_tcp_stash *stash;
-} dw_tcp_arriving;
+} dw_tcp_incoming;
 
 /* ---- The end --------------------------------------------------------------------------------- */
 
@@ -263,9 +264,9 @@ typedef struct dw_tcp_end {
     /* Listener: how many connections were turned away, and the last of them with the reason.
      * is_reason_known: the reason helps to find a mistake, for example another version or a failed
      * TLS handshake. It is not replaced by a connection that just did not send our hello. */
-    unsigned n_turned_away;
+    unsigned n_rejected;
     bool is_reason_known;
-    char turned_away[300];
+    char last_rejected[300];
 
     /* Connections. */
     unsigned char session[DW_TCP_SESSION_BYTES];
@@ -274,11 +275,11 @@ typedef struct dw_tcp_end {
     dw_tcp_stripe *stripes;
     int listener;
     /* Listener: after a failed accept, when to watch the socket again; 0: it is watched. */
-    int64_t deaf_until_ns;
-    /* the oldest guest; it is replaced when all places are taken */
-    unsigned next_guest;
-    dw_tcp_meeting *guests;          /* listener: DW_TCP_GUESTS of them */
-    dw_tcp_meeting *dials;           /* dialler: one for each stripe */
+    int64_t accept_paused_until_ns;
+    /* the oldest pending accept; it is replaced when all places are taken */
+    unsigned next_pending;
+    dw_tcp_handshake *pending;       /* listener: DW_TCP_PENDING_ACCEPTS of them */
+    dw_tcp_handshake *attempts;      /* dialler: one for each stripe */
     struct sockaddr_storage address; /* dialler: the address of the peer */
     socklen_t address_len;
     char trouble[96];    /* dialler: why the last attempt failed */
@@ -289,7 +290,7 @@ typedef struct dw_tcp_end {
     bool peer_left;      /* the peer's LEAVE has arrived */
     int64_t tick_ns;     /* when the progress of the stripes was last checked */
     unsigned turns;
-    unsigned n_guests;
+    unsigned n_pending;
     bool is_handshake_refused; /* dialler: at least one TLS handshake has failed */
 
     /* Sending. */
@@ -318,7 +319,7 @@ typedef struct dw_tcp_end {
     unsigned next_stripe;                 /* where the next search for a free stripe begins */
 
     /* Receiving. */
-    dw_tcp_arriving *arriving; /* a ring of DW_TCP_ARRIVING_MOST, indexed by message number */
+    dw_tcp_incoming *incoming; /* a ring of DW_TCP_INCOMING_MOST, indexed by message number */
     /* Message numbers. awaited: the one that the link gets next. whole: the first that is not
      * complete. */
     uint64_t awaited, whole;
@@ -329,7 +330,7 @@ typedef struct dw_tcp_end {
     /* A stripe was read since a receive last returned DW_PENDING, and the last such read returned
      * less than it asked for, or nothing. */
     bool has_looked;
-    unsigned hot; /* the stripe that was read last */
+    unsigned last_read; /* the stripe that was read last */
     dw_tcp_stash *unused;
     uint64_t stash_bytes, unused_bytes;
     /* For the timeout of a message that has begun to arrive: what arrives again after a connection
@@ -339,12 +340,13 @@ typedef struct dw_tcp_end {
      * made again since then, so that the next loss is not the first. */
     uint64_t partial, again;
     bool has_returned;
-    /* told_*: the values last sent to the peer. unsaid: bytes received since. */
-    uint64_t told_whole, told_limit, unsaid;
+    /* sent_whole, sent_limit: the values last sent to the peer. unreported: bytes received since.
+     */
+    uint64_t sent_whole, sent_limit, unreported;
     /* when whole and limit must be sent at the latest; 1: at once; 0: the peer knows them */
-    int64_t tell_ns;
-    bool moved_awaited; /* bytes of the awaited message were read in this turn */
-    bool is_restless;   /* something is left to read that epoll does not report */
+    int64_t ack_due_ns;
+    bool moved_awaited;   /* bytes of the awaited message were read in this turn */
+    bool must_read_again; /* something is left to read that epoll does not report */
 
     /* Counters. */
     /* Bytes on the wire. sent: the first hello, and records that carry messages. sent_apart: other
@@ -369,9 +371,9 @@ typedef struct dw_tcp_request {
 } dw_tcp_request;
 
 /* The entry of a message in the ring of arriving messages. */
-static inline dw_tcp_arriving *dw_tcp_arriving_of(const dw_tcp_end *end, uint64_t number)
+static inline dw_tcp_incoming *dw_tcp_incoming_of(const dw_tcp_end *end, uint64_t number)
 {
-    return &end->arriving[number % DW_TCP_ARRIVING_MOST];
+    return &end->incoming[number % DW_TCP_INCOMING_MOST];
 }
 
 /* tcp_end.c. fail: sets status and why, unless an earlier failure has. chunk_len: the length of the
@@ -394,26 +396,28 @@ dw_status dw_tcp_listen(const dw_transport_open *how, const dw_tcp_options *opti
 dw_status dw_tcp_check_congestion(const dw_transport_open *how, const dw_tcp_options *options);
 /* Starts to connect; returns the socket, or -1 and errno. segment: the limit of the payload of
  * segments in both directions; 0: none. */
-int dw_tcp_dial(const struct sockaddr *address, socklen_t len, const dw_tcp_options *options,
-                uint32_t segment);
+int dw_tcp_connect(const struct sockaddr *address, socklen_t len, const dw_tcp_options *options,
+                   uint32_t segment);
 int dw_tcp_connected(int fd); /* 0, or the errno of the failed connect */
 void dw_tcp_tune(int fd, uint32_t peer_timeout_ms);
 void dw_tcp_print_peer(int fd, char text[96]);
 
-/* tcp_meeting.c. dw_tcp_meeting_step continues a meeting. DW_PENDING: it must wait for the socket.
- * DW_OK, for a dialler: the listener's hello has arrived, in hears. DW_OK, for a guest: the
- * dialler's hello has arrived, in hears, and dw_tcp_answer is to be called next; or the answer was
- * sent. DW_ERR_PROTOCOL: what has arrived is not a hello. DW_ERR_VERSION: the hello has another
- * version, hears[6]. DW_ERR_IO: the connection cannot be used; errno says why, 0: the other side
- * hung up. DW_ERR_AUTH, DW_ERR_PEER, DW_ERR_TIMEOUT: TLS failed; stream.text says why.
- * dw_tcp_meet_as_* return false if there is no memory. */
-bool dw_tcp_meet_as_guest(dw_tcp_meeting *meeting, int fd, int64_t until_ns, const dw_tcp_end *end);
-bool dw_tcp_meet_as_dialler(dw_tcp_meeting *meeting, int fd, int64_t until_ns,
-                            const dw_tcp_end *end, unsigned stripe);
-dw_status dw_tcp_meeting_step(dw_tcp_meeting *meeting, dw_tcp_end *end);
-void dw_tcp_answer(dw_tcp_meeting *meeting, const dw_tcp_end *end, unsigned stripe, int answer);
-void dw_tcp_meeting_end(dw_tcp_meeting *meeting);
-uint32_t dw_tcp_meeting_events(const dw_tcp_meeting *meeting);
+/* tcp_handshake.c. step: continues a handshake. DW_PENDING: it must wait for the socket. DW_OK, for
+ * a dialler: the listener's hello has arrived, in their_hello. DW_OK, for a listener: the dialler's
+ * hello has arrived, in their_hello, and dw_tcp_handshake_answer is to be called next; or the
+ * answer was sent. DW_ERR_PROTOCOL: what has arrived is not a hello. DW_ERR_VERSION: the hello has
+ * another version, their_hello[6]. DW_ERR_IO: the connection cannot be used; errno says why, 0: the
+ * other side hung up. DW_ERR_AUTH, DW_ERR_PEER, DW_ERR_TIMEOUT: TLS failed; stream.text says why.
+ * accept, connect: begin one; false: there is no memory. */
+bool dw_tcp_handshake_accept(dw_tcp_handshake *handshake, int fd, int64_t until_ns,
+                             const dw_tcp_end *end);
+bool dw_tcp_handshake_connect(dw_tcp_handshake *handshake, int fd, int64_t until_ns,
+                              const dw_tcp_end *end, unsigned stripe);
+dw_status dw_tcp_handshake_step(dw_tcp_handshake *handshake, dw_tcp_end *end);
+void dw_tcp_handshake_answer(dw_tcp_handshake *handshake, const dw_tcp_end *end, unsigned stripe,
+                             int answer);
+void dw_tcp_handshake_end(dw_tcp_handshake *handshake);
+uint32_t dw_tcp_handshake_events(const dw_tcp_handshake *handshake);
 
 /* tcp_session.c. turn: reads what has arrived, checks the timers and sends what can be sent. It
  * waits at most wait_ms for the sockets; this is 0 except while opening. wakes: in how many ns the
@@ -421,90 +425,90 @@ uint32_t dw_tcp_meeting_events(const dw_tcp_meeting *meeting);
 void dw_tcp_turn(dw_tcp_end *end, int wait_ms);
 int64_t dw_tcp_wakes(const dw_tcp_end *end);
 
-/* tcp_poller.c. watch_meeting: false: epoll could not add the socket; errno says why.
- * hear_listener: whether new connections are watched for. */
+/* tcp_poller.c. watch_handshake: false: epoll could not add the socket; errno says why.
+ * watch_for_accepts: whether new connections are watched for. */
 void dw_tcp_watch_listener(dw_tcp_end *end);
-void dw_tcp_hear_listener(const dw_tcp_end *end, bool hears);
+void dw_tcp_watch_for_accepts(const dw_tcp_end *end, bool hears);
 void dw_tcp_watch_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe);
-bool dw_tcp_watch_meeting(const dw_tcp_end *end, dw_tcp_meeting *meeting, uint32_t kind,
-                          uint32_t index);
+bool dw_tcp_watch_handshake(const dw_tcp_end *end, dw_tcp_handshake *handshake, uint32_t kind,
+                            uint32_t index);
 
-/* tcp_guests.c */
-void dw_tcp_admit(dw_tcp_end *end);
-void dw_tcp_hear_guest(dw_tcp_end *end, uint32_t index);
-void dw_tcp_dismiss(dw_tcp_end *end, dw_tcp_meeting *guest);
-void dw_tcp_listen_again(dw_tcp_end *end);
+/* tcp_accepts.c */
+void dw_tcp_accept(dw_tcp_end *end);
+void dw_tcp_continue_accept(dw_tcp_end *end, uint32_t index);
+void dw_tcp_drop_accept(dw_tcp_end *end, dw_tcp_handshake *pending);
+void dw_tcp_resume_accepting(dw_tcp_end *end);
 void dw_tcp_stop_listening(dw_tcp_end *end);
 
-/* tcp_dials.c. refused: the other machine has answered, but this session's listener is not
+/* tcp_connects.c. refused: the other machine has answered, but this session's listener is not
  * there. */
-void dw_tcp_start_dial(dw_tcp_end *end, unsigned stripe, int64_t now);
-void dw_tcp_pursue_dial(dw_tcp_end *end, uint32_t index);
-void dw_tcp_dial_failed(dw_tcp_end *end, unsigned index, const char *trouble, bool refused);
+void dw_tcp_start_connect(dw_tcp_end *end, unsigned stripe, int64_t now);
+void dw_tcp_continue_connect(dw_tcp_end *end, uint32_t index);
+void dw_tcp_connect_failed(dw_tcp_end *end, unsigned index, const char *trouble, bool refused);
 
-/* tcp_stripes.c. seat: both hellos are complete, and the connection becomes a stripe. whole, limit:
- * from the peer's hello. */
-void dw_tcp_seat(dw_tcp_end *end, dw_tcp_meeting *meeting, unsigned index, uint64_t whole,
-                 uint64_t limit);
-void dw_tcp_lose(dw_tcp_end *end, dw_tcp_stripe *stripe, int error);
+/* tcp_stripes.c. open_stripe: both hellos are complete, and the connection becomes a stripe. whole,
+ * limit: from the peer's hello. */
+void dw_tcp_open_stripe(dw_tcp_end *end, dw_tcp_handshake *handshake, unsigned index,
+                        uint64_t whole, uint64_t limit);
+void dw_tcp_lose_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe, int error);
 /* When the stripe is closed, its connection is reset, also at the peer: what is still to be sent
  * would keep the end of the stream from getting there. */
 void dw_tcp_reset_at_close(const dw_tcp_stripe *stripe);
 
-/* tcp_progress.c. look_at_progress: to be called while the peer has not acknowledged everything;
- * returns the longest round trip of the stripes that carry something, in ns. forgive: the stripe is
- * about to be lost. mark_full: so many bytes are about to be written. begin_to_fill: a message is
- * about to be written to a clear stripe. ask_segment: new connections shall have segments of this
- * length at most; returns whether that is news. */
-int64_t dw_tcp_look_at_progress(dw_tcp_end *end, int64_t now);
-void dw_tcp_forgive(dw_tcp_end *end, dw_tcp_stripe *stripe);
+/* tcp_progress.c. check_progress: to be called while the peer has not acknowledged everything;
+ * returns the longest round trip of the stripes that carry something, in ns. discount_loss: the
+ * stripe is about to be lost. mark_full: so many bytes are about to be written. begin_to_fill: a
+ * message is about to be written to a clear stripe. ask_segment: new connections shall have
+ * segments of this length at most; returns whether that is news. */
+int64_t dw_tcp_check_progress(dw_tcp_end *end, int64_t now);
+void dw_tcp_discount_loss(dw_tcp_end *end, dw_tcp_stripe *stripe);
 void dw_tcp_mark_full(dw_tcp_stripe *stripe, size_t len);
 void dw_tcp_begin_to_fill(dw_tcp_stripe *stripe);
 bool dw_tcp_ask_segment(dw_tcp_end *end, uint32_t segment);
 
 /* tcp_peer.c. is_new: the hello names no session. is_peer: under TLS, the same name was
  * authenticated as on the first stripe. is_fresh: another dialler may still take the place of the
- * peer. is_told: the peer's machine itself ended the connection. patience: how long an end without
- * a connection waits for the other, in ns. */
+ * peer. is_closed_by_peer: the peer's machine itself ended the connection. patience: how long an
+ * end without a connection waits for the other, in ns. */
 bool dw_tcp_is_session(const dw_tcp_end *end, const unsigned char *named);
 bool dw_tcp_is_new(const unsigned char *named);
 bool dw_tcp_is_peer(const dw_tcp_end *end, const dw_stream *stream);
 bool dw_tcp_is_fresh(const dw_tcp_end *end);
-bool dw_tcp_is_told(int error);
-void dw_tcp_other_version(dw_tcp_end *end, const dw_tcp_meeting *meeting);
+bool dw_tcp_is_closed_by_peer(int error);
+void dw_tcp_other_version(dw_tcp_end *end, const dw_tcp_handshake *handshake);
 /* Remembers a connection that was turned away, for the sentence of a timeout. */
-__attribute__((format(printf, 4, 5))) void dw_tcp_note_stranger(dw_tcp_end *end,
+__attribute__((format(printf, 4, 5))) void dw_tcp_note_rejected(dw_tcp_end *end,
                                                                 const dw_stream *stream,
                                                                 bool is_reason, const char *format,
                                                                 ...);
 /* "": none was turned away */
-void dw_tcp_say_strangers(const dw_tcp_end *end, char *text, size_t cap);
-void dw_tcp_gone(dw_tcp_end *end);
+void dw_tcp_describe_rejected(const dw_tcp_end *end, char *text, size_t cap);
+void dw_tcp_peer_gone(dw_tcp_end *end);
 int64_t dw_tcp_patience(const dw_tcp_end *end);
 
 /* tcp_send.c */
 /* false: too many messages are kept already, or an error */
 bool dw_tcp_keep(dw_tcp_end *end, dw_tcp_request *request);
 /* Returns whether the send in progress would advance if the link tested it now. */
-bool dw_tcp_sends_on(const dw_tcp_end *end);
+bool dw_tcp_can_advance(const dw_tcp_end *end);
 /* Sends as much as the stripes can take: data, requests, acknowledgements. */
-void dw_tcp_give(dw_tcp_end *end);
+void dw_tcp_send(dw_tcp_end *end);
 void dw_tcp_write(dw_tcp_end *end, dw_tcp_stripe *stripe);
 void dw_tcp_acknowledge(dw_tcp_end *end, uint64_t whole, uint64_t limit);
 /* what was sent on a lost stripe must be sent again */
-void dw_tcp_take_back(dw_tcp_end *end, unsigned stripe);
-void dw_tcp_overtake(dw_tcp_end *end, int64_t now, int64_t patience_ns);
+void dw_tcp_requeue(dw_tcp_end *end, unsigned stripe);
+void dw_tcp_resend_stuck(dw_tcp_end *end, int64_t now, int64_t patience_ns);
 /* handles a received ASK or ECHO; ignores other records */
-void dw_tcp_hear_from(dw_tcp_stripe *stripe, int kind);
-void dw_tcp_say_leave(dw_tcp_end *end);
-bool dw_tcp_can_tell(const dw_tcp_end *end); /* a stripe is free to carry a record */
+void dw_tcp_take_probe(dw_tcp_stripe *stripe, int kind);
+void dw_tcp_send_leave(dw_tcp_end *end);
+bool dw_tcp_can_ack(const dw_tcp_end *end); /* a stripe is free to carry a record */
 
 /* tcp_receive.c. decide: finds room for bytes that wait in a socket until it is known where they
  * go. */
 void dw_tcp_read(dw_tcp_end *end, dw_tcp_stripe *stripe);
 void dw_tcp_decide(dw_tcp_end *end);
 
-/* tcp_arriving.c. Records that carry bytes of messages: begin_chunk is called after the header,
+/* tcp_reassembly.c. Records that carry bytes of messages: begin_chunk is called after the header,
  * find_room chooses where the bytes go (must: it may not put that off), finish_chunk is called
  * after the last byte. whole, limit: as in a record. */
 void dw_tcp_begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe);
@@ -518,13 +522,14 @@ void dw_tcp_forget_reading(dw_tcp_end *end, dw_tcp_stripe *stripe);
 dw_tcp_stash *dw_tcp_take_room(dw_tcp_end *end, size_t len); /* NULL: no memory */
 void dw_tcp_give_room_back(dw_tcp_end *end, dw_tcp_stash *room);
 void dw_tcp_free_room(const dw_tcp_end *end, dw_tcp_stash *room); /* while the end is closed */
-void dw_tcp_forget_arriving(dw_tcp_end *end); /* drops all that the link has not taken */
+void dw_tcp_forget_incoming(dw_tcp_end *end); /* drops all that the link has not taken */
 bool dw_tcp_has_next(const dw_tcp_end *end);  /* the awaited message is complete */
 /* begun: bytes received so far of messages that the link has not taken; what comes again does not
- * count. note_partial: to be called after each turn and before a stripe is lost; pardon: then. */
+ * count. note_partial: to be called after each turn and before a stripe is lost; allow_duplicates:
+ * then. */
 uint64_t dw_tcp_begun(const dw_tcp_end *end);
 void dw_tcp_note_partial(dw_tcp_end *end);
-void dw_tcp_pardon(dw_tcp_end *end);
+void dw_tcp_allow_duplicates(dw_tcp_end *end);
 
 /* tcp_kernel.c */
 dw_tcp_kernel dw_tcp_ask_kernel(int fd);

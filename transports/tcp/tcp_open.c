@@ -20,15 +20,15 @@ static dw_status check_time(const dw_tcp_end *end, const dw_transport_open *how,
 {
     bool is_cancelled = dw_link_is_set(how->cancelled);
     if (!is_cancelled && dw_now_ns() < deadline_ns) return DW_OK;
-    char strangers[400];
-    dw_tcp_say_strangers(end, strangers, sizeof strangers);
+    char rejected[400];
+    dw_tcp_describe_rejected(end, rejected, sizeof rejected);
     if (is_cancelled) {
         return dw_say(how->why, DW_ERR_CANCELLED, "opening tcp://%.60s was cancelled%s",
-                      how->address, strangers);
+                      how->address, rejected);
     }
     if (how->role == DW_LINK_LISTEN) {
         return dw_say(how->why, DW_ERR_TIMEOUT, "no peer connected to tcp://%.60s within %u ms%s",
-                      how->address, how->timeout_ms, strangers);
+                      how->address, how->timeout_ms, rejected);
     }
     return dw_say(how->why, DW_ERR_TIMEOUT,
                   "the other end at tcp://%.100s did not accept the link within %u ms "
@@ -55,17 +55,17 @@ static dw_status wait_for_peer(dw_tcp_end *end, const dw_transport_open *how, in
     while (end->is_opening && end->status == DW_OK) {
         dw_status status = check_time(end, how, deadline_ns);
         if (status != DW_OK) return status;
-        if (end->dials && end->dials[0].phase == DW_TCP_CONNECTING &&
+        if (end->attempts && end->attempts[0].phase == DW_TCP_CONNECTING &&
             dw_now_ns() >= connected_by_ns)
-            dw_tcp_meeting_end(&end->dials[0]);
-        if (end->dials && end->dials[0].phase == DW_TCP_NOBODY) return DW_PENDING;
+            dw_tcp_handshake_end(&end->attempts[0]);
+        if (end->attempts && end->attempts[0].phase == DW_TCP_IDLE) return DW_PENDING;
         dw_tcp_turn(end, LOOK_MS);
     }
     if (end->status != DW_OK) *how->why = end->why;
     return end->status;
 }
 
-static dw_status meet_listening(dw_tcp_end *end, const dw_transport_open *how,
+static dw_status open_listening(dw_tcp_end *end, const dw_transport_open *how,
                                 const struct addrinfo *addresses, int64_t deadline_ns)
 {
     dw_status status = dw_tcp_listen(how, &end->options, addresses, &end->listener);
@@ -77,7 +77,7 @@ static dw_status meet_listening(dw_tcp_end *end, const dw_transport_open *how,
     return met;
 }
 
-static dw_status meet_dialling(dw_tcp_end *end, const dw_transport_open *how,
+static dw_status open_dialling(dw_tcp_end *end, const dw_transport_open *how,
                                const struct addrinfo *addresses, int64_t deadline_ns)
 {
     int64_t connect_ns = time_to_connect(how, addresses);
@@ -85,9 +85,9 @@ static dw_status meet_dialling(dw_tcp_end *end, const dw_transport_open *how,
         for (const struct addrinfo *a = addresses; a; a = a->ai_next) {
             memcpy(&end->address, a->ai_addr, a->ai_addrlen);
             end->address_len = a->ai_addrlen;
-            dw_tcp_start_dial(end, 0, dw_now_ns());
+            dw_tcp_start_connect(end, 0, dw_now_ns());
             /* only the time limit of the open counts */
-            if (!end->tls) end->dials[0].until_ns = INT64_MAX;
+            if (!end->tls) end->attempts[0].until_ns = INT64_MAX;
             dw_status status = wait_for_peer(end, how, deadline_ns, dw_now_ns() + connect_ns);
             if (status != DW_PENDING) return status;
         }
@@ -116,14 +116,15 @@ static dw_status make(dw_tcp_end *end, const dw_transport_open *how)
     for (unsigned i = 0; end->stripes && i < end->options.stripes; i++)
         end->stripes[i].stream.fd = -1;
     end->kept = dw_mem_allocate_zeroed(&end->allocator, DW_TCP_KEPT_MOST, sizeof *end->kept);
-    end->arriving =
-        dw_mem_allocate_zeroed(&end->allocator, DW_TCP_ARRIVING_MOST, sizeof *end->arriving);
+    end->incoming =
+        dw_mem_allocate_zeroed(&end->allocator, DW_TCP_INCOMING_MOST, sizeof *end->incoming);
     if (listens)
-        end->guests = dw_mem_allocate_zeroed(&end->allocator, DW_TCP_GUESTS, sizeof *end->guests);
+        end->pending =
+            dw_mem_allocate_zeroed(&end->allocator, DW_TCP_PENDING_ACCEPTS, sizeof *end->pending);
     else
-        end->dials =
-            dw_mem_allocate_zeroed(&end->allocator, end->options.stripes, sizeof *end->dials);
-    if (!end->stripes || !end->kept || !end->arriving || (!end->guests && !end->dials)) {
+        end->attempts =
+            dw_mem_allocate_zeroed(&end->allocator, end->options.stripes, sizeof *end->attempts);
+    if (!end->stripes || !end->kept || !end->incoming || (!end->pending && !end->attempts)) {
         return dw_say(how->why, DW_ERR_NO_MEMORY, "no memory for a link over TCP");
     }
     end->poller = epoll_create1(EPOLL_CLOEXEC);
@@ -147,8 +148,8 @@ dw_status dw_tcp_open(dw_tcp_end *end, const dw_transport_open *how)
     if (status == DW_OK && how->tls)
         status = dw_tls_context_create(&end->tls, how->tls, how->role, &end->allocator, how->why);
     if (status == DW_OK) {
-        status = how->role == DW_LINK_LISTEN ? meet_listening(end, how, addresses, deadline_ns)
-                                             : meet_dialling(end, how, addresses, deadline_ns);
+        status = how->role == DW_LINK_LISTEN ? open_listening(end, how, addresses, deadline_ns)
+                                             : open_dialling(end, how, addresses, deadline_ns);
     }
     freeaddrinfo(addresses);
     if (status != DW_OK) dw_tcp_close(end);
@@ -159,15 +160,15 @@ dw_status dw_tcp_open(dw_tcp_end *end, const dw_transport_open *how)
 void dw_tcp_close(dw_tcp_end *end)
 {
     dw_tcp_stop_listening(end);
-    dw_tcp_say_leave(end);
-    for (unsigned i = 0; end->dials && i < end->options.stripes; i++)
-        dw_tcp_meeting_end(&end->dials[i]);
+    dw_tcp_send_leave(end);
+    for (unsigned i = 0; end->attempts && i < end->options.stripes; i++)
+        dw_tcp_handshake_end(&end->attempts[i]);
     for (unsigned i = 0; end->stripes && i < end->options.stripes; i++) {
         dw_tcp_forget_reading(end, &end->stripes[i]);
         if (end->status == DW_ERR_TIMEOUT) dw_tcp_reset_at_close(&end->stripes[i]);
         dw_stream_close(&end->stripes[i].stream);
     }
-    if (end->arriving) dw_tcp_forget_arriving(end);
+    if (end->incoming) dw_tcp_forget_incoming(end);
     for (unsigned i = 0; end->kept && i < DW_TCP_KEPT_MOST; i++)
         dw_tcp_free_room(end, end->kept[i].copy);
     while (end->unused) {
@@ -178,9 +179,9 @@ void dw_tcp_close(dw_tcp_end *end)
     if (end->poller >= 0) close(end->poller);
     dw_mem_release(&end->allocator, end->stripes, end->options.stripes * sizeof *end->stripes);
     dw_mem_release(&end->allocator, end->kept, DW_TCP_KEPT_MOST * sizeof *end->kept);
-    dw_mem_release(&end->allocator, end->arriving, DW_TCP_ARRIVING_MOST * sizeof *end->arriving);
-    dw_mem_release(&end->allocator, end->guests, DW_TCP_GUESTS * sizeof *end->guests);
-    dw_mem_release(&end->allocator, end->dials, end->options.stripes * sizeof *end->dials);
+    dw_mem_release(&end->allocator, end->incoming, DW_TCP_INCOMING_MOST * sizeof *end->incoming);
+    dw_mem_release(&end->allocator, end->pending, DW_TCP_PENDING_ACCEPTS * sizeof *end->pending);
+    dw_mem_release(&end->allocator, end->attempts, end->options.stripes * sizeof *end->attempts);
     dw_tls_context_destroy(end->tls);
     end->tls = NULL;
 }

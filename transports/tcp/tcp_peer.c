@@ -45,59 +45,60 @@ bool dw_tcp_is_fresh(const dw_tcp_end *end)
            end->n_open == 0 && end->whole == 0 && end->acked == 0;
 }
 
-void dw_tcp_other_version(dw_tcp_end *end, const dw_tcp_meeting *meeting)
+void dw_tcp_other_version(dw_tcp_end *end, const dw_tcp_handshake *handshake)
 {
     char peer[96];
-    dw_tcp_print_peer(meeting->stream.fd, peer);
+    dw_tcp_print_peer(handshake->stream.fd, peer);
     dw_tcp_fail(end, DW_ERR_VERSION,
                 "%s uses version %d of the framing over TCP, this end version %d; run the same "
                 "release of deltawire at both ends",
-                peer, meeting->hears[6], DW_TCP_VERSION);
+                peer, handshake->their_hello[6], DW_TCP_VERSION);
 }
 
-void dw_tcp_note_stranger(dw_tcp_end *end, const dw_stream *stream, bool is_reason,
+void dw_tcp_note_rejected(dw_tcp_end *end, const dw_stream *stream, bool is_reason,
                           const char *format, ...)
 {
-    end->n_turned_away++;
+    end->n_rejected++;
     if (end->is_reason_known && !is_reason) return;
     end->is_reason_known = is_reason;
     char peer[96];
     va_list arguments;
     dw_tcp_print_peer(stream->fd, peer);
-    int n = snprintf(end->turned_away, sizeof end->turned_away, "%s, which ", peer);
+    int n = snprintf(end->last_rejected, sizeof end->last_rejected, "%s, which ", peer);
     va_start(arguments, format);
-    vsnprintf(end->turned_away + n, sizeof end->turned_away - (size_t)n, format, arguments);
+    vsnprintf(end->last_rejected + n, sizeof end->last_rejected - (size_t)n, format, arguments);
     va_end(arguments);
 }
 
-void dw_tcp_say_strangers(const dw_tcp_end *end, char *text, size_t cap)
+void dw_tcp_describe_rejected(const dw_tcp_end *end, char *text, size_t cap)
 {
-    if (end->n_turned_away == 0)
+    if (end->n_rejected == 0)
         snprintf(text, cap, "%s", "");
-    else if (end->n_turned_away == 1)
-        snprintf(text, cap, "; turned away: %s", end->turned_away);
+    else if (end->n_rejected == 1)
+        snprintf(text, cap, "; turned away: %s", end->last_rejected);
     else
-        snprintf(text, cap, "; %u were turned away, the last one: %s", end->n_turned_away,
-                 end->turned_away);
+        snprintf(text, cap, "; %u were turned away, the last one: %s", end->n_rejected,
+                 end->last_rejected);
 }
 
-bool dw_tcp_is_told(int error)
+bool dw_tcp_is_closed_by_peer(int error)
 {
     return error == 0 || error == ECONNRESET || error == EPIPE || error == ECONNABORTED;
 }
 
 /* Ends the link: the peer will not come back. */
-void dw_tcp_gone(dw_tcp_end *end)
+void dw_tcp_peer_gone(dw_tcp_end *end)
 {
     const char *peer = end->peer;
     int error = end->lost_error;
     uint64_t begun = end->received_ahead + end->cut_bytes;
-    if (dw_tcp_is_told(error) && end->lost_text[0]) { /* the sentence of TLS is more precise */
+    if (dw_tcp_is_closed_by_peer(error) && end->lost_text[0]) { /* the sentence of TLS is more
+                                                                   precise */
         dw_tcp_fail(end, DW_ERR_PEER,
                     "%s %s; its process has probably died, or somebody tampers with the "
                     "connection",
                     peer, end->lost_text);
-    } else if (!dw_tcp_is_told(error)) {
+    } else if (!dw_tcp_is_closed_by_peer(error)) {
         dw_tcp_fail(end, DW_ERR_TIMEOUT,
                     "%s no longer answers (%s); is the machine or the network down?", peer,
                     strerror(error));
@@ -123,7 +124,7 @@ void dw_tcp_gone(dw_tcp_end *end)
 int64_t dw_tcp_patience(const dw_tcp_end *end)
 {
     int64_t most = (int64_t)end->peer_timeout_ms * DW_NS_PER_MS;
-    /* the time limit of the link's greeting applies instead */
+    /* the time limit of the link's handshake applies instead */
     if (dw_tcp_is_fresh(end)) return INT64_MAX / 4;
     if (end->peer_left || end->options.grace_ns == 0) return 0;
     for (unsigned i = 0; i < end->n_stripes; i++) {

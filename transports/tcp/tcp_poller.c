@@ -20,7 +20,7 @@ void dw_tcp_watch_listener(dw_tcp_end *end)
     dw_tcp_fail(end, DW_ERR_IO, "cannot watch the port for a peer: %s", dw_link_system_says(errno));
 }
 
-void dw_tcp_hear_listener(const dw_tcp_end *end, bool hears)
+void dw_tcp_watch_for_accepts(const dw_tcp_end *end, bool hears)
 {
     watch(end, end->listener, EPOLL_CTL_MOD, hears ? EPOLLIN : 0, DW_TCP_ON_LISTENER, 0);
 }
@@ -34,14 +34,14 @@ void dw_tcp_watch_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe)
           (uint32_t)(stripe - end->stripes));
 }
 
-bool dw_tcp_watch_meeting(const dw_tcp_end *end, dw_tcp_meeting *meeting, uint32_t kind,
-                          uint32_t index)
+bool dw_tcp_watch_handshake(const dw_tcp_end *end, dw_tcp_handshake *handshake, uint32_t kind,
+                            uint32_t index)
 {
-    uint32_t events = dw_tcp_meeting_events(meeting);
-    if (events == meeting->events) return true;
-    if (!watch(end, meeting->stream.fd, meeting->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, events,
+    uint32_t events = dw_tcp_handshake_events(handshake);
+    if (events == handshake->events) return true;
+    if (!watch(end, handshake->stream.fd, handshake->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, events,
                kind, index))
         return false;
-    meeting->events = events;
+    handshake->events = events;
     return true;
 }

@@ -5,7 +5,7 @@
  * Progress is what the peer has newly taken: it acknowledges a message, or allows more bytes where
  * this end must wait for that, or its kernel has acknowledged bytes of messages. Bytes that are
  * sent again after a connection was lost are progress only beyond those that were acknowledged
- * before. The first loss of each stripe is forgiven, because the peer may have lost nothing, and
+ * before. The first loss of each stripe is discounted, because the peer may have lost nothing, and
  * have to take all of it twice before anything new comes. Hellos, questions and answers are none.
  *
  * Where short messages pass and full segments do not, the MTU of the path is smaller than that of
@@ -77,7 +77,7 @@ static void shorten(dw_tcp_end *end, uint32_t segment)
         dw_tcp_stripe *stripe = &end->stripes[i];
         if (!stripe->is_open || stripe->segment <= segment) continue;
         stripe->delivered = dw_tcp_ask_kernel(stripe->stream.fd).sent;
-        if (!has_carried_full(stripe)) dw_tcp_lose(end, stripe, ETIMEDOUT);
+        if (!has_carried_full(stripe)) dw_tcp_lose_stripe(end, stripe, ETIMEDOUT);
     }
 }
 
@@ -105,11 +105,11 @@ static void count_gain(const dw_tcp_end *end, dw_tcp_stripe *stripe, const dw_tc
     }
 }
 
-void dw_tcp_forgive(dw_tcp_end *end, dw_tcp_stripe *stripe)
+void dw_tcp_discount_loss(dw_tcp_end *end, dw_tcp_stripe *stripe)
 {
-    if (!stripe->was_forgiven)
+    if (!stripe->was_discounted)
         end->gained -= stripe->gained < end->gained ? stripe->gained : end->gained;
-    stripe->was_forgiven = true;
+    stripe->was_discounted = true;
     stripe->gained = stripe->written = stripe->since_written = 0;
 }
 
@@ -131,8 +131,8 @@ static void fail_without_progress(dw_tcp_end *end)
 
 /* Asks the kernel about a stripe. Returns the segment that should be tried in place of its own, if
  * it carries short messages only; 0: its own is not to blame, or there is none. */
-static uint32_t look_at_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe, int64_t now,
-                               int64_t *round_trip_ns)
+static uint32_t check_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe, int64_t now,
+                             int64_t *round_trip_ns)
 {
     dw_tcp_kernel kernel = dw_tcp_ask_kernel(stripe->stream.fd);
     if (kernel.sent != stripe->delivered) stripe->moved_ns = now;
@@ -147,18 +147,18 @@ static uint32_t look_at_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe, int64_t n
     return (uint32_t)kernel.queued > segment ? segment : 0;
 }
 
-int64_t dw_tcp_look_at_progress(dw_tcp_end *end, int64_t now)
+int64_t dw_tcp_check_progress(dw_tcp_end *end, int64_t now)
 {
     uint32_t segment = 0;
     uint64_t gained = 0;
     int64_t round_trip_ns = 0;
     for (unsigned i = 0; i < end->n_stripes; i++) {
         dw_tcp_stripe *stripe = &end->stripes[i];
-        stripe->was_forgiven &= !end->has_advanced;
+        stripe->was_discounted &= !end->has_advanced;
         if (!stripe->is_open) continue;
         uint32_t shorter = 0;
         if (!stripe->is_clear || end->has_advanced)
-            shorter = look_at_stripe(end, stripe, now, &round_trip_ns);
+            shorter = check_stripe(end, stripe, now, &round_trip_ns);
         if (shorter) segment = shorter;
         gained += stripe->gained;
     }

@@ -34,7 +34,7 @@ static bool take_header(dw_tcp_end *end, dw_tcp_stripe *stripe)
     } else {
         end->received_apart += header_len;
         end->peer_left |= header[0] == DW_TCP_LEAVE;
-        dw_tcp_hear_from(stripe, header[0]);
+        dw_tcp_take_probe(stripe, header[0]);
     }
     return true;
 }
@@ -109,21 +109,21 @@ void dw_tcp_read(dw_tcp_end *end, dw_tcp_stripe *stripe)
             return;
         }
         if (n <= 0) {
-            dw_tcp_lose(end, stripe, n == DW_STREAM_ENDED ? 0 : stripe->stream.error);
+            dw_tcp_lose_stripe(end, stripe, n == DW_STREAM_ENDED ? 0 : stripe->stream.error);
             return;
         }
         end->has_looked = is_short;
-        end->hot = (unsigned)(stripe - end->stripes);
+        end->last_read = (unsigned)(stripe - end->stripes);
     }
     if (stripe->is_open) sort_ahead(end, stripe);
-    end->is_restless |= stripe->is_open && dw_stream_has_more(&stripe->stream);
+    end->must_read_again |= stripe->is_open && dw_stream_has_more(&stripe->stream);
 }
 
 /* Called at the end of a turn. If nothing of the awaited message arrived in this turn, records of
  * later messages go into a stash; they would block their stripe otherwise. */
 void dw_tcp_decide(dw_tcp_end *end)
 {
-    const dw_tcp_arriving *a = dw_tcp_arriving_of(end, end->awaited);
+    const dw_tcp_incoming *a = dw_tcp_incoming_of(end, end->awaited);
     if (end->posted && a->is_known && a->total > end->posted->len)
         return; /* the link will post a longer buffer */
     for (unsigned i = 0; i < end->n_stripes && end->status == DW_OK; i++) {

@@ -18,7 +18,7 @@ static size_t chunk_bytes(const dw_tcp_kept *kept, uint32_t chunk)
     return kept->len - offset < kept->chunk_len ? kept->len - offset : kept->chunk_len;
 }
 
-bool dw_tcp_sends_on(const dw_tcp_end *end)
+bool dw_tcp_can_advance(const dw_tcp_end *end)
 {
     const dw_tcp_request *request = end->sending;
     if (!request) return false;
@@ -61,10 +61,10 @@ static void begin_record(dw_tcp_end *end, dw_tcp_stripe *stripe, int kind, size_
     dw_put32(header, (uint32_t)kind);
     dw_put32(header + 4, (uint32_t)len);
     dw_put64(header + 8, message);
-    dw_put64(header + 16, end->told_whole = dw_tcp_whole(end));
-    dw_put64(header + 24, end->told_limit = dw_tcp_limit(end));
-    end->tell_ns = 0;
-    end->unsaid = 0;
+    dw_put64(header + 16, end->sent_whole = dw_tcp_whole(end));
+    dw_put64(header + 24, end->sent_limit = dw_tcp_limit(end));
+    end->ack_due_ns = 0;
+    end->unreported = 0;
     stripe->header_len = DW_TCP_RECORD_BYTES;
     stripe->header_done = 0;
     stripe->body = NULL;
@@ -117,7 +117,7 @@ void dw_tcp_write(dw_tcp_end *end, dw_tcp_stripe *stripe)
             stripe->is_blocked = n == DW_STREAM_WAIT;
             stripe->is_broken = n != DW_STREAM_WAIT;
             /* the last bytes from the peer can still be read */
-            end->is_restless |= stripe->is_broken;
+            end->must_read_again |= stripe->is_broken;
             break;
         }
         size_t of_header = (size_t)n < header_left ? (size_t)n : header_left;
@@ -186,7 +186,7 @@ static dw_tcp_stripe *choose(dw_tcp_end *end, size_t len)
     return must_wait(end) ? NULL : find_free(end, 0);
 }
 
-bool dw_tcp_can_tell(const dw_tcp_end *end)
+bool dw_tcp_can_ack(const dw_tcp_end *end)
 {
     return find_free(end, 0) != NULL;
 }
@@ -223,7 +223,7 @@ static void ask_and_answer(dw_tcp_end *end)
     }
 }
 
-void dw_tcp_hear_from(dw_tcp_stripe *stripe, int kind)
+void dw_tcp_take_probe(dw_tcp_stripe *stripe, int kind)
 {
     if (kind == DW_TCP_ASK) stripe->must_answer = true;
     if (kind != DW_TCP_ECHO) return;
@@ -231,7 +231,7 @@ void dw_tcp_hear_from(dw_tcp_stripe *stripe, int kind)
     stripe->asked_ns = 0;
 }
 
-void dw_tcp_give(dw_tcp_end *end)
+void dw_tcp_send(dw_tcp_end *end)
 {
     if (end->n_open == 0 || end->status != DW_OK) return;
     ask_and_answer(end);
@@ -243,14 +243,14 @@ void dw_tcp_give(dw_tcp_end *end)
         begin_chunk(end, stripe, kept, end->cursor, end->cursor_chunk);
         dw_tcp_write(end, stripe);
     }
-    if (end->tell_ns == 0 || (end->tell_ns > 1 && dw_now_ns() < end->tell_ns)) return;
+    if (end->ack_due_ns == 0 || (end->ack_due_ns > 1 && dw_now_ns() < end->ack_due_ns)) return;
     dw_tcp_stripe *stripe = find_free(end, 0);
     if (!stripe) return; /* the next record that is sent carries it */
     begin_record(end, stripe, DW_TCP_STATE, 0, 0);
     dw_tcp_write(end, stripe);
 }
 
-void dw_tcp_say_leave(dw_tcp_end *end)
+void dw_tcp_send_leave(dw_tcp_end *end)
 {
     for (unsigned i = 0; i < end->n_stripes; i++) {
         if (!is_free(&end->stripes[i])) continue;
@@ -293,7 +293,7 @@ void dw_tcp_acknowledge(dw_tcp_end *end, uint64_t whole, uint64_t limit)
     }
 }
 
-void dw_tcp_take_back(dw_tcp_end *end, unsigned index)
+void dw_tcp_requeue(dw_tcp_end *end, unsigned index)
 {
     uint8_t bit = (uint8_t)(1u << index);
     for (uint64_t number = end->acked; number < end->next_message; number++) {
@@ -351,7 +351,7 @@ static bool send_again(dw_tcp_end *end, uint64_t number, uint8_t stuck)
 
 /* All messages that wait for stuck stripes are sent again at once: if only the oldest one were, the
  * next would have to wait for as long again. */
-void dw_tcp_overtake(dw_tcp_end *end, int64_t now, int64_t patience_ns)
+void dw_tcp_resend_stuck(dw_tcp_end *end, int64_t now, int64_t patience_ns)
 {
     uint8_t stuck = find_stuck(end, now, patience_ns);
     for (unsigned i = 0; i < end->n_stripes; i++) {

@@ -15,24 +15,24 @@ static const int64_t patience_ns = (int64_t)500 * DW_NS_PER_MS;
 
 static bool is_missing(const dw_tcp_end *end, unsigned i)
 {
-    return end->dials && !end->peer_left && !end->stripes[i].is_open;
+    return end->attempts && !end->peer_left && !end->stripes[i].is_open;
 }
 
-static void look_at_meetings(dw_tcp_end *end, int64_t now)
+static void check_handshakes(dw_tcp_end *end, int64_t now)
 {
-    for (unsigned i = 0; end->n_guests > 0 && i < DW_TCP_GUESTS; i++) {
-        if (end->guests[i].phase == DW_TCP_NOBODY || now < end->guests[i].until_ns) continue;
+    for (unsigned i = 0; end->n_pending > 0 && i < DW_TCP_PENDING_ACCEPTS; i++) {
+        if (end->pending[i].phase == DW_TCP_IDLE || now < end->pending[i].until_ns) continue;
         /* the handshake notices its deadline as well, and sets a sentence */
-        dw_tcp_hear_guest(end, i);
-        if (end->guests[i].phase != DW_TCP_NOBODY) dw_tcp_dismiss(end, &end->guests[i]);
+        dw_tcp_continue_accept(end, i);
+        if (end->pending[i].phase != DW_TCP_IDLE) dw_tcp_drop_accept(end, &end->pending[i]);
     }
     for (unsigned i = 0; i < end->n_stripes && !end->is_opening; i++) {
         if (!is_missing(end, i)) continue;
-        dw_tcp_meeting *dial = &end->dials[i];
-        if (dial->phase == DW_TCP_NOBODY && now >= end->stripes[i].redial_ns)
-            dw_tcp_start_dial(end, i, now);
-        else if (dial->phase != DW_TCP_NOBODY && now >= dial->until_ns)
-            dw_tcp_dial_failed(end, i, "no answer", false);
+        dw_tcp_handshake *attempt = &end->attempts[i];
+        if (attempt->phase == DW_TCP_IDLE && now >= end->stripes[i].redial_ns)
+            dw_tcp_start_connect(end, i, now);
+        else if (attempt->phase != DW_TCP_IDLE && now >= attempt->until_ns)
+            dw_tcp_connect_failed(end, i, "no answer", false);
     }
 }
 
@@ -45,21 +45,22 @@ static void tick(dw_tcp_end *end, int64_t now)
 {
     if (now - end->tick_ns < tick_ns) return;
     end->tick_ns = now;
-    int64_t round_trip_ns = dw_tcp_look_at_progress(end, now);
-    if (end->n_open > 1) dw_tcp_overtake(end, now, patience_ns + 2 * round_trip_ns);
+    int64_t round_trip_ns = dw_tcp_check_progress(end, now);
+    if (end->n_open > 1) dw_tcp_resend_stuck(end, now, patience_ns + 2 * round_trip_ns);
 }
 
-static void look_at_clock(dw_tcp_end *end)
+static void check_timers(dw_tcp_end *end)
 {
     int64_t now = dw_now_ns();
     /* Lets the handshake check its own deadline. */
-    if (end->is_opening && end->dials && end->dials[0].phase == DW_TCP_SHAKING)
-        dw_tcp_pursue_dial(end, 0);
-    if (end->deaf_until_ns && now >= end->deaf_until_ns) dw_tcp_listen_again(end);
-    if (end->n_guests > 0 || end->n_open < end->n_stripes) look_at_meetings(end, now);
+    if (end->is_opening && end->attempts && end->attempts[0].phase == DW_TCP_IN_TLS)
+        dw_tcp_continue_connect(end, 0);
+    if (end->accept_paused_until_ns && now >= end->accept_paused_until_ns)
+        dw_tcp_resume_accepting(end);
+    if (end->n_pending > 0 || end->n_open < end->n_stripes) check_handshakes(end, now);
     if (needs_ticks(end)) tick(end, now);
     if (end->n_open == 0 && !end->is_opening && now - end->lost_ns >= dw_tcp_patience(end))
-        dw_tcp_gone(end);
+        dw_tcp_peer_gone(end);
 }
 
 static void earlier(int64_t *at, int64_t other)
@@ -70,17 +71,17 @@ static void earlier(int64_t *at, int64_t other)
 int64_t dw_tcp_wakes(const dw_tcp_end *end)
 {
     int64_t at = INT64_MAX;
-    if (end->is_restless || dw_tcp_sends_on(end)) return 0;
-    if (end->tell_ns && dw_tcp_can_tell(end)) earlier(&at, end->tell_ns);
+    if (end->must_read_again || dw_tcp_can_advance(end)) return 0;
+    if (end->ack_due_ns && dw_tcp_can_ack(end)) earlier(&at, end->ack_due_ns);
     if (needs_ticks(end)) earlier(&at, end->tick_ns + tick_ns);
-    if (end->deaf_until_ns) earlier(&at, end->deaf_until_ns);
-    for (unsigned i = 0; end->n_guests > 0 && i < DW_TCP_GUESTS; i++) {
-        if (end->guests[i].phase != DW_TCP_NOBODY) earlier(&at, end->guests[i].until_ns);
+    if (end->accept_paused_until_ns) earlier(&at, end->accept_paused_until_ns);
+    for (unsigned i = 0; end->n_pending > 0 && i < DW_TCP_PENDING_ACCEPTS; i++) {
+        if (end->pending[i].phase != DW_TCP_IDLE) earlier(&at, end->pending[i].until_ns);
     }
     for (unsigned i = 0; end->n_open < end->n_stripes && i < end->n_stripes; i++) {
         if (!is_missing(end, i)) continue;
-        earlier(&at, end->dials[i].phase == DW_TCP_NOBODY ? end->stripes[i].redial_ns
-                                                          : end->dials[i].until_ns);
+        earlier(&at, end->attempts[i].phase == DW_TCP_IDLE ? end->stripes[i].redial_ns
+                                                           : end->attempts[i].until_ns);
     }
     if (end->n_open == 0) earlier(&at, end->lost_ns + dw_tcp_patience(end));
     if (at == INT64_MAX) return -1;
@@ -93,9 +94,9 @@ int64_t dw_tcp_wakes(const dw_tcp_end *end)
 static void handle(dw_tcp_end *end, const struct epoll_event *event)
 {
     uint32_t kind = (uint32_t)(event->data.u64 >> 32), index = (uint32_t)event->data.u64;
-    if (kind == DW_TCP_ON_LISTENER) dw_tcp_admit(end);
-    if (kind == DW_TCP_ON_GUEST) dw_tcp_hear_guest(end, index);
-    if (kind == DW_TCP_ON_DIAL) dw_tcp_pursue_dial(end, index);
+    if (kind == DW_TCP_ON_LISTENER) dw_tcp_accept(end);
+    if (kind == DW_TCP_ON_ACCEPT) dw_tcp_continue_accept(end, index);
+    if (kind == DW_TCP_ON_CONNECT) dw_tcp_continue_connect(end, index);
     if (kind != DW_TCP_ON_STRIPE) return;
     dw_tcp_stripe *stripe = &end->stripes[index];
     if (stripe->is_open && (event->events & EPOLLOUT)) dw_tcp_write(end, stripe);
@@ -105,12 +106,12 @@ static void handle(dw_tcp_end *end, const struct epoll_event *event)
 void dw_tcp_turn(dw_tcp_end *end, int wait_ms)
 {
     struct epoll_event events[EVENTS];
-    bool is_full = end->is_restless || end->n_open == 0 || ++end->turns % FULL_TURN == 0;
+    bool is_full = end->must_read_again || end->n_open == 0 || ++end->turns % FULL_TURN == 0;
     end->moved_awaited = false;
-    end->is_restless = false;
+    end->must_read_again = false;
     /* Short messages arrive one after the other on the same stripe. Reading that stripe first saves
      * a call of epoll_wait. */
-    if (!is_full) dw_tcp_read(end, &end->stripes[end->hot]);
+    if (!is_full) dw_tcp_read(end, &end->stripes[end->last_read]);
     if (is_full || !dw_tcp_has_next(end)) {
         int n = epoll_wait(end->poller, events, EVENTS, wait_ms);
         for (int i = 0; i < n && end->status == DW_OK; i++) handle(end, &events[i]);
@@ -121,8 +122,8 @@ void dw_tcp_turn(dw_tcp_end *end, int wait_ms)
                 dw_tcp_read(end, stripe);
         }
         if (!dw_tcp_has_next(end)) dw_tcp_decide(end);
-        look_at_clock(end);
+        check_timers(end);
     }
     dw_tcp_note_partial(end);
-    dw_tcp_give(end);
+    dw_tcp_send(end);
 }

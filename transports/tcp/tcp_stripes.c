@@ -9,19 +9,19 @@
 
 /* Both hellos are complete, and the connection becomes a stripe. If a stripe with this index is
  * still open, the other end has given it up already. */
-void dw_tcp_seat(dw_tcp_end *end, dw_tcp_meeting *meeting, unsigned index, uint64_t whole,
-                 uint64_t limit)
+void dw_tcp_open_stripe(dw_tcp_end *end, dw_tcp_handshake *handshake, unsigned index,
+                        uint64_t whole, uint64_t limit)
 {
     dw_tcp_stripe *stripe = &end->stripes[index];
-    if (stripe->is_open) dw_tcp_lose(end, stripe, ECONNRESET);
-    if (end->n_open == 0 && !stripe->was_open) dw_tcp_print_peer(meeting->stream.fd, end->peer);
+    if (stripe->is_open) dw_tcp_lose_stripe(end, stripe, ECONNRESET);
+    if (end->n_open == 0 && !stripe->was_open) dw_tcp_print_peer(handshake->stream.fd, end->peer);
     if (end->tls && end->is_opening) {
-        snprintf(end->peer_name, sizeof end->peer_name, "%s", dw_tls_peer_name(&meeting->stream));
-        dw_tls_session(&meeting->stream, end->tls_session);
+        snprintf(end->peer_name, sizeof end->peer_name, "%s", dw_tls_peer_name(&handshake->stream));
+        dw_tls_session(&handshake->stream, end->tls_session);
     }
-    stripe->stream = meeting->stream;
+    stripe->stream = handshake->stream;
     stripe->events = 0;
-    meeting->phase = DW_TCP_NOBODY;
+    handshake->phase = DW_TCP_IDLE;
     stripe->is_open = stripe->is_clear = true;
     stripe->is_silent = false;
     stripe->moved_ns = dw_now_ns();
@@ -41,10 +41,10 @@ void dw_tcp_seat(dw_tcp_end *end, dw_tcp_meeting *meeting, unsigned index, uint6
     end->is_opening = false;
     end->peer_left = false;
     end->has_looked = false;
-    end->is_restless = true; /* bytes after its hello may have been read already */
+    end->must_read_again = true; /* bytes after its hello may have been read already */
     if (kernel.rtt_us >= DW_TCP_NEAR_US && end->window < DW_TCP_WINDOW_BYTES) {
         end->window = DW_TCP_WINDOW_BYTES;
-        end->tell_ns = 1;
+        end->ack_due_ns = 1;
     }
     dw_tcp_acknowledge(end, whole, limit);
     dw_tcp_watch_stripe(end, stripe);
@@ -56,7 +56,7 @@ void dw_tcp_reset_at_close(const dw_tcp_stripe *stripe)
     setsockopt(stripe->stream.fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
 }
 
-void dw_tcp_lose(dw_tcp_end *end, dw_tcp_stripe *stripe, int error)
+void dw_tcp_lose_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe, int error)
 {
     unsigned index = (unsigned)(stripe - end->stripes);
     if (!stripe->is_open) return;
@@ -68,20 +68,20 @@ void dw_tcp_lose(dw_tcp_end *end, dw_tcp_stripe *stripe, int error)
         stripe->ahead_n + (stripe->is_reading ? stripe->done + DW_TCP_RECORD_BYTES : 0);
     dw_tcp_note_partial(end);
     dw_tcp_forget_reading(end, stripe);
-    dw_tcp_pardon(end);
+    dw_tcp_allow_duplicates(end);
     memcpy(end->lost_text, stripe->stream.text, sizeof end->lost_text);
-    dw_tcp_forgive(end, stripe);
-    if (!dw_tcp_is_told(error)) dw_tcp_reset_at_close(stripe);
+    dw_tcp_discount_loss(end, stripe);
+    if (!dw_tcp_is_closed_by_peer(error)) dw_tcp_reset_at_close(stripe);
     dw_stream_close(&stripe->stream);
     stripe->is_open = stripe->is_writing = stripe->is_blocked = stripe->is_broken =
         stripe->is_late = false;
     stripe->must_ask = stripe->must_answer = false;
     stripe->asked_ns = 0;
-    stripe->is_silent = !dw_tcp_is_told(error);
+    stripe->is_silent = !dw_tcp_is_closed_by_peer(error);
     stripe->redial_ns = dw_now_ns() + stripe->backoff_ns;
     end->n_open--;
-    end->tell_ns = 1; /* the last whole and limit that were sent may be lost */
-    dw_tcp_take_back(end, index);
+    end->ack_due_ns = 1; /* the last whole and limit that were sent may be lost */
+    dw_tcp_requeue(end, index);
     if (end->n_open > 0) return;
     end->lost_ns = dw_now_ns();
     end->lost_error = error;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tcp_arriving.c - puts messages together from records, and delivers each once and in order. Long
+ * tcp_reassembly.c - puts messages together from records, and delivers each once and in order. Long
  * chunks of the awaited message are read straight into the buffer of the link. */
 #include <string.h>
 
@@ -10,17 +10,17 @@
 /* Every record that is sent carries the acknowledgement. If none is sent within this time, a record
  * is sent for the acknowledgement alone. After so many received bytes or messages this is done at
  * once. */
-static const int64_t tell_after_ns = 2 * DW_NS_PER_MS;
-enum { TELL_AFTER_BYTES = 1 << 20, TELL_AFTER_MESSAGES = 64 };
+static const int64_t ack_after_ns = 2 * DW_NS_PER_MS;
+enum { ACK_AFTER_BYTES = 1 << 20, ACK_AFTER_MESSAGES = 64 };
 
-static bool is_whole(const dw_tcp_arriving *a)
+static bool is_whole(const dw_tcp_incoming *a)
 {
     return a->is_known && a->got == a->total && (a->total > 0 || a->has[0]);
 }
 
 bool dw_tcp_has_next(const dw_tcp_end *end)
 {
-    return end->posted && is_whole(dw_tcp_arriving_of(end, end->awaited));
+    return end->posted && is_whole(dw_tcp_incoming_of(end, end->awaited));
 }
 
 /* Whether the chunk of the record that is being read is here already. */
@@ -28,7 +28,7 @@ static bool is_here(const dw_tcp_end *end, const dw_tcp_stripe *stripe)
 {
     size_t number = stripe->is_chunk ? stripe->offset / dw_tcp_chunk_len(stripe->total) : 0;
     return stripe->message < end->whole ||
-           (dw_tcp_arriving_of(end, stripe->message)->has[number / 64] >> number % 64 & 1);
+           (dw_tcp_incoming_of(end, stripe->message)->has[number / 64] >> number % 64 & 1);
 }
 
 /* The bytes of incomplete records of which nothing has come before. */
@@ -59,7 +59,7 @@ void dw_tcp_note_partial(dw_tcp_end *end)
     if (partial > end->partial) end->partial = partial;
 }
 
-void dw_tcp_pardon(dw_tcp_end *end)
+void dw_tcp_allow_duplicates(dw_tcp_end *end)
 {
     if (end->has_returned) return;
     uint64_t owed = end->partial > 0, partial = partial_bytes(end);
@@ -76,7 +76,7 @@ uint64_t dw_tcp_whole(const dw_tcp_end *end)
 
 uint64_t dw_tcp_limit(const dw_tcp_end *end)
 {
-    uint64_t direct = end->is_direct ? dw_tcp_arriving_of(end, end->awaited)->got : 0;
+    uint64_t direct = end->is_direct ? dw_tcp_incoming_of(end, end->awaited)->got : 0;
     return end->taken + direct + end->window;
 }
 
@@ -141,7 +141,7 @@ void dw_tcp_give_room_back(dw_tcp_end *end, dw_tcp_stash *room)
  * on. The parts that arrived earlier are copied there. */
 static void begin_direct(dw_tcp_end *end)
 {
-    dw_tcp_arriving *a = dw_tcp_arriving_of(end, end->awaited);
+    dw_tcp_incoming *a = dw_tcp_incoming_of(end, end->awaited);
     if (!end->posted || end->is_direct || !a->is_known || a->total > end->posted->len) return;
     end->is_direct = true;
     while (a->stash) {
@@ -167,13 +167,13 @@ void dw_tcp_post(dw_tcp_end *end)
 
 /* ---- One chunk ------------------------------------------------------------------------------- */
 
-static void soon_tell(dw_tcp_end *end, size_t bytes)
+static void ack_soon(dw_tcp_end *end, size_t bytes)
 {
-    end->unsaid += bytes;
-    if (end->tell_ns == 0) end->tell_ns = dw_now_ns() + tell_after_ns;
-    if (end->unsaid >= TELL_AFTER_BYTES ||
-        dw_tcp_whole(end) - end->told_whole >= TELL_AFTER_MESSAGES)
-        end->tell_ns = 1;
+    end->unreported += bytes;
+    if (end->ack_due_ns == 0) end->ack_due_ns = dw_now_ns() + ack_after_ns;
+    if (end->unreported >= ACK_AFTER_BYTES ||
+        dw_tcp_whole(end) - end->sent_whole >= ACK_AFTER_MESSAGES)
+        end->ack_due_ns = 1;
 }
 
 /* The message is complete. Other stripes may be reading records that were sent twice; their bytes
@@ -201,16 +201,16 @@ void dw_tcp_finish_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe)
     size_t header_len = stripe->is_chunk ? DW_TCP_CHUNK_RECORD_BYTES : DW_TCP_RECORD_BYTES;
     uint64_t n = stripe->message;
     size_t number = stripe->is_chunk ? stripe->offset / dw_tcp_chunk_len(stripe->total) : 0;
-    dw_tcp_arriving *a = dw_tcp_arriving_of(end, n);
+    dw_tcp_incoming *a = dw_tcp_incoming_of(end, n);
     stripe->is_reading = false;
     stripe->backoff_ns = 0;
     if (is_here(end, stripe)) { /* it came by another stripe already */
-        bool is_pardoned = end->again >= header_len + stripe->len;
-        *(is_pardoned ? &end->received : &end->received_apart) += header_len + stripe->len;
-        if (is_pardoned) end->again -= header_len + stripe->len;
+        bool is_allowed = end->again >= header_len + stripe->len;
+        *(is_allowed ? &end->received : &end->received_apart) += header_len + stripe->len;
+        if (is_allowed) end->again -= header_len + stripe->len;
         if (stripe->stash) drop_stash(end, stripe->stash);
         stripe->stash = NULL;
-        end->tell_ns = 1; /* the sender does not know that we have it */
+        end->ack_due_ns = 1; /* the sender does not know that we have it */
         return;
     }
     if (stripe->stash && n == end->awaited && end->is_direct) {
@@ -228,16 +228,16 @@ void dw_tcp_finish_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe)
     end->received_ahead += header_len + stripe->len;
     begin_anew(end);
     if (is_whole(a)) let_nobody_write(end, n);
-    while (end->whole < end->awaited + DW_TCP_ARRIVING_MOST &&
-           is_whole(dw_tcp_arriving_of(end, end->whole)))
+    while (end->whole < end->awaited + DW_TCP_INCOMING_MOST &&
+           is_whole(dw_tcp_incoming_of(end, end->whole)))
         end->whole++;
-    soon_tell(end, stripe->len);
+    ack_soon(end, stripe->len);
 }
 
 /* Whether the numbers in the header of a MESSAGE or CHUNK are possible. */
 static bool is_sane(const dw_tcp_end *end, const dw_tcp_stripe *stripe)
 {
-    if (stripe->message >= end->awaited + DW_TCP_ARRIVING_MOST || stripe->total > DW_TCP_MOST_BYTES)
+    if (stripe->message >= end->awaited + DW_TCP_INCOMING_MOST || stripe->total > DW_TCP_MOST_BYTES)
         return false;
     if (!stripe->is_chunk) return stripe->len <= DW_TCP_CHUNK_BYTES;
     size_t chunk_len = dw_tcp_chunk_len(stripe->total);
@@ -251,7 +251,7 @@ static bool is_sane(const dw_tcp_end *end, const dw_tcp_stripe *stripe)
 /* Chooses where the bytes of a record go, or puts that off. */
 void dw_tcp_find_room(dw_tcp_end *end, dw_tcp_stripe *stripe, bool must)
 {
-    dw_tcp_arriving *a = dw_tcp_arriving_of(end, stripe->message);
+    dw_tcp_incoming *a = dw_tcp_incoming_of(end, stripe->message);
     stripe->is_undecided = false;
     stripe->room = NULL;
     if (stripe->message < end->whole || (a->is_known && is_whole(a))) return;
@@ -293,7 +293,7 @@ void dw_tcp_begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe)
     stripe->is_reading = true;
     stripe->done = 0;
     if (stripe->message >= end->whole) {
-        dw_tcp_arriving *a = dw_tcp_arriving_of(end, stripe->message);
+        dw_tcp_incoming *a = dw_tcp_incoming_of(end, stripe->message);
         if (!a->is_known) {
             a->is_known = true;
             a->total = stripe->total;
@@ -315,16 +315,16 @@ void dw_tcp_forget_reading(dw_tcp_end *end, dw_tcp_stripe *stripe)
     stripe->ahead_n = 0;
 }
 
-void dw_tcp_forget_arriving(dw_tcp_end *end)
+void dw_tcp_forget_incoming(dw_tcp_end *end)
 {
-    for (unsigned i = 0; i < DW_TCP_ARRIVING_MOST; i++) {
-        dw_tcp_arriving *a = &end->arriving[i];
+    for (unsigned i = 0; i < DW_TCP_INCOMING_MOST; i++) {
+        dw_tcp_incoming *a = &end->incoming[i];
         while (a->stash) {
             dw_tcp_stash *next = a->stash->next;
             drop_stash(end, a->stash);
             a->stash = next;
         }
-        *a = (dw_tcp_arriving){.is_known = false};
+        *a = (dw_tcp_incoming){.is_known = false};
     }
     end->received_apart += end->received_ahead;
     end->received_ahead = 0;
@@ -337,7 +337,7 @@ void dw_tcp_forget_arriving(dw_tcp_end *end)
 /* Gives the awaited message to the link, if it is complete. */
 dw_status dw_tcp_deliver(dw_tcp_end *end, size_t *len)
 {
-    dw_tcp_arriving *a = dw_tcp_arriving_of(end, end->awaited);
+    dw_tcp_incoming *a = dw_tcp_incoming_of(end, end->awaited);
     if (!end->posted || !a->is_known) return DW_PENDING;
     *len = (size_t)a->total;
     if (a->total > end->posted->len) {
@@ -353,8 +353,8 @@ dw_status dw_tcp_deliver(dw_tcp_end *end, size_t *len)
     end->received_ahead -= a->wire;
     end->received_apart = 0;
     begin_anew(end);
-    *a = (dw_tcp_arriving){.is_known = false};
+    *a = (dw_tcp_incoming){.is_known = false};
     end->awaited++;
-    if (dw_tcp_limit(end) - end->told_limit >= end->window / 4) end->tell_ns = 1;
+    if (dw_tcp_limit(end) - end->sent_limit >= end->window / 4) end->ack_due_ns = 1;
     return DW_OK;
 }
