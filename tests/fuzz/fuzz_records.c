@@ -35,7 +35,8 @@ static void fail(dw_status status, const dw_why *why)
 {
     link.status = status;
     REQUIRE(why->text[0] && memchr(why->text, 0, sizeof why->text));
-    int is_owed = link.end->acked < link.end->next_message; /* the peer's acknowledgement */
+    int is_owed = link.end->sending.acked < link.end->sending.next_message; /* the peer's
+                                                                               acknowledgement */
     int is_earned = status == DW_ERR_PROTOCOL  ? said.may_fail
                     : status == DW_ERR_TIMEOUT ? peer.was_alone || is_owed
                                                : status == DW_ERR_PEER && peer.was_alone;
@@ -72,7 +73,8 @@ static void receive(void)
     if (link.room)
         status = dw_transport_tcp.test(link.end, &link.recv_request, &len, &why);
     else
-        status = dw_transport_tcp.turn(link.end, &why) == DW_OK ? DW_PENDING : link.end->status;
+        status =
+            dw_transport_tcp.turn(link.end, &why) == DW_OK ? DW_PENDING : link.end->failure.status;
     if (status == DW_OK) {
         take_message(len);
     } else if (status == DW_ERR_NO_ROOM) {
@@ -155,11 +157,11 @@ static void check_memory(void)
 {
     uint64_t held = 0, counted = 0, unused = 0, none = 0;
     for (unsigned i = 0; i < DW_TCP_INCOMING_MOST; i++)
-        count(link.end->incoming[i].stash, &held, &counted);
-    for (unsigned i = 0; i < link.end->options.stripes; i++)
-        count(link.end->stripes[i].stash, &held, &counted);
-    REQUIRE(counted == link.end->stash_bytes);
-    count(link.end->unused, &unused, &none);
+        count(link.end->receiving.incoming[i].stash, &held, &counted);
+    for (unsigned i = 0; i < link.end->settings.options.stripes; i++)
+        count(link.end->stripes[i].in.stash, &held, &counted);
+    REQUIRE(counted == link.end->receiving.stash_bytes);
+    count(link.end->receiving.unused, &unused, &none);
     /* Arrived chunks may fill the window and exceed it by two chunks. As much memory may be kept
      * unused, and every message takes a little more than its bytes. */
     REQUIRE(unused <= DW_TCP_WINDOW_BYTES);
@@ -534,7 +536,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (link.status != DW_OK && link.room) {
         size_t len;
         dw_why why;
-        dw_status ended = link.end->status == DW_OK ? link.status : link.end->status;
+        dw_status ended =
+            link.end->failure.status == DW_OK ? link.status : link.end->failure.status;
         REQUIRE(dw_transport_tcp.test(link.end, &link.recv_request, &len, &why) == ended);
     }
     dw_transport_tcp.close(link.end);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * said.h - remembers what the fuzzer's peer has sent ("said") to an end of the backend tcp, and
- * parses it a second time by the rules in tcp_end.h.
+ * parses it a second time by the rules in tcp_wire.h.
  *
  * The end reads its connections in any order, so it is only known what it must have read at the
  * latest, and what it may have read already. Nothing is freed until said_forget frees

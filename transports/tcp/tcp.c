@@ -25,8 +25,8 @@ static dw_status tcp_send(void *context, void *request_room, const void *data, s
 {
     dw_tcp_end *end = context;
     dw_tcp_request *request = request_room;
-    end->sending = request;
     *request = (dw_tcp_request){.sends = true, .data = data, .len = len};
+    dw_tcp_post_send(end, request);
     uint64_t bytes = len; /* where size_t has 32 bits, no len is too large */
     return bytes > DW_TCP_MOST_BYTES ? DW_ERR_LIMIT : DW_OK;
 }
@@ -36,8 +36,7 @@ static dw_status tcp_recv(void *context, void *request_room, void *room, size_t 
     dw_tcp_end *end = context;
     dw_tcp_request *request = request_room;
     *request = (dw_tcp_request){.room = room, .len = cap};
-    end->posted = request;
-    dw_tcp_post(end);
+    dw_tcp_post_receive(end, request);
     return DW_OK;
 }
 
@@ -47,12 +46,8 @@ static dw_status test_send(dw_tcp_end *end, dw_tcp_request *request, size_t *len
 {
     if (!request->is_kept && !dw_tcp_keep(end, request)) return DW_PENDING;
     dw_tcp_send(end);
-    if (end->cursor <= request->number) return DW_PENDING;
+    if (!dw_tcp_send_is_done(end, request)) return DW_PENDING;
     *len = request->len;
-    end->sent += end->sent_apart;
-    end->sent_apart = 0;
-    end->answered = request->number + 1;
-    end->sending = NULL;
     return DW_OK;
 }
 
@@ -61,11 +56,11 @@ static dw_status test_recv(dw_tcp_end *end, size_t *len)
     dw_status status = dw_tcp_deliver(end, len);
     /* If has_looked is set, the last read has emptied its socket, and poll will report when more
      * arrives. Otherwise more may be there already, so look once. */
-    if (status == DW_PENDING && end->status == DW_OK && !end->has_looked) {
+    if (status == DW_PENDING && end->failure.status == DW_OK && !end->reading.has_looked) {
         dw_tcp_turn(end, 0);
         status = dw_tcp_deliver(end, len);
     }
-    if (status == DW_PENDING) end->has_looked = false;
+    if (status == DW_PENDING) dw_tcp_reading_look(&end->reading, false);
     return status;
 }
 
@@ -76,25 +71,25 @@ static dw_status tcp_test(void *context, void *request_room, size_t *len, dw_why
     dw_status status = DW_PENDING;
     if (!request->sends)
         status = test_recv(end, len);
-    else if (end->status == DW_OK)
+    else if (end->failure.status == DW_OK)
         status = test_send(end, request, len);
-    if (status != DW_PENDING || end->status == DW_OK) return status;
-    *why = end->why;
-    return end->status;
+    if (status != DW_PENDING || end->failure.status == DW_OK) return status;
+    *why = end->failure.why;
+    return end->failure.status;
 }
 
 static dw_status tcp_turn(void *context, dw_why *why)
 {
     dw_tcp_end *end = context;
-    if (end->status == DW_OK) dw_tcp_turn(end, 0);
-    if (end->status != DW_OK) *why = end->why;
-    return end->status;
+    if (end->failure.status == DW_OK) dw_tcp_turn(end, 0);
+    if (end->failure.status != DW_OK) *why = end->failure.why;
+    return end->failure.status;
 }
 
 static void ask_kernel(const dw_tcp_end *end, dw_transport_state *state)
 {
-    dw_tcp_kernel all = end->gone;
-    for (unsigned i = 0; i < end->n_stripes; i++) {
+    dw_tcp_kernel all = end->connections.gone;
+    for (unsigned i = 0; i < end->session.n_stripes; i++) {
         if (!end->stripes[i].is_open) continue;
         dw_tcp_kernel one = dw_tcp_ask_kernel(end->stripes[i].stream.fd);
         all.sent += one.sent;
@@ -113,12 +108,12 @@ static void fill_traits(const void *context, dw_transport_traits *traits)
     const dw_tcp_end *end = context;
     traits->longest_message = DW_TCP_MOST_BYTES;
     traits->framing_bytes = DW_TCP_RECORD_BYTES;
-    traits->is_secure = end->tls != NULL;
+    traits->is_secure = end->session.tls != NULL;
     if (traits->is_secure) {
-        memcpy(traits->peer_name, end->peer_name, sizeof traits->peer_name);
-        memcpy(traits->session, end->tls_session, sizeof traits->session);
+        memcpy(traits->peer_name, end->session.peer_name, sizeof traits->peer_name);
+        memcpy(traits->session, end->session.tls_session, sizeof traits->session);
     }
-    memcpy(traits->peer, end->peer, sizeof traits->peer);
+    memcpy(traits->peer, end->session.peer, sizeof traits->peer);
 }
 
 static void tcp_describe(const void *context, dw_transport_traits *traits)
@@ -132,11 +127,13 @@ static void fill_state(const void *context, int asks_kernel, dw_transport_state 
     state->wait_fd = end->poller;
     state->wait_events = POLLIN;
     state->wake_ns = dw_tcp_wakes(end);
-    state->wire_sent = end->sent;
-    state->wire_received = end->received + (end->posted ? dw_tcp_begun(end) : 0);
-    state->kept_sends = !end->copies && end->answered > end->acked ? end->answered - end->acked : 0;
-    state->resent_bytes = end->resent_bytes;
-    state->reconnects = end->reconnects;
+    state->wire_sent = end->wire.sent;
+    state->wire_received = end->wire.received + (end->receiving.posted ? dw_tcp_begun(end) : 0);
+    state->kept_sends = !end->settings.copies && end->sending.answered > end->sending.acked
+                            ? end->sending.answered - end->sending.acked
+                            : 0;
+    state->resent_bytes = end->sending.resent_bytes;
+    state->reconnects = end->connections.reconnects;
     if (asks_kernel) ask_kernel(end, state);
 }
 

@@ -8,7 +8,7 @@ void dw_tcp_fail(dw_tcp_end *end, dw_status status, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    dw_link_report_first(&end->status, &end->why, status, format, arguments);
+    dw_link_report_first(&end->failure.status, &end->failure.why, status, format, arguments);
     va_end(arguments);
 }
 
@@ -18,4 +18,26 @@ size_t dw_tcp_chunk_len(uint64_t total)
     uint64_t page = 4096, part = (total + DW_TCP_CHUNKS_MOST - 1) / DW_TCP_CHUNKS_MOST;
     return part <= DW_TCP_CHUNK_BYTES ? DW_TCP_CHUNK_BYTES
                                       : (size_t)((part + page - 1) / page * page);
+}
+
+void dw_tcp_wire_sent(dw_tcp_wire *wire, size_t bytes, bool is_apart)
+{
+    *(is_apart ? &wire->sent_apart : &wire->sent) += bytes;
+}
+
+void dw_tcp_wire_received(dw_tcp_wire *wire, size_t bytes, bool is_apart)
+{
+    *(is_apart ? &wire->received_apart : &wire->received) += bytes;
+}
+
+void dw_tcp_wire_send_done(dw_tcp_wire *wire)
+{
+    wire->sent += wire->sent_apart;
+    wire->sent_apart = 0;
+}
+
+void dw_tcp_wire_receive_done(dw_tcp_wire *wire, uint64_t bytes)
+{
+    wire->received += bytes + wire->received_apart;
+    wire->received_apart = 0;
 }

@@ -1,71 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tcp_end.h - one end of a link over TCP: its state, and the format of its bytes on the wire.
- *
- * The two ends of a link share a session. It has up to eight TCP connections, the *stripes*.
- * Stripes may be lost and reconnected; messages stay in order all the same. On every connection
- * each side first sends a hello. Then records follow, each a header and the bytes that the header
- * announces:
- *
- * wide table:
- * | offset | bytes | hello                                                                             |
- * | 0      | 6     | "DWTCP\n"                                                                         |
- * | 6      | 1     | framing version; these first 8 bytes have the same layout in every version        |
- * | 7      | 1     | 'L' in the listener's hello, 'C' in the dialler's                                 |
- * | 8      | 16    | session; zeros if the dialler has none yet: then the listener makes one           |
- * | 24     | 1     | index of the stripe that this connection is for                                   |
- * | 25     | 1     | number of stripes: requested by the dialler, decided by the listener              |
- * | 26     | 1     | answer: 0 from a dialler; DW_TCP_WELCOME ... from a listener                      |
- * | 27     | 1     | 0                                                                                 |
- * | 28     | 4     | the longest segment that it shall be dialled for; 0: no limit                     |
- * | 32     | 8     | whole, as in a record                                                             |
- * | 40     | 8     | limit, as in a record                                                             |
- *
- * wide table:
- * | offset | bytes | record                                                                            |
- * | 0      | 1     | kind                                                                              |
- * | 1      | 3     | 0                                                                                 |
- * | 4      | 4     | bytes that follow the header                                                      |
- * | 8      | 8     | number of the message, from 0                                                     |
- * | 16     | 8     | whole: the sender of this record has received the messages [0, whole) completely  |
- * | 24     | 8     | limit: how many bytes of messages the other end may send, counted from the first  |
- * | 32     | 8     | offset in the message; only in a CHUNK                                            |
- * | 40     | 8     | length of the message; only in a CHUNK                                            |
- *
- * - A message of up to DW_TCP_CHUNK_BYTES is sent as one record (MESSAGE), a longer one in chunks
- * (CHUNK). The length of the chunks follows from the length of the message. They are sent in order,
- * each on any stripe that the sender chooses (tcp_send.c).
- * - The sender keeps a message's bytes until the peer has received all of it. What was sent on a
- * stripe that was lost is sent again on another; a receiver drops what it has already.
- * - STATE carries only whole and limit. ASK requests an ECHO on the same stripe. LEAVE is the last
- * record of an end that closes.
- * - No end sends past the limit of its receiver, so a receiver never has to stop reading, and
- * acknowledgements always get through.
+ * tcp_end.h - one end of a link over TCP: its parts. tcp_wire.h has the format of its bytes.
  *
  * A *handshake* is a connection whose hellos are not complete yet. On the listener's side it is a
  * *pending accept*, on the dialler's side a *connection attempt*. A *stash* is a buffer for
  * received bytes that the link cannot take yet.
  *
- * | file            | its part                                                          |
- * | tcp.c           | the backend's table of functions                                  |
- * | tcp_open.c      | opening and closing; the end's memory                             |
- * | tcp_session.c   | one turn of the event loop; timers                                |
- * | tcp_accepts.c    | connections that a listener accepts                               |
- * | tcp_connects.c     | connections that a dialler makes                                  |
- * | tcp_handshake.c   | one connection until both hellos are complete                     |
- * | tcp_stripes.c   | a stripe begins and is lost                                       |
- * | tcp_peer.c      | who the other end is, and whether it is gone                      |
- * | tcp_send.c      | cuts messages into records; keeps them until acknowledged         |
- * | tcp_progress.c  | whether the peer takes what is sent                               |
- * | tcp_receive.c   | finds records in the bytes of a stripe                            |
- * | tcp_reassembly.c  | puts messages together from records                               |
- * | tcp_poller.c    | registers sockets with epoll                                      |
- * | tcp_address.c   | addresses and options of a URI; sockets                           |
- * | tcp_guard.c     | which addresses may be used without TLS                           |
- * | tcp_kernel.c    | the kernel's counters of a connection                             |
- * | tcp_end.c       | functions that all of these files need                            |
+ * Each struct has one file that writes it, but for its first values (tcp_open.c). A file calls
+ * those further down, and no others:
  *
- * The thread that owns the link's I/O calls these functions, so only one thread does so at a
- * time. None of them waits, except while opening. */
+ * | file             | its part                                                                 |
+ * | tcp.c            | the backend's table of functions                                         |
+ * | tcp_open.c       | opening and closing; the end's memory                                    |
+ * | tcp_session.c    | one turn of the event loop; timers                                       |
+ * | tcp_accepts.c    | connections that a listener accepts                                      |
+ * | tcp_connects.c   | connections that a dialler makes                                         |
+ * | tcp_receive.c    | finds records in the bytes of a stripe                                   |
+ * | tcp_stripes.c    | a stripe begins and is lost                                              |
+ * | tcp_send.c       | cuts messages into records; keeps them until acknowledged                |
+ * | tcp_poller.c     | registers sockets with epoll                                             |
+ * | tcp_handshake.c  | one connection until both hellos are complete                            |
+ * | tcp_reassembly.c | puts messages together from records                                      |
+ * | tcp_peer.c       | who the other end is, and whether it is gone                             |
+ * | tcp_progress.c   | whether the peer takes what is sent                                      |
+ * | tcp_reading.c    | bytes that were read ahead; whether something is left to read            |
+ * | tcp_ack.c        | when the peer must hear what has arrived                                 |
+ * | tcp_redial.c     | when to connect a stripe again                                           |
+ * | tcp_address.c    | addresses and options of a URI; sockets                                  |
+ * | tcp_guard.c      | which addresses may be used without TLS                                  |
+ * | tcp_kernel.c     | the kernel's counters of a connection                                    |
+ * | tcp_end.c        | functions that all of these files need                                   |
+ *
+ * The I/O owner of the link calls these functions, so only one thread does so at a time. None of
+ * them waits, except while opening. */
 #ifndef DW_TCP_END_H
 #define DW_TCP_END_H
 
@@ -75,26 +41,8 @@
 
 #include "common/stream.h"
 #include "deltawire/transport.h"
+#include "tcp/tcp_wire.h"
 #include "tls/tls.h"
-
-enum {
-    DW_TCP_VERSION = 2,
-    DW_TCP_PREAMBLE_BYTES = 8,
-    DW_TCP_HELLO_BYTES = 48, /* the preamble is its first 8 bytes */
-    DW_TCP_SESSION_BYTES = 16,
-    DW_TCP_RECORD_BYTES = 32,
-    DW_TCP_CHUNK_RECORD_BYTES = 48
-};
-
-enum { DW_TCP_WELCOME = 1, DW_TCP_UNKNOWN = 2, DW_TCP_TAKEN = 3 }; /* answers in a hello */
-enum {
-    DW_TCP_MESSAGE = 1,
-    DW_TCP_CHUNK = 2,
-    DW_TCP_STATE = 3,
-    DW_TCP_ASK = 4,
-    DW_TCP_ECHO = 5,
-    DW_TCP_LEAVE = 6
-};
 
 enum {
     DW_TCP_STRIPES = 4, /* the default of the option stripes= */
@@ -169,11 +117,8 @@ typedef struct dw_tcp_stash {
     unsigned char data[];
 } dw_tcp_stash;
 
-typedef struct dw_tcp_stripe {
-    dw_stream stream;
-    bool is_open;
-    uint32_t events;
-    /* The record that is being written: */
+/* tcp_send.c: the record that is being written. */
+typedef struct dw_tcp_record_out {
     bool is_writing;
     bool is_blocked; /* the socket's buffer is full; wait for EPOLLOUT */
     /* Writing failed. The bytes that can still be read are read before the stripe is given up. */
@@ -189,7 +134,10 @@ typedef struct dw_tcp_stripe {
     const unsigned char *body;
     size_t body_len, body_done;
     uint64_t body_message;
-    /* The record that is being read: */
+} dw_tcp_record_out;
+
+/* tcp_reassembly.c: the record that is being read. */
+typedef struct dw_tcp_record_in {
     bool is_reading;
     bool is_undecided; /* it is not decided where its bytes go; they wait in the socket */
     bool is_chunk;
@@ -198,22 +146,42 @@ typedef struct dw_tcp_stripe {
     size_t offset, len, done;
     unsigned char *room; /* where its bytes go; NULL: they are dropped */
     dw_tcp_stash *stash;
-    size_t ahead_at, ahead_n;
-    /* For the timers: */
+} dw_tcp_record_in;
+
+/* tcp_reading.c: bytes that were read and belong to no record yet. */
+typedef struct dw_tcp_ahead {
+    size_t at, n;
+    unsigned char bytes[DW_TCP_AHEAD_BYTES];
+} dw_tcp_ahead;
+
+/* tcp_progress.c */
+typedef struct dw_tcp_stripe_progress {
     bool is_clear;      /* at the last check the peer's kernel had acknowledged everything */
     uint64_t delivered; /* bytes acknowledged at the last check */
     int64_t moved_ns;   /* when `delivered` last changed, or data was sent after a pause */
-    int64_t redial_ns;  /* dialler: when to try again */
-    int64_t backoff_ns;
-    bool was_open;
-    bool is_silent;   /* it was lost without an end of stream or reset from the other side */
-    uint32_t segment; /* the payload of a full segment when the connection began */
-    uint64_t full_at; /* `delivered` as soon as a full segment has passed; 0: none was written */
-    /* What it contributes to dw_tcp_end.gained (tcp_progress.c). written: bytes of records that
-     * carry messages. since_*: values when the peer last said that it has more than before. */
+    uint32_t segment;   /* the payload of a full segment when the connection began */
+    uint64_t full_at;   /* `delivered` as soon as a full segment has passed; 0: none was written */
+    /* What it contributes to dw_tcp_progress.gained. written: bytes of records that carry messages.
+     * since_*: values when the peer last said that it has more than before. */
     uint64_t written, since_written, since_delivered, gained;
     bool was_discounted; /* it was lost since then */
-    unsigned char ahead[DW_TCP_AHEAD_BYTES];
+} dw_tcp_stripe_progress;
+
+/* tcp_redial.c: dialler: when to try again. */
+typedef struct dw_tcp_redial {
+    int64_t at_ns, backoff_ns;
+} dw_tcp_redial;
+
+typedef struct dw_tcp_stripe {
+    dw_stream stream;
+    bool is_open, was_open;
+    bool is_silent;  /* it was lost without an end of stream or reset from the other side */
+    uint32_t events; /* tcp_poller.c: those that epoll watches for */
+    dw_tcp_record_out out;
+    dw_tcp_record_in in;
+    dw_tcp_ahead ahead;
+    dw_tcp_stripe_progress progress;
+    dw_tcp_redial redial;
 } dw_tcp_stripe;
 
 /* ---- Messages -------------------------------------------------------------------------------- */
@@ -244,93 +212,120 @@ typedef struct dw_tcp_options {
     char congestion[DW_TCP_CONGESTION_BYTES]; /* "": the system's default */
 } dw_tcp_options;
 
-typedef struct dw_tcp_end {
+typedef struct dw_tcp_request {
+    bool sends, is_kept;
+    const unsigned char *data;
+    unsigned char *room;
+    size_t len;      /* bytes to send; room to receive into */
+    uint64_t number; /* the message number of a send that is kept */
+} dw_tcp_request;
+
+/* tcp_open.c; fixed after open. */
+typedef struct dw_tcp_settings {
     dw_allocator allocator;
     dw_link_role role;
     dw_tcp_options options;
     uint32_t peer_timeout_ms;
     uint64_t longest; /* the longest message that this end accepts */
     bool copies;      /* whether messages are copied until they are acknowledged */
-    char peer[96];
-    int poller; /* the epoll descriptor for all the sockets below */
-    bool is_opening;
-    dw_status status; /* not DW_OK: the end has failed */
-    dw_why why;
+} dw_tcp_settings;
 
-    /* TLS. The name that was authenticated on the first stripe holds for all stripes. */
-    dw_tls_context *tls; /* NULL: no TLS */
+/* tcp_end.c. status: not DW_OK: the end has failed. */
+typedef struct dw_tcp_failure {
+    dw_status status;
+    dw_why why;
+} dw_tcp_failure;
+
+/* tcp_peer.c: who the other end is. The name that was authenticated on the first stripe holds for
+ * all stripes. */
+typedef struct dw_tcp_session {
+    dw_tls_context *tls; /* NULL: no TLS; tcp_open.c */
+    char peer[96];
     char peer_name[DW_TLS_NAME_BYTES];
     unsigned char tls_session[DW_TLS_SESSION_BYTES];
-    /* Listener: how many connections were turned away, and the last of them with the reason.
+    unsigned char id[DW_TCP_SESSION_BYTES];
+    bool has_id, is_opening;
+    bool peer_left; /* the peer's LEAVE has arrived */
+    unsigned n_stripes;
+} dw_tcp_session;
+
+/* tcp_stripes.c: which stripes are open, and how the last one was lost. */
+typedef struct dw_tcp_connections {
+    unsigned n_open;
+    int64_t lost_ns;     /* when the last open stripe was lost; 0: a stripe is open */
+    int lost_error;      /* the errno of that loss; 0: the peer ended the stream */
+    size_t cut_bytes;    /* bytes of records that were incomplete then */
+    char lost_text[160]; /* what TLS said about it; "": nothing */
+    dw_tcp_kernel gone;  /* the kernel's counters of connections that were closed */
+    uint64_t reconnects;
+} dw_tcp_connections;
+
+/* tcp_accepts.c; listener. */
+typedef struct dw_tcp_accepts {
+    int listener;
+    int64_t paused_until_ns; /* after a failed accept, when to watch the socket again; 0: watched */
+    dw_tcp_handshake *pending; /* DW_TCP_PENDING_ACCEPTS of them */
+    unsigned n_pending;
+    unsigned next; /* the oldest one; it is replaced when all places are taken */
+    /* How many connections were turned away, and the last of them with the reason.
      * is_reason_known: the reason helps to find a mistake, for example another version or a failed
      * TLS handshake. It is not replaced by a connection that just did not send our hello. */
     unsigned n_rejected;
     bool is_reason_known;
     char last_rejected[300];
+} dw_tcp_accepts;
 
-    /* Connections. */
-    unsigned char session[DW_TCP_SESSION_BYTES];
-    bool has_session;
-    unsigned n_stripes, n_open;
-    dw_tcp_stripe *stripes;
-    int listener;
-    /* Listener: after a failed accept, when to watch the socket again; 0: it is watched. */
-    int64_t accept_paused_until_ns;
-    /* the oldest pending accept; it is replaced when all places are taken */
-    unsigned next_pending;
-    dw_tcp_handshake *pending;       /* listener: DW_TCP_PENDING_ACCEPTS of them */
-    dw_tcp_handshake *attempts;      /* dialler: one for each stripe */
-    struct sockaddr_storage address; /* dialler: the address of the peer */
+/* tcp_connects.c; dialler. */
+typedef struct dw_tcp_connects {
+    dw_tcp_handshake *attempts;      /* one for each stripe */
+    struct sockaddr_storage address; /* the address of the peer */
     socklen_t address_len;
-    char trouble[96];    /* dialler: why the last attempt failed */
-    int64_t lost_ns;     /* when the last open stripe was lost; 0: a stripe is open */
-    int lost_error;      /* the errno of that loss; 0: the peer ended the stream */
-    size_t cut_bytes;    /* bytes of records that were incomplete then */
-    char lost_text[160]; /* what TLS said about it; "": nothing */
-    bool peer_left;      /* the peer's LEAVE has arrived */
-    int64_t tick_ns;     /* when the progress of the stripes was last checked */
-    unsigned turns;
-    unsigned n_pending;
-    bool is_handshake_refused; /* dialler: at least one TLS handshake has failed */
+    char trouble[96];          /* why the last attempt failed */
+    bool is_handshake_refused; /* at least one TLS handshake has failed */
+} dw_tcp_connects;
 
-    /* Sending. */
+/* tcp_send.c */
+typedef struct dw_tcp_sending {
     dw_tcp_kept *kept;               /* a ring of DW_TCP_KEPT_MOST, indexed by message number */
     uint64_t seen_acked, seen_limit; /* acked and peer_limit at the last check */
     int64_t seen_ns;                 /* when one of them last changed */
-    /* For the timeout of what was sent (tcp_progress.c). progress_ns: when there was progress, or
-     * nothing was on its way. gained: the most bytes of messages that the peer's kernel had
-     * acknowledged since the peer last said that it has more than before. Since the last check:
-     * has_advanced: the peer has said that it has more than before; has_taken: it has acknowledged
-     * a message, or allowed bytes for which this end was waiting. */
-    int64_t progress_ns;
-    uint64_t gained;
-    bool has_taken, has_advanced;
-    /* Where short messages pass and full segments do not. segment: the limit of the segments of new
-     * connections; 0: none. */
-    uint32_t segment;
-    enum { DW_TCP_NO_HOLE, DW_TCP_HOLE_SUSPECTED, DW_TCP_HOLE_FOUND } hole;
     /* Message numbers. next_message: of the next send. acked: the first that the peer has not
      * acknowledged. answered: the first whose send was not yet reported done to the link. */
     uint64_t next_message, acked, answered;
     uint64_t cursor;       /* the first message that may have chunks to send */
     uint32_t cursor_chunk; /* and the first chunk of it that may be unsent */
     uint64_t next_position, peer_limit;
-    const struct dw_tcp_request *sending; /* the link's send in progress */
-    unsigned next_stripe;                 /* where the next search for a free stripe begins */
+    const dw_tcp_request *request; /* the link's send in progress */
+    unsigned next_stripe;          /* where the next search for a free stripe begins */
+    uint64_t resent_bytes;
+} dw_tcp_sending;
 
-    /* Receiving. */
+/* tcp_progress.c. since_ns: when there was progress, or nothing was on its way. gained: the most
+ * bytes of messages that the peer's kernel had acknowledged since the peer last said that it has
+ * more than before. Since the last check: has_advanced: the peer has said that it has more than
+ * before; has_taken: it has acknowledged a message, or allowed bytes for which this end was
+ * waiting. */
+typedef struct dw_tcp_progress {
+    int64_t since_ns;
+    uint64_t gained;
+    bool has_taken, has_advanced;
+    /* Where short messages pass and full segments do not. segment: the limit of the segments of new
+     * connections; 0: none. */
+    uint32_t segment;
+    enum { DW_TCP_NO_HOLE, DW_TCP_HOLE_SUSPECTED, DW_TCP_HOLE_FOUND } hole;
+} dw_tcp_progress;
+
+/* tcp_reassembly.c */
+typedef struct dw_tcp_receiving {
     dw_tcp_incoming *incoming; /* a ring of DW_TCP_INCOMING_MOST, indexed by message number */
     /* Message numbers. awaited: the one that the link gets next. whole: the first that is not
      * complete. */
     uint64_t awaited, whole;
-    uint64_t taken;  /* bytes of messages that the link has taken */
-    uint64_t window; /* how many bytes the peer may send beyond `taken` */
-    struct dw_tcp_request *posted;
+    uint64_t taken;       /* bytes of messages that the link has taken */
+    uint64_t window;      /* how many bytes the peer may send beyond `taken` */
+    uint64_t ahead_bytes; /* on the wire, of messages that the link has not taken */
+    dw_tcp_request *posted;
     bool is_direct; /* the awaited message is read straight into the link's buffer */
-    /* A stripe was read since a receive last returned DW_PENDING, and the last such read returned
-     * less than it asked for, or nothing. */
-    bool has_looked;
-    unsigned last_read; /* the stripe that was read last */
     dw_tcp_stash *unused;
     uint64_t stash_bytes, unused_bytes;
     /* For the timeout of a message that has begun to arrive: what arrives again after a connection
@@ -340,40 +335,62 @@ typedef struct dw_tcp_end {
      * made again since then, so that the next loss is not the first. */
     uint64_t partial, again;
     bool has_returned;
-    /* sent_whole, sent_limit: the values last sent to the peer. unreported: bytes received since.
-     */
-    uint64_t sent_whole, sent_limit, unreported;
+} dw_tcp_receiving;
+
+/* tcp_ack.c: what was last acknowledged to the peer. */
+typedef struct dw_tcp_ack {
+    uint64_t sent_whole, sent_limit;
+    uint64_t unreported; /* bytes received since */
     /* when whole and limit must be sent at the latest; 1: at once; 0: the peer knows them */
-    int64_t ack_due_ns;
+    int64_t due_ns;
+} dw_tcp_ack;
+
+/* tcp_reading.c */
+typedef struct dw_tcp_reading {
+    /* A stripe was read since a receive last returned DW_PENDING, and the last such read returned
+     * less than it asked for, or nothing. */
+    bool has_looked;
+    unsigned last_read;   /* the stripe that was read last */
     bool moved_awaited;   /* bytes of the awaited message were read in this turn */
     bool must_read_again; /* something is left to read that epoll does not report */
+} dw_tcp_reading;
 
-    /* Counters. */
-    /* Bytes on the wire. sent: the first hello, and records that carry messages. sent_apart: other
-     * bytes, for example acknowledgements; they are added to `sent` when the next send is
-     * complete. */
+/* tcp_session.c */
+typedef struct dw_tcp_turns {
+    unsigned n;
+    int64_t tick_ns; /* when the progress of the stripes was last checked */
+} dw_tcp_turns;
+
+/* tcp_end.c: bytes on the wire. sent, received: the first hello, and records that carry messages,
+ * or messages that the link has taken. _apart: other bytes, for example acknowledgements and
+ * duplicates; they are added when the next send is complete, or the link takes the next message. */
+typedef struct dw_tcp_wire {
     uint64_t sent, sent_apart;
-    /* received: the first hello, and records of messages that the link has taken. received_apart:
-     * other bytes, for example acknowledgements and duplicates; they are added to `received` when
-     * the link takes the next message. */
     uint64_t received, received_apart;
-    uint64_t received_ahead; /* of messages that the link has not taken */
-    uint64_t resent_bytes, reconnects;
-    dw_tcp_kernel gone; /* the kernel's counters of connections that were closed */
-} dw_tcp_end;
+} dw_tcp_wire;
 
-typedef struct dw_tcp_request {
-    bool sends, is_kept;
-    const unsigned char *data;
-    unsigned char *room;
-    size_t len;      /* bytes to send; room to receive into */
-    uint64_t number; /* the message number of a send that is kept */
-} dw_tcp_request;
+typedef struct dw_tcp_end {
+    dw_tcp_settings settings;
+    dw_tcp_failure failure;
+    dw_tcp_session session;
+    int poller; /* the epoll descriptor for all sockets; fixed after open, as well as: */
+    dw_tcp_stripe *stripes;
+    dw_tcp_connections connections;
+    dw_tcp_accepts accepts;
+    dw_tcp_connects connects;
+    dw_tcp_sending sending;
+    dw_tcp_progress progress;
+    dw_tcp_receiving receiving;
+    dw_tcp_ack ack;
+    dw_tcp_reading reading;
+    dw_tcp_turns turn;
+    dw_tcp_wire wire;
+} dw_tcp_end;
 
 /* The entry of a message in the ring of arriving messages. */
 static inline dw_tcp_incoming *dw_tcp_incoming_of(const dw_tcp_end *end, uint64_t number)
 {
-    return &end->incoming[number % DW_TCP_INCOMING_MOST];
+    return &end->receiving.incoming[number % DW_TCP_INCOMING_MOST];
 }
 
 /* tcp_end.c. fail: sets status and why, unless an earlier failure has. chunk_len: the length of the
@@ -381,6 +398,33 @@ static inline dw_tcp_incoming *dw_tcp_incoming_of(const dw_tcp_end *end, uint64_
 void dw_tcp_fail(dw_tcp_end *end, dw_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 size_t dw_tcp_chunk_len(uint64_t total);
+void dw_tcp_wire_sent(dw_tcp_wire *wire, size_t bytes, bool is_apart);
+void dw_tcp_wire_received(dw_tcp_wire *wire, size_t bytes, bool is_apart);
+void dw_tcp_wire_send_done(dw_tcp_wire *wire);
+void dw_tcp_wire_receive_done(dw_tcp_wire *wire, uint64_t bytes);
+
+/* tcp_ack.c. whole, limit: as in a record. */
+void dw_tcp_ack_now(dw_tcp_ack *ack);
+void dw_tcp_ack_soon(dw_tcp_ack *ack, size_t bytes, uint64_t whole);
+void dw_tcp_ack_sent(dw_tcp_ack *ack, uint64_t whole, uint64_t limit);
+
+/* tcp_redial.c. later: an attempt has failed. worked: a message has come over the stripe. */
+void dw_tcp_redial_later(dw_tcp_redial *redial, int64_t now, int64_t longest_backoff_ns);
+void dw_tcp_redial_after_loss(dw_tcp_redial *redial, int64_t now);
+void dw_tcp_redial_worked(dw_tcp_redial *redial);
+
+/* tcp_reading.c. begin: a turn begins. again: something may be left to read. look: sets has_looked.
+ * read: a stripe was read. moved: bytes of the awaited message. ahead: room, for a read of up to
+ * cap bytes; filled: it has read n; take: n bytes of them; forget: all. */
+void dw_tcp_reading_begin(dw_tcp_reading *reading);
+void dw_tcp_reading_again(dw_tcp_reading *reading);
+void dw_tcp_reading_look(dw_tcp_reading *reading, bool has_looked);
+void dw_tcp_reading_read(dw_tcp_reading *reading, unsigned stripe, bool has_looked);
+void dw_tcp_reading_moved(dw_tcp_reading *reading);
+unsigned char *dw_tcp_ahead_room(dw_tcp_ahead *ahead, size_t *cap);
+void dw_tcp_ahead_filled(dw_tcp_ahead *ahead, size_t n);
+const unsigned char *dw_tcp_ahead_take(dw_tcp_ahead *ahead, size_t n);
+void dw_tcp_ahead_forget(dw_tcp_ahead *ahead);
 
 /* tcp_open.c */
 dw_status dw_tcp_open(dw_tcp_end *end, const dw_transport_open *how);
@@ -417,6 +461,7 @@ dw_status dw_tcp_handshake_step(dw_tcp_handshake *handshake, dw_tcp_end *end);
 void dw_tcp_handshake_answer(dw_tcp_handshake *handshake, const dw_tcp_end *end, unsigned stripe,
                              int answer);
 void dw_tcp_handshake_end(dw_tcp_handshake *handshake);
+dw_stream dw_tcp_handshake_take(dw_tcp_handshake *handshake); /* the connection, out of it */
 uint32_t dw_tcp_handshake_events(const dw_tcp_handshake *handshake);
 
 /* tcp_session.c. turn: reads what has arrived, checks the timers and sends what can be sent. It
@@ -430,10 +475,18 @@ int64_t dw_tcp_wakes(const dw_tcp_end *end);
 void dw_tcp_watch_listener(dw_tcp_end *end);
 void dw_tcp_watch_for_accepts(const dw_tcp_end *end, bool hears);
 void dw_tcp_watch_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe);
+void dw_tcp_watch_new_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe);
 bool dw_tcp_watch_handshake(const dw_tcp_end *end, dw_tcp_handshake *handshake, uint32_t kind,
                             uint32_t index);
 
 /* tcp_accepts.c */
+/* Remembers a connection that was turned away, for the sentence of a timeout. */
+__attribute__((format(printf, 4, 5))) void dw_tcp_note_rejected(dw_tcp_end *end,
+                                                                const dw_stream *stream,
+                                                                bool is_reason, const char *format,
+                                                                ...);
+/* "": none was turned away */
+void dw_tcp_describe_rejected(const dw_tcp_end *end, char *text, size_t cap);
 void dw_tcp_accept(dw_tcp_end *end);
 void dw_tcp_continue_accept(dw_tcp_end *end, uint32_t index);
 void dw_tcp_drop_accept(dw_tcp_end *end, dw_tcp_handshake *pending);
@@ -444,6 +497,7 @@ void dw_tcp_stop_listening(dw_tcp_end *end);
  * there. */
 void dw_tcp_start_connect(dw_tcp_end *end, unsigned stripe, int64_t now);
 void dw_tcp_continue_connect(dw_tcp_end *end, uint32_t index);
+void dw_tcp_connect_to(dw_tcp_connects *connects, const struct sockaddr *address, socklen_t len);
 void dw_tcp_connect_failed(dw_tcp_end *end, unsigned index, const char *trouble, bool refused);
 
 /* tcp_stripes.c. open_stripe: both hellos are complete, and the connection becomes a stripe. whole,
@@ -454,17 +508,28 @@ void dw_tcp_lose_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe, int error);
 /* When the stripe is closed, its connection is reset, also at the peer: what is still to be sent
  * would keep the end of the stream from getting there. */
 void dw_tcp_reset_at_close(const dw_tcp_stripe *stripe);
+/* blame_peer: its machine has answered, but the peer is not there. shorten_segments: gives up the
+ * connections with longer segments, but for those that have carried a full one. */
+void dw_tcp_blame_peer(dw_tcp_end *end);
+void dw_tcp_shorten_segments(dw_tcp_end *end, uint32_t segment);
 
 /* tcp_progress.c. check_progress: to be called while the peer has not acknowledged everything;
  * returns the longest round trip of the stripes that carry something, in ns. discount_loss: the
  * stripe is about to be lost. mark_full: so many bytes are about to be written. begin_to_fill: a
  * message is about to be written to a clear stripe. ask_segment: new connections shall have
  * segments of this length at most; returns whether that is news. */
-int64_t dw_tcp_check_progress(dw_tcp_end *end, int64_t now);
+int64_t dw_tcp_check_progress(dw_tcp_end *end, int64_t now, uint32_t *segment);
 void dw_tcp_discount_loss(dw_tcp_end *end, dw_tcp_stripe *stripe);
 void dw_tcp_mark_full(dw_tcp_stripe *stripe, size_t len);
+void dw_tcp_mark_written(dw_tcp_stripe *stripe, size_t len);
 void dw_tcp_begin_to_fill(dw_tcp_stripe *stripe);
+bool dw_tcp_carries_full(dw_tcp_stripe *stripe);
 bool dw_tcp_ask_segment(dw_tcp_end *end, uint32_t segment);
+/* open: of a new connection. begin: nothing was on its way before. note: of the peer. */
+void dw_tcp_progress_open(dw_tcp_progress *progress, dw_tcp_stripe_progress *stripe,
+                          const dw_tcp_kernel *kernel);
+void dw_tcp_progress_begin(dw_tcp_progress *progress);
+void dw_tcp_progress_note(dw_tcp_progress *progress, bool has_taken, bool has_advanced);
 
 /* tcp_peer.c. is_new: the hello names no session. is_peer: under TLS, the same name was
  * authenticated as on the first stripe. is_fresh: another dialler may still take the place of the
@@ -476,19 +541,24 @@ bool dw_tcp_is_peer(const dw_tcp_end *end, const dw_stream *stream);
 bool dw_tcp_is_fresh(const dw_tcp_end *end);
 bool dw_tcp_is_closed_by_peer(int error);
 void dw_tcp_other_version(dw_tcp_end *end, const dw_tcp_handshake *handshake);
-/* Remembers a connection that was turned away, for the sentence of a timeout. */
-__attribute__((format(printf, 4, 5))) void dw_tcp_note_rejected(dw_tcp_end *end,
-                                                                const dw_stream *stream,
-                                                                bool is_reason, const char *format,
-                                                                ...);
-/* "": none was turned away */
-void dw_tcp_describe_rejected(const dw_tcp_end *end, char *text, size_t cap);
 void dw_tcp_peer_gone(dw_tcp_end *end);
+void dw_tcp_peer_leaves(dw_tcp_end *end);
+/* The session: create: of a listener. adopt: of a dialler. drop: nobody has it. open: a stripe is
+ * open; is_new: for the first time. */
+bool dw_tcp_session_create(dw_tcp_session *session, unsigned n_stripes);
+void dw_tcp_session_adopt(dw_tcp_session *session, const unsigned char *id, unsigned n_stripes);
+void dw_tcp_session_drop(dw_tcp_session *session);
+void dw_tcp_session_open(dw_tcp_session *session, const dw_stream *stream, bool is_new);
 int64_t dw_tcp_patience(const dw_tcp_end *end);
 
 /* tcp_send.c */
 /* false: too many messages are kept already, or an error */
 bool dw_tcp_keep(dw_tcp_end *end, dw_tcp_request *request);
+/* begin_sending: to a new peer. send_is_done: all records of it were given to stripes. */
+void dw_tcp_begin_sending(dw_tcp_end *end);
+void dw_tcp_post_send(dw_tcp_end *end, const dw_tcp_request *request);
+bool dw_tcp_send_is_done(dw_tcp_end *end, const dw_tcp_request *request);
+void dw_tcp_forget_writing(dw_tcp_stripe *stripe);
 /* Returns whether the send in progress would advance if the link tested it now. */
 bool dw_tcp_can_advance(const dw_tcp_end *end);
 /* Sends as much as the stripes can take: data, requests, acknowledgements. */
@@ -511,12 +581,13 @@ void dw_tcp_decide(dw_tcp_end *end);
 /* tcp_reassembly.c. Records that carry bytes of messages: begin_chunk is called after the header,
  * find_room chooses where the bytes go (must: it may not put that off), finish_chunk is called
  * after the last byte. whole, limit: as in a record. */
-void dw_tcp_begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe);
+void dw_tcp_begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe, const dw_tcp_record_in *record);
+void dw_tcp_advance_record(dw_tcp_stripe *stripe, size_t n); /* n bytes of it were read */
 void dw_tcp_find_room(dw_tcp_end *end, dw_tcp_stripe *stripe, bool must);
 void dw_tcp_finish_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe);
 uint64_t dw_tcp_limit(const dw_tcp_end *end);
 uint64_t dw_tcp_whole(const dw_tcp_end *end);
-void dw_tcp_post(dw_tcp_end *end); /* the link has posted a receive */
+void dw_tcp_post_receive(dw_tcp_end *end, dw_tcp_request *request); /* of the link */
 dw_status dw_tcp_deliver(dw_tcp_end *end, size_t *len);
 void dw_tcp_forget_reading(dw_tcp_end *end, dw_tcp_stripe *stripe);
 dw_tcp_stash *dw_tcp_take_room(dw_tcp_end *end, size_t len); /* NULL: no memory */
@@ -530,6 +601,9 @@ bool dw_tcp_has_next(const dw_tcp_end *end);  /* the awaited message is complete
 uint64_t dw_tcp_begun(const dw_tcp_end *end);
 void dw_tcp_note_partial(dw_tcp_end *end);
 void dw_tcp_allow_duplicates(dw_tcp_end *end);
+/* stripe_returned: a lost one was connected again. widen_window: the round trip is long. */
+void dw_tcp_stripe_returned(dw_tcp_end *end);
+void dw_tcp_widen_window(dw_tcp_end *end);
 
 /* tcp_kernel.c */
 dw_tcp_kernel dw_tcp_ask_kernel(int fd);

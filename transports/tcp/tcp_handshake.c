@@ -18,16 +18,17 @@ static void write_hello(unsigned char *hello, const dw_tcp_end *end, unsigned st
     memset(hello, 0, DW_TCP_HELLO_BYTES);
     memcpy(hello, magic, sizeof magic);
     hello[6] = DW_TCP_VERSION;
-    hello[7] = end->role == DW_LINK_LISTEN ? 'L' : 'C';
+    hello[7] = end->settings.role == DW_LINK_LISTEN ? 'L' : 'C';
     if (answer == 0 || answer == DW_TCP_WELCOME) {
-        memcpy(hello + 8, end->session, DW_TCP_SESSION_BYTES);
+        memcpy(hello + 8, end->session.id, DW_TCP_SESSION_BYTES);
         dw_put64(hello + 32, dw_tcp_whole(end));
         dw_put64(hello + 40, dw_tcp_limit(end));
     }
     hello[24] = (unsigned char)stripe;
-    hello[25] = (unsigned char)(end->n_stripes ? end->n_stripes : end->options.stripes);
+    hello[25] = (unsigned char)(end->session.n_stripes ? end->session.n_stripes
+                                                       : end->settings.options.stripes);
     hello[26] = (unsigned char)answer;
-    dw_put32(hello + 28, end->segment);
+    dw_put32(hello + 28, end->progress.segment);
 }
 
 static bool begin(dw_tcp_handshake *handshake, int fd, int64_t until_ns, const dw_tcp_end *end)
@@ -35,7 +36,8 @@ static bool begin(dw_tcp_handshake *handshake, int fd, int64_t until_ns, const d
     memset(handshake, 0, sizeof *handshake);
     handshake->stream.fd = fd;
     handshake->until_ns = until_ns;
-    return !end->tls || dw_tls_cover(&handshake->stream, end->tls, until_ns) == DW_OK;
+    return !end->session.tls ||
+           dw_tls_cover(&handshake->stream, end->session.tls, until_ns) == DW_OK;
 }
 
 bool dw_tcp_handshake_accept(dw_tcp_handshake *handshake, int fd, int64_t until_ns,
@@ -61,6 +63,12 @@ void dw_tcp_handshake_answer(dw_tcp_handshake *handshake, const dw_tcp_end *end,
 {
     write_hello(handshake->own_hello, end, stripe, answer);
     handshake->phase = DW_TCP_WRITING_HELLO;
+}
+
+dw_stream dw_tcp_handshake_take(dw_tcp_handshake *handshake)
+{
+    handshake->phase = DW_TCP_IDLE;
+    return handshake->stream;
 }
 
 void dw_tcp_handshake_end(dw_tcp_handshake *handshake)
@@ -122,12 +130,12 @@ dw_status dw_tcp_handshake_step(dw_tcp_handshake *handshake, dw_tcp_end *end)
     if (handshake->phase == DW_TCP_CONNECTING) {
         int error = dw_tcp_connected(handshake->stream.fd);
         if (error != 0) return lost(error);
-        dw_tcp_tune(handshake->stream.fd, end->peer_timeout_ms);
+        dw_tcp_tune(handshake->stream.fd, end->settings.peer_timeout_ms);
         handshake->phase = DW_TCP_IN_TLS;
     }
     if (handshake->phase == DW_TCP_IN_TLS) {
         /* Without TLS there is no handshake. */
-        status = end->tls ? dw_tls_shake(&handshake->stream) : DW_OK;
+        status = end->session.tls ? dw_tls_shake(&handshake->stream) : DW_OK;
         if (status != DW_OK) return status;
         handshake->phase = handshake->dials ? DW_TCP_WRITING_HELLO : DW_TCP_READING_HELLO;
     }

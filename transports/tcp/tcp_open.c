@@ -33,7 +33,7 @@ static dw_status check_time(const dw_tcp_end *end, const dw_transport_open *how,
     return dw_say(how->why, DW_ERR_TIMEOUT,
                   "the other end at tcp://%.100s did not accept the link within %u ms "
                   "(%s); has it been started, and does it listen there?",
-                  how->address, how->timeout_ms, end->trouble);
+                  how->address, how->timeout_ms, end->connects.trouble);
 }
 
 /* A name may resolve to addresses at which nothing answers, not even with a refusal (IPv6 without a
@@ -52,27 +52,29 @@ static int64_t time_to_connect(const dw_transport_open *how, const struct addrin
 static dw_status wait_for_peer(dw_tcp_end *end, const dw_transport_open *how, int64_t deadline_ns,
                                int64_t connected_by_ns)
 {
-    while (end->is_opening && end->status == DW_OK) {
+    while (end->session.is_opening && end->failure.status == DW_OK) {
         dw_status status = check_time(end, how, deadline_ns);
         if (status != DW_OK) return status;
-        if (end->attempts && end->attempts[0].phase == DW_TCP_CONNECTING &&
+        if (end->connects.attempts && end->connects.attempts[0].phase == DW_TCP_CONNECTING &&
             dw_now_ns() >= connected_by_ns)
-            dw_tcp_handshake_end(&end->attempts[0]);
-        if (end->attempts && end->attempts[0].phase == DW_TCP_IDLE) return DW_PENDING;
+            dw_tcp_handshake_end(&end->connects.attempts[0]);
+        if (end->connects.attempts && end->connects.attempts[0].phase == DW_TCP_IDLE)
+            return DW_PENDING;
         dw_tcp_turn(end, LOOK_MS);
     }
-    if (end->status != DW_OK) *how->why = end->why;
-    return end->status;
+    if (end->failure.status != DW_OK) *how->why = end->failure.why;
+    return end->failure.status;
 }
 
 static dw_status open_listening(dw_tcp_end *end, const dw_transport_open *how,
                                 const struct addrinfo *addresses, int64_t deadline_ns)
 {
-    dw_status status = dw_tcp_listen(how, &end->options, addresses, &end->listener);
+    dw_status status =
+        dw_tcp_listen(how, &end->settings.options, addresses, &end->accepts.listener);
     if (status != DW_OK) return status;
     dw_tcp_watch_listener(end);
     dw_status met = wait_for_peer(end, how, deadline_ns, INT64_MAX);
-    if (end->n_stripes == 1 && end->options.grace_ns == 0)
+    if (end->session.n_stripes == 1 && end->settings.options.grace_ns == 0)
         dw_tcp_stop_listening(end); /* no further connection can come */
     return met;
 }
@@ -83,11 +85,10 @@ static dw_status open_dialling(dw_tcp_end *end, const dw_transport_open *how,
     int64_t connect_ns = time_to_connect(how, addresses);
     for (;;) {
         for (const struct addrinfo *a = addresses; a; a = a->ai_next) {
-            memcpy(&end->address, a->ai_addr, a->ai_addrlen);
-            end->address_len = a->ai_addrlen;
+            dw_tcp_connect_to(&end->connects, a->ai_addr, a->ai_addrlen);
             dw_tcp_start_connect(end, 0, dw_now_ns());
             /* only the time limit of the open counts */
-            if (!end->tls) end->attempts[0].until_ns = INT64_MAX;
+            if (!end->session.tls) end->connects.attempts[0].until_ns = INT64_MAX;
             dw_status status = wait_for_peer(end, how, deadline_ns, dw_now_ns() + connect_ns);
             if (status != DW_PENDING) return status;
         }
@@ -102,29 +103,31 @@ static dw_status open_dialling(dw_tcp_end *end, const dw_transport_open *how,
 static dw_status make(dw_tcp_end *end, const dw_transport_open *how)
 {
     bool listens = how->role == DW_LINK_LISTEN;
-    end->role = how->role;
-    end->peer_timeout_ms = how->peer_timeout_ms;
-    end->longest = how->longest_message ? how->longest_message : UINT64_MAX;
-    end->copies = !how->heeds_kept_sends;
-    end->listener = -1;
-    end->is_opening = true;
-    end->window = DW_TCP_NEAR_WINDOW_BYTES;
-    end->peer_limit = 0;
-    memcpy(end->peer, "the peer", sizeof "the peer");
-    end->stripes =
-        dw_mem_allocate_zeroed(&end->allocator, end->options.stripes, sizeof *end->stripes);
-    for (unsigned i = 0; end->stripes && i < end->options.stripes; i++)
+    end->settings.role = how->role;
+    end->settings.peer_timeout_ms = how->peer_timeout_ms;
+    end->settings.longest = how->longest_message ? how->longest_message : UINT64_MAX;
+    end->settings.copies = !how->heeds_kept_sends;
+    end->accepts.listener = -1;
+    end->session.is_opening = true;
+    end->receiving.window = DW_TCP_NEAR_WINDOW_BYTES;
+    memcpy(end->session.peer, "the peer", sizeof "the peer");
+    end->stripes = dw_mem_allocate_zeroed(&end->settings.allocator, end->settings.options.stripes,
+                                          sizeof *end->stripes);
+    for (unsigned i = 0; end->stripes && i < end->settings.options.stripes; i++)
         end->stripes[i].stream.fd = -1;
-    end->kept = dw_mem_allocate_zeroed(&end->allocator, DW_TCP_KEPT_MOST, sizeof *end->kept);
-    end->incoming =
-        dw_mem_allocate_zeroed(&end->allocator, DW_TCP_INCOMING_MOST, sizeof *end->incoming);
+    end->sending.kept = dw_mem_allocate_zeroed(&end->settings.allocator, DW_TCP_KEPT_MOST,
+                                               sizeof *end->sending.kept);
+    end->receiving.incoming = dw_mem_allocate_zeroed(&end->settings.allocator, DW_TCP_INCOMING_MOST,
+                                                     sizeof *end->receiving.incoming);
     if (listens)
-        end->pending =
-            dw_mem_allocate_zeroed(&end->allocator, DW_TCP_PENDING_ACCEPTS, sizeof *end->pending);
+        end->accepts.pending = dw_mem_allocate_zeroed(
+            &end->settings.allocator, DW_TCP_PENDING_ACCEPTS, sizeof *end->accepts.pending);
     else
-        end->attempts =
-            dw_mem_allocate_zeroed(&end->allocator, end->options.stripes, sizeof *end->attempts);
-    if (!end->stripes || !end->kept || !end->incoming || (!end->pending && !end->attempts)) {
+        end->connects.attempts =
+            dw_mem_allocate_zeroed(&end->settings.allocator, end->settings.options.stripes,
+                                   sizeof *end->connects.attempts);
+    if (!end->stripes || !end->sending.kept || !end->receiving.incoming ||
+        (!end->accepts.pending && !end->connects.attempts)) {
         return dw_say(how->why, DW_ERR_NO_MEMORY, "no memory for a link over TCP");
     }
     end->poller = epoll_create1(EPOLL_CLOEXEC);
@@ -135,10 +138,10 @@ static dw_status make(dw_tcp_end *end, const dw_transport_open *how)
 dw_status dw_tcp_open(dw_tcp_end *end, const dw_transport_open *how)
 {
     int64_t deadline_ns = dw_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
-    end->allocator = how->allocator;
-    end->poller = end->listener = -1;
-    dw_status status = dw_tcp_read_options(how, &end->options);
-    if (status == DW_OK) status = dw_tcp_check_congestion(how, &end->options);
+    end->settings.allocator = how->allocator;
+    end->poller = end->accepts.listener = -1;
+    dw_status status = dw_tcp_read_options(how, &end->settings.options);
+    if (status == DW_OK) status = dw_tcp_check_congestion(how, &end->settings.options);
     if (status != DW_OK) return status;
     struct addrinfo *addresses;
     status = dw_tcp_resolve(how, &addresses);
@@ -146,7 +149,8 @@ dw_status dw_tcp_open(dw_tcp_end *end, const dw_transport_open *how)
     status = dw_tcp_check_plaintext(how, addresses);
     if (status == DW_OK) status = make(end, how);
     if (status == DW_OK && how->tls)
-        status = dw_tls_context_create(&end->tls, how->tls, how->role, &end->allocator, how->why);
+        status = dw_tls_context_create(&end->session.tls, how->tls, how->role,
+                                       &end->settings.allocator, how->why);
     if (status == DW_OK) {
         status = how->role == DW_LINK_LISTEN ? open_listening(end, how, addresses, deadline_ns)
                                              : open_dialling(end, how, addresses, deadline_ns);
@@ -161,27 +165,32 @@ void dw_tcp_close(dw_tcp_end *end)
 {
     dw_tcp_stop_listening(end);
     dw_tcp_send_leave(end);
-    for (unsigned i = 0; end->attempts && i < end->options.stripes; i++)
-        dw_tcp_handshake_end(&end->attempts[i]);
-    for (unsigned i = 0; end->stripes && i < end->options.stripes; i++) {
+    for (unsigned i = 0; end->connects.attempts && i < end->settings.options.stripes; i++)
+        dw_tcp_handshake_end(&end->connects.attempts[i]);
+    for (unsigned i = 0; end->stripes && i < end->settings.options.stripes; i++) {
         dw_tcp_forget_reading(end, &end->stripes[i]);
-        if (end->status == DW_ERR_TIMEOUT) dw_tcp_reset_at_close(&end->stripes[i]);
+        if (end->failure.status == DW_ERR_TIMEOUT) dw_tcp_reset_at_close(&end->stripes[i]);
         dw_stream_close(&end->stripes[i].stream);
     }
-    if (end->incoming) dw_tcp_forget_incoming(end);
-    for (unsigned i = 0; end->kept && i < DW_TCP_KEPT_MOST; i++)
-        dw_tcp_free_room(end, end->kept[i].copy);
-    while (end->unused) {
-        dw_tcp_stash *next = end->unused->next;
-        dw_tcp_free_room(end, end->unused);
-        end->unused = next;
+    if (end->receiving.incoming) dw_tcp_forget_incoming(end);
+    for (unsigned i = 0; end->sending.kept && i < DW_TCP_KEPT_MOST; i++)
+        dw_tcp_free_room(end, end->sending.kept[i].copy);
+    while (end->receiving.unused) {
+        dw_tcp_stash *next = end->receiving.unused->next;
+        dw_tcp_free_room(end, end->receiving.unused);
+        end->receiving.unused = next;
     }
     if (end->poller >= 0) close(end->poller);
-    dw_mem_release(&end->allocator, end->stripes, end->options.stripes * sizeof *end->stripes);
-    dw_mem_release(&end->allocator, end->kept, DW_TCP_KEPT_MOST * sizeof *end->kept);
-    dw_mem_release(&end->allocator, end->incoming, DW_TCP_INCOMING_MOST * sizeof *end->incoming);
-    dw_mem_release(&end->allocator, end->pending, DW_TCP_PENDING_ACCEPTS * sizeof *end->pending);
-    dw_mem_release(&end->allocator, end->attempts, end->options.stripes * sizeof *end->attempts);
-    dw_tls_context_destroy(end->tls);
-    end->tls = NULL;
+    dw_mem_release(&end->settings.allocator, end->stripes,
+                   end->settings.options.stripes * sizeof *end->stripes);
+    dw_mem_release(&end->settings.allocator, end->sending.kept,
+                   DW_TCP_KEPT_MOST * sizeof *end->sending.kept);
+    dw_mem_release(&end->settings.allocator, end->receiving.incoming,
+                   DW_TCP_INCOMING_MOST * sizeof *end->receiving.incoming);
+    dw_mem_release(&end->settings.allocator, end->accepts.pending,
+                   DW_TCP_PENDING_ACCEPTS * sizeof *end->accepts.pending);
+    dw_mem_release(&end->settings.allocator, end->connects.attempts,
+                   end->settings.options.stripes * sizeof *end->connects.attempts);
+    dw_tls_context_destroy(end->session.tls);
+    end->session.tls = NULL;
 }

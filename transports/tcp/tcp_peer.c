@@ -9,9 +9,9 @@
  * peer_timeout_ms. A dialler whose connection is refused knows at once that the peer is gone,
  * because a listener keeps its port open as long as it lives. */
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "common/report.h"
 #include "tcp/tcp_end.h"
@@ -21,8 +21,8 @@
 bool dw_tcp_is_session(const dw_tcp_end *end, const unsigned char *named)
 {
     unsigned char differs = 0;
-    for (int i = 0; i < DW_TCP_SESSION_BYTES; i++) differs |= named[i] ^ end->session[i];
-    return end->has_session && differs == 0;
+    for (int i = 0; i < DW_TCP_SESSION_BYTES; i++) differs |= named[i] ^ end->session.id[i];
+    return end->session.has_id && differs == 0;
 }
 
 bool dw_tcp_is_new(const unsigned char *named)
@@ -34,15 +34,17 @@ bool dw_tcp_is_new(const unsigned char *named)
 /* Under TLS every stripe must be authenticated with the same name as the first. */
 bool dw_tcp_is_peer(const dw_tcp_end *end, const dw_stream *stream)
 {
-    return !end->tls || end->is_opening || strcmp(end->peer_name, dw_tls_peer_name(stream)) == 0;
+    return !end->session.tls || end->session.is_opening ||
+           strcmp(end->session.peer_name, dw_tls_peer_name(stream)) == 0;
 }
 
 /* The dialler that was welcomed has gone before any message was exchanged. Perhaps it was stopped,
  * or was a stranger that only sent a hello. Another dialler may take its place. */
 bool dw_tcp_is_fresh(const dw_tcp_end *end)
 {
-    return end->listener >= 0 && !end->tls && !end->peer_left && !end->is_opening &&
-           end->n_open == 0 && end->whole == 0 && end->acked == 0;
+    return end->accepts.listener >= 0 && !end->session.tls && !end->session.peer_left &&
+           !end->session.is_opening && end->connections.n_open == 0 && end->receiving.whole == 0 &&
+           end->sending.acked == 0;
 }
 
 void dw_tcp_other_version(dw_tcp_end *end, const dw_tcp_handshake *handshake)
@@ -55,31 +57,46 @@ void dw_tcp_other_version(dw_tcp_end *end, const dw_tcp_handshake *handshake)
                 peer, handshake->their_hello[6], DW_TCP_VERSION);
 }
 
-void dw_tcp_note_rejected(dw_tcp_end *end, const dw_stream *stream, bool is_reason,
-                          const char *format, ...)
+/* ---- The session ----------------------------------------------------------------------------- */
+
+bool dw_tcp_session_create(dw_tcp_session *session, unsigned n_stripes)
 {
-    end->n_rejected++;
-    if (end->is_reason_known && !is_reason) return;
-    end->is_reason_known = is_reason;
-    char peer[96];
-    va_list arguments;
-    dw_tcp_print_peer(stream->fd, peer);
-    int n = snprintf(end->last_rejected, sizeof end->last_rejected, "%s, which ", peer);
-    va_start(arguments, format);
-    vsnprintf(end->last_rejected + n, sizeof end->last_rejected - (size_t)n, format, arguments);
-    va_end(arguments);
+    if (getrandom(session->id, sizeof session->id, 0) != (ssize_t)sizeof session->id) return false;
+    session->has_id = true;
+    session->n_stripes = n_stripes;
+    return true;
 }
 
-void dw_tcp_describe_rejected(const dw_tcp_end *end, char *text, size_t cap)
+void dw_tcp_session_adopt(dw_tcp_session *session, const unsigned char *id, unsigned n_stripes)
 {
-    if (end->n_rejected == 0)
-        snprintf(text, cap, "%s", "");
-    else if (end->n_rejected == 1)
-        snprintf(text, cap, "; turned away: %s", end->last_rejected);
-    else
-        snprintf(text, cap, "; %u were turned away, the last one: %s", end->n_rejected,
-                 end->last_rejected);
+    memcpy(session->id, id, sizeof session->id);
+    session->has_id = true;
+    session->n_stripes = n_stripes;
 }
+
+void dw_tcp_session_drop(dw_tcp_session *session)
+{
+    session->has_id = false;
+    session->n_stripes = 0;
+}
+
+void dw_tcp_session_open(dw_tcp_session *session, const dw_stream *stream, bool is_new)
+{
+    if (is_new) dw_tcp_print_peer(stream->fd, session->peer);
+    if (session->tls && session->is_opening) {
+        snprintf(session->peer_name, sizeof session->peer_name, "%s", dw_tls_peer_name(stream));
+        dw_tls_session(stream, session->tls_session);
+    }
+    session->is_opening = false;
+    session->peer_left = false;
+}
+
+void dw_tcp_peer_leaves(dw_tcp_end *end)
+{
+    end->session.peer_left = true;
+}
+
+/* ---- Whether it is gone ---------------------------------------------------------------------- */
 
 bool dw_tcp_is_closed_by_peer(int error)
 {
@@ -89,15 +106,15 @@ bool dw_tcp_is_closed_by_peer(int error)
 /* Ends the link: the peer will not come back. */
 void dw_tcp_peer_gone(dw_tcp_end *end)
 {
-    const char *peer = end->peer;
-    int error = end->lost_error;
-    uint64_t begun = end->received_ahead + end->cut_bytes;
-    if (dw_tcp_is_closed_by_peer(error) && end->lost_text[0]) { /* the sentence of TLS is more
-                                                                   precise */
+    const char *peer = end->session.peer;
+    int error = end->connections.lost_error;
+    uint64_t begun = end->receiving.ahead_bytes + end->connections.cut_bytes;
+    if (dw_tcp_is_closed_by_peer(error) && end->connections.lost_text[0]) { /* the sentence of TLS
+                                                                   is more precise */
         dw_tcp_fail(end, DW_ERR_PEER,
                     "%s %s; its process has probably died, or somebody tampers with the "
                     "connection",
-                    peer, end->lost_text);
+                    peer, end->connections.lost_text);
     } else if (!dw_tcp_is_closed_by_peer(error)) {
         dw_tcp_fail(end, DW_ERR_TIMEOUT,
                     "%s no longer answers (%s); is the machine or the network down?", peer,
@@ -123,12 +140,12 @@ void dw_tcp_peer_gone(dw_tcp_end *end)
 
 int64_t dw_tcp_patience(const dw_tcp_end *end)
 {
-    int64_t most = (int64_t)end->peer_timeout_ms * DW_NS_PER_MS;
+    int64_t most = (int64_t)end->settings.peer_timeout_ms * DW_NS_PER_MS;
     /* the time limit of the link's handshake applies instead */
     if (dw_tcp_is_fresh(end)) return INT64_MAX / 4;
-    if (end->peer_left || end->options.grace_ns == 0) return 0;
-    for (unsigned i = 0; i < end->n_stripes; i++) {
+    if (end->session.peer_left || end->settings.options.grace_ns == 0) return 0;
+    for (unsigned i = 0; i < end->session.n_stripes; i++) {
         if (end->stripes[i].is_silent) return most;
     }
-    return end->options.grace_ns < most ? end->options.grace_ns : most;
+    return end->settings.options.grace_ns < most ? end->settings.options.grace_ns : most;
 }

@@ -30,22 +30,24 @@ enum { TRIES = 3 };
 
 void dw_tcp_mark_full(dw_tcp_stripe *stripe, size_t len)
 {
-    if (stripe->full_at || stripe->segment == 0 || len < stripe->segment) return;
+    if (stripe->progress.full_at || stripe->progress.segment == 0 || len < stripe->progress.segment)
+        return;
     dw_tcp_kernel kernel = dw_tcp_ask_kernel(stripe->stream.fd);
-    stripe->full_at = kernel.sent + (uint64_t)kernel.queued + stripe->segment;
+    stripe->progress.full_at = kernel.sent + (uint64_t)kernel.queued + stripe->progress.segment;
 }
 
 void dw_tcp_begin_to_fill(dw_tcp_stripe *stripe)
 {
     dw_tcp_kernel kernel = dw_tcp_ask_kernel(stripe->stream.fd);
-    stripe->since_delivered += kernel.sent + (uint64_t)kernel.queued - stripe->delivered;
-    stripe->moved_ns = dw_now_ns();
-    stripe->is_clear = false;
+    stripe->progress.since_delivered +=
+        kernel.sent + (uint64_t)kernel.queued - stripe->progress.delivered;
+    stripe->progress.moved_ns = dw_now_ns();
+    stripe->progress.is_clear = false;
 }
 
 static bool has_carried_full(const dw_tcp_stripe *stripe)
 {
-    return stripe->full_at && stripe->delivered >= stripe->full_at;
+    return stripe->progress.full_at && stripe->progress.delivered >= stripe->progress.full_at;
 }
 
 /* The next shorter segment to try after those of this length; 0: there is none. */
@@ -53,35 +55,56 @@ static uint32_t shorter_than(const dw_tcp_stripe *stripe)
 {
     struct sockaddr_storage peer = {.ss_family = AF_UNSPEC};
     socklen_t len = sizeof peer;
-    if (stripe->segment > SHORTER) return SHORTER;
+    if (stripe->progress.segment > SHORTER) return SHORTER;
     getpeername(stripe->stream.fd, (struct sockaddr *)&peer, &len);
     bool is_v6 = peer.ss_family == AF_INET6 &&
                  !IN6_IS_ADDR_V4MAPPED(&((const struct sockaddr_in6 *)&peer)->sin6_addr);
-    return !is_v6 && stripe->segment > SHORTEST ? SHORTEST : 0;
+    return !is_v6 && stripe->progress.segment > SHORTEST ? SHORTEST : 0;
 }
 
 bool dw_tcp_ask_segment(dw_tcp_end *end, uint32_t segment)
 {
     if (segment != SHORTER && segment != SHORTEST) return false;
-    if (end->segment && end->segment <= segment) return false;
-    end->segment = segment;
-    if (end->hole == DW_TCP_NO_HOLE) end->hole = DW_TCP_HOLE_SUSPECTED;
+    if (end->progress.segment && end->progress.segment <= segment) return false;
+    end->progress.segment = segment;
+    if (end->progress.hole == DW_TCP_NO_HOLE) end->progress.hole = DW_TCP_HOLE_SUSPECTED;
     return true;
 }
 
-/* Gives up the connections with longer segments, but for those that have carried a full one. */
-static void shorten(dw_tcp_end *end, uint32_t segment)
+bool dw_tcp_carries_full(dw_tcp_stripe *stripe)
 {
-    dw_tcp_ask_segment(end, segment);
-    for (unsigned i = 0; i < end->n_stripes; i++) {
-        dw_tcp_stripe *stripe = &end->stripes[i];
-        if (!stripe->is_open || stripe->segment <= segment) continue;
-        stripe->delivered = dw_tcp_ask_kernel(stripe->stream.fd).sent;
-        if (!has_carried_full(stripe)) dw_tcp_lose_stripe(end, stripe, ETIMEDOUT);
-    }
+    stripe->progress.delivered = dw_tcp_ask_kernel(stripe->stream.fd).sent;
+    return has_carried_full(stripe);
+}
+
+void dw_tcp_progress_open(dw_tcp_progress *progress, dw_tcp_stripe_progress *stripe,
+                          const dw_tcp_kernel *kernel)
+{
+    stripe->is_clear = true;
+    stripe->moved_ns = dw_now_ns();
+    stripe->delivered = stripe->since_delivered = kernel->sent;
+    stripe->segment = kernel->segment;
+    stripe->full_at = 0;
+    if (progress->hole == DW_TCP_HOLE_SUSPECTED) progress->hole = DW_TCP_HOLE_FOUND;
 }
 
 /* ---- Progress -------------------------------------------------------------------------------- */
+
+void dw_tcp_progress_begin(dw_tcp_progress *progress)
+{
+    progress->since_ns = dw_now_ns();
+}
+
+void dw_tcp_progress_note(dw_tcp_progress *progress, bool has_taken, bool has_advanced)
+{
+    progress->has_taken |= has_taken;
+    progress->has_advanced |= has_advanced;
+}
+
+void dw_tcp_mark_written(dw_tcp_stripe *stripe, size_t len)
+{
+    stripe->progress.written += len;
+}
 
 /* Counts the bytes of messages that the peer's kernel has acknowledged on this connection since the
  * peer last said that it has more than before. Other records behind the first message are not told
@@ -90,42 +113,45 @@ static void count_gain(const dw_tcp_end *end, dw_tcp_stripe *stripe, const dw_tc
 {
     uint64_t queued = (uint64_t)kernel->queued;
     if (kernel->sent == 0) { /* the kernel does not tell */
-        stripe->gained = stripe->written;
-    } else if (end->has_advanced) {
-        stripe->since_delivered = kernel->sent;
-        stripe->since_written = stripe->written > queued ? stripe->written - queued : 0;
-        stripe->gained = 0;
+        stripe->progress.gained = stripe->progress.written;
+    } else if (end->progress.has_advanced) {
+        stripe->progress.since_delivered = kernel->sent;
+        stripe->progress.since_written =
+            stripe->progress.written > queued ? stripe->progress.written - queued : 0;
+        stripe->progress.gained = 0;
     } else {
         /* since_delivered may lie ahead, behind records without messages that are on their way. */
-        uint64_t delivered = kernel->sent > stripe->since_delivered
-                                 ? kernel->sent - stripe->since_delivered
+        uint64_t delivered = kernel->sent > stripe->progress.since_delivered
+                                 ? kernel->sent - stripe->progress.since_delivered
                                  : 0,
-                 written = stripe->written - stripe->since_written;
-        stripe->gained = delivered < written ? delivered : written;
+                 written = stripe->progress.written - stripe->progress.since_written;
+        stripe->progress.gained = delivered < written ? delivered : written;
     }
 }
 
 void dw_tcp_discount_loss(dw_tcp_end *end, dw_tcp_stripe *stripe)
 {
-    if (!stripe->was_discounted)
-        end->gained -= stripe->gained < end->gained ? stripe->gained : end->gained;
-    stripe->was_discounted = true;
-    stripe->gained = stripe->written = stripe->since_written = 0;
+    if (!stripe->progress.was_discounted)
+        end->progress.gained -= stripe->progress.gained < end->progress.gained
+                                    ? stripe->progress.gained
+                                    : end->progress.gained;
+    stripe->progress.was_discounted = true;
+    stripe->progress.gained = stripe->progress.written = stripe->progress.since_written = 0;
 }
 
 static void fail_without_progress(dw_tcp_end *end)
 {
-    if (end->hole == DW_TCP_HOLE_FOUND) {
+    if (end->progress.hole == DW_TCP_HOLE_FOUND) {
         dw_tcp_fail(end, DW_ERR_TIMEOUT,
                     "%s took nothing for %u ms: short messages arrive and long ones do not: the "
                     "path's MTU is smaller than the interface's; set that of the interface to the "
                     "path's, or let ICMP's 'fragmentation needed' pass",
-                    end->peer, end->peer_timeout_ms);
+                    end->session.peer, end->settings.peer_timeout_ms);
     } else {
         dw_tcp_fail(end, DW_ERR_TIMEOUT,
                     "%s took none of the messages on their way to it for %u ms; is its process "
                     "stopped, or does its program not receive?",
-                    end->peer, end->peer_timeout_ms);
+                    end->session.peer, end->settings.peer_timeout_ms);
     }
 }
 
@@ -135,40 +161,40 @@ static uint32_t check_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe, int64_t now
                              int64_t *round_trip_ns)
 {
     dw_tcp_kernel kernel = dw_tcp_ask_kernel(stripe->stream.fd);
-    if (kernel.sent != stripe->delivered) stripe->moved_ns = now;
-    stripe->delivered = kernel.sent;
-    stripe->is_clear = kernel.queued == 0 && !stripe->is_writing;
+    if (kernel.sent != stripe->progress.delivered) stripe->progress.moved_ns = now;
+    stripe->progress.delivered = kernel.sent;
+    stripe->progress.is_clear = kernel.queued == 0 && !stripe->out.is_writing;
     if ((int64_t)kernel.rtt_us * 1000 > *round_trip_ns)
         *round_trip_ns = (int64_t)kernel.rtt_us * 1000;
     count_gain(end, stripe, &kernel);
-    if (has_carried_full(stripe)) end->hole = DW_TCP_NO_HOLE;
+    if (has_carried_full(stripe)) end->progress.hole = DW_TCP_NO_HOLE;
     if (has_carried_full(stripe) || kernel.in_vain < TRIES) return 0;
     uint32_t segment = shorter_than(stripe);
     return (uint32_t)kernel.queued > segment ? segment : 0;
 }
 
-int64_t dw_tcp_check_progress(dw_tcp_end *end, int64_t now)
+int64_t dw_tcp_check_progress(dw_tcp_end *end, int64_t now, uint32_t *segment)
 {
-    uint32_t segment = 0;
     uint64_t gained = 0;
     int64_t round_trip_ns = 0;
-    for (unsigned i = 0; i < end->n_stripes; i++) {
+    *segment = 0;
+    for (unsigned i = 0; i < end->session.n_stripes; i++) {
         dw_tcp_stripe *stripe = &end->stripes[i];
-        stripe->was_discounted &= !end->has_advanced;
+        stripe->progress.was_discounted &= !end->progress.has_advanced;
         if (!stripe->is_open) continue;
         uint32_t shorter = 0;
-        if (!stripe->is_clear || end->has_advanced)
+        if (!stripe->progress.is_clear || end->progress.has_advanced)
             shorter = check_stripe(end, stripe, now, &round_trip_ns);
-        if (shorter) segment = shorter;
-        gained += stripe->gained;
+        if (shorter) *segment = shorter;
+        gained += stripe->progress.gained;
     }
-    if (end->has_advanced) end->gained = 0;
-    if (end->has_taken || gained > end->gained) end->progress_ns = now;
-    if (gained > end->gained) end->gained = gained;
-    end->has_taken = end->has_advanced = false;
-    if (now - end->progress_ns >= (int64_t)end->peer_timeout_ms * DW_NS_PER_MS)
+    if (end->progress.has_advanced) end->progress.gained = 0;
+    if (end->progress.has_taken || gained > end->progress.gained) end->progress.since_ns = now;
+    if (gained > end->progress.gained) end->progress.gained = gained;
+    end->progress.has_taken = end->progress.has_advanced = false;
+    if (now - end->progress.since_ns >= (int64_t)end->settings.peer_timeout_ms * DW_NS_PER_MS) {
         fail_without_progress(end);
-    else if (segment)
-        shorten(end, segment);
+        *segment = 0;
+    }
     return round_trip_ns;
 }

@@ -12,28 +12,27 @@ enum { READS_PER_TURN = 8 };
 /* Takes a record header out of the bytes that were read ahead. false: it is incomplete. */
 static bool take_header(dw_tcp_end *end, dw_tcp_stripe *stripe)
 {
-    if (stripe->ahead_n < 1) return false;
-    const unsigned char *header = stripe->ahead + stripe->ahead_at;
+    if (stripe->ahead.n < 1) return false;
+    const unsigned char *header = stripe->ahead.bytes + stripe->ahead.at;
     size_t header_len = header[0] == DW_TCP_CHUNK ? DW_TCP_CHUNK_RECORD_BYTES : DW_TCP_RECORD_BYTES;
     if (header[0] < DW_TCP_MESSAGE || header[0] > DW_TCP_LEAVE) {
         dw_tcp_fail(end, DW_ERR_PROTOCOL, "%s sent bytes that are not a record of deltawire",
-                    end->peer);
+                    end->session.peer);
         return false;
     }
-    if (stripe->ahead_n < header_len) return false;
-    stripe->ahead_at += header_len;
-    stripe->ahead_n -= header_len;
+    if (stripe->ahead.n < header_len) return false;
+    header = dw_tcp_ahead_take(&stripe->ahead, header_len);
     dw_tcp_acknowledge(end, dw_get64(header + 16), dw_get64(header + 24));
-    stripe->len = dw_get32(header + 4);
-    stripe->message = dw_get64(header + 8);
-    stripe->is_chunk = header[0] == DW_TCP_CHUNK;
-    stripe->offset = stripe->is_chunk ? (size_t)dw_get64(header + 32) : 0;
-    stripe->total = stripe->is_chunk ? dw_get64(header + 40) : stripe->len;
     if (header[0] == DW_TCP_MESSAGE || header[0] == DW_TCP_CHUNK) {
-        dw_tcp_begin_chunk(end, stripe);
+        dw_tcp_record_in record = {.is_chunk = header[0] == DW_TCP_CHUNK,
+                                   .len = dw_get32(header + 4),
+                                   .message = dw_get64(header + 8)};
+        record.offset = record.is_chunk ? (size_t)dw_get64(header + 32) : 0;
+        record.total = record.is_chunk ? dw_get64(header + 40) : record.len;
+        dw_tcp_begin_chunk(end, stripe, &record);
     } else {
-        end->received_apart += header_len;
-        end->peer_left |= header[0] == DW_TCP_LEAVE;
+        dw_tcp_wire_received(&end->wire, header_len, true);
+        if (header[0] == DW_TCP_LEAVE) dw_tcp_peer_leaves(end);
         dw_tcp_take_probe(stripe, header[0]);
     }
     return true;
@@ -41,25 +40,26 @@ static bool take_header(dw_tcp_end *end, dw_tcp_stripe *stripe)
 
 static void take_ahead(dw_tcp_stripe *stripe)
 {
-    size_t left = stripe->len - stripe->done, n = stripe->ahead_n < left ? stripe->ahead_n : left;
-    if (stripe->room) memcpy(stripe->room + stripe->done, stripe->ahead + stripe->ahead_at, n);
-    stripe->ahead_at += n;
-    stripe->ahead_n -= n;
-    stripe->done += n;
+    size_t left = stripe->in.len - stripe->in.done;
+    size_t n = stripe->ahead.n < left ? stripe->ahead.n : left;
+    const unsigned char *bytes = dw_tcp_ahead_take(&stripe->ahead, n);
+    if (stripe->in.room) memcpy(stripe->in.room + stripe->in.done, bytes, n);
+    dw_tcp_advance_record(stripe, n);
 }
 
 /* Processes the bytes that were read ahead. Ends when more must be read, or when it is not decided
  * yet where the next bytes go. */
 static void sort_ahead(dw_tcp_end *end, dw_tcp_stripe *stripe)
 {
-    while (end->status == DW_OK && !stripe->is_undecided) {
-        if (!stripe->is_reading) {
+    while (end->failure.status == DW_OK && !stripe->in.is_undecided) {
+        if (!stripe->in.is_reading) {
             if (!take_header(end, stripe)) return;
             continue;
         }
-        if (stripe->room && stripe->message == end->awaited) end->moved_awaited = true;
+        if (stripe->in.room && stripe->in.message == end->receiving.awaited)
+            dw_tcp_reading_moved(&end->reading);
         take_ahead(stripe);
-        if (stripe->done < stripe->len) return;
+        if (stripe->in.done < stripe->in.len) return;
         dw_tcp_finish_chunk(end, stripe);
     }
 }
@@ -68,26 +68,24 @@ static void sort_ahead(dw_tcp_end *end, dw_tcp_stripe *stripe)
  * what dw_stream_read returns. */
 static ptrdiff_t read_once(dw_tcp_end *end, dw_tcp_stripe *stripe, bool *is_short)
 {
-    size_t left = stripe->is_reading ? stripe->len - stripe->done : 0;
-    if (stripe->room && stripe->is_reading && stripe->ahead_n == 0 && left >= DW_TCP_AHEAD_BYTES) {
-        ptrdiff_t n = dw_stream_read(&stripe->stream, stripe->room + stripe->done, left);
+    size_t left = stripe->in.is_reading ? stripe->in.len - stripe->in.done : 0;
+    if (stripe->in.room && stripe->in.is_reading && stripe->ahead.n == 0 &&
+        left >= DW_TCP_AHEAD_BYTES) {
+        ptrdiff_t n = dw_stream_read(&stripe->stream, stripe->in.room + stripe->in.done, left);
         if (n > 0) {
-            stripe->done += (size_t)n;
+            dw_tcp_advance_record(stripe, (size_t)n);
             /* A call on TLS ends after some records, so that it returned less than was asked for
              * does not mean that the socket is empty. */
             *is_short = (size_t)n < left && !stripe->stream.cover;
-            if (stripe->message == end->awaited) end->moved_awaited = true;
-            if (stripe->done == stripe->len) dw_tcp_finish_chunk(end, stripe);
+            if (stripe->in.message == end->receiving.awaited) dw_tcp_reading_moved(&end->reading);
+            if (stripe->in.done == stripe->in.len) dw_tcp_finish_chunk(end, stripe);
         }
         return n;
     }
-    /* The bytes that are left are a part of a header. Move them to the front. */
-    if (stripe->ahead_n > 0)
-        memmove(stripe->ahead, stripe->ahead + stripe->ahead_at, stripe->ahead_n);
-    stripe->ahead_at = 0;
-    size_t cap = DW_TCP_AHEAD_BYTES - stripe->ahead_n;
-    ptrdiff_t n = dw_stream_read(&stripe->stream, stripe->ahead + stripe->ahead_n, cap);
-    if (n > 0) stripe->ahead_n += (size_t)n;
+    size_t cap;
+    unsigned char *room = dw_tcp_ahead_room(&stripe->ahead, &cap);
+    ptrdiff_t n = dw_stream_read(&stripe->stream, room, cap);
+    if (n > 0) dw_tcp_ahead_filled(&stripe->ahead, (size_t)n);
     *is_short = n < (ptrdiff_t)cap;
     return n;
 }
@@ -95,43 +93,43 @@ static ptrdiff_t read_once(dw_tcp_end *end, dw_tcp_stripe *stripe, bool *is_shor
 void dw_tcp_read(dw_tcp_end *end, dw_tcp_stripe *stripe)
 {
     bool is_short = false;
-    for (int reads = 0; reads < READS_PER_TURN && stripe->is_open && end->status == DW_OK;
+    for (int reads = 0; reads < READS_PER_TURN && stripe->is_open && end->failure.status == DW_OK;
          reads++) {
         sort_ahead(end, stripe);
-        if (stripe->is_undecided || end->status != DW_OK) return;
+        if (stripe->in.is_undecided || end->failure.status != DW_OK) return;
         if (dw_tcp_has_next(end)) return;
-        if (is_short && !stripe->is_broken && !dw_stream_has_more(&stripe->stream)) return;
+        if (is_short && !stripe->out.is_broken && !dw_stream_has_more(&stripe->stream)) return;
         ptrdiff_t n = read_once(end, stripe, &is_short);
-        if (n == DW_STREAM_WAIT && !stripe->is_broken) {
+        if (n == DW_STREAM_WAIT && !stripe->out.is_broken) {
             /* Not over TLS: epoll does not report bytes that TLS has buffered for other stripes,
              * so the next receive looks for them. */
-            if (!stripe->stream.cover) end->has_looked = true;
+            if (!stripe->stream.cover) dw_tcp_reading_look(&end->reading, true);
             return;
         }
         if (n <= 0) {
             dw_tcp_lose_stripe(end, stripe, n == DW_STREAM_ENDED ? 0 : stripe->stream.error);
             return;
         }
-        end->has_looked = is_short;
-        end->last_read = (unsigned)(stripe - end->stripes);
+        dw_tcp_reading_read(&end->reading, (unsigned)(stripe - end->stripes), is_short);
     }
     if (stripe->is_open) sort_ahead(end, stripe);
-    end->must_read_again |= stripe->is_open && dw_stream_has_more(&stripe->stream);
+    if (stripe->is_open && dw_stream_has_more(&stripe->stream)) dw_tcp_reading_again(&end->reading);
 }
 
 /* Called at the end of a turn. If nothing of the awaited message arrived in this turn, records of
  * later messages go into a stash; they would block their stripe otherwise. */
 void dw_tcp_decide(dw_tcp_end *end)
 {
-    const dw_tcp_incoming *a = dw_tcp_incoming_of(end, end->awaited);
-    if (end->posted && a->is_known && a->total > end->posted->len)
+    const dw_tcp_incoming *a = dw_tcp_incoming_of(end, end->receiving.awaited);
+    if (end->receiving.posted && a->is_known && a->total > end->receiving.posted->len)
         return; /* the link will post a longer buffer */
-    for (unsigned i = 0; i < end->n_stripes && end->status == DW_OK; i++) {
+    for (unsigned i = 0; i < end->session.n_stripes && end->failure.status == DW_OK; i++) {
         dw_tcp_stripe *stripe = &end->stripes[i];
-        bool is_awaited = stripe->message == end->awaited;
-        if (!stripe->is_open || !stripe->is_undecided || (end->moved_awaited && !is_awaited))
+        bool is_awaited = stripe->in.message == end->receiving.awaited;
+        if (!stripe->is_open || !stripe->in.is_undecided ||
+            (end->reading.moved_awaited && !is_awaited))
             continue;
         dw_tcp_find_room(end, stripe, true);
-        if (end->status == DW_OK) dw_tcp_read(end, stripe);
+        if (end->failure.status == DW_OK) dw_tcp_read(end, stripe);
     }
 }

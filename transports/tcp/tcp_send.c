@@ -9,7 +9,7 @@
 
 static dw_tcp_kept *kept_of(const dw_tcp_end *end, uint64_t number)
 {
-    return &end->kept[number % DW_TCP_KEPT_MOST];
+    return &end->sending.kept[number % DW_TCP_KEPT_MOST];
 }
 
 static size_t chunk_bytes(const dw_tcp_kept *kept, uint32_t chunk)
@@ -20,34 +20,53 @@ static size_t chunk_bytes(const dw_tcp_kept *kept, uint32_t chunk)
 
 bool dw_tcp_can_advance(const dw_tcp_end *end)
 {
-    const dw_tcp_request *request = end->sending;
+    const dw_tcp_request *request = end->sending.request;
     if (!request) return false;
-    return request->is_kept ? end->cursor > request->number
-                            : end->next_message - end->acked < DW_TCP_KEPT_MOST;
+    return request->is_kept ? end->sending.cursor > request->number
+                            : end->sending.next_message - end->sending.acked < DW_TCP_KEPT_MOST;
+}
+
+void dw_tcp_begin_sending(dw_tcp_end *end)
+{
+    end->sending.peer_limit = 0;
+}
+
+void dw_tcp_post_send(dw_tcp_end *end, const dw_tcp_request *request)
+{
+    end->sending.request = request;
+}
+
+bool dw_tcp_send_is_done(dw_tcp_end *end, const dw_tcp_request *request)
+{
+    if (end->sending.cursor <= request->number) return false;
+    dw_tcp_wire_send_done(&end->wire);
+    end->sending.answered = request->number + 1;
+    end->sending.request = NULL;
+    return true;
 }
 
 bool dw_tcp_keep(dw_tcp_end *end, dw_tcp_request *request)
 {
-    if (end->next_message - end->acked >= DW_TCP_KEPT_MOST) return false;
-    dw_tcp_kept *kept = kept_of(end, end->next_message);
-    if (end->copies) {
+    if (end->sending.next_message - end->sending.acked >= DW_TCP_KEPT_MOST) return false;
+    dw_tcp_kept *kept = kept_of(end, end->sending.next_message);
+    if (end->settings.copies) {
         kept->copy = dw_tcp_take_room(end, request->len);
         if (!kept->copy)
-            dw_tcp_fail(end, DW_ERR_NO_MEMORY, "no memory for a message to %s", end->peer);
+            dw_tcp_fail(end, DW_ERR_NO_MEMORY, "no memory for a message to %s", end->session.peer);
         if (!kept->copy) return false;
         if (request->len > 0) memcpy(kept->copy->data, request->data, request->len);
     }
-    kept->data = end->copies ? kept->copy->data : request->data;
+    kept->data = end->settings.copies ? kept->copy->data : request->data;
     kept->len = request->len;
     kept->chunk_len = dw_tcp_chunk_len(request->len);
     kept->chunks =
         request->len == 0 ? 1 : (uint32_t)((request->len + kept->chunk_len - 1) / kept->chunk_len);
-    kept->position = end->next_position;
-    if (end->acked == end->next_message) end->progress_ns = dw_now_ns();
+    kept->position = end->sending.next_position;
+    if (end->sending.acked == end->sending.next_message) dw_tcp_progress_begin(&end->progress);
     memset(kept->on, 0, kept->chunks);
-    request->number = end->next_message++;
+    request->number = end->sending.next_message++;
     request->is_kept = true;
-    end->next_position += request->len;
+    end->sending.next_position += request->len;
     return true;
 }
 
@@ -57,21 +76,21 @@ bool dw_tcp_keep(dw_tcp_end *end, dw_tcp_request *request)
 static void begin_record(dw_tcp_end *end, dw_tcp_stripe *stripe, int kind, size_t len,
                          uint64_t message)
 {
-    unsigned char *header = stripe->header;
+    unsigned char *header = stripe->out.header;
+    uint64_t whole = dw_tcp_whole(end), limit = dw_tcp_limit(end);
     dw_put32(header, (uint32_t)kind);
     dw_put32(header + 4, (uint32_t)len);
     dw_put64(header + 8, message);
-    dw_put64(header + 16, end->sent_whole = dw_tcp_whole(end));
-    dw_put64(header + 24, end->sent_limit = dw_tcp_limit(end));
-    end->ack_due_ns = 0;
-    end->unreported = 0;
-    stripe->header_len = DW_TCP_RECORD_BYTES;
-    stripe->header_done = 0;
-    stripe->body = NULL;
-    stripe->body_len = len;
-    stripe->body_done = 0;
-    stripe->body_message = message;
-    stripe->is_writing = true;
+    dw_put64(header + 16, whole);
+    dw_put64(header + 24, limit);
+    dw_tcp_ack_sent(&end->ack, whole, limit);
+    stripe->out.header_len = DW_TCP_RECORD_BYTES;
+    stripe->out.header_done = 0;
+    stripe->out.body = NULL;
+    stripe->out.body_len = len;
+    stripe->out.body_done = 0;
+    stripe->out.body_message = message;
+    stripe->out.is_writing = true;
 }
 
 static void begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe, dw_tcp_kept *kept, uint64_t number,
@@ -82,13 +101,13 @@ static void begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe, dw_tcp_kept *kep
     begin_record(end, stripe, is_chunk ? DW_TCP_CHUNK : DW_TCP_MESSAGE, chunk_bytes(kept, chunk),
                  number);
     if (is_chunk) {
-        dw_put64(stripe->header + 32, offset);
-        dw_put64(stripe->header + 40, kept->len);
-        stripe->header_len = DW_TCP_CHUNK_RECORD_BYTES;
+        dw_put64(stripe->out.header + 32, offset);
+        dw_put64(stripe->out.header + 40, kept->len);
+        stripe->out.header_len = DW_TCP_CHUNK_RECORD_BYTES;
     }
-    stripe->body = kept->data + offset;
+    stripe->out.body = kept->data + offset;
     kept->on[chunk] |= (uint8_t)(1u << (stripe - end->stripes));
-    if (stripe->is_clear) dw_tcp_begin_to_fill(stripe);
+    if (stripe->progress.is_clear) dw_tcp_begin_to_fill(stripe);
 }
 
 /* Zeros that are sent in place of the rest of a body if the peer acknowledges the message before
@@ -99,14 +118,15 @@ static const unsigned char nothing[16384];
 
 void dw_tcp_write(dw_tcp_end *end, dw_tcp_stripe *stripe)
 {
-    bool is_apart = stripe->header[0] >= DW_TCP_STATE;
-    stripe->is_blocked = false;
-    while (stripe->is_writing && !stripe->is_blocked && !stripe->is_broken) {
-        size_t header_left = stripe->header_len - stripe->header_done;
-        size_t body_left = stripe->body_len - stripe->body_done;
-        if (!stripe->body && body_left > sizeof nothing) body_left = sizeof nothing;
-        const unsigned char *body = stripe->body ? stripe->body + stripe->body_done : nothing;
-        struct iovec parts[2] = {{stripe->header + stripe->header_done, header_left},
+    bool is_apart = stripe->out.header[0] >= DW_TCP_STATE;
+    stripe->out.is_blocked = false;
+    while (stripe->out.is_writing && !stripe->out.is_blocked && !stripe->out.is_broken) {
+        size_t header_left = stripe->out.header_len - stripe->out.header_done;
+        size_t body_left = stripe->out.body_len - stripe->out.body_done;
+        if (!stripe->out.body && body_left > sizeof nothing) body_left = sizeof nothing;
+        const unsigned char *body =
+            stripe->out.body ? stripe->out.body + stripe->out.body_done : nothing;
+        struct iovec parts[2] = {{stripe->out.header + stripe->out.header_done, header_left},
                                  /* iovec has no const; writev only reads */
                                  {(void *)(uintptr_t)body, body_left}};
         bool is_behind = header_left == 0;
@@ -114,19 +134,19 @@ void dw_tcp_write(dw_tcp_end *end, dw_tcp_stripe *stripe)
         dw_tcp_mark_full(stripe, header_left + body_left);
         ptrdiff_t n = dw_stream_write(&stripe->stream, parts + is_behind, n_parts);
         if (n <= 0) {
-            stripe->is_blocked = n == DW_STREAM_WAIT;
-            stripe->is_broken = n != DW_STREAM_WAIT;
+            stripe->out.is_blocked = n == DW_STREAM_WAIT;
+            stripe->out.is_broken = n != DW_STREAM_WAIT;
             /* the last bytes from the peer can still be read */
-            end->must_read_again |= stripe->is_broken;
+            if (stripe->out.is_broken) dw_tcp_reading_again(&end->reading);
             break;
         }
         size_t of_header = (size_t)n < header_left ? (size_t)n : header_left;
-        stripe->header_done += of_header;
-        stripe->body_done += (size_t)n - of_header;
-        *(is_apart ? &end->sent_apart : &end->sent) += (size_t)n;
-        if (!is_apart) stripe->written += (size_t)n;
-        stripe->is_writing =
-            stripe->header_done < stripe->header_len || stripe->body_done < stripe->body_len;
+        stripe->out.header_done += of_header;
+        stripe->out.body_done += (size_t)n - of_header;
+        dw_tcp_wire_sent(&end->wire, (size_t)n, is_apart);
+        if (!is_apart) dw_tcp_mark_written(stripe, (size_t)n);
+        stripe->out.is_writing = stripe->out.header_done < stripe->out.header_len ||
+                                 stripe->out.body_done < stripe->out.body_len;
     }
     dw_tcp_watch_stripe(end, stripe);
 }
@@ -135,22 +155,22 @@ void dw_tcp_write(dw_tcp_end *end, dw_tcp_stripe *stripe)
 
 static bool is_free(const dw_tcp_stripe *stripe)
 {
-    return stripe->is_open && !stripe->is_writing && !stripe->is_broken;
+    return stripe->is_open && !stripe->out.is_writing && !stripe->out.is_broken;
 }
 
 /* Searches all stripes, beginning with number `first`. NULL: none is free. */
 static dw_tcp_stripe *find_free(const dw_tcp_end *end, unsigned first)
 {
-    for (unsigned i = 0; i < end->n_stripes; i++) {
-        dw_tcp_stripe *stripe = &end->stripes[(first + i) % end->n_stripes];
-        if (is_free(stripe) && !stripe->is_late) return stripe;
+    for (unsigned i = 0; i < end->session.n_stripes; i++) {
+        dw_tcp_stripe *stripe = &end->stripes[(first + i) % end->session.n_stripes];
+        if (is_free(stripe) && !stripe->out.is_late) return stripe;
     }
     return NULL;
 }
 
 static bool is_near(const dw_tcp_end *end)
 {
-    return end->window == DW_TCP_NEAR_WINDOW_BYTES;
+    return end->receiving.window == DW_TCP_NEAR_WINDOW_BYTES;
 }
 
 /* Whether a message of this length uses the first stripe, as long as that is not lost or late.
@@ -161,21 +181,21 @@ static bool is_near(const dw_tcp_end *end)
 static bool uses_first(const dw_tcp_end *end, size_t len)
 {
     return len <= DW_TCP_AHEAD_BYTES ||
-           (is_near(end) && !end->options.uses_all && len <= end->window);
+           (is_near(end) && !end->settings.options.uses_all && len <= end->receiving.window);
 }
 
 /* Whether a message that uses the first stripe waits for it although another stripe is free. */
 static bool must_wait(const dw_tcp_end *end)
 {
     const dw_tcp_stripe *first = &end->stripes[0];
-    return is_near(end) && first->is_open && first->is_writing && !first->is_late &&
-           !first->is_broken;
+    return is_near(end) && first->is_open && first->out.is_writing && !first->out.is_late &&
+           !first->out.is_broken;
 }
 
 static dw_tcp_stripe *next_in_turn(dw_tcp_end *end)
 {
-    dw_tcp_stripe *stripe = find_free(end, end->next_stripe);
-    if (stripe) end->next_stripe = (unsigned)(stripe - end->stripes) + 1;
+    dw_tcp_stripe *stripe = find_free(end, end->sending.next_stripe);
+    if (stripe) end->sending.next_stripe = (unsigned)(stripe - end->stripes) + 1;
     return stripe;
 }
 
@@ -194,10 +214,12 @@ bool dw_tcp_can_ack(const dw_tcp_end *end)
 /* The next chunk that was not given to a stripe. */
 static dw_tcp_kept *find_chunk(dw_tcp_end *end)
 {
-    for (; end->cursor < end->next_message; end->cursor++, end->cursor_chunk = 0) {
-        dw_tcp_kept *kept = kept_of(end, end->cursor);
-        while (end->cursor_chunk < kept->chunks && kept->on[end->cursor_chunk]) end->cursor_chunk++;
-        if (end->cursor_chunk < kept->chunks) return kept;
+    for (; end->sending.cursor < end->sending.next_message;
+         end->sending.cursor++, end->sending.cursor_chunk = 0) {
+        dw_tcp_kept *kept = kept_of(end, end->sending.cursor);
+        while (end->sending.cursor_chunk < kept->chunks && kept->on[end->sending.cursor_chunk])
+            end->sending.cursor_chunk++;
+        if (end->sending.cursor_chunk < kept->chunks) return kept;
     }
     return NULL;
 }
@@ -205,45 +227,46 @@ static dw_tcp_kept *find_chunk(dw_tcp_end *end)
 /* Whether the peer allows the chunk at the cursor, which is of that message. */
 static bool may_send(const dw_tcp_end *end, const dw_tcp_kept *kept)
 {
-    return kept->position + (uint64_t)end->cursor_chunk * kept->chunk_len < end->peer_limit;
+    return kept->position + (uint64_t)end->sending.cursor_chunk * kept->chunk_len <
+           end->sending.peer_limit;
 }
 
 /* Sends ASK and ECHO records, which belong to one stripe, on that stripe. */
 static void ask_and_answer(dw_tcp_end *end)
 {
-    for (unsigned i = 0; i < end->n_stripes; i++) {
+    for (unsigned i = 0; i < end->session.n_stripes; i++) {
         dw_tcp_stripe *stripe = &end->stripes[i];
-        if (!(stripe->must_ask || stripe->must_answer) || !is_free(stripe)) continue;
-        begin_record(end, stripe, stripe->must_answer ? DW_TCP_ECHO : DW_TCP_ASK, 0, 0);
-        if (stripe->must_answer)
-            stripe->must_answer = false;
+        if (!(stripe->out.must_ask || stripe->out.must_answer) || !is_free(stripe)) continue;
+        begin_record(end, stripe, stripe->out.must_answer ? DW_TCP_ECHO : DW_TCP_ASK, 0, 0);
+        if (stripe->out.must_answer)
+            stripe->out.must_answer = false;
         else
-            stripe->must_ask = false;
+            stripe->out.must_ask = false;
         dw_tcp_write(end, stripe);
     }
 }
 
 void dw_tcp_take_probe(dw_tcp_stripe *stripe, int kind)
 {
-    if (kind == DW_TCP_ASK) stripe->must_answer = true;
+    if (kind == DW_TCP_ASK) stripe->out.must_answer = true;
     if (kind != DW_TCP_ECHO) return;
-    stripe->is_late = false;
-    stripe->asked_ns = 0;
+    stripe->out.is_late = false;
+    stripe->out.asked_ns = 0;
 }
 
 void dw_tcp_send(dw_tcp_end *end)
 {
-    if (end->n_open == 0 || end->status != DW_OK) return;
+    if (end->connections.n_open == 0 || end->failure.status != DW_OK) return;
     ask_and_answer(end);
     dw_tcp_kept *kept;
     while ((kept = find_chunk(end)) != NULL) {
         if (!may_send(end, kept)) break;
         dw_tcp_stripe *stripe = choose(end, kept->len);
         if (!stripe) break;
-        begin_chunk(end, stripe, kept, end->cursor, end->cursor_chunk);
+        begin_chunk(end, stripe, kept, end->sending.cursor, end->sending.cursor_chunk);
         dw_tcp_write(end, stripe);
     }
-    if (end->ack_due_ns == 0 || (end->ack_due_ns > 1 && dw_now_ns() < end->ack_due_ns)) return;
+    if (end->ack.due_ns == 0 || (end->ack.due_ns > 1 && dw_now_ns() < end->ack.due_ns)) return;
     dw_tcp_stripe *stripe = find_free(end, 0);
     if (!stripe) return; /* the next record that is sent carries it */
     begin_record(end, stripe, DW_TCP_STATE, 0, 0);
@@ -252,7 +275,7 @@ void dw_tcp_send(dw_tcp_end *end)
 
 void dw_tcp_send_leave(dw_tcp_end *end)
 {
-    for (unsigned i = 0; i < end->n_stripes; i++) {
+    for (unsigned i = 0; i < end->session.n_stripes; i++) {
         if (!is_free(&end->stripes[i])) continue;
         begin_record(end, &end->stripes[i], DW_TCP_LEAVE, 0, 0);
         dw_tcp_write(end, &end->stripes[i]);
@@ -263,52 +286,59 @@ void dw_tcp_send_leave(dw_tcp_end *end)
 
 void dw_tcp_acknowledge(dw_tcp_end *end, uint64_t whole, uint64_t limit)
 {
-    if (whole > end->next_message) {
+    if (whole > end->sending.next_message) {
         dw_tcp_fail(end, DW_ERR_PROTOCOL, "%s acknowledged messages that were never sent",
-                    end->peer);
+                    end->session.peer);
         return;
     }
-    if (limit > end->peer_limit) {
-        end->peer_limit = limit;
+    if (limit > end->sending.peer_limit) {
+        end->sending.peer_limit = limit;
         /* More than what is sent and a window is no sign of anything. */
-        end->has_advanced |= limit <= end->next_position + DW_TCP_WINDOW_BYTES;
+        bool has_advanced = limit <= end->sending.next_position + DW_TCP_WINDOW_BYTES;
         /* It has taken something, but not enough yet for more to be sent. */
         const dw_tcp_kept *next = find_chunk(end);
-        end->has_taken |= next && !may_send(end, next);
+        dw_tcp_progress_note(&end->progress, next && !may_send(end, next), has_advanced);
     }
-    if (whole <= end->acked) return;
-    end->has_taken = end->has_advanced = true;
-    for (; end->acked < whole; end->acked++) {
-        dw_tcp_kept *kept = kept_of(end, end->acked);
+    if (whole <= end->sending.acked) return;
+    dw_tcp_progress_note(&end->progress, true, true);
+    for (; end->sending.acked < whole; end->sending.acked++) {
+        dw_tcp_kept *kept = kept_of(end, end->sending.acked);
         if (kept->copy) dw_tcp_give_room_back(end, kept->copy);
         kept->copy = NULL;
     }
-    if (end->cursor < whole) {
-        end->cursor = whole;
-        end->cursor_chunk = 0;
+    if (end->sending.cursor < whole) {
+        end->sending.cursor = whole;
+        end->sending.cursor_chunk = 0;
     }
-    for (unsigned i = 0; i < end->n_stripes; i++) {
+    for (unsigned i = 0; i < end->session.n_stripes; i++) {
         dw_tcp_stripe *stripe = &end->stripes[i];
-        if (stripe->is_writing && stripe->body && stripe->body_message < whole) stripe->body = NULL;
+        if (stripe->out.is_writing && stripe->out.body && stripe->out.body_message < whole)
+            stripe->out.body = NULL;
     }
 }
 
 void dw_tcp_requeue(dw_tcp_end *end, unsigned index)
 {
     uint8_t bit = (uint8_t)(1u << index);
-    for (uint64_t number = end->acked; number < end->next_message; number++) {
+    for (uint64_t number = end->sending.acked; number < end->sending.next_message; number++) {
         dw_tcp_kept *kept = kept_of(end, number);
         for (uint32_t chunk = 0; chunk < kept->chunks; chunk++) {
             if (!(kept->on[chunk] & bit)) continue;
             kept->on[chunk] &= (uint8_t)~bit;
             if (kept->on[chunk]) continue; /* it was sent on another stripe as well */
-            end->resent_bytes += chunk_bytes(kept, chunk);
-            if (number > end->cursor || (number == end->cursor && chunk >= end->cursor_chunk))
+            end->sending.resent_bytes += chunk_bytes(kept, chunk);
+            if (number > end->sending.cursor ||
+                (number == end->sending.cursor && chunk >= end->sending.cursor_chunk))
                 continue;
-            end->cursor = number;
-            end->cursor_chunk = chunk;
+            end->sending.cursor = number;
+            end->sending.cursor_chunk = chunk;
         }
     }
+}
+
+void dw_tcp_forget_writing(dw_tcp_stripe *stripe)
+{
+    stripe->out = (dw_tcp_record_out){.is_writing = false};
 }
 
 /* Returns the stripes that are stuck, as a bit set. If the peer has acknowledged nothing for
@@ -317,16 +347,19 @@ void dw_tcp_requeue(dw_tcp_end *end, unsigned index)
 static uint8_t find_stuck(dw_tcp_end *end, int64_t now, int64_t patience_ns)
 {
     uint8_t stuck = 0;
-    if (end->acked != end->seen_acked || end->peer_limit != end->seen_limit) end->seen_ns = now;
-    end->seen_acked = end->acked;
-    end->seen_limit = end->peer_limit;
-    for (unsigned i = 0; i < end->n_stripes; i++) {
+    if (end->sending.acked != end->sending.seen_acked ||
+        end->sending.peer_limit != end->sending.seen_limit)
+        end->sending.seen_ns = now;
+    end->sending.seen_acked = end->sending.acked;
+    end->sending.seen_limit = end->sending.peer_limit;
+    for (unsigned i = 0; i < end->session.n_stripes; i++) {
         dw_tcp_stripe *stripe = &end->stripes[i];
-        if (!stripe->is_open || now - end->seen_ns < patience_ns) continue;
-        if (stripe->asked_ns == 0) {
-            stripe->asked_ns = now;
-            stripe->must_ask = true;
-        } else if (now - stripe->asked_ns >= patience_ns && now - stripe->moved_ns >= patience_ns) {
+        if (!stripe->is_open || now - end->sending.seen_ns < patience_ns) continue;
+        if (stripe->out.asked_ns == 0) {
+            stripe->out.asked_ns = now;
+            stripe->out.must_ask = true;
+        } else if (now - stripe->out.asked_ns >= patience_ns &&
+                   now - stripe->progress.moved_ns >= patience_ns) {
             stuck |= (uint8_t)(1u << i);
         }
     }
@@ -342,7 +375,7 @@ static bool send_again(dw_tcp_end *end, uint64_t number, uint8_t stuck)
         if (kept->on[chunk] & (uint8_t)~stuck) continue;
         dw_tcp_stripe *stripe = next_in_turn(end);
         if (!stripe) return false;
-        end->resent_bytes += chunk_bytes(kept, chunk);
+        end->sending.resent_bytes += chunk_bytes(kept, chunk);
         begin_chunk(end, stripe, kept, number, chunk);
         dw_tcp_write(end, stripe);
     }
@@ -354,11 +387,11 @@ static bool send_again(dw_tcp_end *end, uint64_t number, uint8_t stuck)
 void dw_tcp_resend_stuck(dw_tcp_end *end, int64_t now, int64_t patience_ns)
 {
     uint8_t stuck = find_stuck(end, now, patience_ns);
-    for (unsigned i = 0; i < end->n_stripes; i++) {
-        if (stuck >> i & 1) end->stripes[i].is_late = true;
+    for (unsigned i = 0; i < end->session.n_stripes; i++) {
+        if (stuck >> i & 1) end->stripes[i].out.is_late = true;
     }
     if (!stuck) return;
     /* Some chunks of the message at the cursor were not sent at all yet. */
-    for (uint64_t number = end->acked; number < end->cursor; number++)
+    for (uint64_t number = end->sending.acked; number < end->sending.cursor; number++)
         if (!send_again(end, number, stuck)) return;
 }

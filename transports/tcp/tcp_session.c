@@ -15,21 +15,23 @@ static const int64_t patience_ns = (int64_t)500 * DW_NS_PER_MS;
 
 static bool is_missing(const dw_tcp_end *end, unsigned i)
 {
-    return end->attempts && !end->peer_left && !end->stripes[i].is_open;
+    return end->connects.attempts && !end->session.peer_left && !end->stripes[i].is_open;
 }
 
 static void check_handshakes(dw_tcp_end *end, int64_t now)
 {
-    for (unsigned i = 0; end->n_pending > 0 && i < DW_TCP_PENDING_ACCEPTS; i++) {
-        if (end->pending[i].phase == DW_TCP_IDLE || now < end->pending[i].until_ns) continue;
+    for (unsigned i = 0; end->accepts.n_pending > 0 && i < DW_TCP_PENDING_ACCEPTS; i++) {
+        if (end->accepts.pending[i].phase == DW_TCP_IDLE || now < end->accepts.pending[i].until_ns)
+            continue;
         /* the handshake notices its deadline as well, and sets a sentence */
         dw_tcp_continue_accept(end, i);
-        if (end->pending[i].phase != DW_TCP_IDLE) dw_tcp_drop_accept(end, &end->pending[i]);
+        if (end->accepts.pending[i].phase != DW_TCP_IDLE)
+            dw_tcp_drop_accept(end, &end->accepts.pending[i]);
     }
-    for (unsigned i = 0; i < end->n_stripes && !end->is_opening; i++) {
+    for (unsigned i = 0; i < end->session.n_stripes && !end->session.is_opening; i++) {
         if (!is_missing(end, i)) continue;
-        dw_tcp_handshake *attempt = &end->attempts[i];
-        if (attempt->phase == DW_TCP_IDLE && now >= end->stripes[i].redial_ns)
+        dw_tcp_handshake *attempt = &end->connects.attempts[i];
+        if (attempt->phase == DW_TCP_IDLE && now >= end->stripes[i].redial.at_ns)
             dw_tcp_start_connect(end, i, now);
         else if (attempt->phase != DW_TCP_IDLE && now >= attempt->until_ns)
             dw_tcp_connect_failed(end, i, "no answer", false);
@@ -38,28 +40,33 @@ static void check_handshakes(dw_tcp_end *end, int64_t now)
 
 static bool needs_ticks(const dw_tcp_end *end)
 {
-    return end->acked < end->next_message;
+    return end->sending.acked < end->sending.next_message;
 }
 
 static void tick(dw_tcp_end *end, int64_t now)
 {
-    if (now - end->tick_ns < tick_ns) return;
-    end->tick_ns = now;
-    int64_t round_trip_ns = dw_tcp_check_progress(end, now);
-    if (end->n_open > 1) dw_tcp_resend_stuck(end, now, patience_ns + 2 * round_trip_ns);
+    if (now - end->turn.tick_ns < tick_ns) return;
+    end->turn.tick_ns = now;
+    uint32_t segment;
+    int64_t round_trip_ns = dw_tcp_check_progress(end, now, &segment);
+    if (segment) dw_tcp_shorten_segments(end, segment);
+    if (end->connections.n_open > 1) dw_tcp_resend_stuck(end, now, patience_ns + 2 * round_trip_ns);
 }
 
 static void check_timers(dw_tcp_end *end)
 {
     int64_t now = dw_now_ns();
     /* Lets the handshake check its own deadline. */
-    if (end->is_opening && end->attempts && end->attempts[0].phase == DW_TCP_IN_TLS)
+    if (end->session.is_opening && end->connects.attempts &&
+        end->connects.attempts[0].phase == DW_TCP_IN_TLS)
         dw_tcp_continue_connect(end, 0);
-    if (end->accept_paused_until_ns && now >= end->accept_paused_until_ns)
+    if (end->accepts.paused_until_ns && now >= end->accepts.paused_until_ns)
         dw_tcp_resume_accepting(end);
-    if (end->n_pending > 0 || end->n_open < end->n_stripes) check_handshakes(end, now);
+    if (end->accepts.n_pending > 0 || end->connections.n_open < end->session.n_stripes)
+        check_handshakes(end, now);
     if (needs_ticks(end)) tick(end, now);
-    if (end->n_open == 0 && !end->is_opening && now - end->lost_ns >= dw_tcp_patience(end))
+    if (end->connections.n_open == 0 && !end->session.is_opening &&
+        now - end->connections.lost_ns >= dw_tcp_patience(end))
         dw_tcp_peer_gone(end);
 }
 
@@ -71,19 +78,22 @@ static void earlier(int64_t *at, int64_t other)
 int64_t dw_tcp_wakes(const dw_tcp_end *end)
 {
     int64_t at = INT64_MAX;
-    if (end->must_read_again || dw_tcp_can_advance(end)) return 0;
-    if (end->ack_due_ns && dw_tcp_can_ack(end)) earlier(&at, end->ack_due_ns);
-    if (needs_ticks(end)) earlier(&at, end->tick_ns + tick_ns);
-    if (end->accept_paused_until_ns) earlier(&at, end->accept_paused_until_ns);
-    for (unsigned i = 0; end->n_pending > 0 && i < DW_TCP_PENDING_ACCEPTS; i++) {
-        if (end->pending[i].phase != DW_TCP_IDLE) earlier(&at, end->pending[i].until_ns);
+    if (end->reading.must_read_again || dw_tcp_can_advance(end)) return 0;
+    if (end->ack.due_ns && dw_tcp_can_ack(end)) earlier(&at, end->ack.due_ns);
+    if (needs_ticks(end)) earlier(&at, end->turn.tick_ns + tick_ns);
+    if (end->accepts.paused_until_ns) earlier(&at, end->accepts.paused_until_ns);
+    for (unsigned i = 0; end->accepts.n_pending > 0 && i < DW_TCP_PENDING_ACCEPTS; i++) {
+        if (end->accepts.pending[i].phase != DW_TCP_IDLE)
+            earlier(&at, end->accepts.pending[i].until_ns);
     }
-    for (unsigned i = 0; end->n_open < end->n_stripes && i < end->n_stripes; i++) {
+    for (unsigned i = 0;
+         end->connections.n_open < end->session.n_stripes && i < end->session.n_stripes; i++) {
         if (!is_missing(end, i)) continue;
-        earlier(&at, end->attempts[i].phase == DW_TCP_IDLE ? end->stripes[i].redial_ns
-                                                           : end->attempts[i].until_ns);
+        earlier(&at, end->connects.attempts[i].phase == DW_TCP_IDLE
+                         ? end->stripes[i].redial.at_ns
+                         : end->connects.attempts[i].until_ns);
     }
-    if (end->n_open == 0) earlier(&at, end->lost_ns + dw_tcp_patience(end));
+    if (end->connections.n_open == 0) earlier(&at, end->connections.lost_ns + dw_tcp_patience(end));
     if (at == INT64_MAX) return -1;
     int64_t left = at - dw_now_ns();
     return left > 0 ? left : 0;
@@ -106,19 +116,19 @@ static void handle(dw_tcp_end *end, const struct epoll_event *event)
 void dw_tcp_turn(dw_tcp_end *end, int wait_ms)
 {
     struct epoll_event events[EVENTS];
-    bool is_full = end->must_read_again || end->n_open == 0 || ++end->turns % FULL_TURN == 0;
-    end->moved_awaited = false;
-    end->must_read_again = false;
+    bool is_full = end->reading.must_read_again || end->connections.n_open == 0 ||
+                   ++end->turn.n % FULL_TURN == 0;
+    dw_tcp_reading_begin(&end->reading);
     /* Short messages arrive one after the other on the same stripe. Reading that stripe first saves
      * a call of epoll_wait. */
-    if (!is_full) dw_tcp_read(end, &end->stripes[end->last_read]);
+    if (!is_full) dw_tcp_read(end, &end->stripes[end->reading.last_read]);
     if (is_full || !dw_tcp_has_next(end)) {
         int n = epoll_wait(end->poller, events, EVENTS, wait_ms);
-        for (int i = 0; i < n && end->status == DW_OK; i++) handle(end, &events[i]);
-        for (unsigned i = 0; i < end->n_stripes; i++) {
+        for (int i = 0; i < n && end->failure.status == DW_OK; i++) handle(end, &events[i]);
+        for (unsigned i = 0; i < end->session.n_stripes; i++) {
             /* epoll does not report bytes that TLS has read from the socket and buffered. */
             dw_tcp_stripe *stripe = &end->stripes[i];
-            if (stripe->is_open && (stripe->is_broken || dw_stream_has_more(&stripe->stream)))
+            if (stripe->is_open && (stripe->out.is_broken || dw_stream_has_more(&stripe->stream)))
                 dw_tcp_read(end, stripe);
         }
         if (!dw_tcp_has_next(end)) dw_tcp_decide(end);

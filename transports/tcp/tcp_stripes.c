@@ -14,40 +14,27 @@ void dw_tcp_open_stripe(dw_tcp_end *end, dw_tcp_handshake *handshake, unsigned i
 {
     dw_tcp_stripe *stripe = &end->stripes[index];
     if (stripe->is_open) dw_tcp_lose_stripe(end, stripe, ECONNRESET);
-    if (end->n_open == 0 && !stripe->was_open) dw_tcp_print_peer(handshake->stream.fd, end->peer);
-    if (end->tls && end->is_opening) {
-        snprintf(end->peer_name, sizeof end->peer_name, "%s", dw_tls_peer_name(&handshake->stream));
-        dw_tls_session(&handshake->stream, end->tls_session);
-    }
-    stripe->stream = handshake->stream;
-    stripe->events = 0;
-    handshake->phase = DW_TCP_IDLE;
-    stripe->is_open = stripe->is_clear = true;
+    bool is_first = end->session.is_opening;
+    bool is_new = end->connections.n_open == 0 && !stripe->was_open;
+    dw_tcp_session_open(&end->session, &handshake->stream, is_new);
+    stripe->stream = dw_tcp_handshake_take(handshake);
+    stripe->is_open = true;
     stripe->is_silent = false;
-    stripe->moved_ns = dw_now_ns();
     dw_tcp_kernel kernel = dw_tcp_ask_kernel(stripe->stream.fd);
-    stripe->delivered = stripe->since_delivered = kernel.sent;
-    stripe->segment = kernel.segment;
-    stripe->full_at = 0;
-    if (end->hole == DW_TCP_HOLE_SUSPECTED) end->hole = DW_TCP_HOLE_FOUND;
-    end->reconnects += (uint64_t)stripe->was_open;
-    end->has_returned |= stripe->was_open;
+    dw_tcp_progress_open(&end->progress, &stripe->progress, &kernel);
+    end->connections.reconnects += (uint64_t)stripe->was_open;
+    if (stripe->was_open) dw_tcp_stripe_returned(end);
     stripe->was_open = true;
-    *(end->is_opening ? &end->sent : &end->sent_apart) += DW_TCP_HELLO_BYTES;
-    *(end->is_opening ? &end->received : &end->received_apart) += DW_TCP_HELLO_BYTES;
-    end->n_open++;
-    end->lost_ns = 0;
-    end->cut_bytes = 0;
-    end->is_opening = false;
-    end->peer_left = false;
-    end->has_looked = false;
-    end->must_read_again = true; /* bytes after its hello may have been read already */
-    if (kernel.rtt_us >= DW_TCP_NEAR_US && end->window < DW_TCP_WINDOW_BYTES) {
-        end->window = DW_TCP_WINDOW_BYTES;
-        end->ack_due_ns = 1;
-    }
+    dw_tcp_wire_sent(&end->wire, DW_TCP_HELLO_BYTES, !is_first);
+    dw_tcp_wire_received(&end->wire, DW_TCP_HELLO_BYTES, !is_first);
+    end->connections.n_open++;
+    end->connections.lost_ns = 0;
+    end->connections.cut_bytes = 0;
+    dw_tcp_reading_look(&end->reading, false);
+    dw_tcp_reading_again(&end->reading); /* bytes after its hello may have been read already */
+    if (kernel.rtt_us >= DW_TCP_NEAR_US) dw_tcp_widen_window(end);
     dw_tcp_acknowledge(end, whole, limit);
-    dw_tcp_watch_stripe(end, stripe);
+    dw_tcp_watch_new_stripe(end, stripe);
 }
 
 void dw_tcp_reset_at_close(const dw_tcp_stripe *stripe)
@@ -61,28 +48,43 @@ void dw_tcp_lose_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe, int error)
     unsigned index = (unsigned)(stripe - end->stripes);
     if (!stripe->is_open) return;
     dw_tcp_kernel last = dw_tcp_ask_kernel(stripe->stream.fd);
-    end->gone.sent += last.sent;
-    end->gone.received += last.received;
-    end->gone.retransmits += last.retransmits;
-    end->cut_bytes +=
-        stripe->ahead_n + (stripe->is_reading ? stripe->done + DW_TCP_RECORD_BYTES : 0);
+    end->connections.gone.sent += last.sent;
+    end->connections.gone.received += last.received;
+    end->connections.gone.retransmits += last.retransmits;
+    end->connections.cut_bytes +=
+        stripe->ahead.n + (stripe->in.is_reading ? stripe->in.done + DW_TCP_RECORD_BYTES : 0);
     dw_tcp_note_partial(end);
     dw_tcp_forget_reading(end, stripe);
+    dw_tcp_ahead_forget(&stripe->ahead);
     dw_tcp_allow_duplicates(end);
-    memcpy(end->lost_text, stripe->stream.text, sizeof end->lost_text);
+    memcpy(end->connections.lost_text, stripe->stream.text, sizeof end->connections.lost_text);
     dw_tcp_discount_loss(end, stripe);
     if (!dw_tcp_is_closed_by_peer(error)) dw_tcp_reset_at_close(stripe);
     dw_stream_close(&stripe->stream);
-    stripe->is_open = stripe->is_writing = stripe->is_blocked = stripe->is_broken =
-        stripe->is_late = false;
-    stripe->must_ask = stripe->must_answer = false;
-    stripe->asked_ns = 0;
+    dw_tcp_forget_writing(stripe);
+    stripe->is_open = false;
     stripe->is_silent = !dw_tcp_is_closed_by_peer(error);
-    stripe->redial_ns = dw_now_ns() + stripe->backoff_ns;
-    end->n_open--;
-    end->ack_due_ns = 1; /* the last whole and limit that were sent may be lost */
+    dw_tcp_redial_after_loss(&stripe->redial, dw_now_ns());
+    end->connections.n_open--;
+    dw_tcp_ack_now(&end->ack); /* the last whole and limit that were sent may be lost */
     dw_tcp_requeue(end, index);
-    if (end->n_open > 0) return;
-    end->lost_ns = dw_now_ns();
-    end->lost_error = error;
+    if (end->connections.n_open > 0) return;
+    end->connections.lost_ns = dw_now_ns();
+    end->connections.lost_error = error;
+}
+
+void dw_tcp_blame_peer(dw_tcp_end *end)
+{
+    if (!dw_tcp_is_closed_by_peer(end->connections.lost_error))
+        end->connections.lost_error = ECONNRESET;
+}
+
+void dw_tcp_shorten_segments(dw_tcp_end *end, uint32_t segment)
+{
+    dw_tcp_ask_segment(end, segment);
+    for (unsigned i = 0; i < end->session.n_stripes; i++) {
+        dw_tcp_stripe *stripe = &end->stripes[i];
+        if (!stripe->is_open || stripe->progress.segment <= segment) continue;
+        if (!dw_tcp_carries_full(stripe)) dw_tcp_lose_stripe(end, stripe, ETIMEDOUT);
+    }
 }

@@ -50,7 +50,7 @@ static void tls_link_heals_cut_connections(void **state)
     open_pair(&pair);
     uint64_t session = pair.link[0]->settings.session;
     unsigned char first[DW_TLS_SESSION_BYTES];
-    memcpy(first, end_of(&pair, 0)->tls_session, sizeof first);
+    memcpy(first, end_of(&pair, 0)->session.tls_session, sizeof first);
     for (size_t i = 0; i < sizeof random; i++) {
         int n = proxy_count(pair.proxy);
         suite_send(pair.link[0], MY_TAG, i, 900000);
@@ -64,7 +64,7 @@ static void tls_link_heals_cut_connections(void **state)
                 pair.link[1]->settings.session == session);
     /* Both ends still have the session of the first connection. */
     for (int i = 0; i < 2; i++)
-        assert_memory_equal(end_of(&pair, i)->tls_session, first, sizeof first);
+        assert_memory_equal(end_of(&pair, i)->session.tls_session, first, sizeof first);
     assert_string_equal(dw_link_peer_name(pair.link[0]), "rank/1");
     proxy_pair_close(&pair);
 }
@@ -130,7 +130,7 @@ static void only_the_same_peer_can_rejoin_a_session(void **state)
     open_pair(&pair);
     const dw_tls_options other = tls_with_group_key("rank/5", "rank/0");
     unsigned char session[DW_TCP_SESSION_BYTES], wrong[DW_TCP_SESSION_BYTES] = {1};
-    memcpy(session, end_of(&pair, 0)->session, sizeof session);
+    memcpy(session, end_of(&pair, 0)->session.id, sizeof session);
     assert_int_equal(answer_to(pair.listener_port, &other, session, 1), DW_TCP_TAKEN);
     assert_int_equal(answer_to(pair.listener_port, &own[1], wrong, 1), DW_TCP_UNKNOWN);
     assert_int_equal(answer_to(pair.listener_port, &own[1], session, 1), DW_TCP_WELCOME);
