@@ -7,7 +7,7 @@
  * the clock, so a thread that wakes late delays a message but does not slow the wire down. In
  * virtual time the clock jumps to the next event as soon as there is nothing else to do.
  *
- * Faults happen to data messages only. The greeting and the goodbye of the link arrive, in order.
+ * Faults happen to data messages only. The handshake and the goodbye of the link arrive, in order.
  */
 #include <stdio.h>
 #include <string.h>
@@ -50,11 +50,22 @@ typedef struct shaped_request {
 
 enum { PARCEL_CLASSES = 48 };
 
+/* The backend that is shaped, its end of the connection, and its requests. */
+typedef struct shaped_inner {
+    dw_transport transport;
+    void *endpoint, *send, *recv;
+    bool is_open, is_sending;
+} shaped_inner;
+
+/* Messages that were sent by the inner backend, which still needs their bytes; oldest first. */
+typedef struct shaped_kept {
+    parcel *head, *tail;
+    uint64_t n;
+} shaped_kept;
+
 typedef struct shaped_endpoint {
     dw_allocator allocator;
-    dw_transport inner;
-    void *inner_end, *inner_send, *inner_recv;
-    bool inner_open, inner_sending;
+    shaped_inner inner;
     dw_shaped_settings settings;
     dw_link_role role;
     int64_t opened_ns;
@@ -70,8 +81,7 @@ typedef struct shaped_endpoint {
     parcel *held;                     /* a message that waits for the next one to overtake it ... */
     int64_t held_until_ns;            /* ... until this time at the latest, by the real clock */
     parcel *head, *tail;              /* on their way, oldest first */
-    parcel *kept, *kept_tail;         /* sent by the inner backend, which still needs their bytes */
-    uint64_t n_kept;
+    shaped_kept kept;
     parcel *unused[PARCEL_CLASSES];
     uint64_t pipe_bytes;
     const shaped_request *sending; /* the send that is not complete yet */
@@ -120,15 +130,15 @@ static void free_parcels(const shaped_endpoint *end, parcel *list)
 static dw_status shaped_close(void *context)
 {
     shaped_endpoint *end = context;
-    dw_status closed = end->inner_open ? end->inner.close(end->inner_end) : DW_OK;
-    if (closed == DW_PENDING && end->inner_sending)
+    dw_status closed = end->inner.is_open ? end->inner.transport.close(end->inner.endpoint) : DW_OK;
+    if (closed == DW_PENDING && end->inner.is_sending)
         end->head = end->head->next; /* never freed: the inner backend may still read it */
-    dw_mem_release(&end->allocator, end->inner_end, end->inner.endpoint_bytes);
-    dw_mem_release(&end->allocator, end->inner_send, end->inner.request_bytes);
-    dw_mem_release(&end->allocator, end->inner_recv, end->inner.request_bytes);
+    dw_mem_release(&end->allocator, end->inner.endpoint, end->inner.transport.endpoint_bytes);
+    dw_mem_release(&end->allocator, end->inner.send, end->inner.transport.request_bytes);
+    dw_mem_release(&end->allocator, end->inner.recv, end->inner.transport.request_bytes);
     free_parcels(end, end->head);
     free_parcels(end, end->held);
-    free_parcels(end, end->kept);
+    free_parcels(end, end->kept.head);
     for (int i = 0; i < PARCEL_CLASSES; i++) free_parcels(end, end->unused[i]);
     return closed;
 }
@@ -146,20 +156,23 @@ static dw_status open_inner(shaped_endpoint *end, const dw_transport_open *how,
         return dw_say_at(how->why, DW_ERR_UNSUPPORTED, (int)(inner_uri - how->address),
                          "there is no transport for '%.80s' to shape", inner_uri);
     }
-    dw_status status = dw_take_transport(&end->inner, found, how->why);
+    dw_status status = dw_take_transport(&end->inner.transport, found, how->why);
     if (status != DW_OK) return status;
-    end->inner_end = dw_mem_allocate_zeroed(&end->allocator, 1, end->inner.endpoint_bytes);
-    end->inner_send = dw_mem_allocate_zeroed(&end->allocator, 1, end->inner.request_bytes);
-    end->inner_recv = dw_mem_allocate_zeroed(&end->allocator, 1, end->inner.request_bytes);
-    if (!end->inner_end || !end->inner_send || !end->inner_recv) {
+    end->inner.endpoint =
+        dw_mem_allocate_zeroed(&end->allocator, 1, end->inner.transport.endpoint_bytes);
+    end->inner.send =
+        dw_mem_allocate_zeroed(&end->allocator, 1, end->inner.transport.request_bytes);
+    end->inner.recv =
+        dw_mem_allocate_zeroed(&end->allocator, 1, end->inner.transport.request_bytes);
+    if (!end->inner.endpoint || !end->inner.send || !end->inner.recv) {
         return dw_say(how->why, DW_ERR_NO_MEMORY, "no memory for a shaped link");
     }
-    status = end->inner.open(end->inner_end, &inner_how);
+    status = end->inner.transport.open(end->inner.endpoint, &inner_how);
     if (status != DW_OK) {
         if (how->why->offset >= 0) how->why->offset += (int)(inner_how.address - how->address);
         return status;
     }
-    end->inner_open = true;
+    end->inner.is_open = true;
     return DW_OK;
 }
 
@@ -181,8 +194,8 @@ static dw_status shaped_open(void *context, const dw_transport_open *given)
     }
     dw_transport_state state = DW_NO_STATE;
     dw_transport_traits traits = DW_NO_TRAITS;
-    end->inner.poll(end->inner_end, 0, &state);
-    end->inner.describe(end->inner_end, &traits);
+    end->inner.transport.poll(end->inner.endpoint, 0, &state);
+    end->inner.transport.describe(end->inner.endpoint, &traits);
     end->base_bytes = state.wire_sent;
     end->framing_bytes = traits.framing_bytes;
     end->left_bytes = state.wire_sent;
@@ -218,12 +231,12 @@ static parcel *take_parcel(shaped_endpoint *end, size_t len)
 static void settle(shaped_endpoint *end)
 {
     dw_transport_state state = DW_NO_STATE;
-    if (end->n_kept == 0) return;
-    end->inner.poll(end->inner_end, 0, &state);
-    while (end->n_kept > state.kept_sends) {
-        parcel *done = end->kept;
-        end->kept = done->next;
-        end->n_kept--;
+    if (end->kept.n == 0) return;
+    end->inner.transport.poll(end->inner.endpoint, 0, &state);
+    while (end->kept.n > state.kept_sends) {
+        parcel *done = end->kept.head;
+        end->kept.head = done->next;
+        end->kept.n--;
         end->pipe_bytes -= done->len;
         done->next = end->unused[done->size_class];
         end->unused[done->size_class] = done;
@@ -254,32 +267,33 @@ static void pump(shaped_endpoint *end)
     if (end->held && dw_now_ns() >= end->held_until_ns) let_go_of_held(end);
     double now = now_of(end);
     while (end->status == DW_OK && end->head) {
-        if (!end->inner_sending) {
+        if (!end->inner.is_sending) {
             if (end->settings.has_virtual_time && end->head->due_ns > end->virtual_ns)
                 end->virtual_ns = end->head->due_ns;
             else if (end->head->due_ns > now)
                 return;
-            memset(end->inner_send, 0, end->inner.request_bytes);
-            end->status =
-                end->inner.send(end->inner_end, end->inner_send, end->head->data, end->head->len);
+            memset(end->inner.send, 0, end->inner.transport.request_bytes);
+            end->status = end->inner.transport.send(end->inner.endpoint, end->inner.send,
+                                                    end->head->data, end->head->len);
             if (end->status != DW_OK) return;
-            end->inner_sending = true;
+            end->inner.is_sending = true;
         }
         size_t len;
-        dw_status status = end->inner.test(end->inner_end, end->inner_send, &len, &end->why);
+        dw_status status =
+            end->inner.transport.test(end->inner.endpoint, end->inner.send, &len, &end->why);
         if (status == DW_PENDING) return;
         end->status = status;
         if (status != DW_OK) return;
         parcel *sent = end->head;
-        end->inner_sending = false;
+        end->inner.is_sending = false;
         end->head = sent->next;
         if (!end->head) end->tail = NULL;
         sent->next = NULL;
-        if (end->n_kept++ == 0)
-            end->kept = sent;
+        if (end->kept.n++ == 0)
+            end->kept.head = sent;
         else
-            end->kept_tail->next = sent;
-        end->kept_tail = sent;
+            end->kept.tail->next = sent;
+        end->kept.tail = sent;
     }
 }
 
@@ -374,8 +388,8 @@ static dw_status shaped_recv(void *context, void *request_room, void *room, size
     shaped_endpoint *end = context;
     shaped_request *request = request_room;
     *request = (shaped_request){.sends = false};
-    memset(end->inner_recv, 0, end->inner.request_bytes);
-    return end->inner.recv(end->inner_end, end->inner_recv, room, cap);
+    memset(end->inner.recv, 0, end->inner.transport.request_bytes);
+    return end->inner.transport.recv(end->inner.endpoint, end->inner.recv, room, cap);
 }
 
 static bool may_answer(const shaped_endpoint *end, double now)
@@ -392,7 +406,8 @@ static dw_status shaped_test(void *context, void *request_room, size_t *len, dw_
     pump(end);
     settle(end);
     if (!request->sends) {
-        dw_status received = end->inner.test(end->inner_end, end->inner_recv, len, why);
+        dw_status received =
+            end->inner.transport.test(end->inner.endpoint, end->inner.recv, len, why);
         if (received != DW_PENDING || end->status == DW_OK) return received;
     }
     if (end->status != DW_OK) {
@@ -415,7 +430,8 @@ static dw_status shaped_turn(void *context, dw_why *why)
     shaped_endpoint *end = context;
     pump(end);
     settle(end);
-    dw_status turned = end->inner.turn ? end->inner.turn(end->inner_end, why) : DW_OK;
+    dw_status turned =
+        end->inner.transport.turn ? end->inner.transport.turn(end->inner.endpoint, why) : DW_OK;
     if (turned != DW_OK || end->status == DW_OK) return turned;
     *why = end->why;
     return end->status;
@@ -426,7 +442,7 @@ static void fill_traits(const void *context, dw_transport_traits *traits)
     const shaped_endpoint *end = context;
     const dw_shaped_settings *settings = &end->settings;
     uint32_t retry_ms = dw_shaped_retry_ms(settings);
-    end->inner.describe(end->inner_end, traits);
+    end->inner.transport.describe(end->inner.endpoint, traits);
     traits->takes_device_memory = 0; /* the CPU copies messages into parcels */
     traits->loses |= settings->loss > 0;
     traits->doubles |= settings->duplicate > 0;
@@ -449,10 +465,10 @@ static void wake_within(dw_transport_state *state, double ns)
 static void fill_state(const void *context, int asks_kernel, dw_transport_state *state)
 {
     const shaped_endpoint *end = context;
-    end->inner.poll(end->inner_end, asks_kernel, state);
+    end->inner.transport.poll(end->inner.endpoint, asks_kernel, state);
     state->kept_sends = 0; /* parcels are copies, so the bytes of the caller are not needed */
     double now = now_of(end);
-    if (end->head && !end->inner_sending)
+    if (end->head && !end->inner.is_sending)
         wake_within(state, end->settings.has_virtual_time ? 0 : end->head->due_ns - now);
     if (end->sending && end->sending->leaves_ns - lookahead_ns > now) {
         wake_within(state, end->settings.has_virtual_time
