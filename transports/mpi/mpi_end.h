@@ -59,74 +59,103 @@ typedef struct mpi_room {
     unsigned char waste[DW_MPI_CHUNK_BYTES]; /* for chunks that are received only to be dropped */
 } mpi_room;
 
-typedef struct mpi_end {
+/* Fixed after open; mpi.c, but own_tag by dw_mpi_end_make. */
+typedef struct mpi_settings {
     dw_allocator allocator;
     dw_mpi *node;
     int peer, own_tag, peer_tag; /* own_tag, peer_tag: the tags of notes; chunks use the next tag */
     char uri[64];
-    mpi_room *room;
     int64_t silence_ns; /* the peer counts as dead after so long without a sign of life */
-
-    MPI_Request in[DW_MPI_NOTES];
-    mpi_line posted, arrived; /* indices into in */
-    mpi_ring out;             /* notes being sent; the buffer of request i is room->out[i] */
-    /* credit: notes that we may send. owed: credit to give to the peer. */
-    unsigned credit, owed;
-
-    mpi_ring chunks_out, chunks_in;
-    struct mpi_chunk {
-        size_t bytes;
-        uint64_t message;     /* the number of the message, from 0 */
-    } leaving[DW_MPI_WINDOW]; /* what each request of chunks_out sends */
-    uint64_t answered;        /* sends that were reported done to the link */
     /* true: the link keeps the data of a send that was reported done until kept_sends falls, so a
      * send is done when MPI was given all its chunks. false: only when MPI has sent all of them. */
     bool heeds_kept;
-    uint64_t out_posted, in_posted, in_done; /* numbers of chunks, in total */
-    /* The long message that is being received: */
-    unsigned char *long_room;
-    size_t long_len, long_posted, long_done;
-    bool long_active;
-    /* Chunks were dropped, so long messages that were announced are incomplete. */
-    bool wastes;
+} mpi_settings;
 
-    bool fin_said, fin_heard;
-    uint64_t fin_chunks;     /* the number of chunks in the peer's FIN */
-    bool sending, receiving; /* the link has a send, a receive in progress */
-    uint64_t sent, received;
-    int64_t said_ns, heard_ns, pumped_ns, moved_ns;
+typedef struct mpi_notes {
+    MPI_Request in[DW_MPI_NOTES];
+    mpi_line posted, arrived; /* indices into in */
+    mpi_ring out;             /* being sent; the buffer of request i is room->out[i] */
+    /* credit: notes that we may send. owed: credit to give to the peer. */
+    unsigned credit, owed;
+    bool fin_sent, fin_received;
+    uint64_t fin_chunks; /* the number of chunks in the peer's FIN */
+} mpi_notes;
+
+typedef struct mpi_chunks {
+    mpi_ring out, in;
+    struct mpi_chunk {
+        size_t bytes;
+        uint64_t message;                    /* the number of the message, from 0 */
+    } leaving[DW_MPI_WINDOW];                /* what each request of `out` sends */
+    uint64_t answered;                       /* sends that were reported done to the link */
+    uint64_t out_posted, in_posted, in_done; /* numbers of chunks, in total */
+    /* Chunks were dropped, so long messages that were announced are incomplete. */
+    bool discards;
+} mpi_chunks;
+
+/* The long message that is being received. */
+typedef struct mpi_incoming {
+    unsigned char *room;
+    size_t len, posted, done;
+    bool is_active;
+} mpi_incoming;
+
+/* When a note was last sent, something was heard of the peer, the last step was taken, and anything
+ * but a sign of life was sent or received. */
+typedef struct mpi_clocks {
+    int64_t sent_ns, heard_ns, stepped_ns, moved_ns;
+} mpi_clocks;
+
+typedef struct mpi_failure {
     dw_status status; /* not DW_OK: the end has failed */
     dw_why why;
+} mpi_failure;
+
+typedef struct mpi_end {
+    mpi_settings settings;
+    /* The rest is written by mpi_end.c. */
+    mpi_room *room;
+    mpi_notes notes;
+    mpi_chunks chunks;
+    mpi_incoming incoming;
+    mpi_clocks clocks;
+    mpi_failure failure;
+    bool is_receiving;       /* the link has a receive in progress */
+    uint64_t sent, received; /* bytes */
 } mpi_end;
 
-/* All functions but the first must be called with the lock of the node held. None of them waits. */
-/* Allocates the buffers and posts receives for notes; to be called before the peer learns our
- * tag. */
+typedef struct mpi_request {
+    bool sends, begun;
+    const unsigned char *data; /* of a send */
+    unsigned char *room;       /* of a receive */
+    size_t len;                /* bytes to send; room to receive into */
+    size_t posted;             /* of a long send: how much was given to MPI */
+} mpi_request;
+
+/* make: allocates the buffers and posts receives for notes; to be called before the peer learns our
+ * tag. begin: the handshake is complete. free: MPI has no request on the buffers. */
 dw_status dw_mpi_end_make(mpi_end *end, dw_why *why);
+void dw_mpi_end_begin(mpi_end *end);
+void dw_mpi_end_free(mpi_end *end);
 
+/* Whether the link has a receive in progress. */
+void dw_mpi_expect(mpi_end *end, bool is_receiving);
+
+/* All functions below must be called with the lock of the node held. None of them waits. */
 /* Handles what has arrived and what was sent; returns whether anything has. */
-bool dw_mpi_pump(mpi_end *end);
+bool dw_mpi_step(mpi_end *end);
 
-/* Sends a note. false: not now. A note of kind DATA or LONG uses one credit. */
-bool dw_mpi_say(mpi_end *end, int kind, uint64_t value, const void *data, size_t len);
-
-/* The oldest note with data that has arrived; false: there is none. It stays until take_off. */
-bool dw_mpi_oldest(const mpi_end *end, int *kind, uint64_t *value, const unsigned char **data);
-void dw_mpi_take_off(mpi_end *end);
-
-/* out_chunks: sends chunks of data, as many as the window allows. kept: how many of the last
- * messages that were reported done are still being read by MPI. post_chunks: posts receives for the
- * rest of the arriving message. */
-void dw_mpi_out_chunks(mpi_end *end, const unsigned char *data, size_t len, size_t *posted);
+/* send, receive: continue a request of the link; OK: it is complete. NO_ROOM: *len bytes are
+ * needed. kept: how many of the last messages that were reported done are still being read by MPI.
+ */
+dw_status dw_mpi_send(mpi_end *end, mpi_request *request);
+dw_status dw_mpi_receive(mpi_end *end, mpi_request *request, size_t *len);
 uint64_t dw_mpi_kept(const mpi_end *end);
-void dw_mpi_post_chunks(mpi_end *end);
 
+/* Sends FIN, unless it was sent. */
+void dw_mpi_send_fin(mpi_end *end);
 /* Whether both FINs were exchanged and nothing is in flight in either direction. */
 bool dw_mpi_is_quiet(const mpi_end *end);
-void dw_mpi_withdraw(mpi_end *end); /* cancels receives that will never complete */
-
-/* Sets status and why, unless an earlier failure has. */
-void dw_mpi_break(mpi_end *end, dw_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+void dw_mpi_cancel_receives(mpi_end *end); /* which will never complete */
 
 #endif

@@ -41,7 +41,7 @@ dw_status dw_mpi_read_address(const dw_mpi *node, const dw_transport_open *how, 
 
 /* The handshake with the peer. On DW_OK the peer knows own_tag, and *peer_tag is the tag of the
  * peer. The rules of dw_transport_open about time, cancelling and errors hold. */
-dw_status dw_mpi_meet(dw_mpi *node, const dw_transport_open *how, int peer, int number, int own_tag,
-                      int *peer_tag);
+dw_status dw_mpi_handshake(dw_mpi *node, const dw_transport_open *how, int peer, int number,
+                           int own_tag, int *peer_tag);
 
 #endif

@@ -20,7 +20,7 @@
 #include "common/report.h"
 
 enum { KNOCK = 1, WELCOME = 2, CONFIRM = 3 };
-enum { MEETING_VERSION = 1, LOOK_MS = 1 };
+enum { HANDSHAKE_VERSION = 1, LOOK_MS = 1 };
 
 /* | offset | bytes | field                                             |
  * | 0      | 6     | "DWMPI\n"                                         |
@@ -40,7 +40,7 @@ typedef struct mpi_note {
 } mpi_note;
 
 /* Freed when MPI has sent all its notes, which may never happen. */
-typedef struct mpi_meeting {
+typedef struct mpi_handshake {
     dw_mpi *node;
     const dw_transport_open *how;
     int peer, out_tag, in_tag, own_tag;
@@ -48,7 +48,7 @@ typedef struct mpi_meeting {
     /* At most two notes are in flight: the second is sent only after an answer has arrived. */
     MPI_Request out[2], in;
     unsigned char out_bytes[2][NOTE_BYTES], in_bytes[NOTE_BYTES];
-} mpi_meeting;
+} mpi_handshake;
 
 /* ---- Addresses ------------------------------------------------------------------------------- */
 
@@ -92,11 +92,11 @@ dw_status dw_mpi_read_address(const dw_mpi *node, const dw_transport_open *how, 
 
 /* ---- Notes ----------------------------------------------------------------------------------- */
 
-static int say(mpi_meeting *m, int i, int kind, uint64_t peer_nonce)
+static int send_note(mpi_handshake *m, int i, int kind, uint64_t peer_nonce)
 {
     unsigned char *note = m->out_bytes[i];
     memcpy(note, magic, sizeof magic);
-    note[6] = MEETING_VERSION;
+    note[6] = HANDSHAKE_VERSION;
     note[7] = (unsigned char)kind;
     dw_put64(note + 8, m->nonce);
     dw_put64(note + 16, peer_nonce);
@@ -105,13 +105,13 @@ static int say(mpi_meeting *m, int i, int kind, uint64_t peer_nonce)
     return MPI_Isend(note, NOTE_BYTES, MPI_BYTE, m->peer, m->out_tag, m->node->comm, &m->out[i]);
 }
 
-static int listen_on(mpi_meeting *m)
+static int post_receive(mpi_handshake *m)
 {
     return MPI_Irecv(m->in_bytes, NOTE_BYTES, MPI_BYTE, m->peer, m->in_tag, m->node->comm, &m->in);
 }
 
 /* DW_OK: a note has arrived and was read into *note. DW_PENDING: none has. */
-static dw_status hear(mpi_meeting *m, mpi_note *note)
+static dw_status receive_note(mpi_handshake *m, mpi_note *note)
 {
     int is_here = 0, len = 0, code;
     MPI_Status envelope;
@@ -126,7 +126,7 @@ static dw_status hear(mpi_meeting *m, mpi_note *note)
     MPI_Get_count(&envelope, MPI_BYTE, &len);
     const unsigned char *bytes = m->in_bytes;
     if (len != NOTE_BYTES || memcmp(bytes, magic, sizeof magic) != 0 ||
-        bytes[6] != MEETING_VERSION) {
+        bytes[6] != HANDSHAKE_VERSION) {
         return dw_say(m->how->why, DW_ERR_VERSION,
                       "rank %d uses another version of the handshake; run the same "
                       "release of deltawire at all ranks",
@@ -136,12 +136,12 @@ static dw_status hear(mpi_meeting *m, mpi_note *note)
                        .peer_nonce = dw_get64(bytes + 8),
                        .own_nonce = dw_get64(bytes + 16),
                        .tag = (int)dw_get32(bytes + 24)};
-    code = listen_on(m);
+    code = post_receive(m);
     return code == MPI_SUCCESS ? DW_OK : dw_mpi_failed(m->how->why, code, "meeting", m->peer);
 }
 
 /* Whether a note was sent, so that its buffer is free. The lock is held. */
-static bool is_sent(mpi_meeting *m, int i)
+static bool is_sent(mpi_handshake *m, int i)
 {
     int done = 1;
     MPI_Test(&m->out[i], &done, MPI_STATUS_IGNORE);
@@ -149,23 +149,24 @@ static bool is_sent(mpi_meeting *m, int i)
 }
 
 /* DW_OK: the handshake is complete, and *peer_tag is known. */
-static dw_status answer(mpi_meeting *m, const mpi_note *note, uint64_t *guest, int *peer_tag)
+static dw_status answer(mpi_handshake *m, const mpi_note *note, uint64_t *connector_nonce,
+                        int *peer_tag)
 {
     bool listens = m->how->role == DW_LINK_LISTEN;
     int code = MPI_SUCCESS;
     if (note->tag < DW_MPI_FIRST_TAG) return DW_PENDING;
     if (listens && note->kind == KNOCK) {
-        *guest = note->peer_nonce;
+        *connector_nonce = note->peer_nonce;
         *peer_tag = note->tag;
         /* The answer to an earlier KNOCK may still be in flight; use the other buffer then. */
         int i = is_sent(m, 0) ? 0 : 1;
-        if (i == 0 || is_sent(m, 1)) code = say(m, i, WELCOME, note->peer_nonce);
+        if (i == 0 || is_sent(m, 1)) code = send_note(m, i, WELCOME, note->peer_nonce);
     } else if (listens && note->kind == CONFIRM && note->own_nonce == m->nonce &&
-               note->peer_nonce == *guest) {
+               note->peer_nonce == *connector_nonce) {
         return DW_OK;
     } else if (!listens && note->kind == WELCOME && note->own_nonce == m->nonce) {
         *peer_tag = note->tag;
-        code = say(m, 1, CONFIRM, note->peer_nonce);
+        code = send_note(m, 1, CONFIRM, note->peer_nonce);
         if (code == MPI_SUCCESS) return DW_OK;
     }
     return code == MPI_SUCCESS ? DW_PENDING : dw_mpi_failed(m->how->why, code, "meeting", m->peer);
@@ -173,7 +174,7 @@ static dw_status answer(mpi_meeting *m, const mpi_note *note, uint64_t *guest, i
 
 /* ---- The handshake --------------------------------------------------------------------------- */
 
-static dw_status check_time(const mpi_meeting *m, int64_t deadline_ns)
+static dw_status check_time(const mpi_handshake *m, int64_t deadline_ns)
 {
     const dw_transport_open *how = m->how;
     if (dw_link_is_set(how->cancelled)) {
@@ -187,17 +188,17 @@ static dw_status check_time(const mpi_meeting *m, int64_t deadline_ns)
                   m->peer, how->address, how->timeout_ms);
 }
 
-static dw_status wait_for_peer(mpi_meeting *m, int *peer_tag)
+static dw_status wait_for_peer(mpi_handshake *m, int *peer_tag)
 {
     int64_t deadline = dw_now_ns() + (int64_t)m->how->timeout_ms * DW_NS_PER_MS;
-    uint64_t guest = 0;
+    uint64_t connector_nonce = 0;
     dw_status status = DW_PENDING;
     while (status == DW_PENDING) {
         mpi_note note = {.kind = 0};
         pthread_mutex_lock(&m->node->lock);
-        status = hear(m, &note);
+        status = receive_note(m, &note);
         bool came = status == DW_OK;
-        if (came) status = answer(m, &note, &guest, peer_tag);
+        if (came) status = answer(m, &note, &connector_nonce, peer_tag);
         pthread_mutex_unlock(&m->node->lock);
         if (status == DW_PENDING) status = check_time(m, deadline);
         if (status == DW_PENDING && !came) poll(NULL, 0, LOOK_MS);
@@ -207,7 +208,7 @@ static dw_status wait_for_peer(mpi_meeting *m, int *peer_tag)
 
 /* Ends the handshake. If a note was not received yet, MPI still reads its memory, which can then
  * never be freed. */
-static void part(mpi_meeting *m)
+static void end_handshake(mpi_handshake *m)
 {
     int done = 1;
     pthread_mutex_lock(&m->node->lock);
@@ -221,24 +222,24 @@ static void part(mpi_meeting *m)
     if (done) dw_mem_release(&allocator, m, sizeof *m);
 }
 
-dw_status dw_mpi_meet(dw_mpi *node, const dw_transport_open *how, int peer, int number, int own_tag,
-                      int *peer_tag)
+dw_status dw_mpi_handshake(dw_mpi *node, const dw_transport_open *how, int peer, int number,
+                           int own_tag, int *peer_tag)
 {
     bool listens = how->role == DW_LINK_LISTEN;
-    mpi_meeting *m = dw_mem_allocate(&how->allocator, sizeof *m);
+    mpi_handshake *m = dw_mem_allocate(&how->allocator, sizeof *m);
     if (!m) return dw_say(how->why, DW_ERR_NO_MEMORY, "no memory for a handshake over MPI");
-    *m = (mpi_meeting){.node = node, .how = how, .peer = peer, .own_tag = own_tag};
+    *m = (mpi_handshake){.node = node, .how = how, .peer = peer, .own_tag = own_tag};
     m->out_tag = 2 * number + !listens;
     m->in_tag = 2 * number + listens;
     m->out[0] = m->out[1] = m->in = MPI_REQUEST_NULL;
     pthread_mutex_lock(&node->lock);
     m->nonce = node->next_nonce++;
-    int code = listen_on(m);
-    if (code == MPI_SUCCESS && !listens) code = say(m, 0, KNOCK, 0);
+    int code = post_receive(m);
+    if (code == MPI_SUCCESS && !listens) code = send_note(m, 0, KNOCK, 0);
     pthread_mutex_unlock(&node->lock);
     dw_status status = DW_OK;
     if (code != MPI_SUCCESS) status = dw_mpi_failed(how->why, code, "meeting", peer);
     if (status == DW_OK) status = wait_for_peer(m, peer_tag);
-    part(m);
+    end_handshake(m);
     return status;
 }
