@@ -138,7 +138,7 @@ void dw_send_queue_keep(dw_send_queue *queue, dw_buffer *sent)
 void dw_send_queue_settle(dw_send_queue *queue, uint64_t still_kept)
 {
     if (queue->kept <= still_kept) return;
-    while (queue->kept > still_kept) {
+    while (queue->kept_head && queue->kept > still_kept) {
         dw_buffer *buffer = queue->kept_head;
         queue->kept_head = buffer->next;
         if (!queue->kept_head) queue->kept_tail = NULL;
