@@ -402,7 +402,8 @@ typedef struct dw_counters {
     uint64_t poisoned_groups;
     uint64_t escaped_values; /* encoder, form step: too large for a code, so sent as they are */
     /* Encoder: finite values of x, with its residual, that the 16-bit floats cannot hold which are
-     * sent, or kept as prev. They arrive as infinity or the largest number: take bf16 or f32. */
+     * sent, or kept as prev. They arrive as infinity or the largest number: take bf16 or f32.
+     * Decoder, on the CPU: values of a y of f16 that are infinite or the largest number. */
     uint64_t overflowed_values;
     uint64_t acks, nacks;     /* replies received (encoder) or sent (decoder) */
     uint64_t rebases;         /* NACKs that were answered with a delta from an older copy */
