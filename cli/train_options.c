@@ -76,11 +76,6 @@ const struct argp_option dw_train_options[] = {
      "Codec for gradients, which go from rank R + 1 to R (default: raw:f32). A codec for every "
      "boundary can be given as for --forward",
      3},
-    {"same-places", SAME_PLACES, 0, 0,
-     "Send the gradients of those elements whose activations were sent, through the codec of "
-     "--backward and without their places; the codecs of --forward are then topk, randk, cocktail "
-     "or chunk",
-     3},
     {"gradient", GRADIENT, "CODEC", 0,
      "Codec for weight gradients, which replicas average, such as direct:bits=4; only with "
      "--replicas (default: raw:f32)",

@@ -39,9 +39,6 @@ extern "C" {
  * | forward, backward   | codec of the activations, of the gradients (dw_config_parse). | raw:f32    |
  * |                     | Boundary b, after stage b, can have its own:                  |            |
  * |                     | "direct:bits=4,1:raw"                                         |            |
- * | same_places         | 1: gradients go back through the elements whose activations   | 0          |
- * |                     | were sent, without their places. The forward is then one of   |            |
- * |                     | topk, randk, cocktail and chunk                               |            |
  * | gradient            | codec of the weight gradients, which replicas average         | raw:f32    |
  * | layers, channels    | L blocks of C channels                                        | 4, 128     |
  * | heads, context      | H attention heads, T tokens (bytes) per sample                | 4, 128     |
@@ -121,7 +118,6 @@ typedef struct dw_train_config {
     double outer_lr, outer_momentum;
     int tied;
     uint32_t bottleneck;
-    int same_places;
     uint32_t hops;
     const char *state;
 } dw_train_config;

@@ -34,7 +34,6 @@ from deltawire.frame import (
 from deltawire.group import Group
 from deltawire.link import Link
 from deltawire.operation import Operation
-from deltawire.places import Places
 from deltawire.profile import Profile
 from deltawire.projection import Projection
 from deltawire.storage import Storage, StorageCounters
@@ -57,7 +56,6 @@ __all__ = [
     "Link",
     "LinkCounters",
     "Operation",
-    "Places",
     "Profile",
     "Projection",
     "ReplyEntry",

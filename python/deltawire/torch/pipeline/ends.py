@@ -10,7 +10,6 @@ import torch
 from deltawire.config import Config
 from deltawire.errors import Status, fail
 from deltawire.frame import bound
-from deltawire.places import Places
 from deltawire.profile import Profile
 from deltawire.storage import Storage
 from deltawire.torch.common import tensors
@@ -166,19 +165,6 @@ class Ends:
                 at += length
             made[("", int(slot))] = end
         self._made = made  # last, so that a state that cannot be loaded changes nothing
-
-
-def places_of(parts: "Sequence[Part]") -> Optional[Places]:
-    """The places of the one tensor of a message that codecs accept; None if there is none, because
-    all are sent without compression. Errors: UNSUPPORTED (there are several), those of Places."""
-    frames = [part.data for part in parts if part.how == FRAME]
-    if len(frames) > 1:
-        fail(
-            Status["UNSUPPORTED"],
-            "same_places needs stages with one output tensor of float32, float16 or bfloat16, and "
-            f"this one has {len(frames)}: join them, or leave same_places out",
-        )
-    return Places(frames[0]) if frames else None
 
 
 def bytes_for(
