@@ -190,16 +190,6 @@ METHODS = [
     ),
 ]
 
-# The trainer has no option for this one, so that it is only named on the page.
-PROJECT = Method(
-    "project",
-    "projection",
-    {},
-    "Protocol Models, arXiv:2506.01260",
-    "up to 100 times smaller; 80 Mbit/s train as 100 Gbit/s, with weights that keep the subspace",
-)
-
-
 def named(names):
     """The methods with these names, with raw in front of them; all where names is empty."""
     unknown = set(names) - {method.name for method in METHODS}

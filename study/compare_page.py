@@ -7,7 +7,7 @@ training over links that are not slowed down took there, of a "pipeline" and of 
 
 import textwrap
 
-from compare_methods import ACTIVATIONS, BACKWARD, GRADIENT, METHODS, PARTNERS, PROJECT, ROLES
+from compare_methods import ACTIVATIONS, BACKWARD, GRADIENT, METHODS, PARTNERS, ROLES
 from markdown_table import markdown
 
 TITLES = {
@@ -35,12 +35,6 @@ OPTIONS = {
     "an epoch has changed, 5 times in all; bits are per parameter and step. Differences of many "
     "steps, in a longer training: [trainer.md](trainer.md#figures).",
 }
-# The method that deltawire has, but its trainer does not.
-PROJECTION = (
-    "[project](codecs/project.md), coordinates in a subspace of principal components, is not among "
-    "the rows: the trainer has no option for it. Its page says what recorded activations of this "
-    "model lose by it."
-)
 NOTABLE = 1.0  # percent over raw from which a loss is named under "What was lost"
 
 
@@ -136,7 +130,7 @@ def untrained(results):
 
 
 def claims():
-    known = [method for method in (*METHODS[1:], PROJECT) if method.paper or method.claim]
+    known = [method for method in METHODS[1:] if method.paper or method.claim]
     rows = [[method.title, method.paper or "-", method.claim or "-"] for method in known]
     return markdown(["method", "paper", "what it says of itself"], rows)
 
@@ -208,7 +202,6 @@ def page(results):
             parts += [*paragraph(explained), ""]
         parts += ["<!-- wide table -->", table]
     parts += ["## What was lost", "", *bullets(what_was_lost(results)), ""]
-    parts += ["## What was not trained", "", *paragraph(PROJECTION), ""]
     if left := untrained(results):
         parts += [*paragraph(left), ""]
     parts += ["## What the papers say", ""]

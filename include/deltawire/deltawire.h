@@ -330,13 +330,12 @@ typedef struct dw_config {
     dw_codebook codebook;
     uint32_t block; /* consecutive values that share a scale */
     dw_transform transform;
-    uint32_t rotate;  /* channels of a rotated block */
-    uint32_t tile;    /* channels of a tile of tah */
-    uint32_t tau;     /* in thousandths: the largest value of a tile is put first if it is more than
-                         so many times as large as the second largest */
-    uint32_t share;   /* in millionths of the tiles of a sample */
-    uint32_t project; /* dw_projection_digest (projection.h) */
-    uint32_t decay;   /* in thousandths: what residuals are multiplied by at each visit */
+    uint32_t rotate; /* channels of a rotated block */
+    uint32_t tile;   /* channels of a tile of tah */
+    uint32_t tau;    /* in thousandths: the largest value of a tile is put first if it is more than
+                        so many times as large as the second largest */
+    uint32_t share;  /* in millionths of the tiles of a sample */
+    uint32_t decay;  /* in thousandths: what residuals are multiplied by at each visit */
     uint64_t key_error; /* as error, for key entries */
     /* What both ends know of channels (profile.h), for the form step. It belongs to the program and
      * must exist as long as any object that was made of the config. profile_digest: that of the

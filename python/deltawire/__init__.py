@@ -35,7 +35,6 @@ from deltawire.group import Group
 from deltawire.link import Link
 from deltawire.operation import Operation
 from deltawire.profile import Profile
-from deltawire.projection import Projection
 from deltawire.storage import Storage, StorageCounters
 from deltawire.tensor import Tensor
 from deltawire.threads import Threads
@@ -57,7 +56,6 @@ __all__ = [
     "LinkCounters",
     "Operation",
     "Profile",
-    "Projection",
     "ReplyEntry",
     "ReplyInfo",
     "Status",

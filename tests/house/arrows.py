@@ -38,7 +38,6 @@ OPEN_HEADERS = {
         "common/pool.h",
         "codecs/plan.h",
         "codecs/profile.h",
-        "codecs/projection.h",
         "engine/engine.h",
         "arithmetic/mx.h",
         "arithmetic/profile.h",

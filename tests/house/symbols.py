@@ -13,7 +13,7 @@ import house
 
 # Library -> the public headers whose functions it must export, all of them and nothing else.
 LIBRARIES = {
-    "deltawire": (["deltawire.h", "cuda.h", "profile.h", "projection.h"], "src"),
+    "deltawire": (["deltawire.h", "cuda.h", "profile.h"], "src"),
     "deltawire-threads": (["threads.h", "storage.h"], "threads"),
     "deltawire-net": (["transport.h", "collective.h"], "transports"),
     "deltawire-nccl": (["nccl.h"], "transports/nccl"),
