@@ -7,6 +7,7 @@
  * | channel_greeting.c | check that both ends agree on config and format                  |
  * | channel_send.c     | encoder, copies of unacknowledged frames, answers to requests    |
  * | channel_recv.c     | decoder, requests for rejected frames                            |
+ * | channel_saved.c    | the state of encoder and decoder, saved and restored             |
  * | channel_device.c   | encoder and decoder on a device: pinned memory, streams          |
  * | channel_tell.c     | short messages to the peer; the last error                       |
  * | envelope.c         | the channel's own header in front of every message               |
@@ -151,8 +152,10 @@ dw_status dw_channel_tell_hello(dw_channel *channel, dw_status about);
 
 /* channel_send.c. take_control: the handler of DW_TAG_CONTROL; called by the link's thread. */
 void dw_channel_take_control(void *channel, const void *data, size_t len);
-/* Waits until the peer has acknowledged all frames or has closed, the link has ended, or its
- * close_timeout_ms is over. */
+/* answer_if_free: answers the peer's requests; every holder of encoder_lock calls it after it has
+ * unlocked. wait_acknowledged: waits until the peer has acknowledged all frames or has closed, the
+ * link has ended, or its close_timeout_ms is over. */
+void dw_channel_answer_if_free(dw_channel *channel);
 void dw_channel_wait_acknowledged(dw_channel *channel);
 void dw_channel_release_sent(dw_channel *channel);
 

@@ -210,7 +210,7 @@ static bool has_replies(dw_channel *channel)
 /* Answers the queued requests, unless another thread holds the encoder's lock: that thread answers
  * them before it unlocks. A request may be queued between its last check and its unlock, so every
  * holder checks again after the unlock. */
-static void answer_if_free(dw_channel *channel)
+void dw_channel_answer_if_free(dw_channel *channel)
 {
     while (has_replies(channel) && pthread_mutex_trylock(&channel->encoder_lock) == 0) {
         answer_all(channel);
@@ -232,7 +232,7 @@ static void queue_reply(dw_channel *channel, const void *data)
         channel->replies_head = buffer;
     channel->replies_tail = buffer;
     pthread_mutex_unlock(&channel->replies_lock);
-    answer_if_free(channel);
+    dw_channel_answer_if_free(channel);
 }
 
 void dw_channel_take_control(void *context, const void *data, size_t len)
@@ -361,7 +361,7 @@ static dw_status send_tensor(dw_channel *channel, const dw_key *keys, const dw_c
     pthread_mutex_lock(&channel->encoder_lock);
     status = encode_into(channel, keys, x, room, bound);
     pthread_mutex_unlock(&channel->encoder_lock);
-    answer_if_free(channel);
+    dw_channel_answer_if_free(channel);
     return status;
 }
 
@@ -392,7 +392,7 @@ dw_status dw_channel_forget(dw_channel *channel, dw_key key)
     if (status != DW_OK)
         dw_channel_report(channel, DW_WHY_SEND, status, dw_encoder_why(channel->encoder));
     pthread_mutex_unlock(&channel->encoder_lock);
-    answer_if_free(channel);
+    dw_channel_answer_if_free(channel);
     return status;
 }
 
@@ -405,7 +405,7 @@ dw_status dw_channel_prefetch(dw_channel *channel, const dw_key *keys, size_t n)
         pthread_mutex_lock(&channel->encoder_lock);
         status = dw_encoder_prefetch(channel->encoder, keys, n);
         pthread_mutex_unlock(&channel->encoder_lock);
-        answer_if_free(channel);
+        dw_channel_answer_if_free(channel);
     }
     if (channel->decoder && !status) {
         pthread_mutex_lock(&channel->decoder_lock);
@@ -424,7 +424,7 @@ dw_counters dw_channel_sent(dw_channel *channel)
     pthread_mutex_lock(&channel->encoder_lock);
     (void)dw_encoder_counters(channel->encoder, &counters);
     pthread_mutex_unlock(&channel->encoder_lock);
-    answer_if_free(channel);
+    dw_channel_answer_if_free(channel);
     return counters;
 }
 
