@@ -158,10 +158,14 @@ const struct argp_option dw_train_options[] = {
     {"seed", SEED, "N", 0,
      "Seed of the initial parameters and of the order of samples (default: 0)", 6},
     {"init", INIT, "DIR", 0, "Start from the parameters of the checkpoint in DIR", 6},
-    {"resume", RESUME, "DIR", 0, "Continue the run that saved the checkpoint in DIR", 6},
+    {"resume", RESUME, "DIR", 0,
+     "Continue the run that saved the checkpoint in DIR, with the same bits if it has the same "
+     "settings; what codecs kept for others is left out, with a warning",
+     6},
 
     {0, 0, 0, 0, "Output:", 7},
-    {"save", SAVE, "DIR", 0, "Save a checkpoint to DIR at the end", 7},
+    {"save", SAVE, "DIR", 0,
+     "Save a checkpoint to DIR at the end: parameters, optimizer, and what the codecs keep", 7},
     {"record", RECORD, "DIR", 0,
      "Write to DIR, before compression, the tensors that this rank sends", 7},
     {"save-every", SAVE_EVERY, "N", 0,

@@ -260,8 +260,12 @@ void dw_checkpoint_tidy_state(const char *directory, uint32_t rank)
     char name[32];
     if (!open_for_tidying(&now, directory)) return;
     const dw_checkpoint_states *states = &now.states;
+    const dw_checkpoint_codecs *codecs = &now.codecs;
     bool names_it = states->digests && rank < states->stages * states->replicas;
     snprintf(name, sizeof name, "gradients-%u", rank);
     remove_others(directory, name, ".state", names_it ? &states->digests[rank] : NULL);
+    names_it = codecs->digests && rank < codecs->stages * codecs->replicas;
+    snprintf(name, sizeof name, "codecs-%u", rank);
+    remove_others(directory, name, ".state", names_it ? &codecs->digests[rank] : NULL);
     dw_checkpoint_close(&now);
 }

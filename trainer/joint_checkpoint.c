@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/sentence.h"
+#include "codec_states.h"
 #include "outer.h"
 #include "replicas.h"
 #include "tied.h"
@@ -92,7 +93,8 @@ dw_status dw_joint_checkpoint_load(dw_stage *stage, const dw_checkpoint *start)
     dw_status status = DW_OK;
     for (uint32_t i = 0; i < stage->n_parts && status == DW_OK; i++)
         status = dw_checkpoint_read(start, dw_model_part(stage->model, i), resumes, &stage->why);
-    return status == DW_OK && resumes && start->states.replicas ? load_state(stage, start) : status;
+    if (status == DW_OK && resumes && start->states.replicas) status = load_state(stage, start);
+    return status == DW_OK && resumes ? dw_codec_states_load(stage, start) : status;
 }
 
 /* ---- Saving ---------------------------------------------------------------------------------- */
@@ -127,28 +129,37 @@ static dw_status make_state(dw_stage *stage, uint8_t **state, size_t *len)
     return status;
 }
 
-/* Writes the parts of this rank, and what the codec of its gradients keeps. Sets *digests to their
- * digests, which are strings because JSON integers are signed; the one of a state that is empty is
- * null. */
+static json_t *text_of(uint64_t digest)
+{
+    return json_sprintf("%" PRIu64, digest);
+}
+
+/* Writes the parts of this rank, what the codec of its gradients keeps, and what those of its
+ * boundaries keep. Sets *digests to their digests, and the roots of codec_states.h: strings,
+ * because JSON integers are signed. The digest of a state that is empty is null, or 0. */
 static dw_status write_files(dw_stage *stage, const dw_checkpoint_place *place, json_t **digests)
 {
     uint64_t digest;
     uint8_t *state = NULL;
     size_t len = 0;
     dw_status status = DW_OK;
-    json_t *parts = json_array(), *kept = json_null();
+    uint64_t codecs = 0, roots[DW_CODEC_ENDS] = {0};
+    json_t *parts = json_array(), *kept = json_null(), *root_texts = json_array();
     for (uint32_t i = 0; i < stage->n_parts && status == DW_OK; i++) {
         const dw_part *part = dw_model_part(stage->model, i);
         status = dw_checkpoint_write(place, part, &digest, &stage->why);
-        json_array_append_new(parts, json_sprintf("%" PRIu64, digest));
+        json_array_append_new(parts, text_of(digest));
     }
     if (status == DW_OK) status = make_state(stage, &state, &len);
     if (status == DW_OK && len) {
         status = dw_checkpoint_write_state(place, state, len, &digest, &stage->why);
-        kept = json_sprintf("%" PRIu64, digest);
+        kept = text_of(digest);
     }
     free(state);
-    *digests = json_pack("{s:o, s:o}", "parts", parts, "state", kept);
+    if (status == DW_OK) status = dw_codec_states_write(stage, place, &codecs, roots);
+    for (int i = 0; i < DW_CODEC_ENDS; i++) json_array_append_new(root_texts, text_of(roots[i]));
+    *digests = json_pack("{s:o, s:o, s:o, s:o}", "parts", parts, "state", kept, "codecs",
+                         text_of(codecs), "roots", root_texts);
     if (status == DW_OK) return DW_OK;
     json_decref(*digests);
     *digests = NULL;
@@ -187,6 +198,29 @@ static dw_status read_digests(dw_stage *stage, const json_t *ranks, uint64_t *pa
                   "the other ranks did not save all parts of the model");
 }
 
+/* Reads what all ranks wrote of the codecs of boundaries. */
+static dw_status read_codecs(dw_stage *stage, const json_t *ranks, dw_checkpoint_codecs *codecs)
+{
+    uint32_t n = stage->settings->ranks;
+    uint64_t *digests = calloc(n, sizeof *digests),
+             *roots = calloc((size_t)n * DW_CODEC_ENDS, sizeof *roots);
+    dw_status status;
+    for (uint32_t rank = 0; digests && roots && rank < n; rank++) {
+        const json_t *one = json_array_get(ranks, rank), *list = json_object_get(one, "roots");
+        digests[rank] = digest_of(json_object_get(one, "codecs"));
+        for (int i = 0; i < DW_CODEC_ENDS; i++)
+            roots[(size_t)rank * DW_CODEC_ENDS + (size_t)i] =
+                digest_of(json_array_get(list, (size_t)i));
+    }
+    if (digests && roots)
+        status = dw_codec_states_describe(stage, digests, roots, codecs);
+    else
+        status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a manifest");
+    free(digests);
+    free(roots);
+    return status;
+}
+
 /* When all ranks have written their files, all digests are sent to all ranks, and each rank then
  * writes the manifest. */
 static dw_status agree_on_manifest(dw_stage *stage, const dw_checkpoint_place *place, json_t *own)
@@ -203,7 +237,12 @@ static dw_status agree_on_manifest(dw_stage *stage, const dw_checkpoint_place *p
         status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a manifest");
     else
         status = read_digests(stage, value, parts, &states);
-    if (status == DW_OK) status = dw_checkpoint_commit(place, parts, &states, &stage->why);
+    dw_checkpoint_codecs codecs = {.stages = 0};
+    if (status == DW_OK) status = read_codecs(stage, value, &codecs);
+    if (status == DW_OK)
+        status = dw_checkpoint_commit(place, parts, &states, codecs.stages ? &codecs : NULL,
+                                      &stage->why);
+    dw_checkpoint_free_codecs(&codecs);
     json_decref(value);
     free(parts);
     free(states.digests);

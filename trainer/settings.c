@@ -413,8 +413,12 @@ static dw_status differ(const char *name, const json_t *ours, const json_t *thei
                       "rank %u reads another text: give all ranks the same file and text-offset",
                       peer);
     if (!strcmp(name, "checkpoint"))
-        return dw_say(why, DW_ERR_MISMATCH,
-                      "rank %u starts from another checkpoint: give all ranks the same", peer);
+        return dw_say(
+            why, DW_ERR_MISMATCH,
+            "rank %u starts from another checkpoint: give all ranks the same; if they were "
+            "killed while each saved to a directory of its own, copy the manifest.json of "
+            "the later step to all of them",
+            peer);
     char *mine = json_dumps(ours, JSON_ENCODE_ANY | JSON_ENSURE_ASCII),
          *other = json_dumps(theirs, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
     dw_status status =

@@ -77,7 +77,7 @@ extern "C" {
  * |                     | where momentum is given; otherwise gradients are averaged     |            |
  * | seed                | of parameters and shuffles                                    | 0          |
  * | init                | checkpoint whose parameters to start from                     | random     |
- * | resume              | checkpoint to continue: parameters, optimizer, step           | none       |
+ * | resume              | checkpoint to continue: parameters, optimizer, step, codecs   | none       |
  */
 struct dw_transport;
 struct dw_transport_context;
@@ -178,7 +178,8 @@ typedef struct dw_train_summary {
 /* Callbacks; each may be NULL. They are called in the caller's thread, and only by rank 0, except
  * on_listening, which every rank that listens calls, and on_misfit, which every rank calls at most
  * once for each of its boundaries, in the first steps: the codec does not fit what it sends there
- * (dw_counters_misfit). sentence: says which, and what to do. */
+ * (dw_counters_misfit). Rank 0 also calls it for what a codec kept in the checkpoint to resume, and
+ * cannot go on with. sentence: says which, and what to do. */
 typedef struct dw_train_hooks {
     void *context;
     void (*on_listening)(void *context, const char *uri);

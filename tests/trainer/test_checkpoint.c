@@ -72,7 +72,7 @@ static dw_status save(uint32_t step, dw_why *why)
     dw_status status = DW_OK;
     for (int i = 0; i < PARTS && status == DW_OK; i++)
         status = dw_checkpoint_write(&place, &parts[i], &digests[i], why);
-    if (status == DW_OK) status = dw_checkpoint_commit(&place, digests, &none, why);
+    if (status == DW_OK) status = dw_checkpoint_commit(&place, digests, &none, NULL, why);
     for (int i = 0; i < PARTS; i++) dw_checkpoint_tidy(directory, &parts[i]);
     return status;
 }
@@ -344,7 +344,7 @@ static void a_manifest_names_the_states(void **state)
     dw_checkpoint_place place = {.directory = directory, .shape = shape, .step = 5, .writer = 1};
     assert_int_equal(dw_checkpoint_write_state(&place, "old", 3, &old, &why), DW_OK);
     assert_int_equal(dw_checkpoint_write_state(&place, "new", 3, &kept[1], &why), DW_OK);
-    assert_int_equal(dw_checkpoint_commit(&place, digests, &states, &why), DW_OK);
+    assert_int_equal(dw_checkpoint_commit(&place, digests, &states, NULL, &why), DW_OK);
     assert_int_equal(count_files(false), 3);
     dw_checkpoint_tidy_state(directory, 1);
     assert_int_equal(count_files(false), 2);
