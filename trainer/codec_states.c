@@ -312,9 +312,15 @@ static dw_status verify(reader *r, uint32_t rank, uint64_t digest)
     uint8_t head[HEAD_BYTES];
     XXH3_state_t sum;
     if (fread(head, sizeof head, 1, r->file) != 1 || memcmp(head, magic, sizeof magic) ||
-        dw_get64(head + 40) != XXH3_64bits(head, 40) || dw_get32(head + 8) != FORMAT ||
-        dw_get32(head + 12) != rank || dw_get64(head + 32) != digest)
+        dw_get64(head + 40) != XXH3_64bits(head, 40) || dw_get32(head + 8) != FORMAT)
         return damaged(r, "its header is not whole");
+    if (dw_get32(head + 12) != rank || dw_get64(head + 32) != digest) {
+        char what[100];
+        snprintf(what, sizeof what,
+                 "what is in it was saved by rank %u after step %llu, for another checkpoint",
+                 dw_get32(head + 12), (unsigned long long)dw_get64(head + 16));
+        return damaged(r, what);
+    }
     dw_status status = make_room(r, AT_A_TIME);
     if (status < 0) return status;
     XXH3_64bits_reset(&sum);

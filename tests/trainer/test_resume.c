@@ -216,11 +216,14 @@ static void a_run_that_is_killed_at_any_time_goes_on(void **state)
             run_pipeline(&run, 2, NULL);
             _exit(0);
         }
-        usleep(20000 + i * 7000);
+        char manifest[TEST_FOLDER_BYTES + 40];
+        snprintf(manifest, sizeof manifest, "%s/manifest.json", folder);
+        for (int tries = 0; tries < 20000 && access(manifest, F_OK); tries++) usleep(1000);
+        usleep(i * 2500);
         kill(child, SIGKILL);
         assert_int_equal(waitpid(child, &status, 0), child);
         dw_checkpoint found;
-        if (dw_checkpoint_open(&found, folder, NULL) < 0) continue; /* killed before the first */
+        assert_int_equal(dw_checkpoint_open(&found, folder, NULL), DW_OK);
         uint32_t step = found.step;
         dw_checkpoint_close(&found);
         different += !resumed_from[step]++;
@@ -290,6 +293,48 @@ static void states_that_differ_are_left_out(void **state)
         "codecs between rank 0 and rank 1 keep is not used, because its two ends held "
         "different states");
     assert_true(delta_entries > 0); /* the others go on */
+}
+
+static void from_a_folder_of_its_own(rank *r)
+{
+    in_a_folder_of_its_own(r);
+    r->config.resume = r->config.save;
+    r->config.save = NULL;
+}
+
+static void copy_file(const char *from, const char *to)
+{
+    char command[400];
+    snprintf(command, sizeof command, "cp %s/%s %s/%s", pipeline_folder, from, pipeline_folder, to);
+    assert_int_equal(system(command), 0);
+}
+
+/* Ranks without a common directory were killed while they replaced their manifests. */
+static void a_manifest_that_was_not_replaced_can_be_copied(void **state)
+{
+    (void)state;
+    pipeline whole = begin("delta:bits=3", "delta:bits=4"), run = whole;
+    run_pipeline(&whole, 2, NULL);
+    run.config.save = pipeline_folder;
+    run.config.save_every = 2;
+    run.stop_at_step = 3;
+    run_pipeline(&run, 2, in_a_folder_of_its_own);
+    assert_int_equal(run.saves, 1);
+    copy_file("rank-1/manifest.json", "old");
+    run.config.save_every = run.stop_at_step = SAVED_AFTER;
+    run.stop_at_step++;
+    run_pipeline(&run, 2, in_a_folder_of_its_own);
+    assert_int_equal(run.saves, 1);
+    copy_file("old", "rank-1/manifest.json");
+    run = whole;
+    run.config.resume = pipeline_folder;
+    run_pipeline(&run, 2, from_a_folder_of_its_own);
+    for (int i = 0; i < 2; i++)
+        if (!strstr(run.ranks[i].why.text, "copy the manifest.json of the later step to all"))
+            fail_msg("rank %d: %s", i, run.ranks[i].why.text);
+    copy_file("rank-0/manifest.json", "rank-1/manifest.json");
+    run_pipeline(&run, 2, from_a_folder_of_its_own);
+    assert_goes_on(&whole, &run);
 }
 
 static void find_file(const char *begin_of_name, char path[400])
@@ -380,7 +425,7 @@ static void steps_are_not_mixed(void **state)
     assert_int_equal(unlink(late), 0);
     assert_refused(&later, late, "No such file");
     assert_int_equal(rename(kept, late), 0);
-    assert_refused(&later, late, "its header is not whole");
+    assert_refused(&later, late, "was saved by rank 1 after step 5, for another checkpoint");
 }
 
 /* A limit on the size of files has the same effect as a full disk. */
@@ -422,6 +467,7 @@ int main(void)
         TEST(it_goes_on_with_every_schedule_and_setting),
         TEST(a_killed_grid_goes_on),
         TEST(a_run_that_is_killed_at_any_time_goes_on),
+        TEST(a_manifest_that_was_not_replaced_can_be_copied),
         TEST(states_that_differ_are_left_out),
         TEST(what_fits_no_more_is_left_out_and_named),
         TEST(damaged_and_missing_files_are_named),
