@@ -252,6 +252,21 @@ static void save_one(pipeline *run, uint32_t stages)
     run->config.resume = pipeline_folder;
 }
 
+/* Which copies make way for others is decided anew, at the encoder; no frame is refused for that.
+ */
+static void a_run_with_a_quota_goes_on(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        pipeline run = begin("delta:bits=3,quota_bytes=40000,replies=never",
+                             "delta:bits=4,quota_bytes=40000,replies=never");
+        save_one(&run, 2);
+        run_counted(&run, 2);
+        assert_all(&run, DW_OK);
+        assert_true(delta_entries > 0);
+    }
+}
+
 static void assert_begins_anew(pipeline *run, uint32_t stages, const char *sentence)
 {
     run_counted(run, stages);
@@ -469,6 +484,7 @@ int main(void)
         TEST(a_run_that_is_killed_at_any_time_goes_on),
         TEST(a_manifest_that_was_not_replaced_can_be_copied),
         TEST(states_that_differ_are_left_out),
+        TEST(a_run_with_a_quota_goes_on),
         TEST(what_fits_no_more_is_left_out_and_named),
         TEST(damaged_and_missing_files_are_named),
         TEST(steps_are_not_mixed),
