@@ -25,6 +25,7 @@
 
 #include <stdbool.h>
 
+#include "file.h"
 #include "parameters.h"
 
 enum { DW_CHECKPOINT_KEPT_BYTES = DW_CONFIG_TEXT_BYTES + 32 };
@@ -83,12 +84,14 @@ typedef struct dw_checkpoint_place {
     bool has_outer; /* mean and square are written as zeros */
 } dw_checkpoint_place;
 
-/* Writes one part, or the state of this rank. No manifest names the file yet. Errors: IO,
- * NO_MEMORY. */
+/* write: writes one part. begin_state: begins the file of this rank's state, to which the caller
+ * appends it, and which finish_state ends. No manifest names the file yet. Errors: IO, NO_MEMORY.
+ */
 dw_status dw_checkpoint_write(const dw_checkpoint_place *place, const dw_part *part,
                               uint64_t *digest, dw_why *why);
-dw_status dw_checkpoint_write_state(const dw_checkpoint_place *place, const void *bytes, size_t len,
-                                    uint64_t *digest, dw_why *why);
+dw_status dw_checkpoint_begin_state(const dw_checkpoint_place *place, dw_file *file, dw_why *why);
+dw_status dw_checkpoint_finish_state(const dw_checkpoint_place *place, dw_file *file,
+                                     uint64_t *digest, dw_why *why);
 
 /* Replaces the manifest; from then on this is the checkpoint. digests: of the parts. codecs: NULL:
  * none. Errors: IO, NO_MEMORY. */

@@ -65,18 +65,9 @@ static void make_path(char path[4200], const char *directory, uint32_t rank, uin
 
 typedef struct writer {
     dw_file file;
-    XXH3_state_t digest;
-    uint64_t len;
     dw_codec_end end;
     uint64_t root;
 } writer;
-
-static void put(writer *w, const void *bytes, size_t len)
-{
-    dw_file_append(&w->file, bytes, len);
-    XXH3_64bits_update(&w->digest, bytes, len);
-    w->len += len;
-}
 
 /* What this piece adds to the root of its end. Residuals have no copy at the other end. */
 static uint64_t root_of(const uint8_t *saved, size_t len)
@@ -98,8 +89,8 @@ static dw_status write_piece(void *context, dw_key key, const void *saved, size_
     (void)key;
     dw_put32(head, w->end);
     dw_put64(head + 8, len);
-    put(w, head, sizeof head);
-    put(w, saved, len);
+    dw_file_append(&w->file, head, sizeof head);
+    dw_file_append(&w->file, saved, len);
     w->root += root_of(saved, len);
     return w->file.error ? DW_ERR_IO : DW_OK; /* a full disk: dw_file_finish says it */
 }
@@ -120,14 +111,14 @@ static dw_status write_ends(dw_stage *stage, writer *w, uint64_t roots[DW_CODEC_
     return DW_OK;
 }
 
-static void make_head(uint8_t head[HEAD_BYTES], const writer *w, const dw_checkpoint_place *place,
-                      uint64_t digest)
+static void make_head(uint8_t head[HEAD_BYTES], const dw_file *file,
+                      const dw_checkpoint_place *place, uint64_t digest)
 {
     memcpy(head, magic, sizeof magic);
     dw_put32(head + 8, FORMAT);
     dw_put32(head + 12, place->writer);
     dw_put64(head + 16, place->step);
-    dw_put64(head + 24, w->len);
+    dw_put64(head + 24, file->len);
     dw_put64(head + 32, digest);
     dw_put64(head + 40, XXH3_64bits(head, 40));
 }
@@ -137,21 +128,20 @@ dw_status dw_codec_states_write(dw_stage *stage, const dw_checkpoint_place *plac
 {
     char path[4200], temporary[4200];
     uint8_t head[HEAD_BYTES];
-    writer w = {.len = 0};
+    writer w = {.root = 0};
     *digest = 0;
     memset(roots, 0, DW_CODEC_ENDS * sizeof *roots);
     if (!stage->before.channel && !stage->after.channel) return DW_OK;
-    XXH3_64bits_reset(&w.digest);
     snprintf(temporary, sizeof temporary, "%s/codecs-%u.tmp", place->directory, place->writer);
     dw_status status = dw_file_begin(&w.file, temporary, sizeof head, &stage->why);
     if (status < 0) return status;
     status = write_ends(stage, &w, roots);
-    if (status < 0 || !w.len) {
+    if (status < 0 || !w.file.len) {
         dw_file_drop(&w.file);
         return status;
     }
-    *digest = XXH3_64bits_digest(&w.digest);
-    make_head(head, &w, place, *digest);
+    *digest = dw_file_digest(&w.file);
+    make_head(head, &w.file, place, *digest);
     make_path(path, place->directory, place->writer, *digest);
     return dw_file_finish(&w.file, place->directory, path, head, sizeof head, &stage->why);
 }

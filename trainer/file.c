@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include "base/sentence.h"
 
@@ -38,24 +40,41 @@ static int flush_directory(const char *directory)
     return failed;
 }
 
+static void release(dw_file *file)
+{
+    free(file->buffer);
+    XXH3_freeState(file->digest);
+}
+
 dw_status dw_file_begin(dw_file *file, const char *temporary, size_t head_len, dw_why *why)
 {
-    *file = (dw_file){.fd = -1, .buffer = malloc(BUFFER_BYTES)};
-    if (!file->buffer)
+    *file = (dw_file){.fd = -1, .buffer = malloc(BUFFER_BYTES), .digest = XXH3_createState()};
+    if (!file->buffer || !file->digest) {
+        release(file);
         return dw_say(why, DW_ERR_NO_MEMORY, "out of memory while writing %s", temporary);
+    }
+    XXH3_64bits_reset(file->digest);
     snprintf(file->temporary, sizeof file->temporary, "%s", temporary);
     file->fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (file->fd < 0) {
-        free(file->buffer);
+        int error = errno;
+        release(file);
         return dw_say(why, DW_ERR_IO, "cannot write the checkpoint file %s: %s", temporary,
-                      strerror(errno));
+                      strerror(error));
     }
     if (lseek(file->fd, (off_t)head_len, SEEK_SET) < 0) file->error = errno;
     return DW_OK;
 }
 
+uint64_t dw_file_digest(const dw_file *file)
+{
+    return XXH3_64bits_digest(file->digest);
+}
+
 void dw_file_append(dw_file *file, const void *bytes, size_t len)
 {
+    XXH3_64bits_update(file->digest, bytes, len);
+    file->len += len;
     if (len > BUFFER_BYTES - file->filled) {
         write_all(file, file->buffer, file->filled);
         file->filled = 0;
@@ -72,7 +91,7 @@ void dw_file_drop(dw_file *file)
 {
     if (file->fd >= 0) close(file->fd);
     unlink(file->temporary);
-    free(file->buffer);
+    release(file);
 }
 
 dw_status dw_file_finish(dw_file *file, const char *directory, const char *path, const void *head,
@@ -87,7 +106,7 @@ dw_status dw_file_finish(dw_file *file, const char *directory, const char *path,
     if (!file->error && (rename(file->temporary, path) || flush_directory(directory)))
         file->error = errno;
     if (!file->error) {
-        free(file->buffer);
+        release(file);
         return DW_OK;
     }
     dw_file_drop(file);

@@ -16,13 +16,17 @@ typedef struct dw_file {
     char temporary[4200];
     char *buffer;
     size_t filled;
-    int error; /* errno of the first write that failed; 0: none */
+    int error;    /* errno of the first write that failed; 0: none */
+    uint64_t len; /* of all that was appended */
+    void *digest; /* of that */
 } dw_file;
 
-/* begin: leaves room for a head of so many bytes. append: errors are kept for finish. finish:
- * writes the head, and renames the file. drop: removes a file that is not to be finished. */
+/* begin: leaves room for a head of so many bytes. append: errors are kept for finish. digest: XXH3
+ * of all that was appended. finish: writes the head, and renames the file. drop: removes a file
+ * that is not to be finished. */
 dw_status dw_file_begin(dw_file *file, const char *temporary, size_t head_len, dw_why *why);
 void dw_file_append(dw_file *file, const void *bytes, size_t len);
+uint64_t dw_file_digest(const dw_file *file);
 dw_status dw_file_finish(dw_file *file, const char *directory, const char *path, const void *head,
                          size_t head_len, dw_why *why);
 void dw_file_drop(dw_file *file);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/sentence.h"
 #include "codec_states.h"
 #include "outer.h"
@@ -99,33 +100,36 @@ dw_status dw_joint_checkpoint_load(dw_stage *stage, const dw_checkpoint *start)
 
 /* ---- Saving ---------------------------------------------------------------------------------- */
 
-/* Makes the state of this rank, as use_state describes it. The caller frees *state, which is NULL
- * if nothing is kept. */
-static dw_status make_state(dw_stage *stage, uint8_t **state, size_t *len)
+/* Appends the state of this rank, as use_state describes it. *kept: whether there is any. */
+static dw_status append_state(dw_stage *stage, dw_file *file, bool *kept)
 {
-    uint8_t *codec = NULL, *copies = NULL;
-    size_t outer = dw_outer_bytes(stage), n_codec, n_copies = 0;
-    *state = NULL;
-    *len = 0;
-    dw_status status = dw_replicas_save(stage, &codec, &n_codec);
-    if (status == DW_OK) status = dw_tied_save(stage, &copies, &n_copies);
-    if (status == DW_OK && outer + n_codec + n_copies > 0) {
-        uint64_t head = n_codec;
-        size_t n_head = stage->tied ? sizeof head : 0;
-        *len = outer + n_head + n_codec + n_copies;
-        *state = malloc(*len);
-        if (!*state)
-            status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a checkpoint");
-        else {
-            uint8_t *at = *state;
-            dw_outer_save(stage, at);
-            memcpy(at += outer, &head, n_head);
-            if (n_codec) memcpy(at + n_head, codec, n_codec);
-            if (n_copies) memcpy(at + n_head + n_codec, copies, n_copies);
-        }
+    uint64_t codec = 0, copies = 0;
+    uint8_t head[sizeof codec];
+    dw_status status = DW_OK;
+    dw_outer_save(stage, file);
+    if (stage->tied) {
+        status = dw_replicas_save(stage, NULL, &codec);
+        dw_put64(head, codec);
+        dw_file_append(file, head, sizeof head);
     }
-    free(codec);
-    free(copies);
+    if (status == DW_OK) status = dw_replicas_save(stage, file, &codec);
+    if (status == DW_OK) status = dw_tied_save(stage, file, &copies);
+    *kept = dw_outer_bytes(stage) + codec + copies > 0;
+    return status;
+}
+
+/* Writes it; *digest: of its bytes, 0: nothing is kept. */
+static dw_status write_state(dw_stage *stage, const dw_checkpoint_place *place, uint64_t *digest)
+{
+    dw_file file;
+    bool kept = false;
+    *digest = 0;
+    dw_status status = dw_checkpoint_begin_state(place, &file, &stage->why);
+    if (status < 0) return status;
+    status = append_state(stage, &file, &kept);
+    if (status == DW_OK && kept)
+        return dw_checkpoint_finish_state(place, &file, digest, &stage->why);
+    dw_file_drop(&file);
     return status;
 }
 
@@ -136,29 +140,21 @@ static json_t *text_of(uint64_t digest)
 
 /* Writes the parts of this rank, what the codec of its gradients keeps, and what those of its
  * boundaries keep. Sets *digests to their digests, and the roots of codec_states.h: strings,
- * because JSON integers are signed. The digest of a state that is empty is null, or 0. */
+ * because JSON integers are signed. The digest of a state that is empty is 0. */
 static dw_status write_files(dw_stage *stage, const dw_checkpoint_place *place, json_t **digests)
 {
-    uint64_t digest;
-    uint8_t *state = NULL;
-    size_t len = 0;
+    uint64_t digest = 0, state = 0, codecs = 0, roots[DW_CODEC_ENDS] = {0};
     dw_status status = DW_OK;
-    uint64_t codecs = 0, roots[DW_CODEC_ENDS] = {0};
-    json_t *parts = json_array(), *kept = json_null(), *root_texts = json_array();
+    json_t *parts = json_array(), *root_texts = json_array();
     for (uint32_t i = 0; i < stage->n_parts && status == DW_OK; i++) {
         const dw_part *part = dw_model_part(stage->model, i);
         status = dw_checkpoint_write(place, part, &digest, &stage->why);
         json_array_append_new(parts, text_of(digest));
     }
-    if (status == DW_OK) status = make_state(stage, &state, &len);
-    if (status == DW_OK && len) {
-        status = dw_checkpoint_write_state(place, state, len, &digest, &stage->why);
-        kept = text_of(digest);
-    }
-    free(state);
+    if (status == DW_OK) status = write_state(stage, place, &state);
     if (status == DW_OK) status = dw_codec_states_write(stage, place, &codecs, roots);
     for (int i = 0; i < DW_CODEC_ENDS; i++) json_array_append_new(root_texts, text_of(roots[i]));
-    *digests = json_pack("{s:o, s:o, s:o, s:o}", "parts", parts, "state", kept, "codecs",
+    *digests = json_pack("{s:o, s:o, s:o, s:o}", "parts", parts, "state", text_of(state), "codecs",
                          text_of(codecs), "roots", root_texts);
     if (status == DW_OK) return DW_OK;
     json_decref(*digests);
@@ -191,7 +187,7 @@ static dw_status read_digests(dw_stage *stage, const json_t *ranks, uint64_t *pa
             parts[n % total] = digest;
         }
         states->digests[rank] = digest_of(state);
-        if (json_is_string(state)) states->replicas = settings->config.replicas;
+        if (states->digests[rank]) states->replicas = settings->config.replicas;
     }
     if (n == total * settings->config.replicas) return DW_OK;
     return dw_say(&stage->why, DW_ERR_PROTOCOL,
