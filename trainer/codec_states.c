@@ -280,8 +280,8 @@ typedef struct reader {
 static dw_status damaged(const reader *r, const char *what)
 {
     return dw_say(r->why, DW_ERR_CORRUPT,
-                  "the checkpoint file %s is damaged: %s; copy it once more from where it was "
-                  "saved, or delete the codecs-*.state of all ranks to resume without them",
+                  "the checkpoint file %s is damaged: %s; copy it again, or delete all ranks' "
+                  "codecs-*.state to go on without",
                   r->path, what);
 }
 
@@ -306,8 +306,7 @@ static dw_status verify(reader *r, uint32_t rank, uint64_t digest)
         return damaged(r, "its header is not whole");
     if (dw_get32(head + 12) != rank || dw_get64(head + 32) != digest) {
         char what[100];
-        snprintf(what, sizeof what,
-                 "what is in it was saved by rank %u after step %llu, for another checkpoint",
+        snprintf(what, sizeof what, "rank %u saved this after step %llu, for another checkpoint",
                  dw_get32(head + 12), (unsigned long long)dw_get64(head + 16));
         return damaged(r, what);
     }
@@ -392,7 +391,7 @@ static dw_status find_files(dw_stage *stage, const dw_checkpoint *start, const c
     else if (misses)
         return dw_say(&stage->why, DW_ERR_IO,
                       "cannot read the checkpoint file %s: %s; copy it from where rank %u saved "
-                      "it, or delete the codecs-*.state of all ranks to resume without them",
+                      "it, or delete all ranks' codecs-*.state to go on without",
                       path, strerror(error), stage->settings->config.rank);
     return DW_OK;
 }

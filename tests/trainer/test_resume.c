@@ -404,7 +404,7 @@ static void damaged_and_missing_files_are_named(void **state)
     long whole = ftell(file);
     fclose(file);
     assert_int_equal(truncate(path[0], whole + 1), 0); /* longer */
-    assert_refused(&run, path[0], "copy it once more from where it was saved");
+    assert_refused(&run, path[0], "copy it again, or delete all ranks");
     assert_int_equal(truncate(path[0], whole - 100), 0);
     assert_refused(&run, path[0], "is damaged");
     assert_int_equal(truncate(path[0], 20), 0);
@@ -440,7 +440,7 @@ static void steps_are_not_mixed(void **state)
     assert_int_equal(unlink(late), 0);
     assert_refused(&later, late, "No such file");
     assert_int_equal(rename(kept, late), 0);
-    assert_refused(&later, late, "was saved by rank 1 after step 5, for another checkpoint");
+    assert_refused(&later, late, "rank 1 saved this after step 5, for another checkpoint");
 }
 
 /* A limit on the size of files has the same effect as a full disk. */
