@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gpu_check.c - compares encoders, decoders and projections on a GPU with those on the CPU, byte by
+ * gpu_check.c - compares encoders and decoders on a GPU with those on the CPU, byte by
  * byte.
  *
  * gpu_check [--golden DIR] [--elements N] [--threads N] [--nccl 0]: the golden frames of DIR; N
@@ -14,7 +14,6 @@
 
 #include "gpu_golden.h"
 #include "gpu_nccl.h"
-#include "gpu_projection.h"
 
 enum { MOST_THREADS = 64, CHANNELS = 4096, MOST_TOKENS = 4096 };
 static unsigned threads = 4;
@@ -431,7 +430,6 @@ int main(int argc, char **argv)
     check_modes(&g);
     check_graph(&g, elements);
     if (over_nccl) check_nccl(&g);
-    report("projections", "project", (dw_dtype)0, gpu_projection_check(&g, elements));
     check_widths(&g, elements);
     gpu_close(&g);
     return EXIT_SUCCESS;

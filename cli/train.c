@@ -212,8 +212,6 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
         a->config.insecure_plaintext = 1;
     else if (key == TIED)
         a->config.tied = 1;
-    else if (key == SAME_PLACES)
-        a->config.same_places = 1;
     else if (key == PLAIN_EVAL)
         a->config.plain_eval = 1;
     else if (key == QUIET)

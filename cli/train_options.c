@@ -76,11 +76,6 @@ const struct argp_option dw_train_options[] = {
      "Codec for gradients, which go from rank R + 1 to R (default: raw:f32). A codec for every "
      "boundary can be given as for --forward",
      3},
-    {"same-places", SAME_PLACES, 0, 0,
-     "Send the gradients of those elements whose activations were sent, through the codec of "
-     "--backward and without their places; the codecs of --forward are then topk, randk, cocktail "
-     "or chunk",
-     3},
     {"gradient", GRADIENT, "CODEC", 0,
      "Codec for weight gradients, which replicas average, such as direct:bits=4; only with "
      "--replicas (default: raw:f32)",
@@ -163,10 +158,14 @@ const struct argp_option dw_train_options[] = {
     {"seed", SEED, "N", 0,
      "Seed of the initial parameters and of the order of samples (default: 0)", 6},
     {"init", INIT, "DIR", 0, "Start from the parameters of the checkpoint in DIR", 6},
-    {"resume", RESUME, "DIR", 0, "Continue the run that saved the checkpoint in DIR", 6},
+    {"resume", RESUME, "DIR", 0,
+     "Continue the run that saved the checkpoint in DIR, with the same bits if it has the same "
+     "settings; what codecs kept for others is left out, with a warning",
+     6},
 
     {0, 0, 0, 0, "Output:", 7},
-    {"save", SAVE, "DIR", 0, "Save a checkpoint to DIR at the end", 7},
+    {"save", SAVE, "DIR", 0,
+     "Save a checkpoint to DIR at the end: parameters, optimizer, and what the codecs keep", 7},
     {"record", RECORD, "DIR", 0,
      "Write to DIR, before compression, the tensors that this rank sends", 7},
     {"save-every", SAVE_EVERY, "N", 0,

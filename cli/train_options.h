@@ -27,7 +27,6 @@ enum dw_train_option {
     PEER_TIMEOUT,
     FORWARD,
     BACKWARD,
-    SAME_PLACES,
     GRADIENT,
     LAYERS,
     CHANNELS,

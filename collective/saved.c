@@ -38,7 +38,8 @@ typedef struct exporter {
 static dw_status visit_saved(void *context, dw_key key, const void *saved, size_t len)
 {
     exporter *e = context;
-    (void)key;
+    /* What an encoder keeps beside its keys belongs to no slot, and is not saved. */
+    if (key.sample == UINT64_MAX && key.slice == UINT32_MAX) return DW_OK;
     if (HEAD_BYTES + len > e->cap) {
         void *room = dw_mem_allocate(&e->settings->allocator, HEAD_BYTES + len);
         if (!room) return DW_ERR_NO_MEMORY;

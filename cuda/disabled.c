@@ -65,33 +65,6 @@ dw_status dw_cuda_stream_wait(dw_cuda *cuda, void *stream, dw_why *why)
     return DW_ERR_ARGUMENT;
 }
 
-dw_status dw_cuda_projection_create(dw_cuda_projection **made, dw_cuda *cuda,
-                                    const dw_projection *projection, dw_why *why)
-{
-    (void)cuda, (void)projection, (void)why;
-    if (made) *made = NULL;
-    return DW_ERR_ARGUMENT;
-}
-
-void dw_cuda_projection_destroy(dw_cuda_projection *projection)
-{
-    (void)projection;
-}
-
-dw_status dw_project_async(const dw_cuda_projection *projection, const dw_tensor *x,
-                           const dw_tensor *z, void *stream, dw_why *why)
-{
-    (void)projection, (void)x, (void)z, (void)stream, (void)why;
-    return DW_ERR_ARGUMENT;
-}
-
-dw_status dw_unproject_async(const dw_cuda_projection *projection, const dw_tensor *z,
-                             const dw_tensor *y, void *stream, dw_why *why)
-{
-    (void)projection, (void)z, (void)y, (void)stream, (void)why;
-    return DW_ERR_ARGUMENT;
-}
-
 dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, dw_cuda *cuda,
                          dw_cuda_place place, dw_why *why)
 {

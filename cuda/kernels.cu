@@ -9,7 +9,6 @@
 #include "head.cuh"
 #include "join.cuh"
 #include "mx.cuh"
-#include "product.cuh"
 #include "rans_decode.cuh"
 #include "rans_encode.cuh"
 #include "step.cuh"
@@ -231,11 +230,4 @@ KERNEL(dw_seal_heads)(const dw_cuda_head_part *parts, uint32_t n)
     __shared__ dw_head_room room;
     (void)n;
     dw_seal_head(parts, &room);
-}
-
-KERNEL(dw_multiply_tokens)(const dw_cuda_product product, uint32_t unused)
-{
-    __shared__ dw_product_room room;
-    (void)unused;
-    dw_product_block(&product, &room);
 }

@@ -46,7 +46,6 @@ static const struct family {
     {DW_CUDA_AT_STEP_DIRECT_ROTATED, 0, "dw_step_decode_direct_rotated"},
     {DW_CUDA_AT_CHOOSE_ROTATED, 0, "dw_choose_scales_rotated"},
     {DW_CUDA_AT_STEP_MEASURE_ROTATED, 0, "dw_step_measure_rotated"},
-    {DW_CUDA_AT_PRODUCT, 0, "dw_multiply_tokens"},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 

@@ -43,8 +43,7 @@ enum {
     DW_CUDA_AT_STEP_DIRECT_ROTATED = 68,
     DW_CUDA_AT_CHOOSE_ROTATED = 69,
     DW_CUDA_AT_STEP_MEASURE_ROTATED = 70,
-    DW_CUDA_AT_PRODUCT = 71, /* belongs to no form: message_product.h */
-    DW_CUDA_KERNELS = 72,
+    DW_CUDA_KERNELS = 71,
     DW_CUDA_NAME_BYTES = 48
 };
 

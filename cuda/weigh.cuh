@@ -2,7 +2,7 @@
  * weigh.cuh - profiles of channels: divides by their weights before the kernels of the form step
  * code, and multiplies with them after it.
  *
- * The specification is src/codecs/weighing.c; source: docs/format.md, 3.16. An eight lies in one
+ * The specification is src/codecs/weighing.c; source: docs/format.md, 3.15. An eight lies in one
  * row, so its channels follow each other. */
 #ifndef DW_CUDA_WEIGH_CUH
 #define DW_CUDA_WEIGH_CUH

@@ -68,29 +68,6 @@ def losses(out):
     assert "as many layers" in script("losses.py", "--stages", "4,8", code=2)
 
 
-def gradient_losses(out):
-    """A codec and a rule of a paper beside raw; the rule is in effect."""
-    printed = script("gradient_losses.py", BUILD, out, "--small", *TEXT, "chunk", "rule:cocktail")
-    found = [row.strip("| ").split(" | ") for row in rows_of(printed)]
-    assert [row[0] for row in found] == ["`raw:f32`", "`chunk`", "`rule:cocktail`"], printed
-    assert len({row[3] for row in found}) == 3 and found[2][1] == "-", printed
-    wrong = script("gradient_losses.py", BUILD, out, "--small", *TEXT, "rule:no", code=1)
-    assert "DW_RULE is not" in wrong, wrong
-
-
-def scales(out):
-    """Tables and pictures of a record, without trainings; and what is no record is refused."""
-    words = ("--small", "--seeds", 0, "--build", BUILD, "--out", out, *TEXT)
-    printed = script("scales.py", *words)
-    assert (out / "scales.md").read_text() in printed and is_picture(out / "scales.png")
-    record, replay = out / "record" / "forward-0.record", BUILD / "study" / "replay"
-    run(replay, "--json", out / "exact.json", record, "raw:f32", "raw:bf16")
-    exact, rounded = json.loads((out / "exact.json").read_text())["codecs"]
-    assert exact["all"]["error"] == 0 < rounded["all"]["error"] < 2**-9, (exact, rounded)
-    record.write_bytes(b"DW-PART" + record.read_bytes()[7:])
-    assert "no record" in run(replay, record, "raw:f32", code=1)
-
-
 def quality(out):
     """Every codec and baseline on tiny sets; what is known of errors holds on one of them."""
     words = ("--small", "--work", out, "--build", BUILD, "--out", out / "q.json", *TEXT)

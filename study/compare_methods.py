@@ -98,30 +98,6 @@ METHODS = [
         "slow codecs lose on fast links",
     ),
     Method(
-        "topk-same",
-        "top-k, same elements back",
-        {ACTIVATIONS: "topk:keep=0.1"},
-        "Rudakov et al., arXiv:2401.07788",
-        "gradients with a mask of their own can make a training diverge",
-        ("--same-places",),
-    ),
-    Method(
-        "topk-same-4",
-        "top-k, 4 bits, same back",
-        {ACTIVATIONS: "topk:keep=0.1,bits=4"},
-        "",
-        "",
-        ("--same-places",),
-    ),
-    Method(
-        "randk-same",
-        "random-k, same elements back",
-        {ACTIVATIONS: "randk:keep=0.1"},
-        "",
-        "",
-        ("--same-places",),
-    ),
-    Method(
         "blocks",
         "8-bit blocks (SWARM)",
         everywhere("blocks"),
@@ -213,16 +189,6 @@ METHODS = [
         "",
     ),
 ]
-
-# The trainer has no option for this one, so that it is only named on the page.
-PROJECT = Method(
-    "project",
-    "projection",
-    {},
-    "Protocol Models, arXiv:2506.01260",
-    "up to 100 times smaller; 80 Mbit/s train as 100 Gbit/s, with weights that keep the subspace",
-)
-
 
 def named(names):
     """The methods with these names, with raw in front of them; all where names is empty."""

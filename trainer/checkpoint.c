@@ -15,7 +15,6 @@
 #include <xxhash.h>
 
 #include "base/sentence.h"
-#include "file.h"
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "checkpoint files are little-endian; swap the floats and the header here first"
@@ -56,20 +55,32 @@ static void state_path(char *path, size_t cap, const char *directory, uint32_t r
     snprintf(path, cap, "%s/gradients-%u-%016" PRIx64 ".state", directory, rank, digest);
 }
 
+static void append_zeros(dw_file *file, size_t len)
+{
+    static const uint8_t zeros[4096];
+    for (size_t now; len; len -= now) {
+        now = len < sizeof zeros ? len : sizeof zeros;
+        dw_file_append(file, zeros, now);
+    }
+}
+
+/* params, grads, mean and square follow each other in memory; a checkpoint leaves grads out. */
 dw_status dw_checkpoint_write(const dw_checkpoint_place *place, const dw_part *part,
                               uint64_t *digest, dw_why *why)
 {
     char path[4200], temporary[4200];
-    /* params, grads, mean and square follow each other in memory; a checkpoint leaves grads out. */
     size_t vector = part->n * sizeof(float);
-    float *floats = calloc(3, vector);
-    if (!floats)
-        return dw_say(why, DW_ERR_NO_MEMORY, "out of memory while writing a checkpoint to %s",
-                      place->directory);
-    memcpy(floats, part->params, vector);
-    if (!place->has_outer) {
-        memcpy(floats + part->n, part->mean, vector);
-        memcpy(floats + 2 * part->n, part->square, vector);
+    dw_file file;
+    snprintf(temporary, sizeof temporary, "%s/%s-%u.tmp", place->directory, part->name,
+             place->writer);
+    dw_status status = dw_file_begin(&file, temporary, sizeof(part_header), why);
+    if (status < 0) return status;
+    dw_file_append(&file, part->params, vector);
+    if (place->has_outer) {
+        append_zeros(&file, 2 * vector);
+    } else {
+        dw_file_append(&file, part->mean, vector);
+        dw_file_append(&file, part->square, vector);
     }
     part_header header = {.format = FORMAT,
                           .index = part->index,
@@ -79,35 +90,35 @@ dw_status dw_checkpoint_write(const dw_checkpoint_place *place, const dw_part *p
                           .context = place->shape.context,
                           .n = part->n,
                           .step = place->step,
-                          .digest = XXH3_64bits(floats, 3 * vector)};
+                          .digest = dw_file_digest(&file)};
     memcpy(header.magic, magic, sizeof magic);
     header.header_digest = XXH3_64bits(&header, offsetof(part_header, header_digest));
     part_path(path, sizeof path, place->directory, part->name, header.digest);
-    snprintf(temporary, sizeof temporary, "%s/%s-%u.tmp", place->directory, part->name,
-             place->writer);
-    dw_status status = dw_file_write(place->directory, path, temporary, &header, sizeof header,
-                                     floats, 3 * vector, why);
-    free(floats);
-    if (status == DW_OK) *digest = header.digest;
-    return status;
+    *digest = header.digest;
+    return dw_file_finish(&file, place->directory, path, &header, sizeof header, why);
 }
 
-dw_status dw_checkpoint_write_state(const dw_checkpoint_place *place, const void *bytes, size_t len,
-                                    uint64_t *digest, dw_why *why)
+dw_status dw_checkpoint_begin_state(const dw_checkpoint_place *place, dw_file *file, dw_why *why)
 {
-    char path[4200], temporary[4200];
+    char temporary[4200];
+    snprintf(temporary, sizeof temporary, "%s/gradients-%u.tmp", place->directory, place->writer);
+    return dw_file_begin(file, temporary, sizeof(state_header), why);
+}
+
+dw_status dw_checkpoint_finish_state(const dw_checkpoint_place *place, dw_file *file,
+                                     uint64_t *digest, dw_why *why)
+{
+    char path[4200];
     state_header header = {.format = FORMAT,
                            .rank = place->writer,
-                           .len = len,
+                           .len = file->len,
                            .step = place->step,
-                           .digest = XXH3_64bits(bytes, len)};
+                           .digest = dw_file_digest(file)};
     memcpy(header.magic, state_magic, sizeof state_magic);
     header.header_digest = XXH3_64bits(&header, offsetof(state_header, header_digest));
     state_path(path, sizeof path, place->directory, place->writer, header.digest);
-    snprintf(temporary, sizeof temporary, "%s/gradients-%u.tmp", place->directory, place->writer);
     *digest = header.digest;
-    return dw_file_write(place->directory, path, temporary, &header, sizeof header, bytes, len,
-                         why);
+    return dw_file_finish(file, place->directory, path, &header, sizeof header, why);
 }
 
 /* Reads the file into floats (3 n); anything that is not exactly the part is an error. */
@@ -260,8 +271,12 @@ void dw_checkpoint_tidy_state(const char *directory, uint32_t rank)
     char name[32];
     if (!open_for_tidying(&now, directory)) return;
     const dw_checkpoint_states *states = &now.states;
+    const dw_checkpoint_codecs *codecs = &now.codecs;
     bool names_it = states->digests && rank < states->stages * states->replicas;
     snprintf(name, sizeof name, "gradients-%u", rank);
     remove_others(directory, name, ".state", names_it ? &states->digests[rank] : NULL);
+    names_it = codecs->digests && rank < codecs->stages * codecs->replicas;
+    snprintf(name, sizeof name, "codecs-%u", rank);
+    remove_others(directory, name, ".state", names_it ? &codecs->digests[rank] : NULL);
     dw_checkpoint_close(&now);
 }

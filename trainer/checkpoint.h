@@ -15,14 +15,17 @@
  * manifest names the grid, the codec and these files. With local steps mean and square differ
  * between replicas, so they are in the states, and zeros in the parts.
  *
+ * What the codecs of boundaries keep is in codecs-R-<digest>.state of each rank R (codec_states.h).
+ *
  * A part file is little-endian: a header of 64 bytes (checkpoint.c), then 3 n floats. A state file:
  * a header of 48 bytes, then the bytes of outer.h, then those of replicas.h. manifest.c writes and
- * reads the manifest, and checkpoint.c the other files. */
+ * reads the manifest, codec_states.c the states of codecs, and checkpoint.c the other files. */
 #ifndef DW_TRAINER_CHECKPOINT_H
 #define DW_TRAINER_CHECKPOINT_H
 
 #include <stdbool.h>
 
+#include "file.h"
 #include "parameters.h"
 
 enum { DW_CHECKPOINT_KEPT_BYTES = DW_CONFIG_TEXT_BYTES + 32 };
@@ -34,6 +37,18 @@ typedef struct dw_checkpoint_states {
     uint64_t *digests; /* (stages * replicas): of the bytes; 0: this rank keeps nothing */
 } dw_checkpoint_states;
 
+/* The files with what each rank's codecs of boundaries keep, and what must be the same for them to
+ * be of use. */
+typedef struct dw_checkpoint_codecs {
+    uint32_t stages, replicas; /* 0: nothing is kept */
+    char *layout;              /* what keys mean (codec_states.c) */
+    char *forward, *backward;  /* canonical texts of the settings */
+    uint64_t *digests;         /* (stages * replicas): of the bytes; 0: this rank keeps nothing */
+    /* (stages * replicas): bit 0: the two ends of the boundary behind this rank kept different
+     * states of activations; bit 1: of gradients. */
+    uint32_t *apart;
+} dw_checkpoint_codecs;
+
 typedef struct dw_checkpoint {
     char directory[4096];
     dw_model_shape shape;
@@ -41,6 +56,7 @@ typedef struct dw_checkpoint {
     uint32_t n_parts;
     uint64_t *digests; /* (n_parts): XXH3 of each part's floats */
     dw_checkpoint_states states;
+    dw_checkpoint_codecs codecs;
     uint64_t digest; /* of the manifest, to compare the checkpoints of two ranks */
 } dw_checkpoint;
 
@@ -48,6 +64,7 @@ typedef struct dw_checkpoint {
  * NO_MEMORY. */
 dw_status dw_checkpoint_open(dw_checkpoint *checkpoint, const char *directory, dw_why *why);
 void dw_checkpoint_close(dw_checkpoint *checkpoint);
+void dw_checkpoint_free_codecs(dw_checkpoint_codecs *codecs);
 
 /* Reads params, and mean and square where optimizer is not 0. The part must have the shape that the
  * checkpoint has. Errors: IO, FORMAT, CORRUPT, NO_MEMORY; the part is then as it was. */
@@ -67,17 +84,20 @@ typedef struct dw_checkpoint_place {
     bool has_outer; /* mean and square are written as zeros */
 } dw_checkpoint_place;
 
-/* Writes one part, or the state of this rank. No manifest names the file yet. Errors: IO,
- * NO_MEMORY. */
+/* write: writes one part. begin_state: begins the file of this rank's state, to which the caller
+ * appends it, and which finish_state ends. No manifest names the file yet. Errors: IO, NO_MEMORY.
+ */
 dw_status dw_checkpoint_write(const dw_checkpoint_place *place, const dw_part *part,
                               uint64_t *digest, dw_why *why);
-dw_status dw_checkpoint_write_state(const dw_checkpoint_place *place, const void *bytes, size_t len,
-                                    uint64_t *digest, dw_why *why);
+dw_status dw_checkpoint_begin_state(const dw_checkpoint_place *place, dw_file *file, dw_why *why);
+dw_status dw_checkpoint_finish_state(const dw_checkpoint_place *place, dw_file *file,
+                                     uint64_t *digest, dw_why *why);
 
-/* Replaces the manifest; from then on this is the checkpoint. digests: of the parts. Errors: IO,
- * NO_MEMORY. */
+/* Replaces the manifest; from then on this is the checkpoint. digests: of the parts. codecs: NULL:
+ * none. Errors: IO, NO_MEMORY. */
 dw_status dw_checkpoint_commit(const dw_checkpoint_place *place, const uint64_t *digests,
-                               const dw_checkpoint_states *states, dw_why *why);
+                               const dw_checkpoint_states *states,
+                               const dw_checkpoint_codecs *codecs, dw_why *why);
 
 /* Reads the state of a rank; *bytes is to be freed. Errors: IO, FORMAT, CORRUPT, NO_MEMORY. */
 dw_status dw_checkpoint_read_state(const dw_checkpoint *checkpoint, uint32_t rank, uint8_t **bytes,
@@ -87,7 +107,7 @@ dw_status dw_checkpoint_read_state(const dw_checkpoint *checkpoint, uint32_t ran
  */
 int dw_parse_hex(const char *text, uint64_t *value);
 
-/* Removes the files of a part, or of a rank's state, that the manifest does not name. Errors are
+/* Removes the files of a part, or of a rank's states, that the manifest does not name. Errors are
  * ignored, for leftover files do no harm. */
 void dw_checkpoint_tidy(const char *directory, const dw_part *part);
 void dw_checkpoint_tidy_state(const char *directory, uint32_t rank);

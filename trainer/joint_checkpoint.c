@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/sentence.h"
+#include "codec_states.h"
 #include "outer.h"
 #include "replicas.h"
 #include "tied.h"
@@ -92,63 +94,68 @@ dw_status dw_joint_checkpoint_load(dw_stage *stage, const dw_checkpoint *start)
     dw_status status = DW_OK;
     for (uint32_t i = 0; i < stage->n_parts && status == DW_OK; i++)
         status = dw_checkpoint_read(start, dw_model_part(stage->model, i), resumes, &stage->why);
-    return status == DW_OK && resumes && start->states.replicas ? load_state(stage, start) : status;
+    if (status == DW_OK && resumes && start->states.replicas) status = load_state(stage, start);
+    return status == DW_OK && resumes ? dw_codec_states_load(stage, start) : status;
 }
 
 /* ---- Saving ---------------------------------------------------------------------------------- */
 
-/* Makes the state of this rank, as use_state describes it. The caller frees *state, which is NULL
- * if nothing is kept. */
-static dw_status make_state(dw_stage *stage, uint8_t **state, size_t *len)
+/* Appends the state of this rank, as use_state describes it. *kept: whether there is any. */
+static dw_status append_state(dw_stage *stage, dw_file *file, bool *kept)
 {
-    uint8_t *codec = NULL, *copies = NULL;
-    size_t outer = dw_outer_bytes(stage), n_codec, n_copies = 0;
-    *state = NULL;
-    *len = 0;
-    dw_status status = dw_replicas_save(stage, &codec, &n_codec);
-    if (status == DW_OK) status = dw_tied_save(stage, &copies, &n_copies);
-    if (status == DW_OK && outer + n_codec + n_copies > 0) {
-        uint64_t head = n_codec;
-        size_t n_head = stage->tied ? sizeof head : 0;
-        *len = outer + n_head + n_codec + n_copies;
-        *state = malloc(*len);
-        if (!*state)
-            status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a checkpoint");
-        else {
-            uint8_t *at = *state;
-            dw_outer_save(stage, at);
-            memcpy(at += outer, &head, n_head);
-            if (n_codec) memcpy(at + n_head, codec, n_codec);
-            if (n_copies) memcpy(at + n_head + n_codec, copies, n_copies);
-        }
+    uint64_t codec = 0, copies = 0;
+    uint8_t head[sizeof codec];
+    dw_status status = DW_OK;
+    dw_outer_save(stage, file);
+    if (stage->tied) {
+        status = dw_replicas_save(stage, NULL, &codec);
+        dw_put64(head, codec);
+        dw_file_append(file, head, sizeof head);
     }
-    free(codec);
-    free(copies);
+    if (status == DW_OK) status = dw_replicas_save(stage, file, &codec);
+    if (status == DW_OK) status = dw_tied_save(stage, file, &copies);
+    *kept = dw_outer_bytes(stage) + codec + copies > 0;
     return status;
 }
 
-/* Writes the parts of this rank, and what the codec of its gradients keeps. Sets *digests to their
- * digests, which are strings because JSON integers are signed; the one of a state that is empty is
- * null. */
+/* Writes it; *digest: of its bytes, 0: nothing is kept. */
+static dw_status write_state(dw_stage *stage, const dw_checkpoint_place *place, uint64_t *digest)
+{
+    dw_file file;
+    bool kept = false;
+    *digest = 0;
+    dw_status status = dw_checkpoint_begin_state(place, &file, &stage->why);
+    if (status < 0) return status;
+    status = append_state(stage, &file, &kept);
+    if (status == DW_OK && kept)
+        return dw_checkpoint_finish_state(place, &file, digest, &stage->why);
+    dw_file_drop(&file);
+    return status;
+}
+
+static json_t *text_of(uint64_t digest)
+{
+    return json_sprintf("%" PRIu64, digest);
+}
+
+/* Writes the parts of this rank, what the codec of its gradients keeps, and what those of its
+ * boundaries keep. Sets *digests to their digests, and the roots of codec_states.h: strings,
+ * because JSON integers are signed. The digest of a state that is empty is 0. */
 static dw_status write_files(dw_stage *stage, const dw_checkpoint_place *place, json_t **digests)
 {
-    uint64_t digest;
-    uint8_t *state = NULL;
-    size_t len = 0;
+    uint64_t digest = 0, state = 0, codecs = 0, roots[DW_CODEC_ENDS] = {0};
     dw_status status = DW_OK;
-    json_t *parts = json_array(), *kept = json_null();
+    json_t *parts = json_array(), *root_texts = json_array();
     for (uint32_t i = 0; i < stage->n_parts && status == DW_OK; i++) {
         const dw_part *part = dw_model_part(stage->model, i);
         status = dw_checkpoint_write(place, part, &digest, &stage->why);
-        json_array_append_new(parts, json_sprintf("%" PRIu64, digest));
+        json_array_append_new(parts, text_of(digest));
     }
-    if (status == DW_OK) status = make_state(stage, &state, &len);
-    if (status == DW_OK && len) {
-        status = dw_checkpoint_write_state(place, state, len, &digest, &stage->why);
-        kept = json_sprintf("%" PRIu64, digest);
-    }
-    free(state);
-    *digests = json_pack("{s:o, s:o}", "parts", parts, "state", kept);
+    if (status == DW_OK) status = write_state(stage, place, &state);
+    if (status == DW_OK) status = dw_codec_states_write(stage, place, &codecs, roots);
+    for (int i = 0; i < DW_CODEC_ENDS; i++) json_array_append_new(root_texts, text_of(roots[i]));
+    *digests = json_pack("{s:o, s:o, s:o, s:o}", "parts", parts, "state", text_of(state), "codecs",
+                         text_of(codecs), "roots", root_texts);
     if (status == DW_OK) return DW_OK;
     json_decref(*digests);
     *digests = NULL;
@@ -180,11 +187,34 @@ static dw_status read_digests(dw_stage *stage, const json_t *ranks, uint64_t *pa
             parts[n % total] = digest;
         }
         states->digests[rank] = digest_of(state);
-        if (json_is_string(state)) states->replicas = settings->config.replicas;
+        if (states->digests[rank]) states->replicas = settings->config.replicas;
     }
     if (n == total * settings->config.replicas) return DW_OK;
     return dw_say(&stage->why, DW_ERR_PROTOCOL,
                   "the other ranks did not save all parts of the model");
+}
+
+/* Reads what all ranks wrote of the codecs of boundaries. */
+static dw_status read_codecs(dw_stage *stage, const json_t *ranks, dw_checkpoint_codecs *codecs)
+{
+    uint32_t n = stage->settings->ranks;
+    uint64_t *digests = calloc(n, sizeof *digests),
+             *roots = calloc((size_t)n * DW_CODEC_ENDS, sizeof *roots);
+    dw_status status;
+    for (uint32_t rank = 0; digests && roots && rank < n; rank++) {
+        const json_t *one = json_array_get(ranks, rank), *list = json_object_get(one, "roots");
+        digests[rank] = digest_of(json_object_get(one, "codecs"));
+        for (int i = 0; i < DW_CODEC_ENDS; i++)
+            roots[(size_t)rank * DW_CODEC_ENDS + (size_t)i] =
+                digest_of(json_array_get(list, (size_t)i));
+    }
+    if (digests && roots)
+        status = dw_codec_states_describe(stage, digests, roots, codecs);
+    else
+        status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a manifest");
+    free(digests);
+    free(roots);
+    return status;
 }
 
 /* When all ranks have written their files, all digests are sent to all ranks, and each rank then
@@ -203,7 +233,12 @@ static dw_status agree_on_manifest(dw_stage *stage, const dw_checkpoint_place *p
         status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a manifest");
     else
         status = read_digests(stage, value, parts, &states);
-    if (status == DW_OK) status = dw_checkpoint_commit(place, parts, &states, &stage->why);
+    dw_checkpoint_codecs codecs = {.stages = 0};
+    if (status == DW_OK) status = read_codecs(stage, value, &codecs);
+    if (status == DW_OK)
+        status = dw_checkpoint_commit(place, parts, &states, codecs.stages ? &codecs : NULL,
+                                      &stage->why);
+    dw_checkpoint_free_codecs(&codecs);
     json_decref(value);
     free(parts);
     free(states.digests);

@@ -18,8 +18,9 @@
 
 /* A program refuses a format that it does not know. So a manifest that names states has format 2:
  * with format 1, older programs would continue without the states. A manifest of a model with tied
- * embeddings or a bottleneck has format 3: older programs would take it for another model. */
-enum { FORMAT = 1, FORMAT_WITH_STATES = 2, FORMAT_OF_VARIANTS = 3 };
+ * embeddings or a bottleneck has format 3: older programs would take it for another model. One
+ * that names states of the codecs of boundaries has format 4, for the same reason as format 2. */
+enum { FORMAT = 1, FORMAT_WITH_STATES = 2, FORMAT_OF_VARIANTS = 3, FORMAT_WITH_CODECS = 4 };
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
@@ -28,17 +29,34 @@ static json_t *hex_of(uint64_t digest)
     return json_sprintf("%016" PRIx64, digest);
 }
 
+static json_t *hex_list(const uint64_t *digests, uint32_t n)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < n; i++) json_array_append_new(list, hex_of(digests[i]));
+    return list;
+}
+
 static json_t *states_of(const dw_checkpoint_states *states)
 {
-    json_t *digests = json_array();
-    for (uint32_t i = 0; i < states->stages * states->replicas; i++)
-        json_array_append_new(digests, hex_of(states->digests[i]));
     return json_pack("{s:I, s:I, s:s, s:o}", "stages", (json_int_t)states->stages, "replicas",
-                     (json_int_t)states->replicas, "codec", states->codec, "states", digests);
+                     (json_int_t)states->replicas, "codec", states->codec, "states",
+                     hex_list(states->digests, states->stages * states->replicas));
+}
+
+static json_t *codecs_of(const dw_checkpoint_codecs *codecs)
+{
+    uint32_t ranks = codecs->stages * codecs->replicas;
+    json_t *apart = json_array();
+    for (uint32_t i = 0; i < ranks; i++)
+        json_array_append_new(apart, json_integer(codecs->apart[i]));
+    return json_pack("{s:I, s:I, s:s, s:s, s:s, s:o, s:o}", "stages", (json_int_t)codecs->stages,
+                     "replicas", (json_int_t)codecs->replicas, "layout", codecs->layout, "forward",
+                     codecs->forward, "backward", codecs->backward, "states",
+                     hex_list(codecs->digests, ranks), "apart", apart);
 }
 
 static json_t *manifest_of(const dw_checkpoint_place *place, const uint64_t *digests,
-                           const dw_checkpoint_states *states)
+                           const dw_checkpoint_states *states, const dw_checkpoint_codecs *codecs)
 {
     const dw_model_shape *shape = &place->shape;
     json_t *parts = json_object();
@@ -48,7 +66,10 @@ static json_t *manifest_of(const dw_checkpoint_place *place, const uint64_t *dig
         json_object_set_new(parts, name, hex_of(digests[i]));
     }
     bool is_variant = shape->tied || shape->bottleneck;
-    int format = is_variant ? FORMAT_OF_VARIANTS : states->replicas ? FORMAT_WITH_STATES : FORMAT;
+    int format = codecs             ? FORMAT_WITH_CODECS
+                 : is_variant       ? FORMAT_OF_VARIANTS
+                 : states->replicas ? FORMAT_WITH_STATES
+                                    : FORMAT;
     json_t *model = json_pack("{s:I, s:I, s:I, s:I}", "layers", (json_int_t)shape->layers,
                               "channels", (json_int_t)shape->channels, "heads",
                               (json_int_t)shape->heads, "context", (json_int_t)shape->context);
@@ -59,8 +80,10 @@ static json_t *manifest_of(const dw_checkpoint_place *place, const uint64_t *dig
     }
     json_t *manifest = json_pack("{s:i, s:o, s:I, s:o}", "format", format, "model", model, "step",
                                  (json_int_t)place->step, "parts", parts);
-    if (!manifest || !states->replicas) return manifest;
-    if (json_object_set_new(manifest, "gradients", states_of(states)) == 0) return manifest;
+    if (!manifest) return NULL;
+    if ((!states->replicas || json_object_set_new(manifest, "gradients", states_of(states)) == 0) &&
+        (!codecs || json_object_set_new(manifest, "boundaries", codecs_of(codecs)) == 0))
+        return manifest;
     json_decref(manifest);
     return NULL;
 }
@@ -77,12 +100,13 @@ static int digest_manifest(json_t *manifest, uint64_t *digest)
 }
 
 dw_status dw_checkpoint_commit(const dw_checkpoint_place *place, const uint64_t *digests,
-                               const dw_checkpoint_states *states, dw_why *why)
+                               const dw_checkpoint_states *states,
+                               const dw_checkpoint_codecs *codecs, dw_why *why)
 {
     char path[4200], temporary[4200];
     snprintf(path, sizeof path, "%s/manifest.json", place->directory);
     snprintf(temporary, sizeof temporary, "%s/manifest-%u.tmp", place->directory, place->writer);
-    json_t *manifest = manifest_of(place, digests, states);
+    json_t *manifest = manifest_of(place, digests, states, codecs);
     uint64_t digest = 0;
     char *text = NULL;
     if (manifest && digest_manifest(manifest, &digest) == 0 &&
@@ -106,6 +130,15 @@ int dw_parse_hex(const char *text, uint64_t *value)
     return 0;
 }
 
+/* Reads a list of digests, of which there are n. Returns -1 if it is anything else. */
+static int read_hex_list(const json_t *list, uint64_t *digests, size_t n)
+{
+    if (json_array_size(list) != n) return -1;
+    for (size_t i = 0; i < n; i++)
+        if (dw_parse_hex(json_string_value(json_array_get(list, i)), &digests[i])) return -1;
+    return 0;
+}
+
 /* Reads the field of a manifest of format 2 that names the states. */
 static dw_status read_states(dw_checkpoint *checkpoint, json_t *gradients, dw_why *why)
 {
@@ -116,8 +149,7 @@ static dw_status read_states(dw_checkpoint *checkpoint, json_t *gradients, dw_wh
     if (json_unpack(gradients, "{s:I, s:I, s:s, s:o}", "stages", &stages, "replicas", &replicas,
                     "codec", &codec, "states", &digests) ||
         stages < 1 || stages > 9999 || replicas < 1 || replicas > 256 ||
-        strlen(codec) >= sizeof states->codec ||
-        json_array_size(digests) != (size_t)(stages * replicas))
+        strlen(codec) >= sizeof states->codec)
         return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json does not name the states of a grid",
                       checkpoint->directory);
     snprintf(states->codec, sizeof states->codec, "%s", codec);
@@ -125,12 +157,44 @@ static dw_status read_states(dw_checkpoint *checkpoint, json_t *gradients, dw_wh
     if (!states->digests)
         return dw_say(why, DW_ERR_NO_MEMORY, "out of memory while reading the checkpoint %s",
                       checkpoint->directory);
-    for (size_t i = 0; i < (size_t)(stages * replicas); i++)
-        if (dw_parse_hex(json_string_value(json_array_get(digests, i)), &states->digests[i]))
-            return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json does not name the states of a grid",
-                          checkpoint->directory);
+    if (read_hex_list(digests, states->digests, (size_t)(stages * replicas)))
+        return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json does not name the states of a grid",
+                      checkpoint->directory);
     states->stages = (uint32_t)stages;
     states->replicas = (uint32_t)replicas;
+    return DW_OK;
+}
+
+/* Reads the field of a manifest of format 4 that names the states of the codecs of boundaries. */
+static dw_status read_codecs(dw_checkpoint *checkpoint, json_t *boundaries, dw_why *why)
+{
+    dw_checkpoint_codecs *codecs = &checkpoint->codecs;
+    json_int_t stages = 0, replicas = 0;
+    const char *layout = NULL, *forward = NULL, *backward = NULL;
+    json_t *digests = NULL, *apart = NULL;
+    if (json_unpack(boundaries, "{s:I, s:I, s:s, s:s, s:s, s:o, s:o}", "stages", &stages,
+                    "replicas", &replicas, "layout", &layout, "forward", &forward, "backward",
+                    &backward, "states", &digests, "apart", &apart) ||
+        stages < 1 || stages > 9999 || replicas < 1 || replicas > 256)
+        return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json does not name the states of codecs",
+                      checkpoint->directory);
+    size_t ranks = (size_t)(stages * replicas);
+    codecs->layout = strdup(layout);
+    codecs->forward = strdup(forward);
+    codecs->backward = strdup(backward);
+    codecs->digests = calloc(ranks, sizeof *codecs->digests);
+    codecs->apart = calloc(ranks, sizeof *codecs->apart);
+    if (!codecs->layout || !codecs->forward || !codecs->backward || !codecs->digests ||
+        !codecs->apart)
+        return dw_say(why, DW_ERR_NO_MEMORY, "out of memory while reading the checkpoint %s",
+                      checkpoint->directory);
+    if (read_hex_list(digests, codecs->digests, ranks) || json_array_size(apart) != ranks)
+        return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json does not name the states of codecs",
+                      checkpoint->directory);
+    for (size_t i = 0; i < ranks; i++)
+        codecs->apart[i] = (uint32_t)json_integer_value(json_array_get(apart, i));
+    codecs->stages = (uint32_t)stages;
+    codecs->replicas = (uint32_t)replicas;
     return DW_OK;
 }
 
@@ -149,10 +213,10 @@ static dw_status read_manifest(dw_checkpoint *checkpoint, json_t *manifest, dw_w
         step > UINT32_MAX)
         return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json is not a checkpoint's manifest",
                       checkpoint->directory);
-    if (format < FORMAT || format > FORMAT_OF_VARIANTS)
+    if (format < FORMAT || format > FORMAT_WITH_CODECS)
         return dw_say(why, DW_ERR_VERSION,
                       "%s holds a checkpoint of format %d; this program reads formats %d to %d",
-                      checkpoint->directory, (int)format, FORMAT, FORMAT_OF_VARIANTS);
+                      checkpoint->directory, (int)format, FORMAT, FORMAT_WITH_CODECS);
     checkpoint->shape = (dw_model_shape){(uint32_t)L,    (uint32_t)C, (uint32_t)H, (uint32_t)T,
                                          (uint32_t)tied, (uint32_t)R, (uint32_t)K};
     checkpoint->step = (uint32_t)step;
@@ -173,8 +237,10 @@ static dw_status read_manifest(dw_checkpoint *checkpoint, json_t *manifest, dw_w
                           checkpoint->directory, name);
     }
     json_t *states = json_object_get(manifest, "gradients");
-    bool has_states = format == FORMAT_WITH_STATES || (format == FORMAT_OF_VARIANTS && states);
-    return has_states ? read_states(checkpoint, states, why) : DW_OK;
+    bool has_states = format == FORMAT_WITH_STATES || (format >= FORMAT_OF_VARIANTS && states);
+    dw_status status = has_states ? read_states(checkpoint, states, why) : DW_OK;
+    if (status < 0 || format != FORMAT_WITH_CODECS) return status;
+    return read_codecs(checkpoint, json_object_get(manifest, "boundaries"), why);
 }
 
 dw_status dw_checkpoint_open(dw_checkpoint *checkpoint, const char *directory, dw_why *why)
@@ -211,10 +277,21 @@ dw_status dw_checkpoint_open(dw_checkpoint *checkpoint, const char *directory, d
     return status;
 }
 
+void dw_checkpoint_free_codecs(dw_checkpoint_codecs *codecs)
+{
+    free(codecs->layout);
+    free(codecs->forward);
+    free(codecs->backward);
+    free(codecs->digests);
+    free(codecs->apart);
+    *codecs = (dw_checkpoint_codecs){.stages = 0};
+}
+
 void dw_checkpoint_close(dw_checkpoint *checkpoint)
 {
     free(checkpoint->digests);
     free(checkpoint->states.digests);
+    dw_checkpoint_free_codecs(&checkpoint->codecs);
     checkpoint->digests = checkpoint->states.digests = NULL;
 }
 

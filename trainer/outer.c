@@ -108,13 +108,13 @@ size_t dw_outer_bytes(const dw_stage *stage)
     return bytes;
 }
 
-void dw_outer_save(dw_stage *stage, uint8_t *bytes)
+void dw_outer_save(dw_stage *stage, dw_file *file)
 {
     float *kept[KEPT];
     for (uint32_t i = 0; stage->outer && i < stage->n_parts; i++) {
         size_t vector = dw_model_part(stage->model, i)->n * sizeof(float);
         list_kept(stage, i, kept);
-        for (int k = 0; k < KEPT; k++, bytes += vector) memcpy(bytes, kept[k], vector);
+        for (int k = 0; k < KEPT; k++) dw_file_append(file, kept[k], vector);
     }
 }
 

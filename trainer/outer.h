@@ -17,6 +17,7 @@
 #ifndef DW_TRAINER_OUTER_H
 #define DW_TRAINER_OUTER_H
 
+#include "file.h"
 #include "stage.h"
 
 /* open: before a checkpoint is loaded. Errors: NO_MEMORY. begin: the first round begins with the
@@ -29,10 +30,10 @@ void dw_outer_close(dw_stage *stage);
  * must be zeros, and are so afterwards. */
 dw_status dw_outer_average(dw_stage *stage);
 
-/* Save and load the momentum and the averages of the inner optimizer. bytes: the room, which has
- * dw_outer_bytes bytes, or what was saved in it. */
+/* Save and load the momentum and the averages of the inner optimizer. bytes: what was saved, of
+ * dw_outer_bytes bytes. */
 size_t dw_outer_bytes(const dw_stage *stage);
-void dw_outer_save(dw_stage *stage, uint8_t *bytes);
+void dw_outer_save(dw_stage *stage, dw_file *file);
 void dw_outer_load(dw_stage *stage, const uint8_t *bytes);
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/bytes.h"
 #include "base/scope.h"
 #include "base/sentence.h"
 #include "control.h"
@@ -341,48 +342,39 @@ dw_status dw_replicas_collect(dw_stage *stage)
 /* ---- Checkpoints ----------------------------------------------------------------------------- */
 
 typedef struct saving {
-    uint8_t *bytes;
-    size_t len;
-    bool failed;
+    dw_file *file;
+    uint64_t len;
 } saving;
 
 /* Appends a piece of state, with its length in front of it: 8 bytes, little-endian. */
 static dw_status save_piece(void *context, uint64_t slot, const void *saved, size_t len)
 {
     saving *all = context;
+    uint8_t head[8];
     (void)slot; /* the piece itself names it, too */
-    uint8_t *larger = realloc(all->bytes, all->len + 8 + len);
-    if (!larger) return DW_ERR_NO_MEMORY;
-    all->bytes = larger;
-    for (int i = 0; i < 8; i++) all->bytes[all->len++] = (uint8_t)((uint64_t)len >> (8 * i));
-    memcpy(all->bytes + all->len, saved, len);
-    all->len += len;
+    all->len += sizeof head + len;
+    if (!all->file) return DW_OK;
+    dw_put64(head, len);
+    dw_file_append(all->file, head, sizeof head);
+    dw_file_append(all->file, saved, len);
     return DW_OK;
 }
 
-dw_status dw_replicas_export(dw_stage *stage, dw_group *group, uint8_t **bytes, size_t *len)
+dw_status dw_replicas_export(dw_stage *stage, dw_group *group, dw_file *file, uint64_t *len)
 {
-    saving all = {0};
-    *bytes = NULL;
-    *len = 0;
-    if (!group) return DW_OK;
-    dw_status status = dw_group_export_all(group, save_piece, &all);
-    if (status < 0) {
-        free(all.bytes);
-        return dw_say(&stage->why, status, "cannot save what the codec of the gradients keeps: %s",
-                      dw_status_string(status));
-    }
-    *bytes = all.bytes;
+    saving all = {.file = file};
+    dw_status status = group ? dw_group_export_all(group, save_piece, &all) : DW_OK;
     *len = all.len;
-    return DW_OK;
+    if (status == DW_OK) return DW_OK;
+    return dw_say(&stage->why, status, "cannot save what the codec of the gradients keeps: %s",
+                  dw_status_string(status));
 }
 
 dw_status dw_replicas_import(dw_stage *stage, dw_group *group, const uint8_t *bytes, size_t len)
 {
     dw_status status = group || !len ? DW_OK : DW_ERR_FORMAT;
     while (len > 0 && status == DW_OK) {
-        uint64_t piece = 0;
-        for (size_t i = 0; i < 8 && i < len; i++) piece |= (uint64_t)bytes[i] << (8 * i);
+        uint64_t piece = len < 8 ? 0 : dw_get64(bytes);
         if (len < 8 || piece > len - 8)
             status = DW_ERR_FORMAT;
         else
@@ -397,9 +389,9 @@ dw_status dw_replicas_import(dw_stage *stage, dw_group *group, const uint8_t *by
                   dw_status_string(status));
 }
 
-dw_status dw_replicas_save(dw_stage *stage, uint8_t **bytes, size_t *len)
+dw_status dw_replicas_save(dw_stage *stage, dw_file *file, uint64_t *len)
 {
-    return dw_replicas_export(stage, stage->replicas ? stage->replicas->group : NULL, bytes, len);
+    return dw_replicas_export(stage, stage->replicas ? stage->replicas->group : NULL, file, len);
 }
 
 dw_status dw_replicas_load(dw_stage *stage, const uint8_t *bytes, size_t len)

@@ -22,6 +22,7 @@
 #define DW_TRAINER_REPLICAS_H
 
 #include "deltawire/collective.h"
+#include "file.h"
 #include "stage.h"
 
 /* The length of the pieces in which a gradient is sent, in floats; a multiple of 2048. */
@@ -48,10 +49,10 @@ void dw_replicas_start(dw_stage *stage, uint32_t i);
 /* Waits until the gradients of all parts are the mean over all replicas. */
 dw_status dw_replicas_collect(dw_stage *stage);
 
-/* Save and load what the codec of the gradients keeps (residuals, prev), for checkpoints. save: the
- * caller frees *bytes, which is NULL if nothing is kept. load: before anything has been averaged.
- * Errors also: FORMAT. */
-dw_status dw_replicas_save(dw_stage *stage, uint8_t **bytes, size_t *len);
+/* Save and load what the codec of the gradients keeps (residuals, prev), for checkpoints. save:
+ * appends it to the file; NULL: only sets *len to its length. load: before anything has been
+ * averaged. Errors also: FORMAT. */
+dw_status dw_replicas_save(dw_stage *stage, dw_file *file, uint64_t *len);
 dw_status dw_replicas_load(dw_stage *stage, const uint8_t *bytes, size_t len);
 
 /* For all groups of this rank. A member is a rank of a group; its number there may differ from its
@@ -66,7 +67,7 @@ dw_status dw_replicas_wait(dw_stage *stage, dw_group *group, uint64_t slot,
                            dw_replicas_member *rank_of_member);
 dw_status dw_replicas_failed(dw_stage *stage, dw_group *group, dw_status status,
                              dw_replicas_member *rank_of_member);
-dw_status dw_replicas_export(dw_stage *stage, dw_group *group, uint8_t **bytes, size_t *len);
+dw_status dw_replicas_export(dw_stage *stage, dw_group *group, dw_file *file, uint64_t *len);
 dw_status dw_replicas_import(dw_stage *stage, dw_group *group, const uint8_t *bytes, size_t len);
 uint64_t dw_replicas_raw_bytes(uint64_t n, uint32_t member, uint32_t members);
 void dw_replicas_add_cost(dw_group *group, uint64_t raw_bytes, dw_train_cost *cost);

@@ -165,32 +165,6 @@ static dw_status check_numbers(const dw_train_config *config, dw_why *why)
     return DW_OK;
 }
 
-/* The frames of the forward codec must carry some elements of a tensor. Only the gradients of these
- * elements are sent, as rows of any length. The elements differ from visit to visit, so the
- * backward codec must keep no state. Scaling is refused, because the gradients of scaled values
- * would have to be scaled as well. */
-static dw_status check_same_places(const dw_codec_setting *forward,
-                                   const dw_codec_setting *backward, dw_why *why)
-{
-    const dw_config *ahead = &forward->config, *back = &backward->config;
-    bool chooses = ahead->codec == DW_CODEC_TOPK || ahead->codec == DW_CODEC_RANDK ||
-                   ahead->codec == DW_CODEC_COCKTAIL || ahead->codec == DW_CODEC_CHUNK;
-    if (!chooses || ahead->scaling > DW_SCALING_NONE)
-        return dw_say(why, DW_ERR_ARGUMENT,
-                      "same-places needs a forward codec that sends some elements as they are, not "
-                      "%s; give topk, randk, cocktail or chunk at every boundary, without scaling",
-                      forward->text);
-    if (back->codec == DW_CODEC_DELTA || back->codec == DW_CODEC_LOWRANK ||
-        back->codec == DW_CODEC_TAH || back->feedback > DW_FEEDBACK_NONE ||
-        back->transform > DW_TRANSFORM_NONE || back->project)
-        return dw_say(why, DW_ERR_ARGUMENT,
-                      "same-places needs a backward codec for rows of any length that keeps "
-                      "nothing, not %s; give direct, raw, mx or blocks, without feedback, "
-                      "transform and project",
-                      backward->text);
-    return DW_OK;
-}
-
 /* Fills in the settings of the outer optimizer. Between its steps the parameters of the replicas
  * differ, so evaluations, checks and checkpoints are only allowed at its steps. */
 static dw_status check_local_steps(dw_settings *settings, const dw_train_config *given, dw_why *why)
@@ -320,10 +294,6 @@ static dw_status resolve(dw_settings *settings, const dw_train_config *given, dw
     if (status == DW_OK)
         status = dw_boundaries_parse(&settings->backward, config->backward, "backward",
                                      settings->stage, config->stages, why);
-    if (status == DW_OK && config->same_places)
-        status = check_same_places(&settings->forward.before, &settings->backward.before, why);
-    if (status == DW_OK && config->same_places)
-        status = check_same_places(&settings->forward.after, &settings->backward.after, why);
     if (status == DW_OK) status = check_replicas(settings, given, why);
     if (status == DW_OK) status = check_local_steps(settings, given, why);
     return status;
@@ -395,7 +365,6 @@ json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_
         {"tied", json_boolean(config->tied)},
         {"forward", json_string(settings->forward.text)},
         {"backward", json_string(settings->backward.text)},
-        {"same-places", json_boolean(config->same_places)},
         {"gradient", json_string(settings->gradient.text)},
         {"batch", json_integer(config->batch)},
         {"micro-batches", json_integer(config->micro_batches)},
@@ -444,8 +413,12 @@ static dw_status differ(const char *name, const json_t *ours, const json_t *thei
                       "rank %u reads another text: give all ranks the same file and text-offset",
                       peer);
     if (!strcmp(name, "checkpoint"))
-        return dw_say(why, DW_ERR_MISMATCH,
-                      "rank %u starts from another checkpoint: give all ranks the same", peer);
+        return dw_say(
+            why, DW_ERR_MISMATCH,
+            "rank %u starts from another checkpoint: give all ranks the same; if they were "
+            "killed while each saved to a directory of its own, copy the manifest.json of "
+            "the later step to all of them",
+            peer);
     char *mine = json_dumps(ours, JSON_ENCODE_ANY | JSON_ENSURE_ASCII),
          *other = json_dumps(theirs, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
     dw_status status =

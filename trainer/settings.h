@@ -23,6 +23,7 @@ typedef struct dw_settings {
     /* What kind of state the ranks of a grid keep of gradients, for checkpoints. */
     char kept_text[DW_CHECKPOINT_KEPT_BYTES];
     uint32_t steps_per_epoch;
+    uint64_t samples_digest; /* of the data; the caller sets it */
     /* How many micro-batches this stage holds the activations of, at most: those that it has
      * computed forward and not yet backward. */
     uint32_t in_flight;

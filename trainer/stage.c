@@ -12,7 +12,6 @@
 #include "meeting.h"
 #include "outer.h"
 #include "replicas.h"
-#include "same_places.h"
 #include "tied.h"
 
 enum { CHANNEL_ID = 1, PLAIN_CHANNEL_ID = 3 }; /* replicas.c has 2, tied.c has 4 */
@@ -69,16 +68,6 @@ static dw_status open_plain_channel(dw_stage *stage, dw_neighbour *neighbour, dw
     return dw_channel_open(&neighbour->plain, neighbour->link, &channel, why);
 }
 
-static dw_same_places *make_places(const dw_stage *stage, bool sends)
-{
-    const dw_settings *settings = stage->settings;
-    const dw_train_config *config = &settings->config;
-    uint64_t samples = config->batch / config->micro_batches;
-    return dw_same_places_create(settings->in_flight * config->slices,
-                                 samples * config->context * dw_boundary_channels(&settings->shape),
-                                 sends);
-}
-
 static dw_status open_channel(dw_stage *stage, dw_neighbour *neighbour, bool listens)
 {
     const dw_settings *settings = stage->settings;
@@ -92,13 +81,6 @@ static dw_status open_channel(dw_stage *stage, dw_neighbour *neighbour, bool lis
                                  .send = listens ? &forward : &backward,
                                  .recv = listens ? &backward : &forward,
                                  .open_timeout_ms = settings->config.open_timeout_ms};
-    if (settings->config.same_places) {
-        neighbour->places = make_places(stage, listens);
-        if (!neighbour->places)
-            return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for places");
-        channel.on_frame = dw_same_places_on_frame;
-        channel.frame_context = neighbour->places;
-    }
     dw_status status = dw_channel_open(&neighbour->channel, neighbour->link, &channel, &why);
     if (status == DW_OK && settings->config.plain_eval)
         status = open_plain_channel(stage, neighbour, &why);
@@ -183,8 +165,6 @@ static void part_from(dw_stage *stage, dw_neighbour *neighbour, dw_status status
     if (status < 0) dw_control_part(stage, neighbour, status);
     dw_channel_close(neighbour->channel);
     dw_channel_close(neighbour->plain);
-    dw_same_places_destroy(neighbour->places);
-    neighbour->places = NULL;
     dw_link_close(neighbour->link);
     neighbour->channel = neighbour->plain = NULL;
     neighbour->link = NULL;
@@ -238,71 +218,47 @@ void dw_stage_prefetch(dw_stage *stage, const dw_piece *piece)
     free(keys);
 }
 
-static uint32_t number_of(const dw_stage *stage, const dw_piece *piece)
+static dw_status encode_and_send(dw_stage *stage, dw_neighbour *to, const dw_piece *piece, float *x)
 {
-    return piece->slot * stage->settings->config.slices + piece->slice;
-}
-
-/* The time that encoding has taken so far, with that for places. */
-static uint64_t encoding_ns(const dw_neighbour *to, dw_channel *channel)
-{
-    return dw_channel_sent(channel).busy_ns + (to->places ? dw_same_places_busy_ns(to->places) : 0);
-}
-
-static uint64_t decoding_ns(const dw_neighbour *from, dw_channel *channel)
-{
-    return dw_channel_received(channel).busy_ns +
-           (from->places ? dw_same_places_busy_ns(from->places) : 0);
-}
-
-static dw_status send_tensor(dw_stage *stage, dw_neighbour *to, const dw_piece *piece,
-                             const dw_tensor *x)
-{
+    dw_tensor sent = view(stage, x, piece);
     dw_channel *channel = piece->is_plain ? to->plain : to->channel;
     bool drops = stage->settings->config.repeat > 1 && piece->is_first_use;
     dw_key *keys = make_keys(stage, piece);
     if (!keys) return DW_ERR_NO_MEMORY;
-    uint64_t since = dw_now_ns(), busy = encoding_ns(to, channel);
+    uint64_t since = dw_now_ns(), busy = dw_channel_sent(channel).busy_ns;
     dw_status status = DW_OK;
     for (uint32_t n = 0; drops && n < piece->N && status == DW_OK; n++)
         status = dw_channel_forget(channel, keys[n]);
-    if (status == DW_OK) status = dw_channel_send(channel, keys, x);
-    stage->wait_ns += dw_now_ns() - since - (encoding_ns(to, channel) - busy);
+    if (status == DW_OK) status = dw_channel_send(channel, keys, &sent);
+    stage->wait_ns += dw_now_ns() - since - (dw_channel_sent(channel).busy_ns - busy);
     free(keys);
     return status < 0 ? dw_control_lost(stage, to, status, dw_channel_why(channel)) : DW_OK;
 }
 
 dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const dw_piece *piece, float *x)
 {
-    dw_same_places *places = piece->is_plain ? NULL : to->places;
-    bool is_gradient = to == &stage->before;
-    dw_tensor whole = view(stage, x, piece), sent = whole;
-    dw_status status = DW_OK;
-    if (places && is_gradient)
-        status = dw_same_places_gather(places, number_of(stage, piece), &whole, &sent, &stage->why);
-    if (status == DW_OK) status = send_tensor(stage, to, piece, &sent);
-    if (status == DW_OK && places && !is_gradient)
-        status = dw_same_places_keep(places, number_of(stage, piece), &stage->why);
+    dw_status status = encode_and_send(stage, to, piece, x);
     if (status < 0 || !to->record || piece->is_plain) return status;
     return dw_record_add(to->record, stage->step, piece->ids, piece->N, x, &stage->why);
 }
 
-static dw_status recv_tensor(dw_stage *stage, dw_neighbour *from, const dw_piece *piece,
-                             const dw_tensor *y, bool wait)
+dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const dw_piece *piece, float *x,
+                        bool wait)
 {
+    dw_tensor y = view(stage, x, piece);
     dw_channel *channel = piece->is_plain ? from->plain : from->channel;
     dw_key *keys = make_keys(stage, piece); /* overwritten by those that arrive */
     if (!keys) return DW_ERR_NO_MEMORY;
-    uint64_t since = dw_now_ns(), busy = decoding_ns(from, channel);
+    uint64_t since = dw_now_ns(), busy = dw_channel_received(channel).busy_ns;
     dw_status status;
     do {
         status = dw_stage_check(stage);
         if (status < 0) break;
-        status = dw_channel_recv(channel, wait ? DW_LOOK_MS : 0, keys, y);
+        status = dw_channel_recv(channel, wait ? DW_LOOK_MS : 0, keys, &y);
         if (status < 0) status = dw_control_lost(stage, from, status, dw_channel_why(channel));
     } while (status == DW_PENDING && wait);
     /* Decoding is part of receiving, but does not count as waiting. */
-    stage->wait_ns += dw_now_ns() - since - (decoding_ns(from, channel) - busy);
+    stage->wait_ns += dw_now_ns() - since - (dw_channel_received(channel).busy_ns - busy);
     for (uint32_t n = 0; n < piece->N && status == DW_OK; n++) {
         dw_key key = key_of(stage, piece, n);
         if (keys[n].sample != key.sample || keys[n].slice != key.slice)
@@ -311,22 +267,6 @@ static dw_status recv_tensor(dw_stage *stage, dw_neighbour *from, const dw_piece
     }
     free(keys);
     return status;
-}
-
-dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const dw_piece *piece, float *x,
-                        bool wait)
-{
-    dw_same_places *places = piece->is_plain ? NULL : from->places;
-    bool is_gradient = from == &stage->after;
-    uint32_t number = number_of(stage, piece);
-    dw_tensor whole = view(stage, x, piece), received = whole;
-    dw_status status = DW_OK;
-    if (places && is_gradient)
-        status = dw_same_places_view(places, number, &whole, &received, &stage->why);
-    if (status == DW_OK) status = recv_tensor(stage, from, piece, &received, wait);
-    if (status != DW_OK || !places) return status;
-    return is_gradient ? dw_same_places_scatter(places, number, &received, &whole, &stage->why)
-                       : dw_same_places_keep(places, number, &stage->why);
 }
 
 dw_status dw_stage_flush(dw_stage *stage)
@@ -397,10 +337,6 @@ void dw_stage_cost(dw_stage *stage, dw_train_cost *cost)
         cost->kernel_forward = link.kernel_bytes_sent;
         cost->kernel_backward = link.kernel_bytes_received;
     }
-    if (stage->after.places) cost->raw_backward += dw_same_places_left_out(stage->after.places);
-    const dw_same_places *const places[] = {stage->before.places, stage->after.places};
-    for (int i = 0; i < 2; i++)
-        if (places[i]) cost->codec_s += (double)dw_same_places_busy_ns(places[i]) * 1e-9;
     cost->compute_s = (double)stage->compute_ns * 1e-9;
     cost->wait_s = (double)stage->wait_ns * 1e-9;
     dw_replicas_cost(stage, cost);

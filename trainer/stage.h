@@ -41,7 +41,6 @@ typedef struct dw_neighbour {
     dw_channel *channel; /* NULL: it belongs to another replica */
     dw_channel *plain;   /* of floats, for evaluations without codecs; NULL: there are none */
     dw_record *record;   /* of the tensors sent to it; NULL: none */
-    struct dw_same_places *places; /* NULL without the setting same_places */
     dw_last_words words;
 } dw_neighbour;
 

@@ -168,9 +168,9 @@ dw_status dw_tied_check(dw_stage *stage, uint32_t step)
     return status;
 }
 
-dw_status dw_tied_save(dw_stage *stage, uint8_t **bytes, size_t *len)
+dw_status dw_tied_save(dw_stage *stage, dw_file *file, uint64_t *len)
 {
-    return dw_replicas_export(stage, stage->tied ? stage->tied->group : NULL, bytes, len);
+    return dw_replicas_export(stage, stage->tied ? stage->tied->group : NULL, file, len);
 }
 
 dw_status dw_tied_load(dw_stage *stage, const uint8_t *bytes, size_t len)

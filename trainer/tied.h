@@ -14,6 +14,7 @@
 #ifndef DW_TRAINER_TIED_H
 #define DW_TRAINER_TIED_H
 
+#include "file.h"
 #include "stage.h"
 
 /* Opens the group of all copies. To be called after dw_replicas_open; dw_replicas_close closes it.
@@ -38,7 +39,7 @@ dw_status dw_tied_collect(dw_stage *stage);
 dw_status dw_tied_check(dw_stage *stage, uint32_t step);
 
 /* As in replicas.h, for what the codec keeps of the copies. */
-dw_status dw_tied_save(dw_stage *stage, uint8_t **bytes, size_t *len);
+dw_status dw_tied_save(dw_stage *stage, dw_file *file, uint64_t *len);
 dw_status dw_tied_load(dw_stage *stage, const uint8_t *bytes, size_t len);
 void dw_tied_cost(dw_stage *stage, dw_train_cost *cost);
 

@@ -288,6 +288,7 @@ static dw_status open_run(run *r, const dw_train_config *config, dw_why *why)
     if (status == DW_OK) status = dw_settings_count(&r->settings, r->data.samples, why);
     if (status == DW_OK) status = dw_joint_checkpoint_open(&r->start, &r->settings, why);
     if (status < 0) return status;
+    r->settings.samples_digest = r->data.digest;
     if (config->resume) r->first_step = r->start.step;
     r->optimizer = (dw_optimizer){.lr = config->lr,
                                   .beta1 = config->beta1,

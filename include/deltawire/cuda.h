@@ -5,7 +5,6 @@
 #define DELTAWIRE_CUDA_H
 
 #include "deltawire/deltawire.h"
-#include "deltawire/projection.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -140,24 +139,6 @@ DW_API dw_status dw_decode_again(dw_decode_ticket *ticket, const void *head, siz
 DW_API dw_status dw_decode_finish(dw_decode_ticket *ticket, void *reply, size_t reply_cap,
                                   size_t *reply_len);
 DW_API dw_status dw_decode_cancel(dw_decode_ticket *ticket);
-
-/* Projections (projection.h) of tensors that the device reaches, with the bits of dw_project and
- * dw_unproject. create: copies the matrix to the device; `projection` is not needed afterwards.
- * project and unproject: enqueue z = x U, or y = z U^T, on a stream, which may be capturing, and do
- * not wait. Tensors and the projection must exist until the stream has done the work. x and z, or z
- * and y, must not overlap.
- *
- * Errors: those of dw_project, with nothing enqueued; NO_MEMORY (create); LIMIT (too many tokens
- * for one launch); UNSUPPORTED (create: a build without kernels); IO (CUDA failed). Threads: any.
- */
-typedef struct dw_cuda_projection dw_cuda_projection;
-DW_API dw_status dw_cuda_projection_create(dw_cuda_projection **made, dw_cuda *cuda,
-                                           const dw_projection *projection, dw_why *why);
-DW_API void dw_cuda_projection_destroy(dw_cuda_projection *projection); /* NULL is allowed */
-DW_API dw_status dw_project_async(const dw_cuda_projection *projection, const dw_tensor *x,
-                                  const dw_tensor *z, void *stream, dw_why *why);
-DW_API dw_status dw_unproject_async(const dw_cuda_projection *projection, const dw_tensor *z,
-                                    const dw_tensor *y, void *stream, dw_why *why);
 
 /* Helpers for programs that carry frames through host memory, as channels do (transport.h).
  *

@@ -330,13 +330,12 @@ typedef struct dw_config {
     dw_codebook codebook;
     uint32_t block; /* consecutive values that share a scale */
     dw_transform transform;
-    uint32_t rotate;  /* channels of a rotated block */
-    uint32_t tile;    /* channels of a tile of tah */
-    uint32_t tau;     /* in thousandths: the largest value of a tile is put first if it is more than
-                         so many times as large as the second largest */
-    uint32_t share;   /* in millionths of the tiles of a sample */
-    uint32_t project; /* dw_projection_digest (projection.h) */
-    uint32_t decay;   /* in thousandths: what residuals are multiplied by at each visit */
+    uint32_t rotate; /* channels of a rotated block */
+    uint32_t tile;   /* channels of a tile of tah */
+    uint32_t tau;    /* in thousandths: the largest value of a tile is put first if it is more than
+                        so many times as large as the second largest */
+    uint32_t share;  /* in millionths of the tiles of a sample */
+    uint32_t decay;  /* in thousandths: what residuals are multiplied by at each visit */
     uint64_t key_error; /* as error, for key entries */
     /* What both ends know of channels (profile.h), for the form step. It belongs to the program and
      * must exist as long as any object that was made of the config. profile_digest: that of the
@@ -402,7 +401,8 @@ typedef struct dw_counters {
     uint64_t poisoned_groups;
     uint64_t escaped_values; /* encoder, form step: too large for a code, so sent as they are */
     /* Encoder: finite values of x, with its residual, that the 16-bit floats cannot hold which are
-     * sent, or kept as prev. They arrive as infinity or the largest number: take bf16 or f32. */
+     * sent, or kept as prev. They arrive as infinity or the largest number: take bf16 or f32.
+     * Decoder, on the CPU: values of a y of f16 that are infinite or the largest number. */
     uint64_t overflowed_values;
     uint64_t acks, nacks;     /* replies received (encoder) or sent (decoder) */
     uint64_t rebases;         /* NACKs that were answered with a delta from an older copy */

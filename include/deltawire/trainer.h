@@ -39,9 +39,6 @@ extern "C" {
  * | forward, backward   | codec of the activations, of the gradients (dw_config_parse). | raw:f32    |
  * |                     | Boundary b, after stage b, can have its own:                  |            |
  * |                     | "direct:bits=4,1:raw"                                         |            |
- * | same_places         | 1: gradients go back through the elements whose activations   | 0          |
- * |                     | were sent, without their places. The forward is then one of   |            |
- * |                     | topk, randk, cocktail and chunk                               |            |
  * | gradient            | codec of the weight gradients, which replicas average         | raw:f32    |
  * | layers, channels    | L blocks of C channels                                        | 4, 128     |
  * | heads, context      | H attention heads, T tokens (bytes) per sample                | 4, 128     |
@@ -80,7 +77,7 @@ extern "C" {
  * |                     | where momentum is given; otherwise gradients are averaged     |            |
  * | seed                | of parameters and shuffles                                    | 0          |
  * | init                | checkpoint whose parameters to start from                     | random     |
- * | resume              | checkpoint to continue: parameters, optimizer, step           | none       |
+ * | resume              | checkpoint to continue: parameters, optimizer, step, codecs   | none       |
  */
 struct dw_transport;
 struct dw_transport_context;
@@ -121,7 +118,6 @@ typedef struct dw_train_config {
     double outer_lr, outer_momentum;
     int tied;
     uint32_t bottleneck;
-    int same_places;
     uint32_t hops;
     const char *state;
 } dw_train_config;
@@ -182,7 +178,8 @@ typedef struct dw_train_summary {
 /* Callbacks; each may be NULL. They are called in the caller's thread, and only by rank 0, except
  * on_listening, which every rank that listens calls, and on_misfit, which every rank calls at most
  * once for each of its boundaries, in the first steps: the codec does not fit what it sends there
- * (dw_counters_misfit). sentence: says which, and what to do. */
+ * (dw_counters_misfit). Rank 0 also calls it for what a codec kept in the checkpoint to resume, and
+ * cannot go on with. sentence: says which, and what to do. */
 typedef struct dw_train_hooks {
     void *context;
     void (*on_listening)(void *context, const char *uri);

@@ -203,8 +203,7 @@ DW_API const char *dw_link_why(dw_link *link);
  * |                | valid during the call, in which the peer waits for the     |         |
  * |                | frame or its acknowledgement, and which must not use the   |         |
  * |                | channel. With delta, a frame that arrives may be one that  |         |
- * |                | replaces the frame that was sent. For dw_places_read       |         |
- * |                | (places.h), for instance                                   |         |
+ * |                | replaces the frame that was sent                           |         |
  * | frame_context  | passed to on_frame                                         | NULL    |
  *
  * One end may use a GPU and the other the CPU, because the bits are the same. An incarnation in a

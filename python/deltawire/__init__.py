@@ -34,9 +34,7 @@ from deltawire.frame import (
 from deltawire.group import Group
 from deltawire.link import Link
 from deltawire.operation import Operation
-from deltawire.places import Places
 from deltawire.profile import Profile
-from deltawire.projection import Projection
 from deltawire.storage import Storage, StorageCounters
 from deltawire.tensor import Tensor
 from deltawire.threads import Threads
@@ -57,9 +55,7 @@ __all__ = [
     "Link",
     "LinkCounters",
     "Operation",
-    "Places",
     "Profile",
-    "Projection",
     "ReplyEntry",
     "ReplyInfo",
     "Status",

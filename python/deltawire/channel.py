@@ -43,9 +43,8 @@ class Channel(Shared):
     state: as for Encoder; both directions use it.
     open_timeout: the maximum time in seconds until the other end has opened the channel.
     on_frame: a function that is called with (is_sent, frame) for every frame that was encoded or
-        decoded, frame being its bytes, before send or recv returns and by their thread; for Places,
-        for instance. It must not use the channel. The message of an exception that it raises goes
-        to stderr.
+        decoded, frame being its bytes, before send or recv returns and by their thread. It must
+        not use the channel. The message of an exception that it raises goes to stderr.
     Errors: ARGUMENT, CONFIG, MISMATCH (the configs of the two ends differ; the message has both),
     TIMEOUT, NO_MEMORY, and those of a failed link.
 

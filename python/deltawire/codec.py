@@ -156,7 +156,9 @@ class Codec(Owned):
             self._busy.release()
 
     def export_states(self) -> "dict[Id, bytes]":
-        """The states of all ids, by id. Save encoder and decoder between the same two frames."""
+        """The states of all ids, by id. Save encoder and decoder between the same two frames. An
+        encoder with the option rate, or one that draws numbers and keeps nothing of any id, has one
+        state more, under the id (2**64 - 1, 2**32 - 1): with what it goes on."""
         states: "dict[Id, bytes]" = {}
 
         def visit(_: Any, key: Any, saved: Any, length: int) -> int:

@@ -49,14 +49,6 @@ dw_status dw_resync_on_device(const dw_device_call *call, dw_encoder *encoder, c
     return finish_encode(call, encoder, ticket, len, why);
 }
 
-dw_status dw_multiply_on_device(const dw_device_call *call, const dw_cuda_projection *projection,
-                                int back, const dw_tensor *from, const dw_tensor *to, dw_why *why)
-{
-    dw_status status = back ? dw_unproject_async(projection, from, to, call->stream, why)
-                            : dw_project_async(projection, from, to, call->stream, why);
-    return status < 0 ? status : dw_cuda_stream_wait(call->cuda, call->stream, why);
-}
-
 dw_status dw_decode_on_device(const dw_device_call *call, dw_decoder *decoder, const void *frame,
                               size_t len, const dw_tensor *y, void *reply, size_t reply_cap,
                               size_t *reply_len, dw_why *why)

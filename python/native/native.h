@@ -95,20 +95,17 @@ typedef struct dw_device_call {
     size_t cap;
 } dw_device_call;
 
-/* Like dw_encode, dw_encoder_resync and dw_decode, for encoders and decoders on a GPU; and like
- * dw_project, or, with back, dw_unproject. They wait for the work, whatever happens. decode copies
- * the frame, of len bytes in any host memory, into room. *why gets the sentence of an error.
- * Errors: those of the functions with _async in cuda.h; IO: the GPU failed; NO_ROOM (decode: cap is
- * less than len). After an error, y is undefined, but nothing else has changed. After IO, frames
- * may stay in flight, and the object can only be destroyed. */
+/* Like dw_encode, dw_encoder_resync and dw_decode, for encoders and decoders on a GPU. They
+ * wait for the work, whatever happens. decode copies the frame, of len bytes in any host memory,
+ * into room. *why gets the sentence of an error. Errors: those of the functions with _async in
+ * cuda.h; IO: the GPU failed; NO_ROOM (decode: cap is less than len). After an error, y is
+ * undefined, but nothing else has changed. After IO, frames may stay in flight, and the object can
+ * only be destroyed. */
 DW_API dw_status dw_encode_on_device(const dw_device_call *call, dw_encoder *encoder,
                                      const dw_key *keys, const dw_tensor *x, size_t *len,
                                      dw_why *why);
 DW_API dw_status dw_resync_on_device(const dw_device_call *call, dw_encoder *encoder,
                                      const dw_key *keys, uint32_t n, size_t *len, dw_why *why);
-DW_API dw_status dw_multiply_on_device(const dw_device_call *call,
-                                       const dw_cuda_projection *projection, int back,
-                                       const dw_tensor *from, const dw_tensor *to, dw_why *why);
 DW_API dw_status dw_decode_on_device(const dw_device_call *call, dw_decoder *decoder,
                                      const void *frame, size_t len, const dw_tensor *y, void *reply,
                                      size_t reply_cap, size_t *reply_len, dw_why *why);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * profile.h - what both ends know of channels, in code that C and CUDA share
- * (docs/format.md, 3.16): each channel has a weight, by which the step of a row is multiplied for
+ * (docs/format.md, 3.15): each channel has a weight, by which the step of a row is multiplied for
  * it, and may have two means, one of which is subtracted from rows that have no base.
  *
  * A form codes (x - base) / weight. What it would decode is multiplied by the weight and added to

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "arithmetic/half.h"
+#include "codecs/plan.h"
 #include "codecs/tiles.h"
 
 /* The loops below have inner ones of fixed length, which compilers vectorize. */
@@ -78,6 +79,21 @@ uint32_t dw_elements_largest(const float *values, uint64_t n)
     }
     for (int k = 1; k < ONCE; k++) most[0] = most[k] > most[0] ? most[k] : most[0];
     return (uint32_t)most[0];
+}
+
+uint64_t dw_elements_at_end(const dw_decode_job *job, uint64_t part, uint64_t parts)
+{
+    uint64_t c = job->plan->c, all = (uint64_t)job->plan->t * c, count = 0, each = all / parts;
+    uint64_t at = each * part, end = part + 1 == parts ? all : at + each;
+    if (!job->y || job->y_dtype != DW_F16) return 0;
+    for (uint64_t n; at < end; at += n) {
+        const uint16_t *y = dw_at(job->y, DW_F16, at / c * (uint64_t)job->stride + at % c);
+        uint32_t found = 0; /* of 32 bits, for the vectorizer */
+        n = c - at % c < end - at ? c - at % c : end - at;
+        for (uint64_t i = 0; i < n; i++) found += (uint16_t)((y[i] & 0x7fffu) - 0x7bffu) <= 1;
+        count += found;
+    }
+    return count;
 }
 
 uint64_t dw_elements_overflowed(const dw_encode_job *job, uint64_t part, uint64_t parts)

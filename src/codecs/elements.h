@@ -33,6 +33,10 @@ void dw_elements_widen(const void *from, dw_dtype dtype, uint64_t n, float *to);
  * number of this part. */
 uint64_t dw_elements_overflowed(const dw_encode_job *job, uint64_t part, uint64_t parts);
 
+/* Divides the y of a decoded sample into so many equal parts, and returns how many values of one of
+ * them are infinite or the largest number, if they are binary16; 0 if not. */
+uint64_t dw_elements_at_end(const dw_decode_job *job, uint64_t part, uint64_t parts);
+
 /* The largest magnitude of n values, as bits; a NaN is larger than an infinity. */
 uint32_t dw_elements_largest(const float *values, uint64_t n);
 

@@ -481,8 +481,6 @@ const dw_option dw_options[DW_OPTIONS] = {
      "lossless coding of the codes", "none"},
     {19, "skip", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1, 1000, 3, FIELD(skip), NULL, fits_without_bound,
      "a sample is not sent if it differs from prev by less than this part of its norm", "0: always sent"},
-    {44, "project", ALL, DW_SCOPE_ALWAYS, DW_AGREE_UNUSUAL, NULL, 1, UINT32_MAX, false, FIELD(project), nothing, NULL,
-     "digest of the matrix by which the program projects tensors; both ends must have it", "0: not projected"},
     {DW_PROFILE_OPTION, "profile", DELTA | DIRECT, DW_SCOPE_STEP, DW_AGREE_UNUSUAL, NULL, 1, UINT32_MAX, false, FIELD(profile_digest), nothing, profile_fits,
      "digest of the profile of channels that the config has; both ends must have it", "0: no profile"},
     {10, "replies", ALL, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, replies, 0, 0, false, FIELD(replies), first, NULL,
@@ -525,11 +523,11 @@ void dw_option_set(const dw_option *option, dw_config *config, uint64_t value)
         memcpy(field, &narrow, sizeof narrow);
 }
 
-/* By docs/comparison.md a skipped sample loses, and rotated values and projected tensors gain
- * nothing that was measured. */
+/* By docs/comparison.md a skipped sample loses, and rotated values gain nothing that was measured.
+ */
 bool dw_option_is_stable(const dw_option *option)
 {
-    static const char *const others[] = {"skip", "transform", "rotate", "project"};
+    static const char *const others[] = {"skip", "transform", "rotate"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(option->name, others[i]) == 0) return false;
     return true;

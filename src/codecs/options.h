@@ -67,7 +67,7 @@ typedef struct dw_option {
 
 extern const dw_option dw_options[];
 enum {
-    DW_OPTIONS = 44,
+    DW_OPTIONS = 43,
     DW_ERROR_DECIMALS = 12,
     DW_KEEP_DECIMALS = 6,
     DW_KEEP_ALL = 1000000,

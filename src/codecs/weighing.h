@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * weighing.h - divides what the form step codes by the weights of a profile, and multiplies what it
- * decodes by them (docs/format.md, 3.16). codecs/front.h calls it where the layout weighs.
+ * decodes by them (docs/format.md, 3.15). codecs/front.h calls it where the layout weighs.
  *
  * An element's base is prev, or, where the entry has none, the means that its row takes, if the
  * profile has means. Errors: none. State: none. Threads: any. */

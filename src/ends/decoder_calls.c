@@ -56,8 +56,8 @@ static dw_status receive(dw_decode_ticket *t)
         return status;
     }
     if (t->y.data && decoder->end.engine.emit)
-        decoder->end.engine.emit(decoder->end.engine.context, (dw_jobs){.decode = t->jobs},
-                                 t->header.n);
+        decoder->end.counters.overflowed_values += decoder->end.engine.emit(
+            decoder->end.engine.context, (dw_jobs){.decode = t->jobs}, t->header.n);
     dw_arrival_commit(t);
     return DW_OK;
 }

@@ -141,7 +141,8 @@ static dw_saver saver_of(dw_encoder *encoder)
     bool keeps_residual = encoder->end.config.feedback > DW_FEEDBACK_NONE;
     return (dw_saver){.end = &encoder->end,
                       .side = keeps_residual ? DW_SIDE_RESIDUAL : DW_SIDE_ENCODER,
-                      .sequence = &encoder->sequence};
+                      .sequence = &encoder->sequence,
+                      .rate = &encoder->rate};
 }
 
 dw_status dw_encoder_export(dw_encoder *encoder, dw_key key, void *room, size_t cap, size_t *len)

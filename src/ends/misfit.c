@@ -50,10 +50,24 @@ static const char *remedy(const dw_config *config)
     return "try mx, or more bits";
 }
 
+/* The same for codecs whose rows are not measured: of all that was measured of what they sent. */
+static bool says_whole(const dw_counters *c, const dw_config *config, dw_tensor_kind kind,
+                       dw_why *why)
+{
+    double part = c->x_square > 0 ? sqrt(c->error_square / c->x_square) : 0;
+    if (kind != DW_ACTIVATIONS || config->feedback || part <= MOST_OF_ACTIVATIONS) return false;
+    snprintf(why->text, sizeof why->text,
+             "the error is %.2f of the norm of what is sent of activations, and more than %.2f "
+             "harms a model: %s",
+             part, MOST_OF_ACTIVATIONS, remedy(config));
+    return true;
+}
+
 /* Writes what is wrong with the error of rows. Returns whether something is. */
 static bool says_rows(const dw_counters *c, const dw_config *config, dw_tensor_kind kind,
                       dw_why *why)
 {
+    if (c->measured_rows == 0) return says_whole(c, config, kind, why);
     if (c->measured_rows < LEAST_ROWS) return false;
     double row = c->row_error_sum / (double)c->measured_rows,
            bulk = c->bulk_error_sum / (double)c->measured_rows, least = implied(config, c),

@@ -4,8 +4,8 @@
  *
  * The control learns from the length of every frame that was made, and from nothing else. So an
  * encoder that is given the same tensors makes the same frames on every machine. State: dw_rate,
- * which only encoders have. It is neither saved with keys nor part of frames, because every payload
- * contains its own steps. */
+ * which only encoders have. It is saved beside the keys (docs/format.md, 7), and no part of frames,
+ * because every payload contains its own steps. */
 #ifndef DW_RATE_H
 #define DW_RATE_H
 

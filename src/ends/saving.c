@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * saving.c - saves and restores the state of a key, for encoder and decoder. */
+ * saving.c - saves and restores the state of a key, for encoder and decoder, and what an encoder
+ * keeps beside its keys. */
 #include "ends/saving.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#include "base/bytes.h"
 
 static dw_saved describe(const dw_saver *saver, const dw_held *held)
 {
@@ -93,6 +96,71 @@ static bool any_is_busy(const dw_predictor *predictor)
     return false;
 }
 
+/* ---- What an encoder keeps beside its keys --------------------------------------------------- */
+
+/* Whether the frames to come depend on it: on the rate of those before, or on numbers drawn with
+ * the number of a frame, which the state of any key says, too. */
+static bool has_stream(const dw_saver *saver)
+{
+    const dw_config *config = &saver->end->config;
+    bool draws = config->rounding == DW_ROUNDING_STOCHASTIC ||
+                 config->rounding == DW_ROUNDING_DITHER || config->codec == DW_CODEC_RANDK ||
+                 config->codec == DW_CODEC_COCKTAIL;
+    return saver->sequence && *saver->sequence &&
+           (saver->rate->step > 0 || (draws && !saver->end->predictor.keys));
+}
+
+static void put_number(uint8_t *to, double number)
+{
+    uint64_t bits;
+    memcpy(&bits, &number, sizeof bits);
+    dw_put64(to, bits);
+}
+
+static double get_number(const uint8_t *from)
+{
+    uint64_t bits = dw_get64(from);
+    double number;
+    memcpy(&number, &bits, sizeof number);
+    return number;
+}
+
+static dw_status save_stream(const dw_saver *saver, dw_saved_visit *visit, void *context)
+{
+    uint8_t words[4 * DW_SAVED_RATE_WORDS], numbers[sizeof words];
+    uint8_t saved[DW_SAVED_HEADER_BYTES + sizeof words];
+    dw_saved stream = {.side = DW_SIDE_STREAM,
+                       .dtype = DW_F32,
+                       .key = DW_STREAM_KEY,
+                       .more = saver->rate->step > 0 ? DW_SAVED_RATE_WORDS : 0,
+                       .incarnation = saver->end->incarnation,
+                       .sequence = *saver->sequence,
+                       .prev = words};
+    put_number(numbers, saver->rate->step);
+    put_number(numbers + 8, saver->rate->debt);
+    for (int i = 0; i < DW_SAVED_RATE_WORDS; i++) { /* to words in the machine's byte order */
+        uint32_t word = dw_get32(numbers + 4 * i);
+        memcpy(words + 4 * i, &word, sizeof word);
+    }
+    dw_saved_write(saved, &stream);
+    return visit(context, stream.key, saved, (size_t)dw_saved_bytes(&stream));
+}
+
+/* Numbers that rate.c cannot have made are refused. */
+static dw_status restore_stream(const dw_saver *saver, const dw_saved *saved)
+{
+    if (saved->more && saver->rate->step > 0) {
+        double step = get_number(saved->prev), debt = get_number((const uint8_t *)saved->prev + 8);
+        if (!(step >= 0.01 && step <= 1e6 && debt >= -1e3 && debt <= 1e3))
+            return dw_end_fail(saver->end, DW_ERR_FORMAT,
+                               "the saved state cannot be read: its rate is not one");
+        *saver->rate = (dw_rate){.step = step, .debt = debt};
+    }
+    return DW_OK;
+}
+
+/* ---- All of an end --------------------------------------------------------------------------- */
+
 /* Visits keys in the order of the hash table, so the visitor must not change what is held. */
 dw_status dw_save_all(const dw_saver *saver, dw_saved_visit *visit, void *context)
 {
@@ -116,17 +184,19 @@ dw_status dw_save_all(const dw_saver *saver, dw_saved_visit *visit, void *contex
         if (!status) status = visit(context, held->key, room, (size_t)bytes);
     }
     dw_mem_release(&saver->end->allocator, room, cap);
-    return status;
+    return !status && has_stream(saver) ? save_stream(saver, visit, context) : status;
 }
 
 /* An end that has seen no frame takes over the saved incarnation. One that has state of another
  * incarnation refuses. */
 static dw_status check_incarnation(const dw_saver *saver, const dw_saved *saved)
 {
-    if (saved->side != saver->side) {
+    bool is_of_encoder = saved->side == DW_SIDE_STREAM && saver->sequence;
+    if (saved->side != saver->side && !is_of_encoder) {
         static const char *const sides[] = {[DW_SIDE_ENCODER] = "an encoder without feedback",
                                             [DW_SIDE_DECODER] = "a decoder",
-                                            [DW_SIDE_RESIDUAL] = "an encoder with feedback"};
+                                            [DW_SIDE_RESIDUAL] = "an encoder with feedback",
+                                            [DW_SIDE_STREAM] = "an encoder"};
         snprintf(saver->end->why.text, sizeof saver->end->why.text,
                  "the state was saved by %s, and this is %s", sides[saved->side],
                  sides[saver->side]);
@@ -192,7 +262,9 @@ dw_status dw_restore(const dw_saver *saver, const void *from, size_t len)
         return status;
     }
     status = check_incarnation(saver, &saved);
-    if (!status) status = place(saver, &saved);
+    if (!status)
+        status =
+            saved.side == DW_SIDE_STREAM ? restore_stream(saver, &saved) : place(saver, &saved);
     if (status) return status;
     saver->end->incarnation = saved.incarnation;
     if (saver->sequence && saved.sequence > *saver->sequence) *saver->sequence = saved.sequence;

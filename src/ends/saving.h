@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * saving.h - saves and restores the state of a key, for encoder and decoder. */
+ * saving.h - saves and restores the state of a key, for encoder and decoder, and what an encoder
+ * keeps beside its keys. */
 #ifndef DW_SAVING_H
 #define DW_SAVING_H
 
 #include "ends/end.h"
+#include "ends/rate.h"
 #include "wire/saved.h"
 
 /* An end, with the data that depends on its direction. */
@@ -11,6 +13,7 @@ typedef struct dw_saver {
     dw_end *end;
     dw_side side;
     uint64_t *sequence; /* number of the last frame; NULL for a decoder */
+    dw_rate *rate;      /* NULL for a decoder */
 } dw_saver;
 
 dw_status dw_save(const dw_saver *saver, dw_key key, void *room, size_t cap, size_t *len);

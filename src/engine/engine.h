@@ -17,7 +17,9 @@
  * | done     | PENDING until jobs [first, first + n) and their head are done, then their results: |
  * |          | sums over whole payloads and over all audited stretches. Norms are 0 on a device,  |
  * |          | and payloads that have become shorter lie in the frame one behind the other        |
- * | emit     | writes y of n decode jobs whose digests are right. NULL: submit has written it     |
+ * | emit     | writes y of n decode jobs whose digests are right, and returns how many of its     |
+ * |          | values are at or past the end of binary16, if it is y's dtype. NULL: submit has    |
+ * |          | written y, and such values are not counted                                         |
  * | learn    | copies a profile to where jobs will read it, to place `slot` of DW_PROFILES_MOST;  |
  * |          | the one that was there before is not used any more. NULL: jobs read it itself      |
  * | channels | of a profile that was learnt, as jobs read them                                    |
@@ -76,7 +78,7 @@ typedef struct dw_engine {
                        const dw_head *head, dw_why *why);
     dw_status (*done)(const dw_launch *launch, uint32_t first, uint32_t n,
                       dw_chunk_result *results);
-    void (*emit)(void *context, dw_jobs jobs, uint32_t n);
+    uint64_t (*emit)(void *context, dw_jobs jobs, uint32_t n);
     dw_status (*learn)(void *context, uint32_t slot, const struct dw_profile *profile, dw_why *why);
     dw_channels (*channels)(const void *context, const struct dw_profile *profile);
     dw_status (*copy)(void *context, void *to, const void *from, uint64_t bytes, dw_why *why);

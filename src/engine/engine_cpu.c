@@ -209,13 +209,30 @@ static dw_status done(const dw_launch *launch, uint32_t first, uint32_t n, dw_ch
     return DW_OK;
 }
 
-/* The jobs must be those of the last submit, whose chunks are still known. */
-static void emit(void *context, dw_jobs jobs, uint32_t n)
+/* Counts values of a part of y. */
+static void count_chunk(void *context, size_t index)
 {
     cpu *c = context;
-    (void)n;
+    uint64_t part;
+    uint32_t i = dw_work_entry(&c->work, index, &part);
+    c->work.results[index].sums.overflowed =
+        dw_elements_at_end(c->jobs.decode[i], part, dw_work_chunks(&c->work, i));
+}
+
+/* The jobs must be those of the last submit, whose chunks are still known. */
+static uint64_t emit(void *context, dw_jobs jobs, uint32_t n)
+{
+    cpu *c = context;
+    uint64_t at_end = 0;
+    bool narrows = false;
     c->jobs = jobs;
     dw_work_run(&c->work, &c->config, emit_chunk, c);
+    for (uint32_t i = 0; i < n; i++)
+        narrows = narrows || (jobs.decode[i]->y && jobs.decode[i]->y_dtype == DW_F16);
+    if (!narrows) return 0;
+    dw_work_run(&c->work, &c->config, count_chunk, c);
+    for (uint32_t i = 0; i < n; i++) at_end += dw_work_join(&c->work, i).sums.overflowed;
+    return at_end;
 }
 
 static void nothing(dw_launch *launch)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * saved.c - the bytes of one key's saved state. */
+ * saved.c - the bytes of one key's saved state, and of what an encoder keeps beside its keys. */
 #include "wire/saved.h"
 
 #include <string.h>
@@ -43,7 +43,7 @@ uint64_t dw_saved_bytes(const dw_saved *saved)
 }
 
 /* Converts between the byte order of this machine and little-endian, in either direction. Words
- * that follow the values are as long as these are, because only residuals have such words. */
+ * that follow the values are as long as these are, because only f32 is followed by words. */
 static void copy_values(void *to, const void *from, const dw_saved *saved)
 {
     size_t size = dw_dtype_bytes(saved->dtype);
@@ -85,9 +85,22 @@ void dw_saved_write(uint8_t *to, const dw_saved *saved)
     dw_put(to + AT_HEADER_DIGEST, dw_digest_bytes(to, AT_HEADER_DIGEST), 8);
 }
 
+static const char *bad_stream(const uint8_t *from, uint64_t len, const dw_saved *saved)
+{
+    if (saved->dtype != DW_F32 || saved->key.sample != DW_STREAM_KEY.sample ||
+        saved->key.slice != DW_STREAM_KEY.slice || dw_get(from + AT_BASE, 4) || saved->t ||
+        saved->c || saved->audit || saved->version || saved->chain || saved->state_digest)
+        return "a reserved byte is not zero";
+    if (saved->incarnation == 0 || saved->sequence == 0) return "it names no frame";
+    if ((saved->more && saved->more != DW_SAVED_RATE_WORDS) || len != dw_saved_bytes(saved))
+        return "its length does not match its shape";
+    return NULL;
+}
+
 static const char *bad_field(const uint8_t *from, uint64_t len, const dw_saved *saved)
 {
     uint64_t bytes;
+    if (saved->side == DW_SIDE_STREAM) return bad_stream(from, len, saved);
     if (saved->side < DW_SIDE_ENCODER || saved->side > DW_SIDE_RESIDUAL)
         return "it was saved neither by an encoder nor by a decoder";
     if (dw_dtype_bytes(saved->dtype) == 0) return "it has an unknown dtype";

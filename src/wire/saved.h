@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * saved.h - the bytes of one key's saved state (docs/format.md, 7).
+ * saved.h - the bytes of one key's saved state, and of what an encoder keeps beside its keys
+ * (docs/format.md, 7).
  *
  * Errors of the reader: FORMAT, VERSION, CORRUPT. State: none. Threads: any. */
 #ifndef DW_SAVED_H
@@ -7,13 +8,18 @@
 
 #include "base/mem.h"
 
-enum { DW_SAVED_HEADER_BYTES = 96 };
+enum { DW_SAVED_HEADER_BYTES = 96, DW_SAVED_RATE_WORDS = 4 };
 
 typedef enum dw_side {
     DW_SIDE_ENCODER = 1,
     DW_SIDE_DECODER = 2,
-    DW_SIDE_RESIDUAL = 3 /* an encoder with error feedback: the values are a residual */
+    DW_SIDE_RESIDUAL = 3, /* an encoder with error feedback: the values are a residual */
+    DW_SIDE_STREAM = 4    /* an encoder itself, of no key: see DW_STREAM_KEY */
 } dw_side;
+
+/* The key of what an encoder keeps beside its keys: its incarnation, the number of its last frame,
+ * and, in words behind no values, the step and the debt of its rate. */
+#define DW_STREAM_KEY ((dw_key){UINT64_MAX, UINT32_MAX})
 
 typedef struct dw_saved {
     dw_side side;
@@ -21,7 +27,7 @@ typedef struct dw_saved {
     bool is_base; /* the next delta may start from this copy */
     dw_key key;
     uint32_t t, c, audit;
-    uint32_t more;                  /* of a residual: how many words of 4 bytes follow the values */
+    uint32_t more;                  /* how many words of 4 bytes follow the values */
     uint64_t incarnation, sequence; /* sequence: number of the encoder's last frame; 0 for a decoder
                                      */
     uint64_t version, chain, state_digest;

@@ -432,7 +432,6 @@ static void configs_for_comparison_are_told_from_stable_ones(void **state)
                  {"mx", DW_TIER_STABLE},
                  {"delta:skip=0.1", DW_TIER_COMPARISON},
                  {"direct:transform=hadamard", DW_TIER_COMPARISON},
-                 {"raw:project=7", DW_TIER_COMPARISON},
                  {"topk", DW_TIER_COMPARISON},
                  {"randk", DW_TIER_COMPARISON},
                  {"cocktail", DW_TIER_COMPARISON},

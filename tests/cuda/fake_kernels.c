@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "../../cuda/message_head.h"
-#include "../../cuda/message_product.h"
 #include "../../cuda/room.h"
 #include "codecs/audit.h"
 #include "codecs/elements.h"
@@ -398,39 +397,8 @@ static void seal_head(const char *kernel, const dw_cuda_head_part *part)
     *part->sealed = part->serial;
 }
 
-/* Multiplies with the C kernels, and one sum after the other. */
-static void multiply_tokens(const dw_cuda_product *p)
-{
-    const dw_kernels *kernels = &dw_kernels_c;
-    for (uint64_t i = 0; i < (uint64_t)p->n * p->t * p->width; i++) {
-        uint64_t token = i / p->width, column = i % p->width;
-        uint64_t from = token / p->t * (uint64_t)p->from_stride_n +
-                        token % p->t * (uint64_t)p->from_stride_t,
-                 to = token / p->t * (uint64_t)p->to_stride_n +
-                      token % p->t * (uint64_t)p->to_stride_t;
-        float sum = 0, factor;
-        for (uint32_t k = 0; k < p->depth; k++) {
-            kernels->convert(dw_at(p->from, p->from_dtype, from + k), p->from_dtype, &factor,
-                             DW_F32, 1);
-            sum += factor * p->matrix[(uint64_t)k * p->width + column];
-        }
-        sum = dw_same_nan(sum);
-        char *at = (char *)p->to + (to + column) * dw_dtype_bytes(p->to_dtype);
-        uint16_t half = p->to_dtype == DW_F16 ? dw_f16_round(sum) : dw_bf16_round(sum);
-        memcpy(at, p->to_dtype == DW_F32 ? (void *)&sum : (void *)&half,
-               dw_dtype_bytes(p->to_dtype));
-    }
-}
-
 int dw_shim_launch(const char *kernel, const void *parts, uint32_t n, uint64_t grid)
 {
-    if (strcmp(kernel, "dw_multiply_tokens") == 0) {
-        if (grid != dw_product_blocks(parts)) die(kernel, "wrong number of blocks");
-        dw_cpu_mode exact = dw_cpu_enter_exact();
-        multiply_tokens(parts);
-        dw_cpu_leave_exact(exact);
-        return 1;
-    }
     if (strcmp(kernel, "dw_seal_heads") == 0) {
         if (grid != n) die(kernel, "the number of blocks is not that of the heads");
         for (uint32_t i = 0; i < n; i++) seal_head(kernel, (const dw_cuda_head_part *)parts + i);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "../../cuda/message_product.h"
+#include "../../cuda/message.h"
 #include "fake_cuda.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -21,7 +21,6 @@ typedef struct work {
     const unsigned char *from; /* of a kernel launch: its parts */
     uint64_t bytes;            /* of a kernel launch: its grid */
     uint32_t n;
-    dw_cuda_product product; /* the argument of dw_multiply_tokens, which has no parts */
 } work;
 
 typedef struct block {
@@ -110,8 +109,7 @@ static void run_first(work *waiting, int *waits, int n)
     for (int i = 0; i < n; i++) {
         const work *w = &waiting[i];
         if (w->kernel)
-            (void)dw_shim_launch(w->kernel, w->from ? (const void *)w->from : &w->product, w->n,
-                                 w->bytes);
+            (void)dw_shim_launch(w->kernel, w->from, w->n, w->bytes);
         else
             memcpy(w->to, w->from, w->bytes);
     }
@@ -399,10 +397,7 @@ FUNCTION(cuLaunchKernel, void *function, unsigned x, unsigned y, unsigned z, uns
     if (y * z * b * c != 1 || threads != DW_CUDA_THREADS || shared)
         die("a launch has an unexpected shape");
     work w = {.kernel = function, .bytes = x};
-    if (strcmp(function, "dw_multiply_tokens") == 0)
-        memcpy(&w.product, parameters[0], sizeof w.product);
-    else
-        memcpy(&w.from, parameters[0], sizeof w.from);
+    memcpy(&w.from, parameters[0], sizeof w.from);
     memcpy(&w.n, parameters[1], sizeof w.n);
     add(w, stream);
     count(&state.launches, 1);

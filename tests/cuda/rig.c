@@ -251,7 +251,9 @@ static void same_counters(dw_counters device, dw_counters cpu)
 void rig_same_counters(rig *r)
 {
     same_counters(test_encoder_counters(r->encoder), test_encoder_counters(r->cpu_encoder));
-    same_counters(test_decoder_counters(r->decoder), test_decoder_counters(r->cpu_decoder));
+    dw_counters cpu = test_decoder_counters(r->cpu_decoder);
+    cpu.overflowed_values = 0; /* at decoders, on the CPU alone */
+    same_counters(test_decoder_counters(r->decoder), cpu);
 }
 
 void rig_capture(int graph)

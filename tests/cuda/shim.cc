@@ -222,8 +222,6 @@ const named kernels[] = {
     DECODER(dw_blocks_decode),
     ENCODER(dw_join_payloads),
     NAMED(dw_seal_heads, dw_cuda_head_part),
-    {"dw_multiply_tokens",
-     [](const void *parts, uint32_t n) { dw_multiply_tokens(*(const dw_cuda_product *)parts, n); }},
     ENCODER(dw_floats_encode),
     DECODER(dw_floats_decode),
     ENCODER(dw_choose_scales_rotated),

@@ -223,6 +223,9 @@ static void counters_tell_which_codec_does_not_fit(void **state)
         {"direct:form=step,step=2,rounding=dither,group=sample", UNEQUAL, DW_GRADIENTS, "group"},
         {"direct:form=step,step=0.5", OUTLIERS, DW_GRADIENTS, "larger step"},
         {"direct:bits=2", ORDINARY, DW_GRADIENTS, NULL},
+        {"blocks:codebook=quantile", ORDINARY, DW_ACTIVATIONS, NULL},
+        {"blocks:codebook=quantile", CHANNEL, DW_ACTIVATIONS, "mx"},
+        {"blocks", CHANNEL, DW_ACTIVATIONS, NULL},
         {"raw:f16", OUT_OF_F16, DW_GRADIENTS, "bf16"},
         {"raw:bf16", OUT_OF_F16, DW_GRADIENTS, NULL},
         {"delta:prev=f16", OUT_OF_F16, DW_ACTIVATIONS, "bf16"}};

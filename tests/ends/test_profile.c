@@ -53,7 +53,7 @@ static float base_of(const known *k, const float *x, size_t i)
     return k->rows == 1 ? 0 : k->values[list_of(k, x + row * k->c) * k->c + i % k->c];
 }
 
-/* (x - base) / weight as docs/format.md, 3.16, says. */
+/* (x - base) / weight as docs/format.md, 3.15, says. */
 static float weighed(const known *k, float x, float base, size_t i)
 {
     volatile float d = x - base, inverse = 1 / k->values[i % k->c], product = d * inverse;

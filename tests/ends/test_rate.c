@@ -4,7 +4,9 @@
 #include <fenv.h>
 #include <math.h>
 
+#include "base/bytes.h"
 #include "support/tool.h"
+#include "wire/frame.h"
 
 enum { N = 2, T = 25, C = 640, SIZE = N * T * C, FRAMES = 50 };
 static const dw_key keys[N] = {{7, 0}, {9, 1}};
@@ -266,6 +268,80 @@ static void an_encoder_with_saved_keys_begins_anew(void **state)
     test_pair_close(&pair);
 }
 
+/* What an encoder keeps beside its keys goes on: its rate, and the numbers that it draws. */
+static dw_status import_one(void *context, dw_key key, const void *saved, size_t len)
+{
+    (void)key;
+    return dw_encoder_import(context, saved, len);
+}
+
+static void a_saved_encoder_goes_on_without_keys(void **state)
+{
+    static const char *const configs[] = {
+        "direct:form=step,group=sample,entropy=rans,rate=0.7",
+        "delta:form=step,group=sample,entropy=rans,rate=0.7,rounding=dither,replies=never",
+        "direct:bits=2,rounding=stochastic",
+        "direct:form=step,rounding=dither",
+        "randk:keep=0.3",
+    };
+    static float x[SIZE];
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C);
+    test_random random = {.state = 5};
+    for (size_t k = 0; k < sizeof configs / sizeof *configs; k++) {
+        test_pair one, other;
+        test_pair_open(&one, configs[k], N, T, C, DW_F32);
+        test_pair_open(&other, configs[k], N, T, C, DW_F32);
+        assert_int_equal(dw_encoder_export_all(one.encoder, import_one, other.encoder), DW_OK);
+        for (uint32_t i = 0; i < 6; i++) {
+            next_visit(x, &random, NORMAL);
+            test_pair_encode(&one, keys, &tx);
+            if (i == 2)
+                assert_int_equal(dw_encoder_export_all(one.encoder, import_one, other.encoder),
+                                 DW_OK);
+            if (i < 3) continue;
+            test_pair_encode(&other, keys, &tx);
+            if (one.len != other.len || memcmp(one.frame, other.frame, one.len))
+                fail_msg("%s: frame %u is another one", configs[k], i);
+        }
+        test_pair_close(&one);
+        test_pair_close(&other);
+    }
+}
+
+static dw_status keep_last(void *context, dw_key key, const void *saved, size_t len)
+{
+    assert_true(len <= 112 && key.slice == UINT32_MAX);
+    memcpy(context, saved, len);
+    return DW_OK;
+}
+
+static void a_rate_that_cannot_be_is_refused(void **state)
+{
+    test_pair pair, other;
+    uint8_t saved[112], bad[112];
+    static float x[SIZE] = {1, 2, 3};
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C);
+    static const char config[] = "direct:form=step,group=sample,entropy=rans,rate=0.7";
+    test_pair_open(&pair, config, N, T, C, DW_F32);
+    test_pair_open(&other, config, N, T, C, DW_F32);
+    test_pair_encode(&pair, keys, &tx);
+    assert_int_equal(dw_encoder_export_all(pair.encoder, keep_last, saved), DW_OK);
+    for (size_t at = 0; at < sizeof saved; at++) {
+        memcpy(bad, saved, sizeof bad);
+        bad[at] ^= 0x10;
+        assert_true(dw_encoder_import(other.encoder, bad, sizeof bad) < 0);
+    }
+    memcpy(bad, saved, sizeof bad);
+    bad[96 + 7] = 0xff; /* the step is negative, or no number */
+    dw_put(bad + 80, dw_digest_bytes(bad + 96, 16), 8);
+    dw_put(bad + 88, dw_digest_bytes(bad, 88), 8);
+    assert_int_equal(dw_encoder_import(other.encoder, bad, sizeof bad), DW_ERR_FORMAT);
+    assert_int_equal(dw_decoder_import(pair.decoder, saved, sizeof saved), DW_ERR_MISMATCH);
+    assert_int_equal(dw_encoder_import(other.encoder, saved, sizeof saved), DW_OK);
+    test_pair_close(&pair);
+    test_pair_close(&other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +351,8 @@ int main(void)
         cmocka_unit_test(failed_encodes_do_not_count_for_a_rate),
         cmocka_unit_test(a_reset_encoder_begins_anew),
         cmocka_unit_test(an_encoder_with_saved_keys_begins_anew),
+        cmocka_unit_test(a_saved_encoder_goes_on_without_keys),
+        cmocka_unit_test(a_rate_that_cannot_be_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,7 +93,7 @@ static dw_codec pick_later_codec(const fuzz_input *front)
 
 /* Whether to pick the options transform and rotate, which older codecs got later: as for codecs
  * that came later, some values of another byte say so. */
-enum { TRANSFORM = 32, ROTATE = 33, PROJECT = 44, DECAY = 45, KEY_ERROR = 46 };
+enum { TRANSFORM = 32, ROTATE = 33, DECAY = 45, KEY_ERROR = 46 };
 
 static bool is_rotated(const fuzz_input *front)
 {
@@ -101,16 +101,7 @@ static bool is_rotated(const fuzz_input *front)
     return (byte >= 0x99 && byte <= 0xab) || (byte >= 0xda && byte <= 0xea);
 }
 
-/* Whether the config says that tensors were projected. Then the last byte but two is one of a few
- * values, which the corpus from before does not have there. */
-static bool picks_projection(const fuzz_input *front)
-{
-    if (front->left < CONFIG_BYTES) return false;
-    uint32_t byte = front->data[front->left - 3];
-    return byte >= 0x99 && byte <= 0xb8;
-}
-
-/* The same for the element of sparse codecs, by the last byte but three. */
+/* Picks the element of sparse codecs, if the last byte but three says so. */
 static void pick_element(const fuzz_input *front, fuzz_input *input, dw_config *config)
 {
     uint32_t byte = front->left < CONFIG_BYTES ? 0 : front->data[front->left - 4];
@@ -168,7 +159,6 @@ dw_config fuzz_config(fuzz_input *whole)
     uint32_t how = front.left ? front.data[front.left - 1] % 4u : 0;
     dw_codec later = pick_later_codec(&front);
     bool rotates = is_rotated(&front);
-    bool is_projected = picks_projection(&front);
     const fuzz_input all = front;
     dw_config config;
     REQUIRE(dw_config_init(&config, sizeof config) == DW_OK);
@@ -179,8 +169,7 @@ dw_config fuzz_config(fuzz_input *whole)
     pick_options(input, &config, 0, 23);
     pick_options(input, &config, 24, TRANSFORM - 1);
     if (rotates) pick_options(input, &config, TRANSFORM, ROTATE);
-    pick_options(input, &config, ROTATE + 1, PROJECT - 1);
-    if (is_projected) pick_options(input, &config, PROJECT, PROJECT);
+    pick_options(input, &config, ROTATE + 1, DECAY - 1);
     pick_element(&all, input, &config);
     pick_trellis(&all, &config);
     pick_decay(&all, input, &config);

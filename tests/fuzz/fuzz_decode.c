@@ -3,13 +3,12 @@
  * docs/format.md agree on every status, bit and reply. */
 #include <math.h>
 
-#include "deltawire/places.h"
 #include "draft.h"
 #include "engine/engine.h"
 #include "kernels/kernels.h"
 #include "reach.h"
 
-enum { MOST_N = 3, MOST_Y = 4, KEYS = 5, MOST = 1 << 16, LARGEST_PLACES = 1 << 22, FILL = 0xa5 };
+enum { MOST_N = 3, MOST_Y = 4, KEYS = 5, MOST = 1 << 16, FILL = 0xa5 };
 
 static const dw_key keys[KEYS] = {{.sample = 7},
                                   {.sample = UINT64_MAX, .slice = UINT32_MAX},
@@ -239,26 +238,6 @@ static void read_tables(const uint8_t *frame, size_t len, const model_header *h)
     free(entries);
 }
 
-/* Places are in order and in their sample. status: of reading the frame. */
-static void read_places(const uint8_t *frame, size_t len, dw_status status)
-{
-    dw_places *places;
-    dw_frame_info info = {.struct_size = sizeof info};
-    bool is_large = dw_frame_read(frame, len, &info, NULL) == DW_OK &&
-                    (uint64_t)info.t * info.c > LARGEST_PLACES;
-    if (is_large) return;
-    dw_status got = dw_places_read(&places, frame, len, NULL, NULL);
-    REQUIRE(!status || got == status);
-    REQUIRE((got == DW_OK) == (places != NULL));
-    for (uint32_t n = 0; !got && n < info.n; n++) {
-        const uint32_t *list = dw_places_list(places, n);
-        uint64_t next = 0;
-        for (uint32_t i = 0; i < dw_places_count(places); next = list[i++] + UINT64_C(1))
-            REQUIRE(list[i] >= next && list[i] < (uint64_t)info.t * info.c);
-    }
-    dw_places_destroy(places);
-}
-
 static void inspect(const uint8_t *frame, size_t len)
 {
     dw_frame_info info = {.struct_size = sizeof info};
@@ -271,7 +250,6 @@ static void inspect(const uint8_t *frame, size_t len)
     dw_status status = dw_frame_read(frame, len, &info, &why),
               modelled = model_read(frame, len, &h);
     REQUIRE(status == modelled);
-    read_places(frame, len, status);
     if (status) {
         dw_key key;
         dw_entry_info entry;

@@ -495,7 +495,7 @@ static dw_status check_frame(const model *m, const uint8_t *frame, const model_h
 {
     *step = 4;
     if (!is_own(m, frame, h)) return DW_ERR_MISMATCH;
-    /* 3.16: a profile of another number of channels. */
+    /* 3.15: a profile of another number of channels. */
     if (m->config.profile_digest && h->c != dw_profile_values(m->config.profile).c)
         return DW_ERR_MISMATCH;
     *step = 5;

@@ -172,15 +172,9 @@ static uint32_t nested_form(uint8_t codec, uint32_t element, uint32_t bits)
  * quantile. rotates: there is parameter 32. */
 enum { FITTED = 100, QUANTILE = 3 };
 
-static bool codec_is_known(uint8_t codec)
-{
-    return codec >= DELTA && codec <= IN_BLOCKS;
-}
-
 static bool codec_has(uint8_t codec, uint32_t form, bool rotates, uint32_t number)
 {
     bool quantizes = codec == DIRECT || codec == DELTA;
-    if (number == PROJECT) return codec_is_known(codec);
     if (codec == TAH) return number == TILE || number == SHARE;
     if (codec == IN_BLOCKS) return number == CODEBOOK || (number == BLOCK && form != FITTED);
     if ((number == MASKED && codec == COCKTAIL) || (number == CHUNKED && codec == CHUNK))
@@ -223,7 +217,6 @@ static bool value_is_possible(uint8_t codec, uint32_t number, uint32_t value, ui
     case CHUNKED: return value >= 128 && value <= 65536 && (value & (value - 1)) == 0;
     case RANK: return value >= 1 && value <= 1024;
     case WIDTH: return value >= 1 && value <= 2147483647;
-    case PROJECT:
     case PROFILE: return true; /* read_parameters has refused 0 */
     case CODEBOOK: return value >= 1 && value <= QUANTILE;
     case BLOCK: return value >= 64 && value <= 65536 && !(value & (value - 1));
@@ -264,7 +257,7 @@ static bool read_parameters(const uint8_t *frame, const model_header *h, model_p
         bool there = p->of[number] != 0,
              has = codec_has(h->codec, form, p->of[TRANSFORM] != 0, number);
         bool may_be_absent = number == ROUNDING || number == CODING || number == TRANSFORM ||
-                             number == WIDTH || number == PROJECT || number == PROFILE;
+                             number == WIDTH || number == PROFILE;
         if (may_be_absent && has && !there) continue;
         if (has != there) return false;
         if (has && !value_is_possible(h->codec, number, p->of[number], form)) return false;
@@ -475,7 +468,6 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
                                         [CHUNKED] = config->chunk ? config->chunk : 4096,
                                         [RANK] = config->rank ? config->rank : 4,
                                         [WIDTH] = config->width,
-                                        [PROJECT] = config->project,
                                         [PROFILE] = config->profile_digest,
                                         [CODEBOOK] = config->codebook ? config->codebook : 1,
                                         [BLOCK] = config->block ? config->block : 4096,
@@ -495,7 +487,7 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
         if (number == ROUNDING && value[number] != 3) continue;
         if ((number == CODING || number == TRANSFORM) && value[number] != 2) continue;
         if (number == WIDTH && value[number] == 0) continue;
-        if ((number == PROJECT || number == PROFILE) && !value[number]) continue;
+        if (number == PROFILE && !value[number]) continue;
         memset(block + (size_t)PARAMETER * n, 0, PARAMETER);
         block[PARAMETER * n] = (uint8_t)number;
         model_put(block + PARAMETER * n + 4, 4, value[number]);

@@ -45,7 +45,6 @@ enum {
     WIDTH = 40,
     CODEBOOK = 41,
     BLOCK = 42,
-    PROJECT = 44,
     PROFILE = 47
 };
 enum {

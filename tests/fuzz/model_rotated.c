@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * model_rotated.c - the model's rotated values, and those with weights of channels: sections 3.11
- * and 3.16 of docs/format.md. */
+ * and 3.15 of docs/format.md. */
 #include "model_values.h"
 
 #include <math.h>

@@ -22,7 +22,7 @@ typedef struct model_way {
     uint32_t codebook, block; /* for the form blocks */
     uint32_t rotates;         /* 3.11: channels of a rotated block; 0: none */
     uint32_t tile, share;     /* for the form tah */
-    uint32_t profile;         /* 3.16: the digest of the profile; 0: none */
+    uint32_t profile;         /* 3.15: the digest of the profile; 0: none */
 } model_way;
 
 /* 3.3: the way of writing microscaled values with this element. */
@@ -113,7 +113,7 @@ bool model_tah_values(const model_way *way, uint32_t t, uint32_t c, const uint8_
 void model_rotate_back(uint32_t width, size_t n, const uint8_t *prev, uint8_t prev_dtype,
                        model_value *values);
 
-/* The same (3.16): multiplies with the weights of channels and adds bases. profile: its digest. */
+/* The same (3.15): multiplies with the weights of channels and adds bases. profile: its digest. */
 void model_weigh_back(uint32_t profile, uint32_t t, uint32_t c, const uint8_t *prev,
                       uint8_t prev_dtype, model_value *values);
 

@@ -9,7 +9,7 @@ from fake_gpu import Array, close_device, ffi, leftovers, state
 from rig import bits, normal, pair, refused, same
 
 import deltawire
-from deltawire import Decoder, DeltawireError, Encoder, Projection, frame_info
+from deltawire import Decoder, DeltawireError, Encoder, frame_info
 
 IDS = [5, (7, 3), 2**63]
 SHAPE = (3, 4, 96)
@@ -263,56 +263,3 @@ def test_objects_that_are_collected_together():
         ring = [encoder, decoder]
         ring.append(ring)  # only the garbage collector frees a ring, in an order of its own
         del encoder, decoder, ring
-
-
-def test_projections_have_the_bits_of_the_cpu():
-    u = normal((40, 6))
-    p = Projection(u)
-    given = normal((2, 5, 40), 3)
-    x, z = Array(given), Array(numpy.zeros((2, 5, 6), numpy.float32))
-    y = Array(numpy.zeros(given.shape, numpy.float16))
-    assert p.project(x, out=z) is z
-    assert same(z.read(), Projection(u).project(given))
-    assert p.unproject(z, out=y) is y
-    assert same(y.read(), p.unproject(z.read(), "f16"))
-    assert x.streams[0] == y.streams[0]
-
-
-def test_what_a_projection_on_a_gpu_refuses():
-    p = Projection(normal((40, 6)))
-    given = normal((2, 5, 40), 3)
-    x, z = Array(given), Array(numpy.zeros((2, 5, 6), numpy.float32))
-    streams = leftovers()[1]
-    with refused("ARGUMENT", "needs out=", "cuda:0"):
-        p.project(x)
-    assert leftovers()[1] == streams  # the refusal has not bound it to this GPU
-    with refused("UNSUPPORTED", "in the same place"):
-        p.project(x, out=numpy.zeros((2, 5, 6), numpy.float32))
-    with refused("UNSUPPORTED", "in the same place"):
-        p.project(given, out=z)
-    with refused("SHAPE", "40 channels"):
-        p.unproject(x, out=z)
-    before = z.read()
-    state.fail_at = state.calls
-    with pytest.raises(DeltawireError):
-        p.project(x, out=z)
-    state.fail_at = -1
-    assert same(z.read(), before)
-    p.project(x, out=z)
-    assert not same(z.read(), before)
-    state.broken_stream = True  # which only who waits for it notices
-    with refused("IO", "the stream failed"):
-        p.project(x, out=z)
-    state.broken_stream = False
-    x.number = z.number = 1
-    with refused("UNSUPPORTED", "has worked on cuda:0", "another Projection"):
-        p.project(x, out=z)
-    x.number = z.number = 0
-    child = os.fork()
-    if not child:
-        try:
-            p.project(x, out=z)
-        except DeltawireError as error:
-            os._exit(0 if "was forked" in str(error) else 2)
-        os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -2,6 +2,9 @@
  * pipeline.c - starts a thread for each rank, and notes what rank 0 reports. */
 #include "pipeline.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 char pipeline_text[80], pipeline_folder[TEST_FOLDER_BYTES];
 
 void note_listening(void *context, const char *uri)
@@ -38,6 +41,17 @@ static void on_save(void *context, const char *where, uint32_t step)
     pipeline *run = ((rank *)context)->run;
     assert_string_equal(where, run->ranks[0].config.save);
     run->saves++;
+    if (run->kill_at_save) kill(getpid(), SIGKILL);
+}
+
+static void on_misfit(void *context, const char *sentence)
+{
+    rank *r = context;
+    if (!strstr(sentence, "is not used")) return; /* a codec that does not fit a small model */
+    pthread_mutex_lock(&r->run->lock);
+    r->run->unused++;
+    snprintf(r->run->unused_why, sizeof r->run->unused_why, "%s", sentence);
+    pthread_mutex_unlock(&r->run->lock);
 }
 
 static void on_summary(void *context, const dw_train_summary *summary)
@@ -55,6 +69,7 @@ static void *run_rank(void *context)
                             .on_step = on_step,
                             .on_eval = on_eval,
                             .on_save = on_save,
+                            .on_misfit = on_misfit,
                             .on_summary = on_summary,
                             .stop = &r->stop};
     r->status = dw_train(&r->config, &hooks, &r->why);
@@ -72,7 +87,7 @@ void run_pipeline(pipeline *run, uint32_t stages, void (*change)(rank *))
     uint32_t ranks = stages * (run->config.replicas ? run->config.replicas : 1);
     run->stages = stages;
     run->n_ranks = ranks;
-    run->steps = run->evals = run->saves = 0;
+    run->steps = run->evals = run->saves = run->unused = 0;
     for (uint32_t i = 0; i < ranks; i++) {
         rank *r = &run->ranks[i];
         memset(r, 0, sizeof *r);

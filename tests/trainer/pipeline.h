@@ -20,7 +20,7 @@
 #include "stage.h"
 #include "support/folder.h"
 
-enum { STAGES_MAX = 3, RANKS_MAX = 6, STEPS_MAX = 40 };
+enum { STAGES_MAX = 4, RANKS_MAX = 6, STEPS_MAX = 40 };
 
 extern char pipeline_text[80], pipeline_folder[TEST_FOLDER_BYTES];
 
@@ -43,10 +43,13 @@ struct pipeline {
     dw_train_config config;
     rank ranks[RANKS_MAX];
     uint32_t stop_at_step, stop_rank; /* this rank stops at this step; 0: never */
+    bool kill_at_save;                /* the whole process, when rank 0 says that it saved */
     pthread_mutex_t lock;
     pthread_cond_t told;
     /* What the callbacks of rank 0 reported. */
     uint32_t steps, evals, saves;
+    uint32_t unused; /* how often a rank said that what codecs kept is not used, and why */
+    char unused_why[1024];
     double loss[STEPS_MAX], norm[STEPS_MAX], held_out[STEPS_MAX], plain[STEPS_MAX];
     dw_train_cost so_far[STEPS_MAX];
     dw_train_summary summary;

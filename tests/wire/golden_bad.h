@@ -154,15 +154,6 @@ static const golden_change blocks_fields[] = {
     {PARAMETERS + 12, 128, DW_ERR_FORMAT}, /* block: the payload would be shorter */
 };
 
-/* The same for floats of a projected tensor, with the parameters 7 and 44. */
-static const golden_change projected_fields[] = {
-    {PARAMETERS + 8, 43, DW_ERR_FORMAT},   /* a parameter that does not exist */
-    {PARAMETERS + 9, 1, DW_ERR_FORMAT},    /* zero */
-    {PARAMETERS + 12, 0, DW_ERR_FORMAT},   /* project: absent where it is 0 */
-    {PARAMETERS + 12, 8, DW_ERR_MISMATCH}, /* project: another matrix */
-    {PARAMETERS + 15, 1, DW_ERR_MISMATCH}, /* project: the value's top byte */
-};
-
 /* The same for a config whose changes are in steps, with dither. It has six parameters, too: 2, 4,
  * 6, 8, 11 and 14. Its seed is 0. */
 static const golden_change step_fields[] = {
@@ -325,7 +316,6 @@ static const struct golden_bad {
     {"bad_lowrank_width", "lowrank:rank=6,width=5,dtype=f32", 1, 3, 6, CHANGES(lowrank_widths)},
     {"bad_lowrank_rank", "lowrank:rank=4", 1, 4, 30, CHANGES(lowrank_ranks)},
     {"bad_blocks", "blocks:block=64", 1, 5, 60, CHANGES(blocks_fields)},
-    {"bad_project", "raw:f32,project=7", 1, 1, 4, CHANGES(projected_fields)},
 };
 
 #endif

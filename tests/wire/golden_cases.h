@@ -158,8 +158,6 @@ static const golden_case golden_cases[] = {
     {2, "blocks_quantile", "blocks:codebook=quantile", DW_F32, DW_F32, 1, 3, 70},
     {3, "blocks_quantile_of_few", "blocks:codebook=quantile", DW_F16, DW_BF16, 2, 3, 31},
     {4, "blocks_one", "blocks:codebook=quantile", DW_F32, DW_BF16, 1, 1, 1},
-    {3, "projected", "delta:bits=3,key=raw,project=4294967295", DW_F32, DW_F32, 1, 2, 20},
-    {3, "projected_blocks", "blocks:codebook=quantile,project=77", DW_F32, DW_F32, 1, 1, 20},
     /* Tiles with a pivot. */
     {3, "tah", "tah", DW_F32, DW_F32, 2, 2, 64},
     {4, "tah_16", "tah:tile=16,share=0.3,scale=mse", DW_BF16, DW_F32, 1, 4, 48},

@@ -6,6 +6,7 @@
  *
  * | file                | what it is for                                                       |
  * | channel_open.c      | opening, closing                                                     |
+ * | channel_saved.c     | the state of encoder and decoder, saved and restored                 |
  * | channel_send.c      | the public calls that send                                           |
  * | channel_recv.c      | the public calls that receive; requests for rejected frames          |
  * | channel_answers.c   | what the peer says of frames: acknowledgements, requests             |

@@ -14,7 +14,6 @@ from torch.distributed import pipelining as _pipelining
 from deltawire.torch.ddp.hook import ddp_hook
 from deltawire.torch.ddp.state import DdpState
 from deltawire.torch.fsdp.state import FsdpState, compress_fsdp
-from deltawire.torch.pipeline.bottleneck import bottleneck
 from deltawire.torch.pipeline.p2p import irecv, isend, recv, send
 from deltawire.torch.pipeline.record import record
 from deltawire.torch.pipeline.stage import PipelineStage, compress_stage
@@ -29,7 +28,6 @@ __all__ = [
     "FsdpState",
     "PipelineStage",
     "attach",
-    "bottleneck",
     "compress_fsdp",
     "compress_stage",
     "ddp_hook",

@@ -14,7 +14,7 @@ import torch.distributed as dist  # noqa: E402
 
 import deltawire  # noqa: E402
 import gpu_ranks  # noqa: E402
-from deltawire import Decoder, Encoder, Projection, frame_info  # noqa: E402
+from deltawire import Decoder, Encoder, frame_info  # noqa: E402
 from test_ddp_links import by_a_group  # noqa: E402
 
 
@@ -71,7 +71,7 @@ def late(tensor):
     return there.copy_(tensor.pin_memory(), non_blocking=True)
 
 
-# Encoders, decoders and projections.
+# Encoders and decoders.
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -145,16 +145,6 @@ def test_states_go_from_the_gpu_to_the_cpu_and_back():
     again = Encoder(codec, device="cuda:0")
     again.import_states(here.export_states())
     assert payloads(again.encode(given[2].cuda(), IDS)) == payloads(here.encode(given[2], IDS))
-
-
-def test_projections():
-    p, q = (Projection(normal((96, 8), 3)) for _ in range(2))
-    x = normal((2, 50, 96), 4)
-    z, y = torch.empty(2, 50, 8, device="cuda"), torch.empty(2, 50, 96, device="cuda")
-    p.project(late(x), out=z)
-    assert bits(z) == bits(torch.from_dlpack(q.project(x)))
-    p.unproject(z, out=y)
-    assert bits(y) == bits(torch.from_dlpack(q.unproject(z.cpu())))
 
 
 def test_arrays_of_cupy():

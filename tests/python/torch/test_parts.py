@@ -120,7 +120,7 @@ def lives_of_stage(index):
     """The incarnations in what a stage between two others sends: to both sides in two tensors, and
     once more to the stage after it without ids, for which it has other encoders."""
     codecs = {"forward": OWN_LIFE, "backward": OWN_LIFE, "evaluate": OWN_LIFE}
-    rest = {"threads": 0, "dataset_size": None, "same_places": False, "state": None}
+    rest = {"threads": 0, "dataset_size": None, "state": None}
     options = types.SimpleNamespace(**codecs, **rest)
     options.profile_of = options.storage_of = lambda stage: None
     ranks = {index + d: index + d for d in (-1, 0, 1)}
@@ -276,7 +276,7 @@ def test_a_constant_travels_once():
     for step in range(3):
         sender.begin()
         for microbatch in range(4):
-            parts, _ = sender.parts([mask.clone(), positions], [1], None, microbatch)
+            parts, _ = sender.parts([mask.clone(), positions], [1], microbatch)
             is_first = step == microbatch == 0
             assert [part.how for part in parts] == [KEEP if is_first else SAME] * 2
             assert is_first or [len(part.data) for part in parts] == [8, 8]
@@ -335,7 +335,7 @@ def test_what_is_kept_has_a_limit(monkeypatch):
         failed = fails and trains  # the sender does not know of an evaluation that fails there
         for microbatch in range(4):
             x = torch.full((chance.choice((9, 20, 30, 60)),), float(chance.random() < 0.05))
-            parts, _ = sender.parts([x], [1], None, microbatch, trains)
+            parts, _ = sender.parts([x], [1], microbatch, trains)
             same += parts[0].how == SAME
             if fails and chance.random() < 0.5:
                 continue  # damaged on the way

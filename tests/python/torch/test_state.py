@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_state.py - saving and restoring the state of a pipeline.
 import io
+import itertools
 import pathlib
 import warnings
 
@@ -21,8 +22,11 @@ def saved_and_loaded(rank, world, name, options, who_loads):
     x, y = small_gpt.samples(8, 32)
     ids = torch.arange(8)
 
+    lives = itertools.count()
+
     def made():
-        return Pipe(rank, world, name, options=options)
+        files = {"state": f"{options['state']}{next(lives)},cache=0"} if "state" in options else {}
+        return Pipe(rank, world, name, options={**options, **files})
 
     whole = made()
     expected = [whole.step(x, y, ids) for _ in range(4)]
@@ -62,6 +66,32 @@ def test_restart_goes_on(ranks, name, options):
             for way in ("forward_sent", "backward_sent"):
                 if way in one:
                     assert (one[way]["key_entries"], one[way]["delta_entries"]) == (0, 16)
+
+
+STATELESS = [
+    {"forward": "delta:bits=4", "backward": "direct:bits=3,feedback=ef"},
+    {"forward": "direct:bits=4,rounding=stochastic", "backward": "lowrank:rank=2,feedback=ef"},
+    {"forward": "direct:form=step,entropy=rans,rate=2", "backward": "delta:bits=6"},
+]
+
+
+@pytest.mark.parametrize("options", STATELESS)
+def test_restart_goes_on_with_residuals_rates_and_drawn_numbers(ranks, options):
+    for losses, expected, _, said in ranks.run(2, saved_and_loaded, "1f1b", options, (0, 1)):
+        assert losses == expected and "state" not in said
+
+
+def test_restart_goes_on_from_a_file(ranks, tmp_path):
+    """With state=, what is saved is read from one file, and goes on in another one."""
+    options = {**FITTED, **OPTIONS, "state": f"file:{tmp_path}/prev"}
+    for losses, expected, stats, said in ranks.run(2, saved_and_loaded, "1f1b", options, (0, 1)):
+        assert losses == expected and said == ""
+        assert all(
+            one[way]["key_entries"] == 0
+            for one in stats
+            for way in ("forward_sent", "backward_sent")
+            if way in one
+        )
 
 
 def in_memory_and_in_a_file(rank, world, path):

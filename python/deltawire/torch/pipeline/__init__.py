@@ -15,4 +15,4 @@ steps, a Side, which is a neighbour, a Sender, which has the encoders, and a Lan
     lanes                       which lane a side has
     lane, group_lane, link_lane what carries messages
     watch                       warnings
-    p2p, record, bottleneck     public functions that need no stage"""
+    p2p, record                 public functions that need no stage"""

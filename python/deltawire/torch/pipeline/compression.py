@@ -236,7 +236,7 @@ class Compression:
 
     def _take(self, side: Optional[Side], microbatch: int) -> "tuple[list[torch.Tensor], Any]":
         assert side is not None
-        found = side.take(microbatch, self._stage.has_backward)
+        found = side.take(microbatch)
         self._count()
         return found
 

@@ -10,7 +10,6 @@ import torch
 from deltawire.config import Config
 from deltawire.errors import Status, fail
 from deltawire.frame import bound
-from deltawire.places import Places
 from deltawire.profile import Profile
 from deltawire.storage import Storage
 from deltawire.torch.common import tensors
@@ -134,10 +133,12 @@ class Ends:
     def save(self) -> "dict[str, Any]":
         """Returns the state as tensors, which torch.load accepts with weights_only=True."""
         saved: "dict[str, Any]" = {"config": self.config.text, "slots": {}}
-        for slot, end in self.stateful().items():
+        for (which, slot), end in self._made.items():
             states = list(end.export_states().values())
+            if not states and self.config.codec != "delta":
+                continue  # it keeps nothing
             joined = bytearray(b"".join(states))
-            saved["slots"][str(slot)] = {
+            saved["slots"][f"{which}{slot}"] = {
                 "lengths": torch.tensor(
                     [len(one) for one in states], dtype=torch.int64, device="cpu"
                 ),
@@ -158,27 +159,15 @@ class Ends:
                 f"{self.config.text!r}: make the stage with the config of the saved state",
             )
         made: "dict[tuple[str, int], Any]" = {}
-        for slot, held in saved["slots"].items():
-            end = self._make("", int(slot))
+        for name, held in saved["slots"].items():
+            key = ("plain" if name.startswith("plain") else "", int(name.removeprefix("plain")))
+            end = self._make(*key)
             at, data = 0, tensors.as_bytes(held["states"])
             for length in held["lengths"].tolist():
                 end.import_state(bytes(data[at : at + length]))
                 at += length
-            made[("", int(slot))] = end
+            made[key] = end
         self._made = made  # last, so that a state that cannot be loaded changes nothing
-
-
-def places_of(parts: "Sequence[Part]") -> Optional[Places]:
-    """The places of the one tensor of a message that codecs accept; None if there is none, because
-    all are sent without compression. Errors: UNSUPPORTED (there are several), those of Places."""
-    frames = [part.data for part in parts if part.how == FRAME]
-    if len(frames) > 1:
-        fail(
-            Status["UNSUPPORTED"],
-            "same_places needs stages with one output tensor of float32, float16 or bfloat16, and "
-            f"this one has {len(frames)}: join them, or leave same_places out",
-        )
-    return Places(frames[0]) if frames else None
 
 
 def bytes_for(

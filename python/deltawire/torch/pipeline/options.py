@@ -2,7 +2,6 @@
 # options.py - Options: the arguments of compress_stage, after their values have been checked.
 from __future__ import annotations
 
-import re
 from typing import Any, Mapping, Optional, Union
 
 from deltawire.config import Config
@@ -13,24 +12,6 @@ from deltawire.torch.common import address
 from deltawire.torch.common.configs import takes_profile, with_profile, without_replies
 
 FORWARD = "delta:form=step,error=0.06,entropy=rans"  # the default for activations
-CHOOSING = ("topk", "randk", "cocktail", "chunk")  # codecs whose frames carry some elements
-
-# What keeps something of earlier tensors, or needs tensors of other shapes.
-NOT_FOR_PLACES = re.compile(r"(delta|lowrank|tah)\b|.*\b(feedback|transform|project)=(?!none)")
-
-
-def check_same_places(forward: Config, backward: Config) -> None:
-    if forward.codec not in CHOOSING or "scaling=unbiased" in forward.text:
-        refuse(
-            f"same_places needs a forward codec that sends some elements as they are, not "
-            f"{forward.text!r}: give one of {', '.join(CHOOSING)}, without scaling"
-        )
-    if NOT_FOR_PLACES.match(backward.text):
-        refuse(
-            "same_places needs a backward codec for rows of any length that keeps nothing, not "
-            f"{backward.text!r}: give direct, raw, mx or blocks, without feedback, transform and "
-            "project"
-        )
 
 
 def check_profiles(
@@ -70,7 +51,6 @@ class Options:
         dataset_size: Optional[int],
         equal_counts: Optional[bool],
         link: "Optional[dict[str, Any]]",
-        same_places: bool,
         profiles: "Union[Mapping[int, Profile], str, None]",
         state: "Union[Storage, str, None]",
     ) -> None:
@@ -82,8 +62,6 @@ class Options:
                 "evaluate is the config of steps without ids, but the codec delta needs ids: give "
                 'another config, such as "direct:bits=8"'
             )
-        if same_places:
-            check_same_places(self.forward, self.backward)
         address.check(carrier)
         if on_missing_ids not in ("error", "direct"):
             refuse(f'on_missing_ids must be "error" or "direct", not {on_missing_ids!r}')
@@ -94,7 +72,6 @@ class Options:
         self.carrier, self.on_missing_ids = carrier, on_missing_ids
         self.threads, self.dataset_size = threads, dataset_size
         self.equal_counts, self.link = equal_counts, dict(link or {})
-        self.same_places = bool(same_places)
         if state is not None and not isinstance(state, (str, Storage)):
             refuse(
                 f'state is a text such as "file:/path,cache=4GiB" or a Storage, not {state!r}'
@@ -127,7 +104,6 @@ class Options:
             "carrier": address.kind(self.carrier),
             "on_missing_ids": self.on_missing_ids,
             "equal_counts": self.equal_counts,
-            "same_places": self.same_places,
             "profiles are fitted": self.fits,
             "profiles": {str(stage): its.digest for stage, its in sorted(self.profiles.items())},
         }

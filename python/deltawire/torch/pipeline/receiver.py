@@ -8,7 +8,6 @@ import torch
 
 from deltawire.decoder import Decoder
 from deltawire.errors import DeltawireError, Status, fail
-from deltawire.places import Places
 from deltawire.profile import Profile
 from deltawire.torch.common import tensors
 from deltawire.torch.common.configs import takes_profile
@@ -24,16 +23,14 @@ class Receiver(Ends):
     word = "the decoder"
 
     def tensors(
-        self, parts: "Sequence[Part]", kind: int, places: Optional[Places] = None
+        self, parts: "Sequence[Part]", kind: int
     ) -> "tuple[list[torch.Tensor], Optional[list[int]]]":
         """Returns the tensors, and the ids in their frames or None. Errors: those of decode, and
-        FORMAT.
-
-        places: the elements that arrive of a gradient; all others are 0. None: all arrive."""
+        FORMAT."""
         self.ids: "Optional[list[int]]" = None
         if parts and parts[0].how == PROFILE and self.fits:
             parts = parts[1:]  # which learn has taken
-        made = [self._tensor(slot, part, kind, places) for slot, part in enumerate(parts)]
+        made = [self._tensor(slot, part, kind) for slot, part in enumerate(parts)]
         return made, self.ids
 
     def learn(self, parts: "Sequence[Part]") -> None:
@@ -88,9 +85,7 @@ class Receiver(Ends):
             made.add_profile(profile)
         return made
 
-    def _tensor(
-        self, slot: int, part: Part, kind: int, places: Optional[Places]
-    ) -> torch.Tensor:
+    def _tensor(self, slot: int, part: Part, kind: int) -> torch.Tensor:
         if part.how == EXACT:
             self.exact_tensors += 1
             whole = tensors.from_exact(part.dtype, part.shape, part.data)
@@ -100,17 +95,7 @@ class Receiver(Ends):
         dtype = tensors.OF_NUMBER.get(part.dtype)
         if part.how != FRAME or dtype is None or not tensors.is_coded(dtype, part.shape):
             _refuse_part()
-        if places is None:
-            made, view = tensors.room_for(dtype, part.shape)
-        elif places.shape == tensors.extents(part.shape):
-            view = torch.empty(
-                (places.shape[0], 1, places.count), dtype=torch.float32, device="cpu"
-            )
-        else:
-            fail(
-                Status["FORMAT"],
-                f"a gradient has the shape {part.shape}, and its activation had {places.shape}",
-            )
+        made, view = tensors.room_for(dtype, part.shape)
         try:
             done = self._end(kind, slot).decode(part.data, view, reply=False)
         except DeltawireError as error:
@@ -123,8 +108,6 @@ class Receiver(Ends):
             raise
         if kind == WITH_IDS and self.config.codec == "delta":
             self.ids = done.ids
-        if places is not None:
-            made = torch.from_dlpack(places.scatter(view, tensors.CODED[dtype])).view(part.shape)
         self.frame_bytes += len(part.data)
         self.tensor_bytes += made.numel() * made.element_size()
         return made

@@ -8,7 +8,6 @@ import torch
 
 from deltawire.encoder import Encoder
 from deltawire.errors import Status, fail
-from deltawire.places import Places
 from deltawire.profile import Profile
 from deltawire.torch.common import tensors
 from deltawire.torch.pipeline.ends import Ends
@@ -82,14 +81,12 @@ class Sender(Ends):
         self,
         given: "Sequence[torch.Tensor]",
         ids: "Optional[list[int]]",
-        places: Optional[Places] = None,
         microbatch: int = 0,
         trains: bool = True,
     ) -> "tuple[list[Part], int]":
         """Returns the parts and the kind of the message. Errors: those of encode.
 
-        trains: gradients will come back.
-        places: the elements that are sent of a gradient. None: all."""
+        trains: gradients will come back."""
         kind = WITHOUT_IDS if ids is None else WITH_IDS
         if any(tensor.requires_grad for tensor in given):
             self._still = {at for at, tensor in enumerate(given) if not tensor.requires_grad}
@@ -100,7 +97,7 @@ class Sender(Ends):
             if self.profile is not None and self.profile.channels != x.shape[-1]:
                 self._use_none()  # no row of x is finite
         made = [
-            self._part(slot, tensor, ids, kind, places, microbatch)
+            self._part(slot, tensor, ids, kind, microbatch)
             for slot, tensor in enumerate(given)
         ]
         if self.profile is not None and self.profile_is_new and made:
@@ -121,7 +118,6 @@ class Sender(Ends):
         tensor: torch.Tensor,
         ids: Any,
         kind: int,
-        places: Optional[Places],
         microbatch: int,
     ) -> Part:
         shape = tuple(tensor.shape)
@@ -137,8 +133,6 @@ class Sender(Ends):
         if not coded or slot in self._still:
             return self._exact_part((slot, dtype, shape), tensor, microbatch)
         x = tensors.samples(tensor)
-        if places is not None:
-            x = places.gather(x)
         frame = self._end(kind, slot).encode(x, ids, stateless=ids is None)
         self.frame_bytes += len(frame)
         return Part(FRAME, dtype, shape, frame)

@@ -8,10 +8,8 @@ from typing import Any, Optional
 import torch
 
 from deltawire.errors import Status, fail
-from deltawire.places import Places
 from deltawire.torch.common.rendezvous import Rendezvous
 from deltawire.torch.pipeline import message
-from deltawire.torch.pipeline.ends import places_of
 from deltawire.torch.pipeline.lane import Lane
 from deltawire.torch.pipeline.message import ABORT, WITH_IDS, Message
 from deltawire.torch.pipeline.receiver import Receiver
@@ -25,11 +23,9 @@ STOPPED = "stopped the step because of this error: "
 class Side:
     """The lane to a neighbour, and the codecs of both directions.
 
-    It owns what the neighbour has told, and what a step leaves here for later: messages that came
-    early, and places.
+    It owns what the neighbour has told, and messages that came early.
 
     me, other: the indices of this stage and of the neighbour.
-    same_places: whether gradients go back through the elements that were sent.
     mark: identifies the state that was loaded, to compare it with the neighbour's. None: no state.
     """
 
@@ -40,20 +36,18 @@ class Side:
         codecs: "tuple[Sender, Receiver]",
         watch: Watch,
         rendezvous: Rendezvous,
-        same_places: bool,
     ) -> None:
         self._me, self.other, self.is_after = me, other, other > me
         (self.sender, self.receiver), self.watch = codecs, watch
-        self._rendezvous, self._same_places = rendezvous, same_places
+        self._rendezvous = rendezvous
         self._lane: Optional[Lane] = None
         self.mark: Optional[list] = None
         self._marks_compared = False
         self._ready: "Optional[dict[str, Any]]" = None
         self._step, self._last_failed = 0, False
-        # Messages of this step that arrived before they were needed, each with its memory; and the
-        # elements that were sent of an activation. Both by microbatch.
+        # By microbatch: messages of this step that arrived before they were needed, each with its
+        # memory.
         self._early: "dict[int, tuple[Message, memoryview]]" = {}
-        self._places: "dict[int, Places]" = {}
 
     @property
     def lane(self) -> Lane:
@@ -84,7 +78,6 @@ class Side:
         self.sender.begin(failed)
         self._step, self._last_failed = step, failed
         self._early.clear()
-        self._places.clear()
 
     def compare_marks(self) -> None:
         """Before the first message, checks that both ends have loaded states of the same step. If
@@ -114,10 +107,7 @@ class Side:
         """Encodes and sends the tensors of a microbatch. trains: gradients will come back."""
         if tensors:
             self.watch.sends(self.sender, tensors, ids)
-        places = None if self.is_after else self._places.pop(microbatch, None)
-        parts, kind = self.sender.parts(tensors, ids, places, microbatch, trains)
-        if self.is_after and trains:
-            self._keep_places(microbatch, parts, kind)
+        parts, kind = self.sender.parts(tensors, ids, microbatch, trains)
         data = message.pack(Message(kind, microbatch, self._step, self._told(parts, ids), parts))
         self.sender.count(self.lane.sending.time(self.lane.send, data))
 
@@ -131,26 +121,14 @@ class Side:
         if self._lane is not None:
             self._lane.post()
 
-    def take(
-        self, microbatch: int, trains: bool
-    ) -> "tuple[list[torch.Tensor], Optional[list[int]]]":
+    def take(self, microbatch: int) -> "tuple[list[torch.Tensor], Optional[list[int]]]":
         """Waits for the message of a microbatch. Returns its tensors and ids."""
         came, data = self._next(microbatch)
-        places = self._places.pop(microbatch, None) if self.is_after else None
-        tensors, ids = self.receiver.tensors(came.parts, came.kind, places)
-        if not self.is_after and trains:
-            self._keep_places(microbatch, came.parts, came.kind)
+        tensors, ids = self.receiver.tensors(came.parts, came.kind)
         if came.ids is not None:
             ids = came.ids
         self.lane.give_back(data)
         return tensors, ids if came.kind == WITH_IDS else None
-
-    def _keep_places(self, microbatch: int, parts: Any, kind: int) -> None:
-        """Keeps the places of an activation for its gradient."""
-        if self._same_places and kind == WITH_IDS:
-            places = places_of(parts)
-            if places is not None:
-                self._places[microbatch] = places
 
     def _told(self, parts: Any, ids: "Optional[list[int]]") -> "Optional[list[int]]":
         """Returns the ids if the message must contain them because none of its frames does."""

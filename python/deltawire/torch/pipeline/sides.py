@@ -32,7 +32,6 @@ class Sides:
         me = stage.stage_index
         forward = (options.forward, options.evaluate, options.threads)
         backward = (options.backward, None, options.threads)
-        common = (rendezvous, options.same_places)
         if self._storage is None:
             self._storage = options.storage_of(me)
             self._owns_storage = isinstance(options.state, str)
@@ -43,11 +42,11 @@ class Sides:
                 Receiver(*forward, profile=options.profile_of(me - 1), **to),
             )
             watch = Watch(options.dataset_size, "gradients", f"backward by stage {me}")
-            self.before = Side(me, me - 1, codecs, watch, *common)
+            self.before = Side(me, me - 1, codecs, watch, rendezvous)
         if self.after is None and not stage.is_last and not torch_stage.is_here(stage, me + 1):
             sender = Sender(*forward, f"{me} to {me + 1}", options.profile_of(me), **to)
             watch = Watch(options.dataset_size, "activations", f"forward by stage {me}")
-            self.after = Side(me, me + 1, (sender, Receiver(*backward, **to)), watch, *common)
+            self.after = Side(me, me + 1, (sender, Receiver(*backward, **to)), watch, rendezvous)
 
     def ends(self) -> "dict[str, tuple[Any, Side]]":
         """Returns senders and receivers by name, each with its side."""

@@ -332,7 +332,6 @@ def compress_stage(
     dataset_size: Optional[int] = None,
     equal_counts: Optional[bool] = None,
     link: "Optional[dict[str, Any]]" = None,
-    same_places: bool = False,
     profiles: "Union[Mapping[int, Profile], str, None]" = None,
     state: "Union[Storage, str, None]" = None,
 ) -> "CompressedStage":
@@ -359,9 +358,6 @@ def compress_stage(
     equal_counts: whether the length of each message is sent before it, for backends that require
         equal sizes at both ends. None: yes if the backend is not gloo.
     link: more arguments for each deltawire.Link, for example {"tls": Tls(...)}.
-    same_places: with a forward of topk, randk, cocktail or chunk: gradients go back through those
-        elements whose activations were sent, without their places; all others are 0. Use it with
-        every such forward. Not in steps without ids. A stage then has one output tensor of floats.
     profiles: profiles of channels for activations (the first output tensor of each stage), where
         forward or evaluate has form=step. "fit": each stage fits them to what it sends and to the
         gradients that come back, before its first tensor and after training steps 1, 2, 4, 8 and so
@@ -393,7 +389,6 @@ def compress_stage(
         "dataset_size": dataset_size,
         "equal_counts": equal_counts,
         "link": link,
-        "same_places": same_places,
         "profiles": profiles,
         "state": state,
     }

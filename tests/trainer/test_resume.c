@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_resume.c - a training whose ranks were killed after a checkpoint goes on with the same bits,
+ * what the codecs of boundaries keep included. */
+#include <dirent.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "deltawire/transport.h"
+#include "pipeline.h"
+
+enum { STEPS = 9, SAVED_AFTER = 5 };
+
+/* What channels had sent when they were closed. */
+static atomic_uint key_entries, delta_entries;
+
+void __real_dw_channel_close(dw_channel *channel);
+void __wrap_dw_channel_close(dw_channel *channel);
+void __wrap_dw_channel_close(dw_channel *channel)
+{
+    if (channel) {
+        dw_counters sent = dw_channel_sent(channel);
+        atomic_fetch_add(&key_entries, (unsigned)sent.key_entries);
+        atomic_fetch_add(&delta_entries, (unsigned)sent.delta_entries);
+    }
+    __real_dw_channel_close(channel);
+}
+
+/* Leaves out a key of what the next decoder keeps. */
+static atomic_int leaves_out;
+
+typedef struct visitor {
+    dw_saved_visit *visit;
+    void *context;
+    bool has_left_out;
+} visitor;
+
+static dw_status visit_others(void *context, dw_key key, const void *saved, size_t len)
+{
+    visitor *v = context;
+    bool leave_out = !v->has_left_out && key.sample == 3;
+    v->has_left_out |= leave_out;
+    return leave_out ? DW_OK : v->visit(v->context, key, saved, len);
+}
+
+dw_status __real_dw_channel_export_all(dw_channel *channel, int is_sent, dw_saved_visit *visit,
+                                       void *context);
+dw_status __wrap_dw_channel_export_all(dw_channel *channel, int is_sent, dw_saved_visit *visit,
+                                       void *context);
+dw_status __wrap_dw_channel_export_all(dw_channel *channel, int is_sent, dw_saved_visit *visit,
+                                       void *context)
+{
+    visitor v = {.visit = visit, .context = context};
+    if (is_sent || !atomic_exchange(&leaves_out, 0))
+        return __real_dw_channel_export_all(channel, is_sent, visit, context);
+    return __real_dw_channel_export_all(channel, is_sent, visit_others, &v);
+}
+
+/* A run of so many stages; a sample comes in steps 1 to 3, 4 to 6, and 7 to 9. */
+static pipeline begin(const char *forward, const char *backward)
+{
+    pipeline run = a_run();
+    run.config.samples = 24;
+    run.config.held_out = 6;
+    run.config.eval_every = 2;
+    run.config.forward = forward;
+    run.config.backward = backward;
+    return run;
+}
+
+static void run_counted(pipeline *run, uint32_t stages)
+{
+    key_entries = delta_entries = 0;
+    run_pipeline(run, stages, NULL);
+}
+
+/* Runs it in a process of its own, all ranks of which are killed when the checkpoint was saved. */
+static void run_killed(pipeline run, uint32_t stages, const char *folder)
+{
+    int status;
+    run.config.save = folder;
+    run.config.save_every = SAVED_AFTER;
+    run.kill_at_save = true;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        run_pipeline(&run, stages, NULL);
+        fprintf(stderr, "%s\n", run.ranks[0].why.text);
+        _exit(1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+static uint64_t frames_until(const pipeline *run, uint32_t step)
+{
+    return run->so_far[step - 1].frames_forward + run->so_far[step - 1].frames_backward;
+}
+
+/* All that follows the checkpoint has the bits of the whole run, and the frames its bytes. */
+static void assert_goes_on(const pipeline *whole, const pipeline *resumed)
+{
+    assert_all(resumed, DW_OK);
+    assert_int_equal(resumed->steps, whole->steps);
+    for (uint32_t i = SAVED_AFTER; i < whole->steps; i++) {
+        if (memcmp(&resumed->loss[i], &whole->loss[i], sizeof whole->loss[i]))
+            fail_msg("step %u: a loss of %.17g became %.17g", i + 1, whole->loss[i],
+                     resumed->loss[i]);
+        assert_memory_equal(&resumed->norm[i], &whole->norm[i], sizeof whole->norm[i]);
+        assert_int_equal(frames_until(resumed, i + 1),
+                         frames_until(whole, i + 1) - frames_until(whole, SAVED_AFTER));
+    }
+    assert_memory_equal(resumed->held_out, whole->held_out + whole->evals - resumed->evals,
+                        resumed->evals * sizeof *resumed->held_out);
+}
+
+static void assert_killed_run_goes_on(const pipeline *given, uint32_t stages)
+{
+    static uint32_t runs;
+    char folder[TEST_FOLDER_BYTES + 16];
+    pipeline whole = *given, resumed = *given;
+    snprintf(folder, sizeof folder, "%s/%u", pipeline_folder, runs++);
+    print_message("%s: %s, %s, %u stages\n", folder, given->config.forward, given->config.backward,
+                  stages);
+    run_counted(&whole, stages);
+    assert_all(&whole, DW_OK);
+    assert_int_equal(whole.steps, STEPS);
+    bool is_delta = delta_entries > 0;
+    run_killed(*given, stages, folder);
+    resumed.config.resume = folder;
+    run_counted(&resumed, stages);
+    assert_goes_on(&whole, &resumed);
+    assert_int_equal(resumed.unused, 0);
+    if (is_delta && resumed.config.repeat <= 1 && resumed.config.eval_every < SAVED_AFTER)
+        assert_int_equal(key_entries, 0);
+    assert_true(delta_entries > 0 || !is_delta);
+}
+
+static void a_killed_run_goes_on_with_the_same_bits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *forward, *backward;
+        uint32_t stages;
+    } cases[] = {
+        {"delta:bits=3,prev=f32", "delta:bits=4,prev=f32", 2},
+        {"delta:bits=2,prev=bf16,replies=never", "delta:bits=4,prev=f16,replies=never", 3},
+        {"delta:bits=3,rounding=stochastic", "direct:bits=3,feedback=ef", 2},
+        {"randk:keep=0.4,incarnation=7", "direct:bits=2,rounding=stochastic", 2},
+        {"delta:form=step,rate=1.5,entropy=rans", "direct:form=step,rounding=dither,incarnation=7",
+         2},
+        {"0:delta:bits=2,1:direct:bits=4", "0:raw:bf16,1:topk:keep=0.2,feedback=ef", 3},
+        {"raw:f32", "lowrank:rank=2,feedback=ef", 2},
+        {"delta:bits=3,key=f32", "0:delta:bits=4,1:direct:bits=2,2:delta:bits=5", 4},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pipeline run = begin(cases[i].forward, cases[i].backward);
+        run.config.layers = cases[i].stages;
+        assert_killed_run_goes_on(&run, cases[i].stages);
+    }
+}
+
+static void it_goes_on_with_every_schedule_and_setting(void **state)
+{
+    (void)state;
+    char file[TEST_FOLDER_BYTES + 40];
+    snprintf(file, sizeof file, "file:%s/prev,cache=16KiB", pipeline_folder);
+    for (int i = 0; i < 7; i++) {
+        pipeline run = begin("delta:bits=3", "delta:bits=4");
+        if (i == 0) run.config.state = file;
+        if (i == 1) run.config.slices = 3;
+        if (i == 2) run.config.tied = 1;
+        if (i == 3) run.config.plain_eval = 1;
+        if (i == 4) run.config.forward = "topk:keep=0.2", run.config.backward = "direct:bits=4";
+        if (i == 5) run.config.repeat = 3, run.config.epochs = 1;
+        if (i == 5) run.config.eval_every = 3;
+        if (i == 6) run.config.schedule = "1f1b";
+        assert_killed_run_goes_on(&run, 2 + (i < 2 || i == 6));
+    }
+}
+
+static void a_killed_grid_goes_on(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        pipeline run = begin("delta:bits=3", "delta:bits=4");
+        run.config.replicas = 2;
+        run.config.samples = 48;
+        run.config.gradient = i ? "direct:bits=4,feedback=ef" : "delta:bits=6";
+        run.config.local_steps = i ? SAVED_AFTER : 1;
+        if (i) run.config.eval_every = 2 * SAVED_AFTER;
+        assert_killed_run_goes_on(&run, 2);
+    }
+}
+
+/* Whenever it was killed, the checkpoint is that of some step, and the run goes on from it. */
+static void a_run_that_is_killed_at_any_time_goes_on(void **state)
+{
+    (void)state;
+    pipeline whole = begin("delta:bits=3", "delta:bits=4");
+    run_pipeline(&whole, 2, NULL);
+    assert_all(&whole, DW_OK);
+    uint32_t resumed_from[STEPS + 1] = {0}, different = 0;
+    for (uint32_t i = 0; i < 12; i++) {
+        pipeline run = whole, resumed = whole;
+        char folder[TEST_FOLDER_BYTES + 16];
+        int status;
+        snprintf(folder, sizeof folder, "%s/any-%u", pipeline_folder, i);
+        run.config.save = folder;
+        run.config.save_every = 1;
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            run_pipeline(&run, 2, NULL);
+            _exit(0);
+        }
+        char manifest[TEST_FOLDER_BYTES + 40];
+        snprintf(manifest, sizeof manifest, "%s/manifest.json", folder);
+        for (int tries = 0; tries < 20000 && access(manifest, F_OK); tries++) usleep(1000);
+        usleep(i * 2500);
+        kill(child, SIGKILL);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        dw_checkpoint found;
+        assert_int_equal(dw_checkpoint_open(&found, folder, NULL), DW_OK);
+        uint32_t step = found.step;
+        dw_checkpoint_close(&found);
+        different += !resumed_from[step]++;
+        if (step == STEPS) continue;
+        resumed.config.resume = resumed.config.save = folder;
+        run_pipeline(&resumed, 2, NULL);
+        assert_all(&resumed, DW_OK);
+        assert_int_equal(resumed.unused, 0);
+        assert_memory_equal(resumed.loss + step, whole.loss + step,
+                            (STEPS - step) * sizeof *whole.loss);
+    }
+    print_message("killed at %u different steps\n", different);
+}
+
+/* ---- What cannot go on ----------------------------------------------------------------------- */
+
+static void save_one(pipeline *run, uint32_t stages)
+{
+    run->config.save = pipeline_folder;
+    run->config.save_every = SAVED_AFTER;
+    run->stop_at_step = SAVED_AFTER + 1;
+    run_pipeline(run, stages, NULL);
+    assert_all(run, DW_ERR_CANCELLED);
+    run->config.save = NULL;
+    run->config.save_every = run->stop_at_step = 0;
+    run->config.resume = pipeline_folder;
+}
+
+/* Which copies make way for others is decided anew, at the encoder; no frame is refused for that.
+ */
+static void a_run_with_a_quota_goes_on(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        pipeline run = begin("delta:bits=3,quota_bytes=40000,replies=never",
+                             "delta:bits=4,quota_bytes=40000,replies=never");
+        save_one(&run, 2);
+        run_counted(&run, 2);
+        assert_all(&run, DW_OK);
+        assert_true(delta_entries > 0);
+    }
+}
+
+static void assert_begins_anew(pipeline *run, uint32_t stages, const char *sentence)
+{
+    run_counted(run, stages);
+    assert_all(run, DW_OK);
+    if (sentence && !strstr(run->unused_why, sentence))
+        fail_msg("\"%s\" does not say \"%s\"", run->unused_why, sentence);
+    assert_int_equal(run->unused, sentence != NULL);
+    assert_true(key_entries > 0);
+}
+
+static void what_fits_no_more_is_left_out_and_named(void **state)
+{
+    (void)state;
+    pipeline run = begin("delta:bits=3", "delta:bits=4");
+    save_one(&run, 2);
+    run.config.forward = "delta:bits=2";
+    assert_begins_anew(&run, 2,
+                       "what the forward codecs keep is not used, because it was saved with "
+                       "--forward delta:bits=3, and this run has delta:bits=2");
+    run.config.forward = "delta:bits=3";
+    assert_begins_anew(&run, 3, "it was saved by 1 replicas of 2 stages, and this run has 1 of 3");
+    run.config.slices = 2;
+    assert_begins_anew(&run, 2, "slices 1, repeat 1, and this run has samples");
+    run.config.slices = 1;
+    run.config.text_offset = 1;
+    assert_begins_anew(&run, 2, "it is of samples");
+}
+
+/* The two ends of a boundary differ, as where a copy in a file was lost at one of them. */
+static void states_that_differ_are_left_out(void **state)
+{
+    (void)state;
+    pipeline whole = begin("delta:bits=3", "delta:bits=4"), run = whole;
+    run_pipeline(&whole, 2, NULL);
+    leaves_out = 1;
+    save_one(&run, 2);
+    assert_begins_anew(
+        &run, 2,
+        "codecs between rank 0 and rank 1 keep is not used, because its two ends held "
+        "different states");
+    assert_true(delta_entries > 0); /* the others go on */
+}
+
+static void from_a_folder_of_its_own(rank *r)
+{
+    in_a_folder_of_its_own(r);
+    r->config.resume = r->config.save;
+    r->config.save = NULL;
+}
+
+static void copy_file(const char *from, const char *to)
+{
+    char command[400];
+    snprintf(command, sizeof command, "cp %s/%s %s/%s", pipeline_folder, from, pipeline_folder, to);
+    assert_int_equal(system(command), 0);
+}
+
+/* Ranks without a common directory were killed while they replaced their manifests. */
+static void a_manifest_that_was_not_replaced_can_be_copied(void **state)
+{
+    (void)state;
+    pipeline whole = begin("delta:bits=3", "delta:bits=4"), run = whole;
+    run_pipeline(&whole, 2, NULL);
+    run.config.save = pipeline_folder;
+    run.config.save_every = 2;
+    run.stop_at_step = 3;
+    run_pipeline(&run, 2, in_a_folder_of_its_own);
+    assert_int_equal(run.saves, 1);
+    copy_file("rank-1/manifest.json", "old");
+    run.config.save_every = run.stop_at_step = SAVED_AFTER;
+    run.stop_at_step++;
+    run_pipeline(&run, 2, in_a_folder_of_its_own);
+    assert_int_equal(run.saves, 1);
+    copy_file("old", "rank-1/manifest.json");
+    run = whole;
+    run.config.resume = pipeline_folder;
+    run_pipeline(&run, 2, from_a_folder_of_its_own);
+    for (int i = 0; i < 2; i++)
+        if (!strstr(run.ranks[i].why.text, "copy the manifest.json of the later step to all"))
+            fail_msg("rank %d: %s", i, run.ranks[i].why.text);
+    copy_file("rank-0/manifest.json", "rank-1/manifest.json");
+    run_pipeline(&run, 2, from_a_folder_of_its_own);
+    assert_goes_on(&whole, &run);
+}
+
+static void find_file(const char *begin_of_name, char path[400])
+{
+    DIR *entries = opendir(pipeline_folder);
+    *path = '\0';
+    for (struct dirent *entry; (entry = readdir(entries));)
+        if (!strncmp(entry->d_name, begin_of_name, strlen(begin_of_name)))
+            snprintf(path, 400, "%s/%.300s", pipeline_folder, entry->d_name);
+    closedir(entries);
+}
+
+static void assert_refused(pipeline *run, const char *path, const char *sentence)
+{
+    run_pipeline(run, 2, NULL);
+    for (int i = 0; i < 2; i++) {
+        const char *why = run->ranks[i].why.text;
+        assert_true(run->ranks[i].status < 0);
+        if (!strstr(why, sentence)) fail_msg("rank %d: \"%s\" lacks \"%s\"", i, why, sentence);
+        assert_non_null(strstr(why, path + strlen(pipeline_folder)));
+    }
+}
+
+static void flip(const char *path, long at)
+{
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    fseek(file, at, SEEK_SET);
+    int byte = fgetc(file);
+    fseek(file, at, SEEK_SET);
+    fputc(byte ^ 1, file);
+    fclose(file);
+}
+
+static void damaged_and_missing_files_are_named(void **state)
+{
+    (void)state;
+    char path[2][400], hidden[410];
+    pipeline run = begin("delta:bits=3", "delta:bits=4");
+    save_one(&run, 2);
+    find_file("codecs-0-", path[0]);
+    find_file("codecs-1-", path[1]);
+    static const long places[] = {3, 9, 13, 20, 30, 38, 45, 48, 64, 5000};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        flip(path[1], places[i]);
+        assert_refused(&run, path[1], "is damaged");
+        flip(path[1], places[i]);
+    }
+    FILE *file = fopen(path[0], "r+b");
+    assert_non_null(file);
+    fseek(file, 0, SEEK_END);
+    long whole = ftell(file);
+    fclose(file);
+    assert_int_equal(truncate(path[0], whole + 1), 0); /* longer */
+    assert_refused(&run, path[0], "copy it again, or delete all ranks");
+    assert_int_equal(truncate(path[0], whole - 100), 0);
+    assert_refused(&run, path[0], "is damaged");
+    assert_int_equal(truncate(path[0], 20), 0);
+    assert_refused(&run, path[0], "its header is not whole");
+    snprintf(hidden, sizeof hidden, "%s.hidden", path[0]);
+    assert_int_equal(rename(path[0], hidden), 0);
+    assert_refused(&run, path[0], "copy it from where rank 0 saved it");
+    assert_int_equal(unlink(path[1]), 0);
+    assert_begins_anew(&run, 2, "the codecs-*.state are not there");
+}
+
+/* The files of a later step in place of those that the manifest names. */
+static void steps_are_not_mixed(void **state)
+{
+    (void)state;
+    char early[400], late[400];
+    pipeline run = begin("delta:bits=3", "delta:bits=4");
+    save_one(&run, 2);
+    find_file("codecs-1-", early);
+    pipeline later = run;
+    later.config.save = pipeline_folder;
+    char kept[TEST_FOLDER_BYTES + 8];
+    snprintf(kept, sizeof kept, "%s/early", pipeline_folder);
+    assert_int_equal(rename(early, kept), 0);
+    assert_int_equal(link(kept, early), 0);
+    run_pipeline(&later, 2, NULL);
+    assert_all(&later, DW_OK);
+    find_file("codecs-1-", late);
+    assert_string_not_equal(early, late);
+    assert_int_not_equal(access(early, F_OK), 0); /* removed */
+    later.config.epochs++;
+    later.config.save = NULL;
+    assert_int_equal(unlink(late), 0);
+    assert_refused(&later, late, "No such file");
+    assert_int_equal(rename(kept, late), 0);
+    assert_refused(&later, late, "rank 1 saved this after step 5, for another checkpoint");
+}
+
+/* A limit on the size of files has the same effect as a full disk. */
+static void a_full_disk_keeps_the_old_checkpoint(void **state)
+{
+    (void)state;
+    struct rlimit old, little;
+    pipeline whole = begin("delta:bits=3", "delta:bits=4");
+    whole.config.layers = 2;
+    whole.config.channels = 16;
+    pipeline run = whole, next;
+    run_pipeline(&whole, 2, NULL);
+    save_one(&run, 2);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    little = old;
+    static const rlim_t limits[] = {75000, 60000};
+    for (int i = 0; i < 2; i++) {
+        next = run;
+        next.config.save = pipeline_folder;
+        little.rlim_cur = limits[i];
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
+        run_pipeline(&next, 2, NULL);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+        assert_all(&next, DW_ERR_IO);
+        assert_non_null(strstr(next.ranks[0].why.text, "codecs-"));
+        assert_non_null(strstr(next.ranks[1].why.text, "the checkpoint before it is untouched"));
+    }
+    run_pipeline(&run, 2, NULL);
+    assert_goes_on(&whole, &run);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, pipeline_set_up, pipeline_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_killed_run_goes_on_with_the_same_bits),
+        TEST(it_goes_on_with_every_schedule_and_setting),
+        TEST(a_killed_grid_goes_on),
+        TEST(a_run_that_is_killed_at_any_time_goes_on),
+        TEST(a_manifest_that_was_not_replaced_can_be_copied),
+        TEST(states_that_differ_are_left_out),
+        TEST(a_run_with_a_quota_goes_on),
+        TEST(what_fits_no_more_is_left_out_and_named),
+        TEST(damaged_and_missing_files_are_named),
+        TEST(steps_are_not_mixed),
+        TEST(a_full_disk_keeps_the_old_checkpoint),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

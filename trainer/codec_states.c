@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * codec_states.c - saves what the codecs of boundaries keep, and gives it back to them. */
+#include "codec_states.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/bytes.h"
+#include "base/sentence.h"
+#include "channel/saved.h"
+#include "file.h"
+
+enum { FORMAT = 1, HEAD_BYTES = 48, PIECE_BYTES = 16 };
+enum { FORWARD = 1, BACKWARD = 2 }; /* bits of dw_checkpoint_codecs.apart */
+
+/* | offset | bytes | field                                              |
+ * | 0      | 8     | "DW-CODE", 0                                       |
+ * | 8      | 4     | 1: the format of this file                         |
+ * | 12     | 4     | rank                                               |
+ * | 16     | 8     | step                                               |
+ * | 24     | 8     | bytes behind this header                           |
+ * | 32     | 8     | XXH3 of these bytes                                |
+ * | 40     | 8     | XXH3 of bytes 0 to 40                              | */
+static const char magic[8] = "DW-CODE";
+
+/* Where a saved state of a key says its side, its key, and its version and chain; docs/format.md,
+ * 7. */
+enum {
+    AT_SIDE = 6,
+    AT_KEY = 8,
+    KEY_BYTES = 12,
+    AT_VERSION = 56,
+    VERSION_BYTES = 16,
+    AT_PREV_DIGEST = 80,
+    SAVED_BYTES = 96
+};
+
+static dw_channel *channel_of(const dw_stage *stage, dw_codec_end end)
+{
+    return end <= DW_END_AFTER_RECEIVED ? stage->after.channel : stage->before.channel;
+}
+
+static int is_sent(dw_codec_end end)
+{
+    return end == DW_END_AFTER_SENT || end == DW_END_BEFORE_SENT;
+}
+
+static bool is_forward(dw_codec_end end)
+{
+    return end == DW_END_AFTER_SENT || end == DW_END_BEFORE_RECEIVED;
+}
+
+static void make_path(char path[4200], const char *directory, uint32_t rank, uint64_t digest)
+{
+    snprintf(path, 4200, "%s/codecs-%u-%016" PRIx64 ".state", directory, rank, digest);
+}
+
+/* ---- Saving ---------------------------------------------------------------------------------- */
+
+typedef struct writer {
+    dw_file file;
+    dw_codec_end end;
+    uint64_t root;
+} writer;
+
+/* What this piece adds to the root of its end. Residuals have no copy at the other end. */
+static uint64_t root_of(const uint8_t *saved, size_t len)
+{
+    enum { OF_ENCODER = 1, OF_DECODER = 2 };
+    uint8_t bytes[KEY_BYTES + VERSION_BYTES + 8];
+    if (len < SAVED_BYTES || (saved[AT_SIDE] != OF_ENCODER && saved[AT_SIDE] != OF_DECODER))
+        return 0;
+    memcpy(bytes, saved + AT_KEY, KEY_BYTES);
+    memcpy(bytes + KEY_BYTES, saved + AT_VERSION, VERSION_BYTES);
+    memcpy(bytes + KEY_BYTES + VERSION_BYTES, saved + AT_PREV_DIGEST, 8);
+    return XXH3_64bits(bytes, sizeof bytes);
+}
+
+static dw_status write_piece(void *context, dw_key key, const void *saved, size_t len)
+{
+    writer *w = context;
+    uint8_t head[PIECE_BYTES] = {0};
+    (void)key;
+    dw_put32(head, w->end);
+    dw_put64(head + 8, len);
+    dw_file_append(&w->file, head, sizeof head);
+    dw_file_append(&w->file, saved, len);
+    w->root += root_of(saved, len);
+    return w->file.error ? DW_ERR_IO : DW_OK; /* a full disk: dw_file_finish says it */
+}
+
+static dw_status write_ends(dw_stage *stage, writer *w, uint64_t roots[DW_CODEC_ENDS])
+{
+    for (w->end = 0; w->end < DW_CODEC_ENDS; w->end++) {
+        dw_channel *channel = channel_of(stage, w->end);
+        w->root = 0;
+        dw_status status =
+            channel ? dw_channel_export_all(channel, is_sent(w->end), write_piece, w) : DW_OK;
+        roots[w->end] = w->root;
+        if (status < 0 && !w->file.error)
+            return dw_say(&stage->why, status, "cannot save what the codecs keep: %.200s",
+                          dw_channel_why(channel));
+        if (status < 0) return DW_OK;
+    }
+    return DW_OK;
+}
+
+static void make_head(uint8_t head[HEAD_BYTES], const dw_file *file,
+                      const dw_checkpoint_place *place, uint64_t digest)
+{
+    memcpy(head, magic, sizeof magic);
+    dw_put32(head + 8, FORMAT);
+    dw_put32(head + 12, place->writer);
+    dw_put64(head + 16, place->step);
+    dw_put64(head + 24, file->len);
+    dw_put64(head + 32, digest);
+    dw_put64(head + 40, XXH3_64bits(head, 40));
+}
+
+dw_status dw_codec_states_write(dw_stage *stage, const dw_checkpoint_place *place, uint64_t *digest,
+                                uint64_t roots[DW_CODEC_ENDS])
+{
+    char path[4200], temporary[4200];
+    uint8_t head[HEAD_BYTES];
+    writer w = {.root = 0};
+    *digest = 0;
+    memset(roots, 0, DW_CODEC_ENDS * sizeof *roots);
+    if (!stage->before.channel && !stage->after.channel) return DW_OK;
+    snprintf(temporary, sizeof temporary, "%s/codecs-%u.tmp", place->directory, place->writer);
+    dw_status status = dw_file_begin(&w.file, temporary, sizeof head, &stage->why);
+    if (status < 0) return status;
+    status = write_ends(stage, &w, roots);
+    if (status < 0 || !w.file.len) {
+        dw_file_drop(&w.file);
+        return status;
+    }
+    *digest = dw_file_digest(&w.file);
+    make_head(head, &w.file, place, *digest);
+    make_path(path, place->directory, place->writer, *digest);
+    return dw_file_finish(&w.file, place->directory, path, head, sizeof head, &stage->why);
+}
+
+/* The boundaries behind this rank whose two ends do not hold the same. */
+static uint32_t apart_behind(const uint64_t *own, const uint64_t *next)
+{
+    return (own[DW_END_AFTER_SENT] != next[DW_END_BEFORE_RECEIVED] ? FORWARD : 0) |
+           (own[DW_END_AFTER_RECEIVED] != next[DW_END_BEFORE_SENT] ? BACKWARD : 0);
+}
+
+/* What keys mean, and which tensors they are of. The model is compared apart from it. */
+static char *make_layout(const dw_settings *settings)
+{
+    const dw_train_config *config = &settings->config;
+    char text[160];
+    int len = snprintf(text, sizeof text, "samples %016" PRIx64 ", slices %u, repeat %u",
+                       settings->samples_digest, config->slices, config->repeat);
+    if (config->repeat > 1) /* keys are places in a batch */
+        snprintf(text + len, sizeof text - (size_t)len, ", batch %u", config->batch);
+    return strdup(text);
+}
+
+dw_status dw_codec_states_describe(dw_stage *stage, const uint64_t *digests, const uint64_t *roots,
+                                   dw_checkpoint_codecs *codecs)
+{
+    const dw_settings *settings = stage->settings;
+    uint32_t stages = settings->config.stages, ranks = settings->ranks;
+    *codecs = (dw_checkpoint_codecs){.layout = make_layout(settings),
+                                     .forward = strdup(settings->forward.text),
+                                     .backward = strdup(settings->backward.text),
+                                     .digests = calloc(ranks, sizeof *codecs->digests),
+                                     .apart = calloc(ranks, sizeof *codecs->apart)};
+    if (!codecs->layout || !codecs->forward || !codecs->backward || !codecs->digests ||
+        !codecs->apart)
+        return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a manifest");
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        codecs->digests[rank] = digests[rank];
+        if (digests[rank]) codecs->stages = stages;
+        if (rank % stages + 1 < stages)
+            codecs->apart[rank] = apart_behind(&roots[(size_t)rank * DW_CODEC_ENDS],
+                                               &roots[(size_t)(rank + 1) * DW_CODEC_ENDS]);
+    }
+    codecs->replicas = settings->config.replicas;
+    return DW_OK;
+}
+
+/* ---- Which states are of use ----------------------------------------------------------------- */
+
+/* Says once for the whole run what is left out. */
+static void tell_unused(dw_stage *stage, const dw_checkpoint *start, const char *whose,
+                        const char *because)
+{
+    char text[DW_CONFIG_TEXT_BYTES + 512];
+    if (stage->settings->config.rank || !stage->hooks->on_misfit) return;
+    snprintf(text, sizeof text,
+             "%.200s: what the %s keep is not used, because %.400s; they begin anew, so each "
+             "sample is sent in full once",
+             start->directory, whose, because);
+    stage->hooks->on_misfit(stage->hooks->context, text);
+}
+
+static bool is_same_codec(dw_stage *stage, const dw_checkpoint *start, const char *way,
+                          const char *then, const char *now)
+{
+    char whose[40], because[400];
+    if (!strcmp(then, now)) return true;
+    snprintf(whose, sizeof whose, "%s codecs", way);
+    snprintf(because, sizeof because, "it was saved with --%s %.140s, and this run has %.140s", way,
+             then, now);
+    tell_unused(stage, start, whose, because);
+    return false;
+}
+
+/* Which directions can go on: FORWARD, BACKWARD, or both. All ranks come to the same answer, for
+ * they have the same settings and the same manifest. */
+static uint32_t find_usable(dw_stage *stage, const dw_checkpoint *start)
+{
+    const dw_settings *settings = stage->settings;
+    const dw_checkpoint_codecs *codecs = &start->codecs;
+    const dw_train_config *config = &settings->config;
+    char because[400];
+    char *layout = make_layout(settings);
+    uint32_t usable = 0;
+    if (codecs->stages != config->stages || codecs->replicas != config->replicas) {
+        snprintf(because, sizeof because,
+                 "it was saved by %u replicas of %u stages, and this run has %u of %u",
+                 codecs->replicas, codecs->stages, config->replicas, config->stages);
+        tell_unused(stage, start, "codecs of boundaries", because);
+    } else if (!layout || strcmp(layout, codecs->layout)) {
+        snprintf(because, sizeof because, "it is of %.150s, and this run has %.150s",
+                 codecs->layout, layout ? layout : "?");
+        tell_unused(stage, start, "codecs of boundaries", because);
+    } else {
+        if (is_same_codec(stage, start, "forward", codecs->forward, settings->forward.text))
+            usable |= FORWARD;
+        if (is_same_codec(stage, start, "backward", codecs->backward, settings->backward.text))
+            usable |= BACKWARD;
+    }
+    free(layout);
+    return usable;
+}
+
+static void tell_apart(dw_stage *stage, const dw_checkpoint *start, uint32_t usable)
+{
+    char whose[60];
+    for (uint32_t rank = 0; rank < stage->settings->ranks; rank++)
+        for (uint32_t way = FORWARD; way <= BACKWARD; way++) {
+            if (!(start->codecs.apart[rank] & usable & way)) continue;
+            snprintf(whose, sizeof whose, "%s codecs between rank %u and rank %u",
+                     way == FORWARD ? "forward" : "backward", rank, rank + 1);
+            tell_unused(stage, start, whose,
+                        "its two ends held different states when it was saved");
+        }
+}
+
+static bool is_usable(const dw_stage *stage, const dw_checkpoint *start, dw_codec_end end,
+                      uint32_t usable)
+{
+    uint32_t rank = stage->settings->config.rank - (end >= DW_END_BEFORE_SENT);
+    uint32_t way = is_forward(end) ? FORWARD : BACKWARD;
+    return usable & ~start->codecs.apart[rank] & way;
+}
+
+/* ---- Loading --------------------------------------------------------------------------------- */
+
+typedef struct reader {
+    const char *path;
+    FILE *file;
+    uint64_t left, digest; /* of the bytes behind the header */
+    uint8_t *room;
+    size_t cap;
+    dw_why *why;
+} reader;
+
+static dw_status damaged(const reader *r, const char *what)
+{
+    return dw_say(r->why, DW_ERR_CORRUPT,
+                  "the checkpoint file %s is damaged: %s; copy it again, or delete all ranks' "
+                  "codecs-*.state to go on without",
+                  r->path, what);
+}
+
+static dw_status make_room(reader *r, uint64_t len)
+{
+    if (len <= r->cap) return DW_OK;
+    uint8_t *larger = realloc(r->room, (size_t)len);
+    if (!larger) return dw_say(r->why, DW_ERR_NO_MEMORY, "out of memory while reading %s", r->path);
+    r->room = larger;
+    r->cap = (size_t)len;
+    return DW_OK;
+}
+
+/* Reads the header, and all bytes once to compare their digest, before any codec gets one. */
+static dw_status verify(reader *r, uint32_t rank, uint64_t digest)
+{
+    enum { AT_A_TIME = 1 << 18 };
+    uint8_t head[HEAD_BYTES];
+    XXH3_state_t sum;
+    if (fread(head, sizeof head, 1, r->file) != 1 || memcmp(head, magic, sizeof magic) ||
+        dw_get64(head + 40) != XXH3_64bits(head, 40) || dw_get32(head + 8) != FORMAT)
+        return damaged(r, "its header is not whole");
+    if (dw_get32(head + 12) != rank || dw_get64(head + 32) != digest) {
+        char what[100];
+        snprintf(what, sizeof what, "rank %u saved this after step %llu, for another checkpoint",
+                 dw_get32(head + 12), (unsigned long long)dw_get64(head + 16));
+        return damaged(r, what);
+    }
+    dw_status status = make_room(r, AT_A_TIME);
+    if (status < 0) return status;
+    XXH3_64bits_reset(&sum);
+    uint64_t len = 0;
+    for (size_t got; (got = fread(r->room, 1, AT_A_TIME, r->file)) > 0; len += got)
+        XXH3_64bits_update(&sum, r->room, got);
+    if (ferror(r->file) || fseek(r->file, HEAD_BYTES, SEEK_SET))
+        return dw_say(r->why, DW_ERR_IO, "cannot read the checkpoint file %s: %s", r->path,
+                      strerror(errno));
+    if (len != dw_get64(head + 24) || XXH3_64bits_digest(&sum) != digest)
+        return damaged(r, "its digest does not match");
+    r->left = len;
+    return DW_OK;
+}
+
+/* Reads one piece. */
+static dw_status next_piece(reader *r, dw_codec_end *end, size_t *len)
+{
+    uint8_t head[PIECE_BYTES];
+    if (r->left < sizeof head || fread(head, sizeof head, 1, r->file) != 1)
+        return damaged(r, "it ends within a piece");
+    uint64_t bytes = dw_get64(head + 8);
+    r->left -= sizeof head;
+    if (bytes > r->left || dw_get32(head) >= DW_CODEC_ENDS)
+        return damaged(r, "a piece has no place");
+    dw_status status = make_room(r, bytes);
+    if (status == DW_OK && fread(r->room, 1, (size_t)bytes, r->file) != bytes)
+        status = damaged(r, "it ends within a piece");
+    r->left -= bytes;
+    *end = (dw_codec_end)dw_get32(head);
+    *len = (size_t)bytes;
+    return status;
+}
+
+static dw_status import_all(dw_stage *stage, const dw_checkpoint *start, reader *r, uint32_t usable)
+{
+    dw_codec_end end = DW_CODEC_ENDS;
+    size_t len = 0;
+    dw_status status = DW_OK;
+    while (r->left && status == DW_OK) {
+        status = next_piece(r, &end, &len);
+        if (status < 0) return status;
+        dw_channel *channel = channel_of(stage, end);
+        if (!channel) return damaged(r, "a piece has no place");
+        if (!is_usable(stage, start, end, usable)) continue;
+        status = dw_channel_import(channel, is_sent(end), r->room, len);
+        if (status < 0)
+            return dw_say(&stage->why, status, "what the codecs keep in %.200s cannot be used: %s",
+                          r->path, dw_channel_why(channel));
+    }
+    return DW_OK;
+}
+
+/* Whether the files are there, which all ranks learn of all: DW_OK with *there false if those of
+ * all ranks are missing. */
+static dw_status find_files(dw_stage *stage, const dw_checkpoint *start, const char *path,
+                            bool *there)
+{
+    const dw_checkpoint_codecs *codecs = &start->codecs;
+    bool needs = codecs->digests[stage->settings->config.rank] != 0,
+         misses = needs && access(path, F_OK) != 0;
+    int error = errno;
+    json_t *all, *value;
+    dw_status status = dw_stage_gather(stage, json_boolean(misses), &all);
+    if (status < 0) return status;
+    uint32_t missing = 0, needed = 0;
+    for (uint32_t rank = 0; rank < stage->settings->ranks; rank++) {
+        missing += json_is_true(json_array_get(all, rank));
+        needed += codecs->digests[rank] != 0;
+    }
+    json_decref(all);
+    bool is_rank_0 = stage->settings->config.rank == 0;
+    status = dw_stage_spread(stage, is_rank_0 ? json_boolean(missing == needed) : NULL, &value);
+    if (status < 0) return status;
+    *there = !json_is_true(value);
+    json_decref(value);
+    if (!*there)
+        tell_unused(stage, start, "codecs of boundaries", "the codecs-*.state are not there");
+    else if (misses)
+        return dw_say(&stage->why, DW_ERR_IO,
+                      "cannot read the checkpoint file %s: %s; copy it from where rank %u saved "
+                      "it, or delete all ranks' codecs-*.state to go on without",
+                      path, strerror(error), stage->settings->config.rank);
+    return DW_OK;
+}
+
+dw_status dw_codec_states_load(dw_stage *stage, const dw_checkpoint *start)
+{
+    uint32_t rank = stage->settings->config.rank;
+    const dw_checkpoint_codecs *codecs = &start->codecs;
+    if (!codecs->stages) return DW_OK;
+    uint32_t usable = find_usable(stage, start);
+    bool there;
+    char path[4200];
+    if (!usable) return DW_OK;
+    make_path(path, start->directory, rank, codecs->digests[rank]);
+    dw_status status = find_files(stage, start, path, &there);
+    if (status < 0 || !there) return status;
+    tell_apart(stage, start, usable);
+    if (!codecs->digests[rank]) return DW_OK;
+    reader r = {.path = path, .file = fopen(path, "rb"), .why = &stage->why};
+    if (!r.file)
+        return dw_say(&stage->why, DW_ERR_IO, "cannot read the checkpoint file %s: %s", path,
+                      strerror(errno));
+    status = verify(&r, rank, codecs->digests[rank]);
+    if (status == DW_OK) status = import_all(stage, start, &r, usable);
+    fclose(r.file);
+    free(r.room);
+    return status;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * codec_states.h - what the codecs of a rank's boundaries keep, in a file of the checkpoint: prev,
+ * residuals, versions and chains of all samples, and with which numbers drawing goes on.
+ *
+ * The file codecs-R-<digest>.state of rank R is little-endian: a header of 48 bytes
+ * (codec_states.c), then one piece after the other, each a head of 16 bytes (which of the four ends
+ * 4, zero 4, bytes 8) and the saved state of a key (docs/format.md, 7). It is written and read
+ * piece by piece, so neither takes memory for more than one.
+ *
+ * Both ends of a boundary must go on from states of the same step. When the files are written, each
+ * rank computes a root of each end: the sum, over all keys that it holds prev of, of a digest of
+ * key, version, chain and the digest of prev. All ranks get all roots before any of them writes the
+ * manifest, which names every file by its digest, and the boundaries whose two roots differ. Ranks
+ * that begin compare their manifests. So no rank can go on from a file of another step or run.
+ *
+ * Errors: IO, NO_MEMORY, CORRUPT, FORMAT, those of channel/saved.h, each with a sentence in the
+ * stage's why. */
+#ifndef DW_TRAINER_CODEC_STATES_H
+#define DW_TRAINER_CODEC_STATES_H
+
+#include "checkpoint.h"
+#include "stage.h"
+
+/* The ends of the channels of a rank. */
+typedef enum dw_codec_end {
+    DW_END_AFTER_SENT,      /* activations, to the next stage */
+    DW_END_AFTER_RECEIVED,  /* gradients, from it */
+    DW_END_BEFORE_SENT,     /* gradients, to the stage before */
+    DW_END_BEFORE_RECEIVED, /* activations, from it */
+    DW_CODEC_ENDS
+} dw_codec_end;
+
+/* Writes the file of this rank, if its codecs keep anything; *digest: of its bytes, 0: they keep
+ * nothing. To be called by all ranks after the same step. */
+dw_status dw_codec_states_write(dw_stage *stage, const dw_checkpoint_place *place, uint64_t *digest,
+                                uint64_t roots[DW_CODEC_ENDS]);
+
+/* Fills in what a manifest says, from digests and roots (ranks, ends) of all ranks. codecs->stages
+ * is 0 if no rank keeps anything. The caller frees them, whatever the status. */
+dw_status dw_codec_states_describe(dw_stage *stage, const uint64_t *digests, const uint64_t *roots,
+                                   dw_checkpoint_codecs *codecs);
+
+/* Gives the codecs of this rank what the checkpoint has of them. To be called by all ranks, before
+ * the first step. What fits no more is left out at both ends of a boundary, and rank 0 says so
+ * (on_misfit). If the files of all ranks are missing, all is left out. */
+dw_status dw_codec_states_load(dw_stage *stage, const dw_checkpoint *start);
+
+#endif
