@@ -314,15 +314,6 @@ size_t dw_coding_bound(dw_coding *coding, const dw_config *config, dw_dtype dtyp
     return bytes;
 }
 
-/* Not those with state, which would have to be decoded, and not those whose bytes are coded once
- * more. */
-bool dw_coding_can_check(const dw_config *config)
-{
-    bool is_plain = config->codec == DW_CODEC_DIRECT || config->codec == DW_CODEC_MX ||
-                    config->codec == DW_CODEC_RAW || config->codec == DW_CODEC_BLOCKS;
-    return is_plain && config->entropy <= DW_ENTROPY_NONE;
-}
-
 dw_status dw_coding_round(dw_coding *coding, const dw_tensor *x, const dw_tensor *y)
 {
     bool is_bf16 = y->dtype == DW_BF16;

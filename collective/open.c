@@ -97,12 +97,6 @@ static dw_status take_codec(dw_config *own, const dw_config *given, const char *
     return dw_say(why, status, "group %u: the config of %s: %.180s", id, of, parsed.text);
 }
 
-/* Whether encoders keep anything of a key from one frame to the next. */
-static bool keeps_state(const dw_config *config)
-{
-    return config->codec == DW_CODEC_DELTA || config->feedback > DW_FEEDBACK_NONE;
-}
-
 static size_t larger(size_t a, size_t b)
 {
     return a > b ? a : b;
@@ -231,8 +225,12 @@ static dw_status take_configs(dw_exchange *exchange, const dw_group_config *conf
         status = take_codec(&settings->result, config->result ? config->result : config->codec,
                             "results", settings->id, why);
     if (status != DW_OK) return status;
-    settings->keeps_state[0] = keeps_state(&settings->codec);
-    settings->keeps_state[1] = keeps_state(&settings->result);
+    dw_facts facts = {.struct_size = sizeof facts};
+    dw_config_facts(&settings->codec, &facts); /* cannot fail: take_codec has made an encoder */
+    settings->keeps_state[0] = facts.keeps_prev || facts.keeps_residual;
+    dw_config_facts(&settings->result, &facts);
+    settings->keeps_state[1] = facts.keeps_prev || facts.keeps_residual;
+    settings->has_fixed_results = facts.has_fixed_size;
     dw_config_parse(&settings->rounding[0], "raw:f16,replies=never", NULL);
     dw_config_parse(&settings->rounding[1], "raw:bf16,replies=never", NULL);
     settings->shortest_piece = shortest_for(settings);

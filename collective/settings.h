@@ -36,6 +36,7 @@ typedef struct dw_settings {
     uint64_t max_early_bytes, nonce;
     dw_config codec, result, rounding[2]; /* rounding: sums to f16 and to bf16 */
     bool keeps_state[2];                  /* whether codec and result keep anything of a key */
+    bool has_fixed_results;               /* frames of results have one size for each shape */
 } dw_settings;
 
 #endif

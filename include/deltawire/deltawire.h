@@ -33,9 +33,9 @@ extern "C" {
  *   delta  x - prev, the change since the last visit of the key
  *   group  G consecutive channels of one token that share one scale; a value is code * scale
  *   frame  the bytes made of one x; it has N entries, one per sample
- *   entry  a key entry carries x itself and starts the state of its key; a delta entry carries the
- *          change; a stateless entry carries x and leaves the state alone; a sync entry carries
- * prev reply  the decoder's answer to a frame: an ACK, or a NACK that says what the decoder holds
+ *   entry  a key entry carries x itself and starts the state of its key; a delta entry the change;
+ *          a stateless entry x, leaving the state alone; a sync entry prev
+ *   reply  the decoder's answer to a frame: an ACK, or a NACK that says what the decoder holds
  *
  * docs/format.md specifies every byte. */
 
@@ -73,10 +73,9 @@ typedef enum dw_status {
     DW_ERR_AUTH = -45       /* authentication failed: not the expected peer, or it rejected ours */
 } dw_status;
 
-/* Returns a sentence that explains a status; never NULL. */
+/* Returns a sentence that explains a status, never NULL; DW_VERSION_STRING of the linked library.
+ */
 DW_API const char *dw_status_string(dw_status status);
-
-/* Returns the version of the library that is linked: DW_VERSION_STRING of its build. */
 DW_API const char *dw_version(void);
 
 /* Explains an error to people. Every function that takes a dw_why accepts NULL. */
@@ -105,10 +104,8 @@ typedef struct dw_tensor {
     int64_t stride_n, stride_t;
 } dw_tensor;
 
-/* Returns a view of n*t*c elements without gaps. */
+/* 3d: returns a view of n*t*c elements without gaps. bytes: the size of an element; 0: unknown. */
 DW_API dw_tensor dw_tensor_3d(void *data, dw_dtype dtype, uint32_t n, uint32_t t, uint32_t c);
-
-/* Returns the size of one element in bytes, or 0 for an unknown dtype. */
 DW_API size_t dw_dtype_bytes(dw_dtype dtype);
 
 /* A DLPack tensor as a view. device_type and device_id are those of DLPack's DLDevice (1: host, 2:
@@ -357,27 +354,36 @@ DW_API dw_status dw_config_parse_sized(dw_config *config, size_t struct_size, co
 #define dw_config_parse(config, text, why)                                                         \
     dw_config_parse_sized(config, sizeof(dw_config), text, why)
 
+/* Sets an option to what a text says, as "name=value" in the text of a config; value NULL: to its
+ * default. Errors: as dw_config_parse; *config is unchanged then. */
+DW_API dw_status dw_config_set(dw_config *config, const char *name, const char *value, dw_why *why);
+
 /* Writes the canonical text of a config: the codec, then the options that are not default, in a
- * fixed order. Configs with the same meaning have the same text. Callbacks and the allocator do not
- * appear. cap: bytes of text. Errors: ARGUMENT, CONFIG, NO_ROOM; text is then "". */
+ * fixed order. Configs with the same meaning have the same text. agreement: only with the options
+ * that both ends must agree on; they can work together if these texts are equal. cap: bytes of
+ * text. Errors: ARGUMENT, CONFIG, NO_ROOM; text is then "". */
 enum {
     DW_CONFIG_TEXT_BYTES = 320,   /* enough for any config */
     DW_AGREEMENT_TEXT_BYTES = 256 /* enough for any text of dw_config_agreement */
 };
 DW_API dw_status dw_config_format(const dw_config *config, char *text, size_t cap);
-
-/* Returns the tier of a config: COMPARISON if its codec or an option that is set has that tier,
- * else STABLE; 0 if config is NULL or not valid. */
-DW_API dw_tier dw_config_tier(const dw_config *config);
-
-/* Like dw_config_format, but only with the options that both ends must agree on. Two ends can work
- * together if these texts are equal. */
 DW_API dw_status dw_config_agreement(const dw_config *config, char *text, size_t cap);
 
+/* What follows from a config, so that a program need not know codecs. Errors: ARGUMENT, CONFIG. */
+typedef struct dw_facts {
+    size_t struct_size; /* set by the caller: sizeof(dw_facts) */
+    const char *codec;  /* its name in texts */
+    dw_tier tier;       /* COMPARISON if its codec, or an option that is set, has that tier */
+    int keeps_prev, keeps_residual; /* of each key: both ends prev; the encoder a residual */
+    int has_fixed_size; /* the length of a frame follows from the shape: dw_frame_bound */
+    int runs_on_device; /* GPUs have kernels for all that it needs */
+} dw_facts;
+DW_API dw_status dw_config_facts(const dw_config *config, dw_facts *facts);
+
 /* Returns a size in bytes that is enough for any frame of x, or 0 where config or x is invalid.
- * Frames of direct, raw, mx, randk and blocks have exactly this size, unless they are
- * entropy-coded. Others can be shorter: of delta, the bound assumes n entries of the largest kind,
- * and n forgotten keys. Depends only on config and shape. */
+ * Frames have exactly this size where dw_facts.has_fixed_size says so. Others can be shorter: of
+ * delta, the bound assumes n entries of the largest kind, and n forgotten keys. Depends only on
+ * config and shape. */
 DW_API size_t dw_frame_bound(const dw_config *config, const dw_tensor *x);
 
 /* Returns a size in bytes that is enough for any reply to a frame of n samples. */

@@ -49,9 +49,8 @@ DW_API dw_status dw_mpi_open_links(dw_mpi *mpi, uint32_t number, const dw_link_o
 DW_API int dw_mpi_rank(const dw_mpi *mpi);
 DW_API int dw_mpi_size(const dw_mpi *mpi);
 
-/* The backend for dw_link_options.transports. */
+/* The backend for dw_link_options.transports, and the entry for its contexts. */
 DW_API const dw_transport *dw_mpi_transport(void);
-/* The entry for dw_link_options.contexts. */
 DW_API dw_transport_context dw_mpi_context(dw_mpi *mpi);
 #ifdef __cplusplus
 }

@@ -53,9 +53,8 @@ DW_API void dw_nccl_destroy(dw_nccl *nccl);
 
 /* NCCL's version: 22809 is 2.28.9; 0 for NULL. */
 DW_API int dw_nccl_version(const dw_nccl *nccl);
-/* The backend for dw_link_options.transports. */
+/* The backend for dw_link_options.transports, and the entry for its contexts. */
 DW_API const dw_transport *dw_nccl_transport(void);
-/* The entry for dw_link_options.contexts. */
 DW_API dw_transport_context dw_nccl_context(dw_nccl *nccl);
 #ifdef __cplusplus
 }

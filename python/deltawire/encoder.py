@@ -139,7 +139,7 @@ class Encoder(Codec):
                 refuse(
                     f'the codec "{self._config.codec}" sends the change of each sample since its '
                     "last visit: give ids, or stateless=True"
-                    if self._config.codec == "delta"
+                    if self._config._facts.keeps_prev
                     else "feedback adds what was not sent of each tensor to the next one with the "
                     "same id: give ids, or stateless=True"
                 )

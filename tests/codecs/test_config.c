@@ -420,37 +420,6 @@ static void forms_have_names(void **state)
 }
 
 /* With all options that there can be beside each other, each of them in the longest way. */
-static void configs_for_comparison_are_told_from_stable_ones(void **state)
-{
-    static const struct {
-        const char *text;
-        dw_tier tier;
-    } cases[] = {{"delta:form=step,entropy=rans", DW_TIER_STABLE},
-                 {"direct:bits=4,feedback=ef", DW_TIER_STABLE},
-                 {"direct:transform=none", DW_TIER_STABLE},
-                 {"raw:bf16", DW_TIER_STABLE},
-                 {"mx", DW_TIER_STABLE},
-                 {"delta:skip=0.1", DW_TIER_COMPARISON},
-                 {"direct:transform=hadamard", DW_TIER_COMPARISON},
-                 {"raw:project=7", DW_TIER_COMPARISON},
-                 {"topk", DW_TIER_COMPARISON},
-                 {"randk", DW_TIER_COMPARISON},
-                 {"cocktail", DW_TIER_COMPARISON},
-                 {"chunk", DW_TIER_COMPARISON},
-                 {"lowrank", DW_TIER_COMPARISON},
-                 {"tah", DW_TIER_COMPARISON},
-                 {"blocks", DW_TIER_COMPARISON}};
-    dw_config config;
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(dw_config_parse(&config, cases[i].text, NULL), DW_OK);
-        assert_int_equal(dw_config_tier(&config), cases[i].tier);
-    }
-    config.bits = 99;
-    assert_int_equal(dw_config_tier(&config), 0);
-    assert_int_equal(dw_config_tier(NULL), 0);
-}
-
 static void config_text_bytes_hold_the_longest_text(void **state)
 {
     static const char *const longest =
@@ -586,7 +555,6 @@ int main(void)
         cmocka_unit_test(errors_tell_the_allowed_values),
         cmocka_unit_test(a_struct_out_of_range_is_refused),
         cmocka_unit_test(forms_have_names),
-        cmocka_unit_test(configs_for_comparison_are_told_from_stable_ones),
         cmocka_unit_test(config_text_bytes_hold_the_longest_text),
         cmocka_unit_test(config_format_refuses_a_short_buffer),
         cmocka_unit_test(different_configs_are_a_mismatch),

@@ -112,8 +112,9 @@ def load_ends(ends: "dict[str, Any]", states: "dict[str, Any]") -> None:
     for name, end in ends.items():
         data = bytes(tensors.as_bytes(states[name].contiguous()))
         # With feedback, encoders alone keep something: the residuals.
-        keeps = end.config._needs_ids() if isinstance(end, Encoder) else end.config.codec == "delta"
-        stateful = keeps and "quota_bytes" not in end.config.text
+        its = end.config
+        keeps = its._needs_ids() if isinstance(end, Encoder) else its._facts.keeps_prev
+        stateful = keeps and not its._struct.quota_bytes
         if stateful and not data:
             raise ValueError(f"the state of {name} is missing")
         if data:

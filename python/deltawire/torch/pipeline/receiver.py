@@ -121,7 +121,7 @@ class Receiver(Ends):
                     "state of the same step on all ranks, or call reset_compression() on all ranks",
                 ) from error
             raise
-        if kind == WITH_IDS and self.config.codec == "delta":
+        if kind == WITH_IDS and self.config._facts.keeps_prev:
             self.ids = done.ids
         if places is not None:
             made = torch.from_dlpack(places.scatter(view, tensors.CODED[dtype])).view(part.shape)
