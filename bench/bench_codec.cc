@@ -241,13 +241,15 @@ class Bench
     explicit Bench(const Case &c) : case_(c)
     {
         config_ = c.config();
+        dw_host host{};
+        host.struct_size = sizeof host;
         if (c.threads > 1) {
             pool_.reset(new Pool(c.threads));
-            config_.parallel_for = Pool::parallel_for;
-            config_.parallel_context = pool_.get();
+            host.parallel_for = Pool::parallel_for;
+            host.parallel_context = pool_.get();
         }
-        if (dw_encoder_create(&encoder_, &config_) != DW_OK ||
-            dw_decoder_create(&decoder_, &config_) != DW_OK)
+        if (dw_encoder_create(&encoder_, &config_, &host, nullptr) != DW_OK ||
+            dw_decoder_create(&decoder_, &config_, &host, nullptr) != DW_OK)
             return;
         dw_bench_use(c.table, encoder_, decoder_);
         for (int i = 0; i < kVariants; i++) {

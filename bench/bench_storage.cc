@@ -50,9 +50,11 @@ class Pair
         dw_config config;
         bool ok = dw_config_parse(&config, "delta:bits=2,replies=never", nullptr) == DW_OK;
         if (c.way != kMemory) ok = ok && dw_storage_open(&storage_, text.c_str(), nullptr) == DW_OK;
-        config.backing = dw_storage_backing(storage_);
-        ok = ok && dw_encoder_create(&encoder_, &config) == DW_OK &&
-             dw_decoder_create(&decoder_, &config) == DW_OK;
+        dw_host host{};
+        host.struct_size = sizeof host;
+        host.backing = dw_storage_backing(storage_);
+        ok = ok && dw_encoder_create(&encoder_, &config, &host, nullptr) == DW_OK &&
+             dw_decoder_create(&decoder_, &config, &host, nullptr) == DW_OK;
         if (!ok) abort();
         for (size_t i = 0; i < x_.size(); i++)
             x_[i] = static_cast<uint16_t>(0x3f00 + i * 2654435761u % 256);

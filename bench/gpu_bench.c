@@ -187,10 +187,11 @@ static void rig_open(rig *r, gpu *g, const bench_case *of, size_t elements)
     r->to = gpu_allocate(2 * r->bytes + r->cap);
     r->before = gpu_event_create();
     r->after = gpu_event_create();
-    gpu_expect(dw_encoder_create_cuda(&r->encoder, &config, g->cuda, of->place, &why) == DW_OK,
-               "%s: %s", of->codec, why.text);
-    gpu_expect(dw_decoder_create_cuda(&r->decoder, &config, g->cuda, of->place, &why) == DW_OK,
-               "%s: %s", of->codec, why.text);
+    dw_host host = {.struct_size = sizeof host, .cuda = g->cuda, .place = of->place};
+    gpu_expect(dw_encoder_create(&r->encoder, &config, &host, &why) == DW_OK, "%s: %s", of->codec,
+               why.text);
+    gpu_expect(dw_decoder_create(&r->decoder, &config, &host, &why) == DW_OK, "%s: %s", of->codec,
+               why.text);
 }
 
 static void rig_close(rig *r)

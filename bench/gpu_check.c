@@ -133,8 +133,7 @@ static void rig_open(rig *r, gpu *g, const char *codec, dw_dtype dtype, uint32_t
                .pinned_frame = pinned_frame};
     gpu_expect(dw_config_parse(&config, codec, &why) == DW_OK, "%s: %s", codec, why.text);
     config.incarnation = 7;
-    dw_config parallel = config;
-    parallel.parallel_for = run_all;
+    dw_host parallel = {.struct_size = sizeof parallel, .parallel_for = run_all};
     dw_tensor shape = dw_tensor_3d(NULL, dtype, 1, t, c);
     r->bytes = r->elements * dw_dtype_bytes(dtype);
     r->cap = dw_frame_bound(&config, &shape);
@@ -147,13 +146,14 @@ static void rig_open(rig *r, gpu *g, const char *codec, dw_dtype dtype, uint32_t
     r->device_x = gpu_allocate(r->bytes);
     r->device_y = gpu_allocate(r->bytes);
     r->frame = pinned_frame ? gpu_allocate_pinned(r->cap) : gpu_allocate(r->cap);
-    gpu_expect(dw_encoder_create(&r->spec, &parallel) == DW_OK &&
-                   dw_decoder_create(&r->spec_decoder, &parallel) == DW_OK,
+    gpu_expect(dw_encoder_create(&r->spec, &config, &parallel, NULL) == DW_OK &&
+                   dw_decoder_create(&r->spec_decoder, &config, &parallel, NULL) == DW_OK,
                "no CPU codec");
-    gpu_expect(dw_encoder_create_cuda(&r->encoder, &config, g->cuda, place, &why) == DW_OK,
-               "%s: %s", codec, why.text);
-    gpu_expect(dw_decoder_create_cuda(&r->decoder, &config, g->cuda, place, &why) == DW_OK,
-               "%s: %s", codec, why.text);
+    dw_host host = {.struct_size = sizeof host, .cuda = g->cuda, .place = place};
+    gpu_expect(dw_encoder_create(&r->encoder, &config, &host, &why) == DW_OK, "%s: %s", codec,
+               why.text);
+    gpu_expect(dw_decoder_create(&r->decoder, &config, &host, &why) == DW_OK, "%s: %s", codec,
+               why.text);
 }
 
 static void rig_close(rig *r)

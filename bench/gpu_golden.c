@@ -247,12 +247,11 @@ static int check_file(golden *d)
     uint32_t means;
     if (d->config.profile_digest)
         d->config.profile = test_profile_find(d->config.profile_digest, &means);
-    dw_status made =
-        dw_encoder_create_cuda(&d->encoder, &d->config, d->g->cuda, DW_CUDA_DEVICE, &why);
+    dw_host host = {.struct_size = sizeof host, .cuda = d->g->cuda};
+    dw_status made = dw_encoder_create(&d->encoder, &d->config, &host, &why);
     gpu_expect(made == DW_OK || made == DW_ERR_UNSUPPORTED, "%s: %s", d->path, why.text);
-    gpu_expect(dw_decoder_create_cuda(&d->decoder, &d->config, d->g->cuda, DW_CUDA_DEVICE, &why) ==
-                   made,
-               "%s: one end only", d->path);
+    gpu_expect(dw_decoder_create(&d->decoder, &d->config, &host, &why) == made, "%s: one end only",
+               d->path);
     if (made != DW_OK) return 0;
     for (char *next = strstr(steps, "\"x_dtype\""); next; next = strstr(d->at, "\"x_dtype\""))
         check_step(d, d->config.codec == DW_CODEC_DELTA);

@@ -63,8 +63,8 @@ int main(int argc, char **argv)
     }
     fclose(file);
     if (dw_config_parse(&config, argv[1], &why) ||
-        dw_encoder_create_why(&p.encoder, &config, &why) ||
-        dw_decoder_create_why(&p.decoder, &config, &why)) {
+        dw_encoder_create(&p.encoder, &config, NULL, &why) ||
+        dw_decoder_create(&p.decoder, &config, NULL, &why)) {
         fprintf(stderr, "python_pair: %s\n", why.text);
         return 2;
     }

@@ -11,8 +11,8 @@
 dw_status dw_ends_open(dw_ends *e, const dw_config *config, const dw_tensor *shape, dw_why *why)
 {
     *e = (dw_ends){0};
-    dw_status status = dw_encoder_create_why(&e->encoder, config, why);
-    if (status == DW_OK) status = dw_decoder_create_why(&e->decoder, config, why);
+    dw_status status = dw_encoder_create(&e->encoder, config, NULL, why);
+    if (status == DW_OK) status = dw_decoder_create(&e->decoder, config, NULL, why);
     if (status < 0) return status;
     e->frame_cap = dw_frame_bound(config, shape);
     e->reply_cap = dw_reply_bound(shape->n);

@@ -106,9 +106,13 @@ dw_status dw_coders_make(const dw_coding *coding, dw_coders *own, dw_coder_kind 
     const dw_config *config = dw_coder_is_of_result(kind) ? &settings->result : &settings->codec;
     uint32_t place = place_of(settings, kind, other);
     if (!dw_coder_is_encoder(kind))
-        return own->decoders[place] ? DW_OK : dw_decoder_create(&own->decoders[place], config);
+        return own->decoders[place]
+                   ? DW_OK
+                   : dw_decoder_create(&own->decoders[place], config, &settings->host, NULL);
     dw_config with = config_for(settings, config, place, own->forgotten_at);
-    return own->encoders[place] ? DW_OK : dw_encoder_create(&own->encoders[place], &with);
+    return own->encoders[place]
+               ? DW_OK
+               : dw_encoder_create(&own->encoders[place], &with, &settings->host, NULL);
 }
 
 /* All that an all-reduce in two hops (or in one) needs, of the codecs that keep nothing. */
@@ -124,9 +128,11 @@ dw_status dw_coding_open(dw_coding *coding)
             if (!settings->keeps_state[dw_coder_is_of_result(kind)])
                 status = dw_coders_make(coding, &coding->common, kind, r);
     for (int i = 0; i < 2 && status == DW_OK; i++) {
-        status = dw_encoder_create(&coding->round[i], &settings->rounding[i]);
+        status =
+            dw_encoder_create(&coding->round[i], &settings->rounding[i], &settings->host, NULL);
         if (status == DW_OK)
-            status = dw_decoder_create(&coding->rounded[i], &settings->rounding[i]);
+            status = dw_decoder_create(&coding->rounded[i], &settings->rounding[i], &settings->host,
+                                       NULL);
     }
     return status;
 }

@@ -92,9 +92,9 @@ dw_status dw_unproject_async(const dw_cuda_projection *projection, const dw_tens
     return DW_ERR_ARGUMENT;
 }
 
-dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, dw_cuda *cuda,
-                         dw_cuda_place place, dw_why *why)
+dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, const dw_host *host,
+                         dw_why *why)
 {
-    (void)engine, (void)config, (void)cuda, (void)place, (void)why;
+    (void)engine, (void)config, (void)host, (void)why;
     return DW_ERR_ARGUMENT;
 }

@@ -27,8 +27,8 @@ int main(void)
     }
     dw_encoder *encoder;
     dw_decoder *decoder;
-    check(dw_encoder_create(&encoder, &config), "dw_encoder_create");
-    check(dw_decoder_create(&decoder, &config), "dw_decoder_create");
+    check(dw_encoder_create(&encoder, &config, NULL, NULL), "dw_encoder_create");
+    check(dw_decoder_create(&decoder, &config, NULL, NULL), "dw_decoder_create");
 
     /* A tensor is a view of memory; the memory remains yours. */
     static float x[T * C], y[T * C];

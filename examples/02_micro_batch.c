@@ -44,8 +44,8 @@ int main(void)
     check(dw_config_parse(&config, "delta:bits=2,scale=signed", NULL), "dw_config_parse");
     dw_encoder *encoder;
     dw_decoder *decoder;
-    check(dw_encoder_create(&encoder, &config), "dw_encoder_create");
-    check(dw_decoder_create(&decoder, &config), "dw_decoder_create");
+    check(dw_encoder_create(&encoder, &config, NULL, NULL), "dw_encoder_create");
+    check(dw_decoder_create(&decoder, &config, NULL, NULL), "dw_decoder_create");
 
     static float x[N * T * C], y[N * T * C];
     dw_tensor sent = dw_tensor_3d(x, DW_F32, N, T, C), received = dw_tensor_3d(y, DW_F32, N, T, C);

@@ -56,10 +56,9 @@ int main(void)
     /* Use the primary context, as dw_cuda_open does. */
     check_cuda(cudaStreamCreate(&stream), "a stream");
     check(dw_cuda_open(&cuda, 0, &why) == DW_OK, "dw_cuda_open", why.text);
-    check(dw_encoder_create_cuda(&encoder, &config, cuda, DW_CUDA_DEVICE, &why) == DW_OK, "encoder",
-          why.text);
-    check(dw_decoder_create_cuda(&decoder, &config, cuda, DW_CUDA_DEVICE, &why) == DW_OK, "decoder",
-          why.text);
+    dw_host on_gpu = {.struct_size = sizeof on_gpu, .cuda = cuda};
+    check(dw_encoder_create(&encoder, &config, &on_gpu, &why) == DW_OK, "encoder", why.text);
+    check(dw_decoder_create(&decoder, &config, &on_gpu, &why) == DW_OK, "decoder", why.text);
     check_cuda(cudaMalloc(&x, sizeof host), "memory for x");
     check_cuda(cudaMalloc(&y, sizeof host), "memory for y");
     dw_tensor on_device = dw_tensor_3d(x, DW_F32, 1, TOKENS, CHANNELS),

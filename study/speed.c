@@ -90,8 +90,8 @@ static dw_status measure(const dw_config *config, const float *x, float *y, figu
     dw_tensor shape = dw_tensor_3d(y, DW_F32, 1, T, C);
     size_t cap = dw_frame_bound(config, &shape);
     uint8_t *frame = malloc(cap ? cap : 1);
-    dw_status status = frame ? dw_encoder_create(&encoder, config) : DW_ERR_NO_MEMORY;
-    if (!status) status = dw_decoder_create(&decoder, config);
+    dw_status status = frame ? dw_encoder_create(&encoder, config, NULL, NULL) : DW_ERR_NO_MEMORY;
+    if (!status) status = dw_decoder_create(&decoder, config, NULL, NULL);
     *f = (figures){.encode_s = 1e9, .decode_s = 1e9};
     double start = dw_now_s();
     for (int visit = 0; !status && (visit < VISITS || dw_now_s() - start < LEAST_S); visit++) {

@@ -35,8 +35,8 @@ static dw_status meet(ends *e, const dw_config *config, const dw_bench_record *r
     e->y = malloc(values * sizeof *e->y);
     e->last = calloc(record->places, values * sizeof *e->last);
     if (!e->frame || !e->reply || !e->y || !e->last) return DW_ERR_NO_MEMORY;
-    dw_status status = dw_encoder_create(&e->encoder, config);
-    return status < 0 ? status : dw_decoder_create(&e->decoder, config);
+    dw_status status = dw_encoder_create(&e->encoder, config, NULL, NULL);
+    return status < 0 ? status : dw_decoder_create(&e->decoder, config, NULL, NULL);
 }
 
 static void part(ends *e)

@@ -43,16 +43,15 @@ static dw_status open_storage(dw_stage *stage)
     return status < 0 ? dw_say(&stage->why, status, "state: %s", why.text) : DW_OK;
 }
 
-/* Returns the config for a channel of this stage; it uses the stage's threads and file. */
-static dw_config for_channel(const dw_stage *stage, const dw_codec_setting *codec)
+/* What codecs of this stage use: its threads and its file. */
+static dw_host host_of(const dw_stage *stage)
 {
-    dw_config config = codec->config;
+    dw_host host = {.struct_size = sizeof host, .backing = dw_storage_backing(stage->storage)};
     if (stage->threads) {
-        config.parallel_for = dw_threads_parallel_for;
-        config.parallel_context = stage->threads;
+        host.parallel_for = dw_threads_parallel_for;
+        host.parallel_context = stage->threads;
     }
-    config.backing = dw_storage_backing(stage->storage);
-    return config;
+    return host;
 }
 
 static dw_status open_plain_channel(dw_stage *stage, dw_neighbour *neighbour, dw_why *why)
@@ -60,11 +59,12 @@ static dw_status open_plain_channel(dw_stage *stage, dw_neighbour *neighbour, dw
     dw_codec_setting floats;
     dw_status status = dw_codec_setting_parse(&floats, "raw:f32", "plain", why);
     if (status < 0) return status;
-    const dw_config both = for_channel(stage, &floats);
+    const dw_host host = host_of(stage);
     const dw_channel_config channel = {.struct_size = sizeof channel,
                                        .id = PLAIN_CHANNEL_ID,
-                                       .send = &both,
-                                       .recv = &both,
+                                       .send = &floats.config,
+                                       .recv = &floats.config,
+                                       .host = &host,
                                        .open_timeout_ms = stage->settings->config.open_timeout_ms};
     return dw_channel_open(&neighbour->plain, neighbour->link, &channel, why);
 }
@@ -83,14 +83,16 @@ static dw_status open_channel(dw_stage *stage, dw_neighbour *neighbour, bool lis
 {
     const dw_settings *settings = stage->settings;
     const dw_boundaries *ahead = &settings->forward, *back = &settings->backward;
-    const dw_config forward = for_channel(stage, listens ? &ahead->after : &ahead->before);
-    const dw_config backward = for_channel(stage, listens ? &back->after : &back->before);
+    const dw_config *forward = listens ? &ahead->after.config : &ahead->before.config;
+    const dw_config *backward = listens ? &back->after.config : &back->before.config;
+    const dw_host host = host_of(stage);
     dw_why why = {.offset = -1};
     uint32_t boundary = settings->config.rank % settings->config.stages - !listens;
     dw_channel_config channel = {.struct_size = sizeof channel,
                                  .id = CHANNEL_ID + boundary * CHANNEL_IDS,
-                                 .send = listens ? &forward : &backward,
-                                 .recv = listens ? &backward : &forward,
+                                 .send = listens ? forward : backward,
+                                 .recv = listens ? backward : forward,
+                                 .host = &host,
                                  .open_timeout_ms = settings->config.open_timeout_ms};
     if (settings->config.same_places) {
         neighbour->places = make_places(stage, listens);

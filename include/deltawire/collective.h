@@ -5,7 +5,6 @@
 #define DELTAWIRE_COLLECTIVE_H
 
 #include "deltawire/transport.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -51,6 +50,7 @@ typedef struct dw_group dw_group;
  * | codec           |         |       | config of what ranks contribute (hop 1)     | raw:f32     |
  * | result          |         |       | config of what owners send to all (hop 2,   | codec       |
  * |                 |         |       | all-gather, broadcast)                      |             |
+ * | host            |         |       | of the codecs (deltawire.h), without cuda   | NULL        |
  * | open_timeout_ms |         | ms    | limit for all ranks to open the group       | 60000       |
  * | timeout_ms      |         | ms    | how long an operation waits for a rank      | 60000       |
  * |                 |         |       | without any progress before the group fails |             |
@@ -75,6 +75,7 @@ typedef struct dw_group_config {
     const char *const *uris;
     const dw_link_options *link_options;
     const dw_config *codec, *result;
+    const dw_host *host;
     uint64_t max_early_bytes;
     dw_allocator allocator;
     uint32_t hops, verify;

@@ -16,22 +16,14 @@ extern "C" {
  * Errors of open, with *cuda NULL: ARGUMENT; UNSUPPORTED (no driver library, no such device, a
  * driver that is too old, or a build without kernels; *why says which); NO_MEMORY. Threads: several
  * threads may use a dw_cuda; open and close it from one. */
-typedef struct dw_cuda dw_cuda;
 DW_API dw_status dw_cuda_open(dw_cuda **cuda, int device, dw_why *why);
 DW_API void dw_cuda_close(dw_cuda *cuda); /* NULL is allowed */
 
-/* Create an encoder or decoder on a GPU. place: where prev lies, in device memory or in pinned host
- * memory; config.quota_bytes limits either. The object keeps the device open. Errors: those of
- * dw_encoder_create_why, and UNSUPPORTED where a form that the codec uses has no kernels.
- *
- * Functions of deltawire.h behave as on the CPU, except: dw_encode, dw_encoder_resync and dw_decode
- * return UNSUPPORTED (use the functions below); peek returns addresses of the device; export and
- * import wait for a copy on a stream of their own; norms and busy_ns in the counters stay 0. */
-typedef enum dw_cuda_place { DW_CUDA_DEVICE = 1, DW_CUDA_PINNED = 2 } dw_cuda_place;
-DW_API dw_status dw_encoder_create_cuda(dw_encoder **encoder, const dw_config *config,
-                                        dw_cuda *cuda, dw_cuda_place place, dw_why *why);
-DW_API dw_status dw_decoder_create_cuda(dw_decoder **decoder, const dw_config *config,
-                                        dw_cuda *cuda, dw_cuda_place place, dw_why *why);
+/* An encoder or decoder whose dw_host has a GPU keeps the device open. prev lies in device memory
+ * or in pinned host memory; config.quota_bytes limits either. Functions of deltawire.h behave as on
+ * the CPU, except: dw_encode, dw_encoder_resync and dw_decode return UNSUPPORTED (use the functions
+ * below); peek returns addresses of the device; export and import wait for a copy on a stream of
+ * their own; norms and busy_ns in the counters stay 0. */
 
 /* Asynchronous calls. A call such as dw_encode_async enqueues work on a stream (CUstream or
  * cudaStream_t) and returns a ticket. dw_..._finish asks, without waiting, whether the work is

@@ -247,41 +247,6 @@ enum {
     DW_KEY_RAW = 1 /* x's own dtype */
 };
 
-/* The library calls an object's callbacks only from the thread that is calling into that object. A
- * dw_task of parallel_for may run in any thread. A dw_allocator never changes in any version. */
-typedef void dw_task(void *task_context, size_t i);
-typedef struct dw_allocator {
-    void *(*allocate)(void *context, size_t bytes, size_t alignment); /* NULL: no memory */
-    void (*release)(void *context, void *memory, size_t bytes);
-    void *context;
-} dw_allocator;
-
-/* Where an object keeps copies of prev, and residuals, that do not fit in main memory; storage.h
- * has one ready. It belongs to the program and must outlive the objects that use it, whose calls
- * call it. A record is one copy: any bytes, which are never changed.
- *
- * | name        | meaning                                                                        |
- * | cache_bytes | an object moves copies here that were not used for the longest time, until     |
- * |             | those in memory, with what the call needs, take no more bytes                  |
- * | write       | stores a copy of `bytes` bytes, and returns its number, which is not 0         |
- * | read        | reads a record into memory. NO_MEMORY is the error of the call. After other    |
- * |             | errors the object continues as if it had never held the copy, and counts it    |
- * | prefetch    | the record will soon be read; may do nothing                                   |
- * | release     | the record is not needed any more; cannot fail                                 |
- * | context     | is passed to all of them                                                       |
- *
- * If write fails, the call returns IO or NO_MEMORY, with the sentence in *why, and nothing has
- * changed. */
-typedef struct dw_backing {
-    uint64_t cache_bytes;
-    dw_status (*write)(void *context, const void *copy, uint64_t bytes, uint64_t *record,
-                       dw_why *why);
-    dw_status (*read)(void *context, uint64_t record, void *copy, uint64_t bytes, dw_why *why);
-    void (*prefetch)(void *context, uint64_t record);
-    void (*release)(void *context, uint64_t record);
-    void *context;
-} dw_backing;
-
 enum { DW_AUDIT_NEVER = 0xff };
 
 /* A config. Initialize it with dw_config_init or dw_config_parse, which set struct_size. From it a
@@ -310,14 +275,6 @@ typedef struct dw_config {
     dw_replies replies;
     uint32_t audit;
     uint64_t quota_bytes, incarnation;
-    dw_allocator allocator;            /* functions NULL: malloc and free */
-    uint64_t (*now_ns)(void *context); /* a clock; NULL: counters of time stay 0 */
-    void *now_context;
-    /* Calls task(task_context, i) once for every i < n, in any order and in any threads, and
-     * returns when all calls have returned. Results do not depend on it. NULL: the calling thread
-     * does all work. It is not called for small tensors. */
-    void (*parallel_for)(void *context, size_t n, dw_task *task, void *task_context);
-    void *parallel_context;
     dw_feedback feedback;
     uint32_t keep;      /* in millionths of the values of a sample */
     dw_scaling scaling; /* of the values that randk sends */
@@ -340,7 +297,6 @@ typedef struct dw_config {
      * profile; it is set where objects are made. In texts, the option `profile`. */
     const struct dw_profile *profile;
     uint32_t profile_digest;
-    const dw_backing *backing; /* NULL: all copies lie in main memory, or on the device */
 } dw_config;
 
 /* Sets all fields of a config to their defaults. struct_size: sizeof(dw_config) in the program.
@@ -419,7 +375,7 @@ typedef struct dw_counters {
     /* Current: bytes allocated beyond state_bytes, for the next copies and for tables. At most the
      * recent maximum of state_bytes plus 2 MiB, apart from free room between copies in use. */
     uint64_t slack_bytes;
-    uint64_t busy_ns; /* time inside encode or decode, by config.now_ns */
+    uint64_t busy_ns;                            /* time inside encode or decode, by host.now_ns */
     double x_square, delta_square, error_square; /* encoder only */
     /* Encoder, on the CPU, codecs of the tier stable but raw, without feedback: of about one row in
      * 32, how large the error |x - y| is as a part of |x|. Divided by measured_rows, row_error_sum
@@ -429,23 +385,78 @@ typedef struct dw_counters {
      * weights. Rows of zeros, and poisoned ones, are not measured. */
     uint64_t measured_rows;
     double row_error_sum, bulk_error_sum, row_error_largest;
-    uint64_t lost_copies; /* copies that could not be read from config.backing */
+    uint64_t lost_copies; /* copies that could not be read from host.backing */
     /* Encoder: keys that were forgotten for room, as they did not come for more than twice as many
      * samples as lay between any two visits of one key. */
     uint64_t evicted_keys;
 } dw_counters;
 
 /* ---------------------------------------------------------------------------------------------
+ * The host: what the program lends to encoders and decoders. Its callbacks are called only from
+ * the thread that is calling into an object. */
+/* A dw_allocator never changes in any version. A dw_task of parallel_for may run in any thread. */
+typedef void dw_task(void *task_context, size_t i);
+typedef struct dw_allocator {
+    void *(*allocate)(void *context, size_t bytes, size_t alignment); /* NULL: no memory */
+    void (*release)(void *context, void *memory, size_t bytes);
+    void *context;
+} dw_allocator;
+
+/* Where an object keeps copies of prev, and residuals, that do not fit in main memory; storage.h
+ * has one ready. It belongs to the program and must outlive the objects that use it, whose calls
+ * call it. A record is one copy: any bytes, which are never changed.
+ *
+ * | name        | meaning                                                                        |
+ * | cache_bytes | an object moves copies here that were not used for the longest time, until     |
+ * |             | those in memory, with what the call needs, take no more bytes                  |
+ * | write       | stores a copy of `bytes` bytes, and returns its number, which is not 0         |
+ * | read        | reads a record into memory. NO_MEMORY is the error of the call. After other    |
+ * |             | errors the object continues as if it had never held the copy, and counts it    |
+ * | prefetch    | the record will soon be read; may do nothing                                   |
+ * | release     | the record is not needed any more; cannot fail                                 |
+ * | context     | is passed to all of them                                                       |
+ *
+ * If write fails, the call returns IO or NO_MEMORY, with the sentence in *why, and nothing has
+ * changed. */
+typedef struct dw_backing {
+    uint64_t cache_bytes;
+    dw_status (*write)(void *context, const void *copy, uint64_t bytes, uint64_t *record,
+                       dw_why *why);
+    dw_status (*read)(void *context, uint64_t record, void *copy, uint64_t bytes, dw_why *why);
+    void (*prefetch)(void *context, uint64_t record);
+    void (*release)(void *context, uint64_t record);
+    void *context;
+} dw_backing;
+
+typedef struct dw_cuda dw_cuda; /* a GPU (cuda.h) */
+typedef enum dw_cuda_place { DW_CUDA_DEVICE = 1, DW_CUDA_PINNED = 2 } dw_cuda_place;
+
+/* What an object uses of the program. Zero means the default, and so does NULL for all of it. The
+ * struct is copied; what it points to must outlive the object. parallel_for calls
+ * task(task_context, i) once for every i < n, in any order and in any threads, and returns when all
+ * calls have returned. Results do not depend on it. It is not called for small tensors. */
+typedef struct dw_host {
+    size_t struct_size;                /* sizeof(dw_host) */
+    dw_allocator allocator;            /* of main memory; functions NULL: malloc and free */
+    uint64_t (*now_ns)(void *context); /* a clock; NULL: counters of time stay 0 */
+    void *now_context;
+    void (*parallel_for)(void *context, size_t n, dw_task *task, void *task_context);
+    void *parallel_context;
+    const dw_backing *backing; /* NULL: all copies lie in main memory, or on the device */
+    dw_cuda *cuda;             /* on which tensors and prev lie; NULL: in main memory */
+    dw_cuda_place place;       /* where on it prev lies; 0: in its own memory */
+} dw_host;
+
+/* ---------------------------------------------------------------------------------------------
  * Encoder. Use one per direction and tensor of a model. Threads: an encoder may be used by one
  * thread at a time; different encoders are independent. */
 typedef struct dw_encoder dw_encoder;
 
-/* Create an encoder from a config or from its text ("delta:bits=4"). On success *encoder is the
- * caller's, to be destroyed by dw_encoder_destroy. On an error it is NULL, and *why says what is
- * wrong and what is allowed. Errors: ARGUMENT, CONFIG, NO_MEMORY. */
-DW_API dw_status dw_encoder_create(dw_encoder **encoder, const dw_config *config);
-DW_API dw_status dw_encoder_create_why(dw_encoder **encoder, const dw_config *config, dw_why *why);
-DW_API dw_status dw_encoder_create_text(dw_encoder **encoder, const char *text, dw_why *why);
+/* Creates an encoder, which the caller destroys. On an error *encoder is NULL, and *why says what
+ * is wrong and what is allowed. host may be NULL. Errors: ARGUMENT, CONFIG, NO_MEMORY; UNSUPPORTED
+ * (a GPU has no kernels for the codec, or no backing). */
+DW_API dw_status dw_encoder_create(dw_encoder **encoder, const dw_config *config,
+                                   const dw_host *host, dw_why *why);
 DW_API void dw_encoder_destroy(dw_encoder *encoder); /* NULL is allowed */
 
 /* Encodes x into one frame, and advances prev of its keys exactly as the decoder will (AQ-SGD,
@@ -470,7 +481,7 @@ DW_API void dw_encoder_destroy(dw_encoder *encoder); /* NULL is allowed */
  * residuals of the frame's keys are then multiplied by d.
  *
  * Errors: ARGUMENT, NO_ROOM, NO_MEMORY, LIMIT (also where no encoding of x keeps to error=abs),
- * UNSUPPORTED (an encoder on a GPU), those of config.backing. An error leaves the state unchanged.
+ * UNSUPPORTED (an encoder on a GPU), those of host.backing. An error leaves the state unchanged.
  * Source: arXiv:2206.01299, Algorithm 1; docs/format.md, Exactness. */
 DW_API dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame,
                            size_t cap, size_t *len);
@@ -542,7 +553,7 @@ DW_API dw_status dw_encoder_undo(dw_encoder *encoder, const void *frame, size_t 
  * frame in flight). */
 DW_API dw_status dw_encoder_forget(dw_encoder *encoder, dw_key key);
 
-/* Begins to read what config.backing holds of n keys, so that a later call with them need not wait
+/* Begins to read what host.backing holds of n keys, so that a later call with them need not wait
  * for it. Does nothing for keys whose copies are in memory, or of which nothing is held. Errors:
  * ARGUMENT. */
 DW_API dw_status dw_encoder_prefetch(dw_encoder *encoder, const dw_key *keys, size_t n);
@@ -555,7 +566,7 @@ DW_API dw_status dw_encoder_reset(dw_encoder *encoder);
  * the opposite sign: how far the sum of all y is ahead of the sum of all x. (With feedback=lazy,
  * key.sample is here, and in dw_encoder_forget, the place in a frame.) It is read-only and
  * valid until the next call on the encoder. Errors: ARGUMENT (the key is not held), NO_MEMORY,
- * those of config.backing. */
+ * those of host.backing. */
 DW_API dw_status dw_encoder_peek(const dw_encoder *encoder, dw_key key, dw_tensor *prev);
 
 /* Fills *counters; the caller sets counters->struct_size first. Errors: ARGUMENT. */
@@ -579,10 +590,9 @@ DW_API const char *dw_encoder_why(const dw_encoder *encoder);
  * configs, compare the texts that dw_config_agreement writes of them. */
 typedef struct dw_decoder dw_decoder;
 
-/* Create a decoder; like the functions for encoders. */
-DW_API dw_status dw_decoder_create(dw_decoder **decoder, const dw_config *config);
-DW_API dw_status dw_decoder_create_why(dw_decoder **decoder, const dw_config *config, dw_why *why);
-DW_API dw_status dw_decoder_create_text(dw_decoder **decoder, const char *text, dw_why *why);
+/* Creates a decoder; like dw_encoder_create. */
+DW_API dw_status dw_decoder_create(dw_decoder **decoder, const dw_config *config,
+                                   const dw_host *host, dw_why *why);
 DW_API void dw_decoder_destroy(dw_decoder *decoder); /* NULL is allowed */
 
 /* Decodes a frame into y, and advances prev of its keys bit for bit as the encoder did.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * storage.h - a file for prev that does not fit in main memory: a ready config.backing. */
+ * storage.h - a file for prev that does not fit in main memory: a ready host.backing. */
 #ifndef DELTAWIRE_STORAGE_H
 #define DELTAWIRE_STORAGE_H
 
@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* Opens a file for copies of prev. To use it, set config.backing = dw_storage_backing(storage). It
+/* Opens a file for copies of prev. To use it, set host.backing = dw_storage_backing(storage). It
  * may serve any number of encoders and decoders, and must outlive them.
  *
  * The text is "file:PATH", and behind it, each with a comma in front:
@@ -37,7 +37,7 @@ DW_API dw_status dw_storage_open(dw_storage **storage, const char *text, dw_why 
  * more. NULL is allowed. */
 DW_API void dw_storage_close(dw_storage *storage);
 
-/* Returns the value for config.backing; NULL for NULL. It exists as long as the storage. */
+/* Returns the value for host.backing; NULL for NULL. It exists as long as the storage. */
 DW_API const dw_backing *dw_storage_backing(const dw_storage *storage);
 
 /* Counters since the storage was opened. The caller sets struct_size. */

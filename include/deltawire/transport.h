@@ -194,8 +194,7 @@ DW_API const char *dw_link_why(dw_link *link);
  * | id             | 1..0xffff, used once per link. Its tags are id << 8 ...    | -       |
  * | send, recv     | configs; NULL: no tensors in that direction                | NULL    |
  * | open_timeout_ms| limit for the peer to open the same id                     | 60000   |
- * | cuda           | the GPU that x, y and prev lie on; NULL: main memory       | NULL    |
- * | place          | where prev lies on it (cuda.h)                             | device  |
+ * | host           | of encoder and decoder: dw_host (deltawire.h)              | NULL    |
  * | on_frame       | is called with the bytes of every frame that               | none    |
  * |                | dw_channel_send encodes (is_sent: 1) or dw_channel_recv    |         |
  * |                | decodes (0), before they return, by the thread that called |         |
@@ -217,15 +216,14 @@ typedef struct dw_channel_config {
     uint32_t id;
     const dw_config *send, *recv;
     uint32_t open_timeout_ms;
-    dw_cuda *cuda;
-    dw_cuda_place place;
+    const dw_host *host;
     void (*on_frame)(void *context, int is_sent, const void *frame, size_t len);
     void *frame_context;
 } dw_channel_config;
 
 /* Opens a channel, and waits for the peer to do so. Errors: ARGUMENT, CONFIG, MISMATCH (with both
- * configs in *why), TIMEOUT, NO_MEMORY, those of the link; with cuda also those of
- * dw_encoder_create_cuda. */
+ * configs in *why), TIMEOUT, NO_MEMORY, those of the link and of
+ * dw_encoder_create. */
 DW_API dw_status dw_channel_open(dw_channel **channel, dw_link *link,
                                  const dw_channel_config *config, dw_why *why);
 /* Closes a channel, before its link. Waits until the peer has received what was sent, because it

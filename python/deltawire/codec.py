@@ -6,7 +6,7 @@ from typing import Any, Iterable, Mapping, NoReturn, Optional, Union
 
 from deltawire._library import core, ffi
 from deltawire.bytes_in import Bytes
-from deltawire.config import Config, struct_with
+from deltawire.config import Config, host_with
 from deltawire.counters import Counters, codec_counters
 from deltawire.device import PLACES, Stream, device_number
 from deltawire.errors import ARGUMENT, UNSUPPORTED, check, fail, new_why, refuse, text_of
@@ -20,7 +20,7 @@ from deltawire.threads import Threads, pool_of
 class Codec(Owned):
     """The base class of Encoder and Decoder.
 
-    Its C functions are found by the name of the object, for example dw_encoder_create_why."""
+    Its C functions are found by the name of the object, for example dw_encoder_create."""
 
     def __init__(
         self,
@@ -45,14 +45,12 @@ class Codec(Owned):
 
     def _make(self, threads: Union[int, Threads], state: Union[None, str, Storage]) -> None:
         pool, storage = pool_of(threads), storage_of(state)
-        self._struct = struct_with(self._config, self._borrow(pool), self._borrow(storage))
-        made, why = ffi.new(f"dw_{self._noun} **"), new_why()
+        host = host_with(self._borrow(pool), self._borrow(storage))
         if self._stream:
-            create = self._call("create_cuda")
-            status = create(made, self._struct, self._stream.cuda, PLACES[self._place], why)
-        else:
-            status = self._call("create_why")(made, self._struct, why)
-        check(status, why)
+            host.cuda, host.place = self._stream.cuda, PLACES[self._place]
+        made, why = ffi.new(f"dw_{self._noun} **"), new_why()
+        check(self._call("create")(made, self._config._struct, host, why), why)
+        self._made_of = self._config  # the object points to its profile
         self._handle = made[0]
 
     def _destroy(self) -> None:

@@ -2,7 +2,6 @@
 # config.py - Config: a codec and its options, parsed from a text.
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from deltawire._library import core, ffi, native, pools
@@ -144,15 +143,10 @@ def config_of(struct: Any) -> Config:
     return Config(_format(core.dw_config_format, struct))
 
 
-_profiles: Any = weakref.WeakKeyDictionary()
-
-
-def struct_with(config: Union[str, Config], pool: Any, storage: Any = None) -> Any:
-    """A new dw_config for one object, with a clock; with threads unless pool is None, and with a
-    backing store unless storage is None."""
-    own = Config(config)
-    made = ffi.new("dw_config *", own._struct[0])
-    _profiles[made] = own._profile  # the object that is made of the struct points to it
+def host_with(pool: Any, storage: Any = None) -> Any:
+    """A new dw_host, with a clock; with threads unless pool is None, and with a backing store
+    unless storage is None."""
+    made = ffi.new("dw_host *", {"struct_size": ffi.sizeof("dw_host")})
     made.now_ns = ffi.addressof(native, "dw_clock_ns")
     if pool is not None:
         made.parallel_for = ffi.addressof(pools, "dw_threads_parallel_for")

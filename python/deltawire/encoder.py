@@ -197,7 +197,7 @@ class Encoder(Codec):
 
     def _encode_new(self, keys: Any, tensor: Any, options: Any) -> bytes:
         # Where the bound is 0, dw_encode_with refuses the tensor and says why.
-        cap = max(core.dw_frame_bound(self._struct, tensor), 1)
+        cap = max(core.dw_frame_bound(self._config._struct, tensor), 1)
         if self._stream:
             return self._on_device(keys, tensor, cap)[:]
         if cap > self._cap:
@@ -221,7 +221,7 @@ class Encoder(Codec):
                 refuse_overlap(made, room.pointer, room.length, "reconstruction and out")
             length = self._length
             if self._stream:
-                bound = core.dw_frame_bound(self._struct, tensor)
+                bound = core.dw_frame_bound(self._config._struct, tensor)
                 frame = self._on_device(keys, tensor, min(bound, room.length))
                 ffi.memmove(room.pointer, frame, length[0])
                 return _cut(out, length[0])
@@ -262,7 +262,7 @@ class Encoder(Codec):
             if core.dw_encoder_peek(self._handle, keys[0], prev) < 0:
                 refuse("nothing is held for the first of these ids")
             prev.n, prev.stride_n = n, prev.t * prev.c
-            whole = ffi.new("dw_config *", self._struct[0])
+            whole = ffi.new("dw_config *", self._config._struct[0])
             whole.key, whole.key_error, whole.rate = core.DW_KEY_F32, 0, 0
             cap = core.dw_frame_bound(whole, prev)
             length = self._length
@@ -344,8 +344,6 @@ class Encoder(Codec):
             given = ffi.NULL if profile is None else profile._handle
             self._check(core.dw_encoder_use_profile(self._handle, given))
             self._config = self._config._with(profile)
-            self._struct.profile = given  # for bounds
-            self._struct.profile_digest = 0 if profile is None else profile.digest
         finally:
             self._busy.release()
 

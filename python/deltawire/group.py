@@ -9,7 +9,7 @@ from typing import Any, Mapping, NoReturn, Optional, Sequence, Union
 from deltawire._library import core, ffi, net
 from deltawire._waiting import milliseconds, watched
 from deltawire.bytes_in import Bytes
-from deltawire.config import Config, struct_with
+from deltawire.config import Config, host_with
 from deltawire.counters import Counters, GroupCounters, codec_counters, group_counters
 from deltawire.errors import ARGUMENT, DeltawireError, check, fail, new_why, refuse
 from deltawire.flat import Flat, refuse_length, refuse_other_overlap
@@ -161,14 +161,14 @@ class Group(Shared):
         return self._own
 
     def _make(self, how: Any, pool: Any) -> None:
-        structs = [struct_with(config, pool) for config in (self._config, self._result)]
-        how.codec, how.result = structs
+        host = how.host = host_with(pool)
+        how.codec, how.result = self._config._struct, self._result._struct
         table = how.links = ffi.new("dw_link *[]", self._ranks)
         others = [r for r in range(self._ranks) if r != self._rank]
         for r, link in zip(others, self._links):
             table[r] = link._handle
         self._ending = watched(
-            lambda: _open(how, self._links, (structs, table)),
+            lambda: _open(how, self._links, (host, table)),
             self._cancel_links,
             lambda ending: ending(),
         )

@@ -148,5 +148,5 @@ int dw_tensor_meets(const dw_tensor *tensor, const void *from, size_t bytes)
 
 uint64_t dw_clock_ns(void *context)
 {
-    return dw_config_now_ns(context);
+    return dw_host_now_ns(context);
 }

@@ -473,9 +473,6 @@ dw_status dw_config_check(const dw_config *config, dw_why *why)
     char known[160];
     if (!dw_word_of(dw_codec_words, config->codec))
         return dw_say(why, DW_ERR_CONFIG, "the config's codec is not a dw_codec");
-    if (!config->allocator.allocate != !config->allocator.release)
-        return dw_say(why, DW_ERR_CONFIG,
-                      "the config's allocator has only one of its two functions: set both or none");
     for (int i = 0; i < DW_OPTIONS; i++) {
         const dw_option *o = &dw_options[i];
         uint64_t value = dw_option_get(o, config);

@@ -7,40 +7,15 @@
 #include "common/tensor.h"
 #include "ends/saving.h"
 
-static dw_status make(dw_decoder **decoder, const dw_config *config, const dw_end_device *device,
-                      dw_why *why)
+dw_status dw_decoder_create(dw_decoder **decoder, const dw_config *config, const dw_host *host,
+                            dw_why *why)
 {
     dw_end *made;
     if (decoder) *decoder = NULL;
-    dw_status status = dw_end_make(decoder ? &made : NULL, sizeof **decoder, config, device, why);
+    dw_status status = dw_end_make(decoder ? &made : NULL, sizeof **decoder, config, host, why);
     if (status) return status;
     *decoder = (dw_decoder *)made;
     return DW_OK;
-}
-
-dw_status dw_decoder_create_why(dw_decoder **decoder, const dw_config *config, dw_why *why)
-{
-    return make(decoder, config, NULL, why);
-}
-
-dw_status dw_decoder_create(dw_decoder **decoder, const dw_config *config)
-{
-    return make(decoder, config, NULL, NULL);
-}
-
-dw_status dw_decoder_create_text(dw_decoder **decoder, const char *text, dw_why *why)
-{
-    dw_config config;
-    if (decoder) *decoder = NULL;
-    dw_status status = dw_config_parse(&config, text, why);
-    return status ? status : make(decoder, &config, NULL, why);
-}
-
-dw_status dw_decoder_create_cuda(dw_decoder **decoder, const dw_config *config, dw_cuda *cuda,
-                                 dw_cuda_place place, dw_why *why)
-{
-    dw_end_device device = {cuda, place};
-    return make(decoder, config, &device, why);
 }
 
 void dw_decoder_use(dw_decoder *decoder, const struct dw_kernels *kernels)

@@ -18,42 +18,17 @@ static void begin_rate(dw_encoder *encoder)
     dw_cpu_leave_exact(mode);
 }
 
-static dw_status make(dw_encoder **encoder, const dw_config *config, const dw_end_device *device,
-                      dw_why *why)
+dw_status dw_encoder_create(dw_encoder **encoder, const dw_config *config, const dw_host *host,
+                            dw_why *why)
 {
     dw_end *made;
     if (encoder) *encoder = NULL;
-    dw_status status = dw_end_make(encoder ? &made : NULL, sizeof **encoder, config, device, why);
+    dw_status status = dw_end_make(encoder ? &made : NULL, sizeof **encoder, config, host, why);
     if (status) return status;
     made->incarnation = made->config.incarnation ? made->config.incarnation : dw_mem_random();
     *encoder = (dw_encoder *)made;
     begin_rate(*encoder);
     return DW_OK;
-}
-
-dw_status dw_encoder_create_why(dw_encoder **encoder, const dw_config *config, dw_why *why)
-{
-    return make(encoder, config, NULL, why);
-}
-
-dw_status dw_encoder_create(dw_encoder **encoder, const dw_config *config)
-{
-    return make(encoder, config, NULL, NULL);
-}
-
-dw_status dw_encoder_create_text(dw_encoder **encoder, const char *text, dw_why *why)
-{
-    dw_config config;
-    if (encoder) *encoder = NULL;
-    dw_status status = dw_config_parse(&config, text, why);
-    return status ? status : make(encoder, &config, NULL, why);
-}
-
-dw_status dw_encoder_create_cuda(dw_encoder **encoder, const dw_config *config, dw_cuda *cuda,
-                                 dw_cuda_place place, dw_why *why)
-{
-    dw_end_device device = {cuda, place};
-    return make(encoder, config, &device, why);
 }
 
 void dw_encoder_use(dw_encoder *encoder, const struct dw_kernels *kernels)

@@ -87,7 +87,10 @@ static dw_status decode(const returned *g, const void *frame, size_t len)
             (dw_options[i].codecs & dw_codec_bit(config.codec)))
             dw_option_set(&dw_options[i], &config, 0);
     config.feedback = (dw_feedback)0;
-    dw_status status = dw_decoder_create_why(&decoder, &config, &encoder->end.why);
+    dw_host host = encoder->end.host;
+    host.cuda = NULL; /* the frame lies in main memory */
+    host.place = (dw_cuda_place)0;
+    dw_status status = dw_decoder_create(&decoder, &config, &host, &encoder->end.why);
     if (status) return status;
     dw_tensor y = dw_tensor_3d(g->y, DW_F32, g->info.n, g->info.t, g->info.c);
     status = dw_decode(decoder, frame, len, &y, NULL, 0, NULL);

@@ -85,8 +85,8 @@ dw_status dw_way_of_codec(dw_way **way, const dw_bench_record *set, const char *
     e->frame = malloc(e->frame_cap);
     e->reply = malloc(e->reply_cap);
     if (!e->frame || !e->reply) status = say(why, DW_ERR_NO_MEMORY, "");
-    if (status == DW_OK) status = dw_encoder_create_why(&e->encoder, &config, why);
-    if (status == DW_OK) status = dw_decoder_create_why(&e->decoder, &config, why);
+    if (status == DW_OK) status = dw_encoder_create(&e->encoder, &config, NULL, why);
+    if (status == DW_OK) status = dw_decoder_create(&e->decoder, &config, NULL, why);
     if (status < 0)
         part(&e->way);
     else

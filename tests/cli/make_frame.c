@@ -29,7 +29,8 @@ int main(int argc, char **argv)
     dw_encoder *encoder;
     dw_decoder *decoder;
     if (argc != 2 || dw_config_parse(&config, "delta:bits=3,group=32", NULL) ||
-        dw_encoder_create(&encoder, &config) || dw_decoder_create(&decoder, &config))
+        dw_encoder_create(&encoder, &config, NULL, NULL) ||
+        dw_decoder_create(&decoder, &config, NULL, NULL))
         return 1;
     for (int visit = 0; visit < 2; visit++) {
         for (int i = 0; i < N * T * C; i++) x[i] = sinf((float)i) + 0.1f * (float)visit;

@@ -14,6 +14,7 @@ void lone_group_open(dw_group *group, dw_peer *peers, uint32_t ranks, uint32_t r
     dw_exchange *exchange = &group->exchange;
     dw_settings *settings = &exchange->settings;
     settings->allocator = dw_mem_allocator(NULL);
+    settings->host.struct_size = sizeof settings->host;
     settings->ranks = ranks;
     settings->rank = rank;
     settings->hops = 2;

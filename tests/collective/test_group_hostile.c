@@ -200,7 +200,7 @@ static void *send_all_and_take_nothing(void *context)
     size_t len = 0;
     join(me);
     dw_config_parse(&config, "raw:f32,replies=never", NULL);
-    dw_encoder_create(&encoder, &config);
+    dw_encoder_create(&encoder, &config, NULL, NULL);
     for (uint32_t i = 0; i < (operation == DW_BROADCAST ? 1 : PIECES / 2); i++) {
         dw_tensor x = dw_flat_view(zeros, DW_F32, PIECE);
         dw_key key = {.slice = i};
@@ -495,7 +495,7 @@ static void broadcast(member *me, float value, int lie)
         .operation = DW_BROADCAST, .dtype = DW_F32, .rank = 2, .n = FLOATS, .part = 2};
     for (int i = 0; i < FLOATS; i++) x[i] = value;
     assert_int_equal(dw_config_parse(&config, "raw:f32,replies=never", NULL), DW_OK);
-    assert_int_equal(dw_encoder_create(&encoder, &config), DW_OK);
+    assert_int_equal(dw_encoder_create(&encoder, &config, NULL, NULL), DW_OK);
     for (uint32_t i = 0; i < FLOATS / 2048; i++) {
         dw_tensor piece = dw_flat_view(x + 2048 * i, DW_F32, 2048);
         dw_key key = {.slice = i};

@@ -29,7 +29,8 @@ static void set_up(bench *b, uint32_t rank)
     group->exchange.coding.scratch_bytes = dw_frame_bound(&group->exchange.settings.codec, &piece);
     assert_int_equal(dw_coding_open(&group->exchange.coding), DW_OK);
     for (uint32_t r = 0; r < RANKS; r++)
-        assert_int_equal(dw_encoder_create(&b->encoder[r], &group->exchange.settings.codec), DW_OK);
+        assert_int_equal(
+            dw_encoder_create(&b->encoder[r], &group->exchange.settings.codec, NULL, NULL), DW_OK);
     for (int i = 0; i < N; i++) b->x[i] = (float)(i % 61 - 30) * 0.125f;
     for (int i = 0; i < N; i++) b->before[i] = b->y[i] = (float)i;
     dw_group_job job = {.operation = DW_ALL_REDUCE, .dtype = DW_F32, .n = N, .x = b->x, .y = b->y};

@@ -314,10 +314,10 @@ static void parts_of_ranks_begin_at_multiples_of_2048(void **state)
 
 static void use_allocator(group_rig *rig)
 {
-    const dw_allocator counting = rig_allocator();
-    rig->config[1].allocator = counting;
-    rig->codec[1].allocator = counting;
-    rig->result[1].allocator = counting;
+    static dw_host host;
+    host = (dw_host){.struct_size = sizeof host, .allocator = rig_allocator()};
+    rig->config[1].allocator = host.allocator;
+    rig->config[1].host = &host;
 }
 
 /* A rank that cannot open its group gives its link up, as a program that ends would. */

@@ -54,12 +54,13 @@ void rig_open(rig *r, dw_cuda *cuda, const char *config, uint32_t n, uint32_t t,
         r->config.profile_digest = 0;
     }
     r->config.incarnation = 77; /* the same for the device and for the CPU */
-    assert_int_equal(dw_encoder_create(&r->cpu_encoder, &r->config), DW_OK);
-    assert_int_equal(dw_decoder_create(&r->cpu_decoder, &r->config), DW_OK);
-    r->config.allocator = test_allocator_hooks(&r->allocator);
-    if (dw_encoder_create_cuda(&r->encoder, &r->config, cuda, place, &why))
+    assert_int_equal(dw_encoder_create(&r->cpu_encoder, &r->config, NULL, NULL), DW_OK);
+    assert_int_equal(dw_decoder_create(&r->cpu_decoder, &r->config, NULL, NULL), DW_OK);
+    dw_host host = *RIG_HOST(cuda, place);
+    host.allocator = test_allocator_hooks(&r->allocator);
+    if (dw_encoder_create(&r->encoder, &r->config, &host, &why))
         fail_msg("%s: %s", config, why.text);
-    if (dw_decoder_create_cuda(&r->decoder, &r->config, cuda, place, &why))
+    if (dw_decoder_create(&r->decoder, &r->config, &host, &why))
         fail_msg("%s: %s", config, why.text);
     dw_tensor x = dw_tensor_3d(&nothing, DW_F32, n, t, c);
     r->cap = dw_frame_bound(&r->config, &x);

@@ -21,6 +21,9 @@ typedef struct rig {
     dw_status status; /* of the last decode, which is the same for both decoders */
 } rig;
 
+/* What ends on a device are made with. */
+#define RIG_HOST(on, at) (&(dw_host){.struct_size = sizeof(dw_host), .cuda = (on), .place = (at)})
+
 extern const char *rig_library; /* the path of the fake driver */
 
 dw_cuda *rig_open_cuda(void);

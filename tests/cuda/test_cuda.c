@@ -293,9 +293,9 @@ static void options_of_the_cpu_make_no_object(void **state)
         dw_config config;
         dw_why why[2] = {{{0}, 0}, {{0}, 0}};
         assert_int_equal(dw_config_parse(&config, refused[i / 2].text, NULL), DW_OK);
-        assert_int_equal(dw_encoder_create_cuda(&encoder, &config, cuda, place, &why[0]),
+        assert_int_equal(dw_encoder_create(&encoder, &config, RIG_HOST(cuda, place), &why[0]),
                          DW_ERR_UNSUPPORTED);
-        assert_int_equal(dw_decoder_create_cuda(&decoder, &config, cuda, place, &why[1]),
+        assert_int_equal(dw_decoder_create(&decoder, &config, RIG_HOST(cuda, place), &why[1]),
                          DW_ERR_UNSUPPORTED);
         assert_null(encoder);
         assert_null(decoder);
@@ -324,11 +324,11 @@ static void codecs_without_kernels_are_unsupported(void **state)
         dw_config config;
         dw_why why;
         assert_int_equal(dw_config_parse(&config, refused[i].text, NULL), DW_OK);
-        assert_int_equal(dw_encoder_create_cuda(&encoder, &config, cuda, DW_CUDA_DEVICE, &why),
+        assert_int_equal(dw_encoder_create(&encoder, &config, RIG_HOST(cuda, DW_CUDA_DEVICE), &why),
                          DW_ERR_UNSUPPORTED);
         assert_null(encoder);
         assert_non_null(strstr(why.text, refused[i].why));
-        assert_int_equal(dw_decoder_create_cuda(&decoder, &config, cuda, DW_CUDA_DEVICE, &why),
+        assert_int_equal(dw_decoder_create(&decoder, &config, RIG_HOST(cuda, DW_CUDA_DEVICE), &why),
                          DW_ERR_UNSUPPORTED);
         assert_null(decoder);
         assert_non_null(strstr(why.text, refused[i].why));
@@ -368,9 +368,9 @@ static void a_config_without_kernel_is_unsupported(void **state)
     params.rate = 1;
     assert_int_equal(dw_params_on_device(&params, &why), DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(why.text, "rate"));
-    assert_int_equal(dw_encoder_create_cuda(&encoder, &config, cuda, (dw_cuda_place)7, &why),
+    assert_int_equal(dw_encoder_create(&encoder, &config, RIG_HOST(cuda, (dw_cuda_place)7), &why),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encoder_create_cuda(&encoder, &config, NULL, DW_CUDA_DEVICE, &why),
+    assert_int_equal(dw_encoder_create(&encoder, &config, RIG_HOST(NULL, DW_CUDA_DEVICE), &why),
                      DW_ERR_ARGUMENT);
     rig_open(&r, cuda, "delta:bits=4,prev=bf16", 1, 2, 64, DW_CUDA_DEVICE);
     dw_tensor x = dw_tensor_3d(r.x, DW_F32, 1, 2, 64);

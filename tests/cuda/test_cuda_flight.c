@@ -352,10 +352,9 @@ static void two_incarnations_do_not_mix(void **state)
     config.incarnation = 78;
     dw_encoder_destroy(r.encoder);
     dw_encoder_destroy(r.cpu_encoder);
-    assert_int_equal(dw_encoder_create_cuda(&r.encoder, &config, cuda, DW_CUDA_PINNED, NULL),
+    assert_int_equal(dw_encoder_create(&r.encoder, &config, RIG_HOST(cuda, DW_CUDA_PINNED), NULL),
                      DW_OK);
-    config.allocator = (dw_allocator){0};
-    assert_int_equal(dw_encoder_create(&r.cpu_encoder, &config), DW_OK);
+    assert_int_equal(dw_encoder_create(&r.cpu_encoder, &config, NULL, NULL), DW_OK);
     flight_start(&r, &new, &random);
     fake_cuda_get()->run();
     flight_end(&new);
@@ -405,8 +404,9 @@ static void a_refused_frame_keeps_no_old_copy(void **state)
                 dw_encoder_destroy(r.encoder);
                 dw_encoder_destroy(r.cpu_encoder);
                 assert_int_equal(
-                    dw_encoder_create_cuda(&r.encoder, &config, cuda, DW_CUDA_DEVICE, NULL), DW_OK);
-                assert_int_equal(dw_encoder_create(&r.cpu_encoder, &config), DW_OK);
+                    dw_encoder_create(&r.encoder, &config, RIG_HOST(cuda, DW_CUDA_DEVICE), NULL),
+                    DW_OK);
+                assert_int_equal(dw_encoder_create(&r.cpu_encoder, &config, NULL, NULL), DW_OK);
             } else if (i == 1) {
                 assert_int_equal(dw_encoder_forget(r.encoder, f[0].keys[0]), DW_OK);
                 assert_int_equal(dw_encoder_forget(r.cpu_encoder, f[0].keys[0]), DW_OK);

@@ -13,20 +13,21 @@ static void ends_are_not_created(const rig *r)
 {
     dw_encoder *encoder;
     dw_decoder *decoder;
-    assert_int_equal(dw_encoder_create_cuda(NULL, &r->config, r->cuda, DW_CUDA_DEVICE, NULL),
+    assert_int_equal(dw_encoder_create(NULL, &r->config, RIG_HOST(r->cuda, DW_CUDA_DEVICE), NULL),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encoder_create_cuda(&encoder, NULL, r->cuda, DW_CUDA_DEVICE, NULL),
+    assert_int_equal(dw_encoder_create(&encoder, NULL, RIG_HOST(r->cuda, DW_CUDA_DEVICE), NULL),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encoder_create_cuda(&encoder, &r->config, NULL, DW_CUDA_DEVICE, NULL),
+    assert_int_equal(dw_encoder_create(&encoder, &r->config, RIG_HOST(NULL, DW_CUDA_DEVICE), NULL),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encoder_create_cuda(&encoder, &r->config, r->cuda, (dw_cuda_place)0, NULL),
-                     DW_ERR_ARGUMENT);
+    assert_int_equal(
+        dw_encoder_create(&encoder, &r->config, RIG_HOST(r->cuda, (dw_cuda_place)7), NULL),
+        DW_ERR_ARGUMENT);
     assert_null(encoder);
-    assert_int_equal(dw_decoder_create_cuda(NULL, &r->config, r->cuda, DW_CUDA_DEVICE, NULL),
+    assert_int_equal(dw_decoder_create(NULL, &r->config, RIG_HOST(r->cuda, DW_CUDA_DEVICE), NULL),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decoder_create_cuda(&decoder, NULL, r->cuda, DW_CUDA_DEVICE, NULL),
+    assert_int_equal(dw_decoder_create(&decoder, NULL, RIG_HOST(r->cuda, DW_CUDA_DEVICE), NULL),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decoder_create_cuda(&decoder, &r->config, NULL, DW_CUDA_DEVICE, NULL),
+    assert_int_equal(dw_decoder_create(&decoder, &r->config, RIG_HOST(NULL, DW_CUDA_DEVICE), NULL),
                      DW_ERR_ARGUMENT);
     assert_null(decoder);
 }
@@ -462,7 +463,7 @@ static void an_end_whose_profile_cannot_be_copied_is_not_made(void **state)
     config.profile = test_profile(2, 64);
     for (long k = 0; status != DW_OK; k++) {
         fake->fail_at = fake->calls + k;
-        status = dw_encoder_create_cuda(&encoder, &config, cuda, DW_CUDA_DEVICE, &why);
+        status = dw_encoder_create(&encoder, &config, RIG_HOST(cuda, DW_CUDA_DEVICE), &why);
         fake->fail_at = -1;
         fake->mode = 0; /* the call that failed may have been the one that sets it back */
         assert_true((status == DW_OK) == (encoder != NULL));

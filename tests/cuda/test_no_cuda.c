@@ -28,10 +28,18 @@ static void nothing_is_created_without_a_device(void **state)
     dw_config config = {.struct_size = sizeof config};
     dw_encoder *encoder = (dw_encoder *)1;
     dw_decoder *decoder = (dw_decoder *)1;
-    assert_int_equal(dw_encoder_create_cuda(&encoder, &config, NULL, DW_CUDA_DEVICE, NULL),
-                     DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decoder_create_cuda(&decoder, &config, NULL, DW_CUDA_DEVICE, NULL),
-                     DW_ERR_ARGUMENT);
+    assert_int_equal(
+        dw_encoder_create(
+            &encoder, &config,
+            &(dw_host){.struct_size = sizeof(dw_host), .cuda = NULL, .place = DW_CUDA_DEVICE},
+            NULL),
+        DW_ERR_ARGUMENT);
+    assert_int_equal(
+        dw_decoder_create(
+            &decoder, &config,
+            &(dw_host){.struct_size = sizeof(dw_host), .cuda = NULL, .place = DW_CUDA_DEVICE},
+            NULL),
+        DW_ERR_ARGUMENT);
     assert_null(encoder);
     assert_null(decoder);
 }

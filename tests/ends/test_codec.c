@@ -382,9 +382,9 @@ static void count_allocations(const char *config)
     test_pair_open(&pair, config, 4, 1, 256, DW_F32);
     dw_encoder_destroy(pair.encoder);
     dw_decoder_destroy(pair.decoder);
-    pair.config.allocator = test_allocator_hooks(&counts);
-    assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config), DW_OK);
-    assert_int_equal(dw_decoder_create(&pair.decoder, &pair.config), DW_OK);
+    pair.host.allocator = test_allocator_hooks(&counts);
+    assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config, &pair.host, NULL), DW_OK);
+    assert_int_equal(dw_decoder_create(&pair.decoder, &pair.config, &pair.host, NULL), DW_OK);
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 4, 1, 256), ty = dw_tensor_3d(y, DW_F32, 4, 1, 256);
     long calls = 0;
     for (int epoch = 0; epoch < 20; epoch++) {

@@ -176,8 +176,8 @@ static void small_samples_need_little_memory(void **state)
     dw_encoder *encoder;
     size_t len;
     assert_int_equal(dw_config_parse(&config, "direct:bits=4,entropy=rans", NULL), DW_OK);
-    config.allocator = test_allocator_hooks(&used);
-    assert_int_equal(dw_encoder_create(&encoder, &config), DW_OK);
+    dw_host host = {.struct_size = sizeof host, .allocator = test_allocator_hooks(&used)};
+    assert_int_equal(dw_encoder_create(&encoder, &config, &host, NULL), DW_OK);
     dw_tensor tx = dw_tensor_3d(x, DW_F32, SAMPLES, 1, 64);
     assert_int_equal(dw_encode(encoder, NULL, &tx, frame, sizeof frame, &len), DW_OK);
     assert_in_range(used.most_bytes, 1, (SAMPLES + 2) * 32768);

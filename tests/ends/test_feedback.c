@@ -352,7 +352,7 @@ static void residuals_of_places_are_kept_like_others(void **state)
     for (int i = 0; i < SIZE; i++)
         assert_true(((const float *)held.data)[i] == f.r.held[i] - f.r.y[SIZE + i]);
     assert_int_equal(dw_encoder_export(f.pair.encoder, second, saved, sizeof saved, &len), DW_OK);
-    assert_int_equal(dw_encoder_create(&again, &f.pair.config), DW_OK);
+    assert_int_equal(dw_encoder_create(&again, &f.pair.config, NULL, NULL), DW_OK);
     assert_int_equal(dw_encoder_import(again, saved, len), DW_OK);
     assert_int_equal(dw_encoder_peek(again, second, &held), DW_OK);
     assert_int_equal(dw_encoder_forget(again, second), DW_OK);
@@ -377,7 +377,7 @@ static void saved_residuals_continue(void **state)
     begin("direct:form=step,group=sample,step=2,rounding=dither,feedback=ef");
     visit();
     visit();
-    assert_int_equal(dw_encoder_create(&other, &f.pair.config), DW_OK);
+    assert_int_equal(dw_encoder_create(&other, &f.pair.config, NULL, NULL), DW_OK);
     assert_int_equal(dw_encoder_export_all(f.pair.encoder, restore, other), DW_OK);
     expect_held(other, &f.r, "imported");
     visit();
@@ -386,7 +386,7 @@ static void saved_residuals_continue(void **state)
     assert_memory_equal(frame, f.pair.frame, len);
     expect_held(other, &f.r, "continued");
     /* Neither end of a codec with prev takes a residual, nor the other way round. */
-    assert_int_equal(dw_encoder_create_text(&delta, "delta:prev=f32", NULL), DW_OK);
+    delta = test_encoder("delta:prev=f32");
     assert_int_equal(dw_encoder_export_all(other, restore, delta), DW_ERR_MISMATCH);
     assert_non_null(strstr(dw_encoder_why(delta), "an encoder with feedback"));
     assert_int_equal(dw_encode(delta, keys, &f.x, frame, 1 << 20, &len), DW_OK);
@@ -494,12 +494,12 @@ static void failed_allocations_change_nothing(void **state)
     test_pair_close(&f.pair);
     dw_config config;
     assert_int_equal(dw_config_parse(&config, "direct:bits=4,feedback=ef", NULL), DW_OK);
-    config.allocator = test_allocator_hooks(&allocator);
+    dw_host host = {.struct_size = sizeof host, .allocator = test_allocator_hooks(&allocator)};
     for (int64_t fail_at = 0, failed = 1; failed; fail_at++) {
         dw_encoder *encoder;
         size_t len = 0;
         allocator.fail_at = -1;
-        assert_int_equal(dw_encoder_create(&encoder, &config), DW_OK);
+        assert_int_equal(dw_encoder_create(&encoder, &config, &host, NULL), DW_OK);
         uint8_t *frame = malloc(1 << 20);
         memset(&f.r, 0, sizeof f.r);
         fill_kind(&f.random, f.x_room, 0, 0);

@@ -106,11 +106,11 @@ static void encode_some(world *w)
     for (uint32_t i = 0; i < KEYS * CHANNELS; i++) w->x[i] += 0.1f * test_normal(&w->random);
     for (uint32_t i = 0; i < n; i++) keys[i] = key_of(first + i);
     dw_tensor x = dw_tensor_3d(w->x, DW_F32, n, 1, CHANNELS);
-    let_fail(w, w->pair.config.backing != NULL);
+    let_fail(w, w->pair.host.backing != NULL);
     dw_status status =
         dw_encode(w->pair.encoder, keys, &x, w->pair.frame, w->pair.cap, &w->pair.len);
     let_fail(w, false);
-    if (status != DW_ERR_IO || !w->pair.config.backing) assert_int_equal(status, DW_OK);
+    if (status != DW_ERR_IO || !w->pair.host.backing) assert_int_equal(status, DW_OK);
     if (!status) keep_frame(w, first, n);
 }
 
@@ -185,13 +185,15 @@ static void damage(world *w, packet *p)
 static void restart_encoder(world *w)
 {
     dw_encoder_destroy(w->pair.encoder);
-    assert_int_equal(dw_encoder_create(&w->pair.encoder, &w->pair.config), DW_OK);
+    assert_int_equal(dw_encoder_create(&w->pair.encoder, &w->pair.config, &w->pair.host, NULL),
+                     DW_OK);
 }
 
 static void restart_decoder(world *w)
 {
     dw_decoder_destroy(w->pair.decoder);
-    assert_int_equal(dw_decoder_create(&w->pair.decoder, &w->pair.config), DW_OK);
+    assert_int_equal(dw_decoder_create(&w->pair.decoder, &w->pair.config, &w->pair.host, NULL),
+                     DW_OK);
 }
 
 static void chaos_step(world *w, int restarts)
@@ -205,13 +207,13 @@ static void chaos_step(world *w, int restarts)
     case 5: /* delivers a frame, in any order */
         if (w->n_frames) {
             int i = (int)pick(w, (uint64_t)w->n_frames);
-            deliver(w, i, w->pair.config.backing != NULL);
+            deliver(w, i, w->pair.host.backing != NULL);
             drop_frame(w, i);
         }
         break;
     case 6:
         if (w->n_frames)
-            deliver(w, (int)pick(w, (uint64_t)w->n_frames), w->pair.config.backing != NULL);
+            deliver(w, (int)pick(w, (uint64_t)w->n_frames), w->pair.host.backing != NULL);
         break; /* the frame stays, and may be delivered a second time */
     case 7:
         if (w->n_frames) drop_frame(w, (int)pick(w, (uint64_t)w->n_frames));
@@ -428,7 +430,7 @@ static void a_reused_incarnation_needs_one_refusal(void **state)
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     }
     dw_encoder_destroy(pair.encoder);
-    assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config), DW_OK);
+    assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config, NULL, NULL), DW_OK);
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STALE);
     test_pair_feedback(&pair);
@@ -505,7 +507,7 @@ static void dropped_sequences_count_for_one_incarnation(void **state)
         }
         dw_encoder_destroy(pair.encoder);
         pair.config.incarnation += !namesake;
-        assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config), DW_OK);
+        assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config, NULL, NULL), DW_OK);
         test_pair_encode(&pair, &key, &tx);
         if (namesake) {
             assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STALE);

@@ -156,14 +156,12 @@ static void without_memory_an_end_goes_on_as_before(void **state)
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
     dw_profile *profile = profile_of(2);
     test_allocator counts = {.fail_at = -1};
-    dw_config config;
     dw_encoder *encoder;
     test_pair pair;
     test_random random = {4};
     test_pair_open(&pair, "direct:form=step", 1, T, C, DW_F32);
-    config = pair.config;
-    config.allocator = test_allocator_hooks(&counts);
-    assert_int_equal(dw_encoder_create(&encoder, &config), DW_OK);
+    pair.host.allocator = test_allocator_hooks(&counts);
+    assert_int_equal(dw_encoder_create(&encoder, &pair.config, &pair.host, NULL), DW_OK);
     counts.fail_at = counts.calls;
     counts.only_once = true;
     assert_int_equal(dw_encoder_use_profile(encoder, profile), DW_ERR_NO_MEMORY);

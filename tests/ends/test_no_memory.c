@@ -76,12 +76,12 @@ static void whole_run(run *r, const char *config, test_allocator *allocator)
 {
     memset(r, 0, sizeof *r);
     assert_int_equal(dw_config_parse(&r->config, config, NULL), DW_OK);
-    r->config.allocator = test_allocator_hooks(allocator);
-    while (dw_encoder_create(&r->encoder, &r->config) != DW_OK) {
+    dw_host host = {.struct_size = sizeof host, .allocator = test_allocator_hooks(allocator)};
+    while (dw_encoder_create(&r->encoder, &r->config, &host, NULL) != DW_OK) {
         assert_null(r->encoder);
         r->failures++;
     }
-    while (dw_decoder_create(&r->decoder, &r->config) != DW_OK) {
+    while (dw_decoder_create(&r->decoder, &r->config, &host, NULL) != DW_OK) {
         assert_null(r->decoder);
         r->failures++;
     }
@@ -131,12 +131,12 @@ static void every_allocation_may_fail_once(void **state)
 static void without_memory_nothing_is_created(void **state)
 {
     test_allocator allocator = {.fail_at = 0};
-    dw_config config = {.struct_size = sizeof config,
-                        .allocator = test_allocator_hooks(&allocator)};
+    dw_config config = {.struct_size = sizeof config};
+    dw_host host = {.struct_size = sizeof host, .allocator = test_allocator_hooks(&allocator)};
     dw_encoder *encoder = (dw_encoder *)1;
     dw_decoder *decoder = (dw_decoder *)1;
-    assert_int_equal(dw_encoder_create(&encoder, &config), DW_ERR_NO_MEMORY);
-    assert_int_equal(dw_decoder_create(&decoder, &config), DW_ERR_NO_MEMORY);
+    assert_int_equal(dw_encoder_create(&encoder, &config, &host, NULL), DW_ERR_NO_MEMORY);
+    assert_int_equal(dw_decoder_create(&decoder, &config, &host, NULL), DW_ERR_NO_MEMORY);
     assert_null(encoder);
     assert_null(decoder);
 }

@@ -166,8 +166,8 @@ static void decodes_of_checked_frames_need_no_memory(void **state)
         if (strncmp(codecs[i], "delta", 5) == 0) continue; /* with state */
         test_pair_open(&pair, codecs[i], 1, T, C, DW_F32);
         dw_decoder_destroy(pair.decoder);
-        pair.config.allocator = test_allocator_hooks(&allocator);
-        assert_int_equal(dw_decoder_create(&pair.decoder, &pair.config), DW_OK);
+        pair.host.allocator = test_allocator_hooks(&allocator);
+        assert_int_equal(dw_decoder_create(&pair.decoder, &pair.config, &pair.host, NULL), DW_OK);
         dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
         test_fill(&random, x, DW_F32, T * C, 1.0f);
         test_pair_encode(&pair, keys, &tx);

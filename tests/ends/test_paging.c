@@ -309,16 +309,28 @@ static void a_lost_copy_is_not_brought_back_by_an_old_frame(void **state)
     close_rig(&r);
 }
 
-static void a_backing_store_without_functions_is_refused(void **state)
+static void hosts_that_cannot_be_used_are_refused(void **state)
 {
-    dw_backing empty = {0};
+    static const dw_backing empty = {0};
+    dw_host wrong[4] = {{.struct_size = sizeof wrong[0], .backing = &empty},
+                        {.struct_size = sizeof wrong[0], .allocator = test_allocator_hooks(NULL)},
+                        {.struct_size = sizeof wrong[0], .place = DW_CUDA_DEVICE},
+                        {.struct_size = 0}};
+    static const char *const says[] = {"host.backing", "one of its two functions", "cuda is NULL",
+                                       "dw_host"};
     dw_config config;
-    dw_encoder *encoder;
-    dw_why why;
     assert_int_equal(dw_config_parse(&config, "delta:bits=4", NULL), DW_OK);
-    config.backing = &empty;
-    assert_int_equal(dw_encoder_create_why(&encoder, &config, &why), DW_ERR_CONFIG);
-    assert_non_null(strstr(why.text, "config.backing"));
+    wrong[1].allocator.release = NULL;
+    for (int i = 0; i < 4; i++) {
+        dw_encoder *encoder;
+        dw_decoder *decoder;
+        dw_why why;
+        assert_int_equal(dw_encoder_create(&encoder, &config, &wrong[i], &why), DW_ERR_ARGUMENT);
+        assert_non_null(strstr(why.text, says[i]));
+        assert_int_equal(dw_decoder_create(&decoder, &config, &wrong[i], &why), DW_ERR_ARGUMENT);
+        assert_non_null(strstr(why.text, says[i]));
+        assert_true(!encoder && !decoder);
+    }
 }
 
 int main(void)
@@ -332,7 +344,7 @@ int main(void)
         cmocka_unit_test(a_copy_that_cannot_be_read_is_sent_again),
         cmocka_unit_test(imported_copies_are_paged_out_too),
         cmocka_unit_test(a_lost_copy_is_not_brought_back_by_an_old_frame),
-        cmocka_unit_test(a_backing_store_without_functions_is_refused),
+        cmocka_unit_test(hosts_that_cannot_be_used_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -440,14 +440,14 @@ static void an_end_without_the_profile_refuses_frames(void **state)
     /* A digest alone is no profile, and another digest is not the profile's. */
     char text[80];
     snprintf(text, sizeof text, "direct:form=step,profile=%u", dw_profile_digest(k.profile));
-    assert_int_equal(dw_decoder_create_text(&decoder, text, &why), DW_ERR_CONFIG);
-    assert_non_null(strstr(why.text, "the config has none"));
     assert_int_equal(dw_config_parse(&config, text, &why), DW_OK);
+    assert_int_equal(dw_decoder_create(&decoder, &config, NULL, &why), DW_ERR_CONFIG);
+    assert_non_null(strstr(why.text, "the config has none"));
     config.profile = other.profile;
-    assert_int_equal(dw_encoder_create_why(&encoder, &config, &why), DW_ERR_CONFIG);
+    assert_int_equal(dw_encoder_create(&encoder, &config, NULL, &why), DW_ERR_CONFIG);
     assert_non_null(strstr(why.text, "not the one"));
     config.profile = k.profile;
-    assert_int_equal(dw_encoder_create_why(&encoder, &config, &why), DW_OK);
+    assert_int_equal(dw_encoder_create(&encoder, &config, NULL, &why), DW_OK);
     dw_encoder_destroy(encoder);
     test_pair_close(&plain);
     test_pair_close(&another);

@@ -227,7 +227,7 @@ static size_t taken_over(const char *config, dw_encoder *from, const dw_tensor *
     uint8_t *saved = malloc(cap);
     size_t len;
     assert_non_null(saved);
-    assert_int_equal(dw_encoder_create_text(&encoder, config, NULL), DW_OK);
+    encoder = test_encoder(config);
     for (int i = 0; i < N; i++) {
         assert_int_equal(dw_encoder_export(from, keys[i], saved, cap, &len), DW_OK);
         assert_int_equal(dw_encoder_import(encoder, saved, len), DW_OK);

@@ -37,7 +37,7 @@ static void begin(const char *codec, float decay, dw_dtype dtype)
     f.x.stride_n = T * f.x.stride_t;
     snprintf(text, sizeof text, decay > 0 ? "%s,feedback=ef,decay=%g" : "%s,feedback=ef", codec,
              (double)decay);
-    assert_int_equal(dw_encoder_create_text(&f.encoder, text, NULL), DW_OK);
+    f.encoder = test_encoder(text);
     f.frame = malloc(FRAME_BYTES);
 }
 
@@ -52,7 +52,7 @@ static void decode(const uint8_t *frame, size_t len)
 {
     dw_decoder *decoder;
     dw_tensor y = dw_tensor_3d(f.r.y, DW_F32, N, T, C);
-    assert_int_equal(dw_decoder_create_text(&decoder, f.codec, NULL), DW_OK);
+    decoder = test_decoder(f.codec);
     assert_int_equal(dw_decode(decoder, frame, len, &y, NULL, 0, NULL), DW_OK);
     dw_decoder_destroy(decoder);
 }

@@ -202,7 +202,6 @@ dw_config fuzz_config(fuzz_input *whole)
                                      dw_option_get(&dw_options[i], &config)))
                 dw_option_set(&dw_options[i], &config, 0);
     if (config.incarnation == 0) config.incarnation = 0x1234;
-    config.allocator = fuzz_allocator();
     REQUIRE(dw_config_check(&config, NULL) == DW_OK);
     return config;
 }

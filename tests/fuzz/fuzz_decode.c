@@ -531,8 +531,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     w.frame = malloc(w.cap);
     REQUIRE(w.x.data && w.frame);
     model_open(&w.model, &w.config);
-    REQUIRE(dw_encoder_create(&w.encoder, &w.config) == DW_OK);
-    REQUIRE(dw_decoder_create(&w.decoder, &w.config) == DW_OK);
+    REQUIRE(dw_encoder_create(&w.encoder, &w.config, fuzz_host(), NULL) == DW_OK);
+    REQUIRE(dw_decoder_create(&w.decoder, &w.config, fuzz_host(), NULL) == DW_OK);
     attack(&w, &input);
     dw_encoder_destroy(w.encoder);
     dw_decoder_destroy(w.decoder);

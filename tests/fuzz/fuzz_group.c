@@ -560,11 +560,11 @@ static void open_group(fuzz_input *input)
         run.link[r] = (dw_link){.peer = r, .nonce = 1000 + r};
         run.link[r].retry_ms = how & (32u << r) ? 5 : 0;
         theirs.incarnation = 10 + r;
-        REQUIRE(dw_encoder_create(&run.link[r].contribute, &theirs) == DW_OK);
+        REQUIRE(dw_encoder_create(&run.link[r].contribute, &theirs, NULL, NULL) == DW_OK);
         theirs.incarnation = 20 + r;
-        REQUIRE(dw_encoder_create(&run.link[r].share, &theirs) == DW_OK);
+        REQUIRE(dw_encoder_create(&run.link[r].share, &theirs, NULL, NULL) == DW_OK);
         theirs.incarnation = 30 + r;
-        REQUIRE(dw_encoder_create(&run.link[r].gather, &theirs) == DW_OK);
+        REQUIRE(dw_encoder_create(&run.link[r].gather, &theirs, NULL, NULL) == DW_OK);
         links[r] = &run.link[r];
     }
     dw_group_config config = {.struct_size = sizeof config,

@@ -91,13 +91,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (p.config.codec == DW_CODEC_TAH)
         p.config = (dw_config){.struct_size = sizeof p.config,
                                .codec = DW_CODEC_DIRECT,
-                               .incarnation = p.config.incarnation,
-                               .allocator = p.config.allocator};
+                               .incarnation = p.config.incarnation};
     fuzz_fit(&p.config, T, C);
     p.x = dw_tensor_3d(x, DW_F32, N, T, C);
     p.y = dw_tensor_3d(y, DW_F32, N, T, C);
-    REQUIRE(dw_encoder_create(&p.encoder, &p.config) == DW_OK);
-    REQUIRE(dw_decoder_create(&p.decoder, &p.config) == DW_OK);
+    REQUIRE(dw_encoder_create(&p.encoder, &p.config, fuzz_host(), NULL) == DW_OK);
+    REQUIRE(dw_decoder_create(&p.decoder, &p.config, fuzz_host(), NULL) == DW_OK);
     p.cap = dw_frame_bound(&p.config, &p.x);
     p.frame = malloc(p.cap);
     REQUIRE(p.frame != NULL && dw_reply_bound(N) <= sizeof reply);

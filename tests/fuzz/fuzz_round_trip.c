@@ -402,7 +402,7 @@ static void restart_encoder(world *w)
     ledger_forget_all(&w->residuals);
     dw_encoder_destroy(w->encoder);
     w->config.incarnation = ++w->incarnation;
-    REQUIRE(dw_encoder_create(&w->encoder, &w->config) == DW_OK);
+    REQUIRE(dw_encoder_create(&w->encoder, &w->config, fuzz_host(), NULL) == DW_OK);
 }
 
 static void forget(world *w, uint32_t which)
@@ -420,7 +420,7 @@ static void reset(world *w)
 static void restart_decoder(world *w)
 {
     dw_decoder_destroy(w->decoder);
-    REQUIRE(dw_decoder_create(&w->decoder, &w->config) == DW_OK);
+    REQUIRE(dw_decoder_create(&w->decoder, &w->config, fuzz_host(), NULL) == DW_OK);
     w->n_lives = 0;
     memset(w->key_life, 0, sizeof w->key_life);
 }
@@ -569,8 +569,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     w.x = malloc(MOST_N * w.sample_bytes);
     w.y = malloc(MOST_N * w.sample_bytes);
     REQUIRE(w.x && w.y);
-    REQUIRE(dw_encoder_create(&w.encoder, &w.config) == DW_OK);
-    REQUIRE(dw_decoder_create(&w.decoder, &w.config) == DW_OK);
+    REQUIRE(dw_encoder_create(&w.encoder, &w.config, fuzz_host(), NULL) == DW_OK);
+    REQUIRE(dw_decoder_create(&w.decoder, &w.config, fuzz_host(), NULL) == DW_OK);
     ledger_open(&w.residuals, &w.config, w.dtype, w.t, w.c);
     for (int steps = 0; steps < MOST_STEPS && input.left > 0; steps++) step(&w, &input);
     require_healing(&w, &input);

@@ -27,8 +27,8 @@ void peer_channel_start(void)
                               .group = 16,
                               .prev = DW_F32,
                               .incarnation = 5};
-    REQUIRE(dw_encoder_create(&peer.encoder, &peer.config) == DW_OK &&
-            dw_decoder_create(&peer.decoder, &peer.config) == DW_OK);
+    REQUIRE(dw_encoder_create(&peer.encoder, &peer.config, NULL, NULL) == DW_OK &&
+            dw_decoder_create(&peer.decoder, &peer.config, NULL, NULL) == DW_OK);
     peer.config.incarnation = 0x1234;
 }
 

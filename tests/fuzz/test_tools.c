@@ -46,8 +46,8 @@ static void check_sealing(const dw_config *given)
     y.data = out;
     none.data = NULL;
     REQUIRE(frame && sealed);
-    REQUIRE(dw_encoder_create(&encoder, config) == DW_OK);
-    REQUIRE(dw_decoder_create(&decoder, config) == DW_OK);
+    REQUIRE(dw_encoder_create(&encoder, config, fuzz_host(), NULL) == DW_OK);
+    REQUIRE(dw_decoder_create(&decoder, config, fuzz_host(), NULL) == DW_OK);
     model_open(&m, config);
     for (uint64_t visit = 0; visit < 2; visit++) {
         fuzz_input input = random_input(noise, sizeof noise, visit);

@@ -98,13 +98,14 @@ void test_pair_open_with(test_pair *pair, const char *config, const struct dw_pr
     static float nothing;
     dw_why why = {.text = ""};
     memset(pair, 0, sizeof *pair);
+    pair->host.struct_size = sizeof pair->host;
     if (dw_config_parse(&pair->config, config, &why)) fail_msg("%s: %s", config, why.text);
     uint32_t means;
     pair->config.profile = profile || !pair->config.profile_digest
                                ? profile
                                : test_profile_find(pair->config.profile_digest, &means);
-    assert_int_equal(dw_encoder_create(&pair->encoder, &pair->config), DW_OK);
-    assert_int_equal(dw_decoder_create(&pair->decoder, &pair->config), DW_OK);
+    assert_int_equal(dw_encoder_create(&pair->encoder, &pair->config, NULL, NULL), DW_OK);
+    assert_int_equal(dw_decoder_create(&pair->decoder, &pair->config, NULL, NULL), DW_OK);
     dw_tensor x = dw_tensor_3d(&nothing, dtype, n, t, c);
     pair->cap = dw_frame_bound(&pair->config, &x);
     assert_true(pair->cap > 0);
@@ -112,6 +113,24 @@ void test_pair_open_with(test_pair *pair, const char *config, const struct dw_pr
     pair->reply_cap = dw_reply_bound(n);
     pair->reply = malloc(pair->reply_cap);
     assert_true(pair->frame && pair->reply);
+}
+
+dw_encoder *test_encoder(const char *config)
+{
+    dw_encoder *encoder;
+    dw_config parsed;
+    assert_int_equal(dw_config_parse(&parsed, config, NULL), DW_OK);
+    assert_int_equal(dw_encoder_create(&encoder, &parsed, NULL, NULL), DW_OK);
+    return encoder;
+}
+
+dw_decoder *test_decoder(const char *config)
+{
+    dw_decoder *decoder;
+    dw_config parsed;
+    assert_int_equal(dw_config_parse(&parsed, config, NULL), DW_OK);
+    assert_int_equal(dw_decoder_create(&decoder, &parsed, NULL, NULL), DW_OK);
+    return decoder;
 }
 
 void test_pair_close(test_pair *pair)

@@ -63,6 +63,7 @@ static inline dw_counters test_decoder_counters(const dw_decoder *decoder)
  * it; test_pair_open_with gives another. */
 typedef struct test_pair {
     dw_config config;
+    dw_host host;
     dw_encoder *encoder;
     dw_decoder *decoder;
     uint8_t *frame, *reply;
@@ -74,6 +75,9 @@ void test_pair_open(test_pair *pair, const char *config, uint32_t n, uint32_t t,
 void test_pair_open_with(test_pair *pair, const char *config, const struct dw_profile *profile,
                          uint32_t n, uint32_t t, uint32_t c, dw_dtype dtype);
 void test_pair_close(test_pair *pair);
+/* Ends made of the text of a config, which must be valid. */
+dw_encoder *test_encoder(const char *config);
+dw_decoder *test_decoder(const char *config);
 void test_pair_encode(test_pair *pair, const dw_key *keys, const dw_tensor *x);
 dw_status test_pair_decode(test_pair *pair, const dw_tensor *y);
 void test_pair_feedback(test_pair *pair);

@@ -111,9 +111,11 @@ static void open_rig(rig *r, dw_storage *storage, uint64_t seed)
     test_pair_open(&r->stored, config, 1, 1, VALUES, DW_F32);
     dw_encoder_destroy(r->stored.encoder);
     dw_decoder_destroy(r->stored.decoder);
-    r->stored.config.backing = dw_storage_backing(storage);
-    assert_int_equal(dw_encoder_create(&r->stored.encoder, &r->stored.config), DW_OK);
-    assert_int_equal(dw_decoder_create(&r->stored.decoder, &r->stored.config), DW_OK);
+    r->stored.host.backing = dw_storage_backing(storage);
+    assert_int_equal(
+        dw_encoder_create(&r->stored.encoder, &r->stored.config, &r->stored.host, NULL), DW_OK);
+    assert_int_equal(
+        dw_decoder_create(&r->stored.decoder, &r->stored.config, &r->stored.host, NULL), DW_OK);
 }
 
 static void close_rig(rig *r)

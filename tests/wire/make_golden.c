@@ -408,7 +408,7 @@ static void lives(void)
     memcpy(old, g.pair.frame, old_len = g.pair.len);
     dw_encoder_destroy(g.pair.encoder); /* the encoder is created anew: another incarnation */
     g.pair.config.incarnation = 77;
-    if (dw_encoder_create(&g.pair.encoder, &g.pair.config)) golden_failures++;
+    if (dw_encoder_create(&g.pair.encoder, &g.pair.config, NULL, NULL)) golden_failures++;
     golden_use_kernels(&g);
     golden_fill(&g, 3, 1, 0);
     golden_encode_and_send(&g);
@@ -430,7 +430,7 @@ static void many_lives(void)
     for (uint64_t life = 1; life <= 18; life++) {
         dw_encoder_destroy(g.pair.encoder);
         g.pair.config.incarnation = life;
-        if (dw_encoder_create(&g.pair.encoder, &g.pair.config)) golden_failures++;
+        if (dw_encoder_create(&g.pair.encoder, &g.pair.config, NULL, NULL)) golden_failures++;
         golden_use_kernels(&g);
         golden_encode_and_send(&g);
     }

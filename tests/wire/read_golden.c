@@ -217,7 +217,7 @@ static void check_file(const char *path)
     dw_status status = dw_config_parse(&config, config_text, &why);
     if (!status && config.profile_digest)
         config.profile = test_profile_find(config.profile_digest, &(uint32_t){0});
-    if (status || dw_decoder_create_why(&g.decoder, &config, &why)) {
+    if (status || dw_decoder_create(&g.decoder, &config, NULL, &why)) {
         complain(&g, "library", why.text);
     } else {
         model_open(&g.model, &config);

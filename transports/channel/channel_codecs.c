@@ -5,15 +5,6 @@
 
 #include "channel/channel.h"
 
-static dw_status take_config(dw_config *own, const dw_config *config, dw_why *why)
-{
-    dw_status status = dw_take_asked(own, sizeof *own, config, "dw_config", why);
-    if (status != DW_OK) return status;
-    /* Without a clock the counter busy_ns would stay 0. */
-    if (!own->now_ns) own->now_ns = dw_config_now_ns;
-    return DW_OK;
-}
-
 /* Writes the sentence `said` to *why, with the channel's id in front of it, unless status is OK.
  * Returns status. */
 static dw_status explain(const dw_channel *channel, dw_status status, const dw_why *said,
@@ -35,39 +26,40 @@ uint64_t dw_channel_incarnation(const dw_channel *channel, uint64_t given)
     return own ? own : 1;
 }
 
-static dw_status make_encoder(dw_channel *channel, const dw_config *config, dw_cuda_place place,
+static dw_status make_encoder(dw_channel *channel, const dw_config *config, const dw_host *host,
                               dw_why *why)
 {
     dw_why said = {.text = ""};
-    dw_status status = take_config(&channel->send, config, why);
+    dw_status status =
+        dw_take_asked(&channel->send, sizeof channel->send, config, "dw_config", why);
     if (status != DW_OK) return status;
     dw_config own = channel->send;
     own.incarnation = dw_channel_incarnation(channel, own.incarnation);
-    status = channel->cuda
-                 ? dw_encoder_create_cuda(&channel->encoder, &own, channel->cuda, place, &said)
-                 : dw_encoder_create_why(&channel->encoder, &own, &said);
-    return explain(channel, status, &said, why);
+    return explain(channel, dw_encoder_create(&channel->encoder, &own, host, &said), &said, why);
 }
 
-static dw_status make_decoder(dw_channel *channel, const dw_config *config, dw_cuda_place place,
+static dw_status make_decoder(dw_channel *channel, const dw_config *config, const dw_host *host,
                               dw_why *why)
 {
     dw_why said = {.text = ""};
-    dw_status status = take_config(&channel->recv, config, why);
+    dw_status status =
+        dw_take_asked(&channel->recv, sizeof channel->recv, config, "dw_config", why);
     if (status != DW_OK) return status;
-    status = channel->cuda ? dw_decoder_create_cuda(&channel->decoder, &channel->recv,
-                                                    channel->cuda, place, &said)
-                           : dw_decoder_create_why(&channel->decoder, &channel->recv, &said);
+    status = dw_decoder_create(&channel->decoder, &channel->recv, host, &said);
     return explain(channel, status, &said, why);
 }
 
 dw_status dw_channel_make_codecs(dw_channel *channel, const dw_channel_config *config, dw_why *why)
 {
+    dw_host host = {.struct_size = sizeof host};
     dw_status status = DW_OK;
-    dw_cuda_place place = config->place ? config->place : DW_CUDA_DEVICE;
-    channel->cuda = config->cuda;
-    if (config->send) status = make_encoder(channel, config->send, place, why);
-    if (status == DW_OK && config->recv) status = make_decoder(channel, config->recv, place, why);
+    if (config->host) status = dw_take_asked(&host, sizeof host, config->host, "dw_host", why);
+    host.struct_size = sizeof host;
+    /* Without a clock the counter busy_ns would stay 0. */
+    if (!host.now_ns) host.now_ns = dw_host_now_ns;
+    channel->cuda = host.cuda;
+    if (status == DW_OK && config->send) status = make_encoder(channel, config->send, &host, why);
+    if (status == DW_OK && config->recv) status = make_decoder(channel, config->recv, &host, why);
     if (status == DW_OK && channel->cuda) status = dw_channel_device_open(channel, why);
     return status;
 }

@@ -67,12 +67,6 @@ dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_
         return dw_say(why, DW_ERR_ARGUMENT, "channel %u: set a send config, a recv config, or both",
                       config->id);
     }
-    if (!config->cuda && config->place) {
-        return dw_say(why, DW_ERR_ARGUMENT,
-                      "channel %u: place is set but cuda is NULL; set cuda, or leave place "
-                      "at 0 for tensors in main memory",
-                      config->id);
-    }
     dw_channel *made = dw_mem_allocate_zeroed(&link->allocator, 1, sizeof *made);
     if (!made || !make_locks(made)) {
         dw_mem_release(&link->allocator, made, sizeof *made);

@@ -53,8 +53,8 @@ static uint64_t digest_of(const char *text)
     config.incarnation = 7; /* otherwise it is random, and it is in every frame */
     dw_encoder *encoder;
     dw_decoder *decoder;
-    check(dw_encoder_create(&encoder, &config), "dw_encoder_create");
-    check(dw_decoder_create(&decoder, &config), "dw_decoder_create");
+    check(dw_encoder_create(&encoder, &config, NULL, NULL), "dw_encoder_create");
+    check(dw_decoder_create(&decoder, &config, NULL, NULL), "dw_decoder_create");
 
     static float x[N * T * C], y[N * T * C];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C);

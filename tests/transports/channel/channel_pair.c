@@ -115,10 +115,9 @@ void channels_lose_state(test_channels *channels)
 {
     dw_channel *receiver = channels->end[1];
     dw_decoder_destroy(receiver->decoder);
-    assert_int_equal(receiver->cuda ? dw_decoder_create_cuda(&receiver->decoder, &receiver->recv,
-                                                             receiver->cuda, DW_CUDA_DEVICE, NULL)
-                                    : dw_decoder_create(&receiver->decoder, &receiver->recv),
-                     DW_OK);
+    assert_int_equal(
+        dw_decoder_create(&receiver->decoder, &receiver->recv, channels->config[1].host, NULL),
+        DW_OK);
 }
 
 /* ---- Tensors --------------------------------------------------------------------------------- */

@@ -23,16 +23,18 @@ static void place_of_a_config_needs_a_device(void **state)
     channels_prepare(&channels, &channels_backends[0], "delta:bits=4", "delta:bits=4");
     suite_open(&channels.links);
     dw_channel_config right = channels.config[0];
-    channels.config[0].place = (dw_cuda_place)7;
+    dw_host host = *right.host;
+    host.place = (dw_cuda_place)7;
+    channels.config[0].host = &host;
     assert_int_equal(try_open(&channels, &why), DW_ERR_ARGUMENT);
     assert_non_null(strstr(why.text, "channel 3"));
     assert_non_null(strstr(why.text, "DW_CUDA_PINNED"));
-    channels.config[0].cuda = NULL;
-    channels.config[0].place = DW_CUDA_DEVICE;
+    host.cuda = NULL;
+    host.place = DW_CUDA_DEVICE;
     assert_int_equal(try_open(&channels, &why), DW_ERR_ARGUMENT);
     assert_non_null(strstr(why.text, "cuda is NULL"));
     channels.config[0] = right;
-    channels.config[0].struct_size = offsetof(dw_channel_config, cuda); /* a struct without them */
+    channels.config[0].struct_size = offsetof(dw_channel_config, host); /* a struct without it */
     assert_int_equal(try_open(&channels, &why), DW_ERR_TIMEOUT);
     channels.config[0] = right;
     assert_int_equal(try_open(&channels, &why), DW_ERR_TIMEOUT);
@@ -63,7 +65,7 @@ static void calls_for_the_other_kind_of_memory_are_unsupported(void **state)
     channels_close(&channels);
     channels_prepare(&channels, &channels_backends[0], "raw:f32", "raw:f32");
     dw_channel_config with[2] = {channels.config[0], channels.config[1]};
-    for (int i = 0; i < 2; i++) channels.config[i].cuda = NULL, channels.config[i].place = 0;
+    for (int i = 0; i < 2; i++) channels.config[i].host = NULL;
     channels_try_open(&channels);
     sender = channels.end[0], receiver = channels.end[1];
     assert_int_equal(dw_channel_send_cuda(sender, keys, &view, NULL), DW_ERR_UNSUPPORTED);
@@ -210,8 +212,7 @@ static void a_larger_tensor_gets_more_memory(void **state)
         test_channels channels;
         channels_prepare(&channels, &channels_backends[0], "raw:f32", "raw:f32");
         dw_channel_config with = channels.config[host];
-        channels.config[host].cuda = NULL;
-        channels.config[host].place = 0;
+        channels.config[host].host = NULL;
         channels_try_open(&channels);
         for (uint32_t c = 16; c <= LARGE; c *= 64) {
             dw_tensor view = dw_tensor_3d(x, DW_F32, 1, 1, c),

@@ -29,17 +29,21 @@ void where_configure(dw_channel_config *config, int end)
 {
     dw_why why;
     if (!on_device[end]) return;
-    if (dw_cuda_open_library(&config->cuda, library, "kernels", 0, &why)) fail_msg("%s", why.text);
+    dw_host *host = calloc(1, sizeof *host);
+    host->struct_size = sizeof *host;
+    if (dw_cuda_open_library(&host->cuda, library, "kernels", 0, &why)) fail_msg("%s", why.text);
     /* 0 is the default, which means the device. */
-    config->place = place == DW_CUDA_DEVICE && end ? (dw_cuda_place)0 : place;
+    host->place = place == DW_CUDA_DEVICE && end ? (dw_cuda_place)0 : place;
+    config->host = host;
 }
 
 /* When the last end is closed, nothing of the driver may be left. */
 void where_end(dw_channel_config *config)
 {
     const fake_cuda *fake = fake_cuda_get();
-    dw_cuda_close(config->cuda);
-    config->cuda = NULL;
+    if (config->host) dw_cuda_close(config->host->cuda);
+    free((void *)config->host);
+    config->host = NULL;
     if (fake->retained > 0) return;
     assert_int_equal(fake->retained, 0);
     assert_int_equal(fake->blocks, 0);
