@@ -43,7 +43,7 @@ static void add(adder *a, const float *x, float *y, size_t n)
 static void spent(adder *a, double *coding, double *waiting)
 {
     dw_group_counters counters = {.struct_size = sizeof counters};
-    dw_group_count(a->context, &counters);
+    dw_group_count(a->context, &counters, NULL, NULL);
     *coding = (double)counters.codec_ns * 1e-9;
     *waiting = (double)counters.wait_ns * 1e-9;
 }

@@ -83,7 +83,7 @@ class Pair
     {
         dw_storage_counters c = {};
         c.struct_size = sizeof c;
-        return dw_storage_get_counters(storage_, &c) == DW_OK ? 1e-9 * double(c.wait_ns) : 0;
+        return dw_storage_count(storage_, &c) == DW_OK ? 1e-9 * double(c.wait_ns) : 0;
     }
 
   private:

@@ -186,7 +186,7 @@ static void check_decode(const golden *d, field frame, dw_tensor y, field golden
     same(d, "y", golden_y, found, y_len);
     same(d, "reply", reply, answer, reply_len);
     if (reply_len)
-        gpu_expect(dw_encoder_feedback(d->encoder, answer, reply_len) == DW_OK, "%s: %s", d->path,
+        gpu_expect(dw_encoder_take_reply(d->encoder, answer, reply_len) == DW_OK, "%s: %s", d->path,
                    dw_encoder_why(d->encoder));
     free(found);
     gpu_free(payloads);

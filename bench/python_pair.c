@@ -25,7 +25,7 @@ static dw_status once(pair *p)
     dw_status status = dw_encode(p->encoder, p->keys, &p->x, p->frame, p->cap, &len);
     if (!status)
         status = dw_decode(p->decoder, p->frame, len, &p->y, p->reply, p->reply_cap, &reply_len);
-    return status ? status : dw_encoder_feedback(p->encoder, p->reply, reply_len);
+    return status ? status : dw_encoder_take_reply(p->encoder, p->reply, reply_len);
 }
 
 static int serve(pair *p)

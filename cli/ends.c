@@ -50,7 +50,7 @@ dw_status dw_ends_visit(dw_ends *e, const dw_tensor *x, const dw_tensor *y, dw_w
     status = dw_decode(e->decoder, e->frame, e->len, y, e->reply, e->reply_cap, &reply_len);
     double decoded = dw_now_s();
     if (status < 0) return say(why, status, dw_decoder_why(e->decoder));
-    if (reply_len) status = dw_encoder_feedback(e->encoder, e->reply, reply_len);
+    if (reply_len) status = dw_encoder_take_reply(e->encoder, e->reply, reply_len);
     if (status < 0) return say(why, status, dw_encoder_why(e->encoder));
     e->encode_s = encoded - begin;
     e->decode_s = decoded - encoded;

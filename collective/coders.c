@@ -290,11 +290,11 @@ bool dw_coding_decode(dw_coding *coding, const dw_coders *own, const dw_message 
     dw_status status = len == 0 ? DW_OK : DW_ERR_FORMAT;
     dw_counters before = {.struct_size = sizeof before}, after = before;
     bool is_result = kind != DW_REDUCE_SCATTER_DECODER && y;
-    if (is_result) dw_decoder_counters(decoder, &before);
+    if (is_result) dw_decoder_count(decoder, &before);
     int64_t begin_ns = dw_now_ns();
     if (y) status = dw_decode_with(decoder, frame, len, y, options, NULL, 0, NULL);
     coding->count->codec_ns += (uint64_t)(dw_now_ns() - begin_ns);
-    if (is_result) dw_decoder_counters(decoder, &after);
+    if (is_result) dw_decoder_count(decoder, &after);
     coding->count->poisoned += after.poisoned_groups - before.poisoned_groups;
     if (status == DW_OK) return true;
     dw_failure_set(coding->failure, status, from,

@@ -69,7 +69,7 @@ int main(void)
             check(dw_encode(encoder, keys, &sent, frame, cap, &len), "dw_encode");
             check(dw_decode(decoder, frame, len, &received, reply, reply_cap, &reply_len),
                   "dw_decode");
-            check(dw_encoder_feedback(encoder, reply, reply_len), "dw_encoder_feedback");
+            check(dw_encoder_take_reply(encoder, reply, reply_len), "dw_encoder_take_reply");
             bytes += len;
             last = relative_error(x, y);
         }
@@ -79,7 +79,7 @@ int main(void)
                (double)raw / (double)bytes, last);
     }
     dw_counters count = {.struct_size = sizeof count};
-    (void)dw_encoder_counters(encoder, &count);
+    (void)dw_encoder_count(encoder, &count);
     printf("%llu key entries, %llu delta entries; |x - prev| / |x| = %.3f\n",
            (unsigned long long)count.key_entries, (unsigned long long)count.delta_entries,
            sqrt(count.delta_square / count.x_square));

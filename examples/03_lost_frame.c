@@ -57,7 +57,7 @@ int main(void)
         }
         dw_status status = dw_decode(decoder, frame, len, &received, reply, reply_cap, &reply_len);
         printf("step %d: %4zu bytes, %s\n", step, len, dw_status_string(status));
-        check(dw_encoder_feedback(encoder, reply, reply_len), "dw_encoder_feedback");
+        check(dw_encoder_take_reply(encoder, reply, reply_len), "dw_encoder_take_reply");
         if (status != DW_ERR_BASE) {
             check(status, "dw_decode");
             continue;
@@ -67,12 +67,12 @@ int main(void)
         refused++;
         check(dw_encoder_resync(encoder, &key, 1, frame, cap, &len), "dw_encoder_resync");
         check(dw_decode(decoder, frame, len, &received, reply, reply_cap, &reply_len), "dw_decode");
-        check(dw_encoder_feedback(encoder, reply, reply_len), "dw_encoder_feedback");
+        check(dw_encoder_take_reply(encoder, reply, reply_len), "dw_encoder_take_reply");
         printf("        %4zu bytes heal it\n", len);
     }
     bool same = in_step(encoder, decoder, key);
     dw_counters count = {.struct_size = sizeof count};
-    (void)dw_encoder_counters(encoder, &count);
+    (void)dw_encoder_count(encoder, &count);
     printf("both ends hold %s bits; %llu NACK, %llu resync\n", same ? "the same" : "DIFFERENT",
            (unsigned long long)count.nacks, (unsigned long long)count.resyncs);
 

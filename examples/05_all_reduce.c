@@ -71,7 +71,7 @@ static void *train(void *context)
         }
     }
     dw_group_counters counters = {.struct_size = sizeof counters};
-    dw_group_count(group, &counters);
+    dw_group_count(group, &counters, NULL, NULL);
     if (me->number == 0)
         printf("%.1f bits per value\n",
                32.0 * (double)counters.encoded_bytes / (double)counters.raw_bytes);

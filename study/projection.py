@@ -64,7 +64,7 @@ class Path:
             encoder, decoder = self.ends
             frame = encoder.encode(z, [sample])
             size, decoded = len(frame), decoder.decode(frame)
-            encoder.feedback(decoded.reply)
+            encoder.take_reply(decoded.reply)
             z = decoded.tensor
         y = self.projection.unproject(z) if self.projection else z
         y = y if isinstance(y, np.ndarray) else np.from_dlpack(y)

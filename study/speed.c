@@ -64,7 +64,7 @@ static dw_status send(dw_encoder *encoder, dw_decoder *decoder, const float *x, 
     double between = dw_now_s();
     if (!status) status = dw_decode(decoder, frame, len, &ty, reply, sizeof reply, &reply_len);
     double end = dw_now_s();
-    if (!status && reply_len) status = dw_encoder_feedback(encoder, reply, reply_len);
+    if (!status && reply_len) status = dw_encoder_take_reply(encoder, reply, reply_len);
     if (status) return status;
     if (between - start < f->encode_s) f->encode_s = between - start;
     if (end - between < f->decode_s) f->decode_s = end - between;

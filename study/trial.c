@@ -63,7 +63,7 @@ static dw_status send(ends *e, const dw_bench_record *record, const dw_bench_vis
     status = dw_decode(e->decoder, e->frame, *len, &y, e->reply, e->reply_cap, &reply_len);
     if (status < 0) return say(why, status, dw_decoder_why(e->decoder));
     if (!reply_len) return DW_OK;
-    status = dw_encoder_feedback(e->encoder, e->reply, reply_len);
+    status = dw_encoder_take_reply(e->encoder, e->reply, reply_len);
     return status < 0 ? say(why, status, dw_encoder_why(e->encoder)) : DW_OK;
 }
 

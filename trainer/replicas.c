@@ -412,7 +412,7 @@ dw_status dw_replicas_load(dw_stage *stage, const uint8_t *bytes, size_t len)
 void dw_replicas_add_cost(dw_group *group, uint64_t raw_bytes, dw_train_cost *cost)
 {
     dw_group_counters counters = {.struct_size = sizeof counters};
-    dw_group_count(group, &counters);
+    dw_group_count(group, &counters, NULL, NULL);
     cost->codec_s += (double)counters.codec_ns * 1e-9;
     cost->bytes_gradients += counters.sent_bytes;
     cost->raw_gradients += raw_bytes;

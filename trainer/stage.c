@@ -248,13 +248,16 @@ static uint32_t number_of(const dw_stage *stage, const dw_piece *piece)
 /* The time that encoding has taken so far, with that for places. */
 static uint64_t encoding_ns(const dw_neighbour *to, dw_channel *channel)
 {
-    return dw_channel_sent(channel).busy_ns + (to->places ? dw_same_places_busy_ns(to->places) : 0);
+    dw_counters sent = {.struct_size = sizeof sent};
+    dw_channel_count(channel, &sent, NULL);
+    return sent.busy_ns + (to->places ? dw_same_places_busy_ns(to->places) : 0);
 }
 
 static uint64_t decoding_ns(const dw_neighbour *from, dw_channel *channel)
 {
-    return dw_channel_received(channel).busy_ns +
-           (from->places ? dw_same_places_busy_ns(from->places) : 0);
+    dw_counters received = {.struct_size = sizeof received};
+    dw_channel_count(channel, NULL, &received);
+    return received.busy_ns + (from->places ? dw_same_places_busy_ns(from->places) : 0);
 }
 
 static dw_status send_tensor(dw_stage *stage, dw_neighbour *to, const dw_piece *piece,
@@ -368,11 +371,9 @@ void dw_stage_settle(dw_stage *stage)
 static void count_channel(dw_channel *channel, dw_counters *sent, dw_counters *received,
                           dw_train_cost *cost)
 {
-    memset(sent, 0, sizeof *sent);
-    memset(received, 0, sizeof *received);
+    *sent = *received = (dw_counters){.struct_size = sizeof *sent};
     if (!channel) return;
-    *sent = dw_channel_sent(channel);
-    *received = dw_channel_received(channel);
+    dw_channel_count(channel, sent, received);
     cost->codec_s += (double)(sent->busy_ns + received->busy_ns) * 1e-9;
     cost->state_bytes += sent->state_bytes + received->state_bytes;
 }

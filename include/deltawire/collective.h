@@ -240,13 +240,11 @@ typedef struct dw_group_counters {
     uint64_t wait_ns;            /* time that callers spent in dw_group_wait and dw_group_run */
 } dw_group_counters;
 
-/* Fills *counters; the caller sets counters->struct_size first. Errors: ARGUMENT. */
-DW_API dw_status dw_group_count(dw_group *group, dw_group_counters *counters);
-
-/* Sets the counters of the codec, whose struct_size the caller has set: of what this rank
- * contributed (hop 1) and of the results that it sent (hop 2, all-gather, broadcast). Errors:
- * ARGUMENT. */
-DW_API dw_status dw_group_codecs(dw_group *group, dw_counters *contributed, dw_counters *results);
+/* Fills *counters, and the counters of the codecs: of what this rank contributed (hop 1) and of the
+ * results that it sent (hop 2, all-gather, broadcast). Each may be NULL; the caller sets the
+ * struct_size of the others first. Errors: ARGUMENT. */
+DW_API dw_status dw_group_count(dw_group *group, dw_group_counters *counters,
+                                dw_counters *contributed, dw_counters *results);
 
 /* A sentence: about the last call that was refused, "" before the first one; once the group has
  * failed, about its error. Valid until the next call. */

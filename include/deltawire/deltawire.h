@@ -518,7 +518,7 @@ DW_API dw_status dw_encode_with(dw_encoder *encoder, const dw_key *keys, const d
  * of its keys starts from what the decoder holds, or is a key entry. If the reply says "replaced",
  * the encoder takes a new incarnation. Replies may be lost, repeated or out of order. Errors:
  * ARGUMENT, FORMAT, VERSION, CORRUPT; nothing is changed then. */
-DW_API dw_status dw_encoder_feedback(dw_encoder *encoder, const void *reply, size_t reply_len);
+DW_API dw_status dw_encoder_take_reply(dw_encoder *encoder, const void *reply, size_t reply_len);
 
 /* Makes a frame that carries prev itself, exactly, for n keys of the same shape. A decoder that
  * missed frames gets from it the tensor that it missed, and x is not needed; poisoned groups arrive
@@ -570,7 +570,7 @@ DW_API dw_status dw_encoder_reset(dw_encoder *encoder);
 DW_API dw_status dw_encoder_peek(const dw_encoder *encoder, dw_key key, dw_tensor *prev);
 
 /* Fills *counters; the caller sets counters->struct_size first. Errors: ARGUMENT. */
-DW_API dw_status dw_encoder_counters(const dw_encoder *encoder, dw_counters *counters);
+DW_API dw_status dw_encoder_count(const dw_encoder *encoder, dw_counters *counters);
 /* Whether counters of encoders, with this config, say that the codec does not fit the tensors:
  * activations that lose more than 0.15 of the norm of their rows, with or without the largest
  * values; gradients that lose 1.3 times what their steps imply; more than 1 in 100 values that
@@ -604,7 +604,7 @@ DW_API void dw_decoder_destroy(dw_decoder *decoder); /* NULL is allowed */
  * | reply      | reply_cap | bytes | output; dw_reply_bound(N) is enough. NULL: none   | caller |
  * | *reply_len |           | bytes | output: length of the reply; 0: nothing to send   |        |
  *
- * Send the reply to the encoder, which passes it to dw_encoder_feedback, also after an error.
+ * Send the reply to the encoder, which passes it to dw_encoder_take_reply, also after an error.
  *
  * Errors: ARGUMENT, FORMAT, VERSION, CORRUPT, SHAPE, MISMATCH, LIMIT, NO_ROOM, NO_MEMORY, STALE,
  * BASE, STATE, UNSUPPORTED (a decoder on a GPU). A refused frame changes neither state nor y, with
@@ -646,7 +646,7 @@ DW_API dw_status dw_decoder_expect(dw_decoder *decoder, const dw_key *keys, cons
 /* Like the functions of the encoder. */
 DW_API dw_status dw_decoder_prefetch(dw_decoder *decoder, const dw_key *keys, size_t n);
 DW_API dw_status dw_decoder_peek(const dw_decoder *decoder, dw_key key, dw_tensor *prev);
-DW_API dw_status dw_decoder_counters(const dw_decoder *decoder, dw_counters *counters);
+DW_API dw_status dw_decoder_count(const dw_decoder *decoder, dw_counters *counters);
 DW_API const char *dw_decoder_why(const dw_decoder *decoder);
 
 /* ---------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ typedef struct dw_storage_counters {
 } dw_storage_counters;
 
 /* Fills *counters. Errors: ARGUMENT. */
-DW_API dw_status dw_storage_get_counters(dw_storage *storage, dw_storage_counters *counters);
+DW_API dw_status dw_storage_count(dw_storage *storage, dw_storage_counters *counters);
 #ifdef __cplusplus
 }
 #endif

@@ -29,7 +29,7 @@ DW_API dw_status dw_threads_create(dw_threads **threads, uint32_t n, dw_why *why
 DW_API void dw_threads_destroy(dw_threads *threads);
 
 /* Returns the number of threads, including the caller; 0 for NULL. */
-DW_API uint32_t dw_threads_count(const dw_threads *threads);
+DW_API uint32_t dw_threads_size(const dw_threads *threads);
 
 /* The function for dw_host.parallel_for. threads: a dw_threads; NULL: the caller works alone. */
 DW_API void dw_threads_parallel_for(void *threads, size_t n, dw_task *task, void *task_context);

@@ -264,9 +264,9 @@ DW_API dw_status dw_channel_forget(dw_channel *channel, dw_key key);
  * Errors: ARGUMENT. */
 DW_API dw_status dw_channel_prefetch(dw_channel *channel, const dw_key *keys, size_t n);
 
-/* Return the counters of the channel's encoder and of its decoder. */
-DW_API dw_counters dw_channel_sent(dw_channel *channel);
-DW_API dw_counters dw_channel_received(dw_channel *channel);
+/* Fills in the counters of the channel's encoder and of its decoder, whose struct_size the caller
+ * has set; either may be NULL. Zeros where the channel has no such end. Errors: ARGUMENT. */
+DW_API dw_status dw_channel_count(dw_channel *channel, dw_counters *sent, dw_counters *received);
 DW_API const char *dw_channel_why(dw_channel *channel); /* the last error, in a sentence */
 
 /* ---------------------------------------------------------------------------------------------

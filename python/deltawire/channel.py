@@ -201,11 +201,18 @@ class Channel(Shared):
 
     def sent(self) -> Counters:
         """Statistics of the encoder."""
-        return self._ask(lambda handle: codec_counters(net.dw_channel_sent(handle)))
+        return self._count(0)
 
     def received(self) -> Counters:
         """Statistics of the decoder."""
-        return self._ask(lambda handle: codec_counters(net.dw_channel_received(handle)))
+        return self._count(1)
+
+    def _count(self, end: int) -> Counters:
+        counters = ffi.new("dw_counters *", {"struct_size": ffi.sizeof("dw_counters")})
+        given = [ffi.NULL, ffi.NULL]
+        given[end] = counters
+        self._ask(lambda handle: check(net.dw_channel_count(handle, *given)))
+        return codec_counters(counters)
 
     def close(self) -> None:
         """Waits until the other end has received what was sent, for at most the link's

@@ -100,7 +100,7 @@ class Codec(Owned):
         self._enter()
         try:
             struct = ffi.new("dw_counters *", {"struct_size": ffi.sizeof("dw_counters")})
-            self._check(self._call("counters")(self._handle, struct))
+            self._check(self._call("count")(self._handle, struct))
             return codec_counters(struct)
         finally:
             self._busy.release()

@@ -232,7 +232,7 @@ class Encoder(Codec):
                 self._fail(status)
         return _cut(out, length[0])
 
-    def feedback(self, reply: Any) -> None:
+    def take_reply(self, reply: Any) -> None:
         """Processes a reply of the decoder. Pass replies in the order in which they arrived.
 
         reply: the bytes that Decoder.decode returned. None does nothing.
@@ -243,7 +243,7 @@ class Encoder(Codec):
         with Bytes(reply, "the reply") as given:
             self._enter()
             try:
-                self._check(core.dw_encoder_feedback(self._handle, given.pointer, given.length))
+                self._check(core.dw_encoder_take_reply(self._handle, given.pointer, given.length))
             finally:
                 self._busy.release()
 

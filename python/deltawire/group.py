@@ -453,7 +453,7 @@ class Group(Shared):
         def count(handle: Any) -> GroupCounters:
             size = ffi.sizeof("dw_group_counters")
             struct = ffi.new("dw_group_counters *", {"struct_size": size})
-            check(net.dw_group_count(handle, struct))
+            check(net.dw_group_count(handle, struct, ffi.NULL, ffi.NULL))
             return group_counters(struct)
 
         return self._ask(count)  # type: ignore[no-any-return]
@@ -464,7 +464,7 @@ class Group(Shared):
         def count(handle: Any) -> "tuple[Counters, Counters]":
             size = ffi.sizeof("dw_counters")
             one, two = (ffi.new("dw_counters *", {"struct_size": size}) for _ in range(2))
-            check(net.dw_group_codecs(handle, one, two))
+            check(net.dw_group_count(handle, ffi.NULL, one, two))
             return codec_counters(one), codec_counters(two)
 
         return self._ask(count)  # type: ignore[no-any-return]

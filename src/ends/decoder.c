@@ -49,9 +49,9 @@ dw_status dw_decoder_peek(const dw_decoder *decoder, dw_key key, dw_tensor *prev
     return decoder ? dw_end_peek((dw_end *)&decoder->end, key, prev) : DW_ERR_ARGUMENT;
 }
 
-dw_status dw_decoder_counters(const dw_decoder *decoder, dw_counters *counters)
+dw_status dw_decoder_count(const dw_decoder *decoder, dw_counters *counters)
 {
-    return decoder ? dw_end_counters(&decoder->end, counters) : DW_ERR_ARGUMENT;
+    return decoder ? dw_end_count(&decoder->end, counters) : DW_ERR_ARGUMENT;
 }
 
 const char *dw_decoder_why(const dw_decoder *decoder)

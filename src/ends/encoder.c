@@ -101,9 +101,9 @@ dw_status dw_encoder_peek(const dw_encoder *encoder, dw_key key, dw_tensor *prev
     return encoder ? dw_end_peek((dw_end *)&encoder->end, key, prev) : DW_ERR_ARGUMENT;
 }
 
-dw_status dw_encoder_counters(const dw_encoder *encoder, dw_counters *counters)
+dw_status dw_encoder_count(const dw_encoder *encoder, dw_counters *counters)
 {
-    return encoder ? dw_end_counters(&encoder->end, counters) : DW_ERR_ARGUMENT;
+    return encoder ? dw_end_count(&encoder->end, counters) : DW_ERR_ARGUMENT;
 }
 
 const char *dw_encoder_why(const dw_encoder *encoder)

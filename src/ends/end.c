@@ -246,7 +246,7 @@ dw_status dw_end_peek(dw_end *end, dw_key key, dw_tensor *prev)
     return DW_OK;
 }
 
-dw_status dw_end_counters(const dw_end *end, dw_counters *counters)
+dw_status dw_end_count(const dw_end *end, dw_counters *counters)
 {
     if (!counters) return DW_ERR_ARGUMENT;
     dw_counters found = end->counters;

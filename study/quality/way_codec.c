@@ -43,16 +43,15 @@ static dw_status send(dw_way *way, const dw_bench_visit *visit, float *to, dw_co
     cost->encode_s = middle - begin;
     if (status < 0) return say(why, status, dw_decoder_why(e->decoder));
     if (!reply_len) return DW_OK;
-    status = dw_encoder_feedback(e->encoder, e->reply, reply_len);
+    status = dw_encoder_take_reply(e->encoder, e->reply, reply_len);
     return status < 0 ? say(why, status, dw_encoder_why(e->encoder)) : DW_OK;
 }
 
 static uint64_t outside(const dw_way *way)
 {
     dw_counters counters = {.struct_size = sizeof counters};
-    return dw_encoder_counters(((const ends *)way)->encoder, &counters) < 0
-               ? 0
-               : counters.escaped_values;
+    return dw_encoder_count(((const ends *)way)->encoder, &counters) < 0 ? 0
+                                                                         : counters.escaped_values;
 }
 
 /* Frees the way and all that it has. */

@@ -38,7 +38,7 @@ int main(int argc, char **argv)
         size_t len, reply_len;
         if (dw_encode(encoder, keys, &in, frame, sizeof frame, &len) ||
             dw_decode(decoder, frame, len, &out, reply, sizeof reply, &reply_len) ||
-            dw_encoder_feedback(encoder, reply, reply_len) ||
+            dw_encoder_take_reply(encoder, reply, reply_len) ||
             write_file(argv[1], names[visit][0], frame, len) ||
             write_file(argv[1], names[visit][1], reply, reply_len))
             return 1;

@@ -392,7 +392,7 @@ static void nan_poisons_only_its_group_of_channels(void **state)
                 if (!poisoned) assert_true(fabsf(act.y[r][i] - sum) < 2);
             }
             dw_group_counters counters = {.struct_size = sizeof counters};
-            assert_int_equal(dw_group_count(rig.group[r], &counters), DW_OK);
+            assert_int_equal(dw_group_count(rig.group[r], &counters, NULL, NULL), DW_OK);
             assert_int_equal(counters.poisoned, 2);
             assert_memory_equal(act.y[r], act.y[0], sizeof act.y[0]);
         }

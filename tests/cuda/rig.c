@@ -191,8 +191,8 @@ void rig_decode(rig *r, dw_dtype dtype)
 void rig_feedback(rig *r)
 {
     if (!r->reply_len) return;
-    assert_int_equal(dw_encoder_feedback(r->encoder, r->reply, r->reply_len), DW_OK);
-    assert_int_equal(dw_encoder_feedback(r->cpu_encoder, r->cpu_reply, r->cpu_reply_len), DW_OK);
+    assert_int_equal(dw_encoder_take_reply(r->encoder, r->reply, r->reply_len), DW_OK);
+    assert_int_equal(dw_encoder_take_reply(r->cpu_encoder, r->cpu_reply, r->cpu_reply_len), DW_OK);
 }
 
 static void same_copy(dw_status a_status, const dw_tensor *a, dw_status b_status,

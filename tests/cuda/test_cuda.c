@@ -258,7 +258,7 @@ static void a_damaged_copy_is_dropped(void **state)
     fake_cuda_get()->run();
     assert_int_equal(dw_decode_finish(ticket, r.reply, r.reply_cap, &r.reply_len), DW_ERR_STATE);
     assert_int_equal(dw_decoder_peek(r.decoder, key, &prev), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encoder_feedback(r.encoder, r.reply, r.reply_len), DW_OK);
+    assert_int_equal(dw_encoder_take_reply(r.encoder, r.reply, r.reply_len), DW_OK);
     dw_reply_info reply = {.struct_size = sizeof reply};
     assert_int_equal(dw_reply_read(r.reply, r.reply_len, &reply, NULL), DW_OK);
     assert_int_equal(reply.accepted, 0);

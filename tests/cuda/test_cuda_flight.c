@@ -89,13 +89,13 @@ static void a_key_in_flight_is_not_changed(void **state)
         flight_start(&r, &f, &random);
         ticket = f.out;
         dw_counters before = {.struct_size = sizeof before};
-        (void)dw_encoder_counters(r.encoder, &before);
+        (void)dw_encoder_count(r.encoder, &before);
         assert_int_equal(rig_encode_start(&r, keys, DW_F32, &other), DW_ERR_ARGUMENT);
         assert_non_null(strstr(dw_encoder_why(r.encoder), "still in flight"));
         assert_null(other);
         assert_int_equal(dw_encoder_forget(r.encoder, keys[0]), DW_ERR_ARGUMENT);
         dw_counters after = {.struct_size = sizeof after};
-        (void)dw_encoder_counters(r.encoder, &after);
+        (void)dw_encoder_count(r.encoder, &after);
         before.slack_bytes = after.slack_bytes; /* memory that was obtained is kept */
         assert_memory_equal(&before, &after, sizeof before);
         if (step) rig_feedback(&r);
@@ -160,14 +160,14 @@ static void a_cancelled_frame_leaves_no_trace(void **state)
     rig_encode(&r, keys, DW_F32);
     assert_int_equal(dw_encoder_forget(r.encoder, keys[1]), DW_OK);
     dw_counters before = {.struct_size = sizeof before};
-    (void)dw_encoder_counters(r.encoder, &before);
+    (void)dw_encoder_count(r.encoder, &before);
     assert_int_equal(rig_encode_start(&r, others, DW_F32, &out), DW_OK);
     assert_int_equal(dw_encode_cancel(out), DW_PENDING);
     fake_cuda_get()->run();
     assert_int_equal(dw_encode_cancel(out), DW_OK);
     assert_int_equal(dw_encode_cancel(out), DW_ERR_ARGUMENT);
     dw_counters after = {.struct_size = sizeof after};
-    (void)dw_encoder_counters(r.encoder, &after);
+    (void)dw_encoder_count(r.encoder, &after);
     before.slack_bytes = after.slack_bytes; /* memory that was obtained is kept */
     assert_memory_equal(&before, &after, sizeof before);
     size_t len = r.len;
@@ -217,7 +217,7 @@ static dw_status round_trip(rig *r, flight *f)
     }
     fake_cuda_get()->run();
     assert_int_equal(dw_decode_finish(f->in, r->reply, r->reply_cap, &r->reply_len), DW_OK);
-    assert_int_equal(dw_encoder_feedback(r->encoder, r->reply, r->reply_len), DW_OK);
+    assert_int_equal(dw_encoder_take_reply(r->encoder, r->reply, r->reply_len), DW_OK);
     return DW_OK;
 }
 
@@ -245,11 +245,11 @@ static bool run_failing(long fail_at)
     for (int step = 0; step < 4; step++) {
         f.keys[0].sample = (uint64_t)step / 2;
         dw_counters before = {.struct_size = sizeof before};
-        (void)dw_encoder_counters(r.encoder, &before);
+        (void)dw_encoder_count(r.encoder, &before);
         dw_status status = round_trip(&r, &f);
         if (status) {
             dw_counters after = {.struct_size = sizeof after};
-            (void)dw_encoder_counters(r.encoder, &after);
+            (void)dw_encoder_count(r.encoder, &after);
             assert_true(status == DW_ERR_NO_MEMORY || status == DW_ERR_IO);
             assert_true(dw_encoder_why(r.encoder)[0] != 0);
             before.slack_bytes = after.slack_bytes; /* memory that was obtained is kept */

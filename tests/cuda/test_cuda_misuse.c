@@ -324,11 +324,11 @@ static void encode_starving(starving *s, bool again)
     }
     for (int i = 0; i < (again ? 2 : 1);) {
         dw_counters before = {.struct_size = sizeof before};
-        (void)dw_encoder_counters(s->r.encoder, &before);
+        (void)dw_encoder_count(s->r.encoder, &before);
         dw_status status = again ? dw_encode_again(s->f[i].out, s->f[i].keys)
                                  : dw_encode_many_async(items, 2, NULL);
         dw_counters after = {.struct_size = sizeof after};
-        (void)dw_encoder_counters(s->r.encoder, &after);
+        (void)dw_encoder_count(s->r.encoder, &after);
         i += !status;
         if (!status) continue;
         assert_int_equal(status, DW_ERR_NO_MEMORY);
@@ -353,12 +353,12 @@ static void decode_starving(starving *s, bool again)
                                     NULL};
     for (int i = 0; i < (again ? 2 : 1);) {
         dw_counters before = {.struct_size = sizeof before};
-        (void)dw_decoder_counters(s->r.decoder, &before);
+        (void)dw_decoder_count(s->r.decoder, &before);
         dw_status status =
             again ? dw_decode_again(s->f[i].in, s->f[i].cpu_frame, s->f[i].cpu_len, s->f[i].cpu_len)
                   : dw_decode_many_async(items, 2, NULL);
         dw_counters after = {.struct_size = sizeof after};
-        (void)dw_decoder_counters(s->r.decoder, &after);
+        (void)dw_decoder_count(s->r.decoder, &after);
         i += !status;
         if (!status) continue;
         assert_int_equal(status, DW_ERR_NO_MEMORY);

@@ -319,7 +319,7 @@ static void a_cancelled_frame_that_was_sent_heals(void **state)
         else
             assert_int_equal(dw_encode_finish(f.out, NULL, 0, NULL, &len), DW_OK);
         if (step != 2 && reply_len)
-            assert_int_equal(dw_encoder_feedback(r.encoder, reply, reply_len), DW_OK);
+            assert_int_equal(dw_encoder_take_reply(r.encoder, reply, reply_len), DW_OK);
     }
     flight_close(&f);
     rig_end(&r);

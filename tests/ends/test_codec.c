@@ -99,7 +99,7 @@ static void run_epochs(const char *config, const struct shape *s, dw_dtype x_dty
         test_pair_encode(&pair, keys, &x);
         dw_status status = test_pair_decode(&pair, &y);
         if (status) fail_msg("%s: decode: %d %s", config, status, dw_decoder_why(pair.decoder));
-        if (pair.reply_len) test_pair_feedback(&pair);
+        if (pair.reply_len) test_pair_take_reply(&pair);
         gaps_untouched(&y, gap);
         for (uint32_t i = 0; i < s->n; i++) test_pair_in_step(&pair, keys[i]);
     }
@@ -250,7 +250,7 @@ static void delta_converges_after_the_largest_changes(void **state)
                                            : -FLT_MAX;
                     test_pair_encode(&pair, &key, &tx);
                     assert_int_equal(test_pair_decode(&pair, &tx), DW_OK);
-                    test_pair_feedback(&pair);
+                    test_pair_take_reply(&pair);
                     test_pair_in_step(&pair, key);
                     assert_int_equal(dw_encoder_peek(pair.encoder, key, &held), DW_OK);
                     float most = 0;
@@ -392,7 +392,7 @@ static void count_allocations(const char *config)
         test_fill(&random, x, DW_F32, 1024, 1.0f);
         test_pair_encode(&pair, keys, &tx);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-        if (pair.reply_len) test_pair_feedback(&pair);
+        if (pair.reply_len) test_pair_take_reply(&pair);
     }
     assert_int_equal(counts.calls, calls);
     test_pair_close(&pair);
@@ -441,7 +441,7 @@ static void values_that_16_bits_cannot_hold_are_counted(void **state)
         for (int visit = 0; visit < 2; visit++) {
             test_pair_encode(&pair, &key, &tx);
             assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-            if (pair.reply_len) test_pair_feedback(&pair);
+            if (pair.reply_len) test_pair_take_reply(&pair);
             uint64_t counted = test_encoder_counters(pair.encoder).overflowed_values;
             if (counted != cases[k].key + (visit ? cases[k].delta : 0))
                 fail_msg("%s, visit %d: %d values are counted", cases[k].config, visit + 1,

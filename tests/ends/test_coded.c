@@ -94,7 +94,7 @@ static void payloads_of_both_kinds_share_a_frame(void **state)
             dw_encode_with(pair.encoder, keys, &tx, &options, pair.frame, pair.cap, &pair.len),
             DW_OK);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-        test_pair_feedback(&pair);
+        test_pair_take_reply(&pair);
         assert_memory_equal(y, made, sizeof y);
         for (int i = 0; i < N; i++) test_pair_in_step(&pair, keys[i]);
     }

@@ -271,7 +271,7 @@ static void a_reset_starts_every_key_anew(void **state)
         fill(x, i);
         test_pair_encode(&pair, keys, &tx);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-        test_pair_feedback(&pair);
+        test_pair_take_reply(&pair);
     }
     assert_int_equal(test_encoder_counters(pair.encoder).key_entries, 2 * N);
     assert_int_equal(test_encoder_counters(pair.encoder).delta_entries, 2 * N);
@@ -390,7 +390,7 @@ static void saved_ends_continue_where_they_stopped(void **state)
         fill(x, i);
         test_pair_encode(&pair, keys, &tx);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-        test_pair_feedback(&pair);
+        test_pair_take_reply(&pair);
     }
     assert_int_equal(dw_encoder_export_all(pair.encoder, save_one, &out), DW_OK);
     assert_int_equal(dw_decoder_export_all(pair.decoder, save_one, &in), DW_OK);
@@ -415,8 +415,8 @@ static void saved_ends_continue_where_they_stopped(void **state)
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
         assert_int_equal(test_pair_decode(&other, &tz), DW_OK);
         assert_memory_equal(y, z, sizeof y);
-        test_pair_feedback(&pair);
-        test_pair_feedback(&other);
+        test_pair_take_reply(&pair);
+        test_pair_take_reply(&other);
     }
     assert_int_equal(test_encoder_counters(other.encoder).delta_entries, 3 * N);
     fill(x, 9);
@@ -441,7 +441,7 @@ static void saved_states_of_another_shape_heal(void **state)
         fill(x, 1);
         test_pair_encode(&pair, keys, &tx);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-        test_pair_feedback(&pair);
+        test_pair_take_reply(&pair);
         assert_int_equal(dw_decoder_export_all(pair.decoder, save_one, &in), DW_OK);
         dw_decoder_destroy(pair.decoder);
         assert_int_equal(dw_decoder_create(&pair.decoder, &pair.config, NULL, NULL), DW_OK);
@@ -460,10 +460,10 @@ static void saved_states_of_another_shape_heal(void **state)
         }
         test_pair_encode(&pair, keys, &tx);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_BASE);
-        test_pair_feedback(&pair);
+        test_pair_take_reply(&pair);
         test_pair_encode(&pair, keys, &tx);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-        test_pair_feedback(&pair);
+        test_pair_take_reply(&pair);
         test_pair_in_step(&pair, keys[0]);
         test_pair_encode(&pair, keys, &tx);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);

@@ -271,7 +271,7 @@ static void visit_bounded(bounded *b, test_pair *pair, const dw_tensor *x, const
     }
     assert_int_equal(status, DW_OK);
     assert_int_equal(test_pair_decode(pair, &ty), DW_OK);
-    if (b->prev) test_pair_feedback(pair);
+    if (b->prev) test_pair_take_reply(pair);
     b->coded += test_encoder_counters(pair->encoder).resyncs == floats;
     if (furthest(x, y, x->dtype) > b->bound)
         fail_msg("%s, dtype %d: off by %g", config, (int)x->dtype, furthest(x, y, x->dtype));
@@ -384,7 +384,7 @@ static void values_too_far_for_a_bound_are_sent_as_floats(void **state)
                                           : visit == 2 || visit == 3 ? DW_ROLE_SYNC
                                                                      : DW_ROLE_DELTA);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-        test_pair_feedback(&pair);
+        test_pair_take_reply(&pair);
         for (int i = 0; i < 128; i++) assert_true(fabsf(x[i] - y[i]) <= 0.01f);
         for (int i = 0; i < 2; i++) test_pair_in_step(&pair, keys[i]);
     }

@@ -546,7 +546,7 @@ static void delta_equals_the_ef21_rule(void **state)
         assert_int_equal(test_pair_decode(&c, &sents), DW_OK);
         for (int i = 0; i < N * SIZE; i++) g[i] += sent[i];
         assert_memory_equal(y, g, sizeof g);
-        test_pair_feedback(&f.pair);
+        test_pair_take_reply(&f.pair);
     }
     test_pair_close(&f.pair);
     test_pair_close(&c);

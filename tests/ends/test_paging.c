@@ -99,8 +99,8 @@ static void visit(rig *r, bool replies)
     assert_memory_equal(r->y[0], r->y[1], sizeof r->y[0]);
     expect_same_replies(r);
     if (!replies || test_next(&r->random) % 8 == 0) return; /* the reply is lost */
-    test_pair_feedback(&r->plain);
-    test_pair_feedback(&r->paged);
+    test_pair_take_reply(&r->plain);
+    test_pair_take_reply(&r->paged);
     if (test_next(&r->random) % 16 == 0) {
         assert_int_equal(dw_encoder_forget(r->plain.encoder, keys[0]), DW_OK);
         assert_int_equal(dw_encoder_forget(r->paged.encoder, keys[0]), DW_OK);
@@ -224,8 +224,8 @@ static void a_write_that_fails_changes_nothing(void **state)
         assert_int_equal(status, DW_OK);
         assert_memory_equal(r.y[0], r.y[1], sizeof r.y[0]);
         expect_same_replies(&r);
-        test_pair_feedback(&r.plain);
-        test_pair_feedback(&r.paged);
+        test_pair_take_reply(&r.plain);
+        test_pair_take_reply(&r.paged);
     }
     assert_true(refused > VISITS / 4);
     close_rig(&r);
@@ -244,12 +244,12 @@ static void a_copy_that_cannot_be_read_is_sent_again(void **state)
             test_pair_encode(&r.paged, keys, &x);
             r.backing.reads_fail = decoder ? 10 : 0;
             dw_status status = test_pair_decode(&r.paged, &y);
-            test_pair_feedback(&r.paged);
+            test_pair_take_reply(&r.paged);
             r.backing.reads_fail = 0;
             if (decoder && status == DW_ERR_BASE) { /* once */
                 test_pair_encode(&r.paged, keys, &x);
                 status = test_pair_decode(&r.paged, &y);
-                test_pair_feedback(&r.paged);
+                test_pair_take_reply(&r.paged);
             }
             assert_int_equal(status, DW_OK);
             for (int k = 0; k < AT_ONCE; k++) test_pair_in_step(&r.paged, keys[k]);

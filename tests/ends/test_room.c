@@ -49,7 +49,7 @@ static void visit(ends *e, dw_key key, uint32_t t, uint32_t c)
     assert_int_equal(dw_encode(e->encoder, &key, &x, e->frame, e->cap, &len), DW_OK);
     assert_int_equal(dw_decode(e->decoder, e->frame, len, &y, reply, sizeof reply, &reply_len),
                      DW_OK);
-    if (reply_len) assert_int_equal(dw_encoder_feedback(e->encoder, reply, reply_len), DW_OK);
+    if (reply_len) assert_int_equal(dw_encoder_take_reply(e->encoder, reply, reply_len), DW_OK);
 }
 
 /* state_bytes and slack_bytes together are all memory that an end takes, except what does not grow

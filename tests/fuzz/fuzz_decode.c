@@ -125,7 +125,7 @@ static void tell_counts(void)
 static void require_same_state(const world *w)
 {
     dw_counters count_now = {.struct_size = sizeof count_now};
-    REQUIRE(dw_decoder_counters(w->decoder, &count_now) == DW_OK);
+    REQUIRE(dw_decoder_count(w->decoder, &count_now) == DW_OK);
     REQUIRE(count_now.keys_held == model_keys(&w->model));
     for (int i = 0; i < MODEL_KEYS; i++) {
         const model_held *held = &w->model.held[i];
@@ -152,7 +152,7 @@ static float pick_factor(fuzz_input *input)
 static uint64_t frames_of(const world *w)
 {
     dw_counters found = {.struct_size = sizeof found};
-    REQUIRE(dw_decoder_counters(w->decoder, &found) == DW_OK);
+    REQUIRE(dw_decoder_count(w->decoder, &found) == DW_OK);
     return found.frames;
 }
 
@@ -443,7 +443,8 @@ static void encode(world *w, fuzz_input *input)
 
 static void answer_encoder(world *w)
 {
-    if (w->reply_len > 0) REQUIRE(dw_encoder_feedback(w->encoder, w->reply, w->reply_len) == DW_OK);
+    if (w->reply_len > 0)
+        REQUIRE(dw_encoder_take_reply(w->encoder, w->reply, w->reply_len) == DW_OK);
 }
 
 /* A frame of the encoder after which nothing went wrong must be accepted. */

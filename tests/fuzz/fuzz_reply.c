@@ -104,16 +104,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t len = 0;
     REQUIRE(exchange(&p, &input, reply, &len) == DW_OK);
     if ((fuzz_byte(&input) & 1) && len > 0)
-        REQUIRE(dw_encoder_feedback(p.encoder, reply, len) == DW_OK);
+        REQUIRE(dw_encoder_take_reply(p.encoder, reply, len) == DW_OK);
     REQUIRE(exchange(&p, &input, reply, &len) == DW_OK);
     len = hostile_reply(&input, reply, len);
     dw_counters before = {.struct_size = sizeof before};
-    (void)dw_encoder_counters(p.encoder, &before);
-    dw_status readable = read_whole(reply, len), taken = dw_encoder_feedback(p.encoder, reply, len);
+    (void)dw_encoder_count(p.encoder, &before);
+    dw_status readable = read_whole(reply, len),
+              taken = dw_encoder_take_reply(p.encoder, reply, len);
     if (readable != DW_OK) REQUIRE(taken == readable || len == 0);
     if (taken != DW_OK) {
         dw_counters after = {.struct_size = sizeof after};
-        (void)dw_encoder_counters(p.encoder, &after);
+        (void)dw_encoder_count(p.encoder, &after);
         REQUIRE(memcmp(&before, &after, sizeof before) == 0);
     }
     require_in_step(&p);
@@ -122,7 +123,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     dw_status status = exchange(&p, &input, reply, &len);
     for (int tries = 0; tries < 2 && status != DW_OK; tries++) {
         REQUIRE(taken == DW_OK); /* if the encoder refused the reply, it did not change */
-        REQUIRE(len > 0 && dw_encoder_feedback(p.encoder, reply, len) == DW_OK);
+        REQUIRE(len > 0 && dw_encoder_take_reply(p.encoder, reply, len) == DW_OK);
         status = exchange(&p, &input, reply, &len);
     }
     REQUIRE(status == DW_OK);

@@ -119,7 +119,7 @@ static flight *next_flight(world *w)
 static dw_counters counters_of(const world *w)
 {
     dw_counters found = {.struct_size = sizeof found};
-    REQUIRE(dw_encoder_counters(w->encoder, &found) == DW_OK);
+    REQUIRE(dw_encoder_count(w->encoder, &found) == DW_OK);
     return found;
 }
 
@@ -372,7 +372,7 @@ static dw_status deliver(world *w, uint32_t at, fuzz_input *damage)
 
 static void take_reply(world *w, uint32_t at, bool stays)
 {
-    dw_status status = dw_encoder_feedback(w->encoder, w->reply[at], w->reply_len[at]);
+    dw_status status = dw_encoder_take_reply(w->encoder, w->reply[at], w->reply_len[at]);
     REQUIRE(status == DW_OK); /* no error, even for old replies and for another incarnation's */
     if (stays) return;
     w->n_replies--;
@@ -530,7 +530,7 @@ static void require_healing(world *w, fuzz_input *input)
     }
     if (w->config.codec != DW_CODEC_DELTA || w->config.quota_bytes) return;
     dw_counters received = {.struct_size = sizeof received};
-    REQUIRE(dw_decoder_counters(w->decoder, &received) == DW_OK);
+    REQUIRE(dw_decoder_count(w->decoder, &received) == DW_OK);
     REQUIRE(counters_of(w).keys_held == KEYS && received.keys_held == KEYS);
 }
 

@@ -48,7 +48,7 @@ void peer_channel_hear(const unsigned char *data, size_t len)
     dw_envelope envelope;
     REQUIRE(dw_envelope_read(data, len, 0, &envelope));
     if (envelope.kind == DW_ENVELOPE_ACK && envelope.body_len > 0)
-        dw_encoder_feedback(peer.encoder, envelope.body, envelope.body_len);
+        dw_encoder_take_reply(peer.encoder, envelope.body, envelope.body_len);
     if (envelope.kind != DW_ENVELOPE_FRAME && envelope.kind != DW_ENVELOPE_RESENT) return;
     float y[VALUES];
     dw_tensor there = dw_tensor_3d(y, DW_F32, 1, ROWS, COLUMNS);

@@ -32,7 +32,7 @@ def test_coordinates_pass_through_a_codec():
         assert z.shape == (2, 6, 5) and z.dtype == "f32"
         assert numpy.allclose(numpy.from_dlpack(z), x @ u, atol=1e-5)
         got, _, reply = decoder.decode(encoder.encode(z, [4, 5]))
-        encoder.feedback(reply)
+        encoder.take_reply(reply)
         y = p.unproject(got)
         assert y.shape == (2, 6, 40)
         assert numpy.abs(numpy.from_dlpack(y) - x).max() < 0.1

@@ -161,9 +161,9 @@ uint8_t *test_pair_payload(const test_pair *pair, uint64_t *bytes)
     return pair->frame + entry.payload_offset;
 }
 
-void test_pair_feedback(test_pair *pair)
+void test_pair_take_reply(test_pair *pair)
 {
-    assert_int_equal(dw_encoder_feedback(pair->encoder, pair->reply, pair->reply_len), DW_OK);
+    assert_int_equal(dw_encoder_take_reply(pair->encoder, pair->reply, pair->reply_len), DW_OK);
 }
 
 void test_pair_in_step(const test_pair *pair, dw_key key)

@@ -47,14 +47,14 @@ void test_set(void *data, dw_dtype dtype, size_t i, float value);
 static inline dw_counters test_encoder_counters(const dw_encoder *encoder)
 {
     dw_counters counters = {.struct_size = sizeof counters};
-    assert_int_equal(dw_encoder_counters(encoder, &counters), DW_OK);
+    assert_int_equal(dw_encoder_count(encoder, &counters), DW_OK);
     return counters;
 }
 
 static inline dw_counters test_decoder_counters(const dw_decoder *decoder)
 {
     dw_counters counters = {.struct_size = sizeof counters};
-    assert_int_equal(dw_decoder_counters(decoder, &counters), DW_OK);
+    assert_int_equal(dw_decoder_count(decoder, &counters), DW_OK);
     return counters;
 }
 
@@ -80,7 +80,7 @@ dw_encoder *test_encoder(const char *config);
 dw_decoder *test_decoder(const char *config);
 void test_pair_encode(test_pair *pair, const dw_key *keys, const dw_tensor *x);
 dw_status test_pair_decode(test_pair *pair, const dw_tensor *y);
-void test_pair_feedback(test_pair *pair);
+void test_pair_take_reply(test_pair *pair);
 
 /* The payload of the only entry of a pair's frame. bytes: its size; may be NULL. */
 uint8_t *test_pair_payload(const test_pair *pair, uint64_t *bytes);

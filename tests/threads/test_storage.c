@@ -31,7 +31,7 @@ static dw_storage *open_storage(const char *name, const char *options)
 static dw_storage_counters counters_of(dw_storage *storage)
 {
     dw_storage_counters counters = {.struct_size = sizeof counters};
-    assert_int_equal(dw_storage_get_counters(storage, &counters), DW_OK);
+    assert_int_equal(dw_storage_count(storage, &counters), DW_OK);
     return counters;
 }
 
@@ -149,8 +149,8 @@ static dw_status decode(rig *r)
 
 static void finish(rig *r)
 {
-    test_pair_feedback(&r->stored);
-    assert_int_equal(dw_encoder_feedback(r->plain.encoder, r->stored.reply, r->stored.reply_len),
+    test_pair_take_reply(&r->stored);
+    assert_int_equal(dw_encoder_take_reply(r->plain.encoder, r->stored.reply, r->stored.reply_len),
                      DW_OK);
 }
 
@@ -289,12 +289,12 @@ static void a_damaged_file_costs_key_entries_only(void **state)
         dw_tensor x = draw(&r, key), y = dw_tensor_3d(r.y, DW_F32, 1, 1, VALUES);
         assert_int_equal(encode(&r, key, &x), DW_OK);
         dw_status status = test_pair_decode(&r.stored, &y);
-        test_pair_feedback(&r.stored);
+        test_pair_take_reply(&r.stored);
         if (status == DW_ERR_BASE) { /* the encoder's copy was not written yet, so it is not lost */
             refused++;
             assert_int_equal(encode(&r, key, &x), DW_OK);
             status = test_pair_decode(&r.stored, &y);
-            test_pair_feedback(&r.stored);
+            test_pair_take_reply(&r.stored);
         }
         assert_int_equal(status, DW_OK);
         test_pair_in_step(&r.stored, key);

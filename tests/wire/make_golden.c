@@ -30,7 +30,7 @@ static void good(const golden_case *of)
     for (unsigned i = 0; i < of->visits; i++) {
         golden_fill(&g, i + 1, visits[i].size, visits[i].spoil);
         golden_encode_and_send(&g);
-        if (g.pair.reply_len) test_pair_feedback(&g.pair);
+        if (g.pair.reply_len) test_pair_take_reply(&g.pair);
     }
     golden_finish(&g);
 }
@@ -53,7 +53,7 @@ static void coded(const golden_case *of)
         }
         golden_repeat(&g);
         golden_encode_and_send(&g);
-        if (g.pair.reply_len) test_pair_feedback(&g.pair);
+        if (g.pair.reply_len) test_pair_take_reply(&g.pair);
     }
     golden_finish(&g);
 }
@@ -314,7 +314,7 @@ static void out_of_step(void)
     golden_fill(&g, 3, 1, 0);
     golden_encode(&g);
     golden_send(&g, DW_ERR_BASE);
-    test_pair_feedback(&g.pair); /* the encoder now uses the older base */
+    test_pair_take_reply(&g.pair); /* the encoder now uses the older base */
     golden_encode_and_send(&g);
     /* The lost frame comes late: the reply is a NACK. */
     golden_deliver(&g, lost, lost_len, DW_ERR_STALE);
@@ -326,7 +326,7 @@ static void out_of_step(void)
     test_seal_tables(copy, g.pair.len);
     golden_deliver(&g, copy, g.pair.len, DW_ERR_STATE);
     golden_send(&g, DW_ERR_BASE); /* the base was dropped */
-    test_pair_feedback(&g.pair);
+    test_pair_take_reply(&g.pair);
     golden_fill(&g, 5, 1, 0);
     golden_encode(&g);
     golden_send(&g, DW_OK); /* a key frame */
@@ -379,7 +379,7 @@ static void dropped(void)
     golden_deliver(&g, first, first_len, DW_ERR_STALE);
     /* The decoder has never seen this frame, but it was sent before the announcement. */
     golden_deliver(&g, late, late_len, DW_ERR_STALE);
-    test_pair_feedback(&g.pair);
+    test_pair_take_reply(&g.pair);
     g.keys[0].sample = 5;
     golden_encode_and_send(&g);
     memcpy(first, g.pair.frame, first_len = g.pair.len);
@@ -391,7 +391,7 @@ static void dropped(void)
     golden_deliver(&g, copy, g.pair.len, DW_ERR_STATE); /* the decoder drops its base */
     /* The older frame does not restore the base. */
     golden_deliver(&g, first, first_len, DW_ERR_STALE);
-    test_pair_feedback(&g.pair);
+    test_pair_take_reply(&g.pair);
     golden_encode_and_send(&g);
     golden_finish(&g);
 }
@@ -446,7 +446,7 @@ static void mismatches(void)
     test_pair other;
     golden_fill(&g, 1, 1, 0);
     golden_encode_and_send(&g);
-    test_pair_feedback(&g.pair);
+    test_pair_take_reply(&g.pair);
     test_pair_open(&other, "direct:bits=4,incarnation=5", 1, 1, 128, DW_F32);
     test_pair_encode(&other, g.keys, &x);
     golden_deliver(&g, other.frame, other.len, DW_ERR_MISMATCH);

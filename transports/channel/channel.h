@@ -94,7 +94,7 @@ struct dw_channel {
     uint64_t controls_taken;
 
     /* Receiving. */
-    pthread_mutex_t decoder_lock; /* dw_channel_received may run in another thread */
+    pthread_mutex_t decoder_lock; /* dw_channel_count may run in another thread */
     uint64_t expected;            /* sequence of the next frame to decode */
     bool requested;
     int tries; /* how often frame `expected` was rejected and requested again */

@@ -349,17 +349,6 @@ dw_status dw_channel_recv_cuda(dw_channel *channel, int timeout_ms, dw_key *keys
                    &(dw_channel_tensor){.view = y, .stream = stream, .is_cuda = true});
 }
 
-dw_counters dw_channel_received(dw_channel *channel)
-{
-    if (!channel || !channel->decoder || !dw_owner_is_us(&channel->link->owner))
-        return (dw_counters){0};
-    dw_counters counters = {.struct_size = sizeof counters};
-    pthread_mutex_lock(&channel->decoder_lock);
-    (void)dw_decoder_counters(channel->decoder, &counters);
-    pthread_mutex_unlock(&channel->decoder_lock);
-    return counters;
-}
-
 void dw_channel_release_received(dw_channel *channel)
 {
     if (channel->held) release(channel, &channel->held);

@@ -141,7 +141,7 @@ static dw_status send_again(dw_channel *channel, const dw_envelope *request)
         /* The reply says what the receiver holds, so that the version of the new frame is higher.
          * If the reply cannot be read, the request is answered all the same. */
         if (request->body_len > 0)
-            dw_encoder_feedback(channel->encoder, request->body, request->body_len);
+            dw_encoder_take_reply(channel->encoder, request->body, request->body_len);
         return resync(channel, sequence, kept);
     }
     /* The frame was damaged on the way: send the same bytes again. The encoder need not know,
@@ -170,7 +170,7 @@ static void answer(dw_channel *channel, dw_buffer *message)
         return; /* cannot happen: it was checked before it was queued */
     if (envelope.kind == DW_ENVELOPE_ACK) {
         if (envelope.body_len > 0)
-            dw_encoder_feedback(channel->encoder, envelope.body, envelope.body_len);
+            dw_encoder_take_reply(channel->encoder, envelope.body, envelope.body_len);
         acknowledge(channel, envelope.sequence);
     } else {
         end_without_answer(channel, send_again(channel, &envelope));
@@ -415,17 +415,26 @@ dw_status dw_channel_prefetch(dw_channel *channel, const dw_key *keys, size_t n)
     return status;
 }
 
-dw_counters dw_channel_sent(dw_channel *channel)
+dw_status dw_channel_count(dw_channel *channel, dw_counters *sent, dw_counters *received)
 {
     DW_UNCANCELLED;
-    if (!channel || !channel->encoder || !dw_owner_is_us(&channel->link->owner))
-        return (dw_counters){0};
-    dw_counters counters = {.struct_size = sizeof counters};
-    pthread_mutex_lock(&channel->encoder_lock);
-    (void)dw_encoder_counters(channel->encoder, &counters);
-    pthread_mutex_unlock(&channel->encoder_lock);
-    answer_if_free(channel);
-    return counters;
+    const dw_counters none = {0};
+    if (!channel || !dw_owner_is_us(&channel->link->owner)) return DW_ERR_ARGUMENT;
+    dw_status status = DW_OK;
+    if (sent && channel->encoder) {
+        pthread_mutex_lock(&channel->encoder_lock);
+        status = dw_encoder_count(channel->encoder, sent);
+        pthread_mutex_unlock(&channel->encoder_lock);
+        answer_if_free(channel);
+    } else if (sent) {
+        status = dw_give_told(sent, &none, sizeof none, "dw_counters", NULL);
+    }
+    if (status != DW_OK || !received) return status;
+    if (!channel->decoder) return dw_give_told(received, &none, sizeof none, "dw_counters", NULL);
+    pthread_mutex_lock(&channel->decoder_lock);
+    status = dw_decoder_count(channel->decoder, received);
+    pthread_mutex_unlock(&channel->decoder_lock);
+    return status;
 }
 
 /* ---- The end --------------------------------------------------------------------------------- */

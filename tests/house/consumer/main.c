@@ -70,11 +70,11 @@ static uint64_t digest_of(const char *text)
         check(dw_encode(encoder, keys, &tx, frame, cap, &len), "dw_encode");
         check(dw_decode(decoder, frame, len, &ty, reply, reply_cap, &reply_len), "dw_decode");
         if (reply_len > 0)
-            check(dw_encoder_feedback(encoder, reply, reply_len), "dw_encoder_feedback");
+            check(dw_encoder_take_reply(encoder, reply, reply_len), "dw_encoder_take_reply");
         digest = fnv1a(fnv1a(digest, frame, len), y, sizeof y);
     }
     dw_counters counters = {.struct_size = sizeof counters};
-    if (dw_encoder_counters(encoder, &counters) || counters.frames != EPOCHS) exit(1);
+    if (dw_encoder_count(encoder, &counters) || counters.frames != EPOCHS) exit(1);
     dw_encoder_destroy(encoder);
     dw_decoder_destroy(decoder);
     free(frame);

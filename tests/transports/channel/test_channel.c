@@ -31,12 +31,17 @@ static void a_forgotten_key_starts_anew(void **state)
     for (int i = 0; i < KEYS / N; i++) {
         channels_pass(&channels, i);
     }
-    assert_int_equal(dw_channel_received(channels.end[1]).keys_held, KEYS);
+    assert_int_equal(channels_received(channels.end[1]).keys_held, KEYS);
     assert_int_equal(dw_channel_forget(channels.end[0], (dw_key){.sample = 2, .slice = 4}), DW_OK);
     assert_int_equal(dw_channel_forget(channels.end[1], (dw_key){.sample = 2, .slice = 4}),
                      DW_ERR_ARGUMENT);
     channels_pass(&channels, 0);
-    assert_int_equal(dw_channel_received(channels.end[1]).keys_held, KEYS - 1);
+    assert_int_equal(channels_received(channels.end[1]).keys_held, KEYS - 1);
+    dw_counters none[2] = {{.struct_size = sizeof none[0], .frames = 7},
+                           {.struct_size = sizeof none[0], .frames = 7}};
+    assert_int_equal(dw_channel_count(channels.end[0], NULL, &none[0]), DW_OK);
+    assert_int_equal(dw_channel_count(channels.end[1], &none[1], NULL), DW_OK);
+    assert_true(none[0].frames == 0 && none[1].frames == 0); /* neither has such an end */
     channels_close(&channels);
 }
 
