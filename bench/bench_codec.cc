@@ -298,8 +298,8 @@ class Bench
         options.adds = case_.variant == kAdd;
         options.factor = 1;
         auto begin = std::chrono::steady_clock::now();
-        dw_status status = dw_decode_with(decoder_, frames_[turn_].data.get(), frames_[turn_].len,
-                                          &y, &options, nullptr, 0, nullptr);
+        dw_status status = dw_decode(decoder_, frames_[turn_].data.get(), frames_[turn_].len, &y,
+                                     &options, nullptr, 0, nullptr);
         *seconds = seconds_since(begin) + read_y(false);
         return status;
     }
@@ -372,7 +372,7 @@ class Bench
         dw_tensor x = tensor(x_[visit_++ % kVariants].get());
         auto begin = std::chrono::steady_clock::now();
         dw_status status =
-            dw_encode(encoder_, &key_, &x, frame->data.get(), frame_cap_, &frame->len);
+            dw_encode(encoder_, &key_, &x, nullptr, frame->data.get(), frame_cap_, &frame->len);
         *seconds = seconds_since(begin);
         return status;
     }

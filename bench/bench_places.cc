@@ -108,8 +108,8 @@ class Bench
         if (dw_config_parse(&config, text.c_str(), nullptr) != DW_OK) return;
         frame_ = make_buffer(dw_frame_bound(&config, &x), false);
         if (dw_encoder_create(&encoder_, &config, nullptr, nullptr) != DW_OK ||
-            dw_encode(encoder_, &key, &x, frame_.get(), dw_frame_bound(&config, &x), &len_) !=
-                DW_OK ||
+            dw_encode(encoder_, &key, &x, nullptr, frame_.get(), dw_frame_bound(&config, &x),
+                      &len_) != DW_OK ||
             read() != DW_OK)
             return;
         z_ = make_buffer(sizeof(float) * k(), false);

@@ -76,8 +76,9 @@ class Pair
         }
         dw_tensor x = tensor(x_), y = tensor(y_);
         size_t len = 0;
-        return dw_encode(encoder_, &key, &x, frame_.data(), frame_.size(), &len) == DW_OK &&
-               dw_decode(decoder_, frame_.data(), len, &y, nullptr, 0, nullptr) == DW_OK;
+        return dw_encode(encoder_, &key, &x, nullptr, frame_.data(), frame_.size(), &len) ==
+                   DW_OK &&
+               dw_decode(decoder_, frame_.data(), len, &y, nullptr, nullptr, 0, nullptr) == DW_OK;
     }
     double waited() const
     {

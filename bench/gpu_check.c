@@ -183,7 +183,7 @@ static size_t spec_frame(rig *r, dw_key key, uint64_t seed, bool hostile)
     fill(r->x, r->dtype, r->elements, seed, hostile);
     gpu_put(r->device_x, r->x, r->bytes);
     dw_tensor x = dw_tensor_3d(r->x, r->dtype, 1, r->t, r->c);
-    gpu_expect(dw_encode(r->spec, &key, &x, r->spec_frame, r->cap, &len) == DW_OK, "%s: %s",
+    gpu_expect(dw_encode(r->spec, &key, &x, NULL, r->spec_frame, r->cap, &len) == DW_OK, "%s: %s",
                r->codec, dw_encoder_why(r->spec));
     return len;
 }
@@ -213,7 +213,8 @@ static void check_decode(rig *r, size_t len)
     dw_decode_ticket *ticket;
     dw_status status;
     size_t reply_len;
-    gpu_expect(dw_decode(r->spec_decoder, r->spec_frame, len, &y, NULL, 0, &reply_len) == DW_OK,
+    gpu_expect(dw_decode(r->spec_decoder, r->spec_frame, len, &y, NULL, NULL, 0, &reply_len) ==
+                   DW_OK,
                "%s: %s", r->codec, dw_decoder_why(r->spec_decoder));
     status = dw_decode_async(r->decoder, r->head,
                              len < dw_frame_head_bound(1) ? len : dw_frame_head_bound(1), r->frame,

@@ -114,8 +114,7 @@ static int be_rank(int rank, const dw_nccl_options *options, pipe_ends *ends)
     dw_link_options how = {.struct_size = sizeof how,
                            .role = rank ? DW_LINK_CONNECT : DW_LINK_LISTEN,
                            .transports = transports,
-                           .contexts =
-                               (const dw_transport_context[]){dw_nccl_context(nccl), {NULL, NULL}},
+                           .contexts = (const dw_transport_context[]){{"nccl", nccl}, {NULL, NULL}},
                            .on_listening = tell,
                            .listening_context = ends};
     if (dw_link_open(&link, uri, &how, &why) != DW_OK) return say(rank, "opening", why.text);

@@ -22,9 +22,10 @@ typedef struct pair {
 static dw_status once(pair *p)
 {
     size_t len, reply_len;
-    dw_status status = dw_encode(p->encoder, p->keys, &p->x, p->frame, p->cap, &len);
+    dw_status status = dw_encode(p->encoder, p->keys, &p->x, NULL, p->frame, p->cap, &len);
     if (!status)
-        status = dw_decode(p->decoder, p->frame, len, &p->y, p->reply, p->reply_cap, &reply_len);
+        status =
+            dw_decode(p->decoder, p->frame, len, &p->y, NULL, p->reply, p->reply_cap, &reply_len);
     return status ? status : dw_encoder_take_reply(p->encoder, p->reply, reply_len);
 }
 

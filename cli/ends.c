@@ -44,10 +44,10 @@ dw_status dw_ends_visit(dw_ends *e, const dw_tensor *x, const dw_tensor *y, dw_w
 {
     size_t reply_len = 0;
     double begin = dw_now_s();
-    dw_status status = dw_encode(e->encoder, e->keys, x, e->frame, e->frame_cap, &e->len);
+    dw_status status = dw_encode(e->encoder, e->keys, x, NULL, e->frame, e->frame_cap, &e->len);
     double encoded = dw_now_s();
     if (status < 0) return say(why, status, dw_encoder_why(e->encoder));
-    status = dw_decode(e->decoder, e->frame, e->len, y, e->reply, e->reply_cap, &reply_len);
+    status = dw_decode(e->decoder, e->frame, e->len, y, NULL, e->reply, e->reply_cap, &reply_len);
     double decoded = dw_now_s();
     if (status < 0) return say(why, status, dw_decoder_why(e->decoder));
     if (reply_len) status = dw_encoder_take_reply(e->encoder, e->reply, reply_len);

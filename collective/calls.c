@@ -213,11 +213,6 @@ dw_status dw_group_wait(dw_group *group, uint64_t number, int timeout_ms)
     return status;
 }
 
-dw_status dw_group_test(dw_group *group, uint64_t number)
-{
-    return dw_group_wait(group, number, 0);
-}
-
 dw_status dw_group_run(dw_group *group, const dw_group_job *job, int timeout_ms)
 {
     DW_UNCANCELLED;

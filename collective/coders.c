@@ -269,8 +269,7 @@ bool dw_coding_encode(dw_coding *coding, const dw_coders *own, const dw_message 
     dw_encode_options options = {.struct_size = sizeof options,
                                  .places = places_of(coding, head),
                                  .bypass_caches = bypass_caches};
-    dw_status status =
-        dw_encode_with(encoder, &key, x, &options, frame->at, frame->cap, &frame->len);
+    dw_status status = dw_encode(encoder, &key, x, &options, frame->at, frame->cap, &frame->len);
     coding->count->codec_ns += (uint64_t)(dw_now_ns() - begin_ns);
     coding->count->raw_bytes += (uint64_t)x->t * x->c * dw_dtype_bytes(x->dtype);
     coding->count->encoded_bytes += frame->len;
@@ -292,7 +291,7 @@ bool dw_coding_decode(dw_coding *coding, const dw_coders *own, const dw_message 
     bool is_result = kind != DW_REDUCE_SCATTER_DECODER && y;
     if (is_result) dw_decoder_count(decoder, &before);
     int64_t begin_ns = dw_now_ns();
-    if (y) status = dw_decode_with(decoder, frame, len, y, options, NULL, 0, NULL);
+    if (y) status = dw_decode(decoder, frame, len, y, options, NULL, 0, NULL);
     coding->count->codec_ns += (uint64_t)(dw_now_ns() - begin_ns);
     if (is_result) dw_decoder_count(decoder, &after);
     coding->count->poisoned += after.poisoned_groups - before.poisoned_groups;
@@ -325,8 +324,8 @@ dw_status dw_coding_round(dw_coding *coding, const dw_tensor *x, const dw_tensor
     bool is_bf16 = y->dtype == DW_BF16;
     dw_key key = {.sample = 0};
     size_t len;
-    dw_status status =
-        dw_encode(coding->round[is_bf16], &key, x, coding->scratch, coding->scratch_bytes, &len);
+    dw_status status = dw_encode(coding->round[is_bf16], &key, x, NULL, coding->scratch,
+                                 coding->scratch_bytes, &len);
     if (status != DW_OK) return status;
-    return dw_decode(coding->rounded[is_bf16], coding->scratch, len, y, NULL, 0, NULL);
+    return dw_decode(coding->rounded[is_bf16], coding->scratch, len, y, NULL, NULL, 0, NULL);
 }

@@ -66,8 +66,8 @@ int main(void)
                 forward(x + n * T * C, sample, epoch);
             }
             size_t len = 0, reply_len = 0;
-            check(dw_encode(encoder, keys, &sent, frame, cap, &len), "dw_encode");
-            check(dw_decode(decoder, frame, len, &received, reply, reply_cap, &reply_len),
+            check(dw_encode(encoder, keys, &sent, NULL, frame, cap, &len), "dw_encode");
+            check(dw_decode(decoder, frame, len, &received, NULL, reply, reply_cap, &reply_len),
                   "dw_decode");
             check(dw_encoder_take_reply(encoder, reply, reply_len), "dw_encoder_take_reply");
             bytes += len;

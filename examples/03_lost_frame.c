@@ -50,12 +50,13 @@ int main(void)
     for (int step = 0; step < STEPS; step++) {
         for (int i = 0; i < T * C; i++) x[i] = sinf((float)i * 0.7f) + 0.05f * (float)step;
         size_t len = 0, reply_len = 0;
-        check(dw_encode(encoder, &key, &sent, frame, cap, &len), "dw_encode");
+        check(dw_encode(encoder, &key, &sent, NULL, frame, cap, &len), "dw_encode");
         if (step == LOST) {
             printf("step %d: %4zu bytes, lost on the way\n", step, len);
             continue;
         }
-        dw_status status = dw_decode(decoder, frame, len, &received, reply, reply_cap, &reply_len);
+        dw_status status =
+            dw_decode(decoder, frame, len, &received, NULL, reply, reply_cap, &reply_len);
         printf("step %d: %4zu bytes, %s\n", step, len, dw_status_string(status));
         check(dw_encoder_take_reply(encoder, reply, reply_len), "dw_encoder_take_reply");
         if (status != DW_ERR_BASE) {
@@ -66,7 +67,8 @@ int main(void)
          * version. It sends prev itself, so that the tensor of this step is not lost either. */
         refused++;
         check(dw_encoder_resync(encoder, &key, 1, frame, cap, &len), "dw_encoder_resync");
-        check(dw_decode(decoder, frame, len, &received, reply, reply_cap, &reply_len), "dw_decode");
+        check(dw_decode(decoder, frame, len, &received, NULL, reply, reply_cap, &reply_len),
+              "dw_decode");
         check(dw_encoder_take_reply(encoder, reply, reply_len), "dw_encoder_take_reply");
         printf("        %4zu bytes heal it\n", len);
     }

@@ -60,9 +60,10 @@ static dw_status send(dw_encoder *encoder, dw_decoder *decoder, const float *x, 
     dw_tensor tx = dw_tensor_3d((void *)(uintptr_t)x, DW_F32, 1, T, C),
               ty = dw_tensor_3d(y, DW_F32, 1, T, C);
     double start = dw_now_s();
-    dw_status status = dw_encode(encoder, &key, &tx, frame, cap, &len);
+    dw_status status = dw_encode(encoder, &key, &tx, NULL, frame, cap, &len);
     double between = dw_now_s();
-    if (!status) status = dw_decode(decoder, frame, len, &ty, reply, sizeof reply, &reply_len);
+    if (!status)
+        status = dw_decode(decoder, frame, len, &ty, NULL, reply, sizeof reply, &reply_len);
     double end = dw_now_s();
     if (!status && reply_len) status = dw_encoder_take_reply(encoder, reply, reply_len);
     if (status) return status;

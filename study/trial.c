@@ -58,9 +58,9 @@ static dw_status send(ends *e, const dw_bench_record *record, const dw_bench_vis
     /* It is only read. */
     dw_tensor x = dw_tensor_3d((void *)(uintptr_t)visit->x, DW_F32, 1, record->T, record->C);
     dw_tensor y = dw_tensor_3d(e->y, DW_F32, 1, record->T, record->C);
-    dw_status status = dw_encode(e->encoder, &key, &x, e->frame, e->frame_cap, len);
+    dw_status status = dw_encode(e->encoder, &key, &x, NULL, e->frame, e->frame_cap, len);
     if (status < 0) return say(why, status, dw_encoder_why(e->encoder));
-    status = dw_decode(e->decoder, e->frame, *len, &y, e->reply, e->reply_cap, &reply_len);
+    status = dw_decode(e->decoder, e->frame, *len, &y, NULL, e->reply, e->reply_cap, &reply_len);
     if (status < 0) return say(why, status, dw_decoder_why(e->decoder));
     if (!reply_len) return DW_OK;
     status = dw_encoder_take_reply(e->encoder, e->reply, reply_len);

@@ -163,14 +163,14 @@ typedef struct dw_group_job {
  * NaN there on all ranks, everything else is right, and dw_group_counters.poisoned grows.
  *
  * Errors: ARGUMENT (also: an operation of this slot was started and not yet collected by
- * dw_group_test or dw_group_wait; a stream that is capturing), LIMIT, NO_MEMORY, and with cuda
+ * dw_group_wait; a stream that is capturing), LIMIT, NO_MEMORY, and with cuda
  * UNSUPPORTED and IO (CUDA failed); then nothing was started, and the call may be repeated. Or the
  * error of a group that has failed, see below. */
 DW_API dw_status dw_group_start(dw_group *group, const dw_group_job *job);
 
-/* Returns OK if the operation of this slot has finished; y then holds the result, and the slot is
- * free for the next operation. PENDING: it is still in progress. dw_group_wait waits for it, at
- * most timeout_ms; < 0 means until it has finished or the group has failed. Errors: ARGUMENT
+/* Waits for the operation of this slot, at most timeout_ms; 0 only asks, < 0 means until it has
+ * finished or the group has failed. OK: y holds the result, and the slot is free for the next
+ * operation. PENDING: it is still in progress. Errors: ARGUMENT
  * (nothing was started in this slot, or another thread waits for it); or the error of a group that
  * has failed: y is unchanged, and the slot is free.
  *
@@ -188,7 +188,6 @@ DW_API dw_status dw_group_start(dw_group *group, const dw_group_job *job);
  * State of codecs after an operation that ended with an error: with feedback=ef residuals are as
  * before the operation, up to rounding, or are dropped if memory is lacking. With delta do not
  * restore what this slot exports (docs/collective.md). Other slots are as they were. */
-DW_API dw_status dw_group_test(dw_group *group, uint64_t slot);
 DW_API dw_status dw_group_wait(dw_group *group, uint64_t slot, int timeout_ms);
 
 /* dw_group_start and dw_group_wait in one call; timeout_ms as in dw_group_wait. After PENDING, call

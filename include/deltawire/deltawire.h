@@ -116,7 +116,9 @@ typedef struct dw_dlpack_view {
     void *stream;
 } dw_dlpack_view;
 
-/* Makes a view of a DLTensor. (A DLManagedTensor begins with one.)
+/* Makes a view of a DLPack tensor: a DLTensor, a DLManagedTensor (a Python capsule "dltensor"),
+ * which begins with one, or a DLManagedTensorVersioned ("dltensor_versioned", DLPack 1.0 and
+ * later). The caller keeps it alive while the view is used, and calls its deleter afterwards.
  *
  * | extents      | become      | condition                                                     |
  * | (C)          | (1, 1, C)   |                                                               |
@@ -124,25 +126,16 @@ typedef struct dw_dlpack_view {
  * | (N, T, C)    | (N, T, C)   |                                                               |
  * | (N, A, B, C) | (N, A*B, C) | a step along A is as long as B steps along B                  |
  *
- * Errors: ARGUMENT (channels are not contiguous; other extents), LIMIT, UNSUPPORTED (other dtypes);
- * *view is unchanged then. */
-DW_API dw_status dw_tensor_from_dlpack(dw_dlpack_view *view, const void *dl_tensor, void *stream);
-
-/* Like dw_tensor_from_dlpack, for the contents of a Python capsule from __dlpack__: a
- * DLManagedTensor ("dltensor"), or a DLManagedTensorVersioned ("dltensor_versioned", DLPack 1.0 and
- * later). The caller keeps it alive while the view is used, and calls its deleter afterwards.
- * flags: any of those below.
- *
- * Errors: those of dw_tensor_from_dlpack, with a sentence in *why; also UNSUPPORTED (a major
- * version of DLPack other than 1) and ARGUMENT (read-only although DW_DLPACK_WRITES is given;
- * unknown flags). *view is then unchanged. */
+ * Errors, with a sentence in *why: ARGUMENT (channels are not contiguous; other extents; read-only
+ * although DW_DLPACK_WRITES is given; unknown flags), LIMIT, UNSUPPORTED (other dtypes; a major
+ * version of DLPack other than 1). *view is unchanged then. */
 enum {
-    DW_DLPACK_VERSIONED = 1,       /* managed is a DLManagedTensorVersioned */
+    DW_DLPACK_VERSIONED = 1,       /* dl_tensor is a DLManagedTensorVersioned */
     DW_DLPACK_WRITES = 2,          /* the view will be written to: it is a y, not an x */
     DW_DLPACK_ROWS_ARE_SAMPLES = 4 /* two dimensions mean (N, C), not (T, C) */
 };
-DW_API dw_status dw_tensor_from_dlpack_managed(dw_dlpack_view *view, const void *managed,
-                                               unsigned flags, void *stream, dw_why *why);
+DW_API dw_status dw_tensor_from_dlpack(dw_dlpack_view *view, const void *dl_tensor, unsigned flags,
+                                       void *stream, dw_why *why);
 
 /* Names the state of one sample, or of one slice of it. Never changes in any version. */
 typedef struct dw_key {
@@ -459,34 +452,7 @@ DW_API dw_status dw_encoder_create(dw_encoder **encoder, const dw_config *config
                                    const dw_host *host, dw_why *why);
 DW_API void dw_encoder_destroy(dw_encoder *encoder); /* NULL is allowed */
 
-/* Encodes x into one frame, and advances prev of its keys exactly as the decoder will (AQ-SGD,
- * Algorithm 1).
- *
- * | name  | shape     | unit  | meaning                                  | owner  |
- * | keys  | (x->n)    |       | one per sample, all different            | caller |
- * | x     | (N, T, C) |       | any dtype and strides                    | caller |
- * | frame | (cap)     | bytes | output, not in x; see dw_frame_bound     | caller |
- * | *len  |           | bytes | output: length of the frame              |        |
- *
- * The first visit of a key gives a key entry, as do a changed shape and a lost frame; otherwise the
- * entry is a delta. Two cases are not errors: a sample that does not fit config.quota_bytes is sent
- * as a stateless entry, and a key that seems to come no more is forgotten; and a group in which x
- * or x - prev has NaN or Inf is "poisoned": y has NaN there, prev keeps its value, and a counter is
- * increased.
- *
- * With feedback, which codecs without prev have, the encoder keeps a residual of each key instead,
- * in f32: what it was given and has not sent. It codes x plus the residual. The residual is 0 for a
- * tensor of another shape than the last one of its key, and nothing is kept of a sample for which
- * config.quota_bytes leaves no room. Poisoned groups keep their residual. With decay=d, all
- * residuals of the frame's keys are then multiplied by d.
- *
- * Errors: ARGUMENT, NO_ROOM, NO_MEMORY, LIMIT (also where no encoding of x keeps to error=abs),
- * UNSUPPORTED (an encoder on a GPU), those of host.backing. An error leaves the state unchanged.
- * Source: arXiv:2206.01299, Algorithm 1; docs/format.md, Exactness. */
-DW_API dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame,
-                           size_t cap, size_t *len);
-
-/* Options of dw_encode_with. Zero means the default in every field.
+/* Options of dw_encode. Zero means the default in every field.
  *
  * | name           | meaning                                                                     |
  * | struct_size    | sizeof(dw_encode_options)                                                   |
@@ -508,11 +474,33 @@ typedef struct dw_encode_options {
     int bypass_caches;
 } dw_encode_options;
 
-/* Like dw_encode, with options (NULL: none). Errors: those of dw_encode; NO_ROOM also where no
- * frame can be as short as the limit; SHAPE (of the reconstruction). */
-DW_API dw_status dw_encode_with(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
-                                const dw_encode_options *options, void *frame, size_t cap,
-                                size_t *len);
+/* Encodes x into one frame, and advances prev of its keys exactly as the decoder will (AQ-SGD,
+ * Algorithm 1). options: NULL for none.
+ *
+ * | name  | shape     | unit  | meaning                                  | owner  |
+ * | keys  | (x->n)    |       | one per sample, all different            | caller |
+ * | x     | (N, T, C) |       | any dtype and strides                    | caller |
+ * | frame | (cap)     | bytes | output, not in x; see dw_frame_bound     | caller |
+ * | *len  |           | bytes | output: length of the frame              |        |
+ *
+ * The first visit of a key gives a key entry, as do a changed shape and a lost frame; otherwise the
+ * entry is a delta. Two cases are not errors: a sample that does not fit config.quota_bytes is sent
+ * as a stateless entry, and a key that seems to come no more is forgotten; and a group in which x
+ * or x - prev has NaN or Inf is "poisoned": y has NaN there, prev keeps its value, and a counter is
+ * increased.
+ *
+ * With feedback, which codecs without prev have, the encoder keeps a residual of each key instead,
+ * in f32: what it was given and has not sent. It codes x plus the residual. The residual is 0 for a
+ * tensor of another shape than the last one of its key, and nothing is kept of a sample for which
+ * config.quota_bytes leaves no room. Poisoned groups keep their residual. With decay=d, all
+ * residuals of the frame's keys are then multiplied by d.
+ *
+ * Errors: ARGUMENT, NO_ROOM (also: no frame can be as short as the limit), NO_MEMORY, LIMIT (also:
+ * no encoding of x keeps to error=abs), SHAPE (of the reconstruction), UNSUPPORTED (an encoder on a
+ * GPU), those of host.backing. An error leaves the state unchanged.
+ * Source: arXiv:2206.01299, Algorithm 1; docs/format.md, Exactness. */
+DW_API dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
+                           const dw_encode_options *options, void *frame, size_t cap, size_t *len);
 
 /* Processes a reply of the decoder. An ACK frees older copies of prev. After a NACK the next entry
  * of its keys starts from what the decoder holds, or is a key entry. If the reply says "replaced",
@@ -527,25 +515,24 @@ DW_API dw_status dw_encoder_take_reply(dw_encoder *encoder, const void *reply, s
 DW_API dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame,
                                    size_t cap, size_t *len);
 
-/* With feedback: a frame was not delivered, and never will be. Adds what it carried back to the
- * residuals of its keys, so that the next frames of the keys carry it. With decay=d, what it
- * carried is multiplied by d once, even if there were more visits since. frame: the bytes that
- * dw_encode made, which may have been sent or not. Where it is unknown whether the decoder has got
- * the frame, do not call this, or a gradient may count twice. Frames of the same key must be given
- * back in the order in which they were made. Frames that were made with the option stateless must
- * not be given back. Errors: ARGUMENT (also: no feedback; a key in a frame in flight; residuals
- * that do not contain this frame), NO_MEMORY, and those of dw_decode; nothing is changed then. */
-DW_API dw_status dw_encoder_give_back(dw_encoder *encoder, const void *frame, size_t len);
-
-/* With feedback: a frame was not delivered, never will be, and its x will be given again. The
- * residuals of its keys become what they were before the frame was made, up to rounding. (After
- * dw_encoder_give_back they contain x, too.) A residual of another shape, which the frame replaced,
- * stays lost; earlier frames of the keys can no longer be given back. x: what the frame was made
- * of, in its dtype; with an encoder on a GPU in its memory, and written by nobody any more. Errors:
- * those of dw_encoder_give_back; ARGUMENT also where a later frame of a key was made; SHAPE; LIMIT.
- * Nothing is changed then. */
-DW_API dw_status dw_encoder_undo(dw_encoder *encoder, const void *frame, size_t len,
-                                 const dw_tensor *x);
+/* With feedback: a frame was not delivered, and never will be. Where that is unknown, do not call
+ * this, or a gradient may count twice. frame: the bytes that dw_encode made, which may have been
+ * sent or not, but not with the option stateless.
+ *
+ * x NULL: adds what the frame carried to the residuals of its keys, so that their next frames carry
+ * it. With decay=d, it is multiplied by d once, even if there were more visits since. Frames of the
+ * same key must be given back in the order in which they were made.
+ *
+ * x: what the frame was made of, in its dtype, and what will be given again; with an encoder on a
+ * GPU in its memory, and written by nobody any more. The residuals become what they were before the
+ * frame was made, up to rounding. A residual of another shape, which the frame replaced, stays
+ * lost; earlier frames of the keys can no longer be given back.
+ *
+ * Errors: ARGUMENT (also: no feedback; a key in a frame in flight; residuals that do not contain
+ * this frame; with x, a later frame of a key), SHAPE, LIMIT, NO_MEMORY, and those of dw_decode;
+ * nothing is changed then. */
+DW_API dw_status dw_encoder_give_back(dw_encoder *encoder, const void *frame, size_t len,
+                                      const dw_tensor *x);
 
 /* Drops the copies of a key and announces this to the decoder in the next frames that have room
  * (dw_frame_bound leaves some). It is announced again until the decoder has answered; until then
@@ -595,7 +582,23 @@ DW_API dw_status dw_decoder_create(dw_decoder **decoder, const dw_config *config
                                    const dw_host *host, dw_why *why);
 DW_API void dw_decoder_destroy(dw_decoder *decoder); /* NULL is allowed */
 
-/* Decodes a frame into y, and advances prev of its keys bit for bit as the encoder did.
+/* Options of dw_decode. adds: not 0: y[i] += factor * value, computed as RN(y + RN(factor *
+ * value)) in binary32 and rounded once more to y's dtype (docs/format.md, 5). NaN and infinities of
+ * y and of poisoned groups follow IEEE 754. bypass_caches: not 0: for speed, a y that will not be
+ * read soon is stored past the caches where that is possible, as one of half the last cache is.
+ * only_checks: not 0: returns what a decode would, but changes neither state nor y, and writes no
+ * reply. After DW_OK the decoder has all memory for the frame, so to decode a stateless one cannot
+ * fail. */
+typedef struct dw_decode_options {
+    size_t struct_size; /* sizeof(dw_decode_options) */
+    int adds;
+    float factor;
+    int bypass_caches;
+    int only_checks;
+} dw_decode_options;
+
+/* Decodes a frame into y, and advances prev of its keys bit for bit as the encoder did. options:
+ * NULL for none.
  *
  * | name       | shape     | unit  | meaning                                           | owner  |
  * | frame      | (len)     | bytes | input; may be any bytes, but not in y             | caller |
@@ -612,27 +615,8 @@ DW_API void dw_decoder_destroy(dw_decoder *decoder); /* NULL is allowed */
  * could be read, the reply is a NACK that says what the decoder holds of them, or an ACK if the
  * frame is a duplicate of one that was accepted. */
 DW_API dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw_tensor *y,
-                           void *reply, size_t reply_cap, size_t *reply_len);
-
-/* Options of dw_decode_with. adds: not 0: y[i] += factor * value, computed as RN(y + RN(factor *
- * value)) in binary32 and rounded once more to y's dtype (docs/format.md, 5). NaN and infinities of
- * y and of poisoned groups follow IEEE 754. bypass_caches: not 0: for speed, a y that will not be
- * read soon is stored past the caches where that is possible, as one of half the last cache is.
- * only_checks: not 0: returns what a decode would, but changes neither state nor y, and writes no
- * reply. After DW_OK the decoder has all memory for the frame, so to decode a stateless one cannot
- * fail. */
-typedef struct dw_decode_options {
-    size_t struct_size; /* sizeof(dw_decode_options) */
-    int adds;
-    float factor;
-    int bypass_caches;
-    int only_checks;
-} dw_decode_options;
-
-/* Like dw_decode, with options (NULL: none). Errors: those of dw_decode. */
-DW_API dw_status dw_decode_with(dw_decoder *decoder, const void *frame, size_t len,
-                                const dw_tensor *y, const dw_decode_options *options, void *reply,
-                                size_t reply_cap, size_t *reply_len);
+                           const dw_decode_options *options, void *reply, size_t reply_cap,
+                           size_t *reply_len);
 
 /* Sets *len to the largest length that the next frame for these keys can have, as far as the
  * decoder can know it. It is meant for transports that must post a receive of a known size. shape:

@@ -45,8 +45,8 @@ typedef struct dw_transport dw_transport;
 
 typedef enum dw_link_role { DW_LINK_LISTEN = 1, DW_LINK_CONNECT = 2 } dw_link_role;
 
-/* An object of the program that a backend needs: ranks of MPI (dw_mpi_context), a GPU for NCCL
- * (dw_nccl_context). Each backend of a URI gets the one for its own scheme, or NULL. */
+/* An object of the program that a backend needs: {"mpi", a dw_mpi}, {"nccl", a dw_nccl}. Each
+ * backend of a URI gets the one for its own scheme, or NULL. */
 typedef struct dw_transport_context {
     const char *scheme;
     void *context;

@@ -196,7 +196,7 @@ class Encoder(Codec):
         return ffi.buffer(call.room, self._length[0])
 
     def _encode_new(self, keys: Any, tensor: Any, options: Any) -> bytes:
-        # Where the bound is 0, dw_encode_with refuses the tensor and says why.
+        # Where the bound is 0, dw_encode refuses the tensor and says why.
         cap = max(core.dw_frame_bound(self._config._struct, tensor), 1)
         if self._stream:
             return self._on_device(keys, tensor, cap)[:]
@@ -206,7 +206,7 @@ class Encoder(Codec):
                 fail(NO_MEMORY, f"there is no memory for a frame of {cap} bytes")
             self._room, self._cap = ffi.gc(made, native.dw_memory_drop), cap
         length = self._length
-        status = core.dw_encode_with(
+        status = core.dw_encode(
             self._handle, keys, tensor, options, self._room or ffi.NULL, self._cap, length
         )
         if status < 0:
@@ -225,7 +225,7 @@ class Encoder(Codec):
                 frame = self._on_device(keys, tensor, min(bound, room.length))
                 ffi.memmove(room.pointer, frame, length[0])
                 return _cut(out, length[0])
-            status = core.dw_encode_with(
+            status = core.dw_encode(
                 self._handle, keys, tensor, options, room.pointer, room.length, length
             )
             if status < 0:
@@ -297,7 +297,9 @@ class Encoder(Codec):
         with Bytes(frame, "the frame") as given:
             self._enter()
             try:
-                self._check(core.dw_encoder_give_back(self._handle, given.pointer, given.length))
+                self._check(
+                    core.dw_encoder_give_back(self._handle, given.pointer, given.length, ffi.NULL)
+                )
             finally:
                 self._busy.release()
 
@@ -316,7 +318,7 @@ class Encoder(Codec):
             tensor = self._x.take(x, ROWS if rows_are_samples else 0)
             with Bytes(frame, "the frame") as given:
                 self._check(
-                    core.dw_encoder_undo(self._handle, given.pointer, given.length, tensor)
+                    core.dw_encoder_give_back(self._handle, given.pointer, given.length, tensor)
                 )
         finally:
             self._x.drop()

@@ -104,9 +104,9 @@ static dw_status take_options(dw_decoder *decoder, const dw_decode_options *give
     return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, why.text);
 }
 
-dw_status dw_decode_with(dw_decoder *decoder, const void *frame, size_t len, const dw_tensor *y,
-                         const dw_decode_options *given, void *reply, size_t reply_cap,
-                         size_t *reply_len)
+dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw_tensor *y,
+                    const dw_decode_options *given, void *reply, size_t reply_cap,
+                    size_t *reply_len)
 {
     dw_decode_options options;
     if (reply_len) *reply_len = 0;
@@ -134,12 +134,6 @@ dw_status dw_decode_with(dw_decoder *decoder, const void *frame, size_t len, con
     dw_decode_ticket_give(t);
     decoder->end.counters.busy_ns += dw_end_now(&decoder->end) - started;
     return status;
-}
-
-dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw_tensor *y,
-                    void *reply, size_t reply_cap, size_t *reply_len)
-{
-    return dw_decode_with(decoder, frame, len, y, NULL, reply, reply_cap, reply_len);
 }
 
 /* ---- Tickets --------------------------------------------------------------------------------- */

@@ -110,8 +110,8 @@ static dw_status take_options(dw_encoder *encoder, const dw_encode_options *give
     return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, why.text);
 }
 
-dw_status dw_encode_with(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
-                         const dw_encode_options *given, void *frame, size_t cap, size_t *len)
+dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
+                    const dw_encode_options *given, void *frame, size_t cap, size_t *len)
 {
     dw_encode_options options;
     if (!encoder) return DW_ERR_ARGUMENT;
@@ -147,12 +147,6 @@ dw_status dw_encode_with(dw_encoder *encoder, const dw_key *keys, const dw_tenso
     dw_ticket_give(t);
     if (!status) encoder->end.counters.busy_ns += dw_end_now(&encoder->end) - started;
     return status;
-}
-
-dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame,
-                    size_t cap, size_t *len)
-{
-    return dw_encode_with(encoder, keys, x, NULL, frame, cap, len);
 }
 
 /* Returns the shape of the keys' prev as a tensor without data. */

@@ -35,10 +35,11 @@ static dw_status send(dw_way *way, const dw_bench_visit *visit, float *to, dw_co
     dw_tensor x = dw_tensor_3d((void *)(uintptr_t)visit->x, DW_F32, 1, e->T, e->C);
     dw_tensor y = dw_tensor_3d(to, DW_F32, 1, e->T, e->C);
     double begin = dw_now_s();
-    dw_status status = dw_encode(e->encoder, &key, &x, e->frame, e->frame_cap, &cost->bytes);
+    dw_status status = dw_encode(e->encoder, &key, &x, NULL, e->frame, e->frame_cap, &cost->bytes);
     double middle = dw_now_s();
     if (status < 0) return say(why, status, dw_encoder_why(e->encoder));
-    status = dw_decode(e->decoder, e->frame, cost->bytes, &y, e->reply, e->reply_cap, &reply_len);
+    status =
+        dw_decode(e->decoder, e->frame, cost->bytes, &y, NULL, e->reply, e->reply_cap, &reply_len);
     cost->decode_s = dw_now_s() - middle;
     cost->encode_s = middle - begin;
     if (status < 0) return say(why, status, dw_decoder_why(e->decoder));

@@ -36,8 +36,8 @@ int main(int argc, char **argv)
         for (int i = 0; i < N * T * C; i++) x[i] = sinf((float)i) + 0.1f * (float)visit;
         dw_tensor in = dw_tensor_3d(x, DW_F32, N, T, C), out = dw_tensor_3d(y, DW_F32, N, T, C);
         size_t len, reply_len;
-        if (dw_encode(encoder, keys, &in, frame, sizeof frame, &len) ||
-            dw_decode(decoder, frame, len, &out, reply, sizeof reply, &reply_len) ||
+        if (dw_encode(encoder, keys, &in, NULL, frame, sizeof frame, &len) ||
+            dw_decode(decoder, frame, len, &out, NULL, reply, sizeof reply, &reply_len) ||
             dw_encoder_take_reply(encoder, reply, reply_len) ||
             write_file(argv[1], names[visit][0], frame, len) ||
             write_file(argv[1], names[visit][1], reply, reply_len))

@@ -189,7 +189,7 @@ static void frames_say_which_matrix(void **state)
     static const char *const texts[] = {"delta:bits=8", "delta:bits=8,project=12"};
     for (int i = 0; i < 2; i++) {
         test_pair_open(&other, texts[i], N, T, R, DW_F32);
-        assert_int_equal(dw_decode(other.decoder, pair.frame, pair.len, &tb, NULL, 0, NULL),
+        assert_int_equal(dw_decode(other.decoder, pair.frame, pair.len, &tb, NULL, NULL, 0, NULL),
                          DW_ERR_MISMATCH);
         assert_non_null(strstr(dw_decoder_why(other.decoder), "project"));
         test_pair_close(&other);

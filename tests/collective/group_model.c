@@ -57,8 +57,8 @@ static void carry(dw_encoder *encoder, dw_decoder *decoder, dw_key key, const dw
 {
     size_t cap = (size_t)x->n * x->t * x->c * 8 + 65536, len;
     void *frame = malloc(cap);
-    check(dw_encode(encoder, &key, x, frame, cap, &len));
-    check(dw_decode(decoder, frame, len, y, NULL, 0, NULL));
+    check(dw_encode(encoder, &key, x, NULL, frame, cap, &len));
+    check(dw_decode(decoder, frame, len, y, NULL, NULL, 0, NULL));
     free(frame);
 }
 

@@ -443,7 +443,7 @@ static void call_group_start(void)
     static uint64_t slot = 1;
     job.slot = slot++;
     dw_group_start(groups[0], &job);
-    dw_group_test(groups[0], job.slot);
+    dw_group_wait(groups[0], job.slot, 0);
 }
 
 static dw_status see_nothing(void *context, uint64_t slot, const void *saved, size_t len)

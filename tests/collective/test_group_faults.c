@@ -175,11 +175,11 @@ static void slot_in_use_is_refused(void **state)
     group_rig rig;
     rig_start(&rig, loop, 2, "raw:f32");
     prepare(&act, &rig, DW_ALL_REDUCE, 100);
-    assert_int_equal(dw_group_test(rig.group[0], 3), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_group_wait(rig.group[0], 3, 0), DW_ERR_ARGUMENT);
     assert_int_equal(dw_group_start(rig.group[0], &act.job[0]), DW_OK);
     assert_int_equal(dw_group_start(rig.group[0], &act.job[0]), DW_ERR_ARGUMENT);
     assert_non_null(strstr(dw_group_why(rig.group[0]), "slot 3"));
-    assert_int_equal(dw_group_test(rig.group[0], 3), DW_PENDING);
+    assert_int_equal(dw_group_wait(rig.group[0], 3, 0), DW_PENDING);
     assert_int_equal(dw_group_wait(rig.group[0], 3, 5), DW_PENDING);
     assert_int_equal(dw_group_forget(rig.group[0], 3), DW_ERR_ARGUMENT);
     /* The other rank comes, and all is well. */

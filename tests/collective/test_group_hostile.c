@@ -204,7 +204,8 @@ static void *send_all_and_take_nothing(void *context)
     for (uint32_t i = 0; i < (operation == DW_BROADCAST ? 1 : PIECES / 2); i++) {
         dw_tensor x = dw_flat_view(zeros, DW_F32, PIECE);
         dw_key key = {.slice = i};
-        if (operation != DW_BROADCAST) dw_encode(encoder, &key, &x, frame, sizeof frame, &len);
+        if (operation != DW_BROADCAST)
+            dw_encode(encoder, &key, &x, NULL, frame, sizeof frame, &len);
         dw_message head = {.operation = (uint8_t)operation, .dtype = DW_F32, .n = LONG, .piece = i};
         head.flags = gathers ? DW_MESSAGE_HOP2 : 0;
         head.part = gathers;
@@ -499,7 +500,7 @@ static void broadcast(member *me, float value, int lie)
     for (uint32_t i = 0; i < FLOATS / 2048; i++) {
         dw_tensor piece = dw_flat_view(x + 2048 * i, DW_F32, 2048);
         dw_key key = {.slice = i};
-        assert_int_equal(dw_encode(encoder, &key, &piece, frame, sizeof frame, &len), DW_OK);
+        assert_int_equal(dw_encode(encoder, &key, &piece, NULL, frame, sizeof frame, &len), DW_OK);
         head.flags = DW_MESSAGE_HOP2;
         head.piece = i;
         say_numbered(me, head, frame, len);

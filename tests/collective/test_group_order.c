@@ -64,7 +64,7 @@ static dw_received *message(bench *b, uint32_t from, int hop, uint32_t part, uin
         values[i] = b->x[part * PART + piece * PIECE + (uint32_t)i] + (float)(hop - 1);
     dw_tensor x = dw_tensor_3d(values, DW_F32, 1, 1, PIECE);
     dw_key key = {.sample = b->slot.number, .slice = piece};
-    assert_int_equal(dw_encode(b->encoder[from], &key, &x, frame, sizeof frame, &len), DW_OK);
+    assert_int_equal(dw_encode(b->encoder[from], &key, &x, NULL, frame, sizeof frame, &len), DW_OK);
     dw_received *received = dw_received_take(&b->group.exchange.pool, DW_MESSAGE_BYTES + len);
     assert_non_null(received);
     memcpy(dw_received_room(received) + DW_MESSAGE_BYTES, frame, len);

@@ -132,7 +132,8 @@ void rig_encode(rig *r, const dw_key *keys, dw_dtype dtype)
 {
     dw_encode_ticket *ticket;
     dw_tensor x = dw_tensor_3d(r->x, dtype, r->n, r->t, r->c);
-    assert_int_equal(dw_encode(r->cpu_encoder, keys, &x, r->cpu_frame, r->cap, &r->len), DW_OK);
+    assert_int_equal(dw_encode(r->cpu_encoder, keys, &x, NULL, r->cpu_frame, r->cap, &r->len),
+                     DW_OK);
     dw_status status = rig_encode_start(r, keys, dtype, &ticket);
     if (status) fail_msg("encode: %d %s", status, dw_encoder_why(r->encoder));
     size_t unused;
@@ -169,7 +170,7 @@ void rig_decode(rig *r, dw_dtype dtype)
     dw_decode_ticket *ticket;
     size_t bytes = (size_t)r->n * r->t * r->c * dw_dtype_bytes(dtype);
     dw_tensor y = dw_tensor_3d(r->cpu_y, dtype, r->n, r->t, r->c);
-    r->status = dw_decode(r->cpu_decoder, r->frame, r->len, &y, r->cpu_reply, r->reply_cap,
+    r->status = dw_decode(r->cpu_decoder, r->frame, r->len, &y, NULL, r->cpu_reply, r->reply_cap,
                           &r->cpu_reply_len);
     dw_status status = rig_decode_start(r, dtype, &ticket);
     if (status) fail_msg("decode: %d %s", status, dw_decoder_why(r->decoder));
@@ -222,20 +223,21 @@ void rig_in_step(rig *r, dw_key key)
 
 void rig_give_back(rig *r, const dw_key *keys)
 {
-    assert_int_equal(dw_encoder_give_back(r->encoder, r->frame, r->len), DW_OK);
-    assert_int_equal(dw_encoder_give_back(r->cpu_encoder, r->frame, r->len), DW_OK);
+    assert_int_equal(dw_encoder_give_back(r->encoder, r->frame, r->len, NULL), DW_OK);
+    assert_int_equal(dw_encoder_give_back(r->cpu_encoder, r->frame, r->len, NULL), DW_OK);
     for (uint32_t i = 0; i < r->n; i++) rig_in_step(r, keys[i]);
-    assert_int_equal(dw_encoder_give_back(r->encoder, r->frame, r->len), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_give_back(r->encoder, r->frame, r->len, NULL), DW_ERR_ARGUMENT);
 }
 
 void rig_undo(rig *r, const dw_key *keys, dw_dtype x)
 {
     dw_tensor on_device = dw_tensor_3d(r->device_x, x, r->n, r->t, r->c),
               on_host = dw_tensor_3d(r->x, x, r->n, r->t, r->c);
-    assert_int_equal(dw_encoder_undo(r->encoder, r->frame, r->len, &on_device), DW_OK);
-    assert_int_equal(dw_encoder_undo(r->cpu_encoder, r->frame, r->len, &on_host), DW_OK);
+    assert_int_equal(dw_encoder_give_back(r->encoder, r->frame, r->len, &on_device), DW_OK);
+    assert_int_equal(dw_encoder_give_back(r->cpu_encoder, r->frame, r->len, &on_host), DW_OK);
     for (uint32_t i = 0; i < r->n; i++) rig_in_step(r, keys[i]);
-    assert_int_equal(dw_encoder_undo(r->encoder, r->frame, r->len, &on_device), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_give_back(r->encoder, r->frame, r->len, &on_device),
+                     DW_ERR_ARGUMENT);
 }
 
 static void same_counters(dw_counters device, dw_counters cpu)

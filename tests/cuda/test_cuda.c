@@ -375,11 +375,13 @@ static void a_config_without_kernel_is_unsupported(void **state)
     rig_open(&r, cuda, "delta:bits=4,prev=bf16", 1, 2, 64, DW_CUDA_DEVICE);
     dw_tensor x = dw_tensor_3d(r.x, DW_F32, 1, 2, 64);
     dw_key key = {1, 0};
-    assert_int_equal(dw_encode(r.encoder, &key, &x, r.frame, r.cap, &r.len), DW_ERR_UNSUPPORTED);
+    assert_int_equal(dw_encode(r.encoder, &key, &x, NULL, r.frame, r.cap, &r.len),
+                     DW_ERR_UNSUPPORTED);
     assert_int_equal(dw_encoder_resync(r.encoder, &key, 1, r.frame, r.cap, &r.len),
                      DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(dw_encoder_why(r.encoder), "dw_encoder_resync_async"));
-    assert_int_equal(dw_decode(r.decoder, r.frame, r.cap, &x, NULL, 0, NULL), DW_ERR_UNSUPPORTED);
+    assert_int_equal(dw_decode(r.decoder, r.frame, r.cap, &x, NULL, NULL, 0, NULL),
+                     DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(dw_decoder_why(r.decoder), "dw_decode_async"));
     dw_encode_ticket *ticket = NULL;
     assert_int_equal(dw_encode_async(r.cpu_encoder, &key, &x, r.frame, r.cap, NULL, &ticket),

@@ -221,8 +221,8 @@ static dw_status both_decode(rig *r, const uint8_t *frame, size_t len, size_t he
     memcpy(copy, frame, len);
     memcpy(body, frame, len);
     memcpy(head, frame, head_len < len ? head_len : len);
-    dw_status cpu =
-        dw_decode(r->cpu_decoder, copy, len, &y, r->cpu_reply, r->reply_cap, &r->cpu_reply_len);
+    dw_status cpu = dw_decode(r->cpu_decoder, copy, len, &y, NULL, r->cpu_reply, r->reply_cap,
+                              &r->cpu_reply_len);
     dw_status status = dw_decode_async(r->decoder, head, head_len < len ? head_len : len, body, len,
                                        &device_y, NULL, &ticket);
     if (status) fail_msg("decode: %d %s", status, dw_decoder_why(r->decoder));
@@ -318,8 +318,8 @@ static void encode_starving(starving *s, bool again)
         items[i] = (dw_encode_item){s->r.encoder,         s->f[i].keys, &s->x[i],
                                     s->f[i].device_frame, s->r.cap,     NULL};
         dw_tensor x = dw_tensor_3d(s->r.x, DW_F32, 2, T, C);
-        assert_int_equal(dw_encode(s->r.cpu_encoder, s->f[i].keys, &x, s->f[i].cpu_frame, s->r.cap,
-                                   &s->f[i].cpu_len),
+        assert_int_equal(dw_encode(s->r.cpu_encoder, s->f[i].keys, &x, NULL, s->f[i].cpu_frame,
+                                   s->r.cap, &s->f[i].cpu_len),
                          DW_OK);
     }
     for (int i = 0; i < (again ? 2 : 1);) {
@@ -415,7 +415,7 @@ static long run_starving(long fail_at)
             rig *r = &s->r;
             assert_int_equal(dw_decode_finish(s->f[i].in, r->reply, r->reply_cap, &r->reply_len),
                              DW_OK);
-            assert_int_equal(dw_decode(r->cpu_decoder, s->f[i].cpu_frame, s->f[i].cpu_len, &y,
+            assert_int_equal(dw_decode(r->cpu_decoder, s->f[i].cpu_frame, s->f[i].cpu_len, &y, NULL,
                                        r->cpu_reply, r->reply_cap, &r->cpu_reply_len),
                              DW_OK);
             rig_feedback(r);

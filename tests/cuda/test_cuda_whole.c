@@ -126,7 +126,7 @@ static void heads_of_any_length_are_completed(void **state)
             test_fill(&random, x, DW_F32, (size_t)n * T * C, 1.0f);
             rig_to_device(r.device_x, x, r.tensor_bytes);
             assert_int_equal(
-                dw_encode(r.cpu_encoder, keys, &cpu_x, cpu_frame, sizeof cpu_frame, &cpu_len),
+                dw_encode(r.cpu_encoder, keys, &cpu_x, NULL, cpu_frame, sizeof cpu_frame, &cpu_len),
                 DW_OK);
             assert_int_equal(
                 dw_encode_async(r.encoder, keys, &device_x, block.host, BIG, NULL, &ticket), DW_OK);
@@ -312,7 +312,7 @@ static void a_cancelled_frame_that_was_sent_heals(void **state)
         enqueue_send(cuda, f.device_frame, sent, len);
         fake_cuda_get()->run();
         dw_status status =
-            dw_decode(r.cpu_decoder, sent, len, &ty, reply, sizeof reply, &reply_len);
+            dw_decode(r.cpu_decoder, sent, len, &ty, NULL, reply, sizeof reply, &reply_len);
         assert_int_equal(status, step == 3 ? DW_ERR_BASE : DW_OK);
         if (step == 2)
             assert_int_equal(dw_encode_cancel(f.out), DW_OK);

@@ -108,7 +108,7 @@ static void encode_some(world *w)
     dw_tensor x = dw_tensor_3d(w->x, DW_F32, n, 1, CHANNELS);
     let_fail(w, w->pair.host.backing != NULL);
     dw_status status =
-        dw_encode(w->pair.encoder, keys, &x, w->pair.frame, w->pair.cap, &w->pair.len);
+        dw_encode(w->pair.encoder, keys, &x, NULL, w->pair.frame, w->pair.cap, &w->pair.len);
     let_fail(w, false);
     if (status != DW_ERR_IO || !w->pair.host.backing) assert_int_equal(status, DW_OK);
     if (!status) keep_frame(w, first, n);
@@ -146,7 +146,7 @@ static dw_status deliver(world *w, int i, bool fails)
     dw_tensor out = dw_tensor_3d(y, DW_F32, p->n, 1, CHANNELS);
     uint64_t lost = w->backing.lost;
     let_fail(w, fails);
-    dw_status status = dw_decode(w->pair.decoder, p->bytes, p->len, &out, w->pair.reply,
+    dw_status status = dw_decode(w->pair.decoder, p->bytes, p->len, &out, NULL, w->pair.reply,
                                  w->pair.reply_cap, &w->pair.reply_len);
     let_fail(w, false);
     snapshot(w, after);

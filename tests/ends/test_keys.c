@@ -145,15 +145,15 @@ static void a_copy_of_another_encoder_hides_no_drop_number(void **state)
     dw_encoder_forget(second.encoder, gone);
     dw_encode_options options = {.struct_size = sizeof options, .stateless = 1};
     assert_int_equal(
-        dw_encode_with(second.encoder, &key, &tx, &options, second.frame, second.cap, &second.len),
+        dw_encode(second.encoder, &key, &tx, &options, second.frame, second.cap, &second.len),
         DW_OK);
-    assert_int_equal(dw_decode(first.decoder, second.frame, second.len, &ty, second.reply,
+    assert_int_equal(dw_decode(first.decoder, second.frame, second.len, &ty, NULL, second.reply,
                                second.reply_cap, &second.reply_len),
                      DW_OK);
     for (int i = 0; i < 2; i++) {
         test_pair_encode(&restored, &key, &tx);
-        assert_int_equal(dw_decode(first.decoder, restored.frame, restored.len, &ty, restored.reply,
-                                   restored.reply_cap, &restored.reply_len),
+        assert_int_equal(dw_decode(first.decoder, restored.frame, restored.len, &ty, NULL,
+                                   restored.reply, restored.reply_cap, &restored.reply_len),
                          i ? DW_OK : DW_ERR_STALE);
         assert_int_equal(
             dw_encoder_take_reply(restored.encoder, restored.reply, restored.reply_len), DW_OK);
@@ -182,11 +182,11 @@ static void an_incarnation_that_was_replaced_has_no_drop_number(void **state)
     test_pair_encode(&first, &other, &tx); /* announces that the key is gone */
     assert_int_equal(test_pair_decode(&first, &ty), DW_OK);
     test_pair_encode(&second, &other, &tx);
-    assert_int_equal(dw_decode(first.decoder, second.frame, second.len, &ty, second.reply,
+    assert_int_equal(dw_decode(first.decoder, second.frame, second.len, &ty, NULL, second.reply,
                                second.reply_cap, &second.reply_len),
                      DW_OK);
-    assert_int_equal(dw_decode(first.decoder, late, late_len, &ty, first.reply, first.reply_cap,
-                               &first.reply_len),
+    assert_int_equal(dw_decode(first.decoder, late, late_len, &ty, NULL, first.reply,
+                               first.reply_cap, &first.reply_len),
                      DW_ERR_STALE);
     dw_reply_get_entry(first.reply, 0, &entry);
     assert_int_equal(entry.held, 0);

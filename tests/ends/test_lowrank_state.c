@@ -253,7 +253,7 @@ static void giving_back_keeps_the_matrix(void **state)
         visit(&f);
     }
     save(f.pair.encoder, &before);
-    assert_int_equal(dw_encoder_give_back(f.pair.encoder, f.pair.frame, f.pair.len), DW_OK);
+    assert_int_equal(dw_encoder_give_back(f.pair.encoder, f.pair.frame, f.pair.len, NULL), DW_OK);
     save(f.pair.encoder, &after);
     assert_int_equal(after.len, before.len);
     assert_memory_equal(before.bytes + 96 + 4 * SIZE, after.bytes + 96 + 4 * SIZE, KEPT);

@@ -144,7 +144,8 @@ static void profiles_that_an_end_cannot_use_are_refused(void **state)
     test_pair_open(&pair, "direct:form=step", 1, T, C, DW_F32);
     size_t len;
     assert_int_equal(dw_encoder_use_profile(pair.encoder, profile), DW_OK);
-    assert_int_equal(dw_encode(pair.encoder, keys, &tx, pair.frame, pair.cap, &len), DW_ERR_SHAPE);
+    assert_int_equal(dw_encode(pair.encoder, keys, &tx, NULL, pair.frame, pair.cap, &len),
+                     DW_ERR_SHAPE);
     test_pair_close(&pair);
     dw_profile_destroy(profile);
 }
@@ -166,7 +167,7 @@ static void without_memory_an_end_goes_on_as_before(void **state)
     counts.only_once = true;
     assert_int_equal(dw_encoder_use_profile(encoder, profile), DW_ERR_NO_MEMORY);
     fill(&random, x);
-    assert_int_equal(dw_encode(encoder, keys, &tx, pair.frame, pair.cap, &pair.len), DW_OK);
+    assert_int_equal(dw_encode(encoder, keys, &tx, NULL, pair.frame, pair.cap, &pair.len), DW_OK);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     assert_int_equal(dw_encoder_use_profile(encoder, profile), DW_OK);
     dw_encoder_destroy(encoder);

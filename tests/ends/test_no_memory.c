@@ -33,8 +33,8 @@ static void encode_call(run *r, int call)
     for (;;) {
         dw_counters before = {.struct_size = sizeof before};
         (void)dw_encoder_count(r->encoder, &before);
-        dw_status status = dw_encode(r->encoder, keys, &tx, r->frames[call], sizeof r->frames[call],
-                                     &r->lens[call]);
+        dw_status status = dw_encode(r->encoder, keys, &tx, NULL, r->frames[call],
+                                     sizeof r->frames[call], &r->lens[call]);
         if (status == DW_OK) return;
         dw_counters after = {.struct_size = sizeof after};
         (void)dw_encoder_count(r->encoder, &after);
@@ -56,7 +56,7 @@ static void decode_call(run *r, int call)
     for (;;) {
         dw_counters before = {.struct_size = sizeof before};
         (void)dw_decoder_count(r->decoder, &before);
-        dw_status status = dw_decode(r->decoder, r->frames[call], r->lens[call], &ty, reply,
+        dw_status status = dw_decode(r->decoder, r->frames[call], r->lens[call], &ty, NULL, reply,
                                      sizeof reply, &reply_len);
         if (status == DW_OK) break;
         dw_counters after = {.struct_size = sizeof after};

@@ -66,10 +66,10 @@ static void stores_past_the_caches_give_the_same_bits(void **state)
             test_pair_encode(&usual, keys, &tx);
             assert_int_equal(test_pair_decode(&usual, &ty), DW_OK);
             assert_int_equal(
-                dw_encode_with(past.encoder, keys, &tx, &encode, past.frame, past.cap, &past.len),
+                dw_encode(past.encoder, keys, &tx, &encode, past.frame, past.cap, &past.len),
                 DW_OK);
             assert_int_equal(
-                dw_decode_with(past.decoder, past.frame, past.len, &other, &decode, NULL, 0, NULL),
+                dw_decode(past.decoder, past.frame, past.len, &other, &decode, NULL, 0, NULL),
                 DW_OK);
             assert_int_equal(past.len, usual.len);
             assert_memory_equal(to + s->offset, y + s->offset, bytes);
@@ -92,8 +92,8 @@ static dw_status check(const test_pair *pair, const dw_tensor *y)
     uint8_t reply[4096];
     size_t reply_len = 1;
     dw_counters before = test_decoder_counters(pair->decoder);
-    dw_status status = dw_decode_with(pair->decoder, pair->frame, pair->len, y, &checks, reply,
-                                      sizeof reply, &reply_len);
+    dw_status status = dw_decode(pair->decoder, pair->frame, pair->len, y, &checks, reply,
+                                 sizeof reply, &reply_len);
     dw_counters after = test_decoder_counters(pair->decoder);
     after.busy_ns = before.busy_ns;
     after.slack_bytes = before.slack_bytes;

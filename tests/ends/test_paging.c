@@ -185,9 +185,9 @@ static void frames_are_given_back_and_undone(void **state)
         const dw_tensor *undone = i % 2 ? &x : NULL;
         for (int which = 0; which < 2 && i % 3 == 0; which++) {
             test_pair *pair = which ? &r.paged : &r.plain;
-            dw_status status = undone
-                                   ? dw_encoder_undo(pair->encoder, pair->frame, pair->len, undone)
-                                   : dw_encoder_give_back(pair->encoder, pair->frame, pair->len);
+            dw_status status =
+                undone ? dw_encoder_give_back(pair->encoder, pair->frame, pair->len, undone)
+                       : dw_encoder_give_back(pair->encoder, pair->frame, pair->len, NULL);
             assert_int_equal(status, DW_OK);
         }
     }
@@ -206,7 +206,7 @@ static void a_write_that_fails_changes_nothing(void **state)
         test_pair_encode(&r.plain, keys, &x);
         r.backing.writes_fail = 2;
         dw_status status;
-        while ((status = dw_encode(r.paged.encoder, keys, &x, r.paged.frame, r.paged.cap,
+        while ((status = dw_encode(r.paged.encoder, keys, &x, NULL, r.paged.frame, r.paged.cap,
                                    &r.paged.len)) == DW_ERR_IO) {
             assert_string_equal(dw_encoder_why(r.paged.encoder), "the disk is full");
             refused++;

@@ -87,8 +87,7 @@ static dw_places *places_by(test_pair *pair, const char *config, uint64_t number
     dw_frame_info info = {.struct_size = sizeof info};
     test_pair_open(pair, config, N, T, C, DW_F32);
     assert_int_equal(
-        dw_encode_with(pair->encoder, keys, &tx, &options, pair->frame, pair->cap, &pair->len),
-        DW_OK);
+        dw_encode(pair->encoder, keys, &tx, &options, pair->frame, pair->cap, &pair->len), DW_OK);
     assert_int_equal(test_pair_decode(pair, &ty), DW_OK);
     assert_int_equal(dw_frame_read(pair->frame, pair->len, &info, NULL), DW_OK);
     assert_int_equal(info.draws_alike, number != 0);
@@ -168,9 +167,9 @@ static void codecs_without_drawn_places_ignore_the_number(void **state)
             dw_encode_options options = {.struct_size = sizeof options, .places = number};
             test_pair *pair = &pairs[number];
             test_pair_open(pair, config, N, T, C, DW_F32);
-            assert_int_equal(dw_encode_with(pair->encoder, keys, &tx, &options, pair->frame,
-                                            pair->cap, &pair->len),
-                             DW_OK);
+            assert_int_equal(
+                dw_encode(pair->encoder, keys, &tx, &options, pair->frame, pair->cap, &pair->len),
+                DW_OK);
         }
         assert_int_equal(pairs[0].len, pairs[1].len);
         assert_memory_equal(pairs[0].frame, pairs[1].frame, pairs[0].len);

@@ -167,7 +167,7 @@ static void failed_encodes_do_not_count_for_a_rate(void **state)
         if (i % 3) next_visit(x, &random, LAPLACE);
         test_pair_encode(&one, keys, &tx);
         /* 300 bytes are enough only for a frame in which both samples are skipped. */
-        dw_status status = dw_encode(other.encoder, keys, &tx, other.frame, 300, &len);
+        dw_status status = dw_encode(other.encoder, keys, &tx, NULL, other.frame, 300, &len);
         assert_true(status == DW_OK || status == DW_ERR_NO_ROOM);
         if (status == DW_OK) test_pair_encode(&one, keys, &tx);
         skipped += status == DW_OK;
@@ -232,7 +232,7 @@ static size_t taken_over(const char *config, dw_encoder *from, const dw_tensor *
         assert_int_equal(dw_encoder_export(from, keys[i], saved, cap, &len), DW_OK);
         assert_int_equal(dw_encoder_import(encoder, saved, len), DW_OK);
     }
-    assert_int_equal(dw_encode(encoder, keys, tx, to, cap, &len), DW_OK);
+    assert_int_equal(dw_encode(encoder, keys, tx, NULL, to, cap, &len), DW_OK);
     dw_encoder_destroy(encoder);
     free(saved);
     return len;

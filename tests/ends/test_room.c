@@ -46,9 +46,9 @@ static void visit(ends *e, dw_key key, uint32_t t, uint32_t c)
     uint8_t reply[256];
     size_t len, reply_len;
     dw_tensor x = dw_tensor_3d(e->x, DW_BF16, 1, t, c), y = dw_tensor_3d(e->y, DW_BF16, 1, t, c);
-    assert_int_equal(dw_encode(e->encoder, &key, &x, e->frame, e->cap, &len), DW_OK);
-    assert_int_equal(dw_decode(e->decoder, e->frame, len, &y, reply, sizeof reply, &reply_len),
-                     DW_OK);
+    assert_int_equal(dw_encode(e->encoder, &key, &x, NULL, e->frame, e->cap, &len), DW_OK);
+    assert_int_equal(
+        dw_decode(e->decoder, e->frame, len, &y, NULL, reply, sizeof reply, &reply_len), DW_OK);
     if (reply_len) assert_int_equal(dw_encoder_take_reply(e->encoder, reply, reply_len), DW_OK);
 }
 

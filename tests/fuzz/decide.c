@@ -336,8 +336,8 @@ void fuzz_tensor_fill(fuzz_input *input, const dw_tensor *x)
 dw_status fuzz_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame,
                       size_t cap, size_t *len)
 {
-    dw_status status = dw_encode(encoder, keys, x, frame, cap, len);
+    dw_status status = dw_encode(encoder, keys, x, NULL, frame, cap, len);
     if (status != DW_ERR_LIMIT || !strstr(dw_encoder_why(encoder), "error=abs")) return status;
     memset(x->data, 0, fuzz_tensor_bytes(x));
-    return dw_encode(encoder, keys, x, frame, cap, len);
+    return dw_encode(encoder, keys, x, NULL, frame, cap, len);
 }

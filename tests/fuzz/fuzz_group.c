@@ -314,7 +314,7 @@ static size_t make_frame(dw_encoder *encoder, int hop, uint64_t slot, uint32_t p
     /* Half floats have any bits. */
     dw_tensor x = dw_flat_view(values, hop == 2 && dtype != DW_F32 ? DW_F32 : dtype, at.count);
     dw_key key = {.sample = slot, .slice = piece};
-    REQUIRE(dw_encode(encoder, &key, &x, frame, cap, &len) == DW_OK);
+    REQUIRE(dw_encode(encoder, &key, &x, NULL, frame, cap, &len) == DW_OK);
     return len;
 }
 
@@ -481,7 +481,7 @@ static void start(fuzz_input *input)
 static void test(uint32_t slot)
 {
     operation *op = &run.operation[slot];
-    dw_status status = dw_group_test(run.group, slot);
+    dw_status status = dw_group_wait(run.group, slot, 0);
     if (!op->runs) {
         REQUIRE(status != DW_OK && status != DW_PENDING);
         return;

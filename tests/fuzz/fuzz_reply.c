@@ -37,7 +37,7 @@ static dw_status exchange(pair *p, fuzz_input *input, uint8_t *reply, size_t *re
     fuzz_tensor_fill(input, &p->x);
     REQUIRE(fuzz_encode(p->encoder, keys, &p->x, p->frame, p->cap, &len) == DW_OK);
     *reply_len = 0;
-    return dw_decode(p->decoder, p->frame, len, &p->y, reply, dw_reply_bound(N), reply_len);
+    return dw_decode(p->decoder, p->frame, len, &p->y, NULL, reply, dw_reply_bound(N), reply_len);
 }
 
 /* The unchanged reply, the reply with a few changes and new digests, or bytes of the input. */

@@ -52,8 +52,8 @@ void peer_channel_hear(const unsigned char *data, size_t len)
     if (envelope.kind != DW_ENVELOPE_FRAME && envelope.kind != DW_ENVELOPE_RESENT) return;
     float y[VALUES];
     dw_tensor there = dw_tensor_3d(y, DW_F32, 1, ROWS, COLUMNS);
-    dw_decode(peer.decoder, envelope.body, envelope.body_len, &there, peer.reply, sizeof peer.reply,
-              &peer.reply_len);
+    dw_decode(peer.decoder, envelope.body, envelope.body_len, &there, NULL, peer.reply,
+              sizeof peer.reply, &peer.reply_len);
     peer.reply_sequence = envelope.sequence;
 }
 
@@ -98,7 +98,7 @@ void say_frame(fuzz_input *input, uint32_t *numbers)
         x[i] = (float)((int)(*numbers * 7 + (unsigned)i * 13) % 101 - 50);
     ++*numbers;
     dw_tensor there = dw_tensor_3d(x, DW_F32, 1, ROWS, COLUMNS);
-    REQUIRE(dw_encode(peer.encoder, &key, &there, frame, sizeof frame, &len) == DW_OK);
+    REQUIRE(dw_encode(peer.encoder, &key, &there, NULL, frame, sizeof frame, &len) == DW_OK);
     dw_tensor prev;
     REQUIRE(dw_encoder_peek(peer.encoder, key, &prev) == DW_OK && prev.dtype == DW_F32);
     memcpy(peer.made[peer.n_made++], prev.data, sizeof peer.made[0]);

@@ -57,7 +57,8 @@ static void check_sealing(const dw_config *given)
         spoil_digests(sealed);
         fuzz_seal_frame(sealed, len);
         REQUIRE(memcmp(frame, sealed, len) == 0);
-        REQUIRE(dw_decode(decoder, sealed, len, &y, reply, sizeof reply, &reply_len) == DW_OK);
+        REQUIRE(dw_decode(decoder, sealed, len, &y, NULL, reply, sizeof reply, &reply_len) ==
+                DW_OK);
         REQUIRE(model_decode(&m, sealed, len, &none, NULL, NULL, 0).status == DW_OK);
     }
     model_close(&m);

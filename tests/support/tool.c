@@ -143,13 +143,13 @@ void test_pair_close(test_pair *pair)
 
 void test_pair_encode(test_pair *pair, const dw_key *keys, const dw_tensor *x)
 {
-    dw_status status = dw_encode(pair->encoder, keys, x, pair->frame, pair->cap, &pair->len);
+    dw_status status = dw_encode(pair->encoder, keys, x, NULL, pair->frame, pair->cap, &pair->len);
     if (status) fail_msg("encode: %d %s", status, dw_encoder_why(pair->encoder));
 }
 
 dw_status test_pair_decode(test_pair *pair, const dw_tensor *y)
 {
-    return dw_decode(pair->decoder, pair->frame, pair->len, y, pair->reply, pair->reply_cap,
+    return dw_decode(pair->decoder, pair->frame, pair->len, y, NULL, pair->reply, pair->reply_cap,
                      &pair->reply_len);
 }
 

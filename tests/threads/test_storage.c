@@ -135,7 +135,8 @@ static dw_tensor draw(rig *r, dw_key key)
 
 static dw_status encode(rig *r, dw_key key, const dw_tensor *x)
 {
-    return dw_encode(r->stored.encoder, &key, x, r->stored.frame, r->stored.cap, &r->stored.len);
+    return dw_encode(r->stored.encoder, &key, x, NULL, r->stored.frame, r->stored.cap,
+                     &r->stored.len);
 }
 
 /* The frame with a storage is the one without, and is decoded. */

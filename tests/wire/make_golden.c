@@ -523,12 +523,12 @@ static void brief(void)
     dw_tensor x = dw_tensor_3d(g.data, g.x, g.n, g.t, g.c);
     dw_encode_options options = {.struct_size = sizeof options,
                                  .limit = 80 + 6 * 8 + 2 * 48 + 64 + 144};
-    if (dw_encode_with(g.pair.encoder, g.keys, &x, &options, g.pair.frame, g.pair.cap, &g.pair.len))
+    if (dw_encode(g.pair.encoder, g.keys, &x, &options, g.pair.frame, g.pair.cap, &g.pair.len))
         golden_failures++;
     golden_send(&g, DW_OK);
     options.limit = 0;
     options.stateless = 1;
-    if (dw_encode_with(g.pair.encoder, NULL, &x, &options, g.pair.frame, g.pair.cap, &g.pair.len))
+    if (dw_encode(g.pair.encoder, NULL, &x, &options, g.pair.frame, g.pair.cap, &g.pair.len))
         golden_failures++;
     golden_send(&g, DW_OK);
     golden_finish(&g);
@@ -544,8 +544,7 @@ static void alike(const char *name, const char *config)
     for (uint64_t i = 1; i <= 4; i++) {
         golden_fill(&g, i, 1, 0);
         options.places = i == 3 ? 0 : UINT64_C(0x1234567890abcdef);
-        if (dw_encode_with(g.pair.encoder, g.keys, &x, &options, g.pair.frame, g.pair.cap,
-                           &g.pair.len))
+        if (dw_encode(g.pair.encoder, g.keys, &x, &options, g.pair.frame, g.pair.cap, &g.pair.len))
             golden_failures++;
         golden_send(&g, DW_OK);
     }

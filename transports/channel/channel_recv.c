@@ -242,10 +242,10 @@ static dw_status decode(dw_channel *channel, const void *frame, size_t frame_len
     dw_why why;
     dw_decoder *decoder = channel->decoder;
     pthread_mutex_lock(&channel->decoder_lock);
-    dw_status status =
-        channel->cuda ? dw_channel_device_decode(channel, frame, frame_len, y, reply, reply_cap,
-                                                 reply_len, &why)
-                      : dw_decode(decoder, frame, frame_len, y->view, reply, reply_cap, reply_len);
+    dw_status status = channel->cuda ? dw_channel_device_decode(channel, frame, frame_len, y, reply,
+                                                                reply_cap, reply_len, &why)
+                                     : dw_decode(decoder, frame, frame_len, y->view, NULL, reply,
+                                                 reply_cap, reply_len);
     pthread_mutex_unlock(&channel->decoder_lock);
     if (status != DW_OK)
         report(channel, status, channel->cuda ? why.text : dw_decoder_why(decoder));

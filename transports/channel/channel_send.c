@@ -300,7 +300,7 @@ static dw_status encode_into(dw_channel *channel, const dw_key *keys, const dw_c
     unsigned char *frame = (unsigned char *)room + DW_ENVELOPE_BYTES;
     dw_status status = channel->cuda
                            ? dw_channel_device_encode(channel, keys, x, frame, bound, &len, &why)
-                           : dw_encode(channel->encoder, keys, x->view, frame, bound, &len);
+                           : dw_encode(channel->encoder, keys, x->view, NULL, frame, bound, &len);
     if (status != DW_OK) {
         dw_channel_report(channel, DW_WHY_SEND, status,
                           channel->cuda ? why.text : dw_encoder_why(channel->encoder));

@@ -67,8 +67,8 @@ static uint64_t digest_of(const char *text)
     for (int epoch = 0; epoch < EPOCHS; epoch++) {
         size_t len = 0, reply_len = 0;
         fill(x, &seed, epoch);
-        check(dw_encode(encoder, keys, &tx, frame, cap, &len), "dw_encode");
-        check(dw_decode(decoder, frame, len, &ty, reply, reply_cap, &reply_len), "dw_decode");
+        check(dw_encode(encoder, keys, &tx, NULL, frame, cap, &len), "dw_encode");
+        check(dw_decode(decoder, frame, len, &ty, NULL, reply, reply_cap, &reply_len), "dw_decode");
         if (reply_len > 0)
             check(dw_encoder_take_reply(encoder, reply, reply_len), "dw_encoder_take_reply");
         digest = fnv1a(fnv1a(digest, frame, len), y, sizeof y);
