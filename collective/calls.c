@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cuda_memory.h"
 #include "deltawire/cuda.h"
 #include "group.h"
 

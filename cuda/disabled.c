@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * disabled.c - the CUDA functions of a build with -Dcuda=disabled, which only return errors. */
+#include "base/cuda_memory.h"
 #include "deltawire/cuda.h"
 #include "engine/engine.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * projection.c - projections onto a subspace, of tensors in the memory of a GPU. */
 #include "codecs/projection.h"
+#include "base/cuda_memory.h"
 
 #include "device.h"
 #include "message_product.h"

@@ -2,6 +2,7 @@
  * device.c - encoding and decoding on a GPU in one call each: enqueue, wait, finish. */
 #include <string.h>
 
+#include "base/cuda_memory.h"
 #include "base/sentence.h"
 #include "native.h"
 

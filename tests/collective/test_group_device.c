@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_group_device.c - buffers on a fake device: the same bits as in main memory, streams, and a
  * driver that fails. */
+#include "base/cuda_memory.h"
 #include "device_rig.h"
 
 enum { RANKS = 3 };

@@ -20,6 +20,8 @@ LIBRARIES = {
     "deltawire-mpi-openmpi": (["mpi.h"], "transports/mpi"),
     "deltawire-mpi-mpich": (["mpi.h"], "transports/mpi"),
 }
+# Headers of functions that a library exports for the others of the project alone.
+INTERNAL = {"deltawire": ["base/cuda_memory.h"]}
 # Library -> the linker's version script, which lists the same functions.
 MAPS = {
     "deltawire": "src/libdeltawire.map",
@@ -92,10 +94,10 @@ def run(*command):
 
 
 def declared(root, headers):
-    """The functions that the public headers mark with DW_API."""
+    """The functions that headers mark with DW_API."""
     names = set()
     for header in headers:
-        source = house.without_comments(house.text(root, f"{house.PUBLIC_HEADERS}/{header}"))
+        source = house.without_comments(house.text(root, header))
         source = re.sub(r"^[ \t]*#.*$", "", source, flags=re.M)
         names |= set(re.findall(r"\bDW_API\b[^;{(]*?\b(\w+)\s*\(", source))
     return names
@@ -186,7 +188,8 @@ def check(root, build):
     complaints = []
     for name, (headers, folder) in LIBRARIES.items():
         place = pathlib.Path(build) / folder
-        functions = declared(root, headers)
+        public = [f"{house.PUBLIC_HEADERS}/{header}" for header in headers]
+        functions = declared(root, public + INTERNAL.get(name, []))
         shared = [
             path
             for path in place.glob(f"lib{name}.so*")

@@ -4,6 +4,7 @@
  * pinned. */
 #include <string.h>
 
+#include "base/cuda_memory.h"
 #include "channel/channel.h"
 
 static dw_status give_why(dw_why *why, dw_status status, const char *sentence)
