@@ -66,7 +66,7 @@ static void *first_stage(void *failed)
         int epoch = step / SAMPLES, sample = step % SAMPLES;
         for (int i = 0; i < T * C; i++) x[i] = activation(sample, epoch, i);
         dw_key key = {.sample = (uint64_t)sample};
-        if (dw_channel_send(channel, &key, &view) != DW_OK) {
+        if (dw_channel_send(channel, &key, &view, NULL) != DW_OK) {
             fprintf(stderr, "%s\n", dw_channel_why(channel));
             result = failed;
         }
@@ -92,7 +92,7 @@ static int second_stage(void)
     double worst = 0;
     for (int step = 0; step < EPOCHS * SAMPLES && !failed; step++) {
         dw_key key;
-        if (dw_channel_recv(channel, -1, &key, &view) != DW_OK) {
+        if (dw_channel_recv(channel, -1, &key, &view, NULL) != DW_OK) {
             fprintf(stderr, "%s\n", dw_channel_why(channel));
             failed = 1;
             break;

@@ -271,7 +271,7 @@ static dw_status send_tensor(dw_stage *stage, dw_neighbour *to, const dw_piece *
     dw_status status = DW_OK;
     for (uint32_t n = 0; drops && n < piece->N && status == DW_OK; n++)
         status = dw_channel_forget(channel, keys[n]);
-    if (status == DW_OK) status = dw_channel_send(channel, keys, x);
+    if (status == DW_OK) status = dw_channel_send(channel, keys, x, NULL);
     stage->wait_ns += dw_now_ns() - since - (encoding_ns(to, channel) - busy);
     free(keys);
     return status < 0 ? dw_control_lost(stage, to, status, dw_channel_why(channel)) : DW_OK;
@@ -303,7 +303,7 @@ static dw_status recv_tensor(dw_stage *stage, dw_neighbour *from, const dw_piece
     do {
         status = dw_stage_check(stage);
         if (status < 0) break;
-        status = dw_channel_recv(channel, wait ? DW_LOOK_MS : 0, keys, y);
+        status = dw_channel_recv(channel, wait ? DW_LOOK_MS : 0, keys, y, NULL);
         if (status < 0) status = dw_control_lost(stage, from, status, dw_channel_why(channel));
     } while (status == DW_PENDING && wait);
     /* Decoding is part of receiving, but does not count as waiting. */

@@ -233,28 +233,22 @@ DW_API void dw_channel_close(dw_channel *channel);
 
 /* Encodes x and queues the frame. x and keys may be changed after the call; the frame is sent in
  * the background. Waits only while the link's queue is full. Errors: those of dw_encode and of the
- * link. */
-DW_API dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x);
+ * link.
+ *
+ * stream: NULL for tensors in main memory. Where the channel's host has a GPU: a CUstream or
+ * cudaStream_t, or NULL for the default stream, on which the work is enqueued, in order with the
+ * work that produces x or uses y. Both functions wait until the stream has done this work. Frames
+ * pass through pinned memory of the channel's; replies use a stream of its own. After an error y is
+ * undefined. Errors: also ARGUMENT (the stream is capturing, or there is no GPU), IO (CUDA failed;
+ * the channel then stays failed). */
+DW_API dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x,
+                                 void *stream);
 
 /* Receives the next tensor into y, whose shape must be the sender's. keys: NULL, or room for y->n
- * keys, which are filled in. timeout_ms and PENDING: as dw_link_recv. A rejected frame is requested
- * again automatically. Errors: those of dw_decode and of the link. */
+ * keys, which are filled in. timeout_ms and PENDING: as dw_link_recv. stream: as dw_channel_send. A
+ * rejected frame is requested again automatically. Errors: those of dw_decode and of the link. */
 DW_API dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *keys,
-                                 const dw_tensor *y);
-
-/* The same for tensors on the channel's GPU. The work is enqueued on a stream (CUstream or
- * cudaStream_t; NULL: the default stream), in order with the work that produces x or uses y. Both
- * functions wait until the stream has done this work, so x and y may be changed after the call.
- * Frames pass through pinned memory of the channel's; replies use a stream of its own. After an
- * error y is undefined.
- *
- * Errors: as above; also ARGUMENT (the stream is capturing), IO (CUDA failed; the channel then
- * stays failed). UNSUPPORTED for a channel without a GPU; the two functions above return
- * UNSUPPORTED for a channel with one. */
-DW_API dw_status dw_channel_send_cuda(dw_channel *channel, const dw_key *keys, const dw_tensor *x,
-                                      void *stream);
-DW_API dw_status dw_channel_recv_cuda(dw_channel *channel, int timeout_ms, dw_key *keys,
-                                      const dw_tensor *y, void *stream);
+                                 const dw_tensor *y, void *stream);
 
 /* Drops the state of a key that this end sends; see dw_encoder_forget. The peer is told with the
  * next frame. */

@@ -140,7 +140,7 @@ class Channel(Shared):
             status = self._wait(lambda ms: net.dw_link_wait_room(link, cap, ms), deadline)
             if status == PENDING:
                 fail(TIMEOUT, QUEUE_FULL)
-            self._check(net.dw_channel_send(self._handle, keys, tensor))
+            self._check(net.dw_channel_send(self._handle, keys, tensor, ffi.NULL))
         finally:
             self._x.drop()
             self._stop(self._sending)
@@ -173,7 +173,7 @@ class Channel(Shared):
             y = self._y.take(to, WRITES | (ROWS if rows_are_samples else 0))
             keys = ffi.new("dw_key[]", y.n)
             status = self._wait(
-                lambda ms: net.dw_channel_recv(self._handle, ms, keys, y), deadline
+                lambda ms: net.dw_channel_recv(self._handle, ms, keys, y, ffi.NULL), deadline
             )
             if status == PENDING:
                 return None

@@ -396,12 +396,12 @@ static void call_cancel(void)
 static void call_channel_recv(void)
 {
     dw_key key;
-    dw_channel_recv(channels[0], SHORT_MS, &key, &tensor);
+    dw_channel_recv(channels[0], SHORT_MS, &key, &tensor, NULL);
 }
 
 static void call_channel_send(void)
 {
-    dw_channel_send(channels[0], &(dw_key){1, 0}, &tensor);
+    dw_channel_send(channels[0], &(dw_key){1, 0}, &tensor, NULL);
     dw_channel_forget(channels[0], (dw_key){1, 0});
 }
 

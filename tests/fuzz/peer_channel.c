@@ -164,7 +164,7 @@ void send_tensor(const dw_link *link, fuzz_input *input, uint32_t *numbers)
     ++*numbers;
     dw_tensor here = dw_tensor_3d(x, DW_F32, 1, ROWS, COLUMNS);
     if (link->max_message_bytes < 1024) return;
-    dw_status status = dw_channel_send(peer.channel, &key, &here);
+    dw_status status = dw_channel_send(peer.channel, &key, &here, NULL);
     REQUIRE(status == DW_OK || (status == link->status && status != DW_OK) ||
             status == DW_ERR_PEER);
 }
@@ -174,8 +174,8 @@ void receive_tensor(fuzz_input *input)
     float y[VALUES];
     dw_key key;
     dw_tensor here = dw_tensor_3d(y, DW_F32, 1, ROWS, COLUMNS);
-    dw_status status =
-        dw_channel_recv(peer.channel, (int[]){0, 30, 0, 500}[fuzz_byte(input) % 4], &key, &here);
+    dw_status status = dw_channel_recv(peer.channel, (int[]){0, 30, 0, 500}[fuzz_byte(input) % 4],
+                                       &key, &here, NULL);
     if (status != DW_OK) {
         REQUIRE(status == DW_PENDING || dw_channel_why(peer.channel)[0]);
         return;

@@ -51,7 +51,6 @@ enum { DW_WHY_SEND = 0, DW_WHY_RECV = 1 };
 typedef struct dw_channel_tensor {
     const dw_tensor *view;
     void *stream;
-    bool is_cuda; /* passed to a call for device tensors */
 } dw_channel_tensor;
 
 /* Pinned memory through which frames are copied from and to the device. */

@@ -316,11 +316,9 @@ static dw_status receive(dw_channel *channel, int timeout_ms, dw_key *keys,
                       "receiving needs a channel that was opened with a recv config, "
                       "and a tensor");
     }
-    if (y->is_cuda != (channel->cuda != NULL)) {
-        return report(channel, DW_ERR_UNSUPPORTED,
-                      y->is_cuda ? "this channel was opened without cuda: call dw_channel_recv"
-                                 : "this channel's tensors lie on a GPU: call "
-                                   "dw_channel_recv_cuda");
+    if (y->stream && !channel->cuda) {
+        return report(channel, DW_ERR_ARGUMENT,
+                      "a stream is given, but this channel's host has no cuda");
     }
     int64_t deadline = INT64_MAX, latest = INT64_MAX;
     if (timeout_ms >= 0) {
@@ -335,18 +333,11 @@ static dw_status receive(dw_channel *channel, int timeout_ms, dw_key *keys,
     }
 }
 
-dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *keys, const dw_tensor *y)
+dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *keys, const dw_tensor *y,
+                          void *stream)
 {
     DW_UNCANCELLED;
-    return receive(channel, timeout_ms, keys, &(dw_channel_tensor){.view = y});
-}
-
-dw_status dw_channel_recv_cuda(dw_channel *channel, int timeout_ms, dw_key *keys,
-                               const dw_tensor *y, void *stream)
-{
-    DW_UNCANCELLED;
-    return receive(channel, timeout_ms, keys,
-                   &(dw_channel_tensor){.view = y, .stream = stream, .is_cuda = true});
+    return receive(channel, timeout_ms, keys, &(dw_channel_tensor){.view = y, .stream = stream});
 }
 
 void dw_channel_release_received(dw_channel *channel)

@@ -325,11 +325,9 @@ static dw_status check_send(dw_channel *channel, const dw_key *keys, const dw_ch
             channel, DW_WHY_SEND, DW_ERR_ARGUMENT,
             "sending needs a channel that was opened with a send config, keys and a tensor");
     }
-    if (x->is_cuda != (channel->cuda != NULL)) {
-        return dw_channel_report(
-            channel, DW_WHY_SEND, DW_ERR_UNSUPPORTED,
-            x->is_cuda ? "this channel was opened without cuda: call dw_channel_send"
-                       : "this channel's tensors lie on a GPU: call dw_channel_send_cuda");
+    if (x->stream && !channel->cuda) {
+        return dw_channel_report(channel, DW_WHY_SEND, DW_ERR_ARGUMENT,
+                                 "a stream is given, but this channel's host has no cuda");
     }
     if (is_closed_by_peer(channel)) {
         return dw_channel_report(channel, DW_WHY_SEND, DW_ERR_PEER,
@@ -365,18 +363,10 @@ static dw_status send_tensor(dw_channel *channel, const dw_key *keys, const dw_c
     return status;
 }
 
-dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x)
+dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x, void *stream)
 {
     DW_UNCANCELLED;
-    return send_tensor(channel, keys, &(dw_channel_tensor){.view = x});
-}
-
-dw_status dw_channel_send_cuda(dw_channel *channel, const dw_key *keys, const dw_tensor *x,
-                               void *stream)
-{
-    DW_UNCANCELLED;
-    return send_tensor(channel, keys,
-                       &(dw_channel_tensor){.view = x, .stream = stream, .is_cuda = true});
+    return send_tensor(channel, keys, &(dw_channel_tensor){.view = x, .stream = stream});
 }
 
 dw_status dw_channel_forget(dw_channel *channel, dw_key key)

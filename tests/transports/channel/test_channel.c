@@ -219,7 +219,7 @@ static void duplicates_do_not_delay_a_timeout(void **state)
     size_t len;
     float values[64];
     dw_tensor y = dw_tensor_3d(values, DW_F32, 1, 1, 64);
-    assert_int_equal(dw_channel_recv(channels.end[1], 1, NULL, &y), DW_PENDING);
+    assert_int_equal(dw_channel_recv(channels.end[1], 1, NULL, &y, NULL), DW_PENDING);
     assert_int_equal(dw_link_recv(link, tag, 0, &data, &len), DW_OK); /* more were waiting */
     dw_link_release(link, data);
     channels_close(&channels);

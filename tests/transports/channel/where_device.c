@@ -82,20 +82,20 @@ static void take_back(const dw_tensor *tensor, const dw_tensor *copy, bool is_y,
 
 dw_status where_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x)
 {
-    if (!channel->cuda) return dw_channel_send(channel, keys, x);
-    if (!x) return dw_channel_send_cuda(channel, keys, NULL, NULL);
+    if (!channel->cuda) return dw_channel_send(channel, keys, x, NULL);
+    if (!x) return dw_channel_send(channel, keys, NULL, NULL);
     dw_tensor copy = copy_of(x);
-    dw_status status = dw_channel_send_cuda(channel, keys, &copy, NULL);
+    dw_status status = dw_channel_send(channel, keys, &copy, NULL);
     take_back(x, &copy, false, status);
     return status;
 }
 
 dw_status where_recv(dw_channel *channel, int timeout_ms, dw_key *keys, const dw_tensor *y)
 {
-    if (!channel->cuda) return dw_channel_recv(channel, timeout_ms, keys, y);
-    if (!y) return dw_channel_recv_cuda(channel, timeout_ms, keys, NULL, NULL);
+    if (!channel->cuda) return dw_channel_recv(channel, timeout_ms, keys, y, NULL);
+    if (!y) return dw_channel_recv(channel, timeout_ms, keys, NULL, NULL);
     dw_tensor copy = copy_of(y);
-    dw_status status = dw_channel_recv_cuda(channel, timeout_ms, keys, &copy, fake_cuda_get());
+    dw_status status = dw_channel_recv(channel, timeout_ms, keys, &copy, fake_cuda_get());
     take_back(y, &copy, true, status);
     return status;
 }

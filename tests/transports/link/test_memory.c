@@ -36,8 +36,8 @@ static void *visit(void *context)
     float values[128] = {1, 2, 3};
     dw_key key = {.sample = 5};
     dw_tensor tensor = dw_tensor_3d(values, DW_F32, 1, 2, 64);
-    me->status = me->end == 0 ? dw_channel_send(channel, &key, &tensor)
-                              : dw_channel_recv(channel, 5000, &key, &tensor);
+    me->status = me->end == 0 ? dw_channel_send(channel, &key, &tensor, NULL)
+                              : dw_channel_recv(channel, 5000, &key, &tensor, NULL);
     dw_channel_close(channel);
     return NULL;
 }
