@@ -37,7 +37,7 @@ static void add(adder *a, const float *x, float *y, size_t n)
     dw_group_job job = {
         .struct_size = sizeof job, .operation = DW_ALL_REDUCE, .slot = n, .n = n, .x = x, .y = y};
     if (dw_group_run(a->context, &job, -1) != DW_OK)
-        bench_die("rank %u: %s", a->rank, dw_group_why(a->context));
+        bench_die("rank %u: %s", a->rank, dw_group_why(a->context, NULL));
 }
 
 static void spent(adder *a, double *coding, double *waiting)

@@ -71,7 +71,7 @@ static dw_status take_codec(const dw_settings *settings, dw_config *own, const d
 {
     uint32_t id = settings->id;
     dw_why parsed;
-    dw_status status = dw_config_init(own, sizeof *own);
+    dw_status status = DW_OK;
     if (!given) {
         status = dw_config_parse(own, "raw:f32", &parsed);
     } else if (given->struct_size < sizeof(size_t)) {

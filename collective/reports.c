@@ -81,24 +81,17 @@ dw_status dw_group_count(dw_group *group, dw_group_counters *counters, dw_counte
     return status;
 }
 
-const char *dw_group_why(dw_group *group)
+const char *dw_group_why(dw_group *group, int *rank)
 {
+    if (rank) *rank = -1;
     if (!group) return "";
     if (!dw_group_is_ours(group))
         return "this group belongs to the process that opened it; a forked child must open a group "
                "of its own";
     pthread_mutex_lock(&group->lock);
-    const char *text =
-        group->failure.status == DW_OK ? group->refusal.text : group->failure.why.text;
+    bool has_failed = group->failure.status != DW_OK;
+    const char *text = has_failed ? group->failure.why.text : group->refusal.text;
+    if (rank && has_failed) *rank = (int)group->failure.rank;
     pthread_mutex_unlock(&group->lock);
     return text;
-}
-
-int dw_group_failed_rank(dw_group *group)
-{
-    if (!dw_group_is_ours(group)) return -1;
-    pthread_mutex_lock(&group->lock);
-    int rank = group->failure.status == DW_OK ? -1 : (int)group->failure.rank;
-    pthread_mutex_unlock(&group->lock);
-    return rank;
 }

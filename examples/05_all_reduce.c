@@ -66,7 +66,7 @@ static void *train(void *context)
         /* The rank may compute between these two calls; the sum is made in the background. */
         if (dw_group_start(group, &job) != DW_OK ||
             dw_group_wait(group, SLOT_OF_GRADIENT, -1) != DW_OK) {
-            complain(me, dw_group_why(group));
+            complain(me, dw_group_why(group, NULL));
             break;
         }
     }

@@ -65,7 +65,7 @@ static void average(ranks *all, float *gradient)
                         .x = gradient,
                         .y = gradient,
                         .mean = 1};
-    if (dw_group_run(all->group, &job, -1) != DW_OK) give_up(dw_group_why(all->group));
+    if (dw_group_run(all->group, &job, -1) != DW_OK) give_up(dw_group_why(all->group, NULL));
 }
 
 /* Whether all ranks of a communicator hold the same bits, by MPI itself. */

@@ -68,22 +68,19 @@ int main(void)
 
     for (int epoch = 0; epoch < EPOCHS; epoch++) {
         dw_key key = {.sample = 17};
-        dw_encode_ticket *out;
-        dw_decode_ticket *in;
         dw_status status;
         size_t head_len, len, reply_len;
         make_activation(host, epoch);
         check_cuda(cudaMemcpyAsync(x, host, sizeof host, cudaMemcpyHostToDevice, stream), "x");
-        check(dw_encode_async(encoder, &key, &on_device, frame, cap, stream, &out) == DW_OK,
-              "encode", dw_encoder_why(encoder));
+        dw_encode_item out = {encoder, &key, &on_device, frame, cap, NULL};
+        check(dw_encode_async(&out, 1, stream) == DW_OK, "encode", dw_encoder_why(encoder));
         /* Here the next micro-batch would be enqueued. */
-        while ((status = dw_encode_finish(out, frame, cap, &head_len, &len)) == DW_PENDING) {
+        while ((status = dw_encode_finish(out.ticket, frame, cap, &head_len, &len)) == DW_PENDING) {
         }
         check(status == DW_OK, "encode", dw_encoder_why(encoder));
-        check(dw_decode_async(decoder, frame, head_len, frame, len, &received, stream, &in) ==
-                  DW_OK,
-              "decode", dw_decoder_why(decoder));
-        while ((status = dw_decode_finish(in, NULL, 0, &reply_len)) == DW_PENDING) {
+        dw_decode_item in = {decoder, frame, frame, head_len, len, &received, NULL};
+        check(dw_decode_async(&in, 1, stream) == DW_OK, "decode", dw_decoder_why(decoder));
+        while ((status = dw_decode_finish(in.ticket, NULL, 0, &reply_len)) == DW_PENDING) {
         }
         check(status == DW_OK, "decode", dw_decoder_why(decoder));
         check_cuda(cudaMemcpy(back, y, sizeof back, cudaMemcpyDeviceToHost), "y");

@@ -292,17 +292,18 @@ dw_status dw_replicas_failed(dw_stage *stage, dw_group *group, dw_status status,
     const dw_settings *settings = stage->settings;
     dw_status stopped = dw_control_await_words(stage);
     if (stopped < 0) return stopped;
-    int member = dw_group_failed_rank(group);
+    int member;
+    const char *why = dw_group_why(group, &member);
     uint32_t other = rank_of_member(settings, member < 0 ? 0 : (uint32_t)member);
     if (member < 0 || other == settings->config.rank)
         return dw_say(&stage->why, status, "rank %u cannot average gradients: %.200s",
-                      settings->config.rank, dw_group_why(group));
+                      settings->config.rank, why);
     if (status == DW_ERR_PEER || status == DW_ERR_TIMEOUT)
         return dw_say(&stage->why, status,
                       "rank %u lost rank %u, with which it averages gradients: %s",
                       settings->config.rank, other, dw_status_string(status));
     return dw_say(&stage->why, status, "rank %u cannot average gradients with rank %u: %.180s",
-                  settings->config.rank, other, dw_group_why(group));
+                  settings->config.rank, other, why);
 }
 
 dw_status dw_replicas_wait(dw_stage *stage, dw_group *group, uint64_t slot,
@@ -366,7 +367,7 @@ dw_status dw_replicas_export(dw_stage *stage, dw_group *group, uint8_t **bytes, 
     *bytes = NULL;
     *len = 0;
     if (!group) return DW_OK;
-    dw_status status = dw_group_export_all(group, save_piece, &all);
+    dw_status status = dw_group_export(group, save_piece, &all);
     if (status < 0) {
         free(all.bytes);
         return dw_say(&stage->why, status, "cannot save what the codec of the gradients keeps: %s",

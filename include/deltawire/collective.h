@@ -180,7 +180,7 @@ DW_API dw_status dw_group_start(dw_group *group, const dw_group_job *job);
  * and others), or a limit is exceeded (NO_MEMORY, LIMIT), or a result cannot be copied to a GPU
  * (IO; only then y is undefined, on that rank), all operations that have not finished end with this
  * error on all ranks, within timeout_ms; on a rank that has all results one may still end well.
- * dw_group_why has the sentence, and dw_group_failed_rank the rank to blame. From then on every
+ * dw_group_why has the sentence, and the rank to blame. From then on every
  * call that would start something returns the same error. A rank that had finished keeps its
  * result, and gets the error from its next call. Never do two ranks get OK with different bits, as
  * long as all ranks follow the protocol; with verify, whatever others do (PROTOCOL if they differ).
@@ -209,16 +209,16 @@ DW_API dw_status dw_group_part(uint64_t n, uint32_t rank, uint32_t ranks, uint64
  * failed. */
 DW_API dw_status dw_group_forget(dw_group *group, uint64_t slot);
 
-/* Saving the state of codecs, for checkpoints, also after the group has failed. export_all calls
- * visit with one piece of state after the other, until visit returns another status than DW_OK,
- * which export_all then returns; visit must not call the group. import takes such a piece. All
- * ranks must save between the same operations, and restore into new groups with the same configs
- * and ranks, before the first operation. The bytes are the same on all machines.
+/* Saving the state of codecs, for checkpoints, also after the group has failed. export calls visit
+ * with one piece of state after the other, until visit returns another status than DW_OK, which
+ * export then returns; visit must not call the group. import takes such a piece. All ranks must
+ * save between the same operations, and restore into new groups with the same configs and ranks,
+ * before the first operation. The bytes are the same on all machines.
  *
  * Errors: ARGUMENT (export: an operation is in progress; import: an operation was started),
  * NO_MEMORY, FORMAT, MISMATCH (another rank or number of ranks), those of dw_encoder_import. */
 typedef dw_status dw_group_saved_visit(void *context, uint64_t slot, const void *saved, size_t len);
-DW_API dw_status dw_group_export_all(dw_group *group, dw_group_saved_visit *visit, void *context);
+DW_API dw_status dw_group_export(dw_group *group, dw_group_saved_visit *visit, void *context);
 DW_API dw_status dw_group_import(dw_group *group, const void *saved, size_t len);
 
 /* ---------------------------------------------------------------------------------------------
@@ -246,11 +246,9 @@ DW_API dw_status dw_group_count(dw_group *group, dw_group_counters *counters,
                                 dw_counters *contributed, dw_counters *results);
 
 /* A sentence: about the last call that was refused, "" before the first one; once the group has
- * failed, about its error. Valid until the next call. */
-DW_API const char *dw_group_why(dw_group *group);
-/* The rank that the error is about, or -1 while the group works. It may be this rank. */
-DW_API int dw_group_failed_rank(dw_group *group);
-
+ * failed, about its error. Valid until the next call. *rank, unless rank is NULL: the rank that the
+ * error is about, which may be this one; -1 while the group works. */
+DW_API const char *dw_group_why(dw_group *group, int *rank);
 #ifdef __cplusplus
 }
 #endif

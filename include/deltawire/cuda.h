@@ -56,17 +56,15 @@ typedef struct dw_decode_ticket dw_decode_ticket;
 /* A size in bytes that is enough for the head of any frame of n samples. */
 DW_API size_t dw_frame_head_bound(uint32_t n);
 
-/* Like dw_encode, but asynchronous. A frame announces at most n forgotten keys.
- * dw_encode_many_async puts frames of several encoders of one dw_cuda into one launch, all or none;
- * until their tickets end, only one thread may use these encoders. dw_encode_again prepares the
+/* Like dw_encode, but asynchronous, and of one encoder or of several of one dw_cuda: all frames, or
+ * none, in one launch. Until their tickets end, only one thread may use these encoders. A frame
+ * announces at most n forgotten keys. dw_encode_again prepares the
  * next frame of a captured ticket.
  *
  * Errors: those of dw_encode; UNSUPPORTED; IO (CUDA failed). dw_encoder_why of the encoder that
  * caused the error explains it, or of the first encoder if none did. again: UNSUPPORTED if the
  * entries need other kernels than the captured ones (key entries instead of deltas, for
  * example). */
-DW_API dw_status dw_encode_async(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
-                                 void *frame, size_t cap, void *stream, dw_encode_ticket **ticket);
 typedef struct dw_encode_item {
     dw_encoder *encoder;
     const dw_key *keys;
@@ -75,7 +73,7 @@ typedef struct dw_encode_item {
     size_t cap;
     dw_encode_ticket *ticket; /* the result */
 } dw_encode_item;
-DW_API dw_status dw_encode_many_async(dw_encode_item *items, size_t count, void *stream);
+DW_API dw_status dw_encode_async(dw_encode_item *items, size_t count, void *stream);
 DW_API dw_status dw_encode_again(dw_encode_ticket *ticket, const dw_key *keys);
 /* Like dw_encoder_resync, but asynchronous: a frame that carries prev itself for n keys of the same
  * shape. No other frame can carry these keys until the ticket ends. Its length follows from shape
@@ -105,10 +103,10 @@ DW_API dw_status dw_encode_cancel(dw_encode_ticket *ticket);
  * this build lacks the kernel. */
 DW_API dw_status dw_encoder_whole_frames(dw_encoder *encoder, int whole);
 
-/* Sets *len to the length of the frame in flight in bytes, as soon as async, many or again has
- * returned (with entropy coding: the most that it can be). A send enqueued after it must carry it.
- * The frames of one graph may differ in length: let it send cap bytes then. The receiver finds the
- * end of a frame by dw_frame_length. Errors: ARGUMENT (no frame is in flight). */
+/* Sets *len to the length of the frame in flight in bytes, as soon as async or again has returned
+ * (with entropy coding: the most that it can be). A send enqueued after it must carry it. The
+ * frames of one graph may differ in length: let it send cap bytes then. The receiver finds the end
+ * of a frame by dw_frame_length. Errors: ARGUMENT (no frame is in flight). */
 DW_API dw_status dw_encode_length(const dw_encode_ticket *ticket, size_t *len);
 
 /* Like dw_decode, but asynchronous. Errors of the frame are returned by dw_decode_finish, together
@@ -116,9 +114,6 @@ DW_API dw_status dw_encode_length(const dw_encode_ticket *ticket, size_t *len);
  * CORRUPT.) The tickets of a decoder must be finished in the order of the calls, otherwise finish
  * returns ARGUMENT. If dw_decode_again returns an error, do not launch the graph; if it is an error
  * of the frame, finish returns it again, with the reply. */
-DW_API dw_status dw_decode_async(dw_decoder *decoder, const void *head, size_t head_len,
-                                 const void *frame, size_t len, const dw_tensor *y, void *stream,
-                                 dw_decode_ticket **ticket);
 typedef struct dw_decode_item {
     dw_decoder *decoder;
     const void *head, *frame;
@@ -126,7 +121,7 @@ typedef struct dw_decode_item {
     const dw_tensor *y;
     dw_decode_ticket *ticket; /* the result */
 } dw_decode_item;
-DW_API dw_status dw_decode_many_async(dw_decode_item *items, size_t count, void *stream);
+DW_API dw_status dw_decode_async(dw_decode_item *items, size_t count, void *stream);
 DW_API dw_status dw_decode_again(dw_decode_ticket *ticket, const void *head, size_t head_len,
                                  size_t len);
 DW_API dw_status dw_decode_finish(dw_decode_ticket *ticket, void *reply, size_t reply_cap,

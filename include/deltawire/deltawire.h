@@ -242,7 +242,7 @@ enum {
 
 enum { DW_AUDIT_NEVER = 0xff };
 
-/* A config. Initialize it with dw_config_init or dw_config_parse, which set struct_size. From it a
+/* A config. Begin with dw_config_parse, or with {.struct_size = sizeof(dw_config)}. From that a
  * later version of the library knows which fields the program has; missing fields mean the default.
  * A struct that is longer than the library's is accepted if all additional bytes are zero. */
 typedef struct dw_config {
@@ -292,11 +292,7 @@ typedef struct dw_config {
     uint32_t profile_digest;
 } dw_config;
 
-/* Sets all fields of a config to their defaults. struct_size: sizeof(dw_config) in the program.
- * Errors: ARGUMENT (config is NULL, or struct_size is shorter than in the first version). */
-DW_API dw_status dw_config_init(dw_config *config, size_t struct_size);
-
-/* Sets *config to what the text says. struct_size: as for dw_config_init. Errors: ARGUMENT; CONFIG,
+/* Sets *config to what the text says. struct_size: sizeof(dw_config). Errors: ARGUMENT; CONFIG,
  * with the wrong word, its position and the allowed values in *why. *config is unchanged then. */
 DW_API dw_status dw_config_parse_sized(dw_config *config, size_t struct_size, const char *text,
                                        dw_why *why);
@@ -425,7 +421,7 @@ typedef struct dw_cuda dw_cuda; /* a GPU (cuda.h) */
 typedef enum dw_cuda_place { DW_CUDA_DEVICE = 1, DW_CUDA_PINNED = 2 } dw_cuda_place;
 
 /* What an object uses of the program. Zero means the default, and so does NULL for all of it. The
- * struct is copied; what it points to must outlive the object. parallel_for calls
+ * struct is copied; what it points to, but for the GPU, must outlive the object. parallel_for calls
  * task(task_context, i) once for every i < n, in any order and in any threads, and returns when all
  * calls have returned. Results do not depend on it. It is not called for small tensors. */
 typedef struct dw_host {
@@ -640,23 +636,20 @@ DW_API const char *dw_decoder_why(const dw_decoder *decoder);
  * saved incarnation, and training continues where it was. A key that only one end has is repaired
  * like a lost frame.
  *
- * export: writes the state of one key to room, of cap bytes, and sets *len to its length in bytes;
- * with room NULL only *len is set. export_all: calls visit for one key after the other, until visit
- * returns another status than DW_OK, which export_all then returns; visit must not call the object.
+ * export: calls visit with the state of a key; key NULL: of one key after the other, until visit
+ * returns another status than DW_OK, which export then returns. visit must not call the object.
  * import: replaces what is held of the key.
  *
- * Errors: ARGUMENT (the key is not held or is in a frame in flight; export_all: any key is),
- * NO_ROOM, NO_MEMORY, FORMAT, VERSION, CORRUPT, MISMATCH (saved by the other kind of end, or under
+ * Errors: ARGUMENT (the key, or with NULL any key, is in a frame in flight; it is not held),
+ * NO_MEMORY, FORMAT, VERSION, CORRUPT, MISMATCH (saved by the other kind of end, or under
  * another incarnation), LIMIT (quota_bytes), IO (a copy from or to a GPU failed). Nothing is
  * changed then. */
 typedef dw_status dw_saved_visit(void *context, dw_key key, const void *saved, size_t len);
-DW_API dw_status dw_encoder_export(dw_encoder *encoder, dw_key key, void *room, size_t cap,
-                                   size_t *len);
-DW_API dw_status dw_encoder_export_all(dw_encoder *encoder, dw_saved_visit *visit, void *context);
+DW_API dw_status dw_encoder_export(dw_encoder *encoder, const dw_key *key, dw_saved_visit *visit,
+                                   void *context);
 DW_API dw_status dw_encoder_import(dw_encoder *encoder, const void *saved, size_t len);
-DW_API dw_status dw_decoder_export(dw_decoder *decoder, dw_key key, void *room, size_t cap,
-                                   size_t *len);
-DW_API dw_status dw_decoder_export_all(dw_decoder *decoder, dw_saved_visit *visit, void *context);
+DW_API dw_status dw_decoder_export(dw_decoder *decoder, const dw_key *key, dw_saved_visit *visit,
+                                   void *context);
 DW_API dw_status dw_decoder_import(dw_decoder *decoder, const void *saved, size_t len);
 
 /* ---------------------------------------------------------------------------------------------

@@ -51,8 +51,6 @@ DW_API dw_status dw_nccl_create(dw_nccl **nccl, const dw_nccl_options *options, 
 /* To be called after all links were closed. NULL is allowed. The libraries stay loaded. */
 DW_API void dw_nccl_destroy(dw_nccl *nccl);
 
-/* NCCL's version: 22809 is 2.28.9; 0 for NULL. */
-DW_API int dw_nccl_version(const dw_nccl *nccl);
 /* The backend for dw_link_options.transports. */
 DW_API const dw_transport *dw_nccl_transport(void);
 #ifdef __cplusplus

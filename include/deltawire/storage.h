@@ -21,7 +21,7 @@ extern "C" {
  * Bytes may end in KiB, MiB, GiB or TiB. The file is made if it does not exist, with mode 0600, and
  * removed by dw_storage_close. It holds what one process has in use: if a process was killed, the
  * next one that opens the file begins anew, and samples are then sent in full once. (To continue
- * after a restart, save state with dw_encoder_export_all and dw_decoder_export_all.) What is read
+ * after a restart, save state with dw_encoder_export and dw_decoder_export.) What is read
  * is compared with a digest.
  *
  * Errors: ARGUMENT, CONFIG (the text), NO_MEMORY; IO: the file cannot be opened, another process

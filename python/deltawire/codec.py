@@ -141,30 +141,23 @@ class Codec(Owned):
 
         Errors: ARGUMENT (nothing is held for this id), NO_MEMORY.
         """
-        key = key_of(id)
-        self._enter()
-        try:
-            length = ffi.new("size_t *")
-            export = self._call("export")
-            self._check(export(self._handle, key[0], ffi.NULL, 0, length))
-            room = ffi.new("char[]", length[0])
-            self._check(export(self._handle, key[0], room, length[0], length))
-            return ffi.buffer(room, length[0])[:]
-        finally:
-            self._busy.release()
+        return next(iter(self._export(key_of(id)).values()))
 
     def export_states(self) -> "dict[Id, bytes]":
         """The states of all ids, by id. Save encoder and decoder between the same two frames."""
+        return self._export(ffi.NULL)
+
+    def _export(self, key: Any) -> "dict[Id, bytes]":
         states: "dict[Id, bytes]" = {}
 
-        def visit(_: Any, key: Any, saved: Any, length: int) -> int:
-            states[unpack_one(key)] = ffi.buffer(saved, length)[:]
+        def visit(_: Any, its: Any, saved: Any, length: int) -> int:
+            states[unpack_one(its)] = ffi.buffer(saved, length)[:]
             return 0
 
         self._enter()
         try:
             callback = ffi.callback("dw_saved_visit", visit, error=ARGUMENT)
-            self._check(self._call("export_all")(self._handle, callback, ffi.NULL))
+            self._check(self._call("export")(self._handle, key, callback, ffi.NULL))
             return states
         finally:
             self._busy.release()

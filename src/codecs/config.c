@@ -16,19 +16,12 @@ enum { FIRST_CONFIG_BYTES = sizeof(dw_config) };
  * power_of_ten may compute. */
 enum { THOUSANDTHS = 3, MOST_DECIMALS = 18 };
 
-dw_status dw_config_init(dw_config *config, size_t struct_size)
-{
-    if (!config || struct_size < FIRST_CONFIG_BYTES) return DW_ERR_ARGUMENT;
-    memset(config, 0, struct_size);
-    config->struct_size = struct_size;
-    return DW_OK;
-}
-
 dw_status dw_config_take(dw_config *taken, const dw_config *given, dw_why *why)
 {
     if (given->struct_size < FIRST_CONFIG_BYTES)
-        return dw_say(why, DW_ERR_CONFIG,
-                      "the config's struct_size is not set: begin with dw_config_init");
+        return dw_say(
+            why, DW_ERR_CONFIG,
+            "the config's struct_size is not set: write {.struct_size = sizeof(dw_config)}");
     if (dw_take_asked(taken, sizeof *taken, given, "dw_config", why)) return DW_ERR_CONFIG;
     if (!taken->codec) taken->codec = DW_CODEC_DELTA;
     uint32_t digest = dw_profile_digest(taken->profile);

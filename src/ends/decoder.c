@@ -105,18 +105,12 @@ static dw_saver saver_of(dw_decoder *decoder)
     return (dw_saver){.end = &decoder->end, .side = DW_SIDE_DECODER, .sequence = NULL};
 }
 
-dw_status dw_decoder_export(dw_decoder *decoder, dw_key key, void *room, size_t cap, size_t *len)
+dw_status dw_decoder_export(dw_decoder *decoder, const dw_key *key, dw_saved_visit *visit,
+                            void *context)
 {
     if (!decoder) return DW_ERR_ARGUMENT;
     dw_saver saver = saver_of(decoder);
-    return dw_save(&saver, key, room, cap, len);
-}
-
-dw_status dw_decoder_export_all(dw_decoder *decoder, dw_saved_visit *visit, void *context)
-{
-    if (!decoder) return DW_ERR_ARGUMENT;
-    dw_saver saver = saver_of(decoder);
-    return dw_save_all(&saver, visit, context);
+    return dw_save(&saver, key, visit, context);
 }
 
 dw_status dw_decoder_import(dw_decoder *decoder, const void *saved, size_t len)

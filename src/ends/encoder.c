@@ -119,18 +119,12 @@ static dw_saver saver_of(dw_encoder *encoder)
                       .sequence = &encoder->sequence};
 }
 
-dw_status dw_encoder_export(dw_encoder *encoder, dw_key key, void *room, size_t cap, size_t *len)
+dw_status dw_encoder_export(dw_encoder *encoder, const dw_key *key, dw_saved_visit *visit,
+                            void *context)
 {
     if (!encoder) return DW_ERR_ARGUMENT;
     dw_saver saver = saver_of(encoder);
-    return dw_save(&saver, key, room, cap, len);
-}
-
-dw_status dw_encoder_export_all(dw_encoder *encoder, dw_saved_visit *visit, void *context)
-{
-    if (!encoder) return DW_ERR_ARGUMENT;
-    dw_saver saver = saver_of(encoder);
-    return dw_save_all(&saver, visit, context);
+    return dw_save(&saver, key, visit, context);
 }
 
 dw_status dw_encoder_import(dw_encoder *encoder, const void *saved, size_t len)

@@ -285,7 +285,7 @@ static dw_status submit_items(dw_encode_item *items, size_t count, void *stream)
     return status;
 }
 
-dw_status dw_encode_many_async(dw_encode_item *items, size_t count, void *stream)
+dw_status dw_encode_async(dw_encode_item *items, size_t count, void *stream)
 {
     size_t booked = 0;
     dw_status status = DW_OK;
@@ -300,17 +300,6 @@ dw_status dw_encode_many_async(dw_encode_item *items, size_t count, void *stream
     for (; booked < count && !status; booked += !status) status = book_item(&items[booked]);
     if (!status) status = submit_items(items, count, stream);
     if (status) drop_items(items, booked);
-    return status;
-}
-
-dw_status dw_encode_async(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame,
-                          size_t cap, void *stream, dw_encode_ticket **ticket)
-{
-    dw_encode_item item = {encoder, keys, x, frame, cap, NULL};
-    if (!encoder) return DW_ERR_ARGUMENT;
-    if (!ticket) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
-    dw_status status = dw_encode_many_async(&item, 1, stream);
-    if (!status) *ticket = item.ticket;
     return status;
 }
 

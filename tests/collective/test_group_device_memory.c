@@ -117,7 +117,7 @@ static void any_allocation_may_fail(void **state)
         atomic_store(&rig_refused_call, first + n);
         dw_status status = dw_group_start(rig.group[1], &act.job[1]);
         assert_true(status == DW_OK || status == DW_ERR_NO_MEMORY);
-        has_failed_before = status != DW_OK && dw_group_failed_rank(rig.group[1]) != -1;
+        has_failed_before = status != DW_OK && rig_failed_rank(rig.group[1]) != -1;
         if (status != DW_OK && !has_failed_before) {
             refused++;
             assert_int_equal(dw_group_start(rig.group[1], &act.job[1]), DW_OK);

@@ -43,7 +43,7 @@ static void run(deed *act, group_rig *rig, uint64_t slot, uint64_t n, int visit)
     rig_each(rig, run_one, act);
     for (uint32_t r = 0; r < rig->ranks; r++)
         if (act->status[r] != DW_OK)
-            fail_msg("rank %u: %d: %s", r, (int)act->status[r], dw_group_why(rig->group[r]));
+            fail_msg("rank %u: %d: %s", r, (int)act->status[r], dw_group_why(rig->group[r], NULL));
 }
 
 static dw_counters contributed(const group_rig *rig, int rank)
@@ -96,10 +96,10 @@ static void continues_bit_for_bit(const char *codec, uint32_t hops)
         }
     }
     for (int r = 0; r < 3; r++) {
-        assert_int_equal(dw_group_export_all(rig.group[r], keep, &all[r]), DW_OK);
+        assert_int_equal(dw_group_export(rig.group[r], keep, &all[r]), DW_OK);
         assert_true(all[r].n > (hops == 1 ? 4 : 10)); /* in one hop there are no results */
         int left = 3;
-        assert_int_equal(dw_group_export_all(rig.group[r], stop, &left), DW_ERR_IO);
+        assert_int_equal(dw_group_export(rig.group[r], stop, &left), DW_ERR_IO);
     }
     rig_close_groups(&rig);
     rig_open(&rig);
@@ -255,8 +255,8 @@ static void early_messages_are_limited(void **state)
                         .x = act.x[0],
                         .y = act.y[0]};
     assert_int_equal(dw_group_run(rig.group[0], &job, PATIENCE_MS), DW_ERR_LIMIT);
-    assert_int_equal(dw_group_failed_rank(rig.group[0]), 0);
-    assert_non_null(strstr(dw_group_why(rig.group[0]), "max_early_bytes"));
+    assert_int_equal(rig_failed_rank(rig.group[0]), 0);
+    assert_non_null(strstr(dw_group_why(rig.group[0], NULL), "max_early_bytes"));
     rig_close(&rig);
 }
 

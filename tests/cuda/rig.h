@@ -6,6 +6,7 @@
 
 #include "deltawire/cuda.h"
 #include "fake_cuda.h"
+#include "support/async.h"
 #include "support/tool.h"
 
 typedef struct rig {

@@ -273,7 +273,7 @@ static void frames_of_one_launch_are_joined_alone(void **state)
             x[i] = dw_tensor_3d(r->device_x, DW_F32, 3, r->t, r->c);
             items[i] = (dw_encode_item){r->encoder, keys[i], &x[i], r->device_frame, r->cap, NULL};
         }
-        assert_int_equal(dw_encode_many_async(items, RIGS, NULL), DW_OK);
+        assert_int_equal(dw_encode_async(items, RIGS, NULL), DW_OK);
         fake_cuda_get()->run();
         for (int i = 0; i < RIGS; i++) {
             rig_encode_end(&rigs[i], items[i].ticket);

@@ -115,6 +115,32 @@ void test_pair_open_with(test_pair *pair, const char *config, const struct dw_pr
     assert_true(pair->frame && pair->reply);
 }
 
+typedef struct test_room {
+    void *room;
+    size_t cap, *len;
+} test_room;
+
+static dw_status keep_saved(void *context, dw_key key, const void *saved, size_t len)
+{
+    const test_room *to = context;
+    (void)key;
+    *to->len = len;
+    if (!to->room) return DW_OK;
+    assert_true(len <= to->cap);
+    memcpy(to->room, saved, len);
+    return DW_OK;
+}
+
+dw_status test_export_encoder(dw_encoder *encoder, dw_key key, void *room, size_t cap, size_t *len)
+{
+    return dw_encoder_export(encoder, &key, keep_saved, &(test_room){room, cap, len});
+}
+
+dw_status test_export_decoder(dw_decoder *decoder, dw_key key, void *room, size_t cap, size_t *len)
+{
+    return dw_decoder_export(decoder, &key, keep_saved, &(test_room){room, cap, len});
+}
+
 dw_encoder *test_encoder(const char *config)
 {
     dw_encoder *encoder;

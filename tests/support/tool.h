@@ -75,6 +75,9 @@ void test_pair_open(test_pair *pair, const char *config, uint32_t n, uint32_t t,
 void test_pair_open_with(test_pair *pair, const char *config, const struct dw_profile *profile,
                          uint32_t n, uint32_t t, uint32_t c, dw_dtype dtype);
 void test_pair_close(test_pair *pair);
+/* Save one key to room, of cap bytes, and set *len to its length. room NULL: only *len is set. */
+dw_status test_export_encoder(dw_encoder *encoder, dw_key key, void *room, size_t cap, size_t *len);
+dw_status test_export_decoder(dw_decoder *decoder, dw_key key, void *room, size_t cap, size_t *len);
 /* Ends made of the text of a config, which must be valid. */
 dw_encoder *test_encoder(const char *config);
 dw_decoder *test_decoder(const char *config);

@@ -108,11 +108,6 @@ void dw_nccl_destroy(dw_nccl *nccl)
     dw_mem_release(&allocator, nccl, sizeof *nccl);
 }
 
-int dw_nccl_version(const dw_nccl *nccl)
-{
-    return nccl ? nccl->library.version : 0;
-}
-
 /* ---- Open and close -------------------------------------------------------------------------- */
 
 static dw_status end_ways(nccl_end *end)

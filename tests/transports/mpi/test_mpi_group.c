@@ -132,7 +132,7 @@ static void run(MPI_Comm communicator, kind links, const char *codec, float y[4]
                                 .y = y[i],
                                 .root = i == 3 ? (uint32_t)all.size - 1 : 0};
             if (dw_group_run(all.group, &job, PATIENCE_MS) != DW_OK)
-                fail_msg("%s", dw_group_why(all.group));
+                fail_msg("%s", dw_group_why(all.group, NULL));
         }
     }
     leave(&all);
